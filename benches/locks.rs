@@ -62,8 +62,8 @@ use std::process::ExitCode;
 use support::floor::process as floor;
 use support::peers::Peers;
 use support::scenarios::{
-    clusters, contended, faults, handover, held, idle, network, observer, once as locks_once, overload, permits,
-    readers, rwlock, several, startup, threads, uncontended,
+    clusters, contended, faults, handover, held, idle, network, observer, once as locks_once,
+    overload, permits, readers, rwlock, several, startup, threads, uncontended,
 };
 use support::setting::Setting;
 use support::{Result, once, proxy, starter, worker};
@@ -91,18 +91,25 @@ const SCENARIOS: [(&str, Scenario); 17] = [
 ];
 
 /// Those whose numbers cannot be compared with other clients', so that they need not wait for a build.
-const ALONE: [&str; 10] =
-    ["clusters", "held", "idle", "observer", "once", "startup", "rwlock", "readers", "several", "permits"];
+const ALONE: [&str; 10] = [
+    "clusters", "held", "idle", "observer", "once", "startup", "rwlock", "readers", "several",
+    "permits",
+];
 
 fn main() -> ExitCode {
     let args: Vec<String> = env::args().skip(1).collect();
     // The bench runs itself once more for whatever has to be a process of its own.
-    match args.split_first().map(|(first, rest)| (first.as_str(), rest)) {
+    match args
+        .split_first()
+        .map(|(first, rest)| (first.as_str(), rest))
+    {
         Some((worker::FLAG, urls)) => return worker::run(urls),
         Some((flag @ (floor::FLAG | floor::WITH_SCRIPTS), urls)) => return floor::run(flag, urls),
         Some((starter::FLAG, args)) => return starter::run(args),
         Some((proxy::FLAG, args)) => return proxy::run(args),
-        Some((flag @ (once::OURS | once::BARE | once::NOTHING), urls)) => return once::run(flag, urls),
+        Some((flag @ (once::OURS | once::BARE | once::NOTHING), urls)) => {
+            return once::run(flag, urls);
+        }
         _ => {}
     }
     let has = |flag: &str| args.iter().any(|it| it == flag);
@@ -113,11 +120,22 @@ fn main() -> ExitCode {
     }
     let flag = args.iter().position(|arg| arg == "--svg");
     let svg = flag.map(|at| args.get(at + 1).cloned().unwrap_or_default());
-    let is_name = |at: usize, arg: &str| !arg.starts_with('-') && flag.is_none_or(|flag| at != flag + 1);
-    let wanted: Vec<&String> =
-        args.iter().enumerate().filter(|(at, arg)| is_name(*at, arg)).map(|(_, arg)| arg).collect();
-    if let Some(unknown) = wanted.iter().find(|it| !SCENARIOS.iter().any(|(name, _)| name == *it)) {
-        eprintln!("no scenario {unknown:?}; there are {:?}", SCENARIOS.map(|(name, _)| name));
+    let is_name =
+        |at: usize, arg: &str| !arg.starts_with('-') && flag.is_none_or(|flag| at != flag + 1);
+    let wanted: Vec<&String> = args
+        .iter()
+        .enumerate()
+        .filter(|(at, arg)| is_name(*at, arg))
+        .map(|(_, arg)| arg)
+        .collect();
+    if let Some(unknown) = wanted
+        .iter()
+        .find(|it| !SCENARIOS.iter().any(|(name, _)| name == *it))
+    {
+        eprintln!(
+            "no scenario {unknown:?}; there are {:?}",
+            SCENARIOS.map(|(name, _)| name)
+        );
         return ExitCode::from(2);
     }
 

@@ -9,7 +9,11 @@
 //! Both in the same minutes; the numbers are medians of the blocks. Processor time is that of this process, and of all servers
 //! together. Read the ratios.
 
-#![allow(clippy::disallowed_methods, clippy::print_stdout, reason = "a program that measures time and prints it")]
+#![allow(
+    clippy::disallowed_methods,
+    clippy::print_stdout,
+    reason = "a program that measures time and prints it"
+)]
 
 use std::fs;
 use std::time::Instant;
@@ -30,10 +34,17 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let authority = Authority::generate();
     let servers = start(&authority)?;
     let plain = servers.urls();
-    let secured: Vec<_> = servers.iter().map(|it| format!("rediss://{}", it.tls_addr())).collect();
+    let secured: Vec<_> = servers
+        .iter()
+        .map(|it| format!("rediss://{}", it.tls_addr()))
+        .collect();
     let build = |tls: bool| {
         let builder = LockManager::builder(if tls { &secured } else { &plain }).quarantine(false);
-        let builder = if tls { builder.tls(Tls::with_ca_pem(authority.pem())) } else { builder };
+        let builder = if tls {
+            builder.tls(Tls::with_ca_pem(authority.pem()))
+        } else {
+            builder
+        };
         builder.build().expect("it is built")
     };
     let managers = [false, true].map(build);
@@ -48,10 +59,18 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     }
     println!("| | us | client CPU us | servers CPU us |\n| --- | --- | --- | --- |");
     for (what, blocks) in [("pair", pairs), ("first", firsts)] {
-        let rows = blocks.map(|of| [0, 1, 2].map(|column| median(of.iter().map(|it| it[column]).collect())));
+        let rows = blocks
+            .map(|of| [0, 1, 2].map(|column| median(of.iter().map(|it| it[column]).collect())));
         let ratios = [0, 1, 2].map(|it| rows[1][it] / rows[0][it]);
-        for (how, row, digits) in [("", rows[0], 1), (" over TLS", rows[1], 1), (", x plain", ratios, 2)] {
-            println!("| {what}{how} | {:.digits$} | {:.digits$} | {:.digits$} |", row[0], row[1], row[2]);
+        for (how, row, digits) in [
+            ("", rows[0], 1),
+            (" over TLS", rows[1], 1),
+            (", x plain", ratios, 2),
+        ] {
+            println!(
+                "| {what}{how} | {:.digits$} | {:.digits$} | {:.digits$} |",
+                row[0], row[1], row[2]
+            );
         }
     }
     Ok(())
@@ -63,7 +82,12 @@ fn start(authority: &Authority) -> Result<Servers, Error> {
 }
 
 fn pair(locks: &LockManager) {
-    locks.mutex("bench").try_lock().expect("nobody else has it").release().expect("it is held");
+    locks
+        .mutex("bench")
+        .try_lock()
+        .expect("nobody else has it")
+        .release()
+        .expect("it is held");
 }
 
 /// The median of those, the client's processor time and the servers', in microseconds each.
@@ -77,7 +101,11 @@ fn block(times: u32, servers: &Servers, does: impl Fn()) -> [f64; 3] {
     });
     let median = median(took.collect());
     let each = f64::from(times);
-    [median, (own_time() - client) / each, (of_servers() - server) / each]
+    [
+        median,
+        (own_time() - client) / each,
+        (of_servers() - server) / each,
+    ]
 }
 
 fn median(mut of: Vec<f64>) -> f64 {
@@ -95,5 +123,9 @@ fn own_time() -> f64 {
 fn processor_time(server: &Server) -> f64 {
     // Nanoseconds that it has run, and two numbers more.
     let stat = fs::read_to_string(format!("/proc/{}/schedstat", server.pid())).unwrap_or_default();
-    stat.split_whitespace().next().and_then(|it| it.parse::<f64>().ok()).unwrap_or(f64::NAN) / 1e3
+    stat.split_whitespace()
+        .next()
+        .and_then(|it| it.parse::<f64>().ok())
+        .unwrap_or(f64::NAN)
+        / 1e3
 }

@@ -42,7 +42,9 @@ fn main() -> Result {
 
     println!("{READERS} programs read the catalog, and one writes {VERSIONS} versions of it.");
     thread::scope(|scope| {
-        let readers: Vec<_> = (0..READERS).map(|_| scope.spawn(|| read_to_the_end(&nodes, &store))).collect();
+        let readers: Vec<_> = (0..READERS)
+            .map(|_| scope.spawn(|| read_to_the_end(&nodes, &store)))
+            .collect();
         let writer = scope.spawn(|| write(&connect(&nodes)?, &mut store.client()?, 1));
         writer.join().map_err(|_| "the writer panicked")??;
         for reader in readers {
@@ -54,10 +56,17 @@ fn main() -> Result {
 
     // Two seconds, and not extended. This reader takes longer.
     let locks = connect(&nodes)?;
-    let slow = locks.rw_lock("catalog").ttl(Duration::from_secs(2)).renew(false).read()?;
+    let slow = locks
+        .rw_lock("catalog")
+        .ttl(Duration::from_secs(2))
+        .renew(false)
+        .read()?;
     let known = slow.last_writer();
     let (prices, _) = look(&mut store.client()?)?;
-    println!("A slow reader reads version {prices}, and its lock runs out: {}.", slow.lost().recv()?);
+    println!(
+        "A slow reader reads version {prices}, and its lock runs out: {}.",
+        slow.lost().recv()?
+    );
     write(&locks, &mut store.client()?, VERSIONS + 1)?;
 
     match fill(&mut store.client()?, known, &prices) {
@@ -94,7 +103,14 @@ fn read_to_the_end(nodes: &Servers, store: &Server) -> Result<usize> {
 }
 
 fn look(data: &mut Client) -> Result<(String, String)> {
-    let mut part = |key: &str| Result::Ok(data.command(&["GET", key])?.as_str().ok_or("it is empty")?.to_owned());
+    let mut part = |key: &str| {
+        Result::Ok(
+            data.command(&["GET", key])?
+                .as_str()
+                .ok_or("it is empty")?
+                .to_owned(),
+        )
+    };
     Ok((part("prices")?, part("stock")?))
 }
 
@@ -113,7 +129,15 @@ fn write(locks: &LockManager, data: &mut Client, first: usize) -> Result {
 }
 
 fn fill(data: &mut Client, last_writer: FencingToken, what: &str) -> Result {
-    data.command(&["EVAL", FILL, "2", "writer", "cache", &last_writer.to_string(), what])?;
+    data.command(&[
+        "EVAL",
+        FILL,
+        "2",
+        "writer",
+        "cache",
+        &last_writer.to_string(),
+        what,
+    ])?;
     Ok(())
 }
 

@@ -43,7 +43,11 @@ const SETTLE: Duration = Duration::from_millis(250);
 
 fn main() -> Result {
     let urls = nodes();
-    if urls.is_empty() { two_copies_at_the_same_time() } else { tool(&urls) }
+    if urls.is_empty() {
+        two_copies_at_the_same_time()
+    } else {
+        tool(&urls)
+    }
 }
 
 /// From the command line, else from the environment, where commas or spaces are between them.
@@ -58,8 +62,9 @@ fn nodes() -> Vec<String> {
 /// The tool.
 fn tool(urls: &[String]) -> Result {
     let edition = env::var(EDITION).unwrap_or_else(|_| "today".into());
-    let store =
-        Store::open(env::var_os(STORE).map_or_else(|| env::temp_dir().join("quorlock-cli-job"), PathBuf::from))?;
+    let store = Store::open(
+        env::var_os(STORE).map_or_else(|| env::temp_dir().join("quorlock-cli-job"), PathBuf::from),
+    )?;
     let locks = LockManager::builder(urls)
         // The defaults suit servers in a network. This machine may still be busy compiling.
         .connect_timeout(Duration::from_secs(1))
@@ -76,7 +81,11 @@ fn tool(urls: &[String]) -> Result {
                 NodeAnswer::Held { holder, .. } => holder.clone(),
                 _ => None,
             };
-            let who = err.nodes().iter().find_map(holder).unwrap_or_else(|| "somebody else".into());
+            let who = err
+                .nodes()
+                .iter()
+                .find_map(holder)
+                .unwrap_or_else(|| "somebody else".into());
             say(&format!("{who} is at it; nothing to do"));
             return Ok(());
         }
@@ -84,17 +93,27 @@ fn tool(urls: &[String]) -> Result {
     };
     // A lock means one at a time. That the job is done once is for the store to say, and to ask under the lock.
     if let Some(token) = store.has(&edition)? {
-        say(&format!("the report of {edition:?} was stored before, with token {token}; nothing to do"));
-        say(&format!("(set {EDITION} to another word for another report)"));
+        say(&format!(
+            "the report of {edition:?} was stored before, with token {token}; nothing to do"
+        ));
+        say(&format!(
+            "(set {EDITION} to another word for another report)"
+        ));
         return Ok(());
     }
 
-    say(&format!("the job is ours, with fencing token {}", guard.fencing_token()));
+    say(&format!(
+        "the job is ours, with fencing token {}",
+        guard.fencing_token()
+    ));
     let report = write_report(&guard, &edition)?;
     store.put(guard.fencing_token(), &edition, &report)?;
     say(&format!("stored {report:?} in {}", store.folder.display()));
     let released = guard.release()?;
-    say(&format!("done; the release was confirmed by {} of {} servers", released.confirmed, released.nodes));
+    say(&format!(
+        "done; the release was confirmed by {} of {} servers",
+        released.confirmed, released.nodes
+    ));
     Ok(())
 }
 
@@ -163,7 +182,12 @@ impl Store {
     fn tokens(&self) -> Result<Vec<u64>> {
         let mut tokens = Vec::new();
         for file in fs::read_dir(&self.folder)? {
-            tokens.extend(file?.file_name().to_str().and_then(|name| name.parse::<u64>().ok()));
+            tokens.extend(
+                file?
+                    .file_name()
+                    .to_str()
+                    .and_then(|name| name.parse::<u64>().ok()),
+            );
         }
         Ok(tokens)
     }
@@ -188,7 +212,12 @@ fn run_copies(urls: &[String], folder: &Path) -> Result {
     let program = env::current_exe()?;
     let start = || {
         let mut command = Command::new(&program);
-        command.args(urls).env(NEW_SERVERS, "yes").env(STORE, folder).env(EDITION, "today").spawn()
+        command
+            .args(urls)
+            .env(NEW_SERVERS, "yes")
+            .env(STORE, folder)
+            .env(EDITION, "today")
+            .spawn()
     };
     for mut copy in [start()?, start()?] {
         let status = copy.wait()?;
@@ -198,7 +227,9 @@ fn run_copies(urls: &[String], folder: &Path) -> Result {
     }
 
     let tokens = store.tokens()?;
-    let [token] = tokens[..] else { return Err(format!("the job was done {} times", tokens.len()).into()) };
+    let [token] = tokens[..] else {
+        return Err(format!("the job was done {} times", tokens.len()).into());
+    };
     println!("Both have ended well, and the job was done once.");
 
     println!("A writer with an older token comes late, say from a machine that was asleep:");

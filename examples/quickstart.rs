@@ -34,7 +34,11 @@ enum Whose {
 }
 
 fn whose(second: &str) -> Whose {
-    if second == SECOND[0] { Whose::Ours } else { Whose::Yours }
+    if second == SECOND[0] {
+        Whose::Ours
+    } else {
+        Whose::Yours
+    }
 }
 
 /// The lock is a key of this name on the servers.
@@ -50,7 +54,9 @@ fn main() -> Result {
     let args: Vec<String> = env::args().skip(1).collect();
     match args.as_slice() {
         [] => on_servers_of_its_own(),
-        [first, what, urls @ ..] if SECOND.contains(&first.as_str()) => second_program(whose(first), what, urls),
+        [first, what, urls @ ..] if SECOND.contains(&first.as_str()) => {
+            second_program(whose(first), what, urls)
+        }
         urls => on_your_servers(urls),
     }
 }
@@ -76,7 +82,9 @@ fn on_servers_of_its_own() -> Result {
     servers[0].kill()?;
     servers[1].kill()?;
     guard.check()?;
-    println!("   n0 and n1 are killed. The lock is still ours: the other three are a majority of five.");
+    println!(
+        "   n0 and n1 are killed. The lock is still ours: the other three are a majority of five."
+    );
     release(guard)?;
     let guard = take(&locks)?;
     let second = guard.fencing_token().get();
@@ -90,7 +98,9 @@ fn on_servers_of_its_own() -> Result {
         Err(err @ AcquireError::NoQuorum { .. }) => explain("   ", "no quorum", &err),
         Err(err) => return Err(err.into()),
     }
-    println!("   No program gets a lock from a minority, because another one might have it from the majority.");
+    println!(
+        "   No program gets a lock from a minority, because another one might have it from the majority."
+    );
 
     println!("\n5. They come back");
     for server in servers.iter().take(3) {
@@ -110,7 +120,11 @@ fn on_your_servers(urls: &[String]) -> Result {
     show_nodes(urls);
     println!("   None of them will be stopped: to see servers fail, run this without arguments.");
     let locks = connect(Whose::Yours, urls)?;
-    if locks.mutex(NAME).try_lock().is_err_and(|err| is_quarantined(&err)) {
+    if locks
+        .mutex(NAME)
+        .try_lock()
+        .is_err_and(|err| is_quarantined(&err))
+    {
         println!(
             "   They are new, or were restarted lately, and have no vote yet: who knows what they have forgotten."
         );
@@ -147,7 +161,12 @@ fn connect(whose: Whose, urls: &[String]) -> Result<LockManager> {
 }
 
 fn is_quarantined(err: &AcquireError) -> bool {
-    let quarantined = |it: &NodeReport| matches!(it.answer, NodeAnswer::Failed(NodeFailure::Quarantined { .. }));
+    let quarantined = |it: &NodeReport| {
+        matches!(
+            it.answer,
+            NodeAnswer::Failed(NodeFailure::Quarantined { .. })
+        )
+    };
     err.nodes().iter().any(quarantined)
 }
 
@@ -162,13 +181,19 @@ fn show_nodes(urls: &[String]) {
 /// Takes the lock, waiting if need be: servers that have just come up are connected to in the background.
 fn take(locks: &LockManager) -> Result<LockGuard> {
     let guard = locks.mutex(NAME).try_lock_for(PATIENCE)?;
-    println!("   We take the lock {NAME:?}: ours, with fencing token {}.", guard.fencing_token());
+    println!(
+        "   We take the lock {NAME:?}: ours, with fencing token {}.",
+        guard.fencing_token()
+    );
     Ok(guard)
 }
 
 fn release(guard: LockGuard) -> Result {
     let released = guard.release()?;
-    println!("   We release it: confirmed by {} of {} servers, a majority.", released.confirmed, released.nodes);
+    println!(
+        "   We release it: confirmed by {} of {} servers, a majority.",
+        released.confirmed, released.nodes
+    );
     Ok(())
 }
 
@@ -176,16 +201,25 @@ fn show_second_program_refused(whose: Whose, urls: &[String]) -> Result {
     let mut second = Second::start(whose, "try", urls)?;
     while second.next_line()?.is_some() {}
     second.end()?;
-    println!("   A majority has refused, and that decides. The holder is this program, process {}.", process::id());
+    println!(
+        "   A majority has refused, and that decides. The holder is this program, process {}.",
+        process::id()
+    );
     Ok(())
 }
 
 /// The second program waits for the lock; we release it; the second program gets it. Returns its fencing token.
 fn hand_over_to_second_program(guard: LockGuard, whose: Whose, urls: &[String]) -> Result<u64> {
     let mut second = Second::start(whose, "wait", urls)?;
-    while second.next_line()?.ok_or("the second program ended too early")? != WAITING {}
+    while second
+        .next_line()?
+        .ok_or("the second program ended too early")?
+        != WAITING
+    {}
     release(guard)?;
-    let said = second.next_line()?.ok_or("the second program did not get the lock")?;
+    let said = second
+        .next_line()?
+        .ok_or("the second program did not get the lock")?;
     let token = said.rsplit(' ').next().unwrap_or_default().parse()?;
     second.end()?;
     Ok(token)
@@ -196,7 +230,9 @@ fn show_tokens(tokens: &[u64]) -> Result {
     if !tokens.is_sorted_by(|earlier, later| earlier < later) {
         return Err("fencing tokens must grow".into());
     }
-    println!("   Each is larger than the one before. Storage that refuses smaller ones than it has seen");
+    println!(
+        "   Each is larger than the one before. Storage that refuses smaller ones than it has seen"
+    );
     println!("   is safe even from a holder that slept through the end of its lock.");
     Ok(())
 }
@@ -218,9 +254,21 @@ struct Second {
 impl Second {
     fn start(whose: Whose, what: &str, urls: &[String]) -> Result<Second> {
         let mut command = Command::new(env::current_exe()?);
-        let second = if whose == Whose::Ours { SECOND[0] } else { SECOND[1] };
-        let mut process = command.arg(second).arg(what).args(urls).stdout(Stdio::piped()).spawn()?;
-        println!("   A second program, process {}, wants it too:", process.id());
+        let second = if whose == Whose::Ours {
+            SECOND[0]
+        } else {
+            SECOND[1]
+        };
+        let mut process = command
+            .arg(second)
+            .arg(what)
+            .args(urls)
+            .stdout(Stdio::piped())
+            .spawn()?;
+        println!(
+            "   A second program, process {}, wants it too:",
+            process.id()
+        );
         let output = BufReader::new(process.stdout.take().ok_or("no output")?);
         Ok(Second { process, output })
     }
@@ -238,7 +286,11 @@ impl Second {
 
     fn end(mut self) -> Result {
         let status = self.process.wait()?;
-        if status.success() { Ok(()) } else { Err(format!("the second program: {status}").into()) }
+        if status.success() {
+            Ok(())
+        } else {
+            Err(format!("the second program: {status}").into())
+        }
     }
 }
 

@@ -36,7 +36,9 @@ const COME: &str = "
 
 fn main() -> Result {
     let (nodes, mail) = (Servers::start(3)?, Server::start()?);
-    println!("{MACHINES} machines with {JOBS_OF_EACH} jobs each, at once, and {PERMITS} permits for all of them.");
+    println!(
+        "{MACHINES} machines with {JOBS_OF_EACH} jobs each, at once, and {PERMITS} permits for all of them."
+    );
 
     thread::scope(|scope| {
         let mut jobs = Vec::new();
@@ -50,19 +52,32 @@ fn main() -> Result {
         }
         for (machine, job) in jobs {
             let (slot, inside) = job.join().map_err(|_| "a job panicked")??;
-            println!("  machine {machine} had permit {slot}, and was one of {inside} at the mail server");
+            println!(
+                "  machine {machine} had permit {slot}, and was one of {inside} at the mail server"
+            );
         }
         Result::Ok(())
     })?;
 
-    let most = mail.command(&["GET", "most"])?.as_str().unwrap_or("0").parse::<usize>()?;
+    let most = mail
+        .command(&["GET", "most"])?
+        .as_str()
+        .unwrap_or("0")
+        .parse::<usize>()?;
     println!("There were never more than {most}.");
-    if PERMITS < most { Err("more than there are permits".into()) } else { Ok(()) }
+    if PERMITS < most {
+        Err("more than there are permits".into())
+    } else {
+        Ok(())
+    }
 }
 
 /// Works under a permit; which one that was, and how many were there.
 fn send_mail(permit: &Permit, mut mail: Client) -> Result<(usize, i64)> {
-    let (slot, token) = (permit.slot().to_string(), permit.fencing_token().to_string());
+    let (slot, token) = (
+        permit.slot().to_string(),
+        permit.fencing_token().to_string(),
+    );
     let inside = mail.command(&["EVAL", COME, "3", "tokens", "inside", "most", &slot, &token])?;
     // Stands for the work.
     for _ in 0..200 {

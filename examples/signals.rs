@@ -30,10 +30,14 @@ type Result<T = ()> = std::result::Result<T, Box<dyn Error>>;
 /// Ends the manager at the first signal, and the process at the second, should the first be of no use.
 fn shut_down_on_signals(locks: &LockManager) -> Result {
     let (locks, mut signals) = (locks.clone(), Signals::new([SIGINT, SIGTERM])?);
-    thread::Builder::new().name("signals".into()).spawn(move || {
-        signals.forever().take(1).for_each(|_| locks.shut_down());
-        signals.forever().for_each(|signal| drop(emulate_default_handler(signal)));
-    })?;
+    thread::Builder::new()
+        .name("signals".into())
+        .spawn(move || {
+            signals.forever().take(1).for_each(|_| locks.shut_down());
+            signals
+                .forever()
+                .for_each(|signal| drop(emulate_default_handler(signal)));
+        })?;
     Ok(())
 }
 
@@ -45,15 +49,25 @@ fn main() -> Result {
     println!("No servers given: starting three.");
     let servers = Servers::start(3)?;
     // Only here, where the servers are seconds old and protect nothing: they would have no vote for the first ten.
-    let builder = || LockManager::builder(servers.urls()).quarantine(false).connect_timeout(Duration::from_secs(1));
+    let builder = || {
+        LockManager::builder(servers.urls())
+            .quarantine(false)
+            .connect_timeout(Duration::from_secs(1))
+    };
     let builder = || builder().response_timeout(Duration::from_secs(1));
     job(&builder().build()?, || {
         println!("We send ourselves SIGTERM, as a service manager would.");
-        Ok(rustix::process::kill_process(rustix::process::getpid(), rustix::process::Signal::TERM)?)
+        Ok(rustix::process::kill_process(
+            rustix::process::getpid(),
+            rustix::process::Signal::TERM,
+        )?)
     })?;
     // Without the handler it would be there for another ten seconds.
     let guard = builder().build()?.mutex("signals-job").try_lock()?;
-    println!("Somebody else takes the lock at once, with token {}.", guard.fencing_token());
+    println!(
+        "Somebody else takes the lock at once, with token {}.",
+        guard.fencing_token()
+    );
     Ok(())
 }
 
@@ -61,7 +75,10 @@ fn main() -> Result {
 fn job(locks: &LockManager, in_the_middle: impl FnOnce() -> Result) -> Result {
     shut_down_on_signals(locks)?;
     let guard = locks.mutex("signals-job").lock()?;
-    println!("We hold the lock, with token {}, and work.", guard.fencing_token());
+    println!(
+        "We hold the lock, with token {}, and work.",
+        guard.fencing_token()
+    );
     in_the_middle()?;
     loop {
         // Stands for a step of the work: a pause that ends early if the lock is lost.
@@ -71,6 +88,8 @@ fn job(locks: &LockManager, in_the_middle: impl FnOnce() -> Result) -> Result {
             Ok(lost) => return Err(lost.into()),
         }
     }
-    println!("We were asked to end: the lock has been given back, and what is not done is left to the next one.");
+    println!(
+        "We were asked to end: the lock has been given back, and what is not done is left to the next one."
+    );
     Ok(())
 }

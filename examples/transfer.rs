@@ -41,27 +41,43 @@ fn main() -> Result {
     for account in ACCOUNTS {
         data.command(&["HSET", account, "balance", &AT_FIRST.to_string()])?;
     }
-    println!("{} accounts with {AT_FIRST} each, and two programs that move money between them.", ACCOUNTS.len());
+    println!(
+        "{} accounts with {AT_FIRST} each, and two programs that move money between them.",
+        ACCOUNTS.len()
+    );
 
     // The same pairs of accounts, named from either end.
-    let there = [("account:7", "account:9"), ("account:8", "account:7"), ("account:9", "account:8")];
+    let there = [
+        ("account:7", "account:9"),
+        ("account:8", "account:7"),
+        ("account:9", "account:8"),
+    ];
     let back = there.map(|(from, to)| (to, from));
     thread::scope(|scope| {
         let mut programs = Vec::new();
         for (name, pairs, amount) in [("there", there, "10"), ("back", back, "7")] {
             let (locks, data) = (connect(&nodes)?, bank.client()?);
-            programs.push((name, scope.spawn(move || transfers(&locks, data, &pairs, amount))));
+            programs.push((
+                name,
+                scope.spawn(move || transfers(&locks, data, &pairs, amount)),
+            ));
         }
         for (name, program) in programs {
             let last = program.join().map_err(|_| "a program panicked")??;
-            println!("The program that goes {name} has made {TRANSFERS} transfers, the last with token {last}.");
+            println!(
+                "The program that goes {name} has made {TRANSFERS} transfers, the last with token {last}."
+            );
         }
         Result::Ok(())
     })?;
 
     let mut sum = 0;
     for account in ACCOUNTS {
-        let balance: i64 = data.command(&["HGET", account, "balance"])?.as_str().ok_or("no balance")?.parse()?;
+        let balance: i64 = data
+            .command(&["HGET", account, "balance"])?
+            .as_str()
+            .ok_or("no balance")?
+            .parse()?;
         println!("  {account}  {balance:>4}");
         sum += balance;
     }
@@ -72,7 +88,12 @@ fn main() -> Result {
     Ok(())
 }
 
-fn transfers(locks: &LockManager, mut data: Client, pairs: &[(&str, &str)], amount: &str) -> Result<FencingToken> {
+fn transfers(
+    locks: &LockManager,
+    mut data: Client,
+    pairs: &[(&str, &str)],
+    amount: &str,
+) -> Result<FencingToken> {
     let mut last = FencingToken::from(0);
     for i in 0..TRANSFERS {
         let (from, to) = pairs[i % pairs.len()];

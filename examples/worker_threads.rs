@@ -54,7 +54,9 @@ fn main() -> Result {
         let (parts_in, parts) = unbounded();
         // A clone is the same manager: the same connections, the same thread that extends all locks.
         let (locks, news_in) = (locks.clone(), news_in.clone());
-        let thread = thread::Builder::new().name(item.into()).spawn(move || import(item, &locks, &parts, &news_in))?;
+        let thread = thread::Builder::new()
+            .name(item.into())
+            .spawn(move || import(item, &locks, &parts, &news_in))?;
         workers.push((item, parts_in, thread));
     }
     for _ in &workers {
@@ -73,7 +75,8 @@ fn main() -> Result {
 
     let mut ends = Vec::new();
     // The thread of the pears is not told anything, and ends.
-    let (pears, rest): (Vec<_>, Vec<_>) = workers.into_iter().partition(|(item, ..)| *item == "pears");
+    let (pears, rest): (Vec<_>, Vec<_>) =
+        workers.into_iter().partition(|(item, ..)| *item == "pears");
     for (item, _parts_in, thread) in pears {
         ends.push((item, thread.join().map_err(|_| "a worker panicked")??));
     }
@@ -95,14 +98,29 @@ fn main() -> Result {
     drop(guard);
     println!("The manager counts {} lost lock.", locks.stats().locks_lost);
 
-    let as_expected = matches!(ends[..], [(_, End::Stopped(_)), (_, End::Complete), (_, End::Complete)]);
-    if as_expected { Ok(()) } else { Err("only the pears should have been lost".into()) }
+    let as_expected = matches!(
+        ends[..],
+        [(_, End::Stopped(_)), (_, End::Complete), (_, End::Complete)]
+    );
+    if as_expected {
+        Ok(())
+    } else {
+        Err("only the pears should have been lost".into())
+    }
 }
 
 /// One thread: takes the lock of its item, and imports parts until there are no more or the lock is lost.
-fn import(item: &'static str, locks: &LockManager, parts: &Receiver<u32>, news: &Sender<News>) -> Result<End> {
+fn import(
+    item: &'static str,
+    locks: &LockManager,
+    parts: &Receiver<u32>,
+    news: &Sender<News>,
+) -> Result<End> {
     let guard = locks.mutex(format!("import-{item}")).lock()?;
-    news.send(News::Locked { item, token: guard.fencing_token().get() })?;
+    news.send(News::Locked {
+        item,
+        token: guard.fencing_token().get(),
+    })?;
     let lost = guard.lost();
     loop {
         select! {

@@ -56,7 +56,10 @@ impl Answer {
 
     /// Whether it is, and the proposal is the node's counter now.
     pub(crate) fn is_accepted(&self) -> bool {
-        matches!(self, Answer::Acquire(AcquireReply::Accepted | AcquireReply::Slot { counter: None, .. }))
+        matches!(
+            self,
+            Answer::Acquire(AcquireReply::Accepted | AcquireReply::Slot { counter: None, .. })
+        )
     }
 
     /// Which slot of a semaphore was granted; `None` for whatever is no semaphore.
@@ -69,12 +72,19 @@ impl Answer {
 
     /// Whether the lock was the caller's without a gap, and has its full ttl again.
     pub(crate) fn is_extended(&self) -> bool {
-        matches!(self, Answer::Extend(ExtendReply::Extended | ExtendReply::Lifted { .. }))
+        matches!(
+            self,
+            Answer::Extend(ExtendReply::Extended | ExtendReply::Lifted { .. })
+        )
     }
 
     /// Whether the lock's key is not the caller's any more.
     pub(crate) fn is_gone(&self) -> bool {
-        matches!(self, Answer::Extend(ExtendReply::Gone { .. } | ExtendReply::Taken) | Answer::Raise(RaiseReply::Gone))
+        matches!(
+            self,
+            Answer::Extend(ExtendReply::Gone { .. } | ExtendReply::Taken)
+                | Answer::Raise(RaiseReply::Gone)
+        )
     }
 
     /// Which of several locks is in the way of all of them.
@@ -97,14 +107,19 @@ impl Answer {
             Answer::Acquire(
                 AcquireReply::Behind { counter }
                 | AcquireReply::Shared { counter }
-                | AcquireReply::Slot { counter: Some(counter), .. }
+                | AcquireReply::Slot {
+                    counter: Some(counter),
+                    ..
+                }
                 | AcquireReply::Held { counter, .. }
                 | AcquireReply::HeldByReaders { counter, .. }
                 | AcquireReply::Reserved { counter, .. }
                 | AcquireReply::Ahead { counter },
             )
             | Answer::Raise(RaiseReply::Above { counter })
-            | Answer::Extend(ExtendReply::Lifted { counter } | ExtendReply::Gone { counter }) => Some(*counter),
+            | Answer::Extend(ExtendReply::Lifted { counter } | ExtendReply::Gone { counter }) => {
+                Some(*counter)
+            }
             _ => None,
         }
     }
@@ -115,7 +130,9 @@ impl From<&Answer> for NodeAnswer {
     fn from(answer: &Answer) -> NodeAnswer {
         let failure = match answer {
             Answer::Acquire(
-                AcquireReply::Accepted | AcquireReply::Shared { .. } | AcquireReply::Slot { counter: None, .. },
+                AcquireReply::Accepted
+                | AcquireReply::Shared { .. }
+                | AcquireReply::Slot { counter: None, .. },
             )
             | Answer::Raise(RaiseReply::Taken) => return NodeAnswer::Granted,
             Answer::Acquire(AcquireReply::Behind { .. } | AcquireReply::Slot { .. })
@@ -123,34 +140,53 @@ impl From<&Answer> for NodeAnswer {
                 return NodeAnswer::GrantedBehind;
             }
             Answer::Acquire(AcquireReply::Held { left, holder, .. }) => {
-                return NodeAnswer::Held { left: *left, holder: holder.clone(), name: None };
+                return NodeAnswer::Held {
+                    left: *left,
+                    holder: holder.clone(),
+                    name: None,
+                };
             }
             Answer::Acquire(AcquireReply::Reserved { left, .. }) => {
-                return NodeAnswer::Reserved { left: *left, name: None };
+                return NodeAnswer::Reserved {
+                    left: *left,
+                    name: None,
+                };
             }
             Answer::Acquire(AcquireReply::HeldByReaders { left, .. }) => {
-                return NodeAnswer::HeldByReaders { left: *left, name: None };
+                return NodeAnswer::HeldByReaders {
+                    left: *left,
+                    name: None,
+                };
             }
-            Answer::Raise(RaiseReply::Gone) | Answer::Extend(ExtendReply::Gone { .. } | ExtendReply::Taken) => {
+            Answer::Raise(RaiseReply::Gone)
+            | Answer::Extend(ExtendReply::Gone { .. } | ExtendReply::Taken) => {
                 return NodeAnswer::Gone;
             }
-            Answer::Extend(ExtendReply::Extended | ExtendReply::Lifted { .. } | ExtendReply::Healed) => {
+            Answer::Extend(
+                ExtendReply::Extended | ExtendReply::Lifted { .. } | ExtendReply::Healed,
+            ) => {
                 return NodeAnswer::Extended;
             }
             Answer::Extend(ExtendReply::Superseded) => return NodeAnswer::Superseded,
             // It was not sent once more: the round was over.
             Answer::Changed => return NodeAnswer::Pending,
-            Answer::Release(ReleaseReply::Deleted | ReleaseReply::NotOurs) => return NodeAnswer::Released,
-            Answer::Acquire(AcquireReply::Ahead { .. }) => NodeFailure::ClockBehind,
-            Answer::Acquire(AcquireReply::WrongType { .. }) => {
-                NodeFailure::KeyInUse { name: None, what: NodeFailure::ANOTHER_TYPE }
+            Answer::Release(ReleaseReply::Deleted | ReleaseReply::NotOurs) => {
+                return NodeAnswer::Released;
             }
+            Answer::Acquire(AcquireReply::Ahead { .. }) => NodeFailure::ClockBehind,
+            Answer::Acquire(AcquireReply::WrongType { .. }) => NodeFailure::KeyInUse {
+                name: None,
+                what: NodeFailure::ANOTHER_TYPE,
+            },
             Answer::Acquire(AcquireReply::BadCounter { .. })
             | Answer::Raise(RaiseReply::Unusable)
-            | Answer::Extend(ExtendReply::Unusable) => {
-                NodeFailure::KeyInUse { name: None, what: NodeFailure::BAD_COUNTER }
-            }
-            Answer::NoScript => NodeFailure::Refused { message: "the script is gone".to_owned() },
+            | Answer::Extend(ExtendReply::Unusable) => NodeFailure::KeyInUse {
+                name: None,
+                what: NodeFailure::BAD_COUNTER,
+            },
+            Answer::NoScript => NodeFailure::Refused {
+                message: "the script is gone".to_owned(),
+            },
             Answer::Failed(failure) => failure.clone(),
             Answer::Greet(_)
             | Answer::Subscribed
@@ -176,7 +212,9 @@ impl FreeSlots {
     }
 
     pub(crate) fn contains(&self, slot: u8) -> bool {
-        self.0.get(usize::from(slot / 64)).is_some_and(|it| it & 1 << (slot % 64) != 0)
+        self.0
+            .get(usize::from(slot / 64))
+            .is_some_and(|it| it & 1 << (slot % 64) != 0)
     }
 }
 
@@ -192,9 +230,18 @@ pub(crate) enum AcquireReply {
     /// Granted to a reader; the counter is the last writer's.
     Shared { counter: u64 },
     /// Readers have it.
-    HeldByReaders { counter: u64, left: Option<Duration>, queued: bool, which: Which },
+    HeldByReaders {
+        counter: u64,
+        left: Option<Duration>,
+        queued: bool,
+        which: Which,
+    },
     /// A slot of a semaphore is granted; its counter, unless the proposal is that now; and what was free.
-    Slot { slot: u8, counter: Option<u64>, free: FreeSlots },
+    Slot {
+        slot: u8,
+        counter: Option<u64>,
+        free: FreeSlots,
+    },
     /// Another owner's.
     Held {
         counter: u64,
@@ -206,7 +253,12 @@ pub(crate) enum AcquireReply {
         which: Which,
     },
     /// Free, but another client's turn.
-    Reserved { counter: u64, left: Duration, queued: bool, which: Which },
+    Reserved {
+        counter: u64,
+        left: Duration,
+        queued: bool,
+        which: Which,
+    },
     /// The proposal is far ahead of the node's clock, and nothing was done.
     Ahead { counter: u64 },
     /// The lock's key holds something else.
@@ -337,7 +389,10 @@ pub(crate) enum Record {
 impl Record {
     /// Whether it was there before the greeting.
     pub(crate) fn is_older(self) -> bool {
-        matches!(self, Record::Kept | Record::KeptFromNothing | Record::Vouched)
+        matches!(
+            self,
+            Record::Kept | Record::KeptFromNothing | Record::Vouched
+        )
     }
 }
 
@@ -377,10 +432,15 @@ impl ServerInfo {
             self.proxied.then_some(NodeFinding::Proxied),
             self.run_id.is_none().then_some(NodeFinding::Unverifiable),
             self.promoted.then_some(NodeFinding::Promoted),
-            (self.replicas != 0).then_some(NodeFinding::HasReplicas { count: self.replicas }),
-            self.would_evict.clone().map(|policy| NodeFinding::WouldEvict { policy }),
+            (self.replicas != 0).then_some(NodeFinding::HasReplicas {
+                count: self.replicas,
+            }),
+            self.would_evict
+                .clone()
+                .map(|policy| NodeFinding::WouldEvict { policy }),
             (!self.pushes).then_some(NodeFinding::NoNotices),
-            self.few_sentinels.map(|count| NodeFinding::FewSentinels { count }),
+            self.few_sentinels
+                .map(|count| NodeFinding::FewSentinels { count }),
         ];
         findings.into_iter().flatten().collect()
     }
@@ -392,27 +452,75 @@ mod tests {
 
     /// What commands of a round can be answered with.
     fn answers() -> Vec<Answer> {
-        use AcquireReply::{Accepted, Ahead, BadCounter, Behind, Held, HeldByReaders, Reserved, Shared, WrongType};
+        use AcquireReply::{
+            Accepted, Ahead, BadCounter, Behind, Held, HeldByReaders, Reserved, Shared, WrongType,
+        };
         let which = Some(1);
         use ExtendReply::{Extended, Healed, Lifted, Superseded};
         let left = Duration::from_secs(1);
         let holder = Some(Arc::from("somebody"));
         let mut answers = vec![Answer::NoScript, Answer::Failed(NodeFailure::Stalled)];
         answers.extend(
-            [Accepted, Behind { counter: 1 }, Held { counter: 2, left: Some(left), queued: true, holder, which }]
-                .map(Answer::Acquire),
+            [
+                Accepted,
+                Behind { counter: 1 },
+                Held {
+                    counter: 2,
+                    left: Some(left),
+                    queued: true,
+                    holder,
+                    which,
+                },
+            ]
+            .map(Answer::Acquire),
         );
-        let by_readers = HeldByReaders { counter: 6, left: None, queued: true, which };
+        let by_readers = HeldByReaders {
+            counter: 6,
+            left: None,
+            queued: true,
+            which,
+        };
         answers.extend([Shared { counter: 7 }, by_readers].map(Answer::Acquire));
-        answers.extend([Reserved { counter: 3, left, queued: true, which }, Ahead { counter: 4 }].map(Answer::Acquire));
+        answers.extend(
+            [
+                Reserved {
+                    counter: 3,
+                    left,
+                    queued: true,
+                    which,
+                },
+                Ahead { counter: 4 },
+            ]
+            .map(Answer::Acquire),
+        );
         let free = FreeSlots::default();
-        answers.extend([None, Some(6)].map(|counter| Answer::Acquire(AcquireReply::Slot { slot: 2, counter, free })));
+        answers.extend([None, Some(6)].map(|counter| {
+            Answer::Acquire(AcquireReply::Slot {
+                slot: 2,
+                counter,
+                free,
+            })
+        }));
         answers.extend([WrongType { which }, BadCounter { which }].map(Answer::Acquire));
         let above = RaiseReply::Above { counter: 5 };
-        answers.extend([RaiseReply::Taken, above, RaiseReply::Gone, RaiseReply::Unusable].map(Answer::Raise));
+        answers.extend(
+            [
+                RaiseReply::Taken,
+                above,
+                RaiseReply::Gone,
+                RaiseReply::Unusable,
+            ]
+            .map(Answer::Raise),
+        );
         answers.extend([Extended, Healed, Lifted { counter: 8 }, Superseded].map(Answer::Extend));
-        answers
-            .extend([ExtendReply::Gone { counter: 9 }, ExtendReply::Taken, ExtendReply::Unusable].map(Answer::Extend));
+        answers.extend(
+            [
+                ExtendReply::Gone { counter: 9 },
+                ExtendReply::Taken,
+                ExtendReply::Unusable,
+            ]
+            .map(Answer::Extend),
+        );
         answers.extend([ReleaseReply::Deleted, ReleaseReply::NotOurs].map(Answer::Release));
         answers
     }
@@ -423,15 +531,37 @@ mod tests {
             let row = NodeAnswer::from(&answer);
             assert_eq!(answer.is_granted(), row.is_granted(), "{answer:?}");
             assert_eq!(answer.is_gone(), row == NodeAnswer::Gone, "{answer:?}");
-            assert_eq!(matches!(answer, Answer::Release(_)), row == NodeAnswer::Released, "{answer:?}");
+            assert_eq!(
+                matches!(answer, Answer::Release(_)),
+                row == NodeAnswer::Released,
+                "{answer:?}"
+            );
             assert_ne!(row, NodeAnswer::Pending);
         }
         assert_eq!(answers().iter().filter(|it| it.is_granted()).count(), 7);
         assert_eq!(answers().iter().filter(|it| it.is_gone()).count(), 3);
-        assert_eq!(answers().iter().filter_map(Answer::counter).collect::<Vec<_>>(), [1, 2, 7, 6, 3, 4, 6, 5, 8, 9]);
+        assert_eq!(
+            answers()
+                .iter()
+                .filter_map(Answer::counter)
+                .collect::<Vec<_>>(),
+            [1, 2, 7, 6, 3, 4, 6, 5, 8, 9]
+        );
         assert_eq!(answers().iter().filter(|it| it.is_accepted()).count(), 2);
-        assert_eq!(answers().iter().filter_map(Answer::slot).collect::<Vec<_>>(), [2, 2]);
-        assert_eq!(answers().iter().filter_map(Answer::which).collect::<Vec<_>>(), [1; 5]);
+        assert_eq!(
+            answers()
+                .iter()
+                .filter_map(Answer::slot)
+                .collect::<Vec<_>>(),
+            [2, 2]
+        );
+        assert_eq!(
+            answers()
+                .iter()
+                .filter_map(Answer::which)
+                .collect::<Vec<_>>(),
+            [1; 5]
+        );
     }
 
     #[test]
@@ -449,41 +579,118 @@ mod tests {
     #[test]
     fn a_report_says_what_is_wrong_with_a_node_that_cannot_vote() {
         for (answer, failure) in [
-            (Answer::Acquire(AcquireReply::Ahead { counter: 4 }), NodeFailure::ClockBehind),
+            (
+                Answer::Acquire(AcquireReply::Ahead { counter: 4 }),
+                NodeFailure::ClockBehind,
+            ),
             (
                 Answer::Acquire(AcquireReply::WrongType { which: None }),
-                NodeFailure::KeyInUse { name: None, what: NodeFailure::ANOTHER_TYPE },
+                NodeFailure::KeyInUse {
+                    name: None,
+                    what: NodeFailure::ANOTHER_TYPE,
+                },
             ),
             (
                 Answer::Acquire(AcquireReply::BadCounter { which: None }),
-                NodeFailure::KeyInUse { name: None, what: NodeFailure::BAD_COUNTER },
+                NodeFailure::KeyInUse {
+                    name: None,
+                    what: NodeFailure::BAD_COUNTER,
+                },
             ),
-            (Answer::Raise(RaiseReply::Unusable), NodeFailure::KeyInUse { name: None, what: NodeFailure::BAD_COUNTER }),
+            (
+                Answer::Raise(RaiseReply::Unusable),
+                NodeFailure::KeyInUse {
+                    name: None,
+                    what: NodeFailure::BAD_COUNTER,
+                },
+            ),
             (
                 Answer::Extend(ExtendReply::Unusable),
-                NodeFailure::KeyInUse { name: None, what: NodeFailure::BAD_COUNTER },
+                NodeFailure::KeyInUse {
+                    name: None,
+                    what: NodeFailure::BAD_COUNTER,
+                },
             ),
             (Answer::Failed(NodeFailure::Loading), NodeFailure::Loading),
         ] {
-            assert_eq!(NodeAnswer::from(&answer), NodeAnswer::Failed(failure), "{answer:?}");
+            assert_eq!(
+                NodeAnswer::from(&answer),
+                NodeAnswer::Failed(failure),
+                "{answer:?}"
+            );
         }
-        for other in [Answer::Time, Answer::Subscribed, Answer::Forbidden(Vec::new()), Answer::Present(Vec::new())] {
-            assert!(matches!(NodeAnswer::from(&other), NodeAnswer::Failed(NodeFailure::Protocol { .. })));
+        for other in [
+            Answer::Time,
+            Answer::Subscribed,
+            Answer::Forbidden(Vec::new()),
+            Answer::Present(Vec::new()),
+        ] {
+            assert!(matches!(
+                NodeAnswer::from(&other),
+                NodeAnswer::Failed(NodeFailure::Protocol { .. })
+            ));
         }
     }
 
     #[test]
-    fn b4_everything_that_can_cost_a_lock_is_found_in_what_a_server_says_and_nothing_else_disqualifies_it() {
-        let fine = || ServerInfo { run_id: Some("abc".to_owned()), pushes: true, ..ServerInfo::default() };
+    fn b4_everything_that_can_cost_a_lock_is_found_in_what_a_server_says_and_nothing_else_disqualifies_it()
+     {
+        let fine = || ServerInfo {
+            run_id: Some("abc".to_owned()),
+            pushes: true,
+            ..ServerInfo::default()
+        };
         let policy = || "allkeys-lru".to_owned();
         assert_eq!(fine().findings(), []);
         for (server_info, finding, disqualifies) in [
-            (ServerInfo { run_id: None, ..fine() }, NodeFinding::Unverifiable, true),
-            (ServerInfo { proxied: true, ..fine() }, NodeFinding::Proxied, true),
-            (ServerInfo { promoted: true, ..fine() }, NodeFinding::Promoted, true),
-            (ServerInfo { replicas: 2, ..fine() }, NodeFinding::HasReplicas { count: 2 }, true),
-            (ServerInfo { would_evict: Some(policy()), ..fine() }, NodeFinding::WouldEvict { policy: policy() }, true),
-            (ServerInfo { pushes: false, ..fine() }, NodeFinding::NoNotices, false),
+            (
+                ServerInfo {
+                    run_id: None,
+                    ..fine()
+                },
+                NodeFinding::Unverifiable,
+                true,
+            ),
+            (
+                ServerInfo {
+                    proxied: true,
+                    ..fine()
+                },
+                NodeFinding::Proxied,
+                true,
+            ),
+            (
+                ServerInfo {
+                    promoted: true,
+                    ..fine()
+                },
+                NodeFinding::Promoted,
+                true,
+            ),
+            (
+                ServerInfo {
+                    replicas: 2,
+                    ..fine()
+                },
+                NodeFinding::HasReplicas { count: 2 },
+                true,
+            ),
+            (
+                ServerInfo {
+                    would_evict: Some(policy()),
+                    ..fine()
+                },
+                NodeFinding::WouldEvict { policy: policy() },
+                true,
+            ),
+            (
+                ServerInfo {
+                    pushes: false,
+                    ..fine()
+                },
+                NodeFinding::NoNotices,
+                false,
+            ),
         ] {
             assert_eq!(finding.disqualifies(), disqualifies, "{finding}");
             assert_eq!(server_info.findings(), [finding]);
@@ -494,6 +701,9 @@ mod tests {
     fn each_finding_is_a_failure_of_its_own_kind_whatever_is_in_it() {
         let kind = |finding| NodeFailure::Disqualified { finding }.kind();
         assert_ne!(kind(NodeFinding::Promoted), kind(NodeFinding::Unverifiable));
-        assert_eq!(kind(NodeFinding::HasReplicas { count: 1 }), kind(NodeFinding::HasReplicas { count: 2 }));
+        assert_eq!(
+            kind(NodeFinding::HasReplicas { count: 1 }),
+            kind(NodeFinding::HasReplicas { count: 2 })
+        );
     }
 }

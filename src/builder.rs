@@ -109,7 +109,8 @@ impl Builder {
             }
             if let Endpoint::Group(group) = &address.place {
                 let rhythm = Rhythm::new(self.config.ttl, self.config.connect_timeout);
-                let silence = rhythm.silence(matches!(group, Group::Sentinel { .. } | Group::Cluster(_)));
+                let silence =
+                    rhythm.silence(matches!(group, Group::Sentinel { .. } | Group::Cluster(_)));
                 self.config.silence_of_promoted = self.config.silence_of_promoted.max(silence);
                 address.sentinel_login = address.sentinel_login.take().or(node.sentinel_login);
             }
@@ -122,7 +123,9 @@ impl Builder {
         }
         match Engine::start(self.config, addresses) {
             Ok(engine) => Ok(LockManager::of_engine(engine)),
-            Err(err) => Err(BuildError::of(vec![BuildProblem::NoThreads { reason: err.to_string() }])),
+            Err(err) => Err(BuildError::of(vec![BuildProblem::NoThreads {
+                reason: err.to_string(),
+            }])),
         }
     }
 }
@@ -449,17 +452,27 @@ fn check_addresses(nodes: &[Node]) -> (Vec<Address>, Vec<BuildProblem>) {
         problems.push(BuildProblem::NoNodes);
     }
     if max < nodes.len() {
-        problems.push(BuildProblem::TooManyNodes { count: nodes.len(), max });
+        problems.push(BuildProblem::TooManyNodes {
+            count: nodes.len(),
+            max,
+        });
     }
     let mut addresses: Vec<(usize, Address)> = Vec::new();
     for (index, node) in nodes.iter().enumerate() {
         match node.address.clone() {
             Err(reason) => problems.push(BuildProblem::BadAddress { index, reason }),
             // By place alone: another database or user of the same server is the same server.
-            Ok(address) => match addresses.iter().find(|(_, it)| it.place.overlaps(&address.place)) {
+            Ok(address) => match addresses
+                .iter()
+                .find(|(_, it)| it.place.overlaps(&address.place))
+            {
                 Some((first, _)) => {
                     let address = address.shown().to_string();
-                    problems.push(BuildProblem::DuplicateNode { first: *first, second: index, address });
+                    problems.push(BuildProblem::DuplicateNode {
+                        first: *first,
+                        second: index,
+                        address,
+                    });
                 }
                 None => addresses.push((index, address)),
             },

@@ -39,7 +39,10 @@ impl Default for Config {
             ttl: Duration::from_secs(10),
             response_timeout: Duration::from_millis(100),
             connect_timeout: Duration::from_millis(250),
-            margin: Margin { share: 0.01, fixed: Duration::from_millis(2) },
+            margin: Margin {
+                share: 0.01,
+                fixed: Duration::from_millis(2),
+            },
             renew: true,
             max_hold: None,
             retry_min: Duration::from_millis(10),
@@ -71,15 +74,19 @@ pub(crate) struct Margin {
 impl Margin {
     /// The margin of a lease of `ttl`, rounded up; longer than any ttl if the share makes no sense.
     pub(crate) fn of(self, ttl: Duration) -> Duration {
-        let share = Duration::try_from_secs_f64(ttl.as_secs_f64() * self.share).unwrap_or(Duration::MAX);
-        share.saturating_add(Duration::from_nanos(1)).saturating_add(self.fixed)
+        let share =
+            Duration::try_from_secs_f64(ttl.as_secs_f64() * self.share).unwrap_or(Duration::MAX);
+        share
+            .saturating_add(Duration::from_nanos(1))
+            .saturating_add(self.fixed)
     }
 
     /// The shortest ttl, in whole milliseconds, of which at least `usable` is left beside its margin.
     pub(crate) fn ttl_for(self, usable: Duration) -> Duration {
         let grain = Duration::from_millis(1);
         let with_fixed = usable.saturating_add(self.fixed).as_secs_f64();
-        let about = Duration::try_from_secs_f64(with_fixed / (1.0 - self.share)).unwrap_or(Duration::MAX);
+        let about =
+            Duration::try_from_secs_f64(with_fixed / (1.0 - self.share)).unwrap_or(Duration::MAX);
         let mut ttl = Duration::from_millis(u64::try_from(about.as_millis()).unwrap_or(u64::MAX));
         // What is rounded is less than this.
         for _ in 0..4 {
@@ -126,13 +133,43 @@ impl Config {
         problems.extend(self.ttl_problem(self.ttl));
         problems.extend(self.max_ttl.and_then(|it| self.fencing_problem(it)));
         for (option, value, min, max) in [
-            ("response_timeout", self.response_timeout, TIMEOUT_MIN, TIMEOUT_MAX),
-            ("connect_timeout", self.connect_timeout, TIMEOUT_MIN, TIMEOUT_MAX),
-            ("retry_delay (shortest)", self.retry_min, RETRY_MIN, RETRY_MAX),
-            ("retry_delay (longest)", self.retry_max, RETRY_MIN, RETRY_MAX),
-            ("shutdown_grace", self.shutdown_grace, Duration::ZERO, GRACE_MAX),
+            (
+                "response_timeout",
+                self.response_timeout,
+                TIMEOUT_MIN,
+                TIMEOUT_MAX,
+            ),
+            (
+                "connect_timeout",
+                self.connect_timeout,
+                TIMEOUT_MIN,
+                TIMEOUT_MAX,
+            ),
+            (
+                "retry_delay (shortest)",
+                self.retry_min,
+                RETRY_MIN,
+                RETRY_MAX,
+            ),
+            (
+                "retry_delay (longest)",
+                self.retry_max,
+                RETRY_MIN,
+                RETRY_MAX,
+            ),
+            (
+                "shutdown_grace",
+                self.shutdown_grace,
+                Duration::ZERO,
+                GRACE_MAX,
+            ),
             ("max_ttl", self.max_ttl.unwrap_or(TTL_MIN), TTL_MIN, TTL_MAX),
-            ("fencing_ttl", self.fencing_ttl.unwrap_or(FENCING_TTL_MIN), FENCING_TTL_MIN, FENCING_TTL_MAX),
+            (
+                "fencing_ttl",
+                self.fencing_ttl.unwrap_or(FENCING_TTL_MIN),
+                FENCING_TTL_MIN,
+                FENCING_TTL_MAX,
+            ),
         ] {
             if value < min || max < value {
                 problems.push(out_of_range(option, value, min, max));
@@ -140,28 +177,40 @@ impl Config {
         }
         if self.retry_max < self.retry_min {
             let (shortest, longest) = (Exactly(self.retry_min), Exactly(self.retry_max));
-            problems
-                .push(bad("retry_delay", format!("goes from {shortest} to {longest}: the first must not be longer")));
+            problems.push(bad(
+                "retry_delay",
+                format!("goes from {shortest} to {longest}: the first must not be longer"),
+            ));
         }
         // Written so that NaN is refused as well.
         if !(0.0..=MARGIN_SHARE_MAX).contains(&self.margin.share) {
             let share = self.margin.share;
-            problems.push(bad("clock_margin", format!("has a share of {share}: allowed are 0 to {MARGIN_SHARE_MAX}")));
+            problems.push(bad(
+                "clock_margin",
+                format!("has a share of {share}: allowed are 0 to {MARGIN_SHARE_MAX}"),
+            ));
         }
         if let Some(max_hold) = self.max_hold.filter(|it| *it < self.ttl) {
             let (max_hold, ttl) = (Exactly(max_hold), Exactly(self.ttl));
-            problems.push(bad("max_hold", format!("is {max_hold}: it must be at least the ttl, {ttl}, or None")));
+            problems.push(bad(
+                "max_hold",
+                format!("is {max_hold}: it must be at least the ttl, {ttl}, or None"),
+            ));
         }
         if NAME_MAX < self.prefix.len() {
             let len = self.prefix.len();
-            problems.push(bad("prefix", format!("has {len} bytes: at most {NAME_MAX} are allowed")));
+            problems.push(bad(
+                "prefix",
+                format!("has {len} bytes: at most {NAME_MAX} are allowed"),
+            ));
         }
         problems
     }
 
     /// How long a node is quarantined that may have lost data; `None` for not at all.
     pub(crate) fn quarantine_length(&self) -> Option<Duration> {
-        self.quarantine.then(|| self.longest_life().saturating_add(self.silence_of_promoted))
+        self.quarantine
+            .then(|| self.longest_life().saturating_add(self.silence_of_promoted))
     }
 
     /// How long a lock can rest at most on what a node has granted or confirmed.
@@ -172,12 +221,15 @@ impl Config {
 
     /// The longest ttl of any lock, in whatever program, if there is a limit.
     fn longest_ttl(&self) -> Option<Duration> {
-        self.max_ttl.or(self.quarantine.then(|| self.ttl.max(MAX_TTL)))
+        self.max_ttl
+            .or(self.quarantine.then(|| self.ttl.max(MAX_TTL)))
     }
 
     /// What is wrong with `ttl` under these options; also for the ttl of one lock and of one extension.
     pub(crate) fn ttl_problem(&self, ttl: Duration) -> Option<BuildProblem> {
-        let needed = self.response_timeout.saturating_mul(RESPONSE_TIMEOUTS_IN_A_TTL);
+        let needed = self
+            .response_timeout
+            .saturating_mul(RESPONSE_TIMEOUTS_IN_A_TTL);
         if ttl < TTL_MIN || TTL_MAX < ttl {
             return Some(out_of_range("ttl", ttl, TTL_MIN, TTL_MAX));
         }
@@ -192,7 +244,11 @@ impl Config {
             return Some(bad("ttl", reason));
         }
         if ttl < needed {
-            let (ttl, timeout, needed) = (Exactly(ttl), Exactly(self.response_timeout), Exactly(needed));
+            let (ttl, timeout, needed) = (
+                Exactly(ttl),
+                Exactly(self.response_timeout),
+                Exactly(needed),
+            );
             let reason = format!(
                 "is {ttl}: with a response timeout of {timeout} it must be at least {needed}, so that a renewal can be tried \
                  again before the lock is lost"
@@ -209,7 +265,11 @@ impl Config {
             ));
         }
         // With a `max_ttl` that one is checked, by `problems`.
-        if self.max_ttl.is_none() { self.fencing_problem(ttl) } else { None }
+        if self.max_ttl.is_none() {
+            self.fencing_problem(ttl)
+        } else {
+            None
+        }
     }
 
     /// Whether counters may expire under the holder of a lock of `ttl`. They are renewed with the lock, every third of its
@@ -231,8 +291,21 @@ fn bad(option: &'static str, reason: String) -> BuildProblem {
     BuildProblem::BadOption { option, reason }
 }
 
-fn out_of_range(option: &'static str, value: Duration, min: Duration, max: Duration) -> BuildProblem {
-    bad(option, format!("is {}: allowed are {} to {}", Exactly(value), Exactly(min), Exactly(max)))
+fn out_of_range(
+    option: &'static str,
+    value: Duration,
+    min: Duration,
+    max: Duration,
+) -> BuildProblem {
+    bad(
+        option,
+        format!(
+            "is {}: allowed are {} to {}",
+            Exactly(value),
+            Exactly(min),
+            Exactly(max)
+        ),
+    )
 }
 
 #[cfg(test)]
@@ -248,8 +321,19 @@ mod tests {
     #[test]
     fn h15_a_node_that_forgot_is_silent_for_ten_seconds_at_least_unless_somebody_says_less() {
         let quarantine = |ttl, max_ttl, quarantine| {
-            let margin = Margin { share: 0.0, fixed: Duration::ZERO };
-            Config { ttl, max_ttl, quarantine, margin, ..Config::default() }.quarantine_length().map(|it| it.as_secs())
+            let margin = Margin {
+                share: 0.0,
+                fixed: Duration::ZERO,
+            };
+            Config {
+                ttl,
+                max_ttl,
+                quarantine,
+                margin,
+                ..Config::default()
+            }
+            .quarantine_length()
+            .map(|it| it.as_secs())
         };
         let s = Duration::from_secs;
         assert_eq!(quarantine(s(1), None, true), Some(10));
@@ -262,21 +346,42 @@ mod tests {
     fn a_fencing_ttl_below_twice_the_longest_ttl_is_a_problem() {
         let s = Duration::from_secs;
         let problems = |fencing_ttl, ttl, max_ttl, quarantine| {
-            Config { fencing_ttl, ttl, max_ttl, quarantine, ..Config::default() }.problems()
+            Config {
+                fencing_ttl,
+                ttl,
+                max_ttl,
+                quarantine,
+                ..Config::default()
+            }
+            .problems()
         };
         let too_short = |ttl: Duration| {
-            let config = Config { fencing_ttl: Some(s(60)), ..Config::default() };
+            let config = Config {
+                fencing_ttl: Some(s(60)),
+                ..Config::default()
+            };
             config.fencing_problem(ttl).into_iter().collect::<Vec<_>>()
         };
 
         assert_eq!(problems(Some(s(60)), s(31), None, true), too_short(s(31)));
-        assert_eq!(problems(Some(s(60)), s(31), Some(s(40)), true), too_short(s(40)), "said once");
-        assert_eq!(problems(Some(s(60)), s(10), Some(s(40)), false), too_short(s(40)));
+        assert_eq!(
+            problems(Some(s(60)), s(31), Some(s(40)), true),
+            too_short(s(40)),
+            "said once"
+        );
+        assert_eq!(
+            problems(Some(s(60)), s(10), Some(s(40)), false),
+            too_short(s(40))
+        );
         assert_eq!(problems(Some(s(60)), s(10), Some(s(30)), true), []);
         assert_eq!(problems(None, s(3600), None, true), []);
 
         // Nothing else limits the ttl of one lock here.
-        let config = Config { fencing_ttl: Some(s(60)), quarantine: false, ..Config::default() };
+        let config = Config {
+            fencing_ttl: Some(s(60)),
+            quarantine: false,
+            ..Config::default()
+        };
         assert_eq!(config.problems(), []);
         assert_eq!(config.ttl_problem(s(31)), too_short(s(31)).first().cloned());
         assert_eq!(config.ttl_problem(s(30)), None);
@@ -285,7 +390,10 @@ mod tests {
     #[test]
     fn a_margin_of_nonsense_is_longer_than_any_ttl() {
         for share in [f64::NAN, f64::INFINITY, -1.0] {
-            let margin = Margin { share, fixed: Duration::ZERO };
+            let margin = Margin {
+                share,
+                fixed: Duration::ZERO,
+            };
             assert_eq!(margin.of(Duration::from_secs(1)), Duration::MAX, "{share}");
         }
     }
@@ -318,8 +426,14 @@ mod tests {
         let key = |server: f64, client: f64| ttl.div_f64(1.0 + server).mul_f64(1.0 - client);
         let covers = |margin: Margin, server, client| ttl - margin.of(ttl) <= key(server, client);
 
-        assert!(ttl - default.of(ttl) <= key(DRIFT, 0.0) - Duration::from_millis(97), "97 ms, on either side");
-        assert!(covers(default, 4_000e-6 + DRIFT, 4_000e-6 + DRIFT), "chrony with a lower rate");
+        assert!(
+            ttl - default.of(ttl) <= key(DRIFT, 0.0) - Duration::from_millis(97),
+            "97 ms, on either side"
+        );
+        assert!(
+            covers(default, 4_000e-6 + DRIFT, 4_000e-6 + DRIFT),
+            "chrony with a lower rate"
+        );
         assert!(!covers(default, CHRONY, 0.0));
         let late = ttl - default.of(ttl) - key(CHRONY, 0.0);
         assert_eq!(late.as_millis(), 667);
@@ -329,7 +443,10 @@ mod tests {
 
     #[test]
     fn a_margin_is_rounded_up() {
-        let margin = Margin { share: 0.01, fixed: Duration::from_millis(2) };
+        let margin = Margin {
+            share: 0.01,
+            fixed: Duration::from_millis(2),
+        };
         assert!(Duration::from_millis(102) < margin.of(Duration::from_secs(10)));
     }
 }

@@ -85,7 +85,9 @@ struct Threads {
 
 impl fmt::Debug for Engine {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Engine").field("nodes", &self.shared.fanout.len()).finish_non_exhaustive()
+        f.debug_struct("Engine")
+            .field("nodes", &self.shared.fanout.len())
+            .finish_non_exhaustive()
     }
 }
 
@@ -101,18 +103,34 @@ impl Engine {
             }
         })));
         let client = ClientId::draw().map_err(io::Error::other)?;
-        let queues = Arc::new(Queues::new(client, addresses.len(), &config, Arc::clone(&counters)));
+        let queues = Arc::new(Queues::new(
+            client,
+            addresses.len(),
+            &config,
+            Arc::clone(&counters),
+        ));
         let schedule = Arc::new(Schedule::new());
-        let events: Arc<dyn NodeEvents> =
-            Arc::new(Hub { queues: Arc::clone(&queues), schedule: Arc::clone(&schedule) });
+        let events: Arc<dyn NodeEvents> = Arc::new(Hub {
+            queues: Arc::clone(&queues),
+            schedule: Arc::clone(&schedule),
+        });
         let (fanout, workers) = Fanout::start(addresses, &config, &counters, client, &events)?;
         let shared = Arc::new(Shared::new(config, fanout, schedule, queues, counters));
         let for_renewal = Arc::clone(&shared);
-        let renewal = aside::spawn("quorlock-renewal".to_owned(), move || live_hold::renewal::run(&for_renewal));
+        let renewal = aside::spawn("quorlock-renewal".to_owned(), move || {
+            live_hold::renewal::run(&for_renewal)
+        });
         let renewal = renewal.inspect_err(|_| shared.fanout.stop(time::tick()))?;
         let threads = Mutex::new(Some(Threads { workers, renewal }));
         let (calls, call_ended) = (Mutex::default(), Condvar::new());
-        Ok(Engine { shared, shut_down: Signal::default(), calls, call_ended, threads, told })
+        Ok(Engine {
+            shared,
+            shut_down: Signal::default(),
+            calls,
+            call_ended,
+            threads,
+            told,
+        })
     }
 
     pub(crate) fn shared(&self) -> &Arc<Shared> {
@@ -125,12 +143,17 @@ impl Engine {
 
     /// Does what asks the nodes, unless the manager is shutting down: the workers do not end under it. In a forked child there
     /// are no threads for it.
-    pub(crate) fn operate<T>(&self, work: impl FnOnce(&Arc<Shared>) -> T) -> Result<T, AcquireError> {
+    pub(crate) fn operate<T>(
+        &self,
+        work: impl FnOnce(&Arc<Shared>) -> T,
+    ) -> Result<T, AcquireError> {
         // Before anything is locked: see `Process`.
         if self.shared.is_forked() {
             return Err(AcquireError::Forked);
         }
-        let _call = self.begin(|_| !self.shut_down.is_given()).ok_or(AcquireError::ShutDown)?;
+        let _call = self
+            .begin(|_| !self.shut_down.is_given())
+            .ok_or(AcquireError::ShutDown)?;
         Ok(work(&self.shared))
     }
 
@@ -157,11 +180,15 @@ impl Engine {
             return;
         }
         self.shut_down.give();
-        let Some(threads) = self.threads.lock().take() else { return };
+        let Some(threads) = self.threads.lock().take() else {
+            return;
+        };
         let deadline = time::deadline(grace);
         // Acquisitions end their round and give back what they won; releases end theirs.
         let mut calls = self.calls.lock();
-        while calls.under_way != 0 && !self.call_ended.wait_until(&mut calls, deadline).timed_out() {}
+        while calls.under_way != 0 && !self.call_ended.wait_until(&mut calls, deadline).timed_out()
+        {
+        }
         calls.closed = true;
         drop(calls);
         let mut renewal = Some(threads.renewal);
@@ -172,8 +199,14 @@ impl Engine {
         self.shared.fanout.end_driving(deadline);
         self.shared.fanout.stop(deadline);
         // The workers end by themselves at the deadline; a little more, for the last write.
-        let deadline = deadline.checked_add(Duration::from_millis(50)).unwrap_or(deadline);
-        threads.workers.into_iter().chain(renewal).for_each(|it| join(it, deadline));
+        let deadline = deadline
+            .checked_add(Duration::from_millis(50))
+            .unwrap_or(deadline);
+        threads
+            .workers
+            .into_iter()
+            .chain(renewal)
+            .for_each(|it| join(it, deadline));
         self.told.end(deadline);
     }
 }

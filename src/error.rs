@@ -30,7 +30,10 @@ pub(crate) use report::Rows;
 /// What the system says of an error, without its number.
 pub(crate) fn reason(err: &io::Error) -> String {
     let text = err.to_string();
-    text.split(" (os error").next().unwrap_or(&text).to_lowercase()
+    text.split(" (os error")
+        .next()
+        .unwrap_or(&text)
+        .to_lowercase()
 }
 
 /// Why a manager was not built: all problems of its settings at once.
@@ -68,7 +71,9 @@ pub enum BuildProblem {
     #[error("no nodes: specify at least one Redis URL (three or five recommended)")]
     NoNodes,
     /// The list of nodes is too long.
-    #[error("{count} nodes: at most {max} are supported; more than seven make locks slower, not safer")]
+    #[error(
+        "{count} nodes: at most {max} are supported; more than seven make locks slower, not safer"
+    )]
     TooManyNodes {
         /// How many were given.
         count: usize,
@@ -84,7 +89,9 @@ pub enum BuildProblem {
         reason: String,
     },
     /// Two entries are the same server, whose grant would count twice.
-    #[error("nodes {first} and {second} are the same server ({address}): every node must be a server of its own")]
+    #[error(
+        "nodes {first} and {second} are the same server ({address}): every node must be a server of its own"
+    )]
     DuplicateNode {
         /// The first entry's place in the list, from 0.
         first: usize,
@@ -182,7 +189,9 @@ pub enum AcquireError {
     #[error("the lock manager belongs to the parent process: build one after the fork")]
     Forked,
     /// The name, or all names together, are too long.
-    #[error("the name has {len} bytes with its prefix, or all names together: at most {max} are allowed")]
+    #[error(
+        "the name has {len} bytes with its prefix, or all names together: at most {max} are allowed"
+    )]
     NameTooLong {
         /// Bytes of prefix and name, or of all names.
         len: usize,
@@ -278,7 +287,9 @@ impl fmt::Display for InTheWay<'_> {
         let InTheWay(by, nodes) = *self;
         let asked = nodes.iter().any(|it| it.answer != NodeAnswer::NotAsked);
         match by {
-            HeldBy::ThisThread => f.write_str(": drop its guard first, or use a reentrant mutex")?,
+            HeldBy::ThisThread => {
+                f.write_str(": drop its guard first, or use a reentrant mutex")?
+            }
             HeldBy::Other if !asked => f.write_str(": other calls of this process came first")?,
             HeldBy::Other | HeldBy::ThisProcess => {}
         }
@@ -369,7 +380,11 @@ pub struct Released {
 
 impl fmt::Display for Released {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "released: a majority has confirmed, {} of {} nodes so far", self.confirmed, self.nodes)
+        write!(
+            f,
+            "released: a majority has confirmed, {} of {} nodes so far",
+            self.confirmed, self.nodes
+        )
     }
 }
 
@@ -434,12 +449,19 @@ impl<R> fmt::Debug for WithError<R> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             WithError::NotAcquired(err) => f.debug_tuple("NotAcquired").field(err).finish(),
-            WithError::Lost { lost, .. } => f.debug_struct("Lost").field("lost", lost).finish_non_exhaustive(),
+            WithError::Lost { lost, .. } => f
+                .debug_struct("Lost")
+                .field("lost", lost)
+                .finish_non_exhaustive(),
         }
     }
 }
 
-fn write_list<T: fmt::Display>(f: &mut fmt::Formatter<'_>, items: &[T], between: &str) -> fmt::Result {
+fn write_list<T: fmt::Display>(
+    f: &mut fmt::Formatter<'_>,
+    items: &[T],
+    between: &str,
+) -> fmt::Result {
     for (i, item) in items.iter().enumerate() {
         if 0 < i {
             f.write_str(between)?;

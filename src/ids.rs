@@ -53,7 +53,11 @@ impl Edition {
     /// One that was never used.
     pub(crate) fn draw() -> Edition {
         let mut bytes = [0; 8];
-        let number = if fill_random(&mut bytes).is_ok() { u64::from_ne_bytes(bytes) } else { fastrand::u64(..) };
+        let number = if fill_random(&mut bytes).is_ok() {
+            u64::from_ne_bytes(bytes)
+        } else {
+            fastrand::u64(..)
+        };
         Edition::new(number)
     }
 
@@ -165,7 +169,9 @@ impl OwnerToken {
     pub(crate) fn draw() -> Result<OwnerToken, getrandom::Error> {
         let mut bytes = [0; 16];
         fill_random(&mut bytes)?;
-        Ok(OwnerToken(uuid::Builder::from_random_bytes(bytes).into_uuid()))
+        Ok(OwnerToken(
+            uuid::Builder::from_random_bytes(bytes).into_uuid(),
+        ))
     }
 
     /// A token that is never drawn: a release with it releases nothing.
@@ -207,7 +213,11 @@ impl OwnerLabel {
     /// Cut to what fits: the process and the start of `own` always do.
     pub(crate) fn new(host: &str, process: u32, own: &str) -> OwnerLabel {
         let own = printable(own, Self::OWN_MAX);
-        let behind = if own.is_empty() { format!("/{process}") } else { format!("/{process}/{own}") };
+        let behind = if own.is_empty() {
+            format!("/{process}")
+        } else {
+            format!("/{process}/{own}")
+        };
         let host = printable(host, Self::MAX.saturating_sub(behind.len()));
         OwnerLabel((host + &behind).into())
     }
@@ -219,7 +229,10 @@ impl OwnerLabel {
 
 /// The first `max` characters of `text`, with an underscore for each that is not printable ASCII, or is a space.
 fn printable(text: &str, max: usize) -> String {
-    text.chars().take(max).map(|it| if it.is_ascii_graphic() { it } else { '_' }).collect()
+    text.chars()
+        .take(max)
+        .map(|it| if it.is_ascii_graphic() { it } else { '_' })
+        .collect()
 }
 
 /// One manager, in the waiting lists and as a channel. Not a secret: all that it allows is to wake the manager for nothing.
@@ -269,14 +282,19 @@ impl fmt::Display for LockName {
         let mut left = Self::SHOWN;
         for chunk in self.0.utf8_chunks() {
             let text = chunk.valid();
-            let cut = text.char_indices().nth(left).and_then(|(at, _)| text.get(..at));
+            let cut = text
+                .char_indices()
+                .nth(left)
+                .and_then(|(at, _)| text.get(..at));
             write_text(f, cut.unwrap_or(text))?;
             if cut.is_some() {
                 return f.write_char('…');
             }
             left = left.saturating_sub(text.chars().count());
             for byte in chunk.invalid() {
-                let Some(less) = left.checked_sub(1) else { return f.write_char('…') };
+                let Some(less) = left.checked_sub(1) else {
+                    return f.write_char('…');
+                };
                 write!(f, "\\x{byte:02x}")?;
                 left = less;
             }
@@ -317,19 +335,25 @@ mod tests {
 
     #[test]
     fn owner_tokens_are_never_drawn_twice() {
-        let drawn: std::collections::HashSet<_> = (0..10_000).map(|_| OwnerToken::draw().unwrap()).collect();
+        let drawn: std::collections::HashSet<_> =
+            (0..10_000).map(|_| OwnerToken::draw().unwrap()).collect();
 
         assert_eq!(drawn.len(), 10_000);
     }
 
     #[test]
     fn an_owner_label_is_short_printable_and_has_no_spaces() {
-        let label = |host: &str, process, own: &str| OwnerLabel::new(host, process, own).as_str().to_owned();
+        let label = |host: &str, process, own: &str| {
+            OwnerLabel::new(host, process, own).as_str().to_owned()
+        };
         assert_eq!(label("web-3", 4711, ""), "web-3/4711");
         assert_eq!(label("web-3", 4711, "nightly"), "web-3/4711/nightly");
         assert_eq!(label("", 1, "a b\r\nSET x\0\u{202e}ü"), "/1/a_b__SET_x___");
         let longest = label(&"h".repeat(300), u32::MAX, &"ü".repeat(300));
-        assert_eq!(longest, format!("{}/{}/{}", "h".repeat(19), u32::MAX, "_".repeat(32)));
+        assert_eq!(
+            longest,
+            format!("{}/{}/{}", "h".repeat(19), u32::MAX, "_".repeat(32))
+        );
         assert_eq!(longest.len(), OwnerLabel::MAX);
         assert_eq!(OwnerLabel::default().as_str(), "");
     }
@@ -338,15 +362,32 @@ mod tests {
     fn a_name_is_shown_escaped_and_cut() {
         assert_eq!(LockName::new(b"a\n\xff").to_string(), r"a\n\xff");
         assert_eq!(LockName::new(&[b'x'; 100]).to_string().chars().count(), 81);
-        assert_eq!(LockName::new("ü".repeat(100).as_bytes()).to_string(), format!("{}…", "ü".repeat(80)));
-        assert_eq!(LockName::new(&[0xff; 100]).to_string(), format!("{}…", r"\xff".repeat(80)));
+        assert_eq!(
+            LockName::new("ü".repeat(100).as_bytes()).to_string(),
+            format!("{}…", "ü".repeat(80))
+        );
+        assert_eq!(
+            LockName::new(&[0xff; 100]).to_string(),
+            format!("{}…", r"\xff".repeat(80))
+        );
         let whole = [&[b'x'; 79][..], b"\xff"].concat();
-        assert_eq!(LockName::new(&whole).to_string(), format!(r"{}\xff", "x".repeat(79)));
+        assert_eq!(
+            LockName::new(&whole).to_string(),
+            format!(r"{}\xff", "x".repeat(79))
+        );
     }
 
     #[test]
     fn a_name_that_can_be_printed_is_shown_as_it_is_and_nothing_else_is() {
-        for name in ["", " ", "Bücher/Köln", "注文:7", "ann's report", "a+b=c {x}", "नमस्ते"] {
+        for name in [
+            "",
+            " ",
+            "Bücher/Köln",
+            "注文:7",
+            "ann's report",
+            "a+b=c {x}",
+            "नमस्ते",
+        ] {
             assert_eq!(LockName::new(name.as_bytes()).to_string(), name);
         }
         for (name, shown) in [

@@ -172,7 +172,10 @@ impl StoredKey {
             StoredKey::Read { readers, .. } => (None, &readers[..]),
             StoredKey::Missing | StoredKey::Foreign | StoredKey::OtherType => (None, &[][..]),
         };
-        holder.map(|it| (it, false)).into_iter().chain(readers.iter().map(|it| (&it.value, true)))
+        holder
+            .map(|it| (it, false))
+            .into_iter()
+            .chain(readers.iter().map(|it| (&it.value, true)))
     }
 }
 
@@ -189,7 +192,9 @@ impl fmt::Display for LockState {
                 write!(f, "held by readers ({readers})")?;
                 for_another(f, *left)
             }
-            LockState::KeyInUse => f.write_str("the key is in use for something that is not a lock"),
+            LockState::KeyInUse => {
+                f.write_str("the key is in use for something that is not a lock")
+            }
             LockState::NoMajority => f.write_str("nobody has a majority"),
             LockState::Unknown => f.write_str("unknown: too few nodes answered"),
         }
@@ -279,10 +284,24 @@ mod tests {
     fn what_a_node_stores_is_told_in_a_line_without_what_proves_a_hold() {
         let secret = "0123456789abcdef0123456789abcdef";
         let value = SecretValue::new(format!("{secret} web-3/4711").as_bytes());
-        let key = StoredKey::Held { holder: Some("web-3/4711".into()), value };
+        let key = StoredKey::Held {
+            holder: Some("web-3/4711".into()),
+            value,
+        };
         let (left, waiting_for) = (Some(Duration::from_secs(12)), Some(Duration::from_secs(3)));
-        let stored = StoredLock { key, left, counter: Some(7), waiting: 2, waiting_for, reserved: None };
-        let row = InspectedNode { node: NodeId::new(0), address: "10.0.0.1:6379".into(), stored: Ok(stored) };
+        let stored = StoredLock {
+            key,
+            left,
+            counter: Some(7),
+            waiting: 2,
+            waiting_for,
+            reserved: None,
+        };
+        let row = InspectedNode {
+            node: NodeId::new(0),
+            address: "10.0.0.1:6379".into(),
+            stored: Ok(stored),
+        };
 
         let line = "n0 (10.0.0.1:6379): held by web-3/4711 for another 12.0 s; 2 waiting, the first for 3.0 s";
         assert_eq!(row.to_string(), line);

@@ -102,10 +102,24 @@
 #![cfg_attr(docsrs, feature(doc_cfg))]
 #![cfg_attr(
     all(quorlock_shuttle, test),
-    allow(dead_code, unused_imports, reason = "the checker stands in for parts of the crate")
+    allow(
+        dead_code,
+        unused_imports,
+        reason = "the checker stands in for parts of the crate"
+    )
 )]
-#![warn(clippy::arithmetic_side_effects, clippy::as_conversions, clippy::indexing_slicing)]
-#![warn(clippy::unwrap_used, clippy::expect_used, clippy::print_stdout, clippy::print_stderr, clippy::dbg_macro)]
+#![warn(
+    clippy::arithmetic_side_effects,
+    clippy::as_conversions,
+    clippy::indexing_slicing
+)]
+#![warn(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::print_stdout,
+    clippy::print_stderr,
+    clippy::dbg_macro
+)]
 
 mod answer;
 mod builder;
@@ -131,7 +145,9 @@ mod wire;
 pub use builder::{Builder, Node};
 pub use engine::{CancelHandle, LostReceiver};
 #[doc(inline)]
-pub use error::{AcquireError, BuildError, ErrorKind, ExtendError, Lost, ReleaseError, Released, WithError};
+pub use error::{
+    AcquireError, BuildError, ErrorKind, ExtendError, Lost, ReleaseError, Released, WithError,
+};
 pub use ids::{FencingToken, NodeId};
 pub use kinds::{MultiLock, Mutex, Permit, ReentrantGuard, ReentrantMutex, RwLock, Semaphore};
 pub use lock::{Hold, LockGuard, ReadGuard, WriteGuard, release_all};

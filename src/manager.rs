@@ -34,7 +34,9 @@ impl RefUnwindSafe for LockManager {}
 impl LockManager {
     // Not `new`: rustc would suggest it where a way to make a manager is missing, which is `builder`.
     pub(crate) fn of_engine(engine: Engine) -> LockManager {
-        LockManager { engine: Arc::new(engine) }
+        LockManager {
+            engine: Arc::new(engine),
+        }
     }
 
     /// Acquires the lock called `name`: short for [`mutex(name).lock()`](crate::Mutex::lock), and blocks as that does.
@@ -64,7 +66,10 @@ impl LockManager {
     pub fn stats(&self) -> Stats {
         let shared = self.engine.shared();
         let stats = shared.counters.snapshot(shared.fanout.quarantined());
-        Stats { nodes: shared.fanout.node_stats(), ..stats }
+        Stats {
+            nodes: shared.fanout.node_stats(),
+            ..stats
+        }
     }
 
     /// The locks that this manager holds now, oldest first. For health pages and to find forgotten guards. Does not block; asks no
@@ -86,7 +91,11 @@ impl LockManager {
     pub fn held(&self) -> Vec<HeldLock> {
         let shared = self.engine.shared();
         // Looked at before anything is locked: see `Process`.
-        if shared.is_forked() { Vec::new() } else { shared.schedule.held() }
+        if shared.is_forked() {
+            Vec::new()
+        } else {
+            shared.schedule.held()
+        }
     }
 
     /// Checks every node: whether its grants count, and what weakens your locks although they do. For start-up, health pages and
@@ -150,13 +159,16 @@ impl LockManager {
     #[doc(alias = "keys")]
     #[doc(alias = "scan")]
     pub fn list(&self, pattern: impl AsRef<[u8]>) -> Result<Listing, AcquireError> {
-        self.engine.operate(|shared| shared.list(pattern.as_ref(), true, self.engine.shut_down_signal()))?
+        self.engine
+            .operate(|shared| shared.list(pattern.as_ref(), true, self.engine.shut_down_signal()))?
     }
 
     /// What only an operator should do, by hand.
     #[must_use]
     pub fn admin(&self) -> Admin<'_> {
-        Admin { engine: &self.engine }
+        Admin {
+            engine: &self.engine,
+        }
     }
 
     /// Ends the manager before its last handle goes.
@@ -169,7 +181,8 @@ impl LockManager {
     #[doc(alias = "close")]
     #[doc(alias = "stop")]
     pub fn shut_down(&self) {
-        self.engine.shut_down(self.engine.shared().config.shutdown_grace);
+        self.engine
+            .shut_down(self.engine.shared().config.shutdown_grace);
     }
 
     pub(crate) fn engine(&self) -> &Arc<Engine> {
@@ -179,12 +192,16 @@ impl LockManager {
 
 /// What `check` finds, or that no node can be asked.
 fn checked(engine: &Engine, check: fn(&Shared) -> Vec<NodeCheck>) -> Vec<NodeCheck> {
-    engine.operate(|shared| check(shared)).unwrap_or_else(|_| engine.shared().check_nothing())
+    engine
+        .operate(|shared| check(shared))
+        .unwrap_or_else(|_| engine.shared().check_nothing())
 }
 
 impl fmt::Debug for LockManager {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("LockManager").field("engine", &self.engine).finish()
+        f.debug_struct("LockManager")
+            .field("engine", &self.engine)
+            .finish()
     }
 }
 
@@ -358,6 +375,7 @@ impl Admin<'_> {
     #[doc(alias = "clean")]
     #[doc(alias = "purge")]
     pub fn forget_all(&self, pattern: impl AsRef<[u8]>) -> Result<bool, AcquireError> {
-        self.engine.operate(|shared| shared.forget_all(pattern.as_ref(), self.engine.shut_down_signal()))?
+        self.engine
+            .operate(|shared| shared.forget_all(pattern.as_ref(), self.engine.shut_down_signal()))?
     }
 }

@@ -27,7 +27,10 @@ pub(crate) struct Now {
 
 impl Now {
     pub(crate) fn read() -> Now {
-        Now { moment: Moment::now(), tick: tick() }
+        Now {
+            moment: Moment::now(),
+            tick: tick(),
+        }
     }
 }
 
@@ -49,27 +52,41 @@ pub(crate) struct Moment {
 impl Moment {
     /// Reads both clocks.
     pub(crate) fn now() -> Moment {
-        Moment { boot: sys::boot_clock(), wall: sys::wall_clock() }
+        Moment {
+            boot: sys::boot_clock(),
+            wall: sys::wall_clock(),
+        }
     }
 
     /// This moment, `by` later on both clocks; `None` if a clock cannot show it.
     pub(crate) fn checked_add(self, by: Duration) -> Option<Moment> {
-        Some(Moment { boot: self.boot.checked_add(by)?, wall: self.wall.checked_add(by)? })
+        Some(Moment {
+            boot: self.boot.checked_add(by)?,
+            wall: self.wall.checked_add(by)?,
+        })
     }
 
     /// How long ago `earlier` was: the larger answer of the two clocks.
     pub(crate) fn since(self, earlier: Moment) -> Duration {
-        self.boot.saturating_sub(earlier.boot).max(self.wall.saturating_sub(earlier.wall))
+        self.boot
+            .saturating_sub(earlier.boot)
+            .max(self.wall.saturating_sub(earlier.wall))
     }
 
     /// How long it is until `deadline`: the smaller answer of the two clocks, zero once either has passed it.
     pub(crate) fn until(self, deadline: Moment) -> Duration {
-        deadline.boot.saturating_sub(self.boot).min(deadline.wall.saturating_sub(self.wall))
+        deadline
+            .boot
+            .saturating_sub(self.boot)
+            .min(deadline.wall.saturating_sub(self.wall))
     }
 
     /// The deadline that is over as soon as one of the two is.
     pub(crate) fn earliest(self, other: Moment) -> Moment {
-        Moment { boot: self.boot.min(other.boot), wall: self.wall.min(other.wall) }
+        Moment {
+            boot: self.boot.min(other.boot),
+            wall: self.wall.min(other.wall),
+        }
     }
 
     /// Whether `deadline` is now or in the past, on either clock.

@@ -26,8 +26,8 @@ pub(crate) use group_url::parse_url;
 #[cfg(test)]
 pub(crate) use keys::slot_of;
 pub(crate) use plan::{
-    FoundName, Greeted, Greeting, KeyTtls, LAST, Looked, NewSets, Plan, QueueEntry, QueuePolicy, QueueUpdate,
-    ScanPlace, Waiter, greet, list, names, present, probe, slot_of_set,
+    FoundName, Greeted, Greeting, KeyTtls, LAST, Looked, NewSets, Plan, QueueEntry, QueuePolicy,
+    QueueUpdate, ScanPlace, Waiter, greet, list, names, present, probe, slot_of_set,
 };
 pub(crate) use question::Question;
 pub(crate) use reply::Reply;

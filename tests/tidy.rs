@@ -8,8 +8,11 @@ use std::path::{Path, PathBuf};
 mod pages;
 
 /// The crates of users: the folder of each, the name of its root, and its floors.
-const CRATES: &[(&str, &str, Floors)] =
-    &[("src", "lib", FLOORS), ("cli/src", "main", FLOORS_OF_CLI), ("testing/src", "lib", FLOORS_OF_TESTING)];
+const CRATES: &[(&str, &str, Floors)] = &[
+    ("src", "lib", FLOORS),
+    ("cli/src", "main", FLOORS_OF_CLI),
+    ("testing/src", "lib", FLOORS_OF_TESTING),
+];
 
 /// All folders with source of ours.
 const FOLDERS: &[&str] = &["src", "cli", "testing", "tests", "examples", "benches"];
@@ -48,15 +51,34 @@ const FLOORS_OF_CLI: Floors = &[
     &["clock", "exit", "options", "signals", "stderr"],
     &["ask", "show", "taking"],
     &["holding", "nodes", "pages", "seen"],
-    &["bench", "doctor", "ls", "release", "status", "vouch", "waiting"],
+    &[
+        "bench", "doctor", "ls", "release", "status", "vouch", "waiting",
+    ],
     &["args", "hold", "run"],
 ];
 
-const FLOORS_OF_TESTING: Floors = &[&["refusal", "store"], &["resp"], &["server"], &["node"], &["nodes"]];
+const FLOORS_OF_TESTING: Floors = &[
+    &["refusal", "store"],
+    &["resp"],
+    &["server"],
+    &["node"],
+    &["nodes"],
+];
 
 /// The obligations of a lock: the letter of each chapter, and how many it has.
-const OBLIGATIONS: &[(char, usize)] =
-    &[('A', 15), ('B', 9), ('C', 6), ('D', 13), ('E', 7), ('F', 8), ('G', 6), ('H', 27), ('I', 9), ('J', 4), ('K', 7)];
+const OBLIGATIONS: &[(char, usize)] = &[
+    ('A', 15),
+    ('B', 9),
+    ('C', 6),
+    ('D', 13),
+    ('E', 7),
+    ('F', 8),
+    ('G', 6),
+    ('H', 27),
+    ('I', 9),
+    ('J', 4),
+    ('K', 7),
+];
 /// Obligations that are not met yet.
 const OPEN: &[&str] = &[];
 /// Modules of test code, which may use whatever they test.
@@ -82,10 +104,17 @@ fn no_room_uses_what_is_above_or_beside_it() {
     let mut wrong = Vec::new();
     for (folder, _, floors) in CRATES {
         for (file, uses) in imports(folder) {
-            let Some(own) = room(floors, &file) else { panic!("{folder}/{file} has no floor in this table") };
+            let Some(own) = room(floors, &file) else {
+                panic!("{folder}/{file} has no floor in this table")
+            };
             for (number, used) in uses {
-                if let Some(other) = room(floors, &used).filter(|other| other.1 != own.1 && own.0 <= other.0) {
-                    wrong.push(format!("{folder}/{file}.rs:{number}: {} uses {}", own.1, other.1));
+                if let Some(other) =
+                    room(floors, &used).filter(|other| other.1 != own.1 && own.0 <= other.0)
+                {
+                    wrong.push(format!(
+                        "{folder}/{file}.rs:{number}: {} uses {}",
+                        own.1, other.1
+                    ));
                 }
             }
         }
@@ -100,10 +129,15 @@ fn no_file_uses_one_that_declares_it() {
     let mut wrong = Vec::new();
     for (folder, crate_root, _) in CRATES {
         // Pages of the guide link to what users see, which the crate's root declares.
-        for (file, uses) in imports(folder).into_iter().filter(|(file, _)| file != "guide") {
+        for (file, uses) in imports(folder)
+            .into_iter()
+            .filter(|(file, _)| file != "guide")
+        {
             let above = |used: &str| used == *crate_root || file.starts_with(&format!("{used}/"));
             let uses = uses.into_iter().filter(|(_, used)| above(used));
-            wrong.extend(uses.map(|(number, used)| format!("{folder}/{file}.rs:{number} uses {used}")));
+            wrong.extend(
+                uses.map(|(number, used)| format!("{folder}/{file}.rs:{number} uses {used}")),
+            );
         }
     }
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
@@ -114,13 +148,19 @@ fn no_files_and_no_folders_use_each_other_in_a_circle() {
     let mut wrong = BTreeSet::new();
     for (folder, ..) in CRATES {
         let uses = |uses: Vec<(usize, String)>| uses.into_iter().map(|(_, used)| used).collect();
-        let files = imports(folder).into_iter().map(|(file, used)| (file, uses(used))).collect();
+        let files = imports(folder)
+            .into_iter()
+            .map(|(file, used)| (file, uses(used)))
+            .collect();
         for depth in 1..=DEPTH_MAX {
             let folders = whole_folders(&files, depth);
             wrong.extend(in_circles(&folders).map(|file| format!("{folder}/{file}")));
         }
     }
-    assert!(wrong.is_empty(), "these use themselves, by way of others: {wrong:#?}");
+    assert!(
+        wrong.is_empty(),
+        "these use themselves, by way of others: {wrong:#?}"
+    );
 }
 
 /// Of each file, or folder, which others it uses.
@@ -132,7 +172,12 @@ fn in_circles(uses: &Uses) -> impl Iterator<Item = &String> {
         // Everything that it uses, by whatever way.
         let (mut seen, mut next) = (BTreeSet::new(), vec![*file]);
         while let Some(file) = next.pop() {
-            next.extend(uses.get(file).into_iter().flatten().filter(|used| seen.insert(*used)));
+            next.extend(
+                uses.get(file)
+                    .into_iter()
+                    .flatten()
+                    .filter(|used| seen.insert(*used)),
+            );
         }
         seen.contains(file)
     })
@@ -144,7 +189,10 @@ fn whole_folders(files: &Uses, depth: usize) -> Uses {
     let mut folders = Uses::new();
     for (file, uses) in files {
         let own = folder(file);
-        let others = uses.iter().map(|used| folder(used)).filter(|used| *used != own);
+        let others = uses
+            .iter()
+            .map(|used| folder(used))
+            .filter(|used| *used != own);
         folders.entry(own.clone()).or_default().extend(others);
     }
     folders
@@ -154,11 +202,19 @@ fn whole_folders(files: &Uses, depth: usize) -> Uses {
 fn the_page_on_architecture_has_a_row_for_each_room_and_names_files_that_exist() {
     let page = fs::read_to_string(root().join("ARCHITECTURE.md")).unwrap();
     for room in FLOORS.iter().flat_map(|it| it.iter()) {
-        assert!(page.contains(&format!("| `{room}` |")), "there is no row for {room}");
+        assert!(
+            page.contains(&format!("| `{room}` |")),
+            "there is no row for {room}"
+        );
     }
     let is_file = |name: &str| [".rs", ".lua", ".md"].iter().any(|end| name.ends_with(end));
-    for file in page.split('`').filter(|name| is_file(name) || name.contains('/') && name.ends_with('/')) {
-        let exists = ["", "src", "src/wire/scripts"].iter().any(|it| root().join(it).join(file).exists());
+    for file in page
+        .split('`')
+        .filter(|name| is_file(name) || name.contains('/') && name.ends_with('/'))
+    {
+        let exists = ["", "src", "src/wire/scripts"]
+            .iter()
+            .any(|it| root().join(it).join(file).exists());
         assert!(exists, "{file} does not exist");
     }
 }
@@ -167,31 +223,53 @@ fn the_page_on_architecture_has_a_row_for_each_room_and_names_files_that_exist()
 #[test]
 fn a_new_lock_kind_touches_few_existing_files() {
     let page = fs::read_to_string(root().join("ARCHITECTURE.md")).unwrap();
-    let recipe = page.split("\n## ").find(|section| section.starts_with("To add a lock kind\n")).unwrap();
+    let recipe = page
+        .split("\n## ")
+        .find(|section| section.starts_with("To add a lock kind\n"))
+        .unwrap();
     let steps = recipe.split_once("\n1. ").unwrap().1;
-    let files: BTreeSet<_> = steps.split('`').filter(|name| root().join(name).is_file()).collect();
-    assert!((8..=FILES_OF_A_KIND_MAX).contains(&files.len()), "{files:?}");
+    let files: BTreeSet<_> = steps
+        .split('`')
+        .filter(|name| root().join(name).is_file())
+        .collect();
+    assert!(
+        (8..=FILES_OF_A_KIND_MAX).contains(&files.len()),
+        "{files:?}"
+    );
 }
 
 /// Of each file of a crate, without its tests: which others it uses, and in which lines. Files are named as their modules
 /// are, with slashes.
 fn imports(folder: &str) -> BTreeMap<String, Vec<(usize, String)>> {
     let (_, crate_root, _) = CRATES.iter().find(|it| it.0 == folder).unwrap();
-    let names: BTreeSet<String> = sources(folder).iter().filter_map(|file| name(folder, file)).collect();
+    let names: BTreeSet<String> = sources(folder)
+        .iter()
+        .filter_map(|file| name(folder, file))
+        .collect();
     let mut imports = BTreeMap::new();
     for file in sources(folder) {
-        let Some(own) = name(folder, &file).filter(|_| !code_lines(&file).is_empty()) else { continue };
+        let Some(own) = name(folder, &file).filter(|_| !code_lines(&file).is_empty()) else {
+            continue;
+        };
         let mut uses = Vec::new();
         let mut lines = code_lines(&file).into_iter();
         while let Some((number, mut line)) = lines.next() {
             // A tree of names goes on to its last brace.
-            while line.trim_start().trim_start_matches("pub(crate) ").starts_with("use ") && !line.contains(';') {
+            while line
+                .trim_start()
+                .trim_start_matches("pub(crate) ")
+                .starts_with("use ")
+                && !line.contains(';')
+            {
                 line += &lines.next().map_or(";".to_owned(), |it| it.1);
             }
             for path in paths(&line, &own) {
                 // The longest beginning of the path that is a file.
                 let parts: Vec<_> = path.split("::").collect();
-                let file = (1..=parts.len()).rev().map(|it| parts[..it].join("/")).find(|it| names.contains(it));
+                let file = (1..=parts.len())
+                    .rev()
+                    .map(|it| parts[..it].join("/"))
+                    .find(|it| names.contains(it));
                 let file = file.unwrap_or_else(|| (*crate_root).to_owned());
                 uses.extend(Some((number, file)).filter(|(_, file)| *file != own));
             }
@@ -204,10 +282,15 @@ fn imports(folder: &str) -> BTreeMap<String, Vec<(usize, String)>> {
 /// The paths that a line names, from the crate's root.
 fn paths(line: &str, own: &str) -> Vec<String> {
     let mut paths = Vec::new();
-    let above = own.rsplit_once('/').map_or("", |it| it.0).replace('/', "::");
+    let above = own
+        .rsplit_once('/')
+        .map_or("", |it| it.0)
+        .replace('/', "::");
     let line = line.replace("super::", &format!("crate::{above}::"));
     for rest in line.split("crate::").skip(1) {
-        let end = rest.find(|it: char| !it.is_alphanumeric() && !"_:{}, ".contains(it)).unwrap_or(rest.len());
+        let end = rest
+            .find(|it: char| !it.is_alphanumeric() && !"_:{}, ".contains(it))
+            .unwrap_or(rest.len());
         expand("", &rest[..end], &mut paths);
     }
     paths
@@ -246,14 +329,23 @@ fn expand(before: &str, tree: &str, into: &mut Vec<String>) {
 
 /// A file's floor and room.
 fn room(floors: Floors, file: &str) -> Option<(usize, &'static str)> {
-    let rooms = floors.iter().enumerate().flat_map(|(floor, rooms)| rooms.iter().map(move |it| (floor, *it)));
-    let fits = |it: &str| file.strip_prefix(it).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'));
+    let rooms = floors
+        .iter()
+        .enumerate()
+        .flat_map(|(floor, rooms)| rooms.iter().map(move |it| (floor, *it)));
+    let fits = |it: &str| {
+        file.strip_prefix(it)
+            .is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+    };
     rooms.filter(|it| fits(it.1)).max_by_key(|it| it.1.len())
 }
 
 /// What a file of a crate is called as a module, with slashes; none for the crate's root.
 fn name(folder: &str, file: &Path) -> Option<String> {
-    let inside = file.strip_prefix(root().join(folder)).ok()?.with_extension("");
+    let inside = file
+        .strip_prefix(root().join(folder))
+        .ok()?
+        .with_extension("");
     let name = inside.to_str()?.replace('\\', "/");
     (!CRATES.iter().any(|it| (it.0, it.1) == (folder, &name))).then_some(name)
 }
@@ -271,8 +363,15 @@ fn only_wire_names_the_redis_crate() {
 /// So one switch exchanges it for the checker of schedules.
 #[test]
 fn only_sys_names_the_system() {
-    let system =
-        ["parking_lot", "std::thread", "mio::", "Instant::now", "SystemTime::now", "clock_gettime", "getrandom::fill"];
+    let system = [
+        "parking_lot",
+        "std::thread",
+        "mio::",
+        "Instant::now",
+        "SystemTime::now",
+        "clock_gettime",
+        "getrandom::fill",
+    ];
     for name in system {
         assert_only_in(name, |file| is_in(file, "sys"));
     }
@@ -286,7 +385,16 @@ fn only_one_place_calls_the_logger() {
 
 #[test]
 fn decisions_are_pure() {
-    for effect in ["log::", "std::io", "std::net", "crossbeam", "fastrand", "Moment::now", "Now::read", "tick()"] {
+    for effect in [
+        "log::",
+        "std::io",
+        "std::net",
+        "crossbeam",
+        "fastrand",
+        "Moment::now",
+        "Now::read",
+        "tick()",
+    ] {
         assert_only_in(effect, |file| !is_in(file, "logic"));
     }
 }
@@ -294,7 +402,14 @@ fn decisions_are_pure() {
 /// Its time and its bytes are arguments: the checker of schedules has its servers run it.
 #[test]
 fn the_store_of_stand_ins_is_pure() {
-    for effect in ["std::thread", "std::net", "std::io", "Instant", "SystemTime", "quorlock"] {
+    for effect in [
+        "std::thread",
+        "std::net",
+        "std::io",
+        "Instant",
+        "SystemTime",
+        "quorlock",
+    ] {
         assert_not_in(&sources("testing/src/store"), effect);
         assert_not_in(&[root().join("testing/src/store.rs")], effect);
     }
@@ -305,13 +420,23 @@ fn the_store_of_stand_ins_is_pure() {
 fn what_the_package_contains_needs_no_servers() {
     let manifest = fs::read_to_string(root().join("Cargo.toml")).unwrap();
     for name in TEST_MODULES {
-        for pattern in [format!("\"!/src/**/{name}\""), format!("\"!/src/**/{name}.rs\"")] {
-            assert!(manifest.contains(&pattern), "`include` in Cargo.toml lacks {pattern}");
+        for pattern in [
+            format!("\"!/src/**/{name}\""),
+            format!("\"!/src/**/{name}.rs\""),
+        ] {
+            assert!(
+                manifest.contains(&pattern),
+                "`include` in Cargo.toml lacks {pattern}"
+            );
         }
     }
     for file in ["src", "tests/api"].iter().flat_map(|it| sources(it)) {
         let text = fs::read_to_string(&file).unwrap();
-        assert!(!text.contains("devnodes"), "{} uses what is not published", file.display());
+        assert!(
+            !text.contains("devnodes"),
+            "{} uses what is not published",
+            file.display()
+        );
     }
 }
 
@@ -319,7 +444,11 @@ fn what_the_package_contains_needs_no_servers() {
 fn files_are_short() {
     for file in FOLDERS.iter().flat_map(|it| sources(it)) {
         let lines = fs::read_to_string(&file).unwrap().lines().count();
-        assert!(lines <= LINES_MAX, "{} has {lines} lines, more than {LINES_MAX}", file.display());
+        assert!(
+            lines <= LINES_MAX,
+            "{} has {lines} lines, more than {LINES_MAX}",
+            file.display()
+        );
     }
 }
 
@@ -327,7 +456,10 @@ fn files_are_short() {
 fn no_two_types_have_one_name() {
     let mut named = BTreeMap::<String, Vec<PathBuf>>::new();
     for file in sources("src") {
-        for name in code_lines(&file).iter().filter_map(|(_, line)| declared_type(line)) {
+        for name in code_lines(&file)
+            .iter()
+            .filter_map(|(_, line)| declared_type(line))
+        {
             named.entry(name).or_default().push(file.clone());
         }
     }
@@ -338,19 +470,34 @@ fn no_two_types_have_one_name() {
 /// The name of the type or trait in this line. An indented `type` belongs to an `impl`.
 fn declared_type(line: &str) -> Option<String> {
     let item = line.trim_start();
-    let item = item.strip_prefix("pub(").map_or(item, |rest| rest.split_once(") ").map_or(rest, |parts| parts.1));
+    let item = item.strip_prefix("pub(").map_or(item, |rest| {
+        rest.split_once(") ").map_or(rest, |parts| parts.1)
+    });
     let (keyword, rest) = item.trim_start_matches("pub ").split_once(' ')?;
-    let declares = matches!(keyword, "struct" | "enum" | "trait") || keyword == "type" && !line.starts_with(' ');
-    declares.then(|| rest.chars().take_while(|char| char.is_alphanumeric() || *char == '_').collect())
+    let declares = matches!(keyword, "struct" | "enum" | "trait")
+        || keyword == "type" && !line.starts_with(' ');
+    declares.then(|| {
+        rest.chars()
+            .take_while(|char| char.is_alphanumeric() || *char == '_')
+            .collect()
+    })
 }
 
 #[test]
 fn no_two_files_have_one_name() {
     let mut named = BTreeMap::<String, Vec<PathBuf>>::new();
     for file in sources("src") {
-        let is_test = file.strip_prefix(root()).unwrap().with_extension("").iter().any(|part| part == "tests");
+        let is_test = file
+            .strip_prefix(root())
+            .unwrap()
+            .with_extension("")
+            .iter()
+            .any(|part| part == "tests");
         if !is_test {
-            named.entry(file.file_stem().unwrap().to_string_lossy().into_owned()).or_default().push(file);
+            named
+                .entry(file.file_stem().unwrap().to_string_lossy().into_owned())
+                .or_default()
+                .push(file);
         }
     }
     named.retain(|name, files| 1 < files.len() && !SHARED_FILE_NAMES.contains(&name.as_str()));
@@ -361,11 +508,17 @@ fn no_two_files_have_one_name() {
 fn every_option_states_its_default() {
     for file in ["src/builder.rs", "src/kinds/methods.rs"] {
         let source = fs::read_to_string(root().join(file)).unwrap();
-        for (before, after) in source.match_indices("(mut self").map(|(at, _)| source.split_at(at)) {
+        for (before, after) in source
+            .match_indices("(mut self")
+            .map(|(at, _)| source.split_at(at))
+        {
             let doc = before.rsplit("\n\n").next().unwrap();
             let name = before.rsplit("fn ").next().unwrap();
             let takes_more = after.starts_with("(mut self,");
-            assert!(!takes_more || doc.contains("/// Default:"), "{file}: {name} does not state its default");
+            assert!(
+                !takes_more || doc.contains("/// Default:"),
+                "{file}: {name} does not state its default"
+            );
         }
     }
 }
@@ -374,9 +527,20 @@ fn every_option_states_its_default() {
 fn every_exception_from_a_lint_gives_its_reason() {
     for file in FOLDERS.iter().flat_map(|it| sources(it)) {
         for (number, line) in code_lines(&file) {
-            let exception = line.contains("#[allow(") || line.contains("#[expect(") || line.contains("#![allow(");
-            let joined: String = fs::read_to_string(&file).unwrap().lines().skip(number - 1).take(6).collect();
-            assert!(!exception || joined.contains("reason ="), "{}:{number}: {line}", file.display());
+            let exception = line.contains("#[allow(")
+                || line.contains("#[expect(")
+                || line.contains("#![allow(");
+            let joined: String = fs::read_to_string(&file)
+                .unwrap()
+                .lines()
+                .skip(number - 1)
+                .take(6)
+                .collect();
+            assert!(
+                !exception || joined.contains("reason ="),
+                "{}:{number}: {line}",
+                file.display()
+            );
         }
     }
 }
@@ -390,18 +554,28 @@ fn every_obligation_has_a_row_and_tests_that_exist() {
         .map(|it| it.split(" | ").collect())
         .filter(|row: &Vec<_>| row[0] != "id" && row[0] != "---")
         .collect();
-    let all = OBLIGATIONS.iter().flat_map(|(part, n)| (1..=*n).map(move |i| format!("{part}{i}")));
+    let all = OBLIGATIONS
+        .iter()
+        .flat_map(|(part, n)| (1..=*n).map(move |i| format!("{part}{i}")));
     let expected: Vec<_> = all.filter(|id| !OPEN.contains(&id.as_str())).collect();
     assert_eq!(rows.iter().map(|it| it[0]).collect::<Vec<_>>(), expected);
     let tests = tests();
     for row in rows {
-        let [id, what, how, names] = row[..] else { panic!("not four columns: {row:?}") };
-        assert!(!what.is_empty() && ["enforced", "detected", "documented"].contains(&how), "{row:?}");
+        let [id, what, how, names] = row[..] else {
+            panic!("not four columns: {row:?}")
+        };
+        assert!(
+            !what.is_empty() && ["enforced", "detected", "documented"].contains(&how),
+            "{row:?}"
+        );
         let names: Vec<_> = names.split(", ").map(|it| it.trim_matches('`')).collect();
         let prefix = format!("{}_", id.to_lowercase());
         for name in names {
             assert!(name.starts_with(&prefix), "{id}: {name}");
-            assert!(tests.iter().any(|it| it == name), "{id}: there is no test {name}");
+            assert!(
+                tests.iter().any(|it| it == name),
+                "{id}: there is no test {name}"
+            );
         }
     }
 }
@@ -428,11 +602,19 @@ fn tests() -> Vec<String> {
 fn the_files_that_settings_name_exist() {
     for settings in ["clippy.toml", "Cargo.toml", ".cargo/mutants.toml"] {
         let text = fs::read_to_string(root().join(settings)).unwrap();
-        let is_path = |word: &&str| [".rs", ".md"].iter().any(|end| word.ends_with(end)) && !word.contains('*');
-        let words: Vec<_> = text.split(|it: char| " \n\";,:()`".contains(it)).filter(is_path).collect();
+        let is_path = |word: &&str| {
+            [".rs", ".md"].iter().any(|end| word.ends_with(end)) && !word.contains('*')
+        };
+        let words: Vec<_> = text
+            .split(|it: char| " \n\";,:()`".contains(it))
+            .filter(is_path)
+            .collect();
         assert!(!words.is_empty(), "{settings}");
         for file in words.iter().map(|word| word.trim_start_matches('/')) {
-            assert!(root().join(file).exists(), "{settings}: {file} does not exist");
+            assert!(
+                root().join(file).exists(),
+                "{settings}: {file} does not exist"
+            );
         }
     }
 }
@@ -441,7 +623,9 @@ fn the_files_that_settings_name_exist() {
 fn nothing_names_this_machine() {
     for folder in FOLDERS.iter().chain(&[".ci"]) {
         for file in files(&root().join(folder)) {
-            let Ok(text) = fs::read_to_string(&file) else { continue };
+            let Ok(text) = fs::read_to_string(&file) else {
+                continue;
+            };
             // Put together here, so that this file does not find itself.
             for word in [["/wo", "rk/"].concat(), ["/ro", "ot/"].concat()] {
                 assert!(!text.contains(&word), "{}: {word}", file.display());
@@ -451,14 +635,26 @@ fn nothing_names_this_machine() {
 }
 
 fn assert_only_in(what: &str, allowed: impl Fn(&Path) -> bool) {
-    assert_not_in(&sources("src").into_iter().filter(|it| !allowed(it)).collect::<Vec<_>>(), what);
+    assert_not_in(
+        &sources("src")
+            .into_iter()
+            .filter(|it| !allowed(it))
+            .collect::<Vec<_>>(),
+        what,
+    );
 }
 
 fn assert_not_in(files: &[PathBuf], what: &str) {
     for file in files {
         for (number, line) in code_lines(file) {
-            let at = line.find(what).filter(|at| !line[..*at].ends_with(|it: char| it.is_alphanumeric() || it == '_'));
-            assert!(at.is_none(), "{}:{number}: {what} has another place", file.display());
+            let at = line
+                .find(what)
+                .filter(|at| !line[..*at].ends_with(|it: char| it.is_alphanumeric() || it == '_'));
+            assert!(
+                at.is_none(),
+                "{}:{number}: {what} has another place",
+                file.display()
+            );
         }
     }
 }
@@ -470,17 +666,29 @@ fn is_in(file: &Path, room: &str) -> bool {
 /// Lines that are not comments, with their numbers; without the unit tests at the end of a file.
 fn code_lines(file: &Path) -> Vec<(usize, String)> {
     let source = fs::read_to_string(file).unwrap();
-    let tests = source.find("#[cfg(test)]\nmod tests {").unwrap_or(source.len());
+    let tests = source
+        .find("#[cfg(test)]\nmod tests {")
+        .unwrap_or(source.len());
     let inside = file.strip_prefix(root()).unwrap_or(file).with_extension("");
-    let in_tests = inside.components().any(|it| TEST_MODULES.iter().any(|name| it.as_os_str() == *name));
+    let in_tests = inside
+        .components()
+        .any(|it| TEST_MODULES.iter().any(|name| it.as_os_str() == *name));
     let code = if in_tests { "" } else { &source[..tests] };
-    let lines = code.lines().enumerate().map(|(i, line)| (i + 1, line.to_owned()));
-    lines.filter(|(_, line)| !line.trim_start().starts_with("//")).collect()
+    let lines = code
+        .lines()
+        .enumerate()
+        .map(|(i, line)| (i + 1, line.to_owned()));
+    lines
+        .filter(|(_, line)| !line.trim_start().starts_with("//"))
+        .collect()
 }
 
 fn sources(folder: &str) -> Vec<PathBuf> {
     let is_source = |it: &PathBuf| it.extension().is_some_and(|it| it == "rs");
-    files(&root().join(folder)).into_iter().filter(is_source).collect()
+    files(&root().join(folder))
+        .into_iter()
+        .filter(is_source)
+        .collect()
 }
 
 fn files(folder: &Path) -> Vec<PathBuf> {

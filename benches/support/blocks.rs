@@ -46,7 +46,9 @@ pub(crate) fn compare<const N: usize>(
     targets: &[(usize, &str, f64)],
 ) -> Result {
     let (count, cycles) = (setting.runs(), setting.size(14, 6));
-    setting.begin(&format!("{scenario}: one thread, {count} runs of {cycles} cycles of {BLOCK} pairs each"));
+    setting.begin(&format!(
+        "{scenario}: one thread, {count} runs of {cycles} cycles of {BLOCK} pairs each"
+    ));
     (0..N).for_each(|who| drop(block(who)));
     let mut runs = Runs::new(names);
     for _ in 0..count {
@@ -61,10 +63,20 @@ pub(crate) fn compare<const N: usize>(
                 run.failed += batch.failed;
             }
         }
-        seen.into_iter().enumerate().for_each(|(who, run)| runs.push(who, run));
+        seen.into_iter()
+            .enumerate()
+            .for_each(|(who, run)| runs.push(who, run));
     }
-    let mut table =
-        Table::new(&["", "x mutex", "median us", "client us", "x mutex", "servers us", "x mutex", "failed"]);
+    let mut table = Table::new(&[
+        "",
+        "x mutex",
+        "median us",
+        "client us",
+        "x mutex",
+        "servers us",
+        "x mutex",
+        "failed",
+    ]);
     for (who, name) in runs.names() {
         table.row([
             name.to_owned(),
@@ -74,13 +86,22 @@ pub(crate) fn compare<const N: usize>(
             num(runs.ratio(who, 0, Run::client_us), 2),
             num(runs.median(who, Run::servers_us), 1),
             num(runs.ratio(who, 0, Run::servers_us), 2),
-            runs.of(who).iter().map(|it| it.failed).sum::<usize>().to_string(),
+            runs.of(who)
+                .iter()
+                .map(|it| it.failed)
+                .sum::<usize>()
+                .to_string(),
         ]);
     }
     table.print();
     for (who, what, most) in targets {
         let what = format!("{what}, median, x mutex");
-        setting.judge(Target::AtMost(*most), &what, runs.ratio(*who, 0, Run::median_us), 2);
+        setting.judge(
+            Target::AtMost(*most),
+            &what,
+            runs.ratio(*who, 0, Run::median_us),
+            2,
+        );
     }
     Ok(())
 }

@@ -43,7 +43,13 @@ pub(crate) struct Bar {
 impl Chart {
     /// A bar without a number is left out.
     pub(crate) fn new(title: String, bars: impl IntoIterator<Item = Bar>) -> Self {
-        Self { title, bars: bars.into_iter().filter(|bar| bar.ratio.is_finite()).collect() }
+        Self {
+            title,
+            bars: bars
+                .into_iter()
+                .filter(|bar| bar.ratio.is_finite())
+                .collect(),
+        }
     }
 
     fn height(&self) -> usize {
@@ -60,9 +66,26 @@ pub(crate) fn svg(charts: &[Chart]) -> String {
     );
     let mut top = 0;
     for chart in charts {
-        let _ = writeln!(text, "  <text class=\"head\" x=\"{MARGIN}\" y=\"{}\">{}</text>", top + 30, chart.title);
-        let longest = chart.bars.iter().map(|bar| bar.ratio).fold(f64::MIN_POSITIVE, f64::max);
-        for (row, Bar { name, ratio, is_ours }) in chart.bars.iter().enumerate() {
+        let _ = writeln!(
+            text,
+            "  <text class=\"head\" x=\"{MARGIN}\" y=\"{}\">{}</text>",
+            top + 30,
+            chart.title
+        );
+        let longest = chart
+            .bars
+            .iter()
+            .map(|bar| bar.ratio)
+            .fold(f64::MIN_POSITIVE, f64::max);
+        for (
+            row,
+            Bar {
+                name,
+                ratio,
+                is_ours,
+            },
+        ) in chart.bars.iter().enumerate()
+        {
             let (y, width) = (top + HEADING + ROW * row, ratio / longest * LONGEST as f64);
             let class = if *is_ours { "ours" } else { "bar" };
             let (base, before, behind) = (y + 14, BARS - 10, BARS as f64 + width + 8.0);

@@ -30,7 +30,11 @@ pub(crate) enum Contender {
 
 impl Contender {
     /// The floors and ours, then those of `clients` that there are: the first four have [numbers](FLOOR).
-    pub(crate) fn all(setting: &Setting, clients: &[&'static str], nodes: &Nodes) -> Result<Vec<Self>> {
+    pub(crate) fn all(
+        setting: &Setting,
+        clients: &[&'static str],
+        nodes: &Nodes,
+    ) -> Result<Vec<Self>> {
         let mut all = Self::ours_and(setting, clients, nodes)?;
         let form = Form::record(nodes.client()?, |name| match &mut all[0] {
             Self::Ours(ours) if ours.pairs(1, name).failed == 0 => Ok(()),
@@ -53,7 +57,11 @@ impl Contender {
     }
 
     /// Ours, then those of `clients` that there are.
-    pub(crate) fn ours_and(setting: &Setting, clients: &[&'static str], nodes: &Nodes) -> Result<Vec<Self>> {
+    pub(crate) fn ours_and(
+        setting: &Setting,
+        clients: &[&'static str],
+        nodes: &Nodes,
+    ) -> Result<Vec<Self>> {
         let mut all = vec![Self::ours(nodes)?];
         if let Some(peers) = &setting.peers {
             for client in clients {
@@ -99,7 +107,12 @@ impl Contender {
                 let samples = floor.window(n, window, &name)?;
                 let elapsed = start.elapsed();
                 floor.settle()?;
-                Ok(Window::new(&samples, 0, elapsed, process_cpu().saturating_sub(cpu)))
+                Ok(Window::new(
+                    &samples,
+                    0,
+                    elapsed,
+                    process_cpu().saturating_sub(cpu),
+                ))
             }
             Self::Ours(ours) => Ok(ours.threads(n, window, &name)?),
             Self::Peer(peer) => Ok(peer.threads(n, window, &name)?),
@@ -111,5 +124,9 @@ fn floor_pairs(floor: &mut Floor, n: usize, name: &str) -> Result<Batch> {
     let cpu = process_cpu();
     let samples = floor.pairs(n, name)?;
     floor.settle()?;
-    Ok(Batch { samples, failed: 0, cpu: process_cpu().saturating_sub(cpu) })
+    Ok(Batch {
+        samples,
+        failed: 0,
+        cpu: process_cpu().saturating_sub(cpu),
+    })
 }

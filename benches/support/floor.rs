@@ -54,7 +54,12 @@ impl Floor {
     pub(crate) fn plain(addrs: &[SocketAddr]) -> io::Result<Self> {
         let (wire, said) = Wire::connect(addrs, &[&["SCRIPT", "LOAD", DELETE]])?;
         let [delete] = hashes(&said)?;
-        Ok(Self { name: "floor", wire, form: Form::plain(&delete), blocks: false })
+        Ok(Self {
+            name: "floor",
+            wire,
+            form: Form::plain(&delete),
+            blocks: false,
+        })
     }
 
     /// With the commands in `form`, whose scripts the nodes know.
@@ -64,7 +69,12 @@ impl Floor {
     /// As for [`plain`](Self::plain).
     pub(crate) fn with_scripts(addrs: &[SocketAddr], form: Form) -> io::Result<Self> {
         let (wire, _) = Wire::connect(addrs, &[])?;
-        Ok(Self { name: "floor, our scripts", wire, form, blocks: false })
+        Ok(Self {
+            name: "floor, our scripts",
+            wire,
+            form,
+            blocks: false,
+        })
     }
 
     /// The same with a thread that waits for each pair.
@@ -73,7 +83,11 @@ impl Floor {
     ///
     /// As for [`plain`](Self::plain).
     pub(crate) fn of_callers(addrs: &[SocketAddr], form: Form) -> io::Result<Self> {
-        Ok(Self { name: "floor, our scripts, threads", blocks: true, ..Self::with_scripts(addrs, form)? })
+        Ok(Self {
+            name: "floor, our scripts, threads",
+            blocks: true,
+            ..Self::with_scripts(addrs, form)?
+        })
     }
 
     pub(crate) fn name(&self) -> &'static str {
@@ -96,7 +110,9 @@ impl Floor {
     /// As for [`pairs`](Self::pairs).
     pub(crate) fn window(&mut self, n: usize, window: Duration, name: &str) -> io::Result<Samples> {
         let start = Instant::now();
-        let locks = (0..n).map(|i| self.form.of_lock(&format!("{name}:{i}"))).collect();
+        let locks = (0..n)
+            .map(|i| self.form.of_lock(&format!("{name}:{i}")))
+            .collect();
         self.run(locks, |_| start.elapsed() < window)
     }
 
@@ -113,13 +129,24 @@ impl Floor {
     }
 
     /// Runs pairs on each of the locks for as long as `goes_on` says, which is told how many there were.
-    fn run(&mut self, locks: Vec<Pair>, goes_on: impl Fn(usize) -> bool + Sync) -> io::Result<Samples> {
+    fn run(
+        &mut self,
+        locks: Vec<Pair>,
+        goes_on: impl Fn(usize) -> bool + Sync,
+    ) -> io::Result<Samples> {
         if self.blocks {
             return callers::run(&mut self.wire, locks, &goes_on);
         }
         let (mut samples, start) = (Samples::default(), Instant::now());
         let most = LAG_MIN.max(locks.len() * LAG);
-        let mut callers: Vec<_> = locks.into_iter().map(|pair| Caller { pair, since: start, acquires: true }).collect();
+        let mut callers: Vec<_> = locks
+            .into_iter()
+            .map(|pair| Caller {
+                pair,
+                since: start,
+                acquires: true,
+            })
+            .collect();
         // Those that begin a pair.
         let mut ready: VecDeque<usize> = (0..callers.len()).collect();
         let (mut running, mut decided) = (callers.len(), Vec::new());
@@ -159,21 +186,34 @@ impl Floor {
     pub(crate) fn queue(&mut self, workers: usize, job: &Job) -> io::Result<Report> {
         let cpu = process_cpu();
         let mut pair = self.form.of_lock(&job.name);
-        let mut report = Report { workers: vec![Vec::new(); workers], ..Report::default() };
+        let mut report = Report {
+            workers: vec![Vec::new(); workers],
+            ..Report::default()
+        };
         let mut called = vec![job.begin; workers];
         sleep_until(job.begin);
         self.wire.push(0, |out| pair.acquire(out));
-        self.wire.turns(1)?.into_iter().try_for_each(|it| is_granted(it).map(drop))?;
+        self.wire
+            .turns(1)?
+            .into_iter()
+            .try_for_each(|it| is_granted(it).map(drop))?;
         for worker in (0..workers).cycle() {
             let entered = shared_clock();
             if job.end <= entered {
                 break;
             }
             thread::sleep(job.inside);
-            report.workers[worker].push(Section { called: called[worker], entered, left: shared_clock() });
+            report.workers[worker].push(Section {
+                called: called[worker],
+                entered,
+                left: shared_clock(),
+            });
             self.wire.push(0, |out| pair.release(out));
             self.wire.push(0, |out| pair.acquire(out));
-            self.wire.turns(2)?.into_iter().try_for_each(|it| is_granted(it).map(drop))?;
+            self.wire
+                .turns(2)?
+                .into_iter()
+                .try_for_each(|it| is_granted(it).map(drop))?;
             called[worker] = shared_clock();
         }
         self.wire.push(0, |out| pair.release(out));
@@ -193,7 +233,11 @@ struct Caller {
 
 /// Whose command it was. Nobody else uses the names of a floor.
 fn is_granted(it: Decided) -> io::Result<usize> {
-    if it.granted { Ok(it.tag) } else { Err(refused()) }
+    if it.granted {
+        Ok(it.tag)
+    } else {
+        Err(refused())
+    }
 }
 
 fn refused() -> io::Error {

@@ -6,7 +6,9 @@ use std::net::SocketAddr;
 use std::str::FromStr;
 
 /// Answers each line of the input with one, until it ends, as it does when the bench is killed.
-pub(crate) fn answer_lines<E: Display>(mut answer: impl FnMut(&str) -> Result<String, E>) -> io::Result<()> {
+pub(crate) fn answer_lines<E: Display>(
+    mut answer: impl FnMut(&str) -> Result<String, E>,
+) -> io::Result<()> {
     for line in io::stdin().lines() {
         let answer = answer(&line?).unwrap_or_else(|err| format!("error {err}"));
         let mut output = io::stdout().lock();
@@ -27,11 +29,14 @@ pub(crate) fn field<T: FromStr>(line: &str, key: &str) -> io::Result<T> {
 
 /// A word that is a number.
 pub(crate) fn number<T: FromStr>(word: &str) -> io::Result<T> {
-    word.parse().map_err(|_| io::Error::other(format!("{word:?} is no number")))
+    word.parse()
+        .map_err(|_| io::Error::other(format!("{word:?} is no number")))
 }
 
 /// The addresses in URLs of servers of the bench, which have nothing else in them.
 pub(crate) fn addrs(urls: &[String]) -> io::Result<Vec<SocketAddr>> {
     let addr = |url: &String| url.strip_prefix("redis://")?.parse().ok();
-    urls.iter().map(|it| addr(it).ok_or_else(|| io::Error::other(format!("{it:?} is no address")))).collect()
+    urls.iter()
+        .map(|it| addr(it).ok_or_else(|| io::Error::other(format!("{it:?} is no address"))))
+        .collect()
 }

@@ -33,18 +33,29 @@ pub(crate) fn take_turns(
             turn(worker, &mut || {
                 let entered = shared_clock();
                 thread::sleep(inside);
-                sections.push(Section { called, entered, left: shared_clock() });
+                sections.push(Section {
+                    called,
+                    entered,
+                    left: shared_clock(),
+                });
             })?;
         }
         Ok(sections)
     };
     let workers = thread::scope(|scope| {
         let work = |worker| work(worker).map_err(|it| it.to_string());
-        let threads: Vec<_> = (0..n).map(|worker| scope.spawn(move || work(worker))).collect();
-        let joined = threads.into_iter().map(|it| Ok(it.join().map_err(|_| "a worker panicked")??));
+        let threads: Vec<_> = (0..n)
+            .map(|worker| scope.spawn(move || work(worker)))
+            .collect();
+        let joined = threads
+            .into_iter()
+            .map(|it| Ok(it.join().map_err(|_| "a worker panicked")??));
         joined.collect::<Result<Vec<_>>>()
     })?;
-    Ok(Turns { workers, elapsed: Duration::from_nanos(shared_clock() - start) })
+    Ok(Turns {
+        workers,
+        elapsed: Duration::from_nanos(shared_clock() - start),
+    })
 }
 
 impl Turns {
@@ -59,13 +70,15 @@ impl Turns {
 
     pub(crate) fn waits(&self, workers: impl Fn(usize) -> bool) -> Samples {
         let mut waits = Samples::default();
-        self.of(workers).for_each(|it| waits.push_ns(it.entered - it.called));
+        self.of(workers)
+            .for_each(|it| waits.push_ns(it.entered - it.called));
         waits
     }
 
     /// How many of those workers were inside, on average.
     pub(crate) fn inside(&self, workers: impl Fn(usize) -> bool) -> f64 {
-        self.of(workers).map(|it| it.left - it.entered).sum::<u64>() as f64 / self.elapsed.as_nanos() as f64
+        self.of(workers).map(|it| it.left - it.entered).sum::<u64>() as f64
+            / self.elapsed.as_nanos() as f64
     }
 
     /// Percent of the time in which at least one of those workers was inside.
@@ -81,7 +94,11 @@ impl Turns {
     }
 
     fn of(&self, workers: impl Fn(usize) -> bool) -> impl Iterator<Item = &Section> {
-        let chosen = self.workers.iter().enumerate().filter(move |(worker, _)| workers(*worker));
+        let chosen = self
+            .workers
+            .iter()
+            .enumerate()
+            .filter(move |(worker, _)| workers(*worker));
         chosen.flat_map(|(_, sections)| sections)
     }
 }

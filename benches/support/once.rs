@@ -42,8 +42,12 @@ pub(crate) fn run(flag: &str, urls: &[String]) -> ExitCode {
 
 fn steps_of_ours(urls: &[String]) -> Result<String> {
     let times = ours::once(urls, NAME)?;
-    let steps = ["build", "lock", "release", "end"].iter().zip(times.windows(2));
-    Ok(steps.map(|(name, it)| format!(" {name}_us={}", it[1].duration_since(it[0]).as_micros())).collect())
+    let steps = ["build", "lock", "release", "end"]
+        .iter()
+        .zip(times.windows(2));
+    Ok(steps
+        .map(|(name, it)| format!(" {name}_us={}", it[1].duration_since(it[0]).as_micros()))
+        .collect())
 }
 
 fn bare(urls: &[String]) -> Result<String> {

@@ -99,8 +99,15 @@ impl Ours {
     /// What the manager has done so far.
     pub(crate) fn counts(&self) -> Counts {
         let stats = self.locks.stats();
-        let rounds = stats.rounds_won + stats.rounds_held + stats.rounds_without_quorum + stats.rounds_too_late;
-        Counts { commands: stats.commands, rounds, won: stats.rounds_won }
+        let rounds = stats.rounds_won
+            + stats.rounds_held
+            + stats.rounds_without_quorum
+            + stats.rounds_too_late;
+        Counts {
+            commands: stats.commands,
+            rounds,
+            won: stats.rounds_won,
+        }
     }
 
     /// Locks whose hold ended before their guard was dropped.
@@ -111,7 +118,9 @@ impl Ours {
 
 fn builder(urls: &[String]) -> Builder {
     // The servers were started a moment ago.
-    LockManager::builder(urls.to_vec()).ttl(TTL).quarantine(false)
+    LockManager::builder(urls.to_vec())
+        .ttl(TTL)
+        .quarantine(false)
 }
 
 /// Runs `n` pairs, one after the other.

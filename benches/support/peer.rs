@@ -42,22 +42,38 @@ impl Peer {
     /// # Errors
     ///
     /// If the process cannot be started.
-    pub(crate) fn start(program: &Path, client: &str, name: &'static str, urls: &[String]) -> io::Result<Self> {
-        let mut child =
-            Command::new(program).arg(client).args(urls).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn()?;
+    pub(crate) fn start(
+        program: &Path,
+        client: &str,
+        name: &'static str,
+        urls: &[String],
+    ) -> io::Result<Self> {
+        let mut child = Command::new(program)
+            .arg(client)
+            .args(urls)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()?;
         let missing = || io::Error::other("no pipe to the peer");
         let input = child.stdin.take().ok_or_else(missing)?;
         let output = BufReader::new(child.stdout.take().ok_or_else(missing)?);
         // A thread, because a pipe cannot be read with a deadline. It ends with the process.
         let (sender, lines) = mpsc::channel();
-        thread::Builder::new().name(format!("peer {name}")).spawn(move || {
-            for line in output.lines().map_while(Result::ok) {
-                if sender.send(line).is_err() {
-                    break;
+        thread::Builder::new()
+            .name(format!("peer {name}"))
+            .spawn(move || {
+                for line in output.lines().map_while(Result::ok) {
+                    if sender.send(line).is_err() {
+                        break;
+                    }
                 }
-            }
-        })?;
-        Ok(Self { name, child, input, lines })
+            })?;
+        Ok(Self {
+            name,
+            child,
+            input,
+            lines,
+        })
     }
 
     /// Runs this program once more, with a manager of ours.
@@ -84,7 +100,12 @@ impl Peer {
     ///
     /// As for [`start`](Self::start).
     pub(crate) fn floor_with_scripts(urls: &[String]) -> io::Result<Self> {
-        Self::start(&env::current_exe()?, floor::WITH_SCRIPTS, "floor-scripts", urls)
+        Self::start(
+            &env::current_exe()?,
+            floor::WITH_SCRIPTS,
+            "floor-scripts",
+            urls,
+        )
     }
 
     /// Which client this is.
@@ -115,7 +136,11 @@ impl Peer {
                 samples.push_ns(ns.parse().map_err(io::Error::other)?);
             }
         }
-        Ok(Batch { samples, failed: field(&line, "failed")?, cpu: Duration::from_micros(field(&line, "cpu_us")?) })
+        Ok(Batch {
+            samples,
+            failed: field(&line, "failed")?,
+            cpu: Duration::from_micros(field(&line, "cpu_us")?),
+        })
     }
 
     /// Has `threads` threads or tasks run pairs for `window`, a key each.
@@ -123,7 +148,12 @@ impl Peer {
     /// # Errors
     ///
     /// As for [`pairs`](Self::pairs), with a patience of ten seconds beyond the window.
-    pub(crate) fn threads(&mut self, threads: usize, window: Duration, key: &str) -> io::Result<Window> {
+    pub(crate) fn threads(
+        &mut self,
+        threads: usize,
+        window: Duration,
+        key: &str,
+    ) -> io::Result<Window> {
         let patience = window + Duration::from_secs(10);
         let seconds = window.as_secs_f64();
         let request = format_args!("threads {threads} {seconds} {TTL_MS} {key}");
@@ -154,7 +184,10 @@ impl Peer {
     /// As for [`pairs`](Self::pairs).
     pub(crate) fn locked(&mut self) -> io::Result<Locked> {
         let line = self.hear(PATIENCE)?;
-        Ok(Locked { called: field(&line, "called_ns")?, at: field(&line, "at_ns")? })
+        Ok(Locked {
+            called: field(&line, "called_ns")?,
+            at: field(&line, "at_ns")?,
+        })
     }
 
     /// Has it release what it has locked `after` a time; returns when it called release, by the shared clock.
@@ -173,9 +206,16 @@ impl Peer {
     ///
     /// If it has ended.
     pub(crate) fn begin_sections(&mut self, workers: usize, job: &Job) -> io::Result<()> {
-        let Job { begin, end, inside, name } = job;
+        let Job {
+            begin,
+            end,
+            inside,
+            name,
+        } = job;
         let inside = inside.as_micros();
-        self.tell(format_args!("sections {workers} {begin} {end} {inside} {TTL_MS} {name}"))
+        self.tell(format_args!(
+            "sections {workers} {begin} {end} {inside} {TTL_MS} {name}"
+        ))
     }
 
     /// Waits for what became of them.
@@ -230,7 +270,9 @@ impl Peer {
                 None => Ok(line),
                 Some(reason) => Err(io::Error::other(format!("{}: {reason}", self.name))),
             },
-            Err(RecvTimeoutError::Timeout) => Err(io::Error::other(format!("no answer in {patience:?}"))),
+            Err(RecvTimeoutError::Timeout) => {
+                Err(io::Error::other(format!("no answer in {patience:?}")))
+            }
             Err(RecvTimeoutError::Disconnected) => Err(io::Error::other("the peer has ended")),
         }
     }

@@ -58,12 +58,22 @@ impl Proxy {
         let input = child.stdin.take().ok_or_else(missing)?;
         let mut line = String::new();
         BufReader::new(child.stdout.take().ok_or_else(missing)?).read_line(&mut line)?;
-        let ports = line.split_whitespace().map(number).collect::<io::Result<Vec<u16>>>()?;
+        let ports = line
+            .split_whitespace()
+            .map(number)
+            .collect::<io::Result<Vec<u16>>>()?;
         if ports.len() != urls.len() {
             return Err(missing());
         }
-        let addrs = ports.into_iter().map(|it| SocketAddr::from((Ipv4Addr::LOCALHOST, it))).collect();
-        Ok(Self { child, _input: input, addrs })
+        let addrs = ports
+            .into_iter()
+            .map(|it| SocketAddr::from((Ipv4Addr::LOCALHOST, it)))
+            .collect();
+        Ok(Self {
+            child,
+            _input: input,
+            addrs,
+        })
     }
 
     /// Where clients connect to, in the order of the servers.
@@ -100,18 +110,26 @@ pub(crate) fn run(args: &[String]) -> ExitCode {
 }
 
 fn serve(args: &[String]) -> io::Result<()> {
-    let (round_trip, urls) = args.split_first().ok_or_else(|| io::Error::other("no round trip"))?;
+    let (round_trip, urls) = args
+        .split_first()
+        .ok_or_else(|| io::Error::other("no round trip"))?;
     let (way, targets) = (Duration::from_micros(number(round_trip)?) / 2, addrs(urls)?);
     let mut ports = Vec::new();
     for (i, target) in targets.iter().enumerate() {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
         ports.push(listener.local_addr()?.port().to_string());
-        let way = if i + 1 == targets.len() { way * SLOW } else { way };
+        let way = if i + 1 == targets.len() {
+            way * SLOW
+        } else {
+            way
+        };
         let mut link = Link::new(listener, *target, way, i as u64)?;
-        thread::Builder::new().name(format!("link {i}")).spawn(move || {
-            let Err(err) = link.run();
-            eprintln!("a proxy of the bench: link {i}: {err}");
-        })?;
+        thread::Builder::new()
+            .name(format!("link {i}"))
+            .spawn(move || {
+                let Err(err) = link.run();
+                eprintln!("a proxy of the bench: link {i}: {err}");
+            })?;
     }
     println!("{}", ports.join(" "));
     io::stdout().flush()?;

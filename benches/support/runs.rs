@@ -12,7 +12,9 @@ pub(crate) struct Runs<T> {
 
 impl<T> Runs<T> {
     pub(crate) fn new(names: impl IntoIterator<Item = &'static str>) -> Self {
-        Self { rows: names.into_iter().map(|it| (it, Vec::new())).collect() }
+        Self {
+            rows: names.into_iter().map(|it| (it, Vec::new())).collect(),
+        }
     }
 
     /// Enters what the contender with this number did in its next run.
@@ -56,6 +58,10 @@ impl<T> Runs<T> {
 
     fn compare(&self, who: usize, base: usize, by: impl Fn(&T, &T) -> f64) -> f64 {
         let runs = self.of(who).iter().zip(self.of(base));
-        median(&runs.map(|(own, others)| by(own, others)).collect::<Vec<_>>())
+        median(
+            &runs
+                .map(|(own, others)| by(own, others))
+                .collect::<Vec<_>>(),
+        )
     }
 }

@@ -87,14 +87,28 @@ pub(crate) fn overlaps<'a>(reports: impl IntoIterator<Item = &'a Report>) -> usi
 
 impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "sections errors={} first_error={}", self.errors, self.first_error)?;
+        write!(
+            f,
+            "sections errors={} first_error={}",
+            self.errors, self.first_error
+        )?;
         write!(f, " cpu_us={}", self.cpu.as_micros())?;
-        if let Some(Counts { commands, rounds, won }) = self.counts {
+        if let Some(Counts {
+            commands,
+            rounds,
+            won,
+        }) = self.counts
+        {
             write!(f, " commands={commands} rounds={rounds} won={won}")?;
         }
         f.write_str(" sections_ns=")?;
         for worker in &self.workers {
-            for Section { called, entered, left } in worker {
+            for Section {
+                called,
+                entered,
+                left,
+            } in worker
+            {
                 write!(f, "{called}:{entered}:{left},")?;
             }
             f.write_str(";")?;
@@ -108,9 +122,15 @@ impl FromStr for Report {
 
     fn from_str(line: &str) -> io::Result<Self> {
         let sections: String = field(line, "sections_ns")?;
-        let workers = sections.split_terminator(';').map(|it| it.split_terminator(',').map(section).collect());
+        let workers = sections
+            .split_terminator(';')
+            .map(|it| it.split_terminator(',').map(section).collect());
         let counts = |commands| -> io::Result<Counts> {
-            Ok(Counts { commands, rounds: field(line, "rounds")?, won: field(line, "won")? })
+            Ok(Counts {
+                commands,
+                rounds: field(line, "rounds")?,
+                won: field(line, "won")?,
+            })
         };
         Ok(Self {
             workers: workers.collect::<io::Result<_>>()?,
@@ -125,7 +145,11 @@ impl FromStr for Report {
 fn section(text: &str) -> io::Result<Section> {
     let times: Vec<u64> = text.split(':').map_while(|it| it.parse().ok()).collect();
     match times.as_slice() {
-        [called, entered, left] => Ok(Section { called: *called, entered: *entered, left: *left }),
+        [called, entered, left] => Ok(Section {
+            called: *called,
+            entered: *entered,
+            left: *left,
+        }),
         _ => Err(io::Error::other(format!("{text:?} is no section"))),
     }
 }

@@ -23,20 +23,30 @@ pub(crate) struct Nodes {
 impl Nodes {
     pub(crate) fn start() -> Result<Self> {
         let servers = devnodes::Servers::start(5)?;
-        Ok(Self { servers, proxy: None })
+        Ok(Self {
+            servers,
+            proxy: None,
+        })
     }
 
     /// With a network before them on which a round trip takes so long.
     pub(crate) fn behind_network(round_trip: Duration) -> Result<Self> {
         let nodes = Self::start()?;
         let proxy = Proxy::start(round_trip, &nodes.urls())?;
-        Ok(Self { proxy: Some(proxy), ..nodes })
+        Ok(Self {
+            proxy: Some(proxy),
+            ..nodes
+        })
     }
 
     /// Where clients connect to.
     pub(crate) fn urls(&self) -> Vec<String> {
         match &self.proxy {
-            Some(proxy) => proxy.addrs().iter().map(|it| format!("redis://{it}")).collect(),
+            Some(proxy) => proxy
+                .addrs()
+                .iter()
+                .map(|it| format!("redis://{it}"))
+                .collect(),
             None => self.servers.urls(),
         }
     }
@@ -71,7 +81,12 @@ impl Nodes {
 
     /// Processor time of the network, if there is one: more than a core would make it a bottleneck.
     pub(crate) fn network_cpu(&self) -> Result<Duration> {
-        Ok(self.proxy.as_ref().map(Proxy::cpu).transpose()?.unwrap_or_default())
+        Ok(self
+            .proxy
+            .as_ref()
+            .map(Proxy::cpu)
+            .transpose()?
+            .unwrap_or_default())
     }
 
     /// Commands that the nodes have executed since they started, all nodes together.
@@ -80,15 +95,26 @@ impl Nodes {
         for server in self.servers.iter() {
             let reply = server.command(&["INFO", "stats"])?;
             let text = reply.as_str().unwrap_or_default();
-            let count = text.lines().find_map(|line| line.strip_prefix("total_commands_processed:"));
-            sum += count.ok_or("INFO without total_commands_processed")?.parse::<u64>()?;
+            let count = text
+                .lines()
+                .find_map(|line| line.strip_prefix("total_commands_processed:"));
+            sum += count
+                .ok_or("INFO without total_commands_processed")?
+                .parse::<u64>()?;
         }
         Ok(sum)
     }
 
     /// What each node has been asked for since it started; this question is not counted.
     pub(crate) fn calls(&self) -> Result<Vec<Calls>> {
-        self.servers.iter().map(|server| Ok(Calls::read(server.command(&["INFO", "commandstats"])?.as_str()))).collect()
+        self.servers
+            .iter()
+            .map(|server| {
+                Ok(Calls::read(
+                    server.command(&["INFO", "commandstats"])?.as_str(),
+                ))
+            })
+            .collect()
     }
 
     /// Stops all nodes for this long.
@@ -131,8 +157,12 @@ impl Calls {
     fn read(info: Option<&str>) -> Self {
         let mut calls = Self::default();
         for line in info.unwrap_or_default().lines() {
-            let Some((name, numbers)) = line.trim_start_matches("cmdstat_").split_once(':') else { continue };
-            let count = numbers.split(',').find_map(|it| it.strip_prefix("calls=")?.parse::<u64>().ok());
+            let Some((name, numbers)) = line.trim_start_matches("cmdstat_").split_once(':') else {
+                continue;
+            };
+            let count = numbers
+                .split(',')
+                .find_map(|it| it.strip_prefix("calls=")?.parse::<u64>().ok());
             let count = count.filter(|_| name != "info").unwrap_or(0);
             calls.all += count;
             calls.scripts += if name == "evalsha" { count } else { 0 };

@@ -31,7 +31,12 @@ pub(crate) enum Target {
 
 impl Setting {
     pub(crate) fn new(quick: bool, peers: Option<Peers>) -> Self {
-        Self { quick, peers, verdicts: RefCell::default(), charts: RefCell::default() }
+        Self {
+            quick,
+            peers,
+            verdicts: RefCell::default(),
+            charts: RefCell::default(),
+        }
     }
 
     /// `full`, or `quick` if that was asked for.
@@ -57,16 +62,29 @@ impl Setting {
             Target::AtLeast(limit) => (format!("at least {limit}"), limit <= value),
         };
         let verdict = if met { "met" } else { "MISSED" };
-        let line = format!("  target: {what}: {}, meant to be {bound}: {verdict}", num(value, digits));
+        let line = format!(
+            "  target: {what}: {}, meant to be {bound}: {verdict}",
+            num(value, digits)
+        );
         println!("{line}");
         self.verdicts.borrow_mut().push(line);
     }
 
     /// Keeps the ratios of all contenders to the one with number `base`, for [`write_charts`](Setting::write_charts).
-    pub(crate) fn chart<T>(&self, title: String, runs: &Runs<T>, base: usize, number: impl Fn(&T) -> f64) {
+    pub(crate) fn chart<T>(
+        &self,
+        title: String,
+        runs: &Runs<T>,
+        base: usize,
+        number: impl Fn(&T) -> f64,
+    ) {
         let bars = runs.names().map(|(who, name)| {
             let ratio = runs.ratio(who, base, &number);
-            Bar { name, ratio, is_ours: who == OURS }
+            Bar {
+                name,
+                ratio,
+                is_ours: who == OURS,
+            }
         });
         self.charts.borrow_mut().push(Chart::new(title, bars));
     }
@@ -81,14 +99,18 @@ impl Setting {
         if charts.is_empty() {
             return Err("no chart: run `uncontended` or `threads`".into());
         }
-        fs::write(file, chart::svg(&charts)).map_err(|err| format!("{}: {err}", file.display()).into())
+        fs::write(file, chart::svg(&charts))
+            .map_err(|err| format!("{}: {err}", file.display()).into())
     }
 
     /// Prints all of that once more, without what had no target.
     pub(crate) fn print_verdicts(&self) {
         let verdicts = self.verdicts.borrow();
         println!("\nall targets");
-        for (line, next) in verdicts.iter().zip(verdicts.iter().skip(1).map(Some).chain([None])) {
+        for (line, next) in verdicts
+            .iter()
+            .zip(verdicts.iter().skip(1).map(Some).chain([None]))
+        {
             let is_target = |it: &str| it.starts_with(' ');
             if is_target(line) || next.is_some_and(|it| is_target(it)) {
                 println!("{line}");

@@ -30,15 +30,29 @@ pub(crate) struct Took {
 }
 
 /// Runs `command`, and its arguments, so often; with these variables.
-pub(crate) fn start(times: usize, command: &[String], variables: &[(&str, String)]) -> Result<Took> {
+pub(crate) fn start(
+    times: usize,
+    command: &[String],
+    variables: &[(&str, String)],
+) -> Result<Took> {
     let mut starter = Command::new(env::current_exe()?);
-    starter.arg(FLAG).arg(times.to_string()).args(command).envs(variables.iter().map(|(name, it)| (name, it)));
-    let out = starter.stdin(Stdio::null()).stderr(Stdio::inherit()).output()?;
+    starter
+        .arg(FLAG)
+        .arg(times.to_string())
+        .args(command)
+        .envs(variables.iter().map(|(name, it)| (name, it)));
+    let out = starter
+        .stdin(Stdio::null())
+        .stderr(Stdio::inherit())
+        .output()?;
     if !out.status.success() {
         return Err(format!("{command:?} failed").into());
     }
     let said = String::from_utf8_lossy(&out.stdout);
-    Ok(Took { wall_ms: field::<f64>(&said, "wall_us")? / 1e3, cpu_ms: field::<f64>(&said, "cpu_us")? / 1e3 })
+    Ok(Took {
+        wall_ms: field::<f64>(&said, "wall_us")? / 1e3,
+        cpu_ms: field::<f64>(&said, "cpu_us")? / 1e3,
+    })
 }
 
 /// The process.
@@ -56,13 +70,18 @@ pub(crate) fn run(args: &[String]) -> ExitCode {
 }
 
 fn measure(args: &[String]) -> Result<String> {
-    let [times, program, arguments @ ..] = args else { return Err("what is to be run?".into()) };
+    let [times, program, arguments @ ..] = args else {
+        return Err("what is to be run?".into());
+    };
     let times: usize = times.parse()?;
     set_child_subreaper(Some(getpid()))?;
     let mut walls = Vec::new();
     for _ in 0..times {
         let start = Instant::now();
-        let status = Command::new(program).args(arguments).stdout(Stdio::null()).status()?;
+        let status = Command::new(program)
+            .args(arguments)
+            .stdout(Stdio::null())
+            .status()?;
         walls.push(start.elapsed().as_secs_f64() * 1e6);
         if !status.success() {
             return Err(format!("it ended with {status}").into());
@@ -70,7 +89,11 @@ fn measure(args: &[String]) -> Result<String> {
         // Those that it has left are ours now: until there are none.
         while !matches!(wait(WaitOptions::empty()), Err(Errno::CHILD)) {}
     }
-    Ok(format!("wall_us={:.0} cpu_us={:.0}", median(&walls), cpu_of_children()? * 1e6 / times as f64))
+    Ok(format!(
+        "wall_us={:.0} cpu_us={:.0}",
+        median(&walls),
+        cpu_of_children()? * 1e6 / times as f64
+    ))
 }
 
 /// Seconds of all processes that were waited for, and of those that these have waited for.

@@ -97,10 +97,17 @@ impl Batch {
 
 impl fmt::Display for Batch {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { samples, failed, cpu } = self;
+        let Self {
+            samples,
+            failed,
+            cpu,
+        } = self;
         let list: Vec<String> = samples.all_ns().iter().map(u64::to_string).collect();
         let (ok, cpu, list) = (samples.len(), cpu.as_micros(), list.join(","));
-        write!(f, "pairs ok={ok} failed={failed} cpu_us={cpu} samples_ns={list}")
+        write!(
+            f,
+            "pairs ok={ok} failed={failed} cpu_us={cpu} samples_ns={list}"
+        )
     }
 }
 
@@ -118,7 +125,14 @@ pub(crate) struct Window {
 impl Window {
     pub(crate) fn new(samples: &Samples, failed: usize, elapsed: Duration, cpu: Duration) -> Self {
         let (p50_us, p99_us) = (samples.median_us(), samples.p99_us());
-        Self { ok: samples.len(), failed, elapsed, cpu, p50_us, p99_us }
+        Self {
+            ok: samples.len(),
+            failed,
+            elapsed,
+            cpu,
+            p50_us,
+            p99_us,
+        }
     }
 
     pub(crate) fn pairs_per_s(&self) -> f64 {
@@ -128,9 +142,19 @@ impl Window {
 
 impl fmt::Display for Window {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { ok, failed, elapsed, cpu, p50_us, p99_us } = self;
+        let Self {
+            ok,
+            failed,
+            elapsed,
+            cpu,
+            p50_us,
+            p99_us,
+        } = self;
         let (elapsed, cpu) = (elapsed.as_micros(), cpu.as_micros());
-        write!(f, "threads ok={ok} failed={failed} elapsed_us={elapsed} cpu_us={cpu}")?;
+        write!(
+            f,
+            "threads ok={ok} failed={failed} elapsed_us={elapsed} cpu_us={cpu}"
+        )?;
         write!(f, " p50_ns={:.0} p99_ns={:.0}", p50_us * 1e3, p99_us * 1e3)
     }
 }
@@ -161,7 +185,10 @@ pub(crate) fn cpu_of(process: u32) -> io::Result<Duration> {
     for thread in fs::read_dir(format!("/proc/{process}/task"))? {
         // Nanoseconds on a processor, those spent waiting for one, and how often.
         let text = fs::read_to_string(thread?.path().join("schedstat"))?;
-        let ns = text.split_whitespace().next().and_then(|it| it.parse().ok());
+        let ns = text
+            .split_whitespace()
+            .next()
+            .and_then(|it| it.parse().ok());
         sum += Duration::from_nanos(ns.ok_or_else(|| io::Error::other("an empty schedstat"))?);
     }
     Ok(sum)
@@ -189,7 +216,9 @@ pub(crate) struct Table {
 
 impl Table {
     pub(crate) fn new(heading: &[&str]) -> Self {
-        Self { rows: vec![heading.iter().map(|it| (*it).to_owned()).collect()] }
+        Self {
+            rows: vec![heading.iter().map(|it| (*it).to_owned()).collect()],
+        }
     }
 
     pub(crate) fn row(&mut self, cells: impl IntoIterator<Item = String>) {
@@ -219,5 +248,9 @@ impl Table {
 
 /// `value` with `digits` after the point, or a dash where there is no number.
 pub(crate) fn num(value: f64, digits: usize) -> String {
-    if value.is_finite() { format!("{value:.digits$}") } else { "-".to_owned() }
+    if value.is_finite() {
+        format!("{value:.digits$}")
+    } else {
+        "-".to_owned()
+    }
 }

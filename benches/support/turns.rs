@@ -24,7 +24,9 @@ pub(crate) fn compare<const N: usize>(
     lock: &str,
 ) -> Runs<Run> {
     let count = setting.runs();
-    setting.begin(&format!("{scenario}: one thread, {count} runs of {cycles} cycles of {BLOCK} pairs each, in turns"));
+    setting.begin(&format!(
+        "{scenario}: one thread, {count} runs of {cycles} cycles of {BLOCK} pairs each, in turns"
+    ));
     let mut runs = Runs::new(names);
     for _ in 0..count {
         let mut blocks: [(Vec<f64>, Vec<f64>); N] = std::array::from_fn(|_| Default::default());
@@ -36,7 +38,13 @@ pub(crate) fn compare<const N: usize>(
             }
         }
         for (who, (medians, client)) in blocks.into_iter().enumerate() {
-            runs.push(who, Run { median_us: median(&medians), client_us: median(&client) });
+            runs.push(
+                who,
+                Run {
+                    median_us: median(&medians),
+                    client_us: median(&client),
+                },
+            );
         }
     }
     runs

@@ -44,7 +44,11 @@ pub(crate) fn run(urls: &[String]) -> ExitCode {
 }
 
 fn serve(urls: &[String]) -> Result {
-    let mut worker = Worker { ours: Ours::open(urls)?, locked: None, held: Vec::new() };
+    let mut worker = Worker {
+        ours: Ours::open(urls)?,
+        locked: None,
+        held: Vec::new(),
+    };
     Ok(answer_lines(|line| worker.answer(line))?)
 }
 
@@ -61,13 +65,19 @@ impl Worker {
             ["pairs", n, _, name] => Ok(self.ours.pairs(number(n)?, name).to_string()),
             ["threads", threads, seconds, _, name] => {
                 let window = Duration::from_secs_f64(number(seconds)?);
-                Ok(self.ours.threads(number(threads)?, window, name)?.to_string())
+                Ok(self
+                    .ours
+                    .threads(number(threads)?, window, name)?
+                    .to_string())
             }
             ["lock", _, name] => {
                 let mutex = self.ours.mutex(name);
                 let called = shared_clock();
                 self.locked = Some(mutex.lock()?);
-                Ok(format!("locked called_ns={called} at_ns={}", shared_clock()))
+                Ok(format!(
+                    "locked called_ns={called} at_ns={}",
+                    shared_clock()
+                ))
             }
             ["unlock", after] => {
                 let guard = self.locked.take().ok_or("nothing is locked")?;

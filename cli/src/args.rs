@@ -68,15 +68,38 @@ mod tests {
     /// Not the confirmations: a forgotten variable must not confirm. QUORLOCK_NODES is the variable for --node.
     #[test]
     fn every_option_has_a_variable() {
-        let without =
-            ["node", "command", "exclusive", "all", "force", "forget", "yes", "leaked", "slot", "help", "version"];
+        let without = [
+            "node",
+            "command",
+            "exclusive",
+            "all",
+            "force",
+            "forget",
+            "yes",
+            "leaked",
+            "slot",
+            "help",
+            "version",
+        ];
         let mut all = Args::command();
         all.build();
-        for command in all.get_subcommands().chain([&all]).filter(|it| it.get_name() != "help") {
-            for (arg, long) in command.get_arguments().filter_map(|it| Some((it, it.get_long()?))) {
+        for command in all
+            .get_subcommands()
+            .chain([&all])
+            .filter(|it| it.get_name() != "help")
+        {
+            for (arg, long) in command
+                .get_arguments()
+                .filter_map(|it| Some((it, it.get_long()?)))
+            {
                 let is_of_release = command.get_name() == "release" && long == "permits";
                 let expected = !(without.contains(&long) || is_of_release);
-                assert_eq!(arg.get_env().is_some(), expected, "{} --{long}", command.get_name());
+                assert_eq!(
+                    arg.get_env().is_some(),
+                    expected,
+                    "{} --{long}",
+                    command.get_name()
+                );
             }
         }
     }

@@ -77,7 +77,12 @@ pub(crate) fn run(args: &NodeArgs, bench: &Bench) -> Result<ExitCode, Failed> {
     let (stop, signal) = (CancelHandle::new(), Arc::new(AtomicU8::new(0)));
     listen(&stop, &signal)?;
 
-    let plan = Plan { id: fastrand::u64(..), threads, time, life };
+    let plan = Plan {
+        id: fastrand::u64(..),
+        threads,
+        time,
+        life,
+    };
     if bench.json {
         show::say(&plan.object().to_string())?;
     } else {
@@ -86,13 +91,23 @@ pub(crate) fn run(args: &NodeArgs, bench: &Bench) -> Result<ExitCode, Failed> {
     let names = plan.names();
     let measured = measure(&clients, &names, time, &stop);
     let left = clean_up(&clients[0], &names)?;
-    let not_clean = || format!("keys may be left on {}: they expire within {}", left.join(", "), show::time(life));
+    let not_clean = || {
+        format!(
+            "keys may be left on {}: they expire within {}",
+            left.join(", "),
+            show::time(life)
+        )
+    };
     match measured {
         Ok(measured) => {
             if !left.is_empty() && !bench.json {
                 show::warn(&not_clean());
             }
-            show::say(&if bench.json { measured.object(&left).to_string() } else { measured.text() })?;
+            show::say(&if bench.json {
+                measured.object(&left).to_string()
+            } else {
+                measured.text()
+            })?;
             Ok(ExitCode::SUCCESS)
         }
         Err(ended) => {
@@ -158,10 +173,17 @@ fn measure(
     stop: &CancelHandle,
 ) -> Result<Measured, Ended> {
     let [locks, other] = clients;
-    let (first, rest) = (names.first().map_or("", String::as_str), names.get(..1).unwrap_or_default());
+    let (first, rest) = (
+        names.first().map_or("", String::as_str),
+        names.get(..1).unwrap_or_default(),
+    );
     // Connects before the measurement, and fails at once without a majority.
     for client in clients {
-        client.mutex(first).cancelled_by(stop).try_lock()?.release()?;
+        client
+            .mutex(first)
+            .cancelled_by(stop)
+            .try_lock()?
+            .release()?;
     }
     let bar = progress();
     let part = |what: &'static str| {
@@ -174,13 +196,22 @@ fn measure(
     let several = measure::pairs(locks, names, part("several threads"))?;
     let pair = single.times.percentile(50).unwrap_or_default();
     let hand_over = measure::hand_over([locks, other], first, pair, part("hand-over"))?;
-    Ok(Measured { nodes, single, several, threads: names.len(), hand_over })
+    Ok(Measured {
+        nodes,
+        single,
+        several,
+        threads: names.len(),
+        hand_over,
+    })
 }
 
 /// Deletes the keys of these names. Returns the servers that may have some left.
 fn clean_up(locks: &LockManager, names: &[String]) -> Result<Vec<String>, Failed> {
     let is_clean = |it: &StoredLock| {
-        it.key == StoredKey::Missing && it.counter.is_none() && it.waiting == 0 && it.reserved.is_none()
+        it.key == StoredKey::Missing
+            && it.counter.is_none()
+            && it.waiting == 0
+            && it.reserved.is_none()
     };
     let until = now() + CLEAN_UP_FOR;
     let mut names: Vec<_> = names.iter().collect();
@@ -190,7 +221,9 @@ fn clean_up(locks: &LockManager, names: &[String]) -> Result<Vec<String>, Failed
             let seen = locks.mutex(name).inspect()?;
             let rows = || seen.nodes().iter().map(|it| (it, it.stored.as_ref()));
             left.extend(
-                rows().filter(|it| !it.1.is_ok_and(is_clean)).map(|(it, _)| format!("{} ({})", it.node, it.address)),
+                rows()
+                    .filter(|it| !it.1.is_ok_and(is_clean))
+                    .map(|(it, _)| format!("{} ({})", it.node, it.address)),
             );
             if rows().all(|it| it.1.is_err() || it.1.is_ok_and(is_clean)) {
                 continue;
@@ -211,7 +244,9 @@ fn clean_up(locks: &LockManager, names: &[String]) -> Result<Vec<String>, Failed
 /// On stderr, if that is a terminal. Cleared when it is dropped.
 fn progress() -> ProgressBar {
     let bar = ProgressBar::new(PARTS.into());
-    if let Ok(style) = ProgressStyle::with_template("{msg:16} {wide_bar} {elapsed} part {pos} of {len}") {
+    if let Ok(style) =
+        ProgressStyle::with_template("{msg:16} {wide_bar} {elapsed} part {pos} of {len}")
+    {
         bar.set_style(style);
     }
     bar.enable_steady_tick(REDRAWN);

@@ -13,5 +13,8 @@ const CLOCK: ClockId = ClockId::Monotonic;
 /// The time since the start of the machine, about.
 pub(crate) fn now() -> Duration {
     let now = clock_gettime(CLOCK);
-    Duration::new(u64::try_from(now.tv_sec).unwrap_or(0), u32::try_from(now.tv_nsec).unwrap_or(0))
+    Duration::new(
+        u64::try_from(now.tv_sec).unwrap_or(0),
+        u32::try_from(now.tv_nsec).unwrap_or(0),
+    )
 }

@@ -83,7 +83,9 @@ pub(crate) struct Doctor {
 }
 
 fn planned(text: &str) -> Result<Duration, String> {
-    let time = text.strip_prefix("ttl=").ok_or_else(|| format!("invalid {text:?}: expected ttl=TIME"))?;
+    let time = text
+        .strip_prefix("ttl=")
+        .ok_or_else(|| format!("invalid {text:?}: expected ttl=TIME"))?;
     duration(time)
 }
 
@@ -102,23 +104,47 @@ pub(crate) fn run(args: &NodeArgs, doctor: &Doctor) -> Result<ExitCode, Failed> 
     for _ in 1..doctor.looks.unwrap_or(LOOKS) {
         checks = locks.check_nodes();
         // None is the smallest.
-        slowest = slowest.into_iter().zip(&checks).map(|(it, check)| it.max(check.round_trip)).collect();
+        slowest = slowest
+            .into_iter()
+            .zip(&checks)
+            .map(|(it, check)| it.max(check.round_trip))
+            .collect();
     }
     let access = locks.admin().check_access()?;
     for (check, access) in checks.iter_mut().zip(&access) {
-        check.failure = check.failure.take().or_else(|| access.forbidden.as_ref().err().cloned());
+        check.failure = check
+            .failure
+            .take()
+            .or_else(|| access.forbidden.as_ref().err().cloned());
     }
     let listing = (!doctor.no_keys).then(|| locks.list("*")).transpose()?;
     let (quarantine, planned) = (!args.no_quarantine, doctor.planned);
     let (response_timeout, max_ttl) = (settings.response_timeout, settings.max_ttl);
-    let seen = Seen { checks, slowest, access, listing, response_timeout, quarantine, max_ttl, planned };
+    let seen = Seen {
+        checks,
+        slowest,
+        access,
+        listing,
+        response_timeout,
+        quarantine,
+        max_ttl,
+        planned,
+    };
     let findings = findings::of(&seen);
-    show::say(&if doctor.json { object(&seen, &findings).to_string() } else { text(&seen, &findings) })?;
+    show::say(&if doctor.json {
+        object(&seen, &findings).to_string()
+    } else {
+        text(&seen, &findings)
+    })?;
     Ok(ExitCode::from(status(&findings)))
 }
 
 fn status(findings: &[Finding]) -> u8 {
-    findings.iter().map(|it| it.level.parts().1).max().unwrap_or(0)
+    findings
+        .iter()
+        .map(|it| it.level.parts().1)
+        .max()
+        .unwrap_or(0)
 }
 
 fn text(seen: &Seen, findings: &[Finding]) -> String {
@@ -130,24 +156,42 @@ fn text(seen: &Seen, findings: &[Finding]) -> String {
             known(check.version.as_deref().map(str::to_owned)),
             known(check.uptime.map(show::time)),
             known(slowest.map(show::time)),
-            if votes { "yes".to_owned() } else { "no".to_owned() },
+            if votes {
+                "yes".to_owned()
+            } else {
+                "no".to_owned()
+            },
         ]
     };
     let header = ["NODE", "ADDRESS", "VERSION", "UP", "ANSWERS IN", "VOTES"];
-    let mut text = show::table(&header, seen.checks.iter().zip(&seen.slowest).zip(seen.votes()).map(row));
+    let mut text = show::table(
+        &header,
+        seen.checks
+            .iter()
+            .zip(&seen.slowest)
+            .zip(seen.votes())
+            .map(row),
+    );
     if let Some(plan) = seen.plan() {
         let _ = write!(text, "\n\n{}", sentence(&plan));
     }
     let mut groups: Vec<(Vec<String>, &Finding)> = Vec::new();
     for it in findings {
-        let node = it.node.as_ref().map(|(node, address)| format!("{node} ({address})"));
+        let node = it
+            .node
+            .as_ref()
+            .map(|(node, address)| format!("{node} ({address})"));
         match groups.iter_mut().find(|(_, first)| first.is_like(it)) {
             Some((nodes, _)) => nodes.extend(node),
             None => groups.push((node.into_iter().collect(), it)),
         }
     }
     for (nodes, it) in groups {
-        let of = if nodes.is_empty() { String::new() } else { nodes.join(", ") + ": " };
+        let of = if nodes.is_empty() {
+            String::new()
+        } else {
+            nodes.join(", ") + ": "
+        };
         let (level, _, style) = it.level.parts();
         let seen = screen::behind(style, &format!("{level}: "), &(of + &it.seen));
         let why = screen::behind(screen::BOLD, "  why: ", it.why);
@@ -164,7 +208,12 @@ fn text(seen: &Seen, findings: &[Finding]) -> String {
 
 /// The properties of a ttl.
 fn sentence(plan: &Plan) -> String {
-    let Plan { ttl, margin, tries, shortest } = plan;
+    let Plan {
+        ttl,
+        margin,
+        tries,
+        shortest,
+    } = plan;
     let usable = show::time(ttl.saturating_sub(*margin));
     let text = format!(
         "A ttl of {}: {usable} of it can be used; the rest is the margin for clocks with different speeds. \
@@ -180,8 +229,16 @@ fn sentence(plan: &Plan) -> String {
 }
 
 fn object(seen: &Seen, findings: &[Finding]) -> Value {
-    let rows = seen.checks.iter().zip(&seen.slowest).zip(&seen.access).zip(seen.votes());
-    let node = |(((check, slowest), access), votes): (((&NodeCheck, &Option<Duration>), &NodeAccess), bool)| {
+    let rows = seen
+        .checks
+        .iter()
+        .zip(&seen.slowest)
+        .zip(&seen.access)
+        .zip(seen.votes());
+    let node = |(((check, slowest), access), votes): (
+        ((&NodeCheck, &Option<Duration>), &NodeAccess),
+        bool,
+    )| {
         json!({
             "node": check.node.to_string(), "address": &*check.address, "votes": votes,
             "failure": check.failure.as_ref().map(ToString::to_string), "version": check.version.as_deref(),

@@ -67,7 +67,10 @@ pub(crate) struct Failed {
 
 impl Failed {
     pub(crate) fn new(exit: Exit, reason: impl fmt::Display) -> Failed {
-        Failed { exit, reason: reason.to_string() }
+        Failed {
+            exit,
+            reason: reason.to_string(),
+        }
     }
 
     /// Writes a line or an object to stderr.
@@ -91,11 +94,18 @@ impl From<io::Error> for Failed {
 
 impl From<AcquireError> for Failed {
     fn from(err: AcquireError) -> Failed {
-        let forbidden = |it: &NodeAnswer| matches!(it, NodeAnswer::Failed(NodeFailure::Access { .. }));
+        let forbidden =
+            |it: &NodeAnswer| matches!(it, NodeAnswer::Failed(NodeFailure::Access { .. }));
         let exit = match &err {
             AcquireError::Held { .. } => Exit::HELD,
-            AcquireError::NoQuorum { nodes, .. } if nodes.iter().any(|it| forbidden(&it.answer)) => Exit::NO_PERMISSION,
-            AcquireError::NoQuorum { .. } | AcquireError::Busy { .. } | AcquireError::TooLate { .. } => Exit::NO_QUORUM,
+            AcquireError::NoQuorum { nodes, .. }
+                if nodes.iter().any(|it| forbidden(&it.answer)) =>
+            {
+                Exit::NO_PERMISSION
+            }
+            AcquireError::NoQuorum { .. }
+            | AcquireError::Busy { .. }
+            | AcquireError::TooLate { .. } => Exit::NO_QUORUM,
             AcquireError::KeyInUse { .. } => Exit::CONFIG,
             AcquireError::ShutDown | AcquireError::Forked => Exit::INTERNAL,
             _ => Exit::USAGE,

@@ -37,7 +37,9 @@ pub(crate) fn run(args: &NodeArgs, hold: &Hold) -> Result<ExitCode, Failed> {
         // A signal or stdin ended the wait, whatever the error.
         Err(_) => {
             let failed = match ended.recv() {
-                Ok(End::Signal(number)) => Failed::new(Exit::signal(number), "a signal ended the wait"),
+                Ok(End::Signal(number)) => {
+                    Failed::new(Exit::signal(number), "a signal ended the wait")
+                }
                 _ => Failed::new(
                     Exit::HELD,
                     "stdin ended during the wait: give --until-signal to hold until a signal comes",
@@ -46,7 +48,8 @@ pub(crate) fn run(args: &NodeArgs, hold: &Hold) -> Result<ExitCode, Failed> {
             return hold.taking.end(failed, hold.json);
         }
     };
-    held.hold.on_lost(move |lost| drop(ends.send(End::Lost(lost))));
+    held.hold
+        .on_lost(move |lost| drop(ends.send(End::Lost(lost))));
     say(hold, &event(&held, "held"))?;
     let end = wait(hold, &held, &ended)?;
     // A loss found by the release counts as well.
@@ -59,8 +62,14 @@ pub(crate) fn run(args: &NodeArgs, hold: &Hold) -> Result<ExitCode, Failed> {
         },
     };
     let (event, status) = match lost {
-        Some(lost) => (json!({ "quorlock": 1, "event": "lost", "reason": reason(lost) }), Exit::LOST.code()),
-        None => (json!({ "quorlock": 1, "event": "released" }), ExitCode::SUCCESS),
+        Some(lost) => (
+            json!({ "quorlock": 1, "event": "lost", "reason": reason(lost) }),
+            Exit::LOST.code(),
+        ),
+        None => (
+            json!({ "quorlock": 1, "event": "released" }),
+            ExitCode::SUCCESS,
+        ),
     };
     say(hold, &event)?;
     Ok(status)
@@ -122,7 +131,9 @@ fn wait(hold: &Hold, held: &Held, ended: &Receiver<End>) -> Result<End, Failed> 
     loop {
         match ended.recv_timeout(LOOKS) {
             Ok(end) => return Ok(end),
-            Err(RecvTimeoutError::Disconnected) => return Err(Failed::new(Exit::INTERNAL, "a thread has ended")),
+            Err(RecvTimeoutError::Disconnected) => {
+                return Err(Failed::new(Exit::INTERNAL, "a thread has ended"));
+            }
             Err(RecvTimeoutError::Timeout) => {}
         }
         // Only an extension makes the time longer.

@@ -52,7 +52,12 @@ pub(crate) struct Run {
     #[arg(long, value_name = "STRING", env = "QUORLOCK_ON_LOST")]
     pub(crate) on_lost: Option<String>,
     /// Shell command to run instead of CMD
-    #[arg(short = 'c', long = "command", value_name = "STRING", conflicts_with = "command")]
+    #[arg(
+        short = 'c',
+        long = "command",
+        value_name = "STRING",
+        conflicts_with = "command"
+    )]
     pub(crate) line: Option<String>,
     /// Command to run, with its arguments
     #[arg(last = true, value_name = "CMD", required_unless_present = "line")]

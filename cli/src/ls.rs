@@ -46,12 +46,19 @@ pub(crate) fn run(args: &NodeArgs, ls: &Ls) -> Result<ExitCode, Failed> {
         } else {
             show::say(&seen::lines("NAME", &rows, seen::label))?;
         }
-        listing.missed().iter().for_each(|node| show::warn(&format!("not scanned: {node}")));
+        listing
+            .missed()
+            .iter()
+            .for_each(|node| show::warn(&format!("not scanned: {node}")));
         if !listing.is_complete() && listing.missed().is_empty() {
             show::warn("too many locks to list: give a PATTERN");
         }
     }
-    Ok(if nodes / 2 < scanned { ExitCode::SUCCESS } else { Exit::NO_QUORUM.code() })
+    Ok(if nodes / 2 < scanned {
+        ExitCode::SUCCESS
+    } else {
+        Exit::NO_QUORUM.code()
+    })
 }
 
 fn object(listing: &Listing) -> Value {

@@ -87,9 +87,13 @@ fn main() -> ExitCode {
         #[cfg(unix)]
         Command::Hold(it) => (it.json, hold::run(nodes, it)),
         #[cfg(not(unix))]
-        Command::Hold(it) => {
-            (it.json, Err(exit::Failed::new(Exit::USAGE, "not available on this system: it has no signals")))
-        }
+        Command::Hold(it) => (
+            it.json,
+            Err(exit::Failed::new(
+                Exit::USAGE,
+                "not available on this system: it has no signals",
+            )),
+        ),
         Command::Bench(it) => (it.json, bench::run(nodes, it)),
         Command::Completions(it) => (false, pages::completions(Args::command(), it)),
         Command::Doctor(it) => (it.json, doctor::run(nodes, it)),

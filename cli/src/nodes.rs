@@ -58,13 +58,29 @@ impl Settings {
         let place = |index: &usize| self.places.get(*index).map_or("?", String::as_str);
         let text = |it: &BuildProblem| match it {
             BuildProblem::BadAddress { index, reason } => format!("{}: {reason}", place(index)),
-            BuildProblem::DuplicateNode { first, second, address } => {
-                format!("{} and {} are the same server ({address}): give each server once", place(first), place(second))
+            BuildProblem::DuplicateNode {
+                first,
+                second,
+                address,
+            } => {
+                format!(
+                    "{} and {} are the same server ({address}): give each server once",
+                    place(first),
+                    place(second)
+                )
             }
             other => other.to_string(),
         };
-        let failed =
-            |err: BuildError| Failed::new(Exit::CONFIG, err.problems().iter().map(text).collect::<Vec<_>>().join("; "));
+        let failed = |err: BuildError| {
+            Failed::new(
+                Exit::CONFIG,
+                err.problems()
+                    .iter()
+                    .map(text)
+                    .collect::<Vec<_>>()
+                    .join("; "),
+            )
+        };
         self.builder.clone().build().map_err(failed)
     }
 }
@@ -83,7 +99,13 @@ pub(crate) fn without_locks(args: &NodeArgs) -> Result<Settings, Failed> {
 /// For a judgement with the ttl of commands that hold locks. The response timeout fits the `planned` ttl.
 pub(crate) fn for_a_plan(args: &NodeArgs, ttl: Option<Duration>) -> Result<Settings, Failed> {
     // The shortest valid ttl.
-    settings(args, None, false, TTL, ttl.map(|it| it.max(Duration::from_millis(100))))
+    settings(
+        args,
+        None,
+        false,
+        TTL,
+        ttl.map(|it| it.max(Duration::from_millis(100))),
+    )
 }
 
 /// For other servers than those of the options.
@@ -99,12 +121,21 @@ pub(crate) fn in_use(args: &NodeArgs) -> Result<Vec<Given>, Failed> {
 /// The servers in a file, one in each line. Empty lines and comments are skipped.
 pub(crate) fn listed(file: &Path) -> Result<Vec<Given>, Failed> {
     let text = read(file)?;
-    let lines = text.lines().map(str::trim).zip(1..).filter(|(it, _)| !it.is_empty() && !it.starts_with('#'));
-    let node =
-        |(url, line): (&str, usize)| Given { url: url.to_owned(), place: format!("line {line} of {}", file.display()) };
+    let lines = text
+        .lines()
+        .map(str::trim)
+        .zip(1..)
+        .filter(|(it, _)| !it.is_empty() && !it.starts_with('#'));
+    let node = |(url, line): (&str, usize)| Given {
+        url: url.to_owned(),
+        place: format!("line {line} of {}", file.display()),
+    };
     let nodes: Vec<_> = lines.map(node).collect();
     if nodes.is_empty() {
-        return Err(Failed::new(Exit::CONFIG, format!("{}: no servers in this file", file.display())));
+        return Err(Failed::new(
+            Exit::CONFIG,
+            format!("{}: no servers in this file", file.display()),
+        ));
     }
     Ok(nodes)
 }
@@ -140,25 +171,54 @@ fn settings(
         builder = builder.max_ttl(max_ttl);
     }
     // A short ttl shortens the default response timeout. Without locks a long response timeout is fine.
-    let response_timeout = time("response-timeout", args.response_timeout, file.response_timeout)?;
-    let response_timeout = response_timeout.unwrap_or(RESPONSE_TIMEOUT.min(planned.unwrap_or(ttl) / 5));
-    let fits = ttl.max(response_timeout.saturating_mul(4)).min(max_ttl.unwrap_or(Duration::MAX));
+    let response_timeout = time(
+        "response-timeout",
+        args.response_timeout,
+        file.response_timeout,
+    )?;
+    let response_timeout =
+        response_timeout.unwrap_or(RESPONSE_TIMEOUT.min(planned.unwrap_or(ttl) / 5));
+    let fits = ttl
+        .max(response_timeout.saturating_mul(4))
+        .min(max_ttl.unwrap_or(Duration::MAX));
     let ttl = if holds { ttl } else { fits };
-    let connect_timeout = time("connect-timeout", args.connect_timeout, file.connect_timeout)?;
+    let connect_timeout = time(
+        "connect-timeout",
+        args.connect_timeout,
+        file.connect_timeout,
+    )?;
     builder = builder.ttl(ttl).quarantine(!args.no_quarantine);
-    builder = builder.response_timeout(response_timeout).connect_timeout(connect_timeout.unwrap_or(CONNECT_TIMEOUT));
+    builder = builder
+        .response_timeout(response_timeout)
+        .connect_timeout(connect_timeout.unwrap_or(CONNECT_TIMEOUT));
     let max_ttl = max_ttl.map_or((ttl.max(PROGRAMS_TTL), false), |it| (it, true));
-    Ok(Settings { builder, response_timeout, ttl, max_ttl, places })
+    Ok(Settings {
+        builder,
+        response_timeout,
+        ttl,
+        max_ttl,
+        places,
+    })
 }
 
 /// The servers of the first of these places that has any.
 fn given(args: &NodeArgs, of_config: Option<Vec<String>>) -> Result<Vec<Given>, Failed> {
     if args.nodes.iter().any(|it| has_password(it)) {
         let advice = "put the password into --password-file, or the servers into --nodes-file";
-        show::warn(&format!("all users of this machine can see this password: {advice}"));
+        show::warn(&format!(
+            "all users of this machine can see this password: {advice}"
+        ));
     }
-    let variable = args.list.as_deref().map(quorlock::Node::split_urls).unwrap_or_default();
-    let config = args.config.as_ref().map(|it| it.display().to_string()).unwrap_or_default();
+    let variable = args
+        .list
+        .as_deref()
+        .map(quorlock::Node::split_urls)
+        .unwrap_or_default();
+    let config = args
+        .config
+        .as_ref()
+        .map(|it| it.display().to_string())
+        .unwrap_or_default();
     let (urls, of) = match (&args.nodes_file, of_config) {
         _ if !args.nodes.is_empty() => (args.nodes.clone(), "--node"),
         _ if !variable.is_empty() => (variable, "QUORLOCK_NODES"),
@@ -172,14 +232,20 @@ fn given(args: &NodeArgs, of_config: Option<Vec<String>>) -> Result<Vec<Given>, 
     Ok(urls
         .into_iter()
         .zip(1..)
-        .map(|(url, number)| Given { url, place: format!("server {number} of {of}") })
+        .map(|(url, number)| Given {
+            url,
+            place: format!("server {number} of {of}"),
+        })
         .collect())
 }
 
 /// Whether a URL has a password: user and password before the host, or the sentinels' behind it.
 fn has_password(url: &str) -> bool {
     let rest = url.split_once("://").map_or(url, |it| it.1);
-    rest.contains("password=") || rest.rsplit_once('@').is_some_and(|(user, _)| user.contains(':'))
+    rest.contains("password=")
+        || rest
+            .rsplit_once('@')
+            .is_some_and(|(user, _)| user.contains(':'))
 }
 
 fn password(args: &NodeArgs, of_config: Option<&Path>) -> Result<Option<String>, Failed> {
@@ -190,7 +256,10 @@ fn password(args: &NodeArgs, of_config: Option<&Path>) -> Result<Option<String>,
         if first.is_empty() {
             return Err(Failed::new(
                 Exit::CONFIG,
-                format!("{}: the first line is empty, and must be the password", file.display()),
+                format!(
+                    "{}: the first line is empty, and must be the password",
+                    file.display()
+                ),
             ));
         }
         return Ok(Some(first.to_owned()));
@@ -199,18 +268,32 @@ fn password(args: &NodeArgs, of_config: Option<&Path>) -> Result<Option<String>,
 }
 
 fn config(args: &NodeArgs) -> Result<ConfigFile, Failed> {
-    let Some(file) = &args.config else { return Ok(ConfigFile::default()) };
+    let Some(file) = &args.config else {
+        return Ok(ConfigFile::default());
+    };
     // The error shows the line. A config file has no password.
-    toml::from_str(&read(file)?).map_err(|err| Failed::new(Exit::CONFIG, format!("{}: {err}", file.display())))
+    toml::from_str(&read(file)?)
+        .map_err(|err| Failed::new(Exit::CONFIG, format!("{}: {err}", file.display())))
 }
 
-fn time(option: &str, given: Option<Duration>, of_config: Option<String>) -> Result<Option<Duration>, Failed> {
-    let read = |it: String| duration(&it).map_err(|err| Failed::new(Exit::CONFIG, format!("{option}: {err}")));
-    if given.is_some() { Ok(given) } else { of_config.map(read).transpose() }
+fn time(
+    option: &str,
+    given: Option<Duration>,
+    of_config: Option<String>,
+) -> Result<Option<Duration>, Failed> {
+    let read = |it: String| {
+        duration(&it).map_err(|err| Failed::new(Exit::CONFIG, format!("{option}: {err}")))
+    };
+    if given.is_some() {
+        Ok(given)
+    } else {
+        of_config.map(read).transpose()
+    }
 }
 
 fn read(file: &Path) -> Result<String, Failed> {
-    fs::read_to_string(file).map_err(|err| Failed::new(Exit::CONFIG, format!("{}: {err}", file.display())))
+    fs::read_to_string(file)
+        .map_err(|err| Failed::new(Exit::CONFIG, format!("{}: {err}", file.display())))
 }
 
 #[cfg(test)]

@@ -34,10 +34,21 @@ pub(crate) struct NodeArgs {
     #[arg(long, value_name = "NAME", env = "QUORLOCK_USER", global = true)]
     pub(crate) user: Option<String>,
     /// File with the password for all servers in its first line
-    #[arg(long, value_name = "FILE", env = "QUORLOCK_PASSWORD_FILE", global = true)]
+    #[arg(
+        long,
+        value_name = "FILE",
+        env = "QUORLOCK_PASSWORD_FILE",
+        global = true
+    )]
     pub(crate) password_file: Option<PathBuf>,
     /// Password for all servers
-    #[arg(long, env = "QUORLOCK_PASSWORD", hide_env_values = true, global = true, hide = true)]
+    #[arg(
+        long,
+        env = "QUORLOCK_PASSWORD",
+        hide_env_values = true,
+        global = true,
+        hide = true
+    )]
     pub(crate) password: Option<String>,
     /// Prefix of the keys on the servers
     #[arg(long, value_name = "TEXT", env = "QUORLOCK_PREFIX", global = true)]
@@ -67,7 +78,9 @@ pub(crate) fn switch() -> FalseyValueParser {
 /// A number with `ms`, `s`, `m` or `h`; seconds without a unit.
 pub(crate) fn duration(text: &str) -> Result<Duration, String> {
     let wrong = || format!("invalid time {text:?}: expected 30, 1.5s, 200ms, 2m or 1h");
-    let number_ends = text.find(|it: char| it.is_ascii_alphabetic()).unwrap_or(text.len());
+    let number_ends = text
+        .find(|it: char| it.is_ascii_alphabetic())
+        .unwrap_or(text.len());
     let (number, unit) = text.split_at(number_ends);
     let seconds = match unit {
         "ms" => 0.001,
@@ -89,12 +102,28 @@ mod tests {
 
     #[test]
     fn times_are_seconds_or_have_a_unit() {
-        for (text, millis) in
-            [("30", 30_000), ("1.5s", 1_500), ("200ms", 200), ("2m", 120_000), ("1h", 3_600_000), ("0", 0)]
-        {
+        for (text, millis) in [
+            ("30", 30_000),
+            ("1.5s", 1_500),
+            ("200ms", 200),
+            ("2m", 120_000),
+            ("1h", 3_600_000),
+            ("0", 0),
+        ] {
             assert_eq!(duration(text), Ok(Duration::from_millis(millis)), "{text}");
         }
-        for text in ["", "s", "-1", "1d", "1 s", "inf", "nan", "1e3", "1.2.3", "99999999999999999999h"] {
+        for text in [
+            "",
+            "s",
+            "-1",
+            "1d",
+            "1 s",
+            "inf",
+            "nan",
+            "1e3",
+            "1.2.3",
+            "99999999999999999999h",
+        ] {
             assert!(duration(text).is_err(), "{text}");
         }
     }

@@ -35,7 +35,9 @@ pub(crate) fn completions(mut all: Command, completions: &Completions) -> Result
 pub(crate) fn man(mut all: Command, man: &Man) -> Result<ExitCode, Failed> {
     if let Some(folder) = &man.all {
         let failed = |err| Failed::new(Exit::INTERNAL, format!("{}: {err}", folder.display()));
-        return clap_mangen::generate_to(all, folder).map_err(failed).map(|()| ExitCode::SUCCESS);
+        return clap_mangen::generate_to(all, folder)
+            .map_err(failed)
+            .map(|()| ExitCode::SUCCESS);
     }
     all.build();
     let page = match &man.command {

@@ -50,24 +50,44 @@ pub(crate) struct Release {
 
 pub(crate) fn run(args: &NodeArgs, release: &Release) -> Result<ExitCode, Failed> {
     if !release.force {
-        return Err(Failed::new(Exit::USAGE, "the holder may be at work: pass --force to take the lock from it"));
+        return Err(Failed::new(
+            Exit::USAGE,
+            "the holder may be at work: pass --force to take the lock from it",
+        ));
     }
     ask::check(release.yes)?;
     let locks = nodes::without_locks(args)?.build()?;
     let mut all = seen::of(&locks, &release.name, release.permits)?;
     all.retain(|it| release.slot.is_none_or(|slot| it.slot() == Some(slot)));
     if let Some(unknown) = all.iter().find(|it| it.state() == LockState::Unknown) {
-        return Err(Failed::new(Exit::NO_QUORUM, format!("{}: {unknown}", seen::name(unknown))));
+        return Err(Failed::new(
+            Exit::NO_QUORUM,
+            format!("{}: {unknown}", seen::name(unknown)),
+        ));
     }
     if let Some(used) = all.iter().find(|it| it.state() == LockState::KeyInUse) {
-        return Err(Failed::new(Exit::REFUSED, format!("{}: {used}", seen::name(used))));
+        return Err(Failed::new(
+            Exit::REFUSED,
+            format!("{}: {used}", seen::name(used)),
+        ));
     }
-    let shown: Vec<_> = all.into_iter().filter(|it| stands(it, release.leaked)).collect();
+    let shown: Vec<_> = all
+        .into_iter()
+        .filter(|it| stands(it, release.leaked))
+        .collect();
     if shown.is_empty() {
-        let what = if release.leaked { "no key without expiry" } else { "not held" };
+        let what = if release.leaked {
+            "no key without expiry"
+        } else {
+            "not held"
+        };
         let text = format!("{}: {what}", release.name.escape_debug());
         let object = json!({ "quorlock": 1, "name": release.name, "released": [] });
-        show::say(&if release.json { object.to_string() } else { text })?;
+        show::say(&if release.json {
+            object.to_string()
+        } else {
+            text
+        })?;
         return Ok(ExitCode::SUCCESS);
     }
     let mut texts: Vec<_> = shown.iter().map(seen::text).collect();
@@ -81,18 +101,34 @@ pub(crate) fn run(args: &NodeArgs, release: &Release) -> Result<ExitCode, Failed
     let mut failed = false;
     let mut parts = Vec::new();
     for it in &shown {
-        let rows = if release.leaked { locks.admin().release_leaked(it)? } else { locks.admin().release(it)? };
-        failed |= rows.iter().any(|it| matches!(it.answer, NodeAnswer::Failed(_)));
+        let rows = if release.leaked {
+            locks.admin().release_leaked(it)?
+        } else {
+            locks.admin().release(it)?
+        };
+        failed |= rows
+            .iter()
+            .any(|it| matches!(it.answer, NodeAnswer::Failed(_)));
         if release.json {
             parts.push(object(it, &rows));
         } else {
-            show::say(&rows.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n"))?;
+            show::say(
+                &rows
+                    .iter()
+                    .map(ToString::to_string)
+                    .collect::<Vec<_>>()
+                    .join("\n"),
+            )?;
         }
     }
     if release.json {
         show::say(&json!({ "quorlock": 1, "name": release.name, "released": parts }).to_string())?;
     }
-    Ok(if failed { Exit::NO_QUORUM.code() } else { ExitCode::SUCCESS })
+    Ok(if failed {
+        Exit::NO_QUORUM.code()
+    } else {
+        ExitCode::SUCCESS
+    })
 }
 
 /// Whether a server has a key to delete.
@@ -101,7 +137,9 @@ fn stands(seen: &Inspection, leaked: bool) -> bool {
     let fits = |it: &quorlock::inspection::StoredLock| {
         matches!(it.key, Held { .. } | Read { .. }) && (!leaked || it.left.is_none())
     };
-    seen.nodes().iter().any(|it| it.stored.as_ref().is_ok_and(fits))
+    seen.nodes()
+        .iter()
+        .any(|it| it.stored.as_ref().is_ok_and(fits))
 }
 
 fn object(seen: &Inspection, rows: &[NodeReport]) -> serde_json::Value {

@@ -29,7 +29,8 @@ use crate::{clock, nodes, show, waiting};
 
 pub(crate) fn run(args: &NodeArgs, run: &Run) -> Result<ExitCode, Failed> {
     let settings = nodes::with_locks(args)?;
-    let times = Times::new(settings.ttl, run.kill_after).map_err(|err| Failed::new(Exit::USAGE, err))?;
+    let times =
+        Times::new(settings.ttl, run.kill_after).map_err(|err| Failed::new(Exit::USAGE, err))?;
     let cancel = CancelHandle::new();
     let events = signals::listen(&cancel)?;
     let locks = settings.build()?;
@@ -41,11 +42,18 @@ pub(crate) fn run(args: &NodeArgs, run: &Run) -> Result<ExitCode, Failed> {
     held.hold.on_lost(move |_| {
         let _ = told.send(Event::Lost);
     });
-    let ended = Job::start(run, &held, &events, times).map_err(Failed::from).and_then(Job::finish);
+    let ended = Job::start(run, &held, &events, times)
+        .map_err(Failed::from)
+        .and_then(Job::finish);
     release(run, held, ended).map(ExitCode::from)
 }
 
-fn take(run: &Run, locks: &LockManager, cancel: &CancelHandle, events: &Events) -> Result<Held, Failed> {
+fn take(
+    run: &Run,
+    locks: &LockManager,
+    cancel: &CancelHandle,
+    events: &Events,
+) -> Result<Held, Failed> {
     let held = waiting::take(&run.taking, locks, cancel);
     // RACE: a signal that comes together with the lock ends us. After this line signals go to the command.
     if cancel.is_cancelled()
@@ -86,7 +94,9 @@ pub(crate) fn help() -> Option<ExitCode> {
 
 /// Waits for the gate and becomes the command.
 fn become_command(mut arguments: impl Iterator<Item = OsString>) -> ExitCode {
-    let (Some(program), Some(path)) = (arguments.next(), lease_path()) else { return Exit::USAGE.code() };
+    let (Some(program), Some(path)) = (arguments.next(), lease_path()) else {
+        return Exit::USAGE.code();
+    };
     match lease::wait_for_gate(&path) {
         Ok(Some(kill_at)) if clock::now() < kill_at => {}
         // quorlock was killed, or the lock has expired.
@@ -108,14 +118,20 @@ fn become_command(mut arguments: impl Iterator<Item = OsString>) -> ExitCode {
 pub(crate) fn check(check: &Check) -> Result<ExitCode, Failed> {
     let at_least = check.at_least.unwrap_or(Duration::ZERO);
     let Some(path) = lease_path() else {
-        let reason = format!("{} is not set: use this in commands of quorlock run", lease::VARIABLE);
+        let reason = format!(
+            "{} is not set: use this in commands of quorlock run",
+            lease::VARIABLE
+        );
         return Err(Failed::new(Exit::USAGE, reason));
     };
     let kill_at = lease::read(&path).ok().flatten();
     let left = kill_at.map_or(Duration::ZERO, |it| it.saturating_sub(clock::now()));
     if left.is_zero() || left < at_least {
         let reason = match kill_at {
-            Some(_) if !left.is_zero() => format!("the lock is held for {} only, unless extended", show::time(left)),
+            Some(_) if !left.is_zero() => format!(
+                "the lock is held for {} only, unless extended",
+                show::time(left)
+            ),
             _ => "the lock is no longer held".to_owned(),
         };
         return Err(Failed::new(Exit::LOST, reason));
@@ -124,5 +140,7 @@ pub(crate) fn check(check: &Check) -> Result<ExitCode, Failed> {
 }
 
 fn lease_path() -> Option<PathBuf> {
-    env::var_os(lease::VARIABLE).filter(|it| !it.is_empty()).map(PathBuf::from)
+    env::var_os(lease::VARIABLE)
+        .filter(|it| !it.is_empty())
+        .map(PathBuf::from)
 }

@@ -19,7 +19,11 @@ pub(crate) fn message(text: &str) -> String {
 
 /// The lead in a style, then the text. Lines longer than the terminal are broken at words.
 pub(crate) fn behind(style: Style, lead: &str, text: &str) -> String {
-    format!("{}{}", styled(style, lead), broken(text, lead.len(), width(&io::stdout())))
+    format!(
+        "{}{}",
+        styled(style, lead),
+        broken(text, lead.len(), width(&io::stdout()))
+    )
 }
 
 /// Without escape codes where stdout is no terminal, and with NO_COLOR.
@@ -48,7 +52,9 @@ fn broken(text: &str, indent: usize, width: Option<usize>) -> String {
             column += 1;
         }
         done.push_str(word);
-        column = word.rsplit_once('\n').map_or(column + length, |(_, it)| it.chars().count());
+        column = word
+            .rsplit_once('\n')
+            .map_or(column + length, |(_, it)| it.chars().count());
     }
     done
 }
@@ -61,7 +67,10 @@ mod tests {
     fn long_lines_are_broken_at_words_and_indented() {
         assert_eq!(broken("one two three", 2, Some(9)), "one two\n  three");
         assert_eq!(broken("one two three", 2, Some(8)), "one\n  two\n  three");
-        assert_eq!(broken("unbreakable it is", 2, Some(5)), "unbreakable\n  it\n  is");
+        assert_eq!(
+            broken("unbreakable it is", 2, Some(5)),
+            "unbreakable\n  it\n  is"
+        );
         assert_eq!(broken("one two three", 2, None), "one two three");
         assert_eq!(broken("", 2, Some(9)), "");
     }

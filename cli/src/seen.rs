@@ -10,7 +10,11 @@ use serde_json::{Value, json};
 use crate::show;
 
 /// Inspects a lock, or each permit of a semaphore.
-pub(crate) fn of(locks: &LockManager, name: &str, permits: Option<usize>) -> Result<Vec<Inspection>, AcquireError> {
+pub(crate) fn of(
+    locks: &LockManager,
+    name: &str,
+    permits: Option<usize>,
+) -> Result<Vec<Inspection>, AcquireError> {
     match permits {
         Some(permits) => locks.semaphore(name, permits).inspect(),
         None => Ok(vec![locks.mutex(name).inspect()?]),
@@ -20,7 +24,12 @@ pub(crate) fn of(locks: &LockManager, name: &str, permits: Option<usize>) -> Res
 /// A line for the lock, and a table of the servers.
 pub(crate) fn text(seen: &Inspection) -> String {
     let header = ["NODE", "ADDRESS", "LOCK", "LEFT", "COUNTER", "WAITING"];
-    format!("{}: {}\n{}", name(seen), seen.state(), show::table(&header, seen.nodes().iter().map(cells)))
+    format!(
+        "{}: {}\n{}",
+        name(seen),
+        seen.state(),
+        show::table(&header, seen.nodes().iter().map(cells))
+    )
 }
 
 pub(crate) fn name(seen: &Inspection) -> String {
@@ -41,7 +50,11 @@ fn cells(row: &InspectedNode) -> Vec<String> {
         Err(failure) => cells.push(failure.to_string()),
         Ok(stored) => {
             cells.push(holder(&stored.key));
-            cells.push(if stored.key == StoredKey::Missing { String::new() } else { left(stored.left) });
+            cells.push(if stored.key == StoredKey::Missing {
+                String::new()
+            } else {
+                left(stored.left)
+            });
             cells.push(stored.counter.map(|it| it.to_string()).unwrap_or_default());
             cells.push(waiting(stored));
         }
@@ -71,35 +84,73 @@ fn waiting(stored: &StoredLock) -> String {
 }
 
 /// A line for each lock or slot.
-pub(crate) fn lines(first: &str, seen: &[&Inspection], label: impl Fn(&Inspection) -> String) -> String {
+pub(crate) fn lines(
+    first: &str,
+    seen: &[&Inspection],
+    label: impl Fn(&Inspection) -> String,
+) -> String {
     let row = |it: &&Inspection| {
         let (state, time) = match it.state() {
             LockState::Free => ("free".to_owned(), String::new()),
-            LockState::Held { holder, left: time } => {
-                (format!("held by {}", holder.as_deref().unwrap_or("another client")), left(time))
-            }
-            LockState::Read { readers, left: time } => (format!("readers: {readers}"), left(time)),
+            LockState::Held { holder, left: time } => (
+                format!("held by {}", holder.as_deref().unwrap_or("another client")),
+                left(time),
+            ),
+            LockState::Read {
+                readers,
+                left: time,
+            } => (format!("readers: {readers}"), left(time)),
             other => (other.to_string(), String::new()),
         };
         let stored = || it.nodes().iter().filter_map(|it| it.stored.as_ref().ok());
         let with_key = stored().filter(|it| it.key != StoredKey::Missing).count();
-        let waits = stored().max_by_key(|it| it.waiting).map(waiting).unwrap_or_default();
-        let marks = [(is_leaked(it), ", WITHOUT EXPIRY"), (is_on_a_minority(it), ", ON A MINORITY")];
-        let state = marks.into_iter().filter(|(is_so, _)| *is_so).fold(state, |state, (_, mark)| state + mark);
-        vec![label(it), state, time, format!("{with_key} of {}", it.nodes().len()), waits]
+        let waits = stored()
+            .max_by_key(|it| it.waiting)
+            .map(waiting)
+            .unwrap_or_default();
+        let marks = [
+            (is_leaked(it), ", WITHOUT EXPIRY"),
+            (is_on_a_minority(it), ", ON A MINORITY"),
+        ];
+        let state = marks
+            .into_iter()
+            .filter(|(is_so, _)| *is_so)
+            .fold(state, |state, (_, mark)| state + mark);
+        vec![
+            label(it),
+            state,
+            time,
+            format!("{with_key} of {}", it.nodes().len()),
+            waits,
+        ]
     };
-    show::table(&[first, "STATE", "LEFT", "NODES", "WAITING"], seen.iter().map(row))
+    show::table(
+        &[first, "STATE", "LEFT", "NODES", "WAITING"],
+        seen.iter().map(row),
+    )
 }
 
 /// Whether a server has a key without expiry.
 pub(crate) fn is_leaked(seen: &Inspection) -> bool {
-    seen.nodes().iter().any(|it| it.stored.as_ref().is_ok_and(|it| it.key != StoredKey::Missing && it.left.is_none()))
+    seen.nodes().iter().any(|it| {
+        it.stored
+            .as_ref()
+            .is_ok_and(|it| it.key != StoredKey::Missing && it.left.is_none())
+    })
 }
 
 /// Whether a server has a key although nobody holds the lock.
 pub(crate) fn is_on_a_minority(seen: &Inspection) -> bool {
-    let is_held = matches!(seen.state(), LockState::Held { .. } | LockState::Read { .. } | LockState::Unknown);
-    !is_held && seen.nodes().iter().any(|it| it.stored.as_ref().is_ok_and(|it| it.key != StoredKey::Missing))
+    let is_held = matches!(
+        seen.state(),
+        LockState::Held { .. } | LockState::Read { .. } | LockState::Unknown
+    );
+    !is_held
+        && seen.nodes().iter().any(|it| {
+            it.stored
+                .as_ref()
+                .is_ok_and(|it| it.key != StoredKey::Missing)
+        })
 }
 
 /// See the schemas in the guide.
@@ -145,7 +196,10 @@ pub(crate) fn object(seen: &Inspection) -> Value {
 
 /// A line for each server: whether it votes.
 pub(crate) fn votes<'a>(rows: impl IntoIterator<Item = &'a NodeCheck>) -> String {
-    rows.into_iter().map(ToString::to_string).collect::<Vec<_>>().join("\n")
+    rows.into_iter()
+        .map(ToString::to_string)
+        .collect::<Vec<_>>()
+        .join("\n")
 }
 
 /// Whether a server votes, for programs.

@@ -12,10 +12,16 @@ use crate::screen;
 /// Writes lines to stdout.
 pub(crate) fn say(text: &str) -> Result<(), Failed> {
     let mut out = io::stdout().lock();
-    writeln!(out, "{text}").and_then(|()| out.flush()).map_err(|err| {
-        let exit = if err.kind() == io::ErrorKind::BrokenPipe { Exit::PIPE } else { Exit::INTERNAL };
-        Failed::new(exit, format!("stdout: {err}"))
-    })
+    writeln!(out, "{text}")
+        .and_then(|()| out.flush())
+        .map_err(|err| {
+            let exit = if err.kind() == io::ErrorKind::BrokenPipe {
+                Exit::PIPE
+            } else {
+                Exit::INTERNAL
+            };
+            Failed::new(exit, format!("stdout: {err}"))
+        })
 }
 
 /// Writes a line to stderr.
@@ -27,7 +33,10 @@ pub(crate) fn warn(text: &str) {
 /// A table without lines, as wide as the terminal at most.
 pub(crate) fn table(header: &[&str], rows: impl IntoIterator<Item = Vec<String>>) -> String {
     let mut table = Table::new();
-    table.load_style(NOTHING).set_content_arrangement(ContentArrangement::Dynamic).set_header(header.to_vec());
+    table
+        .load_style(NOTHING)
+        .set_content_arrangement(ContentArrangement::Dynamic)
+        .set_header(header.to_vec());
     if let Some(width) = screen::width(&io::stdout()) {
         table.set_width(width.try_into().unwrap_or(u16::MAX));
     }
@@ -40,7 +49,9 @@ pub(crate) fn table(header: &[&str], rows: impl IntoIterator<Item = Vec<String>>
 /// The first of several things, and how many more there are.
 pub(crate) fn some(things: &[String], most: usize) -> String {
     match things.split_at_checked(most) {
-        Some((shown, rest)) if !rest.is_empty() => format!("{}, and {} more", shown.join(", "), rest.len()),
+        Some((shown, rest)) if !rest.is_empty() => {
+            format!("{}, and {} more", shown.join(", "), rest.len())
+        }
         _ => things.join(", "),
     }
 }
@@ -57,7 +68,11 @@ pub(crate) fn time(time: Duration) -> String {
         _ => return format!("{} h", time.as_secs() / 3_600),
     };
     // Three digits.
-    let digits = if number < 10.0 { 2 } else { usize::from(number < 100.0) };
+    let digits = if number < 10.0 {
+        2
+    } else {
+        usize::from(number < 100.0)
+    };
     format!("{number:.digits$} {unit}")
 }
 
@@ -80,10 +95,21 @@ mod tests {
 
     #[test]
     fn times_have_a_unit_and_few_digits() {
-        for (nanos, text) in [(0, "0 s"), (1_234, "1.23 µs"), (65_536, "65.5 µs"), (123_456_789, "123 ms")] {
+        for (nanos, text) in [
+            (0, "0 s"),
+            (1_234, "1.23 µs"),
+            (65_536, "65.5 µs"),
+            (123_456_789, "123 ms"),
+        ] {
             assert_eq!(time(Duration::from_nanos(nanos)), text);
         }
-        for (seconds, text) in [(1, "1.0 s"), (90, "90.0 s"), (120, "2 min"), (7_199, "119 min"), (7_200, "2 h")] {
+        for (seconds, text) in [
+            (1, "1.0 s"),
+            (90, "90.0 s"),
+            (120, "2 min"),
+            (7_199, "119 min"),
+            (7_200, "2 h"),
+        ] {
             assert_eq!(time(Duration::from_secs(seconds)), text);
         }
     }

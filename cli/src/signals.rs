@@ -18,7 +18,9 @@ pub(crate) fn on_each(
 ) -> io::Result<Handle> {
     let mut signals = Signals::new(signals.into_iter().filter(|it| !is_ignored(*it)))?;
     let handle = signals.handle();
-    thread::Builder::new().name("signals".into()).spawn(move || signals.forever().for_each(&mut tell))?;
+    thread::Builder::new()
+        .name("signals".into())
+        .spawn(move || signals.forever().for_each(&mut tell))?;
     Ok(handle)
 }
 
@@ -27,11 +29,15 @@ fn is_ignored(signal: i32) -> bool {
     // Without /proc no signal counts as ignored.
     let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
     let bits = status.lines().find_map(|it| it.strip_prefix("SigIgn:"));
-    bits.and_then(|it| u64::from_str_radix(it.trim(), 16).ok()).is_some_and(|it| is_in(it, signal))
+    bits.and_then(|it| u64::from_str_radix(it.trim(), 16).ok())
+        .is_some_and(|it| is_in(it, signal))
 }
 
 fn is_in(signals: u64, signal: i32) -> bool {
-    u32::try_from(signal - 1).ok().and_then(|it| signals.checked_shr(it)).is_some_and(|it| it & 1 == 1)
+    u32::try_from(signal - 1)
+        .ok()
+        .and_then(|it| signals.checked_shr(it))
+        .is_some_and(|it| it & 1 == 1)
 }
 
 #[cfg(test)]

@@ -50,7 +50,11 @@ pub(crate) fn run(args: &NodeArgs, status: &Status) -> Result<ExitCode, Failed> 
         let (text, unknown) = look(&locks, status)?;
         show::say(&if redraws { redrawn(&text) } else { text })?;
         if !status.watch {
-            return Ok(if unknown { Exit::NO_QUORUM.code() } else { ExitCode::SUCCESS });
+            return Ok(if unknown {
+                Exit::NO_QUORUM.code()
+            } else {
+                ExitCode::SUCCESS
+            });
         }
         thread::park_timeout(status.every.unwrap_or(EVERY));
     }
@@ -73,13 +77,21 @@ fn look(locks: &LockManager, status: &Status) -> Result<(String, bool), Failed> 
 }
 
 fn held(slots: &[Inspection]) -> usize {
-    slots.iter().filter(|it| matches!(it.state(), LockState::Held { .. })).count()
+    slots
+        .iter()
+        .filter(|it| matches!(it.state(), LockState::Held { .. }))
+        .count()
 }
 
 fn permits(name: &str, slots: &[Inspection]) -> String {
     let first = |row: &Inspection| row.slot().unwrap_or(0).to_string();
     let rows: Vec<_> = slots.iter().collect();
-    let mut text = format!("{}: {} of {} permits held\n", name.escape_debug(), held(slots), slots.len());
+    let mut text = format!(
+        "{}: {} of {} permits held\n",
+        name.escape_debug(),
+        held(slots),
+        slots.len()
+    );
     text.push_str(&seen::lines("SLOT", &rows, first));
     // A failed server fails for all slots.
     for node in slots.last().iter().flat_map(|it| it.nodes()) {

@@ -29,7 +29,12 @@ pub(crate) struct Taking {
     #[arg(long, value_name = "N", env = "QUORLOCK_PERMITS")]
     pub(crate) permits: Option<usize>,
     /// Exit status if others hold the lock, 0 to 255 [default: 75]
-    #[arg(short = 'E', long, value_name = "N", env = "QUORLOCK_CONFLICT_EXIT_CODE")]
+    #[arg(
+        short = 'E',
+        long,
+        value_name = "N",
+        env = "QUORLOCK_CONFLICT_EXIT_CODE"
+    )]
     pub(crate) conflict_exit_code: Option<u8>,
     /// Print nothing but errors
     #[arg(short, long, env = "QUORLOCK_QUIET", conflicts_with = "verbose", value_parser = switch())]
@@ -53,23 +58,53 @@ impl Taking {
     /// Waits until the deadline, or until `cancel` is cancelled.
     pub(crate) fn take(&self, locks: &LockManager, cancel: &CancelHandle) -> Result<Held, Failed> {
         self.check()?;
-        let (name, patience) = (self.names.first().map_or("", String::as_str), self.patience());
+        let (name, patience) = (
+            self.names.first().map_or("", String::as_str),
+            self.patience(),
+        );
         if let Some(permits) = self.permits {
-            let permit = locks.semaphore(name, permits).cancelled_by(cancel).try_acquire_for(patience)?;
+            let permit = locks
+                .semaphore(name, permits)
+                .cancelled_by(cancel)
+                .try_acquire_for(patience)?;
             let (token, slot) = (permit.fencing_token().get(), Some(permit.slot()));
-            return Ok(Held { hold: permit.into(), token, is_shared: false, slot });
+            return Ok(Held {
+                hold: permit.into(),
+                token,
+                is_shared: false,
+                slot,
+            });
         }
         if self.shared && !self.exclusive {
-            let reader = locks.rw_lock(name).cancelled_by(cancel).try_read_for(patience)?;
+            let reader = locks
+                .rw_lock(name)
+                .cancelled_by(cancel)
+                .try_read_for(patience)?;
             let token = reader.last_writer().get();
-            return Ok(Held { hold: reader.into(), token, is_shared: true, slot: None });
+            return Ok(Held {
+                hold: reader.into(),
+                token,
+                is_shared: true,
+                slot: None,
+            });
         }
         let lock = match &self.names[..] {
-            [name] => locks.mutex(name).cancelled_by(cancel).try_lock_for(patience)?,
-            names => locks.multi_lock(names).cancelled_by(cancel).try_lock_for(patience)?,
+            [name] => locks
+                .mutex(name)
+                .cancelled_by(cancel)
+                .try_lock_for(patience)?,
+            names => locks
+                .multi_lock(names)
+                .cancelled_by(cancel)
+                .try_lock_for(patience)?,
         };
         let token = lock.fencing_token().get();
-        Ok(Held { hold: lock.into(), token, is_shared: false, slot: None })
+        Ok(Held {
+            hold: lock.into(),
+            token,
+            is_shared: false,
+            slot: None,
+        })
     }
 
     /// The end without a lock. A lock that others hold is no error.
@@ -79,7 +114,9 @@ impl Taking {
                 if !self.quiet {
                     failed.tell(json);
                 }
-                Ok(ExitCode::from(self.conflict_exit_code.unwrap_or(Exit::HELD.number())))
+                Ok(ExitCode::from(
+                    self.conflict_exit_code.unwrap_or(Exit::HELD.number()),
+                ))
             }
             exit if exit.is_signal() && self.quiet => Ok(failed.exit.code()),
             _ => Err(failed),
@@ -88,7 +125,11 @@ impl Taking {
 
     /// The longest time is no limit.
     fn patience(&self) -> Duration {
-        if self.no_wait { Duration::ZERO } else { self.wait.unwrap_or(Duration::MAX) }
+        if self.no_wait {
+            Duration::ZERO
+        } else {
+            self.wait.unwrap_or(Duration::MAX)
+        }
     }
 
     fn check(&self) -> Result<(), Failed> {

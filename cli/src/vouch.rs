@@ -34,12 +34,25 @@ pub(crate) fn run(args: &NodeArgs, vouch: &Vouch) -> Result<ExitCode, Failed> {
     ask::check(vouch.yes)?;
     let locks = nodes::without_locks(args)?.build()?;
     let before = locks.check_nodes();
-    let is_new =
-        |it: &NodeCheck| matches!(it.failure, Some(NodeFailure::Quarantined { why: QuarantineReason::New, .. }));
+    let is_new = |it: &NodeCheck| {
+        matches!(
+            it.failure,
+            Some(NodeFailure::Quarantined {
+                why: QuarantineReason::New,
+                ..
+            })
+        )
+    };
     let rows = if before.iter().any(is_new) {
         let new = before.iter().filter(|it| is_new(it));
-        let lines: Vec<_> = new.map(|it| format!("{} ({})", it.node, it.address)).collect();
-        ask::confirm(&format!("{}\n\n{RISK}", lines.join("\n")), "Are they new?", vouch.yes)?;
+        let lines: Vec<_> = new
+            .map(|it| format!("{} ({})", it.node, it.address))
+            .collect();
+        ask::confirm(
+            &format!("{}\n\n{RISK}", lines.join("\n")),
+            "Are they new?",
+            vouch.yes,
+        )?;
         locks.admin().vouch()
     } else {
         before
@@ -51,5 +64,9 @@ pub(crate) fn run(args: &NodeArgs, vouch: &Vouch) -> Result<ExitCode, Failed> {
         show::say(&seen::votes(&rows))?;
     }
     let all = rows.iter().all(|it| it.failure.is_none());
-    Ok(if all { ExitCode::SUCCESS } else { Exit::NO_QUORUM.code() })
+    Ok(if all {
+        ExitCode::SUCCESS
+    } else {
+        Exit::NO_QUORUM.code()
+    })
 }

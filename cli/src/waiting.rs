@@ -23,14 +23,21 @@ const LOOKS: Duration = Duration::from_secs(5);
 const NAMED: usize = 5;
 
 /// Takes the lock, and reports the wait.
-pub(crate) fn take(taking: &Taking, locks: &LockManager, cancel: &CancelHandle) -> Result<Held, Failed> {
+pub(crate) fn take(
+    taking: &Taking,
+    locks: &LockManager,
+    cancel: &CancelHandle,
+) -> Result<Held, Failed> {
     let began = clock::now();
     let notice = notice(taking, locks);
     let held = taking.take(locks, cancel)?;
     drop(notice);
     if taking.verbose {
         let (token, waited) = (held.token, show::time(clock::now() - began));
-        say(&format!("{}: held with token {token}, after {waited}", taking.names.join(", ")));
+        say(&format!(
+            "{}: held with token {token}, after {waited}",
+            taking.names.join(", ")
+        ));
     }
     Ok(held)
 }
@@ -51,19 +58,32 @@ fn notice(taking: &Taking, locks: &LockManager) -> Option<Notice> {
         let (mut pause, mut said, mut again) = (FIRST, String::new(), Duration::ZERO);
         while done.recv_timeout(pause) == Err(RecvTimeoutError::Timeout) {
             pause = LOOKS;
-            let found: Result<Vec<_>, _> = names.iter().map(|name| seen::of(&locks, name, permits)).collect();
-            let Ok(found) = found.map(|it| it.concat()) else { continue };
+            let found: Result<Vec<_>, _> = names
+                .iter()
+                .map(|name| seen::of(&locks, name, permits))
+                .collect();
+            let Ok(found) = found.map(|it| it.concat()) else {
+                continue;
+            };
             let (who, until) = in_the_way(&found, permits.is_some());
             let waited = clock::now().saturating_sub(began);
             let is_due = again <= waited || (is_terminal && said != who);
             if is_due && done.try_recv() != Err(TryRecvError::Disconnected) {
-                say(&format!("{}: waiting for {}, {who}{until}", names.join(", "), show::time(waited)));
+                say(&format!(
+                    "{}: waiting for {}, {who}{until}",
+                    names.join(", "),
+                    show::time(waited)
+                ));
                 (said, again) = (who, waited * 2);
             }
         }
     };
     // A failure costs the reports only.
-    thread::Builder::new().name("notice".into()).spawn(look).ok().map(|_| Notice(sender))
+    thread::Builder::new()
+        .name("notice".into())
+        .spawn(look)
+        .ok()
+        .map(|_| Notice(sender))
 }
 
 /// The holders, and the time until their locks expire.
@@ -71,7 +91,10 @@ fn in_the_way(found: &[Inspection], are_permits: bool) -> (String, String) {
     let (mut who, mut until, mut unknown) = (Vec::new(), None, false);
     for it in found {
         let (holder, left) = match it.state() {
-            LockState::Held { holder: Some(holder), left } => (holder.to_string(), left),
+            LockState::Held {
+                holder: Some(holder),
+                left,
+            } => (holder.to_string(), left),
             LockState::Held { holder: None, left } => ("another client".to_owned(), left),
             LockState::Read { left, .. } => ("readers".to_owned(), left),
             LockState::Free | LockState::NoMajority => continue,
@@ -80,11 +103,21 @@ fn in_the_way(found: &[Inspection], are_permits: bool) -> (String, String) {
                 continue;
             }
         };
-        let name = if found.len() == 1 || are_permits { String::new() } else { format!("{} ", seen::name(it)) };
+        let name = if found.len() == 1 || are_permits {
+            String::new()
+        } else {
+            format!("{} ", seen::name(it))
+        };
         who.push(format!("{name}held by {holder}"));
         // One permit is enough; of several locks all are needed.
         let left = left.unwrap_or(Duration::MAX);
-        until = Some(until.map_or(left, |it: Duration| if are_permits { it.min(left) } else { it.max(left) }));
+        until = Some(until.map_or(left, |it: Duration| {
+            if are_permits {
+                it.min(left)
+            } else {
+                it.max(left)
+            }
+        }));
     }
     let text = match who.len() {
         0 if unknown => "no majority of the servers answers".to_owned(),

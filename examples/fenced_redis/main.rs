@@ -29,28 +29,47 @@ fn main() -> Result {
     let (nodes, data) = (Servers::start(3)?, Server::start()?);
     // Two programs, each with its own lock manager and its own connection to the data.
     let (first, second) = (connect(&nodes)?, connect(&nodes)?);
-    let (mut first_store, mut second_store) = (Tickets::open(&data.url())?, Tickets::open(&data.url())?);
-    println!("A server with {} tickets, and a lock on three others.", first_store.left()?);
+    let (mut first_store, mut second_store) =
+        (Tickets::open(&data.url())?, Tickets::open(&data.url())?);
+    println!(
+        "A server with {} tickets, and a lock on three others.",
+        first_store.left()?
+    );
 
     println!("\n1. The first holder");
     let stale = first.mutex(NAME).renew(false).lock()?;
     let entered = first_store.enter(stale.fencing_token())?;
-    println!("   holds the lock, registers its fencing token {}, and reads:", stale.fencing_token());
-    println!("   {} left. Then it is stopped for longer than its lock lasts.", entered.left);
+    println!(
+        "   holds the lock, registers its fencing token {}, and reads:",
+        stale.fencing_token()
+    );
+    println!(
+        "   {} left. Then it is stopped for longer than its lock lasts.",
+        entered.left
+    );
     // Stands for the stop: nothing renews this lock.
     stale.lost().recv_timeout(PATIENCE)?;
 
     println!("\n2. The second holder");
     let guard = second.mutex(NAME).try_lock_for(PATIENCE)?;
     let successor = second_store.enter(guard.fencing_token())?;
-    println!("   holds the lock, registers its fencing token {}, and reads:", guard.fencing_token());
+    println!(
+        "   holds the lock, registers its fencing token {}, and reads:",
+        guard.fencing_token()
+    );
     println!("   {} left.", successor.left);
 
     println!("\n3. The first one wakes up");
-    println!("   and sells a ticket without a look at the clock. The second has not written anything yet.");
+    println!(
+        "   and sells a ticket without a look at the clock. The second has not written anything yet."
+    );
     match entered.sell() {
         Err(err) => println!("   The server: {err}"),
-        Ok(()) => return Err("the server took a write from a holder whose lock had gone to another".into()),
+        Ok(()) => {
+            return Err(
+                "the server took a write from a holder whose lock had gone to another".into(),
+            );
+        }
     }
 
     println!("\n4. The second one sells a ticket");

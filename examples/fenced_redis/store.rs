@@ -33,7 +33,11 @@ impl Tickets {
     /// Connects to the server, and fills the store if it is new.
     pub(crate) fn open(url: &str) -> Result<Tickets, StoreError> {
         let mut server = redis::Client::open(url)?.get_connection()?;
-        let _: i64 = redis::cmd("HSETNX").arg(KEY).arg("left").arg(AT_FIRST).query(&mut server)?;
+        let _: i64 = redis::cmd("HSETNX")
+            .arg(KEY)
+            .arg("left")
+            .arg(AT_FIRST)
+            .query(&mut server)?;
         Ok(Tickets { server })
     }
 
@@ -41,17 +45,35 @@ impl Tickets {
     pub(crate) fn enter(&mut self, token: FencingToken) -> Result<Entered<'_>, StoreError> {
         let enter = Script::new(include_str!("enter.lua"));
         let left = self.run(enter.key(KEY).arg(token.get()), token)?;
-        Ok(Entered { store: self, token, left })
+        Ok(Entered {
+            store: self,
+            token,
+            left,
+        })
     }
 
     /// For a program that only looks.
     pub(crate) fn left(&mut self) -> Result<i64, StoreError> {
-        Ok(redis::cmd("HGET").arg(KEY).arg("left").query(&mut self.server)?)
+        Ok(redis::cmd("HGET")
+            .arg(KEY)
+            .arg("left")
+            .query(&mut self.server)?)
     }
 
-    fn run(&mut self, script: &redis::ScriptInvocation<'_>, token: FencingToken) -> Result<i64, StoreError> {
+    fn run(
+        &mut self,
+        script: &redis::ScriptInvocation<'_>,
+        token: FencingToken,
+    ) -> Result<i64, StoreError> {
         let (done, number): (bool, i64) = script.invoke(&mut self.server)?;
-        if done { Ok(number) } else { Err(StoreError::Refused { token, seen: number }) }
+        if done {
+            Ok(number)
+        } else {
+            Err(StoreError::Refused {
+                token,
+                seen: number,
+            })
+        }
     }
 }
 
@@ -59,7 +81,10 @@ impl Entered<'_> {
     /// Writes one ticket less than was read.
     pub(crate) fn sell(self) -> Result<(), StoreError> {
         let write = Script::new(include_str!("write.lua"));
-        self.store.run(write.key(KEY).arg(self.token.get()).arg(self.left - 1), self.token)?;
+        self.store.run(
+            write.key(KEY).arg(self.token.get()).arg(self.left - 1),
+            self.token,
+        )?;
         Ok(())
     }
 }
@@ -82,7 +107,10 @@ impl fmt::Display for StoreError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             StoreError::Refused { token, seen } => {
-                write!(f, "refused: token {token} is smaller than {seen}, seen here")
+                write!(
+                    f,
+                    "refused: token {token} is smaller than {seen}, seen here"
+                )
             }
             StoreError::Server(err) => err.fmt(f),
         }

@@ -46,7 +46,10 @@ impl Tickets {
                  token INTEGER NOT NULL
              ) STRICT",
         )?;
-        db.execute("INSERT OR IGNORE INTO tickets (id, left, token) VALUES (1, ?1, 0)", [AT_FIRST])?;
+        db.execute(
+            "INSERT OR IGNORE INTO tickets (id, left, token) VALUES (1, ?1, 0)",
+            [AT_FIRST],
+        )?;
         Ok(Tickets { db })
     }
 
@@ -58,8 +61,16 @@ impl Tickets {
     pub fn enter(&self, token: FencingToken) -> Result<Entered<'_>, StoreError> {
         // Tokens are below 2^53: they fit.
         let token = i64::try_from(token.get()).unwrap_or(i64::MAX);
-        match self.db.query_row(ENTER, [token], |row| row.get(0)).optional()? {
-            Some(left) => Ok(Entered { store: self, token, left }),
+        match self
+            .db
+            .query_row(ENTER, [token], |row| row.get(0))
+            .optional()?
+        {
+            Some(left) => Ok(Entered {
+                store: self,
+                token,
+                left,
+            }),
             None => Err(self.refused(token)),
         }
     }
@@ -70,11 +81,15 @@ impl Tickets {
     ///
     /// The database failed.
     pub fn left(&self) -> Result<i64, StoreError> {
-        Ok(self.db.query_row("SELECT left FROM tickets", [], |row| row.get(0))?)
+        Ok(self
+            .db
+            .query_row("SELECT left FROM tickets", [], |row| row.get(0))?)
     }
 
     fn refused(&self, token: i64) -> StoreError {
-        let seen = self.db.query_row("SELECT token FROM tickets", [], |row| row.get(0));
+        let seen = self
+            .db
+            .query_row("SELECT token FROM tickets", [], |row| row.get(0));
         seen.map_or_else(StoreError::from, |seen| StoreError::Refused { token, seen })
     }
 }
@@ -86,7 +101,11 @@ impl Entered<'_> {
     ///
     /// A larger token was registered meanwhile, or the database failed.
     pub fn sell(self) -> Result<(), StoreError> {
-        match self.store.db.execute(WRITE, [self.token, self.left.saturating_sub(1)])? {
+        match self
+            .store
+            .db
+            .execute(WRITE, [self.token, self.left.saturating_sub(1)])?
+        {
             0 => Err(self.store.refused(self.token)),
             _ => Ok(()),
         }
@@ -111,7 +130,10 @@ impl fmt::Display for StoreError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             StoreError::Refused { token, seen } => {
-                write!(f, "refused: token {token} is smaller than {seen}, seen here")
+                write!(
+                    f,
+                    "refused: token {token} is smaller than {seen}, seen here"
+                )
             }
             StoreError::Db(err) => err.fmt(f),
         }
@@ -161,16 +183,31 @@ mod tests {
     #[test]
     fn f6_a_smaller_token_is_refused_once_a_larger_one_is_registered() {
         let file = TempDb::new("smaller");
-        let (first, second) = (Tickets::open(&file.0).unwrap(), Tickets::open(&file.0).unwrap());
+        let (first, second) = (
+            Tickets::open(&file.0).unwrap(),
+            Tickets::open(&file.0).unwrap(),
+        );
         let slow = first.enter(token(33)).unwrap();
         let quick = second.enter(token(34)).unwrap();
         assert_eq!((slow.left, quick.left), (AT_FIRST, AT_FIRST));
 
         // Nothing has been written with 34, and still nothing with 33 may be written.
-        assert!(matches!(slow.sell(), Err(StoreError::Refused { token: 33, seen: 34 })));
+        assert!(matches!(
+            slow.sell(),
+            Err(StoreError::Refused {
+                token: 33,
+                seen: 34
+            })
+        ));
         assert_eq!(first.left().unwrap(), AT_FIRST);
         quick.sell().unwrap();
-        assert!(matches!(first.enter(token(33)), Err(StoreError::Refused { token: 33, seen: 34 })));
+        assert!(matches!(
+            first.enter(token(33)),
+            Err(StoreError::Refused {
+                token: 33,
+                seen: 34
+            })
+        ));
         // The same holder may come again, and the next one.
         first.enter(token(34)).unwrap().sell().unwrap();
         first.enter(token(35)).unwrap().sell().unwrap();
@@ -192,7 +229,9 @@ mod tests {
                         let result = store.enter(token(tokens.fetch_add(1, Ordering::SeqCst)));
                         match result.and_then(Entered::sell) {
                             Ok(()) => sold.fetch_add(1, Ordering::SeqCst),
-                            Err(StoreError::Refused { .. }) => refused.fetch_add(1, Ordering::SeqCst),
+                            Err(StoreError::Refused { .. }) => {
+                                refused.fetch_add(1, Ordering::SeqCst)
+                            }
                             Err(StoreError::Db(err)) => panic!("{err}"),
                         };
                     }
@@ -201,7 +240,10 @@ mod tests {
         });
 
         let (sold, refused) = (sold.into_inner(), refused.into_inner());
-        assert_eq!(Tickets::open(&file.0).unwrap().left().unwrap(), AT_FIRST - sold);
+        assert_eq!(
+            Tickets::open(&file.0).unwrap().left().unwrap(),
+            AT_FIRST - sold
+        );
         assert_eq!(sold + refused, 200);
         assert!(0 < sold);
     }

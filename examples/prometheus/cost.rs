@@ -31,8 +31,16 @@ fn main() -> Result<(), Box<dyn Error>> {
     let builder = || LockManager::builder(servers.urls()).quarantine(false);
     let managers = [
         ("nobody listens", builder().build()?),
-        ("an observer that does nothing", builder().observer(Arc::new(|_: &_| ())).build()?),
-        ("metrics", builder().observer(Arc::new(MetricsObserver::new())).build()?),
+        (
+            "an observer that does nothing",
+            builder().observer(Arc::new(|_: &_| ())).build()?,
+        ),
+        (
+            "metrics",
+            builder()
+                .observer(Arc::new(MetricsObserver::new()))
+                .build()?,
+        ),
     ];
     let mut took: [Vec<Duration>; 3] = Default::default();
     for block in 0..BLOCKS {

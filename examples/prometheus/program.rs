@@ -26,7 +26,11 @@ fn main() -> Result<(), Box<dyn Error>> {
     let mut args = env::args().skip(1);
     let listener = TcpListener::bind(args.next().unwrap_or_else(|| "127.0.0.1:9464".to_owned()))?;
     let mut urls: Vec<_> = args.collect();
-    let servers = if urls.is_empty() { Some(Servers::start(3)?) } else { None };
+    let servers = if urls.is_empty() {
+        Some(Servers::start(3)?)
+    } else {
+        None
+    };
     urls.extend(servers.iter().flat_map(Servers::urls));
 
     let address = listener.local_addr()?;
@@ -45,7 +49,9 @@ fn main() -> Result<(), Box<dyn Error>> {
     thread::scope(|scope| {
         // For as long as it is not lost.
         scope.spawn(|| again_and_again(&leader, Duration::MAX));
-        (0..WORKERS).for_each(|_| drop(scope.spawn(|| again_and_again(&report, Duration::from_millis(100)))));
+        (0..WORKERS).for_each(|_| {
+            drop(scope.spawn(|| again_and_again(&report, Duration::from_millis(100))))
+        });
     });
     Ok(())
 }

@@ -12,8 +12,8 @@ use metrics_exporter_prometheus::{BuildError, Matcher, PrometheusBuilder, Promet
 /// `alerts.yml` compares a margin with a quarter of the ttl, and two thirds are normal: so no limit above 0.25 s is more than
 /// 2.5 times the one before it.
 const BUCKETS: [f64; 20] = [
-    0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 20.0, 30.0, 60.0, 120.0,
-    300.0, 600.0,
+    0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 20.0,
+    30.0, 60.0, 120.0, 300.0, 600.0,
 ];
 
 /// For how long a client that says nothing keeps the others waiting.
@@ -42,7 +42,10 @@ pub fn serve(listener: TcpListener, metrics: PrometheusHandle) -> io::Result<()>
             let _ = answer(client, &metrics);
         }
     };
-    thread::Builder::new().name("metrics".to_owned()).spawn(serve).map(drop)
+    thread::Builder::new()
+        .name("metrics".to_owned())
+        .spawn(serve)
+        .map(drop)
 }
 
 fn answer(mut client: TcpStream, metrics: &PrometheusHandle) -> io::Result<()> {

@@ -18,8 +18,8 @@ const LONG: Duration = Duration::from_secs(600);
 
 /// One test, because there is one recorder in a process.
 #[test]
-fn what_happens_to_locks_and_nodes_is_served_and_rules_and_dashboard_name_what_there_is() -> Result<(), Box<dyn Error>>
-{
+fn what_happens_to_locks_and_nodes_is_served_and_rules_and_dashboard_name_what_there_is()
+-> Result<(), Box<dyn Error>> {
     let servers = Servers::start(3)?;
     let listener = TcpListener::bind("127.0.0.1:0")?;
     let address = listener.local_addr()?;
@@ -30,7 +30,11 @@ fn what_happens_to_locks_and_nodes_is_served_and_rules_and_dashboard_name_what_t
         .ttl(LONG)
         .observer(Arc::new(MetricsObserver::new()))
         .build()?;
-    let has = |series: &str| eventually(series, || get(address).lines().any(|it| it.starts_with(series)));
+    let has = |series: &str| {
+        eventually(series, || {
+            get(address).lines().any(|it| it.starts_with(series))
+        })
+    };
 
     let order = locks.mutex("order:4711").class("order");
     let guard = order.lock()?;
@@ -68,7 +72,10 @@ fn what_happens_to_locks_and_nodes_is_served_and_rules_and_dashboard_name_what_t
     servers[1].resume()?;
     goes_on("quorlock_node_silent{node=\"n1\"} 0");
     has("quorlock_node_failures_total{node=\"n0\",failure=\"connection\"}");
-    has(&format!("quorlock_node_info{{node=\"n2\",address=\"{}\"}} 1", servers[2].addr()));
+    has(&format!(
+        "quorlock_node_info{{node=\"n2\",address=\"{}\"}} 1",
+        servers[2].addr()
+    ));
 
     let metrics = get(address);
     assert!(!metrics.contains("4711"), "a name of a lock: {metrics}");
@@ -76,8 +83,14 @@ fn what_happens_to_locks_and_nodes_is_served_and_rules_and_dashboard_name_what_t
         let text = fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join(file))?;
         let mut named = 0;
         for rest in text.split("quorlock_").skip(1) {
-            let name = rest.split(|it: char| !it.is_ascii_alphanumeric() && it != '_').next().unwrap_or_default();
-            assert!(metrics.contains(&format!("\nquorlock_{name}")), "{file} names quorlock_{name}: {metrics}");
+            let name = rest
+                .split(|it: char| !it.is_ascii_alphanumeric() && it != '_')
+                .next()
+                .unwrap_or_default();
+            assert!(
+                metrics.contains(&format!("\nquorlock_{name}")),
+                "{file} names quorlock_{name}: {metrics}"
+            );
             named += 1;
         }
         assert!(4 <= named, "{file}");
@@ -88,7 +101,9 @@ fn what_happens_to_locks_and_nodes_is_served_and_rules_and_dashboard_name_what_t
 /// What Prometheus would get.
 fn get(address: SocketAddr) -> String {
     let mut client = TcpStream::connect(address).unwrap();
-    client.write_all(b"GET /metrics HTTP/1.1\r\nHost: test\r\n\r\n").unwrap();
+    client
+        .write_all(b"GET /metrics HTTP/1.1\r\nHost: test\r\n\r\n")
+        .unwrap();
     let mut text = String::new();
     client.read_to_string(&mut text).unwrap();
     assert!(text.starts_with("HTTP/1.1 200 OK\r\n"), "{text}");

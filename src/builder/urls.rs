@@ -21,12 +21,23 @@ mod tests {
 
     #[test]
     fn urls_with_commas_or_white_space_between_may_have_commas_themselves() {
-        assert_eq!(split(" redis://a,redis://b\n redis://c, "), ["redis://a", "redis://b", "redis://c"]);
+        assert_eq!(
+            split(" redis://a,redis://b\n redis://c, "),
+            ["redis://a", "redis://b", "redis://c"]
+        );
         let groups = "redis+sentinel://s1,s2:26380,s3/b,redis+replicated://:p,w@c,d redis+cluster://e,f,redis://g";
-        let of_groups =
-            ["redis+sentinel://s1,s2:26380,s3/b", "redis+replicated://:p,w@c,d", "redis+cluster://e,f", "redis://g"];
+        let of_groups = [
+            "redis+sentinel://s1,s2:26380,s3/b",
+            "redis+replicated://:p,w@c,d",
+            "redis+cluster://e,f",
+            "redis://g",
+        ];
         assert_eq!(split(groups), of_groups);
-        assert_eq!(split("a,b c"), ["a,b", "c"], "what is no URL is refused as it was given");
+        assert_eq!(
+            split("a,b c"),
+            ["a,b", "c"],
+            "what is no URL is refused as it was given"
+        );
         assert_eq!(split(" , "), [""; 0]);
     }
 }

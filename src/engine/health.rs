@@ -33,27 +33,54 @@ impl Shared {
         self.ask_others(&mut failures);
         for _ in 0..ROUNDS {
             // When all have been met they can be asked who uses them together with others.
-            let behind: Vec<_> = servers().filter(|it| it.standing.is_up() && it.in_sets.is_due()).collect();
+            let behind: Vec<_> = servers()
+                .filter(|it| it.standing.is_up() && it.in_sets.is_due())
+                .collect();
             if !behind.is_empty() {
                 behind.iter().for_each(|it| it.greet_again());
                 ask();
             }
         }
-        let mut rows: Vec<_> = nodes.iter().zip(failures).map(|(node, failure)| self.check(node, failure)).collect();
+        let mut rows: Vec<_> = nodes
+            .iter()
+            .zip(failures)
+            .map(|(node, failure)| self.check(node, failure))
+            .collect();
         self.measure(&mut rows);
         rows
     }
 
     /// Asks the servers that nodes are spread over, but for the first one of each, which has been asked.
     fn ask_others(&self, failures: &mut [Option<NodeFailure>]) {
-        let parts: Vec<_> = self.fanout.nodes().iter().map(|it| (it.id, it.serving().len())).collect();
+        let parts: Vec<_> = self
+            .fanout
+            .nodes()
+            .iter()
+            .map(|it| (it.id, it.serving().len()))
+            .collect();
         let most = parts.iter().map(|it| it.1).max().unwrap_or(0);
         let command = |part| {
-            let to = Some(parts.iter().filter(|it| part < it.1).map(|it| it.0).collect());
-            NodeQuery { command: Command::time(), to, part: Some(part) }
+            let to = Some(
+                parts
+                    .iter()
+                    .filter(|it| part < it.1)
+                    .map(|it| it.0)
+                    .collect(),
+            );
+            NodeQuery {
+                command: Command::time(),
+                to,
+                part: Some(part),
+            }
         };
-        for answers in ask::ask_many(&self.fanout, (1..most).map(command), self.fanout.deadline(time::tick())) {
-            for (failure, (answer, _)) in failures.iter_mut().zip(answers).filter(|it| it.0.is_none()) {
+        for answers in ask::ask_many(
+            &self.fanout,
+            (1..most).map(command),
+            self.fanout.deadline(time::tick()),
+        ) {
+            for (failure, (answer, _)) in
+                failures.iter_mut().zip(answers).filter(|it| it.0.is_none())
+            {
                 *failure = answer.err().filter(|it| *it != NodeFailure::TimedOut);
             }
         }
@@ -62,10 +89,17 @@ impl Shared {
     /// What is found of any of a node's servers, and of all of them together.
     fn check(&self, node: &VotingNode, failure: Option<NodeFailure>) -> NodeCheck {
         let (double, members) = (self.fanout.double_of(node.id), node.members());
-        let mut rows: Vec<_> = node.serving().iter().map(|it| check(it, &members.failing, double)).collect();
+        let mut rows: Vec<_> = node
+            .serving()
+            .iter()
+            .map(|it| check(it, &members.failing, double))
+            .collect();
         let failure = failure.or_else(|| rows.iter_mut().find_map(|it| it.failure.take()));
         let mut findings = Vec::new();
-        for finding in rows.iter_mut().flat_map(|it| std::mem::take(&mut it.findings)) {
+        for finding in rows
+            .iter_mut()
+            .flat_map(|it| std::mem::take(&mut it.findings))
+        {
             if !findings.contains(&finding) {
                 findings.push(finding);
             }
@@ -88,15 +122,27 @@ impl Shared {
     /// How far away the nodes are that are connected. With a deadline of its own, without those that are silent: they have used
     /// up the time of the first question.
     fn measure(&self, rows: &mut [NodeCheck]) {
-        let is_silent = |it: &NodeCheck| matches!(it.failure, Some(NodeFailure::TimedOut | NodeFailure::Stalled));
+        let is_silent = |it: &NodeCheck| {
+            matches!(
+                it.failure,
+                Some(NodeFailure::TimedOut | NodeFailure::Stalled)
+            )
+        };
         let nodes = self.fanout.nodes().iter().zip(rows.iter());
-        let up = nodes.filter(|(node, row)| node.is_up() && !is_silent(row)).map(|(it, _)| it.id);
+        let up = nodes
+            .filter(|(node, row)| node.is_up() && !is_silent(row))
+            .map(|(it, _)| it.id);
         let up = up.collect::<NodeSet>();
         if up == NodeSet::default() {
             return;
         }
         // Alone, and behind everything else: nothing of the connecting is in it.
-        let times = ask::ask_timed(&self.fanout, Command::time(), Some(up), self.fanout.deadline(time::tick()));
+        let times = ask::ask_timed(
+            &self.fanout,
+            Command::time(),
+            Some(up),
+            self.fanout.deadline(time::tick()),
+        );
         for (row, (answer, took)) in rows.iter_mut().zip(times) {
             row.round_trip = took.filter(|_| answer.is_ok() && up.contains(row.node));
         }
@@ -104,7 +150,12 @@ impl Shared {
 
     /// Asks every node which commands its access list forbids, and waits for all of them.
     pub(crate) fn check_access(&self) -> Vec<NodeAccess> {
-        let answers = ask::ask(&self.fanout, wire::probe(), None, self.fanout.deadline(time::tick()));
+        let answers = ask::ask(
+            &self.fanout,
+            wire::probe(),
+            None,
+            self.fanout.deadline(time::tick()),
+        );
         let row = |(node, answer): (&VotingNode, Result<Answer, NodeFailure>)| NodeAccess {
             node: node.id,
             address: Arc::clone(&node.address),
@@ -117,17 +168,36 @@ impl Shared {
     }
 
     /// Why each node has not answered as it should.
-    fn ask(&self, command: Command, to: Option<NodeSet>, deadline: Tick) -> Vec<Option<NodeFailure>> {
-        ask::ask(&self.fanout, command, to, deadline).into_iter().map(Result::err).collect()
+    fn ask(
+        &self,
+        command: Command,
+        to: Option<NodeSet>,
+        deadline: Tick,
+    ) -> Vec<Option<NodeFailure>> {
+        ask::ask(&self.fanout, command, to, deadline)
+            .into_iter()
+            .map(Result::err)
+            .collect()
     }
 
     /// Says of every node that is new, as far as is known, that it has forgotten nothing; then checks all of them.
     /// The failure of a node that could not be reached comes first.
     pub(crate) fn vouch(&self) -> Vec<NodeCheck> {
         let is_new = |it: &NodeCheck| {
-            matches!(it.failure, Some(NodeFailure::Quarantined { why: QuarantineReason::New, .. })).then_some(it.node)
+            matches!(
+                it.failure,
+                Some(NodeFailure::Quarantined {
+                    why: QuarantineReason::New,
+                    ..
+                })
+            )
+            .then_some(it.node)
         };
-        let new = self.check_nodes().iter().filter_map(is_new).collect::<NodeSet>();
+        let new = self
+            .check_nodes()
+            .iter()
+            .filter_map(is_new)
+            .collect::<NodeSet>();
         if new == NodeSet::default() {
             return self.check_nodes();
         }
@@ -141,11 +211,19 @@ impl Shared {
         // Of a cluster, one server has the sets.
         let command = |it: &Arc<Server>| it.in_sets.forget_others(it.greeted_for_sets(false)?);
         let commands = |node: &VotingNode| {
-            let each = (0..).zip(node.serving().iter().map(command)).collect::<Vec<_>>();
-            each.into_iter().filter_map(|(part, command)| Some((part, command?))).collect()
+            let each = (0..)
+                .zip(node.serving().iter().map(command))
+                .collect::<Vec<_>>();
+            each.into_iter()
+                .filter_map(|(part, command)| Some((part, command?)))
+                .collect()
         };
         let rows = self.check_nodes();
-        let has_sets = rows.iter().filter(|it| !it.sets.is_empty()).map(|it| it.node).collect();
+        let has_sets = rows
+            .iter()
+            .filter(|it| !it.sets.is_empty())
+            .map(|it| it.node)
+            .collect();
         let failed = self.tell_nodes(has_sets, commands);
         self.checked_after(has_sets, failed)
     }
@@ -169,16 +247,25 @@ impl Shared {
         // A command for each server: no two may have a record of the same edition.
         let of_node = |node: &VotingNode| -> Vec<_> {
             let to: NodeSet = [node.id].into_iter().collect();
-            let ask = |(part, command)| NodeQuery { command, to: Some(to), part: Some(part) };
+            let ask = |(part, command)| NodeQuery {
+                command,
+                to: Some(to),
+                part: Some(part),
+            };
             commands(node).into_iter().map(ask).collect()
         };
         let nodes = self.fanout.nodes().iter().filter(|it| to.contains(it.id));
-        let asked: Vec<_> = nodes.flat_map(|node| of_node(node).into_iter().map(move |it| (node, it))).collect();
+        let asked: Vec<_> = nodes
+            .flat_map(|node| of_node(node).into_iter().map(move |it| (node, it)))
+            .collect();
         let (nodes, asked): (Vec<_>, Vec<_>) = asked.into_iter().unzip();
         let answers = ask::ask_many(&self.fanout, asked, self.fanout.deadline(time::tick()));
         let mut failed = vec![None; self.fanout.len()];
         for (node, mut answers) in nodes.into_iter().zip(answers) {
-            let failure = answers.drain(..).nth(node.id.index()).and_then(|it| it.0.err());
+            let failure = answers
+                .drain(..)
+                .nth(node.id.index())
+                .and_then(|it| it.0.err());
             if let Some(place) = failed.get_mut(node.id.index()) {
                 *place = failure.or(place.take());
             }
@@ -197,17 +284,28 @@ impl Shared {
 fn check(server: &Server, failing: &str, double: Option<NodeId>) -> NodeCheck {
     let quarantine = || server.quarantine_left(time::tick());
     let quarantined = || quarantine().map(|(left, why)| NodeFailure::Quarantined { left, why });
-    let mut row = row(server.id, &server.address, server.misfit().or_else(quarantined));
+    let mut row = row(
+        server.id,
+        &server.address,
+        server.misfit().or_else(quarantined),
+    );
     if server.standing.is_up()
         && let Some(server_info) = server.status.server_info()
     {
         row.findings.extend(server_info.findings());
-        row.findings.extend(double.map(|other| NodeFinding::SameServer { other }));
+        row.findings
+            .extend(double.map(|other| NodeFinding::SameServer { other }));
         row.findings.extend(server.in_sets.finding());
         row.sets = server.in_sets.all();
         row.findings.extend(clock_differs(server));
-        row.findings.extend((!failing.is_empty()).then(|| NodeFinding::MembersFail { said: failing.to_owned() }));
-        row.uptime = server_info.uptime.and_then(|it| u64::try_from(it).ok()).map(Duration::from_secs);
+        row.findings
+            .extend((!failing.is_empty()).then(|| NodeFinding::MembersFail {
+                said: failing.to_owned(),
+            }));
+        row.uptime = server_info
+            .uptime
+            .and_then(|it| u64::try_from(it).ok())
+            .map(Duration::from_secs);
         row.append_only = server_info.append_only;
         row.version = server_info.version.map(Arc::from);
     }
@@ -236,5 +334,8 @@ fn clock_differs(server: &Server) -> Option<NodeFinding> {
     let wall = now.wall_micros();
     // Zero as long as ours lies between what is possible.
     let by = Duration::from_micros(wall.abs_diff(wall.clamp(low, high.max(low))));
-    (CLOCKS_DIFFER < by).then_some(NodeFinding::ClockDiffers { by, ahead: wall < low })
+    (CLOCKS_DIFFER < by).then_some(NodeFinding::ClockDiffers {
+        by,
+        ahead: wall < low,
+    })
 }

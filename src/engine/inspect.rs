@@ -27,7 +27,16 @@ impl Shared {
     /// waits for all of them.
     pub(crate) fn inspect(&self, name: &[u8], slot: Option<u8>) -> Inspection {
         let command = Looked::new(&self.with_prefix(name), slot).inspect();
-        self.inspection(name, slot, ask::ask(&self.fanout, command, None, self.fanout.deadline(time::tick())))
+        self.inspection(
+            name,
+            slot,
+            ask::ask(
+                &self.fanout,
+                command,
+                None,
+                self.fanout.deadline(time::tick()),
+            ),
+        )
     }
 
     fn inspection(
@@ -40,11 +49,24 @@ impl Shared {
             Answer::Inspect(stored) => Ok(*stored),
             _ => Err(NodeFailure::of_another_command()),
         };
-        let nodes = self.fanout.nodes().iter().zip(answers).map(|(node, answer)| {
-            let (node, address) = (node.id, Arc::clone(&node.address));
-            InspectedNode { node, address, stored: stored(answer) }
-        });
-        Inspection { name: name.into(), slot, nodes: nodes.collect() }
+        let nodes = self
+            .fanout
+            .nodes()
+            .iter()
+            .zip(answers)
+            .map(|(node, answer)| {
+                let (node, address) = (node.id, Arc::clone(&node.address));
+                InspectedNode {
+                    node,
+                    address,
+                    stored: stored(answer),
+                }
+            });
+        Inspection {
+            name: name.into(),
+            slot,
+            nodes: nodes.collect(),
+        }
     }
 
     /// Takes a lock from those who were seen to hold it, on the nodes where they were seen. What came to stand there since
@@ -53,7 +75,11 @@ impl Shared {
         let lock = Looked::new(&self.with_prefix(&seen.name), seen.slot);
         let mut holds: HashMap<_, NodeSet> = HashMap::new();
         for row in &seen.nodes {
-            for stored in row.stored.iter().filter(|it| !(leaked && it.left.is_some())) {
+            for stored in row
+                .stored
+                .iter()
+                .filter(|it| !(leaked && it.left.is_some()))
+            {
                 for hold in stored.key.holds() {
                     holds.entry(hold).or_default().insert(row.node);
                 }
@@ -61,7 +87,14 @@ impl Shared {
         }
         self.tell(holds.into_iter().map(|((value, reads), to)| {
             let value = value.as_bytes();
-            (if reads { lock.take_from_reader(value) } else { lock.take_from_holder(value) }, to)
+            (
+                if reads {
+                    lock.take_from_reader(value)
+                } else {
+                    lock.take_from_holder(value)
+                },
+                to,
+            )
         }))
     }
 
@@ -69,20 +102,33 @@ impl Shared {
     /// stays: nodes compare.
     pub(crate) fn forget(&self, seen: &Inspection) -> Vec<NodeReport> {
         let lock = Looked::new(&self.with_prefix(&seen.name), seen.slot);
-        let stored = || seen.nodes.iter().filter_map(|it| Some((it.node, it.stored.as_ref().ok()?)));
-        let is_in_use =
-            stored().any(|(_, it)| it.key != StoredKey::Missing || it.waiting != 0 || it.reserved.is_some());
+        let stored = || {
+            seen.nodes
+                .iter()
+                .filter_map(|it| Some((it.node, it.stored.as_ref().ok()?)))
+        };
+        let is_in_use = stored().any(|(_, it)| {
+            it.key != StoredKey::Missing || it.waiting != 0 || it.reserved.is_some()
+        });
         let mut counters: HashMap<_, NodeSet> = HashMap::new();
         for (node, stored) in stored().filter(|_| !is_in_use) {
             if let Some(counter) = stored.counter {
                 counters.entry(counter).or_default().insert(node);
             }
         }
-        self.tell(counters.into_iter().map(|(counter, to)| (lock.forget(counter), to)))
+        self.tell(
+            counters
+                .into_iter()
+                .map(|(counter, to)| (lock.forget(counter), to)),
+        )
     }
 
     /// Deletes what locks whose name fits have left on the nodes; false if there was nothing.
-    pub(crate) fn forget_all(&self, pattern: &[u8], shut_down: &Signal) -> Result<bool, AcquireError> {
+    pub(crate) fn forget_all(
+        &self,
+        pattern: &[u8],
+        shut_down: &Signal,
+    ) -> Result<bool, AcquireError> {
         let left = self.list(pattern, false, shut_down)?;
         for seen in &left.locks {
             self.take_from(seen, false);
@@ -95,7 +141,12 @@ impl Shared {
     fn tell(&self, commands: impl Iterator<Item = (Command, NodeSet)>) -> Vec<NodeReport> {
         let mut rows = vec![NodeAnswer::NotAsked; self.fanout.len()];
         for (command, to) in commands {
-            let answers = ask::ask(&self.fanout, command, Some(to), self.fanout.deadline(time::tick()));
+            let answers = ask::ask(
+                &self.fanout,
+                command,
+                Some(to),
+                self.fanout.deadline(time::tick()),
+            );
             for ((node, answer), row) in self.fanout.ids().zip(answers).zip(&mut rows) {
                 // A failure is what counts: something of the lock may still stand there.
                 if to.contains(node) && !matches!(row, NodeAnswer::Failed(_)) {

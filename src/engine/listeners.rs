@@ -43,7 +43,14 @@ impl Listeners {
         open.next = open.next.wrapping_add(1);
         open.senders.insert(number, sender);
         drop(open);
-        LostReceiver { receiver, registration: Some(Registration { channels: Arc::clone(channels), number, process }) }
+        LostReceiver {
+            receiver,
+            registration: Some(Registration {
+                channels: Arc::clone(channels),
+                number,
+                process,
+            }),
+        }
     }
 
     pub(crate) fn add(&mut self, callback: Callback) {
@@ -60,13 +67,18 @@ impl Listeners {
     }
 
     fn take_senders(&mut self) -> HashMap<u64, Sender<Lost>> {
-        self.channels.take().map(|it| std::mem::take(&mut it.0.lock().senders)).unwrap_or_default()
+        self.channels
+            .take()
+            .map(|it| std::mem::take(&mut it.0.lock().senders))
+            .unwrap_or_default()
     }
 
     /// How many channels are kept.
     #[cfg(test)]
     pub(crate) fn channels(&self) -> usize {
-        self.channels.as_ref().map_or(0, |it| it.0.lock().senders.len())
+        self.channels
+            .as_ref()
+            .map_or(0, |it| it.0.lock().senders.len())
     }
 }
 
@@ -74,7 +86,10 @@ impl Listeners {
 impl Drop for Listeners {
     fn drop(&mut self) {
         let nothing_of_users = self.callbacks.is_empty();
-        debug_assert!(nothing_of_users || !is_anything_locked() || is_unwinding(), "dropped with something locked");
+        debug_assert!(
+            nothing_of_users || !is_anything_locked() || is_unwinding(),
+            "dropped with something locked"
+        );
         drop(self.take_senders());
     }
 }
@@ -102,7 +117,10 @@ impl LostReceiver {
         let (sender, receiver) = bounded(1);
         // A fresh channel of one place has room.
         let _ = sender.try_send(lost);
-        LostReceiver { receiver, registration: None }
+        LostReceiver {
+            receiver,
+            registration: None,
+        }
     }
 }
 
@@ -116,7 +134,14 @@ impl Deref for LostReceiver {
 
 impl Drop for LostReceiver {
     fn drop(&mut self) {
-        let Some(Registration { channels, number, process }) = self.registration.take() else { return };
+        let Some(Registration {
+            channels,
+            number,
+            process,
+        }) = self.registration.take()
+        else {
+            return;
+        };
         // Looked at before anything is locked: see `Process`.
         if !process.is_forked() {
             let sender = channels.0.lock().senders.remove(&number);

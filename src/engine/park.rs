@@ -69,7 +69,11 @@ impl Parker {
     }
 
     /// Lets `wait` wait for sockets and for the descriptor, unless the thread has been woken already.
-    pub(crate) fn sleep_elsewhere<T>(&self, wake_fd: &Arc<WakeFd>, wait: impl FnOnce() -> T) -> Option<T> {
+    pub(crate) fn sleep_elsewhere<T>(
+        &self,
+        wake_fd: &Arc<WakeFd>,
+        wait: impl FnOnce() -> T,
+    ) -> Option<T> {
         {
             let mut sleep = self.sleep.lock();
             if std::mem::take(&mut sleep.woken) {
@@ -87,7 +91,12 @@ impl Parker {
     ///
     /// RACE: a signal that was given before does not wake it: look at it after this.
     pub(crate) fn watch<'a>(self: &Arc<Parker>, signals: &'a [&'a Signal]) -> Watching<'a> {
-        Watching { entries: signals.iter().filter_map(|it| Some((*it, it.list(self)?))).collect() }
+        Watching {
+            entries: signals
+                .iter()
+                .filter_map(|it| Some((*it, it.list(self)?)))
+                .collect(),
+        }
     }
 }
 
@@ -98,7 +107,9 @@ pub(crate) struct Watching<'a> {
 
 impl Drop for Watching<'_> {
     fn drop(&mut self) {
-        self.entries.iter().for_each(|(signal, id)| signal.remove(*id));
+        self.entries
+            .iter()
+            .for_each(|(signal, id)| signal.remove(*id));
     }
 }
 
@@ -193,7 +204,9 @@ impl CancelHandle {
 
 impl fmt::Debug for CancelHandle {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("CancelHandle").field("is_cancelled", &self.is_cancelled()).finish()
+        f.debug_struct("CancelHandle")
+            .field("is_cancelled", &self.is_cancelled())
+            .finish()
     }
 }
 
@@ -226,7 +239,10 @@ mod tests {
         parker.wake();
 
         assert!(parker.sleep_elsewhere(&wake_fd, || ()).is_none());
-        assert!(parker.sleep_elsewhere(&wake_fd, || ()).is_some(), "it was woken once");
+        assert!(
+            parker.sleep_elsewhere(&wake_fd, || ()).is_some(),
+            "it was woken once"
+        );
     }
 
     #[test]
@@ -235,7 +251,11 @@ mod tests {
 
         let woken = parker.sleep_elsewhere(&wake_fd, || {
             parker.wake();
-            sys::wait_readable(std::iter::empty(), Some(&wake_fd), Some(Duration::from_secs(30)))
+            sys::wait_readable(
+                std::iter::empty(),
+                Some(&wake_fd),
+                Some(Duration::from_secs(30)),
+            )
         });
         parker.wake();
         parker.sleep(Some(until));
@@ -246,7 +266,10 @@ mod tests {
 
     #[test]
     fn a_signal_wakes_all_that_watch_it_and_forgets_those_that_have_left() {
-        let (signal, parkers) = (Signal::default(), [(); 3].map(|()| Arc::new(Parker::default())));
+        let (signal, parkers) = (
+            Signal::default(),
+            [(); 3].map(|()| Arc::new(Parker::default())),
+        );
         let until = far();
         {
             let signals = [&signal];

@@ -27,7 +27,10 @@ impl Process {
     /// The calling one.
     pub(crate) fn this() -> Process {
         let id = std::process::id();
-        Process { id, namespace: if id == FIRST { namespace() } else { None } }
+        Process {
+            id,
+            namespace: if id == FIRST { namespace() } else { None },
+        }
     }
 
     /// Who this process is, for people; `own` is what its program calls itself.
@@ -48,7 +51,10 @@ impl Process {
 /// What this machine, or container, calls itself.
 #[cfg(unix)]
 fn host_name() -> String {
-    rustix::system::uname().nodename().to_string_lossy().into_owned()
+    rustix::system::uname()
+        .nodename()
+        .to_string_lossy()
+        .into_owned()
 }
 
 #[cfg(not(unix))]
@@ -74,11 +80,17 @@ mod tests {
 
     #[test]
     fn f1_the_first_process_of_another_namespace_is_another_process() {
-        let first = Process { id: FIRST, namespace: Some(7) };
+        let first = Process {
+            id: FIRST,
+            namespace: Some(7),
+        };
         assert!(!first.differs(FIRST, || Some(7)));
         assert!(first.differs(FIRST, || Some(8)));
         assert!(first.differs(2, || panic!("the number says it")));
-        let other = Process { id: 2, namespace: None };
+        let other = Process {
+            id: 2,
+            namespace: None,
+        };
         assert!(!other.differs(2, || panic!("it is not looked at")) && other.differs(3, || None));
         assert!(!Process::this().is_forked());
     }
@@ -87,7 +99,9 @@ mod tests {
     fn a_process_is_called_by_its_machine_and_its_number() {
         let label = Process::this().label("nightly");
         let parts: Vec<_> = label.as_str().split('/').collect();
-        let [host, id, "nightly"] = parts[..] else { panic!("{parts:?}") };
+        let [host, id, "nightly"] = parts[..] else {
+            panic!("{parts:?}")
+        };
         assert!(!host.is_empty() && host_name().starts_with(host), "{host}");
         assert_eq!(id, std::process::id().to_string());
     }

@@ -62,7 +62,10 @@ pub(crate) struct ScheduleEntry {
 impl ScheduleEntry {
     /// `id`: no two of one schedule have the same.
     pub(crate) fn new(id: u64) -> ScheduleEntry {
-        ScheduleEntry { id, at: AtomicU64::new(0) }
+        ScheduleEntry {
+            id,
+            at: AtomicU64::new(0),
+        }
     }
 }
 
@@ -93,7 +96,11 @@ struct DueQueue {
 
 impl Schedule {
     pub(crate) fn new() -> Schedule {
-        Schedule { start: time::tick(), queue: Mutex::default(), wake: Condvar::new() }
+        Schedule {
+            start: time::tick(),
+            queue: Mutex::default(),
+            wake: Condvar::new(),
+        }
     }
 
     /// Enters something that is due after `wait`, in place of its old entry.
@@ -122,7 +129,10 @@ impl Schedule {
         let ScheduleEntry { id, at: due_at } = due.entry();
         let (id, old) = (*id, due_at.swap(at, Ordering::Relaxed));
         queue.due.remove(&(old, id));
-        queue.all_known.entry(id).or_insert_with(|| Arc::downgrade(&due));
+        queue
+            .all_known
+            .entry(id)
+            .or_insert_with(|| Arc::downgrade(&due));
         queue.due.insert((at, id), due);
         let too_late = queue.asleep && queue.sleeps_until.is_none_or(|it| at < it);
         self.unlock(queue, too_late);
@@ -150,12 +160,21 @@ impl Schedule {
 
     /// The held locks whose last extension no majority has confirmed.
     pub(crate) fn unextended(&self) -> Vec<HeldLock> {
-        self.known().iter().filter(|it| it.is_unextended()).filter_map(|it| it.hold()).collect()
+        self.known()
+            .iter()
+            .filter(|it| it.is_unextended())
+            .filter_map(|it| it.hold())
+            .collect()
     }
 
     /// Each has a mutex of its own, which is locked with nothing else locked.
     fn known(&self) -> Vec<Arc<dyn Due>> {
-        self.queue.lock().all_known.values().filter_map(Weak::upgrade).collect()
+        self.queue
+            .lock()
+            .all_known
+            .values()
+            .filter_map(Weak::upgrade)
+            .collect()
     }
 
     /// Makes the thread look around once, whether or not anything is due.
@@ -203,7 +222,11 @@ impl Schedule {
 
     /// Sleeps until something is due, and takes all that is; `None` once stopped. With `at_most` it comes back after that
     /// time, and in any case when it is [woken](Schedule::wake), with nothing. `last` is the caller's, between calls.
-    pub(crate) fn next(&self, last: &mut Now, at_most: Option<Duration>) -> Option<Vec<Arc<dyn Due>>> {
+    pub(crate) fn next(
+        &self,
+        last: &mut Now,
+        at_most: Option<Duration>,
+    ) -> Option<Vec<Arc<dyn Due>>> {
         let mut queue = self.queue.lock();
         let back_at = at_most.map(|it| self.nanos(time::tick()).saturating_add(nanos(it)));
         loop {
@@ -216,11 +239,22 @@ impl Schedule {
             if all {
                 (queue.all, queue.all_from) = (false, now.saturating_add(nanos(LOOK_PAUSE)));
             }
-            let limit = if clocks_differ(last, tick) || all { u64::MAX } else { now };
-            if queue.due.first_key_value().is_some_and(|((at, _), _)| *at <= limit) {
-                let rest = queue.due.split_off(&(limit.saturating_add(nanos(TOGETHER)), 0));
+            let limit = if clocks_differ(last, tick) || all {
+                u64::MAX
+            } else {
+                now
+            };
+            if queue
+                .due
+                .first_key_value()
+                .is_some_and(|((at, _), _)| *at <= limit)
+            {
+                let rest = queue
+                    .due
+                    .split_off(&(limit.saturating_add(nanos(TOGETHER)), 0));
                 let due = std::mem::replace(&mut queue.due, rest);
-                due.values().for_each(|it| it.entry().at.store(0, Ordering::Relaxed));
+                due.values()
+                    .for_each(|it| it.entry().at.store(0, Ordering::Relaxed));
                 return Some(due.into_values().collect());
             }
             if std::mem::take(&mut queue.woken) || back_at.is_some_and(|it| it <= now) {
@@ -233,7 +267,8 @@ impl Schedule {
             queue.asleep = true;
             match queue.sleeps_until {
                 Some(until) => {
-                    self.wake.wait_for(&mut queue, Duration::from_nanos(until.saturating_sub(now)));
+                    self.wake
+                        .wait_for(&mut queue, Duration::from_nanos(until.saturating_sub(now)));
                 }
                 None => self.wake.wait(&mut queue),
             }
@@ -244,9 +279,14 @@ impl Schedule {
 
 /// Whether, since `last`, more time has passed on a lease's clocks than on the one that we sleep on.
 fn clocks_differ(last: &mut Now, tick: Tick) -> bool {
-    let now = Now { moment: Moment::now(), tick };
+    let now = Now {
+        moment: Moment::now(),
+        tick,
+    };
     let last = std::mem::replace(last, now);
-    tick.saturating_duration_since(last.tick).saturating_add(STEP) < now.moment.since(last.moment)
+    tick.saturating_duration_since(last.tick)
+        .saturating_add(STEP)
+        < now.moment.since(last.moment)
 }
 
 fn nanos(time: Duration) -> u64 {
@@ -277,7 +317,12 @@ mod tests {
 
         fn hold(&self) -> Option<HeldLock> {
             let lock = ObservedLock::new(&LockName::new(b"x"), None);
-            Some(HeldLock { lock, token: FencingToken::new(self.0.id), age: Duration::ZERO, left: Duration::ZERO })
+            Some(HeldLock {
+                lock,
+                token: FencingToken::new(self.0.id),
+                age: Duration::ZERO,
+                left: Duration::ZERO,
+            })
         }
 
         fn on_stop(self: Arc<Self>) -> Option<Rest> {
@@ -288,9 +333,19 @@ mod tests {
     #[test]
     fn what_is_just_being_looked_after_is_held_until_it_is_removed() {
         let schedule = Schedule::new();
-        let things: Vec<_> = (0..2).map(|id| Arc::new(Thing(ScheduleEntry::new(id)))).collect();
-        things.iter().for_each(|it| schedule.plan(Arc::<Thing>::clone(it), Duration::ZERO));
-        let held = || schedule.held().iter().map(|it| it.token.get()).collect::<Vec<_>>();
+        let things: Vec<_> = (0..2)
+            .map(|id| Arc::new(Thing(ScheduleEntry::new(id))))
+            .collect();
+        things
+            .iter()
+            .for_each(|it| schedule.plan(Arc::<Thing>::clone(it), Duration::ZERO));
+        let held = || {
+            schedule
+                .held()
+                .iter()
+                .map(|it| it.token.get())
+                .collect::<Vec<_>>()
+        };
 
         let due = schedule.next(&mut Now::read(), None).unwrap();
         assert_eq!((due.len(), held()), (2, vec![0, 1]));
@@ -312,7 +367,15 @@ mod tests {
         // On a slow machine the second is due by then.
         let due = schedule.next(&mut Now::read(), None).unwrap();
 
-        assert_eq!(due.iter().map(|it| it.entry().id).collect::<Vec<_>>(), [0, 1]);
-        assert_eq!(schedule.next(&mut Now::read(), Some(Duration::ZERO)).map(|it| it.len()), Some(0));
+        assert_eq!(
+            due.iter().map(|it| it.entry().id).collect::<Vec<_>>(),
+            [0, 1]
+        );
+        assert_eq!(
+            schedule
+                .next(&mut Now::read(), Some(Duration::ZERO))
+                .map(|it| it.len()),
+            Some(0)
+        );
     }
 }

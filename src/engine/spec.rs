@@ -49,13 +49,22 @@ impl LockSpec {
 
     /// How many may hold it.
     pub(crate) fn rule(&self) -> Rule {
-        if self.plan.is_shared() { Rule::Shared } else { Rule::Exclusive }
+        if self.plan.is_shared() {
+            Rule::Shared
+        } else {
+            Rule::Exclusive
+        }
     }
 
     /// The same for a hold of this slot, of a semaphore.
     pub(crate) fn of_slot(self: &Arc<LockSpec>, slot: Option<u8>) -> Arc<LockSpec> {
-        let Some(slot) = slot else { return Arc::clone(self) };
-        Arc::new(LockSpec { plan: self.plan.of_slot(slot), ..LockSpec::clone(self) })
+        let Some(slot) = slot else {
+            return Arc::clone(self);
+        };
+        Arc::new(LockSpec {
+            plan: self.plan.of_slot(slot),
+            ..LockSpec::clone(self)
+        })
     }
 
     /// The ttl that nodes are asked for: whole milliseconds.
@@ -66,14 +75,19 @@ impl LockSpec {
     /// Whether there can be such a lock. Asks no node.
     pub(crate) fn check(&self, config: &Config) -> Result<(), AcquireError> {
         check_name(&self.plan)?;
-        config.ttl_problem(self.given_ttl).map_or(Ok(()), |problem| Err(AcquireError::BadTtl(problem)))
+        config
+            .ttl_problem(self.given_ttl)
+            .map_or(Ok(()), |problem| Err(AcquireError::BadTtl(problem)))
     }
 }
 
 /// Whether a lock can be called so.
 pub(crate) fn check_name(plan: &Plan) -> Result<(), AcquireError> {
     if NAME_MAX < plan.key_len() {
-        return Err(AcquireError::NameTooLong { len: plan.key_len(), max: NAME_MAX });
+        return Err(AcquireError::NameTooLong {
+            len: plan.key_len(),
+            max: NAME_MAX,
+        });
     }
     if plan.is_reserved() {
         return Err(AcquireError::NameReserved);

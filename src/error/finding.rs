@@ -13,7 +13,9 @@ use crate::time::About;
 pub enum NodeFinding {
     /// It would evict keys, and locks, if its memory were limited. With a limit it
     /// [does not count](crate::error::NodeFailure::Unsuitable).
-    #[error("would evict locks if its memory were limited: set maxmemory-policy to noeviction, it is {policy}")]
+    #[error(
+        "would evict locks if its memory were limited: set maxmemory-policy to noeviction, it is {policy}"
+    )]
     WouldEvict {
         /// The server's `maxmemory-policy`.
         policy: String,
@@ -39,7 +41,9 @@ pub enum NodeFinding {
     Unverifiable,
     /// Another node shows the same run id, and has no vote because of that. Both are one server, or one of them claims to
     /// be the other.
-    #[error("shows the same run id as {other}, so the two have one vote: every node must be a server of its own")]
+    #[error(
+        "shows the same run id as {other}, so the two have one vote: every node must be a server of its own"
+    )]
     SameServer {
         /// The node that has no vote.
         other: NodeId,
@@ -61,7 +65,9 @@ pub enum NodeFinding {
     /// It is a cluster (`redis+cluster://`), and no master of it serves some slots: locks whose names are in one of these have
     /// no vote there. Nor has any other, unless the cluster serves the rest then (`cluster-require-full-coverage no`, which is not its
     /// default).
-    #[error("no master of the cluster serves {count} of its 16384 slots: see CLUSTER INFO and CLUSTER NODES there")]
+    #[error(
+        "no master of the cluster serves {count} of its 16384 slots: see CLUSTER INFO and CLUSTER NODES there"
+    )]
     SlotsNotServed {
         /// How many.
         count: usize,
@@ -121,7 +127,11 @@ impl NodeFinding {
 }
 
 fn other_nodes(there: u64, here: u64, label: &str, is_safe: bool) -> String {
-    let who = if label.is_empty() { "other programs use".to_owned() } else { format!("other programs ({label}) use") };
+    let who = if label.is_empty() {
+        "other programs use".to_owned()
+    } else {
+        format!("other programs ({label}) use")
+    };
     let what = if is_safe {
         "safe together with this set: finish this deployment before the next change"
     } else {

@@ -104,7 +104,9 @@ pub enum NodeFailure {
         reason: Cow<'static, str>,
     },
     /// The server is a replica. Only a primary counts.
-    #[error("a replica; give the address of a master, or all servers as redis+replicated://host,host")]
+    #[error(
+        "a replica; give the address of a master, or all servers as redis+replicated://host,host"
+    )]
     Replica,
     /// The server was started, lost its data, or had its clock stepped forward a short while ago. It may have lost held locks, so its
     /// grants do not count until these have expired.
@@ -127,7 +129,9 @@ pub enum NodeFailure {
     },
     /// The server's clock is far behind the fencing token that was proposed to it: more than an hour. Either that clock
     /// or the one of this machine is wrong.
-    #[error("its clock and the one of this machine are more than an hour apart: correct the wrong one")]
+    #[error(
+        "its clock and the one of this machine are more than an hour apart: correct the wrong one"
+    )]
     ClockBehind,
     /// Something about the server can cost a lock. Only with [`Builder::strict`](crate::Builder::strict); without it the
     /// server votes.
@@ -159,13 +163,17 @@ pub enum NodeFailure {
     },
     /// Of a node that is a cluster (`redis+cluster://`), the master that was asked does not serve the slot of this name any more,
     /// or not yet, or its keys are moving. The next attempt asks the one that does.
-    #[error("the slot of this name is moving to another master of the cluster, or has just moved: {said}")]
+    #[error(
+        "the slot of this name is moving to another master of the cluster, or has just moved: {said}"
+    )]
     SlotMoved {
         /// What the server said.
         said: String,
     },
     /// Of a node that is a cluster (`redis+cluster://`), no master serves the slot of this name.
-    #[error("no master of the cluster serves the slot of this name: {said}; see CLUSTER INFO and CLUSTER NODES there")]
+    #[error(
+        "no master of the cluster serves the slot of this name: {said}; see CLUSTER INFO and CLUSTER NODES there"
+    )]
     SlotNotServed {
         /// What is known of it.
         said: String,
@@ -215,7 +223,8 @@ pub(crate) type FailureKind = (
 );
 
 impl NodeFailure {
-    pub(crate) const WRONG_PASSWORD: NodeFailure = NodeFailure::access("login refused; check user and password");
+    pub(crate) const WRONG_PASSWORD: NodeFailure =
+        NodeFailure::access("login refused; check user and password");
     pub(crate) const NO_PASSWORD: NodeFailure =
         NodeFailure::access("a password is required, and none was given; give user and password");
     pub(crate) const SENTINEL: NodeFailure = NodeFailure::unsuitable(
@@ -239,20 +248,39 @@ impl NodeFailure {
 
     /// With a text of our own.
     pub(crate) const fn access(reason: &'static str) -> NodeFailure {
-        NodeFailure::Access { reason: Cow::Borrowed(reason) }
+        NodeFailure::Access {
+            reason: Cow::Borrowed(reason),
+        }
     }
 
     pub(crate) const fn unsuitable(reason: &'static str) -> NodeFailure {
-        NodeFailure::Unsuitable { reason: Cow::Borrowed(reason) }
+        NodeFailure::Unsuitable {
+            reason: Cow::Borrowed(reason),
+        }
     }
 
     pub(crate) fn kind(&self) -> FailureKind {
-        let finding = if let NodeFailure::Disqualified { finding } = self { Some(discriminant(finding)) } else { None };
-        let tls = if let NodeFailure::Tls(failure) = self { Some(discriminant(failure)) } else { None };
+        let finding = if let NodeFailure::Disqualified { finding } = self {
+            Some(discriminant(finding))
+        } else {
+            None
+        };
+        let tls = if let NodeFailure::Tls(failure) = self {
+            Some(discriminant(failure))
+        } else {
+            None
+        };
         let text = match self {
-            NodeFailure::Access { reason: Cow::Borrowed(text) }
-            | NodeFailure::Unsuitable { reason: Cow::Borrowed(text) }
-            | NodeFailure::NoMaster { reason: Cow::Borrowed(text), .. } => Some(*text),
+            NodeFailure::Access {
+                reason: Cow::Borrowed(text),
+            }
+            | NodeFailure::Unsuitable {
+                reason: Cow::Borrowed(text),
+            }
+            | NodeFailure::NoMaster {
+                reason: Cow::Borrowed(text),
+                ..
+            } => Some(*text),
             _ => None,
         };
         (discriminant(self), finding, tls, text)
@@ -266,13 +294,17 @@ impl NodeFailure {
 
     /// What came is no answer to what was asked.
     pub(crate) fn of_another_command() -> NodeFailure {
-        NodeFailure::Protocol { reason: "an answer to another command".to_owned() }
+        NodeFailure::Protocol {
+            reason: "an answer to another command".to_owned(),
+        }
     }
 
     /// The same of a server that was not given as part of a cluster: one that speaks of slots is.
     pub(crate) fn outside_clusters(self) -> NodeFailure {
         match self {
-            NodeFailure::SlotMoved { .. } | NodeFailure::SlotNotServed { .. } => NodeFailure::CLUSTER_NODE,
+            NodeFailure::SlotMoved { .. } | NodeFailure::SlotNotServed { .. } => {
+                NodeFailure::CLUSTER_NODE
+            }
             other => other,
         }
     }
@@ -281,8 +313,7 @@ impl NodeFailure {
     pub(crate) fn is_of_access(&self) -> bool {
         match self {
             NodeFailure::NoMaster { said, .. } => {
-                let is_of_access =
-                    |it: &MemberReport| matches!(&it.answer, MemberAnswer::Failed(it) if it.is_of_access());
+                let is_of_access = |it: &MemberReport| matches!(&it.answer, MemberAnswer::Failed(it) if it.is_of_access());
                 !said.is_empty() && said.iter().all(is_of_access)
             }
             NodeFailure::Access { .. } | NodeFailure::QuarantineDiffers { .. } => true,
@@ -297,7 +328,9 @@ impl NodeFailure {
             NodeFailure::Tls(failure) => return failure.needs_somebody(),
             // Of servers that are several, if one of them does.
             NodeFailure::NoMaster { said, .. } => {
-                return said.iter().any(|it| matches!(&it.answer, MemberAnswer::Failed(it) if it.needs_somebody()));
+                return said.iter().any(
+                    |it| matches!(&it.answer, MemberAnswer::Failed(it) if it.needs_somebody()),
+                );
             }
             _ => {}
         }
@@ -361,7 +394,9 @@ impl fmt::Display for MemberReport {
         match &self.answer {
             MemberAnswer::Master => f.write_str("the master"),
             MemberAnswer::Replica => f.write_str("a replica"),
-            MemberAnswer::Named { host, port, epoch } => write!(f, "{host}:{port} by configuration {epoch}"),
+            MemberAnswer::Named { host, port, epoch } => {
+                write!(f, "{host}:{port} by configuration {epoch}")
+            }
             MemberAnswer::UnknownMaster => f.write_str("knows no such master"),
             MemberAnswer::Failed(failure) => failure.fmt(f),
         }

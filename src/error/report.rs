@@ -22,7 +22,11 @@ pub struct NodeReport {
 
 impl NodeReport {
     pub(crate) fn new(node: NodeId, address: Arc<str>, answer: NodeAnswer) -> NodeReport {
-        NodeReport { node, address, answer }
+        NodeReport {
+            node,
+            address,
+            answer,
+        }
     }
 }
 
@@ -54,14 +58,18 @@ impl fmt::Display for Rows<'_> {
         }
         // A grant or a missing answer needs no action.
         let is_idle = |it: &&NodeReport| {
-            it.answer.is_granted() || matches!(it.answer, NodeAnswer::Pending | NodeAnswer::NotAsked)
+            it.answer.is_granted()
+                || matches!(it.answer, NodeAnswer::Pending | NodeAnswer::NotAsked)
         };
         groups.sort_by_key(|(_, rows)| rows.iter().all(is_idle));
         for (i, (said, rows)) in groups.iter().enumerate() {
             if 0 < i {
                 f.write_str("; ")?;
             }
-            let with_address = rows.len() == 1 || rows.iter().all(|it| matches!(it.answer, NodeAnswer::Failed(_)));
+            let with_address = rows.len() == 1
+                || rows
+                    .iter()
+                    .all(|it| matches!(it.answer, NodeAnswer::Failed(_)));
             for (i, row) in rows.iter().enumerate() {
                 if 0 < i {
                     f.write_str(", ")?;
@@ -148,11 +156,18 @@ impl fmt::Display for NodeAnswer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             NodeAnswer::Granted => f.write_str("granted, then released"),
-            NodeAnswer::GrantedBehind => f.write_str("granted with its fencing counter ahead, then released"),
-            NodeAnswer::Held { left, holder, name } => {
-                write_held(f, name.as_deref(), holder.as_deref().unwrap_or("another client"), *left)
+            NodeAnswer::GrantedBehind => {
+                f.write_str("granted with its fencing counter ahead, then released")
             }
-            NodeAnswer::HeldByReaders { left, name } => write_held(f, name.as_deref(), "readers", *left),
+            NodeAnswer::Held { left, holder, name } => write_held(
+                f,
+                name.as_deref(),
+                holder.as_deref().unwrap_or("another client"),
+                *left,
+            ),
+            NodeAnswer::HeldByReaders { left, name } => {
+                write_held(f, name.as_deref(), "readers", *left)
+            }
             NodeAnswer::Reserved { name, .. } => {
                 write_name(f, name.as_deref())?;
                 f.write_str("free, but reserved for a call that waits")
@@ -169,7 +184,12 @@ impl fmt::Display for NodeAnswer {
 }
 
 /// Who holds the lock, and for how long.
-fn write_held(f: &mut fmt::Formatter<'_>, name: Option<&str>, by: &str, left: Option<Duration>) -> fmt::Result {
+fn write_held(
+    f: &mut fmt::Formatter<'_>,
+    name: Option<&str>,
+    by: &str,
+    left: Option<Duration>,
+) -> fmt::Result {
     write_name(f, name)?;
     write!(f, "held by {by}, ")?;
     match left {
@@ -190,7 +210,11 @@ mod tests {
 
     fn rows(answers: &[NodeAnswer]) -> String {
         let row = |(i, answer): (u8, &NodeAnswer)| {
-            NodeReport::new(NodeId::new(i), format!("10.0.0.{i}:6379").into(), answer.clone())
+            NodeReport::new(
+                NodeId::new(i),
+                format!("10.0.0.{i}:6379").into(),
+                answer.clone(),
+            )
         };
         let rows: Vec<_> = (0..).zip(answers).map(row).collect();
         Rows(&rows).to_string()
@@ -198,23 +222,37 @@ mod tests {
 
     fn held(millis: u64) -> NodeAnswer {
         let left = Some(Duration::from_millis(millis));
-        NodeAnswer::Held { left, holder: Some("web-3/4711".into()), name: None }
+        NodeAnswer::Held {
+            left,
+            holder: Some("web-3/4711".into()),
+            name: None,
+        }
     }
 
     #[test]
     fn nodes_that_say_the_same_share_a_row() {
-        assert_eq!(rows(&[held(9_812), held(9_809), held(9_811)]), "n0, n1, n2: held by web-3/4711, 9.8 s left");
+        assert_eq!(
+            rows(&[held(9_812), held(9_809), held(9_811)]),
+            "n0, n1, n2: held by web-3/4711, 9.8 s left"
+        );
         assert_eq!(
             rows(&[held(9_812), NodeAnswer::Pending, held(9_809)]),
             "n0, n2: held by web-3/4711, 9.8 s left; n1 (10.0.0.1:6379): answer not needed"
         );
-        assert_eq!(rows(&[held(9_812)]), "n0 (10.0.0.0:6379): held by web-3/4711, 9.8 s left");
+        assert_eq!(
+            rows(&[held(9_812)]),
+            "n0 (10.0.0.0:6379): held by web-3/4711, 9.8 s left"
+        );
         assert_eq!(rows(&[]), "");
     }
 
     #[test]
     fn failed_nodes_that_share_a_row_keep_their_addresses() {
-        let down = || NodeAnswer::Failed(NodeFailure::Connect { reason: "connection refused".to_owned() });
+        let down = || {
+            NodeAnswer::Failed(NodeFailure::Connect {
+                reason: "connection refused".to_owned(),
+            })
+        };
         let quiet = NodeAnswer::Failed(NodeFailure::Quarantined {
             left: Duration::from_millis(4_321),
             why: QuarantineReason::Emptied,

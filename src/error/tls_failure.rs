@@ -36,7 +36,9 @@ pub enum TlsFailure {
     #[error("its certificate is not valid yet: correct this machine's clock, or wait")]
     NotYetValid,
     /// The server's certificate was not signed by a certificate authority that is trusted here.
-    #[error("its certificate is from an unknown authority: trust that authority, or give its CA file")]
+    #[error(
+        "its certificate is from an unknown authority: trust that authority, or give its CA file"
+    )]
     UnknownIssuer,
     /// The server's certificate is for another name.
     #[error(
@@ -88,6 +90,9 @@ pub enum TlsFailure {
 impl TlsFailure {
     /// Whether it stays as it is until somebody changes something.
     pub(super) fn needs_somebody(&self) -> bool {
-        !matches!(self, TlsFailure::NoAnswer | TlsFailure::Closed { .. } | TlsFailure::Alert { .. })
+        !matches!(
+            self,
+            TlsFailure::NoAnswer | TlsFailure::Closed { .. } | TlsFailure::Alert { .. }
+        )
     }
 }

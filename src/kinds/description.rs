@@ -25,12 +25,22 @@ impl RefUnwindSafe for Description {}
 
 impl Description {
     /// The lock called `name`. `plan` gets the manager's prefix.
-    pub(super) fn new(engine: &Arc<Engine>, name: &[u8], plan: impl FnOnce(&[u8], KeyTtls) -> Plan) -> Description {
+    pub(super) fn new(
+        engine: &Arc<Engine>,
+        name: &[u8],
+        plan: impl FnOnce(&[u8], KeyTtls) -> Plan,
+    ) -> Description {
         let config = &engine.shared().config;
-        let ttls = KeyTtls { fence: config.fencing_ttl.map_or(0, validity::millis) };
+        let ttls = KeyTtls {
+            fence: config.fencing_ttl.map_or(0, validity::millis),
+        };
         let plan = plan(&config.prefix, ttls).signed(&config.owner_label);
         let spec = Arc::new(LockSpec::new(config, name, plan));
-        Description { engine: Arc::clone(engine), spec, reader: OnceLock::new() }
+        Description {
+            engine: Arc::clone(engine),
+            spec,
+            reader: OnceLock::new(),
+        }
     }
 
     pub(super) fn engine(&self) -> &Arc<Engine> {
@@ -58,14 +68,23 @@ impl Description {
     /// What the nodes store about this lock.
     pub(super) fn inspect(&self) -> Result<Inspection, AcquireError> {
         self.engine.shared().check_name(self.name())?;
-        self.engine.operate(|shared| shared.inspect(self.name(), None))
+        self.engine
+            .operate(|shared| shared.inspect(self.name(), None))
     }
 
     /// The same for each of these names, or slots of a name. An unresponsive node delays the first answer only: it is skipped
     /// until it responds.
-    pub(super) fn inspect_each(&self, each: &[(&[u8], Option<u8>)]) -> Result<Vec<Inspection>, AcquireError> {
-        each.iter().try_for_each(|(name, _)| self.engine.shared().check_name(name))?;
-        self.engine.operate(|shared| each.iter().map(|(name, slot)| shared.inspect(name, *slot)).collect())
+    pub(super) fn inspect_each(
+        &self,
+        each: &[(&[u8], Option<u8>)],
+    ) -> Result<Vec<Inspection>, AcquireError> {
+        each.iter()
+            .try_for_each(|(name, _)| self.engine.shared().check_name(name))?;
+        self.engine.operate(|shared| {
+            each.iter()
+                .map(|(name, slot)| shared.inspect(name, *slot))
+                .collect()
+        })
     }
 
     // Not `acquire`: rustc would suggest it where `lock` is called by that name.
@@ -77,7 +96,12 @@ impl Description {
     /// For reading: beside other readers.
     pub(super) fn take_read(&self, patience: Patience) -> Result<Hold, AcquireError> {
         self.check()?;
-        let reader = || Arc::new(LockSpec { plan: self.spec.plan.to_read(), ..LockSpec::clone(&self.spec) });
+        let reader = || {
+            Arc::new(LockSpec {
+                plan: self.spec.plan.to_read(),
+                ..LockSpec::clone(&self.spec)
+            })
+        };
         acquire(&self.engine, self.reader.get_or_init(reader), patience)
     }
 }

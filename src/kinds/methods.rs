@@ -72,7 +72,9 @@ macro_rules! shown {
         impl ::std::fmt::Debug for $kind {
             fn fmt(&self, f: &mut ::std::fmt::Formatter<'_>) -> ::std::fmt::Result {
                 let (spec, mut f) = (self.inner.spec(), f.debug_struct(stringify!($kind)));
-                f.field(stringify!($name), &spec.$name).field("ttl", &spec.given_ttl).field("renew", &spec.renew);
+                f.field(stringify!($name), &spec.$name)
+                    .field("ttl", &spec.given_ttl)
+                    .field("renew", &spec.renew);
                 f.finish_non_exhaustive()
             }
         }
@@ -347,7 +349,9 @@ pub(super) use {inspected, lock_methods, mutex_methods, named, setters, shown, w
 
 /// A timeout too long for the clock to show is none.
 pub(super) fn patience(timeout: Duration) -> Patience {
-    time::tick().checked_add(timeout).map_or(Patience::Forever, Patience::Until)
+    time::tick()
+        .checked_add(timeout)
+        .map_or(Patience::Forever, Patience::Until)
 }
 
 /// What `with` returns once its closure has returned `value`: a loss is an error, a release that nobody confirmed is not.

@@ -41,7 +41,9 @@ impl LockManager {
 
 impl Mutex {
     pub(super) fn of_engine(engine: &Arc<Engine>, name: &[u8]) -> Mutex {
-        Mutex { inner: Description::new(engine, name, |prefix, ttls| Plan::mutex(prefix, name, ttls)) }
+        Mutex {
+            inner: Description::new(engine, name, |prefix, ttls| Plan::mutex(prefix, name, ttls)),
+        }
     }
 
     fn take(&self, patience: Patience) -> Result<LockGuard, AcquireError> {

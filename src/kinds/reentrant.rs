@@ -74,7 +74,10 @@ impl LockManager {
     /// `mutex` and takes the `reentrant_mutex` of the same name, or the reverse, waits for itself.
     #[must_use]
     pub fn reentrant_mutex(&self, name: impl AsRef<[u8]>) -> ReentrantMutex {
-        ReentrantMutex { inner: self.mutex(name).inner, holds_max: u32::MAX }
+        ReentrantMutex {
+            inner: self.mutex(name).inner,
+            holds_max: u32::MAX,
+        }
     }
 }
 
@@ -93,20 +96,27 @@ impl ReentrantMutex {
         let key = Key::new(self.inner.engine(), &self.inner.spec().name);
         match holds::find(&key)? {
             Some(hold) => self.take_again(ReentrantGuard { hold }),
-            None => Ok(ReentrantGuard { hold: holds::enter(key, acquire(&self.inner)?)? }),
+            None => Ok(ReentrantGuard {
+                hold: holds::enter(key, acquire(&self.inner)?)?,
+            }),
         }
     }
 
     /// Lets one more guard pass, or drops it.
     fn take_again(&self, guard: ReentrantGuard) -> Result<ReentrantGuard, AcquireError> {
         if !counts(Rc::strong_count(&guard.hold), self.holds_max) {
-            return Err(AcquireError::TooManyHolds { max: self.holds_max });
+            return Err(AcquireError::TooManyHolds {
+                max: self.holds_max,
+            });
         }
         let ttl = self.inner.spec().ttl();
         if is_low(guard.remaining(), ttl)
             && let Err(err) = guard.extend(ttl)
         {
-            debug!("{}: taken again with little time left, and {err}", self.inner.spec().name);
+            debug!(
+                "{}: taken again with little time left, and {err}",
+                self.inner.spec().name
+            );
         }
         // Whatever came of the extension. Without a confirmation the hold has its old time, as its other guards have.
         guard.check().map_err(not_again)?;
@@ -139,7 +149,11 @@ with_method! {
 
 impl fmt::Debug for ReentrantMutex {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("ReentrantMutex").field(&Mutex { inner: self.inner.clone() }).finish()
+        f.debug_tuple("ReentrantMutex")
+            .field(&Mutex {
+                inner: self.inner.clone(),
+            })
+            .finish()
     }
 }
 
@@ -191,7 +205,9 @@ impl ReentrantGuard {
         if self.holds() != 1 {
             return self.check().map(|()| None).map_err(ReleaseError::from);
         }
-        Rc::into_inner(self.hold).map(|hold| hold.into_guard().release()).transpose()
+        Rc::into_inner(self.hold)
+            .map(|hold| hold.into_guard().release())
+            .transpose()
     }
 }
 
@@ -206,7 +222,9 @@ impl Deref for ReentrantGuard {
 impl fmt::Debug for ReentrantGuard {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut f = f.debug_struct("ReentrantGuard");
-        f.field("holds", &self.holds()).field("guard", &self.hold.guard).finish()
+        f.field("holds", &self.holds())
+            .field("guard", &self.hold.guard)
+            .finish()
     }
 }
 
@@ -245,24 +263,47 @@ mod tests {
 
     /// A manager of a node that is never asked.
     fn engine() -> Arc<Engine> {
-        let config = Config { response_timeout: Duration::from_millis(1), ..Config::default() };
-        Arc::new(Engine::start(config, vec![Address::parse("redis://127.0.0.1:1").unwrap()]).unwrap())
+        let config = Config {
+            response_timeout: Duration::from_millis(1),
+            ..Config::default()
+        };
+        Arc::new(
+            Engine::start(config, vec![Address::parse("redis://127.0.0.1:1").unwrap()]).unwrap(),
+        )
     }
 
     /// A lock that was won on no node; its release asks none.
     fn won(engine: &Arc<Engine>, token: u64) -> LockGuard {
-        let spec = LockSpec::new(&engine.shared().config, b"x", Plan::mutex(b"", b"x", KeyTtls::default()));
-        let spec = Arc::new(LockSpec { renew: false, ..spec });
-        let won = Won { token: FencingToken::new(token), ..Won::just_now(&spec, TTL) };
-        LockGuard::new(Hold::new(Arc::clone(engine), Arc::new(LiveHold::new(Arc::clone(engine.shared()), token, won))))
+        let spec = LockSpec::new(
+            &engine.shared().config,
+            b"x",
+            Plan::mutex(b"", b"x", KeyTtls::default()),
+        );
+        let spec = Arc::new(LockSpec {
+            renew: false,
+            ..spec
+        });
+        let won = Won {
+            token: FencingToken::new(token),
+            ..Won::just_now(&spec, TTL)
+        };
+        LockGuard::new(Hold::new(
+            Arc::clone(engine),
+            Arc::new(LiveHold::new(Arc::clone(engine.shared()), token, won)),
+        ))
     }
 
     fn lock(engine: &Arc<Engine>, name: &str) -> ReentrantMutex {
-        ReentrantMutex { inner: Mutex::of_engine(engine, name.as_bytes()).inner, holds_max: u32::MAX }
+        ReentrantMutex {
+            inner: Mutex::of_engine(engine, name.as_bytes()).inner,
+            holds_max: u32::MAX,
+        }
     }
 
     fn hold(engine: &Arc<Engine>, name: &str, token: u64) -> ReentrantGuard {
-        lock(engine, name).take_with(|_| Ok(won(engine, token))).unwrap()
+        lock(engine, name)
+            .take_with(|_| Ok(won(engine, token)))
+            .unwrap()
     }
 
     #[test]
@@ -275,8 +316,15 @@ mod tests {
         let first = hold(&engine, "x", 1);
         let others = [lock.lock().unwrap(), lock.lock().unwrap()];
         for _ in 0..2 {
-            assert_eq!(lock.try_lock().unwrap_err(), AcquireError::TooManyHolds { max: 3 });
-            assert_eq!((first.holds(), first.check()), (3, Ok(())), "the refused one is not counted");
+            assert_eq!(
+                lock.try_lock().unwrap_err(),
+                AcquireError::TooManyHolds { max: 3 }
+            );
+            assert_eq!(
+                (first.holds(), first.check()),
+                (3, Ok(())),
+                "the refused one is not counted"
+            );
         }
 
         drop(others);
@@ -296,10 +344,18 @@ mod tests {
         let engines = [engine(), engine()];
         let before = holds::entries();
 
-        let guards: Vec<_> =
-            engines.iter().flat_map(|it| [hold(it, "a", 1), hold(it, "b", 2), hold(it, "b", 3)]).collect();
+        let guards: Vec<_> = engines
+            .iter()
+            .flat_map(|it| [hold(it, "a", 1), hold(it, "b", 2), hold(it, "b", 3)])
+            .collect();
         assert_eq!(holds::entries(), before + 4);
-        assert_eq!(guards.iter().map(|it| it.fencing_token().get()).collect::<Vec<_>>(), [1, 2, 2, 1, 2, 2]);
+        assert_eq!(
+            guards
+                .iter()
+                .map(|it| it.fencing_token().get())
+                .collect::<Vec<_>>(),
+            [1, 2, 2, 1, 2, 2]
+        );
 
         for (i, guard) in guards.into_iter().enumerate() {
             if i % 2 == 0 {
@@ -335,6 +391,9 @@ mod tests {
     fn f1_a_child_process_is_told_that_it_was_forked() {
         assert_eq!(not_again(Lost::Forked), AcquireError::Forked);
         assert_eq!(not_again(Lost::ShutDown), AcquireError::ShutDown);
-        assert_eq!(not_again(Lost::Gone), AcquireError::HoldLost { lost: Lost::Gone });
+        assert_eq!(
+            not_again(Lost::Gone),
+            AcquireError::HoldLost { lost: Lost::Gone }
+        );
     }
 }

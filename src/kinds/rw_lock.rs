@@ -59,13 +59,17 @@ impl LockManager {
     #[must_use]
     #[doc(alias = "read_write_lock")]
     pub fn rw_lock(&self, name: impl AsRef<[u8]>) -> RwLock {
-        RwLock { inner: self.mutex(name).inner }
+        RwLock {
+            inner: self.mutex(name).inner,
+        }
     }
 }
 
 impl RwLock {
     fn take_read(&self, patience: Patience) -> Result<ReadGuard, AcquireError> {
-        self.inner.take_read(patience).map(|hold| ReadGuard { hold })
+        self.inner
+            .take_read(patience)
+            .map(|hold| ReadGuard { hold })
     }
 
     fn take_write(&self, patience: Patience) -> Result<WriteGuard, AcquireError> {

@@ -51,7 +51,10 @@ impl LockManager {
     pub fn semaphore(&self, name: impl AsRef<[u8]>, permits: usize) -> Semaphore {
         let (name, slots) = (name.as_ref(), permits.min(PERMITS_MAX));
         let plan = |prefix: &[u8], ttls| Plan::semaphore(prefix, name, slots, ttls);
-        Semaphore { inner: Description::new(self.engine(), name, plan), permits }
+        Semaphore {
+            inner: Description::new(self.engine(), name, plan),
+            permits,
+        }
     }
 }
 
@@ -90,13 +93,19 @@ impl Semaphore {
     /// ```
     pub fn inspect(&self) -> Result<Vec<Inspection>, AcquireError> {
         self.check_permits()?;
-        let slots: Vec<_> = (0..=u8::MAX).take(self.permits).map(|slot| (self.name(), Some(slot))).collect();
+        let slots: Vec<_> = (0..=u8::MAX)
+            .take(self.permits)
+            .map(|slot| (self.name(), Some(slot)))
+            .collect();
         self.inner.inspect_each(&slots)
     }
 
     fn check_permits(&self) -> Result<(), AcquireError> {
         if self.permits == 0 || PERMITS_MAX < self.permits {
-            return Err(AcquireError::BadPermits { permits: self.permits, max: PERMITS_MAX });
+            return Err(AcquireError::BadPermits {
+                permits: self.permits,
+                max: PERMITS_MAX,
+            });
         }
         Ok(())
     }
@@ -183,6 +192,9 @@ impl Deref for Permit {
 
 impl fmt::Debug for Permit {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Permit").field("slot", &self.slot()).field("guard", &self.guard).finish()
+        f.debug_struct("Permit")
+            .field("slot", &self.slot())
+            .field("guard", &self.guard)
+            .finish()
     }
 }

@@ -56,10 +56,18 @@ impl LockManager {
     #[doc(alias = "lock_all")]
     #[doc(alias = "mlock")]
     pub fn multi_lock<N: AsRef<[u8]>>(&self, names: impl IntoIterator<Item = N>) -> MultiLock {
-        let names: BTreeSet<LockName> = names.into_iter().map(|it| LockName::new(it.as_ref())).collect();
+        let names: BTreeSet<LockName> = names
+            .into_iter()
+            .map(|it| LockName::new(it.as_ref()))
+            .collect();
         let names: Arc<[LockName]> = names.into_iter().collect();
-        let together = names.iter().map(LockName::as_bytes).collect::<Vec<_>>().join(&b", "[..]);
-        let plan = |prefix: &[u8], ttls| Plan::several(prefix, names.iter().map(LockName::as_bytes), ttls);
+        let together = names
+            .iter()
+            .map(LockName::as_bytes)
+            .collect::<Vec<_>>()
+            .join(&b", "[..]);
+        let plan =
+            |prefix: &[u8], ttls| Plan::several(prefix, names.iter().map(LockName::as_bytes), ttls);
         let mut inner = Description::new(self.engine(), &together, plan);
         inner.spec_mut().names = names;
         MultiLock { inner }
@@ -90,10 +98,15 @@ impl MultiLock {
             return Err(AcquireError::NoNames);
         }
         if NAMES_MAX < count {
-            return Err(AcquireError::TooManyNames { count, max: NAMES_MAX });
+            return Err(AcquireError::TooManyNames {
+                count,
+                max: NAMES_MAX,
+            });
         }
         self.inner.check()?;
-        if self.inner.engine().shared().fanout.is_any_spread() && !self.inner.spec().plan.is_in_one_slot() {
+        if self.inner.engine().shared().fanout.is_any_spread()
+            && !self.inner.spec().plan.is_in_one_slot()
+        {
             return Err(AcquireError::SeveralSlots);
         }
         self.inner.take(patience)

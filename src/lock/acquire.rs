@@ -5,8 +5,8 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use crate::engine::{
-    self, Attempt, AttemptFacts, CancelHandle, Engine, LiveHold, LockSpec, LostAttempt, NotWon, QueuedCall, Request,
-    Shared, WaitResult, Won,
+    self, Attempt, AttemptFacts, CancelHandle, Engine, LiveHold, LockSpec, LostAttempt, NotWon,
+    QueuedCall, Request, Shared, WaitResult, Won,
 };
 use crate::error::{AcquireError, HeldBy, NodeAnswer, NodeFailure, Rows};
 use crate::lock::hold::Hold;
@@ -38,11 +38,17 @@ pub(crate) enum Patience {
 }
 
 /// Acquires the lock, or says why not. `spec` was checked.
-pub(crate) fn acquire(engine: &Arc<Engine>, spec: &Arc<LockSpec>, patience: Patience) -> Result<Hold, AcquireError> {
+pub(crate) fn acquire(
+    engine: &Arc<Engine>,
+    spec: &Arc<LockSpec>,
+    patience: Patience,
+) -> Result<Hold, AcquireError> {
     engine.operate(|shared| {
         let fanout = &shared.fanout;
         fanout.records.note_use();
-        fanout.upcall.tell(|| Event::Began { lock: spec.observed() });
+        fanout.upcall.tell(|| Event::Began {
+            lock: spec.observed(),
+        });
         let mut call = Acquisition::new(engine, spec, patience);
         let now = call.wait_for_contact();
         let result = match patience {
@@ -54,7 +60,11 @@ pub(crate) fn acquire(engine: &Arc<Engine>, spec: &Arc<LockSpec>, patience: Pati
         if let (Err(error), false) = (&result, call.won) {
             fanout.upcall.tell(|| {
                 let waited = time::tick().saturating_duration_since(call.began);
-                Event::NotAcquired { lock: spec.observed(), waited, error: error.clone() }
+                Event::NotAcquired {
+                    lock: spec.observed(),
+                    waited,
+                    error: error.clone(),
+                }
             });
         }
         result
@@ -77,7 +87,11 @@ struct Acquisition<'a> {
 }
 
 impl<'a> Acquisition<'a> {
-    fn new(engine: &'a Arc<Engine>, spec: &'a Arc<LockSpec>, patience: Patience) -> Acquisition<'a> {
+    fn new(
+        engine: &'a Arc<Engine>,
+        spec: &'a Arc<LockSpec>,
+        patience: Patience,
+    ) -> Acquisition<'a> {
         let (config, began) = (&engine.shared().config, time::tick());
         let waits_until = match patience {
             Patience::None => Some(began),
@@ -85,9 +99,19 @@ impl<'a> Acquisition<'a> {
             Patience::Forever => None,
         };
         // A connection, its turn or a raise, and a round.
-        let more = config.connect_timeout.saturating_add(config.response_timeout.saturating_mul(2));
+        let more = config
+            .connect_timeout
+            .saturating_add(config.response_timeout.saturating_mul(2));
         let end = waits_until.and_then(|it| it.checked_add(more));
-        Acquisition { engine, spec, began, end, outage: None, lost: None, won: false }
+        Acquisition {
+            engine,
+            spec,
+            began,
+            end,
+            outage: None,
+            lost: None,
+            won: false,
+        }
     }
 
     /// What ends after `timeout`, or with the call.
@@ -106,7 +130,10 @@ impl<'a> Acquisition<'a> {
 
     fn signals(&self) -> Vec<&'a engine::Signal> {
         let cancel = self.spec.cancel.as_ref().map(CancelHandle::signal);
-        [Some(self.engine.shut_down_signal()), cancel].into_iter().flatten().collect()
+        [Some(self.engine.shut_down_signal()), cancel]
+            .into_iter()
+            .flatten()
+            .collect()
     }
 
     /// Why no further round may begin, if so.
@@ -114,8 +141,14 @@ impl<'a> Acquisition<'a> {
         if self.engine.shut_down_signal().is_given() {
             return Some(AcquireError::ShutDown);
         }
-        let cancelled = self.spec.cancel.as_ref().is_some_and(CancelHandle::is_cancelled);
-        cancelled.then(|| AcquireError::Cancelled { waited: time::tick().saturating_duration_since(self.began) })
+        let cancelled = self
+            .spec
+            .cancel
+            .as_ref()
+            .is_some_and(CancelHandle::is_cancelled);
+        cancelled.then(|| AcquireError::Cancelled {
+            waited: time::tick().saturating_duration_since(self.began),
+        })
     }
 
     /// The guard of a lock that was won. `note` notes the hold in the queue of its lock.
@@ -134,7 +167,12 @@ impl<'a> Acquisition<'a> {
         self.won = true;
         shared.fanout.upcall.tell(|| {
             let waited = time::tick().saturating_duration_since(self.began);
-            Event::Acquired { lock: self.spec.observed(), waited, token: lock.token, ttl: self.spec.ttl() }
+            Event::Acquired {
+                lock: self.spec.observed(),
+                waited,
+                token: lock.token,
+                ttl: self.spec.ttl(),
+            }
         });
         lock.plan_next(true, Moment::now());
         if self.engine.shut_down_signal().is_given() {
@@ -161,9 +199,14 @@ impl<'a> Acquisition<'a> {
             };
             match Attempt::run(&shared.fanout, round_ticket, &request, known, None) {
                 Ok(won) => return self.guard(won, |id| shared.queues.begin_hold(self.spec, id)),
-                Err(NotWon::NoRandomness { reason }) => return Err(AcquireError::NoRandomness { reason }),
+                Err(NotWon::NoRandomness { reason }) => {
+                    return Err(AcquireError::NoRandomness { reason });
+                }
                 Err(NotWon::Lost(lost)) => {
-                    known = AttemptFacts { has_no_place: false, ..known.after(&lost) };
+                    known = AttemptFacts {
+                        has_no_place: false,
+                        ..known.after(&lost)
+                    };
                     let again = to_the_end && lost.is_undecided();
                     let pause = pause::pause(
                         tries,
@@ -173,7 +216,11 @@ impl<'a> Acquisition<'a> {
                         fastrand::f64(),
                     );
                     // It knows which slot to ask for.
-                    let pause = if known.only.is_some() { Duration::ZERO } else { pause };
+                    let pause = if known.only.is_some() {
+                        Duration::ZERO
+                    } else {
+                        pause
+                    };
                     self.note(lost, pause);
                     if !again || self.end.is_some_and(|end| end <= self.deadline(pause)) {
                         break;
@@ -193,10 +240,15 @@ impl<'a> Acquisition<'a> {
         let signals = self.signals();
         // Others may give back a permit.
         let own = self.spec.plan.is_noted() && self.held_by() == HeldBy::ThisThread;
-        let mut warn_at = if own { self.began.checked_add(self.spec.ttl()) } else { None };
+        let mut warn_at = if own {
+            self.began.checked_add(self.spec.ttl())
+        } else {
+            None
+        };
         let waiter = Some(shared.queues.waiter(self.spec.rule()));
         let request = Request::new(self.spec, &shared.config, waiter).ending(self.end);
-        let mut queued = QueuedCall::join(&shared.fanout, &shared.queues, &shared.admission, request);
+        let mut queued =
+            QueuedCall::join(&shared.fanout, &shared.queues, &shared.admission, request);
         loop {
             let wake_at = warn_at.filter(|it| until.is_none_or(|until| *it < until));
             let (result, stopped) = match queued.next(wake_at.or(until), &signals) {
@@ -206,7 +258,9 @@ impl<'a> Acquisition<'a> {
                     drop(queued);
                     return Err(self.give_up_in_outage(until));
                 }
-                WaitResult::Stopped if self.stopped().is_none() && wake_at.is_some_and(|it| it <= time::tick()) => {
+                WaitResult::Stopped
+                    if self.stopped().is_none() && wake_at.is_some_and(|it| it <= time::tick()) =>
+                {
                     warn_at = None;
                     self.note_own_hold();
                     continue;
@@ -218,7 +272,13 @@ impl<'a> Acquisition<'a> {
                         Some(result) => (result, true),
                         None => {
                             let stopped = self.stopped();
-                            let give_up = || if would_ask { self.not_asked() } else { self.give_up() };
+                            let give_up = || {
+                                if would_ask {
+                                    self.not_asked()
+                                } else {
+                                    self.give_up()
+                                }
+                            };
                             return Err(stopped.unwrap_or_else(give_up));
                         }
                     }
@@ -226,7 +286,9 @@ impl<'a> Acquisition<'a> {
             };
             match result {
                 Ok(won) => return self.guard(won, |id| queued.leave_with(id)),
-                Err(NotWon::NoRandomness { reason }) => return Err(AcquireError::NoRandomness { reason }),
+                Err(NotWon::NoRandomness { reason }) => {
+                    return Err(AcquireError::NoRandomness { reason });
+                }
                 Err(NotWon::Lost(lost)) => self.note(lost, queued.pause()),
             }
             if stopped {
@@ -234,7 +296,11 @@ impl<'a> Acquisition<'a> {
                 return Err(self.stopped().unwrap_or_else(|| self.give_up()));
             }
             if self.is_hopeless() {
-                if let Some(lost) = self.lost.as_ref().filter(|it| it.finds_a_majority() == Some(false)) {
+                if let Some(lost) = self
+                    .lost
+                    .as_ref()
+                    .filter(|it| it.finds_a_majority() == Some(false))
+                {
                     queued.give_up_for_all(lost);
                 }
                 drop(queued);
@@ -254,7 +320,10 @@ impl<'a> Acquisition<'a> {
 
     fn note(&mut self, lost: LostAttempt, pause: Duration) {
         let (took, pause) = (About(lost.took), About(pause));
-        debug!("{}: lost round ({:?}) in {took}, next try in {pause}", self.spec.name, lost.why);
+        debug!(
+            "{}: lost round ({:?}) in {took}, next try in {pause}",
+            self.spec.name, lost.why
+        );
         self.note_quarantine(&lost);
         // What was waited for others of this manager is no time without an answer.
         self.outage = self.outage.and_then(|it| it.checked_add(lost.waited));
@@ -283,7 +352,10 @@ impl<'a> Acquisition<'a> {
 
     /// None has.
     fn note_failure(&self, lost: &LostAttempt) {
-        if lost.rows.contains(&NodeAnswer::Failed(NodeFailure::ShutDown)) {
+        if lost
+            .rows
+            .contains(&NodeAnswer::Failed(NodeFailure::ShutDown))
+        {
             return;
         }
         let shared = self.engine.shared();
@@ -298,13 +370,24 @@ impl<'a> Acquisition<'a> {
     /// The one thing that a newcomer waits for without anybody else having the lock: said once per manager.
     fn note_quarantine(&self, lost: &LostAttempt) {
         // One that is over but for the answers of others is not worth a line.
-        let is_long = |it: &(usize, Duration)| lost.why == LossReason::NoQuorum && Duration::from_millis(10) < it.1;
-        let Some((quarantined, left)) = lost.quarantine().filter(is_long) else { return };
+        let is_long = |it: &(usize, Duration)| {
+            lost.why == LossReason::NoQuorum && Duration::from_millis(10) < it.1
+        };
+        let Some((quarantined, left)) = lost.quarantine().filter(is_long) else {
+            return;
+        };
         let shared = self.engine.shared();
         if !shared.said_quarantine.swap(true, Ordering::Relaxed) {
             let rows = shared.fanout.report(lost.rows.clone()).into_iter();
-            let rows = rows.filter(|it| matches!(it.answer, NodeAnswer::Failed(NodeFailure::Quarantined { .. })));
-            let which: Vec<_> = rows.map(|it| format!("{} ({})", it.node, it.address)).collect();
+            let rows = rows.filter(|it| {
+                matches!(
+                    it.answer,
+                    NodeAnswer::Failed(NodeFailure::Quarantined { .. })
+                )
+            });
+            let which: Vec<_> = rows
+                .map(|it| format!("{} ({})", it.node, it.address))
+                .collect();
             warn!(
                 "{}: no lock can be taken for {} more: {quarantined} of {} servers are new or were restarted and may have lost \
                  locks that are still held: {}; wait, as lock() does; if the servers are new and nobody holds a lock, run \
@@ -322,7 +405,9 @@ impl<'a> Acquisition<'a> {
         if self.lost.is_some() {
             return self.give_up();
         }
-        AcquireError::Busy { waited: time::tick().saturating_duration_since(self.began) }
+        AcquireError::Busy {
+            waited: time::tick().saturating_duration_since(self.began),
+        }
     }
 
     /// Whether waiting is of no use any more.
@@ -330,9 +415,12 @@ impl<'a> Acquisition<'a> {
         let shared = self.engine.shared();
         let patience = shared.config.outage_timeout;
         let of_manager = || shared.outage.lock().since();
-        let is_settled = |it: &LostAttempt| it.why == LossReason::KeyInUse || outage::is_of_access(&it.rows);
+        let is_settled =
+            |it: &LostAttempt| it.why == LossReason::KeyInUse || outage::is_of_access(&it.rows);
         self.lost.as_ref().is_some_and(is_settled)
-            || self.outage.is_some_and(|own| outage::is_hopeless(own, of_manager(), patience, time::tick()))
+            || self
+                .outage
+                .is_some_and(|own| outage::is_hopeless(own, of_manager(), patience, time::tick()))
     }
 
     fn held_by(&self) -> HeldBy {
@@ -361,8 +449,14 @@ impl<'a> Acquisition<'a> {
         let waited = time::tick().saturating_duration_since(self.began);
         let Some(lost) = self.lost.take() else {
             // The manager holds the lock itself, or other calls were first: no node had to be asked.
-            let nodes = shared.fanout.report(vec![NodeAnswer::NotAsked; shared.fanout.len()]);
-            return AcquireError::Held { by: self.held_by(), nodes, waited };
+            let nodes = shared
+                .fanout
+                .report(vec![NodeAnswer::NotAsked; shared.fanout.len()]);
+            return AcquireError::Held {
+                by: self.held_by(),
+                nodes,
+                waited,
+            };
         };
         if let Some(release) = &lost.release {
             release.wait(self.deadline(shared.fanout.response_timeout()));
@@ -376,9 +470,16 @@ impl<'a> Acquisition<'a> {
         }
         let nodes = shared.fanout.report(rows);
         match lost.why {
-            LossReason::Held | LossReason::Overtaken => AcquireError::Held { by: self.held_by(), nodes, waited },
+            LossReason::Held | LossReason::Overtaken => AcquireError::Held {
+                by: self.held_by(),
+                nodes,
+                waited,
+            },
             LossReason::NoQuorum => AcquireError::NoQuorum { nodes, waited },
-            LossReason::TooLate => AcquireError::TooLate { took: lost.took, ttl: self.spec.ttl() },
+            LossReason::TooLate => AcquireError::TooLate {
+                took: lost.took,
+                ttl: self.spec.ttl(),
+            },
             LossReason::KeyInUse => AcquireError::KeyInUse { nodes },
         }
     }
@@ -392,10 +493,19 @@ mod tests {
 
     /// A manager of one node, which cannot be reached and is not asked: other rounds have all tickets.
     fn full() -> (Arc<Engine>, Arc<LockSpec>) {
-        let config = Config { outage_timeout: Duration::from_secs(3600), ..Config::default() };
-        let engine = Arc::new(Engine::start(config, vec![Address::parse("redis://127.0.0.1:1").unwrap()]).unwrap());
+        let config = Config {
+            outage_timeout: Duration::from_secs(3600),
+            ..Config::default()
+        };
+        let engine = Arc::new(
+            Engine::start(config, vec![Address::parse("redis://127.0.0.1:1").unwrap()]).unwrap(),
+        );
         engine.shared().admission.allow(0);
-        let spec = LockSpec::new(&engine.shared().config, b"x", Plan::mutex(b"", b"x", KeyTtls::default()));
+        let spec = LockSpec::new(
+            &engine.shared().config,
+            b"x",
+            Plan::mutex(b"", b"x", KeyTtls::default()),
+        );
         (engine, Arc::new(spec))
     }
 
@@ -403,15 +513,31 @@ mod tests {
     fn a_call_that_may_not_wait_for_its_turn_until_an_outage_would_end_it_says_busy() {
         let (engine, spec) = full();
         let soon = || time::deadline(Duration::from_millis(20));
-        for patience in [Patience::None, Patience::Until(time::tick()), Patience::Until(soon())] {
+        for patience in [
+            Patience::None,
+            Patience::Until(time::tick()),
+            Patience::Until(soon()),
+        ] {
             let result = acquire(&engine, &spec, patience);
-            assert!(matches!(result, Err(AcquireError::Busy { .. })), "{patience:?}: {result:?}");
+            assert!(
+                matches!(result, Err(AcquireError::Busy { .. })),
+                "{patience:?}: {result:?}"
+            );
         }
-        assert_eq!(engine.shared().counters.snapshot(Vec::new()).rounds_without_quorum, 0, "a node was asked");
+        assert_eq!(
+            engine
+                .shared()
+                .counters
+                .snapshot(Vec::new())
+                .rounds_without_quorum,
+            0,
+            "a node was asked"
+        );
     }
 
     #[test]
-    fn all_that_a_call_waits_for_ends_a_connect_timeout_and_two_response_timeouts_after_its_patience() {
+    fn all_that_a_call_waits_for_ends_a_connect_timeout_and_two_response_timeouts_after_its_patience()
+     {
         let (engine, spec) = full();
         let config = &engine.shared().config;
         let more = config.connect_timeout + config.response_timeout * 2;
@@ -423,31 +549,49 @@ mod tests {
         let tries = Acquisition::new(&engine, &spec, Patience::None);
         assert_eq!(tries.end, Some(tries.began + more));
         assert!(tries.deadline(Duration::ZERO) <= time::tick());
-        assert_eq!(Acquisition::new(&engine, &spec, Patience::Forever).end, None);
+        assert_eq!(
+            Acquisition::new(&engine, &spec, Patience::Forever).end,
+            None
+        );
 
         let over = Some(time::tick());
         let request = Request::new(&spec, config, None).ending(over);
         let round_ticket = engine.shared().admission.enter();
-        let (attempt, _) =
-            Attempt::prepare(&engine.shared().fanout, round_ticket, &request, AttemptFacts::default(), None)
-                .unwrap_or_else(|_| panic!("no attempt"));
+        let (attempt, _) = Attempt::prepare(
+            &engine.shared().fanout,
+            round_ticket,
+            &request,
+            AttemptFacts::default(),
+            None,
+        )
+        .unwrap_or_else(|_| panic!("no attempt"));
         assert_eq!(Some(attempt.deadline), over);
     }
 
     /// Here it ends at the first moment at which it can: nobody looks after locks any more.
     #[test]
     fn h2_a_hold_that_ends_before_its_call_has_returned_leaves_no_line() {
-        let engine = Engine::start(Config::default(), vec![Address::parse("redis://127.0.0.1:1").unwrap()]).unwrap();
+        let engine = Engine::start(
+            Config::default(),
+            vec![Address::parse("redis://127.0.0.1:1").unwrap()],
+        )
+        .unwrap();
         let engine = Arc::new(engine);
         let shared = engine.shared();
-        let spec = LockSpec::new(&shared.config, b"x", Plan::mutex(b"", b"x", KeyTtls::default()));
+        let spec = LockSpec::new(
+            &shared.config,
+            b"x",
+            Plan::mutex(b"", b"x", KeyTtls::default()),
+        );
         let client = Some(shared.queues.waiter(spec.rule()));
         let spec = Arc::new(spec);
         let mut call = Acquisition::new(&engine, &spec, Patience::None);
         shared.schedule.stop();
         let won = || Won::just_now(&spec, Duration::from_secs(10));
 
-        let tried = call.guard(won(), |id| shared.queues.begin_hold(&spec, id)).unwrap();
+        let tried = call
+            .guard(won(), |id| shared.queues.begin_hold(&spec, id))
+            .unwrap();
         assert!(shared.queues.is_empty() && !tried.is_valid(), "after a try");
 
         let queued = QueuedCall::join(
@@ -457,7 +601,10 @@ mod tests {
             Request::new(&spec, &shared.config, client),
         );
         let waited = call.guard(won(), |id| queued.leave_with(id)).unwrap();
-        assert!(shared.queues.is_empty() && !waited.is_valid(), "after a wait");
+        assert!(
+            shared.queues.is_empty() && !waited.is_valid(),
+            "after a wait"
+        );
         drop((tried, waited));
         assert_eq!(shared.counters.snapshot(Vec::new()).locks_lost, 2);
     }

@@ -47,7 +47,10 @@ impl RefUnwindSafe for Hold {}
 
 impl Hold {
     pub(crate) fn new(engine: Arc<Engine>, lock: Arc<LiveHold>) -> Hold {
-        Hold { lock, engine: Some(engine) }
+        Hold {
+            lock,
+            engine: Some(engine),
+        }
     }
 
     /// The slot, of a semaphore.
@@ -161,7 +164,10 @@ impl Hold {
     }
 
     /// Lets `end` end the hold, unless that has been done, or is the shutdown's or the parent process's to do.
-    fn end<T, E: From<Lost>>(&mut self, end: impl FnOnce(&Arc<Engine>, &LiveHold) -> Result<T, E>) -> Result<T, E> {
+    fn end<T, E: From<Lost>>(
+        &mut self,
+        end: impl FnOnce(&Arc<Engine>, &LiveHold) -> Result<T, E>,
+    ) -> Result<T, E> {
         let engine = self.take_engine()?;
         let _call = engine.begin_release().ok_or(Lost::ShutDown)?;
         end(&engine, &self.lock)
@@ -170,17 +176,30 @@ impl Hold {
     /// The manager, for who ends the hold: nobody does so twice, nor in a forked child.
     fn take_engine(&mut self) -> Result<Arc<Engine>, Lost> {
         let engine = self.engine.take().ok_or(Lost::Gone)?;
-        if engine.shared().is_forked() { Err(Lost::Forked) } else { Ok(engine) }
+        if engine.shared().is_forked() {
+            Err(Lost::Forked)
+        } else {
+            Ok(engine)
+        }
     }
 }
 
 /// What a release says that has ended so.
-pub(super) fn confirmed(engine: &Engine, (end, round): Confirmation) -> Result<Released, ReleaseError> {
+pub(super) fn confirmed(
+    engine: &Engine,
+    (end, round): Confirmation,
+) -> Result<Released, ReleaseError> {
     let fanout = &engine.shared().fanout;
     if end.enough {
-        Ok(Released { confirmed: end.confirmed, nodes: fanout.len() })
+        Ok(Released {
+            confirmed: end.confirmed,
+            nodes: fanout.len(),
+        })
     } else {
-        Err(ReleaseError::NotConfirmed { confirmed: end.confirmed, nodes: fanout.report(round.rows()) })
+        Err(ReleaseError::NotConfirmed {
+            confirmed: end.confirmed,
+            nodes: fanout.report(round.rows()),
+        })
     }
 }
 
@@ -205,7 +224,9 @@ impl Drop for Hold {
 impl fmt::Debug for Hold {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut f = f.debug_struct("Hold");
-        f.field("name", &self.lock.spec.name).field("token", &self.lock.token);
-        f.field("remaining", &format_args!("{}", About(self.remaining()))).finish_non_exhaustive()
+        f.field("name", &self.lock.spec.name)
+            .field("token", &self.lock.token);
+        f.field("remaining", &format_args!("{}", About(self.remaining())))
+            .finish_non_exhaustive()
     }
 }

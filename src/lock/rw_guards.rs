@@ -75,7 +75,9 @@ impl WriteGuard {
     /// How the lock was lost, before or now. It is not held then.
     #[doc(alias = "into_read")]
     pub fn downgrade(self) -> Result<ReadGuard, Lost> {
-        Hold::from(self.guard).downgrade().map(|hold| ReadGuard { hold })
+        Hold::from(self.guard)
+            .downgrade()
+            .map(|hold| ReadGuard { hold })
     }
 
     /// Releases the lock and reports how that went. Blocks like [`Hold::release`].

@@ -45,11 +45,17 @@ const AT_ONCE: usize = 256;
 #[doc(alias = "unlock_all")]
 #[doc(alias = "drop_all")]
 #[doc(alias = "release_many")]
-pub fn release_all<H: Into<Hold>>(holds: impl IntoIterator<Item = H>) -> Vec<Result<(), ReleaseError>> {
+pub fn release_all<H: Into<Hold>>(
+    holds: impl IntoIterator<Item = H>,
+) -> Vec<Result<(), ReleaseError>> {
     let mut holds = holds.into_iter();
     let (mut results, mut late) = (Vec::new(), None);
     loop {
-        let some: Vec<Parts> = holds.by_ref().take(AT_ONCE).map(|hold| hold.into().into_parts()).collect();
+        let some: Vec<Parts> = holds
+            .by_ref()
+            .take(AT_ONCE)
+            .map(|hold| hold.into().into_parts())
+            .collect();
         if some.is_empty() {
             return results;
         }
@@ -64,17 +70,25 @@ type SentRelease<'a> = (&'a Engine, Operation<'a>, PendingRelease<'a>);
 
 /// Releases these. `late`: when the wait for an earlier one ended without an answer in time.
 fn release(holds: &[Parts], late: &mut Option<Tick>) -> Vec<Result<(), ReleaseError>> {
-    let sent: Vec<_> = holds.iter().map(|hold| send(hold.as_ref().map_err(Clone::clone)?)).collect();
-    sent.iter().flatten().for_each(|(.., leaving)| leaving.wake());
+    let sent: Vec<_> = holds
+        .iter()
+        .map(|hold| send(hold.as_ref().map_err(Clone::clone)?))
+        .collect();
+    sent.iter()
+        .flatten()
+        .for_each(|(.., leaving)| leaving.wake());
     let mut wait = |(engine, _call, leaving): SentRelease<'_>| {
-        let until = late.unwrap_or_else(|| time::deadline(engine.shared().fanout.response_timeout()));
+        let until =
+            late.unwrap_or_else(|| time::deadline(engine.shared().fanout.response_timeout()));
         let result = confirmed(engine, leaving.wait(until)?);
         if result.is_err() && until <= time::tick() {
             *late = Some(until);
         }
         result.map(drop)
     };
-    sent.into_iter().map(|sent| sent.and_then(&mut wait)).collect()
+    sent.into_iter()
+        .map(|sent| sent.and_then(&mut wait))
+        .collect()
 }
 
 fn send((engine, lock): &(Arc<Engine>, Arc<LiveHold>)) -> Result<SentRelease<'_>, ReleaseError> {

@@ -50,7 +50,9 @@ impl Rule {
     pub(crate) fn counts(self, vote: &Answer, token: u64) -> bool {
         match vote {
             Answer::Acquire(_) if vote.is_accepted() => self == Rule::Exclusive,
-            Answer::Acquire(AcquireReply::Shared { counter }) => self == Rule::Shared && *counter == token,
+            Answer::Acquire(AcquireReply::Shared { counter }) => {
+                self == Rule::Shared && *counter == token
+            }
             Answer::Raise(RaiseReply::Taken) => true,
             _ => false,
         }
@@ -73,7 +75,13 @@ pub(crate) struct AcquireRound {
 impl AcquireRound {
     /// A round that was sent with `proposal`.
     pub(crate) fn new(rule: Rule, proposal: u64, use_until: Option<Moment>) -> AcquireRound {
-        AcquireRound { rule, proposal, known: 0, use_until, names: Arc::default() }
+        AcquireRound {
+            rule,
+            proposal,
+            known: 0,
+            use_until,
+            names: Arc::default(),
+        }
     }
 
     /// The same, after a counter of `known` was seen.
@@ -83,7 +91,10 @@ impl AcquireRound {
 
     /// The same, of a lock that has several names.
     pub(crate) fn of_names(self, names: &Arc<[LockName]>) -> AcquireRound {
-        AcquireRound { names: Arc::clone(names), ..self }
+        AcquireRound {
+            names: Arc::clone(names),
+            ..self
+        }
     }
 }
 
@@ -92,7 +103,10 @@ impl Round for AcquireRound {
 
     fn row(&self, answer: &Answer) -> NodeAnswer {
         let row = NodeAnswer::from(answer);
-        match answer.which().and_then(|it| self.names.get(usize::from(it))) {
+        match answer
+            .which()
+            .and_then(|it| self.names.get(usize::from(it)))
+        {
             Some(name) => row.about(name.to_string().into()),
             None => row,
         }
@@ -126,7 +140,9 @@ impl Round for AcquireRound {
         let accepted = votes.count(|it| it.is_accepted() && it.slot() == slot);
         let seen = seen(votes, self.proposal).max(self.known);
         if quorum <= accepted && seen < self.proposal {
-            return Some(AcquireEnd::Won { token: self.proposal });
+            return Some(AcquireEnd::Won {
+                token: self.proposal,
+            });
         }
         // The nodes that are still open are not waited for: one of them may be hung, and a raise is one round trip.
         Some(match token::above(seen.max(self.proposal)) {
@@ -151,12 +167,18 @@ impl Ballot<AcquireRound> {
     /// rounds that meet do not look at the slots in the same order.
     pub(crate) fn common_slot(&self) -> Option<u8> {
         let free = |slot: u8| {
-            let has =
-                |it: &Answer| matches!(it, Answer::Acquire(AcquireReply::Slot { free, .. }) if free.contains(slot));
+            let has = |it: &Answer| matches!(it, Answer::Acquire(AcquireReply::Slot { free, .. }) if free.contains(slot));
             self.votes.quorum() <= self.votes.count(has)
         };
-        let first = self.round.proposal.to_le_bytes().into_iter().fold(0, |it: u8, byte| it.wrapping_mul(31) ^ byte);
-        (0..=u8::MAX).map(|it| first.wrapping_add(it)).find(|it| free(*it))
+        let first = self
+            .round
+            .proposal
+            .to_le_bytes()
+            .into_iter()
+            .fold(0, |it: u8, byte| it.wrapping_mul(31) ^ byte);
+        (0..=u8::MAX)
+            .map(|it| first.wrapping_add(it))
+            .find(|it| free(*it))
     }
 
     /// Which of several locks is in the way, as the first node says that names one.
@@ -168,7 +190,9 @@ impl Ballot<AcquireRound> {
     pub(crate) fn queued(&self) -> usize {
         use AcquireReply::{Held, HeldByReaders, Reserved};
         self.votes.count(|it| match it {
-            Answer::Acquire(Held { queued, .. } | HeldByReaders { queued, .. } | Reserved { queued, .. }) => *queued,
+            Answer::Acquire(
+                Held { queued, .. } | HeldByReaders { queued, .. } | Reserved { queued, .. },
+            ) => *queued,
             _ => false,
         })
     }
@@ -177,13 +201,23 @@ impl Ballot<AcquireRound> {
 /// Of a semaphore, the slot that most nodes have granted: a majority has to grant *the same*. `None` for whatever is none.
 fn leading_slot(votes: &Votes) -> Option<u8> {
     let slots = || votes.iter().filter_map(Answer::slot);
-    slots().max_by_key(|it| (slots().filter(|other| other == it).count(), u8::MAX.saturating_sub(*it)))
+    slots().max_by_key(|it| {
+        (
+            slots().filter(|other| other == it).count(),
+            u8::MAX.saturating_sub(*it),
+        )
+    })
 }
 
 /// Why no majority of these nodes grants the lock.
 fn why(votes: &Votes) -> LossReason {
     use AcquireReply::{Held, HeldByReaders, Reserved};
-    let held = votes.count(|it| matches!(it, Answer::Acquire(Held { .. } | HeldByReaders { .. } | Reserved { .. })));
+    let held = votes.count(|it| {
+        matches!(
+            it,
+            Answer::Acquire(Held { .. } | HeldByReaders { .. } | Reserved { .. })
+        )
+    });
     let unusable = votes.count(|it| {
         matches!(
             it,
@@ -191,13 +225,21 @@ fn why(votes: &Votes) -> LossReason {
                 | Answer::Failed(NodeFailure::KeyInUse { .. })
         )
     });
-    let others = votes.count(Answer::is_granted).saturating_add(held).saturating_add(unusable);
+    let others = votes
+        .count(Answer::is_granted)
+        .saturating_add(held)
+        .saturating_add(unusable);
     let failed = votes.count(|_| true).saturating_sub(others);
     if votes.spare() < failed {
         LossReason::NoQuorum
     } else if votes.spare() < unusable {
         LossReason::KeyInUse
-    } else if held == 0 && votes.count(|it| it.slot().is_some()).saturating_add(votes.open()) < votes.quorum() {
+    } else if held == 0
+        && votes
+            .count(|it| it.slot().is_some())
+            .saturating_add(votes.open())
+            < votes.quorum()
+    {
         LossReason::NoQuorum
     } else {
         LossReason::Held
@@ -207,7 +249,10 @@ fn why(votes: &Votes) -> LossReason {
 /// The largest counter that nodes have shown in a round that offered `number`; of a semaphore, that of the leading slot.
 fn seen(votes: &Votes, number: u64) -> u64 {
     let slot = leading_slot(votes);
-    let counters = votes.iter().filter(|it| it.slot() == slot).filter_map(Answer::counter);
+    let counters = votes
+        .iter()
+        .filter(|it| it.slot() == slot)
+        .filter_map(Answer::counter);
     token::largest_seen(counters, number, votes.spare())
 }
 
@@ -222,7 +267,11 @@ pub(crate) struct RaiseRound {
 impl RaiseRound {
     /// A raise to `token`. `use_until` is the acquire round's, which was counted from before *its* send.
     pub(crate) fn new(rule: Rule, token: u64, use_until: Option<Moment>) -> RaiseRound {
-        RaiseRound { rule, token, use_until }
+        RaiseRound {
+            rule,
+            token,
+            use_until,
+        }
     }
 }
 
@@ -232,8 +281,12 @@ impl Round for RaiseRound {
     fn decide(&self, votes: &Votes, now: Moment) -> Option<AcquireEnd> {
         let quorum = votes.quorum();
         let taken = votes.count(|it| *it == Answer::Raise(RaiseReply::Taken));
-        let spoke = votes
-            .count(|it| matches!(it, Answer::Raise(RaiseReply::Taken | RaiseReply::Above { .. } | RaiseReply::Gone)));
+        let spoke = votes.count(|it| {
+            matches!(
+                it,
+                Answer::Raise(RaiseReply::Taken | RaiseReply::Above { .. } | RaiseReply::Gone)
+            )
+        });
         let failed = votes.count(|_| true).saturating_sub(spoke);
         if self.use_until.is_none_or(|it| now.has_reached(it)) {
             Some(AcquireEnd::Lost(LossReason::TooLate))
@@ -287,15 +340,26 @@ mod tests {
     }
 
     fn reserved(counter: u64, queued: bool) -> Answer {
-        Answer::Acquire(AcquireReply::Reserved { counter, left: Duration::from_secs(1), queued, which: None })
+        Answer::Acquire(AcquireReply::Reserved {
+            counter,
+            left: Duration::from_secs(1),
+            queued,
+            which: None,
+        })
     }
 
     /// A round of three nodes that proposed 10, after these votes, and its end.
     fn round(known: u64, votes: [Answer; 3]) -> (Ballot<AcquireRound>, Option<AcquireEnd>) {
-        let mut ballot = Ballot::new(3, AcquireRound::new(Rule::Exclusive, 10, Some(at(10))).after(known));
+        let mut ballot = Ballot::new(
+            3,
+            AcquireRound::new(Rule::Exclusive, 10, Some(at(10))).after(known),
+        );
         for (node, vote) in (0..).map(NodeId::new).zip(votes) {
             let step = ballot.on_vote(node, vote, at(1));
-            assert_eq!(step == Step::Late, ballot.end().is_some() && !matches!(step, Step::Decided(_)));
+            assert_eq!(
+                step == Step::Late,
+                ballot.end().is_some() && !matches!(step, Step::Decided(_))
+            );
         }
         let end = ballot.end();
         (ballot, end)
@@ -328,13 +392,22 @@ mod tests {
         let bad = Answer::Acquire(AcquireReply::BadCounter { which: None });
         let wrong = [
             Answer::Acquire(AcquireReply::WrongType { which: None }),
-            Answer::Failed(NodeFailure::KeyInUse { name: None, what: NodeFailure::ANOTHER_TYPE }),
+            Answer::Failed(NodeFailure::KeyInUse {
+                name: None,
+                what: NodeFailure::ANOTHER_TYPE,
+            }),
         ];
         for (votes, why) in [
             ([ahead.clone(), FAILED, ACCEPTED], LossReason::NoQuorum),
             ([ahead, held(1, false), ACCEPTED], LossReason::Held),
-            ([wrong[0].clone(), wrong[1].clone(), FAILED], LossReason::KeyInUse),
-            ([bad.clone(), wrong[1].clone(), held(1, false)], LossReason::KeyInUse),
+            (
+                [wrong[0].clone(), wrong[1].clone(), FAILED],
+                LossReason::KeyInUse,
+            ),
+            (
+                [bad.clone(), wrong[1].clone(), held(1, false)],
+                LossReason::KeyInUse,
+            ),
             ([bad.clone(), held(1, false), FAILED], LossReason::Held),
             ([bad, FAILED, ACCEPTED], LossReason::NoQuorum),
         ] {
@@ -348,7 +421,10 @@ mod tests {
         let mut ballot = Ballot::new(3, RaiseRound::new(Rule::Exclusive, 20, Some(at(10))));
         let mut vote = |node, reply| ballot.on_vote(NodeId::new(node), Answer::Raise(reply), at(1));
         assert_eq!(vote(0, RaiseReply::Taken), Step::Wait);
-        assert_eq!(vote(1, RaiseReply::Above { counter: 23 }), Step::Decided(AcquireEnd::Lost(LossReason::Overtaken)));
+        assert_eq!(
+            vote(1, RaiseReply::Above { counter: 23 }),
+            Step::Decided(AcquireEnd::Lost(LossReason::Overtaken))
+        );
         assert_eq!(ballot.seen(), 23);
     }
 
@@ -356,25 +432,65 @@ mod tests {
     fn slot(slot: u8, counter: Option<u64>, free: impl IntoIterator<Item = u8>) -> Answer {
         let mut slots = FreeSlots::default();
         free.into_iter().for_each(|it| slots.insert(it));
-        Answer::Acquire(AcquireReply::Slot { slot, counter, free: slots })
+        Answer::Acquire(AcquireReply::Slot {
+            slot,
+            counter,
+            free: slots,
+        })
     }
 
     #[test]
     fn a3_a_slot_is_won_where_a_majority_has_granted_the_same() {
         let taken = |it, counter| slot(it, counter, []);
         for (votes, leading, expected) in [
-            ([taken(1, None), taken(2, None), taken(2, None)], 2, AcquireEnd::Won { token: 10 }),
-            ([taken(1, Some(17)), taken(2, None), taken(2, None)], 2, AcquireEnd::Won { token: 10 }),
-            ([taken(2, Some(17)), taken(2, None), FAILED], 2, AcquireEnd::Raise { token: 18 }),
-            ([ACCEPTED, taken(2, None), taken(2, None)], 2, AcquireEnd::Won { token: 10 }),
-            ([taken(3, None), taken(1, None), taken(2, None)], 1, AcquireEnd::Lost(LossReason::Held)),
-            ([taken(3, None), taken(1, None), FAILED], 1, AcquireEnd::Lost(LossReason::Held)),
-            ([taken(3, None), held(1, false), FAILED], 3, AcquireEnd::Lost(LossReason::Held)),
-            ([taken(3, None), FAILED, FAILED], 3, AcquireEnd::Lost(LossReason::NoQuorum)),
+            (
+                [taken(1, None), taken(2, None), taken(2, None)],
+                2,
+                AcquireEnd::Won { token: 10 },
+            ),
+            (
+                [taken(1, Some(17)), taken(2, None), taken(2, None)],
+                2,
+                AcquireEnd::Won { token: 10 },
+            ),
+            (
+                [taken(2, Some(17)), taken(2, None), FAILED],
+                2,
+                AcquireEnd::Raise { token: 18 },
+            ),
+            (
+                [ACCEPTED, taken(2, None), taken(2, None)],
+                2,
+                AcquireEnd::Won { token: 10 },
+            ),
+            (
+                [taken(3, None), taken(1, None), taken(2, None)],
+                1,
+                AcquireEnd::Lost(LossReason::Held),
+            ),
+            (
+                [taken(3, None), taken(1, None), FAILED],
+                1,
+                AcquireEnd::Lost(LossReason::Held),
+            ),
+            (
+                [taken(3, None), held(1, false), FAILED],
+                3,
+                AcquireEnd::Lost(LossReason::Held),
+            ),
+            (
+                [taken(3, None), FAILED, FAILED],
+                3,
+                AcquireEnd::Lost(LossReason::NoQuorum),
+            ),
         ] {
             let shown = format!("{votes:?}");
             let (ballot, end) = round(0, votes);
-            assert_eq!((ballot.slot(), end), (Some(leading), Some(expected)), "{shown}");
+            assert_eq!(
+                (ballot.slot(), end),
+                (Some(leading), Some(expected)),
+                "{shown}"
+            );
         }
     }
 
@@ -382,9 +498,10 @@ mod tests {
     #[test]
     fn permits_that_rivals_split_are_held_whoever_has_not_answered_yet() {
         let taken = |it| slot(it, None, []);
-        for (votes, why) in
-            [([FAILED, taken(0), taken(1)], LossReason::Held), ([FAILED, taken(0), FAILED], LossReason::NoQuorum)]
-        {
+        for (votes, why) in [
+            ([FAILED, taken(0), taken(1)], LossReason::Held),
+            ([FAILED, taken(0), FAILED], LossReason::NoQuorum),
+        ] {
             let mut ballot = Ballot::new(4, AcquireRound::new(Rule::Exclusive, 10, Some(at(10))));
             let shown = format!("{votes:?}");
             for (node, vote) in (0..).map(NodeId::new).zip(votes) {
@@ -396,25 +513,36 @@ mod tests {
 
     #[test]
     fn a_common_slot_is_one_that_a_majority_could_have_granted() {
-        for (free, common) in
-            [([[0, 4], [1, 4], [2, 4]], Some(4)), ([[0, 4], [1, 3], [2, 4]], Some(4)), ([[0, 0], [1, 1], [2, 2]], None)]
-        {
+        for (free, common) in [
+            ([[0, 4], [1, 4], [2, 4]], Some(4)),
+            ([[0, 4], [1, 3], [2, 4]], Some(4)),
+            ([[0, 0], [1, 1], [2, 2]], None),
+        ] {
             let (ballot, end) = round(0, free.map(|it| slot(it[0], None, it)));
-            assert_eq!((end, ballot.common_slot()), (Some(AcquireEnd::Lost(LossReason::Held)), common), "{free:?}");
+            assert_eq!(
+                (end, ballot.common_slot()),
+                (Some(AcquireEnd::Lost(LossReason::Held)), common),
+                "{free:?}"
+            );
         }
     }
 
     #[test]
     fn rounds_that_meet_do_not_try_the_same_common_slot() {
         let tried = |proposal: u64| {
-            let mut ballot = Ballot::new(3, AcquireRound::new(Rule::Exclusive, proposal, Some(at(10))));
+            let mut ballot = Ballot::new(
+                3,
+                AcquireRound::new(Rule::Exclusive, proposal, Some(at(10))),
+            );
             for node in 0..3 {
                 ballot.on_vote(NodeId::new(node), slot(node, None, 0..=u8::MAX), at(1));
             }
             ballot.common_slot().unwrap()
         };
         for late in [0, 0x6_0a5b_1234_5600, 0x6_ffff_ffff_ff00] {
-            let slots: HashSet<_> = (0..=u64::from(u8::MAX)).map(|it| tried(late | it)).collect();
+            let slots: HashSet<_> = (0..=u64::from(u8::MAX))
+                .map(|it| tried(late | it))
+                .collect();
             assert_eq!(slots.len(), 256, "{late:x}");
         }
     }
@@ -422,16 +550,31 @@ mod tests {
     #[test]
     fn which_of_several_locks_is_in_the_way_is_known_and_stands_in_the_report() {
         let names: Arc<[LockName]> = [&b"a"[..], b"b"].map(LockName::new).into();
-        let mut ballot = Ballot::new(3, AcquireRound::new(Rule::Exclusive, 10, Some(at(10))).of_names(&names));
-        let reserved =
-            |which| Answer::Acquire(AcquireReply::Reserved { counter: 1, left: Duration::ZERO, queued: true, which });
+        let mut ballot = Ballot::new(
+            3,
+            AcquireRound::new(Rule::Exclusive, 10, Some(at(10))).of_names(&names),
+        );
+        let reserved = |which| {
+            Answer::Acquire(AcquireReply::Reserved {
+                counter: 1,
+                left: Duration::ZERO,
+                queued: true,
+                which,
+            })
+        };
         assert_eq!(ballot.in_the_way(), None);
         for (node, which) in [None, Some(1), Some(0)].into_iter().enumerate() {
-            ballot.on_vote(NodeId::new(u8::try_from(node).unwrap()), reserved(which), at(1));
+            ballot.on_vote(
+                NodeId::new(u8::try_from(node).unwrap()),
+                reserved(which),
+                at(1),
+            );
         }
         assert_eq!(ballot.in_the_way(), Some(1));
-        let rows = [None, Some("b"), Some("a")]
-            .map(|it| NodeAnswer::Reserved { left: Duration::ZERO, name: it.map(Arc::from) });
+        let rows = [None, Some("b"), Some("a")].map(|it| NodeAnswer::Reserved {
+            left: Duration::ZERO,
+            name: it.map(Arc::from),
+        });
         assert!(ballot.rows().map(|it| it.1).eq(rows));
     }
 }

@@ -51,7 +51,10 @@ impl AcquireError {
 /// What stands in the way of a quorum: the least that would have to change.
 fn kind_without_quorum(nodes: &[NodeReport]) -> ErrorKind {
     let count = |what: fn(&NodeFailure) -> bool| {
-        nodes.iter().filter(|node| matches!(&node.answer, NodeAnswer::Failed(failure) if what(failure))).count()
+        nodes
+            .iter()
+            .filter(|node| matches!(&node.answer, NodeAnswer::Failed(failure) if what(failure)))
+            .count()
     };
     let spare = nodes.len().saturating_sub(quorum(nodes.len()));
     if spare < count(NodeFailure::needs_somebody) {
@@ -75,23 +78,48 @@ mod tests {
     use crate::ids::NodeId;
 
     fn without_quorum(answers: [NodeAnswer; 3]) -> ErrorKind {
-        let row = |(index, answer)| NodeReport::new(NodeId::new(index), Arc::from("host:1"), answer);
+        let row =
+            |(index, answer)| NodeReport::new(NodeId::new(index), Arc::from("host:1"), answer);
         let nodes = (0..3).zip(answers).map(row).collect();
-        AcquireError::NoQuorum { nodes, waited: Duration::ZERO }.kind()
+        AcquireError::NoQuorum {
+            nodes,
+            waited: Duration::ZERO,
+        }
+        .kind()
     }
 
     #[test]
     fn the_kind_is_that_of_the_least_that_would_have_to_change() {
         let failed = NodeAnswer::Failed;
         let granted = || NodeAnswer::Granted;
-        let new = || failed(NodeFailure::Quarantined { left: Duration::ZERO, why: QuarantineReason::New });
+        let new = || {
+            failed(NodeFailure::Quarantined {
+                left: Duration::ZERO,
+                why: QuarantineReason::New,
+            })
+        };
         let late = || failed(NodeFailure::TimedOut);
         let refused = || failed(NodeFailure::WRONG_PASSWORD);
-        assert_eq!(without_quorum([granted(), new(), new()]), ErrorKind::NotReady);
+        assert_eq!(
+            without_quorum([granted(), new(), new()]),
+            ErrorKind::NotReady
+        );
         assert_eq!(without_quorum([late(), new(), new()]), ErrorKind::NotReady);
-        assert_eq!(without_quorum([late(), late(), new()]), ErrorKind::Unavailable);
-        assert_eq!(without_quorum([refused(), refused(), new()]), ErrorKind::Misconfigured);
-        assert_eq!(without_quorum([refused(), late(), granted()]), ErrorKind::Unavailable);
-        assert_eq!(without_quorum([granted(), granted(), late()]), ErrorKind::Unavailable);
+        assert_eq!(
+            without_quorum([late(), late(), new()]),
+            ErrorKind::Unavailable
+        );
+        assert_eq!(
+            without_quorum([refused(), refused(), new()]),
+            ErrorKind::Misconfigured
+        );
+        assert_eq!(
+            without_quorum([refused(), late(), granted()]),
+            ErrorKind::Unavailable
+        );
+        assert_eq!(
+            without_quorum([granted(), granted(), late()]),
+            ErrorKind::Unavailable
+        );
     }
 }

@@ -47,7 +47,11 @@ pub(crate) struct Ballot<R: Round> {
 
 impl<R: Round> Ballot<R> {
     pub(crate) fn new(nodes: usize, round: R) -> Ballot<R> {
-        Ballot { round, votes: Votes::new(nodes), end: None }
+        Ballot {
+            round,
+            votes: Votes::new(nodes),
+            end: None,
+        }
     }
 
     /// Counts one vote.
@@ -56,7 +60,9 @@ impl<R: Round> Ballot<R> {
             self.votes.put_late(node, vote, R::LATE_ANSWERS_MATTER);
             return Step::Late;
         }
-        let Some(vote) = self.votes.put(node, vote) else { return Step::Late };
+        let Some(vote) = self.votes.put(node, vote) else {
+            return Step::Late;
+        };
         self.round.note(node, vote, now);
         self.decide(now)
     }
@@ -101,7 +107,10 @@ pub(crate) struct Votes {
 
 impl Votes {
     fn new(nodes: usize) -> Votes {
-        Votes { answers: vec![None; nodes], late: NodeSet::default() }
+        Votes {
+            answers: vec![None; nodes],
+            late: NodeSet::default(),
+        }
     }
 
     /// Takes the vote of `node`; `None` if it has voted already, because each node counts once, or is not in the round.
@@ -114,7 +123,8 @@ impl Votes {
 
     fn put_late(&mut self, node: NodeId, vote: Answer, may_replace: bool) {
         let place = self.answers.get_mut(node.index());
-        let timed_out = |it: &&mut Option<Answer>| **it == Some(Answer::Failed(NodeFailure::TimedOut));
+        let timed_out =
+            |it: &&mut Option<Answer>| **it == Some(Answer::Failed(NodeFailure::TimedOut));
         if let Some(place) = place.filter(|it| it.is_none() || (may_replace && timed_out(it))) {
             *place = Some(vote);
             self.late.insert(node);
@@ -135,16 +145,24 @@ impl Votes {
 
     /// The nodes that have given such an answer, whether it counts or not.
     pub(crate) fn nodes_with(&self, what: impl Fn(&Answer) -> bool) -> NodeSet {
-        self.places().filter(|(_, it)| it.is_some_and(&what)).map(|(node, _)| node).collect()
+        self.places()
+            .filter(|(_, it)| it.is_some_and(&what))
+            .map(|(node, _)| node)
+            .collect()
     }
 
     /// The nodes that have not answered.
     pub(crate) fn open_nodes(&self) -> NodeSet {
-        self.places().filter(|(_, it)| it.is_none()).map(|(node, _)| node).collect()
+        self.places()
+            .filter(|(_, it)| it.is_none())
+            .map(|(node, _)| node)
+            .collect()
     }
 
     pub(crate) fn places(&self) -> impl Iterator<Item = (NodeId, Option<&Answer>)> {
-        (0..).map(NodeId::new).zip(self.answers.iter().map(Option::as_ref))
+        (0..)
+            .map(NodeId::new)
+            .zip(self.answers.iter().map(Option::as_ref))
     }
 
     pub(crate) fn is_open(&self) -> bool {
@@ -158,7 +176,8 @@ impl Votes {
 
     /// The votes that count.
     pub(super) fn iter(&self) -> impl Iterator<Item = &Answer> {
-        self.places().filter_map(|(node, it)| it.filter(|_| !self.late.contains(node)))
+        self.places()
+            .filter_map(|(node, it)| it.filter(|_| !self.late.contains(node)))
     }
 
     pub(super) fn count(&self, what: impl Fn(&Answer) -> bool) -> usize {
@@ -208,7 +227,14 @@ mod tests {
         assert_eq!(vote(&mut ballot, 0, Answer::NoScript), Step::Late);
         assert_eq!(vote(&mut ballot, 7, Answer::Time), Step::Late);
         assert_eq!(ballot.votes().get(NodeId::new(0)), Some(&Answer::Time));
-        assert_eq!((ballot.votes().open(), ballot.votes().is_open(), ballot.end()), (2, true, None));
+        assert_eq!(
+            (
+                ballot.votes().open(),
+                ballot.votes().is_open(),
+                ballot.end()
+            ),
+            (2, true, None)
+        );
     }
 
     #[test]
@@ -222,7 +248,12 @@ mod tests {
         assert_eq!((ballot.votes().count(|_| true), ballot.end()), (2, Some(2)));
         assert!(!ballot.votes().is_open());
         assert_eq!(ballot.votes().get(NodeId::new(2)), Some(&Answer::NoScript));
-        assert!(ballot.votes().nodes_with(|it| *it == Answer::NoScript).contains(NodeId::new(2)));
+        assert!(
+            ballot
+                .votes()
+                .nodes_with(|it| *it == Answer::NoScript)
+                .contains(NodeId::new(2))
+        );
     }
 
     #[test]
@@ -230,7 +261,10 @@ mod tests {
         let mut ballot = Ballot::new(2, First(3));
         assert_eq!(vote(&mut ballot, 1, Answer::Time), Step::Wait);
         assert_eq!(ballot.on_timeout(Moment::now()), Step::Decided(2));
-        assert_eq!(ballot.votes().get(NodeId::new(0)), Some(&Answer::Failed(NodeFailure::TimedOut)));
+        assert_eq!(
+            ballot.votes().get(NodeId::new(0)),
+            Some(&Answer::Failed(NodeFailure::TimedOut))
+        );
         assert_eq!(ballot.votes().get(NodeId::new(1)), Some(&Answer::Time));
         assert_eq!(vote(&mut ballot, 0, Answer::Time), Step::Late);
     }
@@ -241,7 +275,11 @@ mod tests {
         let released = Answer::Release(ReleaseReply::Deleted);
         assert_eq!(vote(&mut ballot, 2, released.clone()), Step::Decided(1));
         assert_eq!(vote(&mut ballot, 0, released), Step::Late);
-        let rows = [NodeAnswer::Released, NodeAnswer::Pending, NodeAnswer::Released];
+        let rows = [
+            NodeAnswer::Released,
+            NodeAnswer::Pending,
+            NodeAnswer::Released,
+        ];
         assert!(ballot.rows().eq((0..).map(NodeId::new).zip(rows)));
     }
 }

@@ -11,7 +11,10 @@ use crate::logic::quorum::quorum;
 
 /// Differences that are smaller are not called a step: a server reads its clock a little before it answers.
 const GRAIN: i64 = 20_000;
-#[expect(clippy::as_conversions, reason = "wider, and in a constant there is no other way")]
+#[expect(
+    clippy::as_conversions,
+    reason = "wider, and in a constant there is no other way"
+)]
 const NODES_MAX: usize = NodeSet::MAX as usize;
 
 /// By how much two clocks that are in order may run apart: quartz by 100 ppm and time daemons by 500 ppm, on both sides. Less
@@ -47,7 +50,10 @@ pub(crate) enum ClockStep {
 impl NodeClock {
     /// `share`: the margin's share of the ttl, by which it may run faster.
     pub(crate) fn new(share: f64) -> NodeClock {
-        NodeClock { rate: share.max(ORDINARY), seen: None }
+        NodeClock {
+            rate: share.max(ORDINARY),
+            seen: None,
+        }
     }
 
     /// The node's clock showed `node` at some time between `asked` and `answered`.
@@ -55,11 +61,19 @@ impl NodeClock {
     /// Steps below 20 ms, and those that hide in the time that an answer took, are not seen. Nor is one before the
     /// first answer.
     pub(crate) fn on_answer(&mut self, node: u64, asked: u64, answered: u64) -> Option<ClockStep> {
-        let [node, asked, answered] = [node, asked, answered].map(|it| i64::try_from(it).unwrap_or(i64::MAX));
-        let new = ClockInterval { low: node.saturating_sub(answered), high: node.saturating_sub(asked), at: asked };
+        let [node, asked, answered] =
+            [node, asked, answered].map(|it| i64::try_from(it).unwrap_or(i64::MAX));
+        let new = ClockInterval {
+            low: node.saturating_sub(answered),
+            high: node.saturating_sub(asked),
+            at: asked,
+        };
         let old = self.seen.replace(new)?;
         let drift = drift(self.rate, answered.saturating_sub(old.at));
-        let (low, high) = (old.low.saturating_sub(drift), old.high.saturating_add(drift));
+        let (low, high) = (
+            old.low.saturating_sub(drift),
+            old.high.saturating_add(drift),
+        );
         if high.saturating_add(GRAIN) < new.low {
             return Some(ClockStep::Forward(micros(new.low.saturating_sub(old.high))));
         }
@@ -69,7 +83,11 @@ impl NodeClock {
         // Both are right, if they can be.
         let (low, high) = (low.max(new.low), high.min(new.high));
         if low <= high {
-            self.seen = Some(ClockInterval { low, high, at: asked });
+            self.seen = Some(ClockInterval {
+                low,
+                high,
+                at: asked,
+            });
         }
         None
     }
@@ -92,14 +110,21 @@ impl NodeClock {
 ///
 /// `clocks` says what the nodes' clocks show, at least and at most, where we know it. As long as we know those of no
 /// majority, our own clock has to do: one or two of many may be wrong as well.
-pub(crate) fn time_for_all(wall: u64, clocks: impl Iterator<Item = (u64, u64)>, nodes: usize) -> u64 {
+pub(crate) fn time_for_all(
+    wall: u64,
+    clocks: impl Iterator<Item = (u64, u64)>,
+    nodes: usize,
+) -> u64 {
     let (mut lows, mut highs) = ([0; NODES_MAX], [0; NODES_MAX]);
     let mut known = 0_usize;
     for ((low, high), (at_least, at_most)) in lows.iter_mut().zip(&mut highs).zip(clocks) {
         (*low, *high) = (at_least, at_most);
         known = known.saturating_add(1);
     }
-    let medians = (median(lows.get_mut(..known)), median(highs.get_mut(..known)));
+    let medians = (
+        median(lows.get_mut(..known)),
+        median(highs.get_mut(..known)),
+    );
     match medians {
         (Some(low), Some(high)) if quorum(nodes) <= known && !(low..=high).contains(&wall) => low,
         _ => wall,
@@ -126,7 +151,11 @@ fn micros(time: i64) -> Duration {
 
 #[cfg(test)]
 mod tests {
-    #![expect(clippy::arithmetic_side_effects, clippy::as_conversions, reason = "a test may overflow: it fails then")]
+    #![expect(
+        clippy::arithmetic_side_effects,
+        clippy::as_conversions,
+        reason = "a test may overflow: it fails then"
+    )]
 
     use super::*;
     use proptest::prelude::*;
@@ -141,11 +170,21 @@ mod tests {
         assert_eq!(clock.on_answer(T + S, 101 * S, 101 * S + 500), None);
 
         let step = clock.on_answer(T + 22 * S, 102 * S, 102 * S + 500);
-        assert!(matches!(step, Some(ClockStep::Forward(by)) if by.as_millis().abs_diff(20_000) < 2), "{step:?}");
-        assert_eq!(clock.on_answer(T + 23 * S, 103 * S, 103 * S + 500), None, "seen once");
+        assert!(
+            matches!(step, Some(ClockStep::Forward(by)) if by.as_millis().abs_diff(20_000) < 2),
+            "{step:?}"
+        );
+        assert_eq!(
+            clock.on_answer(T + 23 * S, 103 * S, 103 * S + 500),
+            None,
+            "seen once"
+        );
 
         let step = clock.on_answer(T + 4 * S, 104 * S, 104 * S + 500);
-        assert!(matches!(step, Some(ClockStep::Back(by)) if by.as_millis().abs_diff(20_000) < 2), "{step:?}");
+        assert!(
+            matches!(step, Some(ClockStep::Back(by)) if by.as_millis().abs_diff(20_000) < 2),
+            "{step:?}"
+        );
     }
 
     #[test]
@@ -158,8 +197,14 @@ mod tests {
             clock.on_answer(node, 100 * S, 100 * S)
         };
         assert_eq!((second(T + grain), second(T - grain)), (None, None));
-        assert_eq!(second(T + grain + 1), Some(ClockStep::Forward(Duration::from_micros(grain + 1))));
-        assert_eq!(second(T - grain - 1), Some(ClockStep::Back(Duration::from_micros(grain + 1))));
+        assert_eq!(
+            second(T + grain + 1),
+            Some(ClockStep::Forward(Duration::from_micros(grain + 1)))
+        );
+        assert_eq!(
+            second(T - grain - 1),
+            Some(ClockStep::Back(Duration::from_micros(grain + 1)))
+        );
     }
 
     #[test]
@@ -177,17 +222,32 @@ mod tests {
 
         clock.forget();
         assert_eq!(clock.offset(), None);
-        assert_eq!(clock.on_answer(T + 900 * S, 100 * S, 100 * S), None, "another clock shows another time");
+        assert_eq!(
+            clock.on_answer(T + 900 * S, 100 * S, 100 * S),
+            None,
+            "another clock shows another time"
+        );
     }
 
     #[test]
     fn a_slow_answer_is_no_step() {
         let mut clock = NodeClock::new(0.01);
         assert_eq!(clock.on_answer(T, 100 * S, 100 * S), None);
-        assert_eq!(clock.on_answer(T + 9 * S, 101 * S, 109 * S), None, "the node was stopped before it answered");
-        assert_eq!(clock.on_answer(T + 10 * S, 110 * S, 118 * S), None, "the answer was on its way for long");
+        assert_eq!(
+            clock.on_answer(T + 9 * S, 101 * S, 109 * S),
+            None,
+            "the node was stopped before it answered"
+        );
+        assert_eq!(
+            clock.on_answer(T + 10 * S, 110 * S, 118 * S),
+            None,
+            "the answer was on its way for long"
+        );
         let (low, high) = clock.offset().unwrap();
-        assert!(high - low < 200_000, "what was known better is kept: {low} to {high}");
+        assert!(
+            high - low < 200_000,
+            "what was known better is kept: {low} to {high}"
+        );
     }
 
     #[test]
@@ -206,7 +266,11 @@ mod tests {
         let at = |second: u64| T + second * S + second * S * 12 / 10_000;
         for minute in 0..1_000 {
             let second = minute * 60;
-            assert_eq!(clock.on_answer(at(second), second * S, second * S + 300), None, "after {minute} minutes");
+            assert_eq!(
+                clock.on_answer(at(second), second * S, second * S + 300),
+                None,
+                "after {minute} minutes"
+            );
         }
         let step = clock.on_answer(at(59_941) + S / 5, 59_941 * S, 59_941 * S + 300);
         assert!(matches!(step, Some(ClockStep::Forward(_))), "{step:?}");
@@ -222,8 +286,10 @@ mod tests {
     }
 
     #[test]
-    fn the_time_for_all_is_ours_where_the_clocks_of_most_nodes_allow_it_and_else_the_earliest_that_they_allow() {
-        let time = |wall, clocks: &[u64]| time_for_all(wall, clocks.iter().map(|it| (it - 1, it + 1)), 3);
+    fn the_time_for_all_is_ours_where_the_clocks_of_most_nodes_allow_it_and_else_the_earliest_that_they_allow()
+     {
+        let time =
+            |wall, clocks: &[u64]| time_for_all(wall, clocks.iter().map(|it| (it - 1, it + 1)), 3);
         for (wall, clocks, expected) in [
             (50, [50, 50, 50], 50),
             (51, [50, 50, 50], 51),
@@ -237,8 +303,16 @@ mod tests {
         ] {
             assert_eq!(time(wall, &clocks), expected, "{wall} {clocks:?}");
         }
-        assert_eq!((time(900, &[70, 50]), time(51, &[70, 50])), (49, 51), "the lower one of two");
-        assert_eq!((time(900, &[50]), time(900, &[])), (900, 900), "less than a majority says nothing");
+        assert_eq!(
+            (time(900, &[70, 50]), time(51, &[70, 50])),
+            (49, 51),
+            "the lower one of two"
+        );
+        assert_eq!(
+            (time(900, &[50]), time(900, &[])),
+            (900, 900),
+            "less than a majority says nothing"
+        );
     }
 
     proptest! {

@@ -51,14 +51,32 @@ pub(crate) struct Master {
 impl Map {
     /// Of a group, whose master serves all slots.
     pub(crate) fn of_one(host: String, port: u16) -> Map {
-        let slots = vec![(0, u16::try_from(SLOTS.saturating_sub(1)).unwrap_or(u16::MAX))];
-        let master = Master { host, port, name: None, epoch: 0, says_so: true, slots };
-        Map { masters: vec![master], owners: vec![Some(0); SLOTS], has_majority: true }
+        let slots = vec![(
+            0,
+            u16::try_from(SLOTS.saturating_sub(1)).unwrap_or(u16::MAX),
+        )];
+        let master = Master {
+            host,
+            port,
+            name: None,
+            epoch: 0,
+            says_so: true,
+            slots,
+        };
+        Map {
+            masters: vec![master],
+            owners: vec![Some(0); SLOTS],
+            has_majority: true,
+        }
     }
 
     /// The master that serves a slot, by its place.
     pub(crate) fn owner(&self, slot: u16) -> Option<usize> {
-        self.owners.get(usize::from(slot)).copied().flatten().map(usize::from)
+        self.owners
+            .get(usize::from(slot))
+            .copied()
+            .flatten()
+            .map(usize::from)
     }
 
     /// Whether every slot is served.
@@ -80,9 +98,15 @@ pub(crate) fn map(said: &[Said], asked: &[String], shown: &[Arc<str>]) -> Result
         let Said::View(view) = said else { continue };
         for server in &view.servers {
             // What a server says of itself counts: others may not know yet what it has lost.
-            let is_newer = |it: &Claim<'_>| (it.server.is_itself, it.server.epoch) < (server.is_itself, server.epoch);
+            let is_newer = |it: &Claim<'_>| {
+                (it.server.is_itself, it.server.epoch) < (server.is_itself, server.epoch)
+            };
             if claims.get(&*server.id).is_none_or(is_newer) {
-                let host = if server.host.is_empty() && server.is_itself { asked } else { &server.host };
+                let host = if server.host.is_empty() && server.is_itself {
+                    asked
+                } else {
+                    &server.host
+                };
                 claims.insert(&server.id, Claim { server, host });
             }
         }
@@ -95,7 +119,11 @@ pub(crate) fn map(said: &[Said], asked: &[String], shown: &[Arc<str>]) -> Result
     let mut owners: Vec<Owner> = vec![Owner::default(); SLOTS];
     for (index, claim) in (0..).zip(&claims) {
         for (first, last) in &claim.server.slots {
-            for slot in owners.iter_mut().take(usize::from(*last).saturating_add(1)).skip(usize::from(*first)) {
+            for slot in owners
+                .iter_mut()
+                .take(usize::from(*last).saturating_add(1))
+                .skip(usize::from(*first))
+            {
                 slot.claim(index, claim.server.epoch);
             }
         }
@@ -108,14 +136,32 @@ pub(crate) fn map(said: &[Said], asked: &[String], shown: &[Arc<str>]) -> Result
         }
     }
     let answered = claims.iter().filter(|it| it.server.is_itself).count();
-    Ok(Map { has_majority: quorum(claims.len()) <= answered, masters, owners })
+    Ok(Map {
+        has_majority: quorum(claims.len()) <= answered,
+        masters,
+        owners,
+    })
 }
 
 impl Claim<'_> {
     fn master(&self) -> Master {
-        let ClusterServer { port, epoch, is_itself, .. } = *self.server;
-        let name = Some(&*self.server.name).filter(|it| !it.is_empty()).map(Arc::from);
-        Master { host: self.host.to_owned(), port, name, epoch, says_so: is_itself, slots: Vec::new() }
+        let ClusterServer {
+            port,
+            epoch,
+            is_itself,
+            ..
+        } = *self.server;
+        let name = Some(&*self.server.name)
+            .filter(|it| !it.is_empty())
+            .map(Arc::from);
+        Master {
+            host: self.host.to_owned(),
+            port,
+            name,
+            epoch,
+            says_so: is_itself,
+            slots: Vec::new(),
+        }
     }
 }
 
@@ -147,13 +193,27 @@ impl Owner {
 }
 
 fn why_none(said: &[Said], shown: &[Arc<str>]) -> NodeFailure {
-    let failures = || said.iter().filter_map(|it| if let Said::Failed(failure) = it { Some(failure) } else { None });
+    let failures = || {
+        said.iter().filter_map(|it| {
+            if let Said::Failed(failure) = it {
+                Some(failure)
+            } else {
+                None
+            }
+        })
+    };
     // What somebody has to mend is said as it is.
     match failures().find(|it| it.needs_somebody()) {
         Some(failure) => failure.clone(),
         None => {
-            let reason = format!("no server of the cluster says who serves which slots: {}", rows(said, shown));
-            NodeFailure::NoMaster { reason: reason.into(), said: Vec::new() }
+            let reason = format!(
+                "no server of the cluster says who serves which slots: {}",
+                rows(said, shown)
+            );
+            NodeFailure::NoMaster {
+                reason: reason.into(),
+                said: Vec::new(),
+            }
         }
     }
 }
@@ -164,7 +224,11 @@ fn rows(said: &[Said], shown: &[Arc<str>]) -> String {
         Said::View(_) => format!("{shown}: that nobody serves any"),
         Said::Failed(failure) => format!("{shown}: {failure}"),
     };
-    said.iter().zip(shown).map(row).collect::<Vec<_>>().join("; ")
+    said.iter()
+        .zip(shown)
+        .map(row)
+        .collect::<Vec<_>>()
+        .join("; ")
 }
 
 #[cfg(test)]
@@ -173,13 +237,27 @@ mod tests {
 
     fn server(id: &str, epoch: u64, slots: &[(u16, u16)]) -> ClusterServer {
         let (id, host, name, slots) = (id.to_owned(), id.to_owned(), String::new(), slots.to_vec());
-        ClusterServer { id, host, name, port: 1, epoch, is_itself: false, is_master: true, slots }
+        ClusterServer {
+            id,
+            host,
+            name,
+            port: 1,
+            epoch,
+            is_itself: false,
+            is_master: true,
+            slots,
+        }
     }
 
     /// What `id` says.
     fn says(id: &str, servers: &[ClusterServer]) -> Said {
-        let own = |it: &ClusterServer| ClusterServer { is_itself: it.id == id, ..it.clone() };
-        Said::View(View { servers: servers.iter().map(own).collect() })
+        let own = |it: &ClusterServer| ClusterServer {
+            is_itself: it.id == id,
+            ..it.clone()
+        };
+        Said::View(View {
+            servers: servers.iter().map(own).collect(),
+        })
     }
 
     fn silent() -> Said {
@@ -197,13 +275,27 @@ mod tests {
     }
 
     #[test]
-    fn of_two_masters_that_claim_a_slot_the_newer_configuration_counts_and_of_two_equal_ones_neither() {
-        let (a, b) = (server("a", 1, &[(0, 9)]), server("b", 2, &[(5, 9), (20, 20)]));
-        let map = read(&[says("a", &[a.clone(), server("b", 2, &[])]), says("b", &[a.clone(), b.clone()])]).unwrap();
-        assert_eq!([4, 5, 9, 10, 20].map(|it| owner(&map, it)), [Some("a"), Some("b"), Some("b"), None, Some("b")]);
+    fn of_two_masters_that_claim_a_slot_the_newer_configuration_counts_and_of_two_equal_ones_neither()
+     {
+        let (a, b) = (
+            server("a", 1, &[(0, 9)]),
+            server("b", 2, &[(5, 9), (20, 20)]),
+        );
+        let map = read(&[
+            says("a", &[a.clone(), server("b", 2, &[])]),
+            says("b", &[a.clone(), b.clone()]),
+        ])
+        .unwrap();
+        assert_eq!(
+            [4, 5, 9, 10, 20].map(|it| owner(&map, it)),
+            [Some("a"), Some("b"), Some("b"), None, Some("b")]
+        );
         assert!(map.has_majority && !map.is_whole());
         assert_eq!(
-            map.masters.iter().map(|it| it.slots.clone()).collect::<Vec<_>>(),
+            map.masters
+                .iter()
+                .map(|it| it.slots.clone())
+                .collect::<Vec<_>>(),
             [vec![(0, 4)], vec![(5, 9), (20, 20)]]
         );
 
@@ -216,28 +308,59 @@ mod tests {
     fn what_a_master_says_of_itself_counts_more_than_what_others_say_of_it() {
         // It has lost a slot, and others do not know yet. And it was made a replica.
         let (before, now) = (server("a", 1, &[(0, 9)]), server("a", 1, &[(0, 8)]));
-        let map = read(&[says("c", &[before.clone(), server("c", 3, &[(90, 90)])]), says("a", &[now])]).unwrap();
+        let map = read(&[
+            says("c", &[before.clone(), server("c", 3, &[(90, 90)])]),
+            says("a", &[now]),
+        ])
+        .unwrap();
         assert_eq!([8, 9].map(|it| owner(&map, it)), [Some("a"), None]);
-        let replica = ClusterServer { is_master: false, slots: Vec::new(), ..before.clone() };
-        let map = read(&[says("c", &[before, server("c", 3, &[(90, 90)])]), says("a", &[replica])]).unwrap();
+        let replica = ClusterServer {
+            is_master: false,
+            slots: Vec::new(),
+            ..before.clone()
+        };
+        let map = read(&[
+            says("c", &[before, server("c", 3, &[(90, 90)])]),
+            says("a", &[replica]),
+        ])
+        .unwrap();
         assert_eq!((owner(&map, 8), owner(&map, 90)), (None, Some("c")));
     }
 
     #[test]
     fn a_map_is_believed_if_a_majority_of_the_masters_has_answered() {
-        let all = [server("a", 1, &[(0, 0)]), server("b", 2, &[(1, 1)]), server("c", 3, &[(2, 2)])];
+        let all = [
+            server("a", 1, &[(0, 0)]),
+            server("b", 2, &[(1, 1)]),
+            server("c", 3, &[(2, 2)]),
+        ];
         let majority = |said: &[Said]| read(said).unwrap().has_majority;
         assert!(!majority(&[says("a", &all), silent(), silent()]));
         assert!(majority(&[says("a", &all), silent(), says("c", &all)]));
         // A replica's answer is none of a master.
         let mut with_replica = all.to_vec();
-        with_replica.push(ClusterServer { is_master: false, slots: Vec::new(), ..server("d", 1, &[]) });
-        assert!(!majority(&[says("a", &all), says("d", &with_replica), silent()]));
+        with_replica.push(ClusterServer {
+            is_master: false,
+            slots: Vec::new(),
+            ..server("d", 1, &[])
+        });
+        assert!(!majority(&[
+            says("a", &all),
+            says("d", &with_replica),
+            silent()
+        ]));
         // Nor does the same one count twice.
         assert!(!majority(&[says("a", &all), says("a", &all), silent()]));
         let map = read(&[says("a", &all), silent(), says("c", &all)]).unwrap();
-        assert_eq!(map.masters.iter().map(|it| it.says_so).collect::<Vec<_>>(), [true, false, true]);
-        assert_eq!(owner(&map, 1), Some("b"), "no report of it, and nobody serves its slot in its place");
+        assert_eq!(
+            map.masters.iter().map(|it| it.says_so).collect::<Vec<_>>(),
+            [true, false, true]
+        );
+        assert_eq!(
+            owner(&map, 1),
+            Some("b"),
+            "no report of it, and nobody serves its slot in its place"
+        );
     }
 
     #[test]
@@ -250,12 +373,21 @@ mod tests {
 
     #[test]
     fn the_name_of_a_master_is_what_it_announces_and_what_others_say_only_where_it_says_nothing() {
-        let named = |name: &str| ClusterServer { name: name.to_owned(), ..server("a", 1, &[(0, 9)]) };
+        let named = |name: &str| ClusterServer {
+            name: name.to_owned(),
+            ..server("a", 1, &[(0, 9)])
+        };
         let other = server("b", 2, &[(10, 16_383)]);
         let name = |said: &[Said]| read(said).unwrap().masters[0].name.clone();
         let before = says("b", &[named("before"), other.clone()]);
-        assert_eq!(name(&[before.clone(), says("a", &[named("now"), other.clone()])]).as_deref(), Some("now"));
-        assert_eq!(name(&[before.clone(), says("a", &[named(""), other])]), None);
+        assert_eq!(
+            name(&[before.clone(), says("a", &[named("now"), other.clone()])]).as_deref(),
+            Some("now")
+        );
+        assert_eq!(
+            name(&[before.clone(), says("a", &[named(""), other])]),
+            None
+        );
         assert_eq!(name(&[before, silent()]).as_deref(), Some("before"));
     }
 
@@ -265,7 +397,13 @@ mod tests {
         let said = "who serves which slots: asked0: no answer in time; asked1: no answer in time";
         assert!(failure.to_string().ends_with(said), "{failure}");
         let no_cluster = || Said::Failed(NodeFailure::NO_CLUSTER);
-        assert_eq!(read(&[silent(), no_cluster()]), Err(NodeFailure::NO_CLUSTER));
-        assert!(matches!(read(&[says("a", &[server("a", 0, &[])])]), Err(NodeFailure::NoMaster { .. })));
+        assert_eq!(
+            read(&[silent(), no_cluster()]),
+            Err(NodeFailure::NO_CLUSTER)
+        );
+        assert!(matches!(
+            read(&[says("a", &[server("a", 0, &[])])]),
+            Err(NodeFailure::NoMaster { .. })
+        ));
     }
 }

@@ -43,7 +43,11 @@ pub(crate) struct Failed {
 impl Confirmations {
     /// These nodes have confirmed a round that was sent at `since`.
     pub(crate) fn new(nodes: usize, confirmed: NodeSet, since: Tick) -> Confirmations {
-        Confirmations { nodes, confirmed, since }
+        Confirmations {
+            nodes,
+            confirmed,
+            since,
+        }
     }
 
     pub(crate) fn confirmed(&self) -> NodeSet {
@@ -56,17 +60,25 @@ impl Confirmations {
 
     /// The same, with more nodes that have confirmed that round.
     pub(crate) fn and(self, more: NodeSet) -> Confirmations {
-        Confirmations { confirmed: self.confirmed.union(more), ..self }
+        Confirmations {
+            confirmed: self.confirmed.union(more),
+            ..self
+        }
     }
 
     /// Whether no majority is left without `stepped`, the nodes whose clocks have been set forward since.
     pub(crate) fn is_suspect(&self, stepped: NodeSet) -> bool {
-        self.confirmed.both(stepped) != NodeSet::default() && self.confirmed.without(stepped).len() < quorum(self.nodes)
+        self.confirmed.both(stepped) != NodeSet::default()
+            && self.confirmed.without(stepped).len() < quorum(self.nodes)
     }
 
     /// Whether a majority still holds the lock, as far as we know, after an extension has failed.
     pub(crate) fn judge(&self, stepped: NodeSet, failed: Failed) -> Verdict {
-        let sure = self.confirmed.without(stepped).union(failed.extended).without(failed.gone);
+        let sure = self
+            .confirmed
+            .without(stepped)
+            .union(failed.extended)
+            .without(failed.gone);
         if !self.is_suspect(stepped) || quorum(self.nodes) <= sure.without(failed.stepped).len() {
             Verdict::Held
         } else if self.confirmed.union(failed.extended).both(failed.stepped) != NodeSet::default() {
@@ -91,15 +103,25 @@ mod tests {
     }
 
     fn failed(extended: &[u8], gone: &[u8]) -> Failed {
-        Failed { extended: set(extended), gone: set(gone), stepped: set(&[]) }
+        Failed {
+            extended: set(extended),
+            gone: set(gone),
+            stepped: set(&[]),
+        }
     }
 
     #[test]
     fn c4_a_lock_is_in_doubt_if_no_majority_is_left_without_the_nodes_that_stepped() {
         assert!(!confirmations(3, &[0, 1]).is_suspect(set(&[])));
-        assert!(!confirmations(3, &[0, 1]).is_suspect(set(&[2])), "it is not counted");
+        assert!(
+            !confirmations(3, &[0, 1]).is_suspect(set(&[2])),
+            "it is not counted"
+        );
         assert!(confirmations(3, &[0, 1]).is_suspect(set(&[1])));
-        assert!(!confirmations(3, &[0, 1, 2]).is_suspect(set(&[1])), "two are enough");
+        assert!(
+            !confirmations(3, &[0, 1, 2]).is_suspect(set(&[1])),
+            "two are enough"
+        );
         assert!(confirmations(3, &[0, 1, 2]).is_suspect(set(&[1, 2])));
         assert!(confirmations(1, &[0]).is_suspect(set(&[0])));
     }
@@ -108,7 +130,10 @@ mod tests {
     fn c4_a_node_that_confirms_after_the_decision_counts_as_the_others_do() {
         let before = confirmations(3, &[0, 1]);
         let lock = before.and(set(&[2]));
-        assert_eq!((lock.confirmed(), lock.since()), (set(&[0, 1, 2]), before.since()));
+        assert_eq!(
+            (lock.confirmed(), lock.since()),
+            (set(&[0, 1, 2]), before.since())
+        );
         assert!(before.is_suspect(set(&[0])) && !lock.is_suspect(set(&[0])));
     }
 
@@ -117,9 +142,17 @@ mod tests {
         let lock = confirmations(3, &[0, 1]);
         assert_eq!(lock.judge(set(&[0]), failed(&[], &[])), Verdict::Lost);
         assert_eq!(lock.judge(set(&[0]), failed(&[1], &[0])), Verdict::Lost);
-        assert_eq!(lock.judge(set(&[0]), failed(&[0], &[])), Verdict::Held, "its key is there, and 1 is sure");
+        assert_eq!(
+            lock.judge(set(&[0]), failed(&[0], &[])),
+            Verdict::Held,
+            "its key is there, and 1 is sure"
+        );
         assert_eq!(lock.judge(set(&[0]), failed(&[2], &[])), Verdict::Held);
-        assert_eq!(lock.judge(set(&[0]), failed(&[2], &[1])), Verdict::Lost, "node 1 turned out to have lost it");
+        assert_eq!(
+            lock.judge(set(&[0]), failed(&[2], &[1])),
+            Verdict::Lost,
+            "node 1 turned out to have lost it"
+        );
     }
 
     #[test]
@@ -133,10 +166,20 @@ mod tests {
     #[test]
     fn c4_what_a_node_confirmed_before_its_clock_was_set_is_asked_once_more() {
         let lock = confirmations(3, &[0, 1]);
-        let late = Failed { stepped: set(&[0]), ..failed(&[0], &[]) };
+        let late = Failed {
+            stepped: set(&[0]),
+            ..failed(&[0], &[])
+        };
         assert_eq!(lock.judge(set(&[0]), late), Verdict::Unknown);
-        let other = Failed { stepped: set(&[2]), ..failed(&[0], &[]) };
-        assert_eq!(lock.judge(set(&[0, 2]), other), Verdict::Held, "the third is not counted");
+        let other = Failed {
+            stepped: set(&[2]),
+            ..failed(&[0], &[])
+        };
+        assert_eq!(
+            lock.judge(set(&[0, 2]), other),
+            Verdict::Held,
+            "the third is not counted"
+        );
     }
 
     /// All confirmations, steps and answers of up to five nodes: a lock is kept only if so many nodes have it for sure.
@@ -144,30 +187,48 @@ mod tests {
     fn c4_no_lock_is_kept_that_too_few_nodes_are_sure_to_hold() {
         for nodes in [1_u8, 2, 3, 4, 5] {
             let all = 1_u32 << nodes;
-            let from_bits = |bits: u32| set(&(0..nodes).filter(|it| bits & (1 << it) != 0).collect::<Vec<_>>());
+            let from_bits = |bits: u32| {
+                set(&(0..nodes)
+                    .filter(|it| bits & (1 << it) != 0)
+                    .collect::<Vec<_>>())
+            };
             let quorum = quorum(usize::from(nodes));
             for confirmed in (0..all).map(from_bits).filter(|it| quorum <= it.len()) {
                 let lock = Confirmations::new(usize::from(nodes), confirmed, crate::time::tick());
                 for stepped in (0..all).map(from_bits) {
-                    for (extended, gone) in
-                        (0..all).flat_map(|a| (0..all).map(move |b| (a, b))).filter(|(a, b)| a & b == 0)
+                    for (extended, gone) in (0..all)
+                        .flat_map(|a| (0..all).map(move |b| (a, b)))
+                        .filter(|(a, b)| a & b == 0)
                     {
                         let (extended, gone) = (from_bits(extended), from_bits(gone));
-                        let end = lock.judge(stepped, Failed { extended, gone, stepped: set(&[]) });
+                        let end = lock.judge(
+                            stepped,
+                            Failed {
+                                extended,
+                                gone,
+                                stepped: set(&[]),
+                            },
+                        );
                         let holds = |it: &u8| {
                             let node = NodeId::new(*it);
-                            let untouched = confirmed.contains(node) && !stepped.contains(node) && !gone.contains(node);
+                            let untouched = confirmed.contains(node)
+                                && !stepped.contains(node)
+                                && !gone.contains(node);
                             untouched || extended.contains(node)
                         };
                         let sure = (0..nodes).filter(holds).count();
-                        let touched = (0..nodes)
-                            .any(|it| confirmed.contains(NodeId::new(it)) && stepped.contains(NodeId::new(it)));
+                        let touched = (0..nodes).any(|it| {
+                            confirmed.contains(NodeId::new(it)) && stepped.contains(NodeId::new(it))
+                        });
                         let kept = end == Verdict::Held;
                         assert!(
                             !kept || quorum <= sure || !touched || !lock.is_suspect(stepped),
                             "{lock:?} {stepped:?}"
                         );
-                        assert!(kept || sure < quorum, "lost without need: {lock:?} {stepped:?} {extended:?} {gone:?}");
+                        assert!(
+                            kept || sure < quorum,
+                            "lost without need: {lock:?} {stepped:?} {extended:?} {gone:?}"
+                        );
                     }
                 }
             }

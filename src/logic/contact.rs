@@ -14,7 +14,11 @@ pub(crate) struct Contact {
 
 impl Contact {
     pub(crate) fn new(nodes: usize) -> Contact {
-        Contact { nodes, answered: NodeSet::default(), failed: NodeSet::default() }
+        Contact {
+            nodes,
+            answered: NodeSet::default(),
+            failed: NodeSet::default(),
+        }
     }
 
     /// `node` is connected, and has said what it is.
@@ -60,7 +64,10 @@ mod tests {
         assert!(contact.is_over() && !contact.has_majority());
         contact.on_answered(NodeId::new(2));
         assert!(contact.has_majority());
-        assert_eq!(contact.answered(), NodeSet::from_iter([NodeId::new(0), NodeId::new(2)]));
+        assert_eq!(
+            contact.answered(),
+            NodeSet::from_iter([NodeId::new(0), NodeId::new(2)])
+        );
     }
 
     #[test]

@@ -55,7 +55,14 @@ pub(crate) struct Eligibility {
 impl Eligibility {
     pub(crate) fn new(length: Option<Duration>, rate: f64) -> Eligibility {
         let quarantines = Quarantines::default();
-        Eligibility { length, run_id: None, met: None, noted: false, quarantines, clock: NodeClock::new(rate) }
+        Eligibility {
+            length,
+            run_id: None,
+            met: None,
+            noted: false,
+            quarantines,
+            clock: NodeClock::new(rate),
+        }
     }
 
     /// Changes how long quarantines last, those under way too: it has turned out that somebody's ttl is longer, or that
@@ -72,8 +79,10 @@ impl Eligibility {
         if server.run_id.is_some() && server.run_id == self.run_id {
             // The same process: it has been there all the time. It may have been emptied.
             let stepped = self.on_time(server.time, times);
-            let change =
-                server.greet_reply.as_ref().and_then(|it| self.on_record(it, times).filter(|_| !it.record.is_older()));
+            let change = server
+                .greet_reply
+                .as_ref()
+                .and_then(|it| self.on_record(it, times).filter(|_| !it.record.is_older()));
             return change.or(stepped);
         }
         self.run_id.clone_from(&server.run_id);
@@ -89,12 +98,18 @@ impl Eligibility {
             Some(_) => None,
             None => Some(QuarantineReason::Restarted),
         };
-        restarted.iter().for_each(|why| self.quarantines.begin(Began::now(times.answered, *why), length));
+        restarted.iter().for_each(|why| {
+            self.quarantines
+                .begin(Began::now(times.answered, *why), length)
+        });
         let why = match server.greet_reply.as_ref().map(|it| it.record) {
             Some(Record::Missing | Record::KeptFromNothing) => QuarantineReason::New,
             _ => QuarantineReason::Restarted,
         };
-        let change = server.greet_reply.as_ref().and_then(|it| self.remember(it, restarted.unwrap_or(why), times));
+        let change = server
+            .greet_reply
+            .as_ref()
+            .and_then(|it| self.remember(it, restarted.unwrap_or(why), times));
         self.met = Some(times.answered);
         change.or(restarted.map(|_| Change::Restarted))
     }
@@ -115,7 +130,12 @@ impl Eligibility {
         self.remember(shown, why, times)
     }
 
-    fn remember(&mut self, shown: &GreetReply, why: QuarantineReason, times: Times) -> Option<Change> {
+    fn remember(
+        &mut self,
+        shown: &GreetReply,
+        why: QuarantineReason,
+        times: Times,
+    ) -> Option<Change> {
         self.noted |= shown.kept;
         let length = self.length?;
         if matches!(shown.record, Record::Vouched | Record::Off) {
@@ -126,30 +146,40 @@ impl Eligibility {
             return None;
         }
         let began = Began::with(times.answered, shown, why);
-        let known_for = self.left(Ask::Grant, times.answered).map_or(Duration::ZERO, |it| it.0);
+        let known_for = self
+            .left(Ask::Grant, times.answered)
+            .map_or(Duration::ZERO, |it| it.0);
         // What we knew already does not begin again because it turns out to last longer.
         let is_known = self.met.is_some_and(|met| {
-            shown.record.is_older() && times.asked.saturating_duration_since(met) <= shown.served.saturating_add(GRAIN)
+            shown.record.is_older()
+                && times.asked.saturating_duration_since(met) <= shown.served.saturating_add(GRAIN)
         });
         if is_known {
             self.quarantines.lengthen(began);
         } else {
             self.quarantines.begin(began, length);
         }
-        let left = self.left(Ask::Grant, times.answered).map_or(Duration::ZERO, |it| it.0);
+        let left = self
+            .left(Ask::Grant, times.answered)
+            .map_or(Duration::ZERO, |it| it.0);
         match shown.record {
             _ if began.until(length).is_none() => None,
             // It is greeted again and again, and its quarantine lasts as long as we knew.
             it if it.is_older() && left <= known_for.saturating_add(GRAIN) => None,
             Record::Missing => Some(Change::Empty),
             Record::Another => Some(Change::Another),
-            Record::Kept | Record::KeptFromNothing | Record::Vouched | Record::Off => Some(Change::Restarted),
+            Record::Kept | Record::KeptFromNothing | Record::Vouched | Record::Off => {
+                Some(Change::Restarted)
+            }
         }
     }
 
     /// An answer shows the server's time.
     pub(crate) fn on_time(&mut self, time: Option<u64>, times: Times) -> Option<Change> {
-        let (asked, answered) = (times.asked_at.boot_micros(), times.answered_at.boot_micros());
+        let (asked, answered) = (
+            times.asked_at.boot_micros(),
+            times.answered_at.boot_micros(),
+        );
         let step = self.clock.on_answer(time?, asked, answered)?;
         // After a step back keys live longer than they should: that delays others, and endangers nobody.
         if matches!(step, ClockStep::Forward(_)) {
@@ -175,7 +205,10 @@ impl Eligibility {
 
 #[cfg(test)]
 mod tests {
-    #![expect(clippy::arithmetic_side_effects, reason = "a test may overflow: it fails then")]
+    #![expect(
+        clippy::arithmetic_side_effects,
+        reason = "a test may overflow: it fails then"
+    )]
 
     use super::*;
 
@@ -185,17 +218,29 @@ mod tests {
     /// Times at `second`, in which an answer takes no time; the wall clock here agrees with the one of the nodes.
     fn at(start: Tick, second: u64) -> Times {
         let (tick, moment) = (start + Duration::from_secs(second), moment(second));
-        Times { asked: tick, asked_at: moment, answered: tick, answered_at: moment }
+        Times {
+            asked: tick,
+            asked_at: moment,
+            answered: tick,
+            answered_at: moment,
+        }
     }
 
     fn moment(second: u64) -> Moment {
-        Moment::at(Duration::from_secs(500 + second), Duration::from_secs(WALL + second))
+        Moment::at(
+            Duration::from_secs(500 + second),
+            Duration::from_secs(WALL + second),
+        )
     }
 
     /// What the server says about itself at the beginning of a connection.
     fn server(run_id: &str, second: u64) -> ServerInfo {
         let (run_id, time) = (Some(run_id.to_owned()), Some((WALL + second) * 1_000_000));
-        ServerInfo { run_id, time, ..ServerInfo::default() }
+        ServerInfo {
+            run_id,
+            time,
+            ..ServerInfo::default()
+        }
     }
 
     fn shown(served: u64, record: Record) -> GreetReply {
@@ -210,7 +255,10 @@ mod tests {
 
     impl Of {
         fn new() -> Of {
-            Of { eligibility: Eligibility::new(Some(LENGTH), 0.01), start: crate::time::tick() }
+            Of {
+                eligibility: Eligibility::new(Some(LENGTH), 0.01),
+                start: crate::time::tick(),
+            }
         }
 
         /// A server that has kept everything for long.
@@ -220,31 +268,56 @@ mod tests {
             of
         }
 
-        fn meet(&mut self, server: ServerInfo, served: u64, record: Record, second: u64) -> Option<Change> {
+        fn meet(
+            &mut self,
+            server: ServerInfo,
+            served: u64,
+            record: Record,
+            second: u64,
+        ) -> Option<Change> {
             let greet_reply = Some(shown(served, record));
-            self.eligibility.on_connect(&ServerInfo { greet_reply, ..server }, at(self.start, second))
+            self.eligibility.on_connect(
+                &ServerInfo {
+                    greet_reply,
+                    ..server
+                },
+                at(self.start, second),
+            )
         }
 
         fn greet(&mut self, served: u64, record: Record, second: u64) -> Option<Change> {
-            self.eligibility.on_record(&shown(served, record), at(self.start, second))
+            self.eligibility
+                .on_record(&shown(served, record), at(self.start, second))
         }
 
         /// How many seconds of its quarantine are left, for grants and for extensions.
         fn left(&self, second: u64) -> [u64; 2] {
             let asked = at(self.start, second).asked;
-            [Ask::Grant, Ask::Extension].map(|it| self.eligibility.left(it, asked).map_or(0, |it| it.0.as_secs()))
+            [Ask::Grant, Ask::Extension].map(|it| {
+                self.eligibility
+                    .left(it, asked)
+                    .map_or(0, |it| it.0.as_secs())
+            })
         }
 
         fn why(&self, second: u64) -> Option<QuarantineReason> {
-            self.eligibility.left(Ask::Grant, at(self.start, second).asked).map(|it| it.1)
+            self.eligibility
+                .left(Ask::Grant, at(self.start, second).asked)
+                .map(|it| it.1)
         }
     }
 
     #[test]
     fn b6_a_server_whose_record_is_young_is_silent_until_what_it_lost_has_expired() {
         let mut of = Of::new();
-        assert_eq!(of.meet(server("a", 0), 3, Record::KeptFromNothing, 0), Some(Change::Restarted));
-        assert_eq!((of.left(0), of.left(6), of.left(7)), ([7; 2], [1; 2], [0; 2]));
+        assert_eq!(
+            of.meet(server("a", 0), 3, Record::KeptFromNothing, 0),
+            Some(Change::Restarted)
+        );
+        assert_eq!(
+            (of.left(0), of.left(6), of.left(7)),
+            ([7; 2], [1; 2], [0; 2])
+        );
     }
 
     #[test]
@@ -253,27 +326,54 @@ mod tests {
         of.meet(server("a", 0), 3, Record::Kept, 0);
         assert_eq!((of.left(0), of.left(7)), ([7; 2], [0; 2]));
 
-        let by = of.eligibility.on_time(Some((WALL + 50) * 1_000_000), at(of.start, 30));
-        assert!(matches!(by, Some(Change::Stepped(ClockStep::Forward(_)))), "{by:?}");
-        assert_eq!((of.left(30), of.why(30)), ([10, 0], Some(QuarantineReason::ClockStep)));
-        let may_heal = |second| of.eligibility.quarantines().may_heal(at(of.start, second).asked, Some(LENGTH));
+        let by = of
+            .eligibility
+            .on_time(Some((WALL + 50) * 1_000_000), at(of.start, 30));
+        assert!(
+            matches!(by, Some(Change::Stepped(ClockStep::Forward(_)))),
+            "{by:?}"
+        );
+        assert_eq!(
+            (of.left(30), of.why(30)),
+            ([10, 0], Some(QuarantineReason::ClockStep))
+        );
+        let may_heal = |second| {
+            of.eligibility
+                .quarantines()
+                .may_heal(at(of.start, second).asked, Some(LENGTH))
+        };
         assert!(!may_heal(39) && may_heal(40));
     }
 
     #[test]
     fn b6_a_restart_that_was_seen_is_counted_by_our_own_clock_whatever_the_record() {
-        for record in [Record::Kept, Record::Another, Record::Vouched, Record::Missing] {
+        for record in [
+            Record::Kept,
+            Record::Another,
+            Record::Vouched,
+            Record::Missing,
+        ] {
             let mut of = Of::old();
-            assert!(of.meet(server("b", 20), 500, record, 20).is_some(), "{record:?}");
+            assert!(
+                of.meet(server("b", 20), 500, record, 20).is_some(),
+                "{record:?}"
+            );
             assert_eq!((of.left(20), of.left(30)), ([10; 2], [0; 2]), "{record:?}");
-            assert_eq!(of.why(20), Some(QuarantineReason::Restarted), "{record:?}: we have known another");
+            assert_eq!(
+                of.why(20),
+                Some(QuarantineReason::Restarted),
+                "{record:?}: we have known another"
+            );
         }
     }
 
     #[test]
     fn a_connection_that_broke_is_no_restart() {
         let mut of = Of::new();
-        assert_eq!(of.meet(server("a", 0), 3, Record::Kept, 0), Some(Change::Restarted));
+        assert_eq!(
+            of.meet(server("a", 0), 3, Record::Kept, 0),
+            Some(Change::Restarted)
+        );
         assert_eq!(of.meet(server("a", 2), 5, Record::Kept, 2), None);
         assert_eq!(of.left(2), [5; 2], "nor does it end the quarantine");
     }
@@ -281,29 +381,52 @@ mod tests {
     #[test]
     fn b6_a_server_that_does_not_say_who_it_is_counts_from_every_connection() {
         let mut of = Of::new();
-        let mute = || ServerInfo { run_id: None, ..server("", 0) };
+        let mute = || ServerInfo {
+            run_id: None,
+            ..server("", 0)
+        };
         for second in [0, 60] {
-            assert_eq!(of.meet(mute(), 500, Record::Kept, second), Some(Change::Restarted));
-            assert_eq!((of.left(second), of.why(second)), ([10; 2], Some(QuarantineReason::Unverifiable)));
+            assert_eq!(
+                of.meet(mute(), 500, Record::Kept, second),
+                Some(Change::Restarted)
+            );
+            assert_eq!(
+                (of.left(second), of.why(second)),
+                ([10; 2], Some(QuarantineReason::Unverifiable))
+            );
         }
     }
 
     #[test]
     fn c4_a_node_whose_clock_was_stepped_forward_is_as_one_that_forgot() {
         let mut of = Of::old();
-        let by = of.eligibility.on_time(Some((WALL + 25) * 1_000_000), at(of.start, 5));
-        assert_eq!(by, Some(Change::Stepped(ClockStep::Forward(Duration::from_secs(20)))));
+        let by = of
+            .eligibility
+            .on_time(Some((WALL + 25) * 1_000_000), at(of.start, 5));
+        assert_eq!(
+            by,
+            Some(Change::Stepped(ClockStep::Forward(Duration::from_secs(20))))
+        );
         assert_eq!((of.left(5)[0], of.left(15)[0]), (10, 0));
 
-        let back = of.eligibility.on_time(Some((WALL + 16) * 1_000_000), at(of.start, 16));
-        assert!(matches!(back, Some(Change::Stepped(ClockStep::Back(_)))), "{back:?}");
+        let back = of
+            .eligibility
+            .on_time(Some((WALL + 16) * 1_000_000), at(of.start, 16));
+        assert!(
+            matches!(back, Some(Change::Stepped(ClockStep::Back(_)))),
+            "{back:?}"
+        );
         assert_eq!(of.left(16)[0], 0, "a step back endangers nobody");
     }
 
     #[test]
     fn another_process_has_another_clock() {
         let mut of = Of::old();
-        assert_eq!(of.meet(server("b", 60), 0, Record::Another, 5), Some(Change::Another), "and no step");
+        assert_eq!(
+            of.meet(server("b", 60), 0, Record::Another, 5),
+            Some(Change::Another),
+            "and no step"
+        );
     }
 
     #[test]
@@ -336,7 +459,12 @@ mod tests {
             assert_eq!(of.meet(server("a", 0), served, record, 0), Some(news));
             assert_eq!(of.left(0), [10 - served; 2], "nor do extensions count");
         }
-        for record in [Record::Missing, Record::Another, Record::Kept, Record::KeptFromNothing] {
+        for record in [
+            Record::Missing,
+            Record::Another,
+            Record::Kept,
+            Record::KeptFromNothing,
+        ] {
             let mut of = Of::new();
             assert_eq!(of.meet(server("a", 0), 10, record, 0), None, "{record:?}");
             assert_eq!(of.left(0), [0; 2], "{record:?}");
@@ -351,21 +479,40 @@ mod tests {
             of.why(0)
         };
         assert_eq!(at_once(0, Record::Missing), Some(QuarantineReason::New));
-        assert_eq!(at_once(3, Record::KeptFromNothing), Some(QuarantineReason::New));
-        assert_eq!(at_once(0, Record::Another), Some(QuarantineReason::Restarted));
+        assert_eq!(
+            at_once(3, Record::KeptFromNothing),
+            Some(QuarantineReason::New)
+        );
+        assert_eq!(
+            at_once(0, Record::Another),
+            Some(QuarantineReason::Restarted)
+        );
         assert_eq!(at_once(3, Record::Kept), Some(QuarantineReason::Restarted));
 
         let mut of = Of::old();
         of.meet(server("a", 20), 0, Record::Missing, 20);
-        assert_eq!(of.why(20), Some(QuarantineReason::Emptied), "we have known it with data");
+        assert_eq!(
+            of.why(20),
+            Some(QuarantineReason::Emptied),
+            "we have known it with data"
+        );
     }
 
     /// Until a lock is asked for a server is only looked at, and nothing is stored there.
     #[test]
     fn a_server_that_was_only_looked_at_is_still_new() {
         let mut of = Of::new();
-        let look = GreetReply { kept: false, ..shown(0, Record::Missing) };
-        of.eligibility.on_connect(&ServerInfo { greet_reply: Some(look), ..server("a", 0) }, at(of.start, 0));
+        let look = GreetReply {
+            kept: false,
+            ..shown(0, Record::Missing)
+        };
+        of.eligibility.on_connect(
+            &ServerInfo {
+                greet_reply: Some(look),
+                ..server("a", 0)
+            },
+            at(of.start, 0),
+        );
         assert_eq!(of.greet(0, Record::Missing, 5), Some(Change::Empty));
         assert_eq!(
             (of.why(5), of.left(5)),
@@ -400,7 +547,11 @@ mod tests {
         // On another connection, or on the same one.
         assert_eq!(of.meet(server("a", 12), 12, Record::Kept, 12), None);
         of.greet(13, Record::Kept, 13);
-        assert_eq!(of.left(13), [17, 0], "nobody else gets a lock there, and nobody loses one");
+        assert_eq!(
+            of.left(13),
+            [17, 0],
+            "nobody else gets a lock there, and nobody loses one"
+        );
 
         of.eligibility.lasts(Some(LENGTH));
         assert_eq!(of.left(13), [0; 2], "nobody needs it any more");
@@ -418,11 +569,19 @@ mod tests {
 
     #[test]
     fn without_quarantine_everybody_votes_at_once() {
-        let mut of = Of { eligibility: Eligibility::new(None, 0.01), start: crate::time::tick() };
+        let mut of = Of {
+            eligibility: Eligibility::new(None, 0.01),
+            start: crate::time::tick(),
+        };
         assert_eq!(of.meet(server("a", 0), 0, Record::Off, 0), None);
         assert_eq!(of.meet(server("b", 1), 0, Record::Off, 1), None);
-        let by = of.eligibility.on_time(Some((WALL + 25) * 1_000_000), at(of.start, 5));
-        assert!(matches!(by, Some(Change::Stepped(_))), "steps are told all the same");
+        let by = of
+            .eligibility
+            .on_time(Some((WALL + 25) * 1_000_000), at(of.start, 5));
+        assert!(
+            matches!(by, Some(Change::Stepped(_))),
+            "steps are told all the same"
+        );
         assert_eq!(of.left(5), [0; 2]);
     }
 
@@ -433,17 +592,41 @@ mod tests {
             let mut of = Of::old();
             let start = of.start;
             // The clock for waiting stands still for an hour.
-            let over = Times { answered: at(start, 1).answered, ..at(start, 1 + 3_600) };
-            let over = Times { asked: at(start, 1).asked, asked_at: moment(1), ..over };
-            let first = of.eligibility.on_time(Some((WALL + answered_by) * 1_000_000), over);
-            let next = Times { asked: at(start, 2).asked, answered: at(start, 2).answered, ..at(start, 2 + 3_600) };
-            let second = of.eligibility.on_time(Some((WALL + 2 + 3_600) * 1_000_000), next);
+            let over = Times {
+                answered: at(start, 1).answered,
+                ..at(start, 1 + 3_600)
+            };
+            let over = Times {
+                asked: at(start, 1).asked,
+                asked_at: moment(1),
+                ..over
+            };
+            let first = of
+                .eligibility
+                .on_time(Some((WALL + answered_by) * 1_000_000), over);
+            let next = Times {
+                asked: at(start, 2).asked,
+                answered: at(start, 2).answered,
+                ..at(start, 2 + 3_600)
+            };
+            let second = of
+                .eligibility
+                .on_time(Some((WALL + 2 + 3_600) * 1_000_000), next);
             assert_eq!((first, second, of.left(2)), (None, None, [0; 2]));
 
             // And a step is still seen.
-            let next = Times { asked: at(start, 3).asked, answered: at(start, 3).answered, ..at(start, 3 + 3_600) };
-            let stepped = of.eligibility.on_time(Some((WALL + 9 + 3_600) * 1_000_000), next);
-            assert!(matches!(stepped, Some(Change::Stepped(ClockStep::Forward(_)))), "{stepped:?}");
+            let next = Times {
+                asked: at(start, 3).asked,
+                answered: at(start, 3).answered,
+                ..at(start, 3 + 3_600)
+            };
+            let stepped = of
+                .eligibility
+                .on_time(Some((WALL + 9 + 3_600) * 1_000_000), next);
+            assert!(
+                matches!(stepped, Some(Change::Stepped(ClockStep::Forward(_)))),
+                "{stepped:?}"
+            );
         }
     }
 }

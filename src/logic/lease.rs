@@ -14,7 +14,10 @@ pub(crate) fn renew_after(ttl: Duration) -> Duration {
 /// After how long an extension may go along with others that are due by then. Locks that were acquired at about the same time
 /// are extended together from then on: what is sent together costs a third of what it costs one by one, or less.
 pub(crate) fn renew_with_others_after(ttl: Duration) -> Duration {
-    renew_after(ttl).saturating_mul(15).checked_div(16).unwrap_or(ttl)
+    renew_after(ttl)
+        .saturating_mul(15)
+        .checked_div(16)
+        .unwrap_or(ttl)
 }
 
 /// How long after an extension that failed the next is tried.
@@ -82,7 +85,12 @@ pub(crate) enum Ending {
 impl Lease {
     /// A lease that was just won. `renewed`: whether someone extends it before it runs out.
     pub(crate) fn new(won_until: Moment, hold_until: Option<Moment>, renewed: bool) -> Lease {
-        let mut lease = Lease { phase: LeasePhase::Held, use_until: won_until, hold_until, renewed };
+        let mut lease = Lease {
+            phase: LeasePhase::Held,
+            use_until: won_until,
+            hold_until,
+            renewed,
+        };
         lease.use_until = lease.capped(won_until);
         lease
     }
@@ -111,7 +119,11 @@ impl Lease {
     }
 
     pub(crate) fn lost(&self) -> Option<Lost> {
-        if let LeasePhase::Lost(lost) = self.phase { Some(lost) } else { None }
+        if let LeasePhase::Lost(lost) = self.phase {
+            Some(lost)
+        } else {
+            None
+        }
     }
 
     /// Whether an extension may be sent now.
@@ -164,7 +176,9 @@ impl Lease {
                 Some(reason) => Ending::LostNow(reason),
                 None => {
                     self.phase = LeasePhase::Released;
-                    Ending::Released { until: self.use_until }
+                    Ending::Released {
+                        until: self.use_until,
+                    }
                 }
             },
             LeasePhase::Lost(reason) => Ending::LostBefore(reason),
@@ -176,7 +190,11 @@ impl Lease {
     /// How long it is until something has to be done: the extension that is due at `renew_at`, or the end.
     pub(crate) fn next_event(&self, renew_at: Moment, now: Moment) -> Duration {
         let end = self.ends_in(now);
-        if self.renewed && self.may_extend(now) { now.until(renew_at).min(end) } else { end }
+        if self.renewed && self.may_extend(now) {
+            now.until(renew_at).min(end)
+        } else {
+            end
+        }
     }
 
     /// How long it is until the end, if nothing is extended.
@@ -190,7 +208,10 @@ impl Lease {
     }
 
     fn reason_of_end(&self) -> Lost {
-        if self.hold_until.is_some_and(|it| self.use_until.has_reached(it)) {
+        if self
+            .hold_until
+            .is_some_and(|it| self.use_until.has_reached(it))
+        {
             Lost::MaxHold
         } else if self.renewed {
             Lost::Expired
@@ -238,17 +259,25 @@ mod tests {
         let mut lease = Lease::new(at(1_000), None, true);
 
         assert_eq!(lease.on_extended(at(700), at(500)), Extended::NotLonger);
-        assert_eq!(lease.on_extended(at(1_000), at(500)), Extended::Longer, "the nodes that confirmed it last count");
+        assert_eq!(
+            lease.on_extended(at(1_000), at(500)),
+            Extended::Longer,
+            "the nodes that confirmed it last count"
+        );
 
         assert_eq!(lease.valid_until(at(999)), Ok(at(1_000)));
     }
 
     #[test]
-    fn a_lease_can_be_extended_three_times_before_it_is_over_and_no_failure_makes_for_a_busy_loop() {
+    fn a_lease_can_be_extended_three_times_before_it_is_over_and_no_failure_makes_for_a_busy_loop()
+    {
         let (ttl, timeout) = (Duration::from_secs(30), Duration::from_millis(50));
         let fit = ttl.as_nanos() / renew_after(ttl).as_nanos();
         assert_eq!(fit, 3);
-        assert!(timeout <= retry_after(timeout) * 2 && retry_after(timeout) < timeout, "soon, and not at once");
+        assert!(
+            timeout <= retry_after(timeout) * 2 && retry_after(timeout) < timeout,
+            "soon, and not at once"
+        );
         assert!(
             renew_after(ttl) <= check_pause(ttl) * 2 && check_pause(ttl) < renew_after(ttl),
             "soon, and not at once"
@@ -257,7 +286,11 @@ mod tests {
 
     #[test]
     fn what_goes_along_with_others_is_extended_a_little_early_and_hardly_more_often() {
-        for ttl in [Duration::from_millis(100), Duration::from_secs(10), Duration::from_secs(3_600)] {
+        for ttl in [
+            Duration::from_millis(100),
+            Duration::from_secs(10),
+            Duration::from_secs(3_600),
+        ] {
             let (early, due) = (renew_with_others_after(ttl), renew_after(ttl));
             assert!(early < due && due < early.mul_f64(1.1), "{ttl:?}");
         }
@@ -278,7 +311,10 @@ mod tests {
         let ttl = Duration::from_secs(30);
         assert!(!renew_after(ttl).is_zero());
         let day = Duration::from_secs(86_400);
-        assert!(100 * renew_after(ttl) < keep_counter_after(day), "few extensions have to do that");
+        assert!(
+            100 * renew_after(ttl) < keep_counter_after(day),
+            "few extensions have to do that"
+        );
         for life in (60..100_000).map(Duration::from_secs) {
             // Extensions come a third of a ttl apart, and one of them is the first that is late enough.
             let mut age = renew_after(ttl);
@@ -327,11 +363,20 @@ mod tests {
     #[test]
     fn a_fixed_lease_waits_for_its_end_only() {
         let lease = Lease::new(at(1_000), None, false);
-        assert_eq!(lease.next_event(at(300), at(100)), Duration::from_millis(900));
+        assert_eq!(
+            lease.next_event(at(300), at(100)),
+            Duration::from_millis(900)
+        );
         assert_eq!(lease.valid_until(at(1_000)), Err(Lost::LeaseOver));
 
         let renewed = Lease::new(at(1_000), None, true);
-        assert_eq!(renewed.next_event(at(300), at(100)), Duration::from_millis(200));
-        assert_eq!(renewed.next_event(at(3_000), at(100)), Duration::from_millis(900));
+        assert_eq!(
+            renewed.next_event(at(300), at(100)),
+            Duration::from_millis(200)
+        );
+        assert_eq!(
+            renewed.next_event(at(3_000), at(100)),
+            Duration::from_millis(900)
+        );
     }
 }

@@ -23,7 +23,11 @@ impl Portion {
     }
 
     pub(crate) fn next(self, too_many: bool) -> Portion {
-        Portion(if too_many { (self.0 / 8).max(1) } else { self.0.saturating_mul(2).min(COUNT_MAX) })
+        Portion(if too_many {
+            (self.0 / 8).max(1)
+        } else {
+            self.0.saturating_mul(2).min(COUNT_MAX)
+        })
     }
 }
 
@@ -88,7 +92,10 @@ mod tests {
             counts.push(portion.count());
         }
         assert_eq!(counts, [62, 7, 1, 1, 2, 4]);
-        assert_eq!((0..10).fold(portion, |it, _| it.next(false)), Portion::first());
+        assert_eq!(
+            (0..10).fold(portion, |it, _| it.next(false)),
+            Portion::first()
+        );
     }
 
     #[test]
@@ -99,7 +106,11 @@ mod tests {
         let mut far = Pace::new(millis(50));
         assert_eq!(far.pause(millis(52)), Duration::ZERO, "two of fifty-two");
         assert_eq!(far.pause(millis(90)), millis(110), "forty of two hundred");
-        assert_eq!(far.pause(millis(10)), Duration::ZERO, "the way is shorter than it seemed");
+        assert_eq!(
+            far.pause(millis(10)),
+            Duration::ZERO,
+            "the way is shorter than it seemed"
+        );
         assert_eq!(far.pause(millis(20)), millis(30));
         assert_eq!(Pace::new(millis(0)).pause(Duration::ZERO), WORK_MIN * PARTS);
     }
@@ -123,7 +134,11 @@ mod tests {
             ("order:*:7", "order:8:7", true),
             ("abc", "abcd", false),
         ] {
-            assert_eq!(fits(pattern.as_bytes(), name.as_bytes()), is_so, "{pattern} {name}");
+            assert_eq!(
+                fits(pattern.as_bytes(), name.as_bytes()),
+                is_so,
+                "{pattern} {name}"
+            );
         }
     }
 
@@ -132,7 +147,9 @@ mod tests {
         match (pattern, name) {
             ([], []) => true,
             ([b'*', rest @ ..], _) => (0..=name.len()).any(|it| simply_fits(rest, &name[it..])),
-            ([wanted, rest @ ..], [byte, name @ ..]) => (*wanted == b'?' || wanted == byte) && simply_fits(rest, name),
+            ([wanted, rest @ ..], [byte, name @ ..]) => {
+                (*wanted == b'?' || wanted == byte) && simply_fits(rest, name)
+            }
             _ => false,
         }
     }

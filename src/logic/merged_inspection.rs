@@ -28,35 +28,65 @@ fn state(nodes: usize, stored: &[&StoredLock]) -> LockState {
     // Those that store the same as `one`: readers count together, whichever a node knows.
     let like = |one: &StoredKey| -> Vec<&StoredLock> {
         let same = |other: &StoredKey| match (one, other) {
-            (StoredKey::Held { value: one, .. }, StoredKey::Held { value: other, .. }) => one == other,
+            (StoredKey::Held { value: one, .. }, StoredKey::Held { value: other, .. }) => {
+                one == other
+            }
             _ => std::mem::discriminant(one) == std::mem::discriminant(other),
         };
         stored.iter().copied().filter(|it| same(&it.key)).collect()
     };
-    let most = stored.iter().map(|it| like(&it.key)).max_by_key(Vec::len).unwrap_or_default();
+    let most = stored
+        .iter()
+        .map(|it| like(&it.key))
+        .max_by_key(Vec::len)
+        .unwrap_or_default();
     let open = nodes.saturating_sub(stored.len());
     let Some(one) = most.first().filter(|_| quorum(nodes) <= most.len()) else {
         let may_decide = quorum(nodes) <= most.len().saturating_add(open);
-        return if may_decide { LockState::Unknown } else { LockState::NoMajority };
+        return if may_decide {
+            LockState::Unknown
+        } else {
+            LockState::NoMajority
+        };
     };
     match &one.key {
         StoredKey::Missing => LockState::Free,
-        StoredKey::Held { holder, .. } => LockState::Held { holder: holder.clone(), left: left(nodes, &most) },
-        StoredKey::Foreign => LockState::Held { holder: None, left: left(nodes, &most) },
+        StoredKey::Held { holder, .. } => LockState::Held {
+            holder: holder.clone(),
+            left: left(nodes, &most),
+        },
+        StoredKey::Foreign => LockState::Held {
+            holder: None,
+            left: left(nodes, &most),
+        },
         StoredKey::OtherType => LockState::KeyInUse,
         StoredKey::Read { .. } => {
-            let count = |it: &&StoredLock| if let StoredKey::Read { count, .. } = it.key { count } else { 0 };
+            let count = |it: &&StoredLock| {
+                if let StoredKey::Read { count, .. } = it.key {
+                    count
+                } else {
+                    0
+                }
+            };
             let readers = most.iter().map(count).max().unwrap_or(0);
-            LockState::Read { readers, left: left(nodes, &most) }
+            LockState::Read {
+                readers,
+                left: left(nodes, &most),
+            }
         }
     }
 }
 
 /// For how long a majority goes on having these keys: as long as the last but so many of them.
 fn left(nodes: usize, keys: &[&StoredLock]) -> Option<Duration> {
-    let mut left: Vec<_> = keys.iter().map(|it| it.left.unwrap_or(Duration::MAX)).collect();
+    let mut left: Vec<_> = keys
+        .iter()
+        .map(|it| it.left.unwrap_or(Duration::MAX))
+        .collect();
     left.sort_unstable_by_key(|it| Reverse(*it));
-    left.get(quorum(nodes).saturating_sub(1)).copied().filter(|it| *it != Duration::MAX)
+    left.get(quorum(nodes).saturating_sub(1))
+        .copied()
+        .filter(|it| *it != Duration::MAX)
 }
 
 #[cfg(test)]
@@ -68,7 +98,14 @@ mod tests {
 
     fn key(key: StoredKey, seconds: Option<u64>) -> StoredLock {
         let left = seconds.map(Duration::from_secs);
-        StoredLock { key, left, counter: None, waiting: 0, waiting_for: None, reserved: None }
+        StoredLock {
+            key,
+            left,
+            counter: None,
+            waiting: 0,
+            waiting_for: None,
+            reserved: None,
+        }
     }
 
     fn free() -> StoredLock {
@@ -77,11 +114,23 @@ mod tests {
 
     fn held(by: &str, seconds: Option<u64>) -> StoredLock {
         let value = SecretValue::new(by.as_bytes());
-        key(StoredKey::Held { holder: Some(by.into()), value }, seconds)
+        key(
+            StoredKey::Held {
+                holder: Some(by.into()),
+                value,
+            },
+            seconds,
+        )
     }
 
     fn read(count: u64, seconds: u64) -> StoredLock {
-        key(StoredKey::Read { count, readers: Vec::new() }, Some(seconds))
+        key(
+            StoredKey::Read {
+                count,
+                readers: Vec::new(),
+            },
+            Some(seconds),
+        )
     }
 
     fn of(nodes: usize, stored: &[StoredLock]) -> LockState {
@@ -89,16 +138,29 @@ mod tests {
     }
 
     fn held_by(by: &str, seconds: Option<u64>) -> LockState {
-        LockState::Held { holder: Some(by.into()), left: seconds.map(Duration::from_secs) }
+        LockState::Held {
+            holder: Some(by.into()),
+            left: seconds.map(Duration::from_secs),
+        }
     }
 
     #[test]
     fn a_lock_is_held_for_as_long_as_a_majority_has_its_key() {
-        let (a, b) = (|seconds| held("a", Some(seconds)), |seconds| held("b", Some(seconds)));
+        let (a, b) = (
+            |seconds| held("a", Some(seconds)),
+            |seconds| held("b", Some(seconds)),
+        );
         assert_eq!(of(3, &[a(3), b(9), a(5)]), held_by("a", Some(3)));
         assert_eq!(of(3, &[a(3), a(9), a(5)]), held_by("a", Some(5)));
-        assert_eq!(of(5, &[a(1), a(2), a(3), a(4), a(5)]), held_by("a", Some(3)));
-        assert_eq!(of(3, &[held("a", None), held("a", None), a(5)]), held_by("a", None), "two have it for ever");
+        assert_eq!(
+            of(5, &[a(1), a(2), a(3), a(4), a(5)]),
+            held_by("a", Some(3))
+        );
+        assert_eq!(
+            of(3, &[held("a", None), held("a", None), a(5)]),
+            held_by("a", None),
+            "two have it for ever"
+        );
         assert_eq!(of(3, &[held("a", None), a(2), a(5)]), held_by("a", Some(5)));
         assert_eq!(of(1, &[a(1)]), held_by("a", Some(1)));
     }
@@ -106,7 +168,10 @@ mod tests {
     #[test]
     fn a_key_of_another_program_holds_a_lock_and_nobody_knows_for_whom() {
         let foreign = || key(StoredKey::Foreign, Some(4));
-        let expected = LockState::Held { holder: None, left: Some(Duration::from_secs(4)) };
+        let expected = LockState::Held {
+            holder: None,
+            left: Some(Duration::from_secs(4)),
+        };
         assert_eq!(of(3, &[foreign(), foreign(), free()]), expected);
     }
 
@@ -119,14 +184,24 @@ mod tests {
 
     #[test]
     fn readers_hold_it_together_and_the_node_that_knows_most_of_them_counts() {
-        let expected = LockState::Read { readers: 4, left: Some(Duration::from_secs(7)) };
+        let expected = LockState::Read {
+            readers: 4,
+            left: Some(Duration::from_secs(7)),
+        };
         assert_eq!(of(3, &[read(2, 7), free(), read(4, 9)]), expected);
     }
 
     #[test]
     fn a_lock_is_free_where_a_majority_has_no_key_whatever_the_others_have() {
-        assert_eq!(of(3, &[free(), held("a", Some(1)), free()]), LockState::Free);
-        assert_eq!(of(5, &[free(), free(), free()]), LockState::Free, "two could not be asked");
+        assert_eq!(
+            of(3, &[free(), held("a", Some(1)), free()]),
+            LockState::Free
+        );
+        assert_eq!(
+            of(5, &[free(), free(), free()]),
+            LockState::Free,
+            "two could not be asked"
+        );
     }
 
     #[test]
@@ -134,7 +209,10 @@ mod tests {
         let (a, b) = (|| held("a", Some(1)), || held("b", Some(1)));
         assert_eq!(of(3, &[a(), b(), free()]), LockState::NoMajority);
         assert_eq!(of(3, &[a(), b()]), LockState::Unknown);
-        assert_eq!(of(5, &[a(), b(), free(), read(1, 1)]), LockState::NoMajority);
+        assert_eq!(
+            of(5, &[a(), b(), free(), read(1, 1)]),
+            LockState::NoMajority
+        );
         assert_eq!(of(5, &[a(), a(), b(), b()]), LockState::Unknown);
         assert_eq!(of(4, &[a(), a(), b(), b()]), LockState::NoMajority);
         assert_eq!(of(3, &[]), LockState::Unknown);
@@ -142,13 +220,31 @@ mod tests {
 
     #[test]
     fn an_inspection_shows_what_a_majority_says_and_a_line_for_each_node() {
-        let stored = [Ok(held("a", Some(2))), Ok(held("a", Some(2))), Err(NodeFailure::TimedOut)];
-        let node = |(node, stored)| InspectedNode { node: NodeId::new(node), address: "h:1".into(), stored };
+        let stored = [
+            Ok(held("a", Some(2))),
+            Ok(held("a", Some(2))),
+            Err(NodeFailure::TimedOut),
+        ];
+        let node = |(node, stored)| InspectedNode {
+            node: NodeId::new(node),
+            address: "h:1".into(),
+            stored,
+        };
         let nodes: Vec<_> = (0..).zip(stored).map(node).collect();
-        let lines = nodes.iter().map(|it| format!("\n  {it}")).collect::<String>();
-        let inspection = Inspection { name: b"x"[..].into(), slot: None, nodes };
+        let lines = nodes
+            .iter()
+            .map(|it| format!("\n  {it}"))
+            .collect::<String>();
+        let inspection = Inspection {
+            name: b"x"[..].into(),
+            slot: None,
+            nodes,
+        };
 
         assert_eq!(inspection.state(), held_by("a", Some(2)));
-        assert_eq!(inspection.to_string(), format!("held by a for another 2.0 s{lines}"));
+        assert_eq!(
+            inspection.to_string(),
+            format!("held by a for another 2.0 s{lines}")
+        );
     }
 }

@@ -32,7 +32,11 @@ struct OngoingOutage {
 impl Outage {
     /// `longest_pause`: the longest time that a waiting call lets pass between two rounds.
     pub(crate) fn new(longest_pause: Duration) -> Outage {
-        Outage { apart: longest_pause.max(APART), seen: None, said_at: None }
+        Outage {
+            apart: longest_pause.max(APART),
+            seen: None,
+            said_at: None,
+        }
     }
 
     /// A majority has answered, whatever it said. Returns since when none had, if the log has warned of that.
@@ -42,14 +46,22 @@ impl Outage {
 
     /// A round reached no majority. Returns whether the log has to warn of that.
     pub(crate) fn on_failure(&mut self, asked: Tick, now: Tick) -> bool {
-        let known = self.seen.filter(|it| asked.saturating_duration_since(it.last) <= self.apart);
-        let may_say = self.said_at.is_none_or(|it| SAID_EVERY <= now.saturating_duration_since(it));
+        let known = self
+            .seen
+            .filter(|it| asked.saturating_duration_since(it.last) <= self.apart);
+        let may_say = self
+            .said_at
+            .is_none_or(|it| SAID_EVERY <= now.saturating_duration_since(it));
         let is_news = known.is_none() && may_say;
         if is_news {
             self.said_at = Some(now);
         }
         let (since, said) = known.map_or((now, is_news), |it| (it.since, it.said));
-        self.seen = Some(OngoingOutage { since, last: now, said });
+        self.seen = Some(OngoingOutage {
+            since,
+            last: now,
+            said,
+        });
         is_news
     }
 
@@ -61,14 +73,20 @@ impl Outage {
 
 /// Whether a call gives up whose last round reached no majority. `own`: since when its own rounds have reached none;
 /// `of_manager`: since when no round of its manager has.
-pub(crate) fn is_hopeless(own: Tick, of_manager: Option<Tick>, patience: Duration, now: Tick) -> bool {
+pub(crate) fn is_hopeless(
+    own: Tick,
+    of_manager: Option<Tick>,
+    patience: Duration,
+    now: Tick,
+) -> bool {
     let since = of_manager.map_or(own, |it| it.min(own));
     patience <= now.saturating_duration_since(since)
 }
 
 /// Whether a majority of the nodes lets this user in only after somebody has changed settings: no patience helps.
 pub(crate) fn is_of_access(rows: &[NodeAnswer]) -> bool {
-    let refuses = |it: &&NodeAnswer| matches!(it, NodeAnswer::Failed(failure) if failure.is_of_access());
+    let refuses =
+        |it: &&NodeAnswer| matches!(it, NodeAnswer::Failed(failure) if failure.is_of_access());
     quorum(rows.len()) <= rows.iter().filter(refuses).count()
 }
 
@@ -112,7 +130,10 @@ mod tests {
         assert!(!outage.on_failure(start + s(2), start + s(2)));
         assert_eq!(outage.on_majority(), None, "the log has not said it");
         assert!(!outage.on_failure(start + s(59), start + s(59)));
-        assert!(!outage.on_failure(start + s(61), start + s(61)), "the same one");
+        assert!(
+            !outage.on_failure(start + s(61), start + s(61)),
+            "the same one"
+        );
         assert_eq!(outage.on_majority(), None);
         assert!(outage.on_failure(start + s(62), start + s(62)));
     }
@@ -121,10 +142,17 @@ mod tests {
     fn only_a_majority_that_refuses_the_login_ends_an_outage_for_which_there_is_patience_left() {
         let failed = NodeAnswer::Failed;
         let said = |answers: &[NodeFailure]| {
-            let report = |it: &NodeFailure| MemberReport::new("a:1".into(), MemberAnswer::Failed(it.clone()));
-            NodeFailure::NoMaster { reason: "none".into(), said: answers.iter().map(report).collect() }
+            let report = |it: &NodeFailure| {
+                MemberReport::new("a:1".into(), MemberAnswer::Failed(it.clone()))
+            };
+            NodeFailure::NoMaster {
+                reason: "none".into(),
+                said: answers.iter().map(report).collect(),
+            }
         };
-        let down = || NodeFailure::Connect { reason: "refused".to_owned() };
+        let down = || NodeFailure::Connect {
+            reason: "refused".to_owned(),
+        };
         let refusals = [
             NodeFailure::WRONG_PASSWORD,
             NodeFailure::NO_PASSWORD,
@@ -133,15 +161,29 @@ mod tests {
         ];
         for refusal in refusals {
             let rows = |others: [NodeAnswer; 2]| [&[failed(refusal.clone())], &others[..]].concat();
-            assert!(is_of_access(&rows([failed(NodeFailure::NO_PASSWORD), failed(down())])), "{refusal}");
-            assert!(is_of_access(&rows([NodeAnswer::Pending, failed(refusal.clone())])), "{refusal}");
-            assert!(!is_of_access(&rows([failed(down()), failed(down())])), "{refusal}");
-            assert!(!is_of_access(&rows([NodeAnswer::Granted, NodeAnswer::Pending])), "{refusal}");
+            assert!(
+                is_of_access(&rows([failed(NodeFailure::NO_PASSWORD), failed(down())])),
+                "{refusal}"
+            );
+            assert!(
+                is_of_access(&rows([NodeAnswer::Pending, failed(refusal.clone())])),
+                "{refusal}"
+            );
+            assert!(
+                !is_of_access(&rows([failed(down()), failed(down())])),
+                "{refusal}"
+            );
+            assert!(
+                !is_of_access(&rows([NodeAnswer::Granted, NodeAnswer::Pending])),
+                "{refusal}"
+            );
         }
         for other in [
             down(),
             NodeFailure::Loading,
-            NodeFailure::Busy { reason: "busy".into() },
+            NodeFailure::Busy {
+                reason: "busy".into(),
+            },
             said(&[NodeFailure::NO_PASSWORD, down()]),
         ] {
             assert!(!is_of_access(&[failed(other.clone())]), "{other}");
@@ -172,9 +214,17 @@ mod tests {
         let start = crate::time::tick();
         let now = start + s(12);
         assert!(is_hopeless(now, Some(start), PATIENCE, now));
-        assert!(is_hopeless(start, None, PATIENCE, now), "others reach a majority; this one does not");
+        assert!(
+            is_hopeless(start, None, PATIENCE, now),
+            "others reach a majority; this one does not"
+        );
         assert!(!is_hopeless(now, None, PATIENCE, now));
-        assert!(!is_hopeless(start + s(3), Some(start + s(4)), PATIENCE, now));
+        assert!(!is_hopeless(
+            start + s(3),
+            Some(start + s(4)),
+            PATIENCE,
+            now
+        ));
         assert!(is_hopeless(now, None, Duration::ZERO, now));
         assert!(!is_hopeless(start, Some(start), Duration::MAX, now));
     }

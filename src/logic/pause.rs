@@ -43,8 +43,17 @@ pub(crate) fn free_in(obstacles: &[Obstacle]) -> Option<Duration> {
 /// It lies between `min` and a limit that doubles with every try, up to `max`. It is random, so that contenders that split
 /// the nodes between them do not meet again, and it grows, so that many of them do not overload the nodes. If `free_in`
 /// says when the keys can have expired, it ends by up to `min` after that.
-pub(crate) fn pause(tries: u32, min: Duration, max: Duration, free_in: Option<Duration>, random: f64) -> Duration {
-    let limit = min.saturating_mul(2_u32.saturating_pow(tries.min(31))).min(max).max(min);
+pub(crate) fn pause(
+    tries: u32,
+    min: Duration,
+    max: Duration,
+    free_in: Option<Duration>,
+    random: f64,
+) -> Duration {
+    let limit = min
+        .saturating_mul(2_u32.saturating_pow(tries.min(31)))
+        .min(max)
+        .max(min);
     let backoff = min.saturating_add(share(limit.saturating_sub(min), random));
     match free_in {
         // A split vote leaves nothing to wait for but the others' pauses.
@@ -67,7 +76,13 @@ pub(crate) fn pause_in_a_list(
 
 /// Like [`pause`], for a caller that will get notices of releases, and tries only in case a notice was lost: from `max` to
 /// five times that, and a quarter up or down.
-pub(crate) fn long_pause(tries: u32, min: Duration, max: Duration, free_in: Option<Duration>, random: f64) -> Duration {
+pub(crate) fn long_pause(
+    tries: u32,
+    min: Duration,
+    max: Duration,
+    free_in: Option<Duration>,
+    random: f64,
+) -> Duration {
     let limit = max.saturating_mul(2_u32.saturating_pow(tries.min(31)).min(LONGER));
     let pause = share(limit, 0.75).saturating_add(share(share(limit, 0.5), random));
     match free_in {
@@ -85,7 +100,8 @@ pub(crate) fn longest_pause(max: Duration) -> Duration {
 /// How long to wait for the other nodes once one has announced a release. They are as far apart as the answers of the
 /// last round, which took `took`; and twice that after each [false alarm](false_alarms).
 pub(crate) fn grace(took: Duration, false_alarms: u32) -> Duration {
-    took.max(GRACE_MIN).saturating_mul(2_u32.saturating_pow(false_alarms))
+    took.max(GRACE_MIN)
+        .saturating_mul(2_u32.saturating_pow(false_alarms))
 }
 
 /// The false alarms of a call, `before` and with one more lost round, which `announced` nodes had announced. Fewer than a
@@ -100,7 +116,12 @@ pub(crate) fn false_alarms(before: u32, announced: usize, majority: usize) -> u3
 
 /// When a caller tries again that planned to do so at `planned`; `None` for at once. `announced` nodes have announced a
 /// release: a `majority` of them is enough, and fewer are enough at `in_time`.
-pub(crate) fn next_try(planned: Tick, majority: usize, announced: usize, in_time: Option<Tick>) -> Option<Tick> {
+pub(crate) fn next_try(
+    planned: Tick,
+    majority: usize,
+    announced: usize,
+    in_time: Option<Tick>,
+) -> Option<Tick> {
     if majority <= announced {
         return None;
     }
@@ -119,7 +140,11 @@ pub(crate) fn keeps_its_place(why: LossReason) -> bool {
 }
 
 fn share(of: Duration, random: f64) -> Duration {
-    let random = if random.is_finite() { random.clamp(0.0, 1.0) } else { 0.5 };
+    let random = if random.is_finite() {
+        random.clamp(0.0, 1.0)
+    } else {
+        0.5
+    };
     of.mul_f64(random)
 }
 
@@ -134,9 +159,15 @@ mod tests {
 
     #[test]
     fn a_quorum_can_be_free_when_the_last_key_that_it_needs_expires() {
-        assert_eq!(free_in(&[Until(ms(30)), Until(ms(10)), Until(ms(20))]), Some(ms(20)));
+        assert_eq!(
+            free_in(&[Until(ms(30)), Until(ms(10)), Until(ms(20))]),
+            Some(ms(20))
+        );
         assert_eq!(free_in(&[Free, Until(ms(10)), Until(ms(20))]), Some(ms(10)));
-        assert_eq!(free_in(&[Until(ms(10)), Unknown, Until(ms(20))]), Some(ms(20)));
+        assert_eq!(
+            free_in(&[Until(ms(10)), Unknown, Until(ms(20))]),
+            Some(ms(20))
+        );
     }
 
     #[test]
@@ -167,7 +198,10 @@ mod tests {
             assert!(longest <= RESERVATION.checked_div(2).unwrap());
         }
         let script = include_str!("../wire/scripts/reservation.lua");
-        assert!(script.contains(&format!("local RESERVATION = {}\n", RESERVATION.as_millis())));
+        assert!(script.contains(&format!(
+            "local RESERVATION = {}\n",
+            RESERVATION.as_millis()
+        )));
     }
 
     #[test]
@@ -187,14 +221,18 @@ mod tests {
     }
 
     #[test]
-    fn a_caller_that_is_told_of_releases_asks_rarely_and_never_more_rarely_than_the_longest_pause() {
+    fn a_caller_that_is_told_of_releases_asks_rarely_and_never_more_rarely_than_the_longest_pause()
+    {
         let (min, max) = (ms(10), ms(200));
         assert_eq!(long_pause(0, min, max, None, 0.0), ms(150));
         assert_eq!(long_pause(0, min, max, None, 1.0), ms(250));
         assert_eq!(long_pause(1, min, max, None, 0.5), ms(400));
         for tries in [2, 3, 100, u32::MAX] {
             let pauses = [0.0, 1.0].map(|random| long_pause(tries, min, max, None, random));
-            assert!(ms(600) <= pauses[0] && pauses[1] <= longest_pause(max), "{tries}: {pauses:?}");
+            assert!(
+                ms(600) <= pauses[0] && pauses[1] <= longest_pause(max),
+                "{tries}: {pauses:?}"
+            );
         }
         assert_eq!(long_pause(9, min, max, Some(ms(50)), 0.5), ms(55));
         assert_eq!(long_pause(9, min, max, Some(Duration::ZERO), 0.5), ms(1000));
@@ -208,7 +246,11 @@ mod tests {
         let late = planned.checked_add(ms(1)).unwrap();
         assert_eq!(next_try(planned, 3, 0, None), Some(planned));
         assert_eq!(next_try(planned, 3, 1, Some(soon)), Some(soon));
-        assert_eq!(next_try(planned, 3, 2, Some(late)), Some(planned), "never later than without the notice");
+        assert_eq!(
+            next_try(planned, 3, 2, Some(late)),
+            Some(planned),
+            "never later than without the notice"
+        );
         assert_eq!(next_try(planned, 3, 3, Some(late)), None);
         assert_eq!(next_try(planned, 3, 5, None), None);
     }
@@ -221,11 +263,18 @@ mod tests {
 
     #[test]
     fn h23_a_node_that_announces_without_end_is_answered_ever_more_rarely() {
-        assert_eq!([0, 1, 9].map(|it| grace(ms(0), it)), [ms(2), ms(4), ms(1_024)]);
+        assert_eq!(
+            [0, 1, 9].map(|it| grace(ms(0), it)),
+            [ms(2), ms(4), ms(1_024)]
+        );
         assert_eq!(grace(ms(80), 3), ms(640));
         let planned = crate::time::tick();
         let never = planned.checked_add(grace(ms(1), u32::MAX));
-        assert_eq!(next_try(planned, 2, 1, never), Some(planned), "never later than without the notice");
+        assert_eq!(
+            next_try(planned, 2, 1, never),
+            Some(planned),
+            "never later than without the notice"
+        );
 
         assert_eq!(false_alarms(4, 1, 2), 5);
         assert_eq!(false_alarms(4, 2, 3), 5);

@@ -20,7 +20,10 @@ pub(crate) struct QuarantineLength {
 
 impl QuarantineLength {
     pub(crate) fn new(own: u64, nodes: usize) -> QuarantineLength {
-        QuarantineLength { own, shown: vec![0; nodes] }
+        QuarantineLength {
+            own,
+            shown: vec![0; nodes],
+        }
     }
 
     pub(crate) fn on_report(&mut self, node: usize, millis: u64) {
@@ -56,13 +59,23 @@ mod tests {
     #[test]
     fn h15_the_longest_quarantine_that_any_node_shows_is_that_of_all() {
         let mut length = QuarantineLength::new(1_000, 3);
-        assert_eq!((length.quarantine_length().as_millis(), length.largest()), (1_000, 0));
+        assert_eq!(
+            (length.quarantine_length().as_millis(), length.largest()),
+            (1_000, 0)
+        );
         length.on_report(0, 1_000);
-        assert_eq!((length.shown_by(0), length.shown_by(1), length.shown_by(9)), (1_000, 0, 0));
+        assert_eq!(
+            (length.shown_by(0), length.shown_by(1), length.shown_by(9)),
+            (1_000, 0, 0)
+        );
 
         length.on_report(1, 30_000);
         length.on_report(9, 99_000);
-        assert_eq!((length.quarantine_length().as_millis(), length.largest()), (30_000, 30_000), "there is no ninth");
+        assert_eq!(
+            (length.quarantine_length().as_millis(), length.largest()),
+            (30_000, 30_000),
+            "there is no ninth"
+        );
         length.on_report(1, 500);
         assert_eq!(
             (length.quarantine_length().as_millis(), length.largest()),
@@ -70,6 +83,10 @@ mod tests {
             "an operator lowered it"
         );
         length.on_report(2, u64::MAX);
-        assert_eq!((length.quarantine_length().as_secs(), length.own()), (7_200, 1_000), "nobody needs more");
+        assert_eq!(
+            (length.quarantine_length().as_secs(), length.own()),
+            (7_200, 1_000),
+            "nobody needs more"
+        );
     }
 }

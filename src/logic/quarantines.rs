@@ -37,17 +37,29 @@ pub(crate) struct Quarantines {
 
 impl Began {
     pub(crate) fn now(seen: Tick, why: QuarantineReason) -> Began {
-        Began { seen, served: Duration::ZERO, why }
+        Began {
+            seen,
+            served: Duration::ZERO,
+            why,
+        }
     }
 
     /// As a record shows it.
     pub(crate) fn with(seen: Tick, shown: &GreetReply, why: QuarantineReason) -> Began {
-        Began { seen, served: shown.served, why }
+        Began {
+            seen,
+            served: shown.served,
+            why,
+        }
     }
 
     pub(crate) fn until(self, length: Duration) -> Option<Tick> {
         let left = length.saturating_sub(self.served);
-        if left.is_zero() { None } else { self.seen.checked_add(left) }
+        if left.is_zero() {
+            None
+        } else {
+            self.seen.checked_add(left)
+        }
     }
 
     fn left(self, asked: Tick, length: Duration) -> Option<(Duration, QuarantineReason)> {
@@ -61,7 +73,9 @@ impl Quarantines {
     pub(crate) fn of(shown: &GreetReply, seen: Tick, length: Duration) -> Quarantines {
         let why = match shown.record {
             Record::Missing | Record::KeptFromNothing => QuarantineReason::New,
-            Record::Kept | Record::Another | Record::Vouched | Record::Off => QuarantineReason::Restarted,
+            Record::Kept | Record::Another | Record::Vouched | Record::Off => {
+                QuarantineReason::Restarted
+            }
         };
         let mut quarantines = Quarantines::default();
         quarantines.begin(Began::with(seen, shown, why), length);
@@ -78,7 +92,11 @@ impl Quarantines {
     pub(crate) fn lengthen(&mut self, began: Began) {
         /// A thousand years: longer than any quarantine, so that neither is over.
         const LONG: Duration = Duration::from_secs(31_622_400_000);
-        self.began = self.began.into_iter().chain([began]).max_by_key(|it| it.until(LONG));
+        self.began = self
+            .began
+            .into_iter()
+            .chain([began])
+            .max_by_key(|it| it.until(LONG));
     }
 
     pub(crate) fn step(&mut self, seen: Tick) {
@@ -95,11 +113,19 @@ impl Quarantines {
     /// A longer quarantine that turns up late does not count for extensions: it would end the holds of those who hold a lock
     /// there, and keep nobody from anything. Nor does a step of the clock: a key that is ours after it was ours before, because
     /// nothing sets it again there before [`Quarantines::may_heal`].
-    pub(crate) fn left(&self, ask: Ask, asked: Tick, length: Option<Duration>) -> Option<(Duration, QuarantineReason)> {
+    pub(crate) fn left(
+        &self,
+        ask: Ask,
+        asked: Tick,
+        length: Option<Duration>,
+    ) -> Option<(Duration, QuarantineReason)> {
         let length = length?;
         match ask {
             Ask::Grant => {
-                let left = [self.began, self.stepped].into_iter().flatten().filter_map(|it| it.left(asked, length));
+                let left = [self.began, self.stepped]
+                    .into_iter()
+                    .flatten()
+                    .filter_map(|it| it.left(asked, length));
                 left.max_by_key(|it| it.0)
             }
             Ask::Extension => {
@@ -111,20 +137,28 @@ impl Quarantines {
 
     /// Whether a lock that is gone there may be set again.
     pub(crate) fn may_heal(&self, now: Tick, length: Option<Duration>) -> bool {
-        self.stepped.zip(length).is_none_or(|(it, length)| it.left(now, length).is_none())
+        self.stepped
+            .zip(length)
+            .is_none_or(|(it, length)| it.left(now, length).is_none())
     }
 
     /// The middle of the one that began last: so long before that time. `None` if it began too long ago to matter to anybody.
     pub(crate) fn middle(&self, length: Duration) -> Option<(Tick, Duration)> {
         let Began { seen, served, .. } = self.began.filter(|it| it.served < QUARANTINE_MAX)?;
         let half = length.checked_div(2)?;
-        Some((seen.checked_add(half.saturating_sub(served))?, served.saturating_sub(half)))
+        Some((
+            seen.checked_add(half.saturating_sub(served))?,
+            served.saturating_sub(half),
+        ))
     }
 }
 
 #[cfg(test)]
 mod tests {
-    #![expect(clippy::arithmetic_side_effects, reason = "a test may overflow: it fails then")]
+    #![expect(
+        clippy::arithmetic_side_effects,
+        reason = "a test may overflow: it fails then"
+    )]
 
     use super::*;
 
@@ -139,13 +173,36 @@ mod tests {
         let seen = crate::time::tick();
         let began = Began::with(seen, &shown(3), QuarantineReason::Restarted);
         assert_eq!(began.until(10 * S), Some(seen + 7 * S));
-        assert_eq!((began.until(3 * S), began.until(2 * S)), (None, None), "it was over when it was seen");
+        assert_eq!(
+            (began.until(3 * S), began.until(2 * S)),
+            (None, None),
+            "it was over when it was seen"
+        );
         let quarantines = Quarantines::of(&shown(3), seen, 10 * S);
-        let left = |ask, after: u32, length| quarantines.left(ask, seen + after * S, length).map(|it| it.0);
-        assert_eq!((left(Ask::Grant, 5, Some(10 * S)), left(Ask::Grant, 7, Some(10 * S))), (Some(2 * S), None));
+        let left = |ask, after: u32, length| {
+            quarantines
+                .left(ask, seen + after * S, length)
+                .map(|it| it.0)
+        };
+        assert_eq!(
+            (
+                left(Ask::Grant, 5, Some(10 * S)),
+                left(Ask::Grant, 7, Some(10 * S))
+            ),
+            (Some(2 * S), None)
+        );
         // Another program turns out to need longer: that ends no hold.
-        assert_eq!((left(Ask::Grant, 7, Some(20 * S)), left(Ask::Extension, 7, Some(20 * S))), (Some(10 * S), None));
-        assert_eq!((left(Ask::Grant, 0, None), left(Ask::Extension, 0, None)), (None, None));
+        assert_eq!(
+            (
+                left(Ask::Grant, 7, Some(20 * S)),
+                left(Ask::Extension, 7, Some(20 * S))
+            ),
+            (Some(10 * S), None)
+        );
+        assert_eq!(
+            (left(Ask::Grant, 0, None), left(Ask::Extension, 0, None)),
+            (None, None)
+        );
     }
 
     #[test]
@@ -153,10 +210,15 @@ mod tests {
         let seen = crate::time::tick();
         for served in [[3, 5], [5, 3]] {
             let mut quarantines = Quarantines::default();
-            served
-                .into_iter()
-                .for_each(|it| quarantines.begin(Began::with(seen, &shown(it), QuarantineReason::New), 4 * S));
-            assert_eq!(quarantines.left(Ask::Grant, seen, Some(10 * S)).map(|it| it.0), Some(7 * S));
+            served.into_iter().for_each(|it| {
+                quarantines.begin(Began::with(seen, &shown(it), QuarantineReason::New), 4 * S)
+            });
+            assert_eq!(
+                quarantines
+                    .left(Ask::Grant, seen, Some(10 * S))
+                    .map(|it| it.0),
+                Some(7 * S)
+            );
         }
     }
 

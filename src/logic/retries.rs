@@ -26,10 +26,23 @@ impl Retries {
     ///
     /// A lock waits for half of what is `left` of its lease at most. So the one that ends soonest comes first, and comes more
     /// often the nearer its end is.
-    pub(crate) fn wait(&mut self, least: Duration, left: Duration, is_late: bool, now: Tick) -> Duration {
+    pub(crate) fn wait(
+        &mut self,
+        least: Duration,
+        left: Duration,
+        is_late: bool,
+        now: Tick,
+    ) -> Duration {
         let each = if is_late { EACH_WHILE_LATE } else { EACH };
-        let turn = self.last.map_or(now, |it| it.max(now)).checked_add(each).unwrap_or(now);
-        let (wait, urgent) = (turn.saturating_duration_since(now), left.checked_div(2).unwrap_or(left));
+        let turn = self
+            .last
+            .map_or(now, |it| it.max(now))
+            .checked_add(each)
+            .unwrap_or(now);
+        let (wait, urgent) = (
+            turn.saturating_duration_since(now),
+            left.checked_div(2).unwrap_or(left),
+        );
         if wait <= urgent {
             self.last = Some(turn);
         }
@@ -38,7 +51,9 @@ impl Retries {
 
     /// Whether the log may warn of a failed extension now. If so, it does.
     pub(crate) fn may_warn(&mut self, now: Tick) -> bool {
-        let may = self.said_at.is_none_or(|it| SAID_EVERY <= now.saturating_duration_since(it));
+        let may = self
+            .said_at
+            .is_none_or(|it| SAID_EVERY <= now.saturating_duration_since(it));
         if may {
             self.said_at = Some(now);
         }
@@ -61,8 +76,16 @@ mod tests {
     const LEAST: Duration = Duration::from_millis(50);
     const LEFT: Duration = Duration::from_secs(6);
 
-    fn waits(retries: &mut Retries, count: u32, left: Duration, is_late: bool, now: Tick) -> Vec<Duration> {
-        (0..count).map(|_| retries.wait(LEAST, left, is_late, now)).collect()
+    fn waits(
+        retries: &mut Retries,
+        count: u32,
+        left: Duration,
+        is_late: bool,
+        now: Tick,
+    ) -> Vec<Duration> {
+        (0..count)
+            .map(|_| retries.wait(LEAST, left, is_late, now))
+            .collect()
     }
 
     #[test]
@@ -70,8 +93,13 @@ mod tests {
         for (is_late, a_second) in [(false, 10_000), (true, 2_500)] {
             let (mut retries, start) = (Retries::default(), crate::time::tick());
             let waits = waits(&mut retries, 2 * a_second, LEFT, is_late, start);
-            let within = |time| u32::try_from(waits.iter().filter(|it| **it <= time).count()).unwrap();
-            assert_eq!((waits[0], within(Duration::from_secs(1))), (LEAST, a_second), "late: {is_late}");
+            let within =
+                |time| u32::try_from(waits.iter().filter(|it| **it <= time).count()).unwrap();
+            assert_eq!(
+                (waits[0], within(Duration::from_secs(1))),
+                (LEAST, a_second),
+                "late: {is_late}"
+            );
             assert_eq!(within(Duration::from_secs(2)), 2 * a_second);
             // What was planned has had its turn by then.
             assert_eq!(retries.wait(LEAST, LEFT, is_late, start + LEFT), LEAST);
@@ -83,24 +111,33 @@ mod tests {
         let (mut retries, now) = (Retries::default(), crate::time::tick());
         waits(&mut retries, 25_000, LEFT, false, now);
 
-        let wait =
-            |retries: &mut Retries, left| retries.wait(LEAST, Duration::from_millis(left), false, now).as_millis();
+        let wait = |retries: &mut Retries, left| {
+            retries
+                .wait(LEAST, Duration::from_millis(left), false, now)
+                .as_millis()
+        };
         let urgent = [6_000, 2_000, 400, 60, 0].map(|left| wait(&mut retries, left));
 
         assert_eq!(urgent, [2_500, 1_000, 200, 50, 50]);
-        assert_eq!(wait(&mut retries, 6_000), 2_500, "what is urgent takes nobody's turn");
+        assert_eq!(
+            wait(&mut retries, 6_000),
+            2_500,
+            "what is urgent takes nobody's turn"
+        );
     }
 
     #[test]
     fn the_log_warns_of_failed_extensions_once_a_second() {
         let (mut retries, start) = (Retries::default(), crate::time::tick());
-        let said = [0, 1, 999, 1_000, 1_500, 7_000].map(|it| retries.may_warn(start + Duration::from_millis(it)));
+        let said = [0, 1, 999, 1_000, 1_500, 7_000]
+            .map(|it| retries.may_warn(start + Duration::from_millis(it)));
         assert_eq!(said, [true, false, false, true, false, true]);
     }
 
     #[test]
     fn several_locks_are_a_number_and_the_one_that_ends_first() {
-        let of = |locks: &[(&'static str, u64)]| summary(locks.to_vec(), |it| Duration::from_secs(it.1));
+        let of =
+            |locks: &[(&'static str, u64)]| summary(locks.to_vec(), |it| Duration::from_secs(it.1));
         assert_eq!(of(&[]), None);
         assert_eq!(of(&[("a", 1)]), None);
         assert_eq!(of(&[("a", 3), ("b", 1), ("c", 2)]), Some((3, ("b", 1))));

@@ -50,7 +50,13 @@ pub(crate) struct Limit {
 
 impl Limit {
     pub(crate) fn new(response_timeout: Duration) -> Limit {
-        Limit { rounds: FIRST, timeout: response_timeout, way: Way::default(), good: 0, cut_at: None }
+        Limit {
+            rounds: FIRST,
+            timeout: response_timeout,
+            way: Way::default(),
+            good: 0,
+            cut_at: None,
+        }
     }
 
     pub(crate) fn rounds(&self) -> usize {
@@ -82,10 +88,17 @@ impl Limit {
 
     /// Learns from a round.
     pub(crate) fn on_round(&mut self, sample: Sample) {
-        let Sample { asked, took, answered, under_way, is_short } = sample;
+        let Sample {
+            asked,
+            took,
+            answered,
+            under_way,
+            is_short,
+        } = sample;
         let is_old = self.cut_at.is_some_and(|it| asked < it);
         if answered {
-            self.way.on_answer(asked.checked_add(took).unwrap_or(asked), took);
+            self.way
+                .on_answer(asked.checked_add(took).unwrap_or(asked), took);
         }
         if !answered || Limit::is_slow(self.timeout, self.fastest(), took) {
             if is_old {
@@ -93,7 +106,11 @@ impl Limit {
             }
             // What was allowed and not used did not make it slow.
             let used = self.rounds.min(under_way);
-            let (left, min) = if answered { (used.saturating_mul(3) / 4, SLOW_MIN) } else { (used / 4, TIMED_OUT_MIN) };
+            let (left, min) = if answered {
+                (used.saturating_mul(3) / 4, SLOW_MIN)
+            } else {
+                (used / 4, TIMED_OUT_MIN)
+            };
             self.rounds = left.max(min).min(self.rounds);
             self.good = 0;
             self.cut_at = asked.checked_add(took);
@@ -111,7 +128,10 @@ impl Limit {
 
 #[cfg(test)]
 mod tests {
-    #![expect(clippy::arithmetic_side_effects, reason = "a test may overflow: it fails then")]
+    #![expect(
+        clippy::arithmetic_side_effects,
+        reason = "a test may overflow: it fails then"
+    )]
 
     use proptest::prelude::*;
 
@@ -126,7 +146,13 @@ mod tests {
 
     /// A round that began at `asked`, while everything that is allowed is under way and others wait.
     fn sample(limit: &Limit, asked: Tick, took: Duration) -> Sample {
-        Sample { asked, took, answered: took < TIMEOUT, under_way: limit.rounds(), is_short: true }
+        Sample {
+            asked,
+            took,
+            answered: took < TIMEOUT,
+            under_way: limit.rounds(),
+            is_short: true,
+        }
     }
 
     /// Rounds that begin at `at`, one after the other as long as there are fewer than allowed.
@@ -136,7 +162,13 @@ mod tests {
 
     /// A server that takes `service` for each round, and the way there and back, with as many rounds queued as are
     /// allowed, for so many times as it takes to answer them.
-    fn saturate(limit: &mut Limit, now: &mut Tick, service: Duration, way: Duration, times: usize) -> bool {
+    fn saturate(
+        limit: &mut Limit,
+        now: &mut Tick,
+        service: Duration,
+        way: Duration,
+        times: usize,
+    ) -> bool {
         let mut in_time = true;
         for _ in 0..times {
             let rounds = limit.rounds();
@@ -181,7 +213,10 @@ mod tests {
     #[test]
     fn h5_slow_answers_cut_what_is_used_and_fast_ones_raise_what_is_short() {
         let (mut limit, start) = (Limit::new(TIMEOUT), time::tick());
-        let plenty = Sample { is_short: false, ..sample(&limit, start, ms(1)) };
+        let plenty = Sample {
+            is_short: false,
+            ..sample(&limit, start, ms(1))
+        };
         (0..10 * FIRST).for_each(|_| limit.on_round(plenty));
         assert_eq!(limit.rounds(), FIRST, "nobody needs more");
 
@@ -189,7 +224,10 @@ mod tests {
         slow.on_round(sample(&slow, start, ms(80)));
         assert_eq!(slow.rounds(), FIRST * 3 / 4);
 
-        limit.on_round(Sample { under_way: 40, ..sample(&limit, start, ms(80)) });
+        limit.on_round(Sample {
+            under_way: 40,
+            ..sample(&limit, start, ms(80))
+        });
         assert_eq!(limit.rounds(), SLOW_MIN, "three quarters of 40 are fewer");
 
         repeat(&mut limit, start + ms(80), ms(1), SLOW_MIN * GOOD_FOR_ONE);
@@ -201,7 +239,9 @@ mod tests {
     #[test]
     fn h5_a_queue_may_take_half_of_what_the_fastest_round_leaves_and_grows_in_the_first_quarter() {
         let (mut limit, start) = (Limit::new(TIMEOUT), time::tick());
-        assert!(!Limit::is_slow(TIMEOUT, ms(20), ms(60)) && Limit::is_slow(TIMEOUT, ms(20), ms(61)));
+        assert!(
+            !Limit::is_slow(TIMEOUT, ms(20), ms(60)) && Limit::is_slow(TIMEOUT, ms(20), ms(61))
+        );
         limit.on_round(sample(&limit, start, ms(20)));
         assert_eq!(limit.fastest(), ms(20));
         assert!(limit.is_good(ms(39)) && !limit.is_good(ms(40)));
@@ -219,7 +259,12 @@ mod tests {
 
         for i in 0..600 {
             let under_way = limit.rounds();
-            repeat(&mut limit, start + ms(1_000) + ms(100) * i, ms(31), under_way);
+            repeat(
+                &mut limit,
+                start + ms(1_000) + ms(100) * i,
+                ms(31),
+                under_way,
+            );
         }
 
         assert!(FIRST < limit.rounds(), "{limit:?}");

@@ -32,11 +32,17 @@ struct Shown {
 
 impl Shown {
     fn of(of: NodeId) -> Shown {
-        Shown { of, run_id: None, double: None, away_since: None }
+        Shown {
+            of,
+            run_id: None,
+            double: None,
+            away_since: None,
+        }
     }
 
     fn has_been_away_for(&self, time: Duration, now: Tick) -> bool {
-        self.away_since.is_some_and(|it| time < now.saturating_duration_since(it))
+        self.away_since
+            .is_some_and(|it| time < now.saturating_duration_since(it))
     }
 }
 
@@ -62,7 +68,10 @@ impl RunIds {
     /// `longest` is the longest ttl, and the margin.
     pub(crate) fn new(nodes: usize, longest: Duration) -> RunIds {
         let of = (0..).map(NodeId::new).take(nodes);
-        RunIds { voters: of.map(Shown::of).collect(), longest }
+        RunIds {
+            voters: of.map(Shown::of).collect(),
+            longest,
+        }
     }
 
     /// A master more of a node that is a cluster.
@@ -76,9 +85,16 @@ impl RunIds {
     ///
     /// A node keeps what it claimed for a while after its connection has ended: a lock may be held that it confirmed, and
     /// its double would confirm the same lock once more.
-    pub(crate) fn claim(&mut self, voter: impl Into<Voter>, run_id: &str, now: Tick) -> Result<(), Double> {
+    pub(crate) fn claim(
+        &mut self,
+        voter: impl Into<Voter>,
+        run_id: &str,
+        now: Tick,
+    ) -> Result<(), Double> {
         let Voter(voter) = voter.into();
-        let Some(own) = self.voters.get_mut(voter) else { return Ok(()) };
+        let Some(own) = self.voters.get_mut(voter) else {
+            return Ok(());
+        };
         if own.run_id.as_deref() == Some(run_id) {
             own.away_since = None;
             return Ok(());
@@ -86,26 +102,42 @@ impl RunIds {
         let node = own.of;
         // Masters of one cluster have one vote in any case.
         let mut others = self.voters.iter_mut().filter(|it| it.of != node);
-        let other = others.find(|it| it.run_id.as_deref() == Some(run_id)).map(|shown| {
-            let has_left = shown.has_been_away_for(self.longest, now);
-            if has_left {
-                shown.run_id = None;
-            }
-            (shown.of, has_left)
-        });
+        let other = others
+            .find(|it| it.run_id.as_deref() == Some(run_id))
+            .map(|shown| {
+                let has_left = shown.has_been_away_for(self.longest, now);
+                if has_left {
+                    shown.run_id = None;
+                }
+                (shown.of, has_left)
+            });
         let has_vote = other.is_none_or(|it| it.1);
         let other = other.map(|it| it.0);
         let before = self.double_of(node);
         // What it said before may have paired it with another node.
-        self.voters.iter_mut().filter(|it| it.double == Some(node)).for_each(|it| it.double = None);
+        self.voters
+            .iter_mut()
+            .filter(|it| it.double == Some(node))
+            .for_each(|it| it.double = None);
         if let Some(own) = self.voters.get_mut(voter) {
-            *own = Shown { run_id: has_vote.then(|| run_id.to_owned()), double: other, ..Shown::of(node) };
+            *own = Shown {
+                run_id: has_vote.then(|| run_id.to_owned()),
+                double: other,
+                ..Shown::of(node)
+            };
         }
         let Some(other) = other else { return Ok(()) };
         if let Some(shown) = self.voters.get_mut(other.index()) {
             shown.double = Some(node);
         }
-        if has_vote { Ok(()) } else { Err(Double { other, is_news: before != Some(other) }) }
+        if has_vote {
+            Ok(())
+        } else {
+            Err(Double {
+                other,
+                is_news: before != Some(other),
+            })
+        }
     }
 
     /// Notes that the connection of `voter` has ended, if it had one.
@@ -117,7 +149,10 @@ impl RunIds {
 
     /// Which other node showed the same run id, if one did.
     pub(crate) fn double_of(&self, node: NodeId) -> Option<NodeId> {
-        self.voters.iter().filter(|it| it.of == node).find_map(|it| it.double)
+        self.voters
+            .iter()
+            .filter(|it| it.of == node)
+            .find_map(|it| it.double)
     }
 }
 
@@ -138,8 +173,20 @@ mod tests {
         let mut run_ids = RunIds::new(2, LONGEST);
         assert_eq!(run_ids.claim(n0, "a", now), Ok(()));
         assert_eq!(run_ids.claim(n0, "a", now), Ok(()), "a reconnect");
-        assert_eq!(run_ids.claim(n1, "a", now), Err(Double { other: n0, is_news: true }));
-        assert_eq!(run_ids.claim(n1, "a", now), Err(Double { other: n0, is_news: false }));
+        assert_eq!(
+            run_ids.claim(n1, "a", now),
+            Err(Double {
+                other: n0,
+                is_news: true
+            })
+        );
+        assert_eq!(
+            run_ids.claim(n1, "a", now),
+            Err(Double {
+                other: n0,
+                is_news: false
+            })
+        );
         assert_eq!(run_ids.claim(n0, "b", now), Ok(()), "a restart");
         assert_eq!(run_ids.claim(n1, "a", now), Ok(()));
     }
@@ -159,11 +206,21 @@ mod tests {
             [None, Some(n2), Some(n1)],
             "a reconnect of the node with the vote changes nothing"
         );
-        assert_eq!(run_ids.claim(n1, "a", now), Err(Double { other: n2, is_news: false }));
+        assert_eq!(
+            run_ids.claim(n1, "a", now),
+            Err(Double {
+                other: n2,
+                is_news: false
+            })
+        );
         assert!(run_ids.claim(n1, "c", now).is_ok());
         assert_eq!(doubles(&run_ids), [None; 3]);
         assert!(run_ids.claim(n1, "a", now).is_err() && run_ids.claim(n2, "d", now).is_ok());
-        assert_eq!(doubles(&run_ids), [None; 3], "the pair ends when either of them shows another one");
+        assert_eq!(
+            doubles(&run_ids),
+            [None; 3],
+            "the pair ends when either of them shows another one"
+        );
     }
 
     #[test]
@@ -172,14 +229,37 @@ mod tests {
         let mut run_ids = RunIds::new(2, LONGEST);
         let [first, second] = [(); 2].map(|()| run_ids.enter(n1));
         assert_eq!(run_ids.claim(first, "a", now), Ok(()));
-        assert_eq!(run_ids.claim(second, "a", now), Ok(()), "the same server, at another address");
+        assert_eq!(
+            run_ids.claim(second, "a", now),
+            Ok(()),
+            "the same server, at another address"
+        );
         assert_eq!(run_ids.claim(second, "b", now), Ok(()));
-        assert_eq!(run_ids.claim(n0, "b", now), Err(Double { other: n1, is_news: true }));
-        assert_eq!([n0, n1].map(|it| run_ids.double_of(it)), [Some(n1), Some(n0)]);
+        assert_eq!(
+            run_ids.claim(n0, "b", now),
+            Err(Double {
+                other: n1,
+                is_news: true
+            })
+        );
+        assert_eq!(
+            [n0, n1].map(|it| run_ids.double_of(it)),
+            [Some(n1), Some(n0)]
+        );
         assert_eq!(run_ids.claim(n0, "c", now), Ok(()));
-        assert_eq!(run_ids.claim(first, "c", now), Err(Double { other: n0, is_news: true }));
+        assert_eq!(
+            run_ids.claim(first, "c", now),
+            Err(Double {
+                other: n0,
+                is_news: true
+            })
+        );
         run_ids.leave(second, now);
-        assert_eq!(run_ids.claim(n0, "b", after(now, 11)), Ok(()), "it has been away for long");
+        assert_eq!(
+            run_ids.claim(n0, "b", after(now, 11)),
+            Ok(()),
+            "it has been away for long"
+        );
     }
 
     #[test]
@@ -187,16 +267,37 @@ mod tests {
         let ([n0, n1], begin) = ([0, 1].map(NodeId::new), time::tick());
         let mut run_ids = RunIds::new(2, LONGEST);
         assert_eq!(run_ids.claim(n0, "a", begin), Ok(()));
-        assert_eq!(run_ids.claim(n1, "a", begin), Err(Double { other: n0, is_news: true }));
+        assert_eq!(
+            run_ids.claim(n1, "a", begin),
+            Err(Double {
+                other: n0,
+                is_news: true
+            })
+        );
         run_ids.leave(n0, after(begin, 5));
         // Attempts that fail.
         run_ids.leave(n0, after(begin, 14));
-        assert_eq!(run_ids.claim(n1, "a", after(begin, 15)), Err(Double { other: n0, is_news: false }));
+        assert_eq!(
+            run_ids.claim(n1, "a", after(begin, 15)),
+            Err(Double {
+                other: n0,
+                is_news: false
+            })
+        );
 
         assert_eq!(run_ids.claim(n1, "a", after(begin, 16)), Ok(()));
 
-        assert_eq!([n0, n1].map(|it| run_ids.double_of(it)), [Some(n1), Some(n0)]);
-        assert_eq!(run_ids.claim(n0, "a", after(begin, 17)), Err(Double { other: n1, is_news: false }));
+        assert_eq!(
+            [n0, n1].map(|it| run_ids.double_of(it)),
+            [Some(n1), Some(n0)]
+        );
+        assert_eq!(
+            run_ids.claim(n0, "a", after(begin, 17)),
+            Err(Double {
+                other: n1,
+                is_news: false
+            })
+        );
     }
 
     /// What a node can do, at a time.
@@ -222,9 +323,13 @@ mod tests {
             for place in 0..length {
                 match deeds[world / deeds.len().pow(place) % deeds.len()] {
                     Claim(node) => {
-                        let claimed = run_ids.claim(NodeId::new(node), "a", after(begin, seconds)).is_ok();
+                        let claimed = run_ids
+                            .claim(NodeId::new(node), "a", after(begin, seconds))
+                            .is_ok();
                         up[usize::from(node)] = claimed;
-                        let (other, idle) = (1 - usize::from(node), |it: u64| LONGEST.as_secs() < seconds - it);
+                        let (other, idle) = (1 - usize::from(node), |it: u64| {
+                            LONGEST.as_secs() < seconds - it
+                        });
                         // The pair loses one vote, and not both for ever.
                         let free = !up[other] && counted_at[other].is_none_or(idle);
                         nobody_had_it += u32::from(free && !claimed);
@@ -237,10 +342,17 @@ mod tests {
                 }
                 // A node that is up grants all the time.
                 for node in [0, 1] {
-                    counted_at[node] = if up[node] { Some(seconds) } else { counted_at[node] };
+                    counted_at[node] = if up[node] {
+                        Some(seconds)
+                    } else {
+                        counted_at[node]
+                    };
                 }
                 if let [Some(one), Some(other)] = counted_at {
-                    assert!(LONGEST.as_secs() < u64::abs_diff(one, other), "{world}: {counted_at:?}");
+                    assert!(
+                        LONGEST.as_secs() < u64::abs_diff(one, other),
+                        "{world}: {counted_at:?}"
+                    );
                     both_had_it += 1;
                 }
                 assert!(up != [true; 2], "{world}: both vote");
@@ -248,6 +360,9 @@ mod tests {
             worlds += 1;
         }
         assert_eq!((worlds, nobody_had_it), (46_656, 0));
-        assert!(1_000 < both_had_it, "the vote was hardly ever passed on: {both_had_it}");
+        assert!(
+            1_000 < both_had_it,
+            "the vote was hardly ever passed on: {both_had_it}"
+        );
     }
 }

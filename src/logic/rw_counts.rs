@@ -35,8 +35,10 @@ pub(super) fn last_writer(votes: &Votes, proposal: u64) -> LastWriter {
     let counters = || votes.iter().filter_map(counter);
     let agreed = counters().find(|one| votes.quorum() <= counters().filter(|it| it == one).count());
     // One that is far ahead is not believed from a single node: that node cannot be counted.
-    agreed
-        .map_or_else(|| LastWriter::Lift(token::largest_seen(counters(), proposal, votes.spare())), LastWriter::Agreed)
+    agreed.map_or_else(
+        || LastWriter::Lift(token::largest_seen(counters(), proposal, votes.spare())),
+        LastWriter::Agreed,
+    )
 }
 
 #[cfg(test)]
@@ -64,7 +66,13 @@ mod tests {
     }
 
     fn held() -> Answer {
-        Answer::Acquire(AcquireReply::Held { counter: 9, left: None, queued: false, holder: None, which: None })
+        Answer::Acquire(AcquireReply::Held {
+            counter: 9,
+            left: None,
+            queued: false,
+            holder: None,
+            which: None,
+        })
     }
 
     fn end<R: Round>(nodes: usize, round: R, votes: &[Answer], now: Moment) -> Option<R::End> {
@@ -76,7 +84,12 @@ mod tests {
     }
 
     fn read(votes: &[Answer]) -> Option<AcquireEnd> {
-        end(3, AcquireRound::new(Rule::Shared, 100, Some(at(10))), votes, at(1))
+        end(
+            3,
+            AcquireRound::new(Rule::Shared, 100, Some(at(10))),
+            votes,
+            at(1),
+        )
     }
 
     #[test]
@@ -90,18 +103,41 @@ mod tests {
             won(7),
             "a writer has a minority, and its counter is no matter"
         );
-        assert_eq!(read(&[held(), shared(7), FAILED]), Some(AcquireEnd::Lost(LossReason::Held)));
-        let late = end(3, AcquireRound::new(Rule::Shared, 100, Some(at(10))), &[shared(7), shared(7)], at(10));
+        assert_eq!(
+            read(&[held(), shared(7), FAILED]),
+            Some(AcquireEnd::Lost(LossReason::Held))
+        );
+        let late = end(
+            3,
+            AcquireRound::new(Rule::Shared, 100, Some(at(10))),
+            &[shared(7), shared(7)],
+            at(10),
+        );
         assert_eq!(late, Some(AcquireEnd::Lost(LossReason::TooLate)));
     }
 
     #[test]
     fn counters_that_differ_are_lifted_to_the_largest_that_can_be_believed() {
         let lift = |token| Some(AcquireEnd::Raise { token });
-        assert_eq!(read(&[shared(7), shared(5)]), lift(7), "the third is not waited for");
+        assert_eq!(
+            read(&[shared(7), shared(5)]),
+            lift(7),
+            "the third is not waited for"
+        );
         assert_eq!(read(&[held(), shared(5), shared(7)]), lift(7));
-        assert_eq!(read(&[shared(token::LIMIT - 1), shared(5)]), lift(5), "one node cannot use up all numbers");
-        let five = |votes: &[Answer]| end(5, AcquireRound::new(Rule::Shared, 100, Some(at(10))), votes, at(1));
+        assert_eq!(
+            read(&[shared(token::LIMIT - 1), shared(5)]),
+            lift(5),
+            "one node cannot use up all numbers"
+        );
+        let five = |votes: &[Answer]| {
+            end(
+                5,
+                AcquireRound::new(Rule::Shared, 100, Some(at(10))),
+                votes,
+                at(1),
+            )
+        };
         assert_eq!(five(&[shared(5), shared(7), shared(5)]), lift(7));
     }
 
@@ -109,14 +145,24 @@ mod tests {
     fn a_grant_of_the_other_kind_counts_for_nothing() {
         let other = Answer::Acquire(AcquireReply::Accepted);
         assert_eq!(read(&[other.clone(), shared(7)]), None);
-        assert_eq!(read(&[other, shared(7), FAILED]), Some(AcquireEnd::Lost(LossReason::NoQuorum)));
+        assert_eq!(
+            read(&[other, shared(7), FAILED]),
+            Some(AcquireEnd::Lost(LossReason::NoQuorum))
+        );
         let write = AcquireRound::new(Rule::Exclusive, 100, Some(at(10)));
-        assert!(matches!(end(3, write, &[shared(7), shared(7)], at(1)), Some(AcquireEnd::Raise { .. })));
+        assert!(matches!(
+            end(3, write, &[shared(7), shared(7)], at(1)),
+            Some(AcquireEnd::Raise { .. })
+        ));
         for (rule, vote, counts) in [
             (Rule::Shared, shared(7), true),
             (Rule::Shared, shared(8), false),
             (Rule::Exclusive, shared(7), false),
-            (Rule::Exclusive, Answer::Acquire(AcquireReply::Accepted), true),
+            (
+                Rule::Exclusive,
+                Answer::Acquire(AcquireReply::Accepted),
+                true,
+            ),
             (Rule::Shared, Answer::Acquire(AcquireReply::Accepted), false),
             (Rule::Shared, TAKEN, true),
             (Rule::Shared, GONE, false),
@@ -127,13 +173,26 @@ mod tests {
 
     #[test]
     fn a_raise_of_a_reader_is_won_with_the_nodes_that_have_the_number_whatever_the_others_have() {
-        let raise = |votes: &[Answer]| end(3, RaiseRound::new(Rule::Shared, 7, Some(at(10))), votes, at(1));
+        let raise = |votes: &[Answer]| {
+            end(
+                3,
+                RaiseRound::new(Rule::Shared, 7, Some(at(10))),
+                votes,
+                at(1),
+            )
+        };
         let above = Answer::Raise(RaiseReply::Above { counter: 9 });
         let won = Some(AcquireEnd::Won { token: 7 });
         assert_eq!(raise(&[above.clone(), TAKEN]), None);
         assert_eq!(raise(&[above.clone(), TAKEN, TAKEN]), won);
         assert_eq!(raise(&[TAKEN, TAKEN]), won);
-        assert_eq!(raise(&[TAKEN, GONE, above]), Some(AcquireEnd::Lost(LossReason::Overtaken)));
-        assert_eq!(raise(&[FAILED, FAILED]), Some(AcquireEnd::Lost(LossReason::NoQuorum)));
+        assert_eq!(
+            raise(&[TAKEN, GONE, above]),
+            Some(AcquireEnd::Lost(LossReason::Overtaken))
+        );
+        assert_eq!(
+            raise(&[FAILED, FAILED]),
+            Some(AcquireEnd::Lost(LossReason::NoQuorum))
+        );
     }
 }

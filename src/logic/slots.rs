@@ -29,7 +29,11 @@ struct SlotState<T> {
 
 impl<T> Default for SlotState<T> {
     fn default() -> SlotState<T> {
-        SlotState { kept: None, is_suspect: false, asking: None }
+        SlotState {
+            kept: None,
+            is_suspect: false,
+            asking: None,
+        }
     }
 }
 
@@ -54,7 +58,12 @@ pub(crate) enum Admitted<T> {
 #[derive(Debug, Eq, PartialEq)]
 pub(crate) enum SlotStep<T> {
     /// The slot's record is to be set back, and then these may go.
-    Confirm { found: u64, since: u64, origin: &'static str, waiting: Vec<T> },
+    Confirm {
+        found: u64,
+        since: u64,
+        origin: &'static str,
+        waiting: Vec<T>,
+    },
     /// These may go.
     Open(Vec<T>),
     /// The server does not serve the slot.
@@ -63,7 +72,9 @@ pub(crate) enum SlotStep<T> {
 
 impl<T> Default for Slots<T> {
     fn default() -> Slots<T> {
-        Slots { slots: HashMap::new() }
+        Slots {
+            slots: HashMap::new(),
+        }
     }
 }
 
@@ -78,7 +89,10 @@ impl<T> Slots<T> {
         if slot.kept.is_some() && !slot.is_suspect {
             return Admitted::Pass(command);
         }
-        slot.asking = Some(SlotQuery { waiting: vec![command], found: None });
+        slot.asking = Some(SlotQuery {
+            waiting: vec![command],
+            found: None,
+        });
         Admitted::Ask
     }
 
@@ -98,7 +112,9 @@ impl<T> Slots<T> {
         length: Duration,
     ) -> SlotStep<T> {
         let slot = self.slots.entry(slot).or_default();
-        let Some(SlotQuery { waiting, found }) = slot.asking.take() else { return SlotStep::Open(Vec::new()) };
+        let Some(SlotQuery { waiting, found }) = slot.asking.take() else {
+            return SlotStep::Open(Vec::new());
+        };
         let found = match found.unwrap_or(Err(NodeFailure::Internal)) {
             Ok(found) => found,
             Err(failure) => return SlotStep::Fail(waiting, failure),
@@ -111,12 +127,17 @@ impl<T> Slots<T> {
             Ok(Record::KeptFromNothing) => "new",
             Ok(Record::Vouched) => "vouched",
             // It began after the slot's was written, or nobody knows.
-            Ok(Record::Missing | Record::Another | Record::Off) | Err(_) => return SlotStep::Open(waiting),
+            Ok(Record::Missing | Record::Another | Record::Off) | Err(_) => {
+                return SlotStep::Open(waiting);
+            }
         };
         match master {
-            Ok(master) if is_new && master.from < found.from => {
-                SlotStep::Confirm { found: found.from, since: master.from, origin, waiting }
-            }
+            Ok(master) if is_new && master.from < found.from => SlotStep::Confirm {
+                found: found.from,
+                since: master.from,
+                origin,
+                waiting,
+            },
             _ => SlotStep::Open(waiting),
         }
     }
@@ -164,7 +185,10 @@ impl<T> Slots<T> {
 
     /// Ends: what waits still.
     pub(crate) fn close(self) -> impl Iterator<Item = T> {
-        self.slots.into_values().filter_map(|it| it.asking).flat_map(|it| it.waiting)
+        self.slots
+            .into_values()
+            .filter_map(|it| it.asking)
+            .flat_map(|it| it.waiting)
     }
 }
 
@@ -182,11 +206,18 @@ mod tests {
     const LENGTH: Duration = Duration::from_secs(10);
 
     fn reply(record: Record, from: u64, served: u64) -> Result<GreetReply, NodeFailure> {
-        Ok(GreetReply { from, ..GreetReply::of(record, Duration::from_secs(served)) })
+        Ok(GreetReply {
+            from,
+            ..GreetReply::of(record, Duration::from_secs(served))
+        })
     }
 
     fn left(slots: &Slots<u8>, asked: Tick) -> (u64, u64) {
-        let left = |ask| slots.left(7, ask, asked, Some(LENGTH)).map_or(0, |it| it.0.as_secs());
+        let left = |ask| {
+            slots
+                .left(7, ask, asked, Some(LENGTH))
+                .map_or(0, |it| it.0.as_secs())
+        };
         (left(Ask::Grant), left(Ask::Extension))
     }
 
@@ -203,13 +234,27 @@ mod tests {
     fn a_slot_without_record_is_as_old_as_its_master_s_and_is_set_back_to_that() {
         let now = time::tick();
         for record in [Record::Missing, Record::KeptFromNothing] {
-            for (master, origin) in
-                [(Record::Kept, "old"), (Record::KeptFromNothing, "new"), (Record::Vouched, "vouched")]
-            {
+            for (master, origin) in [
+                (Record::Kept, "old"),
+                (Record::KeptFromNothing, "new"),
+                (Record::Vouched, "vouched"),
+            ] {
                 let mut slots = asked(record, 500, 0);
                 let next = slots.on_master(7, reply(master, 400, 100), now, LENGTH);
-                assert_eq!(next, SlotStep::Confirm { found: 500, since: 400, origin, waiting: vec![1, 2] });
-                assert_eq!(left(&slots, now), (10, 10), "not before it is known to be confirmed");
+                assert_eq!(
+                    next,
+                    SlotStep::Confirm {
+                        found: 500,
+                        since: 400,
+                        origin,
+                        waiting: vec![1, 2]
+                    }
+                );
+                assert_eq!(
+                    left(&slots, now),
+                    (10, 10),
+                    "not before it is known to be confirmed"
+                );
                 slots.on_confirmed(7, reply(Record::Kept, 400, 100), now, LENGTH);
                 assert_eq!(left(&slots, now), (0, 0));
                 assert_eq!(slots.admit(7, 3), Admitted::Pass(3));
@@ -218,7 +263,8 @@ mod tests {
     }
 
     #[test]
-    fn a_slot_is_not_set_back_where_the_master_has_lost_its_own_record_or_has_the_slot_since_lately() {
+    fn a_slot_is_not_set_back_where_the_master_has_lost_its_own_record_or_has_the_slot_since_lately()
+     {
         let now = time::tick();
         let masters = [
             reply(Record::Missing, 600, 0),
@@ -230,13 +276,18 @@ mod tests {
         ];
         for master in masters {
             let mut slots = asked(Record::Missing, 500, 0);
-            assert_eq!(slots.on_master(7, master.clone(), now, LENGTH), SlotStep::Open(vec![1, 2]), "{master:?}");
+            assert_eq!(
+                slots.on_master(7, master.clone(), now, LENGTH),
+                SlotStep::Open(vec![1, 2]),
+                "{master:?}"
+            );
             assert_eq!(left(&slots, now), (10, 10));
         }
     }
 
     #[test]
-    fn a_slot_that_another_process_kept_is_silent_for_its_whole_quarantine_whatever_its_master_says() {
+    fn a_slot_that_another_process_kept_is_silent_for_its_whole_quarantine_whatever_its_master_says()
+     {
         let now = time::tick();
         let mut slots = asked(Record::Another, 500, 0);
         let next = slots.on_master(7, reply(Record::Vouched, 0, 1_000), now, LENGTH);
@@ -249,7 +300,10 @@ mod tests {
     fn a_slot_that_was_kept_for_a_while_is_silent_for_the_rest() {
         let now = time::tick();
         let mut slots = asked(Record::Kept, 500, 4);
-        assert_eq!(slots.on_master(7, reply(Record::Kept, 400, 100), now, LENGTH), SlotStep::Open(vec![1, 2]));
+        assert_eq!(
+            slots.on_master(7, reply(Record::Kept, 400, 100), now, LENGTH),
+            SlotStep::Open(vec![1, 2])
+        );
         assert_eq!(left(&slots, now), (6, 6));
         // Somebody turns out to need longer: that ends no hold.
         let longer = Duration::from_secs(20);
@@ -260,11 +314,16 @@ mod tests {
     #[test]
     fn commands_for_a_slot_that_the_server_does_not_serve_fail_and_the_next_asks_again() {
         let now = time::tick();
-        let moved = || NodeFailure::SlotMoved { said: String::new() };
+        let moved = || NodeFailure::SlotMoved {
+            said: String::new(),
+        };
         let mut slots = Slots::default();
         assert_eq!(slots.admit(7, 1), Admitted::Ask);
         slots.on_slot(7, Err(moved()));
-        assert_eq!(slots.on_master(7, reply(Record::Kept, 1, 100), now, LENGTH), SlotStep::Fail(vec![1], moved()));
+        assert_eq!(
+            slots.on_master(7, reply(Record::Kept, 1, 100), now, LENGTH),
+            SlotStep::Fail(vec![1], moved())
+        );
         assert_eq!(left(&slots, now), (10, 10), "nobody knows");
         assert_eq!(slots.admit(7, 2), Admitted::Ask);
         assert_eq!(slots.close().collect::<Vec<_>>(), [2]);
@@ -275,14 +334,21 @@ mod tests {
         let now = time::tick();
         let known = || {
             let mut slots = asked(Record::Kept, 500, 100);
-            assert_eq!(slots.on_master(7, reply(Record::Kept, 400, 100), now, LENGTH), SlotStep::Open(vec![1, 2]));
+            assert_eq!(
+                slots.on_master(7, reply(Record::Kept, 400, 100), now, LENGTH),
+                SlotStep::Open(vec![1, 2])
+            );
             slots
         };
         let (mut one, mut all) = (known(), known());
         one.suspect(7);
         all.suspect_all();
         for slots in [&mut one, &mut all] {
-            assert_eq!(left(slots, now), (0, 0), "what is under way counts as before");
+            assert_eq!(
+                left(slots, now),
+                (0, 0),
+                "what is under way counts as before"
+            );
             assert_eq!(slots.admit(7, 3), Admitted::Ask);
         }
         let mut other = known();

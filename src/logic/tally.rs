@@ -47,8 +47,10 @@ impl Round for ExtendRound {
         let (quorum, open) = (votes.quorum(), votes.open());
         let extended = votes.count(Answer::is_extended);
         let gone = votes.count(Answer::is_gone);
-        let is_hopeless = extended.saturating_add(open) < quorum && gone.saturating_add(open) <= votes.spare();
-        ExtendEnd::of(votes.len(), extended, gone).or_else(|| is_hopeless.then_some(ExtendEnd::NotConfirmed))
+        let is_hopeless =
+            extended.saturating_add(open) < quorum && gone.saturating_add(open) <= votes.spare();
+        ExtendEnd::of(votes.len(), extended, gone)
+            .or_else(|| is_hopeless.then_some(ExtendEnd::NotConfirmed))
     }
 }
 
@@ -56,7 +58,13 @@ impl Ballot<ExtendRound> {
     /// How it has ended, if it has: what was not confirmed in time can be confirmed late, or found gone.
     pub(crate) fn end_for_good(&self) -> Option<ExtendEnd> {
         let with = |what: fn(&Answer) -> bool| self.votes.nodes_with(what).len();
-        let late = || ExtendEnd::of(self.votes.len(), with(Answer::is_extended), with(Answer::is_gone));
+        let late = || {
+            ExtendEnd::of(
+                self.votes.len(),
+                with(Answer::is_extended),
+                with(Answer::is_gone),
+            )
+        };
         self.end().map(|end| late().unwrap_or(end))
     }
 }
@@ -100,13 +108,20 @@ pub(crate) struct ReleaseRound {
 impl ReleaseRound {
     /// A round that is over once `needed` nodes have confirmed: those that had granted, for a round that was lost.
     pub(crate) fn new(needed: usize) -> ReleaseRound {
-        ReleaseRound { needed, held: None, gone: NodeSet::default() }
+        ReleaseRound {
+            needed,
+            held: None,
+            gone: NodeSet::default(),
+        }
     }
 
     /// A round for a lock that is held on some of `nodes`, which a majority has to confirm. It goes on until it is known
     /// whether a majority had the lock to the end: with the first answers, as a rule.
     pub(crate) fn of_held(nodes: usize, held: Held) -> ReleaseRound {
-        ReleaseRound { held: Some(held), ..ReleaseRound::new(quorum(nodes)) }
+        ReleaseRound {
+            held: Some(held),
+            ..ReleaseRound::new(quorum(nodes))
+        }
     }
 
     /// Nodes that held the lock to the end, as far as we know; a node that says nothing is taken to have.
@@ -142,7 +157,11 @@ impl Round for ReleaseRound {
             return None;
         }
         let lost = self.gone != NodeSet::default() && self.sure(votes).len() < votes.quorum();
-        Some(ReleaseEnd { confirmed, enough: self.needed <= confirmed, lost })
+        Some(ReleaseEnd {
+            confirmed,
+            enough: self.needed <= confirmed,
+            lost,
+        })
     }
 }
 
@@ -187,7 +206,9 @@ impl Ballot<ProbeRound> {
     /// How long after `sent` the answer of `node` came, or whatever stood in for it.
     pub(crate) fn took(&self, node: NodeId, sent: Moment) -> Option<Duration> {
         let (_, came) = self.round.came.iter().find(|(it, _)| *it == node)?;
-        Some(Duration::from_micros(came.boot_micros().saturating_sub(sent.boot_micros())))
+        Some(Duration::from_micros(
+            came.boot_micros().saturating_sub(sent.boot_micros()),
+        ))
     }
 }
 
@@ -208,26 +229,39 @@ mod tests {
     /// The end of a release of three nodes, of which `confirmed` had confirmed the lease until 1000 ms: after these votes, or
     /// none yet.
     fn released(confirmed: &[u8], votes: &[(u8, Answer, u64)]) -> Option<ReleaseEnd> {
-        let round = ReleaseRound::of_held(3, Held { confirmed: nodes(confirmed), until: at(1_000) });
+        let round = ReleaseRound::of_held(
+            3,
+            Held {
+                confirmed: nodes(confirmed),
+                until: at(1_000),
+            },
+        );
         let mut ballot = Ballot::new(3, round);
-        votes.iter().find_map(|(node, vote, now)| match ballot.on_vote(NodeId::new(*node), vote.clone(), at(*now)) {
-            Step::Decided(end) => Some(end),
-            _ => None,
+        votes.iter().find_map(|(node, vote, now)| {
+            match ballot.on_vote(NodeId::new(*node), vote.clone(), at(*now)) {
+                Step::Decided(end) => Some(end),
+                _ => None,
+            }
         })
     }
 
     /// How an extension of three nodes has ended for good: after these votes, the time-out, and these late answers.
     fn extended(votes: &[(u8, Answer)], late: &[(u8, Answer)]) -> Option<ExtendEnd> {
         let mut ballot = Ballot::new(3, ExtendRound);
-        let mut vote = |(node, vote): &(u8, Answer)| ballot.on_vote(NodeId::new(*node), vote.clone(), at(1));
+        let mut vote =
+            |(node, vote): &(u8, Answer)| ballot.on_vote(NodeId::new(*node), vote.clone(), at(1));
         for it in votes {
             let _ = vote(it);
         }
         let timed_out = ballot.end().is_none() && !late.is_empty();
         if timed_out {
-            assert_eq!(ballot.on_timeout(at(2)), Step::Decided(ExtendEnd::NotConfirmed));
+            assert_eq!(
+                ballot.on_timeout(at(2)),
+                Step::Decided(ExtendEnd::NotConfirmed)
+            );
         }
-        let mut vote = |(node, vote): &(u8, Answer)| ballot.on_vote(NodeId::new(*node), vote.clone(), at(3));
+        let mut vote =
+            |(node, vote): &(u8, Answer)| ballot.on_vote(NodeId::new(*node), vote.clone(), at(3));
         late.iter().for_each(|it| assert_eq!(vote(it), Step::Late));
         ballot.end_for_good()
     }
@@ -238,34 +272,98 @@ mod tests {
         let gone = |node| (node, Answer::Extend(ExtendReply::Gone { counter: 0 }));
         let failed = |node| (node, Answer::Failed(NodeFailure::Stalled));
         assert_eq!(extended(&[yes(0)], &[]), None);
-        assert_eq!(extended(&[yes(0)], &[failed(1)]), Some(ExtendEnd::NotConfirmed));
+        assert_eq!(
+            extended(&[yes(0)], &[failed(1)]),
+            Some(ExtendEnd::NotConfirmed)
+        );
         assert_eq!(extended(&[yes(0)], &[yes(1)]), Some(ExtendEnd::Confirmed));
-        assert_eq!(extended(&[yes(0)], &[gone(1), yes(2)]), Some(ExtendEnd::Confirmed));
-        assert_eq!(extended(&[yes(0)], &[gone(1), gone(2)]), Some(ExtendEnd::Gone));
-        assert_eq!(extended(&[yes(0)], &[yes(0)]), Some(ExtendEnd::NotConfirmed), "a node counts once");
-        assert_eq!(extended(&[yes(0), yes(1)], &[gone(2)]), Some(ExtendEnd::Confirmed));
-        assert_eq!(extended(&[gone(0), gone(1)], &[yes(2)]), Some(ExtendEnd::Gone));
-        assert_eq!(extended(&[failed(0), failed(1)], &[yes(2)]), Some(ExtendEnd::NotConfirmed));
+        assert_eq!(
+            extended(&[yes(0)], &[gone(1), yes(2)]),
+            Some(ExtendEnd::Confirmed)
+        );
+        assert_eq!(
+            extended(&[yes(0)], &[gone(1), gone(2)]),
+            Some(ExtendEnd::Gone)
+        );
+        assert_eq!(
+            extended(&[yes(0)], &[yes(0)]),
+            Some(ExtendEnd::NotConfirmed),
+            "a node counts once"
+        );
+        assert_eq!(
+            extended(&[yes(0), yes(1)], &[gone(2)]),
+            Some(ExtendEnd::Confirmed)
+        );
+        assert_eq!(
+            extended(&[gone(0), gone(1)], &[yes(2)]),
+            Some(ExtendEnd::Gone)
+        );
+        assert_eq!(
+            extended(&[failed(0), failed(1)], &[yes(2)]),
+            Some(ExtendEnd::NotConfirmed)
+        );
     }
 
     const DELETED: Answer = Answer::Release(ReleaseReply::Deleted);
     const NOT_OURS: Answer = Answer::Release(ReleaseReply::NotOurs);
     const FAILED: Answer = Answer::Failed(NodeFailure::TimedOut);
 
-    const FREED: Option<ReleaseEnd> = Some(ReleaseEnd { confirmed: 2, enough: true, lost: false });
+    const FREED: Option<ReleaseEnd> = Some(ReleaseEnd {
+        confirmed: 2,
+        enough: true,
+        lost: false,
+    });
 
     #[test]
     fn h10_a_release_that_finds_too_few_nodes_with_the_lock_is_a_loss() {
-        let lost = |confirmed| Some(ReleaseEnd { confirmed, enough: true, lost: true });
+        let lost = |confirmed| {
+            Some(ReleaseEnd {
+                confirmed,
+                enough: true,
+                lost: true,
+            })
+        };
 
-        assert_eq!(released(&[0, 1, 2], &[(0, NOT_OURS, 10), (1, NOT_OURS, 10)]), lost(2));
-        assert_eq!(released(&[0, 1], &[(0, NOT_OURS, 10), (1, DELETED, 10)]), None, "the third may have it, too");
-        assert_eq!(released(&[0, 1], &[(0, NOT_OURS, 10), (1, DELETED, 10), (2, NOT_OURS, 10)]), lost(3));
-        assert_eq!(released(&[0, 1], &[(0, NOT_OURS, 10), (1, DELETED, 10), (2, FAILED, 10)]), lost(2));
-        let found = Some(ReleaseEnd { confirmed: 3, enough: true, lost: false });
-        assert_eq!(released(&[0, 1], &[(0, NOT_OURS, 10), (1, DELETED, 10), (2, DELETED, 10)]), found);
         assert_eq!(
-            released(&[0, 1, 2], &[(0, NOT_OURS, 10), (1, DELETED, 10), (2, DELETED, 10)]),
+            released(&[0, 1, 2], &[(0, NOT_OURS, 10), (1, NOT_OURS, 10)]),
+            lost(2)
+        );
+        assert_eq!(
+            released(&[0, 1], &[(0, NOT_OURS, 10), (1, DELETED, 10)]),
+            None,
+            "the third may have it, too"
+        );
+        assert_eq!(
+            released(
+                &[0, 1],
+                &[(0, NOT_OURS, 10), (1, DELETED, 10), (2, NOT_OURS, 10)]
+            ),
+            lost(3)
+        );
+        assert_eq!(
+            released(
+                &[0, 1],
+                &[(0, NOT_OURS, 10), (1, DELETED, 10), (2, FAILED, 10)]
+            ),
+            lost(2)
+        );
+        let found = Some(ReleaseEnd {
+            confirmed: 3,
+            enough: true,
+            lost: false,
+        });
+        assert_eq!(
+            released(
+                &[0, 1],
+                &[(0, NOT_OURS, 10), (1, DELETED, 10), (2, DELETED, 10)]
+            ),
+            found
+        );
+        assert_eq!(
+            released(
+                &[0, 1, 2],
+                &[(0, NOT_OURS, 10), (1, DELETED, 10), (2, DELETED, 10)]
+            ),
             found,
             "one is spare"
         );
@@ -273,19 +371,56 @@ mod tests {
 
     #[test]
     fn h10_not_ours_is_no_loss_of_who_never_had_it_nor_when_the_lease_is_over() {
-        assert_eq!(released(&[0, 1, 2], &[(0, DELETED, 10), (1, DELETED, 10)]), FREED);
-        assert_eq!(released(&[0, 1, 2], &[(0, NOT_OURS, 1_000), (1, NOT_OURS, 1_000)]), FREED);
-        let all = Some(ReleaseEnd { confirmed: 3, enough: true, lost: false });
-        assert_eq!(released(&[0, 1], &[(2, NOT_OURS, 10), (0, DELETED, 10), (1, DELETED, 10)]), all);
         assert_eq!(
-            released(&[0, 1], &[(2, NOT_OURS, 10), (0, DELETED, 10), (1, FAILED, 10)]),
+            released(&[0, 1, 2], &[(0, DELETED, 10), (1, DELETED, 10)]),
+            FREED
+        );
+        assert_eq!(
+            released(&[0, 1, 2], &[(0, NOT_OURS, 1_000), (1, NOT_OURS, 1_000)]),
+            FREED
+        );
+        let all = Some(ReleaseEnd {
+            confirmed: 3,
+            enough: true,
+            lost: false,
+        });
+        assert_eq!(
+            released(
+                &[0, 1],
+                &[(2, NOT_OURS, 10), (0, DELETED, 10), (1, DELETED, 10)]
+            ),
+            all
+        );
+        assert_eq!(
+            released(
+                &[0, 1],
+                &[(2, NOT_OURS, 10), (0, DELETED, 10), (1, FAILED, 10)]
+            ),
             FREED,
             "nobody says it is gone"
         );
-        let failed = Some(ReleaseEnd { confirmed: 1, enough: false, lost: false });
-        assert_eq!(released(&[0, 1, 2], &[(0, NOT_OURS, 10), (1, FAILED, 10), (2, FAILED, 10)]), failed);
-        let lost_round = Ballot::new(3, ReleaseRound::new(1)).on_vote(NodeId::new(0), NOT_OURS, at(0));
-        assert_eq!(lost_round, Step::Decided(ReleaseEnd { confirmed: 1, enough: true, lost: false }));
+        let failed = Some(ReleaseEnd {
+            confirmed: 1,
+            enough: false,
+            lost: false,
+        });
+        assert_eq!(
+            released(
+                &[0, 1, 2],
+                &[(0, NOT_OURS, 10), (1, FAILED, 10), (2, FAILED, 10)]
+            ),
+            failed
+        );
+        let lost_round =
+            Ballot::new(3, ReleaseRound::new(1)).on_vote(NodeId::new(0), NOT_OURS, at(0));
+        assert_eq!(
+            lost_round,
+            Step::Decided(ReleaseEnd {
+                confirmed: 1,
+                enough: true,
+                lost: false
+            })
+        );
     }
 
     #[test]
@@ -295,20 +430,39 @@ mod tests {
         assert_eq!(vote(1, Answer::Failed(NodeFailure::Loading)), Step::Wait);
         assert_eq!(vote(2, Answer::NoScript), Step::Wait);
         assert_eq!(ballot.answer(NodeId::new(0)), Err(NodeFailure::TimedOut));
-        assert_eq!(ballot.on_vote(NodeId::new(0), Answer::Time, Moment::now()), Step::Decided(()));
-        assert_eq!(ballot.on_vote(NodeId::new(0), Answer::Time, Moment::now()), Step::Late);
+        assert_eq!(
+            ballot.on_vote(NodeId::new(0), Answer::Time, Moment::now()),
+            Step::Decided(())
+        );
+        assert_eq!(
+            ballot.on_vote(NodeId::new(0), Answer::Time, Moment::now()),
+            Step::Late
+        );
         assert_eq!(
             (ballot.answer(NodeId::new(0)), ballot.answer(NodeId::new(1))),
             (Ok(&Answer::Time), Err(NodeFailure::Loading))
         );
-        assert!(matches!(ballot.answer(NodeId::new(2)), Err(NodeFailure::Refused { .. })));
+        assert!(matches!(
+            ballot.answer(NodeId::new(2)),
+            Err(NodeFailure::Refused { .. })
+        ));
     }
 
     #[test]
     fn a_probe_knows_how_long_each_answer_took() {
         let mut ballot = Ballot::new(2, ProbeRound::default());
         let (sent, later) = (at(10), Duration::from_millis(7));
-        ballot.on_vote(NodeId::new(1), Answer::Time, sent.checked_add(later).unwrap());
-        assert_eq!((ballot.took(NodeId::new(0), sent), ballot.took(NodeId::new(1), sent)), (None, Some(later)));
+        ballot.on_vote(
+            NodeId::new(1),
+            Answer::Time,
+            sent.checked_add(later).unwrap(),
+        );
+        assert_eq!(
+            (
+                ballot.took(NodeId::new(0), sent),
+                ballot.took(NodeId::new(1), sent)
+            ),
+            (None, Some(later))
+        );
     }
 }

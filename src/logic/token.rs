@@ -32,11 +32,19 @@ const COUNTER_AHEAD_MAX: u64 = 24 * 3_600 * 1_000_000;
 ///
 /// A number that is far ahead is believed only if more than `spare` nodes show it, or a larger one: a majority can do
 /// without nodes that lie, and a single one must not use up the range of tokens for all.
-pub(crate) fn largest_seen(counters: impl Iterator<Item = u64>, proposal: u64, spare: usize) -> u64 {
+pub(crate) fn largest_seen(
+    counters: impl Iterator<Item = u64>,
+    proposal: u64,
+    spare: usize,
+) -> u64 {
     let mut counters: Vec<u64> = counters.collect();
     counters.sort_unstable_by(|a, b| b.cmp(a));
     let limit = proposal.saturating_add(COUNTER_AHEAD_MAX);
-    let plausible = counters.iter().copied().find(|it| *it <= limit).unwrap_or(0);
+    let plausible = counters
+        .iter()
+        .copied()
+        .find(|it| *it <= limit)
+        .unwrap_or(0);
     plausible.max(counters.get(spare).copied().unwrap_or(0))
 }
 
@@ -49,7 +57,11 @@ pub(crate) fn largest_seen(counters: impl Iterator<Item = u64>, proposal: u64, s
 /// `None` once the range is used up. That takes until the year 2255, or a counter that this crate has not written.
 pub(crate) fn propose(time: u64, seen: u64) -> Option<u64> {
     let next = above(seen)?;
-    let proposal = if next <= time.saturating_add(AHEAD_MAX) { time.max(next) } else { time };
+    let proposal = if next <= time.saturating_add(AHEAD_MAX) {
+        time.max(next)
+    } else {
+        time
+    };
     (proposal < LIMIT).then_some(proposal)
 }
 
@@ -68,8 +80,15 @@ mod tests {
         assert_eq!(propose(1_000, 1_000), Some(1_001));
         assert_eq!(propose(1_000, 7_000), Some(7_001));
         let half_an_hour = 1_800_000_000;
-        assert_eq!(propose(1_000, 999 + half_an_hour), Some(1_000 + half_an_hour));
-        assert_eq!(propose(1_000, 1_000 + half_an_hour), Some(1_000), "left to the raise");
+        assert_eq!(
+            propose(1_000, 999 + half_an_hour),
+            Some(1_000 + half_an_hour)
+        );
+        assert_eq!(
+            propose(1_000, 1_000 + half_an_hour),
+            Some(1_000),
+            "left to the raise"
+        );
     }
 
     #[test]
@@ -78,11 +97,18 @@ mod tests {
         let seen = |counters: &[u64]| largest_seen(counters.iter().copied(), now, 1);
         assert_eq!(seen(&[]), 0);
         assert_eq!(seen(&[5, now + 7, 3]), now + 7);
-        assert_eq!(seen(&[far, 5, 3]), 5, "a single node does not use up the range");
+        assert_eq!(
+            seen(&[far, 5, 3]),
+            5,
+            "a single node does not use up the range"
+        );
         assert_eq!(seen(&[far]), 0);
         assert_eq!(seen(&[far, far - 9, 3]), far - 9);
         let day = 86_400_000_000;
-        assert_eq!((seen(&[now + day, 3]), seen(&[now + day + 1, 3])), (now + day, 3));
+        assert_eq!(
+            (seen(&[now + day, 3]), seen(&[now + day + 1, 3])),
+            (now + day, 3)
+        );
     }
 
     #[test]

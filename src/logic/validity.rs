@@ -39,15 +39,29 @@ mod tests {
         let sent = Moment::at(Duration::from_secs(5), Duration::from_secs(1_000));
         let after = |time| sent.checked_add(time);
         let (ttl, margin) = (Duration::from_secs(10), Duration::from_millis(102));
-        assert_eq!(use_until(sent, ttl, margin), after(Duration::from_millis(9_898)));
-        assert_eq!(use_until(sent, margin, ttl), after(Duration::ZERO), "nothing of it is usable");
-        assert_eq!(use_until(sent, Duration::MAX, margin), None, "no clock shows that");
+        assert_eq!(
+            use_until(sent, ttl, margin),
+            after(Duration::from_millis(9_898))
+        );
+        assert_eq!(
+            use_until(sent, margin, ttl),
+            after(Duration::ZERO),
+            "nothing of it is usable"
+        );
+        assert_eq!(
+            use_until(sent, Duration::MAX, margin),
+            None,
+            "no clock shows that"
+        );
     }
 
     #[test]
     fn the_holder_counts_with_the_ttl_that_the_nodes_are_sent() {
         let ttl = Duration::from_micros(2_500_999);
-        assert_eq!((millis(ttl), whole_millis(ttl)), (2_500, Duration::from_millis(2_500)));
+        assert_eq!(
+            (millis(ttl), whole_millis(ttl)),
+            (2_500, Duration::from_millis(2_500))
+        );
         assert_eq!(millis(Duration::MAX), u64::MAX);
     }
 }

@@ -64,13 +64,18 @@ impl Answers {
             self.window = Some((now, 0));
             return;
         };
-        let (age, count) = (now.saturating_duration_since(began), so_far.saturating_add(count));
+        let (age, count) = (
+            now.saturating_duration_since(began),
+            so_far.saturating_add(count),
+        );
         if age < window {
             self.window = Some((began, count));
             return;
         }
         // Answers to many commands come at once, after all the time that these took.
-        let part = u128::try_from(count).unwrap_or(u128::MAX).saturating_mul(window.as_nanos());
+        let part = u128::try_from(count)
+            .unwrap_or(u128::MAX)
+            .saturating_mul(window.as_nanos());
         let part = part.checked_div(age.as_nanos()).unwrap_or_default();
         self.before = usize::try_from(part).unwrap_or(usize::MAX);
         self.window = Some((now, 0));
@@ -81,7 +86,10 @@ impl Answers {
     /// Not as many as are given while it answers in time: callers that are ten times as fast as the node give it more in one
     /// window than it answers within the response timeout.
     pub(crate) fn in_two_windows(&self) -> usize {
-        self.window.map_or(0, |it| it.1).max(self.before).saturating_mul(2)
+        self.window
+            .map_or(0, |it| it.1)
+            .max(self.before)
+            .saturating_mul(2)
     }
 }
 
@@ -92,7 +100,10 @@ pub(crate) fn batches(way: Option<Duration>) -> usize {
     if way < SHORT {
         return 1;
     }
-    let so_many = way.as_nanos().checked_div(SHORT.as_nanos()).unwrap_or_default();
+    let so_many = way
+        .as_nanos()
+        .checked_div(SHORT.as_nanos())
+        .unwrap_or_default();
     usize::try_from(so_many).unwrap_or(usize::MAX).max(BATCHES)
 }
 
@@ -116,7 +127,10 @@ mod tests {
     fn after(answers: &[(u64, u64)]) -> u128 {
         let (mut way, start) = (Way::default(), time::tick());
         for (at, took) in answers {
-            way.on_answer(start.checked_add(Duration::from_secs(*at)).unwrap(), Duration::from_millis(*took));
+            way.on_answer(
+                start.checked_add(Duration::from_secs(*at)).unwrap(),
+                Duration::from_millis(*took),
+            );
         }
         way.shortest().unwrap().as_millis()
     }
@@ -135,7 +149,11 @@ mod tests {
     fn batches_are_large_where_the_way_is_short_and_many_where_it_is_long() {
         let of = |micros| batches(Some(Duration::from_micros(micros)));
         assert_eq!((batches(None), of(250)), (BATCHES, BATCHES));
-        assert_eq!((of(1_000), of(5_000)), (4, 20), "one each quarter of a millisecond");
+        assert_eq!(
+            (of(1_000), of(5_000)),
+            (4, 20),
+            "one each quarter of a millisecond"
+        );
         assert_eq!((of(249), of(0)), (1, 1));
     }
 

@@ -239,7 +239,10 @@ pub struct ObservedLock {
 
 impl ObservedLock {
     pub(crate) fn new(name: &LockName, class: Option<&Arc<str>>) -> ObservedLock {
-        ObservedLock { name: name.clone(), class: class.cloned() }
+        ObservedLock {
+            name: name.clone(),
+            class: class.cloned(),
+        }
     }
 
     /// The name; of a multi-lock, all names as logs show them.
@@ -270,6 +273,9 @@ impl fmt::Display for ObservedLock {
 
 impl fmt::Debug for ObservedLock {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("ObservedLock").field("name", &self.name).field("class", &self.class()).finish()
+        f.debug_struct("ObservedLock")
+            .field("name", &self.name)
+            .field("class", &self.class())
+            .finish()
     }
 }

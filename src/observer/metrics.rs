@@ -4,7 +4,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use metrics::{
-    Counter, SharedString, Unit, counter, describe_counter, describe_gauge, describe_histogram, gauge, histogram,
+    Counter, SharedString, Unit, counter, describe_counter, describe_gauge, describe_histogram,
+    gauge, histogram,
 };
 
 use crate::error::{AcquireError, Lost, NodeFailure, QuarantineReason};
@@ -13,7 +14,13 @@ use crate::observer::event::{Event, OTHER, ObservedLock, Observer, RoundOutcome}
 use crate::time::Moment;
 
 /// Losses that are worth an alert: what a shutdown ends, the program has ended, and in a forked child nothing is told.
-const LOSSES: [Lost; 5] = [Lost::Expired, Lost::Gone, Lost::NodeClock, Lost::MaxHold, Lost::LeaseOver];
+const LOSSES: [Lost; 5] = [
+    Lost::Expired,
+    Lost::Gone,
+    Lost::NodeClock,
+    Lost::MaxHold,
+    Lost::LeaseOver,
+];
 
 /// Feeds the [`metrics`](https://docs.rs/metrics) facade, from which exporters for Prometheus, OpenTelemetry and others take
 /// it. With the feature `metrics`.
@@ -47,18 +54,33 @@ impl MetricsObserver {
     #[must_use]
     pub fn new() -> MetricsObserver {
         let seconds = Unit::Seconds;
-        describe_gauge!("quorlock_waiting", "Calls that are under way to take a lock");
+        describe_gauge!(
+            "quorlock_waiting",
+            "Calls that are under way to take a lock"
+        );
         describe_gauge!("quorlock_held", "Locks that this process holds");
         describe_histogram!(
             "quorlock_acquire_wait_seconds",
             seconds,
             "How long calls for a lock took, by how they ended"
         );
-        describe_gauge!("quorlock_ttl_seconds", seconds, "The ttl of the last taken lock");
+        describe_gauge!(
+            "quorlock_ttl_seconds",
+            seconds,
+            "The ttl of the last taken lock"
+        );
         describe_gauge!("quorlock_build_info", "The version of quorlock");
         gauge!("quorlock_build_info", "version" => env!("CARGO_PKG_VERSION")).set(1.0);
-        describe_histogram!("quorlock_hold_seconds", seconds, "For how long locks were held, by how that ended");
-        describe_histogram!("quorlock_round_seconds", seconds, "How long rounds of asking the nodes for a lock took");
+        describe_histogram!(
+            "quorlock_hold_seconds",
+            seconds,
+            "For how long locks were held, by how that ended"
+        );
+        describe_histogram!(
+            "quorlock_round_seconds",
+            seconds,
+            "How long rounds of asking the nodes for a lock took"
+        );
         describe_histogram!(
             "quorlock_extension_seconds",
             seconds,
@@ -69,19 +91,51 @@ impl MetricsObserver {
             seconds,
             "How much of the lease was left when an extension was confirmed"
         );
-        describe_counter!("quorlock_rounds_total", "Rounds of asking the nodes for a lock, by how they went");
+        describe_counter!(
+            "quorlock_rounds_total",
+            "Rounds of asking the nodes for a lock, by how they went"
+        );
         describe_counter!("quorlock_extensions_total", "Extensions of held locks");
-        describe_counter!("quorlock_locks_lost_total", "Locks that were lost while they were held, but for shutdowns");
-        describe_counter!("quorlock_releases_total", "Releases, by whether a majority has confirmed");
+        describe_counter!(
+            "quorlock_locks_lost_total",
+            "Locks that were lost while they were held, but for shutdowns"
+        );
+        describe_counter!(
+            "quorlock_releases_total",
+            "Releases, by whether a majority has confirmed"
+        );
         describe_gauge!("quorlock_node_up", "Whether the node is connected");
         describe_gauge!("quorlock_node_info", "The address of the node");
-        describe_gauge!("quorlock_node_silent", "Whether the node owes an answer for longer than the response timeout");
-        describe_gauge!("quorlock_node_quarantined_until_seconds", seconds, "When the node votes again, since 1970");
-        describe_histogram!("quorlock_node_reply_seconds", seconds, "How long the node took to answer");
-        describe_counter!("quorlock_node_failures_total", "Connections and commands that failed");
-        describe_counter!("quorlock_node_quarantines_total", "How often the node lost its vote for a while");
-        describe_counter!("quorlock_clock_steps_total", "Steps of the clock of the node");
-        describe_counter!("quorlock_healed_total", "Keys of held locks that were set again on the node");
+        describe_gauge!(
+            "quorlock_node_silent",
+            "Whether the node owes an answer for longer than the response timeout"
+        );
+        describe_gauge!(
+            "quorlock_node_quarantined_until_seconds",
+            seconds,
+            "When the node votes again, since 1970"
+        );
+        describe_histogram!(
+            "quorlock_node_reply_seconds",
+            seconds,
+            "How long the node took to answer"
+        );
+        describe_counter!(
+            "quorlock_node_failures_total",
+            "Connections and commands that failed"
+        );
+        describe_counter!(
+            "quorlock_node_quarantines_total",
+            "How often the node lost its vote for a while"
+        );
+        describe_counter!(
+            "quorlock_clock_steps_total",
+            "Steps of the clock of the node"
+        );
+        describe_counter!(
+            "quorlock_healed_total",
+            "Keys of held locks that were set again on the node"
+        );
         MetricsObserver
     }
 }
@@ -89,21 +143,34 @@ impl MetricsObserver {
 impl Observer for MetricsObserver {
     fn event(&self, event: &Event) {
         match event {
-            Event::Began { lock } => gauge!("quorlock_waiting", "class" => class(lock)).increment(1.0),
-            Event::Acquired { lock, waited, ttl, .. } => {
+            Event::Began { lock } => {
+                gauge!("quorlock_waiting", "class" => class(lock)).increment(1.0)
+            }
+            Event::Acquired {
+                lock, waited, ttl, ..
+            } => {
                 call_ended(lock, *waited, "acquired");
                 gauge!("quorlock_ttl_seconds", "class" => class(lock)).set(ttl.as_secs_f64());
                 gauge!("quorlock_held", "class" => class(lock)).increment(1.0);
                 // They are there before the first loss: a series that begins with 1 has never grown, for Prometheus.
                 LOSSES.iter().for_each(|it| lost(lock, *it).increment(0));
             }
-            Event::NotAcquired { lock, waited, error } => call_ended(lock, *waited, of_error(error)),
+            Event::NotAcquired {
+                lock,
+                waited,
+                error,
+            } => call_ended(lock, *waited, of_error(error)),
             Event::Round { outcome, took, .. } => {
                 let outcome = of_round(*outcome);
                 counter!("quorlock_rounds_total", "outcome" => outcome).increment(1);
-                histogram!("quorlock_round_seconds", "outcome" => outcome).record(took.as_secs_f64());
+                histogram!("quorlock_round_seconds", "outcome" => outcome)
+                    .record(took.as_secs_f64());
             }
-            Event::Released { lock, held, confirmed } => {
+            Event::Released {
+                lock,
+                held,
+                confirmed,
+            } => {
                 hold_ended(lock, *held, "released");
                 let confirmed = if *confirmed { "majority" } else { "fewer" };
                 counter!("quorlock_releases_total", "confirmed" => confirmed).increment(1);
@@ -118,10 +185,15 @@ impl Observer for MetricsObserver {
             Event::Extended { lock, took, left } => {
                 counter!("quorlock_extensions_total", "outcome" => "confirmed").increment(1);
                 histogram!("quorlock_extension_seconds").record(took.as_secs_f64());
-                histogram!("quorlock_extension_margin_seconds", "class" => class(lock)).record(left.as_secs_f64());
+                histogram!("quorlock_extension_margin_seconds", "class" => class(lock))
+                    .record(left.as_secs_f64());
             }
-            Event::NotExtended { .. } => counter!("quorlock_extensions_total", "outcome" => "failed").increment(1),
-            Event::Healed { node, .. } => counter!("quorlock_healed_total", "node" => of_node(*node)).increment(1),
+            Event::NotExtended { .. } => {
+                counter!("quorlock_extensions_total", "outcome" => "failed").increment(1)
+            }
+            Event::Healed { node, .. } => {
+                counter!("quorlock_healed_total", "node" => of_node(*node)).increment(1)
+            }
             event => of_nodes(event),
         }
     }
@@ -140,10 +212,19 @@ fn of_nodes(event: &Event) {
             node_seen(*node, address);
             node_failed(*node, why);
         }
-        Event::NodeSilent { node } => gauge!("quorlock_node_silent", "node" => of_node(*node)).set(1.0),
-        Event::NodeAnswers { node } => gauge!("quorlock_node_silent", "node" => of_node(*node)).set(0.0),
-        Event::NodeReply { node, took, failure } => {
-            histogram!("quorlock_node_reply_seconds", "node" => of_node(*node)).record(took.as_secs_f64());
+        Event::NodeSilent { node } => {
+            gauge!("quorlock_node_silent", "node" => of_node(*node)).set(1.0)
+        }
+        Event::NodeAnswers { node } => {
+            gauge!("quorlock_node_silent", "node" => of_node(*node)).set(0.0)
+        }
+        Event::NodeReply {
+            node,
+            took,
+            failure,
+        } => {
+            histogram!("quorlock_node_reply_seconds", "node" => of_node(*node))
+                .record(took.as_secs_f64());
             if let Some(failure) = failure {
                 node_failed(*node, failure);
             }
@@ -153,7 +234,8 @@ fn of_nodes(event: &Event) {
             let until = now.saturating_add(*left).as_secs_f64();
             gauge!("quorlock_node_quarantined_until_seconds", "node" => of_node(*node)).set(until);
             let why = of_quarantine(*why);
-            counter!("quorlock_node_quarantines_total", "node" => of_node(*node), "why" => why).increment(1);
+            counter!("quorlock_node_quarantines_total", "node" => of_node(*node), "why" => why)
+                .increment(1);
         }
         Event::ClockStep { node, forward, .. } => {
             let direction = if *forward { "forward" } else { "back" };
@@ -177,12 +259,14 @@ fn call_ended(lock: &ObservedLock, waited: Duration, outcome: &'static str) {
 
 fn hold_ended(lock: &ObservedLock, held: Duration, end: &'static str) {
     gauge!("quorlock_held", "class" => class(lock)).decrement(1.0);
-    histogram!("quorlock_hold_seconds", "class" => class(lock), "end" => end).record(held.as_secs_f64());
+    histogram!("quorlock_hold_seconds", "class" => class(lock), "end" => end)
+        .record(held.as_secs_f64());
 }
 
 fn node_seen(node: NodeId, address: &Arc<str>) {
     gauge!("quorlock_node_silent", "node" => of_node(node)).set(0.0);
-    gauge!("quorlock_node_info", "node" => of_node(node), "address" => Arc::clone(address)).set(1.0);
+    gauge!("quorlock_node_info", "node" => of_node(node), "address" => Arc::clone(address))
+        .set(1.0);
 }
 
 fn node_failed(node: NodeId, failure: &NodeFailure) {
@@ -193,7 +277,10 @@ fn node_failed(node: NodeId, failure: &NodeFailure) {
 }
 
 fn class(lock: &ObservedLock) -> SharedString {
-    lock.shared_class().map_or(SharedString::const_str(OTHER), |it| SharedString::from_shared(Arc::clone(it)))
+    lock.shared_class()
+        .map_or(SharedString::const_str(OTHER), |it| {
+            SharedString::from_shared(Arc::clone(it))
+        })
 }
 
 fn of_node(node: NodeId) -> SharedString {
@@ -280,8 +367,14 @@ mod tests {
 
     impl Series {
         fn note(&self, key: &Key) {
-            let labels: Vec<_> = key.labels().map(|it| format!("{}={}", it.key(), it.value())).collect();
-            self.0.lock().unwrap().insert(format!("{} {}", key.name(), labels.join(" ")));
+            let labels: Vec<_> = key
+                .labels()
+                .map(|it| format!("{}={}", it.key(), it.value()))
+                .collect();
+            self.0
+                .lock()
+                .unwrap()
+                .insert(format!("{} {}", key.name(), labels.join(" ")));
         }
     }
 
@@ -293,7 +386,10 @@ mod tests {
         fn describe_gauge(&self, _: KeyName, _: Option<Unit>, _: SharedString) {}
 
         fn describe_histogram(&self, name: KeyName, unit: Option<Unit>, _: SharedString) {
-            assert!(name.as_str().ends_with("_seconds") && unit == Some(Unit::Seconds), "{name:?}");
+            assert!(
+                name.as_str().ends_with("_seconds") && unit == Some(Unit::Seconds),
+                "{name:?}"
+            );
         }
 
         fn register_counter(&self, key: &Key, _: &Metadata<'_>) -> Counter {
@@ -313,7 +409,10 @@ mod tests {
     }
 
     fn lock(name: &str, class: Option<&str>) -> ObservedLock {
-        ObservedLock::new(&LockName::new(name.as_bytes()), class.map(Arc::from).as_ref())
+        ObservedLock::new(
+            &LockName::new(name.as_bytes()),
+            class.map(Arc::from).as_ref(),
+        )
     }
 
     #[test]
@@ -327,9 +426,22 @@ mod tests {
                     let lock = || lock.clone();
                     observer.event(&Event::Began { lock: lock() });
                     let token = FencingToken::new(1);
-                    observer.event(&Event::Acquired { lock: lock(), waited: second, token, ttl: second });
-                    observer.event(&Event::Extended { lock: lock(), took: second, left: second });
-                    observer.event(&Event::Lost { lock: lock(), held: second, why: Lost::Gone });
+                    observer.event(&Event::Acquired {
+                        lock: lock(),
+                        waited: second,
+                        token,
+                        ttl: second,
+                    });
+                    observer.event(&Event::Extended {
+                        lock: lock(),
+                        took: second,
+                        left: second,
+                    });
+                    observer.event(&Event::Lost {
+                        lock: lock(),
+                        held: second,
+                        why: Lost::Gone,
+                    });
                 }
             }
         });
@@ -337,11 +449,26 @@ mod tests {
         let series = series.0.into_inner().unwrap();
         assert!(series.iter().all(|it| !it.contains("order:")), "{series:?}");
         for class in ["order", "other"] {
-            assert!(series.contains(&format!("quorlock_held class={class}")), "{series:?}");
-            assert!(series.contains(&format!("quorlock_ttl_seconds class={class}")), "{series:?}");
-            assert!(series.contains(&format!("quorlock_hold_seconds class={class} end=gone")), "{series:?}");
+            assert!(
+                series.contains(&format!("quorlock_held class={class}")),
+                "{series:?}"
+            );
+            assert!(
+                series.contains(&format!("quorlock_ttl_seconds class={class}")),
+                "{series:?}"
+            );
+            assert!(
+                series.contains(&format!("quorlock_hold_seconds class={class} end=gone")),
+                "{series:?}"
+            );
         }
-        assert!(series.contains(&format!("quorlock_build_info version={}", env!("CARGO_PKG_VERSION"))), "{series:?}");
+        assert!(
+            series.contains(&format!(
+                "quorlock_build_info version={}",
+                env!("CARGO_PKG_VERSION")
+            )),
+            "{series:?}"
+        );
         assert_eq!(series.len(), 2 * (6 + LOSSES.len()) + 3, "{series:?}");
     }
 
@@ -350,9 +477,16 @@ mod tests {
         let series = Series::default();
         metrics::with_local_recorder(&series, || {
             let (node, address) = (NodeId::new(1), Arc::from("10.0.0.2:6379"));
-            MetricsObserver::new().event(&Event::NodeDown { node, address, why: NodeFailure::TimedOut });
+            MetricsObserver::new().event(&Event::NodeDown {
+                node,
+                address,
+                why: NodeFailure::TimedOut,
+            });
         });
         let series = series.0.into_inner().unwrap();
-        assert!(series.contains("quorlock_node_info node=n1 address=10.0.0.2:6379"), "{series:?}");
+        assert!(
+            series.contains("quorlock_node_info node=n1 address=10.0.0.2:6379"),
+            "{series:?}"
+        );
     }
 }

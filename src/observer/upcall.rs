@@ -27,13 +27,20 @@ impl RefUnwindSafe for Upcall {}
 
 impl fmt::Debug for Upcall {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(if self.0.is_some() { "Upcall(..)" } else { "Upcall(none)" })
+        f.write_str(if self.0.is_some() {
+            "Upcall(..)"
+        } else {
+            "Upcall(none)"
+        })
     }
 }
 
 impl Upcall {
     pub(crate) fn to(observer: Arc<dyn Observer>) -> Upcall {
-        Upcall(Some(Arc::new(Observed { observer, off: AtomicBool::new(false) })))
+        Upcall(Some(Arc::new(Observed {
+            observer,
+            off: AtomicBool::new(false),
+        })))
     }
 
     /// Tells it, as soon as this thread has nothing locked. The event is made only if there is an observer.
@@ -55,7 +62,11 @@ impl Upcall {
         observed.in_turn(move |it| {
             let mut told = is;
             loop {
-                it.call(&if told { Event::NodeSilent { node } } else { Event::NodeAnswers { node } });
+                it.call(&if told {
+                    Event::NodeSilent { node }
+                } else {
+                    Event::NodeAnswers { node }
+                });
                 // Read by a write: it comes before the change, and then the other thread tells after this one, or it sees it.
                 let now = silent.fetch_or(false, AcqRel);
                 if now == told {
@@ -99,7 +110,9 @@ mod tests {
     use crate::time;
 
     fn silent() -> Event {
-        Event::NodeSilent { node: NodeId::new(0) }
+        Event::NodeSilent {
+            node: NodeId::new(0),
+        }
     }
 
     #[test]
@@ -114,7 +127,9 @@ mod tests {
 
         let locked = ours.lock();
         upcall.tell(silent);
-        upcall.tell(|| Event::NodeAnswers { node: NodeId::new(0) });
+        upcall.tell(|| Event::NodeAnswers {
+            node: NodeId::new(0),
+        });
         drop(locked);
 
         assert_eq!(*told.lock(), [true, false]);
@@ -143,11 +158,15 @@ mod tests {
         let upcall = Arc::new(Mutex::new(Upcall::default()));
         let again = Arc::clone(&upcall);
         let observer = move |event: &Event| {
-            let Event::NodeSilent { node } = event else { return };
+            let Event::NodeSilent { node } = event else {
+                return;
+            };
             notes.lock().push_str(&format!("({node}"));
             if node.index() < 3 {
                 let upcall = again.lock().clone();
-                upcall.tell(|| Event::NodeSilent { node: NodeId::new([1, 2, 3][node.index()]) });
+                upcall.tell(|| Event::NodeSilent {
+                    node: NodeId::new([1, 2, 3][node.index()]),
+                });
             }
             notes.lock().push(')');
         };
@@ -172,7 +191,8 @@ mod tests {
         let aside = Arc::new(Aside::new("test", 8, Duration::ZERO));
         let runs = Arc::clone(&aside);
         let told = caused_by_itself(|it| {
-            let _left = aside::leave_to(Some(Arc::new(move |work| assert!(runs.run(work).is_ok()))));
+            let _left =
+                aside::leave_to(Some(Arc::new(move |work| assert!(runs.run(work).is_ok()))));
             it.tell(silent);
             aside.end(time::deadline(Duration::from_secs(30)));
         });

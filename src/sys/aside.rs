@@ -10,7 +10,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::sys::sync::{Condvar, Mutex, afterwards};
-use crate::sys::system::{LEAVE, Leave, OwnThread, SendWork, ThreadId, Tick, run_aside, this_thread};
+use crate::sys::system::{
+    LEAVE, Leave, OwnThread, SendWork, ThreadId, Tick, run_aside, this_thread,
+};
 
 /// Does one thing after another, on a thread that is started when there is something to do. Keeps nothing of a manager, and is
 /// shared by its threads.
@@ -38,7 +40,13 @@ struct AsideState {
 
 impl Aside {
     pub(crate) fn new(name: &'static str, most: usize, linger: Duration) -> Aside {
-        Aside { name, most, linger, state: Mutex::default(), changed: Condvar::new() }
+        Aside {
+            name,
+            most,
+            linger,
+            state: Mutex::default(),
+            changed: Condvar::new(),
+        }
     }
 
     /// Does it, behind all others. Does not wait. Gives back what is not done: this, if too much waits already; all that waits, if
@@ -168,21 +176,35 @@ mod tests {
             let said = said.clone();
             Box::new(move || said.send(number).unwrap())
         };
-        let left_out = (0..5).filter_map(|it| aside.run(say(it)).err()).flatten().count();
+        let left_out = (0..5)
+            .filter_map(|it| aside.run(say(it)).err())
+            .flatten()
+            .count();
 
         go_on.send(()).unwrap();
         aside.end(time::deadline(PATIENCE));
 
-        assert_eq!((left_out, heard.try_iter().collect::<Vec<_>>()), (3, vec![0, 1]));
+        assert_eq!(
+            (left_out, heard.try_iter().collect::<Vec<_>>()),
+            (3, vec![0, 1])
+        );
         assert!(!aside.state.lock().runs, "its thread is there");
     }
 
     #[test]
     fn what_ends_by_a_panic_ends_nothing_else_and_whoever_is_told_may_end_it() {
         let aside = Arc::new(Aside::new("test", 2, Duration::ZERO));
-        assert!(aside.run(Box::new(|| panic!("a panic of a user's"))).is_ok());
+        assert!(
+            aside
+                .run(Box::new(|| panic!("a panic of a user's")))
+                .is_ok()
+        );
         let ends = Arc::clone(&aside);
-        assert!(aside.run(Box::new(move || ends.end(time::deadline(PATIENCE)))).is_ok());
+        assert!(
+            aside
+                .run(Box::new(move || ends.end(time::deadline(PATIENCE))))
+                .is_ok()
+        );
 
         aside.end(time::deadline(PATIENCE));
 
@@ -198,7 +220,10 @@ mod tests {
             spawn("test".to_owned(), || own().unwrap()(Box::new(|| ()))).unwrap()
         };
         assert!(own().is_none());
-        started.join_until(time::deadline(PATIENCE)).unwrap().unwrap();
+        started
+            .join_until(time::deadline(PATIENCE))
+            .unwrap()
+            .unwrap();
         assert_ne!(heard.recv_timeout(PATIENCE).unwrap(), this_thread());
     }
 }

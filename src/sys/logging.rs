@@ -36,9 +36,18 @@ pub(crate) fn write(level: Level, location: SourceLocation, text: fmt::Arguments
     tell(move || hand_over(level, location, format_args!("{text}")));
 }
 
-fn hand_over(level: Level, SourceLocation { module, file, line }: SourceLocation, text: fmt::Arguments<'_>) {
+fn hand_over(
+    level: Level,
+    SourceLocation { module, file, line }: SourceLocation,
+    text: fmt::Arguments<'_>,
+) {
     let mut record = Record::builder();
-    record.level(level).target("quorlock").module_path_static(Some(module)).file_static(Some(file)).line(Some(line));
+    record
+        .level(level)
+        .target("quorlock")
+        .module_path_static(Some(module))
+        .file_static(Some(file))
+        .line(Some(line));
     let record = record.args(text).build();
     // A logger that panics, because it prints to a pipe that is closed for one, loses its line. It must not end a thread
     // of ours, nor a destructor that gives a lock back. The panic hook has said what there is to say.

@@ -11,7 +11,9 @@ use std::time::Duration;
 use crate::sys::system as raw;
 use crate::sys::system::{IS_WAITING, LOCKED, NEXT, Tick, WAITING, is_unwinding};
 
-pub(crate) use crate::sys::system::{AtomicBool, AtomicU64, AtomicUsize, Receiver, Sender, fence, unbounded};
+pub(crate) use crate::sys::system::{
+    AtomicBool, AtomicU64, AtomicUsize, Receiver, Sender, fence, unbounded,
+};
 
 /// Whether the calling thread has a mutex of ours locked.
 pub(crate) fn is_anything_locked() -> bool {
@@ -55,7 +57,11 @@ pub(crate) fn in_turn(work: impl FnOnce() + 'static) {
     let _over = is_first.ok().map(|()| TurnsOver);
     work();
     loop {
-        let more = NEXT.try_with(|it| it.borrow_mut().as_mut().map(std::mem::take)).ok().flatten().unwrap_or_default();
+        let more = NEXT
+            .try_with(|it| it.borrow_mut().as_mut().map(std::mem::take))
+            .ok()
+            .flatten()
+            .unwrap_or_default();
         if more.is_empty() {
             break;
         }
@@ -105,7 +111,10 @@ fn run_waiting() {
 
 /// What has to be so before a thread falls asleep: whatever it has for the log is not held back until it wakes.
 fn assert_nothing_waits() {
-    debug_assert!(!is_anything_waiting() || is_unwinding(), "a thread falls asleep with lines for the log");
+    debug_assert!(
+        !is_anything_waiting() || is_unwinding(),
+        "a thread falls asleep with lines for the log"
+    );
 }
 
 /// Counts a mutex as unlocked when dropped.
@@ -160,7 +169,10 @@ impl<T> Mutex<T> {
 
 fn counted<T>(raw: raw::MutexGuard<'_, T>) -> MutexGuard<'_, T> {
     note_lock();
-    MutexGuard { raw, _unlock: Unlock }
+    MutexGuard {
+        raw,
+        _unlock: Unlock,
+    }
 }
 
 impl<T: fmt::Debug> fmt::Debug for Mutex<T> {
@@ -212,12 +224,20 @@ impl Condvar {
         self.sleep(guard, None);
     }
 
-    pub(crate) fn wait_for<T>(&self, guard: &mut MutexGuard<'_, T>, timeout: Duration) -> WaitTimeoutResult {
+    pub(crate) fn wait_for<T>(
+        &self,
+        guard: &mut MutexGuard<'_, T>,
+        timeout: Duration,
+    ) -> WaitTimeoutResult {
         // An end that no clock can show is none.
         self.sleep(guard, raw::tick().checked_add(timeout))
     }
 
-    pub(crate) fn wait_until<T>(&self, guard: &mut MutexGuard<'_, T>, deadline: Tick) -> WaitTimeoutResult {
+    pub(crate) fn wait_until<T>(
+        &self,
+        guard: &mut MutexGuard<'_, T>,
+        deadline: Tick,
+    ) -> WaitTimeoutResult {
         self.sleep(guard, Some(deadline))
     }
 

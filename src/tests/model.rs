@@ -69,7 +69,12 @@ fn in_time() -> Moment {
 
 /// The deadline has passed: on both clocks, long ago, and on one clock only.
 fn too_late() -> [Moment; 4] {
-    [at(TTL), at(u64::MAX / 2), apart(BOOT + TTL, 0), apart(0, WALL + TTL)]
+    [
+        at(TTL),
+        at(u64::MAX / 2),
+        apart(BOOT + TTL, 0),
+        apart(0, WALL + TTL),
+    ]
 }
 
 /// More than half, in the words of the paper.
@@ -112,12 +117,20 @@ impl Facts<'_> {
 
     /// Nodes that can still vote.
     fn open(&self) -> usize {
-        if self.closed { 0 } else { self.nodes - self.votes.len() }
+        if self.closed {
+            0
+        } else {
+            self.nodes - self.votes.len()
+        }
     }
 
     /// Nodes that have not voted and never will.
     fn quarantined(&self) -> usize {
-        if self.closed { self.nodes - self.votes.len() } else { 0 }
+        if self.closed {
+            self.nodes - self.votes.len()
+        } else {
+            0
+        }
     }
 
     /// Whether those who said `yes` can become a majority, whatever it takes.
@@ -132,7 +145,12 @@ fn play<R>(round: R, course: &Course<'_>, oracle: impl Fn(&Facts<'_>) -> Step<R:
 where
     R: Round<End: PartialEq + Debug>,
 {
-    let Course { order, votes, late_from, .. } = *course;
+    let Course {
+        order,
+        votes,
+        late_from,
+        ..
+    } = *course;
     let nodes = order.len();
     let mut round = Ballot::new(nodes, round);
     let mut over = false;
@@ -146,12 +164,28 @@ where
             _ => round.on_timeout(now),
         };
         let known = &votes[..votes.len().min(event + 1)];
-        let expected = if over { Step::Late } else { oracle(&Facts { nodes, votes: known, closed, late }) };
-        assert_eq!(step, expected, "{nodes} nodes: {known:?} of {order:?}, closed {closed}, late {late}");
+        let expected = if over {
+            Step::Late
+        } else {
+            oracle(&Facts {
+                nodes,
+                votes: known,
+                closed,
+                late,
+            })
+        };
+        assert_eq!(
+            step, expected,
+            "{nodes} nodes: {known:?} of {order:?}, closed {closed}, late {late}"
+        );
         over |= step != Step::Wait;
         if let Some(node) = node.filter(|_| !closed) {
             for echo in course.echoes {
-                assert_eq!(round.on_vote(node, echo.clone(), now), Step::Late, "{echo:?} of {node} after {known:?}");
+                assert_eq!(
+                    round.on_vote(node, echo.clone(), now),
+                    Step::Late,
+                    "{echo:?} of {node} after {known:?}"
+                );
             }
         }
     }
@@ -163,7 +197,11 @@ where
             "after {votes:?}"
         );
     }
-    assert_eq!(round.on_timeout(in_time()), Step::Late, "ended twice after {votes:?}");
+    assert_eq!(
+        round.on_timeout(in_time()),
+        Step::Late,
+        "ended twice after {votes:?}"
+    );
 }
 
 /// A round after these votes, and after its time-out if it is `closed`.
@@ -233,7 +271,11 @@ impl Plan<'_> {
     fn each_course(&self, mut visit: impl FnMut(&Course<'_>)) -> u64 {
         let mut courses = 0;
         for nodes in self.nodes.clone() {
-            let orders = if self.every_order { orders(nodes) } else { vec![(0..nodes).collect()] };
+            let orders = if self.every_order {
+                orders(nodes)
+            } else {
+                vec![(0..nodes).collect()]
+            };
             for votes in 0..=usize::from(nodes) {
                 each_list(self.kinds, votes, &mut |votes| {
                     for order in &orders {
@@ -243,7 +285,14 @@ impl Plan<'_> {
                             for late in if never { &self.late[..1] } else { self.late } {
                                 courses += 1;
                                 let (echoes, stragglers) = (self.echoes, self.stragglers);
-                                visit(&Course { order, votes, late_from, late: *late, echoes, stragglers });
+                                visit(&Course {
+                                    order,
+                                    votes,
+                                    late_from,
+                                    late: *late,
+                                    echoes,
+                                    stragglers,
+                                });
                             }
                         }
                     }

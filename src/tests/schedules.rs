@@ -84,7 +84,10 @@ impl World {
 
     /// Connections to its servers take no more than `room` bytes at a time.
     fn with_room(servers: u16, room: usize) -> World {
-        World { servers: (0..servers).map(|it| Server::start(it, room)).collect(), told: Mutex::default() }
+        World {
+            servers: (0..servers).map(|it| Server::start(it, room)).collect(),
+            told: Mutex::default(),
+        }
     }
 
     fn manager(&self) -> LockManager {
@@ -95,7 +98,9 @@ impl World {
         let urls = (0..self.servers.len()).map(|it| Server::url(u16::try_from(it).unwrap()));
         let told = Arc::new(Told::default());
         self.told.lock().unwrap().push(Arc::clone(&told));
-        options(LockManager::builder(urls).quarantine(false).observer(told)).build().unwrap()
+        options(LockManager::builder(urls).quarantine(false).observer(told))
+            .build()
+            .unwrap()
     }
 
     /// Ends the managers, then the servers, and looks at what these have seen.
@@ -123,7 +128,11 @@ fn assert_order(log: &[Ran]) {
         if ran.kind == Kind::Release {
             released.insert(&ran.owner);
         } else {
-            assert!(!released.contains(&ran.owner), "{:?} came behind its release: {log:#?}", ran.kind);
+            assert!(
+                !released.contains(&ran.owner),
+                "{:?} came behind its release: {log:#?}",
+                ran.kind
+            );
         }
     }
 }
@@ -134,17 +143,29 @@ fn spawn(name: &str, work: impl FnOnce() + Send + 'static) -> OwnThread {
 }
 
 /// A call on a thread that holds the lock for a moment, or is cancelled.
-fn call(locks: &LockManager, name: &'static str, section: &Section, cancel: Option<&CancelHandle>) -> OwnThread {
+fn call(
+    locks: &LockManager,
+    name: &'static str,
+    section: &Section,
+    cancel: Option<&CancelHandle>,
+) -> OwnThread {
     let (lock, section, cancelled) = (locks.mutex(name), section.clone(), cancel.is_some());
-    let lock = if let Some(cancel) = cancel { lock.cancelled_by(cancel) } else { lock };
-    spawn(if cancelled { "cancelled" } else { "patient" }, move || match lock.lock() {
-        Ok(guard) => {
-            section.pass(&guard);
-            guard.release().unwrap();
-        }
-        Err(AcquireError::Cancelled { .. }) if cancelled => {}
-        Err(other) => panic!("{other}"),
-    })
+    let lock = if let Some(cancel) = cancel {
+        lock.cancelled_by(cancel)
+    } else {
+        lock
+    };
+    spawn(
+        if cancelled { "cancelled" } else { "patient" },
+        move || match lock.lock() {
+            Ok(guard) => {
+                section.pass(&guard);
+                guard.release().unwrap();
+            }
+            Err(AcquireError::Cancelled { .. }) if cancelled => {}
+            Err(other) => panic!("{other}"),
+        },
+    )
 }
 
 fn join(threads: impl IntoIterator<Item = OwnThread>) {
@@ -182,7 +203,10 @@ impl Section {
         let me = {
             let mut stays = self.stays.lock().unwrap();
             let beside = (0..stays.len()).filter(|it| !stays[*it].is_over).collect();
-            stays.push(Stay { beside, ..Stay::default() });
+            stays.push(Stay {
+                beside,
+                ..Stay::default()
+            });
             stays.len() - 1
         };
         checked::point();
@@ -197,7 +221,10 @@ impl Section {
         let stays = self.stays.lock().unwrap();
         let held = |it: &&Stay| it.counts;
         for stay in stays.iter().filter(held) {
-            assert!(!stay.beside.iter().any(|it| stays[*it].counts), "two were inside");
+            assert!(
+                !stay.beside.iter().any(|it| stays[*it].counts),
+                "two were inside"
+            );
         }
         stays.iter().filter(held).count()
     }

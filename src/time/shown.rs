@@ -25,7 +25,9 @@ impl fmt::Display for About {
             0 => match (self.0.as_millis(), self.0.as_micros()) {
                 (0, 0) => f.write_str("0 ms"),
                 (0, micros) => write!(f, "{micros} µs"),
-                (1..10, micros) if micros.checked_rem(1000) != Some(0) => write!(f, "{:.1} ms", seconds * 1000.0),
+                (1..10, micros) if micros.checked_rem(1000) != Some(0) => {
+                    write!(f, "{:.1} ms", seconds * 1000.0)
+                }
                 (millis, _) => write!(f, "{millis} ms"),
             },
         }
@@ -86,7 +88,11 @@ mod tests {
             (150_000_000_000, "2.5 min"),
             (86_400_000_000_000, "24.0 h"),
         ] {
-            assert_eq!(About(Duration::from_nanos(nanos)).to_string(), shown, "{nanos}");
+            assert_eq!(
+                About(Duration::from_nanos(nanos)).to_string(),
+                shown,
+                "{nanos}"
+            );
         }
         assert_eq!(About(Duration::MAX).to_string(), "more than 100 years");
     }
@@ -109,7 +115,11 @@ mod tests {
             (3_600_000_000_000, "1 h"),
             (3_600_000_000_001, "3600000000001 ns"),
         ] {
-            assert_eq!(Exactly(Duration::from_nanos(nanos)).to_string(), shown, "{nanos}");
+            assert_eq!(
+                Exactly(Duration::from_nanos(nanos)).to_string(),
+                shown,
+                "{nanos}"
+            );
         }
         assert_eq!(Exactly(Duration::MAX).to_string(), "more than 100 years");
     }

@@ -13,33 +13,53 @@ const SHOWN_MAX: usize = 160;
 pub(super) fn of(err: Error, expected: &Arc<str>, shows_certificate: bool) -> TlsFailure {
     match err {
         Error::InvalidCertificate(err) => of_certificate(err, expected),
-        Error::NoCertificatesPresented => TlsFailure::BadCertificate { reason: "it has shown none".to_owned() },
+        Error::NoCertificatesPresented => TlsFailure::BadCertificate {
+            reason: "it has shown none".to_owned(),
+        },
         Error::AlertReceived(alert) => of_alert(alert, shows_certificate),
-        err => TlsFailure::Protocol { reason: shown(&err.to_string()) },
+        err => TlsFailure::Protocol {
+            reason: shown(&err.to_string()),
+        },
     }
 }
 
 fn of_certificate(err: CertificateError, expected: &Arc<str>) -> TlsFailure {
-    let mismatch = |presented| TlsFailure::NameMismatch { expected: Arc::clone(expected), presented };
+    let mismatch = |presented| TlsFailure::NameMismatch {
+        expected: Arc::clone(expected),
+        presented,
+    };
     match err {
         CertificateError::Expired | CertificateError::ExpiredContext { .. } => TlsFailure::Expired,
-        CertificateError::NotValidYet | CertificateError::NotValidYetContext { .. } => TlsFailure::NotYetValid,
+        CertificateError::NotValidYet | CertificateError::NotValidYetContext { .. } => {
+            TlsFailure::NotYetValid
+        }
         // The second: an authority of the same name, as a new one often has.
-        CertificateError::UnknownIssuer | CertificateError::BadSignature => TlsFailure::UnknownIssuer,
+        CertificateError::UnknownIssuer | CertificateError::BadSignature => {
+            TlsFailure::UnknownIssuer
+        }
         CertificateError::NotValidForName => mismatch("others".to_owned()),
         CertificateError::NotValidForNameContext { presented, .. } if presented.is_empty() => {
             mismatch("any: it names none".to_owned())
         }
-        CertificateError::NotValidForNameContext { presented, .. } => {
-            mismatch(shown(&presented.iter().map(|it| plain_name(it)).collect::<Vec<_>>().join(", ")))
-        }
-        err => TlsFailure::BadCertificate { reason: shown(&err.to_string()) },
+        CertificateError::NotValidForNameContext { presented, .. } => mismatch(shown(
+            &presented
+                .iter()
+                .map(|it| plain_name(it))
+                .collect::<Vec<_>>()
+                .join(", "),
+        )),
+        err => TlsFailure::BadCertificate {
+            reason: shown(&err.to_string()),
+        },
     }
 }
 
 /// `DnsName("a.example")` is `a.example` to people.
 fn plain_name(name: &str) -> &str {
-    let inside = name.split_once('(').and_then(|(_, rest)| rest.strip_suffix(')')).unwrap_or(name);
+    let inside = name
+        .split_once('(')
+        .and_then(|(_, rest)| rest.strip_suffix(')'))
+        .unwrap_or(name);
     inside.trim_matches('"')
 }
 
@@ -49,7 +69,9 @@ fn of_alert(alert: AlertDescription, shows_certificate: bool) -> TlsFailure {
         alert => format!("{alert:?}"),
     };
     match alert {
-        AlertDescription::CertificateRequired | AlertDescription::NoCertificate => TlsFailure::CertificateRequired,
+        AlertDescription::CertificateRequired | AlertDescription::NoCertificate => {
+            TlsFailure::CertificateRequired
+        }
         AlertDescription::BadCertificate
         | AlertDescription::UnsupportedCertificate
         | AlertDescription::CertificateRevoked
@@ -67,5 +89,8 @@ fn of_alert(alert: AlertDescription, shows_certificate: bool) -> TlsFailure {
 }
 
 fn shown(text: &str) -> String {
-    text.chars().flat_map(char::escape_debug).take(SHOWN_MAX).collect()
+    text.chars()
+        .flat_map(char::escape_debug)
+        .take(SHOWN_MAX)
+        .collect()
 }

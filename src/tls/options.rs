@@ -60,7 +60,11 @@ impl fmt::Debug for Pem {
 
 impl Tls {
     fn trusting(roots: Roots) -> Tls {
-        Tls { roots, client: None, server_name: None }
+        Tls {
+            roots,
+            client: None,
+            server_name: None,
+        }
     }
 
     /// Trusts the certificate authorities that the system trusts: on Linux those of OpenSSL's folders, or of `SSL_CERT_FILE` and

@@ -43,7 +43,9 @@ pub(crate) struct Session {
 
 impl fmt::Debug for Session {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Session").field("expected", &self.expected).finish_non_exhaustive()
+        f.debug_struct("Session")
+            .field("expected", &self.expected)
+            .finish_non_exhaustive()
     }
 }
 
@@ -102,7 +104,9 @@ impl Session {
             }
             self.take_ciphertext();
             self.sealed = self.sealed.saturating_add(wide(record.len()));
-            let end = self.written.saturating_add(wide(self.unsent.len().saturating_sub(self.unsent_from)));
+            let end = self
+                .written
+                .saturating_add(wide(self.unsent.len().saturating_sub(self.unsent_from)));
             self.records.push_back((end, self.sealed));
         }
         true
@@ -132,13 +136,19 @@ impl Session {
 
     /// Room for what is read next.
     pub(crate) fn space(&mut self) -> &mut [u8] {
-        self.incoming.resize(self.incoming_len.saturating_add(RECORD), 0);
-        self.incoming.get_mut(self.incoming_len..).unwrap_or_default()
+        self.incoming
+            .resize(self.incoming_len.saturating_add(RECORD), 0);
+        self.incoming
+            .get_mut(self.incoming_len..)
+            .unwrap_or_default()
     }
 
     /// So many bytes were read into the [space](Session::space).
     pub(crate) fn filled(&mut self, len: usize) {
-        self.incoming_len = self.incoming_len.saturating_add(len).min(self.incoming.len());
+        self.incoming_len = self
+            .incoming_len
+            .saturating_add(len)
+            .min(self.incoming.len());
     }
 
     /// Takes plaintext out of what has come; 0 once nothing is left. An error ends the connection: what is still to be written
@@ -152,20 +162,33 @@ impl Session {
                 Err(err) if err.kind() == io::ErrorKind::WouldBlock => {}
                 Err(_) => break Err(closed()),
             }
-            let mut rest = self.incoming.get(from..self.incoming_len).unwrap_or_default();
-            let Some(first) = rest.first() else { break Ok(0) };
+            let mut rest = self
+                .incoming
+                .get(from..self.incoming_len)
+                .unwrap_or_default();
+            let Some(first) = rest.first() else {
+                break Ok(0);
+            };
             if !std::mem::replace(&mut self.received, true) && !RECORD_KINDS.contains(first) {
                 break Err(NodeFailure::Tls(TlsFailure::NotTls));
             }
             match self.tls.read_tls(&mut rest) {
                 Ok(0) => break Err(closed()),
                 Ok(read) => from = from.saturating_add(read),
-                Err(err) => break Err(NodeFailure::Tls(TlsFailure::Protocol { reason: err.to_string() })),
+                Err(err) => {
+                    break Err(NodeFailure::Tls(TlsFailure::Protocol {
+                        reason: err.to_string(),
+                    }));
+                }
             }
             let processed = self.tls.process_new_packets();
             self.take_ciphertext();
             if let Err(err) = processed {
-                break Err(NodeFailure::Tls(failure::of(err, &self.expected, self.shows_certificate)));
+                break Err(NodeFailure::Tls(failure::of(
+                    err,
+                    &self.expected,
+                    self.shows_certificate,
+                )));
             }
         };
         self.incoming.copy_within(from..self.incoming_len, 0);
@@ -176,12 +199,16 @@ impl Session {
     /// What is to be sent is kept here, where what was written of it is counted.
     fn take_ciphertext(&mut self) {
         // Writing to memory does not fail.
-        while self.tls.wants_write() && self.tls.write_tls(&mut self.unsent).is_ok_and(|it| it != 0) {}
+        while self.tls.wants_write() && self.tls.write_tls(&mut self.unsent).is_ok_and(|it| it != 0)
+        {
+        }
     }
 }
 
 fn closed() -> NodeFailure {
-    NodeFailure::Disconnected { reason: "closed by the server".to_owned() }
+    NodeFailure::Disconnected {
+        reason: "closed by the server".to_owned(),
+    }
 }
 
 fn wide(len: usize) -> u64 {

@@ -60,7 +60,11 @@ pub(crate) struct SystemRoots(Option<Arc<RootCertStore>>);
 impl Setup {
     /// For the servers at `hosts`, as far as these are known. Blocks while files are read. The error says what cannot be used.
     /// `system` is kept between the nodes of a manager.
-    pub(crate) fn new(tls: &Tls, hosts: &[&str], system: &mut SystemRoots) -> Result<Setup, String> {
+    pub(crate) fn new(
+        tls: &Tls,
+        hosts: &[&str],
+        system: &mut SystemRoots,
+    ) -> Result<Setup, String> {
         for host in hosts.iter().copied().chain(tls.server_name.as_deref()) {
             server_name(tls, host)?;
         }
@@ -69,8 +73,16 @@ impl Setup {
             Roots::Given(_) => None,
         };
         let read = Read::now(tls)?;
-        let loaded = Loaded { config: read.config(system.as_ref())?, hash: read.hash(), refused: None };
-        Ok(Setup { tls: tls.clone(), system, loaded: Mutex::new(loaded) })
+        let loaded = Loaded {
+            config: read.config(system.as_ref())?,
+            hash: read.hash(),
+            refused: None,
+        };
+        Ok(Setup {
+            tls: tls.clone(),
+            system,
+            loaded: Mutex::new(loaded),
+        })
     }
 
     /// Begins a connection to `host`, with the files as they are now. Blocks while they are read.
@@ -94,9 +106,17 @@ impl Setup {
             return Arc::clone(&loaded.config);
         }
         match read.and_then(|it| it.config(self.system.as_ref())) {
-            Ok(config) => *loaded = Loaded { config, hash: hash.unwrap_or_default(), refused: None },
+            Ok(config) => {
+                *loaded = Loaded {
+                    config,
+                    hash: hash.unwrap_or_default(),
+                    refused: None,
+                }
+            }
             Err(reason) if loaded.refused.as_ref() != Some(&hash) => {
-                warn!("TLS: the changed files cannot be loaded, so the previous ones stay in use: {reason}");
+                warn!(
+                    "TLS: the changed files cannot be loaded, so the previous ones stay in use: {reason}"
+                );
                 loaded.refused = Some(hash);
             }
             Err(_) => {}
@@ -115,7 +135,10 @@ impl SystemRoots {
         let mut roots = RootCertStore::empty();
         roots.add_parsable_certificates(found.certs);
         if roots.is_empty() {
-            let why = found.errors.first().map_or_else(|| "there are none".to_owned(), ToString::to_string);
+            let why = found
+                .errors
+                .first()
+                .map_or_else(|| "there are none".to_owned(), ToString::to_string);
             return Err(format!(
                 "the system's certificate authorities cannot be used: {why}; install them (ca-certificates), set SSL_CERT_FILE, \
                  or give a CA file"
@@ -129,7 +152,10 @@ impl Tls {
     fn has_files(&self) -> bool {
         let is_file = |it: &Pem| matches!(it, Pem::File(_));
         matches!(&self.roots, Roots::Given(pem) if is_file(pem))
-            || self.client.as_ref().is_some_and(|(chain, key)| is_file(chain) || is_file(key))
+            || self
+                .client
+                .as_ref()
+                .is_some_and(|(chain, key)| is_file(chain) || is_file(key))
     }
 }
 
@@ -148,7 +174,10 @@ impl Read {
 
     fn hash(&self) -> Hash {
         let mut hash = sha1_smol::Sha1::new();
-        let parts = self.roots.iter().chain(self.client.iter().flat_map(|(chain, key)| [chain, key]));
+        let parts = self
+            .roots
+            .iter()
+            .chain(self.client.iter().flat_map(|(chain, key)| [chain, key]));
         for part in parts {
             hash.update(&part.len().to_le_bytes());
             hash.update(part);
@@ -169,7 +198,10 @@ impl Read {
         let mut config = match &self.client {
             None => builder.with_no_client_auth(),
             Some((chain, key)) => builder
-                .with_client_auth_cert(certificates(chain, "the client certificate")?, private_key(key)?)
+                .with_client_auth_cert(
+                    certificates(chain, "the client certificate")?,
+                    private_key(key)?,
+                )
                 .map_err(|err| format!("client certificate and key: {err}"))?,
         };
         config.resumption = Resumption::in_memory_sessions(SESSIONS);
@@ -183,24 +215,29 @@ impl Pem {
     fn read(&self) -> Result<Vec<u8>, String> {
         match self {
             Pem::Bytes(bytes) => Ok(bytes.clone()),
-            Pem::File(path) => {
-                std::fs::read(path).map_err(|err| format!("{}: {}", path.display(), error::reason(&err)))
-            }
+            Pem::File(path) => std::fs::read(path)
+                .map_err(|err| format!("{}: {}", path.display(), error::reason(&err))),
         }
     }
 }
 
 fn server_name(tls: &Tls, host: &str) -> Result<ServerName<'static>, String> {
     let name = tls.server_name.as_deref().unwrap_or(host);
-    ServerName::try_from(name.to_owned())
-        .map_err(|_| format!("{:?} is no name that a certificate can be for: set the server name", name))
+    ServerName::try_from(name.to_owned()).map_err(|_| {
+        format!(
+            "{:?} is no name that a certificate can be for: set the server name",
+            name
+        )
+    })
 }
 
 fn certificates(pem: &[u8], what: &str) -> Result<Vec<CertificateDer<'static>>, String> {
     let found: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(pem).collect();
     match found {
         Ok(found) if !found.is_empty() => Ok(found),
-        Ok(_) => Err(format!("{what}: there is no certificate in it, in the form PEM")),
+        Ok(_) => Err(format!(
+            "{what}: there is no certificate in it, in the form PEM"
+        )),
         Err(err) => Err(format!("{what}: {err}")),
     }
 }
@@ -208,13 +245,16 @@ fn certificates(pem: &[u8], what: &str) -> Result<Vec<CertificateDer<'static>>, 
 fn authorities(pem: &[u8]) -> Result<RootCertStore, String> {
     let mut roots = RootCertStore::empty();
     for certificate in certificates(pem, "the certificate authorities")? {
-        roots.add(certificate).map_err(|err| format!("the certificate authorities: {err}"))?;
+        roots
+            .add(certificate)
+            .map_err(|err| format!("the certificate authorities: {err}"))?;
     }
     Ok(roots)
 }
 
 /// The error never shows anything of the key.
 fn private_key(pem: &[u8]) -> Result<PrivateKeyDer<'static>, String> {
-    PrivateKeyDer::from_pem_slice(pem)
-        .map_err(|_| "the client's key: there is no key in it, unencrypted and in the form PEM".to_owned())
+    PrivateKeyDer::from_pem_slice(pem).map_err(|_| {
+        "the client's key: there is no key in it, unencrypted and in the form PEM".to_owned()
+    })
 }

@@ -43,7 +43,10 @@ pub(crate) struct Credentials {
 
 impl Credentials {
     pub(crate) fn new(user: Option<&str>, password: &str) -> Credentials {
-        Credentials { user: user.map(str::to_owned), password: password.to_owned() }
+        Credentials {
+            user: user.map(str::to_owned),
+            password: password.to_owned(),
+        }
     }
 }
 
@@ -58,9 +61,15 @@ impl fmt::Debug for Credentials {
 pub(crate) enum Security {
     Plain,
     /// By TLS, but nobody has said how: there is no connection then.
-    #[cfg_attr(not(feature = "tls"), expect(dead_code, reason = "no address asks for it without the feature"))]
+    #[cfg_attr(
+        not(feature = "tls"),
+        expect(dead_code, reason = "no address asks for it without the feature")
+    )]
     Wanted,
-    #[cfg_attr(not(feature = "tls"), expect(dead_code, reason = "no address asks for it without the feature"))]
+    #[cfg_attr(
+        not(feature = "tls"),
+        expect(dead_code, reason = "no address asks for it without the feature")
+    )]
     Tls(Arc<Setup>),
 }
 
@@ -82,7 +91,10 @@ pub(crate) enum Group {
     /// A master and its replicas.
     Replicated(Vec<Endpoint>),
     /// A master that sentinels watch, and what they call it.
-    Sentinel { sentinels: Vec<Endpoint>, master: String },
+    Sentinel {
+        sentinels: Vec<Endpoint>,
+        master: String,
+    },
     /// A cluster, of which these are known.
     Cluster(Vec<Endpoint>),
 }
@@ -91,9 +103,11 @@ impl Group {
     /// Who is asked where the master is.
     pub(crate) fn members(&self) -> &[Endpoint] {
         match self {
-            Group::Replicated(members) | Group::Sentinel { sentinels: members, .. } | Group::Cluster(members) => {
-                members
+            Group::Replicated(members)
+            | Group::Sentinel {
+                sentinels: members, ..
             }
+            | Group::Cluster(members) => members,
         }
     }
 
@@ -101,8 +115,13 @@ impl Group {
     fn overlaps(&self, other: &Group) -> bool {
         let meet = || self.members().iter().any(|it| other.members().contains(it));
         match (self, other) {
-            (Group::Replicated(_) | Group::Cluster(_), Group::Replicated(_) | Group::Cluster(_)) => meet(),
-            (Group::Sentinel { master: one, .. }, Group::Sentinel { master: other, .. }) => one == other && meet(),
+            (
+                Group::Replicated(_) | Group::Cluster(_),
+                Group::Replicated(_) | Group::Cluster(_),
+            ) => meet(),
+            (Group::Sentinel { master: one, .. }, Group::Sentinel { master: other, .. }) => {
+                one == other && meet()
+            }
             _ => false,
         }
     }
@@ -114,7 +133,9 @@ impl Endpoint {
         match (self, other) {
             (Endpoint::Group(one), Endpoint::Group(other)) => one.overlaps(other),
             (Endpoint::Group(Group::Replicated(members) | Group::Cluster(members)), it)
-            | (it, Endpoint::Group(Group::Replicated(members) | Group::Cluster(members))) => members.contains(it),
+            | (it, Endpoint::Group(Group::Replicated(members) | Group::Cluster(members))) => {
+                members.contains(it)
+            }
             _ => self == other,
         }
     }
@@ -123,7 +144,9 @@ impl Endpoint {
 impl Address {
     /// Reads a URL. The error says what is wrong and never repeats the URL, which may hold a password.
     pub(crate) fn parse(url: &str) -> Result<Address, String> {
-        let scheme = url.split_once("://").map(|(scheme, _)| scheme.to_ascii_lowercase());
+        let scheme = url
+            .split_once("://")
+            .map(|(scheme, _)| scheme.to_ascii_lowercase());
         let security = match scheme.as_deref() {
             Some("redis" | "valkey" | "redis+unix" | "valkey+unix" | "unix") => Security::Plain,
             #[cfg(feature = "tls")]
@@ -139,7 +162,11 @@ impl Address {
         // The parser knows no TLS.
         let rest = url.split_once("://").map_or(url, |(_, rest)| rest);
         let plain = matches!(security, Security::Plain);
-        let url = if plain { Cow::Borrowed(url) } else { Cow::Owned(format!("redis://{rest}")) };
+        let url = if plain {
+            Cow::Borrowed(url)
+        } else {
+            Cow::Owned(format!("redis://{rest}"))
+        };
         let info = url.as_ref().into_connection_info().map_err(|err| {
             // Only the fixed text before the dash: what follows may quote the URL.
             let err = err.to_string();
@@ -149,13 +176,20 @@ impl Address {
             }
         })?;
         let place = match info.addr() {
-            ConnectionAddr::Tcp(host, port) => Endpoint::Tcp { host: host.to_ascii_lowercase(), port: *port },
+            ConnectionAddr::Tcp(host, port) => Endpoint::Tcp {
+                host: host.to_ascii_lowercase(),
+                port: *port,
+            },
             ConnectionAddr::Unix(path) => Endpoint::Unix(path.clone()),
             _ => return Err(format!("unsupported kind of address: {EXPECTED}")),
         };
         match &place {
-            Endpoint::Tcp { port: 0, .. } => return Err("port 0 is not a port that a server listens on".to_owned()),
-            Endpoint::Unix(path) if path.as_os_str().is_empty() => return Err(format!("no path: {EXPECTED}")),
+            Endpoint::Tcp { port: 0, .. } => {
+                return Err("port 0 is not a port that a server listens on".to_owned());
+            }
+            Endpoint::Unix(path) if path.as_os_str().is_empty() => {
+                return Err(format!("no path: {EXPECTED}"));
+            }
             _ => {}
         }
         let login = info.redis_settings();
@@ -183,17 +217,30 @@ impl Address {
 
     /// The same login, and everything else, at another place.
     pub(crate) fn at(&self, place: Endpoint) -> Address {
-        Address { shown: place.to_string().into(), place, ..self.clone() }
+        Address {
+            shown: place.to_string().into(),
+            place,
+            ..self.clone()
+        }
     }
 
     /// The same for a master of a cluster, which serves this slot and announces this name.
     pub(crate) fn of_master(&self, slot: u16, name: Option<Arc<str>>) -> Address {
-        Address { slot: Some(slot), name, ..self.clone() }
+        Address {
+            slot: Some(slot),
+            name,
+            ..self.clone()
+        }
     }
 
     /// The same for a member of this group. Sentinels have a login and a security of their own.
     pub(crate) fn of_member(&self, place: Endpoint, name: Option<Arc<str>>) -> Address {
-        let mut member = Address { is_member: true, database: 0, name, ..self.at(place) };
+        let mut member = Address {
+            is_member: true,
+            database: 0,
+            name,
+            ..self.at(place)
+        };
         if let Endpoint::Group(Group::Sentinel { .. }) = &self.place {
             let login = self.sentinel_login.clone();
             member.user = login.as_ref().and_then(|it| it.user.clone());
@@ -227,7 +274,16 @@ impl Address {
             Endpoint::Group(group) => group.members(),
             place => std::slice::from_ref(place),
         };
-        places.iter().filter_map(|it| if let Endpoint::Tcp { host, .. } = it { Some(&**host) } else { None }).collect()
+        places
+            .iter()
+            .filter_map(|it| {
+                if let Endpoint::Tcp { host, .. } = it {
+                    Some(&**host)
+                } else {
+                    None
+                }
+            })
+            .collect()
     }
 
     /// Host and port, or path: for logs, errors and telling nodes apart.
@@ -237,12 +293,15 @@ impl Address {
 }
 
 const CLIENT_NAME: &str = "quorlock";
-const EXPECTED: &str = "expected redis://[user:password@]host[:port][/database] or redis+unix:///path";
+const EXPECTED: &str =
+    "expected redis://[user:password@]host[:port][/database] or redis+unix:///path";
 #[cfg(not(feature = "tls"))]
 const NO_TLS: &str = "this crate was built without TLS: enable its feature `tls`, in Cargo.toml: \
                       quorlock = { version = \"…\", features = [\"tls\"] }";
-const INSECURE: &str = "#insecure is not supported: give the CA file, or set the server name of the certificate";
-const NO_PASSWORD: &str = "a user without a password: write redis://user:password@host, or give both outside the URL";
+const INSECURE: &str =
+    "#insecure is not supported: give the CA file, or set the server name of the certificate";
+const NO_PASSWORD: &str =
+    "a user without a password: write redis://user:password@host, or give both outside the URL";
 const RESERVED: &str = "a user, password or path with one of / ? # @ in it: write that as %2F %3F %23 %40, or give user and \
                         password outside the URL";
 const PERCENT: &str = "a user or password that is not UTF-8 when its percent signs are read: write a percent sign as %25, or \
@@ -269,12 +328,19 @@ fn mistake_in(url: &str) -> Option<&'static str> {
     if behind.contains('@') {
         return Some(RESERVED);
     }
-    let place = authority.rsplit_once('@').map_or(authority, |(_, place)| place);
+    let place = authority
+        .rsplit_once('@')
+        .map_or(authority, |(_, place)| place);
     let (host, port) = match place.rsplit_once(']') {
         Some((host, port)) => (host, port.strip_prefix(':')),
-        None => place.rsplit_once(':').map_or((place, None), |(host, port)| (host, Some(port))),
+        None => place
+            .rsplit_once(':')
+            .map_or((place, None), |(host, port)| (host, Some(port))),
     };
-    if [host, place].iter().any(|it| it.parse::<Ipv6Addr>().is_ok()) {
+    if [host, place]
+        .iter()
+        .any(|it| it.parse::<Ipv6Addr>().is_ok())
+    {
         return Some(NO_BRACKETS);
     }
     let port = port.filter(|it| !it.is_empty())?;
@@ -306,7 +372,10 @@ impl fmt::Display for Endpoint {
 
 impl fmt::Debug for Address {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Address").field("place", &self.shown).field("database", &self.database).finish_non_exhaustive()
+        f.debug_struct("Address")
+            .field("place", &self.shown)
+            .field("database", &self.database)
+            .finish_non_exhaustive()
     }
 }
 
@@ -321,9 +390,15 @@ mod tests {
     #[test]
     fn addresses_are_shown_without_login() {
         assert_eq!(shown("redis://10.0.0.1"), "10.0.0.1:6379");
-        assert_eq!(shown("redis://ann:secret@Example.COM:7000/3"), "example.com:7000");
+        assert_eq!(
+            shown("redis://ann:secret@Example.COM:7000/3"),
+            "example.com:7000"
+        );
         assert_eq!(shown("valkey://[::1]:7000"), "[::1]:7000");
-        assert_eq!(shown("redis+unix:///run/redis.sock?db=2&pass=secret"), "/run/redis.sock");
+        assert_eq!(
+            shown("redis+unix:///run/redis.sock?db=2&pass=secret"),
+            "/run/redis.sock"
+        );
         assert_eq!(shown("unix:///run/redis.sock"), "/run/redis.sock");
     }
 
@@ -334,14 +409,21 @@ mod tests {
         assert_eq!(address.password.as_deref(), Some("se@cret"));
         assert_eq!(address.database, 3);
 
-        let address = Address::parse("redis+unix:///run/redis.sock?db=2&user=ann&pass=secret").unwrap();
-        assert_eq!((address.user.as_deref(), address.database), (Some("ann"), 2));
+        let address =
+            Address::parse("redis+unix:///run/redis.sock?db=2&user=ann&pass=secret").unwrap();
+        assert_eq!(
+            (address.user.as_deref(), address.database),
+            (Some("ann"), 2)
+        );
     }
 
     #[test]
     fn debug_shows_no_secret() {
         let address = Address::parse("redis://ann:secret@host/3").unwrap();
-        assert_eq!(format!("{address:?}"), r#"Address { place: "host:6379", database: 3, .. }"#);
+        assert_eq!(
+            format!("{address:?}"),
+            r#"Address { place: "host:6379", database: 3, .. }"#
+        );
     }
 
     #[test]
@@ -382,20 +464,30 @@ mod tests {
             ("redis://ann:x@host:/1", "x"),
             ("unix:///run/a@b.sock?pass=a@b", "a@b"),
         ] {
-            assert_eq!(Address::parse(url).unwrap().password.as_deref(), Some(password), "{url}");
+            assert_eq!(
+                Address::parse(url).unwrap().password.as_deref(),
+                Some(password),
+                "{url}"
+            );
         }
     }
 
     #[test]
     fn a_login_that_was_given_apart_is_for_nodes_whose_url_has_none() {
-        let login = Credentials { user: Some("ann".to_owned()), password: "se/cret".to_owned() };
+        let login = Credentials {
+            user: Some("ann".to_owned()),
+            password: "se/cret".to_owned(),
+        };
         let after = |url| {
             let mut address = Address::parse(url).unwrap();
             address.log_in_with(&login);
             format!("{:?} {:?}", address.user, address.password)
         };
         assert_eq!(after("redis://host"), r#"Some("ann") Some("se/cret")"#);
-        assert_eq!(after("redis+unix:///run/redis.sock?db=2"), r#"Some("ann") Some("se/cret")"#);
+        assert_eq!(
+            after("redis+unix:///run/redis.sock?db=2"),
+            r#"Some("ann") Some("se/cret")"#
+        );
         assert_eq!(after("redis://:own@host"), r#"None Some("own")"#);
         assert_eq!(after("redis://bob:own@host"), r#"Some("bob") Some("own")"#);
         assert_eq!(format!("{login:?}"), "Credentials { .. }");

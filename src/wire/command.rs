@@ -75,15 +75,25 @@ impl Command {
             _ => CommandSubject::One,
         };
         let (kind, edition) = (script.kind(), args.get(Command::EDITION_AT));
-        let compares =
-            matches!(kind, Kind::Acquire | Kind::Extend) && edition.is_some_and(|it| it.len() == Edition::LEN);
+        let compares = matches!(kind, Kind::Acquire | Kind::Extend)
+            && edition.is_some_and(|it| it.len() == Edition::LEN);
         let command = Command::without_script(kind, text);
-        Command { about, script: Some(script), ends, keys: keys.len(), compares, ..command }
+        Command {
+            about,
+            script: Some(script),
+            ends,
+            keys: keys.len(),
+            compares,
+            ..command
+        }
     }
 
     /// Subscribes the connection that it is written to, to `channel`.
     pub(crate) fn subscribe(channel: &str) -> Command {
-        Command::without_script(Kind::Subscribe, redis::cmd("SUBSCRIBE").arg(channel).get_packed_command())
+        Command::without_script(
+            Kind::Subscribe,
+            redis::cmd("SUBSCRIBE").arg(channel).get_packed_command(),
+        )
     }
 
     /// Asks for the node's time. For a node of which nothing but an answer is wanted.
@@ -114,7 +124,10 @@ impl Command {
 
     /// Marks the command as one that gives a lock's key so many milliseconds to live.
     pub(crate) fn that_keeps_it_for(self, ttl_ms: u64) -> Command {
-        Command { life: Duration::from_millis(ttl_ms), ..self }
+        Command {
+            life: Duration::from_millis(ttl_ms),
+            ..self
+        }
     }
 
     pub(crate) fn life(&self) -> Duration {
@@ -123,18 +136,27 @@ impl Command {
 
     /// Marks the command as a release of all slots of a semaphore but that of a hold.
     pub(crate) fn that_keeps_a_slot(self) -> Command {
-        Command { keeps_a_slot: true, ..self }
+        Command {
+            keeps_a_slot: true,
+            ..self
+        }
     }
 
     /// Marks the command as one after which the client may be in a waiting list. Its last argument ends with
     /// [`Command::IS_NOTIFIED`].
     pub(crate) fn that_waits(self) -> Command {
-        Command { waits: true, ..self }
+        Command {
+            waits: true,
+            ..self
+        }
     }
 
     /// If it has to be sent again, it has only the first `args` of its arguments.
     pub(crate) fn that_says_less_again(self, args: usize) -> Command {
-        Command { again: Some(args), ..self }
+        Command {
+            again: Some(args),
+            ..self
+        }
     }
 
     pub(crate) fn waits(&self) -> bool {
@@ -147,7 +169,10 @@ impl Command {
 
     /// What its answer reads like.
     pub(crate) fn asked(&self) -> ReplyFormat {
-        ReplyFormat { kind: self.kind, about: self.about }
+        ReplyFormat {
+            kind: self.kind,
+            about: self.about,
+        }
     }
 
     /// The script that it runs, if it runs one.
@@ -174,16 +199,28 @@ impl Command {
     /// Its keys and arguments.
     fn parts(&self) -> impl Iterator<Item = &[u8]> {
         let begins = [0].into_iter().chain(self.ends.iter().copied());
-        begins.zip(&self.ends).map(|(begin, end)| self.text.get(begin..*end).unwrap_or_default())
+        begins
+            .zip(&self.ends)
+            .map(|(begin, end)| self.text.get(begin..*end).unwrap_or_default())
     }
 
     pub(crate) fn write(&self, out: &mut Vec<u8>, naming: Naming, to: Destination) {
-        let Some(script) = self.script else { return out.extend_from_slice(&self.text) };
+        let Some(script) = self.script else {
+            return out.extend_from_slice(&self.text);
+        };
         let all = self.ends.len();
-        let again = self.again.filter(|_| naming == Naming::Again).map(|it| it.saturating_add(self.keys));
+        let again = self
+            .again
+            .filter(|_| naming == Naming::Again)
+            .map(|it| it.saturating_add(self.keys));
         let count = again.map_or(all, |it| it.min(all));
         // By hand: these are packed for every lock, and `redis::cmd` makes eight pieces of each.
-        out.reserve(self.text.len().saturating_add(all.saturating_mul(8)).saturating_add(80));
+        out.reserve(
+            self.text
+                .len()
+                .saturating_add(all.saturating_mul(8))
+                .saturating_add(80),
+        );
         pack_number(out, b'*', count.saturating_add(3));
         if naming == Naming::Hash {
             pack(out, b"EVALSHA");
@@ -193,7 +230,9 @@ impl Command {
             pack(out, script.source().as_bytes());
         }
         pack(out, self.keys.to_string().as_bytes());
-        let edition_at = self.compares.then(|| self.keys.saturating_add(Command::EDITION_AT));
+        let edition_at = self
+            .compares
+            .then(|| self.keys.saturating_add(Command::EDITION_AT));
         for (index, part) in self.parts().take(count).enumerate() {
             match to.slot {
                 Some(own) if index < self.keys && is_of_server(part) => {
@@ -229,7 +268,11 @@ impl Command {
 #[cfg(test)]
 impl Destination {
     /// A server that was not greeted, and tells of releases.
-    pub(crate) const UNGREETED: Destination = Destination { is_notified: true, edition: Edition::NONE, slot: None };
+    pub(crate) const UNGREETED: Destination = Destination {
+        is_notified: true,
+        edition: Edition::NONE,
+        slot: None,
+    };
 }
 
 fn is_of_server(key: &[u8]) -> bool {
@@ -271,13 +314,22 @@ mod tests {
     #[test]
     fn a_command_is_packed_as_any_client_packs_it() {
         let long = [b'x'; 1_000];
-        let many: Vec<&[u8]> = [0, 1, 2, 3, 4, 8, 9, 10, 99, 100, 1_000].map(|it| &long[..it]).into();
+        let many: Vec<&[u8]> = [0, 1, 2, 3, 4, 8, 9, 10, 99, 100, 1_000]
+            .map(|it| &long[..it])
+            .into();
         let lists: [&[&[u8]]; 3] = [&[], &[b"\xff", b"a\r\n"], &many];
-        for (script, keys, args) in
-            Script::ALL.into_iter().flat_map(|it| lists.map(|keys| lists.map(|args| (it, keys, args)))).flatten()
+        for (script, keys, args) in Script::ALL
+            .into_iter()
+            .flat_map(|it| lists.map(|keys| lists.map(|args| (it, keys, args))))
+            .flatten()
         {
             let expected = |name: &str, script: &str| {
-                redis::cmd(name).arg(script).arg(keys.len()).arg(keys).arg(args).get_packed_command()
+                redis::cmd(name)
+                    .arg(script)
+                    .arg(keys.len())
+                    .arg(keys)
+                    .arg(args)
+                    .get_packed_command()
             };
             let command = Command::of_script(script, keys, args);
             assert!(written(&command, Naming::Hash, THERE) == expected("EVALSHA", script.hash()));
@@ -292,34 +344,67 @@ mod tests {
         let args: [&[u8]; 3] = [b"quorlock:record", b"", Command::IS_NOTIFIED];
         let command = Command::of_script(Script::Acquire, &keys, &args);
         let record = in_slot(RECORD, slot_of(b"x"));
-        let expected = Command::of_script(Script::Acquire, &[name, b"b{x}", &record, b"c{x}"], &args);
+        let expected =
+            Command::of_script(Script::Acquire, &[name, b"b{x}", &record, b"c{x}"], &args);
         assert_eq!(command.slot(), Some(slot_of(b"x")));
-        let there = Destination { slot: Some(7), ..THERE };
+        let there = Destination {
+            slot: Some(7),
+            ..THERE
+        };
         for naming in [Naming::Hash, Naming::Source, Naming::Again] {
-            assert!(written(&command, naming, there) == expected.packed_as(naming), "{naming:?}");
+            assert!(
+                written(&command, naming, there) == expected.packed_as(naming),
+                "{naming:?}"
+            );
         }
 
         // What is about a server is in a slot of its own.
         let greet = Command::of_script(Script::Greet, &[RECORD], &[b"1"]);
         let expected = Command::of_script(Script::Greet, &[&in_slot(RECORD, 7)], &[b"1"]);
-        assert_eq!((greet.slot(), written(&greet, Naming::Hash, there)), (None, expected.packed()));
+        assert_eq!(
+            (greet.slot(), written(&greet, Naming::Hash, there)),
+            (None, expected.packed())
+        );
         let time = Command::time();
-        assert_eq!((time.slot(), written(&time, Naming::Hash, there)), (None, time.packed()));
+        assert_eq!(
+            (time.slot(), written(&time, Naming::Hash, there)),
+            (None, time.packed())
+        );
     }
 
     #[test]
     fn h17_a_command_has_the_edition_of_the_connection_that_it_is_written_to() {
         let keys: [&[u8]; 2] = [b"a", RECORD];
-        let args: [&[u8]; 7] = [b"1", b"2", b"3", b"4", Command::EDITION, b"6", Command::IS_NOTIFIED];
+        let args: [&[u8]; 7] = [
+            b"1",
+            b"2",
+            b"3",
+            b"4",
+            Command::EDITION,
+            b"6",
+            Command::IS_NOTIFIED,
+        ];
         let edition = Edition::new(123_456_789_012_345);
-        for (script, compares) in [(Script::Acquire, true), (Script::ExtendShared, true), (Script::Release, false)] {
+        for (script, compares) in [
+            (Script::Acquire, true),
+            (Script::ExtendShared, true),
+            (Script::Release, false),
+        ] {
             let command = Command::of_script(script, &keys, &args);
             assert_eq!(command.compares(), compares);
-            let with = if compares { edition.text() } else { Command::EDITION };
-            let expected = Command::of_script(script, &keys, &[&args[..4], &[with], &args[5..]].concat());
+            let with = if compares {
+                edition.text()
+            } else {
+                Command::EDITION
+            };
+            let expected =
+                Command::of_script(script, &keys, &[&args[..4], &[with], &args[5..]].concat());
             for naming in [Naming::Hash, Naming::Source] {
                 let packed = redis_packed(&expected, naming);
-                assert!(written(&command, naming, Destination { edition, ..THERE }) == packed, "{script:?}");
+                assert!(
+                    written(&command, naming, Destination { edition, ..THERE }) == packed,
+                    "{script:?}"
+                );
             }
         }
     }
@@ -331,18 +416,30 @@ mod tests {
             Naming::Hash => redis::cmd("EVALSHA").arg(script.hash()).to_owned(),
             Naming::Source | Naming::Again => redis::cmd("EVAL").arg(script.source()).to_owned(),
         };
-        all.arg(command.keys).arg(command.parts().collect::<Vec<_>>()).get_packed_command()
+        all.arg(command.keys)
+            .arg(command.parts().collect::<Vec<_>>())
+            .get_packed_command()
     }
 
     #[test]
     fn a_command_that_waits_says_whether_its_client_is_told() {
         let keys: [&[u8]; 1] = [b"a"];
-        let command = Command::of_script(Script::Acquire, &keys, &[b"x", Command::IS_NOTIFIED]).that_waits();
+        let command =
+            Command::of_script(Script::Acquire, &keys, &[b"x", Command::IS_NOTIFIED]).that_waits();
         for (is_notified, flag) in [(true, b"1"), (false, b"0")] {
             let expected = Command::of_script(Script::Acquire, &keys, &[b"x", flag]);
             assert!(command.waits() && !expected.waits());
             for naming in [Naming::Hash, Naming::Source] {
-                assert!(written(&command, naming, Destination { is_notified, ..THERE }) == expected.packed_as(naming));
+                assert!(
+                    written(
+                        &command,
+                        naming,
+                        Destination {
+                            is_notified,
+                            ..THERE
+                        }
+                    ) == expected.packed_as(naming)
+                );
             }
         }
     }
@@ -353,12 +450,19 @@ mod tests {
         // The number of all arguments has a digit more.
         for more in [1, 9] {
             let args = vec![&b"12"[..]; more];
-            let whole = Command::of_script(Script::Release, &keys, &[&[&b"x"[..]], &args[..]].concat());
+            let whole =
+                Command::of_script(Script::Release, &keys, &[&[&b"x"[..]], &args[..]].concat());
             let less = Command::of_script(Script::Release, &keys, &[b"x"]);
             let [hash, source] = [Naming::Hash, Naming::Source].map(|it| whole.packed_as(it));
             let command = whole.that_says_less_again(1);
-            assert_eq!((command.packed(), command.packed_as(Naming::Source)), (hash, source));
-            assert_eq!(command.packed_as(Naming::Again), less.packed_as(Naming::Source));
+            assert_eq!(
+                (command.packed(), command.packed_as(Naming::Source)),
+                (hash, source)
+            );
+            assert_eq!(
+                command.packed_as(Naming::Again),
+                less.packed_as(Naming::Source)
+            );
         }
     }
 }

@@ -131,15 +131,28 @@ impl<T> Default for Conn<T> {
 impl<T: AsRef<Command>> Conn<T> {
     /// A connection that is established now, and begins with the login, once it is secured by `tls` if that is some. `greet`:
     /// what to ask the server for its record.
-    pub(crate) fn begin(address: &Address, greet: Option<&Command>, tls: Option<Session>) -> Conn<T> {
+    pub(crate) fn begin(
+        address: &Address,
+        greet: Option<&Command>,
+        tls: Option<Session>,
+    ) -> Conn<T> {
         let (handshake, unsent) = Handshake::begin(address, greet);
-        Conn { tls, login: Some(handshake), unsent, slot: address.slot, ..Conn::default() }
+        Conn {
+            tls,
+            login: Some(handshake),
+            unsent,
+            slot: address.slot,
+            ..Conn::default()
+        }
     }
 
     /// One that has logged in.
     #[cfg(test)]
     pub(crate) fn ready(pushes: bool) -> Conn<T> {
-        Conn { pushes, ..Conn::default() }
+        Conn {
+            pushes,
+            ..Conn::default()
+        }
     }
 
     /// Ends with the connection: what was never answered, in order.
@@ -253,9 +266,20 @@ impl<T: AsRef<Command>> Conn<T> {
     /// Puts a command behind all others. The first with a script that the server need not know carries its source.
     pub(crate) fn enqueue(&mut self, tag: T, asked: Now) {
         self.subscribed |= tag.as_ref().kind() == Kind::Subscribe;
-        let script = tag.as_ref().script().filter(|it| it.is_introduced() && !self.introduced.contains(it));
+        let script = tag
+            .as_ref()
+            .script()
+            .filter(|it| it.is_introduced() && !self.introduced.contains(it));
         self.introduced.extend(script);
-        self.put(tag, asked, if script.is_some() { Naming::Source } else { Naming::Hash });
+        self.put(
+            tag,
+            asked,
+            if script.is_some() {
+                Naming::Source
+            } else {
+                Naming::Hash
+            },
+        );
     }
 
     /// Puts a command behind all others once more, whose script the server does not know. Only if it is still wanted: its
@@ -268,7 +292,10 @@ impl<T: AsRef<Command>> Conn<T> {
     fn edition_for(&self, command: &Command) -> Edition {
         match self.slot {
             None => self.edition,
-            Some(_) => command.slot().and_then(|it| self.editions.get(&it).copied()).unwrap_or(Edition::NONE),
+            Some(_) => command
+                .slot()
+                .and_then(|it| self.editions.get(&it).copied())
+                .unwrap_or(Edition::NONE),
         }
     }
 
@@ -282,14 +309,31 @@ impl<T: AsRef<Command>> Conn<T> {
 
     fn put(&mut self, tag: T, asked: Now, naming: Naming) {
         let command = tag.as_ref();
-        let edition = if command.compares() { self.edition_for(command) } else { Edition::NONE };
-        let to = Destination { is_notified: self.pushes && !self.is_deaf, edition, slot: self.slot };
+        let edition = if command.compares() {
+            self.edition_for(command)
+        } else {
+            Edition::NONE
+        };
+        let to = Destination {
+            is_notified: self.pushes && !self.is_deaf,
+            edition,
+            slot: self.slot,
+        };
         command.write(&mut self.unsent, naming, to);
-        self.stands_until = self.stands_until.max(asked.tick.checked_add(tag.as_ref().life()));
+        self.stands_until = self
+            .stands_until
+            .max(asked.tick.checked_add(tag.as_ref().life()));
         let before = self.tls.as_ref().map_or(self.sent, Session::sealed);
         let end = before.saturating_add(wide(self.unsent.len().saturating_sub(self.unsent_from)));
         let with_source = naming != Naming::Hash;
-        self.in_flight.push_back(InFlight { tag, asked, with_source, edition, end, ends_batch: false });
+        self.in_flight.push_back(InFlight {
+            tag,
+            asked,
+            with_source,
+            edition,
+            end,
+            ends_batch: false,
+        });
     }
 
     /// What is to be written now; the commands in it are a batch.
@@ -318,11 +362,20 @@ impl<T: AsRef<Command>> Conn<T> {
     pub(crate) fn poll_event(&mut self) -> Result<Option<ConnEvent<T>>, NodeFailure> {
         loop {
             if let Some(reason) = self.over {
-                return Err(NodeFailure::Disconnected { reason: reason.to_owned() });
+                return Err(NodeFailure::Disconnected {
+                    reason: reason.to_owned(),
+                });
             }
-            let is_of_nodes = self.in_flight.front().is_some_and(|it| it.tag.as_ref().kind() == Kind::Nodes);
+            let is_of_nodes = self
+                .in_flight
+                .front()
+                .is_some_and(|it| it.tag.as_ref().kind() == Kind::Nodes);
             let longest = if is_of_nodes { NODES_MAX } else { BULK_MAX };
-            let Some(reply) = self.inbox.take_reply(longest).map_err(|it| self.nonsense(it))? else {
+            let Some(reply) = self
+                .inbox
+                .take_reply(longest)
+                .map_err(|it| self.nonsense(it))?
+            else {
                 if self.open()? {
                     continue;
                 }
@@ -339,7 +392,9 @@ impl<T: AsRef<Command>> Conn<T> {
                             self.edition = greeted.edition;
                         }
                         if !self.inbox.is_empty() {
-                            return Err(protocol("more than was asked for in the login".to_owned()));
+                            return Err(protocol(
+                                "more than was asked for in the login".to_owned(),
+                            ));
                         }
                         return Ok(Some(ConnEvent::Ready(server_info)));
                     }
@@ -349,18 +404,24 @@ impl<T: AsRef<Command>> Conn<T> {
             let first = self.in_flight.front();
             match push(frame) {
                 Push::None => {}
-                Push::Subscribed if first.is_some_and(|it| it.tag.as_ref().kind() == Kind::Subscribe) => {}
+                Push::Subscribed
+                    if first.is_some_and(|it| it.tag.as_ref().kind() == Kind::Subscribe) => {}
                 Push::Message(key) => return Ok(Some(ConnEvent::Released { key })),
-                Push::Subscribed | Push::Other => return Err(protocol("a push that was not asked for".to_owned())),
+                Push::Subscribed | Push::Other => {
+                    return Err(protocol("a push that was not asked for".to_owned()));
+                }
             }
-            let Some(first) = first else { return Err(protocol("an answer to nothing".to_owned())) };
+            let Some(first) = first else {
+                return Err(protocol("an answer to nothing".to_owned()));
+            };
             // What is answered keeps nobody from sending more: a server that answers without reading could have any
             // number of commands kept here.
             if self.sent < first.end {
                 return Err(protocol("an answer to what was not sent yet".to_owned()));
             }
             if matches!(first.tag.as_ref().kind(), Kind::Member | Kind::Nodes) {
-                let value = value::read(frame).ok_or_else(|| protocol("an answer that cannot be read".to_owned()))?;
+                let value = value::read(frame)
+                    .ok_or_else(|| protocol("an answer that cannot be read".to_owned()))?;
                 self.inbox.shrink();
                 self.take_first();
                 return Ok(Some(ConnEvent::Member(value)));
@@ -369,11 +430,21 @@ impl<T: AsRef<Command>> Conn<T> {
             if let Answer::Failed(failure @ NodeFailure::Protocol { .. }) = reply.answer {
                 return Err(failure);
             }
-            let Some(InFlight { tag, asked, with_source, edition, .. }) = self.take_first() else { continue };
+            let Some(InFlight {
+                tag,
+                asked,
+                with_source,
+                edition,
+                ..
+            }) = self.take_first()
+            else {
+                continue;
+            };
             if let Answer::Greet(greeted) = &reply.answer {
                 self.note_edition(tag.as_ref().slot(), greeted.edition);
             }
-            self.is_deaf |= tag.as_ref().kind() == Kind::Subscribe && reply.answer != Answer::Subscribed;
+            self.is_deaf |=
+                tag.as_ref().kind() == Kind::Subscribe && reply.answer != Answer::Subscribed;
             self.over = match reply.answer {
                 Answer::Failed(NodeFailure::Replica) => Some("its server is a replica now"),
                 Answer::Failed(NodeFailure::Loading) => Some("its server loads its data"),
@@ -383,7 +454,11 @@ impl<T: AsRef<Command>> Conn<T> {
                 Answer::NoScript if !with_source => ConnEvent::UnknownScript { tag, asked },
                 Answer::Changed => {
                     let is_known = edition != self.edition_for(tag.as_ref());
-                    ConnEvent::Changed { tag, asked, is_known }
+                    ConnEvent::Changed {
+                        tag,
+                        asked,
+                        is_known,
+                    }
                 }
                 _ => ConnEvent::Answer { tag, asked, reply },
             }));
@@ -399,7 +474,9 @@ impl<T: AsRef<Command>> Conn<T> {
 
     /// Decrypts some of what has come. False if nothing is left.
     fn open(&mut self) -> Result<bool, NodeFailure> {
-        let Some(tls) = &mut self.tls else { return Ok(false) };
+        let Some(tls) = &mut self.tls else {
+            return Ok(false);
+        };
         match tls.open(self.inbox.space()) {
             Ok(len) => {
                 self.inbox.filled(len);

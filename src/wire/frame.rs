@@ -22,7 +22,11 @@ pub(crate) fn reply_len(bytes: &[u8]) -> Result<Option<usize>, String> {
 /// The same, where the longest string has another length.
 pub(crate) fn reply_len_within(bytes: &[u8], bulk_max: usize) -> Result<Option<usize>, String> {
     let total_max = TOTAL_MAX.max(bulk_max.saturating_add(BULK_MAX));
-    let mut scan = Scan { bytes, at: 0, bulk_max };
+    let mut scan = Scan {
+        bytes,
+        at: 0,
+        bulk_max,
+    };
     let complete = scan.value(0)?.is_some();
     if total_max < scan.at {
         return Err(format!("a reply of more than {total_max} bytes"));
@@ -42,13 +46,20 @@ impl<'a> Scan<'a> {
         if DEPTH_MAX < depth {
             return Err(format!("a reply more than {DEPTH_MAX} levels deep"));
         }
-        let Some(kind) = self.bytes.get(self.at).copied() else { return Ok(None) };
+        let Some(kind) = self.bytes.get(self.at).copied() else {
+            return Ok(None);
+        };
         let known = b"+-:_#,($=!*~>%|".contains(&kind);
         if !known {
-            return Err(format!("a reply that begins with '{}'", kind.escape_ascii()));
+            return Err(format!(
+                "a reply that begins with '{}'",
+                kind.escape_ascii()
+            ));
         }
         self.at = self.at.saturating_add(1);
-        let Some(line) = self.line()? else { return Ok(None) };
+        let Some(line) = self.line()? else {
+            return Ok(None);
+        };
         match kind {
             b'$' | b'=' | b'!' => self.bulk(length(line, self.bulk_max)?),
             b'*' | b'~' | b'>' => self.members(length(line, ARRAY_MAX)?, 1, depth),
@@ -84,7 +95,12 @@ impl<'a> Scan<'a> {
         }
     }
 
-    fn members(&mut self, len: Option<usize>, each: usize, depth: usize) -> Result<Option<()>, String> {
+    fn members(
+        &mut self,
+        len: Option<usize>,
+        each: usize,
+        depth: usize,
+    ) -> Result<Option<()>, String> {
         for _ in 0..len.unwrap_or(0).saturating_mul(each) {
             if self.value(depth.saturating_add(1))?.is_none() {
                 return Ok(None);
@@ -99,7 +115,9 @@ fn length(line: &[u8], max: usize) -> Result<Option<usize>, String> {
     if line == b"-1" {
         return Ok(None);
     }
-    let digits = std::str::from_utf8(line).ok().filter(|it| it.bytes().all(|it| it.is_ascii_digit()));
+    let digits = std::str::from_utf8(line)
+        .ok()
+        .filter(|it| it.bytes().all(|it| it.is_ascii_digit()));
     match digits.and_then(|it| it.parse::<usize>().ok()) {
         Some(len) if len <= max => Ok(Some(len)),
         Some(len) => Err(format!("a length of {len}, more than {max}")),
@@ -131,10 +149,20 @@ mod tests {
     fn g4_every_split_of_a_reply_waits_for_its_rest() {
         for reply in REPLIES {
             for end in 0..reply.len() {
-                assert_eq!(reply_len(&reply[..end]), Ok(None), "{}", reply[..end].escape_ascii());
+                assert_eq!(
+                    reply_len(&reply[..end]),
+                    Ok(None),
+                    "{}",
+                    reply[..end].escape_ascii()
+                );
             }
             let followed = [reply, b"+NEXT\r\n"].concat();
-            assert_eq!(reply_len(&followed), Ok(Some(reply.len())), "{}", reply.escape_ascii());
+            assert_eq!(
+                reply_len(&followed),
+                Ok(Some(reply.len())),
+                "{}",
+                reply.escape_ascii()
+            );
         }
     }
 
@@ -154,9 +182,16 @@ mod tests {
             "\0\0\0\0".to_owned(),
             "$1\r\nabc".to_owned(),
             format!("+{}", "x".repeat(LINE_MAX)),
-            format!("*8\r\n{}", format!("${BULK_MAX}\r\n{}\r\n", "x".repeat(BULK_MAX)).repeat(8)),
+            format!(
+                "*8\r\n{}",
+                format!("${BULK_MAX}\r\n{}\r\n", "x".repeat(BULK_MAX)).repeat(8)
+            ),
         ] {
-            assert!(reply_len(bad.as_bytes()).is_err(), "{}", &bad[..20.min(bad.len())]);
+            assert!(
+                reply_len(bad.as_bytes()).is_err(),
+                "{}",
+                &bad[..20.min(bad.len())]
+            );
         }
     }
 
@@ -164,7 +199,11 @@ mod tests {
     fn g4_the_longest_and_deepest_of_real_replies_pass() {
         // HELLO of a server with modules, one of them with arguments; ROLE of a master with replicas; INFO.
         let module = "%4\r\n+name\r\n+a\r\n+ver\r\n:1\r\n+path\r\n+b\r\n+args\r\n*1\r\n+c\r\n";
-        let hello = format!("%7\r\n{}+modules\r\n*20\r\n{}", "+key\r\n+value\r\n".repeat(6), module.repeat(20));
+        let hello = format!(
+            "%7\r\n{}+modules\r\n*20\r\n{}",
+            "+key\r\n+value\r\n".repeat(6),
+            module.repeat(20)
+        );
         let replica = "*3\r\n$9\r\n127.0.0.1\r\n$4\r\n6379\r\n$1\r\n0\r\n";
         let role = format!("*3\r\n$6\r\nmaster\r\n:0\r\n*40\r\n{}", replica.repeat(40));
         let info = format!("=60004\r\ntxt:{}\r\n", "x".repeat(60_000));
@@ -185,9 +224,17 @@ mod tests {
         let line = |len: usize| format!("+{}\r\n", "x".repeat(len));
         let deep = |depth: usize| format!("{}:1\r\n", "*1\r\n".repeat(depth));
         // Three of the longest strings, and one that makes it so long in all.
-        let total =
-            |len: usize| format!("*4\r\n{}{}", bulk(BULK_MAX).repeat(3), bulk(len - 3 * bulk(BULK_MAX).len() - 14));
-        assert_eq!((total(TOTAL_MAX).len(), TOTAL_MAX, BULK_MAX, LINE_MAX), (262_144, 262_144, 65_536, 65_536));
+        let total = |len: usize| {
+            format!(
+                "*4\r\n{}{}",
+                bulk(BULK_MAX).repeat(3),
+                bulk(len - 3 * bulk(BULK_MAX).len() - 14)
+            )
+        };
+        assert_eq!(
+            (total(TOTAL_MAX).len(), TOTAL_MAX, BULK_MAX, LINE_MAX),
+            (262_144, 262_144, 65_536, 65_536)
+        );
         for (fits, too_much) in [
             (total(TOTAL_MAX), total(TOTAL_MAX + 1)),
             (bulk(BULK_MAX), bulk(BULK_MAX + 1)),
@@ -203,8 +250,23 @@ mod tests {
 
     #[test]
     fn g4_announced_sizes_are_refused_by_their_first_line_alone() {
-        let numbers = ["65537", "1000000000000", "9223372036854775807", "18446744073709551615", "99999999999999999999"];
-        for number in numbers.into_iter().chain(["-2", "-9223372036854775808", "+1", "0x1", "1e3", " 1", "1 ", ""]) {
+        let numbers = [
+            "65537",
+            "1000000000000",
+            "9223372036854775807",
+            "18446744073709551615",
+            "99999999999999999999",
+        ];
+        for number in numbers.into_iter().chain([
+            "-2",
+            "-9223372036854775808",
+            "+1",
+            "0x1",
+            "1e3",
+            " 1",
+            "1 ",
+            "",
+        ]) {
             for kind in ["$", "=", "!", "*", "~", ">", "%"] {
                 let line = format!("{kind}{number}\r\n");
                 assert!(reply_len(line.as_bytes()).is_err(), "{}", line.trim_end());
@@ -217,8 +279,11 @@ mod tests {
         let line = "[ -~]{0,12}";
         let bytes = prop::collection::vec(any::<u8>(), 0..20);
         let leaf = prop_oneof![
-            (prop::sample::select(&b"+-"[..]), line)
-                .prop_map(|(kind, it)| format!("{}{it}\r\n", char::from(kind)).into_bytes()),
+            (prop::sample::select(&b"+-"[..]), line).prop_map(|(kind, it)| format!(
+                "{}{it}\r\n",
+                char::from(kind)
+            )
+            .into_bytes()),
             any::<i64>().prop_map(|it| format!(":{it}\r\n").into_bytes()),
             prop::sample::select(vec![
                 "$-1\r\n",
@@ -238,13 +303,25 @@ mod tests {
             .concat()),
         ];
         leaf.prop_recursive(5, 24, 4, |inner| {
-            (prop::sample::select(&b"*~>%"[..]), prop::collection::vec(inner, 0..4)).prop_map(|(kind, mut members)| {
-                if kind == b'%' && members.len() % 2 == 1 {
-                    members.pop();
-                }
-                let count = if kind == b'%' { members.len() / 2 } else { members.len() };
-                [format!("{}{count}\r\n", char::from(kind)).into_bytes(), members.concat()].concat()
-            })
+            (
+                prop::sample::select(&b"*~>%"[..]),
+                prop::collection::vec(inner, 0..4),
+            )
+                .prop_map(|(kind, mut members)| {
+                    if kind == b'%' && members.len() % 2 == 1 {
+                        members.pop();
+                    }
+                    let count = if kind == b'%' {
+                        members.len() / 2
+                    } else {
+                        members.len()
+                    };
+                    [
+                        format!("{}{count}\r\n", char::from(kind)).into_bytes(),
+                        members.concat(),
+                    ]
+                    .concat()
+                })
         })
     }
 

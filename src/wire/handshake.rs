@@ -19,7 +19,10 @@ use crate::wire::{refusal, value};
 
 /// What comes next.
 #[cfg_attr(test, derive(Debug, Eq, PartialEq))]
-#[expect(clippy::large_enum_variant, reason = "one at a time, at the beginning of a connection")]
+#[expect(
+    clippy::large_enum_variant,
+    reason = "one at a time, at the beginning of a connection"
+)]
 pub(crate) enum HandshakeStep {
     /// Wait for more replies.
     Read,
@@ -76,7 +79,12 @@ enum Section {
 }
 
 impl Section {
-    const ALL: [Section; 4] = [Section::Server, Section::Memory, Section::Persistence, Section::Replication];
+    const ALL: [Section; 4] = [
+        Section::Server,
+        Section::Memory,
+        Section::Persistence,
+        Section::Replication,
+    ];
 
     fn name(self) -> &'static str {
         match self {
@@ -91,7 +99,11 @@ impl Section {
 impl Handshake {
     /// Begins the handshake: the bytes to write first. `greet`: what to ask the server for its record.
     pub(crate) fn begin(address: &Address, greet: Option<&Command>) -> (Handshake, Vec<u8>) {
-        let to = Destination { is_notified: false, edition: Edition::NONE, slot: address.slot };
+        let to = Destination {
+            is_notified: false,
+            edition: Edition::NONE,
+            slot: address.slot,
+        };
         let packed = |greet: &Command| {
             let mut bytes = Vec::new();
             greet.write(&mut bytes, Naming::Hash, to);
@@ -102,7 +114,10 @@ impl Handshake {
         let ((bytes, questions), fallback) = if address.is_member {
             (older, None)
         } else {
-            (login(address, &scripts, greet.as_deref(), true), Some(older))
+            (
+                login(address, &scripts, greet.as_deref(), true),
+                Some(older),
+            )
         };
         let handshake = Handshake {
             open: questions.into(),
@@ -120,10 +135,13 @@ impl Handshake {
 
     /// Takes one reply.
     pub(crate) fn on_reply(&mut self, frame: &[u8]) -> Result<HandshakeStep, NodeFailure> {
-        let value = value::read(frame)
-            .ok_or_else(|| NodeFailure::Protocol { reason: "an answer that cannot be read".to_owned() })?;
+        let value = value::read(frame).ok_or_else(|| NodeFailure::Protocol {
+            reason: "an answer that cannot be read".to_owned(),
+        })?;
         let Some(question) = self.open.pop_front() else {
-            return Err(NodeFailure::Protocol { reason: "an answer to nothing".to_owned() });
+            return Err(NodeFailure::Protocol {
+                reason: "an answer to nothing".to_owned(),
+            });
         };
         if question == Expect::Greet {
             self.take_greet_reply(Reply::read(Kind::Greet, frame).answer);
@@ -158,7 +176,10 @@ impl Handshake {
     fn load(&mut self) -> Vec<u8> {
         let mut bytes = Vec::new();
         for script in std::mem::take(&mut self.unknown) {
-            cmd("SCRIPT").arg("LOAD").arg(script.source()).write_packed_command(&mut bytes);
+            cmd("SCRIPT")
+                .arg("LOAD")
+                .arg(script.source())
+                .write_packed_command(&mut bytes);
             self.open.push_back(Expect::Load(script));
         }
         if let Some(greet) = self.greet.take() {
@@ -181,7 +202,10 @@ impl Handshake {
     fn take(&mut self, question: Expect, value: &Value) {
         let failure = match (question, value) {
             (Expect::Hello, Value::ServerError(error)) => {
-                let old = error.code() == "NOPROTO" || error.details().is_some_and(|it| it.contains("unknown command"));
+                let old = error.code() == "NOPROTO"
+                    || error
+                        .details()
+                        .is_some_and(|it| it.contains("unknown command"));
                 self.ask_again = old && self.fallback.is_some();
                 Some(refusal::of_login(error))
             }
@@ -191,32 +215,43 @@ impl Handshake {
             }
             (Expect::Auth, Value::ServerError(error)) => Some(refusal::of_login(error)),
             (Expect::Select, Value::ServerError(error)) => Some(match refusal::of(error) {
-                refusal::Refusal::Failure(NodeFailure::Refused { .. }) => NodeFailure::unsuitable(BAD_DATABASE),
+                refusal::Refusal::Failure(NodeFailure::Refused { .. }) => {
+                    NodeFailure::unsuitable(BAD_DATABASE)
+                }
                 refusal::Refusal::Failure(failure) => failure,
                 refusal::Refusal::NoScript => NodeFailure::unsuitable(BAD_DATABASE),
             }),
             (Expect::Known, value) => self.take_known(value).err(),
             (Expect::Load(script), value) => load_failure(script, value),
-            (Expect::Info(section), Value::VerbatimString { text, .. }) => self.take_info(section, text),
+            (Expect::Info(section), Value::VerbatimString { text, .. }) => {
+                self.take_info(section, text)
+            }
             (Expect::Info(section), Value::BulkString(bytes)) => {
                 self.take_info(section, &String::from_utf8_lossy(bytes))
             }
             (Expect::Role, Value::Array(members)) => match members.first() {
                 Some(Value::BulkString(role)) if role == b"slave" => Some(NodeFailure::Replica),
                 Some(Value::BulkString(role)) if role == b"sentinel" => Some(NodeFailure::SENTINEL),
-                Some(Value::BulkString(role)) if role == ACTIVE_REPLICA.as_bytes() => Some(NodeFailure::MULTI_MASTER),
+                Some(Value::BulkString(role)) if role == ACTIVE_REPLICA.as_bytes() => {
+                    Some(NodeFailure::MULTI_MASTER)
+                }
                 Some(Value::BulkString(_) | Value::SimpleString(_)) => None,
                 _ => Some(bad_answer("ROLE")),
             },
             // The access list may forbid INFO and ROLE. The node votes all the same, and cannot be checked.
-            (Expect::Info(_) | Expect::Role, Value::ServerError(error)) if error.code() == "NOPERM" => None,
+            (Expect::Info(_) | Expect::Role, Value::ServerError(error))
+                if error.code() == "NOPERM" =>
+            {
+                None
+            }
             (Expect::Role, Value::ServerError(error)) => {
                 let failure = failure_of(error);
                 self.server_info.proxied = matches!(failure, Some(NodeFailure::Refused { .. }));
                 failure.filter(|_| !self.server_info.proxied)
             }
             (Expect::Info(_), Value::ServerError(error)) => failure_of(error),
-            (Expect::Auth | Expect::Select, Value::Okay) | (Expect::Name, Value::Okay | Value::ServerError(_)) => None,
+            (Expect::Auth | Expect::Select, Value::Okay)
+            | (Expect::Name, Value::Okay | Value::ServerError(_)) => None,
             _ => Some(bad_answer("the login")),
         };
         // The first failure counts: those after it are its consequences. Unless the server says what it is: then those
@@ -240,7 +275,9 @@ impl Handshake {
                 }
             }
             // The access list may forbid to ask.
-            Value::ServerError(error) if error.code() == "NOPERM" => self.unknown.clone_from(&self.scripts),
+            Value::ServerError(error) if error.code() == "NOPERM" => {
+                self.unknown.clone_from(&self.scripts)
+            }
             Value::ServerError(error) => return failure_of(error).map_or(Ok(()), Err),
             _ => return Err(bad_answer("SCRIPT EXISTS")),
         }
@@ -266,14 +303,21 @@ impl Handshake {
             // The access list may forbid INFO, which says that it is part of a cluster.
             Answer::Failed(failure) if !self.in_cluster => failure.outside_clusters(),
             Answer::Failed(failure) => failure,
-            _ => NodeFailure::Protocol { reason: "no memory in the answer to a greeting".to_owned() },
+            _ => NodeFailure::Protocol {
+                reason: "no memory in the answer to a greeting".to_owned(),
+            },
         };
         self.failure.get_or_insert(failure);
     }
 
     fn take_info(&mut self, section: Section, text: &str) -> Option<NodeFailure> {
         let field = |name: &str| {
-            text.lines().find_map(|line| line.trim_end().strip_prefix(name)?.strip_prefix(':').map(str::to_owned))
+            text.lines().find_map(|line| {
+                line.trim_end()
+                    .strip_prefix(name)?
+                    .strip_prefix(':')
+                    .map(str::to_owned)
+            })
         };
         let number = |name| field(name).and_then(|it| it.parse::<u64>().ok());
         match section {
@@ -283,7 +327,9 @@ impl Handshake {
                 self.server_info.time = number("server_time_usec");
                 // A server that is made after Redis says first which Redis it is like.
                 let named = |name: &str, it: &str| Some(format!("{name} {}", field(it)?));
-                let version = OTHER_SERVERS.iter().find_map(|(name, field)| named(name, field));
+                let version = OTHER_SERVERS
+                    .iter()
+                    .find_map(|(name, field)| named(name, field));
                 let version = version.or_else(|| named("Redis", "redis_version"));
                 self.server_info.version = version.map(|it| refusal::shown(&it));
                 if let Some(version) = field("garnet_version") {
@@ -293,7 +339,10 @@ impl Handshake {
                     return Some(too_old(&refusal::shown(&version)));
                 }
                 // Valkey has called it so since its version 9.
-                match field("redis_mode").or_else(|| field("server_mode")).as_deref() {
+                match field("redis_mode")
+                    .or_else(|| field("server_mode"))
+                    .as_deref()
+                {
                     Some("cluster") if self.in_cluster => None,
                     Some("cluster") => Some(NodeFailure::CLUSTER_NODE),
                     Some("standalone") if self.in_cluster => Some(NodeFailure::NO_CLUSTER),
@@ -317,9 +366,12 @@ impl Handshake {
             Section::Replication => {
                 self.server_info.replicas = number("connected_slaves").unwrap_or(0);
                 // The history that it had as a replica: no offset and no id if it never was one.
-                self.server_info.promoted = field("second_repl_offset").is_some_and(|it| !it.starts_with('-'))
+                self.server_info.promoted = field("second_repl_offset")
+                    .is_some_and(|it| !it.starts_with('-'))
                     && field("master_replid2").is_some_and(|it| it.bytes().any(|it| it != b'0'));
-                field("role").filter(|it| it == ACTIVE_REPLICA).map(|_| NodeFailure::MULTI_MASTER)
+                field("role")
+                    .filter(|it| it == ACTIVE_REPLICA)
+                    .map(|_| NodeFailure::MULTI_MASTER)
             }
         }
     }
@@ -331,11 +383,15 @@ fn not_atomic(version: &str) -> NodeFailure {
     let reason = format!(
         "Garnet {version}, which runs scripts side by side, so two clients may get one lock; use Redis or Valkey"
     );
-    NodeFailure::Unsuitable { reason: reason.into() }
+    NodeFailure::Unsuitable {
+        reason: reason.into(),
+    }
 }
 
 fn too_old(version: &str) -> NodeFailure {
-    NodeFailure::Unsuitable { reason: format!("Redis {version} is too old; use 6.2 or newer, or Valkey").into() }
+    NodeFailure::Unsuitable {
+        reason: format!("Redis {version} is too old; use 6.2 or newer, or Valkey").into(),
+    }
 }
 
 fn evicts(policy: &str) -> NodeFailure {
@@ -343,12 +399,17 @@ fn evicts(policy: &str) -> NodeFailure {
         "may evict locks that are held, as its maxmemory-policy is {policy}; CONFIG SET maxmemory-policy noeviction, and the same \
          in its configuration file"
     );
-    NodeFailure::Unsuitable { reason: reason.into() }
+    NodeFailure::Unsuitable {
+        reason: reason.into(),
+    }
 }
 
 /// Servers that are made after Redis, and where they say their version.
-const OTHER_SERVERS: [(&str, &str); 3] =
-    [("Valkey", "valkey_version"), ("Garnet", "garnet_version"), ("Dragonfly", "dragonfly_version")];
+const OTHER_SERVERS: [(&str, &str); 3] = [
+    ("Valkey", "valkey_version"),
+    ("Garnet", "garnet_version"),
+    ("Dragonfly", "dragonfly_version"),
+];
 
 /// What KeyDB calls one of several servers that take writes and merge them.
 const ACTIVE_REPLICA: &str = "active-replica";
@@ -379,10 +440,17 @@ fn failure_of(error: &ServerError) -> Option<NodeFailure> {
 }
 
 fn bad_answer(to: &str) -> NodeFailure {
-    NodeFailure::Protocol { reason: format!("no answer to {to}") }
+    NodeFailure::Protocol {
+        reason: format!("no answer to {to}"),
+    }
 }
 
-fn login(address: &Address, scripts: &[Script], greet: Option<&[u8]>, resp3: bool) -> (Vec<u8>, Vec<Expect>) {
+fn login(
+    address: &Address,
+    scripts: &[Script],
+    greet: Option<&[u8]>,
+    resp3: bool,
+) -> (Vec<u8>, Vec<Expect>) {
     let mut bytes = Vec::new();
     let mut questions = Vec::new();
     let mut ask = |question, command: &Cmd| {
@@ -393,9 +461,15 @@ fn login(address: &Address, scripts: &[Script], greet: Option<&[u8]>, resp3: boo
         let mut hello = cmd("HELLO");
         hello.arg(3);
         if let Some(password) = &address.password {
-            hello.arg("AUTH").arg(address.user.as_deref().unwrap_or("default")).arg(password);
+            hello
+                .arg("AUTH")
+                .arg(address.user.as_deref().unwrap_or("default"))
+                .arg(password);
         }
-        ask(Expect::Hello, hello.arg("SETNAME").arg(&address.client_name));
+        ask(
+            Expect::Hello,
+            hello.arg("SETNAME").arg(&address.client_name),
+        );
     } else {
         if let Some(password) = &address.password {
             let mut auth = cmd("AUTH");
@@ -404,7 +478,10 @@ fn login(address: &Address, scripts: &[Script], greet: Option<&[u8]>, resp3: boo
             }
             ask(Expect::Auth, auth.arg(password));
         }
-        ask(Expect::Name, cmd("CLIENT").arg("SETNAME").arg(&address.client_name));
+        ask(
+            Expect::Name,
+            cmd("CLIENT").arg("SETNAME").arg(&address.client_name),
+        );
     }
     if address.database != 0 {
         ask(Expect::Select, cmd("SELECT").arg(address.database));

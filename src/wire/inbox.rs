@@ -29,7 +29,8 @@ impl Inbox {
         }
         if self.bytes.len() < self.end.saturating_add(Self::READ_SIZE) {
             // Bounded: a reply that would not fit is refused by its announced length before it has come.
-            self.bytes.resize(self.end.saturating_add(Self::READ_SIZE), 0);
+            self.bytes
+                .resize(self.end.saturating_add(Self::READ_SIZE), 0);
         }
         self.bytes.get_mut(self.end..).unwrap_or_default()
     }
@@ -43,7 +44,9 @@ impl Inbox {
     /// the connection. `bulk_max`: the length of the longest string.
     pub(crate) fn take_reply(&mut self, bulk_max: usize) -> Result<Option<Range<usize>>, String> {
         let bytes = self.bytes.get(self.start..self.end).unwrap_or_default();
-        let Some(len) = frame::reply_len_within(bytes, bulk_max)? else { return Ok(None) };
+        let Some(len) = frame::reply_len_within(bytes, bulk_max)? else {
+            return Ok(None);
+        };
         let end = self.start.saturating_add(len);
         Ok(Some(std::mem::replace(&mut self.start, end)..end))
     }
@@ -63,7 +66,8 @@ impl Inbox {
     pub(crate) fn shrink(&mut self) {
         if frame::BULK_MAX < self.bytes.len() {
             let _ = self.space();
-            self.bytes.truncate(self.end.saturating_add(Self::READ_SIZE));
+            self.bytes
+                .truncate(self.end.saturating_add(Self::READ_SIZE));
             self.bytes.shrink_to_fit();
         }
     }
@@ -76,7 +80,11 @@ impl Inbox {
     /// One in which these have come.
     #[cfg(test)]
     pub(crate) fn of(bytes: &[u8]) -> Inbox {
-        Inbox { bytes: bytes.to_vec(), start: 0, end: bytes.len() }
+        Inbox {
+            bytes: bytes.to_vec(),
+            start: 0,
+            end: bytes.len(),
+        }
     }
 
     pub(crate) fn get(&self, reply: Range<usize>) -> &[u8] {

@@ -54,26 +54,39 @@ pub(crate) fn owner_of(key: &[u8]) -> Option<(Vec<u8>, Option<u8>)> {
         let slot: u8 = std::str::from_utf8(number).ok()?.parse().ok()?;
         (Some(slot), format!("slot-fence-{slot}"), rest)
     } else {
-        let kind = ["fence", "readers"].into_iter().find(|it| text.starts_with(it.as_bytes()))?;
+        let kind = ["fence", "readers"]
+            .into_iter()
+            .find(|it| text.starts_with(it.as_bytes()))?;
         (None, kind.to_owned(), text.get(kind.len()..)?)
     };
     let wrapped = || rest.strip_prefix(b":{")?.strip_suffix(b"}");
     // A tag of three letters or digits stands between.
     let behind_tag = || rest.strip_prefix(b"-slot:{")?.get(3..)?.strip_prefix(b"}:");
-    let name = rest.strip_prefix(b"-tag:").or_else(wrapped).or_else(behind_tag)?;
+    let name = rest
+        .strip_prefix(b"-tag:")
+        .or_else(wrapped)
+        .or_else(behind_tag)?;
     // Anybody can make a key that only looks like one of ours.
     (beside(&kind, name) == key).then(|| (name.to_vec(), slot))
 }
 
 fn has_tag(key: &[u8]) -> bool {
     let mut behind_first = key.splitn(2, |it| *it == b'{').skip(1);
-    behind_first.next().is_some_and(|it| it.contains(&b'}') && !it.starts_with(b"}"))
+    behind_first
+        .next()
+        .is_some_and(|it| it.contains(&b'}') && !it.starts_with(b"}"))
 }
 
 fn crc(bytes: &[u8]) -> u16 {
     bytes.iter().fold(0, |crc, byte| {
         let crc = crc ^ (u16::from(*byte) << 8);
-        (0..8).fold(crc, |crc, _| if crc & TOP == 0 { crc << 1 } else { (crc << 1) ^ POLYNOMIAL })
+        (0..8).fold(crc, |crc, _| {
+            if crc & TOP == 0 {
+                crc << 1
+            } else {
+                (crc << 1) ^ POLYNOMIAL
+            }
+        })
     })
 }
 
@@ -85,13 +98,20 @@ fn tag_for(crc: u16) -> [u8; 3] {
     let tags = (b'a'..=b'z').flat_map(|first| {
         [0, 1, 2, 3].map(|open| {
             let wanted = (crc % SLOTS) | (open << 14);
-            let back =
-                (0..16).fold(wanted, |crc, _| if crc & 1 == 0 { crc >> 1 } else { ((crc ^ POLYNOMIAL) >> 1) | TOP });
+            let back = (0..16).fold(wanted, |crc, _| {
+                if crc & 1 == 0 {
+                    crc >> 1
+                } else {
+                    ((crc ^ POLYNOMIAL) >> 1) | TOP
+                }
+            });
             let [second, third] = (back ^ self::crc(&[first])).to_be_bytes();
             [first, second, third]
         })
     });
-    tags.into_iter().find(|it| it.iter().all(u8::is_ascii_alphanumeric)).unwrap_or_default()
+    tags.into_iter()
+        .find(|it| it.iter().all(u8::is_ascii_alphanumeric))
+        .unwrap_or_default()
 }
 
 #[cfg(test)]
@@ -99,22 +119,44 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    const KINDS: [&str; 9] =
-        ["fence", "waiters", "turn", "slot-0", "slot-10", "slot-fence-0", "slot-fence-10", "slot-waiters", "slot-turn"];
+    const KINDS: [&str; 9] = [
+        "fence",
+        "waiters",
+        "turn",
+        "slot-0",
+        "slot-10",
+        "slot-fence-0",
+        "slot-fence-10",
+        "slot-waiters",
+        "slot-turn",
+    ];
 
     /// As Redis does it: what is hashed of a key.
     fn hashed(key: &[u8]) -> &[u8] {
-        let Some(open) = key.iter().position(|it| *it == b'{') else { return key };
+        let Some(open) = key.iter().position(|it| *it == b'{') else {
+            return key;
+        };
         let (_, behind) = key.split_at(open.saturating_add(1));
-        behind.iter().position(|it| *it == b'}').filter(|len| *len != 0).map_or(key, |len| &behind[..len])
+        behind
+            .iter()
+            .position(|it| *it == b'}')
+            .filter(|len| *len != 0)
+            .map_or(key, |len| &behind[..len])
     }
 
     /// As Redis does it, bit by bit: the rest of a division of polynomials.
     fn slot(key: &[u8]) -> u32 {
-        let bits = hashed(key).iter().chain(&[0, 0]).flat_map(|byte| (0..8).rev().map(move |it| byte >> it & 1));
+        let bits = hashed(key)
+            .iter()
+            .chain(&[0, 0])
+            .flat_map(|byte| (0..8).rev().map(move |it| byte >> it & 1));
         let rest = bits.fold(0_u32, |rest, bit| {
             let rest = rest << 1 | u32::from(bit);
-            if rest < 0x1_0000 { rest } else { rest ^ 0x1_1021 }
+            if rest < 0x1_0000 {
+                rest
+            } else {
+                rest ^ 0x1_1021
+            }
         });
         rest % 16_384
     }
@@ -165,7 +207,10 @@ mod tests {
 
     /// Any bytes; and the same with many braces.
     fn name() -> impl Strategy<Value = Vec<u8>> {
-        prop_oneof![any::<Vec<u8>>(), "[{}a:x]{0,8}".prop_map(String::into_bytes)]
+        prop_oneof![
+            any::<Vec<u8>>(),
+            "[{}a:x]{0,8}".prop_map(String::into_bytes)
+        ]
     }
 
     /// What names look like beside which keys are.

@@ -50,18 +50,31 @@ impl Plan {
     }
 
     /// Several locks that are taken together; `names`: sorted, and none of them twice.
-    pub(crate) fn several<'a>(prefix: &[u8], names: impl Iterator<Item = &'a [u8]>, ttls: KeyTtls) -> Plan {
-        Plan::of(Several::new(names.map(|it| [prefix, it].concat().into())), ttls)
+    pub(crate) fn several<'a>(
+        prefix: &[u8],
+        names: impl Iterator<Item = &'a [u8]>,
+        ttls: KeyTtls,
+    ) -> Plan {
+        Plan::of(
+            Several::new(names.map(|it| [prefix, it].concat().into())),
+            ttls,
+        )
     }
 
     /// A semaphore with so many permits, 1 to 256.
     pub(crate) fn semaphore(prefix: &[u8], name: &[u8], permits: usize, ttls: KeyTtls) -> Plan {
-        Plan::of(PermitKeys::new([prefix, name].concat().into(), permits), ttls)
+        Plan::of(
+            PermitKeys::new([prefix, name].concat().into(), permits),
+            ttls,
+        )
     }
 
     /// The lock of a mutex, for one of several readers at a time.
     pub(crate) fn to_read(&self) -> Plan {
-        Plan { form: Arc::new(RwKeys::of(LockKeys::of(Arc::clone(self.key())))), ..self.clone() }
+        Plan {
+            form: Arc::new(RwKeys::of(LockKeys::of(Arc::clone(self.key())))),
+            ..self.clone()
+        }
     }
 
     /// A hold of each form, for what is true of all of them.
@@ -69,19 +82,34 @@ impl Plan {
     fn of_each_form(ttls: KeyTtls) -> [Plan; 4] {
         let mutex = Plan::mutex(b"", b"a", ttls);
         let several = Plan::several(b"", [&b"a"[..], b"b"].into_iter(), ttls);
-        [mutex.to_read(), mutex, several, Plan::semaphore(b"", b"s", 2, ttls).of_slot(1)]
+        [
+            mutex.to_read(),
+            mutex,
+            several,
+            Plan::semaphore(b"", b"s", 2, ttls).of_slot(1),
+        ]
     }
 }
 
 impl Plan {
     fn of(form: impl Form + 'static, ttls: KeyTtls) -> Plan {
-        Plan { form: Arc::new(form), ttls, label: OwnerLabel::default() }
+        Plan {
+            form: Arc::new(form),
+            ttls,
+            label: OwnerLabel::default(),
+        }
     }
 
     /// The same for a hold of this slot, of a semaphore.
     pub(crate) fn of_slot(&self, slot: u8) -> Plan {
-        let form = self.form.of_slot(slot).unwrap_or_else(|| Arc::clone(&self.form));
-        Plan { form, ..self.clone() }
+        let form = self
+            .form
+            .of_slot(slot)
+            .unwrap_or_else(|| Arc::clone(&self.form));
+        Plan {
+            form,
+            ..self.clone()
+        }
     }
 
     /// The slot of a hold, of a semaphore.
@@ -101,7 +129,10 @@ impl Plan {
 
     /// Writes `label` behind the owner token, in the value of the lock.
     pub(crate) fn signed(self, label: &OwnerLabel) -> Plan {
-        Plan { label: label.clone(), ..self }
+        Plan {
+            label: label.clone(),
+            ..self
+        }
     }
 
     /// Whether several may hold it at a time.
@@ -129,7 +160,11 @@ impl Plan {
 
     /// Length of the names with the prefix, in bytes.
     pub(crate) fn key_len(&self) -> usize {
-        self.form.names().iter().map(|it| it.len()).fold(0, usize::saturating_add)
+        self.form
+            .names()
+            .iter()
+            .map(|it| it.len())
+            .fold(0, usize::saturating_add)
     }
 
     /// Whether a name with the prefix looks like one of the keys that are kept beside locks.
@@ -148,7 +183,13 @@ impl Plan {
         value
     }
 
-    pub(crate) fn acquire(&self, owner: OwnerToken, ttl_ms: u64, proposal: u64, policy: &QueuePolicy) -> Command {
+    pub(crate) fn acquire(
+        &self,
+        owner: OwnerToken,
+        ttl_ms: u64,
+        proposal: u64,
+        policy: &QueuePolicy,
+    ) -> Command {
         let form = &self.form;
         let ScriptCall { script, keys, more } = form.acquire(owner, policy);
         let mut args = vec![self.value(owner)];
@@ -157,12 +198,20 @@ impl Plan {
         args.extend(more);
         args.push(policy.arg(|it| form.member(it)));
         let command = Command::of_script(script, &keys, &slices(&args)).that_keeps_it_for(ttl_ms);
-        if policy.entry.is_some() { command.that_waits() } else { command }
+        if policy.entry.is_some() {
+            command.that_waits()
+        } else {
+            command
+        }
     }
 
     pub(crate) fn raise(&self, owner: OwnerToken, token: u64) -> Command {
         let ScriptCall { script, keys, .. } = self.form.raise();
-        Command::of_script(script, &keys, &[&self.value(owner), &digits(token), &digits(self.ttls.fence)])
+        Command::of_script(
+            script,
+            &keys,
+            &[&self.value(owner), &digits(token), &digits(self.ttls.fence)],
+        )
     }
 
     /// `keep`: the counter gets its full life again.
@@ -175,7 +224,13 @@ impl Plan {
         self.extend_or_heal(owner, ttl_ms, token, Some("heal"))
     }
 
-    fn extend_or_heal(&self, owner: OwnerToken, ttl_ms: u64, token: u64, more: Option<&str>) -> Command {
+    fn extend_or_heal(
+        &self,
+        owner: OwnerToken,
+        ttl_ms: u64,
+        token: u64,
+        more: Option<&str>,
+    ) -> Command {
         let ScriptCall { script, keys, .. } = self.form.extend();
         let mut args = vec![self.value(owner)];
         args.extend([ttl_ms, token, self.ttls.fence].map(digits));
@@ -185,8 +240,18 @@ impl Plan {
     }
 
     /// `raised`: the owner's fencing token, if its acquire has proposed another one to the nodes.
-    pub(crate) fn release(&self, owner: OwnerToken, raised: Option<u64>, update: QueueUpdate) -> Command {
-        self.give_back(self.form.release(raised.map(digits), digits(self.ttls.fence)), owner, update)
+    pub(crate) fn release(
+        &self,
+        owner: OwnerToken,
+        raised: Option<u64>,
+        update: QueueUpdate,
+    ) -> Command {
+        self.give_back(
+            self.form
+                .release(raised.map(digits), digits(self.ttls.fence)),
+            owner,
+            update,
+        )
     }
 
     /// Gives back what nodes have granted besides the slot of a hold, and leaves their waiting lists; nothing where there are
@@ -213,7 +278,9 @@ impl Plan {
             QueueUpdate::Stay { .. } => command.that_waits(),
             // Sent again after the acquire of the next call, its update would be wrong: it would remove that call from the
             // list, or notify no client because that call was about to ask.
-            QueueUpdate::Leave(_) | QueueUpdate::HandOver { .. } => command.that_says_less_again(always.len()),
+            QueueUpdate::Leave(_) | QueueUpdate::HandOver { .. } => {
+                command.that_says_less_again(always.len())
+            }
         }
     }
 
@@ -264,37 +331,84 @@ pub(crate) enum Greeted<'a> {
     /// A slot's, in a cluster.
     Slot(u16),
     /// A master's, in one of its slots. It serves all these: "0-5460,7000-7000".
-    Master { slot: u16, epoch: u64, slots: &'a str, vouch: bool },
+    Master {
+        slot: u16,
+        epoch: u64,
+        slots: &'a str,
+        vouch: bool,
+    },
     /// That of the slot which says what the cluster is. Nothing is written if this is a `look`.
     Set { slot: u16, look: bool },
     /// A slot's that is as old as its master's.
-    Confirm { slot: u16, found: u64, since: u64, origin: &'a str },
+    Confirm {
+        slot: u16,
+        found: u64,
+        since: u64,
+        origin: &'a str,
+    },
 }
 
 /// Updates a server's record, and asks since when the server has kept its data.
 pub(crate) fn greet(greeting: &Greeting<'_>) -> Command {
-    let &Greeting { edition, own, reported, size, sets, of } = greeting;
+    let &Greeting {
+        edition,
+        own,
+        reported,
+        size,
+        sets,
+        of,
+    } = greeting;
     let (slot, word, more) = match of {
         Greeted::Server { vouch: true, .. } => (None, "vouch", Vec::new()),
         Greeted::Server { look: true, .. } => (None, "look", Vec::new()),
         Greeted::Server { .. } => (None, "note", Vec::new()),
-        Greeted::Slot(slot) | Greeted::Set { slot, look: false } => (Some(slot), "slot", Vec::new()),
+        Greeted::Slot(slot) | Greeted::Set { slot, look: false } => {
+            (Some(slot), "slot", Vec::new())
+        }
         Greeted::Set { slot, look: true } => (Some(slot), "look", Vec::new()),
-        Greeted::Master { slot, epoch, slots, vouch } => {
+        Greeted::Master {
+            slot,
+            epoch,
+            slots,
+            vouch,
+        } => {
             let word = if vouch { "vouch" } else { "slot" };
-            (Some(slot), word, vec![digits(epoch), slots.as_bytes().to_vec()])
+            (
+                Some(slot),
+                word,
+                vec![digits(epoch), slots.as_bytes().to_vec()],
+            )
         }
-        Greeted::Confirm { slot, found, since, origin } => {
-            (Some(slot), "settle", vec![digits(found), digits(since), origin.as_bytes().to_vec()])
-        }
+        Greeted::Confirm {
+            slot,
+            found,
+            since,
+            origin,
+        } => (
+            Some(slot),
+            "settle",
+            vec![digits(found), digits(since), origin.as_bytes().to_vec()],
+        ),
     };
     let key = slot.map_or_else(|| RECORD.to_vec(), |it| in_slot(RECORD, it));
     let sets = match sets {
-        Some(it) => [it.edition.text().to_vec(), server_sets::write(&it.sets).into_bytes()],
+        Some(it) => [
+            it.edition.text().to_vec(),
+            server_sets::write(&it.sets).into_bytes(),
+        ],
         None if size == 0 => Default::default(),
         None => [Vec::new(), digits(size)],
     };
-    let args = [vec![edition.text().to_vec(), digits(own), digits(reported), word.into()], sets.into(), more];
+    let args = [
+        vec![
+            edition.text().to_vec(),
+            digits(own),
+            digits(reported),
+            word.into(),
+        ],
+        sets.into(),
+        more,
+    ];
     let args = args.concat();
     Command::of_script(Script::Greet, &[&key], &slices(&args))
 }

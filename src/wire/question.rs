@@ -39,7 +39,11 @@ impl Question {
             Group::Sentinel { master, .. } => QuestionKind::Place(master.clone()),
             Group::Cluster(_) => QuestionKind::Nodes,
         };
-        Question { about, place: None, view: None }
+        Question {
+            about,
+            place: None,
+            view: None,
+        }
     }
 
     /// The commands to send. Answers to earlier ones must not follow.
@@ -47,19 +51,31 @@ impl Question {
         (self.place, self.view) = (None, None);
         match &self.about {
             QuestionKind::Role => vec![Command::of_question(Kind::Member, &cmd("ROLE"))],
-            QuestionKind::Place(master) => [["GET-MASTER-ADDR-BY-NAME", master], ["MASTER", master]]
-                .map(|it| Command::of_question(Kind::Member, cmd("SENTINEL").arg(&it)))
-                .into(),
-            QuestionKind::Nodes => vec![Command::of_question(Kind::Nodes, cmd("CLUSTER").arg("NODES"))],
+            QuestionKind::Place(master) => {
+                [["GET-MASTER-ADDR-BY-NAME", master], ["MASTER", master]]
+                    .map(|it| Command::of_question(Kind::Member, cmd("SENTINEL").arg(&it)))
+                    .into()
+            }
+            QuestionKind::Nodes => vec![Command::of_question(
+                Kind::Nodes,
+                cmd("CLUSTER").arg("NODES"),
+            )],
         }
     }
 
     /// Takes the next answer. `None`: one more follows. After an error the connection is of no use.
-    pub(crate) fn take<T>(&mut self, event: ConnEvent<T>) -> Result<Option<MemberAnswer>, NodeFailure> {
-        let ConnEvent::Member(value) = event else { return Err(nonsense()) };
+    pub(crate) fn take<T>(
+        &mut self,
+        event: ConnEvent<T>,
+    ) -> Result<Option<MemberAnswer>, NodeFailure> {
+        let ConnEvent::Member(value) = event else {
+            return Err(nonsense());
+        };
         let answer = match (&self.about, self.place.take(), value) {
             (QuestionKind::Place(_), Some(_), Value::ServerError(error))
-                if error.details().is_some_and(|it| it.contains("No such master")) =>
+                if error
+                    .details()
+                    .is_some_and(|it| it.contains("No such master")) =>
             {
                 Some(MemberAnswer::UnknownMaster)
             }
@@ -70,11 +86,17 @@ impl Question {
             (QuestionKind::Role, _, Value::Array(members)) => match members.first() {
                 Some(Value::BulkString(role)) if role == b"master" => Some(MemberAnswer::Master),
                 Some(Value::BulkString(role)) if role == b"slave" => Some(MemberAnswer::Replica),
-                Some(Value::BulkString(role)) if role == b"sentinel" => return Err(NodeFailure::SENTINEL),
+                Some(Value::BulkString(role)) if role == b"sentinel" => {
+                    return Err(NodeFailure::SENTINEL);
+                }
                 _ => None,
             },
-            (QuestionKind::Nodes, _, Value::BulkString(text)) => self.take_view(&String::from_utf8_lossy(&text)),
-            (QuestionKind::Place(_), None, place) if place == Value::Nil || place_of(&place).is_some() => {
+            (QuestionKind::Nodes, _, Value::BulkString(text)) => {
+                self.take_view(&String::from_utf8_lossy(&text))
+            }
+            (QuestionKind::Place(_), None, place)
+                if place == Value::Nil || place_of(&place).is_some() =>
+            {
                 self.place = Some(place);
                 return Ok(None);
             }
@@ -91,7 +113,11 @@ impl Question {
         let view = cluster_nodes::view(text)?;
         let is_master = view.servers.iter().any(|it| it.is_itself && it.is_master);
         self.view = Some(view);
-        Some(if is_master { MemberAnswer::Master } else { MemberAnswer::Replica })
+        Some(if is_master {
+            MemberAnswer::Master
+        } else {
+            MemberAnswer::Replica
+        })
     }
 
     /// The servers in the last answer of a server of a cluster, once.
@@ -102,32 +128,44 @@ impl Question {
     /// The failure of a refused login or command. Sentinels have a password of their own.
     pub(crate) fn failure(&self, failure: NodeFailure) -> NodeFailure {
         match (&self.about, failure) {
-            (QuestionKind::Place(_), it) if it == NodeFailure::WRONG_PASSWORD || it == NodeFailure::NO_PASSWORD => {
+            (QuestionKind::Place(_), it)
+                if it == NodeFailure::WRONG_PASSWORD || it == NodeFailure::NO_PASSWORD =>
+            {
                 NodeFailure::access(SENTINEL_PASSWORD)
             }
-            (QuestionKind::Place(_), NodeFailure::Refused { .. }) => {
-                NodeFailure::Protocol { reason: "not a Sentinel".to_owned() }
-            }
+            (QuestionKind::Place(_), NodeFailure::Refused { .. }) => NodeFailure::Protocol {
+                reason: "not a Sentinel".to_owned(),
+            },
             (_, failure) => failure,
         }
     }
 }
 
-const SENTINEL_PASSWORD: &str =
-    "login refused by its sentinels; check their user and password, such as sentinel_password in the node's URL";
+const SENTINEL_PASSWORD: &str = "login refused by its sentinels; check their user and password, such as sentinel_password in the node's URL";
 
 fn nonsense() -> NodeFailure {
-    NodeFailure::Protocol { reason: "an answer that makes no sense".to_owned() }
+    NodeFailure::Protocol {
+        reason: "an answer that makes no sense".to_owned(),
+    }
 }
 
 fn text(value: &Value) -> Option<&str> {
-    if let Value::BulkString(bytes) = value { std::str::from_utf8(bytes).ok() } else { None }
+    if let Value::BulkString(bytes) = value {
+        std::str::from_utf8(bytes).ok()
+    } else {
+        None
+    }
 }
 
 fn place_of(value: &Value) -> Option<(String, u16)> {
-    let Value::Array(members) = value else { return None };
-    let [host, port] = &members[..] else { return None };
-    let host = text(host).filter(|it| !it.is_empty() && it.bytes().all(|it| it.is_ascii_graphic()))?;
+    let Value::Array(members) = value else {
+        return None;
+    };
+    let [host, port] = &members[..] else {
+        return None;
+    };
+    let host =
+        text(host).filter(|it| !it.is_empty() && it.bytes().all(|it| it.is_ascii_graphic()))?;
     let port = text(port)?.parse().ok().filter(|it| *it != 0)?;
     Some((host.to_ascii_lowercase(), port))
 }
@@ -158,16 +196,28 @@ mod tests {
     impl Member {
         fn begin(url: &str) -> Member {
             let address: Address = group_url::parse_url(url).unwrap();
-            let Endpoint::Group(group) = &address.place else { panic!("{url}") };
+            let Endpoint::Group(group) = &address.place else {
+                panic!("{url}")
+            };
             let member = address.of_member(group.members()[0].clone(), None);
-            Member { conn: Conn::begin(&member, None, None), question: Question::to(group) }
+            Member {
+                conn: Conn::begin(&member, None, None),
+                question: Question::to(group),
+            }
         }
 
         fn asked(url: &str) -> Member {
             let mut member = Member::begin(url);
             let has_password = member.write().contains("AUTH");
-            member.read(if has_password { b"+OK\r\n+OK\r\n" } else { b"+OK\r\n" });
-            assert!(matches!(member.conn.poll_event(), Ok(Some(ConnEvent::Ready(_)))));
+            member.read(if has_password {
+                b"+OK\r\n+OK\r\n"
+            } else {
+                b"+OK\r\n"
+            });
+            assert!(matches!(
+                member.conn.poll_event(),
+                Ok(Some(ConnEvent::Ready(_)))
+            ));
             member.ask();
             member
         }
@@ -200,7 +250,9 @@ mod tests {
                 }
                 Ok(None)
             };
-            next().unwrap_or_else(|failure| Some(MemberAnswer::Failed(self.question.failure(failure))))
+            next().unwrap_or_else(|failure| {
+                Some(MemberAnswer::Failed(self.question.failure(failure)))
+            })
         }
     }
 
@@ -217,7 +269,9 @@ mod tests {
     }
 
     fn says(url: &str, bytes: &str) -> MemberAnswer {
-        let mut all: Vec<_> = (0..=bytes.len()).map(|cut| said(Member::asked(url), bytes.as_bytes(), cut)).collect();
+        let mut all: Vec<_> = (0..=bytes.len())
+            .map(|cut| said(Member::asked(url), bytes.as_bytes(), cut))
+            .collect();
         all.dedup();
         assert_eq!(all.len(), 1, "however the bytes are cut: {all:?}");
         all.remove(0).unwrap()
@@ -227,10 +281,16 @@ mod tests {
     fn members_are_logged_in_to_with_the_login_of_their_own_kind() {
         let url = "redis+replicated://ann:one@s/5";
         let server = Member::begin(url).write();
-        assert!(server.contains("AUTH\r\n$3\r\nann\r\n$3\r\none") && !server.contains("SELECT"), "{server}");
+        assert!(
+            server.contains("AUTH\r\n$3\r\nann\r\n$3\r\none") && !server.contains("SELECT"),
+            "{server}"
+        );
         let url = "redis+sentinel://ann:one@s/m?sentinel_user=bob&sentinel_password=two";
         let sentinel = Member::begin(url).write();
-        assert!(sentinel.contains("AUTH\r\n$3\r\nbob\r\n$3\r\ntwo") && !sentinel.contains("ann"), "{sentinel}");
+        assert!(
+            sentinel.contains("AUTH\r\n$3\r\nbob\r\n$3\r\ntwo") && !sentinel.contains("ann"),
+            "{sentinel}"
+        );
         let plain = Member::begin("redis+sentinel://:one@s/m").write();
         assert_eq!(
             plain, "*3\r\n$6\r\nCLIENT\r\n$7\r\nSETNAME\r\n$8\r\nquorlock\r\n",
@@ -241,14 +301,43 @@ mod tests {
     #[test]
     fn a_server_says_what_it_is() {
         let says = |bytes: &str| says("redis+replicated://a", bytes);
-        assert_eq!(says("*3\r\n$6\r\nmaster\r\n:0\r\n*0\r\n"), MemberAnswer::Master);
-        assert_eq!(says("*5\r\n$5\r\nslave\r\n$1\r\na\r\n:1\r\n$9\r\nconnected\r\n:1\r\n"), MemberAnswer::Replica);
-        assert_eq!(says("*2\r\n$8\r\nsentinel\r\n*0\r\n"), MemberAnswer::Failed(NodeFailure::SENTINEL));
-        assert_eq!(says("-NOAUTH Authentication required.\r\n"), MemberAnswer::Failed(NodeFailure::NO_PASSWORD));
-        assert!(matches!(says("-NOPERM no\r\n"), MemberAnswer::Failed(NodeFailure::Access { .. })));
+        assert_eq!(
+            says("*3\r\n$6\r\nmaster\r\n:0\r\n*0\r\n"),
+            MemberAnswer::Master
+        );
+        assert_eq!(
+            says("*5\r\n$5\r\nslave\r\n$1\r\na\r\n:1\r\n$9\r\nconnected\r\n:1\r\n"),
+            MemberAnswer::Replica
+        );
+        assert_eq!(
+            says("*2\r\n$8\r\nsentinel\r\n*0\r\n"),
+            MemberAnswer::Failed(NodeFailure::SENTINEL)
+        );
+        assert_eq!(
+            says("-NOAUTH Authentication required.\r\n"),
+            MemberAnswer::Failed(NodeFailure::NO_PASSWORD)
+        );
+        assert!(matches!(
+            says("-NOPERM no\r\n"),
+            MemberAnswer::Failed(NodeFailure::Access { .. })
+        ));
         let push = ">3\r\n$7\r\nmessage\r\n$1\r\na\r\n$1\r\nb\r\n";
-        for nonsense in ["+master\r\n", "*0\r\n", "*1\r\n:1\r\n", "*1\r\n$4\r\nking\r\n", "*999\r\n", "x\r\n", push] {
-            assert!(matches!(says(nonsense), MemberAnswer::Failed(NodeFailure::Protocol { .. })), "{nonsense}");
+        for nonsense in [
+            "+master\r\n",
+            "*0\r\n",
+            "*1\r\n:1\r\n",
+            "*1\r\n$4\r\nking\r\n",
+            "*999\r\n",
+            "x\r\n",
+            push,
+        ] {
+            assert!(
+                matches!(
+                    says(nonsense),
+                    MemberAnswer::Failed(NodeFailure::Protocol { .. })
+                ),
+                "{nonsense}"
+            );
         }
     }
 
@@ -256,15 +345,25 @@ mod tests {
     fn a_sentinel_says_where_the_master_is_and_since_which_configuration() {
         let says = |bytes: &str| says(OF_SENTINEL, bytes);
         let place = "*2\r\n$9\r\nRedis.One\r\n$4\r\n6380\r\n";
-        let epoch = "*4\r\n$4\r\nname\r\n$12\r\nconfig-epoch\r\n$12\r\nconfig-epoch\r\n$2\r\n12\r\n";
-        let named = MemberAnswer::Named { host: "redis.one".to_owned(), port: 6380, epoch: 12 };
+        let epoch =
+            "*4\r\n$4\r\nname\r\n$12\r\nconfig-epoch\r\n$12\r\nconfig-epoch\r\n$2\r\n12\r\n";
+        let named = MemberAnswer::Named {
+            host: "redis.one".to_owned(),
+            port: 6380,
+            epoch: 12,
+        };
         assert_eq!(says(&format!("{place}{epoch}")), named);
-        assert_eq!(says("*-1\r\n-ERR No such master with that name\r\n"), MemberAnswer::UnknownMaster);
+        assert_eq!(
+            says("*-1\r\n-ERR No such master with that name\r\n"),
+            MemberAnswer::UnknownMaster
+        );
         assert_eq!(
             says("-NOAUTH Authentication required.\r\n"),
             MemberAnswer::Failed(NodeFailure::access(SENTINEL_PASSWORD))
         );
-        let no_sentinel = MemberAnswer::Failed(NodeFailure::Protocol { reason: "not a Sentinel".to_owned() });
+        let no_sentinel = MemberAnswer::Failed(NodeFailure::Protocol {
+            reason: "not a Sentinel".to_owned(),
+        });
         assert_eq!(says("-ERR unknown command 'SENTINEL'\r\n"), no_sentinel);
         for nonsense in [
             "*1\r\n$1\r\na\r\n",
@@ -274,7 +373,13 @@ mod tests {
             &format!("{place}*2\r\n$4\r\nname\r\n$1\r\nm\r\n"),
             &format!("*-1\r\n{epoch}"),
         ] {
-            assert!(matches!(says(nonsense), MemberAnswer::Failed(NodeFailure::Protocol { .. })), "{nonsense}");
+            assert!(
+                matches!(
+                    says(nonsense),
+                    MemberAnswer::Failed(NodeFailure::Protocol { .. })
+                ),
+                "{nonsense}"
+            );
         }
     }
 
@@ -288,13 +393,19 @@ mod tests {
         assert_eq!(no_cluster, MemberAnswer::Failed(NodeFailure::NO_CLUSTER));
         let refused = says(url, "-NOAUTH Authentication required.\r\n");
         assert_eq!(refused, MemberAnswer::Failed(NodeFailure::NO_PASSWORD));
-        assert!(matches!(says(url, "$2\r\nhi\r\n"), MemberAnswer::Failed(NodeFailure::Protocol { .. })));
+        assert!(matches!(
+            says(url, "$2\r\nhi\r\n"),
+            MemberAnswer::Failed(NodeFailure::Protocol { .. })
+        ));
 
         let mut member = Member::asked("redis+cluster://a");
         member.read(answer.as_bytes());
         assert_eq!(member.said(), Some(MemberAnswer::Master));
         let view = member.question.view().unwrap();
-        assert_eq!((view.servers.len(), &view.servers[0].slots[..]), (1, &[(0, 5_460)][..]));
+        assert_eq!(
+            (view.servers.len(), &view.servers[0].slots[..]),
+            (1, &[(0, 5_460)][..])
+        );
         assert_eq!(member.question.view(), None);
     }
 
@@ -303,7 +414,11 @@ mod tests {
         let line = "aa :7000@17000 myself,master - 0 0 3 connected 0-5460\n";
         let answer = line.repeat(2_000);
         let answer = format!("${}\r\n{answer}\r\n", answer.len());
-        for (url, may) in [("redis+cluster://a", true), ("redis+replicated://a", false), (OF_SENTINEL, false)] {
+        for (url, may) in [
+            ("redis+cluster://a", true),
+            ("redis+replicated://a", false),
+            (OF_SENTINEL, false),
+        ] {
             let mut member = Member::asked(url);
             let said = answer.as_bytes().chunks(16_000).find_map(|part| {
                 member.read(part);
@@ -317,20 +432,30 @@ mod tests {
         }
         let mut member = Member::asked("redis+cluster://a");
         member.read(b"$4194305\r\n");
-        assert!(matches!(member.said(), Some(MemberAnswer::Failed(NodeFailure::Protocol { .. }))));
+        assert!(matches!(
+            member.said(),
+            Some(MemberAnswer::Failed(NodeFailure::Protocol { .. }))
+        ));
     }
 
     #[test]
     fn a_login_that_is_refused_says_whose_it_was() {
         let refused = |url: &str| {
             let mut member = Member::begin(url);
-            member.read(b"-WRONGPASS invalid username-password pair or user is disabled.\r\n+OK\r\n");
+            member
+                .read(b"-WRONGPASS invalid username-password pair or user is disabled.\r\n+OK\r\n");
             member.said()
         };
         let server = refused("redis+replicated://:one@a");
-        assert_eq!(server, Some(MemberAnswer::Failed(NodeFailure::WRONG_PASSWORD)));
+        assert_eq!(
+            server,
+            Some(MemberAnswer::Failed(NodeFailure::WRONG_PASSWORD))
+        );
         let sentinel = refused("redis+sentinel://a/m?sentinel_password=x");
-        assert_eq!(sentinel, Some(MemberAnswer::Failed(NodeFailure::access(SENTINEL_PASSWORD))));
+        assert_eq!(
+            sentinel,
+            Some(MemberAnswer::Failed(NodeFailure::access(SENTINEL_PASSWORD)))
+        );
     }
 
     #[test]
@@ -338,11 +463,17 @@ mod tests {
         let mut member = Member::begin("redis+replicated://a");
         member.write();
         member.read(b"-ERR no names\r\n");
-        assert!(matches!(member.conn.poll_event(), Ok(Some(ConnEvent::Ready(_)))));
+        assert!(matches!(
+            member.conn.poll_event(),
+            Ok(Some(ConnEvent::Ready(_)))
+        ));
         for _ in 0..2 {
             assert_eq!(member.ask(), "*1\r\n$4\r\nROLE\r\n");
             member.read(b"*3\r\n$6\r\nmaster\r\n:0\r\n*0\r\n");
-            assert_eq!((member.said(), member.said()), (Some(MemberAnswer::Master), None));
+            assert_eq!(
+                (member.said(), member.said()),
+                (Some(MemberAnswer::Master), None)
+            );
         }
     }
 }

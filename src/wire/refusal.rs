@@ -20,12 +20,14 @@ const SENT: [&str; 4] = ["EVALSHA", "EVAL", "SUBSCRIBE", "TIME"];
 
 const OUT_OF_MEMORY: &str = "out of memory; raise maxmemory, or use a dedicated server for locks";
 const LONG_SCRIPT: &str = "busy with a long script; find the client that runs it: SLOWLOG GET";
-const TOO_MANY_CLIENTS: &str = "too many clients; raise maxclients, or close connections: CLIENT LIST";
-const PROTECTED_MODE: &str =
-    "in protected mode, so it serves its own machine only; set a password there and give it in the node's URL";
+const TOO_MANY_CLIENTS: &str =
+    "too many clients; raise maxclients, or close connections: CLIENT LIST";
+const PROTECTED_MODE: &str = "in protected mode, so it serves its own machine only; set a password there and give it in the node's URL";
 
 fn not_permitted(message: &str) -> NodeFailure {
-    NodeFailure::Access { reason: format!("not permitted: {message}; see the ACL line in the guide").into() }
+    NodeFailure::Access {
+        reason: format!("not permitted: {message}; see the ACL line in the guide").into(),
+    }
 }
 
 /// What an error reply means.
@@ -44,19 +46,29 @@ pub(crate) fn of(error: &ServerError) -> Refusal {
         return Refusal::NoScript;
     }
     // Servers before 7.0 wrap an error inside a script into one of their own, with its code in the middle.
-    let wrapped = ["OOM", "MISCONF", "NOREPLICAS", "READONLY", "WRONGTYPE"].into_iter().find(|it| {
-        error.code() == "ERR" && details.contains("@user_script") && details.split([' ', '-']).any(|word| word == *it)
-    });
+    let wrapped = ["OOM", "MISCONF", "NOREPLICAS", "READONLY", "WRONGTYPE"]
+        .into_iter()
+        .find(|it| {
+            error.code() == "ERR"
+                && details.contains("@user_script")
+                && details.split([' ', '-']).any(|word| word == *it)
+        });
     let message = || shown(&format!("{} {details}", error.code()));
     Refusal::Failure(match wrapped.unwrap_or(error.code()) {
         "LOADING" => NodeFailure::Loading,
         "READONLY" | "MASTERDOWN" => NodeFailure::Replica,
-        "OOM" => NodeFailure::WritesRefused { reason: OUT_OF_MEMORY.into() },
+        "OOM" => NodeFailure::WritesRefused {
+            reason: OUT_OF_MEMORY.into(),
+        },
         "MISCONF" | "NOREPLICAS" => {
             let reason = format!("refuses writes: {}; check its disk and its log", message());
-            NodeFailure::WritesRefused { reason: reason.into() }
+            NodeFailure::WritesRefused {
+                reason: reason.into(),
+            }
         }
-        "BUSY" => NodeFailure::Busy { reason: LONG_SCRIPT.into() },
+        "BUSY" => NodeFailure::Busy {
+            reason: LONG_SCRIPT.into(),
+        },
         "NOAUTH" => NodeFailure::NO_PASSWORD,
         "WRONGPASS" => NodeFailure::WRONG_PASSWORD,
         "NOPERM" => not_permitted(&message()),
@@ -64,14 +76,22 @@ pub(crate) fn of(error: &ServerError) -> Refusal {
         "CLUSTERDOWN" => NodeFailure::SlotNotServed { said: message() },
         "CROSSSLOT" => NodeFailure::CLUSTER_NODE,
         "ERR" if details.contains("cluster support disabled") => NodeFailure::NO_CLUSTER,
-        "WRONGTYPE" => NodeFailure::KeyInUse { name: None, what: NodeFailure::ANOTHER_TYPE },
+        "WRONGTYPE" => NodeFailure::KeyInUse {
+            name: None,
+            what: NodeFailure::ANOTHER_TYPE,
+        },
         "DENIED" if details.contains("protected mode") => NodeFailure::access(PROTECTED_MODE),
-        "ERR" if details.contains("max number of clients") => NodeFailure::Busy { reason: TOO_MANY_CLIENTS.into() },
+        "ERR" if details.contains("max number of clients") => NodeFailure::Busy {
+            reason: TOO_MANY_CLIENTS.into(),
+        },
         // What a script may not do, as Valkey says it and as Redis does.
         "ERR"
-            if ["ACL failure in script", "The user executing the script can't"]
-                .iter()
-                .any(|it| details.contains(it)) =>
+            if [
+                "ACL failure in script",
+                "The user executing the script can't",
+            ]
+            .iter()
+            .any(|it| details.contains(it)) =>
         {
             not_permitted(&message())
         }
@@ -81,7 +101,9 @@ pub(crate) fn of(error: &ServerError) -> Refusal {
 
 /// Whether a server says this of every connection, before it is asked.
 pub(crate) fn is_of_accepting(failure: &NodeFailure) -> bool {
-    let (NodeFailure::Access { reason } | NodeFailure::Busy { reason }) = failure else { return false };
+    let (NodeFailure::Access { reason } | NodeFailure::Busy { reason }) = failure else {
+        return false;
+    };
     [PROTECTED_MODE, TOO_MANY_CLIENTS].contains(&&**reason)
 }
 
@@ -89,8 +111,11 @@ pub(crate) fn is_of_accepting(failure: &NodeFailure) -> bool {
 /// bytes that are no command any more.
 pub(crate) fn is_garbled(frame: &[u8], error: &ServerError) -> bool {
     let line = frame.strip_suffix(b"\r\n").unwrap_or(frame);
-    let is_line = line.get(1).is_some_and(u8::is_ascii_alphabetic) && !line.iter().any(|it| b"\r\n".contains(it));
-    let unknown = error.details().and_then(|it| it.strip_prefix("unknown command "));
+    let is_line = line.get(1).is_some_and(u8::is_ascii_alphabetic)
+        && !line.iter().any(|it| b"\r\n".contains(it));
+    let unknown = error
+        .details()
+        .and_then(|it| it.strip_prefix("unknown command "));
     let named = unknown.and_then(|it| it.split(['\'', '`']).nth(1));
     !is_line || named.is_some_and(|named| !SENT.iter().any(|it| it.eq_ignore_ascii_case(named)))
 }
@@ -100,7 +125,11 @@ pub(crate) fn of_login(error: &ServerError) -> NodeFailure {
     match of(error) {
         Refusal::Failure(failure @ (NodeFailure::Loading | NodeFailure::Busy { .. })) => failure,
         // A text of our own repeats nothing.
-        Refusal::Failure(failure @ NodeFailure::Access { reason: Cow::Borrowed(_) }) => failure,
+        Refusal::Failure(
+            failure @ NodeFailure::Access {
+                reason: Cow::Borrowed(_),
+            },
+        ) => failure,
         Refusal::Failure(NodeFailure::Access { .. }) => not_permitted("HELLO or AUTH"),
         _ => NodeFailure::WRONG_PASSWORD,
     }
@@ -115,7 +144,13 @@ pub(crate) fn shown(text: &str) -> String {
 
 /// The label in a lock's value, in the same way; `None` if there is none.
 pub(crate) fn shown_holder(label: &[u8]) -> Option<Arc<str>> {
-    let shown = || cut(&String::from_utf8_lossy(label), OwnerLabel::MAX, HEX_SHOWN_OF_A_HOLDER);
+    let shown = || {
+        cut(
+            &String::from_utf8_lossy(label),
+            OwnerLabel::MAX,
+            HEX_SHOWN_OF_A_HOLDER,
+        )
+    };
     (!label.is_empty()).then(|| shown().into())
 }
 
@@ -127,7 +162,11 @@ fn cut(text: &str, max: usize, hex_max: usize) -> String {
             shown.push('…');
             break;
         }
-        digits = if it.is_ascii_hexdigit() { digits.saturating_add(1) } else { 0 };
+        digits = if it.is_ascii_hexdigit() {
+            digits.saturating_add(1)
+        } else {
+            0
+        };
         match digits.checked_sub(hex_max) {
             None | Some(0) => shown.extend(it.escape_debug()),
             Some(1) => shown.push_str(".."),
@@ -152,33 +191,76 @@ mod tests {
     #[test]
     fn g6_every_known_code_has_a_failure_of_its_own() {
         for (line, failure) in [
-            ("-LOADING Redis is loading the dataset in memory", NodeFailure::Loading),
-            ("-READONLY You can't write against a read only replica.", NodeFailure::Replica),
+            (
+                "-LOADING Redis is loading the dataset in memory",
+                NodeFailure::Loading,
+            ),
+            (
+                "-READONLY You can't write against a read only replica.",
+                NodeFailure::Replica,
+            ),
             ("-MASTERDOWN Link with MASTER is down", NodeFailure::Replica),
             (
                 "-OOM command not allowed when used memory > 'maxmemory'.",
-                NodeFailure::WritesRefused { reason: OUT_OF_MEMORY.into() },
+                NodeFailure::WritesRefused {
+                    reason: OUT_OF_MEMORY.into(),
+                },
             ),
-            ("-BUSY Redis is busy running a script.", NodeFailure::Busy { reason: LONG_SCRIPT.into() }),
+            (
+                "-BUSY Redis is busy running a script.",
+                NodeFailure::Busy {
+                    reason: LONG_SCRIPT.into(),
+                },
+            ),
             ("-NOAUTH Authentication required.", NodeFailure::NO_PASSWORD),
-            ("-WRONGPASS invalid username-password pair", NodeFailure::WRONG_PASSWORD),
-            ("-MOVED 3999 127.0.0.1:6381", NodeFailure::SlotMoved { said: "MOVED 3999 127.0.0.1:6381".to_owned() }),
-            ("-ASK 3999 127.0.0.1:6381", NodeFailure::SlotMoved { said: "ASK 3999 127.0.0.1:6381".to_owned() }),
-            ("-TRYAGAIN Multiple keys", NodeFailure::SlotMoved { said: "TRYAGAIN Multiple keys".to_owned() }),
+            (
+                "-WRONGPASS invalid username-password pair",
+                NodeFailure::WRONG_PASSWORD,
+            ),
+            (
+                "-MOVED 3999 127.0.0.1:6381",
+                NodeFailure::SlotMoved {
+                    said: "MOVED 3999 127.0.0.1:6381".to_owned(),
+                },
+            ),
+            (
+                "-ASK 3999 127.0.0.1:6381",
+                NodeFailure::SlotMoved {
+                    said: "ASK 3999 127.0.0.1:6381".to_owned(),
+                },
+            ),
+            (
+                "-TRYAGAIN Multiple keys",
+                NodeFailure::SlotMoved {
+                    said: "TRYAGAIN Multiple keys".to_owned(),
+                },
+            ),
             (
                 "-CLUSTERDOWN Hash slot not served",
-                NodeFailure::SlotNotServed { said: "CLUSTERDOWN Hash slot not served".to_owned() },
+                NodeFailure::SlotNotServed {
+                    said: "CLUSTERDOWN Hash slot not served".to_owned(),
+                },
             ),
             ("-CROSSSLOT Keys in request", NodeFailure::CLUSTER_NODE),
-            ("-ERR This instance has cluster support disabled", NodeFailure::NO_CLUSTER),
-            ("-ERR max number of clients reached", NodeFailure::Busy { reason: TOO_MANY_CLIENTS.into() }),
+            (
+                "-ERR This instance has cluster support disabled",
+                NodeFailure::NO_CLUSTER,
+            ),
+            (
+                "-ERR max number of clients reached",
+                NodeFailure::Busy {
+                    reason: TOO_MANY_CLIENTS.into(),
+                },
+            ),
             (
                 "-DENIED Redis is running in protected mode because protected mode is enabled and no password is set.",
                 NodeFailure::access(PROTECTED_MODE),
             ),
             (
                 "-ERR Error running script (call to f_1): @user_script:44: @user_script: 44: -OOM command not allowed",
-                NodeFailure::WritesRefused { reason: OUT_OF_MEMORY.into() },
+                NodeFailure::WritesRefused {
+                    reason: OUT_OF_MEMORY.into(),
+                },
             ),
         ] {
             assert_eq!(sort(line), Refusal::Failure(failure), "{line}");
@@ -188,16 +270,35 @@ mod tests {
 
     #[test]
     fn g6_a_server_that_refuses_writes_says_so_and_a_word_in_the_text_is_no_code() {
-        for line in ["-MISCONF Errors writing to the AOF file", "-NOREPLICAS Not enough good replicas to write."] {
-            assert!(matches!(sort(line), Refusal::Failure(NodeFailure::WritesRefused { .. })), "{line}");
+        for line in [
+            "-MISCONF Errors writing to the AOF file",
+            "-NOREPLICAS Not enough good replicas to write.",
+        ] {
+            assert!(
+                matches!(
+                    sort(line),
+                    Refusal::Failure(NodeFailure::WritesRefused { .. })
+                ),
+                "{line}"
+            );
         }
         let wrong_type = "-WRONGTYPE Operation against a key holding the wrong kind of value";
         assert_eq!(
             sort(wrong_type),
-            Refusal::Failure(NodeFailure::KeyInUse { name: None, what: NodeFailure::ANOTHER_TYPE })
+            Refusal::Failure(NodeFailure::KeyInUse {
+                name: None,
+                what: NodeFailure::ANOTHER_TYPE
+            })
         );
-        for line in ["-ERR READONLY is a word", "-DENIED for another reason", "-X in @user_script: OOM"] {
-            assert!(matches!(sort(line), Refusal::Failure(NodeFailure::Refused { .. })), "{line}");
+        for line in [
+            "-ERR READONLY is a word",
+            "-DENIED for another reason",
+            "-X in @user_script: OOM",
+        ] {
+            assert!(
+                matches!(sort(line), Refusal::Failure(NodeFailure::Refused { .. })),
+                "{line}"
+            );
         }
     }
 
@@ -209,11 +310,30 @@ mod tests {
         };
         for (line, failure) in [
             ("-LOADING it is", NodeFailure::Loading),
-            ("-BUSY it is", NodeFailure::Busy { reason: LONG_SCRIPT.into() }),
-            ("-NOAUTH HELLO must be called with the client already authenticated", NodeFailure::NO_PASSWORD),
-            ("-ERR max number of clients reached", NodeFailure::Busy { reason: TOO_MANY_CLIENTS.into() }),
-            ("-DENIED running in protected mode", NodeFailure::access(PROTECTED_MODE)),
-            ("-NOPERM ann has no permissions", not_permitted("HELLO or AUTH")),
+            (
+                "-BUSY it is",
+                NodeFailure::Busy {
+                    reason: LONG_SCRIPT.into(),
+                },
+            ),
+            (
+                "-NOAUTH HELLO must be called with the client already authenticated",
+                NodeFailure::NO_PASSWORD,
+            ),
+            (
+                "-ERR max number of clients reached",
+                NodeFailure::Busy {
+                    reason: TOO_MANY_CLIENTS.into(),
+                },
+            ),
+            (
+                "-DENIED running in protected mode",
+                NodeFailure::access(PROTECTED_MODE),
+            ),
+            (
+                "-NOPERM ann has no permissions",
+                not_permitted("HELLO or AUTH"),
+            ),
             ("-ERR anything else", NodeFailure::WRONG_PASSWORD),
         ] {
             assert_eq!(login(line), failure, "{line}");
@@ -229,7 +349,10 @@ mod tests {
              access at least one of the keys mentioned in the command arguments",
             "-ERR ACL failure in script: User locks has no permissions to run the 'set' command script: on @user_script:1.",
         ] {
-            assert!(matches!(sort(line), Refusal::Failure(NodeFailure::Access { .. })), "{line}");
+            assert!(
+                matches!(sort(line), Refusal::Failure(NodeFailure::Access { .. })),
+                "{line}"
+            );
         }
     }
 
@@ -252,17 +375,33 @@ mod tests {
             assert_eq!(shown(text), expected);
         }
         let end_of_what_is_shown = format!("{}{}", "x".repeat(SHOWN - 12), "f".repeat(32));
-        assert_eq!(shown(&end_of_what_is_shown), format!("{}ffffffff..…", "x".repeat(SHOWN - 12)));
+        assert_eq!(
+            shown(&end_of_what_is_shown),
+            format!("{}ffffffff..…", "x".repeat(SHOWN - 12))
+        );
     }
 
     #[test]
     fn what_a_value_says_about_its_holder_is_short_and_no_token_is_in_it() {
         let shown = |label: &[u8]| shown_holder(label).map(|it| it.to_string());
         assert_eq!(shown(b""), None);
-        assert_eq!(shown(b"web-3/4711/nightly").as_deref(), Some("web-3/4711/nightly"));
-        assert_eq!(shown(b"3f2a9c4b1d2e/1").as_deref(), Some("3f2a9c4b1d2e/1"), "a container");
-        assert_eq!(shown(b"0123456789abcdef0123456789abcdef/1").as_deref(), Some("0123456789abcdef../1"));
-        assert_eq!(shown(b"a\x1b[2J\r\n\xff").as_deref(), Some("a\\u{1b}[2J\\r\\n\u{fffd}"));
+        assert_eq!(
+            shown(b"web-3/4711/nightly").as_deref(),
+            Some("web-3/4711/nightly")
+        );
+        assert_eq!(
+            shown(b"3f2a9c4b1d2e/1").as_deref(),
+            Some("3f2a9c4b1d2e/1"),
+            "a container"
+        );
+        assert_eq!(
+            shown(b"0123456789abcdef0123456789abcdef/1").as_deref(),
+            Some("0123456789abcdef../1")
+        );
+        assert_eq!(
+            shown(b"a\x1b[2J\r\n\xff").as_deref(),
+            Some("a\\u{1b}[2J\\r\\n\u{fffd}")
+        );
         assert_eq!(shown(&[b'x'; 5_000]), Some("x".repeat(63) + "…"));
     }
 

@@ -9,7 +9,8 @@ use std::time::Duration;
 use redis::{PushKind, Value};
 
 use crate::answer::{
-    AcquireReply, Answer, ExtendReply, FreeSlots, GreetReply, RaiseReply, Record, ReleaseReply, Which,
+    AcquireReply, Answer, ExtendReply, FreeSlots, GreetReply, RaiseReply, Record, ReleaseReply,
+    Which,
 };
 use crate::config::RESERVED;
 use crate::error::NodeFailure;
@@ -51,7 +52,9 @@ impl Reply {
             return read(kind, numbers).unwrap_or_else(|| Reply::without_time(nonsense()));
         }
         Reply::without_time(match value::read(frame) {
-            Some(Value::Push { .. }) if kind == Kind::Subscribe && push(frame) == Push::Subscribed => {
+            Some(Value::Push { .. })
+                if kind == Kind::Subscribe && push(frame) == Push::Subscribed =>
+            {
                 Answer::Subscribed
             }
             Some(Value::Array(parts)) if kind == Kind::Time => {
@@ -60,18 +63,28 @@ impl Reply {
             Some(Value::Array(parts)) if kind == Kind::Inspect => {
                 return inspected(&parts).unwrap_or_else(|| Reply::without_time(nonsense()));
             }
-            Some(Value::Array(parts)) if kind == Kind::Greet => greeted(&parts).unwrap_or_else(nonsense),
-            Some(Value::Array(parts)) if kind == Kind::List => listed(parts).unwrap_or_else(nonsense),
-            Some(Value::BulkString(text)) if kind == Kind::Present => present(&text).unwrap_or_else(nonsense),
-            Some(Value::BulkString(text)) if kind == Kind::Probe => forbidden(&text).unwrap_or_else(nonsense),
-            Some(Value::ServerError(error)) if !refusal::is_garbled(frame, &error) => match refusal::of(&error) {
-                Refusal::NoScript => Answer::NoScript,
-                // Whoever has that key, it is not a lock of ours.
-                Refusal::Failure(NodeFailure::KeyInUse { .. }) if kind == Kind::Release => {
-                    Answer::Release(ReleaseReply::NotOurs)
+            Some(Value::Array(parts)) if kind == Kind::Greet => {
+                greeted(&parts).unwrap_or_else(nonsense)
+            }
+            Some(Value::Array(parts)) if kind == Kind::List => {
+                listed(parts).unwrap_or_else(nonsense)
+            }
+            Some(Value::BulkString(text)) if kind == Kind::Present => {
+                present(&text).unwrap_or_else(nonsense)
+            }
+            Some(Value::BulkString(text)) if kind == Kind::Probe => {
+                forbidden(&text).unwrap_or_else(nonsense)
+            }
+            Some(Value::ServerError(error)) if !refusal::is_garbled(frame, &error) => {
+                match refusal::of(&error) {
+                    Refusal::NoScript => Answer::NoScript,
+                    // Whoever has that key, it is not a lock of ours.
+                    Refusal::Failure(NodeFailure::KeyInUse { .. }) if kind == Kind::Release => {
+                        Answer::Release(ReleaseReply::NotOurs)
+                    }
+                    Refusal::Failure(failure) => Answer::Failed(failure),
                 }
-                Refusal::Failure(failure) => Answer::Failed(failure),
-            },
+            }
             _ => nonsense(),
         })
     }
@@ -87,14 +100,27 @@ fn time(parts: &[Value]) -> Option<Reply> {
         Value::BulkString(text) => std::str::from_utf8(text).ok()?.parse::<u64>().ok(),
         _ => None,
     };
-    let [seconds, micros] = parts else { return None };
-    let time = part(seconds)?.checked_mul(1_000_000)?.checked_add(part(micros)?)?;
-    Some(Reply { answer: Answer::Time, time: Some(time) })
+    let [seconds, micros] = parts else {
+        return None;
+    };
+    let time = part(seconds)?
+        .checked_mul(1_000_000)?
+        .checked_add(part(micros)?)?;
+    Some(Reply {
+        answer: Answer::Time,
+        time: Some(time),
+    })
 }
 
 /// What a node stores about a lock.
 fn inspected(parts: &[Value]) -> Option<Reply> {
-    let number = |it: &Value| if let Value::Int(it) = it { Some(*it) } else { None };
+    let number = |it: &Value| {
+        if let Value::Int(it) = it {
+            Some(*it)
+        } else {
+            None
+        }
+    };
     let text = |it: &Value| match it {
         Value::BulkString(it) if !has_swallowed(it) => Some(SecretValue::new(it)),
         _ => None,
@@ -102,19 +128,46 @@ fn inspected(parts: &[Value]) -> Option<Reply> {
     // Negative: none, or no end.
     let natural = |it: i64| u64::try_from(it).ok();
     let millis = |it: i64| natural(it).map(Duration::from_millis);
-    let [what, left, counter, waiting, since, reserved, time, value, count, readers @ ..] = parts else { return None };
-    let (time, value, count) = (natural(number(time)?)?, text(value)?, natural(number(count)?)?);
+    let [
+        what,
+        left,
+        counter,
+        waiting,
+        since,
+        reserved,
+        time,
+        value,
+        count,
+        readers @ ..,
+    ] = parts
+    else {
+        return None;
+    };
+    let (time, value, count) = (
+        natural(number(time)?)?,
+        text(value)?,
+        natural(number(count)?)?,
+    );
     if usize::try_from(count).is_ok_and(|count| count < readers.len() / 2) {
         return None;
     }
     let key = match number(what)? {
         0 => StoredKey::Missing,
-        1 => StoredKey::Held { holder: holder_in(value.as_bytes()), value },
+        1 => StoredKey::Held {
+            holder: holder_in(value.as_bytes()),
+            value,
+        },
         3 => {
-            let (readers, []) = readers.as_chunks::<2>() else { return None };
+            let (readers, []) = readers.as_chunks::<2>() else {
+                return None;
+            };
             let reader = |[value, left]: &[Value; 2]| {
                 let (value, left) = (text(value)?, millis(number(left)?)?);
-                Some(StoredReader { holder: holder_in(value.as_bytes()), left, value })
+                Some(StoredReader {
+                    holder: holder_in(value.as_bytes()),
+                    left,
+                    value,
+                })
             };
             let readers = readers.iter().map(reader).collect::<Option<_>>()?;
             StoredKey::Read { count, readers }
@@ -132,22 +185,48 @@ fn inspected(parts: &[Value]) -> Option<Reply> {
         waiting_for: since.map(|it| Duration::from_micros(time.saturating_sub(it))),
         reserved: millis(number(reserved)?).filter(|it| !it.is_zero()),
     };
-    Some(Reply { answer: Answer::Inspect(Box::new(stored)), time: Some(time) })
+    Some(Reply {
+        answer: Answer::Inspect(Box::new(stored)),
+        time: Some(time),
+    })
 }
 
 /// The commands that a node names; `None` if one of them was not asked for.
 fn forbidden(text: &[u8]) -> Option<Answer> {
     let named = text.split(|it| *it == b' ').filter(|it| !it.is_empty());
     let known = |named: &[u8]| PROBED.into_iter().find(|it| it.as_bytes() == named);
-    named.map(known).collect::<Option<_>>().map(Answer::Forbidden)
+    named
+        .map(known)
+        .collect::<Option<_>>()
+        .map(Answer::Forbidden)
 }
 
 /// What a server's record shows.
 fn greeted(parts: &[Value]) -> Option<Answer> {
-    let (Value::BulkString(sets), numbers) = parts.split_last()? else { return None };
-    let number = |it: &Value| if let Value::Int(it) = it { u64::try_from(*it).ok() } else { None };
+    let (Value::BulkString(sets), numbers) = parts.split_last()? else {
+        return None;
+    };
+    let number = |it: &Value| {
+        if let Value::Int(it) = it {
+            u64::try_from(*it).ok()
+        } else {
+            None
+        }
+    };
     let numbers: Vec<_> = numbers.iter().map(number).collect::<Option<_>>()?;
-    let [status, served, quarantine_length, kept, edition, id, from, now] = numbers[..] else { return None };
+    let [
+        status,
+        served,
+        quarantine_length,
+        kept,
+        edition,
+        id,
+        from,
+        now,
+    ] = numbers[..]
+    else {
+        return None;
+    };
     let record = match status {
         1 => Record::Kept,
         2 => Record::Missing,
@@ -157,16 +236,34 @@ fn greeted(parts: &[Value]) -> Option<Answer> {
         6 => Record::Off,
         _ => return None,
     };
-    let (served, id) = (Duration::from_millis(served), Some(id).filter(|it| *it != 0));
-    let (kept, edition, sets) =
-        (kept == 1, Edition::new(edition), server_sets::read(sets).filter(|_| !has_swallowed(sets))?);
-    Some(Answer::Greet(GreetReply { record, served, quarantine_length, kept, edition, id, from, now, sets }))
+    let (served, id) = (
+        Duration::from_millis(served),
+        Some(id).filter(|it| *it != 0),
+    );
+    let (kept, edition, sets) = (
+        kept == 1,
+        Edition::new(edition),
+        server_sets::read(sets).filter(|_| !has_swallowed(sets))?,
+    );
+    Some(Answer::Greet(GreetReply {
+        record,
+        served,
+        quarantine_length,
+        kept,
+        edition,
+        id,
+        from,
+        now,
+        sets,
+    }))
 }
 
 /// Keys of a node, and where to go on.
 fn listed(parts: Vec<Value>) -> Option<Answer> {
     let mut parts = parts.into_iter();
-    let Some(Value::BulkString(next)) = parts.next() else { return None };
+    let Some(Value::BulkString(next)) = parts.next() else {
+        return None;
+    };
     let next = std::str::from_utf8(&next).ok()?.parse().ok()?;
     let too_many = match parts.next() {
         Some(Value::Int(0)) => false,
@@ -177,7 +274,11 @@ fn listed(parts: Vec<Value>) -> Option<Answer> {
         Value::BulkString(key) if key.starts_with(RESERVED) && !has_swallowed(&key) => Some(key),
         _ => None,
     });
-    Some(Answer::Listed { next, too_many, keys: keys.collect::<Option<_>>()? })
+    Some(Answer::Listed {
+        next,
+        too_many,
+        keys: keys.collect::<Option<_>>()?,
+    })
 }
 
 /// Whether each of some keys is there.
@@ -187,14 +288,23 @@ fn present(text: &[u8]) -> Option<Answer> {
         b'1' => Some(true),
         _ => None,
     };
-    text.iter().map(digit).collect::<Option<_>>().map(Answer::Present)
+    text.iter()
+        .map(digit)
+        .collect::<Option<_>>()
+        .map(Answer::Present)
 }
 
 /// Who says in a lock's value that it is its own: behind 32 digits and a space.
 fn holder_in(value: &[u8]) -> Option<Arc<str>> {
     let (token, label) = value.split_at_checked(32)?;
-    let label = label.strip_prefix(b" ").filter(|it| it.len() <= OwnerLabel::MAX)?;
-    if token.iter().all(u8::is_ascii_hexdigit) { refusal::shown_holder(label) } else { None }
+    let label = label
+        .strip_prefix(b" ")
+        .filter(|it| it.len() <= OwnerLabel::MAX)?;
+    if token.iter().all(u8::is_ascii_hexdigit) {
+        refusal::shown_holder(label)
+    } else {
+        None
+    }
 }
 
 /// The largest number of numbers that a script returns.
@@ -229,8 +339,10 @@ fn members_of(ReplyFormat { kind, about }: ReplyFormat) -> usize {
 /// for it. The parser takes a microsecond and a dozen allocations for what is a few additions.
 fn numbers(asked: ReplyFormat, frame: &[u8]) -> Option<[i64; NUMBERS_MAX]> {
     let mut numbers = [0; NUMBERS_MAX];
-    let mut lines =
-        frame.strip_suffix(b"\r\n")?.split(|it| *it == b'\n').map(|it| it.strip_suffix(b"\r").unwrap_or(it));
+    let mut lines = frame
+        .strip_suffix(b"\r\n")?
+        .split(|it| *it == b'\n')
+        .map(|it| it.strip_suffix(b"\r").unwrap_or(it));
     let first = lines.next()?;
     if let Some(number) = number(first, b':') {
         // Nothing may follow: half of a frame in other words is none of ours.
@@ -278,7 +390,10 @@ fn refusal_by_holder(about: CommandSubject, frame: &[u8]) -> Option<([i64; NUMBE
     (is_whole && !has_swallowed(holder)).then_some((numbers, holder))
 }
 
-fn held([status, counter, left, queued, time, which, ..]: [i64; NUMBERS_MAX], holder: &[u8]) -> Option<Reply> {
+fn held(
+    [status, counter, left, queued, time, which, ..]: [i64; NUMBERS_MAX],
+    holder: &[u8],
+) -> Option<Reply> {
     let answer = AcquireReply::Held {
         counter: u64::try_from(counter).ok().filter(|_| status == 0)?,
         // Negative: no end. It must not be read as "free now".
@@ -287,14 +402,19 @@ fn held([status, counter, left, queued, time, which, ..]: [i64; NUMBERS_MAX], ho
         holder: refusal::shown_holder(holder),
         which: index(which),
     };
-    Some(Reply { answer: Answer::Acquire(answer), time: u64::try_from(time).ok() })
+    Some(Reply {
+        answer: Answer::Acquire(answer),
+        time: u64::try_from(time).ok(),
+    })
 }
 
 /// What a node says of the slots of a semaphore: seven numbers, and behind them what was free. `None` if it is none of that;
 /// what is inside is `None` if it makes no sense.
 fn slots(frame: &[u8]) -> Option<Option<Reply>> {
     let body = frame.strip_prefix(b"*8\r\n")?;
-    let mut lines = body.split(|it| *it == b'\n').map(|it| it.strip_suffix(b"\r").unwrap_or(it));
+    let mut lines = body
+        .split(|it| *it == b'\n')
+        .map(|it| it.strip_suffix(b"\r").unwrap_or(it));
     let mut read_slots = || {
         let mut numbers = [0; NUMBERS_MAX];
         for place in numbers.iter_mut().take(6) {
@@ -303,7 +423,10 @@ fn slots(frame: &[u8]) -> Option<Option<Reply>> {
         let count = usize::try_from(number(lines.next()?, b':')?).ok()?;
         let (len, digits) = (number(lines.next()?, b'$')?, lines.next()?);
         let is_whole = lines.next()?.is_empty() && lines.next().is_none();
-        if !is_whole || usize::try_from(len) != Ok(digits.len()) || digits.len() != count.div_ceil(4) {
+        if !is_whole
+            || usize::try_from(len) != Ok(digits.len())
+            || digits.len() != count.div_ceil(4)
+        {
             return None;
         }
         let mut free = FreeSlots::default();
@@ -315,19 +438,39 @@ fn slots(frame: &[u8]) -> Option<Option<Reply>> {
         }
         let [status, counter, left, queued, time, slot, ..] = numbers;
         if !matches!(status, 0..=2) {
-            return read(Kind::Acquire, [status, counter, left, queued, time, 0, 0, 0]);
+            return read(
+                Kind::Acquire,
+                [status, counter, left, queued, time, 0, 0, 0],
+            );
         }
         let counter = u64::try_from(counter).ok()?;
         let answer = match (status, index(slot)) {
             (0, None) => {
                 let left = u64::try_from(left).ok().map(Duration::from_millis);
-                AcquireReply::Held { counter, left, queued: queued == 1, holder: None, which: None }
+                AcquireReply::Held {
+                    counter,
+                    left,
+                    queued: queued == 1,
+                    holder: None,
+                    which: None,
+                }
             }
-            (1, Some(slot)) if usize::from(slot) < count => AcquireReply::Slot { slot, counter: None, free },
-            (2, Some(slot)) if usize::from(slot) < count => AcquireReply::Slot { slot, counter: Some(counter), free },
+            (1, Some(slot)) if usize::from(slot) < count => AcquireReply::Slot {
+                slot,
+                counter: None,
+                free,
+            },
+            (2, Some(slot)) if usize::from(slot) < count => AcquireReply::Slot {
+                slot,
+                counter: Some(counter),
+                free,
+            },
             _ => return None,
         };
-        Some(Reply { answer: Answer::Acquire(answer), time: u64::try_from(time).ok() })
+        Some(Reply {
+            answer: Answer::Acquire(answer),
+            time: u64::try_from(time).ok(),
+        })
     };
     Some(read_slots())
 }
@@ -338,11 +481,17 @@ fn index(which: i64) -> Which {
 }
 
 fn number(line: &[u8], sign: u8) -> Option<i64> {
-    std::str::from_utf8(line.strip_prefix(&[sign])?).ok()?.parse().ok()
+    std::str::from_utf8(line.strip_prefix(&[sign])?)
+        .ok()?
+        .parse()
+        .ok()
 }
 
 /// `None` for a status or a number that the script of this kind does not return.
-fn read(kind: Kind, [status, counter, third, fourth, fifth, sixth, ..]: [i64; NUMBERS_MAX]) -> Option<Reply> {
+fn read(
+    kind: Kind,
+    [status, counter, third, fourth, fifth, sixth, ..]: [i64; NUMBERS_MAX],
+) -> Option<Reply> {
     let counter = || u64::try_from(counter).ok();
     // Negative: no end. It must not be read as "free now".
     let left = u64::try_from(third).ok().map(Duration::from_millis);
@@ -354,25 +503,45 @@ fn read(kind: Kind, [status, counter, third, fourth, fifth, sixth, ..]: [i64; NU
     };
     let answer = match (kind, status) {
         (Kind::Acquire, 1) => Answer::Acquire(AcquireReply::Accepted),
-        (Kind::Acquire, 2) => Answer::Acquire(AcquireReply::Behind { counter: counter()? }),
-        (Kind::Acquire, 3) => {
-            Answer::Acquire(AcquireReply::Reserved { counter: counter()?, left: left?, queued, which })
-        }
-        (Kind::Acquire, 5) => Answer::Acquire(AcquireReply::Ahead { counter: counter()? }),
-        (Kind::Acquire, 6) => Answer::Acquire(AcquireReply::HeldByReaders { counter: counter()?, left, queued, which }),
-        (Kind::Acquire, 7) => Answer::Acquire(AcquireReply::Shared { counter: counter()? }),
+        (Kind::Acquire, 2) => Answer::Acquire(AcquireReply::Behind {
+            counter: counter()?,
+        }),
+        (Kind::Acquire, 3) => Answer::Acquire(AcquireReply::Reserved {
+            counter: counter()?,
+            left: left?,
+            queued,
+            which,
+        }),
+        (Kind::Acquire, 5) => Answer::Acquire(AcquireReply::Ahead {
+            counter: counter()?,
+        }),
+        (Kind::Acquire, 6) => Answer::Acquire(AcquireReply::HeldByReaders {
+            counter: counter()?,
+            left,
+            queued,
+            which,
+        }),
+        (Kind::Acquire, 7) => Answer::Acquire(AcquireReply::Shared {
+            counter: counter()?,
+        }),
         (Kind::Acquire, -1) => Answer::Acquire(AcquireReply::WrongType { which }),
         (Kind::Acquire, -2) => Answer::Acquire(AcquireReply::BadCounter { which }),
         (Kind::Raise, 1) => Answer::Raise(RaiseReply::Taken),
-        (Kind::Raise, 2) => Answer::Raise(RaiseReply::Above { counter: counter()? }),
+        (Kind::Raise, 2) => Answer::Raise(RaiseReply::Above {
+            counter: counter()?,
+        }),
         (Kind::Raise, 0) => Answer::Raise(RaiseReply::Gone),
         (Kind::Raise, -1 | -2) => Answer::Raise(RaiseReply::Unusable),
         (Kind::Extend, 1) => Answer::Extend(ExtendReply::Extended),
         (Kind::Extend, 2) => Answer::Extend(ExtendReply::Superseded),
         (Kind::Extend, 3) => Answer::Extend(ExtendReply::Taken),
         (Kind::Extend, 4) => Answer::Extend(ExtendReply::Healed),
-        (Kind::Extend, 6) => Answer::Extend(ExtendReply::Lifted { counter: counter()? }),
-        (Kind::Extend, 0) => Answer::Extend(ExtendReply::Gone { counter: counter()? }),
+        (Kind::Extend, 6) => Answer::Extend(ExtendReply::Lifted {
+            counter: counter()?,
+        }),
+        (Kind::Extend, 0) => Answer::Extend(ExtendReply::Gone {
+            counter: counter()?,
+        }),
         (Kind::Extend, -1 | -2) => Answer::Extend(ExtendReply::Unusable),
         (Kind::Release, 1) => Answer::Release(ReleaseReply::Deleted),
         (Kind::Release, 0) => Answer::Release(ReleaseReply::NotOurs),
@@ -399,9 +568,13 @@ pub(crate) fn push(frame: &[u8]) -> Push {
     if frame.first() != Some(&b'>') {
         return Push::None;
     }
-    let Some(Value::Push { kind, mut data }) = value::read(frame) else { return Push::Other };
+    let Some(Value::Push { kind, mut data }) = value::read(frame) else {
+        return Push::Other;
+    };
     match (kind, &mut data[..]) {
-        (PushKind::Subscribe, [Value::BulkString(channel), Value::Int(_)]) if !has_swallowed(channel) => {
+        (PushKind::Subscribe, [Value::BulkString(channel), Value::Int(_)])
+            if !has_swallowed(channel) =>
+        {
             Push::Subscribed
         }
         (PushKind::Message, [Value::BulkString(channel), Value::BulkString(key)])
@@ -416,7 +589,11 @@ pub(crate) fn push(frame: &[u8]) -> Push {
 /// Whether what stands behind a line break in a text may be the beginning of other replies, because the text's length was changed
 /// on the way. Scripts return no such text. A notice with such a name costs the connection.
 fn has_swallowed(text: &[u8]) -> bool {
-    let breaks = text.windows(2).enumerate().filter(|(_, it)| it == b"\r\n").map(|(at, _)| at.saturating_add(2));
+    let breaks = text
+        .windows(2)
+        .enumerate()
+        .filter(|(_, it)| it == b"\r\n")
+        .map(|(at, _)| at.saturating_add(2));
     breaks.into_iter().any(|begin| {
         let mut rest = [text.get(begin..).unwrap_or_default(), b"\r\n"].concat();
         while let Ok(Some(len)) = frame::reply_len(&rest)
@@ -429,5 +606,7 @@ fn has_swallowed(text: &[u8]) -> bool {
 }
 
 fn nonsense() -> Answer {
-    Answer::Failed(NodeFailure::Protocol { reason: "an answer of another form than the script gives".to_owned() })
+    Answer::Failed(NodeFailure::Protocol {
+        reason: "an answer of another form than the script gives".to_owned(),
+    })
 }

@@ -74,7 +74,10 @@ pub(crate) enum CommandSubject {
 
 impl From<Kind> for ReplyFormat {
     fn from(kind: Kind) -> ReplyFormat {
-        ReplyFormat { kind, about: CommandSubject::One }
+        ReplyFormat {
+            kind,
+            about: CommandSubject::One,
+        }
     }
 }
 
@@ -150,7 +153,10 @@ impl Script {
 
     /// The scripts that a server has to know before it may vote.
     pub(crate) fn needed() -> Vec<Script> {
-        Script::ALL.into_iter().filter(|it| it.row().sent == SourceDelivery::InLogin).collect()
+        Script::ALL
+            .into_iter()
+            .filter(|it| it.row().sent == SourceDelivery::InLogin)
+            .collect()
     }
 
     /// Whether its first command on a connection carries the source.
@@ -200,7 +206,10 @@ mod tests {
         // are the name of a channel and the value of a shared lock.
         for script in Script::ALL {
             let source = script.source();
-            let made: Vec<_> = source.lines().filter(|it| it.contains("quorlock:")).collect();
+            let made: Vec<_> = source
+                .lines()
+                .filter(|it| it.contains("quorlock:"))
+                .collect();
             let fine = [
                 "\"quorlock:shared\"",
                 "(\"PUBLISH\", \"quorlock:wake:\" .. ",
@@ -208,7 +217,11 @@ mod tests {
                 "\"PUBLISH\", \"quorlock:wake:\" .. ",
                 "\"PUBSUB\", \"NUMSUB\", \"quorlock:wake:\" .. ",
             ];
-            assert!(made.iter().all(|line| fine.iter().any(|it| line.contains(it))), "{made:?}");
+            assert!(
+                made.iter()
+                    .all(|line| fine.iter().any(|it| line.contains(it))),
+                "{made:?}"
+            );
         }
     }
 
@@ -217,24 +230,52 @@ mod tests {
         // `COMMAND` or `PUBSUB|NUMSUB`, in quotes.
         let used = |script: Script| -> Vec<String> {
             let source = script.source();
-            let calls = source.split("call(\"").skip(1).filter_map(|it| it.split(')').next());
+            let calls = source
+                .split("call(\"")
+                .skip(1)
+                .filter_map(|it| it.split(')').next());
             let words = calls.map(|it| it.split('"').step_by(2).take(2).collect::<Vec<_>>());
-            words.map(|it| if it[0] == "PUBSUB" { it.join("|").to_lowercase() } else { it[0].to_lowercase() }).collect()
+            words
+                .map(|it| {
+                    if it[0] == "PUBSUB" {
+                        it.join("|").to_lowercase()
+                    } else {
+                        it[0].to_lowercase()
+                    }
+                })
+                .collect()
         };
         let others = Script::ALL.into_iter().filter(|it| *it != Script::Probe);
         for command in others.flat_map(used) {
             assert!(PROBED.contains(&&*command), "{command}");
         }
         for command in PROBED {
-            assert!(Script::Probe.row().text.contains(&format!("(\"{command}\", ")), "{command}");
+            assert!(
+                Script::Probe
+                    .row()
+                    .text
+                    .contains(&format!("(\"{command}\", ")),
+                "{command}"
+            );
         }
     }
 
     #[test]
     fn every_script_is_one_of_all_and_none_is_there_twice() {
         for script in Script::ALL {
-            assert_eq!(Script::ALL.iter().filter(|it| it.hash() == script.hash()).count(), 1, "{script:?}");
-            assert_eq!(script.hash(), redis::Script::new(&script.source()).get_hash(), "{script:?}");
+            assert_eq!(
+                Script::ALL
+                    .iter()
+                    .filter(|it| it.hash() == script.hash())
+                    .count(),
+                1,
+                "{script:?}"
+            );
+            assert_eq!(
+                script.hash(),
+                redis::Script::new(&script.source()).get_hash(),
+                "{script:?}"
+            );
             assert!(!script.source().contains("--"), "{script:?}");
         }
     }
@@ -244,7 +285,12 @@ mod tests {
         let scripts = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/wire/scripts");
         let mut included = 0;
         for script in Script::ALL {
-            for name in script.row().text.lines().filter_map(|it| it.trim().strip_prefix("-- include ")) {
+            for name in script
+                .row()
+                .text
+                .lines()
+                .filter_map(|it| it.trim().strip_prefix("-- include "))
+            {
                 let part = fs::read_to_string(scripts.join(name)).unwrap();
                 let is_code = |it: &&str| !it.trim_start().starts_with("--");
                 let code: String = part.split_inclusive('\n').filter(is_code).collect();
@@ -259,7 +305,11 @@ mod tests {
     fn every_script_states_its_interface() {
         for script in Script::ALL {
             let text = script.row().text;
-            assert!(text.starts_with("-- ") && text.contains("-- KEYS[1]") && text.contains("-- Returns"));
+            assert!(
+                text.starts_with("-- ")
+                    && text.contains("-- KEYS[1]")
+                    && text.contains("-- Returns")
+            );
         }
     }
 }

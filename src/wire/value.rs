@@ -23,7 +23,11 @@ fn value(bytes: &[u8]) -> Option<(Value, &[u8])> {
         b':' => Some((Value::Int(line.parse().ok()?), rest)),
         b'$' | b'=' => {
             let (text, rest) = rest.split_at_checked(line.parse().ok()?)?;
-            let value = if *sign == b'$' { Value::BulkString(text.to_vec()) } else { verbatim(text)? };
+            let value = if *sign == b'$' {
+                Value::BulkString(text.to_vec())
+            } else {
+                verbatim(text)?
+            };
             Some((value, rest.strip_prefix(b"\r\n")?))
         }
         b'*' => members(line, rest).map(|(data, rest)| (Value::Array(data), rest)),
@@ -50,7 +54,10 @@ fn value(bytes: &[u8]) -> Option<(Value, &[u8])> {
 
 fn verbatim(text: &[u8]) -> Option<Value> {
     let text = std::str::from_utf8(text.strip_prefix(b"txt:")?).ok()?;
-    Some(Value::VerbatimString { format: VerbatimFormat::Text, text: text.to_owned() })
+    Some(Value::VerbatimString {
+        format: VerbatimFormat::Text,
+        text: text.to_owned(),
+    })
 }
 
 fn members<'a>(count: &str, mut bytes: &'a [u8]) -> Option<(Vec<Value>, &'a [u8])> {
@@ -71,7 +78,12 @@ mod tests {
     use crate::wire::frame::reply_len;
 
     fn assert_same(frame: &[u8]) {
-        assert_eq!(read(frame), redis::parse_redis_value(frame).ok(), "{}", frame.escape_ascii());
+        assert_eq!(
+            read(frame),
+            redis::parse_redis_value(frame).ok(),
+            "{}",
+            frame.escape_ascii()
+        );
     }
 
     #[test]
@@ -88,7 +100,11 @@ mod tests {
             b">3\r\n$7\r\nmessage\r\n$1\r\nx\r\n$3\r\nkey\r\n",
         ];
         for frame in said {
-            assert!(value(frame).is_some_and(|(_, rest)| rest.is_empty()), "{}", frame.escape_ascii());
+            assert!(
+                value(frame).is_some_and(|(_, rest)| rest.is_empty()),
+                "{}",
+                frame.escape_ascii()
+            );
             assert_same(frame);
         }
     }
@@ -114,16 +130,34 @@ mod tests {
             assert!(value(frame).is_none(), "{}", frame.escape_ascii());
             assert_same(frame);
         }
-        for nonsense in [&b""[..], b":\r\n", b":1", b":1\r", b"$3\r\nab\r\n", b"$1\r\nabc", b"*1\r\n", b"%1\r\n:1\r\n"]
-        {
+        for nonsense in [
+            &b""[..],
+            b":\r\n",
+            b":1",
+            b":1\r",
+            b"$3\r\nab\r\n",
+            b"$1\r\nabc",
+            b"*1\r\n",
+            b"%1\r\n:1\r\n",
+        ] {
             assert_eq!(read(nonsense), None, "{}", nonsense.escape_ascii());
         }
     }
 
     /// A reply, and parts of replies, perhaps with a few bytes that are others.
     fn said() -> impl Strategy<Value = Vec<u8>> {
-        let word =
-            prop::sample::select(vec!["message", "subscribe", "txt:a", "mkd:a", "key", "", "\r\n", "1", "-1", "+2"]);
+        let word = prop::sample::select(vec![
+            "message",
+            "subscribe",
+            "txt:a",
+            "mkd:a",
+            "key",
+            "",
+            "\r\n",
+            "1",
+            "-1",
+            "+2",
+        ]);
         let leaf = (prop::sample::select(b"+-:$=!_#,(".to_vec()), word).prop_map(|(sign, word)| {
             let text = match sign {
                 b'$' | b'=' | b'!' => format!("{}\r\n{word}\r\n", word.len()),
@@ -132,23 +166,33 @@ mod tests {
             [&[sign], text.as_bytes()].concat()
         });
         let reply = leaf.prop_recursive(3, 12, 4, |inner| {
-            (prop::sample::select(b"*>%~".to_vec()), prop::collection::vec(inner, 0..5)).prop_map(
-                |(sign, mut members)| {
+            (
+                prop::sample::select(b"*>%~".to_vec()),
+                prop::collection::vec(inner, 0..5),
+            )
+                .prop_map(|(sign, mut members)| {
                     let mut count = members.len();
                     if sign == b'%' {
                         members.truncate(count & !1);
                         count /= 2;
                     }
-                    [format!("{}{count}\r\n", char::from(sign)).into_bytes(), members.concat()].concat()
-                },
-            )
+                    [
+                        format!("{}{count}\r\n", char::from(sign)).into_bytes(),
+                        members.concat(),
+                    ]
+                    .concat()
+                })
         });
-        (reply, prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 0..2)).prop_map(
-            |(mut reply, others)| {
-                others.iter().for_each(|(at, byte)| *at.get_mut(&mut reply) = *byte);
-                reply
-            },
+        (
+            reply,
+            prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 0..2),
         )
+            .prop_map(|(mut reply, others)| {
+                others
+                    .iter()
+                    .for_each(|(at, byte)| *at.get_mut(&mut reply) = *byte);
+                reply
+            })
     }
 
     proptest! {

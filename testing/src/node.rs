@@ -23,7 +23,9 @@ impl Node {
 
     /// The URL where faults do not matter.
     pub(crate) fn open_back(&self) -> io::Result<String> {
-        self.server.open_back().map(|addr| format!("redis://{addr}"))
+        self.server
+            .open_back()
+            .map(|addr| format!("redis://{addr}"))
     }
 
     /// `redis://127.0.0.1:PORT`.

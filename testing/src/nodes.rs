@@ -91,7 +91,11 @@ impl Nodes {
     /// There is no port on loopback, no file descriptor, or no thread. The text names what is needed.
     pub fn try_start(n: usize) -> io::Result<Nodes> {
         let servers = (0..n).map(Server::start).collect::<io::Result<Vec<_>>>()?;
-        Ok(Nodes { others: OnceLock::new(), nodes: servers.into_iter().map(Node::new).collect(), servers: None })
+        Ok(Nodes {
+            others: OnceLock::new(),
+            nodes: servers.into_iter().map(Node::new).collect(),
+            servers: None,
+        })
     }
 
     /// The servers in the environment variable `QUORLOCK_TEST_NODES`, URLs with commas or spaces
@@ -125,8 +129,14 @@ impl Nodes {
             return Nodes::try_start(n);
         }
         let prefix = format!("quorlock-test-{}:", Uuid::new_v4().simple());
-        let nodes = Nodes { others: OnceLock::new(), nodes: Vec::new(), servers: Some(Servers { urls, prefix }) };
-        nodes.try_others().map_err(|err| io::Error::new(io::ErrorKind::InvalidInput, format!("{NODES}: {err}")))?;
+        let nodes = Nodes {
+            others: OnceLock::new(),
+            nodes: Vec::new(),
+            servers: Some(Servers { urls, prefix }),
+        };
+        nodes.try_others().map_err(|err| {
+            io::Error::new(io::ErrorKind::InvalidInput, format!("{NODES}: {err}"))
+        })?;
         Ok(nodes)
     }
 
@@ -149,7 +159,11 @@ impl Nodes {
     ///
     /// They are [servers](Nodes::from_env).
     pub fn are_stand_ins(&self) -> Result<(), NotStandIns> {
-        if self.servers.is_some() { Err(NotStandIns) } else { Ok(()) }
+        if self.servers.is_some() {
+            Err(NotStandIns)
+        } else {
+            Ok(())
+        }
     }
 
     #[track_caller]
@@ -178,14 +192,20 @@ impl Nodes {
             return builder;
         }
         // What should stay nevertheless does not stay for a day.
-        builder.prefix(self.prefix("")).fencing_ttl(Some(FENCING_TTL))
+        builder
+            .prefix(self.prefix(""))
+            .fencing_ttl(Some(FENCING_TTL))
     }
 
     /// The prefix for a manager that would have `own`: the same on stand-ins, with more before it on
     /// [servers](Nodes::from_env). Only for managers with a prefix of their own: `nodes.manager().prefix(nodes.prefix("app:"))`.
     #[must_use]
     pub fn prefix(&self, own: &str) -> String {
-        self.servers.iter().map(|it| &it.prefix[..]).chain([own]).collect()
+        self.servers
+            .iter()
+            .map(|it| &it.prefix[..])
+            .chain([own])
+            .collect()
     }
 
     /// The URL of each, in order: `redis://127.0.0.1:PORT`.
@@ -219,7 +239,8 @@ impl Nodes {
     #[track_caller]
     pub fn hold(&self, name: impl AsRef<[u8]>) -> Hold<'_> {
         let name = name.as_ref();
-        self.try_hold(name).unwrap_or_else(|| self.not_free("a hold", name))
+        self.try_hold(name)
+            .unwrap_or_else(|| self.not_free("a hold", name))
     }
 
     /// [`hold`](Nodes::hold), or `None` if the lock is not free.
@@ -235,7 +256,8 @@ impl Nodes {
     #[track_caller]
     pub fn hold_shared(&self, name: impl AsRef<[u8]>) -> Hold<'_> {
         let name = name.as_ref();
-        self.try_hold_shared(name).unwrap_or_else(|| self.not_free("a shared hold", name))
+        self.try_hold_shared(name)
+            .unwrap_or_else(|| self.not_free("a shared hold", name))
     }
 
     /// [`hold_shared`](Nodes::hold_shared), or `None` if the lock is neither free nor shared.
@@ -252,12 +274,21 @@ impl Nodes {
     pub fn hold_permit(&self, name: impl AsRef<[u8]>, permits: usize) -> Hold<'_> {
         let name = name.as_ref();
         let permit = self.try_hold_permit(name, permits);
-        permit.unwrap_or_else(|| panic!("no permit of {:?} is free: all {permits} are taken", shown(name)))
+        permit.unwrap_or_else(|| {
+            panic!(
+                "no permit of {:?} is free: all {permits} are taken",
+                shown(name)
+            )
+        })
     }
 
     /// [`hold_permit`](Nodes::hold_permit), or `None` if all permits are taken.
     pub fn try_hold_permit(&self, name: impl AsRef<[u8]>, permits: usize) -> Option<Hold<'_>> {
-        self.others().semaphore(name, permits).try_acquire().ok().map(Hold::of)
+        self.others()
+            .semaphore(name, permits)
+            .try_acquire()
+            .ok()
+            .map(Hold::of)
     }
 
     /// Deletes the lock, as if its time had run out everywhere: anybody may take it, and nobody is notified. Its holder learns of
@@ -270,17 +301,26 @@ impl Nodes {
         if self.servers.is_some() {
             self.release_all(self.others().mutex(name).inspect());
         }
-        self.nodes.iter().for_each(|node| drop(node.server().execute(&[b"DEL", name])));
+        self.nodes
+            .iter()
+            .for_each(|node| drop(node.server().execute(&[b"DEL", name])));
     }
 
     /// [`expire`](Nodes::expire) for all permits of a [semaphore](LockManager::semaphore) that has `permits`, 1 to 256.
     /// [`hold_permit`](Nodes::hold_permit) then takes one for somebody else.
     pub fn expire_permits(&self, name: impl AsRef<[u8]>, permits: usize) {
-        self.release_all(self.others().semaphore(name, permits).inspect().into_iter().flatten());
+        self.release_all(
+            self.others()
+                .semaphore(name, permits)
+                .inspect()
+                .into_iter()
+                .flatten(),
+        );
     }
 
     fn release_all(&self, seen: impl IntoIterator<Item = Inspection>) {
-        seen.into_iter().for_each(|seen| drop(self.others().admin().release(&seen)));
+        seen.into_iter()
+            .for_each(|seen| drop(self.others().admin().release(&seen)));
     }
 
     /// Somebody else takes the lock from whoever has it. The name is with the manager's prefix.
@@ -291,7 +331,8 @@ impl Nodes {
     #[track_caller]
     pub fn lose(&self, name: impl AsRef<[u8]>) -> Hold<'_> {
         let name = name.as_ref();
-        self.try_lose(name).unwrap_or_else(|| self.not_free("a loss", name))
+        self.try_lose(name)
+            .unwrap_or_else(|| self.not_free("a loss", name))
     }
 
     /// [`lose`](Nodes::lose), or `None` if somebody else was faster, which happens on [servers](Nodes::from_env) only.
@@ -302,10 +343,22 @@ impl Nodes {
             return self.try_hold(name);
         }
         // As a plain client writes it, whatever stands there: in one step on each node, so that no waiting call comes between.
-        let value = format!("{} stand-in/{}", Uuid::new_v4().simple(), std::process::id());
+        let value = format!(
+            "{} stand-in/{}",
+            Uuid::new_v4().simple(),
+            std::process::id()
+        );
         let set = [&b"SET"[..], name, value.as_bytes(), b"PX", HOLD_MAX];
-        self.nodes.iter().for_each(|node| drop(node.server().execute(&set)));
-        Some(Hold { held: Held::Taken { nodes: self, name: name.to_vec(), value: value.into_bytes() } })
+        self.nodes
+            .iter()
+            .for_each(|node| drop(node.server().execute(&set)));
+        Some(Hold {
+            held: Held::Taken {
+                nodes: self,
+                name: name.to_vec(),
+                value: value.into_bytes(),
+            },
+        })
     }
 
     /// Who holds the lock on a majority of the nodes; `None` if nobody does. The name is with the manager's prefix. For
@@ -314,17 +367,26 @@ impl Nodes {
     pub fn holder(&self, name: impl AsRef<[u8]>) -> Option<Holder> {
         let seen = self.others().mutex(name).inspect().ok()?;
         let (label, remaining) = match seen.state() {
-            LockState::Held { holder, left } => (holder.as_deref().unwrap_or_default().to_owned(), left),
+            LockState::Held { holder, left } => {
+                (holder.as_deref().unwrap_or_default().to_owned(), left)
+            }
             LockState::Read { left, .. } => (String::new(), left),
             _ => return None,
         };
-        Some(Holder { label, nodes: nodes_with_key(&seen), remaining })
+        Some(Holder {
+            label,
+            nodes: nodes_with_key(&seen),
+            remaining,
+        })
     }
 
     /// Whether no node stores the lock any more.
     #[must_use]
     pub fn is_free(&self, name: impl AsRef<[u8]>) -> bool {
-        self.others().mutex(name).inspect().is_ok_and(|seen| nodes_with_key(&seen) == 0)
+        self.others()
+            .mutex(name)
+            .inspect()
+            .is_ok_and(|seen| nodes_with_key(&seen) == 0)
     }
 
     /// Blocks until no node stores the lock any more. A release returns as soon as a majority has it, and the drop of a guard on
@@ -337,7 +399,11 @@ impl Nodes {
     pub fn wait_until_free(&self, name: impl AsRef<[u8]>) {
         let name = name.as_ref();
         if !eventually(|| self.is_free(name)) {
-            panic!("{:?} is not free after 30 s: {}", shown(name), self.state(name));
+            panic!(
+                "{:?} is not free after 30 s: {}",
+                shown(name),
+                self.state(name)
+            );
         }
     }
 
@@ -365,17 +431,29 @@ impl Nodes {
 
     /// How many callers wait on a majority of the nodes.
     fn waiting(&self) -> usize {
-        let found = self.others().list("*").map(|it| it.locks().to_vec()).unwrap_or_default();
+        let found = self
+            .others()
+            .list("*")
+            .map(|it| it.locks().to_vec())
+            .unwrap_or_default();
         let on_majority = |seen: &Inspection| {
-            let mut counts: Vec<_> =
-                seen.nodes().iter().map(|node| node.stored.as_ref().map_or(0, |stored| stored.waiting)).collect();
+            let mut counts: Vec<_> = seen
+                .nodes()
+                .iter()
+                .map(|node| node.stored.as_ref().map_or(0, |stored| stored.waiting))
+                .collect();
             counts.sort_unstable();
             // The largest number that more than half of the nodes reach.
-            counts.get(counts.len().saturating_sub(1) / 2).copied().unwrap_or_default()
+            counts
+                .get(counts.len().saturating_sub(1) / 2)
+                .copied()
+                .unwrap_or_default()
         };
         // The slots of a semaphore share a list.
         let lists = found.chunk_by(|a, b| a.name() == b.name());
-        let waiting: u64 = lists.map(|slots| slots.iter().map(on_majority).max().unwrap_or_default()).sum();
+        let waiting: u64 = lists
+            .map(|slots| slots.iter().map(on_majority).max().unwrap_or_default())
+            .sum();
         usize::try_from(waiting).unwrap_or(usize::MAX)
     }
 
@@ -386,7 +464,8 @@ impl Nodes {
     }
 
     fn others(&self) -> &LockManager {
-        self.try_others().unwrap_or_else(|err| panic!("no manager for the stand-ins: {err}"))
+        self.try_others()
+            .unwrap_or_else(|err| panic!("no manager for the stand-ins: {err}"))
     }
 
     fn try_others(&self) -> Result<&LockManager, Box<dyn std::error::Error>> {
@@ -395,7 +474,11 @@ impl Nodes {
         }
         let urls = match &self.servers {
             Some(servers) => servers.urls.clone(),
-            None => self.nodes.iter().map(Node::open_back).collect::<io::Result<_>>()?,
+            None => self
+                .nodes
+                .iter()
+                .map(Node::open_back)
+                .collect::<io::Result<_>>()?,
         };
         let others = self.builder(urls).owner_label(Some("stand-in")).build()?;
         // All are connected after this, and vote after a first lock. A lock before that would be on two of three until it is
@@ -409,12 +492,19 @@ impl Nodes {
     }
 
     fn state(&self, name: &[u8]) -> String {
-        self.others().mutex(name).inspect().map_or_else(|err| err.to_string(), |seen| seen.state().to_string())
+        self.others()
+            .mutex(name)
+            .inspect()
+            .map_or_else(|err| err.to_string(), |seen| seen.state().to_string())
     }
 
     #[track_caller]
     fn not_free(&self, what: &str, name: &[u8]) -> ! {
-        panic!("{what} of {:?} is impossible: {}", shown(name), self.state(name))
+        panic!(
+            "{what} of {:?} is impossible: {}",
+            shown(name),
+            self.state(name)
+        )
     }
 }
 
@@ -427,7 +517,9 @@ impl fmt::Debug for Nodes {
 /// Deletes what stands on servers. Waiting lists expire within seconds.
 impl Drop for Nodes {
     fn drop(&mut self) {
-        let (Some(_), Some(others)) = (&self.servers, self.others.get()) else { return };
+        let (Some(_), Some(others)) = (&self.servers, self.others.get()) else {
+            return;
+        };
         let until = Instant::now() + CLEAN_MAX;
         // What is reserved for a waiting call stays until that is over.
         while matches!(others.admin().forget_all("*"), Ok(true)) && Instant::now() < until {
@@ -458,9 +550,7 @@ pub struct Hold<'a> {
 
 enum Held<'a> {
     /// A guard, which releases by itself.
-    ByGuard {
-        _guard: Box<dyn Send + 'a>,
-    },
+    ByGuard { _guard: Box<dyn Send + 'a> },
     Taken {
         nodes: &'a Nodes,
         name: Vec<u8>,
@@ -470,7 +560,11 @@ enum Held<'a> {
 
 impl<'a> Hold<'a> {
     fn of(guard: impl Send + 'a) -> Hold<'a> {
-        Hold { held: Held::ByGuard { _guard: Box::new(guard) } }
+        Hold {
+            held: Held::ByGuard {
+                _guard: Box::new(guard),
+            },
+        }
     }
 }
 
@@ -482,9 +576,15 @@ impl fmt::Debug for Hold<'_> {
 
 impl Drop for Hold<'_> {
     fn drop(&mut self) {
-        let Held::Taken { nodes, name, value } = &self.held else { return };
+        let Held::Taken { nodes, name, value } = &self.held else {
+            return;
+        };
         let ours = Reply::Bulk(value.clone());
-        let left = nodes.nodes.iter().filter(|node| node.server().execute(&[b"GET", name]) == ours).count();
+        let left = nodes
+            .nodes
+            .iter()
+            .filter(|node| node.server().execute(&[b"GET", name]) == ours)
+            .count();
         // Fewer are nobody's lock, and another may have it on the others.
         if nodes.nodes.len() / 2 < left {
             nodes.release_all(nodes.others().mutex(name).inspect());
@@ -494,7 +594,14 @@ impl Drop for Hold<'_> {
 
 fn nodes_with_key(seen: &Inspection) -> usize {
     let is_there = |key: &StoredKey| !matches!(key, StoredKey::Missing);
-    seen.nodes().iter().filter(|node| node.stored.as_ref().is_ok_and(|stored| is_there(&stored.key))).count()
+    seen.nodes()
+        .iter()
+        .filter(|node| {
+            node.stored
+                .as_ref()
+                .is_ok_and(|stored| is_there(&stored.key))
+        })
+        .count()
 }
 
 fn shown(name: &[u8]) -> String {

@@ -82,13 +82,21 @@ impl Server {
 
     /// `port`: 0 for any.
     pub(crate) fn start_at(index: usize, port: u16) -> io::Result<Server> {
-        let shared = Arc::new(Shared { state: Mutex::default(), changed: Condvar::new() });
+        let shared = Arc::new(Shared {
+            state: Mutex::default(),
+            changed: Condvar::new(),
+        });
         // RACE: a client connects as soon as the port is open. It is answered when the process has begun.
         let mut state = shared.state();
         let front = Door::open(index, &shared, (Ipv4Addr::LOCALHOST, port), false)?;
         state.begin(front.addr);
         drop(state);
-        Ok(Server { index, shared, front, back: Mutex::default() })
+        Ok(Server {
+            index,
+            shared,
+            front,
+            back: Mutex::default(),
+        })
     }
 
     pub(crate) fn addr(&self) -> SocketAddr {
@@ -165,12 +173,19 @@ impl Drop for Server {
 /// Shows nothing of what is stored: owner tokens are secrets.
 impl fmt::Debug for Server {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Server").field("addr", &self.addr()).finish_non_exhaustive()
+        f.debug_struct("Server")
+            .field("addr", &self.addr())
+            .finish_non_exhaustive()
     }
 }
 
 impl Door {
-    fn open(index: usize, shared: &Arc<Shared>, (host, port): (Ipv4Addr, u16), is_back: bool) -> io::Result<Door> {
+    fn open(
+        index: usize,
+        shared: &Arc<Shared>,
+        (host, port): (Ipv4Addr, u16),
+        is_back: bool,
+    ) -> io::Result<Door> {
         let all = |it: TcpListener| Ok((it.try_clone()?, it.local_addr()?, it));
         let (ours, addr, listener) = TcpListener::bind((host, port)).and_then(all).map_err(|err| {
             let needs = "a stand-in needs a loopback interface, a free port and some file descriptors (ulimit -n)";
@@ -179,8 +194,14 @@ impl Door {
         let name = format!("quorlock-test-{index}");
         let theirs = Arc::clone(shared);
         let accept = move || accept(&theirs, &listener, &name, is_back);
-        let thread = thread::Builder::new().name(format!("quorlock-test-{index}")).spawn(accept)?;
-        Ok(Door { addr, thread: Some(thread), listener: Some(ours) })
+        let thread = thread::Builder::new()
+            .name(format!("quorlock-test-{index}"))
+            .spawn(accept)?;
+        Ok(Door {
+            addr,
+            thread: Some(thread),
+            listener: Some(ours),
+        })
     }
 
     /// Ends the thread, which looks whether all is over when a connection comes or cannot be taken.
@@ -188,7 +209,10 @@ impl Door {
         let is_woken = self.listener.take().is_some_and(wake);
         let is_heard = is_woken || TcpStream::connect_timeout(&self.addr, CONNECT_TIMEOUT).is_ok();
         // A thread that cannot be reached is left behind.
-        self.thread.take().filter(|_| is_heard).map(JoinHandle::join);
+        self.thread
+            .take()
+            .filter(|_| is_heard)
+            .map(JoinHandle::join);
     }
 }
 
@@ -198,7 +222,9 @@ impl Door {
 /// listener of another stand-in takes the one that this listener gives back, and no connection could be made to wake it.
 #[cfg(target_os = "linux")]
 fn wake(listener: TcpListener) -> bool {
-    TcpStream::from(std::os::fd::OwnedFd::from(listener)).shutdown(Shutdown::Both).is_ok()
+    TcpStream::from(std::os::fd::OwnedFd::from(listener))
+        .shutdown(Shutdown::Both)
+        .is_ok()
 }
 
 /// Other systems cannot do that: a connection has to come.
@@ -224,10 +250,17 @@ fn accept(shared: &Arc<Shared>, listener: &TcpListener, name: &str, is_back: boo
         }
         state.last += 1;
         let number = state.last;
-        let Ok(writer) = stream.set_nodelay(true).and_then(|()| stream.try_clone()) else { continue };
+        let Ok(writer) = stream.set_nodelay(true).and_then(|()| stream.try_clone()) else {
+            continue;
+        };
         let _ = writer.set_write_timeout(Some(WRITE_TIMEOUT));
-        let connection =
-            Connection { stream: writer, channels: BTreeSet::new(), resp3: false, is_gone: false, is_back };
+        let connection = Connection {
+            stream: writer,
+            channels: BTreeSet::new(),
+            resp3: false,
+            is_gone: false,
+            is_back,
+        };
         state.connections.insert(number, connection);
         let theirs = Arc::clone(shared);
         match thread::Builder::new()
@@ -243,11 +276,21 @@ fn accept(shared: &Arc<Shared>, listener: &TcpListener, name: &str, is_back: boo
 fn serve_connection(shared: &Shared, number: u64, mut stream: TcpStream, is_back: bool) {
     let (mut bytes, mut chunk) = (Vec::new(), [0; 16 << 10]);
     loop {
-        let read = stream.read(&mut chunk).ok().filter(|len| *len != 0).and_then(|len| chunk.get(..len));
+        let read = stream
+            .read(&mut chunk)
+            .ok()
+            .filter(|len| *len != 0)
+            .and_then(|len| chunk.get(..len));
         let Some(read) = read else { break };
         bytes.extend_from_slice(read);
-        let mut state = if is_back { shared.state() } else { shared.wait() };
-        let Ok(()) = state.answer(number, &mut bytes) else { break };
+        let mut state = if is_back {
+            shared.state()
+        } else {
+            shared.wait()
+        };
+        let Ok(()) = state.answer(number, &mut bytes) else {
+            break;
+        };
     }
     let mut state = shared.state();
     state.close(number);
@@ -264,10 +307,13 @@ impl Shared {
     fn wait(&self) -> MutexGuard<'_, State> {
         let state = self.state();
         let delay = state.faults.delay;
-        let waits =
-            self.changed.wait_timeout_while(state, delay, |state| !state.faults.delay.is_zero() && !state.is_over);
+        let waits = self.changed.wait_timeout_while(state, delay, |state| {
+            !state.faults.delay.is_zero() && !state.is_over
+        });
         let (state, _) = waits.unwrap_or_else(PoisonError::into_inner);
-        let waits = self.changed.wait_while(state, |state| state.faults.is_paused && !state.is_over);
+        let waits = self
+            .changed
+            .wait_while(state, |state| state.faults.is_paused && !state.is_over);
         waits.unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -291,28 +337,51 @@ impl State {
     /// A new process with nothing stored.
     fn begin(&mut self, addr: SocketAddr) {
         // The id of a process: 40 digits.
-        let run_id = format!("{:010}{:010}{:020}", std::process::id(), addr.port(), self.starts);
+        let run_id = format!(
+            "{:010}{:010}{:020}",
+            std::process::id(),
+            addr.port(),
+            self.starts
+        );
         self.store = Store::new(&run_id);
         // Its uptime runs from now on.
         drop(self.store.contents(now()));
-        let open: Vec<_> = self.connections.values().flat_map(|it| it.channels.iter().cloned()).collect();
-        open.iter().for_each(|channel| self.count_listeners(channel));
+        let open: Vec<_> = self
+            .connections
+            .values()
+            .flat_map(|it| it.channels.iter().cloned())
+            .collect();
+        open.iter()
+            .for_each(|channel| self.count_listeners(channel));
     }
 
     fn hang_up(&mut self) {
-        let of_clients = self.connections.iter().filter(|(_, it)| !it.is_back).map(|(number, _)| *number);
+        let of_clients = self
+            .connections
+            .iter()
+            .filter(|(_, it)| !it.is_back)
+            .map(|(number, _)| *number);
         let of_clients: Vec<_> = of_clients.collect();
         of_clients.into_iter().for_each(|number| self.close(number));
     }
 
     fn close(&mut self, number: u64) {
-        let Some(connection) = self.connections.remove(&number) else { return };
+        let Some(connection) = self.connections.remove(&number) else {
+            return;
+        };
         connection.close();
-        connection.channels.iter().for_each(|channel| self.count_listeners(channel));
+        connection
+            .channels
+            .iter()
+            .for_each(|channel| self.count_listeners(channel));
     }
 
     fn count_listeners(&mut self, channel: &[u8]) {
-        let count = self.connections.values().filter(|it| it.channels.contains(channel)).count();
+        let count = self
+            .connections
+            .values()
+            .filter(|it| it.channels.contains(channel))
+            .count();
         self.store.set_listeners(channel, count);
     }
 
@@ -336,18 +405,32 @@ impl State {
     fn run(&mut self, number: u64, command: &[Vec<u8>], out: &mut Vec<u8>) -> Result<(), Close> {
         let connection = self.connections.get_mut(&number).ok_or(Close)?;
         let (is_back, resp3) = (connection.is_back, connection.resp3);
-        let name = command.first().map(|name| name.to_ascii_uppercase()).unwrap_or_default();
+        let name = command
+            .first()
+            .map(|name| name.to_ascii_uppercase())
+            .unwrap_or_default();
         let second = command.get(1).map(|word| &word[..]).unwrap_or_default();
         match &name[..] {
             b"HELLO" => {
                 connection.resp3 = second == b"3";
-                out.extend_from_slice(if connection.resp3 { b"%1\r\n" } else { b"*2\r\n" });
+                out.extend_from_slice(if connection.resp3 {
+                    b"%1\r\n"
+                } else {
+                    b"*2\r\n"
+                });
                 out.extend_from_slice(b"$6\r\nserver\r\n$5\r\nredis\r\n");
             }
-            b"CLIENT" if second.eq_ignore_ascii_case(b"kill") => self.kill_others(number, command).write_to(out, resp3),
+            b"CLIENT" if second.eq_ignore_ascii_case(b"kill") => {
+                self.kill_others(number, command).write_to(out, resp3)
+            }
             b"SUBSCRIBE" => {
                 connection.channels.insert(second.to_vec());
-                push(out, resp3, [&b"subscribe"[..], second], Some(connection.channels.len()));
+                push(
+                    out,
+                    resp3,
+                    [&b"subscribe"[..], second],
+                    Some(connection.channels.len()),
+                );
                 self.count_listeners(second);
             }
             b"EVALSHA" | b"EVAL" if !is_back => {
@@ -369,9 +452,15 @@ impl State {
 
     /// `CLIENT KILL SKIPME yes`; with `TYPE pubsub`, only of those that listen.
     fn kill_others(&mut self, own: u64, command: &[Vec<u8>]) -> Reply {
-        let only_listening = command.iter().any(|word| word.eq_ignore_ascii_case(b"pubsub"));
-        let is_meant = |it: &Connection| !it.is_back && (!only_listening || !it.channels.is_empty());
-        let others = self.connections.iter().filter(|(number, it)| **number != own && is_meant(it));
+        let only_listening = command
+            .iter()
+            .any(|word| word.eq_ignore_ascii_case(b"pubsub"));
+        let is_meant =
+            |it: &Connection| !it.is_back && (!only_listening || !it.channels.is_empty());
+        let others = self
+            .connections
+            .iter()
+            .filter(|(number, it)| **number != own && is_meant(it));
         let others: Vec<_> = others.map(|(number, _)| *number).collect();
         others.iter().for_each(|number| self.close(*number));
         Reply::count(others.len())
@@ -381,11 +470,19 @@ impl State {
     fn execute<T: AsRef<[u8]>>(&mut self, command: &[T]) -> (Reply, bool) {
         let done = self.store.execute(command, now());
         for Notice { channel, message } in done.notices {
-            let listening = self.connections.iter().filter(|(_, it)| it.channels.contains(&channel));
+            let listening = self
+                .connections
+                .iter()
+                .filter(|(_, it)| it.channels.contains(&channel));
             let listening: Vec<_> = listening.map(|(number, it)| (*number, it.resp3)).collect();
             for (number, resp3) in listening {
                 let mut sent = Vec::new();
-                push(&mut sent, resp3, [&b"message"[..], &channel, &message], None);
+                push(
+                    &mut sent,
+                    resp3,
+                    [&b"message"[..], &channel, &message],
+                    None,
+                );
                 self.write(number, &sent);
             }
         }
@@ -393,7 +490,10 @@ impl State {
     }
 
     fn write(&mut self, number: u64, bytes: &[u8]) {
-        let open = self.connections.get_mut(&number).filter(|it| !it.is_gone && !bytes.is_empty());
+        let open = self
+            .connections
+            .get_mut(&number)
+            .filter(|it| !it.is_gone && !bytes.is_empty());
         let Some(connection) = open else { return };
         connection.is_gone = connection.stream.write_all(bytes).is_err();
     }
@@ -401,7 +501,9 @@ impl State {
 
 /// Since 1970.
 fn now() -> Duration {
-    SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default()
+    SystemTime::now()
+        .duration_since(SystemTime::UNIX_EPOCH)
+        .unwrap_or_default()
 }
 
 #[cfg(test)]
@@ -421,11 +523,22 @@ mod tests {
     #[test]
     fn a_stand_in_without_loopback_reports_what_it_needs() {
         // An address for examples: no machine has it.
-        let shared = Arc::new(Shared { state: Mutex::default(), changed: Condvar::new() });
-        let err = Door::open(0, &shared, (Ipv4Addr::new(192, 0, 2, 1), 0), false).err().unwrap();
+        let shared = Arc::new(Shared {
+            state: Mutex::default(),
+            changed: Condvar::new(),
+        });
+        let err = Door::open(0, &shared, (Ipv4Addr::new(192, 0, 2, 1), 0), false)
+            .err()
+            .unwrap();
         assert_eq!(err.kind(), io::ErrorKind::AddrNotAvailable);
-        assert!(err.to_string().starts_with("no port on 192.0.2.1: "), "{err}");
-        assert!(err.to_string().contains("needs a loopback interface"), "{err}");
+        assert!(
+            err.to_string().starts_with("no port on 192.0.2.1: "),
+            "{err}"
+        );
+        assert!(
+            err.to_string().contains("needs a loopback interface"),
+            "{err}"
+        );
     }
 
     #[test]
@@ -437,11 +550,16 @@ mod tests {
         while stream.peek(&mut [0; 7]).unwrap() < 7 {}
         server.change(|faults| faults.is_paused = true);
         let set = |key: &str| format!("*3\r\n$3\r\nSET\r\n$1\r\n{key}\r\n$1\r\nx\r\n");
-        stream.write_all(format!("{}{}{}", set("a"), set("b"), set("c")).as_bytes()).unwrap();
+        stream
+            .write_all(format!("{}{}{}", set("a"), set("b"), set("c")).as_bytes())
+            .unwrap();
         drop(stream);
         server.change(|faults| faults.is_paused = false);
         wait_until_no_connection_is_left(&server);
-        assert_eq!(server.execute(&[b"EXISTS", b"a", b"b", b"c"]), Reply::Int(3));
+        assert_eq!(
+            server.execute(&[b"EXISTS", b"a", b"b", b"c"]),
+            Reply::Int(3)
+        );
     }
 
     #[test]
@@ -461,11 +579,18 @@ mod tests {
         let back = server.open_back().unwrap();
         assert_eq!(server.open_back().unwrap(), back);
         server.change(|faults| {
-            *faults =
-                Faults { is_down: true, is_paused: true, refusal: Some(Refusal::Busy), dropped: 9, ..Faults::default() }
+            *faults = Faults {
+                is_down: true,
+                is_paused: true,
+                refusal: Some(Refusal::Busy),
+                dropped: 9,
+                ..Faults::default()
+            }
         });
         let mut stream = TcpStream::connect(back).unwrap();
-        stream.write_all(b"*3\r\n$4\r\nEVAL\r\n$8\r\nreturn 7\r\n$1\r\n0\r\n").unwrap();
+        stream
+            .write_all(b"*3\r\n$4\r\nEVAL\r\n$8\r\nreturn 7\r\n$1\r\n0\r\n")
+            .unwrap();
         let mut reply = [0; 4];
         stream.read_exact(&mut reply).unwrap();
         assert_eq!((&reply, server.state().commands), (b":7\r\n", 0));

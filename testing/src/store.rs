@@ -44,7 +44,13 @@ impl Store {
     /// An empty one. `run_id`: letters and digits. Its uptime begins with its first command.
     #[must_use]
     pub fn new(run_id: &str) -> Store {
-        Store { data: Data { run_id: run_id.to_owned(), ..Data::default() }, ..Store::default() }
+        Store {
+            data: Data {
+                run_id: run_id.to_owned(),
+                ..Data::default()
+            },
+            ..Store::default()
+        }
     }
 
     /// On how many connections a channel is open, as `PUBLISH` and `PUBSUB` report it.
@@ -70,7 +76,11 @@ impl Store {
             Some(Err(reply)) => (reply, None),
             None => (self.plain(command), None),
         };
-        Done { reply, notices: std::mem::take(&mut self.data.notices), ran }
+        Done {
+            reply,
+            notices: std::mem::take(&mut self.data.notices),
+            ran,
+        }
     }
 
     fn go_to(&mut self, now: Duration) {
@@ -82,7 +92,9 @@ impl Store {
 
     /// The script that a command runs, with its hash.
     fn script_of<T: AsRef<[u8]>>(&mut self, command: &[T]) -> Option<Result<Script, Reply>> {
-        let [name, args @ ..] = command else { return None };
+        let [name, args @ ..] = command else {
+            return None;
+        };
         let name = name.as_ref().to_ascii_lowercase();
         Some(match (&name[..], args) {
             (b"eval", [source, _, ..]) => {
@@ -93,17 +105,23 @@ impl Store {
                 self.data.count(b"EVALSHA");
                 let sha = String::from_utf8_lossy(sha.as_ref()).to_lowercase();
                 let source = self.scripts.get(&sha).cloned();
-                let unknown = || Reply::Error("NOSCRIPT No matching script. Please use EVAL.".to_owned());
+                let unknown =
+                    || Reply::Error("NOSCRIPT No matching script. Please use EVAL.".to_owned());
                 source.map(|source| (sha, source)).ok_or_else(unknown)
             }
-            (b"eval" | b"evalsha", _) => Err(Reply::Error(wrong_number(&String::from_utf8_lossy(&name)))),
+            (b"eval" | b"evalsha", _) => {
+                Err(Reply::Error(wrong_number(&String::from_utf8_lossy(&name))))
+            }
             _ => return None,
         })
     }
 
     fn learn(&mut self, source: &[u8]) -> Script {
         let sha = Sha1::from(source).digest().to_string();
-        let source = self.scripts.entry(sha.clone()).or_insert_with(|| source.into());
+        let source = self
+            .scripts
+            .entry(sha.clone())
+            .or_insert_with(|| source.into());
         (sha, Arc::clone(source))
     }
 
@@ -121,17 +139,28 @@ impl Store {
     }
 
     fn plain<T: AsRef<[u8]>>(&mut self, command: &[T]) -> Reply {
-        let [name, args @ ..] = command else { return self.data.execute(command) };
+        let [name, args @ ..] = command else {
+            return self.data.execute(command);
+        };
         if !name.as_ref().eq_ignore_ascii_case(b"SCRIPT") {
             return self.data.execute(command);
         }
-        let [word, args @ ..] = args else { return Reply::Error(wrong_number("script")) };
+        let [word, args @ ..] = args else {
+            return Reply::Error(wrong_number("script"));
+        };
         match (&word.as_ref().to_ascii_uppercase()[..], args) {
             (b"LOAD", [source]) => Reply::bulk(self.learn(source.as_ref()).0),
             (b"EXISTS", hashes) => {
-                let is_known =
-                    |hash: &T| self.scripts.contains_key(&String::from_utf8_lossy(hash.as_ref()).to_lowercase());
-                Reply::Array(hashes.iter().map(|hash| Reply::Int(i64::from(is_known(hash)))).collect())
+                let is_known = |hash: &T| {
+                    self.scripts
+                        .contains_key(&String::from_utf8_lossy(hash.as_ref()).to_lowercase())
+                };
+                Reply::Array(
+                    hashes
+                        .iter()
+                        .map(|hash| Reply::Int(i64::from(is_known(hash))))
+                        .collect(),
+                )
             }
             (b"FLUSH", _) => {
                 self.scripts.clear();
@@ -146,9 +175,10 @@ impl Store {
 /// How many of a script's arguments are keys. The first one states it.
 fn number_of_keys(args: &[Vec<u8>]) -> Result<usize, Refused> {
     let count = integer(args.first().map_or(&b""[..], Vec::as_slice))?;
-    let count = usize::try_from(count).map_err(|_| Refused("ERR Number of keys can't be negative".to_owned()))?;
+    let count = usize::try_from(count)
+        .map_err(|_| Refused("ERR Number of keys can't be negative".to_owned()))?;
     let is_there = count < args.len();
-    is_there
-        .then_some(count)
-        .ok_or_else(|| Refused("ERR Number of keys can't be greater than number of args".to_owned()))
+    is_there.then_some(count).ok_or_else(|| {
+        Refused("ERR Number of keys can't be greater than number of args".to_owned())
+    })
 }

@@ -16,26 +16,91 @@ fn the_defaults_build() {
 
 #[test]
 fn build_names_every_problem_at_once() {
-    let err = LockManager::builder(["redis://u:secret@host:0", "redis://10.0.0.2/1", "redis://10.0.0.2:6379/2"])
-        .ttl(Duration::from_millis(1))
-        .response_timeout(Duration::ZERO)
-        .retry_delay(Duration::from_secs(2), Duration::from_secs(1))
-        .clock_margin(f64::NAN, Duration::ZERO)
-        .max_hold(Some(Duration::ZERO))
-        .fencing_ttl(Some(Duration::ZERO))
-        .prefix(vec![b'x'; 70_000])
-        .build()
-        .unwrap_err();
+    let err = LockManager::builder([
+        "redis://u:secret@host:0",
+        "redis://10.0.0.2/1",
+        "redis://10.0.0.2:6379/2",
+    ])
+    .ttl(Duration::from_millis(1))
+    .response_timeout(Duration::ZERO)
+    .retry_delay(Duration::from_secs(2), Duration::from_secs(1))
+    .clock_margin(f64::NAN, Duration::ZERO)
+    .max_hold(Some(Duration::ZERO))
+    .fencing_ttl(Some(Duration::ZERO))
+    .prefix(vec![b'x'; 70_000])
+    .build()
+    .unwrap_err();
 
     let is = |it: fn(&BuildProblem) -> bool| err.problems().iter().any(it);
-    assert!(is(|it| matches!(it, BuildProblem::BadAddress { index: 0, .. })), "{err}");
-    assert!(is(|it| matches!(it, BuildProblem::DuplicateNode { first: 1, second: 2, .. })), "{err}");
-    assert!(is(|it| matches!(it, BuildProblem::BadOption { option: "ttl", .. })), "{err}");
-    assert!(is(|it| matches!(it, BuildProblem::BadOption { option: "response_timeout", .. })), "{err}");
-    assert!(is(|it| matches!(it, BuildProblem::BadOption { option: "fencing_ttl", .. })), "{err}");
-    assert!(is(|it| matches!(it, BuildProblem::BadOption { option: "retry_delay", .. })), "{err}");
-    assert!(is(|it| matches!(it, BuildProblem::BadOption { option: "clock_margin", .. })), "{err}");
-    assert!(is(|it| matches!(it, BuildProblem::BadOption { option: "prefix", .. })), "{err}");
+    assert!(
+        is(|it| matches!(it, BuildProblem::BadAddress { index: 0, .. })),
+        "{err}"
+    );
+    assert!(
+        is(|it| matches!(
+            it,
+            BuildProblem::DuplicateNode {
+                first: 1,
+                second: 2,
+                ..
+            }
+        )),
+        "{err}"
+    );
+    assert!(
+        is(|it| matches!(it, BuildProblem::BadOption { option: "ttl", .. })),
+        "{err}"
+    );
+    assert!(
+        is(|it| matches!(
+            it,
+            BuildProblem::BadOption {
+                option: "response_timeout",
+                ..
+            }
+        )),
+        "{err}"
+    );
+    assert!(
+        is(|it| matches!(
+            it,
+            BuildProblem::BadOption {
+                option: "fencing_ttl",
+                ..
+            }
+        )),
+        "{err}"
+    );
+    assert!(
+        is(|it| matches!(
+            it,
+            BuildProblem::BadOption {
+                option: "retry_delay",
+                ..
+            }
+        )),
+        "{err}"
+    );
+    assert!(
+        is(|it| matches!(
+            it,
+            BuildProblem::BadOption {
+                option: "clock_margin",
+                ..
+            }
+        )),
+        "{err}"
+    );
+    assert!(
+        is(|it| matches!(
+            it,
+            BuildProblem::BadOption {
+                option: "prefix",
+                ..
+            }
+        )),
+        "{err}"
+    );
     assert!(!err.to_string().contains("secret"), "{err}");
     assert_eq!(err.problems().len(), 9, "{err}");
 }
@@ -43,11 +108,17 @@ fn build_names_every_problem_at_once() {
 #[test]
 fn a_list_of_nodes_has_a_sensible_length() {
     let none: [&str; 0] = [];
-    assert_eq!(LockManager::builder(none).build().unwrap_err().problems(), [BuildProblem::NoNodes]);
+    assert_eq!(
+        LockManager::builder(none).build().unwrap_err().problems(),
+        [BuildProblem::NoNodes]
+    );
 
     let many = (0..40).map(|it| format!("redis://10.0.0.{it}"));
     let err = LockManager::builder(many).build().unwrap_err();
-    assert_eq!(err.problems(), [BuildProblem::TooManyNodes { count: 40, max: 31 }]);
+    assert_eq!(
+        err.problems(),
+        [BuildProblem::TooManyNodes { count: 40, max: 31 }]
+    );
 
     for even in [2, 4] {
         let nodes = (0..even).map(|it| format!("redis://10.0.0.{it}"));
@@ -59,8 +130,17 @@ fn a_list_of_nodes_has_a_sensible_length() {
 fn a_ttl_must_leave_time_for_a_second_try() {
     let builder = || LockManager::builder(NODES).response_timeout(Duration::from_secs(1));
 
-    let err = builder().ttl(Duration::from_millis(3_999)).build().unwrap_err();
-    assert!(matches!(err.problems(), [BuildProblem::BadOption { option: "ttl", .. }]), "{err}");
+    let err = builder()
+        .ttl(Duration::from_millis(3_999))
+        .build()
+        .unwrap_err();
+    assert!(
+        matches!(
+            err.problems(),
+            [BuildProblem::BadOption { option: "ttl", .. }]
+        ),
+        "{err}"
+    );
     assert!(builder().ttl(Duration::from_secs(4)).build().is_ok());
 }
 
@@ -69,7 +149,16 @@ fn a_margin_must_leave_half_of_the_ttl() {
     let builder = |fixed| LockManager::builder(NODES).clock_margin(0.1, fixed);
 
     let err = builder(Duration::from_secs(5)).build().unwrap_err();
-    assert!(matches!(err.problems(), [BuildProblem::BadOption { option: "clock_margin", .. }]), "{err}");
+    assert!(
+        matches!(
+            err.problems(),
+            [BuildProblem::BadOption {
+                option: "clock_margin",
+                ..
+            }]
+        ),
+        "{err}"
+    );
     assert!(builder(Duration::from_secs(1)).build().is_ok());
 }
 
@@ -97,7 +186,10 @@ fn the_debug_form_of_a_builder_shows_no_password() {
     let builder = builder.credentials(Some("zoe-of-the-locks"), "secret");
     let shown = format!("{builder:?}");
     assert!(!shown.contains("zoe"), "{shown}");
-    assert!(shown.contains("10.0.0.1:6379") && !shown.contains("secret"), "{shown}");
+    assert!(
+        shown.contains("10.0.0.1:6379") && !shown.contains("secret"),
+        "{shown}"
+    );
 }
 
 #[test]
@@ -120,9 +212,17 @@ fn one_url_several_urls_and_node_values_are_nodes() {
 #[test]
 fn the_debug_form_of_a_node_shows_no_password() {
     let node = Node::url("redis+sentinel://:in-url@10.0.0.1/a?sentinel_password=of-sentinels");
-    let node = node.credentials(Some("zoe"), "given").sentinel_credentials(None, "given-to-sentinels");
-    for text in [format!("{node:?}"), format!("{:?}", LockManager::builder(node))] {
-        assert!(!text.contains("in-url") && !text.contains("given") && !text.contains("of-sentinels"), "{text}");
+    let node = node
+        .credentials(Some("zoe"), "given")
+        .sentinel_credentials(None, "given-to-sentinels");
+    for text in [
+        format!("{node:?}"),
+        format!("{:?}", LockManager::builder(node)),
+    ] {
+        assert!(
+            !text.contains("in-url") && !text.contains("given") && !text.contains("of-sentinels"),
+            "{text}"
+        );
     }
 }
 
@@ -133,7 +233,12 @@ fn an_observer_is_a_closure_or_a_value_or_shared() {
         fn event(&self, _: &Event) {}
     }
     let shared: Arc<dyn Observer> = Arc::new(Quiet);
-    assert!(LockManager::builder(NODES).observer(|_: &Event| ()).build().is_ok());
+    assert!(
+        LockManager::builder(NODES)
+            .observer(|_: &Event| ())
+            .build()
+            .is_ok()
+    );
     assert!(LockManager::builder(NODES).observer(Quiet).build().is_ok());
     assert!(LockManager::builder(NODES).observer(shared).build().is_ok());
 }

@@ -7,15 +7,27 @@ use quorlock::{AcquireError, ExtendError, LockManager, Lost, ReleaseError, WithE
 
 #[test]
 fn the_debug_form_of_an_error_has_its_fields() {
-    let err = AcquireError::NoQuorum { nodes: vec![], waited: Duration::from_micros(10_065_228) };
+    let err = AcquireError::NoQuorum {
+        nodes: vec![],
+        waited: Duration::from_micros(10_065_228),
+    };
     assert_eq!(err.to_string(), "no majority of nodes after 10.1 s: ");
-    assert_eq!(format!("{err:?}"), "NoQuorum { nodes: [], waited: 10.065228s }");
-    assert_eq!(format!("{:?} {}", Lost::Gone, Lost::Gone), "Gone lock lost: too many nodes no longer hold it");
+    assert_eq!(
+        format!("{err:?}"),
+        "NoQuorum { nodes: [], waited: 10.065228s }"
+    );
+    assert_eq!(
+        format!("{:?} {}", Lost::Gone, Lost::Gone),
+        "Gone lock lost: too many nodes no longer hold it"
+    );
 }
 
 #[test]
 fn build_errors_say_what_is_allowed() {
-    let err = LockManager::builder(["10.0.0.1"]).ttl(Duration::from_millis(5)).build().unwrap_err();
+    let err = LockManager::builder(["10.0.0.1"])
+        .ttl(Duration::from_millis(5))
+        .build()
+        .unwrap_err();
     assert_eq!(
         err.to_string(),
         "cannot build the lock manager: \
@@ -27,7 +39,10 @@ fn build_errors_say_what_is_allowed() {
 #[test]
 fn durations_in_errors_are_numbers_with_a_unit() {
     let (odd, ttl) = (Duration::from_nanos(3_000_123_456), Duration::from_secs(10));
-    assert_eq!(AcquireError::Cancelled { waited: odd }.to_string(), "cancelled after 3.0 s");
+    assert_eq!(
+        AcquireError::Cancelled { waited: odd }.to_string(),
+        "cancelled after 3.0 s"
+    );
     assert_eq!(
         AcquireError::Busy { waited: odd }.to_string(),
         "busy: this process has more calls under way than the nodes answer in time (waited 3.0 s): use fewer threads, or \
@@ -48,19 +63,47 @@ fn durations_in_errors_are_numbers_with_a_unit() {
         "ttl is 3.999 s: with a response timeout of 1 s it must be at least 4 s, \
          so that a renewal can be tried again before the lock is lost",
     );
-    let held = NodeAnswer::Held { left: Some(Duration::from_micros(119_999)), holder: None, name: None };
+    let held = NodeAnswer::Held {
+        left: Some(Duration::from_micros(119_999)),
+        holder: None,
+        name: None,
+    };
     assert_eq!(held.to_string(), "held by another client, 119 ms left");
-    let of_several = NodeAnswer::Held { left: None, holder: None, name: Some("account:9".into()) };
-    assert_eq!(of_several.to_string(), "account:9 is held by another client, no expiry");
-    let held = NodeAnswer::Held { left: None, holder: Some("web-3/4711".into()), name: None };
+    let of_several = NodeAnswer::Held {
+        left: None,
+        holder: None,
+        name: Some("account:9".into()),
+    };
+    assert_eq!(
+        of_several.to_string(),
+        "account:9 is held by another client, no expiry"
+    );
+    let held = NodeAnswer::Held {
+        left: None,
+        holder: Some("web-3/4711".into()),
+        name: None,
+    };
     assert_eq!(held.to_string(), "held by web-3/4711, no expiry");
 }
 
 #[test]
 fn a_lock_that_is_held_says_by_whom_and_what_to_do_if_that_is_the_caller() {
-    let held = |by| AcquireError::Held { by, nodes: vec![], waited: Duration::from_secs(3) }.to_string();
-    assert_eq!(held(HeldBy::Other), "held by someone else (waited 3.0 s): other calls of this process came first");
-    assert_eq!(held(HeldBy::ThisProcess), "held by this process, by another thread (waited 3.0 s)");
+    let held = |by| {
+        AcquireError::Held {
+            by,
+            nodes: vec![],
+            waited: Duration::from_secs(3),
+        }
+        .to_string()
+    };
+    assert_eq!(
+        held(HeldBy::Other),
+        "held by someone else (waited 3.0 s): other calls of this process came first"
+    );
+    assert_eq!(
+        held(HeldBy::ThisProcess),
+        "held by this process, by another thread (waited 3.0 s)"
+    );
     assert_eq!(
         held(HeldBy::ThisThread),
         "held by this process, taken by this thread (waited 3.0 s): drop its guard first, or use a reentrant mutex",
@@ -82,11 +125,19 @@ fn a_lost_hold_says_what_to_do_and_how_it_was_lost() {
 
 #[test]
 fn a_strict_manager_says_of_a_server_what_a_look_at_it_says_and_who_refuses_it() {
-    let finding = NodeFinding::OtherNodes { there: 3, here: 5, label: "web-3/4711".into(), is_safe: false };
+    let finding = NodeFinding::OtherNodes {
+        there: 3,
+        here: 5,
+        label: "web-3/4711".into(),
+        is_safe: false,
+    };
     let said = "other programs (web-3/4711) use it in a set of 3 servers, not in this one of 5; two programs can hold one lock: \
                 give all programs the same servers, and add or remove one server per deployment";
     assert_eq!(finding.to_string(), said);
-    assert_eq!(NodeFailure::Disqualified { finding }.to_string(), format!("{said} (refused by Builder::strict)"));
+    assert_eq!(
+        NodeFailure::Disqualified { finding }.to_string(),
+        format!("{said} (refused by Builder::strict)")
+    );
     assert_eq!(
         NodeFinding::Promoted.to_string(),
         "was a replica and has been promoted, so locks of the moment before may be missing: give the address of a server \
@@ -96,12 +147,27 @@ fn a_strict_manager_says_of_a_server_what_a_look_at_it_says_and_who_refuses_it()
 
 #[test]
 fn no_message_ends_with_a_full_stop_or_has_two_lines() {
-    let bad_option = BuildProblem::BadOption { option: "ttl", reason: "is 0 s: allowed are 100 ms to 1 h".to_owned() };
+    let bad_option = BuildProblem::BadOption {
+        option: "ttl",
+        reason: "is 0 s: allowed are 100 ms to 1 h".to_owned(),
+    };
     let messages = [
-        AcquireError::Held { by: HeldBy::Other, nodes: vec![], waited: Duration::ZERO }.to_string(),
-        AcquireError::TooLate { took: Duration::from_secs(1), ttl: Duration::from_secs(1) }.to_string(),
+        AcquireError::Held {
+            by: HeldBy::Other,
+            nodes: vec![],
+            waited: Duration::ZERO,
+        }
+        .to_string(),
+        AcquireError::TooLate {
+            took: Duration::from_secs(1),
+            ttl: Duration::from_secs(1),
+        }
+        .to_string(),
         AcquireError::KeyInUse { nodes: vec![] }.to_string(),
-        AcquireError::Cancelled { waited: Duration::ZERO }.to_string(),
+        AcquireError::Cancelled {
+            waited: Duration::ZERO,
+        }
+        .to_string(),
         AcquireError::ShutDown.to_string(),
         AcquireError::Forked.to_string(),
         AcquireError::NameReserved.to_string(),
@@ -112,21 +178,41 @@ fn no_message_ends_with_a_full_stop_or_has_two_lines() {
         ExtendError::Lost(Lost::Expired).to_string(),
         ExtendError::BadTtl(bad_option).to_string(),
         ReleaseError::Lost(Lost::MaxHold).to_string(),
-        WithError::Lost { lost: Lost::Gone, value: () }.to_string(),
+        WithError::Lost {
+            lost: Lost::Gone,
+            value: (),
+        }
+        .to_string(),
         Lost::LeaseOver.to_string(),
         Lost::ShutDown.to_string(),
         Lost::Forked.to_string(),
         NodeFinding::Proxied.to_string(),
         NodeFinding::FewSentinels { count: 1 }.to_string(),
-        NodeFinding::MembersFail { said: "a:1: no answer in time".to_owned() }.to_string(),
+        NodeFinding::MembersFail {
+            said: "a:1: no answer in time".to_owned(),
+        }
+        .to_string(),
         NodeFailure::Replica.to_string(),
-        NodeFailure::Disqualified { finding: NodeFinding::Unverifiable }.to_string(),
-        NodeFinding::WouldEvict { policy: "allkeys-lru".to_owned() }.to_string(),
+        NodeFailure::Disqualified {
+            finding: NodeFinding::Unverifiable,
+        }
+        .to_string(),
+        NodeFinding::WouldEvict {
+            policy: "allkeys-lru".to_owned(),
+        }
+        .to_string(),
         NodeFinding::HasReplicas { count: 1 }.to_string(),
         NodeFinding::NoNotices.to_string(),
-        NodeAnswer::Reserved { left: Duration::ZERO, name: None }.to_string(),
+        NodeAnswer::Reserved {
+            left: Duration::ZERO,
+            name: None,
+        }
+        .to_string(),
     ];
     for message in messages {
-        assert!(10 < message.len() && !message.ends_with('.') && !message.contains('\n'), "{message}");
+        assert!(
+            10 < message.len() && !message.ends_with('.') && !message.contains('\n'),
+            "{message}"
+        );
     }
 }

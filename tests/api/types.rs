@@ -8,9 +8,9 @@ use std::time::{Duration, Instant};
 use quorlock::error::{NodeAccess, NodeCheck, NodeReport};
 use quorlock::inspection::{Inspection, Listing};
 use quorlock::{
-    AcquireError, BuildError, Builder, CancelHandle, ExtendError, FencingToken, Hold, LockGuard, LockManager, Lost,
-    MultiLock, Mutex, Permit, ReadGuard, ReentrantGuard, ReentrantMutex, ReleaseError, Semaphore, Stats, WithError,
-    WriteGuard,
+    AcquireError, BuildError, Builder, CancelHandle, ExtendError, FencingToken, Hold, LockGuard,
+    LockManager, Lost, MultiLock, Mutex, Permit, ReadGuard, ReentrantGuard, ReentrantMutex,
+    ReleaseError, Semaphore, Stats, WithError, WriteGuard,
 };
 
 fn shared<T: Send + Sync + 'static>() {}
@@ -109,9 +109,18 @@ fn every_error_is_one_that_the_question_mark_takes() {
 #[test]
 fn the_source_of_a_run_that_failed_is_why_it_failed() {
     let err: WithError<u8> = AcquireError::ShutDown.into();
-    assert_eq!(err.source().and_then(|it| it.downcast_ref()), Some(&AcquireError::ShutDown));
-    let err = WithError::Lost { lost: Lost::Gone, value: 7 };
-    assert_eq!(err.source().and_then(|it| it.downcast_ref()), Some(&Lost::Gone));
+    assert_eq!(
+        err.source().and_then(|it| it.downcast_ref()),
+        Some(&AcquireError::ShutDown)
+    );
+    let err = WithError::Lost {
+        lost: Lost::Gone,
+        value: 7,
+    };
+    assert_eq!(
+        err.source().and_then(|it| it.downcast_ref()),
+        Some(&Lost::Gone)
+    );
 }
 
 #[test]
@@ -126,12 +135,24 @@ fn a_run_ends_in_the_same_errors_as_the_lock() {
     locks.shut_down();
     let errors: [WithError<()>; 4] = [
         locks.mutex("x").with(|_| unreachable!()).unwrap_err(),
-        locks.reentrant_mutex("x").with(|_| unreachable!()).unwrap_err(),
-        locks.semaphore("x", 2).with(|_| unreachable!()).unwrap_err(),
-        locks.multi_lock(["x", "y"]).with(|_| unreachable!()).unwrap_err(),
+        locks
+            .reentrant_mutex("x")
+            .with(|_| unreachable!())
+            .unwrap_err(),
+        locks
+            .semaphore("x", 2)
+            .with(|_| unreachable!())
+            .unwrap_err(),
+        locks
+            .multi_lock(["x", "y"])
+            .with(|_| unreachable!())
+            .unwrap_err(),
     ];
     for err in errors {
-        assert!(matches!(err, WithError::NotAcquired(AcquireError::ShutDown)), "{err}");
+        assert!(
+            matches!(err, WithError::NotAcquired(AcquireError::ShutDown)),
+            "{err}"
+        );
     }
 }
 
@@ -144,7 +165,9 @@ fn fencing_tokens_compare_as_numbers() {
 
 /// Nobody listens on these ports of the loopback range; nothing is asked before the checks anyway.
 fn nowhere() -> LockManager {
-    LockManager::builder(["redis://127.0.0.1:1", "redis://127.0.0.1:2"]).build().unwrap()
+    LockManager::builder(["redis://127.0.0.1:1", "redis://127.0.0.1:2"])
+        .build()
+        .unwrap()
 }
 
 #[test]
@@ -153,19 +176,46 @@ fn a_lock_that_cannot_exist_is_an_error_before_any_node_is_asked() {
     let too_long = "x".repeat(64 * 1024 + 1);
 
     let err = locks.mutex(&too_long).try_lock().unwrap_err();
-    assert_eq!(err, AcquireError::NameTooLong { len: 65_537, max: 65_536 });
-    assert_eq!(locks.mutex("quorlock:fence:{x}").lock().unwrap_err(), AcquireError::NameReserved);
-    for ttl in [Duration::ZERO, Duration::from_micros(999), Duration::from_millis(99), Duration::MAX] {
+    assert_eq!(
+        err,
+        AcquireError::NameTooLong {
+            len: 65_537,
+            max: 65_536
+        }
+    );
+    assert_eq!(
+        locks.mutex("quorlock:fence:{x}").lock().unwrap_err(),
+        AcquireError::NameReserved
+    );
+    for ttl in [
+        Duration::ZERO,
+        Duration::from_micros(999),
+        Duration::from_millis(99),
+        Duration::MAX,
+    ] {
         let err = locks.mutex("x").ttl(ttl).lock().unwrap_err();
         assert!(matches!(err, AcquireError::BadTtl(_)), "{ttl:?}: {err}");
     }
 
-    assert_eq!(locks.reentrant_mutex(&too_long).lock().unwrap_err(), locks.mutex(&too_long).lock().unwrap_err());
-    assert_eq!(locks.reentrant_mutex("quorlock:x").try_lock().unwrap_err(), AcquireError::NameReserved);
-    let err = locks.reentrant_mutex("x").ttl(Duration::ZERO).lock().unwrap_err();
+    assert_eq!(
+        locks.reentrant_mutex(&too_long).lock().unwrap_err(),
+        locks.mutex(&too_long).lock().unwrap_err()
+    );
+    assert_eq!(
+        locks.reentrant_mutex("quorlock:x").try_lock().unwrap_err(),
+        AcquireError::NameReserved
+    );
+    let err = locks
+        .reentrant_mutex("x")
+        .ttl(Duration::ZERO)
+        .lock()
+        .unwrap_err();
     assert!(matches!(err, AcquireError::BadTtl(_)), "{err}");
 
-    assert_eq!((locks.stats().commands, locks.stats().connection_failures), (0, 0));
+    assert_eq!(
+        (locks.stats().commands, locks.stats().connection_failures),
+        (0, 0)
+    );
 }
 
 #[test]
@@ -174,11 +224,18 @@ fn an_outage_is_no_quorum_with_a_row_per_node_and_never_held() {
 
     assert!(matches!(err, AcquireError::NoQuorum { .. }), "{err}");
     assert!(!err.is_held());
-    let addresses: Vec<_> = err.nodes().iter().map(|it| it.address.to_string()).collect();
+    let addresses: Vec<_> = err
+        .nodes()
+        .iter()
+        .map(|it| it.address.to_string())
+        .collect();
     assert_eq!(addresses, ["127.0.0.1:1", "127.0.0.1:2"]);
     // The other one shares its row, or was not waited for.
     let text = err.to_string();
-    assert!(text.contains("n0 (127.0.0.1:1)") && text.contains(": cannot connect: connection refused"), "{text}");
+    assert!(
+        text.contains("n0 (127.0.0.1:1)") && text.contains(": cannot connect: connection refused"),
+        "{text}"
+    );
 }
 
 #[test]
@@ -190,10 +247,19 @@ fn a_cancelled_handle_ends_every_wait_before_it_begins() {
     cancel.clone().cancel();
 
     assert!(cancel.is_cancelled());
-    assert!(matches!(lock.lock().unwrap_err(), AcquireError::Cancelled { .. }));
-    #[expect(clippy::disallowed_methods, reason = "a deadline is the caller's to read")]
+    assert!(matches!(
+        lock.lock().unwrap_err(),
+        AcquireError::Cancelled { .. }
+    ));
+    #[expect(
+        clippy::disallowed_methods,
+        reason = "a deadline is the caller's to read"
+    )]
     let now = Instant::now();
-    assert!(matches!(lock.try_lock_until(now).unwrap_err(), AcquireError::Cancelled { .. }));
+    assert!(matches!(
+        lock.try_lock_until(now).unwrap_err(),
+        AcquireError::Cancelled { .. }
+    ));
 }
 
 #[test]
@@ -205,8 +271,14 @@ fn a_manager_that_was_shut_down_says_so_and_can_be_shut_down_again() {
     locks.clone().shut_down();
 
     assert_eq!(lock.lock().unwrap_err(), AcquireError::ShutDown);
-    assert_eq!(locks.mutex("y").try_lock().unwrap_err(), AcquireError::ShutDown);
-    assert_eq!(locks.reentrant_mutex("y").try_lock().unwrap_err(), AcquireError::ShutDown);
+    assert_eq!(
+        locks.mutex("y").try_lock().unwrap_err(),
+        AcquireError::ShutDown
+    );
+    assert_eq!(
+        locks.reentrant_mutex("y").try_lock().unwrap_err(),
+        AcquireError::ShutDown
+    );
 }
 
 #[test]
@@ -214,8 +286,14 @@ fn a_description_is_a_value_of_its_own_once_it_is_cloned() {
     let shared = nowhere().mutex("report");
     let changed = shared.clone().ttl(Duration::from_secs(7)).renew(false);
 
-    assert_eq!(format!("{shared:?}"), r#"Mutex { name: "report", ttl: 10s, renew: true, .. }"#);
-    assert_eq!(format!("{changed:?}"), r#"Mutex { name: "report", ttl: 7s, renew: false, .. }"#);
+    assert_eq!(
+        format!("{shared:?}"),
+        r#"Mutex { name: "report", ttl: 10s, renew: true, .. }"#
+    );
+    assert_eq!(
+        format!("{changed:?}"),
+        r#"Mutex { name: "report", ttl: 7s, renew: false, .. }"#
+    );
 }
 
 #[test]
@@ -223,9 +301,18 @@ fn names_are_shown_escaped_in_debug_forms() {
     let lock = nowhere().mutex(b"a\n\xff");
 
     assert_eq!(lock.name(), b"a\n\xff");
-    assert_eq!(format!("{lock:?}"), r#"Mutex { name: "a\n\xff", ttl: 10s, renew: true, .. }"#);
+    assert_eq!(
+        format!("{lock:?}"),
+        r#"Mutex { name: "a\n\xff", ttl: 10s, renew: true, .. }"#
+    );
 
-    let lock = nowhere().reentrant_mutex("report").ttl(Duration::from_secs(7)).renew(false);
+    let lock = nowhere()
+        .reentrant_mutex("report")
+        .ttl(Duration::from_secs(7))
+        .renew(false);
     assert_eq!(lock.name(), b"report");
-    assert_eq!(format!("{lock:?}"), r#"ReentrantMutex(Mutex { name: "report", ttl: 7s, renew: false, .. })"#);
+    assert_eq!(
+        format!("{lock:?}"),
+        r#"ReentrantMutex(Mutex { name: "report", ttl: 7s, renew: false, .. })"#
+    );
 }

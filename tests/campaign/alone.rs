@@ -8,28 +8,47 @@ use crate::options::{seconds, seed};
 const SECONDS: f64 = 3.0;
 
 fn node(fault: NodeFault) {
-    let Some(lasts) = seconds(SECONDS, true) else { return };
+    let Some(lasts) = seconds(SECONDS, true) else {
+        return;
+    };
     // Of five nodes two can be in trouble at once.
-    let plan = Plan { hands: 2, node_faults: vec![fault], ..Plan::new(fault.name(), 5, lasts, seed()) };
+    let plan = Plan {
+        hands: 2,
+        node_faults: vec![fault],
+        ..Plan::new(fault.name(), 5, lasts, seed())
+    };
     let (clients, clocks) = (plan.clients, devnodes::Clock::available());
     let outcome = plan.run();
     outcome.assert_safe(clients);
-    assert!(0 < outcome.done(fault.name()) || fault.needs_clock() && !clocks, "it was never done");
+    assert!(
+        0 < outcome.done(fault.name()) || fault.needs_clock() && !clocks,
+        "it was never done"
+    );
 }
 
 fn client(fault: ClientFault) {
-    let Some(lasts) = seconds(SECONDS, true) else { return };
-    let plan = Plan { client_faults: vec![fault], ..Plan::new(fault.name(), 3, lasts, seed()) };
+    let Some(lasts) = seconds(SECONDS, true) else {
+        return;
+    };
+    let plan = Plan {
+        client_faults: vec![fault],
+        ..Plan::new(fault.name(), 3, lasts, seed())
+    };
     let (clients, clocks) = (plan.clients, devnodes::Clock::available());
     let outcome = plan.run();
     outcome.assert_safe(clients);
-    assert!(0 < outcome.done(fault.name()) || fault.needs_clock() && !clocks, "it was never done");
+    assert!(
+        0 < outcome.done(fault.name()) || fault.needs_clock() && !clocks,
+        "it was never done"
+    );
 }
 
 #[test]
 fn none_on_three_four_and_five_nodes() {
     for nodes in [3, 4, 5] {
-        let Some(lasts) = seconds(SECONDS / 3.0, true) else { return };
+        let Some(lasts) = seconds(SECONDS / 3.0, true) else {
+            return;
+        };
         let plan = Plan::new("none", nodes, lasts, seed());
         let clients = plan.clients;
         plan.run().assert_safe(clients);

@@ -64,9 +64,16 @@ struct Shared {
 
 impl Ambush {
     pub(crate) fn start(locks: LockManager) -> Ambush {
-        let shared = Arc::new(Shared { phase: AtomicU8::new(0), turn: AtomicU64::new(0), order: Mutex::new(None) });
+        let shared = Arc::new(Shared {
+            phase: AtomicU8::new(0),
+            turn: AtomicU64::new(0),
+            order: Mutex::new(None),
+        });
         let (go, begun) = mpsc::channel();
-        let ambush = Ambush { shared: Arc::clone(&shared), go };
+        let ambush = Ambush {
+            shared: Arc::clone(&shared),
+            go,
+        };
         thread::spawn(move || shared.lie_in_wait(&begun, &locks));
         ambush
     }
@@ -82,7 +89,11 @@ impl Ambush {
 
     /// Whether something is to happen in that phase.
     pub(crate) fn waits_for(&self, phase: Phase) -> bool {
-        self.shared.order.lock().unwrap().is_some_and(|it| it.phase == phase)
+        self.shared
+            .order
+            .lock()
+            .unwrap()
+            .is_some_and(|it| it.phase == phase)
     }
 
     /// Takes an order of the conductor; false if it is none.
@@ -100,9 +111,16 @@ impl Ambush {
             }
             _ => return false,
         };
-        let phase = Phase::ALL.into_iter().find(|it| it.name() == words[1]).unwrap();
+        let phase = Phase::ALL
+            .into_iter()
+            .find(|it| it.name() == words[1])
+            .unwrap();
         let delay = Duration::from_micros(words[2].parse().unwrap());
-        *self.shared.order.lock().unwrap() = Some(Order { signal, phase, delay });
+        *self.shared.order.lock().unwrap() = Some(Order {
+            signal,
+            phase,
+            delay,
+        });
         true
     }
 }
@@ -111,7 +129,9 @@ impl Shared {
     fn lie_in_wait(&self, begun: &Receiver<()>, locks: &LockManager) {
         while begun.recv().is_ok() {
             let (turn, sent) = (self.turn.load(Ordering::SeqCst), locks.stats().commands);
-            let Some(order) = *self.order.lock().unwrap() else { continue };
+            let Some(order) = *self.order.lock().unwrap() else {
+                continue;
+            };
             let same = || self.turn.load(Ordering::SeqCst) == turn;
             if order.phase == Phase::Renewal {
                 while same() && locks.stats().commands == sent {
@@ -126,9 +146,16 @@ impl Shared {
                 std::hint::spin_loop();
             }
             // RACE: the conductor may have thought better of it meanwhile, and may have given another order since.
-            let Some(Order { signal, .. }) = self.order.lock().unwrap().take() else { continue };
+            let Some(Order { signal, .. }) = self.order.lock().unwrap().take() else {
+                continue;
+            };
             // The phase may be over by now: this is where it really happens.
-            let phase = [Phase::Nothing, Phase::Acquire, Phase::Renewal, Phase::Release];
+            let phase = [
+                Phase::Nothing,
+                Phase::Acquire,
+                Phase::Renewal,
+                Phase::Release,
+            ];
             let phase = phase[usize::from(self.phase.load(Ordering::SeqCst))];
             say(format_args!("ambushed {}", phase.name()));
             kill_process(getpid(), signal).unwrap();

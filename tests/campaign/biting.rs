@@ -20,7 +20,9 @@ pub(crate) struct Tale {
 
 impl Tale {
     pub(crate) fn begin(manner: Manner) -> Tale {
-        Tale { judge: Judge::start(manner) }
+        Tale {
+            judge: Judge::start(manner),
+        }
     }
 
     pub(crate) fn tell(&self, line: impl AsRef<str>) -> String {
@@ -33,9 +35,18 @@ impl Tale {
     }
 
     /// The same in some other way, or of other names.
-    pub(crate) fn hold_as(&self, as_: &str, client: u64, token: u64, asked: u64, from: u64) -> String {
+    pub(crate) fn hold_as(
+        &self,
+        as_: &str,
+        client: u64,
+        token: u64,
+        asked: u64,
+        from: u64,
+    ) -> String {
         let (asked, acquired) = (asked * TTL / 100, from * TTL / 100);
-        let lease = self.tell(format!("lease {client} {as_} {token} {TTL} false {asked} {acquired}"));
+        let lease = self.tell(format!(
+            "lease {client} {as_} {token} {TTL} false {asked} {acquired}"
+        ));
         let left = TTL - TTL / 100 - 2_000_000;
         self.tell(format!("seen {lease} {acquired} {acquired} {left}"));
         lease
@@ -53,7 +64,8 @@ impl Tale {
     /// On a node whose clock showed `epoch` at the start.
     fn fault_of_clock(&self, effect: Effect, at: u64, epoch: u64) {
         let at = at * TTL / 100;
-        self.judge.hear_of_fault("some", effect, "n0", (at, at), epoch);
+        self.judge
+            .hear_of_fault("some", effect, "n0", (at, at), epoch);
     }
 
     /// Its guard is found valid, now; for one that is told as extended.
@@ -66,7 +78,10 @@ impl Tale {
     #[track_caller]
     pub(crate) fn assert_objections(&self, rules: &[&str]) -> Report {
         let report = self.judge.report();
-        let found: Vec<&str> = RULES.into_iter().filter(|it| 0 < report.objections_to(it)).collect();
+        let found: Vec<&str> = RULES
+            .into_iter()
+            .filter(|it| 0 < report.objections_to(it))
+            .collect();
         assert_eq!(found, rules, "{report}");
         report
     }
@@ -89,7 +104,14 @@ fn holds_one_after_another_are_right() {
 
     let report = tale.assert_objections(&[]);
 
-    assert_eq!((report.count("leases"), report.count("writes"), report.count("stale")), (3, 1, 0));
+    assert_eq!(
+        (
+            report.count("leases"),
+            report.count("writes"),
+            report.count("stale")
+        ),
+        (3, 1, 0)
+    );
 }
 
 #[test]
@@ -109,7 +131,10 @@ fn a_stale_write_is_refused_and_that_is_right() {
 
 #[test]
 fn storage_that_accepts_a_stale_write_is_seen() {
-    let tale = Tale::begin(Manner { trusting: true, ..Manner::default() });
+    let tale = Tale::begin(Manner {
+        trusting: true,
+        ..Manner::default()
+    });
     let a = tale.hold(1, 10, 0, 5);
     tale.tell(format!("register {a}"));
     let b = tale.hold(2, 11, 100, 110);
@@ -152,8 +177,15 @@ fn two_holds_at_once_are_seen() {
 
 #[test]
 fn a_killed_client_is_believed_to_its_end_unless_its_manager_reported_a_loss() {
-    for (lost, rules) in [(None, &["overlap"][..]), (Some(2), &["overlap"]), (Some(1), &[])] {
-        let tale = Tale::begin(Manner { quarantine: true, ..Manner::default() });
+    for (lost, rules) in [
+        (None, &["overlap"][..]),
+        (Some(2), &["overlap"]),
+        (Some(1), &[]),
+    ] {
+        let tale = Tale::begin(Manner {
+            quarantine: true,
+            ..Manner::default()
+        });
         let killed = tale.tell(format!("lease 1 alone registers/0 10 {TTL} true 0 1"));
         tale.tell(format!("seen {killed} 1 1 900000000"));
         // Proves no loss: the client's manager finds that out.
@@ -228,7 +260,11 @@ fn a_holder_that_is_refused_while_it_is_valid_is_seen() {
     tale.release(&a, 10);
     tale.tell(format!("register {a}"));
     // The judge's own time is on the same clock, and is far ahead of these.
-    let lease = tale.tell(format!("lease 2 alone registers/0 9 {TTL} true {} {}", 10 * TTL, 11 * TTL));
+    let lease = tale.tell(format!(
+        "lease 2 alone registers/0 9 {TTL} true {} {}",
+        10 * TTL,
+        11 * TTL
+    ));
     assert_eq!(tale.tell(format!("register {lease}")), "stale");
     tale.still_valid(&lease);
 
@@ -238,14 +274,26 @@ fn a_holder_that_is_refused_while_it_is_valid_is_seen() {
 #[test]
 fn a_loss_excuses_what_it_can_have_caused_and_nothing_else() {
     let told = |effect, at, quarantine| {
-        let tale = Tale::begin(Manner { quarantine, ..Manner::default() });
+        let tale = Tale::begin(Manner {
+            quarantine,
+            ..Manner::default()
+        });
         tale.hold(1, 10, 10, 15);
         tale.hold(2, 11, 50, 60);
         tale.fault(effect, at);
         tale
     };
-    for (effect, quarantine) in [(Effect::Hastens, false), (Effect::Hastens, true), (Effect::Forgets, false)] {
-        assert_eq!(told(effect, 30, quarantine).assert_objections(&[]).excused("overlap"), 1);
+    for (effect, quarantine) in [
+        (Effect::Hastens, false),
+        (Effect::Hastens, true),
+        (Effect::Forgets, false),
+    ] {
+        assert_eq!(
+            told(effect, 30, quarantine)
+                .assert_objections(&[])
+                .excused("overlap"),
+            1
+        );
         // Before either was asked for, and after both were acquired.
         told(effect, 9, quarantine).assert_objections(&["overlap"]);
         told(effect, 61, quarantine).assert_objections(&["overlap"]);
@@ -263,7 +311,10 @@ fn a_counter_is_forgotten_without_a_trace_only_if_it_was_ahead_of_its_nodes_cloc
     // A second after the loss, and ten after the epoch.
     const QUARANTINE_ENDS: u64 = 10_000_000 + 1_300_000;
     let told = |token, epoch, effect, at| {
-        let tale = Tale::begin(Manner { quarantine: true, ..Manner::default() });
+        let tale = Tale::begin(Manner {
+            quarantine: true,
+            ..Manner::default()
+        });
         let a = tale.hold(1, token, 10, 15);
         tale.release(&a, 20);
         tale.fault_of_clock(effect, at, epoch);
@@ -271,7 +322,10 @@ fn a_counter_is_forgotten_without_a_trace_only_if_it_was_ahead_of_its_nodes_cloc
         tale
     };
     let excused = told(QUARANTINE_ENDS + 1, 10_000_000, Effect::Forgets, 30).assert_objections(&[]);
-    assert_eq!((excused.excused("late-start"), excused.excused("order")), (1, 1));
+    assert_eq!(
+        (excused.excused("late-start"), excused.excused("order")),
+        (1, 1)
+    );
 
     let objections = ["late-start", "order"];
     told(QUARANTINE_ENDS, 10_000_000, Effect::Forgets, 30).assert_objections(&objections);
@@ -306,7 +360,11 @@ fn a_hold_that_ended_early_is_held_to_what_was_seen_of_it() {
     // But seen to be valid at 45, it was.
     let tale = Tale::begin(Manner::default());
     let a = tale.hold(1, 10, 0, 5);
-    tale.tell(format!("seen {a} {} {} 100", TTL * 45 / 100, TTL * 45 / 100));
+    tale.tell(format!(
+        "seen {a} {} {} 100",
+        TTL * 45 / 100,
+        TTL * 45 / 100
+    ));
     tale.tell(format!("seen {a} {} {} 0", TTL / 2, TTL / 2));
     tale.hold(2, 11, 20, 40);
     tale.assert_objections(&["overlap"]);
@@ -317,7 +375,12 @@ fn a_hold_that_ended_early_is_held_to_what_was_seen_of_it() {
 pub(crate) fn run_until(rule: &str, plan: Plan) -> Report {
     let mut last = Report::default();
     for seed in 1..=10 {
-        last = Plan { seed, ..plan.clone() }.run().report;
+        last = Plan {
+            seed,
+            ..plan.clone()
+        }
+        .run()
+        .report;
         if 0 < last.objections_to(rule) {
             return last;
         }
@@ -329,7 +392,11 @@ pub(crate) fn run_until(rule: &str, plan: Plan) -> Report {
 fn clients_that_trust_their_locks_for_too_long_are_seen() {
     let report = run_until(
         "overlap",
-        Plan { deaf: true, works: vec![Work::Registers], ..Plan::new("planted: deaf", 3, ms(2_000), 1) },
+        Plan {
+            deaf: true,
+            works: vec![Work::Registers],
+            ..Plan::new("planted: deaf", 3, ms(2_000), 1)
+        },
     );
 
     // And the resource protects itself.
@@ -341,10 +408,17 @@ fn clients_that_trust_their_locks_for_too_long_are_seen() {
 
 #[test]
 fn storage_without_tokens_loses_updates_of_clients_that_were_stopped() {
-    let Some(lasts) = seconds(3.0, true) else { return };
+    let Some(lasts) = seconds(3.0, true) else {
+        return;
+    };
     let plan = Plan::new("planted: no tokens", 3, lasts, 1);
     let works = vec![Work::Registers];
-    let plan = Plan { trusting: true, works, client_faults: vec![ClientFault::StopInRenewal], ..plan };
+    let plan = Plan {
+        trusting: true,
+        works,
+        client_faults: vec![ClientFault::StopInRenewal],
+        ..plan
+    };
 
     let report = run_until("stale-write", plan);
 
@@ -355,7 +429,13 @@ fn storage_without_tokens_loses_updates_of_clients_that_were_stopped() {
 fn nodes_that_forget_all_the_time_are_seen() {
     let plan = Plan::new("planted: flushes that nobody tells of", 3, ms(2_000), 1);
     let works = vec![Work::Registers];
-    let plan = Plan { secretive: true, works, hands: 3, node_faults: vec![NodeFault::Flush], ..plan };
+    let plan = Plan {
+        secretive: true,
+        works,
+        hands: 3,
+        node_faults: vec![NodeFault::Flush],
+        ..plan
+    };
 
     let report = run_until("overlap", plan);
 

@@ -55,13 +55,35 @@ impl Fleet {
     /// Three new servers, and the fleet at work.
     fn start(phase: Duration, mut rng: fastrand::Rng) -> Fleet {
         let servers = Servers::start(NAMES + 1).unwrap();
-        let names: Vec<_> = servers.iter().take(NAMES).map(|it| Proxy::start(it.addr()).unwrap()).collect();
-        let judge = Judge::start(Manner { trusting: false, quarantine: true });
+        let names: Vec<_> = servers
+            .iter()
+            .take(NAMES)
+            .map(|it| Proxy::start(it.addr()).unwrap())
+            .collect();
+        let judge = Judge::start(Manner {
+            trusting: false,
+            quarantine: true,
+        });
         let behind = (0..=NAMES).collect();
-        let role = Role { pace: PACE, strict: true, ..Role::new(&judge.address, TTL, Vec::new()) };
+        let role = Role {
+            pace: PACE,
+            strict: true,
+            ..Role::new(&judge.address, TTL, Vec::new())
+        };
         let crew = Crew::start(0, role, rng.fork());
         let (set, told) = (vec![0, 1, 2], Told::default());
-        let mut fleet = Fleet { servers, names, behind, set, judge, crew, told, rng, phase, started: boot() };
+        let mut fleet = Fleet {
+            servers,
+            names,
+            behind,
+            set,
+            judge,
+            crew,
+            told,
+            rng,
+            phase,
+            started: boot(),
+        };
         vouch(&fleet.urls(), TTL);
         for seat in 1..=FLEET {
             fleet.recruit(seat);
@@ -85,7 +107,11 @@ impl Fleet {
 
     /// A new process, which has its seat, and so a lock, before it is ready.
     fn recruit(&mut self, seat: u64) {
-        self.crew.role = Role { seat, urls: self.urls(), ..self.crew.role.clone() };
+        self.crew.role = Role {
+            seat,
+            urls: self.urls(),
+            ..self.crew.role.clone()
+        };
         let member = self.crew.recruit();
         member.wait_until_ready();
         self.crew.members.push(member);
@@ -100,14 +126,20 @@ impl Fleet {
     fn expect_work(&self, phase: &str) {
         let since = boot();
         let members: Vec<_> = self.crew.members.iter().map(|it| it.number).collect();
-        eventually(&format!("{phase}: every process acquires a lock, and one of every work is acquired"), || {
-            thread::sleep(ms(20));
-            let (clients, works) = acquired(&self.judge, since);
-            members.iter().all(|it| clients.contains(it))
-                && Work::ALL.iter().all(|it| works.contains(&it.name().into()))
-        });
+        eventually(
+            &format!("{phase}: every process acquires a lock, and one of every work is acquired"),
+            || {
+                thread::sleep(ms(20));
+                let (clients, works) = acquired(&self.judge, since);
+                members.iter().all(|it| clients.contains(it))
+                    && Work::ALL.iter().all(|it| works.contains(&it.name().into()))
+            },
+        );
         let after = Duration::from_nanos(boot() - self.started);
-        announce(format_args!("changing: {phase}, {} servers, {after:?}", self.set.len()));
+        announce(format_args!(
+            "changing: {phase}, {} servers, {after:?}",
+            self.set.len()
+        ));
     }
 
     /// All processes are restarted one after another with this set. None of the old one is left then, and the operator says so.
@@ -152,7 +184,12 @@ impl Fleet {
     /// Until nothing more can be missed when a server goes, as an operator does it.
     fn wait_for_votes(&self) {
         // Each look is that of a program that starts now: one that stays counts by its own clock what it saw first.
-        eventually("every server votes", || self.operator().check_nodes().iter().all(|it| it.failure.is_none()));
+        eventually("every server votes", || {
+            self.operator()
+                .check_nodes()
+                .iter()
+                .all(|it| it.failure.is_none())
+        });
         // Programs that were busy have seen the new server later than it answered, and so its vote is later for them.
         thread::sleep(ms(1_000));
     }
@@ -169,7 +206,9 @@ impl Fleet {
     fn spare(&mut self) -> [usize; 2] {
         let mut spare: Vec<_> = (0..NAMES).filter(|it| !self.set.contains(it)).collect();
         self.rng.shuffle(&mut spare);
-        spare.iter().for_each(|it| self.server(*it).restart_empty().unwrap());
+        spare
+            .iter()
+            .for_each(|it| self.server(*it).restart_empty().unwrap());
         [spare[0], spare[1]]
     }
 
@@ -249,7 +288,9 @@ impl Fleet {
         let last = self.crew.finish();
         self.told.add(last);
         let running = || self.servers.iter().filter(|it| it.is_running());
-        eventually("the servers have read all that clients have sent", || running().all(is_left_alone));
+        eventually("the servers have read all that clients have sent", || {
+            running().all(is_left_alone)
+        });
         let orphans: Vec<_> = running().flat_map(lock_keys).collect();
 
         let report = self.judge.report();
@@ -262,13 +303,19 @@ impl Fleet {
         ));
         assert_eq!(report.violations(), 0, "{report}");
         let lines = &self.told.lines;
-        assert_eq!((lost, orphans), (0, Vec::new()), "locks lost, and keys left: {lines:#?}");
+        assert_eq!(
+            (lost, orphans),
+            (0, Vec::new()),
+            "locks lost, and keys left: {lines:#?}"
+        );
         // No two sets were in use that do not go together, and a majority has always had a vote; on a busy machine a late one.
         let untrue = ["in a set of", "no lock can be taken", "no majority", "Lost"];
         let is_late = |it: &str| it.contains("in time") || it.contains("not responding");
         let is_true = |it: &&String| is_late(it) || untrue.iter().all(|part| !it.contains(part));
         let (others, wrong): (Vec<_>, Vec<_>) = lines.iter().partition(is_true);
-        others.iter().for_each(|it| announce(format_args!("changing: {it}")));
+        others
+            .iter()
+            .for_each(|it| announce(format_args!("changing: {it}")));
         assert!(wrong.is_empty(), "{wrong:#?}");
     }
 }
@@ -276,19 +323,31 @@ impl Fleet {
 /// Lets new servers vote, as an operator does who has set them up.
 fn vouch(urls: &[String], ttl: Duration) {
     let operator = builder(urls, ttl).build().unwrap();
-    eventually("new servers vote", || operator.admin().vouch().iter().all(|it| it.failure.is_none()));
+    eventually("new servers vote", || {
+        operator
+            .admin()
+            .vouch()
+            .iter()
+            .all(|it| it.failure.is_none())
+    });
 }
 
 /// The clients that have acquired a lock since then, and the works.
 fn acquired(judge: &Judge, since: u64) -> (Vec<u64>, Vec<String>) {
     let answer = judge.ask(&format!("acquired-since {since}"));
-    let (clients, works): (Vec<_>, Vec<_>) = answer.split(' ').partition(|it| it.parse::<u64>().is_ok());
-    (clients.iter().map(|it| it.parse().unwrap()).collect(), works.into_iter().map(str::to_owned).collect())
+    let (clients, works): (Vec<_>, Vec<_>) =
+        answer.split(' ').partition(|it| it.parse::<u64>().is_ok());
+    (
+        clients.iter().map(|it| it.parse().unwrap()).collect(),
+        works.into_iter().map(str::to_owned).collect(),
+    )
 }
 
 #[test]
 fn h26_a_fleet_goes_from_three_to_five_and_back_and_replaces_a_dead_server() {
-    let Some(lasts) = seconds(2.4, true) else { return };
+    let Some(lasts) = seconds(2.4, true) else {
+        return;
+    };
     let seed = seed();
     announce(format_args!("changing: QUORLOCK_CAMPAIGN_SEED={seed}"));
     let _turn = turn(Kind::Servers);
@@ -320,17 +379,32 @@ struct Shortcut {
 impl Shortcut {
     fn take(strict: bool) -> Shortcut {
         let servers = Servers::start(NAMES).unwrap();
-        let ways = [3, NAMES].map(|it| servers.iter().take(it).map(|it| Proxy::start(it.addr()).unwrap()).collect());
+        let ways = [3, NAMES].map(|it| {
+            servers
+                .iter()
+                .take(it)
+                .map(|it| Proxy::start(it.addr()).unwrap())
+                .collect()
+        });
         let [old, new]: &[Vec<Proxy>; 2] = &ways;
         let urls = |half: &[Proxy]| half.iter().map(Proxy::url).collect::<Vec<_>>();
         vouch(&urls(new), SHORT_TTL);
-        let judge = Judge::start(Manner { trusting: false, quarantine: true });
+        let judge = Judge::start(Manner {
+            trusting: false,
+            quarantine: true,
+        });
         let works = vec![Work::Registers];
-        let role = Role { works, strict, ..Role::new(&judge.address, SHORT_TTL, urls(old)) };
+        let role = Role {
+            works,
+            strict,
+            ..Role::new(&judge.address, SHORT_TTL, urls(old))
+        };
         let mut crew = Crew::start(HALF, role, fastrand::Rng::with_seed(1));
         let operator = builder(&urls(old), SHORT_TTL).build().unwrap();
         let is_noted = |it: &NodeCheck| it.sets.iter().any(|it| it.nodes.len() == old.len());
-        eventually("the old set is in use", || operator.check_nodes().iter().all(is_noted));
+        eventually("the old set is in use", || {
+            operator.check_nodes().iter().all(is_noted)
+        });
         for way in new.iter().take(2).chain(&old[2..]) {
             way.refuse(true);
             way.cut();
@@ -341,21 +415,31 @@ impl Shortcut {
             member.wait_until_ready();
             crew.members.push(member);
         }
-        Shortcut { judge, crew, ways, servers }
+        Shortcut {
+            judge,
+            crew,
+            ways,
+            servers,
+        }
     }
 
     /// Whether each half has acquired locks since then: everybody of the first, anybody of the second.
     fn acquired(&self, since: u64) -> [bool; 2] {
         let (clients, _) = acquired(&self.judge, since);
         let has = |it: &u64| clients.contains(it);
-        [(1..=HALF).all(|it| has(&it)), (HALF + 1..=2 * HALF).any(|it| has(&it))]
+        [
+            (1..=HALF).all(|it| has(&it)),
+            (HALF + 1..=2 * HALF).any(|it| has(&it)),
+        ]
     }
 
     /// The report, and what all have told.
     fn finish(mut self) -> (Report, Vec<String>) {
         self.ways.iter().flatten().for_each(|it| it.refuse(false));
         let told = self.crew.finish();
-        eventually("the servers have read all that clients have sent", || self.servers.iter().all(is_left_alone));
+        eventually("the servers have read all that clients have sent", || {
+            self.servers.iter().all(is_left_alone)
+        });
         (self.judge.report(), told.lines)
     }
 }
@@ -371,26 +455,40 @@ fn h26_a_fleet_that_skips_a_set_is_seen_to_overlap_and_its_log_says_why() {
     }
     let shortcut = Shortcut::take(false);
     let since = boot();
-    eventually("both halves acquire locks", || shortcut.acquired(since) == [true, true]);
+    eventually("both halves acquire locks", || {
+        shortcut.acquired(since) == [true, true]
+    });
     thread::sleep(SHORT_TTL);
 
     let (report, lines) = shortcut.finish();
 
     assert!(0 < report.objections_to("overlap"), "{report}");
-    assert!(lines.iter().any(|it| says_that_two_can_hold(it)), "{lines:#?}");
+    assert!(
+        lines.iter().any(|it| says_that_two_can_hold(it)),
+        "{lines:#?}"
+    );
 }
 
 #[test]
 fn h26_a_fleet_that_skips_a_set_is_refused_under_strict_and_nothing_overlaps() {
-    let Some(lasts) = seconds(1.0, true) else { return };
+    let Some(lasts) = seconds(1.0, true) else {
+        return;
+    };
     let shortcut = Shortcut::take(true);
     let since = boot();
     thread::sleep(lasts);
-    eventually("the old half acquires locks", || shortcut.acquired(since)[0]);
+    eventually("the old half acquires locks", || {
+        shortcut.acquired(since)[0]
+    });
     assert!(!shortcut.acquired(0)[1], "the new one has none");
 
     let (report, lines) = shortcut.finish();
 
     assert_eq!(report.violations(), 0, "{report}");
-    assert!(lines.iter().any(|it| it.contains("refused by Builder::strict")), "{lines:#?}");
+    assert!(
+        lines
+            .iter()
+            .any(|it| it.contains("refused by Builder::strict")),
+        "{lines:#?}"
+    );
 }

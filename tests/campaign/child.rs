@@ -11,8 +11,16 @@ const IS_CHILD: &str = "QUORLOCK_CAMPAIGN_CHILD";
 /// Runs the ignored test `name`, which begins with [`orders`].
 ///
 /// The calling thread has to outlive the process: it dies with it.
-pub(crate) fn start(name: &str, environment: impl IntoIterator<Item = (OsString, OsString)>) -> ChildProcess {
-    ChildProcess::start(name, environment.into_iter().chain([(IS_CHILD.into(), "1".into())]))
+pub(crate) fn start(
+    name: &str,
+    environment: impl IntoIterator<Item = (OsString, OsString)>,
+) -> ChildProcess {
+    ChildProcess::start(
+        name,
+        environment
+            .into_iter()
+            .chain([(IS_CHILD.into(), "1".into())]),
+    )
 }
 
 /// In a child process: what the parent tells. `None` if this is no child process, and then there is nothing to do.

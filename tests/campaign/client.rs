@@ -66,11 +66,26 @@ impl Role {
     }
 
     pub(crate) fn line(&self) -> String {
-        let Role { number, judge, ttl, seed, works, deaf, quarantine, slow, pace, strict, seat, urls } = self;
+        let Role {
+            number,
+            judge,
+            ttl,
+            seed,
+            works,
+            deaf,
+            quarantine,
+            slow,
+            pace,
+            strict,
+            seat,
+            urls,
+        } = self;
         let works: Vec<_> = works.iter().map(|it| it.name()).collect();
         let (ttl, works, urls) = (ttl.as_millis(), works.join(","), urls.join(" "));
         let pace = pace.as_millis();
-        format!("{number} {judge} {ttl} {seed} {works} {deaf} {quarantine} {slow} {pace} {strict} {seat} {urls}")
+        format!(
+            "{number} {judge} {ttl} {seed} {works} {deaf} {quarantine} {slow} {pace} {strict} {seat} {urls}"
+        )
     }
 
     fn read(line: &str) -> Role {
@@ -81,7 +96,10 @@ impl Role {
             judge: word().to_owned(),
             ttl: Duration::from_millis(word().parse().unwrap()),
             seed: word().parse().unwrap(),
-            works: word().split(',').map(|name| Work::ALL.into_iter().find(|it| it.name() == name).unwrap()).collect(),
+            works: word()
+                .split(',')
+                .map(|name| Work::ALL.into_iter().find(|it| it.name() == name).unwrap())
+                .collect(),
             deaf: word().parse().unwrap(),
             quarantine: word().parse().unwrap(),
             slow: word().parse().unwrap(),
@@ -100,7 +118,9 @@ fn child_that_locks() {
     let Some(role) = orders.next() else { return };
     let role = Role::read(&role);
     lines::listen();
-    let builder = builder(&role.urls, role.ttl).quarantine(role.quarantine).strict(role.strict);
+    let builder = builder(&role.urls, role.ttl)
+        .quarantine(role.quarantine)
+        .strict(role.strict);
     let locks = builder.observer(reports_losses(&role)).build().unwrap();
     let ambush = Ambush::start(locks.clone());
     let finish = Arc::new(AtomicBool::new(false));
@@ -119,7 +139,13 @@ fn child_that_locks() {
         }
     });
     let judge = Line::connect(&role.judge);
-    let mut client = Client { rng: fastrand::Rng::with_seed(role.seed), role, locks, ambush, judge };
+    let mut client = Client {
+        rng: fastrand::Rng::with_seed(role.seed),
+        role,
+        locks,
+        ambush,
+        judge,
+    };
     let seat = client.sit_down();
     say("ready");
     while !finish.load(Ordering::SeqCst) {
@@ -132,7 +158,10 @@ fn child_that_locks() {
     let stats = client.locks.stats();
     client.locks.shut_down();
     lines::tell();
-    say(format_args!("done {} {} {} {}", stats.rounds_won, stats.rounds_held, stats.extensions, stats.locks_lost));
+    say(format_args!(
+        "done {} {} {} {}",
+        stats.rounds_won, stats.rounds_held, stats.extensions, stats.locks_lost
+    ));
 }
 
 /// Reports each loss to the judge at once: the client may be killed before its next look at its guard.
@@ -180,7 +209,11 @@ impl Client {
     fn sit_down(&mut self) -> Option<Hold> {
         let name = Some(format!("seats/{}", self.role.seat)).filter(|_| self.role.seat != 0)?;
         let asked = boot();
-        let guard = self.locks.mutex(&name).lock().unwrap_or_else(|err| panic!("{name}: {err}"));
+        let guard = self
+            .locks
+            .mutex(&name)
+            .lock()
+            .unwrap_or_else(|err| panic!("{name}: {err}"));
         let hold = self.claim(Taken::alone(guard, name), false, true, asked, boot());
         self.update(&hold);
         Some(hold)
@@ -188,14 +221,24 @@ impl Client {
 
     /// Asks for a lock once, and does something with it.
     fn turn(&mut self) {
-        let Role { works, pace, deaf, slow, .. } = &self.role;
+        let Role {
+            works,
+            pace,
+            deaf,
+            slow,
+            ..
+        } = &self.role;
         let work = Work::of_now(works, *pace, *slow);
         let extends = self.rng.u8(..4) == 0;
         // A renewal finds out what has been lost.
         let renew = self.rng.u8(..4) >= if *slow { 2 } else { 1 } && !deaf;
         let extended = renew || extends || *deaf;
         let wait = between(&mut self.rng, *pace, 0.0, 3.0);
-        let call = Call { renew, wait, patience: self.rng.u8(..4) };
+        let call = Call {
+            renew,
+            wait,
+            patience: self.rng.u8(..4),
+        };
 
         self.ambush.enter(Phase::Acquire);
         let asked = boot();
@@ -220,13 +263,28 @@ impl Client {
         self.ambush.enter(Phase::Nothing);
     }
 
-    fn claim(&mut self, taken: Taken, extends: bool, extended: bool, asked: u64, acquired: u64) -> Hold {
+    fn claim(
+        &mut self,
+        taken: Taken,
+        extends: bool,
+        extended: bool,
+        asked: u64,
+        acquired: u64,
+    ) -> Hold {
         let Role { number, ttl, .. } = &self.role;
         let Taken { grip, way, names } = taken;
         let (token, ttl) = (grip.token().get(), nanos(*ttl));
-        let lease = format!("lease {number} {way} {names} {token} {ttl} {extended} {asked} {acquired}");
+        let lease =
+            format!("lease {number} {way} {names} {token} {ttl} {extended} {asked} {acquired}");
         let number = self.judge.ask(&lease);
-        Hold { grip, names, number, extends, extended, asked }
+        Hold {
+            grip,
+            names,
+            number,
+            extends,
+            extended,
+            asked,
+        }
     }
 
     /// Registers; false if that was refused.
@@ -262,9 +320,15 @@ impl Client {
         }
         let careful = self.rng.bool();
         for _ in 0..self.rng.u8(1..=2) {
-            let Some(version) = self.read(hold) else { return };
+            let Some(version) = self.read(hold) else {
+                return;
+            };
             let valid = self.think(hold);
-            if careful && !valid || self.ask_about(hold, "write", &format!(" {version}")).is_none() {
+            if careful && !valid
+                || self
+                    .ask_about(hold, "write", &format!(" {version}"))
+                    .is_none()
+            {
                 return;
             }
         }
@@ -282,16 +346,29 @@ impl Client {
     /// Goes on as a reader, which is another hold for the judge. `None` if it was lost.
     pub(crate) fn downgrade(&mut self, hold: Hold) -> Option<Hold> {
         self.look(&hold);
-        let Hold { grip, names, number, extends, extended, asked } = hold;
+        let Hold {
+            grip,
+            names,
+            number,
+            extends,
+            extended,
+            asked,
+        } = hold;
         self.judge.ask(&format!("releasing {number} {}", boot()));
         self.ambush.enter(Phase::Acquire);
         let read = grip.downgrade();
         let acquired = boot();
         self.ambush.enter(Phase::Renewal);
-        let how = read.as_ref().map_or_else(|lost| how_lost(*lost), |_| "released");
+        let how = read
+            .as_ref()
+            .map_or_else(|lost| how_lost(*lost), |_| "released");
         self.judge.ask(&format!("ended {number} {how}"));
         // It may rest on whatever was granted since the writer asked.
-        let taken = Taken { grip: read.ok()?, way: Way::Beside, names };
+        let taken = Taken {
+            grip: read.ok()?,
+            way: Way::Beside,
+            names,
+        };
         Some(self.claim(taken, extends, extended, asked, acquired))
     }
 
@@ -329,8 +406,16 @@ impl Client {
         let before = boot();
         let remaining = hold.grip.hold().remaining();
         let after = boot();
-        let remaining = if self.role.deaf { self.role.ttl / 2 } else { remaining };
-        self.judge.ask(&format!("seen {} {before} {after} {}", hold.number, nanos(remaining)));
+        let remaining = if self.role.deaf {
+            self.role.ttl / 2
+        } else {
+            remaining
+        };
+        self.judge.ask(&format!(
+            "seen {} {before} {after} {}",
+            hold.number,
+            nanos(remaining)
+        ));
         !remaining.is_zero()
     }
 

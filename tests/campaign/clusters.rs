@@ -20,8 +20,14 @@ pub(crate) struct Spot<'a> {
 impl<'a> Spot<'a> {
     pub(crate) fn find(cluster: &'a Cluster, lock: &str) -> Result<Spot<'a>, Error> {
         let slot = cluster.slot_of(lock);
-        let owner = cluster.owner(slot).ok_or_else(|| Error::new(format!("nobody serves {lock}")))?;
-        Ok(Spot { cluster, slot, owner })
+        let owner = cluster
+            .owner(slot)
+            .ok_or_else(|| Error::new(format!("nobody serves {lock}")))?;
+        Ok(Spot {
+            cluster,
+            slot,
+            owner,
+        })
     }
 
     pub(crate) fn server(&self) -> &'a Server {
@@ -29,14 +35,17 @@ impl<'a> Spot<'a> {
     }
 
     fn replica(&self) -> Result<usize, Error> {
-        self.cluster.replica_of(self.owner).ok_or_else(|| Error::new("no replica"))
+        self.cluster
+            .replica_of(self.owner)
+            .ok_or_else(|| Error::new("no replica"))
     }
 
     /// Some other master.
     fn other(&self, rng: &mut fastrand::Rng) -> Result<usize, Error> {
         let mut others = self.cluster.masters();
         others.retain(|it| *it != self.owner);
-        rng.choice(others).ok_or_else(|| Error::new("no other master"))
+        rng.choice(others)
+            .ok_or_else(|| Error::new("no other master"))
     }
 
     /// See [`NodeFault::inflict`]: those faults that only clusters have, and failovers.
@@ -47,7 +56,11 @@ impl<'a> Spot<'a> {
         rng: &mut fastrand::Rng,
         told: impl Fn(NodeFault, u64, u64),
     ) -> Result<(), Error> {
-        let Spot { cluster, slot, owner } = self;
+        let Spot {
+            cluster,
+            slot,
+            owner,
+        } = self;
         let server = self.server();
         let from = boot();
         match fault {

@@ -116,13 +116,33 @@ struct Campaign {
 impl Campaign {
     fn start(plan: Plan) -> Campaign {
         let nodes = Nodes::start(plan.kind, plan.nodes);
-        let judge = Judge::start(Manner { trusting: plan.trusting, quarantine: QUARANTINE });
-        let needs_links = plan.node_faults.iter().any(|it| NodeFault::OF_LINKS.contains(it));
-        let links = nodes.servers.iter().filter(|_| needs_links).map(|it| Proxy::start(it.addr()).unwrap()).collect();
+        let judge = Judge::start(Manner {
+            trusting: plan.trusting,
+            quarantine: QUARANTINE,
+        });
+        let needs_links = plan
+            .node_faults
+            .iter()
+            .any(|it| NodeFault::OF_LINKS.contains(it));
+        let links = nodes
+            .servers
+            .iter()
+            .filter(|_| needs_links)
+            .map(|it| Proxy::start(it.addr()).unwrap())
+            .collect();
         let hold_of_nodes = (0..plan.nodes).map(|_| Mutex::new(())).collect();
         let until = boot() + nanos(plan.lasts);
         let (last_loss, faults) = (Mutex::new(0), Mutex::default());
-        Campaign { plan, nodes, links, hold_of_nodes, judge, last_loss, faults, until }
+        Campaign {
+            plan,
+            nodes,
+            links,
+            hold_of_nodes,
+            judge,
+            last_loss,
+            faults,
+            until,
+        }
     }
 
     fn run(self) -> Outcome {
@@ -133,29 +153,43 @@ impl Campaign {
             let hands: Vec<_> = (0..self.plan.hands)
                 .map(|_| {
                     let rng = rng.fork();
-                    scope.spawn(|| if in_steps { self.take_steps(rng) } else { self.trouble_nodes(rng) })
+                    scope.spawn(|| {
+                        if in_steps {
+                            self.take_steps(rng)
+                        } else {
+                            self.trouble_nodes(rng)
+                        }
+                    })
                 })
                 .collect();
             self.trouble_clients(&mut crew);
             for hand in hands {
-                hand.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+                hand.join()
+                    .unwrap_or_else(|panic| std::panic::resume_unwind(panic));
             }
         });
         self.heal();
 
         // Everybody gets a lock, and every lock is got, now that all is well.
         let healed = boot();
-        eventually("every client acquires a lock after the healing, and one of every work is acquired", || {
-            thread::sleep(ms(20));
-            let answer = self.judge.ask(&format!("acquired-since {healed}"));
-            let have: Vec<&str> = answer.split(' ').collect();
-            crew.members.iter().all(|it| have.contains(&it.number.to_string().as_str()))
-                && self.plan.works.iter().all(|it| have.contains(&it.name()))
-        });
+        eventually(
+            "every client acquires a lock after the healing, and one of every work is acquired",
+            || {
+                thread::sleep(ms(20));
+                let answer = self.judge.ask(&format!("acquired-since {healed}"));
+                let have: Vec<&str> = answer.split(' ').collect();
+                crew.members
+                    .iter()
+                    .all(|it| have.contains(&it.number.to_string().as_str()))
+                    && self.plan.works.iter().all(|it| have.contains(&it.name()))
+            },
+        );
         // By now everything has expired that clients have left who were killed or found no way to a node.
         sleep_until(healed + nanos(self.plan.ttl) + 20_000_000);
         let rounds = crew.finish().sums;
-        eventually("the servers have read all that clients have sent", || self.nodes.all_servers().all(is_left_alone));
+        eventually("the servers have read all that clients have sent", || {
+            self.nodes.all_servers().all(is_left_alone)
+        });
         let mut orphans = self.nodes.lock_keys();
         if orphans.is_empty() && self.plan.kind != Kind::Servers {
             orphans = last::left_behind(&self.nodes, self.plan.quarantine());
@@ -164,9 +198,20 @@ impl Campaign {
     }
 
     fn recruit(&self, rng: fastrand::Rng) -> Crew {
-        let Plan { ttl, deaf, clients, kind, ref works, .. } = self.plan;
+        let Plan {
+            ttl,
+            deaf,
+            clients,
+            kind,
+            ref works,
+            ..
+        } = self.plan;
         let links: Vec<_> = self.links.iter().map(Proxy::url).collect();
-        let urls = if links.is_empty() { self.nodes.urls() } else { links };
+        let urls = if links.is_empty() {
+            self.nodes.urls()
+        } else {
+            links
+        };
         let role = Role {
             works: works.clone(),
             deaf,
@@ -178,7 +223,9 @@ impl Campaign {
     }
 
     fn trouble_nodes(&self, mut rng: fastrand::Rng) {
-        let Plan { node_faults, ttl, .. } = &self.plan;
+        let Plan {
+            node_faults, ttl, ..
+        } = &self.plan;
         let mut queue: Vec<NodeFault> = Vec::new();
         while boot() < self.until && !node_faults.is_empty() {
             if queue.is_empty() {
@@ -195,8 +242,12 @@ impl Campaign {
                 self.wait_for_last_loss();
             }
             let told = |fault: NodeFault, from, to| self.note(fault, node, (from, to));
-            let place =
-                Place { server: &self.nodes.servers[node], link: self.links.get(node), group: None, spot: None };
+            let place = Place {
+                server: &self.nodes.servers[node],
+                link: self.links.get(node),
+                group: None,
+                spot: None,
+            };
             let done = fault.inflict(place, *ttl, &mut rng, told);
             done.unwrap_or_else(|err| panic!("{fault:?} on n{node}: {err}"));
             thread::sleep(between(&mut rng, *ttl, 0.0, 0.6));
@@ -205,12 +256,19 @@ impl Campaign {
 
     /// The same to nodes that are several servers each.
     fn take_steps(&self, rng: fastrand::Rng) {
-        let Plan { node_faults, ttl, nodes, .. } = &self.plan;
+        let Plan {
+            node_faults,
+            ttl,
+            nodes,
+            ..
+        } = &self.plan;
         let mut steps = Steps::new(rng, *nodes, node_faults);
         while boot() < self.until {
             let Some(step) = steps.next() else { return };
             if step.cut.is_some() {
-                step.nodes.iter().for_each(|(node, _)| self.nodes.cut_replication(*node).unwrap());
+                step.nodes
+                    .iter()
+                    .for_each(|(node, _)| self.nodes.cut_replication(*node).unwrap());
             }
             thread::sleep(times(*ttl, step.cut.unwrap_or(0.0)));
             let locks = self.work_of_now().locks();
@@ -239,8 +297,16 @@ impl Campaign {
         let mut done = || {
             let (group, cluster) = (self.nodes.groups.get(node), self.nodes.clusters.get(node));
             let spot = cluster.map(|it| Spot::find(it, lock)).transpose()?;
-            let server = spot.map(|it| it.server()).or(group.map(|it| &it.servers[0])).unwrap();
-            let place = Place { server, link: None, group, spot };
+            let server = spot
+                .map(|it| it.server())
+                .or(group.map(|it| &it.servers[0]))
+                .unwrap();
+            let place = Place {
+                server,
+                link: None,
+                group,
+                spot,
+            };
             fault.inflict(place, self.plan.ttl, &mut rng, told)?;
             cluster.map_or(Ok(()), |it| {
                 it.end_migrations();
@@ -252,7 +318,11 @@ impl Campaign {
 
     /// What clients do now.
     fn work_of_now(&self) -> Work {
-        Work::of_now(&self.plan.works, self.plan.ttl, self.plan.kind != Kind::Servers)
+        Work::of_now(
+            &self.plan.works,
+            self.plan.ttl,
+            self.plan.kind != Kind::Servers,
+        )
     }
 
     fn is_acquired_since(&self, since: u64, work: Work) -> bool {
@@ -261,7 +331,12 @@ impl Campaign {
     }
 
     fn note(&self, fault: NodeFault, node: usize, times: (u64, u64)) {
-        *self.faults.lock().unwrap().entry(fault.name().to_owned()).or_default() += 1;
+        *self
+            .faults
+            .lock()
+            .unwrap()
+            .entry(fault.name().to_owned())
+            .or_default() += 1;
         if !self.plan.secretive {
             self.tell_of_fault(fault, node, times);
         }
@@ -269,8 +344,18 @@ impl Campaign {
 
     fn tell_of_fault(&self, fault: NodeFault, node: usize, times: (u64, u64)) {
         let has_clock = Clock::available() && self.plan.kind == Kind::Servers;
-        let ahead = if has_clock { self.nodes.servers[node].clock_ahead().unwrap() } else { 0 };
-        self.judge.hear_of_fault(fault.name(), fault.effect(), &format!("n{node}"), times, epoch(ahead));
+        let ahead = if has_clock {
+            self.nodes.servers[node].clock_ahead().unwrap()
+        } else {
+            0
+        };
+        self.judge.hear_of_fault(
+            fault.name(),
+            fault.effect(),
+            &format!("n{node}"),
+            times,
+            epoch(ahead),
+        );
     }
 
     /// Without quarantine, one loss of memory per ttl is what a lock can be asked to bear. With it, a node is silent for a
@@ -284,7 +369,9 @@ impl Campaign {
     }
 
     fn trouble_clients(&self, crew: &mut Crew) {
-        let Plan { client_faults, ttl, .. } = &self.plan;
+        let Plan {
+            client_faults, ttl, ..
+        } = &self.plan;
         let mut queue: Vec<ClientFault> = Vec::new();
         while boot() < self.until {
             if client_faults.is_empty() {
@@ -302,7 +389,12 @@ impl Campaign {
             let done = fault.inflict(whom, *ttl, &mut crew.rng, &self.judge);
             let (phase, dead) = done.unwrap_or_else(|err| panic!("{fault:?}: {err}"));
             if let Some(phase) = phase {
-                *self.faults.lock().unwrap().entry(format!("{}:{phase}", fault.name())).or_default() += 1;
+                *self
+                    .faults
+                    .lock()
+                    .unwrap()
+                    .entry(format!("{}:{phase}", fault.name()))
+                    .or_default() += 1;
             }
             if dead {
                 crew.members[i] = crew.recruit();
@@ -313,7 +405,12 @@ impl Campaign {
     }
 
     fn heal(&self) {
-        assert!(self.nodes.all_servers().all(|it| it.is_running() && !it.is_paused()), "every fault undoes itself");
+        assert!(
+            self.nodes
+                .all_servers()
+                .all(|it| it.is_running() && !it.is_paused()),
+            "every fault undoes itself"
+        );
         for (i, server) in self.nodes.servers.iter().enumerate() {
             if Clock::available() {
                 server.set_clock_rate(0).unwrap();
@@ -324,7 +421,14 @@ impl Campaign {
     }
 
     fn outcome(self, rounds: [u64; 4], orphans: Vec<String>) -> Outcome {
-        let Plan { name, nodes, ttl, clients, seed, .. } = &self.plan;
+        let Plan {
+            name,
+            nodes,
+            ttl,
+            clients,
+            seed,
+            ..
+        } = &self.plan;
         let (report, faults) = (self.judge.report(), self.faults.into_inner().unwrap());
         let [won, held, renewed, lost] = rounds;
         let leases = report.count("leases");
@@ -345,16 +449,29 @@ impl Campaign {
         }
         #[expect(clippy::cast_precision_loss, reason = "a bound in two digits")]
         let bound = 3.0 / leases.max(1) as f64;
-        let _ = write!(summary, "{} violations (95 % bound {bound:.1e})", report.violations());
+        let _ = write!(
+            summary,
+            "{} violations (95 % bound {bound:.1e})",
+            report.violations()
+        );
         for rule in RULES.iter().filter(|it| 0 < report.excused(it)) {
             let _ = write!(summary, ", {} {rule} excused", report.excused(rule));
         }
         for rule in RULES.iter().filter(|it| 0 < report.objections_to(it)) {
-            let _ = write!(summary, ", {} {rule} NOT EXCUSED", report.objections_to(rule));
+            let _ = write!(
+                summary,
+                ", {} {rule} NOT EXCUSED",
+                report.objections_to(rule)
+            );
         }
         let _ = write!(summary, ", {} orphans", orphans.len());
         announce(&summary);
-        Outcome { report, faults, orphans, summary }
+        Outcome {
+            report,
+            faults,
+            orphans,
+            summary,
+        }
     }
 }
 
@@ -362,16 +479,33 @@ impl Outcome {
     /// Panics if a rule was broken, or if the campaign was none: nobody did anything, or a fault was not done.
     #[track_caller]
     pub(crate) fn assert_safe(&self, clients: u64) {
-        let Outcome { report, orphans, summary, .. } = self;
-        assert_eq!(report.violations(), 0, "{summary}\n{}", report.objections.join("\n"));
+        let Outcome {
+            report,
+            orphans,
+            summary,
+            ..
+        } = self;
+        assert_eq!(
+            report.violations(),
+            0,
+            "{summary}\n{}",
+            report.objections.join("\n")
+        );
         assert_eq!(orphans, &Vec::<String>::new(), "{summary}");
-        assert!(clients <= report.count("leases-valid") && clients <= report.count("writes"), "{summary}");
+        assert!(
+            clients <= report.count("leases-valid") && clients <= report.count("writes"),
+            "{summary}"
+        );
     }
 
     /// How often it was done.
     pub(crate) fn done(&self, fault: &str) -> u64 {
         let of = |name: &str| name.split(':').next() == Some(fault);
-        self.faults.iter().filter(|(name, _)| of(name)).map(|(_, number)| number).sum()
+        self.faults
+            .iter()
+            .filter(|(name, _)| of(name))
+            .map(|(_, number)| number)
+            .sum()
     }
 }
 

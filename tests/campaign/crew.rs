@@ -36,7 +36,12 @@ pub(crate) struct Told {
 impl Crew {
     /// Blocks until all are ready.
     pub(crate) fn start(clients: u64, role: Role, rng: fastrand::Rng) -> Crew {
-        let mut crew = Crew { members: Vec::new(), rng, role, next_number: 0 };
+        let mut crew = Crew {
+            members: Vec::new(),
+            rng,
+            role,
+            next_number: 0,
+        };
         for _ in 0..clients {
             let member = crew.recruit();
             crew.members.push(member);
@@ -48,13 +53,23 @@ impl Crew {
     /// A new client, which gets to work at once.
     pub(crate) fn recruit(&mut self) -> Member {
         self.next_number += 1;
-        let role = Role { number: self.next_number, seed: self.rng.u64(..), ..self.role.clone() };
+        let role = Role {
+            number: self.next_number,
+            seed: self.rng.u64(..),
+            ..self.role.clone()
+        };
         let folder = tempfile::tempdir().unwrap();
         let clock = Clock::available().then(|| Clock::create(folder.path()).unwrap());
         let environment = clock.iter().flat_map(Clock::environment);
         let mut child = child::start("client::child_that_locks", environment);
         child.tell(&role.line());
-        Member { number: role.number, child, clock, seat: role.seat, _folder: folder }
+        Member {
+            number: role.number,
+            child,
+            clock,
+            seat: role.seat,
+            _folder: folder,
+        }
     }
 
     /// Lets all come to an end.
@@ -68,7 +83,10 @@ impl Crew {
 
 impl Told {
     pub(crate) fn add(&mut self, other: Told) {
-        self.sums.iter_mut().zip(other.sums).for_each(|(sum, number)| *sum += number);
+        self.sums
+            .iter_mut()
+            .zip(other.sums)
+            .for_each(|(sum, number)| *sum += number);
         self.lines.extend(other.lines);
     }
 }
@@ -92,7 +110,9 @@ impl Member {
                 None => break said,
             }
         };
-        let done = said.strip_prefix("done ").unwrap_or_else(|| panic!("not done but {said}"));
+        let done = said
+            .strip_prefix("done ")
+            .unwrap_or_else(|| panic!("not done but {said}"));
         for (sum, number) in told.sums.iter_mut().zip(done.split(' ')) {
             *sum += number.parse::<u64>().unwrap();
         }

@@ -125,7 +125,11 @@ impl NodeFault {
 
     /// To how many of these nodes it may be done at once.
     pub(crate) fn at_once(self, nodes: usize) -> usize {
-        if self == NodeFault::Blackout { nodes.div_ceil(2) - 1 } else { nodes }
+        if self == NodeFault::Blackout {
+            nodes.div_ceil(2) - 1
+        } else {
+            nodes
+        }
     }
 
     pub(crate) fn name(self) -> &'static str {
@@ -156,7 +160,10 @@ impl NodeFault {
     }
 
     pub(crate) fn needs_clock(self) -> bool {
-        matches!(self, NodeFault::ClockForward | NodeFault::ClockBack | NodeFault::ClockRate)
+        matches!(
+            self,
+            NodeFault::ClockForward | NodeFault::ClockBack | NodeFault::ClockRate
+        )
     }
 
     pub(crate) fn effect(self) -> Effect {
@@ -174,7 +181,12 @@ impl NodeFault {
     /// Does it, holds it for a while, and undoes it. `told` is called with when it took effect.
     pub(crate) fn inflict(
         self,
-        Place { server, link, group, spot }: Place<'_>,
+        Place {
+            server,
+            link,
+            group,
+            spot,
+        }: Place<'_>,
         ttl: Duration,
         rng: &mut fastrand::Rng,
         told: impl Fn(NodeFault, u64, u64),
@@ -351,7 +363,9 @@ impl ClientFault {
             ClientFault::StopInRelease => Some(Phase::Release),
             ClientFault::Kill => None,
             ClientFault::ClockSteps => {
-                let (Some(clock), by) = (clock, between(rng, ttl, 0.1, 10.0)) else { return Ok((None, false)) };
+                let (Some(clock), by) = (clock, between(rng, ttl, 0.1, 10.0)) else {
+                    return Ok((None, false));
+                };
                 if clock.ahead()? < 0 {
                     clock.step_forward(by * 2)?
                 } else {
@@ -363,13 +377,23 @@ impl ClientFault {
         };
         let phase = stop.unwrap_or_else(|| Phase::ALL[rng.usize(..3)]);
         // A round trip with its two ends takes some hundred microseconds here; some ambushes come after it.
-        let delay = if rng.u8(..4) == 0 { rng.u64(..20_000) } else { rng.u64(..600) };
-        child.tell(&format!("{} {} {delay}", if stop.is_some() { "stop" } else { "kill" }, phase.name()));
+        let delay = if rng.u8(..4) == 0 {
+            rng.u64(..20_000)
+        } else {
+            rng.u64(..600)
+        };
+        child.tell(&format!(
+            "{} {} {delay}",
+            if stop.is_some() { "stop" } else { "kill" },
+            phase.name()
+        ));
         let said = child.hear_within(ttl * 3).unwrap_or_else(|| {
             child.tell("never-mind");
             child.hear()
         });
-        let Some(where_) = said.strip_prefix("ambushed ") else { return Ok((None, false)) };
+        let Some(where_) = said.strip_prefix("ambushed ") else {
+            return Ok((None, false));
+        };
         if stop.is_none() {
             assert!(!child.wait().success());
             return Ok((Some(where_.to_owned()), true));

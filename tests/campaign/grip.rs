@@ -3,7 +3,8 @@
 use std::time::Duration;
 
 use quorlock::{
-    AcquireError, FencingToken, Hold, LockGuard, Lost, Permit, ReadGuard, ReleaseError, Released, WriteGuard,
+    AcquireError, FencingToken, Hold, LockGuard, Lost, Permit, ReadGuard, ReleaseError, Released,
+    WriteGuard,
 };
 
 use crate::history::Way;
@@ -41,7 +42,11 @@ pub(crate) struct Taken {
 
 impl Taken {
     pub(crate) fn alone(guard: LockGuard, names: impl Into<String>) -> Taken {
-        Taken { grip: Grip::Lock(guard), way: Way::Alone, names: names.into() }
+        Taken {
+            grip: Grip::Lock(guard),
+            way: Way::Alone,
+            names: names.into(),
+        }
     }
 }
 
@@ -80,7 +85,9 @@ impl Grip {
     ///
     /// If it is no writer's.
     pub(crate) fn downgrade(self) -> Result<Grip, Lost> {
-        let Grip::Write(guard) = self else { panic!("it is no writer's") };
+        let Grip::Write(guard) = self else {
+            panic!("it is no writer's")
+        };
         guard.downgrade().map(Grip::Read)
     }
 }

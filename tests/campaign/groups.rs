@@ -35,7 +35,9 @@ fn promote(group: &Group, old: usize) -> Result<usize, Error> {
     if !group.sentinels.is_empty() {
         return group.fail_over(old);
     }
-    let new = (0..group.servers.len()).find(|it| *it != old).unwrap_or(old);
+    let new = (0..group.servers.len())
+        .find(|it| *it != old)
+        .unwrap_or(old);
     group.promote(new)?;
     Ok(new)
 }

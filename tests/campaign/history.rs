@@ -164,7 +164,8 @@ impl History {
     /// Answers one line.
     pub(crate) fn answer(&mut self, line: &str, now: u64) -> String {
         let words: Vec<&str> = line.split(' ').collect();
-        self.try_answer(&words, now).unwrap_or_else(|| panic!("{line:?} is no question"))
+        self.try_answer(&words, now)
+            .unwrap_or_else(|| panic!("{line:?} is no question"))
     }
 
     fn try_answer(&mut self, words: &[&str], now: u64) -> Option<String> {
@@ -197,7 +198,9 @@ impl History {
             "seen" => self.see(index(1)?, number(2)?, number(3)?, number(4)?),
             "register" => return Some(self.access(index(1)?, now, Access::Register)),
             "read" => return Some(self.access(index(1)?, now, Access::Read)),
-            "write" => return Some(self.access(index(1)?, now, Access::Write { base: number(2)? })),
+            "write" => {
+                return Some(self.access(index(1)?, now, Access::Write { base: number(2)? }));
+            }
             "pay" => return Some(self.access(index(1)?, now, Access::Pay)),
             "releasing" => self.leases.get_mut(index(1)?)?.releasing = Some(number(2)?),
             "lost" => {
@@ -228,8 +231,9 @@ impl History {
             "acquired-since" => {
                 let since = number(1)?;
                 let leases = self.leases.iter().filter(|it| since <= it.acquired);
-                let who: BTreeSet<String> =
-                    leases.flat_map(|it| [it.client.to_string(), it.work().to_owned()]).collect();
+                let who: BTreeSet<String> = leases
+                    .flat_map(|it| [it.client.to_string(), it.work().to_owned()])
+                    .collect();
                 return Some(who.into_iter().collect::<Vec<_>>().join(" "));
             }
             _ => return None,
@@ -253,7 +257,11 @@ impl History {
         }
         // The round that it counts from was sent before now, and without extensions before the call returned.
         let margin = lease.ttl / 100 + 2_000_000;
-        let sent = if lease.extended { after } else { lease.acquired };
+        let sent = if lease.extended {
+            after
+        } else {
+            lease.acquired
+        };
         if sent + lease.ttl - margin < before + remaining {
             wrong("claims more than a ttl less the margin");
         }
@@ -278,9 +286,17 @@ impl History {
         if access == Access::Read {
             self.read(number, now);
         }
-        let History { leases, resources, trusting, .. } = self;
+        let History {
+            leases,
+            resources,
+            trusting,
+            ..
+        } = self;
         let lease = &mut leases[number];
-        let later = lease.names.iter().find_map(|it| resources.entry(it.clone()).or_default().later_than(lease));
+        let later = lease
+            .names
+            .iter()
+            .find_map(|it| resources.entry(it.clone()).or_default().later_than(lease));
         if let Some(by) = later.filter(|_| !*trusting) {
             lease.refused.get_or_insert((now, by));
             self.stale += 1;
@@ -295,14 +311,25 @@ impl History {
                 Access::Pay => resource.write(number, resource.version),
             }
         }
-        let others = self.half_paid.is_some_and(|it| it != number && leases[it].work() == leases[number].work());
+        let others = self
+            .half_paid
+            .is_some_and(|it| it != number && leases[it].work() == leases[number].work());
         match access {
             Access::Register if others && !self.trusting => self.half_paid = None,
-            Access::Pay => self.half_paid = if self.half_paid == Some(number) { None } else { Some(number) },
+            Access::Pay => {
+                self.half_paid = if self.half_paid == Some(number) {
+                    None
+                } else {
+                    Some(number)
+                }
+            }
             _ => {}
         }
         self.writes += u64::from(matches!(access, Access::Write { .. } | Access::Pay));
-        format!("ok {}", self.resources[&self.leases[number].names[0]].version)
+        format!(
+            "ok {}",
+            self.resources[&self.leases[number].names[0]].version
+        )
     }
 
     /// What it sees is that of one writer, or not. Whoever is refused has seen it already.
@@ -311,8 +338,12 @@ impl History {
         let resource = self.resources.get(&lease.names[0]);
         let version = resource.map_or(0, |it| it.version);
         let first = lease.first_read.unwrap_or(version);
-        let half = self.half_paid.filter(|it| *it != number && self.leases[*it].work() == lease.work());
-        let changed = resource.filter(|_| lease.way == Way::Beside && first != version).and_then(Resource::last_writer);
+        let half = self
+            .half_paid
+            .filter(|it| *it != number && self.leases[*it].work() == lease.work());
+        let changed = resource
+            .filter(|_| lease.way == Way::Beside && first != version)
+            .and_then(Resource::last_writer);
         let by = half.or(changed);
         let lease = &mut self.leases[number];
         lease.first_read = Some(first);
@@ -323,12 +354,21 @@ impl History {
 impl Resource {
     /// Who has registered and must come after this lease, if anybody has.
     fn later_than(&self, lease: &Lease) -> Option<usize> {
-        let over = self.last_writer.filter(|(number, _)| lease.way != Way::Beside && lease.token <= *number);
-        self.highest.filter(|(highest, _)| lease.token < *highest).or(over).map(|(_, by)| by)
+        let over = self
+            .last_writer
+            .filter(|(number, _)| lease.way != Way::Beside && lease.token <= *number);
+        self.highest
+            .filter(|(highest, _)| lease.token < *highest)
+            .or(over)
+            .map(|(_, by)| by)
     }
 
     fn register(&mut self, number: usize, lease: &Lease) {
-        let largest = if lease.way == Way::Beside { &mut self.last_writer } else { &mut self.highest };
+        let largest = if lease.way == Way::Beside {
+            &mut self.last_writer
+        } else {
+            &mut self.highest
+        };
         if largest.is_none_or(|(largest, _)| largest < lease.token) {
             *largest = Some((lease.token, number));
         }
@@ -431,9 +471,21 @@ impl Lease {
 
 impl fmt::Display for Lease {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Lease { client, way, names, token, asked, acquired, end, .. } = self;
+        let Lease {
+            client,
+            way,
+            names,
+            token,
+            asked,
+            acquired,
+            end,
+            ..
+        } = self;
         let names = names.join(" and ");
-        write!(f, "client {client} had {names} {way} with {token}, asked {asked}, acquired {acquired}, ")?;
+        write!(
+            f,
+            "client {client} had {names} {way} with {token}, asked {asked}, acquired {acquired}, "
+        )?;
         match self.window() {
             Some((from, to)) => write!(f, "valid {from} to {to}, {end:?}"),
             None => write!(f, "never valid, {end:?}"),

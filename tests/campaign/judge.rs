@@ -36,7 +36,11 @@ impl Judge {
         process.tell(&format!("{} {}", manner.trusting, manner.quarantine));
         let address = process.hear();
         let line = Mutex::new(Line::connect(&address));
-        Judge { address, line, _process: process }
+        Judge {
+            address,
+            line,
+            _process: process,
+        }
     }
 
     pub(crate) fn ask(&self, question: &str) -> String {
@@ -44,8 +48,18 @@ impl Judge {
     }
 
     /// Tells of something that was done to `node` between these times; since then its clock has shown `epoch` at time 0.
-    pub(crate) fn hear_of_fault(&self, kind: &str, effect: Effect, node: &str, (from, to): (u64, u64), epoch: u64) {
-        self.ask(&format!("fault {kind} {} {node} {from} {to} {epoch}", effect.name()));
+    pub(crate) fn hear_of_fault(
+        &self,
+        kind: &str,
+        effect: Effect,
+        node: &str,
+        (from, to): (u64, u64),
+        epoch: u64,
+    ) {
+        self.ask(&format!(
+            "fault {kind} {} {node} {from} {to} {epoch}",
+            effect.name()
+        ));
     }
 
     pub(crate) fn report(&self) -> Report {
@@ -67,11 +81,16 @@ impl Line {
     pub(crate) fn connect(address: &str) -> Line {
         let stream = TcpStream::connect(address).unwrap();
         stream.set_nodelay(true).unwrap();
-        Line { stream: BufReader::new(stream) }
+        Line {
+            stream: BufReader::new(stream),
+        }
     }
 
     pub(crate) fn ask(&mut self, question: &str) -> String {
-        self.stream.get_mut().write_all(format!("{question}\n").as_bytes()).unwrap();
+        self.stream
+            .get_mut()
+            .write_all(format!("{question}\n").as_bytes())
+            .unwrap();
         self.read()
     }
 
@@ -90,7 +109,11 @@ fn child_that_judges() {
     let Some(manner) = orders.next() else { return };
     let (trusting, quarantine) = manner.split_once(' ').unwrap();
     let (trusting, quarantine) = (trusting.parse().unwrap(), quarantine.parse().unwrap());
-    let history = Arc::new(Mutex::new(History { trusting, quarantine, ..History::default() }));
+    let history = Arc::new(Mutex::new(History {
+        trusting,
+        quarantine,
+        ..History::default()
+    }));
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     say(listener.local_addr().unwrap());
     thread::spawn(move || {

@@ -21,11 +21,22 @@ const LOCKS: [&str; 4] = ["last/mutex", "last/{set}/0", "last/writer", "last/per
 
 /// The keys that are left when all is released.
 pub(crate) fn left_behind(nodes: &Nodes, quarantine: bool) -> Vec<String> {
-    let locks = LockManager::builder(nodes.urls()).ttl(TTL).max_ttl(TTL).quarantine(quarantine).build().unwrap();
+    let locks = LockManager::builder(nodes.urls())
+        .ttl(TTL)
+        .max_ttl(TTL)
+        .quarantine(quarantine)
+        .build()
+        .unwrap();
     if quarantine {
         // Servers promoted lately have no vote for the new ttl. Nobody else uses them any more: they may begin as new ones.
         nodes.empty();
-        eventually("all nodes have a vote", || locks.admin().vouch().iter().all(|row| row.failure.is_none()));
+        eventually("all nodes have a vote", || {
+            locks
+                .admin()
+                .vouch()
+                .iter()
+                .all(|row| row.failure.is_none())
+        });
     }
     let [mutex, set, writer, permits] = LOCKS;
     let guards = (

@@ -44,7 +44,12 @@ pub(crate) fn add(line: impl Display) {
 
 /// Tells the parent all of them.
 pub(crate) fn tell() {
-    LINES.0.lock().unwrap().iter().for_each(|it| say(format_args!("{BEGIN}{it}")));
+    LINES
+        .0
+        .lock()
+        .unwrap()
+        .iter()
+        .for_each(|it| say(format_args!("{BEGIN}{it}")));
 }
 
 /// A line, if that is what a client has said.

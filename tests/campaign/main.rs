@@ -19,7 +19,10 @@
 //! | --- | --- |
 //! | `QUORLOCK_CAMPAIGN_SECONDS` | how long each campaign lasts; runs all of them |
 //! | `QUORLOCK_CAMPAIGN_SEED` | what is done to whom; printed by every campaign |
-#![allow(clippy::disallowed_methods, reason = "tests start threads, sleep and read clocks themselves")]
+#![allow(
+    clippy::disallowed_methods,
+    reason = "tests start threads, sleep and read clocks themselves"
+)]
 
 mod alone;
 mod ambush;

@@ -14,14 +14,25 @@ use crate::works::Work;
 const TO_SEE_ALL: Duration = Duration::from_secs(25);
 
 /// With steps of clients' wall clocks beside the loss of counters: tokens go by the nodes' clocks.
-fn everything(works: &[Work], nodes: usize, links: bool, usual: f64, long: bool) -> Option<Outcome> {
+fn everything(
+    works: &[Work],
+    nodes: usize,
+    links: bool,
+    usual: f64,
+    long: bool,
+) -> Option<Outcome> {
     let lasts = seconds(usual, long)?;
     let seed = seed();
-    announce(format_args!("mixed faults on {nodes} nodes: QUORLOCK_CAMPAIGN_SEED={seed}"));
+    announce(format_args!(
+        "mixed faults on {nodes} nodes: QUORLOCK_CAMPAIGN_SEED={seed}"
+    ));
     let plan = Plan {
         hands: nodes / 2,
         ttl: ms([500, 700, 1_000][usize::try_from(seed % 3).unwrap()]),
-        node_faults: NodeFault::ALL.into_iter().chain(NodeFault::OF_LINKS.into_iter().filter(|_| links)).collect(),
+        node_faults: NodeFault::ALL
+            .into_iter()
+            .chain(NodeFault::OF_LINKS.into_iter().filter(|_| links))
+            .collect(),
         client_faults: ClientFault::ALL.to_vec(),
         works: works.to_vec(),
         ..Plan::new("mixed", nodes, lasts, seed)
@@ -31,12 +42,21 @@ fn everything(works: &[Work], nodes: usize, links: bool, usual: f64, long: bool)
     outcome.assert_safe(clients);
     if TO_SEE_ALL <= lasts && Clock::available() {
         // A client is stopped or killed in something that it does: where none is, hardly anybody had a lock.
-        let never: Vec<_> = faults.iter().filter(|it| outcome.done(it.name()) == 0).collect();
+        let never: Vec<_> = faults
+            .iter()
+            .filter(|it| outcome.done(it.name()) == 0)
+            .collect();
         assert!(never.is_empty(), "never done: {never:?}");
     }
     // Otherwise their locks were mutexes.
-    let together = [(Work::Readers, "readers-together"), (Work::Permits, "permits-together")];
-    for (_, what) in together.iter().filter(|(work, _)| TO_SEE_ALL <= lasts && works.contains(work)) {
+    let together = [
+        (Work::Readers, "readers-together"),
+        (Work::Permits, "permits-together"),
+    ];
+    for (_, what) in together
+        .iter()
+        .filter(|(work, _)| TO_SEE_ALL <= lasts && works.contains(work))
+    {
         assert!(0 < outcome.report.count(what), "none of {what}");
     }
     Some(outcome)

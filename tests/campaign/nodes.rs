@@ -26,31 +26,64 @@ impl Nodes {
     pub(crate) fn start(kind: Kind, count: usize) -> Nodes {
         let of = |it: Kind| if it == kind { count } else { 0 };
         let stepped = Clock::available();
-        let options = |it: Builder| if stepped { it.appendonly().stepped_clock() } else { it.appendonly() };
+        let options = |it: Builder| {
+            if stepped {
+                it.appendonly().stepped_clock()
+            } else {
+                it.appendonly()
+            }
+        };
         let servers = Servers::start_with(of(Kind::Servers), options).unwrap();
         let sentinels = |it: usize| if it + 1 < count { 3 } else { 0 };
-        let groups = at_once(of(Kind::Groups), |it| Group::builder(1).sentinels(sentinels(it)).start());
-        let clusters = at_once(of(Kind::Clusters), |_| {
-            Cluster::builder(3).replicas(1).arg("--appendonly", "yes").arg("--appendfsync", "no").start()
+        let groups = at_once(of(Kind::Groups), |it| {
+            Group::builder(1).sentinels(sentinels(it)).start()
         });
-        Nodes { servers, groups, clusters }
+        let clusters = at_once(of(Kind::Clusters), |_| {
+            Cluster::builder(3)
+                .replicas(1)
+                .arg("--appendonly", "yes")
+                .arg("--appendfsync", "no")
+                .start()
+        });
+        Nodes {
+            servers,
+            groups,
+            clusters,
+        }
     }
 
     pub(crate) fn urls(&self) -> Vec<String> {
-        let of_group = |it: &Group| if it.sentinels.is_empty() { it.replicated_url() } else { it.sentinel_url() };
-        let several = self.groups.iter().map(of_group).chain(self.clusters.iter().map(Cluster::url));
+        let of_group = |it: &Group| {
+            if it.sentinels.is_empty() {
+                it.replicated_url()
+            } else {
+                it.sentinel_url()
+            }
+        };
+        let several = self
+            .groups
+            .iter()
+            .map(of_group)
+            .chain(self.clusters.iter().map(Cluster::url));
         self.servers.urls().into_iter().chain(several).collect()
     }
 
     pub(crate) fn all_servers(&self) -> impl Iterator<Item = &Server> {
         let clusters = self.clusters.iter().flat_map(|it| it.servers.iter());
-        self.servers.iter().chain(self.groups.iter().flat_map(|it| it.servers.iter())).chain(clusters)
+        self.servers
+            .iter()
+            .chain(self.groups.iter().flat_map(|it| it.servers.iter()))
+            .chain(clusters)
     }
 
     /// Lets the replicas of a node that is several servers hear of nothing.
     pub(crate) fn cut_replication(&self, node: usize) -> Result<(), Error> {
-        self.groups.get(node).map_or(Ok(()), Group::cut_replication)?;
-        self.clusters.get(node).map_or(Ok(()), Cluster::cut_replication)
+        self.groups
+            .get(node)
+            .map_or(Ok(()), Group::cut_replication)?;
+        self.clusters
+            .get(node)
+            .map_or(Ok(()), Cluster::cut_replication)
     }
 
     /// Keys that are locks, or permits, or readers: not the counters and lists that stay beside them.
@@ -69,8 +102,15 @@ impl Nodes {
     fn masters(&self) -> Vec<&Server> {
         let of_group = |it: &'_ Group| it.master().unwrap();
         let of_groups = self.groups.iter().map(|it| &it.servers[of_group(it)]);
-        let of_clusters = self.clusters.iter().flat_map(|it| it.masters().into_iter().map(|index| &it.servers[index]));
-        self.servers.iter().chain(of_groups).chain(of_clusters).collect()
+        let of_clusters = self
+            .clusters
+            .iter()
+            .flat_map(|it| it.masters().into_iter().map(|index| &it.servers[index]));
+        self.servers
+            .iter()
+            .chain(of_groups)
+            .chain(of_clusters)
+            .collect()
     }
 }
 
@@ -78,17 +118,28 @@ impl Nodes {
 fn at_once<T: Send>(count: usize, start: impl Fn(usize) -> Result<T, Error> + Sync) -> Vec<T> {
     thread::scope(|scope| {
         let start = &start;
-        let starting: Vec<_> = (0..count).map(|it| scope.spawn(move || start(it))).collect();
-        starting.into_iter().map(|it| it.join().unwrap().unwrap()).collect()
+        let starting: Vec<_> = (0..count)
+            .map(|it| scope.spawn(move || start(it)))
+            .collect();
+        starting
+            .into_iter()
+            .map(|it| it.join().unwrap().unwrap())
+            .collect()
     })
 }
 
 pub(crate) fn lock_keys(server: &Server) -> Vec<String> {
     let keys = server.command(&["KEYS", "*"]).unwrap();
-    let keys = keys.as_array().unwrap().iter().map(|it| String::from_utf8_lossy(it.as_bytes().unwrap()).into_owned());
+    let keys = keys
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|it| String::from_utf8_lossy(it.as_bytes().unwrap()).into_owned());
     let slot = |it: &str| it.starts_with(|it: char| it.is_ascii_digit());
     keys.filter(|it| match it.strip_prefix("quorlock:") {
-        Some(beside) => beside.starts_with("readers:") || beside.strip_prefix("slot-").is_some_and(slot),
+        Some(beside) => {
+            beside.starts_with("readers:") || beside.strip_prefix("slot-").is_some_and(slot)
+        }
         None => true,
     })
     .collect()

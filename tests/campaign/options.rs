@@ -17,7 +17,10 @@ pub(crate) const QUARANTINE: bool = true;
 pub(crate) fn builder(urls: &[String], ttl: Duration) -> Builder {
     let builder = LockManager::builder(urls).ttl(ttl).max_ttl(ttl);
     // What a client sends at its end is sent, however busy the machine is.
-    builder.response_timeout(times(ttl, 0.2)).outage_timeout(ttl * 2).shutdown_grace(Duration::from_secs(60))
+    builder
+        .response_timeout(times(ttl, 0.2))
+        .outage_timeout(ttl * 2)
+        .shutdown_grace(Duration::from_secs(60))
 }
 
 /// How long a campaign lasts: what was asked for, or `usual`. `None` if it is one of the long ones, and those were not
@@ -40,5 +43,8 @@ pub(crate) fn seed() -> u64 {
 
 fn read<T: std::str::FromStr>(variable: &str) -> Option<T> {
     let text = env::var(variable).ok().filter(|it| !it.is_empty())?;
-    Some(text.parse().unwrap_or_else(|_| panic!("{variable} is {text:?}, which is no number")))
+    Some(
+        text.parse()
+            .unwrap_or_else(|_| panic!("{variable} is {text:?}, which is no number")),
+    )
 }

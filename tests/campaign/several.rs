@@ -17,14 +17,24 @@ fn plan(name: &str, kind: Kind, lasts: Duration, seed: u64) -> Plan {
         Kind::Groups => (Duration::from_secs(3), vec![NodeFault::FailOver]),
         _ => (Duration::from_secs(2), NodeFault::OF_CLUSTERS.to_vec()),
     };
-    Plan { kind, ttl, node_faults: faults, ..Plan::new(name, 3, lasts, seed) }
+    Plan {
+        kind,
+        ttl,
+        node_faults: faults,
+        ..Plan::new(name, 3, lasts, seed)
+    }
 }
 
 fn campaign(name: &str, kind: Kind, usual: f64) {
-    let Some(lasts) = seconds(usual, true) else { return };
+    let Some(lasts) = seconds(usual, true) else {
+        return;
+    };
     let seed = seed();
     announce(format_args!("{name}: QUORLOCK_CAMPAIGN_SEED={seed}"));
-    let plan = Plan { client_faults: ClientFault::ALL.to_vec(), ..plan(name, kind, lasts, seed) };
+    let plan = Plan {
+        client_faults: ClientFault::ALL.to_vec(),
+        ..plan(name, kind, lasts, seed)
+    };
     let clients = plan.clients;
     let outcome = plan.run();
     outcome.assert_safe(clients);
@@ -45,7 +55,11 @@ fn everything_that_happens_to_clusters() {
 #[track_caller]
 fn assert_seen_without_quarantine(name: &str, kind: Kind, fault: NodeFault) {
     let lasts = seconds(12.0, false).expect("a length of its own");
-    let planted = Plan { secretive: true, node_faults: vec![fault], ..plan(name, kind, lasts, 1) };
+    let planted = Plan {
+        secretive: true,
+        node_faults: vec![fault],
+        ..plan(name, kind, lasts, 1)
+    };
 
     let report = run_until("overlap", planted);
 
@@ -55,17 +69,29 @@ fn assert_seen_without_quarantine(name: &str, kind: Kind, fault: NodeFault) {
 #[test]
 #[ignore = "minutes, and chance decides how many: for changes of the campaign"]
 fn replicas_of_groups_that_vote_as_soon_as_they_are_promoted_are_seen() {
-    assert_seen_without_quarantine("planted: promoted in groups", Kind::Groups, NodeFault::FailOver);
+    assert_seen_without_quarantine(
+        "planted: promoted in groups",
+        Kind::Groups,
+        NodeFault::FailOver,
+    );
 }
 
 #[test]
 #[ignore = "minutes, and chance decides how many: for changes of the campaign"]
 fn replicas_of_clusters_that_vote_as_soon_as_they_are_promoted_are_seen() {
-    assert_seen_without_quarantine("planted: promoted in clusters", Kind::Clusters, NodeFault::TakeOver);
+    assert_seen_without_quarantine(
+        "planted: promoted in clusters",
+        Kind::Clusters,
+        NodeFault::TakeOver,
+    );
 }
 
 #[test]
 #[ignore = "minutes, and chance decides how many: for changes of the campaign"]
 fn masters_that_vote_as_soon_as_they_have_taken_a_slot_are_seen() {
-    assert_seen_without_quarantine("planted: slots taken in clusters", Kind::Clusters, NodeFault::LoseSlot);
+    assert_seen_without_quarantine(
+        "planted: slots taken in clusters",
+        Kind::Clusters,
+        NodeFault::LoseSlot,
+    );
 }

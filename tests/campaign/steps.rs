@@ -33,7 +33,12 @@ pub(crate) struct Steps {
 
 impl Steps {
     pub(crate) fn new(rng: fastrand::Rng, nodes: usize, faults: &[NodeFault]) -> Steps {
-        Steps { rng, nodes, faults: faults.to_vec(), queue: Vec::new() }
+        Steps {
+            rng,
+            nodes,
+            faults: faults.to_vec(),
+            queue: Vec::new(),
+        }
     }
 }
 
@@ -51,7 +56,9 @@ impl Iterator for Steps {
         rng.shuffle(&mut nodes);
         // Mostly a bare majority.
         let majority = self.nodes / 2 + 1;
-        nodes.truncate([1, majority, majority, self.nodes][rng.usize(..4)].min(fault.at_once(self.nodes)));
+        nodes.truncate(
+            [1, majority, majority, self.nodes][rng.usize(..4)].min(fault.at_once(self.nodes)),
+        );
         let cut = rng.u8(..4) != 0;
         let (wait, apart) = (0.8 + rng.f64() * 0.7, rng.f64() * 0.3);
         Some(Step {
@@ -71,7 +78,9 @@ mod tests {
 
     fn steps(seed: u64) -> Vec<Step> {
         let rng = fastrand::Rng::with_seed(seed);
-        Steps::new(rng, 3, &NodeFault::OF_CLUSTERS).take(100).collect()
+        Steps::new(rng, 3, &NodeFault::OF_CLUSTERS)
+            .take(100)
+            .collect()
     }
 
     #[test]
@@ -84,7 +93,11 @@ mod tests {
     fn every_fault_is_done_to_one_node_and_to_most_of_them() {
         let steps = steps(1);
         for fault in NodeFault::OF_CLUSTERS {
-            let of = |nodes: usize| steps.iter().any(|it| it.fault == fault && it.nodes.len() == nodes);
+            let of = |nodes: usize| {
+                steps
+                    .iter()
+                    .any(|it| it.fault == fault && it.nodes.len() == nodes)
+            };
             assert!(of(1) && (of(2) || fault.at_once(3) == 1), "{fault:?}");
         }
     }

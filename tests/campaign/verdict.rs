@@ -75,8 +75,13 @@ impl Report {
     pub(crate) fn read<'a>(lines: impl Iterator<Item = &'a str>) -> Report {
         let mut report = Report::default();
         for line in lines {
-            if let Some((name, number)) = line.strip_prefix("count ").and_then(|it| it.rsplit_once(' ')) {
-                report.counts.insert(name.to_owned(), number.parse().unwrap());
+            if let Some((name, number)) = line
+                .strip_prefix("count ")
+                .and_then(|it| it.rsplit_once(' '))
+            {
+                report
+                    .counts
+                    .insert(name.to_owned(), number.parse().unwrap());
             } else if let Some(objection) = line.strip_prefix("objection ") {
                 report.objections.push(objection.to_owned());
             }
@@ -85,7 +90,8 @@ impl Report {
     }
 
     fn set(&mut self, name: &str, number: usize) {
-        self.counts.insert(name.to_owned(), u64::try_from(number).unwrap());
+        self.counts
+            .insert(name.to_owned(), u64::try_from(number).unwrap());
     }
 
     fn object(&mut self, rule: &str, excused: bool, what: impl fmt::Display) {
@@ -100,8 +106,12 @@ impl Report {
 
 impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.counts.iter().try_for_each(|(name, number)| writeln!(f, "count {name} {number}"))?;
-        self.objections.iter().try_for_each(|it| writeln!(f, "objection {it}"))
+        self.counts
+            .iter()
+            .try_for_each(|(name, number)| writeln!(f, "count {name} {number}"))?;
+        self.objections
+            .iter()
+            .try_for_each(|it| writeln!(f, "objection {it}"))
     }
 }
 
@@ -109,7 +119,14 @@ impl fmt::Display for Report {
 pub(crate) fn verdict(history: &History) -> Report {
     let mut report = Report::default();
     report.set("leases", history.leases.len());
-    report.set("leases-valid", history.leases.iter().filter(|it| it.valid.is_some()).count());
+    report.set(
+        "leases-valid",
+        history
+            .leases
+            .iter()
+            .filter(|it| it.valid.is_some())
+            .count(),
+    );
     report.counts.insert("stale".to_owned(), history.stale);
     report.counts.insert("writes".to_owned(), history.writes);
     for (why, number) in &history.failed {
@@ -126,8 +143,14 @@ pub(crate) fn verdict(history: &History) -> Report {
     let mut of: BTreeMap<&str, Vec<&Lease>> = BTreeMap::new();
     let mut permits: BTreeMap<&str, Vec<&Lease>> = BTreeMap::new();
     for lease in &history.leases {
-        *report.counts.entry(format!("leases:{}", lease.work())).or_default() += 1;
-        lease.names.iter().for_each(|it| of.entry(it).or_default().push(lease));
+        *report
+            .counts
+            .entry(format!("leases:{}", lease.work()))
+            .or_default() += 1;
+        lease
+            .names
+            .iter()
+            .for_each(|it| of.entry(it).or_default().push(lease));
         if matches!(lease.way, Way::OneOf(_)) {
             permits.entry(lease.work()).or_default().push(lease);
         }
@@ -142,7 +165,11 @@ pub(crate) fn verdict(history: &History) -> Report {
     for (earlier, later, at) in &history.refused_while_valid {
         let (by, refused) = (&history.leases[*earlier], &history.leases[*later]);
         let what = format_args!("at {at}: {}", history.between(by, refused));
-        report.object("refused", history.excuses(by, refused) || history.excuses_order(by, refused), what);
+        report.object(
+            "refused",
+            history.excuses(by, refused) || history.excuses_order(by, refused),
+            what,
+        );
     }
     for (writer, reader, at) in &history.torn_while_valid {
         let (writer, reader) = (&history.leases[*writer], &history.leases[*reader]);
@@ -155,11 +182,20 @@ pub(crate) fn verdict(history: &History) -> Report {
 /// A process that was stopped for a ttl cannot have extended anything meanwhile.
 fn slept_through(history: &History, report: &mut Report) {
     for lease in &history.leases {
-        let Some((_, last)) = lease.valid else { continue };
-        let stops = history.stops.iter().filter(|(client, ..)| *client == lease.client);
+        let Some((_, last)) = lease.valid else {
+            continue;
+        };
+        let stops = history
+            .stops
+            .iter()
+            .filter(|(client, ..)| *client == lease.client);
         for (_, from, to) in stops {
             if lease.acquired < *from && *to < last && lease.ttl <= to - from {
-                report.object("honesty", false, format_args!("valid after a stop from {from} to {to}: {lease}"));
+                report.object(
+                    "honesty",
+                    false,
+                    format_args!("valid after a stop from {from} to {to}: {lease}"),
+                );
             }
         }
     }
@@ -181,10 +217,18 @@ fn accesses(history: &History, events: &[Event], report: &mut Report) {
             Event::Wrote { lease, base } => {
                 let lease = &history.leases[lease];
                 if let Some(other) = highest.filter(|it| rank(lease) < rank(it)) {
-                    report.object("stale-write", false, format_args!("{lease}; registered: {other}"));
+                    report.object(
+                        "stale-write",
+                        false,
+                        format_args!("{lease}; registered: {other}"),
+                    );
                 }
                 if base != version {
-                    report.object("lost-update", false, format_args!("version {base} for {version}: {lease}"));
+                    report.object(
+                        "lost-update",
+                        false,
+                        format_args!("version {base} for {version}: {lease}"),
+                    );
                 }
                 version += 1;
             }
@@ -212,14 +256,20 @@ fn tokens(history: &History, leases: &[&Lease], report: &mut Report) {
             }
         }
         if let Some(before) = highest.filter(|it| !lease.comes_after(it)) {
-            report.object("late-start", history.excuses_order(before, lease), history.between(before, lease));
+            report.object(
+                "late-start",
+                history.excuses_order(before, lease),
+                history.between(before, lease),
+            );
         }
     }
 }
 
 /// When they were valid, in order.
 fn held<'a>(leases: &[&'a Lease]) -> Vec<(u64, u64, &'a Lease)> {
-    let windows = leases.iter().filter_map(|it| it.window().map(|(from, to)| (from, to, *it)));
+    let windows = leases
+        .iter()
+        .filter_map(|it| it.window().map(|(from, to)| (from, to, *it)));
     let mut held: Vec<_> = windows.collect();
     held.sort_unstable_by_key(|(from, ..)| *from);
     held
@@ -233,20 +283,35 @@ fn windows(history: &History, leases: &[&Lease], report: &mut Report) {
     for (from, to, lease) in held(leases) {
         running.retain(|(end, _)| from < *end);
         for (_, other) in running.iter().filter(|(_, it)| !it.bears(lease)) {
-            report.object("overlap", history.excuses(other, lease), history.between(other, lease));
+            report.object(
+                "overlap",
+                history.excuses(other, lease),
+                history.between(other, lease),
+            );
         }
-        let before = if lease.way == Way::Beside { highest_alone } else { highest };
+        let before = if lease.way == Way::Beside {
+            highest_alone
+        } else {
+            highest
+        };
         if let Some(other) = before.filter(|it| !lease.comes_after(it)) {
             let excused = history.excuses(other, lease) || history.excuses_order(other, lease);
             report.object("order", excused, history.between(other, lease));
         } else {
-            highest = if higher(highest, lease) { Some(lease) } else { highest };
+            highest = if higher(highest, lease) {
+                Some(lease)
+            } else {
+                highest
+            };
             if lease.way != Way::Beside && higher(highest_alone, lease) {
                 highest_alone = Some(lease);
             }
         }
         if running.iter().any(|(_, it)| it.bears(lease)) {
-            *report.counts.entry("readers-together".to_owned()).or_default() += 1;
+            *report
+                .counts
+                .entry("readers-together".to_owned())
+                .or_default() += 1;
         }
         running.push((to, lease));
     }
@@ -258,7 +323,10 @@ fn crowds(history: &History, leases: &[&Lease], report: &mut Report) {
     for (from, to, lease) in held(leases) {
         running.retain(|(end, _)| from < *end);
         if !running.is_empty() {
-            *report.counts.entry("permits-together".to_owned()).or_default() += 1;
+            *report
+                .counts
+                .entry("permits-together".to_owned())
+                .or_default() += 1;
         }
         running.push((to, lease));
         if let Way::OneOf(permits) = lease.way
@@ -267,7 +335,11 @@ fn crowds(history: &History, leases: &[&Lease], report: &mut Report) {
             let all = || running.iter().map(|(_, it)| *it);
             let excused = all().any(|one| all().any(|other| history.excuses(one, other)));
             let all: Vec<_> = all().map(Lease::to_string).collect();
-            report.object("crowd", excused, format_args!("{} of {permits}: {}", all.len(), all.join("; and ")));
+            report.object(
+                "crowd",
+                excused,
+                format_args!("{} of {permits}: {}", all.len(), all.join("; and ")),
+            );
         }
     }
 }
@@ -275,22 +347,36 @@ fn crowds(history: &History, leases: &[&Lease], report: &mut Report) {
 impl History {
     /// Whether a fault can have given the second what the first had.
     fn excuses(&self, first: &Lease, second: &Lease) -> bool {
-        let (from, to) = (first.asked.min(second.asked), first.acquired.max(second.acquired));
-        self.faults.iter().filter(|it| it.from <= to && from <= it.to).any(|it| match it.effect {
-            Effect::None => false,
-            Effect::Forgets => !self.quarantine,
-            Effect::Hastens => true,
-        })
+        let (from, to) = (
+            first.asked.min(second.asked),
+            first.acquired.max(second.acquired),
+        );
+        self.faults
+            .iter()
+            .filter(|it| it.from <= to && from <= it.to)
+            .any(|it| match it.effect {
+                Effect::None => false,
+                Effect::Forgets => !self.quarantine,
+                Effect::Hastens => true,
+            })
     }
 
     /// Whether a node can have forgotten the first's token and have taken a smaller one of the second, because the token was
     /// ahead of the node's clock.
     fn excuses_order(&self, first: &Lease, second: &Lease) -> bool {
         let since = |it: &&Fault| first.asked <= it.to && it.from <= second.acquired;
-        let forgotten = self.faults.iter().filter(since).filter(|it| it.effect == Effect::Forgets);
+        let forgotten = self
+            .faults
+            .iter()
+            .filter(since)
+            .filter(|it| it.effect == Effect::Forgets);
         forgotten.into_iter().any(|loss| {
             // The quarantine begins when a client sees the loss: the clock may have been set back by then.
-            let later = self.faults.iter().filter(since).filter(|it| it.node == loss.node && loss.from <= it.from);
+            let later = self
+                .faults
+                .iter()
+                .filter(since)
+                .filter(|it| it.node == loss.node && loss.from <= it.from);
             let epoch = later.map(|it| it.epoch).min().unwrap_or(loss.epoch);
             epoch + (loss.to + first.ttl) / 1_000 < first.token
         })
@@ -298,13 +384,27 @@ impl History {
 
     /// Two leases and what was done while they lasted, for whoever has to find out.
     fn between(&self, first: &Lease, second: &Lease) -> String {
-        let (from, to) = (first.asked.min(second.asked), second.window().map_or(second.acquired, |(_, to)| to));
-        let faults = self.faults.iter().filter(|it| it.from <= to && from <= it.to);
-        let faults: Vec<_> =
-            faults.map(|it| format!("{} on {} from {} to {}", it.kind, it.node, it.from, it.to)).collect();
-        let stops = self.stops.iter().filter(|(_, stop, go_on)| *stop <= to && from <= *go_on);
-        let stops: Vec<_> =
-            stops.map(|(client, stop, go_on)| format!("client {client} stopped {stop} to {go_on}")).collect();
-        format!("{first}; and {second}; meanwhile: {}", [faults, stops].concat().join(", "))
+        let (from, to) = (
+            first.asked.min(second.asked),
+            second.window().map_or(second.acquired, |(_, to)| to),
+        );
+        let faults = self
+            .faults
+            .iter()
+            .filter(|it| it.from <= to && from <= it.to);
+        let faults: Vec<_> = faults
+            .map(|it| format!("{} on {} from {} to {}", it.kind, it.node, it.from, it.to))
+            .collect();
+        let stops = self
+            .stops
+            .iter()
+            .filter(|(_, stop, go_on)| *stop <= to && from <= *go_on);
+        let stops: Vec<_> = stops
+            .map(|(client, stop, go_on)| format!("client {client} stopped {stop} to {go_on}"))
+            .collect();
+        format!(
+            "{first}; and {second}; meanwhile: {}",
+            [faults, stops].concat().join(", ")
+        )
     }
 }

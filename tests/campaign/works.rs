@@ -34,12 +34,22 @@ struct Parts {
 /// The parts of a work, from its file.
 macro_rules! parts {
     ($file:ident) => {
-        Parts { name: $file::NAME, locks: &$file::LOCKS, take: $file::take, work: $file::work }
+        Parts {
+            name: $file::NAME,
+            locks: &$file::LOCKS,
+            take: $file::take,
+            work: $file::work,
+        }
     };
 }
 
 impl Work {
-    pub(crate) const ALL: [Work; 4] = [Work::Registers, Work::Readers, Work::Transfers, Work::Permits];
+    pub(crate) const ALL: [Work; 4] = [
+        Work::Registers,
+        Work::Readers,
+        Work::Transfers,
+        Work::Permits,
+    ];
 
     fn parts(self) -> Parts {
         match self {
@@ -65,7 +75,12 @@ impl Work {
         self.parts().locks
     }
 
-    pub(crate) fn take(self, locks: &LockManager, rng: &mut fastrand::Rng, call: &Call) -> Result<Taken, AcquireError> {
+    pub(crate) fn take(
+        self,
+        locks: &LockManager,
+        rng: &mut fastrand::Rng,
+        call: &Call,
+    ) -> Result<Taken, AcquireError> {
         (self.parts().take)(locks, rng, call)
     }
 

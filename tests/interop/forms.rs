@@ -8,7 +8,8 @@ use std::thread;
 
 use devnodes::{PATIENCE, eventually};
 use quorlock::{
-    AcquireError, ExtendError, LockGuard, LockManager, Lost, ReadGuard, ReleaseError, Released, WriteGuard,
+    AcquireError, ExtendError, LockGuard, LockManager, Lost, ReadGuard, ReleaseError, Released,
+    WriteGuard,
 };
 
 use crate::{TTL, TestResult, World};
@@ -41,7 +42,11 @@ impl Form {
         Ok(match self {
             Form::Reader => Ours::Reader(locks.rw_lock("report").try_read_for(PATIENCE)?),
             Form::Writer => Ours::Writer(locks.rw_lock("report").try_write_for(PATIENCE)?),
-            Form::Set => Ours::Set(locks.multi_lock(["another", "report"]).try_lock_for(PATIENCE)?),
+            Form::Set => Ours::Set(
+                locks
+                    .multi_lock(["another", "report"])
+                    .try_lock_for(PATIENCE)?,
+            ),
         })
     }
 }
@@ -76,7 +81,10 @@ impl World {
 
     /// They get it now, and give it back.
     fn peer_gets_it(&mut self, after: Form) -> TestResult {
-        assert!(self.peer.acquire("report", TTL)?, "given back by us: {after:?}");
+        assert!(
+            self.peer.acquire("report", TTL)?,
+            "given back by us: {after:?}"
+        );
         assert_eq!(self.peer.release()?, "released", "{after:?}");
         self.servers.wait_until_free(&self.key)?;
         Ok(())
@@ -94,11 +102,17 @@ pub(crate) fn what_they_hold_no_form_of_ours_gets_or_changes(mut world: World) -
 
     assert_eq!(world.values(), values);
     assert_eq!(world.key_counts(), counts, "nothing of ours stays behind");
-    assert_eq!(world.peer.release()?, "released", "theirs was there to be released");
+    assert_eq!(
+        world.peer.release()?,
+        "released",
+        "theirs was there to be released"
+    );
     Ok(())
 }
 
-pub(crate) fn what_any_form_of_ours_holds_they_are_refused_until_it_is_released(mut world: World) -> TestResult {
+pub(crate) fn what_any_form_of_ours_holds_they_are_refused_until_it_is_released(
+    mut world: World,
+) -> TestResult {
     for form in Form::ALL {
         let ours = form.try_take(&world.locks)?;
         world.peer_is_refused(form)?;
@@ -109,7 +123,9 @@ pub(crate) fn what_any_form_of_ours_holds_they_are_refused_until_it_is_released(
     Ok(())
 }
 
-pub(crate) fn what_several_readers_hold_they_are_refused_until_the_last_is_gone(mut world: World) -> TestResult {
+pub(crate) fn what_several_readers_hold_they_are_refused_until_the_last_is_gone(
+    mut world: World,
+) -> TestResult {
     let report = world.locks.rw_lock("report");
     let (first, second) = (report.try_read()?, report.try_read()?);
     world.peer_is_refused(Form::Reader)?;
@@ -125,20 +141,26 @@ pub(crate) fn what_a_writer_keeps_as_a_reader_they_are_refused(mut world: World)
     let reader = writer.downgrade()?;
     // It returns when a majority says so.
     let is_shared = |it: &Option<Vec<u8>>| it.as_deref() == Some(b"quorlock:shared");
-    eventually("every node knows it as a reader's", || world.values().iter().all(is_shared));
+    eventually("every node knows it as a reader's", || {
+        world.values().iter().all(is_shared)
+    });
     world.peer_is_refused(Form::Reader)?;
     reader.extend(TTL)?;
     reader.release()?;
     world.peer_gets_it(Form::Reader)
 }
 
-pub(crate) fn what_they_release_any_form_of_ours_gets_while_waiting(mut world: World) -> TestResult {
+pub(crate) fn what_they_release_any_form_of_ours_gets_while_waiting(
+    mut world: World,
+) -> TestResult {
     for form in Form::ALL {
         world.peer_takes_it()?;
         let before = world.locks.stats().rounds_held;
         let locks = world.locks.clone();
         let waiter = thread::Builder::new().spawn(move || form.take(&locks))?;
-        eventually("we were refused", || before < world.locks.stats().rounds_held);
+        eventually("we were refused", || {
+            before < world.locks.stats().rounds_held
+        });
         assert_eq!(world.peer.release()?, "released", "{form:?}");
 
         waiter.join().unwrap()?.release()?;
@@ -147,7 +169,9 @@ pub(crate) fn what_they_release_any_form_of_ours_gets_while_waiting(mut world: W
     Ok(())
 }
 
-pub(crate) fn what_any_form_of_ours_loses_they_get_and_our_release_leaves_alone(mut world: World) -> TestResult {
+pub(crate) fn what_any_form_of_ours_loses_they_get_and_our_release_leaves_alone(
+    mut world: World,
+) -> TestResult {
     for form in Form::ALL {
         let ours = form.try_take(&world.locks)?;
         world.wait_until_everywhere();
@@ -157,12 +181,22 @@ pub(crate) fn what_any_form_of_ours_loses_they_get_and_our_release_leaves_alone(
 
         // We have not noticed: this release is really sent, and finds it.
         let released = ours.release();
-        assert!(matches!(released, Err(ReleaseError::Lost(Lost::Gone))), "{form:?}: {released:?}");
+        assert!(
+            matches!(released, Err(ReleaseError::Lost(Lost::Gone))),
+            "{form:?}: {released:?}"
+        );
 
         // On the nodes that refuse this the release has been executed before.
-        assert!(form.try_take(&world.locks).is_err_and(|it| it.is_held()), "{form:?}");
+        assert!(
+            form.try_take(&world.locks).is_err_and(|it| it.is_held()),
+            "{form:?}"
+        );
         assert_eq!(world.values(), values, "{form:?}");
-        assert_eq!(world.peer.release()?, "released", "{form:?}: theirs was there to be released");
+        assert_eq!(
+            world.peer.release()?,
+            "released",
+            "{form:?}: theirs was there to be released"
+        );
         world.servers.wait_until_free(&world.key)?;
     }
     Ok(())

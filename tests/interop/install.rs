@@ -35,11 +35,25 @@ pub(crate) fn python() -> Result<&'static Path, String> {
             write(&list, REQUIREMENTS)?;
             let mut pip = Command::new("python3");
             // No dependencies: the list has them all. mmh3, which pottery names, is compiled, and its locks do without.
-            pip.args(["-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--root-user-action=ignore"])
-                .args(["--no-input", "--retries", "5", "--no-deps", "--require-hashes", "--target"])
-                .arg(stage)
-                .arg("--requirement")
-                .arg(list);
+            pip.args([
+                "-m",
+                "pip",
+                "install",
+                "--quiet",
+                "--disable-pip-version-check",
+                "--root-user-action=ignore",
+            ])
+            .args([
+                "--no-input",
+                "--retries",
+                "5",
+                "--no-deps",
+                "--require-hashes",
+                "--target",
+            ])
+            .arg(stage)
+            .arg("--requirement")
+            .arg(list);
             run(&mut pip)
         })
     });
@@ -57,7 +71,13 @@ pub(crate) fn node() -> Result<&'static Path, String> {
             write(&stage.join("package-lock.json"), PACKAGE_LOCK)?;
             let mut npm = Command::new("npm");
             npm.args(["ci", "--prefix"]).arg(stage).current_dir(stage);
-            run(npm.args(["--ignore-scripts", "--no-audit", "--no-fund", "--no-update-notifier", "--loglevel=error"]))
+            run(npm.args([
+                "--ignore-scripts",
+                "--no-audit",
+                "--no-fund",
+                "--no-update-notifier",
+                "--loglevel=error",
+            ]))
         })
     });
     found.as_deref().map_err(Clone::clone)
@@ -66,13 +86,21 @@ pub(crate) fn node() -> Result<&'static Path, String> {
 /// Which versions are tried, past the test runner, which would keep it for itself.
 pub(crate) fn say_once(versions: &str) {
     static SAID: LazyLock<Mutex<HashSet<String>>> = LazyLock::new(Mutex::default);
-    if SAID.lock().unwrap_or_else(PoisonError::into_inner).insert(versions.to_owned()) {
+    if SAID
+        .lock()
+        .unwrap_or_else(PoisonError::into_inner)
+        .insert(versions.to_owned())
+    {
         let _ = writeln!(io::stderr(), "interop: with {versions}");
     }
 }
 
 /// The folder with what `pins` say, made by `install` if it is not there.
-fn installed(name: &str, pins: &[&str], install: impl Fn(&Path) -> Result<(), String>) -> Result<PathBuf, String> {
+fn installed(
+    name: &str,
+    pins: &[&str],
+    install: impl Fn(&Path) -> Result<(), String>,
+) -> Result<PathBuf, String> {
     let mut hasher = DefaultHasher::new();
     pins.hash(&mut hasher);
     let place = Path::new(FOLDER).join(format!("{name}-{:016x}", hasher.finish()));
@@ -83,14 +111,23 @@ fn installed(name: &str, pins: &[&str], install: impl Fn(&Path) -> Result<(), St
         fs::create_dir_all(&stage).map_err(|err| format!("{}: {err}", stage.display()))?;
         // A place that exists by now was made by another process, and is as good.
         let made = install(&stage).and_then(|()| {
-            fs::rename(&stage, &place).or_else(|err| if place.is_dir() { Ok(()) } else { Err(err.to_string()) })
+            fs::rename(&stage, &place).or_else(|err| {
+                if place.is_dir() {
+                    Ok(())
+                } else {
+                    Err(err.to_string())
+                }
+            })
         });
         let _ = fs::remove_dir_all(&stage);
         match made {
             Ok(()) => break,
             Err(err) if tries == TRIES => return Err(format!("after {TRIES} tries: {err}")),
             Err(err) => {
-                let _ = writeln!(io::stderr(), "interop: try {tries} of {TRIES} to install failed: {err}");
+                let _ = writeln!(
+                    io::stderr(),
+                    "interop: try {tries} of {TRIES} to install failed: {err}"
+                );
                 let _ = after(BETWEEN_TRIES).recv();
             }
         }
@@ -105,11 +142,18 @@ fn runs(program: &str, args: &[&str]) -> Result<(), String> {
 
 fn run(command: &mut Command) -> Result<(), String> {
     let name = command.get_program().to_string_lossy().into_owned();
-    let output = command.stdin(Stdio::null()).output().map_err(|err| format!("{name} does not start: {err}"))?;
+    let output = command
+        .stdin(Stdio::null())
+        .output()
+        .map_err(|err| format!("{name} does not start: {err}"))?;
     if output.status.success() {
         return Ok(());
     }
-    Err(format!("{name}: {}: {}", output.status, String::from_utf8_lossy(&output.stderr).trim()))
+    Err(format!(
+        "{name}: {}: {}",
+        output.status,
+        String::from_utf8_lossy(&output.stderr).trim()
+    ))
 }
 
 fn write(file: &Path, text: &str) -> Result<(), String> {

@@ -26,7 +26,8 @@ use forms::{
     what_a_writer_keeps_as_a_reader_they_are_refused,
     what_any_form_of_ours_holds_they_are_refused_until_it_is_released,
     what_any_form_of_ours_loses_they_get_and_our_release_leaves_alone,
-    what_several_readers_hold_they_are_refused_until_the_last_is_gone, what_they_hold_no_form_of_ours_gets_or_changes,
+    what_several_readers_hold_they_are_refused_until_the_last_is_gone,
+    what_they_hold_no_form_of_ours_gets_or_changes,
     what_they_release_any_form_of_ours_gets_while_waiting,
 };
 use peer::{Client, Peer};
@@ -57,9 +58,18 @@ impl World {
         let servers = Servers::start(nodes)?;
         let locks = LockManager::builder(servers.urls());
         // The servers are new, and the other client does not care.
-        let locks = locks.ttl(TTL).prefix(client.prefix()).quarantine(false).build()?;
+        let locks = locks
+            .ttl(TTL)
+            .prefix(client.prefix())
+            .quarantine(false)
+            .build()?;
         let peer = Peer::start(client, &servers.urls())?;
-        Ok(World { servers, locks, peer, key: format!("{}report", client.prefix()) })
+        Ok(World {
+            servers,
+            locks,
+            peer,
+            key: format!("{}report", client.prefix()),
+        })
     }
 
     /// The peer takes the lock, on every node: it may say so when a majority has answered.
@@ -70,7 +80,9 @@ impl World {
     }
 
     fn wait_until_everywhere(&self) {
-        eventually("the lock is on every node", || self.servers.holders(&self.key) == self.servers.len());
+        eventually("the lock is on every node", || {
+            self.servers.holders(&self.key) == self.servers.len()
+        });
     }
 
     /// The value of the lock on each node.
@@ -79,7 +91,10 @@ impl World {
     }
 
     fn key_counts(&self) -> Vec<usize> {
-        let without_record = |it: &devnodes::Server| it.key_count().saturating_sub(it.exists("quorlock:record").into());
+        let without_record = |it: &devnodes::Server| {
+            it.key_count()
+                .saturating_sub(it.exists("quorlock:record").into())
+        };
         self.servers.iter().map(without_record).collect()
     }
 
@@ -147,7 +162,9 @@ fn what_they_hold_we_are_refused_and_leave_alone(mut world: World) -> TestResult
     let mut refusals = 0;
     for row in err.nodes() {
         match row.answer {
-            NodeAnswer::Held { left: Some(left), .. } if Duration::ZERO < left && left <= TTL => refusals += 1,
+            NodeAnswer::Held {
+                left: Some(left), ..
+            } if Duration::ZERO < left && left <= TTL => refusals += 1,
             NodeAnswer::Pending => {}
             _ => panic!("{row}"),
         }
@@ -218,7 +235,9 @@ fn what_they_release_we_get_while_waiting(mut world: World) -> TestResult {
     let before = world.locks.stats().rounds_held;
 
     let waiter = thread::Builder::new().spawn(move || report.try_lock_for(PATIENCE))?;
-    eventually("we were refused", || before < world.locks.stats().rounds_held);
+    eventually("we were refused", || {
+        before < world.locks.stats().rounds_held
+    });
     assert_eq!(world.peer.release()?, "released");
 
     waiter.join().unwrap()?.release()?;
@@ -231,7 +250,10 @@ fn what_we_release_they_get_at_once(mut world: World) -> TestResult {
 
     drop(guard);
 
-    assert!(world.peer.acquire("report", TTL)?, "the scope of our guard is over");
+    assert!(
+        world.peer.acquire("report", TTL)?,
+        "the scope of our guard is over"
+    );
     assert_eq!(world.peer.release()?, "released");
     world.servers.wait_until_free(&world.key)?;
     Ok(())
@@ -246,11 +268,18 @@ fn what_we_lose_they_get_and_our_release_leaves_alone(mut world: World) -> TestR
 
     // We have not noticed: this release is really sent, and finds it.
     let released = guard.release();
-    assert!(matches!(released, Err(ReleaseError::Lost(Lost::Gone))), "{released:?}");
+    assert!(
+        matches!(released, Err(ReleaseError::Lost(Lost::Gone))),
+        "{released:?}"
+    );
 
     world.locks.shut_down(); // sends whatever is still queued
     assert_eq!(world.values(), values);
-    assert_eq!(world.peer.release()?, "released", "theirs was there to be released");
+    assert_eq!(
+        world.peer.release()?,
+        "released",
+        "theirs was there to be released"
+    );
     Ok(())
 }
 
@@ -270,9 +299,17 @@ fn what_they_lose_we_get_and_their_release_leaves_alone(mut world: World) -> Tes
 }
 
 fn what_expired_for_us_they_get_and_our_guard_leaves_alone(mut world: World) -> TestResult {
-    let guard = world.locks.mutex("report").ttl(SHORT).renew(false).try_lock()?;
+    let guard = world
+        .locks
+        .mutex("report")
+        .ttl(SHORT)
+        .renew(false)
+        .try_lock()?;
     world.servers.wait_until_free(&world.key)?;
-    assert!(!guard.is_valid(), "the nodes forget it after the holder does");
+    assert!(
+        !guard.is_valid(),
+        "the nodes forget it after the holder does"
+    );
     world.peer_takes_it()?;
     let values = world.values();
 

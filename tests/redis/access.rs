@@ -18,9 +18,16 @@ const PREFIX: &str = "app:";
 
 /// One of the lists of the guide, as words of a command, with the password and the prefix of these tests.
 pub(crate) fn access_list(number: usize) -> Vec<String> {
-    let lists = GUIDE.split("```text\n").filter(|block| block.starts_with("ACL SETUSER locks"));
-    let list = lists.map(|block| block.split("```").next().unwrap()).nth(number).expect("the guide has it");
-    let list = list.replace(">PASSWORD", ">pw").replace("~PREFIX*", &format!("~{PREFIX}*"));
+    let lists = GUIDE
+        .split("```text\n")
+        .filter(|block| block.starts_with("ACL SETUSER locks"));
+    let list = lists
+        .map(|block| block.split("```").next().unwrap())
+        .nth(number)
+        .expect("the guide has it");
+    let list = list
+        .replace(">PASSWORD", ">pw")
+        .replace("~PREFIX*", &format!("~{PREFIX}*"));
     list.split_whitespace().map(str::to_owned).collect()
 }
 
@@ -39,7 +46,10 @@ impl Place {
 
     /// Makes the user anew, with everything on the list but `without`.
     fn set_user(&self, without: &str) {
-        let words: Vec<String> = access_list(0).into_iter().filter(|it| it != without).collect();
+        let words: Vec<String> = access_list(0)
+            .into_iter()
+            .filter(|it| it != without)
+            .collect();
         // Connections of the user from before end with it.
         self.server.command(&["ACL", "DELUSER", "locks"]).unwrap();
         self.server.command(&words).unwrap();
@@ -48,7 +58,10 @@ impl Place {
     }
 
     fn options(&self, url: &str) -> Builder {
-        builder([url]).prefix(PREFIX).ttl(LONG).outage_timeout(Duration::ZERO)
+        builder([url])
+            .prefix(PREFIX)
+            .ttl(LONG)
+            .outage_timeout(Duration::ZERO)
     }
 
     fn manager(&self) -> LockManager {
@@ -61,17 +74,26 @@ impl Place {
 
     /// How often the command was carried out.
     fn calls(&self, command: &str) -> u64 {
-        let line = self.server.info(&format!("cmdstat_{command}")).unwrap_or_default();
-        line.split(',').find_map(|it| it.strip_prefix("calls=")).map_or(0, |it| it.parse().unwrap())
+        let line = self
+            .server
+            .info(&format!("cmdstat_{command}"))
+            .unwrap_or_default();
+        line.split(',')
+            .find_map(|it| it.strip_prefix("calls="))
+            .map_or(0, |it| it.parse().unwrap())
     }
 
     /// What is seen while one manager holds a lock and another waits for it; false if it does not come to that.
     fn while_waiting(&self, look: impl FnOnce(&Place, LockGuard) -> bool) -> bool {
         let (holder, waiter, cancel) = (self.manager(), self.manager(), CancelHandle::new());
-        let Ok(guard) = holder.mutex("waited for").lock() else { return false };
+        let Ok(guard) = holder.mutex("waited for").lock() else {
+            return false;
+        };
         let waiting = waiter.mutex("waited for").cancelled_by(&cancel);
         let waiting = thread::spawn(move || waiting.lock());
-        eventually("it is refused", || 1 <= waiter.stats().rounds_held || waiting.is_finished());
+        eventually("it is refused", || {
+            1 <= waiter.stats().rounds_held || waiting.is_finished()
+        });
         let seen = !waiting.is_finished() && look(self, guard);
         cancel.cancel();
         let _ = join(waiting);
@@ -157,13 +179,27 @@ fn a_login_or_a_command_that_a_majority_refuses_ends_a_waiting_call_at_once() ->
     needs!(AccessLists);
     let servers = Servers::start_with(3, |it| it.password("pw"))?;
     for server in &servers {
-        server.command(&["ACL", "SETUSER", "eve", "on", ">pw", "~elsewhere*", "&*", "+@all"])?;
+        server.command(&[
+            "ACL",
+            "SETUSER",
+            "eve",
+            "on",
+            ">pw",
+            "~elsewhere*",
+            "&*",
+            "+@all",
+        ])?;
     }
     let refused = |login: [&str; 3]| {
-        let urls = login.iter().zip(&servers).map(|(login, it)| format!("redis://{login}{}", it.addr()));
+        let urls = login
+            .iter()
+            .zip(&servers)
+            .map(|(login, it)| format!("redis://{login}{}", it.addr()));
         // Longer than the test waits.
         let locks = builder(urls).outage_timeout(LONG).build().unwrap();
-        join(thread::spawn(move || locks.mutex("report").lock().map(drop)))
+        join(thread::spawn(move || {
+            locks.mutex("report").lock().map(drop)
+        }))
     };
     for (login, said) in [
         ("", "a password is required, and none was given"),
@@ -186,7 +222,8 @@ impl Claim {
             LocksAreTaken => take("a").is_ok(),
             LocksAreGivenBack => {
                 let released = take("b").map(LockGuard::release);
-                matches!(released, Ok(Ok(it)) if it.confirmed == 1) && !at.server.exists(format!("{PREFIX}b"))
+                matches!(released, Ok(Ok(it)) if it.confirmed == 1)
+                    && !at.server.exists(format!("{PREFIX}b"))
             }
             HoldersAreSeen => {
                 set_px(&at.server, &format!("{PREFIX}c"), "another's", 60_000);
@@ -220,18 +257,30 @@ impl Claim {
                 let before = take("k").map(|_| given());
                 take("k").is_ok() && before.is_ok_and(|it| given() <= it + 1)
             }
-            OtherDatabasesAreChosen => {
-                at.options(&format!("{}/3", at.url)).build().unwrap().mutex("h").try_lock().is_ok()
-            }
+            OtherDatabasesAreChosen => at
+                .options(&format!("{}/3", at.url))
+                .build()
+                .unwrap()
+                .mutex("h")
+                .try_lock()
+                .is_ok(),
             OneServerTwiceIsNoticed => {
                 let again = at.url.replace("127.0.0.1", "localhost");
-                let locks = builder([&at.url, &again]).prefix(PREFIX).outage_timeout(Duration::ZERO).build().unwrap();
-                fails_with(locks.mutex("i").try_lock(), |it| matches!(it, NodeFailure::SameServer { .. }))
+                let locks = builder([&at.url, &again])
+                    .prefix(PREFIX)
+                    .outage_timeout(Duration::ZERO)
+                    .build()
+                    .unwrap();
+                fails_with(locks.mutex("i").try_lock(), |it| {
+                    matches!(it, NodeFailure::SameServer { .. })
+                })
             }
             ReplicasAreRefused => {
                 // Of a server that is not there, so that nothing is copied; and one that takes writes.
                 at.server.command(&["REPLICAOF", "127.0.0.1", "1"]).unwrap();
-                at.server.command(&["CONFIG", "SET", "replica-read-only", "no"]).unwrap();
+                at.server
+                    .command(&["CONFIG", "SET", "replica-read-only", "no"])
+                    .unwrap();
                 let refused = fails_with(take("j"), |it| *it == NodeFailure::Replica);
                 at.server.command(&["REPLICAOF", "NO", "ONE"]).unwrap();
                 refused
@@ -240,14 +289,20 @@ impl Claim {
                 let name = format!("{PREFIX}k");
                 let (list, reservation) = (lists::list(&name), lists::reservation(&name));
                 // Of a client that asks again by itself.
-                at.server.command(&["ZADD", &list, "1.5", "another"]).unwrap();
+                at.server
+                    .command(&["ZADD", &list, "1.5", "another"])
+                    .unwrap();
                 set(&at.server, &reservation, "0 ");
-                let reserved = |it: &AcquireError| matches!(answer(it, 0), NodeAnswer::Reserved { .. });
+                let reserved =
+                    |it: &AcquireError| matches!(answer(it, 0), NodeAnswer::Reserved { .. });
                 take("k").is_err_and(|it| reserved(&it))
             }
             WaitersAreListed => at.while_waiting(|at, _guard| at.server.exists(list())),
             WaitersListen => at.while_waiting(|at, _guard| {
-                let channels = at.server.command(&["PUBSUB", "CHANNELS", "quorlock:wake:*"]).unwrap();
+                let channels = at
+                    .server
+                    .command(&["PUBSUB", "CHANNELS", "quorlock:wake:*"])
+                    .unwrap();
                 !channels.as_array().unwrap().is_empty()
             }),
             WaitersAreTold => at.while_waiting(|at, guard| {
@@ -256,7 +311,12 @@ impl Claim {
             }),
             WaitersLeaveTheList => {
                 // Another client's lock, so that no release clears up.
-                set_px(&at.server, &format!("{PREFIX}waited for"), "another's", 60_000);
+                set_px(
+                    &at.server,
+                    &format!("{PREFIX}waited for"),
+                    "another's",
+                    60_000,
+                );
                 let waiter = at.manager();
                 // Connected before the time begins: a call whose time is over by then enters no list.
                 let _ = waiter.check_nodes();
@@ -272,20 +332,27 @@ impl Claim {
             }
             PermitsAreGiven => {
                 let (holder, waiter) = (at.manager(), at.manager());
-                let Ok(permit) = holder.semaphore("n", 1).acquire() else { return false };
+                let Ok(permit) = holder.semaphore("n", 1).acquire() else {
+                    return false;
+                };
                 let one = waiter.semaphore("n", 1);
                 let waiting = thread::spawn(move || {
-                    one.acquire().map(|it| it.extend(secs(1_000)).is_ok() && it.release().is_ok())
+                    one.acquire()
+                        .map(|it| it.extend(secs(1_000)).is_ok() && it.release().is_ok())
                 });
                 let list = format!("quorlock:slot-waiters:{{{PREFIX}n}}");
-                eventually("it waits", || at.server.exists(&list) || waiting.is_finished());
+                eventually("it waits", || {
+                    at.server.exists(&list) || waiting.is_finished()
+                });
                 drop(permit);
                 matches!(join(waiting), Ok(true)) && waiter.stats().notices == 1
             }
             SeveralNamesAreTaken => {
                 let (holder, waiter) = (at.manager(), at.manager());
                 set(&at.server, &at.fence("l"), &in_an_hour().to_string());
-                let Ok(single) = holder.mutex("l").lock() else { return false };
+                let Ok(single) = holder.mutex("l").lock() else {
+                    return false;
+                };
                 let several = waiter.multi_lock(["l", "m"]);
                 let waiting = thread::spawn(move || {
                     let guard = several.lock()?;
@@ -306,9 +373,14 @@ fn list() -> String {
     lists::list(&format!("{PREFIX}waited for"))
 }
 
-fn fails_with(result: Result<LockGuard, AcquireError>, looks: impl Fn(&NodeFailure) -> bool) -> bool {
+fn fails_with(
+    result: Result<LockGuard, AcquireError>,
+    looks: impl Fn(&NodeFailure) -> bool,
+) -> bool {
     let Err(err) = result else { return false };
-    err.nodes().iter().any(|it| matches!(&it.answer, NodeAnswer::Failed(failure) if looks(failure)))
+    err.nodes()
+        .iter()
+        .any(|it| matches!(&it.answer, NodeAnswer::Failed(failure) if looks(failure)))
 }
 
 #[test]
@@ -328,9 +400,15 @@ fn the_access_list_of_the_guide_is_enough() -> TestResult {
 #[test]
 fn no_command_on_the_access_list_of_the_guide_is_too_much() -> TestResult {
     needs!(AccessLists);
-    let listed: Vec<String> = access_list(0).into_iter().filter(|it| it.starts_with('+')).collect();
+    let listed: Vec<String> = access_list(0)
+        .into_iter()
+        .filter(|it| it.starts_with('+'))
+        .collect();
     let known: Vec<&str> = NEEDED_FOR.iter().map(|it| it.0).collect();
-    assert!(known.iter().all(|it| listed.iter().any(|word| word == it)), "not in the guide any more: {known:?}");
+    assert!(
+        known.iter().all(|it| listed.iter().any(|word| word == it)),
+        "not in the guide any more: {known:?}"
+    );
     let place = Place::new();
     for command in &listed {
         place.set_user(command);
@@ -339,7 +417,8 @@ fn no_command_on_the_access_list_of_the_guide_is_too_much() -> TestResult {
             continue;
         }
         let needed = NEEDED_FOR.iter().find(|it| it.0 == command);
-        let (_, claim) = needed.unwrap_or_else(|| panic!("{command} is in the guide and has no row here"));
+        let (_, claim) =
+            needed.unwrap_or_else(|| panic!("{command} is in the guide and has no row here"));
         assert!(!claim.holds(&place), "{claim:?} also without {command}");
     }
     Ok(())
@@ -351,10 +430,19 @@ fn without_the_last_line_of_the_access_list_locks_work_and_waiters_ask_again() -
     let place = Place::new();
     let all = access_list(0);
     let waiting = &all[all.iter().position(|word| word == "+zadd").unwrap()..];
-    assert!(waiting.contains(&"+subscribe".to_owned()) && waiting.contains(&"+zadd".to_owned()), "{waiting:?}");
+    assert!(
+        waiting.contains(&"+subscribe".to_owned()) && waiting.contains(&"+zadd".to_owned()),
+        "{waiting:?}"
+    );
     place.set_user("");
     let denied: Vec<_> = waiting.iter().map(|it| it.replace('+', "-")).collect();
-    place.server.command(&[&["ACL".to_owned(), "SETUSER".to_owned(), "locks".to_owned()], &denied[..]].concat())?;
+    place.server.command(
+        &[
+            &["ACL".to_owned(), "SETUSER".to_owned(), "locks".to_owned()],
+            &denied[..],
+        ]
+        .concat(),
+    )?;
 
     for claim in &CLAIMS[..11] {
         assert!(claim.holds(&place), "{claim:?} without the last line");
@@ -377,15 +465,37 @@ const FOR_EVER: [&str; 1] = [RECORD];
 fn h24_whatever_command_is_forbidden_no_call_leaves_a_key_without_expiry() -> TestResult {
     needs!(AccessLists);
     let place = Place::new();
-    let of_locks = access_list(0).into_iter().filter(|word| word.starts_with('+'));
-    let all: Vec<String> =
-        of_locks.chain(of_readers()).filter(|word| !ALWAYS_ALLOWED.contains(&word.as_str())).collect();
+    let of_locks = access_list(0)
+        .into_iter()
+        .filter(|word| word.starts_with('+'));
+    let all: Vec<String> = of_locks
+        .chain(of_readers())
+        .filter(|word| !ALWAYS_ALLOWED.contains(&word.as_str()))
+        .collect();
     let left_without = |missing: &str, readers: &[String]| {
         place.set_user(missing);
-        let readers: Vec<_> = readers.iter().filter(|word| *word != missing).cloned().collect();
-        place.server.command(&[&["ACL", "SETUSER", "locks"].map(str::to_owned)[..], &readers].concat()).unwrap();
+        let readers: Vec<_> = readers
+            .iter()
+            .filter(|word| *word != missing)
+            .cloned()
+            .collect();
+        place
+            .server
+            .command(
+                &[
+                    &["ACL", "SETUSER", "locks"].map(str::to_owned)[..],
+                    &readers,
+                ]
+                .concat(),
+            )
+            .unwrap();
         let (one, other) = (place.manager(), place.manager());
-        set_px(&place.server, &format!("{PREFIX}taken"), "another's", 60_000);
+        set_px(
+            &place.server,
+            &format!("{PREFIX}taken"),
+            "another's",
+            60_000,
+        );
         let waits = one.mutex("taken").try_lock_for(ms(100));
         let reader = one.rw_lock("read").try_read();
         let second = other.rw_lock("read").try_read();
@@ -395,17 +505,30 @@ fn h24_whatever_command_is_forbidden_no_call_leaves_a_key_without_expiry() -> Te
             let released = reader.release();
             // The first list has all that a release needs.
             let is_out = released.is_ok() || access_list(0).iter().any(|word| word == missing);
-            assert!(is_out, "without {missing}: in and not out; {result:?}, {released:?}");
+            assert!(
+                is_out,
+                "without {missing}: in and not out; {result:?}, {released:?}"
+            );
         }
         drop((waits, writer));
         let keys = place.server.command(&["KEYS", "*"]).unwrap();
-        let keys = keys.as_array().unwrap().iter().map(|key| key.as_str().unwrap().to_owned());
-        let is_left = |key: &String| place.server.command(&["PTTL", key]).unwrap().as_int() == Some(-1);
-        keys.filter(|key| !FOR_EVER.contains(&key.as_str()) && is_left(key)).collect::<Vec<_>>()
+        let keys = keys
+            .as_array()
+            .unwrap()
+            .iter()
+            .map(|key| key.as_str().unwrap().to_owned());
+        let is_left =
+            |key: &String| place.server.command(&["PTTL", key]).unwrap().as_int() == Some(-1);
+        keys.filter(|key| !FOR_EVER.contains(&key.as_str()) && is_left(key))
+            .collect::<Vec<_>>()
     };
 
     for missing in &all {
-        assert_eq!(left_without(missing, &of_readers()), [""; 0], "without {missing}");
+        assert_eq!(
+            left_without(missing, &of_readers()),
+            [""; 0],
+            "without {missing}"
+        );
     }
     assert_eq!(left_without("", &[]), [""; 0], "with the first list alone");
     Ok(())
@@ -419,8 +542,14 @@ fn a_command_that_the_access_list_forbids_in_a_script_is_called_not_permitted() 
 
     let err = place.manager().mutex("report").try_lock().unwrap_err();
 
-    assert!(matches!(failure(&err, 0), NodeFailure::Access { .. }), "{err}");
-    assert!(err.to_string().contains("see the ACL line in the guide"), "{err}");
+    assert!(
+        matches!(failure(&err, 0), NodeFailure::Access { .. }),
+        "{err}"
+    );
+    assert!(
+        err.to_string().contains("see the ACL line in the guide"),
+        "{err}"
+    );
     Ok(())
 }
 
@@ -447,20 +576,47 @@ fn the_user_of_the_guide_can_do_nothing_else() -> TestResult {
         &["ACL", "LIST"],
         &["SHUTDOWN"],
         &["PUBLISH", "of another application", "x"],
-        &["EVAL", "return redis.call('GET', KEYS[1])", "1", "of another application"],
+        &[
+            "EVAL",
+            "return redis.call('GET', KEYS[1])",
+            "1",
+            "of another application",
+        ],
         // Keys that a script does not declare, and commands that it calls.
-        &["EVAL", "return redis.call('GET', 'of another application')", "0"],
+        &[
+            "EVAL",
+            "return redis.call('GET', 'of another application')",
+            "0",
+        ],
         &["EVAL", "return redis.call('FLUSHALL')", "0"],
     ];
     for command in refused {
-        let err = user.command(command).map_or_else(|err| err.to_string(), |reply| panic!("{command:?}: {reply:?}"));
+        let err = user.command(command).map_or_else(
+            |err| err.to_string(),
+            |reply| panic!("{command:?}: {reply:?}"),
+        );
         let err = err.to_lowercase();
         // By the access list, and not for another reason.
-        let denied = ["noperm", "no permissions", "can't run this command", "can't access at least one of the keys"];
-        assert!(denied.iter().any(|it| err.contains(it)), "{command:?}: {err}");
+        let denied = [
+            "noperm",
+            "no permissions",
+            "can't run this command",
+            "can't access at least one of the keys",
+        ];
+        assert!(
+            denied.iter().any(|it| err.contains(it)),
+            "{command:?}: {err}"
+        );
     }
-    assert_eq!(place.server.get("of another application").as_deref(), Some(&b"precious"[..]));
-    assert_eq!(user.command(&["SET", &format!("{PREFIX}mine"), "x"])?.as_str(), Some("OK"));
+    assert_eq!(
+        place.server.get("of another application").as_deref(),
+        Some(&b"precious"[..])
+    );
+    assert_eq!(
+        user.command(&["SET", &format!("{PREFIX}mine"), "x"])?
+            .as_str(),
+        Some("OK")
+    );
     Ok(())
 }
 
@@ -487,7 +643,9 @@ fn i7_readers_say_which_permission_they_lack() -> TestResult {
     let writer = one.rw_lock("a");
     let writer = thread::spawn(move || writer.write().unwrap().downgrade());
     let reserved = |it: &AcquireError| matches!(answer(it, 0), NodeAnswer::Reserved { .. });
-    eventually("a reader stays behind the writer", || two.rw_lock("a").try_read().is_err_and(|it| reserved(&it)));
+    eventually("a reader stays behind the writer", || {
+        two.rw_lock("a").try_read().is_err_and(|it| reserved(&it))
+    });
     first.release()?;
     second.release()?;
     join(writer)?.release()?;
@@ -495,13 +653,27 @@ fn i7_readers_say_which_permission_they_lack() -> TestResult {
     assert_eq!(log.as_array(), Some(&[][..]), "refused: {log:?}");
 
     for missing in &more {
-        allow(&more.iter().map(|it| if it == missing { it.replace('+', "-") } else { it.clone() }).collect::<Vec<_>>());
+        allow(
+            &more
+                .iter()
+                .map(|it| {
+                    if it == missing {
+                        it.replace('+', "-")
+                    } else {
+                        it.clone()
+                    }
+                })
+                .collect::<Vec<_>>(),
+        );
         let locks = place.manager();
         let other = place.manager();
         let read = || locks.rw_lock("b").try_read();
         // The second one finds the lock shared. Each does all that a reader does.
         let first = read();
-        let second = other.rw_lock("b").try_read().map(|it| (it.extend(LONG), it.release()));
+        let second = other
+            .rw_lock("b")
+            .try_read()
+            .map(|it| (it.extend(LONG), it.release()));
         let result = (first.map(|it| (it.extend(LONG), it.release())), second);
         match missing.as_str() {
             "+pubsub|numsub" => {
@@ -517,7 +689,10 @@ fn i7_readers_say_which_permission_they_lack() -> TestResult {
                 assert!(join(waiting).is_err());
                 drop(guard);
             }
-            _ => assert!(format!("{result:?}").contains("see the ACL line in the guide"), "{missing}: {result:?}"),
+            _ => assert!(
+                format!("{result:?}").contains("see the ACL line in the guide"),
+                "{missing}: {result:?}"
+            ),
         }
     }
     Ok(())

@@ -60,7 +60,9 @@ fn a3_four_nodes_survive_one_failure_and_two_nodes_none() -> TestResult {
     servers[3].kill()?;
     let again = manager(&servers);
     for locks in [four, again] {
-        let err = error_in_the_end(&locks, "report", |it| matches!(it, AcquireError::NoQuorum { .. }));
+        let err = error_in_the_end(&locks, "report", |it| {
+            matches!(it, AcquireError::NoQuorum { .. })
+        });
         assert_eq!(err.nodes().len(), 4);
     }
     nothing_is_left(&servers);
@@ -136,7 +138,12 @@ fn a_refusal_says_how_long_the_holders_keys_still_live() -> TestResult {
         })
         .collect();
     assert!(2 <= lefts.len(), "{err:?}");
-    assert!(lefts.iter().all(|it| it.is_some_and(|it| secs(0) < it && it <= secs(60))), "{lefts:?}");
+    assert!(
+        lefts
+            .iter()
+            .all(|it| it.is_some_and(|it| secs(0) < it && it <= secs(60))),
+        "{lefts:?}"
+    );
     Ok(())
 }
 
@@ -152,7 +159,9 @@ fn a_refused_attempt_leaves_its_token_nowhere() -> TestResult {
         assert_held(&locks.mutex("report").try_lock().unwrap_err());
     }
 
-    eventually("only the foreign keys are there", || servers.holders("report") == 3);
+    eventually("only the foreign keys are there", || {
+        servers.holders("report") == 3
+    });
     for i in 0..3 {
         assert_eq!(servers[i].get("report").as_deref(), Some(&b"foreign"[..]));
         assert_eq!(servers[i].pttl("report"), -1);
@@ -185,7 +194,14 @@ fn a_key_without_expiry_is_held_and_never_taken_for_free() -> TestResult {
     let err = locks.mutex("report").try_lock_for(ms(300)).unwrap_err();
     assert_held(&err);
     assert_eq!(
-        (0..2).filter(|i| *answer(&err, *i) == NodeAnswer::Held { left: None, holder: None, name: None }).count(),
+        (0..2)
+            .filter(|i| *answer(&err, *i)
+                == NodeAnswer::Held {
+                    left: None,
+                    holder: None,
+                    name: None
+                })
+            .count(),
         2,
         "{err:?}"
     );
@@ -222,7 +238,10 @@ fn a5_every_attempt_of_a_waiting_call_has_a_token_of_its_own() -> TestResult {
         if line.contains("the end") {
             break;
         }
-        let words: Vec<_> = line.split_whitespace().map(|it| it.trim_matches('"')).collect();
+        let words: Vec<_> = line
+            .split_whitespace()
+            .map(|it| it.trim_matches('"'))
+            .collect();
         if let [_, _, _, "EVALSHA", _, "5", "report", _, _, _, _, token, ..] = words[..] {
             tokens.push(token.to_owned());
         }
@@ -241,7 +260,13 @@ fn a13_a_majority_that_grants_after_the_lease_is_over_is_too_late_and_given_back
     let servers = Servers::start(1)?;
     let (proxies, urls) = proxies(&servers);
     // The margin leaves about half of the ttl.
-    let locks = connected(builder(urls).ttl(secs(1)).response_timeout(ms(250)).clock_margin(0.49, ms(0)), 1);
+    let locks = connected(
+        builder(urls)
+            .ttl(secs(1))
+            .response_timeout(ms(250))
+            .clock_margin(0.49, ms(0)),
+        1,
+    );
 
     // Connecting again gives the round more time than its lease has.
     proxies[0].hold_replies();
@@ -252,7 +277,9 @@ fn a13_a_majority_that_grants_after_the_lease_is_over_is_too_late_and_given_back
         let report = locks.mutex("report");
         move || report.try_lock().map(drop)
     });
-    eventually("the attempt is under way", || commands < locks.stats().commands);
+    eventually("the attempt is under way", || {
+        commands < locks.stats().commands
+    });
     let lease_is_over = Instant::now() + ms(510);
     eventually("its lease would be over", || lease_is_over < Instant::now());
     proxies[0].release_replies();

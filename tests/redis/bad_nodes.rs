@@ -24,11 +24,21 @@ const FAKES: [(&str, Fake); 14] = [
     ("closed at once", FakeServer::accept_and_close),
     ("always OK", || FakeServer::replying(*b"+OK\r\n")),
     ("always 1", || FakeServer::replying(*b":1\r\n")),
-    ("a grant", || FakeServer::replying(*b"*4\r\n:1\r\n:0\r\n:1\r\n:0\r\n")),
-    ("a giant array", || FakeServer::replying(*b"*1000000000\r\n")),
-    ("deep arrays", || FakeServer::replying("*1\r\n".repeat(100_000).into_bytes())),
-    ("an endless line", || FakeServer::replying(vec![b'+'; 1_000_000])),
-    ("pushes only", || FakeServer::replying(*b">2\r\n+message\r\n+x\r\n")),
+    ("a grant", || {
+        FakeServer::replying(*b"*4\r\n:1\r\n:0\r\n:1\r\n:0\r\n")
+    }),
+    ("a giant array", || {
+        FakeServer::replying(*b"*1000000000\r\n")
+    }),
+    ("deep arrays", || {
+        FakeServer::replying("*1\r\n".repeat(100_000).into_bytes())
+    }),
+    ("an endless line", || {
+        FakeServer::replying(vec![b'+'; 1_000_000])
+    }),
+    ("pushes only", || {
+        FakeServer::replying(*b">2\r\n+message\r\n+x\r\n")
+    }),
 ];
 
 #[test]
@@ -48,7 +58,11 @@ fn g4_one_of_three_that_talks_nonsense_costs_nothing() -> TestResult {
 }
 
 fn patient(urls: &[String]) -> LockManager {
-    builder(urls).ttl(LONG).shutdown_grace(secs(1)).build().unwrap()
+    builder(urls)
+        .ttl(LONG)
+        .shutdown_grace(secs(1))
+        .build()
+        .unwrap()
 }
 
 fn works_beside(servers: &Servers, kind: &str, fake: &FakeServer) {
@@ -70,7 +84,11 @@ fn g6_a_majority_that_talks_nonsense_is_never_a_grant() -> TestResult {
     for (kind, fake) in FAKES {
         let fakes = [fake()?, fake()?];
         let urls = [fakes[0].url(), servers[0].url(), fakes[1].url()];
-        let locks = builder(&urls).connect_timeout(secs(1)).response_timeout(secs(2)).ttl(LONG).build()?;
+        let locks = builder(&urls)
+            .connect_timeout(secs(1))
+            .response_timeout(secs(2))
+            .ttl(LONG)
+            .build()?;
 
         let err = locks.mutex(kind).try_lock().unwrap_err();
 
@@ -78,10 +96,13 @@ fn g6_a_majority_that_talks_nonsense_is_never_a_grant() -> TestResult {
         for node in [0, 2] {
             let failure = failure(&err, node);
             let fits = match kind {
-                "garbage" | "a giant reply" | "a giant array" | "deep arrays" | "an endless line" | "pushes only" => {
+                "garbage" | "a giant reply" | "a giant array" | "deep arrays"
+                | "an endless line" | "pushes only" => {
                     matches!(failure, NodeFailure::Protocol { .. })
                 }
-                "half a reply, closed" | "closed at once" => matches!(failure, NodeFailure::Disconnected { .. }),
+                "half a reply, closed" | "closed at once" => {
+                    matches!(failure, NodeFailure::Disconnected { .. })
+                }
                 "silent" | "half a reply" => {
                     matches!(failure, NodeFailure::Connect { .. } | NodeFailure::TimedOut)
                 }
@@ -98,10 +119,22 @@ fn g6_a_majority_that_talks_nonsense_is_never_a_grant() -> TestResult {
 #[test]
 fn error_replies_to_the_login_are_told_apart() -> TestResult {
     let cases: [(&[u8], &str); 4] = [
-        (b"-LOADING Redis is loading the dataset in memory\r\n", "loading its data"),
-        (b"-ERR max number of clients reached\r\n", "too many clients; "),
-        (b"-BUSY Redis is busy running a script.\r\n", "busy with a long script; "),
-        (b"-WRONGPASS invalid username-password pair\r\n", "login refused; "),
+        (
+            b"-LOADING Redis is loading the dataset in memory\r\n",
+            "loading its data",
+        ),
+        (
+            b"-ERR max number of clients reached\r\n",
+            "too many clients; ",
+        ),
+        (
+            b"-BUSY Redis is busy running a script.\r\n",
+            "busy with a long script; ",
+        ),
+        (
+            b"-WRONGPASS invalid username-password pair\r\n",
+            "login refused; ",
+        ),
     ];
     for (reply, expected) in cases {
         let fake = FakeServer::replying(reply)?;
@@ -129,8 +162,16 @@ fn a_server_in_protected_mode_is_said_to_be_one_and_not_to_have_another_password
 
     let checks = locks.check_nodes();
 
-    assert!(says(checks[0].failure.as_ref().unwrap(), "in protected mode"), "{}", checks[0]);
-    assert!(checks[0].to_string().contains("set a password"), "{}", checks[0]);
+    assert!(
+        says(checks[0].failure.as_ref().unwrap(), "in protected mode"),
+        "{}",
+        checks[0]
+    );
+    assert!(
+        checks[0].to_string().contains("set a password"),
+        "{}",
+        checks[0]
+    );
     Ok(())
 }
 
@@ -157,15 +198,52 @@ fn g4_a_server_that_was_made_to_count_thousands_of_errors_keeps_its_vote() -> Te
 fn g5_passwords_and_users_are_checked_before_any_vote() -> TestResult {
     needs!(Passwords);
     let servers = Servers::start_with(3, |it| it.password("s3cret/+ pw"))?;
-    let at = |login: &str| -> Vec<_> { servers.iter().map(|it| format!("redis://{login}{}", it.addr())).collect() };
+    let at = |login: &str| -> Vec<_> {
+        servers
+            .iter()
+            .map(|it| format!("redis://{login}{}", it.addr()))
+            .collect()
+    };
     for server in &servers {
         server.command(&["ACL", "SETUSER", "ann", "on", ">pw of ann", "~*", "+@all"])?;
-        server.command(&["ACL", "SETUSER", "bob", "on", ">pw of bob", "~*", "+@all", "-evalsha", "-eval"])?;
-        server.command(&["ACL", "SETUSER", "eve", "on", ">pw of eve", "~elsewhere*", "+@all"])?;
-        server.command(&["ACL", "SETUSER", "min", "on", ">pw of min", "~*", "+@all", "-info", "-role"])?;
+        server.command(&[
+            "ACL",
+            "SETUSER",
+            "bob",
+            "on",
+            ">pw of bob",
+            "~*",
+            "+@all",
+            "-evalsha",
+            "-eval",
+        ])?;
+        server.command(&[
+            "ACL",
+            "SETUSER",
+            "eve",
+            "on",
+            ">pw of eve",
+            "~elsewhere*",
+            "+@all",
+        ])?;
+        server.command(&[
+            "ACL",
+            "SETUSER",
+            "min",
+            "on",
+            ">pw of min",
+            "~*",
+            "+@all",
+            "-info",
+            "-role",
+        ])?;
     }
 
-    for urls in [servers.urls(), at("ann:pw%20of%20ann@"), at("min:pw%20of%20min@")] {
+    for urls in [
+        servers.urls(),
+        at("ann:pw%20of%20ann@"),
+        at("min:pw%20of%20min@"),
+    ] {
         let locks = builder(&urls).build()?;
         drop(locks.mutex("report").try_lock()?);
     }
@@ -174,8 +252,15 @@ fn g5_passwords_and_users_are_checked_before_any_vote() -> TestResult {
         let err = locks.mutex("report").try_lock().unwrap_err();
         assert_no_quorum(&err);
         // The round is over with the second of them.
-        let words = if login.is_empty() { "a password is required" } else { "login refused; " };
-        let wrong = err.nodes().iter().filter(|it| matches!(&it.answer, NodeAnswer::Failed(it) if says(it, words)));
+        let words = if login.is_empty() {
+            "a password is required"
+        } else {
+            "login refused; "
+        };
+        let wrong = err
+            .nodes()
+            .iter()
+            .filter(|it| matches!(&it.answer, NodeAnswer::Failed(it) if says(it, words)));
         assert!(2 <= wrong.count(), "{login}: {err:?}");
         assert!(!format!("{err} {err:?}").contains("s3cret"));
     }
@@ -202,7 +287,9 @@ fn a_password_that_is_changed_later_counts_from_the_next_connection_on() -> Test
     servers[0].command(&["CONFIG", "SET", "requirepass", "later"])?;
     drop(locks.mutex("report").try_lock()?);
     servers[0].command(&["CLIENT", "KILL", "SKIPME", "yes"])?;
-    let err = error_in_the_end(&locks, "report", |it| says(failure(it, 0), "a password is required"));
+    let err = error_in_the_end(&locks, "report", |it| {
+        says(failure(it, 0), "a password is required")
+    });
     assert_no_quorum(&err);
 
     servers[0].command(&["CONFIG", "SET", "requirepass", ""])?;
@@ -222,13 +309,18 @@ fn a_database_number_is_where_the_keys_are() -> TestResult {
     let there = |server: &Server| {
         let mut client = server.client().unwrap();
         client.command(&["SELECT", "3"]).unwrap();
-        client.command(&["EXISTS", "report", &fence("report")]).unwrap().as_int()
+        client
+            .command(&["EXISTS", "report", &fence("report")])
+            .unwrap()
+            .as_int()
     };
     assert!(2 <= servers.iter().filter(|it| there(it) == Some(2)).count());
     // Database 0 is another lock.
     drop(manager(&servers).mutex("report").try_lock()?);
     drop(guard);
-    eventually("only the counters are left", || servers.iter().all(|it| there(it) == Some(1)));
+    eventually("only the counters are left", || {
+        servers.iter().all(|it| there(it) == Some(1))
+    });
     Ok(())
 }
 
@@ -299,7 +391,9 @@ fn b2_replicas_have_no_vote_not_even_writable_ones() -> TestResult {
     for node in 0..2 {
         assert_eq!(*failure(&err, node), NodeFailure::Replica);
     }
-    eventually("nothing of it is left", || lock_keys(&servers[2]).is_empty());
+    eventually("nothing of it is left", || {
+        lock_keys(&servers[2]).is_empty()
+    });
 
     servers[0].command(&["REPLICAOF", "NO", "ONE"])?;
     drop(lock_in_the_end(&before, "report"));
@@ -320,8 +414,10 @@ fn e5_servers_out_of_memory_grant_nothing_and_still_release_and_extend() -> Test
 
     let err = locks.mutex("other").try_lock().unwrap_err();
     assert_no_quorum(&err);
-    let full =
-        err.nodes().iter().filter(|it| matches!(&it.answer, NodeAnswer::Failed(it) if says(it, "out of memory")));
+    let full = err
+        .nodes()
+        .iter()
+        .filter(|it| matches!(&it.answer, NodeAnswer::Failed(it) if says(it, "out of memory")));
     assert!(2 <= full.count(), "{err:?}");
     guard.extend(LONG)?;
     assert!(guard.is_valid());
@@ -342,7 +438,10 @@ fn servers_that_refuse_writes_for_want_of_replicas_are_told_apart() -> TestResul
     let err = locks.mutex("report").try_lock().unwrap_err();
     assert_no_quorum(&err);
     for node in 0..2 {
-        assert!(matches!(failure(&err, node), NodeFailure::WritesRefused { .. }), "{err:?}");
+        assert!(
+            matches!(failure(&err, node), NodeFailure::WritesRefused { .. }),
+            "{err:?}"
+        );
     }
 
     servers[1].command(&["CONFIG", "SET", "min-replicas-to-write", "0"])?;
@@ -364,10 +463,18 @@ fn e5_a_release_that_is_refused_is_not_confirmed() -> TestResult {
 
     let err = guard.release().unwrap_err();
 
-    let ReleaseError::NotConfirmed { confirmed, nodes } = err else { panic!("{err:?}") };
+    let ReleaseError::NotConfirmed { confirmed, nodes } = err else {
+        panic!("{err:?}")
+    };
     assert!(confirmed <= 1);
     for node in &nodes[..2] {
-        assert!(matches!(node.answer, NodeAnswer::Failed(NodeFailure::WritesRefused { .. })), "{node:?}");
+        assert!(
+            matches!(
+                node.answer,
+                NodeAnswer::Failed(NodeFailure::WritesRefused { .. })
+            ),
+            "{node:?}"
+        );
     }
     Ok(())
 }
@@ -380,8 +487,9 @@ fn b3_cluster_nodes_have_no_vote() -> TestResult {
     let err = manager(&servers).mutex("report").try_lock().unwrap_err();
 
     assert_no_quorum(&err);
-    let cluster =
-        err.nodes().iter().filter(|it| matches!(&it.answer, NodeAnswer::Failed(it) if says(it, "part of a cluster; ")));
+    let cluster = err.nodes().iter().filter(
+        |it| matches!(&it.answer, NodeAnswer::Failed(it) if says(it, "part of a cluster; ")),
+    );
     assert!(1 <= cluster.count(), "{err:?}");
     Ok(())
 }
@@ -407,7 +515,11 @@ fn b3_a_sentinel_is_refused_in_words() -> TestResult {
     let err = locks.mutex("report").try_lock().unwrap_err();
 
     assert!(says(failure(&err, 0), "a Sentinel"), "{err}");
-    assert!(err.to_string().contains("a Sentinel, which stores nothing; give the address of a master"), "{err}");
+    assert!(
+        err.to_string()
+            .contains("a Sentinel, which stores nothing; give the address of a master"),
+        "{err}"
+    );
     Ok(())
 }
 
@@ -427,8 +539,14 @@ fn b1_one_server_behind_two_addresses_has_one_vote() -> TestResult {
 
         servers[1].pause()?;
         let impatient = impatient(urls).connect_timeout(ms(500)).build()?;
-        let err = error_in_the_end(&impatient, "report", |it| matches!(it, AcquireError::NoQuorum { .. }));
-        let err = if has_double(&err) { err } else { error_in_the_end(&impatient, "report", has_double) };
+        let err = error_in_the_end(&impatient, "report", |it| {
+            matches!(it, AcquireError::NoQuorum { .. })
+        });
+        let err = if has_double(&err) {
+            err
+        } else {
+            error_in_the_end(&impatient, "report", has_double)
+        };
         assert_no_quorum(&err);
         servers[1].resume()?;
         nothing_is_left(&servers);
@@ -448,7 +566,8 @@ fn has_double(err: &AcquireError) -> bool {
 fn a_key_of_another_type_is_in_use_and_survives() -> TestResult {
     let servers = Servers::start(3)?;
     let locks = connected(builder(servers.urls()), 3);
-    let is_hash = |i: usize| servers[i].command(&["TYPE", "report"]).unwrap().as_str() == Some("hash");
+    let is_hash =
+        |i: usize| servers[i].command(&["TYPE", "report"]).unwrap().as_str() == Some("hash");
     servers[0].command(&["HSET", "report", "field", "value"])?;
 
     // On a minority it is one failed node.
@@ -462,7 +581,13 @@ fn a_key_of_another_type_is_in_use_and_survives() -> TestResult {
         let err = locks.mutex("report").try_lock().unwrap_err();
         assert!(matches!(err, AcquireError::KeyInUse { .. }), "{err:?}");
         for node in 0..2 {
-            assert!(matches!(failure(&err, node), NodeFailure::KeyInUse { name: None, .. }), "{err}");
+            assert!(
+                matches!(
+                    failure(&err, node),
+                    NodeFailure::KeyInUse { name: None, .. }
+                ),
+                "{err}"
+            );
         }
     }
     let err = locks.mutex("report").lock().unwrap_err();
@@ -482,7 +607,10 @@ fn servers_busy_with_a_script_are_told_apart_and_come_back() -> TestResult {
     let err = locks.mutex("report").try_lock().unwrap_err();
     assert_no_quorum(&err);
     for node in 0..2 {
-        assert!(matches!(failure(&err, node), NodeFailure::Busy { .. }), "{err}");
+        assert!(
+            matches!(failure(&err, node), NodeFailure::Busy { .. }),
+            "{err}"
+        );
     }
     servers.iter().take(2).for_each(end_script);
     drop(endless);
@@ -529,7 +657,10 @@ fn h18_a_server_whose_answers_are_out_of_step_loses_the_connection_and_no_round(
             Some(b":1\r\n:1\r\n".to_vec())
         }
     });
-    let locks = connected(builder([fake.url(), servers[1].url(), servers[2].url()]).ttl(LONG), 3);
+    let locks = connected(
+        builder([fake.url(), servers[1].url(), servers[2].url()]).ttl(LONG),
+        3,
+    );
     drop(lock_in_the_end(&locks, "report"));
     let before = locks.stats();
     once.store(true, Ordering::SeqCst);
@@ -555,7 +686,9 @@ fn h18_a_server_whose_answers_are_out_of_step_loses_the_connection_and_no_round(
 
 /// Runs a script that does not end; returns once the server answers everybody that it is busy.
 fn make_busy(server: &Server) -> devnodes::Client {
-    server.command(&["CONFIG", "SET", "lua-time-limit", "20"]).unwrap();
+    server
+        .command(&["CONFIG", "SET", "lua-time-limit", "20"])
+        .unwrap();
     let mut client = server.client().unwrap();
     client.send(&["EVAL", "while true do end", "0"]).unwrap();
     eventually("it is busy", || server.command(&["PING"]).is_err());

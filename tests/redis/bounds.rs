@@ -17,7 +17,10 @@ use crate::support::*;
 const ANSWERED_MAX: u64 = 64;
 
 fn notice(name: &str) -> String {
-    format!(">3\r\n$7\r\nmessage\r\n$1\r\nc\r\n${}\r\n{name}\r\n", name.len())
+    format!(
+        ">3\r\n$7\r\nmessage\r\n$1\r\nc\r\n${}\r\n{name}\r\n",
+        name.len()
+    )
 }
 
 /// Connects to one node, which then sends these notices and is silent; how many commands they bring it.
@@ -26,12 +29,17 @@ fn commands_after(notices: Vec<String>) -> u64 {
     let count = u64::try_from(notices.len()).unwrap();
     let notices = notices.concat();
     let fake = speaking_for(&server, move |_, command| match command[0].as_slice() {
-        b"SUBSCRIBE" => Some(format!(">3\r\n$9\r\nsubscribe\r\n$1\r\nc\r\n:1\r\n{notices}").into_bytes()),
+        b"SUBSCRIBE" => {
+            Some(format!(">3\r\n$9\r\nsubscribe\r\n$1\r\nc\r\n:1\r\n{notices}").into_bytes())
+        }
         // What it is told about these locks.
         b"EVALSHA" if command.iter().any(|it| it.starts_with(b"nobody")) => Some(Vec::new()),
         _ => None,
     });
-    let locks = builder([fake.url()]).shutdown_grace(ms(100)).build().unwrap();
+    let locks = builder([fake.url()])
+        .shutdown_grace(ms(100))
+        .build()
+        .unwrap();
     // It may wait, so it listens.
     drop(locks.mutex("x").lock().unwrap());
     eventually("all notices have come", || locks.stats().notices == count);
@@ -40,8 +48,11 @@ fn commands_after(notices: Vec<String>) -> u64 {
 }
 
 #[test]
-fn h7_a_node_that_announces_what_nobody_waits_for_brings_few_commands_about_until_it_answers_them() {
-    let of_many = (0..5_000).map(|it| notice(&format!("nobody-{it}"))).collect();
+fn h7_a_node_that_announces_what_nobody_waits_for_brings_few_commands_about_until_it_answers_them()
+{
+    let of_many = (0..5_000)
+        .map(|it| notice(&format!("nobody-{it}")))
+        .collect();
     let of_one = (0..5_000).map(|_| notice("nobody")).collect();
 
     let (many, one) = (commands_after(of_many), commands_after(of_one));
@@ -54,7 +65,10 @@ fn h7_a_node_that_announces_what_nobody_waits_for_brings_few_commands_about_unti
 fn h7_a_node_that_refuses_releases_is_sent_few_of_them_again_until_it_takes_one() -> TestResult {
     const LOCKS: usize = 300;
     let (servers, server) = (Servers::start(2)?, Server::start()?);
-    let (is_busy, refused) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicU64::new(0)));
+    let (is_busy, refused) = (
+        Arc::new(AtomicBool::new(false)),
+        Arc::new(AtomicU64::new(0)),
+    );
     let fake = speaking_for(&server, {
         let (is_busy, refused) = (Arc::clone(&is_busy), Arc::clone(&refused));
         move |_, command| match command[0].as_slice() {
@@ -66,16 +80,25 @@ fn h7_a_node_that_refuses_releases_is_sent_few_of_them_again_until_it_takes_one(
             _ => None,
         }
     });
-    let locks = connected(builder([servers[0].url(), servers[1].url(), fake.url()]).ttl(LONG), 3);
+    let locks = connected(
+        builder([servers[0].url(), servers[1].url(), fake.url()]).ttl(LONG),
+        3,
+    );
     let lock = |number| locks.mutex(format!("report-{number}")).lock();
     let guards: Vec<_> = (0..LOCKS).map(lock).collect::<Result<_, _>>()?;
-    eventually("it has granted all of them", || lock_keys(&server).len() == LOCKS);
+    eventually("it has granted all of them", || {
+        lock_keys(&server).len() == LOCKS
+    });
 
     is_busy.store(true, Ordering::SeqCst);
     drop(guards);
-    eventually("it has refused all releases", || LOCKS as u64 <= refused.load(Ordering::SeqCst));
+    eventually("it has refused all releases", || {
+        LOCKS as u64 <= refused.load(Ordering::SeqCst)
+    });
     let (before, began) = (refused.load(Ordering::SeqCst), Instant::now());
-    eventually("it has been sent some again", || before + 60 <= refused.load(Ordering::SeqCst));
+    eventually("it has been sent some again", || {
+        before + 60 <= refused.load(Ordering::SeqCst)
+    });
 
     let again = refused.load(Ordering::SeqCst) - before;
     let pauses = u64::try_from(began.elapsed().as_millis() / 100)? + 2;
@@ -87,15 +110,27 @@ fn h7_a_node_that_refuses_releases_is_sent_few_of_them_again_until_it_takes_one(
 
 /// A manager of one node behind a proxy. What it is sent is gone in a second.
 fn short_lived(proxy: &Proxy) -> LockManager {
-    connected(builder([proxy.url()]).response_timeout(ms(200)).ttl(secs(1)), 1)
+    connected(
+        builder([proxy.url()])
+            .response_timeout(ms(200))
+            .ttl(secs(1)),
+        1,
+    )
 }
 
 #[test]
-fn h9_a_connection_that_never_answers_again_is_given_up_when_all_that_it_carried_has_expired() -> TestResult {
+fn h9_a_connection_that_never_answers_again_is_given_up_when_all_that_it_carried_has_expired()
+-> TestResult {
     let servers = Servers::start(1)?;
-    let (proxy, other) = (Proxy::start(servers[0].addr())?, Proxy::start(servers[0].addr())?);
+    let (proxy, other) = (
+        Proxy::start(servers[0].addr())?,
+        Proxy::start(servers[0].addr())?,
+    );
     let locks = short_lived(&proxy);
-    let patient = connected(builder([other.url()]).response_timeout(ms(200)).ttl(LONG), 1);
+    let patient = connected(
+        builder([other.url()]).response_timeout(ms(200)).ttl(LONG),
+        1,
+    );
     assert_eq!((proxy.connections(), other.connections()), (1, 1));
 
     // What is lost on the way is acknowledged all the same, and new connections work.
@@ -114,7 +149,10 @@ fn h9_a_connection_that_never_answers_again_is_given_up_when_all_that_it_carried
     // Its acquire may still matter, and it was sent earlier.
     for _ in 0..20 {
         let err = patient.mutex("report").try_lock().unwrap_err();
-        assert_eq!((failure(&err, 0), other.connections()), (&NodeFailure::Stalled, 1));
+        assert_eq!(
+            (failure(&err, 0), other.connections()),
+            (&NodeFailure::Stalled, 1)
+        );
         // The other one goes on meanwhile.
         drop(lock_in_the_end(&locks, "report"));
     }
@@ -145,11 +183,15 @@ fn h9_a_mute_connection_is_given_up_also_while_a_call_waits_for_notices_on_it() 
 }
 
 #[test]
-fn h9_a_client_that_was_stopped_reads_what_has_come_before_it_gives_a_connection_up() -> TestResult {
+fn h9_a_client_that_was_stopped_reads_what_has_come_before_it_gives_a_connection_up() -> TestResult
+{
     let servers = Servers::start(1)?;
     loop {
         let proxy = Proxy::start(servers[0].addr())?;
-        let mut child = child("bounds::child_that_is_stopped_before_it_reads", &[proxy.url()]);
+        let mut child = child(
+            "bounds::child_that_is_stopped_before_it_reads",
+            &[proxy.url()],
+        );
         assert_eq!(child.hear(), "connected");
         proxy.hold_replies();
         child.go_on();
@@ -162,7 +204,9 @@ fn h9_a_client_that_was_stopped_reads_what_has_come_before_it_gives_a_connection
             // Too late: it has had no answer for so long that it may give up.
             continue;
         }
-        eventually("all that was under way would have expired", || LIFE < stopped.elapsed());
+        eventually("all that was under way would have expired", || {
+            LIFE < stopped.elapsed()
+        });
         child.signal(Signal::CONT);
 
         assert_eq!(child.hear(), "answered");
@@ -180,7 +224,13 @@ fn child_that_is_stopped_before_it_reads() {
     if urls.is_empty() {
         return;
     }
-    let locks = connected(builder(urls).response_timeout(ms(200)).ttl(LIFE).renew(false), 1);
+    let locks = connected(
+        builder(urls)
+            .response_timeout(ms(200))
+            .ttl(LIFE)
+            .renew(false),
+        1,
+    );
     say("connected");
     wait_for_parent();
     let _in_time_or_not = locks.mutex("report").try_lock();

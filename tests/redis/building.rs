@@ -40,7 +40,10 @@ fn a_manager_is_built_while_all_nodes_are_down_and_works_once_they_are_up() -> T
     let err = locks.mutex("report").try_lock().unwrap_err();
     assert_no_quorum(&err);
     // The round is over with the second of them.
-    let refused = err.nodes().iter().filter(|it| matches!(it.answer, NodeAnswer::Failed(NodeFailure::Connect { .. })));
+    let refused = err
+        .nodes()
+        .iter()
+        .filter(|it| matches!(it.answer, NodeAnswer::Failed(NodeFailure::Connect { .. })));
     assert!(2 <= refused.count(), "{err:?}");
 
     for server in &servers {
@@ -78,22 +81,41 @@ fn all_problems_are_reported_at_once_and_without_secrets() {
     let of = |what: &str| found.iter().filter(|it| it.contains(what)).count();
     assert_eq!(of("BadAddress"), 5, "{found:#?}");
     assert_eq!(of("DuplicateNode { first: 0, second: 4"), 1, "{found:#?}");
-    for option in ["\"ttl\"", "\"response_timeout\"", "\"connect_timeout\"", "\"fencing_ttl\"", "\"shutdown_grace\""] {
+    for option in [
+        "\"ttl\"",
+        "\"response_timeout\"",
+        "\"connect_timeout\"",
+        "\"fencing_ttl\"",
+        "\"shutdown_grace\"",
+    ] {
         assert_eq!(of(option), 1, "{option}: {found:#?}");
     }
-    assert_eq!((of("\"retry_delay\""), of("\"clock_margin\""), of("\"prefix\"")), (1, 1, 1), "{found:#?}");
+    assert_eq!(
+        (
+            of("\"retry_delay\""),
+            of("\"clock_margin\""),
+            of("\"prefix\"")
+        ),
+        (1, 1, 1),
+        "{found:#?}"
+    );
     let text = format!("{err} {err:?}");
     assert!(!text.contains("hunter2") && !text.contains("zoe"), "{text}");
 }
 
 #[test]
 fn no_nodes_and_too_many_nodes_are_problems() {
-    let err = LockManager::builder(Vec::<String>::new()).build().unwrap_err();
+    let err = LockManager::builder(Vec::<String>::new())
+        .build()
+        .unwrap_err();
     assert_eq!(err.problems(), [BuildProblem::NoNodes]);
 
     let urls = (0..32).map(|i| format!("redis://127.0.0.1:{}", 7000 + i));
     let err = LockManager::builder(urls).build().unwrap_err();
-    assert_eq!(err.problems(), [BuildProblem::TooManyNodes { count: 32, max: 31 }]);
+    assert_eq!(
+        err.problems(),
+        [BuildProblem::TooManyNodes { count: 32, max: 31 }]
+    );
 }
 
 #[test]
@@ -104,12 +126,28 @@ fn b1_the_same_address_twice_is_a_problem_however_it_is_written() {
         ("redis://127.0.0.1", "redis://127.0.0.1:6379"),
         ("redis://LOCALHOST:7001", "valkey://localhost:7001"),
         ("redis+unix:///tmp/a.sock", "redis+unix:///tmp/a.sock?db=2"),
-        ("redis+replicated://:pw@10.0.0.1,10.0.0.2", "redis://10.0.0.2/3"),
-        ("redis+replicated://10.0.0.1,10.0.0.2", "redis+replicated://:pw@10.0.0.2:6379,10.0.0.3"),
-        ("redis+sentinel://10.0.0.1,10.0.0.2/a", "redis+sentinel://10.0.0.2/a?sentinel_password=pw"),
+        (
+            "redis+replicated://:pw@10.0.0.1,10.0.0.2",
+            "redis://10.0.0.2/3",
+        ),
+        (
+            "redis+replicated://10.0.0.1,10.0.0.2",
+            "redis+replicated://:pw@10.0.0.2:6379,10.0.0.3",
+        ),
+        (
+            "redis+sentinel://10.0.0.1,10.0.0.2/a",
+            "redis+sentinel://10.0.0.2/a?sentinel_password=pw",
+        ),
     ] {
         let err = LockManager::builder([first, second]).build().unwrap_err();
-        let problem = matches!(err.problems(), [BuildProblem::DuplicateNode { first: 0, second: 1, .. }]);
+        let problem = matches!(
+            err.problems(),
+            [BuildProblem::DuplicateNode {
+                first: 0,
+                second: 1,
+                ..
+            }]
+        );
         assert!(problem, "{first} {second}: {err:?}");
         assert!(!err.to_string().contains("pw"), "{err}");
     }
@@ -117,14 +155,50 @@ fn b1_the_same_address_twice_is_a_problem_however_it_is_written() {
 
 #[test]
 fn a12_ttls_that_cannot_work_are_problems() {
-    for ttl in [Duration::ZERO, Duration::from_nanos(1), ms(99), secs(3601), Duration::MAX] {
-        let err = LockManager::builder(["redis://127.0.0.1"]).ttl(ttl).build().unwrap_err();
-        assert!(matches!(err.problems(), [BuildProblem::BadOption { option: "ttl", .. }]), "{ttl:?}: {err:?}");
+    for ttl in [
+        Duration::ZERO,
+        Duration::from_nanos(1),
+        ms(99),
+        secs(3601),
+        Duration::MAX,
+    ] {
+        let err = LockManager::builder(["redis://127.0.0.1"])
+            .ttl(ttl)
+            .build()
+            .unwrap_err();
+        assert!(
+            matches!(
+                err.problems(),
+                [BuildProblem::BadOption { option: "ttl", .. }]
+            ),
+            "{ttl:?}: {err:?}"
+        );
     }
-    let err = LockManager::builder(["redis://127.0.0.1"]).ttl(ms(399)).build().unwrap_err();
-    assert!(matches!(err.problems(), [BuildProblem::BadOption { option: "ttl", .. }]), "{err:?}");
-    let err = LockManager::builder(["redis://127.0.0.1"]).clock_margin(0.0, secs(6)).build().unwrap_err();
-    assert!(matches!(err.problems(), [BuildProblem::BadOption { option: "clock_margin", .. }]), "{err:?}");
+    let err = LockManager::builder(["redis://127.0.0.1"])
+        .ttl(ms(399))
+        .build()
+        .unwrap_err();
+    assert!(
+        matches!(
+            err.problems(),
+            [BuildProblem::BadOption { option: "ttl", .. }]
+        ),
+        "{err:?}"
+    );
+    let err = LockManager::builder(["redis://127.0.0.1"])
+        .clock_margin(0.0, secs(6))
+        .build()
+        .unwrap_err();
+    assert!(
+        matches!(
+            err.problems(),
+            [BuildProblem::BadOption {
+                option: "clock_margin",
+                ..
+            }]
+        ),
+        "{err:?}"
+    );
 }
 
 #[test]

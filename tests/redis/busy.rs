@@ -23,7 +23,10 @@ impl Busy {
     fn on(locks: &LockManager, threads: usize, names: usize) -> Busy {
         let stop = Arc::new(AtomicBool::new(false));
         let work = |i: usize| {
-            let (lock, stop) = (locks.mutex(format!("busy-{}", i % names)), Arc::clone(&stop));
+            let (lock, stop) = (
+                locks.mutex(format!("busy-{}", i % names)),
+                Arc::clone(&stop),
+            );
             thread::spawn(move || {
                 while !stop.load(Ordering::Relaxed) {
                     // What becomes of a single round on a busy machine is not what this is about.
@@ -32,12 +35,22 @@ impl Busy {
             })
         };
         let threads = (0..threads).map(work).collect();
-        Busy { stop, threads, burners: Vec::new() }
+        Busy {
+            stop,
+            threads,
+            burners: Vec::new(),
+        }
     }
 
     /// A name each, beside processes that do nothing else than to keep processors busy.
     fn start(locks: &LockManager, threads: usize, burners: usize) -> Busy {
-        let burn = |_| Command::new("sh").arg("-c").arg("while :; do :; done").spawn().unwrap();
+        let burn = |_| {
+            Command::new("sh")
+                .arg("-c")
+                .arg("while :; do :; done")
+                .spawn()
+                .unwrap()
+        };
         let mut busy = Busy::on(locks, threads, threads);
         busy.burners.extend((0..burners).map(burn));
         busy
@@ -64,12 +77,20 @@ fn name(i: usize) -> String {
 #[test]
 fn h6_a_lock_that_stands_on_a_bare_majority_is_spread_at_the_next_renewal() -> TestResult {
     let servers = Servers::start(3)?;
-    let locks = connected(builder(servers.urls()).response_timeout(ms(250)).ttl(secs(6)), 3);
+    let locks = connected(
+        builder(servers.urls())
+            .response_timeout(ms(250))
+            .ttl(secs(6)),
+        3,
+    );
     servers[1].pause()?;
     servers[2].pause()?;
     drop(locks.mutex("other").try_lock());
-    let err =
-        error_in_the_end(&locks, "other", |it| [1, 2].iter().all(|node| *failure(it, *node) == NodeFailure::Stalled));
+    let err = error_in_the_end(&locks, "other", |it| {
+        [1, 2]
+            .iter()
+            .all(|node| *failure(it, *node) == NodeFailure::Stalled)
+    });
     assert_no_quorum(&err);
     servers[1].resume()?;
     let guard = lock_in_the_end(&locks, "report");
@@ -82,7 +103,9 @@ fn h6_a_lock_that_stands_on_a_bare_majority_is_spread_at_the_next_renewal() -> T
     eventually("it is counted", || locks.stats().healed == 1);
     servers[0].kill()?;
     let extensions = locks.stats().extensions;
-    eventually("it is extended", || extensions + 2 <= locks.stats().extensions);
+    eventually("it is extended", || {
+        extensions + 2 <= locks.stats().extensions
+    });
     assert!(guard.is_valid());
     Ok(())
 }
@@ -100,10 +123,16 @@ fn keeps_its_share_of_commands(threads: usize, names: usize) {
     drop(lock_in_the_end(&locks, "warm-up"));
     proxies[2].narrow(SLOWER);
     let before = [0, 1, 2].map(|it| scripts_run(&servers[it]));
-    let ran = || -> Vec<u64> { (0..3).map(|it| scripts_run(&servers[it]) - before[it]).collect() };
+    let ran = || -> Vec<u64> {
+        (0..3)
+            .map(|it| scripts_run(&servers[it]) - before[it])
+            .collect()
+    };
 
     let busy = Busy::on(&locks, threads, names);
-    eventually("enough is run", || ran().iter().max().is_some_and(|it| 6_000 <= *it));
+    eventually("enough is run", || {
+        ran().iter().max().is_some_and(|it| 6_000 <= *it)
+    });
     drop(busy);
 
     // What is on its way is run in the end; what a node was not asked never is.
@@ -132,23 +161,41 @@ fn h6_the_death_of_any_one_node_of_a_busy_machine_loses_no_lock() -> TestResult 
     // Each node three times.
     for run in 0..9 {
         let servers = Servers::start(3)?;
-        let locks = connected(crate::builder_for(servers.urls()).ttl(secs(6)).quarantine(false), 3);
+        let locks = connected(
+            crate::builder_for(servers.urls())
+                .ttl(secs(6))
+                .quarantine(false),
+            3,
+        );
         let busy = Busy::start(&locks, threads, 2);
-        let guards: Vec<LockGuard> = (0..held).map(|i| locks.mutex(name(i)).lock()).collect::<Result<_, _>>()?;
+        let guards: Vec<LockGuard> = (0..held)
+            .map(|i| locks.mutex(name(i)).lock())
+            .collect::<Result<_, _>>()?;
         // At the latest when each has been renewed.
-        eventually("they are on all nodes", || (0..held).all(|i| servers.holders(name(i)) == 3));
+        eventually("they are on all nodes", || {
+            (0..held).all(|i| servers.holders(name(i)) == 3)
+        });
         let before = [0, 1, 2].map(|it| scripts_run(&servers[it]));
         let extensions = locks.stats().extensions;
-        eventually("they are renewed", || extensions + 2 * held as u64 <= locks.stats().extensions);
-        let ran: Vec<u64> = (0..3).map(|it| scripts_run(&servers[it]) - before[it]).collect();
+        eventually("they are renewed", || {
+            extensions + 2 * held as u64 <= locks.stats().extensions
+        });
+        let ran: Vec<u64> = (0..3)
+            .map(|it| scripts_run(&servers[it]) - before[it])
+            .collect();
         let (least, most) = (ran.iter().min().unwrap(), ran.iter().max().unwrap());
-        eprintln!("run {run}: commands {ran:?}, healed {}", locks.stats().healed);
+        eprintln!(
+            "run {run}: commands {ran:?}, healed {}",
+            locks.stats().healed
+        );
         assert!(most * 9 / 10 <= *least, "a node was left out: {ran:?}");
 
         servers[run % 3].kill()?;
 
         let extensions = locks.stats().extensions;
-        eventually("they are renewed", || extensions + 3 * held as u64 <= locks.stats().extensions);
+        eventually("they are renewed", || {
+            extensions + 3 * held as u64 <= locks.stats().extensions
+        });
         let lost = guards.iter().filter(|it| !it.is_valid()).count();
         assert_eq!(lost, 0, "of {held} in run {run}");
         drop(busy);

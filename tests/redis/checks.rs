@@ -18,7 +18,9 @@ fn promote(server: &Server, master: &Server) -> TestResult {
 fn replicate(server: &Server, master: &Server) -> TestResult {
     master.command(&["CONFIG", "SET", "repl-diskless-sync-delay", "0"])?;
     server.command(&["REPLICAOF", "127.0.0.1", &master.port().to_string()])?;
-    eventually("it is a replica", || server.info("master_link_status").as_deref() == Some("up"));
+    eventually("it is a replica", || {
+        server.info("master_link_status").as_deref() == Some("up")
+    });
     Ok(())
 }
 
@@ -30,7 +32,10 @@ fn row(checks: &[NodeCheck], node: usize) -> (Option<NodeFailure>, Vec<NodeFindi
 fn without_hello() -> Result<Server, devnodes::Error> {
     // The other option makes the number of words even.
     let limit = ["--client-output-buffer-limit", "normal", "0", "0", "0"];
-    let server = Server::builder().arg("--rename-command", "HELLO").arg("", limit[0]).arg(limit[1], limit[2]);
+    let server = Server::builder()
+        .arg("--rename-command", "HELLO")
+        .arg("", limit[0])
+        .arg(limit[1], limit[2]);
     server.arg(limit[3], limit[4]).start()
 }
 
@@ -53,7 +58,10 @@ fn b4_a_promoted_replica_votes_and_is_found_and_logged() -> TestResult {
     promote(&servers[0], &master)?;
     let locks = connected_to_vouched(&servers);
 
-    assert_eq!(row(&locks.check_nodes(), 0), (None, vec![NodeFinding::Promoted]));
+    assert_eq!(
+        row(&locks.check_nodes(), 0),
+        (None, vec![NodeFinding::Promoted])
+    );
     assert!(locks.check_nodes()[1].is_fine());
     // Both are needed.
     assert!(locks.mutex("report").try_lock()?.is_valid());
@@ -67,9 +75,18 @@ fn b4_a_promoted_replica_votes_and_is_found_and_logged() -> TestResult {
     child.go_on();
     // Once each, although it has connected twice.
     let lines = log_lines::warnings(&child);
-    let one = |node: &str, says: &str| lines.iter().filter(|it| it.starts_with(node) && it.contains(says)).count() == 1;
+    let one = |node: &str, says: &str| {
+        lines
+            .iter()
+            .filter(|it| it.starts_with(node) && it.contains(says))
+            .count()
+            == 1
+    };
     assert_eq!(lines.len(), 2, "{lines:?}");
-    assert!(one("WARN n0: ", "has been promoted") && one("WARN n1: ", "would evict locks"), "{lines:?}");
+    assert!(
+        one("WARN n0: ", "has been promoted") && one("WARN n1: ", "would evict locks"),
+        "{lines:?}"
+    );
     Ok(())
 }
 
@@ -77,35 +94,75 @@ fn b4_a_promoted_replica_votes_and_is_found_and_logged() -> TestResult {
 fn b4_who_is_strict_refuses_servers_that_may_have_missed_locks_or_will() -> TestResult {
     needs!(Settings);
     let fresh = Server::start;
-    let (fine, promoted, would_evict, has_replica, replica, mute, silent) =
-        (fresh()?, fresh()?, fresh()?, fresh()?, fresh()?, fresh()?, without_hello()?);
+    let (fine, promoted, would_evict, has_replica, replica, mute, silent) = (
+        fresh()?,
+        fresh()?,
+        fresh()?,
+        fresh()?,
+        fresh()?,
+        fresh()?,
+        without_hello()?,
+    );
     promote(&promoted, &fine)?;
     replicate(&replica, &has_replica)?;
-    eventually("the other one has left it", || fine.info("connected_slaves").as_deref() == Some("0"));
+    eventually("the other one has left it", || {
+        fine.info("connected_slaves").as_deref() == Some("0")
+    });
     would_evict.command(&["CONFIG", "SET", "maxmemory-policy", "allkeys-lru"])?;
-    mute.command(&["ACL", "SETUSER", "locks", "on", ">pw", "~*", "&*", "+@all", "-info"])?;
-    let mut urls: Vec<_> = [&fine, &promoted, &would_evict, &has_replica].map(Server::url).into();
+    mute.command(&[
+        "ACL", "SETUSER", "locks", "on", ">pw", "~*", "&*", "+@all", "-info",
+    ])?;
+    let mut urls: Vec<_> = [&fine, &promoted, &would_evict, &has_replica]
+        .map(Server::url)
+        .into();
     urls.push(format!("redis://locks:pw@{}", mute.addr()));
     urls.push(silent.url());
 
     let locks = impatient(urls.clone()).strict(true).build()?;
     eventually("all have been asked", || {
-        locks
-            .check_nodes()
-            .iter()
-            .all(|it| !matches!(it.failure, Some(NodeFailure::TimedOut | NodeFailure::Connect { .. })))
+        locks.check_nodes().iter().all(|it| {
+            !matches!(
+                it.failure,
+                Some(NodeFailure::TimedOut | NodeFailure::Connect { .. })
+            )
+        })
     });
     let checks = locks.check_nodes();
 
     assert!(checks[0].is_fine(), "{checks:?}");
-    assert_eq!(row(&checks, 1), (disqualified(NodeFinding::Promoted), vec![]));
-    assert_eq!(row(&checks, 2), (disqualified(NodeFinding::WouldEvict { policy: "allkeys-lru".to_owned() }), vec![]));
-    assert_eq!(row(&checks, 3), (disqualified(NodeFinding::HasReplicas { count: 1 }), vec![]));
-    assert_eq!(row(&checks, 4), (disqualified(NodeFinding::Unverifiable), vec![]));
-    assert_eq!(row(&checks, 5), (None, vec![NodeFinding::NoNotices]), "that costs no lock");
+    assert_eq!(
+        row(&checks, 1),
+        (disqualified(NodeFinding::Promoted), vec![])
+    );
+    assert_eq!(
+        row(&checks, 2),
+        (
+            disqualified(NodeFinding::WouldEvict {
+                policy: "allkeys-lru".to_owned()
+            }),
+            vec![]
+        )
+    );
+    assert_eq!(
+        row(&checks, 3),
+        (disqualified(NodeFinding::HasReplicas { count: 1 }), vec![])
+    );
+    assert_eq!(
+        row(&checks, 4),
+        (disqualified(NodeFinding::Unverifiable), vec![])
+    );
+    assert_eq!(
+        row(&checks, 5),
+        (None, vec![NodeFinding::NoNotices]),
+        "that costs no lock"
+    );
     let err = locks.mutex("report").try_lock().unwrap_err();
     assert_no_quorum(&err);
-    assert_eq!(Some(failure(&err, 1).clone()), disqualified(NodeFinding::Promoted), "{err}");
+    assert_eq!(
+        Some(failure(&err, 1).clone()),
+        disqualified(NodeFinding::Promoted),
+        "{err}"
+    );
     // A manager that is not strict has the votes of all.
     drop(lock_in_the_end(&builder(&urls).build()?, "report"));
     // And one that is set right votes again.
@@ -129,19 +186,29 @@ fn b5_a_server_that_may_evict_locks_has_no_vote_and_one_that_would_is_found() ->
     assert_no_quorum(&err);
     for node in 0..2 {
         assert!(
-            says(failure(&err, node), "may evict locks that are held, as its maxmemory-policy is allkeys-lru; "),
+            says(
+                failure(&err, node),
+                "may evict locks that are held, as its maxmemory-policy is allkeys-lru; "
+            ),
             "{err}"
         );
     }
     nothing_is_left(&servers);
     eventually("a look shows the same", || {
         let checks = locks.check_nodes();
-        checks[0]
-            .failure
-            .as_ref()
-            .is_some_and(|it| says(it, "may evict locks that are held, as its maxmemory-policy is allkeys-lru; "))
-            && checks[0].findings.is_empty()
-            && row(&checks, 2) == (None, vec![NodeFinding::WouldEvict { policy: policy.clone() }])
+        checks[0].failure.as_ref().is_some_and(|it| {
+            says(
+                it,
+                "may evict locks that are held, as its maxmemory-policy is allkeys-lru; ",
+            )
+        }) && checks[0].findings.is_empty()
+            && row(&checks, 2)
+                == (
+                    None,
+                    vec![NodeFinding::WouldEvict {
+                        policy: policy.clone(),
+                    }],
+                )
     });
     // It is not refused: with the other one set right, these two are enough.
     servers[1].command(&["CONFIG", "SET", "maxmemory-policy", "noeviction"])?;
@@ -150,10 +217,22 @@ fn b5_a_server_that_may_evict_locks_has_no_vote_and_one_that_would_is_found() ->
 }
 
 #[test]
-fn a_look_says_what_runs_there_since_when_how_far_it_is_and_which_commands_it_forbids() -> TestResult {
+fn a_look_says_what_runs_there_since_when_how_far_it_is_and_which_commands_it_forbids() -> TestResult
+{
     needs!(Settings);
     let servers = Servers::start(2)?;
-    servers[1].command(&["ACL", "SETUSER", "locks", "on", ">pw", "~*", "&*", "+@all", "-zadd", "-pubsub|numsub"])?;
+    servers[1].command(&[
+        "ACL",
+        "SETUSER",
+        "locks",
+        "on",
+        ">pw",
+        "~*",
+        "&*",
+        "+@all",
+        "-zadd",
+        "-pubsub|numsub",
+    ])?;
     let proxy = Proxy::start(servers[0].addr())?;
     proxy.set_delay(ms(50));
     let restricted = format!("redis://locks:pw@{}", servers[1].addr());
@@ -162,24 +241,46 @@ fn a_look_says_what_runs_there_since_when_how_far_it_is_and_which_commands_it_fo
 
     let checks = locks.check_nodes();
 
-    let [far, near] = &checks[..] else { panic!("{checks:?}") };
+    let [far, near] = &checks[..] else {
+        panic!("{checks:?}")
+    };
     assert!(far.round_trip.is_some_and(|it| ms(50) <= it), "{far:?}");
     assert!(near.round_trip.is_some_and(|it| it < secs(60)), "{near:?}");
     let access = locks.admin().check_access()?;
     let forbidden: Vec<_> = access.iter().map(|it| it.forbidden.clone()).collect();
     assert_eq!(forbidden, [Ok(vec![]), Ok(vec!["zadd", "pubsub|numsub"])]);
-    assert!(far.is_fine() && near.is_fine(), "locks do without: {checks:?}");
+    assert!(
+        far.is_fine() && near.is_fine(),
+        "locks do without: {checks:?}"
+    );
     for check in &checks {
         let version = check.version.as_deref().unwrap_or_default();
-        assert!(version.starts_with("Redis ") || version.starts_with("Valkey "), "{version}");
+        assert!(
+            version.starts_with("Redis ") || version.starts_with("Valkey "),
+            "{version}"
+        );
         assert!(check.uptime.is_some_and(|it| it < secs(600)), "{check:?}");
     }
     servers[0].command(&["CONFIG", "SET", "maxmemory", "1"])?;
-    let failure = locks.admin().check_access()?.remove(0).forbidden.unwrap_err();
+    let failure = locks
+        .admin()
+        .check_access()?
+        .remove(0)
+        .forbidden
+        .unwrap_err();
     assert!(says(&failure, "out of memory"), "{failure}");
-    assert_eq!(servers[1].command(&["EXISTS", "quorlock:probe"])?.as_int(), Some(0), "looking sets no key");
+    assert_eq!(
+        servers[1].command(&["EXISTS", "quorlock:probe"])?.as_int(),
+        Some(0),
+        "looking sets no key"
+    );
     locks.shut_down();
-    assert!(locks.check_nodes().iter().all(|it| it.round_trip.is_none() && it.version.is_none()));
+    assert!(
+        locks
+            .check_nodes()
+            .iter()
+            .all(|it| it.round_trip.is_none() && it.version.is_none())
+    );
     assert!(locks.admin().check_access().is_err());
     Ok(())
 }
@@ -195,7 +296,10 @@ fn a_node_that_does_not_answer_keeps_nobody_from_seeing_how_far_the_others_are()
 
     assert_eq!(checks[1].round_trip, None);
     assert!(checks[1].failure.is_some(), "{}", checks[1]);
-    assert!(checks[0].round_trip.is_some() && checks[2].round_trip.is_some(), "{checks:?}");
+    assert!(
+        checks[0].round_trip.is_some() && checks[2].round_trip.is_some(),
+        "{checks:?}"
+    );
     Ok(())
 }
 
@@ -204,24 +308,41 @@ fn one_look_finds_everything_that_is_wrong_and_says_it_in_a_line_each() -> TestR
     needs!(Settings);
     needs!(ClosedPorts);
     let fresh = Server::start;
-    let (fine, promoted, would_evict, evicts, has_replica) = (fresh()?, fresh()?, fresh()?, fresh()?, fresh()?);
+    let (fine, promoted, would_evict, evicts, has_replica) =
+        (fresh()?, fresh()?, fresh()?, fresh()?, fresh()?);
     let (unverifiable, replica, down) = (fresh()?, fresh()?, fresh()?);
     let silent = without_hello()?;
     let double = Proxy::start(fine.addr())?;
     promote(&promoted, &has_replica)?;
     replicate(&replica, &has_replica)?;
-    eventually("the other one has left it", || has_replica.info("connected_slaves").as_deref() == Some("1"));
+    eventually("the other one has left it", || {
+        has_replica.info("connected_slaves").as_deref() == Some("1")
+    });
     for server in [&would_evict, &evicts] {
         server.command(&["CONFIG", "SET", "maxmemory-policy", "volatile-ttl"])?;
     }
     evicts.command(&["CONFIG", "SET", "maxmemory", "100mb"])?;
-    unverifiable.command(&["ACL", "SETUSER", "locks", "on", ">pw", "~*", "&*", "+@all", "-info"])?;
+    unverifiable.command(&[
+        "ACL", "SETUSER", "locks", "on", ">pw", "~*", "&*", "+@all", "-info",
+    ])?;
     down.kill()?;
-    let mut urls: Vec<_> =
-        [&fine, &promoted, &would_evict, &evicts, &has_replica, &replica, &silent, &down].map(Server::url).into();
+    let mut urls: Vec<_> = [
+        &fine,
+        &promoted,
+        &would_evict,
+        &evicts,
+        &has_replica,
+        &replica,
+        &silent,
+        &down,
+    ]
+    .map(Server::url)
+    .into();
     urls.push(format!("redis://locks:pw@{}", unverifiable.addr()));
     urls.push(double.url());
-    let ahead = Clock::available().then(|| Server::builder().stepped_clock().start()).transpose()?;
+    let ahead = Clock::available()
+        .then(|| Server::builder().stepped_clock().start())
+        .transpose()?;
     if let Some(ahead) = &ahead {
         ahead.step_clock_forward(secs(7_200))?;
         urls.push(ahead.url());
@@ -231,29 +352,60 @@ fn one_look_finds_everything_that_is_wrong_and_says_it_in_a_line_each() -> TestR
     let mut checks = locks.check_nodes();
     eventually("all have been asked", || {
         checks = locks.check_nodes();
-        let doubles =
-            checks.iter().filter(|it| it.findings.iter().any(|it| matches!(it, NodeFinding::SameServer { .. })));
-        urls.len() - 4 <= checks.iter().filter(|it| it.failure.is_none()).count() && doubles.count() == 1
+        let doubles = checks.iter().filter(|it| {
+            it.findings
+                .iter()
+                .any(|it| matches!(it, NodeFinding::SameServer { .. }))
+        });
+        urls.len() - 4 <= checks.iter().filter(|it| it.failure.is_none()).count()
+            && doubles.count() == 1
     });
 
     let policy = || "volatile-ttl".to_owned();
     let shown: Vec<_> = checks.iter().map(ToString::to_string).collect();
     let all = shown.join("\n");
-    assert_eq!(row(&checks, 1), (None, vec![NodeFinding::Promoted]), "{all}");
-    assert_eq!(row(&checks, 2), (None, vec![NodeFinding::WouldEvict { policy: policy() }]), "{all}");
+    assert_eq!(
+        row(&checks, 1),
+        (None, vec![NodeFinding::Promoted]),
+        "{all}"
+    );
+    assert_eq!(
+        row(&checks, 2),
+        (None, vec![NodeFinding::WouldEvict { policy: policy() }]),
+        "{all}"
+    );
     assert!(
-        checks[3]
-            .failure
-            .as_ref()
-            .is_some_and(|it| says(it, "may evict locks that are held, as its maxmemory-policy is volatile-ttl; ")),
+        checks[3].failure.as_ref().is_some_and(|it| says(
+            it,
+            "may evict locks that are held, as its maxmemory-policy is volatile-ttl; "
+        )),
         "{all}"
     );
     assert_eq!(checks[3].findings, [], "{all}");
-    assert_eq!(row(&checks, 4), (None, vec![NodeFinding::HasReplicas { count: 1 }]), "{all}");
-    assert_eq!(row(&checks, 5), (Some(NodeFailure::Replica), vec![]), "{all}");
-    assert_eq!(row(&checks, 6), (None, vec![NodeFinding::NoNotices]), "{all}");
-    assert!(matches!(row(&checks, 7), (Some(NodeFailure::Connect { .. }), none) if none.is_empty()), "{all}");
-    assert_eq!(row(&checks, 8), (None, vec![NodeFinding::Unverifiable]), "{all}");
+    assert_eq!(
+        row(&checks, 4),
+        (None, vec![NodeFinding::HasReplicas { count: 1 }]),
+        "{all}"
+    );
+    assert_eq!(
+        row(&checks, 5),
+        (Some(NodeFailure::Replica), vec![]),
+        "{all}"
+    );
+    assert_eq!(
+        row(&checks, 6),
+        (None, vec![NodeFinding::NoNotices]),
+        "{all}"
+    );
+    assert!(
+        matches!(row(&checks, 7), (Some(NodeFailure::Connect { .. }), none) if none.is_empty()),
+        "{all}"
+    );
+    assert_eq!(
+        row(&checks, 8),
+        (None, vec![NodeFinding::Unverifiable]),
+        "{all}"
+    );
     // Whichever of the two came first has the vote.
     let same = |one: usize, other: usize| {
         // And both say it.
@@ -264,8 +416,13 @@ fn one_look_finds_everything_that_is_wrong_and_says_it_in_a_line_each() -> TestR
     assert!(same(0, 9) || same(9, 0), "{all}");
     if ahead.is_some() {
         let (failure, findings) = row(&checks, 10);
-        let [NodeFinding::ClockDiffers { by, ahead: true }] = findings[..] else { panic!("{all}") };
-        assert!(failure.is_none() && secs(7_000) < by && by < secs(7_201), "{all}");
+        let [NodeFinding::ClockDiffers { by, ahead: true }] = findings[..] else {
+            panic!("{all}")
+        };
+        assert!(
+            failure.is_none() && secs(7_000) < by && by < secs(7_201),
+            "{all}"
+        );
     }
     assert!(!checks.iter().any(|it| it.is_fine()), "{all}");
 
@@ -281,39 +438,76 @@ fn one_look_finds_everything_that_is_wrong_and_says_it_in_a_line_each() -> TestR
     begins(6, &silent, "votes; announces no releases");
     begins(7, &down, "no vote: cannot connect");
     begins(8, &unverifiable, "votes; forbids INFO");
-    assert!(shown.iter().all(|it| !it.contains('\n') && !it.contains("pw")), "{all}");
-    assert!(checks.iter().enumerate().all(|(i, it)| it.node.index() == i));
+    assert!(
+        shown
+            .iter()
+            .all(|it| !it.contains('\n') && !it.contains("pw")),
+        "{all}"
+    );
+    assert!(
+        checks
+            .iter()
+            .enumerate()
+            .all(|(i, it)| it.node.index() == i)
+    );
 
     locks.shut_down();
     let after = locks.check_nodes();
     assert_eq!(after.len(), urls.len());
-    assert!(after.iter().all(|it| it.failure == Some(NodeFailure::ShutDown) && it.findings.is_empty()), "{after:?}");
+    assert!(
+        after
+            .iter()
+            .all(|it| it.failure == Some(NodeFailure::ShutDown) && it.findings.is_empty()),
+        "{after:?}"
+    );
     Ok(())
 }
 
 #[test]
-fn a_look_says_which_servers_log_what_they_store_and_the_longest_quarantine_that_any_program_needs() -> TestResult {
+fn a_look_says_which_servers_log_what_they_store_and_the_longest_quarantine_that_any_program_needs()
+-> TestResult {
     needs!(Settings);
     let servers = [Server::start()?, Server::builder().appendonly().start()?];
     let urls = || servers.iter().map(Server::url);
-    let of_an_hour = crate::builder_for(urls()).max_ttl(secs(3_600)).response_timeout(secs(2)).build()?;
+    let of_an_hour = crate::builder_for(urls())
+        .max_ttl(secs(3_600))
+        .response_timeout(secs(2))
+        .build()?;
     eventually("both are told", || {
         let _ = of_an_hour.mutex("report").try_lock();
         servers.iter().all(|it| record(it).is_some())
     });
-    let ours = crate::builder_for(urls()).max_ttl(secs(20)).response_timeout(secs(2)).build()?;
+    let ours = crate::builder_for(urls())
+        .max_ttl(secs(20))
+        .response_timeout(secs(2))
+        .build()?;
 
-    eventually("both can be asked", || ours.check_nodes().iter().all(|it| it.append_only.is_some()));
+    eventually("both can be asked", || {
+        ours.check_nodes().iter().all(|it| it.append_only.is_some())
+    });
 
     let checks = ours.check_nodes();
-    assert_eq!([&checks[0], &checks[1]].map(|it| it.append_only), [Some(false), Some(true)]);
+    assert_eq!(
+        [&checks[0], &checks[1]].map(|it| it.append_only),
+        [Some(false), Some(true)]
+    );
     for check in &checks {
-        assert!(check.longest_quarantine.is_some_and(|it| secs(3_600) <= it && it <= secs(3_700)), "{check:?}");
+        assert!(
+            check
+                .longest_quarantine
+                .is_some_and(|it| secs(3_600) <= it && it <= secs(3_700)),
+            "{check:?}"
+        );
     }
     // A manager of the other kind says so.
     let differs = Some(NodeFailure::QuarantineDiffers { on_server: true });
     eventually("both are known", || {
-        builder(urls()).build().unwrap().check_nodes().iter().all(|it| it.failure == differs)
+        builder(urls())
+            .build()
+            .unwrap()
+            .check_nodes()
+            .iter()
+            .all(|it| it.failure == differs)
     });
     Ok(())
 }

@@ -40,12 +40,19 @@ fn is_quarantined(failure: Option<&NodeFailure>) -> bool {
 
 fn quarantined(locks: &LockManager) -> Vec<usize> {
     let checks = locks.check_nodes();
-    checks.iter().filter(|it| is_quarantined(it.failure.as_ref())).map(|it| it.node.index()).collect()
+    checks
+        .iter()
+        .filter(|it| is_quarantined(it.failure.as_ref()))
+        .map(|it| it.node.index())
+        .collect()
 }
 
 #[test]
-fn c4_nodes_whose_clocks_were_set_forward_have_no_vote_for_as_long_as_nodes_that_forgot() -> TestResult {
-    let Some(servers) = servers(3) else { return Ok(()) };
+fn c4_nodes_whose_clocks_were_set_forward_have_no_vote_for_as_long_as_nodes_that_forgot()
+-> TestResult {
+    let Some(servers) = servers(3) else {
+        return Ok(());
+    };
     age(&servers);
     let locks = connected(strict(&servers), 3);
     assert_eq!(quarantined(&locks), [0; 0]);
@@ -60,9 +67,17 @@ fn c4_nodes_whose_clocks_were_set_forward_have_no_vote_for_as_long_as_nodes_that
     let err = locks.mutex("report").try_lock().unwrap_err();
 
     assert_no_quorum(&err);
-    assert!(is_quarantined(Some(failure(&err, 0))) && is_quarantined(Some(failure(&err, 1))), "{err}");
+    assert!(
+        is_quarantined(Some(failure(&err, 0))) && is_quarantined(Some(failure(&err, 1))),
+        "{err}"
+    );
     assert_eq!(quarantined(&locks), [0, 1]);
-    let quarantined: Vec<_> = locks.stats().quarantined.iter().map(|(node, _)| node.index()).collect();
+    let quarantined: Vec<_> = locks
+        .stats()
+        .quarantined
+        .iter()
+        .map(|(node, _)| node.index())
+        .collect();
     assert_eq!((quarantined, locks.stats().clock_steps), (vec![0, 1], 2));
     nothing_is_left(&servers);
     Ok(())
@@ -70,7 +85,9 @@ fn c4_nodes_whose_clocks_were_set_forward_have_no_vote_for_as_long_as_nodes_that
 
 #[test]
 fn c4_a_step_back_is_counted_and_costs_no_vote() -> TestResult {
-    let Some(servers) = servers(3) else { return Ok(()) };
+    let Some(servers) = servers(3) else {
+        return Ok(());
+    };
     age(&servers);
     let locks = connected(strict(&servers), 3);
 
@@ -89,7 +106,9 @@ fn c4_a_step_back_is_counted_and_costs_no_vote() -> TestResult {
 
 #[test]
 fn c4_without_quarantine_a_step_forward_is_counted_and_costs_no_vote() -> TestResult {
-    let Some(servers) = servers(3) else { return Ok(()) };
+    let Some(servers) = servers(3) else {
+        return Ok(());
+    };
     let locks = connected(builder(servers.urls()), 3);
 
     for server in &servers {
@@ -103,13 +122,19 @@ fn c4_without_quarantine_a_step_forward_is_counted_and_costs_no_vote() -> TestRe
         it.failure.is_none()
             && matches!(it.findings[..], [NodeFinding::ClockDiffers { by, ahead: true }] if secs(30) < by && by < secs(41))
     };
-    assert!(locks.check_nodes().iter().all(differs), "{:?}", locks.check_nodes());
+    assert!(
+        locks.check_nodes().iter().all(differs),
+        "{:?}",
+        locks.check_nodes()
+    );
     Ok(())
 }
 
 #[test]
 fn c4_a_lock_that_expired_early_is_healed_on_a_minority_and_lost_on_a_majority() -> TestResult {
-    let Some(servers) = servers(3) else { return Ok(()) };
+    let Some(servers) = servers(3) else {
+        return Ok(());
+    };
     let locks = connected(builder(servers.urls()).ttl(LONG), 3);
     let guard = locks.mutex("report").renew(false).lock()?;
     let lost = guard.lost();
@@ -128,15 +153,21 @@ fn c4_a_lock_that_expired_early_is_healed_on_a_minority_and_lost_on_a_majority()
     let err = guard.extend(LONG).unwrap_err();
 
     assert!(matches!(err, ExtendError::Lost(Lost::Gone)), "{err:?}");
-    assert_eq!((guard.is_valid(), lost.recv_timeout(PATIENCE)?), (false, Lost::Gone));
+    assert_eq!(
+        (guard.is_valid(), lost.recv_timeout(PATIENCE)?),
+        (false, Lost::Gone)
+    );
     assert_eq!(locks.stats().clock_steps, 3);
     nothing_is_left(&servers);
     Ok(())
 }
 
 #[test]
-fn c4_a_hold_of_any_kind_that_expired_early_is_healed_on_a_minority_and_lost_on_a_majority() -> TestResult {
-    let Some(servers) = servers(3) else { return Ok(()) };
+fn c4_a_hold_of_any_kind_that_expired_early_is_healed_on_a_minority_and_lost_on_a_majority()
+-> TestResult {
+    let Some(servers) = servers(3) else {
+        return Ok(());
+    };
     let locks = connected(builder(servers.urls()).ttl(LONG).renew(false), 3);
     let holds = KINDS.map(|it| (it, it.take(&locks, &servers)));
 
@@ -152,7 +183,10 @@ fn c4_a_hold_of_any_kind_that_expired_early_is_healed_on_a_minority_and_lost_on_
     servers[2].step_clock_forward(2 * LONG)?;
     for (kind, hold) in &holds {
         let err = hold.extend(LONG).unwrap_err();
-        assert!(matches!(err, ExtendError::Lost(Lost::Gone)), "{kind:?}: {err:?}");
+        assert!(
+            matches!(err, ExtendError::Lost(Lost::Gone)),
+            "{kind:?}: {err:?}"
+        );
         assert_eq!(hold.check(), Err(Lost::Gone));
     }
     Ok(())
@@ -160,7 +194,9 @@ fn c4_a_hold_of_any_kind_that_expired_early_is_healed_on_a_minority_and_lost_on_
 
 /// Renewals are far away, and a call that waits for a node that is stopped does not wait for long.
 fn long(servers: &Servers) -> Builder {
-    builder(servers.urls()).ttl(secs(600)).response_timeout(secs(1))
+    builder(servers.urls())
+        .ttl(secs(600))
+        .response_timeout(secs(1))
 }
 
 /// How long its key lasts there.
@@ -178,7 +214,9 @@ fn hold_on_two(servers: &Servers, locks: &LockManager, renew: bool) -> LockGuard
 
 #[test]
 fn c4_a_step_that_is_seen_ends_a_lock_at_once_if_a_majority_has_lost_it() -> TestResult {
-    let Some(servers) = servers(3) else { return Ok(()) };
+    let Some(servers) = servers(3) else {
+        return Ok(());
+    };
     let locks = connected(long(&servers), 3);
     for renew in [true, false] {
         let guard = locks.mutex("report").renew(renew).lock()?;
@@ -198,8 +236,11 @@ fn c4_a_step_that_is_seen_ends_a_lock_at_once_if_a_majority_has_lost_it() -> Tes
 }
 
 #[test]
-fn c4_a_lock_whose_majority_rests_on_a_node_that_stepped_is_lost_if_no_other_makes_up_for_it() -> TestResult {
-    let Some(servers) = servers(3) else { return Ok(()) };
+fn c4_a_lock_whose_majority_rests_on_a_node_that_stepped_is_lost_if_no_other_makes_up_for_it()
+-> TestResult {
+    let Some(servers) = servers(3) else {
+        return Ok(());
+    };
     for renew in [true, false] {
         let locks = connected(long(&servers), 3);
         let guard = hold_on_two(&servers, &locks, renew);
@@ -208,7 +249,11 @@ fn c4_a_lock_whose_majority_rests_on_a_node_that_stepped_is_lost_if_no_other_mak
         servers[0].step_clock_forward(secs(700))?;
         let _seen = locks.check_nodes();
 
-        assert_eq!(lost.recv_timeout(PATIENCE)?, Lost::NodeClock, "renewed: {renew}");
+        assert_eq!(
+            lost.recv_timeout(PATIENCE)?,
+            Lost::NodeClock,
+            "renewed: {renew}"
+        );
         assert_eq!(guard.check(), Err(Lost::NodeClock));
         servers[2].resume()?;
         drop((guard, locks));
@@ -218,8 +263,11 @@ fn c4_a_lock_whose_majority_rests_on_a_node_that_stepped_is_lost_if_no_other_mak
 }
 
 #[test]
-fn c4_who_granted_a_lock_and_has_not_extended_it_does_not_make_up_for_the_node_that_stepped() -> TestResult {
-    let Some(servers) = servers(3) else { return Ok(()) };
+fn c4_who_granted_a_lock_and_has_not_extended_it_does_not_make_up_for_the_node_that_stepped()
+-> TestResult {
+    let Some(servers) = servers(3) else {
+        return Ok(());
+    };
     let locks = connected(long(&servers), 3);
     let guard = locks.mutex("report").renew(false).lock()?;
     let lost = guard.lost();
@@ -237,7 +285,12 @@ fn c4_who_granted_a_lock_and_has_not_extended_it_does_not_make_up_for_the_node_t
 
 /// The first node steps, and its key has expired by that: nothing comes of it, as nothing rests on it. `extensions` have
 /// been confirmed so far.
-fn a_step_of_the_first_does_no_harm(servers: &Servers, locks: &LockManager, guard: &LockGuard, extensions: u64) {
+fn a_step_of_the_first_does_no_harm(
+    servers: &Servers,
+    locks: &LockManager,
+    guard: &LockGuard,
+    extensions: u64,
+) {
     servers[0].step_clock_forward(secs(700)).unwrap();
     let _seen = locks.check_nodes();
     eventually("it is seen", || locks.stats().clock_steps == 1);
@@ -258,13 +311,18 @@ fn no_answer_does_no_harm(servers: &Servers, guard: &LockGuard, look: impl FnOnc
 }
 
 #[test]
-fn c4_a_lock_of_which_a_majority_of_other_nodes_granted_it_does_not_rest_on_the_one_that_stepped() -> TestResult {
-    let Some(servers) = servers(3) else { return Ok(()) };
+fn c4_a_lock_of_which_a_majority_of_other_nodes_granted_it_does_not_rest_on_the_one_that_stepped()
+-> TestResult {
+    let Some(servers) = servers(3) else {
+        return Ok(());
+    };
     let locks = connected(long(&servers), 3);
     let guard = hold_on_two(&servers, &locks, false);
     // When the lock has been won already, the third grants it as well. What it says next comes behind that.
     servers[2].resume()?;
-    eventually("the third answers", || locks.check_nodes()[2].failure.is_none());
+    eventually("the third answers", || {
+        locks.check_nodes()[2].failure.is_none()
+    });
     assert!(servers[2].exists("report"));
 
     a_step_of_the_first_does_no_harm(&servers, &locks, &guard, 0);
@@ -272,8 +330,11 @@ fn c4_a_lock_of_which_a_majority_of_other_nodes_granted_it_does_not_rest_on_the_
 }
 
 #[test]
-fn c4_a_lock_that_a_majority_of_other_nodes_extended_does_not_rest_on_the_one_that_stepped() -> TestResult {
-    let Some(servers) = servers(3) else { return Ok(()) };
+fn c4_a_lock_that_a_majority_of_other_nodes_extended_does_not_rest_on_the_one_that_stepped()
+-> TestResult {
+    let Some(servers) = servers(3) else {
+        return Ok(());
+    };
     let locks = connected(long(&servers), 3);
     let guard = locks.mutex("report").renew(false).lock()?;
     eventually("it is on all nodes", || servers.holders("report") == 3);
@@ -281,15 +342,20 @@ fn c4_a_lock_that_a_majority_of_other_nodes_extended_does_not_rest_on_the_one_th
     guard.extend(secs(600))?;
     // When the extension has been confirmed already, the third confirms it as well.
     servers[2].resume()?;
-    eventually("the third answers", || locks.check_nodes()[2].failure.is_none());
+    eventually("the third answers", || {
+        locks.check_nodes()[2].failure.is_none()
+    });
 
     a_step_of_the_first_does_no_harm(&servers, &locks, &guard, 1);
     Ok(())
 }
 
 #[test]
-fn c4_a_step_that_is_seen_in_time_does_not_end_a_lock_and_gives_its_key_the_full_time_again() -> TestResult {
-    let Some(servers) = servers(3) else { return Ok(()) };
+fn c4_a_step_that_is_seen_in_time_does_not_end_a_lock_and_gives_its_key_the_full_time_again()
+-> TestResult {
+    let Some(servers) = servers(3) else {
+        return Ok(());
+    };
     let locks = connected(long(&servers), 3);
     let guard = hold_on_two(&servers, &locks, false);
     let all = guard.remaining();
@@ -305,7 +371,10 @@ fn c4_a_step_that_is_seen_in_time_does_not_end_a_lock_and_gives_its_key_the_full
     eventually("it was confirmed", || locks.stats().extensions == 1);
     let (left, longer) = (guard.remaining(), end().saturating_duration_since(before));
     // Ttls are whole milliseconds.
-    assert!(longer < ms(100), "a fixed lease was lengthened by {longer:?}");
+    assert!(
+        longer < ms(100),
+        "a fixed lease was lengthened by {longer:?}"
+    );
     assert!(left < left_at(&servers[0]) && secs(500) < left, "{left:?}");
     assert!(left_at(&servers[0]) < secs(601));
     // The doubt is gone.
@@ -315,7 +384,9 @@ fn c4_a_step_that_is_seen_in_time_does_not_end_a_lock_and_gives_its_key_the_full
 
 #[test]
 fn c4_a_node_whose_clock_never_stops_stepping_costs_few_extensions_and_no_lock() -> TestResult {
-    let Some(servers) = servers(3) else { return Ok(()) };
+    let Some(servers) = servers(3) else {
+        return Ok(());
+    };
     let locks = connected(long(&servers), 3);
     let guard = hold_on_two(&servers, &locks, true);
 
@@ -328,7 +399,10 @@ fn c4_a_node_whose_clock_never_stops_stepping_costs_few_extensions_and_no_lock()
     eventually("it was confirmed", || locks.stats().extensions == 1);
     assert!(guard.is_valid());
     // The second check would be in more than a minute.
-    assert_eq!((locks.stats().extensions, locks.stats().extensions_failed), (1, 0));
+    assert_eq!(
+        (locks.stats().extensions, locks.stats().extensions_failed),
+        (1, 0)
+    );
     servers[2].resume()?;
     Ok(())
 }
@@ -336,7 +410,9 @@ fn c4_a_node_whose_clock_never_stops_stepping_costs_few_extensions_and_no_lock()
 #[test]
 fn c4_a_client_that_comes_after_the_step_does_not_see_it_and_gets_a_larger_token() -> TestResult {
     // What is not prevented: this client has no history of these nodes, so it believes their uptime. Their counters stay.
-    let Some(servers) = servers(3) else { return Ok(()) };
+    let Some(servers) = servers(3) else {
+        return Ok(());
+    };
     age(&servers);
     let holder = connected(strict(&servers).ttl(secs(60)), 3);
     let first = holder.mutex("report").renew(false).lock()?;
@@ -355,7 +431,9 @@ fn c4_a_client_that_comes_after_the_step_does_not_see_it_and_gets_a_larger_token
 
 #[test]
 fn c4_steps_are_in_the_log() -> TestResult {
-    let Some(servers) = servers(2) else { return Ok(()) };
+    let Some(servers) = servers(2) else {
+        return Ok(());
+    };
     age(&servers);
     let mut child = child("log_lines::child_that_looks_at_its_nodes", &servers.urls());
     assert_eq!(child.hear(), "looked");
@@ -367,15 +445,23 @@ fn c4_steps_are_in_the_log() -> TestResult {
     let lines = log_lines::warnings(&child);
     let all = lines.join("\n");
     assert_eq!(lines.len(), 2, "{all}");
-    assert!(lines[0].starts_with("WARN n0: ") && lines[1].starts_with("WARN n1: "), "{all}");
-    assert!(lines[0].contains("set forward by 4") && lines[0].contains("quarantined for 10"), "{all}");
+    assert!(
+        lines[0].starts_with("WARN n0: ") && lines[1].starts_with("WARN n1: "),
+        "{all}"
+    );
+    assert!(
+        lines[0].contains("set forward by 4") && lines[0].contains("quarantined for 10"),
+        "{all}"
+    );
     assert!(lines[1].contains("set back by 4"), "{all}");
     Ok(())
 }
 
 #[test]
 fn c4_a_clock_that_is_set_all_the_time_is_in_the_log_once_a_minute() -> TestResult {
-    let Some(servers) = servers(1) else { return Ok(()) };
+    let Some(servers) = servers(1) else {
+        return Ok(());
+    };
     age(&servers);
     let mut child = child("log_lines::child_that_looks_at_its_nodes", &servers.urls());
 
@@ -416,8 +502,17 @@ fn child_whose_clock_is_ahead() {
     }
     // Files have the system's time.
     let clock = std::env::var_os("QUORLOCK_CLOCK_FILE").unwrap();
-    let ahead = std::fs::metadata(clock).unwrap().modified().unwrap().elapsed().unwrap();
-    say(if 239 * HOUR < ahead { "it is in ten days".to_owned() } else { format!("{ahead:?} ahead") });
+    let ahead = std::fs::metadata(clock)
+        .unwrap()
+        .modified()
+        .unwrap()
+        .elapsed()
+        .unwrap();
+    say(if 239 * HOUR < ahead {
+        "it is in ten days".to_owned()
+    } else {
+        format!("{ahead:?} ahead")
+    });
     let locks = builder(urls).build().unwrap();
     let guard = match hear_parent().as_deref() {
         Some("wait") => locks.mutex("report").lock(),
@@ -431,12 +526,15 @@ fn child_whose_clock_is_ahead() {
 }
 
 fn now_micros() -> u64 {
-    let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap();
+    let now = std::time::SystemTime::now()
+        .duration_since(std::time::UNIX_EPOCH)
+        .unwrap();
     u64::try_from(now.as_micros()).unwrap()
 }
 
 #[test]
-fn c6_a_client_whose_clock_is_far_ahead_gets_the_lock_and_does_not_pull_the_counters_along() -> TestResult {
+fn c6_a_client_whose_clock_is_far_ahead_gets_the_lock_and_does_not_pull_the_counters_along()
+-> TestResult {
     if !Clock::available() {
         eprintln!("left out: clocks can be stepped on Linux only");
         return Ok(());
@@ -465,30 +563,40 @@ fn c6_a_client_whose_clock_is_far_ahead_gets_the_lock_and_does_not_pull_the_coun
 
 #[test]
 fn c6_a_node_whose_clock_is_hours_behind_says_so_and_the_others_do_without_it() -> TestResult {
-    let Some(servers) = servers(3) else { return Ok(()) };
+    let Some(servers) = servers(3) else {
+        return Ok(());
+    };
     servers[0].step_clock_back(5 * HOUR)?;
     let locks = connected(impatient(servers.urls()).connect_timeout(secs(5)), 3);
 
     let guard = lock_in_the_end(&locks, "report");
-    eventually("the other two have it", || servers.iter().skip(1).all(|it| it.exists("report")));
+    eventually("the other two have it", || {
+        servers.iter().skip(1).all(|it| it.exists("report"))
+    });
     guard.release()?;
     assert!(!servers[0].exists(fence("report")));
 
     servers[1].pause()?;
     // Whatever its counter holds.
     set(&servers[0], &fence("report"), "-5");
-    let err = error_in_the_end(&locks, "report", |it| matches!(it, quorlock::AcquireError::NoQuorum { .. }));
+    let err = error_in_the_end(&locks, "report", |it| {
+        matches!(it, quorlock::AcquireError::NoQuorum { .. })
+    });
     assert_eq!(*failure(&err, 0), NodeFailure::ClockBehind, "{err}");
     assert!(err.to_string().contains("more than an hour apart"), "{err}");
     servers[1].resume()?;
     let behind = |it: &NodeFinding| matches!(it, NodeFinding::ClockDiffers { by, ahead: false } if 4 * HOUR < *by);
-    eventually("a look shows it as well", || locks.check_nodes()[0].findings.iter().any(behind));
+    eventually("a look shows it as well", || {
+        locks.check_nodes()[0].findings.iter().any(behind)
+    });
     Ok(())
 }
 
 #[test]
 fn c6_with_most_clocks_hours_behind_the_time_of_most_counts() -> TestResult {
-    let Some(servers) = servers(3) else { return Ok(()) };
+    let Some(servers) = servers(3) else {
+        return Ok(());
+    };
     let back = |it: &Server| it.step_clock_back(5 * HOUR);
     back(&servers[0])?;
     back(&servers[1])?;
@@ -498,6 +606,9 @@ fn c6_with_most_clocks_hours_behind_the_time_of_most_counts() -> TestResult {
     let second = locks.mutex("report").try_lock()?.fencing_token();
 
     assert!(first < second, "{first} {second}");
-    assert!(second.get() < now_micros() - u64::try_from((4 * HOUR).as_micros())?, "{second}");
+    assert!(
+        second.get() < now_micros() - u64::try_from((4 * HOUR).as_micros())?,
+        "{second}"
+    );
     Ok(())
 }

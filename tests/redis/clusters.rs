@@ -24,7 +24,10 @@ fn quarantine_costs_a_new_slot_nothing_once_the_cluster_is_vouched_for() -> Test
     let first = one(&cluster).quarantine(true).build()?;
     let err = first.mutex("report").try_lock().unwrap_err();
     assert!(
-        matches!(&err.nodes()[0].answer, NodeAnswer::Failed(NodeFailure::Quarantined { .. })),
+        matches!(
+            &err.nodes()[0].answer,
+            NodeAnswer::Failed(NodeFailure::Quarantined { .. })
+        ),
         "nobody has vouched: {err}"
     );
     let checks = first.admin().vouch();
@@ -49,7 +52,10 @@ struct Nodes {
 impl Nodes {
     fn start() -> Nodes {
         let cluster = Cluster::builder(3).replicas(1).start().unwrap();
-        Nodes { cluster, singles: Servers::start(2).unwrap() }
+        Nodes {
+            cluster,
+            singles: Servers::start(2).unwrap(),
+        }
     }
 
     fn builder(&self) -> Builder {
@@ -62,13 +68,17 @@ impl Nodes {
 #[track_caller]
 fn assert_nobody_gets(name: &str, managers: &[&LockManager]) {
     for locks in managers {
-        eventually("the new owner is asked and keeps silent", || match locks.mutex(name).try_lock() {
-            Ok(_) => panic!("a second holder"),
-            Err(err) => match answer(&err, 0) {
-                NodeAnswer::Failed(NodeFailure::Quarantined { .. }) => true,
-                NodeAnswer::Granted | NodeAnswer::GrantedBehind => panic!("a grant that counts: {err}"),
-                _ => false,
-            },
+        eventually("the new owner is asked and keeps silent", || {
+            match locks.mutex(name).try_lock() {
+                Ok(_) => panic!("a second holder"),
+                Err(err) => match answer(&err, 0) {
+                    NodeAnswer::Failed(NodeFailure::Quarantined { .. }) => true,
+                    NodeAnswer::Granted | NodeAnswer::GrantedBehind => {
+                        panic!("a grant that counts: {err}")
+                    }
+                    _ => false,
+                },
+            }
         });
     }
 }
@@ -81,7 +91,10 @@ fn a_slot_that_was_taken_without_its_keys_makes_no_second_holder() -> TestResult
     let [name, ..] = cluster.names::<3>("report");
     // Both know the slot, and the master that is about to take it.
     for locks in [&here, &there] {
-        cluster.names::<3>("report").iter().for_each(|it| drop(lock_in_the_end(locks, it)));
+        cluster
+            .names::<3>("report")
+            .iter()
+            .for_each(|it| drop(lock_in_the_end(locks, it)));
     }
     let _guard = here.mutex(&name).renew(false).try_lock()?;
 
@@ -106,7 +119,8 @@ fn a_promoted_replica_makes_no_second_holder() -> TestResult {
     for name in [&name, &manual, &killed] {
         drop(lock_in_the_end(&there, name));
     }
-    let _guards = [&name, &manual, &killed].map(|it| here.mutex(it).renew(false).try_lock().unwrap());
+    let _guards =
+        [&name, &manual, &killed].map(|it| here.mutex(it).renew(false).try_lock().unwrap());
 
     cluster.take_over(3)?;
     cluster.fail_over(4)?;
@@ -179,7 +193,9 @@ fn a_server_that_has_lost_a_slot_is_not_told_of_a_release_again_and_again() -> T
         "for as long as several pauses between releases that are sent again the old owner hears nothing",
         || {
             let before = refused();
-            cluster.servers[2].command(&["SET", clock, "", "PX", "700"]).expect("a server that runs");
+            cluster.servers[2]
+                .command(&["SET", clock, "", "PX", "700"])
+                .expect("a server that runs");
             eventually("time passes", || !cluster.is_at(2, clock));
             refused() == before
         },
@@ -204,7 +220,9 @@ fn a_contended_lock_has_one_holder_while_its_slot_moves() -> TestResult {
             for _ in 0..2 {
                 scope.spawn(|| {
                     while !over.load(Ordering::SeqCst) {
-                        let Ok(guard) = locks.mutex(&name).try_lock_for(secs(20)) else { continue };
+                        let Ok(guard) = locks.mutex(&name).try_lock_for(secs(20)) else {
+                            continue;
+                        };
                         assert_eq!(holders.fetch_add(1, Ordering::SeqCst), 0, "two holders");
                         std::thread::yield_now();
                         holders.fetch_sub(1, Ordering::SeqCst);
@@ -216,11 +234,15 @@ fn a_contended_lock_has_one_holder_while_its_slot_moves() -> TestResult {
         }
         let ended = [1, 2, 0].into_iter().try_for_each(|to| {
             let before = turns.load(Ordering::SeqCst);
-            eventually("they take turns", || before + 10 < turns.load(Ordering::SeqCst));
+            eventually("they take turns", || {
+                before + 10 < turns.load(Ordering::SeqCst)
+            });
             cluster.migrate(slot, to)
         });
         let before = turns.load(Ordering::SeqCst);
-        eventually("they take turns", || before + 10 < turns.load(Ordering::SeqCst));
+        eventually("they take turns", || {
+            before + 10 < turns.load(Ordering::SeqCst)
+        });
         over.store(true, Ordering::SeqCst);
         Ok(ended?)
     })
@@ -240,7 +262,10 @@ fn a_master_that_is_cut_off_together_with_its_client_grants_nothing_that_counts(
 
     let failure = |err: &AcquireError| failure(err, 0).clone();
     eventually("nobody confirms that it is a master", || {
-        locks.mutex(&name).try_lock().is_err_and(|err| says(&failure(&err), UNCONFIRMED))
+        locks
+            .mutex(&name)
+            .try_lock()
+            .is_err_and(|err| says(&failure(&err), UNCONFIRMED))
     });
     cut_off.iter().try_for_each(|it| it.resume())?;
     drop(lock_in_the_end(&locks, &name));
@@ -252,15 +277,34 @@ fn a_master_that_is_cut_off_together_with_its_client_grants_nothing_that_counts(
 fn h23_a_cluster_that_says_more_than_64_kib_of_its_slots_votes() -> TestResult {
     needs!(Clusters);
     let servers = Servers::start_with(2, |it| it.arg("--cluster-enabled", "yes"))?;
-    servers[0].command(&["CLUSTER", "MEET", "127.0.0.1", &servers[1].port().to_string()])?;
+    servers[0].command(&[
+        "CLUSTER",
+        "MEET",
+        "127.0.0.1",
+        &servers[1].port().to_string(),
+    ])?;
     for (parity, server) in servers.iter().enumerate() {
-        let slots = (0..16_384).filter(|it| it % 2 == parity).map(|it| it.to_string());
-        let command: Vec<_> = ["CLUSTER".to_owned(), "ADDSLOTS".to_owned()].into_iter().chain(slots).collect();
+        let slots = (0..16_384)
+            .filter(|it| it % 2 == parity)
+            .map(|it| it.to_string());
+        let command: Vec<_> = ["CLUSTER".to_owned(), "ADDSLOTS".to_owned()]
+            .into_iter()
+            .chain(slots)
+            .collect();
         server.command(&command)?;
     }
-    let says = |server: &Server, what| server.command(&["CLUSTER", what]).unwrap().as_str().unwrap().to_owned();
+    let says = |server: &Server, what| {
+        server
+            .command(&["CLUSTER", what])
+            .unwrap()
+            .as_str()
+            .unwrap()
+            .to_owned()
+    };
     eventually("both have heard of all slots", || {
-        servers.iter().all(|it| says(it, "INFO").contains("cluster_state:ok") && 80_000 < says(it, "NODES").len())
+        servers.iter().all(|it| {
+            says(it, "INFO").contains("cluster_state:ok") && 80_000 < says(it, "NODES").len()
+        })
     });
     let locks = builder([servers[0].url().replace("redis://", "redis+cluster://")]).build()?;
     // Of each of the two.

@@ -22,10 +22,16 @@ pub(crate) struct Manner {
 
 impl Manner {
     /// Ordinary pauses, and a key that expires in nobody's time.
-    pub(crate) const USUAL: Manner = Manner { far: false, ttl_ms: 600_000 };
+    pub(crate) const USUAL: Manner = Manner {
+        far: false,
+        ttl_ms: 600_000,
+    };
 
     /// Waits for notices only.
-    pub(crate) const FAR: Manner = Manner { far: true, ..Manner::USUAL };
+    pub(crate) const FAR: Manner = Manner {
+        far: true,
+        ..Manner::USUAL
+    };
 
     fn line(self) -> String {
         format!("{} {}", self.far, self.ttl_ms)
@@ -34,12 +40,21 @@ impl Manner {
     fn read(line: &str) -> Manner {
         let mut words = line.split(' ');
         let mut word = || words.next().unwrap();
-        Manner { far: word().parse().unwrap(), ttl_ms: word().parse().unwrap() }
+        Manner {
+            far: word().parse().unwrap(),
+            ttl_ms: word().parse().unwrap(),
+        }
     }
 
     fn options(self, urls: &[String]) -> Builder {
-        let options = builder(urls).ttl(ms(self.ttl_ms)).response_timeout(ms(5_000.min(self.ttl_ms / 4)));
-        if self.far { options.retry_delay(secs(50), secs(60)) } else { options }
+        let options = builder(urls)
+            .ttl(ms(self.ttl_ms))
+            .response_timeout(ms(5_000.min(self.ttl_ms / 4)));
+        if self.far {
+            options.retry_delay(secs(50), secs(60))
+        } else {
+            options
+        }
     }
 }
 
@@ -74,7 +89,9 @@ impl Contender {
     #[track_caller]
     pub(crate) fn hear_held(&self) -> u64 {
         let said = self.0.hear();
-        let token = said.strip_prefix("held ").unwrap_or_else(|| panic!("it does not hold the lock but says: {said}"));
+        let token = said
+            .strip_prefix("held ")
+            .unwrap_or_else(|| panic!("it does not hold the lock but says: {said}"));
         token.parse().unwrap()
     }
 
@@ -99,10 +116,17 @@ impl Contender {
         let tasks = format!("/proc/{}/task", self.0.id());
         eventually("the process stops", || {
             // Where there is no /proc, the signal has to do.
-            let Ok(tasks) = fs::read_dir(&tasks) else { return !fs::exists("/proc/self/stat").unwrap_or(false) };
-            let stats = tasks.map_while(Result::ok).map(|it| fs::read_to_string(it.path().join("stat")));
+            let Ok(tasks) = fs::read_dir(&tasks) else {
+                return !fs::exists("/proc/self/stat").unwrap_or(false);
+            };
+            let stats = tasks
+                .map_while(Result::ok)
+                .map(|it| fs::read_to_string(it.path().join("stat")));
             // The letter behind the name, which may hold anything.
-            let state = |it: &str| it.rsplit_once(')').is_some_and(|(_, rest)| rest.trim_start().starts_with('T'));
+            let state = |it: &str| {
+                it.rsplit_once(')')
+                    .is_some_and(|(_, rest)| rest.trim_start().starts_with('T'))
+            };
             stats.map_while(Result::ok).all(|it| state(&it))
         });
     }
@@ -125,7 +149,9 @@ fn connected_alone(options: Builder, nodes: usize) -> LockManager {
     let locks = options.build().unwrap();
     let guard = lock_in_the_end(&locks, &format!("warm-up of {}", process::id()));
     let nodes = u64::try_from(nodes).unwrap();
-    eventually("all nodes are connected", || nodes <= locks.stats().connections);
+    eventually("all nodes are connected", || {
+        nodes <= locks.stats().connections
+    });
     drop(guard);
     locks
 }
@@ -207,12 +233,22 @@ pub(crate) fn contend(servers: &Servers, processes: usize, sections: u64) -> Tal
     }
 
     stays.sort_unstable_by_key(|[_, enter, _]| *enter);
-    assert!(stays.iter().all(|[asked, enter, leave]| asked <= enter && enter < leave));
+    assert!(
+        stays
+            .iter()
+            .all(|[asked, enter, leave]| asked <= enter && enter < leave)
+    );
     for pair in stays.windows(2) {
-        assert!(pair[0][2] < pair[1][1], "two processes had the lock at once: {pair:?} of {stays:?}");
+        assert!(
+            pair[0][2] < pair[1][1],
+            "two processes had the lock at once: {pair:?} of {stays:?}"
+        );
     }
     for (i, later) in stays.iter().enumerate() {
-        tally.overtaken += stays[..i].iter().filter(|earlier| later[0] < earlier[0]).count();
+        tally.overtaken += stays[..i]
+            .iter()
+            .filter(|earlier| later[0] < earlier[0])
+            .count();
     }
     tally
 }
@@ -238,7 +274,9 @@ fn child_that_loops() {
     if urls.is_empty() {
         return;
     }
-    let (Some(manner), Some(sections)) = (hear_parent(), hear_parent()) else { return };
+    let (Some(manner), Some(sections)) = (hear_parent(), hear_parent()) else {
+        return;
+    };
     let manner = Manner::read(&manner);
     let locks = connected_alone(manner.options(&urls), urls.len());
     let lock = locks.mutex(NAME);
@@ -258,6 +296,12 @@ fn child_that_loops() {
         say(format_args!("{asked} {enter} {leave}"));
     }
     let after = locks.stats();
-    let rounds = |it: &quorlock::Stats| it.rounds_won + it.rounds_held + it.rounds_without_quorum + it.rounds_too_late;
-    say(format_args!("{} {}", after.rounds_won - before.rounds_won, rounds(&after) - rounds(&before)));
+    let rounds = |it: &quorlock::Stats| {
+        it.rounds_won + it.rounds_held + it.rounds_without_quorum + it.rounds_too_late
+    };
+    say(format_args!(
+        "{} {}",
+        after.rounds_won - before.rounds_won,
+        rounds(&after) - rounds(&before)
+    ));
 }

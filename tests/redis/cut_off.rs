@@ -11,14 +11,22 @@ use crate::support::*;
 /// A manager that reaches all servers through proxies of its own, and has an endless patience.
 fn behind_proxies(servers: &Servers) -> (Vec<Proxy>, LockManager) {
     let (proxies, urls) = proxies(servers);
-    let locks = impatient(urls).outage_timeout(LONG).shutdown_grace(ms(100)).build().unwrap();
+    let locks = impatient(urls)
+        .outage_timeout(LONG)
+        .shutdown_grace(ms(100))
+        .build()
+        .unwrap();
     connect(&locks, 3);
     (proxies, locks)
 }
 
 /// Takes away what is not the server of this index.
 fn leave_only(proxies: &[Proxy], index: usize, away: impl Fn(&Proxy)) {
-    proxies.iter().enumerate().filter(|(i, _)| *i != index).for_each(|(_, it)| away(it));
+    proxies
+        .iter()
+        .enumerate()
+        .filter(|(i, _)| *i != index)
+        .for_each(|(_, it)| away(it));
 }
 
 fn refuse(proxy: &Proxy) {
@@ -45,8 +53,12 @@ impl CutOff {
         let mut before = (found_none(), scripts_run(server));
         loop {
             leave_only(&self.proxies, self.reached, Proxy::hold_requests);
-            server.command(&["PUBLISH", &channel(&self.member), NAME]).unwrap();
-            eventually("it asks", || before.1 < scripts_run(server) || before.0 < found_none());
+            server
+                .command(&["PUBLISH", &channel(&self.member), NAME])
+                .unwrap();
+            eventually("it asks", || {
+                before.1 < scripts_run(server) || before.0 < found_none()
+            });
             if before.1 < scripts_run(server) {
                 break;
             }
@@ -73,7 +85,9 @@ impl CutOff {
             drop(guard);
             asked
         });
-        eventually("all is done", || servers.iter().all(|it| !it.exists("other")));
+        eventually("all is done", || {
+            servers.iter().all(|it| !it.exists("other"))
+        });
     }
 }
 
@@ -96,7 +110,9 @@ fn h4_calls_that_reach_a_minority_hold_a_free_lock_back_from_nobody() -> TestRes
         // Each keeps one server, and not the same one.
         for (i, (proxies, locks)) in cut_off.iter().enumerate() {
             leave_only(proxies, i, away);
-            eventually("it has noticed", || 1 <= locks.stats().rounds_without_quorum);
+            eventually("it has noticed", || {
+                1 <= locks.stats().rounds_without_quorum
+            });
         }
         drop(held);
 
@@ -109,13 +125,16 @@ fn h4_calls_that_reach_a_minority_hold_a_free_lock_back_from_nobody() -> TestRes
         for (_, locks) in &cut_off {
             locks.shut_down();
         }
-        waiters.into_iter().for_each(|it| assert!(join(it).is_err()));
+        waiters
+            .into_iter()
+            .for_each(|it| assert!(join(it).is_err()));
     }
     Ok(())
 }
 
 #[test]
-fn h4_a_call_that_reaches_a_minority_is_on_no_list_there_and_has_its_old_place_when_it_reaches_more() -> TestResult {
+fn h4_a_call_that_reaches_a_minority_is_on_no_list_there_and_has_its_old_place_when_it_reaches_more()
+-> TestResult {
     // Refused at once, so that nobody waits for the node that is left; or never answered.
     for away in [refuse, |it: &Proxy| it.black_hole(true)] {
         let servers = Servers::start(3)?;
@@ -131,9 +150,13 @@ fn h4_a_call_that_reaches_a_minority_is_on_no_list_there_and_has_its_old_place_w
         wait_until_listed(&servers, NAME, 2);
 
         leave_only(&proxies, 0, away);
-        eventually("it is off the list that it reaches", || since(&servers[0], NAME, &member).is_none());
+        eventually("it is off the list that it reaches", || {
+            since(&servers[0], NAME, &member).is_none()
+        });
         let rounds = locks.stats().rounds_without_quorum;
-        eventually("it asks again", || rounds + 3 <= locks.stats().rounds_without_quorum);
+        eventually("it asks again", || {
+            rounds + 3 <= locks.stats().rounds_without_quorum
+        });
         assert_eq!(since(&servers[0], NAME, &member), None);
 
         for proxy in &proxies {
@@ -142,7 +165,9 @@ fn h4_a_call_that_reaches_a_minority_is_on_no_list_there_and_has_its_old_place_w
             proxy.cut();
         }
         eventually("it is where it was", || {
-            servers.iter().all(|it| since(it, NAME, &member) == began && waiters_of(it, NAME)[0] == member)
+            servers
+                .iter()
+                .all(|it| since(it, NAME, &member) == began && waiters_of(it, NAME)[0] == member)
         });
         drop(held);
         let guard = join(first)?;
@@ -165,12 +190,25 @@ fn h4_calls_that_reached_a_minority_ask_behind_all_who_wait() -> TestResult {
     let (mut cut_off, mut waiters) = (Vec::new(), Vec::new());
     for reached in 0..2 {
         let (proxies, urls) = proxies(&servers);
-        let locks = connected(impatient(urls).retry_delay(secs(50), secs(60)).shutdown_grace(ms(100)), 3);
+        let locks = connected(
+            impatient(urls)
+                .retry_delay(secs(50), secs(60))
+                .shutdown_grace(ms(100)),
+            3,
+        );
         let before = waiters_of(&servers[reached], NAME);
         waiters.push(wait_in_thread(locks.mutex(NAME)));
         wait_until_listed(&servers, NAME, reached + 1);
-        let member = waiters_of(&servers[reached], NAME).into_iter().find(|it| !before.contains(it)).unwrap();
-        cut_off.push(CutOff { reached, proxies, locks, member });
+        let member = waiters_of(&servers[reached], NAME)
+            .into_iter()
+            .find(|it| !before.contains(it))
+            .unwrap();
+        cut_off.push(CutOff {
+            reached,
+            proxies,
+            locks,
+            member,
+        });
     }
     let last = wait_in_thread(healthy.mutex(NAME));
     wait_until_listed(&servers, NAME, 3);
@@ -179,7 +217,11 @@ fn h4_calls_that_reached_a_minority_ask_behind_all_who_wait() -> TestResult {
         it.ask(&servers, |_| {});
         it.ask(&servers, |server| {
             let listed = waiters_of(server, NAME).contains(&it.member);
-            assert!(!listed, "n{}: it is on the list before its round is over", it.reached);
+            assert!(
+                !listed,
+                "n{}: it is on the list before its round is over",
+                it.reached
+            );
         });
     }
 
@@ -196,6 +238,8 @@ fn h4_calls_that_reached_a_minority_ask_behind_all_who_wait() -> TestResult {
     for it in &cut_off {
         it.locks.shut_down();
     }
-    waiters.into_iter().for_each(|it| assert!(join(it).is_err()));
+    waiters
+        .into_iter()
+        .for_each(|it| assert!(join(it).is_err()));
     Ok(())
 }

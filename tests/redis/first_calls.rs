@@ -24,11 +24,21 @@ enum Wrong {
 }
 
 fn strict(urls: impl IntoIterator<Item = impl AsRef<str>>) -> Builder {
-    builder(urls).quarantine(true).ttl(MAX_TTL).max_ttl(MAX_TTL).response_timeout(ms(250)).connect_timeout(secs(1))
+    builder(urls)
+        .quarantine(true)
+        .ttl(MAX_TTL)
+        .max_ttl(MAX_TTL)
+        .response_timeout(ms(250))
+        .connect_timeout(secs(1))
 }
 
 /// A program that is started with a wrong clock, to make a single call; `work` talks to it. `None` where clocks cannot be set.
-fn program<T>(wrong: Wrong, name: &str, servers: &Servers, work: impl FnOnce(ChildProcess) -> T) -> Option<T> {
+fn program<T>(
+    wrong: Wrong,
+    name: &str,
+    servers: &Servers,
+    work: impl FnOnce(ChildProcess) -> T,
+) -> Option<T> {
     if !Clock::available() {
         eprintln!("left out: clocks can be stepped on Linux only");
         return None;
@@ -44,11 +54,16 @@ fn program<T>(wrong: Wrong, name: &str, servers: &Servers, work: impl FnOnce(Chi
 
 /// A program with a wrong clock takes the lock and gives it back; its token.
 fn token_of_program(wrong: Wrong, servers: &Servers) -> Option<u64> {
-    program(wrong, "first_calls::child_that_takes_the_lock_once", servers, |mut child| {
-        let token = child.hear().parse().unwrap();
-        assert!(child.wait().success());
-        token
-    })
+    program(
+        wrong,
+        "first_calls::child_that_takes_the_lock_once",
+        servers,
+        |mut child| {
+            let token = child.hear().parse().unwrap();
+            assert!(child.wait().success());
+            token
+        },
+    )
 }
 
 #[test]
@@ -67,7 +82,10 @@ fn child_that_takes_the_lock_once() {
 
 /// Never more than one node is away: the one that the first holder did not reach takes part for the second, beside one that
 /// has forgotten the first.
-fn tokens_around_a_loss(first: impl FnOnce(&Servers) -> u64, second: impl FnOnce(&Servers) -> u64) -> (u64, u64) {
+fn tokens_around_a_loss(
+    first: impl FnOnce(&Servers) -> u64,
+    second: impl FnOnce(&Servers) -> u64,
+) -> (u64, u64) {
     let servers = Servers::start(3).unwrap();
     // An operator has vouched for them, so that only their uptime has to be waited for.
     servers.iter().for_each(|it| set(it, RECORD, "0"));
@@ -83,7 +101,14 @@ fn tokens_around_a_loss(first: impl FnOnce(&Servers) -> u64, second: impl FnOnce
 }
 
 fn token_of_ours(servers: &Servers) -> u64 {
-    strict(servers.urls()).build().unwrap().mutex("report").lock().unwrap().fencing_token().get()
+    strict(servers.urls())
+        .build()
+        .unwrap()
+        .mutex("report")
+        .lock()
+        .unwrap()
+        .fencing_token()
+        .get()
 }
 
 #[test]
@@ -98,7 +123,8 @@ fn h1_a_client_whose_clock_was_ahead_has_the_smaller_token_also_when_one_node_ha
 }
 
 #[test]
-fn h1_a_client_whose_clock_is_behind_has_the_larger_token_also_when_one_node_has_forgotten_the_last() {
+fn h1_a_client_whose_clock_is_behind_has_the_larger_token_also_when_one_node_has_forgotten_the_last()
+ {
     if !Clock::available() {
         eprintln!("left out: clocks can be stepped on Linux only");
         return;
@@ -117,14 +143,20 @@ fn h1_where_a_node_has_no_counter_the_end_of_its_last_silence_stands_for_one() -
         return Ok(());
     }
     let servers = Servers::start_with(3, |it| it.stepped_clock())?;
-    servers.iter().for_each(|it| it.step_clock_forward(MINUTE).unwrap());
+    servers
+        .iter()
+        .for_each(|it| it.step_clock_forward(MINUTE).unwrap());
     servers[0].step_clock_forward(MINUTE)?;
     for server in &servers {
         set(server, RECORD, "0");
     }
     // It has forgotten something ten seconds ago, and its quarantine is over.
     let forgot = now_at(&servers[0]) - 10_000_000;
-    Record { since: forgot, ..Record::of_ever(&servers[0]) }.write(&servers[0]);
+    Record {
+        since: forgot,
+        ..Record::of_ever(&servers[0])
+    }
+    .write(&servers[0]);
     servers[2].pause()?;
     let locks = strict(servers.urls()).build()?;
     // A call that gets nowhere leaves a smaller one there, which counts for nothing.
@@ -141,33 +173,53 @@ fn h1_where_a_node_has_no_counter_the_end_of_its_last_silence_stands_for_one() -
 
     // From now on there is a counter.
     let next = locks.mutex("report").lock()?.fencing_token().get();
-    assert!(token < next && next < token + 1_000_000, "{token} then {next}");
+    assert!(
+        token < next && next < token + 1_000_000,
+        "{token} then {next}"
+    );
     servers[2].resume()?;
     Ok(())
 }
 
 fn now_at(server: &Server) -> u64 {
     let time = server.command(&["TIME"]).unwrap();
-    let part = |it: &devnodes::Reply| String::from_utf8_lossy(it.as_bytes().unwrap()).parse::<u64>().unwrap();
+    let part = |it: &devnodes::Reply| {
+        String::from_utf8_lossy(it.as_bytes().unwrap())
+            .parse::<u64>()
+            .unwrap()
+    };
     let parts: Vec<u64> = time.as_array().unwrap().iter().map(part).collect();
     parts[0] * 1_000_000 + parts[1]
 }
 
 /// The clients in a server's waiting list, in order.
 fn waiters(server: &Server) -> Vec<Vec<u8>> {
-    let waiters = server.command(&["ZRANGE", "quorlock:waiters:{report}", "0", "-1"]).unwrap();
-    waiters.as_array().unwrap().iter().map(|it| it.as_bytes().unwrap().to_vec()).collect()
+    let waiters = server
+        .command(&["ZRANGE", "quorlock:waiters:{report}", "0", "-1"])
+        .unwrap();
+    waiters
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|it| it.as_bytes().unwrap().to_vec())
+        .collect()
 }
 
 fn wait_for_waiters(servers: &Servers, n: usize) -> Vec<u8> {
-    eventually("they are in all lists", || servers.iter().all(|it| waiters(it).len() == n));
+    eventually("they are in all lists", || {
+        servers.iter().all(|it| waiters(it).len() == n)
+    });
     let first = waiters(&servers[0]).remove(0);
-    assert!(servers.iter().all(|it| waiters(it)[0] == first), "not the same order everywhere");
+    assert!(
+        servers.iter().all(|it| waiters(it)[0] == first),
+        "not the same order everywhere"
+    );
     first
 }
 
 #[test]
-fn h1_the_first_call_of_a_program_with_a_wrong_clock_stands_neither_before_nor_behind_its_place() -> TestResult {
+fn h1_the_first_call_of_a_program_with_a_wrong_clock_stands_neither_before_nor_behind_its_place()
+-> TestResult {
     for wrong in [Wrong::Ahead, Wrong::Behind] {
         let servers = Servers::start(3)?;
         let (holder, other) = (manager(&servers), connected(builder(servers.urls()), 3));
@@ -188,7 +240,9 @@ fn h1_the_first_call_of_a_program_with_a_wrong_clock_stands_neither_before_nor_b
                 first = wait_for_waiters(&servers, 1);
                 // While it logs in it learns the time, and no more precisely than a login takes.
                 let entered = Instant::now();
-                eventually("the call is older than a login takes", || LOGIN_MAX < entered.elapsed());
+                eventually("the call is older than a login takes", || {
+                    LOGIN_MAX < entered.elapsed()
+                });
                 child.tell("begin");
             }
 
@@ -221,7 +275,8 @@ fn child_that_waits_for_the_lock() {
 }
 
 #[test]
-fn h1_a_first_call_that_waits_for_its_connections_is_ended_by_shutdown_and_by_its_handle() -> TestResult {
+fn h1_a_first_call_that_waits_for_its_connections_is_ended_by_shutdown_and_by_its_handle()
+-> TestResult {
     let servers = Servers::start(3)?;
     let (proxies, urls) = proxies(&servers);
     servers.iter().for_each(|it| it.pause().unwrap());
@@ -229,15 +284,23 @@ fn h1_a_first_call_that_waits_for_its_connections_is_ended_by_shutdown_and_by_it
     let slow = || builder(&urls).connect_timeout(MINUTE).build();
     let (first, second) = (slow()?, slow()?);
     let handle = CancelHandle::new();
-    let calls = [first.mutex("report"), second.mutex("report").cancelled_by(&handle)];
+    let calls = [
+        first.mutex("report"),
+        second.mutex("report").cancelled_by(&handle),
+    ];
     let [shut_down, cancelled] = calls.map(|lock| thread::spawn(move || lock.lock().map(drop)));
-    eventually("both are being connected", || proxies.iter().all(|it| it.connections() == 2));
+    eventually("both are being connected", || {
+        proxies.iter().all(|it| it.connections() == 2)
+    });
 
     handle.cancel();
     first.shut_down();
 
     assert!(matches!(join(shut_down), Err(AcquireError::ShutDown)));
-    assert!(matches!(join(cancelled), Err(AcquireError::Cancelled { .. })));
+    assert!(matches!(
+        join(cancelled),
+        Err(AcquireError::Cancelled { .. })
+    ));
     servers.iter().for_each(|it| it.resume().unwrap());
     Ok(())
 }

@@ -25,15 +25,27 @@ fn a_sentinel_that_is_down_is_found_while_the_others_are_enough() -> TestResult 
     let locks = builder([group.sentinel_url()]).strict(true).build()?;
     let check = check_in_the_end(&locks, NodeCheck::is_fine);
     assert_eq!(check.members.len(), 3);
-    assert!(check.members.iter().all(|it| matches!(it.answer, MemberAnswer::Named { .. })), "{:?}", check.members);
+    assert!(
+        check
+            .members
+            .iter()
+            .all(|it| matches!(it.answer, MemberAnswer::Named { .. })),
+        "{:?}",
+        check.members
+    );
 
     group.sentinels[1].kill()?;
 
     let check = check_in_the_end(&locks, |it| !it.findings.is_empty());
     assert_eq!(check.failure, None, "it votes, with strict too");
-    let [NodeFinding::MembersFail { said }] = &check.findings[..] else { panic!("{check}") };
+    let [NodeFinding::MembersFail { said }] = &check.findings[..] else {
+        panic!("{check}")
+    };
     let address = group.sentinels[1].addr().to_string();
-    assert!(said.starts_with(&format!("{address}: ")) && said.contains("refused"), "{said}");
+    assert!(
+        said.starts_with(&format!("{address}: ")) && said.contains("refused"),
+        "{said}"
+    );
     assert_eq!(*check.members[1].address, *address);
     Ok(())
 }
@@ -54,14 +66,25 @@ fn what_does_not_know_role_is_taken_for_a_proxy_and_has_no_vote_with_strict() ->
     needs!(Replicas);
     // As it is where something stands between. The other option makes the number of words even.
     let limit = ["--client-output-buffer-limit", "normal", "0", "0", "0"];
-    let server = Server::builder().arg("--rename-command", "ROLE").arg("", limit[0]).arg(limit[1], limit[2]);
+    let server = Server::builder()
+        .arg("--rename-command", "ROLE")
+        .arg("", limit[0])
+        .arg(limit[1], limit[2]);
     let server = server.arg(limit[3], limit[4]).start()?;
     let locks = builder([server.url()]).build()?;
     drop(lock_in_the_end(&locks, "report"));
-    assert_eq!(check_in_the_end(&locks, |_| true).findings, [NodeFinding::Proxied]);
+    assert_eq!(
+        check_in_the_end(&locks, |_| true).findings,
+        [NodeFinding::Proxied]
+    );
 
     let strict = builder([server.url()]).strict(true).build()?;
     let failure = failure_in_the_end(&strict, |_| true);
-    assert_eq!(failure, NodeFailure::Disqualified { finding: NodeFinding::Proxied });
+    assert_eq!(
+        failure,
+        NodeFailure::Disqualified {
+            finding: NodeFinding::Proxied
+        }
+    );
     Ok(())
 }

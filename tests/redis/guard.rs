@@ -42,18 +42,27 @@ fn dropping_waits_until_a_majority_has_confirmed() -> TestResult {
         drop(guard);
         sender.send(()).unwrap();
     });
-    eventually("the release is on its way", || commands + 3 <= locks.stats().commands);
+    eventually("the release is on its way", || {
+        commands + 3 <= locks.stats().commands
+    });
     proxies[0].release_requests();
     eventually("one node has released", || !servers[0].exists("report"));
     // Time goes by, in which that is received: another manager has a hundred rounds.
     for _ in 0..100 {
         drop(other.mutex("other").try_lock()?);
     }
-    assert_eq!(dropped.try_recv(), Err(mpsc::TryRecvError::Empty), "one node is no majority");
+    assert_eq!(
+        dropped.try_recv(),
+        Err(mpsc::TryRecvError::Empty),
+        "one node is no majority"
+    );
     proxies[1].release_requests();
 
     dropped.recv_timeout(PATIENCE)?;
-    assert_eq!((servers.holders("report"), servers[2].exists("report")), (1, true));
+    assert_eq!(
+        (servers.holders("report"), servers[2].exists("report")),
+        (1, true)
+    );
     join(dropping);
     proxies[2].release_requests();
     nothing_is_left(&servers);
@@ -120,7 +129,10 @@ fn f3_run_releases_when_its_closure_panics_and_lets_the_panic_go_on() -> TestRes
     let (first, second) = (manager(&servers), manager(&servers));
 
     let panicked = catch_unwind(AssertUnwindSafe(|| {
-        let _ = first.mutex("report").ttl(LONG).with(|_| std::panic::resume_unwind(Box::new("on purpose")));
+        let _ = first
+            .mutex("report")
+            .ttl(LONG)
+            .with(|_| std::panic::resume_unwind(Box::new("on purpose")));
     }));
 
     assert_eq!(panicked.unwrap_err().downcast_ref(), Some(&"on purpose"));
@@ -140,15 +152,25 @@ fn run_gives_the_closures_value_and_releases() -> TestResult {
     })?;
 
     assert!(value < second.mutex("report").try_lock()?.fencing_token());
-    let err = first.mutex("quorlock:x").with(|_| unreachable!("not acquired")).map(|(): ()| ()).unwrap_err();
-    assert!(matches!(err, WithError::NotAcquired(AcquireError::NameReserved)), "{err:?}");
+    let err = first
+        .mutex("quorlock:x")
+        .with(|_| unreachable!("not acquired"))
+        .map(|(): ()| ())
+        .unwrap_err();
+    assert!(
+        matches!(err, WithError::NotAcquired(AcquireError::NameReserved)),
+        "{err:?}"
+    );
     Ok(())
 }
 
 #[test]
 fn run_says_that_the_lock_was_lost_under_the_closure_and_keeps_its_value() -> TestResult {
     let servers = Servers::start(3)?;
-    let locks = builder(servers.urls()).response_timeout(ms(250)).ttl(secs(1)).build()?;
+    let locks = builder(servers.urls())
+        .response_timeout(ms(250))
+        .ttl(secs(1))
+        .build()?;
 
     let err = locks
         .mutex("report")
@@ -161,7 +183,9 @@ fn run_says_that_the_lock_was_lost_under_the_closure_and_keeps_its_value() -> Te
         })
         .unwrap_err();
 
-    let WithError::Lost { lost, value } = err else { panic!("{err:?}") };
+    let WithError::Lost { lost, value } = err else {
+        panic!("{err:?}")
+    };
     assert_eq!(value, 42);
     assert!(matches!(lost, Lost::Gone | Lost::Expired), "{lost:?}");
     Ok(())
@@ -205,7 +229,10 @@ fn the_end_of_a_manager_does_not_wait_for_its_grace_once_all_is_answered() -> Te
     let servers = Servers::start(3)?;
     for turn in 0..10 {
         // Longer than the test's patience.
-        let locks = builder(servers.urls()).ttl(LONG).shutdown_grace(secs(60)).build()?;
+        let locks = builder(servers.urls())
+            .ttl(LONG)
+            .shutdown_grace(secs(60))
+            .build()?;
         let guard = locks.mutex("report").lock()?;
         join(thread::spawn(move || {
             if turn % 2 == 0 {
@@ -250,7 +277,10 @@ fn a_release_closes_the_announcement_of_a_loss_without_a_message() -> TestResult
     guard.release()?;
 
     for lost in [&*first, &*second, &called] {
-        assert_eq!(lost.recv_timeout(PATIENCE), Err(crossbeam_channel::RecvTimeoutError::Disconnected));
+        assert_eq!(
+            lost.recv_timeout(PATIENCE),
+            Err(crossbeam_channel::RecvTimeoutError::Disconnected)
+        );
     }
     assert_eq!(locks.stats().locks_lost, 0);
     Ok(())
@@ -259,7 +289,11 @@ fn a_release_closes_the_announcement_of_a_loss_without_a_message() -> TestResult
 #[test]
 fn f4_a_forgotten_guard_ends_at_the_maximum_hold() -> TestResult {
     let servers = Servers::start(3)?;
-    let locks = builder(servers.urls()).response_timeout(ms(100)).ttl(ms(600)).max_hold(Some(ms(900))).build()?;
+    let locks = builder(servers.urls())
+        .response_timeout(ms(100))
+        .ttl(ms(600))
+        .max_hold(Some(ms(900)))
+        .build()?;
     let other = manager(&servers);
 
     let guard = lock_in_the_end(&locks, "report");
@@ -273,14 +307,21 @@ fn f4_a_forgotten_guard_ends_at_the_maximum_hold() -> TestResult {
 #[test]
 fn an_expired_guard_is_released_at_once_and_says_that_it_was_lost() -> TestResult {
     let servers = Servers::start(3)?;
-    let locks = builder(servers.urls()).response_timeout(ms(50)).ttl(ms(200)).renew(false).build()?;
+    let locks = builder(servers.urls())
+        .response_timeout(ms(50))
+        .ttl(ms(200))
+        .renew(false)
+        .build()?;
 
     let guard = lock_in_the_end(&locks, "report");
     let next = manager(&servers).mutex("report").lock()?;
 
     assert!(!guard.is_valid());
     assert_eq!(guard.check(), Err(Lost::LeaseOver));
-    assert_eq!(guard.extend(ms(200)), Err(ExtendError::Lost(Lost::LeaseOver)));
+    assert_eq!(
+        guard.extend(ms(200)),
+        Err(ExtendError::Lost(Lost::LeaseOver))
+    );
     assert_eq!(guard.release(), Err(ReleaseError::Lost(Lost::LeaseOver)));
     // The successor's key is none of our business.
     assert!(next.is_valid() && 2 <= servers.holders("report"));

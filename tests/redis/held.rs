@@ -12,7 +12,10 @@ fn names(locks: &LockManager) -> Vec<String> {
 #[test]
 fn what_a_manager_holds_is_listed_until_it_is_released_and_nothing_of_others() -> TestResult {
     let servers = Servers::start(3)?;
-    let (locks, others) = (builder(servers.urls()).ttl(LONG).build()?, manager(&servers));
+    let (locks, others) = (
+        builder(servers.urls()).ttl(LONG).build()?,
+        manager(&servers),
+    );
     assert!(locks.held().is_empty());
 
     let first = locks.mutex("first").class("jobs").lock()?;
@@ -27,7 +30,11 @@ fn what_a_manager_holds_is_listed_until_it_is_released_and_nothing_of_others() -
         (&b"first"[..], "jobs", first.fencing_token())
     );
     assert_eq!(held[1].lock.class(), "other");
-    assert!(held.iter().all(|it| LONG / 2 < it.left && it.left < LONG && it.age < LONG / 2), "{held:?}");
+    assert!(
+        held.iter()
+            .all(|it| LONG / 2 < it.left && it.left < LONG && it.age < LONG / 2),
+        "{held:?}"
+    );
     assert!(held[2].age <= held[0].age);
 
     first.release()?;
@@ -45,7 +52,8 @@ fn second_name(held: &[quorlock::observer::HeldLock]) -> &str {
 }
 
 #[test]
-fn a_hold_that_was_lost_is_not_listed_and_a_write_lock_that_became_a_read_lock_is_as_old_as_it_was() -> TestResult {
+fn a_hold_that_was_lost_is_not_listed_and_a_write_lock_that_became_a_read_lock_is_as_old_as_it_was()
+-> TestResult {
     let servers = Servers::start(3)?;
     let locks = builder(servers.urls()).ttl(LONG).build()?;
 
@@ -71,24 +79,44 @@ fn a_hold_that_was_lost_is_not_listed_and_a_write_lock_that_became_a_read_lock_i
 fn of_each_node_is_known_whether_it_is_there_and_what_it_has_answered() -> TestResult {
     needs!(Settings);
     let servers = Servers::start(3)?;
-    let locks = builder(servers.urls()).response_timeout(ms(250)).ttl(LONG).build()?;
+    let locks = builder(servers.urls())
+        .response_timeout(ms(250))
+        .ttl(LONG)
+        .build()?;
     let before = locks.stats().nodes;
-    assert!(before.iter().all(|it| !it.up && it.connections == 0 && it.answers == 0), "{before:?}");
+    assert!(
+        before
+            .iter()
+            .all(|it| !it.up && it.connections == 0 && it.answers == 0),
+        "{before:?}"
+    );
     for (index, node) in before.iter().enumerate() {
-        assert_eq!((node.node.index(), &*node.address), (index, &*shown_address(&servers[index])));
+        assert_eq!(
+            (node.node.index(), &*node.address),
+            (index, &*shown_address(&servers[index]))
+        );
     }
 
     connect(&locks, 3);
-    eventually("all have answered", || locks.stats().nodes.iter().all(|it| it.up && 0 < it.answers));
+    eventually("all have answered", || {
+        locks.stats().nodes.iter().all(|it| it.up && 0 < it.answers)
+    });
     let total = locks.stats();
-    assert_eq!(total.connections, total.nodes.iter().map(|it| it.connections).sum::<u64>());
+    assert_eq!(
+        total.connections,
+        total.nodes.iter().map(|it| it.connections).sum::<u64>()
+    );
 
     servers[0].kill()?;
     servers[1].pause()?;
     eventually("one is down and one is silent", || {
         let _ = locks.mutex("report").try_lock();
         let nodes = locks.stats().nodes;
-        !nodes[0].up && 0 < nodes[0].connection_failures && nodes[1].up && nodes[1].silent && 0 < nodes[1].unanswered
+        !nodes[0].up
+            && 0 < nodes[0].connection_failures
+            && nodes[1].up
+            && nodes[1].silent
+            && 0 < nodes[1].unanswered
     });
     servers[1].resume()?;
     eventually("it has caught up", || {

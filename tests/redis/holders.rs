@@ -12,7 +12,10 @@ use crate::support::*;
 fn refused(servers: &Servers, name: &str) -> AcquireError {
     let locks = manager(servers);
     error_in_the_end(&locks, name, |err| {
-        err.nodes().iter().all(|it| matches!(it.answer, NodeAnswer::Held { .. })) && !err.nodes().is_empty()
+        err.nodes()
+            .iter()
+            .all(|it| matches!(it.answer, NodeAnswer::Held { .. }))
+            && !err.nodes().is_empty()
     })
 }
 
@@ -35,13 +38,18 @@ fn value(server: &Server) -> (String, Option<String>) {
 fn names_of_connections(server: &Server) -> Vec<String> {
     let list = server.command(&["CLIENT", "LIST"]).unwrap();
     let list = String::from_utf8_lossy(list.as_bytes().unwrap()).into_owned();
-    list.split_whitespace().filter_map(|it| it.strip_prefix("name=")).map(str::to_owned).collect()
+    list.split_whitespace()
+        .filter_map(|it| it.strip_prefix("name="))
+        .map(str::to_owned)
+        .collect()
 }
 
 #[test]
 fn a_refused_call_is_told_which_process_holds_the_lock_and_never_its_random_part() -> TestResult {
     let servers = Servers::start(3)?;
-    let first = builder(servers.urls()).owner_label(Some("nightly run")).build()?;
+    let first = builder(servers.urls())
+        .owner_label(Some("nightly run"))
+        .build()?;
     let guard = first.mutex("report").lock()?;
     eventually("it is on all nodes", || servers.holders("report") == 3);
     let (token, label) = value(&servers[0]);
@@ -49,14 +57,22 @@ fn a_refused_call_is_told_which_process_holds_the_lock_and_never_its_random_part
 
     let err = refused(&servers, "report");
 
-    let [host, id, "nightly_run"] = label.split('/').collect::<Vec<_>>()[..] else { panic!("{label}") };
+    let [host, id, "nightly_run"] = label.split('/').collect::<Vec<_>>()[..] else {
+        panic!("{label}")
+    };
     assert!(!host.is_empty());
     assert_eq!(id, process::id().to_string());
-    assert!(token.len() == 32 && token.bytes().all(|it| it.is_ascii_hexdigit()), "{token}");
+    assert!(
+        token.len() == 32 && token.bytes().all(|it| it.is_ascii_hexdigit()),
+        "{token}"
+    );
     assert!((0..3).all(|i| holder(&err, i) == Some(&label)), "{err}");
     let shown = format!("{err} {err:?} {:?}", err.nodes());
     assert!(shown.contains(&format!("held by {label}, ")), "{shown}");
-    assert!(!shown.contains(&token[..9]) && !shown.contains(&token[8..]), "{shown}");
+    assert!(
+        !shown.contains(&token[..9]) && !shown.contains(&token[8..]),
+        "{shown}"
+    );
 
     // The value is the same in whatever is sent for the hold.
     guard.extend(LONG)?;
@@ -67,28 +83,41 @@ fn a_refused_call_is_told_which_process_holds_the_lock_and_never_its_random_part
 }
 
 #[test]
-fn a_manager_that_does_not_want_to_say_who_it_is_has_a_random_number_as_value_and_a_plain_name() -> TestResult {
+fn a_manager_that_does_not_want_to_say_who_it_is_has_a_random_number_as_value_and_a_plain_name()
+-> TestResult {
     needs!(ConnectionNames);
     let servers = Servers::start(1)?;
     let locks = builder(servers.urls()).owner_label(None).build()?;
     let _guard = locks.mutex("report").lock()?;
 
     let (token, label) = value(&servers[0]);
-    assert!(token.len() == 32 && token.bytes().all(|it| it.is_ascii_hexdigit()), "{token}");
+    assert!(
+        token.len() == 32 && token.bytes().all(|it| it.is_ascii_hexdigit()),
+        "{token}"
+    );
     assert_eq!(label, None);
     assert!(names_of_connections(&servers[0]).contains(&"quorlock".to_owned()));
     let err = refused(&servers, "report");
     assert_eq!(holder(&err, 0), None);
-    assert!(err.to_string().contains("held by another client, "), "{err}");
+    assert!(
+        err.to_string().contains("held by another client, "),
+        "{err}"
+    );
     Ok(())
 }
 
 #[test]
-fn connections_are_called_by_who_keeps_them_whatever_the_label_is_and_whatever_a_user_may_do() -> TestResult {
+fn connections_are_called_by_who_keeps_them_whatever_the_label_is_and_whatever_a_user_may_do()
+-> TestResult {
     needs!(ConnectionNames);
     let server = Server::start()?;
     let rule = "on nopass ~* &* +@all -client".split(' ');
-    server.command(&["ACL", "SETUSER", "locks"].into_iter().chain(rule).collect::<Vec<_>>())?;
+    server.command(
+        &["ACL", "SETUSER", "locks"]
+            .into_iter()
+            .chain(rule)
+            .collect::<Vec<_>>(),
+    )?;
     let url = format!("redis://locks:any@{}", server.addr());
     let label = "a b\r\nSET x y\r\n\0\u{202e}ü\"";
     let locks = builder([url]).owner_label(Some(label)).build()?;
@@ -97,24 +126,44 @@ fn connections_are_called_by_who_keeps_them_whatever_the_label_is_and_whatever_a
 
     let names = names_of_connections(&server);
     let end = format!("/{}/a_b__SET_x_y_____\"", process::id());
-    assert!(names.iter().any(|it| it.starts_with("quorlock:") && it.ends_with(&end)), "{names:?}");
+    assert!(
+        names
+            .iter()
+            .any(|it| it.starts_with("quorlock:") && it.ends_with(&end)),
+        "{names:?}"
+    );
     Ok(())
 }
 
 #[test]
-fn the_values_of_other_clients_are_their_secrets_and_what_they_say_is_cut_and_escaped() -> TestResult {
+fn the_values_of_other_clients_are_their_secrets_and_what_they_say_is_cut_and_escaped() -> TestResult
+{
     let servers = Servers::start(1)?;
     let hex = "0123456789abcdef0123456789abcdef";
     let long = format!("{hex} {}", "x".repeat(64));
-    let without_label =
-        ["foreign secret", "foreign", hex, &hex[1..], &format!("{hex}f x/1 foreign"), &long, &format!("{hex} "), ""];
+    let without_label = [
+        "foreign secret",
+        "foreign",
+        hex,
+        &hex[1..],
+        &format!("{hex}f x/1 foreign"),
+        &long,
+        &format!("{hex} "),
+        "",
+    ];
     for value in without_label {
         set(&servers[0], "report", value);
         let err = refused(&servers, "report");
         assert_eq!(holder(&err, 0), None, "{value}");
         let shown = format!("{err} {err:?}");
-        assert!(shown.contains("held by another client, no expiry"), "{shown}");
-        assert!(!shown.contains("foreign") && !shown.contains("012345678") && !shown.contains("xx"), "{shown}");
+        assert!(
+            shown.contains("held by another client, no expiry"),
+            "{shown}"
+        );
+        assert!(
+            !shown.contains("foreign") && !shown.contains("012345678") && !shown.contains("xx"),
+            "{shown}"
+        );
     }
     for (label, expected) in [
         ("web-3/4711", "web-3/4711"),
@@ -125,7 +174,10 @@ fn the_values_of_other_clients_are_their_secrets_and_what_they_say_is_cut_and_es
         set(&servers[0], "report", &format!("{hex} {label}"));
         let err = refused(&servers, "report");
         assert_eq!(holder(&err, 0), Some(expected));
-        assert!(!format!("{err} {err:?}").chars().any(char::is_control), "{err:?}");
+        assert!(
+            !format!("{err} {err:?}").chars().any(char::is_control),
+            "{err:?}"
+        );
     }
     Ok(())
 }

@@ -8,7 +8,9 @@ use quorlock::error::NodeFailure;
 use crate::support::*;
 
 fn wait_for_scripts(server: &Server, count: u64) {
-    eventually("the node has run the scripts", || count <= scripts_run(server));
+    eventually("the node has run the scripts", || {
+        count <= scripts_run(server)
+    });
 }
 
 #[test]
@@ -30,7 +32,10 @@ fn e3_a_grant_after_the_round_is_undone() -> TestResult {
     wait_for_scripts(&servers[1], before[0] + 2);
     wait_for_scripts(&servers[2], before[1] + 2);
     nothing_is_left(&servers);
-    assert!(servers[1].exists(fence("report")), "the late acquire was never run");
+    assert!(
+        servers[1].exists(fence("report")),
+        "the late acquire was never run"
+    );
     Ok(())
 }
 
@@ -54,7 +59,10 @@ fn a4_grants_whose_answers_came_too_late_are_taken_back() -> TestResult {
     proxies[1].release_replies();
     drop(lock_in_the_end(&locks, "report"));
     nothing_is_left(&servers);
-    assert_eq!((locks.stats().connections, locks.stats().connection_failures), (3, 0));
+    assert_eq!(
+        (locks.stats().connections, locks.stats().connection_failures),
+        (3, 0)
+    );
     Ok(())
 }
 
@@ -124,12 +132,19 @@ fn g1_a_late_answer_is_never_read_as_the_answer_to_a_later_command() -> TestResu
     let taken = locks.mutex("taken");
     let attempt = thread::spawn(move || taken.try_lock().map(drop));
     wait_for_scripts(&servers[0], before + 11);
-    assert!(!attempt.is_finished(), "the round is open until node 0 is heard");
+    assert!(
+        !attempt.is_finished(),
+        "the round is open until node 0 is heard"
+    );
     let connections = locks.stats().connections;
     proxy.release_replies();
 
     assert_held(&join(attempt).unwrap_err());
-    assert_eq!(locks.stats().connections, connections, "the connection was kept");
+    assert_eq!(
+        locks.stats().connections,
+        connections,
+        "the connection was kept"
+    );
     eventually("only foreign keys are left", || {
         (lock_keys(&servers[0]), lock_keys(&servers[2])) == (vec!["taken".to_owned()], vec![])
     });
@@ -170,7 +185,10 @@ fn g1_many_locks_stay_consistent_while_one_nodes_answers_lag() -> TestResult {
     });
 
     nothing_is_left(&servers);
-    assert_eq!((locks.stats().connections, locks.stats().locks_lost), (3, 0));
+    assert_eq!(
+        (locks.stats().connections, locks.stats().locks_lost),
+        (3, 0)
+    );
     Ok(())
 }
 
@@ -185,7 +203,9 @@ fn answers_that_come_after_their_round_are_counted() -> TestResult {
     locks.mutex("report").try_lock()?.release()?;
     proxies[2].release_replies();
 
-    eventually("the third node's answers have come", || before + 2 <= locks.stats().late_answers);
+    eventually("the third node's answers have come", || {
+        before + 2 <= locks.stats().late_answers
+    });
     Ok(())
 }
 

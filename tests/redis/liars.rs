@@ -39,7 +39,11 @@ impl Liar {
                 _ => None,
             }
         });
-        Liar { fake, lies, _server: server }
+        Liar {
+            fake,
+            lies,
+            _server: server,
+        }
     }
 
     /// Forgets who holds a lock, and so grants it to everybody and tells every holder that it is gone.
@@ -57,7 +61,9 @@ impl Liar {
         Liar::start(move |server, lock| {
             server.command(&[b"DEL", lock]).unwrap();
             let fence = fence(std::str::from_utf8(lock).unwrap());
-            server.command(&["SET", &fence, &counter.to_string()]).is_ok()
+            server
+                .command(&["SET", &fence, &counter.to_string()])
+                .is_ok()
         })
     }
 
@@ -101,7 +107,11 @@ pub(crate) fn encoded(reply: &Reply) -> Vec<u8> {
         Reply::Nil => b"$-1\r\n".to_vec(),
         Reply::Array(items) => {
             let items = items.iter().flat_map(encoded);
-            format!("*{}\r\n", reply.as_array().unwrap().len()).into_bytes().into_iter().chain(items).collect()
+            format!("*{}\r\n", reply.as_array().unwrap().len())
+                .into_bytes()
+                .into_iter()
+                .chain(items)
+                .collect()
         }
     }
 }
@@ -118,10 +128,16 @@ fn beside(liar: &Liar, place: usize, mut urls: Vec<String>) -> LockManager {
 
 /// Each hears of the other in time from the liar alone.
 #[test]
-fn g6_two_majorities_of_three_that_share_only_a_liar_both_hold_and_their_tokens_are_in_order() -> TestResult {
+fn g6_two_majorities_of_three_that_share_only_a_liar_both_hold_and_their_tokens_are_in_order()
+-> TestResult {
     let (servers, liar) = (Servers::start(2)?, Liar::that_grants_to_everybody());
     let (late, urls) = proxies(&servers);
-    let manager = |urls: [String; 2]| connected(builder([&urls[..], &[liar.fake.url()]].concat()).ttl(LONG), 3);
+    let manager = |urls: [String; 2]| {
+        connected(
+            builder([&urls[..], &[liar.fake.url()]].concat()).ttl(LONG),
+            3,
+        )
+    };
     let first = manager([servers[0].url(), urls[1].clone()]);
     let second = manager([urls[0].clone(), servers[1].url()]);
     late.iter().for_each(devnodes::Proxy::hold_requests);
@@ -140,8 +156,16 @@ fn g6_two_majorities_of_three_that_share_only_a_liar_both_hold_and_their_tokens_
 fn g6_of_four_nodes_a_liar_and_one_that_was_not_reached_make_no_second_majority() -> TestResult {
     let (servers, liar) = (Servers::start(3)?, Liar::that_grants_to_everybody());
     let (late, urls) = proxies(&servers);
-    let first = beside(&liar, 0, vec![servers[0].url(), servers[1].url(), urls[2].clone()]);
-    let second = beside(&liar, 0, vec![urls[0].clone(), urls[1].clone(), servers[2].url()]);
+    let first = beside(
+        &liar,
+        0,
+        vec![servers[0].url(), servers[1].url(), urls[2].clone()],
+    );
+    let second = beside(
+        &liar,
+        0,
+        vec![urls[0].clone(), urls[1].clone(), servers[2].url()],
+    );
     late[2].hold_requests();
     let guard = first.mutex("report").try_lock()?;
     // The nodes that refuse it answer last.
@@ -150,7 +174,12 @@ fn g6_of_four_nodes_a_liar_and_one_that_was_not_reached_make_no_second_majority(
     let mut counted = 0;
     eventually("both grants were counted in so many attempts", || {
         let err = second.mutex("report").try_lock().unwrap_err();
-        let granted = |node| matches!(answer(&err, node), NodeAnswer::Granted | NodeAnswer::GrantedBehind);
+        let granted = |node| {
+            matches!(
+                answer(&err, node),
+                NodeAnswer::Granted | NodeAnswer::GrantedBehind
+            )
+        };
         counted += usize::from(granted(0) && granted(3));
         3 <= counted
     });
@@ -174,7 +203,11 @@ fn g6_one_node_of_four_that_grants_to_everybody_makes_no_second_holder() -> Test
         })
         .collect();
     late.iter().for_each(|it| it.set_delay(LATER));
-    let (inside, last, holds) = (AtomicBool::new(false), AtomicU64::new(0), AtomicUsize::new(0));
+    let (inside, last, holds) = (
+        AtomicBool::new(false),
+        AtomicU64::new(0),
+        AtomicUsize::new(0),
+    );
 
     thread::scope(|scope| {
         for locks in &managers {
@@ -183,7 +216,10 @@ fn g6_one_node_of_four_that_grants_to_everybody_makes_no_second_holder() -> Test
                     let guard = locks.mutex("report").try_lock_for(PATIENCE).unwrap();
                     assert!(!inside.swap(true, Ordering::SeqCst), "two holders");
                     let token = guard.fencing_token().get();
-                    assert!(last.swap(token, Ordering::SeqCst) < token, "{token} is not larger");
+                    assert!(
+                        last.swap(token, Ordering::SeqCst) < token,
+                        "{token} is not larger"
+                    );
                     // The others come here, and the liar would let them in.
                     thread::yield_now();
                     assert!(guard.is_valid());
@@ -191,14 +227,21 @@ fn g6_one_node_of_four_that_grants_to_everybody_makes_no_second_holder() -> Test
                     holds.fetch_add(1, Ordering::SeqCst);
                     // Where the liar was in its majority and says that it has nothing of it, no majority holds it any more.
                     let released = guard.release();
-                    assert!(matches!(released, Ok(_) | Err(ReleaseError::Lost(Lost::Gone))), "{released:?}");
+                    assert!(
+                        matches!(released, Ok(_) | Err(ReleaseError::Lost(Lost::Gone))),
+                        "{released:?}"
+                    );
                 }
             });
         }
     });
 
     assert_eq!(holds.into_inner(), 120);
-    assert!(120 <= liar.lies(), "it has had little to lie about: {}", liar.lies());
+    assert!(
+        120 <= liar.lies(),
+        "it has had little to lie about: {}",
+        liar.lies()
+    );
     Ok(())
 }
 
@@ -214,11 +257,17 @@ fn g6_a_node_that_grants_to_everybody_and_a_dead_one_make_no_second_holder() -> 
 
     // The last one to be heard refuses, and one is dead: what the liar grants is no majority.
     let mut counted = 0;
-    eventually("the grant of the liar was counted in so many attempts", || {
-        let err = second.mutex("report").try_lock().unwrap_err();
-        counted += usize::from(matches!(answer(&err, 1), NodeAnswer::Granted | NodeAnswer::GrantedBehind));
-        5 <= counted
-    });
+    eventually(
+        "the grant of the liar was counted in so many attempts",
+        || {
+            let err = second.mutex("report").try_lock().unwrap_err();
+            counted += usize::from(matches!(
+                answer(&err, 1),
+                NodeAnswer::Granted | NodeAnswer::GrantedBehind
+            ));
+            5 <= counted
+        },
+    );
 
     guard.check()?;
     Ok(())
@@ -254,7 +303,10 @@ fn with_absurd_counter(counter: u64) -> TestResult {
     }
     let mut tokens = Vec::new();
     for _ in 0..3 {
-        let guard = locks.mutex("report").try_lock().map_err(|err| format!("{counter}: {err}"))?;
+        let guard = locks
+            .mutex("report")
+            .try_lock()
+            .map_err(|err| format!("{counter}: {err}"))?;
         tokens.push(guard.fencing_token().get());
         guard.release()?;
     }
@@ -268,20 +320,32 @@ fn g6_a_node_that_shows_absurd_counters_costs_its_own_vote_only() {
     // Those from 2^53 on are no counters. One below it is believed, and tokens jump: a hundred years ahead of the clock
     // there are still enough. That a node shows the very last ones is not defended against yet.
     let counters = [u64::MAX, i64::MAX.unsigned_abs(), 1 << 60, 1 << 53, 1 << 52];
-    let failed: Vec<_> = counters.into_iter().filter_map(|it| with_absurd_counter(it).err()).collect();
+    let failed: Vec<_> = counters
+        .into_iter()
+        .filter_map(|it| with_absurd_counter(it).err())
+        .collect();
     assert!(failed.is_empty(), "{failed:?}");
 }
 
 /// Refuses everybody, and shows the run id of another server.
 fn that_claims_to_be(other: &Server, itself: &Server) -> FakeServer {
-    let (own, claimed) = (itself.info("run_id").unwrap(), other.info("run_id").unwrap());
+    let (own, claimed) = (
+        itself.info("run_id").unwrap(),
+        other.info("run_id").unwrap(),
+    );
     speaking_for(itself, move |to, command| match command[0].as_slice() {
         b"INFO" => {
             let reply = encoded(&to.request(command).unwrap());
-            Some(String::from_utf8(reply).unwrap().replace(&own, &claimed).into_bytes())
+            Some(
+                String::from_utf8(reply)
+                    .unwrap()
+                    .replace(&own, &claimed)
+                    .into_bytes(),
+            )
         }
         b"EVAL" | b"EVALSHA" => {
-            to.command(&[b"SET", command[3].as_slice(), b"nobody"]).unwrap();
+            to.command(&[b"SET", command[3].as_slice(), b"nobody"])
+                .unwrap();
             None
         }
         _ => None,
@@ -303,34 +367,57 @@ fn b1_a_node_that_claims_to_be_another_has_one_vote_with_it_whichever_came_first
     for order in [[1, 2], [2, 1]] {
         let (servers, itself) = (Servers::start(2)?, Server::start()?);
         let liar = that_claims_to_be(&servers[1], &itself);
-        let doors = [servers[0].addr(), servers[1].addr(), liar.addr()].map(|it| Proxy::start(it).unwrap());
+        let doors =
+            [servers[0].addr(), servers[1].addr(), liar.addr()].map(|it| Proxy::start(it).unwrap());
         let [first, later] = order;
         doors[later].refuse(true);
-        let locks = builder(doors.each_ref().map(Proxy::url)).response_timeout(ms(400)).ttl(secs(2)).max_ttl(secs(2));
+        let locks = builder(doors.each_ref().map(Proxy::url))
+            .response_timeout(ms(400))
+            .ttl(secs(2))
+            .max_ttl(secs(2));
         let locks = locks.outage_timeout(Duration::ZERO).build()?;
-        eventually("the first has its vote", || locks.check_nodes()[first].failure.is_none());
+        eventually("the first has its vote", || {
+            locks.check_nodes()[first].failure.is_none()
+        });
         let works_with_the_liar_only = || {
-            let err = error_in_the_end(&locks, "report", |it| matches!(answer(it, 2), NodeAnswer::Held { .. }));
-            matches!(failure(&err, 1), NodeFailure::SameServer { .. } | NodeFailure::Connect { .. })
+            let err = error_in_the_end(&locks, "report", |it| {
+                matches!(answer(it, 2), NodeAnswer::Held { .. })
+            });
+            matches!(
+                failure(&err, 1),
+                NodeFailure::SameServer { .. } | NodeFailure::Connect { .. }
+            )
         };
 
         doors[later].refuse(false);
-        eventually("both are known for it", || has_the_vote_of(&locks, first, later));
+        eventually("both are known for it", || {
+            has_the_vote_of(&locks, first, later)
+        });
         if first == 1 {
             lock_in_the_end(&locks, "report").release()?;
         } else {
-            assert!(works_with_the_liar_only(), "nothing that the honest one grants is counted");
+            assert!(
+                works_with_the_liar_only(),
+                "nothing that the honest one grants is counted"
+            );
         }
 
         doors[first].refuse(true);
         doors[first].cut();
-        eventually("the other has the vote", || locks.check_nodes()[later].failure.is_none());
+        eventually("the other has the vote", || {
+            locks.check_nodes()[later].failure.is_none()
+        });
         doors[first].refuse(false);
-        eventually("the first has left it for good", || has_the_vote_of(&locks, later, first));
+        eventually("the first has left it for good", || {
+            has_the_vote_of(&locks, later, first)
+        });
         if later == 1 {
             lock_in_the_end(&locks, "report").release()?;
         } else {
-            assert!(works_with_the_liar_only(), "nothing that the honest one grants is counted");
+            assert!(
+                works_with_the_liar_only(),
+                "nothing that the honest one grants is counted"
+            );
         }
     }
     Ok(())

@@ -15,7 +15,9 @@ pub(crate) const NAME: &str = "report";
 /// Options under which a call that waits asks again in a minute at the earliest, and no key expires: nothing but a notice
 /// gives it the lock within `PATIENCE`.
 pub(crate) fn far(servers: &Servers) -> Builder {
-    builder(servers.urls()).ttl(LONG).retry_delay(secs(50), secs(60))
+    builder(servers.urls())
+        .ttl(LONG)
+        .retry_delay(secs(50), secs(60))
 }
 
 /// The same with the usual pauses between attempts.
@@ -51,7 +53,12 @@ pub(crate) fn is_up(server: &Server) -> bool {
 }
 
 pub(crate) fn strings(reply: &Reply) -> Vec<String> {
-    reply.as_array().unwrap().iter().map(|it| it.as_str().unwrap().to_owned()).collect()
+    reply
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|it| it.as_str().unwrap().to_owned())
+        .collect()
 }
 
 /// The managers that wait for `name` there, first come first.
@@ -61,13 +68,23 @@ pub(crate) fn waiters_of(server: &Server, name: &str) -> Vec<String> {
 
 /// When the call began for which the manager waits there, in microseconds since 1970.
 pub(crate) fn since(server: &Server, name: &str, member: &str) -> Option<i64> {
-    server.command(&["ZSCORE", &list(name), member]).unwrap().as_int()
+    server
+        .command(&["ZSCORE", &list(name), member])
+        .unwrap()
+        .as_int()
 }
 
 /// The managers that listen for notices there.
 pub(crate) fn listeners_of(server: &Server) -> Vec<String> {
-    let channels = strings(&server.command(&["PUBSUB", "CHANNELS", &format!("{CHANNEL}*")]).unwrap());
-    channels.iter().map(|it| it.strip_prefix(CHANNEL).unwrap().to_owned()).collect()
+    let channels = strings(
+        &server
+            .command(&["PUBSUB", "CHANNELS", &format!("{CHANNEL}*")])
+            .unwrap(),
+    );
+    channels
+        .iter()
+        .map(|it| it.strip_prefix(CHANNEL).unwrap().to_owned())
+        .collect()
 }
 
 /// Waits until so many managers wait for `name` on every server that can be asked, and listen there.
@@ -87,7 +104,10 @@ pub(crate) fn wait_until_listed(servers: &Servers, name: &str, count: usize) {
 #[track_caller]
 pub(crate) fn wait_until_deaf(servers: &Servers, members: &[String]) {
     eventually("they do not listen any more", || {
-        servers.iter().filter(|it| is_up(it)).all(|it| listeners_of(it).iter().all(|it| !members.contains(it)))
+        servers
+            .iter()
+            .filter(|it| is_up(it))
+            .all(|it| listeners_of(it).iter().all(|it| !members.contains(it)))
     });
 }
 
@@ -104,7 +124,13 @@ pub(crate) fn nothing_waits(servers: &Servers) {
         left.clear();
         for server in servers.iter().filter(|it| is_up(it)) {
             let keys = server.command(&["KEYS", "*"]).unwrap();
-            left.extend(keys.as_array().unwrap().iter().filter(|it| !stays(it)).cloned());
+            left.extend(
+                keys.as_array()
+                    .unwrap()
+                    .iter()
+                    .filter(|it| !stays(it))
+                    .cloned(),
+            );
         }
         if left.is_empty() {
             return;
@@ -118,9 +144,13 @@ pub(crate) fn nothing_waits(servers: &Servers) {
 #[track_caller]
 pub(crate) fn hold(locks: &LockManager, servers: &Servers, name: &str) -> LockGuard {
     // A server that the release of an earlier holder has not reached would refuse it.
-    eventually("the lock is free on all servers", || servers.holders(name) == 0);
+    eventually("the lock is free on all servers", || {
+        servers.holders(name) == 0
+    });
     let guard = lock_in_the_end(locks, name);
-    eventually("the lock is on all servers", || servers.holders(name) == servers.iter().filter(|it| is_up(it)).count());
+    eventually("the lock is on all servers", || {
+        servers.holders(name) == servers.iter().filter(|it| is_up(it)).count()
+    });
     guard
 }
 
@@ -140,17 +170,25 @@ pub(crate) fn queue_up<T: Send + 'static>(
 ) -> JoinHandle<T> {
     let before = locks.stats().waiting;
     let thread = thread::spawn(call);
-    eventually("the call is among those that wait", || before < locks.stats().waiting);
+    eventually("the call is among those that wait", || {
+        before < locks.stats().waiting
+    });
     thread
 }
 
 /// What a child does whose call waits until it is killed.
-pub(crate) fn wait_as_child<T: Send + 'static>(call: impl FnOnce(&LockManager) -> T + Send + 'static) {
+pub(crate) fn wait_as_child<T: Send + 'static>(
+    call: impl FnOnce(&LockManager) -> T + Send + 'static,
+) {
     let urls = child_urls();
     if urls.is_empty() {
         return;
     }
-    let locks = builder(&urls).ttl(LONG).retry_delay(secs(50), secs(60)).build().unwrap();
+    let locks = builder(&urls)
+        .ttl(LONG)
+        .retry_delay(secs(50), secs(60))
+        .build()
+        .unwrap();
     let own = locks.clone();
     let _waiting = thread::spawn(move || call(&own));
     eventually("it waits", || locks.stats().waiting == 1);
@@ -177,7 +215,12 @@ impl Order {
 
     /// Starts a call that waits for the lock, notes that it has it, and gives it back. Later ones are behind it.
     #[track_caller]
-    pub(crate) fn queue(&self, locks: &LockManager, lock: quorlock::Mutex, who: &str) -> JoinHandle<()> {
+    pub(crate) fn queue(
+        &self,
+        locks: &LockManager,
+        lock: quorlock::Mutex,
+        who: &str,
+    ) -> JoinHandle<()> {
         let (order, who) = (self.clone(), who.to_owned());
         queue_up(locks, move || {
             let guard = lock.lock().unwrap();
@@ -187,12 +230,21 @@ impl Order {
     }
 
     pub(crate) fn names(&self) -> Vec<String> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).iter().map(|(who, _)| who.clone()).collect()
+        self.0
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .iter()
+            .map(|(who, _)| who.clone())
+            .collect()
     }
 
     /// The longest time from one note to the next.
     pub(crate) fn longest_gap(&self) -> Duration {
         let order = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        order.windows(2).map(|it| it[1].1.duration_since(it[0].1)).max().unwrap_or_default()
+        order
+            .windows(2)
+            .map(|it| it[1].1.duration_since(it[0].1))
+            .max()
+            .unwrap_or_default()
     }
 }

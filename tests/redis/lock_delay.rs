@@ -36,7 +36,10 @@ fn f3_a_lock_whose_guard_is_dropped_by_a_panic_is_left_to_expire_if_that_is_want
     assert_eq!(servers.holders("report"), 3);
     // Nobody lost it: it was given up.
     assert!(lost.recv().is_err());
-    assert_eq!((locks.stats().locks_lost, locks.stats().releases), (0, releases));
+    assert_eq!(
+        (locks.stats().locks_lost, locks.stats().releases),
+        (0, releases)
+    );
     Ok(())
 }
 
@@ -89,7 +92,9 @@ fn whoever_waits_behind_a_lock_that_is_left_to_expire_gets_it_then() -> TestResu
         let lock = it.mutex(NAME);
         queue_up(it, move || lock.lock().map(|it| it.fencing_token()))
     });
-    eventually("the other one stands in the lists", || !waiters_of(&servers[0], NAME).is_empty());
+    eventually("the other one stands in the lists", || {
+        !waiters_of(&servers[0], NAME).is_empty()
+    });
 
     panic_with(guard);
 
@@ -107,10 +112,14 @@ fn a_lock_that_is_left_to_expire_leaves_the_waiting_lists() -> TestResult {
     // It is entered in the list of the one node that refuses it.
     set(&servers[2], "report", "somebody else's");
     let guard = locks.mutex("report").lock()?;
-    eventually("it is in the list", || waiters_of(&servers[2], "report").len() == 1);
+    eventually("it is in the list", || {
+        waiters_of(&servers[2], "report").len() == 1
+    });
 
     panic_with(guard);
 
-    eventually("it is not any more", || waiters_of(&servers[2], "report").is_empty());
+    eventually("it is not any more", || {
+        waiters_of(&servers[2], "report").is_empty()
+    });
     Ok(())
 }

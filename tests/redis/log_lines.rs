@@ -23,8 +23,15 @@ impl Log for Lines {
     }
 
     fn log(&self, record: &Record<'_>) {
-        if record.target() == "quorlock" && record.module_path().is_some_and(|it| it.starts_with("quorlock::")) {
-            self.0.lock().unwrap().push(format!("{} {}", record.level(), record.args()));
+        if record.target() == "quorlock"
+            && record
+                .module_path()
+                .is_some_and(|it| it.starts_with("quorlock::"))
+        {
+            self.0
+                .lock()
+                .unwrap()
+                .push(format!("{} {}", record.level(), record.args()));
         }
     }
 
@@ -65,7 +72,11 @@ fn child_that_waits() {
     let others = builder(&urls).build().unwrap();
     let guard = lock_in_the_end(&others, "report");
     let waiter = std::thread::spawn(move || drop(locks.mutex("report").lock().unwrap()));
-    eventually("the line is there", || heard().iter().any(|it| it.contains("report: lost round (Held)")));
+    eventually("the line is there", || {
+        heard()
+            .iter()
+            .any(|it| it.contains("report: lost round (Held)"))
+    });
     drop(guard);
     waiter.join().unwrap();
     say("the line is there");
@@ -98,7 +109,11 @@ fn child_that_looks_at_its_nodes() {
         return;
     }
     listen();
-    let locks = builder(&urls).quarantine(true).max_ttl(QUARANTINE).build().unwrap();
+    let locks = builder(&urls)
+        .quarantine(true)
+        .max_ttl(QUARANTINE)
+        .build()
+        .unwrap();
     let nodes = u64::try_from(urls.len()).unwrap();
     eventually("all nodes are connected", || {
         let _seen = locks.check_nodes();
@@ -143,8 +158,19 @@ fn nodes_that_go_and_come_are_logged_once_each_and_secrets_never() -> TestResult
     let lines = told(&child);
     let of = |what: &str| lines.iter().filter(|it| it.contains(what)).count();
     let all = lines.join("\n");
-    assert_eq!((of("INFO n0: down"), of("INFO n0: up after")), (1, 1), "{all}");
-    assert_eq!((of("INFO n1: not responding"), of("INFO n1: responding again")), (1, 1), "{all}");
+    assert_eq!(
+        (of("INFO n0: down"), of("INFO n0: up after")),
+        (1, 1),
+        "{all}"
+    );
+    assert_eq!(
+        (
+            of("INFO n1: not responding"),
+            of("INFO n1: responding again")
+        ),
+        (1, 1),
+        "{all}"
+    );
     // On a slow machine the two that are left may be too slow for a lock, which is a warning.
     assert_eq!((of("WARN n"), of("ERROR")), (0, 0), "{all}");
     assert_eq!(of("hunter2"), 0, "{all}");
@@ -164,7 +190,11 @@ fn child_that_logs() {
         return;
     }
     listen();
-    let locks = builder(urls).response_timeout(secs(1)).ttl(LONG).build().unwrap();
+    let locks = builder(urls)
+        .response_timeout(secs(1))
+        .ttl(LONG)
+        .build()
+        .unwrap();
     connect(&locks, 3);
     say("connected");
     wait_for_parent();
@@ -191,11 +221,17 @@ fn child_that_logs() {
 #[test]
 fn what_servers_say_is_logged_on_one_line_and_nothing_that_they_repeat_of_a_login() -> TestResult {
     // The child has servers of its own; this only lets it run.
-    let mut child = child("log_lines::child_that_is_told_secrets", &["none".to_owned()]);
+    let mut child = child(
+        "log_lines::child_that_is_told_secrets",
+        &["none".to_owned()],
+    );
     let lines = told(&child);
 
     let all = lines.join("\n");
-    assert!(secrets::ECHOES.len() <= lines.iter().filter(|it| it.contains("n0: down")).count(), "{all}");
+    assert!(
+        secrets::ECHOES.len() <= lines.iter().filter(|it| it.contains("n0: down")).count(),
+        "{all}"
+    );
     for secret in ["hunter2", "zoe"] {
         assert!(!all.contains(secret), "{all}");
     }
@@ -212,11 +248,16 @@ fn child_that_is_told_secrets() {
     listen();
     for answers in secrets::ECHOES {
         let fake = secrets::answering(answers);
-        let locks = builder([format!("redis://zoe:hunter2@{}", fake.addr())]).build().unwrap();
+        let locks = builder([format!("redis://zoe:hunter2@{}", fake.addr())])
+            .build()
+            .unwrap();
         assert!(locks.mutex("report").try_lock().is_err());
     }
     let lines = heard();
-    assert!(lines.iter().all(|it| !it.contains(char::is_control)), "{lines:?}");
+    assert!(
+        lines.iter().all(|it| !it.contains(char::is_control)),
+        "{lines:?}"
+    );
     tell(lines);
 }
 
@@ -230,14 +271,25 @@ fn a_manager_that_waits_for_new_servers_says_so_once_and_what_to_do() -> TestRes
     let warnings: Vec<_> = lines.iter().filter(|it| it.starts_with("WARN")).collect();
     assert_eq!(warnings.len(), 2, "one for each of two managers: {all}");
     for (warning, name) in warnings.iter().zip(["first", "third"]) {
-        assert!(warning.starts_with(&format!("WARN {name}: no lock can be taken for ")), "{all}");
         assert!(
-            warning.contains(" s more: ")
-                && warning.contains(" of 3 servers are new or were restarted and may have lost locks ")
-                && servers.iter().filter(|it| warning.contains(&format!(" ({})", shown_address(it)))).count() >= 2,
+            warning.starts_with(&format!("WARN {name}: no lock can be taken for ")),
             "{all}"
         );
-        assert!(warning.contains("run `quorlock vouch` or call `admin().vouch()` to skip the wait"), "{all}");
+        assert!(
+            warning.contains(" s more: ")
+                && warning
+                    .contains(" of 3 servers are new or were restarted and may have lost locks ")
+                && servers
+                    .iter()
+                    .filter(|it| warning.contains(&format!(" ({})", shown_address(it))))
+                    .count()
+                    >= 2,
+            "{all}"
+        );
+        assert!(
+            warning.contains("run `quorlock vouch` or call `admin().vouch()` to skip the wait"),
+            "{all}"
+        );
     }
     assert!(child.wait().success());
     Ok(())

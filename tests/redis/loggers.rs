@@ -32,7 +32,12 @@ impl Curious {
     fn ask() {
         let guards = GUARDS.lock().unwrap().clone();
         for guard in guards {
-            let _ = (guard.is_valid(), guard.check(), guard.remaining(), guard.lost().try_recv());
+            let _ = (
+                guard.is_valid(),
+                guard.check(),
+                guard.remaining(),
+                guard.lost().try_recv(),
+            );
         }
         if let Some(locks) = LOCKS.get() {
             let _ = locks.stats();
@@ -96,7 +101,11 @@ fn child_with_a_curious_logger() {
     log::set_logger(&Curious).unwrap();
     log::set_max_level(LevelFilter::Trace);
     // Long enough that a busy machine costs no lock.
-    let locks = builder(urls).response_timeout(ms(300)).ttl(secs(9)).build().unwrap();
+    let locks = builder(urls)
+        .response_timeout(ms(300))
+        .ttl(secs(9))
+        .build()
+        .unwrap();
     assert!(LOCKS.set(locks.clone()).is_ok());
     // A node that is paused before it is connected is down, and not one that does not respond.
     connect(&locks, 3);
@@ -119,7 +128,13 @@ fn child_with_a_curious_logger() {
         });
     };
     // Nobody asks the nodes but the renewal thread, and of its locks the watched one is due first.
-    eventually("the renewal says so", || LINES.lock().unwrap().iter().any(|it| it.contains("n0: not responding")));
+    eventually("the renewal says so", || {
+        LINES
+            .lock()
+            .unwrap()
+            .iter()
+            .any(|it| it.contains("n0: not responding"))
+    });
     say("one does not respond");
     wait_for_parent();
     cycle_until("n1: down");
@@ -131,7 +146,9 @@ fn child_with_a_curious_logger() {
     assert_eq!(lost.recv_timeout(PATIENCE), Ok(Lost::Gone));
     cycle_until("watched: LOST");
     assert!(other.is_valid(), "its renewal was held up");
-    eventually("the logger has taken locks", || TAKEN.load(Ordering::Relaxed) != 0);
+    eventually("the logger has taken locks", || {
+        TAKEN.load(Ordering::Relaxed) != 0
+    });
     drop(other);
     locks.shut_down();
     say("the end");
@@ -185,7 +202,11 @@ fn child_with_a_slow_logger() {
     log::set_logger(&Slow).unwrap();
     log::set_max_level(LevelFilter::Info);
     // Nobody but the renewal thread asks the nodes.
-    let locks = builder(urls).response_timeout(ms(300)).ttl(secs(6)).build().unwrap();
+    let locks = builder(urls)
+        .response_timeout(ms(300))
+        .ttl(secs(6))
+        .build()
+        .unwrap();
     // A node that is paused before it is connected is down, and not one that does not respond.
     connect(&locks, 3);
     let guard = lock_in_the_end(&locks, "report");
@@ -207,7 +228,9 @@ fn child_with_a_slow_logger() {
         is_answered.expect("the guard waits for the log");
     });
     let before = locks.stats().extensions;
-    eventually("it is renewed while the log takes its time", || before + 3 <= locks.stats().extensions);
+    eventually("it is renewed while the log takes its time", || {
+        before + 3 <= locks.stats().extensions
+    });
     drop(lock_in_the_end(&locks, "other"));
     guard.check().unwrap();
     let_go.send(()).unwrap();
@@ -258,7 +281,11 @@ fn child_with_a_broken_logger() {
     }
     log::set_logger(&Broken).unwrap();
     log::set_max_level(LevelFilter::Debug);
-    let locks = builder(urls).response_timeout(ms(500)).ttl(secs(2)).build().unwrap();
+    let locks = builder(urls)
+        .response_timeout(ms(500))
+        .ttl(secs(2))
+        .build()
+        .unwrap();
     connect(&locks, 3);
     let watched = lock_in_the_end(&locks, "watched");
     let (told, tells) = bounded(1);
@@ -266,16 +293,22 @@ fn child_with_a_broken_logger() {
     let (lost, other) = (watched.lost(), lock_in_the_end(&locks, "other"));
     say("held");
     wait_for_parent();
-    eventually("a node is down", || locks.check_nodes().iter().any(|it| it.failure.is_some()));
+    eventually("a node is down", || {
+        locks.check_nodes().iter().any(|it| it.failure.is_some())
+    });
     say("one is down");
     wait_for_parent();
-    eventually("its thread connects again", || locks.check_nodes().iter().all(|it| it.failure.is_none()));
+    eventually("its thread connects again", || {
+        locks.check_nodes().iter().all(|it| it.failure.is_none())
+    });
     say("all are up");
     wait_for_parent();
     assert_eq!(lost.recv_timeout(PATIENCE), Ok(Lost::Gone));
     assert_eq!(tells.recv_timeout(PATIENCE), Ok(Lost::Gone));
     let before = locks.stats().extensions;
-    eventually("the other lock is renewed", || before + 2 <= locks.stats().extensions);
+    eventually("the other lock is renewed", || {
+        before + 2 <= locks.stats().extensions
+    });
     other.check().unwrap();
     assert!(0 < BROKEN_LINES.load(Ordering::SeqCst));
     say("lost and renewed");

@@ -20,7 +20,10 @@ impl Told {
     fn by(guard: &LockGuard) -> Told {
         let (sender, called) = bounded(1);
         guard.on_lost(move |lost| sender.send(lost).unwrap());
-        Told { lost: guard.lost(), called }
+        Told {
+            lost: guard.lost(),
+            called,
+        }
     }
 
     #[track_caller]
@@ -33,18 +36,25 @@ impl Told {
 
     #[track_caller]
     fn say_nothing(&self) {
-        assert!(self.lost.recv_timeout(PATIENCE).is_err() && self.called.recv_timeout(PATIENCE).is_err());
+        assert!(
+            self.lost.recv_timeout(PATIENCE).is_err()
+                && self.called.recv_timeout(PATIENCE).is_err()
+        );
     }
 }
 
 fn losses_and_releases(locks: &LockManager) -> (u64, u64) {
     let stats = locks.stats();
-    (stats.locks_lost, stats.releases + stats.releases_unconfirmed)
+    (
+        stats.locks_lost,
+        stats.releases + stats.releases_unconfirmed,
+    )
 }
 
 /// No renewal is due before the end of the test: the release is the first to hear of it.
 #[test]
-fn h10_a_release_that_finds_the_lock_taken_says_that_it_was_lost_and_so_does_everything_else() -> TestResult {
+fn h10_a_release_that_finds_the_lock_taken_says_that_it_was_lost_and_so_does_everything_else()
+-> TestResult {
     let servers = Servers::start(3)?;
     let locks = connected(builder(servers.urls()).ttl(LONG), 3);
     let other = manager(&servers);
@@ -58,12 +68,17 @@ fn h10_a_release_that_finds_the_lock_taken_says_that_it_was_lost_and_so_does_eve
     told.say(Lost::Gone);
     assert_eq!(losses_and_releases(&locks), (before.0 + 1, before.1));
     assert!(thief.is_valid());
-    assert!(thief.release()?.confirmed >= 2, "the thief's keys were left alone");
+    assert!(
+        thief.release()?.confirmed >= 2,
+        "the thief's keys were left alone"
+    );
 
     // And where nobody looks at what the release says.
     let guard = locks.mutex("other").lock()?;
     let told = Told::by(&guard);
-    servers.iter().for_each(|it| set(it, "other", "somebody else"));
+    servers
+        .iter()
+        .for_each(|it| set(it, "other", "somebody else"));
     drop(guard);
     told.say(Lost::Gone);
     assert_eq!(losses_and_releases(&locks), (before.0 + 2, before.1));
@@ -75,18 +90,40 @@ fn h10_run_says_that_the_lock_was_taken_while_its_closure_ran() -> TestResult {
     let servers = Servers::start(3)?;
     let locks = connected(builder(servers.urls()).ttl(LONG), 3);
     let steal = |_: &LockGuard| {
-        servers.iter().for_each(|it| set_px(it, "report", "somebody else", 600_000));
+        servers
+            .iter()
+            .for_each(|it| set_px(it, "report", "somebody else", 600_000));
         "done"
     };
 
     let ran = locks.mutex("report").with(steal);
 
-    assert!(matches!(ran, Err(WithError::Lost { lost: Lost::Gone, value: "done" })), "{ran:?}");
+    assert!(
+        matches!(
+            ran,
+            Err(WithError::Lost {
+                lost: Lost::Gone,
+                value: "done"
+            })
+        ),
+        "{ran:?}"
+    );
     let again = locks.reentrant_mutex("again").with(|guard| {
-        let inner = locks.reentrant_mutex("again").with(|_| servers.iter().for_each(|it| del(it, "again")));
+        let inner = locks
+            .reentrant_mutex("again")
+            .with(|_| servers.iter().for_each(|it| del(it, "again")));
         assert!(inner.is_ok() && guard.is_valid(), "nobody can know yet");
     });
-    assert!(matches!(again, Err(WithError::Lost { lost: Lost::Gone, .. })), "{again:?}");
+    assert!(
+        matches!(
+            again,
+            Err(WithError::Lost {
+                lost: Lost::Gone,
+                ..
+            })
+        ),
+        "{again:?}"
+    );
     assert_eq!(locks.stats().locks_lost, 2);
     Ok(())
 }
@@ -117,9 +154,13 @@ fn h10_a_release_that_a_spare_node_does_not_know_is_no_loss() -> TestResult {
 
 /// The node that is paused owes the answer to an extension, and with that it keeps what the extension needs.
 #[test]
-fn h12_what_a_callback_has_is_dropped_with_the_guard_while_a_node_owes_an_extension() -> TestResult {
+fn h12_what_a_callback_has_is_dropped_with_the_guard_while_a_node_owes_an_extension() -> TestResult
+{
     let servers = Servers::start(3)?;
-    let locks = builder(servers.urls()).response_timeout(ms(200)).ttl(secs(1)).build()?;
+    let locks = builder(servers.urls())
+        .response_timeout(ms(200))
+        .ttl(secs(1))
+        .build()?;
     let guard = lock_in_the_end(&locks, "report");
     eventually("all nodes are connected", || locks.stats().connections == 3);
     servers[0].pause()?;
@@ -148,7 +189,9 @@ fn callbacks_that_are_due_at_a_shutdown_are_all_called_and_never_two_at_once() -
     let locks = manager(&servers);
     let (said, called) = bounded(LOCKS);
     let inside = Arc::new(AtomicUsize::new(0));
-    let guards: Vec<_> = (0..LOCKS).map(|it| locks.mutex(format!("report {it}")).lock()).collect::<Result<_, _>>()?;
+    let guards: Vec<_> = (0..LOCKS)
+        .map(|it| locks.mutex(format!("report {it}")).lock())
+        .collect::<Result<_, _>>()?;
     for guard in &guards {
         let (said, inside) = (said.clone(), Arc::clone(&inside));
         guard.on_lost(move |lost| {

@@ -10,8 +10,16 @@ use crate::lists::*;
 use crate::support::*;
 
 /// Two managers, by these addresses: one holds the lock, the other waits for it and gets it in the end.
-fn a_waiter_gets_in(servers: &Servers, holder: &[String], waiter: &[String], meanwhile: impl FnOnce()) -> TestResult {
-    let (first, second) = (connected(builder(holder).ttl(LONG), 3), connected(builder(waiter).ttl(LONG), 3));
+fn a_waiter_gets_in(
+    servers: &Servers,
+    holder: &[String],
+    waiter: &[String],
+    meanwhile: impl FnOnce(),
+) -> TestResult {
+    let (first, second) = (
+        connected(builder(holder).ttl(LONG), 3),
+        connected(builder(waiter).ttl(LONG), 3),
+    );
     let held = hold(&first, servers, NAME);
     let waiter = wait_in_thread(second.mutex(NAME));
     eventually("it was refused", || 1 <= second.stats().rounds_held);
@@ -49,7 +57,10 @@ fn a_place_that_was_lost_is_taken_again() -> TestResult {
     servers.iter().for_each(|it| del(it, &list(NAME)));
 
     wait_until_listed(&servers, NAME, 1);
-    assert!(servers.iter().all(|it| since(it, NAME, &member) == place), "it is still the same call");
+    assert!(
+        servers.iter().all(|it| since(it, NAME, &member) == place),
+        "it is still the same call"
+    );
     drop(held);
     drop(join(waiter)?);
     nothing_waits(&servers);
@@ -69,7 +80,9 @@ fn notices_that_were_sent_while_the_waiter_had_no_connection_are_made_up_for() -
         let manager = manager(&servers);
         // It cannot come back before the release is over.
         thread::spawn(move || {
-            eventually("the lock has been free", || manager.mutex(NAME).try_lock().is_ok());
+            eventually("the lock has been free", || {
+                manager.mutex(NAME).try_lock().is_ok()
+            });
             proxies.iter().for_each(|it| it.refuse(false));
             // They live for as long as the test.
             std::mem::forget(proxies);
@@ -110,7 +123,11 @@ fn notices_that_come_late_do_no_harm() -> TestResult {
 #[test]
 fn notices_that_nobody_sent_let_nobody_in_and_cost_no_connection() -> TestResult {
     let servers = Servers::start(3)?;
-    let (first, second, third) = (on_all(&servers, far), on_all(&servers, far), on_all(&servers, far));
+    let (first, second, third) = (
+        on_all(&servers, far),
+        on_all(&servers, far),
+        on_all(&servers, far),
+    );
     let held = hold(&first, &servers, NAME);
     let other = hold(&second, &servers, "other");
     let waiter = wait_in_thread(second.mutex(NAME));
@@ -130,7 +147,12 @@ fn notices_that_nobody_sent_let_nobody_in_and_cost_no_connection() -> TestResult
     ];
     for server in &servers {
         for payload in payloads.iter().cycle().take(400) {
-            assert_eq!(server.command(&[b"PUBLISH", to.as_bytes(), payload])?.as_int(), Some(1));
+            assert_eq!(
+                server
+                    .command(&[b"PUBLISH", to.as_bytes(), payload])?
+                    .as_int(),
+                Some(1)
+            );
         }
     }
     // Its answers come behind all of that.
@@ -156,8 +178,21 @@ fn notices_that_nobody_sent_let_nobody_in_and_cost_no_connection() -> TestResult
 /// How many scripts a server has run.
 fn scripts_run(server: &Server) -> u64 {
     let reply = server.command(&["INFO", "commandstats"]).unwrap();
-    let calls = reply.as_str().unwrap().lines().filter(|it| it.starts_with("cmdstat_eval"));
-    calls.filter_map(|it| it.split_once("calls=")?.1.split(',').next()?.parse::<u64>().ok()).sum()
+    let calls = reply
+        .as_str()
+        .unwrap()
+        .lines()
+        .filter(|it| it.starts_with("cmdstat_eval"));
+    calls
+        .filter_map(|it| {
+            it.split_once("calls=")?
+                .1
+                .split(',')
+                .next()?
+                .parse::<u64>()
+                .ok()
+        })
+        .sum()
 }
 
 /// One server, or whoever may publish there.
@@ -176,11 +211,20 @@ fn h23_a_node_that_announces_without_end_is_answered_ever_more_rarely() -> TestR
         assert_eq!(forger.command(&["PUBLISH", &to, NAME])?.as_int(), Some(1));
     }
 
-    let (rounds, scripts) = (second.stats().rounds_held - rounds, scripts_run(&servers[1]) - scripts);
+    let (rounds, scripts) = (
+        second.stats().rounds_held - rounds,
+        scripts_run(&servers[1]) - scripts,
+    );
     // The first is answered after two milliseconds or more, and each further one after twice the time.
     let most = u64::from((began.elapsed().as_millis() / 2).ilog2()) + 2;
-    assert!((2..=most).contains(&rounds), "{rounds} rounds, at most {most}");
-    assert!(scripts <= 3 * most, "{scripts} scripts where nobody forges anything, for {rounds} rounds");
+    assert!(
+        (2..=most).contains(&rounds),
+        "{rounds} rounds, at most {most}"
+    );
+    assert!(
+        scripts <= 3 * most,
+        "{scripts} scripts where nobody forges anything, for {rounds} rounds"
+    );
     // A majority is believed at once, whatever else is announced.
     held.release()?;
     drop(join(waiter)?);
@@ -255,7 +299,10 @@ fn users_who_may_not_list_publish_or_subscribe_wait_by_asking_again() -> TestRes
             server.command(&[&user, rules].concat())?;
         }
         let usual = servers.urls();
-        let limited: Vec<_> = servers.iter().map(|it| it.url().replace("://", "://ann:pw@")).collect();
+        let limited: Vec<_> = servers
+            .iter()
+            .map(|it| it.url().replace("://", "://ann:pw@"))
+            .collect();
 
         // Whichever of the two it is, or both.
         for (holder, waiter) in [(&limited, &usual), (&usual, &limited), (&limited, &limited)] {
@@ -272,7 +319,10 @@ fn servers_without_the_newer_protocol_are_waited_at_by_asking_again() -> TestRes
     // What a server that is too old for `HELLO` answers. The other option is there to make the words even.
     let old = |it: devnodes::Builder| {
         let limit = ["--client-output-buffer-limit", "normal", "0", "0", "0"];
-        it.arg("--rename-command", "HELLO").arg("", limit[0]).arg(limit[1], limit[2]).arg(limit[3], limit[4])
+        it.arg("--rename-command", "HELLO")
+            .arg("", limit[0])
+            .arg(limit[1], limit[2])
+            .arg(limit[3], limit[4])
     };
     let servers = Servers::start_with(3, old)?;
     assert!(servers[0].command(&["HELLO", "3"]).is_err());
@@ -298,8 +348,11 @@ fn is_not_kept_out(locks: &LockManager) {
 
 /// Puts something else at `key`, in one step: a command without its key, which comes second.
 fn replace(server: &Server, key: &str, words: &[&str]) {
-    const SCRIPT: &str = "redis.call('DEL', KEYS[1]) return redis.call(ARGV[1], KEYS[1], unpack(ARGV, 2))";
-    server.command(&[&["EVAL", SCRIPT, "1", key], words].concat()).unwrap();
+    const SCRIPT: &str =
+        "redis.call('DEL', KEYS[1]) return redis.call(ARGV[1], KEYS[1], unpack(ARGV, 2))";
+    server
+        .command(&[&["EVAL", SCRIPT, "1", key], words].concat())
+        .unwrap();
 }
 
 #[test]
@@ -308,7 +361,10 @@ fn keys_of_another_type_in_the_place_of_lists_and_turns_keep_nobody_out_for_ever
         ("a string", &["SET", "x"]),
         ("a list", &["LPUSH", "x"]),
         ("a set", &["SADD", "x"]),
-        ("a sorted set of somebody else's", &["ZADD", "1", "not a member"]),
+        (
+            "a sorted set of somebody else's",
+            &["ZADD", "1", "not a member"],
+        ),
     ];
     let servers = Servers::start(3)?;
     for (kind, words) in kinds {
@@ -345,7 +401,9 @@ fn a_storm_of_tries_keeps_no_waiter_out_for_ever() -> TestResult {
     let mut threads = Vec::new();
     for locks in &waiting {
         let lock = locks.mutex(NAME);
-        threads.push(thread::spawn(move || (0..20).for_each(|_| drop(lock.lock().unwrap()))));
+        threads.push(thread::spawn(move || {
+            (0..20).for_each(|_| drop(lock.lock().unwrap()))
+        }));
     }
     for locks in &trying {
         threads.extend(repeat(2, || {

@@ -5,7 +5,10 @@
 //!
 //! `QUORLOCK_TEST_BACKEND` chooses what the servers are: see `devnodes::Backend`. A test begins with `needs!` for what a backend
 //! lacks.
-#![allow(clippy::disallowed_methods, reason = "tests start threads and read clocks themselves")]
+#![allow(
+    clippy::disallowed_methods,
+    reason = "tests start threads and read clocks themselves"
+)]
 
 mod access;
 mod acquire;
@@ -82,7 +85,10 @@ mod waiting;
 
 /// On the backend `tls` it trusts the certificates of the servers.
 fn builder_for(urls: impl IntoIterator<Item = impl AsRef<str>>) -> quorlock::Builder {
-    let urls: Vec<String> = urls.into_iter().map(|url| url.as_ref().to_owned()).collect();
+    let urls: Vec<String> = urls
+        .into_iter()
+        .map(|url| url.as_ref().to_owned())
+        .collect();
     let builder = quorlock::LockManager::builder(&urls);
     if !urls.iter().any(|url| url.starts_with("rediss://")) {
         return builder;

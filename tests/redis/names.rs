@@ -48,9 +48,23 @@ fn any_bytes_are_a_name_and_the_key_is_exactly_the_name() -> TestResult {
 fn names_that_look_alike_are_different_locks() -> TestResult {
     let servers = Servers::start(3)?;
     let locks = manager(&servers);
-    let names: [&[u8]; 10] = [b"a", b"A", b"a ", b"a\0", b"{a}", b"{a", b"a}", b"", b"{}", b"fence:{a}"];
+    let names: [&[u8]; 10] = [
+        b"a",
+        b"A",
+        b"a ",
+        b"a\0",
+        b"{a}",
+        b"{a",
+        b"a}",
+        b"",
+        b"{}",
+        b"fence:{a}",
+    ];
 
-    let guards: Vec<_> = names.iter().map(|it| locks.mutex(it).try_lock()).collect::<Result<_, _>>()?;
+    let guards: Vec<_> = names
+        .iter()
+        .map(|it| locks.mutex(it).try_lock())
+        .collect::<Result<_, _>>()?;
 
     assert!(guards.iter().all(|it| it.is_valid()));
     Ok(())
@@ -62,25 +76,55 @@ fn what_is_kept_beside_a_lock_is_in_its_slot() -> TestResult {
     needs!(Clusters);
     let servers = Servers::start(1)?;
     let cluster = Server::builder().arg("--cluster-enabled", "yes").start()?;
-    let slot = |key: &[u8]| cluster.command(&[b"CLUSTER", &b"KEYSLOT"[..], key]).map(|it| it.as_int());
+    let slot = |key: &[u8]| {
+        cluster
+            .command(&[b"CLUSTER", &b"KEYSLOT"[..], key])
+            .map(|it| it.as_int())
+    };
     let (holder, other) = (manager(&servers), manager(&servers));
-    let names: [&[u8]; 12] =
-        [b"report", b"order:{7}", b"{7}", b"{{7}}", b"{7}{8}", b"{", b"}", b"{}", b"{}{7}", b"a}b{c", b"\xff{\0}", b""];
+    let names: [&[u8]; 12] = [
+        b"report",
+        b"order:{7}",
+        b"{7}",
+        b"{{7}}",
+        b"{7}{8}",
+        b"{",
+        b"}",
+        b"{}",
+        b"{}{7}",
+        b"a}b{c",
+        b"\xff{\0}",
+        b"",
+    ];
 
     for name in names {
         let guard = holder.mutex(name).try_lock()?;
         let waiter = other.mutex(name);
         let waiter = thread::spawn(move || waiter.lock().map(drop));
         let mut keys = Vec::new();
-        eventually("a lock, its counter, its waiting list and its reservation", || {
-            let found = servers[0].command(&["KEYS", "*"]).unwrap();
-            keys = found.as_array().unwrap().iter().map(|it| it.as_bytes().unwrap().to_vec()).collect();
-            keys.retain(|it| it != RECORD.as_bytes());
-            keys.len() == 4
-        });
+        eventually(
+            "a lock, its counter, its waiting list and its reservation",
+            || {
+                let found = servers[0].command(&["KEYS", "*"]).unwrap();
+                keys = found
+                    .as_array()
+                    .unwrap()
+                    .iter()
+                    .map(|it| it.as_bytes().unwrap().to_vec())
+                    .collect();
+                keys.retain(|it| it != RECORD.as_bytes());
+                keys.len() == 4
+            },
+        );
 
         for key in &keys {
-            assert_eq!(slot(key)?, slot(name)?, "{} beside {}", key.escape_ascii(), name.escape_ascii());
+            assert_eq!(
+                slot(key)?,
+                slot(name)?,
+                "{} beside {}",
+                key.escape_ascii(),
+                name.escape_ascii()
+            );
         }
         drop(guard);
         join(waiter)?;
@@ -96,10 +140,25 @@ fn a_name_that_is_too_long_is_refused_together_with_its_prefix() -> TestResult {
     let plain = manager(&servers);
     let prefixed = builder(servers.urls()).prefix("app:").build()?;
 
-    let err = plain.mutex(vec![b'x'; NAME_MAX + 1]).try_lock().unwrap_err();
-    assert_eq!(err, AcquireError::NameTooLong { len: NAME_MAX + 1, max: NAME_MAX });
+    let err = plain
+        .mutex(vec![b'x'; NAME_MAX + 1])
+        .try_lock()
+        .unwrap_err();
+    assert_eq!(
+        err,
+        AcquireError::NameTooLong {
+            len: NAME_MAX + 1,
+            max: NAME_MAX
+        }
+    );
     let err = prefixed.mutex(vec![b'x'; NAME_MAX - 3]).lock().unwrap_err();
-    assert_eq!(err, AcquireError::NameTooLong { len: NAME_MAX + 1, max: NAME_MAX });
+    assert_eq!(
+        err,
+        AcquireError::NameTooLong {
+            len: NAME_MAX + 1,
+            max: NAME_MAX
+        }
+    );
 
     drop(prefixed.mutex(vec![b'x'; NAME_MAX - 4]).try_lock()?);
     Ok(())
@@ -111,8 +170,14 @@ fn names_of_this_crates_own_keys_are_refused_without_asking_a_node() -> TestResu
     let plain = manager(&servers);
     let prefixed = builder(servers.urls()).prefix("app:").build()?;
 
-    assert_eq!(plain.mutex("quorlock:fence:{a}").try_lock().unwrap_err(), AcquireError::NameReserved);
-    assert_eq!(plain.mutex("quorlock:").lock().unwrap_err(), AcquireError::NameReserved);
+    assert_eq!(
+        plain.mutex("quorlock:fence:{a}").try_lock().unwrap_err(),
+        AcquireError::NameReserved
+    );
+    assert_eq!(
+        plain.mutex("quorlock:").lock().unwrap_err(),
+        AcquireError::NameReserved
+    );
     assert_eq!(plain.stats().commands, 0);
 
     drop(prefixed.mutex("quorlock:fence:{a}").try_lock()?);
@@ -153,16 +218,31 @@ fn a12_a_ttl_that_cannot_work_is_refused_without_asking_a_node() -> TestResult {
 
     for ttl in bad {
         let err = locks.mutex("report").ttl(ttl).try_lock().unwrap_err();
-        assert!(matches!(err, AcquireError::BadTtl(BuildProblem::BadOption { option: "ttl", .. })), "{ttl:?}: {err:?}");
+        assert!(
+            matches!(
+                err,
+                AcquireError::BadTtl(BuildProblem::BadOption { option: "ttl", .. })
+            ),
+            "{ttl:?}: {err:?}"
+        );
     }
     // Allowed as such, but not with this response timeout.
     let err = locks.mutex("report").ttl(secs(1)).lock().unwrap_err();
-    assert!(matches!(err, AcquireError::BadTtl(BuildProblem::BadOption { option: "ttl", .. })), "{err:?}");
+    assert!(
+        matches!(
+            err,
+            AcquireError::BadTtl(BuildProblem::BadOption { option: "ttl", .. })
+        ),
+        "{err:?}"
+    );
     assert_eq!(locks.stats().commands, 0);
 
     let guard = locks.mutex("report").try_lock()?;
     for ttl in bad {
-        assert!(matches!(guard.extend(ttl), Err(ExtendError::BadTtl(_))), "{ttl:?}");
+        assert!(
+            matches!(guard.extend(ttl), Err(ExtendError::BadTtl(_))),
+            "{ttl:?}"
+        );
     }
     assert!(guard.is_valid());
     Ok(())
@@ -175,8 +255,15 @@ fn the_longest_ttl_is_what_the_nodes_are_told() -> TestResult {
 
     let guard = locks.mutex("report").ttl(secs(3600)).try_lock()?;
 
-    let lives: Vec<_> = servers.iter().map(|it| it.pttl("report")).filter(|it| *it != -2).collect();
-    assert!(2 <= lives.len() && lives.iter().all(|it| (3_000_000..=3_600_000).contains(it)), "{lives:?}");
+    let lives: Vec<_> = servers
+        .iter()
+        .map(|it| it.pttl("report"))
+        .filter(|it| *it != -2)
+        .collect();
+    assert!(
+        2 <= lives.len() && lives.iter().all(|it| (3_000_000..=3_600_000).contains(it)),
+        "{lives:?}"
+    );
     // Not more than the nodes have, less the margin.
     assert!(guard.remaining() < secs(3600 - 36));
     assert!(secs(3000) < guard.remaining());

@@ -67,14 +67,29 @@ fn what_the_nodes_keep_about_those_who_wait_has_a_form_and_an_end() -> TestResul
 
     let members = waiters_of(&servers[0], NAME);
     for member in &members {
-        let is_hex = member.bytes().all(|it| matches!(it, b'0'..=b'9' | b'a'..=b'f'));
+        let is_hex = member
+            .bytes()
+            .all(|it| matches!(it, b'0'..=b'9' | b'a'..=b'f'));
         assert!(member.len() == 16 && is_hex, "{member}");
     }
     for server in &servers {
-        assert_eq!(waiters_of(server, NAME), members, "all nodes agree on the order");
-        let began: Vec<_> = members.iter().map(|it| since(server, NAME, it).unwrap()).collect();
-        assert!(before <= began[0] && began[0] < began[1] && began[1] <= after, "{began:?}");
-        assert_eq!(server.command(&["TYPE", &list(NAME)])?.as_str(), Some("zset"));
+        assert_eq!(
+            waiters_of(server, NAME),
+            members,
+            "all nodes agree on the order"
+        );
+        let began: Vec<_> = members
+            .iter()
+            .map(|it| since(server, NAME, it).unwrap())
+            .collect();
+        assert!(
+            before <= began[0] && began[0] < began[1] && began[1] <= after,
+            "{began:?}"
+        );
+        assert_eq!(
+            server.command(&["TYPE", &list(NAME)])?.as_str(),
+            Some("zset")
+        );
         assert!(0 < server.pttl(list(NAME)));
     }
     for waiter in waiters {
@@ -82,12 +97,17 @@ fn what_the_nodes_keep_about_those_who_wait_has_a_form_and_an_end() -> TestResul
         held = join(waiter)?;
         for server in &servers {
             // The reservation, if there is one. -2: there is none.
-            assert_ne!(server.pttl(reservation(NAME)), -1, "a reservation without an end");
+            assert_ne!(
+                server.pttl(reservation(NAME)),
+                -1,
+                "a reservation without an end"
+            );
             let says = String::from_utf8(server.get(reservation(NAME)).unwrap_or_default())?;
             let is_right = match says.split(' ').collect::<Vec<_>>()[..] {
                 [""] | ["0", ""] => true,
                 [until, member, began] => {
-                    let are_digits = |it: &str| !it.is_empty() && it.bytes().all(|it| it.is_ascii_digit());
+                    let are_digits =
+                        |it: &str| !it.is_empty() && it.bytes().all(|it| it.is_ascii_digit());
                     members.iter().any(|it| it == member) && are_digits(until) && are_digits(began)
                 }
                 _ => false,
@@ -119,7 +139,10 @@ fn only_the_head_of_the_list_is_told() -> TestResult {
         drop(held);
         held = join(waiter)?;
         for (later, before) in waiting.iter().zip(&commands).skip(i + 1) {
-            assert_eq!((later.stats().notices, later.stats().commands), (0, *before));
+            assert_eq!(
+                (later.stats().notices, later.stats().commands),
+                (0, *before)
+            );
         }
     }
     drop(held);
@@ -128,9 +151,14 @@ fn only_the_head_of_the_list_is_told() -> TestResult {
 }
 
 #[test]
-fn a_notice_comes_also_when_two_of_five_nodes_were_killed_paused_or_restarted_meanwhile() -> TestResult {
+fn a_notice_comes_also_when_two_of_five_nodes_were_killed_paused_or_restarted_meanwhile()
+-> TestResult {
     type Fault = fn(&Server) -> Result<(), devnodes::Error>;
-    let faults: [(&str, Fault); 3] = [("kill", Server::kill), ("pause", Server::pause), ("restart", Server::restart)];
+    let faults: [(&str, Fault); 3] = [
+        ("kill", Server::kill),
+        ("pause", Server::pause),
+        ("restart", Server::restart),
+    ];
     for (what, inject) in faults {
         eprintln!("{what}");
         let servers = Servers::start(5)?;
@@ -149,7 +177,10 @@ fn a_notice_comes_also_when_two_of_five_nodes_were_killed_paused_or_restarted_me
         drop(guard);
         // What those remember that could not be asked is left to expire.
         nothing_waits(&servers);
-        servers.iter().filter(|it| it.is_paused()).for_each(|it| it.resume().unwrap());
+        servers
+            .iter()
+            .filter(|it| it.is_paused())
+            .for_each(|it| it.resume().unwrap());
     }
     Ok(())
 }
@@ -202,7 +233,13 @@ fn a_waiter_whose_connections_are_cut_still_gets_the_lock() -> TestResult {
 #[test]
 fn a_waiter_gets_in_when_the_keys_of_a_killed_holder_expire() -> TestResult {
     let servers = Servers::start(3)?;
-    let mut holder = Contender::start(&servers, Manner { ttl_ms: 2_000, ..Manner::USUAL });
+    let mut holder = Contender::start(
+        &servers,
+        Manner {
+            ttl_ms: 2_000,
+            ..Manner::USUAL
+        },
+    );
     holder.lock();
     let earlier = holder.hear_held();
     let locks = on_all(&servers, near);
@@ -243,7 +280,8 @@ fn a_head_that_was_killed_is_passed_over_and_the_next_one_is_told() -> TestResul
 }
 
 #[test]
-fn a_head_that_is_stopped_keeps_nobody_out_for_ever_and_gets_the_lock_when_it_runs_again() -> TestResult {
+fn a_head_that_is_stopped_keeps_nobody_out_for_ever_and_gets_the_lock_when_it_runs_again()
+-> TestResult {
     let servers = Servers::start(3)?;
     let (first, second) = (on_all(&servers, near), on_all(&servers, near));
     let held = hold(&first, &servers, NAME);
@@ -303,7 +341,9 @@ fn foreign_keys_that_are_deleted_by_hand_let_everybody_in_without_a_notice() -> 
 fn foreign_keys_that_expire_let_everybody_in_without_a_notice() -> TestResult {
     let servers = Servers::start(3)?;
     let managers = repeat(2, || on_all(&servers, near));
-    servers.iter().for_each(|it| set_px(it, NAME, "foreign", 3_000));
+    servers
+        .iter()
+        .for_each(|it| set_px(it, NAME, "foreign", 3_000));
     let mut waiters = Vec::new();
     for locks in &managers {
         waiters.extend(repeat(2, || wait_in_thread(locks.mutex(NAME))));
@@ -329,9 +369,16 @@ fn everybody_gets_in(mut waiters: Vec<Waiter>) -> TestResult {
 }
 
 /// A manager that waits for the lock of another one, ends waiting, and is on no list any more.
-fn is_off_the_lists(end: impl FnOnce(&LockManager, &CancelHandle), is_right: fn(&AcquireError) -> bool) -> TestResult {
+fn is_off_the_lists(
+    end: impl FnOnce(&LockManager, &CancelHandle),
+    is_right: fn(&AcquireError) -> bool,
+) -> TestResult {
     let servers = Servers::start(3)?;
-    let (first, second, third) = (on_all(&servers, far), on_all(&servers, far), on_all(&servers, far));
+    let (first, second, third) = (
+        on_all(&servers, far),
+        on_all(&servers, far),
+        on_all(&servers, far),
+    );
     let held = hold(&first, &servers, NAME);
     let cancel = CancelHandle::new();
     let lock = second.mutex(NAME).cancelled_by(&cancel);
@@ -346,7 +393,9 @@ fn is_off_the_lists(end: impl FnOnce(&LockManager, &CancelHandle), is_right: fn(
 
     let err = join(waiter).unwrap_err();
     assert!(is_right(&err), "{err:?}");
-    eventually("it is on no list", || servers.iter().all(|it| since(it, NAME, &leaver).is_none()));
+    eventually("it is on no list", || {
+        servers.iter().all(|it| since(it, NAME, &leaver).is_none())
+    });
     wait_until_listed(&servers, NAME, 1);
     assert_eq!(second.stats().waiting, 0);
     held.check()?;
@@ -359,7 +408,10 @@ fn is_off_the_lists(end: impl FnOnce(&LockManager, &CancelHandle), is_right: fn(
 
 #[test]
 fn a_wait_that_is_cancelled_ends_on_all_lists() -> TestResult {
-    is_off_the_lists(|_, cancel| cancel.cancel(), |err| matches!(err, AcquireError::Cancelled { .. }))
+    is_off_the_lists(
+        |_, cancel| cancel.cancel(),
+        |err| matches!(err, AcquireError::Cancelled { .. }),
+    )
 }
 
 #[test]
@@ -369,14 +421,20 @@ fn a_wait_whose_time_is_over_ends_on_all_lists() -> TestResult {
 
 #[test]
 fn a_wait_that_a_shutdown_ends_ends_on_all_lists() -> TestResult {
-    is_off_the_lists(|locks, _| locks.shut_down(), |err| *err == AcquireError::ShutDown)
+    is_off_the_lists(
+        |locks, _| locks.shut_down(),
+        |err| *err == AcquireError::ShutDown,
+    )
 }
 
 #[test]
 fn a_manager_that_stops_waiting_for_one_lock_goes_on_waiting_for_another() -> TestResult {
     let servers = Servers::start(3)?;
     let (first, second) = (on_all(&servers, far), on_all(&servers, far));
-    let (held, other) = (hold(&first, &servers, NAME), hold(&first, &servers, "other"));
+    let (held, other) = (
+        hold(&first, &servers, NAME),
+        hold(&first, &servers, "other"),
+    );
     let cancel = CancelHandle::new();
     let cancelled = wait_in_thread(second.mutex("other").cancelled_by(&cancel));
     let waiter = wait_in_thread(second.mutex(NAME));
@@ -385,7 +443,9 @@ fn a_manager_that_stops_waiting_for_one_lock_goes_on_waiting_for_another() -> Te
 
     cancel.cancel();
     assert!(join(cancelled).is_err());
-    eventually("one list is gone", || servers.iter().all(|it| !it.exists(list("other"))));
+    eventually("one list is gone", || {
+        servers.iter().all(|it| !it.exists(list("other")))
+    });
     assert!(servers.iter().all(|it| waiters_of(it, NAME).len() == 1));
     drop(other);
     drop(held);
@@ -398,10 +458,22 @@ fn a_manager_that_stops_waiting_for_one_lock_goes_on_waiting_for_another() -> Te
 /// The managers on all lists, also on those whose key does not show the name, if all of them listen.
 fn places(server: &Server) -> Option<usize> {
     let lists = server.command(&["KEYS", "quorlock:waiters*"]).unwrap();
-    let members = |it: &Reply| server.command(&[b"ZRANGE", it.as_bytes().unwrap(), b"0", b"-1"]).unwrap();
-    let members: Vec<_> = lists.as_array().unwrap().iter().flat_map(|it| strings(&members(it))).collect();
+    let members = |it: &Reply| {
+        server
+            .command(&[b"ZRANGE", it.as_bytes().unwrap(), b"0", b"-1"])
+            .unwrap()
+    };
+    let members: Vec<_> = lists
+        .as_array()
+        .unwrap()
+        .iter()
+        .flat_map(|it| strings(&members(it)))
+        .collect();
     let listeners = listeners_of(server);
-    members.iter().all(|it| listeners.contains(it)).then_some(members.len())
+    members
+        .iter()
+        .all(|it| listeners.contains(it))
+        .then_some(members.len())
 }
 
 #[test]
@@ -410,13 +482,18 @@ fn lock_after_lock_goes_through_many_managers_by_notices_alone() -> TestResult {
     let managers = repeat(4, || on_all(&servers, far));
     let names = ["report", "", "a}b{c", "\u{fc}n\u{ef}c\u{f6}de \r\n"];
     let mut waiters = Vec::new();
-    let held: Vec<_> = names.iter().map(|it| hold(&managers[0], &servers, it)).collect();
+    let held: Vec<_> = names
+        .iter()
+        .map(|it| hold(&managers[0], &servers, it))
+        .collect();
     for (i, locks) in managers[1..].iter().enumerate() {
         for name in names {
             waiters.push(wait_in_thread(locks.mutex(name)));
         }
         let count = names.len() * (i + 1);
-        eventually("it waits for all of them", || servers.iter().all(|it| places(it) == Some(count)));
+        eventually("it waits for all of them", || {
+            servers.iter().all(|it| places(it) == Some(count))
+        });
     }
 
     drop(held);
@@ -434,7 +511,9 @@ fn a_first_call_that_waits_without_any_connection_is_told_too() -> TestResult {
     let second = far(&servers).build()?;
 
     let waiter = wait_in_thread(second.mutex(NAME));
-    eventually("a majority has it on its list", || 2 <= servers.iter().filter(|it| places(it) == Some(1)).count());
+    eventually("a majority has it on its list", || {
+        2 <= servers.iter().filter(|it| places(it) == Some(1)).count()
+    });
     drop(held);
 
     drop(join(waiter)?);

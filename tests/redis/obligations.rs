@@ -21,7 +21,9 @@ fn left_after_a_while(locks: &LockManager, go_on: impl FnOnce()) -> std::time::D
         let report = locks.mutex("report").renew(false);
         move || report.try_lock()
     });
-    eventually("the attempt is under way", || commands < locks.stats().commands);
+    eventually("the attempt is under way", || {
+        commands < locks.stats().commands
+    });
     let since = Instant::now();
     eventually("a while has passed", || WHILE <= since.elapsed());
     go_on();
@@ -48,7 +50,12 @@ fn a1_a_lease_counts_from_before_the_first_request_leaves() -> TestResult {
 #[test]
 fn a1_every_attempt_of_a_waiting_call_counts_from_its_own_beginning() -> TestResult {
     let servers = Servers::start(3)?;
-    let locks = connected(builder(servers.urls()).ttl(secs(2)).response_timeout(ms(500)), 3);
+    let locks = connected(
+        builder(servers.urls())
+            .ttl(secs(2))
+            .response_timeout(ms(500)),
+        3,
+    );
     for server in &servers {
         set_px(server, "report", "foreign", 3_000);
     }
@@ -75,14 +82,18 @@ fn a6_an_attempt_that_is_sent_twice_counts_from_its_first_sending() -> TestResul
     proxies.iter().for_each(Proxy::hold_replies);
     let left = left_after_a_while(&locks, || proxies.iter().for_each(Proxy::release_replies));
 
-    let sent_again = servers.iter().filter(|it| it.info("cmdstat_eval").is_some()).count();
+    let sent_again = servers
+        .iter()
+        .filter(|it| it.info("cmdstat_eval").is_some())
+        .count();
     assert!(2 <= sent_again, "{sent_again}");
     assert!(left <= LEFT, "{left:?}");
     Ok(())
 }
 
 #[test]
-fn a6_a_command_that_is_executed_twice_neither_lengthens_the_keys_life_nor_takes_the_token_again() -> TestResult {
+fn a6_a_command_that_is_executed_twice_neither_lengthens_the_keys_life_nor_takes_the_token_again()
+-> TestResult {
     needs!(CommandMonitor);
     let servers = Servers::start(1)?;
     let locks = connected(builder(servers.urls()).ttl(LONG), 1);
@@ -96,10 +107,17 @@ fn a6_a_command_that_is_executed_twice_neither_lengthens_the_keys_life_nor_takes
     let again = servers[0].command(&words)?;
 
     // Granted, and the counter is not below the proposal.
-    assert_eq!(again.as_array().and_then(|it| it[0].as_int()), Some(2), "{again:?}");
+    assert_eq!(
+        again.as_array().and_then(|it| it[0].as_int()),
+        Some(2),
+        "{again:?}"
+    );
     assert!(servers[0].pttl("report") <= 60_000);
     assert_eq!(servers[0].get("report"), before);
-    assert_eq!(servers[0].get(fence("report")), Some(guard.fencing_token().to_string().into_bytes()));
+    assert_eq!(
+        servers[0].get(fence("report")),
+        Some(guard.fencing_token().to_string().into_bytes())
+    );
     Ok(())
 }
 
@@ -108,7 +126,13 @@ fn acquisition(monitor: &mut Client) -> Result<Vec<String>, devnodes::Error> {
     loop {
         // 1700000000.1 [0 127.0.0.1:1] "EVALSHA" "HASH" "2" "report" "quorlock:fence:{report}" …
         let line = monitor.receive()?;
-        let words: Vec<_> = line.as_str().unwrap_or_default().split('"').skip(1).step_by(2).collect();
+        let words: Vec<_> = line
+            .as_str()
+            .unwrap_or_default()
+            .split('"')
+            .skip(1)
+            .step_by(2)
+            .collect();
         if matches!(words[..], ["EVALSHA", _, _, "report", ..]) {
             return Ok(words.into_iter().map(str::to_owned).collect());
         }
@@ -116,7 +140,8 @@ fn acquisition(monitor: &mut Client) -> Result<Vec<String>, devnodes::Error> {
 }
 
 #[test]
-fn a8_a_node_that_a_won_round_did_not_wait_for_is_extended_and_released_with_the_others() -> TestResult {
+fn a8_a_node_that_a_won_round_did_not_wait_for_is_extended_and_released_with_the_others()
+-> TestResult {
     let servers = Servers::start(3)?;
     let (proxies, urls) = proxies(&servers);
     let locks = connected(builder(urls).ttl(secs(30)).response_timeout(secs(7)), 3);
@@ -124,23 +149,34 @@ fn a8_a_node_that_a_won_round_did_not_wait_for_is_extended_and_released_with_the
 
     proxies[2].hold_requests();
     let guard = locks.mutex("report").renew(false).try_lock()?;
-    assert_eq!((guard.is_valid(), servers[2].exists("report")), (true, false));
+    assert_eq!(
+        (guard.is_valid(), servers[2].exists("report")),
+        (true, false)
+    );
     proxies[2].release_requests();
-    eventually("the straggler has granted as well", || servers[2].exists("report"));
+    eventually("the straggler has granted as well", || {
+        servers[2].exists("report")
+    });
 
     assert_held(&other.mutex("report").try_lock().unwrap_err());
     guard.extend(LONG)?;
-    eventually("it has extended as well", || 60_000 < servers[2].pttl("report"));
+    eventually("it has extended as well", || {
+        60_000 < servers[2].pttl("report")
+    });
     guard.release()?;
     nothing_is_left(&servers);
     Ok(())
 }
 
 #[test]
-fn a9_a_majority_that_is_out_of_reach_ends_the_attempt_without_waiting_for_the_slowest() -> TestResult {
+fn a9_a_majority_that_is_out_of_reach_ends_the_attempt_without_waiting_for_the_slowest()
+-> TestResult {
     let servers = Servers::start(5)?;
     // So long that an attempt which waited for a paused node would never end here.
-    let options = builder(servers.urls()).response_timeout(secs(60)).connect_timeout(secs(60)).ttl(LONG);
+    let options = builder(servers.urls())
+        .response_timeout(secs(60))
+        .connect_timeout(secs(60))
+        .ttl(LONG);
     let locks = connected(options.clone(), 5);
     let attempt = |locks: &LockManager| {
         let report = locks.mutex("report");
@@ -154,7 +190,10 @@ fn a9_a_majority_that_is_out_of_reach_ends_the_attempt_without_waiting_for_the_s
     servers[4].pause()?;
     let err = attempt(&locks);
     assert_held(&err);
-    assert_eq!((answer(&err, 3), answer(&err, 4)), (&NodeAnswer::Pending, &NodeAnswer::Pending));
+    assert_eq!(
+        (answer(&err, 3), answer(&err, 4)),
+        (&NodeAnswer::Pending, &NodeAnswer::Pending)
+    );
 
     servers[3].resume()?;
     for server in servers.iter().take(3) {
@@ -201,28 +240,46 @@ fn b7_growing_from_three_to_five_nodes_while_locks_are_held_breaks_them() -> Tes
 
 /// Whoever uses a server first decides for all.
 #[test]
-fn h27_a_client_with_another_kind_of_quarantine_is_refused_and_those_before_it_go_on() -> TestResult {
+fn h27_a_client_with_another_kind_of_quarantine_is_refused_and_those_before_it_go_on() -> TestResult
+{
     for on_server in [true, false] {
         let servers = Servers::start(3)?;
         let first = builder(servers.urls()).quarantine(on_server).build()?;
         let _vouched = first.admin().vouch();
         let guard = lock_in_the_end(&first, "report");
 
-        let second = builder(servers.urls()).quarantine(!on_server).outage_timeout(secs(0)).build()?;
+        let second = builder(servers.urls())
+            .quarantine(!on_server)
+            .outage_timeout(secs(0))
+            .build()?;
         let err = second.mutex("another").lock().unwrap_err();
         let differs = NodeFailure::QuarantineDiffers { on_server };
-        let refused = err.nodes().iter().filter(|it| it.answer == NodeAnswer::Failed(differs.clone())).count();
+        let refused = err
+            .nodes()
+            .iter()
+            .filter(|it| it.answer == NodeAnswer::Failed(differs.clone()))
+            .count();
         assert!(2 <= refused, "{err}");
-        assert!(servers.iter().all(|it| !it.exists("another") && !it.exists(fence("another"))));
+        assert!(
+            servers
+                .iter()
+                .all(|it| !it.exists("another") && !it.exists(fence("another")))
+        );
 
         guard.extend(secs(20))?;
         guard.release()?;
         // They were emptied, and another kind of program came first.
         let origin = if on_server { "off" } else { "old" };
         for server in servers.iter().take(2) {
-            Record { origin: origin.to_owned(), ..Record::of_ever(server) }.write(server);
+            Record {
+                origin: origin.to_owned(),
+                ..Record::of_ever(server)
+            }
+            .write(server);
         }
-        let differs = NodeAnswer::Failed(NodeFailure::QuarantineDiffers { on_server: !on_server });
+        let differs = NodeAnswer::Failed(NodeFailure::QuarantineDiffers {
+            on_server: !on_server,
+        });
         let _err = error_in_the_end(&first, "report", |err| *answer(err, 0) == differs);
     }
     Ok(())
@@ -232,7 +289,10 @@ fn h27_a_client_with_another_kind_of_quarantine_is_refused_and_those_before_it_g
 fn b8_a_proxy_that_passes_connections_on_changes_nothing() -> TestResult {
     let servers = Servers::start(3)?;
     let (proxies, urls) = proxies(&servers);
-    let (through, direct) = (builder(urls).ttl(LONG).build()?, builder(servers.urls()).ttl(LONG).build()?);
+    let (through, direct) = (
+        builder(urls).ttl(LONG).build()?,
+        builder(servers.urls()).ttl(LONG).build()?,
+    );
 
     let guard = through.mutex("report").lock()?;
     assert_held(&direct.mutex("report").try_lock().unwrap_err());
@@ -253,7 +313,12 @@ fn b8_a_proxy_that_passes_connections_on_changes_nothing() -> TestResult {
     join(waiter)?.release()?;
 
     nothing_is_left(&servers);
-    assert!(through.check_nodes().iter().all(quorlock::error::NodeCheck::is_fine));
+    assert!(
+        through
+            .check_nodes()
+            .iter()
+            .all(quorlock::error::NodeCheck::is_fine)
+    );
     // One each: everything goes over the same connection, in order.
     assert!(proxies.iter().all(|it| it.connections() == 1));
     Ok(())
@@ -264,7 +329,11 @@ fn b9_a_kill_loses_no_lock_where_writes_go_to_the_file_at_once_and_proves_no_mor
     needs!(DataOnDisk);
     for fsync in ["always", "no"] {
         let servers = Servers::start_with(3, |it| it.appendonly().arg("--appendfsync", fsync))?;
-        let guard = builder(servers.urls()).ttl(LONG).build()?.mutex("report").lock()?;
+        let guard = builder(servers.urls())
+            .ttl(LONG)
+            .build()?
+            .mutex("report")
+            .lock()?;
         eventually("it is on all nodes", || servers.holders("report") == 3);
 
         for server in &servers {
@@ -282,7 +351,8 @@ fn b9_a_kill_loses_no_lock_where_writes_go_to_the_file_at_once_and_proves_no_mor
 }
 
 #[test]
-fn c3_a_process_stopped_in_the_middle_of_its_attempt_does_not_take_the_grants_for_a_lock() -> TestResult {
+fn c3_a_process_stopped_in_the_middle_of_its_attempt_does_not_take_the_grants_for_a_lock()
+-> TestResult {
     let servers = Servers::start(3)?;
     let (proxies, urls) = proxies(&servers);
     // The round waits for a connection to this one.
@@ -292,7 +362,9 @@ fn c3_a_process_stopped_in_the_middle_of_its_attempt_does_not_take_the_grants_fo
     proxies[0].hold_replies();
     proxies[1].hold_replies();
     child.tell("try");
-    eventually("its attempt is under way", || servers.holders("report") == 2);
+    eventually("its attempt is under way", || {
+        servers.holders("report") == 2
+    });
 
     child.signal(Signal::STOP);
     let lease_is_over = Instant::now() + ms(510);
@@ -304,7 +376,10 @@ fn c3_a_process_stopped_in_the_middle_of_its_attempt_does_not_take_the_grants_fo
     assert_eq!(child.hear(), "too late");
     child.go_on();
     servers.wait_until_free("report")?;
-    assert!(servers[0].exists(fence("report")), "the node has granted it");
+    assert!(
+        servers[0].exists(fence("report")),
+        "the node has granted it"
+    );
     assert!(child.wait().success());
     Ok(())
 }
@@ -317,7 +392,12 @@ fn child_that_is_stopped_in_its_attempt() {
         return;
     }
     // The margin leaves about half of the ttl; a node that connects gives the attempt more time than that.
-    let locks = builder(urls).ttl(secs(1)).response_timeout(ms(250)).clock_margin(0.49, ms(0)).build().unwrap();
+    let locks = builder(urls)
+        .ttl(secs(1))
+        .response_timeout(ms(250))
+        .clock_margin(0.49, ms(0))
+        .build()
+        .unwrap();
     drop(lock_in_the_end(&locks, "warm-up"));
     say("is connected");
     wait_for_parent();
@@ -331,7 +411,10 @@ fn child_that_is_stopped_in_its_attempt() {
 #[test]
 #[cfg(target_os = "linux")]
 fn d12_threads_that_cannot_be_started_are_an_error_of_the_builder_and_leave_none_behind() {
-    let mut child = child("obligations::child_without_room_for_threads", &["redis://a".to_owned()]);
+    let mut child = child(
+        "obligations::child_without_room_for_threads",
+        &["redis://a".to_owned()],
+    );
     assert_eq!(child.hear(), "NoThreads, 0 threads more");
     assert!(child.wait().success());
 }
@@ -345,7 +428,13 @@ fn child_without_room_for_threads() {
     if child_urls().is_empty() {
         return;
     }
-    let number = |line: &str| line.split_whitespace().nth(1).unwrap().parse::<u64>().unwrap();
+    let number = |line: &str| {
+        line.split_whitespace()
+            .nth(1)
+            .unwrap()
+            .parse::<u64>()
+            .unwrap()
+    };
     let status = |field: &str| {
         let status = std::fs::read_to_string("/proc/self/status").unwrap();
         number(status.lines().find(|it| it.starts_with(field)).unwrap())
@@ -354,28 +443,50 @@ fn child_without_room_for_threads() {
     let before = status("Threads:");
     // Room for the stacks of a few threads.
     let room = Some(status("VmSize:") * 1024 + 9 * 1024 * 1024);
-    setrlimit(Resource::As, Rlimit { current: room, maximum: room }).unwrap();
+    setrlimit(
+        Resource::As,
+        Rlimit {
+            current: room,
+            maximum: room,
+        },
+    )
+    .unwrap();
 
     let err = builder(urls).build().unwrap_err();
 
-    let [quorlock::error::BuildProblem::NoThreads { .. }] = err.problems() else { panic!("{err:?}") };
-    eventually("those that were started have ended", || status("Threads:") == before);
-    say(format_args!("NoThreads, {} threads more", status("Threads:") - before));
+    let [quorlock::error::BuildProblem::NoThreads { .. }] = err.problems() else {
+        panic!("{err:?}")
+    };
+    eventually("those that were started have ended", || {
+        status("Threads:") == before
+    });
+    say(format_args!(
+        "NoThreads, {} threads more",
+        status("Threads:") - before
+    ));
 }
 
 #[test]
 fn g3_the_addresses_of_one_name_are_one_node() -> TestResult {
     // Usually ::1 and 127.0.0.1, of which the servers have only the second.
     let servers = Servers::start(3)?;
-    let urls: Vec<_> = servers.iter().map(|it| it.url().replace("127.0.0.1", "localhost")).collect();
+    let urls: Vec<_> = servers
+        .iter()
+        .map(|it| it.url().replace("127.0.0.1", "localhost"))
+        .collect();
     let locks = builder(&urls).build()?;
 
     let guard = lock_in_the_end(&locks, "report");
-    eventually("each of them has granted it", || servers.holders("report") == 3);
+    eventually("each of them has granted it", || {
+        servers.holders("report") == 3
+    });
     guard.release()?;
 
     let checks = locks.check_nodes();
-    assert!(checks.len() == 3 && checks.iter().all(quorlock::error::NodeCheck::is_fine), "{checks:?}");
+    assert!(
+        checks.len() == 3 && checks.iter().all(quorlock::error::NodeCheck::is_fine),
+        "{checks:?}"
+    );
     nothing_is_left(&servers);
     Ok(())
 }
@@ -384,15 +495,28 @@ fn g3_the_addresses_of_one_name_are_one_node() -> TestResult {
 fn g3_a_name_that_cannot_be_resolved_costs_its_own_vote_and_no_time() -> TestResult {
     let servers = Servers::start(2)?;
     // That there is no such name is reserved; how long it takes to find out is the system's affair.
-    let urls = ["redis://no-such-server.invalid".to_owned(), servers[0].url(), servers[1].url()];
-    let options = builder(&urls).response_timeout(secs(60)).connect_timeout(secs(60)).ttl(LONG).shutdown_grace(ms(0));
+    let urls = [
+        "redis://no-such-server.invalid".to_owned(),
+        servers[0].url(),
+        servers[1].url(),
+    ];
+    let options = builder(&urls)
+        .response_timeout(secs(60))
+        .connect_timeout(secs(60))
+        .ttl(LONG)
+        .shutdown_grace(ms(0));
     let locks = options.build()?;
 
     let worker = thread::spawn({
         let locks = locks.clone();
         move || {
             for i in 0..20 {
-                locks.mutex(format!("report {i}")).lock().unwrap().release().unwrap();
+                locks
+                    .mutex(format!("report {i}"))
+                    .lock()
+                    .unwrap()
+                    .release()
+                    .unwrap();
             }
         }
     });
@@ -404,6 +528,9 @@ fn g3_a_name_that_cannot_be_resolved_costs_its_own_vote_and_no_time() -> TestRes
     let err = impatient.mutex("report").try_lock().unwrap_err();
     assert_no_quorum(&err);
     let row = failure(&err, 0);
-    assert!(matches!(row, NodeFailure::Connect { .. } | NodeFailure::TimedOut), "{err}");
+    assert!(
+        matches!(row, NodeFailure::Connect { .. } | NodeFailure::TimedOut),
+        "{err}"
+    );
     Ok(())
 }

@@ -50,9 +50,17 @@ fn word(event: &Event) -> Option<&'static str> {
         Event::Began { lock, .. } => (lock, "began"),
         Event::Acquired { lock, .. } => (lock, "acquired"),
         Event::NotAcquired { lock, .. } => (lock, "not acquired"),
-        Event::Round { lock, outcome: RoundOutcome::Won, .. } => (lock, "won"),
+        Event::Round {
+            lock,
+            outcome: RoundOutcome::Won,
+            ..
+        } => (lock, "won"),
         Event::Round { lock, .. } => (lock, "lost round"),
-        Event::Released { lock, confirmed: true, .. } => (lock, "released"),
+        Event::Released {
+            lock,
+            confirmed: true,
+            ..
+        } => (lock, "released"),
         Event::Released { lock, .. } => (lock, "released, not confirmed"),
         Event::LeftToExpire { lock, .. } => (lock, "left to expire"),
         Event::Lost { lock, .. } => (lock, "lost"),
@@ -66,7 +74,10 @@ fn word(event: &Event) -> Option<&'static str> {
 
 fn observed(builder: Builder) -> (LockManager, Arc<Told>) {
     let told = Arc::new(Told::default());
-    (builder.observer(Arc::<Told>::clone(&told)).build().unwrap(), told)
+    (
+        builder.observer(Arc::<Told>::clone(&told)).build().unwrap(),
+        told,
+    )
 }
 
 /// The same, connected to three servers.
@@ -89,7 +100,10 @@ fn a_hold_is_told_from_its_beginning_to_its_end_with_its_name_and_its_class() ->
     for event in told.all() {
         match event {
             Event::Acquired { lock, token, .. } if lock.name() == b"order:7" => {
-                assert_eq!((token, lock.class(), lock.to_string().as_str()), (expected_token, "order", "order:7"));
+                assert_eq!(
+                    (token, lock.class(), lock.to_string().as_str()),
+                    (expected_token, "order", "order:7")
+                );
             }
             Event::Acquired { lock, .. } => assert_eq!(lock.class(), "other"),
             _ => {}
@@ -118,7 +132,10 @@ fn a_call_that_gets_nothing_is_told_with_what_it_returns() -> TestResult {
     assert_no_quorum(&new.mutex("free").try_lock().unwrap_err());
     // What is refused before any node could be asked is not told.
     locks.shut_down();
-    assert_eq!(locks.mutex("report").lock().unwrap_err(), AcquireError::ShutDown);
+    assert_eq!(
+        locks.mutex("report").lock().unwrap_err(),
+        AcquireError::ShutDown
+    );
     assert!(new.mutex("quorlock:x").lock().is_err());
 
     let errors = told.all().into_iter().filter_map(|it| match it {
@@ -129,12 +146,25 @@ fn a_call_that_gets_nothing_is_told_with_what_it_returns() -> TestResult {
     assert!(
         matches!(
             errors[..],
-            [AcquireError::Held { .. }, AcquireError::Cancelled { .. }, AcquireError::KeyInUse { .. }]
+            [
+                AcquireError::Held { .. },
+                AcquireError::Cancelled { .. },
+                AcquireError::KeyInUse { .. }
+            ]
         ),
         "{errors:?}"
     );
     assert_eq!(told_of_new.story(), ["began", "lost round", "not acquired"]);
-    assert_eq!(told.count(|it| matches!(it, Event::Round { outcome: RoundOutcome::Held, .. })), 1);
+    assert_eq!(
+        told.count(|it| matches!(
+            it,
+            Event::Round {
+                outcome: RoundOutcome::Held,
+                ..
+            }
+        )),
+        1
+    );
     drop(guard);
     Ok(())
 }
@@ -149,8 +179,20 @@ fn a_loss_that_an_extension_finds_is_told_once_with_how_it_was_lost() -> TestRes
     assert!(guard.extend(LONG).is_err());
     drop(guard);
 
-    assert_eq!(told.story(), ["began", "won", "acquired", "not extended", "lost"]);
-    assert_eq!(told.count(|it| matches!(it, Event::Lost { why: Lost::Gone, .. })), 1);
+    assert_eq!(
+        told.story(),
+        ["began", "won", "acquired", "not extended", "lost"]
+    );
+    assert_eq!(
+        told.count(|it| matches!(
+            it,
+            Event::Lost {
+                why: Lost::Gone,
+                ..
+            }
+        )),
+        1
+    );
     Ok(())
 }
 
@@ -175,14 +217,28 @@ fn the_end_of_a_lease_that_nobody_looks_at_is_told() -> TestResult {
     assert_eq!(told.count(|it| matches!(it, Event::Lost { .. })), 0);
     drop(ending);
 
-    let (locks, told) = observed(builder(servers.urls()).response_timeout(ms(50)).ttl(ms(200)).renew(false));
+    let (locks, told) = observed(
+        builder(servers.urls())
+            .response_timeout(ms(50))
+            .ttl(ms(200))
+            .renew(false),
+    );
     std::mem::forget(lock_in_the_end(&locks, "other"));
-    told.in_the_end("the loss is told", |it| matches!(it, Event::Lost { why: Lost::LeaseOver, .. }));
+    told.in_the_end("the loss is told", |it| {
+        matches!(
+            it,
+            Event::Lost {
+                why: Lost::LeaseOver,
+                ..
+            }
+        )
+    });
     Ok(())
 }
 
 #[test]
-fn an_extension_is_told_with_what_was_left_before_and_one_that_fails_with_what_is_left() -> TestResult {
+fn an_extension_is_told_with_what_was_left_before_and_one_that_fails_with_what_is_left()
+-> TestResult {
     let servers = Servers::start(3)?;
     let (locks, told) = connected_and_observed(impatient(servers.urls()));
     let guard = hold(&locks, &servers, "report");
@@ -193,11 +249,31 @@ fn an_extension_is_told_with_what_was_left_before_and_one_that_fails_with_what_i
     servers[1].pause()?;
     assert!(guard.extend(LONG).is_err());
 
-    let lefts = |of: fn(&Event) -> Option<std::time::Duration>| told.all().iter().filter_map(of).collect::<Vec<_>>();
-    let extended = lefts(|it| if let Event::Extended { left, .. } = it { Some(*left) } else { None });
-    let failed = lefts(|it| if let Event::NotExtended { left, .. } = it { Some(*left) } else { None });
-    assert!(!extended.is_empty() && extended.iter().all(|it| LONG / 2 < *it && *it < LONG), "{extended:?}");
-    assert!(!failed.is_empty() && failed.iter().all(|it| LONG / 2 < *it && *it < LONG), "{failed:?}");
+    let lefts = |of: fn(&Event) -> Option<std::time::Duration>| {
+        told.all().iter().filter_map(of).collect::<Vec<_>>()
+    };
+    let extended = lefts(|it| {
+        if let Event::Extended { left, .. } = it {
+            Some(*left)
+        } else {
+            None
+        }
+    });
+    let failed = lefts(|it| {
+        if let Event::NotExtended { left, .. } = it {
+            Some(*left)
+        } else {
+            None
+        }
+    });
+    assert!(
+        !extended.is_empty() && extended.iter().all(|it| LONG / 2 < *it && *it < LONG),
+        "{extended:?}"
+    );
+    assert!(
+        !failed.is_empty() && failed.iter().all(|it| LONG / 2 < *it && *it < LONG),
+        "{failed:?}"
+    );
     assert_eq!(told.count(|it| matches!(it, Event::Lost { .. })), 0);
     servers[0].resume()?;
     servers[1].resume()?;
@@ -213,15 +289,21 @@ fn a_key_that_is_set_again_is_told_with_its_node() -> TestResult {
     del(&servers[1], "report");
     guard.extend(LONG)?;
 
-    told.in_the_end("it is told", |it| matches!(it, Event::Healed { node, .. } if node.index() == 1));
+    told.in_the_end(
+        "it is told",
+        |it| matches!(it, Event::Healed { node, .. } if node.index() == 1),
+    );
     Ok(())
 }
 
 #[test]
 fn a_node_that_goes_and_comes_is_told_and_so_is_one_that_falls_silent() -> TestResult {
     let servers = Servers::start(3)?;
-    let (locks, told) = connected_and_observed(builder(servers.urls()).response_timeout(ms(250)).ttl(LONG));
-    eventually("all are up", || told.count(|it| matches!(it, Event::NodeUp { .. })) == 3);
+    let (locks, told) =
+        connected_and_observed(builder(servers.urls()).response_timeout(ms(250)).ttl(LONG));
+    eventually("all are up", || {
+        told.count(|it| matches!(it, Event::NodeUp { .. })) == 3
+    });
     let cycle_until = |what: &str, is: &dyn Fn(&Event) -> bool| {
         eventually(what, || {
             let _ = locks.mutex("warm-up").try_lock();
@@ -230,7 +312,10 @@ fn a_node_that_goes_and_comes_is_told_and_so_is_one_that_falls_silent() -> TestR
     };
 
     servers[0].kill()?;
-    cycle_until("it is down", &|it| matches!(it, Event::NodeDown { node, .. } if node.index() == 0));
+    cycle_until(
+        "it is down",
+        &|it| matches!(it, Event::NodeDown { node, .. } if node.index() == 0),
+    );
     servers[0].restart()?;
     eventually("it is up", || {
         let _ = locks.mutex("warm-up").try_lock();
@@ -238,9 +323,15 @@ fn a_node_that_goes_and_comes_is_told_and_so_is_one_that_falls_silent() -> TestR
     });
 
     servers[1].pause()?;
-    cycle_until("it is silent", &|it| matches!(it, Event::NodeSilent { node, .. } if node.index() == 1));
+    cycle_until(
+        "it is silent",
+        &|it| matches!(it, Event::NodeSilent { node, .. } if node.index() == 1),
+    );
     servers[1].resume()?;
-    cycle_until("it answers", &|it| matches!(it, Event::NodeAnswers { node, .. } if node.index() == 1));
+    cycle_until(
+        "it answers",
+        &|it| matches!(it, Event::NodeAnswers { node, .. } if node.index() == 1),
+    );
 
     let addresses: Vec<_> = servers.iter().map(shown_address).collect();
     for event in told.all() {
@@ -249,7 +340,15 @@ fn a_node_that_goes_and_comes_is_told_and_so_is_one_that_falls_silent() -> TestR
         }
     }
     locks.shut_down();
-    let is_end = |it: &Event| matches!(it, Event::NodeDown { why: NodeFailure::ShutDown, .. });
+    let is_end = |it: &Event| {
+        matches!(
+            it,
+            Event::NodeDown {
+                why: NodeFailure::ShutDown,
+                ..
+            }
+        )
+    };
     assert_eq!(told.count(is_end), 3);
     Ok(())
 }
@@ -268,9 +367,11 @@ fn every_answer_is_told_with_its_node_and_why_it_does_not_count() -> TestResult 
     drop(locks.mutex("report").try_lock()?);
 
     told.in_the_end("a failure", |it| match it {
-        Event::NodeReply { node, failure: Some(failure), .. } => {
-            node.index() == 2 && matches!(failure, NodeFailure::WritesRefused { .. })
-        }
+        Event::NodeReply {
+            node,
+            failure: Some(failure),
+            ..
+        } => node.index() == 2 && matches!(failure, NodeFailure::WritesRefused { .. }),
         _ => false,
     });
     Ok(())
@@ -284,9 +385,12 @@ fn a_quarantine_is_told_with_its_reason() -> TestResult {
 
     for node in 0..3 {
         told.in_the_end("it is told", |it| match it {
-            Event::NodeQuarantined { node: it, left, why, .. } => {
-                it.index() == node && *why == QuarantineReason::New && !left.is_zero()
-            }
+            Event::NodeQuarantined {
+                node: it,
+                left,
+                why,
+                ..
+            } => it.index() == node && *why == QuarantineReason::New && !left.is_zero(),
             _ => false,
         });
     }
@@ -305,9 +409,12 @@ fn a_step_of_a_nodes_clock_is_told_with_its_direction() -> TestResult {
         eventually("it is told", || {
             drop(locks.mutex("warm-up").try_lock());
             let is = |it: &Event| match it {
-                Event::ClockStep { node: it, by, forward, .. } => {
-                    it.index() == node && *forward == ahead && secs(30) < *by && *by < secs(50)
-                }
+                Event::ClockStep {
+                    node: it,
+                    by,
+                    forward,
+                    ..
+                } => it.index() == node && *forward == ahead && secs(30) < *by && *by < secs(50),
                 _ => false,
             };
             0 < told.count(is)
@@ -342,7 +449,10 @@ fn drop_by_panic(guard: LockGuard) {
 fn an_observer_that_panics_while_a_panic_drops_a_guard_ends_nothing() -> TestResult {
     let servers = Servers::start(3)?;
     let panics = Arc::new(|event: &Event| {
-        assert!(!matches!(event, Event::Released { .. }), "an observer that panics");
+        assert!(
+            !matches!(event, Event::Released { .. }),
+            "an observer that panics"
+        );
     });
     let locks = builder(servers.urls()).ttl(LONG).observer(panics).build()?;
 
@@ -357,10 +467,17 @@ fn an_observer_that_panics_while_a_panic_drops_a_guard_ends_nothing() -> TestRes
 fn a_write_lock_that_becomes_a_read_lock_is_one_hold() -> TestResult {
     let servers = Servers::start(3)?;
     let (locks, told) = connected_and_observed(builder(servers.urls()).ttl(LONG));
-    let reader = locks.rw_lock("catalog").class("catalog").write()?.downgrade()?;
+    let reader = locks
+        .rw_lock("catalog")
+        .class("catalog")
+        .write()?
+        .downgrade()?;
     reader.release()?;
 
-    assert_eq!(told.story(), ["began", "won", "acquired", "extended", "released"]);
+    assert_eq!(
+        told.story(),
+        ["began", "won", "acquired", "extended", "released"]
+    );
     Ok(())
 }
 
@@ -395,8 +512,20 @@ fn every_call_and_every_hold_has_one_end_whatever_happens() -> TestResult {
     let of = |word: &str| told.story().into_iter().filter(|it| *it == word).count();
     assert!(0 < of("not acquired") && 0 < of("released"));
     assert_eq!(of("began"), of("acquired") + of("not acquired"));
-    assert_eq!(of("acquired"), of("released") + of("lost") + of("left to expire"));
-    assert_eq!(told.count(|it| matches!(it, Event::Lost { why: Lost::ShutDown, .. })), 1);
+    assert_eq!(
+        of("acquired"),
+        of("released") + of("lost") + of("left to expire")
+    );
+    assert_eq!(
+        told.count(|it| matches!(
+            it,
+            Event::Lost {
+                why: Lost::ShutDown,
+                ..
+            }
+        )),
+        1
+    );
     Ok(())
 }
 
@@ -415,8 +544,15 @@ fn every_kind_of_lock_tells_its_class_and_one_story() -> TestResult {
             "{what}"
         );
         for event in events {
-            if let Event::Began { lock, .. } | Event::Acquired { lock, .. } | Event::Released { lock, .. } = event {
-                assert_eq!((lock.class(), lock.shared_class().map(|it| &**it)), ("jobs", Some("jobs")), "{what}");
+            if let Event::Began { lock, .. }
+            | Event::Acquired { lock, .. }
+            | Event::Released { lock, .. } = event
+            {
+                assert_eq!(
+                    (lock.class(), lock.shared_class().map(|it| &**it)),
+                    ("jobs", Some("jobs")),
+                    "{what}"
+                );
             }
         }
     };
@@ -445,10 +581,19 @@ fn h11_an_observer_may_ask_manager_and_guards_whenever_it_is_called() -> TestRes
     let asks = Arc::clone(&known);
     let observer = Arc::new(move |_: &Event| {
         if let Some((locks, guard)) = asks.get() {
-            let _ = (locks.stats(), locks.held(), guard.is_valid(), guard.remaining(), guard.lost().try_recv());
+            let _ = (
+                locks.stats(),
+                locks.held(),
+                guard.is_valid(),
+                guard.remaining(),
+                guard.lost().try_recv(),
+            );
         }
     });
-    let locks = builder(servers.urls()).ttl(LONG).observer(observer).build()?;
+    let locks = builder(servers.urls())
+        .ttl(LONG)
+        .observer(observer)
+        .build()?;
     let watched = lock_in_the_end(&locks, "watched");
     assert!(known.set((locks.clone(), watched)).is_ok());
     connect(&locks, 3);
@@ -480,13 +625,20 @@ fn an_observer_that_takes_a_lock_against_its_rules_is_not_called_out_of_itself()
             _ => {}
         }
     });
-    let locks = builder(servers.urls()).ttl(LONG).observer(observer).build()?;
+    let locks = builder(servers.urls())
+        .ttl(LONG)
+        .observer(observer)
+        .build()?;
     connect(&locks, 3);
     assert!(known.set(locks.clone()).is_ok());
 
     locks.mutex("report").lock()?.release()?;
     let story = told.story();
-    assert_eq!(story[..6], ["began", "won", "acquired", "released", "released", "began"], "{story:?}");
+    assert_eq!(
+        story[..6],
+        ["began", "won", "acquired", "released", "released", "began"],
+        "{story:?}"
+    );
 
     kill_and_restart(&servers[0], &locks)?;
     told.in_the_end("it is told", |it| matches!(it, Event::NodeDown { .. }));
@@ -506,7 +658,11 @@ fn an_observer_that_drops_the_last_manager_ends_it() -> TestResult {
             drop(locks);
         }
     });
-    let locks = builder(servers.urls()).ttl(LONG).shutdown_grace(ms(100)).observer(Arc::clone(&observer)).build()?;
+    let locks = builder(servers.urls())
+        .ttl(LONG)
+        .shutdown_grace(ms(100))
+        .observer(Arc::clone(&observer))
+        .build()?;
     connect(&locks, 3);
     *last.lock().unwrap() = Some(locks);
 
@@ -514,7 +670,9 @@ fn an_observer_that_drops_the_last_manager_ends_it() -> TestResult {
 
     eventually("it is dropped", || last.lock().unwrap().is_none());
     // Every thread of the manager has it.
-    eventually("nothing is left of the manager", || Arc::strong_count(&observer) == 1);
+    eventually("nothing is left of the manager", || {
+        Arc::strong_count(&observer) == 1
+    });
     Ok(())
 }
 
@@ -530,7 +688,10 @@ fn an_observer_that_blocks_holds_nobody_up_but_the_thread_that_calls_it() -> Tes
             let _ = waits.recv_timeout(PATIENCE);
         }
     });
-    let locks = builder(servers.urls()).ttl(LONG).observer(observer).build()?;
+    let locks = builder(servers.urls())
+        .ttl(LONG)
+        .observer(observer)
+        .build()?;
     connect(&locks, 3);
 
     thread::scope(|scope| {
@@ -555,7 +716,11 @@ fn h19_an_observer_that_blocks_delays_no_renewal_and_no_call() -> TestResult {
             let _ = waits.recv_timeout(PATIENCE);
         }
     });
-    let locks = builder(servers.urls()).response_timeout(ms(300)).ttl(secs(3)).observer(observer).build()?;
+    let locks = builder(servers.urls())
+        .response_timeout(ms(300))
+        .ttl(secs(3))
+        .observer(observer)
+        .build()?;
     connect(&locks, 3);
     let guard = lock_in_the_end(&locks, "report");
     is_reached.recv_timeout(PATIENCE)?;

@@ -16,7 +16,8 @@ use crate::support::*;
 
 /// Three masters without replicas.
 fn shared() -> &'static Cluster {
-    static CLUSTER: LazyLock<Cluster> = LazyLock::new(|| Cluster::builder(3).partial().start().unwrap());
+    static CLUSTER: LazyLock<Cluster> =
+        LazyLock::new(|| Cluster::builder(3).partial().start().unwrap());
     &CLUSTER
 }
 
@@ -26,7 +27,11 @@ fn one(cluster: &Cluster) -> LockManager {
 
 /// Why the cluster's node failed, in the end, in a call for this name.
 #[track_caller]
-fn failure_of(locks: &LockManager, name: &str, looks: impl Fn(&NodeFailure) -> bool) -> NodeFailure {
+fn failure_of(
+    locks: &LockManager,
+    name: &str,
+    looks: impl Fn(&NodeFailure) -> bool,
+) -> NodeFailure {
     let is_it = |err: &AcquireError| match err.nodes().first().map(|it| &it.answer) {
         Some(NodeAnswer::Failed(failure)) => looks(failure),
         _ => false,
@@ -36,12 +41,16 @@ fn failure_of(locks: &LockManager, name: &str, looks: impl Fn(&NodeFailure) -> b
 
 /// Whether the server has the lock's key. One that is not there any more has none.
 fn has(cluster: &Cluster, server: usize, name: &str) -> bool {
-    cluster.servers[server].command(&["KEYS", name]).is_ok_and(|it| it.as_array().is_some_and(|it| !it.is_empty()))
+    cluster.servers[server]
+        .command(&["KEYS", name])
+        .is_ok_and(|it| it.as_array().is_some_and(|it| !it.is_empty()))
 }
 
 #[track_caller]
 fn nothing_is_left_of(cluster: &Cluster, name: &str) {
-    eventually("its key is on no server", || (0..cluster.servers.len()).all(|it| !has(cluster, it, name)));
+    eventually("its key is on no server", || {
+        (0..cluster.servers.len()).all(|it| !has(cluster, it, name))
+    });
 }
 
 #[test]
@@ -50,7 +59,9 @@ fn one_seed_that_answers_is_enough_whatever_the_others_are() -> TestResult {
     let cluster = shared();
     let (stranger, garbage, down) = (Server::start()?, FakeServer::garbage()?, Server::start()?);
     down.kill()?;
-    let others = [stranger.addr(), garbage.addr(), down.addr()].map(|it| it.to_string()).join(",");
+    let others = [stranger.addr(), garbage.addr(), down.addr()]
+        .map(|it| it.to_string())
+        .join(",");
     let url = format!("redis+cluster://{others},{}", cluster.servers[2].addr());
     let locks = builder([url]).connect_timeout(ms(600)).build()?;
     for server in 0..3 {
@@ -66,7 +77,13 @@ fn calls_of_other_managers_are_let_in_by_notices_in_their_order() -> TestResult 
     needs!(Clusters);
     let cluster = shared();
     // It asks again after nearly a minute at the earliest.
-    let far = || builder([cluster.url()]).ttl(LONG).retry_delay(secs(50), secs(60)).build().unwrap();
+    let far = || {
+        builder([cluster.url()])
+            .ttl(LONG)
+            .retry_delay(secs(50), secs(60))
+            .build()
+            .unwrap()
+    };
     for server in 0..3 {
         let name = cluster.name_at(server, "notices");
         let at = &cluster.servers[server];
@@ -107,7 +124,10 @@ fn readers_writers_and_permits_live_in_a_cluster() -> TestResult {
     for server in 0..3 {
         let name = cluster.name_at(server, "catalog");
         drop(lock_in_the_end(&first, &name));
-        let readers = (first.rw_lock(&name).try_read()?, second.rw_lock(&name).try_read()?);
+        let readers = (
+            first.rw_lock(&name).try_read()?,
+            second.rw_lock(&name).try_read()?,
+        );
         assert_held(&second.rw_lock(&name).try_write().unwrap_err());
         drop(readers);
         let writer = second.rw_lock(&name).write()?;
@@ -117,14 +137,22 @@ fn readers_writers_and_permits_live_in_a_cluster() -> TestResult {
         reader.release()?;
 
         let name = cluster.name_at(server, "mail");
-        let permits = (first.semaphore(&name, 2).acquire()?, second.semaphore(&name, 2).acquire()?);
+        let permits = (
+            first.semaphore(&name, 2).acquire()?,
+            second.semaphore(&name, 2).acquire()?,
+        );
         assert_ne!(permits.0.slot(), permits.1.slot());
         assert_held(&first.semaphore(&name, 2).try_acquire().unwrap_err());
         permits.0.release()?;
         drop(first.semaphore(&name, 2).acquire()?);
         permits.1.release()?;
         eventually("no slot is taken", || {
-            second.semaphore(&name, 2).inspect().unwrap().iter().all(|it| it.state() == LockState::Free)
+            second
+                .semaphore(&name, 2)
+                .inspect()
+                .unwrap()
+                .iter()
+                .all(|it| it.state() == LockState::Free)
         });
     }
     Ok(())
@@ -144,12 +172,16 @@ fn a_lock_that_is_held_and_wanted_moves_with_its_slot_and_is_handed_over_there()
     let guard = lock_in_the_end(&first, &name);
     let mutex = second.mutex(&name);
     let waiter = thread::spawn(move || mutex.lock());
-    eventually("it is on the list", || waiters_of(&cluster.servers[0], &name).len() == 1);
+    eventually("it is on the list", || {
+        waiters_of(&cluster.servers[0], &name).len() == 1
+    });
 
     cluster.migrate(cluster.slot_of(&name), 1)?;
 
     assert!(has(cluster, 1, &name));
-    eventually("it is extended at the new owner", || guard.extend(LONG).is_ok());
+    eventually("it is extended at the new owner", || {
+        guard.extend(LONG).is_ok()
+    });
     let token = guard.fencing_token();
     drop(guard);
     let theirs = join(waiter)?;
@@ -160,7 +192,8 @@ fn a_lock_that_is_held_and_wanted_moves_with_its_slot_and_is_handed_over_there()
 }
 
 #[test]
-fn while_keys_of_a_lock_are_on_both_sides_it_is_neither_taken_nor_lost_and_released_in_the_end() -> TestResult {
+fn while_keys_of_a_lock_are_on_both_sides_it_is_neither_taken_nor_lost_and_released_in_the_end()
+-> TestResult {
     needs!(Clusters);
     let cluster = shared();
     let (first, second) = (near(cluster).build()?, near(cluster).build()?);
@@ -169,7 +202,9 @@ fn while_keys_of_a_lock_are_on_both_sides_it_is_neither_taken_nor_lost_and_relea
 
     let migration = cluster.begin_migration(cluster.slot_of(&name), 2)?;
     migration.move_key(&name)?;
-    let failure = failure_of(&second, &name, |it| matches!(it, NodeFailure::SlotMoved { .. }));
+    let failure = failure_of(&second, &name, |it| {
+        matches!(it, NodeFailure::SlotMoved { .. })
+    });
     assert!(failure.to_string().contains("moving"), "{failure}");
     assert!(guard.is_valid() && has(cluster, 2, &name));
     // Its release is refused now, and brought when the slot is somewhere.
@@ -182,7 +217,8 @@ fn while_keys_of_a_lock_are_on_both_sides_it_is_neither_taken_nor_lost_and_relea
 }
 
 #[test]
-fn a_slot_that_is_taken_without_its_keys_loses_its_locks_and_their_holders_hear_of_it() -> TestResult {
+fn a_slot_that_is_taken_without_its_keys_loses_its_locks_and_their_holders_hear_of_it() -> TestResult
+{
     needs!(Clusters);
     let cluster = shared();
     let locks = near(cluster).build()?;
@@ -192,7 +228,9 @@ fn a_slot_that_is_taken_without_its_keys_loses_its_locks_and_their_holders_hear_
     cluster.take_slot(cluster.slot_of(&name), 0)?;
 
     // It is the only node.
-    eventually("its holder hears of it", || guard.extend(LONG).is_err() && !guard.is_valid());
+    eventually("its holder hears of it", || {
+        guard.extend(LONG).is_err() && !guard.is_valid()
+    });
     drop(lock_in_the_end(&locks, &name));
     nothing_is_left_of(cluster, &name);
     Ok(())
@@ -219,7 +257,9 @@ fn every_kind_of_lock_has_all_its_keys_in_one_slot_whatever_it_is_called() -> Te
     needs!(Clusters);
     let cluster = shared();
     let locks = one(cluster);
-    for name in ["a", "", "{", "}", "{}", "a}b", "{a}", "{a", "a{b}c", "{}{x}", "x{y}{z}", "a{b{c}d}"] {
+    for name in [
+        "a", "", "{", "}", "{}", "a}b", "{a}", "{a", "a{b}c", "{}{x}", "x{y}{z}", "a{b{c}d}",
+    ] {
         drop(locks.mutex(name).try_lock()?);
         eventually("a reader", || locks.rw_lock(name).try_read().is_ok());
         eventually("a writer", || locks.rw_lock(name).try_write().is_ok());
@@ -295,7 +335,10 @@ fn operators_see_the_locks_on_all_masters() -> TestResult {
     let cluster = shared();
     let locks = one(cluster);
     let names = cluster.names::<3>("seen");
-    let _guards: Vec<_> = names.iter().map(|it| locks.mutex(it).try_lock().unwrap()).collect();
+    let _guards: Vec<_> = names
+        .iter()
+        .map(|it| locks.mutex(it).try_lock().unwrap())
+        .collect();
     let _permit = locks.semaphore("seen-permits", 2).try_acquire()?;
 
     let seen = one(cluster).list(b"seen-*")?;
@@ -303,7 +346,10 @@ fn operators_see_the_locks_on_all_masters() -> TestResult {
     assert!(seen.is_complete());
     assert_eq!(seen.locks().len(), 4, "{seen:?}");
     for name in &names {
-        let stored = locks.mutex(name).inspect()?.nodes()[0].stored.clone().unwrap();
+        let stored = locks.mutex(name).inspect()?.nodes()[0]
+            .stored
+            .clone()
+            .unwrap();
         assert!(matches!(stored.key, StoredKey::Held { .. }), "{stored:?}");
     }
     // Another test leaves a slot without owner for a while.
@@ -325,10 +371,15 @@ fn where_nobody_serves_a_slot_it_is_said() -> TestResult {
     cluster.drop_slot(slot)?;
 
     eventually("nobody serves the slot", || {
-        locks.mutex(&name).try_lock().is_err_and(|err| matches!(failure(&err, 0), NodeFailure::SlotNotServed { .. }))
+        locks
+            .mutex(&name)
+            .try_lock()
+            .is_err_and(|err| matches!(failure(&err, 0), NodeFailure::SlotNotServed { .. }))
     });
     eventually("the check says so", || {
-        locks.check_nodes()[0].findings.contains(&NodeFinding::SlotsNotServed { count: 1 })
+        locks.check_nodes()[0]
+            .findings
+            .contains(&NodeFinding::SlotsNotServed { count: 1 })
     });
     drop(lock_in_the_end(&locks, &other));
     cluster.add_slot(slot, 0)?;
@@ -337,21 +388,35 @@ fn where_nobody_serves_a_slot_it_is_said() -> TestResult {
 }
 
 #[test]
-fn a_server_that_is_no_cluster_and_a_cluster_that_was_given_as_a_server_are_told_apart() -> TestResult {
+fn a_server_that_is_no_cluster_and_a_cluster_that_was_given_as_a_server_are_told_apart()
+-> TestResult {
     needs!(Clusters);
     let (cluster, singles) = (shared(), Servers::start(1)?);
     let said = |url: String| {
         let locks = builder([url]).build().unwrap();
         let failure = |err| failure(&err, 0).clone();
-        locks.mutex("report").try_lock().map_err(failure).unwrap_err()
+        locks
+            .mutex("report")
+            .try_lock()
+            .map_err(failure)
+            .unwrap_err()
     };
     let failure = said(format!("redis+cluster://{}", singles[0].addr()));
     assert!(says(&failure, "not part of a cluster; "), "{failure}");
     let failure = said(cluster.servers[0].url());
     assert!(says(&failure, "part of a cluster; "), "{failure}");
-    assert!(failure.to_string().contains("redis+cluster://"), "{failure}");
+    assert!(
+        failure.to_string().contains("redis+cluster://"),
+        "{failure}"
+    );
     let nobody = said("redis+cluster://127.0.0.1:1,127.0.0.1:2".to_owned());
-    assert!(says(&nobody, "no server of the cluster says who serves which slots"), "{nobody}");
+    assert!(
+        says(
+            &nobody,
+            "no server of the cluster says who serves which slots"
+        ),
+        "{nobody}"
+    );
     Ok(())
 }
 

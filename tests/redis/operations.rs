@@ -15,7 +15,8 @@ use rustix::process::Signal;
 
 use crate::log_lines::{heard, listen};
 use crate::support::{
-    self, LONG, TestResult, child, child_urls, connected, lock_in_the_end, ms, needs, proxies, say, secs, set,
+    self, LONG, TestResult, child, child_urls, connected, lock_in_the_end, ms, needs, proxies, say,
+    secs, set,
 };
 
 const PAGE: &str = include_str!("../../src/guide/operations.md");
@@ -55,9 +56,13 @@ struct Section {
 fn fits(quoted: &str, line: &str) -> bool {
     let parts: Vec<_> = quoted.split('…').collect();
     let (first, last) = (parts[0], parts[parts.len() - 1]);
-    let Some(mut rest) = line.strip_prefix(first) else { return false };
+    let Some(mut rest) = line.strip_prefix(first) else {
+        return false;
+    };
     for part in &parts[1..] {
-        let Some(at) = rest.find(part) else { return false };
+        let Some(at) = rest.find(part) else {
+            return false;
+        };
         rest = &rest[at + part.len()..];
     }
     // What stands at the end may stand before as well.
@@ -76,15 +81,32 @@ struct Quoted {
 
 /// The page's sections on incidents.
 fn sections() -> Vec<Quoted> {
-    let part = PAGE.split("\n# ").find(|it| it.starts_with("Incidents\n")).unwrap();
+    let part = PAGE
+        .split("\n# ")
+        .find(|it| it.starts_with("Incidents\n"))
+        .unwrap();
     let sections = part.split("\n## ").skip(1);
     sections
         .map(|it| {
             let title = it.lines().next().unwrap();
-            let blocks: Vec<_> = it.split("```text\n").skip(1).map(|it| it.split("```").next().unwrap()).collect();
-            let [lines, metrics] = blocks[..] else { panic!("{title}: {} blocks", blocks.len()) };
-            let alert = it.split("the alert `").nth(1).and_then(|it| it.split('`').next());
-            Quoted { title, lines: lines.lines().collect(), metrics: metrics.lines().collect(), alert }
+            let blocks: Vec<_> = it
+                .split("```text\n")
+                .skip(1)
+                .map(|it| it.split("```").next().unwrap())
+                .collect();
+            let [lines, metrics] = blocks[..] else {
+                panic!("{title}: {} blocks", blocks.len())
+            };
+            let alert = it
+                .split("the alert `")
+                .nth(1)
+                .and_then(|it| it.split('`').next());
+            Quoted {
+                title,
+                lines: lines.lines().collect(),
+                metrics: metrics.lines().collect(),
+                alert,
+            }
         })
         .collect()
 }
@@ -100,7 +122,10 @@ struct Watch {
 impl Watch {
     fn of(incident: usize) -> Watch {
         crate::recorder::install();
-        Watch { lines: sections()[incident].metrics.clone(), since: Default::default() }
+        Watch {
+            lines: sections()[incident].metrics.clone(),
+            since: Default::default(),
+        }
     }
 
     fn begins(&mut self) {
@@ -109,11 +134,15 @@ impl Watch {
 
     #[track_caller]
     fn shows_all(&self) {
-        self.lines.iter().for_each(|it| eventually(it, || crate::recorder::is_so(it, &self.since)));
+        self.lines
+            .iter()
+            .for_each(|it| eventually(it, || crate::recorder::is_so(it, &self.since)));
     }
 
     fn watched(builder: Builder) -> Builder {
-        builder.observer(std::sync::Arc::new(quorlock::observer::MetricsObserver::new()))
+        builder.observer(std::sync::Arc::new(
+            quorlock::observer::MetricsObserver::new(),
+        ))
     }
 }
 
@@ -149,7 +178,12 @@ fn manager(servers: &Servers) -> LockManager {
 
 impl Section {
     fn of(incident: usize) -> Section {
-        Section { lines: sections()[incident].lines.clone(), came: 0, before: 0, metrics: Watch::of(incident) }
+        Section {
+            lines: sections()[incident].lines.clone(),
+            came: 0,
+            before: 0,
+            metrics: Watch::of(incident),
+        }
     }
 
     /// What was logged up to here does not count.
@@ -162,7 +196,9 @@ impl Section {
     #[track_caller]
     fn shows(&mut self, mut show: impl FnMut() -> Vec<String>) {
         let quoted = self.lines[self.came];
-        eventually(quoted, || show().iter().any(|it| fits(quoted, &it.replace('\n', " "))));
+        eventually(quoted, || {
+            show().iter().any(|it| fits(quoted, &it.replace('\n', " ")))
+        });
         self.came += 1;
     }
 
@@ -182,7 +218,10 @@ impl Drop for Section {
     fn drop(&mut self) {
         if thread::panicking() {
             let loud = |it: &String| !it.starts_with("TRACE") && !it.starts_with("DEBUG");
-            heard().into_iter().filter(loud).for_each(|it| eprintln!("{it}"));
+            heard()
+                .into_iter()
+                .filter(loud)
+                .for_each(|it| eprintln!("{it}"));
         }
     }
 }
@@ -200,7 +239,9 @@ fn play(incident: usize) -> TestResult {
 #[test]
 #[ignore = "a process of another test"]
 fn child_that_plays() {
-    let [incident] = &child_urls()[..] else { return };
+    let [incident] = &child_urls()[..] else {
+        return;
+    };
     let incident = incident.parse().unwrap();
     listen();
     let mut section = Section::of(incident);
@@ -215,15 +256,27 @@ fn child_that_plays() {
 #[test]
 fn every_incident_of_the_page_is_played_and_no_warning_stands_for_two() {
     let sections = sections();
-    assert_eq!(sections.iter().map(|it| it.title).collect::<Vec<_>>(), INCIDENTS.map(|it| it.0));
+    assert_eq!(
+        sections.iter().map(|it| it.title).collect::<Vec<_>>(),
+        INCIDENTS.map(|it| it.0)
+    );
     let mut warnings = BTreeSet::new();
     for Quoted { title, lines, .. } in sections {
         assert!(!lines.is_empty(), "{title}");
         for line in lines {
             let (level, text) = line.split_once(' ').unwrap();
-            assert!(["INFO", "WARN", "error:", "inspect:"].contains(&level), "{title}: {line}");
-            assert!(8 < text.replace('…', "").len(), "{title}: {line} fits too much");
-            assert!(level != "WARN" || warnings.insert(line), "{title}: {line} stands twice");
+            assert!(
+                ["INFO", "WARN", "error:", "inspect:"].contains(&level),
+                "{title}: {line}"
+            );
+            assert!(
+                8 < text.replace('…', "").len(),
+                "{title}: {line} fits too much"
+            );
+            assert!(
+                level != "WARN" || warnings.insert(line),
+                "{title}: {line} stands twice"
+            );
         }
     }
 }
@@ -231,24 +284,43 @@ fn every_incident_of_the_page_is_played_and_no_warning_stands_for_two() {
 #[test]
 fn every_incident_has_metrics_that_no_other_shows_and_they_and_their_alerts_exist() {
     let sections = sections();
-    for (place, Quoted { title, metrics, alert, .. }) in sections.iter().enumerate() {
+    for (
+        place,
+        Quoted {
+            title,
+            metrics,
+            alert,
+            ..
+        },
+    ) in sections.iter().enumerate()
+    {
         for line in metrics {
             let name = line.split(['{', ' ']).next().unwrap();
-            assert!(METRICS.contains(&format!("`{name}`")), "{title}: {name} does not exist");
+            assert!(
+                METRICS.contains(&format!("`{name}`")),
+                "{title}: {name} does not exist"
+            );
         }
         let others = sections.iter().enumerate().filter(|it| it.0 != place);
         for (_, other) in others {
             let all_there = metrics.iter().all(|it| other.metrics.contains(it));
             assert!(!all_there, "{title} looks like {}", other.title);
         }
-        assert!(alert.is_none_or(|it| ALERTS.contains(&format!("alert: {it}\n"))), "{title}: {alert:?}");
+        assert!(
+            alert.is_none_or(|it| ALERTS.contains(&format!("alert: {it}\n"))),
+            "{title}: {alert:?}"
+        );
     }
 }
 
 #[test]
 fn a_line_of_the_page_fits_what_has_something_in_its_gaps_and_nothing_else() {
     assert!(fits("WARN n0: … is …", "WARN n0: 10.0.0.1 is down") && fits("a … c", "a b c c"));
-    for other in ["WARN n1: 10.0.0.1 is down", "WARN n0: 10.0.0.1 down", "INFO WARN n0: a is b"] {
+    for other in [
+        "WARN n1: 10.0.0.1 is down",
+        "WARN n0: 10.0.0.1 down",
+        "INFO WARN n0: a is b",
+    ] {
         assert!(!fits("WARN n0: … is …", other), "{other}");
     }
     assert!(!fits("a … c", "a b c d") && !fits("a", "ab"));
@@ -258,7 +330,9 @@ fn a_line_of_the_page_fits_what_has_something_in_its_gaps_and_nothing_else() {
 #[track_caller]
 fn fail(locks: &LockManager, n: usize, how: impl Fn(&NodeFailure) -> bool) {
     let fails = |it: &NodeCheck| it.failure.as_ref().is_some_and(&how);
-    eventually("they are seen to fail", || locks.check_nodes().iter().take(n).all(fails));
+    eventually("they are seen to fail", || {
+        locks.check_nodes().iter().take(n).all(fails)
+    });
 }
 
 fn try_once(locks: &LockManager) {
@@ -315,17 +389,27 @@ fn a_server_that_was_restarted_empty_is_recognised() -> TestResult {
 
 fn restarted_empty(page: &mut Section) {
     let servers = Servers::start(3).unwrap();
-    let locks = builder(servers.urls()).quarantine(true).max_ttl(LONG).build().unwrap();
-    eventually("all vote", || locks.admin().vouch().iter().all(|it| it.failure.is_none()));
+    let locks = builder(servers.urls())
+        .quarantine(true)
+        .max_ttl(LONG)
+        .build()
+        .unwrap();
+    eventually("all vote", || {
+        locks.admin().vouch().iter().all(|it| it.failure.is_none())
+    });
     let guard = lock_in_the_end(&locks, "report");
     page.begins();
     servers[0].restart().unwrap();
     page.logs(|| drop(locks.check_nodes()));
     page.logs(|| drop(locks.check_nodes()));
     // What is held is set there again.
-    eventually("it is healed", || guard.extend(LONG).is_ok() && servers[0].exists("report"));
+    eventually("it is healed", || {
+        guard.extend(LONG).is_ok() && servers[0].exists("report")
+    });
     servers[1].restart().unwrap();
-    fail(&locks, 2, |it| matches!(it, NodeFailure::Quarantined { .. }));
+    fail(&locks, 2, |it| {
+        matches!(it, NodeFailure::Quarantined { .. })
+    });
     page.logs(|| drop(locks.mutex("invoice").try_lock()));
     // The second came too soon after the first.
     page.logs(|| drop(guard.extend(LONG)));
@@ -347,7 +431,9 @@ fn slow(page: &mut Section) {
     page.logs(|| drop(guard.extend(LONG)));
     page.logs(|| drop(guard.extend(LONG)));
     // A server that hangs has none.
-    eventually("answers come late", || before + 2 <= locks.stats().late_answers);
+    eventually("answers come late", || {
+        before + 2 <= locks.stats().late_answers
+    });
 
     proxies.iter().for_each(|it| it.set_delay(ms(0)));
     page.logs(|| drop(guard.extend(LONG)));
@@ -365,7 +451,10 @@ fn full(page: &mut Section) {
     let servers = Servers::start(3).unwrap();
     let locks = connected(builder(servers.urls()).outage_timeout(secs(0)), 3);
     let limit = |bytes| {
-        servers.iter().take(2).for_each(|it| drop(it.command(&["CONFIG", "SET", "maxmemory", bytes]).unwrap()));
+        servers
+            .iter()
+            .take(2)
+            .for_each(|it| drop(it.command(&["CONFIG", "SET", "maxmemory", bytes]).unwrap()));
     };
     page.begins();
     limit("1");
@@ -387,14 +476,22 @@ fn a_stepped_clock_of_a_server_is_recognised() -> TestResult {
 
 fn stepped(page: &mut Section) {
     let servers = Servers::start_with(3, |it| it.stepped_clock()).unwrap();
-    let locks = builder(servers.urls()).quarantine(true).ttl(LONG).build().unwrap();
-    eventually("all vote", || locks.admin().vouch().iter().all(|it| it.failure.is_none()));
+    let locks = builder(servers.urls())
+        .quarantine(true)
+        .ttl(LONG)
+        .build()
+        .unwrap();
+    eventually("all vote", || {
+        locks.admin().vouch().iter().all(|it| it.failure.is_none())
+    });
     let guard = locks.mutex("report").renew(false).lock().unwrap();
     eventually("it is on all nodes", || servers.holders("report") == 3);
     page.begins();
     servers[0].step_clock_forward(secs(40)).unwrap();
     page.logs(|| drop(locks.check_nodes()));
-    servers.iter().for_each(|it| it.step_clock_forward(2 * LONG).unwrap());
+    servers
+        .iter()
+        .for_each(|it| it.step_clock_forward(2 * LONG).unwrap());
     page.logs(|| drop(guard.extend(LONG)));
 }
 
@@ -429,14 +526,23 @@ fn child_that_is_stopped() {
     }
     listen();
     let metrics = Watch::of(OF_HOLDER);
-    let locks = builder(urls).response_timeout(ms(250)).ttl(secs(1)).build().unwrap();
+    let locks = builder(urls)
+        .response_timeout(ms(250))
+        .ttl(secs(1))
+        .build()
+        .unwrap();
     loop {
         let before = heard().len();
         let guard = lock_in_the_end(&locks, "report");
         let lost = guard.lost();
         say("held");
         let lost = lost.recv_timeout(PATIENCE).unwrap();
-        let line = || heard().split_off(before).into_iter().find(|it| it.contains("LOST"));
+        let line = || {
+            heard()
+                .split_off(before)
+                .into_iter()
+                .find(|it| it.contains("LOST"))
+        };
         eventually("it is in the log", || line().is_some());
         if lost == Lost::Expired {
             metrics.shows_all();
@@ -468,7 +574,10 @@ fn herd(page: &mut Section) {
         });
         page.shows(|| {
             let seen = operator.mutex("report").inspect().unwrap();
-            seen.nodes().iter().map(|it| format!("inspect: {it}")).collect()
+            seen.nodes()
+                .iter()
+                .map(|it| format!("inspect: {it}"))
+                .collect()
         });
 
         cancel.cancel();
@@ -484,7 +593,10 @@ fn a_lock_that_is_never_given_back_is_recognised() -> TestResult {
 fn leaked(page: &mut Section) {
     let servers = Servers::start(3).unwrap();
     // A program that forgets its guard.
-    let locks = builder(servers.urls()).response_timeout(ms(250)).ttl(secs(1)).max_hold(Some(ms(1300)));
+    let locks = builder(servers.urls())
+        .response_timeout(ms(250))
+        .ttl(secs(1))
+        .max_hold(Some(ms(1300)));
     let locks = locks.build().unwrap();
     page.logs(|| {
         let before = locks.stats().locks_lost;
@@ -495,14 +607,29 @@ fn leaked(page: &mut Section) {
     eventually("it has expired", || servers.holders("report") == 0);
     servers.iter().for_each(|it| set(it, "report", "somebody"));
     let operator = manager(&servers);
-    page.shows(|| vec![format!("error: {}", operator.mutex("report").try_lock().unwrap_err())]);
     page.shows(|| {
-        operator.mutex("report").inspect().unwrap().nodes().iter().map(|it| format!("inspect: {it}")).collect()
+        vec![format!(
+            "error: {}",
+            operator.mutex("report").try_lock().unwrap_err()
+        )]
+    });
+    page.shows(|| {
+        operator
+            .mutex("report")
+            .inspect()
+            .unwrap()
+            .nodes()
+            .iter()
+            .map(|it| format!("inspect: {it}"))
+            .collect()
     });
 
     let seen = operator.mutex("report").inspect().unwrap();
     let rows = operator.admin().release(&seen).unwrap();
-    assert!(rows.iter().all(|it| it.answer == NodeAnswer::Released), "{rows:?}");
+    assert!(
+        rows.iter().all(|it| it.answer == NodeAnswer::Released),
+        "{rows:?}"
+    );
     drop(lock_in_the_end(&operator, "report"));
 }
 
@@ -514,8 +641,15 @@ fn a_wrong_password_is_recognised() -> TestResult {
 
 fn wrong_password(page: &mut Section) {
     let servers = Servers::start_with(3, |it| it.password("hunter2")).unwrap();
-    let urls: Vec<_> = servers.iter().map(|it| format!("redis://{}", it.addr())).collect();
-    let locks = builder(&urls).outage_timeout(secs(0)).credentials(None, "wrong").build().unwrap();
+    let urls: Vec<_> = servers
+        .iter()
+        .map(|it| format!("redis://{}", it.addr()))
+        .collect();
+    let locks = builder(&urls)
+        .outage_timeout(secs(0))
+        .credentials(None, "wrong")
+        .build()
+        .unwrap();
     fail(&locks, 3, |it| crate::support::says(it, "login refused; "));
     page.logs(|| ());
     page.logs(|| try_once(&locks));

@@ -10,7 +10,9 @@ use crate::support::*;
 
 /// Tries again soon, so that an outage is seen many times within the outage timeout.
 fn builder_with_timeout(servers: &Servers) -> quorlock::Builder {
-    builder(servers.urls()).outage_timeout(ms(500)).retry_delay(ms(5), ms(10))
+    builder(servers.urls())
+        .outage_timeout(ms(500))
+        .retry_delay(ms(5), ms(10))
 }
 
 /// How many rounds have found no majority.
@@ -47,9 +49,15 @@ fn h8_calls_in_a_line_give_up_together_when_the_outage_outlasts_the_patience() -
     for (err, failed) in &ends {
         // The calls behind the first one ask no node: it is known that none can be reached.
         assert_eq!(*failed, ends[0].1, "the outage began anew for another call");
-        assert!(matches!(err, AcquireError::NoQuorum { waited, .. } if ms(500) <= *waited), "{err:?}");
+        assert!(
+            matches!(err, AcquireError::NoQuorum { waited, .. } if ms(500) <= *waited),
+            "{err:?}"
+        );
         for node in 0..2 {
-            assert!(matches!(answer(err, node), NodeAnswer::Failed(_)), "{err:?}");
+            assert!(
+                matches!(answer(err, node), NodeAnswer::Failed(_)),
+                "{err:?}"
+            );
         }
     }
     assert_eq!(locks.stats().waiting, 0);
@@ -57,7 +65,8 @@ fn h8_calls_in_a_line_give_up_together_when_the_outage_outlasts_the_patience() -
 }
 
 #[test]
-fn h8_a_call_that_begins_in_an_outage_that_is_longer_than_the_patience_makes_one_round() -> TestResult {
+fn h8_a_call_that_begins_in_an_outage_that_is_longer_than_the_patience_makes_one_round()
+-> TestResult {
     let servers = Servers::start(3)?;
     let locks = builder_with_timeout(&servers).build()?;
     kill_two(&servers);
@@ -147,6 +156,9 @@ fn h8_a_call_that_begins_in_an_old_outage_lasts_a_tenth_of_a_second() -> TestRes
     // The pause can be ended.
     let cancel = quorlock::CancelHandle::new();
     cancel.cancel();
-    assert!(matches!(lock.cancelled_by(&cancel).lock(), Err(AcquireError::Cancelled { .. })));
+    assert!(matches!(
+        lock.cancelled_by(&cancel).lock(),
+        Err(AcquireError::Cancelled { .. })
+    ));
     Ok(())
 }

@@ -18,14 +18,21 @@ const NARROW: u32 = 70_000;
 /// A manager of three nodes behind lines that can be made narrow. Two and a half seconds without an answer are an outage.
 fn behind_lines(servers: &Servers) -> (LockManager, Vec<Proxy>) {
     let (proxies, urls) = proxies(servers);
-    (connected(impatient(urls).outage_timeout(ms(2500)), 3), proxies)
+    (
+        connected(impatient(urls).outage_timeout(ms(2500)), 3),
+        proxies,
+    )
 }
 
 /// Runs `call` on so many threads at once, each with its number.
 fn together<T: Send>(threads: usize, call: impl Fn(usize) -> T + Sync) -> Vec<T> {
     thread::scope(|scope| {
         let call = &call;
-        let begin = |number| thread::Builder::new().stack_size(256 * 1024).spawn_scoped(scope, move || call(number));
+        let begin = |number| {
+            thread::Builder::new()
+                .stack_size(256 * 1024)
+                .spawn_scoped(scope, move || call(number))
+        };
         let threads: Vec<_> = (0..threads).map(|number| begin(number).unwrap()).collect();
         threads.into_iter().map(|it| it.join().unwrap()).collect()
     })
@@ -34,20 +41,32 @@ fn together<T: Send>(threads: usize, call: impl Fn(usize) -> T + Sync) -> Vec<T>
 #[track_caller]
 fn all_held(results: Vec<Result<LockGuard, AcquireError>>) -> Vec<LockGuard> {
     let errors: Vec<_> = results.iter().filter_map(|it| it.as_ref().err()).collect();
-    assert!(errors.is_empty(), "{} of {} calls failed, the first: {}", errors.len(), results.len(), errors[0]);
+    assert!(
+        errors.is_empty(),
+        "{} of {} calls failed, the first: {}",
+        errors.len(),
+        results.len(),
+        errors[0]
+    );
     let guards: Vec<_> = results.into_iter().map(Result::unwrap).collect();
-    assert!(guards.iter().all(|guard| guard.is_valid()), "some were lost");
+    assert!(
+        guards.iter().all(|guard| guard.is_valid()),
+        "some were lost"
+    );
     guards
 }
 
 #[test]
-fn h5_more_calls_than_the_nodes_can_answer_in_time_wait_for_their_turn_and_none_fails() -> TestResult {
+fn h5_more_calls_than_the_nodes_can_answer_in_time_wait_for_their_turn_and_none_fails() -> TestResult
+{
     const THREADS: usize = 600;
     let servers = Servers::start(3)?;
     let (locks, proxies) = behind_lines(&servers);
     proxies.iter().for_each(|it| it.narrow(NARROW));
 
-    let guards = all_held(together(THREADS, |number| locks.mutex(format!("{number}")).lock()));
+    let guards = all_held(together(THREADS, |number| {
+        locks.mutex(format!("{number}")).lock()
+    }));
 
     assert_eq!(locks.stats().locks_lost, 0);
     proxies.iter().for_each(|it| it.narrow(0));
@@ -64,12 +83,16 @@ fn h5_many_locks_that_are_freed_at_once_go_to_all_who_wait_for_them() -> TestRes
     let (locks, proxies) = behind_lines(&servers);
     let holder = manager(&servers);
     let name = |number| format!("{number}");
-    let held: Vec<_> = (0..LOCKS).map(|it| holder.mutex(name(it)).lock().unwrap()).collect();
+    let held: Vec<_> = (0..LOCKS)
+        .map(|it| holder.mutex(name(it)).lock().unwrap())
+        .collect();
 
     let results = thread::scope(|scope| {
         let (locks, lock) = (&locks, |number| locks.mutex(name(number)).lock());
         let waiting = scope.spawn(move || together(LOCKS, lock));
-        eventually("all have been refused", || LOCKS as u64 <= locks.stats().rounds_held);
+        eventually("all have been refused", || {
+            LOCKS as u64 <= locks.stats().rounds_held
+        });
         proxies.iter().for_each(|it| it.narrow(NARROW));
         drop(held);
         waiting.join().unwrap()
@@ -122,7 +145,11 @@ fn allows_as_many_as_ever(locks: &LockManager, proxies: &[Proxy]) -> bool {
     let is_seen = || before.commands + 3 * AT_ONCE <= locks.stats().commands;
     proxies.iter().for_each(Proxy::hold_replies);
     thread::scope(|scope| {
-        let calls = scope.spawn(|| together(200, |number| locks.mutex(format!("probe {number}")).try_lock()));
+        let calls = scope.spawn(|| {
+            together(200, |number| {
+                locks.mutex(format!("probe {number}")).try_lock()
+            })
+        });
         let is_late = || before.rounds_without_quorum < locks.stats().rounds_without_quorum;
         eventually("many are under way", || is_seen() || is_late());
         let allows = is_seen();
@@ -150,7 +177,8 @@ impl Drop for End<'_> {
 /// Servers stop again and again under hundreds of calls, until they are let go: then all is as it was, after a few
 /// thousand locks.
 #[test]
-fn h5_after_an_overload_single_calls_do_not_wait_and_as_many_as_ever_are_under_way_at_once() -> TestResult {
+fn h5_after_an_overload_single_calls_do_not_wait_and_as_many_as_ever_are_under_way_at_once()
+-> TestResult {
     const THREADS: usize = 300;
     const LOCKS_EACH: usize = 10;
     let servers = Servers::start(3)?;
@@ -168,13 +196,20 @@ fn h5_after_an_overload_single_calls_do_not_wait_and_as_many_as_ever_are_under_w
                 Ok(())
             })
         });
-        let end = End { is_over: &is_over, locks: &locks };
+        let end = End {
+            is_over: &is_over,
+            locks: &locks,
+        };
         for _ in 0..4 {
             let before = locks.stats();
-            eventually("they are at it", || before.rounds_won + 16 <= locks.stats().rounds_won);
+            eventually("they are at it", || {
+                before.rounds_won + 16 <= locks.stats().rounds_won
+            });
             servers.iter().for_each(|it| it.pause().unwrap());
             // For those that were under way, and so nobody else is asked any more.
-            let is_late = || before.rounds_without_quorum + THREADS as u64 <= locks.stats().rounds_without_quorum;
+            let is_late = || {
+                before.rounds_without_quorum + THREADS as u64 <= locks.stats().rounds_without_quorum
+            };
             eventually("time was up", is_late);
             servers.iter().for_each(|it| it.resume().unwrap());
         }
@@ -184,7 +219,12 @@ fn h5_after_an_overload_single_calls_do_not_wait_and_as_many_as_ever_are_under_w
         calls.join().unwrap()
     });
     let errors: Vec<AcquireError> = results.into_iter().filter_map(Result::err).collect();
-    assert!(errors.is_empty(), "{} of {THREADS} calls failed, the first: {}", errors.len(), errors[0]);
+    assert!(
+        errors.is_empty(),
+        "{} of {THREADS} calls failed, the first: {}",
+        errors.len(),
+        errors[0]
+    );
 
     drop(lock_in_the_end(&locks, "0"));
     let before = locks.stats();
@@ -192,11 +232,16 @@ fn h5_after_an_overload_single_calls_do_not_wait_and_as_many_as_ever_are_under_w
         drop(locks.mutex(format!("{number}")).try_lock()?);
     }
     let after = locks.stats();
-    assert_eq!((after.rounds_won, after.rounds_without_quorum), (before.rounds_won + 50, before.rounds_without_quorum));
+    assert_eq!(
+        (after.rounds_won, after.rounds_without_quorum),
+        (before.rounds_won + 50, before.rounds_without_quorum)
+    );
 
     // Once is enough where the machine has the time.
     let comes_back = (0..10).any(|_| {
-        let results = together(THREADS, |number| (0..LOCKS_EACH).try_for_each(|_| pair(number)));
+        let results = together(THREADS, |number| {
+            (0..LOCKS_EACH).try_for_each(|_| pair(number))
+        });
         assert!(results.iter().all(Result::is_ok), "{results:?}");
         allows_as_many_as_ever(&locks, &proxies)
     });
@@ -233,7 +278,13 @@ fn h5_thousands_of_threads_on_slow_servers_get_all_their_locks() -> TestResult {
     }
     for (managers, threads) in [(1, 10), (1, 100), (1, 1000), (1, 4000), (4, 500)] {
         let servers = Arc::new(Servers::start(5)?);
-        let build = || crate::builder_for(servers.urls()).ttl(secs(60)).quarantine(false).build().unwrap();
+        let build = || {
+            crate::builder_for(servers.urls())
+                .ttl(secs(60))
+                .quarantine(false)
+                .build()
+                .unwrap()
+        };
         let managers: Vec<_> = (0..managers).map(|_| build()).collect();
         let work = || {
             let pairs = |number: usize| -> Result<(), AcquireError> {
@@ -243,10 +294,22 @@ fn h5_thousands_of_threads_on_slow_servers_get_all_their_locks() -> TestResult {
             together(threads * managers.len(), pairs)
         };
         for slow in [false, true] {
-            let results = if slow { at_a_tenth(&servers, work) } else { work() };
+            let results = if slow {
+                at_a_tenth(&servers, work)
+            } else {
+                work()
+            };
             let errors: Vec<_> = results.iter().filter_map(|it| it.as_ref().err()).collect();
-            assert!(errors.is_empty(), "{} of {threads} threads, the first: {}", errors.len(), errors[0]);
-            assert!(managers.iter().all(|it| it.stats().locks_lost == 0), "some were lost");
+            assert!(
+                errors.is_empty(),
+                "{} of {threads} threads, the first: {}",
+                errors.len(),
+                errors[0]
+            );
+            assert!(
+                managers.iter().all(|it| it.stats().locks_lost == 0),
+                "some were lost"
+            );
         }
     }
     Ok(())
@@ -280,14 +343,19 @@ fn h20_a_manager_whose_way_has_become_longer_does_as_well_as_a_new_one() -> Test
     lock_in_the_end(&old, "near").release()?;
     proxies.iter().for_each(Proxy::hold_replies);
     let lost = old.stats().rounds_without_quorum;
-    drop(together(4, |number| old.mutex(format!("{number}")).try_lock().map(drop)));
+    drop(together(4, |number| {
+        old.mutex(format!("{number}")).try_lock().map(drop)
+    }));
     assert!(lost < old.stats().rounds_without_quorum);
     proxies.iter().for_each(Proxy::release_replies);
     proxies.iter().for_each(|it| it.set_delay(ms(150)));
     let new = build();
 
     let [first, of_new] = beside([&old, &new], 200);
-    assert!(2 * first < of_new, "nothing has cut it: {first} locks beside {of_new}");
+    assert!(
+        2 * first < of_new,
+        "nothing has cut it: {first} locks beside {of_new}"
+    );
     eventually("it does as well", || {
         let [of_old, of_new] = beside([&old, &new], 200);
         of_new < 2 * of_old

@@ -24,28 +24,52 @@ fn a_lock_that_this_thread_or_another_one_of_the_process_holds_is_reported_as_su
     let guard = report.lock()?;
 
     // Waiting, which asks nobody, and at once, which asks.
-    for err in [report.try_lock_for(ms(50)).unwrap_err(), report.try_lock().unwrap_err()] {
+    for err in [
+        report.try_lock_for(ms(50)).unwrap_err(),
+        report.try_lock().unwrap_err(),
+    ] {
         assert_eq!(held_by(&err), HeldBy::ThisThread);
         let shown = err.to_string();
-        assert!(shown.starts_with("held by this process, taken by this thread (waited "), "{shown}");
-        assert!(shown.contains("): drop its guard first, or use a reentrant mutex"), "{shown}");
+        assert!(
+            shown.starts_with("held by this process, taken by this thread (waited "),
+            "{shown}"
+        );
+        assert!(
+            shown.contains("): drop its guard first, or use a reentrant mutex"),
+            "{shown}"
+        );
         assert!(!shown.contains("not asked"), "{shown}");
     }
     thread::scope(|scope| {
-        let other = scope.spawn(|| [report.try_lock_for(ms(50)).unwrap_err(), report.try_lock().unwrap_err()]);
+        let other = scope.spawn(|| {
+            [
+                report.try_lock_for(ms(50)).unwrap_err(),
+                report.try_lock().unwrap_err(),
+            ]
+        });
         for err in other.join().unwrap() {
             assert_eq!(held_by(&err), HeldBy::ThisProcess);
-            assert!(err.to_string().starts_with("held by this process, by another thread (waited "), "{err}");
+            assert!(
+                err.to_string()
+                    .starts_with("held by this process, by another thread (waited "),
+                "{err}"
+            );
         }
     });
     let err = error_in_the_end(&others, "report", AcquireError::is_held);
     assert_eq!(held_by(&err), HeldBy::Other);
-    assert!(err.to_string().starts_with("held by someone else (waited "), "{err}");
+    assert!(
+        err.to_string().starts_with("held by someone else (waited "),
+        "{err}"
+    );
 
     // A hold that is over is nobody's.
     guard.release()?;
     let guard = others.mutex("report").lock()?;
-    assert_eq!(held_by(&report.try_lock_for(ms(50)).unwrap_err()), HeldBy::Other);
+    assert_eq!(
+        held_by(&report.try_lock_for(ms(50)).unwrap_err()),
+        HeldBy::Other
+    );
     drop(guard);
     Ok(())
 }
@@ -57,12 +81,18 @@ fn a_call_that_waits_behind_others_of_its_process_says_so() -> TestResult {
     let _held = others.mutex("report").lock()?;
     thread::scope(|scope| {
         let first = scope.spawn(|| locks.mutex("report").try_lock_for(secs(600)).map(drop));
-        eventually("the first has been refused", || 1 <= locks.stats().rounds_held);
+        eventually("the first has been refused", || {
+            1 <= locks.stats().rounds_held
+        });
 
         let err = locks.mutex("report").try_lock_for(ms(50)).unwrap_err();
 
         assert_eq!(held_by(&err), HeldBy::Other);
-        assert!(err.to_string().ends_with("): other calls of this process came first"), "{err}");
+        assert!(
+            err.to_string()
+                .ends_with("): other calls of this process came first"),
+            "{err}"
+        );
         locks.shut_down();
         assert_eq!(first.join().unwrap(), Err(AcquireError::ShutDown));
     });
@@ -74,7 +104,10 @@ fn a_lock_that_another_thread_took_from_this_one_s_hand_is_that_thread_s() -> Te
     let servers = Servers::start(1)?;
     let locks = manager(&servers);
     let guard = locks.mutex("report").lock()?;
-    let (took, go) = (crossbeam_channel::bounded(1), crossbeam_channel::bounded::<()>(1));
+    let (took, go) = (
+        crossbeam_channel::bounded(1),
+        crossbeam_channel::bounded::<()>(1),
+    );
     thread::scope(|scope| {
         scope.spawn(|| {
             let guard = locks.mutex("report").lock().unwrap();
@@ -85,7 +118,10 @@ fn a_lock_that_another_thread_took_from_this_one_s_hand_is_that_thread_s() -> Te
         eventually("the other waits", || locks.stats().waiting == 1);
         drop(guard);
         took.1.recv().unwrap();
-        assert_eq!(held_by(&locks.mutex("report").try_lock().unwrap_err()), HeldBy::ThisProcess);
+        assert_eq!(
+            held_by(&locks.mutex("report").try_lock().unwrap_err()),
+            HeldBy::ThisProcess
+        );
         go.0.send(()).unwrap();
     });
     Ok(())
@@ -93,11 +129,15 @@ fn a_lock_that_another_thread_took_from_this_one_s_hand_is_that_thread_s() -> Te
 
 /// All that one thread can take and then be in its own way with.
 #[test]
-fn a_set_and_a_lock_of_one_of_its_names_or_another_set_with_it_know_each_other_s_thread() -> TestResult {
+fn a_set_and_a_lock_of_one_of_its_names_or_another_set_with_it_know_each_other_s_thread()
+-> TestResult {
     let servers = Servers::start(1)?;
     let locks = manager(&servers);
-    let (both, others, none) =
-        (locks.multi_lock(["a", "b"]), locks.multi_lock(["b", "c"]), locks.multi_lock(["c", "d"]));
+    let (both, others, none) = (
+        locks.multi_lock(["a", "b"]),
+        locks.multi_lock(["b", "c"]),
+        locks.multi_lock(["c", "d"]),
+    );
     let (mutex, rw) = (locks.mutex("b"), locks.rw_lock("b"));
     let of_one = |it: Result<_, _>| it.map(drop).map_err(|err| held_by(&err));
     let sets = || {
@@ -119,8 +159,9 @@ fn a_set_and_a_lock_of_one_of_its_names_or_another_set_with_it_know_each_other_s
     let all_are = |by: HeldBy, found: Vec<Result<(), HeldBy>>, holds: &str| {
         assert_eq!(found, vec![Err(by); found.len()], "{holds}");
     };
-    let elsewhere =
-        |of: &(dyn Fn() -> Vec<Result<(), HeldBy>> + Sync)| thread::scope(|it| it.spawn(of).join().unwrap());
+    let elsewhere = |of: &(dyn Fn() -> Vec<Result<(), HeldBy>> + Sync)| {
+        thread::scope(|it| it.spawn(of).join().unwrap())
+    };
 
     let guard = mutex.lock()?;
     all_are(HeldBy::ThisThread, sets(), "mutex");
@@ -139,12 +180,20 @@ fn a_set_and_a_lock_of_one_of_its_names_or_another_set_with_it_know_each_other_s
 
     let guard = both.lock()?;
     all_are(HeldBy::ThisThread, [singles(), sets()].concat(), "set");
-    all_are(HeldBy::ThisProcess, elsewhere(&|| [singles(), sets()].concat()), "set");
+    all_are(
+        HeldBy::ThisProcess,
+        elsewhere(&|| [singles(), sets()].concat()),
+        "set",
+    );
     guard.release()?;
     // It is over, of a name that somebody else has now.
     let other = manager(&servers);
     let theirs = other.multi_lock(["a", "b"]).lock()?;
-    all_are(HeldBy::Other, [singles(), sets()].concat(), "another manager");
+    all_are(
+        HeldBy::Other,
+        [singles(), sets()].concat(),
+        "another manager",
+    );
     drop((theirs, none.lock()?));
     Ok(())
 }
@@ -156,10 +205,19 @@ fn a_permit_that_this_thread_or_another_one_of_the_process_has_is_reported_as_su
     let (mail, theirs) = (locks.semaphore("mail", 2), others.semaphore("mail", 2));
     let permits = (mail.acquire()?, theirs.acquire()?);
 
-    let refused = || [mail.try_acquire_for(ms(50)).unwrap_err(), mail.try_acquire().unwrap_err()];
+    let refused = || {
+        [
+            mail.try_acquire_for(ms(50)).unwrap_err(),
+            mail.try_acquire().unwrap_err(),
+        ]
+    };
     for err in refused() {
         assert_eq!(held_by(&err), HeldBy::ThisThread);
-        assert!(err.to_string().starts_with("held by this process, taken by this thread (waited "), "{err}");
+        assert!(
+            err.to_string()
+                .starts_with("held by this process, taken by this thread (waited "),
+            "{err}"
+        );
     }
     for err in thread::scope(|scope| scope.spawn(refused).join().unwrap()) {
         assert_eq!(held_by(&err), HeldBy::ThisProcess);
@@ -180,7 +238,10 @@ fn a_set_that_is_handed_over_is_its_new_thread_s_by_each_of_its_names() -> TestR
     let locks = manager(&servers);
     let both = locks.multi_lock(["a", "b"]);
     let guard = both.lock()?;
-    let (took, go) = (crossbeam_channel::bounded(1), crossbeam_channel::bounded::<()>(1));
+    let (took, go) = (
+        crossbeam_channel::bounded(1),
+        crossbeam_channel::bounded::<()>(1),
+    );
     let found = thread::scope(|scope| {
         scope.spawn(|| {
             let guard = both.lock().unwrap();
@@ -190,7 +251,10 @@ fn a_set_that_is_handed_over_is_its_new_thread_s_by_each_of_its_names() -> TestR
         });
         eventually("the other waits", || locks.stats().waiting == 1);
         drop(guard);
-        let found = [took.1.recv().unwrap(), locks.mutex("b").try_lock().map(drop)];
+        let found = [
+            took.1.recv().unwrap(),
+            locks.mutex("b").try_lock().map(drop),
+        ];
         go.0.send(()).unwrap();
         found
     });
@@ -202,7 +266,8 @@ fn a_set_that_is_handed_over_is_its_new_thread_s_by_each_of_its_names() -> TestR
 }
 
 #[test]
-fn a_thread_that_waits_for_a_lock_that_it_took_itself_is_warned_once_after_a_ttl_and_nobody_else_is() -> TestResult {
+fn a_thread_that_waits_for_a_lock_that_it_took_itself_is_warned_once_after_a_ttl_and_nobody_else_is()
+-> TestResult {
     let servers = Servers::start(1)?;
     let child = child("own_hold::child_that_waits_for_itself", &servers.urls());
 
@@ -212,9 +277,15 @@ fn a_thread_that_waits_for_a_lock_that_it_took_itself_is_warned_once_after_a_ttl
     let warnings: Vec<_> = lines.iter().filter(|it| it.starts_with("WARN")).collect();
     assert_eq!(warnings.len(), 2, "{all}");
     for (warning, name) in warnings.iter().zip(["report", "report, stock"]) {
-        assert!(warning.starts_with(&format!("WARN {name}: this thread has waited for ")), "{all}");
+        assert!(
+            warning.starts_with(&format!("WARN {name}: this thread has waited for ")),
+            "{all}"
+        );
         assert!(warning.contains("for a lock it took itself"), "{all}");
-        assert!(warning.ends_with("drop the guard first, or use a reentrant mutex"), "{all}");
+        assert!(
+            warning.ends_with("drop the guard first, or use a reentrant mutex"),
+            "{all}"
+        );
     }
     Ok(())
 }
@@ -238,7 +309,10 @@ fn child_that_waits_for_itself() {
     thread::scope(|scope| {
         scope.spawn(|| assert!(report.try_lock_for(ttl * 3).is_err()));
     });
-    assert_eq!(heard().iter().filter(|it| it.starts_with("WARN")).count(), 0);
+    assert_eq!(
+        heard().iter().filter(|it| it.starts_with("WARN")).count(),
+        0
+    );
     let longer = ttl * 3 / 2;
     let err = report.try_lock_for(longer).unwrap_err();
     assert_eq!(held_by(&err), HeldBy::ThisThread);

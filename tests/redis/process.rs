@@ -16,7 +16,10 @@ use crate::support::*;
 fn a_lock_held_to_the_last_line_of_main_is_released_before_the_process_ends() -> TestResult {
     let servers = Servers::start(3)?;
 
-    let mut child = child("process::child_that_holds_to_the_last_line", &servers.urls());
+    let mut child = child(
+        "process::child_that_holds_to_the_last_line",
+        &servers.urls(),
+    );
     assert_eq!(child.hear(), "held");
     child.go_on();
 
@@ -52,7 +55,11 @@ fn f2_a_process_that_exits_with_a_held_guard_leaves_keys_that_expire() -> TestRe
     child.go_on();
 
     assert!(child.wait().success());
-    assert!(servers.iter().all(|it| it.pttl("report") <= 2_000 && it.pttl("report") != -1));
+    assert!(
+        servers
+            .iter()
+            .all(|it| it.pttl("report") <= 2_000 && it.pttl("report") != -1)
+    );
     drop(manager(&servers).mutex("report").lock()?);
     Ok(())
 }
@@ -64,7 +71,11 @@ fn child_that_exits_with_a_guard() {
     if urls.is_empty() {
         return;
     }
-    let locks = builder(urls).response_timeout(ms(500)).ttl(secs(2)).build().unwrap();
+    let locks = builder(urls)
+        .response_timeout(ms(500))
+        .ttl(secs(2))
+        .build()
+        .unwrap();
     let _guard = lock_in_the_end(&locks, "report");
     say("held");
     wait_for_parent();
@@ -108,7 +119,11 @@ fn child_that_aborts() {
     if urls.is_empty() {
         return;
     }
-    let locks = builder(urls).response_timeout(ms(500)).ttl(secs(2)).build().unwrap();
+    let locks = builder(urls)
+        .response_timeout(ms(500))
+        .ttl(secs(2))
+        .build()
+        .unwrap();
     let _ = locks.mutex("report").with(|_| {
         say("held");
         wait_for_parent();
@@ -127,7 +142,11 @@ fn f2_a_guard_in_a_static_is_renewed_and_leaves_keys_that_expire() -> TestResult
 
     // Statics are not dropped: nothing is released, and nothing keeps the process from ending.
     assert!(child.wait().success());
-    assert!(servers.iter().all(|it| it.pttl("report") <= 2_000 && it.pttl("report") != -1));
+    assert!(
+        servers
+            .iter()
+            .all(|it| it.pttl("report") <= 2_000 && it.pttl("report") != -1)
+    );
     drop(manager(&servers).mutex("report").lock()?);
     nothing_is_left(&servers);
     Ok(())
@@ -141,7 +160,11 @@ fn child_with_a_static_guard() {
     if urls.is_empty() {
         return;
     }
-    let locks = builder(urls).response_timeout(ms(500)).ttl(secs(2)).build().unwrap();
+    let locks = builder(urls)
+        .response_timeout(ms(500))
+        .ttl(secs(2))
+        .build()
+        .unwrap();
     let _ = GUARD.set(lock_in_the_end(&locks, "report"));
     eventually("it is renewed", || 1 <= locks.stats().extensions);
     drop(locks);
@@ -209,14 +232,21 @@ fn child_that_is_stopped() {
     if urls.is_empty() {
         return;
     }
-    let locks = builder(urls).response_timeout(ms(250)).ttl(secs(1)).build().unwrap();
+    let locks = builder(urls)
+        .response_timeout(ms(250))
+        .ttl(secs(1))
+        .build()
+        .unwrap();
     let guard = lock_in_the_end(&locks, "report");
     let lost = guard.lost();
     say("held");
     wait_for_parent();
     say(format_args!("valid: {}", guard.is_valid()));
     say(format_args!("{:?}", guard.check()));
-    say(format_args!("{:?}", lost.recv_timeout(PATIENCE).map_err(drop)));
+    say(format_args!(
+        "{:?}",
+        lost.recv_timeout(PATIENCE).map_err(drop)
+    ));
     drop(guard);
 }
 
@@ -247,16 +277,31 @@ fn child_with_many_managers() {
     }
     let count = |what: &str| fs::read_dir(format!("/proc/self/{what}")).unwrap().count();
     let names = || -> Vec<_> {
-        let tasks = fs::read_dir("/proc/self/task").unwrap().map_while(Result::ok);
-        tasks.filter_map(|it| fs::read_to_string(it.path().join("comm")).ok()).collect()
+        let tasks = fs::read_dir("/proc/self/task")
+            .unwrap()
+            .map_while(Result::ok);
+        tasks
+            .filter_map(|it| fs::read_to_string(it.path().join("comm")).ok())
+            .collect()
     };
     let (threads, descriptors) = (count("task"), count("fd"));
 
     for turn in 0..15 {
-        let locks = builder(&urls).connect_timeout(ms(200)).ttl(LONG).shutdown_grace(ms(300)).build().unwrap();
+        let locks = builder(&urls)
+            .connect_timeout(ms(200))
+            .ttl(LONG)
+            .shutdown_grace(ms(300))
+            .build()
+            .unwrap();
         let guard = lock_in_the_end(&locks, "report");
         // A new thread names itself when it first runs.
-        eventually("all threads run", || names().iter().filter(|it| it.starts_with("quorlock-")).count() == 6);
+        eventually("all threads run", || {
+            names()
+                .iter()
+                .filter(|it| it.starts_with("quorlock-"))
+                .count()
+                == 6
+        });
         match turn % 3 {
             0 => drop(guard),
             1 => locks.shut_down(),
@@ -295,7 +340,9 @@ fn child_that_shuts_down() {
         return;
     }
     let ours = || {
-        let tasks = fs::read_dir("/proc/self/task").unwrap().map_while(Result::ok);
+        let tasks = fs::read_dir("/proc/self/task")
+            .unwrap()
+            .map_while(Result::ok);
         let names = tasks.filter_map(|it| fs::read_to_string(it.path().join("comm")).ok());
         names.filter(|it| it.starts_with("quorlock-")).count()
     };
@@ -305,7 +352,10 @@ fn child_that_shuts_down() {
     eventually("all threads run", || ours() == 4);
     locks.shut_down();
     eventually("no thread is left", || ours() == 0);
-    assert_eq!(locks.mutex("report").lock().unwrap_err(), AcquireError::ShutDown);
+    assert_eq!(
+        locks.mutex("report").lock().unwrap_err(),
+        AcquireError::ShutDown
+    );
     say("no thread is left");
 }
 
@@ -340,7 +390,13 @@ fn a_manager_whose_last_handle_goes_in_a_callback_does_not_hang() -> TestResult 
 #[test]
 fn a_guard_dropped_in_its_own_callback_does_not_hang() -> TestResult {
     let servers = Servers::start(3)?;
-    let locks = connected(builder(servers.urls()).response_timeout(ms(250)).ttl(secs(1)).renew(false), 3);
+    let locks = connected(
+        builder(servers.urls())
+            .response_timeout(ms(250))
+            .ttl(secs(1))
+            .renew(false),
+        3,
+    );
     let guard = lock_in_the_end(&locks, "report");
     let (sender, guards) = crossbeam_channel::bounded(1);
     let (done, dropped) = crossbeam_channel::bounded(1);
@@ -392,14 +448,22 @@ fn child_with_many_cycles() {
     let memory = || -> u64 {
         let status = fs::read_to_string("/proc/self/status").unwrap();
         // Not what is read of the program itself as it runs.
-        let line = status.lines().find_map(|it| it.strip_prefix("RssAnon:")).unwrap();
+        let line = status
+            .lines()
+            .find_map(|it| it.strip_prefix("RssAnon:"))
+            .unwrap();
         line.trim().trim_end_matches(" kB").parse().unwrap()
     };
     let count = |what: &str| fs::read_dir(format!("/proc/self/{what}")).unwrap().count();
     let locks = builder(urls).ttl(Duration::from_secs(20)).build().unwrap();
     let cycles = |turns: u32| {
         for i in 0..turns {
-            locks.mutex(format!("report {}", i % 100)).lock().unwrap().release().unwrap();
+            locks
+                .mutex(format!("report {}", i % 100))
+                .lock()
+                .unwrap()
+                .release()
+                .unwrap();
         }
     };
     // Until everything has the size that it keeps. The parent wants to hear something in between.
@@ -413,7 +477,10 @@ fn child_with_many_cycles() {
         let parts = (total / 10).div_ceil(1_000);
         for part in 0..parts {
             cycles(total / 10 / parts);
-            say(format_args!("turn {turn} of 10, part {part}: {} KiB, {before} before", memory()));
+            say(format_args!(
+                "turn {turn} of 10, part {part}: {} KiB, {before} before",
+                memory()
+            ));
         }
     }
     assert!(memory() < before + kib, "{before} then {} KiB", memory());

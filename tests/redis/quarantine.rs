@@ -37,9 +37,17 @@ fn holders(servers: &Servers) -> Vec<bool> {
 
 /// Nodes that are quarantined, by the rows of an error.
 fn quarantined(err: &AcquireError) -> Vec<usize> {
-    let is_quarantined =
-        |it: &&quorlock::error::NodeReport| matches!(it.answer, NodeAnswer::Failed(NodeFailure::Quarantined { .. }));
-    err.nodes().iter().filter(is_quarantined).map(|it| it.node.index()).collect()
+    let is_quarantined = |it: &&quorlock::error::NodeReport| {
+        matches!(
+            it.answer,
+            NodeAnswer::Failed(NodeFailure::Quarantined { .. })
+        )
+    };
+    err.nodes()
+        .iter()
+        .filter(is_quarantined)
+        .map(|it| it.node.index())
+        .collect()
 }
 
 #[test]
@@ -58,9 +66,17 @@ fn b6_servers_that_were_just_started_have_no_vote_and_the_error_says_for_how_lon
         }
     }
     let quarantined = locks.stats().quarantined;
-    assert!(!quarantined.is_empty() && quarantined.iter().all(|(_, left)| secs(1) < *left), "{quarantined:?}");
+    assert!(
+        !quarantined.is_empty() && quarantined.iter().all(|(_, left)| secs(1) < *left),
+        "{quarantined:?}"
+    );
     let checks = locks.check_nodes();
-    assert!(checks.iter().all(|it| matches!(it.failure, Some(NodeFailure::Quarantined { .. }))), "{checks:?}");
+    assert!(
+        checks
+            .iter()
+            .all(|it| matches!(it.failure, Some(NodeFailure::Quarantined { .. }))),
+        "{checks:?}"
+    );
     nothing_is_left(&servers);
     Ok(())
 }
@@ -70,14 +86,23 @@ fn the_time_that_an_error_names_is_what_the_record_leaves() -> TestResult {
     let servers = Servers::start(1)?;
     let time = servers[0].command(&["TIME"])?;
     let seconds = String::from_utf8(time.as_array().unwrap()[0].as_bytes().unwrap().to_vec())?;
-    Record { since: (seconds.parse::<u64>()? - 200) * 1_000_000, ..Record::of_ever(&servers[0]) }.write(&servers[0]);
+    Record {
+        since: (seconds.parse::<u64>()? - 200) * 1_000_000,
+        ..Record::of_ever(&servers[0])
+    }
+    .write(&servers[0]);
     let locks = strict(&servers).max_ttl(secs(300)).build()?;
 
     let err = locks.mutex("report").try_lock().unwrap_err();
     let after = locks.stats().quarantined[0];
 
-    let NodeFailure::Quarantined { left, .. } = failure(&err, 0) else { panic!("{err}") };
-    assert!(secs(60) < after.1 && after.1 <= *left && *left <= secs(104), "{after:?} {left:?}");
+    let NodeFailure::Quarantined { left, .. } = failure(&err, 0) else {
+        panic!("{err}")
+    };
+    assert!(
+        secs(60) < after.1 && after.1 <= *left && *left <= secs(104),
+        "{after:?} {left:?}"
+    );
     Ok(())
 }
 
@@ -85,15 +110,21 @@ fn the_time_that_an_error_names_is_what_the_record_leaves() -> TestResult {
 fn lock_waits_through_the_quarantine_however_short_its_patience_with_outages() -> TestResult {
     let servers = Servers::start(3)?;
     let began = Instant::now();
-    let locks =
-        strict(&servers).ttl(secs(2)).max_ttl(secs(2)).response_timeout(ms(500)).outage_timeout(ms(0)).build()?;
+    let locks = strict(&servers)
+        .ttl(secs(2))
+        .max_ttl(secs(2))
+        .response_timeout(ms(500))
+        .outage_timeout(ms(0))
+        .build()?;
 
     let guard = locks.mutex("report").lock()?;
 
     // The records were made by our first attempt, at the earliest.
     assert!(secs(2) <= began.elapsed());
     assert!(guard.is_valid());
-    eventually("the third one votes as well", || locks.stats().quarantined.is_empty());
+    eventually("the third one votes as well", || {
+        locks.stats().quarantined.is_empty()
+    });
     Ok(())
 }
 
@@ -102,7 +133,10 @@ fn an_outage_is_an_outage_whoever_else_is_quarantined() -> TestResult {
     let servers = Servers::start(3)?;
     servers[1].kill()?;
     servers[2].kill()?;
-    let locks = strict(&servers).outage_timeout(ms(0)).max_ttl(QUARANTINE).build()?;
+    let locks = strict(&servers)
+        .outage_timeout(ms(0))
+        .max_ttl(QUARANTINE)
+        .build()?;
 
     let err = locks.mutex("report").lock().unwrap_err();
 
@@ -112,7 +146,11 @@ fn an_outage_is_an_outage_whoever_else_is_quarantined() -> TestResult {
 
 /// A manager holds a lock on the first two of three nodes, and one of those restarts empty. `other` wants the lock. True if
 /// it gets it while it is held.
-fn breaks_a_lock(other: Builder, servers: &Servers, holder: Builder) -> Result<bool, Box<dyn std::error::Error>> {
+fn breaks_a_lock(
+    other: Builder,
+    servers: &Servers,
+    holder: Builder,
+) -> Result<bool, Box<dyn std::error::Error>> {
     let (other, holder) = (other.build()?, holder.renew(false).build()?);
     let _vouched = other.admin().vouch();
     drop(other.mutex("report").lock()?);
@@ -134,7 +172,11 @@ fn b6_a_node_that_restarts_empty_does_not_help_to_break_a_lock() -> TestResult {
     let servers = Servers::start(3)?;
     let first_two = &servers.urls()[..2];
     let ttl = |it: Builder| it.ttl(secs(6)).max_ttl(secs(6)).response_timeout(secs(1));
-    assert!(!breaks_a_lock(ttl(strict(&servers)), &servers, ttl(builder(first_two).quarantine(true)))?);
+    assert!(!breaks_a_lock(
+        ttl(strict(&servers)),
+        &servers,
+        ttl(builder(first_two).quarantine(true))
+    )?);
     Ok(())
 }
 
@@ -142,16 +184,27 @@ fn b6_a_node_that_restarts_empty_does_not_help_to_break_a_lock() -> TestResult {
 fn without_quarantine_a_node_that_restarts_empty_helps_to_break_a_lock() -> TestResult {
     // The hole that the quarantine closes: if this fails, the test above proves nothing.
     let servers = Servers::start(3)?;
-    assert!(breaks_a_lock(builder(servers.urls()), &servers, builder(&servers.urls()[..2]).ttl(LONG))?);
+    assert!(breaks_a_lock(
+        builder(servers.urls()),
+        &servers,
+        builder(&servers.urls()[..2]).ttl(LONG)
+    )?);
     Ok(())
 }
 
 #[test]
 fn b6_a_server_that_was_emptied_has_no_vote_until_its_record_is_old_enough() -> TestResult {
     let servers = Servers::start(3)?;
-    let locks = strict(&servers).ttl(secs(2)).max_ttl(secs(2)).response_timeout(ms(500)).build()?;
+    let locks = strict(&servers)
+        .ttl(secs(2))
+        .max_ttl(secs(2))
+        .response_timeout(ms(500))
+        .build()?;
     wait_for_all_votes(&locks, &servers);
-    assert!(locks.mutex("another").try_lock().is_ok(), "they have been keeping everything for long enough");
+    assert!(
+        locks.mutex("another").try_lock().is_ok(),
+        "they have been keeping everything for long enough"
+    );
 
     for server in servers.iter().take(2) {
         server.command(&["FLUSHALL"])?;
@@ -159,7 +212,10 @@ fn b6_a_server_that_was_emptied_has_no_vote_until_its_record_is_old_enough() -> 
     let err = locks.mutex("report").try_lock().unwrap_err();
 
     assert_eq!(quarantined(&err), [0, 1], "{err}");
-    assert_eq!(quarantined(&locks.mutex("never used").try_lock().unwrap_err()), [0, 1]);
+    assert_eq!(
+        quarantined(&locks.mutex("never used").try_lock().unwrap_err()),
+        [0, 1]
+    );
     drop(locks.mutex("report").lock()?);
     Ok(())
 }
@@ -167,7 +223,11 @@ fn b6_a_server_that_was_emptied_has_no_vote_until_its_record_is_old_enough() -> 
 #[test]
 fn i3_a_server_that_was_emptied_lets_no_reader_in_until_its_record_is_old_enough() -> TestResult {
     let servers = Servers::start(3)?;
-    let locks = strict(&servers).ttl(secs(2)).max_ttl(secs(2)).response_timeout(ms(500)).build()?;
+    let locks = strict(&servers)
+        .ttl(secs(2))
+        .max_ttl(secs(2))
+        .response_timeout(ms(500))
+        .build()?;
     wait_for_all_votes(&locks, &servers);
     drop(locks.rw_lock("another").try_read()?);
 
@@ -187,13 +247,19 @@ fn i3_a_server_that_was_emptied_lets_no_reader_in_until_its_record_is_old_enough
 fn h17_a_server_whose_record_is_lost_or_changed_by_hand_is_silent_for_every_name() -> TestResult {
     let servers = Servers::start(1)?;
     let server = &servers[0];
-    let locks = strict(&servers).ttl(secs(2)).max_ttl(secs(2)).response_timeout(ms(500)).build()?;
+    let locks = strict(&servers)
+        .ttl(secs(2))
+        .max_ttl(secs(2))
+        .response_timeout(ms(500))
+        .build()?;
     drop(locks.mutex("known").lock()?);
     let is_silent = |what: &str| {
         for name in ["known", what] {
             let err = locks.mutex(name).try_lock().unwrap_err();
             assert_eq!(quarantined(&err), [0], "{what}: {err}");
-            let NodeFailure::Quarantined { left, .. } = failure(&err, 0) else { panic!("{err}") };
+            let NodeFailure::Quarantined { left, .. } = failure(&err, 0) else {
+                panic!("{err}")
+            };
             assert!(*left <= secs(3), "{what}: {left:?}");
         }
         assert!(record(server).is_some(), "{what}");
@@ -204,10 +270,26 @@ fn h17_a_server_whose_record_is_lost_or_changed_by_hand_is_silent_for_every_name
     }
     let fine = record(server).unwrap();
     for (what, changed) in [
-        ("another run", Record { run_id: "abc".to_owned(), ..fine.clone() }),
-        ("the future", Record { since: 9_007_199_254_740_991, ..fine }),
+        (
+            "another run",
+            Record {
+                run_id: "abc".to_owned(),
+                ..fine.clone()
+            },
+        ),
+        (
+            "the future",
+            Record {
+                since: 9_007_199_254_740_991,
+                ..fine
+            },
+        ),
     ] {
-        Record { edition: "000000000000001".to_owned(), ..changed }.write(server);
+        Record {
+            edition: "000000000000001".to_owned(),
+            ..changed
+        }
+        .write(server);
         is_silent(what);
     }
     del(server, RECORD);
@@ -223,12 +305,19 @@ fn h17_a_server_whose_record_is_lost_or_changed_by_hand_is_silent_for_every_name
 fn a_broken_connection_is_no_restart() -> TestResult {
     let servers = Servers::start(3)?;
     let (proxies, urls) = proxies(&servers);
-    let locks = builder(urls).quarantine(true).ttl(secs(3)).max_ttl(secs(3)).response_timeout(ms(700)).build()?;
+    let locks = builder(urls)
+        .quarantine(true)
+        .ttl(secs(3))
+        .max_ttl(secs(3))
+        .response_timeout(ms(700))
+        .build()?;
     wait_for_all_votes(&locks, &servers);
     let connections = locks.stats().connections;
 
     proxies.iter().for_each(devnodes::Proxy::cut);
-    eventually("it gets the lock again", || locks.mutex("report").try_lock().is_ok());
+    eventually("it gets the lock again", || {
+        locks.mutex("report").try_lock().is_ok()
+    });
 
     assert!(connections < locks.stats().connections);
     assert_eq!(locks.stats().quarantined, []);
@@ -243,30 +332,66 @@ fn a_ttl_above_the_one_that_the_quarantine_covers_is_refused() -> TestResult {
     let err = locks.mutex("report").ttl(secs(31)).try_lock().unwrap_err();
     assert!(matches!(err, AcquireError::BadTtl(_)), "{err}");
     assert!(err.to_string().contains("max_ttl"), "{err}");
-    assert!(!matches!(locks.mutex("report").ttl(secs(30)).try_lock(), Err(AcquireError::BadTtl(_))));
-    assert!(strict(&servers).ttl(secs(20)).max_ttl(secs(19)).build().is_err());
+    assert!(!matches!(
+        locks.mutex("report").ttl(secs(30)).try_lock(),
+        Err(AcquireError::BadTtl(_))
+    ));
+    assert!(
+        strict(&servers)
+            .ttl(secs(20))
+            .max_ttl(secs(19))
+            .build()
+            .is_err()
+    );
     // By default it is the manager's ttl; without quarantine nobody depends on it.
     let by_default = strict(&servers).ttl(secs(20)).build()?;
-    assert!(matches!(by_default.mutex("report").ttl(secs(21)).try_lock(), Err(AcquireError::BadTtl(_))));
+    assert!(matches!(
+        by_default.mutex("report").ttl(secs(21)).try_lock(),
+        Err(AcquireError::BadTtl(_))
+    ));
     let another = Servers::start(1)?;
-    assert!(manager(&another).mutex("report").ttl(secs(21)).try_lock().is_ok());
+    assert!(
+        manager(&another)
+            .mutex("report")
+            .ttl(secs(21))
+            .try_lock()
+            .is_ok()
+    );
     Ok(())
 }
 
 #[test]
 fn d8_servers_that_were_in_quarantine_when_a_lock_was_taken_extend_it_after_that() -> TestResult {
     let servers = Servers::start(5)?;
-    servers.iter().take(3).for_each(|it| Record::of_ever(it).write(it));
-    let locks = strict(&servers).ttl(secs(4)).max_ttl(secs(10)).response_timeout(secs(1)).build()?;
+    servers
+        .iter()
+        .take(3)
+        .for_each(|it| Record::of_ever(it).write(it));
+    let locks = strict(&servers)
+        .ttl(secs(4))
+        .max_ttl(secs(10))
+        .response_timeout(secs(1))
+        .build()?;
     drop(lock_in_the_end(&locks, "another"));
-    eventually("two are quarantined", || locks.stats().quarantined.len() == 2);
+    eventually("two are quarantined", || {
+        locks.stats().quarantined.len() == 2
+    });
     let guard = locks.mutex("report").lock()?;
     let several = locks.multi_lock(["a", "b"]).lock()?;
     let writer = locks.rw_lock("data").write()?;
     let permit = locks.semaphore("jobs", 2).acquire()?;
-    assert_eq!(locks.stats().quarantined.len(), 2, "the case did not happen");
-    let has_permit = |it: &Server| (0..2).any(|slot| it.exists(format!("quorlock:slot-{slot}:{{jobs}}")));
-    eventually("all have them", || servers.iter().all(|it| lock_keys(it).len() == 4 && has_permit(it)));
+    assert_eq!(
+        locks.stats().quarantined.len(),
+        2,
+        "the case did not happen"
+    );
+    let has_permit =
+        |it: &Server| (0..2).any(|slot| it.exists(format!("quorlock:slot-{slot}:{{jobs}}")));
+    eventually("all have them", || {
+        servers
+            .iter()
+            .all(|it| lock_keys(it).len() == 4 && has_permit(it))
+    });
 
     eventually("all vote", || locks.stats().quarantined.is_empty());
     servers.iter().take(2).try_for_each(|it| it.kill())?;
@@ -281,19 +406,30 @@ fn d8_servers_that_were_in_quarantine_when_a_lock_was_taken_extend_it_after_that
 #[test]
 fn d8_a_lock_survives_the_restart_of_all_five_nodes_one_after_another_each_empty() -> TestResult {
     let servers = Servers::start(5)?;
-    let strict = || strict(&servers).ttl(secs(4)).max_ttl(secs(4)).response_timeout(secs(1));
+    let strict = || {
+        strict(&servers)
+            .ttl(secs(4))
+            .max_ttl(secs(4))
+            .response_timeout(secs(1))
+    };
     let (locks, other) = (strict().build()?, strict().build()?);
     let guard = locks.mutex("report").lock()?;
 
     for i in 0..5 {
         servers[i].kill()?;
         servers[i].restart()?;
-        eventually("the lock stands there again", || servers[i].exists("report") || !guard.is_valid());
+        eventually("the lock stands there again", || {
+            servers[i].exists("report") || !guard.is_valid()
+        });
         assert_eq!(guard.check(), Ok(()), "{i}: {:?}", locks.stats());
         assert!(other.mutex("report").try_lock().is_err(), "{i}");
         // A majority must count: the next one may go when no more than one is quarantined.
-        eventually("it is quarantined", || !locks.stats().quarantined.is_empty());
-        eventually("enough of them count", || locks.stats().quarantined.len() < 2);
+        eventually("it is quarantined", || {
+            !locks.stats().quarantined.is_empty()
+        });
+        eventually("enough of them count", || {
+            locks.stats().quarantined.len() < 2
+        });
     }
 
     assert!(5 <= locks.stats().healed, "{:?}", locks.stats());
@@ -307,21 +443,48 @@ fn d8_a_lock_survives_the_restart_of_all_five_nodes_one_after_another_each_empty
 #[test]
 fn d8_200_locks_of_all_kinds_outlive_the_restart_of_every_server() -> TestResult {
     let servers = Servers::start(3)?;
-    let strict = || strict(&servers).ttl(secs(4)).max_ttl(secs(4)).response_timeout(secs(1));
+    let strict = || {
+        strict(&servers)
+            .ttl(secs(4))
+            .max_ttl(secs(4))
+            .response_timeout(secs(1))
+    };
     let locks = strict().build()?;
-    eventually("somebody vouches for all", || locks.admin().vouch().iter().all(|it| it.failure.is_none()));
+    eventually("somebody vouches for all", || {
+        locks.admin().vouch().iter().all(|it| it.failure.is_none())
+    });
     let of = |kind: &str| (0..40).map(|it| format!("{kind}-{it}")).collect::<Vec<_>>();
-    let mutexes: Vec<_> = of("mutex").iter().map(|it| locks.mutex(it).lock()).collect::<Result<_, _>>()?;
-    let readers: Vec<_> = of("read").iter().map(|it| locks.rw_lock(it).read()).collect::<Result<_, _>>()?;
-    let writers: Vec<_> = of("write").iter().map(|it| locks.rw_lock(it).write()).collect::<Result<_, _>>()?;
-    let several = |it: &String| locks.multi_lock([format!("{it}-a"), format!("{it}-b")]).lock();
-    let several: Vec<_> = of("several").iter().map(several).collect::<Result<_, _>>()?;
-    let permits: Vec<_> = of("permit").iter().map(|it| locks.semaphore(it, 2).acquire()).collect::<Result<_, _>>()?;
+    let mutexes: Vec<_> = of("mutex")
+        .iter()
+        .map(|it| locks.mutex(it).lock())
+        .collect::<Result<_, _>>()?;
+    let readers: Vec<_> = of("read")
+        .iter()
+        .map(|it| locks.rw_lock(it).read())
+        .collect::<Result<_, _>>()?;
+    let writers: Vec<_> = of("write")
+        .iter()
+        .map(|it| locks.rw_lock(it).write())
+        .collect::<Result<_, _>>()?;
+    let several = |it: &String| {
+        locks
+            .multi_lock([format!("{it}-a"), format!("{it}-b")])
+            .lock()
+    };
+    let several: Vec<_> = of("several")
+        .iter()
+        .map(several)
+        .collect::<Result<_, _>>()?;
+    let permits: Vec<_> = of("permit")
+        .iter()
+        .map(|it| locks.semaphore(it, 2).acquire())
+        .collect::<Result<_, _>>()?;
 
     let newcomer = strict().build()?;
     for server in &servers {
         server.restart_empty()?;
-        let slot = |slot: u8, it: usize| server.exists(format!("quorlock:slot-{slot}:{{permit-{it}}}"));
+        let slot =
+            |slot: u8, it: usize| server.exists(format!("quorlock:slot-{slot}:{{permit-{it}}}"));
         let permit = |it| slot(0, it) || slot(1, it);
         // It may be over before the last of them stands there again.
         let mut was_quarantined = false;
@@ -354,20 +517,31 @@ fn h17_a_hold_outlives_whatever_becomes_of_one_servers_record() -> TestResult {
         |server| set(server, RECORD, "nonsense"),
         |server| {
             // All keys but the record.
-            let keys = ["~report", "~quorlock:fence*", "~quorlock:waiters*", "~quorlock:turn*"];
-            server.command(&[&["ACL", "SETUSER", "default", "resetkeys"][..], &keys].concat()).unwrap();
+            let keys = [
+                "~report",
+                "~quorlock:fence*",
+                "~quorlock:waiters*",
+                "~quorlock:turn*",
+            ];
+            server
+                .command(&[&["ACL", "SETUSER", "default", "resetkeys"][..], &keys].concat())
+                .unwrap();
         },
     ];
     for (i, spoil) in spoil.into_iter().enumerate() {
         let servers = Servers::start(3)?;
         let locks = strict(&servers).max_ttl(QUARANTINE).ttl(LONG).build()?;
-        eventually("somebody vouches for all", || locks.admin().vouch().iter().all(|it| it.failure.is_none()));
+        eventually("somebody vouches for all", || {
+            locks.admin().vouch().iter().all(|it| it.failure.is_none())
+        });
         connect(&locks, 3);
         let other = strict(&servers).max_ttl(QUARANTINE).build()?;
 
         let guard = locks.mutex("report").lock()?;
         // Where the record changed meanwhile, the next extension sets it.
-        eventually("it is on all nodes", || guard.extend(LONG).is_ok() && servers.holders("report") == 3);
+        eventually("it is on all nodes", || {
+            guard.extend(LONG).is_ok() && servers.holders("report") == 3
+        });
         spoil(&servers[0]);
         guard.extend(LONG)?;
         spoil(&servers[0]);
@@ -383,7 +557,10 @@ fn h17_a_hold_outlives_whatever_becomes_of_one_servers_record() -> TestResult {
         servers[1].kill()?;
         spoil(&servers[0]);
         let extended = guard.extend(LONG);
-        assert!(matches!(extended, Err(quorlock::ExtendError::NoQuorum { .. })), "{i}: {extended:?}");
+        assert!(
+            matches!(extended, Err(quorlock::ExtendError::NoQuorum { .. })),
+            "{i}: {extended:?}"
+        );
         drop(guard);
         server_is_silent_for_all(&servers[0], i != 3);
     }
@@ -392,25 +569,46 @@ fn h17_a_hold_outlives_whatever_becomes_of_one_servers_record() -> TestResult {
 
 /// For a manager that comes now; where it may look.
 fn server_is_silent_for_all(server: &devnodes::Server, may_look: bool) {
-    let locks = builder([server.url()]).quarantine(true).max_ttl(QUARANTINE).build().unwrap();
+    let locks = builder([server.url()])
+        .quarantine(true)
+        .max_ttl(QUARANTINE)
+        .build()
+        .unwrap();
     let err = locks.mutex("report").try_lock().unwrap_err();
     let failure = failure(&err, 0);
     let is_silent = matches!(failure, NodeFailure::Quarantined { .. });
-    assert!(if may_look { is_silent } else { matches!(failure, NodeFailure::Access { .. }) }, "{err}");
+    assert!(
+        if may_look {
+            is_silent
+        } else {
+            matches!(failure, NodeFailure::Access { .. })
+        },
+        "{err}"
+    );
 }
 
 /// One program needs a quarantine of ten minutes, the other of some twenty seconds. The first one cannot reach one of the servers,
 /// holds a lock on the others, and one of these is emptied.
 #[test]
-fn h27_programs_with_different_ttls_have_one_holder_whoever_comes_first_and_is_cut_off() -> TestResult {
-    for (long_first, cut_off) in
-        [(true, None), (true, Some(2)), (true, Some(1)), (false, None), (false, Some(2)), (false, Some(1))]
-    {
+fn h27_programs_with_different_ttls_have_one_holder_whoever_comes_first_and_is_cut_off()
+-> TestResult {
+    for (long_first, cut_off) in [
+        (true, None),
+        (true, Some(2)),
+        (true, Some(1)),
+        (false, None),
+        (false, Some(2)),
+        (false, Some(1)),
+    ] {
         let servers = Servers::start(3)?;
         servers.iter().for_each(|it| Record::of_ever(it).write(it));
         let (proxies, urls) = proxies(&servers);
         cut_off.iter().for_each(|it| proxies[*it].refuse(true));
-        let long = builder(urls).quarantine(true).max_ttl(QUARANTINE).connect_timeout(ms(500)).build()?;
+        let long = builder(urls)
+            .quarantine(true)
+            .max_ttl(QUARANTINE)
+            .connect_timeout(ms(500))
+            .build()?;
         let short = strict(&servers).build()?;
         if !long_first {
             connect(&short, 3);
@@ -422,7 +620,11 @@ fn h27_programs_with_different_ttls_have_one_holder_whoever_comes_first_and_is_c
         servers[0].command(&["FLUSHALL"])?;
         let mut last = String::new();
         eventually("the short one knows how long the other needs", || {
-            let err = short.mutex("report").try_lock().map(drop).expect_err("two hold");
+            let err = short
+                .mutex("report")
+                .try_lock()
+                .map(drop)
+                .expect_err("two hold");
             last = err.to_string();
             matches!(answer(&err, 0), NodeAnswer::Failed(NodeFailure::Quarantined { left, .. }) if secs(400) < *left)
         });
@@ -434,8 +636,12 @@ fn h27_programs_with_different_ttls_have_one_holder_whoever_comes_first_and_is_c
 #[test]
 fn r6_a_node_in_quarantine_does_not_keep_a_lock_alive() -> TestResult {
     let servers = Servers::start(3)?;
-    let locks =
-        builder(servers.urls()).quarantine(true).ttl(secs(3)).max_ttl(secs(3)).response_timeout(ms(700)).build()?;
+    let locks = builder(servers.urls())
+        .quarantine(true)
+        .ttl(secs(3))
+        .max_ttl(secs(3))
+        .response_timeout(ms(700))
+        .build()?;
     drop(locks.mutex("report").lock()?);
     connect(&locks, 3);
     for how in ["restart", "flush"] {
@@ -448,14 +654,19 @@ fn r6_a_node_in_quarantine_does_not_keep_a_lock_alive() -> TestResult {
         } else {
             servers[2].command(&["FLUSHALL"])?;
         }
-        eventually("the lock stands there again", || servers[2].exists("report"));
+        eventually("the lock stands there again", || {
+            servers[2].exists("report")
+        });
 
         // With the one that forgot it would be a majority.
         del(&servers[1], "report");
         set_px(&servers[1], "report", "theirs", 60_000);
         let err = guard.extend(secs(3)).unwrap_err();
 
-        assert!(matches!(err, quorlock::ExtendError::NoQuorum { .. }), "{how}: {err}");
+        assert!(
+            matches!(err, quorlock::ExtendError::NoQuorum { .. }),
+            "{how}: {err}"
+        );
         assert!(err.to_string().contains("quarantined"), "{how}: {err}");
         del(&servers[1], "report");
         drop(guard);
@@ -467,7 +678,10 @@ fn r6_a_node_in_quarantine_does_not_keep_a_lock_alive() -> TestResult {
 fn d8_a_node_that_was_down_when_the_lock_was_taken_gets_it_later() -> TestResult {
     let servers = Servers::start(3)?;
     servers[2].kill()?;
-    let locks = builder(servers.urls()).ttl(secs(6)).response_timeout(ms(500)).build()?;
+    let locks = builder(servers.urls())
+        .ttl(secs(6))
+        .response_timeout(ms(500))
+        .build()?;
     let guard = locks.mutex("report").lock()?;
     assert!(servers.iter().take(2).all(|it| it.exists("report")));
 
@@ -482,15 +696,24 @@ fn d8_a_node_that_was_down_when_the_lock_was_taken_gets_it_later() -> TestResult
 #[test]
 fn d7_a_node_whose_counter_is_ahead_is_not_healed() -> TestResult {
     let servers = Servers::start(3)?;
-    let locks = builder(servers.urls()).ttl(secs(3)).response_timeout(ms(500)).build()?;
+    let locks = builder(servers.urls())
+        .ttl(secs(3))
+        .response_timeout(ms(500))
+        .build()?;
     let guard = locks.mutex("report").lock()?;
     eventually("it is on all nodes", || servers.holders("report") == 3);
     // A rival was granted the lock there, released it, and left its counter.
     servers[2].command(&["DEL", "report"])?;
-    set(&servers[2], &fence("report"), &(guard.fencing_token().get() + 1).to_string());
+    set(
+        &servers[2],
+        &fence("report"),
+        &(guard.fencing_token().get() + 1).to_string(),
+    );
 
     let extensions = locks.stats().extensions;
-    eventually("it is renewed", || extensions + 3 <= locks.stats().extensions);
+    eventually("it is renewed", || {
+        extensions + 3 <= locks.stats().extensions
+    });
 
     assert!(!servers[2].exists("report"));
     assert_eq!(locks.stats().healed, 0);
@@ -501,22 +724,33 @@ fn d7_a_node_whose_counter_is_ahead_is_not_healed() -> TestResult {
 #[test]
 fn a_key_of_somebody_else_is_not_overwritten_by_healing() -> TestResult {
     let servers = Servers::start(3)?;
-    let locks = builder(servers.urls()).ttl(secs(3)).response_timeout(ms(500)).build()?;
+    let locks = builder(servers.urls())
+        .ttl(secs(3))
+        .response_timeout(ms(500))
+        .build()?;
     let guard = locks.mutex("report").lock()?;
     let renewed = || {
         let extensions = locks.stats().extensions;
-        eventually("it is renewed", || extensions + 3 <= locks.stats().extensions);
+        eventually("it is renewed", || {
+            extensions + 3 <= locks.stats().extensions
+        });
     };
 
     servers[2].command(&["SET", "report", "theirs"])?;
     renewed();
-    assert_eq!(servers[2].command(&["GET", "report"])?.as_bytes(), Some(&b"theirs"[..]));
+    assert_eq!(
+        servers[2].command(&["GET", "report"])?.as_bytes(),
+        Some(&b"theirs"[..])
+    );
 
     // Of a type that the script cannot read.
     del(&servers[2], "report");
     servers[2].command(&["LPUSH", "report", "theirs"])?;
     renewed();
-    assert_eq!(servers[2].command(&["TYPE", "report"])?.as_bytes(), Some(&b"list"[..]));
+    assert_eq!(
+        servers[2].command(&["TYPE", "report"])?.as_bytes(),
+        Some(&b"list"[..])
+    );
     assert_eq!(locks.stats().healed, 0);
     drop(guard);
     Ok(())
@@ -541,7 +775,10 @@ fn d9_a_lock_that_is_healed_all_the_time_leaves_nothing_when_it_is_released() ->
 #[test]
 fn a_majority_that_lost_the_lock_is_not_healed_but_lost() -> TestResult {
     let servers = Servers::start(3)?;
-    let locks = builder(servers.urls()).ttl(secs(9)).response_timeout(ms(500)).build()?;
+    let locks = builder(servers.urls())
+        .ttl(secs(9))
+        .response_timeout(ms(500))
+        .build()?;
     let guard = locks.mutex("report").renew(false).lock()?;
     // A grant that came behind the deletion would stay.
     eventually("it is on all nodes", || servers.holders("report") == 3);
@@ -553,7 +790,13 @@ fn a_majority_that_lost_the_lock_is_not_healed_but_lost() -> TestResult {
     // By us, and so not between the two deletions: it would set the first key again.
     let extended = guard.extend(secs(9));
 
-    assert!(matches!(extended, Err(quorlock::ExtendError::Lost(quorlock::Lost::Gone))), "{extended:?}");
+    assert!(
+        matches!(
+            extended,
+            Err(quorlock::ExtendError::Lost(quorlock::Lost::Gone))
+        ),
+        "{extended:?}"
+    );
     assert_eq!(lost.recv_timeout(PATIENCE)?, quorlock::Lost::Gone);
 
     assert_eq!(locks.stats().healed, 0);

@@ -23,7 +23,10 @@ fn threads_of_one_manager_get_the_lock_in_the_order_they_came() -> TestResult {
     for holder in [&locks, &elsewhere] {
         let held = hold(holder, &servers, NAME);
         let order = Order::default();
-        let threads: Vec<_> = names.iter().map(|it| order.queue(&locks, locks.mutex(NAME), it)).collect();
+        let threads: Vec<_> = names
+            .iter()
+            .map(|it| order.queue(&locks, locks.mutex(NAME), it))
+            .collect();
         if holder.stats().waiting == 0 {
             wait_until_listed(&servers, NAME, 1);
         }
@@ -47,7 +50,9 @@ fn while_a_guard_is_held_those_who_wait_in_its_manager_ask_no_node() -> TestResu
     let before = locks.stats();
 
     let (order, lock) = (Order::default(), locks.mutex(NAME));
-    let threads: Vec<_> = (0..20).map(|i| order.queue(&locks, lock.clone(), &i.to_string())).collect();
+    let threads: Vec<_> = (0..20)
+        .map(|i| order.queue(&locks, lock.clone(), &i.to_string()))
+        .collect();
     assert_eq!(locks.stats().waiting, 20);
     // Time goes by: another manager has a hundred rounds.
     for _ in 0..100 {
@@ -70,7 +75,10 @@ fn a_hand_over_is_one_release_and_one_acquisition_on_each_node() -> TestResult {
     let locks = on_all(&servers, far);
     let held = hold(&locks, &servers, NAME);
     let waiter = queue(&locks);
-    let (before, scripts) = (locks.stats(), servers.iter().map(scripts_run).collect::<Vec<_>>());
+    let (before, scripts) = (
+        locks.stats(),
+        servers.iter().map(scripts_run).collect::<Vec<_>>(),
+    );
     let earlier = held.fencing_token();
 
     drop(held);
@@ -80,10 +88,16 @@ fn a_hand_over_is_one_release_and_one_acquisition_on_each_node() -> TestResult {
     assert!(earlier < guard.fencing_token());
     assert_eq!(after.hand_overs - before.hand_overs, 1);
     assert_eq!(after.commands - before.commands, 2 * 3);
-    assert_eq!((after.rounds_won - before.rounds_won, after.rounds_held), (1, before.rounds_held));
+    assert_eq!(
+        (after.rounds_won - before.rounds_won, after.rounds_held),
+        (1, before.rounds_held)
+    );
     assert_eq!((after.releases - before.releases, after.waiting), (1, 0));
     eventually("each server was asked twice", || {
-        servers.iter().zip(&scripts).all(|(it, before)| scripts_run(it) == before + 2)
+        servers
+            .iter()
+            .zip(&scripts)
+            .all(|(it, before)| scripts_run(it) == before + 2)
     });
     Ok(())
 }
@@ -98,7 +112,10 @@ fn a_lock_that_nobody_waits_for_is_released_without_a_hand_over() -> TestResult 
 
     assert_eq!(other.release()?.nodes, 3);
     assert_eq!(locks.stats().hand_overs, 0);
-    assert!(!waiter.is_finished(), "the release of one lock let somebody into another");
+    assert!(
+        !waiter.is_finished(),
+        "the release of one lock let somebody into another"
+    );
     servers.wait_until_free("other")?;
     drop(held);
     drop(join(waiter)?);
@@ -119,9 +136,14 @@ fn a_lock_that_is_handed_over_is_the_next_one_s_own_in_all_respects() -> TestRes
     drop(held);
     let guard = join(waiter)?;
 
-    assert!(secs(200) < guard.remaining() && guard.remaining() <= secs(300), "{guard:?}");
+    assert!(
+        secs(200) < guard.remaining() && guard.remaining() <= secs(300),
+        "{guard:?}"
+    );
     eventually("the key's life is the new one's", || {
-        servers.iter().all(|it| (200_001..=300_000).contains(&it.pttl(NAME)))
+        servers
+            .iter()
+            .all(|it| (200_001..=300_000).contains(&it.pttl(NAME)))
     });
     guard.extend(secs(400))?;
     assert_eq!(guard.release()?.nodes, 3);
@@ -175,7 +197,8 @@ fn two_hundred_threads_get_the_lock_once_each_and_never_two_at_a_time() -> TestR
 }
 
 #[test]
-fn threads_of_several_managers_get_the_lock_once_each_and_leave_nothing_but_their_subscriptions() -> TestResult {
+fn threads_of_several_managers_get_the_lock_once_each_and_leave_nothing_but_their_subscriptions()
+-> TestResult {
     let servers = Servers::start(3)?;
     let managers = repeat(3, || on_all(&servers, near));
     let section = Arc::new(Section::default());
@@ -188,7 +211,9 @@ fn threads_of_several_managers_get_the_lock_once_each_and_leave_nothing_but_thei
             thread::spawn(move || section.enter(&lock))
         }));
     }
-    eventually("all of them wait", || managers.iter().all(|it| it.stats().waiting == 50));
+    eventually("all of them wait", || {
+        managers.iter().all(|it| it.stats().waiting == 50)
+    });
     wait_until_listed(&servers, NAME, 2);
     drop(held);
     threads.into_iter().for_each(join);
@@ -199,7 +224,9 @@ fn threads_of_several_managers_get_the_lock_once_each_and_leave_nothing_but_thei
         assert!((2..=3).contains(&listeners_of(server).len()));
     }
     drop(managers);
-    eventually("nobody listens any more", || servers.iter().all(|it| listeners_of(it).is_empty()));
+    eventually("nobody listens any more", || {
+        servers.iter().all(|it| listeners_of(it).is_empty())
+    });
     Ok(())
 }
 
@@ -233,7 +260,11 @@ fn those_who_leave_the_middle_of_the_queue_disturb_nobody() -> TestResult {
     let held = hold(&locks, &servers, NAME);
     let (order, cancel) = (Order::default(), CancelHandle::new());
 
-    let (cancelled, short, lock) = (locks.mutex(NAME).cancelled_by(&cancel), locks.mutex(NAME), locks.mutex(NAME));
+    let (cancelled, short, lock) = (
+        locks.mutex(NAME).cancelled_by(&cancel),
+        locks.mutex(NAME),
+        locks.mutex(NAME),
+    );
     let first = order.queue(&locks, lock.clone(), "first");
     let cancelled = queue_up(&locks, move || cancelled.lock());
     let second = order.queue(&locks, lock.clone(), "second");
@@ -273,7 +304,10 @@ fn when_the_first_in_the_queue_is_cancelled_the_next_one_takes_its_place() -> Te
     let err = join(cancelled).unwrap_err();
     assert!(matches!(err, AcquireError::Cancelled { .. }), "{err:?}");
     eventually("the next one is on the lists, from when it came", || {
-        servers.iter().zip(&places).all(|(it, before)| *before < since(it, NAME, &member))
+        servers
+            .iter()
+            .zip(&places)
+            .all(|(it, before)| *before < since(it, NAME, &member))
     });
     drop(held);
 
@@ -312,7 +346,12 @@ fn a_single_try_does_not_stand_in_the_queue() -> TestResult {
 #[test]
 fn a_guard_whose_lock_has_run_out_keeps_nobody_of_its_manager_out() -> TestResult {
     let servers = Servers::start(3)?;
-    let locks = connected(builder(servers.urls()).response_timeout(secs(1)).ttl(secs(4)), 3);
+    let locks = connected(
+        builder(servers.urls())
+            .response_timeout(secs(1))
+            .ttl(secs(4)),
+        3,
+    );
     let held = locks.mutex(NAME).renew(false).try_lock_for(PATIENCE)?;
     let waiters = repeat(2, || queue(&locks));
 
@@ -359,7 +398,9 @@ fn every_end_of_a_guard_hands_the_lock_over() -> TestResult {
     let ends: [(&str, End); 4] = [
         ("dropped", drop),
         ("released", |it| assert_eq!(it.release().unwrap().nodes, 3)),
-        ("dropped in another thread", |it| join(thread::spawn(move || drop(it)))),
+        ("dropped in another thread", |it| {
+            join(thread::spawn(move || drop(it)))
+        }),
         ("dropped by a panic", |it| {
             let section = thread::spawn(move || {
                 let _guard = it;
@@ -384,7 +425,8 @@ fn every_end_of_a_guard_hands_the_lock_over() -> TestResult {
     }
 
     // And a section that is a function.
-    let (lock, (entered, inside), (go_on, wait)) = (locks.mutex(NAME), bounded(1), bounded::<()>(1));
+    let (lock, (entered, inside), (go_on, wait)) =
+        (locks.mutex(NAME), bounded(1), bounded::<()>(1));
     let runner = thread::spawn(move || {
         lock.with(|_| {
             entered.send(()).unwrap();

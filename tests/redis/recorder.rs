@@ -4,7 +4,8 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use metrics::{
-    Counter, CounterFn, Gauge, GaugeFn, Histogram, HistogramFn, Key, KeyName, Metadata, Recorder, SharedString, Unit,
+    Counter, CounterFn, Gauge, GaugeFn, Histogram, HistogramFn, Key, KeyName, Metadata, Recorder,
+    SharedString, Unit,
 };
 
 /// Every value that each series was given, one after the other: what a gauge was, what a histogram was told, what a counter
@@ -74,7 +75,10 @@ impl Recorder for Everything {
 
 /// As Prometheus writes it, with a comma behind each label.
 fn series(key: &Key) -> Arc<Series> {
-    let labels: String = key.labels().map(|it| format!("{}=\"{}\",", it.key(), it.value())).collect();
+    let labels: String = key
+        .labels()
+        .map(|it| format!("{}=\"{}\",", it.key(), it.value()))
+        .collect();
     let name = format!("{}{{{labels}}}", key.name());
     Arc::clone(SERIES.lock().unwrap().entry(name).or_default())
 }
@@ -86,16 +90,26 @@ pub(crate) fn install() {
 /// How many values each series has.
 pub(crate) fn lengths() -> BTreeMap<String, usize> {
     let all = SERIES.lock().unwrap_or_else(PoisonError::into_inner);
-    all.iter().map(|(name, series)| (name.clone(), series.0.lock().unwrap().len())).collect()
+    all.iter()
+        .map(|(name, series)| (name.clone(), series.0.lock().unwrap().len()))
+        .collect()
 }
 
 /// Whether a line of the page is so: `NAME{LABELS} grows`, `… is N` or `… is above N`, since the series had so many values.
 pub(crate) fn is_so(line: &str, since: &BTreeMap<String, usize>) -> bool {
     let (wanted, what) = line.split_once(' ').unwrap();
-    let (name, labels) = wanted.trim_end_matches('}').split_once('{').unwrap_or((wanted, ""));
+    let (name, labels) = wanted
+        .trim_end_matches('}')
+        .split_once('{')
+        .unwrap_or((wanted, ""));
     let fits = |series: &str| {
-        series.strip_prefix(name).is_some_and(|it| it.starts_with('{'))
-            && labels.split(',').filter(|it| !it.is_empty()).all(|it| series.contains(&format!("{it},")))
+        series
+            .strip_prefix(name)
+            .is_some_and(|it| it.starts_with('{'))
+            && labels
+                .split(',')
+                .filter(|it| !it.is_empty())
+                .all(|it| series.contains(&format!("{it},")))
     };
     let test: Box<dyn Fn(f64) -> bool> = if what == "grows" {
         Box::new(|it| 0.0 < it)
@@ -109,6 +123,8 @@ pub(crate) fn is_so(line: &str, since: &BTreeMap<String, usize>) -> bool {
     let all = SERIES.lock().unwrap();
     all.iter().filter(|it| fits(it.0)).any(|(name, series)| {
         let values = series.0.lock().unwrap();
-        values[since.get(name).copied().unwrap_or(0)..].iter().any(|it| test(*it))
+        values[since.get(name).copied().unwrap_or(0)..]
+            .iter()
+            .any(|it| test(*it))
     })
 }

@@ -10,7 +10,8 @@ use crossbeam_channel::TryRecvError;
 use devnodes::{PATIENCE, Servers, eventually};
 use quorlock::error::BuildProblem;
 use quorlock::{
-    AcquireError, CancelHandle, LockManager, Lost, ReentrantGuard, ReentrantMutex, ReleaseError, WithError,
+    AcquireError, CancelHandle, LockManager, Lost, ReentrantGuard, ReentrantMutex, ReleaseError,
+    WithError,
 };
 
 use crate::support::*;
@@ -23,19 +24,30 @@ fn quiet(servers: &Servers) -> LockManager {
 /// Takes the lock and waits until no command of that is under way.
 fn settled(lock: &ReentrantMutex, servers: &Servers) -> ReentrantGuard {
     let guard = lock.lock().unwrap();
-    eventually("it is on all nodes", || servers.holders(lock.name()) == servers.len());
+    eventually("it is on all nodes", || {
+        servers.holders(lock.name()) == servers.len()
+    });
     guard
 }
 
 /// Short locks that end by themselves.
 fn short(servers: &Servers) -> ReentrantMutex {
-    let locks = connected(builder(servers.urls()).response_timeout(ms(50)).ttl(ms(400)).renew(false), 3);
+    let locks = connected(
+        builder(servers.urls())
+            .response_timeout(ms(50))
+            .ttl(ms(400))
+            .renew(false),
+        3,
+    );
     locks.reentrant_mutex("report")
 }
 
 /// Takes a lock that was extended up to its maximum hold, and will not be extended further.
 fn bounded(servers: &Servers) -> (ReentrantMutex, ReentrantGuard) {
-    let builder = builder(servers.urls()).response_timeout(ms(100)).ttl(ms(600)).max_hold(Some(ms(900)));
+    let builder = builder(servers.urls())
+        .response_timeout(ms(100))
+        .ttl(ms(600))
+        .max_hold(Some(ms(900)));
     let lock = connected(builder.renew(false), 3).reentrant_mutex("report");
     let mut guard = None;
     eventually("the lock can be taken and extended", || {
@@ -75,12 +87,22 @@ fn the_thread_that_holds_it_gets_it_again_without_a_command() -> TestResult {
     assert_eq!((first.holds(), guards[7].holds()), (401, 401));
     let shown = format!("{first:?}");
     assert!(
-        shown.starts_with("ReentrantGuard { holds: 401, guard: LockGuard(Hold { name: \"report\", token: "),
+        shown.starts_with(
+            "ReentrantGuard { holds: 401, guard: LockGuard(Hold { name: \"report\", token: "
+        ),
         "{shown}"
     );
-    assert!(guards.iter().all(|it| it.is_valid() && it.fencing_token() == first.fencing_token()));
+    assert!(
+        guards
+            .iter()
+            .all(|it| it.is_valid() && it.fencing_token() == first.fencing_token())
+    );
     drop(guards);
-    assert_eq!(locks.stats().commands, commands, "giving back what was taken again asks no node either");
+    assert_eq!(
+        locks.stats().commands,
+        commands,
+        "giving back what was taken again asks no node either"
+    );
     assert_eq!((first.holds(), first.check()), (1, Ok(())));
     Ok(())
 }
@@ -91,11 +113,21 @@ fn it_is_released_when_its_last_guard_goes_in_whatever_order() -> TestResult {
     let (locks, other) = (quiet(&servers), manager(&servers));
     let lock = locks.reentrant_mutex("report");
 
-    for order in [[0, 1, 2], [0, 2, 1], [1, 0, 2], [1, 2, 0], [2, 0, 1], [2, 1, 0]] {
+    for order in [
+        [0, 1, 2],
+        [0, 2, 1],
+        [1, 0, 2],
+        [1, 2, 0],
+        [2, 0, 1],
+        [2, 1, 0],
+    ] {
         let mut guards = [Some(lock.lock()?), Some(lock.lock()?), Some(lock.lock()?)];
         for (gone, i) in order.into_iter().enumerate() {
             let guard = guards[i].take().unwrap();
-            assert_eq!((guard.holds(), guard.check()), (3 - u32::try_from(gone)?, Ok(())));
+            assert_eq!(
+                (guard.holds(), guard.check()),
+                (3 - u32::try_from(gone)?, Ok(()))
+            );
             assert_held(&other.mutex("report").try_lock().unwrap_err());
             drop(guard);
         }
@@ -199,7 +231,11 @@ fn descriptions_of_one_name_are_one_hold_and_of_two_names_two() -> TestResult {
     let locks = quiet(&servers);
     let first = locks.reentrant_mutex("report").lock()?;
 
-    let second = locks.clone().reentrant_mutex(b"report").renew(false).lock()?;
+    let second = locks
+        .clone()
+        .reentrant_mutex(b"report")
+        .renew(false)
+        .lock()?;
     let other = locks.reentrant_mutex("report 2").lock()?;
 
     assert_eq!((first.holds(), second.holds(), other.holds()), (2, 2, 1));
@@ -240,11 +276,19 @@ fn a_hold_that_ran_out_is_an_error_until_all_its_guards_are_dropped() -> TestRes
     let other = manager(&servers);
     drop(other.mutex("report").lock()?);
 
-    let lost = AcquireError::HoldLost { lost: Lost::LeaseOver };
+    let lost = AcquireError::HoldLost {
+        lost: Lost::LeaseOver,
+    };
     assert_eq!(lock.lock().unwrap_err(), lost);
     assert_eq!(lock.try_lock_for(secs(1)).unwrap_err(), lost);
-    let err = lock.with(|_| unreachable!("not acquired")).map(|(): ()| ()).unwrap_err();
-    assert!(matches!(err, WithError::NotAcquired(AcquireError::HoldLost { .. })), "{err:?}");
+    let err = lock
+        .with(|_| unreachable!("not acquired"))
+        .map(|(): ()| ())
+        .unwrap_err();
+    assert!(
+        matches!(err, WithError::NotAcquired(AcquireError::HoldLost { .. })),
+        "{err:?}"
+    );
     assert_eq!(first.holds(), 1, "an error leaves no guard");
     // Free for everyone else, this manager's other threads among them.
     join(thread::spawn({
@@ -268,7 +312,10 @@ fn every_guard_of_a_lost_hold_says_so_when_it_is_released() -> TestResult {
     }
     assert!(second.extend(LONG).is_err());
 
-    assert_eq!(lock.lock().unwrap_err(), AcquireError::HoldLost { lost: Lost::Gone });
+    assert_eq!(
+        lock.lock().unwrap_err(),
+        AcquireError::HoldLost { lost: Lost::Gone }
+    );
     for guard in [second, first, third] {
         assert_eq!(guard.check(), Err(Lost::Gone));
         assert_eq!(guard.release(), Err(ReleaseError::Lost(Lost::Gone)));
@@ -284,7 +331,12 @@ fn a_hold_that_reached_the_maximum_is_lost() -> TestResult {
 
     eventually("it is over", || !guard.is_valid());
 
-    assert_eq!(lock.lock().unwrap_err(), AcquireError::HoldLost { lost: Lost::MaxHold });
+    assert_eq!(
+        lock.lock().unwrap_err(),
+        AcquireError::HoldLost {
+            lost: Lost::MaxHold
+        }
+    );
     assert_eq!(guard.release(), Err(ReleaseError::Lost(Lost::MaxHold)));
     assert_eq!(take_in_the_end(&lock).holds(), 1);
     Ok(())
@@ -348,7 +400,11 @@ fn an_extension_that_finds_the_lock_gone_is_an_error() -> TestResult {
     }
     assert!(first.is_valid(), "nobody has looked yet");
 
-    let err = locks.reentrant_mutex("report").ttl(LONG).lock().unwrap_err();
+    let err = locks
+        .reentrant_mutex("report")
+        .ttl(LONG)
+        .lock()
+        .unwrap_err();
 
     assert_eq!(err, AcquireError::HoldLost { lost: Lost::Gone });
     assert_eq!((first.holds(), first.check()), (1, Err(Lost::Gone)));
@@ -388,8 +444,20 @@ fn inner_and_outer_runs_say_that_the_lock_was_lost_and_keep_their_values() -> Te
         })
     });
 
-    let WithError::Lost { lost: Lost::Gone, value: inner } = outer.unwrap_err() else { panic!("not lost") };
-    let WithError::Lost { lost: Lost::Gone, value } = inner.unwrap_err() else { panic!("not lost") };
+    let WithError::Lost {
+        lost: Lost::Gone,
+        value: inner,
+    } = outer.unwrap_err()
+    else {
+        panic!("not lost")
+    };
+    let WithError::Lost {
+        lost: Lost::Gone,
+        value,
+    } = inner.unwrap_err()
+    else {
+        panic!("not lost")
+    };
     assert_eq!(value, 42);
     assert!(lock.with(|guard| guard.is_valid())?, "taken anew");
     Ok(())
@@ -430,7 +498,12 @@ fn f4_a_forgotten_guard_keeps_the_lock_until_the_thread_cannot_have_it_any_more(
     std::mem::forget(guard);
     eventually("it is lost", || lock.lock().is_err());
 
-    assert_eq!(lock.lock().unwrap_err(), AcquireError::HoldLost { lost: Lost::MaxHold });
+    assert_eq!(
+        lock.lock().unwrap_err(),
+        AcquireError::HoldLost {
+            lost: Lost::MaxHold
+        }
+    );
     drop(manager(&servers).mutex("report").lock()?);
     Ok(())
 }
@@ -439,14 +512,19 @@ fn f4_a_forgotten_guard_keeps_the_lock_until_the_thread_cannot_have_it_any_more(
 fn who_does_not_wait_cannot_be_cancelled() -> TestResult {
     let servers = Servers::start(3)?;
     let cancel = CancelHandle::new();
-    let lock = quiet(&servers).reentrant_mutex("report").cancelled_by(&cancel);
+    let lock = quiet(&servers)
+        .reentrant_mutex("report")
+        .cancelled_by(&cancel);
     let guard = lock.lock()?;
 
     cancel.cancel();
 
     assert_eq!(lock.lock()?.holds(), 2);
     drop(guard);
-    assert!(matches!(lock.lock().unwrap_err(), AcquireError::Cancelled { .. }));
+    assert!(matches!(
+        lock.lock().unwrap_err(),
+        AcquireError::Cancelled { .. }
+    ));
     Ok(())
 }
 
@@ -456,9 +534,16 @@ fn a_description_that_cannot_be_used_is_an_error_also_to_the_holder() -> TestRes
     let locks = quiet(&servers);
     let guard = locks.reentrant_mutex("report").lock()?;
 
-    let err = locks.reentrant_mutex("report").ttl(Duration::ZERO).lock().unwrap_err();
+    let err = locks
+        .reentrant_mutex("report")
+        .ttl(Duration::ZERO)
+        .lock()
+        .unwrap_err();
 
-    assert!(matches!(err, AcquireError::BadTtl(BuildProblem::BadOption { .. })), "{err:?}");
+    assert!(
+        matches!(err, AcquireError::BadTtl(BuildProblem::BadOption { .. })),
+        "{err:?}"
+    );
     assert_eq!((guard.holds(), guard.check()), (1, Ok(())));
     Ok(())
 }
@@ -508,14 +593,21 @@ fn guards_that_a_thread_leaves_behind_are_dropped_with_it_and_do_not_panic() -> 
         // Thread-locals go in the reverse order of their first use: this one after the list of what the thread holds.
         EARLY.with(|it| assert!(it.borrow().is_none()));
         let guards = vec![lock.lock().unwrap(), lock.lock().unwrap()];
-        EARLY.set(Some(Left { guards, lock, found }));
+        EARLY.set(Some(Left {
+            guards,
+            lock,
+            found,
+        }));
     });
 
     let (holds, again) = says.recv_timeout(PATIENCE)?;
     join(thread);
     assert_eq!(holds, 2);
     // It was free by then; but what cannot be entered in the list is not taken.
-    assert!(matches!(again, Err(AcquireError::ThreadEnding)), "{again:?}");
+    assert!(
+        matches!(again, Err(AcquireError::ThreadEnding)),
+        "{again:?}"
+    );
     nothing_is_left(&servers);
     drop(locks.mutex("report").try_lock()?);
     Ok(())

@@ -14,7 +14,9 @@ use crate::support::*;
 /// Locks that are renewed every two thirds of a second: for tests in which that must happen or fail. Not shorter: on a
 /// busy machine the renewal thread must get its turn in time.
 fn short(servers: &Servers) -> Builder {
-    builder(servers.urls()).response_timeout(ms(500)).ttl(secs(2))
+    builder(servers.urls())
+        .response_timeout(ms(500))
+        .ttl(secs(2))
 }
 
 /// Every door through which a loss is announced.
@@ -28,7 +30,11 @@ impl Doors {
     fn of(guard: &LockGuard) -> Doors {
         let calls = Arc::new(AtomicUsize::new(0));
         let called = Doors::listen(guard, &calls);
-        Doors { early: guard.lost(), called, calls }
+        Doors {
+            early: guard.lost(),
+            called,
+            calls,
+        }
     }
 
     fn listen(guard: &LockGuard, calls: &Arc<AtomicUsize>) -> Receiver<Lost> {
@@ -48,7 +54,10 @@ impl Doors {
         assert_eq!(self.called.recv_timeout(PATIENCE), Ok(lost));
         // A listener that comes after the loss is told as well.
         assert_eq!(guard.lost().recv_timeout(PATIENCE), Ok(lost));
-        assert_eq!(Doors::listen(&guard, &self.calls).recv_timeout(PATIENCE), Ok(lost));
+        assert_eq!(
+            Doors::listen(&guard, &self.calls).recv_timeout(PATIENCE),
+            Ok(lost)
+        );
 
         assert!(!guard.is_valid());
         assert_eq!(guard.check(), Err(lost));
@@ -58,7 +67,11 @@ impl Doors {
         assert_eq!(guard.release(), Err(ReleaseError::Lost(lost)));
 
         for door in [&*self.early, &self.called] {
-            assert_eq!(door.recv_timeout(PATIENCE), Err(RecvTimeoutError::Disconnected), "announced twice");
+            assert_eq!(
+                door.recv_timeout(PATIENCE),
+                Err(RecvTimeoutError::Disconnected),
+                "announced twice"
+            );
         }
         assert_eq!(self.calls.load(Ordering::SeqCst), 2);
     }
@@ -129,7 +142,10 @@ fn one_lock_can_do_without_renewal_and_another_with() -> TestResult {
 #[test]
 fn d3_a_key_deleted_on_a_majority_is_announced_as_gone_and_never_created_again() -> TestResult {
     let servers = Servers::start(3)?;
-    let locks = builder(servers.urls()).response_timeout(secs(1)).ttl(secs(4)).build()?;
+    let locks = builder(servers.urls())
+        .response_timeout(secs(1))
+        .ttl(secs(4))
+        .build()?;
     let guard = locks.mutex("report").lock()?;
     let doors = Doors::of(&guard);
     eventually("it is on all nodes", || servers.holders("report") == 3);
@@ -152,14 +168,19 @@ fn d3_a_key_deleted_on_a_majority_is_announced_as_gone_and_never_created_again()
 #[test]
 fn a_key_deleted_on_a_minority_costs_nothing() -> TestResult {
     let servers = Servers::start(3)?;
-    let locks = builder(servers.urls()).response_timeout(secs(1)).ttl(secs(4)).build()?;
+    let locks = builder(servers.urls())
+        .response_timeout(secs(1))
+        .ttl(secs(4))
+        .build()?;
     let other = manager(&servers);
     let guard = locks.mutex("report").lock()?;
     eventually("it is on all nodes", || servers.holders("report") == 3);
 
     del(&servers[2], "report");
     let extensions = locks.stats().extensions;
-    eventually("it is extended", || extensions + 2 <= locks.stats().extensions);
+    eventually("it is extended", || {
+        extensions + 2 <= locks.stats().extensions
+    });
 
     assert!(guard.is_valid());
     assert_held(&other.mutex("report").try_lock().unwrap_err());
@@ -258,7 +279,13 @@ fn d4_an_extension_confirmed_after_the_deadline_brings_nothing_back() -> TestRes
 fn d4_an_extension_asked_for_in_time_and_confirmed_too_late_brings_nothing_back() -> TestResult {
     let servers = Servers::start(3)?;
     let (proxies, urls) = proxies(&servers);
-    let locks = connected(builder(urls).response_timeout(ms(250)).ttl(secs(1)).renew(false), 3);
+    let locks = connected(
+        builder(urls)
+            .response_timeout(ms(250))
+            .ttl(secs(1))
+            .renew(false),
+        3,
+    );
     let guard = lock_in_the_end(&locks, "report");
     let doors = Doors::of(&guard);
 
@@ -272,7 +299,10 @@ fn d4_an_extension_asked_for_in_time_and_confirmed_too_late_brings_nothing_back(
         for proxy in &proxies {
             proxy.release_replies();
         }
-        assert_eq!(extending.join().unwrap(), Err(ExtendError::Lost(Lost::LeaseOver)));
+        assert_eq!(
+            extending.join().unwrap(),
+            Err(ExtendError::Lost(Lost::LeaseOver))
+        );
     });
 
     doors.assert_said_once(guard, Lost::LeaseOver);
@@ -300,7 +330,10 @@ fn a_loss_that_two_find_at_once_is_announced_once() -> TestResult {
         eventually("both have asked", || commands + 6 <= locks.stats().commands);
         proxies.iter().for_each(devnodes::Proxy::release_replies);
         for extending in extending {
-            assert_eq!(extending.join().unwrap(), Err(ExtendError::Lost(Lost::Gone)));
+            assert_eq!(
+                extending.join().unwrap(),
+                Err(ExtendError::Lost(Lost::Gone))
+            );
         }
     });
 
@@ -326,7 +359,9 @@ fn d2_failed_renewals_end_nothing_while_there_is_time() -> TestResult {
         proxy.release_replies();
     }
 
-    eventually("it can be extended again", || guard.extend(secs(30)).is_ok());
+    eventually("it can be extended again", || {
+        guard.extend(secs(30)).is_ok()
+    });
     assert!(guard.is_valid());
     guard.release()?;
     nothing_is_left(&servers);
@@ -385,10 +420,18 @@ fn d5_a_renewal_does_not_shorten_what_an_extension_gave() -> TestResult {
     eventually("it is extended", || guard.extend(LONG).is_ok());
 
     let extensions = locks.stats().extensions;
-    eventually("it is renewed", || extensions + 3 <= locks.stats().extensions);
+    eventually("it is renewed", || {
+        extensions + 3 <= locks.stats().extensions
+    });
 
     assert!(secs(400) < guard.remaining());
-    eventually("the nodes keep it as long", || servers.iter().filter(|it| 400_000 < it.pttl("report")).count() >= 2);
+    eventually("the nodes keep it as long", || {
+        servers
+            .iter()
+            .filter(|it| 400_000 < it.pttl("report"))
+            .count()
+            >= 2
+    });
     guard.release()?;
     nothing_is_left(&servers);
     Ok(())
@@ -397,7 +440,10 @@ fn d5_a_renewal_does_not_shorten_what_an_extension_gave() -> TestResult {
 #[test]
 fn e1_d9_a_released_lock_is_never_reported_lost_however_renewals_and_releases_meet() -> TestResult {
     let servers = Servers::start(3)?;
-    let locks = builder(servers.urls()).response_timeout(ms(300)).ttl(ms(1200)).build()?;
+    let locks = builder(servers.urls())
+        .response_timeout(ms(300))
+        .ttl(ms(1200))
+        .build()?;
     connect(&locks, 3);
 
     thread::scope(|scope| {
@@ -410,9 +456,15 @@ fn e1_d9_a_released_lock_is_never_reported_lost_however_renewals_and_releases_me
                         let lost = guard.lost();
                         // Renewal is due after 400 ms.
                         let until_then = ms(392 + (t * 5 + i) % 16);
-                        assert_eq!(lost.recv_timeout(until_then), Err(RecvTimeoutError::Timeout));
+                        assert_eq!(
+                            lost.recv_timeout(until_then),
+                            Err(RecvTimeoutError::Timeout)
+                        );
                         drop(guard);
-                        assert_eq!(lost.recv_timeout(PATIENCE), Err(RecvTimeoutError::Disconnected));
+                        assert_eq!(
+                            lost.recv_timeout(PATIENCE),
+                            Err(RecvTimeoutError::Disconnected)
+                        );
                     }
                 })
             })
@@ -450,9 +502,13 @@ fn e1_an_extension_that_finds_the_lock_released_is_no_loss() -> TestResult {
         del(server, "report");
     }
     // To a majority: the third node may not have been heard since it granted, and is not asked.
-    eventually("the renewal has been sent", || commands + 2 <= locks.stats().commands);
+    eventually("the renewal has been sent", || {
+        commands + 2 <= locks.stats().commands
+    });
     let releasing = thread::spawn(move || guard.release());
-    eventually("the release has been sent", || commands + 5 <= locks.stats().commands || releasing.is_finished());
+    eventually("the release has been sent", || {
+        commands + 5 <= locks.stats().commands || releasing.is_finished()
+    });
     for proxy in &proxies {
         proxy.release_replies();
     }
@@ -466,7 +522,10 @@ fn e1_an_extension_that_finds_the_lock_released_is_no_loss() -> TestResult {
         other => panic!("{other:?}"),
     };
     assert_eq!(lost.recv_timeout(PATIENCE).is_ok(), is_lost);
-    assert_eq!(lost.recv_timeout(PATIENCE), Err(RecvTimeoutError::Disconnected));
+    assert_eq!(
+        lost.recv_timeout(PATIENCE),
+        Err(RecvTimeoutError::Disconnected)
+    );
     assert_eq!(locks.stats().locks_lost, u64::from(is_lost));
     Ok(())
 }
@@ -474,13 +533,20 @@ fn e1_an_extension_that_finds_the_lock_released_is_no_loss() -> TestResult {
 #[test]
 fn d11_a_paused_node_delays_no_renewal() -> TestResult {
     let servers = Servers::start(3)?;
-    let locks = builder(servers.urls()).response_timeout(ms(500)).ttl(ms(3000)).build()?;
+    let locks = builder(servers.urls())
+        .response_timeout(ms(500))
+        .ttl(ms(3000))
+        .build()?;
     connect(&locks, 3);
-    let guards: Vec<_> = (0..20).map(|i| lock_in_the_end(&locks, &format!("report {i}"))).collect();
+    let guards: Vec<_> = (0..20)
+        .map(|i| lock_in_the_end(&locks, &format!("report {i}")))
+        .collect();
 
     servers[0].pause()?;
     let extensions = locks.stats().extensions;
-    eventually("all are extended three times", || extensions + 60 <= locks.stats().extensions);
+    eventually("all are extended three times", || {
+        extensions + 60 <= locks.stats().extensions
+    });
 
     for guard in &guards {
         assert_eq!(guard.check(), Ok(()));
@@ -493,13 +559,21 @@ fn d11_a_paused_node_delays_no_renewal() -> TestResult {
 }
 
 #[test]
-fn d11_of_many_locks_that_are_extended_together_one_is_lost_and_a_node_hangs_and_the_others_are_kept() -> TestResult {
+fn d11_of_many_locks_that_are_extended_together_one_is_lost_and_a_node_hangs_and_the_others_are_kept()
+-> TestResult {
     let servers = Servers::start(3)?;
-    let locks = builder(servers.urls()).response_timeout(secs(1)).ttl(secs(6)).build()?;
+    let locks = builder(servers.urls())
+        .response_timeout(secs(1))
+        .ttl(secs(6))
+        .build()?;
     connect(&locks, 3);
-    let mut guards: Vec<_> = (0..200).map(|i| lock_in_the_end(&locks, &format!("report {i}"))).collect();
+    let mut guards: Vec<_> = (0..200)
+        .map(|i| lock_in_the_end(&locks, &format!("report {i}")))
+        .collect();
     let extensions = locks.stats().extensions;
-    eventually("all are extended", || extensions + 200 <= locks.stats().extensions);
+    eventually("all are extended", || {
+        extensions + 200 <= locks.stats().extensions
+    });
 
     let gone = guards.remove(100);
     let doors = Doors::of(&gone);
@@ -509,7 +583,9 @@ fn d11_of_many_locks_that_are_extended_together_one_is_lost_and_a_node_hangs_and
     });
     servers[2].pause()?;
     let extensions = locks.stats().extensions;
-    eventually("the others are extended twice more", || extensions + 2 * 199 <= locks.stats().extensions);
+    eventually("the others are extended twice more", || {
+        extensions + 2 * 199 <= locks.stats().extensions
+    });
 
     doors.assert_said_once(gone, Lost::Gone);
     for guard in &guards {
@@ -525,7 +601,10 @@ fn d11_of_many_locks_that_are_extended_together_one_is_lost_and_a_node_hangs_and
 #[test]
 fn d11_one_lock_that_cannot_be_renewed_does_not_stop_the_others() -> TestResult {
     let servers = Servers::start(3)?;
-    let locks = builder(servers.urls()).response_timeout(ms(500)).ttl(ms(3000)).build()?;
+    let locks = builder(servers.urls())
+        .response_timeout(ms(500))
+        .ttl(ms(3000))
+        .build()?;
     connect(&locks, 3);
     let stuck = lock_in_the_end(&locks, "stuck");
     let doors = Doors::of(&stuck);

@@ -24,13 +24,20 @@ impl Nodes {
     pub(crate) fn start(group: Group, url: fn(&Group) -> String) -> Nodes {
         let singles = Servers::start(2).unwrap();
         let urls = [url(&group)].into_iter().chain(singles.urls()).collect();
-        Nodes { group, singles, urls }
+        Nodes {
+            group,
+            singles,
+            urls,
+        }
     }
 }
 
 /// What the group's node said in the end to a call for `name`.
 #[track_caller]
-pub(crate) fn failure_in_the_end(locks: &LockManager, looks: impl Fn(&NodeFailure) -> bool) -> NodeFailure {
+pub(crate) fn failure_in_the_end(
+    locks: &LockManager,
+    looks: impl Fn(&NodeFailure) -> bool,
+) -> NodeFailure {
     let err = error_in_the_end(
         locks,
         "report",
@@ -46,7 +53,9 @@ fn one(group: &Group) -> LockManager {
 /// With quarantine, on servers that are new and that somebody has vouched for.
 pub(crate) fn vouched(builder: Builder) -> LockManager {
     let locks = builder.quarantine(true).build().unwrap();
-    eventually("somebody vouches for all nodes", || locks.admin().vouch().iter().all(|it| it.failure.is_none()));
+    eventually("somebody vouches for all nodes", || {
+        locks.admin().vouch().iter().all(|it| it.failure.is_none())
+    });
     locks
 }
 
@@ -55,13 +64,24 @@ fn the_master_among_replicas_is_found_wherever_it_stands_in_the_list() -> TestRe
     needs!(Replicas);
     let group = Group::start(2)?;
     let [a, b, c] = [0, 1, 2].map(|it| group.servers[it].addr());
-    for list in [format!("{a},{b},{c}"), format!("{c},{b},{a}"), format!("{b},{a}"), format!("{a}")] {
-        let locks = builder([format!("redis+replicated://{list}")]).strict(true).build()?;
+    for list in [
+        format!("{a},{b},{c}"),
+        format!("{c},{b},{a}"),
+        format!("{b},{a}"),
+        format!("{a}"),
+    ] {
+        let locks = builder([format!("redis+replicated://{list}")])
+            .strict(true)
+            .build()?;
         let guard = locks.mutex("report").try_lock()?;
         assert!(group.servers[0].exists("report"));
         guard.release()?;
         let checks = locks.check_nodes();
-        assert!(checks[0].is_fine(), "that it has replicas is what it was given as: {}", checks[0]);
+        assert!(
+            checks[0].is_fine(),
+            "that it has replicas is what it was given as: {}",
+            checks[0]
+        );
         assert_eq!(*checks[0].address, *list);
     }
     Ok(())
@@ -79,7 +99,10 @@ fn the_servers_of_a_node_share_a_login_and_a_database() -> TestResult {
     let wrong = builder([group.replicated_url().replace("s3cret", "other")]).build()?;
     let failure = failure_in_the_end(&wrong, |_| true);
     assert!(matches!(failure, NodeFailure::NoMaster { .. }), "{failure}");
-    assert!(failure.to_string().contains("login refused") && !failure.to_string().contains("other"), "{failure}");
+    assert!(
+        failure.to_string().contains("login refused") && !failure.to_string().contains("other"),
+        "{failure}"
+    );
     Ok(())
 }
 
@@ -111,7 +134,9 @@ fn a_master_that_is_made_a_replica_under_its_clients_loses_them_to_the_new_one()
     group.demote(0, 1)?;
 
     let _guard = lock_in_the_end(&locks, "report");
-    eventually("both have it", || group.servers.iter().all(|it| it.exists("report")));
+    eventually("both have it", || {
+        group.servers.iter().all(|it| it.exists("report"))
+    });
     assert_eq!(group.servers[1].info("role").as_deref(), Some("master"));
     Ok(())
 }
@@ -120,7 +145,10 @@ fn a_master_that_is_made_a_replica_under_its_clients_loses_them_to_the_new_one()
 fn a_release_that_a_master_has_not_confirmed_is_brought_to_the_next_one() -> TestResult {
     needs!(Replicas);
     let group = Group::start(1)?;
-    let locks = builder([group.replicated_url()]).response_timeout(ms(300)).ttl(LONG).build()?;
+    let locks = builder([group.replicated_url()])
+        .response_timeout(ms(300))
+        .ttl(LONG)
+        .build()?;
     let guard = lock_in_the_end(&locks, "report");
     eventually("the replica has it", || group.servers[1].exists("report"));
 
@@ -129,13 +157,19 @@ fn a_release_that_a_master_has_not_confirmed_is_brought_to_the_next_one() -> Tes
     group.servers[0].kill()?;
     failure_in_the_end(&locks, |it| matches!(it, NodeFailure::NoMaster { .. }));
     // By then nobody tries to reach the old one any more.
-    let asked =
-        || group.servers[1].info("cmdstat_role").and_then(|it| it[6..it.find(',')?].parse::<u64>().ok()).unwrap_or(0);
+    let asked = || {
+        group.servers[1]
+            .info("cmdstat_role")
+            .and_then(|it| it[6..it.find(',')?].parse::<u64>().ok())
+            .unwrap_or(0)
+    };
     let before = asked();
     eventually("it is asked again and again", || before + 4 <= asked());
     group.promote(1)?;
 
-    eventually("it is given back there", || !group.servers[1].exists("report"));
+    eventually("it is given back there", || {
+        !group.servers[1].exists("report")
+    });
     Ok(())
 }
 
@@ -151,7 +185,9 @@ fn a_release_that_a_former_master_refuses_is_brought_to_the_next_one() -> TestRe
     group.demote(0, 1)?;
     drop(guard);
 
-    eventually("it is given back there", || !group.servers[1].exists("report"));
+    eventually("it is given back there", || {
+        !group.servers[1].exists("report")
+    });
     Ok(())
 }
 
@@ -167,7 +203,10 @@ fn of_two_masters_neither_counts_and_the_error_names_them() -> TestResult {
     let two = |it: &NodeFailure| says(it, TWO_MASTERS);
     let failure = failure_in_the_end(&locks, two);
     for server in &group.servers {
-        assert!(failure.to_string().contains(&server.addr().to_string()), "{failure}");
+        assert!(
+            failure.to_string().contains(&server.addr().to_string()),
+            "{failure}"
+        );
     }
     // And for who comes anew.
     failure_in_the_end(&one(&group), two);
@@ -183,9 +222,15 @@ fn two_masters_are_worth_a_warning() -> TestResult {
     needs!(Replicas);
     let group = Group::start(1)?;
     group.promote(1)?;
-    let child = child("replicated::child_that_sees_two_masters", &[group.replicated_url()]);
+    let child = child(
+        "replicated::child_that_sees_two_masters",
+        &[group.replicated_url()],
+    );
     let line = child.hear();
-    assert!(line.starts_with("WARN n0: down: ") && line.contains("two of its servers say"), "{line}");
+    assert!(
+        line.starts_with("WARN n0: down: ") && line.contains("two of its servers say"),
+        "{line}"
+    );
     Ok(())
 }
 
@@ -199,7 +244,12 @@ fn child_that_sees_two_masters() {
     log_lines::listen();
     let locks = builder(urls).build().unwrap();
     failure_in_the_end(&locks, |it| says(it, TWO_MASTERS));
-    let warnings = || log_lines::heard().into_iter().filter(|it| it.starts_with("WARN n0")).collect::<Vec<_>>();
+    let warnings = || {
+        log_lines::heard()
+            .into_iter()
+            .filter(|it| it.starts_with("WARN n0"))
+            .collect::<Vec<_>>()
+    };
     // The call is told first.
     eventually("the log warns", || !warnings().is_empty());
     assert_eq!(warnings().len(), 1, "once: {:?}", log_lines::heard());
@@ -208,13 +258,20 @@ fn child_that_sees_two_masters() {
 }
 
 #[test]
-fn a_member_that_hangs_or_is_down_or_talks_nonsense_costs_nothing_but_the_connect_timeout() -> TestResult {
+fn a_member_that_hangs_or_is_down_or_talks_nonsense_costs_nothing_but_the_connect_timeout()
+-> TestResult {
     needs!(Replicas);
     let group = Group::start(1)?;
     group.servers[1].pause()?;
-    let (silent, garbage, down) = (FakeServer::silent()?, FakeServer::garbage()?, Server::start()?);
+    let (silent, garbage, down) = (
+        FakeServer::silent()?,
+        FakeServer::garbage()?,
+        Server::start()?,
+    );
     down.kill()?;
-    let others = [silent.addr(), garbage.addr(), down.addr()].map(|it| it.to_string()).join(",");
+    let others = [silent.addr(), garbage.addr(), down.addr()]
+        .map(|it| it.to_string())
+        .join(",");
     let url = format!("{},{others}", group.replicated_url());
     let locks = builder([url]).connect_timeout(ms(600)).build()?;
 
@@ -223,7 +280,9 @@ fn a_member_that_hangs_or_is_down_or_talks_nonsense_costs_nothing_but_the_connec
 
     // It is asked again and again, and the connection goes on.
     let looks = silent.commands_seen().len();
-    eventually("it is asked again", || looks + 2 < garbage.commands_seen().len());
+    eventually("it is asked again", || {
+        looks + 2 < garbage.commands_seen().len()
+    });
     drop(locks.mutex("report").try_lock()?);
     assert_eq!(locks.stats().connections, 1);
     Ok(())
@@ -239,9 +298,14 @@ fn a_group_without_a_master_costs_the_others_nothing_and_says_what_its_servers_a
     let guard = locks.mutex("report").lock()?;
 
     let checks = locks.check_nodes();
-    let Some(failure @ NodeFailure::NoMaster { .. }) = &checks[0].failure else { panic!("{}", checks[0]) };
+    let Some(failure @ NodeFailure::NoMaster { .. }) = &checks[0].failure else {
+        panic!("{}", checks[0])
+    };
     let said = failure.to_string();
-    assert!(said.contains("a replica") && said.contains("refused"), "{said}");
+    assert!(
+        said.contains("a replica") && said.contains("refused"),
+        "{said}"
+    );
     assert!(checks[1].is_fine() && checks[2].is_fine());
     guard.release()?;
     nothing_is_left(&nodes.singles);
@@ -254,13 +318,20 @@ fn the_same_server_by_two_names_has_one_vote() -> TestResult {
     let group = Group::start(1)?;
     let server = Server::start()?;
     let master = &group.servers[0];
-    let urls = [group.replicated_url(), server.url(), format!("redis://localhost:{}", master.port())];
+    let urls = [
+        group.replicated_url(),
+        server.url(),
+        format!("redis://localhost:{}", master.port()),
+    ];
     let locks = builder(urls).build()?;
     drop(locks.mutex("report").lock()?);
 
     let doubles = || {
         let checks = locks.check_nodes();
-        checks.iter().filter(|it| matches!(it.failure, Some(NodeFailure::SameServer { .. }))).count()
+        checks
+            .iter()
+            .filter(|it| matches!(it.failure, Some(NodeFailure::SameServer { .. })))
+            .count()
     };
     eventually("one of them has no vote", || doubles() == 1);
     Ok(())
@@ -274,11 +345,22 @@ pub(crate) fn fails_over(
     fail_over: fn(&Group),
 ) -> (LockManager, LockGuard) {
     let other = options(builder(nodes.urls.clone())).build().unwrap();
-    eventually("they vote", || other.admin().vouch().iter().all(|it| it.failure.is_none()));
-    let holder = options(builder(nodes.urls[..2].to_vec())).ttl(secs(300)).build().unwrap();
+    eventually("they vote", || {
+        other.admin().vouch().iter().all(|it| it.failure.is_none())
+    });
+    let holder = options(builder(nodes.urls[..2].to_vec()))
+        .ttl(secs(300))
+        .build()
+        .unwrap();
     nodes.group.cut_replication().unwrap();
     let guard = lock_in_the_end(&holder, "report");
-    assert_eq!([nodes.group.servers.holders("report"), nodes.singles.holders("report")], [1, 1]);
+    assert_eq!(
+        [
+            nodes.group.servers.holders("report"),
+            nodes.singles.holders("report")
+        ],
+        [1, 1]
+    );
 
     fail_over(&nodes.group);
 
@@ -307,23 +389,42 @@ fn without_quarantine_a_failover_makes_two_holders() -> TestResult {
 fn h16_a_promoted_replica_does_not_help_to_break_a_lock() -> TestResult {
     needs!(Replicas);
     let nodes = Nodes::start(Group::start(1)?, Group::replicated_url);
-    let (other, guard) = fails_over(&nodes, |it| it.quarantine(true).max_ttl(QUARANTINE), promote);
+    let (other, guard) = fails_over(
+        &nodes,
+        |it| it.quarantine(true).max_ttl(QUARANTINE),
+        promote,
+    );
 
     assert_no_second_holder(&nodes, &other, &guard);
     // With the margin, and for how long others may count what the old master grants.
-    assert_eq!(record(&nodes.group.servers[1]).unwrap().longest, 600_000 + 6_002 + 12_000);
+    assert_eq!(
+        record(&nodes.group.servers[1]).unwrap().longest,
+        600_000 + 6_002 + 12_000
+    );
     Ok(())
 }
 
 /// Neither for those who knew the old master nor for those who come anew.
 pub(crate) fn assert_no_second_holder(nodes: &Nodes, other: &LockManager, guard: &LockGuard) {
-    let new = builder(nodes.urls.clone()).quarantine(true).max_ttl(QUARANTINE).build().unwrap();
+    let new = builder(nodes.urls.clone())
+        .quarantine(true)
+        .max_ttl(QUARANTINE)
+        .build()
+        .unwrap();
     for locks in [other, &new] {
         let failure = failure_in_the_end(locks, |it| matches!(it, NodeFailure::Quarantined { .. }));
-        let NodeFailure::Quarantined { left, .. } = failure else { panic!("{failure}") };
+        let NodeFailure::Quarantined { left, .. } = failure else {
+            panic!("{failure}")
+        };
         assert!(secs(300) < left, "{left:?}");
         let err = locks.mutex("report").try_lock().unwrap_err();
-        assert!(matches!(err, AcquireError::NoQuorum { .. } | AcquireError::Held { .. }), "{err}");
+        assert!(
+            matches!(
+                err,
+                AcquireError::NoQuorum { .. } | AcquireError::Held { .. }
+            ),
+            "{err}"
+        );
     }
     assert!(guard.is_valid());
 }
@@ -332,7 +433,12 @@ pub(crate) fn assert_no_second_holder(nodes: &Nodes, other: &LockManager, guard:
 fn a_hold_outlives_the_failover_of_one_node_which_joins_again_after_its_quarantine() -> TestResult {
     needs!(Replicas);
     let nodes = Nodes::start(Group::start(1)?, Group::replicated_url);
-    let short = |it: Builder| it.ttl(secs(1)).max_ttl(secs(1)).response_timeout(ms(250)).connect_timeout(ms(400));
+    let short = |it: Builder| {
+        it.ttl(secs(1))
+            .max_ttl(secs(1))
+            .response_timeout(ms(250))
+            .connect_timeout(ms(400))
+    };
     let locks = vouched(short(builder(nodes.urls.clone())));
     let guard = locks.mutex("report").lock()?;
 
@@ -340,7 +446,10 @@ fn a_hold_outlives_the_failover_of_one_node_which_joins_again_after_its_quaranti
 
     let quarantined = || locks.check_nodes()[0].failure.is_some();
     eventually("its master is another one", || {
-        matches!(locks.check_nodes()[0].failure, Some(NodeFailure::Quarantined { .. }))
+        matches!(
+            locks.check_nodes()[0].failure,
+            Some(NodeFailure::Quarantined { .. })
+        )
     });
     assert!(guard.is_valid(), "the others confirm it");
     eventually("it joins again", || !quarantined());

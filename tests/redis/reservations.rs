@@ -21,7 +21,14 @@ fn keen(servers: &Servers) -> Builder {
 /// Reserves the lock for `client` for so many milliseconds.
 fn reserve_for(servers: &Servers, client: &str, left: u128, key_left: u64) {
     let until = SystemTime::UNIX_EPOCH.elapsed().unwrap().as_millis() + left;
-    servers.iter().for_each(|it| set_px(it, &reservation(NAME), &format!("{until} {client}"), key_left));
+    servers.iter().for_each(|it| {
+        set_px(
+            it,
+            &reservation(NAME),
+            &format!("{until} {client}"),
+            key_left,
+        )
+    });
 }
 
 #[test]
@@ -41,7 +48,10 @@ fn who_gets_the_lock_unannounced_is_on_no_list_while_it_holds_it() -> TestResult
 
     let guard = join(waiter)?;
     eventually("it is on no list, and the lock is not reserved", || {
-        servers.holders(NAME) == 3 && servers.iter().all(|it| !it.exists(list(NAME)) && !it.exists(reservation(NAME)))
+        servers.holders(NAME) == 3
+            && servers
+                .iter()
+                .all(|it| !it.exists(list(NAME)) && !it.exists(reservation(NAME)))
     });
     guard.release()?;
     nothing_waits(&servers);
@@ -52,7 +62,9 @@ fn who_gets_the_lock_unannounced_is_on_no_list_while_it_holds_it() -> TestResult
 fn a_waiter_asks_again_when_the_keys_that_it_was_told_of_can_have_expired() -> TestResult {
     let servers = Servers::start(3)?;
     let locks = on_all(&servers, keen);
-    servers.iter().for_each(|it| set_px(it, NAME, "foreign", 1_500));
+    servers
+        .iter()
+        .for_each(|it| set_px(it, NAME, "foreign", 1_500));
 
     // The longest pause is longer than a test's patience.
     let guard = join(wait_in_thread(locks.mutex(NAME)))?;
@@ -98,7 +110,11 @@ fn a_reservation_that_ends_too_late_to_be_true_counts_for_nothing() -> TestResul
 #[test]
 fn the_turn_is_kept_for_as_long_as_the_list_whoever_waits_besides() -> TestResult {
     let servers = Servers::start(3)?;
-    let (first, patient, brief) = (on_all(&servers, far), on_all(&servers, far), on_all(&servers, near));
+    let (first, patient, brief) = (
+        on_all(&servers, far),
+        on_all(&servers, far),
+        on_all(&servers, near),
+    );
     let held = hold(&first, &servers, NAME);
     let waiter = wait_in_thread(patient.mutex(NAME));
     wait_until_listed(&servers, NAME, 1);
@@ -113,7 +129,11 @@ fn the_turn_is_kept_for_as_long_as_the_list_whoever_waits_besides() -> TestResul
 
     for server in &servers {
         for key in [list(NAME), reservation(NAME)] {
-            assert!(100_000 < server.pttl(&key), "{key} ends in {} ms", server.pttl(&key));
+            assert!(
+                100_000 < server.pttl(&key),
+                "{key} ends in {} ms",
+                server.pttl(&key)
+            );
         }
     }
     drop(held);
@@ -134,14 +154,28 @@ fn the_reservation_of_another_is_kept_for_as_long_as_the_list() -> TestResult {
     wait_until_listed(&servers, NAME, 1);
 
     for server in &servers {
-        assert!(100_000 < server.pttl(reservation(NAME)), "it ends in {} ms", server.pttl(reservation(NAME)));
+        assert!(
+            100_000 < server.pttl(reservation(NAME)),
+            "it ends in {} ms",
+            server.pttl(reservation(NAME))
+        );
     }
     let members = waiters_of(&servers[0], NAME);
     eventually("that reservation is over", || {
         let now = SystemTime::UNIX_EPOCH.elapsed().unwrap().as_millis();
-        let until =
-            |says: Vec<u8>| String::from_utf8(says).unwrap().split(' ').next().unwrap().parse::<u128>().unwrap();
-        servers.iter().all(|it| it.get(reservation(NAME)).is_some_and(|says| until(says) < now))
+        let until = |says: Vec<u8>| {
+            String::from_utf8(says)
+                .unwrap()
+                .split(' ')
+                .next()
+                .unwrap()
+                .parse::<u128>()
+                .unwrap()
+        };
+        servers.iter().all(|it| {
+            it.get(reservation(NAME))
+                .is_some_and(|says| until(says) < now)
+        })
     });
     assert!(servers.iter().all(|it| waiters_of(it, NAME) == members));
     drop(held);
@@ -170,7 +204,9 @@ fn a_call_that_leaves_takes_no_reservation_along() -> TestResult {
         servers.wait_until_free(NAME)?;
         cancel.cancel();
         assert!(matches!(join(leaver), Err(AcquireError::Cancelled { .. })));
-        eventually("it is off the lists", || servers.iter().all(|it| waiters_of(it, NAME).len() <= 1));
+        eventually("it is off the lists", || {
+            servers.iter().all(|it| waiters_of(it, NAME).len() <= 1)
+        });
         if RESERVED_AT_LEAST <= began.elapsed() {
             // The reservation may have been over.
             third.shut_down();
@@ -178,7 +214,10 @@ fn a_call_that_leaves_takes_no_reservation_along() -> TestResult {
             continue;
         }
 
-        assert!(servers.iter().all(|it| waiters_of(it, NAME).len() == 1), "the one behind the head was told");
+        assert!(
+            servers.iter().all(|it| waiters_of(it, NAME).len() == 1),
+            "the one behind the head was told"
+        );
         head.resume();
         let earlier = head.hear_held();
         assert!(!last.is_finished());
@@ -231,9 +270,16 @@ fn a_holder_who_may_not_publish_strikes_nobody_from_the_lists() -> TestResult {
     needs!(AccessLists);
     let servers = Servers::start(3)?;
     for server in &servers {
-        server.command(&["ACL", "SETUSER", "ann", "reset", "on", ">pw", "~*", "&*", "+@all", "-publish"])?;
+        server.command(&[
+            "ACL", "SETUSER", "ann", "reset", "on", ">pw", "~*", "&*", "+@all", "-publish",
+        ])?;
     }
-    let mute = builder(servers.iter().map(|it| format!("redis://ann:pw@{}", it.addr()))).ttl(LONG);
+    let mute = builder(
+        servers
+            .iter()
+            .map(|it| format!("redis://ann:pw@{}", it.addr())),
+    )
+    .ttl(LONG);
     let (first, second) = (connected(mute, 3), on_all(&servers, far));
     let held = hold(&first, &servers, NAME);
     let cancel = CancelHandle::new();
@@ -291,7 +337,9 @@ fn a_hand_over_to_a_call_that_reads_for_all_is_read_while_it_waits_for_it() -> T
     }
     let held = locks.mutex(NAME).try_lock()?;
     // A connection that ended in the round leaves it to an extension.
-    eventually("the lock is on all servers", || servers.holders(NAME) == 3 || held.extend(LONG).is_err());
+    eventually("the lock is on all servers", || {
+        servers.holders(NAME) == 3 || held.extend(LONG).is_err()
+    });
     assert_eq!(servers.holders(NAME), 3);
     assert!(!waiter.is_finished());
     let before = locks.stats();
@@ -306,7 +354,13 @@ fn a_hand_over_to_a_call_that_reads_for_all_is_read_while_it_waits_for_it() -> T
 
     let after = locks.stats();
     assert_eq!(after.hand_overs - before.hand_overs, 1);
-    assert_eq!((after.rounds_won - before.rounds_won, after.rounds_without_quorum), (1, 0));
+    assert_eq!(
+        (
+            after.rounds_won - before.rounds_won,
+            after.rounds_without_quorum
+        ),
+        (1, 0)
+    );
     guard.release()?;
     del(&servers[0], NAME);
     nothing_waits(&servers);
@@ -366,16 +420,31 @@ fn a_waiter_that_may_not_listen_asks_often() -> TestResult {
     needs!(AccessLists);
     let servers = Servers::start(3)?;
     for server in &servers {
-        server.command(&["ACL", "SETUSER", "ann", "reset", "on", ">pw", "~*", "&*", "+@all", "-subscribe"])?;
+        server.command(&[
+            "ACL",
+            "SETUSER",
+            "ann",
+            "reset",
+            "on",
+            ">pw",
+            "~*",
+            "&*",
+            "+@all",
+            "-subscribe",
+        ])?;
         set(server, NAME, "foreign");
     }
-    let urls = servers.iter().map(|it| format!("redis://ann:pw@{}", it.addr()));
+    let urls = servers
+        .iter()
+        .map(|it| format!("redis://ann:pw@{}", it.addr()));
     // A call that is notified asks again after a minute, and one that is not after a millisecond at first.
     let locks = connected(builder(urls).ttl(LONG).retry_delay(ms(1), secs(60)), 3);
 
     let waiter = wait_in_thread(locks.mutex(NAME));
 
-    eventually("it has asked several times", || 5 <= locks.stats().rounds_held);
+    eventually("it has asked several times", || {
+        5 <= locks.stats().rounds_held
+    });
     servers.iter().for_each(|it| del(it, NAME));
     drop(join(waiter)?);
     nothing_waits(&servers);
@@ -411,14 +480,21 @@ fn a_waiter_that_gives_back_what_it_was_granted_is_on_the_list_there_too() -> Te
     let servers = Servers::start(3)?;
     let locks = on_all(&servers, far);
     // One node grants it the lock, which is no majority.
-    servers.iter().take(2).for_each(|it| set(it, NAME, "foreign"));
+    servers
+        .iter()
+        .take(2)
+        .for_each(|it| set(it, NAME, "foreign"));
 
     let cancel = CancelHandle::new();
     let waiter = wait_in_thread(locks.mutex(NAME).cancelled_by(&cancel));
 
     wait_until_listed(&servers, NAME, 1);
     let member = waiters_of(&servers[0], NAME).remove(0);
-    assert!(servers.iter().all(|it| since(it, NAME, &member) == since(&servers[0], NAME, &member)));
+    assert!(
+        servers
+            .iter()
+            .all(|it| since(it, NAME, &member) == since(&servers[0], NAME, &member))
+    );
     assert!(!servers[2].exists(NAME));
     cancel.cancel();
     assert!(join(waiter).is_err());
@@ -438,7 +514,8 @@ fn nobody_is_told_anything_while_the_lock_is_held() -> TestResult {
 
     // One is refused, one comes and leaves again.
     let err = fourth.mutex(NAME).try_lock().unwrap_err();
-    let not_held = |it: &&NodeReport| !matches!(it.answer, NodeAnswer::Held { .. } | NodeAnswer::Pending);
+    let not_held =
+        |it: &&NodeReport| !matches!(it.answer, NodeAnswer::Held { .. } | NodeAnswer::Pending);
     assert_eq!(err.nodes().iter().find(not_held), None);
     let cancel = CancelHandle::new();
     let leaver = wait_in_thread(third.mutex(NAME).cancelled_by(&cancel));
@@ -446,7 +523,9 @@ fn nobody_is_told_anything_while_the_lock_is_held() -> TestResult {
     cancel.cancel();
     assert!(join(leaver).is_err());
 
-    eventually("the head is where it was", || servers.iter().all(|it| waiters_of(it, NAME) == members));
+    eventually("the head is where it was", || {
+        servers.iter().all(|it| waiters_of(it, NAME) == members)
+    });
     // Its answers come behind all notices.
     drop(second.mutex("other").try_lock_for(PATIENCE)?);
     assert_eq!(second.stats().notices, 0);

@@ -17,13 +17,17 @@ mod store;
 use store::{AT_FIRST, Entered, StoreError, Tickets};
 
 #[test]
-fn f6_a_process_stopped_between_its_last_check_and_its_write_is_refused_by_the_resource() -> TestResult {
+fn f6_a_process_stopped_between_its_last_check_and_its_write_is_refused_by_the_resource()
+-> TestResult {
     needs!(PlainUrls);
     needs!(Storage);
     let (servers, data) = (Servers::start(3)?, Server::start()?);
     let urls = [servers.urls(), vec![data.url()]].concat();
     let mut child = child("resource::child_that_is_stopped_before_it_writes", &urls);
-    assert_eq!(child.hear(), format!("has checked its lock and read {AT_FIRST}"));
+    assert_eq!(
+        child.hear(),
+        format!("has checked its lock and read {AT_FIRST}")
+    );
 
     child.signal(Signal::STOP);
     let guard = manager(&servers).mutex("tickets").lock()?;
@@ -34,7 +38,10 @@ fn f6_a_process_stopped_between_its_last_check_and_its_write_is_refused_by_the_r
     child.signal(Signal::CONT);
 
     // It is refused before its successor has written anything: the token is registered before the first read.
-    assert_eq!(child.hear(), format!("refused, because of {}", guard.fencing_token()));
+    assert_eq!(
+        child.hear(),
+        format!("refused, because of {}", guard.fencing_token())
+    );
     assert_eq!(child.hear(), format!("{:?}", Err::<(), _>(Lost::Expired)));
     assert!(child.wait().success());
     entered.sell()?;
@@ -48,12 +55,19 @@ fn f6_a_process_stopped_between_its_last_check_and_its_write_is_refused_by_the_r
 fn child_that_is_stopped_before_it_writes() {
     let mut urls = child_urls();
     let Some(data) = urls.pop() else { return };
-    let locks = builder(&urls).response_timeout(ms(250)).ttl(secs(1)).build().unwrap();
+    let locks = builder(&urls)
+        .response_timeout(ms(250))
+        .ttl(secs(1))
+        .build()
+        .unwrap();
     let guard = lock_in_the_end(&locks, "tickets");
     let mut store = Tickets::open(&data).unwrap();
     let entered = store.enter(guard.fencing_token()).unwrap();
     guard.check().unwrap();
-    say(format_args!("has checked its lock and read {}", entered.left));
+    say(format_args!(
+        "has checked its lock and read {}",
+        entered.left
+    ));
     wait_for_parent();
     match entered.sell() {
         Err(StoreError::Refused { seen, .. }) => say(format_args!("refused, because of {seen}")),
@@ -80,7 +94,10 @@ fn f6_a_lock_that_ran_out_is_refused_by_the_resource_until_it_is_taken_again() -
     second_store.enter(guard.fencing_token())?.sell()?;
 
     assert!(matches!(entered.sell(), Err(StoreError::Refused { .. })));
-    assert!(matches!(first_store.enter(stale.fencing_token()), Err(StoreError::Refused { .. })));
+    assert!(matches!(
+        first_store.enter(stale.fencing_token()),
+        Err(StoreError::Refused { .. })
+    ));
     guard.release()?;
     drop(stale);
     let again = short.try_lock_for(PATIENCE)?;
@@ -114,8 +131,14 @@ fn f6_no_accepted_write_is_lost_however_holders_overlap() -> TestResult {
         }
     });
 
-    assert_eq!(Tickets::open(&url)?.left()?, AT_FIRST - sold.load(Ordering::SeqCst));
-    assert_eq!(sold.load(Ordering::SeqCst) + refused.load(Ordering::SeqCst), 2_000);
+    assert_eq!(
+        Tickets::open(&url)?.left()?,
+        AT_FIRST - sold.load(Ordering::SeqCst)
+    );
+    assert_eq!(
+        sold.load(Ordering::SeqCst) + refused.load(Ordering::SeqCst),
+        2_000
+    );
     assert!(0 < sold.load(Ordering::SeqCst));
     Ok(())
 }

@@ -22,7 +22,15 @@ pub(crate) fn readers(name: &str) -> String {
 
 /// How many entries of readers there are on each server.
 pub(crate) fn entries(servers: &Servers, name: &str) -> Vec<i64> {
-    servers.iter().map(|it| it.command(&["ZCARD", &readers(name)]).unwrap().as_int().unwrap()).collect()
+    servers
+        .iter()
+        .map(|it| {
+            it.command(&["ZCARD", &readers(name)])
+                .unwrap()
+                .as_int()
+                .unwrap()
+        })
+        .collect()
 }
 
 /// Reads; returns once the entry is on every server.
@@ -30,15 +38,27 @@ pub(crate) fn entries(servers: &Servers, name: &str) -> Vec<i64> {
 pub(crate) fn read(locks: &LockManager, servers: &Servers, name: &str) -> ReadGuard {
     let before = entries(servers, name);
     let guard = locks.rw_lock(name).try_read().unwrap();
-    eventually("the entry is on all servers", || entries(servers, name).iter().zip(&before).all(|(now, it)| it < now));
+    eventually("the entry is on all servers", || {
+        entries(servers, name)
+            .iter()
+            .zip(&before)
+            .all(|(now, it)| it < now)
+    });
     guard
 }
 
 #[track_caller]
 fn assert_held_by_readers(err: &AcquireError) {
     assert_held(err);
-    let said =
-        |it: &quorlock::error::NodeReport| matches!(it.answer, NodeAnswer::HeldByReaders { left: Some(_), name: None });
+    let said = |it: &quorlock::error::NodeReport| {
+        matches!(
+            it.answer,
+            NodeAnswer::HeldByReaders {
+                left: Some(_),
+                name: None
+            }
+        )
+    };
     assert!(err.nodes().iter().any(said), "{err}");
     assert!(err.to_string().contains("held by readers"), "{err}");
 }
@@ -46,7 +66,10 @@ fn assert_held_by_readers(err: &AcquireError) {
 #[test]
 fn i1_readers_share_the_lock_and_writers_do_not() -> TestResult {
     let servers = Servers::start(3)?;
-    let (locks, other) = (connected(builder(servers.urls()), 3), connected(builder(servers.urls()), 3));
+    let (locks, other) = (
+        connected(builder(servers.urls()), 3),
+        connected(builder(servers.urls()), 3),
+    );
     let (here, there) = (locks.rw_lock(NAME), other.rw_lock(NAME));
 
     let first = read(&locks, &servers, NAME);
@@ -98,7 +121,16 @@ fn i1_a_client_of_the_plain_layout_excludes_readers_and_they_it() -> TestResult 
     let err = locks.rw_lock(NAME).try_read().unwrap_err();
     assert_held(&err);
     // The third is not waited for.
-    let is_held = |node: &usize| matches!(answer(&err, *node), NodeAnswer::Held { left: Some(_), holder: None, .. });
+    let is_held = |node: &usize| {
+        matches!(
+            answer(&err, *node),
+            NodeAnswer::Held {
+                left: Some(_),
+                holder: None,
+                ..
+            }
+        )
+    };
     assert!(2 <= (0..3).filter(is_held).count(), "{err}");
     Ok(())
 }
@@ -136,7 +168,12 @@ fn i2_a_reader_lifts_counters_that_no_majority_agrees_about() -> TestResult {
     assert_eq!(locks.stats().fencing_raises, 1);
     let last = guard.last_writer().get().to_string();
     assert!(["500", "700"].contains(&&*last), "{last}");
-    let with_it = || servers.iter().filter(|it| it.get(fence(NAME)).unwrap() == last.as_bytes()).count();
+    let with_it = || {
+        servers
+            .iter()
+            .filter(|it| it.get(fence(NAME)).unwrap() == last.as_bytes())
+            .count()
+    };
     assert!(2 <= with_it());
     let one = guard.last_writer();
     drop(guard);
@@ -145,20 +182,25 @@ fn i2_a_reader_lifts_counters_that_no_majority_agrees_about() -> TestResult {
 }
 
 #[test]
-fn i4_a_longer_ttl_of_one_reader_lengthens_the_lock_and_the_end_of_it_shortens_that_again() -> TestResult {
+fn i4_a_longer_ttl_of_one_reader_lengthens_the_lock_and_the_end_of_it_shortens_that_again()
+-> TestResult {
     let servers = Servers::start(3)?;
     let locks = connected(builder(servers.urls()).max_ttl(LONG), 3);
     let short = read(&locks, &servers, NAME);
     assert!(servers.iter().all(|it| it.pttl(NAME) <= 20_000));
 
     short.extend(secs(400))?;
-    eventually("the key lives as long as the entry", || servers.iter().all(|it| 300_000 < it.pttl(NAME)));
+    eventually("the key lives as long as the entry", || {
+        servers.iter().all(|it| 300_000 < it.pttl(NAME))
+    });
     let before = entries(&servers, NAME);
     let other = locks.rw_lock(NAME).try_read()?;
     eventually("the other has come", || entries(&servers, NAME) != before);
     short.release()?;
 
-    eventually("no longer than the other's", || servers.iter().all(|it| it.pttl(NAME) <= 20_000));
+    eventually("no longer than the other's", || {
+        servers.iter().all(|it| it.pttl(NAME) <= 20_000)
+    });
     other.release()?;
     Ok(())
 }
@@ -166,14 +208,23 @@ fn i4_a_longer_ttl_of_one_reader_lengthens_the_lock_and_the_end_of_it_shortens_t
 #[test]
 fn i4_an_entry_that_is_gone_is_healed_and_a_lock_that_is_deleted_is_lost() -> TestResult {
     let servers = Servers::start(3)?;
-    let locks = connected(builder(servers.urls()).response_timeout(ms(500)).ttl(secs(3)), 3);
+    let locks = connected(
+        builder(servers.urls())
+            .response_timeout(ms(500))
+            .ttl(secs(3)),
+        3,
+    );
     let guard = read(&locks, &servers, NAME);
 
     // Readers' set alone on one server, and the lock itself on none.
     del(&servers[0], &readers(NAME));
-    eventually("the entry is set again", || servers[0].exists(readers(NAME)));
+    eventually("the entry is set again", || {
+        servers[0].exists(readers(NAME))
+    });
     del(&servers[1], NAME);
-    eventually("the lock is set again", || servers[1].get(NAME).as_deref() == Some(b"quorlock:shared"));
+    eventually("the lock is set again", || {
+        servers[1].get(NAME).as_deref() == Some(b"quorlock:shared")
+    });
     eventually("both are counted", || 2 <= locks.stats().healed);
     assert!(guard.is_valid());
 
@@ -189,17 +240,27 @@ fn i4_an_entry_that_is_gone_is_healed_and_a_lock_that_is_deleted_is_lost() -> Te
 #[test]
 fn i4_a_reader_is_not_healed_where_somebody_else_holds_the_lock() -> TestResult {
     let servers = Servers::start(3)?;
-    let locks = connected(builder(servers.urls()).response_timeout(ms(500)).ttl(secs(3)), 3);
+    let locks = connected(
+        builder(servers.urls())
+            .response_timeout(ms(500))
+            .ttl(secs(3)),
+        3,
+    );
     let guard = read(&locks, &servers, NAME);
 
     // Of a client that knows no counter.
     del(&servers[2], &readers(NAME));
     set(&servers[2], NAME, "foreign");
     let extensions = locks.stats().extensions;
-    eventually("it is extended", || extensions + 3 <= locks.stats().extensions);
+    eventually("it is extended", || {
+        extensions + 3 <= locks.stats().extensions
+    });
 
     assert_eq!(servers[2].get(NAME).as_deref(), Some(&b"foreign"[..]));
-    assert!(!servers[2].exists(readers(NAME)), "an entry beside another client's key");
+    assert!(
+        !servers[2].exists(readers(NAME)),
+        "an entry beside another client's key"
+    );
     assert_eq!(locks.stats().healed, 0);
     assert!(guard.is_valid());
     Ok(())
@@ -215,7 +276,9 @@ fn i5_a_set_that_was_left_over_revives_no_reader() -> TestResult {
     }
 
     let new = locks.rw_lock(NAME).try_read()?;
-    eventually("only the new entry is there", || entries(&servers, NAME) == [1, 1, 1]);
+    eventually("only the new entry is there", || {
+        entries(&servers, NAME) == [1, 1, 1]
+    });
     drop(new);
 
     drop(locks.rw_lock(NAME).try_write()?);
@@ -224,7 +287,8 @@ fn i5_a_set_that_was_left_over_revives_no_reader() -> TestResult {
 }
 
 #[test]
-fn h22_a_reader_is_healed_where_a_writer_tried_once_a_majority_with_its_entry_has_that_counter() -> TestResult {
+fn h22_a_reader_is_healed_where_a_writer_tried_once_a_majority_with_its_entry_has_that_counter()
+-> TestResult {
     let servers = Servers::start(3)?;
     let locks = connected(builder(servers.urls()).renew(false).ttl(LONG), 3);
     let guard = read(&locks, &servers, NAME);
@@ -238,7 +302,11 @@ fn h22_a_reader_is_healed_where_a_writer_tried_once_a_majority_with_its_entry_ha
         servers[0].exists(NAME)
     });
     for server in &servers {
-        assert_eq!(server.get(fence(NAME)).as_deref(), Some(number.as_bytes()), "healed before");
+        assert_eq!(
+            server.get(fence(NAME)).as_deref(),
+            Some(number.as_bytes()),
+            "healed before"
+        );
     }
     Ok(())
 }
@@ -253,30 +321,45 @@ fn lift(servers: &Servers, number: u64, but: usize) {
 #[test]
 fn h22_a_reader_outlives_the_loss_of_each_server_while_others_lift_the_counters() -> TestResult {
     let servers = Servers::start(3)?;
-    let locks = connected(builder(servers.urls()).response_timeout(ms(500)).ttl(secs(3)), 3);
+    let locks = connected(
+        builder(servers.urls())
+            .response_timeout(ms(500))
+            .ttl(secs(3)),
+        3,
+    );
     let guard = read(&locks, &servers, NAME);
     let lost = guard.lost();
     for (server, more) in servers.iter().zip(1..) {
         let healed = locks.stats().healed;
         lift(&servers, guard.last_writer().get() + more, servers.len());
         del(server, NAME);
-        eventually("it is healed, or lost", || healed < locks.stats().healed || lost.try_recv().is_ok());
+        eventually("it is healed, or lost", || {
+            healed < locks.stats().healed || lost.try_recv().is_ok()
+        });
         guard.check()?;
     }
     Ok(())
 }
 
 #[test]
-fn h22_a_server_that_was_emptied_is_healed_though_others_have_lifted_the_counters_since() -> TestResult {
+fn h22_a_server_that_was_emptied_is_healed_though_others_have_lifted_the_counters_since()
+-> TestResult {
     let servers = Servers::start(3)?;
-    let locks = connected(builder(servers.urls()).response_timeout(ms(500)).ttl(secs(3)), 3);
+    let locks = connected(
+        builder(servers.urls())
+            .response_timeout(ms(500))
+            .ttl(secs(3)),
+        3,
+    );
     let guard = read(&locks, &servers, NAME);
     let lost = guard.lost();
     for (at, more) in (0..servers.len()).zip(1..) {
         let healed = locks.stats().healed;
         lift(&servers, guard.last_writer().get() + more, at);
         servers[at].command(&["FLUSHALL"])?;
-        eventually("it is healed, or lost", || healed < locks.stats().healed || lost.try_recv().is_ok());
+        eventually("it is healed, or lost", || {
+            healed < locks.stats().healed || lost.try_recv().is_ok()
+        });
         guard.check()?;
     }
     Ok(())
@@ -286,7 +369,15 @@ fn h22_a_server_that_was_emptied_is_healed_though_others_have_lifted_the_counter
 #[test]
 fn h22_a_reader_outlives_that_each_server_is_emptied_and_read_by_others_at_once() -> TestResult {
     let servers = Servers::start(3)?;
-    let build = || connected(builder(servers.urls()).quarantine(false).renew(false).ttl(LONG), 3);
+    let build = || {
+        connected(
+            builder(servers.urls())
+                .quarantine(false)
+                .renew(false)
+                .ttl(LONG),
+            3,
+        )
+    };
     let (locks, other) = (build(), build());
     let guard = read(&locks, &servers, NAME);
     for server in &servers {
@@ -322,7 +413,10 @@ fn g6_a_reader_lifts_no_counter_to_what_one_node_alone_shows_far_ahead() -> Test
         extended + 10 < scripts_run(&servers[0])
     });
 
-    assert_eq!((shown(&servers[1]), shown(&servers[2])), (before.clone(), before));
+    assert_eq!(
+        (shown(&servers[1]), shown(&servers[2])),
+        (before.clone(), before)
+    );
     Ok(())
 }
 
@@ -330,14 +424,31 @@ fn g6_a_reader_lifts_no_counter_to_what_one_node_alone_shows_far_ahead() -> Test
 #[test]
 fn h22_readers_outlive_a_rolling_restart_that_loses_all_data_while_others_come() -> TestResult {
     let servers = Servers::start(3)?;
-    let strict = || builder(servers.urls()).quarantine(true).ttl(secs(3)).max_ttl(secs(3)).response_timeout(ms(700));
-    let programs: Vec<_> = (0..4).map(|_| connected(strict(), 3)).collect();
-    let guards: Vec<_> = programs.iter().map(|it| it.rw_lock(NAME).read().unwrap()).collect();
-    let members = |server: &devnodes::Server| {
-        let set = server.command(&["ZRANGE", &readers(NAME), "0", "-1"]).unwrap();
-        set.as_array().unwrap().iter().map(|it| it.as_bytes().unwrap().to_vec()).collect::<HashSet<_>>()
+    let strict = || {
+        builder(servers.urls())
+            .quarantine(true)
+            .ttl(secs(3))
+            .max_ttl(secs(3))
+            .response_timeout(ms(700))
     };
-    eventually("all are everywhere", || entries(&servers, NAME) == [4, 4, 4]);
+    let programs: Vec<_> = (0..4).map(|_| connected(strict(), 3)).collect();
+    let guards: Vec<_> = programs
+        .iter()
+        .map(|it| it.rw_lock(NAME).read().unwrap())
+        .collect();
+    let members = |server: &devnodes::Server| {
+        let set = server
+            .command(&["ZRANGE", &readers(NAME), "0", "-1"])
+            .unwrap();
+        set.as_array()
+            .unwrap()
+            .iter()
+            .map(|it| it.as_bytes().unwrap().to_vec())
+            .collect::<HashSet<_>>()
+    };
+    eventually("all are everywhere", || {
+        entries(&servers, NAME) == [4, 4, 4]
+    });
     let stay = members(&servers[0]);
     let (came, is_over) = (AtomicU64::new(0), AtomicBool::new(false));
 
@@ -351,12 +462,20 @@ fn h22_readers_outlive_a_rolling_restart_that_loses_all_data_while_others_come()
             });
         }
         let end = catch_unwind(AssertUnwindSafe(|| {
-            for server in servers.iter().cycle().take(if long_tests() { 30 } else { 3 }) {
+            for server in servers
+                .iter()
+                .cycle()
+                .take(if long_tests() { 30 } else { 3 })
+            {
                 server.kill().unwrap();
                 server.restart().unwrap();
-                eventually("it is quarantined", || programs.iter().all(|it| !it.stats().quarantined.is_empty()));
+                eventually("it is quarantined", || {
+                    programs.iter().all(|it| !it.stats().quarantined.is_empty())
+                });
                 eventually("all are there again", || stay.is_subset(&members(server)));
-                eventually("it votes again", || programs.iter().all(|it| it.stats().quarantined.is_empty()));
+                eventually("it votes again", || {
+                    programs.iter().all(|it| it.stats().quarantined.is_empty())
+                });
                 let before = came.load(SeqCst);
                 eventually("others have come", || before + 4 <= came.load(SeqCst));
                 guards.iter().for_each(|it| it.check().unwrap());
@@ -387,7 +506,10 @@ fn h22_readers_that_come_to_a_new_name_together_are_all_extended() -> TestResult
             (0..).zip(servers.iter()).map(way).collect()
         })
         .collect();
-    let programs: Vec<_> = ways.iter().map(|it| connected(builder(it.iter().map(Proxy::url)), 3)).collect();
+    let programs: Vec<_> = ways
+        .iter()
+        .map(|it| connected(builder(it.iter().map(Proxy::url)), 3))
+        .collect();
     for name in (0..if long_tests() { 1_000 } else { 20 }).map(|it| format!("new-{it}")) {
         let together = Barrier::new(programs.len());
         thread::scope(|scope| {
@@ -412,7 +534,10 @@ fn h22_readers_that_come_to_a_new_name_together_are_all_extended() -> TestResult
 #[test]
 fn a_writer_goes_on_as_a_reader_without_a_gap() -> TestResult {
     let servers = Servers::start(3)?;
-    let (locks, other) = (connected(builder(servers.urls()), 3), connected(builder(servers.urls()), 3));
+    let (locks, other) = (
+        connected(builder(servers.urls()), 3),
+        connected(builder(servers.urls()), 3),
+    );
     let writer = locks.rw_lock(NAME).try_write()?;
     let token = writer.fencing_token();
     let lost = writer.lost();
@@ -458,8 +583,13 @@ fn i9_no_writer_comes_in_while_another_becomes_a_reader() -> TestResult {
                         thread::yield_now();
                         continue;
                     }
-                    let said = client.command(&["SET", NAME, "foreign", "NX", "PX", "1"]).unwrap();
-                    assert!(said.as_str().is_none() || round.load(SeqCst) != before, "a gap");
+                    let said = client
+                        .command(&["SET", NAME, "foreign", "NX", "PX", "1"])
+                        .unwrap();
+                    assert!(
+                        said.as_str().is_none() || round.load(SeqCst) != before,
+                        "a gap"
+                    );
                 }
             });
         }
@@ -468,11 +598,14 @@ fn i9_no_writer_comes_in_while_another_becomes_a_reader() -> TestResult {
             eventually("the lock is on all servers", || {
                 // Healed where the foreign client was first.
                 writer.extend(secs(20)).unwrap();
-                servers.iter().all(|it| it.get(NAME).is_some_and(|it| it != b"foreign"))
+                servers
+                    .iter()
+                    .all(|it| it.get(NAME).is_some_and(|it| it != b"foreign"))
             });
             round.fetch_add(1, SeqCst);
             let reader = writer.downgrade().unwrap();
-            let shared = |it: &devnodes::Server| it.get(NAME).as_deref() == Some(b"quorlock:shared");
+            let shared =
+                |it: &devnodes::Server| it.get(NAME).as_deref() == Some(b"quorlock:shared");
             eventually("it is shared everywhere", || servers.iter().all(shared));
             round.fetch_add(1, SeqCst);
             reader.release().unwrap();
@@ -492,11 +625,17 @@ fn i9_a_downgrade_that_is_lost_on_the_way_is_finished_by_renewal() -> TestResult
     eventually("the lock is on all servers", || servers.holders(NAME) == 3);
 
     // What is sent now is lost with the connections.
-    proxies.iter().take(2).for_each(devnodes::Proxy::hold_requests);
+    proxies
+        .iter()
+        .take(2)
+        .for_each(devnodes::Proxy::hold_requests);
     let reader = writer.downgrade()?;
     assert!(reader.is_valid(), "both forms keep writers out");
     proxies.iter().take(2).for_each(devnodes::Proxy::cut);
-    proxies.iter().take(2).for_each(devnodes::Proxy::release_requests);
+    proxies
+        .iter()
+        .take(2)
+        .for_each(devnodes::Proxy::release_requests);
 
     let shared = |it: &devnodes::Server| it.get(NAME).as_deref() == Some(b"quorlock:shared");
     eventually("it is shared everywhere", || servers.iter().all(shared));
@@ -517,7 +656,10 @@ fn i9_a_downgrade_keeps_the_end_of_a_lock_that_is_not_renewed() -> TestResult {
         let reader = writer.downgrade()?;
         let passed = from.elapsed();
         let left = reader.remaining();
-        assert!(left + passed <= latest, "{left:?} after {passed:?}, of {latest:?}");
+        assert!(
+            left + passed <= latest,
+            "{left:?} after {passed:?}, of {latest:?}"
+        );
         reader.release()?;
     }
     Ok(())
@@ -538,7 +680,10 @@ fn closures_are_run_with_the_lock_and_say_when_it_was_lost() -> TestResult {
         }
         7
     });
-    assert!(matches!(lost, Err(WithError::Lost { value: 7, .. })), "{lost:?}");
+    assert!(
+        matches!(lost, Err(WithError::Lost { value: 7, .. })),
+        "{lost:?}"
+    );
     Ok(())
 }
 
@@ -552,13 +697,19 @@ fn i7_wrong_types_under_every_key_of_a_reader_are_errors_that_say_so() -> TestRe
             server.command(&["SADD", &key, "x"])?;
         }
         let err = locks.rw_lock(name).try_read().unwrap_err();
-        assert!(matches!(err, AcquireError::KeyInUse { .. }), "{key}: {err:?}");
+        assert!(
+            matches!(err, AcquireError::KeyInUse { .. }),
+            "{key}: {err:?}"
+        );
     }
     // A counter that is none.
     for server in &servers {
         set(server, &fence("c"), "many");
     }
-    assert!(matches!(locks.rw_lock("c").try_read().unwrap_err(), AcquireError::KeyInUse { .. }));
+    assert!(matches!(
+        locks.rw_lock("c").try_read().unwrap_err(),
+        AcquireError::KeyInUse { .. }
+    ));
     // A set that was left over is deleted, whatever it is.
     for server in &servers {
         set(server, &readers("d"), "x");

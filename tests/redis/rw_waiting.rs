@@ -48,16 +48,25 @@ fn a_writer_waits_for_every_reader_and_they_for_it() -> TestResult {
 
 /// The release of the last reader that lives cuts the life of the lock to that of the other.
 #[test]
-fn a_writer_that_has_heard_of_a_longer_life_comes_when_the_entry_of_a_reader_that_is_gone_ends() -> TestResult {
+fn a_writer_that_has_heard_of_a_longer_life_comes_when_the_entry_of_a_reader_that_is_gone_ends()
+-> TestResult {
     let servers = Servers::start(3)?;
-    let (locks, waiter) = (on_all(&servers, far), on_all(&servers, |it| far(it).retry_delay(ms(10), secs(60))));
+    let (locks, waiter) = (
+        on_all(&servers, far),
+        on_all(&servers, |it| far(it).retry_delay(ms(10), secs(60))),
+    );
     let alive = read(&locks, &servers, NAME);
     let writer = queue_writer(&waiter);
     wait_until_listed(&servers, NAME, 1);
     for server in &servers {
         let now = strings(&server.command(&["TIME"])?);
         let ends = now[0].parse::<u64>().unwrap() * 1_000 + 1_000;
-        server.command(&["ZADD", &format!("quorlock:readers:{{{NAME}}}"), &ends.to_string(), "gone"])?;
+        server.command(&[
+            "ZADD",
+            &format!("quorlock:readers:{{{NAME}}}"),
+            &ends.to_string(),
+            "gone",
+        ])?;
     }
 
     alive.release()?;
@@ -101,7 +110,13 @@ fn i8_readers_behind_a_writer_go_in_together() -> TestResult {
 #[track_caller]
 fn wait_until_listed_readers(servers: &Servers, count: usize) {
     eventually("the readers are in the lists", || {
-        servers.iter().all(|it| waiters_of(it, NAME).iter().filter(|it| it.contains('r')).count() == count)
+        servers.iter().all(|it| {
+            waiters_of(it, NAME)
+                .iter()
+                .filter(|it| it.contains('r'))
+                .count()
+                == count
+        })
     });
 }
 
@@ -115,7 +130,12 @@ fn a_waiting_writer_keeps_later_readers_out_and_is_before_them() -> TestResult {
 
     let err = three.rw_lock(NAME).try_read().unwrap_err();
     assert_held(&err);
-    assert!(err.nodes().iter().any(|it| matches!(it.answer, NodeAnswer::Reserved { .. })), "{err:?}");
+    assert!(
+        err.nodes()
+            .iter()
+            .any(|it| matches!(it.answer, NodeAnswer::Reserved { .. })),
+        "{err:?}"
+    );
     let reader = queue_reader(&three);
     // And of the manager that reads itself.
     let local = queue_reader(&one);
@@ -140,7 +160,11 @@ fn i8_readers_behind_a_writer_that_gives_up_are_let_in() -> TestResult {
     let lock = two.rw_lock(NAME).cancelled_by(&cancel);
     let writer = queue_up(&two, move || lock.write());
     wait_until_listed(&servers, NAME, 1);
-    let readers = [queue_reader(&three), queue_reader(&three), queue_reader(&one)];
+    let readers = [
+        queue_reader(&three),
+        queue_reader(&three),
+        queue_reader(&one),
+    ];
     wait_until_listed_readers(&servers, 3);
 
     cancel.cancel();
@@ -167,7 +191,12 @@ fn i8_a_dead_writer_in_line_keeps_no_reader_out() -> TestResult {
         }
         let mut guard = None;
         // RACE: who gets in has asked a majority. The others take it off their lists when they are asked again.
-        let is_listed = |it: &Server| it.command(&["ZSCORE", &list(NAME), member]).unwrap().as_bytes().is_some();
+        let is_listed = |it: &Server| {
+            it.command(&["ZSCORE", &list(NAME), member])
+                .unwrap()
+                .as_bytes()
+                .is_some()
+        };
         eventually("a reader gets in", || {
             guard = two.rw_lock(NAME).try_read().ok();
             guard.is_some() && !servers.iter().any(is_listed)
@@ -229,7 +258,10 @@ fn threads_of_one_manager_take_turns_as_readers_and_writers_in_the_order_they_ca
     threads.into_iter().for_each(join);
 
     let kind = |it| if it % 2 == 0 { "readers" } else { "writers" };
-    let expected: Vec<_> = (0..12).map(|it| it / 2).map(|it| format!("{} {it}", kind(it))).collect();
+    let expected: Vec<_> = (0..12)
+        .map(|it| it / 2)
+        .map(|it| format!("{} {it}", kind(it)))
+        .collect();
     assert_eq!(order.names(), expected);
     nothing_waits(&servers);
     Ok(())
@@ -270,7 +302,9 @@ fn i6_a_dead_reader_delays_a_writer_by_its_ttl_only_while_others_read() -> TestR
 
     // A release waits for a majority.
     let is_short = |left: i64| left <= 2_000 && left != -1;
-    eventually("no longer than the dead one's", || servers.iter().all(|it| is_short(it.pttl(NAME))));
+    eventually("no longer than the dead one's", || {
+        servers.iter().all(|it| is_short(it.pttl(NAME)))
+    });
     drop(locks.rw_lock(NAME).write()?);
     Ok(())
 }
@@ -282,7 +316,11 @@ fn child_that_reads() {
     if urls.is_empty() {
         return;
     }
-    let locks = builder(urls).response_timeout(ms(500)).ttl(secs(2)).build().unwrap();
+    let locks = builder(urls)
+        .response_timeout(ms(500))
+        .ttl(secs(2))
+        .build()
+        .unwrap();
     let mut guard = None;
     eventually("the lock can be taken", || {
         guard = locks.rw_lock(NAME).try_read().ok();
@@ -296,7 +334,9 @@ fn child_that_reads() {
 fn i8_a_stream_of_readers_does_not_starve_a_writer() -> TestResult {
     let servers = Servers::start(3)?;
     let locks = on_all(&servers, far);
-    let mut children = repeat(8, || child("rw_waiting::child_that_reads_in_a_loop", &servers.urls()));
+    let mut children = repeat(8, || {
+        child("rw_waiting::child_that_reads_in_a_loop", &servers.urls())
+    });
     for child in &mut children {
         assert_eq!(child.hear(), "reads");
     }

@@ -9,9 +9,18 @@ use crate::support::*;
 
 /// How often the server has run the command, and its kinds that are counted apart.
 fn calls(server: &Server, command: &str) -> u64 {
-    let lines = [format!("cmdstat_{command}"), format!("cmdstat_{}", command.split('|').next().unwrap())];
-    let line = lines.iter().find_map(|it| server.info(it)).unwrap_or_default();
-    let calls = line.split(',').find_map(|it| it.strip_prefix("calls=")).unwrap_or("0");
+    let lines = [
+        format!("cmdstat_{command}"),
+        format!("cmdstat_{}", command.split('|').next().unwrap()),
+    ];
+    let line = lines
+        .iter()
+        .find_map(|it| server.info(it))
+        .unwrap_or_default();
+    let calls = line
+        .split(',')
+        .find_map(|it| it.strip_prefix("calls="))
+        .unwrap_or("0");
     calls.parse().unwrap()
 }
 
@@ -53,24 +62,34 @@ fn a_server_is_given_what_every_lock_needs_by_its_first_connection_and_by_no_oth
         assert_eq!(asked_or_given(&servers[0]), NEEDED + connections);
     }
     // The greeting of the first connection.
-    assert_eq!((calls(&servers[0], "eval"), misses(&servers[0]).as_deref()), (0, Some("count=1")));
+    assert_eq!(
+        (calls(&servers[0], "eval"), misses(&servers[0]).as_deref()),
+        (0, Some("count=1"))
+    );
     Ok(())
 }
 
 #[test]
-fn a_server_that_was_restarted_or_has_forgotten_its_scripts_is_given_them_by_the_next_connection() -> TestResult {
+fn a_server_that_was_restarted_or_has_forgotten_its_scripts_is_given_them_by_the_next_connection()
+-> TestResult {
     needs!(ErrorCounts);
     let servers = Servers::start(1)?;
     use_a_lock(&connected(builder(servers.urls()), 1))?;
     servers[0].command(&["SCRIPT", "FLUSH"])?;
     use_a_lock(&connected(builder(servers.urls()), 1))?;
-    assert_eq!((asked_or_given(&servers[0]), misses(&servers[0]).as_deref()), (2 * NEEDED + 2, Some("count=2")));
+    assert_eq!(
+        (asked_or_given(&servers[0]), misses(&servers[0]).as_deref()),
+        (2 * NEEDED + 2, Some("count=2"))
+    );
 
     let locks = connected(builder(servers.urls()), 1);
     servers[0].kill()?;
     servers[0].restart()?;
     eventually("it is used again", || use_a_lock(&locks).is_ok());
-    assert_eq!((asked_or_given(&servers[0]), misses(&servers[0]).as_deref()), (NEEDED + 1, Some("count=1")));
+    assert_eq!(
+        (asked_or_given(&servers[0]), misses(&servers[0]).as_deref()),
+        (NEEDED + 1, Some("count=1"))
+    );
     Ok(())
 }
 
@@ -82,13 +101,18 @@ fn another_script_goes_along_with_the_first_command_of_a_connection_that_needs_i
         let locks = connected(builder(servers.urls()), 3);
         for raises in 1..=3 {
             let counter = (in_an_hour() + connection * 100 + raises).to_string();
-            servers.iter().for_each(|it| set(it, &fence("report"), &counter));
+            servers
+                .iter()
+                .for_each(|it| set(it, &fence("report"), &counter));
             locks.mutex("report").try_lock()?.release()?;
             assert_eq!(locks.stats().fencing_raises, raises);
             nothing_is_left(&servers);
         }
         for server in &servers {
-            assert_eq!((calls(server, "eval"), asked_or_given(server)), (connection, NEEDED + connection));
+            assert_eq!(
+                (calls(server, "eval"), asked_or_given(server)),
+                (connection, NEEDED + connection)
+            );
             assert_eq!(misses(server).as_deref(), Some("count=1"));
         }
     }
@@ -102,7 +126,11 @@ fn a_script_that_was_sent_along_and_forgotten_is_sent_again() -> TestResult {
     let locks = connected(builder(servers.urls()), 1);
     for raises in 1..=3 {
         servers[0].command(&["SCRIPT", "FLUSH"])?;
-        set(&servers[0], &fence("report"), &(in_an_hour() + raises).to_string());
+        set(
+            &servers[0],
+            &fence("report"),
+            &(in_an_hour() + raises).to_string(),
+        );
 
         locks.mutex("report").try_lock()?.release()?;
 

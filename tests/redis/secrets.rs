@@ -26,12 +26,17 @@ fn nothing_that_can_be_printed_shows_a_password_or_an_owner_token() -> TestResul
     servers[1].kill()?;
     let err = error_in_the_end(&locks, "other", |it| !it.is_held());
     shown += &format!("{err:?} {err} {:?}", locks.stats());
-    let err = guard.extend(LONG).map_or_else(|it| it, |()| panic!("two nodes are down"));
+    let err = guard
+        .extend(LONG)
+        .map_or_else(|it| it, |()| panic!("two nodes are down"));
     shown += &format!("{err:?} {err} {:?}", guard.lost());
     let err = guard.release().unwrap_err();
     shown += &format!("{err:?} {err}");
 
-    assert!(shown.contains("report") && shown.contains(&shown_address(&servers[0])), "{shown}");
+    assert!(
+        shown.contains("report") && shown.contains(&shown_address(&servers[0])),
+        "{shown}"
+    );
     assert!(shown.contains(&format!("held by {holder}")), "{shown}");
     for secret in ["hunter2", &token[..9], &token[8..]] {
         assert!(!shown.contains(secret), "{shown}");
@@ -43,7 +48,10 @@ fn nothing_that_can_be_printed_shows_a_password_or_an_owner_token() -> TestResul
 fn a_password_given_apart_from_the_urls_opens_the_nodes_and_is_shown_nowhere() -> TestResult {
     needs!(Passwords);
     let servers = Servers::start_with(3, |it| it.password("hunt/er?2#@%"))?;
-    let bare: Vec<_> = servers.iter().map(|it| format!("redis://{}", it.addr())).collect();
+    let bare: Vec<_> = servers
+        .iter()
+        .map(|it| format!("redis://{}", it.addr()))
+        .collect();
     let builder = |urls: &[String]| builder(urls).credentials(Some("default"), "hunt/er?2#@%");
     let mut shown = format!("{:?}", builder(&bare));
 
@@ -63,9 +71,21 @@ fn a_password_given_apart_from_the_urls_opens_the_nodes_and_is_shown_nowhere() -
     });
     let checks = locks.check_nodes();
     shown += &format!("{checks:?}");
-    assert!(checks[0].failure.as_ref().is_some_and(|it| says(it, "login refused; ")), "{checks:?}");
-    assert!(checks[1].failure.is_none() && checks[2].failure.is_none(), "{checks:?}");
-    assert!(!shown.contains("hunt") && !shown.contains("default"), "{shown}");
+    assert!(
+        checks[0]
+            .failure
+            .as_ref()
+            .is_some_and(|it| says(it, "login refused; ")),
+        "{checks:?}"
+    );
+    assert!(
+        checks[1].failure.is_none() && checks[2].failure.is_none(),
+        "{checks:?}"
+    );
+    assert!(
+        !shown.contains("hunt") && !shown.contains("default"),
+        "{shown}"
+    );
     Ok(())
 }
 
@@ -74,25 +94,47 @@ fn an_owner_token_that_a_server_repeats_in_an_error_is_in_no_row_and_in_no_error
     // As servers answer a command that was renamed, with the owner first.
     let server = Server::start()?;
     let fake = speaking_for(&server, |_, command| {
-        let [name, _, count, args @ ..] = command else { return None };
-        let keys = std::str::from_utf8(count).ok()?.parse().ok().filter(|_| name == b"EVALSHA")?;
-        let repeated: Vec<_> = args[keys..].iter().map(|it| format!("'{}'", String::from_utf8_lossy(it))).collect();
+        let [name, _, count, args @ ..] = command else {
+            return None;
+        };
+        let keys = std::str::from_utf8(count)
+            .ok()?
+            .parse()
+            .ok()
+            .filter(|_| name == b"EVALSHA")?;
+        let repeated: Vec<_> = args[keys..]
+            .iter()
+            .map(|it| format!("'{}'", String::from_utf8_lossy(it)))
+            .collect();
         let repeated = repeated.join(" ");
-        Some(format!("-ERR unknown command 'EVALSHA', with args beginning with: {repeated}\r\n").into_bytes())
+        Some(
+            format!("-ERR unknown command 'EVALSHA', with args beginning with: {repeated}\r\n")
+                .into_bytes(),
+        )
     });
     let locks = builder([fake.url()]).outage_timeout(secs(0)).build()?;
 
     let err = locks.mutex("x").try_lock().unwrap_err();
 
     assert_no_quorum(&err);
-    let owners = fake.commands_seen().into_iter().filter(|it| it[0] == b"EVALSHA").map(|it| {
-        let keys: usize = String::from_utf8_lossy(&it[2]).parse().unwrap();
-        String::from_utf8(it[3 + keys].clone()).unwrap()
-    });
+    let owners = fake
+        .commands_seen()
+        .into_iter()
+        .filter(|it| it[0] == b"EVALSHA")
+        .map(|it| {
+            let keys: usize = String::from_utf8_lossy(&it[2]).parse().unwrap();
+            String::from_utf8(it[3 + keys].clone()).unwrap()
+        });
     let shown = format!("{err} {err:?} {}", failure(&err, 0));
     for owner in owners {
-        assert!(shown.contains(&owner[..8]), "its beginning was repeated: {shown}");
-        assert!(!shown.contains(&owner[..9]) && !shown.contains(&owner[9..]), "{shown}");
+        assert!(
+            shown.contains(&owner[..8]),
+            "its beginning was repeated: {shown}"
+        );
+        assert!(
+            !shown.contains(&owner[..9]) && !shown.contains(&owner[9..]),
+            "{shown}"
+        );
     }
     Ok(())
 }
@@ -102,8 +144,14 @@ fn a_wrong_password_is_not_repeated_whatever_the_server_says() -> TestResult {
     // As old servers do: they quote what they do not understand.
     let fake = devnodes::FakeServer::start(|conn| {
         while let Some(command) = conn.read_command() {
-            let words = command.iter().map(|it| String::from_utf8_lossy(it).into_owned()).collect::<Vec<_>>();
-            let reply = format!("-ERR unknown command with args beginning with: {}\r\n", words.join(" "));
+            let words = command
+                .iter()
+                .map(|it| String::from_utf8_lossy(it).into_owned())
+                .collect::<Vec<_>>();
+            let reply = format!(
+                "-ERR unknown command with args beginning with: {}\r\n",
+                words.join(" ")
+            );
             if !conn.write(reply.replace("\r\n-", " ").as_bytes()) {
                 return;
             }
@@ -115,7 +163,10 @@ fn a_wrong_password_is_not_repeated_whatever_the_server_says() -> TestResult {
 
     assert_no_quorum(&err);
     let shown = format!("{err} {err:?} {locks:?}");
-    assert!(!shown.contains("hunter2") && !shown.contains("zoe"), "{shown}");
+    assert!(
+        !shown.contains("hunter2") && !shown.contains("zoe"),
+        "{shown}"
+    );
     Ok(())
 }
 
@@ -123,7 +174,10 @@ fn a_wrong_password_is_not_repeated_whatever_the_server_says() -> TestResult {
 pub(crate) fn answering(answers: &'static [(&'static str, &'static str)]) -> FakeServer {
     FakeServer::start(move |conn| {
         while let Some(command) = conn.read_command() {
-            let answer = answers.iter().find(|it| it.0.as_bytes() == command[0]).map_or("+OK", |it| it.1);
+            let answer = answers
+                .iter()
+                .find(|it| it.0.as_bytes() == command[0])
+                .map_or("+OK", |it| it.1);
             if !conn.write(format!("{answer}\r\n").as_bytes()) {
                 return;
             }
@@ -134,13 +188,31 @@ pub(crate) fn answering(answers: &'static [(&'static str, &'static str)]) -> Fak
 
 /// Servers that repeat what they were sent to log in with, in every form that an answer has.
 pub(crate) const ECHOES: [&[(&str, &str)]; 9] = [
-    &[("HELLO", "-WRONGPASS invalid username-password pair: zoe hunter2")],
-    &[("HELLO", "-NOPERM User zoe has no permissions to run 'hello', password hunter2")],
+    &[(
+        "HELLO",
+        "-WRONGPASS invalid username-password pair: zoe hunter2",
+    )],
+    &[(
+        "HELLO",
+        "-NOPERM User zoe has no permissions to run 'hello', password hunter2",
+    )],
     &[
-        ("HELLO", "-ERR unknown command `HELLO`, with args beginning with: `3` `AUTH` `zoe` `hunter2`"),
-        ("AUTH", "-ERR wrong number of arguments for AUTH zoe hunter2"),
+        (
+            "HELLO",
+            "-ERR unknown command `HELLO`, with args beginning with: `3` `AUTH` `zoe` `hunter2`",
+        ),
+        (
+            "AUTH",
+            "-ERR wrong number of arguments for AUTH zoe hunter2",
+        ),
     ],
-    &[("HELLO", "-NOPROTO zoe hunter2"), ("AUTH", "-ERR AUTH <zoe> <hunter2> called without any password configured")],
+    &[
+        ("HELLO", "-NOPROTO zoe hunter2"),
+        (
+            "AUTH",
+            "-ERR AUTH <zoe> <hunter2> called without any password configured",
+        ),
+    ],
     &[("HELLO", "-LOADING zoe hunter2")],
     &[("HELLO", "-ERR max number of clients reached zoe hunter2")],
     &[("HELLO", "-ZOE hunter2 zoe")],
@@ -152,11 +224,19 @@ pub(crate) const ECHOES: [&[(&str, &str)]; 9] = [
 fn what_a_server_repeats_of_a_login_is_in_no_error() -> TestResult {
     for answers in ECHOES {
         let fake = answering(answers);
-        let locks = builder([format!("redis://zoe:hunter2@{}", fake.addr())]).outage_timeout(secs(0)).build()?;
-        for err in [locks.mutex("report").try_lock().unwrap_err(), locks.mutex("report").lock().unwrap_err()] {
+        let locks = builder([format!("redis://zoe:hunter2@{}", fake.addr())])
+            .outage_timeout(secs(0))
+            .build()?;
+        for err in [
+            locks.mutex("report").try_lock().unwrap_err(),
+            locks.mutex("report").lock().unwrap_err(),
+        ] {
             assert_no_quorum(&err);
             let shown = format!("{err} {err:?} {locks:?}");
-            assert!(!shown.contains("hunter2") && !shown.contains("zoe"), "{answers:?}: {shown}");
+            assert!(
+                !shown.contains("hunter2") && !shown.contains("zoe"),
+                "{answers:?}: {shown}"
+            );
         }
     }
     Ok(())
@@ -173,10 +253,23 @@ fn what_a_server_says_later_is_cut_and_has_no_control_characters() -> TestResult
     let err = locks.mutex("report").try_lock().unwrap_err();
 
     assert_no_quorum(&err);
-    for shown in [err.to_string(), format!("{err:?}"), failure(&err, 0).to_string()] {
+    for shown in [
+        err.to_string(),
+        format!("{err:?}"),
+        failure(&err, 0).to_string(),
+    ] {
         assert!(shown.contains("alert"), "{shown}");
-        assert!(shown.chars().count() < 600, "{} characters", shown.chars().count());
-        assert!(!shown.chars().any(|it| it.is_control() || matches!(it, '\u{2028}'..='\u{202e}')), "{shown:?}");
+        assert!(
+            shown.chars().count() < 600,
+            "{} characters",
+            shown.chars().count()
+        );
+        assert!(
+            !shown
+                .chars()
+                .any(|it| it.is_control() || matches!(it, '\u{2028}'..='\u{202e}')),
+            "{shown:?}"
+        );
     }
     Ok(())
 }

@@ -53,7 +53,9 @@ pub(crate) fn take(locks: &LockManager, permits: usize) -> (Permit, u64) {
 /// Waits until the permit is on all servers.
 #[track_caller]
 pub(crate) fn wait_until_everywhere(servers: &Servers, permit: &Permit) {
-    eventually("the permit is on all servers", || servers.holders(slot_key(permit.slot())) == servers.len());
+    eventually("the permit is on all servers", || {
+        servers.holders(slot_key(permit.slot())) == servers.len()
+    });
 }
 
 pub(crate) fn wait_for(lock: Semaphore) -> JoinHandle<Result<Permit, AcquireError>> {
@@ -67,7 +69,10 @@ pub(crate) fn wait_until_listed(servers: &Servers, count: usize) {
         servers.iter().all(|server| {
             let waiters = strings(&server.command(&["ZRANGE", &list(), "0", "-1"]).unwrap());
             let listeners = listeners_of(server);
-            waiters.len() == count && waiters.iter().all(|it| listeners.contains(&it[..16].to_owned()))
+            waiters.len() == count
+                && waiters
+                    .iter()
+                    .all(|it| listeners.contains(&it[..16].to_owned()))
         })
     });
 }
@@ -76,7 +81,9 @@ pub(crate) fn wait_until_listed(servers: &Servers, count: usize) {
 #[track_caller]
 pub(crate) fn nothing_is_left_of_it(servers: &Servers) {
     eventually("no permit, list or reservation is left", || {
-        servers.iter().all(|it| taken(it).is_empty() && !it.exists(list()) && !it.exists(reservation()))
+        servers
+            .iter()
+            .all(|it| taken(it).is_empty() && !it.exists(list()) && !it.exists(reservation()))
     });
 }
 
@@ -93,11 +100,17 @@ fn as_many_permits_as_there_are_get_given_and_no_more_each_in_one_round() -> Tes
         permits.push(permit);
     }
     let slots: BTreeSet<_> = permits.iter().map(Permit::slot).collect();
-    assert_eq!(slots, (0..5).collect(), "the last one was found as the first");
+    assert_eq!(
+        slots,
+        (0..5).collect(),
+        "the last one was found as the first"
+    );
 
     let err = managers[0].semaphore(NAME, 5).try_acquire().unwrap_err();
     assert_held(&err);
-    let held = |it: &&quorlock::error::NodeReport| matches!(it.answer, NodeAnswer::Held { left: Some(_), .. });
+    let held = |it: &&quorlock::error::NodeReport| {
+        matches!(it.answer, NodeAnswer::Held { left: Some(_), .. })
+    };
     assert!(2 <= err.nodes().iter().filter(held).count(), "{err}");
 
     // Whichever comes back is the one that is given.
@@ -117,22 +130,32 @@ fn as_many_permits_as_there_are_get_given_and_no_more_each_in_one_round() -> Tes
 fn a15_never_more_are_in_than_there_are_permits_and_as_many_as_that_are() -> TestResult {
     const PERMITS: usize = 3;
     let servers = Servers::start(3)?;
-    let (inside, most, done) = (AtomicUsize::new(0), AtomicUsize::new(0), AtomicBool::new(false));
+    let (inside, most, done) = (
+        AtomicUsize::new(0),
+        AtomicUsize::new(0),
+        AtomicBool::new(false),
+    );
     thread::scope(|scope| {
         for manager in 0..4 {
             let locks = builder(servers.urls()).build().unwrap();
             for _ in 0..2 {
-                let (lock, inside, most, done) = (locks.semaphore(NAME, PERMITS), &inside, &most, &done);
+                let (lock, inside, most, done) =
+                    (locks.semaphore(NAME, PERMITS), &inside, &most, &done);
                 scope.spawn(move || {
                     for _ in 0..12 {
-                        let permit =
-                            if manager == 0 { lock.try_acquire_for(PATIENCE) } else { lock.acquire() }.unwrap();
+                        let permit = if manager == 0 {
+                            lock.try_acquire_for(PATIENCE)
+                        } else {
+                            lock.acquire()
+                        }
+                        .unwrap();
                         let now = inside.fetch_add(1, Ordering::SeqCst) + 1;
                         assert!(now <= PERMITS, "{now} are in");
                         most.fetch_max(now, Ordering::SeqCst);
                         // Until all were in together once.
                         for _ in 0..1_000 {
-                            if most.load(Ordering::SeqCst) == PERMITS || done.load(Ordering::SeqCst) {
+                            if most.load(Ordering::SeqCst) == PERMITS || done.load(Ordering::SeqCst)
+                            {
                                 break;
                             }
                             thread::sleep(ms(2));
@@ -167,18 +190,24 @@ fn a_majority_has_to_grant_the_same_slot() -> TestResult {
 
     assert_held(&err);
     eventually("what they granted is given back", || {
-        servers.iter().map(taken).eq([[0].into(), [0, 1].into(), [1].into()] as [BTreeSet<_>; 3])
+        servers
+            .iter()
+            .map(taken)
+            .eq([[0].into(), [0, 1].into(), [1].into()] as [BTreeSet<_>; 3])
     });
     Ok(())
 }
 
 #[test]
-fn k3_where_nodes_would_grant_different_slots_the_second_round_asks_for_one_that_is_free_at_a_majority() -> TestResult {
+fn k3_where_nodes_would_grant_different_slots_the_second_round_asks_for_one_that_is_free_at_a_majority()
+-> TestResult {
     let servers = Servers::start(3)?;
     let locks = on_all(&servers, far);
     // Only slot 3 is free everywhere.
     for (node, server) in servers.iter().enumerate() {
-        (0..3).filter(|it| *it != node).for_each(|it| set(server, &slot_key(it), "foreign"));
+        (0..3)
+            .filter(|it| *it != node)
+            .for_each(|it| set(server, &slot_key(it), "foreign"));
     }
     let mut twice = 0;
     for _ in 0..30 {
@@ -187,9 +216,14 @@ fn k3_where_nodes_would_grant_different_slots_the_second_round_asks_for_one_that
         assert!(rounds <= 2, "{rounds} rounds");
         twice += u64::from(rounds == 2);
         permit.release()?;
-        eventually("all is given back", || servers.iter().all(|it| taken(it).len() == 2));
+        eventually("all is given back", || {
+            servers.iter().all(|it| taken(it).len() == 2)
+        });
     }
-    assert!(1 <= twice, "thirty attempts began at slots from which all nodes come to the last one");
+    assert!(
+        1 <= twice,
+        "thirty attempts began at slots from which all nodes come to the last one"
+    );
     Ok(())
 }
 
@@ -202,7 +236,8 @@ fn k3_a_slot_that_another_node_grants_besides_is_given_back_and_the_permit_is_ke
         let (permit, _) = take(&locks, 2);
         let slot = permit.slot();
         eventually("only the slot that was won is taken", || {
-            servers.iter().take(2).all(|it| taken(it) == [slot].into()) && taken(&servers[2]) == [0, slot].into()
+            servers.iter().take(2).all(|it| taken(it) == [slot].into())
+                && taken(&servers[2]) == [0, slot].into()
         });
         permit.extend(LONG)?;
         permit.release()?;
@@ -217,7 +252,9 @@ fn k2_each_slot_has_a_counter_of_its_own() -> TestResult {
     let servers = Servers::start(3)?;
     let locks = on_all(&servers, far);
     let ahead = in_an_hour();
-    servers.iter().for_each(|it| set(it, &slot_fence(1), &ahead.to_string()));
+    servers
+        .iter()
+        .for_each(|it| set(it, &slot_fence(1), &ahead.to_string()));
     let mut last = BTreeMap::new();
     let held: Vec<_> = (0..3)
         .map(|_| {
@@ -228,7 +265,11 @@ fn k2_each_slot_has_a_counter_of_its_own() -> TestResult {
         .collect();
     for permit in &held {
         let token = permit.fencing_token().get();
-        assert_eq!(ahead < token, permit.slot() == 1, "the counter of another slot counts for nothing");
+        assert_eq!(
+            ahead < token,
+            permit.slot() == 1,
+            "the counter of another slot counts for nothing"
+        );
         last.insert(permit.slot(), token);
     }
     drop(held);
@@ -236,7 +277,10 @@ fn k2_each_slot_has_a_counter_of_its_own() -> TestResult {
     for _ in 0..12 {
         let (permit, _) = take(&locks, 3);
         let token = permit.fencing_token().get();
-        assert!(last.insert(permit.slot(), token).unwrap() < token, "{last:?}");
+        assert!(
+            last.insert(permit.slot(), token).unwrap() < token,
+            "{last:?}"
+        );
         permit.release()?;
         nothing_is_left_of_it(&servers);
     }
@@ -254,9 +298,14 @@ fn k1_a_crashed_holders_permit_comes_back_after_its_ttl() -> TestResult {
     child.signal(Signal::KILL);
     assert!(!child.wait().success());
 
-    let both =
-        [locks.semaphore(NAME, 2).try_acquire_for(PATIENCE)?, locks.semaphore(NAME, 2).try_acquire_for(PATIENCE)?];
-    assert_eq!(both.iter().map(Permit::slot).collect::<BTreeSet<_>>(), [0, 1].into());
+    let both = [
+        locks.semaphore(NAME, 2).try_acquire_for(PATIENCE)?,
+        locks.semaphore(NAME, 2).try_acquire_for(PATIENCE)?,
+    ];
+    assert_eq!(
+        both.iter().map(Permit::slot).collect::<BTreeSet<_>>(),
+        [0, 1].into()
+    );
     Ok(())
 }
 
@@ -267,8 +316,15 @@ fn child_that_takes_all() {
     if urls.is_empty() {
         return;
     }
-    let locks = builder(&urls).response_timeout(ms(250)).ttl(secs(1)).build().unwrap();
-    let _both = [locks.semaphore(NAME, 2).acquire().unwrap(), locks.semaphore(NAME, 2).acquire().unwrap()];
+    let locks = builder(&urls)
+        .response_timeout(ms(250))
+        .ttl(secs(1))
+        .build()
+        .unwrap();
+    let _both = [
+        locks.semaphore(NAME, 2).acquire().unwrap(),
+        locks.semaphore(NAME, 2).acquire().unwrap(),
+    ];
     say("has both");
     wait_for_parent();
 }
@@ -289,7 +345,9 @@ fn k5_while_processes_differ_in_the_number_the_largest_counts() -> TestResult {
     // Lowered: those that are in stay, and nobody else comes to their slots.
     let low = held.iter().position(|it| it.slot() < 2).unwrap();
     drop(held.swap_remove(low));
-    eventually("one is given back", || servers.iter().all(|it| taken(it).len() == 3));
+    eventually("one is given back", || {
+        servers.iter().all(|it| taken(it).len() == 3)
+    });
     let (permit, _) = take(&few, 2);
     assert!(permit.slot() < 2);
     Ok(())
@@ -299,7 +357,10 @@ fn k5_while_processes_differ_in_the_number_the_largest_counts() -> TestResult {
 fn k1_a_permit_that_is_lost_costs_no_other() -> TestResult {
     let servers = Servers::start(3)?;
     let locks = connected(builder(servers.urls()).ttl(secs(20)), 3);
-    let (first, second) = (locks.semaphore(NAME, 2).acquire()?, locks.semaphore(NAME, 2).acquire()?);
+    let (first, second) = (
+        locks.semaphore(NAME, 2).acquire()?,
+        locks.semaphore(NAME, 2).acquire()?,
+    );
     wait_until_everywhere(&servers, &second);
     let slot = slot_key(second.slot());
     servers.iter().take(2).for_each(|it| del(it, &slot));
@@ -317,17 +378,26 @@ fn numbers_of_permits_that_cannot_be_are_typed_errors_and_no_node_is_asked() -> 
         let err = locks.semaphore(NAME, permits).acquire().unwrap_err();
         assert_eq!(err, AcquireError::BadPermits { permits, max: 256 });
     }
-    assert_eq!(locks.semaphore("quorlock:x", 1).acquire().unwrap_err(), AcquireError::NameReserved);
+    assert_eq!(
+        locks.semaphore("quorlock:x", 1).acquire().unwrap_err(),
+        AcquireError::NameReserved
+    );
     assert_eq!(locks.stats().commands, before);
 
-    let held: Vec<_> = (0..256).map(|_| locks.semaphore(NAME, 256).try_acquire()).collect::<Result<_, _>>()?;
-    assert_eq!(held.iter().map(Permit::slot).collect::<BTreeSet<_>>(), (0..256).collect());
+    let held: Vec<_> = (0..256)
+        .map(|_| locks.semaphore(NAME, 256).try_acquire())
+        .collect::<Result<_, _>>()?;
+    assert_eq!(
+        held.iter().map(Permit::slot).collect::<BTreeSet<_>>(),
+        (0..256).collect()
+    );
     assert_held(&locks.semaphore(NAME, 256).try_acquire().unwrap_err());
     Ok(())
 }
 
 #[test]
-fn k7_a_slot_whose_key_is_something_else_is_left_alone_and_a_counter_that_is_none_is_told() -> TestResult {
+fn k7_a_slot_whose_key_is_something_else_is_left_alone_and_a_counter_that_is_none_is_told()
+-> TestResult {
     let servers = Servers::start(1)?;
     let locks = on_all(&servers, far);
     servers[0].command(&["HSET", &slot_key(0), "f", "v"])?;
@@ -336,7 +406,10 @@ fn k7_a_slot_whose_key_is_something_else_is_left_alone_and_a_counter_that_is_non
         assert_eq!((permit.slot(), rounds), (1, 1));
     }
     let err = locks.semaphore(NAME, 1).try_acquire().unwrap_err();
-    assert!(matches!(failure(&err, 0), NodeFailure::KeyInUse { .. }), "{err}");
+    assert!(
+        matches!(failure(&err, 0), NodeFailure::KeyInUse { .. }),
+        "{err}"
+    );
     del(&servers[0], &slot_key(0));
 
     for (command, value) in [("HSET", &["f", "v"][..]), ("SET", &["12x"])] {
@@ -367,14 +440,21 @@ fn a_semaphore_and_a_lock_of_its_name_have_nothing_to_do_with_each_other() -> Te
 #[test]
 fn k4_a_node_that_has_lost_its_data_grants_no_slot_before_its_quarantine_is_over() -> TestResult {
     let servers = Servers::start(1)?;
-    let locks = builder(servers.urls()).ttl(LONG).outage_timeout(Duration::ZERO).quarantine(true).build()?;
+    let locks = builder(servers.urls())
+        .ttl(LONG)
+        .outage_timeout(Duration::ZERO)
+        .quarantine(true)
+        .build()?;
     let _ = locks.admin().vouch();
     locks.semaphore(NAME, 2).try_acquire()?.release()?;
     servers[0].command(&["FLUSHALL"])?;
 
     let err = locks.semaphore(NAME, 2).try_acquire().unwrap_err();
 
-    assert!(matches!(failure(&err, 0), NodeFailure::Quarantined { .. }), "{err}");
+    assert!(
+        matches!(failure(&err, 0), NodeFailure::Quarantined { .. }),
+        "{err}"
+    );
     assert!(taken(&servers[0]).is_empty());
     Ok(())
 }

@@ -13,7 +13,8 @@ use crate::semaphore::*;
 use crate::support::*;
 
 #[test]
-fn k6_every_waiting_call_is_told_when_it_is_its_turn_also_where_two_permits_come_back_at_once() -> TestResult {
+fn k6_every_waiting_call_is_told_when_it_is_its_turn_also_where_two_permits_come_back_at_once()
+-> TestResult {
     let servers = Servers::start(3)?;
     let holder = on_all(&servers, far);
     let waiters = repeat(3, || on_all(&servers, far));
@@ -47,7 +48,9 @@ fn k6_every_waiting_call_is_told_when_it_is_its_turn_also_where_two_permits_come
 fn who_takes_a_slot_while_others_are_free_tells_the_next() -> TestResult {
     let servers = Servers::start(3)?;
     let waiters = repeat(2, || on_all(&servers, far));
-    servers.iter().for_each(|it| (0..2).for_each(|slot| set(it, &slot_key(slot), "foreign")));
+    servers
+        .iter()
+        .for_each(|it| (0..2).for_each(|slot| set(it, &slot_key(slot), "foreign")));
     let mut waiting = Vec::new();
     for (i, locks) in waiters.iter().enumerate() {
         waiting.push(wait_for(locks.semaphore(NAME, 2)));
@@ -70,23 +73,47 @@ fn who_takes_a_slot_while_others_are_free_tells_the_next() -> TestResult {
 }
 
 #[test]
-fn one_free_slot_is_left_to_each_call_that_comes_first_and_the_others_are_for_whoever_comes() -> TestResult {
+fn one_free_slot_is_left_to_each_call_that_comes_first_and_the_others_are_for_whoever_comes()
+-> TestResult {
     let servers = Servers::start(3)?;
     let locks = on_all(&servers, far);
     // One that began before all others, and one that will begin after them. They poll, and do not come.
-    let (early, later) = ("0123456789abcdef/quorlock:slots:0", "0123456789abcdee/quorlock:slots:0");
+    let (early, later) = (
+        "0123456789abcdef/quorlock:slots:0",
+        "0123456789abcdee/quorlock:slots:0",
+    );
     let line_up = |is_told: bool| {
         for server in &servers {
-            server.command(&["ZADD", &list(), "1.5", early, &in_an_hour().to_string(), later]).unwrap();
+            server
+                .command(&[
+                    "ZADD",
+                    &list(),
+                    "1.5",
+                    early,
+                    &in_an_hour().to_string(),
+                    later,
+                ])
+                .unwrap();
             let now = strings(&server.command(&["TIME"]).unwrap());
-            let reserved = format!("{} {early} 1", now[0].parse::<u64>().unwrap() * 1_000 + 1_000);
+            let reserved = format!(
+                "{} {early} 1",
+                now[0].parse::<u64>().unwrap() * 1_000 + 1_000
+            );
             let value = if is_told { &reserved } else { "0 " };
-            server.command(&["SET", &reservation(), value, "PX", "600000"]).unwrap();
+            server
+                .command(&["SET", &reservation(), value, "PX", "600000"])
+                .unwrap();
         }
     };
     let refused = || {
-        let Err(err) = locks.semaphore(NAME, 4).try_acquire() else { return false };
-        2 <= err.nodes().iter().filter(|it| matches!(it.answer, NodeAnswer::Reserved { .. })).count()
+        let Err(err) = locks.semaphore(NAME, 4).try_acquire() else {
+            return false;
+        };
+        2 <= err
+            .nodes()
+            .iter()
+            .filter(|it| matches!(it.answer, NodeAnswer::Reserved { .. }))
+            .count()
     };
 
     let mut held = Vec::new();
@@ -165,13 +192,18 @@ fn k6_a_call_that_ends_or_dies_keeps_nobody_out() -> TestResult {
     wait_until_listed(&servers, 3);
 
     cancel.cancel();
-    assert!(matches!(join(cancelled), Err(AcquireError::Cancelled { .. })));
+    assert!(matches!(
+        join(cancelled),
+        Err(AcquireError::Cancelled { .. })
+    ));
     wait_until_listed(&servers, 2);
     let members = strings(&servers[0].command(&["ZRANGE", &list(), "0", "-1"])?);
     dead.signal(Signal::KILL);
     assert!(!dead.wait().success());
     eventually("nobody listens for it", || {
-        servers.iter().all(|it| !listeners_of(it).contains(&members[0][..16].to_owned()))
+        servers
+            .iter()
+            .all(|it| !listeners_of(it).contains(&members[0][..16].to_owned()))
     });
     held.release()?;
 
@@ -197,7 +229,9 @@ fn a_manager_that_is_told_of_a_permit_when_its_call_is_gone_passes_it_on_at_once
 
     let waiting = wait_for(other.semaphore(NAME, 1));
     wait_until_listed(&servers, 1);
-    servers.iter().try_for_each(|it| it.command(&["ZADD", &list(), "1", &member]).map(drop))?;
+    servers
+        .iter()
+        .try_for_each(|it| it.command(&["ZADD", &list(), "1", &member]).map(drop))?;
     held.release()?;
 
     // Nothing but what the other manager says can have told it.

@@ -5,7 +5,9 @@ use quorlock::Node;
 use quorlock::error::{MemberAnswer, NodeFailure};
 use quorlock::{Builder, LockManager};
 
-use crate::replicated::{Nodes, QUARANTINE, assert_no_second_holder, fails_over, failure_in_the_end, vouched};
+use crate::replicated::{
+    Nodes, QUARANTINE, assert_no_second_holder, fails_over, failure_in_the_end, vouched,
+};
 use crate::support::*;
 
 fn watched() -> Group {
@@ -20,7 +22,10 @@ fn one(group: &Group) -> LockManager {
 fn stuck(named: &Server, epoch: u64) -> FakeServer {
     let (port, epoch) = (named.port().to_string(), epoch.to_string());
     let place = format!("*2\r\n$9\r\n127.0.0.1\r\n${}\r\n{port}\r\n", port.len());
-    let master = format!("*2\r\n$12\r\nconfig-epoch\r\n${}\r\n{epoch}\r\n", epoch.len());
+    let master = format!(
+        "*2\r\n$12\r\nconfig-epoch\r\n${}\r\n{epoch}\r\n",
+        epoch.len()
+    );
     FakeServer::start(move |conn| {
         while let Some(command) = conn.read_command() {
             let answer = match (&command[0][..], command.get(1).map(|it| &it[..])) {
@@ -59,28 +64,46 @@ fn the_master_that_sentinels_name_has_the_node_s_vote() -> TestResult {
     guard.release()?;
     let checks = locks.check_nodes();
     assert!(checks[0].is_fine(), "{}", checks[0]);
-    assert_eq!(*checks[0].address, format!("{}/locks", places(&group.sentinels).join(",")));
+    assert_eq!(
+        *checks[0].address,
+        format!("{}/locks", places(&group.sentinels).join(","))
+    );
     Ok(())
 }
 
 #[test]
 fn sentinels_and_servers_have_passwords_of_their_own() -> TestResult {
     needs!(Sentinels);
-    let group = Group::builder(1).sentinels(3).password("s3rver").sentinel_password("s3ntinel").start()?;
+    let group = Group::builder(1)
+        .sentinels(3)
+        .password("s3rver")
+        .sentinel_password("s3ntinel")
+        .start()?;
     drop(one(&group).mutex("report").try_lock()?);
 
     // Apart from the URL.
     let plain = url_of(&places(&group.sentinels));
     let apart = |server, sentinel| {
-        let node = Node::url(&plain).credentials(None, server).sentinel_credentials(None, sentinel);
+        let node = Node::url(&plain)
+            .credentials(None, server)
+            .sentinel_credentials(None, sentinel);
         patient(LockManager::builder(node)).build().unwrap()
     };
     drop(apart("s3rver", "s3ntinel").mutex("report").try_lock()?);
 
     let failure = failure_in_the_end(&apart("s3rver", "0ther"), |_| true);
-    assert!(says(&failure, "login refused by its sentinels"), "{failure}");
-    let failure = failure_in_the_end(&builder([&plain]).credentials(None, "s3rver").build()?, |_| true);
-    assert!(says(&failure, "login refused by its sentinels"), "a server's password is not for sentinels: {failure}");
+    assert!(
+        says(&failure, "login refused by its sentinels"),
+        "{failure}"
+    );
+    let failure = failure_in_the_end(
+        &builder([&plain]).credentials(None, "s3rver").build()?,
+        |_| true,
+    );
+    assert!(
+        says(&failure, "login refused by its sentinels"),
+        "a server's password is not for sentinels: {failure}"
+    );
     let failure = failure_in_the_end(&apart("0ther", "s3ntinel"), |_| true);
     assert!(says(&failure, "login refused; "), "{failure}");
     Ok(())
@@ -106,7 +129,9 @@ fn a_sentinel_that_is_behind_or_down_or_hangs_changes_nothing() -> TestResult {
     let old = stuck(&group.servers[1], 0);
     let mut sentinels = places(&group.sentinels);
     sentinels[0] = old.addr().to_string();
-    let locks = builder([url_of(&sentinels)]).connect_timeout(secs(1)).build()?;
+    let locks = builder([url_of(&sentinels)])
+        .connect_timeout(secs(1))
+        .build()?;
     drop(lock_in_the_end(&locks, "report"));
     assert!(!old.commands_seen().is_empty() && group.servers[0].exists(fence("report")));
 
@@ -114,7 +139,9 @@ fn a_sentinel_that_is_behind_or_down_or_hangs_changes_nothing() -> TestResult {
         down(&group.sentinels[0])?;
         let mut sentinels = places(&group.sentinels);
         sentinels.rotate_left(1);
-        let locks = builder([url_of(&sentinels)]).connect_timeout(secs(1)).build()?;
+        let locks = builder([url_of(&sentinels)])
+            .connect_timeout(secs(1))
+            .build()?;
         drop(lock_in_the_end(&locks, "report"));
         group.sentinels[0].restart()?;
     }
@@ -125,13 +152,22 @@ fn a_sentinel_that_is_behind_or_down_or_hangs_changes_nothing() -> TestResult {
 fn while_only_some_sentinels_know_the_newest_master_nobody_is_the_master() -> TestResult {
     needs!(Sentinels);
     let servers = Servers::start(2)?;
-    let (new, old) = (stuck(&servers[1], 8), [stuck(&servers[0], 7), stuck(&servers[0], 7)]);
+    let (new, old) = (
+        stuck(&servers[1], 8),
+        [stuck(&servers[0], 7), stuck(&servers[0], 7)],
+    );
     let sentinels = [&new, &old[0], &old[1]].map(|it| it.addr().to_string());
     let locks = builder([url_of(&sentinels)]).build()?;
 
     let failure = failure_in_the_end(&locks, |_| true);
 
-    assert!(says(&failure, "no majority of its sentinels names the newest master"), "{failure}");
+    assert!(
+        says(
+            &failure,
+            "no majority of its sentinels names the newest master"
+        ),
+        "{failure}"
+    );
     let newest = format!("127.0.0.1:{} by configuration 8", servers[1].port());
     assert!(failure.to_string().contains(&newest), "{failure}");
     Ok(())
@@ -146,8 +182,16 @@ fn a_replica_that_sentinels_name_as_the_master_has_no_vote() -> TestResult {
 
     let failure = failure_in_the_end(&locks, |_| true);
 
-    let NodeFailure::NoMaster { said, .. } = failure else { panic!("{failure}") };
-    assert_eq!((&*said[0].address, &said[0].answer), (&*group.servers[1].addr().to_string(), &MemberAnswer::Replica));
+    let NodeFailure::NoMaster { said, .. } = failure else {
+        panic!("{failure}")
+    };
+    assert_eq!(
+        (&*said[0].address, &said[0].answer),
+        (
+            &*group.servers[1].addr().to_string(),
+            &MemberAnswer::Replica
+        )
+    );
     Ok(())
 }
 
@@ -157,26 +201,47 @@ fn sentinels_that_know_no_such_master_and_servers_that_are_no_sentinels_say_so()
     let group = watched();
     let url = group.sentinel_url().replace("/locks", "/other");
     let failure = failure_in_the_end(&builder([url]).build()?, |_| true);
-    assert!(says(&failure, "its sentinels know no master other; "), "{failure}");
+    assert!(
+        says(&failure, "its sentinels know no master other; "),
+        "{failure}"
+    );
 
-    let failure = failure_in_the_end(&builder([url_of(&places(&group.servers))]).build()?, |_| true);
+    let failure = failure_in_the_end(&builder([url_of(&places(&group.servers))]).build()?, |_| {
+        true
+    });
     assert!(says(&failure, "0 of 2 sentinels answered"), "{failure}");
     assert!(failure.to_string().contains("not a Sentinel"), "{failure}");
 
     // And the other way round.
-    let url = group.sentinel_url().replace("sentinel", "replicated").replace("/locks", "");
+    let url = group
+        .sentinel_url()
+        .replace("sentinel", "replicated")
+        .replace("/locks", "");
     let failure = failure_in_the_end(&builder([url]).build()?, |_| true);
-    assert!(failure.to_string().contains("a Sentinel, which stores nothing"), "{failure}");
+    assert!(
+        failure
+            .to_string()
+            .contains("a Sentinel, which stores nothing"),
+        "{failure}"
+    );
     Ok(())
 }
 
 #[test]
-fn a_node_whose_sentinels_cannot_be_reached_has_no_vote_after_a_while_although_its_master_lives() -> TestResult {
+fn a_node_whose_sentinels_cannot_be_reached_has_no_vote_after_a_while_although_its_master_lives()
+-> TestResult {
     needs!(Sentinels);
     let group = Group::builder(1).sentinels(3).start()?;
-    let proxies: Vec<_> = group.sentinels.iter().map(|it| Proxy::start(it.addr()).unwrap()).collect();
+    let proxies: Vec<_> = group
+        .sentinels
+        .iter()
+        .map(|it| Proxy::start(it.addr()).unwrap())
+        .collect();
     let sentinels: Vec<_> = proxies.iter().map(|it| it.addr().to_string()).collect();
-    let locks = builder([url_of(&sentinels)]).ttl(secs(1)).response_timeout(ms(250)).connect_timeout(ms(400));
+    let locks = builder([url_of(&sentinels)])
+        .ttl(secs(1))
+        .response_timeout(ms(250))
+        .connect_timeout(ms(400));
     let locks = locks.build()?;
     drop(lock_in_the_end(&locks, "report"));
 
@@ -212,22 +277,35 @@ fn without_quarantine_a_failover_by_sentinels_makes_two_holders() -> TestResult 
 fn h16_a_replica_that_sentinels_promoted_does_not_help_to_break_a_lock() -> TestResult {
     needs!(Sentinels);
     let nodes = Nodes::start(watched(), Group::sentinel_url);
-    let (other, guard) = fails_over(&nodes, |it| it.quarantine(true).max_ttl(QUARANTINE), fail_over);
+    let (other, guard) = fails_over(
+        &nodes,
+        |it| it.quarantine(true).max_ttl(QUARANTINE),
+        fail_over,
+    );
 
     assert_no_second_holder(&nodes, &other, &guard);
     // The same, and until all sentinels have heard of it.
-    assert_eq!(record(&nodes.group.servers[1]).unwrap().longest, 600_000 + 6_002 + 12_000 + 5_000);
+    assert_eq!(
+        record(&nodes.group.servers[1]).unwrap().longest,
+        600_000 + 6_002 + 12_000 + 5_000
+    );
     Ok(())
 }
 
 #[test]
-fn a_hold_outlives_a_failover_by_sentinels_and_the_node_joins_again_after_its_quarantine() -> TestResult {
+fn a_hold_outlives_a_failover_by_sentinels_and_the_node_joins_again_after_its_quarantine()
+-> TestResult {
     needs!(Sentinels);
     if !long_tests() {
         return Ok(());
     }
     let nodes = Nodes::start(watched(), Group::sentinel_url);
-    let short = |it: Builder| it.ttl(secs(4)).max_ttl(secs(4)).response_timeout(secs(1)).connect_timeout(ms(400));
+    let short = |it: Builder| {
+        it.ttl(secs(4))
+            .max_ttl(secs(4))
+            .response_timeout(secs(1))
+            .connect_timeout(ms(400))
+    };
     let locks = vouched(short(builder(nodes.urls.clone())));
     let guard = locks.mutex("report").lock()?;
 
@@ -236,7 +314,9 @@ fn a_hold_outlives_a_failover_by_sentinels_and_the_node_joins_again_after_its_qu
     assert_eq!(nodes.group.wait_for_failover(0)?, 1);
 
     let failure = || locks.check_nodes()[0].failure.clone();
-    eventually("its master is another one", || matches!(failure(), Some(NodeFailure::Quarantined { .. })));
+    eventually("its master is another one", || {
+        matches!(failure(), Some(NodeFailure::Quarantined { .. }))
+    });
     assert!(guard.is_valid(), "the others confirm it");
     eventually("it joins again", || failure().is_none());
     guard.release()?;

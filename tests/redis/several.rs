@@ -17,13 +17,19 @@ pub(crate) const NAMES: [&str; 3] = ["a", "b", "c"];
 
 /// How many of these keys the server has, seen at one moment.
 pub(crate) fn count(server: &Server, names: &[&str]) -> i64 {
-    server.command(&[&["EXISTS"], names].concat()).unwrap().as_int().unwrap()
+    server
+        .command(&[&["EXISTS"], names].concat())
+        .unwrap()
+        .as_int()
+        .unwrap()
 }
 
 /// Waits until the names are on all servers.
 #[track_caller]
 pub(crate) fn wait_until_everywhere(servers: &Servers, names: &[&str]) {
-    eventually("all names are on all servers", || are_everywhere(servers, names));
+    eventually("all names are on all servers", || {
+        are_everywhere(servers, names)
+    });
 }
 
 fn are_everywhere(servers: &Servers, names: &[&str]) -> bool {
@@ -49,7 +55,11 @@ fn refused(lock: &MultiLock) -> AcquireError {
     eventually("every node refuses it", || {
         err = lock.try_lock().err();
         err.as_ref().is_some_and(|it: &AcquireError| {
-            !it.nodes().is_empty() && it.nodes().iter().all(|it| matches!(it.answer, NodeAnswer::Held { .. }))
+            !it.nodes().is_empty()
+                && it
+                    .nodes()
+                    .iter()
+                    .all(|it| matches!(it.answer, NodeAnswer::Held { .. }))
         })
     });
     err.unwrap()
@@ -60,7 +70,11 @@ fn all_names_have_one_value_and_one_token_and_are_given_back_together() -> TestR
     let servers = Servers::start(3)?;
     let locks = on_all(&servers, far);
     let several = locks.multi_lock(["c", "a", "b", "a"]);
-    assert_eq!(several.names().collect::<Vec<_>>(), NAMES.map(str::as_bytes), "sorted, and each once");
+    assert_eq!(
+        several.names().collect::<Vec<_>>(),
+        NAMES.map(str::as_bytes),
+        "sorted, and each once"
+    );
 
     let guard = several.lock()?;
 
@@ -69,14 +83,25 @@ fn all_names_have_one_value_and_one_token_and_are_given_back_together() -> TestR
         let values = NAMES.map(|it| server.get(it).unwrap());
         assert!(values.iter().all(|it| *it == values[0]), "{values:?}");
         let counters = NAMES.map(|it| server.get(fence(it)).unwrap());
-        assert!(counters.iter().all(|it| *it == guard.fencing_token().to_string().as_bytes()), "{counters:?}");
+        assert!(
+            counters
+                .iter()
+                .all(|it| *it == guard.fencing_token().to_string().as_bytes()),
+            "{counters:?}"
+        );
     }
     guard.extend(LONG * 2)?;
     eventually("all are extended", || {
-        servers.iter().all(|server| NAMES.iter().all(|it| i64::try_from(LONG.as_millis()).unwrap() < server.pttl(it)))
+        servers.iter().all(|server| {
+            NAMES
+                .iter()
+                .all(|it| i64::try_from(LONG.as_millis()).unwrap() < server.pttl(it))
+        })
     });
     assert_eq!(guard.release()?.nodes, 3);
-    eventually("all are gone", || servers.iter().all(|it| count(it, &NAMES) == 0));
+    eventually("all are gone", || {
+        servers.iter().all(|it| count(it, &NAMES) == 0)
+    });
     nothing_waits(&servers);
     Ok(())
 }
@@ -97,7 +122,8 @@ fn a_lock_of_one_name_is_the_mutex_of_that_name() -> TestResult {
 }
 
 #[test]
-fn j1_each_name_excludes_whoever_takes_it_otherwise_and_the_rows_say_which_name_is_in_the_way() -> TestResult {
+fn j1_each_name_excludes_whoever_takes_it_otherwise_and_the_rows_say_which_name_is_in_the_way()
+-> TestResult {
     let servers = Servers::start(3)?;
     let (locks, other) = (on_all(&servers, far), on_all(&servers, far));
     let guard = locks.multi_lock(NAMES).lock()?;
@@ -107,20 +133,33 @@ fn j1_each_name_excludes_whoever_takes_it_otherwise_and_the_rows_say_which_name_
         assert_held(&other.reentrant_mutex(name).try_lock().unwrap_err());
         let overlapping = other.multi_lock([name, "z"]);
         let err = refused(&overlapping);
-        assert!((0..3).all(|node| name_in_the_way(&err, node) == Some(name)), "{err}");
-        assert!(err.to_string().contains(&format!("{name} is held by")), "{err}");
+        assert!(
+            (0..3).all(|node| name_in_the_way(&err, node) == Some(name)),
+            "{err}"
+        );
+        assert!(
+            err.to_string().contains(&format!("{name} is held by")),
+            "{err}"
+        );
         assert_eq!(servers.holders("z"), 0, "all or none");
         // As a client of the plain layout.
         let taken = servers[0].command(&["SET", name, "foreign", "NX", "PX", "1000"])?;
         assert_eq!(taken.as_str(), None, "{name}");
     }
     guard.release()?;
-    eventually("all are gone", || servers.iter().all(|it| count(it, &NAMES) == 0));
+    eventually("all are gone", || {
+        servers.iter().all(|it| count(it, &NAMES) == 0)
+    });
 
     for name in NAMES {
-        servers.iter().for_each(|it| set_px(it, name, "foreign", 60_000));
+        servers
+            .iter()
+            .for_each(|it| set_px(it, name, "foreign", 60_000));
         let err = refused(&locks.multi_lock(NAMES));
-        assert!((0..3).all(|node| name_in_the_way(&err, node) == Some(name)), "{err}");
+        assert!(
+            (0..3).all(|node| name_in_the_way(&err, node) == Some(name)),
+            "{err}"
+        );
         let others: Vec<_> = NAMES.into_iter().filter(|it| *it != name).collect();
         assert!(servers.iter().all(|it| count(it, &others) == 0));
         servers.iter().for_each(|it| del(it, name));
@@ -130,7 +169,8 @@ fn j1_each_name_excludes_whoever_takes_it_otherwise_and_the_rows_say_which_name_
 }
 
 #[test]
-fn j1_a_reader_of_one_name_and_a_set_with_it_exclude_each_other_and_wait_for_each_other() -> TestResult {
+fn j1_a_reader_of_one_name_and_a_set_with_it_exclude_each_other_and_wait_for_each_other()
+-> TestResult {
     let servers = Servers::start(3)?;
     let (readers, others) = (on_all(&servers, far), on_all(&servers, far));
     let read = readers.rw_lock("b").read()?;
@@ -142,7 +182,10 @@ fn j1_a_reader_of_one_name_and_a_set_with_it_exclude_each_other_and_wait_for_eac
         NodeAnswer::HeldByReaders { name, .. } => name.as_deref() == Some("b"),
         _ => false,
     };
-    assert!(2 <= err.nodes().iter().filter(|it| by_readers(it)).count(), "{err}");
+    assert!(
+        2 <= err.nodes().iter().filter(|it| by_readers(it)).count(),
+        "{err}"
+    );
     assert!(err.to_string().contains("b is held by readers, "), "{err}");
     let waiting = wait_for(others.multi_lock(NAMES));
     wait_until_listed(&servers, "b", 1);
@@ -173,14 +216,35 @@ fn names_that_cannot_be_used_are_typed_errors_and_no_node_is_asked() -> TestResu
     let before = locks.stats().commands;
     let none: [&str; 0] = [];
 
-    assert_eq!(locks.multi_lock(none).lock().unwrap_err(), AcquireError::NoNames);
+    assert_eq!(
+        locks.multi_lock(none).lock().unwrap_err(),
+        AcquireError::NoNames
+    );
     let many = (0..65).map(|i| i.to_string());
-    assert_eq!(locks.multi_lock(many).try_lock().unwrap_err(), AcquireError::TooManyNames { count: 65, max: 64 });
+    assert_eq!(
+        locks.multi_lock(many).try_lock().unwrap_err(),
+        AcquireError::TooManyNames { count: 65, max: 64 }
+    );
     let long = ["x".repeat(40_000), "y".repeat(40_000)];
-    let too_long = AcquireError::NameTooLong { len: 80_000, max: 65_536 };
-    assert_eq!(locks.multi_lock(&long).try_lock_for(LONG).unwrap_err(), too_long);
-    assert_eq!(locks.multi_lock(["a", "quorlock:x"]).try_lock().unwrap_err(), AcquireError::NameReserved);
-    assert!(matches!(locks.multi_lock(["a"]).ttl(ms(1)).try_lock(), Err(AcquireError::BadTtl(_))));
+    let too_long = AcquireError::NameTooLong {
+        len: 80_000,
+        max: 65_536,
+    };
+    assert_eq!(
+        locks.multi_lock(&long).try_lock_for(LONG).unwrap_err(),
+        too_long
+    );
+    assert_eq!(
+        locks
+            .multi_lock(["a", "quorlock:x"])
+            .try_lock()
+            .unwrap_err(),
+        AcquireError::NameReserved
+    );
+    assert!(matches!(
+        locks.multi_lock(["a"]).ttl(ms(1)).try_lock(),
+        Err(AcquireError::BadTtl(_))
+    ));
     assert_eq!(locks.stats().commands, before);
 
     // As many and as long as is allowed, and any bytes.
@@ -195,23 +259,37 @@ fn names_that_cannot_be_used_are_typed_errors_and_no_node_is_asked() -> TestResu
 }
 
 #[test]
-fn j4_a_key_of_another_type_under_any_name_is_told_with_the_name_and_nothing_is_taken() -> TestResult {
+fn j4_a_key_of_another_type_under_any_name_is_told_with_the_name_and_nothing_is_taken() -> TestResult
+{
     let servers = Servers::start(1)?;
     let locks = on_all(&servers, far);
     let failed = |err: &AcquireError, what| {
         assert!(matches!(err, AcquireError::KeyInUse { .. }), "{err:?}");
-        assert_eq!(*failure(err, 0), NodeFailure::KeyInUse { name: Some("b".into()), what });
+        assert_eq!(
+            *failure(err, 0),
+            NodeFailure::KeyInUse {
+                name: Some("b".into()),
+                what
+            }
+        );
         assert_eq!(count(&servers[0], &["a", "c"]), 0);
     };
     for key in ["b", &fence("b")] {
         servers[0].command(&["HSET", key, "f", "v"])?;
-        failed(&locks.multi_lock(NAMES).try_lock().unwrap_err(), "the key holds another type");
+        failed(
+            &locks.multi_lock(NAMES).try_lock().unwrap_err(),
+            "the key holds another type",
+        );
         del(&servers[0], key);
     }
     set(&servers[0], &fence("b"), "12x");
     let err = locks.multi_lock(NAMES).try_lock().unwrap_err();
     failed(&err, "the fencing counter holds nonsense");
-    assert!(err.to_string().contains("b: the fencing counter holds nonsense"), "{err}");
+    assert!(
+        err.to_string()
+            .contains("b: the fencing counter holds nonsense"),
+        "{err}"
+    );
     del(&servers[0], &fence("b"));
 
     // Those of the queue decide nothing about who holds it.
@@ -238,17 +316,35 @@ fn a14_a_token_is_above_every_earlier_holders_of_each_name() -> TestResult {
         };
         for name in names {
             let before = earlier.insert(name, guard.fencing_token());
-            assert!(before.is_none_or(|it| it < guard.fencing_token()), "{names:?}");
+            assert!(
+                before.is_none_or(|it| it < guard.fencing_token()),
+                "{names:?}"
+            );
         }
         guard.release().unwrap();
     };
     // The counters of the names are at different places, and one of them is far ahead of all clocks.
     let ahead = in_an_hour();
-    servers.iter().for_each(|it| set(it, &fence("b"), &ahead.to_string()));
-    for names in [&["a"][..], &["a", "b"], &["a"], &["c"], &["b"], &NAMES, &["c"], &["b", "c"], &["a"]] {
+    servers
+        .iter()
+        .for_each(|it| set(it, &fence("b"), &ahead.to_string()));
+    for names in [
+        &["a"][..],
+        &["a", "b"],
+        &["a"],
+        &["c"],
+        &["b"],
+        &NAMES,
+        &["c"],
+        &["b", "c"],
+        &["a"],
+    ] {
         take(names);
     }
-    assert!(earlier.values().all(|it| ahead < it.get()), "a name that was taken with another goes on from its counter");
+    assert!(
+        earlier.values().all(|it| ahead < it.get()),
+        "a name that was taken with another goes on from its counter"
+    );
     assert!(2 <= locks.stats().fencing_raises);
     Ok(())
 }
@@ -264,7 +360,11 @@ fn count_live(server: &Server, names: &[&str]) -> i64 {
         if n < #KEYS and longest <= 50 then return 0 end \
         return n";
     let len = names.len().to_string();
-    server.command(&[&["EVAL", script, &len], names].concat()).unwrap().as_int().unwrap()
+    server
+        .command(&[&["EVAL", script, &len], names].concat())
+        .unwrap()
+        .as_int()
+        .unwrap()
 }
 
 #[test]
@@ -286,7 +386,12 @@ fn a14_no_node_ever_has_some_of_the_names_also_where_a_holder_is_killed() -> Tes
             })
             .collect();
         for after in [0, 3, 10, 30, 60] {
-            let mut children = repeat(2, || child("several::child_that_takes_all_again_and_again", &servers.urls()));
+            let mut children = repeat(2, || {
+                child(
+                    "several::child_that_takes_all_again_and_again",
+                    &servers.urls(),
+                )
+            });
             assert!(children.iter_mut().all(|it| it.hear() == "held"));
             thread::sleep(ms(after));
             for child in &mut children {
@@ -306,7 +411,9 @@ fn a14_no_node_ever_has_some_of_the_names_also_where_a_holder_is_killed() -> Tes
 }
 
 pub(crate) fn join_scoped<T>(thread: thread::ScopedJoinHandle<'_, T>) -> T {
-    thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+    thread
+        .join()
+        .unwrap_or_else(|panic| std::panic::resume_unwind(panic))
 }
 
 #[test]
@@ -316,7 +423,11 @@ fn child_that_takes_all_again_and_again() {
     if urls.is_empty() {
         return;
     }
-    let locks = builder(&urls).response_timeout(ms(250)).ttl(secs(1)).build().unwrap();
+    let locks = builder(&urls)
+        .response_timeout(ms(250))
+        .ttl(secs(1))
+        .build()
+        .unwrap();
     let mut first = true;
     loop {
         let guard = locks.multi_lock(NAMES).lock().unwrap();
@@ -331,8 +442,20 @@ fn child_that_takes_all_again_and_again() {
 fn j3_those_who_name_the_same_locks_in_opposite_orders_never_wait_for_each_other() -> TestResult {
     const ROUNDS: u64 = 8;
     let servers = Servers::start(3)?;
-    let inside: BTreeMap<_, _> = NAMES.into_iter().map(|it| (it, AtomicU64::new(0))).collect();
-    let orders = [["a", "b"], ["b", "a"], ["b", "c"], ["c", "b"], ["a", "c"], ["c", "a"], ["a", "b"], ["c", "b"]];
+    let inside: BTreeMap<_, _> = NAMES
+        .into_iter()
+        .map(|it| (it, AtomicU64::new(0)))
+        .collect();
+    let orders = [
+        ["a", "b"],
+        ["b", "a"],
+        ["b", "c"],
+        ["c", "b"],
+        ["a", "c"],
+        ["c", "a"],
+        ["a", "b"],
+        ["c", "b"],
+    ];
     thread::scope(|scope| {
         let clients: Vec<_> = orders
             .into_iter()
@@ -343,7 +466,11 @@ fn j3_those_who_name_the_same_locks_in_opposite_orders_never_wait_for_each_other
                     for _ in 0..ROUNDS {
                         let guard = locks.multi_lock(names).lock().unwrap();
                         for name in names {
-                            assert_eq!(inside[name].fetch_add(1, Ordering::SeqCst), 0, "{name} has two holders");
+                            assert_eq!(
+                                inside[name].fetch_add(1, Ordering::SeqCst),
+                                0,
+                                "{name} has two holders"
+                            );
                         }
                         guard.check().unwrap();
                         for name in names {
@@ -369,17 +496,22 @@ fn d13_one_name_that_is_gone_at_a_majority_is_a_loss_and_the_others_are_released
 
     del(&servers[0], "b");
     guard.extend(secs(20))?;
-    eventually("a majority sets it again", || servers.holders("b") == 3 && locks.stats().healed == 1);
+    eventually("a majority sets it again", || {
+        servers.holders("b") == 3 && locks.stats().healed == 1
+    });
     servers.iter().take(2).for_each(|it| del(it, "b"));
     assert!(guard.extend(secs(20)).is_err());
 
     assert_eq!(guard.check(), Err(Lost::Gone));
-    eventually("nothing is left of the others", || servers.iter().all(|it| count(it, &NAMES) == 0));
+    eventually("nothing is left of the others", || {
+        servers.iter().all(|it| count(it, &NAMES) == 0)
+    });
     Ok(())
 }
 
 #[test]
-fn d13_a_name_that_another_has_got_meanwhile_is_not_taken_back_nor_are_the_others_set_again_there() -> TestResult {
+fn d13_a_name_that_another_has_got_meanwhile_is_not_taken_back_nor_are_the_others_set_again_there()
+-> TestResult {
     let servers = Servers::start(3)?;
     let locks = connected(builder(servers.urls()).ttl(secs(20)), 3);
     let guard = locks.multi_lock(NAMES).lock()?;
@@ -402,14 +534,20 @@ fn d13_a_name_that_another_has_got_meanwhile_is_not_taken_back_nor_are_the_other
     assert!(!servers[0].exists("a") && servers[0].exists("c"));
     assert_eq!(locks.stats().healed, 0);
     guard.release()?;
-    eventually("its own are gone", || servers.iter().all(|it| count(it, &["a", "c"]) == 0));
+    eventually("its own are gone", || {
+        servers.iter().all(|it| count(it, &["a", "c"]) == 0)
+    });
     Ok(())
 }
 
 #[test]
 fn j2_a_node_that_has_lost_its_data_grants_no_name_before_its_quarantine_is_over() -> TestResult {
     let servers = Servers::start(1)?;
-    let locks = builder(servers.urls()).ttl(LONG).outage_timeout(Duration::ZERO).quarantine(true).build()?;
+    let locks = builder(servers.urls())
+        .ttl(LONG)
+        .outage_timeout(Duration::ZERO)
+        .quarantine(true)
+        .build()?;
     let _ = locks.admin().vouch();
     let guard = locks.multi_lock(["a", "b"]).try_lock()?;
     guard.release()?;
@@ -419,7 +557,10 @@ fn j2_a_node_that_has_lost_its_data_grants_no_name_before_its_quarantine_is_over
 
     let err = locks.multi_lock(["a", "b"]).try_lock().unwrap_err();
 
-    assert!(matches!(failure(&err, 0), NodeFailure::Quarantined { .. }), "{err}");
+    assert!(
+        matches!(failure(&err, 0), NodeFailure::Quarantined { .. }),
+        "{err}"
+    );
     eventually("it is taken back", || count(&servers[0], &["a", "b"]) == 0);
     Ok(())
 }

@@ -24,7 +24,12 @@ fn a_call_is_told_when_the_name_in_its_way_is_free() -> TestResult {
     for (name, guard) in NAMES.into_iter().zip(held) {
         wait_until_listed(&servers, name, 1);
         let elsewhere = NAMES.into_iter().filter(|it| *it != name);
-        assert!(elsewhere.into_iter().all(|it| servers.iter().all(|at| waiters_of(at, it).is_empty())), "in one list");
+        assert!(
+            elsewhere
+                .into_iter()
+                .all(|it| servers.iter().all(|at| waiters_of(at, it).is_empty())),
+            "in one list"
+        );
         assert!(!waiting.is_finished());
         guard.release()?;
     }
@@ -39,7 +44,8 @@ fn a_call_is_told_when_the_name_in_its_way_is_free() -> TestResult {
 
 /// As where a leave command was lost with its connection.
 #[test]
-fn a_manager_that_is_told_of_a_name_when_its_call_for_several_is_gone_passes_it_on_at_once() -> TestResult {
+fn a_manager_that_is_told_of_a_name_when_its_call_for_several_is_gone_passes_it_on_at_once()
+-> TestResult {
     let servers = Servers::start(3)?;
     let [holder, gone, other] = [(); 3].map(|()| on_all(&servers, far));
     let held = hold(&holder, &servers, "b");
@@ -53,7 +59,9 @@ fn a_manager_that_is_told_of_a_name_when_its_call_for_several_is_gone_passes_it_
 
     let waiting = wait_in_thread(other.mutex("b"));
     wait_until_listed(&servers, "b", 1);
-    servers.iter().try_for_each(|it| it.command(&["ZADD", &list("b"), "1", &member]).map(drop))?;
+    servers
+        .iter()
+        .try_for_each(|it| it.command(&["ZADD", &list("b"), "1", &member]).map(drop))?;
     held.release()?;
 
     // Nothing but what the other manager says can have told it.
@@ -78,7 +86,11 @@ fn a_call_waits_in_the_list_of_the_name_that_was_in_its_way_last_and_in_no_other
     }
 
     wait_until_listed(&servers, "a", 1);
-    assert!(servers.iter().all(|it| !it.exists(list("b")) && !it.exists(reservation("b"))));
+    assert!(
+        servers
+            .iter()
+            .all(|it| !it.exists(list("b")) && !it.exists(reservation("b")))
+    );
     for server in &servers {
         server.command(&["DEL", "a", "b"])?;
         server.command(&["PUBLISH", &channel(client), together])?;
@@ -165,7 +177,10 @@ fn j3_a_dead_call_for_several_names_keeps_nobody_out() -> TestResult {
 
     dead.signal(Signal::KILL);
     assert!(!dead.wait().success());
-    wait_until_deaf(&servers, &[members[0].split('/').next().unwrap().to_owned()]);
+    wait_until_deaf(
+        &servers,
+        &[members[0].split('/').next().unwrap().to_owned()],
+    );
     drop(held);
 
     drop(join(waiting)?);
@@ -195,7 +210,11 @@ fn j3_a_call_that_ends_leaves_no_list_and_no_reservation() -> TestResult {
 
     assert!(matches!(join(waiting), Err(AcquireError::Cancelled { .. })));
     eventually("it is on no list", || {
-        servers.iter().all(|it| ["a", "b"].iter().all(|name| !it.exists(list(name)) && !it.exists(reservation(name))))
+        servers.iter().all(|it| {
+            ["a", "b"]
+                .iter()
+                .all(|name| !it.exists(list(name)) && !it.exists(reservation(name)))
+        })
     });
     b.release()?;
     nothing_waits(&servers);
@@ -213,13 +232,33 @@ fn calls_for_the_same_names_queue_in_their_manager_and_are_handed_the_lock() -> 
     let waiting: Vec<_> = (0..4)
         .map(|i| {
             // The order of the names makes no difference.
-            let lock = if i % 2 == 0 { locks.multi_lock(["b", "a"]) } else { locks.multi_lock(["a", "b", "a"]) };
+            let lock = if i % 2 == 0 {
+                locks.multi_lock(["b", "a"])
+            } else {
+                locks.multi_lock(["a", "b", "a"])
+            };
             queue_up(&locks, move || lock.lock().map(drop))
         })
         .collect();
-    assert_eq!(locks.stats().commands, before.commands, "the manager holds it itself");
-    let err = locks.multi_lock(["a", "b"]).try_lock_for(Duration::ZERO).unwrap_err();
-    assert!(matches!(err, AcquireError::Held { by: HeldBy::ThisThread, .. }), "{err:?}");
+    assert_eq!(
+        locks.stats().commands,
+        before.commands,
+        "the manager holds it itself"
+    );
+    let err = locks
+        .multi_lock(["a", "b"])
+        .try_lock_for(Duration::ZERO)
+        .unwrap_err();
+    assert!(
+        matches!(
+            err,
+            AcquireError::Held {
+                by: HeldBy::ThisThread,
+                ..
+            }
+        ),
+        "{err:?}"
+    );
     held.release()?;
     for thread in waiting {
         join(thread)?;
@@ -233,7 +272,11 @@ fn calls_for_the_same_names_queue_in_their_manager_and_are_handed_the_lock() -> 
 #[test]
 fn a_free_name_is_offered_when_the_call_that_comes_next_cannot_have_them_all() -> TestResult {
     let servers = Servers::start(3)?;
-    let (locks, early, late) = (on_all(&servers, far), on_all(&servers, far), on_all(&servers, far));
+    let (locks, early, late) = (
+        on_all(&servers, far),
+        on_all(&servers, far),
+        on_all(&servers, far),
+    );
     let held = locks.multi_lock(["a", "b"]).lock()?;
     wait_until_everywhere(&servers, &["a", "b"]);
     // Before the next call of the manager for both, somebody waits for the one, and behind it somebody for the other.
@@ -274,7 +317,10 @@ fn a_stream_of_single_holders_lets_a_call_for_both_names_in() -> TestResult {
             .collect();
         let locks = builder(servers.urls()).build().unwrap();
         let began = Instant::now();
-        let got = locks.multi_lock(["a", "b"]).try_lock_for(PATIENCE).map(drop);
+        let got = locks
+            .multi_lock(["a", "b"])
+            .try_lock_for(PATIENCE)
+            .map(drop);
         done.store(true, Ordering::SeqCst);
         singles.into_iter().for_each(join_scoped);
         assert!(got.is_ok(), "{got:?} after {:?}", began.elapsed());

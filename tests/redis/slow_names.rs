@@ -27,7 +27,11 @@ fn h23_a_member_whose_name_is_not_resolved_costs_its_own_answer_and_no_more() ->
         // Not one of the cluster, and no less slow.
         format!("{},slow:{}", cluster.url(), slow[1].port()),
     ];
-    let mut child = child_with("slow_names::child_whose_names_are_slow", &urls, names.environment());
+    let mut child = child_with(
+        "slow_names::child_whose_names_are_slow",
+        &urls,
+        names.environment(),
+    );
     assert_eq!(child.hear(), "all members have answered");
 
     names.hang()?;
@@ -49,7 +53,10 @@ fn h23_a_member_whose_name_is_not_resolved_costs_its_own_answer_and_no_more() ->
 /// What the member says that has a name.
 fn named(locks: &LockManager) -> String {
     let check = locks.check_nodes().remove(0);
-    let member = check.members.into_iter().find(|it| it.address.starts_with("slow"));
+    let member = check
+        .members
+        .into_iter()
+        .find(|it| it.address.starts_with("slow"));
     match member.map(|it| it.answer) {
         Some(MemberAnswer::Failed(failure)) => failure.to_string(),
         other => format!("{other:?}"),
@@ -64,30 +71,57 @@ fn child_whose_names_are_slow() {
         return;
     }
     // A look at all members takes half of the connect timeout while a name hangs, and there are several looks here.
-    let quick = |url| builder([url]).response_timeout(secs(1)).connect_timeout(secs(2)).build().unwrap();
+    let quick = |url| {
+        builder([url])
+            .response_timeout(secs(1))
+            .connect_timeout(secs(2))
+            .build()
+            .unwrap()
+    };
     let build = || urls.iter().map(quick).collect::<Vec<_>>();
     let before = build();
-    before.iter().for_each(|locks| drop(lock_in_the_end(locks, "report")));
-    eventually("the sentinel answers", || named(&before[0]).contains("Named"));
-    eventually("the replica answers", || named(&before[1]).contains("Replica"));
+    before
+        .iter()
+        .for_each(|locks| drop(lock_in_the_end(locks, "report")));
+    eventually("the sentinel answers", || {
+        named(&before[0]).contains("Named")
+    });
+    eventually("the replica answers", || {
+        named(&before[1]).contains("Replica")
+    });
     say("all members have answered");
 
     wait_for_parent();
     let after = build();
     for locks in &before[..2] {
         // In a look that was over though the name was not resolved.
-        eventually("it is asked where it was", || named(locks).contains("refused"));
+        eventually("it is asked where it was", || {
+            named(locks).contains("refused")
+        });
     }
-    before.iter().chain(&after).for_each(|locks| drop(lock_in_the_end(locks, "report")));
-    assert!(after[..2].iter().all(|locks| named(locks).contains("not resolved yet")), "{}", named(&after[0]));
+    before
+        .iter()
+        .chain(&after)
+        .for_each(|locks| drop(lock_in_the_end(locks, "report")));
+    assert!(
+        after[..2]
+            .iter()
+            .all(|locks| named(locks).contains("not resolved yet")),
+        "{}",
+        named(&after[0])
+    );
     say("all nodes vote");
 
     wait_for_parent();
-    eventually("it is asked where it was", || named(&before[0]).contains("Named"));
+    eventually("it is asked where it was", || {
+        named(&before[0]).contains("Named")
+    });
     assert!(named(&after[0]).contains("not resolved yet"));
     say("it was found where it had been");
 
     wait_for_parent();
-    eventually("it is found by its name", || named(&after[0]).contains("Named"));
+    eventually("it is found by its name", || {
+        named(&after[0]).contains("Named")
+    });
     say("its name is resolved");
 }

@@ -26,11 +26,17 @@ fn extended_beyond(end: Instant, locks: &LockManager, guards: &[LockGuard]) {
 
 #[test]
 fn h21_no_lock_is_lost_whose_answers_take_three_response_timeouts() -> TestResult {
-    let (count, ttl) = if long_tests() { (2_000, secs(10)) } else { (40, secs(4)) };
+    let (count, ttl) = if long_tests() {
+        (2_000, secs(10))
+    } else {
+        (40, secs(4))
+    };
     let servers = Servers::start(3)?;
     let (proxies, urls) = proxies(&servers);
     let locks = connected(builder(urls).response_timeout(RESPONSE_TIMEOUT).ttl(ttl), 3);
-    let guards: Vec<_> = (0..count).map(|it| lock_in_the_end(&locks, &format!("{it}"))).collect();
+    let guards: Vec<_> = (0..count)
+        .map(|it| lock_in_the_end(&locks, &format!("{it}")))
+        .collect();
 
     slow_down(&proxies);
     // Beyond all that was confirmed before the ways were slow.
@@ -74,11 +80,20 @@ fn h21_no_lock_is_lost_whose_answers_take_three_response_timeouts() -> TestResul
 fn h21_an_extension_whose_caller_has_given_up_counts_when_a_majority_confirms_it() -> TestResult {
     let servers = Servers::start(3)?;
     let (proxies, urls) = proxies(&servers);
-    let locks = connected(builder(urls).response_timeout(RESPONSE_TIMEOUT).ttl(secs(20)).renew(false), 3);
+    let locks = connected(
+        builder(urls)
+            .response_timeout(RESPONSE_TIMEOUT)
+            .ttl(secs(20))
+            .renew(false),
+        3,
+    );
     let guard = lock_in_the_end(&locks, "report");
 
     slow_down(&proxies);
-    assert!(matches!(guard.extend(LONG), Err(ExtendError::NoQuorum { .. })));
+    assert!(matches!(
+        guard.extend(LONG),
+        Err(ExtendError::NoQuorum { .. })
+    ));
     assert!(guard.remaining() < secs(20));
 
     eventually("it is extended", || secs(400) < guard.remaining());
@@ -90,14 +105,20 @@ fn h21_an_extension_whose_caller_has_given_up_counts_when_a_majority_confirms_it
 fn a_loss_that_answers_show_late_is_announced_when_they_come() -> TestResult {
     let servers = Servers::start(3)?;
     let (proxies, urls) = proxies(&servers);
-    let locks = connected(builder(urls).response_timeout(RESPONSE_TIMEOUT).ttl(LONG), 3);
+    let locks = connected(
+        builder(urls).response_timeout(RESPONSE_TIMEOUT).ttl(LONG),
+        3,
+    );
     let guard = lock_in_the_end(&locks, "report");
     let lost = guard.lost();
     eventually("it is on all nodes", || servers.holders("report") == 3);
     servers.iter().take(2).for_each(|it| del(it, "report"));
 
     slow_down(&proxies);
-    assert!(matches!(guard.extend(LONG), Err(ExtendError::NoQuorum { .. })));
+    assert!(matches!(
+        guard.extend(LONG),
+        Err(ExtendError::NoQuorum { .. })
+    ));
 
     assert_eq!(lost.recv_timeout(PATIENCE), Ok(Lost::Gone));
     Ok(())

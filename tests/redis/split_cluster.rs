@@ -29,19 +29,36 @@ impl Split {
             server.command(&["ACL", "SETUSER", "here", "on", ">pw", "~*", "&*", "+@all"])?;
         }
         let singles = Servers::start(2)?;
-        let ways = [Proxy::start(singles[0].addr())?, Proxy::start(singles[1].addr())?];
+        let ways = [
+            Proxy::start(singles[0].addr())?,
+            Proxy::start(singles[1].addr())?,
+        ];
         let ours = cluster.url().replace("://", "://here:pw@");
         let make = |urls: Vec<String>| options(builder(urls));
-        let there =
-            [vec![cluster.url()], vec![cluster.url(), ways[0].url(), singles[1].url()]].map(|it| vouched(make(it)));
-        let here = [vec![ours.clone()], vec![ours, singles[0].url(), ways[1].url()]].map(|it| vouched(make(it)));
+        let there = [
+            vec![cluster.url()],
+            vec![cluster.url(), ways[0].url(), singles[1].url()],
+        ]
+        .map(|it| vouched(make(it)));
+        let here = [
+            vec![ours.clone()],
+            vec![ours, singles[0].url(), ways[1].url()],
+        ]
+        .map(|it| vouched(make(it)));
         let tag = cluster.name_at(0, "report");
         let names = ["alone", "among"].map(|it| format!("{{{tag}}}-{it}"));
         // All know the slot.
         for locks in here.iter().chain(&there) {
             names.iter().for_each(|it| drop(lock_in_the_end(locks, it)));
         }
-        Ok(Split { cluster, _singles: singles, ways, here, there, names })
+        Ok(Split {
+            cluster,
+            _singles: singles,
+            ways,
+            here,
+            there,
+            names,
+        })
     }
 
     /// Cuts the old master off, together with `here`, which holds a lock of each of the two managers: neither the new master nor the
@@ -79,7 +96,10 @@ impl Split {
 }
 
 fn is_silent(err: &AcquireError) -> bool {
-    matches!(answer(err, 0), NodeAnswer::Failed(NodeFailure::Quarantined { .. }))
+    matches!(
+        answer(err, 0),
+        NodeAnswer::Failed(NodeFailure::Quarantined { .. })
+    )
 }
 
 #[test]
@@ -96,20 +116,28 @@ fn while_an_old_master_of_a_cluster_and_the_new_one_serve_side_by_side_nobody_el
     }
 
     for (locks, name) in split.there.iter().zip(&split.names) {
-        eventually("the new master is asked and keeps silent", || match locks.mutex(name).try_lock() {
-            Ok(_) => panic!("a second holder"),
-            Err(err) => is_silent(&err),
+        eventually("the new master is asked and keeps silent", || {
+            match locks.mutex(name).try_lock() {
+                Ok(_) => panic!("a second holder"),
+                Err(err) => is_silent(&err),
+            }
         });
     }
     assert!(guards.iter().all(|guard| guard.is_valid()));
     // Nor does the old one count any more, for those who do not hear the others.
     let other = split.other();
-    error_in_the_end(&split.here[0], &other, |err| says(failure(err, 0), UNCONFIRMED));
+    error_in_the_end(&split.here[0], &other, |err| {
+        says(failure(err, 0), UNCONFIRMED)
+    });
     split.both_serve()?;
 
     // It serves no longer than its timeout allows, and is the other one's replica in the end.
     split.cluster.servers[0].command(&["CONFIG", "SET", "cluster-node-timeout", "500"])?;
-    eventually("the old one notices", || split.cluster.servers[0].command(&["SET", &other, "1"]).is_err());
+    eventually("the old one notices", || {
+        split.cluster.servers[0]
+            .command(&["SET", &other, "1"])
+            .is_err()
+    });
     split.cluster.join_again()?;
     assert_eq!(split.cluster.owner_of(&other), Some(3));
     Ok(())
@@ -122,7 +150,12 @@ fn who_is_cut_off_together_with_an_old_master_of_a_cluster_has_lost_its_lock_bef
     if !long_tests() {
         return Ok(());
     }
-    let quick = |it: Builder| it.ttl(secs(1)).max_ttl(secs(1)).response_timeout(ms(250)).connect_timeout(ms(400));
+    let quick = |it: Builder| {
+        it.ttl(secs(1))
+            .max_ttl(secs(1))
+            .response_timeout(ms(250))
+            .connect_timeout(ms(400))
+    };
     let split = Split::start(quick)?;
     let guards = split.split()?;
 

@@ -21,8 +21,12 @@ fn micros() -> u128 {
 
 /// Enters `member`, whose call began at `since`, and reserves the lock for none.
 fn put_waiter(server: &Server, since: &str, member: &str) {
-    server.command(&["ZADD", &list(NAME), since, member]).unwrap();
-    server.command(&["PEXPIRE", &list(NAME), &LIFE_MS.to_string()]).unwrap();
+    server
+        .command(&["ZADD", &list(NAME), since, member])
+        .unwrap();
+    server
+        .command(&["PEXPIRE", &list(NAME), &LIFE_MS.to_string()])
+        .unwrap();
     set_px(server, &reservation(NAME), "0 ", LIFE_MS);
 }
 
@@ -41,7 +45,10 @@ fn listener(server: &Server, member: &str) -> Client {
 /// For which client the server has reserved the lock.
 fn reserved_for(server: &Server) -> Option<String> {
     let says = String::from_utf8(server.get(reservation(NAME))?).unwrap();
-    says.split(' ').nth(1).filter(|it| !it.is_empty()).map(str::to_owned)
+    says.split(' ')
+        .nth(1)
+        .filter(|it| !it.is_empty())
+        .map(str::to_owned)
 }
 
 #[track_caller]
@@ -58,7 +65,10 @@ fn log_in_as(servers: &Servers, rules: &[&str]) -> Vec<String> {
         let rules = [&["ACL", "SETUSER", "ann", "reset", "on", ">pw"], rules].concat();
         server.command(&rules).unwrap();
     }
-    servers.iter().map(|it| format!("redis://ann:pw@{}", it.addr())).collect()
+    servers
+        .iter()
+        .map(|it| format!("redis://ann:pw@{}", it.addr()))
+        .collect()
 }
 
 /// Takes the lock until no list and no reservation is left. Reservations do not end on all nodes at once: on one of them the
@@ -67,7 +77,9 @@ fn log_in_as(servers: &Servers, rules: &[&str]) -> Vec<String> {
 fn nothing_waits_in_the_end(servers: &Servers, locks: &LockManager) {
     eventually("no client waits", || {
         drop(locks.mutex(NAME).lock().unwrap());
-        servers.iter().all(|it| !it.exists(list(NAME)) && !it.exists(reservation(NAME)))
+        servers
+            .iter()
+            .all(|it| !it.exists(list(NAME)) && !it.exists(reservation(NAME)))
     });
     nothing_waits(servers);
 }
@@ -99,7 +111,10 @@ fn gets_in_between(looping: &[&LockManager], waiting: &LockManager) {
         }
     });
     let holds = holds.into_inner();
-    assert!(holds < many, "it got in when the others had ended, after {holds} holds");
+    assert!(
+        holds < many,
+        "it got in when the others had ended, after {holds} holds"
+    );
 }
 
 #[test]
@@ -108,7 +123,10 @@ fn h3_a_process_that_cannot_be_told_gets_its_turns() -> TestResult {
     let servers = Servers::start(3)?;
     let (first, second) = (on_all(&servers, near), on_all(&servers, near));
     // May not use channels, as every new user of Redis 7; or may not subscribe.
-    for rules in [&["~*", "resetchannels", "+@all"], &["~*", "&*", "+@all", "-subscribe"][..]] {
+    for rules in [
+        &["~*", "resetchannels", "+@all"],
+        &["~*", "&*", "+@all", "-subscribe"][..],
+    ] {
         let waiting = connected(builder(log_in_as(&servers, rules)).ttl(LONG), 3);
         gets_in_between(&[&first, &second], &waiting);
     }
@@ -121,7 +139,10 @@ fn h3_a_process_that_speaks_the_older_protocol_gets_its_turns() -> TestResult {
     // What a server that is too old for `HELLO` answers. The other option is there to make the words even.
     let old = |it: devnodes::Builder| {
         let limit = ["--client-output-buffer-limit", "normal", "0", "0", "0"];
-        it.arg("--rename-command", "HELLO").arg("", limit[0]).arg(limit[1], limit[2]).arg(limit[3], limit[4])
+        it.arg("--rename-command", "HELLO")
+            .arg("", limit[0])
+            .arg(limit[1], limit[2])
+            .arg(limit[3], limit[4])
     };
     let servers = Servers::start_with(3, old)?;
     let (first, second) = (on_all(&servers, near), on_all(&servers, near));
@@ -131,11 +152,15 @@ fn h3_a_process_that_speaks_the_older_protocol_gets_its_turns() -> TestResult {
 }
 
 #[test]
-fn h3_threads_that_hand_the_lock_to_each_other_let_in_a_process_that_cannot_be_told() -> TestResult {
+fn h3_threads_that_hand_the_lock_to_each_other_let_in_a_process_that_cannot_be_told() -> TestResult
+{
     needs!(AccessLists);
     let servers = Servers::start(3)?;
     let locks = on_all(&servers, near);
-    let waiting = connected(builder(log_in_as(&servers, &["~*", "resetchannels", "+@all"])).ttl(LONG), 3);
+    let waiting = connected(
+        builder(log_in_as(&servers, &["~*", "resetchannels", "+@all"])).ttl(LONG),
+        3,
+    );
 
     gets_in_between(&[&locks, &locks], &waiting);
 
@@ -144,21 +169,33 @@ fn h3_threads_that_hand_the_lock_to_each_other_let_in_a_process_that_cannot_be_t
 }
 
 #[test]
-fn h3_a_hand_over_gives_way_to_an_earlier_call_that_cannot_be_told_and_not_to_a_later_one() -> TestResult {
+fn h3_a_hand_over_gives_way_to_an_earlier_call_that_cannot_be_told_and_not_to_a_later_one()
+-> TestResult {
     for (earlier, before) in [(true, ms(60_000)), (false, Duration::ZERO)] {
         let servers = Servers::start(3)?;
         let locks = on_all(&servers, near);
         let held = hold(&locks, &servers, NAME);
         let waiter = queue(&locks);
-        let since = if earlier { micros() - before.as_micros() } else { micros() + 60_000_000 };
-        servers.iter().for_each(|it| put_waiter(it, &deaf(since), "0123456789abcdef"));
+        let since = if earlier {
+            micros() - before.as_micros()
+        } else {
+            micros() + 60_000_000
+        };
+        servers
+            .iter()
+            .for_each(|it| put_waiter(it, &deaf(since), "0123456789abcdef"));
 
         drop(held);
 
         if earlier {
-            eventually("the lock is reserved for the one that cannot be notified", || {
-                servers.iter().all(|it| reserved_for(it).as_deref() == Some("0123456789abcdef"))
-            });
+            eventually(
+                "the lock is reserved for the one that cannot be notified",
+                || {
+                    servers
+                        .iter()
+                        .all(|it| reserved_for(it).as_deref() == Some("0123456789abcdef"))
+                },
+            );
         }
         // It does not come, and costs the others one reservation.
         drop(join(waiter)?);
@@ -176,9 +213,15 @@ fn h3_who_cannot_be_told_has_a_turn_and_is_struck_if_it_does_not_come() -> TestR
     let servers = Servers::start(3)?;
     let (locks, other) = (on_all(&servers, near), on_all(&servers, near));
     let held = hold(&locks, &servers, NAME);
-    servers.iter().for_each(|it| put_waiter(it, &deaf(micros()), "0123456789abcdef"));
+    servers
+        .iter()
+        .for_each(|it| put_waiter(it, &deaf(micros()), "0123456789abcdef"));
     held.release()?;
-    eventually("it is reserved", || servers.iter().all(|it| reserved_for(it).as_deref() == Some("0123456789abcdef")));
+    eventually("it is reserved", || {
+        servers
+            .iter()
+            .all(|it| reserved_for(it).as_deref() == Some("0123456789abcdef"))
+    });
 
     // By itself: nothing announces the end of that reservation.
     drop(other.mutex(NAME).lock()?);
@@ -191,7 +234,10 @@ fn h3_who_cannot_be_told_has_a_turn_and_is_struck_if_it_does_not_come() -> TestR
 fn h3_a_holder_who_may_not_publish_leaves_the_lock_to_those_who_wait() -> TestResult {
     needs!(AccessLists);
     let servers = Servers::start(3)?;
-    let mute = connected(builder(log_in_as(&servers, &["~*", "&*", "+@all", "-publish"])).ttl(LONG), 3);
+    let mute = connected(
+        builder(log_in_as(&servers, &["~*", "&*", "+@all", "-publish"])).ttl(LONG),
+        3,
+    );
     let waiting = on_all(&servers, near);
 
     gets_in_between(&[&mute, &mute], &waiting);
@@ -204,12 +250,20 @@ fn h3_a_call_gets_in_before_those_who_began_later_and_not_before_those_who_waite
     let locks = on_all(&servers, near);
     let member = "0123456789abcdef";
     let mut notices = listener(&servers[0], member);
-    let mut hear = || notices.receive().unwrap().as_array().unwrap()[2].as_bytes().map(<[u8]>::to_vec);
+    let mut hear = || {
+        notices.receive().unwrap().as_array().unwrap()[2]
+            .as_bytes()
+            .map(<[u8]>::to_vec)
+    };
 
     // Begins to wait in a minute, by its own score.
     put_waiter(&servers[0], &(micros() + 60_000_000).to_string(), member);
     assert_eq!(locks.mutex(NAME).try_lock()?.release()?.confirmed, 1);
-    assert_eq!(hear().as_deref(), Some(NAME.as_bytes()), "it is told when that one has ended");
+    assert_eq!(
+        hear().as_deref(),
+        Some(NAME.as_bytes()),
+        "it is told when that one has ended"
+    );
     servers[0].command(&["DEL", &list(NAME), &reservation(NAME)])?;
 
     // One that has waited for a minute: it is notified, and the lock is reserved for it.
@@ -225,7 +279,11 @@ fn h3_a_call_gets_in_before_those_who_began_later_and_not_before_those_who_waite
 fn a_call_that_finds_the_lock_reserved_leaves_nothing_of_itself_behind() -> TestResult {
     let servers = Servers::start(1)?;
     let locks = on_all(&servers, near);
-    put_waiter(&servers[0], &deaf(micros() - 60_000_000), "0123456789abcdef");
+    put_waiter(
+        &servers[0],
+        &deaf(micros() - 60_000_000),
+        "0123456789abcdef",
+    );
 
     assert_reserved(&locks);
 
@@ -238,7 +296,11 @@ fn what_is_no_reservation_keeps_no_call_out() -> TestResult {
     let servers = Servers::start(1)?;
     let locks = on_all(&servers, near);
     let key = reservation(NAME);
-    for command in [&["HSET", &key, "field", "value"][..], &["SET", &key, "nobody's"], &["SET", &key, ""]] {
+    for command in [
+        &["HSET", &key, "field", "value"][..],
+        &["SET", &key, "nobody's"],
+        &["SET", &key, ""],
+    ] {
         servers[0].command(&["DEL", &key])?;
         servers[0].command(command)?;
 
@@ -259,7 +321,9 @@ fn h3_the_dead_are_struck_from_a_list_at_once_and_the_next_who_lives_is_told() -
     let waiter = wait_in_thread(second.mutex(NAME));
     wait_until_listed(&servers, NAME, 1);
     for server in &servers {
-        let dead: Vec<_> = (0..500).flat_map(|i| [i.to_string(), format!("{i:016x}")]).collect();
+        let dead: Vec<_> = (0..500)
+            .flat_map(|i| [i.to_string(), format!("{i:016x}")])
+            .collect();
         server.command(&[vec!["ZADD".to_owned(), list(NAME)], dead].concat())?;
     }
 
@@ -278,7 +342,9 @@ fn h3_nobody_gets_in_while_more_of_the_dead_are_struck_than_one_run_can() -> Tes
     set(&servers[0], NAME, "foreign");
     let waiter = wait_in_thread(second.mutex(NAME));
     wait_until_listed(&servers, NAME, 1);
-    let dead: Vec<_> = (0..2_500).flat_map(|i| [i.to_string(), format!("{i:016x}")]).collect();
+    let dead: Vec<_> = (0..2_500)
+        .flat_map(|i| [i.to_string(), format!("{i:016x}")])
+        .collect();
     servers[0].command(&[vec!["ZADD".to_owned(), list(NAME)], dead].concat())?;
     del(&servers[0], NAME);
 
@@ -302,13 +368,23 @@ fn h3_no_turn_is_kept_without_an_end() -> TestResult {
     let servers = Servers::start(3)?;
     let locks = on_all(&servers, near);
     set_px(&servers[0], &list(NAME), "no list", LIFE_MS);
-    servers.iter().skip(1).for_each(|it| set(it, NAME, "foreign"));
+    servers
+        .iter()
+        .skip(1)
+        .for_each(|it| set(it, NAME, "foreign"));
 
     // It is granted one lock, and gives it back: into a list that is none.
     assert_held(&locks.mutex(NAME).try_lock_for(ms(200)).unwrap_err());
-    eventually("what was granted is given back", || !servers[0].exists(NAME));
+    eventually("what was granted is given back", || {
+        !servers[0].exists(NAME)
+    });
 
-    assert_eq!(servers[0].pttl(reservation(NAME)), -2, "{:?}", servers[0].get(reservation(NAME)));
+    assert_eq!(
+        servers[0].pttl(reservation(NAME)),
+        -2,
+        "{:?}",
+        servers[0].get(reservation(NAME))
+    );
     Ok(())
 }
 
@@ -334,7 +410,11 @@ fn h3_a_release_whose_script_was_forgotten_tells_the_call_whose_acquire_went_alo
 #[test]
 fn h3_a_farewell_whose_script_was_forgotten_strikes_no_later_call() -> TestResult {
     let servers = Servers::start(1)?;
-    let (holder, locks, other) = (on_all(&servers, far), on_all(&servers, far), on_all(&servers, far));
+    let (holder, locks, other) = (
+        on_all(&servers, far),
+        on_all(&servers, far),
+        on_all(&servers, far),
+    );
     let held = hold(&holder, &servers, NAME);
     let cancel = quorlock::CancelHandle::new();
     let first = wait_in_thread(locks.mutex(NAME).cancelled_by(&cancel));

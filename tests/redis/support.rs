@@ -60,13 +60,18 @@ pub(crate) fn connected(builder: Builder, nodes: u64) -> LockManager {
 pub(crate) fn connect(locks: &LockManager, connections: u64) {
     // A single try: it does not make the manager listen for releases.
     let guard = lock_in_the_end(locks, "warm-up");
-    eventually("all nodes are connected", || connections <= locks.stats().connections);
+    eventually("all nodes are connected", || {
+        connections <= locks.stats().connections
+    });
     drop(guard);
 }
 
 /// A proxy in front of each server.
 pub(crate) fn proxies(servers: &Servers) -> (Vec<Proxy>, Vec<String>) {
-    let proxies: Vec<_> = servers.iter().map(|it| Proxy::start(it.addr()).unwrap()).collect();
+    let proxies: Vec<_> = servers
+        .iter()
+        .map(|it| Proxy::start(it.addr()).unwrap())
+        .collect();
     let urls = proxies.iter().map(Proxy::url).collect();
     (proxies, urls)
 }
@@ -79,7 +84,11 @@ pub(crate) fn shown_address(server: &Server) -> String {
 /// Keys of the server that are locks: not the counters that stay beside them.
 pub(crate) fn lock_keys(server: &Server) -> Vec<String> {
     let keys = server.command(&["KEYS", "*"]).unwrap();
-    let keys = keys.as_array().unwrap().iter().map(|it| String::from_utf8_lossy(it.as_bytes().unwrap()).into_owned());
+    let keys = keys
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|it| String::from_utf8_lossy(it.as_bytes().unwrap()).into_owned());
     keys.filter(|it| !it.starts_with("quorlock:")).collect()
 }
 
@@ -87,14 +96,20 @@ pub(crate) fn lock_keys(server: &Server) -> Vec<String> {
 #[track_caller]
 pub(crate) fn nothing_is_left(servers: &Servers) {
     eventually("no lock is left on any server", || {
-        servers.iter().filter(|it| it.is_running() && !it.is_paused()).all(|it| lock_keys(it).is_empty())
+        servers
+            .iter()
+            .filter(|it| it.is_running() && !it.is_paused())
+            .all(|it| lock_keys(it).is_empty())
     });
 }
 
 /// How often the server was asked to run a script by its hash, the first of which are acquisitions.
 pub(crate) fn scripts_run(server: &Server) -> u64 {
     let line = server.info("cmdstat_evalsha").unwrap_or_default();
-    let calls = line.split(',').find_map(|it| it.strip_prefix("calls=")).unwrap_or("0");
+    let calls = line
+        .split(',')
+        .find_map(|it| it.strip_prefix("calls="))
+        .unwrap_or("0");
     calls.parse().unwrap()
 }
 
@@ -104,7 +119,9 @@ pub(crate) fn set(server: &Server, key: &str, value: &str) {
 }
 
 pub(crate) fn set_px(server: &Server, key: &str, value: &str, millis: u64) {
-    server.command(&["SET", key, value, "PX", &millis.to_string()]).unwrap();
+    server
+        .command(&["SET", key, value, "PX", &millis.to_string()])
+        .unwrap();
 }
 
 pub(crate) fn del(server: &Server, key: &str) {
@@ -150,7 +167,16 @@ impl Record {
     }
 
     pub(crate) fn text(&self) -> String {
-        let Record { edition, since, longest, format, run_id, origin, id, rest } = self;
+        let Record {
+            edition,
+            since,
+            longest,
+            format,
+            run_id,
+            origin,
+            id,
+            rest,
+        } = self;
         let end = since + 1000 * longest;
         format!("{edition} {since:016} {end:016} {format} {run_id} {origin} {id}{rest}")
     }
@@ -233,7 +259,11 @@ pub(crate) fn lock_in_the_end(locks: &LockManager, name: &str) -> LockGuard {
 
 /// Waits until a try for the lock ends in an error that looks as it should; returns it.
 #[track_caller]
-pub(crate) fn error_in_the_end(locks: &LockManager, name: &str, looks: impl Fn(&AcquireError) -> bool) -> AcquireError {
+pub(crate) fn error_in_the_end(
+    locks: &LockManager,
+    name: &str,
+    looks: impl Fn(&AcquireError) -> bool,
+) -> AcquireError {
     let mut last = String::new();
     let began = Instant::now();
     while began.elapsed() < PATIENCE {
@@ -251,14 +281,18 @@ pub(crate) fn error_in_the_end(locks: &LockManager, name: &str, looks: impl Fn(&
 #[track_caller]
 pub(crate) fn wait_for_refusals(locks: &LockManager, more: u64) {
     let before = locks.stats().rounds_held;
-    eventually("a waiter is refused", || before + more <= locks.stats().rounds_held);
+    eventually("a waiter is refused", || {
+        before + more <= locks.stats().rounds_held
+    });
 }
 
 /// Joins a thread; a panic in it goes on here. Gives up where it hangs.
 #[track_caller]
 pub(crate) fn join<T>(thread: JoinHandle<T>) -> T {
     eventually("a thread ends", || thread.is_finished());
-    thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+    thread
+        .join()
+        .unwrap_or_else(|panic| std::panic::resume_unwind(panic))
 }
 
 /// Ends the test at once on a backend without what it needs: `needs!(AccessLists);`
@@ -294,7 +328,12 @@ pub(crate) fn child_with(
     urls: &[String],
     variables: impl IntoIterator<Item = (OsString, OsString)>,
 ) -> ChildProcess {
-    ChildProcess::start(name, variables.into_iter().chain([(CHILD_URLS.into(), urls.join(" ").into())]))
+    ChildProcess::start(
+        name,
+        variables
+            .into_iter()
+            .chain([(CHILD_URLS.into(), urls.join(" ").into())]),
+    )
 }
 
 /// In a child process: its servers. Empty if this is none, and then there is nothing to do.

@@ -36,18 +36,30 @@ impl Scene {
         let other = vouched(options(&urls));
         let holder = vouched(options(&[urls[0].clone(), way.url(), urls[2].clone()]));
         drop(lock_in_the_end(&other, "report"));
-        eventually("it is given back", || !n0.exists("report") && others.holders("report") == 0);
+        eventually("it is given back", || {
+            !n0.exists("report") && others.holders("report") == 0
+        });
         way.refuse(true);
         way.cut();
         let holder = holder.mutex("report").renew(false).lock().unwrap();
         assert!(n0.exists("report") && !others[0].exists("report") && others[1].exists("report"));
-        Scene { n0, others, holder, other, _way: way }
+        Scene {
+            n0,
+            others,
+            holder,
+            other,
+            _way: way,
+        }
     }
 
     /// n0 becomes a replica of n1 and has its data.
     fn replicate(&self) {
-        self.n0.command(&["REPLICAOF", "127.0.0.1", &self.others[0].port().to_string()]).unwrap();
-        eventually("n0 has the data of n1", || self.n0.info("master_link_status").as_deref() == Some("up"));
+        self.n0
+            .command(&["REPLICAOF", "127.0.0.1", &self.others[0].port().to_string()])
+            .unwrap();
+        eventually("n0 has the data of n1", || {
+            self.n0.info("master_link_status").as_deref() == Some("up")
+        });
         assert!(!self.n0.exists("report"));
     }
 
@@ -76,15 +88,22 @@ fn h17_a_server_swapped_under_a_client_that_asks_it_is_silent_for_its_quarantine
         let replica = |it: &NodeFailure| matches!(it, NodeFailure::Replica);
         eventually("it is asked meanwhile", || {
             let _ = scene.other.mutex("another").try_lock();
-            scene.other.check_nodes()[0].failure.as_ref().is_some_and(replica)
+            scene.other.check_nodes()[0]
+                .failure
+                .as_ref()
+                .is_some_and(replica)
         });
         scene.promote();
         if !replicates {
             del(&scene.n0, "report");
         }
 
-        let left = failure_in_the_end(&scene.other, |it| matches!(it, NodeFailure::Quarantined { .. }));
-        let NodeFailure::Quarantined { left, .. } = left else { panic!("{left}") };
+        let left = failure_in_the_end(&scene.other, |it| {
+            matches!(it, NodeFailure::Quarantined { .. })
+        });
+        let NodeFailure::Quarantined { left, .. } = left else {
+            panic!("{left}")
+        };
         assert!(secs(300) < left, "{left:?}");
         assert!(!scene.two_hold());
     }
@@ -120,7 +139,9 @@ fn h17_a_server_flushed_and_filled_with_the_data_of_another_has_no_vote() -> Tes
     for key in keys.as_array().unwrap() {
         let key = key.as_bytes().unwrap();
         let dump = scene.others[0].command(&[b"DUMP", key])?;
-        scene.n0.command(&[b"RESTORE", key, b"0", dump.as_bytes().unwrap()])?;
+        scene
+            .n0
+            .command(&[b"RESTORE", key, b"0", dump.as_bytes().unwrap()])?;
     }
     assert!(!scene.two_hold());
     Ok(())
@@ -148,9 +169,15 @@ fn h17_a_straggler_that_meets_another_record_sets_its_key_all_the_same() -> Test
     let servers = Servers::start(3)?;
     let locks = connected(builder(servers.urls()), 3);
     locks.mutex("another").lock()?.release()?;
-    eventually("all have been used", || servers.iter().all(|it| record(it).is_some()));
+    eventually("all have been used", || {
+        servers.iter().all(|it| record(it).is_some())
+    });
     nothing_is_left(&servers);
-    Record { edition: "000000000000009".to_owned(), ..record(&servers[2]).unwrap() }.write(&servers[2]);
+    Record {
+        edition: "000000000000009".to_owned(),
+        ..record(&servers[2]).unwrap()
+    }
+    .write(&servers[2]);
     servers[2].pause()?;
 
     let guard = locks.mutex("report").ttl(secs(600)).renew(false).lock()?;

@@ -17,21 +17,38 @@ fn a_lock_outlives_a_failover_in_one_of_three_clusters_and_the_end_of_another_an
         return Ok(());
     }
     let clusters = thread::scope(|scope| {
-        let starting = [0, 1, 0].map(|it| scope.spawn(move || Cluster::builder(3).replicas(it).start().unwrap()));
+        let starting = [0, 1, 0]
+            .map(|it| scope.spawn(move || Cluster::builder(3).replicas(it).start().unwrap()));
         starting.map(|it| it.join().unwrap())
     });
     let ttl = secs(5);
-    let short = |it: Builder| vouched(it.ttl(ttl).max_ttl(ttl).response_timeout(secs(1)).connect_timeout(secs(1)));
+    let short = |it: Builder| {
+        vouched(
+            it.ttl(ttl)
+                .max_ttl(ttl)
+                .response_timeout(secs(1))
+                .connect_timeout(secs(1)),
+        )
+    };
     let of_all = || builder(clusters.iter().map(Cluster::url));
-    let (here, there, of_one) = (short(of_all()), short(of_all()), short(builder([clusters[1].url()])));
+    let (here, there, of_one) = (
+        short(of_all()),
+        short(of_all()),
+        short(builder([clusters[1].url()])),
+    );
     let name = clusters[0].name_at(0, "report");
     let guard = here.mutex(&name).lock()?;
 
     clusters[1].fail_over(3)?;
     // In the same slot.
-    eventually("the new master votes", || of_one.mutex(format!("{{{name}}}")).try_lock().is_ok());
+    eventually("the new master votes", || {
+        of_one.mutex(format!("{{{name}}}")).try_lock().is_ok()
+    });
     assert!(guard.is_valid());
-    clusters[0].servers.iter().try_for_each(devnodes::Server::kill)?;
+    clusters[0]
+        .servers
+        .iter()
+        .try_for_each(devnodes::Server::kill)?;
     let since = Instant::now();
 
     eventually("it is renewed where it still can be", || {

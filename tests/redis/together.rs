@@ -13,10 +13,19 @@ fn take(locks: &LockManager, count: usize) -> Vec<LockGuard> {
     let names: Vec<usize> = (0..count).collect();
     // Several threads, because most of the time is spent waiting.
     thread::scope(|scope| {
-        let take = |names: Vec<usize>| names.into_iter().map(|it| locks.mutex(format!("{it}")).lock().unwrap());
+        let take = |names: Vec<usize>| {
+            names
+                .into_iter()
+                .map(|it| locks.mutex(format!("{it}")).lock().unwrap())
+        };
         let threads = names.chunks(names.len().div_ceil(8)).map(<[usize]>::to_vec);
-        let threads: Vec<_> = threads.map(|it| scope.spawn(move || take(it).collect::<Vec<_>>())).collect();
-        threads.into_iter().flat_map(|it| it.join().unwrap()).collect()
+        let threads: Vec<_> = threads
+            .map(|it| scope.spawn(move || take(it).collect::<Vec<_>>()))
+            .collect();
+        threads
+            .into_iter()
+            .flat_map(|it| it.join().unwrap())
+            .collect()
     })
 }
 
@@ -39,14 +48,20 @@ fn guards_that_are_given_back_together_do_not_wait_for_each_other_s_answers() ->
 
     let results = thread::scope(|scope| {
         let releasing = scope.spawn(|| release_all(guards));
-        eventually("hundreds are gone", || keys(&servers) == 3 * (LOCKS - AT_ONCE));
+        eventually("hundreds are gone", || {
+            keys(&servers) == 3 * (LOCKS - AT_ONCE)
+        });
         proxies.iter().for_each(Proxy::release_replies);
         releasing.join().unwrap()
     });
 
     assert_eq!(results, vec![Ok(()); LOCKS]);
     nothing_is_left(&servers);
-    assert_eq!(locks.stats().releases, LOCKS as u64 + 1, "and the one of the warm-up");
+    assert_eq!(
+        locks.stats().releases,
+        LOCKS as u64 + 1,
+        "and the one of the warm-up"
+    );
     assert!(locks.held().is_empty());
     drop(take(&locks, 10));
     Ok(())
@@ -70,7 +85,13 @@ fn a_shutdown_sends_all_releases_before_it_tells_anybody_of_a_loss() -> TestResu
     let (proxies, urls) = proxies(&servers);
     let ((told, first), (go_on, going)) = (mpsc::sync_channel(0), mpsc::sync_channel(0));
     let observer = Arc::new(Waiting(told, going.into()));
-    let locks = connected(builder(urls).ttl(LONG).shutdown_grace(secs(60)).observer(observer), 3);
+    let locks = connected(
+        builder(urls)
+            .ttl(LONG)
+            .shutdown_grace(secs(60))
+            .observer(observer),
+        3,
+    );
     let guards = take(&locks, LOCKS);
     eventually("all are on all servers", || keys(&servers) == 3 * LOCKS);
     proxies.iter().for_each(|it| it.set_delay(ms(20)));
@@ -92,12 +113,28 @@ fn guards_of_all_kinds_and_managers_can_be_given_back_together() -> TestResult {
     let (locks, others) = (manager(&servers), manager(&servers));
     assert!(release_all(Vec::<LockGuard>::new()).is_empty());
 
-    assert_eq!(release_all([locks.mutex("a").lock()?, others.multi_lock(["b", "c"]).lock()?]), [Ok(()), Ok(())]);
-    assert_eq!(release_all([locks.rw_lock("a").read()?, others.rw_lock("a").read()?]), [Ok(()), Ok(())]);
+    assert_eq!(
+        release_all([
+            locks.mutex("a").lock()?,
+            others.multi_lock(["b", "c"]).lock()?
+        ]),
+        [Ok(()), Ok(())]
+    );
+    assert_eq!(
+        release_all([locks.rw_lock("a").read()?, others.rw_lock("a").read()?]),
+        [Ok(()), Ok(())]
+    );
     assert_eq!(release_all([locks.rw_lock("a").write()?]), [Ok(())]);
     let mail = locks.semaphore("mail", 2);
-    assert_eq!(release_all([mail.acquire()?, mail.acquire()?]), [Ok(()), Ok(())]);
-    let mixed: [Hold; 3] = [locks.mutex("b").lock()?.into(), locks.rw_lock("a").read()?.into(), mail.acquire()?.into()];
+    assert_eq!(
+        release_all([mail.acquire()?, mail.acquire()?]),
+        [Ok(()), Ok(())]
+    );
+    let mixed: [Hold; 3] = [
+        locks.mutex("b").lock()?.into(),
+        locks.rw_lock("a").read()?.into(),
+        mail.acquire()?.into(),
+    ];
     assert_eq!(release_all(mixed), [Ok(()), Ok(()), Ok(())]);
 
     nothing_is_left(&servers);
@@ -109,7 +146,10 @@ fn guards_of_all_kinds_and_managers_can_be_given_back_together() -> TestResult {
 fn locks_that_are_given_back_together_go_to_those_who_wait() -> TestResult {
     const LOCKS: usize = 20;
     let servers = Servers::start(3)?;
-    let (locks, others) = (builder(servers.urls()).ttl(LONG).build()?, manager(&servers));
+    let (locks, others) = (
+        builder(servers.urls()).ttl(LONG).build()?,
+        manager(&servers),
+    );
     let guards = take(&locks, LOCKS);
 
     thread::scope(|scope| {
@@ -118,7 +158,9 @@ fn locks_that_are_given_back_together_go_to_those_who_wait() -> TestResult {
                 scope.spawn(move || drop(manager.mutex(format!("{name}")).lock().unwrap()));
             }
         }
-        eventually("all wait", || locks.stats().waiting + others.stats().waiting == 2 * LOCKS as u64);
+        eventually("all wait", || {
+            locks.stats().waiting + others.stats().waiting == 2 * LOCKS as u64
+        });
         assert_eq!(release_all(guards), vec![Ok(()); LOCKS]);
     });
 
@@ -134,19 +176,30 @@ fn each_guard_given_back_with_others_has_a_result_of_its_own() -> TestResult {
     eventually("they are on all servers", || keys(&servers) == 9);
     servers.iter().for_each(|it| del(it, "b"));
 
-    assert_eq!(release_all(guards), [Ok(()), Err(ReleaseError::Lost(Lost::Gone)), Ok(())]);
+    assert_eq!(
+        release_all(guards),
+        [Ok(()), Err(ReleaseError::Lost(Lost::Gone)), Ok(())]
+    );
 
     let guards = ["a", "b"].map(|it| locks.mutex(it).lock().unwrap());
     servers[0].pause()?;
     servers[1].pause()?;
     let results = release_all(guards);
-    assert!(results.iter().all(|it| matches!(it, Err(ReleaseError::NotConfirmed { .. }))), "{results:?}");
+    assert!(
+        results
+            .iter()
+            .all(|it| matches!(it, Err(ReleaseError::NotConfirmed { .. }))),
+        "{results:?}"
+    );
     servers[0].resume()?;
     servers[1].resume()?;
     nothing_is_left(&servers);
 
     let guards = ["a", "b"].map(|it| lock_in_the_end(&locks, it));
     locks.shut_down();
-    assert_eq!(release_all(guards), vec![Err(ReleaseError::Lost(Lost::ShutDown)); 2]);
+    assert_eq!(
+        release_all(guards),
+        vec![Err(ReleaseError::Lost(Lost::ShutDown)); 2]
+    );
     Ok(())
 }

@@ -41,7 +41,9 @@ fn a_waiter_gets_the_lock_when_a_foreign_key_expires() -> TestResult {
 
     assert!(guard.is_valid());
     // One of the two may have a few milliseconds left: with the third node, the other is a majority.
-    let foreign = servers.iter().filter(|it| it.get("report").as_deref() == Some(b"foreign"));
+    let foreign = servers
+        .iter()
+        .filter(|it| it.get("report").as_deref() == Some(b"foreign"));
     assert!(foreign.count() <= 1);
     assert_held(&locks.mutex("report").try_lock().unwrap_err());
     Ok(())
@@ -74,7 +76,9 @@ fn a_wait_with_a_limit_ends_as_held_and_not_before_its_time() -> TestResult {
     let err = second.mutex("report").try_lock_for(ms(300)).unwrap_err();
 
     assert!(ms(300) <= began.elapsed());
-    let AcquireError::Held { waited, .. } = err else { panic!("{err:?}") };
+    let AcquireError::Held { waited, .. } = err else {
+        panic!("{err:?}")
+    };
     assert!(ms(300) <= waited);
     assert!(2 <= second.stats().rounds_held, "it tried once only");
     Ok(())
@@ -86,11 +90,23 @@ fn a_deadline_in_the_past_and_a_limit_of_zero_make_one_attempt() -> TestResult {
     let (first, second) = (manager(&servers), manager(&servers));
     let held = first.mutex("report").lock()?;
 
-    assert_held(&second.mutex("report").try_lock_until(Instant::now()).unwrap_err());
+    assert_held(
+        &second
+            .mutex("report")
+            .try_lock_until(Instant::now())
+            .unwrap_err(),
+    );
     assert_eq!(second.stats().rounds_held, 1);
-    let past = Instant::now().checked_sub(secs(1)).unwrap_or_else(Instant::now);
+    let past = Instant::now()
+        .checked_sub(secs(1))
+        .unwrap_or_else(Instant::now);
     assert_held(&second.mutex("report").try_lock_until(past).unwrap_err());
-    assert_held(&second.mutex("report").try_lock_for(Duration::ZERO).unwrap_err());
+    assert_held(
+        &second
+            .mutex("report")
+            .try_lock_for(Duration::ZERO)
+            .unwrap_err(),
+    );
     assert_eq!(second.stats().rounds_held, 3);
 
     drop(held);
@@ -109,8 +125,11 @@ fn a_call_with_a_deadline_waits_until_then_and_no_longer() -> TestResult {
     assert_held(&second.mutex("report").try_lock_until(soon).unwrap_err());
     assert!(soon <= Instant::now());
 
-    let (plain, reentrant, later) =
-        (second.mutex("report"), second.reentrant_mutex("report"), Instant::now() + PATIENCE);
+    let (plain, reentrant, later) = (
+        second.mutex("report"),
+        second.reentrant_mutex("report"),
+        Instant::now() + PATIENCE,
+    );
     let waiters = [
         thread::spawn(move || plain.try_lock_until(later).map(drop)),
         thread::spawn(move || reentrant.try_lock_until(later).map(drop)),
@@ -142,7 +161,9 @@ fn a_limit_that_no_clock_can_show_means_as_long_as_it_takes() -> TestResult {
 fn a_cancelled_wait_ends_also_in_the_middle_of_a_pause() -> TestResult {
     let servers = Servers::start(3)?;
     let first = manager(&servers);
-    let second = builder(servers.urls()).retry_delay(secs(50), secs(60)).build()?;
+    let second = builder(servers.urls())
+        .retry_delay(secs(50), secs(60))
+        .build()?;
     // A pause ends when the keys can have expired, so they must not.
     for server in &servers {
         set(server, "report", "foreign");
@@ -153,7 +174,9 @@ fn a_cancelled_wait_ends_also_in_the_middle_of_a_pause() -> TestResult {
     let bystander = wait_for(first.mutex("report"));
     // The others stand in line behind the first.
     eventually("all wait", || second.stats().waiting == 3);
-    eventually("two were refused", || 1 <= second.stats().rounds_held && 1 <= first.stats().rounds_held);
+    eventually("two were refused", || {
+        1 <= second.stats().rounds_held && 1 <= first.stats().rounds_held
+    });
     cancel.cancel();
 
     for waiter in waiters {
@@ -161,7 +184,11 @@ fn a_cancelled_wait_ends_also_in_the_middle_of_a_pause() -> TestResult {
         assert!(matches!(err, AcquireError::Cancelled { .. }), "{err:?}");
     }
     assert!(cancel.is_cancelled());
-    let err = second.mutex("other").cancelled_by(&cancel).lock().unwrap_err();
+    let err = second
+        .mutex("other")
+        .cancelled_by(&cancel)
+        .lock()
+        .unwrap_err();
     assert!(matches!(err, AcquireError::Cancelled { .. }), "{err:?}");
     assert!(!bystander.is_finished());
     for server in &servers {
@@ -206,8 +233,14 @@ fn shutting_down_ends_waits_and_loses_and_releases_what_is_held() -> TestResult 
     assert_eq!(guard.check(), Err(Lost::ShutDown));
     assert_eq!(guard.remaining(), Duration::ZERO);
     servers.wait_until_free("report")?;
-    assert_eq!(second.mutex("report").try_lock().unwrap_err(), AcquireError::ShutDown);
-    assert_eq!(second.mutex("other").lock().unwrap_err(), AcquireError::ShutDown);
+    assert_eq!(
+        second.mutex("report").try_lock().unwrap_err(),
+        AcquireError::ShutDown
+    );
+    assert_eq!(
+        second.mutex("other").lock().unwrap_err(),
+        AcquireError::ShutDown
+    );
     second.shut_down();
     drop(guard);
 
@@ -242,7 +275,9 @@ fn no_lock_that_was_won_during_the_shutdown_is_left_behind_or_goes_on_unnoticed(
             })
             .collect();
         let won = locks.stats().rounds_won;
-        eventually("the takers are at it", || won + 20 < locks.stats().rounds_won);
+        eventually("the takers are at it", || {
+            won + 20 < locks.stats().rounds_won
+        });
         locks.shut_down();
         let kept = locks.mutex("after").try_lock();
         assert_eq!(kept.map(drop), Err(AcquireError::ShutDown));
@@ -262,9 +297,14 @@ fn lock_is_told_of_the_end(guard: &quorlock::LockGuard) -> bool {
 fn locks_that_are_being_renewed_during_the_shutdown_hear_of_it_as_well() -> TestResult {
     let servers = Servers::start(3)?;
     for turn in 0..6 {
-        let locks = builder(servers.urls()).response_timeout(ms(200)).ttl(ms(900)).build()?;
+        let locks = builder(servers.urls())
+            .response_timeout(ms(200))
+            .ttl(ms(900))
+            .build()?;
         connect(&locks, 3);
-        let guards: Vec<_> = (0..60).map(|i| lock_in_the_end(&locks, &format!("of {turn} {i}"))).collect();
+        let guards: Vec<_> = (0..60)
+            .map(|i| lock_in_the_end(&locks, &format!("of {turn} {i}")))
+            .collect();
         let lost: Vec<_> = guards.iter().map(|guard| guard.lost()).collect();
 
         let commands = locks.stats().commands;
@@ -304,7 +344,11 @@ fn a_guard_that_outlives_the_shutdown_is_never_valid_again() -> TestResult {
         };
         join(shutting_down);
         if let Some(guard) = last {
-            assert_eq!(guard.check(), Err(Lost::ShutDown), "won during the shutdown, and nobody looks after it");
+            assert_eq!(
+                guard.check(),
+                Err(Lost::ShutDown),
+                "won during the shutdown, and nobody looks after it"
+            );
         }
         nothing_is_left(&servers);
     }

@@ -10,10 +10,18 @@ use quorlock::{AcquireError, Tls};
 use crate::support::*;
 
 /// What is wrong with the first node, and what is said of it.
-pub(crate) type Case = (&'static str, fn(&mut Secured) -> String, fn(&TlsFailure) -> bool);
+pub(crate) type Case = (
+    &'static str,
+    fn(&mut Secured) -> String,
+    fn(&TlsFailure) -> bool,
+);
 
 pub(crate) const CASES: [Case; 9] = [
-    ("expired", |it| show(it, |it| it.certify_between(&["127.0.0.1"], 2000, 2001)), |it| *it == TlsFailure::Expired),
+    (
+        "expired",
+        |it| show(it, |it| it.certify_between(&["127.0.0.1"], 2000, 2001)),
+        |it| *it == TlsFailure::Expired,
+    ),
     (
         "not yet valid",
         |it| show(it, |it| it.certify_between(&["127.0.0.1"], 3000, 4000)),
@@ -23,11 +31,23 @@ pub(crate) const CASES: [Case; 9] = [
         "another name",
         |it| show(it, |it| it.certify(&["r1.internal", "10.9.8.7"])),
         |it| {
-            let TlsFailure::NameMismatch { expected, presented } = it else { return false };
-            &**expected == "127.0.0.1" && presented.contains("r1.internal") && presented.contains("10.9.8.7")
+            let TlsFailure::NameMismatch {
+                expected,
+                presented,
+            } = it
+            else {
+                return false;
+            };
+            &**expected == "127.0.0.1"
+                && presented.contains("r1.internal")
+                && presented.contains("10.9.8.7")
         },
     ),
-    ("another authority", |it| show(it, |_| right(&Authority::generate())), |it| *it == TlsFailure::UnknownIssuer),
+    (
+        "another authority",
+        |it| show(it, |_| right(&Authority::generate())),
+        |it| *it == TlsFailure::UnknownIssuer,
+    ),
     (
         "wants a certificate",
         |it| {
@@ -36,7 +56,11 @@ pub(crate) const CASES: [Case; 9] = [
         },
         |it| *it == TlsFailure::CertificateRequired,
     ),
-    ("without TLS", |it| format!("rediss://{}", it.servers[0].addr()), |it| *it == TlsFailure::NotTls),
+    (
+        "without TLS",
+        |it| format!("rediss://{}", it.servers[0].addr()),
+        |it| *it == TlsFailure::NotTls,
+    ),
     (
         "with TLS, and the address without",
         |it| it.fronts[0].url().replace("rediss://", "redis://"),
@@ -78,9 +102,15 @@ fn a_node_whose_tls_is_wrong_says_so_and_keeps_nobody_from_the_others() -> TestR
         // Longer than a test is waited for: whoever waited for the node would be noticed.
         // It gives up soon at its end, what it has for that node.
         let (long, grace) = (Duration::from_secs(60), Duration::from_millis(50));
-        let patient_one = patient(&urls).connect_timeout(long).shutdown_grace(grace).tls(nodes.tls()).build()?;
+        let patient_one = patient(&urls)
+            .connect_timeout(long)
+            .shutdown_grace(grace)
+            .tls(nodes.tls())
+            .build()?;
         let guard = patient_one.mutex("report").lock()?;
-        eventually("both others have granted it", || (1..3).all(|it| nodes.servers[it].exists("report")));
+        eventually("both others have granted it", || {
+            (1..3).all(|it| nodes.servers[it].exists("report"))
+        });
         guard.extend(LONG)?;
         guard.release()?;
         nothing_is_left(&nodes.servers, "report");
@@ -102,26 +132,42 @@ fn a_node_whose_tls_is_wrong_says_so_and_keeps_nobody_from_the_others() -> TestR
 fn where_no_majority_can_be_talked_to_the_error_says_why_and_nothing_is_left() -> TestResult {
     let nodes = Secured::start(3);
     for front in &nodes.fronts[..2] {
-        front.set_certificate(&nodes.authority.certify_between(&["127.0.0.1"], 2000, 2001), None);
+        front.set_certificate(
+            &nodes.authority.certify_between(&["127.0.0.1"], 2000, 2001),
+            None,
+        );
     }
     let locks = nodes.builder().build()?;
 
     let err = locks.mutex("report").try_lock().unwrap_err();
 
-    let AcquireError::NoQuorum { nodes: rows, .. } = &err else { panic!("{err:?}") };
+    let AcquireError::NoQuorum { nodes: rows, .. } = &err else {
+        panic!("{err:?}")
+    };
     let expired = NodeAnswer::Failed(NodeFailure::Tls(TlsFailure::Expired));
     assert_eq!((&rows[0].answer, &rows[1].answer), (&expired, &expired));
-    assert!(err.to_string().contains("TLS: its certificate has expired: renew it"), "{err}");
+    assert!(
+        err.to_string()
+            .contains("TLS: its certificate has expired: renew it"),
+        "{err}"
+    );
     nothing_is_left(&nodes.servers, "report");
     // And when they are renewed, all is well again.
-    nodes.fronts.iter().for_each(|it| it.set_certificate(&right(&nodes.authority), None));
+    nodes
+        .fronts
+        .iter()
+        .for_each(|it| it.set_certificate(&right(&nodes.authority), None));
     drop(lock_in_the_end(&locks, "report"));
     Ok(())
 }
 
 #[test]
-fn a_server_that_answers_the_handshake_with_something_else_is_known_to_speak_no_tls() -> TestResult {
-    for words in ["-DENIED Redis is running in protected mode\r\n", "HTTP/1.1 400 Bad Request\r\n\r\n"] {
+fn a_server_that_answers_the_handshake_with_something_else_is_known_to_speak_no_tls() -> TestResult
+{
+    for words in [
+        "-DENIED Redis is running in protected mode\r\n",
+        "HTTP/1.1 400 Bad Request\r\n\r\n",
+    ] {
         let plain = FakeServer::start(move |it| {
             it.write(words.as_bytes());
             while it.read_command().is_some() {}
@@ -129,7 +175,10 @@ fn a_server_that_answers_the_handshake_with_something_else_is_known_to_speak_no_
         let url = format!("rediss://{}", plain.addr());
         // Long enough to tell: it is not asked once more, without TLS.
         let long = Duration::from_secs(60);
-        let locks = patient(&[url]).connect_timeout(long).tls(Tls::with_ca_pem(Authority::generate().pem())).build()?;
+        let locks = patient(&[url])
+            .connect_timeout(long)
+            .tls(Tls::with_ca_pem(Authority::generate().pem()))
+            .build()?;
 
         assert_eq!(tls_failure(&locks, 0), TlsFailure::NotTls);
     }
@@ -147,12 +196,23 @@ fn no_password_is_sent_to_a_server_that_was_not_accepted() -> TestResult {
 
     let failure = tls_failure(&locks, 0);
 
-    assert!(matches!(failure, TlsFailure::NameMismatch { .. }), "{failure:?}");
-    assert_eq!(listens.commands_seen(), Vec::<devnodes::fake::Command>::new());
+    assert!(
+        matches!(failure, TlsFailure::NameMismatch { .. }),
+        "{failure:?}"
+    );
+    assert_eq!(
+        listens.commands_seen(),
+        Vec::<devnodes::fake::Command>::new()
+    );
     // The same server, under its name.
-    let accepted =
-        patient(&[url]).connect_timeout(Duration::from_millis(500)).tls(tls().server_name("r1.internal")).build()?;
-    accepted.mutex("report").try_lock_for(Duration::from_millis(1)).unwrap_err();
+    let accepted = patient(&[url])
+        .connect_timeout(Duration::from_millis(500))
+        .tls(tls().server_name("r1.internal"))
+        .build()?;
+    accepted
+        .mutex("report")
+        .try_lock_for(Duration::from_millis(1))
+        .unwrap_err();
     eventually("it is logged in to", || !listens.commands_seen().is_empty());
     Ok(())
 }

@@ -18,7 +18,11 @@ fn of_three(authority: &Authority, certificate: &Certificate) -> ClusterBuilder 
     secured(Cluster::builder(3), authority, certificate)
 }
 
-fn secured(cluster: ClusterBuilder, authority: &Authority, certificate: &Certificate) -> ClusterBuilder {
+fn secured(
+    cluster: ClusterBuilder,
+    authority: &Authority,
+    certificate: &Certificate,
+) -> ClusterBuilder {
     cluster.own_tls(certificate, authority)
 }
 
@@ -33,8 +37,20 @@ fn show(server: &Server, folder: &tempfile::TempDir, certificate: &Certificate) 
         std::fs::write(&path, pem).unwrap();
         path.into_os_string().into_string().unwrap()
     };
-    let (chain, key) = (write("chain", &certificate.chain), write("key", &certificate.key));
-    server.command(&["CONFIG", "SET", "tls-cert-file", &chain, "tls-key-file", &key]).unwrap();
+    let (chain, key) = (
+        write("chain", &certificate.chain),
+        write("key", &certificate.key),
+    );
+    server
+        .command(&[
+            "CONFIG",
+            "SET",
+            "tls-cert-file",
+            &chain,
+            "tls-key-file",
+            &key,
+        ])
+        .unwrap();
 }
 
 /// What is said of the cluster, once it is in its TLS, when this name is asked for.
@@ -55,7 +71,9 @@ fn said_of(locks: &LockManager, name: &str) -> TlsFailure {
 #[test]
 fn a_lock_is_taken_by_tls_from_the_master_of_its_slot_and_follows_the_slot() -> TestResult {
     let authority = Authority::generate();
-    let Some(cluster) = started(of_three(&authority, &right(&authority)).start()) else { return Ok(()) };
+    let Some(cluster) = started(of_three(&authority, &right(&authority)).start()) else {
+        return Ok(());
+    };
     let locks = to(&cluster, &authority).build()?;
     let names = cluster.names::<3>("report");
     for (index, name) in names.iter().enumerate() {
@@ -80,7 +98,9 @@ fn a_lock_is_taken_by_tls_from_the_master_of_its_slot_and_follows_the_slot() -> 
 #[test]
 fn a_cluster_whose_tls_is_wrong_says_what_it_is() -> TestResult {
     let authority = Authority::generate();
-    let Some(cluster) = started(secured(Cluster::builder(1), &authority, &right(&authority)).start()) else {
+    let Some(cluster) =
+        started(secured(Cluster::builder(1), &authority, &right(&authority)).start())
+    else {
         return Ok(());
     };
     let failure = |url: String, tls: Option<Tls>| {
@@ -100,20 +120,46 @@ fn a_cluster_whose_tls_is_wrong_says_what_it_is() -> TestResult {
     assert_eq!(unknown, NodeFailure::Tls(TlsFailure::UnknownIssuer));
     let failure_of_name = by_tls(trusting().server_name("c1.internal"));
     let (expected, presented) = ("c1.internal".into(), "127.0.0.1".to_owned());
-    assert_eq!(failure_of_name, NodeFailure::Tls(TlsFailure::NameMismatch { expected, presented }));
+    assert_eq!(
+        failure_of_name,
+        NodeFailure::Tls(TlsFailure::NameMismatch {
+            expected,
+            presented
+        })
+    );
     let without = failure(cluster.url().replace("redis+", "rediss+"), Some(trusting()));
     assert_eq!(without, NodeFailure::Tls(TlsFailure::NotTls));
     // Such a port closes a connection without a word.
     let with = failure(cluster.tls_url().replace("rediss+", "redis+"), None);
-    assert!(says(&with, "no server of the cluster says who serves which slots"), "{with}");
-    assert!(with.to_string().contains("if its port speaks TLS, the address begins with rediss"), "{with}");
-    let one = failure(format!("rediss://{}", cluster.servers[0].tls_addr()), Some(trusting()));
+    assert!(
+        says(
+            &with,
+            "no server of the cluster says who serves which slots"
+        ),
+        "{with}"
+    );
+    assert!(
+        with.to_string()
+            .contains("if its port speaks TLS, the address begins with rediss"),
+        "{with}"
+    );
+    let one = failure(
+        format!("rediss://{}", cluster.servers[0].tls_addr()),
+        Some(trusting()),
+    );
     assert!(says(&one, "part of a cluster; "), "{one}");
     let single = Secured::start(1);
-    let none = failure(single.urls()[0].replace("rediss:", "rediss+cluster:"), Some(single.tls()));
+    let none = failure(
+        single.urls()[0].replace("rediss:", "rediss+cluster:"),
+        Some(single.tls()),
+    );
     assert!(says(&none, "not part of a cluster; "), "{none}");
     let folder = tempfile::tempdir()?;
-    show(&cluster.servers[0], &folder, &authority.certify_between(&["127.0.0.1"], 2000, 2001));
+    show(
+        &cluster.servers[0],
+        &folder,
+        &authority.certify_between(&["127.0.0.1"], 2000, 2001),
+    );
     assert_eq!(by_tls(trusting()), NodeFailure::Tls(TlsFailure::Expired));
     Ok(())
 }
@@ -121,7 +167,9 @@ fn a_cluster_whose_tls_is_wrong_says_what_it_is() -> TestResult {
 #[test]
 fn a_master_whose_certificate_is_wrong_costs_the_names_in_its_slots_only() -> TestResult {
     let authority = Authority::generate();
-    let Some(cluster) = started(of_three(&authority, &right(&authority)).start()) else { return Ok(()) };
+    let Some(cluster) = started(of_three(&authority, &right(&authority)).start()) else {
+        return Ok(());
+    };
     let folder = tempfile::tempdir()?;
     show(&cluster.servers[2], &folder, &right(&Authority::generate()));
     let locks = to(&cluster, &authority).build()?;
@@ -139,18 +187,32 @@ fn a_master_whose_certificate_is_wrong_costs_the_names_in_its_slots_only() -> Te
 }
 
 #[test]
-fn the_certificate_of_a_master_is_for_the_name_that_it_announces_or_for_its_address_or_the_server_name() -> TestResult {
+fn the_certificate_of_a_master_is_for_the_name_that_it_announces_or_for_its_address_or_the_server_name()
+-> TestResult {
     let authority = Authority::generate();
     let names_only = authority.certify(&["c.internal", "localhost"]);
-    let (cluster, announces) = (of_three(&authority, &names_only), 7 <= major(&server_version()?));
+    let (cluster, announces) = (
+        of_three(&authority, &names_only),
+        7 <= major(&server_version()?),
+    );
     // A name that nobody can look up: it is for the certificate only.
-    let cluster = if announces { cluster.arg("--cluster-announce-hostname", "c.internal") } else { cluster };
-    let Some(cluster) = started(cluster.start()) else { return Ok(()) };
+    let cluster = if announces {
+        cluster.arg("--cluster-announce-hostname", "c.internal")
+    } else {
+        cluster
+    };
+    let Some(cluster) = started(cluster.start()) else {
+        return Ok(());
+    };
     // The others are learned from it.
-    let url = [format!("rediss+cluster://localhost:{}", cluster.servers[0].tls_addr().port())];
+    let url = [format!(
+        "rediss+cluster://localhost:{}",
+        cluster.servers[0].tls_addr().port()
+    )];
     let trusting = || Tls::with_ca_pem(authority.pem());
     let [first, second, _] = cluster.names::<3>("report");
-    let announce = |name| cluster.servers[0].command(&["CONFIG", "SET", "cluster-announce-hostname", name]);
+    let announce =
+        |name| cluster.servers[0].command(&["CONFIG", "SET", "cluster-announce-hostname", name]);
 
     if announces {
         let locks = patient(&url).tls(trusting()).build()?;
@@ -158,14 +220,22 @@ fn the_certificate_of_a_master_is_for_the_name_that_it_announces_or_for_its_addr
         // One that is in no certificate, and then none at all.
         announce("d.internal")?;
         let said = said_of(&patient(&url).tls(trusting()).build()?, &first);
-        assert!(matches!(&said, TlsFailure::NameMismatch { expected, .. } if &**expected == "d.internal"), "{said}");
+        assert!(
+            matches!(&said, TlsFailure::NameMismatch { expected, .. } if &**expected == "d.internal"),
+            "{said}"
+        );
         announce("")?;
     } else {
         eprintln!("left out: servers that announce names");
     }
     let said = said_of(&patient(&url).tls(trusting()).build()?, &first);
-    assert!(matches!(&said, TlsFailure::NameMismatch { expected, .. } if &**expected == "127.0.0.1"), "{said}");
-    let named = patient(&url).tls(trusting().server_name("c.internal")).build()?;
+    assert!(
+        matches!(&said, TlsFailure::NameMismatch { expected, .. } if &**expected == "127.0.0.1"),
+        "{said}"
+    );
+    let named = patient(&url)
+        .tls(trusting().server_name("c.internal"))
+        .build()?;
     drop(lock_in_the_end(&named, &first));
     Ok(())
 }
@@ -175,8 +245,12 @@ fn the_certificate_of_a_master_is_for_the_name_that_it_announces_or_for_its_addr
 fn a_cluster_that_names_ports_without_tls_says_so() -> TestResult {
     let authority = Authority::generate();
     let cluster = of_three(&authority, &right(&authority)).plain_bus().start();
-    let Some(cluster) = started(cluster) else { return Ok(()) };
-    let locks = to(&cluster, &authority).connect_timeout(Duration::from_secs(2)).build()?;
+    let Some(cluster) = started(cluster) else {
+        return Ok(());
+    };
+    let locks = to(&cluster, &authority)
+        .connect_timeout(Duration::from_secs(2))
+        .build()?;
     let [name, ..] = cluster.names::<3>("report");
     let version = server_version()?;
     let tells = !["6.", "7.0."].iter().any(|it| version.starts_with(it));
@@ -192,7 +266,11 @@ fn a_cluster_that_names_ports_without_tls_says_so() -> TestResult {
 }
 
 fn major(version: &str) -> u64 {
-    version.split('.').next().and_then(|it| it.parse().ok()).unwrap_or_default()
+    version
+        .split('.')
+        .next()
+        .and_then(|it| it.parse().ok())
+        .unwrap_or_default()
 }
 
 #[test]
@@ -201,11 +279,22 @@ fn a_failover_in_a_cluster_with_tls_costs_no_lock() -> TestResult {
         return Ok(());
     }
     let authority = Authority::generate();
-    let Some(cluster) = started(of_three(&authority, &right(&authority)).replicas(1).start()) else { return Ok(()) };
+    let Some(cluster) = started(of_three(&authority, &right(&authority)).replicas(1).start())
+    else {
+        return Ok(());
+    };
     let singles = Secured::start(2);
-    let singles_of_another = singles.urls().into_iter().map(|url| Node::url(url).tls(singles.tls()));
-    let nodes: Vec<_> = [Node::url(cluster.tls_url())].into_iter().chain(singles_of_another).collect();
-    let locks = patient(nodes).tls(Tls::with_ca_pem(authority.pem())).build()?;
+    let singles_of_another = singles
+        .urls()
+        .into_iter()
+        .map(|url| Node::url(url).tls(singles.tls()));
+    let nodes: Vec<_> = [Node::url(cluster.tls_url())]
+        .into_iter()
+        .chain(singles_of_another)
+        .collect();
+    let locks = patient(nodes)
+        .tls(Tls::with_ca_pem(authority.pem()))
+        .build()?;
     let [agreed, killed, _] = cluster.names::<3>("report");
     let guards = [&agreed, &killed].map(|it| locks.mutex(it).lock().unwrap());
 

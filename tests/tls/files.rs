@@ -16,7 +16,9 @@ struct Files {
 
 impl Files {
     fn new() -> Files {
-        Files { folder: tempfile::tempdir().unwrap() }
+        Files {
+            folder: tempfile::tempdir().unwrap(),
+        }
     }
 
     fn at(&self, name: &str) -> PathBuf {
@@ -33,20 +35,27 @@ impl Files {
     }
 
     fn tls(&self) -> Tls {
-        Tls::with_ca_file(self.at("ca.pem")).client_cert_files(self.at("client.pem"), self.at("client.key"))
+        Tls::with_ca_file(self.at("ca.pem"))
+            .client_cert_files(self.at("client.pem"), self.at("client.key"))
     }
 }
 
 #[test]
 fn a_client_certificate_that_is_renewed_is_shown_by_the_next_connection() -> TestResult {
     let (nodes, files, stranger) = (Secured::start(3), Files::new(), Authority::generate());
-    nodes.fronts.iter().for_each(|it| it.set_certificate(&right(&nodes.authority), Some(&nodes.authority)));
+    nodes
+        .fronts
+        .iter()
+        .for_each(|it| it.set_certificate(&right(&nodes.authority), Some(&nodes.authority)));
     files.write("ca.pem", nodes.authority.pem());
     files.write_client(&stranger.certify(&["client"]));
     let locks = patient(nodes.urls()).tls(files.tls()).build()?;
 
     let refused = tls_failure(&locks, 0);
-    assert!(matches!(refused, TlsFailure::CertificateRefused { .. }), "{refused:?}");
+    assert!(
+        matches!(refused, TlsFailure::CertificateRefused { .. }),
+        "{refused:?}"
+    );
     files.write_client(&nodes.authority.certify(&["client"]));
 
     let guard = lock_in_the_end(&locks, "report");
@@ -58,10 +67,15 @@ fn a_client_certificate_that_is_renewed_is_shown_by_the_next_connection() -> Tes
 fn an_authority_that_is_replaced_is_trusted_by_the_next_connection() -> TestResult {
     let (nodes, files, next) = (Secured::start(3), Files::new(), Authority::generate());
     files.write("ca.pem", nodes.authority.pem());
-    let locks = patient(nodes.urls()).tls(Tls::with_ca_file(files.at("ca.pem"))).build()?;
+    let locks = patient(nodes.urls())
+        .tls(Tls::with_ca_file(files.at("ca.pem")))
+        .build()?;
     drop(lock_in_the_end(&locks, "report"));
 
-    nodes.fronts.iter().for_each(|it| it.set_certificate(&right(&next), None));
+    nodes
+        .fronts
+        .iter()
+        .for_each(|it| it.set_certificate(&right(&next), None));
     nodes.fronts.iter().for_each(|it| it.cut());
     assert_eq!(tls_failure(&locks, 0), TlsFailure::UnknownIssuer);
     files.write("ca.pem", next.pem());
@@ -73,7 +87,10 @@ fn an_authority_that_is_replaced_is_trusted_by_the_next_connection() -> TestResu
 #[test]
 fn files_that_are_half_written_or_gone_leave_what_was_read_before() -> TestResult {
     let (nodes, files) = (Secured::start(3), Files::new());
-    nodes.fronts.iter().for_each(|it| it.set_certificate(&right(&nodes.authority), Some(&nodes.authority)));
+    nodes
+        .fronts
+        .iter()
+        .for_each(|it| it.set_certificate(&right(&nodes.authority), Some(&nodes.authority)));
     files.write("ca.pem", nodes.authority.pem());
     files.write_client(&nodes.authority.certify(&["client"]));
     let locks = patient(nodes.urls()).tls(files.tls()).build()?;

@@ -22,18 +22,27 @@ fn replicated() -> Secured {
 
 fn replicate(nodes: &Secured) {
     let (replica, master) = (&nodes.servers[0], &nodes.servers[1]);
-    replica.command(&["REPLICAOF", "127.0.0.1", &master.port().to_string()]).unwrap();
+    replica
+        .command(&["REPLICAOF", "127.0.0.1", &master.port().to_string()])
+        .unwrap();
 }
 
 /// `urls`: of its servers.
 fn group(urls: &[String]) -> String {
-    format!("rediss+replicated://{}", urls.join(",").replace("rediss://", ""))
+    format!(
+        "rediss+replicated://{}",
+        urls.join(",").replace("rediss://", "")
+    )
 }
 
 /// A sentinel that calls this the master.
 fn naming(host: &str, master: SocketAddr) -> FakeServer {
     let port = master.port().to_string();
-    let place = format!("*2\r\n${}\r\n{host}\r\n${}\r\n{port}\r\n", host.len(), port.len());
+    let place = format!(
+        "*2\r\n${}\r\n{host}\r\n${}\r\n{port}\r\n",
+        host.len(),
+        port.len()
+    );
     FakeServer::start(move |conn| {
         while let Some(command) = conn.read_command() {
             let answer = match (&command[0][..], command.get(1).map(|it| &it[..])) {
@@ -61,7 +70,9 @@ fn sentinels(fronts: &[&Terminator]) -> String {
 
 /// A look takes half of that, where somebody does not answer.
 fn hasty(node: impl Into<Node>) -> Builder {
-    patient([node]).connect_timeout(Duration::from_secs(2)).shutdown_grace(Duration::from_millis(50))
+    patient([node])
+        .connect_timeout(Duration::from_secs(2))
+        .shutdown_grace(Duration::from_millis(50))
 }
 
 #[test]
@@ -71,7 +82,10 @@ fn the_master_among_servers_with_tls_is_found_and_after_a_promotion_the_other_on
     let guard = lock_in_the_end(&locks, "report");
     assert!(nodes.servers[1].exists("report"));
     guard.release()?;
-    assert!(nodes.fronts.iter().all(|it| 1 <= it.handshakes()), "all are asked");
+    assert!(
+        nodes.fronts.iter().all(|it| 1 <= it.handshakes()),
+        "all are asked"
+    );
 
     nodes.servers[1].kill()?;
     nodes.servers[0].command(&["REPLICAOF", "NO", "ONE"])?;
@@ -94,21 +108,27 @@ fn a_server_of_a_node_whose_tls_is_wrong_says_so_and_keeps_nobody_from_the_maste
             continue;
         }
 
-        let locks = hasty(group(&[first.clone(), nodes.fronts[1].url()])).tls(nodes.tls()).build()?;
+        let locks = hasty(group(&[first.clone(), nodes.fronts[1].url()]))
+            .tls(nodes.tls())
+            .build()?;
         let guard = lock_in_the_end(&locks, "report");
         assert!(nodes.servers[1].exists("report"));
         guard.release()?;
 
         let alone = hasty(group(&[first])).tls(nodes.tls()).build()?;
-        let (failure, answers) = member_answers(&alone, |it| matches!(it, NodeFailure::NoMaster { .. }));
-        let [MemberAnswer::Failed(NodeFailure::Tls(said))] = &answers[..] else { panic!("{what}: {failure}") };
+        let (failure, answers) =
+            member_answers(&alone, |it| matches!(it, NodeFailure::NoMaster { .. }));
+        let [MemberAnswer::Failed(NodeFailure::Tls(said))] = &answers[..] else {
+            panic!("{what}: {failure}")
+        };
         assert!(is_said(said), "{what}: {failure}");
     }
     Ok(())
 }
 
 #[test]
-fn a_server_that_speaks_tls_is_known_by_its_answer_where_the_address_of_its_node_is_without() -> TestResult {
+fn a_server_that_speaks_tls_is_known_by_its_answer_where_the_address_of_its_node_is_without()
+-> TestResult {
     let nodes = replicated();
     let locks = hasty(group(&nodes.urls()).replace("rediss+", "redis+")).build()?;
     let (_, answers) = member_answers(&locks, |it| matches!(it, NodeFailure::NoMaster { .. }));
@@ -119,10 +139,18 @@ fn a_server_that_speaks_tls_is_known_by_its_answer_where_the_address_of_its_node
 #[test]
 fn sentinels_whose_tls_is_wrong_say_so_and_a_minority_of_them_changes_nothing() -> TestResult {
     let nodes = Secured::start(1);
-    let fakes: Vec<_> = (0..3).map(|_| naming("127.0.0.1", nodes.fronts[0].addr())).collect();
-    let fronts: Vec<_> = fakes.iter().map(|it| in_front(&nodes, it, &["127.0.0.1"])).collect();
+    let fakes: Vec<_> = (0..3)
+        .map(|_| naming("127.0.0.1", nodes.fronts[0].addr()))
+        .collect();
+    let fronts: Vec<_> = fakes
+        .iter()
+        .map(|it| in_front(&nodes, it, &["127.0.0.1"]))
+        .collect();
     let url = sentinels(&fronts.iter().collect::<Vec<_>>());
-    fronts[0].set_certificate(&nodes.authority.certify_between(&["127.0.0.1"], 2000, 2001), None);
+    fronts[0].set_certificate(
+        &nodes.authority.certify_between(&["127.0.0.1"], 2000, 2001),
+        None,
+    );
     let locks = hasty(&url).tls(nodes.tls()).build()?;
     drop(lock_in_the_end(&locks, "report"));
     // One whose handshake hangs as well.
@@ -136,47 +164,81 @@ fn sentinels_whose_tls_is_wrong_say_so_and_a_minority_of_them_changes_nothing() 
     let (failure, answers) = member_answers(&locks, |it| says(it, "1 of 3 sentinels answered"));
     assert_eq!(answers[0], tls(TlsFailure::NoAnswer), "{failure}");
     let presented = "s1.internal".to_owned();
-    assert_eq!(answers[1], tls(TlsFailure::NameMismatch { expected: "127.0.0.1".into(), presented }), "{failure}");
+    assert_eq!(
+        answers[1],
+        tls(TlsFailure::NameMismatch {
+            expected: "127.0.0.1".into(),
+            presented
+        }),
+        "{failure}"
+    );
     Ok(())
 }
 
 #[test]
-fn the_certificate_of_a_master_is_for_what_the_sentinels_call_it_or_for_the_server_name() -> TestResult {
+fn the_certificate_of_a_master_is_for_what_the_sentinels_call_it_or_for_the_server_name()
+-> TestResult {
     let nodes = Secured::start(1);
-    nodes.fronts[0].set_certificate(&nodes.authority.certify(&["redis.internal", "localhost"]), None);
+    nodes.fronts[0].set_certificate(
+        &nodes.authority.certify(&["redis.internal", "localhost"]),
+        None,
+    );
     let master = nodes.fronts[0].addr();
     let (by_address, by_name) = (naming("127.0.0.1", master), naming("localhost", master));
     let fronts = [&by_address, &by_name].map(|it| in_front(&nodes, it, &["127.0.0.1"]));
 
     // They name it by its address.
-    let failure = tls_failure(&hasty(sentinels(&[&fronts[0]])).tls(nodes.tls()).build()?, 0);
-    assert!(matches!(&failure, TlsFailure::NameMismatch { expected, .. } if &**expected == "127.0.0.1"), "{failure}");
+    let failure = tls_failure(
+        &hasty(sentinels(&[&fronts[0]])).tls(nodes.tls()).build()?,
+        0,
+    );
+    assert!(
+        matches!(&failure, TlsFailure::NameMismatch { expected, .. } if &**expected == "127.0.0.1"),
+        "{failure}"
+    );
     // By its name.
-    drop(lock_in_the_end(&hasty(sentinels(&[&fronts[1]])).tls(nodes.tls()).build()?, "report"));
+    drop(lock_in_the_end(
+        &hasty(sentinels(&[&fronts[1]])).tls(nodes.tls()).build()?,
+        "report",
+    ));
     // With a name that is given, for the servers and for nobody else.
     let named = nodes.tls().server_name("redis.internal");
-    let node = Node::url(sentinels(&[&fronts[0]])).tls(named.clone()).sentinel_tls(nodes.tls());
+    let node = Node::url(sentinels(&[&fronts[0]]))
+        .tls(named.clone())
+        .sentinel_tls(nodes.tls());
     let locks = hasty(node).build()?;
     drop(lock_in_the_end(&locks, "report"));
     // Without the last the name would be that of the sentinels too.
     let locks = hasty(sentinels(&[&fronts[0]])).tls(named).build()?;
     let (_, answers) = member_answers(&locks, |it| says(it, "0 of 1 sentinels answered"));
     let presented = "127.0.0.1".to_owned();
-    assert_eq!(answers, [tls(TlsFailure::NameMismatch { expected: "redis.internal".into(), presented })]);
+    assert_eq!(
+        answers,
+        [tls(TlsFailure::NameMismatch {
+            expected: "redis.internal".into(),
+            presented
+        })]
+    );
     Ok(())
 }
 
 #[test]
 fn the_servers_of_a_node_ask_for_the_same_client_certificate() -> TestResult {
     let nodes = replicated();
-    nodes.fronts.iter().for_each(|it| it.set_certificate(&right(&nodes.authority), Some(&nodes.authority)));
+    nodes
+        .fronts
+        .iter()
+        .for_each(|it| it.set_certificate(&right(&nodes.authority), Some(&nodes.authority)));
     let locks = hasty(group(&nodes.urls())).tls(nodes.tls()).build()?;
     let (_, answers) = member_answers(&locks, |it| matches!(it, NodeFailure::NoMaster { .. }));
     assert_eq!(answers, vec![tls(TlsFailure::CertificateRequired); 2]);
 
     let ours = nodes.authority.certify(&["client"]);
     let showing = nodes.tls().client_cert_pem(ours.chain, ours.key);
-    drop(lock_in_the_end(&hasty(group(&nodes.urls())).tls(showing).build()?, "report"));
+    drop(lock_in_the_end(
+        &hasty(group(&nodes.urls())).tls(showing).build()?,
+        "report",
+    ));
     Ok(())
 }
 
@@ -186,14 +248,24 @@ fn no_password_is_sent_to_a_sentinel_that_was_not_accepted() -> TestResult {
     let listens = FakeServer::silent()?;
     let front = in_front(&nodes, &listens, &["s1.internal"]);
     let url = format!("{}?sentinel_password=the-password", sentinels(&[&front]));
-    let (_, answers) =
-        member_answers(&hasty(&url).tls(nodes.tls()).build()?, |it| says(it, "0 of 1 sentinels answered"));
-    assert!(matches!(&answers[..], [MemberAnswer::Failed(NodeFailure::Tls(_))]), "{answers:?}");
-    assert_eq!(listens.commands_seen(), Vec::<devnodes::fake::Command>::new());
+    let (_, answers) = member_answers(&hasty(&url).tls(nodes.tls()).build()?, |it| {
+        says(it, "0 of 1 sentinels answered")
+    });
+    assert!(
+        matches!(&answers[..], [MemberAnswer::Failed(NodeFailure::Tls(_))]),
+        "{answers:?}"
+    );
+    assert_eq!(
+        listens.commands_seen(),
+        Vec::<devnodes::fake::Command>::new()
+    );
 
     let named = nodes.tls().server_name("s1.internal");
     let locks = hasty(Node::url(&url).sentinel_tls(named)).build()?;
-    locks.mutex("report").try_lock_for(Duration::from_millis(1)).unwrap_err();
+    locks
+        .mutex("report")
+        .try_lock_for(Duration::from_millis(1))
+        .unwrap_err();
     eventually("it is logged in to", || !listens.commands_seen().is_empty());
     Ok(())
 }

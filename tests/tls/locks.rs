@@ -15,14 +15,19 @@ fn a_lock_is_taken_refused_to_others_extended_handed_over_and_released() -> Test
     let build = || nodes.builder().ttl(Duration::from_secs(20)).build();
     let (first, second) = (build()?, build()?);
     let guard = first.mutex("report").lock()?;
-    eventually("all grants are known", || nodes.servers.holders("report") == 3);
+    eventually("all grants are known", || {
+        nodes.servers.holders("report") == 3
+    });
 
     assert!(second.mutex("report").try_lock().unwrap_err().is_held());
     guard.extend(LONG)?;
     let waiter = thread::spawn(move || {
         let guard = second.mutex("report").try_lock_for(devnodes::PATIENCE)?;
         let notices = second.stats().notices;
-        guard.release().map(|_| notices).map_err(|err| panic!("{err:?}"))
+        guard
+            .release()
+            .map(|_| notices)
+            .map_err(|err| panic!("{err:?}"))
     });
     eventually("the other waits", || {
         first.stats().waiting == 0 && nodes.servers.holders("quorlock:waiters:{report}") != 0
@@ -30,7 +35,10 @@ fn a_lock_is_taken_refused_to_others_extended_handed_over_and_released() -> Test
     guard.release()?;
 
     // It was told of the release, over the same connections.
-    let notices: u64 = waiter.join().unwrap().map_err(|err: quorlock::AcquireError| err)?;
+    let notices: u64 = waiter
+        .join()
+        .unwrap()
+        .map_err(|err: quorlock::AcquireError| err)?;
     assert_ne!(notices, 0);
     nothing_is_left(&nodes.servers, "report");
     assert!(nodes.fronts.iter().all(|it| it.handshakes() == 2));
@@ -40,7 +48,11 @@ fn a_lock_is_taken_refused_to_others_extended_handed_over_and_released() -> Test
 #[test]
 fn held_locks_are_renewed() -> TestResult {
     let nodes = Secured::start(3);
-    let locks = nodes.builder().ttl(Duration::from_secs(2)).response_timeout(Duration::from_millis(500)).build()?;
+    let locks = nodes
+        .builder()
+        .ttl(Duration::from_secs(2))
+        .response_timeout(Duration::from_millis(500))
+        .build()?;
     let guard = locks.mutex("report").lock()?;
 
     eventually("it was extended", || 2 <= locks.stats().extensions);
@@ -61,7 +73,10 @@ fn many_threads_lock_at_a_time() -> TestResult {
             scope.spawn(move || {
                 for turn in 0..40 {
                     let own = locks.mutex(format!("{thread}-{turn}")).try_lock().unwrap();
-                    let common = locks.mutex("common").try_lock_for(devnodes::PATIENCE).unwrap();
+                    let common = locks
+                        .mutex("common")
+                        .try_lock_for(devnodes::PATIENCE)
+                        .unwrap();
                     drop((own, common));
                 }
             });
@@ -77,10 +92,22 @@ fn many_threads_lock_at_a_time() -> TestResult {
 #[test]
 fn records_that_come_byte_by_byte_and_are_taken_in_parts_are_put_together() -> TestResult {
     let nodes = Secured::start(3);
-    let proxies: Vec<_> = nodes.fronts.iter().map(|it| Proxy::start(it.addr()).unwrap()).collect();
-    let urls: Vec<_> = proxies.iter().map(|it| it.url().replace("redis://", "rediss://")).collect();
-    proxies.iter().for_each(|it| it.trickle(Duration::from_micros(1)));
-    let locks = patient(&urls).response_timeout(Duration::from_secs(20)).tls(nodes.tls()).build()?;
+    let proxies: Vec<_> = nodes
+        .fronts
+        .iter()
+        .map(|it| Proxy::start(it.addr()).unwrap())
+        .collect();
+    let urls: Vec<_> = proxies
+        .iter()
+        .map(|it| it.url().replace("redis://", "rediss://"))
+        .collect();
+    proxies
+        .iter()
+        .for_each(|it| it.trickle(Duration::from_micros(1)));
+    let locks = patient(&urls)
+        .response_timeout(Duration::from_secs(20))
+        .tls(nodes.tls())
+        .build()?;
 
     drop(lock_in_the_end(&locks, "report"));
 
@@ -94,13 +121,16 @@ fn records_that_come_byte_by_byte_and_are_taken_in_parts_are_put_together() -> T
         }
     });
     proxies.iter().for_each(|it| it.narrow(0));
-    eventually("nothing is left", || (0..8).all(|it: i32| nodes.servers.holders(it.to_string().repeat(60_000)) == 0));
+    eventually("nothing is left", || {
+        (0..8).all(|it: i32| nodes.servers.holders(it.to_string().repeat(60_000)) == 0)
+    });
     assert!(nodes.fronts.iter().all(|it| it.handshakes() == 1));
     Ok(())
 }
 
 #[test]
-fn a_server_may_change_its_keys_and_ask_for_new_ones_of_ours_in_the_middle_of_replies() -> TestResult {
+fn a_server_may_change_its_keys_and_ask_for_new_ones_of_ours_in_the_middle_of_replies() -> TestResult
+{
     let nodes = Secured::start(3);
     let locks = nodes.builder().build()?;
     nodes.fronts.iter().for_each(|it| it.set_refresh(true));
@@ -116,13 +146,25 @@ fn a_server_may_change_its_keys_and_ask_for_new_ones_of_ours_in_the_middle_of_re
 #[test]
 fn servers_that_speak_the_version_before_are_talked_to_in_that() -> TestResult {
     let nodes = Secured::start(3);
-    nodes.fronts.iter().for_each(|it| it.set_old(&right(&nodes.authority), Some(&nodes.authority)));
+    nodes
+        .fronts
+        .iter()
+        .for_each(|it| it.set_old(&right(&nodes.authority), Some(&nodes.authority)));
     let certificate = nodes.authority.certify(&["client"]);
-    let locks = nodes.builder().tls(nodes.tls().client_cert_pem(certificate.chain, certificate.key)).build()?;
+    let locks = nodes
+        .builder()
+        .tls(
+            nodes
+                .tls()
+                .client_cert_pem(certificate.chain, certificate.key),
+        )
+        .build()?;
 
     let guard = lock_in_the_end(&locks, "report");
 
-    eventually("all nodes have granted it", || nodes.servers.holders("report") == 3);
+    eventually("all nodes have granted it", || {
+        nodes.servers.holders("report") == 3
+    });
     guard.release()?;
     Ok(())
 }
@@ -140,7 +182,12 @@ fn a_new_connection_goes_on_with_the_session_of_the_one_before() -> TestResult {
         nodes.fronts.iter().all(|it| 2 <= it.handshakes())
     });
 
-    assert!(nodes.fronts.iter().all(|it| it.resumed() == it.handshakes() - 1));
+    assert!(
+        nodes
+            .fronts
+            .iter()
+            .all(|it| it.resumed() == it.handshakes() - 1)
+    );
     Ok(())
 }
 
@@ -156,11 +203,20 @@ fn a_node_is_reached_by_another_name_than_its_certificate_has() -> TestResult {
 
     let guard = lock_in_the_end(&locks, "report");
 
-    eventually("all nodes have granted it", || nodes.servers.holders("report") == 3);
+    eventually("all nodes have granted it", || {
+        nodes.servers.holders("report") == 3
+    });
     drop(guard);
-    let one_name = nodes.builder().tls(nodes.tls().server_name(names[1])).build()?;
+    let one_name = nodes
+        .builder()
+        .tls(nodes.tls().server_name(names[1]))
+        .build()?;
     comes_up(&one_name, 1);
-    assert!(tls_failure(&one_name, 0).to_string().contains("r0.internal"));
+    assert!(
+        tls_failure(&one_name, 0)
+            .to_string()
+            .contains("r0.internal")
+    );
     Ok(())
 }
 
@@ -174,7 +230,9 @@ fn nodes_with_tls_and_nodes_without_form_one_set() -> TestResult {
 
     let guard = report.lock()?;
 
-    eventually("all nodes have granted it", || nodes.servers.holders("report") == 3);
+    eventually("all nodes have granted it", || {
+        nodes.servers.holders("report") == 3
+    });
     guard.release()?;
     Ok(())
 }

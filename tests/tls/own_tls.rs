@@ -24,7 +24,10 @@ pub(crate) fn started<T>(result: Result<T, Error>) -> Option<T> {
 fn start(authority: &Authority, asks_for_ours: bool) -> Option<(Server, String)> {
     let certificate = right(authority);
     let asks = if asks_for_ours { "yes" } else { "no" };
-    let server = Server::builder().own_tls(&certificate, authority).arg("--tls-auth-clients", asks).start();
+    let server = Server::builder()
+        .own_tls(&certificate, authority)
+        .arg("--tls-auth-clients", asks)
+        .start();
     started(server).map(|it| {
         let address = it.tls_addr().to_string();
         (it, address)
@@ -34,8 +37,12 @@ fn start(authority: &Authority, asks_for_ours: bool) -> Option<(Server, String)>
 #[test]
 fn a_server_with_tls_of_its_own_grants_locks() -> TestResult {
     let authority = Authority::generate();
-    let Some((server, address)) = start(&authority, false) else { return Ok(()) };
-    let locks = patient(&[format!("rediss://{address}")]).tls(Tls::with_ca_pem(authority.pem())).build()?;
+    let Some((server, address)) = start(&authority, false) else {
+        return Ok(());
+    };
+    let locks = patient(&[format!("rediss://{address}")])
+        .tls(Tls::with_ca_pem(authority.pem()))
+        .build()?;
 
     for turn in 0..50 {
         let guard = locks.mutex(format!("report-{turn}")).lock()?;
@@ -52,7 +59,9 @@ fn a_server_with_tls_of_its_own_grants_locks() -> TestResult {
 #[test]
 fn a_server_with_tls_of_its_own_that_wants_a_certificate_gets_one() -> TestResult {
     let (authority, stranger) = (Authority::generate(), Authority::generate());
-    let Some((_server, address)) = start(&authority, true) else { return Ok(()) };
+    let Some((_server, address)) = start(&authority, true) else {
+        return Ok(());
+    };
     let url = [format!("rediss://{address}")];
     let trusting = || Tls::with_ca_pem(authority.pem());
     let showing = |it: &Authority| {
@@ -63,7 +72,10 @@ fn a_server_with_tls_of_its_own_that_wants_a_certificate_gets_one() -> TestResul
     let failure = tls_failure(&patient(&url).tls(trusting()).build()?, 0);
     assert_eq!(failure, TlsFailure::CertificateRequired);
     let failure = tls_failure(&patient(&url).tls(showing(&stranger)).build()?, 0);
-    assert!(matches!(failure, TlsFailure::CertificateRefused { .. }), "{failure:?}");
+    assert!(
+        matches!(failure, TlsFailure::CertificateRefused { .. }),
+        "{failure:?}"
+    );
     let locks = patient(&url).tls(showing(&authority)).build()?;
     drop(lock_in_the_end(&locks, "report"));
     Ok(())
@@ -73,7 +85,9 @@ fn a_server_with_tls_of_its_own_that_wants_a_certificate_gets_one() -> TestResul
 #[test]
 fn an_address_without_tls_of_a_port_with_it_says_what_that_may_be() -> TestResult {
     let authority = Authority::generate();
-    let Some((_server, address)) = start(&authority, false) else { return Ok(()) };
+    let Some((_server, address)) = start(&authority, false) else {
+        return Ok(());
+    };
     let locks = LockManager::builder([format!("redis://{address}")]).build()?;
     let mut failure = None;
 
@@ -83,32 +97,60 @@ fn an_address_without_tls_of_a_port_with_it_says_what_that_may_be() -> TestResul
     });
 
     let said = failure.unwrap().to_string();
-    assert!(said.ends_with("before it answered; if its port speaks TLS, the address begins with rediss://"), "{said}");
+    assert!(
+        said.ends_with(
+            "before it answered; if its port speaks TLS, the address begins with rediss://"
+        ),
+        "{said}"
+    );
     Ok(())
 }
 
 /// A master with a replica and three sentinels, which talk by TLS to each other.
 fn watched(authority: &Authority) -> Option<Group> {
     let certificate = right(authority);
-    started(Group::builder(1).sentinels(3).own_tls(&certificate, authority).start())
+    started(
+        Group::builder(1)
+            .sentinels(3)
+            .own_tls(&certificate, authority)
+            .start(),
+    )
 }
 
-fn list<'a>(servers: impl IntoIterator<Item = &'a Server>, addr: fn(&Server) -> std::net::SocketAddr) -> String {
-    servers.into_iter().map(|it| addr(it).to_string()).collect::<Vec<_>>().join(",")
+fn list<'a>(
+    servers: impl IntoIterator<Item = &'a Server>,
+    addr: fn(&Server) -> std::net::SocketAddr,
+) -> String {
+    servers
+        .into_iter()
+        .map(|it| addr(it).to_string())
+        .collect::<Vec<_>>()
+        .join(",")
 }
 
 #[test]
-fn sentinels_with_tls_name_the_tls_port_of_the_master_and_after_a_failover_that_of_another() -> TestResult {
+fn sentinels_with_tls_name_the_tls_port_of_the_master_and_after_a_failover_that_of_another()
+-> TestResult {
     let authority = Authority::generate();
-    let Some(group) = watched(&authority) else { return Ok(()) };
+    let Some(group) = watched(&authority) else {
+        return Ok(());
+    };
     let trusting = || Tls::with_ca_pem(authority.pem());
-    let url = format!("rediss+sentinel://{}/locks", list(&group.sentinels, Server::tls_addr));
-    let locks = patient(std::slice::from_ref(&url)).tls(trusting()).build()?;
+    let url = format!(
+        "rediss+sentinel://{}/locks",
+        list(&group.sentinels, Server::tls_addr)
+    );
+    let locks = patient(std::slice::from_ref(&url))
+        .tls(trusting())
+        .build()?;
     let first = lock_in_the_end(&locks, "report");
     assert!(group.servers[0].exists("report"));
 
     // Sentinels that speak no TLS themselves, although the servers do.
-    let plain = format!("rediss+sentinel://{}/locks?sentinel_tls=no", list(&group.sentinels, Server::addr));
+    let plain = format!(
+        "rediss+sentinel://{}/locks?sentinel_tls=no",
+        list(&group.sentinels, Server::addr)
+    );
     let beside = patient(&[plain]).tls(trusting()).build()?;
     let second = lock_in_the_end(&beside, "beside");
     assert!(group.servers[0].exists("beside"));
@@ -127,19 +169,40 @@ fn sentinels_with_tls_name_the_tls_port_of_the_master_and_after_a_failover_that_
 #[test]
 fn an_address_with_tls_of_sentinels_or_servers_without_says_which_it_is() -> TestResult {
     let authority = Authority::generate();
-    let Some(group) = watched(&authority) else { return Ok(()) };
-    let built = |url: String| patient(&[url]).tls(Tls::with_ca_pem(authority.pem())).build().unwrap();
-    let sentinels = built(format!("rediss+sentinel://{}/locks", list(&group.sentinels, Server::addr)));
+    let Some(group) = watched(&authority) else {
+        return Ok(());
+    };
+    let built = |url: String| {
+        patient(&[url])
+            .tls(Tls::with_ca_pem(authority.pem()))
+            .build()
+            .unwrap()
+    };
+    let sentinels = built(format!(
+        "rediss+sentinel://{}/locks",
+        list(&group.sentinels, Server::addr)
+    ));
     let (_, answers) = member_answers(&sentinels, |it| says(it, "0 of 3 sentinels answered"));
     assert_eq!(answers, vec![tls(TlsFailure::NotTls); 3]);
-    let servers = built(format!("rediss+replicated://{}", list(&group.servers, Server::addr)));
+    let servers = built(format!(
+        "rediss+replicated://{}",
+        list(&group.servers, Server::addr)
+    ));
     let (_, answers) = member_answers(&servers, |it| matches!(it, NodeFailure::NoMaster { .. }));
     assert_eq!(answers, vec![tls(TlsFailure::NotTls); 2]);
 
     // And the other way round. Such a port closes the connection without a word.
-    let url = format!("redis+sentinel://{}/locks", list(&group.sentinels, Server::tls_addr));
-    let (failure, _) = member_answers(&patient(&[url]).build()?, |it| says(it, "0 of 3 sentinels answered"));
+    let url = format!(
+        "redis+sentinel://{}/locks",
+        list(&group.sentinels, Server::tls_addr)
+    );
+    let (failure, _) = member_answers(&patient(&[url]).build()?, |it| {
+        says(it, "0 of 3 sentinels answered")
+    });
     let said = failure.to_string();
-    assert!(said.contains("if its port speaks TLS, the address begins with rediss"), "{said}");
+    assert!(
+        said.contains("if its port speaks TLS, the address begins with rediss"),
+        "{said}"
+    );
     Ok(())
 }

@@ -13,32 +13,61 @@ use crate::support::*;
 #[track_caller]
 fn problem(builder: Builder) -> String {
     let err = builder.build().unwrap_err();
-    let [BuildProblem::Tls { reason }] = err.problems() else { panic!("{err:?}") };
+    let [BuildProblem::Tls { reason }] = err.problems() else {
+        panic!("{err:?}")
+    };
     assert!(err.to_string().contains(reason));
     reason.clone()
 }
 
 #[test]
 fn what_cannot_be_used_is_an_error_of_build_that_says_which_and_why() -> TestResult {
-    let (one, other) = (Authority::generate().certify(&["client"]), Authority::generate().certify(&["client"]));
+    let (one, other) = (
+        Authority::generate().certify(&["client"]),
+        Authority::generate().certify(&["client"]),
+    );
     let ca = Authority::generate();
     let secured = |tls| LockManager::builder(["rediss://10.0.0.1"]).tls(tls);
     let trusting = || Tls::with_ca_pem(ca.pem());
 
     for (builder, words) in [
-        (secured(Tls::with_ca_file("no/such/ca.pem")), "node 0: no/such/ca.pem: no such file or directory"),
-        (secured(Tls::with_ca_pem("nothing")), "the certificate authorities: there is no certificate in it"),
-        (secured(trusting().client_cert_files("no.pem", "no.key")), "no.pem: no such file"),
-        (secured(trusting().client_cert_pem(one.chain.clone(), "no key")), "the client's key: there is no key in it"),
+        (
+            secured(Tls::with_ca_file("no/such/ca.pem")),
+            "node 0: no/such/ca.pem: no such file or directory",
+        ),
+        (
+            secured(Tls::with_ca_pem("nothing")),
+            "the certificate authorities: there is no certificate in it",
+        ),
+        (
+            secured(trusting().client_cert_files("no.pem", "no.key")),
+            "no.pem: no such file",
+        ),
+        (
+            secured(trusting().client_cert_pem(one.chain.clone(), "no key")),
+            "the client's key: there is no key in it",
+        ),
         (
             secured(trusting().client_cert_pem("none", one.key.clone())),
             "the client certificate: there is no certificate",
         ),
-        (secured(trusting().client_cert_pem(one.chain.clone(), other.key.clone())), "client certificate and key: "),
-        (secured(trusting().server_name("not a name")), "\"not a name\" is no name that a certificate can be for"),
-        (LockManager::builder(["redis://10.0.0.1"]).tls(trusting()), "no URL begins with rediss://"),
         (
-            LockManager::builder(["rediss://10.0.0.1".into(), Node::url("redis://10.0.0.2").tls(trusting())]),
+            secured(trusting().client_cert_pem(one.chain.clone(), other.key.clone())),
+            "client certificate and key: ",
+        ),
+        (
+            secured(trusting().server_name("not a name")),
+            "\"not a name\" is no name that a certificate can be for",
+        ),
+        (
+            LockManager::builder(["redis://10.0.0.1"]).tls(trusting()),
+            "no URL begins with rediss://",
+        ),
+        (
+            LockManager::builder([
+                "rediss://10.0.0.1".into(),
+                Node::url("redis://10.0.0.2").tls(trusting()),
+            ]),
             "set up for node 1, whose URL does not begin with rediss://",
         ),
         (
@@ -47,13 +76,16 @@ fn what_cannot_be_used_is_an_error_of_build_that_says_which_and_why() -> TestRes
         ),
         (
             LockManager::builder(
-                Node::url("rediss+sentinel://10.0.0.1/locks?sentinel_tls=no").sentinel_tls(trusting()),
+                Node::url("rediss+sentinel://10.0.0.1/locks?sentinel_tls=no")
+                    .sentinel_tls(trusting()),
             ),
             "it is set up for the sentinels of node 0, which has none that speak TLS",
         ),
         (
             LockManager::builder(
-                Node::url("rediss+sentinel://10.0.0.1/locks").tls(trusting()).sentinel_tls(Tls::with_ca_pem("")),
+                Node::url("rediss+sentinel://10.0.0.1/locks")
+                    .tls(trusting())
+                    .sentinel_tls(Tls::with_ca_pem("")),
             ),
             "node 0: the certificate authorities: there is no certificate in it",
         ),
@@ -64,7 +96,10 @@ fn what_cannot_be_used_is_an_error_of_build_that_says_which_and_why() -> TestRes
     ] {
         let reason = problem(builder);
         assert!(reason.contains(words), "{reason}");
-        assert!(!reason.contains(&one.key) && !reason.contains("no key in it: no key"), "{reason}");
+        assert!(
+            !reason.contains(&one.key) && !reason.contains("no key in it: no key"),
+            "{reason}"
+        );
     }
     Ok(())
 }
@@ -73,11 +108,22 @@ fn what_cannot_be_used_is_an_error_of_build_that_says_which_and_why() -> TestRes
 fn keys_are_in_no_debug_form() {
     let certificate = Authority::generate().certify(&["client"]);
     let tls = Tls::with_ca_pem("ca").client_cert_pem(certificate.chain, certificate.key.clone());
-    let bytes = |text: &str| format!("{:?}", text.as_bytes()).trim_matches(['[', ']']).to_owned();
+    let bytes = |text: &str| {
+        format!("{:?}", text.as_bytes())
+            .trim_matches(['[', ']'])
+            .to_owned()
+    };
     let builder = LockManager::builder(["rediss://10.0.0.1"]).tls(tls.clone());
 
-    for shown in [format!("{tls:?}"), format!("{builder:?}"), format!("{builder:#?}")] {
-        assert!(!shown.contains("PRIVATE KEY") && !shown.contains(&bytes(&certificate.key[..40])), "{shown}");
+    for shown in [
+        format!("{tls:?}"),
+        format!("{builder:?}"),
+        format!("{builder:#?}"),
+    ] {
+        assert!(
+            !shown.contains("PRIVATE KEY") && !shown.contains(&bytes(&certificate.key[..40])),
+            "{shown}"
+        );
         assert!(shown.contains("PEM"));
     }
 }
@@ -93,7 +139,12 @@ fn tls_takes_nothing_away_from_what_users_hold() {
 
 #[test]
 fn addresses_with_tls_are_the_same_servers_as_those_without() {
-    let err = LockManager::builder(["rediss://10.0.0.1", "redis://10.0.0.1"]).build().unwrap_err();
+    let err = LockManager::builder(["rediss://10.0.0.1", "redis://10.0.0.1"])
+        .build()
+        .unwrap_err();
 
-    assert!(matches!(err.problems(), [BuildProblem::DuplicateNode { .. }]), "{err:?}");
+    assert!(
+        matches!(err.problems(), [BuildProblem::DuplicateNode { .. }]),
+        "{err:?}"
+    );
 }

@@ -27,7 +27,11 @@ impl Secured {
         let authority = Authority::generate();
         let front = |it: &Server| Terminator::start(it.addr(), &right(&authority), None).unwrap();
         let fronts = servers.iter().map(front).collect();
-        Secured { authority, fronts, servers }
+        Secured {
+            authority,
+            fronts,
+            servers,
+        }
     }
 
     pub(crate) fn urls(&self) -> Vec<String> {
@@ -93,7 +97,10 @@ pub(crate) fn member_answers(
 ) -> (NodeFailure, Vec<MemberAnswer>) {
     let mut found = None;
     eventually("the node fails so", || {
-        found = locks.check_nodes()[0].failure.clone().filter(|it| is_it(it));
+        found = locks.check_nodes()[0]
+            .failure
+            .clone()
+            .filter(|it| is_it(it));
         found.is_some()
     });
     let failure = found.unwrap();
@@ -118,7 +125,9 @@ pub(crate) fn tls(failure: TlsFailure) -> MemberAnswer {
 /// Waits until the node votes.
 #[track_caller]
 pub(crate) fn comes_up(locks: &LockManager, node: usize) {
-    eventually("the node votes", || locks.check_nodes()[node].failure.is_none());
+    eventually("the node votes", || {
+        locks.check_nodes()[node].failure.is_none()
+    });
 }
 
 /// Waits until no server holds a lock.

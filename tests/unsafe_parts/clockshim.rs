@@ -65,7 +65,14 @@ mod linux {
             let mut stat: libc::stat = std::mem::zeroed();
             let long_enough = libc::fstat(file, &mut stat) == 0 && stat.st_size >= LEN as i64;
             if long_enough {
-                let at = libc::mmap(ptr::null_mut(), LEN, libc::PROT_READ, libc::MAP_SHARED, file, 0);
+                let at = libc::mmap(
+                    ptr::null_mut(),
+                    LEN,
+                    libc::PROT_READ,
+                    libc::MAP_SHARED,
+                    file,
+                    0,
+                );
                 if at != libc::MAP_FAILED {
                     FILE.store(at.cast(), Ordering::Release);
                 }
@@ -106,9 +113,15 @@ mod linux {
 
     /// The stepped wall clock, in nanoseconds since 1970.
     fn wall_clock() -> i64 {
-        let mut now = timespec { tv_sec: 0, tv_nsec: 0 };
+        let mut now = timespec {
+            tv_sec: 0,
+            tv_nsec: 0,
+        };
         kernel_time(libc::CLOCK_REALTIME, &mut now);
-        #[allow(clippy::useless_conversion, reason = "they are narrower on some systems")]
+        #[allow(
+            clippy::useless_conversion,
+            reason = "they are narrower on some systems"
+        )]
         let now = i64::from(now.tv_sec) * SECOND + i64::from(now.tv_nsec);
         now.wrapping_add(offset(now))
     }
@@ -126,7 +139,12 @@ mod linux {
         }
         let now = wall_clock();
         // SAFETY: the caller's promise.
-        unsafe { *to = timespec { tv_sec: now.div_euclid(SECOND) as _, tv_nsec: now.rem_euclid(SECOND) as _ } };
+        unsafe {
+            *to = timespec {
+                tv_sec: now.div_euclid(SECOND) as _,
+                tv_nsec: now.rem_euclid(SECOND) as _,
+            }
+        };
         0
     }
 
@@ -145,7 +163,12 @@ mod linux {
             let micros = wall_clock().div_euclid(1000);
             let (seconds, micros) = (micros.div_euclid(1_000_000), micros.rem_euclid(1_000_000));
             // SAFETY: the caller's promise.
-            unsafe { *to = timeval { tv_sec: seconds as _, tv_usec: micros as _ } };
+            unsafe {
+                *to = timeval {
+                    tv_sec: seconds as _,
+                    tv_usec: micros as _,
+                }
+            };
         }
         0
     }
@@ -179,7 +202,11 @@ mod linux {
         found: *mut *mut addrinfo,
     ) -> c_int {
         // SAFETY: the caller's promise.
-        if !node.is_null() && unsafe { CStr::from_ptr(node) }.to_bytes().starts_with(b"slow") {
+        if !node.is_null()
+            && unsafe { CStr::from_ptr(node) }
+                .to_bytes()
+                .starts_with(b"slow")
+        {
             // SAFETY: plain system calls. Nobody changes the environment of such a process.
             unsafe {
                 let file = libc::getenv(SLOW_NAMES.as_ptr());
@@ -189,11 +216,18 @@ mod linux {
             }
             node = c"127.0.0.1".as_ptr();
         }
-        type Function =
-            unsafe extern "C" fn(*const c_char, *const c_char, *const addrinfo, *mut *mut addrinfo) -> c_int;
+        type Function = unsafe extern "C" fn(
+            *const c_char,
+            *const c_char,
+            *const addrinfo,
+            *mut *mut addrinfo,
+        ) -> c_int;
         // SAFETY: the next function of that name is the C library's, which has this form.
-        let next: Option<Function> = unsafe { mem::transmute(libc::dlsym(libc::RTLD_NEXT, c"getaddrinfo".as_ptr())) };
+        let next: Option<Function> =
+            unsafe { mem::transmute(libc::dlsym(libc::RTLD_NEXT, c"getaddrinfo".as_ptr())) };
         // SAFETY: the caller's promise.
-        next.map_or(libc::EAI_FAIL, |next| unsafe { next(node, service, hints, found) })
+        next.map_or(libc::EAI_FAIL, |next| unsafe {
+            next(node, service, hints, found)
+        })
     }
 }

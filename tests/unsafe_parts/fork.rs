@@ -80,7 +80,9 @@ fn in_child<F: FnOnce()>(work: F) -> F {
     let mut status = None;
     let ended = panic::catch_unwind(AssertUnwindSafe(|| {
         eventually("the child ends", || {
-            status = waitpid(Some(pid), WaitOptions::NOHANG).expect("it is our child").map(|(_, status)| status);
+            status = waitpid(Some(pid), WaitOptions::NOHANG)
+                .expect("it is our child")
+                .map(|(_, status)| status);
             status.is_some()
         });
     }));
@@ -88,8 +90,12 @@ fn in_child<F: FnOnce()>(work: F) -> F {
         let _ = kill_process(pid, Signal::KILL);
     }
     let mut why = String::new();
-    said.read_to_string(&mut why).expect("what the child says is text");
-    assert!(status.and_then(WaitStatus::exit_status) == Some(0), "the child: {status:?} {why}");
+    said.read_to_string(&mut why)
+        .expect("what the child says is text");
+    assert!(
+        status.and_then(WaitStatus::exit_status) == Some(0),
+        "the child: {status:?} {why}"
+    );
     work
 }
 
@@ -112,10 +118,16 @@ fn f1_sockets_are_not_handed_to_programs_that_are_started(servers: &Servers) {
     // What a program finds open besides its three standard descriptors and the folder that it looks at.
     let inherited = || {
         let mut list = Command::new("ls");
-        let list = list.args(["-l", "/proc/self/fd"]).stdin(Stdio::null()).output().expect("ls runs");
+        let list = list
+            .args(["-l", "/proc/self/fd"])
+            .stdin(Stdio::null())
+            .output()
+            .expect("ls runs");
         let list = String::from_utf8_lossy(&list.stdout).into_owned();
         assert!(list.contains("/dev/null"), "not a list: {list}");
-        list.lines().filter(|it| it.contains("socket:") || it.contains("anon_inode:")).count()
+        list.lines()
+            .filter(|it| it.contains("socket:") || it.contains("anon_inode:"))
+            .count()
     };
     let before = inherited();
     let locks = manager(servers);
@@ -129,25 +141,51 @@ fn f1_sockets_are_not_handed_to_programs_that_are_started(servers: &Servers) {
 
 fn f1_in_a_forked_child_nothing_is_held_and_nothing_is_sent(servers: &Servers) {
     let locks = manager(servers);
-    let (first, second) = (hold(servers, &locks, "report"), hold(servers, &locks, "other"));
+    let (first, second) = (
+        hold(servers, &locks, "report"),
+        hold(servers, &locks, "other"),
+    );
     let again = locks.reentrant_mutex("again");
-    let (outer, inner) = (again.lock().expect("it is free"), again.lock().expect("it is ours"));
+    let (outer, inner) = (
+        again.lock().expect("it is free"),
+        again.lock().expect("it is ours"),
+    );
     let free = locks.mutex("free");
     let (read, written) = (locks.rw_lock("read"), locks.rw_lock("written"));
-    let (reader, writer) = (read.read().expect("it is free"), written.write().expect("it is free"));
+    let (reader, writer) = (
+        read.read().expect("it is free"),
+        written.write().expect("it is free"),
+    );
     let (both, permits) = (locks.multi_lock(["a", "b"]), locks.semaphore("mail", 2));
-    let (set, permit) = (both.lock().expect("they are free"), permits.acquire().expect("there are two"));
+    let (set, permit) = (
+        both.lock().expect("they are free"),
+        permits.acquire().expect("there are two"),
+    );
     let slot = format!("quorlock:slot-{}:{{mail}}", permit.slot());
-    let names = ["report", "other", "again", "read", "written", "a", "b", &slot];
-    eventually("all are on all servers", || names.iter().all(|it| holders(servers, it) == 3));
-    let commands =
-        || -> Vec<_> { servers.iter().map(|it| (it.info("cmdstat_evalsha"), it.info("cmdstat_eval"))).collect() };
+    let names = [
+        "report", "other", "again", "read", "written", "a", "b", &slot,
+    ];
+    eventually("all are on all servers", || {
+        names.iter().all(|it| holders(servers, it) == 3)
+    });
+    let commands = || -> Vec<_> {
+        servers
+            .iter()
+            .map(|it| (it.info("cmdstat_evalsha"), it.info("cmdstat_eval")))
+            .collect()
+    };
     // The connections of the manager, by the number that the server gave each.
     let connections = || -> Vec<_> {
         let list = |it: &devnodes::Server| it.command(&["CLIENT", "LIST"]).expect("an answer");
         let ours = |it: &devnodes::Reply| -> Vec<_> {
-            let lines = it.as_str().expect("text").lines().filter(|it| it.contains("name=quorlock"));
-            lines.map(|it| it.split(' ').next().map(str::to_owned)).collect()
+            let lines = it
+                .as_str()
+                .expect("text")
+                .lines()
+                .filter(|it| it.contains("name=quorlock"));
+            lines
+                .map(|it| it.split(' ').next().map(str::to_owned))
+                .collect()
         };
         servers.iter().map(|it| ours(&list(it))).collect()
     };
@@ -163,18 +201,30 @@ fn f1_in_a_forked_child_nothing_is_held_and_nothing_is_sent(servers: &Servers) {
         let (sender, called) = mpsc::channel();
         first.on_lost(move |lost| sender.send(lost).expect("the test waits for it"));
         assert_eq!(called.recv_timeout(SOON), Ok(Lost::Forked));
-        assert!(matches!(first.extend(LONG), Err(ExtendError::Lost(Lost::Forked))));
-        assert!(matches!(second.release(), Err(ReleaseError::Lost(Lost::Forked))));
+        assert!(matches!(
+            first.extend(LONG),
+            Err(ExtendError::Lost(Lost::Forked))
+        ));
+        assert!(matches!(
+            second.release(),
+            Err(ReleaseError::Lost(Lost::Forked))
+        ));
 
         assert_eq!(free.lock().unwrap_err(), AcquireError::Forked);
         assert_eq!(free.try_lock().unwrap_err(), AcquireError::Forked);
-        assert_eq!(free.try_lock_for(PATIENCE).unwrap_err(), AcquireError::Forked);
+        assert_eq!(
+            free.try_lock_for(PATIENCE).unwrap_err(),
+            AcquireError::Forked
+        );
         assert_eq!(again.lock().unwrap_err(), AcquireError::Forked);
         assert!(!inner.is_valid());
 
         assert_eq!(reader.check(), Err(Lost::Forked));
         assert_eq!(writer.downgrade().map(drop), Err(Lost::Forked));
-        assert!(matches!(set.release(), Err(ReleaseError::Lost(Lost::Forked))));
+        assert!(matches!(
+            set.release(),
+            Err(ReleaseError::Lost(Lost::Forked))
+        ));
         assert_eq!(permit.check(), Err(Lost::Forked));
         assert_eq!(read.read().map(drop), Err(AcquireError::Forked));
         assert_eq!(written.write().map(drop), Err(AcquireError::Forked));
@@ -184,16 +234,29 @@ fn f1_in_a_forked_child_nothing_is_held_and_nothing_is_sent(servers: &Servers) {
         drop((first, inner, outer, reader, permit));
         locks.shut_down();
         drop((again, free, read, written, both, permits, locks));
-        assert_eq!(EVENTS.load(Ordering::SeqCst), told, "the observer was called");
+        assert_eq!(
+            EVENTS.load(Ordering::SeqCst),
+            told,
+            "the observer was called"
+        );
     });
-    assert!(0 < EVENTS.load(Ordering::SeqCst), "it is called in the parent");
+    assert!(
+        0 < EVENTS.load(Ordering::SeqCst),
+        "it is called in the parent"
+    );
 
     assert_eq!(commands(), sent, "the child has sent something");
-    assert_eq!(connections(), connected, "the child has closed a connection of its parent");
+    assert_eq!(
+        connections(),
+        connected,
+        "the child has closed a connection of its parent"
+    );
     assert_eq!(names.map(|it| servers[0].get(it)), values);
     // What the child dropped is still the parent's, and ends with the parent's.
     drop(parents);
-    eventually("the parent has released", || names.iter().all(|it| holders(servers, it) == 0));
+    eventually("the parent has released", || {
+        names.iter().all(|it| holders(servers, it) == 0)
+    });
     done("f1_in_a_forked_child_nothing_is_held_and_nothing_is_sent");
 }
 
@@ -206,10 +269,17 @@ fn f1_a_forked_child_can_lock_with_a_manager_of_its_own(servers: &Servers) {
         // Its options may be older than the process: what it calls itself is not.
         let own = early.build().expect("the options are good");
         let err = own.mutex("report").try_lock().unwrap_err();
-        assert!(err.is_held() && err.to_string().contains(&format!("/{parent}, ")), "the parent holds it: {err}");
+        assert!(
+            err.is_held() && err.to_string().contains(&format!("/{parent}, ")),
+            "the parent holds it: {err}"
+        );
         let kept = hold(servers, &own, "of the child");
         let value = servers[0].get("of the child").expect("it is there");
-        assert!(value.ends_with(format!("/{}", process::id()).as_bytes()), "{}", value.escape_ascii());
+        assert!(
+            value.ends_with(format!("/{}", process::id()).as_bytes()),
+            "{}",
+            value.escape_ascii()
+        );
         drop(hold(servers, &own, "given back"));
         // The copies of the parent's handles go while the child has threads of its own.
         drop((guard, locks));
@@ -228,16 +298,33 @@ fn f1_a_forked_child_can_lock_with_a_manager_of_its_own(servers: &Servers) {
 
 /// They get the same memory: whoever keeps a list of those that sleep by where that is has them in it twice.
 fn f1_a_forked_childs_threads_have_nothing_of_those_that_sleep_in_its_parent(servers: &Servers) {
-    let short = |servers| builder(servers).response_timeout(Duration::from_millis(250)).ttl(Duration::from_secs(1));
+    let short = |servers| {
+        builder(servers)
+            .response_timeout(Duration::from_millis(250))
+            .ttl(Duration::from_secs(1))
+    };
     for managers in 1..=4 {
         let parents: Vec<_> = (0..managers).map(|_| manager(servers)).collect();
-        let guards: Vec<_> = parents.iter().enumerate().map(|(i, it)| hold(servers, it, &format!("p{i}"))).collect();
+        let guards: Vec<_> = parents
+            .iter()
+            .enumerate()
+            .map(|(i, it)| hold(servers, it, &format!("p{i}")))
+            .collect();
         let early: Vec<_> = (0..managers).map(|_| short(servers)).collect();
         let parents = in_child(|| {
-            let own: Vec<_> = early.into_iter().map(|it| it.build().expect("the options are good")).collect();
-            let kept: Vec<_> = own.iter().enumerate().map(|(i, it)| hold(servers, it, &format!("c{i}"))).collect();
+            let own: Vec<_> = early
+                .into_iter()
+                .map(|it| it.build().expect("the options are good"))
+                .collect();
+            let kept: Vec<_> = own
+                .iter()
+                .enumerate()
+                .map(|(i, it)| hold(servers, it, &format!("c{i}")))
+                .collect();
             // The threads that extend them sleep in between.
-            eventually("each is extended a few times", || own.iter().all(|it| 3 < it.stats().extensions));
+            eventually("each is extended a few times", || {
+                own.iter().all(|it| 3 < it.stats().extensions)
+            });
             drop(kept);
             own.iter().for_each(LockManager::shut_down);
             drop((guards, parents));
@@ -255,7 +342,12 @@ fn f1_a_child_forked_in_the_middle_of_everything_is_told_at_once(servers: &Serve
             let (over, locks) = (&over, &locks);
             scope.spawn(move || {
                 while !over.load(Ordering::SeqCst) {
-                    drop(locks.mutex(format!("busy {}", i % 2)).lock().expect("it becomes free"));
+                    drop(
+                        locks
+                            .mutex(format!("busy {}", i % 2))
+                            .lock()
+                            .expect("it becomes free"),
+                    );
                 }
             });
         }
@@ -264,8 +356,14 @@ fn f1_a_child_forked_in_the_middle_of_everything_is_told_at_once(servers: &Serve
             let _ = in_child(|| {
                 assert_eq!(guard.check(), Err(Lost::Forked));
                 assert_eq!(guard.lost().recv_timeout(SOON), Ok(Lost::Forked));
-                assert_eq!(locks.mutex("report").lock().unwrap_err(), AcquireError::Forked);
-                assert_eq!(locks.mutex("free").try_lock().unwrap_err(), AcquireError::Forked);
+                assert_eq!(
+                    locks.mutex("report").lock().unwrap_err(),
+                    AcquireError::Forked
+                );
+                assert_eq!(
+                    locks.mutex("free").try_lock().unwrap_err(),
+                    AcquireError::Forked
+                );
             });
             assert!(guard.is_valid());
         }

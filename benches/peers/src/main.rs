@@ -67,13 +67,18 @@ fn serve(client: &mut Client, input: impl BufRead, mut output: impl Write) -> io
             Ok(Request::Nothing) => continue,
             Ok(Request::Quit) => return Ok(()),
             Ok(Request::Pairs { n, ttl, name }) => client.pairs(n, ttl, &name).to_string(),
-            Ok(Request::Threads { threads, window, ttl, name }) => {
-                client.threads(threads, window, ttl, &name)?.to_string()
-            }
+            Ok(Request::Threads {
+                threads,
+                window,
+                ttl,
+                name,
+            }) => client.threads(threads, window, ttl, &name)?.to_string(),
             Ok(Request::Lock { ttl, name }) => answer(client.lock(ttl, name)),
-            Ok(Request::Unlock { after }) => {
-                answer(client.unlock(after).map(|called| format!("unlocked called_ns={called}")))
-            }
+            Ok(Request::Unlock { after }) => answer(
+                client
+                    .unlock(after)
+                    .map(|called| format!("unlocked called_ns={called}")),
+            ),
             Ok(Request::Sections { tasks, job }) => answer(client.sections(tasks, &job)),
             Err(err) => format!("error {err}"),
         };

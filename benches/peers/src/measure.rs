@@ -40,7 +40,10 @@ pub(crate) struct Stopwatch {
 
 impl Stopwatch {
     pub(crate) fn start() -> Self {
-        Self { wall: Instant::now(), cpu: process_cpu() }
+        Self {
+            wall: Instant::now(),
+            cpu: process_cpu(),
+        }
     }
 
     /// Wall and processor time since the start.
@@ -71,12 +74,21 @@ pub(crate) struct PairsReport {
 impl fmt::Display for PairsReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Tally { samples, failed } = &self.tally;
-        write!(f, "pairs ok={} failed={failed} cpu_us={}", samples.len(), self.cpu.as_micros())?;
+        write!(
+            f,
+            "pairs ok={} failed={failed} cpu_us={}",
+            samples.len(),
+            self.cpu.as_micros()
+        )?;
         for (i, sample) in samples.iter().enumerate() {
             write!(f, "{}{sample}", if i == 0 { " samples_ns=" } else { "," })?;
         }
         // The key is there even when the list is empty.
-        if samples.is_empty() { f.write_str(" samples_ns=") } else { Ok(()) }
+        if samples.is_empty() {
+            f.write_str(" samples_ns=")
+        } else {
+            Ok(())
+        }
     }
 }
 
@@ -163,10 +175,23 @@ pub(crate) struct SectionsReport {
 
 impl fmt::Display for SectionsReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Sections { tasks, errors, first_error } = &self.sections;
-        write!(f, "sections errors={errors} first_error={first_error} cpu_us={} sections_ns=", self.cpu.as_micros())?;
+        let Sections {
+            tasks,
+            errors,
+            first_error,
+        } = &self.sections;
+        write!(
+            f,
+            "sections errors={errors} first_error={first_error} cpu_us={} sections_ns=",
+            self.cpu.as_micros()
+        )?;
         for task in tasks {
-            for Section { called, entered, left } in task {
+            for Section {
+                called,
+                entered,
+                left,
+            } in task
+            {
                 write!(f, "{called}:{entered}:{left},")?;
             }
             f.write_str(";")?;
@@ -188,18 +213,56 @@ mod tests {
 
     #[test]
     fn reports_are_one_line_each() {
-        let tally = || Tally { samples: vec![30, 10, 20], failed: 1 };
+        let tally = || Tally {
+            samples: vec![30, 10, 20],
+            failed: 1,
+        };
         let cpu = Duration::from_micros(7);
-        let pairs = PairsReport { tally: tally(), cpu };
-        assert_eq!(pairs.to_string(), "pairs ok=3 failed=1 cpu_us=7 samples_ns=30,10,20");
-        let none = PairsReport { tally: Tally::default(), cpu };
+        let pairs = PairsReport {
+            tally: tally(),
+            cpu,
+        };
+        assert_eq!(
+            pairs.to_string(),
+            "pairs ok=3 failed=1 cpu_us=7 samples_ns=30,10,20"
+        );
+        let none = PairsReport {
+            tally: Tally::default(),
+            cpu,
+        };
         assert_eq!(none.to_string(), "pairs ok=0 failed=0 cpu_us=7 samples_ns=");
-        let threads = ThreadsReport { tally: tally(), elapsed: Duration::from_millis(2), cpu };
-        assert_eq!(threads.to_string(), "threads ok=3 failed=1 elapsed_us=2000 cpu_us=7 p50_ns=20 p99_ns=30",);
-        let task = || vec![Section { called: 1, entered: 2, left: 3 }, Section { called: 4, entered: 5, left: 6 }];
-        let mut sections = Sections { tasks: vec![task(), Vec::new()], ..Sections::default() };
+        let threads = ThreadsReport {
+            tally: tally(),
+            elapsed: Duration::from_millis(2),
+            cpu,
+        };
+        assert_eq!(
+            threads.to_string(),
+            "threads ok=3 failed=1 elapsed_us=2000 cpu_us=7 p50_ns=20 p99_ns=30",
+        );
+        let task = || {
+            vec![
+                Section {
+                    called: 1,
+                    entered: 2,
+                    left: 3,
+                },
+                Section {
+                    called: 4,
+                    entered: 5,
+                    left: 6,
+                },
+            ]
+        };
+        let mut sections = Sections {
+            tasks: vec![task(), Vec::new()],
+            ..Sections::default()
+        };
         sections.note(&"no lock");
         let sections = SectionsReport { sections, cpu };
-        assert_eq!(sections.to_string(), "sections errors=1 first_error=no_lock cpu_us=7 sections_ns=1:2:3,4:5:6,;;",);
+        assert_eq!(
+            sections.to_string(),
+            "sections errors=1 first_error=no_lock cpu_us=7 sections_ns=1:2:3,4:5:6,;;",
+        );
     }
 }

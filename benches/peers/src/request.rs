@@ -7,9 +7,18 @@ use std::time::Duration;
 #[derive(Debug, Eq, PartialEq)]
 pub(crate) enum Request {
     /// `n` pairs on one name, one after the other.
-    Pairs { n: usize, ttl: Duration, name: String },
+    Pairs {
+        n: usize,
+        ttl: Duration,
+        name: String,
+    },
     /// A closed loop of pairs on each of `threads` threads or tasks, a name each, for `window`.
-    Threads { threads: usize, window: Duration, ttl: Duration, name: String },
+    Threads {
+        threads: usize,
+        window: Duration,
+        ttl: Duration,
+        name: String,
+    },
     /// One lock, however long it takes.
     Lock { ttl: Duration, name: String },
     /// The release of what was locked, after a pause.
@@ -41,17 +50,24 @@ impl FromStr for Request {
         let request = match words.next() {
             None => Self::Nothing,
             Some("quit") => Self::Quit,
-            Some("pairs") => {
-                Self::Pairs { n: next(&mut words, "count")?, ttl: millis(&mut words)?, name: next(&mut words, "name")? }
-            }
+            Some("pairs") => Self::Pairs {
+                n: next(&mut words, "count")?,
+                ttl: millis(&mut words)?,
+                name: next(&mut words, "name")?,
+            },
             Some("threads") => Self::Threads {
                 threads: next(&mut words, "thread count")?,
                 window: seconds(&mut words)?,
                 ttl: millis(&mut words)?,
                 name: next(&mut words, "name")?,
             },
-            Some("lock") => Self::Lock { ttl: millis(&mut words)?, name: next(&mut words, "name")? },
-            Some("unlock") => Self::Unlock { after: micros(&mut words)? },
+            Some("lock") => Self::Lock {
+                ttl: millis(&mut words)?,
+                name: next(&mut words, "name")?,
+            },
+            Some("unlock") => Self::Unlock {
+                after: micros(&mut words)?,
+            },
             Some("sections") => Self::Sections {
                 tasks: next(&mut words, "task count")?,
                 job: Job {
@@ -95,7 +111,11 @@ mod tests {
 
     #[test]
     fn requests_are_read_word_by_word() {
-        let pairs = Request::Pairs { n: 50, ttl: Duration::from_secs(10), name: "k".to_owned() };
+        let pairs = Request::Pairs {
+            n: 50,
+            ttl: Duration::from_secs(10),
+            name: "k".to_owned(),
+        };
         assert_eq!(" pairs 50  10000 k ".parse(), Ok(pairs));
         let threads = Request::Threads {
             threads: 64,
@@ -105,10 +125,30 @@ mod tests {
         };
         assert_eq!("threads 64 2.5 10000 k".parse(), Ok(threads));
         let ttl = Duration::from_secs(10);
-        assert_eq!("lock 10000 k".parse(), Ok(Request::Lock { ttl, name: "k".to_owned() }));
-        assert_eq!("unlock 1500".parse(), Ok(Request::Unlock { after: Duration::from_micros(1500) }));
-        let job = Job { begin: 5, end: 9, inside: Duration::from_millis(1), ttl, name: "k".to_owned() };
-        assert_eq!("sections 8 5 9 1000 10000 k".parse(), Ok(Request::Sections { tasks: 8, job }));
+        assert_eq!(
+            "lock 10000 k".parse(),
+            Ok(Request::Lock {
+                ttl,
+                name: "k".to_owned()
+            })
+        );
+        assert_eq!(
+            "unlock 1500".parse(),
+            Ok(Request::Unlock {
+                after: Duration::from_micros(1500)
+            })
+        );
+        let job = Job {
+            begin: 5,
+            end: 9,
+            inside: Duration::from_millis(1),
+            ttl,
+            name: "k".to_owned(),
+        };
+        assert_eq!(
+            "sections 8 5 9 1000 10000 k".parse(),
+            Ok(Request::Sections { tasks: 8, job })
+        );
         assert_eq!("quit".parse(), Ok(Request::Quit));
         assert_eq!("".parse(), Ok(Request::Nothing));
     }

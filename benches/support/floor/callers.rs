@@ -41,11 +41,20 @@ impl Desk {
 }
 
 /// Runs pairs on each of the locks for as long as `goes_on` says, which is told how many there were.
-pub(super) fn run(wire: &mut Wire, locks: Vec<Pair>, goes_on: &(dyn Fn(usize) -> bool + Sync)) -> io::Result<Samples> {
+pub(super) fn run(
+    wire: &mut Wire,
+    locks: Vec<Pair>,
+    goes_on: &(dyn Fn(usize) -> bool + Sync),
+) -> io::Result<Samples> {
     let (bell, heard) = UnixStream::pair()?;
     heard.set_nonblocking(true)?;
     let running = AtomicUsize::new(locks.len());
-    let desk = Desk { commands: Mutex::default(), asleep: AtomicBool::new(false), bell, running };
+    let desk = Desk {
+        commands: Mutex::default(),
+        asleep: AtomicBool::new(false),
+        bell,
+        running,
+    };
     let (desk, done) = (&desk, &AtomicUsize::new(0));
     thread::scope(|scope| {
         let (mut tell, mut callers) = (Vec::new(), Vec::new());
@@ -98,7 +107,12 @@ fn call(
     }
 }
 
-fn serve(wire: &mut Wire, desk: &Desk, heard: &UnixStream, tell: &[Sender<bool>]) -> io::Result<()> {
+fn serve(
+    wire: &mut Wire,
+    desk: &Desk,
+    heard: &UnixStream,
+    tell: &[Sender<bool>],
+) -> io::Result<()> {
     let mut decided = Vec::new();
     while desk.running.load(Ordering::SeqCst) != 0 {
         desk.asleep.store(true, Ordering::SeqCst);

@@ -49,8 +49,18 @@ impl Form {
     /// What others send; `delete` is the hash of [`DELETE`].
     pub(crate) fn plain(delete: &str) -> Self {
         let text = |it: &str| Word::Text(it.to_owned());
-        let (name, owner) = (|| Word::Name(String::new(), String::new()), || Word::Owner(String::new()));
-        let acquire = vec![text("SET"), name(), owner(), text("NX"), text("PX"), text(TTL_MS)];
+        let (name, owner) = (
+            || Word::Name(String::new(), String::new()),
+            || Word::Owner(String::new()),
+        );
+        let acquire = vec![
+            text("SET"),
+            name(),
+            owner(),
+            text("NX"),
+            text("PX"),
+            text(TTL_MS),
+        ];
         let release = vec![text("EVALSHA"), text(delete), text("1"), name(), owner()];
         Self { acquire, release }
     }
@@ -60,7 +70,10 @@ impl Form {
     /// # Errors
     ///
     /// If that are not two commands in which a token can be found.
-    pub(crate) fn record(mut client: Client, run_pair: impl FnOnce(&str) -> Result) -> Result<Self> {
+    pub(crate) fn record(
+        mut client: Client,
+        run_pair: impl FnOnce(&str) -> Result,
+    ) -> Result<Self> {
         client.command(&["MONITOR"])?;
         run_pair(RECORDED)?;
         let mut commands = Vec::new();
@@ -72,11 +85,21 @@ impl Form {
                 commands.push(words(line));
             }
         }
-        let mut gaps = commands.into_iter().map(|it| it.into_iter().map(Word::of).collect::<Vec<_>>());
-        let (acquire, release) = (gaps.next().unwrap_or_default(), gaps.next().unwrap_or_default());
+        let mut gaps = commands
+            .into_iter()
+            .map(|it| it.into_iter().map(Word::of).collect::<Vec<_>>());
+        let (acquire, release) = (
+            gaps.next().unwrap_or_default(),
+            gaps.next().unwrap_or_default(),
+        );
         let is_owner = |it: &Word| matches!(it, Word::Owner(_));
-        if ![&acquire, &release].iter().all(|it| it.iter().any(is_owner)) {
-            return Err(format!("cannot tell what a pair sends from {acquire:?} and {release:?}").into());
+        if ![&acquire, &release]
+            .iter()
+            .all(|it| it.iter().any(is_owner))
+        {
+            return Err(
+                format!("cannot tell what a pair sends from {acquire:?} and {release:?}").into(),
+            );
         }
         Ok(Self { acquire, release })
     }
@@ -91,7 +114,11 @@ impl Form {
 
     /// The commands for one lock.
     pub(crate) fn of_lock(&self, name: &str) -> Pair {
-        Pair { acquire: Packed::new(&self.acquire, name), release: Packed::new(&self.release, name), owner: 0 }
+        Pair {
+            acquire: Packed::new(&self.acquire, name),
+            release: Packed::new(&self.release, name),
+            owner: 0,
+        }
     }
 }
 
@@ -123,7 +150,11 @@ impl Word {
 
 /// The words in a line of `MONITOR`: each in quotation marks, as they come behind the time and the client.
 fn words(line: &str) -> Vec<String> {
-    line.split('"').skip(1).step_by(2).map(str::to_owned).collect()
+    line.split('"')
+        .skip(1)
+        .step_by(2)
+        .map(str::to_owned)
+        .collect()
 }
 
 /// The commands of a pair on one lock, and who holds it.
@@ -167,8 +198,16 @@ impl Packed {
                 Word::Edition => "0".repeat(EDITION),
             })
             .collect();
-        let mut packed = Self { bytes: Vec::new(), owners: Vec::new(), micros: Vec::new(), editions: Vec::new() };
-        pack(&texts.iter().map(String::as_str).collect::<Vec<_>>(), &mut packed.bytes);
+        let mut packed = Self {
+            bytes: Vec::new(),
+            owners: Vec::new(),
+            micros: Vec::new(),
+            editions: Vec::new(),
+        };
+        pack(
+            &texts.iter().map(String::as_str).collect::<Vec<_>>(),
+            &mut packed.bytes,
+        );
         let mut end = packed.bytes.len();
         for (word, text) in words.iter().zip(&texts).rev() {
             let begin = end - 2 - text.len();
@@ -185,14 +224,19 @@ impl Packed {
 
     fn write(&self, owner: u64, out: &mut Out) {
         let begin = out.bytes.len();
-        out.editions.extend(self.editions.iter().map(|at| begin + at));
+        out.editions
+            .extend(self.editions.iter().map(|at| begin + at));
         out.bytes.extend_from_slice(&self.bytes);
         let command = &mut out.bytes[begin..];
-        self.owners.iter().for_each(|at| digits(&mut command[*at..][..MICROS], owner, 16));
+        self.owners
+            .iter()
+            .for_each(|at| digits(&mut command[*at..][..MICROS], owner, 16));
         if !self.micros.is_empty() {
             let now = SystemTime::UNIX_EPOCH.elapsed().unwrap_or(Duration::ZERO);
             let now = u64::try_from(now.as_micros()).unwrap_or(u64::MAX);
-            self.micros.iter().for_each(|at| digits(&mut command[*at..][..MICROS], now, 10));
+            self.micros
+                .iter()
+                .for_each(|at| digits(&mut command[*at..][..MICROS], now, 10));
         }
     }
 }

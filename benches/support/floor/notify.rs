@@ -57,10 +57,21 @@ impl Notified {
     /// If a node cannot be reached.
     pub(crate) fn connect(addrs: &[SocketAddr]) -> io::Result<Self> {
         let load = |script| ["SCRIPT", "LOAD", script];
-        let hello: [&[&str]; 4] = [&["HELLO", "3"], &["SUBSCRIBE", CHANNEL], &load(RELEASE), &load(TAKE_BACK)];
+        let hello: [&[&str]; 4] = [
+            &["HELLO", "3"],
+            &["SUBSCRIBE", CHANNEL],
+            &load(RELEASE),
+            &load(TAKE_BACK),
+        ];
         let (wire, said) = Wire::connect(addrs, &hello)?;
         let [release, take_back] = hashes(&said)?;
-        Ok(Self { wire, release, take_back, asked: 0, locked: None })
+        Ok(Self {
+            wire,
+            release,
+            take_back,
+            asked: 0,
+            locked: None,
+        })
     }
 
     fn ask(&mut self, words: &[&str]) -> io::Result<bool> {
@@ -90,7 +101,10 @@ impl HandsOver for Notified {
     }
 
     fn unlock(&mut self, name: &str) -> io::Result<()> {
-        let owner = self.locked.take().ok_or_else(|| io::Error::other("nothing is locked"))?;
+        let owner = self
+            .locked
+            .take()
+            .ok_or_else(|| io::Error::other("nothing is locked"))?;
         let (release, number) = (self.release.clone(), (self.wire.heard() + 1).to_string());
         let released = self.ask(&["EVALSHA", &release, "1", name, &owner, CHANNEL, &number])?;
         if released { Ok(()) } else { Err(gone()) }
@@ -119,11 +133,18 @@ impl NotifiedWithScripts {
         let no_client = || io::Error::other("a release that names no client");
         let channel = format!("quorlock:wake:{}", form.client().ok_or_else(no_client)?);
         let (wire, _) = Wire::connect(addrs, &[&["HELLO", "3"], &["SUBSCRIBE", &channel]])?;
-        Ok(Self { wire, form, pair: None })
+        Ok(Self {
+            wire,
+            form,
+            pair: None,
+        })
     }
 
     fn ask(&mut self, write: impl FnOnce(&mut Pair, &mut Out)) -> io::Result<bool> {
-        let (_, pair) = self.pair.as_mut().ok_or_else(|| io::Error::other("nothing was asked for"))?;
+        let (_, pair) = self
+            .pair
+            .as_mut()
+            .ok_or_else(|| io::Error::other("nothing was asked for"))?;
         self.wire.push(0, |out| write(pair, out));
         Ok(self.wire.turns(1)?.iter().all(|it| it.granted))
     }
@@ -146,6 +167,10 @@ impl HandsOver for NotifiedWithScripts {
     }
 
     fn unlock(&mut self, _: &str) -> io::Result<()> {
-        if self.ask(|pair, out| pair.release(out))? { Ok(()) } else { Err(gone()) }
+        if self.ask(|pair, out| pair.release(out))? {
+            Ok(())
+        } else {
+            Err(gone())
+        }
     }
 }

@@ -21,7 +21,11 @@ pub(crate) const WITH_SCRIPTS: &str = "--floor-with-scripts";
 
 /// Answers lines until the input ends.
 pub(crate) fn run(flag: &str, urls: &[String]) -> ExitCode {
-    match if flag == FLAG { serve_plain(urls) } else { serve_with_scripts(urls) } {
+    match if flag == FLAG {
+        serve_plain(urls)
+    } else {
+        serve_with_scripts(urls)
+    } {
         Ok(()) => ExitCode::SUCCESS,
         Err(err) => {
             eprintln!("a floor of the bench: {err}");
@@ -38,7 +42,11 @@ fn serve_plain(urls: &[String]) -> Result {
 fn serve_with_scripts(urls: &[String]) -> Result {
     let (addrs, ours) = (addrs(urls)?, Ours::open(urls)?);
     let first = *addrs.first().ok_or("no node")?;
-    let record = || Form::record(devnodes::Client::connect(first, None)?, |name| ours.waiting_pair(name));
+    let record = || {
+        Form::record(devnodes::Client::connect(first, None)?, |name| {
+            ours.waiting_pair(name)
+        })
+    };
     let mut form = record()?;
     // A call that all nodes have answered at once is in no list, and its release names no client.
     while form.client().is_none() {
@@ -46,22 +54,37 @@ fn serve_with_scripts(urls: &[String]) -> Result {
     }
     // It would be told as well.
     drop(ours);
-    serve(Floor::with_scripts(&addrs, form.clone())?, NotifiedWithScripts::connect(&addrs, form)?)
+    serve(
+        Floor::with_scripts(&addrs, form.clone())?,
+        NotifiedWithScripts::connect(&addrs, form)?,
+    )
 }
 
 fn serve(mut floor: Floor, mut notified: impl HandsOver) -> Result {
     let mut locked = String::new();
-    Ok(answer_lines(|line| answer(line, &mut floor, &mut notified, &mut locked))?)
+    Ok(answer_lines(|line| {
+        answer(line, &mut floor, &mut notified, &mut locked)
+    })?)
 }
 
-fn answer(line: &str, floor: &mut Floor, notified: &mut impl HandsOver, locked: &mut String) -> Result<String> {
+fn answer(
+    line: &str,
+    floor: &mut Floor,
+    notified: &mut impl HandsOver,
+    locked: &mut String,
+) -> Result<String> {
     let words: Vec<&str> = line.split_whitespace().collect();
     match words.as_slice() {
         ["pairs", n, _, name] => {
             let cpu = process_cpu();
             let samples = floor.pairs(number(n)?, name)?;
             floor.settle()?;
-            Ok(Batch { samples, failed: 0, cpu: process_cpu().saturating_sub(cpu) }.to_string())
+            Ok(Batch {
+                samples,
+                failed: 0,
+                cpu: process_cpu().saturating_sub(cpu),
+            }
+            .to_string())
         }
         ["lock", _, name, ..] => {
             let called = shared_clock();

@@ -12,7 +12,10 @@ use std::os::unix::net::UnixStream;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 /// How long a turn waits before it gives up. Only ever spent when something is wrong.
-const PATIENCE: Timespec = Timespec { tv_sec: 60, tv_nsec: 0 };
+const PATIENCE: Timespec = Timespec {
+    tv_sec: 60,
+    tv_nsec: 0,
+};
 /// Ends what is said at the beginning.
 const PONG: &[u8] = b"+PONG\r\n";
 
@@ -38,7 +41,8 @@ pub(crate) struct Out {
 
 impl Out {
     pub(crate) fn append(&mut self, other: &Out) {
-        self.editions.extend(other.editions.iter().map(|at| self.bytes.len() + at));
+        self.editions
+            .extend(other.editions.iter().map(|at| self.bytes.len() + at));
         self.bytes.extend_from_slice(&other.bytes);
     }
 }
@@ -80,7 +84,16 @@ impl Wire {
             said = answers;
         }
         let quorum = nodes.len() / 2 + 1;
-        Ok((Self { nodes, quorum, sent: VecDeque::new(), done: 0, out: Out::default() }, said))
+        Ok((
+            Self {
+                nodes,
+                quorum,
+                sent: VecDeque::new(),
+                done: 0,
+                out: Out::default(),
+            },
+            said,
+        ))
     }
 
     /// Adds a command, which the next turn sends to all nodes, and which is reported under this tag.
@@ -103,10 +116,16 @@ impl Wire {
     /// # Errors
     ///
     /// As for [`turn`](Self::turn).
-    pub(crate) fn turn_or(&mut self, bell: Option<&UnixStream>, decided: &mut Vec<Decided>) -> io::Result<()> {
+    pub(crate) fn turn_or(
+        &mut self,
+        bell: Option<&UnixStream>,
+        decided: &mut Vec<Decided>,
+    ) -> io::Result<()> {
         let Out { bytes, editions } = &mut self.out;
         for node in &mut self.nodes {
-            editions.iter().for_each(|at| bytes[*at..][..EDITION].copy_from_slice(&node.edition));
+            editions
+                .iter()
+                .for_each(|at| bytes[*at..][..EDITION].copy_from_slice(&node.edition));
             node.write(bytes)?;
         }
         bytes.clear();
@@ -119,18 +138,34 @@ impl Wire {
             Err(rustix::io::Errno::INTR) => return Ok(()),
             Err(err) => return Err(err.into()),
         }
-        let ready =
-            fds.iter().zip(0_u32..).fold(0_u64, |all, (it, at)| all | u64::from(!it.revents().is_empty()) << at);
-        let Self { nodes, sent, done, quorum, .. } = self;
-        for (node, _) in nodes.iter_mut().zip(0_u32..).filter(|(_, at)| ready >> at & 1 == 1) {
+        let ready = fds.iter().zip(0_u32..).fold(0_u64, |all, (it, at)| {
+            all | u64::from(!it.revents().is_empty()) << at
+        });
+        let Self {
+            nodes,
+            sent,
+            done,
+            quorum,
+            ..
+        } = self;
+        for (node, _) in nodes
+            .iter_mut()
+            .zip(0_u32..)
+            .filter(|(_, at)| ready >> at & 1 == 1)
+        {
             let mut at = node.answered;
             node.read(|granted| {
-                let Some(sent) = sent.get_mut((at - *done) as usize) else { return false };
+                let Some(sent) = sent.get_mut((at - *done) as usize) else {
+                    return false;
+                };
                 at += 1;
                 let votes = if granted { &mut sent.yes } else { &mut sent.no };
                 *votes += 1;
                 if *votes == *quorum {
-                    decided.push(Decided { tag: sent.tag, granted });
+                    decided.push(Decided {
+                        tag: sent.tag,
+                        granted,
+                    });
                 }
                 true
             })?;
@@ -215,8 +250,10 @@ impl Node {
         }
         stream.set_nonblocking(true)?;
         let said = String::from_utf8_lossy(&said).into_owned();
-        let edition =
-            said.lines().filter_map(|it| it.split_once(' ')).find_map(|(first, _)| first.as_bytes().try_into().ok());
+        let edition = said
+            .lines()
+            .filter_map(|it| it.split_once(' '))
+            .find_map(|(first, _)| first.as_bytes().try_into().ok());
         let node = Self {
             stream,
             edition: edition.unwrap_or_default(),
@@ -232,7 +269,11 @@ impl Node {
     }
 
     fn poll_fd(&self) -> PollFd<'_> {
-        let out = if self.pending.is_empty() { PollFlags::empty() } else { PollFlags::OUT };
+        let out = if self.pending.is_empty() {
+            PollFlags::empty()
+        } else {
+            PollFlags::OUT
+        };
         PollFd::new(&self.stream, PollFlags::IN | out)
     }
 
@@ -263,12 +304,16 @@ impl Node {
         let n = match self.stream.read(&mut bytes) {
             Ok(0) => return Err(ErrorKind::UnexpectedEof.into()),
             Ok(n) => n,
-            Err(err) if matches!(err.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted) => return Ok(()),
+            Err(err) if matches!(err.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted) => {
+                return Ok(());
+            }
             Err(err) => return Err(err),
         };
         for piece in bytes[..n].split_inclusive(|it| *it == b'\n') {
             self.line.extend_from_slice(piece);
-            let Some(line) = self.line.strip_suffix(b"\r\n") else { continue };
+            let Some(line) = self.line.strip_suffix(b"\r\n") else {
+                continue;
+            };
             if self.published > 0 {
                 self.published -= 1;
                 if self.published == 0 {
@@ -320,6 +365,12 @@ pub(crate) fn pack(words: &[&str], out: &mut Vec<u8>) {
 
 /// The hashes of the scripts that were loaded, in order.
 pub(crate) fn hashes<const N: usize>(said: &str) -> io::Result<[String; N]> {
-    let hashes: Vec<String> = said.lines().filter(|it| it.len() == 40).map(str::to_owned).collect();
-    hashes.try_into().map_err(|_| io::Error::other("a script was not loaded"))
+    let hashes: Vec<String> = said
+        .lines()
+        .filter(|it| it.len() == 40)
+        .map(str::to_owned)
+        .collect();
+    hashes
+        .try_into()
+        .map_err(|_| io::Error::other("a script was not loaded"))
 }

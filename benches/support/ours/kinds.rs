@@ -26,7 +26,12 @@ impl Ours {
     }
 
     /// A turn with one of `permits`.
-    pub(crate) fn permit_turn(&self, name: &str, permits: usize, inside: &mut dyn FnMut()) -> Result {
+    pub(crate) fn permit_turn(
+        &self,
+        name: &str,
+        permits: usize,
+        inside: &mut dyn FnMut(),
+    ) -> Result {
         let permit = self.locks.semaphore(name, permits).acquire()?;
         inside();
         Ok(permit.release().map(drop)?)
@@ -34,7 +39,14 @@ impl Ours {
 
     /// Runs `n` pairs on several names at once, one after the other.
     pub(crate) fn pairs_of(&self, n: usize, names: &[String]) -> Batch {
-        batch(n, || Ok(self.locks.multi_lock(names).try_lock()?.release().map(drop)?))
+        batch(n, || {
+            Ok(self
+                .locks
+                .multi_lock(names)
+                .try_lock()?
+                .release()
+                .map(drop)?)
+        })
     }
 
     /// Reads, and keeps reading.
@@ -53,6 +65,8 @@ impl Ours {
 
     /// Pairs of a writer.
     pub(crate) fn writes(&self, n: usize, name: &str) -> Batch {
-        batch(n, || Ok(self.locks.rw_lock(name).try_write()?.release().map(drop)?))
+        batch(n, || {
+            Ok(self.locks.rw_lock(name).try_write()?.release().map(drop)?)
+        })
     }
 }

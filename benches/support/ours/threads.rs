@@ -40,7 +40,9 @@ impl Ours {
                 .map(|i| thread::Builder::new().spawn_scoped(scope, move || run(i)))
                 .collect::<io::Result<Vec<_>>>()?;
             for thread in threads {
-                let (its_samples, its_failed) = thread.join().map_err(|_| io::Error::other("a thread panicked"))?;
+                let (its_samples, its_failed) = thread
+                    .join()
+                    .map_err(|_| io::Error::other("a thread panicked"))?;
                 samples.extend(&its_samples);
                 failed += its_failed;
             }

@@ -22,7 +22,12 @@ const PATIENCE: Duration = Duration::from_secs(30);
 impl Ours {
     /// Hands the lock `name` to and fro between two threads, `n` times; from the drop of the guard in one to the
     /// return of `lock` in the other, which has been waiting since the holder began its `hold`.
-    pub(crate) fn hand_overs(&self, n: usize, name: &str, hold: impl Fn() -> Duration + Sync) -> Result<Samples> {
+    pub(crate) fn hand_overs(
+        &self,
+        n: usize,
+        name: &str,
+        hold: impl Fn() -> Duration + Sync,
+    ) -> Result<Samples> {
         let ((to_first, from_second), (to_second, from_first)) = (mpsc::channel(), mpsc::channel());
         let (first, second) = thread::scope(|scope| {
             let first = scope.spawn(|| self.to_and_fro(n, name, 0, &hold, to_second, from_second));
@@ -37,8 +42,16 @@ impl Ours {
         };
         let mut samples = Samples::default();
         for (turn, (first, second)) in first.into_iter().zip(second).enumerate() {
-            let (released, locked) = if turn % 2 == 0 { (first, second) } else { (second, first) };
-            samples.push_ns(locked.checked_sub(released).ok_or("locked before the holder had released")?);
+            let (released, locked) = if turn % 2 == 0 {
+                (first, second)
+            } else {
+                (second, first)
+            };
+            samples.push_ns(
+                locked
+                    .checked_sub(released)
+                    .ok_or("locked before the holder had released")?,
+            );
         }
         Ok(samples)
     }
@@ -89,7 +102,12 @@ impl Ours {
     }
 
     /// Acquires `n` times when nobody else wants the lock, each after a `rest`; the release is not in the samples.
-    pub(crate) fn acquires(&self, n: usize, name: &str, rest: impl Fn() -> Duration) -> Result<Samples> {
+    pub(crate) fn acquires(
+        &self,
+        n: usize,
+        name: &str,
+        rest: impl Fn() -> Duration,
+    ) -> Result<Samples> {
         let mutex = self.mutex(name);
         let mut samples = Samples::default();
         for _ in 0..n {
@@ -111,7 +129,11 @@ impl Ours {
                 .map(|_| thread::Builder::new().spawn_scoped(scope, || self.sections_of_one(job)))
                 .collect::<io::Result<Vec<_>>>()?;
             for thread in threads {
-                all.merge(thread.join().map_err(|_| io::Error::other("a thread panicked"))?);
+                all.merge(
+                    thread
+                        .join()
+                        .map_err(|_| io::Error::other("a thread panicked"))?,
+                );
             }
             io::Result::Ok(())
         })?;
@@ -147,7 +169,11 @@ impl Ours {
             if entered < job.end {
                 thread::sleep(job.inside);
             }
-            sections.push(Section { called, entered, left: shared_clock() });
+            sections.push(Section {
+                called,
+                entered,
+                left: shared_clock(),
+            });
             if let Err(err) = guard.release() {
                 report.note(&err);
             }

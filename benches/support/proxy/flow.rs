@@ -45,9 +45,20 @@ struct Flow {
 
 impl Link {
     /// One that takes `way` in each direction, at least. The seed is for what differs from piece to piece.
-    pub(crate) fn new(listener: TcpListener, target: SocketAddr, way: Duration, seed: u64) -> io::Result<Self> {
+    pub(crate) fn new(
+        listener: TcpListener,
+        target: SocketAddr,
+        way: Duration,
+        seed: u64,
+    ) -> io::Result<Self> {
         listener.set_nonblocking(true)?;
-        Ok(Self { listener, target, way, rng: Rng::with_seed(seed), pipes: Vec::new() })
+        Ok(Self {
+            listener,
+            target,
+            way,
+            rng: Rng::with_seed(seed),
+            pipes: Vec::new(),
+        })
     }
 
     /// Passes on what comes, for ever.
@@ -55,8 +66,14 @@ impl Link {
         let mut buffer = vec![0; 64 * 1024];
         loop {
             let now = Instant::now();
-            self.pipes.retain_mut(|it| it.write(now).is_ok() && !it.flows.iter().all(|it| it.is_written));
-            let next = self.pipes.iter().flat_map(|it| &it.flows).filter_map(Flow::next).min();
+            self.pipes
+                .retain_mut(|it| it.write(now).is_ok() && !it.flows.iter().all(|it| it.is_written));
+            let next = self
+                .pipes
+                .iter()
+                .flat_map(|it| &it.flows)
+                .filter_map(Flow::next)
+                .min();
             let ready = self.wait(next)?;
             if ready[0] {
                 self.accept()?;
@@ -81,7 +98,10 @@ impl Link {
             }
         }
         let left = next.map(|it| it.saturating_duration_since(Instant::now()));
-        let left = left.map(Timespec::try_from).transpose().map_err(io::Error::other)?;
+        let left = left
+            .map(Timespec::try_from)
+            .transpose()
+            .map_err(io::Error::other)?;
         match poll(&mut fds, left.as_ref()) {
             Ok(_) => Ok(fds.iter().map(|it| !it.revents().is_empty()).collect()),
             Err(rustix::io::Errno::INTR) => Ok(vec![false; fds.len()]),
@@ -93,15 +113,27 @@ impl Link {
         match self.listener.accept() {
             Ok((client, _)) => {
                 // A server that is down refuses: then so does this, by closing.
-                let Ok(server) = TcpStream::connect(self.target) else { return Ok(()) };
+                let Ok(server) = TcpStream::connect(self.target) else {
+                    return Ok(());
+                };
                 for stream in [&client, &server] {
                     stream.set_nodelay(true)?;
                     stream.set_nonblocking(true)?;
                 }
-                self.pipes.push(Pipe { ends: [client, server], flows: Default::default() });
+                self.pipes.push(Pipe {
+                    ends: [client, server],
+                    flows: Default::default(),
+                });
                 Ok(())
             }
-            Err(err) if matches!(err.kind(), ErrorKind::WouldBlock | ErrorKind::ConnectionAborted) => Ok(()),
+            Err(err)
+                if matches!(
+                    err.kind(),
+                    ErrorKind::WouldBlock | ErrorKind::ConnectionAborted
+                ) =>
+            {
+                Ok(())
+            }
             Err(err) => Err(err),
         }
     }
@@ -109,7 +141,11 @@ impl Link {
     /// How long the next piece takes.
     fn delay(&mut self) -> Duration {
         let way = self.way + self.way.mul_f64(self.rng.f64() / 5.0);
-        if self.rng.u32(..LATE_ONE_OF) == 0 { way * LATE } else { way }
+        if self.rng.u32(..LATE_ONE_OF) == 0 {
+            way * LATE
+        } else {
+            way
+        }
     }
 }
 
@@ -124,20 +160,27 @@ impl Pipe {
         }
         let n = match self.ends[end].read(buffer) {
             Ok(n) => n,
-            Err(err) if matches!(err.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted) => return,
+            Err(err) if matches!(err.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted) => {
+                return;
+            }
             Err(_) => 0,
         };
         flow.is_read = n == 0;
         let last = flow.queue.back().map(|it| it.0);
         let arrives = Instant::now() + delay;
-        flow.queue.push_back((last.map_or(arrives, |it| it.max(arrives)), buffer[..n].to_vec()));
+        flow.queue.push_back((
+            last.map_or(arrives, |it| it.max(arrives)),
+            buffer[..n].to_vec(),
+        ));
     }
 
     /// Writes what has arrived.
     fn write(&mut self, now: Instant) -> io::Result<()> {
         for (from, flow) in self.flows.iter_mut().enumerate() {
             let mut to = &self.ends[1 - from];
-            while let Some((_, piece)) = flow.queue.front().filter(|it| it.0 <= now && !flow.is_full) {
+            while let Some((_, piece)) =
+                flow.queue.front().filter(|it| it.0 <= now && !flow.is_full)
+            {
                 if piece.is_empty() {
                     flow.is_written = true;
                     // The other side may have gone first.

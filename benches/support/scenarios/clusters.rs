@@ -10,15 +10,40 @@ use crate::support::setting::Setting;
 use crate::support::stats::{Table, num};
 use crate::support::turns;
 
-const NAMES: [&str; 4] = ["one server", "one cluster", "three servers", "three clusters"];
+const NAMES: [&str; 4] = [
+    "one server",
+    "one cluster",
+    "three servers",
+    "three clusters",
+];
 
 pub(crate) fn run(setting: &Setting) -> Result {
     let nodes = Nodes::start()?;
-    let started = (0..3).map(|_| Ok(devnodes::Cluster::builder(1).start()?)).collect::<Result<Vec<_>>>()?;
-    let (servers, clusters) = (nodes.urls(), started.iter().map(devnodes::Cluster::url).collect::<Vec<_>>());
+    let started = (0..3)
+        .map(|_| Ok(devnodes::Cluster::builder(1).start()?))
+        .collect::<Result<Vec<_>>>()?;
+    let (servers, clusters) = (
+        nodes.urls(),
+        started
+            .iter()
+            .map(devnodes::Cluster::url)
+            .collect::<Vec<_>>(),
+    );
     let urls = [&servers[..1], &clusters[..1], &servers[..3], &clusters[..3]];
-    let ours = [Ours::open(urls[0])?, Ours::open(urls[1])?, Ours::open(urls[2])?, Ours::open(urls[3])?];
-    let runs = turns::compare(setting, "clusters", setting.size(40, 10), NAMES, &ours, "bench:clusters");
+    let ours = [
+        Ours::open(urls[0])?,
+        Ours::open(urls[1])?,
+        Ours::open(urls[2])?,
+        Ours::open(urls[3])?,
+    ];
+    let runs = turns::compare(
+        setting,
+        "clusters",
+        setting.size(40, 10),
+        NAMES,
+        &ours,
+        "bench:clusters",
+    );
     let mut table = Table::new(&["", "median us", "x servers", "client us", "x servers"]);
     for (who, name) in runs.names() {
         // Beside as many servers.

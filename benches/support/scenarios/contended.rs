@@ -43,10 +43,30 @@ pub(crate) struct Group {
 }
 
 pub(crate) const GROUPS: [Group; 4] = [
-    Group { what: "8 threads of one process", processes: 1, threads: 8, targets: Some((88.0, 10.0)) },
-    Group { what: "8 processes", processes: 8, threads: 1, targets: Some((75.0, 25.0)) },
-    Group { what: "2 processes", processes: 2, threads: 1, targets: None },
-    Group { what: "32 processes", processes: 32, threads: 1, targets: None },
+    Group {
+        what: "8 threads of one process",
+        processes: 1,
+        threads: 8,
+        targets: Some((88.0, 10.0)),
+    },
+    Group {
+        what: "8 processes",
+        processes: 8,
+        threads: 1,
+        targets: Some((75.0, 25.0)),
+    },
+    Group {
+        what: "2 processes",
+        processes: 2,
+        threads: 1,
+        targets: None,
+    },
+    Group {
+        what: "32 processes",
+        processes: 32,
+        threads: 1,
+        targets: None,
+    },
 ];
 
 /// The longest wait, in turns.
@@ -55,14 +75,29 @@ const TURNS_MAX: f64 = 3.0;
 pub(crate) fn run(setting: &Setting) -> Result {
     let nodes = Nodes::start()?;
     for (group, scores) in GROUPS.iter().zip(on(&nodes, setting, true, &GROUPS)?) {
-        let Some((held, commands)) = group.targets else { continue };
+        let Some((held, commands)) = group.targets else {
+            continue;
+        };
         for score in scores.iter().filter(|it| !it.is_floor() && it.name != PEER) {
             let judge = |target: Target, what: &str, value| {
-                setting.judge(target, &format!("{}: {}: {what}", group.what, score.name), value, 1)
+                setting.judge(
+                    target,
+                    &format!("{}: {}: {what}", group.what, score.name),
+                    value,
+                    1,
+                )
             };
             judge(Target::AtLeast(held), "held, %", score.held_percent());
-            judge(Target::AtMost(TURNS_MAX), "longest wait, x turn", score.longest_in_turns());
-            judge(Target::AtMost(commands), "commands per section", score.per_section(|it| it.commands));
+            judge(
+                Target::AtMost(TURNS_MAX),
+                "longest wait, x turn",
+                score.longest_in_turns(),
+            );
+            judge(
+                Target::AtMost(commands),
+                "commands per section",
+                score.per_section(|it| it.commands),
+            );
             judge(Target::AtMost(0.0), "errors", score.errors.errors as f64);
         }
     }
@@ -70,13 +105,20 @@ pub(crate) fn run(setting: &Setting) -> Result {
 }
 
 /// Runs the groups, with the peer or without, and prints what became of them.
-pub(crate) fn on(nodes: &Nodes, setting: &Setting, with_peer: bool, groups: &[Group]) -> Result<Vec<Vec<Score>>> {
+pub(crate) fn on(
+    nodes: &Nodes,
+    setting: &Setting,
+    with_peer: bool,
+    groups: &[Group],
+) -> Result<Vec<Vec<Score>>> {
     let windows = setting.runs();
     let window = Duration::from_secs(setting.size(2, 1));
     let urls = nodes.urls();
     let most = groups.iter().map(|it| it.processes).max().unwrap_or(0);
     let mut floor = [Peer::floor(&urls)?];
-    let mut ours = (0..most).map(|_| Peer::ours(&urls)).collect::<std::io::Result<Vec<_>>>()?;
+    let mut ours = (0..most)
+        .map(|_| Peer::ours(&urls))
+        .collect::<std::io::Result<Vec<_>>>()?;
     let mut others = Vec::new();
     if let Some(peers) = setting.peers.as_ref().filter(|_| with_peer) {
         for _ in 0..PEER_MAX {
@@ -88,7 +130,10 @@ pub(crate) fn on(nodes: &Nodes, setting: &Setting, with_peer: bool, groups: &[Gr
     }
     let mut all = Vec::new();
     for group in groups {
-        setting.begin(&format!("contended: {}, {INSIDE:?} inside, {windows} windows of {window:?}", group.what));
+        setting.begin(&format!(
+            "contended: {}, {INSIDE:?} inside, {windows} windows of {window:?}",
+            group.what
+        ));
         let mut scores = vec![Score::new(FLOOR), Score::new("quorlock")];
         if group.processes <= others.len() {
             scores.push(Score::new(PEER));
@@ -154,17 +199,34 @@ impl Score {
     /// # Errors
     ///
     /// If two of ours were inside at the same time, or a process does not answer.
-    fn window(&mut self, nodes: &Nodes, team: &mut [Peer], threads: usize, window: Duration) -> Result {
+    fn window(
+        &mut self,
+        nodes: &Nodes,
+        team: &mut [Peer],
+        threads: usize,
+        window: Duration,
+    ) -> Result {
         let before = nodes.calls()?;
         let begin = shared_clock() + ns(RUN_UP);
         let end = begin + ns(window);
         let name = format!("bench:contended:{}", team[0].name());
-        let job = Job { begin, end, inside: INSIDE, name };
+        let job = Job {
+            begin,
+            end,
+            inside: INSIDE,
+            name,
+        };
         for process in &mut *team {
             process.begin_sections(threads, &job)?;
         }
-        let reports = team.iter_mut().map(Peer::sections).collect::<std::io::Result<Vec<_>>>()?;
-        self.scripts += Calls::since(&nodes.calls()?, &before).iter().map(|it| it.scripts).sum::<u64>();
+        let reports = team
+            .iter_mut()
+            .map(Peer::sections)
+            .collect::<std::io::Result<Vec<_>>>()?;
+        self.scripts += Calls::since(&nodes.calls()?, &before)
+            .iter()
+            .map(|it| it.scripts)
+            .sum::<u64>();
 
         let overlaps = overlaps(&reports);
         if overlaps != 0 && self.name != PEER {
@@ -177,7 +239,10 @@ impl Score {
         for report in reports {
             for sections in &report.workers {
                 inside_ns += self.enter(worker, sections, end);
-                longest_ns = sections.iter().map(|it| it.entered - it.called).fold(longest_ns, u64::max);
+                longest_ns = sections
+                    .iter()
+                    .map(|it| it.entered - it.called)
+                    .fold(longest_ns, u64::max);
                 worker += 1;
             }
             self.cpu += report.cpu;
@@ -187,9 +252,13 @@ impl Score {
                 sum.rounds += counts.rounds;
                 sum.won += counts.won;
             }
-            self.errors.merge(Report { workers: Vec::new(), ..report });
+            self.errors.merge(Report {
+                workers: Vec::new(),
+                ..report
+            });
         }
-        self.held.push(inside_ns as f64 / (end - begin) as f64 * 100.0);
+        self.held
+            .push(inside_ns as f64 / (end - begin) as f64 * 100.0);
         self.longest_ms.push(longest_ns as f64 / 1e6);
         Ok(())
     }
@@ -240,7 +309,9 @@ impl Score {
 
     /// One of the client's own counters, per lock taken.
     fn per_section(&self, number: fn(&Counts) -> u64) -> f64 {
-        self.counts.as_ref().map_or(f64::NAN, |it| number(it) as f64 / self.taken as f64)
+        self.counts
+            .as_ref()
+            .map_or(f64::NAN, |it| number(it) as f64 / self.taken as f64)
     }
 }
 
@@ -282,15 +353,26 @@ fn print(scores: &[Score]) {
             score.luck(),
             num(score.per_section(|it| it.commands), 1),
             num(score.scripts as f64 / score.taken as f64, 1),
-            score.counts.map_or(num(f64::NAN, 2), |it| num(it.rounds as f64 / it.won as f64, 2)),
+            score.counts.map_or(num(f64::NAN, 2), |it| {
+                num(it.rounds as f64 / it.won as f64, 2)
+            }),
             num(score.cpu.as_secs_f64() * 1e6 / score.taken as f64, 0),
             score.errors.errors.to_string(),
         ]);
     }
     table.print();
-    for Score { name, errors, overlaps, .. } in scores {
+    for Score {
+        name,
+        errors,
+        overlaps,
+        ..
+    } in scores
+    {
         if errors.errors != 0 {
-            println!("  {name}: {} errors, the first: {}", errors.errors, errors.first_error);
+            println!(
+                "  {name}: {} errors, the first: {}",
+                errors.errors, errors.first_error
+            );
         }
         if *overlaps != 0 {
             println!("  {name}: {overlaps} TIMES TWO WERE INSIDE AT ONCE");

@@ -33,7 +33,10 @@ pub(crate) fn run(setting: &Setting) -> Result {
             "faults: one of five {fault:?}, {cycles} cycles, blocks of up to {pairs} pairs or {BUDGET:?}"
         ));
         let nodes = Nodes::start()?;
-        let mut runs: Vec<Run> = Contender::ours_and(setting, &PEERS, &nodes)?.into_iter().map(Run::of).collect();
+        let mut runs: Vec<Run> = Contender::ours_and(setting, &PEERS, &nodes)?
+            .into_iter()
+            .map(Run::of)
+            .collect();
         for run in &mut runs {
             run.block(pairs); // warm-up
             run.healthy = Batch::default();
@@ -117,8 +120,19 @@ impl Run {
 }
 
 fn print(runs: &[Run]) {
-    let heading =
-        ["", "", "pairs", "failed", "median us", "x healthy", "p99 us", "x healthy", "max us", "cpu us/pair", ""];
+    let heading = [
+        "",
+        "",
+        "pairs",
+        "failed",
+        "median us",
+        "x healthy",
+        "p99 us",
+        "x healthy",
+        "max us",
+        "cpu us/pair",
+        "",
+    ];
     let mut table = Table::new(&heading);
     for run in runs {
         for (kind, batch) in [("healthy", &run.healthy), ("faulty", &run.faulty)] {
@@ -134,7 +148,11 @@ fn print(runs: &[Run]) {
                 num(own.p99_us() / base.p99_us(), 2),
                 num(own.max_us(), 0),
                 num(batch.cpu_us_per_pair(), 1),
-                if kind == "faulty" { run.note.clone() } else { String::new() },
+                if kind == "faulty" {
+                    run.note.clone()
+                } else {
+                    String::new()
+                },
             ]);
         }
     }

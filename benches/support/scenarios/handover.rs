@@ -36,7 +36,11 @@ pub(crate) fn run(setting: &Setting) -> Result {
     let nodes = Nodes::start()?;
     let runs = on(&nodes, setting, &[PEER], setting.size(4, 2))?;
     let judge = |most: f64, what: &str, value| setting.judge(Target::AtMost(most), what, value, 2);
-    judge(1.4, "median, x raw notify", runs.ratio(OURS, 0, Seen::median_us));
+    judge(
+        1.4,
+        "median, x raw notify",
+        runs.ratio(OURS, 0, Seen::median_us),
+    );
     judge(3.0, "median, x pair", runs.median(OURS, Seen::in_pairs));
     judge(3.0, "p99, ms", runs.median(OURS, Seen::p99_us) / 1e3);
     between_threads(setting, &nodes)
@@ -48,11 +52,21 @@ fn hold() -> Duration {
 }
 
 /// Hands over between processes, so many cycles in each run, and prints how long that took.
-pub(crate) fn on(nodes: &Nodes, setting: &Setting, clients: &[&'static str], cycles: usize) -> Result<Runs<Seen>> {
+pub(crate) fn on(
+    nodes: &Nodes,
+    setting: &Setting,
+    clients: &[&'static str],
+    cycles: usize,
+) -> Result<Runs<Seen>> {
     let count = setting.runs();
-    setting.begin(&format!("handover: between two processes, {count} runs of {cycles} cycles"));
+    setting.begin(&format!(
+        "handover: between two processes, {count} runs of {cycles} cycles"
+    ));
     let (urls, block) = (nodes.urls(), setting.size(50, 25));
-    let with_scripts = [Peer::floor_with_scripts(&urls)?, Peer::floor_with_scripts(&urls)?];
+    let with_scripts = [
+        Peer::floor_with_scripts(&urls)?,
+        Peer::floor_with_scripts(&urls)?,
+    ];
     let mut all = vec![
         Two::new(NOTIFY, block, [Peer::floor(&urls)?, Peer::floor(&urls)?])?,
         Two::new(NOTIFY_WITH_SCRIPTS, block, with_scripts)?,
@@ -73,7 +87,9 @@ pub(crate) fn on(nodes: &Nodes, setting: &Setting, clients: &[&'static str], cyc
                 two.cycle(seen)?;
             }
         }
-        seen.into_iter().enumerate().for_each(|(who, seen)| runs.push(who, seen));
+        seen.into_iter()
+            .enumerate()
+            .for_each(|(who, seen)| runs.push(who, seen));
     }
     print("pair", &runs);
     for (who, name) in runs.names() {
@@ -87,7 +103,9 @@ pub(crate) fn on(nodes: &Nodes, setting: &Setting, clients: &[&'static str], cyc
 
 fn between_threads(setting: &Setting, nodes: &Nodes) -> Result {
     let (count, cycles, block) = (setting.runs(), setting.size(4, 2), setting.size(50, 25));
-    setting.begin(&format!("handover: between two threads of one manager, {count} runs of {cycles} cycles"));
+    setting.begin(&format!(
+        "handover: between two threads of one manager, {count} runs of {cycles} cycles"
+    ));
     let ours = Ours::open(&nodes.urls())?;
     let name = "bench:handover:threads";
     ours.acquires(BLOCK, name, Duration::default)?; // warm-up
@@ -96,13 +114,19 @@ fn between_threads(setting: &Setting, nodes: &Nodes) -> Result {
         let mut seen = Seen::default();
         for _ in 0..cycles {
             seen.hand_overs.extend(&ours.hand_overs(block, name, hold)?);
-            seen.row.extend(&ours.acquires(BLOCK, name, Duration::default)?);
+            seen.row
+                .extend(&ours.acquires(BLOCK, name, Duration::default)?);
             seen.rested.extend(&ours.acquires(BLOCK, name, hold)?);
         }
         runs.push(0, seen);
     }
     print("acquire", &runs);
-    setting.judge(Target::AtMost(1.2), "median, x acquire", runs.median(0, Seen::in_pairs), 2);
+    setting.judge(
+        Target::AtMost(1.2),
+        "median, x acquire",
+        runs.median(0, Seen::in_pairs),
+        2,
+    );
     Ok(())
 }
 
@@ -155,10 +179,12 @@ impl Two {
     fn cycle(&mut self, seen: &mut Seen) -> Result {
         self.hand_overs(seen)?;
         let key = format!("bench:{}:pairs", self.ends[0].name());
-        seen.row.extend(&self.ends[0].pairs(BLOCK, &key, PATIENCE)?.samples);
+        seen.row
+            .extend(&self.ends[0].pairs(BLOCK, &key, PATIENCE)?.samples);
         for _ in 0..BLOCK {
             std::thread::sleep(hold());
-            seen.rested.extend(&self.ends[0].pairs(1, &key, PATIENCE)?.samples);
+            seen.rested
+                .extend(&self.ends[0].pairs(1, &key, PATIENCE)?.samples);
         }
         Ok(())
     }
@@ -173,7 +199,10 @@ impl Two {
             waiter.begin_lock(&key)?;
             let released = holder.unlock(hold())?;
             let locked = waiter.locked()?;
-            let took = locked.at.checked_sub(released).ok_or("locked before the holder had released")?;
+            let took = locked
+                .at
+                .checked_sub(released)
+                .ok_or("locked before the holder had released")?;
             if locked.called + WAITED_NS <= released {
                 seen.hand_overs.push_ns(took);
             } else {
@@ -209,8 +238,14 @@ fn print(what: &str, runs: &Runs<Seen>) {
         let all = runs.of(who);
         table.row([
             name.to_owned(),
-            num(notifies[0].map_or(f64::NAN, |it| runs.ratio(who, it, Seen::median_us)), 2),
-            num(notifies[1].map_or(f64::NAN, |it| runs.ratio(who, it, Seen::median_us)), 2),
+            num(
+                notifies[0].map_or(f64::NAN, |it| runs.ratio(who, it, Seen::median_us)),
+                2,
+            ),
+            num(
+                notifies[1].map_or(f64::NAN, |it| runs.ratio(who, it, Seen::median_us)),
+                2,
+            ),
             num(runs.median(who, Seen::in_pairs), 2),
             num(runs.median(who, Seen::in_rested_pairs), 2),
             num(runs.median(who, Seen::median_us), 0),
@@ -219,7 +254,10 @@ fn print(what: &str, runs: &Runs<Seen>) {
             num(runs.median(who, |it| it.hand_overs.max_us()), 0),
             num(runs.median(who, |it| it.row.median_us()), 0),
             num(runs.median(who, |it| it.rested.median_us()), 0),
-            all.iter().map(|it| it.hand_overs.len()).sum::<usize>().to_string(),
+            all.iter()
+                .map(|it| it.hand_overs.len())
+                .sum::<usize>()
+                .to_string(),
         ]);
     }
     table.print();

@@ -19,17 +19,23 @@ const SHARE_MAX: f64 = 0.12;
 
 pub(crate) fn run(setting: &Setting) -> Result {
     let (windows, window) = (setting.runs(), Duration::from_secs(setting.size(20, 10)));
-    setting.begin(&format!("held: {COUNT} locks of a ttl of 10 s, renewed in {windows} windows of {window:?}"));
+    setting.begin(&format!(
+        "held: {COUNT} locks of a ttl of 10 s, renewed in {windows} windows of {window:?}"
+    ));
     let nodes = Nodes::start()?;
     let ours = Ours::open(&nodes.urls())?;
     let empty_kib = resident_kib()?;
 
     let start = Instant::now();
     let held = ours.hold(COUNT, "bench:held")?;
-    println!("  acquired in {:.2} s, one after the other", start.elapsed().as_secs_f64());
+    println!(
+        "  acquired in {:.2} s, one after the other",
+        start.elapsed().as_secs_f64()
+    );
 
     let full_kib = resident_kib()?;
-    let (mut client, mut servers, commands, start) = (Vec::new(), Vec::new(), nodes.commands()?, Instant::now());
+    let (mut client, mut servers, commands, start) =
+        (Vec::new(), Vec::new(), nodes.commands()?, Instant::now());
     for _ in 0..windows {
         let (start, cpu) = (Instant::now(), process_cpu());
         let ((), nodes) = nodes.metered(|| {
@@ -44,23 +50,45 @@ pub(crate) fn run(setting: &Setting) -> Result {
     let commands = nodes.commands()?.saturating_sub(commands);
     let share = median(&client);
     let each = |share: f64| share * 1e6 / COUNT as f64;
-    println!("  client: {} of a core, {} us per second and lock", num(share, 3), num(each(share), 2));
+    println!(
+        "  client: {} of a core, {} us per second and lock",
+        num(share, 3),
+        num(each(share), 2)
+    );
     println!(
         "  servers: {} of a core, all five, {} us per second and lock",
         num(median(&servers), 3),
         num(each(median(&servers)), 2)
     );
-    println!("  commands, those in scripts included: {:.0} per second on each node", commands as f64 / elapsed / 5.0);
+    println!(
+        "  commands, those in scripts included: {:.0} per second on each node",
+        commands as f64 / elapsed / 5.0
+    );
     println!("  memory: {empty_kib} KiB before, {full_kib} KiB with all of them");
-    println!("  memory: {:+} KiB in {elapsed:.0} s", resident_kib()?.cast_signed() - full_kib.cast_signed());
-    println!("  locks lost: {}; still valid: {} of {COUNT}", ours.lost(), Ours::valid(&held));
-    setting.judge(Target::AtMost(SHARE_MAX), "client's share of a core", share, 3);
+    println!(
+        "  memory: {:+} KiB in {elapsed:.0} s",
+        resident_kib()?.cast_signed() - full_kib.cast_signed()
+    );
+    println!(
+        "  locks lost: {}; still valid: {} of {COUNT}",
+        ours.lost(),
+        Ours::valid(&held)
+    );
+    setting.judge(
+        Target::AtMost(SHARE_MAX),
+        "client's share of a core",
+        share,
+        3,
+    );
 
     let start = Instant::now();
     let mut unconfirmed = 0;
     for guard in held {
         unconfirmed += usize::from(guard.release().is_err());
     }
-    println!("  released in {:.2} s, {unconfirmed} unconfirmed", start.elapsed().as_secs_f64());
+    println!(
+        "  released in {:.2} s, {unconfirmed} unconfirmed",
+        start.elapsed().as_secs_f64()
+    );
     Ok(())
 }

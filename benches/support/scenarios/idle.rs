@@ -27,7 +27,9 @@ pub(crate) fn run(setting: &Setting) -> Result {
     holder.warm_up()?;
     for locks in [1, THREADS] {
         let s = if locks == 1 { "" } else { "s" };
-        setting.begin(&format!("idle: {THREADS} threads wait for {locks} held lock{s}, {window:?}"));
+        setting.begin(&format!(
+            "idle: {THREADS} threads wait for {locks} held lock{s}, {window:?}"
+        ));
         wait(&nodes, &ours, &mut holder, locks, window)?;
     }
     Ok(())
@@ -43,7 +45,10 @@ fn wait(nodes: &Nodes, ours: &Ours, holder: &mut Peer, locks: usize, window: Dur
     let (calls, own, others) = (nodes.calls()?, ours.counts().commands, holder.commands()?);
     let (start, cpu) = (Instant::now(), process_cpu());
     thread::sleep(window);
-    let (elapsed, cpu) = (start.elapsed().as_secs_f64(), process_cpu().saturating_sub(cpu));
+    let (elapsed, cpu) = (
+        start.elapsed().as_secs_f64(),
+        process_cpu().saturating_sub(cpu),
+    );
     let (own, others) = (ours.counts().commands - own, holder.commands()? - others);
     let calls = Calls::since(&nodes.calls()?, &calls);
 
@@ -55,7 +60,10 @@ fn wait(nodes: &Nodes, ours: &Ours, holder: &mut Peer, locks: usize, window: Dur
     let of_nodes = calls.len() as f64;
     let sum = |number: fn(&Calls) -> u64| calls.iter().map(number).sum::<u64>() as f64;
     let most = calls.iter().map(|it| it.scripts).max().unwrap_or(0) as f64;
-    println!("  commands of the waiters: {:.2} per second on each node", own as f64 / elapsed / of_nodes);
+    println!(
+        "  commands of the waiters: {:.2} per second on each node",
+        own as f64 / elapsed / of_nodes
+    );
     println!(
         "  commands of the holder, which renews: {:.2} per second on each node",
         others as f64 / elapsed / of_nodes
@@ -67,10 +75,20 @@ fn wait(nodes: &Nodes, ours: &Ours, holder: &mut Peer, locks: usize, window: Dur
         most / elapsed,
         sum(|it| it.all) / elapsed / of_nodes,
     );
-    println!("  processor time of the waiting process: {:.2} % of a core", cpu.as_secs_f64() / elapsed * 100.0);
+    println!(
+        "  processor time of the waiting process: {:.2} % of a core",
+        cpu.as_secs_f64() / elapsed * 100.0
+    );
     println!("  memory: {kib} KiB more than before they waited");
-    println!("  cancelled: all {THREADS} threads were out {:.0} ms later", out * 1e3);
+    println!(
+        "  cancelled: all {THREADS} threads were out {:.0} ms later",
+        out * 1e3
+    );
     let valid = holder.release()?;
     println!("  the holder still held {valid} of {locks}");
-    if valid != locks { Err("a lock was lost while others waited for it".into()) } else { Ok(()) }
+    if valid != locks {
+        Err("a lock was lost while others waited for it".into())
+    } else {
+        Ok(())
+    }
 }

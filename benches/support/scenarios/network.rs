@@ -30,24 +30,54 @@ const P99_MAX: f64 = 1.0;
 
 pub(crate) fn run(setting: &Setting) -> Result {
     for round_trip in ROUND_TRIPS {
-        setting.begin(&format!("network: a round trip takes {round_trip:?}, to one of five {:?}", round_trip * SLOW));
+        setting.begin(&format!(
+            "network: a round trip takes {round_trip:?}, to one of five {:?}",
+            round_trip * SLOW
+        ));
         let nodes = Nodes::behind_network(round_trip)?;
         // Without redlock, whose pairs take ten times as long.
         measured(&nodes, || {
             let runs = uncontended::on(&nodes, setting, &["rslock-mt"], setting.size(10, 2))?;
-            judge(setting, round_trip, &runs, FLOOR, uncontended::Run::median_us, uncontended::Run::p99_us);
+            judge(
+                setting,
+                round_trip,
+                &runs,
+                FLOOR,
+                uncontended::Run::median_us,
+                uncontended::Run::p99_us,
+            );
             Ok(())
         })?;
         measured(&nodes, || {
             let window = Duration::from_millis(setting.size(1500, 500));
-            let runs = threads::on(&nodes, setting, &["rslock-mt", "rslock-ct"], THREADS, window)?;
-            judge(setting, round_trip, &runs, SCRIPTS, threads::Did::p50_us, threads::Did::p99_us);
+            let runs = threads::on(
+                &nodes,
+                setting,
+                &["rslock-mt", "rslock-ct"],
+                THREADS,
+                window,
+            )?;
+            judge(
+                setting,
+                round_trip,
+                &runs,
+                SCRIPTS,
+                threads::Did::p50_us,
+                threads::Did::p99_us,
+            );
             let rate = runs.ratio(OURS, SCRIPTS, threads::Did::rate);
-            println!("  pairs per second, x floor with our scripts: {}", num(rate, 2));
+            println!(
+                "  pairs per second, x floor with our scripts: {}",
+                num(rate, 2)
+            );
             Ok(())
         })?;
-        measured(&nodes, || handover::on(&nodes, setting, &[], setting.size(3, 1)).map(drop))?;
-        measured(&nodes, || contended::on(&nodes, setting, false, &contended::GROUPS[..GROUPS]).map(drop))?;
+        measured(&nodes, || {
+            handover::on(&nodes, setting, &[], setting.size(3, 1)).map(drop)
+        })?;
+        measured(&nodes, || {
+            contended::on(&nodes, setting, false, &contended::GROUPS[..GROUPS]).map(drop)
+        })?;
     }
     Ok(())
 }
@@ -63,7 +93,12 @@ fn judge<T>(
 ) {
     let judge = |most, what, number: &dyn Fn(&T) -> f64| {
         let what = format!("behind {round_trip:?}: {what}, x {}", runs.name(floor));
-        setting.judge(Target::AtMost(most), &what, runs.ratio(OURS, floor, number), 2);
+        setting.judge(
+            Target::AtMost(most),
+            &what,
+            runs.ratio(OURS, floor, number),
+            2,
+        );
     };
     judge(MEDIAN_MAX, "median", &median);
     judge(P99_MAX, "p99", &p99);
@@ -74,6 +109,9 @@ fn measured(nodes: &Nodes, work: impl FnOnce() -> Result) -> Result {
     let (start, cpu) = (Instant::now(), nodes.network_cpu()?);
     work()?;
     let cpu = nodes.network_cpu()?.saturating_sub(cpu);
-    println!("  the network took {} of a core", num(cpu.as_secs_f64() / start.elapsed().as_secs_f64(), 2));
+    println!(
+        "  the network took {} of a core",
+        num(cpu.as_secs_f64() / start.elapsed().as_secs_f64(), 2)
+    );
     Ok(())
 }

@@ -16,9 +16,19 @@ const COUNTS: usize = 1;
 
 pub(crate) fn run(setting: &Setting) -> Result {
     let nodes = Nodes::start()?;
-    let ours = [Ours::open(&nodes.urls())?, Ours::open_observed(&nodes.urls())?];
+    let ours = [
+        Ours::open(&nodes.urls())?,
+        Ours::open_observed(&nodes.urls())?,
+    ];
     let names = ["nobody listens", "an observer that counts"];
-    let runs = turns::compare(setting, "observer", setting.size(60, 20), names, &ours, "bench:observed");
+    let runs = turns::compare(
+        setting,
+        "observer",
+        setting.size(60, 20),
+        names,
+        &ours,
+        "bench:observed",
+    );
     let mut table = Table::new(&["", "median us", "x nobody", "client us", "x nobody"]);
     for (who, name) in runs.names() {
         table.row([
@@ -31,6 +41,11 @@ pub(crate) fn run(setting: &Setting) -> Result {
     }
     table.print();
     let excess = runs.excess(COUNTS, NOBODY, |it| it.client_us);
-    setting.judge(Target::AtMost(5.0), "an observer: client's processor time more per pair, us", excess, 1);
+    setting.judge(
+        Target::AtMost(5.0),
+        "an observer: client's processor time more per pair, us",
+        excess,
+        1,
+    );
     Ok(())
 }

@@ -15,7 +15,11 @@ use crate::support::servers::Nodes;
 use crate::support::setting::{Setting, Target};
 use crate::support::stats::{Table, median, num};
 
-const PROGRAMS: [(&str, &str); 3] = [("quorlock", OURS), ("a bare connection", BARE), ("nothing", NOTHING)];
+const PROGRAMS: [(&str, &str); 3] = [
+    ("quorlock", OURS),
+    ("a bare connection", BARE),
+    ("nothing", NOTHING),
+];
 /// Their numbers.
 const LOCKS: usize = 0;
 const CONNECTS: usize = 1;
@@ -36,7 +40,10 @@ struct Run {
 
 pub(crate) fn run(setting: &Setting) -> Result {
     let processes = setting.size(100, 10);
-    setting.begin(&format!("once: a program that locks once, {} runs of {processes} processes each", setting.runs()));
+    setting.begin(&format!(
+        "once: a program that locks once, {} runs of {processes} processes each",
+        setting.runs()
+    ));
     let nodes = Nodes::start()?;
     let urls = nodes.urls();
     // With all defaults, so new servers have no vote at first. One process has waited for that when it has its lock; those
@@ -56,14 +63,23 @@ pub(crate) fn run(setting: &Setting) -> Result {
     }
     print(&runs);
     let above = runs.excess(LOCKS, CONNECTS, |it| it.wall_ms);
-    setting.judge(Target::AtMost(EXCESS_MAX), "wall above a bare connection's, ms", above, 2);
+    setting.judge(
+        Target::AtMost(EXCESS_MAX),
+        "wall above a bare connection's, ms",
+        above,
+        2,
+    );
     Ok(())
 }
 
 /// Runs a process to its end: milliseconds, and what it said.
 fn start(flag: &str, urls: &[String]) -> Result<(f64, String)> {
     let mut command = Command::new(env::current_exe()?);
-    command.arg(flag).args(urls).stdin(Stdio::null()).stderr(Stdio::inherit());
+    command
+        .arg(flag)
+        .args(urls)
+        .stdin(Stdio::null())
+        .stderr(Stdio::inherit());
     let start = Instant::now();
     let out = command.output()?;
     let wall = start.elapsed().as_secs_f64() * 1e3;
@@ -77,19 +93,39 @@ fn start(flag: &str, urls: &[String]) -> Result<(f64, String)> {
 impl Run {
     fn of(seen: &[(f64, String)]) -> Result<Self> {
         let number = |key: &str| -> Result<f64> {
-            let numbers = seen.iter().map(|it| field::<f64>(&it.1, key)).collect::<std::io::Result<Vec<_>>>()?;
+            let numbers = seen
+                .iter()
+                .map(|it| field::<f64>(&it.1, key))
+                .collect::<std::io::Result<Vec<_>>>()?;
             Ok(median(&numbers))
         };
         let wall_ms = median(&seen.iter().map(|it| it.0).collect::<Vec<_>>());
         let has_steps = seen.iter().all(|it| field::<f64>(&it.1, STEPS[0]).is_ok());
-        let steps = if has_steps { STEPS.iter().map(|it| number(it)).collect::<Result<_>>()? } else { Vec::new() };
-        Ok(Self { wall_ms, cpu_ms: number("cpu_us")? / 1e3, steps })
+        let steps = if has_steps {
+            STEPS.iter().map(|it| number(it)).collect::<Result<_>>()?
+        } else {
+            Vec::new()
+        };
+        Ok(Self {
+            wall_ms,
+            cpu_ms: number("cpu_us")? / 1e3,
+            steps,
+        })
     }
 }
 
 fn print(runs: &Runs<Run>) {
-    let mut table =
-        Table::new(&["", "x bare", "above ms", "wall ms", "cpu ms", "build us", "lock us", "release us", "end us"]);
+    let mut table = Table::new(&[
+        "",
+        "x bare",
+        "above ms",
+        "wall ms",
+        "cpu ms",
+        "build us",
+        "lock us",
+        "release us",
+        "end us",
+    ]);
     for (who, name) in runs.names() {
         let wall = |it: &Run| it.wall_ms;
         let mut cells = vec![name.to_owned()];
@@ -98,7 +134,10 @@ fn print(runs: &Runs<Run>) {
         cells.push(num(runs.median(who, wall), 2));
         cells.push(num(runs.median(who, |it| it.cpu_ms), 2));
         for step in 0..STEPS.len() {
-            cells.push(num(runs.median(who, |it| it.steps.get(step).copied().unwrap_or(f64::NAN)), 0));
+            cells.push(num(
+                runs.median(who, |it| it.steps.get(step).copied().unwrap_or(f64::NAN)),
+                0,
+            ));
         }
         table.row(cells);
     }

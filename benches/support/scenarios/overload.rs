@@ -34,16 +34,30 @@ pub(crate) fn run(setting: &Setting) -> Result {
     for contender in &mut all {
         contender.pairs(50)?; // warm-up
     }
-    let mut processes = (0..PROCESSES).map(|_| Peer::ours(&nodes.urls())).collect::<std::io::Result<Vec<_>>>()?;
+    let mut processes = (0..PROCESSES)
+        .map(|_| Peer::ours(&nodes.urls()))
+        .collect::<std::io::Result<Vec<_>>>()?;
     for process in &mut processes {
         process.warm_up()?;
     }
     for slow in [false, true] {
         setting.begin(&format!(
             "overload: a key each{}",
-            if slow { ", servers that run a tenth of the time" } else { "" }
+            if slow {
+                ", servers that run a tenth of the time"
+            } else {
+                ""
+            }
         ));
-        let mut table = Table::new(&["", "threads", "pairs/s", "% of best", "p50 ms", "p99 ms", "failed"]);
+        let mut table = Table::new(&[
+            "",
+            "threads",
+            "pairs/s",
+            "% of best",
+            "p50 ms",
+            "p99 ms",
+            "failed",
+        ]);
         let mut seen: Vec<Vec<f64>> = all.iter().map(|_| Vec::new()).collect();
         let mut failed = 0;
         for threads in THREADS {
@@ -56,17 +70,35 @@ pub(crate) fn run(setting: &Setting) -> Result {
                 }
             }
         }
-        let several = perhaps_slow(&nodes, slow, || together(&mut processes, TOGETHER / PROCESSES, window))?;
+        let several = perhaps_slow(&nodes, slow, || {
+            together(&mut processes, TOGETHER / PROCESSES, window)
+        })?;
         for result in &several {
             failed += result.failed;
-            table.row(row("quorlock, one of 4 processes", TOGETHER / PROCESSES, result, f64::NAN));
+            table.row(row(
+                "quorlock, one of 4 processes",
+                TOGETHER / PROCESSES,
+                result,
+                f64::NAN,
+            ));
         }
         table.print();
         let ours = &seen[0];
-        let (best, least) = ours.iter().fold((0.0_f64, f64::MAX), |(best, least), it| (best.max(*it), least.min(*it)));
+        let (best, least) = ours.iter().fold((0.0_f64, f64::MAX), |(best, least), it| {
+            (best.max(*it), least.min(*it))
+        });
         // Few threads cannot keep slow servers busy.
-        let least = if slow { ours[THREADS.len() - 1].min(ours[THREADS.len() - 2]) } else { least };
-        setting.judge(Target::AtLeast(SHARE_MIN), "quorlock: pairs per second, % of the best", least / best * 100.0, 0);
+        let least = if slow {
+            ours[THREADS.len() - 1].min(ours[THREADS.len() - 2])
+        } else {
+            least
+        };
+        setting.judge(
+            Target::AtLeast(SHARE_MIN),
+            "quorlock: pairs per second, % of the best",
+            least / best * 100.0,
+            0,
+        );
         setting.judge(Target::AtMost(0.0), "quorlock: failed", failed as f64, 0);
     }
     Ok(())
@@ -95,7 +127,9 @@ fn together(processes: &mut [Peer], threads: usize, window: Duration) -> Result<
     thread::scope(|scope| {
         let begin = |(number, process): (usize, _)| {
             let process: &mut Peer = process;
-            scope.spawn(move || process.threads(threads, window, &format!("bench:overload:{number}:t")))
+            scope.spawn(move || {
+                process.threads(threads, window, &format!("bench:overload:{number}:t"))
+            })
         };
         let running: Vec<_> = processes.iter_mut().enumerate().map(begin).collect();
         let join = |it: thread::ScopedJoinHandle<'_, std::io::Result<Window>>| match it.join() {

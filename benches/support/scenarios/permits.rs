@@ -35,10 +35,30 @@ const MANY: usize = 1;
 const FEW_MUTEXES: usize = 2;
 const ONE_MUTEX: usize = 3;
 const GROUPS: [Group; 4] = [
-    Group { name: "8 workers", workers: 8, room: 8, beside: FEW_MUTEXES },
-    Group { name: "30 workers", workers: 30, room: PERMITS, beside: ONE_MUTEX },
-    Group { name: "8 workers, a mutex each", workers: 8, room: 8, beside: FEW_MUTEXES },
-    Group { name: "30 workers, one mutex", workers: 30, room: 1, beside: ONE_MUTEX },
+    Group {
+        name: "8 workers",
+        workers: 8,
+        room: 8,
+        beside: FEW_MUTEXES,
+    },
+    Group {
+        name: "30 workers",
+        workers: 30,
+        room: PERMITS,
+        beside: ONE_MUTEX,
+    },
+    Group {
+        name: "8 workers, a mutex each",
+        workers: 8,
+        room: 8,
+        beside: FEW_MUTEXES,
+    },
+    Group {
+        name: "30 workers, one mutex",
+        workers: 30,
+        room: 1,
+        beside: ONE_MUTEX,
+    },
 ];
 
 struct Run {
@@ -72,17 +92,31 @@ fn all(_worker: usize) -> bool {
 pub(crate) fn run(setting: &Setting) -> Result {
     let nodes = Nodes::start()?;
     let (count, window) = (setting.runs(), Duration::from_secs(setting.size(3, 1)));
-    setting.begin(&format!("permits: a semaphore of {PERMITS}, {count} runs of {window:?} each, in turns"));
+    setting.begin(&format!(
+        "permits: a semaphore of {PERMITS}, {count} runs of {window:?} each, in turns"
+    ));
     let urls = nodes.urls();
-    let managers = (0..GROUPS[MANY].workers).map(|_| Ours::open(&urls)).collect::<Result<Vec<_>>>()?;
+    let managers = (0..GROUPS[MANY].workers)
+        .map(|_| Ours::open(&urls))
+        .collect::<Result<Vec<_>>>()?;
     let mut runs = Runs::new(GROUPS.iter().map(|it| it.name));
     for _ in 0..count {
         for who in 0..GROUPS.len() {
             runs.push(who, one(who, &managers, window)?);
         }
     }
-    let heading =
-        ["", "in use %", "x mutex", "rounds", "permits/s", "x mutex", "median us", "p99 us", "longest ms", "x mutex"];
+    let heading = [
+        "",
+        "in use %",
+        "x mutex",
+        "rounds",
+        "permits/s",
+        "x mutex",
+        "median us",
+        "p99 us",
+        "longest ms",
+        "x mutex",
+    ];
     let mut table = Table::new(&heading);
     for (who, name) in runs.names() {
         let beside = GROUPS[who].beside;
@@ -101,8 +135,18 @@ pub(crate) fn run(setting: &Setting) -> Result {
     }
     table.print();
     let rounds = |who| runs.median(who, Run::rounds_per_permit);
-    setting.judge(Target::AtMost(1.3), "permits: rounds per permit, 8 workers", rounds(FEW), 2);
-    setting.judge(Target::AtMost(4.0), "permits: rounds per permit, 30 workers", rounds(MANY), 2);
+    setting.judge(
+        Target::AtMost(1.3),
+        "permits: rounds per permit, 8 workers",
+        rounds(FEW),
+        2,
+    );
+    setting.judge(
+        Target::AtMost(4.0),
+        "permits: rounds per permit, 30 workers",
+        rounds(MANY),
+        2,
+    );
     Ok(())
 }
 
@@ -117,5 +161,9 @@ fn one(who: usize, managers: &[Ours], window: Duration) -> Result<Run> {
         ONE_MUTEX => managers[worker].mutex_turn("bench:permit", inside),
         _ => managers[worker].permit_turn("bench:permits", PERMITS, inside),
     })?;
-    Ok(Run { turns, room, rounds: rounds() - before })
+    Ok(Run {
+        turns,
+        room,
+        rounds: rounds() - before,
+    })
 }

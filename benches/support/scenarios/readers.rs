@@ -22,12 +22,19 @@ const INSIDE: Duration = Duration::from_millis(1);
 const OVERLAPPING: usize = 64;
 
 /// Who takes part in the loop: the mutex comes before what is compared with it.
-const LOOPS: [&str; 4] = ["mutex", "readers and a writer", "mutex, managers", "readers and a writer, managers"];
+const LOOPS: [&str; 4] = [
+    "mutex",
+    "readers and a writer",
+    "mutex, managers",
+    "readers and a writer, managers",
+];
 
 pub(crate) fn run(setting: &Setting) -> Result {
     let nodes = Nodes::start()?;
     let urls = nodes.urls();
-    let managers = (0..=READERS).map(|_| Ours::open(&urls)).collect::<Result<Vec<_>>>()?;
+    let managers = (0..=READERS)
+        .map(|_| Ours::open(&urls))
+        .collect::<Result<Vec<_>>>()?;
     in_a_loop(setting, &managers)?;
     that_overlap(setting, &nodes, &managers[0])
 }
@@ -49,7 +56,11 @@ fn in_a_loop(setting: &Setting, managers: &[Ours]) -> Result {
     for _ in 0..count {
         for who in 0..LOOPS.len() {
             let turns = take_turns(READERS + 1, window, INSIDE, |worker, inside| {
-                let ours = if who < 2 { &managers[0] } else { &managers[worker] };
+                let ours = if who < 2 {
+                    &managers[0]
+                } else {
+                    &managers[worker]
+                };
                 match who % 2 {
                     0 => ours.mutex_turn("bench:loop:mutex", inside),
                     _ if is_reader(worker) => ours.read_turn("bench:loop:rwlock", inside),
@@ -113,13 +124,22 @@ fn in_a_loop(setting: &Setting, managers: &[Ours]) -> Result {
 }
 
 fn that_overlap(setting: &Setting, nodes: &Nodes, ours: &Ours) -> Result {
-    let (count, window) = (setting.runs(), Duration::from_millis(setting.size(1500, 500)));
-    setting.begin(&format!("readers: {OVERLAPPING} that overlap, {count} runs of {window:?} each"));
+    let (count, window) = (
+        setting.runs(),
+        Duration::from_millis(setting.size(1500, 500)),
+    );
+    setting.begin(&format!(
+        "readers: {OVERLAPPING} that overlap, {count} runs of {window:?} each"
+    ));
     let names = ["mutex, a key each", "read, one key", "read, a key each"];
     let one = |who: usize, window| match who {
         0 => ours.threads(OVERLAPPING, window, "bench:overlap:mutex"),
-        1 => ours.threads_that(OVERLAPPING, window, |_| ours.read_pair("bench:overlap:read")),
-        _ => ours.threads_that(OVERLAPPING, window, |i| ours.read_pair(&format!("bench:overlap:read:{i}"))),
+        1 => ours.threads_that(OVERLAPPING, window, |_| {
+            ours.read_pair("bench:overlap:read")
+        }),
+        _ => ours.threads_that(OVERLAPPING, window, |i| {
+            ours.read_pair(&format!("bench:overlap:read:{i}"))
+        }),
     };
     for who in 0..names.len() {
         one(who, window / 10)?;
@@ -131,7 +151,8 @@ fn that_overlap(setting: &Setting, nodes: &Nodes, ours: &Ours) -> Result {
         }
     }
     let rate = |it: &(Window, Duration)| it.0.pairs_per_s();
-    let per_pair = |cpu: Duration, it: &(Window, Duration)| cpu.as_secs_f64() * 1e6 / it.0.ok as f64;
+    let per_pair =
+        |cpu: Duration, it: &(Window, Duration)| cpu.as_secs_f64() * 1e6 / it.0.ok as f64;
     let client = |it: &(Window, Duration)| per_pair(it.0.cpu, it);
     let servers = |it: &(Window, Duration)| per_pair(it.1, it);
     let mut table = Table::new(&[
@@ -157,7 +178,11 @@ fn that_overlap(setting: &Setting, nodes: &Nodes, ours: &Ours) -> Result {
             num(runs.ratio(who, 0, servers), 2),
             num(runs.median(who, |it| it.0.p50_us), 0),
             num(runs.median(who, |it| it.0.p99_us), 0),
-            runs.of(who).iter().map(|it| it.0.failed).sum::<usize>().to_string(),
+            runs.of(who)
+                .iter()
+                .map(|it| it.0.failed)
+                .sum::<usize>()
+                .to_string(),
         ]);
     }
     table.print();

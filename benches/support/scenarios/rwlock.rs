@@ -20,5 +20,12 @@ pub(crate) fn run(setting: &Setting) -> Result {
         _ => ours.reads(BLOCK, "bench:shared"),
     };
     let names = ["mutex", "write", "read", "read beside a reader"];
-    compare(setting, "rwlock", &nodes, names, block, &[(1, "a write", 1.1), (2, "a read", 1.5)])
+    compare(
+        setting,
+        "rwlock",
+        &nodes,
+        names,
+        block,
+        &[(1, "a write", 1.1), (2, "a read", 1.5)],
+    )
 }

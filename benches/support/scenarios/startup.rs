@@ -34,7 +34,10 @@ pub(crate) fn run(setting: &Setting) -> Result {
         }
     };
     let nodes = Nodes::start()?;
-    let variables = [("QUORLOCK_NODES", nodes.urls().join(",")), ("QUORLOCK_NO_QUARANTINE", "true".to_owned())];
+    let variables = [
+        ("QUORLOCK_NODES", nodes.urls().join(",")),
+        ("QUORLOCK_NO_QUARANTINE", "true".to_owned()),
+    ];
     let commands = commands(&program, nodes.addrs()?[0].port());
     let mut runs = Runs::new(commands.iter().map(|it| it.0));
     for _ in 0..setting.runs() {
@@ -45,8 +48,15 @@ pub(crate) fn run(setting: &Setting) -> Result {
             }
         }
         for (who, seen) in seen.iter().enumerate() {
-            let mean = |number: fn(&Took) -> f64| seen.iter().map(number).sum::<f64>() / seen.len() as f64;
-            runs.push(who, Took { wall_ms: mean(|it| it.wall_ms), cpu_ms: mean(|it| it.cpu_ms) });
+            let mean =
+                |number: fn(&Took) -> f64| seen.iter().map(number).sum::<f64>() / seen.len() as f64;
+            runs.push(
+                who,
+                Took {
+                    wall_ms: mean(|it| it.wall_ms),
+                    cpu_ms: mean(|it| it.cpu_ms),
+                },
+            );
         }
     }
     print(&runs);
@@ -56,17 +66,30 @@ pub(crate) fn run(setting: &Setting) -> Result {
 /// What is run, and how it is called.
 fn commands(program: &str, port: u16) -> Vec<(&'static str, Vec<String>)> {
     let words = |it: &[&str]| it.iter().map(|&it| it.to_owned()).collect::<Vec<_>>();
-    let file = env::temp_dir().join(format!("quorlock-bench-{port}.lock")).display().to_string();
+    let file = env::temp_dir()
+        .join(format!("quorlock-bench-{port}.lock"))
+        .display()
+        .to_string();
     let mut commands = vec![
         ("true", words(&["true"])),
         (FLOCK, words(&["flock", &file, "true"])),
-        ("quorlock run NAME -- true", words(&[program, "run", "bench:startup", "--", "true"])),
-        ("quorlock status NAME", words(&[program, "status", "bench:startup"])),
+        (
+            "quorlock run NAME -- true",
+            words(&[program, "run", "bench:startup", "--", "true"]),
+        ),
+        (
+            "quorlock status NAME",
+            words(&[program, "status", "bench:startup"]),
+        ),
     ];
     if is_there("redis-cli") {
-        let set =
-            format!("redis-cli -p {port} SET bench:cli x NX PX 30000 && true && redis-cli -p {port} DEL bench:cli");
-        commands.push(("redis-cli SET && true && redis-cli DEL", words(&["sh", "-c", &set])));
+        let set = format!(
+            "redis-cli -p {port} SET bench:cli x NX PX 30000 && true && redis-cli -p {port} DEL bench:cli"
+        );
+        commands.push((
+            "redis-cli SET && true && redis-cli DEL",
+            words(&["sh", "-c", &set]),
+        ));
     } else {
         println!("no redis-cli here, going on without it");
     }
@@ -75,15 +98,25 @@ fn commands(program: &str, port: u16) -> Vec<(&'static str, Vec<String>)> {
 }
 
 fn is_there(program: &str) -> bool {
-    let folders: Vec<PathBuf> = env::var_os("PATH").map(|it| env::split_paths(&it).collect()).unwrap_or_default();
+    let folders: Vec<PathBuf> = env::var_os("PATH")
+        .map(|it| env::split_paths(&it).collect())
+        .unwrap_or_default();
     folders.iter().any(|it| it.join(program).is_file())
 }
 
 fn print(runs: &Runs<Took>) {
-    let mut table = Table::new(&["", "x flock", "above flock ms", "wall ms", "x flock cpu", "cpu ms"]);
+    let mut table = Table::new(&[
+        "",
+        "x flock",
+        "above flock ms",
+        "wall ms",
+        "x flock cpu",
+        "cpu ms",
+    ]);
     let flock = runs.find(FLOCK);
     for (who, name) in runs.names() {
-        let ratio = |number: fn(&Took) -> f64| flock.map_or(f64::NAN, |it| runs.ratio(who, it, number));
+        let ratio =
+            |number: fn(&Took) -> f64| flock.map_or(f64::NAN, |it| runs.ratio(who, it, number));
         let above = flock.map_or(f64::NAN, |it| runs.excess(who, it, |it| it.wall_ms));
         table.row(vec![
             name.to_owned(),

@@ -26,8 +26,9 @@ pub(crate) fn run(setting: &Setting) -> Result {
     for threads in [8, MANY] {
         let runs = on(&nodes, setting, &PEERS, threads, window)?;
         if threads == MANY {
-            let title =
-                format!("{MANY} threads, a key each: pairs per second, × floor with our scripts. Longer is better.");
+            let title = format!(
+                "{MANY} threads, a key each: pairs per second, × floor with our scripts. Longer is better."
+            );
             setting.chart(title, &runs, SCRIPTS, Did::rate);
             let rate = |base| runs.ratio(OURS, base, Did::rate);
             setting.judge(
@@ -42,13 +43,33 @@ pub(crate) fn run(setting: &Setting) -> Result {
                 runs.median(OURS, Did::servers_us),
                 1,
             );
-            setting.judge(Target::AtLeast(0.9), "pairs per second, x floor with our scripts", rate(SCRIPTS), 2);
-            setting.judge(Target::AtLeast(1.0), "pairs per second, x floor of threads", rate(CALLERS), 2);
+            setting.judge(
+                Target::AtLeast(0.9),
+                "pairs per second, x floor with our scripts",
+                rate(SCRIPTS),
+                2,
+            );
+            setting.judge(
+                Target::AtLeast(1.0),
+                "pairs per second, x floor of threads",
+                rate(CALLERS),
+                2,
+            );
             let p99 = runs.ratio(OURS, CALLERS, Did::p99_us);
-            setting.judge(Target::AtMost(1.1), "p99 of a pair, x floor of threads", p99, 2);
+            setting.judge(
+                Target::AtMost(1.1),
+                "p99 of a pair, x floor of threads",
+                p99,
+                2,
+            );
             for (peer, least) in [("rslock-ct", 0.85), ("rslock-mt", 1.0)] {
                 let Some(who) = runs.find(peer) else { continue };
-                setting.judge(Target::AtLeast(least), &format!("pairs per second, x {peer}"), rate(who), 2);
+                setting.judge(
+                    Target::AtLeast(least),
+                    &format!("pairs per second, x {peer}"),
+                    rate(who),
+                    2,
+                );
             }
         }
     }
@@ -64,7 +85,9 @@ pub(crate) fn on(
     window: Duration,
 ) -> Result<Runs<Did>> {
     let count = setting.runs();
-    setting.begin(&format!("threads: {threads} threads, a key each, {count} runs of {WINDOWS} windows of {window:?}"));
+    setting.begin(&format!(
+        "threads: {threads} threads, a key each, {count} runs of {WINDOWS} windows of {window:?}"
+    ));
     let mut all = Contender::all(setting, clients, nodes)?;
     for contender in &mut all {
         contender.pairs(50)?; // warm-up
@@ -81,7 +104,9 @@ pub(crate) fn on(
                 seen[i].servers += servers;
             }
         }
-        seen.into_iter().enumerate().for_each(|(who, did)| runs.push(who, did));
+        seen.into_iter()
+            .enumerate()
+            .for_each(|(who, did)| runs.push(who, did));
     }
     print(&runs);
     Ok(runs)
@@ -159,7 +184,11 @@ fn print(runs: &Runs<Did>) {
             num(runs.ratio(who, FLOOR, Did::servers_us), 2),
             num(runs.median(who, Did::p50_us), 0),
             num(runs.median(who, Did::p99_us), 0),
-            runs.of(who).iter().map(Did::failed).sum::<usize>().to_string(),
+            runs.of(who)
+                .iter()
+                .map(Did::failed)
+                .sum::<usize>()
+                .to_string(),
         ]);
     }
     table.print();

@@ -23,17 +23,40 @@ const BLOCK: usize = 50;
 pub(crate) fn run(setting: &Setting) -> Result {
     let nodes = Nodes::start()?;
     let runs = on(&nodes, setting, &CLIENTS, setting.size(14, 6))?;
-    let title = "One thread, nobody else: median of acquire and release, × floor. Shorter is better.";
+    let title =
+        "One thread, nobody else: median of acquire and release, × floor. Shorter is better.";
     setting.chart(title.to_owned(), &runs, FLOOR, Run::median_us);
-    let most = |most: f64, what: &str, value: f64, digits| setting.judge(Target::AtMost(most), what, value, digits);
-    most(1.2, "median, x floor", runs.ratio(OURS, FLOOR, Run::median_us), 2);
-    most(1.05, "median, x floor with our scripts", runs.ratio(OURS, SCRIPTS, Run::median_us), 2);
-    most(6.0, "client's processor time above that floor's, us", runs.excess(OURS, SCRIPTS, Run::client_us), 1);
+    let most = |most: f64, what: &str, value: f64, digits| {
+        setting.judge(Target::AtMost(most), what, value, digits)
+    };
+    most(
+        1.2,
+        "median, x floor",
+        runs.ratio(OURS, FLOOR, Run::median_us),
+        2,
+    );
+    most(
+        1.05,
+        "median, x floor with our scripts",
+        runs.ratio(OURS, SCRIPTS, Run::median_us),
+        2,
+    );
+    most(
+        6.0,
+        "client's processor time above that floor's, us",
+        runs.excess(OURS, SCRIPTS, Run::client_us),
+        1,
+    );
     Ok(())
 }
 
 /// Runs so many cycles in each run, and prints them.
-pub(crate) fn on(nodes: &Nodes, setting: &Setting, clients: &[&'static str], cycles: usize) -> Result<Runs<Run>> {
+pub(crate) fn on(
+    nodes: &Nodes,
+    setting: &Setting,
+    clients: &[&'static str],
+    cycles: usize,
+) -> Result<Runs<Run>> {
     let count = setting.runs();
     setting.begin(&format!(
         "uncontended: one thread, {count} runs of {cycles} cycles of {BLOCK} pairs each, in rotating order"
@@ -52,7 +75,9 @@ pub(crate) fn on(nodes: &Nodes, setting: &Setting, clients: &[&'static str], cyc
                 seen[i].enter(&block, servers.as_secs_f64() * 1e6 / BLOCK as f64);
             }
         }
-        seen.into_iter().enumerate().for_each(|(who, run)| runs.push(who, run));
+        seen.into_iter()
+            .enumerate()
+            .for_each(|(who, run)| runs.push(who, run));
     }
     print(&runs);
     Ok(runs)
@@ -129,7 +154,12 @@ fn print(runs: &Runs<Run>) {
             num(runs.median(who, Run::servers_us), 1),
             num(runs.ratio(who, FLOOR, Run::servers_us), 2),
             num(runs.median(who, Run::p99_us), 0),
-            num(all.clone().map(|it| it.samples.max_us()).fold(f64::NAN, f64::max), 0),
+            num(
+                all.clone()
+                    .map(|it| it.samples.max_us())
+                    .fold(f64::NAN, f64::max),
+                0,
+            ),
             all.map(|it| it.failed).sum::<usize>().to_string(),
         ]);
     }

@@ -29,13 +29,21 @@ pub(crate) enum Ended {
 
 impl From<AcquireError> for Ended {
     fn from(err: AcquireError) -> Ended {
-        if matches!(err, AcquireError::Cancelled { .. }) { Ended::Cancelled } else { Ended::Failed(err.into()) }
+        if matches!(err, AcquireError::Cancelled { .. }) {
+            Ended::Cancelled
+        } else {
+            Ended::Failed(err.into())
+        }
     }
 }
 
 impl From<ReleaseError> for Ended {
     fn from(err: ReleaseError) -> Ended {
-        let exit = if matches!(err, ReleaseError::Lost(_)) { Exit::LOST } else { Exit::NO_QUORUM };
+        let exit = if matches!(err, ReleaseError::Lost(_)) {
+            Exit::LOST
+        } else {
+            Exit::NO_QUORUM
+        };
         Ended::Failed(Failed::new(exit, err))
     }
 }
@@ -58,7 +66,10 @@ impl<'a> Part<'a> {
     /// Begins now. `stop` ends it; the first measurement is always complete.
     pub(crate) fn begin(stop: &'a CancelHandle, time: Duration) -> Part<'a> {
         let now = now();
-        Part { stop, until: now.checked_add(time).unwrap_or(now) }
+        Part {
+            stop,
+            until: now.checked_add(time).unwrap_or(now),
+        }
     }
 
     fn goes_on(&self) -> bool {
@@ -72,8 +83,16 @@ pub(crate) fn round_trips(locks: &LockManager, part: Part<'_>) -> Vec<Node> {
     loop {
         let checks = locks.check_nodes();
         if nodes.is_empty() {
-            let node = |(node, address)| Node { node, address, times: Times::default(), failure: None };
-            nodes = checks.iter().map(|it| node((it.node.to_string(), it.address.to_string()))).collect();
+            let node = |(node, address)| Node {
+                node,
+                address,
+                times: Times::default(),
+                failure: None,
+            };
+            nodes = checks
+                .iter()
+                .map(|it| node((it.node.to_string(), it.address.to_string())))
+                .collect();
         }
         for (node, check) in nodes.iter_mut().zip(checks) {
             match check.round_trip {
@@ -90,12 +109,22 @@ pub(crate) fn round_trips(locks: &LockManager, part: Part<'_>) -> Vec<Node> {
 /// Locks and releases, each name in its own thread.
 pub(crate) fn pairs(locks: &LockManager, names: &[String], part: Part<'_>) -> Result<Pairs, Ended> {
     let began = now();
-    let times = together(part.stop, names.iter().map(|name| move || pairs_of(locks, name, part)))?;
+    let times = together(
+        part.stop,
+        names.iter().map(|name| move || pairs_of(locks, name, part)),
+    )?;
     let mut all = Times::default();
     times.iter().for_each(|it| all.add_all(it));
     let seconds = now().duration_since(began).as_secs_f64();
     // Far below 2^53.
-    Ok(Pairs { per_second: if seconds > 0.0 { all.count() as f64 / seconds } else { 0.0 }, times: all })
+    Ok(Pairs {
+        per_second: if seconds > 0.0 {
+            all.count() as f64 / seconds
+        } else {
+            0.0
+        },
+        times: all,
+    })
 }
 
 fn pairs_of(locks: &LockManager, name: &str, part: Part<'_>) -> Result<Times, Ended> {
@@ -127,7 +156,10 @@ pub(crate) fn hand_over(
             let guard = lock.lock()?;
             let got = now();
             // Only the holder is here. A release before its call to lock was no hand-over.
-            let last: Option<Instant> = released.lock().unwrap_or_else(PoisonError::into_inner).take();
+            let last: Option<Instant> = released
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner)
+                .take();
             if let Some(at) = last.filter(|at| asked < *at) {
                 times.add(got.duration_since(at));
                 handed_over.store(true, Ordering::SeqCst);
@@ -142,7 +174,9 @@ pub(crate) fn hand_over(
         }
     };
     let mut all = Times::default();
-    together(part.stop, clients.map(|it| move || one(it)))?.iter().for_each(|it| all.add_all(it));
+    together(part.stop, clients.map(|it| move || one(it)))?
+        .iter()
+        .for_each(|it| all.add_all(it));
     Ok(all)
 }
 
@@ -154,14 +188,23 @@ fn together<T: Send>(
     thread::scope(|scope| {
         let started = work.into_iter().map(|work| {
             let run = move || work().inspect_err(|_| stop.cancel());
-            let thread = thread::Builder::new().name("bench".into()).spawn_scoped(scope, run);
+            let thread = thread::Builder::new()
+                .name("bench".into())
+                .spawn_scoped(scope, run);
             thread.inspect_err(|_| stop.cancel()).map_err(Failed::from)
         });
         let threads: Vec<_> = started.collect();
         let mut all = Ok(Vec::new());
         for thread in threads {
-            let panicked = |_| Err(Ended::Failed(Failed::new(Exit::INTERNAL, "a thread has panicked")));
-            let done = thread.map_err(Ended::Failed).and_then(|it| it.join().unwrap_or_else(panicked));
+            let panicked = |_| {
+                Err(Ended::Failed(Failed::new(
+                    Exit::INTERNAL,
+                    "a thread has panicked",
+                )))
+            };
+            let done = thread
+                .map_err(Ended::Failed)
+                .and_then(|it| it.join().unwrap_or_else(panicked));
             all = match (all, done) {
                 (Ok(mut all), Ok(done)) => {
                     all.push(done);

@@ -28,17 +28,49 @@ impl Measured {
             cells
         };
         let locks = [
-            ("lock and release, 1 thread".to_owned(), Some(self.single.per_second), &self.single.times),
-            (format!("lock and release, {} threads", self.threads), Some(self.several.per_second), &self.several.times),
-            ("hand-over to a waiting client".to_owned(), None, &self.hand_over),
+            (
+                "lock and release, 1 thread".to_owned(),
+                Some(self.single.per_second),
+                &self.single.times,
+            ),
+            (
+                format!("lock and release, {} threads", self.threads),
+                Some(self.several.per_second),
+                &self.several.times,
+            ),
+            (
+                "hand-over to a waiting client".to_owned(),
+                None,
+                &self.hand_over,
+            ),
         ];
         let nodes = self.nodes.iter().map(|it| {
-            let failure = it.failure.as_ref().map(|it| format!(": {it}")).unwrap_or_default();
-            (format!("round trip to {} ({}){failure}", it.node, it.address), None, &it.times)
+            let failure = it
+                .failure
+                .as_ref()
+                .map(|it| format!(": {it}"))
+                .unwrap_or_default();
+            (
+                format!("round trip to {} ({}){failure}", it.node, it.address),
+                None,
+                &it.times,
+            )
         });
-        let header = ["WHAT", "TIMES", "PER SECOND", "MEDIAN", "90 %", "99 %", "LONGEST"];
+        let header = [
+            "WHAT",
+            "TIMES",
+            "PER SECOND",
+            "MEDIAN",
+            "90 %",
+            "99 %",
+            "LONGEST",
+        ];
         let histogram = |(what, _, times): &(String, Option<f64>, &Times)| {
-            format!("\n\n{}\n{}", screen::styled(screen::BOLD, &format!("{what}, up to")), histogram(times))
+            format!(
+                "\n\n{}\n{}",
+                screen::styled(screen::BOLD, &format!("{what}, up to")),
+                histogram(times)
+            )
         };
         show::table(&header, locks.iter().cloned().chain(nodes).map(row))
             + &locks.iter().map(histogram).collect::<String>()
@@ -57,20 +89,31 @@ impl Measured {
 }
 
 fn lengths(times: &Times) -> [Option<Duration>; 4] {
-    [times.percentile(50), times.percentile(90), times.percentile(99), times.longest()]
+    [
+        times.percentile(50),
+        times.percentile(90),
+        times.percentile(99),
+        times.longest(),
+    ]
 }
 
 fn object(times: &Times) -> Value {
-    let [half, ninety, ninety_nine, longest] = lengths(times).map(|it| it.map(|it| it.as_secs_f64()));
+    let [half, ninety, ninety_nine, longest] =
+        lengths(times).map(|it| it.map(|it| it.as_secs_f64()));
     json!({ "count": times.count(), "p50": half, "p90": ninety, "p99": ninety_nine, "max": longest })
 }
 
 /// A bar for each range of times.
 fn histogram(times: &Times) -> String {
     let rows = times.rows().into_iter().map(|(end, count)| {
-        let length = (u128::from(count) * u128::from(BAR)).div_ceil(u128::from(times.count().max(1)));
+        let length =
+            (u128::from(count) * u128::from(BAR)).div_ceil(u128::from(times.count().max(1)));
         let bar = "#".repeat(usize::try_from(length).unwrap_or_default());
-        format!("  {:>8}  {bar:<width$}  {count}", show::time(end), width = BAR as usize)
+        format!(
+            "  {:>8}  {bar:<width$}  {count}",
+            show::time(end),
+            width = BAR as usize
+        )
     });
     rows.collect::<Vec<_>>().join("\n")
 }
@@ -87,7 +130,10 @@ mod tests {
         let text = histogram(&times);
         let bars: Vec<_> = text.lines().map(|it| it.matches('#').count()).collect();
         assert_eq!(bars, [30, 0, 10], "{text}");
-        assert!(text.starts_with("   1.02 µs  ###") && text.ends_with("  1"), "{text}");
+        assert!(
+            text.starts_with("   1.02 µs  ###") && text.ends_with("  1"),
+            "{text}"
+        );
         assert_eq!(histogram(&Times::default()), "");
     }
 }

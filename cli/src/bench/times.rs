@@ -64,7 +64,9 @@ impl Times {
                 None => rows.push((power, *count)),
             }
         }
-        rows.into_iter().map(|(end, count)| (Duration::from_nanos(end), count)).collect()
+        rows.into_iter()
+            .map(|(end, count)| (Duration::from_nanos(end), count))
+            .collect()
     }
 }
 
@@ -80,7 +82,9 @@ mod tests {
 
     fn micros(times: impl IntoIterator<Item = u64>) -> Times {
         let mut all = Times::default();
-        times.into_iter().for_each(|it| all.add(Duration::from_micros(it)));
+        times
+            .into_iter()
+            .for_each(|it| all.add(Duration::from_micros(it)));
         all
     }
 
@@ -90,30 +94,50 @@ mod tests {
         for (hundredths, exact) in [(1, 10), (50, 500), (90, 900), (99, 990), (100, 1_000)] {
             let said = times.percentile(hundredths).unwrap();
             let exact = Duration::from_micros(exact);
-            assert!(exact <= said && said <= exact.mul_f64(1.032), "{hundredths}: {said:?}");
+            assert!(
+                exact <= said && said <= exact.mul_f64(1.032),
+                "{hundredths}: {said:?}"
+            );
         }
         assert_eq!(times.longest(), Some(Duration::from_micros(1_000)));
         assert!(times.counts.len() < 300, "{}", times.counts.len());
         let one = micros([7]);
-        assert_eq!([1, 50, 100].map(|it| one.percentile(it)), [Some(Duration::from_micros(7)); 3]);
-        assert_eq!((Times::default().percentile(50), Times::default().longest()), (None, None));
+        assert_eq!(
+            [1, 50, 100].map(|it| one.percentile(it)),
+            [Some(Duration::from_micros(7)); 3]
+        );
+        assert_eq!(
+            (Times::default().percentile(50), Times::default().longest()),
+            (None, None)
+        );
     }
 
     #[test]
     fn times_of_any_length_are_counted() {
         let mut all = Times::default();
-        [Duration::ZERO, Duration::from_nanos(1), Duration::MAX].into_iter().for_each(|it| all.add(it));
+        [Duration::ZERO, Duration::from_nanos(1), Duration::MAX]
+            .into_iter()
+            .for_each(|it| all.add(it));
         all.add_all(&micros([3, 3]));
         assert_eq!((all.count(), all.longest()), (5, Some(Duration::MAX)));
         assert_eq!(all.rows().iter().map(|it| it.1).sum::<u64>(), 5);
-        assert_eq!(all.rows().last().map(|it| it.0), Some(Duration::from_nanos(u64::MAX)));
+        assert_eq!(
+            all.rows().last().map(|it| it.0),
+            Some(Duration::from_nanos(u64::MAX))
+        );
     }
 
     #[test]
     fn rows_double_and_the_empty_ones_between_are_there() {
         let mut times = Times::default();
-        [100, 120, 128, 129, 1_000].into_iter().for_each(|it| times.add(Duration::from_nanos(it)));
-        let rows: Vec<_> = times.rows().iter().map(|(end, count)| (end.as_nanos(), *count)).collect();
+        [100, 120, 128, 129, 1_000]
+            .into_iter()
+            .for_each(|it| times.add(Duration::from_nanos(it)));
+        let rows: Vec<_> = times
+            .rows()
+            .iter()
+            .map(|(end, count)| (end.as_nanos(), *count))
+            .collect();
         assert_eq!(rows, [(128, 2), (256, 2), (512, 0), (1_024, 1)]);
     }
 }

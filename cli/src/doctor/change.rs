@@ -32,19 +32,36 @@ pub(crate) fn run(args: &NodeArgs, file: &Path, json: bool) -> Result<ExitCode, 
     nodes::at(args, wanted.clone())?.build()?;
     let all = look(args, &[&used[..], &wanted].concat())?;
     let (used, wanted) = all.split_at(used.len());
-    distinct(used).map_err(|reason| Failed::new(Exit::CONFIG, format!("servers in use: {reason}")))?;
+    distinct(used)
+        .map_err(|reason| Failed::new(Exit::CONFIG, format!("servers in use: {reason}")))?;
     distinct(wanted).map_err(|reason| of_file(Exit::CONFIG, &reason))?;
-    let unfit = wanted.iter().filter_map(|it| Some(format!("{}: {}", it.address, it.failure.as_ref()?)));
+    let unfit = wanted
+        .iter()
+        .filter_map(|it| Some(format!("{}: {}", it.address, it.failure.as_ref()?)));
     let unfit = unfit.collect::<Vec<_>>().join("; ");
     if !unfit.is_empty() {
-        return Err(of_file(Exit::UNFIT, &format!("{unfit}; start it, correct it or remove it from the file")));
+        return Err(of_file(
+            Exit::UNFIT,
+            &format!("{unfit}; start it, correct it or remove it from the file"),
+        ));
     }
     // A server in both lists has the address of the file.
-    let address = |it: &Listed| all.iter().rev().find(|its| its.server == it.server).map(|it| it.address.as_str());
-    let (mut from, to): (Vec<_>, Vec<_>) = (used.iter().collect(), wanted.iter().filter_map(address).collect());
+    let address = |it: &Listed| {
+        all.iter()
+            .rev()
+            .find(|its| its.server == it.server)
+            .map(|it| it.address.as_str())
+    };
+    let (mut from, to): (Vec<_>, Vec<_>) = (
+        used.iter().collect(),
+        wanted.iter().filter_map(address).collect(),
+    );
     // The last one is removed first, so servers without a vote come last.
     from.sort_by_key(|it| it.failure.is_some());
-    let plan = steps(&from.into_iter().filter_map(address).collect::<Vec<_>>(), &to);
+    let plan = steps(
+        &from.into_iter().filter_map(address).collect::<Vec<_>>(),
+        &to,
+    );
     show::say(&if json { object(&plan) } else { text(&plan) })?;
     Ok(ExitCode::SUCCESS)
 }
@@ -56,9 +73,19 @@ fn look(args: &NodeArgs, nodes: &[Given]) -> Result<Vec<Listed>, Failed> {
         _ => None,
     };
     let problems = nodes::at(args, nodes.to_vec())?.builder.build().err();
-    let doubles: BTreeMap<_, _> = problems.iter().flat_map(BuildError::problems).filter_map(double).collect();
-    let kept: Vec<_> = nodes.iter().enumerate().filter(|(index, _)| !doubles.contains_key(index)).collect();
-    let rows = nodes::at(args, kept.iter().map(|(_, it)| (*it).clone()).collect())?.build()?.check_nodes();
+    let doubles: BTreeMap<_, _> = problems
+        .iter()
+        .flat_map(BuildError::problems)
+        .filter_map(double)
+        .collect();
+    let kept: Vec<_> = nodes
+        .iter()
+        .enumerate()
+        .filter(|(index, _)| !doubles.contains_key(index))
+        .collect();
+    let rows = nodes::at(args, kept.iter().map(|(_, it)| (*it).clone()).collect())?
+        .build()?
+        .check_nodes();
     let listed = |index| {
         let first = doubles.get(&index).copied().unwrap_or(index);
         let row = rows.get(kept.iter().position(|it| it.0 == first)?)?;
@@ -66,29 +93,46 @@ fn look(args: &NodeArgs, nodes: &[Given]) -> Result<Vec<Listed>, Failed> {
             Some(NodeFailure::SameServer { other }) => rows.get(other.index())?,
             _ => row,
         };
-        let failure = server.failure.clone().filter(|it| !matches!(it, NodeFailure::Quarantined { .. }));
-        Some(Listed { address: row.address.to_string(), server: server.node.index(), failure })
+        let failure = server
+            .failure
+            .clone()
+            .filter(|it| !matches!(it, NodeFailure::Quarantined { .. }));
+        Some(Listed {
+            address: row.address.to_string(),
+            server: server.node.index(),
+            failure,
+        })
     };
     Ok((0..nodes.len()).filter_map(listed).collect())
 }
 
 /// Refuses a list with the same server twice.
 fn distinct(list: &[Listed]) -> Result<(), String> {
-    let mut rests = list.iter().zip(1..).filter_map(|(it, next)| Some((it, list.get(next..)?)));
-    match rests.find_map(|(it, rest)| Some((&it.address, &rest.iter().find(|its| its.server == it.server)?.address))) {
-        Some((one, other)) => Err(format!("{one} and {other} are the same server: give each server once")),
+    let mut rests = list
+        .iter()
+        .zip(1..)
+        .filter_map(|(it, next)| Some((it, list.get(next..)?)));
+    match rests.find_map(|(it, rest)| {
+        Some((
+            &it.address,
+            &rest.iter().find(|its| its.server == it.server)?.address,
+        ))
+    }) {
+        Some((one, other)) => Err(format!(
+            "{one} and {other} are the same server: give each server once"
+        )),
         None => Ok(()),
     }
 }
 
 fn object(plan: &[Step<&str>]) -> String {
-    let step =
-        |it: &Step<&str>| json!({ "nodes": it.nodes, "adds": it.adds.as_slice(), "removes": it.removes.as_slice() });
+    let step = |it: &Step<&str>| json!({ "nodes": it.nodes, "adds": it.adds.as_slice(), "removes": it.removes.as_slice() });
     json!({ "quorlock": 1, "steps": plan.iter().map(step).collect::<Vec<_>>() }).to_string()
 }
 
 fn text(plan: &[Step<&str>]) -> String {
-    let change = |word: &str, it: Option<&str>| it.map(|it| format!("; {word} {it}")).unwrap_or_default();
+    let change =
+        |word: &str, it: Option<&str>| it.map(|it| format!("; {word} {it}")).unwrap_or_default();
     let step = |(it, number): (&Step<&str>, usize)| {
         let changes = change("adds", it.adds) + &change("removes", it.removes);
         format!("{number}. {}{changes}\n   {GO_ON}", it.nodes.join(", "))
@@ -98,7 +142,10 @@ fn text(plan: &[Step<&str>]) -> String {
     if plan.is_empty() {
         lines.push("These servers are in use already: nothing to change.".to_owned());
     } else if !removed.is_empty() {
-        lines.push(format!("Now stop {}. Before it is added again, empty it: FLUSHALL.", removed.join(", ")));
+        lines.push(format!(
+            "Now stop {}. Before it is added again, empty it: FLUSHALL.",
+            removed.join(", ")
+        ));
     }
     lines.join("\n")
 }

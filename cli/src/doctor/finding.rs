@@ -43,7 +43,15 @@ impl Level {
 impl Finding {
     /// Whether both are about single nodes and differ by the node only.
     pub(crate) fn is_like(&self, other: &Finding) -> bool {
-        let parts = |it: &Finding| (it.level, it.node.is_some(), it.why, it.seen.clone(), it.action.clone());
+        let parts = |it: &Finding| {
+            (
+                it.level,
+                it.node.is_some(),
+                it.why,
+                it.seen.clone(),
+                it.action.clone(),
+            )
+        };
         self.node.is_some() && parts(self) == parts(other)
     }
 }

@@ -2,7 +2,9 @@
 
 use std::time::Duration;
 
-use quorlock::error::{MemberAnswer, MemberReport, NodeAccess, NodeCheck, NodeFailure, NodeFinding, QuarantineReason};
+use quorlock::error::{
+    MemberAnswer, MemberReport, NodeAccess, NodeCheck, NodeFailure, NodeFinding, QuarantineReason,
+};
 
 use crate::doctor::finding::{Finding, Level, at};
 use crate::doctor::seen::{FOR_LOOKING, FOR_READERS, FOR_WAITING, Seen, needed};
@@ -15,7 +17,13 @@ pub(crate) fn of(seen: &Seen) -> Vec<Finding> {
     let duplicated = |it: &NodeFinding| matches!(it, NodeFinding::SameServer { .. });
     for check in &seen.checks {
         // The other address of the same server has this finding as a failure.
-        findings.extend(check.findings.iter().filter(|it| !duplicated(it)).map(|it| weakness(check, it)));
+        findings.extend(
+            check
+                .findings
+                .iter()
+                .filter(|it| !duplicated(it))
+                .map(|it| weakness(check, it)),
+        );
     }
     findings.extend(seen.access.iter().flat_map(access));
     findings.extend(together::of(seen));
@@ -33,17 +41,39 @@ fn of_failure(check: &NodeCheck, failure: &NodeFailure) -> Finding {
     let seen = match failure {
         // In whole seconds, so that servers share a finding.
         NodeFailure::Quarantined { left, why } => {
-            let (why, left) = (why.to_string(), Duration::from_secs(left.as_secs().saturating_add(1)));
-            format!("no vote for another {}: {}", show::time(left), split(&why).0)
+            let (why, left) = (
+                why.to_string(),
+                Duration::from_secs(left.as_secs().saturating_add(1)),
+            );
+            format!(
+                "no vote for another {}: {}",
+                show::time(left),
+                split(&why).0
+            )
         }
         NodeFailure::NoMaster { .. } => failure.to_string(),
         _ => split(&failure.to_string()).0.to_owned(),
     };
-    let members = if let NodeFailure::NoMaster { said, .. } = failure { of_members(said) } else { Vec::new() };
+    let members = if let NodeFailure::NoMaster { said, .. } = failure {
+        of_members(said)
+    } else {
+        Vec::new()
+    };
     let level = members.iter().map(|it| it.0).fold(level, Level::max);
     let actions: Vec<_> = members.into_iter().map(|it| it.1).collect();
-    let action = if actions.is_empty() { action } else { actions.join("; ") };
-    Finding { level, what, node: at(check), seen, why, action }
+    let action = if actions.is_empty() {
+        action
+    } else {
+        actions.join("; ")
+    };
+    Finding {
+        level,
+        what,
+        node: at(check),
+        seen,
+        why,
+        action,
+    }
 }
 
 /// What is wrong, and what to do, which stands behind a semicolon.
@@ -63,7 +93,8 @@ fn of_members(said: &[MemberReport]) -> Vec<(Level, String)> {
     said.iter().filter_map(advice).collect()
 }
 
-const NOEVICTION: &str = "CONFIG SET maxmemory-policy noeviction, and the same in its configuration file";
+const NOEVICTION: &str =
+    "CONFIG SET maxmemory-policy noeviction, and the same in its configuration file";
 const LAG: &str = "a promoted replica lacks the last writes, which may be locks";
 
 fn advice(failure: &NodeFailure) -> (Level, &'static str, &'static str, String) {
@@ -71,10 +102,27 @@ fn advice(failure: &NodeFailure) -> (Level, &'static str, &'static str, String) 
     const DOWN: &str = "no vote; until this is corrected, one server less may fail";
     const NEVER: &str = "no vote until you correct this";
     let (level, what, why, action) = match failure {
-        NodeFailure::TimedOut | NodeFailure::Stalled => (Warning, "silent", DOWN, "check its load and the network"),
-        NodeFailure::Connect { .. } => (Warning, "down", DOWN, "start the server, or correct its address"),
-        NodeFailure::Disconnected { .. } => (Warning, "disconnected", DOWN, "check its log and the network"),
-        NodeFailure::Tls(_) => (Unfit, "tls", NEVER, "correct the certificates or the address as above"),
+        NodeFailure::TimedOut | NodeFailure::Stalled => {
+            (Warning, "silent", DOWN, "check its load and the network")
+        }
+        NodeFailure::Connect { .. } => (
+            Warning,
+            "down",
+            DOWN,
+            "start the server, or correct its address",
+        ),
+        NodeFailure::Disconnected { .. } => (
+            Warning,
+            "disconnected",
+            DOWN,
+            "check its log and the network",
+        ),
+        NodeFailure::Tls(_) => (
+            Unfit,
+            "tls",
+            NEVER,
+            "correct the certificates or the address as above",
+        ),
         NodeFailure::Access { .. } => (Unfit, "access", NEVER, ""),
         NodeFailure::Unsuitable { .. } => (Unfit, "unsuitable", NEVER, ""),
         NodeFailure::Replica => (Unfit, "replica", "it gets the data of its primary late", ""),
@@ -96,23 +144,46 @@ fn advice(failure: &NodeFailure) -> (Level, &'static str, &'static str, String) 
         ),
         NodeFailure::QuarantineDiffers { on_server } => {
             let here = "remove --no-quarantine here, or use dedicated servers";
-            let there = "empty it while no program uses it; for a test server, pass --no-quarantine here";
+            let there =
+                "empty it while no program uses it; for a test server, pass --no-quarantine here";
             let action = if *on_server { here } else { there };
-            (Unfit, "quarantine_differs", "without quarantine a loss of data lets two hold a lock", action)
+            (
+                Unfit,
+                "quarantine_differs",
+                "without quarantine a loss of data lets two hold a lock",
+                action,
+            )
         }
-        NodeFailure::ClockBehind => {
-            (Unfit, "clock", "it rejects fencing tokens of this machine", "correct the wrong clock")
-        }
-        NodeFailure::NoMaster { .. } => {
-            (Warning, "no_master", DOWN, "wait for the end of a failover; then start what does not answer")
-        }
-        NodeFailure::SlotNotServed { .. } => {
-            (Unfit, "no_slots_served", NEVER, "start the missing masters, or run redis-cli --cluster fix")
-        }
-        NodeFailure::SameServer { .. } => {
-            (Unfit, "same_server", "both addresses have one vote together", "give each server once")
-        }
-        NodeFailure::Protocol { .. } => (Unfit, "no_redis", "this is not a Redis server", "correct the address"),
+        NodeFailure::ClockBehind => (
+            Unfit,
+            "clock",
+            "it rejects fencing tokens of this machine",
+            "correct the wrong clock",
+        ),
+        NodeFailure::NoMaster { .. } => (
+            Warning,
+            "no_master",
+            DOWN,
+            "wait for the end of a failover; then start what does not answer",
+        ),
+        NodeFailure::SlotNotServed { .. } => (
+            Unfit,
+            "no_slots_served",
+            NEVER,
+            "start the missing masters, or run redis-cli --cluster fix",
+        ),
+        NodeFailure::SameServer { .. } => (
+            Unfit,
+            "same_server",
+            "both addresses have one vote together",
+            "give each server once",
+        ),
+        NodeFailure::Protocol { .. } => (
+            Unfit,
+            "no_redis",
+            "this is not a Redis server",
+            "correct the address",
+        ),
         _ => (Warning, "refused", DOWN, "check the message above"),
     };
     if !action.is_empty() {
@@ -120,20 +191,37 @@ fn advice(failure: &NodeFailure) -> (Level, &'static str, &'static str, String) 
     }
     let text = failure.to_string();
     let action = split(&text).1;
-    let options =
-        if text.contains("password") { " (--user, --password-file, or the URLs in --nodes-file)" } else { "" };
+    let options = if text.contains("password") {
+        " (--user, --password-file, or the URLs in --nodes-file)"
+    } else {
+        ""
+    };
     (level, what, why, format!("{action}{options}"))
 }
 
 /// A weakness of a server that votes.
 fn weakness(check: &NodeCheck, finding: &NodeFinding) -> Finding {
     let (what, why, action) = match finding {
-        NodeFinding::WouldEvict { .. } => ("would_evict", "with a memory limit it may evict a held lock", NOEVICTION),
-        NodeFinding::Promoted => ("promoted", LAG, "give the address of a server without failover"),
-        NodeFinding::HasReplicas { .. } => ("has_replicas", LAG, "make sure none is ever promoted, or remove them"),
-        NodeFinding::Unverifiable => {
-            ("unverifiable", "a restart or an eviction policy cannot be detected", "permit INFO")
-        }
+        NodeFinding::WouldEvict { .. } => (
+            "would_evict",
+            "with a memory limit it may evict a held lock",
+            NOEVICTION,
+        ),
+        NodeFinding::Promoted => (
+            "promoted",
+            LAG,
+            "give the address of a server without failover",
+        ),
+        NodeFinding::HasReplicas { .. } => (
+            "has_replicas",
+            LAG,
+            "make sure none is ever promoted, or remove them",
+        ),
+        NodeFinding::Unverifiable => (
+            "unverifiable",
+            "a restart or an eviction policy cannot be detected",
+            "permit INFO",
+        ),
         NodeFinding::OtherNodes { is_safe: false, .. } => (
             "other_nodes",
             "majorities of two sets may share no server, so two programs can hold one lock",
@@ -164,44 +252,94 @@ fn weakness(check: &NodeCheck, finding: &NodeFinding) -> Finding {
             "with one of them down the node has no vote",
             "run at least three, and list all in the URL",
         ),
-        NodeFinding::MembersFail { .. } => {
-            ("members_fail", "until it is back, one server or sentinel less may fail", "correct each as reported above")
-        }
-        NodeFinding::NoNotices => {
-            ("no_notices", "waiting clients poll, and get a lock later", "permit HELLO 3, or use Redis 6.2 or newer")
-        }
+        NodeFinding::MembersFail { .. } => (
+            "members_fail",
+            "until it is back, one server or sentinel less may fail",
+            "correct each as reported above",
+        ),
+        NodeFinding::NoNotices => (
+            "no_notices",
+            "waiting clients poll, and get a lock later",
+            "permit HELLO 3, or use Redis 6.2 or newer",
+        ),
         _ => ("other", "it weakens the locks", "check the message above"),
     };
-    let level =
-        if matches!(finding, NodeFinding::OtherNodes { is_safe: true, .. }) { Level::Note } else { Level::Warning };
+    let level = if matches!(finding, NodeFinding::OtherNodes { is_safe: true, .. }) {
+        Level::Note
+    } else {
+        Level::Warning
+    };
     let members: Vec<_> = match finding {
-        NodeFinding::MembersFail { .. } => of_members(&check.members).into_iter().map(|it| it.1).collect(),
+        NodeFinding::MembersFail { .. } => of_members(&check.members)
+            .into_iter()
+            .map(|it| it.1)
+            .collect(),
         _ => Vec::new(),
     };
-    let action = if members.is_empty() { action.to_owned() } else { members.join("; ") };
-    Finding { level, what, node: at(check), seen: finding.to_string(), why, action }
+    let action = if members.is_empty() {
+        action.to_owned()
+    } else {
+        members.join("; ")
+    };
+    Finding {
+        level,
+        what,
+        node: at(check),
+        seen: finding.to_string(),
+        why,
+        action,
+    }
 }
 
 /// Forbidden commands, by purpose.
 fn access(access: &NodeAccess) -> Vec<Finding> {
     // A failed server has a finding already.
-    let Ok(forbidden) = &access.forbidden else { return Vec::new() };
+    let Ok(forbidden) = &access.forbidden else {
+        return Vec::new();
+    };
     let finding = |commands: &[&'static str], level, what, why| {
-        let missing: Vec<_> = commands.iter().filter(|it| forbidden.contains(*it)).map(|it| format!("+{it}")).collect();
+        let missing: Vec<_> = commands
+            .iter()
+            .filter(|it| forbidden.contains(*it))
+            .map(|it| format!("+{it}"))
+            .collect();
         (!missing.is_empty()).then(|| Finding {
             level,
             what,
             node: Some((access.node.to_string(), access.address.to_string())),
-            seen: format!("its access list forbids {}", missing.join(" ").replace('+', "")),
+            seen: format!(
+                "its access list forbids {}",
+                missing.join(" ").replace('+', "")
+            ),
             why,
             action: format!("ACL SETUSER USER {}", missing.join(" ")),
         })
     };
     let findings = [
-        finding(&needed(forbidden), Level::Unfit, "no_locks", "all locks need it"),
-        finding(&FOR_WAITING, Level::Warning, "no_waiting", "waiting clients poll, in no order"),
-        finding(&FOR_READERS, Level::Note, "no_readers", "only read-write locks need it"),
-        finding(&FOR_LOOKING, Level::Note, "no_looking", "only status and ls need it"),
+        finding(
+            &needed(forbidden),
+            Level::Unfit,
+            "no_locks",
+            "all locks need it",
+        ),
+        finding(
+            &FOR_WAITING,
+            Level::Warning,
+            "no_waiting",
+            "waiting clients poll, in no order",
+        ),
+        finding(
+            &FOR_READERS,
+            Level::Note,
+            "no_readers",
+            "only read-write locks need it",
+        ),
+        finding(
+            &FOR_LOOKING,
+            Level::Note,
+            "no_looking",
+            "only status and ls need it",
+        ),
     ];
     findings.into_iter().flatten().collect()
 }

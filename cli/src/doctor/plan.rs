@@ -28,7 +28,11 @@ pub(crate) fn steps<T: Clone + PartialEq>(from: &[T], to: &[T]) -> Vec<Step<T>> 
         };
         nodes.retain(|it| Some(it) != removes.as_ref());
         nodes.extend(adds.clone());
-        steps.push(Step { nodes: nodes.clone(), adds, removes });
+        steps.push(Step {
+            nodes: nodes.clone(),
+            adds,
+            removes,
+        });
     }
 }
 
@@ -42,7 +46,9 @@ mod tests {
 
     /// The sets of all steps.
     fn way(from: &str, to: &str) -> String {
-        let sets = steps(&chars(from), &chars(to)).into_iter().map(|it| it.nodes.iter().collect());
+        let sets = steps(&chars(from), &chars(to))
+            .into_iter()
+            .map(|it| it.nodes.iter().collect());
         sets.collect::<Vec<String>>().join(" ")
     }
 
@@ -68,8 +74,15 @@ mod tests {
 
     #[test]
     fn steps_name_what_changes() {
-        let changes = steps(&chars("ABC"), &chars("DEF")).into_iter().map(|it| (it.adds, it.removes));
-        let expected = [(Some('D'), None), (Some('E'), Some('C')), (Some('F'), Some('B')), (None, Some('A'))];
+        let changes = steps(&chars("ABC"), &chars("DEF"))
+            .into_iter()
+            .map(|it| (it.adds, it.removes));
+        let expected = [
+            (Some('D'), None),
+            (Some('E'), Some('C')),
+            (Some('F'), Some('B')),
+            (None, Some('A')),
+        ];
         assert_eq!(changes.collect::<Vec<_>>(), expected);
     }
 
@@ -85,7 +98,8 @@ mod tests {
     /// By counting: the servers that two majorities take out of the common ones at least are more than there are.
     fn go_together(one: u32, other: u32) -> bool {
         let common = (one & other).count_ones();
-        let needed = |set: u32| (set.count_ones() / 2 + 1).saturating_sub(set.count_ones() - common);
+        let needed =
+            |set: u32| (set.count_ones() / 2 + 1).saturating_sub(set.count_ones() - common);
         common < needed(one) + needed(other)
     }
 
@@ -97,7 +111,11 @@ mod tests {
                 assert_eq!(go_together(one, other), meet, "{one:b} {other:b}");
             }
         }
-        assert!(go_together(0b111, 0b1111) && !go_together(0b111, 0b1011) && !go_together(0b111, 0b11111));
+        assert!(
+            go_together(0b111, 0b1111)
+                && !go_together(0b111, 0b1011)
+                && !go_together(0b111, 0b11111)
+        );
     }
 
     #[test]
@@ -114,12 +132,25 @@ mod tests {
                         from.count_ones().min(to.count_ones()) <= next.count_ones(),
                         "{from:b} to {to:b}: {next:b}"
                     );
-                    assert_eq!(at ^ next, bits(&step.adds.into_iter().chain(step.removes).collect::<Vec<_>>()));
+                    assert_eq!(
+                        at ^ next,
+                        bits(
+                            &step
+                                .adds
+                                .into_iter()
+                                .chain(step.removes)
+                                .collect::<Vec<_>>()
+                        )
+                    );
                     changes += (at ^ next).count_ones();
                     at = next;
                 }
                 // So none that leaves comes back.
-                assert_eq!((at, changes), (to, (from ^ to).count_ones()), "{from:b} to {to:b}");
+                assert_eq!(
+                    (at, changes),
+                    (to, (from ^ to).count_ones()),
+                    "{from:b} to {to:b}"
+                );
             }
         }
     }

@@ -22,7 +22,11 @@ pub(crate) const FOR_LOOKING: [&str; 4] = ["zcard", "zcount", "zrangebyscore", "
 /// The forbidden commands that all locks need.
 pub(crate) fn needed(forbidden: &[&'static str]) -> Vec<&'static str> {
     let known = [&FOR_WAITING[..], &FOR_READERS, &FOR_LOOKING, &["info"]].concat();
-    forbidden.iter().copied().filter(|command| !known.contains(command)).collect()
+    forbidden
+        .iter()
+        .copied()
+        .filter(|command| !known.contains(command))
+        .collect()
 }
 
 /// The results of all checks.
@@ -56,8 +60,16 @@ pub(crate) struct Plan {
 impl Seen {
     /// Whether each node can grant locks.
     pub(crate) fn votes(&self) -> impl Iterator<Item = bool> {
-        let permits = |access: &NodeAccess| access.forbidden.as_ref().is_ok_and(|commands| needed(commands).is_empty());
-        self.checks.iter().zip(&self.access).map(move |(check, access)| check.failure.is_none() && permits(access))
+        let permits = |access: &NodeAccess| {
+            access
+                .forbidden
+                .as_ref()
+                .is_ok_and(|commands| needed(commands).is_empty())
+        };
+        self.checks
+            .iter()
+            .zip(&self.access)
+            .map(move |(check, access)| check.failure.is_none() && permits(access))
     }
 
     /// A better response timeout, if the setting is too short.
@@ -71,7 +83,8 @@ impl Seen {
         // The default of the library: 1 % and 2 ms.
         let margin = ttl / 100 + Duration::from_millis(2);
         // An extension begins after a third.
-        let time = (ttl - ttl / 3).saturating_sub(margin).as_millis() / self.response_timeout.as_millis().max(1);
+        let time = (ttl - ttl / 3).saturating_sub(margin).as_millis()
+            / self.response_timeout.as_millis().max(1);
         let shortest = self.slowest.iter().flatten().max().map(|it| proposed(*it));
         Some(Plan {
             ttl,
@@ -84,6 +97,10 @@ impl Seen {
 
 /// Rounded up to 100 ms.
 fn proposed(slowest: Duration) -> Duration {
-    let millis = slowest.saturating_mul(PROPOSED).as_millis().div_ceil(100).saturating_mul(100);
+    let millis = slowest
+        .saturating_mul(PROPOSED)
+        .as_millis()
+        .div_ceil(100)
+        .saturating_mul(100);
     Duration::from_millis(u64::try_from(millis).unwrap_or(u64::MAX).max(100))
 }

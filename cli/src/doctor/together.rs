@@ -11,7 +11,8 @@ use crate::{seen as locks, show};
 /// The most names in a finding.
 const NAMES: usize = 5;
 /// Valid ttls.
-const TTLS: std::ops::RangeInclusive<Duration> = Duration::from_millis(100)..=Duration::from_secs(3_600);
+const TTLS: std::ops::RangeInclusive<Duration> =
+    Duration::from_millis(100)..=Duration::from_secs(3_600);
 /// A smaller difference is a margin, or rounding.
 const SAME_TTL: f64 = 1.05;
 
@@ -19,24 +20,50 @@ pub(crate) fn of(seen: &Seen) -> Vec<Finding> {
     let mut findings = slow(seen);
     findings.extend(numbers(seen));
     findings.extend(
-        [forgets(seen), no_quarantine(seen), longer_ttl(seen), own_clock(seen), no_expiry(seen)].into_iter().flatten(),
+        [
+            forgets(seen),
+            no_quarantine(seen),
+            longer_ttl(seen),
+            own_clock(seen),
+            no_expiry(seen),
+        ]
+        .into_iter()
+        .flatten(),
     );
     findings.extend(plan(seen));
     findings
 }
 
-fn finding(level: Level, what: &'static str, seen: String, why: &'static str, action: impl Into<String>) -> Finding {
-    Finding { level, what, node: None, seen, why, action: action.into() }
+fn finding(
+    level: Level,
+    what: &'static str,
+    seen: String,
+    why: &'static str,
+    action: impl Into<String>,
+) -> Finding {
+    Finding {
+        level,
+        what,
+        node: None,
+        seen,
+        why,
+        action: action.into(),
+    }
 }
 
 /// Some nodes, by name.
 fn names<'a>(nodes: impl Iterator<Item = &'a NodeCheck>) -> String {
-    nodes.map(|it| it.node.to_string()).collect::<Vec<_>>().join(", ")
+    nodes
+        .map(|it| it.node.to_string())
+        .collect::<Vec<_>>()
+        .join(", ")
 }
 
 /// Servers too slow for the response timeout.
 fn slow(seen: &Seen) -> Vec<Finding> {
-    let Some(proposal) = seen.proposal() else { return Vec::new() };
+    let Some(proposal) = seen.proposal() else {
+        return Vec::new();
+    };
     let is_slow = |it: &Duration| seen.response_timeout < it.saturating_mul(ROOM);
     let rows = seen.checks.iter().zip(&seen.slowest);
     let slow = rows.filter_map(|(check, slowest)| Some((check, (*slowest).filter(is_slow)?)));
@@ -50,19 +77,29 @@ fn slow(seen: &Seen) -> Vec<Finding> {
             show::time(seen.response_timeout)
         ),
         why: "a late answer counts as none, so locks fail or are lost",
-        action: format!("set --response-timeout {}ms, and the same in all programs", proposal.as_millis()),
+        action: format!(
+            "set --response-timeout {}ms, and the same in all programs",
+            proposal.as_millis()
+        ),
     })
     .collect()
 }
 
 /// Servers that lose data at a restart. Quarantine covers that.
 fn forgets(seen: &Seen) -> Option<Finding> {
-    let forgetful = || seen.checks.iter().filter(|it| it.append_only == Some(false));
+    let forgetful = || {
+        seen.checks
+            .iter()
+            .filter(|it| it.append_only == Some(false))
+    };
     forgetful().next().filter(|_| !seen.quarantine)?;
     Some(finding(
         Level::Note,
         "forgets",
-        format!("appendonly is off on {}: a restart loses locks and fencing counters", names(forgetful())),
+        format!(
+            "appendonly is off on {}: a restart loses locks and fencing counters",
+            names(forgetful())
+        ),
         "without quarantine such a server votes at once, and new tokens rely on the clocks",
         "CONFIG SET appendonly yes, and the same in its configuration file",
     ))
@@ -84,16 +121,28 @@ fn no_quarantine(seen: &Seen) -> Option<Finding> {
 fn longer_ttl(seen: &Seen) -> Option<Finding> {
     let (max_ttl, is_given) = seen.max_ttl;
     let is_longer = |it: &Duration| max_ttl.mul_f64(SAME_TTL) < *it;
-    let longer = || seen.checks.iter().filter(|it| it.longest_quarantine.as_ref().is_some_and(is_longer));
+    let longer = || {
+        seen.checks
+            .iter()
+            .filter(|it| it.longest_quarantine.as_ref().is_some_and(is_longer))
+    };
     let longest = longer().filter_map(|it| it.longest_quarantine).max()?;
     Some(finding(
-        if is_given { Level::Warning } else { Level::Note },
+        if is_given {
+            Level::Warning
+        } else {
+            Level::Note
+        },
         "longer_ttl",
         format!(
             "programs with a max_ttl of about {} use {}, or did within a day; {} {}",
             show::time(longest.mul_f64(0.99)),
             names(longer()),
-            if is_given { "--max-ttl is" } else { "that of quorlock run is" },
+            if is_given {
+                "--max-ttl is"
+            } else {
+                "that of quorlock run is"
+            },
             show::time(max_ttl)
         ),
         "a restarted server has no vote for that time; if all lose their data at once, a shorter max_ttl grants locks too early",
@@ -107,10 +156,27 @@ fn own_clock(seen: &Seen) -> Option<Finding> {
         NodeFinding::ClockDiffers { by, ahead } => Some((*ahead, *by)),
         _ => None,
     };
-    let asked = seen.checks.iter().filter(|it| it.round_trip.is_some()).count();
-    let offsets: Vec<_> = seen.checks.iter().flat_map(|it| it.findings.iter().filter_map(offset)).collect();
-    let side = |ahead| offsets.iter().filter(|it| it.0 == ahead).map(|it| it.1).collect::<Vec<_>>();
-    let (ahead, differ) = [true, false].map(|it| (it, side(it))).into_iter().find(|(_, it)| asked < 2 * it.len())?;
+    let asked = seen
+        .checks
+        .iter()
+        .filter(|it| it.round_trip.is_some())
+        .count();
+    let offsets: Vec<_> = seen
+        .checks
+        .iter()
+        .flat_map(|it| it.findings.iter().filter_map(offset))
+        .collect();
+    let side = |ahead| {
+        offsets
+            .iter()
+            .filter(|it| it.0 == ahead)
+            .map(|it| it.1)
+            .collect::<Vec<_>>()
+    };
+    let (ahead, differ) = [true, false]
+        .map(|it| (it, side(it)))
+        .into_iter()
+        .find(|(_, it)| asked < 2 * it.len())?;
     if differ.len() < 2 {
         return None;
     }
@@ -131,7 +197,12 @@ fn own_clock(seen: &Seen) -> Option<Finding> {
 
 /// Keys without expiry.
 fn no_expiry(seen: &Seen) -> Option<Finding> {
-    let leaked: Vec<_> = seen.listing.iter().flat_map(|it| it.locks()).filter(|it| locks::is_leaked(it)).collect();
+    let leaked: Vec<_> = seen
+        .listing
+        .iter()
+        .flat_map(|it| it.locks())
+        .filter(|it| locks::is_leaked(it))
+        .collect();
     let labels: Vec<_> = leaked.iter().map(|it| locks::label(it)).collect();
     (!leaked.is_empty()).then(|| {
         finding(
@@ -146,7 +217,9 @@ fn no_expiry(seen: &Seen) -> Option<Finding> {
 
 /// Whether these servers are fit for the planned ttl.
 fn plan(seen: &Seen) -> Vec<Finding> {
-    let Some(plan) = seen.plan() else { return Vec::new() };
+    let Some(plan) = seen.plan() else {
+        return Vec::new();
+    };
     let needed = seen.response_timeout.saturating_mul(TIMEOUTS_IN_A_TTL);
     let mut findings = Vec::new();
     if !TTLS.contains(&plan.ttl) {
@@ -174,7 +247,11 @@ fn plan(seen: &Seen) -> Vec<Finding> {
         findings.push(finding(
             Level::Warning,
             "ttl_tight",
-            format!("the planned ttl is {}, and the slowest answer took {}", show::time(plan.ttl), slowest(seen)),
+            format!(
+                "the planned ttl is {}, and the slowest answer took {}",
+                show::time(plan.ttl),
+                slowest(seen)
+            ),
             "some slower answers would lose a held lock",
             format!(
                 "set --ttl {}ms and --response-timeout {}ms, or use nearer servers",
@@ -183,7 +260,11 @@ fn plan(seen: &Seen) -> Vec<Finding> {
             ),
         ));
     }
-    let known = seen.checks.iter().filter_map(|it| it.longest_quarantine).max();
+    let known = seen
+        .checks
+        .iter()
+        .filter_map(|it| it.longest_quarantine)
+        .max();
     if let Some(known) = known.filter(|it| it.mul_f64(SAME_TTL) < plan.ttl) {
         findings.push(finding(
             Level::Note,
@@ -201,23 +282,45 @@ fn plan(seen: &Seen) -> Vec<Finding> {
 }
 
 fn slowest(seen: &Seen) -> String {
-    seen.slowest.iter().flatten().max().map_or_else(String::new, |it| show::time(*it))
+    seen.slowest
+        .iter()
+        .flatten()
+        .max()
+        .map_or_else(String::new, |it| show::time(*it))
 }
 
 /// The number of servers and of votes.
 fn numbers(seen: &Seen) -> Vec<Finding> {
     let nodes = seen.checks.len();
     let voting = seen.votes().filter(|votes| *votes).count();
-    let coming = seen.checks.iter().filter(|it| matches!(it.failure, Some(NodeFailure::Quarantined { .. }))).count();
+    let coming = seen
+        .checks
+        .iter()
+        .filter(|it| matches!(it.failure, Some(NodeFailure::Quarantined { .. })))
+        .count();
     let needed = nodes / 2 + 1;
     let (level, what, action) = if needed <= voting + coming {
-        (Level::Warning, "no_majority_yet", "wait: quorlock run waits by itself")
+        (
+            Level::Warning,
+            "no_majority_yet",
+            "wait: quorlock run waits by itself",
+        )
     } else {
-        (Level::Unfit, "no_majority", "correct the servers without a vote")
+        (
+            Level::Unfit,
+            "no_majority",
+            "correct the servers without a vote",
+        )
     };
     let majority = (voting < needed).then(|| {
         let seen = format!("{voting} of {nodes} servers can vote, and a lock needs {needed}");
-        finding(level, what, seen, "nobody can get a lock until more servers vote", action)
+        finding(
+            level,
+            what,
+            seen,
+            "nobody can get a lock until more servers vote",
+            action,
+        )
     });
     let count = match nodes {
         1 => Some(finding(

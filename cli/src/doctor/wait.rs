@@ -25,7 +25,11 @@ const CONNECTED_WITHIN: Duration = Duration::from_secs(2);
 pub(crate) struct Wait(Option<Duration>);
 
 pub(crate) fn parse(text: &str) -> Result<Wait, String> {
-    if text == FOREVER { Ok(Wait(None)) } else { duration(text).map(|it| Wait(Some(it))) }
+    if text == FOREVER {
+        Ok(Wait(None))
+    } else {
+        duration(text).map(|it| Wait(Some(it)))
+    }
 }
 
 pub(crate) fn run(args: &NodeArgs, wait: Wait, json: bool) -> Result<ExitCode, Failed> {
@@ -36,7 +40,9 @@ pub(crate) fn run(args: &NodeArgs, wait: Wait, json: bool) -> Result<ExitCode, F
         // its first check, but the quarantine of an unused server begins with the first lock.
         let rows = settings.build()?.check_nodes();
         let missing: Vec<_> = rows.iter().filter(|row| row.failure.is_some()).collect();
-        let patience = wait.0.map_or(LONGEST, |it| it.saturating_sub(began.elapsed()));
+        let patience = wait
+            .0
+            .map_or(LONGEST, |it| it.saturating_sub(began.elapsed()));
         if missing.is_empty() && !said.is_empty() {
             // Programs count a quarantine from their new connection.
             thread::park_timeout(CONNECTED_WITHIN);
@@ -46,7 +52,13 @@ pub(crate) fn run(args: &NodeArgs, wait: Wait, json: bool) -> Result<ExitCode, F
         }
         let quarantines: Vec<_> = rows.iter().map(quarantine).collect();
         let lacks = |shows_time| {
-            let lack = |row: &&NodeCheck| lack(row, last.get(row.node.index()).copied().flatten(), shows_time);
+            let lack = |row: &&NodeCheck| {
+                lack(
+                    row,
+                    last.get(row.node.index()).copied().flatten(),
+                    shows_time,
+                )
+            };
             missing.iter().map(lack).collect::<Vec<_>>().join("; ")
         };
         let changed = lacks(false);
@@ -54,7 +66,12 @@ pub(crate) fn run(args: &NodeArgs, wait: Wait, json: bool) -> Result<ExitCode, F
             show::warn(&format!("waiting for {}", lacks(true)));
             said = changed;
         }
-        let longest = quarantines.iter().flatten().max().copied().unwrap_or(LONGEST);
+        let longest = quarantines
+            .iter()
+            .flatten()
+            .max()
+            .copied()
+            .unwrap_or(LONGEST);
         last = quarantines;
         thread::park_timeout(longest.clamp(SHORTEST, LONGEST).min(patience));
     }
@@ -70,7 +87,11 @@ fn end(rows: &[NodeCheck], missing: &[&NodeCheck], json: bool) -> Result<ExitCod
     } else {
         seen::votes(missing.iter().copied())
     })?;
-    Ok(if votes { ExitCode::SUCCESS } else { Exit::NO_QUORUM.code() })
+    Ok(if votes {
+        ExitCode::SUCCESS
+    } else {
+        Exit::NO_QUORUM.code()
+    })
 }
 
 fn quarantine(row: &NodeCheck) -> Option<Duration> {
@@ -84,17 +105,34 @@ fn quarantine(row: &NodeCheck) -> Option<Duration> {
 fn lack(row: &NodeCheck, last: Option<Duration>, shows_time: bool) -> String {
     let reason = match (quarantine(row), &row.failure) {
         (Some(left), _) => {
-            let time = if shows_time { show::time(left) } else { String::new() };
+            let time = if shows_time {
+                show::time(left)
+            } else {
+                String::new()
+            };
             // A running quarantine gets shorter.
             let is_unused = last.is_some_and(|last| last <= left);
-            format!("quarantined for {time} {}", if is_unused { "after the next use of a lock" } else { "more" })
+            format!(
+                "quarantined for {time} {}",
+                if is_unused {
+                    "after the next use of a lock"
+                } else {
+                    "more"
+                }
+            )
         }
-        (None, failure) => failure.as_ref().map(ToString::to_string).unwrap_or_default(),
+        (None, failure) => failure
+            .as_ref()
+            .map(ToString::to_string)
+            .unwrap_or_default(),
     };
     format!("{} ({}): {reason}", row.node, row.address)
 }
 
-#[expect(clippy::disallowed_methods, reason = "a deadline from the command line")]
+#[expect(
+    clippy::disallowed_methods,
+    reason = "a deadline from the command line"
+)]
 fn now() -> Instant {
     Instant::now()
 }

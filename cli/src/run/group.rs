@@ -39,14 +39,20 @@ impl Group {
 pub(crate) fn ourselves(task: &str) -> io::Result<Command> {
     // Not by its path: another version may have replaced it during the wait.
     let ours = Path::new("/proc/self/exe");
-    let mut command = if ours.exists() { Command::new(ours) } else { Command::new(env::current_exe()?) };
+    let mut command = if ours.exists() {
+        Command::new(ours)
+    } else {
+        Command::new(env::current_exe()?)
+    };
     command.arg0("quorlock").arg(task).process_group(0);
     Ok(command)
 }
 
 /// A command line for the user's shell.
 pub(crate) fn shell(line: impl AsRef<OsStr>) -> Command {
-    let shell = env::var_os("SHELL").filter(|it| !it.is_empty()).unwrap_or_else(|| "/bin/sh".into());
+    let shell = env::var_os("SHELL")
+        .filter(|it| !it.is_empty())
+        .unwrap_or_else(|| "/bin/sh".into());
     let mut command = Command::new(shell);
     command.arg("-c").arg(line);
     command

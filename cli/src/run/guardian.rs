@@ -41,8 +41,13 @@ impl Guardian {
     pub(crate) fn start(lease: &Path, group: Group, kill_at: Duration) -> io::Result<Guardian> {
         let mut command = ourselves(TASK)?;
         // It needs none of our variables, and no secrets.
-        let process =
-            command.arg(lease).env_clear().current_dir("/").stdin(Stdio::piped()).stdout(Stdio::null()).spawn()?;
+        let process = command
+            .arg(lease)
+            .env_clear()
+            .current_dir("/")
+            .stdin(Stdio::piped())
+            .stdout(Stdio::null())
+            .spawn()?;
         let mut guardian = Guardian { process };
         let first = format!("{}\n{}\n", group.0.as_raw_nonzero(), kill_at.as_nanos());
         guardian.write(&first)?;
@@ -95,7 +100,9 @@ pub(crate) fn guard(mut arguments: impl Iterator<Item = OsString>) -> ExitCode {
             break "quorlock was stopped or starved, and the lock is about to expire";
         }
     };
-    let Some(group) = heard.group else { return ExitCode::SUCCESS };
+    let Some(group) = heard.group else {
+        return ExitCode::SUCCESS;
+    };
     // Fails only for an empty group, or another user's.
     let _ = group.signal(Signal::KILL);
     if let Some(lease) = lease {
@@ -119,7 +126,9 @@ impl Heard {
     /// Waits for lines, or until it is time to look. False at the end of the pipe.
     fn listen(&mut self) -> io::Result<bool> {
         let stdin = io::stdin();
-        let wait = self.kill_at.map_or(LOOK, |it| it.saturating_sub(clock::now()).min(LOOK));
+        let wait = self
+            .kill_at
+            .map_or(LOOK, |it| it.saturating_sub(clock::now()).min(LOOK));
         let wait = Timespec::try_from(wait).unwrap_or_default();
         let ready = poll(&mut [PollFd::new(&stdin, PollFlags::IN)], Some(&wait));
         let mut bytes = [0; 4096];
@@ -162,9 +171,16 @@ mod tests {
         let mut heard = Heard::default();
         b"4711\n1000\n20".iter().for_each(|it| heard.take(*it));
         assert_eq!(heard.group, Pid::from_raw(4711).map(Group));
-        assert_eq!(heard.kill_at, Some(Duration::from_nanos(1000)), "half a line is none");
+        assert_eq!(
+            heard.kill_at,
+            Some(Duration::from_nanos(1000)),
+            "half a line is none"
+        );
         b"00\nnonsense\n".iter().for_each(|it| heard.take(*it));
-        assert_eq!((heard.kill_at, heard.done), (Some(Duration::from_nanos(2000)), false));
+        assert_eq!(
+            (heard.kill_at, heard.done),
+            (Some(Duration::from_nanos(2000)), false)
+        );
         b"done\n".iter().for_each(|it| heard.take(*it));
         assert!(heard.done);
     }

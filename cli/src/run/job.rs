@@ -73,7 +73,12 @@ pub(crate) struct Job<'a> {
 
 impl<'a> Job<'a> {
     /// Starts the command and its guardian.
-    pub(crate) fn start(run: &'a Run, held: &'a Held, events: &'a Events, times: Times) -> io::Result<Job<'a>> {
+    pub(crate) fn start(
+        run: &'a Run,
+        held: &'a Held,
+        events: &'a Events,
+        times: Times,
+    ) -> io::Result<Job<'a>> {
         adopt_orphans();
         events.hold_on()?;
         let mut lease = Lease::create()?;
@@ -90,7 +95,8 @@ impl<'a> Job<'a> {
         };
         // RACE: quorlock can be killed at each of these lines. The command begins when the gate opens, after the guardian has
         // its group. A gate that is never opened ends the helper, see `lease`.
-        let guardian = Guardian::start(lease.path(), group, times.guardian_at(kill_at)).inspect_err(give_up)?;
+        let guardian = Guardian::start(lease.path(), group, times.guardian_at(kill_at))
+            .inspect_err(give_up)?;
         let mut terminal = Terminal::ours();
         terminal.give_if_used(group);
         lease.open_gate(kill_at).inspect_err(give_up)?;
@@ -123,7 +129,8 @@ impl<'a> Job<'a> {
                 Ok(Event::Signal(number)) => self.forward(number),
                 Ok(Event::Stop) => self.say("a command that holds a lock cannot be suspended"),
                 Ok(Event::Child) => self.reap(),
-                Ok(Event::Lost) | Err(RecvTimeoutError::Timeout | RecvTimeoutError::Disconnected) => {}
+                Ok(Event::Lost)
+                | Err(RecvTimeoutError::Timeout | RecvTimeoutError::Disconnected) => {}
             }
         }
         self.terminal.take_back();
@@ -132,15 +139,20 @@ impl<'a> Job<'a> {
         // The guardian may have killed it first.
         let killed = status.and_then(WaitStatus::terminating_signal) == Some(Signal::KILL.as_raw());
         let overdue = killed && self.kill_at <= clock::now() + GRAIN;
-        let why = self.ending.map(|it| it.why).or_else(|| overdue.then_some(Why::Lost));
+        let why = self
+            .ending
+            .map(|it| it.why)
+            .or_else(|| overdue.then_some(Why::Lost));
         self.guardian.dismiss();
         match why {
-            Some(Why::Lost) => {
-                Err(Failed::new(Exit::LOST, "the lock was lost while the command ran: the command was ended"))
-            }
-            Some(Why::NoGuardian) => {
-                Err(Failed::new(Exit::INTERNAL, "the guardian was killed twice: the command was ended"))
-            }
+            Some(Why::Lost) => Err(Failed::new(
+                Exit::LOST,
+                "the lock was lost while the command ran: the command was ended",
+            )),
+            Some(Why::NoGuardian) => Err(Failed::new(
+                Exit::INTERNAL,
+                "the guardian was killed twice: the command was ended",
+            )),
             Some(Why::Left) | None => Ok(status.map_or(0, number)),
         }
     }
@@ -198,7 +210,11 @@ impl<'a> Job<'a> {
         self.guardian.set(self.times.guardian_at(kill_at));
         self.lease.end();
         self.end(Why::Lost, kill_at, &lost.to_string());
-        let overlap = if now < kill_at { "; another client may hold the lock already" } else { "" };
+        let overlap = if now < kill_at {
+            "; another client may hold the lock already"
+        } else {
+            ""
+        };
         self.say(&format!("{lost}: ending the command{overlap}"));
     }
 
@@ -206,8 +222,16 @@ impl<'a> Job<'a> {
     fn end(&mut self, why: Why, kill_at: Duration, reason: &str) {
         let before = self.ending;
         let kill_at = before.map_or(kill_at, |it| it.kill_at.min(kill_at));
-        let why = if before.is_none() || why == Why::Lost { why } else { before.map_or(why, |it| it.why) };
-        self.ending = Some(Ending { why, kill_at, killed: false });
+        let why = if before.is_none() || why == Why::Lost {
+            why
+        } else {
+            before.map_or(why, |it| it.why)
+        };
+        self.ending = Some(Ending {
+            why,
+            kill_at,
+            killed: false,
+        });
         if why == Why::Lost {
             self.guardian.set(self.times.guardian_at(kill_at));
         }
@@ -226,7 +250,11 @@ impl<'a> Job<'a> {
             Some(ending) if ending.killed => GROUP_LOOK,
             Some(ending) => until(ending.kill_at),
         };
-        pause.min(if self.status.is_some() { GROUP_LOOK } else { self.times.look() })
+        pause.min(if self.status.is_some() {
+            GROUP_LOOK
+        } else {
+            self.times.look()
+        })
     }
 
     /// Whether the group of an ended command is empty. Ends the processes that are left.
@@ -280,7 +308,9 @@ impl<'a> Job<'a> {
     }
 
     fn on_stop(&mut self, signal: i32) {
-        let reads_terminal = [Signal::TTIN, Signal::TTOU].iter().any(|it| it.as_raw() == signal);
+        let reads_terminal = [Signal::TTIN, Signal::TTOU]
+            .iter()
+            .any(|it| it.as_raw() == signal);
         if reads_terminal && !self.terminal.give(self.group) {
             if !self.wants_terminal {
                 self.say("the command reads the terminal, but runs in the background: use fg");
@@ -302,18 +332,26 @@ impl<'a> Job<'a> {
             self.said_lost = true;
             return self.end(Why::Lost, now, "not extended");
         }
-        let kill_at = self.ending.filter(|it| it.why == Why::Lost).map_or(self.kill_at, |it| it.kill_at);
+        let kill_at = self
+            .ending
+            .filter(|it| it.why == Why::Lost)
+            .map_or(self.kill_at, |it| it.kill_at);
         let guardian_at = self.times.guardian_at(kill_at);
-        let another = (!self.replaced).then(|| Guardian::start(self.lease.path(), self.group, guardian_at));
+        let another =
+            (!self.replaced).then(|| Guardian::start(self.lease.path(), self.group, guardian_at));
         self.replaced = true;
         match another {
             Some(Ok(guardian)) => self.guardian = guardian,
-            Some(Err(_)) | None => self.end(Why::NoGuardian, self.times.kill_soon(now, self.kill_at), ""),
+            Some(Err(_)) | None => {
+                self.end(Why::NoGuardian, self.times.kill_soon(now, self.kill_at), "")
+            }
         }
     }
 
     fn start_on_lost(&mut self, reason: &str) {
-        let Some(line) = &self.run.on_lost else { return };
+        let Some(line) = &self.run.on_lost else {
+            return;
+        };
         let mut command = shell(line);
         tell_of_lock(&mut command, self.run, self.held).env("QUORLOCK_LOST", reason);
         command.stdin(Stdio::null());
@@ -343,18 +381,26 @@ impl<'a> Job<'a> {
 
 /// The program and its arguments.
 fn parts(command: &Command) -> Vec<&std::ffi::OsStr> {
-    std::iter::once(command.get_program()).chain(command.get_args()).collect()
+    std::iter::once(command.get_program())
+        .chain(command.get_args())
+        .collect()
 }
 
 fn tell_of_lock<'c>(command: &'c mut Command, run: &Run, held: &Held) -> &'c mut Command {
     let (names, token) = (run.taking.names.join(" "), held.token.to_string());
-    command.env("QUORLOCK_NAME", names).env("QUORLOCK_FENCING_TOKEN", token)
+    command
+        .env("QUORLOCK_NAME", names)
+        .env("QUORLOCK_FENCING_TOKEN", token)
 }
 
 /// The status, as in shells.
 fn number(status: WaitStatus) -> u8 {
     let signal = status.terminating_signal().map(|it| it + 128);
-    status.exit_status().or(signal).and_then(|it| u8::try_from(it).ok()).unwrap_or(u8::MAX)
+    status
+        .exit_status()
+        .or(signal)
+        .and_then(|it| u8::try_from(it).ok())
+        .unwrap_or(u8::MAX)
 }
 
 /// Orphans become our children, so that we wait for them and a dead group is gone.

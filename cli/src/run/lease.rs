@@ -28,16 +28,29 @@ pub(crate) struct Lease {
 impl Lease {
     /// Makes the file. The gate is closed.
     pub(crate) fn create() -> io::Result<Lease> {
-        let folder = env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from).filter(|it| it.is_dir());
+        let folder = env::var_os("XDG_RUNTIME_DIR")
+            .map(PathBuf::from)
+            .filter(|it| it.is_dir());
         let folder = folder.unwrap_or_else(env::temp_dir);
         loop {
             let path = folder.join(format!("quorlock-{:016x}.lease", fastrand::u64(..)));
             match create(&path) {
                 Err(err) if err.kind() == io::ErrorKind::AlreadyExists => {}
-                Err(err) => return Err(io::Error::new(err.kind(), format!("{}: {err}", path.display()))),
+                Err(err) => {
+                    return Err(io::Error::new(
+                        err.kind(),
+                        format!("{}: {err}", path.display()),
+                    ));
+                }
                 Ok(gate) => {
-                    let lease = Lease { path, gate: Some(gate) };
-                    lease.gate.as_ref().map_or(Ok(()), |it| flock(it, FlockOperation::LockExclusive))?;
+                    let lease = Lease {
+                        path,
+                        gate: Some(gate),
+                    };
+                    lease
+                        .gate
+                        .as_ref()
+                        .map_or(Ok(()), |it| flock(it, FlockOperation::LockExclusive))?;
                     return Ok(lease);
                 }
             }
@@ -50,7 +63,9 @@ impl Lease {
 
     /// Lets the command begin.
     pub(crate) fn open_gate(&mut self, kill_at: Duration) -> io::Result<()> {
-        let Some(mut gate) = self.gate.take() else { return Ok(()) };
+        let Some(mut gate) = self.gate.take() else {
+            return Ok(());
+        };
         // One write, so nobody reads half a time. The end of this function unlocks the file.
         gate.write_all(text(kill_at).as_bytes())
     }
@@ -59,7 +74,9 @@ impl Lease {
     pub(crate) fn set(&self, kill_at: Duration) -> io::Result<()> {
         let new = self.path.with_extension("new");
         let written = create(&new).and_then(|mut file| file.write_all(text(kill_at).as_bytes()));
-        written.and_then(|()| fs::rename(&new, &self.path)).inspect_err(|_| drop(fs::remove_file(&new)))
+        written
+            .and_then(|()| fs::rename(&new, &self.path))
+            .inspect_err(|_| drop(fs::remove_file(&new)))
     }
 
     /// The lock is no longer held.
@@ -92,8 +109,12 @@ pub(crate) fn wait_for_gate(path: &Path) -> io::Result<Option<Duration>> {
 /// The time in the file, if any.
 pub(crate) fn read(path: &Path) -> io::Result<Option<Duration>> {
     let text = fs::read_to_string(path)?;
-    let time = text.strip_suffix('\n').and_then(|it| it.lines().find_map(|line| line.strip_prefix(MARK)));
-    Ok(time.and_then(|it| it.parse().ok()).map(Duration::from_nanos))
+    let time = text
+        .strip_suffix('\n')
+        .and_then(|it| it.lines().find_map(|line| line.strip_prefix(MARK)));
+    Ok(time
+        .and_then(|it| it.parse().ok())
+        .map(Duration::from_nanos))
 }
 
 fn text(kill_at: Duration) -> String {
@@ -101,7 +122,11 @@ fn text(kill_at: Duration) -> String {
 }
 
 fn create(path: &Path) -> io::Result<File> {
-    OpenOptions::new().write(true).create_new(true).mode(0o600).open(path)
+    OpenOptions::new()
+        .write(true)
+        .create_new(true)
+        .mode(0o600)
+        .open(path)
 }
 
 #[cfg(test)]
@@ -119,7 +144,10 @@ mod tests {
         assert_eq!(wait_for_gate(&path).unwrap(), Some(Duration::from_nanos(7)));
         lease.set(Duration::from_secs(9)).unwrap();
         assert_eq!(read(&path).unwrap(), Some(Duration::from_secs(9)));
-        assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
+        assert_eq!(
+            fs::metadata(&path).unwrap().permissions().mode() & 0o777,
+            0o600
+        );
         lease.end();
         assert_eq!(read(&path).unwrap(), Some(Duration::ZERO));
         drop(lease);

@@ -48,7 +48,11 @@ pub(crate) fn listen(cancel: &CancelHandle) -> io::Result<Events> {
             cancel.cancel();
         }
     })?;
-    Ok(Events { receiver, sender, handle })
+    Ok(Events {
+        receiver,
+        sender,
+        handle,
+    })
 }
 
 impl Events {
@@ -59,7 +63,13 @@ impl Events {
 
     /// The first signal, if any.
     pub(crate) fn signal(&self) -> Option<u8> {
-        let signal = |it| if let Event::Signal(number) = it { u8::try_from(number).ok() } else { None };
+        let signal = |it| {
+            if let Event::Signal(number) = it {
+                u8::try_from(number).ok()
+            } else {
+                None
+            }
+        };
         self.receiver.try_iter().find_map(signal)
     }
 }

@@ -18,7 +18,14 @@ pub(crate) struct Terminal {
 
 impl Terminal {
     pub(crate) fn ours() -> Terminal {
-        Terminal { terminal: OpenOptions::new().read(true).write(true).open("/dev/tty").ok(), given: false }
+        Terminal {
+            terminal: OpenOptions::new()
+                .read(true)
+                .write(true)
+                .open("/dev/tty")
+                .ok(),
+            given: false,
+        }
     }
 
     /// Gives the terminal to a command with stdin and stdout there. Otherwise a pager may read stdout and need the terminal: then
@@ -31,7 +38,9 @@ impl Terminal {
 
     /// Gives it to the group if we are in the foreground. Returns whether the group has it.
     pub(crate) fn give(&mut self, group: Group) -> bool {
-        let Some(terminal) = &self.terminal else { return false };
+        let Some(terminal) = &self.terminal else {
+            return false;
+        };
         match tcgetpgrp(terminal) {
             Ok(foreground) if foreground == group.0 => return true,
             Ok(foreground) if foreground == getpgrp() => {}

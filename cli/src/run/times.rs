@@ -39,10 +39,17 @@ impl Times {
         };
         let kill_after = kill_after.unwrap_or(KILL_AFTER.min(longest));
         if longest < kill_after {
-            return Err(format!("--kill-after is {kill_after:?}: at most {longest:?} with a ttl of {ttl:?}"));
+            return Err(format!(
+                "--kill-after is {kill_after:?}: at most {longest:?} with a ttl of {ttl:?}"
+            ));
         }
         let look = (ttl / 16).min(Duration::from_secs(1));
-        Ok(Times { kill_after, turn: TURN.min(ttl / 20), slack: SLACK.min(ttl / 10), look })
+        Ok(Times {
+            kill_after,
+            turn: TURN.min(ttl / 20),
+            slack: SLACK.min(ttl / 10),
+            look,
+        })
     }
 
     /// `left` is the remaining validity. It must be read after `now`, so that no time counts twice.
@@ -88,10 +95,19 @@ mod tests {
     fn there_is_time_for_two_extensions_before_it_comes_to_term() {
         let times = Times::new(30 * SECOND, None).unwrap();
         assert_eq!(times.kill_after, 5 * SECOND);
-        assert_eq!(Times::new(30 * SECOND, Some(14 * SECOND)).map(|it| it.kill_after), Ok(14 * SECOND));
+        assert_eq!(
+            Times::new(30 * SECOND, Some(14 * SECOND)).map(|it| it.kill_after),
+            Ok(14 * SECOND)
+        );
         assert!(Times::new(30 * SECOND, Some(14 * SECOND + Duration::from_nanos(1))).is_err());
-        assert_eq!(Times::new(4 * SECOND, None).map(|it| it.kill_after), Ok(SECOND));
-        assert_eq!(Times::new(2 * SECOND, None).map(|it| it.kill_after), Ok(Duration::ZERO));
+        assert_eq!(
+            Times::new(4 * SECOND, None).map(|it| it.kill_after),
+            Ok(SECOND)
+        );
+        assert_eq!(
+            Times::new(2 * SECOND, None).map(|it| it.kill_after),
+            Ok(Duration::ZERO)
+        );
         assert!(Times::new(Duration::from_millis(1_999), None).is_err());
     }
 
@@ -102,8 +118,15 @@ mod tests {
             let times = Times::new(ttl, None).unwrap();
             let kill_at = times.kill_at(100 * SECOND, ttl);
             assert!(kill_at < times.guardian_at(kill_at), "{seconds}");
-            assert!(times.guardian_at(kill_at) + ttl / 300 < 100 * SECOND + ttl, "{seconds}");
-            assert_eq!(times.term_at(kill_at) + times.kill_after, kill_at, "{seconds}");
+            assert!(
+                times.guardian_at(kill_at) + ttl / 300 < 100 * SECOND + ttl,
+                "{seconds}"
+            );
+            assert_eq!(
+                times.term_at(kill_at) + times.kill_after,
+                kill_at,
+                "{seconds}"
+            );
             // The lock was extended for two thirds of its time, and TERM has not come.
             assert!(100 * SECOND + ttl / 3 < times.term_at(kill_at), "{seconds}");
             assert!(times.look() < ttl / 10, "{seconds}");

@@ -8,7 +8,11 @@ use crate::support::*;
 
 fn keys(server: &Server) -> Vec<String> {
     let keys = server.command(&["KEYS", "*"]).unwrap();
-    keys.as_array().unwrap().iter().map(|it| it.as_str().unwrap().to_owned()).collect()
+    keys.as_array()
+        .unwrap()
+        .iter()
+        .map(|it| it.as_str().unwrap().to_owned())
+        .collect()
 }
 
 /// Nothing but the server's record, which each client leaves that locks there.
@@ -20,8 +24,15 @@ fn assert_nothing_is_left(servers: &Servers) {
 }
 
 fn bench(servers: &Servers, args: &[&str]) -> (Option<i32>, Vec<Value>, String) {
-    let output = quorlock(servers).args(["bench", "--json"]).args(args).output().unwrap();
-    let lines = stdout(&output).lines().map(|it| serde_json::from_str(it).unwrap()).collect();
+    let output = quorlock(servers)
+        .args(["bench", "--json"])
+        .args(args)
+        .output()
+        .unwrap();
+    let lines = stdout(&output)
+        .lines()
+        .map(|it| serde_json::from_str(it).unwrap())
+        .collect();
     (output.status.code(), lines, stderr(&output))
 }
 
@@ -29,13 +40,24 @@ fn bench(servers: &Servers, args: &[&str]) -> (Option<i32>, Vec<Value>, String) 
 fn what_it_will_do_is_said_first_and_what_it_has_measured_then_and_nothing_is_left() -> TestResult {
     let servers = Servers::start(3)?;
     servers[0].command(&["SET", "other", "x"])?;
-    let output = quorlock(&servers).args(["bench", "--for", "400ms", "--threads", "3"]).output()?;
+    let output = quorlock(&servers)
+        .args(["bench", "--for", "400ms", "--threads", "3"])
+        .output()?;
     let (said, text) = (stderr(&output), stdout(&output));
     assert_eq!(output.status.code(), Some(0), "{said}");
-    assert!(said.starts_with("quorlock: full load for the servers"), "{said}");
-    assert!(said.contains("  quorlock-bench-") && said.contains("expire within 60.0 s"), "{said}");
+    assert!(
+        said.starts_with("quorlock: full load for the servers"),
+        "{said}"
+    );
+    assert!(
+        said.contains("  quorlock-bench-") && said.contains("expire within 60.0 s"),
+        "{said}"
+    );
     // No bar: it is no terminal.
-    assert!(!said.contains(['\r', '\x1b']) && !text.contains('\x1b'), "{said}{text}");
+    assert!(
+        !said.contains(['\r', '\x1b']) && !text.contains('\x1b'),
+        "{said}{text}"
+    );
     for what in [
         "trip to n0 (",
         "n1 (",
@@ -58,26 +80,52 @@ fn programs_get_the_numbers_and_they_fit_together() -> TestResult {
     let servers = Servers::start(3)?;
     let (status, lines, said) = bench(&servers, &["--for", "1s", "--threads", "4"]);
     assert_eq!((status, said.as_str()), (Some(0), ""));
-    let [begins, measured] = &lines[..] else { panic!("{lines:?}") };
-    assert!(begins["names"].as_str().is_some_and(|it| it.starts_with("quorlock-bench-") && it.ends_with("-*")));
-    let parts = ["/round_trips/0/times", "/round_trips/2/times", "/pairs/0/times", "/pairs/1/times", "/hand_over"];
+    let [begins, measured] = &lines[..] else {
+        panic!("{lines:?}")
+    };
+    assert!(
+        begins["names"]
+            .as_str()
+            .is_some_and(|it| it.starts_with("quorlock-bench-") && it.ends_with("-*"))
+    );
+    let parts = [
+        "/round_trips/0/times",
+        "/round_trips/2/times",
+        "/pairs/0/times",
+        "/pairs/1/times",
+        "/hand_over",
+    ];
     for times in parts.map(|it| measured.pointer(it).unwrap()) {
         let all = ["p50", "p90", "p99", "max"].map(|it| times[it].as_f64().unwrap());
-        assert!(0.0 < all[0] && all.is_sorted() && 0 < times["count"].as_u64().unwrap(), "{times}");
+        assert!(
+            0.0 < all[0] && all.is_sorted() && 0 < times["count"].as_u64().unwrap(),
+            "{times}"
+        );
     }
     let threads = [0, 1].map(|it| measured["pairs"][it]["threads"].as_u64());
-    assert_eq!((threads, &measured["left_on"]), ([Some(1), Some(4)], &Value::Array(vec![])));
-    assert!(measured["pairs"][0]["per_second"].as_f64().is_some_and(|it| 0.0 < it), "{measured}");
+    assert_eq!(
+        (threads, &measured["left_on"]),
+        ([Some(1), Some(4)], &Value::Array(vec![]))
+    );
+    assert!(
+        measured["pairs"][0]["per_second"]
+            .as_f64()
+            .is_some_and(|it| 0.0 < it),
+        "{measured}"
+    );
     assert_nothing_is_left(&servers);
     Ok(())
 }
 
 #[test]
-fn with_quarantine_servers_without_a_vote_are_not_measured_and_others_keep_their_kind() -> TestResult {
+fn with_quarantine_servers_without_a_vote_are_not_measured_and_others_keep_their_kind() -> TestResult
+{
     let servers = Servers::start(3)?;
     let bench = || {
         let mut command = quorlock(&servers);
-        command.env_remove("QUORLOCK_NO_QUARANTINE").args(["bench", "--json", "--for", "400ms"]);
+        command
+            .env_remove("QUORLOCK_NO_QUARANTINE")
+            .args(["bench", "--json", "--for", "400ms"]);
         command
     };
     let new = bench().output()?;
@@ -85,13 +133,23 @@ fn with_quarantine_servers_without_a_vote_are_not_measured_and_others_keep_their
     assert!(stderr(&new).contains("quarantined"), "{}", stderr(&new));
     assert_nothing_is_left(&servers);
 
-    assert!(quorlock(&servers).env_remove("QUORLOCK_NO_QUARANTINE").args(["vouch", "--yes"]).status()?.success());
+    assert!(
+        quorlock(&servers)
+            .env_remove("QUORLOCK_NO_QUARANTINE")
+            .args(["vouch", "--yes"])
+            .status()?
+            .success()
+    );
     let vouched = bench().output()?;
     assert_eq!(vouched.status.code(), Some(0), "{}", stderr(&vouched));
     assert_nothing_is_left(&servers);
     let without = bench().arg("--no-quarantine").output()?;
     assert_eq!(without.status.code(), Some(69), "{}", stdout(&without));
-    assert!(stderr(&without).contains("enable quarantine here"), "{}", stderr(&without));
+    assert!(
+        stderr(&without).contains("enable quarantine here"),
+        "{}",
+        stderr(&without)
+    );
     Ok(())
 }
 
@@ -104,7 +162,12 @@ fn a_signal_ends_it_and_nothing_is_left() -> TestResult {
     let by_several = |it: &String| it.starts_with("quorlock:fence:") && it.ends_with("-2}");
     let a_client_waits = |it: &String| it.starts_with("quorlock:waiters:");
     let cases = [
-        (by_one_thread as fn(&String) -> bool, Signal::INT, 130, "40s"),
+        (
+            by_one_thread as fn(&String) -> bool,
+            Signal::INT,
+            130,
+            "40s",
+        ),
         (held, Signal::HUP, 129, "2s"),
         (by_several, Signal::TERM, 143, "2s"),
         (a_client_waits, Signal::INT, 130, "2s"),
@@ -113,7 +176,8 @@ fn a_signal_ends_it_and_nothing_is_left() -> TestResult {
         // One that was over before the signal came is no case of this.
         let mut ended = Some(0);
         while ended == Some(0) {
-            let mut bench = Running::start(quorlock(&servers).args(["bench", "--json", "--for", time]));
+            let mut bench =
+                Running::start(quorlock(&servers).args(["bench", "--json", "--for", time]));
             assert!(bench.line().is_some_and(|it| it.contains("begins")));
             let mut is_over = false;
             eventually("it has come so far", || {
@@ -138,15 +202,29 @@ fn a_server_that_is_down_is_said_and_a_majority_is_a_status() -> TestResult {
     let (status, lines, said) = bench(&servers, &["--for", "200ms"]);
     assert_eq!((status, said.as_str()), (Some(0), ""));
     let measured = &lines[1];
-    assert!(measured["round_trips"][2]["failure"].as_str().is_some_and(|it| it.contains("cannot connect")));
-    assert!(measured["left_on"][0].as_str().is_some_and(|it| it.starts_with("n2 (")), "{measured}");
+    assert!(
+        measured["round_trips"][2]["failure"]
+            .as_str()
+            .is_some_and(|it| it.contains("cannot connect"))
+    );
+    assert!(
+        measured["left_on"][0]
+            .as_str()
+            .is_some_and(|it| it.starts_with("n2 (")),
+        "{measured}"
+    );
     assert_nothing_is_left(&servers);
 
     servers[1].kill()?;
     let (status, lines, said) = bench(&servers, &["--for", "200ms"]);
     assert_eq!((status, lines.len()), (Some(69), 1));
     let error: Value = serde_json::from_str(&said)?;
-    assert!(error["error"].as_str().is_some_and(|it| it.contains("keys may be left on n1 (")), "{error}");
+    assert!(
+        error["error"]
+            .as_str()
+            .is_some_and(|it| it.contains("keys may be left on n1 (")),
+        "{error}"
+    );
     assert_nothing_is_left(&servers);
     Ok(())
 }
@@ -164,9 +242,22 @@ fn a_terminal_has_a_bar() -> TestResult {
 
 #[test]
 fn options_that_make_no_sense_are_refused() -> TestResult {
-    for wrong in [&["--threads", "0"][..], &["--threads", "1001"], &["--for", "soon"], &["report"]] {
-        let output = bare().args(["--node", "redis://127.0.0.1:1", "bench"]).args(wrong).output()?;
-        assert_eq!(output.status.code(), Some(64), "{wrong:?}: {}", stderr(&output));
+    for wrong in [
+        &["--threads", "0"][..],
+        &["--threads", "1001"],
+        &["--for", "soon"],
+        &["report"],
+    ] {
+        let output = bare()
+            .args(["--node", "redis://127.0.0.1:1", "bench"])
+            .args(wrong)
+            .output()?;
+        assert_eq!(
+            output.status.code(),
+            Some(64),
+            "{wrong:?}: {}",
+            stderr(&output)
+        );
     }
     Ok(())
 }

@@ -28,8 +28,15 @@ const RESPONSE_TIMEOUT: Duration = Duration::from_millis(700);
 const PROGRAMS: usize = 3;
 
 fn program(urls: &[String]) -> Builder {
-    let builder = LockManager::builder(urls).ttl(TTL).max_ttl(TTL).response_timeout(RESPONSE_TIMEOUT);
-    builder.connect_timeout(Duration::from_secs(10)).outage_timeout(PATIENCE).owner_label(Some("billing")).strict(true)
+    let builder = LockManager::builder(urls)
+        .ttl(TTL)
+        .max_ttl(TTL)
+        .response_timeout(RESPONSE_TIMEOUT);
+    builder
+        .connect_timeout(Duration::from_secs(10))
+        .outage_timeout(PATIENCE)
+        .owner_label(Some("billing"))
+        .strict(true)
 }
 
 /// A program that holds a lock of its own, and takes another one again and again.
@@ -87,8 +94,15 @@ impl Fleet {
         let servers = Servers::start_with(5, |it| it.appendonly())?;
         let (is_down, set) = (vec![false; servers.len()], (0..set).collect());
         let is_inside = Arc::new(AtomicBool::new(false));
-        let mut fleet =
-            Fleet { servers, is_down, set, programs: Vec::new(), held: Vec::new(), is_inside, shown: String::new() };
+        let mut fleet = Fleet {
+            servers,
+            is_down,
+            set,
+            programs: Vec::new(),
+            held: Vec::new(),
+            is_inside,
+            shown: String::new(),
+        };
         assert!(fleet.quorlock(&["vouch", "--yes"]).status.success());
         fleet.start_programs();
         Ok(fleet)
@@ -101,19 +115,25 @@ impl Fleet {
     /// The command, as it is deployed together with the programs: what comes of it.
     fn quorlock(&self, args: &[&str]) -> Output {
         let mut command: Command = quorlock_at(&self.urls());
-        command.env_remove("QUORLOCK_NO_QUARANTINE").env("QUORLOCK_MAX_TTL", "3");
+        command
+            .env_remove("QUORLOCK_NO_QUARANTINE")
+            .env("QUORLOCK_MAX_TTL", "3");
         command.env("QUORLOCK_RESPONSE_TIMEOUT", "700ms");
         command.args(args).output().unwrap()
     }
 
     fn start_programs(&mut self) {
         let urls = self.urls();
-        self.programs = (0..PROGRAMS).map(|it| Program::start(&urls, it, &self.is_inside)).collect();
+        self.programs = (0..PROGRAMS)
+            .map(|it| Program::start(&urls, it, &self.is_inside))
+            .collect();
         self.wait_until_noted();
     }
 
     fn wait_until_noted(&self) {
-        eventually("the set is noted, and its servers vote", || self.is_noted(&self.set));
+        eventually("the set is noted, and its servers vote", || {
+            self.is_noted(&self.set)
+        });
     }
 
     /// Whether those of these servers that live show the set, and vote.
@@ -122,16 +142,25 @@ impl Fleet {
         // A new one sees what a program sees that starts now.
         let rows = program(&self.urls()).build().unwrap().check_nodes();
         let asked = |server: usize| !self.is_down[server] && servers.contains(&server);
-        rows.iter().zip(&self.set).filter(|(_, server)| asked(**server)).all(|(row, _)| {
-            let is_noted = row.sets.iter().any(|it| it.is_ours && living <= it.nodes.len());
-            row.failure.is_none() && is_noted
-        })
+        rows.iter()
+            .zip(&self.set)
+            .filter(|(_, server)| asked(**server))
+            .all(|(row, _)| {
+                let is_noted = row
+                    .sets
+                    .iter()
+                    .any(|it| it.is_ours && living <= it.nodes.len());
+                row.failure.is_none() && is_noted
+            })
     }
 
     /// No held lock was lost.
     fn check(&self, step: &str) {
         for program in &self.programs {
-            program.held.check().unwrap_or_else(|err| panic!("{step}: {err}"));
+            program
+                .held
+                .check()
+                .unwrap_or_else(|err| panic!("{step}: {err}"));
             assert!(!program.work.is_finished(), "{step}: a program has ended");
         }
         for guard in &self.held {
@@ -142,7 +171,11 @@ impl Fleet {
     /// What the operator does.
     fn take(&mut self, step: &str) {
         let servers = numbers(step);
-        match step.split(&[' ', ','][..]).find(|it| !it.starts_with(NETWORK)).unwrap_or_default() {
+        match step
+            .split(&[' ', ','][..])
+            .find(|it| !it.starts_with(NETWORK))
+            .unwrap_or_default()
+        {
             "has" => {
                 self.servers[servers[0]].kill().unwrap();
                 self.is_down[servers[0]] = true;
@@ -151,7 +184,9 @@ impl Fleet {
                 self.servers[servers[0]].restart_empty().unwrap();
                 self.is_down[servers[0]] = false;
             }
-            "Stop" => servers.iter().for_each(|it| self.servers[*it].kill().unwrap()),
+            "Stop" => servers
+                .iter()
+                .for_each(|it| self.servers[*it].kill().unwrap()),
             "Restart" => self.servers[servers[0]].restart().unwrap(),
             "Deploy" if step.ends_with(" to one program.") => self.deploy_to_one(servers),
             "Deploy" if self.programs.is_empty() => {
@@ -170,7 +205,8 @@ impl Fleet {
         let urls = self.urls();
         for number in 0..self.programs.len() {
             self.programs.remove(number).end();
-            self.programs.insert(number, Program::start(&urls, number, &self.is_inside));
+            self.programs
+                .insert(number, Program::start(&urls, number, &self.is_inside));
             self.check("a deployment");
         }
         self.wait_until_noted();
@@ -178,41 +214,73 @@ impl Fleet {
 
     /// It is refused, with what to do instead; servers that only it uses have no other set.
     fn deploy_to_one(&mut self, set: Vec<usize>) {
-        let others: Vec<_> = set.iter().filter(|it| !self.set.contains(it)).copied().collect();
+        let others: Vec<_> = set
+            .iter()
+            .filter(|it| !self.set.contains(it))
+            .copied()
+            .collect();
         self.set = set;
         let locks = program(&self.urls()).build().unwrap();
         let mut said = String::new();
         eventually("it is refused", || {
-            said = locks.mutex("report").try_lock().map_or_else(|err| err.to_string(), |_| "it has a lock".to_owned());
+            said = locks
+                .mutex("report")
+                .try_lock()
+                .map_or_else(|err| err.to_string(), |_| "it has a lock".to_owned());
             said.contains("refused by Builder::strict") && self.is_noted(&others)
         });
-        let advice = "give all programs the same servers, and add or remove one server per deployment";
-        assert!(said.contains("use it in a set of 3 servers, not in this one of 5") && said.contains(advice), "{said}");
+        let advice =
+            "give all programs the same servers, and add or remove one server per deployment";
+        assert!(
+            said.contains("use it in a set of 3 servers, not in this one of 5")
+                && said.contains(advice),
+            "{said}"
+        );
     }
 
     /// A line with one of our commands, and what it says. Its status counts if the line shows that.
     fn run(&self, line: &str) -> String {
-        let (command, shows_status) = line.strip_suffix("; echo \"status $?\"").map_or((line, false), |it| (it, true));
+        let (command, shows_status) = line
+            .strip_suffix("; echo \"status $?\"")
+            .map_or((line, false), |it| (it, true));
         let words: Vec<_> = command.split(' ').collect();
         assert_eq!(words[0], "quorlock", "{line}");
         let output = self.quorlock(&words[1..]);
         let status = output.status.code().unwrap();
-        assert!(shows_status || status == 0, "{line}: {}{}", stdout(&output), stderr(&output));
-        stdout(&output) + &if shows_status { format!("status {status}\n") } else { String::new() }
+        assert!(
+            shows_status || status == 0,
+            "{line}: {}{}",
+            stdout(&output),
+            stderr(&output)
+        );
+        stdout(&output)
+            + &if shows_status {
+                format!("status {status}\n")
+            } else {
+                String::new()
+            }
     }
 }
 
 /// The servers whose addresses are in a step.
 fn numbers(step: &str) -> Vec<usize> {
-    let numbers = step.split(NETWORK).skip(1).map(|it| it.split(|it: char| !it.is_ascii_digit()).next().unwrap());
+    let numbers = step
+        .split(NETWORK)
+        .skip(1)
+        .map(|it| it.split(|it: char| !it.is_ascii_digit()).next().unwrap());
     numbers.map(|it| it.parse::<usize>().unwrap() - 1).collect()
 }
 
 /// The steps and commands of a session in the page.
 fn steps(text: &str, name: &str) -> Vec<String> {
-    let (_, block) = text.split_once(&format!("```console {name}\n")).unwrap_or_else(|| panic!("no session {name}"));
+    let (_, block) = text
+        .split_once(&format!("```console {name}\n"))
+        .unwrap_or_else(|| panic!("no session {name}"));
     let lines = block.split("```").next().unwrap_or_default().lines();
-    lines.filter(|it| it.starts_with("# ") || it.starts_with("$ ")).map(str::to_owned).collect()
+    lines
+        .filter(|it| it.starts_with("# ") || it.starts_with("$ "))
+        .map(str::to_owned)
+        .collect()
 }
 
 /// Plays a session, and compares it with the page. Gives back what all commands said.
@@ -229,7 +297,11 @@ fn play(name: &str, fleet: &mut Fleet) -> Result<String, Box<dyn std::error::Err
         fleet.check(&line);
         fleet.shown.push_str(&format!("{line}\n{said}"));
     }
-    let addresses = fleet.servers.iter().map(|it| it.addr().to_string()).collect();
+    let addresses = fleet
+        .servers
+        .iter()
+        .map(|it| it.addr().to_string())
+        .collect();
     let session = Constant::new(addresses).text(&fleet.shown);
     fleet.programs.drain(..).for_each(Program::end);
 
@@ -240,7 +312,10 @@ fn play(name: &str, fleet: &mut Fleet) -> Result<String, Box<dyn std::error::Err
     if writes {
         fs::write(page(PAGE), &with_session)?;
     }
-    assert!(writes || text == with_session, "{name}: with QUORLOCK_WRITE_SESSIONS=1 this test writes:\n{session}");
+    assert!(
+        writes || text == with_session,
+        "{name}: with QUORLOCK_WRITE_SESSIONS=1 this test writes:\n{session}"
+    );
     Ok(session)
 }
 
@@ -254,7 +329,10 @@ fn h26_a_new_server_at_a_dead_ones_address_costs_no_lock_and_no_deployment() -> 
 #[test]
 fn h26_a_dead_server_is_replaced_by_one_with_another_address_without_a_lost_lock() -> TestResult {
     let said = play("other-address", &mut Fleet::new(3)?)?;
-    assert!(said.contains(" safe\n") && !said.contains("NOT SAFE"), "{said}");
+    assert!(
+        said.contains(" safe\n") && !said.contains("NOT SAFE"),
+        "{said}"
+    );
     assert_eq!(sets_at_the_end(&said), 1, "{said}");
     Ok(())
 }
@@ -262,21 +340,30 @@ fn h26_a_dead_server_is_replaced_by_one_with_another_address_without_a_lost_lock
 #[test]
 fn h26_three_servers_become_five_under_held_locks() -> TestResult {
     let said = play("three-to-five", &mut Fleet::new(3)?)?;
-    assert!(said.contains(" safe\n") && !said.contains("NOT SAFE"), "{said}");
+    assert!(
+        said.contains(" safe\n") && !said.contains("NOT SAFE"),
+        "{said}"
+    );
     assert_eq!(sets_at_the_end(&said), 1, "{said}");
     Ok(())
 }
 
 #[test]
 fn h26_five_servers_become_three_under_held_locks() -> TestResult {
-    assert_eq!(sets_at_the_end(&play("five-to-three", &mut Fleet::new(5)?)?), 1);
+    assert_eq!(
+        sets_at_the_end(&play("five-to-three", &mut Fleet::new(5)?)?),
+        1
+    );
     Ok(())
 }
 
 #[test]
 fn h26_five_servers_in_place_of_three_at_once_are_refused_until_all_programs_end() -> TestResult {
     let said = play("shortcut", &mut Fleet::new(3)?)?;
-    assert!(said.contains("NOT SAFE") && said.ends_with("5 of 5 servers vote\n"), "{said}");
+    assert!(
+        said.contains("NOT SAFE") && said.ends_with("5 of 5 servers vote\n"),
+        "{said}"
+    );
     Ok(())
 }
 
@@ -288,14 +375,19 @@ fn h26_a_set_that_is_forgotten_while_a_program_uses_it_is_noted_again() -> TestR
     let said = |output: Output| (output.status.code(), stdout(&output).contains(" safe\n"));
     assert_eq!(said(fleet.quorlock(&["doctor", "--sets"])), (Some(1), true));
     fleet.quorlock(&["doctor", "--forget", "--yes"]);
-    eventually("the set is back", || said(fleet.quorlock(&["doctor", "--sets"])) == (Some(1), true));
+    eventually("the set is back", || {
+        said(fleet.quorlock(&["doctor", "--sets"])) == (Some(1), true)
+    });
     fleet.check("it was forgotten");
 
     fleet.programs.drain(..).for_each(Program::end);
     eventually("its last commands have come", || {
         said(fleet.quorlock(&["doctor", "--forget", "--yes"])) == (Some(0), false)
     });
-    assert_eq!(said(fleet.quorlock(&["doctor", "--sets"])), (Some(0), false));
+    assert_eq!(
+        said(fleet.quorlock(&["doctor", "--sets"])),
+        (Some(0), false)
+    );
     Ok(())
 }
 
@@ -308,17 +400,25 @@ fn h26_servers_restart_one_after_another_under_two_hundred_locks_and_none_is_los
     }
     let mut fleet = Fleet::new(3)?;
     let locks = program(&fleet.urls()).build()?;
-    fleet.held = (0..200).map(|it| locks.mutex(format!("job-{it}")).lock()).collect::<Result<_, _>>()?;
+    fleet.held = (0..200)
+        .map(|it| locks.mutex(format!("job-{it}")).lock())
+        .collect::<Result<_, _>>()?;
     play("restarts", &mut fleet)?;
 
     fleet.take("Restart 10.0.0.1.");
     fleet.take("Restart 10.0.0.2.");
-    eventually("all locks are lost", || fleet.held.iter().all(|it| it.check().is_err()));
+    eventually("all locks are lost", || {
+        fleet.held.iter().all(|it| it.check().is_err())
+    });
     Ok(())
 }
 
 /// In the table that the last command with one has shown.
 fn sets_at_the_end(said: &str) -> usize {
     let (_, table) = said.rsplit_once(" SET ").unwrap();
-    table.lines().skip(1).take_while(|it| it.starts_with(" n")).count()
+    table
+        .lines()
+        .skip(1)
+        .take_while(|it| it.starts_with(" n"))
+        .count()
 }

@@ -11,8 +11,12 @@ use serde_json::Value;
 use crate::support::*;
 
 fn looks(command: &mut Command) -> (i32, Value) {
-    let output = command.args(["doctor", "--json", "--looks", "2"]).output().unwrap();
-    let json = serde_json::from_slice(&output.stdout).unwrap_or_else(|_| panic!("{}", stderr(&output)));
+    let output = command
+        .args(["doctor", "--json", "--looks", "2"])
+        .output()
+        .unwrap();
+    let json =
+        serde_json::from_slice(&output.stdout).unwrap_or_else(|_| panic!("{}", stderr(&output)));
     (output.status.code().unwrap(), json)
 }
 
@@ -20,10 +24,22 @@ fn looks(command: &mut Command) -> (i32, Value) {
 fn found(json: &Value) -> Vec<(String, String, Option<String>)> {
     let text = |it: &Value| it.as_str().map(str::to_owned);
     let findings = json["findings"].as_array().unwrap().iter();
-    let found: Vec<_> =
-        findings.map(|it| (text(&it["level"]).unwrap(), text(&it["what"]).unwrap(), text(&it["node"]))).collect();
+    let found: Vec<_> = findings
+        .map(|it| {
+            (
+                text(&it["level"]).unwrap(),
+                text(&it["what"]).unwrap(),
+                text(&it["node"]),
+            )
+        })
+        .collect();
     for it in json["findings"].as_array().unwrap() {
-        assert!(["seen", "why", "do"].iter().all(|part| !it[part].as_str().unwrap().is_empty()), "{it}");
+        assert!(
+            ["seen", "why", "do"]
+                .iter()
+                .all(|part| !it[part].as_str().unwrap().is_empty()),
+            "{it}"
+        );
     }
     found
 }
@@ -31,7 +47,11 @@ fn found(json: &Value) -> Vec<(String, String, Option<String>)> {
 #[track_caller]
 fn assert_finds(json: &Value, level: &str, what: &str, node: Option<&str>) {
     let expected = (level.to_owned(), what.to_owned(), node.map(str::to_owned));
-    assert!(found(json).contains(&expected), "{expected:?} is not in {:?}", found(json));
+    assert!(
+        found(json).contains(&expected),
+        "{expected:?} is not in {:?}",
+        found(json)
+    );
 }
 
 /// Servers that keep what they store, and that are known to be new.
@@ -43,15 +63,25 @@ pub(crate) fn fit() -> Result<Servers, Box<dyn std::error::Error>> {
 }
 
 fn vouch_for(servers: &Servers) -> TestResult {
-    let output = quorlock(servers).env_remove("QUORLOCK_NO_QUARANTINE").args(["vouch", "--yes"]).output()?;
-    assert!(output.status.success(), "{}{}", stdout(&output), stderr(&output));
+    let output = quorlock(servers)
+        .env_remove("QUORLOCK_NO_QUARANTINE")
+        .args(["vouch", "--yes"])
+        .output()?;
+    assert!(
+        output.status.success(),
+        "{}{}",
+        stdout(&output),
+        stderr(&output)
+    );
     Ok(())
 }
 
 /// On a busy machine no answer is slow.
 pub(crate) fn with_quarantine(servers: &Servers) -> Command {
     let mut command = quorlock(servers);
-    command.env_remove("QUORLOCK_NO_QUARANTINE").env("QUORLOCK_RESPONSE_TIMEOUT", "60");
+    command
+        .env_remove("QUORLOCK_NO_QUARANTINE")
+        .env("QUORLOCK_RESPONSE_TIMEOUT", "60");
     command
 }
 
@@ -59,13 +89,25 @@ pub(crate) fn with_quarantine(servers: &Servers) -> Command {
 fn three_servers_without_faults_are_fit() -> TestResult {
     let servers = fit()?;
     let (status, json) = looks(&mut with_quarantine(&servers));
-    assert_eq!((status, &json["quorlock"], &json["status"]), (0, &1.into(), &0.into()), "{json}");
+    assert_eq!(
+        (status, &json["quorlock"], &json["status"]),
+        (0, &1.into(), &0.into()),
+        "{json}"
+    );
     assert_eq!(found(&json), []);
     for node in json["nodes"].as_array().unwrap() {
-        assert!(node["votes"] == true && node["slowest_answer"].as_f64().is_some_and(|it| 0.0 < it), "{node}");
-        assert!(node["version"].as_str().is_some_and(|it| it.contains(' ')), "{node}");
+        assert!(
+            node["votes"] == true && node["slowest_answer"].as_f64().is_some_and(|it| 0.0 < it),
+            "{node}"
+        );
+        assert!(
+            node["version"].as_str().is_some_and(|it| it.contains(' ')),
+            "{node}"
+        );
     }
-    let text = with_quarantine(&servers).args(["doctor", "--looks", "1"]).output()?;
+    let text = with_quarantine(&servers)
+        .args(["doctor", "--looks", "1"])
+        .output()?;
     assert!(
         text.status.success() && stdout(&text).ends_with("These servers are fit for locks.\n"),
         "{}",
@@ -81,19 +123,35 @@ fn servers_that_forget_are_a_note_and_without_quarantine_a_warning() -> TestResu
     assert_eq!((status, found(&json).len()), (1, 2), "{json}");
     assert_finds(&json, "warning", "no_quarantine", None);
     assert_finds(&json, "note", "forgets", None);
-    assert!(json["findings"].to_string().contains("appendonly is off on n0, n1, n2"), "{json}");
-    assert!(servers.iter().all(|it| it.key_count() == 0), "it leaves nothing behind");
+    assert!(
+        json["findings"]
+            .to_string()
+            .contains("appendonly is off on n0, n1, n2"),
+        "{json}"
+    );
+    assert!(
+        servers.iter().all(|it| it.key_count() == 0),
+        "it leaves nothing behind"
+    );
 
     vouch_for(&servers)?;
     let (status, json) = looks(&mut with_quarantine(&servers));
-    assert_eq!((status, found(&json).len()), (0, 0), "quarantine covers the loss: {json}");
+    assert_eq!(
+        (status, found(&json).len()),
+        (0, 0),
+        "quarantine covers the loss: {json}"
+    );
     Ok(())
 }
 
 #[test]
 fn h25_commands_that_look_leave_no_key_on_new_servers() -> TestResult {
     let servers = Servers::start(3)?;
-    for command in [&["doctor", "--looks", "2"][..], &["status", "report"], &["ls"]] {
+    for command in [
+        &["doctor", "--looks", "2"][..],
+        &["status", "report"],
+        &["ls"],
+    ] {
         for without in [false, true] {
             let mut look = with_quarantine(&servers);
             if without {
@@ -101,8 +159,16 @@ fn h25_commands_that_look_leave_no_key_on_new_servers() -> TestResult {
             }
             let output = look.args(command).output()?;
             // Most have no vote, but all have answered.
-            assert!(matches!(output.status.code(), Some(0 | 1)), "{command:?}: {}{}", stdout(&output), stderr(&output));
-            assert!(servers.iter().all(|it| it.key_count() == 0), "{command:?} leaves something behind");
+            assert!(
+                matches!(output.status.code(), Some(0 | 1)),
+                "{command:?}: {}{}",
+                stdout(&output),
+                stderr(&output)
+            );
+            assert!(
+                servers.iter().all(|it| it.key_count() == 0),
+                "{command:?} leaves something behind"
+            );
         }
     }
     Ok(())
@@ -112,11 +178,16 @@ fn h25_commands_that_look_leave_no_key_on_new_servers() -> TestResult {
 fn servers_that_others_use_without_quarantine_are_unfit() -> TestResult {
     let servers = Servers::start(3)?;
     drop(patient(&servers.urls()).build()?.mutex("report").lock()?);
-    eventually("all have a record", || servers.iter().all(|it| it.exists("quorlock:record")));
+    eventually("all have a record", || {
+        servers.iter().all(|it| it.exists("quorlock:record"))
+    });
     let (status, json) = looks(&mut with_quarantine(&servers));
     assert_eq!(status, 2, "{json}");
     assert_finds(&json, "unfit", "quarantine_differs", Some("n2"));
-    assert!(json["findings"].to_string().contains("--no-quarantine"), "{json}");
+    assert!(
+        json["findings"].to_string().contains("--no-quarantine"),
+        "{json}"
+    );
 
     let servers = fit()?;
     let (status, json) = looks(with_quarantine(&servers).env("QUORLOCK_NO_QUARANTINE", "true"));
@@ -129,11 +200,15 @@ fn servers_that_others_use_without_quarantine_are_unfit() -> TestResult {
 fn programs_with_a_longer_ttl_than_ours_are_seen() -> TestResult {
     let servers = fit()?;
     let hour = Duration::from_secs(3_600);
-    let others = LockManager::builder(servers.urls()).max_ttl(hour).response_timeout(Duration::from_secs(2)).build()?;
+    let others = LockManager::builder(servers.urls())
+        .max_ttl(hour)
+        .response_timeout(Duration::from_secs(2))
+        .build()?;
     // A look writes nothing.
     drop(others.mutex("report").lock()?);
     eventually("all are told", || {
-        let needs_hour = |it: &NodeCheck| it.longest_quarantine.is_some_and(|longest| hour <= longest);
+        let needs_hour =
+            |it: &NodeCheck| it.longest_quarantine.is_some_and(|longest| hour <= longest);
         others.check_nodes().iter().all(needs_hour)
     });
     let (status, json) = looks(&mut with_quarantine(&servers));
@@ -142,7 +217,12 @@ fn programs_with_a_longer_ttl_than_ours_are_seen() -> TestResult {
     let (status, json) = looks(with_quarantine(&servers).env("QUORLOCK_MAX_TTL", "5m"));
     assert_eq!(status, 1, "{json}");
     assert_finds(&json, "warning", "longer_ttl", None);
-    assert!(json["findings"][0]["seen"].as_str().is_some_and(|it| it.contains("n0, n1, n2")), "{json}");
+    assert!(
+        json["findings"][0]["seen"]
+            .as_str()
+            .is_some_and(|it| it.contains("n0, n1, n2")),
+        "{json}"
+    );
     let (status, json) = looks(with_quarantine(&servers).env("QUORLOCK_MAX_TTL", "1h"));
     assert_eq!((status, found(&json)), (0, Vec::new()), "{json}");
     Ok(())
@@ -152,7 +232,9 @@ fn programs_with_a_longer_ttl_than_ours_are_seen() -> TestResult {
 fn keys_without_expiry_are_named_unless_nobody_wants_them_looked_for() -> TestResult {
     let servers = fit()?;
     let locks = patient(&servers.urls()).quarantine(true).build()?;
-    eventually("all can be asked", || locks.check_nodes().iter().all(|it| it.failure.is_none()));
+    eventually("all can be asked", || {
+        locks.check_nodes().iter().all(|it| it.failure.is_none())
+    });
     for name in ["a", "b", "c", "d", "e", "f", "g"] {
         let guard = locks.mutex(name).lock()?;
         eventually("it is on all nodes", || servers.holders(name) == 3);
@@ -164,7 +246,9 @@ fn keys_without_expiry_are_named_unless_nobody_wants_them_looked_for() -> TestRe
     assert_eq!((status, found(&json).len()), (1, 1), "{json}");
     assert_finds(&json, "warning", "no_expiry", None);
     assert!(
-        json["findings"][0]["seen"].as_str().is_some_and(|it| it.ends_with(": a, b, c, d, e, and 2 more")),
+        json["findings"][0]["seen"]
+            .as_str()
+            .is_some_and(|it| it.ends_with(": a, b, c, d, e, and 2 more")),
         "{json}"
     );
     let (status, json) = looks(with_quarantine(&servers).env("QUORLOCK_NO_KEYS", "true"));
@@ -186,7 +270,9 @@ fn if_most_clocks_differ_from_ours_it_is_ours_that_seems_to_be_wrong() -> TestRe
     assert_finds(&json, "warning", "clock_differs", Some("n0"));
     assert_finds(&json, "warning", "own_clock", None);
     assert!(
-        json["findings"].to_string().contains("of 2 of 3 servers are ahead of the clock of this machine"),
+        json["findings"]
+            .to_string()
+            .contains("of 2 of 3 servers are ahead of the clock of this machine"),
         "{json}"
     );
     // One of two is no majority, and of one server nobody knows whose clock it is.
@@ -201,38 +287,75 @@ fn if_most_clocks_differ_from_ours_it_is_ours_that_seems_to_be_wrong() -> TestRe
 fn a_ttl_that_is_planned_is_judged() -> TestResult {
     let servers = fit()?;
     let looks_for = |planned: &str, timeout: &str| {
-        looks(with_quarantine(&servers).env("QUORLOCK_RESPONSE_TIMEOUT", timeout).env("QUORLOCK_PLANNED", planned))
+        looks(
+            with_quarantine(&servers)
+                .env("QUORLOCK_RESPONSE_TIMEOUT", timeout)
+                .env("QUORLOCK_PLANNED", planned),
+        )
     };
     let (status, json) = looks_for("ttl=40", "5");
     assert!(status < 2, "{json}");
     assert_eq!(
-        (&json["for"]["ttl"], &json["for"]["margin"], &json["for"]["tries"]),
+        (
+            &json["for"]["ttl"],
+            &json["for"]["margin"],
+            &json["for"]["tries"]
+        ),
         (&40.0.into(), &0.402.into(), &5.into())
     );
-    assert!(json["for"]["shortest_ttl"].as_f64().is_some_and(|it| 0.4 <= it), "{json}");
+    assert!(
+        json["for"]["shortest_ttl"]
+            .as_f64()
+            .is_some_and(|it| 0.4 <= it),
+        "{json}"
+    );
     assert_finds(&json, "note", "longer_quarantine", None);
-    for (planned, timeout, what) in
-        [("ttl=10s", "5", "ttl_too_short"), ("ttl=99ms", "10ms", "ttl_not_allowed"), ("ttl=2h", "5", "ttl_not_allowed")]
-    {
+    for (planned, timeout, what) in [
+        ("ttl=10s", "5", "ttl_too_short"),
+        ("ttl=99ms", "10ms", "ttl_not_allowed"),
+        ("ttl=2h", "5", "ttl_not_allowed"),
+    ] {
         let (status, json) = looks_for(planned, timeout);
         assert_eq!(status, 2, "{json}");
         assert_finds(&json, "unfit", what, None);
     }
-    let text = with_quarantine(&servers).args(["doctor", "--looks", "1", "--for", "ttl=40"]).output()?;
-    assert!(stdout(&text).contains("\nA ttl of 40.0 s: 39.6 s of it can be used"), "{}", stdout(&text));
-    assert_eq!(quorlock(&servers).args(["doctor", "--for", "10s"]).output()?.status.code(), Some(64));
+    let text = with_quarantine(&servers)
+        .args(["doctor", "--looks", "1", "--for", "ttl=40"])
+        .output()?;
+    assert!(
+        stdout(&text).contains("\nA ttl of 40.0 s: 39.6 s of it can be used"),
+        "{}",
+        stdout(&text)
+    );
+    assert_eq!(
+        quorlock(&servers)
+            .args(["doctor", "--for", "10s"])
+            .output()?
+            .status
+            .code(),
+        Some(64)
+    );
 
     let proxy = Proxy::start(servers[0].addr())?;
     proxy.set_delay(Duration::from_millis(300));
     let mut far = quorlock_at(&[proxy.url(), servers[1].url(), servers[2].url()]);
-    let (_, json) = looks(far.env("QUORLOCK_RESPONSE_TIMEOUT", "1").env("QUORLOCK_PLANNED", "ttl=6"));
+    let (_, json) = looks(
+        far.env("QUORLOCK_RESPONSE_TIMEOUT", "1")
+            .env("QUORLOCK_PLANNED", "ttl=6"),
+    );
     assert_finds(&json, "warning", "ttl_tight", None);
-    assert!(json["for"]["shortest_ttl"].as_f64().is_some_and(|it| 12.0 <= it), "{json}");
+    assert!(
+        json["for"]["shortest_ttl"]
+            .as_f64()
+            .is_some_and(|it| 12.0 <= it),
+        "{json}"
+    );
     Ok(())
 }
 
 #[test]
-fn servers_that_are_down_or_new_are_warnings_while_there_is_a_majority_and_no_longer() -> TestResult {
+fn servers_that_are_down_or_new_are_warnings_while_there_is_a_majority_and_no_longer() -> TestResult
+{
     let servers = fit()?;
     servers[0].kill()?;
     let (status, json) = looks(&mut with_quarantine(&servers));
@@ -248,10 +371,21 @@ fn servers_that_are_down_or_new_are_warnings_while_there_is_a_majority_and_no_lo
     assert_eq!(status, 1, "{json}");
     assert_finds(&json, "warning", "quarantined", Some("n2"));
     assert_finds(&json, "warning", "no_majority_yet", None);
-    let text =
-        stdout(&with_quarantine(&servers).args(["doctor", "--looks", "1"]).env("QUORLOCK_MAX_TTL", "1h").output()?);
-    assert_eq!(text.matches("no vote for another").count(), 1, "equal findings of several servers are one: {text}");
-    assert!(json["findings"].to_string().contains("quorlock vouch"), "{json}");
+    let text = stdout(
+        &with_quarantine(&servers)
+            .args(["doctor", "--looks", "1"])
+            .env("QUORLOCK_MAX_TTL", "1h")
+            .output()?,
+    );
+    assert_eq!(
+        text.matches("no vote for another").count(),
+        1,
+        "equal findings of several servers are one: {text}"
+    );
+    assert!(
+        json["findings"].to_string().contains("quorlock vouch"),
+        "{json}"
+    );
 
     // One that was restarted is not new, and nobody is told to vouch for it.
     let servers = fit()?;
@@ -259,7 +393,10 @@ fn servers_that_are_down_or_new_are_warnings_while_there_is_a_majority_and_no_lo
     let (status, json) = looks(&mut with_quarantine(&servers));
     assert_eq!((status, found(&json).len()), (1, 1), "{json}");
     assert_finds(&json, "warning", "quarantined", Some("n0"));
-    assert!(!json["findings"].to_string().contains("quorlock vouch"), "{json}");
+    assert!(
+        !json["findings"].to_string().contains("quorlock vouch"),
+        "{json}"
+    );
     Ok(())
 }
 
@@ -268,7 +405,11 @@ fn nodes_of_several_servers_are_told_what_to_do() -> TestResult {
     let servers = Servers::start(2)?;
     let watched = Group::builder(0).sentinels(1).start()?;
     let urls = [
-        format!("redis+replicated://{},{}", servers[0].addr(), servers[1].addr()),
+        format!(
+            "redis+replicated://{},{}",
+            servers[0].addr(),
+            servers[1].addr()
+        ),
         "redis+sentinel://127.0.0.1:1/locks".to_owned(),
         format!("redis+sentinel://{}/others", watched.sentinels[0].addr()),
         "redis+replicated://127.0.0.1:2".to_owned(),
@@ -286,15 +427,27 @@ fn nodes_of_several_servers_are_told_what_to_do() -> TestResult {
         let mut findings = json["findings"].as_array().unwrap().iter();
         findings.find(|it| it["node"] == node).unwrap()["do"].to_string()
     };
-    assert!(what_to_do("n1").contains("127.0.0.1:1: start the server"), "{json}");
-    assert!(what_to_do("n3").contains("127.0.0.1:2: start the server"), "{json}");
+    assert!(
+        what_to_do("n1").contains("127.0.0.1:1: start the server"),
+        "{json}"
+    );
+    assert!(
+        what_to_do("n3").contains("127.0.0.1:2: start the server"),
+        "{json}"
+    );
     Ok(())
 }
 
 #[test]
 fn nodes_that_are_clusters_are_told_what_to_do() -> TestResult {
-    let (partial, whole) = (Cluster::builder(1).partial().start()?, Cluster::builder(1).start()?);
-    let (servers, part) = (Servers::start(1)?, Server::builder().arg("--cluster-enabled", "yes").start()?);
+    let (partial, whole) = (
+        Cluster::builder(1).partial().start()?,
+        Cluster::builder(1).start()?,
+    );
+    let (servers, part) = (
+        Servers::start(1)?,
+        Server::builder().arg("--cluster-enabled", "yes").start()?,
+    );
     partial.drop_slot(7)?;
     whole.drop_slot(7)?;
     let urls = [
@@ -315,33 +468,64 @@ fn nodes_that_are_clusters_are_told_what_to_do() -> TestResult {
     assert_finds(&json, "unfit", "unsuitable", Some("n4"));
     let findings = json["findings"].as_array().unwrap();
     let of_server = findings.iter().find(|it| it["node"] == "n4").unwrap();
-    assert!(of_server["do"].to_string().contains("redis+cluster://"), "{json}");
+    assert!(
+        of_server["do"].to_string().contains("redis+cluster://"),
+        "{json}"
+    );
     Ok(())
 }
 
 #[test]
 fn each_kind_of_bad_server_is_told_what_to_do() -> TestResult {
     let fresh = Server::start;
-    let (fine, promoted, would_evict, evicts, has_replica) = (fresh()?, fresh()?, fresh()?, fresh()?, fresh()?);
-    let (unverifiable, replica, few, with_password) =
-        (fresh()?, fresh()?, fresh()?, Server::builder().password("hunter2").start()?);
+    let (fine, promoted, would_evict, evicts, has_replica) =
+        (fresh()?, fresh()?, fresh()?, fresh()?, fresh()?);
+    let (unverifiable, replica, few, with_password) = (
+        fresh()?,
+        fresh()?,
+        fresh()?,
+        Server::builder().password("hunter2").start()?,
+    );
     for (server, master) in [(&promoted, &has_replica), (&replica, &has_replica)] {
         master.command(&["CONFIG", "SET", "repl-diskless-sync-delay", "0"])?;
         server.command(&["REPLICAOF", "127.0.0.1", &master.port().to_string()])?;
-        eventually("it is a replica", || server.info("master_link_status").as_deref() == Some("up"));
+        eventually("it is a replica", || {
+            server.info("master_link_status").as_deref() == Some("up")
+        });
     }
     promoted.command(&["REPLICAOF", "NO", "ONE"])?;
-    eventually("it has left", || has_replica.info("connected_slaves").as_deref() == Some("1"));
+    eventually("it has left", || {
+        has_replica.info("connected_slaves").as_deref() == Some("1")
+    });
     for server in [&would_evict, &evicts] {
         server.command(&["CONFIG", "SET", "maxmemory-policy", "allkeys-lru"])?;
     }
     evicts.command(&["CONFIG", "SET", "maxmemory", "100mb"])?;
-    unverifiable.command(&["ACL", "SETUSER", "locks", "on", ">pw", "~*", "&*", "+@all", "-info"])?;
-    few.command(&["ACL", "SETUSER", "locks", "on", ">pw", "~*", "&*", "+@all", "-zadd", "-zscore", "-scan", "-set"])?;
+    unverifiable.command(&[
+        "ACL", "SETUSER", "locks", "on", ">pw", "~*", "&*", "+@all", "-info",
+    ])?;
+    few.command(&[
+        "ACL", "SETUSER", "locks", "on", ">pw", "~*", "&*", "+@all", "-zadd", "-zscore", "-scan",
+        "-set",
+    ])?;
     let (garbage, double) = (FakeServer::garbage()?, Proxy::start(fine.addr())?);
-    let ahead = Clock::available().then(|| Server::builder().stepped_clock().start()).transpose()?;
-    let mut urls: Vec<_> = [&fine, &promoted, &would_evict, &evicts, &has_replica, &replica].map(Server::url).into();
-    urls.extend([format!("redis://locks:pw@{}", unverifiable.addr()), format!("redis://locks:pw@{}", few.addr())]);
+    let ahead = Clock::available()
+        .then(|| Server::builder().stepped_clock().start())
+        .transpose()?;
+    let mut urls: Vec<_> = [
+        &fine,
+        &promoted,
+        &would_evict,
+        &evicts,
+        &has_replica,
+        &replica,
+    ]
+    .map(Server::url)
+    .into();
+    urls.extend([
+        format!("redis://locks:pw@{}", unverifiable.addr()),
+        format!("redis://locks:pw@{}", few.addr()),
+    ]);
     urls.push(format!("redis://:hunter3@{}", with_password.addr()));
     urls.extend([garbage.url(), double.url()]);
     if let Some(ahead) = &ahead {
@@ -368,17 +552,34 @@ fn each_kind_of_bad_server_is_told_what_to_do() -> TestResult {
     ] {
         assert_finds(&json, level, what, Some(node));
     }
-    assert!(found(&json).iter().any(|it| it.1 == "same_server"), "{json}");
+    assert!(
+        found(&json).iter().any(|it| it.1 == "same_server"),
+        "{json}"
+    );
     if ahead.is_some() {
         assert_finds(&json, "warning", "clock_differs", Some("n11"));
     }
-    assert_eq!((&json["nodes"][6]["votes"], &json["nodes"][7]["votes"]), (&true.into(), &false.into()));
+    assert_eq!(
+        (&json["nodes"][6]["votes"], &json["nodes"][7]["votes"]),
+        (&true.into(), &false.into())
+    );
     let forbidden = |node: usize| json["nodes"][node]["forbidden"].to_string();
-    assert_eq!((forbidden(1), forbidden(7)), ("[]".to_owned(), r#"["set","zadd","zscore","scan"]"#.to_owned()));
-    let text = quorlock_at(&urls).args(["doctor", "--looks", "1"]).output()?;
+    assert_eq!(
+        (forbidden(1), forbidden(7)),
+        (
+            "[]".to_owned(),
+            r#"["set","zadd","zscore","scan"]"#.to_owned()
+        )
+    );
+    let text = quorlock_at(&urls)
+        .args(["doctor", "--looks", "1"])
+        .output()?;
     assert_eq!(text.status.code(), Some(2));
     let text = format!("{}{}{json}", stdout(&text), stderr(&text));
-    assert!(text.contains("NOT fit") && text.contains("ACL SETUSER USER +zadd"), "{text}");
+    assert!(
+        text.contains("NOT fit") && text.contains("ACL SETUSER USER +zadd"),
+        "{text}"
+    );
     assert!(!text.contains("hunter") && !text.contains(":pw"), "{text}");
     Ok(())
 }
@@ -387,7 +588,9 @@ fn each_kind_of_bad_server_is_told_what_to_do() -> TestResult {
 fn answering(answers: &'static [(&'static str, &'static str)]) -> FakeServer {
     let serve = |conn: &mut devnodes::FakeConn| {
         while let Some(command) = conn.read_command() {
-            let known = answers.iter().find(|(name, _)| name.as_bytes() == command[0]);
+            let known = answers
+                .iter()
+                .find(|(name, _)| name.as_bytes() == command[0]);
             let answer = known.map_or("-ERR unknown command", |(_, answer)| answer);
             if !conn.write(format!("{answer}\r\n").as_bytes()) {
                 return;
@@ -406,8 +609,11 @@ fn servers_that_are_no_good_for_other_reasons_are_told_apart_as_well() -> TestRe
     wants_replicas.command(&["CONFIG", "SET", "min-replicas-to-write", "1"])?;
     stopped.pause()?;
     let (redis, info) = ("%0", "$23\r\nredis_mode:sentinel\r\n\r\n");
-    let sentinel: &'static [_] =
-        Box::leak(Box::new([("HELLO", redis), ("INFO", info), ("ROLE", "*1\r\n$8\r\nsentinel")]));
+    let sentinel: &'static [_] = Box::leak(Box::new([
+        ("HELLO", redis),
+        ("INFO", info),
+        ("ROLE", "*1\r\n$8\r\nsentinel"),
+    ]));
     let fakes = [
         answering(sentinel),
         answering(&[
@@ -416,19 +622,33 @@ fn servers_that_are_no_good_for_other_reasons_are_told_apart_as_well() -> TestRe
             ("INFO", "$24\r\nredis_version:5.0.14\r\n\r\n"),
             ("ROLE", "*1\r\n$6\r\nmaster"),
         ]),
-        answering(&[("HELLO", "-DENIED Redis is running in protected mode because no password is set.")]),
+        answering(&[(
+            "HELLO",
+            "-DENIED Redis is running in protected mode because no password is set.",
+        )]),
         answering(&[("HELLO", "-LOADING Redis is loading the dataset in memory")]),
         answering(&[("HELLO", "-BUSY Redis is busy running a script.")]),
         answering(&[("HELLO", "-ERR max number of clients reached")]),
-        answering(&[("HELLO", "%0"), ("INFO", "$25\r\ngarnet_version:1.0.93\r\n\r\n")]),
-        answering(&[("HELLO", "%0"), ("INFO", "$23\r\nrole:active-replica\r\n\r\n")]),
+        answering(&[
+            ("HELLO", "%0"),
+            ("INFO", "$25\r\ngarnet_version:1.0.93\r\n\r\n"),
+        ]),
+        answering(&[
+            ("HELLO", "%0"),
+            ("INFO", "$23\r\nrole:active-replica\r\n\r\n"),
+        ]),
     ];
-    let mut urls: Vec<_> = [&full, &wants_replicas, &stopped, &cluster].map(Server::url).into();
+    let mut urls: Vec<_> = [&full, &wants_replicas, &stopped, &cluster]
+        .map(Server::url)
+        .into();
     urls.push(format!("{}/99", database.url()));
     urls.extend(fakes.iter().map(FakeServer::url));
     // It knows no HELLO, and so announces nothing. The other option makes the number of words even.
     let limit = ["--client-output-buffer-limit", "normal", "0", "0", "0"];
-    let silent = Server::builder().arg("--rename-command", "HELLO").arg("", limit[0]).arg(limit[1], limit[2]);
+    let silent = Server::builder()
+        .arg("--rename-command", "HELLO")
+        .arg("", limit[0])
+        .arg(limit[1], limit[2]);
     let silent = silent.arg(limit[3], limit[4]).start()?;
     urls.push(silent.url());
     let mut command = quorlock_at(&urls);
@@ -467,12 +687,26 @@ fn servers_that_are_no_good_for_other_reasons_are_told_apart_as_well() -> TestRe
         ("n11", "Garnet "),
         ("n12", "an active replica"),
     ] {
-        let begins = |it: &Value| it["node"] == node && it["seen"].as_str().is_some_and(|it| it.starts_with(words));
-        assert!(json["findings"].as_array().unwrap().iter().any(begins), "{node}: {words}: {json}");
+        let begins = |it: &Value| {
+            it["node"] == node && it["seen"].as_str().is_some_and(|it| it.starts_with(words))
+        };
+        assert!(
+            json["findings"].as_array().unwrap().iter().any(begins),
+            "{node}: {words}: {json}"
+        );
     }
     // Servers that refuse writes answer questions all the same.
-    let votes: Vec<_> = json["nodes"].as_array().unwrap().iter().map(|node| node["votes"] == true).collect();
-    assert_eq!(votes, (0..14).map(|node| node == 13).collect::<Vec<_>>(), "{json}");
+    let votes: Vec<_> = json["nodes"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|node| node["votes"] == true)
+        .collect();
+    assert_eq!(
+        votes,
+        (0..14).map(|node| node == 13).collect::<Vec<_>>(),
+        "{json}"
+    );
     stopped.resume()?;
     Ok(())
 }
@@ -483,10 +717,14 @@ fn servers_that_others_use_in_another_set_are_found() -> TestResult {
     for server in &servers {
         server.command(&["SET", "quorlock:record", "0"])?;
     }
-    let all = LockManager::builder(servers.urls()).response_timeout(Duration::from_secs(2)).build()?;
+    let all = LockManager::builder(servers.urls())
+        .response_timeout(Duration::from_secs(2))
+        .build()?;
     // A look notes nothing.
     drop(all.mutex("report").lock()?);
-    eventually("all have been met", || all.check_nodes().iter().all(|it| it.round_trip.is_some()));
+    eventually("all have been met", || {
+        all.check_nodes().iter().all(|it| it.round_trip.is_some())
+    });
     let (_, json) = looks(quorlock_at(&servers.urls()[..3]).env_remove("QUORLOCK_NO_QUARANTINE"));
     assert_finds(&json, "warning", "other_nodes", Some("n0"));
     Ok(())
@@ -502,7 +740,12 @@ fn a_server_that_is_far_away_gets_a_proposal_for_the_response_timeout() -> TestR
     let (status, json) = looks(command.env("QUORLOCK_RESPONSE_TIMEOUT", "1"));
     assert_eq!(status, 1, "{json}");
     assert_finds(&json, "warning", "slow", Some("n0"));
-    assert!(json["proposed_response_timeout"].as_f64().is_some_and(|it| 3.0 <= it), "{json}");
+    assert!(
+        json["proposed_response_timeout"]
+            .as_f64()
+            .is_some_and(|it| 3.0 <= it),
+        "{json}"
+    );
     let (_, json) = looks(quorlock_at(&urls).env("QUORLOCK_RESPONSE_TIMEOUT", "60"));
     assert!(json["proposed_response_timeout"].is_null(), "{json}");
     Ok(())
@@ -528,22 +771,44 @@ fn vouching_says_what_it_risks_asks_and_lets_new_servers_vote_and_no_others() ->
         command.env_remove("QUORLOCK_NO_QUARANTINE").arg("vouch");
         command
     };
-    assert_eq!(vouch().stdin(Stdio::null()).output()?.status.code(), Some(64));
+    assert_eq!(
+        vouch().stdin(Stdio::null()).output()?.status.code(),
+        Some(64)
+    );
     let mut terminal = Terminal::start(&mut vouch());
     terminal.wait_for("Are they new? [y/N] ");
-    assert!(terminal.said().contains("two can hold a lock"), "{}", terminal.said());
+    assert!(
+        terminal.said().contains("two can hold a lock"),
+        "{}",
+        terminal.said()
+    );
     terminal.tell("n");
     assert_eq!(terminal.status(), Some(1));
 
     let output = vouch().args(["--yes", "--json"]).output()?;
     assert_eq!(output.status.code(), Some(0), "{}", stdout(&output));
     let json: Value = serde_json::from_slice(&output.stdout)?;
-    assert!(json["nodes"].as_array().unwrap().iter().all(|it| it["votes"] == true), "{json}");
+    assert!(
+        json["nodes"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .all(|it| it["votes"] == true),
+        "{json}"
+    );
     // Nobody is asked where nothing is new.
     let again = vouch().args(["--yes"]).output()?;
-    assert!(again.status.success() && stdout(&again).matches(": votes").count() == 3, "{}", stdout(&again));
+    assert!(
+        again.status.success() && stdout(&again).matches(": votes").count() == 3,
+        "{}",
+        stdout(&again)
+    );
     servers[0].command(&["FLUSHALL"])?;
-    servers[0].command(&["SET", "quorlock:record", "000000000000001 0000000000000001 0000003600000001 1 x old 7"])?;
+    servers[0].command(&[
+        "SET",
+        "quorlock:record",
+        "000000000000001 0000000000000001 0000003600000001 1 x old 7",
+    ])?;
     let after = vouch().args(["--yes", "--max-ttl", "1h"]).output()?;
     assert_eq!(after.status.code(), Some(69), "{}", stdout(&after));
     Ok(())

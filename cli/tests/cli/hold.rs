@@ -18,7 +18,9 @@ fn others(servers: &Servers) -> LockManager {
 
 /// What the nodes say of a lock, or of the slot of a semaphore.
 fn is_free(servers: &Servers, name: &str) -> bool {
-    servers.iter().all(|it| !it.exists(name) && !it.exists(format!("quorlock:waiters:{{{name}}}")))
+    servers
+        .iter()
+        .all(|it| !it.exists(name) && !it.exists(format!("quorlock:waiters:{{{name}}}")))
 }
 
 fn nothing_is_left(servers: &Servers, name: &str) {
@@ -32,11 +34,17 @@ fn what_was_ignored_at_the_start_does_not_end_a_hold() -> TestResult {
     let line = hold.line().unwrap();
     assert!(line.starts_with("held "), "{line}");
     for signal in [Signal::HUP, Signal::INT, Signal::TERM] {
-        assert!(is_ignored(&hold.pid().as_raw_nonzero().to_string(), signal.as_raw()), "{signal:?}");
+        assert!(
+            is_ignored(&hold.pid().as_raw_nonzero().to_string(), signal.as_raw()),
+            "{signal:?}"
+        );
         hold.signal(signal);
     }
     hold.close_stdin();
-    assert_eq!((hold.line().as_deref(), hold.status()), (Some("released"), Some(0)));
+    assert_eq!(
+        (hold.line().as_deref(), hold.status()),
+        (Some("released"), Some(0))
+    );
     Ok(())
 }
 
@@ -46,7 +54,11 @@ fn waiting(servers: &Servers, args: &[&str]) -> (LockManager, quorlock::LockGuar
     let guard = locks.mutex("report").lock().unwrap();
     eventually("it is on all nodes", || servers.holders("report") == 3);
     let hold = Running::start(quorlock(servers).args(args));
-    eventually("it waits", || servers.iter().all(|it| it.exists("quorlock:waiters:{report}")));
+    eventually("it waits", || {
+        servers
+            .iter()
+            .all(|it| it.exists("quorlock:waiters:{report}"))
+    });
     (locks, guard, hold)
 }
 
@@ -59,9 +71,21 @@ fn a_lock_is_held_until_stdin_ends_and_each_token_is_larger_than_the_one_before(
         let line = hold.line().unwrap();
         let token: u64 = line.strip_prefix("held ").ok_or(line.clone())?.parse()?;
         assert!(last < token, "{last}, {token}");
-        assert!(others(&servers).mutex("report").try_lock().unwrap_err().is_held());
+        assert!(
+            others(&servers)
+                .mutex("report")
+                .try_lock()
+                .unwrap_err()
+                .is_held()
+        );
         hold.tell("whatever is said does not end it");
-        assert!(others(&servers).mutex("report").try_lock().unwrap_err().is_held());
+        assert!(
+            others(&servers)
+                .mutex("report")
+                .try_lock()
+                .unwrap_err()
+                .is_held()
+        );
 
         hold.close_stdin();
 
@@ -80,7 +104,11 @@ fn a_signal_releases_what_is_held() -> TestResult {
         let mut hold = Running::start(quorlock(&servers).args(["hold", "report"]));
         assert!(hold.line().unwrap().starts_with("held "));
         hold.signal(signal);
-        assert_eq!((hold.line().as_deref(), hold.status()), (Some("released"), Some(0)), "{signal:?}");
+        assert_eq!(
+            (hold.line().as_deref(), hold.status()),
+            (Some("released"), Some(0)),
+            "{signal:?}"
+        );
         nothing_is_left(&servers, "report");
     }
     Ok(())
@@ -92,8 +120,16 @@ fn a_signal_ends_the_wait_and_leaves_no_entry_behind() -> TestResult {
     for (signal, status) in [(Signal::INT, 130), (Signal::TERM, 143), (Signal::HUP, 129)] {
         let (_locks, guard, mut hold) = waiting(&servers, &["hold", "report"]);
         hold.signal(signal);
-        assert_eq!((hold.line(), hold.status()), (None, Some(status)), "{signal:?}");
-        eventually("it has left the lists", || servers.iter().all(|it| !it.exists("quorlock:waiters:{report}")));
+        assert_eq!(
+            (hold.line(), hold.status()),
+            (None, Some(status)),
+            "{signal:?}"
+        );
+        eventually("it has left the lists", || {
+            servers
+                .iter()
+                .all(|it| !it.exists("quorlock:waiters:{report}"))
+        });
         assert_eq!(servers.holders("report"), 3, "the other one still holds it");
         drop(guard);
         nothing_is_left(&servers, "report");
@@ -102,7 +138,8 @@ fn a_signal_ends_the_wait_and_leaves_no_entry_behind() -> TestResult {
 }
 
 #[test]
-fn the_end_of_stdin_ends_the_wait_as_well_and_one_that_has_ended_already_is_refused() -> TestResult {
+fn the_end_of_stdin_ends_the_wait_as_well_and_one_that_has_ended_already_is_refused() -> TestResult
+{
     let servers = Servers::start(3)?;
     let (_locks, guard, mut hold) = waiting(&servers, &["hold", "report"]);
     hold.close_stdin();
@@ -110,20 +147,37 @@ fn the_end_of_stdin_ends_the_wait_as_well_and_one_that_has_ended_already_is_refu
     drop(guard);
     nothing_is_left(&servers, "report");
 
-    let closed = quorlock(&servers).args(["hold", "report"]).stdin(Stdio::null()).output()?;
+    let closed = quorlock(&servers)
+        .args(["hold", "report"])
+        .stdin(Stdio::null())
+        .output()?;
     assert_eq!(closed.status.code(), Some(64));
-    assert!(stderr(&closed).contains("--until-signal"), "{}", stderr(&closed));
+    assert!(
+        stderr(&closed).contains("--until-signal"),
+        "{}",
+        stderr(&closed)
+    );
     let mut hold = Running::start(quorlock(&servers).args(["hold", "--until-signal", "report"]));
     hold.close_stdin();
     assert!(hold.line().unwrap().starts_with("held "));
-    assert!(others(&servers).mutex("report").try_lock().unwrap_err().is_held());
+    assert!(
+        others(&servers)
+            .mutex("report")
+            .try_lock()
+            .unwrap_err()
+            .is_held()
+    );
     hold.signal(Signal::TERM);
-    assert_eq!((hold.line().as_deref(), hold.status()), (Some("released"), Some(0)));
+    assert_eq!(
+        (hold.line().as_deref(), hold.status()),
+        (Some("released"), Some(0))
+    );
     Ok(())
 }
 
 #[test]
-fn a_lock_that_is_not_to_be_had_in_time_and_a_majority_that_is_down_have_statuses_of_their_own() -> TestResult {
+fn a_lock_that_is_not_to_be_had_in_time_and_a_majority_that_is_down_have_statuses_of_their_own()
+-> TestResult {
     let servers = Servers::start(3)?;
     let locks = others(&servers);
     let guard = locks.mutex("report").lock()?;
@@ -139,7 +193,10 @@ fn a_lock_that_is_not_to_be_had_in_time_and_a_majority_that_is_down_have_statuse
     let mut hold = Running::start(quorlock(&servers).args(["hold", "-n", "--json", "report"]));
     assert_eq!((hold.line(), hold.status()), (None, Some(69)));
     let error: Value = serde_json::from_str(&hold.stderr())?;
-    assert_eq!((&error["quorlock"], &error["status"]), (&1.into(), &69.into()));
+    assert_eq!(
+        (&error["quorlock"], &error["status"]),
+        (&1.into(), &69.into())
+    );
     Ok(())
 }
 
@@ -149,7 +206,9 @@ fn a_lock_that_was_taken_away_is_lost_and_that_is_the_status() -> TestResult {
         let servers = Servers::start(3)?;
         for json in [false, true] {
             let mut command = quorlock(&servers);
-            command.args(["hold", "--ttl", "6", "--response-timeout", "1", "report"]).args(json.then_some("--json"));
+            command
+                .args(["hold", "--ttl", "6", "--response-timeout", "1", "report"])
+                .args(json.then_some("--json"));
             let mut hold = Running::start(&mut command);
             assert!(hold.line().unwrap().contains("held"));
             for server in &servers {
@@ -161,7 +220,10 @@ fn a_lock_that_was_taken_away_is_lost_and_that_is_the_status() -> TestResult {
                 assert_eq!(line["event"], "lost");
                 assert!(line["reason"].is_string(), "{line}");
             } else {
-                assert!(line.starts_with("lost ") && !line.contains("lock lost"), "{line}");
+                assert!(
+                    line.starts_with("lost ") && !line.contains("lock lost"),
+                    "{line}"
+                );
             }
             assert_eq!((hold.line(), hold.status()), (None, Some(79)));
         }
@@ -184,14 +246,32 @@ fn programs_are_told_in_objects_also_of_extensions() -> TestResult {
         ]));
         let event = || -> Value { serde_json::from_str(&hold.line().unwrap()).unwrap() };
         let held = event();
-        assert_eq!((&held["quorlock"], &held["event"]), (&1.into(), &"held".into()));
-        assert!(held["token"].as_u64().is_some_and(|it| 0 < it) && held["slot"].is_null(), "{held}");
-        assert!(held["left"].as_f64().is_some_and(|it| 0.0 < it && it <= 6.0), "{held}");
+        assert_eq!(
+            (&held["quorlock"], &held["event"]),
+            (&1.into(), &"held".into())
+        );
+        assert!(
+            held["token"].as_u64().is_some_and(|it| 0 < it) && held["slot"].is_null(),
+            "{held}"
+        );
+        assert!(
+            held["left"]
+                .as_f64()
+                .is_some_and(|it| 0.0 < it && it <= 6.0),
+            "{held}"
+        );
         let renewed = event();
-        assert_eq!((&renewed["event"], &renewed["token"]), (&"renewed".into(), &held["token"]));
+        assert_eq!(
+            (&renewed["event"], &renewed["token"]),
+            (&"renewed".into(), &held["token"])
+        );
         hold.close_stdin();
-        let released: Value = serde_json::from_str(&hold.next_line(|it| !it.contains("renewed")).unwrap())?;
-        assert_eq!((&released["event"], hold.status()), (&"released".into(), Some(0)));
+        let released: Value =
+            serde_json::from_str(&hold.next_line(|it| !it.contains("renewed")).unwrap())?;
+        assert_eq!(
+            (&released["event"], hold.status()),
+            (&"released".into(), Some(0))
+        );
         Ok(())
     })
 }
@@ -199,16 +279,25 @@ fn programs_are_told_in_objects_also_of_extensions() -> TestResult {
 #[test]
 fn readers_hold_together_permits_up_to_their_number_and_several_names_at_once() -> TestResult {
     let servers = Servers::start(3)?;
-    let start = |args: &[&str]| Running::start(quorlock(&servers).args(["hold", "-n", "--json"]).args(args));
-    let held = |hold: &mut Running| -> Value { serde_json::from_str(&hold.line().unwrap()).unwrap() };
+    let start = |args: &[&str]| {
+        Running::start(quorlock(&servers).args(["hold", "-n", "--json"]).args(args))
+    };
+    let held =
+        |hold: &mut Running| -> Value { serde_json::from_str(&hold.line().unwrap()).unwrap() };
     let mut readers = [start(&["-s", "catalog"]), start(&["-s", "catalog"])];
     for reader in &mut readers {
         let held = held(reader);
-        assert!(held["token"].is_null() && held["last_writer"].is_u64(), "{held}");
+        assert!(
+            held["token"].is_null() && held["last_writer"].is_u64(),
+            "{held}"
+        );
     }
     assert_eq!(start(&["catalog"]).status(), Some(75));
 
-    let mut permits = [start(&["--permits", "2", "mail"]), start(&["--permits", "2", "mail"])];
+    let mut permits = [
+        start(&["--permits", "2", "mail"]),
+        start(&["--permits", "2", "mail"]),
+    ];
     let mut slots = permits.each_mut().map(|it| held(it)["slot"].as_u64());
     slots.sort_unstable();
     assert_eq!(slots, [Some(0), Some(1)]);
@@ -218,7 +307,12 @@ fn readers_hold_together_permits_up_to_their_number_and_several_names_at_once() 
     assert!(held(&mut both)["token"].is_u64());
     assert_eq!(start(&["account:9"]).status(), Some(75));
 
-    for wrong in [&["-s", "--permits", "2", "a"][..], &["-s", "a", "b"], &["--permits", "2", "a", "b"], &[]] {
+    for wrong in [
+        &["-s", "--permits", "2", "a"][..],
+        &["-s", "a", "b"],
+        &["--permits", "2", "a", "b"],
+        &[],
+    ] {
         assert_eq!(start(wrong).status(), Some(64), "{wrong:?}");
     }
     assert_eq!(start(&["--permits", "0", "a"]).status(), Some(64));
@@ -234,13 +328,20 @@ fn what_cannot_be_said_ends_the_hold_with_a_status_and_no_panic() -> TestResult 
     let output = command.stdout(full).output()?;
     assert_eq!(output.status.code(), Some(70));
     let text = stderr(&output);
-    assert!(text.starts_with("quorlock: stdout: ") && !text.contains("panicked"), "{text}");
+    assert!(
+        text.starts_with("quorlock: stdout: ") && !text.contains("panicked"),
+        "{text}"
+    );
     nothing_is_left(&servers, "report");
 
     let (reader, writer) = std::io::pipe()?;
     drop(reader);
     let output = command.stdout(writer).output()?;
-    assert_eq!((output.status.signal(), stderr(&output).as_str()), (Some(13), ""), "as SIGPIPE ends a program");
+    assert_eq!(
+        (output.status.signal(), stderr(&output).as_str()),
+        (Some(13), ""),
+        "as SIGPIPE ends a program"
+    );
     nothing_is_left(&servers, "report");
     Ok(())
 }
@@ -251,7 +352,13 @@ fn at_a_terminal_it_holds_until_ctrl_d() -> TestResult {
     let mut terminal = Terminal::start(quorlock(&servers).args(["hold", "report"]));
     terminal.wait_for("held ");
     terminal.tell("a line does not end it");
-    assert!(others(&servers).mutex("report").try_lock().unwrap_err().is_held());
+    assert!(
+        others(&servers)
+            .mutex("report")
+            .try_lock()
+            .unwrap_err()
+            .is_held()
+    );
     terminal.press(4);
     assert_eq!(terminal.status(), Some(0), "{}", terminal.said());
     terminal.wait_for("released");
@@ -262,10 +369,18 @@ fn at_a_terminal_it_holds_until_ctrl_d() -> TestResult {
 #[test]
 fn who_waits_at_a_terminal_is_told_who_is_in_the_way_for_all_names_and_all_permits() -> TestResult {
     let servers = Servers::start(3)?;
-    let locks = |label| patient(&servers.urls()).owner_label(Some(label)).build().unwrap();
+    let locks = |label| {
+        patient(&servers.urls())
+            .owner_label(Some(label))
+            .build()
+            .unwrap()
+    };
     let (one, two) = (locks("one"), locks("two"));
     let _held = (one.mutex("a").lock()?, two.rw_lock("b").read()?);
-    let _permits = (one.semaphore("mail", 2).acquire()?, two.semaphore("mail", 2).acquire()?);
+    let _permits = (
+        one.semaphore("mail", 2).acquire()?,
+        two.semaphore("mail", 2).acquire()?,
+    );
     // They look after a second: so both at once.
     let start = |args: &[&str]| Terminal::start(quorlock(&servers).arg("hold").args(args));
     let (mut names, mut permits) = (start(&["a", "b", "c"]), start(&["--permits", "2", "mail"]));
@@ -287,9 +402,22 @@ fn who_waits_at_a_terminal_is_told_who_is_in_the_way_for_all_names_and_all_permi
 fn that_it_is_held_has_the_status_that_was_chosen_and_need_not_be_said() -> TestResult {
     let servers = Servers::start(3)?;
     let guard = others(&servers).mutex("report").lock()?;
-    for (options, status) in [(&["-E", "0"][..], 0), (&["-E", "255"], 255), (&["-q"], 75), (&["-q", "-E", "3"], 3)] {
-        let mut hold = Running::start(quorlock(&servers).args(["hold", "-n", "report"]).args(options));
-        assert_eq!((hold.line(), hold.status()), (None, Some(status)), "{options:?}");
+    for (options, status) in [
+        (&["-E", "0"][..], 0),
+        (&["-E", "255"], 255),
+        (&["-q"], 75),
+        (&["-q", "-E", "3"], 3),
+    ] {
+        let mut hold = Running::start(
+            quorlock(&servers)
+                .args(["hold", "-n", "report"])
+                .args(options),
+        );
+        assert_eq!(
+            (hold.line(), hold.status()),
+            (None, Some(status)),
+            "{options:?}"
+        );
         assert_eq!(hold.stderr().is_empty(), options[0] == "-q", "{options:?}");
     }
     drop(guard);
@@ -297,7 +425,13 @@ fn that_it_is_held_has_the_status_that_was_chosen_and_need_not_be_said() -> Test
     let mut hold = Running::start(quorlock(&servers).args(["hold", "-v", "report", "deploy"]));
     assert!(hold.line().unwrap().starts_with("held "));
     hold.close_stdin();
-    assert_eq!((hold.line().as_deref(), hold.status()), (Some("released"), Some(0)));
-    assert!(hold.stderr().starts_with("quorlock: report, deploy: held with token "));
+    assert_eq!(
+        (hold.line().as_deref(), hold.status()),
+        (Some("released"), Some(0))
+    );
+    assert!(
+        hold.stderr()
+            .starts_with("quorlock: report, deploy: held with token ")
+    );
     Ok(())
 }

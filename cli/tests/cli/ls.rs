@@ -6,8 +6,15 @@ use serde_json::Value;
 use crate::support::*;
 
 fn ls(servers: &Servers, args: &[&str]) -> (Option<i32>, Value) {
-    let output = quorlock(servers).args(["ls", "--json"]).args(args).output().unwrap();
-    (output.status.code(), serde_json::from_slice(&output.stdout).unwrap())
+    let output = quorlock(servers)
+        .args(["ls", "--json"])
+        .args(args)
+        .output()
+        .unwrap();
+    (
+        output.status.code(),
+        serde_json::from_slice(&output.stdout).unwrap(),
+    )
 }
 
 #[test]
@@ -16,10 +23,17 @@ fn what_is_held_is_listed_and_what_is_wrong_with_it_is_marked() -> TestResult {
     let none = quorlock(&servers).args(["ls"]).output()?;
     assert_eq!(
         (none.status.code(), stdout(&none).as_str()),
-        (Some(0), "no lock found on 3 of 3 servers; locks of other clients: quorlock status NAME\n")
+        (
+            Some(0),
+            "no lock found on 3 of 3 servers; locks of other clients: quorlock status NAME\n"
+        )
     );
-    let locks = patient(&servers.urls()).owner_label(Some("night")).build()?;
-    eventually("all can be asked", || locks.check_nodes().iter().all(|it| it.failure.is_none()));
+    let locks = patient(&servers.urls())
+        .owner_label(Some("night"))
+        .build()?;
+    eventually("all can be asked", || {
+        locks.check_nodes().iter().all(|it| it.failure.is_none())
+    });
     for name in ["free", "leaked", "minority"] {
         let guard = locks.mutex(name).lock()?;
         // Keys are found on a node that has counted the lock.
@@ -27,7 +41,10 @@ fn what_is_held_is_listed_and_what_is_wrong_with_it_is_marked() -> TestResult {
         drop(guard);
         servers.wait_until_free(name)?;
     }
-    let _held = (locks.mutex("order:7").lock()?, locks.semaphore("mail", 2).acquire()?);
+    let _held = (
+        locks.mutex("order:7").lock()?,
+        locks.semaphore("mail", 2).acquire()?,
+    );
     for server in &servers {
         server.command(&["SET", "leaked", "x"])?;
     }
@@ -36,25 +53,65 @@ fn what_is_held_is_listed_and_what_is_wrong_with_it_is_marked() -> TestResult {
     let mut json = Value::Null;
     eventually("all is on all nodes", || {
         json = ls(&servers, &[]).1;
-        let on_all = |it: &Value| it["nodes"].as_array().unwrap().iter().all(|it| it["lock"] == "held");
-        json["locks"].as_array().unwrap().iter().filter(|it| it["name"] != "minority").all(on_all)
+        let on_all = |it: &Value| {
+            it["nodes"]
+                .as_array()
+                .unwrap()
+                .iter()
+                .all(|it| it["lock"] == "held")
+        };
+        json["locks"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .filter(|it| it["name"] != "minority")
+            .all(on_all)
     });
     let found: Vec<_> = json["locks"].as_array().unwrap().iter().collect();
-    let names: Vec<_> = found.iter().map(|it| it["name"].as_str().unwrap()).collect();
+    let names: Vec<_> = found
+        .iter()
+        .map(|it| it["name"].as_str().unwrap())
+        .collect();
     assert_eq!(names, ["leaked", "mail", "minority", "order:7"]);
-    let marks: Vec<_> = found.iter().map(|it| (it["without_expiry"] == true, it["minority"] == true)).collect();
-    assert_eq!(marks, [(true, false), (false, false), (false, true), (false, false)]);
+    let marks: Vec<_> = found
+        .iter()
+        .map(|it| (it["without_expiry"] == true, it["minority"] == true))
+        .collect();
+    assert_eq!(
+        marks,
+        [(true, false), (false, false), (false, true), (false, false)]
+    );
     assert_eq!(
         (&json["quorlock"], &json["complete"], &json["missed"]),
         (&1.into(), &true.into(), &Value::Array(vec![]))
     );
-    assert_eq!(ls(&servers, &["order:*"]).1["locks"].as_array().unwrap().len(), 1);
+    assert_eq!(
+        ls(&servers, &["order:*"]).1["locks"]
+            .as_array()
+            .unwrap()
+            .len(),
+        1
+    );
 
     let text = stdout(&quorlock(&servers).args(["ls"]).output()?);
-    let line = |name: &str| text.lines().find(|it| it.trim_start().starts_with(name)).unwrap().to_owned();
-    assert!(line("leaked").contains("WITHOUT EXPIRY") && line("minority").contains("ON A MINORITY"), "{text}");
-    assert!(line("mail (slot ").contains("/night") && line("order:7").contains("3 of 3"), "{text}");
-    assert!(!text.lines().any(|it| it.trim_start().starts_with("free")), "{text}");
+    let line = |name: &str| {
+        text.lines()
+            .find(|it| it.trim_start().starts_with(name))
+            .unwrap()
+            .to_owned()
+    };
+    assert!(
+        line("leaked").contains("WITHOUT EXPIRY") && line("minority").contains("ON A MINORITY"),
+        "{text}"
+    );
+    assert!(
+        line("mail (slot ").contains("/night") && line("order:7").contains("3 of 3"),
+        "{text}"
+    );
+    assert!(
+        !text.lines().any(|it| it.trim_start().starts_with("free")),
+        "{text}"
+    );
     Ok(())
 }
 
@@ -64,13 +121,20 @@ fn a_minority_that_is_down_is_said_and_a_majority_is_a_status() -> TestResult {
     servers[0].kill()?;
     let one = quorlock(&servers).args(["ls"]).output()?;
     assert_eq!(one.status.code(), Some(0));
-    assert!(stderr(&one).contains("not scanned: n0 ("), "{}", stderr(&one));
+    assert!(
+        stderr(&one).contains("not scanned: n0 ("),
+        "{}",
+        stderr(&one)
+    );
     servers[1].kill()?;
     let (status, json) = ls(&servers, &[]);
     assert_eq!((status, &json["complete"]), (Some(69), &false.into()));
     assert_eq!(json["missed"].as_array().unwrap().len(), 2);
     let text = stdout(&quorlock(&servers).args(["ls"]).output()?);
-    assert!(text.starts_with("no lock found on 1 of 3 servers; "), "{text}");
+    assert!(
+        text.starts_with("no lock found on 1 of 3 servers; "),
+        "{text}"
+    );
     Ok(())
 }
 
@@ -86,7 +150,10 @@ fn a_million_keys_of_others_are_looked_through() -> TestResult {
     let locks = patient(&servers.urls()).build()?;
     let _guard = locks.mutex("report").lock()?;
     let (status, json) = ls(&servers, &[]);
-    assert_eq!((status, &json["locks"][0]["name"]), (Some(0), &"report".into()));
+    assert_eq!(
+        (status, &json["locks"][0]["name"]),
+        (Some(0), &"report".into())
+    );
     assert_eq!(json["locks"].as_array().unwrap().len(), 1);
     Ok(())
 }
@@ -95,21 +162,55 @@ fn a_million_keys_of_others_are_looked_through() -> TestResult {
 fn shells_complete_and_manual_pages_name_every_command() -> TestResult {
     for shell in ["bash", "zsh", "fish", "elvish", "powershell"] {
         let text = stdout(&bare().args(["completions", shell]).output()?);
-        assert!(text.contains("doctor") && text.contains("until-signal"), "{shell}");
+        assert!(
+            text.contains("doctor") && text.contains("until-signal"),
+            "{shell}"
+        );
     }
-    assert_eq!(bare().args(["completions", "no-such-shell"]).output()?.status.code(), Some(64));
+    assert_eq!(
+        bare()
+            .args(["completions", "no-such-shell"])
+            .output()?
+            .status
+            .code(),
+        Some(64)
+    );
     let all = stdout(&bare().args(["man"]).output()?);
-    assert!(all.starts_with(".ie") && all.contains("quorlock\\-doctor"), "{all}");
+    assert!(
+        all.starts_with(".ie") && all.contains("quorlock\\-doctor"),
+        "{all}"
+    );
     let one = stdout(&bare().args(["man", "hold"]).output()?);
-    assert!(one.contains("QUORLOCK_WAIT") && one.contains("quorlock hold"), "{one}");
-    assert_eq!(bare().args(["man", "no-such"]).output()?.status.code(), Some(64));
+    assert!(
+        one.contains("QUORLOCK_WAIT") && one.contains("quorlock hold"),
+        "{one}"
+    );
+    assert_eq!(
+        bare().args(["man", "no-such"]).output()?.status.code(),
+        Some(64)
+    );
 
     let folder = tempfile::tempdir()?;
-    assert!(bare().args(["man", "--all"]).arg(folder.path()).output()?.status.success());
+    assert!(
+        bare()
+            .args(["man", "--all"])
+            .arg(folder.path())
+            .output()?
+            .status
+            .success()
+    );
     let page = |name: &str| std::fs::read_to_string(folder.path().join(name));
     assert!(
-        page("quorlock-run.1")?.contains("QUORLOCK_KILL_AFTER") && page("quorlock.1")?.contains("quorlock\\-run(1)")
+        page("quorlock-run.1")?.contains("QUORLOCK_KILL_AFTER")
+            && page("quorlock.1")?.contains("quorlock\\-run(1)")
     );
-    assert_eq!(bare().args(["man", "--all", "/nowhere"]).output()?.status.code(), Some(70));
+    assert_eq!(
+        bare()
+            .args(["man", "--all", "/nowhere"])
+            .output()?
+            .status
+            .code(),
+        Some(70)
+    );
     Ok(())
 }

@@ -1,5 +1,8 @@
 //! The command `quorlock`, as a user runs it, on real servers.
-#![allow(clippy::disallowed_methods, reason = "tests start threads and read clocks themselves")]
+#![allow(
+    clippy::disallowed_methods,
+    reason = "tests start threads and read clocks themselves"
+)]
 
 mod bench;
 mod change;

@@ -15,7 +15,11 @@ fn plans(in_use: &[String], wanted: &[String], options: &[&str]) -> Output {
     let file = folder.path().join("new-servers");
     fs::write(&file, format!("# new\n{}\n", wanted.join("\n"))).unwrap();
     let mut command: Command = quorlock_at(in_use);
-    command.env_remove("QUORLOCK_NO_QUARANTINE").args(["doctor", "--to"]).arg(file).args(options);
+    command
+        .env_remove("QUORLOCK_NO_QUARANTINE")
+        .args(["doctor", "--to"])
+        .arg(file)
+        .args(options);
     command.output().unwrap()
 }
 
@@ -35,7 +39,10 @@ fn urls(servers: &Servers, numbers: &[usize]) -> Vec<String> {
 }
 
 fn addresses(servers: &Servers, numbers: &[usize]) -> Vec<String> {
-    numbers.iter().map(|it| servers[*it].addr().to_string()).collect()
+    numbers
+        .iter()
+        .map(|it| servers[*it].addr().to_string())
+        .collect()
 }
 
 /// A step, in numbers of servers.
@@ -48,7 +55,10 @@ fn step(servers: &Servers, nodes: &[usize], adds: &[usize], removes: &[usize]) -
 fn assert_refused(output: &Output, status: i32, reasons: &[&str]) {
     let text = stderr(output);
     assert_eq!(output.status.code(), Some(status), "{text}");
-    assert!(reasons.iter().all(|it| text.contains(it)) && text.contains("new-servers"), "{reasons:?}: {text}");
+    assert!(
+        reasons.iter().all(|it| text.contains(it)) && text.contains("new-servers"),
+        "{reasons:?}: {text}"
+    );
     assert_eq!(stdout(output), "");
 }
 
@@ -56,15 +66,32 @@ fn assert_refused(output: &Output, status: i32, reasons: &[&str]) {
 fn three_servers_become_five_in_two_deployments_and_nothing_is_written() -> TestResult {
     let servers = Servers::start(5)?;
     let (three, five) = (urls(&servers, &[0, 1, 2]), servers.urls());
-    let expected = json!([step(&servers, &[0, 1, 2, 3], &[3], &[]), step(&servers, &[0, 1, 2, 3, 4], &[4], &[])]);
+    let expected = json!([
+        step(&servers, &[0, 1, 2, 3], &[3], &[]),
+        step(&servers, &[0, 1, 2, 3, 4], &[4], &[])
+    ]);
     assert_eq!(steps(&three, &five), expected);
 
     let text = stdout(&plans(&three, &five, &[]));
     let set = addresses(&servers, &[0, 1, 2, 3]).join(", ");
-    assert!(text.starts_with(&format!("1. {set}; adds {}\n   Deploy to all programs. ", servers[3].addr())), "{text}");
-    assert_eq!(text.matches("`quorlock doctor --forget`").count(), 2, "{text}");
+    assert!(
+        text.starts_with(&format!(
+            "1. {set}; adds {}\n   Deploy to all programs. ",
+            servers[3].addr()
+        )),
+        "{text}"
+    );
+    assert_eq!(
+        text.matches("`quorlock doctor --forget`").count(),
+        2,
+        "{text}"
+    );
     assert!(!text.contains("Now stop"), "{text}");
-    assert!(servers.iter().all(|it| !it.exists("quorlock:record") && it.key_count() == 0));
+    assert!(
+        servers
+            .iter()
+            .all(|it| !it.exists("quorlock:record") && it.key_count() == 0)
+    );
     Ok(())
 }
 
@@ -74,10 +101,16 @@ fn a_dead_server_is_replaced_and_leaves_before_others() -> TestResult {
     servers[0].kill()?;
     let in_use = urls(&servers, &[0, 1, 2]);
     let replaced = urls(&servers, &[1, 2, 3]);
-    let expected = json!([step(&servers, &[1, 2, 0, 3], &[3], &[]), step(&servers, &[1, 2, 3], &[], &[0])]);
+    let expected = json!([
+        step(&servers, &[1, 2, 0, 3], &[3], &[]),
+        step(&servers, &[1, 2, 3], &[], &[0])
+    ]);
     assert_eq!(steps(&in_use, &replaced), expected);
     let text = stdout(&plans(&in_use, &replaced, &[]));
-    let end = format!("Now stop {}. Before it is added again, empty it: FLUSHALL.\n", servers[0].addr());
+    let end = format!(
+        "Now stop {}. Before it is added again, empty it: FLUSHALL.\n",
+        servers[0].addr()
+    );
     assert!(text.ends_with(&end), "{text}");
 
     let expected = json!([
@@ -89,7 +122,11 @@ fn a_dead_server_is_replaced_and_leaves_before_others() -> TestResult {
 
     // One that stays has to vote.
     let refused = plans(&in_use, &urls(&servers, &[0, 1, 2, 3]), &[]);
-    assert_refused(&refused, 2, &[&format!("{}: cannot connect: ", servers[0].addr())]);
+    assert_refused(
+        &refused,
+        2,
+        &[&format!("{}: cannot connect: ", servers[0].addr())],
+    );
     Ok(())
 }
 
@@ -101,11 +138,19 @@ fn a_server_is_the_same_at_two_addresses_and_counts_once() -> TestResult {
     assert_eq!(steps(&servers.urls(), &by_proxy), json!([]));
 
     let twice = urls(&servers, &[0, 1, 2, 1]);
-    assert_refused(&plans(&servers.urls(), &twice, &[]), 78, &["same server", &servers[1].addr().to_string()]);
+    assert_refused(
+        &plans(&servers.urls(), &twice, &[]),
+        78,
+        &["same server", &servers[1].addr().to_string()],
+    );
     let twice = [by_proxy[0].clone(), servers[1].url(), servers[0].url()];
     let (one, other) = (proxy.addr().to_string(), servers[0].addr().to_string());
     let refused = plans(&servers.urls(), &twice, &[]);
-    assert_refused(&refused, 78, &[&format!("{one} and {other} are the same server")]);
+    assert_refused(
+        &refused,
+        78,
+        &[&format!("{one} and {other} are the same server")],
+    );
     Ok(())
 }
 
@@ -118,7 +163,15 @@ fn a_new_server_without_a_vote_is_refused_and_named() -> TestResult {
     wanted.push("redis://127.0.0.1:1".to_owned());
     let evicts = format!("{}: may evict locks", servers[3].addr());
     let refused = plans(&wanted[..3], &wanted, &[]);
-    assert_refused(&refused, 2, &["127.0.0.1:1: cannot connect: ", &evicts, "remove it from the file"]);
+    assert_refused(
+        &refused,
+        2,
+        &[
+            "127.0.0.1:1: cannot connect: ",
+            &evicts,
+            "remove it from the file",
+        ],
+    );
     assert!(servers.iter().all(|it| it.key_count() == 0));
     Ok(())
 }
@@ -129,10 +182,18 @@ fn equal_sets_need_no_deployment_and_a_file_without_servers_is_none() -> TestRes
     let url = format!("redis://:hunter2@{}", server.addr());
     let in_use = std::slice::from_ref(&url);
     let output = plans(in_use, in_use, &[]);
-    assert!(output.status.success() && stdout(&output).ends_with("nothing to change.\n"), "{}", stderr(&output));
+    assert!(
+        output.status.success() && stdout(&output).ends_with("nothing to change.\n"),
+        "{}",
+        stderr(&output)
+    );
     assert!(!stdout(&output).contains("hunter2"));
 
     assert_refused(&plans(in_use, &[], &[]), 78, &["new-servers: no servers"]);
-    assert_refused(&plans(in_use, &["?".to_owned()], &[]), 78, &["line 2 of ", "new-servers: "]);
+    assert_refused(
+        &plans(in_use, &["?".to_owned()], &[]),
+        78,
+        &["line 2 of ", "new-servers: "],
+    );
     Ok(())
 }

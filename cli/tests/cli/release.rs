@@ -27,35 +27,62 @@ fn a_lock_is_taken_from_its_holder_when_both_words_are_there_and_not_without() -
     let servers = Servers::start(3)?;
     let (_locks, guard) = held(&servers);
     for (args, says) in [(&["--yes"][..], "--force"), (&["--force"], "--yes")] {
-        let refused = quorlock(&servers).args(["release", "report"]).args(args).stdin(Stdio::null()).output()?;
+        let refused = quorlock(&servers)
+            .args(["release", "report"])
+            .args(args)
+            .stdin(Stdio::null())
+            .output()?;
         assert_eq!(refused.status.code(), Some(64));
         assert!(stderr(&refused).contains(says), "{}", stderr(&refused));
     }
     assert!(guard.is_valid() && servers.holders("report") == 3);
 
-    let done = quorlock(&servers).args(["release", "report", "--force", "--yes"]).output()?;
+    let done = quorlock(&servers)
+        .args(["release", "report", "--force", "--yes"])
+        .output()?;
 
     assert_eq!(done.status.code(), Some(0), "{}", stderr(&done));
     let text = stdout(&done);
-    assert!(text.starts_with("report: held by ") && text.contains("/night") && text.contains(": released"), "{text}");
+    assert!(
+        text.starts_with("report: held by ")
+            && text.contains("/night")
+            && text.contains(": released"),
+        "{text}"
+    );
     assert!(free(&servers));
-    let again = quorlock(&servers).args(["release", "report", "--force", "--yes", "--json"]).output()?;
+    let again = quorlock(&servers)
+        .args(["release", "report", "--force", "--yes", "--json"])
+        .output()?;
     let again: Value = serde_json::from_slice(&again.stdout)?;
-    assert_eq!((&again["quorlock"], &again["released"]), (&1.into(), &Value::Array(vec![])));
+    assert_eq!(
+        (&again["quorlock"], &again["released"]),
+        (&1.into(), &Value::Array(vec![]))
+    );
     Ok(())
 }
 
 #[test]
-fn somebody_at_a_terminal_is_shown_what_it_risks_and_asked_and_only_yes_is_an_answer() -> TestResult {
+fn somebody_at_a_terminal_is_shown_what_it_risks_and_asked_and_only_yes_is_an_answer() -> TestResult
+{
     let servers = Servers::start(3)?;
     let (locks, _guard) = held(&servers);
     for (answer, status) in [("n", 1), ("", 1), ("yep", 1), ("y", 0)] {
-        let mut terminal = Terminal::start(quorlock(&servers).args(["release", "report", "--force"]));
+        let mut terminal =
+            Terminal::start(quorlock(&servers).args(["release", "report", "--force"]));
         terminal.wait_for("Release it? [y/N] ");
-        assert!(terminal.said().contains("at work already"), "{}", terminal.said());
+        assert!(
+            terminal.said().contains("at work already"),
+            "{}",
+            terminal.said()
+        );
         assert_eq!(servers.holders("report"), 3);
         terminal.tell(answer);
-        assert_eq!(terminal.status(), Some(status), "{answer}: {}", terminal.said());
+        assert_eq!(
+            terminal.status(),
+            Some(status),
+            "{answer}: {}",
+            terminal.said()
+        );
         assert_eq!(free(&servers), status == 0, "{answer}");
     }
     drop(locks);
@@ -76,7 +103,13 @@ fn who_gets_the_lock_while_somebody_is_asked_keeps_it() -> TestResult {
     terminal.tell("yes");
 
     assert_eq!(terminal.status(), Some(0), "{}", terminal.said());
-    assert_eq!(servers.iter().map(|it| it.get("report")).collect::<Vec<_>>(), before);
+    assert_eq!(
+        servers
+            .iter()
+            .map(|it| it.get("report"))
+            .collect::<Vec<_>>(),
+        before
+    );
     assert!(second.is_valid());
     Ok(())
 }
@@ -85,9 +118,17 @@ fn who_gets_the_lock_while_somebody_is_asked_keeps_it() -> TestResult {
 fn what_leaked_is_what_has_no_expiry_and_nothing_else() -> TestResult {
     let servers = Servers::start(3)?;
     let (_locks, guard) = held(&servers);
-    let leaked = || quorlock(&servers).args(["release", "report", "--force", "--yes", "--leaked"]).output();
+    let leaked = || {
+        quorlock(&servers)
+            .args(["release", "report", "--force", "--yes", "--leaked"])
+            .output()
+    };
     let nothing = leaked()?;
-    assert!(nothing.status.success() && stdout(&nothing).contains("no key without expiry"), "{}", stdout(&nothing));
+    assert!(
+        nothing.status.success() && stdout(&nothing).contains("no key without expiry"),
+        "{}",
+        stdout(&nothing)
+    );
     assert!(guard.is_valid());
     // One that is like the others but for its expiry.
     servers[0].command(&["PERSIST", "report"])?;
@@ -95,8 +136,18 @@ fn what_leaked_is_what_has_no_expiry_and_nothing_else() -> TestResult {
     let done = leaked()?;
 
     assert!(done.status.success(), "{}", stderr(&done));
-    assert!(stdout(&done).matches(": released").count() == 1, "{}", stdout(&done));
-    assert_eq!(servers.iter().map(|it| it.exists("report")).collect::<Vec<_>>(), [false, true, true]);
+    assert!(
+        stdout(&done).matches(": released").count() == 1,
+        "{}",
+        stdout(&done)
+    );
+    assert_eq!(
+        servers
+            .iter()
+            .map(|it| it.exists("report"))
+            .collect::<Vec<_>>(),
+        [false, true, true]
+    );
     Ok(())
 }
 
@@ -104,20 +155,43 @@ fn what_leaked_is_what_has_no_expiry_and_nothing_else() -> TestResult {
 fn a_permit_is_taken_by_its_slot_and_nothing_without_a_majority() -> TestResult {
     let servers = Servers::start(3)?;
     let locks = patient(&servers.urls()).build()?;
-    let permits = [locks.semaphore("mail", 2).acquire()?, locks.semaphore("mail", 2).acquire()?];
+    let permits = [
+        locks.semaphore("mail", 2).acquire()?,
+        locks.semaphore("mail", 2).acquire()?,
+    ];
     let slot = permits[0].slot().to_string();
     let key = |slot: usize| format!("quorlock:slot-{slot}:{{mail}}");
-    eventually("both are on all nodes", || servers.iter().all(|it| it.exists(key(0)) && it.exists(key(1))));
+    eventually("both are on all nodes", || {
+        servers
+            .iter()
+            .all(|it| it.exists(key(0)) && it.exists(key(1)))
+    });
     let mut command = quorlock(&servers);
-    command.args(["release", "mail", "--force", "--yes", "--json", "--permits", "2", "--slot", &slot]);
+    command.args([
+        "release",
+        "mail",
+        "--force",
+        "--yes",
+        "--json",
+        "--permits",
+        "2",
+        "--slot",
+        &slot,
+    ]);
     let done: Value = serde_json::from_slice(&command.output()?.stdout)?;
     assert_eq!(done["released"][0]["seen"]["slot"], permits[0].slot());
     assert_eq!(done["released"][0]["nodes"][2]["answer"], "released");
-    assert!(servers.iter().all(|it| !it.exists(key(permits[0].slot())) && it.exists(key(permits[1].slot()))));
+    assert!(
+        servers
+            .iter()
+            .all(|it| !it.exists(key(permits[0].slot())) && it.exists(key(permits[1].slot())))
+    );
 
     servers[0].kill()?;
     servers[1].kill()?;
-    let unknown = quorlock(&servers).args(["release", "report", "--force", "--yes"]).output()?;
+    let unknown = quorlock(&servers)
+        .args(["release", "report", "--force", "--yes"])
+        .output()?;
     assert_eq!(unknown.status.code(), Some(69), "{}", stdout(&unknown));
     Ok(())
 }
@@ -128,7 +202,10 @@ fn nothing_that_proves_a_hold_is_said() -> TestResult {
     let (_locks, _guard) = held(&servers);
     let secret = String::from_utf8(servers[0].get("report").unwrap())?;
     for json in [&[][..], &["--json"]] {
-        let said = quorlock(&servers).args(["release", "report", "--force", "--yes"]).args(json).output()?;
+        let said = quorlock(&servers)
+            .args(["release", "report", "--force", "--yes"])
+            .args(json)
+            .output()?;
         let text = format!("{}{}", stdout(&said), stderr(&said));
         assert!(!text.contains(&secret[..8]), "{text}");
     }

@@ -54,7 +54,11 @@ impl Beats {
 
     /// The command that beats.
     fn command(&self) -> [String; 3] {
-        ["sh".to_owned(), self.folder.path().join("beat.sh").display().to_string(), "1".to_owned()]
+        [
+            "sh".to_owned(),
+            self.folder.path().join("beat.sh").display().to_string(),
+            "1".to_owned(),
+        ]
     }
 
     fn file(&self, name: &str) -> PathBuf {
@@ -62,13 +66,16 @@ impl Beats {
     }
 
     fn of(&self, generation: u32) -> Vec<f64> {
-        let text = fs::read_to_string(self.file(&format!("beats-{generation}"))).unwrap_or_default();
+        let text =
+            fs::read_to_string(self.file(&format!("beats-{generation}"))).unwrap_or_default();
         // Of a line that is not complete only its beginning is there: an earlier time.
         text.lines().filter_map(|it| it.parse().ok()).collect()
     }
 
     fn wait_for_all_three(&self) {
-        eventually("all generations live", || (1..=3).all(|it| self.of(it).len() > 1) && self.file("group").exists());
+        eventually("all generations live", || {
+            (1..=3).all(|it| self.of(it).len() > 1) && self.file("group").exists()
+        });
     }
 
     fn group(&self) -> Pid {
@@ -76,7 +83,9 @@ impl Beats {
     }
 
     fn wait_until_gone(&self) {
-        eventually("the group is gone", || test_kill_process_group(self.group()).is_err());
+        eventually("the group is gone", || {
+            test_kill_process_group(self.group()).is_err()
+        });
     }
 
     /// When the last of them lived, in seconds of the clock of all processes.
@@ -90,28 +99,42 @@ fn children(of: Pid) -> Vec<(Pid, String)> {
     let mut found = Vec::new();
     for entry in fs::read_dir("/proc").unwrap().flatten() {
         let path = entry.path();
-        let (Ok(stat), Ok(line)) = (fs::read_to_string(path.join("stat")), fs::read_to_string(path.join("cmdline")))
-        else {
+        let (Ok(stat), Ok(line)) = (
+            fs::read_to_string(path.join("stat")),
+            fs::read_to_string(path.join("cmdline")),
+        ) else {
             continue;
         };
-        let Some((_, rest)) = stat.rsplit_once(')') else { continue };
+        let Some((_, rest)) = stat.rsplit_once(')') else {
+            continue;
+        };
         let mut words = rest.split_whitespace();
         let (state, parent) = (words.next(), words.next().and_then(|it| it.parse().ok()));
         if parent == Some(of.as_raw_nonzero().get()) && state != Some("Z") {
-            found.push((pid(&entry.file_name().to_string_lossy()), line.replace('\0', " ")));
+            found.push((
+                pid(&entry.file_name().to_string_lossy()),
+                line.replace('\0', " "),
+            ));
         }
     }
     found
 }
 
 fn guardian(of: &Running) -> Option<Pid> {
-    children(of.pid()).into_iter().find(|(_, line)| line.contains("__guard")).map(|it| it.0)
+    children(of.pid())
+        .into_iter()
+        .find(|(_, line)| line.contains("__guard"))
+        .map(|it| it.0)
 }
 
 fn is_stopped(pid: Pid) -> bool {
-    let tasks = Path::new("/proc").join(pid.as_raw_nonzero().to_string()).join("task");
-    let mut stats =
-        fs::read_dir(tasks).unwrap().flatten().map(|it| fs::read_to_string(it.path().join("stat")).unwrap());
+    let tasks = Path::new("/proc")
+        .join(pid.as_raw_nonzero().to_string())
+        .join("task");
+    let mut stats = fs::read_dir(tasks)
+        .unwrap()
+        .flatten()
+        .map(|it| fs::read_to_string(it.path().join("stat")).unwrap());
     stats.all(|it| it.rsplit_once(')').unwrap().1.trim_start().starts_with('T'))
 }
 

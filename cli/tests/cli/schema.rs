@@ -16,8 +16,13 @@ fn examples() -> BTreeMap<String, Vec<Value>> {
     for block in page.split("```json ").skip(1) {
         let (name, rest) = block.split_once('\n').unwrap();
         let (text, _) = rest.split_once("```").unwrap();
-        let objects: Result<Vec<Value>, _> = serde_json::Deserializer::from_str(text).into_iter().collect();
-        examples.insert(name.to_owned(), objects.unwrap_or_else(|err| panic!("{name}: {err}")));
+        let objects: Result<Vec<Value>, _> = serde_json::Deserializer::from_str(text)
+            .into_iter()
+            .collect();
+        examples.insert(
+            name.to_owned(),
+            objects.unwrap_or_else(|err| panic!("{name}: {err}")),
+        );
     }
     examples
 }
@@ -28,20 +33,36 @@ fn has_form(value: &Value, example: &Value) -> Result<(), String> {
     match (value, example) {
         (Value::Null, _) | (_, Value::Null) => Ok(()),
         (Value::Object(value), Value::Object(example)) => {
-            let names = |it: &serde_json::Map<String, Value>| it.keys().cloned().collect::<Vec<_>>();
+            let names =
+                |it: &serde_json::Map<String, Value>| it.keys().cloned().collect::<Vec<_>>();
             if names(value) != names(example) {
                 return Err(format!("{:?} and not {:?}", names(value), names(example)));
             }
-            value.iter().try_for_each(|(name, it)| has_form(it, &example[name]).map_err(|err| format!("{name}: {err}")))
+            value.iter().try_for_each(|(name, it)| {
+                has_form(it, &example[name]).map_err(|err| format!("{name}: {err}"))
+            })
         }
         (Value::Array(values), Value::Array(examples)) => values.iter().try_for_each(|it| {
-            let fits = examples.is_empty() || examples.iter().any(|example| has_form(it, example).is_ok());
-            if fits { Ok(()) } else { Err(format!("{it} is like none of the examples")) }
+            let fits =
+                examples.is_empty() || examples.iter().any(|example| has_form(it, example).is_ok());
+            if fits {
+                Ok(())
+            } else {
+                Err(format!("{it} is like none of the examples"))
+            }
         }),
         (Value::Object(_), Value::String(name)) => {
-            let examples = examples().remove(name).ok_or_else(|| format!("no example is called {name}"))?;
-            let fits = examples.iter().any(|example| has_form(value, example).is_ok());
-            if fits { Ok(()) } else { Err(format!("{value} is no {name}")) }
+            let examples = examples()
+                .remove(name)
+                .ok_or_else(|| format!("no example is called {name}"))?;
+            let fits = examples
+                .iter()
+                .any(|example| has_form(value, example).is_ok());
+            if fits {
+                Ok(())
+            } else {
+                Err(format!("{value} is no {name}"))
+            }
         }
         (Value::Number(_), Value::Number(_))
         | (Value::String(_), Value::String(_))
@@ -54,7 +75,10 @@ fn has_form(value: &Value, example: &Value) -> Result<(), String> {
 pub(crate) fn assert_form(value: &Value, name: &str) {
     let all = examples();
     let reasons: Vec<_> = all[name].iter().map(|it| has_form(value, it)).collect();
-    assert!(reasons.iter().any(Result::is_ok), "{name}: {value}: {reasons:?}");
+    assert!(
+        reasons.iter().any(Result::is_ok),
+        "{name}: {value}: {reasons:?}"
+    );
 }
 
 #[test]
@@ -68,8 +92,17 @@ fn the_forms_of_this_test_tell_objects_apart() {
         serde_json::json!({ "a": 1, "b": [{ "c": {} }] }),
     ];
     assert!(wrong.iter().all(|it| has_form(it, &example).is_err()));
-    assert!(has_form(&serde_json::json!({ "a": null, "b": [{ "c": "y" }, { "c": "z" }] }), &example).is_ok());
-    let (named, error) = (serde_json::json!({ "seen": "error" }), &examples()["error"][0]);
+    assert!(
+        has_form(
+            &serde_json::json!({ "a": null, "b": [{ "c": "y" }, { "c": "z" }] }),
+            &example
+        )
+        .is_ok()
+    );
+    let (named, error) = (
+        serde_json::json!({ "seen": "error" }),
+        &examples()["error"][0],
+    );
     assert!(has_form(&serde_json::json!({ "seen": error }), &named).is_ok());
     assert!(has_form(&serde_json::json!({ "seen": { "error": 1 } }), &named).is_err());
 }
@@ -79,13 +112,17 @@ fn every_object_that_is_said_has_the_form_that_is_documented() -> TestResult {
     on_a_machine_that_runs(|| {
         let servers = Servers::start(3)?;
         let locks = patient(&servers.urls()).build()?;
-        let _held =
-            (locks.mutex("report").lock()?, locks.semaphore("mail", 2).acquire()?, locks.rw_lock("book").read()?);
+        let _held = (
+            locks.mutex("report").lock()?,
+            locks.semaphore("mail", 2).acquire()?,
+            locks.rw_lock("book").read()?,
+        );
         eventually("it is on all nodes", || servers.holders("report") == 3);
         servers[2].kill()?;
         let said = |command: &mut Command| -> Value {
             let output = command.output().unwrap();
-            serde_json::from_slice(&output.stdout).unwrap_or_else(|_| panic!("{command:?}: {}", stderr(&output)))
+            serde_json::from_slice(&output.stdout)
+                .unwrap_or_else(|_| panic!("{command:?}: {}", stderr(&output)))
         };
         for (name, args) in [
             ("status", &["status", "--json", "report"][..]),
@@ -94,15 +131,33 @@ fn every_object_that_is_said_has_the_form_that_is_documented() -> TestResult {
             ("permits", &["status", "--json", "--permits", "2", "mail"]),
             ("ls", &["ls", "--json"]),
             ("doctor", &["doctor", "--json", "--looks", "1"]),
-            ("doctor", &["doctor", "--json", "--looks", "1", "--for", "ttl=20"]),
-            ("release", &["release", "--json", "--force", "--yes", "report"]),
-            ("release", &["release", "--json", "--force", "--yes", "free"]),
+            (
+                "doctor",
+                &["doctor", "--json", "--looks", "1", "--for", "ttl=20"],
+            ),
+            (
+                "release",
+                &["release", "--json", "--force", "--yes", "report"],
+            ),
+            (
+                "release",
+                &["release", "--json", "--force", "--yes", "free"],
+            ),
         ] {
             assert_form(&said(quorlock(&servers).args(args)), name);
         }
         let mut vouch = quorlock(&servers);
-        assert_form(&said(vouch.env_remove("QUORLOCK_NO_QUARANTINE").args(["vouch", "--yes", "--json"])), "vouch");
-        let bench = quorlock(&servers).args(["bench", "--json", "--for", "200ms"]).output()?;
+        assert_form(
+            &said(
+                vouch
+                    .env_remove("QUORLOCK_NO_QUARANTINE")
+                    .args(["vouch", "--yes", "--json"]),
+            ),
+            "vouch",
+        );
+        let bench = quorlock(&servers)
+            .args(["bench", "--json", "--for", "200ms"])
+            .output()?;
         for line in stdout(&bench).lines() {
             assert_form(&serde_json::from_str(line)?, "bench");
         }

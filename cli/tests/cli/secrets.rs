@@ -22,7 +22,10 @@ const COMMANDS: [&[&str]; 10] = [
 /// Everything that a command says.
 fn said(command: &mut std::process::Command) -> (Option<i32>, String) {
     let output = command.output().unwrap();
-    (output.status.code(), format!("{}{}", stdout(&output), stderr(&output)))
+    (
+        output.status.code(),
+        format!("{}{}", stdout(&output), stderr(&output)),
+    )
 }
 
 #[test]
@@ -36,7 +39,10 @@ fn no_command_says_what_proves_a_hold_or_the_password_it_was_given() -> TestResu
     for args in COMMANDS {
         let (status, text) = said(quorlock_at(std::slice::from_ref(&url)).args(args));
         assert!(status.is_some() && !text.is_empty(), "{args:?}");
-        assert!(!text.contains("hunter2") && !text.contains(&secret[..8]), "{args:?}: {text}");
+        assert!(
+            !text.contains("hunter2") && !text.contains(&secret[..8]),
+            "{args:?}: {text}"
+        );
     }
     Ok(())
 }
@@ -47,18 +53,25 @@ fn a_wrong_password_is_its_own_status_and_is_not_repeated_wherever_it_came_from(
     let folder = tempfile::tempdir()?;
     let (password, nodes) = (folder.path().join("password"), folder.path().join("nodes"));
     fs::write(&password, "hunter2\n")?;
-    fs::write(&nodes, format!("# ours\n\nredis://user:hunter2@{}\n", server.addr()))?;
+    fs::write(
+        &nodes,
+        format!("# ours\n\nredis://user:hunter2@{}\n", server.addr()),
+    )?;
     for args in COMMANDS {
         let commands = [
             quorlock_at(&[format!("redis://:hunter2@{}", server.addr())]),
             {
-                let mut command = quorlock_at(&[server.addr().to_string()].map(|it| format!("redis://{it}")));
+                let mut command =
+                    quorlock_at(&[server.addr().to_string()].map(|it| format!("redis://{it}")));
                 command.arg("--password-file").arg(&password);
                 command
             },
             {
                 let mut command = quorlock_at(&[]);
-                command.env_remove("QUORLOCK_NODES").arg("--nodes-file").arg(&nodes);
+                command
+                    .env_remove("QUORLOCK_NODES")
+                    .arg("--nodes-file")
+                    .arg(&nodes);
                 command
             },
             {
@@ -69,7 +82,10 @@ fn a_wrong_password_is_its_own_status_and_is_not_repeated_wherever_it_came_from(
         ];
         for mut command in commands {
             let (status, text) = said(command.args(args));
-            assert!(status != Some(0) && text.contains("login refused"), "{args:?}: {status:?} {text}");
+            assert!(
+                status != Some(0) && text.contains("login refused"),
+                "{args:?}: {status:?} {text}"
+            );
             assert!(!text.contains("hunter2"), "{args:?}: {text}");
             if args[0] == "hold" {
                 assert_eq!(status, Some(77), "{text}");

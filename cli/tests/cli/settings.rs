@@ -10,43 +10,69 @@ use crate::support::*;
 
 /// The addresses of the servers that a command means. Nobody is there.
 fn addresses(command: &mut Command) -> Vec<String> {
-    let output = command.args(["status", "--json", "report"]).output().unwrap();
-    let json: Value = serde_json::from_slice(&output.stdout).unwrap_or_else(|_| panic!("{}", stderr(&output)));
-    json["nodes"].as_array().unwrap().iter().map(|it| it["address"].as_str().unwrap().to_owned()).collect()
+    let output = command
+        .args(["status", "--json", "report"])
+        .output()
+        .unwrap();
+    let json: Value =
+        serde_json::from_slice(&output.stdout).unwrap_or_else(|_| panic!("{}", stderr(&output)));
+    json["nodes"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|it| it["address"].as_str().unwrap().to_owned())
+        .collect()
 }
 
 #[test]
 fn servers_come_from_options_then_variables_then_a_file_of_them_then_the_config() -> TestResult {
     let folder = tempfile::tempdir()?;
     let (nodes, config) = (folder.path().join("nodes"), folder.path().join("config"));
-    fs::write(&nodes, "# ours\n\n redis://127.0.0.1:4\nredis://127.0.0.1:5\n")?;
+    fs::write(
+        &nodes,
+        "# ours\n\n redis://127.0.0.1:4\nredis://127.0.0.1:5\n",
+    )?;
     fs::write(&config, "nodes = [\"redis://127.0.0.1:6\"]\n")?;
     let mut command = bare();
     command.env("QUORLOCK_CONFIG", &config);
     assert_eq!(addresses(&mut command), ["127.0.0.1:6"]);
     let mut command = bare();
-    command.env("QUORLOCK_CONFIG", &config).env("QUORLOCK_NODES_FILE", &nodes).env("QUORLOCK_NODES", "");
+    command
+        .env("QUORLOCK_CONFIG", &config)
+        .env("QUORLOCK_NODES_FILE", &nodes)
+        .env("QUORLOCK_NODES", "");
     assert_eq!(addresses(&mut command), ["127.0.0.1:4", "127.0.0.1:5"]);
     let mut command = bare();
-    command.env("QUORLOCK_NODES", "redis://127.0.0.1:2,redis://127.0.0.1:3").arg("--nodes-file").arg(&nodes);
+    command
+        .env("QUORLOCK_NODES", "redis://127.0.0.1:2,redis://127.0.0.1:3")
+        .arg("--nodes-file")
+        .arg(&nodes);
     assert_eq!(addresses(&mut command), ["127.0.0.1:2", "127.0.0.1:3"]);
     let mut command = bare();
-    command.env("QUORLOCK_NODES", "redis://127.0.0.1:2").args(["--node", "redis://127.0.0.1:1"]);
+    command
+        .env("QUORLOCK_NODES", "redis://127.0.0.1:2")
+        .args(["--node", "redis://127.0.0.1:1"]);
     assert_eq!(addresses(&mut command), ["127.0.0.1:1"]);
     Ok(())
 }
 
 #[test]
 fn addresses_with_tls_need_no_feature() {
-    assert_eq!(addresses(bare().args(["--node", "rediss://127.0.0.1:1"])), ["127.0.0.1:1"]);
+    assert_eq!(
+        addresses(bare().args(["--node", "rediss://127.0.0.1:1"])),
+        ["127.0.0.1:1"]
+    );
 }
 
 #[test]
 fn a_config_file_has_what_options_have_and_options_count_before_it() -> TestResult {
     let server = Server::builder().password("open-sesame").start()?;
     let folder = tempfile::tempdir()?;
-    let (config, password, wrong) =
-        (folder.path().join("config"), folder.path().join("password"), folder.path().join("wrong"));
+    let (config, password, wrong) = (
+        folder.path().join("config"),
+        folder.path().join("password"),
+        folder.path().join("wrong"),
+    );
     fs::write(&password, "open-sesame\n")?;
     fs::write(&wrong, "hunter2\n")?;
     let text = format!(
@@ -58,7 +84,11 @@ fn a_config_file_has_what_options_have_and_options_count_before_it() -> TestResu
     fs::write(&config, &text)?;
     let hold = |options: &[&str]| {
         let mut command = bare();
-        command.arg("--config").arg(&config).args(["hold", "--json", "--no-quarantine", "report"]).args(options);
+        command
+            .arg("--config")
+            .arg(&config)
+            .args(["hold", "--json", "--no-quarantine", "report"])
+            .args(options);
         command
     };
     let left = |hold: &Running| -> f64 {
@@ -72,13 +102,29 @@ fn a_config_file_has_what_options_have_and_options_count_before_it() -> TestResu
     assert!(40.0 < left(&running));
     eventually("it has the other prefix", || server.exists("other:report"));
     let mut refused = bare();
-    refused.arg("--config").arg(&config).arg("--password-file").arg(&wrong).args(["status", "report"]);
+    refused
+        .arg("--config")
+        .arg(&config)
+        .arg("--password-file")
+        .arg(&wrong)
+        .args(["status", "report"]);
     assert!(stdout(&refused.output()?).contains("login refused"));
 
-    for wrong in ["ttl = 40\n", "ttl = \"soon\"\n", "time-to-live = \"40\"\n", "nodes = \"redis://h\"\n", "?\n"] {
+    for wrong in [
+        "ttl = 40\n",
+        "ttl = \"soon\"\n",
+        "time-to-live = \"40\"\n",
+        "nodes = \"redis://h\"\n",
+        "?\n",
+    ] {
         fs::write(&config, wrong)?;
         let output = hold(&["-n"]).output()?;
-        assert_eq!(output.status.code(), Some(78), "{wrong}: {}", stderr(&output));
+        assert_eq!(
+            output.status.code(),
+            Some(78),
+            "{wrong}: {}",
+            stderr(&output)
+        );
     }
     fs::remove_file(&config)?;
     let output = hold(&["-n"]).output()?;
@@ -95,9 +141,15 @@ fn the_config_file_of_the_guide_is_one() -> TestResult {
     let folder = tempfile::tempdir()?;
     let (config, password) = (folder.path().join("config"), folder.path().join("password"));
     fs::write(&password, "open-sesame\n")?;
-    fs::write(&config, text.replace("/etc/quorlock/password", &password.display().to_string()))?;
+    fs::write(
+        &config,
+        text.replace("/etc/quorlock/password", &password.display().to_string()),
+    )?;
     let mut command = bare();
-    command.arg("--config").arg(&config).args(["--node", "redis://127.0.0.1:1"]);
+    command
+        .arg("--config")
+        .arg(&config)
+        .args(["--node", "redis://127.0.0.1:1"]);
     assert_eq!(addresses(&mut command), ["127.0.0.1:1"]);
     Ok(())
 }
@@ -108,18 +160,41 @@ fn variables_count_as_the_options_do() -> TestResult {
     let guard = patient(&servers.urls()).build()?.mutex("report").lock()?;
     let run = |variables: &[(&str, &str)]| {
         let mut command = quorlock(&servers);
-        command.args(["run", "report", "--", "true"]).envs(variables.iter().copied());
+        command
+            .args(["run", "report", "--", "true"])
+            .envs(variables.iter().copied());
         let output = command.output().unwrap();
         (output.status.code(), stderr(&output).is_empty())
     };
     assert_eq!(run(&[("QUORLOCK_NO_WAIT", "1")]), (Some(75), false));
-    assert_eq!(run(&[("QUORLOCK_WAIT", "100ms"), ("QUORLOCK_NO_WAIT", "no")]), (Some(75), false));
-    assert_eq!(run(&[("QUORLOCK_NO_WAIT", "yes"), ("QUORLOCK_CONFLICT_EXIT_CODE", "3")]), (Some(3), false));
-    assert_eq!(run(&[("QUORLOCK_NO_WAIT", "true"), ("QUORLOCK_QUIET", "on")]), (Some(75), true));
-    assert_eq!(run(&[("QUORLOCK_PERMITS", "2"), ("QUORLOCK_NO_WAIT", "1")]), (Some(0), true));
+    assert_eq!(
+        run(&[("QUORLOCK_WAIT", "100ms"), ("QUORLOCK_NO_WAIT", "no")]),
+        (Some(75), false)
+    );
+    assert_eq!(
+        run(&[
+            ("QUORLOCK_NO_WAIT", "yes"),
+            ("QUORLOCK_CONFLICT_EXIT_CODE", "3")
+        ]),
+        (Some(3), false)
+    );
+    assert_eq!(
+        run(&[("QUORLOCK_NO_WAIT", "true"), ("QUORLOCK_QUIET", "on")]),
+        (Some(75), true)
+    );
+    assert_eq!(
+        run(&[("QUORLOCK_PERMITS", "2"), ("QUORLOCK_NO_WAIT", "1")]),
+        (Some(0), true)
+    );
     assert_eq!(run(&[("QUORLOCK_WAIT", "soon")]), (Some(64), false));
-    let output = quorlock(&servers).args(["status", "report"]).env("QUORLOCK_JSON", "1").output()?;
-    assert_eq!(serde_json::from_slice::<Value>(&output.stdout)?["state"], "held");
+    let output = quorlock(&servers)
+        .args(["status", "report"])
+        .env("QUORLOCK_JSON", "1")
+        .output()?;
+    assert_eq!(
+        serde_json::from_slice::<Value>(&output.stdout)?["state"],
+        "held"
+    );
     drop(guard);
     Ok(())
 }
@@ -129,15 +204,29 @@ fn a_password_among_the_options_is_warned_of_and_not_repeated() -> TestResult {
     let server = Server::builder().password("hunter2").start()?;
     let url = format!("redis://:hunter2@{}", server.addr());
     let status = |command: &mut Command| {
-        let output = command.args(["status", "report"]).env("QUORLOCK_RESPONSE_TIMEOUT", "5").output().unwrap();
+        let output = command
+            .args(["status", "report"])
+            .env("QUORLOCK_RESPONSE_TIMEOUT", "5")
+            .output()
+            .unwrap();
         assert!(output.status.success(), "{}", stderr(&output));
         stderr(&output)
     };
     let text = status(bare().args(["--node", &url]));
-    assert!(text.contains("all users of this machine can see") && !text.contains("hunter2"), "{text}");
+    assert!(
+        text.contains("all users of this machine can see") && !text.contains("hunter2"),
+        "{text}"
+    );
     assert_eq!(status(bare().env("QUORLOCK_NODES", &url)), "");
     let without = format!("redis://{}", server.addr());
-    assert_eq!(status(bare().args(["--node", &without]).env("QUORLOCK_PASSWORD", "hunter2")), "");
+    assert_eq!(
+        status(
+            bare()
+                .args(["--node", &without])
+                .env("QUORLOCK_PASSWORD", "hunter2")
+        ),
+        ""
+    );
     Ok(())
 }
 
@@ -156,7 +245,11 @@ fn a_full_disk_is_a_status_for_every_command_that_says_something() -> TestResult
         let full = File::options().write(true).open("/dev/full")?;
         let output = quorlock(&servers).args(args).stdout(full).output()?;
         assert_eq!(output.status.code(), Some(70), "{args:?}");
-        assert!(stderr(&output).contains("stdout: "), "{args:?}: {}", stderr(&output));
+        assert!(
+            stderr(&output).contains("stdout: "),
+            "{args:?}: {}",
+            stderr(&output)
+        );
     }
     Ok(())
 }
@@ -166,22 +259,43 @@ fn settings_name_the_place_of_a_wrong_server() -> TestResult {
     let folder = tempfile::tempdir()?;
     let (nodes, config) = (folder.path().join("nodes"), folder.path().join("config"));
     fs::write(&nodes, "# ours\nredis://127.0.0.1:1\n\n127.0.0.1:2\n")?;
-    fs::write(&config, "nodes = [\"redis://127.0.0.1:1\", \"redis://127.0.0.1:1\"]\n")?;
+    fs::write(
+        &config,
+        "nodes = [\"redis://127.0.0.1:1\", \"redis://127.0.0.1:1\"]\n",
+    )?;
     let refused = |command: &mut Command| {
         let output = command.args(["status", "report"]).output().unwrap();
         assert_eq!(output.status.code(), Some(78), "{}", stderr(&output));
         stderr(&output)
     };
     let text = refused(bare().arg("--nodes-file").arg(&nodes));
-    assert!(text.starts_with(&format!("quorlock: line 4 of {}: not a URL", nodes.display())), "{text}");
+    assert!(
+        text.starts_with(&format!(
+            "quorlock: line 4 of {}: not a URL",
+            nodes.display()
+        )),
+        "{text}"
+    );
     let text = refused(bare().arg("--config").arg(&config));
-    let both = format!("server 1 of {0} and server 2 of {0} are the same server", config.display());
+    let both = format!(
+        "server 1 of {0} and server 2 of {0} are the same server",
+        config.display()
+    );
     assert!(text.contains(&both), "{text}");
     let text = refused(bare().env("QUORLOCK_NODES", "redis://127.0.0.1:1 http://a"));
-    assert!(text.starts_with("quorlock: server 2 of QUORLOCK_NODES: "), "{text}");
+    assert!(
+        text.starts_with("quorlock: server 2 of QUORLOCK_NODES: "),
+        "{text}"
+    );
     let text = refused(bare().args(["--node", "redis://127.0.0.1:99999", "--ttl", "5ms"]));
-    assert!(text.starts_with("quorlock: server 1 of --node: ") && text.contains("; "), "{text}");
-    assert!(!text.contains("lock manager") && !text.contains("Builder"), "{text}");
+    assert!(
+        text.starts_with("quorlock: server 1 of --node: ") && text.contains("; "),
+        "{text}"
+    );
+    assert!(
+        !text.contains("lock manager") && !text.contains("Builder"),
+        "{text}"
+    );
     Ok(())
 }
 
@@ -190,7 +304,10 @@ fn colour_is_for_terminals_without_no_color() -> TestResult {
     let servers = Servers::start(1)?;
     let doctor = || {
         let mut command = quorlock(&servers);
-        command.args(["doctor", "--looks", "1"]).env("TERM", "xterm").env_remove("NO_COLOR");
+        command
+            .args(["doctor", "--looks", "1"])
+            .env("TERM", "xterm")
+            .env_remove("NO_COLOR");
         command
     };
     let said = |command: &mut Command| {
@@ -200,7 +317,10 @@ fn colour_is_for_terminals_without_no_color() -> TestResult {
         terminal.said()
     };
     let coloured = said(&mut doctor());
-    assert!(coloured.contains("\x1b[1m NODE ") && coloured.contains("\x1b[33mwarning: \x1b[0m"), "{coloured:?}");
+    assert!(
+        coloured.contains("\x1b[1m NODE ") && coloured.contains("\x1b[33mwarning: \x1b[0m"),
+        "{coloured:?}"
+    );
     assert!(!said(doctor().env("NO_COLOR", "1")).contains('\x1b'));
     assert!(!stdout(&doctor().output()?).contains('\x1b'));
     Ok(())
@@ -209,16 +329,29 @@ fn colour_is_for_terminals_without_no_color() -> TestResult {
 #[test]
 fn tables_fit_the_terminal() -> TestResult {
     let servers = Servers::start(1)?;
-    let _guard = patient(&servers.urls()).owner_label(Some(&"long".repeat(20))).build()?.mutex("report").lock()?;
+    let _guard = patient(&servers.urls())
+        .owner_label(Some(&"long".repeat(20)))
+        .build()?
+        .mutex("report")
+        .lock()?;
     let widest = |columns: usize| {
-        let line = format!("stty cols {columns} rows 20; NO_COLOR=1 \"$0\" status report; echo over");
+        let line =
+            format!("stty cols {columns} rows 20; NO_COLOR=1 \"$0\" status report; echo over");
         let mut shell = Command::new("setsid");
         let variables = quorlock(&servers);
-        shell.envs(variables.get_envs().filter_map(|(name, value)| Some((name, value?))));
-        let terminal = Terminal::start(shell.args(["sh", "-c", &line, env!("CARGO_BIN_EXE_quorlock")]));
+        shell.envs(
+            variables
+                .get_envs()
+                .filter_map(|(name, value)| Some((name, value?))),
+        );
+        let terminal =
+            Terminal::start(shell.args(["sh", "-c", &line, env!("CARGO_BIN_EXE_quorlock")]));
         terminal.wait_for("over\r\n");
         let said = terminal.said();
-        let table = said.lines().skip_while(|it| !it.starts_with("report: ")).skip(1);
+        let table = said
+            .lines()
+            .skip_while(|it| !it.starts_with("report: "))
+            .skip(1);
         table.map(|it| it.trim_end().len()).max().unwrap()
     };
     assert!(widest(80) <= 80 && 80 < widest(200));

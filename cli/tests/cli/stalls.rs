@@ -25,7 +25,11 @@ pub(crate) fn on_a_machine_that_runs(test: impl Fn() -> TestResult) -> TestResul
     attempts(test, Watch::start, Watch::longest)
 }
 
-fn attempts<W>(test: impl Fn() -> TestResult, watch: fn() -> W, longest: fn(W) -> Duration) -> TestResult {
+fn attempts<W>(
+    test: impl Fn() -> TestResult,
+    watch: fn() -> W,
+    longest: fn(W) -> Duration,
+) -> TestResult {
     for attempt in 1.. {
         let watching = watch();
         let done = catch_unwind(AssertUnwindSafe(&test));
@@ -80,14 +84,21 @@ fn a_test_that_fails_is_made_once_more_only_if_the_machine_stood_still() -> Test
         let made = Cell::new(0);
         move || {
             made.set(made.get() + 1);
-            if made.get() <= times { Err(format!("the {}th", made.get()).into()) } else { Ok(()) }
+            if made.get() <= times {
+                Err(format!("the {}th", made.get()).into())
+            } else {
+                Ok(())
+            }
         }
     };
     let text = |it: TestResult| it.unwrap_err().to_string();
     let (still, runs) = (|()| STALL, |()| STALL - LOOK);
     attempts(failing(3), || (), still)?;
     assert_eq!(text(attempts(failing(1), || (), runs)), "the 1th");
-    assert_eq!(text(attempts(failing(u32::MAX), || (), still)), format!("the {ATTEMPTS}th"));
+    assert_eq!(
+        text(attempts(failing(u32::MAX), || (), still)),
+        format!("the {ATTEMPTS}th")
+    );
     let panics = || attempts(|| panic!("as asserted"), || (), runs);
     assert!(catch_unwind(panics).is_err());
 

@@ -9,21 +9,41 @@ fn status_says_who_holds_a_lock_on_which_nodes_and_never_its_secret() -> TestRes
     let servers = Servers::start(3)?;
     let free = quorlock(&servers).args(["status", "report"]).output()?;
     assert!(free.status.success(), "{}", stderr(&free));
-    assert!(stdout(&free).starts_with("report: free\n"), "{}", stdout(&free));
+    assert!(
+        stdout(&free).starts_with("report: free\n"),
+        "{}",
+        stdout(&free)
+    );
 
-    let locks = patient(&servers.urls()).owner_label(Some("night")).build()?;
+    let locks = patient(&servers.urls())
+        .owner_label(Some("night"))
+        .build()?;
     let guard = locks.mutex("report").lock()?;
     eventually("it is on all nodes", || servers.holders("report") == 3);
     let held = quorlock(&servers).args(["status", "report"]).output()?;
-    let (secret, text) = (String::from_utf8(servers[0].get("report").unwrap())?, stdout(&held));
-    assert!(text.starts_with("report: held by ") && text.matches("/night").count() == 4, "{text}");
+    let (secret, text) = (
+        String::from_utf8(servers[0].get("report").unwrap())?,
+        stdout(&held),
+    );
+    assert!(
+        text.starts_with("report: held by ") && text.matches("/night").count() == 4,
+        "{text}"
+    );
     assert!(!text.contains(&secret[..8]), "{text}");
 
-    let json = quorlock(&servers).args(["status", "--json", "report"]).output()?;
+    let json = quorlock(&servers)
+        .args(["status", "--json", "report"])
+        .output()?;
     let json: serde_json::Value = serde_json::from_slice(&json.stdout)?;
-    assert_eq!((&json["quorlock"], &json["name"], &json["state"]), (&1.into(), &"report".into(), &"held".into()));
+    assert_eq!(
+        (&json["quorlock"], &json["name"], &json["state"]),
+        (&1.into(), &"report".into(), &"held".into())
+    );
     assert_eq!(json["nodes"][2]["counter"], guard.fencing_token().get());
-    assert!(json["nodes"][0]["left"].as_f64().is_some_and(|it| 0.0 < it), "{json}");
+    assert!(
+        json["nodes"][0]["left"].as_f64().is_some_and(|it| 0.0 < it),
+        "{json}"
+    );
     Ok(())
 }
 
@@ -41,7 +61,11 @@ fn status_run_and_release_agree_on_a_key_that_is_no_lock() -> TestResult {
     ] {
         let output = quorlock(&servers).args(args).output()?;
         let said = stdout(&output) + &stderr(&output);
-        assert!(output.status.code() == Some(status) && said.contains(words), "{args:?}: {:?}, {said}", output.status);
+        assert!(
+            output.status.code() == Some(status) && said.contains(words),
+            "{args:?}: {:?}, {said}",
+            output.status
+        );
     }
     assert!(servers.iter().skip(1).all(|server| server.exists("report")));
     Ok(())
@@ -51,10 +75,16 @@ fn status_run_and_release_agree_on_a_key_that_is_no_lock() -> TestResult {
 fn without_nodes_or_with_options_that_are_none_it_is_said_what_to_do() -> TestResult {
     let without = bare().args(["status", "report"]).output()?;
     assert_eq!(without.status.code(), Some(78));
-    assert!(stderr(&without).contains("no servers: give --node"), "{}", stderr(&without));
+    assert!(
+        stderr(&without).contains("no servers: give --node"),
+        "{}",
+        stderr(&without)
+    );
     assert_eq!(bare().args(["status"]).output()?.status.code(), Some(64));
     assert_eq!(bare().args(["no-such"]).output()?.status.code(), Some(64));
-    let bad = bare().args(["--node", "redis://user:hunter2@h:0", "status", "report"]).output()?;
+    let bad = bare()
+        .args(["--node", "redis://user:hunter2@h:0", "status", "report"])
+        .output()?;
     assert_eq!(bad.status.code(), Some(78));
     assert!(!stderr(&bad).contains("hunter2"), "{}", stderr(&bad));
     Ok(())

@@ -13,7 +13,9 @@ use devnodes::{PATIENCE, Servers, eventually};
 use quorlock::{Builder, LockManager};
 use rustix::process::{Pid, Signal, kill_process};
 use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
-use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGTSTP, SIGTTIN, SIGTTOU, SIGUSR1, SIGUSR2};
+use signal_hook::consts::{
+    SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGTSTP, SIGTTIN, SIGTTOU, SIGUSR1, SIGUSR2,
+};
 
 pub(crate) type TestResult = Result<(), Box<dyn std::error::Error>>;
 
@@ -25,14 +27,20 @@ pub(crate) fn quorlock(servers: &Servers) -> Command {
 /// The same, for servers at these addresses.
 pub(crate) fn quorlock_at(urls: &[String]) -> Command {
     let mut command = bare();
-    command.env("QUORLOCK_NODES", urls.join(",")).env("QUORLOCK_NO_QUARANTINE", "true");
-    command.env("QUORLOCK_RESPONSE_TIMEOUT", "5").env("QUORLOCK_CONNECT_TIMEOUT", "10");
+    command
+        .env("QUORLOCK_NODES", urls.join(","))
+        .env("QUORLOCK_NO_QUARANTINE", "true");
+    command
+        .env("QUORLOCK_RESPONSE_TIMEOUT", "5")
+        .env("QUORLOCK_CONNECT_TIMEOUT", "10");
     command
 }
 
 /// Another client of the same servers, which a busy machine fails as little.
 pub(crate) fn patient(urls: &[String]) -> Builder {
-    let builder = LockManager::builder(urls).quarantine(false).response_timeout(Duration::from_secs(2));
+    let builder = LockManager::builder(urls)
+        .quarantine(false)
+        .response_timeout(Duration::from_secs(2));
     builder.connect_timeout(Duration::from_secs(10))
 }
 
@@ -41,7 +49,9 @@ pub(crate) fn bare() -> Command {
     signals_at_their_default();
     let mut command = Command::new(env!("CARGO_BIN_EXE_quorlock"));
     command.env("SHELL", "/bin/sh");
-    for (name, _) in std::env::vars_os().filter(|(name, _)| name.to_string_lossy().starts_with("QUORLOCK_")) {
+    for (name, _) in
+        std::env::vars_os().filter(|(name, _)| name.to_string_lossy().starts_with("QUORLOCK_"))
+    {
         command.env_remove(name);
     }
     command
@@ -53,7 +63,9 @@ fn signals_at_their_default() {
     static ONCE: Once = Once::new();
     // What is caught is at its default in another program. Only what is ignored is caught: so nothing changes for us.
     ONCE.call_once(|| {
-        for signal in [SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2, SIGTSTP, SIGTTIN, SIGTTOU] {
+        for signal in [
+            SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2, SIGTSTP, SIGTTIN, SIGTTOU,
+        ] {
             if is_ignored("self", signal) {
                 signal_hook::flag::register(signal, Arc::default()).unwrap();
             }
@@ -64,16 +76,26 @@ fn signals_at_their_default() {
 /// Whether a process ignores a signal.
 pub(crate) fn is_ignored(process: &str, signal: i32) -> bool {
     let status = std::fs::read_to_string(format!("/proc/{process}/status")).unwrap();
-    let bits = status.lines().find_map(|it| it.strip_prefix("SigIgn:")).unwrap();
+    let bits = status
+        .lines()
+        .find_map(|it| it.strip_prefix("SigIgn:"))
+        .unwrap();
     u64::from_str_radix(bits.trim(), 16).unwrap() >> (signal - 1) & 1 == 1
 }
 
 /// A shell, as it starts what runs in its background, begins this command.
 pub(crate) fn ignoring(command: &Command) -> Command {
     let mut shell = Command::new("sh");
-    shell.args(["-c", "trap '' HUP INT QUIT TERM USR1 USR2; exec \"$0\" \"$@\""]);
+    shell.args([
+        "-c",
+        "trap '' HUP INT QUIT TERM USR1 USR2; exec \"$0\" \"$@\"",
+    ]);
     shell.arg(command.get_program()).args(command.get_args());
-    shell.envs(command.get_envs().filter_map(|(name, value)| Some((name, value?))));
+    shell.envs(
+        command
+            .get_envs()
+            .filter_map(|(name, value)| Some((name, value?))),
+    );
     shell
 }
 
@@ -94,12 +116,24 @@ pub(crate) struct Running {
 
 impl Running {
     pub(crate) fn start(command: &mut Command) -> Running {
-        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        command
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped());
         let mut child = command.spawn().unwrap();
         let (stdin, stdout) = (child.stdin.take(), child.stdout.take().unwrap());
         let (sender, lines) = channel();
-        thread::spawn(move || BufReader::new(stdout).lines().map_while(Result::ok).try_for_each(|it| sender.send(it)));
-        Running { child, stdin, lines }
+        thread::spawn(move || {
+            BufReader::new(stdout)
+                .lines()
+                .map_while(Result::ok)
+                .try_for_each(|it| sender.send(it))
+        });
+        Running {
+            child,
+            stdin,
+            lines,
+        }
     }
 
     /// What it says next on stdout; none once it has closed that.
@@ -152,7 +186,12 @@ impl Running {
     /// What it said on stderr, once it has ended.
     pub(crate) fn stderr(&mut self) -> String {
         let mut text = String::new();
-        self.child.stderr.as_mut().unwrap().read_to_string(&mut text).unwrap();
+        self.child
+            .stderr
+            .as_mut()
+            .unwrap()
+            .read_to_string(&mut text)
+            .unwrap();
         text
     }
 }
@@ -179,21 +218,37 @@ impl Terminal {
         let name = ptsname(&screen, Vec::new()).unwrap();
         let path = std::path::Path::new(std::ffi::OsStr::from_bytes(name.as_bytes()));
         let line = File::options().read(true).write(true).open(path).unwrap();
-        command.stdin(line.try_clone().unwrap()).stdout(line.try_clone().unwrap()).stderr(line);
+        command
+            .stdin(line.try_clone().unwrap())
+            .stdout(line.try_clone().unwrap())
+            .stderr(line);
         let child = command.spawn().unwrap();
         // It keeps the terminal open otherwise.
-        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+        command
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(Stdio::null());
         let screen = File::from(screen);
-        let (mut reader, said) = (screen.try_clone().unwrap(), Arc::new(Mutex::new(String::new())));
+        let (mut reader, said) = (
+            screen.try_clone().unwrap(),
+            Arc::new(Mutex::new(String::new())),
+        );
         let heard = Arc::clone(&said);
         thread::spawn(move || {
             let mut buffer = [0; 4096];
             // It fails when the command has ended.
             while let Ok(len @ 1..) = reader.read(&mut buffer) {
-                heard.lock().unwrap().push_str(&String::from_utf8_lossy(&buffer[..len]));
+                heard
+                    .lock()
+                    .unwrap()
+                    .push_str(&String::from_utf8_lossy(&buffer[..len]));
             }
         });
-        Terminal { child, screen, said }
+        Terminal {
+            child,
+            screen,
+            said,
+        }
     }
 
     /// Everything that was said so far.

@@ -46,14 +46,26 @@ pub(super) struct Found {
 impl Search {
     pub(super) fn new(only_held: bool, by_slot: bool) -> Search {
         let (pace, portion) = (Pace::new(Duration::MAX), Portion::first());
-        Search { only_held, step: SearchStep::Connect, pace, portion, cursor: 0, pages: 0, by_slot, later: Vec::new() }
+        Search {
+            only_held,
+            step: SearchStep::Connect,
+            pace,
+            portion,
+            cursor: 0,
+            pages: 0,
+            by_slot,
+            later: Vec::new(),
+        }
     }
 
     /// What the node is asked next; `None` if it is over.
     pub(super) fn question(&self) -> Option<Command> {
         match &self.step {
             SearchStep::Connect | SearchStep::Measure => Some(Command::time()),
-            SearchStep::Scan => Some(wire::list(ScanPlace { cursor: self.cursor, count: self.portion.count() })),
+            SearchStep::Scan => Some(wire::list(ScanPlace {
+                cursor: self.cursor,
+                count: self.portion.count(),
+            })),
             SearchStep::Look(names) => Some(wire::present(names)),
             SearchStep::Over(_) => None,
         }
@@ -66,7 +78,10 @@ impl Search {
         took: Duration,
         wanted: impl Fn(&FoundName) -> bool,
     ) -> Found {
-        let mut found = Found { names: Vec::new(), pause: Duration::ZERO };
+        let mut found = Found {
+            names: Vec::new(),
+            pause: Duration::ZERO,
+        };
         let step = std::mem::replace(&mut self.step, SearchStep::Over(Ok(())));
         self.step = match (step, answer) {
             (_, Err(failure)) => SearchStep::Over(Err(failure)),
@@ -75,7 +90,14 @@ impl Search {
                 self.pace = Pace::new(took);
                 SearchStep::Scan
             }
-            (SearchStep::Scan, Ok(Answer::Listed { next, too_many, keys })) => {
+            (
+                SearchStep::Scan,
+                Ok(Answer::Listed {
+                    next,
+                    too_many,
+                    keys,
+                }),
+            ) => {
                 found.pause = self.pace.pause(took);
                 self.cursor = next;
                 self.portion = self.portion.next(too_many);
@@ -90,16 +112,21 @@ impl Search {
             }
             (SearchStep::Look(names), Ok(Answer::Present(present))) => {
                 found.pause = self.pace.pause(took);
-                found
-                    .names
-                    .extend(names.into_iter().zip(present).filter_map(|(name, is_there)| is_there.then_some(name)));
+                found.names.extend(
+                    names
+                        .into_iter()
+                        .zip(present)
+                        .filter_map(|(name, is_there)| is_there.then_some(name)),
+                );
                 match std::mem::take(&mut self.later) {
                     none if none.is_empty() => self.go_on(false),
                     later => self.look(later),
                 }
             }
             (over @ SearchStep::Over(_), _) => over,
-            (SearchStep::Scan | SearchStep::Look(_), Ok(_)) => SearchStep::Over(Err(NodeFailure::of_another_command())),
+            (SearchStep::Scan | SearchStep::Look(_), Ok(_)) => {
+                SearchStep::Over(Err(NodeFailure::of_another_command()))
+            }
         };
         found
     }
@@ -108,7 +135,9 @@ impl Search {
     fn look(&mut self, names: Vec<FoundName>) -> SearchStep {
         let slot = |it: &FoundName| wire::present(std::slice::from_ref(it)).slot();
         let first = names.first().and_then(slot);
-        let (now, later) = names.into_iter().partition(|it| !self.by_slot || slot(it) == first);
+        let (now, later) = names
+            .into_iter()
+            .partition(|it| !self.by_slot || slot(it) == first);
         self.later = later;
         SearchStep::Look(now)
     }
@@ -118,7 +147,9 @@ impl Search {
         if self.cursor == 0 && !too_many {
             SearchStep::Over(Ok(()))
         } else if PAGES_MAX <= self.pages {
-            SearchStep::Over(Err(NodeFailure::Protocol { reason: "its keys have no end".to_owned() }))
+            SearchStep::Over(Err(NodeFailure::Protocol {
+                reason: "its keys have no end".to_owned(),
+            }))
         } else {
             SearchStep::Scan
         }

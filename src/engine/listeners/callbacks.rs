@@ -66,16 +66,27 @@ mod tests {
         for number in 0..1_000 {
             let said = said.clone();
             let callback: Callback = Box::new(move |lost| {
-                said.send((number, lost, std::thread::current().id())).unwrap();
+                said.send((number, lost, std::thread::current().id()))
+                    .unwrap();
                 assert!(number % 2 == 0, "a callback that panics");
             });
             callbacks.call(vec![callback], Lost::Expired);
         }
-        assert!(hear.try_recv().is_err(), "beside the first, which is not over");
+        assert!(
+            hear.try_recv().is_err(),
+            "beside the first, which is not over"
+        );
 
         go_on.send(()).unwrap();
 
-        let heard: Vec<_> = (0..1_000).map(|_| hear.recv_timeout(PATIENCE).unwrap()).collect();
-        assert!(heard.iter().enumerate().all(|(i, it)| *it == (i, Lost::Expired, heard[0].2)));
+        let heard: Vec<_> = (0..1_000)
+            .map(|_| hear.recv_timeout(PATIENCE).unwrap())
+            .collect();
+        assert!(
+            heard
+                .iter()
+                .enumerate()
+                .all(|(i, it)| *it == (i, Lost::Expired, heard[0].2))
+        );
     }
 }

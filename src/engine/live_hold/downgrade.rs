@@ -18,22 +18,42 @@ impl LiveHold {
     pub(crate) fn downgrade(&self, id: u64) -> Result<Arc<LiveHold>, Lost> {
         let (lease, confirmations, counter_kept, said_long) = {
             let state = self.state.lock();
-            (state.lease, state.confirmations(), state.counter_kept, state.said_long)
+            (
+                state.lease,
+                state.confirmations(),
+                state.counter_kept,
+                state.said_long,
+            )
         };
         // RACE: an extension that is confirmed in between would have moved the end. The older end is the earlier one.
-        let EndedHold { reached, keep, renewed_at, listeners, .. } = self.end(true)?;
+        let EndedHold {
+            reached,
+            keep,
+            renewed_at,
+            listeners,
+            ..
+        } = self.end(true)?;
         let won = Won {
-            spec: Arc::new(LockSpec { plan: self.spec.plan.to_read(), ..LockSpec::clone(&self.spec) }),
+            spec: Arc::new(LockSpec {
+                plan: self.spec.plan.to_read(),
+                ..LockSpec::clone(&self.spec)
+            }),
             owner: self.owner,
             token: self.token,
             raised: false,
-            sent: Now { moment: renewed_at, tick: counter_kept },
+            sent: Now {
+                moment: renewed_at,
+                tick: counter_kept,
+            },
             use_until: lease.end(),
             reached,
             grants: Grants::default(),
             in_lists: self.in_lists,
         };
-        let mut reader = LiveHold { began: self.began, ..LiveHold::new(Arc::clone(&self.shared), id, won) };
+        let mut reader = LiveHold {
+            began: self.began,
+            ..LiveHold::new(Arc::clone(&self.shared), id, won)
+        };
         let state = reader.state.get_mut();
         (state.lease, state.confirmations, state.longest_ttl) = (lease, confirmations, keep);
         (state.listeners, state.said_long) = (listeners, said_long);
@@ -41,7 +61,9 @@ impl LiveHold {
         let sent = reader.next_extension(&lease, Now::read());
         // RACE: enqueued before calls of this manager that want to read may ask the nodes.
         let (extension, enqueued) = reader.send_extension(&mut reader.state.lock(), sent, None);
-        self.shared.queues.share_hold(self.spec.plan.key(), self.id, id);
+        self.shared
+            .queues
+            .share_hold(self.spec.plan.key(), self.id, id);
         extension.wait(enqueued);
         reader.remaining()?;
         Ok(reader)

@@ -54,7 +54,10 @@ impl Due for LiveHold {
         if !state.lease.is_held() {
             return None;
         }
-        if state.lease.is_renewed() && !state.said_long && lease::LONG_HOLD <= moment.since(self.began) {
+        if state.lease.is_renewed()
+            && !state.said_long
+            && lease::LONG_HOLD <= moment.since(self.began)
+        {
             state.said_long = true;
             let name = &self.spec.name;
             write_line!(
@@ -66,7 +69,11 @@ impl Due for LiveHold {
         }
         if let Some((renewal, give_up_at)) = &state.renewal {
             if tick < *give_up_at {
-                return Some(give_up_at.saturating_duration_since(tick).min(state.lease.ends_in(moment)));
+                return Some(
+                    give_up_at
+                        .saturating_duration_since(tick)
+                        .min(state.lease.ends_in(moment)),
+                );
             }
             let renewal = Arc::clone(renewal);
             drop(state);
@@ -75,11 +82,22 @@ impl Due for LiveHold {
         }
         let (ttl, recheck) = (self.spec.ttl(), self.recheck_in(&state, tick));
         // It may be looked at a little early, because others are due.
-        if !state.due_in(state.extend_at(lease::renew_with_others_after(ttl)), recheck, moment).is_zero() {
+        if !state
+            .due_in(
+                state.extend_at(lease::renew_with_others_after(ttl)),
+                recheck,
+                moment,
+            )
+            .is_zero()
+        {
             return Some(state.due_in(state.extend_at(lease::renew_after(ttl)), recheck, moment));
         }
         // A doubt has to be settled at once.
-        let owed = if recheck.is_some() { NodeSet::default() } else { state.owed };
+        let owed = if recheck.is_some() {
+            NodeSet::default()
+        } else {
+            state.owed
+        };
         if fanout.len().saturating_sub(owed.len()) < quorum(fanout.len()) {
             return Some(self.retry_after(&state, now));
         }
@@ -103,7 +121,12 @@ impl Due for LiveHold {
         let now = Moment::now();
         let until = self.state.lock().lease.valid_until(now).ok()?;
         let (age, left) = (now.since(self.began), now.until(until));
-        Some(HeldLock { lock: self.spec.observed(), token: self.token, age, left })
+        Some(HeldLock {
+            lock: self.spec.observed(),
+            token: self.token,
+            age,
+            left,
+        })
     }
 
     fn is_unextended(&self) -> bool {
@@ -123,8 +146,15 @@ impl HoldState {
     }
 
     /// How long until the lock has to be looked at: for the extension at `extend_at`, the end of the lease, or a `recheck`.
-    fn due_in(&self, extend_at: Option<Moment>, recheck: Option<Duration>, now: Moment) -> Duration {
-        self.lease.next_event(extend_at.unwrap_or(now), now).min(recheck.unwrap_or(Duration::MAX))
+    fn due_in(
+        &self,
+        extend_at: Option<Moment>,
+        recheck: Option<Duration>,
+        now: Moment,
+    ) -> Duration {
+        self.lease
+            .next_event(extend_at.unwrap_or(now), now)
+            .min(recheck.unwrap_or(Duration::MAX))
     }
 }
 
@@ -132,11 +162,16 @@ impl LiveHold {
     /// How long until it has to be checked whether a majority holds the lock still, if clocks of nodes have been set
     /// forward so that this is in doubt.
     fn recheck_in(&self, state: &HoldState, tick: Tick) -> Option<Duration> {
-        let stepped = self.shared.fanout.stepped_since(state.confirmations.since());
+        let stepped = self
+            .shared
+            .fanout
+            .stepped_since(state.confirmations.since());
         if stepped == NodeSet::default() || !state.confirmations().is_suspect(stepped) {
             return None;
         }
-        let next = state.checked_at.and_then(|it| it.checked_add(lease::check_pause(self.spec.ttl())));
+        let next = state
+            .checked_at
+            .and_then(|it| it.checked_add(lease::check_pause(self.spec.ttl())));
         Some(next.map_or(Duration::ZERO, |it| it.saturating_duration_since(tick)))
     }
 
@@ -154,8 +189,14 @@ impl LiveHold {
             return self.extension(self.spec.ttl(), at);
         }
         // No more than what is left was asked for. Keys live longer by what is rounded, and the lease does not.
-        let sent = self.extension(self.shared.config.margin.ttl_for(lease.ends_in(at.moment)), at);
-        Extending { until: lease.end().earliest(sent.until), ..sent }
+        let sent = self.extension(
+            self.shared.config.margin.ttl_for(lease.ends_in(at.moment)),
+            at,
+        );
+        Extending {
+            until: lease.end().earliest(sent.until),
+            ..sent
+        }
     }
 
     /// Extends for `ttl` from now, and waits for the answers.
@@ -180,9 +221,9 @@ impl LiveHold {
         match (end, self.remaining()) {
             (_, Err(lost)) => Err(lost.into()),
             (ExtendEnd::Confirmed, Ok(_)) => Ok(()),
-            (ExtendEnd::Gone | ExtendEnd::NotConfirmed, Ok(_)) => {
-                Err(ExtendError::NoQuorum { nodes: self.shared.fanout.report(extension.round.rows()) })
-            }
+            (ExtendEnd::Gone | ExtendEnd::NotConfirmed, Ok(_)) => Err(ExtendError::NoQuorum {
+                nodes: self.shared.fanout.report(extension.round.rows()),
+            }),
         }
     }
 
@@ -196,16 +237,28 @@ impl LiveHold {
     ) -> (Arc<Extension>, Enqueued) {
         let (fanout, tick, number) = (&self.shared.fanout, sent.at.tick, state.number);
         let keep = self.keeps_counter(state, tick);
-        let command = self.spec.plan.extend(self.owner, validity::millis(sent.ttl), number, keep);
+        let command = self
+            .spec
+            .plan
+            .extend(self.owner, validity::millis(sent.ttl), number, keep);
         let (lock, round) = (Arc::clone(self), Pending::new(fanout.len(), ExtendRound));
         let is_renewal = renewal.is_some();
-        let extension = Arc::new(Extension { lock, round, sent, number, is_renewal, settled: Mutex::default() });
+        let extension = Arc::new(Extension {
+            lock,
+            round,
+            sent,
+            number,
+            is_renewal,
+            settled: Mutex::default(),
+        });
         let outgoing = Outgoing::ask(command, &extension);
         let enqueued = match renewal {
             None => fanout.enqueue(outgoing, tick),
             Some(owed) => {
                 for node in fanout.ids().filter(|it| owed.contains(*it)) {
-                    extension.round.leave_out(node, NodeAnswer::Failed(NodeFailure::Stalled));
+                    extension
+                        .round
+                        .leave_out(node, NodeAnswer::Failed(NodeFailure::Stalled));
                 }
                 let others = fanout.ids().collect::<NodeSet>().without(owed);
                 let enqueued = fanout.enqueue(outgoing.patiently().to(Some(others)), tick);
@@ -222,8 +275,11 @@ impl LiveHold {
     ///
     /// Noted as it is sent: a node that it does not come to has the time of many others.
     fn keeps_counter(&self, state: &mut HoldState, tick: Tick) -> bool {
-        let Some(life) = self.shared.config.fencing_ttl else { return false };
-        let keep = lease::keep_counter_after(life) <= tick.saturating_duration_since(state.counter_kept);
+        let Some(life) = self.shared.config.fencing_ttl else {
+            return false;
+        };
+        let keep =
+            lease::keep_counter_after(life) <= tick.saturating_duration_since(state.counter_kept);
         if keep {
             state.counter_kept = tick;
         }
@@ -232,7 +288,10 @@ impl LiveHold {
 
     fn note_failed_extension(&self, left: Duration) {
         count(&self.shared.counters.extensions_failed);
-        self.shared.fanout.upcall.tell(|| Event::NotExtended { lock: self.spec.observed(), left });
+        self.shared.fanout.upcall.tell(|| Event::NotExtended {
+            lock: self.spec.observed(),
+            left,
+        });
     }
 
     /// Logs that no majority has extended it: once, until it is extended again, and for one lock a second. If other locks
@@ -248,22 +307,39 @@ impl LiveHold {
             state.unextended = Some(named || warns);
             (state.lease.ends_in(now), warns)
         };
-        let (level, report) =
-            (if warns { Level::Warn } else { Level::Debug }, || self.shared.fanout.report(round.rows()));
-        if warns && let Some((count, first)) = retries::summary(self.shared.schedule.unextended(), |lock| lock.left) {
+        let (level, report) = (if warns { Level::Warn } else { Level::Debug }, || {
+            self.shared.fanout.report(round.rows())
+        });
+        if warns
+            && let Some((count, first)) =
+                retries::summary(self.shared.schedule.unextended(), |lock| lock.left)
+        {
             let (first, left) = (first.lock, About(first.left));
-            write_line!(level, "{count} locks not extended, the first ({first}) ends in {left}: {}", Rows(&report()));
+            write_line!(
+                level,
+                "{count} locks not extended, the first ({first}) ends in {left}: {}",
+                Rows(&report())
+            );
             return;
         }
         let (name, left) = (&self.spec.name, About(left));
-        write_line!(level, "{name}: not extended, {left} left, {:?}: {}", self.owner, Rows(&report()));
+        write_line!(
+            level,
+            "{name}: not extended, {left} left, {:?}: {}",
+            self.owner,
+            Rows(&report())
+        );
     }
 
     /// How long a lock waits that no majority has extended. With its state locked.
     fn retry_after(&self, state: &HoldState, Now { moment, tick }: Now) -> Duration {
         let (fanout, left) = (&self.shared.fanout, state.lease.ends_in(moment));
         let least = lease::retry_after(fanout.response_timeout());
-        self.shared.retries.lock().wait(least, left, fanout.is_late(tick), tick).min(left)
+        self.shared
+            .retries
+            .lock()
+            .wait(least, left, fanout.is_late(tick), tick)
+            .min(left)
     }
 
     /// Enters the lease in the schedule: for the next extension, or for its end. Nothing happens if it is over.
@@ -276,21 +352,35 @@ impl LiveHold {
             if confirmed {
                 state.extend_at(lease::renew_after(self.spec.ttl()))
             } else {
-                now.checked_add(self.retry_after(&state, Now { moment: now, tick: time::tick() }))
+                now.checked_add(self.retry_after(
+                    &state,
+                    Now {
+                        moment: now,
+                        tick: time::tick(),
+                    },
+                ))
             }
         };
         let due_in = || {
             let state = self.state.lock();
-            state.lease.is_held().then(|| state.due_in(extend_at, self.recheck_in(&state, time::tick()), now))
+            state
+                .lease
+                .is_held()
+                .then(|| state.due_in(extend_at, self.recheck_in(&state, time::tick()), now))
         };
         let Some(wait) = due_in() else { return };
-        self.shared.schedule.plan(Arc::<LiveHold>::clone(self), wait);
+        self.shared
+            .schedule
+            .plan(Arc::<LiveHold>::clone(self), wait);
         // RACE: a release that ran between the look at the state and the entry has removed nothing. The entry would
         // find a released lease and do nothing, but would keep it in memory until then. Likewise a node's clock that was
         // set forward in between: the thread has looked at all leases but this one.
         match due_in() {
             None => self.shared.schedule.remove(&self.entry),
-            Some(sooner) if sooner < wait => self.shared.schedule.plan(Arc::<LiveHold>::clone(self), sooner),
+            Some(sooner) if sooner < wait => self
+                .shared
+                .schedule
+                .plan(Arc::<LiveHold>::clone(self), sooner),
             Some(_) => {}
         }
     }
@@ -333,7 +423,9 @@ impl Extension {
             // RACE: T1 and T2 bring late answers; T1 reads the end; T2's answer makes another of it. With this locked while the
             // end is read, T1 notes its end first or reads T2's. So each end is dealt with once, and none after a later one.
             let mut settled = self.settled.lock();
-            let Some(end) = self.round.with_ballot(Ballot::end_for_good) else { return };
+            let Some(end) = self.round.with_ballot(Ballot::end_for_good) else {
+                return;
+            };
             if settled.end == Some(end) || (settled.end.is_none() && !first) {
                 return;
             }
@@ -401,10 +493,19 @@ impl Extension {
         let again = std::mem::take(&mut state.unextended) == Some(true);
         drop(state);
         count(&lock.shared.counters.extensions);
-        fanout.upcall.tell(|| Event::Extended { lock: lock.spec.observed(), took, left });
+        fanout.upcall.tell(|| Event::Extended {
+            lock: lock.spec.observed(),
+            took,
+            left,
+        });
         let level = if again { Level::Info } else { Level::Debug };
         let (again, took) = (if again { "again " } else { "" }, About(took));
-        write_line!(level, "{}: extended {again}in {took}, {:?}", lock.spec.name, lock.owner);
+        write_line!(
+            level,
+            "{}: extended {again}in {took}, {:?}",
+            lock.spec.name,
+            lock.owner
+        );
     }
 
     /// Whether too few nodes hold the lock for sure, after it was not confirmed.
@@ -413,7 +514,11 @@ impl Extension {
         let stepped_since = |it: Tick| self.lock.shared.fanout.stepped_since(it);
         let nodes_with = |what: fn(&Answer) -> bool| self.round.nodes_with(what);
         let (extended, gone) = (nodes_with(Answer::is_extended), nodes_with(Answer::is_gone));
-        let failed = Failed { extended, gone, stepped: stepped_since(self.sent.at.tick) };
+        let failed = Failed {
+            extended,
+            gone,
+            stepped: stepped_since(self.sent.at.tick),
+        };
         confirmations.judge(stepped_since(confirmations.since()), failed) == Verdict::Lost
     }
 
@@ -424,16 +529,29 @@ impl Extension {
     /// writer has. Its next extension lifts those of the nodes that still have its entry: if a majority has it, there was no
     /// writer, and the others can be healed.
     fn after_confirmation(&self) {
-        let LiveHold { shared, spec, owner, .. } = &*self.lock;
+        let LiveHold {
+            shared,
+            spec,
+            owner,
+            ..
+        } = &*self.lock;
         let (fanout, Now { moment, tick }) = (&shared.fanout, Now::read());
-        let shown: Vec<_> =
-            self.round.with_ballot(|it| it.votes().places().filter_map(|(_, answer)| answer?.counter()).collect());
+        let shown: Vec<_> = self.round.with_ballot(|it| {
+            it.votes()
+                .places()
+                .filter_map(|(_, answer)| answer?.counter())
+                .collect()
+        });
         let is_news = spec.plan.is_shared() && !shown.is_empty();
         let (nodes, time) = (fanout.len(), is_news.then(|| fanout.time_for_all(moment)));
-        let largest = time.map(|it| token::largest_seen(shown.into_iter(), it, nodes.saturating_sub(quorum(nodes))));
+        let largest = time.map(|it| {
+            token::largest_seen(shown.into_iter(), it, nodes.saturating_sub(quorum(nodes)))
+        });
         let lost = {
             let mut settled = self.settled.lock();
-            let lost = self.round.nodes_with(|it| matches!(it, Answer::Extend(ExtendReply::Gone { .. })));
+            let lost = self
+                .round
+                .nodes_with(|it| matches!(it, Answer::Extend(ExtendReply::Gone { .. })));
             lost.without(std::mem::replace(&mut settled.healed, lost))
         };
         let enqueued = {
@@ -442,12 +560,16 @@ impl Extension {
             let mut state = self.lock.state.lock();
             state.number = largest.map_or(state.number, |it| it.max(state.number));
             if state.confirmations.since() == self.sent.at.tick {
-                state.confirmations = state.confirmations.and(self.round.nodes_with(Answer::is_extended));
+                state.confirmations = state
+                    .confirmations
+                    .and(self.round.nodes_with(Answer::is_extended));
             }
             if lost == NodeSet::default() || !state.lease.may_extend(moment) {
                 return;
             }
-            let command = spec.plan.heal(*owner, validity::millis(self.sent.ttl), self.number);
+            let command = spec
+                .plan
+                .heal(*owner, validity::millis(self.sent.ttl), self.number);
             let healing = Arc::new(Healing(Arc::clone(&self.lock)));
             let nodes = fanout.that_may_heal(lost, tick);
             let enqueued = fanout.enqueue(Outgoing::ask(command, &healing).to(Some(nodes)), tick);
@@ -468,7 +590,12 @@ impl Renewal for Extension {
 
 impl Sink for Extension {
     fn deliver(&self, node: NodeId, answer: Answer, reached: bool) -> bool {
-        let Extension { lock, round, is_renewal, .. } = self;
+        let Extension {
+            lock,
+            round,
+            is_renewal,
+            ..
+        } = self;
         if *is_renewal {
             lock.state.lock().owed.remove(node);
         }
@@ -494,7 +621,10 @@ impl Sink for Healing {
             count(&self.0.shared.counters.healed);
             debug!("{}: its lost key was set again on {node}", self.0.spec.name);
             let LiveHold { spec, shared, .. } = &*self.0;
-            shared.fanout.upcall.tell(|| Event::Healed { lock: spec.observed(), node });
+            shared.fanout.upcall.tell(|| Event::Healed {
+                lock: spec.observed(),
+                node,
+            });
         }
         true
     }

@@ -143,20 +143,30 @@ impl HoldState {
 impl fmt::Debug for LiveHold {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut f = f.debug_struct("LiveHold");
-        f.field("name", &self.spec.name).field("owner", &self.owner).field("token", &self.token).finish_non_exhaustive()
+        f.field("name", &self.spec.name)
+            .field("owner", &self.owner)
+            .field("token", &self.token)
+            .finish_non_exhaustive()
     }
 }
 
 impl LiveHold {
     pub(crate) fn new(shared: Arc<Shared>, id: u64, won: Won) -> LiveHold {
-        let hold_until = shared.config.max_hold.and_then(|it| won.sent.moment.checked_add(it));
+        let hold_until = shared
+            .config
+            .max_hold
+            .and_then(|it| won.sent.moment.checked_add(it));
         let state = HoldState {
             lease: Lease::new(won.use_until, hold_until, won.spec.renew),
             renewed_at: won.sent.moment,
             number: won.token.get(),
             renewal: None,
             owed: NodeSet::default(),
-            confirmations: Confirmations::new(shared.fanout.len(), NodeSet::default(), won.sent.tick),
+            confirmations: Confirmations::new(
+                shared.fanout.len(),
+                NodeSet::default(),
+                won.sent.tick,
+            ),
             grants: won.grants,
             checked_at: None,
             counter_kept: won.sent.tick,
@@ -188,7 +198,10 @@ impl LiveHold {
         let now = Moment::now();
         let (valid, loss) = {
             let mut state = self.state.lock();
-            (state.lease.valid_until(now), self.end_by_clock(&mut state, now))
+            (
+                state.lease.valid_until(now),
+                self.end_by_clock(&mut state, now),
+            )
         };
         if let Some(loss) = loss {
             // First seen here: the renewal thread may be late, as this process was.
@@ -241,7 +254,9 @@ impl LiveHold {
     /// It never waits for its turn. The acquire does not go along if it had to, or could not win: the call then tries by
     /// itself.
     fn send_release(&self, ended: &EndedHold, round: &Arc<Pending<ReleaseRound>>) -> ReleaseEnd {
-        let Shared { fanout, admission, .. } = &*self.shared;
+        let Shared {
+            fanout, admission, ..
+        } = &*self.shared;
         let _busy = fanout.busy();
         let _round_ticket = admission.enter();
         let deadline = time::deadline(fanout.response_timeout());
@@ -275,21 +290,37 @@ impl LiveHold {
         let (next, release) = self.pass_on(&ended, &round);
         // No node refuses it.
         drop(self.shared.fanout.enqueue(release, time::tick()));
-        Ok(PendingRelease { lock: self, next, ended, round, _round_ticket: round_ticket })
+        Ok(PendingRelease {
+            lock: self,
+            next,
+            ended,
+            round,
+            _round_ticket: round_ticket,
+        })
     }
 
     /// The call of this manager that comes next, and the release, which is sent before that asks.
-    fn pass_on(&self, ended: &EndedHold, round: &Arc<Pending<ReleaseRound>>) -> (Option<Arc<Ticket>>, Outgoing) {
+    fn pass_on(
+        &self,
+        ended: &EndedHold,
+        round: &Arc<Pending<ReleaseRound>>,
+    ) -> (Option<Arc<Ticket>>, Outgoing) {
         let Shared { fanout, queues, .. } = &*self.shared;
         let next = queues.pass_on(&self.spec.plan, self.id);
-        let update = next.as_ref().map_or_else(|| self.update(), |it| it.comes_next(fanout));
+        let update = next
+            .as_ref()
+            .map_or_else(|| self.update(), |it| it.comes_next(fanout));
         let release = Outgoing::release(self.release_command(update), ended.reached, ended.keep);
         (next, release.answered_to(Some(round)))
     }
 
     fn release_round(&self, ended: &EndedHold) -> Arc<Pending<ReleaseRound>> {
         let fanout = &self.shared.fanout;
-        run::of_release(fanout, ReleaseRound::of_held(fanout.len(), ended.held), ended.reached)
+        run::of_release(
+            fanout,
+            ReleaseRound::of_held(fanout.len(), ended.held),
+            ended.reached,
+        )
     }
 
     fn conclude_release(
@@ -304,8 +335,16 @@ impl LiveHold {
             self.notify(Lost::Gone, ended.renewed_at, ended.listeners);
             return Err(Lost::Gone);
         }
-        count(if end.enough { &counters.releases } else { &counters.releases_unconfirmed });
-        self.tell(|lock, held| Event::Released { lock, held, confirmed: end.enough });
+        count(if end.enough {
+            &counters.releases
+        } else {
+            &counters.releases_unconfirmed
+        });
+        self.tell(|lock, held| Event::Released {
+            lock,
+            held,
+            confirmed: end.enough,
+        });
         Ok((end, round))
     }
 
@@ -330,7 +369,12 @@ impl LiveHold {
 
     /// The attempt of the call that comes next, and its command.
     fn prepare_next(&self, next: &Ticket) -> Option<(Attempt, Outgoing)> {
-        let Shared { fanout, admission, counters, .. } = &*self.shared;
+        let Shared {
+            fanout,
+            admission,
+            counters,
+            ..
+        } = &*self.shared;
         // The call waits for room before its own round; it would not before one that is sent for it.
         let waits = fanout.is_behind() || !fanout.has_room();
         let round_ticket = if waits { None } else { admission.try_enter() };
@@ -365,14 +409,24 @@ impl LiveHold {
         let mut state = self.state.lock();
         match state.lease.release(now) {
             Ending::Released { until } => {
-                let held = Held { confirmed: state.confirmations().confirmed(), until };
+                let held = Held {
+                    confirmed: state.confirmations().confirmed(),
+                    until,
+                };
                 let listeners = std::mem::take(&mut state.listeners);
                 let renewal = state.renewal.take();
-                let (reached, keep, renewed_at) = (state.reached, state.longest_ttl, state.renewed_at);
+                let (reached, keep, renewed_at) =
+                    (state.reached, state.longest_ttl, state.renewed_at);
                 drop(state);
                 drop(renewal);
                 self.shared.schedule.remove(&self.entry);
-                Ok(EndedHold { held, reached, keep, renewed_at, listeners })
+                Ok(EndedHold {
+                    held,
+                    reached,
+                    keep,
+                    renewed_at,
+                    listeners,
+                })
             }
             Ending::LostNow(reason) => {
                 let loss = self.begin_loss(&mut state, reason, waits);
@@ -406,7 +460,9 @@ impl LiveHold {
 
     /// Carries a token that was raised: a node that the raise did not come to may be all that remembers it one day.
     fn release_command(&self, update: QueueUpdate) -> Command {
-        self.spec.plan.release(self.owner, self.raised.then(|| self.token.get()), update)
+        self.spec
+            .plan
+            .release(self.owner, self.raised.then(|| self.token.get()), update)
     }
 
     fn update(&self) -> QueueUpdate {
@@ -446,7 +502,8 @@ impl LiveHold {
             let round = ReleaseRound::new(quorum(fanout.len()));
             let round = awaited.then(|| run::of_release(fanout, round, to));
             let command = self.release_command(self.update());
-            let release = Outgoing::release(command, to, state.longest_ttl).answered_to(round.as_ref());
+            let release =
+                Outgoing::release(command, to, state.longest_ttl).answered_to(round.as_ref());
             // No node refuses it, and the workers are woken by `announce`.
             drop(fanout.enqueue(release, time::tick()));
             round
@@ -462,7 +519,16 @@ impl LiveHold {
     }
 
     /// Ends everything that goes with the hold, and notifies the listeners.
-    pub(super) fn announce(&self, Loss { reason, reached, renewed_at, listeners, .. }: Loss) {
+    pub(super) fn announce(
+        &self,
+        Loss {
+            reason,
+            reached,
+            renewed_at,
+            listeners,
+            ..
+        }: Loss,
+    ) {
         self.shared.fanout.wake(reached);
         self.shared.schedule.remove(&self.entry);
         if self.shared.config.lock_delay {
@@ -474,16 +540,27 @@ impl LiveHold {
 
     /// Tells the observer of the end of the hold.
     fn tell(&self, event: impl FnOnce(ObservedLock, Duration) -> Event) {
-        self.shared.fanout.upcall.tell(|| event(self.spec.observed(), Moment::now().since(self.began)));
+        self.shared
+            .fanout
+            .upcall
+            .tell(|| event(self.spec.observed(), Moment::now().since(self.began)));
     }
 
     /// The observer and the log come last, because they may take their time.
     fn notify(&self, reason: Lost, renewed_at: Moment, listeners: Listeners) {
         listeners.notify(reason, &self.shared.callbacks);
-        self.tell(|lock, held| Event::Lost { lock, held, why: reason });
+        self.tell(|lock, held| Event::Lost {
+            lock,
+            held,
+            why: reason,
+        });
         let age = Moment::now().since(renewed_at);
         // A shutdown is what the program wanted.
-        let level = if reason == Lost::ShutDown { Level::Info } else { Level::Warn };
+        let level = if reason == Lost::ShutDown {
+            Level::Info
+        } else {
+            Level::Warn
+        };
         let why = reason.to_string();
         write_line!(
             level,

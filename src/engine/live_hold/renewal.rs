@@ -17,7 +17,10 @@ pub(crate) fn run(shared: &Arc<Shared>) {
     let mut last = Now::read();
     let mut rounds_seen = 0;
     let seat = shared.fanout.seat();
-    while let Some(due) = shared.schedule.next(&mut last, seat.has_idle().then_some(IDLE_MIN)) {
+    while let Some(due) = shared
+        .schedule
+        .next(&mut last, seat.has_idle().then_some(IDLE_MIN))
+    {
         if seat.has_idle() && seat.is_quiet(&mut rounds_seen) {
             shared.fanout.end_idle();
         }
@@ -72,7 +75,11 @@ mod tests {
 
     /// A manager that never talks to its node.
     fn engine() -> Engine {
-        Engine::start(Config::default(), vec![Address::parse("redis://127.0.0.1:1").unwrap()]).unwrap()
+        Engine::start(
+            Config::default(),
+            vec![Address::parse("redis://127.0.0.1:1").unwrap()],
+        )
+        .unwrap()
     }
 
     /// A lock that was won just now, and ends in a moment unless somebody extends it; nobody looks after it yet.
@@ -93,7 +100,9 @@ mod tests {
         let lock = short_hold(&engine);
         let lost = lock.lost();
 
-        survive(engine.shared(), &[Arc::<LiveHold>::clone(&lock)], || panic!("a bug"));
+        survive(engine.shared(), &[Arc::<LiveHold>::clone(&lock)], || {
+            panic!("a bug")
+        });
 
         // By the renewal thread: nobody else looks at it.
         assert_eq!(lost.recv_timeout(PATIENCE), Ok(Lost::Expired));
@@ -105,8 +114,17 @@ mod tests {
         let engine = engine();
         let ttl = engine.shared().config.ttl;
         let (lock, mut batch) = (hold(&engine, ttl), Enqueued::default());
-        let due = |it: &LiveHold| it.state.lock().renewed_at.checked_add(lease::renew_after(ttl)).unwrap();
-        let now = Now { moment: due(&lock), tick: time::tick() };
+        let due = |it: &LiveHold| {
+            it.state
+                .lock()
+                .renewed_at
+                .checked_add(lease::renew_after(ttl))
+                .unwrap()
+        };
+        let now = Now {
+            moment: due(&lock),
+            tick: time::tick(),
+        };
         lock.state.lock().owed.insert(NodeId::new(0));
 
         let again_in = Arc::clone(&lock).on_due(now, &mut batch);
@@ -129,18 +147,25 @@ mod tests {
         let engine = engine();
         for renewed in [true, false] {
             let plan = Plan::mutex(b"", b"x", KeyTtls::default());
-            let spec = LockSpec { renew: renewed, ..LockSpec::new(&engine.shared().config, b"x", plan) };
+            let spec = LockSpec {
+                renew: renewed,
+                ..LockSpec::new(&engine.shared().config, b"x", plan)
+            };
             let won = Won::just_now(&Arc::new(spec), 2 * lease::LONG_HOLD);
             let lock = Arc::new(LiveHold::new(Arc::clone(engine.shared()), 0, won));
             let said_after = |age| {
-                let now = Now { moment: lock.began.checked_add(age).unwrap(), tick: time::tick() };
+                let now = Now {
+                    moment: lock.began.checked_add(age).unwrap(),
+                    tick: time::tick(),
+                };
                 let mut batch = Enqueued::default();
                 Arc::clone(&lock).on_due(now, &mut batch);
                 drop(batch);
                 lock.state.lock().said_long
             };
             let hour = lease::LONG_HOLD;
-            let said = [Duration::ZERO, hour - Duration::from_millis(1), hour, hour].map(said_after);
+            let said =
+                [Duration::ZERO, hour - Duration::from_millis(1), hour, hour].map(said_after);
             assert_eq!(said, [false, false, renewed, renewed]);
             lock.lose(Lost::ShutDown);
         }
@@ -150,10 +175,16 @@ mod tests {
     fn h21_of_locks_that_are_due_together_the_one_that_ends_soonest_is_extended_first() {
         let engine = engine();
         let lasts = [9, 3, 6].map(Duration::from_secs);
-        let due: Vec<Arc<dyn Due>> = lasts.iter().map(|it| -> Arc<dyn Due> { hold(&engine, *it) }).collect();
+        let due: Vec<Arc<dyn Due>> = lasts
+            .iter()
+            .map(|it| -> Arc<dyn Due> { hold(&engine, *it) })
+            .collect();
 
         let now = Moment::now();
-        let left: Vec<_> = soonest_first(due).iter().map(|it| it.left(now).as_secs_f64().ceil()).collect();
+        let left: Vec<_> = soonest_first(due)
+            .iter()
+            .map(|it| it.left(now).as_secs_f64().ceil())
+            .collect();
 
         assert_eq!(left, [3.0, 6.0, 9.0]);
     }
@@ -181,16 +212,30 @@ mod tests {
         let ttl = engine.shared().config.ttl;
         let (early, due) = (lease::renew_with_others_after(ttl), lease::renew_after(ttl));
         let a_moment = ttl / 100;
-        for (age, is_extended) in [(early / 2, false), (early - a_moment, false), (due - a_moment, true), (due, true)] {
+        for (age, is_extended) in [
+            (early / 2, false),
+            (early - a_moment, false),
+            (due - a_moment, true),
+            (due, true),
+        ] {
             let (lock, mut batch) = (hold(&engine, ttl), Enqueued::default());
             let moment = lock.state.lock().renewed_at.checked_add(age).unwrap();
 
-            let again_in = Arc::clone(&lock).on_due(Now { moment, tick: time::tick() }, &mut batch);
+            let again_in = Arc::clone(&lock).on_due(
+                Now {
+                    moment,
+                    tick: time::tick(),
+                },
+                &mut batch,
+            );
 
             // If its node takes the command, its worker may have found by now that it cannot connect.
             let renews = batch.asked != NodeSet::default() || lock.state.lock().renewal.is_some();
             assert_eq!(renews, is_extended, "at the age of {age:?}");
-            assert!(is_extended || again_in == Some(due - age), "again in {again_in:?}");
+            assert!(
+                is_extended || again_in == Some(due - age),
+                "again in {again_in:?}"
+            );
             drop(batch);
             lock.lose(Lost::ShutDown);
         }

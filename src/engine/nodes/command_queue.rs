@@ -16,7 +16,11 @@ pub(crate) struct CommandQueue {
 impl Default for CommandQueue {
     fn default() -> CommandQueue {
         let (sender, receiver) = unbounded();
-        CommandQueue { sender, receiver, is_closed: AtomicBool::new(false) }
+        CommandQueue {
+            sender,
+            receiver,
+            is_closed: AtomicBool::new(false),
+        }
     }
 }
 

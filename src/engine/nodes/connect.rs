@@ -92,7 +92,9 @@ impl Connecting {
         poll: &Poll,
     ) -> Result<Connecting, NodeFailure> {
         let addresses = match &address.place {
-            Endpoint::Tcp { host, port } => Socket::resolve(host, *port).map_err(|err| cannot(&err))?,
+            Endpoint::Tcp { host, port } => {
+                Socket::resolve(host, *port).map_err(|err| cannot(&err))?
+            }
             Endpoint::Unix(_) | Endpoint::Group(_) => Vec::new(),
         };
         Connecting::at(address, greet, addresses.into(), timeout, poll)
@@ -110,7 +112,9 @@ impl Connecting {
         let now = time::tick();
         let deadline = now.checked_add(timeout).unwrap_or(now);
         let (address, tries) = (address.clone(), Vec::new());
-        let half = timeout.checked_div(2).filter(|_| address.is_to_be_secured());
+        let half = timeout
+            .checked_div(2)
+            .filter(|_| address.is_to_be_secured());
         let plaintext_check_at = half.and_then(|it| now.checked_add(it));
         let mut connecting = Connecting {
             address,
@@ -133,12 +137,18 @@ impl Connecting {
 
     /// When the next step is due without an event of a socket.
     pub(super) fn due(&self) -> Option<Tick> {
-        self.next_at.into_iter().chain(self.plaintext_check_at).min()
+        self.next_at
+            .into_iter()
+            .chain(self.plaintext_check_at)
+            .min()
     }
 
     /// The handshake of TLS is under way.
     pub(super) fn is_securing(&self) -> bool {
-        self.tries.iter().filter_map(|it| it.login.as_ref()).any(|it| it.conn.is_securing())
+        self.tries
+            .iter()
+            .filter_map(|it| it.login.as_ref())
+            .any(|it| it.conn.is_securing())
     }
 
     /// Goes as far as it can now, until the deadline.
@@ -148,8 +158,14 @@ impl Connecting {
                 return Err(NodeFailure::Tls(TlsFailure::NoAnswer));
             }
             let talks = self.tries.iter().any(|it| it.login.is_some());
-            let reason = if talks { "no answer to the login in time" } else { "no connection in time" };
-            return Err(NodeFailure::Connect { reason: reason.to_owned() });
+            let reason = if talks {
+                "no answer to the login in time"
+            } else {
+                "no connection in time"
+            };
+            return Err(NodeFailure::Connect {
+                reason: reason.to_owned(),
+            });
         }
         self.go_on(poll, now)
     }
@@ -162,10 +178,27 @@ impl Connecting {
             match it.step(&self.address, self.greet.as_ref()) {
                 Ok(None) => index = index.saturating_add(1),
                 Ok(Some(server_info)) => {
-                    let Try { socket, login: Some(login), .. } = self.tries.swap_remove(index) else { continue };
-                    let Login { conn, asked, said_time } = login;
+                    let Try {
+                        socket,
+                        login: Some(login),
+                        ..
+                    } = self.tries.swap_remove(index)
+                    else {
+                        continue;
+                    };
+                    let Login {
+                        conn,
+                        asked,
+                        said_time,
+                    } = login;
                     let said_time = said_time.unwrap_or_else(Moment::now);
-                    return Ok(Progress::Done(Box::new(Opened { socket, conn, server_info, asked, said_time })));
+                    return Ok(Progress::Done(Box::new(Opened {
+                        socket,
+                        conn,
+                        server_info,
+                        asked,
+                        said_time,
+                    })));
                 }
                 Err(CloseReason::Server(failure)) => return Err(failure),
                 Err(CloseReason::Link(why)) => {
@@ -177,7 +210,9 @@ impl Connecting {
         if self.speaks_no_tls(poll, now) {
             return Err(NodeFailure::Tls(TlsFailure::NotTls));
         }
-        if !self.untried.is_empty() && (failure.is_some() || self.next_at.is_some_and(|it| it <= now)) {
+        if !self.untried.is_empty()
+            && (failure.is_some() || self.next_at.is_some_and(|it| it <= now))
+        {
             failure = self.begin_next(poll, now).err().or(failure);
         }
         match failure {
@@ -191,36 +226,65 @@ impl Connecting {
         // Once, and whatever comes of it the deadline stays.
         if self.plaintext_check_at.take_if(|it| *it <= now).is_some() {
             let is_ignored = |it: &Login| it.conn.is_securing() && !it.conn.has_received();
-            let ignored = self.tries.iter().find(|it| it.login.as_ref().is_some_and(is_ignored));
-            self.plaintext_check =
-                ignored.and_then(|it| it.to).and_then(|it| PlaintextCheck::begin(it, poll.registry()));
+            let ignored = self
+                .tries
+                .iter()
+                .find(|it| it.login.as_ref().is_some_and(is_ignored));
+            self.plaintext_check = ignored
+                .and_then(|it| it.to)
+                .and_then(|it| PlaintextCheck::begin(it, poll.registry()));
         }
-        self.plaintext_check.as_mut().is_some_and(PlaintextCheck::step)
+        self.plaintext_check
+            .as_mut()
+            .is_some_and(PlaintextCheck::step)
     }
 
     /// Begins with the next address that can be begun with. It gets an equal share of the time that is left.
     fn begin_next(&mut self, poll: &Poll, now: Tick) -> Result<(), NodeFailure> {
         self.next_at = None;
         let (to, socket) = next_socket(&self.address, &mut self.untried, poll)?;
-        self.tries.push(Try { to, socket, login: None });
+        self.tries.push(Try {
+            to,
+            socket,
+            login: None,
+        });
         let left = self.deadline.saturating_duration_since(now);
-        let shares = u32::try_from(self.untried.len()).unwrap_or(u32::MAX).saturating_add(1);
-        self.next_at = left.checked_div(shares).filter(|_| 1 < shares).and_then(|it| now.checked_add(it));
+        let shares = u32::try_from(self.untried.len())
+            .unwrap_or(u32::MAX)
+            .saturating_add(1);
+        self.next_at = left
+            .checked_div(shares)
+            .filter(|_| 1 < shares)
+            .and_then(|it| now.checked_add(it));
         Ok(())
     }
 }
 
 impl Try {
     /// Goes as far as it can now; what the server said, once the node may vote.
-    fn step(&mut self, address: &Address, greet: Option<&Command>) -> Result<Option<ServerInfo>, CloseReason> {
+    fn step(
+        &mut self,
+        address: &Address,
+        greet: Option<&Command>,
+    ) -> Result<Option<ServerInfo>, CloseReason> {
         let socket = &self.socket;
-        let Login { conn, said_time, .. } = match &mut self.login {
+        let Login {
+            conn, said_time, ..
+        } = match &mut self.login {
             Some(login) => login,
             login @ None => match socket.is_connected() {
                 Ok(false) => return Ok(None),
                 Ok(true) => {
-                    let conn = Conn::begin(address, greet, secure(address).map_err(CloseReason::Server)?);
-                    login.insert(Login { conn, asked: Now::read(), said_time: None })
+                    let conn = Conn::begin(
+                        address,
+                        greet,
+                        secure(address).map_err(CloseReason::Server)?,
+                    );
+                    login.insert(Login {
+                        conn,
+                        asked: Now::read(),
+                        said_time: None,
+                    })
                 }
                 Err(err) => return Err(CloseReason::Link(cannot(&err))),
             },
@@ -228,7 +292,9 @@ impl Try {
         if let Some(ConnEvent::Ready(server_info)) = advance(conn, socket, true)? {
             return Ok(Some(server_info));
         }
-        *said_time = conn.login_has_time().then(|| said_time.unwrap_or_else(Moment::now));
+        *said_time = conn
+            .login_has_time()
+            .then(|| said_time.unwrap_or_else(Moment::now));
         Ok(None)
     }
 }
@@ -251,7 +317,9 @@ pub(super) fn advance(
             Ok(None) => {}
             Ok(event) => return Ok(event),
             // So ends one with TLS.
-            Err(failure @ NodeFailure::Disconnected { .. }) => return Err(CloseReason::Link(failure)),
+            Err(failure @ NodeFailure::Disconnected { .. }) => {
+                return Err(CloseReason::Link(failure));
+            }
             Err(failure) => {
                 // With TLS the server receives the reason.
                 let _ = link::write(conn, socket);
@@ -275,9 +343,9 @@ pub(super) fn advance(
 fn secure(address: &Address) -> Result<Option<Session>, NodeFailure> {
     match (&address.security, &address.place) {
         (Security::Plain, _) => Ok(None),
-        (Security::Tls(setup), Endpoint::Tcp { host, .. }) => {
-            setup.begin(address.name.as_deref().unwrap_or(host)).map(Some)
-        }
+        (Security::Tls(setup), Endpoint::Tcp { host, .. }) => setup
+            .begin(address.name.as_deref().unwrap_or(host))
+            .map(Some),
         // Never without, whatever comes.
         (Security::Tls(_) | Security::Wanted, _) => Err(NodeFailure::Internal),
     }
@@ -298,7 +366,8 @@ fn next_socket(
             // Its master is found first, and has an address of its own.
             (Endpoint::Group(_), _) => return Err(cannot(&last)),
         };
-        match begun.and_then(|mut socket| socket.register(poll.registry(), SOCKET).map(|()| socket)) {
+        match begun.and_then(|mut socket| socket.register(poll.registry(), SOCKET).map(|()| socket))
+        {
             Ok(socket) => return Ok((to, socket)),
             Err(err) if untried.is_empty() => return Err(cannot(&err)),
             Err(err) => last = err,
@@ -307,7 +376,9 @@ fn next_socket(
 }
 
 pub(super) fn cannot(err: &io::Error) -> NodeFailure {
-    NodeFailure::Connect { reason: error::reason(err) }
+    NodeFailure::Connect {
+        reason: error::reason(err),
+    }
 }
 
 fn lost(err: &io::Error, conn: &Conn<Job>) -> NodeFailure {
@@ -317,7 +388,9 @@ fn lost(err: &io::Error, conn: &Conn<Job>) -> NodeFailure {
     }
     if !conn.has_received() {
         // As Redis does where TLS was expected.
-        reason.push_str(" before it answered; if its port speaks TLS, the address begins with rediss://");
+        reason.push_str(
+            " before it answered; if its port speaks TLS, the address begins with rediss://",
+        );
     }
     NodeFailure::Disconnected { reason }
 }
@@ -334,17 +407,30 @@ mod tests {
 
     #[test]
     fn g3_the_addresses_of_one_name_are_tried_one_after_another() {
-        let (listens, gone) = (TcpListener::bind("127.0.0.1:0").unwrap(), TcpListener::bind("127.0.0.1:0").unwrap());
+        let (listens, gone) = (
+            TcpListener::bind("127.0.0.1:0").unwrap(),
+            TcpListener::bind("127.0.0.1:0").unwrap(),
+        );
         let addresses = [gone.local_addr().unwrap(), listens.local_addr().unwrap()];
         drop(gone);
         listens.set_nonblocking(true).unwrap();
         let address = Address::parse("redis://two-addresses").unwrap();
         let poll = Poll::new().unwrap();
 
-        let mut connecting = Connecting::at(&address, None, addresses.into(), Duration::from_secs(30), &poll).unwrap();
+        let mut connecting = Connecting::at(
+            &address,
+            None,
+            addresses.into(),
+            Duration::from_secs(30),
+            &poll,
+        )
+        .unwrap();
         while listens.accept().is_err() {
             // An error ends the test, at the latest when the time to connect is over.
-            assert!(matches!(connecting.step(&poll, time::tick()), Ok(Progress::Wait)));
+            assert!(matches!(
+                connecting.step(&poll, time::tick()),
+                Ok(Progress::Wait)
+            ));
             std::thread::yield_now();
         }
 
@@ -357,9 +443,19 @@ mod tests {
         let gone = TcpListener::bind("127.0.0.1:0").unwrap();
         let addresses = [gone.local_addr().unwrap(); 3];
         drop(gone);
-        let (address, poll) = (Address::parse("redis://three-addresses").unwrap(), Poll::new().unwrap());
+        let (address, poll) = (
+            Address::parse("redis://three-addresses").unwrap(),
+            Poll::new().unwrap(),
+        );
 
-        let mut connecting = Connecting::at(&address, None, addresses.into(), Duration::from_secs(30), &poll).unwrap();
+        let mut connecting = Connecting::at(
+            &address,
+            None,
+            addresses.into(),
+            Duration::from_secs(30),
+            &poll,
+        )
+        .unwrap();
         let failure = loop {
             match connecting.step(&poll, time::tick()) {
                 Ok(_) => std::thread::yield_now(),
@@ -367,7 +463,9 @@ mod tests {
             }
         };
 
-        let NodeFailure::Connect { reason } = failure else { panic!("{failure:?}") };
+        let NodeFailure::Connect { reason } = failure else {
+            panic!("{failure:?}")
+        };
         assert!(reason.contains("refused"), "{reason}");
     }
 
@@ -382,9 +480,13 @@ mod tests {
             let listener = TcpListener::bind("127.0.0.1:0").unwrap();
             let address = listener.local_addr().unwrap();
             // Nobody accepts, so the queue of connections is full in the end, and what comes then is dropped.
-            let connect = || std::net::TcpStream::connect_timeout(&address, Duration::from_millis(300)).ok();
+            let connect =
+                || std::net::TcpStream::connect_timeout(&address, Duration::from_millis(300)).ok();
             let queue = std::iter::from_fn(connect).collect();
-            Deaf { listener, _queue: queue }
+            Deaf {
+                listener,
+                _queue: queue,
+            }
         }
 
         fn address(&self) -> SocketAddr {
@@ -397,16 +499,31 @@ mod tests {
         let deaf = Deaf::new();
         let listens = TcpListener::bind("127.0.0.1:0").unwrap();
         listens.set_nonblocking(true).unwrap();
-        let addresses = [deaf.address(), deaf.address(), listens.local_addr().unwrap()];
-        let (address, poll) = (Address::parse("redis://three-addresses").unwrap(), Poll::new().unwrap());
+        let addresses = [
+            deaf.address(),
+            deaf.address(),
+            listens.local_addr().unwrap(),
+        ];
+        let (address, poll) = (
+            Address::parse("redis://three-addresses").unwrap(),
+            Poll::new().unwrap(),
+        );
         let timeout = Duration::from_secs(60);
-        let mut connecting = Connecting::at(&address, None, addresses.into(), timeout, &poll).unwrap();
+        let mut connecting =
+            Connecting::at(&address, None, addresses.into(), timeout, &poll).unwrap();
 
         let begin = time::tick();
         let after = |seconds| begin.checked_add(Duration::from_secs(seconds)).unwrap();
         for (seconds, untried) in [(1, 2), (19, 2), (21, 1), (39, 1), (41, 0)] {
-            assert!(matches!(connecting.step(&poll, after(seconds)), Ok(Progress::Wait)));
-            assert_eq!(connecting.untried.len(), untried, "after {seconds} of 60 seconds");
+            assert!(matches!(
+                connecting.step(&poll, after(seconds)),
+                Ok(Progress::Wait)
+            ));
+            assert_eq!(
+                connecting.untried.len(),
+                untried,
+                "after {seconds} of 60 seconds"
+            );
             assert!(after(seconds) < connecting.deadline() && connecting.deadline() <= after(61));
         }
 
@@ -417,12 +534,14 @@ mod tests {
     }
 
     #[test]
-    fn h1_the_time_of_a_server_counts_from_when_it_was_said_and_not_from_when_the_scripts_are_loaded() {
+    fn h1_the_time_of_a_server_counts_from_when_it_was_said_and_not_from_when_the_scripts_are_loaded()
+     {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let addresses = [listener.local_addr().unwrap()];
         let (address, poll) = (Address::parse("redis://one").unwrap(), Poll::new().unwrap());
         let timeout = Duration::from_secs(60);
-        let mut connecting = Connecting::at(&address, None, addresses.into(), timeout, &poll).unwrap();
+        let mut connecting =
+            Connecting::at(&address, None, addresses.into(), timeout, &poll).unwrap();
         let (mut server, _) = listener.accept().unwrap();
         server.set_nonblocking(true).unwrap();
         let mut opened = None;
@@ -449,7 +568,10 @@ mod tests {
         write!(server, "%0\r\n{known}{}{role}", info.repeat(4)).unwrap();
         assert!(ask_until(&mut server, &scripts.last().unwrap().source()).is_none());
         let loading = Moment::now();
-        let hashes: String = scripts.iter().map(|it| format!("$40\r\n{}\r\n", it.hash())).collect();
+        let hashes: String = scripts
+            .iter()
+            .map(|it| format!("$40\r\n{}\r\n", it.hash()))
+            .collect();
         server.write_all(hashes.as_bytes()).unwrap();
         let opened = ask_until(&mut server, "nothing more").unwrap();
 
@@ -462,8 +584,18 @@ mod tests {
         let slow = TcpListener::bind("127.0.0.1:0").unwrap();
         let deaf = Deaf::new();
         let addresses = [slow.local_addr().unwrap(), deaf.address()];
-        let (address, poll) = (Address::parse("redis://two-addresses").unwrap(), Poll::new().unwrap());
-        let mut connecting = Connecting::at(&address, None, addresses.into(), Duration::from_secs(60), &poll).unwrap();
+        let (address, poll) = (
+            Address::parse("redis://two-addresses").unwrap(),
+            Poll::new().unwrap(),
+        );
+        let mut connecting = Connecting::at(
+            &address,
+            None,
+            addresses.into(),
+            Duration::from_secs(60),
+            &poll,
+        )
+        .unwrap();
         let begin = time::tick();
         let mut far = slow.accept().unwrap().0;
 

@@ -43,7 +43,8 @@ impl Contacts {
         let is_over = {
             let mut contact = self.contact.lock();
             news(&mut contact);
-            self.has_majority.store(contact.has_majority(), Ordering::Release);
+            self.has_majority
+                .store(contact.has_majority(), Ordering::Release);
             contact.is_over()
         };
         if is_over {
@@ -66,6 +67,10 @@ impl Contacts {
     /// RACE: a round that goes by our own clock, because it began before a majority had answered, must not be won with nodes
     /// that come up under it. So no other node is asked.
     pub(crate) fn minority(&self) -> Option<NodeSet> {
-        if self.has_majority() { None } else { Some(self.contact.lock().answered()) }
+        if self.has_majority() {
+            None
+        } else {
+            Some(self.contact.lock().answered())
+        }
     }
 }

@@ -30,17 +30,35 @@ fn deliver(server: &Server, batch: &mut Batch, now: Now) {
     if std::mem::take(&mut batch.in_time) {
         server.note_answers();
     }
-    for Answered { mut job, asked, reply } in batch.answers.drain(..) {
+    for Answered {
+        mut job,
+        asked,
+        reply,
+    } in batch.answers.drain(..)
+    {
         trace!("{}: {:?}", server.id, reply.answer);
-        let times = Times { asked: asked.tick, asked_at: asked.moment, answered: now.tick, answered_at: now.moment };
+        let times = Times {
+            asked: asked.tick,
+            asked_at: asked.moment,
+            answered: now.tick,
+            answered_at: now.moment,
+        };
         let answer = judge(server, &mut eligibility, &job, reply, times);
         count(&server.own_counters.answers);
         if matches!(answer, Answer::Failed(_)) {
             count(&server.own_counters.failures);
         }
         server.upcall.tell(|| {
-            let failure = if let Answer::Failed(failure) = &answer { Some(failure.clone()) } else { None };
-            Event::NodeReply { node: server.id, took: now.tick.saturating_duration_since(asked.tick), failure }
+            let failure = if let Answer::Failed(failure) = &answer {
+                Some(failure.clone())
+            } else {
+                None
+            };
+            Event::NodeReply {
+                node: server.id,
+                took: now.tick.saturating_duration_since(asked.tick),
+                failure,
+            }
         });
         if let Some(step) = job.step {
             server.take_step(step, &answer, now.tick);
@@ -57,9 +75,9 @@ fn deliver(server: &Server, batch: &mut Batch, now: Now) {
                 match &answer {
                     // They have ended the connection.
                     Answer::Failed(NodeFailure::Replica | NodeFailure::Loading) => {}
-                    Answer::Failed(NodeFailure::SlotMoved { .. } | NodeFailure::SlotNotServed { .. }) => {
-                        server.suspect_slot(&job)
-                    }
+                    Answer::Failed(
+                        NodeFailure::SlotMoved { .. } | NodeFailure::SlotNotServed { .. },
+                    ) => server.suspect_slot(&job),
                     Answer::Failed(failure) => server.status.note_refusal(failure, now.tick),
                     _ => {}
                 }
@@ -105,7 +123,12 @@ fn judge(
     eligibility.lasts(server.records.quarantine());
     // A proposal that is far ahead is refused before the record is read.
     let is_ahead = matches!(answer, Answer::Acquire(AcquireReply::Ahead { .. }));
-    if !is_ahead && matches!(answer, Answer::Acquire(_) | Answer::Extend(_) | Answer::Greet(_)) {
+    if !is_ahead
+        && matches!(
+            answer,
+            Answer::Acquire(_) | Answer::Extend(_) | Answer::Greet(_)
+        )
+    {
         server.status.note_current(times.asked);
     }
     if time.is_some() {
@@ -114,7 +137,9 @@ fn judge(
     }
     let ask = match answer {
         // It may have told nobody that it is part of a cluster.
-        Answer::Failed(failure) if server.with_slots().is_none() => return Answer::Failed(failure.outside_clusters()),
+        Answer::Failed(failure) if server.with_slots().is_none() => {
+            return Answer::Failed(failure.outside_clusters());
+        }
         Answer::Greet(shown) => return on_greeting(server, eligibility, job, shown, times),
         Answer::Acquire(
             AcquireReply::Accepted
@@ -151,19 +176,29 @@ fn on_greeting(
     eligibility.lasts(length);
     match server.with_slots() {
         None => {
-            shown.served = shown.served.min(server.on_sets_reported(&shown, times.asked));
+            shown.served = shown
+                .served
+                .min(server.on_sets_reported(&shown, times.asked));
             let news = eligibility.on_record(&shown, times);
             server.publish_eligibility(eligibility, news, times.answered);
         }
         // A master's record is about slots that were never used.
-        Some(shard_conn) if job.step.is_none() => shard_conn.remember(&shown, times.answered, length),
+        Some(shard_conn) if job.step.is_none() => {
+            shard_conn.remember(&shown, times.answered, length)
+        }
         Some(_) => {}
     }
     Answer::Greet(shown)
 }
 
 /// Why an answer does not count.
-fn why_not(server: &Server, eligibility: &Eligibility, job: &Job, ask: Ask, times: Times) -> Option<NodeFailure> {
+fn why_not(
+    server: &Server,
+    eligibility: &Eligibility,
+    job: &Job,
+    ask: Ask,
+    times: Times,
+) -> Option<NodeFailure> {
     if let Some(failure) = server.in_sets.failure() {
         return Some(failure);
     }
@@ -173,9 +208,20 @@ fn why_not(server: &Server, eligibility: &Eligibility, job: &Job, ask: Ask, time
     // Looked at first: only shard connections need the slot, which has to be read from the command.
     let slot = server.with_slots().and_then(|_| job.command.slot());
     let length = server.records.quarantine();
-    let of_slot = slot.and_then(|slot| server.link.with(|it| it.slots.left(slot, ask, times.asked, length)));
-    let of_set = server.with_slots().and_then(|_| server.in_sets.left(times.asked, length));
-    let left = eligibility.left(ask, times.asked).into_iter().chain(of_slot).chain(of_set).max_by_key(|it| it.0);
+    let of_slot = slot.and_then(|slot| {
+        server
+            .link
+            .with(|it| it.slots.left(slot, ask, times.asked, length))
+    });
+    let of_set = server
+        .with_slots()
+        .and_then(|_| server.in_sets.left(times.asked, length));
+    let left = eligibility
+        .left(ask, times.asked)
+        .into_iter()
+        .chain(of_slot)
+        .chain(of_set)
+        .max_by_key(|it| it.0);
     left.map(|(left, why)| NodeFailure::Quarantined { left, why })
 }
 
@@ -189,12 +235,18 @@ mod tests {
 
     fn at(tick: crate::time::Tick, second: u64) -> Times {
         let moment = Moment::at(Duration::from_secs(second), Duration::from_secs(second));
-        Times { asked: tick, asked_at: moment, answered: tick, answered_at: moment }
+        Times {
+            asked: tick,
+            asked_at: moment,
+            answered: tick,
+            answered_at: moment,
+        }
     }
 
     /// As after a process was stopped, which reads answers before it has asked who the master is.
     #[test]
-    fn what_a_server_was_asked_when_nobody_had_confirmed_for_long_that_it_is_the_master_does_not_count() {
+    fn what_a_server_was_asked_when_nobody_had_confirmed_for_long_that_it_is_the_master_does_not_count()
+     {
         let (server, _poll) = Server::unattended(Duration::from_millis(100));
         let (mut eligibility, tick) = (Eligibility::new(None, 0.01), crate::time::tick());
         let granted = [
@@ -206,10 +258,23 @@ mod tests {
         ];
         let mut judged = |answer: &Answer, second| {
             let job = Job::of_connection(std::sync::Arc::new(crate::wire::Command::time()));
-            judge(&server, &mut eligibility, &job, Reply { answer: answer.clone(), time: None }, at(tick, second))
+            judge(
+                &server,
+                &mut eligibility,
+                &job,
+                Reply {
+                    answer: answer.clone(),
+                    time: None,
+                },
+                at(tick, second),
+            )
         };
         for answer in &granted {
-            assert_eq!(judged(answer, 1_000_000), *answer, "one server is its own master");
+            assert_eq!(
+                judged(answer, 1_000_000),
+                *answer,
+                "one server is its own master"
+            );
         }
 
         server.set_leader_lease(at(tick, 3).asked_at);

@@ -17,7 +17,9 @@ use crate::engine::nodes::server::Server;
 use crate::engine::park::Parker;
 use crate::ids::NodeSet;
 use crate::sys;
-use crate::sys::sync::{AtomicBool, AtomicU64, AtomicUsize, Mutex, MutexGuard, fence, is_anything_waiting};
+use crate::sys::sync::{
+    AtomicBool, AtomicU64, AtomicUsize, Mutex, MutexGuard, fence, is_anything_waiting,
+};
 use crate::sys::{Socket, WakeFd};
 use crate::time::{self, Tick};
 
@@ -61,7 +63,12 @@ pub(crate) struct Driven {
 
 impl Driven {
     pub(super) fn new(server: Arc<Server>, socket: Option<Arc<Socket>>) -> Driven {
-        Driven { server, socket, readable: true, closing: false }
+        Driven {
+            server,
+            socket,
+            readable: true,
+            closing: false,
+        }
     }
 }
 
@@ -70,7 +77,11 @@ impl Driven {
 ///
 /// False if a connection is not the caller's any more, or is broken: its worker ends it, and that can decide the round. The
 /// round tells the caller of that, and no socket does.
-pub(super) fn drive(me: Driver, nodes: &mut [Driven], mut wait: impl FnMut(&mut [Driven]) -> bool) -> bool {
+pub(super) fn drive(
+    me: Driver,
+    nodes: &mut [Driven],
+    mut wait: impl FnMut(&mut [Driven]) -> bool,
+) -> bool {
     while wait(nodes) {
         for it in nodes.iter_mut().filter(|it| it.readable) {
             it.readable = match deliver::turn(&it.server, me) {
@@ -103,8 +114,16 @@ pub(crate) struct Driving<'a> {
 
 impl DriverSeat {
     pub(crate) fn new(events: Arc<dyn NodeEvents>) -> DriverSeat {
-        let (seat, rounds, has_idle) = (Mutex::default(), AtomicU64::new(0), AtomicBool::new(false));
-        DriverSeat { events, seat, busy: AtomicUsize::new(0), rounds, has_idle, wake_fd: OnceLock::new() }
+        let (seat, rounds, has_idle) =
+            (Mutex::default(), AtomicU64::new(0), AtomicBool::new(false));
+        DriverSeat {
+            events,
+            seat,
+            busy: AtomicUsize::new(0),
+            rounds,
+            has_idle,
+            wake_fd: OnceLock::new(),
+        }
     }
 
     /// Counts a caller as busy with rounds while the result lives.
@@ -119,16 +138,27 @@ impl DriverSeat {
     }
 
     /// Lets the caller drive if it is alone and that is possible now; otherwise others do. `servers`: one for each node.
-    pub(crate) fn take(&self, servers: impl FnOnce() -> Option<Vec<Arc<Server>>>, now: Tick) -> Option<Driving<'_>> {
+    pub(crate) fn take(
+        &self,
+        servers: impl FnOnce() -> Option<Vec<Arc<Server>>>,
+        now: Tick,
+    ) -> Option<Driving<'_>> {
         if !self.is_alone() || !sys::CAN_WAIT_FOR_SEVERAL {
             return None;
         }
         let servers = servers()?;
-        if servers.iter().any(|it| it.response_timeout() < RESPONSE_TIMEOUT_MIN) {
+        if servers
+            .iter()
+            .any(|it| it.response_timeout() < RESPONSE_TIMEOUT_MIN)
+        {
             return None;
         }
         let taken = self.seat.try_lock().filter(|it| **it == Seat::Free)?;
-        let mut driving = Driving { seat: self, nodes: Vec::with_capacity(servers.len()), _taken: taken };
+        let mut driving = Driving {
+            seat: self,
+            nodes: Vec::with_capacity(servers.len()),
+            _taken: taken,
+        };
         for server in servers {
             if server.standing.is_connecting() {
                 // Its worker delivers, and could decide the round while we wait for the others.
@@ -150,7 +180,9 @@ impl DriverSeat {
 
     /// `None` if the system has no more of them.
     fn wake_fd(&self) -> Option<Arc<WakeFd>> {
-        self.wake_fd.get_or_init(|| WakeFd::new().ok().map(Arc::new)).clone()
+        self.wake_fd
+            .get_or_init(|| WakeFd::new().ok().map(Arc::new))
+            .clone()
     }
 
     /// Whether connections may be idle; then [`DriverSeat::is_quiet`] has to be asked every [`IDLE_MIN`].
@@ -221,7 +253,9 @@ impl Driving<'_> {
     /// Waits for notices: reads once what comes, for everybody, before `until`, and before `parker` is woken. False if the
     /// caller must not drive any more.
     pub(crate) fn listen(&mut self, until: Option<Tick>, parker: &Parker) -> bool {
-        let Some(wake_fd) = self.seat.wake_fd() else { return false };
+        let Some(wake_fd) = self.seat.wake_fd() else {
+            return false;
+        };
         let (mut waits, mut can_wait) = (true, true);
         let goes_on = drive(Driver::Caller, &mut self.nodes, |nodes| {
             let waited = std::mem::take(&mut waits).then(|| {
@@ -261,9 +295,18 @@ fn leave_idle(server: &Server) -> bool {
 
 /// Waits until some of the nodes' sockets can be read, the descriptor is woken, or `timeout` is over. False if the system
 /// does not let us wait.
-fn wait_readable(nodes: &mut [Driven], wake_fd: Option<&WakeFd>, timeout: Option<Duration>) -> bool {
+fn wait_readable(
+    nodes: &mut [Driven],
+    wake_fd: Option<&WakeFd>,
+    timeout: Option<Duration>,
+) -> bool {
     let sockets = nodes.iter().filter_map(|it| it.socket.as_deref());
-    let Some(readable) = sys::wait_readable(sockets, wake_fd, timeout) else { return false };
-    nodes.iter_mut().zip(readable).for_each(|(it, readable)| it.readable = readable);
+    let Some(readable) = sys::wait_readable(sockets, wake_fd, timeout) else {
+        return false;
+    };
+    nodes
+        .iter_mut()
+        .zip(readable)
+        .for_each(|(it, readable)| it.readable = readable);
     true
 }

@@ -67,7 +67,11 @@ impl SentCommands<'_> {
     /// Sends the rest and reads the answers, until `is_over` or until `deadline`, if the caller drives the connections.
     /// Otherwise the workers do.
     pub(crate) fn drive(self, is_over: &dyn Fn() -> bool, deadline: Tick) {
-        let SentCommands { fanout, enqueued, driver } = self;
+        let SentCommands {
+            fanout,
+            enqueued,
+            driver,
+        } = self;
         let asked = enqueued.asked;
         fanout.hand_over(enqueued);
         // If some answers would be read by workers, all are.
@@ -86,14 +90,23 @@ impl Fanout {
         client: ClientId,
         events: &Arc<dyn NodeEvents>,
     ) -> io::Result<(Fanout, Vec<OwnThread>)> {
-        let run_ids = Arc::new(Mutex::new(RunIds::new(addresses.len(), config.longest_life())));
+        let run_ids = Arc::new(Mutex::new(RunIds::new(
+            addresses.len(),
+            config.longest_life(),
+        )));
         let start = time::tick();
         let contacts = Arc::new(Contacts::new(addresses.len()));
         let room = Arc::new(Room::default());
         let response_timeout = config.response_timeout;
         let records = Arc::new(Records::new(config.quarantine_length(), addresses.len()));
         let shown: Vec<_> = addresses.iter().map(Address::shown).collect();
-        let sets = || Sets::new(config.owner_label.as_str(), shown.iter().map(|it| &**it), config.strict);
+        let sets = || {
+            Sets::new(
+                config.owner_label.as_str(),
+                shown.iter().map(|it| &**it),
+                config.strict,
+            )
+        };
         let sets = config.quarantine.then(|| Arc::new(sets()));
         let common = NodeContext {
             start,
@@ -110,7 +123,14 @@ impl Fanout {
         let (mut nodes, mut threads) = (Vec::new(), Vec::new());
         for (index, address) in addresses.into_iter().enumerate() {
             let id = NodeId::new(u8::try_from(index).unwrap_or(u8::MAX));
-            match VotingNode::start(id, address, config, common.clone(), Arc::clone(&run_ids), &mut threads) {
+            match VotingNode::start(
+                id,
+                address,
+                config,
+                common.clone(),
+                Arc::clone(&run_ids),
+                &mut threads,
+            ) {
                 Ok(node) => nodes.push(node),
                 Err(err) => {
                     // What runs already must not stay behind.
@@ -142,17 +162,27 @@ impl Fanout {
 
     /// Those of `nodes` whose grants do not count, as far as we know now, for what they were asked at `asked`; and why.
     pub(crate) fn quarantined_of(&self, nodes: NodeSet, asked: Tick) -> Vec<(NodeId, NodeFailure)> {
-        let is_behind = |it: NodeId| self.not_known_since_quarantine_of(NodeSet::from_iter([it])) != NodeSet::default();
+        let is_behind = |it: NodeId| {
+            self.not_known_since_quarantine_of(NodeSet::from_iter([it])) != NodeSet::default()
+        };
         let left = |node: &VotingNode| {
             // Of one that is spread any server counts: which of them was asked is not known here any more.
             let of_any = node.servers().iter().find_map(|it| it.status.left(asked));
-            of_any.or_else(|| is_behind(node.id).then_some((ASK_AGAIN, QuarantineReason::Restarted)))
+            of_any
+                .or_else(|| is_behind(node.id).then_some((ASK_AGAIN, QuarantineReason::Restarted)))
         };
         let length = self.records.quarantine();
-        let of_sets = |node: &VotingNode| node.serving().iter().find_map(|it| it.why_not_in_sets(asked, length));
+        let of_sets = |node: &VotingNode| {
+            node.serving()
+                .iter()
+                .find_map(|it| it.why_not_in_sets(asked, length))
+        };
         let asked_ones = self.nodes().iter().filter(|it| nodes.contains(it.id));
-        let quarantined = |it: &VotingNode| left(it).map(|(left, why)| NodeFailure::Quarantined { left, why });
-        asked_ones.filter_map(|it| Some((it.id, quarantined(it).or_else(|| of_sets(it))?))).collect()
+        let quarantined =
+            |it: &VotingNode| left(it).map(|(left, why)| NodeFailure::Quarantined { left, why });
+        asked_ones
+            .filter_map(|it| Some((it.id, quarantined(it).or_else(|| of_sets(it))?)))
+            .collect()
     }
 
     /// Nodes that have to show their records before `nodes` count, because of a quarantine that one of these had.
@@ -167,10 +197,14 @@ impl Fanout {
         let single = || self.nodes().iter().filter_map(VotingNode::only_server);
         let mut behind = NodeSet::default();
         for server in single().filter(|it| nodes.contains(it.id)) {
-            let Some(since) = server.status.middle_of_quarantine() else { continue };
+            let Some(since) = server.status.middle_of_quarantine() else {
+                continue;
+            };
             let others = single().filter(|it| it.id != server.id);
             let connected = others.filter(|it| it.standing.is_up() || it.standing.is_connecting());
-            connected.filter(|it| !it.status.is_current(since)).for_each(|it| behind.insert(it.id));
+            connected
+                .filter(|it| !it.status.is_current(since))
+                .for_each(|it| behind.insert(it.id));
         }
         behind
     }
@@ -190,7 +224,11 @@ impl Fanout {
     /// When a round that begins now is closed: one response timeout, and what is left of the time to connect where that
     /// comes first.
     pub(crate) fn deadline(&self, now: Tick) -> Tick {
-        let connected = self.nodes().iter().filter_map(|it| it.connects_until(now, self.connect_timeout)).max();
+        let connected = self
+            .nodes()
+            .iter()
+            .filter_map(|it| it.connects_until(now, self.connect_timeout))
+            .max();
         let from = connected.map_or(now, |it| it.max(now));
         from.checked_add(self.response_timeout).unwrap_or(now)
     }
@@ -202,7 +240,11 @@ impl Fanout {
             return false;
         }
         self.nodes().iter().for_each(|it| it.call_up());
-        let signals: Vec<&Signal> = signals.iter().copied().chain([self.contacts.over()]).collect();
+        let signals: Vec<&Signal> = signals
+            .iter()
+            .copied()
+            .chain([self.contacts.over()])
+            .collect();
         park::sleep(time::deadline(self.connect_timeout), &signals);
         true
     }
@@ -221,13 +263,23 @@ impl Fanout {
             false => NodeAnswer::Failed(NodeFailure::TimedOut),
         };
         let others = self.nodes().iter().filter(|it| !askable.contains(it.id));
-        others.map(|it| (it.id, it.any_refusal(now).map_or_else(slow, NodeAnswer::Failed))).collect()
+        others
+            .map(|it| {
+                (
+                    it.id,
+                    it.any_refusal(now).map_or_else(slow, NodeAnswer::Failed),
+                )
+            })
+            .collect()
     }
 
     /// Lets the caller drive the connections if it is alone, for a round or while it waits: it is faster then if it writes and
     /// reads by itself.
     pub(crate) fn drive_alone(&self, now: Tick) -> Option<Driving<'_>> {
-        self.seat().take(|| self.nodes().iter().map(VotingNode::only_server).collect(), now)
+        self.seat().take(
+            || self.nodes().iter().map(VotingNode::only_server).collect(),
+            now,
+        )
     }
 
     /// Sends a command, and `next` behind it in the same write: directly if the caller is alone or drives the connections,
@@ -240,7 +292,11 @@ impl Fanout {
         now: Tick,
     ) -> SentCommands<'a> {
         let directly = driver.is_some() || self.seat().is_alone();
-        SentCommands { fanout: self, enqueued: self.distribute([Some(first), next], now, directly), driver }
+        SentCommands {
+            fanout: self,
+            enqueued: self.distribute([Some(first), next], now, directly),
+            driver,
+        }
     }
 
     /// Enqueues a command and wakes no worker: for many in a row, and with something locked. The result has to be
@@ -251,29 +307,57 @@ impl Fanout {
 
     fn distribute(&self, batch: [Option<Outgoing>; 2], now: Tick, directly: bool) -> Enqueued {
         let mut enqueued = Enqueued::default();
-        if let [Some(Outgoing { takers: Takers::ReadyMajority, sink, command, .. }), _] = &batch
+        if let [
+            Some(Outgoing {
+                takers: Takers::ReadyMajority,
+                sink,
+                command,
+                ..
+            }),
+            _,
+        ] = &batch
             && let Some(refused) = self.behind(Some(command), now)
         {
-            let refusal = |(node, failure)| RefusedCommand { node, failure, sink: sink.clone() };
+            let refusal = |(node, failure)| RefusedCommand {
+                node,
+                failure,
+                sink: sink.clone(),
+            };
             enqueued.refused = refused.into_iter().map(refusal).collect();
             return enqueued;
         }
         for node in self.nodes() {
             let mut jobs = [None, None];
             for (outgoing, job) in batch.iter().zip(&mut jobs) {
-                let Some(outgoing) = outgoing.as_ref().filter(|it| it.goes_to(node.id)) else { continue };
+                let Some(outgoing) = outgoing.as_ref().filter(|it| it.goes_to(node.id)) else {
+                    continue;
+                };
                 let (command, sink) = (Arc::clone(&outgoing.command), outgoing.sink.clone());
                 if let Some(part) = outgoing.part {
                     let job = Job::new(command, sink.clone());
                     if let Err(failure) = node.give_to(part, job, now) {
-                        enqueued.refused.push(RefusedCommand { node: node.id, failure, sink });
+                        enqueued.refused.push(RefusedCommand {
+                            node: node.id,
+                            failure,
+                            sink,
+                        });
                     }
                     continue;
                 }
                 if let Takers::All(keep) = outgoing.takers {
-                    *job = Some(Job::release(command, sink, now.checked_add(keep).unwrap_or(now)));
-                } else if let Some(failure) = node.refusal(Some(&command), self.patience(outgoing.takers), now) {
-                    enqueued.refused.push(RefusedCommand { node: node.id, failure, sink });
+                    *job = Some(Job::release(
+                        command,
+                        sink,
+                        now.checked_add(keep).unwrap_or(now),
+                    ));
+                } else if let Some(failure) =
+                    node.refusal(Some(&command), self.patience(outgoing.takers), now)
+                {
+                    enqueued.refused.push(RefusedCommand {
+                        node: node.id,
+                        failure,
+                        sink,
+                    });
                 } else {
                     enqueued.taken.insert(node.id);
                     *job = Some(Job::new(command, sink));
@@ -298,13 +382,18 @@ impl Fanout {
     /// Wakes the workers for what was enqueued, and reports the refusals to their sinks. Call it with nothing locked.
     pub(crate) fn hand_over(&self, enqueued: Enqueued) {
         self.wake(enqueued.asked);
-        enqueued.refused.into_iter().for_each(RefusedCommand::report);
+        enqueued
+            .refused
+            .into_iter()
+            .for_each(RefusedCommand::report);
     }
 
     /// Whether a call may begin a round without outrunning a node.
     pub(crate) fn has_room(&self) -> bool {
         let now = time::tick();
-        self.nodes().iter().all(|it| it.servers().iter().all(|it| it.has_room(now)))
+        self.nodes()
+            .iter()
+            .all(|it| it.servers().iter().all(|it| it.has_room(now)))
     }
 
     /// Waits a moment for nodes that cannot keep up with what callers ask for.
@@ -327,7 +416,10 @@ impl Fanout {
 
     /// Nodes of which this is so of a server.
     fn with_a_server(&self, is_so: impl Fn(&Server) -> bool) -> NodeSet {
-        let nodes = self.nodes().iter().filter(|it| it.servers().iter().any(|it| is_so(it)));
+        let nodes = self
+            .nodes()
+            .iter()
+            .filter(|it| it.servers().iter().any(|it| is_so(it)));
         nodes.map(|it| it.id).collect()
     }
 
@@ -337,10 +429,14 @@ impl Fanout {
 
     /// Why each node that cannot be asked is not, if so many are stalled that no majority can be.
     fn behind(&self, command: Option<&Command>, now: Tick) -> Option<Vec<(NodeId, NodeFailure)>> {
-        let refused = |it: &VotingNode| Some((it.id, it.refusal(command, self.response_timeout, now)?));
+        let refused =
+            |it: &VotingNode| Some((it.id, it.refusal(command, self.response_timeout, now)?));
         let refused: Vec<_> = self.nodes().iter().filter_map(refused).collect();
         let ready = self.nodes().len().saturating_sub(refused.len());
-        let stalled = refused.iter().filter(|(_, it)| *it == NodeFailure::Stalled).count();
+        let stalled = refused
+            .iter()
+            .filter(|(_, it)| *it == NodeFailure::Stalled)
+            .count();
         let quorum = quorum(self.nodes().len());
         let is_behind = ready < quorum && quorum <= ready.saturating_add(stalled);
         is_behind.then_some(refused)
@@ -368,7 +464,9 @@ impl Fanout {
 
     /// Gives idle connections back to their workers.
     pub(crate) fn end_idle(&self) {
-        self.nodes().iter().for_each(|it| it.servers().iter().for_each(|it| it.link.end_idle()));
+        self.nodes()
+            .iter()
+            .for_each(|it| it.servers().iter().for_each(|it| it.link.end_idle()));
     }
 
     /// How many nodes announce releases to us.
@@ -378,7 +476,10 @@ impl Fanout {
 
     /// Wakes the workers of `nodes` for which something has queued.
     pub(crate) fn wake(&self, nodes: NodeSet) {
-        self.nodes().iter().filter(|it| nodes.contains(it.id)).for_each(VotingNode::wake);
+        self.nodes()
+            .iter()
+            .filter(|it| nodes.contains(it.id))
+            .for_each(VotingNode::wake);
     }
 
     /// Counts a caller as busy with rounds while the result lives.
@@ -389,7 +490,10 @@ impl Fanout {
     /// The rows of a report.
     pub(crate) fn report(&self, answers: Vec<NodeAnswer>) -> Vec<NodeReport> {
         let nodes = self.nodes().iter();
-        nodes.zip(answers).map(|(node, it)| NodeReport::new(node.id, Arc::clone(&node.address), it)).collect()
+        nodes
+            .zip(answers)
+            .map(|(node, it)| NodeReport::new(node.id, Arc::clone(&node.address), it))
+            .collect()
     }
 
     /// What time it is for all, microseconds since 1970: our wall clock at `now`, where the clocks of the nodes allow it
@@ -402,7 +506,11 @@ impl Fanout {
     /// Nodes whose grants do not count yet, and for how long.
     pub(crate) fn quarantined(&self) -> Vec<(NodeId, Duration)> {
         let now = time::tick();
-        let left = |node: &VotingNode| node.servers().iter().find_map(|it| Some((node.id, it.status.left(now)?.0)));
+        let left = |node: &VotingNode| {
+            node.servers()
+                .iter()
+                .find_map(|it| Some((node.id, it.status.left(now)?.0)))
+        };
         self.nodes().iter().filter_map(left).collect()
     }
 

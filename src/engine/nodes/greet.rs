@@ -13,8 +13,7 @@ use crate::wire::{Greeted, Kind};
 /// A command is sent so often for one round. Somebody deletes or sets the record all the time then.
 const CHANGES_MAX: u8 = 16;
 
-const RECORD_CHANGES: &str =
-    "its record changes all the time; check that no program deletes or sets the key quorlock:record there: MONITOR";
+const RECORD_CHANGES: &str = "its record changes all the time; check that no program deletes or sets the key quorlock:record there: MONITOR";
 
 impl Server {
     /// Lets a command pass, or keeps it until the server is greeted; in a cluster, until the slot is known.
@@ -42,8 +41,14 @@ impl Server {
     /// Greets the server, unless it is being greeted for commands that wait.
     fn greet(&self, state: &mut LinkState, asked: Now) {
         if state.held.is_none() {
-            let greet =
-                self.in_sets.greet(&mut state.greeted, Greeted::Server { look: false, vouch: false }, asked.tick);
+            let greet = self.in_sets.greet(
+                &mut state.greeted,
+                Greeted::Server {
+                    look: false,
+                    vouch: false,
+                },
+                asked.tick,
+            );
             state.enqueue(Job::of_connection(greet.into()), asked);
             state.held = Some(Vec::new());
         }
@@ -51,7 +56,10 @@ impl Server {
 
     /// The server has run none of these commands, because its record is another one than it was greeted with.
     pub(super) fn on_changed(&self, changed: &mut Vec<(Job, bool)>, now: Tick) {
-        let asked = Now { tick: now, moment: Moment::now() };
+        let asked = Now {
+            tick: now,
+            moment: Moment::now(),
+        };
         let over = self.link.with(|state| {
             let mut over = Vec::new();
             if self.with_slots().is_none() && changed.iter().any(|(_, is_known)| !is_known) {
@@ -64,7 +72,9 @@ impl Server {
                 } else if CHANGES_MAX <= job.changes {
                     over.push((job, Answer::Failed(NodeFailure::unsuitable(RECORD_CHANGES))));
                 } else {
-                    if let (Some(_), Some(slot), false) = (self.with_slots(), job.command.slot(), is_known) {
+                    if let (Some(_), Some(slot), false) =
+                        (self.with_slots(), job.command.slot(), is_known)
+                    {
                         state.slots.suspect(slot);
                     }
                     self.enqueue(state, job, asked);
@@ -79,7 +89,10 @@ impl Server {
 
     /// The server has been greeted. Commands that waited for that are sent.
     pub(super) fn on_greeted(&self, answer: &Answer, now: Tick) {
-        let asked = Now { tick: now, moment: Moment::now() };
+        let asked = Now {
+            tick: now,
+            moment: Moment::now(),
+        };
         let over = self.link.with(|state| {
             state.noted = matches!(answer, Answer::Greet(it) if self.records.is_noted(it));
             if let Answer::Failed(failure @ NodeFailure::QuarantineDiffers { .. }) = answer {

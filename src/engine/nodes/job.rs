@@ -79,18 +79,31 @@ impl Job {
     }
 
     /// A release, which is worth sending until `keep_until` whether or not anybody waits for it.
-    pub(crate) fn release(command: Arc<Command>, sink: Option<Arc<dyn Sink>>, keep_until: Tick) -> Job {
-        Job { keep_until: Some(keep_until), ..Job::new(command, sink) }
+    pub(crate) fn release(
+        command: Arc<Command>,
+        sink: Option<Arc<dyn Sink>>,
+        keep_until: Tick,
+    ) -> Job {
+        Job {
+            keep_until: Some(keep_until),
+            ..Job::new(command, sink)
+        }
     }
 
     /// A question about a slot.
     pub(crate) fn that_confirms(self, step: ClusterQuery) -> Job {
-        Job { step: Some(step), ..self }
+        Job {
+            step: Some(step),
+            ..self
+        }
     }
 
     /// A release once more, for the server that served the slot before; nobody waits for its answer there.
     pub(crate) fn for_past_owner(&self) -> Option<Job> {
-        Some(Job { is_for_past_owner: true, ..Job::release(Arc::clone(&self.command), None, self.keep_until?) })
+        Some(Job {
+            is_for_past_owner: true,
+            ..Job::release(Arc::clone(&self.command), None, self.keep_until?)
+        })
     }
 
     pub(crate) fn kind(&self) -> Kind {
@@ -99,7 +112,9 @@ impl Job {
 
     /// Gives the answer to whoever wants it, once; false if it came too late to count.
     pub(crate) fn answer(&mut self, node: NodeId, answer: Answer, reached: bool) -> bool {
-        self.sink.take().is_none_or(|it| it.deliver(node, answer, reached))
+        self.sink
+            .take()
+            .is_none_or(|it| it.deliver(node, answer, reached))
     }
 
     /// Whether this is a release that can still find a key.
@@ -115,7 +130,8 @@ impl Job {
 
     /// Whether the command is still of use: a release always is, and a greeting.
     pub(crate) fn is_wanted(&self) -> bool {
-        matches!(self.kind(), Kind::Release | Kind::Greet) || self.sink.as_ref().is_some_and(|it| it.is_open())
+        matches!(self.kind(), Kind::Release | Kind::Greet)
+            || self.sink.as_ref().is_some_and(|it| it.is_open())
     }
 
     /// Whether a refused command must not be sent again, because its release may be on its way. The command of a lock that was

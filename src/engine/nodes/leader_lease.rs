@@ -17,7 +17,8 @@ impl Server {
 
     /// The leader lease: the node has several processes, and this server is its master until then, as far as is known.
     pub(super) fn set_leader_lease(&self, until: Moment) {
-        self.leader_lease_until.store(until.boot_micros(), Ordering::Release);
+        self.leader_lease_until
+            .store(until.boot_micros(), Ordering::Release);
     }
 
     /// Ends the leader lease: the server is the master no longer.
@@ -31,15 +32,27 @@ impl Server {
     }
 
     /// Why what it granted does not count, as far as the sets of servers are known now.
-    pub(super) fn why_not_in_sets(&self, asked: Tick, length: Option<Duration>) -> Option<NodeFailure> {
-        self.in_sets.why_not(asked, length, self.with_slots().is_some())
+    pub(super) fn why_not_in_sets(
+        &self,
+        asked: Tick,
+        length: Option<Duration>,
+    ) -> Option<NodeFailure> {
+        self.in_sets
+            .why_not(asked, length, self.with_slots().is_some())
     }
 
     /// For how long what it grants does not count yet, and why: of a shard connection, of slots that were never used.
     pub(crate) fn quarantine_left(&self, now: Tick) -> Option<(Duration, QuarantineReason)> {
         let length = self.records.quarantine();
         let of_shard_conn = self.with_slots().and_then(|it| it.left(now, length));
-        let of_set = self.with_slots().and_then(|_| self.in_sets.left(now, length));
-        self.status.left(now).into_iter().chain(of_shard_conn).chain(of_set).max_by_key(|it| it.0)
+        let of_set = self
+            .with_slots()
+            .and_then(|_| self.in_sets.left(now, length));
+        self.status
+            .left(now)
+            .into_iter()
+            .chain(of_shard_conn)
+            .chain(of_set)
+            .max_by_key(|it| it.0)
     }
 }

@@ -31,13 +31,20 @@ impl ListExits {
     /// turn as well.
     pub(crate) fn begin(self: &Arc<Self>, key: &[u8]) -> Option<Arc<dyn Sink>> {
         let mut keys = self.keys.lock();
-        let bytes = keys.iter().map(|it| it.len()).sum::<usize>().saturating_add(key.len());
+        let bytes = keys
+            .iter()
+            .map(|it| it.len())
+            .sum::<usize>()
+            .saturating_add(key.len());
         if LISTS_MAX <= keys.len() || BYTES_MAX < bytes || keys.contains(key) {
             return None;
         }
         let key: Arc<[u8]> = key.into();
         keys.insert(Arc::clone(&key));
-        Some(Arc::new(ListExit { of: Arc::clone(self), key }))
+        Some(Arc::new(ListExit {
+            of: Arc::clone(self),
+            key,
+        }))
     }
 }
 
@@ -83,7 +90,10 @@ mod tests {
     #[test]
     fn h7_there_is_an_end_to_the_lists_that_are_left_at_a_time() {
         let leaving = Arc::new(ListExits::default());
-        let mut under_way: Vec<_> = names().map_while(|it| leaving.begin(&it)).take(10_000).collect();
+        let mut under_way: Vec<_> = names()
+            .map_while(|it| leaving.begin(&it))
+            .take(10_000)
+            .collect();
         assert_eq!(under_way.len(), LISTS_MAX);
         under_way.pop();
         assert!(leaving.begin(b"the next").is_some());

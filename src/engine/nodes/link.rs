@@ -151,18 +151,32 @@ pub(crate) fn write<T: AsRef<Command>>(conn: &mut Conn<T>, socket: &Socket) -> i
 pub(crate) fn read<T: AsRef<Command>>(conn: &mut Conn<T>, socket: &Socket) -> io::Result<Filled> {
     let space = conn.space();
     let room = space.len();
-    let Some(read) = socket.read(space)? else { return Ok(Filled::Nothing) };
+    let Some(read) = socket.read(space)? else {
+        return Ok(Filled::Nothing);
+    };
     conn.filled(read);
-    Ok(if read == room { Filled::Full } else { Filled::Short })
+    Ok(if read == room {
+        Filled::Full
+    } else {
+        Filled::Short
+    })
 }
 
 fn disconnected(err: &io::Error) -> NodeFailure {
-    NodeFailure::Disconnected { reason: error::reason(err) }
+    NodeFailure::Disconnected {
+        reason: error::reason(err),
+    }
 }
 
 impl Link {
     pub(crate) fn new(id: NodeId, load: Load, registry: Registry, waker: Waker) -> Link {
-        Link { id, state: Mutex::default(), load, registry, waker }
+        Link {
+            id,
+            state: Mutex::default(),
+            load,
+            registry,
+            waker,
+        }
     }
 
     /// Works on the connection with its state locked.
@@ -197,7 +211,10 @@ impl Link {
                 Err(err) => debug!("{}: cannot wait for its socket: {err}", self.id),
             }
         }
-        if state.broken.is_some() && !state.delivers && !std::mem::replace(&mut state.said_broken, true) {
+        if state.broken.is_some()
+            && !state.delivers
+            && !std::mem::replace(&mut state.said_broken, true)
+        {
             self.wake_worker();
         }
         self.load.publish(&state.conn, state.driver == Driver::Idle);
@@ -211,9 +228,18 @@ impl Link {
     }
 
     /// Begins with a connection that is ready, driven by the worker. It is registered there for everything.
-    pub(crate) fn open(&self, socket: Arc<Socket>, conn: Conn<Job>, begin: impl FnOnce(&mut LinkState)) {
+    pub(crate) fn open(
+        &self,
+        socket: Arc<Socket>,
+        conn: Conn<Job>,
+        begin: impl FnOnce(&mut LinkState),
+    ) {
         self.with(|state| {
-            *state = LinkState { conn, socket: Some(socket), ..LinkState::default() };
+            *state = LinkState {
+                conn,
+                socket: Some(socket),
+                ..LinkState::default()
+            };
             begin(state);
         });
     }
@@ -221,12 +247,21 @@ impl Link {
     /// Ends with the connection: what was never answered.
     pub(crate) fn close(&self) -> Vec<Job> {
         self.with(|state| {
-            let LinkState { conn, socket, slots, held, .. } = std::mem::take(state);
+            let LinkState {
+                conn,
+                socket,
+                slots,
+                held,
+                ..
+            } = std::mem::take(state);
             if let Some(socket) = socket {
                 // A caller may be waiting for it.
                 socket.shut_down();
             }
-            conn.close().chain(slots.close()).chain(held.into_iter().flatten()).collect()
+            conn.close()
+                .chain(slots.close())
+                .chain(held.into_iter().flatten())
+                .collect()
         })
     }
 
@@ -250,7 +285,11 @@ impl Link {
                 // It was closed meanwhile.
                 return false;
             }
-            state.driver = if state.shared || state.broken.is_some() { Driver::Worker } else { to };
+            state.driver = if state.shared || state.broken.is_some() {
+                Driver::Worker
+            } else {
+                to
+            };
             (state.delivers, state.shared) = (false, false);
             state.driver == Driver::Idle
         })
@@ -288,7 +327,9 @@ impl Link {
     /// the socket is found empty with the state locked, what has no answer then has not been answered.
     pub(crate) fn is_silent(&self, now: Tick) -> bool {
         let state = self.state.lock();
-        let Some(socket) = &state.socket else { return false };
+        let Some(socket) = &state.socket else {
+            return false;
+        };
         // The oldest may be another one by now.
         !socket.has_unread() && self.load.is_overdue(now)
     }
@@ -366,7 +407,11 @@ impl LinkState {
             }
         };
         let now = Now::read();
-        let batch = if filled == Filled::Nothing { None } else { self.take_events(now, link) };
+        let batch = if filled == Filled::Nothing {
+            None
+        } else {
+            self.take_events(now, link)
+        };
         self.delivers = batch.is_some();
         Some(ReadTurn { filled, now, batch })
     }
@@ -386,9 +431,17 @@ impl LinkState {
         };
         loop {
             match self.conn.poll_event() {
-                Ok(Some(ConnEvent::Answer { mut tag, asked, reply })) => {
+                Ok(Some(ConnEvent::Answer {
+                    mut tag,
+                    asked,
+                    reply,
+                })) => {
                     note(&mut tag, asked);
-                    batch.answers.push(Answered { job: tag, asked, reply });
+                    batch.answers.push(Answered {
+                        job: tag,
+                        asked,
+                        reply,
+                    });
                 }
                 Ok(Some(ConnEvent::UnknownScript { mut tag, asked })) => {
                     note(&mut tag, asked);
@@ -400,7 +453,11 @@ impl LinkState {
                         again = true;
                     }
                 }
-                Ok(Some(ConnEvent::Changed { mut tag, asked, is_known })) => {
+                Ok(Some(ConnEvent::Changed {
+                    mut tag,
+                    asked,
+                    is_known,
+                })) => {
                     note(&mut tag, asked);
                     batch.changed.push((tag, is_known));
                 }
@@ -415,8 +472,10 @@ impl LinkState {
         }
         if count != 0 {
             let way = self.way.shortest();
-            self.answers.on_answers(count, in_time(way, link.load.response_timeout()), now.tick);
-            link.load.publish_answers(way, self.answers.in_two_windows(), now.tick);
+            self.answers
+                .on_answers(count, in_time(way, link.load.response_timeout()), now.tick);
+            link.load
+                .publish_answers(way, self.answers.in_two_windows(), now.tick);
         }
         if again {
             self.flush();

@@ -52,7 +52,9 @@ impl Load {
         self.idle.store(idle, Ordering::SeqCst);
         self.batches.store(conn.batches(), Ordering::SeqCst);
         self.in_flight.store(conn.in_flight(), Ordering::Relaxed);
-        let oldest = conn.oldest().map_or(0, |it| self.nanos(it).saturating_add(1));
+        let oldest = conn
+            .oldest()
+            .map_or(0, |it| self.nanos(it).saturating_add(1));
         self.oldest.store(oldest, Ordering::Release);
     }
 
@@ -60,12 +62,19 @@ impl Load {
     pub(super) fn publish_answers(&self, way: Option<Duration>, answers: usize, now: Tick) {
         self.answers.store(answers, Ordering::Relaxed);
         self.answered_at.store(self.nanos(now), Ordering::Relaxed);
-        let way = way.map_or(0, |it| u64::try_from(it.as_nanos()).unwrap_or(u64::MAX).saturating_add(1));
+        let way = way.map_or(0, |it| {
+            u64::try_from(it.as_nanos())
+                .unwrap_or(u64::MAX)
+                .saturating_add(1)
+        });
         self.way.store(way, Ordering::SeqCst);
     }
 
     fn way(&self) -> Option<Duration> {
-        self.way.load(Ordering::SeqCst).checked_sub(1).map(Duration::from_nanos)
+        self.way
+            .load(Ordering::SeqCst)
+            .checked_sub(1)
+            .map(Duration::from_nanos)
     }
 
     pub(crate) fn response_timeout(&self) -> Duration {
@@ -102,7 +111,9 @@ impl Load {
 
     /// Whether an answer has been due for longer than `patience`, likewise.
     pub(crate) fn is_due_for(&self, patience: Duration, now: Tick) -> bool {
-        let Some(oldest) = self.oldest.load(Ordering::Acquire).checked_sub(1) else { return false };
+        let Some(oldest) = self.oldest.load(Ordering::Acquire).checked_sub(1) else {
+            return false;
+        };
         let age = self.nanos(now).saturating_sub(oldest);
         patience.as_nanos() < u128::from(age)
     }
@@ -120,7 +131,10 @@ impl Load {
         if is_few || under_way <= self.answers.load(Ordering::Relaxed) && is_in_time() {
             return true;
         }
-        let since = u128::from(self.nanos(now).saturating_sub(self.answered_at.load(Ordering::Relaxed)));
+        let since = u128::from(
+            self.nanos(now)
+                .saturating_sub(self.answered_at.load(Ordering::Relaxed)),
+        );
         self.response_timeout.as_nanos() < since.saturating_mul(4) || self.is_overdue(now)
     }
 
@@ -131,7 +145,10 @@ impl Load {
 
 #[cfg(test)]
 mod tests {
-    #![expect(clippy::arithmetic_side_effects, reason = "a test may overflow: it fails then")]
+    #![expect(
+        clippy::arithmetic_side_effects,
+        reason = "a test may overflow: it fails then"
+    )]
 
     use std::collections::VecDeque;
 
@@ -156,7 +173,10 @@ mod tests {
     fn h6_callers_wait_for_a_node_that_falls_behind() {
         assert!(has_room([COMMANDS, 0], 30, 1, 1) && !has_room([COMMANDS, 1], 30, 1, 1));
         assert!(has_room([1_000, 1_000], 20, 1, 1), "it answers in time");
-        assert!(!has_room([1_000, 2_001], 20, 1, 1), "more than it has answered in two windows");
+        assert!(
+            !has_room([1_000, 2_001], 20, 1, 1),
+            "more than it has answered in two windows"
+        );
         assert!(has_room([1_000, 0], 90, 50, 5), "it is far away");
     }
 
@@ -169,8 +189,9 @@ mod tests {
         let (mut queue, mut batches, mut slowest) = (Vec::new(), VecDeque::new(), 0);
         for now in 0..millis {
             let tick = start.checked_add(Duration::from_millis(now)).unwrap();
-            let under_way =
-                |batches: &VecDeque<(u64, usize, Vec<_>)>| batches.iter().map(|it| it.2.len()).sum::<usize>();
+            let under_way = |batches: &VecDeque<(u64, usize, Vec<_>)>| {
+                batches.iter().map(|it| it.2.len()).sum::<usize>()
+            };
             for _ in 0..per_milli * 20 {
                 if load.has_room(queue.len(), tick) && under_way(&batches) + queue.len() < threads {
                     queue.push((now, batches.is_empty() && queue.is_empty()));
@@ -194,7 +215,11 @@ mod tests {
                         way.on_answer(tick, Duration::from_millis(now - asked));
                     }
                 }
-                answers.on_answers(count, in_time(way.shortest(), load.response_timeout()), tick);
+                answers.on_answers(
+                    count,
+                    in_time(way.shortest(), load.response_timeout()),
+                    tick,
+                );
                 load.publish_answers(way.shortest(), answers.in_two_windows(), tick);
             }
             load.batches.store(batches.len(), Ordering::Relaxed);

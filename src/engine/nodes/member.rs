@@ -63,7 +63,9 @@ impl Member {
             question,
             link: MemberConn::None,
             resolving: None,
-            known: Err(NodeFailure::Connect { reason: "its name is not resolved yet".to_owned() }),
+            known: Err(NodeFailure::Connect {
+                reason: "its name is not resolved yet".to_owned(),
+            }),
             kept: false,
             stale: false,
             missed: 0,
@@ -109,7 +111,11 @@ impl Member {
 
     /// When to call [`Member::step`] again, whatever comes until then.
     pub(super) fn due(&self) -> Option<Tick> {
-        if let MemberConn::Connecting(it) = &self.link { it.due() } else { None }
+        if let MemberConn::Connecting(it) = &self.link {
+            it.due()
+        } else {
+            None
+        }
     }
 
     /// Begins a probe.
@@ -121,7 +127,11 @@ impl Member {
             MemberConn::Connecting(_) => true,
             MemberConn::Open(it) => it.conn.in_flight() != 0,
         };
-        self.missed = if owes { self.missed.saturating_add(1) } else { 0 };
+        self.missed = if owes {
+            self.missed.saturating_add(1)
+        } else {
+            0
+        };
         if matches!(self.link, MemberConn::None) || MISSED_MAX <= self.missed {
             return self.reconnect(asking);
         }
@@ -136,7 +146,8 @@ impl Member {
         self.stale = false;
         if let MemberConn::Open(it) = &mut self.link {
             for command in self.question.begin() {
-                it.conn.enqueue(Job::of_connection(Arc::new(command)), Now::read());
+                it.conn
+                    .enqueue(Job::of_connection(Arc::new(command)), Now::read());
             }
         }
     }
@@ -144,23 +155,32 @@ impl Member {
     /// Ends it.
     pub(super) fn end(&mut self) -> MemberAnswer {
         let silent = || match (&self.link, &self.known) {
-            (MemberConn::Connecting(it), _) if it.is_securing() => NodeFailure::Tls(TlsFailure::NoAnswer),
+            (MemberConn::Connecting(it), _) if it.is_securing() => {
+                NodeFailure::Tls(TlsFailure::NoAnswer)
+            }
             (_, Err(failure)) => failure.clone(),
             (_, Ok(_)) => NodeFailure::TimedOut,
         };
-        self.said.take().unwrap_or_else(|| MemberAnswer::Failed(silent()))
+        self.said
+            .take()
+            .unwrap_or_else(|| MemberAnswer::Failed(silent()))
     }
 
     /// Ends its connection and resolves its name. [`Member::step`] connects as soon as that is done.
     fn reconnect(&mut self, asking: &ProbeContext<'_>) {
         (self.link, self.kept, self.stale, self.missed) = (MemberConn::None, false, false, 0);
-        let Endpoint::Tcp { host, port } = &self.address.place else { return };
-        self.resolving.get_or_insert_with(|| asking.resolver.begin(host, *port));
+        let Endpoint::Tcp { host, port } = &self.address.place else {
+            return;
+        };
+        self.resolving
+            .get_or_insert_with(|| asking.resolver.begin(host, *port));
     }
 
     /// Takes note of the addresses of its name. True if it is not being resolved any more.
     fn note_resolved(&mut self) -> bool {
-        let Some(found) = self.resolving.as_ref().and_then(Resolving::poll) else { return false };
+        let Some(found) = self.resolving.as_ref().and_then(Resolving::poll) else {
+            return false;
+        };
         self.resolving = None;
         match found {
             Ok(addresses) => self.known = Ok(addresses),
@@ -182,7 +202,8 @@ impl Member {
                 Err(CloseReason::Link(_)) if self.kept => self.reconnect(asking),
                 Err(CloseReason::Link(failure) | CloseReason::Server(failure)) => {
                     let failure = self.question.failure(failure);
-                    (self.link, self.said) = (MemberConn::None, Some(MemberAnswer::Failed(failure)));
+                    (self.link, self.said) =
+                        (MemberConn::None, Some(MemberAnswer::Failed(failure)));
                 }
             }
         }
@@ -198,11 +219,16 @@ impl Member {
                         return Ok(None);
                     }
                     let addresses = self.known.clone().map_err(CloseReason::Link)?.into();
-                    let connecting = Connecting::at(&self.address, None, addresses, asking.timeout, asking.poll);
-                    self.link = MemberConn::Connecting(Box::new(connecting.map_err(CloseReason::Link)?));
+                    let connecting =
+                        Connecting::at(&self.address, None, addresses, asking.timeout, asking.poll);
+                    self.link =
+                        MemberConn::Connecting(Box::new(connecting.map_err(CloseReason::Link)?));
                 }
                 // The deadline is that of the probe, and the next probe goes on with it.
-                MemberConn::Connecting(it) => match it.go_on(asking.poll, time::tick()).map_err(CloseReason::Link)? {
+                MemberConn::Connecting(it) => match it
+                    .go_on(asking.poll, time::tick())
+                    .map_err(CloseReason::Link)?
+                {
                     Progress::Wait => return Ok(None),
                     Progress::Done(opened) => {
                         self.link = MemberConn::Open(opened);
@@ -210,7 +236,9 @@ impl Member {
                     }
                 },
                 MemberConn::Open(it) => {
-                    let Some(event) = advance(&mut it.conn, &it.socket, self.has_turn)? else { return Ok(None) };
+                    let Some(event) = advance(&mut it.conn, &it.socket, self.has_turn)? else {
+                        return Ok(None);
+                    };
                     let said = self.question.take(event).map_err(CloseReason::Server)?;
                     if said.is_some() {
                         return Ok(said);

@@ -58,7 +58,10 @@ impl AllMembers {
 
     /// Their addresses, as they are shown.
     pub(super) fn shown(&self) -> Vec<Arc<str>> {
-        self.all.iter().map(|it| it.place().to_string().into()).collect()
+        self.all
+            .iter()
+            .map(|it| it.place().to_string().into())
+            .collect()
     }
 
     /// From now on there are these beside those of the address, each with what its certificate is for, if that is not its host.
@@ -67,7 +70,10 @@ impl AllMembers {
         let AllMembers { in_url, all, .. } = self;
         // What is in the address is what its host says, whatever it announces.
         let of_url = in_url.iter().map(|it| (it, None));
-        let others = others.iter().filter(|it| !in_url.contains(&it.0)).map(|it| (&it.0, it.1.clone()));
+        let others = others
+            .iter()
+            .filter(|it| !in_url.contains(&it.0))
+            .map(|it| (&it.0, it.1.clone()));
         let wanted: Vec<_> = of_url.chain(others).collect();
         all.retain(|it| wanted.iter().any(|wanted| wanted.0 == it.place()));
         let mut has_new = false;
@@ -75,7 +81,10 @@ impl AllMembers {
             match all.iter_mut().find(|it| it.place() == place) {
                 Some(known) => known.call(name),
                 None => {
-                    all.push(Member::new(self.address.of_member(place.clone(), name), self.question.clone()));
+                    all.push(Member::new(
+                        self.address.of_member(place.clone(), name),
+                        self.question.clone(),
+                    ));
                     has_new = true;
                 }
             }
@@ -87,7 +96,10 @@ impl AllMembers {
     /// theirs, see [`Member::end`].
     pub(super) fn ask(&mut self, now: Tick, time: Duration, is_to_stop: impl Fn() -> bool) {
         let deadline = now.checked_add(time).unwrap_or(now);
-        let half = time.checked_div(2).and_then(|it| now.checked_add(it)).unwrap_or(deadline);
+        let half = time
+            .checked_div(2)
+            .and_then(|it| now.checked_add(it))
+            .unwrap_or(deadline);
         self.do_each(time, false, Member::begin);
         loop {
             let is_late = half <= time::tick();
@@ -101,7 +113,11 @@ impl AllMembers {
                 return;
             }
             let next = if is_late { deadline } else { half };
-            let until = self.all.iter().filter_map(Member::due).fold(next, Tick::min);
+            let until = self
+                .all
+                .iter()
+                .filter_map(Member::due)
+                .fold(next, Tick::min);
             self.wait(Some(until.saturating_duration_since(now)));
         }
     }
@@ -111,9 +127,24 @@ impl AllMembers {
         !self.all.iter_mut().any(Member::keeps_turn) && self.all.iter_mut().any(Member::takes_turn)
     }
 
-    fn do_each(&mut self, timeout: Duration, is_late: bool, mut does: impl FnMut(&mut Member, &ProbeContext<'_>)) {
-        let AllMembers { all, resolver, poll, .. } = self;
-        let asking = ProbeContext { resolver, poll, timeout, is_late };
+    fn do_each(
+        &mut self,
+        timeout: Duration,
+        is_late: bool,
+        mut does: impl FnMut(&mut Member, &ProbeContext<'_>),
+    ) {
+        let AllMembers {
+            all,
+            resolver,
+            poll,
+            ..
+        } = self;
+        let asking = ProbeContext {
+            resolver,
+            poll,
+            timeout,
+            is_late,
+        };
         all.iter_mut().for_each(|it| does(it, &asking));
     }
 
@@ -146,9 +177,15 @@ mod tests {
 
     /// The members of a group at these addresses.
     fn members(of: &[&TcpListener]) -> AllMembers {
-        let places: Vec<_> = of.iter().map(|it| it.local_addr().unwrap().to_string()).collect();
-        let address = crate::wire::parse_url(&format!("redis+replicated://{}", places.join(","))).unwrap();
-        let Endpoint::Group(group) = address.place.clone() else { panic!() };
+        let places: Vec<_> = of
+            .iter()
+            .map(|it| it.local_addr().unwrap().to_string())
+            .collect();
+        let address =
+            crate::wire::parse_url(&format!("redis+replicated://{}", places.join(","))).unwrap();
+        let Endpoint::Group(group) = address.place.clone() else {
+            panic!()
+        };
         AllMembers::new(NodeId::new(0), address, &group, Poll::new().unwrap(), || {})
     }
 
@@ -221,7 +258,10 @@ mod tests {
 
     #[test]
     fn a_connection_without_three_answers_is_given_up_and_no_member_waits_for_another() {
-        let (silent, fine) = (TcpListener::bind("127.0.0.1:0").unwrap(), TcpListener::bind("127.0.0.1:0").unwrap());
+        let (silent, fine) = (
+            TcpListener::bind("127.0.0.1:0").unwrap(),
+            TcpListener::bind("127.0.0.1:0").unwrap(),
+        );
         let mut members = members(&[&silent, &fine]);
         silent.set_nonblocking(true).unwrap();
         let (mut kept, mut unanswered) = (None, Vec::new());
@@ -233,9 +273,19 @@ mod tests {
                 server
             });
             kept = Some(server);
-            assert_eq!(said, [MemberAnswer::Failed(NodeFailure::TimedOut), MemberAnswer::Master]);
+            assert_eq!(
+                said,
+                [
+                    MemberAnswer::Failed(NodeFailure::TimedOut),
+                    MemberAnswer::Master
+                ]
+            );
             unanswered.extend(silent.accept().ok());
-            assert_eq!(unanswered.len(), if number < 4 { 1 } else { 2 }, "probe {number}");
+            assert_eq!(
+                unanswered.len(),
+                if number < 4 { 1 } else { 2 },
+                "probe {number}"
+            );
         }
     }
 }

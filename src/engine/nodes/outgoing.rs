@@ -37,7 +37,13 @@ impl Outgoing {
     /// For all nodes that can take it now.
     pub(crate) fn ask<S: Sink + 'static>(command: Command, sink: &Arc<S>) -> Outgoing {
         let sink: Arc<dyn Sink> = Arc::<S>::clone(sink);
-        Outgoing { command: Arc::new(command), sink: Some(sink), to: None, part: None, takers: Takers::Ready }
+        Outgoing {
+            command: Arc::new(command),
+            sink: Some(sink),
+            to: None,
+            part: None,
+            takers: Takers::Ready,
+        }
     }
 
     /// For `nodes` only, if that is some.
@@ -54,19 +60,31 @@ impl Outgoing {
     /// would be asked, and would have to be asked to take back, is all that many callers that try again and again would keep
     /// them busy with, and they might never catch up.
     pub(crate) fn for_majority(self) -> Outgoing {
-        Outgoing { takers: Takers::ReadyMajority, ..self }
+        Outgoing {
+            takers: Takers::ReadyMajority,
+            ..self
+        }
     }
 
     /// A late answer counts as well. So a slow node takes it; a node that has sent nothing for a second or the response
     /// timeout, whichever is longer, does not. Otherwise the end of what its commands have set would move on, and a dead
     /// connection would stay.
     pub(crate) fn patiently(self) -> Outgoing {
-        Outgoing { takers: Takers::Patient, ..self }
+        Outgoing {
+            takers: Takers::Patient,
+            ..self
+        }
     }
 
     /// A release for `nodes`, whatever their health. `keep`: how long it is worth sending.
     pub(crate) fn release(command: Command, nodes: NodeSet, keep: Duration) -> Outgoing {
-        Outgoing { command: Arc::new(command), sink: None, to: Some(nodes), part: None, takers: Takers::All(keep) }
+        Outgoing {
+            command: Arc::new(command),
+            sink: None,
+            to: Some(nodes),
+            part: None,
+            takers: Takers::All(keep),
+        }
     }
 
     /// Its answers go to `sink`, if that is some.

@@ -23,16 +23,21 @@ impl PlaintextCheck {
     pub(crate) fn begin(address: SocketAddr, registry: &Registry) -> Option<PlaintextCheck> {
         let mut socket = Socket::connect_tcp(address).ok()?;
         socket.register(registry, SOCKET).ok()?;
-        Some(PlaintextCheck { socket, asked: false })
+        Some(PlaintextCheck {
+            socket,
+            asked: false,
+        })
     }
 
     /// Goes as far as it can now. True once the server has answered without TLS.
     pub(crate) fn step(&mut self) -> bool {
         if !self.asked {
             // What is not written at once is not worth waiting for.
-            self.asked = matches!(self.socket.is_connected(), Ok(true)) && self.socket.write(QUESTION).is_ok();
+            self.asked = matches!(self.socket.is_connected(), Ok(true))
+                && self.socket.write(QUESTION).is_ok();
         }
         let mut answer = [0];
-        self.asked && matches!(self.socket.read(&mut answer), Ok(Some(_)) if ANSWERS.contains(&answer[0]))
+        self.asked
+            && matches!(self.socket.read(&mut answer), Ok(Some(_)) if ANSWERS.contains(&answer[0]))
     }
 }

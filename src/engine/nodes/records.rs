@@ -40,12 +40,15 @@ impl Records {
 
     /// For how long a server has no vote that has lost its data; `None` without quarantine.
     pub(crate) fn quarantine(&self) -> Option<Duration> {
-        self.quarantine.then(|| Duration::from_millis(self.millis.load(Ordering::Relaxed)))
+        self.quarantine
+            .then(|| Duration::from_millis(self.millis.load(Ordering::Relaxed)))
     }
 
     /// The longest quarantine that any program needs, as this node's servers have shown last; `None` before they have.
     pub(crate) fn shown_by(&self, node: NodeId) -> Option<Duration> {
-        Some(self.length.lock().shown_by(node.index())).filter(|it| *it != 0).map(Duration::from_millis)
+        Some(self.length.lock().shown_by(node.index()))
+            .filter(|it| *it != 0)
+            .map(Duration::from_millis)
     }
 
     pub(crate) fn note_use(&self) {
@@ -60,20 +63,40 @@ impl Records {
 
     /// A server's record: looked at only, until a lock is asked for.
     pub(crate) fn of_server(&self) -> Greeted<'static> {
-        Greeted::Server { look: !self.is_used(), vouch: false }
+        Greeted::Server {
+            look: !self.is_used(),
+            vouch: false,
+        }
     }
 
     /// `sets`: what the record is to have.
     pub(crate) fn greet(&self, of: Greeted<'_>, sets: Option<&NewSets>) -> Command {
         let length = self.length.lock();
-        let size = if matches!(of, Greeted::Server { .. }) { self.nodes } else { 0 };
+        let size = if matches!(of, Greeted::Server { .. }) {
+            self.nodes
+        } else {
+            0
+        };
         let (own, reported) = (length.own(), length.largest());
-        wire::greet(&Greeting { edition: Edition::draw(), own, reported, size, sets, of })
+        wire::greet(&Greeting {
+            edition: Edition::draw(),
+            own,
+            reported,
+            size,
+            sets,
+            of,
+        })
     }
 
     /// What tells a server that it has lost nothing.
     pub(crate) fn vouch(&self) -> Command {
-        self.greet(Greeted::Server { look: false, vouch: true }, None)
+        self.greet(
+            Greeted::Server {
+                look: false,
+                vouch: true,
+            },
+            None,
+        )
     }
 
     /// Takes in what a record shows.
@@ -81,7 +104,10 @@ impl Records {
         if self.quarantine {
             let mut length = self.length.lock();
             length.on_report(node.index(), shown.quarantine_length);
-            self.millis.store(validity::millis(length.quarantine_length()), Ordering::Relaxed);
+            self.millis.store(
+                validity::millis(length.quarantine_length()),
+                Ordering::Relaxed,
+            );
         }
     }
 
@@ -103,7 +129,10 @@ mod tests {
     use super::*;
 
     fn shown(record: Record, quarantine_length: u64) -> GreetReply {
-        GreetReply { quarantine_length, ..GreetReply::of(record, Duration::ZERO) }
+        GreetReply {
+            quarantine_length,
+            ..GreetReply::of(record, Duration::ZERO)
+        }
     }
 
     #[test]
@@ -113,7 +142,11 @@ mod tests {
             let with = Records::new(Some(Duration::from_secs(1)), 1);
             let without = Records::new(None, 1);
             let failure = Some(NodeFailure::QuarantineDiffers { on_server });
-            let (fits, misfits) = if on_server { (with, without) } else { (without, with) };
+            let (fits, misfits) = if on_server {
+                (with, without)
+            } else {
+                (without, with)
+            };
             assert_eq!(fits.misfit(&shown(record, 0)), None);
             assert_eq!(misfits.misfit(&shown(record, 0)), failure);
         }
@@ -125,7 +158,10 @@ mod tests {
         assert_eq!(records.quarantine(), Some(Duration::from_secs(60)));
         records.on_report(NodeId::new(1), &shown(Record::Kept, 90_000));
         assert_eq!(records.quarantine(), Some(Duration::from_secs(90)));
-        assert_eq!(records.shown_by(NodeId::new(1)), Some(Duration::from_secs(90)));
+        assert_eq!(
+            records.shown_by(NodeId::new(1)),
+            Some(Duration::from_secs(90))
+        );
         assert_eq!(records.shown_by(NodeId::new(0)), None);
 
         let without = Records::new(None, 1);

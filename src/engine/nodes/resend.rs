@@ -66,7 +66,11 @@ impl Unconfirmed {
         if !job.is_worth_keeping(now) {
             return false;
         }
-        while self.jobs.front().is_some_and(|it| !it.is_worth_keeping(now)) {
+        while self
+            .jobs
+            .front()
+            .is_some_and(|it| !it.is_worth_keeping(now))
+        {
             self.note_look();
             self.jobs.pop_front();
         }
@@ -90,9 +94,13 @@ impl Unconfirmed {
     /// Keeps a release that the server has refused; it is sent again after a pause.
     pub(crate) fn keep_refused(&mut self, mut job: Job, now: Tick) -> Refused {
         let is_first = self.probe_at.is_none() || self.is_empty();
-        self.probe_at.get_or_insert(now.checked_add(PAUSE).unwrap_or(now));
+        self.probe_at
+            .get_or_insert(now.checked_add(PAUSE).unwrap_or(now));
         job.was_refused = true;
-        Refused { overflowed: self.keep(job, now), is_first }
+        Refused {
+            overflowed: self.keep(job, now),
+            is_first,
+        }
     }
 
     /// The server has taken one that it had refused: it may take the others. True if they may go now.
@@ -108,7 +116,11 @@ impl Unconfirmed {
             Some(probe_at) if now < probe_at => Vec::new(),
             Some(_) => {
                 let probes = self.take(now, PROBES);
-                self.probe_at = if probes.is_empty() { None } else { now.checked_add(PAUSE) };
+                self.probe_at = if probes.is_empty() {
+                    None
+                } else {
+                    now.checked_add(PAUSE)
+                };
                 probes
             }
         };
@@ -165,18 +177,26 @@ mod tests {
     }
 
     #[test]
-    fn h7_there_is_an_end_to_the_releases_that_are_kept_and_the_oldest_are_given_up_and_said_to_be_once() {
+    fn h7_there_is_an_end_to_the_releases_that_are_kept_and_the_oldest_are_given_up_and_said_to_be_once()
+     {
         let start = time::tick();
         let mut kept = Unconfirmed::with_room_for(2);
         let mut keep = |name: &str| {
             let job = Job::release(command(name), None, after(start, 100));
             kept.keep(job, start)
         };
-        assert_eq!(["a", "b", "c", "d"].map(&mut keep), [false, false, true, false]);
+        assert_eq!(
+            ["a", "b", "c", "d"].map(&mut keep),
+            [false, false, true, false]
+        );
 
         let (due, next) = kept.take_due(start);
 
-        assert!(matches!(&due[..], [c, d] if is(c, "c") && is(d, "d")), "{} are due", due.len());
+        assert!(
+            matches!(&due[..], [c, d] if is(c, "c") && is(d, "d")),
+            "{} are due",
+            due.len()
+        );
         assert_eq!(next, None);
         assert!(kept.is_empty());
     }
@@ -186,7 +206,10 @@ mod tests {
         let start = time::tick();
         let mut kept = Unconfirmed::with_room_for(2);
         for (name, seconds) in [("a", 10), ("b", 100)] {
-            assert!(!kept.keep(Job::release(command(name), None, after(start, seconds)), start));
+            assert!(!kept.keep(
+                Job::release(command(name), None, after(start, seconds)),
+                start
+            ));
         }
         let late = Job::release(command("c"), None, after(start, 100));
         assert!(!kept.keep(late, after(start, 20)));
@@ -195,7 +218,11 @@ mod tests {
 
         let (due, _) = kept.take_due(after(start, 20));
 
-        assert!(matches!(&due[..], [b, c] if is(b, "b") && is(c, "c")), "{} are due", due.len());
+        assert!(
+            matches!(&due[..], [b, c] if is(b, "b") && is(c, "c")),
+            "{} are due",
+            due.len()
+        );
     }
 
     #[test]
@@ -218,9 +245,13 @@ mod tests {
         let start = time::tick();
         let mut kept = Unconfirmed::default();
         let refuse = |kept: &mut Unconfirmed, now| {
-            kept.keep_refused(Job::release(command("a"), None, after(start, 100)), now).is_first
+            kept.keep_refused(Job::release(command("a"), None, after(start, 100)), now)
+                .is_first
         };
-        assert_eq!([start; 3].map(|now| refuse(&mut kept, now)), [true, false, false]);
+        assert_eq!(
+            [start; 3].map(|now| refuse(&mut kept, now)),
+            [true, false, false]
+        );
 
         // All of them are on their way, so nothing is planned.
         let later = start.checked_add(PAUSE).unwrap();
@@ -244,11 +275,17 @@ mod tests {
         kept.keep(Job::release(command("a"), None, after(start, 1)), start);
         kept.probe_at = Some(later(1));
 
-        assert!(matches!(kept.take_due(start), (few, Some(next)) if few.is_empty() && next == later(1)));
+        assert!(
+            matches!(kept.take_due(start), (few, Some(next)) if few.is_empty() && next == later(1))
+        );
         for pauses in [1, 2] {
             let next = later(pauses + 1);
-            assert!(matches!(kept.take_due(later(pauses)), (few, Some(it)) if few.len() == PROBES && it == next));
-            assert!(matches!(kept.take_due(later(pauses)), (few, Some(it)) if few.is_empty() && it == next));
+            assert!(
+                matches!(kept.take_due(later(pauses)), (few, Some(it)) if few.len() == PROBES && it == next)
+            );
+            assert!(
+                matches!(kept.take_due(later(pauses)), (few, Some(it)) if few.is_empty() && it == next)
+            );
         }
         assert!(kept.on_taken());
         assert!(matches!(kept.take_due(later(2)), (all, None) if all.len() == PROBES + 2));
@@ -270,6 +307,9 @@ mod tests {
 
         assert!(matches!(&kept.take_all(after(start, 2))[..], [a, b] if is(a, "a") && is(b, "b")));
 
-        assert!(kept.keep_refused(Job::release(command("a"), None, after(start, 100)), start).is_first);
+        assert!(
+            kept.keep_refused(Job::release(command("a"), None, after(start, 100)), start)
+                .is_first
+        );
     }
 }

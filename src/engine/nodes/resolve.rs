@@ -28,13 +28,18 @@ pub(super) struct Resolving(Arc<Mutex<Option<Lookup>>>);
 
 impl Resolver {
     pub(super) fn new(wake: impl Fn() + Send + Sync + 'static) -> Resolver {
-        Resolver { wake: Arc::new(wake), threads: Arc::default() }
+        Resolver {
+            wake: Arc::new(wake),
+            threads: Arc::default(),
+        }
     }
 
     /// Begins. What is an address already is found at once.
     pub(super) fn begin(&self, host: &str, port: u16) -> Resolving {
         if let Ok(ip) = host.parse::<IpAddr>() {
-            return Resolving(Arc::new(Mutex::new(Some(Ok(vec![SocketAddr::new(ip, port)])))));
+            return Resolving(Arc::new(Mutex::new(Some(Ok(vec![SocketAddr::new(
+                ip, port,
+            )])))));
         }
         let resolving = Resolving(Arc::default());
         if Arc::strong_count(&self.threads) <= RESOLVED_MAX {
@@ -59,7 +64,10 @@ impl Resolving {
         let none = || is_over.then(|| Err(io::Error::other("no thread to resolve its name")));
         let found = self.0.lock().take().or_else(none)?;
         Some(found.and_then(|it| match &it[..] {
-            [] => Err(io::Error::new(io::ErrorKind::NotFound, "the name has no address")),
+            [] => Err(io::Error::new(
+                io::ErrorKind::NotFound,
+                "the name has no address",
+            )),
             _ => Ok(it),
         }))
     }
@@ -72,7 +80,10 @@ mod tests {
 
     fn resolver() -> (Resolver, std::sync::mpsc::Receiver<()>) {
         let (sender, receiver) = std::sync::mpsc::channel();
-        (Resolver::new(move || sender.send(()).unwrap_or(())), receiver)
+        (
+            Resolver::new(move || sender.send(()).unwrap_or(())),
+            receiver,
+        )
     }
 
     #[test]
@@ -80,11 +91,21 @@ mod tests {
         let (resolver, woken) = resolver();
         let addresses = resolver.begin("::1", 7).poll().unwrap().unwrap();
         assert_eq!(addresses, [SocketAddr::new("::1".parse().unwrap(), 7)]);
-        assert_eq!(Arc::strong_count(&resolver.threads), 1, "a thread for an address");
+        assert_eq!(
+            Arc::strong_count(&resolver.threads),
+            1,
+            "a thread for an address"
+        );
 
         let name = resolver.begin("localhost", 7);
         woken.recv().unwrap();
-        assert!(name.poll().unwrap().unwrap().iter().all(|it| it.ip().is_loopback() && it.port() == 7));
+        assert!(
+            name.poll()
+                .unwrap()
+                .unwrap()
+                .iter()
+                .all(|it| it.ip().is_loopback() && it.port() == 7)
+        );
         // In error: no label of a name is empty.
         let nothing = resolver.begin("a..b", 7);
         woken.recv().unwrap();
@@ -100,6 +121,9 @@ mod tests {
         let name = resolver.begin("localhost", 7);
         woken.recv().unwrap();
         assert!(name.poll().unwrap().is_ok());
-        assert!(Arc::get_mut(&mut resolver.threads).is_some(), "its thread is counted for ever");
+        assert!(
+            Arc::get_mut(&mut resolver.threads).is_some(),
+            "its thread is counted for ever"
+        );
     }
 }

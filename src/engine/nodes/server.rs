@@ -112,11 +112,28 @@ impl Server {
         common: NodeContext,
         eligibility: Eligibility,
     ) -> Server {
-        let NodeContext { start, response_timeout, contacts, room, counters, upcall, client, events, .. } = common;
+        let NodeContext {
+            start,
+            response_timeout,
+            contacts,
+            room,
+            counters,
+            upcall,
+            client,
+            events,
+            ..
+        } = common;
         let (records, sets) = (common.records, common.sets);
         let (shown, of_all) = (Arc::clone(&address), Arc::clone(&records));
         Server {
-            status: Status::new(id, shown, start, Arc::clone(&counters), upcall.clone(), of_all),
+            status: Status::new(
+                id,
+                shown,
+                start,
+                Arc::clone(&counters),
+                upcall.clone(),
+                of_all,
+            ),
             link: Link::new(id, Load::new(start, response_timeout), registry, waker),
             in_sets: Arc::new(InSets::new(id, Arc::clone(&records), sets)),
             shard_conn: None,
@@ -148,9 +165,19 @@ impl Server {
     /// The same, which stands for a master of a node of several servers; nobody has confirmed yet that it is one.
     pub(super) fn into_shard_conn(self, shard_conn: ShardConn, of_all: &OfAll) -> Server {
         // A cluster is one set of records, and the master of a group has its own.
-        let in_sets = if shard_conn.has_slots { Arc::clone(&of_all.in_sets) } else { self.in_sets };
+        let in_sets = if shard_conn.has_slots {
+            Arc::clone(&of_all.in_sets)
+        } else {
+            self.in_sets
+        };
         let own_counters = Arc::clone(&of_all.own_counters);
-        Server { shard_conn: Some(shard_conn), in_sets, own_counters, leader_lease_until: AtomicU64::new(0), ..self }
+        Server {
+            shard_conn: Some(shard_conn),
+            in_sets,
+            own_counters,
+            leader_lease_until: AtomicU64::new(0),
+            ..self
+        }
     }
 
     /// Why the node is not to be asked now, if so.
@@ -171,7 +198,10 @@ impl Server {
         if !self.watched.swap(true, Ordering::AcqRel) {
             self.link.wake_worker();
         }
-        self.link.load.is_due_for(patience, now).then_some(NodeFailure::Stalled)
+        self.link
+            .load
+            .is_due_for(patience, now)
+            .then_some(NodeFailure::Stalled)
     }
 
     /// Whether the node is silent: an answer has been due for longer than the response timeout, and has not come. It is not
@@ -198,7 +228,9 @@ impl Server {
 
     /// Answers have come in time: says so once.
     pub(crate) fn note_answers(&self) {
-        if self.stall_logged.load(Ordering::Acquire) && self.stall_logged.swap(false, Ordering::AcqRel) {
+        if self.stall_logged.load(Ordering::Acquire)
+            && self.stall_logged.swap(false, Ordering::AcqRel)
+        {
             info!("{}: responding again: {}", self.id, self.address);
             self.upcall.tell_silence(self.id, &self.stall_logged, false);
         }
@@ -222,7 +254,11 @@ impl Server {
     /// wake-up when there is little to do, and batching is better when there is much. Otherwise the worker must be
     /// [woken](Server::wake).
     pub(crate) fn give(&self, jobs: Jobs, now: Tick, directly: bool) {
-        let jobs = if directly { self.write_directly(jobs, now) } else { Some(jobs) };
+        let jobs = if directly {
+            self.write_directly(jobs, now)
+        } else {
+            Some(jobs)
+        };
         for mut job in jobs.into_iter().flatten().flatten() {
             count(&self.counters.commands);
             job.is_alone = self.link.load.in_flight() == 0 && self.queue.is_empty();
@@ -240,7 +276,10 @@ impl Server {
             if !state.is_open() || !state.conn().is_flushed() || !self.queue.is_empty() {
                 return jobs.take();
             }
-            let asked = Now { tick: now, moment: Moment::now() };
+            let asked = Now {
+                tick: now,
+                moment: Moment::now(),
+            };
             for mut job in jobs.take().into_iter().flatten().flatten() {
                 count(&self.counters.commands);
                 job.is_alone = state.conn().in_flight() == 0;
@@ -260,10 +299,15 @@ impl Server {
     /// go over this connection, in this order.
     pub(crate) fn enqueue(&self, state: &mut LinkState, job: Job, asked: Now) {
         let of = self.greeted_for_sets(!self.records.is_used());
-        if let Some(greet) = of.and_then(|it| self.in_sets.due(&mut state.greeted, it, asked.tick)) {
+        if let Some(greet) = of.and_then(|it| self.in_sets.due(&mut state.greeted, it, asked.tick))
+        {
             let greet = Job::of_connection(Arc::new(greet));
             state.enqueue(
-                if self.with_slots().is_some() { greet.that_confirms(ClusterQuery::Set) } else { greet },
+                if self.with_slots().is_some() {
+                    greet.that_confirms(ClusterQuery::Set)
+                } else {
+                    greet
+                },
                 asked,
             );
         }
@@ -276,7 +320,9 @@ impl Server {
     pub(crate) fn greeted_for_sets(&self, look: bool) -> Option<Greeted<'static>> {
         match self.with_slots() {
             None => Some(Greeted::Server { look, vouch: false }),
-            Some(shard_conn) => shard_conn.set_slot().map(|slot| Greeted::Set { slot, look }),
+            Some(shard_conn) => shard_conn
+                .set_slot()
+                .map(|slot| Greeted::Set { slot, look }),
         }
     }
 
@@ -304,7 +350,9 @@ impl Server {
             // What has queued may wait for an answer, which nobody would read.
             self.link.end_idle();
         }
-        if self.link.load.may_write() && self.asleep.load(Ordering::SeqCst) && self.asleep.swap(false, Ordering::SeqCst)
+        if self.link.load.may_write()
+            && self.asleep.load(Ordering::SeqCst)
+            && self.asleep.swap(false, Ordering::SeqCst)
         {
             self.link.wake_worker();
         }
@@ -330,7 +378,11 @@ impl Server {
     pub(super) fn on_sets_reported(&self, shown: &GreetReply, now: Tick) -> Duration {
         let (member_for, news) = self.in_sets.on_report(shown, now);
         if let Some(finding) = news {
-            let level = if finding.disqualifies() { Level::Warn } else { Level::Info };
+            let level = if finding.disqualifies() {
+                Level::Warn
+            } else {
+                Level::Info
+            };
             write_line!(level, "{}: {}: {finding}", self.id, self.address);
         }
         member_for
@@ -354,7 +406,10 @@ impl Server {
     pub(super) fn set_listening(&self, answer: &Answer) {
         let listening = *answer == Answer::Subscribed;
         if !listening {
-            debug!("{}: no notices of releases, so waiting calls poll: {answer:?}", self.id);
+            debug!(
+                "{}: no notices of releases, so waiting calls poll: {answer:?}",
+                self.id
+            );
         }
         self.listening.store(listening, Ordering::Release);
     }
@@ -379,7 +434,12 @@ impl Server {
     ///
     /// RACE: published before the leases are looked at, and whoever enters one in the schedule looks at the status after
     /// that: no step of its clock is missed.
-    pub(super) fn publish_eligibility(&self, eligibility: &Eligibility, news: Option<Change>, now: Tick) {
+    pub(super) fn publish_eligibility(
+        &self,
+        eligibility: &Eligibility,
+        news: Option<Change>,
+        now: Tick,
+    ) {
         if self.status.publish_eligibility(eligibility, news, now) {
             self.events.clock_stepped();
         }
@@ -406,7 +466,8 @@ impl Server {
 
     /// Why this manager could take no lock there, as the last login has shown.
     pub(crate) fn misfit(&self) -> Option<NodeFailure> {
-        self.records.misfit(&self.status.server_info()?.greet_reply?)
+        self.records
+            .misfit(&self.status.server_info()?.greet_reply?)
     }
 
     /// The node's clock is known, and it may be asked from now on.
@@ -438,7 +499,9 @@ impl Server {
             if self.wants_notices.load(Ordering::Relaxed) {
                 self.subscribe(state, asked);
             }
-            again.into_iter().for_each(|job| self.enqueue(state, job, Now { tick: now, ..asked }));
+            again
+                .into_iter()
+                .for_each(|job| self.enqueue(state, job, Now { tick: now, ..asked }));
         });
     }
 
@@ -455,10 +518,17 @@ impl Server {
     pub(super) fn write(&self, state: &mut LinkState, again: Vec<Job>, now: Tick) {
         let mut wrote = !state.conn().is_flushed() || !again.is_empty();
         // Read once for all that are written together, and before.
-        let asked = Now { tick: now, moment: Moment::now() };
-        again.into_iter().for_each(|job| self.enqueue(state, job, asked));
+        let asked = Now {
+            tick: now,
+            moment: Moment::now(),
+        };
+        again
+            .into_iter()
+            .for_each(|job| self.enqueue(state, job, asked));
         if self.link.load.may_follow(state.conn().batches()) && self.has_queue() {
-            self.queue.take().for_each(|job| self.enqueue(state, job, asked));
+            self.queue
+                .take()
+                .for_each(|job| self.enqueue(state, job, asked));
             wrote = true;
         }
         state.flush();
@@ -503,12 +573,25 @@ impl Server {
             sets: None,
         };
         let worker_handle = WorkerHandle { registry, waker };
-        (Server::new(NodeId::new(0), "n0".into(), worker_handle, common, Eligibility::new(None, 0.01)), poll)
+        (
+            Server::new(
+                NodeId::new(0),
+                "n0".into(),
+                worker_handle,
+                common,
+                Eligibility::new(None, 0.01),
+            ),
+            poll,
+        )
     }
 
     #[cfg(not(quorlock_shuttle))]
     pub(crate) fn with_quarantine(self, records: Arc<Records>, sets: Arc<Sets>) -> Server {
         let in_sets = Arc::new(InSets::new(self.id, Arc::clone(&records), Some(sets)));
-        Server { records, in_sets, ..self }
+        Server {
+            records,
+            in_sets,
+            ..self
+        }
     }
 }

@@ -37,7 +37,11 @@ pub(crate) struct Sets {
 }
 
 impl Sets {
-    pub(crate) fn new<'a>(label: &str, addresses: impl IntoIterator<Item = &'a str>, strict: bool) -> Sets {
+    pub(crate) fn new<'a>(
+        label: &str,
+        addresses: impl IntoIterator<Item = &'a str>,
+        strict: bool,
+    ) -> Sets {
         Sets {
             own: Mutex::new(OwnServers::new(label, addresses)),
             refused: AtomicU64::new(0),
@@ -57,7 +61,11 @@ impl Sets {
         for node in 0..own.len() {
             let judged = own.judge(node);
             refused |= if judged.is_refused { bit(node) } else { 0 };
-            due |= if own.is_due(node, &judged) { bit(node) } else { 0 };
+            due |= if own.is_due(node, &judged) {
+                bit(node)
+            } else {
+                0
+            };
         }
         self.refused.store(refused, Ordering::Relaxed);
         self.due.store(due, Ordering::Relaxed);
@@ -77,14 +85,25 @@ pub(crate) struct InSets {
 
 impl InSets {
     pub(crate) fn new(node: NodeId, records: Arc<Records>, sets: Option<Arc<Sets>>) -> InSets {
-        InSets { node, records, sets, reported_at: Mutex::new(None) }
+        InSets {
+            node,
+            records,
+            sets,
+            reported_at: Mutex::new(None),
+        }
     }
 
     /// The greeting that is due ahead of the next command; `last`: when it was greeted last over this connection.
-    pub(crate) fn due(&self, last: &mut Option<Tick>, of: Greeted<'_>, now: Tick) -> Option<Command> {
+    pub(crate) fn due(
+        &self,
+        last: &mut Option<Tick>,
+        of: Greeted<'_>,
+        now: Tick,
+    ) -> Option<Command> {
         self.sets.as_ref()?;
         let since = last.map(|it| now.saturating_duration_since(it));
-        let is_due = since.is_none_or(|it| NOTED_EVERY <= it || GREETED_EVERY <= it && self.is_due());
+        let is_due =
+            since.is_none_or(|it| NOTED_EVERY <= it || GREETED_EVERY <= it && self.is_due());
         is_due.then(|| self.greet(last, of, now))
     }
 
@@ -94,7 +113,10 @@ impl InSets {
         let note = self.sets.as_ref().and_then(|it| {
             let own = it.own.lock();
             let edition = own.shown(self.node.index())?.edition;
-            Some(NewSets { edition, sets: own.judge(self.node.index()).note? })
+            Some(NewSets {
+                edition,
+                sets: own.judge(self.node.index()).note?,
+            })
         });
         self.records.greet(of, note.as_ref())
     }
@@ -116,30 +138,55 @@ impl InSets {
     }
 
     /// Takes in what its record shows: gives back for how long it has been in our set, and what the log is to say of another.
-    pub(crate) fn on_report(&self, shown: &GreetReply, now: Tick) -> (Duration, Option<NodeFinding>) {
-        let Some(sets) = &self.sets else { return (Duration::MAX, None) };
-        let Judgement { member_for, other, .. } = sets.change(|own| {
+    pub(crate) fn on_report(
+        &self,
+        shown: &GreetReply,
+        now: Tick,
+    ) -> (Duration, Option<NodeFinding>) {
+        let Some(sets) = &self.sets else {
+            return (Duration::MAX, None);
+        };
+        let Judgement {
+            member_for, other, ..
+        } = sets.change(|own| {
             own.on_report(self.node.index(), shown.clone());
             own.judge(self.node.index())
         });
         *self.reported_at.lock() = Some(now);
-        let is_news = |fits: bool| !(if fits { &sets.informed } else { &sets.warned }).swap(true, Ordering::Relaxed);
-        let news = other.is_some_and(|it| is_news(it.1)).then(|| self.finding()).flatten();
+        let is_news = |fits: bool| {
+            !(if fits { &sets.informed } else { &sets.warned }).swap(true, Ordering::Relaxed)
+        };
+        let news = other
+            .is_some_and(|it| is_news(it.1))
+            .then(|| self.finding())
+            .flatten();
         (member_for, news)
     }
 
     /// For how long what it grants does not count yet that was asked for at `asked`: it is new in our set.
-    pub(crate) fn left(&self, asked: Tick, length: Option<Duration>) -> Option<(Duration, QuarantineReason)> {
+    pub(crate) fn left(
+        &self,
+        asked: Tick,
+        length: Option<Duration>,
+    ) -> Option<(Duration, QuarantineReason)> {
         let sets = self.sets.as_ref().filter(|it| self.is_in(&it.unsure))?;
         self.left_of(&sets.own.lock(), asked, length)
     }
 
-    fn left_of(&self, own: &OwnServers, asked: Tick, length: Option<Duration>) -> Option<(Duration, QuarantineReason)> {
+    fn left_of(
+        &self,
+        own: &OwnServers,
+        asked: Tick,
+        length: Option<Duration>,
+    ) -> Option<(Duration, QuarantineReason)> {
         own.shown(self.node.index())?;
         let reported_at = (*self.reported_at.lock())?;
         let member_for = own.judge(self.node.index()).member_for;
         let member_for = member_for.saturating_add(asked.saturating_duration_since(reported_at));
-        Some((length?.checked_sub(member_for).filter(|it| !it.is_zero())?, QuarantineReason::New))
+        Some((
+            length?.checked_sub(member_for).filter(|it| !it.is_zero())?,
+            QuarantineReason::New,
+        ))
     }
 
     /// Whether others use it together with other servers than we do, and whether that is safe.
@@ -149,7 +196,12 @@ impl InSets {
 
     fn finding_of(&self, own: &OwnServers) -> Option<NodeFinding> {
         let (StoredSet { size, label, .. }, is_safe) = own.judge(self.node.index()).other?;
-        Some(NodeFinding::OtherNodes { there: size.try_into().ok()?, here: own.len().try_into().ok()?, label, is_safe })
+        Some(NodeFinding::OtherNodes {
+            there: size.try_into().ok()?,
+            here: own.len().try_into().ok()?,
+            label,
+            is_safe,
+        })
     }
 
     /// Why its votes do not count, if they do not because of that.
@@ -163,14 +215,21 @@ impl InSets {
     }
 
     fn disqualified(&self, own: &OwnServers) -> Option<NodeFailure> {
-        Some(NodeFailure::Disqualified { finding: self.finding_of(own)? })
+        Some(NodeFailure::Disqualified {
+            finding: self.finding_of(own)?,
+        })
     }
 
     /// Why what it granted that was asked for at `asked` does not count, as far as all nodes are known now.
     ///
     /// RACE: a client that knows few of its nodes cannot tell yet whether its set goes together with others, and whether a node is
     /// in it. What a node grants then is looked at again when a majority has granted.
-    pub(crate) fn why_not(&self, asked: Tick, length: Option<Duration>, is_cluster: bool) -> Option<NodeFailure> {
+    pub(crate) fn why_not(
+        &self,
+        asked: Tick,
+        length: Option<Duration>,
+        is_cluster: bool,
+    ) -> Option<NodeFailure> {
         let sets = self.sets.as_ref().filter(|it| self.is_in(&it.unsure))?;
         let own = sets.own.lock();
         let is_gone = own.shown(self.node.index()).is_none();
@@ -181,25 +240,36 @@ impl InSets {
             return Some(NodeFailure::Quarantined { left, why });
         }
         if sets.strict && is_gone && !is_cluster {
-            return Some(NodeFailure::Disconnected { reason: "since it has granted".to_owned() });
+            return Some(NodeFailure::Disconnected {
+                reason: "since it has granted".to_owned(),
+            });
         }
         // It stays so until something else is known, which nobody can take in at this moment.
         if !is_gone {
-            sets.unsure.fetch_and(!bit(self.node.index()), Ordering::Relaxed);
+            sets.unsure
+                .fetch_and(!bit(self.node.index()), Ordering::Relaxed);
         }
         None
     }
 
     /// All sets that it shows.
     pub(crate) fn all(&self) -> Vec<ServerSet> {
-        self.sets.as_ref().map_or_else(Vec::new, |it| it.own.lock().all(self.node.index()))
+        self.sets
+            .as_ref()
+            .map_or_else(Vec::new, |it| it.own.lock().all(self.node.index()))
     }
 
     /// What makes its record show no set but ours.
     pub(crate) fn forget_others(&self, of: Greeted<'_>) -> Option<Command> {
         let own = self.sets.as_ref()?.own.lock();
         let edition = own.shown(self.node.index())?.edition;
-        Some(self.records.greet(of, Some(&NewSets { edition, sets: own.without_others(self.node.index()) })))
+        Some(self.records.greet(
+            of,
+            Some(&NewSets {
+                edition,
+                sets: own.without_others(self.node.index()),
+            }),
+        ))
     }
 }
 
@@ -214,7 +284,10 @@ mod tests {
     use crate::ids::Edition;
     use crate::time;
 
-    const SERVER: Greeted<'static> = Greeted::Server { look: false, vouch: false };
+    const SERVER: Greeted<'static> = Greeted::Server {
+        look: false,
+        vouch: false,
+    };
 
     fn nodes(strict: bool) -> [InSets; 2] {
         let sets = Arc::new(Sets::new("web-1/7", ["a:6379", "b:6379"], strict));
@@ -227,13 +300,25 @@ mod tests {
 
     fn shown(id: u64, sets: &[StoredSet]) -> GreetReply {
         let edition = Edition::new(id);
-        GreetReply { id: Some(id), edition, sets: sets.into(), ..GreetReply::of(Record::Kept, Duration::ZERO) }
+        GreetReply {
+            id: Some(id),
+            edition,
+            sets: sets.into(),
+            ..GreetReply::of(Record::Kept, Duration::ZERO)
+        }
     }
 
     /// A set that only the first of the two servers is in.
     fn foreign() -> StoredSet {
         let servers = [7, 100, 101].map(|id| crate::answer::Listed { id, address: 1 });
-        StoredSet { size: 3, used: 0, joined: 0, changed: 0, label: "".into(), servers: servers.into() }
+        StoredSet {
+            size: 3,
+            used: 0,
+            joined: 0,
+            changed: 0,
+            label: "".into(),
+            servers: servers.into(),
+        }
     }
 
     #[test]
@@ -270,11 +355,22 @@ mod tests {
             let ([one, other], now) = (nodes(strict), time::tick());
             let _ = other.on_report(&shown(8, &[]), now);
             let (_, news) = one.on_report(&shown(7, &[foreign()]), now);
-            let finding = NodeFinding::OtherNodes { there: 3, here: 2, label: "".into(), is_safe: false };
+            let finding = NodeFinding::OtherNodes {
+                there: 3,
+                here: 2,
+                label: "".into(),
+                is_safe: false,
+            };
             assert_eq!(news.as_ref(), Some(&finding));
-            assert_eq!(one.failure(), strict.then_some(NodeFailure::Disqualified { finding }));
             assert_eq!(
-                (other.failure(), one.on_report(&shown(7, &[foreign()]), now).1),
+                one.failure(),
+                strict.then_some(NodeFailure::Disqualified { finding })
+            );
+            assert_eq!(
+                (
+                    other.failure(),
+                    one.on_report(&shown(7, &[foreign()]), now).1
+                ),
                 (None, None),
                 "it is said once"
             );
@@ -288,7 +384,10 @@ mod tests {
     fn without_quarantine_no_node_is_greeted_for_its_sets() {
         let node = InSets::new(NodeId::new(0), Arc::new(Records::new(None, 1)), None);
         let now = time::tick();
-        assert_eq!(node.on_report(&shown(7, &[foreign()]), now), (Duration::MAX, None));
+        assert_eq!(
+            node.on_report(&shown(7, &[foreign()]), now),
+            (Duration::MAX, None)
+        );
         assert!(node.due(&mut None, SERVER, now).is_none() && node.failure().is_none());
     }
 }

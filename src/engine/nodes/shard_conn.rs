@@ -71,7 +71,8 @@ impl ShardConn {
         few_sentinels: Option<usize>,
         shard_conns: Weak<dyn ShardConns>,
     ) -> ShardConn {
-        let (served, idle_since, quarantines) = (Mutex::default(), Mutex::default(), Mutex::default());
+        let (served, idle_since, quarantines) =
+            (Mutex::default(), Mutex::default(), Mutex::default());
         let (has_set, owes_greeting) = (AtomicBool::new(false), AtomicBool::new(false));
         ShardConn {
             index,
@@ -99,8 +100,12 @@ impl ShardConn {
 
     /// Those of these releases that are for this shard connection; the others go to theirs.
     pub(crate) fn own_of(&self, jobs: Vec<Job>) -> Vec<Job> {
-        let Some(shard_conns) = self.shard_conns() else { return jobs };
-        jobs.into_iter().filter_map(|it| shard_conns.take_over(self.index, it)).collect()
+        let Some(shard_conns) = self.shard_conns() else {
+            return jobs;
+        };
+        jobs.into_iter()
+            .filter_map(|it| shard_conns.take_over(self.index, it))
+            .collect()
     }
 
     pub(crate) fn serves(&self) -> bool {
@@ -115,14 +120,22 @@ impl ShardConn {
     /// Where to connect to; nowhere if it serves nothing.
     pub(crate) fn address(&self, own: &Address) -> Option<Address> {
         let served = self.served()?;
-        Some(if self.has_slots { own.of_master(served.last, served.name) } else { own.clone() })
+        Some(if self.has_slots {
+            own.of_master(served.last, served.name)
+        } else {
+            own.clone()
+        })
     }
 
     /// Why there is no connection to one that serves nothing.
     pub(crate) fn why_idle(&self) -> NodeFailure {
         match self.has_slots {
-            true => NodeFailure::SlotNotServed { said: "it serves no slots any more".to_owned() },
-            false => NodeFailure::Disconnected { reason: "it is the master no longer".to_owned() },
+            true => NodeFailure::SlotNotServed {
+                said: "it serves no slots any more".to_owned(),
+            },
+            false => NodeFailure::Disconnected {
+                reason: "it is the master no longer".to_owned(),
+            },
         }
     }
 
@@ -161,7 +174,11 @@ impl ShardConn {
     }
 
     /// For how long slots that were never used do not count there, and why.
-    pub(crate) fn left(&self, now: Tick, length: Option<Duration>) -> Option<(Duration, QuarantineReason)> {
+    pub(crate) fn left(
+        &self,
+        now: Tick,
+        length: Option<Duration>,
+    ) -> Option<(Duration, QuarantineReason)> {
         self.quarantines.lock().left(Ask::Grant, now, length)
     }
 }

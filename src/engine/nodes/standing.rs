@@ -56,14 +56,20 @@ impl Standing {
             Health::Up | Health::Unused => None,
             Health::Connecting { until } if now < *until => None,
             // The name server or the network takes longer than allowed; the thread is still at it.
-            Health::Connecting { .. } => Some(NodeFailure::Connect { reason: "no connection in time".to_owned() }),
+            Health::Connecting { .. } => Some(NodeFailure::Connect {
+                reason: "no connection in time".to_owned(),
+            }),
             Health::Down(failure) => Some(failure.clone()),
         }
     }
 
     /// Whether a round that begins now may have to wait for a connection first.
     pub(crate) fn is_connecting(&self) -> bool {
-        !self.is_up() && matches!(*self.health.lock(), Health::Unused | Health::Connecting { .. })
+        !self.is_up()
+            && matches!(
+                *self.health.lock(),
+                Health::Unused | Health::Connecting { .. }
+            )
     }
 
     /// Until when a round that begins now may have to wait for a connection first.

@@ -84,12 +84,18 @@ impl Status {
 
     /// For how long what it grants does not count yet that was asked for at `asked`, and why.
     pub(crate) fn left(&self, asked: Tick) -> Option<(Duration, QuarantineReason)> {
-        self.known.lock().quarantines.left(Ask::Grant, asked, self.records.quarantine())
+        self.known
+            .lock()
+            .quarantines
+            .left(Ask::Grant, asked, self.records.quarantine())
     }
 
     /// The [middle](Quarantines::middle) of its quarantine, over or not.
     pub(crate) fn middle_of_quarantine(&self) -> Option<(Tick, Duration)> {
-        self.known.lock().quarantines.middle(self.records.quarantine()?)
+        self.known
+            .lock()
+            .quarantines
+            .middle(self.records.quarantine()?)
     }
 
     /// Its answer to what it was asked at `asked` shows that its record is known as it is.
@@ -100,8 +106,10 @@ impl Status {
     /// Whether its record was known as it was so long `before` a time, or later.
     pub(crate) fn is_current(&self, (time, before): (Tick, Duration)) -> bool {
         let current = Some(self.current.load(Ordering::Relaxed)).filter(|it| *it != 0);
-        current
-            .is_some_and(|it| Duration::from_nanos(self.nanos(time)) <= Duration::from_nanos(it).saturating_add(before))
+        current.is_some_and(|it| {
+            Duration::from_nanos(self.nanos(time))
+                <= Duration::from_nanos(it).saturating_add(before)
+        })
     }
 
     /// What its clock shows now, at least and at most: microseconds since 1970.
@@ -118,11 +126,16 @@ impl Status {
     pub(crate) fn publish_server_info(&self, server_info: &ServerInfo) {
         let before = self.server_info.lock().replace(server_info.clone());
         for finding in server_info.findings() {
-            let is_known = before.as_ref().is_some_and(|it| it.findings().contains(&finding));
+            let is_known = before
+                .as_ref()
+                .is_some_and(|it| it.findings().contains(&finding));
             let is_news = match finding {
                 NodeFinding::WouldEvict { .. } => !is_known,
                 NodeFinding::Promoted => {
-                    !(is_known && before.as_ref().is_some_and(|it| it.run_id == server_info.run_id))
+                    !(is_known
+                        && before
+                            .as_ref()
+                            .is_some_and(|it| it.run_id == server_info.run_id))
                 }
                 _ => false,
             };
@@ -133,17 +146,27 @@ impl Status {
     }
 
     /// Publishes what is known of it now, and says what was news. True if its clock was set forward.
-    pub(crate) fn publish_eligibility(&self, eligibility: &Eligibility, news: Option<Change>, now: Tick) -> bool {
+    pub(crate) fn publish_eligibility(
+        &self,
+        eligibility: &Eligibility,
+        news: Option<Change>,
+        now: Tick,
+    ) -> bool {
         let stepped = matches!(news, Some(Change::Stepped(ClockStep::Forward(_))));
         {
             let mut known = self.known.lock();
             let stepped_at = if stepped { Some(now) } else { known.stepped_at };
             let (quarantines, clock) = (eligibility.quarantines(), eligibility.clock_offset());
-            *known = ServerFacts { quarantines, clock, stepped_at };
+            *known = ServerFacts {
+                quarantines,
+                clock,
+                stepped_at,
+            };
         }
         if let Some(news) = news {
-            let (left, why) =
-                eligibility.left(Ask::Grant, now).unwrap_or((Duration::ZERO, QuarantineReason::Restarted));
+            let (left, why) = eligibility
+                .left(Ask::Grant, now)
+                .unwrap_or((Duration::ZERO, QuarantineReason::Restarted));
             self.say_news(news, left, why, now);
         }
         stepped
@@ -157,7 +180,10 @@ impl Status {
     /// Whether a lock that is gone there may be set again. Not for a while after a step of the node's clock: extensions
     /// are counted then, because a key that is there has been there all the time.
     pub(crate) fn may_heal(&self, now: Tick) -> bool {
-        self.known.lock().quarantines.may_heal(now, self.records.quarantine())
+        self.known
+            .lock()
+            .quarantines
+            .may_heal(now, self.records.quarantine())
     }
 
     /// `left`: how long the node is quarantined because of that.
@@ -187,8 +213,16 @@ impl Status {
                 count(&self.counters.clock_steps);
                 let (ClockStep::Forward(by) | ClockStep::Back(by)) = step;
                 let forward = matches!(step, ClockStep::Forward(_));
-                self.upcall.tell(|| Event::ClockStep { node: self.id, by, forward });
-                let level = if self.may_warn_of_step(now) { Level::Warn } else { Level::Debug };
+                self.upcall.tell(|| Event::ClockStep {
+                    node: self.id,
+                    by,
+                    forward,
+                });
+                let level = if self.may_warn_of_step(now) {
+                    Level::Warn
+                } else {
+                    Level::Debug
+                };
                 match step {
                     ClockStep::Forward(by) => write_line!(
                         level,
@@ -217,7 +251,10 @@ impl Status {
 
     /// Whether nothing was said for so long, at `said`; it is now.
     fn may_say(&self, said: &AtomicU64, every: Duration, now: Tick) -> bool {
-        let (before, now) = (said.load(Ordering::Relaxed), self.nanos(now).saturating_add(1));
+        let (before, now) = (
+            said.load(Ordering::Relaxed),
+            self.nanos(now).saturating_add(1),
+        );
         let pause = u64::try_from(every.as_nanos()).unwrap_or(u64::MAX);
         let may = before == 0 || before.saturating_add(pause) <= now;
         if may {
@@ -235,7 +272,9 @@ impl Status {
         let mut said = self.failures_said.lock();
         let before = said.iter_mut().find(|(it, _)| *it == kind);
         match before {
-            Some((_, at)) if now.saturating_duration_since(*at) < FAILURE_SAID_EVERY => return false,
+            Some((_, at)) if now.saturating_duration_since(*at) < FAILURE_SAID_EVERY => {
+                return false;
+            }
             Some((_, at)) => *at = now,
             None => said.push((kind, now)),
         }
@@ -245,7 +284,10 @@ impl Status {
     /// A node that is connected has refused a command. It may go on doing so, and nobody else says it.
     pub(crate) fn note_refusal(&self, failure: &NodeFailure, now: Tick) {
         if self.may_warn_of(failure, now) {
-            warn!("{}: {}: is not counted: it rejected a command: {failure}", self.id, self.address);
+            warn!(
+                "{}: {}: is not counted: it rejected a command: {failure}",
+                self.id, self.address
+            );
         }
     }
 
@@ -261,13 +303,22 @@ impl Status {
     /// Says that the node has lost its data.
     pub(crate) fn note_forgotten(&self, left: Duration, why: QuarantineReason) {
         self.tell_quarantined(left, why);
-        info!("{}: {}: quarantined for {}: it is new or lost its data", self.id, self.address, About(left));
+        info!(
+            "{}: {}: quarantined for {}: it is new or lost its data",
+            self.id,
+            self.address,
+            About(left)
+        );
     }
 
     /// Not where quarantines are switched off.
     fn tell_quarantined(&self, left: Duration, why: QuarantineReason) {
         if !left.is_zero() {
-            self.upcall.tell(|| Event::NodeQuarantined { node: self.id, left, why });
+            self.upcall.tell(|| Event::NodeQuarantined {
+                node: self.id,
+                left,
+                why,
+            });
         }
     }
 

@@ -52,15 +52,36 @@ impl VotingNode {
         if let Endpoint::Group(group) = address.place.clone() {
             let shards = Shards::new(id, address, group, config, common, run_ids, waker);
             let scout = Scout::new(Arc::clone(&shards), poll);
-            threads.push(aside::spawn(format!("quorlock-{id}-scout"), move || scout.run())?);
-            return Ok(VotingNode { id, address: shown, kept_by: KeptBy::Shards(shards) });
+            threads.push(aside::spawn(format!("quorlock-{id}-scout"), move || {
+                scout.run()
+            })?);
+            return Ok(VotingNode {
+                id,
+                address: shown,
+                kept_by: KeptBy::Shards(shards),
+            });
         }
-        let handle = WorkerHandle { registry: poll.registry().try_clone()?, waker };
+        let handle = WorkerHandle {
+            registry: poll.registry().try_clone()?,
+            waker,
+        };
         let eligibility = Eligibility::new(config.quarantine_length(), config.margin.share);
-        let server = Arc::new(Server::new(id, Arc::clone(&shown), handle, common, eligibility));
+        let server = Arc::new(Server::new(
+            id,
+            Arc::clone(&shown),
+            handle,
+            common,
+            eligibility,
+        ));
         let worker = Worker::new(Arc::clone(&server), address, config, run_ids, poll);
-        threads.push(aside::spawn(format!("quorlock-{id}"), move || worker.run())?);
-        Ok(VotingNode { id, address: shown, kept_by: KeptBy::Server(server) })
+        threads.push(aside::spawn(format!("quorlock-{id}"), move || {
+            worker.run()
+        })?);
+        Ok(VotingNode {
+            id,
+            address: shown,
+            kept_by: KeptBy::Server(server),
+        })
     }
 
     /// All servers that it is spread over, as far as they are known; the only one otherwise.
@@ -115,7 +136,12 @@ impl VotingNode {
 
     /// Why this command, or any, is not to be given to it now, if so: a node refuses it only after a silence of more than
     /// `patience`.
-    pub(super) fn refusal(&self, command: Option<&Command>, patience: Duration, now: Tick) -> Option<NodeFailure> {
+    pub(super) fn refusal(
+        &self,
+        command: Option<&Command>,
+        patience: Duration,
+        now: Tick,
+    ) -> Option<NodeFailure> {
         match &self.kept_by {
             KeptBy::Server(server) => server.refusal_after(patience, now),
             KeptBy::Shards(shards) => shards.refusal(command, patience, now),
@@ -158,7 +184,9 @@ impl VotingNode {
     pub(super) fn give_to(&self, part: usize, job: Job, now: Tick) -> Result<(), NodeFailure> {
         let serving = self.serving();
         let Some(server) = serving.get(part) else {
-            return Err(NodeFailure::SlotNotServed { said: "no master of the map has it".to_owned() });
+            return Err(NodeFailure::SlotNotServed {
+                said: "no master of the map has it".to_owned(),
+            });
         };
         if let Some(failure) = server.refusal(now) {
             return Err(failure);
@@ -202,7 +230,12 @@ impl VotingNode {
     /// What is known of it.
     pub(crate) fn stats(&self) -> NodeStats {
         let of = |it: &AtomicU64| it.load(Ordering::Relaxed);
-        let NodeCounters { answers, failures, connections, connection_failures } = match &self.kept_by {
+        let NodeCounters {
+            answers,
+            failures,
+            connections,
+            connection_failures,
+        } = match &self.kept_by {
             KeptBy::Server(server) => &*server.own_counters,
             KeptBy::Shards(shards) => shards.own_counters(),
         };

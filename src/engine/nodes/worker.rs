@@ -125,9 +125,15 @@ impl Worker {
             return Flow::Stop;
         }
         match std::mem::replace(&mut self.phase, WorkerPhase::Unused) {
-            WorkerPhase::Unused if !self.server.has_queue() && !self.server.standing.is_called_up() => self.sleep(None),
+            WorkerPhase::Unused
+                if !self.server.has_queue() && !self.server.standing.is_called_up() =>
+            {
+                self.sleep(None)
+            }
             WorkerPhase::Unused => self.connect(now),
-            WorkerPhase::Down { retry_at } if retry_at <= now && !self.is_idle() => self.connect(now),
+            WorkerPhase::Down { retry_at } if retry_at <= now && !self.is_idle() => {
+                self.connect(now)
+            }
             WorkerPhase::Down { retry_at } => {
                 self.phase = WorkerPhase::Down { retry_at };
                 self.refuse_queue();
@@ -148,12 +154,18 @@ impl Worker {
 
     /// Whether it is the connection to what is no master now.
     fn is_idle(&self) -> bool {
-        self.server.shard_conn.as_ref().is_some_and(|it| !it.serves())
+        self.server
+            .shard_conn
+            .as_ref()
+            .is_some_and(|it| !it.serves())
     }
 
     /// Whether it was asked to stop, and can.
     fn is_done(&self, now: Tick) -> bool {
-        self.server.standing.stop_at().is_some_and(|deadline| deadline <= now || !self.has_work())
+        self.server
+            .standing
+            .stop_at()
+            .is_some_and(|deadline| deadline <= now || !self.has_work())
     }
 
     /// Whether a worker that was asked to stop still has something to bring to its server.
@@ -162,8 +174,10 @@ impl Worker {
         match self.phase {
             // The answers of a hung node are not waited for: it has what was written, and runs it when it goes on.
             WorkerPhase::Open => {
-                let (flushed, answered) =
-                    self.server.link.with(|it| (it.conn().is_flushed(), it.conn().in_flight() == 0));
+                let (flushed, answered) = self
+                    .server
+                    .link
+                    .with(|it| (it.conn().is_flushed(), it.conn().in_flight() == 0));
                 queued || !flushed || !(answered || self.server.is_stalled(time::tick()))
             }
             WorkerPhase::Connecting(_) => queued || !self.server.unconfirmed.lock().is_empty(),
@@ -174,18 +188,22 @@ impl Worker {
 
     /// Sleeps until there is something to do, or until `deadline`.
     fn sleep(&mut self, deadline: Option<Tick>) {
-        let stop_at = self
-            .server
-            .standing
-            .stop_at()
-            .map(|it| time::tick().checked_add(LOOK_AGAIN).map_or(it, |look| it.min(look)));
+        let stop_at = self.server.standing.stop_at().map(|it| {
+            time::tick()
+                .checked_add(LOOK_AGAIN)
+                .map_or(it, |look| it.min(look))
+        });
         let deadline = [deadline, stop_at].into_iter().flatten().min();
         self.server.fall_asleep();
         // RACE: see `Server::wake`: the queue is looked at once more after the announcement.
-        let may_write = !matches!(self.phase, WorkerPhase::Open) || self.server.link.load.may_write();
+        let may_write =
+            !matches!(self.phase, WorkerPhase::Open) || self.server.link.load.may_write();
         let queued = self.server.has_queue() && may_write;
-        let timeout =
-            if !queued { deadline.map(|it| it.saturating_duration_since(time::tick())) } else { Some(Duration::ZERO) };
+        let timeout = if !queued {
+            deadline.map(|it| it.saturating_duration_since(time::tick()))
+        } else {
+            Some(Duration::ZERO)
+        };
         self.wait(timeout);
         self.server.wake_up();
     }
@@ -196,19 +214,33 @@ impl Worker {
         if let Err(err) = self.poll.poll(&mut self.events, timeout)
             && err.kind() != io::ErrorKind::Interrupted
         {
-            let level = if self.said_cannot_wait { Level::Debug } else { Level::Error };
+            let level = if self.said_cannot_wait {
+                Level::Debug
+            } else {
+                Level::Error
+            };
             self.said_cannot_wait = true;
-            write_line!(level, "{}: {}: cannot wait for its socket: {err}", self.server.id, self.server.address);
+            write_line!(
+                level,
+                "{}: {}: cannot wait for its socket: {err}",
+                self.server.id,
+                self.server.address
+            );
         }
     }
 
     fn connect(&mut self, now: Tick) {
         let deadline = now.checked_add(self.connect_timeout).unwrap_or(now);
         if self.failures == 0 {
-            self.server.standing.set_health(Health::Connecting { until: deadline });
+            self.server
+                .standing
+                .set_health(Health::Connecting { until: deadline });
         }
         let shard_conn = self.server.shard_conn.as_ref();
-        match shard_conn.map_or_else(|| Some(self.address.clone()), |it| it.address(&self.address)) {
+        match shard_conn.map_or_else(
+            || Some(self.address.clone()),
+            |it| it.address(&self.address),
+        ) {
             Some(address) => self.connect_to(&address, self.connect_timeout),
             None => self.go_down(&shard_conn.map_or(NodeFailure::Internal, ShardConn::why_idle)),
         }
@@ -216,7 +248,12 @@ impl Worker {
 
     fn connect_to(&mut self, address: &Address, timeout: Duration) {
         let records = &self.server.records;
-        match Connecting::begin(address, Some(records.greet(records.of_server(), None)), timeout, &self.poll) {
+        match Connecting::begin(
+            address,
+            Some(records.greet(records.of_server(), None)),
+            timeout,
+            &self.poll,
+        ) {
             Ok(connecting) => self.phase = WorkerPhase::Connecting(Box::new(connecting)),
             Err(failure) => self.go_down(&failure),
         }
@@ -227,35 +264,63 @@ impl Worker {
             Ok(Progress::Wait) => {
                 // Of a node that is down nobody waits for this attempt.
                 self.refuse_queue();
-                let deadline =
-                    self.server.standing.stop_at().map_or(connecting.deadline(), |it| it.min(connecting.deadline()));
+                let deadline = self
+                    .server
+                    .standing
+                    .stop_at()
+                    .map_or(connecting.deadline(), |it| it.min(connecting.deadline()));
                 self.phase = WorkerPhase::Connecting(Box::new(connecting));
                 self.wait(Some(deadline.saturating_duration_since(now)));
             }
             Ok(Progress::Done(opened)) => self.come_up(*opened),
-            Err(NodeFailure::Replica) if self.server.shard_conn.as_ref().is_some_and(|it| !it.has_slots) => {
-                let said = MemberReport::new(Arc::clone(&self.server.address), MemberAnswer::Replica);
-                self.go_down(&NodeFailure::NoMaster { reason: NO_MASTER.into(), said: vec![said] });
+            Err(NodeFailure::Replica)
+                if self
+                    .server
+                    .shard_conn
+                    .as_ref()
+                    .is_some_and(|it| !it.has_slots) =>
+            {
+                let said =
+                    MemberReport::new(Arc::clone(&self.server.address), MemberAnswer::Replica);
+                self.go_down(&NodeFailure::NoMaster {
+                    reason: NO_MASTER.into(),
+                    said: vec![said],
+                });
             }
             Err(failure) => self.go_down(&failure),
         }
     }
 
-    fn come_up(&mut self, Opened { socket, conn, mut server_info, asked, said_time }: Opened) {
+    fn come_up(
+        &mut self,
+        Opened {
+            socket,
+            conn,
+            mut server_info,
+            asked,
+            said_time,
+        }: Opened,
+    ) {
         if let Some(shard_conn) = &self.server.shard_conn {
             server_info.few_sentinels = shard_conn.few_sentinels;
             // That is what the node was given as.
             (server_info.replicas, server_info.promoted) = (0, false);
         }
         if self.strict
-            && let Some(finding) = server_info.findings().into_iter().find(NodeFinding::disqualifies)
+            && let Some(finding) = server_info
+                .findings()
+                .into_iter()
+                .find(NodeFinding::disqualifies)
         {
             self.go_down(&NodeFailure::Disqualified { finding });
             return;
         }
         // Whoever only looks is not refused.
         if self.server.records.is_used()
-            && let Some(failure) = server_info.greet_reply.as_ref().and_then(|it| self.server.records.misfit(it))
+            && let Some(failure) = server_info
+                .greet_reply
+                .as_ref()
+                .and_then(|it| self.server.records.misfit(it))
         {
             self.go_down(&failure);
             return;
@@ -288,12 +353,23 @@ impl Worker {
                 self.server.status.note_current(asked.tick);
             }
             eligibility.lasts(self.server.records.quarantine());
-            if let (Some(shard_conn), Some(reply)) = (self.server.with_slots(), &mut server_info.greet_reply) {
+            if let (Some(shard_conn), Some(reply)) =
+                (self.server.with_slots(), &mut server_info.greet_reply)
+            {
                 // Slots have records of their own, and these show what its uptime would.
                 shard_conn.remember(reply, now, self.server.records.quarantine());
-                reply.record = if reply.record == Record::Off { Record::Off } else { Record::Vouched };
+                reply.record = if reply.record == Record::Off {
+                    Record::Off
+                } else {
+                    Record::Vouched
+                };
             }
-            let times = Times { asked: asked.tick, asked_at: asked.moment, answered: now, answered_at: said_time };
+            let times = Times {
+                asked: asked.tick,
+                asked_at: asked.moment,
+                answered: now,
+                answered_at: said_time,
+            };
             let news = eligibility.on_connect(&server_info, times);
             self.server.publish_eligibility(&eligibility, news, now);
         }
@@ -303,11 +379,20 @@ impl Worker {
         // Releases of the time before come first: they are older than anything in the queue.
         let again = self.server.unconfirmed.lock().take_all(now);
         let again = self.own_of(again);
-        self.server.open(socket, conn, server_info.greet_reply, again, now);
+        self.server
+            .open(socket, conn, server_info.greet_reply, again, now);
         self.server.greet_if_owed(now);
         self.server.standing.set_health(Health::Up);
-        let Server { id, address, upcall, .. } = &*self.server;
-        upcall.tell(|| Event::NodeUp { node: *id, address: Arc::clone(address) });
+        let Server {
+            id,
+            address,
+            upcall,
+            ..
+        } = &*self.server;
+        upcall.tell(|| Event::NodeUp {
+            node: *id,
+            address: Arc::clone(address),
+        });
         self.phase = WorkerPhase::Open;
     }
 
@@ -318,7 +403,10 @@ impl Worker {
 
     /// Its place among all that show run ids.
     fn voter(&self) -> Voter {
-        self.server.shard_conn.as_ref().map_or(self.server.id.into(), |it| it.voter)
+        self.server
+            .shard_conn
+            .as_ref()
+            .map_or(self.server.id.into(), |it| it.voter)
     }
 
     /// Of a master of several servers, those of these releases that are still for it; the others go to those that they are for.
@@ -343,7 +431,12 @@ impl Worker {
         match self.down_since.take() {
             Some(since) => {
                 let down = time::tick().saturating_duration_since(since);
-                info!("{}: up after {}: {}", self.server.id, time::About(down), self.server.address);
+                info!(
+                    "{}: up after {}: {}",
+                    self.server.id,
+                    time::About(down),
+                    self.server.address
+                );
             }
             None => debug!("{}: connected: {}", self.server.id, self.server.address),
         }
@@ -353,19 +446,30 @@ impl Worker {
     fn serve(&mut self) -> Result<(), NodeFailure> {
         let server = Arc::clone(&self.server);
         let mut result = Ok(());
-        drive::drive(Driver::Worker, &mut [Driven::new(Arc::clone(&server), None)], |driven| {
-            let now = time::tick();
-            if self.is_done(now) {
-                return false;
-            }
-            result = driven.iter_mut().try_for_each(|it| self.prepare(&server, it, now));
-            result.is_ok()
-        });
+        drive::drive(
+            Driver::Worker,
+            &mut [Driven::new(Arc::clone(&server), None)],
+            |driven| {
+                let now = time::tick();
+                if self.is_done(now) {
+                    return false;
+                }
+                result = driven
+                    .iter_mut()
+                    .try_for_each(|it| self.prepare(&server, it, now));
+                result.is_ok()
+            },
+        );
         result
     }
 
     /// Writes what has queued, and sleeps until there may be something to read.
-    fn prepare(&mut self, server: &Server, driven: &mut Driven, now: Tick) -> Result<(), NodeFailure> {
+    fn prepare(
+        &mut self,
+        server: &Server,
+        driven: &mut Driven,
+        now: Tick,
+    ) -> Result<(), NodeFailure> {
         let (again, next_again) = server.unconfirmed.lock().take_due(now);
         let again = self.own_of(again);
         let patience = server.response_timeout().max(MUTE_MIN);
@@ -391,7 +495,9 @@ impl Worker {
                 // An answer that has come and that nobody has read yet makes it worth keeping.
                 if server.is_stalled(now) {
                     let reason = "no answer to anything any more".to_owned();
-                    server.link.with(|it| it.give_up(NodeFailure::Disconnected { reason }));
+                    server
+                        .link
+                        .with(|it| it.give_up(NodeFailure::Disconnected { reason }));
                 }
                 now.checked_add(LOOK_AGAIN)
             }
@@ -421,22 +527,30 @@ impl Worker {
         // restarts, and proxies that close what is idle.
         let now = time::tick();
         let until = now.checked_add(self.connect_timeout).unwrap_or(now);
-        self.server.standing.set_health(Health::Connecting { until });
+        self.server
+            .standing
+            .set_health(Health::Connecting { until });
         self.disconnect(failure);
         self.phase = WorkerPhase::Down { retry_at: now };
     }
 
     /// Ends the connection, or the attempt, and refuses what comes until the next one.
     fn go_down(&mut self, failure: &NodeFailure) {
-        self.server.standing.set_health(Health::Down(failure.clone()));
+        self.server
+            .standing
+            .set_health(Health::Down(failure.clone()));
         self.server.note_failed();
         self.disconnect(failure);
         self.refuse_queue();
-        let pause = RETRY_FIRST.saturating_mul(2_u32.saturating_pow(self.failures.min(10))).min(RETRY_LAST);
+        let pause = RETRY_FIRST
+            .saturating_mul(2_u32.saturating_pow(self.failures.min(10)))
+            .min(RETRY_LAST);
         let pause = pause.saturating_add(pause.mul_f64(fastrand::f64() / 4.0));
         self.failures = self.failures.saturating_add(1);
         let now = time::tick();
-        self.phase = WorkerPhase::Down { retry_at: now.checked_add(pause).unwrap_or(now) };
+        self.phase = WorkerPhase::Down {
+            retry_at: now.checked_add(pause).unwrap_or(now),
+        };
     }
 
     /// Closes the connection: every waiting command gets its failure, and releases are kept.
@@ -444,9 +558,21 @@ impl Worker {
         self.phase = WorkerPhase::Unused;
         let unanswered = self.server.close();
         self.run_ids.lock().leave(self.voter(), time::tick());
-        self.server.shard_conn.iter().for_each(|it| it.request_probe());
-        let Server { id, address, upcall, .. } = &*self.server;
-        upcall.tell(|| Event::NodeDown { node: *id, address: Arc::clone(address), why: failure.clone() });
+        self.server
+            .shard_conn
+            .iter()
+            .for_each(|it| it.request_probe());
+        let Server {
+            id,
+            address,
+            upcall,
+            ..
+        } = &*self.server;
+        upcall.tell(|| Event::NodeDown {
+            node: *id,
+            address: Arc::clone(address),
+            why: failure.clone(),
+        });
         if *failure != NodeFailure::ShutDown {
             count(&self.server.counters.connection_failures);
             count(&self.server.own_counters.connection_failures);
@@ -457,7 +583,12 @@ impl Worker {
                 true => Level::Debug,
             };
             let still = if was_down { "still " } else { "" };
-            write_line!(level, "{}: {still}down: {}: {failure}", self.server.id, self.server.address);
+            write_line!(
+                level,
+                "{}: {still}down: {}: {failure}",
+                self.server.id,
+                self.server.address
+            );
             self.down_since.get_or_insert(now);
         }
         for mut job in unanswered {
@@ -474,7 +605,10 @@ impl Worker {
             (_, Some(shard_conn)) if !shard_conn.serves() => shard_conn.why_idle(),
             _ => return,
         };
-        let queued: Vec<_> = self.server.link.with(|_| self.server.queue.take().collect());
+        let queued: Vec<_> = self
+            .server
+            .link
+            .with(|_| self.server.queue.take().collect());
         for mut job in queued {
             job.answer(self.server.id, Answer::Failed(failure.clone()), false);
             self.keep(job);

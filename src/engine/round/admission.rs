@@ -107,12 +107,18 @@ impl Admission {
     }
 
     fn ticket(self: &Arc<Self>, waited: Duration) -> RoundTicket {
-        RoundTicket { admission: Arc::clone(self), waited }
+        RoundTicket {
+            admission: Arc::clone(self),
+            waited,
+        }
     }
 
     /// Waits for a ticket. `parker` is woken when it is there: see [`Waiting::take`].
     pub(crate) fn enqueue(self: &Arc<Self>, parker: &Arc<Parker>) -> Waiting {
-        let waiter = Arc::new(RoundWaiter { parker: Arc::clone(parker), given: AtomicBool::new(false) });
+        let waiter = Arc::new(RoundWaiter {
+            parker: Arc::clone(parker),
+            given: AtomicBool::new(false),
+        });
         let id = {
             let mut queue = self.waiters.lock();
             let id = queue.next;
@@ -124,7 +130,12 @@ impl Admission {
         // RACE: a call that ends gives its ticket back and then looks for calls that wait; this one says that it waits and
         // then looks for tickets. One of the two sees the other.
         self.let_in();
-        Waiting { admission: Arc::clone(self), id, waiter, since: time::tick() }
+        Waiting {
+            admission: Arc::clone(self),
+            id,
+            waiter,
+            since: time::tick(),
+        }
     }
 
     /// Lets no more than so many be under way, whatever has been learned.
@@ -167,7 +178,13 @@ impl Admission {
         }
         let under_way = self.under_way.load(Relaxed);
         let mut learned = self.learned.lock();
-        learned.on_round(Sample { asked, took, answered, under_way, is_short });
+        learned.on_round(Sample {
+            asked,
+            took,
+            answered,
+            under_way,
+            is_short,
+        });
         self.limit.store(learned.rounds(), Relaxed);
         self.fastest.store(nanos(learned.fastest()), Relaxed);
     }
@@ -198,7 +215,10 @@ impl Waiting {
     /// The ticket, once it is there.
     pub(crate) fn take(&self) -> Option<RoundTicket> {
         let is_given = self.waiter.given.swap(false, SeqCst);
-        is_given.then(|| self.admission.ticket(time::tick().saturating_duration_since(self.since)))
+        is_given.then(|| {
+            self.admission
+                .ticket(time::tick().saturating_duration_since(self.since))
+        })
     }
 }
 
@@ -219,7 +239,9 @@ impl RoundWait {
             _ if !wants => None,
             Some(waiting) => Some(waiting.take()?),
             // It may be there at once: then the thread is woken for nothing.
-            None => admission.try_enter().or_else(|| self.0.insert(admission.enqueue(parker)).take()),
+            None => admission
+                .try_enter()
+                .or_else(|| self.0.insert(admission.enqueue(parker)).take()),
         };
         if ticket.is_some() || !wants {
             self.0 = None;
@@ -267,7 +289,10 @@ mod tests {
     #[test]
     fn h5_slots_are_given_in_the_order_in_which_they_were_asked_for() {
         let admission = admission(2);
-        let (first, second) = (admission.try_enter().unwrap(), admission.try_enter().unwrap());
+        let (first, second) = (
+            admission.try_enter().unwrap(),
+            admission.try_enter().unwrap(),
+        );
         assert!(admission.try_enter().is_none());
         let [a, b, c] = [(); 3].map(|()| enqueue(&admission));
 

@@ -22,7 +22,10 @@ pub(crate) fn ask(
     to: Option<NodeSet>,
     deadline: Tick,
 ) -> Vec<Result<Answer, NodeFailure>> {
-    ask_timed(fanout, command, to, deadline).into_iter().map(|(answer, _)| answer).collect()
+    ask_timed(fanout, command, to, deadline)
+        .into_iter()
+        .map(|(answer, _)| answer)
+        .collect()
 }
 
 /// What a node has answered, or why it has not answered as it should; and how long that took.
@@ -58,22 +61,39 @@ pub(crate) fn ask_many(
 }
 
 /// The same of one, and how long each took.
-pub(crate) fn ask_timed(fanout: &Fanout, command: Command, to: Option<NodeSet>, deadline: Tick) -> Vec<Timed> {
+pub(crate) fn ask_timed(
+    fanout: &Fanout,
+    command: Command,
+    to: Option<NodeSet>,
+    deadline: Tick,
+) -> Vec<Timed> {
     let _busy = fanout.busy();
     let (round, sent) = (round(fanout, to), Moment::now());
-    run::run(fanout, Outgoing::ask(command, &round).to(to), &round, None, deadline);
+    run::run(
+        fanout,
+        Outgoing::ask(command, &round).to(to),
+        &round,
+        None,
+        deadline,
+    );
     answers(fanout, &round, sent)
 }
 
 /// A round that is over when the nodes in `to` have answered.
 fn round(fanout: &Fanout, to: Option<NodeSet>) -> Arc<Pending<ProbeRound>> {
     let round = Arc::new(Pending::new(fanout.len(), ProbeRound::default()));
-    for node in fanout.ids().filter(|it| to.is_some_and(|to| !to.contains(*it))) {
+    for node in fanout
+        .ids()
+        .filter(|it| to.is_some_and(|to| !to.contains(*it)))
+    {
         round.leave_out(node, NodeAnswer::NotAsked);
     }
     round
 }
 
 fn answers(fanout: &Fanout, round: &Pending<ProbeRound>, sent: Moment) -> Vec<Timed> {
-    fanout.ids().map(|node| round.with_ballot(|it| (it.answer(node).cloned(), it.took(node, sent)))).collect()
+    fanout
+        .ids()
+        .map(|node| round.with_ballot(|it| (it.answer(node).cloned(), it.took(node, sent))))
+        .collect()
 }

@@ -56,22 +56,43 @@ impl Attempt {
         known: AttemptFacts,
         on_end: Option<Box<dyn Fn() + Send + Sync>>,
     ) -> Result<(Attempt, Outgoing), NotWon> {
-        let owner = OwnerToken::draw().map_err(|err| NotWon::NoRandomness { reason: err.to_string() })?;
+        let owner = OwnerToken::draw().map_err(|err| NotWon::NoRandomness {
+            reason: err.to_string(),
+        })?;
         let sent = Now::read();
         let use_until = validity::use_until(sent.moment, request.spec.ttl(), request.margin);
         let (seen, nodes) = (known.seen, fanout.len());
-        let policy = known.policy(QueuePolicy { since: request.since(fanout), ..request.policy });
+        let policy = known.policy(QueuePolicy {
+            since: request.since(fanout),
+            ..request.policy
+        });
         let proposal = token::propose(fanout.time_for_all(sent.moment), seen);
         let proposal = proposal.ok_or_else(|| LostAttempt::without_tokens(nodes, seen))?;
         let round = AcquireRound::new(request.spec.rule(), proposal, use_until);
         let round = round.after(seen).of_names(&request.spec.names);
-        let hook = on_end.map(|it| -> Box<dyn Fn(&AcquireEnd) + Send + Sync> { Box::new(move |_| it()) });
+        let hook =
+            on_end.map(|it| -> Box<dyn Fn(&AcquireEnd) + Send + Sync> { Box::new(move |_| it()) });
         let round = Arc::new(Pending::with_hook(nodes, round, hook));
-        let command = request.spec.plan.acquire(owner, validity::millis(request.spec.ttl()), proposal, &policy);
+        let command = request.spec.plan.acquire(
+            owner,
+            validity::millis(request.spec.ttl()),
+            proposal,
+            &policy,
+        );
         let (enters, deadline) = (policy.enters, request.limit(fanout.deadline(sent.tick)));
         let is_odd = fanout.response_timeout() != deadline.saturating_duration_since(sent.tick);
         let outgoing = Outgoing::ask(command, &round);
-        let attempt = Attempt { owner, sent, use_until, seen, enters, deadline, is_odd, round, round_ticket };
+        let attempt = Attempt {
+            owner,
+            sent,
+            use_until,
+            seen,
+            enters,
+            deadline,
+            is_odd,
+            round,
+            round_ticket,
+        };
         Ok((attempt, outgoing))
     }
 
@@ -116,32 +137,52 @@ impl Attempt {
     /// Lets the limit learn from how long the first round took. One that connected, was cut short, or was over at once
     /// because nobody could be asked, says nothing about queues.
     fn learn(&self, end: AcquireEnd) {
-        let Some(ended) = self.round.ended() else { return };
+        let Some(ended) = self.round.ended() else {
+            return;
+        };
         let answered = end != AcquireEnd::Lost(LossReason::NoQuorum);
         if !self.is_odd && (answered || ended.timed_out) {
-            self.round_ticket.learn(self.sent.tick, ended.at.since(self.sent.moment), !ended.timed_out);
+            self.round_ticket.learn(
+                self.sent.tick,
+                ended.at.since(self.sent.moment),
+                !ended.timed_out,
+            );
         }
     }
 
-    fn conclude(self, fanout: &Fanout, request: &Request, mut end: AcquireEnd) -> Result<Won, LostAttempt> {
+    fn conclude(
+        self,
+        fanout: &Fanout,
+        request: &Request,
+        mut end: AcquireEnd,
+    ) -> Result<Won, LostAttempt> {
         self.learn(end);
         let nodes = fanout.len();
-        let mut seen = self.seen.max(self.round.with_ballot(Ballot::<AcquireRound>::seen));
+        let mut seen = self
+            .seen
+            .max(self.round.with_ballot(Ballot::<AcquireRound>::seen));
         let (mut gone, mut raised) = (NodeSet::default(), false);
         let slot = self.round.with_ballot(Ballot::<AcquireRound>::slot);
         let spec = request.spec.of_slot(slot);
         let rule = request.spec.rule();
         let mut counted = match end {
-            AcquireEnd::Won { token } => self.round.nodes_with(|it| rule.counts(it, token) && it.slot() == slot),
+            AcquireEnd::Won { token } => self
+                .round
+                .nodes_with(|it| rule.counts(it, token) && it.slot() == slot),
             _ => NodeSet::default(),
         };
         if let AcquireEnd::Raise { token } = end {
             count(&fanout.counters.fencing_raises);
-            let raise = Arc::new(Pending::new(nodes, RaiseRound::new(rule, token, self.use_until)));
+            let raise = Arc::new(Pending::new(
+                nodes,
+                RaiseRound::new(rule, token, self.use_until),
+            ));
             let deadline = request.limit(time::deadline(fanout.response_timeout()));
             let outgoing = Outgoing::ask(spec.plan.raise(self.owner, token), &raise);
             end = run::run(fanout, outgoing, &raise, None, deadline);
-            seen = seen.max(token).max(raise.with_ballot(Ballot::<RaiseRound>::seen));
+            seen = seen
+                .max(token)
+                .max(raise.with_ballot(Ballot::<RaiseRound>::seen));
             gone = raise.nodes_with(Answer::is_gone);
             counted = raise.nodes_with(|it| rule.counts(it, token));
             raised = true;
@@ -162,12 +203,27 @@ impl Attempt {
             }
         }
         let took = Moment::now().since(self.sent.moment);
-        let tell = |outcome| fanout.upcall.tell(|| Event::Round { lock: request.spec.observed(), outcome, took });
+        let tell = |outcome| {
+            fanout.upcall.tell(|| Event::Round {
+                lock: request.spec.observed(),
+                outcome,
+                took,
+            })
+        };
         if let (AcquireEnd::Won { token }, Some(use_until)) = (end, self.use_until) {
             count(&fanout.counters.rounds_won);
             tell(RoundOutcome::Won);
-            debug!("{}: won in {}, token {token}, {:?}", request.spec.name, About(took), self.owner);
-            let grants = Grants { round: Some(Arc::clone(&self.round)), slot, gone };
+            debug!(
+                "{}: won in {}, token {token}, {:?}",
+                request.spec.name,
+                About(took),
+                self.owner
+            );
+            let grants = Grants {
+                round: Some(Arc::clone(&self.round)),
+                slot,
+                gone,
+            };
             let waiter = request.policy.entry.map(|it| it.waiter);
             let keep = spec.plan.keep(self.owner, waiter);
             let in_lists = waiter.filter(|_| keep.is_none());
@@ -186,7 +242,11 @@ impl Attempt {
                 in_lists,
             });
         }
-        let why = if let AcquireEnd::Lost(why) = end { why } else { LossReason::Overtaken };
+        let why = if let AcquireEnd::Lost(why) = end {
+            why
+        } else {
+            LossReason::Overtaken
+        };
         let counters = &fanout.counters;
         let (counter, outcome) = match why {
             LossReason::Held => (&counters.rounds_held, RoundOutcome::Held),
@@ -205,7 +265,18 @@ impl Attempt {
         let (queued, common_slot) = self.round.with_ballot(|it| (it.queued(), it.common_slot()));
         let common_slot = common_slot.filter(|_| why == LossReason::Held);
         let (asked, waited) = (self.sent.tick, self.round_ticket.waited());
-        Err(LostAttempt { why, rows, round: Some(self.round), asked, took, waited, seen, common_slot, queued, release })
+        Err(LostAttempt {
+            why,
+            rows,
+            round: Some(self.round),
+            asked,
+            took,
+            waited,
+            seen,
+            common_slot,
+            queued,
+            release,
+        })
     }
 
     /// Gives back the slots besides its own that nodes have granted, or may grant yet, and leaves the waiting lists of these
@@ -214,7 +285,14 @@ impl Attempt {
         let to = self.round.reached().without(grants.nodes());
         if to != NodeSet::default() {
             // RACE: as in `take_back`, behind the acquire.
-            fanout.send(Outgoing::release(keep, to, spec.ttl()), None, None, time::tick()).finish();
+            fanout
+                .send(
+                    Outgoing::release(keep, to, spec.ttl()),
+                    None,
+                    None,
+                    time::tick(),
+                )
+                .finish();
         }
     }
 
@@ -232,9 +310,13 @@ impl Attempt {
             match answer {
                 NodeAnswer::Granted
                 | NodeAnswer::GrantedBehind
-                | NodeAnswer::Failed(NodeFailure::Quarantined { .. }) => granted = granted.saturating_add(1),
+                | NodeAnswer::Failed(NodeFailure::Quarantined { .. }) => {
+                    granted = granted.saturating_add(1)
+                }
                 // The only answers that prove that no key of ours is there. An entry may be.
-                NodeAnswer::Held { .. } | NodeAnswer::HeldByReaders { .. } | NodeAnswer::Reserved { .. }
+                NodeAnswer::Held { .. }
+                | NodeAnswer::HeldByReaders { .. }
+                | NodeAnswer::Reserved { .. }
                     if stays || !self.enters =>
                 {
                     to.remove(node)
@@ -255,14 +337,19 @@ impl Attempt {
             None => QueueUpdate::None,
             Some(entry) if stays => {
                 let which = self.round.with_ballot(Ballot::<AcquireRound>::in_the_way);
-                QueueUpdate::Stay { entry, since, which }
+                QueueUpdate::Stay {
+                    entry,
+                    since,
+                    which,
+                }
             }
             Some(entry) => QueueUpdate::Leave(entry.waiter),
         };
         let command = request.spec.plan.release(self.owner, None, update);
         let round = || run::of_release(fanout, ReleaseRound::new(granted), to);
         let round = (granted != 0).then(round);
-        let release = Outgoing::release(command, to, request.spec.ttl()).answered_to(round.as_ref());
+        let release =
+            Outgoing::release(command, to, request.spec.ttl()).answered_to(round.as_ref());
         fanout.send(release, None, None, time::tick()).finish();
         round
     }

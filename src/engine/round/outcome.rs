@@ -64,7 +64,10 @@ pub(crate) struct Grants {
 impl Grants {
     pub(crate) fn nodes(&self) -> NodeSet {
         let granted = |it: &Answer| it.is_granted() && it.slot() == self.slot;
-        self.round.as_ref().map_or(NodeSet::default(), |it| it.nodes_with(granted)).without(self.gone)
+        self.round
+            .as_ref()
+            .map_or(NodeSet::default(), |it| it.nodes_with(granted))
+            .without(self.gone)
     }
 }
 
@@ -95,7 +98,18 @@ impl LostAttempt {
         let rows = vec![NodeAnswer::Pending; nodes];
         let (asked, took, waited) = (time::tick(), Duration::ZERO, Duration::ZERO);
         let why = LossReason::KeyInUse;
-        LostAttempt { why, rows, round: None, asked, took, waited, seen, common_slot: None, queued: 0, release: None }
+        LostAttempt {
+            why,
+            rows,
+            round: None,
+            asked,
+            took,
+            waited,
+            seen,
+            common_slot: None,
+            queued: 0,
+            release: None,
+        }
     }
 
     /// Whether it may be that nobody got the lock: something was granted to us, and to others the rest.
@@ -104,7 +118,9 @@ impl LostAttempt {
             LossReason::Overtaken => true,
             LossReason::Held => self.rows.iter().any(NodeAnswer::is_granted),
             // The next attempt knows the nodes' time.
-            LossReason::NoQuorum => self.rows.contains(&NodeAnswer::Failed(NodeFailure::ClockBehind)),
+            LossReason::NoQuorum => self
+                .rows
+                .contains(&NodeAnswer::Failed(NodeFailure::ClockBehind)),
             LossReason::TooLate | LossReason::KeyInUse => false,
         }
     }
@@ -120,10 +136,13 @@ impl LostAttempt {
 
     /// Whether a majority will be there when the quarantine of nodes is over: that is no outage.
     fn waits_for_quarantine(&self) -> bool {
-        let quarantined = |it: &&NodeAnswer| matches!(it, NodeAnswer::Failed(NodeFailure::Quarantined { .. }));
+        let quarantined =
+            |it: &&NodeAnswer| matches!(it, NodeAnswer::Failed(NodeFailure::Quarantined { .. }));
         let failed = |it: &&NodeAnswer| matches!(it, NodeAnswer::Failed(_));
-        let (quarantined, failed) =
-            (self.rows.iter().filter(quarantined).count(), self.rows.iter().filter(failed).count());
+        let (quarantined, failed) = (
+            self.rows.iter().filter(quarantined).count(),
+            self.rows.iter().filter(failed).count(),
+        );
         let gone = failed.saturating_sub(quarantined);
         quarantined != 0 && quorum(self.rows.len()) <= self.rows.len().saturating_sub(gone)
     }
@@ -136,7 +155,8 @@ impl LostAttempt {
         };
         let lasts: Vec<_> = self.rows.iter().filter_map(left).collect();
         let longest = lasts.iter().copied().max()?;
-        self.waits_for_quarantine().then_some((lasts.len(), longest))
+        self.waits_for_quarantine()
+            .then_some((lasts.len(), longest))
     }
 
     /// The earliest time at which a majority of the nodes can be free if nobody releases anything.
@@ -164,8 +184,12 @@ impl From<LostAttempt> for NotWon {
 fn obstacles(answers: &[NodeAnswer]) -> Vec<Obstacle> {
     let obstacle = |it: &NodeAnswer| match it {
         NodeAnswer::Granted | NodeAnswer::GrantedBehind => Obstacle::Free,
-        NodeAnswer::Held { left: Some(left), .. }
-        | NodeAnswer::HeldByReaders { left: Some(left), .. }
+        NodeAnswer::Held {
+            left: Some(left), ..
+        }
+        | NodeAnswer::HeldByReaders {
+            left: Some(left), ..
+        }
         | NodeAnswer::Reserved { left, .. }
         | NodeAnswer::Failed(NodeFailure::Quarantined { left, .. }) => Obstacle::Until(*left),
         _ => Obstacle::Unknown,
@@ -182,26 +206,60 @@ mod tests {
     fn an_outage_is_one_whoever_else_is_quarantined() {
         let failed = || NodeAnswer::Failed(NodeFailure::Stalled);
         let quarantined = || {
-            NodeAnswer::Failed(NodeFailure::Quarantined { left: Duration::from_secs(9), why: QuarantineReason::New })
+            NodeAnswer::Failed(NodeFailure::Quarantined {
+                left: Duration::from_secs(9),
+                why: QuarantineReason::New,
+            })
         };
-        let waits = |rows| LostAttempt { rows, ..LostAttempt::without_tokens(3, 0) }.waits_for_quarantine();
+        let waits = |rows| {
+            LostAttempt {
+                rows,
+                ..LostAttempt::without_tokens(3, 0)
+            }
+            .waits_for_quarantine()
+        };
 
         assert!(waits(vec![quarantined(), quarantined(), quarantined()]));
         assert!(waits(vec![quarantined(), failed(), NodeAnswer::Granted]));
-        assert!(waits(vec![quarantined(), failed(), NodeAnswer::Pending]), "perhaps that one would have voted");
+        assert!(
+            waits(vec![quarantined(), failed(), NodeAnswer::Pending]),
+            "perhaps that one would have voted"
+        );
         assert!(!waits(vec![quarantined(), failed(), failed()]));
         assert!(!waits(vec![failed(), failed(), NodeAnswer::Granted]));
 
-        let quarantine = |rows| LostAttempt { rows, ..LostAttempt::without_tokens(3, 0) }.quarantine();
-        assert_eq!(quarantine(vec![quarantined(), failed(), quarantined()]), Some((2, Duration::from_secs(9))));
+        let quarantine = |rows| {
+            LostAttempt {
+                rows,
+                ..LostAttempt::without_tokens(3, 0)
+            }
+            .quarantine()
+        };
+        assert_eq!(
+            quarantine(vec![quarantined(), failed(), quarantined()]),
+            Some((2, Duration::from_secs(9)))
+        );
         assert_eq!(quarantine(vec![quarantined(), failed(), failed()]), None);
-        assert_eq!(quarantine(vec![NodeAnswer::Granted, failed(), NodeAnswer::Granted]), None);
+        assert_eq!(
+            quarantine(vec![NodeAnswer::Granted, failed(), NodeAnswer::Granted]),
+            None
+        );
     }
 
     #[test]
     fn nodes_without_an_answer_are_not_taken_for_free() {
-        let answers =
-            [NodeAnswer::Held { left: None, holder: None, name: None }, NodeAnswer::Pending, NodeAnswer::Granted];
-        assert_eq!(obstacles(&answers), [Obstacle::Unknown, Obstacle::Unknown, Obstacle::Free]);
+        let answers = [
+            NodeAnswer::Held {
+                left: None,
+                holder: None,
+                name: None,
+            },
+            NodeAnswer::Pending,
+            NodeAnswer::Granted,
+        ];
+        assert_eq!(
+            obstacles(&answers),
+            [Obstacle::Unknown, Obstacle::Unknown, Obstacle::Free]
+        );
     }
 }

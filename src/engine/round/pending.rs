@@ -55,8 +55,18 @@ impl<R: Round> Pending<R> {
 
     pub(crate) fn with_hook(nodes: usize, round: R, hook: Option<Hook<R>>) -> Pending<R> {
         let ballot = Ballot::new(nodes, round);
-        let state = RoundState { ballot, ended: None, amended: Vec::new(), reached: NodeSet::default() };
-        Pending { state: Mutex::new(state), decided: Condvar::new(), answered: Condvar::new(), hook }
+        let state = RoundState {
+            ballot,
+            ended: None,
+            amended: Vec::new(),
+            reached: NodeSet::default(),
+        };
+        Pending {
+            state: Mutex::new(state),
+            decided: Condvar::new(),
+            answered: Condvar::new(),
+            hook,
+        }
     }
 
     /// Remembers to which nodes the command was given.
@@ -107,14 +117,27 @@ impl<R: Round> Pending<R> {
     /// Waits until every node has answered, also after the decision, or until `deadline`: for reports.
     pub(crate) fn wait_for_rows(&self, deadline: Tick) {
         let mut state = self.state.lock();
-        while state.ballot.votes().is_open() && !self.answered.wait_until(&mut state, deadline).timed_out() {}
+        while state.ballot.votes().is_open()
+            && !self.answered.wait_until(&mut state, deadline).timed_out()
+        {}
     }
 
     /// What each node answered so far.
     pub(crate) fn rows(&self) -> Vec<NodeAnswer> {
         let state = self.state.lock();
-        let amended = |node| state.amended.iter().rev().find(|(it, _)| *it == node).map(|(_, row)| row.clone());
-        state.ballot.rows().map(|(node, row)| amended(node).unwrap_or(row)).collect()
+        let amended = |node| {
+            state
+                .amended
+                .iter()
+                .rev()
+                .find(|(it, _)| *it == node)
+                .map(|(_, row)| row.clone())
+        };
+        state
+            .ballot
+            .rows()
+            .map(|(node, row)| amended(node).unwrap_or(row))
+            .collect()
     }
 
     /// Says what an answer turned out to be worth, after the end.
@@ -158,16 +181,26 @@ impl<R: Round> RoundState<R> {
     /// The end, if this vote decides the round.
     fn take(&mut self, node: NodeId, vote: Answer) -> Option<R::End> {
         let now = Moment::now();
-        let Step::Decided(end) = self.ballot.on_vote(node, vote, now) else { return None };
-        self.ended = Some(RoundEnd { at: now, timed_out: false });
+        let Step::Decided(end) = self.ballot.on_vote(node, vote, now) else {
+            return None;
+        };
+        self.ended = Some(RoundEnd {
+            at: now,
+            timed_out: false,
+        });
         Some(end)
     }
 
     /// The end, if the round was open: its time-out always ends it.
     fn close(&mut self) -> Option<R::End> {
         let now = Moment::now();
-        let Step::Decided(end) = self.ballot.on_timeout(now) else { return None };
-        self.ended = Some(RoundEnd { at: now, timed_out: true });
+        let Step::Decided(end) = self.ballot.on_timeout(now) else {
+            return None;
+        };
+        self.ended = Some(RoundEnd {
+            at: now,
+            timed_out: true,
+        });
         Some(end)
     }
 }

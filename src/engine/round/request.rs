@@ -34,9 +34,21 @@ impl Request {
         let life = u64::try_from(life.as_millis()).unwrap_or(u64::MAX);
         let entry = waiter.map(|waiter| QueueEntry { waiter, life });
         let began = Moment::now();
-        let policy = QueuePolicy { since: began.wall_micros(), entry, enters: waiter.is_some(), only: None };
+        let policy = QueuePolicy {
+            since: began.wall_micros(),
+            entry,
+            enters: waiter.is_some(),
+            only: None,
+        };
         let (spec, margin) = (Arc::clone(spec), config.margin.of(spec.ttl()));
-        Request { spec, margin, policy, began, end: None, place: OnceLock::new() }
+        Request {
+            spec,
+            margin,
+            policy,
+            began,
+            end: None,
+            place: OnceLock::new(),
+        }
     }
 
     /// With an end of all its rounds.
@@ -59,7 +71,11 @@ impl Request {
         }
         // Not within `get_or_init`: it takes locks.
         let time = fanout.time_for_all(self.began);
-        if is_known { *self.place.get_or_init(|| time) } else { time }
+        if is_known {
+            *self.place.get_or_init(|| time)
+        } else {
+            time
+        }
     }
 }
 
@@ -79,12 +95,23 @@ impl AttemptFacts {
     pub(crate) fn after(self, lost: &LostAttempt) -> AttemptFacts {
         // One try for a slot, and then by chance again.
         let only = lost.common_slot.filter(|_| self.only.is_none());
-        AttemptFacts { seen: self.seen.max(lost.seen), has_no_place: !pause::keeps_its_place(lost.why), only }
+        AttemptFacts {
+            seen: self.seen.max(lost.seen),
+            has_no_place: !pause::keeps_its_place(lost.why),
+            only,
+        }
     }
 
     /// How the next attempt deals with other calls that wait.
     pub(super) fn policy(self, policy: QueuePolicy) -> QueuePolicy {
-        let policy = QueuePolicy { only: self.only, ..policy };
-        if self.has_no_place { policy.without_place() } else { policy }
+        let policy = QueuePolicy {
+            only: self.only,
+            ..policy
+        };
+        if self.has_no_place {
+            policy.without_place()
+        } else {
+            policy
+        }
     }
 }

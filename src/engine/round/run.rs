@@ -34,7 +34,11 @@ pub(crate) fn wait<R: Round>(sent: SentCommands<'_>, round: &Pending<R>, deadlin
 }
 
 /// A round of releases that goes to the nodes `to`. The others do not have to be asked.
-pub(crate) fn of_release(fanout: &Fanout, round: ReleaseRound, to: NodeSet) -> Arc<Pending<ReleaseRound>> {
+pub(crate) fn of_release(
+    fanout: &Fanout,
+    round: ReleaseRound,
+    to: NodeSet,
+) -> Arc<Pending<ReleaseRound>> {
     let pending = Arc::new(Pending::new(fanout.len(), round));
     for node in fanout.ids().filter(|it| !to.contains(*it)) {
         pending.leave_out(node, NodeAnswer::NotAsked);

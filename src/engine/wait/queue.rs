@@ -34,13 +34,19 @@ pub(super) struct HoldEntry {
 
 impl HoldEntry {
     fn of_this_thread(id: u64) -> HoldEntry {
-        HoldEntry { id, taker: this_thread() }
+        HoldEntry {
+            id,
+            taker: this_thread(),
+        }
     }
 }
 
 impl WaitQueue {
     pub(super) fn is_empty(&self) -> bool {
-        self.holder.is_none() && self.readers.is_empty() && self.in_sets.is_empty() && self.tickets.is_empty()
+        self.holder.is_none()
+            && self.readers.is_empty()
+            && self.in_sets.is_empty()
+            && self.tickets.is_empty()
     }
 
     /// The calling thread has taken the lock.
@@ -96,12 +102,20 @@ impl WaitQueue {
     }
 
     fn len_of_front(&self) -> usize {
-        self.tickets.iter().take_while(|it| it.reads()).count().max(1)
+        self.tickets
+            .iter()
+            .take_while(|it| it.reads())
+            .count()
+            .max(1)
     }
 
     /// Which threads took the manager's holds.
     pub(super) fn takers(&self) -> impl Iterator<Item = ThreadId> {
-        self.holder.iter().chain(&self.readers).chain(&self.in_sets).map(|it| it.taker)
+        self.holder
+            .iter()
+            .chain(&self.readers)
+            .chain(&self.in_sets)
+            .map(|it| it.taker)
     }
 
     fn is_held_by(&self, id: u64) -> bool {
@@ -112,7 +126,11 @@ impl WaitQueue {
     /// otherwise. A call that writes asks although calls of the manager read: so it stands in the lists of the nodes before
     /// readers that come later.
     pub(super) fn admit(&self) {
-        let admitted = if self.holder.is_none() { self.len_of_front() } else { 0 };
+        let admitted = if self.holder.is_none() {
+            self.len_of_front()
+        } else {
+            0
+        };
         for (place, ticket) in self.tickets.iter().enumerate() {
             let mut state = ticket.state.lock();
             let may_ask = place < admitted;
@@ -184,7 +202,12 @@ mod tests {
         let config = Config::default();
         let spec = Arc::new(LockSpec::new(&config, b"x", plan));
         let request = Request::new(&spec, &config, None);
-        Arc::new(Ticket { request, joined: time::tick(), parker: Arc::default(), state: Mutex::default() })
+        Arc::new(Ticket {
+            request,
+            joined: time::tick(),
+            parker: Arc::default(),
+            state: Mutex::default(),
+        })
     }
 
     fn writer() -> Arc<Ticket> {
@@ -204,7 +227,11 @@ mod tests {
     /// Which of the calls may ask the nodes, in their order.
     fn asking(queue: &WaitQueue) -> Vec<bool> {
         queue.admit();
-        queue.tickets.iter().map(|it| it.state.lock().may_ask).collect()
+        queue
+            .tickets
+            .iter()
+            .map(|it| it.state.lock().may_ask)
+            .collect()
     }
 
     #[test]
@@ -277,23 +304,35 @@ mod tests {
         queue.begin_hold(9, Rule::Exclusive);
         assert!(queue.takers().eq([me]) && queue.end_hold(9));
         queue.begin_hold_of_set(10);
-        assert!(!queue.is_empty() && !queue.is_held() && !queue.end_hold(10), "nobody waits for a set's hold");
+        assert!(
+            !queue.is_empty() && !queue.is_held() && !queue.end_hold(10),
+            "nobody waits for a set's hold"
+        );
     }
 
     #[test]
     fn a_lock_is_handed_on_by_its_only_holder_to_the_first_call_and_to_no_other_meanwhile() {
         let mut queue = WaitQueue::default();
         queue.begin_hold(7, Rule::Exclusive);
-        assert!(queue.pass_on(7).is_none() && queue.is_held(), "nobody waits: the hold goes on");
+        assert!(
+            queue.pass_on(7).is_none() && queue.is_held(),
+            "nobody waits: the hold goes on"
+        );
         let (first, second) = (reader(), reader());
         queue.join(Arc::clone(&first));
         queue.join(second);
-        assert!(queue.pass_on(8).is_none() && queue.is_held(), "another hold");
+        assert!(
+            queue.pass_on(8).is_none() && queue.is_held(),
+            "another hold"
+        );
 
         assert!(queue.pass_on(7).is_some_and(|it| Arc::ptr_eq(&it, &first)) && !queue.is_held());
 
         queue.begin_hold(9, Rule::Exclusive);
-        assert!(queue.pass_on(9).is_none() && queue.is_held(), "its attempt is prepared already");
+        assert!(
+            queue.pass_on(9).is_none() && queue.is_held(),
+            "its attempt is prepared already"
+        );
     }
 
     #[test]
@@ -314,7 +353,10 @@ mod tests {
         assert_eq!(asking(&queue), [true, false]);
         assert!(calls.iter().all(|it| it.state.lock().try_at == later));
         queue.tickets.pop_front();
-        assert_eq!((asking(&queue), calls[1].state.lock().try_at), (vec![true], None));
+        assert_eq!(
+            (asking(&queue), calls[1].state.lock().try_at),
+            (vec![true], None)
+        );
     }
 
     #[test]
@@ -325,6 +367,9 @@ mod tests {
         assert!(queue.pass_on(7).is_none());
         first.state.lock().asks = false;
         assert!(queue.pass_on(7).is_some());
-        assert!(queue.pass_on(8).is_none(), "its attempt is prepared already");
+        assert!(
+            queue.pass_on(8).is_none(),
+            "its attempt is prepared already"
+        );
     }
 }

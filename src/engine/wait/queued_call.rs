@@ -77,11 +77,18 @@ impl<'a> QueuedCall<'a> {
         request: Request,
     ) -> QueuedCall<'a> {
         let joined = time::tick();
-        let ticket = Arc::new(Ticket { request, joined, parker: Arc::default(), state: Mutex::default() });
+        let ticket = Arc::new(Ticket {
+            request,
+            joined,
+            parker: Arc::default(),
+            state: Mutex::default(),
+        });
         queues.note_wait(&ticket.request.spec.plan);
         let mut by_key = queues.by_key.lock();
         count(&queues.counters.waiting);
-        let queue = by_key.entry(Arc::clone(ticket.request.spec.plan.key())).or_default();
+        let queue = by_key
+            .entry(Arc::clone(ticket.request.spec.plan.key()))
+            .or_default();
         queue.join(Arc::clone(&ticket));
         queue.admit();
         drop(by_key);
@@ -201,14 +208,21 @@ impl<'a> QueuedCall<'a> {
     /// Waits for the attempt that was made for this call.
     fn finish(&mut self, attempt: Attempt) -> Result<Won, NotWon> {
         (self.driver, self.turn, self.announced) = (None, RoundWait::default(), 0);
-        let result = attempt.finish(self.fanout, self.request()).map_err(NotWon::Lost);
+        let result = attempt
+            .finish(self.fanout, self.request())
+            .map_err(NotWon::Lost);
         result.inspect_err(|err| self.note(err))
     }
 
     /// Plans the next try after a lost one.
     fn note(&mut self, err: &NotWon) {
         let NotWon::Lost(lost) = err else { return };
-        self.queued_at = self.queued_at.union(lost.round.as_ref().map(|it| it.reached()).unwrap_or_default());
+        self.queued_at = self.queued_at.union(
+            lost.round
+                .as_ref()
+                .map(|it| it.reached())
+                .unwrap_or_default(),
+        );
         let ((min, max), free_in) = (self.queues.pauses, lost.free_in());
         let majority = quorum(self.queues.nodes);
         let announced = majority <= lost.queued && majority <= self.fanout.listening();
@@ -225,7 +239,11 @@ impl<'a> QueuedCall<'a> {
         let mut state = self.ticket.state.lock();
         state.asks = false;
         state.known = known;
-        let pause = if known.only.is_some() { Duration::ZERO } else { pause };
+        let pause = if known.only.is_some() {
+            Duration::ZERO
+        } else {
+            pause
+        };
         state.try_at = time::tick().checked_add(pause);
         state.grace = pause::grace(lost.took, self.false_alarms);
         // It knows something newer.
@@ -239,8 +257,13 @@ impl<'a> QueuedCall<'a> {
     pub(crate) fn give_up_for_all(&self, lost: &LostAttempt) {
         let lost = Arc::new(lost.clone());
         let by_key = self.queues.by_key.lock();
-        let Some(queue) = by_key.get(self.key()) else { return };
-        let others = queue.tickets.iter().filter(|it| !Arc::ptr_eq(it, &self.ticket) && it.joined <= lost.asked);
+        let Some(queue) = by_key.get(self.key()) else {
+            return;
+        };
+        let others = queue
+            .tickets
+            .iter()
+            .filter(|it| !Arc::ptr_eq(it, &self.ticket) && it.joined <= lost.asked);
         for ticket in others {
             ticket.state.lock().given_up = Some(Arc::clone(&lost));
             ticket.parker.wake();
@@ -272,7 +295,9 @@ impl<'a> QueuedCall<'a> {
                         return None;
                     }
                     // RACE: another thread is just sending it. It must not be ended before that.
-                    Handover::Preparing { .. } => state.handover = Handover::Preparing { awaited: true },
+                    Handover::Preparing { .. } => {
+                        state.handover = Handover::Preparing { awaited: true }
+                    }
                 }
             }
             self.ticket.parker.sleep(None);
@@ -286,7 +311,13 @@ impl<'a> QueuedCall<'a> {
             && queued_at != NodeSet::default()
             && let Some(waiter) = self.ticket.waiter()
         {
-            self.queues.leave_lists(self.fanout, &self.request().spec.plan, waiter, queued_at, LEAVE_FOR);
+            self.queues.leave_lists(
+                self.fanout,
+                &self.request().spec.plan,
+                waiter,
+                queued_at,
+                LEAVE_FOR,
+            );
         }
     }
 
@@ -319,14 +350,20 @@ mod tests {
 
     /// A manager of three nodes that nobody can reach.
     fn engine() -> Engine {
-        let addresses = (1..=3).map(|port| Address::parse(&format!("redis://127.0.0.1:{port}")).unwrap()).collect();
+        let addresses = (1..=3)
+            .map(|port| Address::parse(&format!("redis://127.0.0.1:{port}")).unwrap())
+            .collect();
         Engine::start(Config::default(), addresses).unwrap()
     }
 
     fn join(shared: &Shared) -> QueuedCall<'_> {
         let plan = Plan::mutex(b"", b"x", KeyTtls::default());
         let spec = Arc::new(LockSpec::new(&shared.config, b"x", plan));
-        let request = Request::new(&spec, &shared.config, Some(shared.queues.waiter(spec.rule())));
+        let request = Request::new(
+            &spec,
+            &shared.config,
+            Some(shared.queues.waiter(spec.rule())),
+        );
         QueuedCall::join(&shared.fanout, &shared.queues, &shared.admission, request)
     }
 
@@ -336,7 +373,9 @@ mod tests {
 
     /// An attempt that has come to all nodes, as far as anybody knows.
     fn attempt(shared: &Shared, ticket: &Ticket) -> Attempt {
-        let Ok((attempt, _)) = ticket.prepare(&shared.fanout, shared.admission.enter()) else { panic!("no attempt") };
+        let Ok((attempt, _)) = ticket.prepare(&shared.fanout, shared.admission.enter()) else {
+            panic!("no attempt")
+        };
         attempt.round.set_reached(shared.fanout.ids().collect());
         attempt
     }
@@ -345,7 +384,10 @@ mod tests {
     fn passed_on(shared: &Shared) -> (QueuedCall<'_>, Arc<Ticket>, Attempt) {
         let queued = join(shared);
         shared.queues.begin_hold(&queued.request().spec, 7);
-        let ticket = shared.queues.pass_on(&queued.request().spec.plan, 7).unwrap();
+        let ticket = shared
+            .queues
+            .pass_on(&queued.request().spec.plan, 7)
+            .unwrap();
         let attempt = attempt(shared, &ticket);
         (queued, ticket, attempt)
     }
@@ -361,7 +403,11 @@ mod tests {
         drop(queued);
 
         assert!(round.is_over());
-        assert_eq!(commands(shared) - before, 2 * 3, "a release and a leave command for each node");
+        assert_eq!(
+            commands(shared) - before,
+            2 * 3,
+            "a release and a leave command for each node"
+        );
         assert_eq!(shared.counters.snapshot(Vec::new()).waiting, 0);
         assert!(shared.queues.by_key.lock().is_empty());
     }
@@ -376,7 +422,10 @@ mod tests {
         thread::scope(|scope| {
             scope.spawn(|| {
                 let until = time::tick().checked_add(Duration::from_secs(30)).unwrap();
-                while !matches!(ticket.state.lock().handover, Handover::Preparing { awaited: true }) {
+                while !matches!(
+                    ticket.state.lock().handover,
+                    Handover::Preparing { awaited: true }
+                ) {
                     assert!(time::tick() < until, "it does not wait for its attempt");
                     thread::yield_now();
                 }
@@ -398,15 +447,29 @@ mod tests {
         let mut place = join(shared);
         let ticket = Arc::clone(&place.ticket);
         assert!(attempt(shared, &ticket).enters);
-        assert_eq!(ticket.since(&shared.fanout), place.request().began.wall_micros());
+        assert_eq!(
+            ticket.since(&shared.fanout),
+            place.request().began.wall_micros()
+        );
 
-        let Err(NotWon::Lost(lost)) = place.try_now(shared.admission.enter()) else { panic!("nobody was asked") };
+        let Err(NotWon::Lost(lost)) = place.try_now(shared.admission.enter()) else {
+            panic!("nobody was asked")
+        };
 
         assert_eq!(lost.why, LossReason::NoQuorum);
         assert_eq!(ticket.since(&shared.fanout), LAST);
         assert!(!attempt(shared, &ticket).enters);
-        place.note(&LostAttempt { why: LossReason::Held, ..lost }.into());
-        assert_eq!(ticket.since(&shared.fanout), place.request().began.wall_micros());
+        place.note(
+            &LostAttempt {
+                why: LossReason::Held,
+                ..lost
+            }
+            .into(),
+        );
+        assert_eq!(
+            ticket.since(&shared.fanout),
+            place.request().began.wall_micros()
+        );
         assert!(attempt(shared, &ticket).enters);
     }
 
@@ -435,7 +498,9 @@ mod tests {
         let key = Arc::clone(first.key());
         let answers = || {
             let mut answers = 0;
-            shared.queues.released(NodeId::new(0), &key, &mut |_| answers += 1);
+            shared
+                .queues
+                .released(NodeId::new(0), &key, &mut |_| answers += 1);
             answers
         };
 
@@ -458,7 +523,11 @@ mod tests {
         let plan = Plan::semaphore(b"", b"x", 2, KeyTtls::default());
         let spec = Arc::new(LockSpec::new(&shared.config, b"x", plan));
         let join = || {
-            let request = Request::new(&spec, &shared.config, Some(shared.queues.waiter(spec.rule())));
+            let request = Request::new(
+                &spec,
+                &shared.config,
+                Some(shared.queues.waiter(spec.rule())),
+            );
             QueuedCall::join(&shared.fanout, &shared.queues, &shared.admission, request)
         };
         let pass_on = || shared.queues.pass_on(&spec.plan, 7);
@@ -471,7 +540,9 @@ mod tests {
         assert!(Arc::ptr_eq(&next, &first.ticket));
         assert!(is_for_nobody(), "what it was handed would be lost");
         next.hand_over(attempt(shared, &next));
-        let Woken::Sent(sent) = first.wait(None, &[]) else { panic!("nothing was sent") };
+        let Woken::Sent(sent) = first.wait(None, &[]) else {
+            panic!("nothing was sent")
+        };
         assert!(is_for_nobody(), "it asks");
 
         // Nobody is there that could answer.

@@ -46,11 +46,24 @@ pub(crate) struct Queues {
 }
 
 impl Queues {
-    pub(crate) fn new(client: ClientId, nodes: usize, config: &Config, counters: Arc<Counters>) -> Queues {
+    pub(crate) fn new(
+        client: ClientId,
+        nodes: usize,
+        config: &Config,
+        counters: Arc<Counters>,
+    ) -> Queues {
         let pauses = (config.retry_min, config.retry_max);
         let next_reader = AtomicU64::new(0);
         let (by_key, waited_for) = (Mutex::default(), Mutex::default());
-        Queues { client, next_reader, nodes, pauses, by_key, counters, waited_for }
+        Queues {
+            client,
+            next_reader,
+            nodes,
+            pauses,
+            by_key,
+            counters,
+            waited_for,
+        }
     }
 
     /// Who waits in the lists of the nodes, when a call that holds the lock by this rule begins to wait.
@@ -71,7 +84,9 @@ impl Queues {
     /// Whether the manager holds the lock itself, or one of several, as the calling thread sees it.
     pub(crate) fn held_by(&self, plan: &Plan) -> HeldBy {
         let queues = self.by_key.lock();
-        let held = iter::once(plan.key()).chain(plan.parts()).filter_map(|it| queues.get(it));
+        let held = iter::once(plan.key())
+            .chain(plan.parts())
+            .filter_map(|it| queues.get(it));
         let mut takers = held.flat_map(WaitQueue::takers).peekable();
         if takers.peek().is_none() {
             HeldBy::Other
@@ -137,14 +152,24 @@ impl Queues {
         count(&self.counters.notices);
         // RACE: with the queues locked. A call that begins to wait now enters the list after that.
         let queues = self.by_key.lock();
-        match queues.get(key).filter(|it| !it.is_held() && !it.tickets.is_empty()) {
+        match queues
+            .get(key)
+            .filter(|it| !it.is_held() && !it.tickets.is_empty())
+        {
             Some(queue) => queue.in_front().for_each(|it| it.released(node)),
             None => leave(self.waited_for.lock().iter().find(|it| **it.key() == *key)),
         }
     }
 
     /// Takes a call of this manager off the waiting lists of a lock, without a wait. `keep`: how long that is worth sending.
-    pub(crate) fn leave_lists(&self, fanout: &Fanout, plan: &Plan, waiter: Waiter, nodes: NodeSet, keep: Duration) {
+    pub(crate) fn leave_lists(
+        &self,
+        fanout: &Fanout,
+        plan: &Plan,
+        waiter: Waiter,
+        nodes: NodeSet,
+        keep: Duration,
+    ) {
         let leave = Outgoing::release(plan.leave(waiter), nodes, keep);
         fanout.send(leave, None, None, time::tick()).finish();
     }
@@ -157,7 +182,9 @@ impl Queues {
 
     pub(super) fn remove(&self, queues: &mut WaitQueues, ticket: &Arc<Ticket>, held: Option<u64>) {
         let spec = &ticket.request.spec;
-        let Some(queue) = queues.get_mut(spec.plan.key()) else { return };
+        let Some(queue) = queues.get_mut(spec.plan.key()) else {
+            return;
+        };
         let before = queue.tickets.len();
         queue.tickets.retain(|it| !Arc::ptr_eq(it, ticket));
         if queue.tickets.len() < before {
@@ -183,10 +210,16 @@ fn change(queues: &mut WaitQueues, key: &[u8], change: impl FnOnce(&mut WaitQueu
 /// Notes the hold `id` of the calling thread: of several locks, with each of them as well.
 fn begin_hold(queues: &mut WaitQueues, spec: &LockSpec, id: u64) {
     for part in parts(&spec.plan) {
-        queues.entry(Arc::clone(part)).or_default().begin_hold_of_set(id);
+        queues
+            .entry(Arc::clone(part))
+            .or_default()
+            .begin_hold_of_set(id);
     }
     if spec.plan.is_noted() {
-        queues.entry(Arc::clone(spec.plan.key())).or_default().begin_hold(id, spec.rule());
+        queues
+            .entry(Arc::clone(spec.plan.key()))
+            .or_default()
+            .begin_hold(id, spec.rule());
     }
 }
 

@@ -87,19 +87,37 @@ impl Ticket {
     /// What a release says that hands the lock over to this call.
     pub(crate) fn comes_next(&self, fanout: &Fanout) -> QueueUpdate {
         let since = self.since(fanout);
-        self.waiter().map_or(QueueUpdate::None, |waiter| QueueUpdate::HandOver { waiter, since })
+        self.waiter()
+            .map_or(QueueUpdate::None, |waiter| QueueUpdate::HandOver {
+                waiter,
+                since,
+            })
     }
 
     /// When the call began, as far as other clients that wait are concerned.
     pub(super) fn since(&self, fanout: &Fanout) -> u64 {
-        if self.state.lock().known.has_no_place { LAST } else { self.request.since(fanout) }
+        if self.state.lock().known.has_no_place {
+            LAST
+        } else {
+            self.request.since(fanout)
+        }
     }
 
     /// Prepares an attempt for the call. The result has to be sent.
-    pub(crate) fn prepare(&self, fanout: &Fanout, round_ticket: RoundTicket) -> Result<(Attempt, Outgoing), NotWon> {
+    pub(crate) fn prepare(
+        &self,
+        fanout: &Fanout,
+        round_ticket: RoundTicket,
+    ) -> Result<(Attempt, Outgoing), NotWon> {
         let known = self.state.lock().known;
         let parker = Arc::clone(&self.parker);
-        Attempt::prepare(fanout, round_ticket, &self.request, known, Some(Box::new(move || parker.wake())))
+        Attempt::prepare(
+            fanout,
+            round_ticket,
+            &self.request,
+            known,
+            Some(Box::new(move || parker.wake())),
+        )
     }
 
     /// Hands the call its attempt, which has been sent.

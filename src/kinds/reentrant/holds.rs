@@ -32,7 +32,10 @@ pub(super) struct Key {
 
 impl Key {
     pub(super) fn new(engine: &Arc<Engine>, name: &LockName) -> Key {
-        Key { engine: Arc::as_ptr(engine), name: name.clone() }
+        Key {
+            engine: Arc::as_ptr(engine),
+            name: name.clone(),
+        }
     }
 }
 
@@ -76,7 +79,10 @@ pub(super) fn find(key: &Key) -> Result<Option<Rc<ThreadHold>>, AcquireError> {
 
 /// Enters a hold that was just won.
 pub(super) fn enter(key: Key, guard: LockGuard) -> Result<Rc<ThreadHold>, AcquireError> {
-    let hold = Rc::new(ThreadHold { entry: Entry(key.clone()), guard });
+    let hold = Rc::new(ThreadHold {
+        entry: Entry(key.clone()),
+        guard,
+    });
     let replaced = HOLDS.try_with(|it| it.borrow_mut().insert(key, Rc::downgrade(&hold)));
     // Without an entry the hold could not be found again, and the thread would wait for itself: rather release it.
     replaced.map(drop).map_err(|_| AcquireError::ThreadEnding)?;

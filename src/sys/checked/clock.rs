@@ -98,10 +98,16 @@ pub(crate) fn run_clock() {
             if it.stopped {
                 return None;
             }
-            let Some(((at, _), _)) = it.timers.first_key_value() else { return Some(Vec::new()) };
+            let Some(((at, _), _)) = it.timers.first_key_value() else {
+                return Some(Vec::new());
+            };
             it.now = it.now.max(*at);
             let rest = it.timers.split_off(&(it.now, u64::MAX));
-            Some(std::mem::replace(&mut it.timers, rest).into_values().collect())
+            Some(
+                std::mem::replace(&mut it.timers, rest)
+                    .into_values()
+                    .collect(),
+            )
         });
         let Some(due) = due else { return };
         due.iter().for_each(|it| it.look());

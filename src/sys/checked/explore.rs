@@ -29,10 +29,19 @@ pub(crate) fn set_haste(haste: Option<u64>) {
 ///
 /// The same schedules every time. `SHUTTLE_RANDOM_SEED=n` tries others, `QUORLOCK_SCHEDULES=n` n times as many.
 pub(crate) fn check(schedules: usize, body: impl Fn() + Clone + Send + Sync + 'static) {
-    let times: f64 = std::env::var("QUORLOCK_SCHEDULES").ok().and_then(|it| it.parse().ok()).unwrap_or(1.0);
+    let times: f64 = std::env::var("QUORLOCK_SCHEDULES")
+        .ok()
+        .and_then(|it| it.parse().ok())
+        .unwrap_or(1.0);
     let half = (schedules as f64 * times / 2.0) as usize;
-    run(Patient::new(RandomScheduler::new_from_seed(SEED, half)), body.clone());
-    run(Patient::new(PctScheduler::new_from_seed(SEED, 3, half)), body);
+    run(
+        Patient::new(RandomScheduler::new_from_seed(SEED, half)),
+        body.clone(),
+    );
+    run(
+        Patient::new(PctScheduler::new_from_seed(SEED, 3, half)),
+        body,
+    );
 }
 
 fn run(scheduler: impl Scheduler + 'static, body: impl Fn() + Send + Sync + 'static) {
@@ -46,7 +55,10 @@ fn run(scheduler: impl Scheduler + 'static, body: impl Fn() + Send + Sync + 'sta
         reset_net();
         set_haste(None);
         fastrand::seed(SEED);
-        let clock = shuttle::thread::Builder::new().name("clock".to_owned()).spawn(run_clock).unwrap();
+        let clock = shuttle::thread::Builder::new()
+            .name("clock".to_owned())
+            .spawn(run_clock)
+            .unwrap();
         body();
         stop_clock();
         clock.join().unwrap();
@@ -61,7 +73,10 @@ struct Patient<S> {
 
 impl<S> Patient<S> {
     fn new(inner: S) -> Patient<S> {
-        Patient { inner, random: fastrand::Rng::with_seed(SEED) }
+        Patient {
+            inner,
+            random: fastrand::Rng::with_seed(SEED),
+        }
     }
 }
 
@@ -72,13 +87,22 @@ impl<S: Scheduler> Scheduler for Patient<S> {
         Some(schedule)
     }
 
-    fn next_task(&mut self, runnable: &[&Task], current: Option<TaskId>, is_yielding: bool) -> Option<TaskId> {
+    fn next_task(
+        &mut self,
+        runnable: &[&Task],
+        current: Option<TaskId>,
+        is_yielding: bool,
+    ) -> Option<TaskId> {
         let is_clock = |it: &&Task| it.id() == TaskId::from(CLOCK);
         let hasty = HASTE.get().is_some_and(|it| self.random.u64(..it) == 0);
         match runnable.iter().copied().find(is_clock) {
             Some(clock) if hasty || runnable.len() == 1 => Some(clock.id()),
             Some(_) => {
-                let others: Vec<&Task> = runnable.iter().copied().filter(|it| !is_clock(it)).collect();
+                let others: Vec<&Task> = runnable
+                    .iter()
+                    .copied()
+                    .filter(|it| !is_clock(it))
+                    .collect();
                 self.inner.next_task(&others, current, is_yielding)
             }
             None => self.inner.next_task(runnable, current, is_yielding),

@@ -28,7 +28,10 @@ pub(crate) struct MutexGuard<'a, T> {
 
 impl<T> Mutex<T> {
     pub(crate) fn new(value: T) -> Mutex<T> {
-        Mutex { lock: sync::Mutex::default(), value: sync::Mutex::new(value) }
+        Mutex {
+            lock: sync::Mutex::default(),
+            value: sync::Mutex::new(value),
+        }
     }
 
     pub(crate) fn get_mut(&mut self) -> &mut T {
@@ -55,8 +58,14 @@ impl<T> Mutex<T> {
             let sleeper = {
                 let mut lock = self.lock.lock().unwrap();
                 if !std::mem::replace(&mut lock.locked, true) {
-                    let value = self.value.try_lock().unwrap_or_else(|_| panic!("the holder panicked"));
-                    return Some(MutexGuard { mutex: self, value: Some(value) });
+                    let value = self
+                        .value
+                        .try_lock()
+                        .unwrap_or_else(|_| panic!("the holder panicked"));
+                    return Some(MutexGuard {
+                        mutex: self,
+                        value: Some(value),
+                    });
                 }
                 if deadline.is_some_and(|it| it <= now()) {
                     return None;
@@ -138,10 +147,16 @@ pub(crate) struct Condvar {
 impl Condvar {
     pub(crate) fn sleep<T>(&self, guard: &mut MutexGuard<'_, T>, until: Option<Tick>) -> bool {
         let sleeper = Sleeper::new();
-        self.sleepers.lock().unwrap().push_back(Arc::clone(&sleeper));
+        self.sleepers
+            .lock()
+            .unwrap()
+            .push_back(Arc::clone(&sleeper));
         guard.release();
         let woken = sleeper.sleep(until.map(since_start));
-        self.sleepers.lock().unwrap().retain(|it| !Arc::ptr_eq(it, &sleeper));
+        self.sleepers
+            .lock()
+            .unwrap()
+            .retain(|it| !Arc::ptr_eq(it, &sleeper));
         guard.regain();
         woken
     }

@@ -62,7 +62,10 @@ pub(crate) struct Waker {
 
 impl Waker {
     pub(crate) fn new(registry: &Registry, token: Token) -> io::Result<Waker> {
-        Ok(Waker { selector: Arc::clone(&registry.0), token })
+        Ok(Waker {
+            selector: Arc::clone(&registry.0),
+            token,
+        })
     }
 
     pub(crate) fn wake(&self) -> io::Result<()> {
@@ -85,7 +88,11 @@ impl Poll {
         &self.0
     }
 
-    pub(crate) fn poll(&mut self, events: &mut Events, timeout: Option<Duration>) -> io::Result<()> {
+    pub(crate) fn poll(
+        &mut self,
+        events: &mut Events,
+        timeout: Option<Duration>,
+    ) -> io::Result<()> {
         let selector = &self.0.0;
         let deadline = timeout.map(|it| now() + it);
         events.0.clear();
@@ -95,9 +102,19 @@ impl Poll {
                 let mut state = selector.state.lock().unwrap();
                 (state.woken.take(), state.sources.clone())
             };
-            events.0.extend(woken.map(|token| PollEvent { token, readable: false, closed: false }));
+            events.0.extend(woken.map(|token| PollEvent {
+                token,
+                readable: false,
+                closed: false,
+            }));
             let found = sources.iter().filter_map(|it| it.upgrade()?.take());
-            events.0.extend(found.map(|(token, readable, closed)| PollEvent { token, readable, closed }));
+            events
+                .0
+                .extend(found.map(|(token, readable, closed)| PollEvent {
+                    token,
+                    readable,
+                    closed,
+                }));
             trace(format_args!("polls, for {timeout:?}: {:?}", events.0));
             if !events.0.is_empty() || deadline.is_some_and(|it| it <= now()) {
                 return Ok(());

@@ -52,7 +52,11 @@ impl PeerState {
     }
 
     fn free(&self) -> usize {
-        if self.room == 0 { usize::MAX } else { self.room.saturating_sub(self.to_server.len()) }
+        if self.room == 0 {
+            usize::MAX
+        } else {
+            self.room.saturating_sub(self.to_server.len())
+        }
     }
 
     /// Something has changed for the client.
@@ -97,7 +101,10 @@ pub(crate) fn reset_net() {
 /// Takes the connections to `port` that are new. `server` is woken by the next one.
 pub(crate) fn accept(port: u16, server: &Arc<Sleeper>) -> Vec<Peer> {
     NET.with_borrow_mut(|net| {
-        let entry = net.ports.entry(port).or_insert_with(|| Port { server: Arc::clone(server), new: Vec::new() });
+        let entry = net.ports.entry(port).or_insert_with(|| Port {
+            server: Arc::clone(server),
+            new: Vec::new(),
+        });
         entry.server = Arc::clone(server);
         std::mem::take(&mut entry.new)
     })
@@ -113,7 +120,10 @@ impl Socket {
     pub(crate) fn connect_tcp(address: SocketAddr) -> io::Result<Socket> {
         point();
         NET.with_borrow_mut(|net| {
-            let port = net.ports.get_mut(&address.port()).ok_or(io::ErrorKind::ConnectionRefused)?;
+            let port = net
+                .ports
+                .get_mut(&address.port())
+                .ok_or(io::ErrorKind::ConnectionRefused)?;
             let pipe = Arc::new(Pipe::default());
             port.new.push(Peer(Arc::clone(&pipe)));
             port.server.wake();
@@ -134,7 +144,13 @@ impl Socket {
         Ok(())
     }
 
-    pub(crate) fn watch(&self, registry: &Registry, token: Token, _from: Watch, to: Watch) -> io::Result<()> {
+    pub(crate) fn watch(
+        &self,
+        registry: &Registry,
+        token: Token,
+        _from: Watch,
+        to: Watch,
+    ) -> io::Result<()> {
         point();
         self.set_watch(registry, token, to);
         Ok(())
@@ -145,10 +161,16 @@ impl Socket {
         trace(format_args!("watches {watch:?}"));
         let mut state = self.0.state.lock().unwrap();
         state.watched = (watch != Watch::Nothing).then(|| {
-            let source: Weak<dyn Readiness> = Arc::downgrade(&(Arc::clone(&self.0) as Arc<dyn Readiness>));
+            let source: Weak<dyn Readiness> =
+                Arc::downgrade(&(Arc::clone(&self.0) as Arc<dyn Readiness>));
             selector.watch(source);
             // What is so already is announced at once.
-            Watched { selector: Arc::clone(&selector), token, watch, armed: true }
+            Watched {
+                selector: Arc::clone(&selector),
+                token,
+                watch,
+                armed: true,
+            }
         });
         drop(state);
         selector.look();
@@ -191,9 +213,17 @@ impl Socket {
         trace(format_args!("reads {len} bytes"));
         if len == 0 {
             let end = || io::Error::new(io::ErrorKind::UnexpectedEof, "closed by the server");
-            return if state.is_closed() { Err(end()) } else { Ok(None) };
+            return if state.is_closed() {
+                Err(end())
+            } else {
+                Ok(None)
+            };
         }
-        state.to_client.drain(..len).zip(into).for_each(|(from, to)| *to = from);
+        state
+            .to_client
+            .drain(..len)
+            .zip(into)
+            .for_each(|(from, to)| *to = from);
         Ok(Some(len))
     }
 }
@@ -213,7 +243,8 @@ impl fmt::Debug for Socket {
 impl Readiness for Pipe {
     fn take(&self) -> Option<(Token, bool, bool)> {
         let mut state = self.state.lock().unwrap();
-        let (readable, writable, closed) = (state.is_readable(), 0 < state.free(), state.is_closed());
+        let (readable, writable, closed) =
+            (state.is_readable(), 0 < state.free(), state.is_closed());
         let watched = state.watched.as_mut()?;
         if !std::mem::take(&mut watched.armed) {
             return None;
@@ -296,7 +327,9 @@ struct Ring {
 
 impl fmt::Debug for Ring {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Ring").field("rung", &self.rung).finish_non_exhaustive()
+        f.debug_struct("Ring")
+            .field("rung", &self.rung)
+            .finish_non_exhaustive()
     }
 }
 
@@ -322,7 +355,10 @@ pub(crate) fn wait_readable<'a>(
     let sockets: Vec<&Socket> = sockets.collect();
     let deadline = timeout.map(|it| now() + it);
     loop {
-        let ready: Vec<bool> = sockets.iter().map(|it| it.0.state.lock().unwrap().is_readable()).collect();
+        let ready: Vec<bool> = sockets
+            .iter()
+            .map(|it| it.0.state.lock().unwrap().is_readable())
+            .collect();
         let rung = wake_fd.is_some_and(|it| std::mem::take(&mut it.state.lock().unwrap().rung));
         trace(format_args!("waits for several: {ready:?}, rung: {rung}"));
         if rung || ready.contains(&true) || deadline.is_some_and(|it| it <= now()) {
@@ -330,14 +366,26 @@ pub(crate) fn wait_readable<'a>(
         }
         let sleeper = Sleeper::new();
         for socket in &sockets {
-            socket.0.state.lock().unwrap().waiting.push(Arc::clone(&sleeper));
+            socket
+                .0
+                .state
+                .lock()
+                .unwrap()
+                .waiting
+                .push(Arc::clone(&sleeper));
         }
         if let Some(wake_fd) = wake_fd {
             wake_fd.state.lock().unwrap().waiting = Some(Arc::clone(&sleeper));
         }
         sleeper.sleep(deadline);
         for socket in &sockets {
-            socket.0.state.lock().unwrap().waiting.retain(|it| !Arc::ptr_eq(it, &sleeper));
+            socket
+                .0
+                .state
+                .lock()
+                .unwrap()
+                .waiting
+                .retain(|it| !Arc::ptr_eq(it, &sleeper));
         }
     }
 }

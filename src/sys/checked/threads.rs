@@ -24,7 +24,10 @@ impl Drop for End {
 }
 
 impl OwnThread {
-    pub(crate) fn spawn(name: String, work: impl FnOnce() + Send + 'static) -> io::Result<OwnThread> {
+    pub(crate) fn spawn(
+        name: String,
+        work: impl FnOnce() + Send + 'static,
+    ) -> io::Result<OwnThread> {
         let ended: Arc<(Mutex<bool>, Condvar)> = Arc::default();
         let end = End(Arc::clone(&ended));
         let handle = shuttle::thread::Builder::new().name(name).spawn(move || {
@@ -72,6 +75,9 @@ pub(crate) fn is_unwinding() -> bool {
 }
 
 pub(crate) fn run_aside<W: FnOnce() + Send + 'static>(name: &str, work: W) -> Result<(), W> {
-    shuttle::thread::Builder::new().name(name.to_owned()).spawn(work).unwrap();
+    shuttle::thread::Builder::new()
+        .name(name.to_owned())
+        .spawn(work)
+        .unwrap();
     Ok(())
 }

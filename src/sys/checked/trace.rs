@@ -15,7 +15,10 @@ pub(crate) fn trace(what: fmt::Arguments<'_>) {
         is_on
     };
     if *ON.get_or_init(is_on) {
-        let name = shuttle::thread::current().name().unwrap_or("main").to_owned();
+        let name = shuttle::thread::current()
+            .name()
+            .unwrap_or("main")
+            .to_owned();
         eprintln!("{:>12?} {name:<18} {what}", now());
     }
 }

@@ -16,7 +16,8 @@ pub(crate) fn wall_clock() -> Duration {
     #[expect(clippy::disallowed_methods, reason = "this is the one place")]
     let now = SystemTime::now();
     // A wall clock before 1970 is as good as none: all differences are then zero and the other clock decides.
-    now.duration_since(SystemTime::UNIX_EPOCH).unwrap_or(Duration::ZERO)
+    now.duration_since(SystemTime::UNIX_EPOCH)
+        .unwrap_or(Duration::ZERO)
 }
 
 /// Since some fixed point; runs during suspend where the system has such a clock.

@@ -32,10 +32,16 @@ impl Condvar {
         MutexGuard::unlocked(guard, || {
             let sleeps_on = |it: &mut u64| *it == before;
             let calls = match until {
-                None => self.called.wait_while(calls, sleeps_on).unwrap_or_else(PoisonError::into_inner),
+                None => self
+                    .called
+                    .wait_while(calls, sleeps_on)
+                    .unwrap_or_else(PoisonError::into_inner),
                 Some(until) => {
-                    let slept =
-                        self.called.wait_timeout_while(calls, until.saturating_duration_since(tick()), sleeps_on);
+                    let slept = self.called.wait_timeout_while(
+                        calls,
+                        until.saturating_duration_since(tick()),
+                        sleeps_on,
+                    );
                     slept.unwrap_or_else(PoisonError::into_inner).0
                 }
             };

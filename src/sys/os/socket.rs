@@ -48,7 +48,10 @@ impl Socket {
 
     #[cfg(not(unix))]
     pub(crate) fn connect_unix(_path: &std::path::Path) -> io::Result<Socket> {
-        Err(io::Error::new(io::ErrorKind::Unsupported, "unix sockets are not available on this system"))
+        Err(io::Error::new(
+            io::ErrorKind::Unsupported,
+            "unix sockets are not available on this system",
+        ))
     }
 
     /// Whether a connection that was begun is established; the error if it failed.
@@ -68,11 +71,18 @@ impl Socket {
 
     /// Announces to the waiting thread behind `registry` when the connection is established, and what comes then.
     pub(crate) fn register(&mut self, registry: &Registry, token: Token) -> io::Result<()> {
-        self.source().register(registry, token, Interest::READABLE | Interest::WRITABLE)
+        self.source()
+            .register(registry, token, Interest::READABLE | Interest::WRITABLE)
     }
 
     /// Changes what is announced to the thread behind `registry`. What is so already is announced at once.
-    pub(crate) fn watch(&self, registry: &Registry, token: Token, from: Watch, to: Watch) -> io::Result<()> {
+    pub(crate) fn watch(
+        &self,
+        registry: &Registry,
+        token: Token,
+        from: Watch,
+        to: Watch,
+    ) -> io::Result<()> {
         #[cfg(unix)]
         {
             use std::os::fd::AsRawFd;
@@ -129,7 +139,10 @@ impl Socket {
         #[cfg(unix)]
         {
             use rustix::event::{PollFd, PollFlags, Timespec, poll};
-            let at_once = Timespec { tv_sec: 0, tv_nsec: 0 };
+            let at_once = Timespec {
+                tv_sec: 0,
+                tv_nsec: 0,
+            };
             let mut fds = [match self {
                 Socket::Tcp(stream) => PollFd::new(stream, PollFlags::IN),
                 Socket::Unix(stream) => PollFd::new(stream, PollFlags::IN),
@@ -140,7 +153,9 @@ impl Socket {
         #[cfg(not(unix))]
         {
             let Socket::Tcp(stream) = self;
-            !stream.peek(&mut [0]).is_err_and(|err| err.kind() == io::ErrorKind::WouldBlock)
+            !stream
+                .peek(&mut [0])
+                .is_err_and(|err| err.kind() == io::ErrorKind::WouldBlock)
         }
     }
 
@@ -152,7 +167,10 @@ impl Socket {
             Socket::Unix(stream) => (&mut &*stream).read(into),
         })?;
         match read {
-            Some(0) => Err(io::Error::new(io::ErrorKind::UnexpectedEof, "closed by the server")),
+            Some(0) => Err(io::Error::new(
+                io::ErrorKind::UnexpectedEof,
+                "closed by the server",
+            )),
             read => Ok(read),
         }
     }
@@ -224,7 +242,9 @@ pub(crate) struct WakeFd {
 impl WakeFd {
     pub(crate) fn new() -> io::Result<WakeFd> {
         use rustix::event::{EventfdFlags, eventfd};
-        Ok(WakeFd { fd: eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)? })
+        Ok(WakeFd {
+            fd: eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?,
+        })
     }
 
     pub(crate) fn wake(&self) {
@@ -264,7 +284,10 @@ pub(crate) fn wait_readable<'a>(
         })
         .collect();
     fds.extend(wake_fd.map(|it| PollFd::new(&it.fd, PollFlags::IN)));
-    let timeout = timeout.map(rustix::time::Timespec::try_from).transpose().ok()?;
+    let timeout = timeout
+        .map(rustix::time::Timespec::try_from)
+        .transpose()
+        .ok()?;
     match poll(&mut fds, timeout.as_ref()) {
         Ok(_) | Err(rustix::io::Errno::INTR) => {}
         Err(_) => return None,

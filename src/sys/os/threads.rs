@@ -20,13 +20,20 @@ pub(crate) struct OwnThread {
 }
 
 impl OwnThread {
-    pub(crate) fn spawn(name: String, work: impl FnOnce() + Send + 'static) -> io::Result<OwnThread> {
+    pub(crate) fn spawn(
+        name: String,
+        work: impl FnOnce() + Send + 'static,
+    ) -> io::Result<OwnThread> {
         let (end, ended): (Sender<()>, _) = bounded(0);
         let handle = thread::Builder::new().name(name.clone()).spawn(move || {
             let _end = end;
             work();
         })?;
-        Ok(OwnThread { name, handle, ended })
+        Ok(OwnThread {
+            name,
+            handle,
+            ended,
+        })
     }
 
     pub(crate) fn name(&self) -> &str {
@@ -46,7 +53,10 @@ impl OwnThread {
             return Some(Ok(()));
         }
         let left = deadline.saturating_duration_since(tick());
-        if matches!(self.ended.recv_timeout(left), Err(crossbeam_channel::RecvTimeoutError::Timeout)) {
+        if matches!(
+            self.ended.recv_timeout(left),
+            Err(crossbeam_channel::RecvTimeoutError::Timeout)
+        ) {
             return None;
         }
         Some(self.handle.join())

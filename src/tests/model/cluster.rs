@@ -96,7 +96,13 @@ struct World {
     flaw: Flaw,
 }
 
-const WORLD: World = World { cause: Cause::Nothing, flushes: false, extends: false, known: true, flaw: Flaw::None };
+const WORLD: World = World {
+    cause: Cause::Nothing,
+    flushes: false,
+    extends: false,
+    known: true,
+    flaw: Flaw::None,
+};
 
 /// Commands of a client to a server, one bit each; the lowest comes first.
 const ACQUIRE: u8 = 1;
@@ -203,7 +209,11 @@ impl World {
             owns: it == OLD,
             migrates: false,
             key: None,
-            record: (it == OLD && self.known).then_some(Record { since: 0, of: OLD, edition: 1 }),
+            record: (it == OLD && self.known).then_some(Record {
+                since: 0,
+                of: OLD,
+                edition: 1,
+            }),
             owned: (it == OLD).then_some(0),
         };
         State {
@@ -238,19 +248,25 @@ impl World {
     fn is_confirmed(&self, state: &State, client: usize, server: usize) -> bool {
         let by_itself = self.reaches(state, client, server) && state.servers[server].owns;
         // Most masters say it; who is cut off with one of them cannot ask them.
-        let is_cut = matches!(self.cause, Cause::Partition { .. }) && state.moved.is_some() && client == CUT_OFF;
-        let by_most = !is_cut && (state.is_back || state.spread) == (state.is_back || server == NEW);
+        let is_cut = matches!(self.cause, Cause::Partition { .. })
+            && state.moved.is_some()
+            && client == CUT_OFF;
+        let by_most =
+            !is_cut && (state.is_back || state.spread) == (state.is_back || server == NEW);
         by_itself && (by_most || self.flaw == Flaw::OwnWord)
     }
 
     fn is_believed(&self, state: &State, client: usize, server: usize) -> bool {
-        self.flaw == Flaw::NoBelief || state.clients[client].told[server].is_some_and(|it| state.now < it + BELIEF)
+        self.flaw == Flaw::NoBelief
+            || state.clients[client].told[server].is_some_and(|it| state.now < it + BELIEF)
     }
 
     /// Whether what the server has just done for the client counts. The engine looks at when it was asked for, or for the last
     /// time, which is no later.
     fn counts(&self, state: &State, client: usize, server: usize) -> bool {
-        let Known::Since(since) = state.clients[client].known[server] else { return false };
+        let Known::Since(since) = state.clients[client].known[server] else {
+            return false;
+        };
         since + self.silence() <= state.now && self.is_believed(state, client, server)
     }
 
@@ -267,13 +283,18 @@ impl World {
             if !is_over && self.is_confirmed(state, me, server) {
                 after(&|it| it.clients[me].told[server] = Some(it.now));
             }
-            if server != client.map && self.reaches(state, me, server) && state.servers[server].owns {
+            if server != client.map && self.reaches(state, me, server) && state.servers[server].owns
+            {
                 after(&|it| {
                     it.clients[me].map = server;
                     it.clients[me].known = [Known::Nothing; 2];
                 });
             }
-            if !is_over && self.reaches(state, me, server) && state.servers[server].owns && client.map == server {
+            if !is_over
+                && self.reaches(state, me, server)
+                && state.servers[server].owns
+                && client.map == server
+            {
                 after(&|it| self.greet(it, me, server));
             }
         }
@@ -306,13 +327,18 @@ impl World {
     /// still wanted then, or is not.
     fn refused(&self, state: &State, me: usize, server: usize, command: u8) -> Vec<State> {
         let Client { phase, map, .. } = state.clients[me];
-        let is_wanted = [(ACQUIRE, Phase::Acquiring), (EXTEND, Phase::Holding)].contains(&(command, phase));
+        let is_wanted =
+            [(ACQUIRE, Phase::Acquiring), (EXTEND, Phase::Holding)].contains(&(command, phase));
         let mut again = *state;
         again.clients[me].known[server] = Known::Nothing;
         let mut over = again;
         over.clients[me].queue[server] &= !command;
         self.hear(&mut over, me, server, command, false);
-        if is_wanted && map == server { vec![again, over] } else { vec![over] }
+        if is_wanted && map == server {
+            vec![again, over]
+        } else {
+            vec![over]
+        }
     }
 
     fn release(&self, own: &mut Client) {
@@ -329,7 +355,8 @@ impl World {
         let client = state.clients[me];
         match (command, client.phase) {
             (ACQUIRE, Phase::Acquiring) if done && self.counts(state, me, server) => {
-                (state.clients[me].phase, state.clients[me].until) = (Phase::Holding, client.sent + TTL);
+                (state.clients[me].phase, state.clients[me].until) =
+                    (Phase::Holding, client.sent + TTL);
             }
             (ACQUIRE, Phase::Acquiring) => self.release(&mut state.clients[me]),
             (EXTEND, Phase::Holding) => {
@@ -383,16 +410,24 @@ impl walk::World for World {
         if state.clients.iter().all(votes) {
             return Some(Violation::TwoVotes);
         }
-        let settled = state.servers.iter().filter(|it| it.owns).count() == 1 && !state.servers[OLD].migrates;
+        let settled =
+            state.servers.iter().filter(|it| it.owns).count() == 1 && !state.servers[OLD].migrates;
         let is_left = |server: &Server, me: usize| {
-            let (client, key) = (&state.clients[me], server.key.filter(|it| it.0 == me && state.now < it.1));
+            let (client, key) = (
+                &state.clients[me],
+                server.key.filter(|it| it.0 == me && state.now < it.1),
+            );
             client.phase == Phase::Over
                 && client.queue == [0; 2]
                 && key.is_some()
                 && server.owns
                 && (!client.kept || self.flaw == Flaw::NotAgain)
         };
-        let left = settled && state.servers.iter().any(|it| (0..2).any(|me| is_left(it, me)));
+        let left = settled
+            && state
+                .servers
+                .iter()
+                .any(|it| (0..2).any(|me| is_left(it, me)));
         // Of what a master was told that is cut off the others know nothing.
         let left = left && !matches!(self.cause, Cause::Partition { .. });
         left.then_some(Violation::Left)
@@ -404,7 +439,10 @@ impl walk::World for World {
         let old = |it: u8| if it + SILENCE <= now { 0 } else { it };
         for server in &mut state.servers {
             server.key = server.key.filter(|it| now < it.1);
-            server.record = server.record.map(|it| Record { since: old(it.since), ..it });
+            server.record = server.record.map(|it| Record {
+                since: old(it.since),
+                ..it
+            });
             server.owned = server.owned.map(old);
         }
         state.number_editions();
@@ -423,10 +461,29 @@ impl walk::World for World {
                 self.release(client);
             }
             if client.phase == Phase::Over {
-                let Client { map, queue, released, kept, editions, .. } = *client;
-                *client = Client { phase: Phase::Over, map, queue, released, kept, editions, ..CLIENT };
+                let Client {
+                    map,
+                    queue,
+                    released,
+                    kept,
+                    editions,
+                    ..
+                } = *client;
+                *client = Client {
+                    phase: Phase::Over,
+                    map,
+                    queue,
+                    released,
+                    kept,
+                    editions,
+                    ..CLIENT
+                };
                 for (edition, queue) in client.editions.iter_mut().zip(queue) {
-                    *edition = if queue & (ACQUIRE | EXTEND) == 0 { 0 } else { *edition };
+                    *edition = if queue & (ACQUIRE | EXTEND) == 0 {
+                        0
+                    } else {
+                        *edition
+                    };
                 }
                 if queue.iter().all(|it| it & RELEASE == 0) {
                     client.released = OLD;

@@ -10,7 +10,10 @@
 //!
 //! Checked, as far as a world claims it: see [`Violation`]. Each [`Flaw`] breaks the nodes or the driver on purpose, and
 //! must then be found: it shows that the checks bite.
-#![allow(clippy::print_stdout, reason = "how large the worlds are, for those who ask with --nocapture")]
+#![allow(
+    clippy::print_stdout,
+    reason = "how large the worlds are, for those who ask with --nocapture"
+)]
 
 mod ablations;
 mod clients;
@@ -55,8 +58,12 @@ enum Violation {
 }
 
 /// What is true whatever becomes of keys and counters, but for how clocks go if counters are lost.
-const FENCED: &[Violation] =
-    &[Violation::SameToken, Violation::LaterStartSmallerToken, Violation::GrantsAgainstTokens, Violation::Resurrected];
+const FENCED: &[Violation] = &[
+    Violation::SameToken,
+    Violation::LaterStartSmallerToken,
+    Violation::GrantsAgainstTokens,
+    Violation::Resurrected,
+];
 
 /// What is true besides where nodes keep what they store until it expires.
 const EXCLUSIVE: &[Violation] = &[Violation::TwoHold, Violation::LaterHoldSmallerToken];
@@ -155,7 +162,13 @@ enum Flaw {
 impl Flaw {
     /// Whether a node may do something for an attempt whose key is not set there.
     fn acts_without_key(self) -> bool {
-        matches!(self, Flaw::RaisesForAnyone | Flaw::DeletesAnyKey | Flaw::ReusesValue | Flaw::ReleaseLiftsForAnyone)
+        matches!(
+            self,
+            Flaw::RaisesForAnyone
+                | Flaw::DeletesAnyKey
+                | Flaw::ReusesValue
+                | Flaw::ReleaseLiftsForAnyone
+        )
     }
 }
 
@@ -195,7 +208,10 @@ impl<const A: usize> World<A> {
             slow: false,
             left: match keys {
                 Keys::Last => NO_ACCIDENTS,
-                Keys::Vanish => Accidents { vanished: ANY, ..NO_ACCIDENTS },
+                Keys::Vanish => Accidents {
+                    vanished: ANY,
+                    ..NO_ACCIDENTS
+                },
             },
             guard: Guard::None,
             flaw: Flaw::None,

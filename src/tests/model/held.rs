@@ -8,7 +8,12 @@ const EXTENDED: Vote = Vote::Extend(ExtendReply::Extended);
 const GONE: Vote = Vote::Extend(ExtendReply::Gone { counter: 0 });
 const DELETED: Vote = Vote::Release(ReleaseReply::Deleted);
 
-const EXTEND_VOTES: [Vote; 4] = [EXTENDED, GONE, Vote::Extend(ExtendReply::Superseded), FAILED];
+const EXTEND_VOTES: [Vote; 4] = [
+    EXTENDED,
+    GONE,
+    Vote::Extend(ExtendReply::Superseded),
+    FAILED,
+];
 
 fn extend_oracle(facts: &Facts<'_>) -> Step<ExtendEnd> {
     // What every way in which the open nodes may answer leads to; certain if all of them lead to the same.
@@ -51,17 +56,30 @@ fn d1_d3_an_extension_is_confirmed_or_the_lock_gone_only_by_a_majority_and_at_on
 #[test]
 fn d3_half_of_the_nodes_is_enough_to_lose_a_lock_but_not_to_keep_it() {
     let mut round = Ballot::new(4, ExtendRound);
-    assert_eq!(round.on_vote(NodeId::new(0), EXTENDED, in_time()), Step::Wait);
-    assert_eq!(round.on_vote(NodeId::new(1), EXTENDED, in_time()), Step::Wait);
+    assert_eq!(
+        round.on_vote(NodeId::new(0), EXTENDED, in_time()),
+        Step::Wait
+    );
+    assert_eq!(
+        round.on_vote(NodeId::new(1), EXTENDED, in_time()),
+        Step::Wait
+    );
     assert_eq!(round.on_vote(NodeId::new(2), GONE, in_time()), Step::Wait);
-    assert_eq!(round.on_vote(NodeId::new(3), GONE, in_time()), Step::Decided(ExtendEnd::Gone));
+    assert_eq!(
+        round.on_vote(NodeId::new(3), GONE, in_time()),
+        Step::Decided(ExtendEnd::Gone)
+    );
 }
 
 fn release_oracle(facts: &Facts<'_>, needed: usize) -> Step<ReleaseEnd> {
     let confirmed = facts.count(|it| *it != FAILED);
     let can_be_enough = (0..=facts.open()).any(|more| needed <= confirmed + more);
     if needed <= confirmed || !can_be_enough {
-        Step::Decided(ReleaseEnd { confirmed, enough: can_be_enough, lost: false })
+        Step::Decided(ReleaseEnd {
+            confirmed,
+            enough: can_be_enough,
+            lost: false,
+        })
     } else {
         Step::Wait
     }
@@ -83,7 +101,9 @@ fn e7_a_release_counts_who_confirmed_and_ends_as_soon_as_it_is_certain() {
         courses += plan.each_course(|course| {
             let nodes = course.order.len();
             for needed in 0..=nodes + 1 {
-                play(ReleaseRound::new(needed), course, |facts| release_oracle(facts, needed));
+                play(ReleaseRound::new(needed), course, |facts| {
+                    release_oracle(facts, needed)
+                });
             }
         });
     }

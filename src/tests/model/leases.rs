@@ -59,8 +59,13 @@ impl Life {
     fn should_be_valid(&self) -> bool {
         self.announced.is_none()
             && !self.released
-            && self.hold.is_none_or(|hold| self.boot < hold && self.wall < hold)
-            && self.confirmed.iter().any(|(boot, wall)| self.boot < *boot && self.wall < *wall)
+            && self
+                .hold
+                .is_none_or(|hold| self.boot < hold && self.wall < hold)
+            && self
+                .confirmed
+                .iter()
+                .any(|(boot, wall)| self.boot < *boot && self.wall < *wall)
     }
 
     fn happen(&mut self, event: Event) {
@@ -76,12 +81,16 @@ impl Life {
             Event::WallBack(by) => self.wall = self.wall.saturating_sub(by),
             Event::Confirmed(more) => {
                 let end = (self.boot + more, self.wall + more);
-                let extended = self.lease.on_extended(apart(BOOT + end.0, WALL + end.1), now);
+                let extended = self
+                    .lease
+                    .on_extended(apart(BOOT + end.0, WALL + end.1), now);
                 match (was_valid, was_held) {
                     (Ok(before), _) => {
                         let after = self.lease.valid_until(now).unwrap();
                         // The end is the one that was confirmed just now, or the maximum hold.
-                        let capped = self.hold.map_or(end, |hold| (end.0.min(hold), end.1.min(hold)));
+                        let capped = self
+                            .hold
+                            .map_or(end, |hold| (end.0.min(hold), end.1.min(hold)));
                         let newest = after == apart(BOOT + capped.0, WALL + capped.1);
                         match extended {
                             Extended::Longer => assert!(newest, "{self:?}"),
@@ -91,7 +100,9 @@ impl Life {
                         assert!(now.until(before) <= now.until(after), "shortened: {self:?}");
                         self.confirmed.push(end);
                     }
-                    (Err(_), _) if self.released => assert_eq!(extended, Extended::Released, "{self:?}"),
+                    (Err(_), _) if self.released => {
+                        assert_eq!(extended, Extended::Released, "{self:?}")
+                    }
                     (Err(_), _) => assert_eq!(extended, Extended::TooLate, "{self:?}"),
                 }
             }
@@ -118,7 +129,9 @@ impl Life {
                     assert!(was_held && was_valid == Err(reason), "{self:?}");
                     self.announce(Some(reason));
                 }
-                Ending::LostBefore(reason) => assert!(!was_held && was_valid == Err(reason), "{self:?}"),
+                Ending::LostBefore(reason) => {
+                    assert!(!was_held && was_valid == Err(reason), "{self:?}")
+                }
             },
         }
         self.check();
@@ -137,16 +150,27 @@ impl Life {
         assert_eq!(lease.lost(), self.announced, "{self:?}");
         match lease.valid_until(now) {
             Ok(until) => {
-                assert!(self.should_be_valid(), "valid without a majority's word, or beyond its hold: {self:?}");
+                assert!(
+                    self.should_be_valid(),
+                    "valid without a majority's word, or beyond its hold: {self:?}"
+                );
                 // Not only now, but for as long as it says.
                 assert!(
-                    self.confirmed.iter().any(|(boot, wall)| earlier(until, apart(BOOT + boot, WALL + wall))),
+                    self.confirmed
+                        .iter()
+                        .any(|(boot, wall)| earlier(until, apart(BOOT + boot, WALL + wall))),
                     "lasts longer than any majority said: {self:?}",
                 );
-                assert!(self.hold.is_none_or(|hold| earlier(until, at(hold))), "outlives its hold: {self:?}");
+                assert!(
+                    self.hold.is_none_or(|hold| earlier(until, at(hold))),
+                    "outlives its hold: {self:?}"
+                );
                 assert!(lease.may_extend(now), "{self:?}");
                 for renew_at in [at(0), at(1_000)] {
-                    assert!(lease.next_event(renew_at, now) <= now.until(until), "sleeps beyond its end: {self:?}");
+                    assert!(
+                        lease.next_event(renew_at, now) <= now.until(until),
+                        "sleeps beyond its end: {self:?}"
+                    );
                 }
             }
             Err(lost) => {
@@ -154,9 +178,20 @@ impl Life {
                 if let Some(announced) = self.announced {
                     assert_eq!(lost, announced, "{self:?}");
                 } else if !over {
-                    assert_eq!(lease.next_event(at(0), now), Duration::ZERO, "sleeps after its end: {self:?}");
-                    let of_its_kind = if self.renewed { Lost::Expired } else { Lost::LeaseOver };
-                    assert!(lost == of_its_kind || (lost == Lost::MaxHold && self.hold.is_some()), "{self:?}");
+                    assert_eq!(
+                        lease.next_event(at(0), now),
+                        Duration::ZERO,
+                        "sleeps after its end: {self:?}"
+                    );
+                    let of_its_kind = if self.renewed {
+                        Lost::Expired
+                    } else {
+                        Lost::LeaseOver
+                    };
+                    assert!(
+                        lost == of_its_kind || (lost == Lost::MaxHold && self.hold.is_some()),
+                        "{self:?}"
+                    );
                 }
             }
         }
@@ -170,7 +205,9 @@ fn earlier(one: Moment, other: Moment) -> bool {
 
 /// Lives every life of `steps` events; answers how many events those are together.
 fn each_life(life: &Life, alphabet: &[Event], steps: usize, check: &impl Fn(&Life)) -> u64 {
-    let Some(rest) = steps.checked_sub(1) else { return 0 };
+    let Some(rest) = steps.checked_sub(1) else {
+        return 0;
+    };
     let mut events = 0;
     for event in alphabet {
         let mut next = life.clone();
@@ -190,9 +227,21 @@ fn d4_a_lease_is_valid_exactly_until_its_longest_confirmed_end_and_never_again()
     let steps = if long() { 8 } else { 6 };
     for hold in [None, Some(2), Some(5)] {
         for renewed in [true, false] {
-            let alphabet = [Confirmed(1), Confirmed(4), Tick, Lose, Release, Pass(1), Pass(3)];
+            let alphabet = [
+                Confirmed(1),
+                Confirmed(4),
+                Tick,
+                Lose,
+                Release,
+                Pass(1),
+                Pass(3),
+            ];
             events += each_life(&Life::new(3, hold, renewed), &alphabet, steps, &|life| {
-                assert_eq!(life.lease.valid_until(life.now()).is_ok(), life.should_be_valid(), "{life:?}");
+                assert_eq!(
+                    life.lease.valid_until(life.now()).is_ok(),
+                    life.should_be_valid(),
+                    "{life:?}"
+                );
             });
         }
     }
@@ -206,7 +255,17 @@ fn c2_no_step_of_the_wall_clock_makes_a_lease_last_longer() {
 
     let mut events = 0;
     let steps = if long() { 7 } else { 6 };
-    let alphabet = [Confirmed(4), Confirmed(1), Tick, Lose, Release, Pass(1), Pass(2), WallForward(2), WallBack(2)];
+    let alphabet = [
+        Confirmed(4),
+        Confirmed(1),
+        Tick,
+        Lose,
+        Release,
+        Pass(1),
+        Pass(2),
+        WallForward(2),
+        WallBack(2),
+    ];
     for renewed in [true, false] {
         events += each_life(&Life::new(3, None, renewed), &alphabet, steps, &|_| {});
     }
@@ -217,7 +276,14 @@ fn c2_no_step_of_the_wall_clock_makes_a_lease_last_longer() {
 fn c2_no_step_of_the_wall_clock_makes_a_lease_with_a_maximum_hold_last_longer() {
     use Event::{Confirmed, Pass, Tick, WallBack, WallForward};
 
-    let alphabet = [Confirmed(4), Tick, Pass(1), Pass(2), WallForward(2), WallBack(2)];
+    let alphabet = [
+        Confirmed(4),
+        Tick,
+        Pass(1),
+        Pass(2),
+        WallForward(2),
+        WallBack(2),
+    ];
     for hold in [3, 5] {
         each_life(&Life::new(3, Some(hold), true), &alphabet, 6, &|_| {});
     }

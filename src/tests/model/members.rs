@@ -170,17 +170,25 @@ struct Search {
 
 impl World {
     fn search(self) -> Findings {
-        let search = Search { world: self, decisions: RefCell::new(Decisions::new(self.sets)) };
+        let search = Search {
+            world: self,
+            decisions: RefCell::new(Decisions::new(self.sets)),
+        };
         let mut visited = Visited::new(search.start());
         let (mut findings, mut at) = (Findings::default(), 0);
         while let Some(state) = visited.get(at) {
             for (which, client) in state.clients.iter().enumerate() {
                 findings.held[which] |= client.held_since.is_some();
-                findings.refused[which] |= search.decisions.borrow().refused(which, client.knows) != 0;
+                findings.refused[which] |=
+                    search.decisions.borrow().refused(which, client.knows) != 0;
             }
             findings.are_stuck |= [0, 1].iter().all(|it| search.is_stuck(&state, *it));
             if state.clients.iter().all(|it| it.held_since.is_some()) {
-                let way = visited.way(at).into_iter().filter_map(|it| visited.get(it)).collect::<Vec<_>>();
+                let way = visited
+                    .way(at)
+                    .into_iter()
+                    .filter_map(|it| visited.get(it))
+                    .collect::<Vec<_>>();
                 findings.two_hold = Some(search.told(&way));
                 break;
             }
@@ -204,7 +212,11 @@ impl Search {
     /// What answers a client at the address of one of its servers.
     fn machine(&self, state: &State, client: usize, server: usize) -> usize {
         let address = self.address(client, server);
-        if state.is_replaced && address == C { X } else { address }
+        if state.is_replaced && address == C {
+            X
+        } else {
+            address
+        }
     }
 
     /// Which one of a client's servers that is.
@@ -236,18 +248,26 @@ impl Search {
         };
         for which in noted.clone() {
             for server in 0..self.size(which) {
-                self.make(&mut state, self.address(which, server), Spare::NoSets(LONG_AGO));
+                self.make(
+                    &mut state,
+                    self.address(which, server),
+                    Spare::NoSets(LONG_AGO),
+                );
             }
         }
         // Each notes its own. Then both look once more, in the present.
         for now in [LONG_AGO, LONG_AGO, BEGIN] {
             state.now = now;
             for which in noted.clone() {
-                (0..2 * self.size(which)).for_each(|it| self.greet(&mut state, which, it % self.size(which)));
+                (0..2 * self.size(which))
+                    .for_each(|it| self.greet(&mut state, which, it % self.size(which)));
             }
         }
         state.now = BEGIN;
-        state.clients.iter_mut().for_each(|it| it.counts_from = [0; SERVERS]);
+        state
+            .clients
+            .iter_mut()
+            .for_each(|it| it.counts_from = [0; SERVERS]);
         for which in [0, 1] {
             for server in 0..self.size(which) {
                 self.make(&mut state, self.address(which, server), self.world.spares);
@@ -264,14 +284,22 @@ impl Search {
             Spare::Unused(since) => (since, decisions.unused(id(machine))),
             Spare::NoSets(since) => (since, decisions.no_sets()),
         };
-        state.machines[machine].record.get_or_insert(Record { id: id(machine), since, sets });
+        state.machines[machine].record.get_or_insert(Record {
+            id: id(machine),
+            since,
+            sets,
+        });
     }
 
     /// The one that stands for all states that differ only in what nobody will look at again.
     fn settle(&self, mut state: State) -> State {
         for client in &mut state.clients {
             for from in &mut client.counts_from {
-                *from = if *from <= state.now { 0 } else { (*from).min(BEGIN + self.world.ticks + 1) };
+                *from = if *from <= state.now {
+                    0
+                } else {
+                    (*from).min(BEGIN + self.world.ticks + 1)
+                };
             }
         }
         state
@@ -295,23 +323,40 @@ impl Search {
             }
         }
         if state.now < BEGIN + self.world.ticks {
-            let mut next = State { now: state.now + 1, ..*state };
+            let mut next = State {
+                now: state.now + 1,
+                ..*state
+            };
             for which in [0, 1] {
                 let client = &mut next.clients[which];
                 client.held_since = client.held_since.filter(|it| next.now < it + TTL);
                 if client.held_since.is_none() {
                     client.granted = 0;
-                    next.machines.iter_mut().for_each(|it| it.key = it.key.filter(|it| *it != which));
+                    next.machines
+                        .iter_mut()
+                        .for_each(|it| it.key = it.key.filter(|it| *it != which));
                 }
             }
             visit(next);
         }
     }
 
-    fn each_of_client(&self, state: &State, which: usize, server: usize, visit: &mut impl FnMut(State)) {
+    fn each_of_client(
+        &self,
+        state: &State,
+        which: usize,
+        server: usize,
+        visit: &mut impl FnMut(State),
+    ) {
         let (client, bit) = (state.clients[which], 1 << server);
         let mut next = *state;
-        if client.ended & bit != 0 || 0 < client.ends && self.decisions.borrow().is_shown(which, client.knows, server) {
+        if client.ended & bit != 0
+            || 0 < client.ends
+                && self
+                    .decisions
+                    .borrow()
+                    .is_shown(which, client.knows, server)
+        {
             let it = &mut next.clients[which];
             it.ends -= u8::from(client.ended & bit == 0);
             it.ended &= !bit;
@@ -329,8 +374,14 @@ impl Search {
             visit(next);
         }
         let machine = self.machine(state, which, server);
-        let counts = self.decisions.borrow().counting(which, client.knows, self.world.counts) & bit != 0;
-        let is_free = is_current && client.held_since.is_none() && state.machines[machine].key.is_none();
+        let counts = self
+            .decisions
+            .borrow()
+            .counting(which, client.knows, self.world.counts)
+            & bit
+            != 0;
+        let is_free =
+            is_current && client.held_since.is_none() && state.machines[machine].key.is_none();
         if is_free && client.counts_from[server] <= state.now && counts {
             next = *state;
             next.machines[machine].key = Some(which);
@@ -351,9 +402,12 @@ impl Search {
         let is_old = |server: usize| {
             let from = decisions.heard(which, client.knows, server) + QUARANTINE;
             self.world.flaw != Flaw::None
-                || from.saturating_sub(decisions.member_for(which, client.knows, server)) <= state.now
+                || from.saturating_sub(decisions.member_for(which, client.knows, server))
+                    <= state.now
         };
-        let old = (0..self.size(which)).filter(|it| is_old(*it)).fold(0, |bits, it| bits | 1 << it);
+        let old = (0..self.size(which))
+            .filter(|it| is_old(*it))
+            .fold(0, |bits, it| bits | 1 << it);
         match self.world.counts {
             Counts::All => old,
             Counts::Strict => old & decisions.in_the_end(which, client.knows),
@@ -371,9 +425,16 @@ impl Search {
         let found = *record;
         let it = record.get_or_insert_with(|| {
             let id = id(machine) + if state.is_lost { MACHINES as u8 } else { 0 };
-            Record { id, since: state.now, sets: decisions.alone(self.size(which), id, state.now) }
+            Record {
+                id,
+                since: state.now,
+                sets: decisions.alone(self.size(which), id, state.now),
+            }
         });
-        if let Some(note) = decisions.note(which, knows, server).filter(|_| is_current && found.is_some()) {
+        if let Some(note) = decisions
+            .note(which, knows, server)
+            .filter(|_| is_current && found.is_some())
+        {
             it.sets = note;
         }
         let shown = *it;
@@ -404,8 +465,14 @@ impl Search {
     }
 
     fn is_stuck(&self, state: &State, which: usize) -> bool {
-        let (size, client, decisions) = (self.size(which), state.clients[which], self.decisions.borrow());
-        let is_settled = |it: usize| client.current & (1 << it) != 0 && !decisions.is_due(which, client.knows, it);
+        let (size, client, decisions) = (
+            self.size(which),
+            state.clients[which],
+            self.decisions.borrow(),
+        );
+        let is_settled = |it: usize| {
+            client.current & (1 << it) != 0 && !decisions.is_due(which, client.knows, it)
+        };
         let refused = decisions.refused(which, client.knows).count_ones() as usize;
         (0..size).all(is_settled) && client.ended == 0 && 2 * (size - refused) <= size
     }
@@ -414,7 +481,10 @@ impl Search {
         self.change(state, machine);
         for which in [0, 1] {
             if let Some(server) = self.server_at(state, which, machine)
-                && self.decisions.borrow().is_shown(which, state.clients[which].knows, server)
+                && self
+                    .decisions
+                    .borrow()
+                    .is_shown(which, state.clients[which].knows, server)
             {
                 state.clients[which].ended |= 1 << server;
             }
@@ -422,7 +492,10 @@ impl Search {
     }
 
     fn lose(&self, state: &State, machine: usize, loss: Loss) -> State {
-        let mut next = State { is_lost: true, ..*state };
+        let mut next = State {
+            is_lost: true,
+            ..*state
+        };
         let it = &mut next.machines[machine];
         it.key = None;
         match loss {
@@ -431,7 +504,10 @@ impl Search {
                 self.change(&mut next, machine);
             }
             Loss::Restart => {
-                it.record = it.record.map(|it| Record { since: state.now, ..it });
+                it.record = it.record.map(|it| Record {
+                    since: state.now,
+                    ..it
+                });
                 self.end_connections(&mut next, machine);
             }
         }

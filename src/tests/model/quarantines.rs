@@ -171,7 +171,12 @@ impl World {
         };
         let held_since = if self.holder_comes { None } else { Some(0) };
         let heard = [[0; NODES], known(self.witness), known(self.is_idle)];
-        State { now: 0, held_since, nodes: [0, 1, 2].map(node), heard }
+        State {
+            now: 0,
+            held_since,
+            nodes: [0, 1, 2].map(node),
+            heard,
+        }
     }
 
     fn search(&self) -> Findings {
@@ -181,7 +186,13 @@ impl World {
             if MAJORITY <= (0..NODES).filter(|it| self.counts(&state, *it)).count() {
                 findings.got_it_late |= state.held_since.is_some();
                 if state.held_since.is_some_and(|it| state.now < it + LONG) {
-                    findings.two_hold = Some(visited.way(at).into_iter().filter_map(|it| visited.get(it)).collect());
+                    findings.two_hold = Some(
+                        visited
+                            .way(at)
+                            .into_iter()
+                            .filter_map(|it| visited.get(it))
+                            .collect(),
+                    );
                     break;
                 }
             }
@@ -203,7 +214,9 @@ impl World {
             return None;
         }
         let returns = self.holder_returns || self.holder_comes && state.held_since.is_none();
-        let is_young = state.nodes.map(|it| it.record.is_some_and(|it| it.since.is_some()));
+        let is_young = state
+            .nodes
+            .map(|it| it.record.is_some_and(|it| it.since.is_some()));
         for (node, it) in state.nodes.iter_mut().enumerate() {
             for (client, acts) in [(HOLDER, returns), (WITNESS, self.witness), (OTHER, true)] {
                 it.current[client] &= acts;
@@ -216,7 +229,8 @@ impl World {
         }
         // States that differ only in which node is which are one, where nodes are alike.
         for (a, b) in [(0, 1), (1, 2), (0, 1)] {
-            let is_alike = self.reached[a] == self.reached[b] && (!self.holder_comes || self.told[a] == self.told[b]);
+            let is_alike = self.reached[a] == self.reached[b]
+                && (!self.holder_comes || self.told[a] == self.told[b]);
             let of = |it: usize| (state.nodes[it], state.heard.map(|heard| heard[it]));
             if is_alike && of(b) < of(a) {
                 state.nodes.swap(a, b);
@@ -227,7 +241,11 @@ impl World {
     }
 
     fn each_next(&self, state: &State, mut visit: impl FnMut(State)) {
-        let restarted = state.nodes.iter().filter(|it| it.restarted_at.is_some()).count();
+        let restarted = state
+            .nodes
+            .iter()
+            .filter(|it| it.restarted_at.is_some())
+            .count();
         for node in 0..NODES {
             let it = state.nodes[node];
             if it.restarted_at.is_none() && restarted < self.restarts && state.now <= LAST_RESTART {
@@ -236,15 +254,25 @@ impl World {
                 visit(next);
             }
             let comes = self.holder_comes && state.held_since.is_none() && self.told[node];
-            for (client, greets) in [(HOLDER, comes || self.holder_returns), (WITNESS, self.witness)] {
+            for (client, greets) in [
+                (HOLDER, comes || self.holder_returns),
+                (WITNESS, self.witness),
+            ] {
                 if greets && !it.current[client] {
                     visit(self.greet(state, node, client));
                 }
             }
-            if comes && it.current[HOLDER] && it.restarted_at.is_none() && !it.held && !it.granted[TO_OTHER] {
+            if comes
+                && it.current[HOLDER]
+                && it.restarted_at.is_none()
+                && !it.held
+                && !it.granted[TO_OTHER]
+            {
                 visit(Self::grant_to_holder(state, node));
             }
-            let is_answered = it.current[OTHER] && it.shown == Some(state.now) && (it.held || it.granted[TO_OTHER]);
+            let is_answered = it.current[OTHER]
+                && it.shown == Some(state.now)
+                && (it.held || it.granted[TO_OTHER]);
             if self.reached[node] && !is_answered {
                 // It gives the lock back at once, or keeps it while the round lasts.
                 let mut next = self.ask(state, node);
@@ -255,14 +283,18 @@ impl World {
         }
         // Time does not pass for a client that is on its way back.
         let is_late = |it: &Node, client: usize| {
-            it.restarted_at.is_some_and(|at| at + COMES_BACK <= state.now) && !it.greeted[client]
+            it.restarted_at
+                .is_some_and(|at| at + COMES_BACK <= state.now)
+                && !it.greeted[client]
         };
-        let waits = state
-            .nodes
-            .iter()
-            .any(|it| self.holder_returns && is_late(it, HOLDER) || self.witness && is_late(it, WITNESS));
+        let waits = state.nodes.iter().any(|it| {
+            self.holder_returns && is_late(it, HOLDER) || self.witness && is_late(it, WITNESS)
+        });
         if state.now < END && !waits {
-            let mut next = State { now: state.now + 1, ..*state };
+            let mut next = State {
+                now: state.now + 1,
+                ..*state
+            };
             for node in &mut next.nodes {
                 node.granted = [false; 2];
                 node.held &= next.held_since.is_some();
@@ -273,8 +305,13 @@ impl World {
 
     /// The node as another process.
     fn restarted(&self, state: &State, node: usize) -> Node {
-        let record = state.nodes[node].record.filter(|_| self.comeback == Comeback::WithAnOldCopy);
-        let record = record.map(|it| Record { is_of_this_process: self.flaw == Flaw::NoRunId, ..it });
+        let record = state.nodes[node]
+            .record
+            .filter(|_| self.comeback == Comeback::WithAnOldCopy);
+        let record = record.map(|it| Record {
+            is_of_this_process: self.flaw == Flaw::NoRunId,
+            ..it
+        });
         // What it has granted was heard.
         Node {
             restarted_at: Some(state.now),
@@ -309,14 +346,29 @@ impl World {
         let it = &mut next.nodes[node];
         let before = it.record.map_or(0, |it| it.longest);
         let known = it.record.filter(|it| it.is_of_this_process);
-        let mut record = known.unwrap_or(Record { since: Some(state.now), is_of_this_process: true, longest: before });
-        let heard = if self.flaw == Flaw::NotPassedOn { 0 } else { longest.largest() };
+        let mut record = known.unwrap_or(Record {
+            since: Some(state.now),
+            is_of_this_process: true,
+            longest: before,
+        });
+        let heard = if self.flaw == Flaw::NotPassedOn {
+            0
+        } else {
+            longest.largest()
+        };
         let is_young = record.since.is_some_and(|since| state.now - since < heard);
-        let shown = record.longest.max(longest.own()).max(if is_young { heard } else { 0 });
+        let shown = record
+            .longest
+            .max(longest.own())
+            .max(if is_young { heard } else { 0 });
         if self.flaw != Flaw::NotKept {
             record.longest = shown;
         }
-        let is_same = if self.flaw == Flaw::SameEdition { known.is_some() } else { known == Some(record) };
+        let is_same = if self.flaw == Flaw::SameEdition {
+            known.is_some()
+        } else {
+            known == Some(record)
+        };
         if !is_same {
             it.current = [false; 3];
         }
@@ -342,7 +394,11 @@ impl World {
 
     /// The other client asks a node for something, and greets it first if it must.
     fn ask(&self, state: &State, node: usize) -> State {
-        let mut next = if state.nodes[node].current[OTHER] { *state } else { self.greet(state, node, OTHER) };
+        let mut next = if state.nodes[node].current[OTHER] {
+            *state
+        } else {
+            self.greet(state, node, OTHER)
+        };
         let it = &mut next.nodes[node];
         it.shown = Some(state.now);
         next
@@ -353,10 +409,21 @@ impl World {
         let Node { granted, begun, .. } = state.nodes[node];
         let known = self.length(state);
         let is_over = |(since, length): (u64, u64)| {
-            let length = if self.flaw == Flaw::NotLengthened { length } else { known };
-            let from = if self.flaw == Flaw::OthersFromTheBeginning { since } else { since + known / 2 };
-            let is_behind = |it: usize| self.reached[it] && state.nodes[it].shown.is_none_or(|shown| shown < from);
-            let waits = self.flaw != Flaw::NoOthers && (0..NODES).any(|it| it != node && is_behind(it));
+            let length = if self.flaw == Flaw::NotLengthened {
+                length
+            } else {
+                known
+            };
+            let from = if self.flaw == Flaw::OthersFromTheBeginning {
+                since
+            } else {
+                since + known / 2
+            };
+            let is_behind = |it: usize| {
+                self.reached[it] && state.nodes[it].shown.is_none_or(|shown| shown < from)
+            };
+            let waits =
+                self.flaw != Flaw::NoOthers && (0..NODES).any(|it| it != node && is_behind(it));
             since + length <= state.now && !waits
         };
         granted[TO_OTHER] && begun.is_none_or(is_over)

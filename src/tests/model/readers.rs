@@ -284,7 +284,8 @@ impl<const A: usize> World<A> {
 
     fn send_extension(&self, state: &mut State<A>, me: usize) {
         let token = state.attempts[me].token;
-        let is_newer = |it: usize| self.rules[it] == Rule::Exclusive && token < state.attempts[it].token;
+        let is_newer =
+            |it: usize| self.rules[it] == Rule::Exclusive && token < state.attempts[it].token;
         state.attempts[me].outdated = (0..A).any(|it| state.attempts[it].won && is_newer(it));
         let own = &mut state.attempts[me];
         own.extensions += 1;
@@ -297,23 +298,52 @@ impl<const A: usize> World<A> {
     /// What an attempt makes of what the nodes have said, or of its time-out.
     fn decide(&self, state: &mut State<A>, me: usize, closed: bool) {
         let said = state.nodes.map(|it| it.said[me]);
-        let votes = (0..).map(NodeId::new).zip(said).filter(|it| it.1 != Said::Nothing).map(|it| (it.0, it.1.vote()));
-        let Attempt { phase, token, reads, .. } = state.attempts[me];
+        let votes = (0..)
+            .map(NodeId::new)
+            .zip(said)
+            .filter(|it| it.1 != Said::Nothing)
+            .map(|it| (it.0, it.1.vote()));
+        let Attempt {
+            phase,
+            token,
+            reads,
+            ..
+        } = state.attempts[me];
         let rule = self.rules[me];
-        let kind = if reads { Counted::Reader } else { Counted::Writer };
+        let kind = if reads {
+            Counted::Reader
+        } else {
+            Counted::Writer
+        };
         match phase {
             Phase::Acquiring => {
                 let proposal = u64::from(self.proposal(state, me));
-                match round_after(NODES, AcquireRound::new(rule, proposal, Some(deadline())), votes, closed).end() {
+                match round_after(
+                    NODES,
+                    AcquireRound::new(rule, proposal, Some(deadline())),
+                    votes,
+                    closed,
+                )
+                .end()
+                {
                     Some(AcquireEnd::Won { token }) => self.win(state, me, token, kind),
                     Some(AcquireEnd::Raise { .. })
                         if rule == Rule::Shared && self.flaw == Flaw::LargestOfAnyMajority =>
                     {
-                        let largest =
-                            said.iter().filter_map(|it| if let Said::Shared(it) = it { Some(*it) } else { None });
+                        let largest = said.iter().filter_map(|it| {
+                            if let Said::Shared(it) = it {
+                                Some(*it)
+                            } else {
+                                None
+                            }
+                        });
                         state.attempts[me].token = largest.max().unwrap();
                         (state.attempts[me].phase, state.attempts[me].won) = (Phase::Holding, true);
-                        for node in state.nodes.iter_mut().filter(|it| matches!(it.said[me], Said::Shared(_))) {
+                        for node in state
+                            .nodes
+                            .iter_mut()
+                            .filter(|it| matches!(it.said[me], Said::Shared(_)))
+                        {
                             node.counted[me] = Counted::Reader;
                         }
                     }
@@ -326,7 +356,14 @@ impl<const A: usize> World<A> {
                 }
             }
             Phase::Raising => {
-                match round_after(NODES, RaiseRound::new(rule, token.into(), Some(deadline())), votes, closed).end() {
+                match round_after(
+                    NODES,
+                    RaiseRound::new(rule, token.into(), Some(deadline())),
+                    votes,
+                    closed,
+                )
+                .end()
+                {
                     Some(AcquireEnd::Won { token }) => self.win(state, me, token, kind),
                     Some(_) => Self::send(state, me, Phase::Over, RELEASE),
                     None => {}
@@ -359,14 +396,23 @@ impl<const A: usize> World<A> {
     fn win(&self, state: &mut State<A>, me: usize, token: u64, kind: Counted) {
         let own = &mut state.attempts[me];
         (own.phase, own.won, own.token) = (Phase::Holding, true, u8::try_from(token).unwrap());
-        for node in state.nodes.iter_mut().filter(|it| self.rules[me].counts(&it.said[me].vote(), token)) {
+        for node in state
+            .nodes
+            .iter_mut()
+            .filter(|it| self.rules[me].counts(&it.said[me].vote(), token))
+        {
             node.counted[me] = kind;
         }
     }
 
     /// All that clients can do next.
     fn each_step(&self, state: &State<A>, me: usize, all: &mut Vec<State<A>>) {
-        let Attempt { phase, reads, extensions, .. } = state.attempts[me];
+        let Attempt {
+            phase,
+            reads,
+            extensions,
+            ..
+        } = state.attempts[me];
         let mut after = |change: &dyn Fn(&mut State<A>)| {
             let mut next = *state;
             change(&mut next);
@@ -384,7 +430,10 @@ impl<const A: usize> World<A> {
         if phase.holds() {
             after(&|it| Self::send(it, me, Phase::Over, RELEASE));
         }
-        let is_busy = state.nodes.iter().any(|it| it.sent[me] & (EXTEND | HEAL) != 0);
+        let is_busy = state
+            .nodes
+            .iter()
+            .any(|it| it.sent[me] & (EXTEND | HEAL) != 0);
         if phase == Phase::Holding && !is_busy {
             if extensions < self.extensions[me] {
                 after(&|it| self.send_extension(it, me));
@@ -411,7 +460,12 @@ impl<const A: usize> World<A> {
         let mut next = *state;
         next.nodes[node].sent[me] &= !command;
         let said = self.run(&mut next, me, node, command);
-        let Attempt { phase, extensions, confirmed, .. } = state.attempts[me];
+        let Attempt {
+            phase,
+            extensions,
+            confirmed,
+            ..
+        } = state.attempts[me];
         match (command, phase) {
             (ACQUIRE, Phase::Acquiring) | (RAISE, Phase::Raising) | (EXTEND, Phase::Extending) => {
                 all.push(next);
@@ -419,7 +473,9 @@ impl<const A: usize> World<A> {
                 self.decide(&mut next, me, false);
             }
             // An answer to an extension that is confirmed already.
-            (EXTEND, Phase::Holding) if confirmed == extensions && matches!(said, Said::Gone(_) | Said::Lifted(_)) => {
+            (EXTEND, Phase::Holding)
+                if confirmed == extensions && matches!(said, Said::Gone(_) | Said::Lifted(_)) =>
+            {
                 all.push(next);
                 next.attempts[me].hear(&mut next.nodes[node], me, said);
             }
@@ -437,7 +493,13 @@ impl<const A: usize> World<A> {
 
     /// Whether two attempts differ in their names only.
     fn alike(&self, a: usize, b: usize) -> bool {
-        let what = |it: usize| (self.rules[it] == Rule::Shared, self.proposals[it], self.extensions[it]);
+        let what = |it: usize| {
+            (
+                self.rules[it] == Rule::Shared,
+                self.proposals[it],
+                self.extensions[it],
+            )
+        };
         what(a) == what(b)
     }
 
@@ -449,7 +511,8 @@ impl<const A: usize> World<A> {
     /// Whether this attempt may still be counted by a node that does not count it yet.
     fn may_gain(&self, state: &State<A>, me: usize) -> bool {
         let Attempt { phase, won, .. } = state.attempts[me];
-        phase != Phase::Over && (!won || phase == Phase::Extending || self.may_extend(&state.attempts[me], me))
+        phase != Phase::Over
+            && (!won || phase == Phase::Extending || self.may_extend(&state.attempts[me], me))
     }
 
     /// Whether two that matter to each other may still come to hold the lock, or to be counted.
@@ -483,7 +546,9 @@ impl<const A: usize> walk::World for World<A> {
             for (node, old) in state.nodes.iter().zip(&before.nodes) {
                 // At this node `a` came before `b`.
                 let fits = match (node.counted[a], node.counted[b]) {
-                    (Counted::Reader, Counted::Reader) | (Counted::No, _) | (_, Counted::No) => true,
+                    (Counted::Reader, Counted::Reader) | (Counted::No, _) | (_, Counted::No) => {
+                        true
+                    }
                     (Counted::Writer, Counted::Reader) => own(a).token <= own(b).token,
                     (_, Counted::Writer) => own(a).token < own(b).token,
                 };
@@ -496,7 +561,13 @@ impl<const A: usize> walk::World for World<A> {
         if self.losses == 0 && !has_writer && (0..A).any(|it| own(it).refused) {
             return Some(Violation::ThrownOut);
         }
-        let counted = |me: usize| state.nodes.iter().filter(|it| it.counted[me] != Counted::No).count();
+        let counted = |me: usize| {
+            state
+                .nodes
+                .iter()
+                .filter(|it| it.counted[me] != Counted::No)
+                .count()
+        };
         if (0..A).any(|it| own(it).won && !majority(NODES, counted(it))) {
             return Some(Violation::NoMajority);
         }
@@ -519,9 +590,11 @@ impl<const A: usize> walk::World for World<A> {
             return None;
         }
         for me in 0..A {
-            let (may_gain, Attempt { phase, won, .. }) = (self.may_gain(&state, me), state.attempts[me]);
+            let (may_gain, Attempt { phase, won, .. }) =
+                (self.may_gain(&state, me), state.attempts[me]);
             for node in &mut state.nodes {
-                let is_awaited = matches!(phase, Phase::Acquiring | Phase::Raising | Phase::Extending);
+                let is_awaited =
+                    matches!(phase, Phase::Acquiring | Phase::Raising | Phase::Extending);
                 if !is_awaited {
                     node.said[me] = Said::Nothing;
                 }
@@ -529,7 +602,9 @@ impl<const A: usize> walk::World for World<A> {
                     node.order[me] = 0;
                 }
                 // What a reader that gave up does where a counter is, its release undoes: others would be refused for a while.
-                let drops = phase == Phase::Over && node.sent[me] & ACQUIRE != 0 && self.rules[me] == Rule::Shared;
+                let drops = phase == Phase::Over
+                    && node.sent[me] & ACQUIRE != 0
+                    && self.rules[me] == Rule::Shared;
                 if drops && node.counter != 0 && !self.whole {
                     node.sent[me] = 0;
                 }
@@ -540,8 +615,13 @@ impl<const A: usize> walk::World for World<A> {
             }
             if phase == Phase::Over {
                 let own = &mut state.attempts[me];
-                (own.extensions, own.confirmed, own.token) = (0, 0, if won { own.token } else { 0 });
-                if state.nodes.iter().all(|it| it.sent[me] & (EXTEND | HEAL) == 0) {
+                (own.extensions, own.confirmed, own.token) =
+                    (0, 0, if won { own.token } else { 0 });
+                if state
+                    .nodes
+                    .iter()
+                    .all(|it| it.sent[me] & (EXTEND | HEAL) == 0)
+                {
                     own.number = 0;
                 }
             }
@@ -565,24 +645,40 @@ impl<const A: usize> walk::World for World<A> {
 
 /// All pairs of different attempts.
 fn pairs<const A: usize>() -> impl Iterator<Item = (usize, usize)> {
-    (0..A * A).map(|it| (it / A, it % A)).filter(|(a, b)| a != b)
+    (0..A * A)
+        .map(|it| (it / A, it % A))
+        .filter(|(a, b)| a != b)
 }
 
 impl Said {
     fn vote(self) -> Vote {
         match self {
             Said::Accepted => Vote::Acquire(AcquireReply::Accepted),
-            Said::Behind(counter) => Vote::Acquire(AcquireReply::Behind { counter: counter.into() }),
-            Said::Shared(counter) => Vote::Acquire(AcquireReply::Shared { counter: counter.into() }),
+            Said::Behind(counter) => Vote::Acquire(AcquireReply::Behind {
+                counter: counter.into(),
+            }),
+            Said::Shared(counter) => Vote::Acquire(AcquireReply::Shared {
+                counter: counter.into(),
+            }),
             Said::Held(counter) => {
                 let counter = counter.into();
-                Vote::Acquire(AcquireReply::Held { counter, left: None, queued: false, holder: None, which: None })
+                Vote::Acquire(AcquireReply::Held {
+                    counter,
+                    left: None,
+                    queued: false,
+                    holder: None,
+                    which: None,
+                })
             }
             Said::Taken => Vote::Raise(RaiseReply::Taken),
-            Said::Above(counter) => Vote::Raise(RaiseReply::Above { counter: counter.into() }),
+            Said::Above(counter) => Vote::Raise(RaiseReply::Above {
+                counter: counter.into(),
+            }),
             Said::Gone(_) => Vote::Raise(RaiseReply::Gone),
             Said::Extended => Vote::Extend(ExtendReply::Extended),
-            Said::Lifted(counter) => Vote::Extend(ExtendReply::Lifted { counter: counter.into() }),
+            Said::Lifted(counter) => Vote::Extend(ExtendReply::Lifted {
+                counter: counter.into(),
+            }),
             Said::Superseded => Vote::Extend(ExtendReply::Superseded),
             Said::Silent | Said::Nothing => FAILED,
         }

@@ -15,7 +15,9 @@ use quorlock_testing::store::{Store, Value};
 use super::*;
 use crate::answer::GreetReply;
 use crate::ids::{Edition, OwnerToken};
-use crate::wire::{self, Command, Destination, Greeted, Greeting, Naming, QueuePolicy, Reply, ReplyFormat};
+use crate::wire::{
+    self, Command, Destination, Greeted, Greeting, Naming, QueuePolicy, Reply, ReplyFormat,
+};
 
 /// What the clock of a node shows when a model's clock shows 0: microseconds since 1970.
 pub(super) const BEGIN: u64 = 20_000 * 86_400_000_000;
@@ -31,7 +33,12 @@ const STEPS: usize = 60;
 pub(super) const ONLY: usize = 0;
 
 /// Of a call without a place in a list.
-pub(super) const ALONE: QueuePolicy = QueuePolicy { since: 1, entry: None, enters: false, only: None };
+pub(super) const ALONE: QueuePolicy = QueuePolicy {
+    since: 1,
+    entry: None,
+    enters: false,
+    only: None,
+};
 
 /// Random walks from what `begin` returns, the same in each run but for the secrets of owners.
 pub(super) fn walk<W>(begin: impl Fn(&mut Rng) -> W, step: impl Fn(&mut W, &mut Rng)) {
@@ -45,18 +52,30 @@ pub(super) fn walk<W>(begin: impl Fn(&mut Rng) -> W, step: impl Fn(&mut W, &mut 
 /// A token up to `max`: as often as not the number of a counter, or one beside it.
 pub(super) fn token(random: &mut Rng, counter: u8, max: u8) -> u8 {
     let near = (counter + random.u8(0..3)).saturating_sub(1);
-    if random.bool() { near.clamp(1, max) } else { random.u8(1..=max) }
+    if random.bool() {
+        near.clamp(1, max)
+    } else {
+        random.u8(1..=max)
+    }
 }
 
 /// The token that stands for a model's number, or the time. 0 stands for none.
 pub(super) fn number(of_model: u8) -> u64 {
-    if of_model == 0 { 0 } else { BEGIN + UNIT * u64::from(of_model) }
+    if of_model == 0 {
+        0
+    } else {
+        BEGIN + UNIT * u64::from(of_model)
+    }
 }
 
 /// The model's number.
 pub(super) fn of_model(number: u64) -> u8 {
     let units = number.checked_sub(BEGIN).map_or(0, |it| it / UNIT);
-    assert_eq!(self::number(u8::try_from(units).unwrap()), number, "no number of the model");
+    assert_eq!(
+        self::number(u8::try_from(units).unwrap()),
+        number,
+        "no number of the model"
+    );
     u8::try_from(units).unwrap()
 }
 
@@ -84,7 +103,13 @@ impl Real {
     /// With nothing stored, when the model's clock shows `at`.
     pub(super) fn new(at: u8) -> Real {
         let now = BEGIN + UNIT * u64::from(at);
-        Real { store: Store::new("run0"), now, starts: 0, editions: HashMap::new(), drawn: 0 }
+        Real {
+            store: Store::new("run0"),
+            now,
+            starts: 0,
+            editions: HashMap::new(),
+            drawn: 0,
+        }
     }
 
     /// With nothing stored but its record, which [`ONLY`] has been greeted with. The quarantine has ended before the model's
@@ -97,7 +122,10 @@ impl Real {
     }
 
     pub(super) fn at(now: u64) -> Real {
-        Real { now, ..Real::new(0) }
+        Real {
+            now,
+            ..Real::new(0)
+        }
     }
 
     pub(super) fn now(&self) -> u64 {
@@ -130,20 +158,44 @@ impl Real {
 
     /// All strings.
     pub(super) fn contents(&mut self) -> Vec<(Vec<u8>, Vec<u8>)> {
-        let text = |value: &Value| if let Value::Text(text) = value { Some(text.clone()) } else { None };
+        let text = |value: &Value| {
+            if let Value::Text(text) = value {
+                Some(text.clone())
+            } else {
+                None
+            }
+        };
         let now = Duration::from_micros(self.now);
-        self.store.contents(now).filter_map(|(key, it)| Some((key.to_vec(), text(it.value)?))).collect()
+        self.store
+            .contents(now)
+            .filter_map(|(key, it)| Some((key.to_vec(), text(it.value)?)))
+            .collect()
     }
 
     /// A client needs a quarantine of `own` milliseconds, and has been shown `heard` by other nodes.
     pub(super) fn greet(&mut self, client: usize, own: u64, heard: u64) -> GreetReply {
-        let command = self.greeting(own, heard, Greeted::Server { look: false, vouch: false });
-        let Vote::Greet(reply) = self.send(client, &command) else { panic!("no answer to a greeting") };
+        let command = self.greeting(
+            own,
+            heard,
+            Greeted::Server {
+                look: false,
+                vouch: false,
+            },
+        );
+        let Vote::Greet(reply) = self.send(client, &command) else {
+            panic!("no answer to a greeting")
+        };
         reply
     }
 
     /// The same, as a master of a cluster that serves the slot `place`.
-    pub(super) fn greet_in_cluster(&mut self, client: usize, own: u64, of: Greeted<'_>, place: u16) -> GreetReply {
+    pub(super) fn greet_in_cluster(
+        &mut self,
+        client: usize,
+        own: u64,
+        of: Greeted<'_>,
+        place: u16,
+    ) -> GreetReply {
         let command = self.greeting(own, 0, of);
         let Vote::Greet(reply) = self.send_in_cluster(client, &command, place) else {
             panic!("no answer to a greeting")
@@ -153,7 +205,14 @@ impl Real {
 
     fn greeting(&mut self, own: u64, heard: u64, of: Greeted<'_>) -> Command {
         self.drawn += 1;
-        wire::greet(&Greeting { edition: Edition::new(self.drawn), own, reported: heard, size: 0, sets: None, of })
+        wire::greet(&Greeting {
+            edition: Edition::new(self.drawn),
+            own,
+            reported: heard,
+            size: 0,
+            sets: None,
+            of,
+        })
     }
 
     /// On a client's connection.
@@ -166,10 +225,23 @@ impl Real {
         self.run_as((client, command.slot()), command, Some(own))
     }
 
-    fn run_as(&mut self, record: (usize, Option<u16>), command: &Command, slot: Option<u16>) -> Vote {
+    fn run_as(
+        &mut self,
+        record: (usize, Option<u16>),
+        command: &Command,
+        slot: Option<u16>,
+    ) -> Vote {
         let edition = self.editions.get(&record).copied().unwrap_or(Edition::NONE);
         let mut bytes = Vec::new();
-        command.write(&mut bytes, Naming::Source, Destination { is_notified: true, edition, slot });
+        command.write(
+            &mut bytes,
+            Naming::Source,
+            Destination {
+                is_notified: true,
+                edition,
+                slot,
+            },
+        );
         let answer = self.run(command.asked(), &bytes);
         if let Vote::Greet(greeted) = &answer {
             self.editions.insert(record, greeted.edition);
@@ -195,34 +267,53 @@ impl Real {
     }
 
     pub(super) fn text(&mut self, key: &str) -> Option<String> {
-        let found = self.contents().into_iter().find(|(name, _)| name == key.as_bytes());
+        let found = self
+            .contents()
+            .into_iter()
+            .find(|(name, _)| name == key.as_bytes());
         found.map(|(_, text)| String::from_utf8(text).unwrap())
     }
 
     /// A counter as the model has it.
     pub(super) fn counter(&mut self, key: &str) -> u8 {
-        self.text(key).map_or(0, |text| of_model(text.parse().unwrap()))
+        self.text(key)
+            .map_or(0, |text| of_model(text.parse().unwrap()))
     }
 
     /// Whose value a key has.
     pub(super) fn owner(&mut self, key: &str, owners: &[OwnerToken]) -> Option<u8> {
         let found = self.text(key)?;
-        let place = owners.iter().position(|it| it.to_value() == found.as_bytes());
+        let place = owners
+            .iter()
+            .position(|it| it.to_value() == found.as_bytes());
         Some(u8::try_from(place.unwrap_or_else(|| panic!("{found} is nobody's"))).unwrap())
     }
 
     /// For how many milliseconds a key is there.
     pub(super) fn left(&mut self, key: &str) -> Option<i64> {
         let now = Duration::from_micros(self.now);
-        self.store.contents(now).find(|(name, _)| *name == key.as_bytes())?.1.left
+        self.store
+            .contents(now)
+            .find(|(name, _)| *name == key.as_bytes())?
+            .1
+            .left
     }
 
     /// The members of a sorted set with a larger score than its clock shows, in milliseconds.
     pub(super) fn standing(&mut self, key: &str) -> Vec<Vec<u8>> {
         let now = self.now;
-        let found = self.store.contents(Duration::from_micros(now)).find(|(name, _)| *name == key.as_bytes());
-        let Some(Value::Sorted(members)) = found.map(|(_, it)| it.value) else { return Vec::new() };
+        let found = self
+            .store
+            .contents(Duration::from_micros(now))
+            .find(|(name, _)| *name == key.as_bytes());
+        let Some(Value::Sorted(members)) = found.map(|(_, it)| it.value) else {
+            return Vec::new();
+        };
         let ms = (now / 1_000) as f64;
-        members.iter().filter(|(_, end)| **end > ms).map(|(member, _)| member.clone()).collect()
+        members
+            .iter()
+            .filter(|(_, end)| **end > ms)
+            .map(|(member, _)| member.clone())
+            .collect()
     }
 }

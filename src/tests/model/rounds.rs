@@ -22,7 +22,13 @@ const fn behind(counter: u64) -> Vote {
 }
 
 const fn held(counter: u64) -> Vote {
-    Vote::Acquire(Held { counter, left: None, queued: true, holder: None, which: None })
+    Vote::Acquire(Held {
+        counter,
+        left: None,
+        queued: true,
+        holder: None,
+        which: None,
+    })
 }
 
 const fn above(counter: u64) -> Vote {
@@ -30,7 +36,10 @@ const fn above(counter: u64) -> Vote {
 }
 
 fn is_held(vote: &Vote) -> bool {
-    matches!(vote, Vote::Acquire(Held { .. } | AcquireReply::Reserved { .. }))
+    matches!(
+        vote,
+        Vote::Acquire(Held { .. } | AcquireReply::Reserved { .. })
+    )
 }
 
 fn is_behind(vote: &Vote) -> bool {
@@ -68,7 +77,10 @@ fn acquire_oracle(facts: &Facts<'_>) -> Step<AcquireEnd> {
     let held = facts.count(is_held);
     let accepted = facts.count(|it| *it == ACCEPTED);
     let granted = accepted + facts.count(is_behind);
-    let largest = facts.votes.iter().fold(0, |largest, it| largest.max(counter(it)));
+    let largest = facts
+        .votes
+        .iter()
+        .fold(0, |largest, it| largest.max(counter(it)));
 
     if !facts.within_reach(granted) {
         // Blame what alone is enough to explain it.
@@ -91,7 +103,9 @@ fn acquire_oracle(facts: &Facts<'_>) -> Step<AcquireEnd> {
     if majority(nodes, accepted) && largest < PROPOSAL {
         Step::Decided(AcquireEnd::Won { token: PROPOSAL })
     } else {
-        Step::Decided(AcquireEnd::Raise { token: largest.max(PROPOSAL) + 1 })
+        Step::Decided(AcquireEnd::Raise {
+            token: largest.max(PROPOSAL) + 1,
+        })
     }
 }
 
@@ -102,8 +116,18 @@ fn a3_no_answers_win_without_a_majority_in_time() {
     let mut courses = 0;
     let all_clocks = if long() { 1..=5 } else { 1..=4 };
     let votes = &ACQUIRE_VOTES;
-    for (nodes, kinds, late) in [(all_clocks, &votes[..], &too_late()[..]), (5..=5, &votes[1..], &[deadline()])] {
-        let plan = Plan { nodes, every_order: false, kinds, late, echoes: &[], stragglers: &ACCEPTED };
+    for (nodes, kinds, late) in [
+        (all_clocks, &votes[..], &too_late()[..]),
+        (5..=5, &votes[1..], &[deadline()]),
+    ] {
+        let plan = Plan {
+            nodes,
+            every_order: false,
+            kinds,
+            late,
+            echoes: &[],
+            stragglers: &ACCEPTED,
+        };
         courses += plan.each_course(|course| play(acquire_round(), course, acquire_oracle));
     }
     assert!(long() || courses == 422_864, "{courses}");
@@ -116,9 +140,24 @@ fn a3_no_order_of_answers_and_no_second_answer_makes_a_difference() {
     let echoes = [ACCEPTED, held(99), FAILED];
     let (every_order, stragglers) = (true, &ACCEPTED);
     let mut courses = 0;
-    let five = if long() { &few[..] } else { &[ACCEPTED, FAILED] };
-    for (nodes, kinds) in [(1..=3, &ACQUIRE_VOTES[..]), (4..=4, &few[..]), (5..=5, five)] {
-        let plan = Plan { nodes, every_order, kinds, late: &[deadline()], echoes: &echoes, stragglers };
+    let five = if long() {
+        &few[..]
+    } else {
+        &[ACCEPTED, FAILED]
+    };
+    for (nodes, kinds) in [
+        (1..=3, &ACQUIRE_VOTES[..]),
+        (4..=4, &few[..]),
+        (5..=5, five),
+    ] {
+        let plan = Plan {
+            nodes,
+            every_order,
+            kinds,
+            late: &[deadline()],
+            echoes: &echoes,
+            stragglers,
+        };
         courses += plan.each_course(|course| play(acquire_round(), course, acquire_oracle));
     }
     assert!(long() || courses == 86_835, "{courses}");
@@ -127,11 +166,20 @@ fn a3_no_order_of_answers_and_no_second_answer_makes_a_difference() {
 #[test]
 fn a3_a_node_that_is_none_of_ours_has_no_vote() {
     for nodes in 1..=5_u8 {
-        let mut round = Ballot::new(usize::from(nodes), AcquireRound::new(Rule::Exclusive, PROPOSAL, Some(deadline())));
+        let mut round = Ballot::new(
+            usize::from(nodes),
+            AcquireRound::new(Rule::Exclusive, PROPOSAL, Some(deadline())),
+        );
         for stranger in nodes..=u8::MAX {
-            assert_eq!(round.on_vote(NodeId::new(stranger), ACCEPTED, in_time()), Step::Late);
+            assert_eq!(
+                round.on_vote(NodeId::new(stranger), ACCEPTED, in_time()),
+                Step::Late
+            );
         }
-        assert_eq!(round.on_timeout(in_time()), Step::Decided(AcquireEnd::Lost(LossReason::NoQuorum)));
+        assert_eq!(
+            round.on_timeout(in_time()),
+            Step::Decided(AcquireEnd::Lost(LossReason::NoQuorum))
+        );
     }
 }
 
@@ -147,7 +195,12 @@ fn a13_a_deadline_that_no_clock_can_show_is_never_met() {
     };
     plan.each_course(|course| {
         let round = AcquireRound::new(Rule::Exclusive, PROPOSAL, None);
-        play(round, course, |facts| acquire_oracle(&Facts { late: true, ..*facts }));
+        play(round, course, |facts| {
+            acquire_oracle(&Facts {
+                late: true,
+                ..*facts
+            })
+        });
     });
     for nodes in 1..=3 {
         let mut round = Ballot::new(nodes, RaiseRound::new(Rule::Exclusive, TOKEN, None));
@@ -166,36 +219,59 @@ fn a2_a_round_that_is_won_had_a_majority_in_time_and_the_largest_number() {
     for nodes in 1..=4_u8 {
         each_list(&ACQUIRE_VOTES, usize::from(nodes), &mut |votes| {
             for late_from in 0..=votes.len() {
-                let mut round =
-                    Ballot::new(votes.len(), AcquireRound::new(Rule::Exclusive, PROPOSAL, Some(deadline())));
+                let mut round = Ballot::new(
+                    votes.len(),
+                    AcquireRound::new(Rule::Exclusive, PROPOSAL, Some(deadline())),
+                );
                 let ends: Vec<_> = (0..nodes)
                     .zip(votes)
                     .enumerate()
                     .filter_map(|(event, (node, vote))| {
-                        let now = if late_from <= event { deadline() } else { in_time() };
+                        let now = if late_from <= event {
+                            deadline()
+                        } else {
+                            in_time()
+                        };
                         match round.on_vote(NodeId::new(node), vote.clone(), now) {
                             Step::Decided(end) => Some((event, end)),
                             Step::Wait | Step::Late => None,
                         }
                     })
                     .collect();
-                let [(event, end)] = ends[..] else { panic!("{ends:?} after {votes:?}") };
+                let [(event, end)] = ends[..] else {
+                    panic!("{ends:?} after {votes:?}")
+                };
                 let known = &votes[..=event];
-                let granted = known.iter().filter(|it| **it == ACCEPTED || is_behind(it)).count();
+                let granted = known
+                    .iter()
+                    .filter(|it| **it == ACCEPTED || is_behind(it))
+                    .count();
                 match end {
                     AcquireEnd::Won { token } => {
                         won += 1;
                         let accepted = known.iter().filter(|it| **it == ACCEPTED).count();
-                        assert!(majority(votes.len(), accepted) && event < late_from, "{known:?}");
+                        assert!(
+                            majority(votes.len(), accepted) && event < late_from,
+                            "{known:?}"
+                        );
                         assert_eq!(token, PROPOSAL);
                         assert!(known.iter().all(|it| counter(it) < token), "{known:?}");
                     }
                     AcquireEnd::Raise { token } => {
-                        assert!(majority(votes.len(), granted) && event < late_from, "{known:?}");
-                        assert!(PROPOSAL < token && known.iter().all(|it| counter(it) < token), "{known:?}");
+                        assert!(
+                            majority(votes.len(), granted) && event < late_from,
+                            "{known:?}"
+                        );
+                        assert!(
+                            PROPOSAL < token && known.iter().all(|it| counter(it) < token),
+                            "{known:?}"
+                        );
                     }
                     AcquireEnd::Lost(_) => {
-                        assert!(late_from <= event || !majority(votes.len(), granted), "{known:?}");
+                        assert!(
+                            late_from <= event || !majority(votes.len(), granted),
+                            "{known:?}"
+                        );
                     }
                 }
             }
@@ -206,7 +282,9 @@ fn a2_a_round_that_is_won_had_a_majority_in_time_and_the_largest_number() {
 
 fn counter(vote: &Vote) -> u64 {
     match vote {
-        Vote::Acquire(Behind { counter } | Held { counter, .. } | AcquireReply::Reserved { counter, .. }) => *counter,
+        Vote::Acquire(
+            Behind { counter } | Held { counter, .. } | AcquireReply::Reserved { counter, .. },
+        ) => *counter,
         _ => 0,
     }
 }
@@ -220,24 +298,54 @@ fn a_token_that_a_script_could_not_compare_is_never_offered() {
         (u64::MAX, AcquireEnd::Lost(LossReason::KeyInUse)),
     ] {
         // More nodes than a majority can do without show it.
-        let mut round = Ballot::new(3, AcquireRound::new(Rule::Exclusive, PROPOSAL, Some(deadline())));
-        assert_eq!(round.on_vote(NodeId::new(0), behind(counter), in_time()), Step::Wait);
-        assert_eq!(round.on_vote(NodeId::new(1), behind(counter), in_time()), Step::Decided(end), "{counter}");
+        let mut round = Ballot::new(
+            3,
+            AcquireRound::new(Rule::Exclusive, PROPOSAL, Some(deadline())),
+        );
+        assert_eq!(
+            round.on_vote(NodeId::new(0), behind(counter), in_time()),
+            Step::Wait
+        );
+        assert_eq!(
+            round.on_vote(NodeId::new(1), behind(counter), in_time()),
+            Step::Decided(end),
+            "{counter}"
+        );
         assert_eq!(round.seen(), counter);
 
         // A single one is not believed.
-        let mut round = Ballot::new(3, AcquireRound::new(Rule::Exclusive, PROPOSAL, Some(deadline())));
-        assert_eq!(round.on_vote(NodeId::new(0), held(counter), in_time()), Step::Wait);
-        assert_eq!(round.on_vote(NodeId::new(1), ACCEPTED, in_time()), Step::Wait);
+        let mut round = Ballot::new(
+            3,
+            AcquireRound::new(Rule::Exclusive, PROPOSAL, Some(deadline())),
+        );
+        assert_eq!(
+            round.on_vote(NodeId::new(0), held(counter), in_time()),
+            Step::Wait
+        );
+        assert_eq!(
+            round.on_vote(NodeId::new(1), ACCEPTED, in_time()),
+            Step::Wait
+        );
         let won = Step::Decided(AcquireEnd::Won { token: PROPOSAL });
-        assert_eq!(round.on_vote(NodeId::new(2), ACCEPTED, in_time()), won, "{counter}");
+        assert_eq!(
+            round.on_vote(NodeId::new(2), ACCEPTED, in_time()),
+            won,
+            "{counter}"
+        );
     }
 }
 
 const TOKEN: u64 = 20;
 
 /// A counter below the token comes with "above" only if it was lost in between: not counted, and no reason to give up.
-const RAISE_VOTES: [Vote; 6] = [TAKEN, above(TOKEN - 1), above(TOKEN), above(TOKEN + 1), GONE, FAILED];
+const RAISE_VOTES: [Vote; 6] = [
+    TAKEN,
+    above(TOKEN - 1),
+    above(TOKEN),
+    above(TOKEN + 1),
+    GONE,
+    FAILED,
+];
 
 fn raise_round() -> RaiseRound {
     RaiseRound::new(Rule::Exclusive, TOKEN, Some(deadline()))
@@ -246,7 +354,10 @@ fn raise_round() -> RaiseRound {
 fn raise_oracle(facts: &Facts<'_>) -> Step<AcquireEnd> {
     let taken = facts.count(|it| *it == TAKEN);
     let failed = facts.count(|it| *it == FAILED) + facts.quarantined();
-    let overtaken = facts.votes.iter().any(|it| matches!(it, Vote::Raise(Above { counter }) if TOKEN <= *counter));
+    let overtaken = facts
+        .votes
+        .iter()
+        .any(|it| matches!(it, Vote::Raise(Above { counter }) if TOKEN <= *counter));
     let lost = |why| Step::Decided(AcquireEnd::Lost(why));
 
     if facts.late {
@@ -268,7 +379,14 @@ fn raise_oracle(facts: &Facts<'_>) -> Step<AcquireEnd> {
 fn a7_no_answers_to_a_raise_win_unless_a_majority_took_the_token_in_time() {
     let mut courses = 0;
     for (nodes, late) in [(1..=4, &too_late()[..]), (5..=5, &[deadline()])] {
-        let plan = Plan { nodes, every_order: false, kinds: &RAISE_VOTES, late, echoes: &[], stragglers: &TAKEN };
+        let plan = Plan {
+            nodes,
+            every_order: false,
+            kinds: &RAISE_VOTES,
+            late,
+            echoes: &[],
+            stragglers: &TAKEN,
+        };
         courses += plan.each_course(|course| play(raise_round(), course, raise_oracle));
     }
     assert_eq!(courses, 99_652);
@@ -282,7 +400,14 @@ fn a7_no_order_of_answers_to_a_raise_and_no_second_answer_makes_a_difference() {
     let mut courses = 0;
     let five = if long() { &few[..] } else { &[TAKEN, FAILED] };
     for (nodes, kinds) in [(1..=3, &RAISE_VOTES[..]), (4..=4, &few[..]), (5..=5, five)] {
-        let plan = Plan { nodes, every_order, kinds, late: &[deadline()], echoes: &echoes, stragglers };
+        let plan = Plan {
+            nodes,
+            every_order,
+            kinds,
+            late: &[deadline()],
+            echoes: &echoes,
+            stragglers,
+        };
         courses += plan.each_course(|course| play(raise_round(), course, raise_oracle));
     }
     assert!(long() || courses == 69_924, "{courses}");

@@ -129,7 +129,11 @@ struct World<const A: usize> {
 impl<const A: usize> World<A> {
     fn start(&self, counters: [[u8; NAMES]; NODES]) -> State<A> {
         State {
-            attempts: [Attempt { phase: Phase::Idle, token: 0, renewed: false }; A],
+            attempts: [Attempt {
+                phase: Phase::Idle,
+                token: 0,
+                renewed: false,
+            }; A],
             nodes: counters.map(|counters| Node {
                 keys: [None; NAMES],
                 counters,
@@ -148,7 +152,12 @@ impl<const A: usize> World<A> {
     /// The counter that a token has to be above.
     fn counter(&self, node: &Node<A>, me: usize) -> u8 {
         let counters = self.names(me).map(|it| node.counters[it]);
-        if self.flaw == Flaw::TokenAboveTheFirst { counters.take(1).max() } else { counters.max() }.unwrap_or(0)
+        if self.flaw == Flaw::TokenAboveTheFirst {
+            counters.take(1).max()
+        } else {
+            counters.max()
+        }
+        .unwrap_or(0)
     }
 
     fn is_mine(node: &Node<A>, me: usize, name: usize) -> bool {
@@ -158,11 +167,13 @@ impl<const A: usize> World<A> {
     /// What a node does with a command: the scripts.
     fn run(&self, node: &mut Node<A>, me: usize, command: u8, token: u8) -> Said {
         let (owner, counter) = (u8::try_from(me).unwrap(), self.counter(node, me));
-        let is_others = |node: &Node<A>, it: usize| node.keys[it].is_some() && !Self::is_mine(node, me, it);
+        let is_others =
+            |node: &Node<A>, it: usize| node.keys[it].is_some() && !Self::is_mine(node, me, it);
         let has_all = |node: &Node<A>| self.names(me).all(|it| Self::is_mine(node, me, it));
         match command {
             ACQUIRE if self.flaw == Flaw::OneByOne => {
-                let Some(first) = self.names(me).next().filter(|it| node.keys[*it].is_none()) else {
+                let Some(first) = self.names(me).next().filter(|it| node.keys[*it].is_none())
+                else {
                     return Said::Held(counter);
                 };
                 node.keys[first] = Some(Key { owner, life: 0 });
@@ -173,9 +184,11 @@ impl<const A: usize> World<A> {
                 if self.names(me).any(|it| is_others(node, it)) {
                     return Said::Held(counter);
                 }
-                self.names(me).for_each(|it| node.keys[it] = Some(Key { owner, life: 0 }));
+                self.names(me)
+                    .for_each(|it| node.keys[it] = Some(Key { owner, life: 0 }));
                 if token <= counter {
-                    self.names(me).for_each(|it| node.counters[it] = node.counters[it].max(token));
+                    self.names(me)
+                        .for_each(|it| node.counters[it] = node.counters[it].max(token));
                     return Said::Behind(counter);
                 }
                 self.names(me).for_each(|it| node.counters[it] = token);
@@ -184,7 +197,8 @@ impl<const A: usize> World<A> {
             RAISE => {
                 let has_some = self.names(me).any(|it| Self::is_mine(node, me, it));
                 let has_counters = self.names(me).all(|it| node.counters[it] != 0);
-                let counts = has_all(node) && has_counters || self.flaw == Flaw::RaisesWithOneMissing && has_some;
+                let counts = has_all(node) && has_counters
+                    || self.flaw == Flaw::RaisesWithOneMissing && has_some;
                 if !counts {
                     Said::Gone
                 } else if token <= counter {
@@ -216,7 +230,11 @@ impl<const A: usize> World<A> {
                 Said::Nothing
             }
             _ => {
-                let some = if self.flaw == Flaw::ReleasesSome { 1 } else { NAMES };
+                let some = if self.flaw == Flaw::ReleasesSome {
+                    1
+                } else {
+                    NAMES
+                };
                 for it in self.names(me).take(some) {
                     if Self::is_mine(node, me, it) {
                         node.keys[it] = None;
@@ -231,7 +249,10 @@ impl<const A: usize> World<A> {
     fn prolong(&self, node: &mut Node<A>, me: usize, token: u8) {
         for it in self.names(me) {
             if Self::is_mine(node, me, it) && node.counters[it] <= token {
-                node.keys[it] = Some(Key { owner: u8::try_from(me).unwrap(), life: 1 });
+                node.keys[it] = Some(Key {
+                    owner: u8::try_from(me).unwrap(),
+                    life: 1,
+                });
             }
         }
     }
@@ -247,11 +268,22 @@ impl<const A: usize> World<A> {
 
     /// What an attempt makes of what the nodes have said, or of its time-out.
     fn decide(&self, state: &mut State<A>, me: usize, closed: bool) {
-        let said: Vec<_> = (0..).zip(&state.nodes).map(|(i, it)| (NodeId::new(i), it.said[me])).collect();
-        let votes = || said.iter().filter(|it| it.1 != Said::Nothing).map(|it| (it.0, it.1.vote()));
+        let said: Vec<_> = (0..)
+            .zip(&state.nodes)
+            .map(|(i, it)| (NodeId::new(i), it.said[me]))
+            .collect();
+        let votes = || {
+            said.iter()
+                .filter(|it| it.1 != Said::Nothing)
+                .map(|it| (it.0, it.1.vote()))
+        };
         match state.attempts[me].phase {
             Phase::Acquiring => {
-                let round = AcquireRound::new(Rule::Exclusive, u64::from(self.proposals[me]), Some(deadline()));
+                let round = AcquireRound::new(
+                    Rule::Exclusive,
+                    u64::from(self.proposals[me]),
+                    Some(deadline()),
+                );
                 match round_after(NODES, round, votes(), closed).end() {
                     Some(AcquireEnd::Won { token }) => self.win(state, me, token),
                     Some(AcquireEnd::Raise { token }) => {
@@ -263,7 +295,11 @@ impl<const A: usize> World<A> {
                 }
             }
             Phase::Raising => {
-                let round = RaiseRound::new(Rule::Exclusive, u64::from(state.attempts[me].token), Some(deadline()));
+                let round = RaiseRound::new(
+                    Rule::Exclusive,
+                    u64::from(state.attempts[me].token),
+                    Some(deadline()),
+                );
                 match round_after(NODES, round, votes(), closed).end() {
                     Some(AcquireEnd::Won { token }) => self.win(state, me, token),
                     Some(_) => Self::send(state, me, Phase::Over, RELEASE),
@@ -307,7 +343,11 @@ impl<const A: usize> World<A> {
             return;
         }
         let Attempt { phase, token, .. } = state.attempts[me];
-        let token = if command <= ACQUIRE_REST { self.proposals[me] } else { token };
+        let token = if command <= ACQUIRE_REST {
+            self.proposals[me]
+        } else {
+            token
+        };
         let mut next = *state;
         next.nodes[node].sent[me] &= !command;
         let said = self.run(&mut next.nodes[node], me, command, token);
@@ -380,24 +420,39 @@ impl<const A: usize> walk::World for World<A> {
     }
 
     fn violation(&self, before: &State<A>, state: &State<A>) -> Option<Violation> {
-        let holds = |it: usize| matches!(state.attempts[it].phase, Phase::Holding | Phase::Extending);
+        let holds =
+            |it: usize| matches!(state.attempts[it].phase, Phase::Holding | Phase::Extending);
         for name in 0..NAMES {
-            if 1 < (0..A).filter(|it| holds(*it) && self.wants[*it][name]).count() {
+            if 1 < (0..A)
+                .filter(|it| holds(*it) && self.wants[*it][name])
+                .count()
+            {
                 return Some(Violation::TwoHold);
             }
         }
         for me in (0..A).filter(|it| holds(*it)) {
             let is_new = matches!(before.attempts[me].phase, Phase::Acquiring | Phase::Raising);
-            if is_new && self.names(me).any(|it| state.attempts[me].token <= before.largest[it]) {
+            if is_new
+                && self
+                    .names(me)
+                    .any(|it| state.attempts[me].token <= before.largest[it])
+            {
                 return Some(Violation::TokenNotLarger);
             }
         }
         for me in 0..A {
             for node in &state.nodes {
-                let has = self.names(me).filter(|it| Self::is_mine(node, me, *it)).count();
+                let has = self
+                    .names(me)
+                    .filter(|it| Self::is_mine(node, me, *it))
+                    .count();
                 // Where nobody has deleted one, and before those of an attempt that is over expire one by one.
                 let is_whole = !self.extends;
-                if is_whole && has != 0 && has < self.names(me).count() && state.attempts[me].phase != Phase::Over {
+                if is_whole
+                    && has != 0
+                    && has < self.names(me).count()
+                    && state.attempts[me].phase != Phase::Over
+                {
                     return Some(Violation::Some);
                 }
                 if has != 0 && node.sent[me] == 0 && state.attempts[me].phase == Phase::Over {
@@ -413,7 +468,8 @@ impl<const A: usize> walk::World for World<A> {
         for me in 0..A {
             if state.attempts[me].phase == Phase::Holding {
                 let token = state.attempts[me].token;
-                self.names(me).for_each(|it| state.largest[it] = state.largest[it].max(token));
+                self.names(me)
+                    .for_each(|it| state.largest[it] = state.largest[it].max(token));
             }
         }
         state.nodes.sort_unstable();
@@ -425,13 +481,23 @@ impl Said {
     fn vote(self) -> Vote {
         match self {
             Said::Accepted => Vote::Acquire(AcquireReply::Accepted),
-            Said::Behind(counter) => Vote::Acquire(AcquireReply::Behind { counter: counter.into() }),
+            Said::Behind(counter) => Vote::Acquire(AcquireReply::Behind {
+                counter: counter.into(),
+            }),
             Said::Held(counter) => {
                 let counter = counter.into();
-                Vote::Acquire(AcquireReply::Held { counter, left: None, queued: false, holder: None, which: Some(0) })
+                Vote::Acquire(AcquireReply::Held {
+                    counter,
+                    left: None,
+                    queued: false,
+                    holder: None,
+                    which: Some(0),
+                })
             }
             Said::Taken => Vote::Raise(RaiseReply::Taken),
-            Said::Above(counter) => Vote::Raise(RaiseReply::Above { counter: counter.into() }),
+            Said::Above(counter) => Vote::Raise(RaiseReply::Above {
+                counter: counter.into(),
+            }),
             Said::Extended => Vote::Extend(ExtendReply::Extended),
             Said::Superseded => Vote::Extend(ExtendReply::Superseded),
             Said::Gone => Vote::Extend(ExtendReply::Gone { counter: 0 }),
@@ -440,14 +506,26 @@ impl Said {
     }
 }
 
-const PAIR: World<2> = World { wants: [BOTH, BOTH], proposals: [2, 1], extends: false, flaw: Flaw::None };
-const WITH_ONE: World<2> = World { wants: [BOTH, ONLY_B], ..PAIR };
+const PAIR: World<2> = World {
+    wants: [BOTH, BOTH],
+    proposals: [2, 1],
+    extends: false,
+    flaw: Flaw::None,
+};
+const WITH_ONE: World<2> = World {
+    wants: [BOTH, ONLY_B],
+    ..PAIR
+};
 const FRESH: [[u8; NAMES]; NODES] = [[0; NAMES]; NODES];
 
 /// The first holds both names on all nodes, and somebody has deleted one key.
 fn held<const A: usize>(world: &World<A>) -> State<A> {
     let mut state = world.start(FRESH);
-    state.attempts[0] = Attempt { phase: Phase::Holding, token: 2, renewed: false };
+    state.attempts[0] = Attempt {
+        phase: Phase::Holding,
+        token: 2,
+        renewed: false,
+    };
     for node in &mut state.nodes {
         node.keys = [Some(Key { owner: 0, life: 0 }); NAMES];
         node.counters = [2; NAMES];
@@ -476,14 +554,24 @@ fn a14_several_names_are_held_by_one_at_a_time_each_and_their_tokens_grow() {
 #[test]
 fn an_attempt_at_several_names_leaves_none_of_them_behind() {
     for counters in [FRESH, [[0, 1], [1, 0], [3, 0]]] {
-        let world = World { wants: [BOTH], proposals: [2], extends: false, flaw: Flaw::None };
+        let world = World {
+            wants: [BOTH],
+            proposals: [2],
+            extends: false,
+            flaw: Flaw::None,
+        };
         assert_eq!(world.search(world.start(counters)), None);
     }
 }
 
 #[test]
 fn several_names_and_each_of_them_alone_are_held_by_one_at_a_time() {
-    let world = World { wants: [BOTH, ONLY_A, ONLY_B], proposals: [1, 1, 1], extends: false, flaw: Flaw::None };
+    let world = World {
+        wants: [BOTH, ONLY_A, ONLY_B],
+        proposals: [1, 1, 1],
+        extends: false,
+        flaw: Flaw::None,
+    };
     if longest() {
         assert_eq!(world.search(world.start(FRESH)), None);
     }
@@ -492,7 +580,14 @@ fn several_names_and_each_of_them_alone_are_held_by_one_at_a_time() {
     for node in &mut start.nodes[..2] {
         (node.keys[0], node.counters[0]) = (Some(Key { owner: 1, life: 0 }), 1);
     }
-    (start.attempts[1], start.largest[0]) = (Attempt { phase: Phase::Holding, token: 1, renewed: false }, 1);
+    (start.attempts[1], start.largest[0]) = (
+        Attempt {
+            phase: Phase::Holding,
+            token: 1,
+            renewed: false,
+        },
+        1,
+    );
     start.attempts[2].phase = Phase::Over;
     assert_eq!(world.search(start), None);
 }
@@ -500,26 +595,42 @@ fn several_names_and_each_of_them_alone_are_held_by_one_at_a_time() {
 #[test]
 fn several_names_are_held_by_one_at_a_time_also_after_extensions_and_where_one_key_is_gone() {
     for wants in [[BOTH, BOTH], [BOTH, ONLY_A], [BOTH, ONLY_B]] {
-        let world = World { wants, extends: true, ..PAIR };
+        let world = World {
+            wants,
+            extends: true,
+            ..PAIR
+        };
         assert_eq!(world.search(held(&world)), None);
     }
 }
 
 #[test]
 fn a14_names_that_are_taken_one_by_one_are_found_out() {
-    let world = World { flaw: Flaw::OneByOne, ..PAIR };
+    let world = World {
+        flaw: Flaw::OneByOne,
+        ..PAIR
+    };
     assert_eq!(world.search(world.start(FRESH)), Some(Violation::Some));
 }
 
 #[test]
 fn d13_a_node_that_counts_with_one_name_missing_is_found_out() {
-    let world = World { wants: [BOTH, ONLY_A], extends: true, flaw: Flaw::CountsWithOneMissing, ..PAIR };
+    let world = World {
+        wants: [BOTH, ONLY_A],
+        extends: true,
+        flaw: Flaw::CountsWithOneMissing,
+        ..PAIR
+    };
     assert_eq!(world.search(held(&world)), Some(Violation::TwoHold));
 }
 
 #[test]
 fn a14_a_token_that_is_above_the_counter_of_one_name_only_is_found_out() {
-    let world = World { proposals: [1, 2], flaw: Flaw::TokenAboveTheFirst, ..WITH_ONE };
+    let world = World {
+        proposals: [1, 2],
+        flaw: Flaw::TokenAboveTheFirst,
+        ..WITH_ONE
+    };
     let start = |world: &World<2>| {
         // The other has had its name before, and all nodes know.
         let mut start = world.start([[0, 2]; NODES]);
@@ -527,27 +638,45 @@ fn a14_a_token_that_is_above_the_counter_of_one_name_only_is_found_out() {
         start
     };
     assert_eq!(world.search(start(&world)), Some(Violation::TokenNotLarger));
-    let fixed = World { flaw: Flaw::None, ..world };
+    let fixed = World {
+        flaw: Flaw::None,
+        ..world
+    };
     assert_eq!(fixed.search(start(&fixed)), None);
 }
 
 #[test]
 fn a_release_of_some_names_is_found_out() {
-    let world = World { flaw: Flaw::ReleasesSome, ..PAIR };
+    let world = World {
+        flaw: Flaw::ReleasesSome,
+        ..PAIR
+    };
     assert_eq!(world.search(world.start(FRESH)), Some(Violation::Orphan));
 }
 
 #[test]
 fn a_raise_that_counts_where_one_name_is_missing_is_found_out() {
-    for (flaw, expected) in [(Flaw::RaisesWithOneMissing, Some(Violation::TwoHold)), (Flaw::None, None)] {
-        let world = World { wants: [BOTH, ONLY_A], proposals: [1, 3], extends: true, flaw };
+    for (flaw, expected) in [
+        (Flaw::RaisesWithOneMissing, Some(Violation::TwoHold)),
+        (Flaw::None, None),
+    ] {
+        let world = World {
+            wants: [BOTH, ONLY_A],
+            proposals: [1, 3],
+            extends: true,
+            flaw,
+        };
         // Two nodes have granted both names, and somebody has deleted a key since.
         let mut start = world.start([[1; NAMES]; NODES]);
         for node in &mut start.nodes[..2] {
             (node.keys, node.sent[0]) = ([Some(Key { owner: 0, life: 0 }); NAMES], RAISE);
         }
         start.nodes[0].keys[0] = None;
-        start.attempts[0] = Attempt { phase: Phase::Raising, token: 2, renewed: false };
+        start.attempts[0] = Attempt {
+            phase: Phase::Raising,
+            token: 2,
+            renewed: false,
+        };
         assert_eq!(world.search(start), expected);
     }
 }

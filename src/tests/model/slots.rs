@@ -24,18 +24,29 @@ const SLOTS: usize = 2;
 fn granted(slot: u8, counter: Option<u64>) -> Vote {
     let mut free = FreeSlots::default();
     free.insert(slot);
-    Vote::Acquire(AcquireReply::Slot { slot, counter, free })
+    Vote::Acquire(AcquireReply::Slot {
+        slot,
+        counter,
+        free,
+    })
 }
 
 fn held() -> Vote {
-    Vote::Acquire(AcquireReply::Held { counter: 0, left: None, queued: false, holder: None, which: None })
+    Vote::Acquire(AcquireReply::Held {
+        counter: 0,
+        left: None,
+        queued: false,
+        holder: None,
+        which: None,
+    })
 }
 
 const PROPOSAL: u64 = 10;
 
 /// What a node can answer, in a semaphore of three slots.
 fn votes() -> Vec<Vote> {
-    let slots = (0..3).flat_map(|slot| [None, Some(7), Some(12)].map(|counter| granted(slot, counter)));
+    let slots =
+        (0..3).flat_map(|slot| [None, Some(7), Some(12)].map(|counter| granted(slot, counter)));
     slots.chain([held(), FAILED]).collect()
 }
 
@@ -43,14 +54,25 @@ fn votes() -> Vec<Vote> {
 fn expected(nodes: usize, votes: &[Vote]) -> Option<AcquireEnd> {
     for n in 1..=votes.len() {
         let (votes, open) = (&votes[..n], nodes - n);
-        let of = |slot: u8| votes.iter().filter(|it| it.slot() == Some(slot)).collect::<Vec<_>>();
+        let of = |slot: u8| {
+            votes
+                .iter()
+                .filter(|it| it.slot() == Some(slot))
+                .collect::<Vec<_>>()
+        };
         if let Some(slot) = (0..3).find(|it| majority(nodes, of(*it).len())) {
             let accepted = of(slot).iter().filter(|it| it.is_accepted()).count();
-            let seen = of(slot).iter().filter_map(|it| it.counter()).max().unwrap_or(0);
+            let seen = of(slot)
+                .iter()
+                .filter_map(|it| it.counter())
+                .max()
+                .unwrap_or(0);
             return Some(if majority(nodes, accepted) && seen < PROPOSAL {
                 AcquireEnd::Won { token: PROPOSAL }
             } else {
-                AcquireEnd::Raise { token: seen.max(PROPOSAL) + 1 }
+                AcquireEnd::Raise {
+                    token: seen.max(PROPOSAL) + 1,
+                }
             });
         }
         if !(0..3).any(|it| majority(nodes, of(it).len() + open)) {
@@ -59,7 +81,11 @@ fn expected(nodes: usize, votes: &[Vote]) -> Option<AcquireEnd> {
             let is_held = votes.contains(&held()) || majority(nodes, granted + open);
             // So many have failed that the others are none.
             let no_quorum = !majority(nodes, nodes - failed) || !is_held;
-            let why = if no_quorum { LossReason::NoQuorum } else { LossReason::Held };
+            let why = if no_quorum {
+                LossReason::NoQuorum
+            } else {
+                LossReason::Held
+            };
             return Some(AcquireEnd::Lost(why));
         }
     }
@@ -71,15 +97,26 @@ fn a15_a_round_is_won_by_a_majority_that_granted_the_same_slot_and_by_nothing_el
     for nodes in 1..=if long() { 5 } else { 4 } {
         let all = votes();
         for course in 0..all.len().pow(u32::try_from(nodes).unwrap()) {
-            let votes: Vec<_> = (0..nodes).map(|i| all[course / all.len().pow(i as u32) % all.len()].clone()).collect();
-            let mut ballot = Ballot::new(nodes, AcquireRound::new(Rule::Exclusive, PROPOSAL, Some(deadline())));
+            let votes: Vec<_> = (0..nodes)
+                .map(|i| all[course / all.len().pow(i as u32) % all.len()].clone())
+                .collect();
+            let mut ballot = Ballot::new(
+                nodes,
+                AcquireRound::new(Rule::Exclusive, PROPOSAL, Some(deadline())),
+            );
             for (node, vote) in (0..).map(NodeId::new).zip(&votes) {
                 let _ = ballot.on_vote(node, vote.clone(), in_time());
             }
             assert_eq!(ballot.end(), expected(nodes, &votes), "{votes:?}");
-            if matches!(ballot.end(), Some(AcquireEnd::Won { .. } | AcquireEnd::Raise { .. })) {
+            if matches!(
+                ballot.end(),
+                Some(AcquireEnd::Won { .. } | AcquireEnd::Raise { .. })
+            ) {
                 let of = |slot| votes.iter().filter(|it| it.slot() == Some(slot)).count();
-                assert!(ballot.slot().is_some_and(|it| majority(nodes, of(it))), "{votes:?}");
+                assert!(
+                    ballot.slot().is_some_and(|it| majority(nodes, of(it))),
+                    "{votes:?}"
+                );
             }
         }
     }
@@ -88,23 +125,42 @@ fn a15_a_round_is_won_by_a_majority_that_granted_the_same_slot_and_by_nothing_el
 #[test]
 fn a_slot_that_is_free_at_a_majority_is_found_where_nodes_granted_different_ones() {
     let votes = |free: [&[u8]; 3], proposal| {
-        let mut ballot = Ballot::new(3, AcquireRound::new(Rule::Exclusive, proposal, Some(deadline())));
+        let mut ballot = Ballot::new(
+            3,
+            AcquireRound::new(Rule::Exclusive, proposal, Some(deadline())),
+        );
         for (node, slots) in (0..).map(NodeId::new).zip(free) {
             let mut free = FreeSlots::default();
             slots.iter().for_each(|it| free.insert(*it));
-            let vote = Vote::Acquire(AcquireReply::Slot { slot: slots[0], counter: None, free });
+            let vote = Vote::Acquire(AcquireReply::Slot {
+                slot: slots[0],
+                counter: None,
+                free,
+            });
             let _ = ballot.on_vote(node, vote, in_time());
         }
         (ballot.end(), ballot.common_slot())
     };
     let lost = Some(AcquireEnd::Lost(LossReason::Held));
     for proposal in 0..600 {
-        assert_eq!(votes([&[0, 3], &[1, 3], &[2, 3]], proposal), (lost, Some(3)));
-        assert_eq!(votes([&[0, 255], &[1, 255], &[2]], proposal), (lost, Some(255)));
+        assert_eq!(
+            votes([&[0, 3], &[1, 3], &[2, 3]], proposal),
+            (lost, Some(3))
+        );
+        assert_eq!(
+            votes([&[0, 255], &[1, 255], &[2]], proposal),
+            (lost, Some(255))
+        );
         assert_eq!(votes([&[0], &[1], &[2]], proposal), (lost, None));
     }
-    let found: HashSet<_> = (0..600).map(|it| votes([&[0, 3, 4, 5], &[1, 3, 4, 5], &[2, 3, 4, 5]], it).1).collect();
-    assert_eq!(found, HashSet::from([Some(3), Some(4), Some(5)]), "not everybody asks for the same");
+    let found: HashSet<_> = (0..600)
+        .map(|it| votes([&[0, 3, 4, 5], &[1, 3, 4, 5], &[2, 3, 4, 5]], it).1)
+        .collect();
+    assert_eq!(
+        found,
+        HashSet::from([Some(3), Some(4), Some(5)]),
+        "not everybody asks for the same"
+    );
 }
 
 /// As on the page: each of n nodes lets k holders in, and a client is in with a majority.
@@ -209,9 +265,22 @@ struct World<const A: usize> {
 
 impl<const A: usize> World<A> {
     fn start(&self) -> State<A> {
-        let node = Node { slots: [None; SLOTS], counters: self.counters, sent: [0; A], said: [Said::Nothing; A] };
-        let attempt = Attempt { phase: Phase::Idle, slot: 0, token: 0 };
-        State { attempts: [attempt; A], nodes: [node; NODES], largest: self.counters }
+        let node = Node {
+            slots: [None; SLOTS],
+            counters: self.counters,
+            sent: [0; A],
+            said: [Said::Nothing; A],
+        };
+        let attempt = Attempt {
+            phase: Phase::Idle,
+            slot: 0,
+            token: 0,
+        };
+        State {
+            attempts: [attempt; A],
+            nodes: [node; NODES],
+            largest: self.counters,
+        }
     }
 
     fn found(&self) -> Option<Violation> {
@@ -219,14 +288,26 @@ impl<const A: usize> World<A> {
     }
 
     /// What a node does with a command: the scripts.
-    fn run(&self, node: &mut Node<A>, me: usize, command: u8, Attempt { slot, token, .. }: Attempt) -> Said {
+    fn run(
+        &self,
+        node: &mut Node<A>,
+        me: usize,
+        command: u8,
+        Attempt { slot, token, .. }: Attempt,
+    ) -> Said {
         let owner = Some(u8::try_from(me).unwrap());
         match command {
             ACQUIRE => {
                 let order = (0..SLOTS).map(|it| (it + usize::from(self.first[me])) % SLOTS);
-                let Some(slot) = order.into_iter().find(|it| node.slots[*it].is_none()) else { return Said::Held };
+                let Some(slot) = order.into_iter().find(|it| node.slots[*it].is_none()) else {
+                    return Said::Held;
+                };
                 node.slots[slot] = owner;
-                let of = if self.flaw == Flaw::AnotherSlotsCounter { 0 } else { slot };
+                let of = if self.flaw == Flaw::AnotherSlotsCounter {
+                    0
+                } else {
+                    slot
+                };
                 let (number, counter) = (u8::try_from(slot).unwrap(), node.counters[of]);
                 if self.proposals[me] <= counter {
                     return Said::Slot(number, Some(counter));
@@ -235,8 +316,10 @@ impl<const A: usize> World<A> {
                 Said::Slot(number, None)
             }
             RAISE => {
-                let (is_mine, counter) =
-                    (node.slots[usize::from(slot)] == owner, &mut node.counters[usize::from(slot)]);
+                let (is_mine, counter) = (
+                    node.slots[usize::from(slot)] == owner,
+                    &mut node.counters[usize::from(slot)],
+                );
                 if !is_mine || *counter == 0 {
                     Said::Gone
                 } else if token <= *counter {
@@ -268,25 +351,43 @@ impl<const A: usize> World<A> {
     fn decide(&self, state: &mut State<A>, me: usize, closed: bool) {
         let adds_up = self.flaw == Flaw::AddsUpSlots;
         let vote = |said: Said| match said {
-            Said::Slot(slot, counter) => granted(if adds_up { 0 } else { slot }, counter.map(u64::from)),
+            Said::Slot(slot, counter) => {
+                granted(if adds_up { 0 } else { slot }, counter.map(u64::from))
+            }
             Said::Held => held(),
             Said::Taken => Vote::Raise(RaiseReply::Taken),
-            Said::Above(counter) => Vote::Raise(RaiseReply::Above { counter: u64::from(counter) }),
+            Said::Above(counter) => Vote::Raise(RaiseReply::Above {
+                counter: u64::from(counter),
+            }),
             Said::Gone => Vote::Raise(RaiseReply::Gone),
             Said::Nothing => panic!("no vote"),
         };
-        let said: Vec<_> = (0..).map(NodeId::new).zip(state.nodes.iter().map(|it| it.said[me])).collect();
-        let votes = said.into_iter().filter(|it| it.1 != Said::Nothing).map(|it| (it.0, vote(it.1)));
+        let said: Vec<_> = (0..)
+            .map(NodeId::new)
+            .zip(state.nodes.iter().map(|it| it.said[me]))
+            .collect();
+        let votes = said
+            .into_iter()
+            .filter(|it| it.1 != Said::Nothing)
+            .map(|it| (it.0, vote(it.1)));
         let attempt = state.attempts[me];
         let (end, slot) = match attempt.phase {
             Phase::Acquiring => {
-                let round = AcquireRound::new(Rule::Exclusive, u64::from(self.proposals[me]), Some(deadline()));
+                let round = AcquireRound::new(
+                    Rule::Exclusive,
+                    u64::from(self.proposals[me]),
+                    Some(deadline()),
+                );
                 let ballot = round_after(NODES, round, votes, closed);
                 (ballot.end(), ballot.slot())
             }
             Phase::Raising => {
-                let round = RaiseRound::new(Rule::Exclusive, u64::from(attempt.token), Some(deadline()));
-                (round_after(NODES, round, votes, closed).end(), Some(attempt.slot))
+                let round =
+                    RaiseRound::new(Rule::Exclusive, u64::from(attempt.token), Some(deadline()));
+                (
+                    round_after(NODES, round, votes, closed).end(),
+                    Some(attempt.slot),
+                )
             }
             _ => return,
         };
@@ -298,13 +399,18 @@ impl<const A: usize> World<A> {
                     _ => None,
                 });
                 let slot = first.filter(|_| adds_up).or(slot).unwrap();
-                state.attempts[me] = Attempt { phase: Phase::Holding, slot, token: u8::try_from(token).unwrap() };
+                state.attempts[me] = Attempt {
+                    phase: Phase::Holding,
+                    slot,
+                    token: u8::try_from(token).unwrap(),
+                };
                 if self.flaw != Flaw::KeepsStrays {
                     state.nodes.iter_mut().for_each(|it| it.sent[me] |= KEEP);
                 }
             }
             Some(AcquireEnd::Raise { token }) => {
-                (state.attempts[me].slot, state.attempts[me].token) = (slot.unwrap(), u8::try_from(token).unwrap());
+                (state.attempts[me].slot, state.attempts[me].token) =
+                    (slot.unwrap(), u8::try_from(token).unwrap());
                 Self::send(state, me, Phase::Raising, RAISE);
             }
             Some(AcquireEnd::Lost(_)) => Self::send(state, me, Phase::Over, RELEASE),
@@ -338,7 +444,8 @@ impl<const A: usize> walk::World for World<A> {
                 let mut next = *state;
                 next.nodes[node].sent[me] &= !command;
                 let said = self.run(&mut next.nodes[node], me, command, attempt);
-                let awaits = [(ACQUIRE, Phase::Acquiring), (RAISE, Phase::Raising)].contains(&(command, attempt.phase));
+                let awaits = [(ACQUIRE, Phase::Acquiring), (RAISE, Phase::Raising)]
+                    .contains(&(command, attempt.phase));
                 if awaits {
                     // The answer gets lost, or comes.
                     all.push(next);
@@ -358,11 +465,16 @@ impl<const A: usize> walk::World for World<A> {
         }
         for me in holders() {
             let Attempt { slot, token, .. } = state.attempts[me];
-            if self.flaw != Flaw::AddsUpSlots && holders().any(|it| it != me && state.attempts[it].slot == slot) {
+            if self.flaw != Flaw::AddsUpSlots
+                && holders().any(|it| it != me && state.attempts[it].slot == slot)
+            {
                 return Some(Violation::TwoInOne);
             }
             let is_new = before.attempts[me].phase != Phase::Holding;
-            if self.flaw != Flaw::AddsUpSlots && is_new && token <= before.largest[usize::from(slot)] {
+            if self.flaw != Flaw::AddsUpSlots
+                && is_new
+                && token <= before.largest[usize::from(slot)]
+            {
                 return Some(Violation::TokenNotLarger);
             }
         }
@@ -371,7 +483,9 @@ impl<const A: usize> walk::World for World<A> {
                 let is_mine = |it: usize| node.slots[it].is_some_and(|it| usize::from(it) == me);
                 let has_other = (0..SLOTS).any(|it| is_mine(it) && it != usize::from(attempt.slot));
                 let has_any = (0..SLOTS).any(is_mine);
-                if attempt.phase == Phase::Holding && has_other || attempt.phase == Phase::Over && has_any {
+                if attempt.phase == Phase::Holding && has_other
+                    || attempt.phase == Phase::Over && has_any
+                {
                     return Some(Violation::Stray);
                 }
             }
@@ -381,7 +495,11 @@ impl<const A: usize> walk::World for World<A> {
 
     /// Nodes are alike: states that differ only in which is which are one.
     fn settle(&self, mut state: State<A>) -> Option<State<A>> {
-        for attempt in state.attempts.iter().filter(|it| it.phase == Phase::Holding) {
+        for attempt in state
+            .attempts
+            .iter()
+            .filter(|it| it.phase == Phase::Holding)
+        {
             let largest = &mut state.largest[usize::from(attempt.slot)];
             *largest = attempt.token.max(*largest);
         }
@@ -390,13 +508,36 @@ impl<const A: usize> walk::World for World<A> {
     }
 }
 
-const TWO: World<2> = World { first: [0, 1], proposals: [2, 1], counters: [0, 0], flaw: Flaw::None };
-const THREE: World<3> = World { first: [0, 1, 0], proposals: [1, 1, 1], counters: [0, 0], flaw: Flaw::None };
+const TWO: World<2> = World {
+    first: [0, 1],
+    proposals: [2, 1],
+    counters: [0, 0],
+    flaw: Flaw::None,
+};
+const THREE: World<3> = World {
+    first: [0, 1, 0],
+    proposals: [1, 1, 1],
+    counters: [0, 0],
+    flaw: Flaw::None,
+};
 
 #[test]
 fn a15_no_more_hold_than_there_are_permits_and_tokens_of_each_slot_grow() {
-    for (first, proposals, counters) in [([0, 1], [2, 1], [0, 0]), ([0, 0], [1, 1], [0, 0]), ([0, 0], [2, 2], [1, 3])] {
-        assert_eq!(World { first, proposals, counters, ..TWO }.found(), None);
+    for (first, proposals, counters) in [
+        ([0, 1], [2, 1], [0, 0]),
+        ([0, 0], [1, 1], [0, 0]),
+        ([0, 0], [2, 2], [1, 3]),
+    ] {
+        assert_eq!(
+            World {
+                first,
+                proposals,
+                counters,
+                ..TWO
+            }
+            .found(),
+            None
+        );
     }
     if longest() {
         assert_eq!(THREE.found(), None);
@@ -406,24 +547,61 @@ fn a15_no_more_hold_than_there_are_permits_and_tokens_of_each_slot_grow() {
 #[test]
 fn a15_votes_for_different_slots_that_are_added_up_are_found_out() {
     // The counterexample of the page: the first has a permit at n0 and n1, the second at n1 and n2.
-    let world = World { counters: [1, 1], proposals: [1, 1, 2], ..THREE };
+    let world = World {
+        counters: [1, 1],
+        proposals: [1, 1, 2],
+        ..THREE
+    };
     let mut start = world.start();
     for (me, nodes) in [(0, [0, 1]), (1, [1, 2])] {
-        start.attempts[usize::from(me)] = Attempt { phase: Phase::Holding, slot: me, token: 1 };
-        nodes.into_iter().for_each(|it| start.nodes[it].slots[usize::from(me)] = Some(me));
+        start.attempts[usize::from(me)] = Attempt {
+            phase: Phase::Holding,
+            slot: me,
+            token: 1,
+        };
+        nodes
+            .into_iter()
+            .for_each(|it| start.nodes[it].slots[usize::from(me)] = Some(me));
     }
-    assert_eq!(World { flaw: Flaw::AddsUpSlots, ..world }.search(start), Some(Violation::TooMany));
+    assert_eq!(
+        World {
+            flaw: Flaw::AddsUpSlots,
+            ..world
+        }
+        .search(start),
+        Some(Violation::TooMany)
+    );
     assert_eq!(world.search(start), None);
 }
 
 #[test]
 fn a15_a_token_that_is_compared_with_another_slots_counter_is_found_out() {
-    let world = World { first: [1, 1], counters: [0, 2], flaw: Flaw::AnotherSlotsCounter, ..TWO };
+    let world = World {
+        first: [1, 1],
+        counters: [0, 2],
+        flaw: Flaw::AnotherSlotsCounter,
+        ..TWO
+    };
     assert_eq!(world.found(), Some(Violation::TokenNotLarger));
-    assert_eq!(World { flaw: Flaw::None, ..world }.found(), None);
+    assert_eq!(
+        World {
+            flaw: Flaw::None,
+            ..world
+        }
+        .found(),
+        None
+    );
 }
 
 #[test]
 fn a15_slots_that_are_not_given_back_are_found_out() {
-    assert_eq!(World { first: [0, 0], flaw: Flaw::KeepsStrays, ..TWO }.found(), Some(Violation::Stray));
+    assert_eq!(
+        World {
+            first: [0, 0],
+            flaw: Flaw::KeepsStrays,
+            ..TWO
+        }
+        .found(),
+        Some(Violation::Stray)
+    );
 }

@@ -30,7 +30,10 @@ pub(super) trait World: Debug {
             for next in self.next(&state) {
                 if let Some(violation) = self.violation(&state, &next) {
                     println!("{violation:?} in {self:?}, which came about like this:");
-                    visited.way(at).iter().for_each(|it| println!("{:?}", visited.states[*it]));
+                    visited
+                        .way(at)
+                        .iter()
+                        .for_each(|it| println!("{:?}", visited.states[*it]));
                     println!("{next:?}");
                     return Some(violation);
                 }
@@ -57,7 +60,11 @@ pub(super) struct Visited<S> {
 
 impl<S: Copy + Eq + Hash> Visited<S> {
     pub(super) fn new(start: S) -> Visited<S> {
-        let mut visited = Visited { states: vec![], parents: vec![], table: vec![(0, 0); 1 << 12] };
+        let mut visited = Visited {
+            states: vec![],
+            parents: vec![],
+            table: vec![(0, 0); 1 << 12],
+        };
         visited.insert(start, 0);
         visited
     }

@@ -26,7 +26,10 @@ fn e6_a_drop_lasts_one_response_timeout_however_many_rounds_are_under_way() {
         let admission = &locks.engine().shared().admission;
         let guard = locks.mutex("a").lock().unwrap();
         let others: Vec<_> = (0..1_000).map(|_| admission.enter()).collect();
-        world.servers.iter().for_each(|it| it.read_nothing_until(ms(5_000)));
+        world
+            .servers
+            .iter()
+            .for_each(|it| it.read_nothing_until(ms(5_000)));
 
         let (lasted, ()) = lasts(|| drop(guard));
 
@@ -43,12 +46,20 @@ fn e6_guards_given_back_together_last_one_response_timeout_where_no_node_answers
     patiently(100, || {
         let world = World::new(3);
         let locks = world.manager();
-        let guards: Vec<_> = (0..5).map(|it| locks.mutex(format!("{it}")).lock().unwrap()).collect();
-        world.servers.iter().for_each(|it| it.read_nothing_until(ms(5_000)));
+        let guards: Vec<_> = (0..5)
+            .map(|it| locks.mutex(format!("{it}")).lock().unwrap())
+            .collect();
+        world
+            .servers
+            .iter()
+            .for_each(|it| it.read_nothing_until(ms(5_000)));
 
         let (lasted, results) = lasts(|| crate::lock::release_all(guards));
 
-        assert!(results.iter().all(Result::is_err) && lasted <= RESPONSE_TIMEOUT, "{lasted:?}");
+        assert!(
+            results.iter().all(Result::is_err) && lasted <= RESPONSE_TIMEOUT,
+            "{lasted:?}"
+        );
         sleep_until(ms(6_000));
         assert!(world.all_free());
         world.end([locks]);
@@ -68,11 +79,17 @@ fn h5_a_try_lasts_a_connect_timeout_and_two_response_timeouts_at_most() {
         admission.allow(1);
         let other = admission.enter();
         let (lasted, result) = lasts(|| locks.mutex("a").try_lock());
-        assert!(matches!(result, Err(AcquireError::Busy { .. })) && lasted <= at_most, "{lasted:?}: {result:?}");
+        assert!(
+            matches!(result, Err(AcquireError::Busy { .. })) && lasted <= at_most,
+            "{lasted:?}: {result:?}"
+        );
         drop(other);
 
         // No node answers.
-        world.servers.iter().for_each(|it| it.read_nothing_until(checked::now() + ms(5_000)));
+        world
+            .servers
+            .iter()
+            .for_each(|it| it.read_nothing_until(checked::now() + ms(5_000)));
         for _ in 0..2 {
             let (lasted, result) = lasts(|| locks.mutex("a").try_lock());
             assert!(
@@ -92,7 +109,10 @@ fn h8_a_call_in_an_old_outage_lasts_for_its_pause_and_no_longer_than_it_may() {
         let world = World::new(3);
         let locks = world.manager_with(|it| it.outage_timeout(ms(0)));
         drop(locks.mutex("a").lock().unwrap());
-        world.servers.iter().for_each(|it| it.read_nothing_until(checked::now() + ms(5_000)));
+        world
+            .servers
+            .iter()
+            .for_each(|it| it.read_nothing_until(checked::now() + ms(5_000)));
         assert!(locks.mutex("a").try_lock().is_err());
 
         // A majority is known not to answer, so that the attempt itself takes no time.

@@ -26,8 +26,17 @@ impl Masters {
     fn beside(count: u16, singles: u16) -> Masters {
         let slots = Slots::shared(count, FIRST_PORT);
         let masters = (0..count).map(|it| Server::start_in(it, 0, Some(&slots)));
-        let servers = masters.chain((count..count + singles).map(|it| Server::start(it, 0))).collect();
-        Masters { world: World { servers, told: Default::default() }, count, slots }
+        let servers = masters
+            .chain((count..count + singles).map(|it| Server::start(it, 0)))
+            .collect();
+        Masters {
+            world: World {
+                servers,
+                told: Default::default(),
+            },
+            count,
+            slots,
+        }
     }
 
     /// Knows the first of the masters, and learns of the others.
@@ -35,7 +44,9 @@ impl Masters {
         let seed = Server::url(0).replace("redis:", "redis+cluster:");
         let all = u16::try_from(self.world.servers.len()).unwrap();
         let urls = [seed].into_iter().chain((self.count..all).map(Server::url));
-        options(LockManager::builder(urls).quarantine(false)).build().unwrap()
+        options(LockManager::builder(urls).quarantine(false))
+            .build()
+            .unwrap()
     }
 
     /// The slot of a lock goes to the other one, with what is stored in it.
@@ -52,7 +63,10 @@ impl Masters {
 
     fn end(self, locks: LockManager) {
         let servers = self.world.end([locks]);
-        assert!(servers.iter().all(|it| it.locks == 0), "a key was left behind");
+        assert!(
+            servers.iter().all(|it| it.locks == 0),
+            "a key was left behind"
+        );
     }
 }
 
@@ -99,7 +113,10 @@ fn a_slot_that_moves_while_callers_ask_keeps_nobody_waiting_and_the_newest_map_c
         drop(take(&locks, "a"));
 
         assert_eq!(section.passed(), 2);
-        assert!(checked::now() < ms(900), "somebody waited until the map was asked for anyway");
+        assert!(
+            checked::now() < ms(900),
+            "somebody waited until the map was asked for anyway"
+        );
         Arc::into_inner(masters).unwrap().end(locks);
     });
 }
@@ -173,7 +190,10 @@ fn a_release_follows_its_slot_whatever_times_out() {
         calm_down();
         let before = checked::now();
         drop(take(&locks, "a"));
-        assert!(checked::now() < before + ms(5_000), "a key was left until it had expired");
+        assert!(
+            checked::now() < before + ms(5_000),
+            "a key was left until it had expired"
+        );
         Arc::into_inner(masters).unwrap().end(locks);
     });
 }
@@ -189,11 +209,19 @@ fn a_master_that_serves_nothing_any_more_has_no_lane_in_the_end_and_another_take
         masters.hand_over_all(1, 0);
         sleep_until(checked::now() + ms(10_000));
 
-        assert_eq!(masters.world.servers[1].clients(), 0, "a connection was left");
+        assert_eq!(
+            masters.world.servers[1].clients(),
+            0,
+            "a connection was left"
+        );
         masters.hand_over_all(0, 1);
         drop(take(&locks, "b"));
         let cluster = &locks.engine().shared().fanout.nodes()[0];
-        assert_eq!(cluster.servers().len(), 2, "what is of no use any more is kept for ever");
+        assert_eq!(
+            cluster.servers().len(),
+            2,
+            "what is of no use any more is kept for ever"
+        );
         masters.end(locks);
     });
 }

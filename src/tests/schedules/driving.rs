@@ -136,7 +136,11 @@ fn end_of_connection(end: fn(&Server)) {
     // The next one finds a connection that works.
     let before = checked::now();
     locks.mutex("b").try_lock().unwrap().release().unwrap();
-    assert_eq!(checked::now(), before, "the broken connection was still used");
+    assert_eq!(
+        checked::now(),
+        before,
+        "the broken connection was still used"
+    );
     world.end([locks]);
 }
 
@@ -157,7 +161,11 @@ fn an_end_that_comes_with_the_last_bytes_is_noticed_without_another_command() {
 
         join(threads);
         sleep_until(checked::now() + IDLE_MIN * 4);
-        assert_ne!(locks.stats().connection_failures, 0, "nobody has noticed it");
+        assert_ne!(
+            locks.stats().connection_failures,
+            0,
+            "nobody has noticed it"
+        );
         world.end([locks]);
     });
 }
@@ -204,15 +212,20 @@ fn a_caller_that_is_alone_again_drives_by_itself() {
         let caller = spawn("c", move || {
             let guard = lock.try_lock().unwrap();
             let nodes = theirs.engine().shared().fanout.nodes();
-            drivers
-                .lock()
-                .unwrap()
-                .extend(nodes.iter().map(|it| it.only_server().unwrap().link.with(|it| it.driver())));
+            drivers.lock().unwrap().extend(
+                nodes
+                    .iter()
+                    .map(|it| it.only_server().unwrap().link.with(|it| it.driver())),
+            );
             guard.release().unwrap();
         });
         caller.join();
 
-        assert_eq!(*seen.lock().unwrap(), [Driver::Idle; 2], "it has left them, and nobody has come since");
+        assert_eq!(
+            *seen.lock().unwrap(),
+            [Driver::Idle; 2],
+            "it has left them, and nobody has come since"
+        );
         world.end([locks]);
     });
 }

@@ -31,7 +31,14 @@ fn behind_a_release_no_extension_is_queued() {
         // Nobody looks after it any more.
         sleep_until(ms(1_000));
         let seen = world.end([locks]);
-        assert!(seen[0].log.iter().filter(|it| it.kind == Kind::Extend).count() <= 1);
+        assert!(
+            seen[0]
+                .log
+                .iter()
+                .filter(|it| it.kind == Kind::Extend)
+                .count()
+                <= 1
+        );
     });
 }
 
@@ -90,7 +97,9 @@ fn a_loss_is_announced_once_and_a_late_extension_does_not_take_it_back() {
         hurry();
         let (theirs, extended) = (Arc::clone(&guard), Arc::new(AtomicBool::new(false)));
         let extends = Arc::clone(&extended);
-        let extender = spawn("extender", move || extends.store(theirs.extend(TTL).is_ok(), Ordering::Relaxed));
+        let extender = spawn("extender", move || {
+            extends.store(theirs.extend(TTL).is_ok(), Ordering::Relaxed)
+        });
         let mut valid = true;
         for _ in 0..10 {
             let is_valid = guard.is_valid();
@@ -131,7 +140,10 @@ fn h10_a_lock_that_ends_while_it_is_released_is_lost_once_and_everybody_is_told(
 
         let released = guard.release();
 
-        assert!(matches!(released, Err(ReleaseError::Lost(Lost::LeaseOver))), "{released:?}");
+        assert!(
+            matches!(released, Err(ReleaseError::Lost(Lost::LeaseOver))),
+            "{released:?}"
+        );
         // Whoever found it, its release is in line: what comes now comes behind it, though the key would last longer.
         drop(locks.mutex("a").try_lock().unwrap());
         let stats = locks.stats();

@@ -2,7 +2,9 @@
 
 use std::sync::{Arc, Mutex};
 
-use super::{Section, World, call, calm_down, hastily, join, ms, patiently, sleep_until, spawn, until};
+use super::{
+    Section, World, call, calm_down, hastily, join, ms, patiently, sleep_until, spawn, until,
+};
 use crate::engine::CancelHandle;
 use crate::error::AcquireError;
 use crate::sys::checked;
@@ -136,7 +138,10 @@ fn h8_calls_that_give_up_in_an_outage_wake_each_other_and_leave_no_ticket_and_no
         assert!(queues.is_empty(), "a line was left behind");
         // A server that did not run for longer than the ttl: see `Conn::give_up_at`.
         let given_up = || counters.snapshot(Vec::new()).connection_failures != 0;
-        assert!(servers.iter().all(|it| it.locks == 0) || given_up(), "a key was left behind");
+        assert!(
+            servers.iter().all(|it| it.locks == 0) || given_up(),
+            "a key was left behind"
+        );
     });
 }
 
@@ -175,7 +180,10 @@ fn deadlines_and_hand_overs_leave_no_ticket_and_no_key() {
         assert!(queues.is_empty(), "a line was left behind");
         // A server that did not run for longer than the ttl: see `Conn::give_up_at`.
         let given_up = locks.stats().connection_failures != 0;
-        assert!(given_up || servers.iter().all(|it| it.locks == 0), "a key was left behind");
+        assert!(
+            given_up || servers.iter().all(|it| it.locks == 0),
+            "a key was left behind"
+        );
     });
 }
 
@@ -191,7 +199,11 @@ fn h2_a_hold_that_is_lost_at_any_point_of_its_call_leaves_no_line_behind() {
             let lock = locks.mutex("a");
             spawn(name, move || {
                 for _ in 0..2 {
-                    drop(if waits { lock.try_lock_for(ms(200)) } else { lock.try_lock() });
+                    drop(if waits {
+                        lock.try_lock_for(ms(200))
+                    } else {
+                        lock.try_lock()
+                    });
                 }
             })
         };

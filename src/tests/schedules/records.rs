@@ -60,9 +60,10 @@ fn h27_behind_its_release_no_command_is_sent_that_has_waited_for_a_greeting() {
         let _ = guard.extend(TTL);
         let _ = guard.release();
     };
-    for (change, use_lock) in
-        [(Server::lose_record as fn(&Server), drop as fn(LockGuard)), (Server::lose_all, extended)]
-    {
+    for (change, use_lock) in [
+        (Server::lose_record as fn(&Server), drop as fn(LockGuard)),
+        (Server::lose_all, extended),
+    ] {
         patiently(2_000, move || {
             let world = World::new(3);
             let locks = manager(&world);

@@ -19,15 +19,24 @@ type Ends = Arc<Mutex<Vec<AcquireEnd>>>;
 fn round() -> (Arc<Pending<AcquireRound>>, Ends) {
     let ends = Ends::default();
     let told = Arc::clone(&ends);
-    let hook: Box<dyn Fn(&AcquireEnd) + Send + Sync> = Box::new(move |end| told.lock().unwrap().push(*end));
+    let hook: Box<dyn Fn(&AcquireEnd) + Send + Sync> =
+        Box::new(move |end| told.lock().unwrap().push(*end));
     let round = AcquireRound::new(Rule::Exclusive, 7, Moment::now().checked_add(ms(10_000)));
     (Arc::new(Pending::with_hook(3, round, Some(hook))), ends)
 }
 
-fn deliver(pending: &Arc<Pending<AcquireRound>>, node: u8, counted: &Arc<AtomicUsize>) -> OwnThread {
+fn deliver(
+    pending: &Arc<Pending<AcquireRound>>,
+    node: u8,
+    counted: &Arc<AtomicUsize>,
+) -> OwnThread {
     let (pending, counted) = (Arc::clone(pending), Arc::clone(counted));
     spawn("deliverer", move || {
-        if pending.deliver(NodeId::new(node), Answer::Acquire(AcquireReply::Accepted), true) {
+        if pending.deliver(
+            NodeId::new(node),
+            Answer::Acquire(AcquireReply::Accepted),
+            true,
+        ) {
             counted.fetch_add(1, Ordering::Relaxed);
         }
     })
@@ -39,10 +48,17 @@ fn all_who_wait_for_a_round_are_woken_by_its_decision_and_by_its_last_row() {
     patiently(8_000, || {
         let (pending, _) = round();
         let wait = |pending: &Pending<AcquireRound>| {
-            assert_eq!(pending.wait(deadline(ms(100))), AcquireEnd::Won { token: 7 });
+            assert_eq!(
+                pending.wait(deadline(ms(100))),
+                AcquireEnd::Won { token: 7 }
+            );
             assert_eq!(checked::now(), ms(0), "the wake-up was another's");
             pending.wait_for_rows(deadline(ms(100)));
-            assert_eq!(checked::now(), ms(0), "the wake-up of the last row was another's");
+            assert_eq!(
+                checked::now(),
+                ms(0),
+                "the wake-up of the last row was another's"
+            );
         };
         let theirs = Arc::clone(&pending);
         let other = spawn("waiter", move || wait(&theirs));
@@ -68,7 +84,11 @@ fn whoever_waits_for_a_round_is_woken_by_its_decision_and_needs_no_other_vote() 
         assert_eq!(end, AcquireEnd::Won { token: 7 });
         assert_eq!(checked::now(), ms(0), "the wake-up was lost");
         pending.wait_for_rows(deadline(ms(100)));
-        assert_eq!(checked::now(), ms(0), "the wake-up of the last row was lost");
+        assert_eq!(
+            checked::now(),
+            ms(0),
+            "the wake-up of the last row was lost"
+        );
         join(threads);
         assert_eq!(*ends.lock().unwrap(), [end]);
         assert_eq!(counted.load(Ordering::Relaxed), 2, "the third is late");
@@ -92,7 +112,11 @@ fn votes_a_timeout_and_somebody_who_closes_the_round_agree_on_one_end_and_tell_i
 
         join(threads);
         assert!(pending.is_over());
-        assert_eq!(*ends.lock().unwrap(), [end], "told once, and what the waiter got");
+        assert_eq!(
+            *ends.lock().unwrap(),
+            [end],
+            "told once, and what the waiter got"
+        );
         let counted = counted.load(Ordering::Relaxed);
         match end {
             AcquireEnd::Won { .. } => assert_eq!((counted, closed.load(Ordering::Relaxed)), (2, 0)),

@@ -65,7 +65,10 @@ impl Server {
         let peers = checked::accept(port, &Sleeper::new());
         assert!(peers.is_empty());
         let theirs = Arc::clone(&data);
-        let thread = OwnThread::spawn(format!("server {index}"), move || serve(&theirs, port, room)).unwrap();
+        let thread = OwnThread::spawn(format!("server {index}"), move || {
+            serve(&theirs, port, room)
+        })
+        .unwrap();
         Server { data, thread }
     }
 
@@ -128,7 +131,10 @@ impl Server {
         checked::point();
         let mut data = self.data.lock().unwrap();
         data.say(&[b"SCRIPT", b"FLUSH"]);
-        let others: Vec<_> = Script::ALL.into_iter().filter(|it| !scripts.contains(it)).collect();
+        let others: Vec<_> = Script::ALL
+            .into_iter()
+            .filter(|it| !scripts.contains(it))
+            .collect();
         data.learn(&others);
     }
 
@@ -147,7 +153,8 @@ impl Server {
 
     /// A command has found another record than its client was greeted with.
     pub(super) fn has_answered_changed(&self) -> bool {
-        let of_record = |it: &Ran| matches!(it.kind, Kind::Acquire | Kind::Extend) && it.status == -3;
+        let of_record =
+            |it: &Ran| matches!(it.kind, Kind::Acquire | Kind::Extend) && it.status == -3;
         self.data.lock().unwrap().log.iter().any(of_record)
     }
 
@@ -199,7 +206,10 @@ impl Server {
         self.thread.join();
         let mut data = self.data.lock().unwrap();
         let locks = data.locks().len();
-        Seen { log: data.log.clone(), locks }
+        Seen {
+            log: data.log.clone(),
+            locks,
+        }
     }
 }
 
@@ -229,9 +239,15 @@ fn serve(data: &Mutex<Data>, port: u16, room: usize) {
             data.stop
         };
         let new = checked::accept(port, &sleeper);
-        clients.extend(new.into_iter().map(|peer| Client { peer, bytes: Vec::new() }));
+        clients.extend(new.into_iter().map(|peer| Client {
+            peer,
+            bytes: Vec::new(),
+        }));
         data.lock().unwrap().clients = clients.iter().filter(|it| !it.peer.is_over()).count();
-        clients.iter().filter(|it| !it.peer.is_over()).for_each(|it| it.peer.wait(&sleeper));
+        clients
+            .iter()
+            .filter(|it| !it.peer.is_over())
+            .for_each(|it| it.peer.wait(&sleeper));
         sleeper.sleep(None);
         let unread_until = data.lock().unwrap().unread_until;
         if checked::now() < unread_until {
@@ -310,17 +326,23 @@ impl Data {
 
     /// The keys of locks that have not expired.
     fn locks(&mut self) -> Vec<Vec<u8>> {
-        let is_slot = |key: &[u8]| key.strip_prefix(b"quorlock:slot-").is_some_and(|it| it[0].is_ascii_digit());
+        let is_slot = |key: &[u8]| {
+            key.strip_prefix(b"quorlock:slot-")
+                .is_some_and(|it| it[0].is_ascii_digit())
+        };
         let now = self.now();
         let keys = self.store.contents(now).map(|it| it.0.to_vec());
-        keys.filter(|it| !it.starts_with(b"quorlock:") || is_slot(it)).collect()
+        keys.filter(|it| !it.starts_with(b"quorlock:") || is_slot(it))
+            .collect()
     }
 
     /// Takes out what is in these slots: key, value, and until it ends in milliseconds.
     fn take_keys(&mut self, moved: &dyn Fn(u16) -> bool) -> Vec<(Vec<u8>, Value, Option<i64>)> {
         let now = self.now();
         let found = self.store.contents(now).filter(|it| moved(slot_of(it.0)));
-        let found: Vec<_> = found.map(|(key, it)| (key.to_vec(), it.value.clone(), it.left)).collect();
+        let found: Vec<_> = found
+            .map(|(key, it)| (key.to_vec(), it.value.clone(), it.left))
+            .collect();
         found.iter().for_each(|it| drop(self.say(&[b"DEL", &it.0])));
         found
     }
@@ -333,15 +355,24 @@ impl Data {
 
     fn is_waited_for(&mut self) -> bool {
         let now = self.now();
-        self.store.contents(now).any(|(_, it)| matches!(it.value, Value::Sorted(_)))
+        self.store
+            .contents(now)
+            .any(|(_, it)| matches!(it.value, Value::Sorted(_)))
     }
 
     /// The server is sent these scripts.
     fn learn(&mut self, scripts: &[Script]) {
         static SOURCES: OnceLock<Vec<String>> = OnceLock::new();
         let sources = SOURCES.get_or_init(|| Script::ALL.iter().map(|it| it.source()).collect());
-        for (script, source) in Script::ALL.iter().zip(sources).filter(|it| scripts.contains(it.0)) {
-            assert_eq!(self.say(&[b"SCRIPT", b"LOAD", source.as_bytes()]), Reply::Bulk(script.hash().into()));
+        for (script, source) in Script::ALL
+            .iter()
+            .zip(sources)
+            .filter(|it| scripts.contains(it.0))
+        {
+            assert_eq!(
+                self.say(&[b"SCRIPT", b"LOAD", source.as_bytes()]),
+                Reply::Bulk(script.hash().into())
+            );
         }
     }
 
@@ -363,7 +394,11 @@ impl Data {
         let (now, channels) = (self.now(), &self.channels);
         let done = self.store.execute(args, now);
         if let Some(sha) = done.ran {
-            let kind = Script::ALL.into_iter().find(|it| it.hash() == sha).unwrap().kind();
+            let kind = Script::ALL
+                .into_iter()
+                .find(|it| it.hash() == sha)
+                .unwrap()
+                .kind();
             let keys: usize = std::str::from_utf8(&args[2]).unwrap().parse().unwrap();
             let owner = args[3 + keys].clone();
             let status = match &done.reply {
@@ -376,8 +411,15 @@ impl Data {
                 },
                 other => panic!("{other:?}"),
             };
-            checked::trace(format_args!("ran {kind:?} of {}: {status}", owner[..4].escape_ascii()));
-            self.log.push(Ran { kind, owner, status });
+            checked::trace(format_args!(
+                "ran {kind:?} of {}: {status}",
+                owner[..4].escape_ascii()
+            ));
+            self.log.push(Ran {
+                kind,
+                owner,
+                status,
+            });
         }
         let notice = |Notice { channel, message }: &Notice| {
             let mut told = Vec::new();

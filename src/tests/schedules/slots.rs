@@ -24,9 +24,17 @@ struct View {
 impl Slots {
     pub(super) fn shared(servers: u16, first_port: u16) -> Arc<Slots> {
         let count = usize::from(servers);
-        let owners = (0..usize::from(SLOTS)).map(|it| it * count / usize::from(SLOTS)).collect();
-        let view = View { epochs: (1..).take(count).collect(), owners };
-        Arc::new(Slots { first_port, views: Mutex::new(vec![view; count]) })
+        let owners = (0..usize::from(SLOTS))
+            .map(|it| it * count / usize::from(SLOTS))
+            .collect();
+        let view = View {
+            epochs: (1..).take(count).collect(),
+            owners,
+        };
+        Arc::new(Slots {
+            first_port,
+            views: Mutex::new(vec![view; count]),
+        })
     }
 
     fn place(&self, server: usize) -> String {
@@ -47,7 +55,9 @@ impl Slots {
         let epoch = views.iter().flat_map(|it| &it.epochs).max().unwrap() + 1;
         for view in &mut *views {
             view.epochs[to] = epoch;
-            let owned = (0..SLOTS).zip(&mut view.owners).filter(|(slot, owner)| **owner == from && moved(*slot));
+            let owned = (0..SLOTS)
+                .zip(&mut view.owners)
+                .filter(|(slot, owner)| **owner == from && moved(*slot));
             owned.for_each(|(_, owner)| *owner = to);
         }
     }
@@ -65,7 +75,8 @@ impl Slots {
             b"EVAL" | b"EVALSHA" if args[2] != b"0" => {
                 let slot = slot_of(&args[3]);
                 let owner = view.owners[usize::from(slot)];
-                (owner != server).then(|| format!("-MOVED {slot} {}\r\n", self.place(owner)).into_bytes())
+                (owner != server)
+                    .then(|| format!("-MOVED {slot} {}\r\n", self.place(owner)).into_bytes())
             }
             _ => None,
         }
@@ -75,7 +86,10 @@ impl Slots {
         let line = |it: usize| {
             let (place, epoch) = (self.place(it), view.epochs[it]);
             let itself = if it == server { "myself," } else { "" };
-            format!("id{it} {place}@1 {itself}master - 0 0 {epoch} connected{}\n", view.ranges(it))
+            format!(
+                "id{it} {place}@1 {itself}master - 0 0 {epoch} connected{}\n",
+                view.ranges(it)
+            )
         };
         (0..view.epochs.len()).map(line).collect()
     }
@@ -91,6 +105,9 @@ impl View {
                 _ => ranges.push((slot, slot)),
             }
         }
-        ranges.into_iter().map(|(first, last)| format!(" {first}-{last}")).collect()
+        ranges
+            .into_iter()
+            .map(|(first, last)| format!(" {first}-{last}"))
+            .collect()
     }
 }

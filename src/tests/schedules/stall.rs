@@ -23,7 +23,11 @@ fn node() -> (Arc<Server>, Peer) {
     socket.register(poll.registry(), SOCKET).unwrap();
     let peer = accept(PORT, &Sleeper::new()).pop().unwrap();
     node.open(socket, Conn::ready(false), None, [], time::tick());
-    node.give([Some(Job::of_connection(Arc::new(Command::time()))), None], time::tick(), true);
+    node.give(
+        [Some(Job::of_connection(Arc::new(Command::time()))), None],
+        time::tick(),
+        true,
+    );
     (Arc::new(node), peer)
 }
 

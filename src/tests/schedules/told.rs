@@ -25,10 +25,13 @@ impl Observer for Told {
             Event::Began { .. } => counts.began += 1,
             Event::Acquired { .. } => counts.acquired += 1,
             Event::NotAcquired { .. } => counts.refused += 1,
-            Event::Released { .. } | Event::Lost { .. } | Event::LeftToExpire { .. } => counts.ended += 1,
+            Event::Released { .. } | Event::Lost { .. } | Event::LeftToExpire { .. } => {
+                counts.ended += 1
+            }
             _ => {}
         }
-        let too_early = counts.began < counts.acquired + counts.refused || counts.acquired < counts.ended;
+        let too_early =
+            counts.began < counts.acquired + counts.refused || counts.acquired < counts.ended;
         // A panic would be its last call, and nothing else.
         if too_early || is_anything_locked() {
             counts.wrong.push(event.clone());
@@ -40,7 +43,11 @@ impl Told {
     /// All calls have ended, and the manager was shut down.
     pub(super) fn check(self: &Arc<Self>) {
         let counts = self.0.lock().unwrap().clone();
-        assert!(counts.wrong.is_empty(), "told too early, or with something locked: {:?}", counts.wrong);
+        assert!(
+            counts.wrong.is_empty(),
+            "told too early, or with something locked: {:?}",
+            counts.wrong
+        );
         assert_eq!(counts.began, counts.acquired + counts.refused, "{counts:?}");
         assert_eq!(counts.acquired, counts.ended, "{counts:?}");
     }

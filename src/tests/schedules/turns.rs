@@ -35,8 +35,13 @@ fn h5_calls_that_end_while_they_wait_for_their_turn_keep_nobody_else_from_it() {
         let section = Section::default();
         let cancel = CancelHandle::new();
         let other = locks.mutex("b");
-        let mut threads = vec![call(&locks, "a", &section, Some(&cancel)), call(&locks, "a", &section, None)];
-        threads.push(spawn("another lock", move || drop(other.try_lock().unwrap())));
+        let mut threads = vec![
+            call(&locks, "a", &section, Some(&cancel)),
+            call(&locks, "a", &section, None),
+        ];
+        threads.push(spawn("another lock", move || {
+            drop(other.try_lock().unwrap())
+        }));
         threads.push(spawn("canceller", move || cancel.cancel()));
 
         join(threads);
@@ -66,7 +71,11 @@ fn a_call_that_is_handed_no_attempt_asks_behind_the_release() {
         guard.release().unwrap();
 
         join([next, other]);
-        assert_eq!(checked::now(), ms(0), "it was refused, and heard of no release");
+        assert_eq!(
+            checked::now(),
+            ms(0),
+            "it was refused, and heard of no release"
+        );
         assert!(world.all_free());
         world.end([locks]);
     });

@@ -41,9 +41,16 @@ fn a_worker_that_sleeps_is_woken_by_whatever_is_given_to_it() {
 fn a_command_that_is_given_while_the_worker_ends_is_not_kept() {
     hastily(2_000, || {
         let (queue, command) = (Arc::new(CommandQueue::default()), Arc::new(Command::time()));
-        let (pushes, closes, job) = (Arc::clone(&queue), Arc::clone(&queue), Job::of_connection(Arc::clone(&command)));
+        let (pushes, closes, job) = (
+            Arc::clone(&queue),
+            Arc::clone(&queue),
+            Job::of_connection(Arc::clone(&command)),
+        );
 
-        join([spawn("pushes", move || pushes.push(job)), spawn("closes", move || closes.close())]);
+        join([
+            spawn("pushes", move || pushes.push(job)),
+            spawn("closes", move || closes.close()),
+        ]);
 
         assert_eq!((queue.len(), Arc::strong_count(&command)), (0, 1));
     });
@@ -86,7 +93,10 @@ fn a_release_is_behind_its_acquire_and_two_are_never_inside_whatever_times_out()
         // A server that does not run for so long that its connection is given up may run an acquire that it finds on it
         // after the release, which came on the next: see `Conn::give_up_at`.
         let given_up = locks.stats().connection_failures != 0;
-        assert!(given_up || servers.iter().all(|it| it.locks == 0), "a key was left behind");
+        assert!(
+            given_up || servers.iter().all(|it| it.locks == 0),
+            "a key was left behind"
+        );
     });
 }
 
@@ -148,7 +158,10 @@ fn an_acquire_is_sent_again_with_its_source_only_while_its_round_is_open() {
         // What lay in a connection that was given up, because time has jumped too far, may be run behind its release.
         let is_lost = locks.stats().connection_failures != 0;
         let servers = world.end([locks]);
-        assert!(is_lost || servers.iter().all(|it| it.locks == 0), "a key was left behind");
+        assert!(
+            is_lost || servers.iter().all(|it| it.locks == 0),
+            "a key was left behind"
+        );
     });
 }
 
@@ -208,7 +221,10 @@ fn a_release_that_a_broken_connection_swallowed_is_sent_on_the_next() {
         // What lay in a connection that was given up, because time has jumped too far, may be run behind its release.
         let is_lost = locks.stats().connection_failures != 0;
         let servers = world.end([locks]);
-        assert!(is_lost || servers.iter().all(|it| it.locks == 0), "a key was left behind");
+        assert!(
+            is_lost || servers.iter().all(|it| it.locks == 0),
+            "a key was left behind"
+        );
     });
 }
 
@@ -229,7 +245,10 @@ fn a_shutdown_waits_for_a_call_or_the_call_is_refused() {
 
         caller.join();
         let servers = world.end([locks]);
-        assert!(servers.iter().all(|it| it.locks == 0), "a key was left behind");
+        assert!(
+            servers.iter().all(|it| it.locks == 0),
+            "a key was left behind"
+        );
     });
 }
 
@@ -259,7 +278,10 @@ fn a_shutdown_answers_everybody_and_leaves_no_key() {
         join(threads);
         assert!(checked::now() < ms(1_000), "the grace was not needed");
         let servers = world.end([locks]);
-        assert!(servers.iter().all(|it| it.locks == 0), "a key was left behind");
+        assert!(
+            servers.iter().all(|it| it.locks == 0),
+            "a key was left behind"
+        );
         assert!(kept.lock().unwrap().iter().all(|it| !it.is_valid()));
         kept.lock().unwrap().clear();
     });

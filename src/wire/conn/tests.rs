@@ -1,6 +1,9 @@
 //! A connection against a model of a server: every split of every byte stream, and every order of what can happen to it.
 
-#![expect(clippy::arithmetic_side_effects, reason = "a test may overflow: it fails then")]
+#![expect(
+    clippy::arithmetic_side_effects,
+    reason = "a test may overflow: it fails then"
+)]
 
 mod garbled;
 #[cfg(feature = "tls")]
@@ -29,12 +32,19 @@ impl AsRef<Command> for Tag {
 }
 
 fn script(script: Script, id: u8) -> Tag {
-    Tag { id, command: Command::of_script(script, &[b"key"], &[&[id], b"\r\n"]) }
+    Tag {
+        id,
+        command: Command::of_script(script, &[b"key"], &[&[id], b"\r\n"]),
+    }
 }
 
 /// Each script and its source, which is put together only once.
-static SOURCES: LazyLock<Vec<(Script, String)>> =
-    LazyLock::new(|| Script::ALL.into_iter().map(|script| (script, script.source())).collect());
+static SOURCES: LazyLock<Vec<(Script, String)>> = LazyLock::new(|| {
+    Script::ALL
+        .into_iter()
+        .map(|script| (script, script.source()))
+        .collect()
+});
 
 /// A server as the rules have it: it runs commands one after another, each to its end, and answers each. A script that it
 /// does not know it does not run.
@@ -56,7 +66,10 @@ impl Server {
         let mut line = |sign: u8| {
             let rest = &self.bytes[at..];
             let len = rest.windows(2).position(|it| it == b"\r\n")?;
-            assert_eq!(rest[0], sign, "half a command was written, and then something else");
+            assert_eq!(
+                rest[0], sign,
+                "half a command was written, and then something else"
+            );
             at += len + 2;
             let number: usize = std::str::from_utf8(&rest[1..len]).unwrap().parse().unwrap();
             let begin = at;
@@ -65,9 +78,16 @@ impl Server {
         };
         let (count, _) = line(b'*')?;
         let args: Option<Vec<_>> = (0..count)
-            .map(|_| line(b'$').and_then(|(len, begin)| self.bytes.get(begin..begin + len + 2).map(<[u8]>::to_vec)))
+            .map(|_| {
+                line(b'$').and_then(|(len, begin)| {
+                    self.bytes.get(begin..begin + len + 2).map(<[u8]>::to_vec)
+                })
+            })
             .collect();
-        let args = args?.into_iter().map(|mut it| it.drain(..it.len() - 2).collect()).collect();
+        let args = args?
+            .into_iter()
+            .map(|mut it| it.drain(..it.len() - 2).collect())
+            .collect();
         self.bytes.drain(..at);
         Some(args)
     }
@@ -78,9 +98,15 @@ impl Server {
         let script = match &args[0][..] {
             b"SUBSCRIBE" => return Some(b">3\r\n$9\r\nsubscribe\r\n$1\r\nx\r\n:1\r\n".to_vec()),
             b"TIME" => return Some(b"*2\r\n$1\r\n7\r\n$1\r\n7\r\n".to_vec()),
-            b"EVALSHA" => Script::ALL.into_iter().find(|it| it.hash().as_bytes() == args[1]).unwrap(),
+            b"EVALSHA" => Script::ALL
+                .into_iter()
+                .find(|it| it.hash().as_bytes() == args[1])
+                .unwrap(),
             b"EVAL" => {
-                let (script, _) = *SOURCES.iter().find(|(_, source)| source.as_bytes() == args[1]).unwrap();
+                let (script, _) = *SOURCES
+                    .iter()
+                    .find(|(_, source)| source.as_bytes() == args[1])
+                    .unwrap();
                 self.unknown.retain(|it| *it != script);
                 script
             }
@@ -94,7 +120,9 @@ impl Server {
         self.ran.push((script, id));
         Some(match script {
             // A grant that is a time, and the time is the owner's number.
-            Script::Acquire | Script::Extend => format!(":{}\r\n", 2_000_000 + u64::from(id)).into_bytes(),
+            Script::Acquire | Script::Extend => {
+                format!(":{}\r\n", 2_000_000 + u64::from(id)).into_bytes()
+            }
             Script::Release => b":1\r\n".to_vec(),
             _ => b"*2\r\n:1\r\n:7\r\n".to_vec(),
         })
@@ -133,14 +161,30 @@ fn events(conn: &mut Conn<Tag>) -> Vec<String> {
 fn however_what_comes_is_cut_the_same_answers_meet_the_same_commands() {
     let asked = || {
         let mut conn = Conn::ready(true);
-        let subscribe = Tag { id: 9, command: Command::subscribe("x") };
-        let commands =
-            [Script::Acquire, Script::Raise, Script::Release, Script::Raise, Script::Extend].into_iter().zip(1..);
+        let subscribe = Tag {
+            id: 9,
+            command: Command::subscribe("x"),
+        };
+        let commands = [
+            Script::Acquire,
+            Script::Raise,
+            Script::Release,
+            Script::Raise,
+            Script::Extend,
+        ]
+        .into_iter()
+        .zip(1..);
         let commands = commands.map(|(it, id)| script(it, id));
-        commands.chain([subscribe]).for_each(|it| conn.enqueue(it, Now::read()));
+        commands
+            .chain([subscribe])
+            .for_each(|it| conn.enqueue(it, Now::read()));
         (write_all(&mut conn), conn)
     };
-    let mut server = Server { bytes: asked().0, unknown: vec![Script::Release], ..Server::default() };
+    let mut server = Server {
+        bytes: asked().0,
+        unknown: vec![Script::Release],
+        ..Server::default()
+    };
     let mut said = server.serve().unwrap();
     said.extend(b">3\r\n$7\r\nmessage\r\n$1\r\nx\r\n$3\r\nkey\r\n");
     while let Some(reply) = server.serve() {
@@ -152,7 +196,10 @@ fn however_what_comes_is_cut_the_same_answers_meet_the_same_commands() {
     read(&mut whole, &said);
     let expected = events(&mut whole);
     assert_eq!(expected.len(), 6 + 1 + 1, "{expected:#?}");
-    assert!(expected[3].contains("3 is unknown") && expected[7].contains("an answer to nothing"), "{expected:#?}");
+    assert!(
+        expected[3].contains("3 is unknown") && expected[7].contains("an answer to nothing"),
+        "{expected:#?}"
+    );
 
     for first in 0..said.len() {
         for second in first..said.len() {
@@ -181,7 +228,10 @@ fn however_the_answers_to_the_login_are_cut_the_server_is_ready_at_its_end() {
     let address = Address::parse("redis://:password@a").unwrap();
     // A server that knows the protocol; and one that does not, and is asked again in the older one.
     let unknown = answers("-ERR unknown command `HELLO`, with args beginning with: `3`, \r\n");
-    for (rounds, pushes) in [(vec![answers("%0\r\n")], true), (vec![unknown, answers("+OK\r\n+OK\r\n")], false)] {
+    for (rounds, pushes) in [
+        (vec![answers("%0\r\n")], true),
+        (vec![unknown, answers("+OK\r\n+OK\r\n")], false),
+    ] {
         for cut in 0..rounds[0].len() {
             let mut conn = Conn::<Tag>::begin(&address, None, None);
             let mut found = Vec::new();
@@ -216,8 +266,16 @@ enum Step {
     Forget,
 }
 
-const STEPS: [Step; 8] =
-    [Step::Acquire, Step::End, Step::Write, Step::WriteSome, Step::Serve, Step::Read, Step::ReadSome, Step::Forget];
+const STEPS: [Step; 8] = [
+    Step::Acquire,
+    Step::End,
+    Step::Write,
+    Step::WriteSome,
+    Step::Serve,
+    Step::Read,
+    Step::ReadSome,
+    Step::Forget,
+];
 
 /// So many steps, in every order.
 const DEPTH: usize = 8;
@@ -252,7 +310,11 @@ impl World {
             }
             Step::Write | Step::WriteSome if !self.conn.is_flushed() => {
                 let bytes = self.conn.poll_write();
-                let len = if step == Step::Write { bytes.len() } else { bytes.len().div_ceil(2) };
+                let len = if step == Step::Write {
+                    bytes.len()
+                } else {
+                    bytes.len().div_ceil(2)
+                };
                 self.server.bytes.extend_from_slice(&bytes[..len]);
                 self.conn.wrote(len);
             }
@@ -261,12 +323,18 @@ impl World {
                 None => return false,
             },
             Step::Read | Step::ReadSome if !self.said.is_empty() => {
-                let len = if step == Step::Read { self.said.len() } else { self.said.len().div_ceil(2) };
+                let len = if step == Step::Read {
+                    self.said.len()
+                } else {
+                    self.said.len().div_ceil(2)
+                };
                 let bytes: Vec<_> = self.said.drain(..len).collect();
                 read(&mut self.conn, &bytes);
                 self.take_events();
             }
-            Step::Forget if self.server.unknown.is_empty() => self.server.unknown = Script::ALL.to_vec(),
+            Step::Forget if self.server.unknown.is_empty() => {
+                self.server.unknown = Script::ALL.to_vec()
+            }
             _ => return false,
         }
         true
@@ -279,18 +347,29 @@ impl World {
 
     fn take_events(&mut self) {
         while let Some(event) = self.conn.poll_event().unwrap() {
-            let (ConnEvent::Answer { tag, .. } | ConnEvent::UnknownScript { tag, .. }) = &event else {
+            let (ConnEvent::Answer { tag, .. } | ConnEvent::UnknownScript { tag, .. }) = &event
+            else {
                 panic!("{event:?}")
             };
-            assert_eq!(self.expected.pop_front(), Some(tag.id), "an answer met another command");
+            assert_eq!(
+                self.expected.pop_front(),
+                Some(tag.id),
+                "an answer met another command"
+            );
             self.answered.push(tag.id);
             match event {
-                ConnEvent::Answer { tag, reply: Reply { answer, time }, .. } => match tag.command.kind() {
+                ConnEvent::Answer {
+                    tag,
+                    reply: Reply { answer, time },
+                    ..
+                } => match tag.command.kind() {
                     Kind::Acquire => assert_eq!(time, Some(2_000_000 + u64::from(tag.id))),
                     _ => assert_eq!(answer, Answer::Release(ReleaseReply::Deleted)),
                 },
                 // As whoever drives it does: see `link`.
-                ConnEvent::UnknownScript { tag, .. } if tag.command.kind() == Kind::Release || self.ended < tag.id => {
+                ConnEvent::UnknownScript { tag, .. }
+                    if tag.command.kind() == Kind::Release || self.ended < tag.id =>
+                {
                     self.expected.push_back(tag.id);
                     self.conn.enqueue_again(tag, Now::read());
                 }
@@ -300,22 +379,41 @@ impl World {
     }
 
     fn assert_rules(&self) {
-        assert_eq!(self.answered, self.server.answered[..self.answered.len()], "answers met other commands");
+        assert_eq!(
+            self.answered,
+            self.server.answered[..self.answered.len()],
+            "answers met other commands"
+        );
         assert_eq!(self.conn.in_flight(), self.expected.len());
         let mut released = Vec::new();
         for (kind, id) in &self.server.ran {
-            assert!(*kind == Script::Release || !released.contains(&id), "{kind:?} of {id} came behind its release");
+            assert!(
+                *kind == Script::Release || !released.contains(&id),
+                "{kind:?} of {id} came behind its release"
+            );
             released.extend((*kind == Script::Release).then_some(id));
         }
     }
 
     /// Goes on until nothing happens any more.
     fn finish(&mut self) {
-        while [Step::Write, Step::Serve, Step::Read].into_iter().any(|it| self.step(it)) {}
+        while [Step::Write, Step::Serve, Step::Read]
+            .into_iter()
+            .any(|it| self.step(it))
+        {}
         assert!(self.expected.is_empty(), "not all was answered");
         assert_eq!((self.conn.batches(), self.conn.oldest()), (0, None));
-        let released = self.server.ran.iter().filter(|(kind, _)| *kind == Script::Release).count();
-        assert_eq!(released, usize::from(self.ended), "each once, whatever the server has forgotten");
+        let released = self
+            .server
+            .ran
+            .iter()
+            .filter(|(kind, _)| *kind == Script::Release)
+            .count();
+        assert_eq!(
+            released,
+            usize::from(self.ended),
+            "each once, whatever the server has forgotten"
+        );
     }
 }
 
@@ -339,7 +437,10 @@ fn in_every_order_answers_meet_their_commands_and_nothing_runs_behind_its_owners
             let open = world.expected.clone();
             if steps.len() + 1 < DEPTH {
                 // It may end here: everybody is told.
-                assert_eq!(world.conn.close().map(|it| it.id).collect::<VecDeque<_>>(), open);
+                assert_eq!(
+                    world.conn.close().map(|it| it.id).collect::<VecDeque<_>>(),
+                    open
+                );
                 explore(&[steps, &[step]].concat(), seen);
             } else {
                 world.finish();
@@ -355,13 +456,24 @@ fn in_every_order_answers_meet_their_commands_and_nothing_runs_behind_its_owners
 #[test]
 fn h7_an_answer_to_half_a_command_ends_the_connection_and_those_before_it_count() {
     let mut conn = Conn::<Tag>::default();
-    [1, 2].into_iter().for_each(|id| conn.enqueue(script(Script::Release, id), Now::read()));
+    [1, 2]
+        .into_iter()
+        .for_each(|id| conn.enqueue(script(Script::Release, id), Now::read()));
     let half = conn.poll_write().len() / 2;
     conn.wrote(half);
     read(&mut conn, b":1\r\n:1\r\n");
 
-    assert!(matches!(conn.poll_event(), Ok(Some(ConnEvent::Answer { tag: Tag { id: 1, .. }, .. }))));
-    assert!(matches!(conn.poll_event(), Err(NodeFailure::Protocol { .. })));
+    assert!(matches!(
+        conn.poll_event(),
+        Ok(Some(ConnEvent::Answer {
+            tag: Tag { id: 1, .. },
+            ..
+        }))
+    ));
+    assert!(matches!(
+        conn.poll_event(),
+        Err(NodeFailure::Protocol { .. })
+    ));
 
     assert_eq!(conn.close().map(|it| it.id).collect::<Vec<_>>(), [2]);
 }
@@ -377,7 +489,11 @@ fn h7_bytes_that_were_sent_are_not_kept_while_more_are_given_than_are_sent() {
             conn.enqueue(script(Script::Release, 1), Now::read());
             assert!(length.len() < conn.poll_write().len());
             conn.wrote(piece);
-            assert!(conn.kept() <= 3 * length.len() + 200, "{} bytes are kept", conn.kept());
+            assert!(
+                conn.kept() <= 3 * length.len() + 200,
+                "{} bytes are kept",
+                conn.kept()
+            );
         }
     }
 }
@@ -396,24 +512,39 @@ fn a_script_that_a_server_need_not_know_comes_with_its_source_once_on_a_connecti
 
     // Sent with its source it is not sent again: the server has another reason.
     read(&mut conn, b"-NOSCRIPT x\r\n-NOSCRIPT x\r\n");
-    assert!(matches!(conn.poll_event(), Ok(Some(ConnEvent::Answer { .. }))));
-    let Ok(Some(ConnEvent::UnknownScript { tag, .. })) = conn.poll_event() else { panic!() };
+    assert!(matches!(
+        conn.poll_event(),
+        Ok(Some(ConnEvent::Answer { .. }))
+    ));
+    let Ok(Some(ConnEvent::UnknownScript { tag, .. })) = conn.poll_event() else {
+        panic!()
+    };
     conn.enqueue_again(tag, Now::read());
     assert!(write_all(&mut conn).windows(6).any(|it| it == b"\nEVAL\r"));
 }
 
 #[test]
 fn a_command_that_waits_says_that_nobody_is_told_where_the_subscription_was_refused() {
-    for (answer, told) in [(&b">3\r\n$9\r\nsubscribe\r\n$1\r\nx\r\n:1\r\n"[..], b'1'), (b"-NOPERM x\r\n", b'0')] {
+    for (answer, told) in [
+        (&b">3\r\n$9\r\nsubscribe\r\n$1\r\nx\r\n:1\r\n"[..], b'1'),
+        (b"-NOPERM x\r\n", b'0'),
+    ] {
         let mut conn = Conn::ready(true);
         assert!(conn.may_subscribe());
-        conn.enqueue(Tag { id: 9, command: Command::subscribe("x") }, Now::read());
+        conn.enqueue(
+            Tag {
+                id: 9,
+                command: Command::subscribe("x"),
+            },
+            Now::read(),
+        );
         assert!(!conn.may_subscribe());
         write_all(&mut conn);
         read(&mut conn, answer);
         assert_eq!(events(&mut conn).len(), 1);
 
-        let command = Command::of_script(Script::Acquire, &[b"key"], &[b"x", Command::IS_NOTIFIED]).that_waits();
+        let command = Command::of_script(Script::Acquire, &[b"key"], &[b"x", Command::IS_NOTIFIED])
+            .that_waits();
         conn.enqueue(Tag { id: 1, command }, Now::read());
 
         assert_eq!(write_all(&mut conn).iter().rev().nth(2), Some(&told));
@@ -429,7 +560,9 @@ fn a_batch_is_under_way_until_its_last_command_is_answered() {
         assert_eq!(events(conn).len(), 1);
         conn.batches()
     };
-    [1, 2].into_iter().for_each(|id| conn.enqueue(script(Script::Release, id), Now::read()));
+    [1, 2]
+        .into_iter()
+        .for_each(|id| conn.enqueue(script(Script::Release, id), Now::read()));
     batches.push(conn.batches());
     write_all(&mut conn);
     // Looked at again, with nothing more to write.
@@ -466,9 +599,14 @@ fn that_the_server_has_said_the_time_is_known_from_then_on_until_it_is_asked_ane
         assert!(matches!(conn.poll_event(), Ok(None)));
         conn.login_has_time()
     };
-    let (scripts, time) = ("*4\r\n:1\r\n:1\r\n:1\r\n:1\r\n", "$24\r\nserver_time_usec:12345\r\n\r\n");
+    let (scripts, time) = (
+        "*4\r\n:1\r\n:1\r\n:1\r\n:1\r\n",
+        "$24\r\nserver_time_usec:12345\r\n\r\n",
+    );
     let (other, role) = ("$3\r\nx:y\r\n", "*3\r\n$6\r\nmaster\r\n:0\r\n*0\r\n");
-    assert!(!has_time_after("-ERR unknown command `HELLO`, with args beginning with: `3`, \r\n"));
+    assert!(!has_time_after(
+        "-ERR unknown command `HELLO`, with args beginning with: `3`, \r\n"
+    ));
     assert!(!has_time_after(scripts));
     assert!(has_time_after(time));
     assert!(has_time_after(other));
@@ -500,7 +638,10 @@ fn h18_what_comes_behind_the_login_ends_the_connection() {
         said.extend(["$12\r\nrun_id:abc\r\n\r\n"; 4]);
         said += "*3\r\n$6\r\nmaster\r\n:0\r\n*0\r\n";
         read(&mut conn, (said + more).as_bytes());
-        assert!(matches!(conn.poll_event(), Err(NodeFailure::Protocol { .. })), "{more}");
+        assert!(
+            matches!(conn.poll_event(), Err(NodeFailure::Protocol { .. })),
+            "{more}"
+        );
     }
 }
 
@@ -508,14 +649,32 @@ fn h18_what_comes_behind_the_login_ends_the_connection() {
 fn h17_behind_the_answer_of_a_replica_or_of_one_that_loads_no_answer_counts() {
     for said in ["-READONLY x\r\n", "-MASTERDOWN x\r\n", "-LOADING x\r\n"] {
         let mut conn = Conn::<Tag>::default();
-        [1, 2].into_iter().for_each(|id| conn.enqueue(script(Script::Acquire, id), Now::read()));
+        [1, 2]
+            .into_iter()
+            .for_each(|id| conn.enqueue(script(Script::Acquire, id), Now::read()));
         write_all(&mut conn);
         read(&mut conn, format!("{said}:1700000000000000\r\n").as_bytes());
-        assert!(matches!(conn.poll_event(), Ok(Some(ConnEvent::Answer { tag: Tag { id: 1, .. }, .. }))), "{said}");
+        assert!(
+            matches!(
+                conn.poll_event(),
+                Ok(Some(ConnEvent::Answer {
+                    tag: Tag { id: 1, .. },
+                    ..
+                }))
+            ),
+            "{said}"
+        );
         for _ in 0..2 {
-            assert!(matches!(conn.poll_event(), Err(NodeFailure::Disconnected { .. })), "{said}");
+            assert!(
+                matches!(conn.poll_event(), Err(NodeFailure::Disconnected { .. })),
+                "{said}"
+            );
         }
-        assert_eq!(conn.close().map(|it| it.id).collect::<Vec<_>>(), [2], "unknown");
+        assert_eq!(
+            conn.close().map(|it| it.id).collect::<Vec<_>>(),
+            [2],
+            "unknown"
+        );
     }
 }
 
@@ -524,8 +683,14 @@ fn h18_a_push_that_was_not_asked_for_ends_the_connection() {
     let mut conn = Conn::ready(true);
     conn.enqueue(script(Script::Release, 1), Now::read());
     write_all(&mut conn);
-    read(&mut conn, b">3\r\n$9\r\nsubscribe\r\n$1\r\nx\r\n:1\r\n:1\r\n");
-    assert!(matches!(conn.poll_event(), Err(NodeFailure::Protocol { .. })));
+    read(
+        &mut conn,
+        b">3\r\n$9\r\nsubscribe\r\n$1\r\nx\r\n:1\r\n:1\r\n",
+    );
+    assert!(matches!(
+        conn.poll_event(),
+        Err(NodeFailure::Protocol { .. })
+    ));
     assert_eq!(conn.in_flight(), 1);
 }
 
@@ -533,12 +698,26 @@ fn h18_a_push_that_was_not_asked_for_ends_the_connection() {
 fn a_connection_without_pushes_is_not_asked_for_notices_and_says_that_nobody_is_told() {
     let mut conn = Conn::ready(false);
     assert!(!conn.may_subscribe());
-    let command = || Command::of_script(Script::Acquire, &[b"key"], &[b"x", Command::IS_NOTIFIED]).that_waits();
+    let command = || {
+        Command::of_script(Script::Acquire, &[b"key"], &[b"x", Command::IS_NOTIFIED]).that_waits()
+    };
 
-    conn.enqueue(Tag { id: 1, command: command() }, Now::read());
+    conn.enqueue(
+        Tag {
+            id: 1,
+            command: command(),
+        },
+        Now::read(),
+    );
     assert_eq!(write_all(&mut conn).iter().rev().nth(2), Some(&b'0'));
 
-    conn.enqueue_again(Tag { id: 1, command: command() }, Now::read());
+    conn.enqueue_again(
+        Tag {
+            id: 1,
+            command: command(),
+        },
+        Now::read(),
+    );
     assert_eq!(write_all(&mut conn).iter().rev().nth(2), Some(&b'0'));
 }
 
@@ -547,13 +726,32 @@ fn h9_a_connection_is_worth_something_until_all_that_its_owed_commands_set_has_e
     const PATIENCE: Duration = Duration::from_secs(1);
     let plan = || Plan::mutex(b"", b"a", KeyTtls::default());
     let acquire = |ttl_ms| {
-        let policy = QueuePolicy { since: 1, entry: None, enters: false, only: None };
-        Tag { id: 1, command: plan().acquire(OwnerToken::nobody(), ttl_ms, 1, &policy) }
+        let policy = QueuePolicy {
+            since: 1,
+            entry: None,
+            enters: false,
+            only: None,
+        };
+        Tag {
+            id: 1,
+            command: plan().acquire(OwnerToken::nobody(), ttl_ms, 1, &policy),
+        }
     };
-    let release = || Tag { id: 1, command: plan().release(OwnerToken::nobody(), None, QueueUpdate::None) };
+    let release = || Tag {
+        id: 1,
+        command: plan().release(OwnerToken::nobody(), None, QueueUpdate::None),
+    };
     let start = Now::read();
-    let after = |millis| start.tick.checked_add(Duration::from_millis(millis)).unwrap();
-    let at = |millis| Now { tick: after(millis), ..start };
+    let after = |millis| {
+        start
+            .tick
+            .checked_add(Duration::from_millis(millis))
+            .unwrap()
+    };
+    let at = |millis| Now {
+        tick: after(millis),
+        ..start
+    };
     let answer = |conn: &mut Conn<Tag>, answers: &[u8]| {
         write_all(conn);
         read(conn, answers);
@@ -564,19 +762,42 @@ fn h9_a_connection_is_worth_something_until_all_that_its_owed_commands_set_has_e
     assert_eq!(conn.give_up_at(PATIENCE), None, "nothing is in flight");
 
     conn.enqueue(release(), start);
-    assert_eq!(conn.give_up_at(PATIENCE), Some(after(1_000)), "it sets nothing");
+    assert_eq!(
+        conn.give_up_at(PATIENCE),
+        Some(after(1_000)),
+        "it sets nothing"
+    );
     conn.enqueue(acquire(20_000), at(100));
     conn.enqueue(acquire(5_000), at(200));
     conn.enqueue(release(), at(20_000));
-    assert_eq!(conn.give_up_at(PATIENCE), Some(after(20_100)), "the longest life, not the oldest or the last one");
+    assert_eq!(
+        conn.give_up_at(PATIENCE),
+        Some(after(20_100)),
+        "the longest life, not the oldest or the last one"
+    );
 
-    answer(&mut conn, b":0\r\n:1700000000000000\r\n:1700000000000000\r\n:0\r\n");
+    answer(
+        &mut conn,
+        b":0\r\n:1700000000000000\r\n:1700000000000000\r\n:0\r\n",
+    );
     assert_eq!(conn.give_up_at(PATIENCE), None, "all is answered");
     conn.enqueue(release(), at(15_000));
-    assert_eq!(conn.give_up_at(PATIENCE), Some(after(20_100)), "but the lock that it releases may stand");
+    assert_eq!(
+        conn.give_up_at(PATIENCE),
+        Some(after(20_100)),
+        "but the lock that it releases may stand"
+    );
     answer(&mut conn, b":0\r\n");
     conn.enqueue_again(acquire(2_000), at(30_000));
-    assert_eq!(conn.give_up_at(PATIENCE), Some(after(32_000)), "what has expired does not count any more");
+    assert_eq!(
+        conn.give_up_at(PATIENCE),
+        Some(after(32_000)),
+        "what has expired does not count any more"
+    );
     conn.enqueue_again(acquire(100), at(30_000));
-    assert_eq!(conn.give_up_at(Duration::from_secs(9)), Some(after(39_000)), "and patience is kept in any case");
+    assert_eq!(
+        conn.give_up_at(Duration::from_secs(9)),
+        Some(after(39_000)),
+        "and patience is kept in any case"
+    );
 }

@@ -13,7 +13,8 @@ const INFO: Range<usize> = 2..2 + Section::ALL.len();
 const ROLE: usize = INFO.end;
 const GREET: usize = ROLE + 1;
 
-const GREET_REPLY: &str = "*9\r\n:1\r\n:5000\r\n:10102\r\n:1\r\n:20000\r\n:7\r\n:0\r\n:0\r\n$0\r\n\r\n";
+const GREET_REPLY: &str =
+    "*9\r\n:1\r\n:5000\r\n:10102\r\n:1\r\n:20000\r\n:7\r\n:0\r\n:0\r\n$0\r\n\r\n";
 const NO_SCRIPT: &str = "-NOSCRIPT No matching script. Please use EVAL.\r\n";
 
 fn answers(hello: &str) -> Vec<String> {
@@ -35,12 +36,27 @@ fn loaded(script: Script) -> String {
 
 fn greet_reply() -> GreetReply {
     let shown = GreetReply::of(Record::Kept, Duration::from_secs(5));
-    GreetReply { quarantine_length: 10_102, edition: Edition::new(20_000), id: Some(7), ..shown }
+    GreetReply {
+        quarantine_length: 10_102,
+        edition: Edition::new(20_000),
+        id: Some(7),
+        ..shown
+    }
 }
 
 fn greet() -> Command {
-    let of = Greeted::Server { look: false, vouch: false };
-    crate::wire::greet(&Greeting { edition: Edition::new(1), own: 10_102, reported: 0, size: 0, sets: None, of })
+    let of = Greeted::Server {
+        look: false,
+        vouch: false,
+    };
+    crate::wire::greet(&Greeting {
+        edition: Edition::new(1),
+        own: 10_102,
+        reported: 0,
+        size: 0,
+        sets: None,
+        of,
+    })
 }
 
 fn begin(url: &str) -> Handshake {
@@ -69,7 +85,10 @@ fn info(text: &str) -> String {
 #[test]
 fn a_master_that_answers_everything_may_vote() {
     let mut answers = answers("%1\r\n+server\r\n$5\r\nredis\r\n");
-    set_info(&mut answers, "# Server\r\nrun_id:abc\r\nredis_mode:standalone\r\n");
+    set_info(
+        &mut answers,
+        "# Server\r\nrun_id:abc\r\nredis_mode:standalone\r\n",
+    );
     assert_eq!(
         talk("redis://a", &answers),
         Ok(HandshakeStep::Done(ServerInfo {
@@ -85,31 +104,47 @@ fn a_master_that_answers_everything_may_vote() {
 fn a_server_says_what_it_is_and_which_version() {
     for (says, version) in [
         ("redis_version:7.0.15\r\n", Some("Redis 7.0.15")),
-        ("redis_version:7.2.4\r\nserver_name:valkey\r\nvalkey_version:9.1.2\r\n", Some("Valkey 9.1.2")),
-        ("redis_version:7.4.0\r\ndragonfly_version:df-v1.40.1\r\n", Some("Dragonfly df-v1.40.1")),
+        (
+            "redis_version:7.2.4\r\nserver_name:valkey\r\nvalkey_version:9.1.2\r\n",
+            Some("Valkey 9.1.2"),
+        ),
+        (
+            "redis_version:7.4.0\r\ndragonfly_version:df-v1.40.1\r\n",
+            Some("Dragonfly df-v1.40.1"),
+        ),
         ("", None),
     ] {
         let mut answers = answers("%0\r\n");
         set_info(&mut answers, &format!("{says}run_id:abc\r\n"));
-        let Ok(HandshakeStep::Done(info)) = talk("redis://a", &answers) else { panic!("{says}") };
+        let Ok(HandshakeStep::Done(info)) = talk("redis://a", &answers) else {
+            panic!("{says}")
+        };
         assert_eq!(info.version.as_deref(), version, "{says}");
     }
 }
 
 #[test]
 fn a_server_says_whether_it_logs_every_write() {
-    for (says, append_only) in
-        [("aof_enabled:1\r\n", Some(true)), ("aof_enabled:0\r\n", Some(false)), ("aof_enabled:\r\n", None), ("", None)]
-    {
+    for (says, append_only) in [
+        ("aof_enabled:1\r\n", Some(true)),
+        ("aof_enabled:0\r\n", Some(false)),
+        ("aof_enabled:\r\n", None),
+        ("", None),
+    ] {
         let mut answers = answers("%0\r\n");
         set_info(&mut answers, &format!("run_id:abc\r\n{says}"));
-        let Ok(HandshakeStep::Done(info)) = talk("redis://a", &answers) else { panic!("{says}") };
+        let Ok(HandshakeStep::Done(info)) = talk("redis://a", &answers) else {
+            panic!("{says}")
+        };
         assert_eq!(info.append_only, append_only, "{says}");
     }
 }
 
 /// What is written to a server that says this; once it may vote, or why it may not.
-fn whole_talk(greet: Option<&Command>, said: &[String]) -> (Vec<String>, Result<HandshakeStep, NodeFailure>) {
+fn whole_talk(
+    greet: Option<&Command>,
+    said: &[String],
+) -> (Vec<String>, Result<HandshakeStep, NodeFailure>) {
     let (mut handshake, first) = Handshake::begin(&Address::parse("redis://a").unwrap(), greet);
     let (mut written, mut last) = (vec![first], Ok(HandshakeStep::Read));
     for it in said {
@@ -120,7 +155,13 @@ fn whole_talk(greet: Option<&Command>, said: &[String]) -> (Vec<String>, Result<
             _ => break,
         }
     }
-    (written.iter().map(|it| it.escape_ascii().to_string()).collect(), last)
+    (
+        written
+            .iter()
+            .map(|it| it.escape_ascii().to_string())
+            .collect(),
+        last,
+    )
 }
 
 #[test]
@@ -135,7 +176,10 @@ fn a_server_is_given_the_scripts_that_it_does_not_know_and_no_others() {
         if unknown(last) {
             said[GREET] = NO_SCRIPT.to_owned();
         }
-        let missing: Vec<_> = (0..scripts.len()).filter(|it| unknown(*it)).map(|it| scripts[it]).collect();
+        let missing: Vec<_> = (0..scripts.len())
+            .filter(|it| unknown(*it))
+            .map(|it| scripts[it])
+            .collect();
         said.extend(missing.iter().map(|it| loaded(*it)));
         if unknown(last) {
             said.push(GREET_REPLY.to_owned());
@@ -144,22 +188,38 @@ fn a_server_is_given_the_scripts_that_it_does_not_know_and_no_others() {
         let (written, end) = whole_talk(Some(&greet), &said);
 
         assert!(
-            matches!(end, Ok(HandshakeStep::Done(ServerInfo { greet_reply: Some(_), .. }))),
+            matches!(
+                end,
+                Ok(HandshakeStep::Done(ServerInfo {
+                    greet_reply: Some(_),
+                    ..
+                }))
+            ),
             "{pattern:b}: {end:?}"
         );
         let mut expected = Vec::new();
-        missing.iter().for_each(|it| cmd("SCRIPT").arg("LOAD").arg(it.source()).write_packed_command(&mut expected));
+        missing.iter().for_each(|it| {
+            cmd("SCRIPT")
+                .arg("LOAD")
+                .arg(it.source())
+                .write_packed_command(&mut expected)
+        });
         if unknown(last) {
             expected.extend(greet.packed());
         }
-        assert_eq!(written[1..].concat(), expected.escape_ascii().to_string(), "{pattern:b}");
+        assert_eq!(
+            written[1..].concat(),
+            expected.escape_ascii().to_string(),
+            "{pattern:b}"
+        );
     }
 }
 
 #[test]
 fn a_server_that_may_not_be_asked_which_scripts_it_knows_is_given_all() {
     let mut said = answers("%0\r\n");
-    said[KNOWN] = "-NOPERM User x has no permissions to run the 'script|exists' command\r\n".to_owned();
+    said[KNOWN] =
+        "-NOPERM User x has no permissions to run the 'script|exists' command\r\n".to_owned();
     said.extend(Script::needed().iter().map(|it| loaded(*it)));
 
     let (written, end) = whole_talk(Some(&greet()), &said);
@@ -176,7 +236,16 @@ fn a_script_that_is_forgotten_while_a_server_is_asked_is_given_to_it() {
 
     let (written, end) = whole_talk(Some(&greet()), &said);
 
-    assert!(matches!(end, Ok(HandshakeStep::Done(ServerInfo { greet_reply: Some(_), .. }))), "{end:?}");
+    assert!(
+        matches!(
+            end,
+            Ok(HandshakeStep::Done(ServerInfo {
+                greet_reply: Some(_),
+                ..
+            }))
+        ),
+        "{end:?}"
+    );
     assert_eq!(written[1].matches("LOAD").count(), 1);
 }
 
@@ -204,20 +273,39 @@ fn a_script_that_is_not_taken_or_is_forgotten_at_once_ends_the_login() {
         whole_talk(Some(&greet()), &said).1
     };
     let hash = Script::Greet.hash();
-    assert!(matches!(with([&format!("+{hash}\r\n"), GREET_REPLY]), Ok(HandshakeStep::Done(_))));
+    assert!(matches!(
+        with([&format!("+{hash}\r\n"), GREET_REPLY]),
+        Ok(HandshakeStep::Done(_))
+    ));
     for nonsense in ["+abc\r\n", "$3\r\nabc\r\n", ":1\r\n"] {
-        assert!(matches!(with([nonsense, GREET_REPLY]), Err(NodeFailure::Protocol { .. })), "{nonsense}");
+        assert!(
+            matches!(
+                with([nonsense, GREET_REPLY]),
+                Err(NodeFailure::Protocol { .. })
+            ),
+            "{nonsense}"
+        );
     }
-    assert!(matches!(with([&loaded(Script::Greet), NO_SCRIPT]), Err(NodeFailure::Protocol { .. })));
-    let forbidden = with(["-NOPERM no permissions to run the 'script|load' command\r\n", NO_SCRIPT]);
-    assert!(matches!(forbidden, Err(NodeFailure::Access { .. })), "{forbidden:?}");
+    assert!(matches!(
+        with([&loaded(Script::Greet), NO_SCRIPT]),
+        Err(NodeFailure::Protocol { .. })
+    ));
+    let forbidden = with([
+        "-NOPERM no permissions to run the 'script|load' command\r\n",
+        NO_SCRIPT,
+    ]);
+    assert!(
+        matches!(forbidden, Err(NodeFailure::Access { .. })),
+        "{forbidden:?}"
+    );
 }
 
 #[test]
 fn b2_a_replica_has_no_vote() {
     let mut answers = answers("%0\r\n");
     set_info(&mut answers, "run_id:abc\r\n");
-    answers[ROLE] = "*5\r\n$5\r\nslave\r\n$9\r\n127.0.0.1\r\n:1\r\n$9\r\nconnected\r\n:1\r\n".to_owned();
+    answers[ROLE] =
+        "*5\r\n$5\r\nslave\r\n$9\r\n127.0.0.1\r\n:1\r\n$9\r\nconnected\r\n:1\r\n".to_owned();
     assert_eq!(talk("redis://a", &answers), Err(NodeFailure::Replica));
 }
 
@@ -232,7 +320,10 @@ fn b3_a_cluster_node_has_no_vote() {
 
 #[test]
 fn a_cluster_node_that_may_not_say_what_it_is_is_told_by_its_answer_to_the_greeting() {
-    for moved in ["-MOVED 13047 127.0.0.1:6381\r\n", "-CLUSTERDOWN Hash slot not served\r\n"] {
+    for moved in [
+        "-MOVED 13047 127.0.0.1:6381\r\n",
+        "-CLUSTERDOWN Hash slot not served\r\n",
+    ] {
         let mut answers = answers("%0\r\n");
         set_info(&mut answers, "run_id:abc\r\n");
         answers[GREET] = moved.to_owned();
@@ -243,7 +334,8 @@ fn a_cluster_node_that_may_not_say_what_it_is_is_told_by_its_answer_to_the_greet
 #[test]
 fn b3_a_sentinel_is_told_by_what_it_says_it_is_and_not_by_what_it_does_not_know() {
     let mut answers = answers("%0\r\n");
-    answers[KNOWN] = "-ERR unknown command 'SCRIPT', with args beginning with: 'EXISTS' \r\n".to_owned();
+    answers[KNOWN] =
+        "-ERR unknown command 'SCRIPT', with args beginning with: 'EXISTS' \r\n".to_owned();
     let unknown = talk("redis://a", &answers).unwrap_err();
     assert!(matches!(unknown, NodeFailure::Refused { .. }), "{unknown}");
 
@@ -259,14 +351,23 @@ fn b3_a_sentinel_is_told_by_what_it_says_it_is_and_not_by_what_it_does_not_know(
 fn a_database_number_of_a_cluster_node_does_not_hide_what_it_is() {
     let mut answers = answers("%0\r\n");
     set_info(&mut answers, "redis_mode:cluster\r\n");
-    answers.insert(1, "-ERR SELECT is not allowed in cluster mode\r\n".to_owned());
-    assert_eq!(talk("redis://a/1", &answers), Err(NodeFailure::CLUSTER_NODE));
+    answers.insert(
+        1,
+        "-ERR SELECT is not allowed in cluster mode\r\n".to_owned(),
+    );
+    assert_eq!(
+        talk("redis://a/1", &answers),
+        Err(NodeFailure::CLUSTER_NODE)
+    );
 }
 
 #[test]
 fn settings_of_a_server_do_not_hide_what_it_is() {
     let mut answers = answers("%0\r\n");
-    set_info(&mut answers, "redis_mode:cluster\r\nmaxmemory:1000\r\nmaxmemory_policy:allkeys-lru\r\n");
+    set_info(
+        &mut answers,
+        "redis_mode:cluster\r\nmaxmemory:1000\r\nmaxmemory_policy:allkeys-lru\r\n",
+    );
     assert_eq!(talk("redis://a", &answers), Err(NodeFailure::CLUSTER_NODE));
 }
 
@@ -281,7 +382,10 @@ fn b5_a_server_that_may_evict_locks_has_no_vote() {
         ("volatile-ttl", "x", Some("volatile-ttl")),
     ] {
         let mut answers = answers("%0\r\n");
-        set_info(&mut answers, &format!("run_id:abc\r\nmaxmemory:{limit}\r\nmaxmemory_policy:{policy}\r\n"));
+        set_info(
+            &mut answers,
+            &format!("run_id:abc\r\nmaxmemory:{limit}\r\nmaxmemory_policy:{policy}\r\n"),
+        );
         let failure = failure.map(evicts);
         let talked = talk("redis://a", &answers);
         assert_eq!(talked.as_ref().err(), failure.as_ref(), "{policy} {limit}");
@@ -295,9 +399,12 @@ fn b5_a_server_that_may_evict_locks_has_no_vote() {
 fn what_a_server_says_about_its_start_and_its_past_is_read() {
     let mut answers = answers("%0\r\n");
     let zeros = "0".repeat(40);
-    for (id, offset, promoted) in
-        [(&zeros[..], "-1", false), (&zeros, "7", false), ("8af3", "-1", false), ("8af3", "7", true)]
-    {
+    for (id, offset, promoted) in [
+        (&zeros[..], "-1", false),
+        (&zeros, "7", false),
+        ("8af3", "-1", false),
+        ("8af3", "7", true),
+    ] {
         set_info(
             &mut answers,
             &format!(
@@ -305,19 +412,36 @@ fn what_a_server_says_about_its_start_and_its_past_is_read() {
              master_replid2:{id}\r\nsecond_repl_offset:{offset}\r\n"
             ),
         );
-        let Ok(HandshakeStep::Done(server_info)) = talk("redis://a", &answers) else { panic!() };
-        assert_eq!((server_info.uptime, server_info.time), (Some(-3599), Some(1_700_000_000_000_001)));
-        assert_eq!((server_info.replicas, server_info.promoted), (2, promoted), "{id} {offset}");
+        let Ok(HandshakeStep::Done(server_info)) = talk("redis://a", &answers) else {
+            panic!()
+        };
+        assert_eq!(
+            (server_info.uptime, server_info.time),
+            (Some(-3599), Some(1_700_000_000_000_001))
+        );
+        assert_eq!(
+            (server_info.replicas, server_info.promoted),
+            (2, promoted),
+            "{id} {offset}"
+        );
     }
 }
 
 #[test]
 fn a_server_that_is_too_old_has_no_vote() {
-    for (version, too_old) in
-        [("2.8.4", true), ("6.0.16", true), ("6.2.0", false), ("7.0.15", false), ("255.255.255", false), ("x", false)]
-    {
+    for (version, too_old) in [
+        ("2.8.4", true),
+        ("6.0.16", true),
+        ("6.2.0", false),
+        ("7.0.15", false),
+        ("255.255.255", false),
+        ("x", false),
+    ] {
         let mut answers = answers("%0\r\n");
-        set_info(&mut answers, &format!("redis_version:{version}\r\nrun_id:abc\r\n"));
+        set_info(
+            &mut answers,
+            &format!("redis_version:{version}\r\nrun_id:abc\r\n"),
+        );
         let failure = talk("redis://a", &answers).err();
         assert_eq!(failure, too_old.then(|| super::too_old(version)));
     }
@@ -328,14 +452,20 @@ fn a_server_that_does_not_run_scripts_one_at_a_time_has_no_vote_whatever_else_it
     let mut answers = answers("%0\r\n");
     // As it answers where scripts are switched off.
     answers[KNOWN] = "-ERR unknown command\r\n".to_owned();
-    set_info(&mut answers, "garnet_version:1.0.93\r\nrun_id:abc\r\nredis_version:7.4.3\r\n");
+    set_info(
+        &mut answers,
+        "garnet_version:1.0.93\r\nrun_id:abc\r\nredis_version:7.4.3\r\n",
+    );
     assert_eq!(talk("redis://a", &answers), Err(not_atomic("1.0.93")));
 }
 
 #[test]
 fn one_of_several_servers_that_merge_what_they_are_told_has_no_vote() {
     let mut answers = answers("%0\r\n");
-    set_info(&mut answers, "redis_version:6.3.4\r\nrun_id:abc\r\nrole:active-replica\r\n");
+    set_info(
+        &mut answers,
+        "redis_version:6.3.4\r\nrun_id:abc\r\nrole:active-replica\r\n",
+    );
     assert_eq!(talk("redis://a", &answers), Err(NodeFailure::MULTI_MASTER));
     set_info(&mut answers, "run_id:abc\r\n");
     answers[ROLE] = "*1\r\n$14\r\nactive-replica\r\n".to_owned();
@@ -353,7 +483,9 @@ fn what_does_not_know_what_every_server_knows_is_a_proxy() {
         let mut answers = answers("%0\r\n");
         set_info(&mut answers, "run_id:abc\r\n");
         answers[ROLE] = role.to_owned();
-        let Ok(HandshakeStep::Done(server_info)) = talk("redis://a", &answers) else { panic!("{role}") };
+        let Ok(HandshakeStep::Done(server_info)) = talk("redis://a", &answers) else {
+            panic!("{role}")
+        };
         assert_eq!(server_info.proxied, proxied, "{role}");
     }
 }
@@ -362,22 +494,30 @@ fn what_does_not_know_what_every_server_knows_is_a_proxy() {
 fn a_server_without_hello_is_asked_in_the_older_protocol() {
     let mut answers = answers("-ERR unknown command `HELLO`, with args beginning with: `3`, \r\n");
     set_info(&mut answers, "run_id:abc\r\n");
-    let Ok(HandshakeStep::Write(bytes)) = talk("redis://:pw@a", &answers) else { panic!() };
+    let Ok(HandshakeStep::Write(bytes)) = talk("redis://:pw@a", &answers) else {
+        panic!()
+    };
     assert!(bytes.starts_with(b"*2\r\n$4\r\nAUTH\r\n$2\r\npw\r\n"));
 }
 
 #[test]
 fn a_server_that_refuses_the_name_of_a_connection_may_vote() {
     let no_hello = "-ERR unknown command `HELLO`, with args beginning with: `3`, \r\n";
-    for answer in ["+OK\r\n", "-NOPERM User x has no permissions to run the 'client|setname' command\r\n", "-ERR x\r\n"]
-    {
-        let (mut handshake, first) = Handshake::begin(&Address::parse("redis://a").unwrap(), Some(&greet()));
+    for answer in [
+        "+OK\r\n",
+        "-NOPERM User x has no permissions to run the 'client|setname' command\r\n",
+        "-ERR x\r\n",
+    ] {
+        let (mut handshake, first) =
+            Handshake::begin(&Address::parse("redis://a").unwrap(), Some(&greet()));
         assert!(first.windows(8).any(|it| it == b"quorlock"));
         let mut last = Ok(HandshakeStep::Read);
         for answer in answers(no_hello) {
             last = handshake.on_reply(answer.as_bytes());
         }
-        let Ok(HandshakeStep::Write(bytes)) = &last else { panic!("{last:?}") };
+        let Ok(HandshakeStep::Write(bytes)) = &last else {
+            panic!("{last:?}")
+        };
         assert!(bytes.starts_with(b"*3\r\n$6\r\nCLIENT\r\n$7\r\nSETNAME\r\n$8\r\nquorlock\r\n"));
         for answer in answers(answer) {
             last = handshake.on_reply(answer.as_bytes());
@@ -399,13 +539,23 @@ fn login_errors_are_typed_and_never_echoed() {
 fn each_part_of_info_is_asked_for_and_read_in_both_protocols() {
     let (_, first) = Handshake::begin(&Address::parse("redis://a").unwrap(), None);
     let first = String::from_utf8_lossy(&first).into_owned();
-    for part in ["$6\r\nserver\r\n", "$6\r\nmemory\r\n", "$11\r\npersistence\r\n", "$11\r\nreplication\r\n"] {
-        assert!(first.contains(&format!("*2\r\n$4\r\nINFO\r\n{part}")), "{part}");
+    for part in [
+        "$6\r\nserver\r\n",
+        "$6\r\nmemory\r\n",
+        "$11\r\npersistence\r\n",
+        "$11\r\nreplication\r\n",
+    ] {
+        assert!(
+            first.contains(&format!("*2\r\n$4\r\nINFO\r\n{part}")),
+            "{part}"
+        );
     }
     let mut answers = answers("%0\r\n");
     let text = "txt:run_id:abc\r\n";
     answers[INFO].fill(format!("={}\r\n{text}\r\n", text.len()));
-    let Ok(HandshakeStep::Done(server_info)) = talk("redis://a", &answers) else { panic!() };
+    let Ok(HandshakeStep::Done(server_info)) = talk("redis://a", &answers) else {
+        panic!()
+    };
     assert_eq!(server_info.run_id.as_deref(), Some("abc"));
 }
 
@@ -414,11 +564,19 @@ fn what_a_server_refuses_while_it_is_asked_is_its_failure_but_for_what_the_acces
     let old = "-ERR unknown command `HELLO`, with args beginning with: `3`, \r\n";
     let auth = |answer: &str| {
         let mut handshake = begin("redis://:pw@a");
-        answers(old).iter().for_each(|it| drop(handshake.on_reply(it.as_bytes())));
-        assert_eq!(handshake.on_reply(answer.as_bytes()), Ok(HandshakeStep::Read));
+        answers(old)
+            .iter()
+            .for_each(|it| drop(handshake.on_reply(it.as_bytes())));
+        assert_eq!(
+            handshake.on_reply(answer.as_bytes()),
+            Ok(HandshakeStep::Read)
+        );
         handshake.failure()
     };
-    assert_eq!(auth("-WRONGPASS invalid password\r\n"), Some(NodeFailure::WRONG_PASSWORD));
+    assert_eq!(
+        auth("-WRONGPASS invalid password\r\n"),
+        Some(NodeFailure::WRONG_PASSWORD)
+    );
     assert_eq!(auth("+OK\r\n"), None);
 
     let with = |place, answer: &str| {
@@ -427,40 +585,87 @@ fn what_a_server_refuses_while_it_is_asked_is_its_failure_but_for_what_the_acces
         talk("redis://a", &answers).err()
     };
     for place in [INFO.start, ROLE] {
-        assert_eq!(with(place, "-LOADING it is\r\n"), Some(NodeFailure::Loading));
+        assert_eq!(
+            with(place, "-LOADING it is\r\n"),
+            Some(NodeFailure::Loading)
+        );
         assert_eq!(with(place, "-NOPERM no permissions\r\n"), None);
     }
     // It keeps no record, so it grants nothing; for everything else it can be asked.
     assert_eq!(with(GREET, "-OOM command not allowed\r\n"), None);
-    assert_eq!(with(GREET, "-LOADING it is\r\n"), Some(NodeFailure::Loading));
-    assert_eq!(with(KNOWN, "-LOADING it is\r\n"), Some(NodeFailure::Loading));
-    for nonsense in ["+OK\r\n", "*0\r\n", "*3\r\n:1\r\n:1\r\n:1\r\n", &known([1, 1, 2, 1])] {
-        assert!(matches!(with(KNOWN, nonsense), Some(NodeFailure::Protocol { .. })), "{nonsense}");
+    assert_eq!(
+        with(GREET, "-LOADING it is\r\n"),
+        Some(NodeFailure::Loading)
+    );
+    assert_eq!(
+        with(KNOWN, "-LOADING it is\r\n"),
+        Some(NodeFailure::Loading)
+    );
+    for nonsense in [
+        "+OK\r\n",
+        "*0\r\n",
+        "*3\r\n:1\r\n:1\r\n:1\r\n",
+        &known([1, 1, 2, 1]),
+    ] {
+        assert!(
+            matches!(with(KNOWN, nonsense), Some(NodeFailure::Protocol { .. })),
+            "{nonsense}"
+        );
     }
 
     let mut answers = answers("%0\r\n");
     answers.insert(1, "-ERR DB index is out of range\r\n".to_owned());
-    assert_eq!(talk("redis://a/99", &answers), Err(NodeFailure::unsuitable(BAD_DATABASE)));
+    assert_eq!(
+        talk("redis://a/99", &answers),
+        Err(NodeFailure::unsuitable(BAD_DATABASE))
+    );
 }
 
 /// Something that a server may say to any question, and should not.
 fn nonsense() -> impl Strategy<Value = Vec<u8>> {
-    let of_others = answers("%0\r\n").into_iter().chain(["+OK\r\n".to_owned()]).collect::<Vec<_>>();
+    let of_others = answers("%0\r\n")
+        .into_iter()
+        .chain(["+OK\r\n".to_owned()])
+        .collect::<Vec<_>>();
     prop_oneof![
         prop::sample::select(of_others).prop_map(String::into_bytes),
         prop::collection::vec(info_line(), 0..4).prop_map(|it| info(&it.join("\r\n")).into_bytes()),
-        ("[A-Z]{1,10}", "[ -~]{0,20}").prop_map(|(code, text)| format!("-{code} {text}\r\n").into_bytes()),
+        ("[A-Z]{1,10}", "[ -~]{0,20}")
+            .prop_map(|(code, text)| format!("-{code} {text}\r\n").into_bytes()),
         "[-+:$*_#,%>]-?[0-9]{0,20}\r\n".prop_map(String::into_bytes),
         any::<Vec<u8>>(),
     ]
 }
 
 fn info_line() -> impl Strategy<Value = String> {
-    let keys =
-        ["redis_version", "redis_mode", "run_id", "uptime_in_seconds", "role", "", "\0", "redis_version:redis_mode"];
-    let values =
-        ["", "7.0.15", "6", "-1", "18446744073709551616", "cluster", "sentinel", "master", "NaN", ":", "\u{fffd}"];
-    (prop::sample::select(keys.to_vec()), prop::sample::select(values.to_vec())).prop_map(|(k, v)| format!("{k}:{v}"))
+    let keys = [
+        "redis_version",
+        "redis_mode",
+        "run_id",
+        "uptime_in_seconds",
+        "role",
+        "",
+        "\0",
+        "redis_version:redis_mode",
+    ];
+    let values = [
+        "",
+        "7.0.15",
+        "6",
+        "-1",
+        "18446744073709551616",
+        "cluster",
+        "sentinel",
+        "master",
+        "NaN",
+        ":",
+        "\u{fffd}",
+    ];
+    (
+        prop::sample::select(keys.to_vec()),
+        prop::sample::select(values.to_vec()),
+    )
+        .prop_map(|(k, v)| format!("{k}:{v}"))
 }
 
 proptest! {

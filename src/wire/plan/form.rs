@@ -20,11 +20,18 @@ pub(super) struct ScriptCall<'a> {
 
 impl<'a> ScriptCall<'a> {
     pub(super) fn new(script: Script, keys: impl IntoIterator<Item = &'a [u8]>) -> ScriptCall<'a> {
-        ScriptCall { script, keys: keys.into_iter().collect(), more: Vec::new() }
+        ScriptCall {
+            script,
+            keys: keys.into_iter().collect(),
+            more: Vec::new(),
+        }
     }
 
     pub(super) fn with(self, more: impl IntoIterator<Item = Vec<u8>>) -> ScriptCall<'a> {
-        ScriptCall { more: more.into_iter().collect(), ..self }
+        ScriptCall {
+            more: more.into_iter().collect(),
+            ..self
+        }
     }
 }
 
@@ -93,7 +100,16 @@ impl Form for LockKeys {
     }
 
     fn acquire(&self, _owner: OwnerToken, _policy: &QueuePolicy) -> ScriptCall<'_> {
-        ScriptCall::new(Script::Acquire, [&*self.lock, &self.fence, &self.waiters, &self.reservation, RECORD])
+        ScriptCall::new(
+            Script::Acquire,
+            [
+                &*self.lock,
+                &self.fence,
+                &self.waiters,
+                &self.reservation,
+                RECORD,
+            ],
+        )
     }
 
     fn raise(&self) -> ScriptCall<'_> {
@@ -106,7 +122,10 @@ impl Form for LockKeys {
 
     fn release(&self, raised: Option<Vec<u8>>, fencing_ttl: Vec<u8>) -> ScriptCall<'_> {
         let fence = raised.is_some().then_some(&self.fence[..]);
-        let keys = [&*self.lock, &self.waiters, &self.reservation].into_iter().chain(fence);
-        ScriptCall::new(Script::Release, keys).with(raised.map(|it| [it, fencing_ttl]).into_iter().flatten())
+        let keys = [&*self.lock, &self.waiters, &self.reservation]
+            .into_iter()
+            .chain(fence);
+        ScriptCall::new(Script::Release, keys)
+            .with(raised.map(|it| [it, fencing_ttl]).into_iter().flatten())
     }
 }

@@ -50,25 +50,48 @@ impl Looked {
 
     /// Asks what nodes store about it.
     pub(crate) fn inspect(&self) -> Command {
-        let keys = [&self.lock[..], &self.fence, &self.waiters, &self.reservation, &self.readers];
-        Command::of_script(Script::Inspect, &keys, &[&digits(READERS_MAX), &digits(VALUE_MAX)])
+        let keys = [
+            &self.lock[..],
+            &self.fence,
+            &self.waiters,
+            &self.reservation,
+            &self.readers,
+        ];
+        Command::of_script(
+            Script::Inspect,
+            &keys,
+            &[&digits(READERS_MAX), &digits(VALUE_MAX)],
+        )
     }
 
     /// Deletes it where it has this value, and nowhere else; then it is the next client's turn.
     pub(crate) fn take_from_holder(&self, value: &[u8]) -> Command {
-        Command::of_script(Script::Release, &[&self.lock, &self.waiters, &self.reservation], &[value])
+        Command::of_script(
+            Script::Release,
+            &[&self.lock, &self.waiters, &self.reservation],
+            &[value],
+        )
     }
 
     /// Ends the entry of one reader.
     pub(crate) fn take_from_reader(&self, value: &[u8]) -> Command {
-        let keys = [&self.lock[..], &self.waiters, &self.reservation, &self.readers];
+        let keys = [
+            &self.lock[..],
+            &self.waiters,
+            &self.reservation,
+            &self.readers,
+        ];
         Command::of_script(Script::ReleaseShared, &keys, &[value])
     }
 
     /// Deletes the counter where it still is this number. It is no lock's key, so nobody stands in line for it.
     pub(crate) fn forget(&self, counter: u64) -> Command {
         let [list, turn] = ["waiters", "turn"].map(|it| beside(it, &self.fence));
-        Command::of_script(Script::Release, &[&self.fence, &list, &turn], &[&digits(counter)])
+        Command::of_script(
+            Script::Release,
+            &[&self.fence, &list, &turn],
+            &[&digits(counter)],
+        )
     }
 }
 
@@ -77,32 +100,78 @@ mod tests {
     use super::*;
 
     fn same(command: &Command, script: Script, keys: &[&[u8]], args: &[&[u8]]) {
-        let [sent, expected] =
-            [command, &Command::of_script(script, keys, args)].map(|it| it.packed().escape_ascii().to_string());
+        let [sent, expected] = [command, &Command::of_script(script, keys, args)]
+            .map(|it| it.packed().escape_ascii().to_string());
         assert_eq!(sent, expected);
     }
 
     #[test]
     fn an_operators_commands_have_the_keys_and_arguments_that_the_scripts_state() {
-        let (fence, list, turn) = (b"quorlock:fence:{a}", b"quorlock:waiters:{a}", b"quorlock:turn:{a}");
+        let (fence, list, turn) = (
+            b"quorlock:fence:{a}",
+            b"quorlock:waiters:{a}",
+            b"quorlock:turn:{a}",
+        );
         let readers = b"quorlock:readers:{a}";
         let lock = Looked::new(b"a", None);
-        same(&lock.inspect(), Script::Inspect, &[b"a", fence, list, turn, readers], &[b"100", b"512"]);
-        same(&lock.take_from_holder(b"v"), Script::Release, &[b"a", list, turn], &[b"v"]);
-        same(&lock.take_from_reader(b"v"), Script::ReleaseShared, &[b"a", list, turn, readers], &[b"v"]);
-        let (list, turn) = (b"quorlock:waiters-tag:quorlock:fence:{a}", b"quorlock:turn-tag:quorlock:fence:{a}");
-        same(&lock.forget(7), Script::Release, &[fence, list, turn], &[b"7"]);
+        same(
+            &lock.inspect(),
+            Script::Inspect,
+            &[b"a", fence, list, turn, readers],
+            &[b"100", b"512"],
+        );
+        same(
+            &lock.take_from_holder(b"v"),
+            Script::Release,
+            &[b"a", list, turn],
+            &[b"v"],
+        );
+        same(
+            &lock.take_from_reader(b"v"),
+            Script::ReleaseShared,
+            &[b"a", list, turn, readers],
+            &[b"v"],
+        );
+        let (list, turn) = (
+            b"quorlock:waiters-tag:quorlock:fence:{a}",
+            b"quorlock:turn-tag:quorlock:fence:{a}",
+        );
+        same(
+            &lock.forget(7),
+            Script::Release,
+            &[fence, list, turn],
+            &[b"7"],
+        );
     }
 
     #[test]
     fn a_slot_is_looked_at_by_its_own_key_and_counter_and_the_list_of_all_slots() {
         let slot = Looked::new(b"a", Some(7));
-        let (key, fence, none) = (b"quorlock:slot-7:{a}", b"quorlock:slot-fence-7:{a}", b"quorlock:slot-readers-7:{a}");
+        let (key, fence, none) = (
+            b"quorlock:slot-7:{a}",
+            b"quorlock:slot-fence-7:{a}",
+            b"quorlock:slot-readers-7:{a}",
+        );
         let (list, turn) = (b"quorlock:slot-waiters:{a}", b"quorlock:slot-turn:{a}");
-        same(&slot.inspect(), Script::Inspect, &[key, fence, list, turn, none], &[b"100", b"512"]);
-        same(&slot.take_from_holder(b"v"), Script::Release, &[key, list, turn], &[b"v"]);
+        same(
+            &slot.inspect(),
+            Script::Inspect,
+            &[key, fence, list, turn, none],
+            &[b"100", b"512"],
+        );
+        same(
+            &slot.take_from_holder(b"v"),
+            Script::Release,
+            &[key, list, turn],
+            &[b"v"],
+        );
         let list = b"quorlock:waiters-tag:quorlock:slot-fence-7:{a}";
         let turn = b"quorlock:turn-tag:quorlock:slot-fence-7:{a}";
-        same(&slot.forget(7), Script::Release, &[fence, list, turn], &[b"7"]);
+        same(
+            &slot.forget(7),
+            Script::Release,
+            &[fence, list, turn],
+            &[b"7"],
+        );
     }
 }

@@ -29,7 +29,14 @@ pub(crate) struct ScanPlace {
 pub(crate) fn list(place: ScanPlace) -> Command {
     let ours = [RESERVED, b"*"].concat();
     let max = digits(u64::try_from(KEYS_MAX).unwrap_or(0));
-    let args = [digits(place.cursor), digits(place.count), ours, max, digits(KEY_MAX), digits(TOTAL_MAX)];
+    let args = [
+        digits(place.cursor),
+        digits(place.count),
+        ours,
+        max,
+        digits(KEY_MAX),
+        digits(TOTAL_MAX),
+    ];
     let args: Vec<_> = args.iter().map(Vec::as_slice).collect();
     Command::of_script(Script::List, &[PROBE], &args)
 }
@@ -59,7 +66,13 @@ mod tests {
         let written = |command: &Command| command.packed().escape_ascii().to_string();
         let args: [&[u8]; 6] = [b"17", b"500", b"quorlock:*", b"60", b"60000", b"200000"];
         let expected = Command::of_script(Script::List, &[b"quorlock:probe"], &args);
-        assert_eq!(written(&list(ScanPlace { cursor: 17, count: 500 })), written(&expected));
+        assert_eq!(
+            written(&list(ScanPlace {
+                cursor: 17,
+                count: 500
+            })),
+            written(&expected)
+        );
         let names = [(b"a".to_vec(), None), (b"mail".to_vec(), Some(3))];
         let expected = Command::of_script(Script::Present, &[b"a", b"quorlock:slot-3:{mail}"], &[]);
         assert_eq!(written(&present(&names)), written(&expected));
@@ -67,7 +80,12 @@ mod tests {
 
     #[test]
     fn a_name_is_there_once_whatever_stands_beside_it() {
-        let keys = ["quorlock:fence:{a}", "quorlock:readers:{a}", "quorlock:slot-fence-2:{a}", "quorlock:record"];
+        let keys = [
+            "quorlock:fence:{a}",
+            "quorlock:readers:{a}",
+            "quorlock:slot-fence-2:{a}",
+            "quorlock:record",
+        ];
         let expected = BTreeSet::from([(b"a".to_vec(), None), (b"a".to_vec(), Some(2))]);
         assert_eq!(names(&keys.map(|it| it.as_bytes().to_vec())), expected);
     }

@@ -25,8 +25,14 @@ pub(crate) struct KeyTtls {
 
 impl LockKeys {
     pub(super) fn of(lock: Arc<[u8]>) -> LockKeys {
-        let [fence, waiters, reservation] = ["fence", "waiters", "turn"].map(|kind| beside(kind, &lock));
-        LockKeys { lock, fence, waiters, reservation }
+        let [fence, waiters, reservation] =
+            ["fence", "waiters", "turn"].map(|kind| beside(kind, &lock));
+        LockKeys {
+            lock,
+            fence,
+            waiters,
+            reservation,
+        }
     }
 
     pub(super) fn lock(&self) -> &[u8] {
@@ -51,7 +57,12 @@ pub(super) fn together<'a>(kind: &str, names: impl IntoIterator<Item = &'a [u8]>
     // The same in all versions is not needed: it tells what has several keys apart within one manager.
     let mut hasher = DefaultHasher::new();
     names.into_iter().for_each(|it| it.hash(&mut hasher));
-    [RESERVED, format!("{kind}:{:016x}", hasher.finish()).as_bytes()].concat().into()
+    [
+        RESERVED,
+        format!("{kind}:{:016x}", hasher.finish()).as_bytes(),
+    ]
+    .concat()
+    .into()
 }
 
 pub(super) fn digits(number: u64) -> Vec<u8> {

@@ -28,8 +28,13 @@ impl Several {
     }
 
     /// The keys of all locks, kind by kind.
-    fn keys<const N: usize>(&self, kinds: [fn(&LockKeys) -> &[u8]; N]) -> impl Iterator<Item = &[u8]> {
-        kinds.into_iter().flat_map(|kind| self.locks.iter().map(kind))
+    fn keys<const N: usize>(
+        &self,
+        kinds: [fn(&LockKeys) -> &[u8]; N],
+    ) -> impl Iterator<Item = &[u8]> {
+        kinds
+            .into_iter()
+            .flat_map(|kind| self.locks.iter().map(kind))
     }
 }
 
@@ -52,7 +57,12 @@ impl Form for Several {
     }
 
     fn acquire(&self, _owner: OwnerToken, _policy: &QueuePolicy) -> ScriptCall<'_> {
-        let keys = self.keys([LockKeys::lock, LockKeys::fence, LockKeys::reservation, LockKeys::waiters]);
+        let keys = self.keys([
+            LockKeys::lock,
+            LockKeys::fence,
+            LockKeys::reservation,
+            LockKeys::waiters,
+        ]);
         ScriptCall::new(Script::AcquireMany, keys.chain([RECORD]))
     }
 
@@ -61,11 +71,19 @@ impl Form for Several {
     }
 
     fn extend(&self) -> ScriptCall<'_> {
-        ScriptCall::new(Script::Extend, self.keys([LockKeys::lock, LockKeys::fence]).chain([RECORD]))
+        ScriptCall::new(
+            Script::Extend,
+            self.keys([LockKeys::lock, LockKeys::fence]).chain([RECORD]),
+        )
     }
 
     fn release(&self, raised: Option<Vec<u8>>, fencing_ttl: Vec<u8>) -> ScriptCall<'_> {
-        let keys = self.keys([LockKeys::lock, LockKeys::fence, LockKeys::reservation, LockKeys::waiters]);
+        let keys = self.keys([
+            LockKeys::lock,
+            LockKeys::fence,
+            LockKeys::reservation,
+            LockKeys::waiters,
+        ]);
         ScriptCall::new(Script::ReleaseMany, keys).with([raised.unwrap_or_default(), fencing_ttl])
     }
 }

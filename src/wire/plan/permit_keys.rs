@@ -31,18 +31,41 @@ struct Keys {
 
 impl PermitKeys {
     pub(super) fn new(name: Arc<[u8]>, permits: usize) -> PermitKeys {
-        let each = |kind: &str| (0..permits).map(|it| beside(&format!("{kind}-{it}"), &name)).collect();
+        let each = |kind: &str| {
+            (0..permits)
+                .map(|it| beside(&format!("{kind}-{it}"), &name))
+                .collect()
+        };
         let [reservation, waiters] = ["slot-turn", "slot-waiters"].map(|it| beside(it, &name));
-        let keys = Arc::new(Keys { slots: each("slot"), fences: each("slot-fence"), reservation, waiters });
+        let keys = Arc::new(Keys {
+            slots: each("slot"),
+            fences: each("slot-fence"),
+            reservation,
+            waiters,
+        });
         // Not of the number of permits: calls that say another number wait in the same list.
         let together = together("slots", [&*name]);
-        PermitKeys { name, keys, together, own: None }
+        PermitKeys {
+            name,
+            keys,
+            together,
+            own: None,
+        }
     }
 
     /// The slot keys, the counters, the reservation and the list.
     fn keys(&self) -> impl Iterator<Item = &[u8]> {
-        let Keys { slots, fences, reservation, waiters } = &*self.keys;
-        slots.iter().chain(fences).chain([reservation, waiters]).map(|it| &it[..])
+        let Keys {
+            slots,
+            fences,
+            reservation,
+            waiters,
+        } = &*self.keys;
+        slots
+            .iter()
+            .chain(fences)
+            .chain([reservation, waiters])
+            .map(|it| &it[..])
     }
 
     /// The key of the hold's slot, and its counter.
@@ -52,9 +75,18 @@ impl PermitKeys {
     }
 
     /// As [`Form::release`], of all slots but `keep`.
-    fn give_back(&self, keep: Option<u8>, raised: Option<Vec<u8>>, fencing_ttl: Vec<u8>) -> ScriptCall<'_> {
+    fn give_back(
+        &self,
+        keep: Option<u8>,
+        raised: Option<Vec<u8>>,
+        fencing_ttl: Vec<u8>,
+    ) -> ScriptCall<'_> {
         let keep = digits(keep.map_or(0, |it| u64::from(it).saturating_add(1)));
-        ScriptCall::new(Script::ReleaseSlots, self.keys()).with([keep, raised.unwrap_or_default(), fencing_ttl])
+        ScriptCall::new(Script::ReleaseSlots, self.keys()).with([
+            keep,
+            raised.unwrap_or_default(),
+            fencing_ttl,
+        ])
     }
 }
 
@@ -81,7 +113,10 @@ impl Form for PermitKeys {
     }
 
     fn of_slot(&self, slot: u8) -> Option<Arc<dyn Form>> {
-        Some(Arc::new(PermitKeys { own: Some(slot), ..self.clone() }))
+        Some(Arc::new(PermitKeys {
+            own: Some(slot),
+            ..self.clone()
+        }))
     }
 
     fn release_others(&self, fencing_ttl: Vec<u8>) -> Option<ScriptCall<'_>> {
@@ -90,10 +125,16 @@ impl Form for PermitKeys {
 
     fn acquire(&self, owner: OwnerToken, policy: &QueuePolicy) -> ScriptCall<'_> {
         // The same for all nodes, and another one for each attempt.
-        let permits = u64::try_from(self.keys.slots.len()).unwrap_or(u64::MAX).max(1);
-        let first = policy.only.map_or(owner.number().checked_rem(permits).unwrap_or(0), u64::from).saturating_add(1);
+        let permits = u64::try_from(self.keys.slots.len())
+            .unwrap_or(u64::MAX)
+            .max(1);
+        let first = policy
+            .only
+            .map_or(owner.number().checked_rem(permits).unwrap_or(0), u64::from)
+            .saturating_add(1);
         let only = u64::from(policy.only.is_some());
-        ScriptCall::new(Script::AcquireSlot, self.keys().chain([RECORD])).with([first, only].map(digits))
+        ScriptCall::new(Script::AcquireSlot, self.keys().chain([RECORD]))
+            .with([first, only].map(digits))
     }
 
     fn raise(&self) -> ScriptCall<'_> {

@@ -21,7 +21,11 @@ pub(crate) struct QueuePolicy {
 impl QueuePolicy {
     /// Behind all clients that wait, and in no list.
     pub(crate) fn without_place(self) -> QueuePolicy {
-        QueuePolicy { since: LAST, enters: false, ..self }
+        QueuePolicy {
+            since: LAST,
+            enters: false,
+            ..self
+        }
     }
 }
 
@@ -29,8 +33,18 @@ impl QueuePolicy {
     /// The argument that says it, the last of the command. `member`: what stands for a waiter in the list.
     pub(super) fn arg(self, member: impl Fn(Waiter) -> Vec<u8>) -> Vec<u8> {
         let member = self.entry.map(|it| member(it.waiter)).unwrap_or_default();
-        let life = self.entry.filter(|_| self.enters).map(|it| digits(it.life)).unwrap_or_default();
-        [&digits(self.since)[..], &life, &member, Command::IS_NOTIFIED].join(&b' ')
+        let life = self
+            .entry
+            .filter(|_| self.enters)
+            .map(|it| digits(it.life))
+            .unwrap_or_default();
+        [
+            &digits(self.since)[..],
+            &life,
+            &member,
+            Command::IS_NOTIFIED,
+        ]
+        .join(&b' ')
     }
 }
 
@@ -84,7 +98,11 @@ pub(crate) enum QueueUpdate {
     Leave(Waiter),
     /// A call that began at `since` goes on waiting, and enters the list: of several locks, that of the one that is in the
     /// way.
-    Stay { entry: QueueEntry, since: u64, which: Which },
+    Stay {
+        entry: QueueEntry,
+        since: u64,
+        which: Which,
+    },
     /// A call of the client that began at `since` comes next: its acquire follows on the same connection.
     HandOver { waiter: Waiter, since: u64 },
 }
@@ -92,12 +110,20 @@ pub(crate) enum QueueUpdate {
 impl QueueUpdate {
     /// The arguments that say it, behind all others of the command. `member`: what stands for a waiter in a list.
     /// `has_several_lists`: says in which of them a call stays.
-    pub(super) fn args(self, member: impl Fn(Waiter) -> Vec<u8>, has_several_lists: bool) -> Vec<Vec<u8>> {
+    pub(super) fn args(
+        self,
+        member: impl Fn(Waiter) -> Vec<u8>,
+        has_several_lists: bool,
+    ) -> Vec<Vec<u8>> {
         match self {
             QueueUpdate::None => Vec::new(),
             QueueUpdate::Leave(waiter) => vec![member(waiter)],
             QueueUpdate::HandOver { waiter, since } => vec![member(waiter), digits(since)],
-            QueueUpdate::Stay { entry, since, which } => {
+            QueueUpdate::Stay {
+                entry,
+                since,
+                which,
+            } => {
                 let mut args = vec![member(entry.waiter), digits(since), digits(entry.life)];
                 if has_several_lists {
                     args.push(digits(u64::from(which.unwrap_or(0)).saturating_add(1)));
@@ -115,8 +141,25 @@ mod tests {
 
     #[test]
     fn a_call_without_a_place_is_behind_all_others_and_enters_no_list() {
-        let entry = Some(QueueEntry { waiter: Waiter::Client(ClientId::draw().unwrap()), life: 9 });
-        let policy = QueuePolicy { since: 5, entry, enters: true, only: None }.without_place();
-        assert_eq!(policy, QueuePolicy { since: u64::MAX, entry, enters: false, only: None });
+        let entry = Some(QueueEntry {
+            waiter: Waiter::Client(ClientId::draw().unwrap()),
+            life: 9,
+        });
+        let policy = QueuePolicy {
+            since: 5,
+            entry,
+            enters: true,
+            only: None,
+        }
+        .without_place();
+        assert_eq!(
+            policy,
+            QueuePolicy {
+                since: u64::MAX,
+                entry,
+                enters: false,
+                only: None
+            }
+        );
     }
 }

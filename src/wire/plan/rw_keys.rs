@@ -35,21 +35,48 @@ impl Form for RwKeys {
     }
 
     fn acquire(&self, _owner: OwnerToken, _policy: &QueuePolicy) -> ScriptCall<'_> {
-        let LockKeys { lock, fence, waiters, reservation } = &self.keys;
-        ScriptCall::new(Script::AcquireShared, [&**lock, fence, waiters, reservation, RECORD, &self.readers])
+        let LockKeys {
+            lock,
+            fence,
+            waiters,
+            reservation,
+        } = &self.keys;
+        ScriptCall::new(
+            Script::AcquireShared,
+            [&**lock, fence, waiters, reservation, RECORD, &self.readers],
+        )
     }
 
     fn raise(&self) -> ScriptCall<'_> {
-        ScriptCall::new(Script::RaiseShared, [&*self.keys.lock, &self.keys.fence, &self.readers])
+        ScriptCall::new(
+            Script::RaiseShared,
+            [&*self.keys.lock, &self.keys.fence, &self.readers],
+        )
     }
 
     fn extend(&self) -> ScriptCall<'_> {
-        let LockKeys { lock, fence, waiters, reservation } = &self.keys;
-        ScriptCall::new(Script::ExtendShared, [&**lock, fence, RECORD, &self.readers, waiters, reservation])
+        let LockKeys {
+            lock,
+            fence,
+            waiters,
+            reservation,
+        } = &self.keys;
+        ScriptCall::new(
+            Script::ExtendShared,
+            [&**lock, fence, RECORD, &self.readers, waiters, reservation],
+        )
     }
 
     fn release(&self, _raised: Option<Vec<u8>>, _fencing_ttl: Vec<u8>) -> ScriptCall<'_> {
-        let LockKeys { lock, waiters, reservation, .. } = &self.keys;
-        ScriptCall::new(Script::ReleaseShared, [&**lock, waiters, reservation, &self.readers])
+        let LockKeys {
+            lock,
+            waiters,
+            reservation,
+            ..
+        } = &self.keys;
+        ScriptCall::new(
+            Script::ReleaseShared,
+            [&**lock, waiters, reservation, &self.readers],
+        )
     }
 }

@@ -4,14 +4,23 @@ use super::*;
 use crate::wire::script::Script;
 use proptest::prelude::*;
 
-const SEVERAL: ReplyFormat = ReplyFormat { kind: Kind::Acquire, about: CommandSubject::Several };
-const SLOTS: ReplyFormat = ReplyFormat { kind: Kind::Acquire, about: CommandSubject::Slots };
+const SEVERAL: ReplyFormat = ReplyFormat {
+    kind: Kind::Acquire,
+    about: CommandSubject::Several,
+};
+const SLOTS: ReplyFormat = ReplyFormat {
+    kind: Kind::Acquire,
+    about: CommandSubject::Slots,
+};
 
 #[test]
 fn replies_of_the_scripts_are_read() {
     let read = |kind, frame: &str| Reply::read(kind, frame.as_bytes()).answer;
     assert_eq!(
-        read(Kind::Acquire, "*6\r\n:0\r\n:7\r\n:1500\r\n:0\r\n:9\r\n$10\r\nweb-3/4711\r\n"),
+        read(
+            Kind::Acquire,
+            "*6\r\n:0\r\n:7\r\n:1500\r\n:0\r\n:9\r\n$10\r\nweb-3/4711\r\n"
+        ),
         Answer::Acquire(AcquireReply::Held {
             counter: 7,
             left: Some(Duration::from_millis(1500)),
@@ -21,8 +30,17 @@ fn replies_of_the_scripts_are_read() {
         })
     );
     assert_eq!(
-        read(Kind::Acquire, "*6\r\n:0\r\n:7\r\n:-1\r\n:1\r\n:9\r\n$0\r\n\r\n"),
-        Answer::Acquire(AcquireReply::Held { counter: 7, left: None, queued: true, holder: None, which: None })
+        read(
+            Kind::Acquire,
+            "*6\r\n:0\r\n:7\r\n:-1\r\n:1\r\n:9\r\n$0\r\n\r\n"
+        ),
+        Answer::Acquire(AcquireReply::Held {
+            counter: 7,
+            left: None,
+            queued: true,
+            holder: None,
+            which: None
+        })
     );
     assert_eq!(
         read(Kind::Acquire, "*5\r\n:3\r\n:7\r\n:900\r\n:1\r\n:9\r\n"),
@@ -33,10 +51,25 @@ fn replies_of_the_scripts_are_read() {
             which: None
         })
     );
-    assert_eq!(read(Kind::Subscribe, ">3\r\n$9\r\nsubscribe\r\n$1\r\na\r\n:1\r\n"), Answer::Subscribed);
-    assert_eq!(read(Kind::Raise, "*2\r\n:2\r\n:7\r\n"), Answer::Raise(RaiseReply::Above { counter: 7 }));
-    assert_eq!(read(Kind::Release, ":1\r\n"), Answer::Release(ReleaseReply::Deleted));
-    assert_eq!(read(Kind::Acquire, ":1700000000000000\r\n"), Answer::Acquire(AcquireReply::Accepted));
+    assert_eq!(
+        read(
+            Kind::Subscribe,
+            ">3\r\n$9\r\nsubscribe\r\n$1\r\na\r\n:1\r\n"
+        ),
+        Answer::Subscribed
+    );
+    assert_eq!(
+        read(Kind::Raise, "*2\r\n:2\r\n:7\r\n"),
+        Answer::Raise(RaiseReply::Above { counter: 7 })
+    );
+    assert_eq!(
+        read(Kind::Release, ":1\r\n"),
+        Answer::Release(ReleaseReply::Deleted)
+    );
+    assert_eq!(
+        read(Kind::Acquire, ":1700000000000000\r\n"),
+        Answer::Acquire(AcquireReply::Accepted)
+    );
     for kind in [Kind::Acquire, Kind::Extend] {
         assert_eq!(read(kind, ":-3\r\n"), Answer::Changed);
     }
@@ -44,22 +77,49 @@ fn replies_of_the_scripts_are_read() {
         read(Kind::Acquire, "*5\r\n:5\r\n:7\r\n:0\r\n:0\r\n:9\r\n"),
         Answer::Acquire(AcquireReply::Ahead { counter: 7 })
     );
-    assert_eq!(read(Kind::Extend, ":1700000000000000\r\n"), Answer::Extend(ExtendReply::Extended));
-    assert_eq!(read(Kind::Extend, "*3\r\n:4\r\n:7\r\n:9\r\n"), Answer::Extend(ExtendReply::Healed));
+    assert_eq!(
+        read(Kind::Extend, ":1700000000000000\r\n"),
+        Answer::Extend(ExtendReply::Extended)
+    );
+    assert_eq!(
+        read(Kind::Extend, "*3\r\n:4\r\n:7\r\n:9\r\n"),
+        Answer::Extend(ExtendReply::Healed)
+    );
     assert_eq!(read(Kind::Release, "-NOSCRIPT x\r\n"), Answer::NoScript);
 }
 
 #[test]
 fn every_status_of_a_script_is_an_answer_of_its_own() {
     let read = |kind, frame: String| Reply::read(kind, frame.as_bytes()).answer;
-    let acquire = |status: i64| read(Kind::Acquire, format!("*5\r\n:{status}\r\n:7\r\n:900\r\n:0\r\n:9\r\n"));
+    let acquire = |status: i64| {
+        read(
+            Kind::Acquire,
+            format!("*5\r\n:{status}\r\n:7\r\n:900\r\n:0\r\n:9\r\n"),
+        )
+    };
     let left = Duration::from_millis(900);
     for (status, reply) in [
         (1, AcquireReply::Accepted),
         (2, AcquireReply::Behind { counter: 7 }),
-        (3, AcquireReply::Reserved { counter: 7, left, queued: false, which: None }),
+        (
+            3,
+            AcquireReply::Reserved {
+                counter: 7,
+                left,
+                queued: false,
+                which: None,
+            },
+        ),
         (5, AcquireReply::Ahead { counter: 7 }),
-        (6, AcquireReply::HeldByReaders { counter: 7, left: Some(left), queued: false, which: None }),
+        (
+            6,
+            AcquireReply::HeldByReaders {
+                counter: 7,
+                left: Some(left),
+                queued: false,
+                which: None,
+            },
+        ),
         (7, AcquireReply::Shared { counter: 7 }),
         (-1, AcquireReply::WrongType { which: None }),
         (-2, AcquireReply::BadCounter { which: None }),
@@ -107,13 +167,26 @@ fn every_status_of_a_script_is_an_answer_of_its_own() {
         (5, Record::Vouched),
         (6, Record::Off),
     ] {
-        let (kept, edition, id) =
-            (status % 2 == 1, Edition::new(9), u64::try_from(status - 1).ok().filter(|it| *it != 0));
-        let shown =
-            GreetReply { quarantine_length: 8, kept, edition, id, from: 5, now: 6, ..GreetReply::of(record, left) };
+        let (kept, edition, id) = (
+            status % 2 == 1,
+            Edition::new(9),
+            u64::try_from(status - 1).ok().filter(|it| *it != 0),
+        );
+        let shown = GreetReply {
+            quarantine_length: 8,
+            kept,
+            edition,
+            id,
+            from: 5,
+            now: 6,
+            ..GreetReply::of(record, left)
+        };
         assert_eq!(greet(status), Answer::Greet(shown));
     }
-    assert_eq!(read(Kind::Release, ":0\r\n".to_owned()), Answer::Release(ReleaseReply::NotOurs));
+    assert_eq!(
+        read(Kind::Release, ":0\r\n".to_owned()),
+        Answer::Release(ReleaseReply::NotOurs)
+    );
 }
 
 #[test]
@@ -123,21 +196,59 @@ fn an_answer_about_several_locks_says_which_is_in_the_way() {
     let numbers = |status: i64| format!("*6\r\n:{status}\r\n:7\r\n:900\r\n:1\r\n:9\r\n:2\r\n");
     for (status, reply) in [
         (2, AcquireReply::Behind { counter: 7 }),
-        (3, AcquireReply::Reserved { counter: 7, left, queued: true, which }),
-        (6, AcquireReply::HeldByReaders { counter: 7, left: Some(left), queued: true, which }),
+        (
+            3,
+            AcquireReply::Reserved {
+                counter: 7,
+                left,
+                queued: true,
+                which,
+            },
+        ),
+        (
+            6,
+            AcquireReply::HeldByReaders {
+                counter: 7,
+                left: Some(left),
+                queued: true,
+                which,
+            },
+        ),
         (5, AcquireReply::Ahead { counter: 7 }),
         (-1, AcquireReply::WrongType { which }),
         (-2, AcquireReply::BadCounter { which }),
     ] {
-        assert_eq!(read(&numbers(status)), Reply { answer: Answer::Acquire(reply), time: Some(9) });
+        assert_eq!(
+            read(&numbers(status)),
+            Reply {
+                answer: Answer::Acquire(reply),
+                time: Some(9)
+            }
+        );
     }
     let held = read("*7\r\n:0\r\n:7\r\n:-1\r\n:0\r\n:9\r\n:2\r\n$1\r\nx\r\n").answer;
     let holder = Some("x".into());
-    assert_eq!(held, Answer::Acquire(AcquireReply::Held { counter: 7, left: None, queued: false, holder, which }));
-    for nonsense in
-        ["*7\r\n:0\r\n:7\r\n:-1\r\n:0\r\n:9\r\n$1\r\nx\r\n", "*7\r\n:0\r\n:7\r\n:-1\r\n:0\r\n:9\r\n:2\r\n:3\r\n"]
-    {
-        assert!(matches!(read(nonsense).answer, Answer::Failed(NodeFailure::Protocol { .. })), "{nonsense}");
+    assert_eq!(
+        held,
+        Answer::Acquire(AcquireReply::Held {
+            counter: 7,
+            left: None,
+            queued: false,
+            holder,
+            which
+        })
+    );
+    for nonsense in [
+        "*7\r\n:0\r\n:7\r\n:-1\r\n:0\r\n:9\r\n$1\r\nx\r\n",
+        "*7\r\n:0\r\n:7\r\n:-1\r\n:0\r\n:9\r\n:2\r\n:3\r\n",
+    ] {
+        assert!(
+            matches!(
+                read(nonsense).answer,
+                Answer::Failed(NodeFailure::Protocol { .. })
+            ),
+            "{nonsense}"
+        );
     }
 }
 
@@ -151,24 +262,64 @@ fn an_answer_about_slots_says_which_was_granted_and_which_were_free() {
     let mut free = FreeSlots::default();
     [0, 2, 4].into_iter().for_each(|it| free.insert(it));
     for (status, counter) in [(1, None), (2, Some(7))] {
-        let answer = Answer::Acquire(AcquireReply::Slot { slot: 2, counter, free });
-        assert_eq!(read(&frame([status, 7, 0, 0, 9, 3, 5], "51")), Reply { answer, time: Some(9) });
+        let answer = Answer::Acquire(AcquireReply::Slot {
+            slot: 2,
+            counter,
+            free,
+        });
+        assert_eq!(
+            read(&frame([status, 7, 0, 0, 9, 3, 5], "51")),
+            Reply {
+                answer,
+                time: Some(9)
+            }
+        );
     }
     let whole = frame([1, 0, 0, 0, 9, 256, 256], &"f".repeat(64));
-    assert!(matches!(read(&whole).answer, Answer::Acquire(AcquireReply::Slot { slot: 255, .. })));
+    assert!(matches!(
+        read(&whole).answer,
+        Answer::Acquire(AcquireReply::Slot { slot: 255, .. })
+    ));
     let left = Duration::from_millis(900);
     for (status, reply) in [
-        (0, AcquireReply::Held { counter: 7, left: Some(left), queued: true, holder: None, which: None }),
-        (3, AcquireReply::Reserved { counter: 7, left, queued: true, which: None }),
+        (
+            0,
+            AcquireReply::Held {
+                counter: 7,
+                left: Some(left),
+                queued: true,
+                holder: None,
+                which: None,
+            },
+        ),
+        (
+            3,
+            AcquireReply::Reserved {
+                counter: 7,
+                left,
+                queued: true,
+                which: None,
+            },
+        ),
         (5, AcquireReply::Ahead { counter: 7 }),
         (-1, AcquireReply::WrongType { which: None }),
         (-2, AcquireReply::BadCounter { which: None }),
     ] {
-        let reply = Reply { answer: Answer::Acquire(reply), time: Some(9) };
+        let reply = Reply {
+            answer: Answer::Acquire(reply),
+            time: Some(9),
+        };
         assert_eq!(read(&frame([status, 7, 900, 1, 9, 0, 2], "0")), reply);
     }
     let endless = read(&frame([0, 7, -1, 0, 9, 0, 2], "0")).answer;
-    assert!(matches!(endless, Answer::Acquire(AcquireReply::Held { left: None, queued: false, .. })));
+    assert!(matches!(
+        endless,
+        Answer::Acquire(AcquireReply::Held {
+            left: None,
+            queued: false,
+            ..
+        })
+    ));
     for nonsense in [
         frame([1, 0, 0, 0, 9, 0, 2], "3"),
         frame([1, 0, 0, 0, 9, 3, 2], "3"),
@@ -186,28 +337,67 @@ fn an_answer_about_slots_says_which_was_granted_and_which_were_free() {
         "*8\r\n:1\r\n:0\r\n:0\r\n:0\r\n:9\r\n:1\r\n:2\r\n:3\r\n".to_owned(),
         "*8\r\n:1\r\n".to_owned(),
     ] {
-        assert!(matches!(read(&nonsense).answer, Answer::Failed(NodeFailure::Protocol { .. })), "{nonsense}");
+        assert!(
+            matches!(
+                read(&nonsense).answer,
+                Answer::Failed(NodeFailure::Protocol { .. })
+            ),
+            "{nonsense}"
+        );
     }
-    assert!(matches!(Reply::read(Kind::Raise, whole.as_bytes()).answer, Answer::Failed(_)));
+    assert!(matches!(
+        Reply::read(Kind::Raise, whole.as_bytes()).answer,
+        Answer::Failed(_)
+    ));
 }
 
 #[test]
 fn what_an_answer_means_depends_on_what_was_asked() {
     let read = |kind, frame: &str| Reply::read(kind, frame.as_bytes()).answer;
     let wrong_type = "-WRONGTYPE Operation against a key holding the wrong kind of value\r\n";
-    assert_eq!(read(Kind::Release, wrong_type), Answer::Release(ReleaseReply::NotOurs), "somebody else's");
+    assert_eq!(
+        read(Kind::Release, wrong_type),
+        Answer::Release(ReleaseReply::NotOurs),
+        "somebody else's"
+    );
     assert_eq!(
         read(Kind::Acquire, wrong_type),
-        Answer::Failed(NodeFailure::KeyInUse { name: None, what: NodeFailure::ANOTHER_TYPE })
+        Answer::Failed(NodeFailure::KeyInUse {
+            name: None,
+            what: NodeFailure::ANOTHER_TYPE
+        })
     );
     let time = "*2\r\n$10\r\n1700000000\r\n$1\r\n1\r\n";
-    for kind in Script::ALL.map(Script::kind).into_iter().chain([Kind::Subscribe]) {
-        assert!(matches!(read(kind, time), Answer::Failed(NodeFailure::Protocol { .. })), "{kind:?}");
+    for kind in Script::ALL
+        .map(Script::kind)
+        .into_iter()
+        .chain([Kind::Subscribe])
+    {
+        assert!(
+            matches!(
+                read(kind, time),
+                Answer::Failed(NodeFailure::Protocol { .. })
+            ),
+            "{kind:?}"
+        );
     }
     let stored = "*9\r\n:0\r\n:0\r\n:-1\r\n:0\r\n:0\r\n:0\r\n:1\r\n$0\r\n\r\n:0\r\n";
     assert!(matches!(read(Kind::Inspect, stored), Answer::Inspect(_)));
-    for kind in [Kind::Acquire, Kind::Raise, Kind::Extend, Kind::Release, Kind::Greet, Kind::Time] {
-        assert!(matches!(read(kind, stored), Answer::Failed(NodeFailure::Protocol { .. })), "{kind:?}");
+    for kind in [
+        Kind::Acquire,
+        Kind::Raise,
+        Kind::Extend,
+        Kind::Release,
+        Kind::Greet,
+        Kind::Time,
+    ] {
+        assert!(
+            matches!(
+                read(kind, stored),
+                Answer::Failed(NodeFailure::Protocol { .. })
+            ),
+            "{kind:?}"
+        );
     }
 }
 
@@ -217,7 +407,11 @@ fn inspected_of(members: &[&str]) -> Answer {
         Some(text) => format!("${}\r\n{text}\r\n", text.len()),
         None => format!(":{it}\r\n"),
     };
-    let frame = format!("*{}\r\n{}", members.len(), members.iter().map(member).collect::<String>());
+    let frame = format!(
+        "*{}\r\n{}",
+        members.len(),
+        members.iter().map(member).collect::<String>()
+    );
     Reply::read(Kind::Inspect, frame.as_bytes()).answer
 }
 
@@ -227,7 +421,9 @@ fn what_a_node_stores_about_a_lock_is_read() {
         Answer::Inspect(stored) => *stored,
         other => panic!("{other:?}"),
     };
-    let (secs, value) = (Duration::from_secs, |text: &str| SecretValue::new(text.as_bytes()));
+    let (secs, value) = (Duration::from_secs, |text: &str| {
+        SecretValue::new(text.as_bytes())
+    });
     let token = "0123456789abcdef0123456789abcdef";
     let free = stored(&["0", "0", "-1", "0", "0", "0", "1700000000000000", "$", "0"]);
     let nothing = StoredLock {
@@ -241,9 +437,22 @@ fn what_a_node_stores_about_a_lock_is_read() {
     assert_eq!(free, nothing);
 
     let text = format!("{token} web-3/4711");
-    let of = ["1", "2000", "7", "3", "1699999999000000", "500", "1700000000000000", &format!("${text}"), "0"];
+    let of = [
+        "1",
+        "2000",
+        "7",
+        "3",
+        "1699999999000000",
+        "500",
+        "1700000000000000",
+        &format!("${text}"),
+        "0",
+    ];
     let expected = StoredLock {
-        key: StoredKey::Held { holder: Some("web-3/4711".into()), value: value(&text) },
+        key: StoredKey::Held {
+            holder: Some("web-3/4711".into()),
+            value: value(&text),
+        },
         left: Some(secs(2)),
         counter: Some(7),
         waiting: 3,
@@ -252,23 +461,85 @@ fn what_a_node_stores_about_a_lock_is_read() {
     };
     assert_eq!(stored(&of), expected);
 
-    for foreign in
-        ["x", "0123", &format!("{token}x web"), &token.replace('0', "g"), &format!("{text}{}", "y".repeat(96))]
-    {
-        let of = ["1", "-1", "-2", "0", "0", "0", "1", &format!("${foreign}"), "0"];
-        let key = StoredKey::Held { holder: None, value: value(foreign) };
-        assert_eq!(stored(&of), StoredLock { key, ..nothing.clone() });
+    for foreign in [
+        "x",
+        "0123",
+        &format!("{token}x web"),
+        &token.replace('0', "g"),
+        &format!("{text}{}", "y".repeat(96)),
+    ] {
+        let of = [
+            "1",
+            "-1",
+            "-2",
+            "0",
+            "0",
+            "0",
+            "1",
+            &format!("${foreign}"),
+            "0",
+        ];
+        let key = StoredKey::Held {
+            holder: None,
+            value: value(foreign),
+        };
+        assert_eq!(
+            stored(&of),
+            StoredLock {
+                key,
+                ..nothing.clone()
+            }
+        );
     }
 
-    let of = ["3", "2000", "-2", "0", "0", "0", "1", "$", "9", &format!("${text}"), "1000", "$x", "3000"];
-    let first = StoredReader { holder: Some("web-3/4711".into()), left: secs(1), value: value(&text) };
-    let second = StoredReader { holder: None, left: secs(3), value: value("x") };
-    let key = StoredKey::Read { count: 9, readers: vec![first, second] };
-    assert_eq!(stored(&of), StoredLock { key, left: Some(secs(2)), ..nothing.clone() });
+    let of = [
+        "3",
+        "2000",
+        "-2",
+        "0",
+        "0",
+        "0",
+        "1",
+        "$",
+        "9",
+        &format!("${text}"),
+        "1000",
+        "$x",
+        "3000",
+    ];
+    let first = StoredReader {
+        holder: Some("web-3/4711".into()),
+        left: secs(1),
+        value: value(&text),
+    };
+    let second = StoredReader {
+        holder: None,
+        left: secs(3),
+        value: value("x"),
+    };
+    let key = StoredKey::Read {
+        count: 9,
+        readers: vec![first, second],
+    };
+    assert_eq!(
+        stored(&of),
+        StoredLock {
+            key,
+            left: Some(secs(2)),
+            ..nothing.clone()
+        }
+    );
 
     for (what, key) in [("-1", StoredKey::OtherType), ("2", StoredKey::Foreign)] {
         let of = [what, "5000", "-1", "0", "0", "0", "1", "$", "0"];
-        assert_eq!(stored(&of), StoredLock { key, left: Some(secs(5)), ..nothing.clone() });
+        assert_eq!(
+            stored(&of),
+            StoredLock {
+                key,
+                left: Some(secs(5)),
+                ..nothing.clone()
+            }
+        );
     }
 }
 
@@ -278,7 +549,10 @@ fn g6_what_is_no_answer_about_what_is_stored_is_a_failure() {
     assert!(matches!(inspected_of(&good), Answer::Inspect(_)));
     let nonsense = |members: &[&str]| {
         let answer = inspected_of(members);
-        assert!(matches!(answer, Answer::Failed(NodeFailure::Protocol { .. })), "{members:?}: {answer:?}");
+        assert!(
+            matches!(answer, Answer::Failed(NodeFailure::Protocol { .. })),
+            "{members:?}: {answer:?}"
+        );
     };
     for end in [0, 1, 8, 10] {
         nonsense(&good[..end]);
@@ -309,11 +583,23 @@ fn g6_what_is_no_answer_about_what_is_stored_is_a_failure() {
 
 #[test]
 fn the_commands_that_a_node_forbids_are_read() {
-    let read = |text: &str| Reply::read(Kind::Probe, format!("${}\r\n{text}\r\n", text.len()).as_bytes()).answer;
+    let read = |text: &str| {
+        Reply::read(
+            Kind::Probe,
+            format!("${}\r\n{text}\r\n", text.len()).as_bytes(),
+        )
+        .answer
+    };
     assert_eq!(read(""), Answer::Forbidden(Vec::new()));
-    assert_eq!(read("zadd pubsub|numsub"), Answer::Forbidden(vec!["zadd", "pubsub|numsub"]));
+    assert_eq!(
+        read("zadd pubsub|numsub"),
+        Answer::Forbidden(vec!["zadd", "pubsub|numsub"])
+    );
     for wrong in ["x", "zadd x", "ZADD", "zadd,zrem"] {
-        assert!(matches!(read(wrong), Answer::Failed(NodeFailure::Protocol { .. })), "{wrong}");
+        assert!(
+            matches!(read(wrong), Answer::Failed(NodeFailure::Protocol { .. })),
+            "{wrong}"
+        );
     }
 }
 
@@ -323,9 +609,17 @@ fn what_a_node_lists_is_read() {
     let keys = vec![b"quorlock:fence:{a}".to_vec()];
     assert_eq!(
         listed("*3\r\n$2\r\n17\r\n:0\r\n$18\r\nquorlock:fence:{a}\r\n"),
-        Answer::Listed { next: 17, too_many: false, keys }
+        Answer::Listed {
+            next: 17,
+            too_many: false,
+            keys
+        }
     );
-    let none = Answer::Listed { next: u64::MAX, too_many: true, keys: Vec::new() };
+    let none = Answer::Listed {
+        next: u64::MAX,
+        too_many: true,
+        keys: Vec::new(),
+    };
     assert_eq!(listed("*2\r\n$20\r\n18446744073709551615\r\n:1\r\n"), none);
     for wrong in [
         "*2\r\n:17\r\n:0\r\n",
@@ -334,18 +628,33 @@ fn what_a_node_lists_is_read() {
         "*3\r\n$1\r\n1\r\n:0\r\n:1\r\n",
         "*1\r\n$1\r\n1\r\n",
     ] {
-        assert!(matches!(listed(wrong), Answer::Failed(NodeFailure::Protocol { .. })), "{wrong}");
+        assert!(
+            matches!(listed(wrong), Answer::Failed(NodeFailure::Protocol { .. })),
+            "{wrong}"
+        );
     }
-    let present = |text: &str| Reply::read(Kind::Present, format!("${}\r\n{text}\r\n", text.len()).as_bytes()).answer;
+    let present = |text: &str| {
+        Reply::read(
+            Kind::Present,
+            format!("${}\r\n{text}\r\n", text.len()).as_bytes(),
+        )
+        .answer
+    };
     assert_eq!(present("011"), Answer::Present(vec![false, true, true]));
-    assert!(matches!(present("012"), Answer::Failed(NodeFailure::Protocol { .. })));
+    assert!(matches!(
+        present("012"),
+        Answer::Failed(NodeFailure::Protocol { .. })
+    ));
 }
 
 #[test]
 fn the_nodes_time_is_read() {
     for (kind, frame) in [
         (Kind::Acquire, ":1700000000000001\r\n"),
-        (Kind::Acquire, "*6\r\n:0\r\n:7\r\n:-1\r\n:1\r\n:1700000000000001\r\n$0\r\n\r\n"),
+        (
+            Kind::Acquire,
+            "*6\r\n:0\r\n:7\r\n:-1\r\n:1\r\n:1700000000000001\r\n$0\r\n\r\n",
+        ),
         (Kind::Extend, "*3\r\n:1\r\n:7\r\n:1700000000000001\r\n"),
         (Kind::Time, "*2\r\n$10\r\n1700000000\r\n$1\r\n1\r\n"),
     ] {
@@ -389,26 +698,44 @@ fn g6_what_no_script_returns_is_a_failure_and_never_a_grant() {
         "_\r\n",
     ] {
         // A digit is what one kind of script returns.
-        let but = if frame == "$1\r\n1\r\n" { Some(Kind::Present) } else { None };
-        let kinds = Script::ALL.map(Script::kind).into_iter().chain([Kind::Subscribe, Kind::Time]);
+        let but = if frame == "$1\r\n1\r\n" {
+            Some(Kind::Present)
+        } else {
+            None
+        };
+        let kinds = Script::ALL
+            .map(Script::kind)
+            .into_iter()
+            .chain([Kind::Subscribe, Kind::Time]);
         for kind in kinds.filter(|it| Some(*it) != but) {
             let answer = Reply::read(kind, frame.as_bytes()).answer;
-            assert!(matches!(answer, Answer::Failed(NodeFailure::Protocol { .. })), "{kind:?} {frame}: {answer:?}");
+            assert!(
+                matches!(answer, Answer::Failed(NodeFailure::Protocol { .. })),
+                "{kind:?} {frame}: {answer:?}"
+            );
         }
     }
 }
 
 #[test]
 fn h18_what_is_about_one_lock_has_not_the_form_of_what_is_about_several() {
-    let one = ["*5\r\n:2\r\n:7\r\n:0\r\n:0\r\n:9\r\n", "*6\r\n:0\r\n:7\r\n:9\r\n:0\r\n:9\r\n$1\r\nx\r\n"];
-    let several =
-        ["*6\r\n:2\r\n:7\r\n:0\r\n:0\r\n:9\r\n:0\r\n", "*7\r\n:0\r\n:7\r\n:9\r\n:0\r\n:9\r\n:1\r\n$1\r\nx\r\n"];
+    let one = [
+        "*5\r\n:2\r\n:7\r\n:0\r\n:0\r\n:9\r\n",
+        "*6\r\n:0\r\n:7\r\n:9\r\n:0\r\n:9\r\n$1\r\nx\r\n",
+    ];
+    let several = [
+        "*6\r\n:2\r\n:7\r\n:0\r\n:0\r\n:9\r\n:0\r\n",
+        "*7\r\n:0\r\n:7\r\n:9\r\n:0\r\n:9\r\n:1\r\n$1\r\nx\r\n",
+    ];
     let slots = ["*8\r\n:1\r\n:0\r\n:0\r\n:0\r\n:9\r\n:1\r\n:2\r\n$1\r\n3\r\n"; 2];
     let about_one = ReplyFormat::from(Kind::Acquire);
     for (own, frames) in [(about_one, one), (SEVERAL, several), (SLOTS, slots)] {
         for asked in [about_one, SEVERAL, SLOTS] {
             for frame in frames {
-                let is_read = !matches!(Reply::read(asked, frame.as_bytes()).answer, Answer::Failed(_));
+                let is_read = !matches!(
+                    Reply::read(asked, frame.as_bytes()).answer,
+                    Answer::Failed(_)
+                );
                 assert_eq!(is_read, asked == own, "{asked:?} {frame}");
             }
         }
@@ -428,24 +755,48 @@ fn h18_an_error_that_no_server_sends_to_a_command_of_ours_is_no_answer() {
         "-ERR unknown command '$40', with args beginning with: \r\n",
         "-ERR unknown command `app:report`, with args beginning with: `EVALSHA`\r\n",
     ] {
-        assert!(matches!(read(garbled), Answer::Failed(NodeFailure::Protocol { .. })), "{garbled}");
+        assert!(
+            matches!(read(garbled), Answer::Failed(NodeFailure::Protocol { .. })),
+            "{garbled}"
+        );
     }
-    for refused in ["-ERR unknown command 'EVALSHA', with args beginning with: 'x'\r\n", "-upstream failure\r\n"] {
-        assert!(matches!(read(refused), Answer::Failed(NodeFailure::Refused { .. })), "{refused}");
+    for refused in [
+        "-ERR unknown command 'EVALSHA', with args beginning with: 'x'\r\n",
+        "-upstream failure\r\n",
+    ] {
+        assert!(
+            matches!(read(refused), Answer::Failed(NodeFailure::Refused { .. })),
+            "{refused}"
+        );
     }
 }
 
 #[test]
 fn a_refusal_with_a_counter_below_zero_is_none() {
-    let answer = Reply::read(Kind::Acquire, b"*6\r\n:0\r\n:-5\r\n:1\r\n:0\r\n:9\r\n$0\r\n\r\n").answer;
-    assert!(matches!(answer, Answer::Failed(NodeFailure::Protocol { .. })), "{answer:?}");
+    let answer = Reply::read(
+        Kind::Acquire,
+        b"*6\r\n:0\r\n:-5\r\n:1\r\n:0\r\n:9\r\n$0\r\n\r\n",
+    )
+    .answer;
+    assert!(
+        matches!(answer, Answer::Failed(NodeFailure::Protocol { .. })),
+        "{answer:?}"
+    );
 }
 
 #[test]
 fn pushes_are_told_from_replies() {
     assert_eq!(push(b":1\r\n"), Push::None);
-    assert_eq!(push(b">3\r\n$7\r\nmessage\r\n$1\r\na\r\n$6\r\nreport\r\n"), Push::Message(b"report".to_vec()));
-    for other in [">1\r\n+x\r\n", ">0\r\n", ">3\r\n$7\r\nmessage\r\n$1\r\na\r\n:1\r\n", ">2\r\n+invalidate\r\n*0\r\n"] {
+    assert_eq!(
+        push(b">3\r\n$7\r\nmessage\r\n$1\r\na\r\n$6\r\nreport\r\n"),
+        Push::Message(b"report".to_vec())
+    );
+    for other in [
+        ">1\r\n+x\r\n",
+        ">0\r\n",
+        ">3\r\n$7\r\nmessage\r\n$1\r\na\r\n:1\r\n",
+        ">2\r\n+invalidate\r\n*0\r\n",
+    ] {
         assert_eq!(push(other.as_bytes()), Push::Other, "{other}");
     }
 }
@@ -470,7 +821,9 @@ fn is_grant(answer: &Answer) -> bool {
         Answer::Acquire(AcquireReply::Accepted)
             | Answer::Acquire(AcquireReply::Slot { .. })
             | Answer::Raise(RaiseReply::Taken)
-            | Answer::Extend(ExtendReply::Extended | ExtendReply::Lifted { .. } | ExtendReply::Healed)
+            | Answer::Extend(
+                ExtendReply::Extended | ExtendReply::Lifted { .. } | ExtendReply::Healed
+            )
             | Answer::Release(ReleaseReply::Deleted)
     )
 }
@@ -481,7 +834,8 @@ fn says_done(frame: &[u8]) -> bool {
     match redis::parse_redis_value(frame) {
         Ok(Value::Int(status)) => status == 1 || STATUS_MAX < status,
         Ok(Value::Array(members)) => {
-            matches!(members.first(), Some(Value::Int(1 | 4))) && members.iter().all(|it| matches!(it, Value::Int(_)))
+            matches!(members.first(), Some(Value::Int(1 | 4)))
+                && members.iter().all(|it| matches!(it, Value::Int(_)))
         }
         _ => false,
     }
@@ -489,9 +843,34 @@ fn says_done(frame: &[u8]) -> bool {
 
 /// Numbers that a script returns, and those at which arithmetic ends.
 fn number_text() -> impl Strategy<Value = String> {
-    let ends =
-        [i64::MIN, i64::MIN + 1, -(1 << 53), -2, -1, 0, 1, 2, 3, (1 << 53) - 1, 1 << 53, (1 << 53) + 1, i64::MAX];
-    let words = ["9223372036854775808", "-9223372036854775809", "1e3", "1.0", "+1", "01", "", "-", " 1", "0x1", "1\n"];
+    let ends = [
+        i64::MIN,
+        i64::MIN + 1,
+        -(1 << 53),
+        -2,
+        -1,
+        0,
+        1,
+        2,
+        3,
+        (1 << 53) - 1,
+        1 << 53,
+        (1 << 53) + 1,
+        i64::MAX,
+    ];
+    let words = [
+        "9223372036854775808",
+        "-9223372036854775809",
+        "1e3",
+        "1.0",
+        "+1",
+        "01",
+        "",
+        "-",
+        " 1",
+        "0x1",
+        "1\n",
+    ];
     prop_oneof![
         8 => prop::sample::select(ends.to_vec()).prop_map(|it| it.to_string()),
         2 => any::<i64>().prop_map(|it| it.to_string()),
@@ -501,9 +880,17 @@ fn number_text() -> impl Strategy<Value = String> {
 
 /// What a hostile script could return: nearly what ours return.
 fn numbers_frame() -> impl Strategy<Value = String> {
-    (prop::collection::vec(number_text(), 0..8), any::<bool>()).prop_map(|(numbers, short)| match &numbers[..] {
-        [only] if short => format!(":{only}\r\n"),
-        all => format!("*{}\r\n{}", all.len(), all.iter().map(|it| format!(":{it}\r\n")).collect::<String>()),
+    (prop::collection::vec(number_text(), 0..8), any::<bool>()).prop_map(|(numbers, short)| {
+        match &numbers[..] {
+            [only] if short => format!(":{only}\r\n"),
+            all => format!(
+                "*{}\r\n{}",
+                all.len(),
+                all.iter()
+                    .map(|it| format!(":{it}\r\n"))
+                    .collect::<String>()
+            ),
+        }
     })
 }
 

@@ -43,10 +43,13 @@ impl From<WrongType> for Refused {
 impl Data {
     /// Runs a command: its name and arguments.
     pub(super) fn execute<T: AsRef<[u8]>>(&mut self, command: &[T]) -> Reply {
-        let Some((name, args)) = command.split_first() else { return Reply::Error("ERR no command".to_owned()) };
+        let Some((name, args)) = command.split_first() else {
+            return Reply::Error("ERR no command".to_owned());
+        };
         let name = self.count(name.as_ref());
         let args: Vec<&[u8]> = args.iter().map(AsRef::as_ref).collect();
-        self.run(&name, &args).unwrap_or_else(|Refused(text)| Reply::Error(text))
+        self.run(&name, &args)
+            .unwrap_or_else(|Refused(text)| Reply::Error(text))
     }
 
     /// Counts a call of a command. Its name in capitals.
@@ -63,19 +66,29 @@ impl Data {
         let keys = &mut self.keys;
         Ok(match (name, args) {
             (b"PING", []) => Reply::Status("PONG".to_owned()),
-            (b"TIME", []) => Reply::bulks([self.now / 1_000_000, self.now % 1_000_000].map(|part| part.to_string())),
+            (b"TIME", []) => Reply::bulks(
+                [self.now / 1_000_000, self.now % 1_000_000].map(|part| part.to_string()),
+            ),
             (b"GET", [key]) => Reply::or_nil(keys.text(key)?),
-            (b"MGET", [_, ..]) => {
-                Reply::Array(args.iter().map(|key| Reply::or_nil(keys.text(key).ok().flatten())).collect())
-            }
+            (b"MGET", [_, ..]) => Reply::Array(
+                args.iter()
+                    .map(|key| Reply::or_nil(keys.text(key).ok().flatten()))
+                    .collect(),
+            ),
             (b"SET", [key, value, options @ ..]) => set(keys, key, value, options)?,
             (b"DEL", [_, ..]) => Reply::count(args.iter().filter(|key| keys.del(key)).count()),
-            (b"EXISTS", [_, ..]) => Reply::count(args.iter().filter(|key| keys.exists(key)).count()),
+            (b"EXISTS", [_, ..]) => {
+                Reply::count(args.iter().filter(|key| keys.exists(key)).count())
+            }
             (b"PTTL", [key]) => Reply::Int(keys.left(key)),
             (b"PEXPIRE", [key, life]) => {
                 let life = integer(life)?;
                 let ends = keys.after(life).ok_or_else(|| no_expiry("pexpire"))?;
-                Reply::Int(i64::from(if life > 0 { keys.expire(key, ends) } else { keys.del(key) }))
+                Reply::Int(i64::from(if life > 0 {
+                    keys.expire(key, ends)
+                } else {
+                    keys.del(key)
+                }))
             }
             (b"TYPE", [key]) => Reply::Status(keys.kind(key).to_owned()),
             (b"ZADD", [key, rest @ ..]) if rest.len() >= 2 => add(keys, key, rest)?,
@@ -83,21 +96,32 @@ impl Data {
                 Reply::count(keys.retain(key, |member, _| !members.contains(&member))?)
             }
             (b"ZCARD", [key]) => Reply::count(keys.sorted(key)?.len()),
-            (b"ZSCORE", [key, member]) => {
-                Reply::or_nil(keys.sorted(key)?.get(*member).map(|score| score.to_string().into_bytes()))
-            }
+            (b"ZSCORE", [key, member]) => Reply::or_nil(
+                keys.sorted(key)?
+                    .get(*member)
+                    .map(|score| score.to_string().into_bytes()),
+            ),
             (b"ZCOUNT", [key, min, max]) => {
                 let range = scores(min, max)?;
-                Reply::count(keys.sorted(key)?.values().filter(|score| range.contains(score)).count())
+                Reply::count(
+                    keys.sorted(key)?
+                        .values()
+                        .filter(|score| range.contains(score))
+                        .count(),
+                )
             }
             (b"ZREMRANGEBYSCORE", [key, min, max]) => {
                 let range = scores(min, max)?;
                 Reply::count(keys.retain(key, |_, score| !range.contains(&score))?)
             }
             (b"ZRANGE", [key, first, last, options @ ..]) => {
-                let (first, last, with_scores) = (integer(first)?, integer(last)?, is_with_scores(options)?);
+                let (first, last, with_scores) =
+                    (integer(first)?, integer(last)?, is_with_scores(options)?);
                 let members = keys.ranked(key)?;
-                let (first, end) = (place(first, members.len()), place(last.saturating_add(1), members.len()));
+                let (first, end) = (
+                    place(first, members.len()),
+                    place(last.saturating_add(1), members.len()),
+                );
                 // The last place of all is -1: there is none behind it.
                 let end = if last == -1 { members.len() } else { end };
                 shown(members.into_iter().take(end).skip(first), with_scores)
@@ -111,15 +135,26 @@ impl Data {
                     options => (options, 0, -1),
                 };
                 let with_scores = is_with_scores(options)?;
-                let members = keys.ranked(key)?.into_iter().filter(|(_, score)| range.contains(score));
+                let members = keys
+                    .ranked(key)?
+                    .into_iter()
+                    .filter(|(_, score)| range.contains(score));
                 // A negative count is no limit, and nothing stands at a negative offset.
-                let count = if offset < 0 { 0 } else { usize::try_from(count).unwrap_or(usize::MAX) };
+                let count = if offset < 0 {
+                    0
+                } else {
+                    usize::try_from(count).unwrap_or(usize::MAX)
+                };
                 shown(members.skip(size(offset)).take(count), with_scores)
             }
             (b"SCAN", [cursor, options @ ..]) => scan(keys, cursor, options)?,
             (b"KEYS", [pattern]) => {
                 let prefix = prefix(pattern)?;
-                Reply::bulks(keys.iter().map(|(key, _)| key).filter(|key| key.starts_with(prefix)))
+                Reply::bulks(
+                    keys.iter()
+                        .map(|(key, _)| key)
+                        .filter(|key| key.starts_with(prefix)),
+                )
             }
             (b"DBSIZE", []) => Reply::count(keys.iter().count()),
             (b"FLUSHALL", _) => {
@@ -128,27 +163,50 @@ impl Data {
             }
             (b"HSET", [key, field, _]) => Reply::Int(i64::from(keys.put(key, "hash", field)?)),
             (b"SADD", [key, member]) => Reply::Int(i64::from(keys.put(key, "set", member)?)),
-            (b"LPUSH", [key, element]) if !keys.exists(key) => Reply::Int(i64::from(keys.put(key, "list", element)?)),
+            (b"LPUSH", [key, element]) if !keys.exists(key) => {
+                Reply::Int(i64::from(keys.put(key, "list", element)?))
+            }
             (b"PUBLISH", [channel, message]) => {
-                self.notices.push(Notice { channel: channel.to_vec(), message: message.to_vec() });
+                self.notices.push(Notice {
+                    channel: channel.to_vec(),
+                    message: message.to_vec(),
+                });
                 Reply::count(self.listeners(channel))
             }
             (b"PUBSUB", [word, channels @ ..]) if word.eq_ignore_ascii_case(b"numsub") => {
-                let counts = channels.iter().map(|it| [Reply::bulk(it), Reply::count(self.listeners(it))]);
+                let counts = channels
+                    .iter()
+                    .map(|it| [Reply::bulk(it), Reply::count(self.listeners(it))]);
                 Reply::Array(counts.flatten().collect())
             }
             (b"PUBSUB", [word, pattern]) if word.eq_ignore_ascii_case(b"channels") => {
                 let prefix = prefix(pattern)?;
-                Reply::bulks(self.listeners.keys().filter(|channel| channel.starts_with(prefix)))
+                Reply::bulks(
+                    self.listeners
+                        .keys()
+                        .filter(|channel| channel.starts_with(prefix)),
+                )
             }
             (b"INFO", _) => Reply::bulk(self.info()),
-            (b"ROLE", []) => Reply::Array(vec![Reply::bulk("master"), Reply::Int(0), Reply::Array(Vec::new())]),
+            (b"ROLE", []) => Reply::Array(vec![
+                Reply::bulk("master"),
+                Reply::Int(0),
+                Reply::Array(Vec::new()),
+            ]),
             (b"AUTH" | b"CLIENT" | b"SELECT", _) => Reply::ok(),
             _ if KNOWN.contains(&name) => {
                 let name = name.escape_ascii().to_string().to_lowercase();
-                return Err(Refused(format!("{}, or a form of it that stand-ins do not have", wrong_number(&name))));
+                return Err(Refused(format!(
+                    "{}, or a form of it that stand-ins do not have",
+                    wrong_number(&name)
+                )));
             }
-            _ => return Err(Refused(format!("ERR unknown command '{}': this is a stand-in", name.escape_ascii()))),
+            _ => {
+                return Err(Refused(format!(
+                    "ERR unknown command '{}': this is a stand-in",
+                    name.escape_ascii()
+                )));
+            }
         })
     }
 
@@ -161,7 +219,10 @@ impl Data {
         let now = self.now / 1000;
         let uptime = self.began.map_or(0, |began| (now - began).max(0)) / 1000;
         let calls = self.calls.iter().map(|(name, calls)| {
-            format!("cmdstat_{}:calls={calls},usec=0\r\n", String::from_utf8_lossy(name).to_lowercase())
+            format!(
+                "cmdstat_{}:calls={calls},usec=0\r\n",
+                String::from_utf8_lossy(name).to_lowercase()
+            )
         });
         let fields = format!(
             "# Server\r\nredis_version:7.4.0\r\nredis_mode:standalone\r\nrun_id:{}\r\nserver_time_usec:{}\r\n\
@@ -213,7 +274,11 @@ fn set(keys: &mut Keyspace, key: &[u8], value: &[u8], options: &[&[u8]]) -> Outc
             b"KEEPTTL" => ends = keys.ends(key),
             b"PX" => {
                 let life = integer(options.next().ok_or_else(syntax)?)?;
-                ends = Some(keys.after(life).filter(|_| life > 0).ok_or_else(|| no_expiry("set"))?);
+                ends = Some(
+                    keys.after(life)
+                        .filter(|_| life > 0)
+                        .ok_or_else(|| no_expiry("set"))?,
+                );
             }
             _ => return Err(syntax()),
         }
@@ -237,12 +302,16 @@ fn add(keys: &mut Keyspace, key: &[u8], args: &[&[u8]]) -> Outcome {
         [word, rest @ ..] if word.eq_ignore_ascii_case(b"xx") => (Some(true), rest),
         args => (None, args),
     };
-    let (pairs, []) = args.as_chunks::<2>() else { return Err(syntax()) };
+    let (pairs, []) = args.as_chunks::<2>() else {
+        return Err(syntax());
+    };
     if pairs.is_empty() {
         return Err(syntax());
     }
-    let pairs =
-        pairs.iter().map(|[score, member]| Ok((float(score)?, *member))).collect::<Result<Vec<_>, Refused>>()?;
+    let pairs = pairs
+        .iter()
+        .map(|[score, member]| Ok((float(score)?, *member)))
+        .collect::<Result<Vec<_>, Refused>>()?;
     let mut added = 0;
     for (score, member) in pairs {
         let is_there = keys.sorted(key)?.contains_key(member);
@@ -262,12 +331,19 @@ fn scan(keys: &Keyspace, cursor: &[u8], options: &[&[u8]]) -> Outcome {
         match option {
             [word, pattern] if word.eq_ignore_ascii_case(b"match") => begin = prefix(pattern)?,
             [word, number] if word.eq_ignore_ascii_case(b"count") => {
-                count = Some(size(integer(number)?)).filter(|count| *count > 0).ok_or_else(syntax)?;
+                count = Some(size(integer(number)?))
+                    .filter(|count| *count > 0)
+                    .ok_or_else(syntax)?;
             }
             _ => return Err(syntax()),
         }
     }
-    let page: Vec<_> = keys.iter().map(|(key, _)| key).skip(from).take(count).collect();
+    let page: Vec<_> = keys
+        .iter()
+        .map(|(key, _)| key)
+        .skip(from)
+        .take(count)
+        .collect();
     from += page.len();
     let next = if from < keys.iter().count() { from } else { 0 };
     let found = Reply::bulks(page.into_iter().filter(|key| key.starts_with(begin)));
@@ -276,7 +352,12 @@ fn scan(keys: &Keyspace, cursor: &[u8], options: &[&[u8]]) -> Outcome {
 
 fn shown<'a>(members: impl Iterator<Item = (&'a [u8], f64)>, with_scores: bool) -> Reply {
     let of_one = |(member, score): (&[u8], f64)| {
-        [Some(Reply::bulk(member)), with_scores.then(|| Reply::bulk(score.to_string()))].into_iter().flatten()
+        [
+            Some(Reply::bulk(member)),
+            with_scores.then(|| Reply::bulk(score.to_string())),
+        ]
+        .into_iter()
+        .flatten()
     };
     Reply::Array(members.flat_map(of_one).collect())
 }
@@ -305,14 +386,19 @@ fn scores(min: &[u8], max: &[u8]) -> Result<(Bound<f64>, Bound<f64>), Refused> {
         None => float(text).map(Bound::Included),
     };
     let bounds = (bound(min), bound(max));
-    let (Ok(min), Ok(max)) = bounds else { return Err(Refused("ERR min or max is not a float".to_owned())) };
+    let (Ok(min), Ok(max)) = bounds else {
+        return Err(Refused("ERR min or max is not a float".to_owned()));
+    };
     Ok((min, max))
 }
 
 /// The text before the star, which is the pattern's only one.
 fn prefix(pattern: &[u8]) -> Result<&[u8], Refused> {
-    let prefix = pattern.strip_suffix(b"*").filter(|prefix| !prefix.iter().any(|byte| b"*?[\\".contains(byte)));
-    prefix.ok_or_else(|| Refused("ERR stand-ins know patterns with one star at their end".to_owned()))
+    let prefix = pattern
+        .strip_suffix(b"*")
+        .filter(|prefix| !prefix.iter().any(|byte| b"*?[\\".contains(byte)));
+    prefix
+        .ok_or_else(|| Refused("ERR stand-ins know patterns with one star at their end".to_owned()))
 }
 
 fn size(number: i64) -> usize {
@@ -332,7 +418,9 @@ fn no_expiry(command: &str) -> Refused {
 }
 
 fn parsed<T: std::str::FromStr>(text: &[u8], problem: &str) -> Result<T, Refused> {
-    let number = std::str::from_utf8(text).ok().and_then(|text| text.parse().ok());
+    let number = std::str::from_utf8(text)
+        .ok()
+        .and_then(|text| text.parse().ok());
     number.ok_or_else(|| Refused(problem.to_owned()))
 }
 
@@ -342,5 +430,9 @@ pub(super) fn integer(text: &[u8]) -> Result<i64, Refused> {
 
 fn float(text: &[u8]) -> Result<f64, Refused> {
     let number: f64 = parsed(text, "ERR value is not a valid float")?;
-    if number.is_nan() { Err(Refused("ERR value is not a valid float".to_owned())) } else { Ok(number) }
+    if number.is_nan() {
+        Err(Refused("ERR value is not a valid float".to_owned()))
+    } else {
+        Ok(number)
+    }
 }

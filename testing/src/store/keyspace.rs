@@ -42,12 +42,21 @@ impl Keyspace {
     /// Sets the time, in milliseconds since 1970, and removes what has expired: a key lives through its last millisecond.
     pub(super) fn go_to(&mut self, now: i64) {
         self.now = now;
-        self.entries.retain(|_, entry| entry.ends.is_none_or(|ends| now <= ends));
+        self.entries
+            .retain(|_, entry| entry.ends.is_none_or(|ends| now <= ends));
     }
 
     pub(super) fn iter(&self) -> impl Iterator<Item = (&[u8], Stored<'_>)> {
         let left = |entry: &Entry| entry.ends.map(|ends| ends - self.now);
-        self.entries.iter().map(move |(key, entry)| (&key[..], Stored { value: &entry.value, left: left(entry) }))
+        self.entries.iter().map(move |(key, entry)| {
+            (
+                &key[..],
+                Stored {
+                    value: &entry.value,
+                    left: left(entry),
+                },
+            )
+        })
     }
 
     pub(super) fn clear(&mut self) {
@@ -86,11 +95,19 @@ impl Keyspace {
 
     /// Milliseconds; -1 if it has no expiry, -2 if there is no such key.
     pub(super) fn left(&self, key: &[u8]) -> i64 {
-        self.entries.get(key).map_or(-2, |entry| entry.ends.map_or(-1, |ends| ends - self.now))
+        self.entries
+            .get(key)
+            .map_or(-2, |entry| entry.ends.map_or(-1, |ends| ends - self.now))
     }
 
     pub(super) fn set(&mut self, key: &[u8], text: &[u8], ends: Option<i64>) {
-        self.entries.insert(key.to_vec(), Entry { value: Value::Text(text.to_vec()), ends });
+        self.entries.insert(
+            key.to_vec(),
+            Entry {
+                value: Value::Text(text.to_vec()),
+                ends,
+            },
+        );
     }
 
     pub(super) fn del(&mut self, key: &[u8]) -> bool {
@@ -104,12 +121,23 @@ impl Keyspace {
 
     /// Sets when a key expires: milliseconds since 1970. Whether there is such a key.
     pub(super) fn expire(&mut self, key: &[u8], ends: i64) -> bool {
-        self.entries.get_mut(key).map(|entry| entry.ends = Some(ends)).is_some()
+        self.entries
+            .get_mut(key)
+            .map(|entry| entry.ends = Some(ends))
+            .is_some()
     }
 
     /// A field of a hash, a member of a set, an element of a list. Whether it is new there.
-    pub(super) fn put(&mut self, key: &[u8], kind: &'static str, item: &[u8]) -> Result<bool, WrongType> {
-        let new = || Entry { value: Value::Other(kind, BTreeSet::new()), ends: None };
+    pub(super) fn put(
+        &mut self,
+        key: &[u8],
+        kind: &'static str,
+        item: &[u8],
+    ) -> Result<bool, WrongType> {
+        let new = || Entry {
+            value: Value::Other(kind, BTreeSet::new()),
+            ends: None,
+        };
         match &mut self.entries.entry(key.to_vec()).or_insert_with(new).value {
             Value::Other(is, items) if *is == kind => Ok(items.insert(item.to_vec())),
             _ => Err(WrongType),
@@ -128,7 +156,11 @@ impl Keyspace {
 
     /// The same in order.
     pub(super) fn ranked(&self, key: &[u8]) -> Result<Vec<(&[u8], f64)>, WrongType> {
-        let mut members: Vec<_> = self.sorted(key)?.iter().map(|(member, score)| (&member[..], *score)).collect();
+        let mut members: Vec<_> = self
+            .sorted(key)?
+            .iter()
+            .map(|(member, score)| (&member[..], *score))
+            .collect();
         // Stable: members of one score stay in the order of the map.
         members.sort_by(|(_, a), (_, b)| a.total_cmp(b));
         Ok(members)
@@ -136,7 +168,10 @@ impl Keyspace {
 
     /// Whether the member is new.
     pub(super) fn add(&mut self, key: &[u8], score: f64, member: &[u8]) -> Result<bool, WrongType> {
-        let new = || Entry { value: Value::Sorted(BTreeMap::new()), ends: None };
+        let new = || Entry {
+            value: Value::Sorted(BTreeMap::new()),
+            ends: None,
+        };
         match &mut self.entries.entry(key.to_vec()).or_insert_with(new).value {
             Value::Sorted(members) => Ok(members.insert(member.to_vec(), score).is_none()),
             _ => Err(WrongType),
@@ -144,9 +179,19 @@ impl Keyspace {
     }
 
     /// Keeps these members of a sorted set; how many were removed.
-    pub(super) fn retain(&mut self, key: &[u8], keep: impl Fn(&[u8], f64) -> bool) -> Result<usize, WrongType> {
+    pub(super) fn retain(
+        &mut self,
+        key: &[u8],
+        keep: impl Fn(&[u8], f64) -> bool,
+    ) -> Result<usize, WrongType> {
         let before = self.sorted(key)?.len();
-        let Some(Entry { value: Value::Sorted(members), .. }) = self.entries.get_mut(key) else { return Ok(0) };
+        let Some(Entry {
+            value: Value::Sorted(members),
+            ..
+        }) = self.entries.get_mut(key)
+        else {
+            return Ok(0);
+        };
         members.retain(|member, score| keep(member, *score));
         let after = members.len();
         if after == 0 {

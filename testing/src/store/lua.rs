@@ -64,7 +64,13 @@ fn idle() -> MutexGuard<'static, Vec<Interpreter>> {
 }
 
 /// Runs a script on the data. `sha`: the hash of its source.
-pub(super) fn run(data: Data, sha: &str, source: &[u8], keys: &[Vec<u8>], args: &[Vec<u8>]) -> (Data, Reply) {
+pub(super) fn run(
+    data: Data,
+    sha: &str,
+    source: &[u8],
+    keys: &[Vec<u8>],
+    args: &[Vec<u8>],
+) -> (Data, Reply) {
     let taken = idle().pop();
     let mut interpreter = match taken.map_or_else(Interpreter::new, Ok) {
         Ok(interpreter) => interpreter,
@@ -74,44 +80,70 @@ pub(super) fn run(data: Data, sha: &str, source: &[u8], keys: &[Vec<u8>], args: 
     let reply = interpreter.reply_of(sha, source, keys, args);
     let data = interpreter.lua.remove_app_data().unwrap_or_default();
     idle().push(interpreter);
-    (data, reply.unwrap_or_else(|err| Reply::Error(format!("ERR {}", one_line(&err.to_string())))))
+    (
+        data,
+        reply.unwrap_or_else(|err| Reply::Error(format!("ERR {}", one_line(&err.to_string())))),
+    )
 }
 
 impl Interpreter {
     fn new() -> mlua::Result<Interpreter> {
-        let lua = Lua::new_with(StdLib::TABLE | StdLib::STRING | StdLib::MATH, LuaOptions::default())?;
+        let lua = Lua::new_with(
+            StdLib::TABLE | StdLib::STRING | StdLib::MATH,
+            LuaOptions::default(),
+        )?;
         let run = lua.create_function(|lua, args: MultiValue| {
             let command: Result<Vec<_>, _> = args.iter().map(argument).collect();
             let reply = match command {
-                Ok(command) => lua.app_data_mut::<Data>().map(|mut data| data.execute(&command)),
+                Ok(command) => lua
+                    .app_data_mut::<Data>()
+                    .map(|mut data| data.execute(&command)),
                 Err(text) => Some(Reply::Error(text.to_owned())),
             };
             to_lua(lua, &reply.unwrap_or(Reply::Nil))
         })?;
         let runner = lua.load(PRELUDE).set_mode(ChunkMode::Text).call(run)?;
-        Ok(Interpreter { lua, runner, compiled: HashMap::new() })
+        Ok(Interpreter {
+            lua,
+            runner,
+            compiled: HashMap::new(),
+        })
     }
 
-    fn reply_of(&mut self, sha: &str, source: &[u8], keys: &[Vec<u8>], args: &[Vec<u8>]) -> mlua::Result<Reply> {
+    fn reply_of(
+        &mut self,
+        sha: &str,
+        source: &[u8],
+        keys: &[Vec<u8>],
+        args: &[Vec<u8>],
+    ) -> mlua::Result<Reply> {
         let script = match self.compiled.get(sha) {
             Some(script) => script.clone(),
             None => {
-                let chunk = self.lua.load(source).set_name("@user_script").set_mode(ChunkMode::Text);
+                let chunk = self
+                    .lua
+                    .load(source)
+                    .set_name("@user_script")
+                    .set_mode(ChunkMode::Text);
                 let script = chunk.into_function()?;
                 self.compiled.insert(sha.to_owned(), script.clone());
                 script
             }
         };
         for (name, texts) in [("KEYS", keys), ("ARGV", args)] {
-            let texts = texts.iter().map(|text| self.lua.create_string(text)).collect::<mlua::Result<Vec<_>>>()?;
+            let texts = texts
+                .iter()
+                .map(|text| self.lua.create_string(text))
+                .collect::<mlua::Result<Vec<_>>>()?;
             self.lua.globals().raw_set(name, texts)?;
         }
         let (is_done, reply): (bool, Value) = self.runner.call(script)?;
         let reply = of_lua(&reply)?;
         Ok(match reply {
-            Reply::Bulk(text) if !is_done => {
-                Reply::Error(one_line(&format!("{} script: {sha}, on @user_script.", String::from_utf8_lossy(&text))))
-            }
+            Reply::Bulk(text) if !is_done => Reply::Error(one_line(&format!(
+                "{} script: {sha}, on @user_script.",
+                String::from_utf8_lossy(&text)
+            ))),
             reply => reply,
         })
     }
@@ -150,7 +182,10 @@ fn to_lua(lua: &Lua, reply: &Reply) -> mlua::Result<Value> {
         Reply::Bulk(text) => lua.create_string(text).map(Value::String),
         Reply::Nil => Ok(Value::Boolean(false)),
         Reply::Array(members) => {
-            let members = members.iter().map(|member| to_lua(lua, member)).collect::<mlua::Result<Vec<_>>>()?;
+            let members = members
+                .iter()
+                .map(|member| to_lua(lua, member))
+                .collect::<mlua::Result<Vec<_>>>()?;
             lua.create_sequence_from(members).map(Value::Table)
         }
     }
@@ -175,6 +210,8 @@ fn of_table(table: &Table) -> mlua::Result<Reply> {
     if let Some(text) = table.raw_get::<Option<mlua::LuaString>>("ok")? {
         return Ok(Reply::Status(one_line(&text.to_string_lossy())));
     }
-    let members = table.sequence_values::<Value>().map(|member| of_lua(&member?));
+    let members = table
+        .sequence_values::<Value>()
+        .map(|member| of_lua(&member?));
     members.collect::<mlua::Result<_>>().map(Reply::Array)
 }

@@ -47,7 +47,9 @@ impl Reply {
             }
             Reply::Array(members) => {
                 out.extend_from_slice(format!("*{}\r\n", members.len()).as_bytes());
-                members.iter().for_each(|member| member.write_to(out, resp3));
+                members
+                    .iter()
+                    .for_each(|member| member.write_to(out, resp3));
             }
         }
     }

@@ -152,12 +152,22 @@ const FORMS: [&str; 123] = [
 ];
 
 /// Commands that do not depend on keys.
-const OTHERS: [&str; 8] =
-    ["TIME", "PING", "DBSIZE", "ROLE", "SELECT 0", "CLIENT SETNAME me", "UNKNOWN key", "FLUSHALL"];
+const OTHERS: [&str; 8] = [
+    "TIME",
+    "PING",
+    "DBSIZE",
+    "ROLE",
+    "SELECT 0",
+    "CLIENT SETNAME me",
+    "UNKNOWN key",
+    "FLUSHALL",
+];
 
 #[test]
 fn each_form_of_a_command_does_the_same_on_each_kind_of_key() -> TestResult {
-    let Some(mut pair) = Pair::start()? else { return Ok(()) };
+    let Some(mut pair) = Pair::start()? else {
+        return Ok(());
+    };
     pair.subscribe(0, b"heard")?;
     for state in STATES {
         for form in FORMS.iter().chain(&OTHERS) {
@@ -169,12 +179,22 @@ fn each_form_of_a_command_does_the_same_on_each_kind_of_key() -> TestResult {
 
 #[test]
 fn a_key_expires_in_the_same_microsecond() -> TestResult {
-    let Some(mut pair) = Pair::start()? else { return Ok(()) };
+    let Some(mut pair) = Pair::start()? else {
+        return Ok(());
+    };
     for set in ["SET key value PX 20", "ZADD key 1 a;PEXPIRE key 20"] {
-        for micros in [19_000, 19_655, 20_000, 20_654, 20_655, 21_000, 22_000, 5_000_000] {
+        for micros in [
+            19_000, 19_655, 20_000, 20_654, 20_655, 21_000, 22_000, 5_000_000,
+        ] {
             pair.compare(set.split(';').map(words))?;
             pair.go_to(pair.now() + Duration::from_micros(micros))?;
-            for form in ["PTTL key", "EXISTS key", "TYPE key", "DEL key", "SET key new KEEPTTL GET"] {
+            for form in [
+                "PTTL key",
+                "EXISTS key",
+                "TYPE key",
+                "DEL key",
+                "SET key new KEEPTTL GET",
+            ] {
                 pair.run(&[words(form)])?;
             }
         }
@@ -194,7 +214,9 @@ const LINES: [(&str, &str); 6] = [
 
 #[test]
 fn info_has_the_same_lines_for_clients_and_scripts() -> TestResult {
-    let Some(mut pair) = Pair::start()? else { return Ok(()) };
+    let Some(mut pair) = Pair::start()? else {
+        return Ok(());
+    };
     for (section, line) in LINES {
         let source = "return string.match(redis.call('INFO', ARGV[1]), '[\\r\\n]' .. ARGV[2])";
         pair.compare([command(["EVAL", source, "0", section, line])])?;
@@ -204,7 +226,8 @@ fn info_has_the_same_lines_for_clients_and_scripts() -> TestResult {
 
 /// Words in capitals: the name of a command, and its options in the order of the alphabet.
 fn signature<'a>(words: impl Iterator<Item = &'a str>) -> Vec<&'a str> {
-    let is_word = |text: &&str| text.len() > 1 && text.bytes().all(|byte| byte.is_ascii_uppercase());
+    let is_word =
+        |text: &&str| text.len() > 1 && text.bytes().all(|byte| byte.is_ascii_uppercase());
     let mut words: Vec<_> = words.filter(is_word).collect();
     words.get_mut(1..).unwrap_or_default().sort_unstable();
     words
@@ -212,8 +235,9 @@ fn signature<'a>(words: impl Iterator<Item = &'a str>) -> Vec<&'a str> {
 
 /// The commands that a script calls.
 fn calls(source: &str) -> impl Iterator<Item = Vec<&str>> {
-    let starts =
-        ["call(", "try("].into_iter().flat_map(|name| source.match_indices(name).map(|(at, name)| at + name.len()));
+    let starts = ["call(", "try("]
+        .into_iter()
+        .flat_map(|name| source.match_indices(name).map(|(at, name)| at + name.len()));
     let calls = starts.map(|start| {
         let mut depth = 1;
         let end = source[start..].find(|letter| {
@@ -221,19 +245,30 @@ fn calls(source: &str) -> impl Iterator<Item = Vec<&str>> {
             depth == 0
         });
         // What stands in quotes.
-        signature(source[start..start + end.unwrap_or_default()].split('"').skip(1).step_by(2))
+        signature(
+            source[start..start + end.unwrap_or_default()]
+                .split('"')
+                .skip(1)
+                .step_by(2),
+        )
     });
     calls.filter(|words| !words.is_empty())
 }
 
 #[test]
 fn each_form_of_a_command_in_a_script_is_compared() -> TestResult {
-    let compared = FORMS.iter().chain(&OTHERS).map(|form| signature(form.split(' ')));
+    let compared = FORMS
+        .iter()
+        .chain(&OTHERS)
+        .map(|form| signature(form.split(' ')));
     let compared: BTreeSet<_> = compared.chain([vec!["INFO"]]).collect();
     let mut count = 0;
     for (name, source) in sources::read()? {
         for words in calls(&source) {
-            assert!(compared.contains(&words), "{name}.lua: {words:?} has no form");
+            assert!(
+                compared.contains(&words),
+                "{name}.lua: {words:?} has no form"
+            );
             count += 1;
         }
     }

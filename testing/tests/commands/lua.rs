@@ -115,8 +115,15 @@ const REFUSED: [&str; 9] = [
 
 #[test]
 fn a_script_has_the_same_result() -> TestResult {
-    let Some(mut pair) = Pair::start()? else { return Ok(()) };
-    let state = || [words("SET key 41 PX 700"), words("ZADD list 1 a 1 b 1700000000000000.5 c")];
+    let Some(mut pair) = Pair::start()? else {
+        return Ok(());
+    };
+    let state = || {
+        [
+            words("SET key 41 PX 700"),
+            words("ZADD list 1 a 1 b 1700000000000000.5 c"),
+        ]
+    };
     for snippet in SNIPPETS {
         let eval = command(["EVAL", snippet, "2", "key", "list", "41", "", "a b\r\n"]);
         pair.compare(state().into_iter().chain([eval]))?;
@@ -130,12 +137,19 @@ fn a_script_has_the_same_result() -> TestResult {
 
 #[test]
 fn a_script_is_known_by_its_hash_until_scripts_are_flushed() -> TestResult {
-    let Some(mut pair) = Pair::start()? else { return Ok(()) };
+    let Some(mut pair) = Pair::start()? else {
+        return Ok(());
+    };
     let source = "return { KEYS[1], ARGV[1], ARGV[2] }";
     let (hash, unknown) = (sources::hash(source), sources::hash("return 1"));
     let run = |how: &str, rest: &str| words(&format!("{how} {rest}"));
     let evalsha = |rest: &str| run("EVALSHA", &format!("{hash} {rest}"));
-    let exists = || run("SCRIPT EXISTS", &format!("{hash} {unknown} x {}", hash.to_uppercase()));
+    let exists = || {
+        run(
+            "SCRIPT EXISTS",
+            &format!("{hash} {unknown} x {}", hash.to_uppercase()),
+        )
+    };
     let flush = || words("SCRIPT FLUSH");
     pair.compare([
         flush(),
@@ -146,7 +160,9 @@ fn a_script_is_known_by_its_hash_until_scripts_are_flushed() -> TestResult {
         evalsha("1 a b"),
     ])?;
     let known = || [flush(), command(["EVAL", source, "1", "a"]), exists()];
-    for rest in ["0", "1 a", "1 a b c", "2 a b", "0 a b", "2 a", "-1 a", "x a", ""] {
+    for rest in [
+        "0", "1 a", "1 a b c", "2 a b", "0 a b", "2 a", "-1 a", "x a", "",
+    ] {
         pair.compare(known().into_iter().chain([evalsha(rest)]))?;
     }
     pair.compare(known().into_iter().chain([

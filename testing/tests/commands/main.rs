@@ -7,7 +7,10 @@
 //! | the shipped scripts, as managers send them | `recorded` |
 //!
 //! Not compared: access lists, and the words of an error around its essential part.
-#![allow(clippy::disallowed_methods, reason = "tests start threads and read clocks themselves")]
+#![allow(
+    clippy::disallowed_methods,
+    reason = "tests start threads and read clocks themselves"
+)]
 
 mod forms;
 mod lua;

@@ -35,30 +35,44 @@ struct World {
 
 impl World {
     fn new(run_ids: &[String]) -> Result<World, Box<dyn std::error::Error>> {
-        let recorders = run_ids.iter().map(|id| Recorder::start(id)).collect::<Result<Vec<_>, _>>()?;
+        let recorders = run_ids
+            .iter()
+            .map(|id| Recorder::start(id))
+            .collect::<Result<Vec<_>, _>>()?;
         let manager = || {
             let urls: Vec<_> = recorders.iter().map(Recorder::url).collect();
-            LockManager::builder(urls).response_timeout(Duration::from_secs(10)).ttl(LIFE).build()
+            LockManager::builder(urls)
+                .response_timeout(Duration::from_secs(10))
+                .ttl(LIFE)
+                .build()
         };
         let locks = [manager()?, manager()?];
         // New servers: quarantine first, then an operator's word.
         assert!(locks[0].mutex("new").try_lock().is_err());
         eventually("all nodes vote", || {
             let vouched = locks[0].admin().vouch().iter().all(|node| node.is_fine());
-            vouched && locks.iter().all(|locks| locks.mutex("warm-up").try_lock().is_ok())
+            vouched
+                && locks
+                    .iter()
+                    .all(|locks| locks.mutex("warm-up").try_lock().is_ok())
         });
         Ok(World { recorders, locks })
     }
 
     fn raise_counters(&self) {
-        self.recorders.iter().for_each(|recorder| raise_numbers(recorder, AHEAD));
+        self.recorders
+            .iter()
+            .for_each(|recorder| raise_numbers(recorder, AHEAD));
     }
 
     /// One node loses all that expires, but for counters.
     fn lose_locks(&self, node: usize) {
         for (key, value) in self.recorders[node].contents() {
-            let is_number = matches!(&value, Value::Text(text) if text.iter().all(u8::is_ascii_digit));
-            if !is_number && self.recorders[node].send(command([b"PTTL", &key[..]])) != Reply::Int(-1) {
+            let is_number =
+                matches!(&value, Value::Text(text) if text.iter().all(u8::is_ascii_digit));
+            if !is_number
+                && self.recorders[node].send(command([b"PTTL", &key[..]])) != Reply::Int(-1)
+            {
                 self.recorders[node].send(command([b"DEL", &key[..]]));
             }
         }
@@ -96,10 +110,18 @@ impl World {
     /// Every kind of lock, and what operators do.
     fn work(&self) -> TestResult {
         let [own, other] = &self.locks;
-        self.contend(&|locks| locks.mutex("a").lock(), |guard| guard.extend(LIFE).is_ok())?;
-        self.contend(&|locks| locks.multi_lock(["a", "b"]).lock(), |guard| guard.extend(LIFE).is_ok())?;
-        self.contend(&|locks| locks.rw_lock("c").write(), |guard| guard.extend(LIFE).is_ok())?;
-        self.contend(&|locks| locks.semaphore("s", 1).acquire(), |guard| guard.extend(LIFE).is_ok())?;
+        self.contend(&|locks| locks.mutex("a").lock(), |guard| {
+            guard.extend(LIFE).is_ok()
+        })?;
+        self.contend(&|locks| locks.multi_lock(["a", "b"]).lock(), |guard| {
+            guard.extend(LIFE).is_ok()
+        })?;
+        self.contend(&|locks| locks.rw_lock("c").write(), |guard| {
+            guard.extend(LIFE).is_ok()
+        })?;
+        self.contend(&|locks| locks.semaphore("s", 1).acquire(), |guard| {
+            guard.extend(LIFE).is_ok()
+        })?;
 
         let book = own.rw_lock("c");
         let reader = book.read()?;
@@ -109,13 +131,19 @@ impl World {
         drop(reader);
         drop(book.write()?.downgrade().map_err(|lost| lost.to_string())?);
         // No two are alike, so that readers lift one whichever two answer first.
-        (1..).zip(&self.recorders).for_each(|(quarters, recorder)| raise_numbers(recorder, quarters * AHEAD / 4));
+        (1..)
+            .zip(&self.recorders)
+            .for_each(|(quarters, recorder)| raise_numbers(recorder, quarters * AHEAD / 4));
         drop(other.rw_lock("c").read()?);
 
-        let permits = [own.semaphore("s", 3).acquire()?, other.semaphore("s", 3).acquire()?];
+        let permits = [
+            own.semaphore("s", 3).acquire()?,
+            other.semaphore("s", 3).acquire()?,
+        ];
         let guard = own.mutex("a").lock()?;
-        for seen in
-            [own.mutex("a").inspect()?, own.mutex("c").inspect()?].iter().chain(&own.semaphore("s", 3).inspect()?)
+        for seen in [own.mutex("a").inspect()?, own.mutex("c").inspect()?]
+            .iter()
+            .chain(&own.semaphore("s", 3).inspect()?)
         {
             other.admin().release_leaked(seen)?;
             other.admin().forget(seen)?;
@@ -139,7 +167,9 @@ impl World {
             for _ in 0..2 * steps {
                 thread::sleep(Duration::from_micros(random.u64(0..2_000)));
                 let recorder = &self.recorders[random.usize(0..self.recorders.len())];
-                let Some((key, _)) = random.choice(recorder.contents()) else { continue };
+                let Some((key, _)) = random.choice(recorder.contents()) else {
+                    continue;
+                };
                 let key = &key[..];
                 match random.u8(0..10) {
                     0 => drop(recorder.send(command([b"DEL", key]))),
@@ -151,7 +181,11 @@ impl World {
                     }
                     3 => raise_numbers(recorder, random.u64(0..3_000)),
                     4 => drop(recorder.send(command([b"SET", key, b"12", b"PX", b"2"]))),
-                    _ => drop(recorder.send(command([b"PEXPIRE", key, random.u8(1..9).to_string().as_bytes()]))),
+                    _ => drop(recorder.send(command([
+                        b"PEXPIRE",
+                        key,
+                        random.u8(1..9).to_string().as_bytes(),
+                    ]))),
                 }
             }
         });
@@ -161,26 +195,48 @@ impl World {
 /// What one thread does. Much of it fails: another client has the lock, or a key is in the way.
 fn step(random: &mut Rng, locks: &LockManager, steps: usize) {
     for _ in 0..steps {
-        let (patience, pause) = (ms(random.u64(0..15)), Duration::from_micros(random.u64(0..3_000)));
+        let (patience, pause) = (
+            ms(random.u64(0..15)),
+            Duration::from_micros(random.u64(0..3_000)),
+        );
         let name = if random.bool() { "a" } else { "b" };
         let hold = |extend: &dyn Fn() -> bool| {
             thread::sleep(pause);
             extend();
         };
         match random.u8(0..10) {
-            0 | 1 => drop(locks.mutex(name).try_lock_for(patience).map(|it| hold(&|| it.extend(LIFE).is_ok()))),
+            0 | 1 => drop(
+                locks
+                    .mutex(name)
+                    .try_lock_for(patience)
+                    .map(|it| hold(&|| it.extend(LIFE).is_ok())),
+            ),
             2 | 3 => {
                 let lock = locks.multi_lock(["a", "b"]);
-                drop(lock.try_lock_for(patience).map(|it| hold(&|| it.extend(LIFE).is_ok())));
+                drop(
+                    lock.try_lock_for(patience)
+                        .map(|it| hold(&|| it.extend(LIFE).is_ok())),
+                );
             }
             4 | 5 => {
                 let lock = locks.rw_lock(name);
-                drop(lock.try_read_for(patience).map(|it| hold(&|| it.extend(LIFE).is_ok())));
+                drop(
+                    lock.try_read_for(patience)
+                        .map(|it| hold(&|| it.extend(LIFE).is_ok())),
+                );
             }
-            6 => drop(locks.rw_lock(name).try_write_for(patience).map(|it| it.downgrade().map(drop))),
+            6 => drop(
+                locks
+                    .rw_lock(name)
+                    .try_write_for(patience)
+                    .map(|it| it.downgrade().map(drop)),
+            ),
             7 | 8 => {
                 let lock = locks.semaphore("s", 2);
-                drop(lock.try_acquire_for(patience).map(|it| hold(&|| it.extend(LIFE).is_ok())));
+                drop(
+                    lock.try_acquire_for(patience)
+                        .map(|it| hold(&|| it.extend(LIFE).is_ok())),
+                );
             }
             _ => drop((locks.mutex(name).inspect(), locks.list("*"))),
         }
@@ -191,7 +247,9 @@ fn step(random: &mut Rng, locks: &LockManager, steps: usize) {
 fn the_scripts_of_managers_do_the_same_on_a_real_server() -> TestResult {
     let mut pairs = Vec::new();
     for _ in 0..3 {
-        let Some(pair) = Pair::start()? else { return Ok(()) };
+        let Some(pair) = Pair::start()? else {
+            return Ok(());
+        };
         pairs.push(pair);
     }
     let run_ids: Vec<_> = pairs.iter().map(|pair| pair.run_id().to_owned()).collect();
@@ -223,7 +281,10 @@ fn the_scripts_of_managers_do_the_same_on_a_real_server() -> TestResult {
     }
     assert!(count > 1_000, "{count} commands");
     for (name, source) in sources::read()? {
-        assert!(ran.contains(&sources::hash(&source)), "{name}.lua did not run");
+        assert!(
+            ran.contains(&sources::hash(&source)),
+            "{name}.lua did not run"
+        );
     }
     Ok(())
 }

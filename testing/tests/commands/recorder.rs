@@ -47,8 +47,16 @@ impl Recorder {
     pub(crate) fn start(run_id: &str) -> Result<Recorder, std::io::Error> {
         let listener = TcpListener::bind("127.0.0.1:0")?;
         let (store, connections) = (Store::new(run_id), BTreeMap::new());
-        let state = State { store, now: Duration::ZERO, events: Vec::new(), connections };
-        let recorder = Recorder { addr: listener.local_addr()?, state: Arc::new(Mutex::new(state)) };
+        let state = State {
+            store,
+            now: Duration::ZERO,
+            events: Vec::new(),
+            connections,
+        };
+        let recorder = Recorder {
+            addr: listener.local_addr()?,
+            state: Arc::new(Mutex::new(state)),
+        };
         let state = Arc::clone(&recorder.state);
         // Its threads end with the test's process, or with their connections.
         thread::spawn(move || {
@@ -77,7 +85,11 @@ impl Recorder {
     pub(crate) fn contents(&self) -> Vec<(Vec<u8>, Value)> {
         let mut state = self.state();
         let now = state.now;
-        state.store.contents(now).map(|(key, stored)| (key.to_vec(), stored.value.clone())).collect()
+        state
+            .store
+            .contents(now)
+            .map(|(key, stored)| (key.to_vec(), stored.value.clone()))
+            .collect()
     }
 
     /// All so far, in order.
@@ -91,8 +103,12 @@ fn lock(state: &Mutex<State>) -> MutexGuard<'_, State> {
 }
 
 fn serve(state: &Mutex<State>, number: u64, mut stream: TcpStream) {
-    let Ok(writer) = stream.set_nodelay(true).and_then(|()| stream.try_clone()) else { return };
-    lock(state).connections.insert(number, (writer, BTreeSet::new()));
+    let Ok(writer) = stream.set_nodelay(true).and_then(|()| stream.try_clone()) else {
+        return;
+    };
+    lock(state)
+        .connections
+        .insert(number, (writer, BTreeSet::new()));
     let (mut bytes, mut chunk) = (Vec::new(), [0; 16 << 10]);
     while let Some(read) = stream.read(&mut chunk).ok().filter(|len| *len != 0) {
         bytes.extend_from_slice(&chunk[..read]);
@@ -107,7 +123,11 @@ fn serve(state: &Mutex<State>, number: u64, mut stream: TcpStream) {
 
 impl State {
     fn note(&mut self, connection: u64, what: What) {
-        self.events.push(Event { at: self.now, connection, what });
+        self.events.push(Event {
+            at: self.now,
+            connection,
+            what,
+        });
     }
 
     fn answer(&mut self, number: u64, command: Command) {
@@ -117,7 +137,9 @@ impl State {
             b"SUBSCRIBE" => {
                 let channel = command[1].clone();
                 push(&mut out, true, [&b"subscribe"[..], &channel], Some(1));
-                self.connections.get_mut(&number).map(|(_, channels)| channels.insert(channel.clone()));
+                self.connections
+                    .get_mut(&number)
+                    .map(|(_, channels)| channels.insert(channel.clone()));
                 self.count_listeners(&channel);
                 self.note(number, What::Sent(command, None));
             }
@@ -127,16 +149,26 @@ impl State {
     }
 
     fn execute(&mut self, number: u64, command: Command) -> Reply {
-        let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+        let now = SystemTime::now()
+            .duration_since(SystemTime::UNIX_EPOCH)
+            .unwrap_or_default();
         let now = Duration::from_millis(u64::try_from(now.as_millis()).unwrap_or_default());
         self.now = self.now.max(now + Duration::from_micros(MICROS));
         let done = self.store.execute(&command, self.now);
         self.note(number, What::Sent(command, done.ran));
         for notice in done.notices {
-            let listening = self.connections.iter().filter(|(_, (_, channels))| channels.contains(&notice.channel));
+            let listening = self
+                .connections
+                .iter()
+                .filter(|(_, (_, channels))| channels.contains(&notice.channel));
             for number in listening.map(|(number, _)| *number).collect::<Vec<_>>() {
                 let mut message = Vec::new();
-                push(&mut message, true, [&b"message"[..], &notice.channel, &notice.message], None);
+                push(
+                    &mut message,
+                    true,
+                    [&b"message"[..], &notice.channel, &notice.message],
+                    None,
+                );
                 self.write(number, &message);
             }
         }
@@ -150,13 +182,21 @@ impl State {
     }
 
     fn end(&mut self, number: u64) {
-        let Some((_, channels)) = self.connections.remove(&number) else { return };
-        channels.iter().for_each(|channel| self.count_listeners(channel));
+        let Some((_, channels)) = self.connections.remove(&number) else {
+            return;
+        };
+        channels
+            .iter()
+            .for_each(|channel| self.count_listeners(channel));
         self.note(number, What::Ended);
     }
 
     fn count_listeners(&mut self, channel: &[u8]) {
-        let count = self.connections.values().filter(|(_, channels)| channels.contains(channel)).count();
+        let count = self
+            .connections
+            .values()
+            .filter(|(_, channels)| channels.contains(channel))
+            .count();
         self.store.set_listeners(channel, count);
     }
 }
@@ -165,7 +205,17 @@ impl State {
 pub(crate) fn raise_numbers(recorder: &Recorder, by: u64) {
     for (key, value) in recorder.contents() {
         let Value::Text(text) = value else { continue };
-        let Some(number) = std::str::from_utf8(&text).ok().and_then(|text| text.parse::<u64>().ok()) else { continue };
-        recorder.send(command([b"SET", &key[..], (number + by).to_string().as_bytes(), b"KEEPTTL"]));
+        let Some(number) = std::str::from_utf8(&text)
+            .ok()
+            .and_then(|text| text.parse::<u64>().ok())
+        else {
+            continue;
+        };
+        recorder.send(command([
+            b"SET",
+            &key[..],
+            (number + by).to_string().as_bytes(),
+            b"KEEPTTL",
+        ]));
     }
 }

@@ -19,11 +19,23 @@ pub(crate) fn read() -> Result<BTreeMap<String, String>, std::io::Error> {
         }
         let mut source = String::new();
         for line in text.split_inclusive('\n') {
-            let part = line.trim().strip_prefix("-- include ").map(|part| fs::read_to_string(folder.join(part)));
+            let part = line
+                .trim()
+                .strip_prefix("-- include ")
+                .map(|part| fs::read_to_string(folder.join(part)));
             let part = part.transpose()?.unwrap_or_else(|| line.to_owned());
-            source.extend(part.split_inclusive('\n').filter(|line| !line.trim_start().starts_with("--")));
+            source.extend(
+                part.split_inclusive('\n')
+                    .filter(|line| !line.trim_start().starts_with("--")),
+            );
         }
-        sources.insert(path.file_stem().unwrap_or_default().to_string_lossy().into_owned(), source);
+        sources.insert(
+            path.file_stem()
+                .unwrap_or_default()
+                .to_string_lossy()
+                .into_owned(),
+            source,
+        );
     }
     Ok(sources)
 }

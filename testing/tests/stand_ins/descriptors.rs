@@ -28,7 +28,14 @@ fn child_without_descriptors() {
     if std::env::var_os(URLS).is_none() {
         return;
     }
-    setrlimit(Resource::Nofile, Rlimit { current: Some(DESCRIPTORS), maximum: Some(DESCRIPTORS) }).unwrap();
+    setrlimit(
+        Resource::Nofile,
+        Rlimit {
+            current: Some(DESCRIPTORS),
+            maximum: Some(DESCRIPTORS),
+        },
+    )
+    .unwrap();
     say(Nodes::try_start(1_000).unwrap_err());
 
     let nodes = Nodes::start(3);
@@ -48,7 +55,10 @@ fn child_without_descriptors() {
 
 /// Their names, where the system tells.
 fn threads_of_stand_ins() -> Vec<String> {
-    let threads = fs::read_dir("/proc/self/task").into_iter().flatten().filter_map(Result::ok);
+    let threads = fs::read_dir("/proc/self/task")
+        .into_iter()
+        .flatten()
+        .filter_map(Result::ok);
     let names = threads.filter_map(|it| fs::read_to_string(it.path().join("comm")).ok());
     names.filter(|it| it.starts_with("quorlock-test")).collect()
 }

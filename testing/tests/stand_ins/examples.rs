@@ -46,13 +46,23 @@ fn the_first_examples_do_what_they_show() -> TestResult {
 #[test]
 fn the_first_examples_are_those_that_are_shown() {
     let here = lines(include_str!("examples.rs"));
-    for shown in [include_str!("../../../README.md"), include_str!("../../../src/lib.rs")] {
+    for shown in [
+        include_str!("../../../README.md"),
+        include_str!("../../../src/lib.rs"),
+    ] {
         let shown = lines(shown);
-        let begins = shown.iter().position(|it| it.starts_with("let locks = LockManager::builder(")).unwrap();
+        let begins = shown
+            .iter()
+            .position(|it| it.starts_with("let locks = LockManager::builder("))
+            .unwrap();
         let steps = &shown[begins + 1..];
         let ends = steps.iter().position(|it| it.contains("Ok(())")).unwrap();
         let steps = &steps[..ends];
-        assert!(4 < steps.len() && here.windows(steps.len()).any(|it| it == steps), "not here: {}", steps.join("\n"));
+        assert!(
+            4 < steps.len() && here.windows(steps.len()).any(|it| it == steps),
+            "not here: {}",
+            steps.join("\n")
+        );
     }
 }
 
@@ -84,7 +94,11 @@ fn a_release_wakes_the_waiting_call() -> Result<(), Box<dyn std::error::Error>> 
 fn a_lost_lock_stops_the_work() -> Result<(), Box<dyn std::error::Error>> {
     let nodes = Nodes::start(3);
     let ms = Duration::from_millis;
-    let locks = nodes.manager().ttl(ms(400)).response_timeout(ms(100)).build()?;
+    let locks = nodes
+        .manager()
+        .ttl(ms(400))
+        .response_timeout(ms(100))
+        .build()?;
     let guard = locks.mutex("report").lock()?;
     let other = nodes.lose("report"); // or pause all nodes for longer than the ttl
     guard.lost().recv()?;
@@ -112,10 +126,16 @@ fn the_tests_of_the_guide_are_those_that_are_shown() {
     let shown = lines(include_str!("../../../src/guide/testing.md"));
     let blocks = shown.split(|line| line.starts_with("```"));
     let begins = |block: &[&str]| block.iter().position(|line| line.starts_with("fn "));
-    let functions: Vec<_> = blocks.filter_map(|block| block.get(begins(block)?..)).collect();
+    let functions: Vec<_> = blocks
+        .filter_map(|block| block.get(begins(block)?..))
+        .collect();
     assert_eq!(functions.len(), 4);
     for function in functions {
-        assert!(here.windows(function.len()).any(|it| it == function), "not here: {}", function.join("\n"));
+        assert!(
+            here.windows(function.len()).any(|it| it == function),
+            "not here: {}",
+            function.join("\n")
+        );
     }
 }
 

@@ -32,30 +32,47 @@ fn three() -> Result<(Nodes, LockManager), Box<dyn std::error::Error>> {
 
 /// With time-outs that no busy machine misses.
 fn patient(nodes: &Nodes) -> Builder {
-    nodes.manager().response_timeout(Duration::from_secs(10)).ttl(LONG)
+    nodes
+        .manager()
+        .response_timeout(Duration::from_secs(10))
+        .ttl(LONG)
 }
 
 /// A manager that is connected to all its nodes.
 fn connected(builder: Builder, nodes: u64) -> LockManager {
     let locks = builder.outage_timeout(PATIENCE).build().unwrap();
-    eventually("it is connected", || locks.mutex("warm-up").try_lock().is_ok());
-    eventually("all nodes are connected", || nodes <= locks.stats().connections);
+    eventually("it is connected", || {
+        locks.mutex("warm-up").try_lock().is_ok()
+    });
+    eventually("all nodes are connected", || {
+        nodes <= locks.stats().connections
+    });
     locks
 }
 
 fn failures(err: &AcquireError) -> Vec<&NodeFailure> {
     let failure = |it: &'_ NodeAnswer| matches!(it, NodeAnswer::Failed(_));
     let rows = err.nodes().iter().filter(|it| failure(&it.answer));
-    rows.filter_map(|it| if let NodeAnswer::Failed(failure) = &it.answer { Some(failure) } else { None }).collect()
+    rows.filter_map(|it| {
+        if let NodeAnswer::Failed(failure) = &it.answer {
+            Some(failure)
+        } else {
+            None
+        }
+    })
+    .collect()
 }
 
 #[test]
-fn what_somebody_else_holds_is_held_and_whoever_waits_for_it_gets_it_when_that_is_dropped() -> TestResult {
+fn what_somebody_else_holds_is_held_and_whoever_waits_for_it_gets_it_when_that_is_dropped()
+-> TestResult {
     let (nodes, locks) = three()?;
     let other = nodes.hold("report");
     // RACE: of three nodes two make it held. Whoever tries now may come first to the third, and it is not on that one then.
     let is_all_its = |holder: Holder| holder.nodes == 3 && holder.label.ends_with("/stand-in");
-    eventually("it is on all nodes", || nodes.holder("report").is_some_and(is_all_its));
+    eventually("it is on all nodes", || {
+        nodes.holder("report").is_some_and(is_all_its)
+    });
     let err = locks.mutex("report").try_lock().unwrap_err();
     assert!(err.is_held(), "{err:?}");
     assert!(nodes.try_hold("report").is_none());
@@ -77,7 +94,13 @@ fn every_kind_of_lock_works_on_them() -> TestResult {
 
     let guard = locks.mutex("a").try_lock()?;
     assert!(elsewhere.mutex("a").try_lock().unwrap_err().is_held());
-    assert!(elsewhere.multi_lock(["a", "b"]).try_lock().unwrap_err().is_held());
+    assert!(
+        elsewhere
+            .multi_lock(["a", "b"])
+            .try_lock()
+            .unwrap_err()
+            .is_held()
+    );
     guard.extend(LONG)?;
     guard.release()?;
 
@@ -90,20 +113,37 @@ fn every_kind_of_lock_works_on_them() -> TestResult {
     let (outer, inner) = (lock.lock()?, lock.try_lock()?);
     drop((inner, outer));
 
-    let (one, other) = (locks.rw_lock("book").try_read()?, elsewhere.rw_lock("book").try_read()?);
+    let (one, other) = (
+        locks.rw_lock("book").try_read()?,
+        elsewhere.rw_lock("book").try_read()?,
+    );
     assert!(locks.rw_lock("book").try_write().is_err());
     one.release()?;
     other.release()?;
     let writer = locks.rw_lock("book").write()?;
     assert!(elsewhere.rw_lock("book").try_read().unwrap_err().is_held());
     let reader = writer.downgrade();
-    eventually("others can read", || elsewhere.rw_lock("book").try_read().is_ok());
+    eventually("others can read", || {
+        elsewhere.rw_lock("book").try_read().is_ok()
+    });
     drop(reader);
 
-    let permits = (locks.semaphore("mail", 2).try_acquire()?, elsewhere.semaphore("mail", 2).try_acquire()?);
-    assert!(locks.semaphore("mail", 2).try_acquire().unwrap_err().is_held());
+    let permits = (
+        locks.semaphore("mail", 2).try_acquire()?,
+        elsewhere.semaphore("mail", 2).try_acquire()?,
+    );
+    assert!(
+        locks
+            .semaphore("mail", 2)
+            .try_acquire()
+            .unwrap_err()
+            .is_held()
+    );
     drop(permits);
-    assert_eq!((locks.stats().locks_lost, elsewhere.stats().locks_lost), (0, 0));
+    assert_eq!(
+        (locks.stats().locks_lost, elsewhere.stats().locks_lost),
+        (0, 0)
+    );
     Ok(())
 }
 
@@ -118,7 +158,13 @@ fn somebody_else_can_read_and_have_permits() -> TestResult {
 
     let permits = [nodes.hold_permit("mail", 2), nodes.hold_permit("mail", 2)];
     assert!(nodes.try_hold_permit("mail", 2).is_none());
-    assert!(locks.semaphore("mail", 2).try_acquire().unwrap_err().is_held());
+    assert!(
+        locks
+            .semaphore("mail", 2)
+            .try_acquire()
+            .unwrap_err()
+            .is_held()
+    );
     drop(permits);
     locks.semaphore("mail", 2).try_acquire()?.release()?;
     Ok(())
@@ -131,7 +177,9 @@ fn two_managers_hand_a_lock_to_each_other_without_polling() -> TestResult {
     let guard = locks.mutex("report").try_lock()?;
     let report = elsewhere.mutex("report");
     let waits = thread::spawn(move || report.try_lock_for(PATIENCE).map(drop));
-    eventually("it is in the lists", || elsewhere.stats().waiting == 1 && elsewhere.stats().rounds_held != 0);
+    eventually("it is in the lists", || {
+        elsewhere.stats().waiting == 1 && elsewhere.stats().rounds_held != 0
+    });
     guard.release()?;
     waits.join().unwrap()?;
     assert_ne!(elsewhere.stats().notices, 0);
@@ -150,7 +198,9 @@ fn one_node_that_is_down_does_not_matter_two_do_and_they_come_back() -> TestResu
         matches!(err, Some(AcquireError::NoQuorum { .. }))
     });
     nodes[0].up();
-    eventually("it works again", || locks.mutex("report").try_lock().is_ok());
+    eventually("it works again", || {
+        locks.mutex("report").try_lock().is_ok()
+    });
     Ok(())
 }
 
@@ -158,7 +208,12 @@ fn one_node_that_is_down_does_not_matter_two_do_and_they_come_back() -> TestResu
 fn a_node_that_is_paused_or_slow_does_not_answer_in_time() -> TestResult {
     let nodes = Nodes::start(1);
     let locks = connected(nodes.manager().response_timeout(ms(100)), 1);
-    let fails = || matches!(locks.mutex("report").try_lock(), Err(AcquireError::NoQuorum { .. }));
+    let fails = || {
+        matches!(
+            locks.mutex("report").try_lock(),
+            Err(AcquireError::NoQuorum { .. })
+        )
+    };
     nodes[0].pause();
     eventually("it does not answer", fails);
     nodes[0].resume();
@@ -186,17 +241,24 @@ fn what_a_node_refuses_is_read_as_what_a_server_says() -> TestResult {
     let (nodes, locks) = three()?;
     type Looks = fn(&NodeFailure) -> bool;
     let expected: [(Refusal, Looks); 5] = [
-        (Refusal::OutOfMemory, |it| matches!(it, NodeFailure::WritesRefused { .. })),
+        (Refusal::OutOfMemory, |it| {
+            matches!(it, NodeFailure::WritesRefused { .. })
+        }),
         (Refusal::Replica, |it| matches!(it, NodeFailure::Replica)),
         (Refusal::Loading, |it| matches!(it, NodeFailure::Loading)),
         (Refusal::Busy, |it| matches!(it, NodeFailure::Busy { .. })),
-        (Refusal::NoPermission, |it| matches!(it, NodeFailure::Access { .. })),
+        (Refusal::NoPermission, |it| {
+            matches!(it, NodeFailure::Access { .. })
+        }),
     ];
     for (refusal, is_expected) in expected {
         nodes.iter().for_each(|it| it.refuse(refusal));
         eventually("all of them refuse it", || {
             let err = locks.mutex("report").try_lock().unwrap_err();
-            1 < failures(&err).into_iter().filter(|it| is_expected(it)).count()
+            1 < failures(&err)
+                .into_iter()
+                .filter(|it| is_expected(it))
+                .count()
         });
         nodes.iter().for_each(|it| it.refuse(None));
         eventually("none does", || locks.mutex("report").try_lock().is_ok());
@@ -213,7 +275,9 @@ fn what_ran_without_an_answer_is_given_back() -> TestResult {
     assert!(before < nodes.commands());
     nodes.iter().for_each(|it| it.drop_replies(0));
     eventually("no key is left", || nodes.holder("report").is_none());
-    eventually("they are connected again", || locks.mutex("report").try_lock().is_ok());
+    eventually("they are connected again", || {
+        locks.mutex("report").try_lock().is_ok()
+    });
     Ok(())
 }
 
@@ -236,9 +300,13 @@ fn a_lock_that_is_lost_or_expires_ends_its_guard_at_the_next_extension() -> Test
 }
 
 #[test]
-fn permits_that_expire_end_their_guards_at_the_next_extension_and_others_can_have_them() -> TestResult {
+fn permits_that_expire_end_their_guards_at_the_next_extension_and_others_can_have_them()
+-> TestResult {
     let (nodes, locks) = three()?;
-    let permits = [locks.semaphore("mail", 2).acquire()?, locks.semaphore("mail", 2).acquire()?];
+    let permits = [
+        locks.semaphore("mail", 2).acquire()?,
+        locks.semaphore("mail", 2).acquire()?,
+    ];
     nodes.expire_permits("mail", 2);
     let _taken = [nodes.hold_permit("mail", 2), nodes.hold_permit("mail", 2)];
     for permit in permits {
@@ -269,19 +337,28 @@ fn a_node_that_forgets_is_healed_and_two_that_forget_lose_the_lock() -> TestResu
     });
     nodes[0].forget();
     nodes[1].forget();
-    eventually("it is lost", || guard.extend(LONG).is_err() && guard.lost().try_recv().is_ok());
+    eventually("it is lost", || {
+        guard.extend(LONG).is_err() && guard.lost().try_recv().is_ok()
+    });
     Ok(())
 }
 
 #[test]
 fn fifty_sets_of_nodes_in_one_process_do_not_meet() -> TestResult {
-    let sets: Vec<_> = std::iter::repeat_with(|| Nodes::start(1)).take(50).collect();
+    let sets: Vec<_> = std::iter::repeat_with(|| Nodes::start(1))
+        .take(50)
+        .collect();
     let holds: Vec<_> = sets.iter().map(|it| it.hold("report")).collect();
     drop(holds);
     assert!(sets.iter().all(|it| it.holder("report").is_none()));
     let locks = connected(patient(&sets[7]), 1);
     let guard = locks.mutex("report").try_lock()?;
-    assert_eq!(sets.iter().filter(|it| it.holder("report").is_some()).count(), 1);
+    assert_eq!(
+        sets.iter()
+            .filter(|it| it.holder("report").is_some())
+            .count(),
+        1
+    );
     guard.release()?;
     Ok(())
 }
@@ -290,9 +367,17 @@ fn fifty_sets_of_nodes_in_one_process_do_not_meet() -> TestResult {
 fn with_quarantine_they_are_new_until_somebody_vouches_for_them() -> TestResult {
     let nodes = Nodes::start(3);
     let locks = patient(&nodes).quarantine(true).max_ttl(LONG).build()?;
-    let quarantined = |err: AcquireError| failures(&err).iter().any(|it| matches!(it, NodeFailure::Quarantined { .. }));
-    eventually("they have no vote", || locks.mutex("report").try_lock().is_err_and(quarantined));
-    eventually("all of them are vouched for", || locks.admin().vouch().iter().all(|it| it.failure.is_none()));
+    let quarantined = |err: AcquireError| {
+        failures(&err)
+            .iter()
+            .any(|it| matches!(it, NodeFailure::Quarantined { .. }))
+    };
+    eventually("they have no vote", || {
+        locks.mutex("report").try_lock().is_err_and(quarantined)
+    });
+    eventually("all of them are vouched for", || {
+        locks.admin().vouch().iter().all(|it| it.failure.is_none())
+    });
     eventually("they have", || locks.mutex("report").try_lock().is_ok());
     Ok(())
 }
@@ -317,16 +402,38 @@ fn what_is_not_ours_is_answered_and_what_is_no_command_ends_the_connection() -> 
     let any = said(b"*3\r\n$4\r\nEVAL\r\n$8\r\nreturn 1\r\n$1\r\n0\r\n", "\n")?;
     assert_eq!(any, ":1\r\n");
     let other = said(b"*1\r\n$8\r\nSHUTDOWN\r\n", "\n")?;
-    assert!(other.contains("SHUTDOWN") && other.contains("stand-in"), "{other}");
-    for nonsense in [&b"GET / HTTP/1.1\r\n\r\n"[..], b"*1\r\n:1\r\n", b"*99999999999\r\n", &[b'*'; 100]] {
-        assert_eq!(said(nonsense, "").unwrap_or_default(), "", "{}", nonsense.escape_ascii());
+    assert!(
+        other.contains("SHUTDOWN") && other.contains("stand-in"),
+        "{other}"
+    );
+    for nonsense in [
+        &b"GET / HTTP/1.1\r\n\r\n"[..],
+        b"*1\r\n:1\r\n",
+        b"*99999999999\r\n",
+        &[b'*'; 100],
+    ] {
+        assert_eq!(
+            said(nonsense, "").unwrap_or_default(),
+            "",
+            "{}",
+            nonsense.escape_ascii()
+        );
     }
     // Keys or arguments that are missing.
     for count in ["2", "9", "x", "-1", "18446744073709551616"] {
-        let bytes = format!("*4\r\n$4\r\nEVAL\r\n$8\r\nreturn 1\r\n${}\r\n{count}\r\n$1\r\nk\r\n", count.len());
+        let bytes = format!(
+            "*4\r\n$4\r\nEVAL\r\n$8\r\nreturn 1\r\n${}\r\n{count}\r\n$1\r\nk\r\n",
+            count.len()
+        );
         let answer = said(bytes.as_bytes(), "\n")?;
-        let expected = ["-ERR Number of keys can't be ", "-ERR value is not an integer or out of range"];
-        assert!(expected.iter().any(|it| answer.starts_with(it)), "{count}: {answer}");
+        let expected = [
+            "-ERR Number of keys can't be ",
+            "-ERR value is not an integer or out of range",
+        ];
+        assert!(
+            expected.iter().any(|it| answer.starts_with(it)),
+            "{count}: {answer}"
+        );
     }
     let locks = connected(patient(&nodes), 1);
     locks.mutex("report").try_lock()?.release()?;
@@ -353,20 +460,48 @@ fn callers_are_counted_over_names_and_kinds_of_locks() -> TestResult {
     let (nodes, locks) = three()?;
     let elsewhere = connected(patient(&nodes), 3);
     assert!(nodes.is_free("report"));
-    let holds = (nodes.hold("report"), nodes.hold("book"), nodes.hold_permit("mail", 1));
+    let holds = (
+        nodes.hold("report"),
+        nodes.hold("book"),
+        nodes.hold_permit("mail", 1),
+    );
     assert!(!nodes.is_free("report"));
     thread::scope(|scope| {
         for locks in [&locks, &elsewhere] {
-            scope.spawn(|| locks.mutex("report").try_lock_for(PATIENCE).map(drop).unwrap());
+            scope.spawn(|| {
+                locks
+                    .mutex("report")
+                    .try_lock_for(PATIENCE)
+                    .map(drop)
+                    .unwrap()
+            });
             // Threads of one manager are one caller.
-            scope.spawn(|| locks.mutex("report").try_lock_for(PATIENCE).map(drop).unwrap());
+            scope.spawn(|| {
+                locks
+                    .mutex("report")
+                    .try_lock_for(PATIENCE)
+                    .map(drop)
+                    .unwrap()
+            });
         }
         nodes.wait_until_waiting(2);
         for _ in 0..2 {
-            scope.spawn(|| locks.rw_lock("book").try_read_for(PATIENCE).map(drop).unwrap());
+            scope.spawn(|| {
+                locks
+                    .rw_lock("book")
+                    .try_read_for(PATIENCE)
+                    .map(drop)
+                    .unwrap()
+            });
         }
         nodes.wait_until_waiting(4);
-        scope.spawn(|| locks.semaphore("mail", 1).try_acquire_for(PATIENCE).map(drop).unwrap());
+        scope.spawn(|| {
+            locks
+                .semaphore("mail", 1)
+                .try_acquire_for(PATIENCE)
+                .map(drop)
+                .unwrap()
+        });
         nodes.wait_until_waiting(5);
         drop(holds);
     });
@@ -380,13 +515,25 @@ fn what_is_impossible_panics_with_a_sentence() {
     let nodes = Nodes::start(3);
     let _holds = (nodes.hold("report"), nodes.hold_permit("mail", 1));
     let panics: [(&dyn Fn(), &str); 3] = [
-        (&|| drop(nodes.hold("report")), "a hold of \"report\" is impossible: held by "),
-        (&|| drop(nodes.hold_shared("report")), "a shared hold of \"report\" is impossible: held by "),
-        (&|| drop(nodes.hold_permit("mail", 1)), "no permit of \"mail\" is free: all 1 are taken"),
+        (
+            &|| drop(nodes.hold("report")),
+            "a hold of \"report\" is impossible: held by ",
+        ),
+        (
+            &|| drop(nodes.hold_shared("report")),
+            "a shared hold of \"report\" is impossible: held by ",
+        ),
+        (
+            &|| drop(nodes.hold_permit("mail", 1)),
+            "no permit of \"mail\" is free: all 1 are taken",
+        ),
     ];
     for (call, expected) in panics {
         let panic = std::panic::catch_unwind(std::panic::AssertUnwindSafe(call)).unwrap_err();
-        let text = panic.downcast_ref::<String>().map(String::as_str).unwrap_or_default();
+        let text = panic
+            .downcast_ref::<String>()
+            .map(String::as_str)
+            .unwrap_or_default();
         assert!(text.starts_with(expected), "{text}");
     }
 }
@@ -401,8 +548,11 @@ fn somebody_who_takes_a_lock_does_so_before_callers_that_wait() -> TestResult {
         nodes.wait_until_waiting(1);
         let thief = nodes.lose("report");
         assert!(guard.extend(LONG).is_err());
-        let is_all_its = |holder: Holder| holder.nodes == 3 && holder.label.starts_with("stand-in/");
-        eventually("it is on all nodes", || nodes.holder("report").is_some_and(is_all_its));
+        let is_all_its =
+            |holder: Holder| holder.nodes == 3 && holder.label.starts_with("stand-in/");
+        eventually("it is on all nodes", || {
+            nodes.holder("report").is_some_and(is_all_its)
+        });
         drop(thief);
         waits.join().unwrap()
     })?;
@@ -460,11 +610,20 @@ fn what_a_test_costs() -> TestResult {
         }
         times[2].push(begin.elapsed());
     }
-    for (what, mut times) in
-        ["three stand-ins", "with a manager, and a lock", "a test of a lost lock"].iter().zip(times)
+    for (what, mut times) in [
+        "three stand-ins",
+        "with a manager, and a lock",
+        "a test of a lost lock",
+    ]
+    .iter()
+    .zip(times)
     {
         times.sort();
-        println!("{what}: median {:?}, longest {:?}", times[times.len() / 2], times[times.len() - 1]);
+        println!(
+            "{what}: median {:?}, longest {:?}",
+            times[times.len() / 2],
+            times[times.len() - 1]
+        );
     }
     Ok(())
 }

@@ -26,7 +26,11 @@ fn test_of_a_user() -> TestResult {
     waits.join().unwrap()?;
 
     let guard = locks.mutex("report").try_lock_for(PATIENCE)?;
-    eventually("all have it", || nodes.holder("app:report").is_some_and(|it| it.nodes == 3 && it.remaining.is_some()));
+    eventually("all have it", || {
+        nodes
+            .holder("app:report")
+            .is_some_and(|it| it.nodes == 3 && it.remaining.is_some())
+    });
     let thief = nodes.lose("app:report");
     assert!(guard.extend(PATIENCE).is_err() && !guard.is_valid());
     nodes.expire("app:report");
@@ -36,9 +40,24 @@ fn test_of_a_user() -> TestResult {
     let reader = nodes.hold_shared("app:book");
     locks.rw_lock("book").try_read()?.release()?;
     assert!(locks.rw_lock("book").try_write().is_err());
-    assert_eq!(nodes.holder("app:book").map(|it| it.label).unwrap_or_default(), "");
-    let permits = [nodes.hold_permit("app:mail", 2), nodes.hold_permit("app:mail", 2)];
-    assert!(locks.semaphore("mail", 2).try_acquire().unwrap_err().is_held());
+    assert_eq!(
+        nodes
+            .holder("app:book")
+            .map(|it| it.label)
+            .unwrap_or_default(),
+        ""
+    );
+    let permits = [
+        nodes.hold_permit("app:mail", 2),
+        nodes.hold_permit("app:mail", 2),
+    ];
+    assert!(
+        locks
+            .semaphore("mail", 2)
+            .try_acquire()
+            .unwrap_err()
+            .is_held()
+    );
     drop((reader, permits));
     let permit = locks.semaphore("mail", 2).acquire()?;
     nodes.expire_permits("app:mail", 2);
@@ -69,7 +88,11 @@ fn child_on_servers() -> TestResult {
     let calls: [&dyn Fn(); 2] = [&|| nodes[0].down(), &|| assert_eq!(nodes.iter().count(), 0)];
     for call in calls {
         let panics = std::panic::catch_unwind(std::panic::AssertUnwindSafe(call)).unwrap_err();
-        assert!(panics.downcast_ref::<String>().is_some_and(|it| it.contains(VARIABLE)));
+        assert!(
+            panics
+                .downcast_ref::<String>()
+                .is_some_and(|it| it.contains(VARIABLE))
+        );
     }
     assert_eq!((nodes.urls().len(), nodes.commands()), (3, 0));
     Ok(())
@@ -85,7 +108,10 @@ fn child_with_wrong_nodes() {
 /// Runs a test of this file with these nodes.
 fn passes(test: &str, nodes: &str) -> std::io::Result<bool> {
     let mut child = Command::new(std::env::current_exe()?);
-    child.args(["--exact", &format!("servers::{test}"), "--ignored"]).env(VARIABLE, nodes).stdin(Stdio::null());
+    child
+        .args(["--exact", &format!("servers::{test}"), "--ignored"])
+        .env(VARIABLE, nodes)
+        .stdin(Stdio::null());
     let out = child.output()?;
     let said = String::from_utf8_lossy(&out.stdout);
     print!("{said}");
@@ -100,8 +126,13 @@ fn the_test_of_a_user_runs_on_servers_leaves_nothing_there_and_faults_are_refuse
         let mut connection = redis::Client::open(url)?.get_connection()?;
         let keys: BTreeSet<String> = redis::cmd("KEYS").arg("*").query(&mut connection)?;
         // What notes who waits expires within seconds.
-        let stay = |it: &&String| it.contains("app:") && !it.contains(":waiters") && !it.contains(":turn");
-        assert_eq!(keys.iter().filter(stay).collect::<Vec<_>>(), Vec::<&String>::new(), "{keys:?}");
+        let stay =
+            |it: &&String| it.contains("app:") && !it.contains(":waiters") && !it.contains(":turn");
+        assert_eq!(
+            keys.iter().filter(stay).collect::<Vec<_>>(),
+            Vec::<&String>::new(),
+            "{keys:?}"
+        );
     }
     Ok(())
 }

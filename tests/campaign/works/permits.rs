@@ -13,11 +13,23 @@ pub(crate) const LOCKS: [&str; 1] = [NAME];
 /// Fewer than clients.
 const PERMITS: usize = 2;
 
-pub(crate) fn take(locks: &LockManager, _rng: &mut fastrand::Rng, call: &Call) -> Result<Taken, AcquireError> {
+pub(crate) fn take(
+    locks: &LockManager,
+    _rng: &mut fastrand::Rng,
+    call: &Call,
+) -> Result<Taken, AcquireError> {
     let lock = locks.semaphore(NAME, PERMITS).renew(call.renew);
-    let permit = call.ask(|| lock.try_acquire(), |wait| lock.try_acquire_for(wait), || lock.acquire())?;
+    let permit = call.ask(
+        || lock.try_acquire(),
+        |wait| lock.try_acquire_for(wait),
+        || lock.acquire(),
+    )?;
     let names = format!("{NAME}/{}", permit.slot());
-    Ok(Taken { grip: Grip::Permit(permit), way: Way::OneOf(PERMITS), names })
+    Ok(Taken {
+        grip: Grip::Permit(permit),
+        way: Way::OneOf(PERMITS),
+        names,
+    })
 }
 
 pub(crate) fn work(client: &mut Client, hold: Hold) -> Option<Hold> {
@@ -59,8 +71,17 @@ mod tests {
 
     #[test]
     fn holders_of_permits_that_trust_their_locks_for_too_long_are_seen() {
-        let Some(lasts) = seconds(3.0, true) else { return };
+        let Some(lasts) = seconds(3.0, true) else {
+            return;
+        };
         let works = vec![Work::Permits];
-        run_until("crowd", Plan { deaf: true, works, ..Plan::new("planted: deaf", 3, lasts, 1) });
+        run_until(
+            "crowd",
+            Plan {
+                deaf: true,
+                works,
+                ..Plan::new("planted: deaf", 3, lasts, 1)
+            },
+        );
     }
 }

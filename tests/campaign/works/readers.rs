@@ -10,21 +10,45 @@ pub(crate) const NAME: &str = "readers";
 
 pub(crate) const LOCKS: [&str; 1] = ["readers/0"];
 
-pub(crate) fn take(locks: &LockManager, rng: &mut fastrand::Rng, call: &Call) -> Result<Taken, AcquireError> {
+pub(crate) fn take(
+    locks: &LockManager,
+    rng: &mut fastrand::Rng,
+    call: &Call,
+) -> Result<Taken, AcquireError> {
     let name = LOCKS[0].to_owned();
     let lock = locks.rw_lock(&name).renew(call.renew);
     if rng.u8(..3) != 0 {
-        let guard = call.ask(|| lock.try_read(), |wait| lock.try_read_for(wait), || lock.read())?;
-        return Ok(Taken { grip: Grip::Read(guard), way: Way::Beside, names: name });
+        let guard = call.ask(
+            || lock.try_read(),
+            |wait| lock.try_read_for(wait),
+            || lock.read(),
+        )?;
+        return Ok(Taken {
+            grip: Grip::Read(guard),
+            way: Way::Beside,
+            names: name,
+        });
     }
     if rng.u8(..4) == 0 {
         // The same lock by another name.
         let lock = locks.mutex(&name).renew(call.renew);
-        let guard = call.ask(|| lock.try_lock(), |wait| lock.try_lock_for(wait), || lock.lock())?;
+        let guard = call.ask(
+            || lock.try_lock(),
+            |wait| lock.try_lock_for(wait),
+            || lock.lock(),
+        )?;
         return Ok(Taken::alone(guard, name));
     }
-    let guard = call.ask(|| lock.try_write(), |wait| lock.try_write_for(wait), || lock.write())?;
-    Ok(Taken { grip: Grip::Write(guard), way: Way::Alone, names: name })
+    let guard = call.ask(
+        || lock.try_write(),
+        |wait| lock.try_write_for(wait),
+        || lock.write(),
+    )?;
+    Ok(Taken {
+        grip: Grip::Write(guard),
+        way: Way::Alone,
+        names: name,
+    })
 }
 
 /// What is left of the hold.
@@ -115,10 +139,15 @@ mod tests {
 
     #[test]
     fn two_versions_under_a_guard_that_is_valid_are_seen() {
-        let tale = Tale::begin(Manner { trusting: true, ..Manner::default() });
+        let tale = Tale::begin(Manner {
+            trusting: true,
+            ..Manner::default()
+        });
         let writer = tale.hold_as(WRITES, 1, 10, 0, 5);
         tale.tell(format!("register {writer}"));
-        let reader = tale.tell(format!("lease 2 {READS} 10 1000000000 true 1100000000 1100000000"));
+        let reader = tale.tell(format!(
+            "lease 2 {READS} 10 1000000000 true 1100000000 1100000000"
+        ));
         tale.tell(format!("register {reader}"));
         assert_eq!(tale.tell(format!("read {reader}")), "ok 0");
         assert_eq!(tale.tell(format!("write {writer} 0")), "ok 1");
@@ -133,8 +162,18 @@ mod tests {
 
     #[test]
     fn readers_that_trust_their_locks_for_too_long_are_seen() {
-        let Some(lasts) = seconds(3.0, true) else { return };
+        let Some(lasts) = seconds(3.0, true) else {
+            return;
+        };
         let works = vec![Work::Readers];
-        run_until("torn", Plan { deaf: true, trusting: true, works, ..Plan::new("planted: deaf", 3, lasts, 1) });
+        run_until(
+            "torn",
+            Plan {
+                deaf: true,
+                trusting: true,
+                works,
+                ..Plan::new("planted: deaf", 3, lasts, 1)
+            },
+        );
     }
 }

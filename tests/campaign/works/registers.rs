@@ -9,10 +9,18 @@ pub(crate) const NAME: &str = "registers";
 
 pub(crate) const LOCKS: [&str; 2] = ["registers/0", "registers/1"];
 
-pub(crate) fn take(locks: &LockManager, rng: &mut fastrand::Rng, call: &Call) -> Result<Taken, AcquireError> {
+pub(crate) fn take(
+    locks: &LockManager,
+    rng: &mut fastrand::Rng,
+    call: &Call,
+) -> Result<Taken, AcquireError> {
     let name = LOCKS[rng.usize(..LOCKS.len())];
     let lock = locks.mutex(name).renew(call.renew);
-    let guard = call.ask(|| lock.try_lock(), |wait| lock.try_lock_for(wait), || lock.lock())?;
+    let guard = call.ask(
+        || lock.try_lock(),
+        |wait| lock.try_lock_for(wait),
+        || lock.lock(),
+    )?;
     Ok(Taken::alone(guard, name))
 }
 

@@ -14,16 +14,28 @@ const ACCOUNTS: [&str; 2] = ["transfers/{both}/0", "transfers/{both}/1"];
 /// One stands for both.
 pub(crate) const LOCKS: [&str; 1] = [ACCOUNTS[0]];
 
-pub(crate) fn take(locks: &LockManager, rng: &mut fastrand::Rng, call: &Call) -> Result<Taken, AcquireError> {
+pub(crate) fn take(
+    locks: &LockManager,
+    rng: &mut fastrand::Rng,
+    call: &Call,
+) -> Result<Taken, AcquireError> {
     let mut names = ACCOUNTS;
     rng.shuffle(&mut names);
     if rng.bool() {
         let lock = locks.multi_lock(names).renew(call.renew);
-        let guard = call.ask(|| lock.try_lock(), |wait| lock.try_lock_for(wait), || lock.lock())?;
+        let guard = call.ask(
+            || lock.try_lock(),
+            |wait| lock.try_lock_for(wait),
+            || lock.lock(),
+        )?;
         return Ok(Taken::alone(guard, names.join(",")));
     }
     let lock = locks.mutex(names[0]).renew(call.renew);
-    let guard = call.ask(|| lock.try_lock(), |wait| lock.try_lock_for(wait), || lock.lock())?;
+    let guard = call.ask(
+        || lock.try_lock(),
+        |wait| lock.try_lock_for(wait),
+        || lock.lock(),
+    )?;
     Ok(Taken::alone(guard, names[0]))
 }
 
@@ -84,7 +96,10 @@ mod tests {
 
     #[test]
     fn half_a_transfer_under_a_guard_that_is_valid_is_seen() {
-        let (tale, _, one) = half_a_transfer(Manner { trusting: true, ..Manner::default() });
+        let (tale, _, one) = half_a_transfer(Manner {
+            trusting: true,
+            ..Manner::default()
+        });
         tale.tell(format!("register {one}"));
         tale.tell(format!("read {one}"));
         tale.assert_objections(&[]);
@@ -119,8 +134,18 @@ mod tests {
 
     #[test]
     fn holders_of_sets_that_trust_their_locks_for_too_long_are_seen() {
-        let Some(lasts) = seconds(3.0, true) else { return };
+        let Some(lasts) = seconds(3.0, true) else {
+            return;
+        };
         let works = vec![Work::Transfers];
-        run_until("torn", Plan { deaf: true, trusting: true, works, ..Plan::new("planted: deaf", 3, lasts, 1) });
+        run_until(
+            "torn",
+            Plan {
+                deaf: true,
+                trusting: true,
+                works,
+                ..Plan::new("planted: deaf", 3, lasts, 1)
+            },
+        );
     }
 }

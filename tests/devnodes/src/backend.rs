@@ -105,11 +105,15 @@ pub fn backend() -> Backend {
     *CHOSEN.get_or_init(|| {
         let value = env::var_os(VARIABLE).unwrap_or_default();
         let value = value.to_string_lossy();
-        let found = Backend::ALL.into_iter().find(|backend| backend.to_string() == value);
-        found.or(value.is_empty().then_some(Backend::Servers)).unwrap_or_else(|| {
-            let names = Backend::ALL.map(|backend| backend.to_string()).join(", ");
-            panic!("{VARIABLE}={value} is no backend. The backends: {names}.")
-        })
+        let found = Backend::ALL
+            .into_iter()
+            .find(|backend| backend.to_string() == value);
+        found
+            .or(value.is_empty().then_some(Backend::Servers))
+            .unwrap_or_else(|| {
+                let names = Backend::ALL.map(|backend| backend.to_string()).join(", ");
+                panic!("{VARIABLE}={value} is no backend. The backends: {names}.")
+            })
     })
 }
 

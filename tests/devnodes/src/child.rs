@@ -35,7 +35,13 @@ impl ChildProcess {
     #[track_caller]
     pub fn start(name: &str, variables: impl IntoIterator<Item = (OsString, OsString)>) -> Self {
         let mut process = Command::new(env::current_exe().expect("this program has a path"))
-            .args(["--exact", name, "--ignored", "--nocapture", "--test-threads=1"])
+            .args([
+                "--exact",
+                name,
+                "--ignored",
+                "--nocapture",
+                "--test-threads=1",
+            ])
             .envs(variables)
             .envs(for_children())
             .stdin(Stdio::piped())
@@ -52,18 +58,26 @@ impl ChildProcess {
                 }
             }
         });
-        Self { process, says: Mutex::new(says) }
+        Self {
+            process,
+            says: Mutex::new(says),
+        }
     }
 
     /// Waits for what it says next.
     #[track_caller]
     pub fn hear(&self) -> String {
-        self.hear_within(PATIENCE).expect("the child process says something")
+        self.hear_within(PATIENCE)
+            .expect("the child process says something")
     }
 
     /// What it says next, unless that takes longer.
     pub fn hear_within(&self, time: Duration) -> Option<String> {
-        self.says.lock().unwrap_or_else(PoisonError::into_inner).recv_timeout(time).ok()
+        self.says
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .recv_timeout(time)
+            .ok()
     }
 
     /// Sends it a line. Nothing happens if it has ended.
@@ -85,7 +99,10 @@ impl ChildProcess {
     /// Sends it a signal.
     #[track_caller]
     pub fn signal(&self, signal: Signal) {
-        let id = i32::try_from(self.id()).ok().and_then(Pid::from_raw).expect("an id");
+        let id = i32::try_from(self.id())
+            .ok()
+            .and_then(Pid::from_raw)
+            .expect("an id");
         kill_process(id, signal).expect("the process is there");
     }
 
@@ -95,10 +112,17 @@ impl ChildProcess {
         let tasks = format!("/proc/{}/task", self.id());
         eventually("the process stops", || {
             // Where there is no /proc, the signal has to do.
-            let Ok(tasks) = fs::read_dir(&tasks) else { return !fs::exists("/proc/self/stat").unwrap_or(false) };
-            let stats = tasks.map_while(Result::ok).map(|it| fs::read_to_string(it.path().join("stat")));
+            let Ok(tasks) = fs::read_dir(&tasks) else {
+                return !fs::exists("/proc/self/stat").unwrap_or(false);
+            };
+            let stats = tasks
+                .map_while(Result::ok)
+                .map(|it| fs::read_to_string(it.path().join("stat")));
             // The letter behind the name, which may hold anything.
-            let state = |it: &str| it.rsplit_once(')').is_some_and(|(_, rest)| rest.trim_start().starts_with('T'));
+            let state = |it: &str| {
+                it.rsplit_once(')')
+                    .is_some_and(|(_, rest)| rest.trim_start().starts_with('T'))
+            };
             stats.map_while(Result::ok).all(|it| state(&it))
         });
     }

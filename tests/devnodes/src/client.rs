@@ -27,7 +27,10 @@ impl Reply {
     /// Turns an error reply to `args` into an error.
     pub(crate) fn or_error<A: AsRef<[u8]>>(self, args: &[A]) -> Result<Self, Error> {
         match self {
-            Reply::Error(text) => Err(Error::of(format_args!("{} was answered", name_of(args)), text)),
+            Reply::Error(text) => Err(Error::of(
+                format_args!("{} was answered", name_of(args)),
+                text,
+            )),
             reply => Ok(reply),
         }
     }
@@ -73,9 +76,14 @@ impl Client {
     /// Connects, and authenticates if a password is given.
     pub fn connect(addr: SocketAddr, password: Option<&str>) -> Result<Self, Error> {
         let trying = || format!("connecting to {addr}");
-        let stream = TcpStream::connect_timeout(&addr, PATIENCE).map_err(|e| Error::of(trying(), e))?;
-        stream.set_nodelay(true).map_err(|e| Error::of(trying(), e))?;
-        let mut client = Self { stream: BufReader::new(stream) };
+        let stream =
+            TcpStream::connect_timeout(&addr, PATIENCE).map_err(|e| Error::of(trying(), e))?;
+        stream
+            .set_nodelay(true)
+            .map_err(|e| Error::of(trying(), e))?;
+        let mut client = Self {
+            stream: BufReader::new(stream),
+        };
         client.set_timeout(PATIENCE)?;
         if let Some(password) = password {
             client.command(&["AUTH", password])?;
@@ -120,13 +128,18 @@ impl Client {
             bytes.extend_from_slice(arg);
             bytes.extend_from_slice(b"\r\n");
         }
-        self.stream.get_mut().write_all(&bytes).map_err(|e| Error::of(format_args!("sending {}", name_of(args)), e))
+        self.stream
+            .get_mut()
+            .write_all(&bytes)
+            .map_err(|e| Error::of(format_args!("sending {}", name_of(args)), e))
     }
 
     /// Waits for one answer.
     pub fn receive(&mut self) -> Result<Reply, Error> {
         let mut line = Vec::new();
-        self.stream.read_until(b'\n', &mut line).map_err(|e| Error::of("reading a reply", e))?;
+        self.stream
+            .read_until(b'\n', &mut line)
+            .map_err(|e| Error::of("reading a reply", e))?;
         let Some(line) = line.strip_suffix(b"\r\n") else {
             return Err(Self::closed());
         };
@@ -143,16 +156,27 @@ impl Client {
             '$' | '*' if number()? < 0 => Reply::Nil,
             '$' => {
                 let mut bytes = vec![0; usize::try_from(number()?).map_err(|_| bad())?];
-                self.stream.read_exact(&mut bytes).map_err(|e| Error::of("reading a bulk reply", e))?;
-                self.stream.read_exact(&mut [0; 2]).map_err(|e| Error::of("reading a bulk reply", e))?;
+                self.stream
+                    .read_exact(&mut bytes)
+                    .map_err(|e| Error::of("reading a bulk reply", e))?;
+                self.stream
+                    .read_exact(&mut [0; 2])
+                    .map_err(|e| Error::of("reading a bulk reply", e))?;
                 Reply::Bulk(bytes)
             }
-            '*' => Reply::Array((0..number()?).map(|_| self.receive()).collect::<Result<_, _>>()?),
+            '*' => Reply::Array(
+                (0..number()?)
+                    .map(|_| self.receive())
+                    .collect::<Result<_, _>>()?,
+            ),
             _ => return Err(bad()),
         })
     }
 }
 
 fn name_of<A: AsRef<[u8]>>(args: &[A]) -> String {
-    args.first().map_or_else(|| "nothing".into(), |a| String::from_utf8_lossy(a.as_ref()).into_owned())
+    args.first().map_or_else(
+        || "nothing".into(),
+        |a| String::from_utf8_lossy(a.as_ref()).into_owned(),
+    )
 }

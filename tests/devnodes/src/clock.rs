@@ -47,7 +47,12 @@ impl Clock {
         let trying = || format!("a clock in {}", folder.display());
         let (path, library) = (folder.join("clock"), preload(folder, &trying())?);
         let file = File::create_new(&path).map_err(|e| Error::of(trying(), e))?;
-        let clock = Self { file, path, library, set: Mutex::default() };
+        let clock = Self {
+            file,
+            path,
+            library,
+            set: Mutex::default(),
+        };
         clock.change(|_, _| {})?;
         Ok(clock)
     }
@@ -55,7 +60,10 @@ impl Clock {
     /// What a process needs in its environment to have this clock.
     pub fn environment(&self) -> [(OsString, OsString); 2] {
         let (library, file) = (self.library.clone(), self.path.clone());
-        [("LD_PRELOAD".into(), library.into()), ("QUORLOCK_CLOCK_FILE".into(), file.into())]
+        [
+            ("LD_PRELOAD".into(), library.into()),
+            ("QUORLOCK_CLOCK_FILE".into(), file.into()),
+        ]
     }
 
     /// Steps the clock forward.
@@ -87,7 +95,11 @@ impl Clock {
     /// How far it is ahead of the system's clock right now, in nanoseconds.
     pub fn ahead(&self) -> Result<i64, Error> {
         let now = system_time()?;
-        Ok(self.set.lock().unwrap_or_else(PoisonError::into_inner).ahead(now))
+        Ok(self
+            .set
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .ahead(now))
     }
 
     fn change(&self, change: impl FnOnce(&mut Set, i64)) -> Result<(), Error> {
@@ -103,13 +115,16 @@ impl Clock {
 
     fn write(&self, from: u64, numbers: &[i64]) -> Result<(), Error> {
         let bytes: Vec<u8> = numbers.iter().flat_map(|it| it.to_ne_bytes()).collect();
-        self.file.write_all_at(&bytes, from * 8).map_err(|e| Error::of("setting a clock", e))
+        self.file
+            .write_all_at(&bytes, from * 8)
+            .map_err(|e| Error::of("setting a clock", e))
     }
 }
 
 impl Set {
     fn ahead(&self, now: i64) -> i64 {
-        let run = i128::from(now.saturating_sub(self.anchor)) * i128::from(self.rate_ppm) / 1_000_000;
+        let run =
+            i128::from(now.saturating_sub(self.anchor)) * i128::from(self.rate_ppm) / 1_000_000;
         self.offset.saturating_add(i64::try_from(run).unwrap_or(0))
     }
 }
@@ -117,7 +132,8 @@ impl Set {
 /// The library, in `folder`, to be preloaded for what is `trying`.
 pub(crate) fn preload(folder: &Path, trying: &str) -> Result<PathBuf, Error> {
     let built = library().filter(|_| cfg!(target_os = "linux"));
-    let built = built.ok_or_else(|| Error::of(trying, "there is a library to preload on Linux only"))?;
+    let built =
+        built.ok_or_else(|| Error::of(trying, "there is a library to preload on Linux only"))?;
     // Under a name without blanks, which the loader would take for the end of it.
     let library = folder.join("clock.so");
     symlink(built, &library).map_err(|e| Error::of(trying, e))?;
@@ -129,8 +145,16 @@ pub(crate) fn preload(folder: &Path, trying: &str) -> Result<PathBuf, Error> {
 fn library() -> Option<PathBuf> {
     let program = env::current_exe().ok()?;
     let folder = program.parent()?;
-    let folders = [folder.to_path_buf(), folder.join("deps"), folder.join("../deps")];
-    let files = folders.iter().filter_map(|it| fs::read_dir(it).ok()).flatten().map_while(Result::ok);
+    let folders = [
+        folder.to_path_buf(),
+        folder.join("deps"),
+        folder.join("../deps"),
+    ];
+    let files = folders
+        .iter()
+        .filter_map(|it| fs::read_dir(it).ok())
+        .flatten()
+        .map_while(Result::ok);
     let is_library = |path: &Path| {
         let name = path.file_name().and_then(|it| it.to_str());
         name.is_some_and(|it| it.starts_with("libclockshim") && it.ends_with(".so"))
@@ -141,7 +165,9 @@ fn library() -> Option<PathBuf> {
 }
 
 fn system_time() -> Result<i64, Error> {
-    let now = SystemTime::now().duration_since(UNIX_EPOCH).map_err(|e| Error::of("reading the clock", e))?;
+    let now = SystemTime::now()
+        .duration_since(UNIX_EPOCH)
+        .map_err(|e| Error::of("reading the clock", e))?;
     nanos(now)
 }
 

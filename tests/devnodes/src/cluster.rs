@@ -84,7 +84,9 @@ impl ClusterBuilder {
 
     /// They speak it with clients only (`tls-cluster no`). Called after [`own_tls`](Self::own_tls).
     pub fn plain_bus(mut self) -> Self {
-        self.own_tls.iter_mut().for_each(|tls| tls.among_servers = false);
+        self.own_tls
+            .iter_mut()
+            .for_each(|tls| tls.among_servers = false);
         self
     }
 
@@ -105,12 +107,22 @@ impl ClusterBuilder {
         let count = self.masters.saturating_mul(self.replicas.saturating_add(1));
         let servers = Servers::start_with(count, |it| self.options(it))?;
         let id = |it: &crate::Server| {
-            it.command(&["CLUSTER", "MYID"])?.as_str().map(str::to_owned).ok_or_else(|| Error::new("no CLUSTER MYID"))
+            it.command(&["CLUSTER", "MYID"])?
+                .as_str()
+                .map(str::to_owned)
+                .ok_or_else(|| Error::new("no CLUSTER MYID"))
         };
         let ids = servers.iter().map(id).collect::<Result<_, _>>()?;
         let bus = self.bus.then(|| Bus::start(&servers)).transpose()?;
         let (cut_off, changing) = (Mutex::default(), Mutex::default());
-        let cluster = Cluster { servers, ids, password: self.password, bus, cut_off, changing };
+        let cluster = Cluster {
+            servers,
+            ids,
+            password: self.password,
+            bus,
+            cut_off,
+            changing,
+        };
         cluster.form(self.masters)?;
         Ok(cluster)
     }
@@ -122,11 +134,20 @@ impl ClusterBuilder {
             .arg("--cluster-migration-barrier", "99")
             .arg("--cluster-replica-validity-factor", "0")
             .arg("--cluster-replica-no-failover", "yes")
-            .arg("--cluster-require-full-coverage", if self.partial { "no" } else { "yes" })
+            .arg(
+                "--cluster-require-full-coverage",
+                if self.partial { "no" } else { "yes" },
+            )
             // It waits five seconds for further replicas otherwise.
             .arg("--repl-diskless-sync-delay", "0");
-        let it = self.args.iter().fold(it, |it, (name, value)| it.arg(name, value));
-        let it = Builder { own_tls: self.own_tls.clone(), ..it };
+        let it = self
+            .args
+            .iter()
+            .fold(it, |it, (name, value)| it.arg(name, value));
+        let it = Builder {
+            own_tls: self.own_tls.clone(),
+            ..it
+        };
         let it = if self.bus { it.own_source() } else { it };
         match &self.password {
             Some(password) => it.password(password).arg("--masterauth", password),
@@ -165,14 +186,23 @@ impl Cluster {
             server.command(&["CLUSTER", "SET-CONFIG-EPOCH", &epoch.to_string()])?;
         }
         for (index, master) in self.servers.iter().take(masters).enumerate() {
-            let slots = (0..SLOTS).filter(|it| it * masters / SLOTS == index).map(|it| it.to_string());
-            let command: Vec<_> = ["CLUSTER", "ADDSLOTS"].map(str::to_owned).into_iter().chain(slots).collect();
+            let slots = (0..SLOTS)
+                .filter(|it| it * masters / SLOTS == index)
+                .map(|it| it.to_string());
+            let command: Vec<_> = ["CLUSTER", "ADDSLOTS"]
+                .map(str::to_owned)
+                .into_iter()
+                .chain(slots)
+                .collect();
             master.command(&command)?;
         }
         for index in 0..self.servers.len() {
             self.meet(index, index + 1..self.servers.len())?;
         }
-        wait_for(|| format!("the servers of a cluster meet\n{}", self.described()), || self.are_linked())?;
+        wait_for(
+            || format!("the servers of a cluster meet\n{}", self.described()),
+            || self.are_linked(),
+        )?;
         for index in masters..self.servers.len() {
             self.servers[index].command(&["CLUSTER", "REPLICATE", &self.ids[index % masters]])?;
         }
@@ -181,12 +211,19 @@ impl Cluster {
 
     /// A server greets others, whether it knows them or not: they hear what it owns, within a tenth of a second.
     fn meet(&self, server: usize, others: impl IntoIterator<Item = usize>) -> Result<(), Error> {
-        others.into_iter().filter(|it| *it != server).try_for_each(|it| {
-            let port = self.servers[it].addr_for_others().port().to_string();
-            let bus = self.bus.as_ref().map(|bus| bus.port(it));
-            let command = ["CLUSTER", "MEET", "127.0.0.1", &port].into_iter().chain(bus.as_deref());
-            self.servers[server].command(&command.collect::<Vec<_>>()).map(drop)
-        })
+        others
+            .into_iter()
+            .filter(|it| *it != server)
+            .try_for_each(|it| {
+                let port = self.servers[it].addr_for_others().port().to_string();
+                let bus = self.bus.as_ref().map(|bus| bus.port(it));
+                let command = ["CLUSTER", "MEET", "127.0.0.1", &port]
+                    .into_iter()
+                    .chain(bus.as_deref());
+                self.servers[server]
+                    .command(&command.collect::<Vec<_>>())
+                    .map(drop)
+            })
     }
 
     /// `redis+cluster://HOST:PORT,HOST:PORT,…` with all servers.
@@ -196,7 +233,10 @@ impl Cluster {
 
     /// The same with some of them.
     pub fn url_of(&self, servers: impl IntoIterator<Item = usize>) -> String {
-        self.url_at("redis", servers.into_iter().map(|it| self.servers[it].addr()))
+        self.url_at(
+            "redis",
+            servers.into_iter().map(|it| self.servers[it].addr()),
+        )
     }
 
     /// `rediss+cluster://HOST:PORT,HOST:PORT,…` with all servers and their ports for TLS.
@@ -211,7 +251,11 @@ impl Cluster {
 
     fn url_at(&self, scheme: &str, places: impl Iterator<Item = SocketAddr>) -> String {
         let places: Vec<_> = places.map(|it| it.to_string()).collect();
-        let login = self.password.as_deref().map(|it| format!(":{it}@")).unwrap_or_default();
+        let login = self
+            .password
+            .as_deref()
+            .map(|it| format!(":{it}@"))
+            .unwrap_or_default();
         format!("{scheme}+cluster://{login}{}", places.join(","))
     }
 
@@ -229,7 +273,8 @@ impl Cluster {
     pub fn slot_of(&self, key: &str) -> u16 {
         let one = self.present().next().expect("a server that runs");
         let slot = self.servers[one].command(&["CLUSTER", "KEYSLOT", key]).ok();
-        slot.and_then(|it| u16::try_from(it.as_int()?).ok()).expect("CLUSTER KEYSLOT is answered with a number")
+        slot.and_then(|it| u16::try_from(it.as_int()?).ok())
+            .expect("CLUSTER KEYSLOT is answered with a number")
     }
 
     /// Which server owns the slot of a key; none if nobody does, or if they do not agree.
@@ -247,7 +292,9 @@ impl Cluster {
     #[track_caller]
     pub fn name_at(&self, server: usize, begin: &str) -> String {
         let mut names = (0..10_000).map(|it| format!("{begin}-{it}"));
-        names.find(|it| self.owner_of(it) == Some(server)).expect("a name in a slot of that server")
+        names
+            .find(|it| self.owner_of(it) == Some(server))
+            .expect("a name in a slot of that server")
     }
 
     /// Names that begin with this, of which each is in a slot of another one of the first masters.
@@ -258,7 +305,9 @@ impl Cluster {
 
     /// Whether a server serves the slot of a key, and has the key.
     pub fn is_at(&self, server: usize, key: &str) -> bool {
-        self.servers[server].command(&["EXISTS", key]).is_ok_and(|it| it.as_int() == Some(1))
+        self.servers[server]
+            .command(&["EXISTS", key])
+            .is_ok_and(|it| it.as_int() == Some(1))
     }
 
     /// Blocks until all servers that run agree who owns what, serve it, reach each other, and replicas have their master's
@@ -266,7 +315,11 @@ impl Cluster {
     pub fn wait_until_well(&self) -> Result<(), Error> {
         wait_for(
             || format!("all is well in a cluster\n{}", self.described()),
-            || self.are_linked() && self.agree() && self.present().all(|it| is_ready(&self.servers[it])),
+            || {
+                self.are_linked()
+                    && self.agree()
+                    && self.present().all(|it| is_ready(&self.servers[it]))
+            },
         )
     }
 
@@ -281,8 +334,15 @@ impl Cluster {
     ///
     /// Nobody owns it, or the servers do not agree.
     pub fn begin_migration(&self, slot: u16, to: usize) -> Result<Migration<'_>, Error> {
-        let from = self.owner(slot).ok_or_else(|| Error::new("nobody owns the slot"))?;
-        let migration = Migration { cluster: self, slot, from, to };
+        let from = self
+            .owner(slot)
+            .ok_or_else(|| Error::new("nobody owns the slot"))?;
+        let migration = Migration {
+            cluster: self,
+            slot,
+            from,
+            to,
+        };
         migration.begin()?;
         Ok(migration)
     }
@@ -292,7 +352,13 @@ impl Cluster {
         let _changing = self.changing();
         let server = &self.servers[by];
         server.command(&["CLUSTER", "BUMPEPOCH"])?;
-        server.command(&["CLUSTER", "SETSLOT", &slot.to_string(), "NODE", &self.ids[by]])?;
+        server.command(&[
+            "CLUSTER",
+            "SETSLOT",
+            &slot.to_string(),
+            "NODE",
+            &self.ids[by],
+        ])?;
         self.wait_for_owner(slot, Some(by))
     }
 
@@ -306,7 +372,10 @@ impl Cluster {
             }
             self.said_owner(slot, self.present()) == Some(None)
         };
-        wait_for(|| format!("nobody owns slot {slot}\n{}", self.described()), is_known)
+        wait_for(
+            || format!("nobody owns slot {slot}\n{}", self.described()),
+            is_known,
+        )
     }
 
     /// Fills such a hole.
@@ -322,7 +391,12 @@ impl Cluster {
 
     pub(crate) fn wait_for_owner(&self, slot: u16, owner: Option<usize>) -> Result<(), Error> {
         wait_for(
-            || format!("all know that {owner:?} owns slot {slot}\n{}", self.described()),
+            || {
+                format!(
+                    "all know that {owner:?} owns slot {slot}\n{}",
+                    self.described()
+                )
+            },
             || self.agree() && self.said_owner(slot, self.present()) == Some(owner),
         )
     }
@@ -351,19 +425,28 @@ impl Cluster {
     fn are_linked(&self) -> bool {
         let reaches = |view: &[Member], id| view.iter().any(|it| it.id == id && it.is_well());
         self.present().all(|it| {
-            self.view(it).is_some_and(|view| self.present().all(|other| reaches(&view, self.ids[other].as_str())))
+            self.view(it).is_some_and(|view| {
+                self.present()
+                    .all(|other| reaches(&view, self.ids[other].as_str()))
+            })
         })
     }
 
     /// Whether they say of each server what that says of itself. Who does not know is told: by themselves they take seconds.
     fn agree(&self) -> bool {
-        let views: Vec<_> = self.present().filter_map(|it| Some((it, self.view(it)?))).collect();
+        let views: Vec<_> = self
+            .present()
+            .filter_map(|it| Some((it, self.view(it)?)))
+            .collect();
         let said = |view: &[Member], of: usize| {
             let member = view.iter().find(|it| it.id == self.ids[of])?;
             Some((member.master.clone(), member.epoch, member.slots.clone()))
         };
         views.iter().fold(true, |agree, (server, own)| {
-            let others = views.iter().filter(|(_, it)| said(it, *server) != said(own, *server)).map(|it| it.0);
+            let others = views
+                .iter()
+                .filter(|(_, it)| said(it, *server) != said(own, *server))
+                .map(|it| it.0);
             let others: Vec<_> = others.collect();
             let _ = self.meet(*server, others.iter().copied());
             agree && others.is_empty()
@@ -373,8 +456,9 @@ impl Cluster {
     /// The servers that can be asked.
     fn present(&self) -> impl Iterator<Item = usize> {
         let cut_off = *self.cut_off.lock().unwrap_or_else(PoisonError::into_inner);
-        let is_present =
-            move |it: &usize| Some(*it) != cut_off && self.servers[*it].is_running() && !self.servers[*it].is_paused();
+        let is_present = move |it: &usize| {
+            Some(*it) != cut_off && self.servers[*it].is_running() && !self.servers[*it].is_paused()
+        };
         (0..self.servers.len()).filter(is_present)
     }
 
@@ -403,6 +487,7 @@ impl Builder {
     /// One of a cluster.
     fn cluster(mut self) -> Self {
         self.cluster = true;
-        self.arg("--cluster-enabled", "yes").arg("--cluster-config-file", "nodes.conf")
+        self.arg("--cluster-enabled", "yes")
+            .arg("--cluster-config-file", "nodes.conf")
     }
 }

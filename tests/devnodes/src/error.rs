@@ -13,7 +13,9 @@ pub struct Error {
 impl Error {
     /// With these words.
     pub fn new(message: impl Into<String>) -> Self {
-        Self { message: message.into() }
+        Self {
+            message: message.into(),
+        }
     }
 
     /// Whether the server was asked for TLS and was built without.

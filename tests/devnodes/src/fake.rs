@@ -121,12 +121,20 @@ impl FakeServer {
 
     /// Every command read so far, of all connections, in the order of reading.
     pub fn commands_seen(&self) -> Vec<Command> {
-        self.shared.seen.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.shared
+            .seen
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .clone()
     }
 
     /// How many connections were accepted so far.
     pub fn connections(&self) -> usize {
-        self.shared.streams.lock().unwrap_or_else(PoisonError::into_inner).len()
+        self.shared
+            .streams
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .len()
     }
 }
 
@@ -135,7 +143,13 @@ impl Drop for FakeServer {
         self.shared.stopped.store(true, Ordering::SeqCst);
         self.acceptor.stop();
         // The closures end when their connections do; they are not waited for, as a test may block one on purpose.
-        for stream in self.shared.streams.lock().unwrap_or_else(PoisonError::into_inner).iter() {
+        for stream in self
+            .shared
+            .streams
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .iter()
+        {
             let _ = stream.shutdown(Shutdown::Both);
         }
     }
@@ -159,7 +173,11 @@ impl FakeConn {
             self.stream.read_exact(&mut [0; 2]).ok()?;
             command.push(arg);
         }
-        self.shared.seen.lock().unwrap_or_else(PoisonError::into_inner).push(command.clone());
+        self.shared
+            .seen
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .push(command.clone());
         Some(command)
     }
 
@@ -180,12 +198,21 @@ where
     F: Fn(&mut FakeConn) + Send + Sync + 'static,
 {
     stream.set_nodelay(true)?;
-    shared.streams.lock().unwrap_or_else(PoisonError::into_inner).push(stream.try_clone()?);
-    thread::Builder::new().name("devnodes-fake".into()).spawn(move || {
-        let mut conn = FakeConn { stream: BufReader::new(stream), shared };
-        serve(&mut conn);
-        // The copy kept for Drop would hold it open.
-        let _ = conn.stream.get_ref().shutdown(Shutdown::Both);
-    })?;
+    shared
+        .streams
+        .lock()
+        .unwrap_or_else(PoisonError::into_inner)
+        .push(stream.try_clone()?);
+    thread::Builder::new()
+        .name("devnodes-fake".into())
+        .spawn(move || {
+            let mut conn = FakeConn {
+                stream: BufReader::new(stream),
+                shared,
+            };
+            serve(&mut conn);
+            // The copy kept for Drop would hold it open.
+            let _ = conn.stream.get_ref().shutdown(Shutdown::Both);
+        })?;
     Ok(())
 }

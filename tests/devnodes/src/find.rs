@@ -87,7 +87,12 @@ pub(crate) struct Found {
 impl Found {
     /// Runs `binary --version`.
     pub(crate) fn check(binary: &Path) -> Result<Self, Error> {
-        let run = || Command::new(binary).arg("--version").stdin(Stdio::null()).output();
+        let run = || {
+            Command::new(binary)
+                .arg("--version")
+                .stdin(Stdio::null())
+                .output()
+        };
         let mut output = run();
         // Another thread that forks just after this process wrote the file keeps it open for a moment.
         for _ in 0..100 {
@@ -100,21 +105,31 @@ impl Found {
         let trying = || format!("{} --version", binary.display());
         let output = output.map_err(|e| Error::of(trying(), e))?;
         let said = String::from_utf8_lossy(&output.stdout);
-        let version = said.split_whitespace().find_map(|word| word.strip_prefix("v="));
+        let version = said
+            .split_whitespace()
+            .find_map(|word| word.strip_prefix("v="));
         match version {
-            Some(version) if output.status.success() => {
-                Ok(Self { binary: binary.to_path_buf(), version: version.to_owned() })
-            }
+            Some(version) if output.status.success() => Ok(Self {
+                binary: binary.to_path_buf(),
+                version: version.to_owned(),
+            }),
             _ => {
                 let errors = String::from_utf8_lossy(&output.stderr);
-                Err(Error::of(trying(), format_args!("{}: {said}{errors}", output.status)))
+                Err(Error::of(
+                    trying(),
+                    format_args!("{}: {said}{errors}", output.status),
+                ))
             }
         }
     }
 
     /// The number before the first dot: Redis 7 brought options that 6 refuses.
     pub(crate) fn major(&self) -> u32 {
-        self.version.split('.').next().and_then(|n| n.parse().ok()).unwrap_or(0)
+        self.version
+            .split('.')
+            .next()
+            .and_then(|n| n.parse().ok())
+            .unwrap_or(0)
     }
 }
 
@@ -127,7 +142,10 @@ fn decide() -> Result<Found, Error> {
     if let Some(binary) = env::var_os(VARIABLE).filter(|v| !v.is_empty()) {
         return Found::check(Path::new(&binary)).map_err(|e| Error::of(VARIABLE, e));
     }
-    if let Some(found) = ["redis-server", "valkey-server"].iter().find_map(|name| on_path(name)) {
+    if let Some(found) = ["redis-server", "valkey-server"]
+        .iter()
+        .find_map(|name| on_path(name))
+    {
         return Ok(found);
     }
     find_or_fetch(&fetched_folder())
@@ -136,14 +154,18 @@ fn decide() -> Result<Found, Error> {
 /// `name` on PATH, if it runs.
 fn on_path(name: &str) -> Option<Found> {
     let path = env::var_os("PATH")?;
-    env::split_paths(&path).map(|folder| folder.join(name)).find_map(|file| Found::check(&file).ok())
+    env::split_paths(&path)
+        .map(|folder| folder.join(name))
+        .find_map(|file| Found::check(&file).ok())
 }
 
 /// Inside cargo's target folder: `cargo clean` removes it, and CI caches keep it.
 fn fetched_folder() -> PathBuf {
     let crate_folder = Path::new(env!("CARGO_MANIFEST_DIR"));
     let workspace = crate_folder.ancestors().nth(2).unwrap_or(crate_folder);
-    let target = env::var_os("CARGO_TARGET_DIR").filter(|v| !v.is_empty()).unwrap_or_else(|| "target".into());
+    let target = env::var_os("CARGO_TARGET_DIR")
+        .filter(|v| !v.is_empty())
+        .unwrap_or_else(|| "target".into());
     workspace.join(target).join("devnodes") // joining an absolute path replaces what was before
 }
 

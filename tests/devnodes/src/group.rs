@@ -65,7 +65,10 @@ impl GroupBuilder {
     }
 
     fn secured(&self, server: Builder) -> Builder {
-        Builder { own_tls: self.own_tls.clone(), ..server }
+        Builder {
+            own_tls: self.own_tls.clone(),
+            ..server
+        }
     }
 
     /// Starts everything; blocks until the replicas have the master's data and the sentinels know each other.
@@ -83,8 +86,12 @@ impl GroupBuilder {
                 None => it,
             }
         })?;
-        let mut group =
-            Group { servers, sentinels: Servers::start(0)?, password: self.password.clone(), options: String::new() };
+        let mut group = Group {
+            servers,
+            sentinels: Servers::start(0)?,
+            password: self.password.clone(),
+            options: String::new(),
+        };
         for replica in group.servers.iter().skip(1) {
             replicate(replica, &group.servers[0], password)?;
         }
@@ -105,7 +112,11 @@ impl GroupBuilder {
     }
 
     fn conf(&self, master: &Server) -> String {
-        let (host, names) = if self.by_name { ("localhost", "yes") } else { ("127.0.0.1", "no") };
+        let (host, names) = if self.by_name {
+            ("localhost", "yes")
+        } else {
+            ("127.0.0.1", "no")
+        };
         let (port, quorum) = (master.addr_for_others().port(), self.sentinels / 2 + 1);
         // Quick, for tests.
         let mut conf = format!(
@@ -126,7 +137,14 @@ impl GroupBuilder {
 impl Group {
     /// A master with so many replicas.
     pub fn builder(replicas: usize) -> GroupBuilder {
-        GroupBuilder { replicas, sentinels: 0, password: None, sentinel_password: None, by_name: false, own_tls: None }
+        GroupBuilder {
+            replicas,
+            sentinels: 0,
+            password: None,
+            sentinel_password: None,
+            by_name: false,
+            own_tls: None,
+        }
     }
 
     /// The same, started, without sentinels.
@@ -140,7 +158,11 @@ impl Group {
 
     /// `redis+replicated://HOST:PORT,HOST:PORT,…`
     pub fn replicated_url(&self) -> String {
-        format!("redis+replicated://{}{}", login(self.password.as_deref()), places(&self.servers))
+        format!(
+            "redis+replicated://{}{}",
+            login(self.password.as_deref()),
+            places(&self.servers)
+        )
     }
 
     /// `redis+sentinel://HOST:PORT,HOST:PORT,…/locks`
@@ -155,23 +177,44 @@ impl Group {
 
     /// Promotes a replica, as people do by hand. Nobody tells the old master.
     pub fn promote(&self, index: usize) -> Result<(), Error> {
-        self.servers[index].command(&["REPLICAOF", "NO", "ONE"]).map(drop)
+        self.servers[index]
+            .command(&["REPLICAOF", "NO", "ONE"])
+            .map(drop)
     }
 
     /// Makes this server a replica of the other; blocks until it has its data.
     pub fn demote(&self, index: usize, master: usize) -> Result<(), Error> {
-        replicate(&self.servers[index], &self.servers[master], self.password.as_deref())
+        replicate(
+            &self.servers[index],
+            &self.servers[master],
+            self.password.as_deref(),
+        )
     }
 
     /// Lets no replica hear of anything any more, until [`demote`](Self::demote); blocks until none does.
     pub fn cut_replication(&self) -> Result<(), Error> {
-        let replicas = || self.servers.iter().filter(|it| it.info("role").as_deref() == Some("slave"));
+        let replicas = || {
+            self.servers
+                .iter()
+                .filter(|it| it.info("role").as_deref() == Some("slave"))
+        };
         // Or sentinels would not promote one that has been cut off for long. They have to be told to: they think for as long
         // that a master is there.
-        let patience = ["SENTINEL", "SET", MASTER, "down-after-milliseconds", "600000"];
-        self.sentinels.iter().try_for_each(|it| it.command(&patience).map(drop))?;
+        let patience = [
+            "SENTINEL",
+            "SET",
+            MASTER,
+            "down-after-milliseconds",
+            "600000",
+        ];
+        self.sentinels
+            .iter()
+            .try_for_each(|it| it.command(&patience).map(drop))?;
         // Refused, they try again and again.
-        replicas().try_for_each(|it| it.command(&["CONFIG", "SET", "masterauth", "wrong"]).map(drop))?;
+        replicas().try_for_each(|it| {
+            it.command(&["CONFIG", "SET", "masterauth", "wrong"])
+                .map(drop)
+        })?;
         for master in self.servers.iter().filter(|it| is_master(it)) {
             master.command(&["CLIENT", "KILL", "TYPE", "replica"])?;
         }
@@ -181,14 +224,16 @@ impl Group {
 
     /// Which of those that run says that it is the master, by its place; none if several do.
     pub fn master(&self) -> Option<usize> {
-        let mut masters =
-            (0..self.servers.len()).filter(|it| self.servers[*it].is_running() && is_master(&self.servers[*it]));
+        let mut masters = (0..self.servers.len())
+            .filter(|it| self.servers[*it].is_running() && is_master(&self.servers[*it]));
         masters.next().filter(|_| masters.next().is_none())
     }
 
     /// Which server a sentinel names, by its place; none if it names no server of the group.
     pub fn named_by(&self, sentinel: usize) -> Option<usize> {
-        let reply = self.sentinels[sentinel].command(&["SENTINEL", "GET-MASTER-ADDR-BY-NAME", MASTER]).ok()?;
+        let reply = self.sentinels[sentinel]
+            .command(&["SENTINEL", "GET-MASTER-ADDR-BY-NAME", MASTER])
+            .ok()?;
         let port = reply.as_array()?.get(1)?.as_int()?;
         self.servers.iter().position(|it| it.listens_at(port))
     }
@@ -200,7 +245,10 @@ impl Group {
             // It refuses while it has not heard of the replicas for a moment, and gives up if it has heard nothing good of them.
             let is_due = told.is_none_or(|it| Duration::from_secs(3) < it.elapsed());
             if is_due && self.named_by(0) == Some(old) {
-                told = self.sentinels[0].command(&["SENTINEL", "FAILOVER", MASTER]).is_ok().then(Instant::now);
+                told = self.sentinels[0]
+                    .command(&["SENTINEL", "FAILOVER", MASTER])
+                    .is_ok()
+                    .then(Instant::now);
             }
         })
     }
@@ -215,13 +263,23 @@ impl Group {
         // Sentinels on a machine that has stood still for two seconds do nothing for half a minute.
         wait_for_longer(
             3,
-            || format!("the sentinels promote a replica; they name {new:?}", new = self.named_by(0)),
+            || {
+                format!(
+                    "the sentinels promote a replica; they name {new:?}",
+                    new = self.named_by(0)
+                )
+            },
             || {
                 urge();
-                let running = (0..self.sentinels.len())
-                    .filter(|it| self.sentinels[*it].is_running() && !self.sentinels[*it].is_paused());
+                let running = (0..self.sentinels.len()).filter(|it| {
+                    self.sentinels[*it].is_running() && !self.sentinels[*it].is_paused()
+                });
                 let named: Vec<_> = running.map(|it| self.named_by(it)).collect();
-                new = named.first().copied().flatten().filter(|it| *it != old && named.iter().all(|n| *n == Some(*it)));
+                new = named
+                    .first()
+                    .copied()
+                    .flatten()
+                    .filter(|it| *it != old && named.iter().all(|n| *n == Some(*it)));
                 new.is_some_and(|it| is_master(&self.servers[it]))
             },
         )?;
@@ -235,9 +293,14 @@ impl Group {
             let _ = sentinel.command(&["SENTINEL", "DEBUG", "publish-period", "100"]);
         }
         let all = |field: &str, count: usize| {
-            self.sentinels.iter().all(|it| field_of(it, field).is_some_and(|it| it == count.to_string()))
+            self.sentinels
+                .iter()
+                .all(|it| field_of(it, field).is_some_and(|it| it == count.to_string()))
         };
-        let (others, replicas) = (self.sentinels.len().saturating_sub(1), self.servers.len().saturating_sub(1));
+        let (others, replicas) = (
+            self.sentinels.len().saturating_sub(1),
+            self.servers.len().saturating_sub(1),
+        );
         wait_for(
             || "the sentinels find each other and the replicas".to_owned(),
             || all("num-other-sentinels", others) && all("num-slaves", replicas),
@@ -249,17 +312,24 @@ impl Group {
 fn field_of(sentinel: &Server, name: &str) -> Option<String> {
     let reply = sentinel.command(&["SENTINEL", "MASTER", MASTER]).ok()?;
     let mut fields = reply.as_array()?.chunks(2);
-    fields.find_map(|it| (it[0].as_str() == Some(name)).then(|| it[1].as_str().map(str::to_owned))?)
+    fields
+        .find_map(|it| (it[0].as_str() == Some(name)).then(|| it[1].as_str().map(str::to_owned))?)
 }
 
 fn is_master(server: &Server) -> bool {
     let role = server.command(&["ROLE"]).ok();
-    role.as_ref().and_then(Reply::as_array).is_some_and(|it| it.first().and_then(Reply::as_str) == Some("master"))
+    role.as_ref()
+        .and_then(Reply::as_array)
+        .is_some_and(|it| it.first().and_then(Reply::as_str) == Some("master"))
 }
 
 fn replicate(replica: &Server, master: &Server, password: Option<&str>) -> Result<(), Error> {
     replica.command(&["CONFIG", "SET", "masterauth", password.unwrap_or_default()])?;
-    replica.command(&["REPLICAOF", "127.0.0.1", &master.addr_for_others().port().to_string()])?;
+    replica.command(&[
+        "REPLICAOF",
+        "127.0.0.1",
+        &master.addr_for_others().port().to_string(),
+    ])?;
     wait_for(
         || format!("{} replicates {}", replica.addr(), master.addr()),
         || replica.info("master_link_status").as_deref() == Some("up"),
@@ -271,7 +341,11 @@ fn login(password: Option<&str>) -> String {
 }
 
 fn places(servers: &Servers) -> String {
-    servers.iter().map(|it| it.addr().to_string()).collect::<Vec<_>>().join(",")
+    servers
+        .iter()
+        .map(|it| it.addr().to_string())
+        .collect::<Vec<_>>()
+        .join(",")
 }
 
 impl Builder {

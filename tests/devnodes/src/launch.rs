@@ -40,12 +40,19 @@ pub(crate) fn launch(
     let pid = child.id();
     let go = |child: &mut Child, watchdog: &mut Watchdog| {
         watchdog.watch(pid)?;
-        let mut gate = child.stdin.take().ok_or_else(|| Error::new("the server has no gate"))?;
-        gate.write_all(b"go\n").map_err(|e| Error::of("starting the server", e))
+        let mut gate = child
+            .stdin
+            .take()
+            .ok_or_else(|| Error::new("the server has no gate"))?;
+        gate.write_all(b"go\n")
+            .map_err(|e| Error::of("starting the server", e))
     };
     let answered = go(&mut child, watchdog).and_then(|()| {
         let up = || has_exited(&child) || answers(port.addr(), spec.password.as_deref(), pid);
-        wait_for(|| format!("the server on port {} answers", port.number()), up)
+        wait_for(
+            || format!("the server on port {} answers", port.number()),
+            up,
+        )
     });
     if answered.is_ok() && !has_exited(&child) {
         return Ok(child);
@@ -53,11 +60,17 @@ pub(crate) fn launch(
     let _ = end(&mut child, watchdog);
     let log = read_log(folder);
     let log = log.get(before..).unwrap_or_default();
-    let cause = answered.err().unwrap_or_else(|| Error::new("the server ended before it answered"));
+    let cause = answered
+        .err()
+        .unwrap_or_else(|| Error::new("the server ended before it answered"));
     let lines: Vec<&str> = log.lines().collect();
     let last = lines[lines.len().saturating_sub(8)..].join("\n  ");
     let error = Error::new(format!("{cause}; its log ends:\n  {last}"));
-    if log.contains("Address already in use") { Err(Failed::PortTaken(error)) } else { Err(Failed::Other(error)) }
+    if log.contains("Address already in use") {
+        Err(Failed::PortTaken(error))
+    } else {
+        Err(Failed::Other(error))
+    }
 }
 
 fn spawn(
@@ -68,8 +81,11 @@ fn spawn(
 ) -> Result<Child, Error> {
     let trying = || format!("starting {}", binary.binary.display());
     // The server's own output, so that what it says before it reads its options is there too.
-    let log =
-        OpenOptions::new().append(true).create(true).open(log_path(folder)).map_err(|e| Error::of(trying(), e))?;
+    let log = OpenOptions::new()
+        .append(true)
+        .create(true)
+        .open(log_path(folder))
+        .map_err(|e| Error::of(trying(), e))?;
     let log_too = log.try_clone().map_err(|e| Error::of(trying(), e))?;
     let mut command = Command::new("sh");
     command.args(["-c", GATE, "devnodes-gate"]);
@@ -92,7 +108,10 @@ fn spawn(
         command.args(["--save", "", "--appendonly", "no"]);
     }
     command.args(["--daemonize", "no", "--loglevel", "notice"]);
-    command.args(["--port", &port.number().to_string(), "--dir"]).arg(folder).args(["--bind", "127.0.0.1"]);
+    command
+        .args(["--port", &port.number().to_string(), "--dir"])
+        .arg(folder)
+        .args(["--bind", "127.0.0.1"]);
     if spec.own_source {
         let source = source_of(port).to_string();
         // Others than 127.0.0.1 are strangers to it otherwise.
@@ -112,7 +131,15 @@ fn spawn(
     if spec.unix_socket {
         command.arg("--unixsocket").arg(socket_path(folder));
     }
-    if let (Some(OwnTls { certificate, authority, among_servers }), Some(port)) = (&spec.own_tls, tls_port) {
+    if let (
+        Some(OwnTls {
+            certificate,
+            authority,
+            among_servers,
+        }),
+        Some(port),
+    ) = (&spec.own_tls, tls_port)
+    {
         let among_servers = if *among_servers { "yes" } else { "no" };
         command.args([
             "--tls-port",
@@ -135,7 +162,10 @@ fn spawn(
             command.arg(option).arg(path);
         }
     }
-    command.args(&spec.args).spawn().map_err(|e| Error::of(trying(), e))
+    command
+        .args(&spec.args)
+        .spawn()
+        .map_err(|e| Error::of(trying(), e))
 }
 
 /// The address on loopback from which a server connects to others, if it has one of its own.
@@ -148,7 +178,9 @@ pub(crate) fn source_of(port: &Port) -> Ipv4Addr {
 pub(crate) fn end(child: &mut Child, watchdog: &mut Watchdog) -> Result<(), Error> {
     let killed = child.kill().map_err(|e| Error::of("killing the server", e));
     let told = watchdog.forget();
-    child.wait().map_err(|e| Error::of("waiting for the server's end", e))?;
+    child
+        .wait()
+        .map_err(|e| Error::of("waiting for the server's end", e))?;
     killed.and(told)
 }
 
@@ -180,12 +212,17 @@ pub(crate) fn has_exited(child: &Child) -> bool {
 }
 
 pub(crate) fn id_of(child: &Child) -> Result<Pid, Error> {
-    i32::try_from(child.id()).ok().and_then(Pid::from_raw).ok_or_else(|| Error::new("a process id out of range"))
+    i32::try_from(child.id())
+        .ok()
+        .and_then(Pid::from_raw)
+        .ok_or_else(|| Error::new("a process id out of range"))
 }
 
 pub(crate) fn info_field(info: &Reply, field: &str) -> Option<String> {
     let mut lines = info.as_str()?.lines();
-    lines.find_map(|line| line.strip_prefix(field)?.strip_prefix(':')).map(str::to_owned)
+    lines
+        .find_map(|line| line.strip_prefix(field)?.strip_prefix(':'))
+        .map(str::to_owned)
 }
 
 fn log_path(folder: &Path) -> PathBuf {
@@ -193,7 +230,9 @@ fn log_path(folder: &Path) -> PathBuf {
 }
 
 pub(crate) fn read_log(folder: &Path) -> String {
-    fs::read(log_path(folder)).map(|bytes| String::from_utf8_lossy(&bytes).into_owned()).unwrap_or_default()
+    fs::read(log_path(folder))
+        .map(|bytes| String::from_utf8_lossy(&bytes).into_owned())
+        .unwrap_or_default()
 }
 
 pub(crate) fn socket_path(folder: &Path) -> PathBuf {

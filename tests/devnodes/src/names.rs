@@ -25,18 +25,26 @@ impl SlowNames {
     /// Not available here, or the folder cannot be written to.
     pub fn create(folder: &Path) -> Result<Self, Error> {
         let library = preload(folder, "slow names")?;
-        Ok(Self { file: folder.join("slow"), library })
+        Ok(Self {
+            file: folder.join("slow"),
+            library,
+        })
     }
 
     /// What a process needs in its environment to have these names.
     pub fn environment(&self) -> [(OsString, OsString); 2] {
         let (library, file) = (self.library.clone(), self.file.clone());
-        [("LD_PRELOAD".into(), library.into()), ("QUORLOCK_SLOW_NAMES".into(), file.into())]
+        [
+            ("LD_PRELOAD".into(), library.into()),
+            ("QUORLOCK_SLOW_NAMES".into(), file.into()),
+        ]
     }
 
     /// From now on whoever resolves one of them waits.
     pub fn hang(&self) -> Result<(), Error> {
-        File::create(&self.file).map(drop).map_err(|e| Error::of("slow names", e))
+        File::create(&self.file)
+            .map(drop)
+            .map_err(|e| Error::of("slow names", e))
     }
 
     /// They are resolved again, also for those who wait.

@@ -51,7 +51,9 @@ impl Port {
                 return Ok((port, bus));
             }
         }
-        Err(Error::new("no two free ports on 127.0.0.1, 10,000 apart, in 200 tries"))
+        Err(Error::new(
+            "no two free ports on 127.0.0.1, 10,000 apart, in 200 tries",
+        ))
     }
 
     pub(crate) fn number(&self) -> u16 {
@@ -65,7 +67,10 @@ impl Port {
 
 impl Drop for Port {
     fn drop(&mut self) {
-        TAKEN.lock().unwrap_or_else(PoisonError::into_inner).remove(&self.0);
+        TAKEN
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .remove(&self.0);
     }
 }
 
@@ -92,7 +97,10 @@ fn listen_reserved() -> Result<(TcpListener, Port), Error> {
 fn reserve(wanted: u16) -> io::Result<Option<(TcpListener, Port)>> {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, wanted))?;
     let number = listener.local_addr()?.port();
-    let is_free = TAKEN.lock().unwrap_or_else(PoisonError::into_inner).insert(number);
+    let is_free = TAKEN
+        .lock()
+        .unwrap_or_else(PoisonError::into_inner)
+        .insert(number);
     Ok(is_free.then_some((listener, Port(number))))
 }
 
@@ -106,7 +114,10 @@ pub(crate) struct Acceptor {
 
 impl Acceptor {
     /// `accept` takes connections until it sees that it is to end: it looks whenever one comes.
-    pub(crate) fn start(name: &str, accept: impl FnOnce(&TcpListener) + Send + 'static) -> Result<Acceptor, Error> {
+    pub(crate) fn start(
+        name: &str,
+        accept: impl FnOnce(&TcpListener) + Send + 'static,
+    ) -> Result<Acceptor, Error> {
         let (listener, port) = listen_reserved()?;
         let listener = Arc::new(listener);
         let thread = thread::Builder::new().name(name.into()).spawn({
@@ -114,7 +125,11 @@ impl Acceptor {
             move || accept(&listener)
         });
         let thread = thread.map_err(|e| Error::of(format!("starting the thread {name}"), e))?;
-        Ok(Acceptor { port, listener, thread: Some(thread) })
+        Ok(Acceptor {
+            port,
+            listener,
+            thread: Some(thread),
+        })
     }
 
     pub(crate) fn addr(&self) -> SocketAddr {
@@ -136,7 +151,9 @@ impl Acceptor {
 fn stop_listening(listener: &TcpListener) -> bool {
     // Linux wakes `accept` with this. Where it is an error, one more connection does.
     shutdown(listener, Shutdown::Both).is_ok()
-        || listener.local_addr().is_ok_and(|at| TcpStream::connect_timeout(&at, Duration::from_secs(1)).is_ok())
+        || listener
+            .local_addr()
+            .is_ok_and(|at| TcpStream::connect_timeout(&at, Duration::from_secs(1)).is_ok())
 }
 
 fn first_outgoing_port() -> u16 {

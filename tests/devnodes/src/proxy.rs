@@ -85,13 +85,18 @@ impl Proxy {
             accepted: AtomicUsize::new(0),
         });
         let theirs = shared.clone();
-        let acceptor = Acceptor::start("devnodes-proxy", move |listener| accept(listener, &theirs))?;
+        let acceptor =
+            Acceptor::start("devnodes-proxy", move |listener| accept(listener, &theirs))?;
         Ok(Self { acceptor, shared })
     }
 
     /// `redis://127.0.0.1:PORT`, without a password; `rediss://` where TLS passes through it.
     pub fn url(&self) -> String {
-        format!("redis{}://{}", if self.shared.is_secure { "s" } else { "" }, self.addr())
+        format!(
+            "redis{}://{}",
+            if self.shared.is_secure { "s" } else { "" },
+            self.addr()
+        )
     }
 
     /// Where clients connect to.
@@ -101,7 +106,8 @@ impl Proxy {
 
     /// Passes new connections on to another server, as a name does that has another address now.
     pub fn lead_to(&self, target: SocketAddr) {
-        self.shared.set(|it| it.target = Some(in_front_of(target).unwrap_or(target)));
+        self.shared
+            .set(|it| it.target = Some(in_front_of(target).unwrap_or(target)));
     }
 
     /// Delays each piece of a reply by this much after its arrival. Zero, the default, ends it.
@@ -190,7 +196,10 @@ impl Proxy {
 
     /// How many connections clients have open now.
     pub fn open_connections(&self) -> usize {
-        lock(&self.shared.links).iter().filter(|link| link.client_open.load(Ordering::SeqCst)).count()
+        lock(&self.shared.links)
+            .iter()
+            .filter(|link| link.client_open.load(Ordering::SeqCst))
+            .count()
     }
 }
 
@@ -217,7 +226,9 @@ impl Shared {
             if link.cut.load(Ordering::SeqCst) {
                 return false;
             }
-            let Some(longest) = ready(&settings) else { return true };
+            let Some(longest) = ready(&settings) else {
+                return true;
+            };
             settings = match self.changed.wait_timeout(settings, longest) {
                 Ok((settings, _)) => settings,
                 Err(poisoned) => poisoned.into_inner().0,
@@ -257,7 +268,11 @@ fn accept(listener: &TcpListener, shared: &Arc<Shared>) {
         let server = if settings.black_hole {
             None
         } else {
-            TcpStream::connect_timeout(&settings.target.unwrap_or(shared.target), Duration::from_secs(1)).ok()
+            TcpStream::connect_timeout(
+                &settings.target.unwrap_or(shared.target),
+                Duration::from_secs(1),
+            )
+            .ok()
         };
         if server.is_none() && !settings.black_hole {
             let _ = client.shutdown(Shutdown::Both);
@@ -267,7 +282,11 @@ fn accept(listener: &TcpListener, shared: &Arc<Shared>) {
     }
 }
 
-fn admit(client: TcpStream, server: Option<TcpStream>, shared: &Arc<Shared>) -> std::io::Result<()> {
+fn admit(
+    client: TcpStream,
+    server: Option<TcpStream>,
+    shared: &Arc<Shared>,
+) -> std::io::Result<()> {
     client.set_nodelay(true)?;
     let link = Arc::new(Link {
         client: client.try_clone()?,
@@ -291,7 +310,13 @@ fn admit(client: TcpStream, server: Option<TcpStream>, shared: &Arc<Shared>) -> 
     let server_writer = server.as_ref().map(TcpStream::try_clone).transpose()?;
     if let Some(server) = server {
         server.set_nodelay(true)?;
-        pump(Direction::Replies, server, Some(client.try_clone()?), link.clone(), shared)?;
+        pump(
+            Direction::Replies,
+            server,
+            Some(client.try_clone()?),
+            link.clone(),
+            shared,
+        )?;
     }
     pump(Direction::Requests, client, server_writer, link, shared)
 }
@@ -335,7 +360,13 @@ fn read(mut from: TcpStream, queue: &Sender<(Instant, Vec<u8>)>, link: &Link) {
     }
 }
 
-fn write(direction: Direction, queued: &Receiver<(Instant, Vec<u8>)>, mut to: TcpStream, link: &Link, shared: &Shared) {
+fn write(
+    direction: Direction,
+    queued: &Receiver<(Instant, Vec<u8>)>,
+    mut to: TcpStream,
+    link: &Link,
+    shared: &Shared,
+) {
     const LONG: Duration = Duration::from_secs(3600);
     /// Bytes that come through a narrow line together.
     const PIECE: usize = 128;
@@ -345,7 +376,10 @@ fn write(direction: Direction, queued: &Receiver<(Instant, Vec<u8>)>, mut to: Tc
         let due = |settings: &Settings| match direction {
             Direction::Requests => settings.hold_requests.then_some(LONG),
             Direction::Replies if settings.hold_replies => Some(LONG),
-            Direction::Replies => settings.delay.checked_sub(arrived.elapsed()).filter(|left| !left.is_zero()),
+            Direction::Replies => settings
+                .delay
+                .checked_sub(arrived.elapsed())
+                .filter(|left| !left.is_zero()),
         };
         if !shared.wait(link, due) {
             return;
@@ -370,7 +404,9 @@ fn write(direction: Direction, queued: &Receiver<(Instant, Vec<u8>)>, mut to: Tc
                 let takes = Duration::from_secs(piece as u64) / settings.narrow;
                 free_at = free_at.max(arrived) + takes;
                 let until = |s: &Settings| {
-                    free_at.checked_duration_since(Instant::now()).filter(|it| s.narrow != 0 && !it.is_zero())
+                    free_at
+                        .checked_duration_since(Instant::now())
+                        .filter(|it| s.narrow != 0 && !it.is_zero())
                 };
                 if !shared.wait(link, until) {
                     return;
@@ -383,7 +419,11 @@ fn write(direction: Direction, queued: &Receiver<(Instant, Vec<u8>)>, mut to: Tc
             }
             rest = later;
             let wrote = Instant::now();
-            let pause = |s: &Settings| s.trickle.checked_sub(wrote.elapsed()).filter(|left| slow && !left.is_zero());
+            let pause = |s: &Settings| {
+                s.trickle
+                    .checked_sub(wrote.elapsed())
+                    .filter(|left| slow && !left.is_zero())
+            };
             if !shared.wait(link, pause) {
                 return;
             }

@@ -16,7 +16,9 @@ use crate::Clock;
 use crate::Error;
 use crate::client::{Client, Reply};
 use crate::find::{self, Found};
-use crate::launch::{Failed, end, has_exited, id_of, info_field, launch, read_log, socket_path, source_of};
+use crate::launch::{
+    Failed, end, has_exited, id_of, info_field, launch, read_log, socket_path, source_of,
+};
 use crate::port::{BUS, Port};
 use crate::tls::{Authority, Certificate, Terminator, in_front_of, put_in_front_of};
 use crate::wait::wait_for;
@@ -51,7 +53,11 @@ pub(crate) struct OwnTls {
 
 impl OwnTls {
     pub(crate) fn new(certificate: &Certificate, authority: &Authority) -> Self {
-        Self { certificate: certificate.clone(), authority: authority.pem().to_owned(), among_servers: true }
+        Self {
+            certificate: certificate.clone(),
+            authority: authority.pem().to_owned(),
+            among_servers: true,
+        }
     }
 }
 
@@ -102,7 +108,8 @@ impl Builder {
 
     /// Whether it is as [`Server::start`] starts it, but for its clock.
     pub(crate) fn has_no_options(&self) -> bool {
-        let is_alone = self.sentinel.is_none() && !self.cluster && !self.own_source && self.own_tls.is_none();
+        let is_alone =
+            self.sentinel.is_none() && !self.cluster && !self.own_source && self.own_tls.is_none();
         is_alone && self.args.is_empty() && self.password.is_none() && !self.unix_socket
     }
 
@@ -167,7 +174,10 @@ impl Server {
             .prefix("devnodes-")
             .tempdir_in(env::temp_dir())
             .map_err(|e| Error::of("a folder for a server", e))?;
-        let clock = spec.stepped_clock.then(|| Clock::create(folder.path())).transpose()?;
+        let clock = spec
+            .stepped_clock
+            .then(|| Clock::create(folder.path()))
+            .transpose()?;
         spec.env.extend(clock.iter().flat_map(Clock::environment));
         let mut watchdog = Watchdog::start(folder.path())?;
         for _ in 0..20 {
@@ -182,7 +192,13 @@ impl Server {
             };
             let port = choose()?;
             let tls_port = spec.own_tls.as_ref().map(|_| choose()).transpose()?;
-            match launch(&spec, binary, folder.path(), (&port, tls_port.as_ref()), &mut watchdog) {
+            match launch(
+                &spec,
+                binary,
+                folder.path(),
+                (&port, tls_port.as_ref()),
+                &mut watchdog,
+            ) {
                 Ok(child) => {
                     let _front = put_in_front_of(port.addr())?;
                     return Ok(Self {
@@ -191,7 +207,12 @@ impl Server {
                         port,
                         _buses,
                         tls_port,
-                        process: Mutex::new(Process { child, ended: false, paused: false, starts: 1 }),
+                        process: Mutex::new(Process {
+                            child,
+                            ended: false,
+                            paused: false,
+                            starts: 1,
+                        }),
                         client: Mutex::new(None),
                         watchdog: Mutex::new(watchdog),
                         clock,
@@ -203,13 +224,16 @@ impl Server {
                 Err(Failed::Other(e)) => return Err(e),
             }
         }
-        Err(Error::new("20 ports in a row were taken before the server could bind them"))
+        Err(Error::new(
+            "20 ports in a row were taken before the server could bind them",
+        ))
     }
 
     /// `redis://127.0.0.1:PORT`, with `:password@` if there is one. `rediss://` and another port if TLS was
     /// put in front of it.
     pub fn url(&self) -> String {
-        let (scheme, addr) = in_front_of(self.addr()).map_or(("redis", self.addr()), |front| ("rediss", front));
+        let (scheme, addr) =
+            in_front_of(self.addr()).map_or(("redis", self.addr()), |front| ("rediss", front));
         match &self.spec.password {
             Some(password) => format!("{scheme}://:{}@{addr}", encoded(password)),
             None => format!("{scheme}://{addr}"),
@@ -249,18 +273,32 @@ impl Server {
     /// The server was started without [`Builder::own_tls`].
     #[track_caller]
     pub fn tls_addr(&self) -> SocketAddr {
-        self.tls_port.as_ref().expect("started with .own_tls()").addr()
+        self.tls_port
+            .as_ref()
+            .expect("started with .own_tls()")
+            .addr()
     }
 
     /// Whether it listens there, for TLS or without.
     pub(crate) fn listens_at(&self, port: i64) -> bool {
-        [Some(&self.port), self.tls_port.as_ref()].into_iter().flatten().any(|it| i64::from(it.number()) == port)
+        [Some(&self.port), self.tls_port.as_ref()]
+            .into_iter()
+            .flatten()
+            .any(|it| i64::from(it.number()) == port)
     }
 
     /// Where servers talk to each other.
     pub(crate) fn addr_for_others(&self) -> SocketAddr {
-        let by_tls = self.spec.own_tls.as_ref().is_some_and(|it| it.among_servers);
-        self.tls_port.as_ref().filter(|_| by_tls).unwrap_or(&self.port).addr()
+        let by_tls = self
+            .spec
+            .own_tls
+            .as_ref()
+            .is_some_and(|it| it.among_servers);
+        self.tls_port
+            .as_ref()
+            .filter(|_| by_tls)
+            .unwrap_or(&self.port)
+            .addr()
     }
 
     /// Where the others of a cluster reach it.
@@ -295,7 +333,11 @@ impl Server {
         wait_for(
             || format!("the server on port {} stops", self.port()),
             // Where there is no /proc, the signal has to do.
-            || fs::read_to_string(&stat).map_or(!Path::new("/proc/self/stat").exists(), |s| state_of(&s) == Some('T')),
+            || {
+                fs::read_to_string(&stat).map_or(!Path::new("/proc/self/stat").exists(), |s| {
+                    state_of(&s) == Some('T')
+                })
+            },
         )
     }
 
@@ -326,11 +368,16 @@ impl Server {
         self.end(&mut process)?;
         // Redis 7 has a folder of files, Redis 6 one file.
         for (path, gone) in [
-            ("appendonlydir", fs::remove_dir_all as fn(PathBuf) -> io::Result<()>),
+            (
+                "appendonlydir",
+                fs::remove_dir_all as fn(PathBuf) -> io::Result<()>,
+            ),
             ("appendonly.aof", fs::remove_file),
         ] {
             match gone(self.folder.path().join(path)) {
-                Err(e) if e.kind() != io::ErrorKind::NotFound => return Err(Error::of("emptying a server", e)),
+                Err(e) if e.kind() != io::ErrorKind::NotFound => {
+                    return Err(Error::of("emptying a server", e));
+                }
                 _ => {}
             }
         }
@@ -342,7 +389,13 @@ impl Server {
         let mut tries = 0;
         let child = loop {
             let ports = (&self.port, self.tls_port.as_ref());
-            match launch(&self.spec, self.binary, self.folder.path(), ports, &mut watchdog) {
+            match launch(
+                &self.spec,
+                self.binary,
+                self.folder.path(),
+                ports,
+                &mut watchdog,
+            ) {
                 Ok(child) => break child,
                 // Another program has the port for a moment, and it must be this port.
                 Err(Failed::PortTaken(_)) if tries < 50 => {
@@ -352,7 +405,12 @@ impl Server {
                 Err(Failed::PortTaken(e) | Failed::Other(e)) => return Err(e),
             }
         };
-        *process = Process { child, ended: false, paused: false, starts: process.starts.wrapping_add(1) };
+        *process = Process {
+            child,
+            ended: false,
+            paused: false,
+            starts: process.starts.wrapping_add(1),
+        };
         Ok(())
     }
 
@@ -387,7 +445,9 @@ impl Server {
             if !self.is_running() || self.is_paused() {
                 return true;
             }
-            let (Some(shown), Ok(expected)) = (self.time(), self.clock().now()) else { return true };
+            let (Some(shown), Ok(expected)) = (self.time(), self.clock().now()) else {
+                return true;
+            };
             shown.abs_diff(expected) < 50_000_000
         })
     }
@@ -395,9 +455,18 @@ impl Server {
     /// What its clock shows, in nanoseconds since 1970, if it tells.
     fn time(&self) -> Option<i64> {
         let reply = self.command(&["TIME"]).ok()?;
-        let parts: Vec<i64> = reply.as_array()?.iter().filter_map(|it| it.as_str()?.parse().ok()).collect();
-        let [seconds, micros] = parts[..] else { return None };
-        seconds.checked_mul(1_000_000)?.checked_add(micros)?.checked_mul(1_000)
+        let parts: Vec<i64> = reply
+            .as_array()?
+            .iter()
+            .filter_map(|it| it.as_str()?.parse().ok())
+            .collect();
+        let [seconds, micros] = parts[..] else {
+            return None;
+        };
+        seconds
+            .checked_mul(1_000_000)?
+            .checked_add(micros)?
+            .checked_mul(1_000)
     }
 
     /// Lets the server's wall clock run fast from now on, by so many parts per million; slow, if negative.
@@ -469,7 +538,10 @@ impl Server {
     /// As the other questions below: the server does not answer.
     #[track_caller]
     pub fn key_count(&self) -> usize {
-        let count = self.ask(&["DBSIZE"]).as_int().and_then(|n| usize::try_from(n).ok());
+        let count = self
+            .ask(&["DBSIZE"])
+            .as_int()
+            .and_then(|n| usize::try_from(n).ok());
         count.expect("DBSIZE is answered with a number")
     }
 
@@ -480,7 +552,9 @@ impl Server {
     /// The server does not answer, or the key holds something else.
     #[track_caller]
     pub fn get(&self, key: impl AsRef<[u8]>) -> Option<Vec<u8>> {
-        self.ask(&[b"GET".as_slice(), key.as_ref()]).as_bytes().map(<[u8]>::to_vec)
+        self.ask(&[b"GET".as_slice(), key.as_ref()])
+            .as_bytes()
+            .map(<[u8]>::to_vec)
     }
 
     /// Milliseconds until `key` goes: -1 if never, -2 if there is none.
@@ -490,7 +564,9 @@ impl Server {
     /// The server does not answer.
     #[track_caller]
     pub fn pttl(&self, key: impl AsRef<[u8]>) -> i64 {
-        self.ask(&[b"PTTL".as_slice(), key.as_ref()]).as_int().expect("PTTL is answered with a number")
+        self.ask(&[b"PTTL".as_slice(), key.as_ref()])
+            .as_int()
+            .expect("PTTL is answered with a number")
     }
 
     /// Whether there is a `key`.
@@ -523,7 +599,9 @@ impl Server {
 
     #[track_caller]
     fn clock(&self) -> &Clock {
-        self.clock.as_ref().expect("the server was started with .stepped_clock()")
+        self.clock
+            .as_ref()
+            .expect("the server was started with .stepped_clock()")
     }
 
     fn process(&self) -> MutexGuard<'_, Process> {
@@ -544,7 +622,11 @@ impl Server {
 impl Drop for Server {
     fn drop(&mut self) {
         if thread::panicking() && !self.process().ended && !self.is_running() {
-            eprintln!("the server on port {} has ended by itself: {}", self.port(), self.log());
+            eprintln!(
+                "the server on port {} has ended by itself: {}",
+                self.port(),
+                self.log()
+            );
         }
         let _ = self.kill();
     }
@@ -567,7 +649,16 @@ fn state_of(stat: &str) -> Option<char> {
 /// A password as URLs write it.
 fn encoded(password: &str) -> String {
     let plain = |b: u8| b.is_ascii_alphanumeric() || b"-._~".contains(&b);
-    password.bytes().map(|b| if plain(b) { char::from(b).to_string() } else { format!("%{b:02X}") }).collect()
+    password
+        .bytes()
+        .map(|b| {
+            if plain(b) {
+                char::from(b).to_string()
+            } else {
+                format!("%{b:02X}")
+            }
+        })
+        .collect()
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {

@@ -38,7 +38,9 @@ impl Servers {
                 })
                 .collect();
             let started = starting.into_iter().map(|start| start.join());
-            started.map(|s| s.unwrap_or_else(|_| Err(Error::new("a start panicked")))).collect::<Result<_, _>>()
+            started
+                .map(|s| s.unwrap_or_else(|_| Err(Error::new("a start panicked"))))
+                .collect::<Result<_, _>>()
         })?;
         Ok(Self { servers })
     }
@@ -70,7 +72,9 @@ impl Servers {
     /// A server that is up does not answer.
     #[track_caller]
     pub fn holders(&self, key: impl AsRef<[u8]>) -> usize {
-        self.iter().filter(|server| server.is_running() && !server.is_paused() && server.exists(&key)).count()
+        self.iter()
+            .filter(|server| server.is_running() && !server.is_paused() && server.exists(&key))
+            .count()
     }
 
     /// Blocks until `key` exists on no server that can be asked; looks every 2 ms.
@@ -82,7 +86,10 @@ impl Servers {
         let key = key.as_ref();
         let what = || {
             let (holders, key) = (self.holders(key), String::from_utf8_lossy(key));
-            format!("{key} goes from all servers; it is on {holders} of {} after {PATIENCE:?}", self.len())
+            format!(
+                "{key} goes from all servers; it is on {holders} of {} after {PATIENCE:?}",
+                self.len()
+            )
         };
         wait_for(what, || self.holders(key) == 0)
     }

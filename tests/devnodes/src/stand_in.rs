@@ -21,7 +21,9 @@ pub(crate) fn is_wanted(spec: &Builder) -> bool {
 
 /// Makes the command start a stand-in: the program and its arguments come behind what is in the command.
 pub(crate) fn add_to(command: &mut Command, port: u16) -> io::Result<()> {
-    command.arg(env::current_exe()?).args(["--exact", TEST, "--ignored", "--nocapture"]);
+    command
+        .arg(env::current_exe()?)
+        .args(["--exact", TEST, "--ignored", "--nocapture"]);
     command.env(PORT, port.to_string());
     Ok(())
 }

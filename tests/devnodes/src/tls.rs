@@ -18,7 +18,10 @@ use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::server::{NoClientAuth, WebPkiClientVerifier};
 use rustls::version::TLS12;
-use rustls::{ALL_VERSIONS, HandshakeKind, RootCertStore, ServerConfig, ServerConnection, SupportedProtocolVersion};
+use rustls::{
+    ALL_VERSIONS, HandshakeKind, RootCertStore, ServerConfig, ServerConnection,
+    SupportedProtocolVersion,
+};
 
 use crate::port::Acceptor;
 use crate::{Backend, Error, backend};
@@ -58,7 +61,11 @@ pub(crate) fn put_in_front_of(addr: SocketAddr) -> Result<Option<Terminator>, Er
     if !is_wanted() {
         return Ok(None);
     }
-    let terminator = Terminator::start(addr, &own_authority().certify(&["127.0.0.1", "localhost"]), None)?;
+    let terminator = Terminator::start(
+        addr,
+        &own_authority().certify(&["127.0.0.1", "localhost"]),
+        None,
+    )?;
     lock(&IN_FRONT).insert(addr, terminator.addr());
     Ok(Some(terminator))
 }
@@ -84,10 +91,15 @@ impl Authority {
     pub fn generate() -> Authority {
         let mut params = CertificateParams::new([]).expect("no names");
         params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
-        params.distinguished_name.push(DnType::CommonName, "devnodes");
+        params
+            .distinguished_name
+            .push(DnType::CommonName, "devnodes");
         let key = KeyPair::generate().expect("a key");
         let pem = params.self_signed(&key).expect("signed").pem();
-        Authority { issuer: Issuer::new(params, key), pem }
+        Authority {
+            issuer: Issuer::new(params, key),
+            pem,
+        }
     }
 
     /// Its own certificate.
@@ -104,10 +116,14 @@ impl Authority {
     pub fn certify_between(&self, names: &[&str], from: i32, to: i32) -> Certificate {
         let names: Vec<String> = names.iter().map(|it| (*it).to_owned()).collect();
         let mut params = CertificateParams::new(names).expect("names");
-        (params.not_before, params.not_after) = (date_time_ymd(from, 1, 1), date_time_ymd(to, 1, 1));
+        (params.not_before, params.not_after) =
+            (date_time_ymd(from, 1, 1), date_time_ymd(to, 1, 1));
         let key = KeyPair::generate().expect("a key");
         let chain = params.signed_by(&key, &self.issuer).expect("signed").pem();
-        Certificate { chain, key: key.serialize_pem() }
+        Certificate {
+            chain,
+            key: key.serialize_pem(),
+        }
     }
 }
 
@@ -224,16 +240,22 @@ fn config_of(
     versions: &[&'static SupportedProtocolVersion],
 ) -> Arc<ServerConfig> {
     let provider = Arc::new(ring::default_provider());
-    let chain = CertificateDer::pem_slice_iter(certificate.chain.as_bytes()).collect::<Result<Vec<_>, _>>();
+    let chain =
+        CertificateDer::pem_slice_iter(certificate.chain.as_bytes()).collect::<Result<Vec<_>, _>>();
     let key = PrivateKeyDer::from_pem_slice(certificate.key.as_bytes()).expect("a key");
     let verifier = match clients {
         None => Arc::new(NoClientAuth) as Arc<_>,
         Some(authority) => {
             let mut roots = RootCertStore::empty();
             roots
-                .add(CertificateDer::from_pem_slice(authority.pem().as_bytes()).expect("a certificate"))
+                .add(
+                    CertificateDer::from_pem_slice(authority.pem().as_bytes())
+                        .expect("a certificate"),
+                )
                 .expect("a root");
-            WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider.clone()).build().expect("a verifier")
+            WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider.clone())
+                .build()
+                .expect("a verifier")
         }
     };
     let config = ServerConfig::builder_with_provider(provider)
@@ -258,14 +280,18 @@ fn accept(listener: &TcpListener, shared: &Arc<Shared>) {
             continue;
         }
         let of_link = shared.clone();
-        let link = thread::Builder::new().name("devnodes-tls-link".into()).spawn(move || {
-            // On loopback this is quick: a server that is down refuses, one that is paused has a queue.
-            if let Ok(server) = TcpStream::connect_timeout(&of_link.target, Duration::from_secs(1)) {
-                let _ = serve(&client, &server, &of_link);
-                let _ = server.shutdown(Shutdown::Both);
-            }
-            let _ = client.shutdown(Shutdown::Both);
-        });
+        let link = thread::Builder::new()
+            .name("devnodes-tls-link".into())
+            .spawn(move || {
+                // On loopback this is quick: a server that is down refuses, one that is paused has a queue.
+                if let Ok(server) =
+                    TcpStream::connect_timeout(&of_link.target, Duration::from_secs(1))
+                {
+                    let _ = serve(&client, &server, &of_link);
+                    let _ = server.shutdown(Shutdown::Both);
+                }
+                let _ = client.shutdown(Shutdown::Both);
+            });
         drop(link);
     }
 }
@@ -280,13 +306,23 @@ fn serve(mut client: &TcpStream, mut server: &TcpStream, shared: &Shared) -> io:
     let (mut to_server, mut bytes, mut greeted) = (Vec::new(), vec![0; 16_384], false);
     loop {
         let idle = PollFlags::IN;
-        let busy = |yes: bool| if yes { PollFlags::IN | PollFlags::OUT } else { idle };
-        let mut fds = [PollFd::new(client, busy(tls.wants_write())), PollFd::new(server, busy(!to_server.is_empty()))];
+        let busy = |yes: bool| {
+            if yes {
+                PollFlags::IN | PollFlags::OUT
+            } else {
+                idle
+            }
+        };
+        let mut fds = [
+            PollFd::new(client, busy(tls.wants_write())),
+            PollFd::new(server, busy(!to_server.is_empty())),
+        ];
         match poll(&mut fds, None) {
             Ok(_) | Err(rustix::io::Errno::INTR) => {}
             Err(err) => return Err(err.into()),
         }
-        let (from_client, from_server) = (!fds[0].revents().is_empty(), !fds[1].revents().is_empty());
+        let (from_client, from_server) =
+            (!fds[0].revents().is_empty(), !fds[1].revents().is_empty());
         if from_client {
             match would_block(tls.read_tls(&mut client))? {
                 Some(0) => return Ok(()),
@@ -301,7 +337,9 @@ fn serve(mut client: &TcpStream, mut server: &TcpStream, shared: &Shared) -> io:
                 greeted = true;
                 shared.handshakes.fetch_add(1, Ordering::SeqCst);
                 let resumed = tls.handshake_kind() == Some(HandshakeKind::Resumed);
-                shared.resumed.fetch_add(usize::from(resumed), Ordering::SeqCst);
+                shared
+                    .resumed
+                    .fetch_add(usize::from(resumed), Ordering::SeqCst);
             }
             while let Some(read) = would_block(tls.reader().read(&mut bytes))? {
                 if read == 0 {
@@ -326,7 +364,9 @@ fn serve(mut client: &TcpStream, mut server: &TcpStream, shared: &Shared) -> io:
             }
         }
         while !to_server.is_empty() {
-            let Some(written) = would_block(server.write(&to_server))? else { break };
+            let Some(written) = would_block(server.write(&to_server))? else {
+                break;
+            };
             to_server.drain(..written);
         }
         flush(&mut tls, client)?;

@@ -33,7 +33,11 @@ pub fn eventually(what: &str, look: impl FnMut() -> bool) {
 ///
 /// After [`PATIENCE`], naming `what` and what was seen last.
 #[track_caller]
-pub fn eventually_is<T: PartialEq<U> + Debug, U: Debug>(what: &str, wanted: U, mut look: impl FnMut() -> T) {
+pub fn eventually_is<T: PartialEq<U> + Debug, U: Debug>(
+    what: &str,
+    wanted: U,
+    mut look: impl FnMut() -> T,
+) {
     let mut seen = None;
     let is_seen = holds_within(PATIENCE, || *seen.insert(look()) == wanted);
     if !is_seen {
@@ -48,12 +52,19 @@ pub(crate) fn wait_for(what: impl Fn() -> String, look: impl FnMut() -> bool) ->
 }
 
 /// The same with so many times the patience.
-pub(crate) fn wait_for_longer(times: u32, what: impl Fn() -> String, look: impl FnMut() -> bool) -> Result<(), Error> {
+pub(crate) fn wait_for_longer(
+    times: u32,
+    what: impl Fn() -> String,
+    look: impl FnMut() -> bool,
+) -> Result<(), Error> {
     let patience = PATIENCE.saturating_mul(times);
     if holds_within(patience, look) {
         Ok(())
     } else {
-        Err(Error::new(format!("waited {patience:?} in vain: {}", what())))
+        Err(Error::new(format!(
+            "waited {patience:?} in vain: {}",
+            what()
+        )))
     }
 }
 

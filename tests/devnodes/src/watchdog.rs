@@ -45,7 +45,11 @@ impl Watchdog {
             .spawn()
             .map_err(|e| Error::of("starting sh as a watchdog", e))?;
         let pipe = shell.stdin.take();
-        Ok(Self { shell, pipe, folder: folder.to_owned() })
+        Ok(Self {
+            shell,
+            pipe,
+            folder: folder.to_owned(),
+        })
     }
 
     /// From now on, `pid` dies with this process.
@@ -59,8 +63,12 @@ impl Watchdog {
     }
 
     fn tell(&mut self, line: &str) -> Result<(), Error> {
-        let pipe = self.pipe.as_mut().ok_or_else(|| Error::new("the watchdog was dismissed"))?;
-        pipe.write_all(line.as_bytes()).map_err(|e| Error::of("telling the watchdog", e))
+        let pipe = self
+            .pipe
+            .as_mut()
+            .ok_or_else(|| Error::new("the watchdog was dismissed"))?;
+        pipe.write_all(line.as_bytes())
+            .map_err(|e| Error::of("telling the watchdog", e))
     }
 }
 

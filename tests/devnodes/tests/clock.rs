@@ -9,7 +9,10 @@ use devnodes::{Clock, Server, eventually};
 fn ahead(server: &Server) -> i64 {
     let time = server.command(&["TIME"]).unwrap();
     let [seconds, micros] = [0, 1].map(|i| time.as_array().unwrap()[i].as_int().unwrap());
-    let ours = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_millis();
+    let ours = SystemTime::now()
+        .duration_since(UNIX_EPOCH)
+        .unwrap()
+        .as_millis();
     seconds * 1_000 + micros / 1_000 - i64::try_from(ours).unwrap()
 }
 
@@ -25,12 +28,20 @@ fn start() -> Option<Server> {
 fn c4_a_key_of_30_s_is_gone_after_a_step_of_40_s_forward() {
     let Some(server) = start() else { return };
     let before = ahead(&server);
-    server.command(&["SET", "long", "v", "PX", "600000"]).unwrap();
-    server.command(&["SET", "short", "v", "PX", "30000"]).unwrap();
+    server
+        .command(&["SET", "long", "v", "PX", "600000"])
+        .unwrap();
+    server
+        .command(&["SET", "short", "v", "PX", "30000"])
+        .unwrap();
 
     server.step_clock_forward(Duration::from_secs(40)).unwrap();
 
-    assert!(before + 30_000 < ahead(&server), "{before} then {}", ahead(&server));
+    assert!(
+        before + 30_000 < ahead(&server),
+        "{before} then {}",
+        ahead(&server)
+    );
     assert!(!server.exists("short"));
     let left = server.pttl("long");
     assert!((1..=560_000).contains(&left), "{left}");
@@ -39,7 +50,9 @@ fn c4_a_key_of_30_s_is_gone_after_a_step_of_40_s_forward() {
 #[test]
 fn c4_a_key_lives_longer_after_a_step_back() {
     let Some(server) = start() else { return };
-    server.command(&["SET", "short", "v", "PX", "30000"]).unwrap();
+    server
+        .command(&["SET", "short", "v", "PX", "30000"])
+        .unwrap();
 
     server.step_clock_back(Duration::from_secs(3_600)).unwrap();
 
@@ -64,7 +77,9 @@ fn a_clock_runs_fast_without_a_step() {
 #[test]
 fn a_clock_stays_stepped_over_a_restart() {
     let Some(server) = start() else { return };
-    server.step_clock_forward(Duration::from_secs(3_600)).unwrap();
+    server
+        .step_clock_forward(Duration::from_secs(3_600))
+        .unwrap();
 
     server.restart().unwrap();
 
@@ -73,11 +88,18 @@ fn a_clock_stays_stepped_over_a_restart() {
 
 #[test]
 fn clocks_of_servers_are_their_own() {
-    let (Some(a), Some(b)) = (start(), start()) else { return };
+    let (Some(a), Some(b)) = (start(), start()) else {
+        return;
+    };
 
     a.step_clock_forward(Duration::from_secs(3_600)).unwrap();
 
-    assert!(3_000_000 < ahead(&a) && ahead(&b) < 30_000, "{} {}", ahead(&a), ahead(&b));
+    assert!(
+        3_000_000 < ahead(&a) && ahead(&b) < 30_000,
+        "{} {}",
+        ahead(&a),
+        ahead(&b)
+    );
 }
 
 #[test]
@@ -88,13 +110,31 @@ fn a_clock_works_in_any_process() {
     }
     let folder = tempfile::tempdir().unwrap();
     let clock = Clock::create(folder.path()).unwrap();
-    clock.step_forward(Duration::from_secs(1_000_000_000)).unwrap();
+    clock
+        .step_forward(Duration::from_secs(1_000_000_000))
+        .unwrap();
 
-    let now = || SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs();
-    let date = Command::new("date").arg("+%s").envs(clock.environment()).output().unwrap();
+    let now = || {
+        SystemTime::now()
+            .duration_since(UNIX_EPOCH)
+            .unwrap()
+            .as_secs()
+    };
+    let date = Command::new("date")
+        .arg("+%s")
+        .envs(clock.environment())
+        .output()
+        .unwrap();
 
-    let shown: u64 = String::from_utf8(date.stdout).unwrap().trim().parse().unwrap();
-    assert!((now() + 999_000_000..=now() + 1_000_000_000).contains(&shown), "{shown}");
+    let shown: u64 = String::from_utf8(date.stdout)
+        .unwrap()
+        .trim()
+        .parse()
+        .unwrap();
+    assert!(
+        (now() + 999_000_000..=now() + 1_000_000_000).contains(&shown),
+        "{shown}"
+    );
 }
 
 #[test]

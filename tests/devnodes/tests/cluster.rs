@@ -13,7 +13,10 @@ fn refused(cluster: &Cluster, at: usize, key: &str) -> String {
 
 /// The same, if it was refused.
 fn refused_at_all(cluster: &Cluster, at: usize, key: &str) -> String {
-    set(cluster, at, key).err().map(|it| it.to_string()).unwrap_or_default()
+    set(cluster, at, key)
+        .err()
+        .map(|it| it.to_string())
+        .unwrap_or_default()
 }
 
 #[test]
@@ -51,14 +54,17 @@ fn slots_fail_over_and_move_with_their_keys_and_without_them() -> Result<(), Err
 
     // A hole is the end of all, unless they are told otherwise.
     cluster.drop_slot(slot)?;
-    devnodes::eventually("a hole", || refused(&cluster, 1, &b).contains("CLUSTERDOWN"));
+    devnodes::eventually("a hole", || {
+        refused(&cluster, 1, &b).contains("CLUSTERDOWN")
+    });
     cluster.add_slot(slot, 0)?;
     cluster.wait_until_well()?;
     set(&cluster, 1, &b)
 }
 
 #[test]
-fn a_replica_takes_the_place_of_a_master_that_is_killed_which_comes_back_as_its_replica() -> Result<(), Error> {
+fn a_replica_takes_the_place_of_a_master_that_is_killed_which_comes_back_as_its_replica()
+-> Result<(), Error> {
     let cluster = Cluster::builder(3).replicas(1).password("s3cret").start()?;
     let key = cluster.name_at(0, "a");
     assert_eq!(cluster.kill(0)?, 3);
@@ -84,7 +90,8 @@ fn a_small_one_serves_what_it_owns_although_there_is_a_hole() -> Result<(), Erro
 }
 
 #[test]
-fn a_master_that_is_cut_off_from_the_others_serves_side_by_side_with_the_one_in_its_place() -> Result<(), Error> {
+fn a_master_that_is_cut_off_from_the_others_serves_side_by_side_with_the_one_in_its_place()
+-> Result<(), Error> {
     let cluster = Cluster::builder(3).replicas(1).cuttable().start()?;
     let key = cluster.name_at(0, "a");
     assert_eq!(cluster.cut_off(0)?, 3);
@@ -94,7 +101,9 @@ fn a_master_that_is_cut_off_from_the_others_serves_side_by_side_with_the_one_in_
 
     // It serves no longer than its timeout allows.
     cluster.servers[0].command(&["CONFIG", "SET", "cluster-node-timeout", "500"])?;
-    devnodes::eventually("it notices", || refused_at_all(&cluster, 0, &key).contains("CLUSTERDOWN"));
+    devnodes::eventually("it notices", || {
+        refused_at_all(&cluster, 0, &key).contains("CLUSTERDOWN")
+    });
     cluster.join_again()?;
     assert_eq!(cluster.servers[0].info("role").as_deref(), Some("slave"));
     assert_eq!(cluster.owner_of(&key), Some(3));

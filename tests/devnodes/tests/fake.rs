@@ -18,17 +18,35 @@ fn ping(fake: &FakeServer) -> Result<Reply, Error> {
 fn answers_from_a_closure() {
     let fake = FakeServer::start(|conn| {
         while let Some(command) = conn.read_command() {
-            let reply = if command[0] == b"PING" { b"+PONG\r\n".as_slice() } else { b"-ERR no\r\n" };
+            let reply = if command[0] == b"PING" {
+                b"+PONG\r\n".as_slice()
+            } else {
+                b"-ERR no\r\n"
+            };
             conn.write(reply);
         }
     })
     .unwrap();
     assert_eq!(fake.url(), format!("redis://{}", fake.addr()));
     let mut client = connect(&fake);
-    assert_eq!(client.command(&["PING"]).unwrap(), Reply::Simple("PONG".into()));
-    assert_eq!(client.request(&[b"SET".as_slice(), b"\r\n\0", b""]).unwrap(), Reply::Error("ERR no".into()));
+    assert_eq!(
+        client.command(&["PING"]).unwrap(),
+        Reply::Simple("PONG".into())
+    );
+    assert_eq!(
+        client
+            .request(&[b"SET".as_slice(), b"\r\n\0", b""])
+            .unwrap(),
+        Reply::Error("ERR no".into())
+    );
     let seen = fake.commands_seen();
-    assert_eq!(seen, [vec![b"PING".to_vec()], vec![b"SET".to_vec(), b"\r\n\0".to_vec(), b"".to_vec()]]);
+    assert_eq!(
+        seen,
+        [
+            vec![b"PING".to_vec()],
+            vec![b"SET".to_vec(), b"\r\n\0".to_vec(), b"".to_vec()]
+        ]
+    );
     assert_eq!(fake.connections(), 1);
 }
 
@@ -43,15 +61,24 @@ fn replying() {
 
 #[test]
 fn silent_and_half() {
-    for fake in [FakeServer::silent().unwrap(), FakeServer::half_reply().unwrap()] {
+    for fake in [
+        FakeServer::silent().unwrap(),
+        FakeServer::half_reply().unwrap(),
+    ] {
         let mut client = connect(&fake);
         client.set_timeout(Duration::from_millis(50)).unwrap();
         let error = client.request(&["PING"]).unwrap_err();
-        assert!(error.to_string().starts_with("reading a"), "a time-out, not an end: {error}");
+        assert!(
+            error.to_string().starts_with("reading a"),
+            "a time-out, not an end: {error}"
+        );
         eventually("the command is seen", || fake.commands_seen().len() == 1);
     }
     let error = ping(&FakeServer::half_reply_and_close().unwrap()).unwrap_err();
-    assert!(error.to_string().starts_with("reading a bulk reply"), "{error}");
+    assert!(
+        error.to_string().starts_with("reading a bulk reply"),
+        "{error}"
+    );
 }
 
 #[test]

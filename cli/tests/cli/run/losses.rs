@@ -8,7 +8,13 @@ use crate::stalls::on_a_machine_that_runs;
 fn start(servers: &Servers, beats: &Beats) -> Running {
     let mut command = quorlock(servers);
     command.env("XDG_RUNTIME_DIR", beats.folder.path());
-    let run = Running::start(command.arg("run").args(SHORT).args(["report", "--"]).args(beats.command()));
+    let run = Running::start(
+        command
+            .arg("run")
+            .args(SHORT)
+            .args(["report", "--"])
+            .args(beats.command()),
+    );
     beats.wait_for_all_three();
     run
 }
@@ -16,24 +22,34 @@ fn start(servers: &Servers, beats: &Beats) -> Running {
 /// Three of five are killed just after an extension. Every majority has one of them, so nobody's validity ends later than a
 /// ttl after that.
 #[test]
-fn all_generations_are_gone_before_the_validity_ends_when_three_of_five_servers_die() -> TestResult {
+fn all_generations_are_gone_before_the_validity_ends_when_three_of_five_servers_die() -> TestResult
+{
     on_a_machine_that_runs(|| {
         let servers = Servers::start(5)?;
         let beats = Beats::new();
         let mut run = start(&servers, &beats);
         // It goes on for longer than a ttl.
         let begun = boot_clock();
-        eventually("it is extended", || begun + TTL + 0.5 < boot_clock() && servers[0].pttl("report") > 2_950);
+        eventually("it is extended", || {
+            begun + TTL + 0.5 < boot_clock() && servers[0].pttl("report") > 2_950
+        });
         (0..3).try_for_each(|it| servers[it].kill())?;
         let validity_ends = boot_clock() + TTL;
 
         assert_eq!(run.status(), Some(79));
 
         beats.wait_until_gone();
-        assert!(beats.last() < validity_ends, "{} < {validity_ends}", beats.last());
+        assert!(
+            beats.last() < validity_ends,
+            "{} < {validity_ends}",
+            beats.last()
+        );
         assert!(begun + TTL < beats.last(), "it ran for longer than a ttl");
         let said = run.stderr();
-        assert!(said.contains("no majority of the servers has extended the lock"), "{said}");
+        assert!(
+            said.contains("no majority of the servers has extended the lock"),
+            "{said}"
+        );
         Ok(())
     })
 }
@@ -55,14 +71,20 @@ fn all_are_gone_before_the_next_holder_when_quorlock_is_killed() -> TestResult {
                 .flatten()
                 .filter(|it| it.path().extension().is_some_and(|it| it == "lease"))
         };
-        eventually("the guardian has removed the lease", || leases().count() == 0);
-        assert!(run.stderr().contains("quorlock ended unexpectedly: its command was killed"));
+        eventually("the guardian has removed the lease", || {
+            leases().count() == 0
+        });
+        assert!(
+            run.stderr()
+                .contains("quorlock ended unexpectedly: its command was killed")
+        );
         Ok(())
     })
 }
 
 #[test]
-fn all_are_gone_before_the_next_holder_when_quorlock_is_stopped_and_it_says_so_when_it_goes_on() -> TestResult {
+fn all_are_gone_before_the_next_holder_when_quorlock_is_stopped_and_it_says_so_when_it_goes_on()
+-> TestResult {
     on_a_machine_that_runs(|| {
         let servers = Servers::start(3)?;
         let (beats, locks) = (Beats::new(), others(&servers));
@@ -89,13 +111,22 @@ fn a_guardian_that_was_killed_is_replaced_and_the_second_one_watches_as_well() -
         let mut run = start(&servers, &beats);
         let first = guardian(&run).ok_or("a guardian")?;
         // It does not end for what ends others: it catches INT, TERM, HUP and QUIT.
-        let caught = |it: &str| it.strip_prefix("SigCgt:").map(|it| u64::from_str_radix(it.trim(), 16).unwrap_or(0));
+        let caught = |it: &str| {
+            it.strip_prefix("SigCgt:")
+                .map(|it| u64::from_str_radix(it.trim(), 16).unwrap_or(0))
+        };
         eventually("it catches signals", || {
-            let status = fs::read_to_string(format!("/proc/{}/status", first.as_raw_nonzero())).unwrap();
-            status.lines().find_map(caught).is_some_and(|it| it & 0x4007 == 0x4007)
+            let status =
+                fs::read_to_string(format!("/proc/{}/status", first.as_raw_nonzero())).unwrap();
+            status
+                .lines()
+                .find_map(caught)
+                .is_some_and(|it| it & 0x4007 == 0x4007)
         });
         kill_process(first, Signal::KILL)?;
-        eventually("there is another one", || guardian(&run).is_some_and(|it| it != first));
+        eventually("there is another one", || {
+            guardian(&run).is_some_and(|it| it != first)
+        });
         assert!(locks.mutex("report").try_lock().unwrap_err().is_held());
         stop(&run);
         let (_guard, taken) = next_holder(&locks);
@@ -122,8 +153,15 @@ fn without_a_guardian_the_command_is_ended() -> TestResult {
         kill_process(second.ok_or("a guardian")?, Signal::KILL)?;
         assert_eq!(run.status(), Some(70));
         beats.wait_until_gone();
-        assert!(!run.stderr().contains("its command was killed"), "not by a third one");
-        assert_eq!(servers.holders("report"), 0, "released, as it was held to the end");
+        assert!(
+            !run.stderr().contains("its command was killed"),
+            "not by a third one"
+        );
+        assert_eq!(
+            servers.holders("report"),
+            0,
+            "released, as it was held to the end"
+        );
         Ok(())
     })
 }
@@ -132,7 +170,8 @@ fn without_a_guardian_the_command_is_ended() -> TestResult {
 fn a_guardian_that_was_stopped_goes_on() -> TestResult {
     on_a_machine_that_runs(|| {
         let servers = Servers::start(3)?;
-        let mut run = Running::start(quorlock(&servers).args(["run", "report", "-c", "echo ready; cat"]));
+        let mut run =
+            Running::start(quorlock(&servers).args(["run", "report", "-c", "echo ready; cat"]));
         assert_eq!(run.line().as_deref(), Some("ready"));
         let guardian = guardian(&run).ok_or("a guardian")?;
         kill_process(guardian, Signal::STOP)?;
@@ -160,8 +199,18 @@ fn a_command_has_the_time_between_term_and_kill_and_check_sees_the_loss_come() -
             env!("CARGO_BIN_EXE_quorlock"),
         );
         let mut command = quorlock(&servers);
-        command.args(["run", "--ttl", "4", "--response-timeout", "800ms", "--on-lost"]);
-        command.arg(format!("echo \"$QUORLOCK_NAME $QUORLOCK_LOST\" >{}", lost.display()));
+        command.args([
+            "run",
+            "--ttl",
+            "4",
+            "--response-timeout",
+            "800ms",
+            "--on-lost",
+        ]);
+        command.arg(format!(
+            "echo \"$QUORLOCK_NAME $QUORLOCK_LOST\" >{}",
+            lost.display()
+        ));
         let mut run = Running::start(command.args(["report", "-c", &line]));
         assert_eq!(run.line().as_deref(), Some("ready"));
         (0..3).try_for_each(|it| servers[it].kill())?;
@@ -181,17 +230,36 @@ fn a_lock_that_was_taken_away_ends_the_command_and_check_knows() -> TestResult {
         // Without another program, which would have to be started in time.
         let line = "trap 'read mark end <\"$QUORLOCK_LEASE\"; echo $mark $end; exit 0' TERM; echo ready; read line";
         let mut command = quorlock(&servers);
-        command.args(["run", "--ttl", "4", "--response-timeout", "800ms", "report", "-c", line]);
+        command.args([
+            "run",
+            "--ttl",
+            "4",
+            "--response-timeout",
+            "800ms",
+            "report",
+            "-c",
+            line,
+        ]);
         let mut run = Running::start(&mut command);
         assert_eq!(run.line().as_deref(), Some("ready"));
         for server in &servers {
             server.command(&["DEL", "report"])?;
         }
-        assert_eq!((run.line().as_deref(), run.status()), (Some("kill-at-boottime-ns 0"), Some(79)));
+        assert_eq!(
+            (run.line().as_deref(), run.status()),
+            (Some("kill-at-boottime-ns 0"), Some(79))
+        );
         // Which `check` takes for what it is.
         let lease = tempfile::NamedTempFile::new()?;
         fs::write(&lease, "kill-at-boottime-ns 0\n")?;
-        assert_eq!(bare().arg("check").env("QUORLOCK_LEASE", lease.path()).status()?.code(), Some(79));
+        assert_eq!(
+            bare()
+                .arg("check")
+                .env("QUORLOCK_LEASE", lease.path())
+                .status()?
+                .code(),
+            Some(79)
+        );
         Ok(())
     })
 }
@@ -201,14 +269,22 @@ fn a_lock_that_was_taken_away_ends_the_command_and_check_knows() -> TestResult {
 fn a_loss_that_the_release_finds_is_a_loss() -> TestResult {
     on_a_machine_that_runs(|| {
         let servers = Servers::start(3)?;
-        let mut run = Running::start(quorlock(&servers).args(["run", "report", "-c", "echo ready; cat; exit 0"]));
+        let mut run = Running::start(quorlock(&servers).args([
+            "run",
+            "report",
+            "-c",
+            "echo ready; cat; exit 0",
+        ]));
         assert_eq!(run.line().as_deref(), Some("ready"));
         for server in &servers {
             server.command(&["DEL", "report"])?;
         }
         run.close_stdin();
         assert_eq!(run.status(), Some(79));
-        assert!(run.stderr().contains("before the command ended with status 0"));
+        assert!(
+            run.stderr()
+                .contains("before the command ended with status 0")
+        );
         Ok(())
     })
 }
@@ -225,7 +301,16 @@ fn check_hears_of_extensions() -> TestResult {
             env!("CARGO_BIN_EXE_quorlock"),
         );
         let mut command = quorlock(&servers);
-        command.args(["run", "--ttl", "6", "--response-timeout", "1", "report", "-c", &line]);
+        command.args([
+            "run",
+            "--ttl",
+            "6",
+            "--response-timeout",
+            "1",
+            "report",
+            "-c",
+            &line,
+        ]);
         let output = command.output()?;
         assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
         Ok(())

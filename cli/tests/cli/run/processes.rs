@@ -24,7 +24,11 @@ fn signals_go_to_all_processes_of_the_command() -> TestResult {
         run.signal(signal);
         let mut said: Vec<_> = std::iter::from_fn(|| run.line()).collect();
         said.sort();
-        assert_eq!((said, run.status()), (vec!["inner".to_owned(), "outer".to_owned()], Some(7)), "{signal:?}");
+        assert_eq!(
+            (said, run.status()),
+            (vec!["inner".to_owned(), "outer".to_owned()], Some(7)),
+            "{signal:?}"
+        );
         assert_eq!(servers.holders("report"), 0);
     }
     Ok(())
@@ -47,9 +51,18 @@ fn each_signal_is_handed_on_and_a_command_that_goes_on_keeps_the_lock() -> TestR
     ] {
         run.signal(signal);
         assert_eq!(run.line().as_deref(), Some(name));
-        assert!(others(&servers).mutex("report").try_lock().unwrap_err().is_held());
+        assert!(
+            others(&servers)
+                .mutex("report")
+                .try_lock()
+                .unwrap_err()
+                .is_held()
+        );
     }
-    let (command, _) = children(run.pid()).into_iter().find(|it| !it.1.contains("__guard")).ok_or("a command")?;
+    let (command, _) = children(run.pid())
+        .into_iter()
+        .find(|it| !it.1.contains("__guard"))
+        .ok_or("a command")?;
     kill_process(command, Signal::KILL)?;
     assert_eq!(run.status(), Some(137));
     Ok(())
@@ -58,9 +71,21 @@ fn each_signal_is_handed_on_and_a_command_that_goes_on_keeps_the_lock() -> TestR
 #[test]
 fn what_was_ignored_at_the_start_is_ignored_by_the_command() -> TestResult {
     let servers = Servers::start(3)?;
-    let mut run = Running::start(&mut ignoring(quorlock(&servers).args(["run", "report", "-c", "echo ready; cat"])));
+    let mut run = Running::start(&mut ignoring(quorlock(&servers).args([
+        "run",
+        "report",
+        "-c",
+        "echo ready; cat",
+    ])));
     assert_eq!(run.line().as_deref(), Some("ready"));
-    for signal in [Signal::HUP, Signal::INT, Signal::QUIT, Signal::TERM, Signal::USR1, Signal::USR2] {
+    for signal in [
+        Signal::HUP,
+        Signal::INT,
+        Signal::QUIT,
+        Signal::TERM,
+        Signal::USR1,
+        Signal::USR2,
+    ] {
         run.signal(signal);
         run.tell("still here");
         assert_eq!(run.line().as_deref(), Some("still here"), "{signal:?}");
@@ -74,21 +99,36 @@ fn what_was_ignored_at_the_start_is_ignored_by_the_command() -> TestResult {
 #[test]
 fn what_these_tests_start_ignores_nothing_whoever_started_them() -> TestResult {
     let mut tests = Command::new(std::env::current_exe()?);
-    tests.args(["--exact", "run::processes::each_signal_is_handed_on_and_a_command_that_goes_on_keeps_the_lock"]);
+    tests.args([
+        "--exact",
+        "run::processes::each_signal_is_handed_on_and_a_command_that_goes_on_keeps_the_lock",
+    ]);
     let output = ignoring(&tests).output()?;
     let said = stdout(&output);
-    assert!(output.status.success() && said.contains("1 passed"), "{said}{}", stderr(&output));
+    assert!(
+        output.status.success() && said.contains("1 passed"),
+        "{said}{}",
+        stderr(&output)
+    );
     Ok(())
 }
 
 #[test]
 fn processes_that_a_command_leaves_behind_are_ended_before_the_lock_is_free() -> TestResult {
     let servers = Servers::start(3)?;
-    for left in ["sleep 1000", "sh -c \"trap \\\"\\\" TERM; while :; do sleep 0.05; done\""] {
+    for left in [
+        "sleep 1000",
+        "sh -c \"trap \\\"\\\" TERM; while :; do sleep 0.05; done\"",
+    ] {
         let line = format!("{left} >/dev/null 2>&1 & echo $$; exit 3");
-        let output = quorlock(&servers).args(["run", "--kill-after", "300ms", "report", "-c", &line]).output()?;
+        let output = quorlock(&servers)
+            .args(["run", "--kill-after", "300ms", "report", "-c", &line])
+            .output()?;
         assert_eq!(output.status.code(), Some(3), "{}", stderr(&output));
-        assert!(test_kill_process_group(pid(&stdout(&output))).is_err(), "{left}");
+        assert!(
+            test_kill_process_group(pid(&stdout(&output))).is_err(),
+            "{left}"
+        );
         assert_eq!(servers.holders("report"), 0);
     }
     Ok(())
@@ -97,8 +137,12 @@ fn processes_that_a_command_leaves_behind_are_ended_before_the_lock_is_free() ->
 #[test]
 fn a_command_that_was_stopped_goes_on() -> TestResult {
     let servers = Servers::start(3)?;
-    let mut run =
-        Running::start(quorlock(&servers).args(["run", "report", "-c", "echo ready; kill -STOP $$; echo on"]));
+    let mut run = Running::start(quorlock(&servers).args([
+        "run",
+        "report",
+        "-c",
+        "echo ready; kill -STOP $$; echo on",
+    ]));
     assert_eq!(run.line().as_deref(), Some("ready"));
     assert_eq!((run.line().as_deref(), run.status()), (Some("on"), Some(0)));
     assert!(run.stderr().contains("cannot be suspended"));
@@ -110,23 +154,34 @@ fn a_command_that_was_stopped_goes_on() -> TestResult {
 fn a_command_does_not_begin_before_it_is_watched() -> TestResult {
     let folder = tempfile::tempdir()?;
     let (lease, began) = (folder.path().join("lease"), folder.path().join("began"));
-    for (text, status) in [("", 79), ("kill-at-boottime-ns 1\n", 79), ("kill-at-boottime-ns 9000000000000000000\n", 0)]
-    {
+    for (text, status) in [
+        ("", 79),
+        ("kill-at-boottime-ns 1\n", 79),
+        ("kill-at-boottime-ns 9000000000000000000\n", 0),
+    ] {
         let gate = fs::File::create(&lease)?;
         flock(&gate, FlockOperation::LockExclusive)?;
         let mut command = bare();
-        command.args(["__start", "touch"]).arg(&began).env("QUORLOCK_LEASE", &lease);
+        command
+            .args(["__start", "touch"])
+            .arg(&began)
+            .env("QUORLOCK_LEASE", &lease);
         let mut start = command.stdin(Stdio::null()).spawn()?;
         let waits = format!("/proc/{}/syscall", start.id());
         // 73 is the number of flock(2) on one kind of machine, 32 on the other.
         let in_flock = |it: String| it.starts_with("73 ") || it.starts_with("32 ");
         eventually("it waits", || {
-            fs::read_to_string(&waits).is_ok_and(in_flock) || !Path::new("/proc/self/syscall").exists()
+            fs::read_to_string(&waits).is_ok_and(in_flock)
+                || !Path::new("/proc/self/syscall").exists()
         });
         assert!(!began.exists());
         fs::write(&lease, text)?;
         drop(gate);
-        assert_eq!((start.wait()?.code(), began.exists()), (Some(status), status == 0), "{text:?}");
+        assert_eq!(
+            (start.wait()?.code(), began.exists()),
+            (Some(status), status == 0),
+            "{text:?}"
+        );
     }
     Ok(())
 }

@@ -8,15 +8,36 @@ use super::*;
 #[test]
 fn the_status_is_that_of_the_command() -> TestResult {
     let servers = Servers::start(3)?;
-    for (line, status) in [("true", 0), ("exit 1", 1), ("exit 75", 75), ("kill -TERM $$", 143), ("kill -KILL $$", 137)]
-    {
-        let output = quorlock(&servers).args(["run", "report", "-c", line]).output()?;
-        assert_eq!(output.status.code(), Some(status), "{line}: {}", stderr(&output));
+    for (line, status) in [
+        ("true", 0),
+        ("exit 1", 1),
+        ("exit 75", 75),
+        ("kill -TERM $$", 143),
+        ("kill -KILL $$", 137),
+    ] {
+        let output = quorlock(&servers)
+            .args(["run", "report", "-c", line])
+            .output()?;
+        assert_eq!(
+            output.status.code(),
+            Some(status),
+            "{line}: {}",
+            stderr(&output)
+        );
         assert_eq!(stderr(&output), "", "{line}");
-        assert_eq!(servers.iter().filter(|it| it.exists("report")).count(), 0, "{line}: released before the end");
+        assert_eq!(
+            servers.iter().filter(|it| it.exists("report")).count(),
+            0,
+            "{line}: released before the end"
+        );
     }
-    let output = quorlock(&servers).args(["run", "report", "--", "echo", "-n", "x  y"]).output()?;
-    assert_eq!((stdout(&output).as_str(), output.status.code()), ("x  y", Some(0)));
+    let output = quorlock(&servers)
+        .args(["run", "report", "--", "echo", "-n", "x  y"])
+        .output()?;
+    assert_eq!(
+        (stdout(&output).as_str(), output.status.code()),
+        ("x  y", Some(0))
+    );
     Ok(())
 }
 
@@ -28,9 +49,15 @@ fn what_cannot_be_run_has_the_statuses_of_shells_and_gives_the_lock_back() -> Te
     fs::write(&file, "nothing")?;
     fs::set_permissions(&file, Permissions::from_mode(0o644))?;
     for (command, status) in [("no-such-command", 127), (file.to_str().unwrap(), 126)] {
-        let output = quorlock(&servers).args(["run", "report", "--", command]).output()?;
+        let output = quorlock(&servers)
+            .args(["run", "report", "--", command])
+            .output()?;
         assert_eq!(output.status.code(), Some(status), "{}", stderr(&output));
-        assert!(stderr(&output).starts_with(&format!("quorlock: {command}: ")), "{}", stderr(&output));
+        assert!(
+            stderr(&output).starts_with(&format!("quorlock: {command}: ")),
+            "{}",
+            stderr(&output)
+        );
         assert_eq!(servers.holders("report"), 0);
     }
     Ok(())
@@ -49,11 +76,31 @@ fn held_is_no_status_of_a_command_and_can_be_chosen() -> TestResult {
         (&["-n", "-E", "1"], 1),
         (&["-n", "-E", "255"], 255),
     ] {
-        let output = quorlock(&servers).arg("run").args(options).args(["report", "--", "echo", "ran"]).output()?;
-        assert_eq!((output.status.code(), stdout(&output).as_str()), (Some(status), ""), "{options:?}");
-        assert!(stderr(&output).starts_with("quorlock: held by "), "{}", stderr(&output));
-        let quiet = quorlock(&servers).arg("run").args(options).args(["-q", "report", "--", "true"]).output()?;
-        assert_eq!((quiet.status.code(), stderr(&quiet).as_str()), (Some(status), ""), "{options:?}");
+        let output = quorlock(&servers)
+            .arg("run")
+            .args(options)
+            .args(["report", "--", "echo", "ran"])
+            .output()?;
+        assert_eq!(
+            (output.status.code(), stdout(&output).as_str()),
+            (Some(status), ""),
+            "{options:?}"
+        );
+        assert!(
+            stderr(&output).starts_with("quorlock: held by "),
+            "{}",
+            stderr(&output)
+        );
+        let quiet = quorlock(&servers)
+            .arg("run")
+            .args(options)
+            .args(["-q", "report", "--", "true"])
+            .output()?;
+        assert_eq!(
+            (quiet.status.code(), stderr(&quiet).as_str()),
+            (Some(status), ""),
+            "{options:?}"
+        );
     }
     drop(guard);
     Ok(())
@@ -64,14 +111,22 @@ fn options_of_flock_mean_the_same() -> TestResult {
     let servers = Servers::start(3)?;
     let status = |args: &[&str]| {
         let mut command = quorlock(&servers);
-        command.args(args).args(["report", "--", "true"]).output().unwrap().status.code()
+        command
+            .args(args)
+            .args(["report", "--", "true"])
+            .output()
+            .unwrap()
+            .status
+            .code()
     };
     let guard = others(&servers).rw_lock("report").read()?;
     assert_eq!(status(&["run", "-s", "--nonblock"]), Some(0));
     assert_eq!(status(&["lock", "--exclusive", "--nonblock"]), Some(75));
     assert_eq!(status(&["lock", "-s", "-x", "--timeout", "0.1"]), Some(75));
     let mut shared = quorlock(&servers);
-    shared.args(["run", "-x", "-n", "report", "--", "true"]).env("QUORLOCK_SHARED", "1");
+    shared
+        .args(["run", "-x", "-n", "report", "--", "true"])
+        .env("QUORLOCK_SHARED", "1");
     assert_eq!(shared.output()?.status.code(), Some(75));
     drop(guard);
     Ok(())
@@ -92,15 +147,40 @@ fn options_that_make_no_sense_are_refused() -> TestResult {
         &["run", "-x", "--permits", "0", "report", "--", "true"],
         &["check"],
     ] {
-        let output = bare().args(["--node", "redis://127.0.0.1:1"]).args(wrong).output()?;
-        assert_eq!(output.status.code(), Some(64), "{wrong:?}: {}", stderr(&output));
+        let output = bare()
+            .args(["--node", "redis://127.0.0.1:1"])
+            .args(wrong)
+            .output()?;
+        assert_eq!(
+            output.status.code(),
+            Some(64),
+            "{wrong:?}: {}",
+            stderr(&output)
+        );
     }
-    assert_eq!(bare().args(["run", "report", "--", "true"]).output()?.status.code(), Some(78));
-    for wrong in [&["run", "report", "ls"][..], &["lock", "report", "ls", "-l"]] {
+    assert_eq!(
+        bare()
+            .args(["run", "report", "--", "true"])
+            .output()?
+            .status
+            .code(),
+        Some(78)
+    );
+    for wrong in [
+        &["run", "report", "ls"][..],
+        &["lock", "report", "ls", "-l"],
+    ] {
         let text = stderr(&bare().args(wrong).output()?);
-        assert!(text.contains("put -- before the command: quorlock run NAME -- CMD"), "{text}");
+        assert!(
+            text.contains("put -- before the command: quorlock run NAME -- CMD"),
+            "{text}"
+        );
     }
-    let text = stderr(&bare().args(["run", "-q", "-v", "report", "-c", "true"]).output()?);
+    let text = stderr(
+        &bare()
+            .args(["run", "-q", "-v", "report", "-c", "true"])
+            .output()?,
+    );
     assert!(!text.contains("put --"), "{text}");
     Ok(())
 }
@@ -112,18 +192,32 @@ fn a_majority_that_is_down_and_a_wrong_password_have_statuses_of_their_own() -> 
     let (right, wrong) = (folder.path().join("right"), folder.path().join("wrong"));
     fs::write(&right, "sesame\n")?;
     fs::write(&wrong, "other\n")?;
-    let urls: Vec<_> = servers.iter().map(|it| format!("redis://{}", it.addr())).collect();
+    let urls: Vec<_> = servers
+        .iter()
+        .map(|it| format!("redis://{}", it.addr()))
+        .collect();
     let run = |password: &Path| {
         let mut command = quorlock_at(&urls);
-        command.args(["run", "-n", "report", "--password-file"]).arg(password).args(["--", "echo", "ran"]);
+        command
+            .args(["run", "-n", "report", "--password-file"])
+            .arg(password)
+            .args(["--", "echo", "ran"]);
         command.output().unwrap()
     };
-    assert_eq!((run(&right).status.code(), run(&wrong).status.code()), (Some(0), Some(77)));
+    assert_eq!(
+        (run(&right).status.code(), run(&wrong).status.code()),
+        (Some(0), Some(77))
+    );
     servers[0].kill()?;
     assert_eq!(run(&right).status.code(), Some(0));
     servers[1].kill()?;
     let down = run(&right);
-    assert_eq!((down.status.code(), stdout(&down).as_str()), (Some(69), ""), "{}", stderr(&down));
+    assert_eq!(
+        (down.status.code(), stdout(&down).as_str()),
+        (Some(69), ""),
+        "{}",
+        stderr(&down)
+    );
     Ok(())
 }
 
@@ -131,9 +225,15 @@ fn a_majority_that_is_down_and_a_wrong_password_have_statuses_of_their_own() -> 
 fn without_a_place_for_the_lease_nothing_is_run() -> TestResult {
     let servers = Servers::start(3)?;
     let mut command = quorlock(&servers);
-    command.args(["run", "report", "--", "echo", "ran"]).env_remove("XDG_RUNTIME_DIR").env("TMPDIR", "/nowhere");
+    command
+        .args(["run", "report", "--", "echo", "ran"])
+        .env_remove("XDG_RUNTIME_DIR")
+        .env("TMPDIR", "/nowhere");
     let output = command.output()?;
-    assert_eq!((output.status.code(), stdout(&output).as_str()), (Some(70), ""));
+    assert_eq!(
+        (output.status.code(), stdout(&output).as_str()),
+        (Some(70), "")
+    );
     assert!(stderr(&output).contains("/nowhere"), "{}", stderr(&output));
     assert_eq!(servers.holders("report"), 0);
     Ok(())
@@ -145,11 +245,18 @@ fn a_disk_that_is_full_changes_nothing() -> TestResult {
     let full = || File::options().write(true).open("/dev/full").unwrap();
     let run = |line: &str| {
         let mut command = quorlock(&servers);
-        command.args(["run", "-v", "report", "-c", line]).stdout(full()).stderr(full());
+        command
+            .args(["run", "-v", "report", "-c", line])
+            .stdout(full())
+            .stderr(full());
         command.status().unwrap().code()
     };
     assert_eq!(run("exit 4"), Some(4));
-    assert_ne!(run("echo lost || exit 5"), Some(0), "the command's own trouble");
+    assert_ne!(
+        run("echo lost || exit 5"),
+        Some(0),
+        "the command's own trouble"
+    );
     assert_eq!(servers.holders("report"), 0);
     Ok(())
 }

@@ -16,11 +16,28 @@ fn a_command_reads_stdin_and_one_that_is_closed_is_empty() -> TestResult {
 
     // Closed as a shell does it: there is no descriptor.
     let mut shell = std::process::Command::new("sh");
-    shell.args(["-c", "exec \"$0\" \"$@\" <&-", env!("CARGO_BIN_EXE_quorlock"), "run", "report", "--", "cat"]);
+    shell.args([
+        "-c",
+        "exec \"$0\" \"$@\" <&-",
+        env!("CARGO_BIN_EXE_quorlock"),
+        "run",
+        "report",
+        "--",
+        "cat",
+    ]);
     let command = quorlock(&servers);
-    shell.envs(command.get_envs().filter_map(|(name, value)| Some((name, value?))));
+    shell.envs(
+        command
+            .get_envs()
+            .filter_map(|(name, value)| Some((name, value?))),
+    );
     let output = shell.stdin(Stdio::null()).output()?;
-    assert_eq!((output.status.code(), stdout(&output).as_str()), (Some(0), ""), "{}", stderr(&output));
+    assert_eq!(
+        (output.status.code(), stdout(&output).as_str()),
+        (Some(0), ""),
+        "{}",
+        stderr(&output)
+    );
     Ok(())
 }
 
@@ -28,13 +45,26 @@ fn a_command_reads_stdin_and_one_that_is_closed_is_empty() -> TestResult {
 fn a_command_knows_name_and_token_and_the_token_grows() -> TestResult {
     let servers = Servers::start(3)?;
     let mut last = 0;
-    let line =
-        "echo \"$QUORLOCK_NAME $QUORLOCK_FENCING_TOKEN\"; test -f \"$QUORLOCK_LEASE\" && ls -l \"$QUORLOCK_LEASE\"";
-    for options in [&["a"][..], &["a"], &["a", "b"], &["-s", "a"], &["--permits", "2", "c"]] {
-        let output = quorlock(&servers).arg("run").args(options).args(["-c", line]).output()?;
+    let line = "echo \"$QUORLOCK_NAME $QUORLOCK_FENCING_TOKEN\"; test -f \"$QUORLOCK_LEASE\" && ls -l \"$QUORLOCK_LEASE\"";
+    for options in [
+        &["a"][..],
+        &["a"],
+        &["a", "b"],
+        &["-s", "a"],
+        &["--permits", "2", "c"],
+    ] {
+        let output = quorlock(&servers)
+            .arg("run")
+            .args(options)
+            .args(["-c", line])
+            .output()?;
         let text = stdout(&output);
         let (first, file) = text.split_once('\n').ok_or("two lines")?;
-        let names: Vec<_> = options.iter().filter(|it| it.len() == 1 && **it != "2").copied().collect();
+        let names: Vec<_> = options
+            .iter()
+            .filter(|it| it.len() == 1 && **it != "2")
+            .copied()
+            .collect();
         let (name, token) = first.rsplit_once(' ').ok_or("two words")?;
         assert_eq!(name, names.join(" "));
         let token: u64 = token.parse()?;
@@ -44,7 +74,10 @@ fn a_command_knows_name_and_token_and_the_token_grows() -> TestResult {
         }
         assert!(file.starts_with("-rw------- "), "{file}");
         let path = file.split_whitespace().last().ok_or("a path")?;
-        assert!(path.ends_with(".lease") && !Path::new(path).exists(), "{path}");
+        assert!(
+            path.ends_with(".lease") && !Path::new(path).exists(),
+            "{path}"
+        );
     }
     Ok(())
 }
@@ -52,9 +85,16 @@ fn a_command_knows_name_and_token_and_the_token_grows() -> TestResult {
 #[test]
 fn readers_run_together_and_nobody_else() -> TestResult {
     let servers = Servers::start(3)?;
-    let mut reader = Running::start(quorlock(&servers).args(["run", "-s", "report", "-c", "echo in; cat"]));
+    let mut reader =
+        Running::start(quorlock(&servers).args(["run", "-s", "report", "-c", "echo in; cat"]));
     assert_eq!(reader.line().as_deref(), Some("in"));
-    let run = |options: &[&str]| quorlock(&servers).arg("run").args(options).args(["report", "--", "true"]).status();
+    let run = |options: &[&str]| {
+        quorlock(&servers)
+            .arg("run")
+            .args(options)
+            .args(["report", "--", "true"])
+            .status()
+    };
     assert_eq!(run(&["-n", "-s"])?.code(), Some(0));
     assert_eq!(run(&["-n"])?.code(), Some(75));
     reader.close_stdin();
@@ -64,11 +104,21 @@ fn readers_run_together_and_nobody_else() -> TestResult {
 }
 
 #[test]
-fn no_process_has_the_password_in_its_command_line_and_none_that_we_start_in_its_variables() -> TestResult {
+fn no_process_has_the_password_in_its_command_line_and_none_that_we_start_in_its_variables()
+-> TestResult {
     const SECRET: &str = "open-sesame-4711";
     let servers = Servers::start(3)?;
     for server in &servers {
-        server.command(&["ACL", "SETUSER", "jobs", "on", &format!(">{SECRET}"), "~*", "&*", "+@all"])?;
+        server.command(&[
+            "ACL",
+            "SETUSER",
+            "jobs",
+            "on",
+            &format!(">{SECRET}"),
+            "~*",
+            "&*",
+            "+@all",
+        ])?;
     }
     let mut file = tempfile::NamedTempFile::new()?;
     writeln!(file, "{SECRET}")?;
@@ -76,25 +126,44 @@ fn no_process_has_the_password_in_its_command_line_and_none_that_we_start_in_its
     for url in servers.urls() {
         command.args(["--node", &url]);
     }
-    command.args(["run", "--no-quarantine", "--user", "jobs", "--password-file"]).arg(file.path());
+    command
+        .args([
+            "run",
+            "--no-quarantine",
+            "--user",
+            "jobs",
+            "--password-file",
+        ])
+        .arg(file.path());
     command.args(["report", "-c", "env; echo end; cat"]);
     let mut run = Running::start(&mut command);
-    let variables: Vec<_> = std::iter::from_fn(|| run.line()).take_while(|it| it != "end").collect();
-    let ours: Vec<_> = variables.iter().filter(|it| it.starts_with("QUORLOCK_")).collect();
+    let variables: Vec<_> = std::iter::from_fn(|| run.line())
+        .take_while(|it| it != "end")
+        .collect();
+    let ours: Vec<_> = variables
+        .iter()
+        .filter(|it| it.starts_with("QUORLOCK_"))
+        .collect();
     assert_eq!(ours.len(), 3, "{ours:?}");
     assert!(!variables.iter().any(|it| it.contains(SECRET)));
 
     let mut seen = 0;
     for entry in fs::read_dir("/proc")?.flatten() {
-        let Ok(line) = fs::read(entry.path().join("cmdline")) else { continue };
+        let Ok(line) = fs::read(entry.path().join("cmdline")) else {
+            continue;
+        };
         let line = String::from_utf8_lossy(&line).into_owned();
         assert!(!line.contains(SECRET), "{line}");
-        seen += usize::from(line.contains("__guard") || line.contains(&*file.path().to_string_lossy()));
+        seen +=
+            usize::from(line.contains("__guard") || line.contains(&*file.path().to_string_lossy()));
     }
     assert!(seen >= 2, "quorlock and its guardian, at least");
     for (pid, line) in children(run.pid()) {
         let variables = fs::read(format!("/proc/{}/environ", pid.as_raw_nonzero()))?;
-        assert!(!String::from_utf8_lossy(&variables).contains(SECRET), "{line}");
+        assert!(
+            !String::from_utf8_lossy(&variables).contains(SECRET),
+            "{line}"
+        );
     }
     run.close_stdin();
     assert_eq!(run.status(), Some(0));
@@ -109,11 +178,18 @@ fn check_says_that_the_lock_is_held_and_for_how_long_without_a_server() -> TestR
         "unset QUORLOCK_NODES; q={quorlock_itself}; $q check; echo $?; $q check --at-least 5s; echo $?; \
          $q check --at-least 1h 2>&1; echo $?; QUORLOCK_LEASE=/nowhere $q check 2>&1; echo $?"
     );
-    let output = quorlock(&servers).args(["run", "report", "-c", &line]).output()?;
+    let output = quorlock(&servers)
+        .args(["run", "report", "-c", &line])
+        .output()?;
     let text = stdout(&output);
     let lines: Vec<_> = text.lines().collect();
-    let [now, soon, only, not_long, gone, nowhere] = lines[..] else { panic!("{lines:?}") };
+    let [now, soon, only, not_long, gone, nowhere] = lines[..] else {
+        panic!("{lines:?}")
+    };
     assert_eq!((now, soon, not_long, nowhere), ("0", "0", "79", "79"));
-    assert!(only.starts_with("quorlock: the lock is held for ") && gone.ends_with("no longer held"), "{text}");
+    assert!(
+        only.starts_with("quorlock: the lock is held for ") && gone.ends_with("no longer held"),
+        "{text}"
+    );
     Ok(())
 }

@@ -33,10 +33,26 @@ impl Session {
         unlockpt(&ours).unwrap();
         let path = ptsname(&ours, Vec::new()).unwrap().into_string().unwrap();
         let mut command = Command::new(std::env::current_exe().unwrap());
-        command.args(["--exact", "run::terminal::a_session", "--ignored", "--nocapture", "--test-threads=1"]);
-        command.envs(quorlock(servers).get_envs().filter_map(|(name, value)| Some((name, value?))));
-        command.env(TERMINAL, path).env(ARGUMENTS, arguments.join("\n"));
-        let child = command.stdin(Stdio::null()).stdout(Stdio::null()).spawn().unwrap();
+        command.args([
+            "--exact",
+            "run::terminal::a_session",
+            "--ignored",
+            "--nocapture",
+            "--test-threads=1",
+        ]);
+        command.envs(
+            quorlock(servers)
+                .get_envs()
+                .filter_map(|(name, value)| Some((name, value?))),
+        );
+        command
+            .env(TERMINAL, path)
+            .env(ARGUMENTS, arguments.join("\n"));
+        let child = command
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .spawn()
+            .unwrap();
         let keys = File::from(ours);
         let (mut screen, (sender, shown)) = (keys.try_clone().unwrap(), channel());
         thread::spawn(move || {
@@ -46,7 +62,12 @@ impl Session {
                 let _ = sender.send(bytes[..n].to_vec());
             }
         });
-        Session { child, keys, shown, screen: String::new() }
+        Session {
+            child,
+            keys,
+            shown,
+            screen: String::new(),
+        }
     }
 
     fn press(&mut self, keys: &str) {
@@ -62,7 +83,10 @@ impl Session {
                 self.screen.drain(..at + text.len());
                 return;
             }
-            match self.shown.recv_timeout(until.saturating_duration_since(Instant::now())) {
+            match self
+                .shown
+                .recv_timeout(until.saturating_duration_since(Instant::now()))
+            {
                 Ok(bytes) => self.screen.push_str(&String::from_utf8_lossy(&bytes)),
                 Err(RecvTimeoutError::Timeout | RecvTimeoutError::Disconnected) => {
                     panic!("{text:?} is not shown, but {:?}", self.screen)
@@ -93,13 +117,27 @@ impl Drop for Session {
 #[test]
 #[ignore = "a process of the other tests"]
 fn a_session() {
-    let (Some(terminal), Ok(arguments)) = (std::env::var_os(TERMINAL), std::env::var(ARGUMENTS)) else { return };
+    let (Some(terminal), Ok(arguments)) = (std::env::var_os(TERMINAL), std::env::var(ARGUMENTS))
+    else {
+        return;
+    };
     rustix::process::setsid().unwrap();
     // The first that the leader of a session opens is its own.
-    let open = || File::options().read(true).write(true).open(&terminal).unwrap();
+    let open = || {
+        File::options()
+            .read(true)
+            .write(true)
+            .open(&terminal)
+            .unwrap()
+    };
     let (stdin, stdout, stderr) = (open(), open(), open());
     let mut command = Command::new(env!("CARGO_BIN_EXE_quorlock"));
-    let err = command.args(arguments.lines()).stdin(stdin).stdout(stdout).stderr(stderr).exec();
+    let err = command
+        .args(arguments.lines())
+        .stdin(stdin)
+        .stdout(stdout)
+        .stderr(stderr)
+        .exec();
     panic!("{err}");
 }
 
@@ -121,8 +159,10 @@ fn a_command_reads_keys_and_changes_how_the_terminal_works() -> TestResult {
 fn the_terminal_is_given_back() -> TestResult {
     let servers = Servers::start(3)?;
     // The outer command reads the terminal after the inner one has ended. It is in a group of its own, that of the outer.
-    let inner =
-        format!("{} run inner -c 'read a; echo inner $a'; read b; echo outer $b", env!("CARGO_BIN_EXE_quorlock"));
+    let inner = format!(
+        "{} run inner -c 'read a; echo inner $a'; read b; echo outer $b",
+        env!("CARGO_BIN_EXE_quorlock")
+    );
     let mut session = Session::start(&servers, &["run", "report", "-c", &inner]);
     session.press("one\n");
     session.see("inner one");
@@ -135,7 +175,10 @@ fn the_terminal_is_given_back() -> TestResult {
 #[test]
 fn ctrl_c_ends_the_command_and_its_children() -> TestResult {
     let servers = Servers::start(3)?;
-    let mut session = Session::start(&servers, &["run", "report", "-c", "(echo ready; cat); echo not this"]);
+    let mut session = Session::start(
+        &servers,
+        &["run", "report", "-c", "(echo ready; cat); echo not this"],
+    );
     session.see("ready");
     // Its child reads: so nobody is about to start another program, when a shell loses a key.
     session.press("here\n");
@@ -153,12 +196,18 @@ fn a_wait_at_a_terminal_says_for_whom_and_ctrl_c_ends_it() -> TestResult {
     let locks = others(&servers);
     let guard = locks.mutex("report").lock()?;
     let mut session = Session::start(&servers, &["run", "report", "--", "true"]);
-    eventually("it waits", || servers.iter().all(|it| it.exists("quorlock:waiters:{report}")));
+    eventually("it waits", || {
+        servers
+            .iter()
+            .all(|it| it.exists("quorlock:waiters:{report}"))
+    });
     session.see("report: waiting for ");
     session.see(", held by ");
     session.press("\x03");
     assert_eq!(session.status(), Some(130));
-    eventually("it has left the lists", || servers.holders("quorlock:waiters:{report}") == 0);
+    eventually("it has left the lists", || {
+        servers.holders("quorlock:waiters:{report}") == 0
+    });
     drop(guard);
     Ok(())
 }
@@ -166,7 +215,15 @@ fn a_wait_at_a_terminal_says_for_whom_and_ctrl_c_ends_it() -> TestResult {
 #[test]
 fn ctrl_z_suspends_nothing_that_holds_a_lock() -> TestResult {
     let servers = Servers::start(3)?;
-    let mut session = Session::start(&servers, &["run", "report", "-c", "echo ready; read line; echo \"got $line\""]);
+    let mut session = Session::start(
+        &servers,
+        &[
+            "run",
+            "report",
+            "-c",
+            "echo ready; read line; echo \"got $line\"",
+        ],
+    );
     session.see("ready");
     session.press("\x1a");
     session.see("a command that holds a lock cannot be suspended");

@@ -2,10 +2,17 @@
 
 use super::*;
 
-const SIGNALS: [(Signal, i32); 4] = [(Signal::INT, 130), (Signal::TERM, 143), (Signal::HUP, 129), (Signal::QUIT, 131)];
+const SIGNALS: [(Signal, i32); 4] = [
+    (Signal::INT, 130),
+    (Signal::TERM, 143),
+    (Signal::HUP, 129),
+    (Signal::QUIT, 131),
+];
 
 fn is_waiting(servers: &Servers) -> bool {
-    servers.iter().all(|it| it.exists("quorlock:waiters:{report}"))
+    servers
+        .iter()
+        .all(|it| it.exists("quorlock:waiters:{report}"))
 }
 
 #[test]
@@ -15,11 +22,18 @@ fn a_signal_ends_the_wait_at_once_and_leaves_no_entry_behind() -> TestResult {
     for (signal, status) in SIGNALS {
         let guard = locks.mutex("report").lock()?;
         eventually("it is on all nodes", || servers.holders("report") == 3);
-        let mut run = Running::start(quorlock(&servers).args(["run", "report", "--", "echo", "ran"]));
+        let mut run =
+            Running::start(quorlock(&servers).args(["run", "report", "--", "echo", "ran"]));
         eventually("it waits", || is_waiting(&servers));
         run.signal(signal);
-        assert_eq!((run.line(), run.status()), (None, Some(status)), "{signal:?}");
-        eventually("it has left the lists", || servers.holders("quorlock:waiters:{report}") == 0);
+        assert_eq!(
+            (run.line(), run.status()),
+            (None, Some(status)),
+            "{signal:?}"
+        );
+        eventually("it has left the lists", || {
+            servers.holders("quorlock:waiters:{report}") == 0
+        });
         assert_eq!(servers.holders("report"), 3, "the other one still holds it");
         guard.release()?;
     }
@@ -32,11 +46,18 @@ fn who_waits_gets_the_lock_and_says_how_long_it_took() -> TestResult {
     let locks = others(&servers);
     let guard = locks.mutex("report").lock()?;
     eventually("it is on all nodes", || servers.holders("report") == 3);
-    let mut run = Running::start(quorlock(&servers).args(["run", "-v", "report", "--", "echo", "ran"]));
+    let mut run =
+        Running::start(quorlock(&servers).args(["run", "-v", "report", "--", "echo", "ran"]));
     eventually("it waits", || is_waiting(&servers));
     guard.release()?;
-    assert_eq!((run.line().as_deref(), run.status()), (Some("ran"), Some(0)));
-    assert!(run.stderr().starts_with("quorlock: report: held with token "));
+    assert_eq!(
+        (run.line().as_deref(), run.status()),
+        (Some("ran"), Some(0))
+    );
+    assert!(
+        run.stderr()
+            .starts_with("quorlock: report: held with token ")
+    );
     Ok(())
 }
 
@@ -46,11 +67,17 @@ fn a_verbose_wait_reports_the_holder_without_a_terminal() -> TestResult {
     let guard = others(&servers).mutex("report").lock()?;
     let wait = |verbose: &[&str]| {
         let mut command = quorlock(&servers);
-        command.args(["run", "-w", "2"]).args(verbose).args(["report", "--", "true"]);
+        command
+            .args(["run", "-w", "2"])
+            .args(verbose)
+            .args(["report", "--", "true"]);
         stderr(&command.output().unwrap())
     };
     let text = wait(&["-v"]);
-    assert!(text.starts_with("quorlock: report: waiting for ") && text.contains(", held by "), "{text}");
+    assert!(
+        text.starts_with("quorlock: report: waiting for ") && text.contains(", held by "),
+        "{text}"
+    );
     assert!(!wait(&[]).contains("waiting for"));
     drop(guard);
     Ok(())
@@ -61,14 +88,22 @@ fn a_verbose_wait_reports_the_holder_without_a_terminal() -> TestResult {
 fn a_signal_that_comes_with_the_lock_leaves_nothing_behind() -> TestResult {
     let servers = Servers::start(3)?;
     for delay in 0..12 {
-        let mut run = Running::start(quorlock(&servers).args(["run", "report", "--", "sleep", "1000"]));
+        let mut run =
+            Running::start(quorlock(&servers).args(["run", "report", "--", "sleep", "1000"]));
         let begun = std::time::Instant::now();
         let due = || delay * 4 <= begun.elapsed().as_millis();
-        eventually("the time has come", || due() && (delay < 6 || servers.holders("report") > 0));
+        eventually("the time has come", || {
+            due() && (delay < 6 || servers.holders("report") > 0)
+        });
         run.signal(Signal::TERM);
-        assert!(matches!(run.status(), Some(143) | None), "its own, that of the command, or before it listened");
+        assert!(
+            matches!(run.status(), Some(143) | None),
+            "its own, that of the command, or before it listened"
+        );
         eventually("nothing is left", || {
-            ["report", "quorlock:waiters:{report}"].iter().all(|it| servers.holders(it) == 0)
+            ["report", "quorlock:waiters:{report}"]
+                .iter()
+                .all(|it| servers.holders(it) == 0)
         });
     }
     Ok(())

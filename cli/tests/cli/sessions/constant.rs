@@ -8,8 +8,12 @@ const LATER: u64 = 52_417_209;
 /// Digits of a token.
 const TOKEN_DIGITS: usize = 16;
 /// Times, by what stands before them, and another one for whatever else.
-const TIMES: [(&str, &str); 4] =
-    [("waiting for", "1.0 s"), ("another", "27.3 s"), ("expires in", "27.3 s"), ("after", "3.2 s")];
+const TIMES: [(&str, &str); 4] = [
+    ("waiting for", "1.0 s"),
+    ("another", "27.3 s"),
+    ("expires in", "27.3 s"),
+    ("after", "3.2 s"),
+];
 const TIME: &str = "2.1 s";
 const UNITS: [&str; 6] = ["ms", "s", "s,", "min", "min,", "h"];
 /// Columns in which nothing but a time stands, or a version.
@@ -32,7 +36,11 @@ pub(crate) struct Constant {
 
 impl Constant {
     pub(crate) fn new(addresses: Vec<String>) -> Constant {
-        Constant { addresses, processes: Vec::new(), tokens: Vec::new() }
+        Constant {
+            addresses,
+            processes: Vec::new(),
+            tokens: Vec::new(),
+        }
     }
 
     pub(crate) fn text(&mut self, text: &str) -> String {
@@ -41,13 +49,16 @@ impl Constant {
         while let Some(line) = lines.next() {
             if TABLES.iter().any(|it| line.starts_with(it)) {
                 let mut rows = vec![line];
-                rows.extend(std::iter::from_fn(|| lines.next_if(|it| it.starts_with(" n"))));
+                rows.extend(std::iter::from_fn(|| {
+                    lines.next_if(|it| it.starts_with(" n"))
+                }));
                 done.extend(self.table(&rows));
                 continue;
             }
             let line = self.line(line);
             // Who waits for longer is told again: on a slow machine.
-            let is_notice = |it: &String| it.starts_with("quorlock: ") && it.contains(": waiting for ");
+            let is_notice =
+                |it: &String| it.starts_with("quorlock: ") && it.contains(": waiting for ");
             let is_again = is_notice(&line) && done.last().is_some_and(is_notice);
             if !is_again {
                 done.push(line);
@@ -61,11 +72,20 @@ impl Constant {
         let header = rows[0];
         let begins: Vec<usize> = columns(header).map(|(at, _)| at).collect();
         let cell = |row: &str, column: usize| {
-            let end = begins.get(column + 1).copied().unwrap_or(row.len()).min(row.len());
-            row.get(begins[column].min(end)..end).unwrap_or_default().trim().to_owned()
+            let end = begins
+                .get(column + 1)
+                .copied()
+                .unwrap_or(row.len())
+                .min(row.len());
+            row.get(begins[column].min(end)..end)
+                .unwrap_or_default()
+                .trim()
+                .to_owned()
         };
-        let mut cells: Vec<Vec<String>> =
-            rows.iter().map(|row| (0..begins.len()).map(|column| cell(row, column)).collect()).collect();
+        let mut cells: Vec<Vec<String>> = rows
+            .iter()
+            .map(|row| (0..begins.len()).map(|column| cell(row, column)).collect())
+            .collect();
         let names = cells[0].clone();
         for row in &mut cells[1..] {
             for (it, name) in row.iter_mut().zip(&names) {
@@ -79,7 +99,10 @@ impl Constant {
         let width = |column: usize| cells.iter().map(|it| it[column].len()).max().unwrap_or(0);
         let widths: Vec<usize> = (0..begins.len()).map(width).collect();
         let padded = |row: &Vec<String>| {
-            let cells = row.iter().zip(&widths).map(|(it, width)| format!(" {it:width$} "));
+            let cells = row
+                .iter()
+                .zip(&widths)
+                .map(|(it, width)| format!(" {it:width$} "));
             cells.collect::<String>().trim_end().to_owned()
         };
         cells.iter().map(padded).collect()
@@ -90,11 +113,19 @@ impl Constant {
         let words: Vec<&str> = line.split(' ').collect();
         let (mut done, mut at) = (Vec::new(), 0);
         while let Some(word) = words.get(at) {
-            let unit = words.get(at + 1).filter(|it| UNITS.contains(it) && is_number(word));
+            let unit = words
+                .get(at + 1)
+                .filter(|it| UNITS.contains(it) && is_number(word));
             if let Some(unit) = unit {
                 let before = done.join(" ");
-                let time = TIMES.iter().find(|(it, _)| before.ends_with(it)).map_or(TIME, |it| it.1);
-                done.push(format!("{time}{}", if unit.ends_with(',') { "," } else { "" }));
+                let time = TIMES
+                    .iter()
+                    .find(|(it, _)| before.ends_with(it))
+                    .map_or(TIME, |it| it.1);
+                done.push(format!(
+                    "{time}{}",
+                    if unit.ends_with(',') { "," } else { "" }
+                ));
                 at += 2;
             } else {
                 done.push(self.word(word));
@@ -106,9 +137,15 @@ impl Constant {
 
     fn word(&mut self, word: &str) -> String {
         let bare = word.trim_matches(|it: char| !it.is_ascii_alphanumeric());
-        let Some(begin) = word.find(bare).filter(|_| !bare.is_empty()) else { return word.to_owned() };
+        let Some(begin) = word.find(bare).filter(|_| !bare.is_empty()) else {
+            return word.to_owned();
+        };
         let replaced = self.bare(bare);
-        format!("{}{replaced}{}", &word[..begin], &word[begin + bare.len()..])
+        format!(
+            "{}{replaced}{}",
+            &word[..begin],
+            &word[begin + bare.len()..]
+        )
     }
 
     fn bare(&mut self, word: &str) -> String {
@@ -131,10 +168,13 @@ impl Constant {
 
 /// Where it is among those that are known by now.
 fn place(known: &mut Vec<String>, it: &str) -> usize {
-    known.iter().position(|known| known == it).unwrap_or_else(|| {
-        known.push(it.to_owned());
-        known.len() - 1
-    })
+    known
+        .iter()
+        .position(|known| known == it)
+        .unwrap_or_else(|| {
+            known.push(it.to_owned());
+            known.len() - 1
+        })
 }
 
 fn is_number(word: &str) -> bool {
@@ -153,7 +193,10 @@ fn columns(header: &str) -> impl Iterator<Item = (usize, &str)> {
 
 #[test]
 fn what_is_different_each_time_is_replaced_and_nothing_else() {
-    let mut constant = Constant::new(vec!["127.0.0.1:11026".to_owned(), "127.0.0.1:110".to_owned()]);
+    let mut constant = Constant::new(vec![
+        "127.0.0.1:11026".to_owned(),
+        "127.0.0.1:110".to_owned(),
+    ]);
     let text = "\
 $ quorlock status x
 x: held by host.a/1/quorlock, for another 9 min unless that is extended

@@ -1,6 +1,9 @@
 //! A connection with sockets of the system; see `src/tests/schedules` for threads that meet.
 
-#![expect(clippy::arithmetic_side_effects, reason = "a test may overflow: it fails then")]
+#![expect(
+    clippy::arithmetic_side_effects,
+    reason = "a test may overflow: it fails then"
+)]
 
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -40,7 +43,12 @@ impl Connected {
         socket.register(poll.registry(), SOCKET).unwrap();
         let start = crate::time::tick();
         node.open(socket, Conn::ready(false), None, [], start);
-        Connected { node, start, server, poll }
+        Connected {
+            node,
+            start,
+            server,
+            poll,
+        }
     }
 
     /// One that has sent one command.
@@ -48,13 +56,16 @@ impl Connected {
         let mut it = Connected::new();
         let question = Arc::new(Command::time());
         let mut bytes = question.packed();
-        it.node.give([Some(Job::of_connection(question)), None], it.start, true);
+        it.node
+            .give([Some(Job::of_connection(question)), None], it.start, true);
         it.server.read_exact(&mut bytes).unwrap();
         it
     }
 
     fn answer(&mut self) {
-        self.server.write_all(b"*2\r\n$10\r\n1800000000\r\n$1\r\n0\r\n").unwrap();
+        self.server
+            .write_all(b"*2\r\n$10\r\n1800000000\r\n$1\r\n0\r\n")
+            .unwrap();
         self.until_readable();
     }
 
@@ -65,7 +76,9 @@ impl Connected {
     }
 
     fn has_unread(&self) -> bool {
-        self.node.link.with(|it| it.socket.as_ref().unwrap().has_unread())
+        self.node
+            .link
+            .with(|it| it.socket.as_ref().unwrap().has_unread())
     }
 
     /// Long after the response timeout.
@@ -78,7 +91,10 @@ impl Connected {
         let mut events = Events::with_capacity(8);
         self.poll.poll(&mut events, Some(Duration::ZERO)).unwrap();
         let events: Vec<_> = events.iter().filter(|it| it.token() == SOCKET).collect();
-        (events.iter().any(|it| it.is_readable()), events.iter().any(|it| it.is_read_closed()))
+        (
+            events.iter().any(|it| it.is_readable()),
+            events.iter().any(|it| it.is_read_closed()),
+        )
     }
 
     fn release(&self) -> Arc<Command> {
@@ -89,8 +105,12 @@ impl Connected {
     /// Gives commands to the connection, as the worker does.
     fn ask(&self, commands: usize) {
         let command = self.release();
-        let jobs = (0..commands).map(|_| Job::release(Arc::clone(&command), None, self.start)).collect();
-        self.node.link.with(|it| self.node.write(it, jobs, self.start));
+        let jobs = (0..commands)
+            .map(|_| Job::release(Arc::clone(&command), None, self.start))
+            .collect();
+        self.node
+            .link
+            .with(|it| self.node.write(it, jobs, self.start));
     }
 
     fn in_flight(&self) -> usize {
@@ -122,8 +142,14 @@ fn h7_a_node_that_answers_what_it_was_not_sent_yet_is_given_up() {
 
     assert_eq!(it.receive(MANY), None);
     let broken = it.node.link.with(|it| it.broken());
-    assert!(matches!(broken, Some(NodeFailure::Protocol { .. })), "{broken:?}");
-    assert!(0 < it.in_flight(), "what it has not been sent has no answer");
+    assert!(
+        matches!(broken, Some(NodeFailure::Protocol { .. })),
+        "{broken:?}"
+    );
+    assert!(
+        0 < it.in_flight(),
+        "what it has not been sent has no answer"
+    );
 }
 
 #[test]
@@ -148,7 +174,11 @@ fn h7_what_a_slow_node_was_sent_is_not_kept_while_more_is_given_to_it() {
 #[test]
 fn h6_a_node_whose_answer_lies_unread_is_asked_however_old_it_is() {
     let mut it = Connected::asked();
-    assert_eq!(it.refusal(), Some(NodeFailure::Stalled), "it has not answered");
+    assert_eq!(
+        it.refusal(),
+        Some(NodeFailure::Stalled),
+        "it has not answered"
+    );
 
     it.answer();
 
@@ -161,7 +191,10 @@ fn h21_a_node_is_silent_for_longer_before_it_refuses_what_counts_late() {
     let patience = RESPONSE_TIMEOUT * 10;
 
     assert_eq!(it.node.refusal_after(patience, it.start + patience), None);
-    assert_eq!(it.node.refusal_after(patience, it.start + patience * 2), Some(NodeFailure::Stalled));
+    assert_eq!(
+        it.node.refusal_after(patience, it.start + patience * 2),
+        Some(NodeFailure::Stalled)
+    );
 }
 
 #[test]
@@ -171,7 +204,11 @@ fn h6_a_node_whose_answer_was_read_and_is_being_handed_out_is_asked() {
 
     let turn = it.node.link.turn(Driver::Worker).unwrap();
 
-    assert_eq!(turn.batch.unwrap().answers.len(), 1, "it is not handed out yet");
+    assert_eq!(
+        turn.batch.unwrap().answers.len(),
+        1,
+        "it is not handed out yet"
+    );
     assert_eq!(it.refusal(), None);
 }
 
@@ -196,13 +233,18 @@ fn h6_a_node_that_has_hung_up_is_not_called_silent() {
 }
 
 #[test]
-fn what_comes_is_announced_to_the_worker_exactly_while_it_drives_and_what_was_left_when_it_begins_again() {
+fn what_comes_is_announced_to_the_worker_exactly_while_it_drives_and_what_was_left_when_it_begins_again()
+ {
     let mut it = Connected::asked();
     it.announced();
     assert!(it.node.link.take().is_some());
 
     it.answer();
-    assert_eq!(it.announced(), (false, false), "a worker that sleeps is not woken");
+    assert_eq!(
+        it.announced(),
+        (false, false),
+        "a worker that sleeps is not woken"
+    );
     assert!(it.node.link.leave(Driver::Idle));
     assert_eq!(it.announced(), (false, false));
     it.node.link.end_idle();
@@ -227,7 +269,10 @@ fn an_end_that_came_with_the_last_bytes_is_announced_when_the_worker_begins_to_d
 
     it.receive(1).unwrap();
     assert!(deliver::turn(&it.node, Driver::Worker).is_none());
-    assert!(matches!(it.node.link.with(|it| it.broken()), Some(NodeFailure::Disconnected { .. })));
+    assert!(matches!(
+        it.node.link.with(|it| it.broken()),
+        Some(NodeFailure::Disconnected { .. })
+    ));
 }
 
 #[test]
@@ -241,7 +286,9 @@ fn only_the_driver_reads_and_nobody_takes_its_place_before_all_is_handed_out() {
     it.node.link.end_turn(Driver::Worker, batch);
 
     assert!(it.node.link.take().is_some());
-    assert!(it.node.link.turn(Driver::Worker).is_none() && it.node.link.turn(Driver::Caller).is_some());
+    assert!(
+        it.node.link.turn(Driver::Worker).is_none() && it.node.link.turn(Driver::Caller).is_some()
+    );
 }
 
 #[test]
@@ -249,7 +296,11 @@ fn a_connection_that_is_idle_is_its_workers_as_soon_as_somebody_writes() {
     let it = Connected::asked();
     assert!(it.node.link.take().is_some() && it.node.link.leave(Driver::Idle));
 
-    it.node.give([Some(Job::of_connection(Arc::new(Command::time()))), None], it.start, true);
+    it.node.give(
+        [Some(Job::of_connection(Arc::new(Command::time()))), None],
+        it.start,
+        true,
+    );
 
     assert_eq!(it.node.link.with(|it| it.driver()), Driver::Worker);
 }
@@ -268,10 +319,15 @@ fn a_connection_on_which_its_worker_has_written_for_others_is_not_left_idle() {
 #[test]
 fn a_connection_that_broke_while_its_answers_are_handed_out_ends_after_that() {
     let mut it = Connected::asked();
-    it.server.write_all(b"*2\r\n$1\r\n7\r\n$1\r\n7\r\n?\r\n").unwrap();
+    it.server
+        .write_all(b"*2\r\n$1\r\n7\r\n$1\r\n7\r\n?\r\n")
+        .unwrap();
     it.until_readable();
     let batch = it.node.link.turn(Driver::Worker).unwrap().batch.unwrap();
-    assert_eq!((batch.answers.len(), it.node.link.with(|it| it.broken())), (1, None));
+    assert_eq!(
+        (batch.answers.len(), it.node.link.with(|it| it.broken())),
+        (1, None)
+    );
 
     it.node.link.end_turn(Driver::Worker, batch);
 
@@ -296,15 +352,25 @@ fn a_connection_that_ends_under_its_driver_wakes_it_and_the_next_one_is_the_work
 #[test]
 fn what_a_command_needs_is_sent_before_it() {
     let (node, _poll) = Server::unattended(RESPONSE_TIMEOUT);
-    let waits = Command::of_script(Script::Acquire, &[b"a"], &[b"x", Command::IS_NOTIFIED]).that_waits();
+    let waits =
+        Command::of_script(Script::Acquire, &[b"a"], &[b"x", Command::IS_NOTIFIED]).that_waits();
     let records = crate::engine::nodes::records::Records::new(Some(RESPONSE_TIMEOUT), 1);
     let sets = crate::engine::nodes::set_membership::Sets::new("", ["a"], false);
     let node = node.with_quarantine(Arc::new(records), Arc::new(sets));
-    let mut state = LinkState { conn: Conn::ready(true), ..LinkState::default() };
+    let mut state = LinkState {
+        conn: Conn::ready(true),
+        ..LinkState::default()
+    };
     // It is the only node, so that all are known.
     let shown = GreetReply::of(Record::Kept, Duration::ZERO);
     let now = Now::read().tick;
-    let _ = node.on_sets_reported(&GreetReply { id: Some(7), ..shown }, now);
+    let _ = node.on_sets_reported(
+        &GreetReply {
+            id: Some(7),
+            ..shown
+        },
+        now,
+    );
 
     node.enqueue(&mut state, Job::of_connection(Arc::new(waits)), Now::read());
 

@@ -20,8 +20,13 @@ impl Server {
         job: Job,
         asked: Now,
     ) -> Option<Job> {
-        let rests_on_it = matches!(job.kind(), Kind::Acquire | Kind::Raise | Kind::Extend | Kind::Release);
-        let Some(slot) = job.command.slot().filter(|_| rests_on_it) else { return Some(job) };
+        let rests_on_it = matches!(
+            job.kind(),
+            Kind::Acquire | Kind::Raise | Kind::Extend | Kind::Release
+        );
+        let Some(slot) = job.command.slot().filter(|_| rests_on_it) else {
+            return Some(job);
+        };
         match state.slots.admit(slot, job) {
             Admitted::Pass(job) => return Some(job),
             Admitted::Wait => {}
@@ -29,9 +34,15 @@ impl Server {
             // slot's along; looked at before, it would vouch for them.
             Admitted::Ask => {
                 let greet = self.records.greet(Greeted::Slot(slot), None);
-                state.enqueue(Job::of_connection(greet.into()).that_confirms(ClusterQuery::Slot(slot)), asked);
+                state.enqueue(
+                    Job::of_connection(greet.into()).that_confirms(ClusterQuery::Slot(slot)),
+                    asked,
+                );
                 let greet = greet_master(&self.records, shard_conn, slot, false);
-                state.enqueue(Job::of_connection(greet.into()).that_confirms(ClusterQuery::Master(slot)), asked);
+                state.enqueue(
+                    Job::of_connection(greet.into()).that_confirms(ClusterQuery::Master(slot)),
+                    asked,
+                );
             }
         }
         None
@@ -42,8 +53,13 @@ impl Server {
     /// RACE: the connection may open at this moment. It is owed first, and looked at with the state locked, here and when the
     /// connection has been opened: one of the two greets.
     pub(crate) fn greet_if_owed(&self, now: Tick) {
-        let Some(shard_conn) = self.with_slots() else { return };
-        let asked = Now { tick: now, moment: Moment::now() };
+        let Some(shard_conn) = self.with_slots() else {
+            return;
+        };
+        let asked = Now {
+            tick: now,
+            moment: Moment::now(),
+        };
         self.link.with(|state| {
             if state.is_open() && shard_conn.takes_greeting() {
                 let greet = greet_master(&self.records, shard_conn, 0, false);
@@ -56,7 +72,9 @@ impl Server {
 
     /// Takes the answer to a question about a slot.
     pub(crate) fn take_step(&self, step: ClusterQuery, answer: &Answer, now: Tick) {
-        let Some(shard_conn) = self.with_slots() else { return };
+        let Some(shard_conn) = self.with_slots() else {
+            return;
+        };
         let length = self.records.quarantine().unwrap_or_default();
         let reply = match answer {
             Answer::Greet(reply) => Ok(reply.clone()),
@@ -65,13 +83,26 @@ impl Server {
         };
         if let (ClusterQuery::Set, Ok(reply)) = (step, &reply) {
             // Where no program has noted a set, slots have quarantines of their own.
-            let record = if reply.sets.is_empty() { Record::Vouched } else { reply.record };
-            let _ = self.on_sets_reported(&GreetReply { record, ..reply.clone() }, now);
+            let record = if reply.sets.is_empty() {
+                Record::Vouched
+            } else {
+                reply.record
+            };
+            let _ = self.on_sets_reported(
+                &GreetReply {
+                    record,
+                    ..reply.clone()
+                },
+                now,
+            );
         }
         if let (ClusterQuery::Master(_), Ok(reply)) = (step, &reply) {
             shard_conn.remember(reply, now, self.records.quarantine());
         }
-        let asked = Now { tick: now, moment: Moment::now() };
+        let asked = Now {
+            tick: now,
+            moment: Moment::now(),
+        };
         let failed = self.link.with(|state| {
             let (waiting, confirm) = match step {
                 ClusterQuery::Set => return None,
@@ -83,23 +114,44 @@ impl Server {
                     state.slots.on_confirmed(slot, reply, now, length);
                     return None;
                 }
-                ClusterQuery::Master(slot) => match state.slots.on_master(slot, reply, now, length) {
-                    SlotStep::Confirm { found, since, origin, waiting } => {
-                        let greet = self.records.greet(Greeted::Confirm { slot, found, since, origin }, None);
+                ClusterQuery::Master(slot) => match state.slots.on_master(slot, reply, now, length)
+                {
+                    SlotStep::Confirm {
+                        found,
+                        since,
+                        origin,
+                        waiting,
+                    } => {
+                        let greet = self.records.greet(
+                            Greeted::Confirm {
+                                slot,
+                                found,
+                                since,
+                                origin,
+                            },
+                            None,
+                        );
                         let confirm = Job::of_connection(greet.into());
-                        (waiting, Some(confirm.that_confirms(ClusterQuery::Confirmed(slot))))
+                        (
+                            waiting,
+                            Some(confirm.that_confirms(ClusterQuery::Confirmed(slot))),
+                        )
                     }
                     SlotStep::Open(waiting) => (waiting, None),
                     SlotStep::Fail(waiting, failure) => return Some((waiting, failure)),
                 },
             };
             confirm.into_iter().for_each(|it| state.enqueue(it, asked));
-            waiting.into_iter().for_each(|it| self.put(state, it, asked));
+            waiting
+                .into_iter()
+                .for_each(|it| self.put(state, it, asked));
             state.flush();
             state.note_shared();
             None
         });
-        let Some((waiting, failure)) = failed else { return };
+        let Some((waiting, failure)) = failed else {
+            return;
+        };
         shard_conn.request_probe();
         for mut job in waiting {
             job.answer(self.id, Answer::Failed(failure.clone()), false);
@@ -121,10 +173,22 @@ impl Server {
 }
 
 /// Asks for a master's record. One that serves nothing is asked for the record of the slot in question, which it refuses.
-pub(super) fn greet_master(records: &Records, shard_conn: &ShardConn, slot: u16, vouch: bool) -> Command {
+pub(super) fn greet_master(
+    records: &Records,
+    shard_conn: &ShardConn,
+    slot: u16,
+    vouch: bool,
+) -> Command {
     let served = shard_conn.served();
     let of = match &served {
-        Some(Served { last, epoch, slots, .. }) => Greeted::Master { slot: *last, epoch: *epoch, slots, vouch },
+        Some(Served {
+            last, epoch, slots, ..
+        }) => Greeted::Master {
+            slot: *last,
+            epoch: *epoch,
+            slots,
+            vouch,
+        },
         None => Greeted::Slot(slot),
     };
     records.greet(of, None)

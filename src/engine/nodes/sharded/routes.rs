@@ -26,7 +26,9 @@ pub(super) struct Routes {
 impl Routes {
     pub(super) fn owner(&self, slot: Option<u16>) -> Option<&Arc<Server>> {
         // What is about no lock can be asked anywhere.
-        let Some(slot) = slot else { return self.shard_conns.iter().find(|it| serves(it)) };
+        let Some(slot) = slot else {
+            return self.shard_conns.iter().find(|it| serves(it));
+        };
         self.shard_conns.get(self.place_of_owner(slot)?)
     }
 
@@ -37,11 +39,15 @@ impl Routes {
     /// Gives a command to its shard connection; gives it back if there is none.
     pub(super) fn give(&self, job: Job, now: Tick, directly: bool) -> Option<Job> {
         let slot = job.command.slot();
-        let Some(server) = self.owner(slot) else { return Some(job) };
+        let Some(server) = self.owner(slot) else {
+            return Some(job);
+        };
         // RACE: an acquire may be on its way to the shard connection that served the slot before, which does not know yet
         // that it does not, or serves it after all. The release goes behind it there as well; who does not serve the slot
         // refuses it.
-        let before = slot.and_then(|it| self.moved.get(&it)).filter(|it| now < it.1);
+        let before = slot
+            .and_then(|it| self.moved.get(&it))
+            .filter(|it| now < it.1);
         if let Some(server) = before.and_then(|it| self.shard_conns.get(it.0))
             && let Some(again) = job.for_past_owner()
         {
@@ -56,9 +62,17 @@ impl Routes {
     /// The place of a shard connection that has ended, if nothing is given to it any more. `threads`: those of the shard
     /// connections.
     pub(super) fn free_place(&self, threads: &[OwnThread]) -> Option<usize> {
-        let is_named = |place| self.owners.contains(&Some(place)) || self.moved.values().any(|it| it.0 == place);
-        let ended = self.shard_conns.iter().zip(threads).map(|it| it.0.standing.stop_at().is_some() && it.1.is_over());
-        ended.enumerate().find_map(|(place, ended)| (ended && !is_named(place)).then_some(place))
+        let is_named = |place| {
+            self.owners.contains(&Some(place)) || self.moved.values().any(|it| it.0 == place)
+        };
+        let ended = self
+            .shard_conns
+            .iter()
+            .zip(threads)
+            .map(|it| it.0.standing.stop_at().is_some() && it.1.is_over());
+        ended
+            .enumerate()
+            .find_map(|(place, ended)| (ended && !is_named(place)).then_some(place))
     }
 }
 
@@ -114,7 +128,9 @@ impl Unrouted {
 
     /// One for this slot is where it belongs, or is none any more.
     fn note_gone(&mut self, slot: Option<u16>) {
-        let Some(count) = self.of_slot.get_mut(&slot) else { return };
+        let Some(count) = self.of_slot.get_mut(&slot) else {
+            return;
+        };
         *count = count.saturating_sub(1);
         if *count == 0 {
             self.of_slot.remove(&slot);
@@ -131,7 +147,9 @@ mod tests {
     /// A command for a lock.
     fn job(name: &[u8]) -> Job {
         let plan = Plan::mutex(b"", name, KeyTtls::default());
-        Job::of_connection(Arc::new(plan.leave(Waiter::Client(ClientId::draw().unwrap()))))
+        Job::of_connection(Arc::new(
+            plan.leave(Waiter::Client(ClientId::draw().unwrap())),
+        ))
     }
 
     fn slots(jobs: &VecDeque<Job>) -> Vec<Option<u16>> {
@@ -142,7 +160,9 @@ mod tests {
     fn what_comes_for_a_slot_waits_behind_what_is_on_its_way_to_the_lane_of_that_slot() {
         let (a, b) = (job(b"a").command.slot(), job(b"b").command.slot());
         let mut unrouted = Unrouted::default();
-        [b"a", b"b", b"a"].iter().for_each(|it| unrouted.keep(job(*it)));
+        [b"a", b"b", b"a"]
+            .iter()
+            .for_each(|it| unrouted.keep(job(*it)));
         let mut taken = unrouted.take();
         assert_eq!(slots(&taken), [a, b, a]);
         assert!(unrouted.has(a) && unrouted.has(b) && !unrouted.has(None) && !unrouted.is_empty());
@@ -150,7 +170,10 @@ mod tests {
         // Two are given to a shard connection, while another one comes for their slot.
         unrouted.keep(job(b"a"));
         let kept = VecDeque::from([taken.remove(1).unwrap()]);
-        assert!(unrouted.put_back(kept, vec![a, a]), "nobody looks after what came");
+        assert!(
+            unrouted.put_back(kept, vec![a, a]),
+            "nobody looks after what came"
+        );
         assert!(unrouted.has(a));
 
         let taken = unrouted.take();

@@ -51,7 +51,14 @@ impl Scout {
         let woken = Arc::downgrade(&shards);
         let wake = move || woken.upgrade().iter().for_each(|it| it.wake());
         let members = AllMembers::new(shards.id, shards.address.clone(), &shards.group, poll, wake);
-        Scout { shards, members, master: None, said: None, said_holes: false, has_learned: false }
+        Scout {
+            shards,
+            members,
+            master: None,
+            said: None,
+            said_holes: false,
+            has_learned: false,
+        }
     }
 
     /// Runs until it is stopped.
@@ -65,12 +72,18 @@ impl Scout {
                 let state = shards.state.lock();
                 (state.unrouted.is_empty(), state.is_probe_due)
             };
-            if shards.standing.stop_at().is_some_and(|it| it <= now || is_empty) {
+            if shards
+                .standing
+                .stop_at()
+                .is_some_and(|it| it <= now || is_empty)
+            {
                 break;
             }
             if !is_used && (shards.standing.is_called_up() || !is_empty) {
                 is_used = true;
-                let until = now.checked_add(shards.config.connect_timeout).unwrap_or(now);
+                let until = now
+                    .checked_add(shards.config.connect_timeout)
+                    .unwrap_or(now);
                 shards.standing.set_health(Health::Connecting { until });
             }
             if is_used && (next <= now || is_probe_due && soonest <= now) {
@@ -87,11 +100,18 @@ impl Scout {
                     // They are asked at once. Not again and again, whatever servers say.
                     (shards.state.lock().is_probe_due, soonest) = (true, now);
                 }
-                next = now.checked_add(shards.rhythm.every).unwrap_or(now).max(soonest);
+                next = now
+                    .checked_add(shards.rhythm.every)
+                    .unwrap_or(now)
+                    .max(soonest);
                 self.route_pending();
             }
             let is_probe_due = shards.state.lock().is_probe_due;
-            let until = if is_probe_due { soonest.min(next) } else { next };
+            let until = if is_probe_due {
+                soonest.min(next)
+            } else {
+                next
+            };
             let mut timeout = is_used.then(|| until.saturating_duration_since(time::tick()));
             if shards.standing.stop_at().is_some() {
                 timeout = Some(timeout.unwrap_or(LOOK_AGAIN).min(LOOK_AGAIN));
@@ -105,8 +125,14 @@ impl Scout {
     fn probe(&mut self, now: Tick, had_learned: bool) {
         let began = Moment::now();
         let shards = Arc::clone(&self.shards);
-        self.members.ask(now, shards.rhythm.probe_timeout, || shards.standing.stop_at().is_some());
-        let map = if shards.is_cluster() { self.map_of_cluster() } else { self.map_of_group() };
+        self.members.ask(now, shards.rhythm.probe_timeout, || {
+            shards.standing.stop_at().is_some()
+        });
+        let map = if shards.is_cluster() {
+            self.map_of_cluster()
+        } else {
+            self.map_of_group()
+        };
         match map {
             Ok(map) if SHARD_CONNS_MAX < map.masters.len() => {
                 let reason = format!("{} masters, more than a cluster has", map.masters.len());
@@ -116,7 +142,9 @@ impl Scout {
                 let places: Vec<_> = map.masters.iter().map(place_of).collect();
                 if shards.is_cluster() {
                     let names = map.masters.iter().map(|it| it.name.clone());
-                    self.has_learned = self.members.know(&places.iter().cloned().zip(names).collect::<Vec<_>>());
+                    self.has_learned = self
+                        .members
+                        .know(&places.iter().cloned().zip(names).collect::<Vec<_>>());
                 }
                 // Before anybody is told of the first map, a majority of the masters has answered, if there are so many.
                 let is_enough = map.has_majority || had_learned || !self.has_learned;
@@ -130,7 +158,12 @@ impl Scout {
 
     fn map_of_cluster(&mut self) -> Result<Map, NodeFailure> {
         let shown = self.members.shown();
-        let hosts: Vec<_> = self.members.each().iter().map(|it| host_of(it.place())).collect();
+        let hosts: Vec<_> = self
+            .members
+            .each()
+            .iter()
+            .map(|it| host_of(it.place()))
+            .collect();
         let said: Vec<_> = self.members.each_mut().iter_mut().map(said_by).collect();
         map(&said, &hosts, &shown)
     }
@@ -138,7 +171,12 @@ impl Scout {
     /// Its master serves everything.
     fn map_of_group(&mut self) -> Result<Map, NodeFailure> {
         let shown = self.members.shown();
-        let said: Vec<_> = self.members.each_mut().iter_mut().map(Member::end).collect();
+        let said: Vec<_> = self
+            .members
+            .each_mut()
+            .iter_mut()
+            .map(Member::end)
+            .collect();
         let master = match &self.shards.group {
             Group::Sentinel { master, .. } => named_master(&said, &shown, master),
             group => only_master(&said, &shown).and_then(|it| match group.members().get(it) {
@@ -147,25 +185,34 @@ impl Scout {
             }),
         };
         let all = reports(&said, &shown);
-        let failing = failing(&all, master.as_ref().ok().map(|(host, port)| (&**host, *port)));
+        let failing = failing(
+            &all,
+            master.as_ref().ok().map(|(host, port)| (&**host, *port)),
+        );
         *self.shards.members.lock() = Members { all, failing };
         master.map(|(host, port)| Map::of_one(host, port))
     }
 
     fn take(&mut self, map: &Map, places: Vec<Endpoint>, began: Moment) {
         let shards = Arc::clone(&self.shards);
-        let shard_conns: io::Result<Vec<_>> = places.iter().map(|it| shards.shard_conn_at(it)).collect();
+        let shard_conns: io::Result<Vec<_>> =
+            places.iter().map(|it| shards.shard_conn_at(it)).collect();
         let shard_conns = match shard_conns {
             Ok(shard_conns) => shard_conns,
             Err(err) => {
-                error!("{}: cannot start a thread for one of its servers: {err}", shards.id);
+                error!(
+                    "{}: cannot start a thread for one of its servers: {err}",
+                    shards.id
+                );
                 return;
             }
         };
         let now = time::tick();
         let slot_of_set = slot_of_set();
         for (index, (server, master)) in (0..).zip(shard_conns.iter().zip(&map.masters)) {
-            let Some(of) = &server.shard_conn else { continue };
+            let Some(of) = &server.shard_conn else {
+                continue;
+            };
             let changed = of.serve(served(master), map.owner(slot_of_set) == Some(index));
             if changed && of.has_slots {
                 // What it serves, or since when, is another. What it has lost is noted there, because it may get it back.
@@ -173,7 +220,11 @@ impl Scout {
                 shards.greet(server, of, now);
             }
             if master.says_so && map.has_majority {
-                server.set_leader_lease(began.checked_add(shards.rhythm.leader_lease).unwrap_or(began));
+                server.set_leader_lease(
+                    began
+                        .checked_add(shards.rhythm.leader_lease)
+                        .unwrap_or(began),
+                );
             }
         }
         let owners = (0..=u16::MAX).take(SLOTS).map(|slot| {
@@ -183,20 +234,36 @@ impl Scout {
         shards.install(owners.collect(), &shard_conns, now);
         let is_news = !shards.is_cluster() && self.master.as_ref() != places.first();
         if is_news && let Some(master) = places.first() {
-            info!("{}: {}: the primary is {master}", shards.id, shards.address.shown());
+            info!(
+                "{}: {}: the primary is {master}",
+                shards.id,
+                shards.address.shown()
+            );
             self.master = Some(master.clone());
         }
         if !matches!(shards.standing.health(), Health::Up) {
             shards.standing.set_health(Health::Up);
             if shards.is_cluster() {
-                info!("{}: {}: a cluster of {} primaries", shards.id, shards.address.shown(), shard_conns.len());
+                info!(
+                    "{}: {}: a cluster of {} primaries",
+                    shards.id,
+                    shards.address.shown(),
+                    shard_conns.len()
+                );
             }
         }
-        shard_conns.iter().filter(|it| !it.standing.is_up()).for_each(|it| it.call_up());
+        shard_conns
+            .iter()
+            .filter(|it| !it.standing.is_up())
+            .for_each(|it| it.call_up());
         self.said = None;
         let holes = !map.is_whole();
         if holes && !std::mem::replace(&mut self.said_holes, true) {
-            warn!("{}: {}: some slots of the cluster have no primary", shards.id, shards.address.shown());
+            warn!(
+                "{}: {}: some slots of the cluster have no primary",
+                shards.id,
+                shards.address.shown()
+            );
         }
         self.said_holes = holes;
     }
@@ -205,13 +272,27 @@ impl Scout {
     /// master any more when its leader lease has ended, or when it is gone.
     fn miss(&mut self, failure: NodeFailure) {
         let shards = &self.shards;
-        let has_leader_lease = |it: &Arc<Server>| it.standing.is_up() && it.has_leader_lease(Moment::now());
+        let has_leader_lease =
+            |it: &Arc<Server>| it.standing.is_up() && it.has_leader_lease(Moment::now());
         let is_master = !ends_a_master(&failure) && shards.serving().iter().any(has_leader_lease);
         let stays = (shards.is_cluster() || is_master) && shards.routes().has_map;
-        if self.said.as_ref().is_none_or(|it| it.kind() != failure.kind()) {
-            let level = if failure.needs_somebody() { Level::Warn } else { Level::Info };
+        if self
+            .said
+            .as_ref()
+            .is_none_or(|it| it.kind() != failure.kind())
+        {
+            let level = if failure.needs_somebody() {
+                Level::Warn
+            } else {
+                Level::Info
+            };
             let down = if stays { "" } else { "down: " };
-            write_line!(level, "{}: {down}{}: {failure}", shards.id, shards.address.shown());
+            write_line!(
+                level,
+                "{}: {down}{}: {failure}",
+                shards.id,
+                shards.address.shown()
+            );
         }
         if !stays {
             let is_news = !matches!(shards.standing.health(), Health::Down(_));
@@ -219,7 +300,10 @@ impl Scout {
                 count(&shards.common.counters.connection_failures);
                 count(&shards.own_counters().connection_failures);
                 let (node, address, why) = (shards.id, shards.address.shown(), failure.clone());
-                shards.common.upcall.tell(|| Event::NodeDown { node, address, why });
+                shards
+                    .common
+                    .upcall
+                    .tell(|| Event::NodeDown { node, address, why });
             }
             shards.dissolve(&failure);
             shards.common.contacts.note_failed(shards.id);
@@ -241,7 +325,11 @@ impl Scout {
             let (mut kept, mut gone) = (VecDeque::new(), Vec::new());
             for job in jobs {
                 let slot = job.command.slot();
-                let left = if routes.has_map { routes.give(job, now, false) } else { Some(job) };
+                let left = if routes.has_map {
+                    routes.give(job, now, false)
+                } else {
+                    Some(job)
+                };
                 let Some(mut job) = left else {
                     gone.push(slot);
                     continue;
@@ -268,7 +356,9 @@ impl Scout {
     fn end(&self) {
         let shards = &self.shards;
         let deadline = shards.standing.stop_at().unwrap_or_else(time::tick);
-        shards.standing.set_health(Health::Down(NodeFailure::ShutDown));
+        shards
+            .standing
+            .set_health(Health::Down(NodeFailure::ShutDown));
         let (threads, left) = {
             let mut state = self.shards.state.lock();
             Arc::make_mut(&mut state.routes).has_map = false;
@@ -277,7 +367,10 @@ impl Scout {
         for mut job in left {
             job.answer(shards.id, Answer::Failed(NodeFailure::ShutDown), false);
         }
-        self.shards.shard_conns().iter().for_each(|it| it.stop(deadline));
+        self.shards
+            .shard_conns()
+            .iter()
+            .for_each(|it| it.stop(deadline));
         let deadline = deadline.checked_add(LAST_WRITES).unwrap_or(deadline);
         for thread in threads {
             if thread.join_until(deadline).is_none() {
@@ -300,11 +393,19 @@ fn served(master: &Master) -> Option<Served> {
     let range = |it: &(u16, u16)| format!("{}-{}", it.0, it.1);
     let slots = master.slots.iter().map(range).collect::<Vec<_>>().join(",");
     let last = master.slots.last()?.1;
-    Some(Served { epoch: master.epoch, slots: slots.into(), last, name: master.name.clone() })
+    Some(Served {
+        epoch: master.epoch,
+        slots: slots.into(),
+        last,
+        name: master.name.clone(),
+    })
 }
 
 fn place_of(master: &Master) -> Endpoint {
-    Endpoint::Tcp { host: master.host.clone(), port: master.port }
+    Endpoint::Tcp {
+        host: master.host.clone(),
+        port: master.port,
+    }
 }
 
 fn host_of(place: &Endpoint) -> String {

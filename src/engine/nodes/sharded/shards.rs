@@ -84,14 +84,21 @@ impl Shards {
         run_ids: Arc<Mutex<RunIds>>,
         waker: Waker,
     ) -> Arc<Shards> {
-        let in_sets = Arc::new(InSets::new(id, Arc::clone(&common.records), common.sets.clone()));
+        let in_sets = Arc::new(InSets::new(
+            id,
+            Arc::clone(&common.records),
+            common.sets.clone(),
+        ));
         Arc::new(Shards {
             id,
             address,
             group,
             standing: Standing::default(),
             waker,
-            of_all: OfAll { in_sets, own_counters: Arc::default() },
+            of_all: OfAll {
+                in_sets,
+                own_counters: Arc::default(),
+            },
             rhythm: Rhythm::new(config.ttl, config.connect_timeout),
             config: config.clone(),
             common,
@@ -116,7 +123,10 @@ impl Shards {
 
     pub(super) fn wake(&self) {
         if let Err(err) = self.waker.wake() {
-            debug!("{}: cannot wake the thread that queries its servers: {err}", self.id);
+            debug!(
+                "{}: cannot wake the thread that queries its servers: {err}",
+                self.id
+            );
         }
     }
 
@@ -137,11 +147,21 @@ impl Shards {
 
     /// The shard connections that serve slots.
     pub(crate) fn serving(&self) -> Vec<Arc<Server>> {
-        self.routes().shard_conns.iter().filter(|it| serves(it)).cloned().collect()
+        self.routes()
+            .shard_conns
+            .iter()
+            .filter(|it| serves(it))
+            .cloned()
+            .collect()
     }
 
     /// Why a command, or any, is not to be given to the cluster now, if so.
-    pub(crate) fn refusal(&self, command: Option<&Command>, patience: Duration, now: Tick) -> Option<NodeFailure> {
+    pub(crate) fn refusal(
+        &self,
+        command: Option<&Command>,
+        patience: Duration,
+        now: Tick,
+    ) -> Option<NodeFailure> {
         let routes = self.routes();
         // What is any command to a group goes to its master. To a cluster it may go to any of them.
         if !routes.has_map || command.is_none() && self.is_cluster() {
@@ -158,7 +178,9 @@ impl Shards {
 
     /// Why one of its shard connections, or the cluster, is not to be asked now, if so.
     pub(crate) fn any_refusal(&self, now: Tick) -> Option<NodeFailure> {
-        self.standing.refusal(now).or_else(|| self.serving().iter().find_map(|it| it.refusal(now)))
+        self.standing
+            .refusal(now)
+            .or_else(|| self.serving().iter().find_map(|it| it.refusal(now)))
     }
 
     /// Gives commands to the shard connections of their slots, one behind the other.
@@ -169,7 +191,11 @@ impl Shards {
             let routes = Arc::clone(&state.routes);
             // RACE: what is kept for the slot came before this.
             let is_served = routes.owner(slot).is_some();
-            let is_kept = if is_served { state.unrouted.has(slot) } else { job.is_worth_keeping(now) };
+            let is_kept = if is_served {
+                state.unrouted.has(slot)
+            } else {
+                job.is_worth_keeping(now)
+            };
             if is_kept || !routes.has_map {
                 state.unrouted.keep(job);
                 drop(state);
@@ -208,21 +234,31 @@ impl Shards {
 
     /// What is known of slots is asked again.
     pub(crate) fn suspect_all(&self) {
-        self.shard_conns().iter().for_each(|it| it.link.with(|it| it.slots.suspect_all()));
+        self.shard_conns()
+            .iter()
+            .for_each(|it| it.link.with(|it| it.slots.suspect_all()));
     }
 
     /// Until when a round that begins now may have to wait for a connection first.
     pub(crate) fn connects_until(&self, now: Tick) -> Option<Tick> {
         let timeout = self.config.connect_timeout;
         let shard_conns = self.shard_conns();
-        let shard_conns =
-            shard_conns.iter().filter(|it| serves(it)).filter_map(|it| it.standing.connects_until(now, timeout));
-        shard_conns.chain(self.standing.connects_until(now, timeout)).max()
+        let shard_conns = shard_conns
+            .iter()
+            .filter(|it| serves(it))
+            .filter_map(|it| it.standing.connects_until(now, timeout));
+        shard_conns
+            .chain(self.standing.connects_until(now, timeout))
+            .max()
     }
 
     /// How many slots no master serves, as far as is known.
     pub(crate) fn not_served(&self) -> usize {
-        self.routes().owners.iter().filter(|it| it.is_none()).count()
+        self.routes()
+            .owners
+            .iter()
+            .filter(|it| it.is_none())
+            .count()
     }
 
     /// The shard connections end with the thread; what they have still to bring is brought until `deadline`.
@@ -250,7 +286,10 @@ impl ShardConns for Shards {
         }
         let routes = self.routes();
         // As long as nobody serves it, it stays where it is.
-        match routes.owner(job.command.slot()).and_then(|it| it.shard_conn.as_ref()) {
+        match routes
+            .owner(job.command.slot())
+            .and_then(|it| it.shard_conn.as_ref())
+        {
             Some(own) if own.index != index => routes.give(job, time::tick(), false),
             _ => Some(job),
         }
@@ -262,7 +301,9 @@ impl ShardConns for Shards {
 }
 
 pub(super) fn nobody() -> NodeFailure {
-    NodeFailure::SlotNotServed { said: "no master of the map has it".to_owned() }
+    NodeFailure::SlotNotServed {
+        said: "no master of the map has it".to_owned(),
+    }
 }
 
 impl Shards {
@@ -271,8 +312,15 @@ impl Shards {
         let address = self.address.at(place.clone());
         let shown = address.shown();
         let mut state = self.state.lock();
-        let ShardsState { routes, threads, .. } = &mut *state;
-        let in_use = || routes.shard_conns.iter().filter(|it| it.standing.stop_at().is_none());
+        let ShardsState {
+            routes, threads, ..
+        } = &mut *state;
+        let in_use = || {
+            routes
+                .shard_conns
+                .iter()
+                .filter(|it| it.standing.stop_at().is_none())
+        };
         if let Some(server) = in_use().find(|it| it.address == shown) {
             return Ok(Arc::clone(server));
         }
@@ -282,16 +330,24 @@ impl Shards {
         // Masters whose addresses change now and then leave nothing behind for ever.
         let free = routes.free_place(threads);
         let index = free.unwrap_or(routes.shard_conns.len());
-        let voter = free.and_then(|it| routes.shard_conns.get(it)?.shard_conn.as_ref()).map(|it| it.voter);
+        let voter = free
+            .and_then(|it| routes.shard_conns.get(it)?.shard_conn.as_ref())
+            .map(|it| it.voter);
         let voter = voter.unwrap_or_else(|| self.run_ids.lock().enter(self.id));
         let this: Weak<Shards> = Arc::downgrade(self);
         let poll = Poll::new()?;
         let waker = Waker::new(poll.registry(), WAKE)?;
-        let handle = WorkerHandle { registry: poll.registry().try_clone()?, waker };
-        let eligibility = Eligibility::new(self.config.quarantine_length(), self.config.margin.share);
+        let handle = WorkerHandle {
+            registry: poll.registry().try_clone()?,
+            waker,
+        };
+        let eligibility =
+            Eligibility::new(self.config.quarantine_length(), self.config.margin.share);
         let server = Server::new(self.id, shown, handle, self.common.clone(), eligibility);
         let few_sentinels = match &self.group {
-            Group::Sentinel { sentinels, .. } => Some(sentinels.len()).filter(|it| *it < SENTINELS_MIN),
+            Group::Sentinel { sentinels, .. } => {
+                Some(sentinels.len()).filter(|it| *it < SENTINELS_MIN)
+            }
             Group::Replicated(_) | Group::Cluster(_) => None,
         };
         let shard_conn = ShardConn::new(index, voter, self.is_cluster(), few_sentinels, this);
@@ -312,7 +368,12 @@ impl Shards {
     }
 
     /// Commands go by this map from now on.
-    pub(super) fn install(&self, owners: Vec<Option<usize>>, shard_conns: &[Arc<Server>], now: Tick) {
+    pub(super) fn install(
+        &self,
+        owners: Vec<Option<usize>>,
+        shard_conns: &[Arc<Server>],
+        now: Tick,
+    ) {
         {
             let mut state = self.state.lock();
             let routes = Arc::make_mut(&mut state.routes);
@@ -334,8 +395,14 @@ impl Shards {
             // What it could not bring goes to others now. Nobody else wakes one that is no master.
             server.link.wake_worker();
             // What was given to it until then can be of use no more.
-            let idle_since = server.shard_conn.as_ref().map_or(now, |it| it.is_idle_since(now));
-            if idle_since.checked_add(self.config.longest_life()).is_some_and(|it| it < now) {
+            let idle_since = server
+                .shard_conn
+                .as_ref()
+                .map_or(now, |it| it.is_idle_since(now));
+            if idle_since
+                .checked_add(self.config.longest_life())
+                .is_some_and(|it| it < now)
+            {
                 server.stop(now);
             }
         }

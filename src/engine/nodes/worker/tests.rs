@@ -30,8 +30,17 @@ fn asked_twice() -> (Arc<Server>, Worker, std::net::TcpStream) {
 }
 
 fn worker(of: &Arc<Server>, poll: Poll) -> Worker {
-    let (address, run_ids) = (Address::parse("redis://a").unwrap(), RunIds::new(1, Duration::ZERO));
-    Worker::new(Arc::clone(of), address, &Config::default(), Arc::new(Mutex::new(run_ids)), poll)
+    let (address, run_ids) = (
+        Address::parse("redis://a").unwrap(),
+        RunIds::new(1, Duration::ZERO),
+    );
+    Worker::new(
+        Arc::clone(of),
+        address,
+        &Config::default(),
+        Arc::new(Mutex::new(run_ids)),
+        poll,
+    )
 }
 
 /// What a shard connection has handed on.
@@ -55,12 +64,17 @@ fn h4_what_queues_for_a_former_master_that_has_no_connection_is_handed_on() {
     let handed_on = Arc::new(HandedOn::default());
     let shard_conns: Arc<dyn ShardConns> = handed_on.clone();
     let shard_conns: Weak<dyn ShardConns> = Arc::downgrade(&shard_conns);
-    let of_all = OfAll { in_sets: Arc::clone(&server.in_sets), own_counters: Arc::default() };
+    let of_all = OfAll {
+        in_sets: Arc::clone(&server.in_sets),
+        own_counters: Arc::default(),
+    };
     // Nobody says that it serves anything.
     let shard_conn = ShardConn::new(0, NodeId::new(0).into(), false, None, shard_conns);
     let server = Arc::new(server.into_shard_conn(shard_conn, &of_all));
     let mut worker = worker(&server, poll);
-    worker.lose_connection(&NodeFailure::Disconnected { reason: "it is the master no longer".to_owned() });
+    worker.lose_connection(&NodeFailure::Disconnected {
+        reason: "it is the master no longer".to_owned(),
+    });
 
     // RACE: by a caller who has looked at the map before it changed.
     let now = time::tick();
@@ -78,7 +92,9 @@ fn h4_what_queues_for_a_former_master_that_has_no_connection_is_handed_on() {
 fn h9_a_connection_is_not_given_up_while_the_last_that_has_come_on_it_is_handed_out() {
     let (node, mut worker, mut server) = asked_twice();
     let late = time::tick() + MUTE_MIN * 10;
-    server.write_all(b"*2\r\n$10\r\n1800000000\r\n$1\r\n0\r\n").unwrap();
+    server
+        .write_all(b"*2\r\n$10\r\n1800000000\r\n$1\r\n0\r\n")
+        .unwrap();
     assert!(node.link.take().is_some());
     let batch = loop {
         if let Some(batch) = node.link.turn(Driver::Caller).unwrap().batch {
@@ -93,12 +109,19 @@ fn h9_a_connection_is_not_given_up_while_the_last_that_has_come_on_it_is_handed_
         // It does not sleep for long.
         node.link.wake_worker();
         let end = worker.prepare(&node, &mut driven, late);
-        assert_eq!(end, Ok(()), "the next connection would begin under the caller");
+        assert_eq!(
+            end,
+            Ok(()),
+            "the next connection would begin under the caller"
+        );
     }
     node.link.end_turn(Driver::Caller, batch);
 
     let end = worker.prepare(&node, &mut driven, late);
-    assert!(matches!(end, Err(NodeFailure::Disconnected { .. })), "{end:?}");
+    assert!(
+        matches!(end, Err(NodeFailure::Disconnected { .. })),
+        "{end:?}"
+    );
 }
 
 #[test]
@@ -107,9 +130,14 @@ fn a_notice_that_a_caller_reads_for_a_call_that_waits_wakes_no_worker() {
     assert!(node.link.take().is_some());
     node.fall_asleep();
 
-    server.write_all(b">3\r\n$7\r\nmessage\r\n$1\r\nc\r\n$6\r\nreport\r\n").unwrap();
+    server
+        .write_all(b">3\r\n$7\r\nmessage\r\n$1\r\nc\r\n$6\r\nreport\r\n")
+        .unwrap();
     while deliver::turn(&node, Driver::Caller).unwrap() == Filled::Nothing {}
 
-    worker.poll.poll(&mut worker.events, Some(Duration::ZERO)).unwrap();
+    worker
+        .poll
+        .poll(&mut worker.events, Some(Duration::ZERO))
+        .unwrap();
     assert!(worker.events.is_empty());
 }

@@ -25,11 +25,21 @@ struct Beside {
 
 impl Beside {
     fn new() -> Beside {
-        let world = World { known: false, flushes: true, ..WORLD };
+        let world = World {
+            known: false,
+            flushes: true,
+            ..WORLD
+        };
         let (mut model, real) = (world.start(), Real::new(START));
         model.servers[OLD].owned = None;
         let plan = Plan::mutex(b"", LOCK.as_bytes(), KeyTtls::default());
-        Beside { world, model, real, plan, owners: [draw(), draw()] }
+        Beside {
+            world,
+            model,
+            real,
+            plan,
+            owners: [draw(), draw()],
+        }
     }
 
     fn step(&mut self, random: &mut fastrand::Rng) {
@@ -56,10 +66,20 @@ impl Beside {
             _ => self.pass(),
         }
         let server = &self.model.servers[OLD];
-        let is_record = |key: &[u8]| key.starts_with(b"quorlock:record:") && slot_of(key) == slot_of(LOCK.as_bytes());
-        let record = self.real.contents().into_iter().find(|(key, _)| is_record(key)).map(|(_, text)| since_of(&text));
+        let is_record = |key: &[u8]| {
+            key.starts_with(b"quorlock:record:") && slot_of(key) == slot_of(LOCK.as_bytes())
+        };
+        let record = self
+            .real
+            .contents()
+            .into_iter()
+            .find(|(key, _)| is_record(key))
+            .map(|(_, text)| since_of(&text));
         let owner = self.real.owner(LOCK, &self.owners);
-        let expected = (server.key.map(|it| it.0 as u8), server.record.map(|it| it.since));
+        let expected = (
+            server.key.map(|it| it.0 as u8),
+            server.record.map(|it| it.since),
+        );
         assert_eq!((owner, record), expected, "behind {before:?}");
     }
 
@@ -99,26 +119,48 @@ impl Beside {
         self.world.greet(&mut self.model, me, OLD);
         match (known, self.model.clients[me].known[OLD]) {
             (Known::Nothing, Known::Since(since)) => {
-                let from = self.ask(me, Greeted::Slot(slot)).from.max(self.ask_master(me).from);
+                let from = self
+                    .ask(me, Greeted::Slot(slot))
+                    .from
+                    .max(self.ask_master(me).from);
                 assert_eq!(of_model(from), since, "{me} greets in {before:?}");
             }
             (Known::Nothing, Known::Greeted(written)) => {
-                assert_eq!(of_model(self.ask(me, Greeted::Slot(slot)).from), written, "{me} greets in {before:?}");
+                assert_eq!(
+                    of_model(self.ask(me, Greeted::Slot(slot)).from),
+                    written,
+                    "{me} greets in {before:?}"
+                );
                 if self.model.servers[OLD].owned.is_none() {
                     self.greet(me);
                 }
             }
             (Known::Greeted(_), Known::Looked { owned, .. }) => {
-                assert_eq!(of_model(self.ask_master(me).from), owned, "{me} greets in {before:?}");
+                assert_eq!(
+                    of_model(self.ask_master(me).from),
+                    owned,
+                    "{me} greets in {before:?}"
+                );
             }
             (Known::Looked { written, owned }, known) => {
-                let confirm = Greeted::Confirm { slot, found: number(written), since: number(owned), origin: "new" };
+                let confirm = Greeted::Confirm {
+                    slot,
+                    found: number(written),
+                    since: number(owned),
+                    origin: "new",
+                };
                 let from = of_model(self.ask(me, confirm).from);
                 match known {
-                    Known::Since(since) => assert_eq!(from.max(owned), since, "{me} settles in {before:?}"),
+                    Known::Since(since) => {
+                        assert_eq!(from.max(owned), since, "{me} settles in {before:?}")
+                    }
                     // The script begins a record where the model leaves that to the next look.
                     _ => {
-                        let record = Record { since: self.model.now, of: OLD, edition: self.model.draw() };
+                        let record = Record {
+                            since: self.model.now,
+                            of: OLD,
+                            edition: self.model.draw(),
+                        };
                         self.model.servers[OLD].record = Some(record);
                         self.model.clients[me].editions[OLD] = record.edition;
                     }
@@ -133,13 +175,29 @@ impl Beside {
     }
 
     fn ask_master(&mut self, me: usize) -> GreetReply {
-        self.ask(me, Greeted::Master { slot: OWN, epoch: 1, slots: "0-16383", vouch: false })
+        self.ask(
+            me,
+            Greeted::Master {
+                slot: OWN,
+                epoch: 1,
+                slots: "0-16383",
+                vouch: false,
+            },
+        )
     }
 }
 
 /// The second field of a record.
 fn since_of(record: &[u8]) -> u8 {
-    of_model(std::str::from_utf8(record).unwrap().split(' ').nth(1).unwrap().parse().unwrap())
+    of_model(
+        std::str::from_utf8(record)
+            .unwrap()
+            .split(' ')
+            .nth(1)
+            .unwrap()
+            .parse()
+            .unwrap(),
+    )
 }
 
 #[test]

@@ -31,7 +31,9 @@ impl World {
     /// Whether a server does nothing with a command, because the slot's record is another one than the client knows.
     pub(super) fn refuses(&self, state: &State, me: usize, server: usize, command: u8) -> bool {
         let it = &state.servers[server];
-        let is_known = it.record.is_some_and(|it| it.edition == state.clients[me].editions[server]);
+        let is_known = it
+            .record
+            .is_some_and(|it| it.edition == state.clients[me].editions[server]);
         command != RELEASE && !it.has_left() && !is_known && self.flaw != Flaw::NoComparison
     }
 
@@ -42,7 +44,13 @@ impl World {
         if it.migrates && it.record.is_none() {
             return;
         }
-        let begin = |since: u8| Some(Record { since, of: server, edition });
+        let begin = |since: u8| {
+            Some(Record {
+                since,
+                of: server,
+                edition,
+            })
+        };
         let owned = |it: &mut Server| {
             let new = if self.flaw == Flaw::NoSilence { 0 } else { now };
             *it.owned.get_or_insert(new)
@@ -51,9 +59,15 @@ impl World {
         let had = state.clients[me].editions[server];
         let known = &mut state.clients[me].known[server];
         let looks_at_slot = !matches!(*known, Known::Greeted(_));
-        let is_own = |it: &Server| it.record.filter(|it| it.of == server || self.flaw == Flaw::NoSilence);
+        let is_own = |it: &Server| {
+            it.record
+                .filter(|it| it.of == server || self.flaw == Flaw::NoSilence)
+        };
         *known = match (*known, is_own(it)) {
-            (Known::Nothing, _) if self.flaw == Flaw::MasterFirst => Known::Looked { written: 0, owned: owned(it) },
+            (Known::Nothing, _) if self.flaw == Flaw::MasterFirst => Known::Looked {
+                written: 0,
+                owned: owned(it),
+            },
             (Known::Nothing, Some(Record { since, .. })) if since + self.silence() <= now => {
                 Known::Since(since.max(owned(it)))
             }
@@ -64,7 +78,10 @@ impl World {
                 Known::Greeted(now)
             }
             // RACE: a flush in between takes the master's record along, so it does not vouch for what was lost.
-            (Known::Greeted(written), _) => Known::Looked { written, owned: owned(it) },
+            (Known::Greeted(written), _) => Known::Looked {
+                written,
+                owned: owned(it),
+            },
             (Known::Looked { owned, .. }, own) if self.flaw == Flaw::MasterFirst => match own {
                 Some(Record { since, .. }) => Known::Since(since.max(owned)),
                 None => {
@@ -103,7 +120,8 @@ impl World {
             _ => Some(SPREAD),
         };
         let goes_on = state.servers[OLD].owns && !state.is_back;
-        !state.spread && moved + SPREAD <= state.now || goes_on && learns.is_some_and(|it| moved + it <= state.now)
+        !state.spread && moved + SPREAD <= state.now
+            || goes_on && learns.is_some_and(|it| moved + it <= state.now)
     }
 
     /// All that can befall the servers next.
@@ -145,7 +163,12 @@ impl World {
                 for (key, record) in copies(&old, loses) {
                     after(&|it| {
                         self.own(it, key, record);
-                        it.servers[OLD] = Server { is_up: false, owns: false, key: None, ..old };
+                        it.servers[OLD] = Server {
+                            is_up: false,
+                            owns: false,
+                            key: None,
+                            ..old
+                        };
                     });
                 }
             }
@@ -167,10 +190,15 @@ impl World {
             // What it has of the slot is deleted.
             after(&|it| {
                 let old = &mut it.servers[OLD];
-                (old.owns, old.migrates, old.key, old.record, old.owned) = (false, false, None, None, None);
+                (old.owns, old.migrates, old.key, old.record, old.owned) =
+                    (false, false, None, None, None);
             });
         }
-        if self.cause == Cause::Migration && state.spread && !state.servers[OLD].owns && !state.is_back {
+        if self.cause == Cause::Migration
+            && state.spread
+            && !state.servers[OLD].owns
+            && !state.is_back
+        {
             after(&|it| {
                 let new = &mut it.servers[NEW];
                 let (key, record) = (new.key.take(), new.record.take());
@@ -200,7 +228,12 @@ impl State {
     /// An edition that nobody has.
     pub(super) fn draw(&self) -> u8 {
         let known = self.clients.iter().flat_map(|it| it.editions);
-        let used: Vec<_> = self.servers.iter().filter_map(|it| Some(it.record?.edition)).chain(known).collect();
+        let used: Vec<_> = self
+            .servers
+            .iter()
+            .filter_map(|it| Some(it.record?.edition))
+            .chain(known)
+            .collect();
         (1..).find(|it| !used.contains(it)).unwrap()
     }
 

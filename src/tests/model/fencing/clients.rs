@@ -8,7 +8,8 @@ impl<const A: usize> World<A> {
         // Attempts that differ in nothing start in their order: the other orders are the same with other names.
         let in_order = (0..me).all(|it| {
             let alike = self.clocks != Clocks::Any || self.proposals[it] == self.proposals[me];
-            let first = self.retry_of[it].is_none() && self.retry_of[me].is_none() && !self.is_retried(it);
+            let first =
+                self.retry_of[it].is_none() && self.retry_of[me].is_none() && !self.is_retried(it);
             !(alike && first) || state.attempts[it].phase != Phase::Idle
         });
         state.attempts[me].phase == Phase::Idle && earlier_is_over && in_order
@@ -16,7 +17,11 @@ impl<const A: usize> World<A> {
 
     /// By how much more than the time an attempt may propose.
     pub(super) fn ahead_max(&self) -> u8 {
-        if let Clocks::Apart(by) = self.clocks { by } else { 0 }
+        if let Clocks::Apart(by) = self.clocks {
+            by
+        } else {
+            0
+        }
     }
 
     pub(super) fn start_attempt(&self, state: &mut State<A>, me: usize, ahead: u8) {
@@ -25,9 +30,11 @@ impl<const A: usize> World<A> {
             Clocks::Good | Clocks::Apart(_) => state.clock + ahead,
             Clocks::Any => self.proposals[me],
         };
-        state.attempts[me].proposal = number(token::propose(u64::from(wall), u64::from(seen)).unwrap());
-        state.attempts[me].after =
-            (0..A).filter(|it| state.attempts[*it].phase.has_won()).fold(0, |after, it| after | 1 << it);
+        state.attempts[me].proposal =
+            number(token::propose(u64::from(wall), u64::from(seen)).unwrap());
+        state.attempts[me].after = (0..A)
+            .filter(|it| state.attempts[*it].phase.has_won())
+            .fold(0, |after, it| after | 1 << it);
         self.use_number(state, state.attempts[me].proposal);
         state.enter(me, Phase::Acquiring, ACQUIRE);
     }
@@ -44,7 +51,11 @@ impl<const A: usize> World<A> {
             Phase::Holding => self.flaw == Flaw::LateExtensionRevives,
             _ => self.flaw == Flaw::IgnoresDeadline,
         };
-        if attempt.late && !ignored { deadline() } else { in_time() }
+        if attempt.late && !ignored {
+            deadline()
+        } else {
+            in_time()
+        }
     }
 
     /// Calls `visit` with every way in which the open round of `me` can be decided by answers that are on their way.
@@ -90,7 +101,11 @@ impl<const A: usize> World<A> {
             {
                 line.answer = Answer::Counted(match said {
                     _ if line.doubtful && quarantined => Said::Quarantined,
-                    Said::Accepted | Said::Behind(_) | Said::Taken if line.barred && line.greeted => Said::Quarantined,
+                    Said::Accepted | Said::Behind(_) | Said::Taken
+                        if line.barred && line.greeted =>
+                    {
+                        Said::Quarantined
+                    }
                     Said::Behind(_) if self.flaw == Flaw::CountsRefusers => Said::Accepted,
                     _ => said,
                 });
@@ -103,18 +118,29 @@ impl<const A: usize> World<A> {
             Phase::Acquiring => {
                 let end = match last.map(|it| state.nodes[it].lines[me].answer) {
                     Some(Answer::Counted(Said::Accepted)) if self.flaw == Flaw::HalfIsEnough => {
-                        AcquireEnd::Won { token: u64::from(attempt.proposal) }
+                        AcquireEnd::Won {
+                            token: u64::from(attempt.proposal),
+                        }
                     }
                     _ => {
-                        let round = AcquireRound::new(Rule::Exclusive, u64::from(attempt.proposal), Some(deadline()));
-                        replay(round, state, me, last, now, acquire_vote, |it| seen = number(it.seen()))?
+                        let round = AcquireRound::new(
+                            Rule::Exclusive,
+                            u64::from(attempt.proposal),
+                            Some(deadline()),
+                        );
+                        replay(round, state, me, last, now, acquire_vote, |it| {
+                            seen = number(it.seen())
+                        })?
                     }
                 };
                 self.on_acquire_end(state, me, end)
             }
             Phase::Raising => {
-                let round = RaiseRound::new(Rule::Exclusive, u64::from(attempt.token), Some(deadline()));
-                let end = replay(round, state, me, last, now, raise_vote, |it| seen = number(it.seen()))?;
+                let round =
+                    RaiseRound::new(Rule::Exclusive, u64::from(attempt.token), Some(deadline()));
+                let end = replay(round, state, me, last, now, raise_vote, |it| {
+                    seen = number(it.seen())
+                })?;
                 self.on_acquire_end(state, me, end)
             }
             Phase::Holding if attempt.renewal == Renewal::Open => {
@@ -132,12 +158,18 @@ impl<const A: usize> World<A> {
         Some(decided)
     }
 
-    fn on_acquire_end(&self, state: &mut State<A>, me: usize, end: AcquireEnd) -> Option<Violation> {
+    fn on_acquire_end(
+        &self,
+        state: &mut State<A>,
+        me: usize,
+        end: AcquireEnd,
+    ) -> Option<Violation> {
         match end {
             AcquireEnd::Won { token } => {
                 for node in &mut state.nodes {
                     let line = &mut node.lines[me];
-                    line.counted = matches!(line.answer, Answer::Counted(Said::Accepted | Said::Taken));
+                    line.counted =
+                        matches!(line.answer, Answer::Counted(Said::Accepted | Said::Taken));
                 }
                 state.attempts[me].token = number(token);
                 state.enter(me, Phase::Holding, 0);
@@ -180,7 +212,12 @@ impl<const A: usize> World<A> {
         state.enter(me, Phase::Holding, command);
     }
 
-    fn on_extension_end(&self, state: &mut State<A>, me: usize, end: ExtendEnd) -> Option<Violation> {
+    fn on_extension_end(
+        &self,
+        state: &mut State<A>,
+        me: usize,
+        end: ExtendEnd,
+    ) -> Option<Violation> {
         let (mut lease, now) = (Self::lease(), self.now(&state.attempts[me]));
         match end {
             ExtendEnd::Gone => {
@@ -196,7 +233,9 @@ impl<const A: usize> World<A> {
             ExtendEnd::Confirmed | ExtendEnd::NotConfirmed => {}
         }
         match lease.on_extended(at(2 * TTL), now) {
-            Extended::Longer | Extended::NotLonger => assert_eq!(lease.valid_until(now), Ok(at(2 * TTL))),
+            Extended::Longer | Extended::NotLonger => {
+                assert_eq!(lease.valid_until(now), Ok(at(2 * TTL)))
+            }
             Extended::TooLate => {
                 assert!(lease.on_tick(now).is_some(), "too late, but not over");
                 self.end_hold(state, me);
@@ -220,7 +259,9 @@ impl<const A: usize> World<A> {
     /// After a confirmed extension: heals where the key was said to be gone.
     fn send_heals(&self, state: &mut State<A>, me: usize) {
         let Attempt { round, .. } = state.attempts[me];
-        let valid = Self::lease().valid_until(self.now(&state.attempts[me])).is_ok();
+        let valid = Self::lease()
+            .valid_until(self.now(&state.attempts[me]))
+            .is_ok();
         for node in &mut state.nodes {
             let line = &mut node.lines[me];
             match line.answer {
@@ -252,12 +293,19 @@ impl<const A: usize> World<A> {
         let now = self.now(attempt);
         if attempt.phase == Phase::Holding {
             let (mut released, mut lost) = (Self::lease(), Self::lease());
-            assert!(matches!(released.release(in_time()), Ending::Released { .. }) && !released.is_held());
+            assert!(
+                matches!(released.release(in_time()), Ending::Released { .. })
+                    && !released.is_held()
+            );
             assert!(lost.on_tick(now).is_some() && !lost.is_held());
             self.end_hold(state, me);
         } else {
             let decided = self.hear(state, me, 0, None);
-            assert_eq!((decided, state.attempts[me].phase), (Some(None), Phase::Lost), "decided by waiting");
+            assert_eq!(
+                (decided, state.attempts[me].phase),
+                (Some(None), Phase::Lost),
+                "decided by waiting"
+            );
         }
     }
 
@@ -279,7 +327,11 @@ impl<const A: usize> World<A> {
                 let (mine, theirs) = (&node.lines[me], &node.lines[other]);
                 // A flawed node can be counted without a grant; that has no place in an order.
                 let known = mine.rank != 0 && theirs.rank != 0;
-                if mine.counted && theirs.counted && known && (mine.rank < theirs.rank) != (token < attempt.token) {
+                if mine.counted
+                    && theirs.counted
+                    && known
+                    && (mine.rank < theirs.rank) != (token < attempt.token)
+                {
                     all.push(Violation::GrantsAgainstTokens);
                 }
             }
@@ -321,13 +373,18 @@ fn replay<R: Round, const A: usize>(
     for (node, Node { lines, .. }) in state.nodes.iter().enumerate() {
         if let Answer::Counted(said) = lines[me].answer
             && Some(node) != last
-            && !matches!(round.on_vote(NodeId::new(node as u8), vote(said), in_time()), Step::Wait)
+            && !matches!(
+                round.on_vote(NodeId::new(node as u8), vote(said), in_time()),
+                Step::Wait
+            )
         {
             return None;
         }
     }
     let step = match last.map(|it| (it, state.nodes[it].lines[me].answer)) {
-        Some((node, Answer::Counted(said))) => round.on_vote(NodeId::new(node as u8), vote(said), now),
+        Some((node, Answer::Counted(said))) => {
+            round.on_vote(NodeId::new(node as u8), vote(said), now)
+        }
         Some((_, answer)) => panic!("{answer:?} cannot arrive"),
         None => round.on_timeout(now),
     };
@@ -342,10 +399,16 @@ fn replay<R: Round, const A: usize>(
 fn acquire_vote(said: Said) -> Vote {
     Vote::Acquire(match said {
         Said::Accepted => AcquireReply::Accepted,
-        Said::Behind(counter) => AcquireReply::Behind { counter: u64::from(counter) },
-        Said::Held(counter) => {
-            AcquireReply::Held { counter: u64::from(counter), left: None, queued: false, holder: None, which: None }
-        }
+        Said::Behind(counter) => AcquireReply::Behind {
+            counter: u64::from(counter),
+        },
+        Said::Held(counter) => AcquireReply::Held {
+            counter: u64::from(counter),
+            left: None,
+            queued: false,
+            holder: None,
+            which: None,
+        },
         Said::Quarantined => return FAILED,
         other => panic!("{other:?} is no answer to an acquire"),
     })
@@ -354,7 +417,9 @@ fn acquire_vote(said: Said) -> Vote {
 fn raise_vote(said: Said) -> Vote {
     Vote::Raise(match said {
         Said::Taken => RaiseReply::Taken,
-        Said::Above(counter) => RaiseReply::Above { counter: u64::from(counter) },
+        Said::Above(counter) => RaiseReply::Above {
+            counter: u64::from(counter),
+        },
         Said::Gone => RaiseReply::Gone,
         Said::Quarantined => return FAILED,
         other => panic!("{other:?} is no answer to a raise"),

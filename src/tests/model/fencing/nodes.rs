@@ -24,7 +24,9 @@ impl<const A: usize> World<A> {
             }
             _ if EXTEND.contains(&command) => {
                 let answer = self.extend(state, me, node, 1 + u8::from(command == EXTEND[1]));
-                let revives = state.newer(me).any(|other| state.nodes[node].lines[other].counted);
+                let revives = state
+                    .newer(me)
+                    .any(|other| state.nodes[node].lines[other].counted);
                 if answer == Said::Extended && revives && self.claims(Violation::Revived) {
                     return Some(Violation::Revived);
                 }
@@ -33,18 +35,29 @@ impl<const A: usize> World<A> {
             _ => return self.heal(state, me, node, 1 + u8::from(command == HEAL[1])),
         };
 
-        let Attempt { phase, round, renewal, .. } = state.attempts[me];
+        let Attempt {
+            phase,
+            round,
+            renewal,
+            ..
+        } = state.attempts[me];
         let awaited = match command {
             ACQUIRE => phase == Phase::Acquiring,
             RAISE => phase == Phase::Raising,
             _ if phase != Phase::Holding || command != EXTEND[usize::from(round) - 1] => false,
             // Of a round that is confirmed only this answer still changes anything.
-            _ => renewal == Renewal::Open || renewal == Renewal::Confirmed && answer == Said::Gone && self.heals,
+            _ => {
+                renewal == Renewal::Open
+                    || renewal == Renewal::Confirmed && answer == Said::Gone && self.heals
+            }
         };
         let quarantined = state.nodes[node].is_quarantined() && self.is_quarantined(answer);
-        let Node { key_rank, lines, .. } = &mut state.nodes[node];
+        let Node {
+            key_rank, lines, ..
+        } = &mut state.nodes[node];
         let line = &mut lines[me];
-        let heard = matches!(line.answer, Answer::Counted(_)) || keep && line.answer != Answer::None;
+        let heard =
+            matches!(line.answer, Answer::Counted(_)) || keep && line.answer != Answer::None;
         if awaited && !heard {
             line.answer = Answer::OnItsWay(answer);
             line.doubtful = quarantined && line.greeted;
@@ -52,14 +65,17 @@ impl<const A: usize> World<A> {
                 line.rank = *key_rank;
             }
         }
-        self.is_orphan(state, me, node, command).then_some(Violation::Orphan)
+        self.is_orphan(state, me, node, command)
+            .then_some(Violation::Orphan)
     }
 
     /// Whether the client does not count an answer that was given in quarantine.
     fn is_quarantined(&self, answer: Said) -> bool {
         match answer {
             Said::Accepted | Said::Behind(_) | Said::Taken => self.guard == Guard::Record,
-            Said::Extended => self.guard == Guard::Record && self.flaw != Flaw::CountsExtensionsInQuarantine,
+            Said::Extended => {
+                self.guard == Guard::Record && self.flaw != Flaw::CountsExtensionsInQuarantine
+            }
             _ => false,
         }
     }
@@ -79,11 +95,17 @@ impl<const A: usize> World<A> {
         let node = &mut state.nodes[node];
         let is_lost = node.counter == 0 || node.counter < node.floor;
         let keeps = self.flaw == Flaw::TakesAnyCounter;
-        let counter = if is_lost && !keeps { node.floor } else { node.counter };
+        let counter = if is_lost && !keeps {
+            node.floor
+        } else {
+            node.counter
+        };
         match node.key {
             Some(key) if key != value => return Said::Held(node.counter),
             // The command is executed for the second time.
-            Some(_) if self.flaw == Flaw::AcceptsItsOwn && counter == proposal => return Said::Accepted,
+            Some(_) if self.flaw == Flaw::AcceptsItsOwn && counter == proposal => {
+                return Said::Accepted;
+            }
             Some(_) => {}
             None => {
                 node.key = Some(value);
@@ -93,7 +115,11 @@ impl<const A: usize> World<A> {
         }
         node.counter = node.counter.max(proposal);
         let accepts = counter < proposal || self.flaw == Flaw::AcceptsEqual && counter == proposal;
-        if accepts { Said::Accepted } else { Said::Behind(counter) }
+        if accepts {
+            Said::Accepted
+        } else {
+            Said::Behind(counter)
+        }
     }
 
     /// The release of a holder brings its token along.
@@ -101,7 +127,11 @@ impl<const A: usize> World<A> {
         let Attempt { phase, token, .. } = state.attempts[me];
         let node = &mut state.nodes[node];
         let mine = node.key == Some(self.value(me));
-        let lifts = if self.flaw == Flaw::ReleaseLiftsForAnyone { true } else { mine && node.counter != 0 };
+        let lifts = if self.flaw == Flaw::ReleaseLiftsForAnyone {
+            true
+        } else {
+            mine && node.counter != 0
+        };
         if phase.has_won() && lifts {
             node.counter = node.counter.max(token);
         }
@@ -138,11 +168,20 @@ impl<const A: usize> World<A> {
         Said::Extended
     }
 
-    pub(super) fn heal(&self, state: &mut State<A>, me: usize, node: usize, round: u8) -> Option<Violation> {
+    pub(super) fn heal(
+        &self,
+        state: &mut State<A>,
+        me: usize,
+        node: usize,
+        round: u8,
+    ) -> Option<Violation> {
         let (value, token) = (self.value(me), state.attempts[me].token);
-        let revives = state.newer(me).any(|other| state.nodes[node].lines[other].counted);
+        let revives = state
+            .newer(me)
+            .any(|other| state.nodes[node].lines[other].counted);
         let healed = &mut state.nodes[node];
-        if healed.key.is_some() || token < healed.counter && self.flaw != Flaw::HealsWithoutCounter {
+        if healed.key.is_some() || token < healed.counter && self.flaw != Flaw::HealsWithoutCounter
+        {
             return None;
         }
         healed.key = Some(value);
@@ -151,20 +190,29 @@ impl<const A: usize> World<A> {
         if revives && self.claims(Violation::Revived) {
             return Some(Violation::Revived);
         }
-        self.is_orphan(state, me, node, HEAL[0]).then_some(Violation::Orphan)
+        self.is_orphan(state, me, node, HEAL[0])
+            .then_some(Violation::Orphan)
     }
 
     /// Whether the command has left a key that nothing of the attempt will take away.
     fn is_orphan(&self, state: &State<A>, me: usize, node: usize, command: u8) -> bool {
         let node = &state.nodes[node];
         let over = state.attempts[me].phase.is_over();
-        over && command & SETS != 0 && node.key == Some(self.value(me)) && node.lines[me].sent & RELEASE == 0
+        over && command & SETS != 0
+            && node.key == Some(self.value(me))
+            && node.lines[me].sent & RELEASE == 0
     }
 
     /// A node goes down and comes back, with or without what it had stored. Its connections break: of each, the
     /// commands that were written are lost, and those that were not are sent on the next one. A release is never said
     /// to be lost: it is the last command, so that is the same as never executed.
-    pub(super) fn restart(&self, state: &State<A>, node: usize, memory: bool, visit: &mut impl FnMut(State<A>)) {
+    pub(super) fn restart(
+        &self,
+        state: &State<A>,
+        node: usize,
+        memory: bool,
+        visit: &mut impl FnMut(State<A>),
+    ) {
         let mut restarted = *state;
         if !memory {
             restarted.forget(node, true);
@@ -205,17 +253,27 @@ impl<const A: usize> World<A> {
     }
 
     fn length(&self) -> u8 {
-        if self.flaw == Flaw::QuarantinedForNoTime { 0 } else { QUARANTINE }
+        if self.flaw == Flaw::QuarantinedForNoTime {
+            0
+        } else {
+            QUARANTINE
+        }
     }
 
     /// The quarantine of a node ends, if it may now. Its own clock shows when.
     pub(super) fn end_quarantine(&self, state: &State<A>, node: usize) -> Option<State<A>> {
         let mut state = *state;
         let ended = &mut state.nodes[node];
-        let began = ended.quarantined.checked_sub(1).filter(|_| !ended.is_blocked())?;
+        let began = ended
+            .quarantined
+            .checked_sub(1)
+            .filter(|_| !ended.is_blocked())?;
         state.clock = state.clock.max(began + self.length());
         ended.quarantined = 0;
-        let counts = matches!(self.flaw, Flaw::CountsWhatWasAskedBefore | Flaw::TakesAnyCounter);
+        let counts = matches!(
+            self.flaw,
+            Flaw::CountsWhatWasAskedBefore | Flaw::TakesAnyCounter
+        );
         for (attempt, line) in state.attempts.iter().zip(&mut ended.lines) {
             line.barred |= attempt.phase.is_alive() && !counts;
         }

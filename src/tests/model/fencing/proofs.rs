@@ -5,15 +5,32 @@ use super::*;
 /// As long as keys last, and with keys that vanish; here the first to start need not have the smaller number.
 const TIMED: World<2> = World::new([2, 1], Keys::Last);
 const ASYNC: World<2> = World::new([2, 1], Keys::Vanish);
-const ONCE_VANISHED: Accidents = Accidents { vanished: 1, ..NO_ACCIDENTS };
-const ONCE_LOST: Accidents = Accidents { lost: 1, ..NO_ACCIDENTS };
-const ONCE_TWICE: Accidents = Accidents { twice: 1, ..NO_ACCIDENTS };
+const ONCE_VANISHED: Accidents = Accidents {
+    vanished: 1,
+    ..NO_ACCIDENTS
+};
+const ONCE_LOST: Accidents = Accidents {
+    lost: 1,
+    ..NO_ACCIDENTS
+};
+const ONCE_TWICE: Accidents = Accidents {
+    twice: 1,
+    ..NO_ACCIDENTS
+};
 
 /// Searches all of `world`.
 fn hold<const A: usize>(name: &str, world: World<A>) -> Findings {
     let findings = world.search();
-    let Findings { states, violation, course, .. } = &findings;
-    assert!(violation.is_none(), "{name}: {violation:?} in {world:?}:\n{course}");
+    let Findings {
+        states,
+        violation,
+        course,
+        ..
+    } = &findings;
+    assert!(
+        violation.is_none(),
+        "{name}: {violation:?} in {world:?}:\n{course}"
+    );
     println!("{name}: {states} states");
     findings
 }
@@ -21,15 +38,33 @@ fn hold<const A: usize>(name: &str, world: World<A>) -> Findings {
 /// Searches all of `world`, and makes sure that everybody can win in it, at once and by a raise.
 fn hold_and_win<const A: usize>(name: &str, world: World<A>) -> Findings {
     let findings = hold(name, world);
-    let Findings { won_at_once, won_by_raise, all_won, .. } = findings;
-    assert!(0 < won_at_once && 0 < won_by_raise && 0 < all_won, "nothing happened: {findings:?}");
+    let Findings {
+        won_at_once,
+        won_by_raise,
+        all_won,
+        ..
+    } = findings;
+    assert!(
+        0 < won_at_once && 0 < won_by_raise && 0 < all_won,
+        "nothing happened: {findings:?}"
+    );
     findings
 }
 
 /// The same with renewals, confirmed and healed.
 fn hold_and_heal<const A: usize>(name: &str, world: World<A>) -> Findings {
-    let findings = hold_and_win(name, World { extensions: world.extensions.max(1), heals: true, ..world });
-    assert!(0 < findings.confirmed && 0 < findings.heals, "nothing happened: {findings:?}");
+    let findings = hold_and_win(
+        name,
+        World {
+            extensions: world.extensions.max(1),
+            heals: true,
+            ..world
+        },
+    );
+    assert!(
+        0 < findings.confirmed && 0 < findings.heals,
+        "nothing happened: {findings:?}"
+    );
     findings
 }
 
@@ -37,21 +72,38 @@ fn hold_and_heal<const A: usize>(name: &str, world: World<A>) -> Findings {
 fn each_start(world: World<2>, check: impl Fn(World<2>)) {
     for proposals in [[2, 1], [1, 1]] {
         for counters in [[0, 0, 0], [0, 0, 3]] {
-            check(World { proposals, counters, ..world });
+            check(World {
+                proposals,
+                counters,
+                ..world
+            });
         }
     }
 }
 
 #[test]
 fn c6_tokens_are_ordered_like_grants_even_if_keys_vanish() {
-    each_start(World { left: ONCE_VANISHED, ..ASYNC }, |world| {
-        hold_and_win("x1, one key vanishes", world);
-    });
+    each_start(
+        World {
+            left: ONCE_VANISHED,
+            ..ASYNC
+        },
+        |world| {
+            hold_and_win("x1, one key vanishes", world);
+        },
+    );
     if long() {
         hold_and_win("x1, keys vanish", ASYNC);
         hold_and_win(
             "x1, keys vanish and commands are lost",
-            World { left: Accidents { lost: ANY, vanished: ANY, ..NO_ACCIDENTS }, ..ASYNC },
+            World {
+                left: Accidents {
+                    lost: ANY,
+                    vanished: ANY,
+                    ..NO_ACCIDENTS
+                },
+                ..ASYNC
+            },
         );
     }
     if longest() {
@@ -63,26 +115,49 @@ fn c6_tokens_are_ordered_like_grants_even_if_keys_vanish() {
 
 #[test]
 fn c6_tokens_are_ordered_like_holds_as_long_as_keys_last() {
-    each_start(World { left: ONCE_LOST, ..TIMED }, |world| {
-        hold_and_win("x2, one command lost", world);
-    });
+    each_start(
+        World {
+            left: ONCE_LOST,
+            ..TIMED
+        },
+        |world| {
+            hold_and_win("x2, one command lost", world);
+        },
+    );
 }
 
 #[test]
 fn x3_x4_a_command_that_is_executed_twice_does_no_harm() {
     for proposals in [[2, 1], [1, 1]] {
-        hold_and_win("x4, one command twice", World { proposals, left: ONCE_TWICE, ..TIMED });
+        hold_and_win(
+            "x4, one command twice",
+            World {
+                proposals,
+                left: ONCE_TWICE,
+                ..TIMED
+            },
+        );
     }
     if long() {
-        let left = Accidents { twice: 1, vanished: 1, ..NO_ACCIDENTS };
-        hold_and_win("x3, one command twice, one key vanishes", World { left, ..ASYNC });
+        let left = Accidents {
+            twice: 1,
+            vanished: 1,
+            ..NO_ACCIDENTS
+        };
+        hold_and_win(
+            "x3, one command twice, one key vanishes",
+            World { left, ..ASYNC },
+        );
     }
 }
 
 /// The first client gives up, and its releases are still under way while it tries again.
 #[test]
 fn x6_an_attempt_that_is_over_does_no_harm_to_the_next_one_of_its_client() {
-    let world = World { retry_of: [None, None, Some(0)], ..World::new([1, 1, 1], Keys::Last) };
+    let world = World {
+        retry_of: [None, None, Some(0)],
+        ..World::new([1, 1, 1], Keys::Last)
+    };
     let mut start = world.start();
     start.enter(0, Phase::Lost, RELEASE);
     let mut findings = Findings::default();
@@ -99,7 +174,13 @@ fn x6_an_attempt_that_is_over_does_no_harm_to_the_next_one_of_its_client() {
 fn x8_three_clients() {
     if long() {
         let world = World::new([1, 1, 1], Keys::Last);
-        hold_and_win("x8, good clocks", World { clocks: Clocks::Good, ..world });
+        hold_and_win(
+            "x8, good clocks",
+            World {
+                clocks: Clocks::Good,
+                ..world
+            },
+        );
     }
     if longest() {
         for proposals in [[1, 1, 1], [3, 2, 1]] {
@@ -112,22 +193,50 @@ fn x8_three_clients() {
 #[test]
 fn e4_commands_in_any_order_leave_orphans_but_no_second_holder() {
     let lines = Lines::AnyOrder;
-    hold_and_heal("any order, keys last", World { lines, claims: [FENCED, EXCLUSIVE, &[]], ..TIMED });
+    hold_and_heal(
+        "any order, keys last",
+        World {
+            lines,
+            claims: [FENCED, EXCLUSIVE, &[]],
+            ..TIMED
+        },
+    );
     hold_and_win(
         "any order, one key vanishes",
-        World { lines, left: ONCE_VANISHED, claims: [FENCED, &[], &[]], ..ASYNC },
+        World {
+            lines,
+            left: ONCE_VANISHED,
+            claims: [FENCED, &[], &[]],
+            ..ASYNC
+        },
     );
 }
 
 #[test]
 fn r3_d7_no_renewal_is_confirmed_after_a_newer_holder() {
-    let findings = hold_and_win("r3, one key vanishes", World { extensions: 1, left: ONCE_VANISHED, ..ASYNC });
-    assert!(0 < findings.confirmed && findings.heals == 0, "nothing happened: {findings:?}");
+    let findings = hold_and_win(
+        "r3, one key vanishes",
+        World {
+            extensions: 1,
+            left: ONCE_VANISHED,
+            ..ASYNC
+        },
+    );
+    assert!(
+        0 < findings.confirmed && findings.heals == 0,
+        "nothing happened: {findings:?}"
+    );
 }
 
 #[test]
 fn r4_d8_no_heal_brings_back_a_lock_after_a_newer_holder() {
-    hold_and_heal("r4, one key vanishes", World { left: ONCE_VANISHED, ..ASYNC });
+    hold_and_heal(
+        "r4, one key vanishes",
+        World {
+            left: ONCE_VANISHED,
+            ..ASYNC
+        },
+    );
     if longest() {
         hold_and_heal("r4, keys vanish", ASYNC);
     }
@@ -135,43 +244,110 @@ fn r4_d8_no_heal_brings_back_a_lock_after_a_newer_holder() {
 
 #[test]
 fn r5_renewal_and_heals_keep_others_out() {
-    hold_and_heal("r5, one command lost", World { left: ONCE_LOST, ..TIMED });
-    hold_and_heal("r5, one counter ahead", World { counters: [0, 0, 3], ..TIMED });
+    hold_and_heal(
+        "r5, one command lost",
+        World {
+            left: ONCE_LOST,
+            ..TIMED
+        },
+    );
+    hold_and_heal(
+        "r5, one counter ahead",
+        World {
+            counters: [0, 0, 3],
+            ..TIMED
+        },
+    );
     if long() {
-        hold_and_heal("r5, two extensions", World { extensions: 2, ..TIMED });
+        hold_and_heal(
+            "r5, two extensions",
+            World {
+                extensions: 2,
+                ..TIMED
+            },
+        );
     }
 }
 
 /// Deadlines pass before clients notice. Whatever comes after is too late: a majority, and an extension.
 #[test]
 fn a13_d4_what_comes_after_the_deadline_is_too_late() {
-    hold_and_win("slow clients", World { slow: true, ..TIMED });
+    hold_and_win(
+        "slow clients",
+        World {
+            slow: true,
+            ..TIMED
+        },
+    );
     if long() {
-        let findings = hold_and_win("slow clients, renewed", World { slow: true, extensions: 1, ..TIMED });
+        let findings = hold_and_win(
+            "slow clients, renewed",
+            World {
+                slow: true,
+                extensions: 1,
+                ..TIMED
+            },
+        );
         assert!(0 < findings.confirmed, "nothing happened: {findings:?}");
     }
     if longest() {
-        hold_and_heal("slow clients, renewed and healed", World { slow: true, ..TIMED });
+        hold_and_heal(
+            "slow clients, renewed and healed",
+            World {
+                slow: true,
+                ..TIMED
+            },
+        );
     }
 }
 
 /// One attempt, and everything that can befall a node and a line.
 #[test]
 fn d9_e4_nothing_is_left_of_a_lock_once_its_release_was_executed() {
-    let left = Accidents { lost: 1, vanished: 1, crashes: 1, ..NO_ACCIDENTS };
+    let left = Accidents {
+        lost: 1,
+        vanished: 1,
+        crashes: 1,
+        ..NO_ACCIDENTS
+    };
     let claims: [&'static [Violation]; 3] = [&[Violation::Orphan], &[], &[]];
-    let world =
-        World { extensions: 1, heals: true, guard: Guard::Record, left, claims, ..World::new([1], Keys::Vanish) };
+    let world = World {
+        extensions: 1,
+        heals: true,
+        guard: Guard::Record,
+        left,
+        claims,
+        ..World::new([1], Keys::Vanish)
+    };
     let findings = hold("one attempt", world);
-    assert!(0 < findings.heals && 0 < findings.won_at_once, "nothing happened: {findings:?}");
+    assert!(
+        0 < findings.heals && 0 < findings.won_at_once,
+        "nothing happened: {findings:?}"
+    );
     if long() {
-        let left = Accidents { lost: 0, twice: 1, flushes: 1, ..left };
-        hold("one attempt, two extensions", World { extensions: 2, left, ..world });
+        let left = Accidents {
+            lost: 0,
+            twice: 1,
+            flushes: 1,
+            ..left
+        };
+        hold(
+            "one attempt, two extensions",
+            World {
+                extensions: 2,
+                left,
+                ..world
+            },
+        );
     }
 }
 
 /// Nodes that forget, in the two ways in which that is noticed: `good` clocks, and no claim about single nodes.
-const FORGETFUL: World<2> = World { clocks: Clocks::Good, claims: [FENCED, EXCLUSIVE, &[Violation::Orphan]], ..TIMED };
+const FORGETFUL: World<2> = World {
+    clocks: Clocks::Good,
+    claims: [FENCED, EXCLUSIVE, &[Violation::Orphan]],
+    ..TIMED
+};
 
 fn check_quarantine(findings: &Findings) {
     assert!(0 < findings.quarantined, "nothing happened: {findings:?}");
@@ -179,66 +355,173 @@ fn check_quarantine(findings: &Findings) {
 
 #[test]
 fn l2_l4_b6_nodes_that_restart_with_nothing_help_nobody_to_a_second_hold() {
-    let left = Accidents { crashes: 2, ..NO_ACCIDENTS };
-    check_quarantine(&hold_and_win("l4, two restarts", World { guard: Guard::Record, left, ..FORGETFUL }));
+    let left = Accidents {
+        crashes: 2,
+        ..NO_ACCIDENTS
+    };
+    check_quarantine(&hold_and_win(
+        "l4, two restarts",
+        World {
+            guard: Guard::Record,
+            left,
+            ..FORGETFUL
+        },
+    ));
 }
 
 #[test]
 fn l4_a_record_keeps_nodes_that_were_flushed_from_voting() {
-    let left = Accidents { flushes: 2, ..NO_ACCIDENTS };
-    check_quarantine(&hold_and_win("l4, two flushes", World { guard: Guard::Record, left, ..FORGETFUL }));
+    let left = Accidents {
+        flushes: 2,
+        ..NO_ACCIDENTS
+    };
+    check_quarantine(&hold_and_win(
+        "l4, two flushes",
+        World {
+            guard: Guard::Record,
+            left,
+            ..FORGETFUL
+        },
+    ));
 }
 
 #[test]
 fn l3_quarantine_keeps_others_out_whatever_clocks_say() {
-    let left = Accidents { crashes: 1, ..NO_ACCIDENTS };
+    let left = Accidents {
+        crashes: 1,
+        ..NO_ACCIDENTS
+    };
     let claims: [&'static [Violation]; 3] = [&[Violation::TwoHold], &[], &[]];
-    check_quarantine(&hold_and_win("l3, any clocks", World { guard: Guard::Record, left, claims, ..TIMED }));
+    check_quarantine(&hold_and_win(
+        "l3, any clocks",
+        World {
+            guard: Guard::Record,
+            left,
+            claims,
+            ..TIMED
+        },
+    ));
 }
 
 #[test]
 fn l6_with_good_clocks_a_lost_counter_alone_leaves_the_order_of_attempts_that_do_not_overlap() {
-    let left = Accidents { forgets: 1, ..NO_ACCIDENTS };
-    let claims: [&'static [Violation]; 3] = [&[Violation::LaterStartSmallerToken, Violation::TwoHold], &[], &[]];
-    hold_and_win("l6, one counter lost", World { left, claims, ..FORGETFUL });
+    let left = Accidents {
+        forgets: 1,
+        ..NO_ACCIDENTS
+    };
+    let claims: [&'static [Violation]; 3] = [
+        &[Violation::LaterStartSmallerToken, Violation::TwoHold],
+        &[],
+        &[],
+    ];
+    hold_and_win(
+        "l6, one counter lost",
+        World {
+            left,
+            claims,
+            ..FORGETFUL
+        },
+    );
 }
 
 /// Time passes while nodes are quarantined, and clocks are apart by less.
-const ON_TIME: World<2> = World { clocks: Clocks::Apart(1), ..FORGETFUL };
+const ON_TIME: World<2> = World {
+    clocks: Clocks::Apart(1),
+    ..FORGETFUL
+};
 
 #[test]
-fn h1_tokens_grow_over_nodes_that_forgot_if_the_clocks_of_nodes_are_apart_by_less_than_the_silence() {
-    let left = Accidents { crashes: 1, ..NO_ACCIDENTS };
-    check_quarantine(&hold_and_win("h1, one restart", World { guard: Guard::Record, left, ..ON_TIME }));
+fn h1_tokens_grow_over_nodes_that_forgot_if_the_clocks_of_nodes_are_apart_by_less_than_the_silence()
+{
+    let left = Accidents {
+        crashes: 1,
+        ..NO_ACCIDENTS
+    };
+    check_quarantine(&hold_and_win(
+        "h1, one restart",
+        World {
+            guard: Guard::Record,
+            left,
+            ..ON_TIME
+        },
+    ));
     if long() {
         let left = Accidents { crashes: 2, ..left };
-        check_quarantine(&hold_and_win("h1, two restarts", World { guard: Guard::Record, left, ..ON_TIME }));
+        check_quarantine(&hold_and_win(
+            "h1, two restarts",
+            World {
+                guard: Guard::Record,
+                left,
+                ..ON_TIME
+            },
+        ));
     }
     if longest() {
-        check_quarantine(&hold_and_heal("h1, renewed", World { guard: Guard::Record, left, ..ON_TIME }));
+        check_quarantine(&hold_and_heal(
+            "h1, renewed",
+            World {
+                guard: Guard::Record,
+                left,
+                ..ON_TIME
+            },
+        ));
     }
 }
 
 #[test]
 fn h17_tokens_grow_over_a_node_that_gets_an_older_copy_of_its_data() {
-    let left = Accidents { restores: 1, ..NO_ACCIDENTS };
-    check_quarantine(&hold_and_win("h17, one older copy", World { guard: Guard::Record, left, ..ON_TIME }));
-    let start = World { counters: [2, 3, 0], ..ON_TIME };
-    check_quarantine(&hold_and_win("h17, one older copy", World { guard: Guard::Record, left, ..start }));
+    let left = Accidents {
+        restores: 1,
+        ..NO_ACCIDENTS
+    };
+    check_quarantine(&hold_and_win(
+        "h17, one older copy",
+        World {
+            guard: Guard::Record,
+            left,
+            ..ON_TIME
+        },
+    ));
+    let start = World {
+        counters: [2, 3, 0],
+        ..ON_TIME
+    };
+    check_quarantine(&hold_and_win(
+        "h17, one older copy",
+        World {
+            guard: Guard::Record,
+            left,
+            ..start
+        },
+    ));
 }
 
 /// Where counters are missing, either is enough: that the client counts no grant that it asked for before the end of the
 /// quarantine, or that the node counts from that end.
 #[test]
 fn h1_tokens_grow_also_if_the_client_counts_what_it_has_asked_for_in_the_silence() {
-    let left = Accidents { crashes: 1, ..NO_ACCIDENTS };
-    let world = World { guard: Guard::Record, flaw: Flaw::CountsWhatWasAskedBefore, left, ..ON_TIME };
+    let left = Accidents {
+        crashes: 1,
+        ..NO_ACCIDENTS
+    };
+    let world = World {
+        guard: Guard::Record,
+        flaw: Flaw::CountsWhatWasAskedBefore,
+        left,
+        ..ON_TIME
+    };
     check_quarantine(&hold_and_win("h1, asked in the silence", world));
 }
 
 #[test]
 fn h1_tokens_grow_whatever_clocks_show_as_long_as_nodes_remember() {
-    hold_and_win("h1, clocks far apart", World { clocks: Clocks::Apart(2 * QUARANTINE), ..TIMED });
+    hold_and_win(
+        "h1, clocks far apart",
+        World {
+            clocks: Clocks::Apart(2 * QUARANTINE),
+            ..TIMED
+        },
+    );
 }
 
 /// Whatever clocks show, and however far counters are ahead of them.
@@ -246,38 +529,102 @@ fn h1_tokens_grow_whatever_clocks_show_as_long_as_nodes_remember() {
 fn h1_a_token_that_all_nodes_know_is_followed_by_larger_ones_when_one_node_has_forgotten_it() {
     let findings = after_a_hold(3, 1);
     assert_eq!(findings.violation, None, "{}", findings.course);
-    assert!(0 < findings.all_won && 0 < findings.quarantined, "nothing happened: {findings:?}");
+    assert!(
+        0 < findings.all_won && 0 < findings.quarantined,
+        "nothing happened: {findings:?}"
+    );
 }
 
 #[test]
 fn r6_a_restart_with_nothing_under_renewal_and_heals() {
-    let left = Accidents { crashes: 1, ..NO_ACCIDENTS };
-    check_quarantine(&hold_and_heal("r6, one restart", World { guard: Guard::Record, left, ..FORGETFUL }));
+    let left = Accidents {
+        crashes: 1,
+        ..NO_ACCIDENTS
+    };
+    check_quarantine(&hold_and_heal(
+        "r6, one restart",
+        World {
+            guard: Guard::Record,
+            left,
+            ..FORGETFUL
+        },
+    ));
     if long() {
-        let world = World { extensions: 2, left, ..FORGETFUL };
-        check_quarantine(&hold_and_heal("r6, one restart, two extensions", World { guard: Guard::Record, ..world }));
+        let world = World {
+            extensions: 2,
+            left,
+            ..FORGETFUL
+        };
+        check_quarantine(&hold_and_heal(
+            "r6, one restart, two extensions",
+            World {
+                guard: Guard::Record,
+                ..world
+            },
+        ));
     }
     if longest() {
-        let twice = Accidents { crashes: 2, ..NO_ACCIDENTS };
-        hold_and_heal("r6, two restarts", World { guard: Guard::Record, left: twice, ..FORGETFUL });
-        hold_and_heal("r6, two extensions", World { guard: Guard::Record, extensions: 2, left, ..FORGETFUL });
+        let twice = Accidents {
+            crashes: 2,
+            ..NO_ACCIDENTS
+        };
+        hold_and_heal(
+            "r6, two restarts",
+            World {
+                guard: Guard::Record,
+                left: twice,
+                ..FORGETFUL
+            },
+        );
+        hold_and_heal(
+            "r6, two extensions",
+            World {
+                guard: Guard::Record,
+                extensions: 2,
+                left,
+                ..FORGETFUL
+            },
+        );
     }
 }
 
 #[test]
 fn r6_a_flush_under_renewal_and_heals() {
-    let left = Accidents { flushes: 1, ..NO_ACCIDENTS };
-    let world = World { guard: Guard::Record, left, ..FORGETFUL };
+    let left = Accidents {
+        flushes: 1,
+        ..NO_ACCIDENTS
+    };
+    let world = World {
+        guard: Guard::Record,
+        left,
+        ..FORGETFUL
+    };
     check_quarantine(&hold_and_heal("r6, flush", world));
     if longest() {
-        hold_and_heal("r6, flush, two extensions", World { extensions: 2, ..world });
+        hold_and_heal(
+            "r6, flush, two extensions",
+            World {
+                extensions: 2,
+                ..world
+            },
+        );
     }
 }
 
 #[test]
 fn r6_a_restart_that_kept_everything_under_renewal_and_heals() {
     if long() {
-        let left = Accidents { restarts: 1, ..NO_ACCIDENTS };
-        check_quarantine(&hold_and_heal("r6, restart", World { guard: Guard::Record, left, ..FORGETFUL }));
+        let left = Accidents {
+            restarts: 1,
+            ..NO_ACCIDENTS
+        };
+        check_quarantine(&hold_and_heal(
+            "r6, restart",
+            World {
+                guard: Guard::Record,
+                left,
+                ..FORGETFUL
+            },
+        ));
     }
 }

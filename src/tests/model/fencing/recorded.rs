@@ -2,7 +2,9 @@
 
 use super::*;
 use crate::ids::OwnerToken;
-use crate::tests::model::recorded::{ALONE, LIFE, Real, draw, millis, number, of_model, token, walk};
+use crate::tests::model::recorded::{
+    ALONE, LIFE, Real, draw, millis, number, of_model, token, walk,
+};
 use crate::wire::{KeyTtls, Plan, QueueUpdate};
 
 const CLIENTS: usize = 3;
@@ -20,7 +22,11 @@ struct Beside {
 
 impl Beside {
     fn new() -> Beside {
-        let world = World { guard: Guard::Record, clocks: Clocks::Apart(0), ..World::new([0; CLIENTS], Keys::Vanish) };
+        let world = World {
+            guard: Guard::Record,
+            clocks: Clocks::Apart(0),
+            ..World::new([0; CLIENTS], Keys::Vanish)
+        };
         let model = world.start();
         // Greeted a day ago: it has kept all data for long.
         let mut real = Real::in_use(model.clock, millis(QUARANTINE));
@@ -28,11 +34,20 @@ impl Beside {
             real.greet(client, millis(QUARANTINE), 0);
         }
         let plan = Plan::mutex(b"", b"a", KeyTtls::default());
-        Beside { world, model, real, plan, owners: [(); CLIENTS].map(|()| draw()) }
+        Beside {
+            world,
+            model,
+            real,
+            plan,
+            owners: [(); CLIENTS].map(|()| draw()),
+        }
     }
 
     fn step(&mut self, random: &mut fastrand::Rng) {
-        let (me, offered) = (random.usize(0..CLIENTS), token(random, self.model.nodes[0].counter, 13));
+        let (me, offered) = (
+            random.usize(0..CLIENTS),
+            token(random, self.model.nodes[0].counter, 13),
+        );
         let has_won = random.bool();
         let attempt = &mut self.model.attempts[me];
         (attempt.proposal, attempt.token) = (offered, offered);
@@ -51,7 +66,11 @@ impl Beside {
             }
         };
         let refuses = self.world.refuses(&self.model, me, 0, command);
-        let expected = if refuses { None } else { Some(self.expect(me, command)) };
+        let expected = if refuses {
+            None
+        } else {
+            Some(self.expect(me, command))
+        };
         let found = self.send(me, command, offered, has_won, random);
         let context = || format!("{command} of {me} in {before:?}");
         match expected {
@@ -62,8 +81,14 @@ impl Beside {
             }
             Some(Some(expected)) => assert_eq!(said(found), expected, "{}", context()),
             Some(None) => {
-                let is_healed = before.nodes[0].key != self.model.nodes[0].key && command == HEAL[0];
-                assert_eq!(found == Vote::Extend(ExtendReply::Healed), is_healed, "{found:?}, {}", context());
+                let is_healed =
+                    before.nodes[0].key != self.model.nodes[0].key && command == HEAL[0];
+                assert_eq!(
+                    found == Vote::Extend(ExtendReply::Healed),
+                    is_healed,
+                    "{found:?}, {}",
+                    context()
+                );
             }
         }
         self.check(&before);
@@ -87,7 +112,14 @@ impl Beside {
         }
     }
 
-    fn send(&mut self, me: usize, command: u8, token: u8, has_won: bool, random: &mut fastrand::Rng) -> Vote {
+    fn send(
+        &mut self,
+        me: usize,
+        command: u8,
+        token: u8,
+        has_won: bool,
+        random: &mut fastrand::Rng,
+    ) -> Vote {
         let (plan, owner, token) = (&self.plan, self.owners[me], number(token));
         let sent = match command {
             ACQUIRE => plan.acquire(owner, LIFE, token, &ALONE),
@@ -100,7 +132,9 @@ impl Beside {
     }
 
     fn accident(&mut self, which: u8, random: &mut fastrand::Rng) {
-        let Beside { world, model, real, .. } = self;
+        let Beside {
+            world, model, real, ..
+        } = self;
         let counter = model.nodes[0].counter;
         match which {
             16 => {
@@ -113,7 +147,10 @@ impl Beside {
             }
             18 | 19 => {
                 // Of attempts that are alive others than this node take care.
-                model.attempts.iter_mut().for_each(|it| it.phase = Phase::Lost);
+                model
+                    .attempts
+                    .iter_mut()
+                    .for_each(|it| it.phase = Phase::Lost);
                 model.forget(0, true);
                 let has_copy = which == 19 && 1 < counter;
                 if has_copy {
@@ -138,7 +175,10 @@ impl Beside {
 
     fn check(&mut self, before: &State<CLIENTS>) {
         let node = &self.model.nodes[0];
-        let found = (self.real.owner("a", &self.owners), self.real.counter("quorlock:fence:{a}"));
+        let found = (
+            self.real.owner("a", &self.owners),
+            self.real.counter("quorlock:fence:{a}"),
+        );
         assert_eq!(found, (node.key, node.counter), "behind {before:?}");
     }
 }
@@ -152,7 +192,8 @@ fn said(vote: Vote) -> Said {
         Vote::Raise(RaiseReply::Above { counter }) => Said::Above(of_model(counter)),
         Vote::Extend(ExtendReply::Extended) => Said::Extended,
         Vote::Extend(ExtendReply::Superseded) => Said::Superseded,
-        Vote::Raise(RaiseReply::Gone) | Vote::Extend(ExtendReply::Gone { .. } | ExtendReply::Taken) => Said::Gone,
+        Vote::Raise(RaiseReply::Gone)
+        | Vote::Extend(ExtendReply::Gone { .. } | ExtendReply::Taken) => Said::Gone,
         other => panic!("{other:?}"),
     }
 }

@@ -99,11 +99,23 @@ pub(super) struct Findings {
 /// the first two are its majority; `crashes` nodes restart with nothing.
 pub(super) fn after_a_hold(knows: usize, crashes: u8) -> Findings {
     let claims = [FENCED, EXCLUSIVE, &[][..]];
-    let left = Accidents { crashes, ..NO_ACCIDENTS };
-    let world =
-        World { guard: Guard::Record, left, claims, clocks: Clocks::Apart(1), ..World::new([1, 1], Keys::Last) };
+    let left = Accidents {
+        crashes,
+        ..NO_ACCIDENTS
+    };
+    let world = World {
+        guard: Guard::Record,
+        left,
+        claims,
+        clocks: Clocks::Apart(1),
+        ..World::new([1, 1], Keys::Last)
+    };
     let mut start = world.start();
-    start.attempts[0] = Attempt { phase: Phase::Holding, token: 12, ..start.attempts[0] };
+    start.attempts[0] = Attempt {
+        phase: Phase::Holding,
+        token: 12,
+        ..start.attempts[0]
+    };
     for (number, node) in start.nodes.iter_mut().enumerate().take(knows) {
         (node.key, node.counter) = (Some(0), 12);
         node.lines[0].counted = number < 2;
@@ -143,7 +155,11 @@ impl<const A: usize> World<A> {
     }
 
     /// Calls `visit` with everything that can happen next.
-    fn each_move(&self, state: &State<A>, visit: &mut impl FnMut(Move, State<A>, Option<Violation>)) {
+    fn each_move(
+        &self,
+        state: &State<A>,
+        visit: &mut impl FnMut(Move, State<A>, Option<Violation>),
+    ) {
         for me in 0..A {
             self.each_move_of_client(state, me, visit);
             for node in 0..NODES {
@@ -197,10 +213,17 @@ impl<const A: usize> World<A> {
     }
 
     /// An attempt stops waiting. What it has heard until then matters only to one that will try again.
-    fn stop_waiting(&self, state: &State<A>, me: usize, visit: &mut impl FnMut(Move, State<A>, Option<Violation>)) {
+    fn stop_waiting(
+        &self,
+        state: &State<A>,
+        me: usize,
+        visit: &mut impl FnMut(Move, State<A>, Option<Violation>),
+    ) {
         for heard in 0..1 << NODES {
             let arrived = |node: usize| state.nodes[node].lines[me].answer != Answer::None;
-            if heard == 0 || self.is_retried(me) && (0..NODES).all(|it| heard & 1 << it == 0 || arrived(it)) {
+            if heard == 0
+                || self.is_retried(me) && (0..NODES).all(|it| heard & 1 << it == 0 || arrived(it))
+            {
                 let mut next = *state;
                 if let Some(violation) = self.hear(&mut next, me, heard, None) {
                     visit(Move::StopsWaiting { attempt: me, heard }, next, violation);
@@ -230,31 +253,71 @@ impl<const A: usize> World<A> {
             };
             let (mut state, line) = (*state, *line);
             if self.refuses(&state, me, node, command) {
-                visit(Move::Drop { attempt: me, node, command }, taken(state), None);
+                visit(
+                    Move::Drop {
+                        attempt: me,
+                        node,
+                        command,
+                    },
+                    taken(state),
+                    None,
+                );
                 // Or it greets the node, and sends the command again. What it learns by that matters with an answer only.
                 state.nodes[node].lines[me].greeted = true;
             }
             let state = &state;
             let mut next = taken(*state);
             let violation = self.execute(&mut next, me, node, command, false);
-            visit(Move::Execute { attempt: me, node, command }, next, violation);
+            visit(
+                Move::Execute {
+                    attempt: me,
+                    node,
+                    command,
+                },
+                next,
+                violation,
+            );
             if command == RELEASE {
                 // Lost or executed again: the same as late, or as nothing.
                 continue;
             }
             if let Some(next) = state.after(|it| &mut it.lost) {
-                visit(Move::Lose { attempt: me, node, command }, taken(next), None);
+                visit(
+                    Move::Lose {
+                        attempt: me,
+                        node,
+                        command,
+                    },
+                    taken(next),
+                    None,
+                );
             }
             if let Some(after) = state.after(|it| &mut it.twice) {
                 let mut next = after;
                 let violation = self.execute(&mut next, me, node, command, false);
-                visit(Move::ExecuteAndKeep { attempt: me, node, command }, next, violation);
+                visit(
+                    Move::ExecuteAndKeep {
+                        attempt: me,
+                        node,
+                        command,
+                    },
+                    next,
+                    violation,
+                );
             }
             if self.left.twice != 0 && line.answer != Answer::None {
                 // Executed again, and the first answer is the one that arrives.
                 let mut next = taken(*state);
                 let violation = self.execute(&mut next, me, node, command, true);
-                visit(Move::Execute { attempt: me, node, command }, next, violation);
+                visit(
+                    Move::Execute {
+                        attempt: me,
+                        node,
+                        command,
+                    },
+                    next,
+                    violation,
+                );
             }
         }
     }
@@ -265,13 +328,20 @@ impl<const A: usize> World<A> {
         node: usize,
         visit: &mut impl FnMut(Move, State<A>, Option<Violation>),
     ) {
-        let Node { key, key_round, counter, .. } = state.nodes[node];
+        let Node {
+            key,
+            key_round,
+            counter,
+            ..
+        } = state.nodes[node];
         if let Some(key) = key {
             // Every command that gave the key its life was sent before this attempt's last confirmed one, or the
             // attempt no longer acts on it.
             let expires = (0..A).filter(|it| self.value(*it) == key).all(|it| {
                 let attempt = &state.attempts[it];
-                !attempt.phase.is_alive() || attempt.late || self.keys == Keys::Last && key_round < attempt.confirmed
+                !attempt.phase.is_alive()
+                    || attempt.late
+                    || self.keys == Keys::Last && key_round < attempt.confirmed
             });
             let without_key = |mut state: State<A>| {
                 state.nodes[node].key = None;
@@ -287,10 +357,21 @@ impl<const A: usize> World<A> {
             visit(Move::QuarantineEnds { node }, next, None);
         }
         if let Some(next) = state.after(|it| &mut it.crashes) {
-            self.restart(&next, node, false, &mut |it| visit(Move::Restart { node, memory: false }, it, None));
+            self.restart(&next, node, false, &mut |it| {
+                visit(
+                    Move::Restart {
+                        node,
+                        memory: false,
+                    },
+                    it,
+                    None,
+                )
+            });
         }
         if let Some(next) = state.after(|it| &mut it.restarts) {
-            self.restart(&next, node, true, &mut |it| visit(Move::Restart { node, memory: true }, it, None));
+            self.restart(&next, node, true, &mut |it| {
+                visit(Move::Restart { node, memory: true }, it, None)
+            });
         }
         if (key, counter) != (None, 0)
             && let Some(mut next) = state.after(|it| &mut it.flushes)
@@ -305,7 +386,14 @@ impl<const A: usize> World<A> {
                 next.forget(node, true);
                 next.nodes[node].counter = older;
                 self.block(&mut next, node);
-                visit(Move::Restore { node, counter: older }, next, None);
+                visit(
+                    Move::Restore {
+                        node,
+                        counter: older,
+                    },
+                    next,
+                    None,
+                );
             }
         }
         if counter != 0
@@ -329,11 +417,16 @@ impl<const A: usize> World<A> {
                     found = Some((step, it));
                 }
             });
-            let Some((step, it)) = found else { panic!("no way from {state:?}") };
+            let Some((step, it)) = found else {
+                panic!("no way from {state:?}")
+            };
             let _ = writeln!(course, "  {step:?}");
             state = it;
         }
-        let _ = writeln!(course, "  {last:?} (or the same on another node), from {state:#?}");
+        let _ = writeln!(
+            course,
+            "  {last:?} (or the same on another node), from {state:#?}"
+        );
         course
     }
 }
@@ -354,16 +447,28 @@ impl Findings {
     fn note<const A: usize>(&mut self, before: &State<A>, after: &State<A>, step: Move) {
         if let Move::Execute { attempt, node, .. } = step {
             let line = &after.nodes[node].lines[attempt];
-            self.quarantined += u64::from(line.doubtful || line.answer == Answer::OnItsWay(Said::Quarantined));
+            self.quarantined +=
+                u64::from(line.doubtful || line.answer == Answer::OnItsWay(Said::Quarantined));
         }
-        let Move::Hear { attempt: me, .. } = step else { return };
+        let Move::Hear { attempt: me, .. } = step else {
+            return;
+        };
         let (old, new) = (&before.attempts[me], &after.attempts[me]);
         if !old.phase.has_won() && new.phase.has_won() {
-            *(if old.phase == Phase::Raising { &mut self.won_by_raise } else { &mut self.won_at_once }) += 1;
+            *(if old.phase == Phase::Raising {
+                &mut self.won_by_raise
+            } else {
+                &mut self.won_at_once
+            }) += 1;
             self.all_won += u64::from(after.attempts.iter().all(|it| it.phase.has_won()));
         }
         self.confirmed += u64::from(old.confirmed < new.confirmed);
-        let heals = |state: &State<A>| state.nodes.iter().any(|it| it.lines[me].sent & (HEAL[0] | HEAL[1]) != 0);
+        let heals = |state: &State<A>| {
+            state
+                .nodes
+                .iter()
+                .any(|it| it.lines[me].sent & (HEAL[0] | HEAL[1]) != 0)
+        };
         self.heals += u64::from(!heals(before) && heals(after));
     }
 }

@@ -143,8 +143,16 @@ pub(super) struct Accidents {
 /// As often as it likes.
 pub(super) const ANY: u8 = 7;
 
-pub(super) const NO_ACCIDENTS: Accidents =
-    Accidents { lost: 0, twice: 0, vanished: 0, crashes: 0, restarts: 0, flushes: 0, forgets: 0, restores: 0 };
+pub(super) const NO_ACCIDENTS: Accidents = Accidents {
+    lost: 0,
+    twice: 0,
+    vanished: 0,
+    crashes: 0,
+    restarts: 0,
+    flushes: 0,
+    forgets: 0,
+    restores: 0,
+};
 
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) struct State<const A: usize> {
@@ -279,7 +287,9 @@ impl<const A: usize> State<A> {
         }
         for node in &mut self.nodes {
             let owner = node.key.map(|it| self.attempts[usize::from(it)].phase);
-            if !matches!(owner, Some(Phase::Acquiring | Phase::Raising)) && world.flaw != Flaw::ReusesValue {
+            if !matches!(owner, Some(Phase::Acquiring | Phase::Raising))
+                && world.flaw != Flaw::ReusesValue
+            {
                 node.key_rank = 0;
             }
             if world.keys == Keys::Vanish || owner.is_none_or(Phase::is_over) {
@@ -325,7 +335,10 @@ impl<const A: usize> State<A> {
                     },
                     8,
                 );
-                bits.put(line.blocks << 2 | u8::from(line.counted) << 1 | u8::from(line.doubtful), 4);
+                bits.put(
+                    line.blocks << 2 | u8::from(line.counted) << 1 | u8::from(line.doubtful),
+                    4,
+                );
                 bits.put(u8::from(line.barred) | u8::from(line.greeted) << 1, 2);
                 bits.put(line.rank, 3);
             }
@@ -339,13 +352,27 @@ impl<const A: usize> State<A> {
             bits.put(u8::from(attempt.late) | u8::from(attempt.outdated) << 1, 2);
             bits.put(attempt.proposal << 4 | attempt.token, 8);
             bits.put(attempt.seen << 4 | attempt.after, 8);
-            bits.put(attempt.round | attempt.confirmed << 2 | (attempt.renewal as u8) << 4, 6);
+            bits.put(
+                attempt.round | attempt.confirmed << 2 | (attempt.renewal as u8) << 4,
+                6,
+            );
         }
         packed[NODES] = bits.0;
         let left = &self.left;
         let mut bits = Writer(0, 0);
-        let Accidents { lost, twice, vanished, crashes, restarts, flushes, forgets, restores } = *left;
-        for it in [lost, twice, vanished, crashes, restarts, flushes, forgets, restores] {
+        let Accidents {
+            lost,
+            twice,
+            vanished,
+            crashes,
+            restarts,
+            flushes,
+            forgets,
+            restores,
+        } = *left;
+        for it in [
+            lost, twice, vanished, crashes, restarts, flushes, forgets, restores,
+        ] {
             bits.put(it, 3);
         }
         bits.put(self.clock, 4);
@@ -355,9 +382,26 @@ impl<const A: usize> State<A> {
 
     pub(super) fn unpack(packed: &Packed) -> State<A> {
         let mut rest = Reader(packed[NODES + 1]);
-        let [lost, twice, vanished, crashes, restarts, flushes, forgets, restores] =
-            std::array::from_fn(|_| rest.take(3));
-        let left = Accidents { lost, twice, vanished, crashes, restarts, flushes, forgets, restores };
+        let [
+            lost,
+            twice,
+            vanished,
+            crashes,
+            restarts,
+            flushes,
+            forgets,
+            restores,
+        ] = std::array::from_fn(|_| rest.take(3));
+        let left = Accidents {
+            lost,
+            twice,
+            vanished,
+            crashes,
+            restarts,
+            flushes,
+            forgets,
+            restores,
+        };
         let mut bits = Reader(packed[NODES]);
         let attempts = std::array::from_fn(|_| {
             let phase = match bits.take(3) {
@@ -368,7 +412,8 @@ impl<const A: usize> State<A> {
                 4 => Phase::Over,
                 _ => Phase::Lost,
             };
-            let (flags, numbers, seen, rounds) = (bits.take(2), bits.take(8), bits.take(8), bits.take(6));
+            let (flags, numbers, seen, rounds) =
+                (bits.take(2), bits.take(8), bits.take(8), bits.take(6));
             Attempt {
                 phase,
                 late: flags & 1 != 0,
@@ -393,15 +438,41 @@ impl<const A: usize> State<A> {
             let (quarantined, floor) = (bits.take(4), bits.take(4));
             let lines = std::array::from_fn(|_| {
                 let (sent, said, flags) = (bits.take(8), bits.take(8), bits.take(4));
-                let answer = if said == 0 { Answer::None } else { Answer::OnItsWay(Said::from_code(said)) };
+                let answer = if said == 0 {
+                    Answer::None
+                } else {
+                    Answer::OnItsWay(Said::from_code(said))
+                };
                 let (doubtful, counted, blocks) = (flags & 1 != 0, flags & 2 != 0, flags >> 2);
                 let known = bits.take(2);
                 let (barred, greeted) = (known & 1 != 0, known & 2 != 0);
-                Line { sent, answer, greeted, doubtful, barred, counted, blocks, rank: bits.take(3) }
+                Line {
+                    sent,
+                    answer,
+                    greeted,
+                    doubtful,
+                    barred,
+                    counted,
+                    blocks,
+                    rank: bits.take(3),
+                }
             });
-            Node { key, key_rank, key_round, counter, quarantined, floor, lines }
+            Node {
+                key,
+                key_rank,
+                key_round,
+                counter,
+                quarantined,
+                floor,
+                lines,
+            }
         });
-        State { attempts, nodes, left, clock: rest.take(4) }
+        State {
+            attempts,
+            nodes,
+            left,
+            clock: rest.take(4),
+        }
     }
 }
 
@@ -442,7 +513,10 @@ struct Writer(u128, u32);
 
 impl Writer {
     fn put(&mut self, value: u8, bits: u32) {
-        assert!(u32::from(value) >> bits == 0, "{value} takes more than {bits} bits");
+        assert!(
+            u32::from(value) >> bits == 0,
+            "{value} takes more than {bits} bits"
+        );
         self.0 |= u128::from(value) << self.1;
         self.1 += bits;
     }

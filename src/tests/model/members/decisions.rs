@@ -54,7 +54,10 @@ impl Decisions {
             heard: HashMap::new(),
             forgotten: HashMap::new(),
         });
-        let mut decisions = Decisions { clients, sets: vec![vec![]] };
+        let mut decisions = Decisions {
+            clients,
+            sets: vec![vec![]],
+        };
         for which in [0, 1] {
             let _ = decisions.number(which, vec![]);
         }
@@ -68,7 +71,11 @@ impl Decisions {
 
     /// The number of what a client knows that has heard this.
     fn number(&mut self, which: usize, way: Vec<(usize, Option<GreetReply>)>) -> Known {
-        let letters = self.clients[which].servers.chars().map(String::from).collect::<Vec<_>>();
+        let letters = self.clients[which]
+            .servers
+            .chars()
+            .map(String::from)
+            .collect::<Vec<_>>();
         let mut own = OwnServers::new("", letters.iter().map(|it| &**it));
         for (server, shown) in &way {
             match shown {
@@ -80,22 +87,43 @@ impl Decisions {
         if let Some(known) = self.clients[which].by_text.get(&text) {
             return *known;
         }
-        let bits = |is: &dyn Fn(usize) -> bool| (0..own.len()).filter(|it| is(*it)).fold(0, |bits, it| bits | 1 << it);
+        let bits = |is: &dyn Fn(usize) -> bool| {
+            (0..own.len())
+                .filter(|it| is(*it))
+                .fold(0, |bits, it| bits | 1 << it)
+        };
         let refused = bits(&|it| own.judge(it).is_refused);
         let is_noted = |it: usize| {
-            let Judgement { note, is_refused, .. } = own.judge(it);
+            let Judgement {
+                note, is_refused, ..
+            } = own.judge(it);
             note.is_none() && !is_refused && !own.without_others(it).is_empty()
         };
         let noted = bits(&is_noted);
-        let (due, shown) = (bits(&|it| own.is_due(it, &own.judge(it))), bits(&|it| own.shown(it).is_some()));
-        let heard = |it: usize| own.shown(it).map_or(0, |it| (it.now / 1_000).saturating_sub(START) / MINUTE);
-        let judged = (0..own.len()).map(|it| (own.judge(it), heard(it))).collect::<Vec<_>>();
+        let (due, shown) = (
+            bits(&|it| own.is_due(it, &own.judge(it))),
+            bits(&|it| own.shown(it).is_some()),
+        );
+        let heard = |it: usize| {
+            own.shown(it)
+                .map_or(0, |it| (it.now / 1_000).saturating_sub(START) / MINUTE)
+        };
+        let judged = (0..own.len())
+            .map(|it| (own.judge(it), heard(it)))
+            .collect::<Vec<_>>();
         let servers = judged.into_iter().map(|(it, heard)| OfServer {
             note: it.note.map(|it| self.number_of_sets(it)),
             member_for: u8::try_from(it.member_for.as_secs() / 60).unwrap_or(u8::MAX),
             heard: u8::try_from(heard).unwrap(),
         });
-        let knowledge = Knowledge { way, refused, noted, due, shown, servers: servers.collect() };
+        let knowledge = Knowledge {
+            way,
+            refused,
+            noted,
+            due,
+            shown,
+            servers: servers.collect(),
+        };
         let clients = &mut self.clients[which];
         let known = Known::try_from(clients.all.len()).unwrap();
         clients.all.push(knowledge);
@@ -104,7 +132,8 @@ impl Decisions {
     }
 
     fn number_of_sets(&mut self, mut sets: Vec<StoredSet>) -> u16 {
-        sets.iter_mut().for_each(|it| it.servers.sort_by_key(|it| (it.id, it.address)));
+        sets.iter_mut()
+            .for_each(|it| it.servers.sort_by_key(|it| (it.id, it.address)));
         let known = self.sets.iter().position(|it| *it == sets);
         let number = known.unwrap_or_else(|| {
             self.sets.push(sets);
@@ -113,7 +142,14 @@ impl Decisions {
         u16::try_from(number).unwrap()
     }
 
-    pub(super) fn hear(&mut self, which: usize, known: Known, server: usize, shown: Record, now: u8) -> Known {
+    pub(super) fn hear(
+        &mut self,
+        which: usize,
+        known: Known,
+        server: usize,
+        shown: Record,
+        now: u8,
+    ) -> Known {
         let key = (known, server, shown, now);
         if let Some(heard) = self.clients[which].heard.get(&key) {
             return *heard;
@@ -125,7 +161,11 @@ impl Decisions {
             sets: self.sets[usize::from(shown.sets)].as_slice().into(),
             ..GreetReply::of(crate::answer::Record::Kept, served)
         };
-        let way = [&self.clients[which].all[usize::from(known)].way[..], &[(server, Some(reply))]].concat();
+        let way = [
+            &self.clients[which].all[usize::from(known)].way[..],
+            &[(server, Some(reply))],
+        ]
+        .concat();
         let heard = self.number(which, way);
         self.clients[which].heard.insert(key, heard);
         heard
@@ -135,9 +175,15 @@ impl Decisions {
         if let Some(forgotten) = self.clients[which].forgotten.get(&(known, server)) {
             return *forgotten;
         }
-        let way = [&self.clients[which].all[usize::from(known)].way[..], &[(server, None)]].concat();
+        let way = [
+            &self.clients[which].all[usize::from(known)].way[..],
+            &[(server, None)],
+        ]
+        .concat();
         let forgotten = self.number(which, way);
-        self.clients[which].forgotten.insert((known, server), forgotten);
+        self.clients[which]
+            .forgotten
+            .insert((known, server), forgotten);
         forgotten
     }
 
@@ -204,18 +250,40 @@ impl Decisions {
     }
 
     fn one_set(&mut self, size: usize, ids: &[u64], since: u64, hours: u64) -> u16 {
-        let servers = ids.iter().map(|id| Listed { id: *id, address: 0 }).collect();
+        let servers = ids
+            .iter()
+            .map(|id| Listed {
+                id: *id,
+                address: 0,
+            })
+            .collect();
         let used = at(BEGIN) / HOUR - hours;
         let (joined, changed) = (since, since);
-        self.number_of_sets(vec![StoredSet { size, used, joined, changed, label: "".into(), servers }])
+        self.number_of_sets(vec![StoredSet {
+            size,
+            used,
+            joined,
+            changed,
+            label: "".into(),
+            servers,
+        }])
     }
 
     /// A record for who reads how something came about.
     pub(super) fn shown(&self, Record { id, since, sets }: Record) -> String {
-        let minute = |millis: u64| millis.checked_sub(START).map_or(-1, |it| (it / MINUTE) as i64);
+        let minute = |millis: u64| {
+            millis
+                .checked_sub(START)
+                .map_or(-1, |it| (it / MINUTE) as i64)
+        };
         let sets = self.sets[usize::from(sets)].iter().map(|it| {
             let ids = it.servers.iter().map(|it| it.id).collect::<Vec<_>>();
-            format!("({} of {ids:?} joined {} changed {})", it.size, minute(it.joined), minute(it.changed))
+            format!(
+                "({} of {ids:?} joined {} changed {})",
+                it.size,
+                minute(it.joined),
+                minute(it.changed)
+            )
         });
         format!("id {id} since {since} {}", sets.collect::<String>())
     }

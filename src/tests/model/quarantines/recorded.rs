@@ -15,14 +15,27 @@ impl Beside {
     /// The holder and the witness have kept the node in use since long ago: the model's beginning. One of its units is a
     /// millisecond.
     fn new(random: &mut fastrand::Rng) -> Beside {
-        let comeback = if random.bool() { Comeback::Empty } else { Comeback::WithAnOldCopy };
-        let world = World { comeback, holder_returns: true, witness: true, ..WORLD };
+        let comeback = if random.bool() {
+            Comeback::Empty
+        } else {
+            Comeback::WithAnOldCopy
+        };
+        let world = World {
+            comeback,
+            holder_returns: true,
+            witness: true,
+            ..WORLD
+        };
         let mut real = Real::at(BEGIN - 60_000_000);
         for (client, own) in [(HOLDER, LONG), (WITNESS, SHORT)] {
             real.greet(client, own, 0);
         }
         real.go_to_micros(BEGIN);
-        Beside { world, model: world.start(), real }
+        Beside {
+            world,
+            model: world.start(),
+            real,
+        }
     }
 
     fn step(&mut self, random: &mut fastrand::Rng) {
@@ -33,24 +46,42 @@ impl Beside {
                 self.model = self.world.greet(&self.model, 0, client);
                 let found = self.real.greet(client, longest.own(), longest.largest());
                 let record = self.model.nodes[0].record.unwrap();
-                assert_eq!(found.quarantine_length, record.longest, "{client} greets in {before:?}");
+                assert_eq!(
+                    found.quarantine_length, record.longest,
+                    "{client} greets in {before:?}"
+                );
                 let served = u64::try_from(found.served.as_millis()).unwrap();
-                let expected = record.since.map_or(self.model.now + 60_000, |it| self.model.now - it);
+                let expected = record
+                    .since
+                    .map_or(self.model.now + 60_000, |it| self.model.now - it);
                 assert_eq!(served, expected, "{client} greets in {before:?}");
             }
             4..=7 => {
                 let plan = Plan::mutex(b"", b"a", KeyTtls::default());
                 let owner = draw();
-                let found = self.real.send(client, &plan.acquire(owner, LIFE, self.real.now(), &ALONE));
-                let is_granted = matches!(found, Answer::Acquire(AcquireReply::Accepted | AcquireReply::Behind { .. }));
-                assert_eq!(is_granted, before.nodes[0].current[client], "{found:?} for {client} in {before:?}");
-                assert!(is_granted || found == Answer::Changed, "{found:?} for {client} in {before:?}");
-                self.real.send(client, &plan.release(owner, None, QueueUpdate::None));
+                let found = self
+                    .real
+                    .send(client, &plan.acquire(owner, LIFE, self.real.now(), &ALONE));
+                let is_granted = matches!(
+                    found,
+                    Answer::Acquire(AcquireReply::Accepted | AcquireReply::Behind { .. })
+                );
+                assert_eq!(
+                    is_granted, before.nodes[0].current[client],
+                    "{found:?} for {client} in {before:?}"
+                );
+                assert!(
+                    is_granted || found == Answer::Changed,
+                    "{found:?} for {client} in {before:?}"
+                );
+                self.real
+                    .send(client, &plan.release(owner, None, QueueUpdate::None));
             }
             8 => {
                 self.model.nodes[0] = self.world.restarted(&self.model, 0);
                 // The connections break, and the login of the next ones greets.
-                self.real.restart(self.world.comeback == Comeback::WithAnOldCopy);
+                self.real
+                    .restart(self.world.comeback == Comeback::WithAnOldCopy);
                 self.real.disconnect();
             }
             _ => {

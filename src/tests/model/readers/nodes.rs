@@ -45,7 +45,13 @@ impl<const A: usize> Node<A> {
             Lock::Writer(it) if usize::from(it) == b => Lock::Writer(a as u8),
             it => it,
         };
-        for it in [&mut self.lasts, &mut self.entries, &mut self.forgot, &mut self.sent, &mut self.order] {
+        for it in [
+            &mut self.lasts,
+            &mut self.entries,
+            &mut self.forgot,
+            &mut self.sent,
+            &mut self.order,
+        ] {
             it.swap(a, b);
         }
         self.said.swap(a, b);
@@ -83,23 +89,36 @@ fn blocks(attempt: &Attempt, forgot: u8) -> bool {
 impl<const A: usize> World<A> {
     /// What a node does with a command, and what the client makes of the answer.
     pub(super) fn run(&self, state: &mut State<A>, me: usize, node: usize, command: u8) -> Said {
-        let is_silent = self.flaw != Flaw::NoSilence && state.nodes[node].is_silent(&state.attempts);
+        let is_silent =
+            self.flaw != Flaw::NoSilence && state.nodes[node].is_silent(&state.attempts);
         match self.execute(state, me, node, command) {
             Said::Accepted | Said::Behind(_) | Said::Shared(_) if is_silent => Said::Silent,
-            Said::Taken | Said::Above(_) | Said::Extended | Said::Lifted(_) if is_silent => Said::Silent,
+            Said::Taken | Said::Above(_) | Said::Extended | Said::Lifted(_) if is_silent => {
+                Said::Silent
+            }
             said => said,
         }
     }
 
     /// What a node does with a command.
-    pub(super) fn execute(&self, state: &mut State<A>, me: usize, node: usize, command: u8) -> Said {
+    pub(super) fn execute(
+        &self,
+        state: &mut State<A>,
+        me: usize,
+        node: usize,
+        command: u8,
+    ) -> Said {
         let attempt = state.attempts[me];
         let proposal = self.proposal(state, me);
         let node = &mut state.nodes[node];
         match (command, attempt.reads) {
-            (ACQUIRE, _) if self.rules[me] == Rule::Shared => self.acquire_shared(node, me, proposal),
+            (ACQUIRE, _) if self.rules[me] == Rule::Shared => {
+                self.acquire_shared(node, me, proposal)
+            }
             (ACQUIRE, _) => self.acquire(node, me, proposal),
-            (RAISE, _) if self.rules[me] == Rule::Shared => self.raise_shared(node, me, attempt.token),
+            (RAISE, _) if self.rules[me] == Rule::Shared => {
+                self.raise_shared(node, me, attempt.token)
+            }
             (RAISE, _) => Self::raise(node, me, attempt.token),
             (EXTEND | HEAL, true) => self.extend_shared(node, me, attempt, command == HEAL),
             (EXTEND | HEAL, false) => Self::extend(node, me, attempt, command == HEAL),
@@ -124,9 +143,17 @@ impl<const A: usize> World<A> {
         }
         node.lock(Lock::Writer(me as u8), me, 1);
         node.note(me);
-        let counter = if self.is_lost(node) { node.floor } else { node.counter };
+        let counter = if self.is_lost(node) {
+            node.floor
+        } else {
+            node.counter
+        };
         node.counter = proposal.max(node.counter);
-        if proposal <= counter { Said::Behind(counter) } else { Said::Accepted }
+        if proposal <= counter {
+            Said::Behind(counter)
+        } else {
+            Said::Accepted
+        }
     }
 
     fn acquire_shared(&self, node: &mut Node<A>, me: usize, proposal: u8) -> Said {
@@ -192,7 +219,11 @@ impl<const A: usize> World<A> {
 
     fn extend_shared(&self, node: &mut Node<A>, me: usize, attempt: Attempt, heals: bool) -> Said {
         let end = 1 + attempt.extensions;
-        let seen = if heals && self.flaw == Flaw::HealsWithSeen { attempt.seen } else { 0 };
+        let seen = if heals && self.flaw == Flaw::HealsWithSeen {
+            attempt.seen
+        } else {
+            0
+        };
         let number = attempt.number.max(seen);
         let stands = node.has(me);
         let is_ahead = number < node.counter;
@@ -201,7 +232,8 @@ impl<const A: usize> World<A> {
         if !stands && (is_taken || is_not_healed) {
             return Said::Gone(if is_taken { 0 } else { node.counter });
         }
-        if is_ahead && stands && (node.lock != Lock::Shared || self.flaw == Flaw::ExtendsOnlyBelow) {
+        if is_ahead && stands && (node.lock != Lock::Shared || self.flaw == Flaw::ExtendsOnlyBelow)
+        {
             return Said::Superseded;
         }
         if node.lock != Lock::Shared && stands && self.flaw == Flaw::DowngradeFrees {
@@ -219,7 +251,11 @@ impl<const A: usize> World<A> {
         if !stands {
             node.note(me);
         }
-        if is_ahead { Said::Lifted(node.counter) } else { node.lift(number) }
+        if is_ahead {
+            Said::Lifted(node.counter)
+        } else {
+            node.lift(number)
+        }
     }
 
     fn release(node: &mut Node<A>, me: usize, Attempt { won, token, .. }: Attempt) -> Said {
@@ -270,7 +306,9 @@ impl<const A: usize> World<A> {
             }
         }
         let is_over = ends(node.lasts).all(|it| Self::is_over(state, it, node.lasts[it]));
-        let is_released = ends(node.lasts).chain(ends(node.entries)).all(|it| state.attempts[it].phase == Phase::Over);
+        let is_released = ends(node.lasts)
+            .chain(ends(node.entries))
+            .all(|it| state.attempts[it].phase == Phase::Over);
         if node.lock != Lock::Absent && is_over && !is_released {
             // The set of readers has the same life.
             after(&|it| {
@@ -292,12 +330,21 @@ impl<const A: usize> World<A> {
         }
         if state.crashes != 0 {
             let oldest = self.counters.into_iter().min().unwrap();
-            for counter in [0, oldest].into_iter().take(if oldest == 0 { 1 } else { 2 }) {
+            for counter in [0, oldest]
+                .into_iter()
+                .take(if oldest == 0 { 1 } else { 2 })
+            {
                 after(&|it| {
                     let node = &mut it.nodes[at];
                     node.unlock();
                     (node.entries, node.counter, node.floor) = ([0; A], counter, FLOOR);
-                    node.forgot = it.attempts.map(|it| if it.phase.is_alive() { 1 + it.extensions } else { 0 });
+                    node.forgot = it.attempts.map(|it| {
+                        if it.phase.is_alive() {
+                            1 + it.extensions
+                        } else {
+                            0
+                        }
+                    });
                     it.crashes -= 1;
                 });
             }

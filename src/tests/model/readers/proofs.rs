@@ -39,15 +39,34 @@ fn world<const A: usize>(rules: [Rule; A], counters: [u8; NODES]) -> World<A> {
 }
 
 #[test]
-fn i2_a_readers_number_is_not_below_the_writers_before_it_and_below_those_after_it_whatever_nodes_lose() {
+fn i2_a_readers_number_is_not_below_the_writers_before_it_and_below_those_after_it_whatever_nodes_lose()
+ {
     for counters in [EVEN, ONE_AHEAD, RAGGED, FRESH] {
-        let proposals = if long() { &[BETWEEN, ABOVE][..] } else { &[BETWEEN] };
+        let proposals = if long() {
+            &[BETWEEN, ABOVE][..]
+        } else {
+            &[BETWEEN]
+        };
         for proposal in proposals {
             let losses = if long() { 2 } else { 1 };
-            assert_eq!(World { losses, proposals: [*proposal, 1], ..world([W, R], counters) }.found(), None);
+            assert_eq!(
+                World {
+                    losses,
+                    proposals: [*proposal, 1],
+                    ..world([W, R], counters)
+                }
+                .found(),
+                None
+            );
         }
     }
-    let worlds = [world([W, R, R], ONE_AHEAD), World { losses: 1, ..world([W, R, R], EVEN) }];
+    let worlds = [
+        world([W, R, R], ONE_AHEAD),
+        World {
+            losses: 1,
+            ..world([W, R, R], EVEN)
+        },
+    ];
     for world in worlds.iter().filter(|_| long()) {
         assert_eq!(world.found(), None);
     }
@@ -56,7 +75,11 @@ fn i2_a_readers_number_is_not_below_the_writers_before_it_and_below_those_after_
 /// The reader holds the lock with 5, and its acquire has come everywhere.
 fn held_by_a_reader(world: &World<2>, entries: [bool; NODES]) -> State<2> {
     let mut start = world.start();
-    (start.attempts[1].phase, start.attempts[1].won, start.attempts[1].token) = (Phase::Holding, true, 5);
+    (
+        start.attempts[1].phase,
+        start.attempts[1].won,
+        start.attempts[1].token,
+    ) = (Phase::Holding, true, 5);
     for (node, _) in start.nodes.iter_mut().zip(entries).filter(|it| it.1) {
         (node.lock, node.lasts, node.entries, node.order) = (Lock::Shared, [0, 1], [0, 1], [0, 1]);
         node.counted[1] = Counted::Reader;
@@ -67,28 +90,63 @@ fn held_by_a_reader(world: &World<2>, entries: [bool; NODES]) -> State<2> {
 #[test]
 fn i5_no_extension_of_a_reader_is_confirmed_behind_a_newer_writer_whatever_nodes_lose() {
     // The third extension counts what was healed after the second has lifted the counters.
-    let world = World { extensions: [0, if long() { 3 } else { 2 }], losses: 1, ..world([W, R], EVEN) };
+    let world = World {
+        extensions: [0, if long() { 3 } else { 2 }],
+        losses: 1,
+        ..world([W, R], EVEN)
+    };
     for entries in [[true, true, false], [true, true, true]] {
         assert_eq!(world.search(held_by_a_reader(&world, entries)), None);
         let world = World { losses: 2, ..world };
-        assert_eq!(long().then(|| world.search(held_by_a_reader(&world, entries))).flatten(), None);
+        assert_eq!(
+            long()
+                .then(|| world.search(held_by_a_reader(&world, entries)))
+                .flatten(),
+            None
+        );
     }
 }
 
 #[test]
 fn i5_a_reader_that_is_healed_where_a_writer_was_since_is_found_out() {
     for flaw in [Flaw::HealsWithoutCounter, Flaw::HealsWithSeen] {
-        let world = World { extensions: [0, 2], losses: 1, flaw, ..world([W, R], EVEN) };
-        assert_eq!(world.search(held_by_a_reader(&world, [true, true, false])), Some(Violation::WrongNumber));
+        let world = World {
+            extensions: [0, 2],
+            losses: 1,
+            flaw,
+            ..world([W, R], EVEN)
+        };
+        assert_eq!(
+            world.search(held_by_a_reader(&world, [true, true, false])),
+            Some(Violation::WrongNumber)
+        );
     }
 }
 
 #[test]
 fn h22_readers_throw_out_no_reader() {
-    let fresh = World { proposals: [8, 12], extensions: [1, 0], to_the_end: true, ..world([R, R], FRESH) };
+    let fresh = World {
+        proposals: [8, 12],
+        extensions: [1, 0],
+        to_the_end: true,
+        ..world([R, R], FRESH)
+    };
     assert_eq!(fresh.found(), None);
-    let both = World { extensions: [1, 1], ..fresh };
-    let larger = [both, World { crashes: 1, ..fresh }, World { counters: RAGGED, ..both }];
+    let both = World {
+        extensions: [1, 1],
+        ..fresh
+    };
+    let larger = [
+        both,
+        World {
+            crashes: 1,
+            ..fresh
+        },
+        World {
+            counters: RAGGED,
+            ..both
+        },
+    ];
     for world in larger.iter().filter(|_| long()) {
         assert_eq!(world.found(), None);
     }
@@ -97,7 +155,13 @@ fn h22_readers_throw_out_no_reader() {
 #[test]
 fn h22_a_node_that_extends_no_entry_below_its_counter_is_found_out() {
     let flaw = Flaw::ExtendsOnlyBelow;
-    let world = World { proposals: [8, 12], extensions: [1, 0], to_the_end: true, flaw, ..world([R, R], FRESH) };
+    let world = World {
+        proposals: [8, 12],
+        extensions: [1, 0],
+        to_the_end: true,
+        flaw,
+        ..world([R, R], FRESH)
+    };
     assert_eq!(world.found(), Some(Violation::ThrownOut));
 }
 
@@ -106,8 +170,11 @@ fn h22_a_node_that_extends_no_entry_below_its_counter_is_found_out() {
 fn late_raise(world: &World<3>) -> State<3> {
     let mut start = world.start();
     for (reader, nodes) in [(1, [0, 1]), (2, [0, 2])] {
-        (start.attempts[reader].phase, start.attempts[reader].won, start.attempts[reader].token) =
-            (Phase::Holding, true, 5);
+        (
+            start.attempts[reader].phase,
+            start.attempts[reader].won,
+            start.attempts[reader].token,
+        ) = (Phase::Holding, true, 5);
         for at in nodes {
             start.nodes[at].counted[reader] = Counted::Reader;
             start.nodes[at].entries[reader] = u8::from(at != 2);
@@ -118,90 +185,191 @@ fn late_raise(world: &World<3>) -> State<3> {
         (node.lock, node.lasts, node.order) = (Lock::Shared, node.entries, node.entries);
     }
     let emptied = &mut start.nodes[2];
-    (emptied.counter, emptied.floor, emptied.forgot[2], emptied.sent[1]) = (0, FLOOR, 1, RAISE);
+    (
+        emptied.counter,
+        emptied.floor,
+        emptied.forgot[2],
+        emptied.sent[1],
+    ) = (0, FLOOR, 1, RAISE);
     start
 }
 
 #[test]
 fn h27_a_counter_that_a_raise_makes_is_no_sign_of_memory() {
     for flaw in [Flaw::None, Flaw::RaisesWithoutCounter] {
-        let world = World { flaw, proposals: [30; 3], ..world([W, R, R], EVEN) };
+        let world = World {
+            flaw,
+            proposals: [30; 3],
+            ..world([W, R, R], EVEN)
+        };
         assert_eq!(world.search(late_raise(&world)), None);
     }
     // It would let the writer in where nothing keeps a node from voting that forgot.
-    let world = World { flaw: Flaw::NoSilence, proposals: [30; 3], ..world([W, R, R], EVEN) };
-    assert_eq!(world.search(late_raise(&world)), Some(Violation::BesideAWriter));
+    let world = World {
+        flaw: Flaw::NoSilence,
+        proposals: [30; 3],
+        ..world([W, R, R], EVEN)
+    };
+    assert_eq!(
+        world.search(late_raise(&world)),
+        Some(Violation::BesideAWriter)
+    );
 }
 
 #[test]
 fn i1_nobody_holds_the_lock_beside_a_writer() {
     assert_eq!(world([W, R, R], EVEN).found(), None);
     for counters in [RAGGED, FRESH] {
-        assert_eq!(World { extensions: [1, 1], ..world([W, R], counters) }.found(), None);
+        assert_eq!(
+            World {
+                extensions: [1, 1],
+                ..world([W, R], counters)
+            }
+            .found(),
+            None
+        );
     }
     if long() {
-        assert_eq!(World { extensions: [0, 1, 0], ..world([W, R, R], EVEN) }.found(), None);
+        assert_eq!(
+            World {
+                extensions: [0, 1, 0],
+                ..world([W, R, R], EVEN)
+            }
+            .found(),
+            None
+        );
     }
 }
 
 #[test]
 fn i9_a_writer_that_becomes_a_reader_lets_no_writer_in_before_it_is_through() {
     for (rules, losses) in [([W, W], 0), ([W, R], 0), ([W, W], 1)] {
-        let world = World { downgrades: true, losses, ..world(rules, EVEN) };
+        let world = World {
+            downgrades: true,
+            losses,
+            ..world(rules, EVEN)
+        };
         assert_eq!(world.found(), None);
         // The extension that follows finishes what was lost on the way.
         let counters = if long() { RAGGED } else { EVEN };
         if losses == 0 || long() {
-            assert_eq!(World { extensions: [2, 0], counters, ..world }.found(), None);
+            assert_eq!(
+                World {
+                    extensions: [2, 0],
+                    counters,
+                    ..world
+                }
+                .found(),
+                None
+            );
         }
     }
 }
 
 #[test]
 fn i3_a_node_that_restarts_with_nothing_lets_nobody_in_beside_a_writer() {
-    let world = World { crashes: 1, ..world([W, R], EVEN) };
-    assert_eq!(World { extensions: [0, 1], ..world }.found(), None);
-    assert_eq!(World { counters: ONE_AHEAD, ..world }.found(), None);
+    let world = World {
+        crashes: 1,
+        ..world([W, R], EVEN)
+    };
+    assert_eq!(
+        World {
+            extensions: [0, 1],
+            ..world
+        }
+        .found(),
+        None
+    );
+    assert_eq!(
+        World {
+            counters: ONE_AHEAD,
+            ..world
+        }
+        .found(),
+        None
+    );
     if long() {
-        assert_eq!(World { counters: RAGGED, extensions: [1, 1], ..world }.found(), None);
-        assert_eq!(World { downgrades: true, ..world }.found(), None);
+        assert_eq!(
+            World {
+                counters: RAGGED,
+                extensions: [1, 1],
+                ..world
+            }
+            .found(),
+            None
+        );
+        assert_eq!(
+            World {
+                downgrades: true,
+                ..world
+            }
+            .found(),
+            None
+        );
     }
 }
 
 #[test]
 fn no_end_of_an_attempt_leaves_a_key_or_an_entry_behind() {
     for rules in [[W, R], [R, R]] {
-        let world = World { to_the_end: true, ..world(rules, EVEN) };
+        let world = World {
+            to_the_end: true,
+            ..world(rules, EVEN)
+        };
         assert_eq!(world.found(), None);
         for crashes in [0, 1].iter().filter(|_| long()) {
-            assert_eq!(World { counters: RAGGED, crashes: *crashes, extensions: [1, 0], ..world }.found(), None);
+            assert_eq!(
+                World {
+                    counters: RAGGED,
+                    crashes: *crashes,
+                    extensions: [1, 0],
+                    ..world
+                }
+                .found(),
+                None
+            );
         }
     }
 }
 
 #[test]
 fn i2_a_number_that_is_the_largest_counter_of_just_any_majority_is_found_out() {
-    let world = World { flaw: Flaw::LargestOfAnyMajority, ..world([W, R], RAGGED) };
+    let world = World {
+        flaw: Flaw::LargestOfAnyMajority,
+        ..world([W, R], RAGGED)
+    };
     assert_eq!(world.found(), Some(Violation::WrongNumber));
 }
 
 #[test]
 fn i2_a_counter_that_is_raised_where_the_readers_entry_is_gone_is_found_out() {
-    let world = World { losses: 1, flaw: Flaw::RaisesWithoutEntry, ..world([W, R], RAGGED) };
+    let world = World {
+        losses: 1,
+        flaw: Flaw::RaisesWithoutEntry,
+        ..world([W, R], RAGGED)
+    };
     assert_eq!(world.found(), Some(Violation::WrongNumber));
 }
 
 #[test]
 fn i5_entries_that_are_kept_when_the_lock_is_shared_anew_are_found_out() {
-    for (flaw, found) in [(Flaw::KeepsOldEntries, Some(Violation::WrongNumber)), (Flaw::None, None)] {
-        let world = World { losses: 1, flaw, ..world([W, R, R], RAGGED) };
+    for (flaw, found) in [
+        (Flaw::KeepsOldEntries, Some(Violation::WrongNumber)),
+        (Flaw::None, None),
+    ] {
+        let world = World {
+            losses: 1,
+            flaw,
+            ..world([W, R, R], RAGGED)
+        };
         // A reader is about to raise the counters of two nodes. One of them has lost the lock key meanwhile, and not the set.
         let mut start = world.start();
         start.losses = 0;
         World::send(&mut start, 1, Phase::Raising, RAISE);
         start.attempts[1].token = 9;
         for node in &mut start.nodes[1..] {
-            (node.lock, node.lasts, node.entries, node.order) = (Lock::Shared, [0, 1, 0], [0, 1, 0], [0, 1, 0]);
+            (node.lock, node.lasts, node.entries, node.order) =
+                (Lock::Shared, [0, 1, 0], [0, 1, 0], [0, 1, 0]);
         }
         (start.nodes[1].lock, start.nodes[1].lasts) = (Lock::Absent, [0; 3]);
         if flaw != Flaw::None || long() {
@@ -212,26 +380,41 @@ fn i5_entries_that_are_kept_when_the_lock_is_shared_anew_are_found_out() {
 
 #[test]
 fn i1_a_release_that_frees_the_lock_while_another_reads_is_found_out() {
-    let world = World { flaw: Flaw::DeletesSharedLock, ..world([W, R, R], EVEN) };
+    let world = World {
+        flaw: Flaw::DeletesSharedLock,
+        ..world([W, R, R], EVEN)
+    };
     assert_eq!(world.found(), Some(Violation::BesideAWriter));
 }
 
 #[test]
 fn i4_a_lock_that_lasts_only_for_the_first_of_its_readers_is_found_out() {
-    let world = World { flaw: Flaw::LastsForTheFirst, ..world([W, R, R], EVEN) };
+    let world = World {
+        flaw: Flaw::LastsForTheFirst,
+        ..world([W, R, R], EVEN)
+    };
     assert_eq!(world.found(), Some(Violation::BesideAWriter));
 }
 
 #[test]
 fn i9_a_lock_that_is_free_before_its_writer_reads_is_found_out() {
-    let world = World { downgrades: true, flaw: Flaw::DowngradeFrees, ..world([W, W], EVEN) };
+    let world = World {
+        downgrades: true,
+        flaw: Flaw::DowngradeFrees,
+        ..world([W, W], EVEN)
+    };
     assert_eq!(world.found(), Some(Violation::BesideAWriter));
 }
 
 /// A writer had the lock at two nodes, and the third has missed it. One of the two has lost that, and has what it had before.
 fn missed_by_two(world: &World<2>, token: u8) -> State<2> {
     let mut start = world.start();
-    start.attempts[0] = Attempt { phase: Phase::Over, won: true, token, ..start.attempts[0] };
+    start.attempts[0] = Attempt {
+        phase: Phase::Over,
+        won: true,
+        token,
+        ..start.attempts[0]
+    };
     for node in &mut start.nodes[..2] {
         (node.counter, node.order[0], node.counted[0]) = (token, 1, Counted::Writer);
     }
@@ -242,21 +425,41 @@ fn missed_by_two(world: &World<2>, token: u8) -> State<2> {
 
 #[test]
 fn h17_a_readers_number_is_not_below_a_writers_whose_nodes_were_restored_or_away() {
-    for (flaw, found) in [(Flaw::None, None), (Flaw::TakesOldCounter, Some(Violation::WrongNumber))] {
-        let world = World { flaw, crashes: 1, proposals: [BETWEEN, 1], ..world([W, R], EVEN) };
+    for (flaw, found) in [
+        (Flaw::None, None),
+        (Flaw::TakesOldCounter, Some(Violation::WrongNumber)),
+    ] {
+        let world = World {
+            flaw,
+            crashes: 1,
+            proposals: [BETWEEN, 1],
+            ..world([W, R], EVEN)
+        };
         assert_eq!(world.search(missed_by_two(&world, BETWEEN)), found);
         // And from the writer on.
         assert_eq!(world.found(), found);
     }
     // By a clock that is ahead both numbers are above the time when the quarantine began.
-    for (flaw, found) in [(Flaw::None, None), (Flaw::TakesCounterOfQuarantine, Some(Violation::WrongNumber))] {
-        let world = World { flaw, crashes: 1, proposals: [1; 2], ..world([W, R], [SINCE + 1; NODES]) };
+    for (flaw, found) in [
+        (Flaw::None, None),
+        (Flaw::TakesCounterOfQuarantine, Some(Violation::WrongNumber)),
+    ] {
+        let world = World {
+            flaw,
+            crashes: 1,
+            proposals: [1; 2],
+            ..world([W, R], [SINCE + 1; NODES])
+        };
         assert_eq!(world.search(missed_by_two(&world, SINCE + 2)), found);
     }
 }
 
 #[test]
 fn i3_a_node_that_votes_at_once_after_it_has_forgotten_everything_is_found_out() {
-    let world = World { crashes: 1, flaw: Flaw::NoSilence, ..world([W, R], EVEN) };
+    let world = World {
+        crashes: 1,
+        flaw: Flaw::NoSilence,
+        ..world([W, R], EVEN)
+    };
     assert_eq!(world.found(), Some(Violation::BesideAWriter));
 }

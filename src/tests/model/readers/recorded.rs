@@ -2,7 +2,9 @@
 
 use super::*;
 use crate::ids::OwnerToken;
-use crate::tests::model::recorded::{ALONE, LIFE, ONLY, Real, draw, millis, number, of_model, token, walk};
+use crate::tests::model::recorded::{
+    ALONE, LIFE, ONLY, Real, draw, millis, number, of_model, token, walk,
+};
 use crate::wire::{KeyTtls, Plan, QueueUpdate};
 
 const CLIENTS: usize = 4;
@@ -39,13 +41,24 @@ impl Beside {
         let real = Real::in_use(SINCE, millis(QUARANTINE));
         let plan = Plan::mutex(b"", LOCK.as_bytes(), KeyTtls::default());
         let (model, owners) = (world.start(), [(); CLIENTS].map(|()| draw()));
-        Beside { world, model, real, plan, owners, begun: [false; CLIENTS] }
+        Beside {
+            world,
+            model,
+            real,
+            plan,
+            owners,
+            begun: [false; CLIENTS],
+        }
     }
 
     fn step(&mut self, random: &mut fastrand::Rng) {
-        let (me, token) = (random.usize(0..CLIENTS), token(random, self.model.nodes[0].counter, 24));
+        let (me, token) = (
+            random.usize(0..CLIENTS),
+            token(random, self.model.nodes[0].counter, 24),
+        );
         let before = self.model;
-        let was_made_a_reader = self.model.attempts[me].reads != (self.world.rules[me] == Rule::Shared);
+        let was_made_a_reader =
+            self.model.attempts[me].reads != (self.world.rules[me] == Rule::Shared);
         match random.u8(0..24) {
             // The first command of an attempt, and once.
             0..=4 if !self.begun[me] && !was_made_a_reader => {
@@ -68,7 +81,8 @@ impl Beside {
                 self.model.nodes[0].entries[me] = 0;
                 let now = (self.real.now() / 1_000).to_string();
                 let owner = self.owners[me].to_value();
-                self.real.plain(&[b"ZADD", READERS.as_bytes(), b"XX", now.as_bytes(), &owner]);
+                self.real
+                    .plain(&[b"ZADD", READERS.as_bytes(), b"XX", now.as_bytes(), &owner]);
             }
             19 => {
                 self.model.nodes[0].lock = Lock::Absent;
@@ -81,13 +95,22 @@ impl Beside {
             // With nothing, or an older copy of the counter.
             21 | 22 if self.model.nodes[0].floor == 0 => {
                 let node = &mut self.model.nodes[0];
-                let older = if random.bool() { 0 } else { random.u8(0..=node.counter) };
-                (node.lock, node.entries, node.counter, node.floor) = (Lock::Absent, [0; CLIENTS], older, FLOOR);
+                let older = if random.bool() {
+                    0
+                } else {
+                    random.u8(0..=node.counter)
+                };
+                (node.lock, node.entries, node.counter, node.floor) =
+                    (Lock::Absent, [0; CLIENTS], older, FLOOR);
                 for key in [LOCK, READERS, COUNTER] {
                     self.real.delete(key);
                 }
                 if older != 0 {
-                    self.real.plain(&[b"SET", COUNTER.as_bytes(), number(older).to_string().as_bytes()]);
+                    self.real.plain(&[
+                        b"SET",
+                        COUNTER.as_bytes(),
+                        number(older).to_string().as_bytes(),
+                    ]);
                 }
                 self.real.restart(older != 0);
                 self.real.greet(ONLY, millis(QUARANTINE), 0);
@@ -100,10 +123,15 @@ impl Beside {
             Some("quorlock:shared") => Lock::Shared,
             Some(_) => Lock::Writer(self.real.owner(LOCK, &self.owners).unwrap()),
         };
-        assert_eq!((lock, self.real.counter(COUNTER)), (node.lock, node.counter), "behind {before:?}");
+        assert_eq!(
+            (lock, self.real.counter(COUNTER)),
+            (node.lock, node.counter),
+            "behind {before:?}"
+        );
         if lock == Lock::Shared {
             let standing = self.real.standing(READERS);
-            let stands = [0, 1, 2, 3].map(|it| standing.contains(&self.owners[it].to_value().to_vec()));
+            let stands =
+                [0, 1, 2, 3].map(|it| standing.contains(&self.owners[it].to_value().to_vec()));
             assert_eq!(stands, node.entries.map(|it| it != 0), "behind {before:?}");
         }
     }
@@ -114,8 +142,15 @@ impl Beside {
         let attempt = &mut self.model.attempts[me];
         (attempt.token, attempt.number, attempt.won) = (token, token, token.is_multiple_of(2));
         let (owner, reads, won) = (self.owners[me], attempt.reads, attempt.won);
-        let plan = if reads { self.plan.to_read() } else { self.plan.clone() };
-        let (expected, token) = (self.world.execute(&mut self.model, me, 0, command), number(token));
+        let plan = if reads {
+            self.plan.to_read()
+        } else {
+            self.plan.clone()
+        };
+        let (expected, token) = (
+            self.world.execute(&mut self.model, me, 0, command),
+            number(token),
+        );
         let sent = match command {
             ACQUIRE => plan.acquire(owner, LIFE, token, &ALONE),
             RAISE => plan.raise(owner, token),
@@ -136,9 +171,9 @@ fn said(vote: Vote) -> Said {
         Vote::Acquire(AcquireReply::Accepted) => Said::Accepted,
         Vote::Acquire(AcquireReply::Behind { counter }) => Said::Behind(of_model(counter)),
         Vote::Acquire(AcquireReply::Shared { counter }) => Said::Shared(of_model(counter)),
-        Vote::Acquire(AcquireReply::Held { counter, .. } | AcquireReply::HeldByReaders { counter, .. }) => {
-            Said::Held(of_model(counter))
-        }
+        Vote::Acquire(
+            AcquireReply::Held { counter, .. } | AcquireReply::HeldByReaders { counter, .. },
+        ) => Said::Held(of_model(counter)),
         Vote::Raise(RaiseReply::Taken) => Said::Taken,
         Vote::Raise(RaiseReply::Above { counter }) => Said::Above(of_model(counter)),
         Vote::Extend(ExtendReply::Extended | ExtendReply::Healed) => Said::Extended,

@@ -23,15 +23,26 @@ struct Beside {
 
 impl Beside {
     fn new(wants: [[bool; NAMES]; CLIENTS]) -> Beside {
-        let world = World { wants, proposals: [0; CLIENTS], extends: true, flaw: Flaw::None };
+        let world = World {
+            wants,
+            proposals: [0; CLIENTS],
+            extends: true,
+            flaw: Flaw::None,
+        };
         let plan = |wants: [bool; NAMES]| {
-            let names: Vec<_> = (0..NAMES).filter(|it| wants[*it]).map(|it| LOCKS[it].as_bytes()).collect();
+            let names: Vec<_> = (0..NAMES)
+                .filter(|it| wants[*it])
+                .map(|it| LOCKS[it].as_bytes())
+                .collect();
             match names[..] {
                 [name] => Plan::mutex(b"", name, KeyTtls::default()),
                 _ => Plan::several(b"", names.into_iter(), KeyTtls::default()),
             }
         };
-        let (node, owners) = (world.start([[0; NAMES]; NODES]).nodes[0], [(); CLIENTS].map(|()| draw()));
+        let (node, owners) = (
+            world.start([[0; NAMES]; NODES]).nodes[0],
+            [(); CLIENTS].map(|()| draw()),
+        );
         Beside {
             world,
             node,
@@ -48,7 +59,11 @@ impl Beside {
         let token = token(random, counter, 11);
         let command = match random.u8(0..14) {
             0..=3 => {
-                if self.world.names(me).all(|it| !World::is_mine(&before, me, it)) {
+                if self
+                    .world
+                    .names(me)
+                    .all(|it| !World::is_mine(&before, me, it))
+                {
                     // Another attempt.
                     (self.owners[me], self.has_extended[me]) = (draw(), false);
                 }
@@ -86,15 +101,28 @@ impl Beside {
         let expected = self.world.run(&mut self.node, me, command, token);
         let found = self.real.send(ONLY, &sent);
         if expected != Said::Nothing {
-            assert_eq!(said(found), expected, "{:?} of {me} in {before:?}", sent.kind());
+            assert_eq!(
+                said(found),
+                expected,
+                "{:?} of {me} in {before:?}",
+                sent.kind()
+            );
         }
         let found = LOCKS.map(|lock| {
             let life = u8::from(self.real.left(lock)? == LONGER as i64);
-            Some(Key { owner: self.real.owner(lock, &self.owners)?, life })
+            Some(Key {
+                owner: self.real.owner(lock, &self.owners)?,
+                life,
+            })
         });
         let counters = COUNTERS.map(|it| self.real.counter(it));
         let expected = (self.node.keys, self.node.counters);
-        assert_eq!((found, counters), expected, "{:?} of {me} behind {before:?}", sent.kind());
+        assert_eq!(
+            (found, counters),
+            expected,
+            "{:?} of {me} behind {before:?}",
+            sent.kind()
+        );
     }
 }
 
@@ -107,7 +135,8 @@ fn said(vote: Vote) -> Said {
         Vote::Raise(RaiseReply::Above { counter }) => Said::Above(of_model(counter)),
         Vote::Extend(ExtendReply::Extended) => Said::Extended,
         Vote::Extend(ExtendReply::Superseded) => Said::Superseded,
-        Vote::Raise(RaiseReply::Gone) | Vote::Extend(ExtendReply::Gone { .. } | ExtendReply::Taken) => Said::Gone,
+        Vote::Raise(RaiseReply::Gone)
+        | Vote::Extend(ExtendReply::Gone { .. } | ExtendReply::Taken) => Said::Gone,
         other => panic!("{other:?}"),
     }
 }

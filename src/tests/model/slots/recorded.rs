@@ -18,7 +18,12 @@ struct Beside {
 
 impl Beside {
     fn new() -> Beside {
-        let world = World { first: [0; CLIENTS], proposals: [0; CLIENTS], counters: [0; SLOTS], flaw: Flaw::None };
+        let world = World {
+            first: [0; CLIENTS],
+            proposals: [0; CLIENTS],
+            counters: [0; SLOTS],
+            flaw: Flaw::None,
+        };
         Beside {
             world,
             node: world.start().nodes[0],
@@ -62,10 +67,22 @@ impl Beside {
             // The model has no release that brings a token: see `fencing`.
             _ => plan.release(owner, None, QueueUpdate::None),
         };
-        let attempt = Attempt { phase: Phase::Holding, slot, token };
-        let (expected, found) = (self.world.run(&mut self.node, me, command, attempt), self.real.send(ONLY, &sent));
+        let attempt = Attempt {
+            phase: Phase::Holding,
+            slot,
+            token,
+        };
+        let (expected, found) = (
+            self.world.run(&mut self.node, me, command, attempt),
+            self.real.send(ONLY, &sent),
+        );
         if expected != Said::Nothing {
-            assert_eq!(said(found), expected, "{:?} of {me} in {before:?}", sent.kind());
+            assert_eq!(
+                said(found),
+                expected,
+                "{:?} of {me} in {before:?}",
+                sent.kind()
+            );
         }
         let owners = KEYS.map(|it| self.real.owner(it, &self.owners));
         let counters = COUNTERS.map(|it| self.real.counter(it));
@@ -80,7 +97,9 @@ impl Beside {
 
 fn said(vote: Vote) -> Said {
     match vote {
-        Vote::Acquire(AcquireReply::Slot { slot, counter, .. }) => Said::Slot(slot, counter.map(of_model)),
+        Vote::Acquire(AcquireReply::Slot { slot, counter, .. }) => {
+            Said::Slot(slot, counter.map(of_model))
+        }
         Vote::Acquire(AcquireReply::Held { .. }) => Said::Held,
         Vote::Raise(RaiseReply::Taken) => Said::Taken,
         Vote::Raise(RaiseReply::Above { counter }) => Said::Above(of_model(counter)),

@@ -22,39 +22,87 @@ const GRANTED: &str = ":1700000000000001\r\n";
 /// Each kind of command, in each form of its answer.
 const SAID: [Said; 44] = [
     (Run(Script::Acquire), GRANTED),
-    (Run(Script::Acquire), "*5\r\n:2\r\n:1700000000000002\r\n:0\r\n:0\r\n:1700000000000001\r\n"),
-    (Run(Script::Acquire), "*5\r\n:3\r\n:7\r\n:900\r\n:1\r\n:1700000000000001\r\n"),
-    (Run(Script::Acquire), "*6\r\n:0\r\n:7\r\n:900\r\n:1\r\n:1700000000000001\r\n$4\r\nweb3\r\n"),
-    (Run(Script::Acquire), "*6\r\n:0\r\n:0\r\n:-1\r\n:0\r\n:1700000000000001\r\n$0\r\n\r\n"),
-    (Run(Script::Acquire), "-OOM command not allowed when used memory > 'maxmemory'.\r\n"),
+    (
+        Run(Script::Acquire),
+        "*5\r\n:2\r\n:1700000000000002\r\n:0\r\n:0\r\n:1700000000000001\r\n",
+    ),
+    (
+        Run(Script::Acquire),
+        "*5\r\n:3\r\n:7\r\n:900\r\n:1\r\n:1700000000000001\r\n",
+    ),
+    (
+        Run(Script::Acquire),
+        "*6\r\n:0\r\n:7\r\n:900\r\n:1\r\n:1700000000000001\r\n$4\r\nweb3\r\n",
+    ),
+    (
+        Run(Script::Acquire),
+        "*6\r\n:0\r\n:0\r\n:-1\r\n:0\r\n:1700000000000001\r\n$0\r\n\r\n",
+    ),
+    (
+        Run(Script::Acquire),
+        "-OOM command not allowed when used memory > 'maxmemory'.\r\n",
+    ),
     (Run(Script::Acquire), "-NOSCRIPT No matching script.\r\n"),
-    (Run(Script::AcquireShared), "*5\r\n:7\r\n:7\r\n:0\r\n:0\r\n:1700000000000001\r\n"),
+    (
+        Run(Script::AcquireShared),
+        "*5\r\n:7\r\n:7\r\n:0\r\n:0\r\n:1700000000000001\r\n",
+    ),
     (Run(Script::AcquireMany), GRANTED),
-    (Run(Script::AcquireMany), "*6\r\n:3\r\n:7\r\n:900\r\n:1\r\n:1700000000000001\r\n:2\r\n"),
-    (Run(Script::AcquireMany), "*7\r\n:0\r\n:7\r\n:900\r\n:1\r\n:1700000000000001\r\n:2\r\n$1\r\nx\r\n"),
-    (Run(Script::AcquireSlot), "*8\r\n:1\r\n:0\r\n:0\r\n:0\r\n:1700000000000001\r\n:3\r\n:5\r\n$2\r\n51\r\n"),
-    (Run(Script::AcquireSlot), "*8\r\n:0\r\n:7\r\n:900\r\n:1\r\n:1700000000000001\r\n:0\r\n:2\r\n$1\r\n0\r\n"),
+    (
+        Run(Script::AcquireMany),
+        "*6\r\n:3\r\n:7\r\n:900\r\n:1\r\n:1700000000000001\r\n:2\r\n",
+    ),
+    (
+        Run(Script::AcquireMany),
+        "*7\r\n:0\r\n:7\r\n:900\r\n:1\r\n:1700000000000001\r\n:2\r\n$1\r\nx\r\n",
+    ),
+    (
+        Run(Script::AcquireSlot),
+        "*8\r\n:1\r\n:0\r\n:0\r\n:0\r\n:1700000000000001\r\n:3\r\n:5\r\n$2\r\n51\r\n",
+    ),
+    (
+        Run(Script::AcquireSlot),
+        "*8\r\n:0\r\n:7\r\n:900\r\n:1\r\n:1700000000000001\r\n:0\r\n:2\r\n$1\r\n0\r\n",
+    ),
     (Run(Script::Raise), "*2\r\n:1\r\n:7\r\n"),
     (Run(Script::Raise), "*2\r\n:0\r\n:0\r\n"),
     (Run(Script::Raise), "*2\r\n:2\r\n:1700000000000002\r\n"),
     (Run(Script::Raise), "*2\r\n:1\r\n:1\r\n"),
     (Run(Script::RaiseShared), "*2\r\n:-1\r\n:0\r\n"),
     (Run(Script::Extend), GRANTED),
-    (Run(Script::Extend), "*3\r\n:1\r\n:7\r\n:1700000000000001\r\n"),
-    (Run(Script::Extend), "*3\r\n:0\r\n:0\r\n:1700000000000001\r\n"),
-    (Run(Script::ExtendShared), "*3\r\n:6\r\n:1\r\n:1700000000000001\r\n"),
+    (
+        Run(Script::Extend),
+        "*3\r\n:1\r\n:7\r\n:1700000000000001\r\n",
+    ),
+    (
+        Run(Script::Extend),
+        "*3\r\n:0\r\n:0\r\n:1700000000000001\r\n",
+    ),
+    (
+        Run(Script::ExtendShared),
+        "*3\r\n:6\r\n:1\r\n:1700000000000001\r\n",
+    ),
     (Run(Script::Release), ":1\r\n"),
     (Run(Script::ReleaseMany), ":0\r\n"),
     (Run(Script::ReleaseShared), ":1\r\n"),
-    (Run(Script::ReleaseSlots), "-BUSY Redis is busy running a script.\r\n"),
+    (
+        Run(Script::ReleaseSlots),
+        "-BUSY Redis is busy running a script.\r\n",
+    ),
     (
         Run(Script::Greet),
         "*9\r\n:1\r\n:900\r\n:8\r\n:1\r\n:123456789012345\r\n:7\r\n:0\r\n:1700000000000001\r\n$0\r\n\r\n",
     ),
     (Run(Script::Acquire), ":-3\r\n"),
     (Run(Script::Extend), ":-3\r\n"),
-    (Run(Script::Inspect), "*9\r\n:0\r\n:-1\r\n:-1\r\n:0\r\n:0\r\n:0\r\n:1700000000000001\r\n$0\r\n\r\n:0\r\n"),
-    (Run(Script::Inspect), "*9\r\n:1\r\n:9\r\n:7\r\n:1\r\n:1\r\n:0\r\n:1700000000000001\r\n$2\r\nme\r\n:0\r\n"),
+    (
+        Run(Script::Inspect),
+        "*9\r\n:0\r\n:-1\r\n:-1\r\n:0\r\n:0\r\n:0\r\n:1700000000000001\r\n$0\r\n\r\n:0\r\n",
+    ),
+    (
+        Run(Script::Inspect),
+        "*9\r\n:1\r\n:9\r\n:7\r\n:1\r\n:1\r\n:0\r\n:1700000000000001\r\n$2\r\nme\r\n:0\r\n",
+    ),
     (
         Run(Script::Inspect),
         "*11\r\n:3\r\n:9\r\n:7\r\n:0\r\n:0\r\n:0\r\n:1700000000000001\r\n$0\r\n\r\n:1\r\n$2\r\nme\r\n:9\r\n",
@@ -62,14 +110,20 @@ const SAID: [Said; 44] = [
     (Run(Script::Probe), "$0\r\n\r\n"),
     (Run(Script::Probe), "$7\r\nget set\r\n"),
     (Run(Script::List), "*2\r\n$1\r\n0\r\n:0\r\n"),
-    (Run(Script::List), "*4\r\n$2\r\n17\r\n:0\r\n$18\r\nquorlock:fence:{a}\r\n$18\r\nquorlock:fence:{b}\r\n"),
+    (
+        Run(Script::List),
+        "*4\r\n$2\r\n17\r\n:0\r\n$18\r\nquorlock:fence:{a}\r\n$18\r\nquorlock:fence:{b}\r\n",
+    ),
     (Run(Script::Present), "$3\r\n010\r\n"),
     (Run(Script::Present), "$1\r\n1\r\n"),
     (Time, "*2\r\n$10\r\n1700000000\r\n$6\r\n000001\r\n"),
     (Subscribe, ">3\r\n$9\r\nsubscribe\r\n$1\r\nx\r\n:1\r\n"),
     (Subscribe, "-NOPERM No permissions to access a channel\r\n"),
     (Nothing, ">3\r\n$7\r\nmessage\r\n$1\r\nx\r\n$1\r\na\r\n"),
-    (Nothing, ">3\r\n$7\r\nmessage\r\n$1\r\nx\r\n$6\r\nreport\r\n"),
+    (
+        Nothing,
+        ">3\r\n$7\r\nmessage\r\n$1\r\nx\r\n$6\r\nreport\r\n",
+    ),
     (
         Run(Script::Greet),
         "*9\r\n:1\r\n:9\r\n:8\r\n:1\r\n:7\r\n:7\r\n:0\r\n:1700000000000001\r\n$17\r\n 1 2 3 3 - 7:a1b2\r\n",
@@ -137,7 +191,11 @@ impl Stream {
     /// command than its own: if it does not begin where that of the command does.
     fn read(&self, bytes: &[u8], at: usize, more: isize) -> End {
         // Each script is known there.
-        let mut conn = Conn { pushes: true, introduced: self.scripts.clone(), ..Conn::default() };
+        let mut conn = Conn {
+            pushes: true,
+            introduced: self.scripts.clone(),
+            ..Conn::default()
+        };
         conn.inbox = Inbox::of(bytes);
         self.asked.iter().for_each(|it| conn.enqueue(it, self.now));
         let len = conn.poll_write().len();
@@ -146,13 +204,29 @@ impl Stream {
         loop {
             let event = match conn.poll_event() {
                 Ok(Some(event)) => event,
-                Ok(None) => return if answered == self.begins.len() { End::Whole } else { End::Waits },
+                Ok(None) => {
+                    return if answered == self.begins.len() {
+                        End::Whole
+                    } else {
+                        End::Waits
+                    };
+                }
                 Err(_) => return End::Ended,
             };
             if !matches!(event, ConnEvent::Released { .. }) {
                 let own = self.begins[answered];
-                let own = if at < own { own.checked_add_signed(more).unwrap() } else { own };
-                assert_eq!(begin, own, "of another command, in {:?}: {}", self.said, bytes.escape_ascii());
+                let own = if at < own {
+                    own.checked_add_signed(more).unwrap()
+                } else {
+                    own
+                };
+                assert_eq!(
+                    begin,
+                    own,
+                    "of another command, in {:?}: {}",
+                    self.said,
+                    bytes.escape_ascii()
+                );
                 answered += 1;
             }
             begin = bytes.len() - conn.inbox.len();

@@ -46,7 +46,10 @@ XpJS0CjV+3RZtqc61HcRQr81OgyugSrEhuXJHQ46+ScdoMK/aOib/UZ0\n\
 /// A connection behind TLS and its server, after their handshake.
 fn secured() -> (Conn<Tag>, ServerConnection) {
     let tls = Tls::with_ca_pem(AUTHORITY);
-    let session = Setup::new(&tls, &["localhost"], &mut SystemRoots::default()).unwrap().begin("localhost").unwrap();
+    let session = Setup::new(&tls, &["localhost"], &mut SystemRoots::default())
+        .unwrap()
+        .begin("localhost")
+        .unwrap();
     let config = ServerConfig::builder_with_provider(Arc::new(ring::default_provider()))
         .with_safe_default_protocol_versions()
         .unwrap()
@@ -56,8 +59,15 @@ fn secured() -> (Conn<Tag>, ServerConnection) {
             PrivateKeyDer::from_pem_slice(KEY.as_bytes()).unwrap(),
         );
     let mut server = ServerConnection::new(Arc::new(config.unwrap())).unwrap();
-    let mut conn = Conn { tls: Some(session), ..Conn::default() };
-    while conn.is_securing() || server.is_handshaking() || server.wants_write() || !conn.is_flushed() {
+    let mut conn = Conn {
+        tls: Some(session),
+        ..Conn::default()
+    };
+    while conn.is_securing()
+        || server.is_handshaking()
+        || server.wants_write()
+        || !conn.is_flushed()
+    {
         let all = conn.poll_write().len();
         deliver(&mut conn, &mut server, all);
         read(&mut conn, &from(&mut server));
@@ -88,7 +98,10 @@ fn from(server: &mut ServerConnection) -> Vec<u8> {
 }
 
 fn long(id: u8) -> Tag {
-    Tag { id, command: Command::of_script(Script::Release, &[b"key"], &[&vec![id; 40_000]]) }
+    Tag {
+        id,
+        command: Command::of_script(Script::Release, &[b"key"], &[&vec![id; 40_000]]),
+    }
 }
 
 #[test]
@@ -107,7 +120,8 @@ fn what_the_system_has_not_taken_keeps_the_connection_from_being_flushed() {
 }
 
 #[test]
-fn h7_an_answer_to_a_command_whose_last_record_was_not_written_ends_the_connection_and_those_before_it_count() {
+fn h7_an_answer_to_a_command_whose_last_record_was_not_written_ends_the_connection_and_those_before_it_count()
+ {
     let (mut conn, mut server) = secured();
     conn.enqueue(script(Script::Release, 1), Now::read());
     let first = conn.poll_write().len();
@@ -119,8 +133,17 @@ fn h7_an_answer_to_a_command_whose_last_record_was_not_written_ends_the_connecti
     server.writer().write_all(b":1\r\n:1\r\n").unwrap();
     read(&mut conn, &from(&mut server));
 
-    assert!(matches!(conn.poll_event(), Ok(Some(ConnEvent::Answer { tag: Tag { id: 1, .. }, .. }))));
-    assert!(matches!(conn.poll_event(), Err(NodeFailure::Protocol { .. })));
+    assert!(matches!(
+        conn.poll_event(),
+        Ok(Some(ConnEvent::Answer {
+            tag: Tag { id: 1, .. },
+            ..
+        }))
+    ));
+    assert!(matches!(
+        conn.poll_event(),
+        Err(NodeFailure::Protocol { .. })
+    ));
 }
 
 #[test]
@@ -138,7 +161,9 @@ fn records_may_come_cut_at_every_byte_and_several_at_a_time() {
         for piece in from(&mut server).chunks(at_a_time) {
             read(&mut conn, piece);
             while let Some(event) = conn.poll_event().unwrap() {
-                let ConnEvent::Answer { tag, .. } = event else { panic!("{event:?}") };
+                let ConnEvent::Answer { tag, .. } = event else {
+                    panic!("{event:?}")
+                };
                 answered.push(tag.id);
             }
         }
@@ -157,8 +182,14 @@ fn the_end_of_the_session_is_the_end_of_the_connection_and_what_came_before_it_c
     server.send_close_notify();
     read(&mut conn, &from(&mut server));
 
-    assert!(matches!(conn.poll_event(), Ok(Some(ConnEvent::Answer { .. }))));
-    assert!(matches!(conn.poll_event(), Err(NodeFailure::Disconnected { .. })));
+    assert!(matches!(
+        conn.poll_event(),
+        Ok(Some(ConnEvent::Answer { .. }))
+    ));
+    assert!(matches!(
+        conn.poll_event(),
+        Err(NodeFailure::Disconnected { .. })
+    ));
 }
 
 #[test]
@@ -169,7 +200,10 @@ fn a_record_that_was_changed_on_its_way_ends_the_connection() {
     *bytes.last_mut().unwrap() ^= 1;
     read(&mut conn, &bytes);
 
-    assert!(matches!(conn.poll_event(), Err(NodeFailure::Tls(TlsFailure::Protocol { .. }))));
+    assert!(matches!(
+        conn.poll_event(),
+        Err(NodeFailure::Tls(TlsFailure::Protocol { .. }))
+    ));
     // The server is told.
     assert!(!conn.poll_write().is_empty());
 }

@@ -15,12 +15,22 @@ impl Bus {
     /// Has to be there before the servers meet.
     pub(crate) fn start(servers: &Servers) -> Result<Bus, Error> {
         let proxy = |it: &crate::Server| {
-            let proxy = Proxy::start(it.bus().ok_or_else(|| Error::new("a server outside of a cluster"))?)?;
+            let proxy = Proxy::start(
+                it.bus()
+                    .ok_or_else(|| Error::new("a server outside of a cluster"))?,
+            )?;
             it.command(&["CONFIG", "SET", "cluster-announce-ip", "127.0.0.1"])?;
-            it.command(&["CONFIG", "SET", "cluster-announce-bus-port", &proxy.addr().port().to_string()])?;
+            it.command(&[
+                "CONFIG",
+                "SET",
+                "cluster-announce-bus-port",
+                &proxy.addr().port().to_string(),
+            ])?;
             Ok(proxy)
         };
-        Ok(Bus { proxies: servers.iter().map(proxy).collect::<Result<_, Error>>()? })
+        Ok(Bus {
+            proxies: servers.iter().map(proxy).collect::<Result<_, Error>>()?,
+        })
     }
 
     /// The port by which the others reach a server.

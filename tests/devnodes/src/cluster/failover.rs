@@ -35,16 +35,26 @@ impl Cluster {
                 if begun.is_some() && self.set_timeout(HASTY).is_err() {
                     return false;
                 }
-                begun = self.servers[replica].command(command).is_ok().then(Instant::now);
+                begun = self.servers[replica]
+                    .command(command)
+                    .is_ok()
+                    .then(Instant::now);
             }
             self.owner(slot) == Some(replica)
         };
-        wait_for(|| format!("{replica} becomes the master\n{}", self.described()), is_done)?;
+        wait_for(
+            || format!("{replica} becomes the master\n{}", self.described()),
+            is_done,
+        )?;
         self.set_timeout(PATIENT)
     }
 
     fn set_timeout(&self, timeout: &str) -> Result<(), Error> {
-        let set = |it: usize| self.servers[it].command(&["CONFIG", "SET", "cluster-node-timeout", timeout]).map(drop);
+        let set = |it: usize| {
+            self.servers[it]
+                .command(&["CONFIG", "SET", "cluster-node-timeout", timeout])
+                .map(drop)
+        };
         self.present().try_for_each(set)
     }
 
@@ -82,16 +92,24 @@ impl Cluster {
     fn wait_for_successor(&self, master: usize, slot: u16) -> Result<usize, Error> {
         let elect = |no_failover: &str| {
             let command = ["CONFIG", "SET", "cluster-replica-no-failover", no_failover];
-            self.present().try_for_each(|it| self.servers[it].command(&command).map(drop))
+            self.present()
+                .try_for_each(|it| self.servers[it].command(&command).map(drop))
         };
         elect("no")?;
         self.set_timeout(HASTY)?;
         let mut new = None;
         wait_for(
-            || format!("a replica takes the place of {master}\n{}", self.described()),
+            || {
+                format!(
+                    "a replica takes the place of {master}\n{}",
+                    self.described()
+                )
+            },
             || {
                 // It may own the slots a moment before it serves them.
-                new = self.owner(slot).filter(|it| *it != master && is_ready(&self.servers[*it]));
+                new = self
+                    .owner(slot)
+                    .filter(|it| *it != master && is_ready(&self.servers[*it]));
                 new.is_some()
             },
         )?;
@@ -111,8 +129,12 @@ impl Cluster {
         for it in masters {
             self.servers[it].command(&["CLIENT", "KILL", "TYPE", "replica"])?;
         }
-        let cut = |it: &usize| self.servers[*it].info("master_link_status").as_deref() == Some("down");
-        wait_for(|| "the replicas lose their masters".to_owned(), || replicas.iter().all(cut))
+        let cut =
+            |it: &usize| self.servers[*it].info("master_link_status").as_deref() == Some("down");
+        wait_for(
+            || "the replicas lose their masters".to_owned(),
+            || replicas.iter().all(cut),
+        )
     }
 
     /// Takes that back; blocks until [all is well](Self::wait_until_well).
@@ -128,12 +150,16 @@ impl Cluster {
     pub fn replica_of(&self, master: usize) -> Option<usize> {
         let port = self.servers[master].port().to_string();
         let of = |it: usize, field: &str| self.servers[it].info(field);
-        let mut replicas = self.present().filter(|it| of(*it, "role").as_deref() == Some("slave"));
+        let mut replicas = self
+            .present()
+            .filter(|it| of(*it, "role").as_deref() == Some("slave"));
         replicas.find(|it| of(*it, "master_port").as_deref() == Some(&port))
     }
 
     /// Those that say that they are masters.
     pub fn masters(&self) -> Vec<usize> {
-        self.present().filter(|it| self.servers[*it].info("role").as_deref() == Some("master")).collect()
+        self.present()
+            .filter(|it| self.servers[*it].info("role").as_deref() == Some("master"))
+            .collect()
     }
 }

@@ -33,13 +33,17 @@ impl Member {
 pub(crate) fn members(server: &Server) -> Result<Vec<Member>, Error> {
     let reply = server.command(&["CLUSTER", "NODES"])?;
     let lines = reply.as_str().unwrap_or_default().lines();
-    lines.map(|it| member(it).ok_or_else(|| Error::of("CLUSTER NODES", it))).collect()
+    lines
+        .map(|it| member(it).ok_or_else(|| Error::of("CLUSTER NODES", it)))
+        .collect()
 }
 
 /// `ID ADDRESS FLAGS MASTER PINGED PONGED EPOCH LINK SLOTS…`
 fn member(line: &str) -> Option<Member> {
     let fields: Vec<_> = line.split(' ').collect();
-    let [id, _, flags, master, _, _, epoch, link, slots @ ..] = &fields[..] else { return None };
+    let [id, _, flags, master, _, _, epoch, link, slots @ ..] = &fields[..] else {
+        return None;
+    };
     Some(Member {
         id: (*id).to_owned(),
         flags: flags.split(',').map(str::to_owned).collect(),
@@ -47,7 +51,11 @@ fn member(line: &str) -> Option<Member> {
         epoch: epoch.parse().ok()?,
         is_linked: flags.contains("myself") || *link == "connected",
         // In brackets are those that are being migrated.
-        slots: slots.iter().filter(|it| !it.starts_with('[')).map(|it| range(it)).collect::<Option<_>>()?,
+        slots: slots
+            .iter()
+            .filter(|it| !it.starts_with('['))
+            .map(|it| range(it))
+            .collect::<Option<_>>()?,
     })
 }
 
@@ -59,6 +67,12 @@ fn range(text: &str) -> Option<RangeInclusive<u16>> {
 /// Whether it serves its slots, and, if it is a replica, has its master's data.
 pub(crate) fn is_ready(server: &Server) -> bool {
     let info = server.command(&["CLUSTER", "INFO"]).ok();
-    let is_ok = info.as_ref().and_then(Reply::as_str).is_some_and(|it| it.contains("cluster_state:ok"));
-    is_ok && server.info("master_link_status").is_none_or(|it| it == "up")
+    let is_ok = info
+        .as_ref()
+        .and_then(Reply::as_str)
+        .is_some_and(|it| it.contains("cluster_state:ok"));
+    is_ok
+        && server
+            .info("master_link_status")
+            .is_none_or(|it| it == "up")
 }

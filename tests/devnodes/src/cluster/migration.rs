@@ -24,12 +24,17 @@ impl Migration<'_> {
         let command = ["CLUSTER", "GETKEYSINSLOT", &self.slot.to_string(), "1000"];
         let reply = self.cluster.servers[self.from].command(&command)?;
         let keys = reply.as_array().unwrap_or_default().iter();
-        Ok(keys.filter_map(|it| Some(String::from_utf8_lossy(it.as_bytes()?).into_owned())).collect())
+        Ok(keys
+            .filter_map(|it| Some(String::from_utf8_lossy(it.as_bytes()?).into_owned()))
+            .collect())
     }
 
     /// Moves one key, which may be gone.
     pub fn move_key(&self, key: &str) -> Result<(), Error> {
-        let port = self.cluster.servers[self.to].addr_for_others().port().to_string();
+        let port = self.cluster.servers[self.to]
+            .addr_for_others()
+            .port()
+            .to_string();
         let mut command = vec!["MIGRATE", "127.0.0.1", &port, key, "0", "10000"];
         if let Some(password) = self.cluster.password.as_deref() {
             command.extend(["AUTH", password]);
@@ -65,7 +70,10 @@ impl Migration<'_> {
 
     fn tell(&self, server: usize, what: &[&str]) -> Result<(), Error> {
         let slot = self.slot.to_string();
-        let command: Vec<_> = ["CLUSTER", "SETSLOT", &slot].into_iter().chain(what.iter().copied()).collect();
+        let command: Vec<_> = ["CLUSTER", "SETSLOT", &slot]
+            .into_iter()
+            .chain(what.iter().copied())
+            .collect();
         self.cluster.servers[server].command(&command).map(drop)
     }
 }
@@ -75,7 +83,11 @@ impl Cluster {
     pub fn end_migrations(&self) {
         for server in self.present().map(|it| &self.servers[it]) {
             let said = server.command(&["CLUSTER", "NODES"]).ok();
-            let words = said.as_ref().and_then(Reply::as_str).unwrap_or_default().split_whitespace();
+            let words = said
+                .as_ref()
+                .and_then(Reply::as_str)
+                .unwrap_or_default()
+                .split_whitespace();
             for slot in words.filter_map(|it| it.strip_prefix('[')?.split('-').next()) {
                 // A replica has none of its own.
                 let _ = server.command(&["CLUSTER", "SETSLOT", slot, "STABLE"]);
