@@ -74,7 +74,7 @@ counters! {
     connections,
     /// Failed connections and attempts, over all nodes.
     connection_failures,
-    /// Clock steps detected on nodes, forward and back.
+    /// Clocks of nodes found to have been set forward.
     clock_steps,
     /// Log lines and events dropped because the logger or the observer was too slow.
     untold,

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use crate::answer::{GreetReply, Record, ServerInfo};
 use crate::error::QuarantineReason;
-use crate::logic::clock_offset::{ClockStep, NodeClock};
+use crate::logic::clock_offset::NodeClock;
 use crate::logic::quarantines::{Ask, Began, Quarantines};
 use crate::time::{Moment, Tick};
 
@@ -34,8 +34,8 @@ pub(crate) enum Change {
     Empty,
     /// It has what another process kept, or an older copy of its own: it is quarantined.
     Another,
-    /// Its clock was stepped. After a step forward it is quarantined.
-    Stepped(ClockStep),
+    /// Its clock was set forward, by so much at least: it is quarantined.
+    Stepped(Duration),
 }
 
 /// What a manager knows of one server, across its connections.
@@ -181,10 +181,7 @@ impl Eligibility {
             times.answered_at.boot_micros(),
         );
         let step = self.clock.on_answer(time?, asked, answered)?;
-        // After a step back keys live longer than they should: that delays others, and endangers nobody.
-        if matches!(step, ClockStep::Forward(_)) {
-            self.quarantines.step(times.answered);
-        }
+        self.quarantines.step(times.answered);
         Some(Change::Stepped(step))
     }
 
@@ -329,10 +326,7 @@ mod tests {
         let by = of
             .eligibility
             .on_time(Some((WALL + 50) * 1_000_000), at(of.start, 30));
-        assert!(
-            matches!(by, Some(Change::Stepped(ClockStep::Forward(_)))),
-            "{by:?}"
-        );
+        assert!(matches!(by, Some(Change::Stepped(_))), "{by:?}");
         assert_eq!(
             (of.left(30), of.why(30)),
             ([10, 0], Some(QuarantineReason::ClockStep))
@@ -403,20 +397,17 @@ mod tests {
         let by = of
             .eligibility
             .on_time(Some((WALL + 25) * 1_000_000), at(of.start, 5));
-        assert_eq!(
-            by,
-            Some(Change::Stepped(ClockStep::Forward(Duration::from_secs(20))))
-        );
+        assert_eq!(by, Some(Change::Stepped(Duration::from_secs(20))));
         assert_eq!((of.left(5)[0], of.left(15)[0]), (10, 0));
 
         let back = of
             .eligibility
             .on_time(Some((WALL + 16) * 1_000_000), at(of.start, 16));
-        assert!(
-            matches!(back, Some(Change::Stepped(ClockStep::Back(_)))),
-            "{back:?}"
+        assert_eq!(
+            (back, of.left(16)[0]),
+            (None, 0),
+            "a step back endangers nobody"
         );
-        assert_eq!(of.left(16)[0], 0, "a step back endangers nobody");
     }
 
     #[test]
@@ -623,10 +614,7 @@ mod tests {
             let stepped = of
                 .eligibility
                 .on_time(Some((WALL + 9 + 3_600) * 1_000_000), next);
-            assert!(
-                matches!(stepped, Some(Change::Stepped(ClockStep::Forward(_)))),
-                "{stepped:?}"
-            );
+            assert!(matches!(stepped, Some(Change::Stepped(_))), "{stepped:?}");
         }
     }
 }

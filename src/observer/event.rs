@@ -198,16 +198,6 @@ pub enum Event {
         /// Why.
         why: QuarantineReason,
     },
-    /// The clock of a node was stepped.
-    #[non_exhaustive]
-    ClockStep {
-        /// The node.
-        node: NodeId,
-        /// By how much.
-        by: Duration,
-        /// `true`: forward, so locks expired early; `false`: back.
-        forward: bool,
-    },
 }
 
 /// The outcome of a round.

@@ -129,10 +129,6 @@ impl MetricsObserver {
             "How often the node lost its vote for a while"
         );
         describe_counter!(
-            "quorlock_clock_steps_total",
-            "Steps of the clock of the node"
-        );
-        describe_counter!(
             "quorlock_healed_total",
             "Keys of held locks that were set again on the node"
         );
@@ -236,11 +232,6 @@ fn of_nodes(event: &Event) {
             let why = of_quarantine(*why);
             counter!("quorlock_node_quarantines_total", "node" => of_node(*node), "why" => why)
                 .increment(1);
-        }
-        Event::ClockStep { node, forward, .. } => {
-            let direction = if *forward { "forward" } else { "back" };
-            let counter = counter!("quorlock_clock_steps_total", "node" => of_node(*node), "direction" => direction);
-            counter.increment(1);
         }
         // Of locks.
         _ => {}

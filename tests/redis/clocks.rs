@@ -84,7 +84,7 @@ fn c4_nodes_whose_clocks_were_set_forward_have_no_vote_for_as_long_as_nodes_that
 }
 
 #[test]
-fn c4_a_step_back_is_counted_and_costs_no_vote() -> TestResult {
+fn c4_a_step_back_costs_no_vote() -> TestResult {
     let Some(servers) = servers(3) else {
         return Ok(());
     };
@@ -95,10 +95,6 @@ fn c4_a_step_back_is_counted_and_costs_no_vote() -> TestResult {
         server.step_clock_back(secs(600))?;
     }
 
-    eventually("all are seen", || {
-        let _seen = locks.check_nodes();
-        locks.stats().clock_steps == 3
-    });
     assert_eq!(quarantined(&locks), [0; 0]);
     drop(locks.mutex("report").try_lock()?);
     Ok(())
@@ -430,7 +426,7 @@ fn c4_a_client_that_comes_after_the_step_does_not_see_it_and_gets_a_larger_token
 }
 
 #[test]
-fn c4_steps_are_in_the_log() -> TestResult {
+fn c4_a_step_forward_is_in_the_log_and_none_back() -> TestResult {
     let Some(servers) = servers(2) else {
         return Ok(());
     };
@@ -444,16 +440,12 @@ fn c4_steps_are_in_the_log() -> TestResult {
 
     let lines = log_lines::warnings(&child);
     let all = lines.join("\n");
-    assert_eq!(lines.len(), 2, "{all}");
-    assert!(
-        lines[0].starts_with("WARN n0: ") && lines[1].starts_with("WARN n1: "),
-        "{all}"
-    );
+    assert_eq!(lines.len(), 1, "{all}");
+    assert!(lines[0].starts_with("WARN n0: "), "{all}");
     assert!(
         lines[0].contains("set forward by 4") && lines[0].contains("quarantined for 10"),
         "{all}"
     );
-    assert!(lines[1].contains("set back by 4"), "{all}");
     Ok(())
 }
 

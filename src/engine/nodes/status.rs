@@ -4,14 +4,13 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use crate::sys::logging::{Level, info, warn, write_line};
+use crate::sys::logging::{info, warn};
 use crate::sys::sync::{AtomicU64, Mutex};
 
 use crate::answer::ServerInfo;
 use crate::engine::nodes::records::Records;
 use crate::error::{FailureKind, NodeFailure, NodeFinding, QuarantineReason};
 use crate::ids::NodeId;
-use crate::logic::clock_offset::ClockStep;
 use crate::logic::eligibility::{Change, Eligibility};
 use crate::logic::quarantines::{Ask, Quarantines};
 use crate::observer::{Event, Upcall};
@@ -152,7 +151,7 @@ impl Status {
         news: Option<Change>,
         now: Tick,
     ) -> bool {
-        let stepped = matches!(news, Some(Change::Stepped(ClockStep::Forward(_))));
+        let stepped = matches!(news, Some(Change::Stepped(_)));
         {
             let mut known = self.known.lock();
             let stepped_at = if stepped { Some(now) } else { known.stepped_at };
@@ -188,7 +187,7 @@ impl Status {
 
     /// `left`: how long the node is quarantined because of that.
     fn say_news(&self, news: Change, left: Duration, why: QuarantineReason, now: Tick) {
-        if !matches!(news, Change::Stepped(ClockStep::Back(_)) | Change::Empty) {
+        if news != Change::Empty {
             self.tell_quarantined(left, why);
         }
         match news {
@@ -209,44 +208,19 @@ impl Status {
                     About(left)
                 );
             }
-            Change::Stepped(step) => {
+            Change::Stepped(by) => {
                 count(&self.counters.clock_steps);
-                let (ClockStep::Forward(by) | ClockStep::Back(by)) = step;
-                let forward = matches!(step, ClockStep::Forward(_));
-                self.upcall.tell(|| Event::ClockStep {
-                    node: self.id,
-                    by,
-                    forward,
-                });
-                let level = if self.may_warn_of_step(now) {
-                    Level::Warn
-                } else {
-                    Level::Debug
-                };
-                match step {
-                    ClockStep::Forward(by) => write_line!(
-                        level,
+                if self.may_say(&self.step_said, STEP_SAID_EVERY, now) {
+                    warn!(
                         "{}: {}: its clock was set forward by {}, so locks expired early there: quarantined for {}",
                         self.id,
                         self.address,
                         About(by),
                         About(left)
-                    ),
-                    ClockStep::Back(by) => write_line!(
-                        level,
-                        "{}: {}: its clock was set back by {}: locks of crashed holders last longer there",
-                        self.id,
-                        self.address,
-                        About(by)
-                    ),
+                    );
                 }
             }
         }
-    }
-
-    /// Whether the log has not warned of a step for a while; it does now.
-    fn may_warn_of_step(&self, now: Tick) -> bool {
-        self.may_say(&self.step_said, STEP_SAID_EVERY, now)
     }
 
     /// Whether nothing was said for so long, at `said`; it is now.
