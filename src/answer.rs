@@ -21,16 +21,12 @@ pub(crate) enum Answer {
     Subscribed,
     /// What the node stores about a lock.
     Inspect(Box<StoredLock>),
-    /// Commands that the access list forbids.
-    Forbidden(Vec<&'static str>),
     /// Keys of ours, and where to go on. `too_many`: none, and the same place in smaller parts.
     Listed {
         next: u64,
         too_many: bool,
         keys: Vec<Vec<u8>>,
     },
-    /// Which of some keys are there.
-    Present(Vec<bool>),
     /// The node's time, and nothing else.
     Time,
     /// The script is not known there, and nothing was executed.
@@ -191,9 +187,7 @@ impl From<&Answer> for NodeAnswer {
             Answer::Greet(_)
             | Answer::Subscribed
             | Answer::Inspect(_)
-            | Answer::Forbidden(_)
             | Answer::Listed { .. }
-            | Answer::Present(_)
             | Answer::Time => NodeFailure::of_another_command(),
         };
         NodeAnswer::Failed(failure)
@@ -619,12 +613,7 @@ mod tests {
                 "{answer:?}"
             );
         }
-        for other in [
-            Answer::Time,
-            Answer::Subscribed,
-            Answer::Forbidden(Vec::new()),
-            Answer::Present(Vec::new()),
-        ] {
+        for other in [Answer::Time, Answer::Subscribed] {
             assert!(matches!(
                 NodeAnswer::from(&other),
                 NodeAnswer::Failed(NodeFailure::Protocol { .. })

@@ -5,7 +5,7 @@ use std::panic::{RefUnwindSafe, UnwindSafe};
 use std::sync::Arc;
 
 use crate::engine::{Engine, Shared};
-use crate::error::{AcquireError, NodeAccess, NodeCheck, NodeReport};
+use crate::error::{AcquireError, NodeCheck, NodeReport};
 use crate::inspection::{Inspection, Listing};
 use crate::lock::LockGuard;
 use crate::observer::HeldLock;
@@ -160,7 +160,7 @@ impl LockManager {
     #[doc(alias = "scan")]
     pub fn list(&self, pattern: impl AsRef<[u8]>) -> Result<Listing, AcquireError> {
         self.engine
-            .operate(|shared| shared.list(pattern.as_ref(), true, self.engine.shut_down_signal()))?
+            .operate(|shared| shared.list(pattern.as_ref(), self.engine.shut_down_signal()))?
     }
 
     /// What only an operator should do, by hand.
@@ -242,25 +242,6 @@ impl Admin<'_> {
         checked(self.engine, Shared::vouch)
     }
 
-    /// Asks every node which of the commands that this crate uses its access list forbids to this manager's user.
-    ///
-    /// Few programs need all of them: [`guide::redis_access`](crate::guide::redis_access#access-list) says what each is for. Those without which
-    /// nobody could ask at all are not among them: the node then says [`Access`](crate::error::NodeFailure::Access). A
-    /// server that takes no writes for another reason says that:
-    /// [`WritesRefused`](crate::error::NodeFailure::WritesRefused), for example.
-    ///
-    /// Each command is tried on a key that is not there, in a way that changes nothing; what is refused stands in the server's
-    /// `ACL LOG` then, so this is for people and not for every start of a program. Blocks until all nodes have answered, for at
-    /// most the [response timeout](crate::Builder::response_timeout), and the
-    /// [connect timeout](crate::Builder::connect_timeout) where a node is connected to first.
-    ///
-    /// # Errors
-    ///
-    /// A manager that was [shut down](LockManager::shut_down), or a forked process.
-    pub fn check_access(&self) -> Result<Vec<NodeAccess>, AcquireError> {
-        self.engine.operate(|shared| shared.check_access())
-    }
-
     /// Removes all [sets of servers](crate::guide::servers_change) from the records of the nodes, but for this manager's own.
     ///
     /// **Two can hold a lock after this** if a program of another set still runs. So this is for an operator who has ended all of
@@ -311,19 +292,7 @@ impl Admin<'_> {
     #[doc(alias = "force_unlock")]
     #[doc(alias = "break_lock")]
     pub fn release(&self, seen: &Inspection) -> Result<Vec<NodeReport>, AcquireError> {
-        self.engine.operate(|shared| shared.take_from(seen, false))
-    }
-
-    /// Like [`release`](Admin::release), but only on nodes whose key was seen to have no expiry. Such a key is no lock of this
-    /// crate: another program has set it, in two steps or by mistake, and it stays there when that program is gone.
-    ///
-    /// Returns and blocks as there.
-    ///
-    /// # Errors
-    ///
-    /// As there.
-    pub fn release_leaked(&self, seen: &Inspection) -> Result<Vec<NodeReport>, AcquireError> {
-        self.engine.operate(|shared| shared.take_from(seen, true))
+        self.engine.operate(|shared| shared.take_from(seen))
     }
 
     /// Deletes the fencing counters that were [seen](crate::Mutex::inspect) of a lock, so that nodes keep nothing of its name.
@@ -357,25 +326,5 @@ impl Admin<'_> {
     #[doc(alias = "delete")]
     pub fn forget(&self, seen: &Inspection) -> Result<Vec<NodeReport>, AcquireError> {
         self.engine.operate(|shared| shared.forget(seen))
-    }
-
-    /// Releases every lock and permit whose name fits `pattern`, and [forgets](Admin::forget) them and those that are free.
-    /// Patterns are as for [`list`](LockManager::list).
-    ///
-    /// For names of tests and measurements that nobody uses any more: what is said there of holders, and of names that are used
-    /// again, applies to each of them. Returns whether it found any. One that is reserved for a waiting call is found again by
-    /// a second call.
-    ///
-    /// Blocks as [`list`](LockManager::list), and for at most the [response timeout](crate::Builder::response_timeout) for each
-    /// lock that it finds.
-    ///
-    /// # Errors
-    ///
-    /// A manager that was [shut down](LockManager::shut_down), before or meanwhile, or a forked process.
-    #[doc(alias = "clean")]
-    #[doc(alias = "purge")]
-    pub fn forget_all(&self, pattern: impl AsRef<[u8]>) -> Result<bool, AcquireError> {
-        self.engine
-            .operate(|shared| shared.forget_all(pattern.as_ref(), self.engine.shut_down_signal()))?
     }
 }

@@ -27,7 +27,7 @@ pub(crate) use group_url::parse_url;
 pub(crate) use keys::slot_of;
 pub(crate) use plan::{
     FoundName, Greeted, Greeting, KeyTtls, LAST, Looked, NewSets, Plan, QueueEntry, QueuePolicy,
-    QueueUpdate, ScanPlace, Waiter, greet, list, names, present, probe, slot_of_set,
+    QueueUpdate, ScanPlace, Waiter, greet, list, names, slot_of_set,
 };
 pub(crate) use question::Question;
 pub(crate) use reply::Reply;

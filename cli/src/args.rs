@@ -76,7 +76,6 @@ mod tests {
             "force",
             "forget",
             "yes",
-            "leaked",
             "slot",
             "help",
             "version",

@@ -14,7 +14,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use quorlock::error::{NodeAccess, NodeCheck};
+use quorlock::error::NodeCheck;
 use serde_json::{Value, json};
 
 use crate::doctor::finding::Finding;
@@ -30,7 +30,7 @@ const LOOKS: usize = 10;
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Checks each server several times. Reports each problem, why it matters and what to do. Changes nothing that a lock depends on. \
-Forbidden commands are tried once and appear in the ACL LOG of the server.
+A forbidden command appears in the ACL LOG of the server.
 
 Exit status: 0 fit; 1 fit, with warnings; 2 not fit
   --wait    0 every server votes; 69 not within TIME
@@ -110,20 +110,12 @@ pub(crate) fn run(args: &NodeArgs, doctor: &Doctor) -> Result<ExitCode, Failed> 
             .map(|(it, check)| it.max(check.round_trip))
             .collect();
     }
-    let access = locks.admin().check_access()?;
-    for (check, access) in checks.iter_mut().zip(&access) {
-        check.failure = check
-            .failure
-            .take()
-            .or_else(|| access.forbidden.as_ref().err().cloned());
-    }
     let listing = (!doctor.no_keys).then(|| locks.list("*")).transpose()?;
     let (quarantine, planned) = (!args.no_quarantine, doctor.planned);
     let (response_timeout, max_ttl) = (settings.response_timeout, settings.max_ttl);
     let seen = Seen {
         checks,
         slowest,
-        access,
         listing,
         response_timeout,
         quarantine,
@@ -149,14 +141,14 @@ fn status(findings: &[Finding]) -> u8 {
 
 fn text(seen: &Seen, findings: &[Finding]) -> String {
     let known = |it: Option<String>| it.unwrap_or_else(|| "?".to_owned());
-    let row = |((check, slowest), votes): ((&NodeCheck, &Option<Duration>), bool)| {
+    let row = |(check, slowest): (&NodeCheck, &Option<Duration>)| {
         vec![
             check.node.to_string(),
             check.address.to_string(),
             known(check.version.as_deref().map(str::to_owned)),
             known(check.uptime.map(show::time)),
             known(slowest.map(show::time)),
-            if votes {
+            if check.failure.is_none() {
                 "yes".to_owned()
             } else {
                 "no".to_owned()
@@ -164,14 +156,7 @@ fn text(seen: &Seen, findings: &[Finding]) -> String {
         ]
     };
     let header = ["NODE", "ADDRESS", "VERSION", "UP", "ANSWERS IN", "VOTES"];
-    let mut text = show::table(
-        &header,
-        seen.checks
-            .iter()
-            .zip(&seen.slowest)
-            .zip(seen.votes())
-            .map(row),
-    );
+    let mut text = show::table(&header, seen.checks.iter().zip(&seen.slowest).map(row));
     if let Some(plan) = seen.plan() {
         let _ = write!(text, "\n\n{}", sentence(&plan));
     }
@@ -229,21 +214,12 @@ fn sentence(plan: &Plan) -> String {
 }
 
 fn object(seen: &Seen, findings: &[Finding]) -> Value {
-    let rows = seen
-        .checks
-        .iter()
-        .zip(&seen.slowest)
-        .zip(&seen.access)
-        .zip(seen.votes());
-    let node = |(((check, slowest), access), votes): (
-        ((&NodeCheck, &Option<Duration>), &NodeAccess),
-        bool,
-    )| {
+    let rows = seen.checks.iter().zip(&seen.slowest);
+    let node = |(check, slowest): (&NodeCheck, &Option<Duration>)| {
         json!({
-            "node": check.node.to_string(), "address": &*check.address, "votes": votes,
+            "node": check.node.to_string(), "address": &*check.address, "votes": check.failure.is_none(),
             "failure": check.failure.as_ref().map(ToString::to_string), "version": check.version.as_deref(),
             "uptime": show::seconds(check.uptime), "slowest_answer": show::seconds(*slowest),
-            "forbidden": access.forbidden.as_ref().ok(),
         })
     };
     let finding = |it: &Finding| {

@@ -3,7 +3,7 @@
 use std::process::ExitCode;
 
 use quorlock::error::{NodeAnswer, NodeReport};
-use quorlock::inspection::{Inspection, LockState};
+use quorlock::inspection::{Inspection, LockState, StoredKey};
 use serde_json::json;
 
 use crate::exit::{Exit, Failed};
@@ -22,8 +22,7 @@ Without a terminal pass --yes.
 Exit status: 0 none of the shown keys is left; 1 not confirmed, or the key is not a lock; 69 a server did not confirm
 
 Examples:
-  quorlock release nightly-report --force            asks first
-  quorlock release nightly-report --force --leaked   only keys without expiry")]
+  quorlock release nightly-report --force   asks first")]
 pub(crate) struct Release {
     /// The lock
     #[arg(value_name = "NAME")]
@@ -34,9 +33,6 @@ pub(crate) struct Release {
     /// Do not ask
     #[arg(long)]
     pub(crate) yes: bool,
-    /// Only keys without expiry, left by a faulty program
-    #[arg(long)]
-    pub(crate) leaked: bool,
     /// A semaphore with N permits: release all of them, or one --slot
     #[arg(long, value_name = "N")]
     pub(crate) permits: Option<usize>,
@@ -71,17 +67,9 @@ pub(crate) fn run(args: &NodeArgs, release: &Release) -> Result<ExitCode, Failed
             format!("{}: {used}", seen::name(used)),
         ));
     }
-    let shown: Vec<_> = all
-        .into_iter()
-        .filter(|it| stands(it, release.leaked))
-        .collect();
+    let shown: Vec<_> = all.into_iter().filter(stands).collect();
     if shown.is_empty() {
-        let what = if release.leaked {
-            "no key without expiry"
-        } else {
-            "not held"
-        };
-        let text = format!("{}: {what}", release.name.escape_debug());
+        let text = format!("{}: not held", release.name.escape_debug());
         let object = json!({ "quorlock": 1, "name": release.name, "released": [] });
         show::say(&if release.json {
             object.to_string()
@@ -101,11 +89,7 @@ pub(crate) fn run(args: &NodeArgs, release: &Release) -> Result<ExitCode, Failed
     let mut failed = false;
     let mut parts = Vec::new();
     for it in &shown {
-        let rows = if release.leaked {
-            locks.admin().release_leaked(it)?
-        } else {
-            locks.admin().release(it)?
-        };
+        let rows = locks.admin().release(it)?;
         failed |= rows
             .iter()
             .any(|it| matches!(it.answer, NodeAnswer::Failed(_)));
@@ -132,14 +116,11 @@ pub(crate) fn run(args: &NodeArgs, release: &Release) -> Result<ExitCode, Failed
 }
 
 /// Whether a server has a key to delete.
-fn stands(seen: &Inspection, leaked: bool) -> bool {
-    use quorlock::inspection::StoredKey::{Held, Read};
-    let fits = |it: &quorlock::inspection::StoredLock| {
-        matches!(it.key, Held { .. } | Read { .. }) && (!leaked || it.left.is_none())
-    };
+fn stands(seen: &Inspection) -> bool {
     seen.nodes()
         .iter()
-        .any(|it| it.stored.as_ref().is_ok_and(fits))
+        .flat_map(|node| &node.stored)
+        .any(|stored| matches!(stored.key, StoredKey::Held { .. } | StoredKey::Read { .. }))
 }
 
 fn object(seen: &Inspection, rows: &[NodeReport]) -> serde_json::Value {

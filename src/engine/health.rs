@@ -3,15 +3,14 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::answer::Answer;
 use crate::engine::nodes::server::Server;
 use crate::engine::nodes::voting_node::VotingNode;
 use crate::engine::round::ask::{self, NodeQuery};
 use crate::engine::shared::Shared;
-use crate::error::{NodeAccess, NodeCheck, NodeFailure, NodeFinding, QuarantineReason};
+use crate::error::{NodeCheck, NodeFailure, NodeFinding, QuarantineReason};
 use crate::ids::{NodeId, NodeSet};
 use crate::time::{self, Moment, Tick};
-use crate::wire::{self, Command};
+use crate::wire::Command;
 
 /// So often nodes are asked again: with the ids that the others have shown, to make sure of what they show then, and once more
 /// if one of them turns out to be another meanwhile.
@@ -21,12 +20,12 @@ const ROUNDS: usize = 3;
 const CLOCKS_DIFFER: Duration = Duration::from_secs(1);
 
 impl Shared {
-    /// Asks every node for a sign of life, connecting where that has not been done, and says what was found. Waits for all
-    /// of them.
+    /// Asks every node whether it takes writes, connecting where that has not been done, and says what was found. Waits for
+    /// all of them.
     pub(crate) fn check_nodes(&self) -> Vec<NodeCheck> {
         let nodes = self.fanout.nodes();
         let deadline = self.fanout.deadline(time::tick());
-        let ask = || self.ask(Command::time(), None, deadline);
+        let ask = || self.ask(Command::check(), None, deadline);
         let servers = || nodes.iter().flat_map(|it| it.servers().into_owned());
         servers().for_each(|it| it.greet_again());
         let mut failures = ask();
@@ -68,7 +67,7 @@ impl Shared {
                     .collect(),
             );
             NodeQuery {
-                command: Command::time(),
+                command: Command::check(),
                 to,
                 part: Some(part),
             }
@@ -146,25 +145,6 @@ impl Shared {
         for (row, (answer, took)) in rows.iter_mut().zip(times) {
             row.round_trip = took.filter(|_| answer.is_ok() && up.contains(row.node));
         }
-    }
-
-    /// Asks every node which commands its access list forbids, and waits for all of them.
-    pub(crate) fn check_access(&self) -> Vec<NodeAccess> {
-        let answers = ask::ask(
-            &self.fanout,
-            wire::probe(),
-            None,
-            self.fanout.deadline(time::tick()),
-        );
-        let row = |(node, answer): (&VotingNode, Result<Answer, NodeFailure>)| NodeAccess {
-            node: node.id,
-            address: Arc::clone(&node.address),
-            forbidden: answer.and_then(|it| match it {
-                Answer::Forbidden(commands) => Ok(commands),
-                _ => Err(NodeFailure::of_another_command()),
-            }),
-        };
-        self.fanout.nodes().iter().zip(answers).map(row).collect()
     }
 
     /// Why each node has not answered as it should.

@@ -1,13 +1,11 @@
 //! Looking at a lock, and taking it from whoever holds it: for operators and health pages.
 
 mod list;
-mod search;
 
 use std::collections::HashMap;
 use std::sync::Arc;
 
 use crate::answer::Answer;
-use crate::engine::park::Signal;
 use crate::engine::round::ask;
 use crate::engine::shared::Shared;
 use crate::engine::spec;
@@ -70,16 +68,12 @@ impl Shared {
     }
 
     /// Takes a lock from those who were seen to hold it, on the nodes where they were seen. What came to stand there since
-    /// stays: nodes compare. `leaked`: only where the key has no expiry.
-    pub(crate) fn take_from(&self, seen: &Inspection, leaked: bool) -> Vec<NodeReport> {
+    /// stays: nodes compare.
+    pub(crate) fn take_from(&self, seen: &Inspection) -> Vec<NodeReport> {
         let lock = Looked::new(&self.with_prefix(&seen.name), seen.slot);
         let mut holds: HashMap<_, NodeSet> = HashMap::new();
         for row in &seen.nodes {
-            for stored in row
-                .stored
-                .iter()
-                .filter(|it| !(leaked && it.left.is_some()))
-            {
+            if let Ok(stored) = &row.stored {
                 for hold in stored.key.holds() {
                     holds.entry(hold).or_default().insert(row.node);
                 }
@@ -121,20 +115,6 @@ impl Shared {
                 .into_iter()
                 .map(|(counter, to)| (lock.forget(counter), to)),
         )
-    }
-
-    /// Deletes what locks whose name fits have left on the nodes; false if there was nothing.
-    pub(crate) fn forget_all(
-        &self,
-        pattern: &[u8],
-        shut_down: &Signal,
-    ) -> Result<bool, AcquireError> {
-        let left = self.list(pattern, false, shut_down)?;
-        for seen in &left.locks {
-            self.take_from(seen, false);
-            self.forget(&self.inspect(&seen.name, seen.slot));
-        }
-        Ok(!left.locks.is_empty())
     }
 
     /// What the nodes answer, of which each gets the commands that are for it.

@@ -60,18 +60,6 @@ pub struct ServerSet {
     pub used: Duration,
 }
 
-/// What one node permits, as [`Admin::check_access`](crate::Admin::check_access) found it.
-#[derive(Clone, Debug, Eq, PartialEq)]
-#[non_exhaustive]
-pub struct NodeAccess {
-    /// Which node.
-    pub node: NodeId,
-    /// Its host and port, or the path of its socket; without user and password.
-    pub address: Arc<str>,
-    /// Commands that its access list forbids, in small letters, as access lists have them; or why it could not be asked.
-    pub forbidden: Result<Vec<&'static str>, NodeFailure>,
-}
-
 impl NodeCheck {
     /// Whether its vote counts and nothing was found.
     #[must_use]

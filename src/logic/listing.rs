@@ -4,52 +4,23 @@ use std::time::Duration;
 
 /// So many keys are looked at by one command.
 const COUNT_MAX: u64 = 500;
-/// A node works for so long at one command at least.
-const WORK_MIN: Duration = Duration::from_micros(100);
-/// One part of the time it works for us, and for others the rest of so many.
-const PARTS: u32 = 5;
+/// A node rests for so many times as long as a question took.
+const REST: u32 = 4;
+/// The longest rest: what takes longer than a part of this is the way, or the work for others.
+const REST_MAX: Duration = Duration::from_millis(20);
 
-/// How many keys are looked at next: fewer where too many of them are ours.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(crate) struct Portion(u64);
-
-impl Portion {
-    pub(crate) fn first() -> Portion {
-        Portion(COUNT_MAX)
-    }
-
-    pub(crate) fn count(self) -> u64 {
-        self.0
-    }
-
-    pub(crate) fn next(self, too_many: bool) -> Portion {
-        Portion(if too_many {
-            (self.0 / 8).max(1)
-        } else {
-            self.0.saturating_mul(2).min(COUNT_MAX)
-        })
+/// How many keys are looked at next, after `count`: fewer where too many of them are ours.
+pub(crate) fn portion(count: u64, too_many: bool) -> u64 {
+    if too_many {
+        (count / 8).max(1)
+    } else {
+        count.saturating_mul(2).min(COUNT_MAX)
     }
 }
 
-/// Pauses between commands, so that a node works for at most a fifth of the time for us.
-#[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
-pub(crate) struct Pace {
-    /// How long it takes to ask it for nothing: the way there and back.
-    way: Duration,
-}
-
-impl Pace {
-    pub(crate) fn new(way: Duration) -> Pace {
-        Pace { way }
-    }
-
-    /// How long to wait after a command that took so long.
-    pub(crate) fn pause(&mut self, took: Duration) -> Duration {
-        self.way = self.way.min(took);
-        // On the way nothing is done.
-        let worked = took.saturating_sub(self.way).max(WORK_MIN);
-        worked.saturating_mul(PARTS).saturating_sub(took)
-    }
+/// How long a node is left alone after questions that took so long: it works for at most a fifth of the time for us.
+pub(crate) fn pause(took: Duration) -> Duration {
+    took.saturating_mul(REST).min(REST_MAX)
 }
 
 /// Whether a name looks like `pattern`, where `*` stands for any bytes, and `?` for one.
@@ -85,34 +56,21 @@ mod tests {
 
     #[test]
     fn where_too_many_keys_are_ours_fewer_are_looked_at_and_more_again_later() {
-        let mut portion = Portion::first();
-        let mut counts = Vec::new();
+        let mut count = portion(u64::MAX, false);
+        let mut counts = vec![count];
         for too_many in [true, true, true, true, false, false] {
-            portion = portion.next(too_many);
-            counts.push(portion.count());
+            count = portion(count, too_many);
+            counts.push(count);
         }
-        assert_eq!(counts, [62, 7, 1, 1, 2, 4]);
-        assert_eq!(
-            (0..10).fold(portion, |it, _| it.next(false)),
-            Portion::first()
-        );
+        assert_eq!(counts, [500, 62, 7, 1, 1, 2, 4]);
+        assert_eq!((0..10).fold(count, |count, _| portion(count, false)), 500);
     }
 
     #[test]
-    fn a_node_works_for_a_fifth_of_the_time_at_most_and_the_way_is_no_work() {
+    fn a_node_works_for_a_fifth_of_the_time_at_most_and_a_long_way_is_no_work() {
         let millis = Duration::from_millis;
-        let mut near = Pace::new(millis(0));
-        assert_eq!(near.pause(millis(2)), millis(8));
-        let mut far = Pace::new(millis(50));
-        assert_eq!(far.pause(millis(52)), Duration::ZERO, "two of fifty-two");
-        assert_eq!(far.pause(millis(90)), millis(110), "forty of two hundred");
-        assert_eq!(
-            far.pause(millis(10)),
-            Duration::ZERO,
-            "the way is shorter than it seemed"
-        );
-        assert_eq!(far.pause(millis(20)), millis(30));
-        assert_eq!(Pace::new(millis(0)).pause(Duration::ZERO), WORK_MIN * PARTS);
+        assert_eq!(pause(millis(2)), millis(8));
+        assert_eq!(pause(millis(50)), millis(20));
     }
 
     #[test]

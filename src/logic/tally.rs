@@ -189,15 +189,9 @@ impl Ballot<ProbeRound> {
     pub(crate) fn answer(&self, node: NodeId) -> Result<&Answer, NodeFailure> {
         let answer = self.votes.get(node).ok_or(NodeFailure::TimedOut)?;
         match (answer, NodeAnswer::from(answer)) {
-            (
-                Answer::Time
-                | Answer::Greet(_)
-                | Answer::Inspect(_)
-                | Answer::Forbidden(_)
-                | Answer::Listed { .. }
-                | Answer::Present(_),
-                _,
-            ) => Ok(answer),
+            (Answer::Time | Answer::Greet(_) | Answer::Inspect(_) | Answer::Listed { .. }, _) => {
+                Ok(answer)
+            }
             (_, NodeAnswer::Failed(failure)) => Err(failure),
             _ => Ok(answer),
         }

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use crate::ids::Edition;
-use crate::wire::keys::{PROBE, RECORD, in_slot, slot_of};
+use crate::wire::keys::{RECORD, in_slot, slot_of};
 use crate::wire::script::{CommandSubject, Kind, ReplyFormat, Script};
 
 /// One command, for all nodes of a round: packed when it is written, as connections differ in some of it.
@@ -101,6 +101,11 @@ impl Command {
         Command::without_script(Kind::Time, redis::cmd("TIME").get_packed_command())
     }
 
+    /// The same, and whether the node takes writes.
+    pub(crate) fn check() -> Command {
+        Command::of_script(Script::Check, &[RECORD], &[])
+    }
+
     /// Asks a member of a group, as [`Question`](crate::wire::Question) has it.
     pub(crate) fn of_question(kind: Kind, command: &redis::Cmd) -> Command {
         Command::without_script(kind, command.get_packed_command())
@@ -183,7 +188,7 @@ impl Command {
     /// The slot of its keys, in a cluster; `None` for what is about a server and no lock.
     pub(crate) fn slot(&self) -> Option<u16> {
         let first = self.parts().take(self.keys).next()?;
-        (!is_of_server(first)).then(|| slot_of(first))
+        (first != RECORD).then(|| slot_of(first))
     }
 
     /// Whether it releases all slots of a semaphore but one: that of a hold.
@@ -235,7 +240,7 @@ impl Command {
             .then(|| self.keys.saturating_add(Command::EDITION_AT));
         for (index, part) in self.parts().take(count).enumerate() {
             match to.slot {
-                Some(own) if index < self.keys && is_of_server(part) => {
+                Some(own) if index < self.keys && part == RECORD => {
                     pack(out, &in_slot(part, self.slot().unwrap_or(own)));
                 }
                 _ if Some(index) == edition_at => pack(out, to.edition.text()),
@@ -273,10 +278,6 @@ impl Destination {
         edition: Edition::NONE,
         slot: None,
     };
-}
-
-fn is_of_server(key: &[u8]) -> bool {
-    key == RECORD || key == PROBE
 }
 
 fn pack(out: &mut Vec<u8>, arg: &[u8]) {

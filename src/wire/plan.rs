@@ -28,8 +28,8 @@ use crate::wire::plan::rw_keys::RwKeys;
 use crate::wire::script::Script;
 use crate::wire::server_sets;
 
-pub(crate) use inspect_commands::{Looked, probe};
-pub(crate) use list_commands::{FoundName, ScanPlace, list, names, present};
+pub(crate) use inspect_commands::Looked;
+pub(crate) use list_commands::{FoundName, ScanPlace, list, names};
 pub(crate) use lock_keys::KeyTtls;
 pub(crate) use policy::{LAST, QueueEntry, QueuePolicy, QueueUpdate, Waiter};
 

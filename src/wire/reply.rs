@@ -18,7 +18,7 @@ use crate::ids::{Edition, OwnerLabel};
 use crate::inspection::{SecretValue, StoredKey, StoredLock, StoredReader};
 use crate::wire::frame;
 use crate::wire::refusal::{self, Refusal};
-use crate::wire::script::{CommandSubject, Kind, PROBED, ReplyFormat};
+use crate::wire::script::{CommandSubject, Kind, ReplyFormat};
 use crate::wire::server_sets;
 use crate::wire::value;
 
@@ -68,12 +68,6 @@ impl Reply {
             }
             Some(Value::Array(parts)) if kind == Kind::List => {
                 listed(parts).unwrap_or_else(nonsense)
-            }
-            Some(Value::BulkString(text)) if kind == Kind::Present => {
-                present(&text).unwrap_or_else(nonsense)
-            }
-            Some(Value::BulkString(text)) if kind == Kind::Probe => {
-                forbidden(&text).unwrap_or_else(nonsense)
             }
             Some(Value::ServerError(error)) if !refusal::is_garbled(frame, &error) => {
                 match refusal::of(&error) {
@@ -191,16 +185,6 @@ fn inspected(parts: &[Value]) -> Option<Reply> {
     })
 }
 
-/// The commands that a node names; `None` if one of them was not asked for.
-fn forbidden(text: &[u8]) -> Option<Answer> {
-    let named = text.split(|it| *it == b' ').filter(|it| !it.is_empty());
-    let known = |named: &[u8]| PROBED.into_iter().find(|it| it.as_bytes() == named);
-    named
-        .map(known)
-        .collect::<Option<_>>()
-        .map(Answer::Forbidden)
-}
-
 /// What a server's record shows.
 fn greeted(parts: &[Value]) -> Option<Answer> {
     let (Value::BulkString(sets), numbers) = parts.split_last()? else {
@@ -279,19 +263,6 @@ fn listed(parts: Vec<Value>) -> Option<Answer> {
         too_many,
         keys: keys.collect::<Option<_>>()?,
     })
-}
-
-/// Whether each of some keys is there.
-fn present(text: &[u8]) -> Option<Answer> {
-    let digit = |it: &u8| match it {
-        b'0' => Some(false),
-        b'1' => Some(true),
-        _ => None,
-    };
-    text.iter()
-        .map(digit)
-        .collect::<Option<_>>()
-        .map(Answer::Present)
 }
 
 /// Who says in a lock's value that it is its own: behind 32 digits and a space.

@@ -4,30 +4,6 @@ use std::sync::OnceLock;
 
 use sha1_smol::Sha1;
 
-/// The commands that scripts use and whose right `scripts/probe.lua` tries, as access lists call them.
-pub(crate) const PROBED: [&str; 20] = [
-    "get",
-    "mget",
-    "set",
-    "del",
-    "exists",
-    "pexpire",
-    "pttl",
-    "time",
-    "zadd",
-    "zrange",
-    "zrem",
-    "publish",
-    "zscore",
-    "zremrangebyscore",
-    "pubsub|numsub",
-    "zcard",
-    "zcount",
-    "zrangebyscore",
-    "scan",
-    "info",
-];
-
 /// What a command does, and so how its reply reads. Several scripts may do the same, each for another form of lock.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum Kind {
@@ -41,13 +17,9 @@ pub(crate) enum Kind {
     Subscribe,
     /// Asks what the node stores about a lock.
     Inspect,
-    /// Asks which commands the access list forbids.
-    Probe,
     /// Asks which locks have left something on the node.
     List,
-    /// Asks which keys are there.
-    Present,
-    /// Asks for the node's time. No script.
+    /// Asks for the node's time, and whether it takes writes.
     Time,
     /// Asks a member of a group where its master is. No script.
     Member,
@@ -140,9 +112,8 @@ scripts! {
     ReleaseSlots: Release, WithCommand, "release_slots.lua";
     Greet: Greet, InLogin, "greet.lua";
     Inspect: Inspect, WithCommand, "inspect.lua";
-    Probe: Probe, WithCommand, "probe.lua";
+    Check: Time, WithCommand, "check.lua";
     List: List, WithCommand, "list.lua";
-    Present: Present, WithCommand, "present.lua";
 }
 
 impl Script {
@@ -221,41 +192,6 @@ mod tests {
                 made.iter()
                     .all(|line| fine.iter().any(|it| line.contains(it))),
                 "{made:?}"
-            );
-        }
-    }
-
-    #[test]
-    fn every_command_that_a_script_uses_is_tried_by_the_probe() {
-        // `COMMAND` or `PUBSUB|NUMSUB`, in quotes.
-        let used = |script: Script| -> Vec<String> {
-            let source = script.source();
-            let calls = source
-                .split("call(\"")
-                .skip(1)
-                .filter_map(|it| it.split(')').next());
-            let words = calls.map(|it| it.split('"').step_by(2).take(2).collect::<Vec<_>>());
-            words
-                .map(|it| {
-                    if it[0] == "PUBSUB" {
-                        it.join("|").to_lowercase()
-                    } else {
-                        it[0].to_lowercase()
-                    }
-                })
-                .collect()
-        };
-        let others = Script::ALL.into_iter().filter(|it| *it != Script::Probe);
-        for command in others.flat_map(used) {
-            assert!(PROBED.contains(&&*command), "{command}");
-        }
-        for command in PROBED {
-            assert!(
-                Script::Probe
-                    .row()
-                    .text
-                    .contains(&format!("(\"{command}\", ")),
-                "{command}"
             );
         }
     }

@@ -1,5 +1,6 @@
 //! What users hold of the stand-ins.
 
+use std::borrow::Borrow;
 use std::fmt;
 use std::io;
 use std::ops::Index;
@@ -30,9 +31,6 @@ const HOLD_MAX: &[u8] = b"3600000";
 /// How long something is waited for that a test expects, and how often it is looked for.
 const PATIENCE: Duration = Duration::from_secs(30);
 const PAUSE: Duration = Duration::from_millis(1);
-/// The same for what is left on servers.
-const CLEAN_MAX: Duration = Duration::from_secs(2);
-const CLEAN_PAUSE: Duration = Duration::from_millis(20);
 
 /// Stand-ins for the servers of a [`LockManager`]: they run in this process and listen on loopback. Dropping it ends them. Or
 /// [servers](Nodes::from_env), which have no faults.
@@ -101,9 +99,8 @@ impl Nodes {
     /// The servers in the environment variable `QUORLOCK_TEST_NODES`, URLs with commas or spaces
     /// [between them](quorlock::Node::split_urls); `n` stand-ins if it is not set. So a test that needs no faults runs on both.
     ///
-    /// Names on servers get a prefix that is drawn for this value: [`prefix`](Nodes::prefix). Dropping the value deletes
-    /// everything with that prefix, which blocks for a few round trips, and for about two seconds at most; what managers leave
-    /// behind later expires within two hours.
+    /// Names on servers get a prefix that is drawn for this value: [`prefix`](Nodes::prefix). Dropping the value releases all
+    /// locks with that prefix, which blocks for as long as [`LockManager::list`]. Fencing counters expire within two hours.
     ///
     /// Servers cannot be broken from here. [`node`](Nodes::node) and [`are_stand_ins`](Nodes::are_stand_ins) are errors;
     /// `nodes[0]` and [`iter`](Nodes::iter) panic.
@@ -318,9 +315,9 @@ impl Nodes {
         );
     }
 
-    fn release_all(&self, seen: impl IntoIterator<Item = Inspection>) {
+    fn release_all(&self, seen: impl IntoIterator<Item = impl Borrow<Inspection>>) {
         seen.into_iter()
-            .for_each(|seen| drop(self.others().admin().release(&seen)));
+            .for_each(|seen| drop(self.others().admin().release(seen.borrow())));
     }
 
     /// Somebody else takes the lock from whoever has it. The name is with the manager's prefix.
@@ -514,16 +511,13 @@ impl fmt::Debug for Nodes {
     }
 }
 
-/// Deletes what stands on servers. Waiting lists expire within seconds.
+/// Releases what is still held on servers. Everything else expires.
 impl Drop for Nodes {
     fn drop(&mut self) {
-        let (Some(_), Some(others)) = (&self.servers, self.others.get()) else {
-            return;
-        };
-        let until = Instant::now() + CLEAN_MAX;
-        // What is reserved for a waiting call stays until that is over.
-        while matches!(others.admin().forget_all("*"), Ok(true)) && Instant::now() < until {
-            thread::sleep(CLEAN_PAUSE);
+        if let (Some(_), Some(others)) = (&self.servers, self.others.get())
+            && let Ok(listing) = others.list("*")
+        {
+            self.release_all(listing.locks());
         }
     }
 }

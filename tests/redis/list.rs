@@ -248,7 +248,7 @@ fn nodes_are_looked_through_side_by_side() -> TestResult {
     );
     let _guard = locks.mutex("report").lock()?;
     let asked = |server: &Server| -> u64 {
-        let line = server.info("cmdstat_time").unwrap_or_default();
+        let line = server.info("cmdstat_scan").unwrap_or_default();
         line.split([',', ':', '='])
             .nth(1)
             .map_or(0, |it| it.parse().unwrap())
@@ -329,13 +329,7 @@ fn is_no_burden(keys: u64) -> TestResult {
     };
     let (parts, worked) = (stat("calls="), Duration::from_micros(stat("usec=")));
     assert!(keys / 1_000 <= parts, "it has looked at {parts} parts");
-    // As if each were a tenth of a millisecond's work at least.
-    assert!(
-        Duration::from_micros(500) * u32::try_from(parts)? <= took,
-        "{parts} parts in {took:?}"
-    );
-    // A little more than a fifth where the way was measured in a bad moment.
-    assert!(worked * 4 <= took, "{worked:?} of {took:?}");
+    assert!(worked * 5 <= took, "{worked:?} of {took:?}");
     Ok(())
 }
 

@@ -3,11 +3,12 @@
 use std::time::Duration;
 
 use quorlock::error::{
-    MemberAnswer, MemberReport, NodeAccess, NodeCheck, NodeFailure, NodeFinding, QuarantineReason,
+    MemberAnswer, MemberReport, NodeAnswer, NodeCheck, NodeFailure, NodeFinding, NodeReport,
+    QuarantineReason,
 };
 
 use crate::doctor::finding::{Finding, Level, at};
-use crate::doctor::seen::{FOR_LOOKING, FOR_READERS, FOR_WAITING, Seen, needed};
+use crate::doctor::seen::Seen;
 use crate::doctor::together;
 use crate::show;
 
@@ -25,7 +26,8 @@ pub(crate) fn of(seen: &Seen) -> Vec<Finding> {
                 .map(|it| weakness(check, it)),
         );
     }
-    findings.extend(seen.access.iter().flat_map(access));
+    let missed = seen.listing.iter().flat_map(|it| it.missed());
+    findings.extend(missed.filter_map(|row| not_listed(seen, row)));
     findings.extend(together::of(seen));
     findings.sort_by_key(|it| std::cmp::Reverse(it.level));
     findings
@@ -291,55 +293,16 @@ fn weakness(check: &NodeCheck, finding: &NodeFinding) -> Finding {
     }
 }
 
-/// Forbidden commands, by purpose.
-fn access(access: &NodeAccess) -> Vec<Finding> {
-    // A failed server has a finding already.
-    let Ok(forbidden) = &access.forbidden else {
-        return Vec::new();
+/// What keeps `ls` and the search for keys without expiry from a server that votes.
+fn not_listed(seen: &Seen, row: &NodeReport) -> Option<Finding> {
+    let NodeAnswer::Failed(failure @ NodeFailure::Access { .. }) = &row.answer else {
+        return None;
     };
-    let finding = |commands: &[&'static str], level, what, why| {
-        let missing: Vec<_> = commands
-            .iter()
-            .filter(|it| forbidden.contains(*it))
-            .map(|it| format!("+{it}"))
-            .collect();
-        (!missing.is_empty()).then(|| Finding {
-            level,
-            what,
-            node: Some((access.node.to_string(), access.address.to_string())),
-            seen: format!(
-                "its access list forbids {}",
-                missing.join(" ").replace('+', "")
-            ),
-            why,
-            action: format!("ACL SETUSER USER {}", missing.join(" ")),
-        })
-    };
-    let findings = [
-        finding(
-            &needed(forbidden),
-            Level::Unfit,
-            "no_locks",
-            "all locks need it",
-        ),
-        finding(
-            &FOR_WAITING,
-            Level::Warning,
-            "no_waiting",
-            "waiting clients poll, in no order",
-        ),
-        finding(
-            &FOR_READERS,
-            Level::Note,
-            "no_readers",
-            "only read-write locks need it",
-        ),
-        finding(
-            &FOR_LOOKING,
-            Level::Note,
-            "no_looking",
-            "only status and ls need it",
-        ),
-    ];
-    findings.into_iter().flatten().collect()
+    let check = seen.checks.iter().find(|check| check.node == row.node)?;
+    check.failure.is_none().then(|| Finding {
+        level: Level::Note,
+        what: "not_listed",
+        why: "ls, and this search for keys without expiry, need it",
+        ..of_failure(check, failure)
+    })
 }

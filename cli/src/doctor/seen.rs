@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use quorlock::error::{NodeAccess, NodeCheck};
+use quorlock::error::NodeCheck;
 use quorlock::inspection::Listing;
 
 /// The response timeout must allow answers slower than the slowest one by this factor.
@@ -12,30 +12,12 @@ const PROPOSED: u32 = 10;
 /// The shortest valid ttl, in response timeouts.
 pub(crate) const TIMEOUTS_IN_A_TTL: u32 = 4;
 
-/// Commands that waiting calls need. Without them they poll.
-pub(crate) const FOR_WAITING: [&str; 4] = ["zadd", "zrange", "zrem", "publish"];
-/// Further commands for read-write locks.
-pub(crate) const FOR_READERS: [&str; 3] = ["zscore", "zremrangebyscore", "pubsub|numsub"];
-/// Commands for `status` and `ls` only.
-pub(crate) const FOR_LOOKING: [&str; 4] = ["zcard", "zcount", "zrangebyscore", "scan"];
-
-/// The forbidden commands that all locks need.
-pub(crate) fn needed(forbidden: &[&'static str]) -> Vec<&'static str> {
-    let known = [&FOR_WAITING[..], &FOR_READERS, &FOR_LOOKING, &["info"]].concat();
-    forbidden
-        .iter()
-        .copied()
-        .filter(|command| !known.contains(command))
-        .collect()
-}
-
 /// The results of all checks.
 pub(crate) struct Seen {
     /// The last check. A server that rejects writes has failed.
     pub(crate) checks: Vec<NodeCheck>,
     /// The slowest answer of each node.
     pub(crate) slowest: Vec<Option<Duration>>,
-    pub(crate) access: Vec<NodeAccess>,
     /// The stored locks, unless --no-keys.
     pub(crate) listing: Option<Listing>,
     pub(crate) response_timeout: Duration,
@@ -58,20 +40,6 @@ pub(crate) struct Plan {
 }
 
 impl Seen {
-    /// Whether each node can grant locks.
-    pub(crate) fn votes(&self) -> impl Iterator<Item = bool> {
-        let permits = |access: &NodeAccess| {
-            access
-                .forbidden
-                .as_ref()
-                .is_ok_and(|commands| needed(commands).is_empty())
-        };
-        self.checks
-            .iter()
-            .zip(&self.access)
-            .map(move |(check, access)| check.failure.is_none() && permits(access))
-    }
-
     /// A better response timeout, if the setting is too short.
     pub(crate) fn proposal(&self) -> Option<Duration> {
         let slowest = self.slowest.iter().flatten().max()?;

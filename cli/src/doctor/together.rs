@@ -210,7 +210,7 @@ fn no_expiry(seen: &Seen) -> Option<Finding> {
             "no_expiry",
             format!("keys without expiry: {}", show::some(&labels, NAMES)),
             "nothing removes them, so these locks stay held after their program has ended",
-            "find the program that sets keys without a ttl; then, for each key: quorlock release NAME --force --leaked",
+            "find the program that sets keys without a ttl; then, for each key: quorlock release NAME --force",
         )
     })
 }
@@ -292,7 +292,7 @@ fn slowest(seen: &Seen) -> String {
 /// The number of servers and of votes.
 fn numbers(seen: &Seen) -> Vec<Finding> {
     let nodes = seen.checks.len();
-    let voting = seen.votes().filter(|votes| *votes).count();
+    let voting = seen.checks.iter().filter(|it| it.failure.is_none()).count();
     let coming = seen
         .checks
         .iter()

@@ -502,11 +502,10 @@ fn each_kind_of_bad_server_is_told_what_to_do() -> TestResult {
     }
     evicts.command(&["CONFIG", "SET", "maxmemory", "100mb"])?;
     unverifiable.command(&[
-        "ACL", "SETUSER", "locks", "on", ">pw", "~*", "&*", "+@all", "-info",
+        "ACL", "SETUSER", "locks", "on", ">pw", "~*", "&*", "+@all", "-info", "-scan",
     ])?;
     few.command(&[
-        "ACL", "SETUSER", "locks", "on", ">pw", "~*", "&*", "+@all", "-zadd", "-zscore", "-scan",
-        "-set",
+        "ACL", "SETUSER", "locks", "on", ">pw", "~*", "&*", "+@all", "-set",
     ])?;
     let (garbage, double) = (FakeServer::garbage()?, Proxy::start(fine.addr())?);
     let ahead = Clock::available()
@@ -543,10 +542,8 @@ fn each_kind_of_bad_server_is_told_what_to_do() -> TestResult {
         ("warning", "has_replicas", "n4"),
         ("unfit", "replica", "n5"),
         ("warning", "unverifiable", "n6"),
-        ("unfit", "no_locks", "n7"),
-        ("warning", "no_waiting", "n7"),
-        ("note", "no_readers", "n7"),
-        ("note", "no_looking", "n7"),
+        ("note", "not_listed", "n6"),
+        ("unfit", "access", "n7"),
         ("unfit", "access", "n8"),
         ("unfit", "no_redis", "n9"),
     ] {
@@ -563,21 +560,13 @@ fn each_kind_of_bad_server_is_told_what_to_do() -> TestResult {
         (&json["nodes"][6]["votes"], &json["nodes"][7]["votes"]),
         (&true.into(), &false.into())
     );
-    let forbidden = |node: usize| json["nodes"][node]["forbidden"].to_string();
-    assert_eq!(
-        (forbidden(1), forbidden(7)),
-        (
-            "[]".to_owned(),
-            r#"["set","zadd","zscore","scan"]"#.to_owned()
-        )
-    );
     let text = quorlock_at(&urls)
         .args(["doctor", "--looks", "1"])
         .output()?;
     assert_eq!(text.status.code(), Some(2));
     let text = format!("{}{}{json}", stdout(&text), stderr(&text));
     assert!(
-        text.contains("NOT fit") && text.contains("ACL SETUSER USER +zadd"),
+        text.contains("NOT fit") && text.contains("see the ACL line in the guide"),
         "{text}"
     );
     assert!(!text.contains("hunter") && !text.contains(":pw"), "{text}");

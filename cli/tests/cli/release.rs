@@ -115,43 +115,6 @@ fn who_gets_the_lock_while_somebody_is_asked_keeps_it() -> TestResult {
 }
 
 #[test]
-fn what_leaked_is_what_has_no_expiry_and_nothing_else() -> TestResult {
-    let servers = Servers::start(3)?;
-    let (_locks, guard) = held(&servers);
-    let leaked = || {
-        quorlock(&servers)
-            .args(["release", "report", "--force", "--yes", "--leaked"])
-            .output()
-    };
-    let nothing = leaked()?;
-    assert!(
-        nothing.status.success() && stdout(&nothing).contains("no key without expiry"),
-        "{}",
-        stdout(&nothing)
-    );
-    assert!(guard.is_valid());
-    // One that is like the others but for its expiry.
-    servers[0].command(&["PERSIST", "report"])?;
-
-    let done = leaked()?;
-
-    assert!(done.status.success(), "{}", stderr(&done));
-    assert!(
-        stdout(&done).matches(": released").count() == 1,
-        "{}",
-        stdout(&done)
-    );
-    assert_eq!(
-        servers
-            .iter()
-            .map(|it| it.exists("report"))
-            .collect::<Vec<_>>(),
-        [false, true, true]
-    );
-    Ok(())
-}
-
-#[test]
 fn a_permit_is_taken_by_its_slot_and_nothing_without_a_majority() -> TestResult {
     let servers = Servers::start(3)?;
     let locks = patient(&servers.urls()).build()?;

@@ -1,103 +1,93 @@
 //! Looking for locks whose names nobody knows.
 
-use std::collections::BTreeSet;
-use std::time::Duration;
+use std::collections::{BTreeMap, BTreeSet};
 
-use crate::engine::inspect::search::Search;
+use crate::answer::Answer;
 use crate::engine::nodes::voting_node::VotingNode;
 use crate::engine::park::{Signal, sleep};
 use crate::engine::round::ask::{self, NodeQuery};
 use crate::engine::shared::Shared;
-use crate::error::{AcquireError, NodeAnswer};
+use crate::error::{AcquireError, NodeAnswer, NodeFailure};
 use crate::ids::NodeId;
-use crate::inspection::{Inspection, Listing};
-use crate::logic::listing::{Pace, fits};
-use crate::time;
-use crate::wire::{Command, FoundName, Looked};
+use crate::inspection::{Inspection, Listing, StoredKey};
+use crate::logic::listing::{fits, pause, portion};
+use crate::time::{self, Tick};
+use crate::wire::{self, Command, FoundName, Looked, ScanPlace};
 
 /// More are not listed.
-const NAMES_MAX: usize = 100_000;
-/// So many locks are looked at together.
-const TOGETHER: usize = 16;
+const LOCKS_MAX: usize = 100_000;
+/// So many are inspected at once.
+const TOGETHER: usize = 60;
+/// No server has so many pages: one that goes on after that has no end.
+const PAGES_MAX: usize = 1_000_000;
 
-/// Where is looked.
-struct SearchTarget {
+/// A look through the keys of one server, a page at a time.
+struct Search {
     node: NodeId,
     /// Of the servers that the node is spread over.
     part: usize,
-    search: Search,
+    place: ScanPlace,
+    pages: usize,
+    end: Option<Result<(), NodeFailure>>,
 }
 
 impl Shared {
     /// Looks through all nodes side by side, for locks and permits that somebody holds and whose name fits. Stops when
-    /// `shut_down` is given. Not `only_held`: also those that have left something there.
-    pub(crate) fn list(
-        &self,
-        pattern: &[u8],
-        only_held: bool,
-        shut_down: &Signal,
-    ) -> Result<Listing, AcquireError> {
-        let mut searches = self.searches(only_held);
-        let mut found = BTreeSet::new();
-        let is_fitting = |(name, _): &FoundName| {
-            name.strip_prefix(&*self.config.prefix)
+    /// `shut_down` is given.
+    pub(crate) fn list(&self, pattern: &[u8], shut_down: &Signal) -> Result<Listing, AcquireError> {
+        let prefix = &*self.config.prefix;
+        let is_fitting = |name: &[u8]| {
+            name.strip_prefix(prefix)
                 .is_some_and(|it| fits(pattern, it))
         };
-        while found.len() < NAMES_MAX {
-            let question = |it: &SearchTarget| {
-                let to = Some([it.node].into_iter().collect());
-                Some(NodeQuery {
-                    command: it.search.question()?,
-                    to,
-                    part: Some(it.part),
-                })
-            };
-            let questions: Vec<_> = searches.iter().filter_map(question).collect();
-            if questions.is_empty() {
-                break;
-            }
-            let answers =
-                ask::ask_many(&self.fanout, questions, self.fanout.deadline(time::tick()));
-            let mut pause = Duration::ZERO;
-            let asked = searches
-                .iter_mut()
-                .filter(|it| it.search.question().is_some());
-            for (SearchTarget { node, search, .. }, mut answers) in asked.zip(answers) {
-                if node.index() < answers.len() {
-                    let (answer, took) = answers.swap_remove(node.index());
-                    let new = search.take(answer, took.unwrap_or_default(), |it| {
-                        is_fitting(it) && !found.contains(it)
-                    });
-                    found.extend(new.names);
-                    pause = pause.max(new.pause);
-                }
-            }
-            wait(pause, shut_down)?;
-        }
-        let is_full = NAMES_MAX <= found.len();
-        let pace = searches
-            .iter()
-            .map(|it| it.search.pace())
-            .min()
-            .unwrap_or(Pace::new(Duration::MAX));
+        let mut searches = self.searches();
+        let mut locks = BTreeMap::new();
         let mut rows = vec![NodeAnswer::NotAsked; self.fanout.len()];
-        for SearchTarget { node, search, .. } in searches {
-            if let (Some(failure), Some(row)) = (search.failure(), rows.get_mut(node.index())) {
-                *row = NodeAnswer::Failed(failure);
+        let mut fail = |node: NodeId, failure: &NodeFailure| {
+            if let Some(row) = rows.get_mut(node.index()) {
+                *row = NodeAnswer::Failed(failure.clone());
+            }
+        };
+        while locks.len() < LOCKS_MAX && searches.iter().any(|search| search.end.is_none()) {
+            let began = time::tick();
+            let mut found = self.next_pages(&mut searches);
+            rest(began, shut_down)?;
+            found.retain(|name| is_fitting(&name.0) && !locks.contains_key(name));
+            let found: Vec<_> = found.into_iter().collect();
+            for some in found.chunks(TOGETHER) {
+                let began = time::tick();
+                for (name, seen) in some.iter().zip(self.inspect_found(some)) {
+                    let mut is_there = false;
+                    for row in &seen.nodes {
+                        match &row.stored {
+                            Ok(stored) => is_there |= stored.key != StoredKey::Missing,
+                            Err(failure) => fail(row.node, failure),
+                        }
+                    }
+                    if is_there {
+                        locks.insert(name.clone(), seen);
+                    }
+                }
+                rest(began, shut_down)?;
             }
         }
+        for search in &searches {
+            if let Some(Err(failure)) = &search.end {
+                fail(search.node, failure);
+            }
+        }
+        let is_full = LOCKS_MAX <= locks.len();
         let mut missed = self.fanout.report(rows);
-        missed.retain(|it| matches!(it.answer, NodeAnswer::Failed(_)));
-        let locks = self.inspect_all(found.into_iter().collect(), pace, shut_down)?;
+        missed.retain(|row| matches!(row.answer, NodeAnswer::Failed(_)));
         Ok(Listing {
-            locks,
+            locks: locks.into_values().collect(),
             is_complete: missed.is_empty() && !is_full,
             missed,
         })
     }
 
     /// A search in each server of each node.
-    fn searches(&self, only_held: bool) -> Vec<SearchTarget> {
+    fn searches(&self) -> Vec<Search> {
         // What a node is spread over is not known before it was asked for something.
         if self.fanout.is_any_spread() {
             ask::ask(
@@ -108,52 +98,93 @@ impl Shared {
             );
         }
         let of = |node: &VotingNode| {
-            let (id, is_spread) = (node.id, node.is_spread());
-            let search = move |part| SearchTarget {
+            let id = node.id;
+            let search = move |part| Search {
                 node: id,
                 part,
-                search: Search::new(only_held, is_spread),
+                place: ScanPlace {
+                    cursor: 0,
+                    count: portion(u64::MAX, false),
+                },
+                pages: 0,
+                end: None,
             };
             (0..node.serving().len().max(1)).map(search)
         };
         self.fanout.nodes().iter().flat_map(of).collect()
     }
 
-    /// Looks at all of these, several at a time.
-    fn inspect_all(
-        &self,
-        found: Vec<FoundName>,
-        mut pace: Pace,
-        shut_down: &Signal,
-    ) -> Result<Vec<Inspection>, AcquireError> {
-        let mut locks = Vec::new();
-        for some in found.chunks(TOGETHER) {
-            let (began, prefix) = (time::tick(), self.config.prefix.len());
-            let inspect = |(name, slot): &FoundName| Looked::new(name, *slot).inspect();
-            let commands = some.iter().map(|it| NodeQuery {
-                command: inspect(it),
-                to: None,
-                part: None,
-            });
-            let answers = ask::ask_many(&self.fanout, commands, self.fanout.deadline(began));
-            for ((name, slot), answers) in some.iter().zip(answers) {
-                let answers = answers.into_iter().map(|(answer, _)| answer);
-                locks.push(self.inspection(name.get(prefix..).unwrap_or_default(), *slot, answers));
+    /// Whose keys stand on the next page of each search.
+    fn next_pages(&self, searches: &mut [Search]) -> BTreeSet<FoundName> {
+        let open = || searches.iter().filter(|search| search.end.is_none());
+        let queries = open().map(|search| NodeQuery {
+            command: wire::list(search.place),
+            to: Some([search.node].into_iter().collect()),
+            part: Some(search.part),
+        });
+        let answers = ask::ask_many(&self.fanout, queries, self.fanout.deadline(time::tick()));
+        let mut found = BTreeSet::new();
+        let open = searches.iter_mut().filter(|search| search.end.is_none());
+        for (search, answers) in open.zip(answers) {
+            if let Some((answer, _)) = answers.into_iter().nth(search.node.index()) {
+                found.extend(search.take(answer));
             }
-            wait(
-                pace.pause(time::tick().saturating_duration_since(began)),
-                shut_down,
-            )?;
         }
-        Ok(locks)
+        found
+    }
+
+    fn inspect_found(&self, found: &[FoundName]) -> Vec<Inspection> {
+        let query = |(name, slot): &FoundName| NodeQuery {
+            command: Looked::new(name, *slot).inspect(),
+            to: None,
+            part: None,
+        };
+        let answers = ask::ask_many(
+            &self.fanout,
+            found.iter().map(query),
+            self.fanout.deadline(time::tick()),
+        );
+        let inspection = |((name, slot), answers): (&FoundName, Vec<ask::Timed>)| {
+            let name = name.get(self.config.prefix.len()..).unwrap_or_default();
+            self.inspection(name, *slot, answers.into_iter().map(|(answer, _)| answer))
+        };
+        found.iter().zip(answers).map(inspection).collect()
     }
 }
 
-/// A pause that ends with the manager.
-fn wait(pause: Duration, shut_down: &Signal) -> Result<(), AcquireError> {
-    if !pause.is_zero() {
-        sleep(time::deadline(pause), &[shut_down]);
+impl Search {
+    /// Takes an answer: whose keys are in it.
+    fn take(&mut self, answer: Result<Answer, NodeFailure>) -> BTreeSet<FoundName> {
+        let (next, too_many, keys) = match answer {
+            Ok(Answer::Listed {
+                next,
+                too_many,
+                keys,
+            }) => (next, too_many, keys),
+            other => {
+                let failure = other.err().unwrap_or_else(NodeFailure::of_another_command);
+                self.end = Some(Err(failure));
+                return BTreeSet::new();
+            }
+        };
+        self.place.cursor = next;
+        self.place.count = portion(self.place.count, too_many);
+        self.pages = self.pages.saturating_add(1);
+        // Behind an answer of which there were too many keys the same place comes again.
+        if next == 0 && !too_many {
+            self.end = Some(Ok(()));
+        } else if PAGES_MAX <= self.pages {
+            let reason = "its keys have no end".to_owned();
+            self.end = Some(Err(NodeFailure::Protocol { reason }));
+        }
+        wire::names(&keys)
     }
+}
+
+/// The pause after questions that were sent at `began`. It ends with the manager.
+fn rest(began: Tick, shut_down: &Signal) -> Result<(), AcquireError> {
+    let took = time::tick().saturating_duration_since(began);
+    sleep(time::deadline(pause(took)), &[shut_down]);
     if shut_down.is_given() {
         Err(AcquireError::ShutDown)
     } else {

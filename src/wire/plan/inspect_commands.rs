@@ -1,7 +1,7 @@
 //! Looking at a lock, and taking it from whoever holds it: for operators.
 
 use crate::wire::command::Command;
-use crate::wire::keys::{PROBE, beside};
+use crate::wire::keys::beside;
 use crate::wire::plan::lock_keys::digits;
 use crate::wire::script::Script;
 
@@ -9,11 +9,6 @@ use crate::wire::script::Script;
 const READERS_MAX: u64 = 100;
 /// Longer values are not sent: no client of the plain layout has any. Bytes.
 const VALUE_MAX: u64 = 512;
-
-/// Asks which commands the access list forbids.
-pub(crate) fn probe() -> Command {
-    Command::of_script(Script::Probe, &[PROBE], &[b"probe"])
-}
 
 /// What is looked at: the keys of a lock, or of one slot of a semaphore.
 #[derive(Clone, Debug)]

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use crate::config::RESERVED;
 use crate::wire::command::Command;
-use crate::wire::keys::{PROBE, beside, owner_of};
+use crate::wire::keys::{RECORD, owner_of};
 use crate::wire::plan::lock_keys::digits;
 use crate::wire::script::Script;
 
@@ -38,23 +38,12 @@ pub(crate) fn list(place: ScanPlace) -> Command {
         digits(TOTAL_MAX),
     ];
     let args: Vec<_> = args.iter().map(Vec::as_slice).collect();
-    Command::of_script(Script::List, &[PROBE], &args)
+    Command::of_script(Script::List, &[RECORD], &args)
 }
 
 /// Whose these keys are, once each.
 pub(crate) fn names(keys: &[Vec<u8>]) -> BTreeSet<FoundName> {
     keys.iter().filter_map(|it| owner_of(it)).collect()
-}
-
-/// Asks which of them somebody holds.
-pub(crate) fn present(names: &[FoundName]) -> Command {
-    let key = |(name, slot): &FoundName| match slot {
-        Some(slot) => beside(&format!("slot-{slot}"), name),
-        None => name.clone(),
-    };
-    let keys: Vec<_> = names.iter().map(key).collect();
-    let keys: Vec<_> = keys.iter().map(Vec::as_slice).collect();
-    Command::of_script(Script::Present, &keys, &[])
 }
 
 #[cfg(test)]
@@ -65,7 +54,7 @@ mod tests {
     fn the_commands_have_the_keys_and_arguments_that_the_scripts_state() {
         let written = |command: &Command| command.packed().escape_ascii().to_string();
         let args: [&[u8]; 6] = [b"17", b"500", b"quorlock:*", b"60", b"60000", b"200000"];
-        let expected = Command::of_script(Script::List, &[b"quorlock:probe"], &args);
+        let expected = Command::of_script(Script::List, &[b"quorlock:record"], &args);
         assert_eq!(
             written(&list(ScanPlace {
                 cursor: 17,
@@ -73,9 +62,6 @@ mod tests {
             })),
             written(&expected)
         );
-        let names = [(b"a".to_vec(), None), (b"mail".to_vec(), Some(3))];
-        let expected = Command::of_script(Script::Present, &[b"a", b"quorlock:slot-3:{mail}"], &[]);
-        assert_eq!(written(&present(&names)), written(&expected));
     }
 
     #[test]

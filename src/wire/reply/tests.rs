@@ -368,11 +368,8 @@ fn what_an_answer_means_depends_on_what_was_asked() {
         })
     );
     let time = "*2\r\n$10\r\n1700000000\r\n$1\r\n1\r\n";
-    for kind in Script::ALL
-        .map(Script::kind)
-        .into_iter()
-        .chain([Kind::Subscribe])
-    {
+    let others = ALL.into_iter().filter(|kind| *kind != Kind::Time);
+    for kind in others.chain([Kind::Greet]) {
         assert!(
             matches!(
                 read(kind, time),
@@ -582,28 +579,6 @@ fn g6_what_is_no_answer_about_what_is_stored_is_a_failure() {
 }
 
 #[test]
-fn the_commands_that_a_node_forbids_are_read() {
-    let read = |text: &str| {
-        Reply::read(
-            Kind::Probe,
-            format!("${}\r\n{text}\r\n", text.len()).as_bytes(),
-        )
-        .answer
-    };
-    assert_eq!(read(""), Answer::Forbidden(Vec::new()));
-    assert_eq!(
-        read("zadd pubsub|numsub"),
-        Answer::Forbidden(vec!["zadd", "pubsub|numsub"])
-    );
-    for wrong in ["x", "zadd x", "ZADD", "zadd,zrem"] {
-        assert!(
-            matches!(read(wrong), Answer::Failed(NodeFailure::Protocol { .. })),
-            "{wrong}"
-        );
-    }
-}
-
-#[test]
 fn what_a_node_lists_is_read() {
     let listed = |frame: &str| Reply::read(Kind::List, frame.as_bytes()).answer;
     let keys = vec![b"quorlock:fence:{a}".to_vec()];
@@ -633,18 +608,6 @@ fn what_a_node_lists_is_read() {
             "{wrong}"
         );
     }
-    let present = |text: &str| {
-        Reply::read(
-            Kind::Present,
-            format!("${}\r\n{text}\r\n", text.len()).as_bytes(),
-        )
-        .answer
-    };
-    assert_eq!(present("011"), Answer::Present(vec![false, true, true]));
-    assert!(matches!(
-        present("012"),
-        Answer::Failed(NodeFailure::Protocol { .. })
-    ));
 }
 
 #[test]
@@ -697,17 +660,11 @@ fn g6_what_no_script_returns_is_a_failure_and_never_a_grant() {
         "$1\r\n1\r\n",
         "_\r\n",
     ] {
-        // A digit is what one kind of script returns.
-        let but = if frame == "$1\r\n1\r\n" {
-            Some(Kind::Present)
-        } else {
-            None
-        };
         let kinds = Script::ALL
             .map(Script::kind)
             .into_iter()
             .chain([Kind::Subscribe, Kind::Time]);
-        for kind in kinds.filter(|it| Some(*it) != but) {
+        for kind in kinds {
             let answer = Reply::read(kind, frame.as_bytes()).answer;
             assert!(
                 matches!(answer, Answer::Failed(NodeFailure::Protocol { .. })),
@@ -801,10 +758,8 @@ fn pushes_are_told_from_replies() {
     }
 }
 
-const ALL: [Kind; 10] = [
+const ALL: [Kind; 8] = [
     Kind::List,
-    Kind::Present,
-    Kind::Probe,
     Kind::Acquire,
     Kind::Raise,
     Kind::Extend,

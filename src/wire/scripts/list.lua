@@ -1,6 +1,6 @@
 -- list.lua: which locks and permits have left something on the node, a part of its keys at a time. Changes nothing.
 --
--- KEYS[1]  a key of ours, which is not looked at: a script names one
+-- KEYS[1]  record, which is not read: a script names a key
 -- ARGV[1]  where to go on: "0" at first
 -- ARGV[2]  how many of the node's keys are looked at, about
 -- ARGV[3]  what our keys look like

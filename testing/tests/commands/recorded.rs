@@ -145,14 +145,11 @@ impl World {
             .iter()
             .chain(&own.semaphore("s", 3).inspect()?)
         {
-            other.admin().release_leaked(seen)?;
             other.admin().forget(seen)?;
         }
         assert!(own.list("*")?.locks().len() >= 2);
-        other.admin().check_access()?;
         other.admin().release(&own.mutex("a").inspect()?)?;
         drop((permits, guard));
-        other.admin().forget_all("*")?;
         drop(own.mutex("a").lock()?);
         Ok(())
     }

@@ -20,7 +20,7 @@ use Asking::*;
 const GRANTED: &str = ":1700000000000001\r\n";
 
 /// Each kind of command, in each form of its answer.
-const SAID: [Said; 44] = [
+const SAID: [Said; 40] = [
     (Run(Script::Acquire), GRANTED),
     (
         Run(Script::Acquire),
@@ -107,15 +107,11 @@ const SAID: [Said; 44] = [
         Run(Script::Inspect),
         "*11\r\n:3\r\n:9\r\n:7\r\n:0\r\n:0\r\n:0\r\n:1700000000000001\r\n$0\r\n\r\n:1\r\n$2\r\nme\r\n:9\r\n",
     ),
-    (Run(Script::Probe), "$0\r\n\r\n"),
-    (Run(Script::Probe), "$7\r\nget set\r\n"),
     (Run(Script::List), "*2\r\n$1\r\n0\r\n:0\r\n"),
     (
         Run(Script::List),
         "*4\r\n$2\r\n17\r\n:0\r\n$18\r\nquorlock:fence:{a}\r\n$18\r\nquorlock:fence:{b}\r\n",
     ),
-    (Run(Script::Present), "$3\r\n010\r\n"),
-    (Run(Script::Present), "$1\r\n1\r\n"),
     (Time, "*2\r\n$10\r\n1700000000\r\n$6\r\n000001\r\n"),
     (Subscribe, ">3\r\n$9\r\nsubscribe\r\n$1\r\nx\r\n:1\r\n"),
     (Subscribe, "-NOPERM No permissions to access a channel\r\n"),
