@@ -129,9 +129,9 @@ macro_rules! setters {
     };
 }
 
-/// The four calls that take the lock: `lock`, `try_lock`, `try_lock_for`, `try_lock_until`, or what the kind calls them.
+/// The three calls that take the lock: `lock`, `try_lock`, `try_lock_for`, or what the kind calls them.
 ///
-/// `about` is what the docs of all four add; each has attributes of its own, its aliases, in front of its name; `errors`
+/// `about` is what the docs of all three add; each has attributes of its own, its aliases, in front of its name; `errors`
 /// are more errors of the first.
 macro_rules! lock_methods {
     (
@@ -140,7 +140,6 @@ macro_rules! lock_methods {
         $(#[$lock_attr:meta])* $lock:ident,
         $(#[$try_attr:meta])* $try_lock:ident,
         $(#[$for_attr:meta])* $try_lock_for:ident,
-        $(#[$until_attr:meta])* $try_lock_until:ident,
         $(#[$errors:meta])* errors,
     ) => {
         impl $kind {
@@ -246,18 +245,6 @@ macro_rules! lock_methods {
                 self.$take(crate::kinds::methods::patience(timeout))
             }
 
-            /// Acquires the lock, waiting until `deadline` if someone else holds it.
-            ///
-            #[doc = concat!("Like [`", stringify!($try_lock_for), "`](Self::", stringify!($try_lock_for), "), for callers")]
-            /// that have one deadline for several steps. A deadline in the past makes one attempt.
-            ///
-            /// # Errors
-            ///
-            #[doc = concat!("As for [`", stringify!($try_lock), "`](Self::", stringify!($try_lock), ").")]
-            $(#[$until_attr])*
-            pub fn $try_lock_until(&self, deadline: ::std::time::Instant) -> Result<$guard, AcquireError> {
-                self.$take(crate::lock::Patience::Until(deadline))
-            }
         }
     };
 }
@@ -285,9 +272,6 @@ macro_rules! mutex_methods {
             #[doc(alias = "blocking_timeout")]
             #[doc(alias = "wait_time")]
             try_lock_for,
-            #[doc(alias = "lock_deadline")]
-            #[doc(alias = "lock_until")]
-            try_lock_until,
             $(#[$errors])* errors,
         }
     };

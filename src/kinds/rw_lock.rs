@@ -128,8 +128,6 @@ lock_methods! {
     try_read,
     #[doc(alias = "read_timeout")]
     try_read_for,
-    #[doc(alias = "read_until")]
-    try_read_until,
     errors,
 }
 
@@ -145,7 +143,5 @@ lock_methods! {
     try_write,
     #[doc(alias = "write_timeout")]
     try_write_for,
-    #[doc(alias = "write_until")]
-    try_write_until,
     errors,
 }

@@ -127,7 +127,6 @@ lock_methods! {
     acquire,
     try_acquire,
     try_acquire_for,
-    try_acquire_until,
     /// - [`BadPermits`](AcquireError::BadPermits): likewise.
     errors,
 }
