@@ -3,5 +3,9 @@
 -- KEYS[1]  record
 --
 -- Returns the server's time, as TIME does; an error if it takes no writes, or does not permit them to this user.
-redis.call("SET", KEYS[1], "", redis.call("EXISTS", KEYS[1]) == 1 and "NX" or "XX")
+if redis.call("EXISTS", KEYS[1]) == 1 then
+  redis.call("SET", KEYS[1], "", "NX")
+else
+  redis.call("SET", KEYS[1], "", "XX")
+end
 return redis.call("TIME")
