@@ -201,12 +201,12 @@ mod linux {
         hints: *const addrinfo,
         found: *mut *mut addrinfo,
     ) -> c_int {
-        // SAFETY: the caller's promise.
-        if !node.is_null()
-            && unsafe { CStr::from_ptr(node) }
-                .to_bytes()
-                .starts_with(b"slow")
-        {
+        let is_slow = || {
+            // SAFETY: the caller's promise, if it is not null.
+            let name = unsafe { CStr::from_ptr(node) };
+            name.to_bytes().starts_with(b"slow")
+        };
+        if !node.is_null() && is_slow() {
             // SAFETY: plain system calls. Nobody changes the environment of such a process.
             unsafe {
                 let file = libc::getenv(SLOW_NAMES.as_ptr());
