@@ -300,29 +300,6 @@ pub(crate) enum ReleaseReply {
     NotOurs,
 }
 
-/// A set of servers that programs use together, as a server's record has it: see `greet.lua`.
-#[derive(Clone, Debug, Eq, PartialEq)]
-pub(crate) struct StoredSet {
-    /// The number of servers in it, those included whose ids nobody has noted yet.
-    pub(crate) size: usize,
-    /// When a program last noted it: hours since 1970.
-    pub(crate) used: u64,
-    /// Since when this server has been in it, or in a set that went together with it; 0 for ever. When one of its servers was
-    /// last replaced by another. Milliseconds since 1970.
-    pub(crate) joined: u64,
-    pub(crate) changed: u64,
-    /// Of the program that noted it last.
-    pub(crate) label: Arc<str>,
-    pub(crate) servers: Vec<Listed>,
-}
-
-/// One server of a set: its id, and a hash of the address by which a program reached it.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(crate) struct Listed {
-    pub(crate) id: u64,
-    pub(crate) address: u32,
-}
-
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub(crate) struct GreetReply {
     pub(crate) record: Record,
@@ -334,14 +311,10 @@ pub(crate) struct GreetReply {
     pub(crate) kept: bool,
     /// Of the record that is stored.
     pub(crate) edition: Edition,
-    /// Of the server; `None` if none is stored.
-    pub(crate) id: Option<u64>,
+    /// How many servers other programs have; 0 if none has said that.
+    pub(crate) servers: u64,
     /// Of a master of a cluster: since when it has kept the slot, or all its slots, microseconds since 1970.
     pub(crate) from: u64,
-    /// The server's clock: microseconds since 1970.
-    pub(crate) now: u64,
-    /// The sets of servers that programs use.
-    pub(crate) sets: Arc<[StoredSet]>,
 }
 
 #[cfg(test)]
@@ -355,10 +328,8 @@ impl GreetReply {
             quarantine_length: 0,
             kept: true,
             edition,
-            id: None,
+            servers: 0,
             from: 0,
-            now: 0,
-            sets: [].into(),
         }
     }
 }
@@ -415,6 +386,8 @@ pub(crate) struct ServerInfo {
     pub(crate) proxied: bool,
     /// How many sentinels are in the address of its node, if that is too few.
     pub(crate) few_sentinels: Option<usize>,
+    /// Other programs have another number of servers.
+    pub(crate) other_nodes: Option<NodeFinding>,
     /// What it remembers, if it was asked.
     pub(crate) greet_reply: Option<GreetReply>,
 }
@@ -432,6 +405,7 @@ impl ServerInfo {
             self.would_evict
                 .clone()
                 .map(|policy| NodeFinding::WouldEvict { policy }),
+            self.other_nodes.clone(),
             (!self.pushes).then_some(NodeFinding::NoNotices),
             self.few_sentinels
                 .map(|count| NodeFinding::FewSentinels { count }),

@@ -279,8 +279,7 @@ impl Builder {
     /// Sets whether a server with a [finding](crate::error::NodeFinding) that can cost a lock is disqualified: its grants do not count.
     ///
     /// Such servers are promoted replicas, servers with replicas, servers that would evict keys, servers that forbid `INFO`, and
-    /// proxies. With [quarantine](Builder::quarantine) the rule includes servers that programs with another, unsafe set of servers
-    /// use: programs of the set in use go on, newcomers are refused. A [safe change](crate::guide::servers_change) refuses nobody.
+    /// proxies. So are servers of programs whose number of servers differs by [more than one](crate::guide::servers_change).
     ///
     /// Without `strict` these servers count, [`check_nodes`](LockManager::check_nodes) reports them, and the log warns of the gravest.
     /// The row of such a node is [`Disqualified`](crate::error::NodeFailure::Disqualified). A replica never counts, with or without this.

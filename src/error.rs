@@ -16,7 +16,7 @@ use std::time::Duration;
 
 use thiserror::Error;
 
-pub use check::{NodeCheck, ServerSet};
+pub use check::NodeCheck;
 pub use error_kind::ErrorKind;
 pub use finding::NodeFinding;
 pub use node_failure::{MemberAnswer, MemberReport, NodeFailure, QuarantineReason};

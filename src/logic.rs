@@ -23,7 +23,6 @@ pub(crate) mod retries;
 pub(crate) mod round_limit;
 pub(crate) mod run_ids;
 mod rw_counts;
-pub(crate) mod sets;
 pub(crate) mod slots;
 pub(crate) mod tally;
 pub(crate) mod token;

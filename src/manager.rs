@@ -242,22 +242,6 @@ impl Admin<'_> {
         checked(self.engine, Shared::vouch)
     }
 
-    /// Removes all [sets of servers](crate::guide::servers_change) from the records of the nodes, but for this manager's own.
-    ///
-    /// **Two can hold a lock after this** if a program of another set still runs. So this is for an operator who has ended all of
-    /// them, or moved them to this manager's servers. A node that was in no set with the others of this manager counts as new: it
-    /// has no vote for the longest [`max_ttl`](crate::Builder::max_ttl) and its margin.
-    ///
-    /// Returns a row for each node, as [`check_nodes`](LockManager::check_nodes) does; the failure of a node whose record could
-    /// not be changed comes first. Blocks for at most three times as long as that.
-    ///
-    /// # Errors
-    ///
-    /// A manager that was [shut down](LockManager::shut_down), or a forked process.
-    pub fn forget_sets(&self) -> Result<Vec<NodeCheck>, AcquireError> {
-        self.engine.operate(|shared| shared.forget_sets())
-    }
-
     /// Takes a lock from those who were [seen](crate::Mutex::inspect) to hold it: readers and writers.
     ///
     /// **Two can be at work after this.** The old holder goes on until it tries to extend the lock, which is after a third of

@@ -14,7 +14,6 @@ mod question;
 mod refusal;
 mod reply;
 mod script;
-mod server_sets;
 mod value;
 
 pub(crate) use address::{Address, Credentials, Endpoint, Group, Security};
@@ -26,8 +25,8 @@ pub(crate) use group_url::parse_url;
 #[cfg(test)]
 pub(crate) use keys::slot_of;
 pub(crate) use plan::{
-    FoundName, Greeted, Greeting, KeyTtls, LAST, Looked, NewSets, Plan, QueueEntry, QueuePolicy,
-    QueueUpdate, ScanPlace, Waiter, greet, list, names, slot_of_set,
+    FoundName, Greeted, Greeting, KeyTtls, LAST, Looked, Plan, QueueEntry, QueuePolicy,
+    QueueUpdate, ScanPlace, Waiter, greet, list, names,
 };
 pub(crate) use question::Question;
 pub(crate) use reply::Reply;

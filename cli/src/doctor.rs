@@ -1,16 +1,12 @@
 //! `quorlock doctor`: checks that servers are fit for locks.
 
-mod change;
 mod finding;
 mod findings;
-mod plan;
 mod seen;
-mod sets;
 mod together;
 mod wait;
 
 use std::fmt::Write;
-use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -34,15 +30,11 @@ A forbidden command appears in the ACL LOG of the server.
 
 Exit status: 0 fit; 1 fit, with warnings; 2 not fit
   --wait    0 every server votes; 69 not within TIME
-  --to      0 a plan; 2 a server in FILE is not fit
-  --sets    0 this set only; 1 another set is in use; 69 a server did not answer
-  --forget  0 done; 1 not confirmed; 69 a server could not be changed
 
 Examples:
   quorlock doctor --node redis://10.0.0.1 --node redis://10.0.0.2 --node redis://10.0.0.3
   quorlock doctor --for ttl=10s      is a ttl of 10 s long enough?
-  quorlock doctor --wait=5m          between the restarts of two servers
-  quorlock doctor --to new-servers   plan a change of servers")]
+  quorlock doctor --wait=5m          between the restarts of two servers")]
 pub(crate) struct Doctor {
     /// Number of checks; the slowest answer counts [default: 10]
     #[arg(long, value_name = "N", env = "QUORLOCK_LOOKS")]
@@ -61,22 +53,9 @@ pub(crate) struct Doctor {
         num_args = 0..=1,
         require_equals = true,
         default_missing_value = wait::FOREVER,
-        value_parser = wait::parse,
-        conflicts_with = "to"
+        value_parser = wait::parse
     )]
     pub(crate) wait: Option<Wait>,
-    /// Plan the change from the servers in use to those in FILE, one in each line. Changes nothing
-    #[arg(long, value_name = "FILE", env = "QUORLOCK_DOCTOR_TO")]
-    pub(crate) to: Option<PathBuf>,
-    /// Show the sets of servers in use, and check nothing else
-    #[arg(long, env = "QUORLOCK_DOCTOR_SETS", value_parser = switch(), conflicts_with_all = ["wait", "to"])]
-    pub(crate) sets: bool,
-    /// Remove all other sets from the servers, after a question. Their programs must have ended
-    #[arg(long, conflicts_with_all = ["wait", "to", "sets"])]
-    pub(crate) forget: bool,
-    /// Do not ask before --forget
-    #[arg(long, requires = "forget")]
-    pub(crate) yes: bool,
     /// Write JSON
     #[arg(long, env = "QUORLOCK_JSON", value_parser = switch())]
     pub(crate) json: bool,
@@ -90,12 +69,8 @@ fn planned(text: &str) -> Result<Duration, String> {
 }
 
 pub(crate) fn run(args: &NodeArgs, doctor: &Doctor) -> Result<ExitCode, Failed> {
-    match (doctor.wait, &doctor.to) {
-        (Some(wait), _) => return wait::run(args, wait, doctor.json),
-        (None, Some(file)) => return change::run(args, file, doctor.json),
-        _ if doctor.sets => return sets::show(args, doctor.json),
-        _ if doctor.forget => return sets::forget(args, doctor.yes, doctor.json),
-        _ => {}
+    if let Some(wait) = doctor.wait {
+        return wait::run(args, wait, doctor.json);
     }
     let settings = nodes::for_a_plan(args, doctor.planned)?;
     let locks = settings.build()?;

@@ -87,13 +87,13 @@ impl Settings {
 
 /// For commands that hold locks.
 pub(crate) fn with_locks(args: &NodeArgs) -> Result<Settings, Failed> {
-    settings(args, None, true, TTL, None)
+    settings(args, true, TTL, None)
 }
 
 /// For commands that hold nothing. Their ttl is the default of programs: servers keep the longest one, and each restart costs
 /// the vote for that time.
 pub(crate) fn without_locks(args: &NodeArgs) -> Result<Settings, Failed> {
-    settings(args, None, false, PROGRAMS_TTL, None)
+    settings(args, false, PROGRAMS_TTL, None)
 }
 
 /// For a judgement with the ttl of commands that hold locks. The response timeout fits the `planned` ttl.
@@ -101,25 +101,14 @@ pub(crate) fn for_a_plan(args: &NodeArgs, ttl: Option<Duration>) -> Result<Setti
     // The shortest valid ttl.
     settings(
         args,
-        None,
         false,
         TTL,
         ttl.map(|it| it.max(Duration::from_millis(100))),
     )
 }
 
-/// For other servers than those of the options.
-pub(crate) fn at(args: &NodeArgs, nodes: Vec<Given>) -> Result<Settings, Failed> {
-    settings(args, Some(nodes), false, TTL, None)
-}
-
-/// The servers of the options.
-pub(crate) fn in_use(args: &NodeArgs) -> Result<Vec<Given>, Failed> {
-    given(args, config(args)?.nodes)
-}
-
 /// The servers in a file, one in each line. Empty lines and comments are skipped.
-pub(crate) fn listed(file: &Path) -> Result<Vec<Given>, Failed> {
+fn listed(file: &Path) -> Result<Vec<Given>, Failed> {
     let text = read(file)?;
     let lines = text
         .lines()
@@ -142,13 +131,12 @@ pub(crate) fn listed(file: &Path) -> Result<Vec<Given>, Failed> {
 
 fn settings(
     args: &NodeArgs,
-    others: Option<Vec<Given>>,
     holds: bool,
     default: Duration,
     planned: Option<Duration>,
 ) -> Result<Settings, Failed> {
     let file = config(args)?;
-    let nodes = others.map_or_else(|| given(args, file.nodes), Ok)?;
+    let nodes = given(args, file.nodes)?;
     let (urls, places): (Vec<_>, Vec<_>) = nodes.into_iter().map(|it| (it.url, it.place)).unzip();
     let mut builder = LockManager::builder(urls).owner_label(Some("quorlock"));
     let user = args.user.as_deref().or(file.user.as_deref());

@@ -9,12 +9,8 @@ use crate::engine::round::ask::{self, NodeQuery};
 use crate::engine::shared::Shared;
 use crate::error::{NodeCheck, NodeFailure, NodeFinding, QuarantineReason};
 use crate::ids::{NodeId, NodeSet};
-use crate::time::{self, Moment, Tick};
-use crate::wire::Command;
-
-/// So often nodes are asked again: with the ids that the others have shown, to make sure of what they show then, and once more
-/// if one of them turns out to be another meanwhile.
-const ROUNDS: usize = 3;
+use crate::time::{self, Moment};
+use crate::wire::{Command, Greeted};
 
 /// A smaller difference of clocks is not reported.
 const CLOCKS_DIFFER: Duration = Duration::from_secs(1);
@@ -24,22 +20,24 @@ impl Shared {
     /// all of them.
     pub(crate) fn check_nodes(&self) -> Vec<NodeCheck> {
         let nodes = self.fanout.nodes();
+        // A server that was emptied since it was last asked for a lock shows that here.
+        let look = self.fanout.records.greet(Greeted::Server {
+            look: true,
+            vouch: false,
+        });
         let deadline = self.fanout.deadline(time::tick());
-        let ask = || self.ask(Command::check(), None, deadline);
-        let servers = || nodes.iter().flat_map(|it| it.servers().into_owned());
-        servers().for_each(|it| it.greet_again());
-        let mut failures = ask();
-        self.ask_others(&mut failures);
-        for _ in 0..ROUNDS {
-            // When all have been met they can be asked who uses them together with others.
-            let behind: Vec<_> = servers()
-                .filter(|it| it.standing.is_up() && it.in_sets.is_due())
-                .collect();
-            if !behind.is_empty() {
-                behind.iter().for_each(|it| it.greet_again());
-                ask();
+        let mut failures = vec![None; nodes.len()];
+        let query = |command| NodeQuery {
+            command,
+            to: None,
+            part: None,
+        };
+        for answers in ask::ask_many(&self.fanout, [look, Command::check()].map(query), deadline) {
+            for (failure, (answer, _)) in failures.iter_mut().zip(answers) {
+                *failure = failure.take().or(answer.err());
             }
         }
+        self.ask_others(&mut failures);
         let mut rows: Vec<_> = nodes
             .iter()
             .zip(failures)
@@ -147,19 +145,6 @@ impl Shared {
         }
     }
 
-    /// Why each node has not answered as it should.
-    fn ask(
-        &self,
-        command: Command,
-        to: Option<NodeSet>,
-        deadline: Tick,
-    ) -> Vec<Option<NodeFailure>> {
-        ask::ask(&self.fanout, command, to, deadline)
-            .into_iter()
-            .map(Result::err)
-            .collect()
-    }
-
     /// Says of every node that is new, as far as is known, that it has forgotten nothing; then checks all of them.
     /// The failure of a node that could not be reached comes first.
     pub(crate) fn vouch(&self) -> Vec<NodeCheck> {
@@ -182,36 +167,9 @@ impl Shared {
             return self.check_nodes();
         }
         let failed = self.tell_nodes(new, |node| (0..).zip(node.vouch()).collect());
-        self.checked_after(new, failed)
-    }
-
-    /// Lets each record show no set of servers but ours; then checks all nodes. The failure of a node that could not be
-    /// reached comes first.
-    pub(crate) fn forget_sets(&self) -> Vec<NodeCheck> {
-        // Of a cluster, one server has the sets.
-        let command = |it: &Arc<Server>| it.in_sets.forget_others(it.greeted_for_sets(false)?);
-        let commands = |node: &VotingNode| {
-            let each = (0..)
-                .zip(node.serving().iter().map(command))
-                .collect::<Vec<_>>();
-            each.into_iter()
-                .filter_map(|(part, command)| Some((part, command?)))
-                .collect()
-        };
-        let rows = self.check_nodes();
-        let has_sets = rows
-            .iter()
-            .filter(|it| !it.sets.is_empty())
-            .map(|it| it.node)
-            .collect();
-        let failed = self.tell_nodes(has_sets, commands);
-        self.checked_after(has_sets, failed)
-    }
-
-    fn checked_after(&self, sent_to: NodeSet, failed: Vec<Option<NodeFailure>>) -> Vec<NodeCheck> {
         let mut rows = self.check_nodes();
         for (row, failed) in rows.iter_mut().zip(failed) {
-            if sent_to.contains(row.node) && failed.is_some() {
+            if new.contains(row.node) && failed.is_some() {
                 row.failure = failed;
             }
         }
@@ -275,8 +233,6 @@ fn check(server: &Server, failing: &str, double: Option<NodeId>) -> NodeCheck {
         row.findings.extend(server_info.findings());
         row.findings
             .extend(double.map(|other| NodeFinding::SameServer { other }));
-        row.findings.extend(server.in_sets.finding());
-        row.sets = server.in_sets.all();
         row.findings.extend(clock_differs(server));
         row.findings
             .extend((!failing.is_empty()).then(|| NodeFinding::MembersFail {
@@ -304,7 +260,6 @@ fn row(node: NodeId, address: &Arc<str>, failure: Option<NodeFailure>) -> NodeCh
         append_only: None,
         members: Vec::new(),
         longest_quarantine: None,
-        sets: Vec::new(),
     }
 }
 

@@ -22,7 +22,6 @@ pub(crate) mod resend;
 mod resolve;
 mod room;
 pub(crate) mod server;
-pub(crate) mod set_membership;
 mod shard_conn;
 mod sharded;
 mod standing;

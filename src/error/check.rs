@@ -35,29 +35,6 @@ pub struct NodeCheck {
     /// The longest quarantine that any program needs, as the node's record shows: the longest [`max_ttl`](crate::Builder::max_ttl) with its margin. `None` without [quarantine](crate::Builder::quarantine),
     /// and if it has not been asked yet.
     pub longest_quarantine: Option<Duration>,
-    /// The [sets of servers](crate::guide::servers_change) that programs use together with this one, as the node's record shows; empty without
-    /// [quarantine](crate::Builder::quarantine), and if it has not been asked yet.
-    pub sets: Vec<ServerSet>,
-}
-
-/// A set of servers that programs use together, as the record of one of them shows it.
-#[derive(Clone, Debug, Eq, PartialEq)]
-#[non_exhaustive]
-pub struct ServerSet {
-    /// How many servers are in it.
-    pub size: usize,
-    /// This manager's nodes that are known to be in it.
-    pub nodes: Vec<NodeId>,
-    /// It is this manager's own set, as far as its nodes are known.
-    pub is_ours: bool,
-    /// Each majority of it shares a server with each of this manager's nodes, so that its programs and this one exclude each other.
-    pub is_safe: bool,
-    /// A program has noted it within a day. Others are in nobody's way.
-    pub is_in_use: bool,
-    /// The [label](crate::Builder::owner_label) of the program that noted it last; empty for none.
-    pub label: Arc<str>,
-    /// How long ago a program noted it last, in whole hours. One that is in use is noted each hour.
-    pub used: Duration,
 }
 
 impl NodeCheck {

@@ -1,6 +1,5 @@
 //! What can be wrong with a node although it votes.
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use crate::ids::NodeId;
@@ -48,19 +47,21 @@ pub enum NodeFinding {
         /// The node that has no vote.
         other: NodeId,
     },
-    /// Other programs use it in [another set of servers](crate::guide::servers_change). If majorities of both need not share a
-    /// server, or a third set is in use as well, two programs can hold the same lock; otherwise this is a change of servers under
-    /// way, and safe.
-    #[error("{}", other_nodes(*.there, *.here, .label, *.is_safe))]
+    /// Other programs have [another number of servers](crate::guide::servers_change). One server more or less is a change of
+    /// servers under way, and safe. With a larger difference two programs can hold the same lock.
+    #[error(
+        "other programs have {there} servers and this one has {here}: {}",
+        if .there.abs_diff(*.here) == 1 {
+            "finish this deployment before the next change of servers"
+        } else {
+            "two programs can hold one lock; give all programs the same servers, and add or remove one server per deployment"
+        }
+    )]
     OtherNodes {
-        /// How many servers the others have.
+        /// How many servers the programs have that wrote the number into the server's record.
         there: u64,
         /// How many this manager has.
         here: u64,
-        /// The [label](crate::Builder::owner_label) of the program that noted the other set last; empty for none.
-        label: Arc<str>,
-        /// The two sets go together.
-        is_safe: bool,
     },
     /// It is a cluster (`redis+cluster://`), and no master of it serves some slots: locks whose names are in one of these have
     /// no vote there. Nor has any other, unless the cluster serves the rest then (`cluster-require-full-coverage no`, which is not its
@@ -113,29 +114,14 @@ impl NodeFinding {
             | NodeFinding::Promoted
             | NodeFinding::HasReplicas { .. }
             | NodeFinding::Unverifiable
-            | NodeFinding::Proxied
-            | NodeFinding::OtherNodes { is_safe: false, .. } => true,
+            | NodeFinding::Proxied => true,
+            NodeFinding::OtherNodes { there, here } => there.abs_diff(*here) != 1,
             NodeFinding::SameServer { .. }
             | NodeFinding::SlotsNotServed { .. }
             | NodeFinding::ClockDiffers { .. }
-            | NodeFinding::OtherNodes { is_safe: true, .. }
             | NodeFinding::NoNotices
             | NodeFinding::FewSentinels { .. }
             | NodeFinding::MembersFail { .. } => false,
         }
     }
-}
-
-fn other_nodes(there: u64, here: u64, label: &str, is_safe: bool) -> String {
-    let who = if label.is_empty() {
-        "other programs use".to_owned()
-    } else {
-        format!("other programs ({label}) use")
-    };
-    let what = if is_safe {
-        "safe together with this set: finish this deployment before the next change"
-    } else {
-        "two programs can hold one lock: give all programs the same servers, and add or remove one server per deployment"
-    };
-    format!("{who} it in a set of {there} servers, not in this one of {here}; {what}")
 }

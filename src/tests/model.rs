@@ -18,7 +18,6 @@ mod cluster;
 mod fencing;
 mod held;
 mod leases;
-mod members;
 mod quarantines;
 mod readers;
 mod recorded;

@@ -15,7 +15,6 @@ mod rw_keys;
 
 use std::sync::Arc;
 
-use crate::answer::StoredSet;
 use crate::config::RESERVED;
 use crate::ids::{ClientId, Edition, OwnerLabel, OwnerToken};
 use crate::wire::command::Command;
@@ -26,7 +25,6 @@ use crate::wire::plan::multi_keys::Several;
 use crate::wire::plan::permit_keys::PermitKeys;
 use crate::wire::plan::rw_keys::RwKeys;
 use crate::wire::script::Script;
-use crate::wire::server_sets;
 
 pub(crate) use inspect_commands::Looked;
 pub(crate) use list_commands::{FoundName, ScanPlace, list, names};
@@ -309,18 +307,9 @@ pub(crate) struct Greeting<'a> {
     /// The longest quarantine that this client needs, and the longest that other servers have reported: milliseconds.
     pub(crate) own: u64,
     pub(crate) reported: u64,
-    /// How many servers this client has, for the first set of a new record; 0 for none.
-    pub(crate) size: u64,
-    /// The sets of servers that are to be noted.
-    pub(crate) sets: Option<&'a NewSets>,
+    /// How many servers this client has.
+    pub(crate) servers: u64,
     pub(crate) of: Greeted<'a>,
-}
-
-/// The sets of servers that a record is to have, in place of those that one with this edition has.
-#[derive(Clone, Debug, Eq, PartialEq)]
-pub(crate) struct NewSets {
-    pub(crate) edition: Edition,
-    pub(crate) sets: Vec<StoredSet>,
 }
 
 /// Whose record a greeting is about.
@@ -337,8 +326,6 @@ pub(crate) enum Greeted<'a> {
         slots: &'a str,
         vouch: bool,
     },
-    /// That of the slot which says what the cluster is. Nothing is written if this is a `look`.
-    Set { slot: u16, look: bool },
     /// A slot's that is as old as its master's.
     Confirm {
         slot: u16,
@@ -354,18 +341,14 @@ pub(crate) fn greet(greeting: &Greeting<'_>) -> Command {
         edition,
         own,
         reported,
-        size,
-        sets,
+        servers,
         of,
     } = greeting;
     let (slot, word, more) = match of {
         Greeted::Server { vouch: true, .. } => (None, "vouch", Vec::new()),
         Greeted::Server { look: true, .. } => (None, "look", Vec::new()),
         Greeted::Server { .. } => (None, "note", Vec::new()),
-        Greeted::Slot(slot) | Greeted::Set { slot, look: false } => {
-            (Some(slot), "slot", Vec::new())
-        }
-        Greeted::Set { slot, look: true } => (Some(slot), "look", Vec::new()),
+        Greeted::Slot(slot) => (Some(slot), "slot", Vec::new()),
         Greeted::Master {
             slot,
             epoch,
@@ -391,31 +374,19 @@ pub(crate) fn greet(greeting: &Greeting<'_>) -> Command {
         ),
     };
     let key = slot.map_or_else(|| RECORD.to_vec(), |it| in_slot(RECORD, it));
-    let sets = match sets {
-        Some(it) => [
-            it.edition.text().to_vec(),
-            server_sets::write(&it.sets).into_bytes(),
-        ],
-        None if size == 0 => Default::default(),
-        None => [Vec::new(), digits(size)],
-    };
+    let servers = if slot.is_none() { servers } else { 0 };
     let args = [
         vec![
             edition.text().to_vec(),
             digits(own),
             digits(reported),
             word.into(),
+            digits(servers),
         ],
-        sets.into(),
         more,
     ];
     let args = args.concat();
     Command::of_script(Script::Greet, &[&key], &slices(&args))
-}
-
-/// The slot of a cluster whose record says which node the cluster is, and which nodes its clients use.
-pub(crate) fn slot_of_set() -> u16 {
-    slot_of(RECORD)
 }
 
 #[cfg(test)]

@@ -19,7 +19,6 @@ use crate::inspection::{SecretValue, StoredKey, StoredLock, StoredReader};
 use crate::wire::frame;
 use crate::wire::refusal::{self, Refusal};
 use crate::wire::script::{CommandSubject, Kind, ReplyFormat};
-use crate::wire::server_sets;
 use crate::wire::value;
 
 /// What came back, and the time that the node's clock showed, where the command asks for it: microseconds since 1970.
@@ -187,9 +186,6 @@ fn inspected(parts: &[Value]) -> Option<Reply> {
 
 /// What a server's record shows.
 fn greeted(parts: &[Value]) -> Option<Answer> {
-    let (Value::BulkString(sets), numbers) = parts.split_last()? else {
-        return None;
-    };
     let number = |it: &Value| {
         if let Value::Int(it) = it {
             u64::try_from(*it).ok()
@@ -197,16 +193,15 @@ fn greeted(parts: &[Value]) -> Option<Answer> {
             None
         }
     };
-    let numbers: Vec<_> = numbers.iter().map(number).collect::<Option<_>>()?;
+    let numbers: Vec<_> = parts.iter().map(number).collect::<Option<_>>()?;
     let [
         status,
         served,
         quarantine_length,
         kept,
         edition,
-        id,
+        servers,
         from,
-        now,
     ] = numbers[..]
     else {
         return None;
@@ -220,25 +215,14 @@ fn greeted(parts: &[Value]) -> Option<Answer> {
         6 => Record::Off,
         _ => return None,
     };
-    let (served, id) = (
-        Duration::from_millis(served),
-        Some(id).filter(|it| *it != 0),
-    );
-    let (kept, edition, sets) = (
-        kept == 1,
-        Edition::new(edition),
-        server_sets::read(sets).filter(|_| !has_swallowed(sets))?,
-    );
     Some(Answer::Greet(GreetReply {
         record,
-        served,
+        served: Duration::from_millis(served),
         quarantine_length,
-        kept,
-        edition,
-        id,
+        kept: kept == 1,
+        edition: Edition::new(edition),
+        servers,
         from,
-        now,
-        sets,
     }))
 }
 

@@ -125,13 +125,8 @@ fn a_lost_hold_says_what_to_do_and_how_it_was_lost() {
 
 #[test]
 fn a_strict_manager_says_of_a_server_what_a_look_at_it_says_and_who_refuses_it() {
-    let finding = NodeFinding::OtherNodes {
-        there: 3,
-        here: 5,
-        label: "web-3/4711".into(),
-        is_safe: false,
-    };
-    let said = "other programs (web-3/4711) use it in a set of 3 servers, not in this one of 5; two programs can hold one lock: \
+    let finding = NodeFinding::OtherNodes { there: 3, here: 5 };
+    let said = "other programs have 3 servers and this one has 5: two programs can hold one lock; \
                 give all programs the same servers, and add or remove one server per deployment";
     assert_eq!(finding.to_string(), said);
     assert_eq!(

@@ -18,7 +18,6 @@ use crate::child::{orders, say};
 use crate::grip::{Call, Grip, Taken};
 use crate::history::Way;
 use crate::judge::Line;
-use crate::lines;
 use crate::options::builder;
 use crate::support::{between, boot, nanos, times};
 use crate::works::Work;
@@ -38,11 +37,6 @@ pub(crate) struct Role {
     pub(crate) quarantine: bool,
     /// It holds locks for a good part of their life: most nodes are to forget them meanwhile.
     pub(crate) slow: bool,
-    /// It waits and thinks in shares of this time; usually its ttl.
-    pub(crate) pace: Duration,
-    pub(crate) strict: bool,
-    /// A lock that it has from its start to its end, beside the others; none if this is 0.
-    pub(crate) seat: u64,
     pub(crate) urls: Vec<String>,
 }
 
@@ -58,9 +52,6 @@ impl Role {
             deaf: false,
             quarantine: true,
             slow: false,
-            pace: ttl,
-            strict: false,
-            seat: 0,
             urls,
         }
     }
@@ -75,17 +66,11 @@ impl Role {
             deaf,
             quarantine,
             slow,
-            pace,
-            strict,
-            seat,
             urls,
         } = self;
         let works: Vec<_> = works.iter().map(|it| it.name()).collect();
         let (ttl, works, urls) = (ttl.as_millis(), works.join(","), urls.join(" "));
-        let pace = pace.as_millis();
-        format!(
-            "{number} {judge} {ttl} {seed} {works} {deaf} {quarantine} {slow} {pace} {strict} {seat} {urls}"
-        )
+        format!("{number} {judge} {ttl} {seed} {works} {deaf} {quarantine} {slow} {urls}")
     }
 
     fn read(line: &str) -> Role {
@@ -103,9 +88,6 @@ impl Role {
             deaf: word().parse().unwrap(),
             quarantine: word().parse().unwrap(),
             slow: word().parse().unwrap(),
-            pace: Duration::from_millis(word().parse().unwrap()),
-            strict: word().parse().unwrap(),
-            seat: word().parse().unwrap(),
             urls: words.map(str::to_owned).collect(),
         }
     }
@@ -117,10 +99,7 @@ fn child_that_locks() {
     let Some(mut orders) = orders() else { return };
     let Some(role) = orders.next() else { return };
     let role = Role::read(&role);
-    lines::listen();
-    let builder = builder(&role.urls, role.ttl)
-        .quarantine(role.quarantine)
-        .strict(role.strict);
+    let builder = builder(&role.urls, role.ttl).quarantine(role.quarantine);
     let locks = builder.observer(reports_losses(&role)).build().unwrap();
     let ambush = Ambush::start(locks.clone());
     let finish = Arc::new(AtomicBool::new(false));
@@ -146,18 +125,12 @@ fn child_that_locks() {
         ambush,
         judge,
     };
-    let seat = client.sit_down();
     say("ready");
     while !finish.load(Ordering::SeqCst) {
         client.turn();
-        if let Some(seat) = &seat {
-            client.look(seat);
-        }
     }
-    seat.into_iter().for_each(|it| client.end(it));
     let stats = client.locks.stats();
     client.locks.shut_down();
-    lines::tell();
     say(format_args!(
         "done {} {} {} {}",
         stats.rounds_won, stats.rounds_held, stats.extensions, stats.locks_lost
@@ -179,7 +152,6 @@ fn reports_losses(role: &Role) -> Arc<dyn Observer> {
             _ => false,
         };
         if lost {
-            lines::add(format_args!("{event:?}"));
             judge.lock().unwrap().ask(&format!("lost {number}"));
         }
     })
@@ -205,35 +177,21 @@ pub(crate) struct Hold {
 }
 
 impl Client {
-    /// Takes the lock that it has to its end.
-    fn sit_down(&mut self) -> Option<Hold> {
-        let name = Some(format!("seats/{}", self.role.seat)).filter(|_| self.role.seat != 0)?;
-        let asked = boot();
-        let guard = self
-            .locks
-            .mutex(&name)
-            .lock()
-            .unwrap_or_else(|err| panic!("{name}: {err}"));
-        let hold = self.claim(Taken::alone(guard, name), false, true, asked, boot());
-        self.update(&hold);
-        Some(hold)
-    }
-
     /// Asks for a lock once, and does something with it.
     fn turn(&mut self) {
         let Role {
             works,
-            pace,
+            ttl,
             deaf,
             slow,
             ..
         } = &self.role;
-        let work = Work::of_now(works, *pace, *slow);
+        let work = Work::of_now(works, *ttl, *slow);
         let extends = self.rng.u8(..4) == 0;
         // A renewal finds out what has been lost.
         let renew = self.rng.u8(..4) >= if *slow { 2 } else { 1 } && !deaf;
         let extended = renew || extends || *deaf;
-        let wait = between(&mut self.rng, *pace, 0.0, 3.0);
+        let wait = between(&mut self.rng, *ttl, 0.0, 3.0);
         let call = Call {
             renew,
             wait,
@@ -254,10 +212,7 @@ impl Client {
             }
             Err(err) => {
                 self.judge.ask(&format!("failed {}", kind_of(&err)));
-                if !matches!(err, AcquireError::Held { .. }) {
-                    lines::add(format_args!("failed: {err}"));
-                }
-                thread::sleep(between(&mut self.rng, self.role.pace, 0.0, 0.02));
+                thread::sleep(between(&mut self.rng, self.role.ttl, 0.0, 0.02));
             }
         }
         self.ambush.enter(Phase::Nothing);
@@ -383,8 +338,8 @@ impl Client {
             1..=4 => (0.1, 0.6),
             _ => (0.0, 0.01),
         };
-        let until = boot() + nanos(between(&mut self.rng, self.role.pace, length.0, length.1));
-        let step = times(self.role.pace, 0.05);
+        let until = boot() + nanos(between(&mut self.rng, self.role.ttl, length.0, length.1));
+        let step = times(self.role.ttl, 0.05);
         let mut valid = self.look(hold);
         let mut next_extension = boot() + nanos(step);
         loop {

@@ -186,7 +186,7 @@ impl Campaign {
         );
         // By now everything has expired that clients have left who were killed or found no way to a node.
         sleep_until(healed + nanos(self.plan.ttl) + 20_000_000);
-        let rounds = crew.finish().sums;
+        let rounds = crew.finish();
         eventually("the servers have read all that clients have sent", || {
             self.nodes.all_servers().all(is_left_alone)
         });

@@ -5,7 +5,6 @@ use tempfile::TempDir;
 
 use crate::child;
 use crate::client::Role;
-use crate::lines;
 
 pub(crate) struct Crew {
     pub(crate) members: Vec<Member>,
@@ -19,19 +18,11 @@ pub(crate) struct Member {
     pub(crate) number: u64,
     pub(crate) child: ChildProcess,
     pub(crate) clock: Option<Clock>,
-    /// See [`Role`].
-    pub(crate) seat: u64,
     _folder: TempDir,
 }
 
-/// What clients tell at their end.
-#[derive(Debug, Default)]
-pub(crate) struct Told {
-    /// Rounds won, rounds that others held, extensions, locks lost.
-    pub(crate) sums: [u64; 4],
-    /// See [`lines`].
-    pub(crate) lines: Vec<String>,
-}
+/// Of all clients: rounds won, rounds that others held, extensions, locks lost.
+type Sums = [u64; 4];
 
 impl Crew {
     /// Blocks until all are ready.
@@ -67,27 +58,16 @@ impl Crew {
             number: role.number,
             child,
             clock,
-            seat: role.seat,
             _folder: folder,
         }
     }
 
     /// Lets all come to an end.
-    pub(crate) fn finish(&mut self) -> Told {
-        let mut told = Told::default();
+    pub(crate) fn finish(&mut self) -> Sums {
+        let mut sums = Sums::default();
         self.members.iter_mut().for_each(Member::tell_to_finish);
-        self.members.drain(..).for_each(|it| it.finish(&mut told));
-        told
-    }
-}
-
-impl Told {
-    pub(crate) fn add(&mut self, other: Told) {
-        self.sums
-            .iter_mut()
-            .zip(other.sums)
-            .for_each(|(sum, number)| *sum += number);
-        self.lines.extend(other.lines);
+        self.members.drain(..).for_each(|it| it.finish(&mut sums));
+        sums
     }
 }
 
@@ -102,18 +82,12 @@ impl Member {
     }
 
     /// It was told to. Blocks until its process has ended.
-    pub(crate) fn finish(mut self, told: &mut Told) {
-        let said = loop {
-            let said = self.child.hear();
-            match lines::read(&said) {
-                Some(line) => told.lines.push(line.to_owned()),
-                None => break said,
-            }
-        };
+    pub(crate) fn finish(mut self, sums: &mut Sums) {
+        let said = self.child.hear();
         let done = said
             .strip_prefix("done ")
             .unwrap_or_else(|| panic!("not done but {said}"));
-        for (sum, number) in told.sums.iter_mut().zip(done.split(' ')) {
+        for (sum, number) in sums.iter_mut().zip(done.split(' ')) {
             *sum += number.parse::<u64>().unwrap();
         }
         assert!(self.child.wait().success());

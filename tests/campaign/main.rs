@@ -13,7 +13,7 @@
 //! even one that would expire. [`biting`] shows that the judge objects to what is wrong.
 //!
 //! `cargo test` runs a short campaign of everything at once. With `QUORLOCK_LONG=1` each fault is also done alone, and nodes
-//! are also groups and clusters. So is the set of servers [changed](changing) under a fleet.
+//! are also groups and clusters.
 //!
 //! | variable | meaning |
 //! | --- | --- |
@@ -27,7 +27,6 @@
 mod alone;
 mod ambush;
 mod biting;
-mod changing;
 mod child;
 mod client;
 mod clusters;
@@ -39,7 +38,6 @@ mod groups;
 mod history;
 mod judge;
 mod last;
-mod lines;
 mod mixed;
 mod nodes;
 mod options;

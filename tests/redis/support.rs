@@ -142,7 +142,8 @@ pub(crate) struct Record {
     pub(crate) format: String,
     pub(crate) run_id: String,
     pub(crate) origin: String,
-    pub(crate) id: String,
+    /// How many servers its programs have.
+    pub(crate) servers: String,
     /// What stands behind that.
     pub(crate) rest: String,
 }
@@ -157,7 +158,7 @@ impl Record {
             format: "1".to_owned(),
             run_id: server.info("run_id").unwrap(),
             origin: "old".to_owned(),
-            id: "7".to_owned(),
+            servers: "0".to_owned(),
             rest: String::new(),
         }
     }
@@ -174,11 +175,11 @@ impl Record {
             format,
             run_id,
             origin,
-            id,
+            servers,
             rest,
         } = self;
         let end = since + 1000 * longest;
-        format!("{edition} {since:016} {end:016} {format} {run_id} {origin} {id}{rest}")
+        format!("{edition} {since:016} {end:016} {format} {run_id} {origin} {servers}{rest}")
     }
 }
 
@@ -196,7 +197,7 @@ pub(crate) fn record(server: &Server) -> Option<Record> {
         format: next()?,
         run_id: next()?,
         origin: next()?,
-        id: next()?,
+        servers: next()?,
         rest: next().map_or(String::new(), |it| format!(" {it}")),
     })
 }

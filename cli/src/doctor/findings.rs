@@ -203,6 +203,8 @@ fn advice(failure: &NodeFailure) -> (Level, &'static str, &'static str, String) 
 
 /// A weakness of a server that votes.
 fn weakness(check: &NodeCheck, finding: &NodeFinding) -> Finding {
+    let is_changing =
+        matches!(finding, NodeFinding::OtherNodes { there, here } if there.abs_diff(*here) == 1);
     let (what, why, action) = match finding {
         NodeFinding::WouldEvict { .. } => (
             "would_evict",
@@ -224,15 +226,15 @@ fn weakness(check: &NodeCheck, finding: &NodeFinding) -> Finding {
             "a restart or an eviction policy cannot be detected",
             "permit INFO",
         ),
-        NodeFinding::OtherNodes { is_safe: false, .. } => (
-            "other_nodes",
-            "majorities of two sets may share no server, so two programs can hold one lock",
-            "see quorlock doctor --sets; give all programs the same servers, then run quorlock doctor --forget",
-        ),
-        NodeFinding::OtherNodes { .. } => (
+        NodeFinding::OtherNodes { .. } if is_changing => (
             "changing_nodes",
             "a change of servers is under way, and safe so far",
-            "finish it, then run quorlock doctor --forget",
+            "finish it on all programs before the next one",
+        ),
+        NodeFinding::OtherNodes { .. } => (
+            "other_nodes",
+            "majorities of the two may share no server, so two programs can hold one lock",
+            "give all programs the same servers; if you have stopped all: redis-cli DEL quorlock:record",
         ),
         NodeFinding::SlotsNotServed { .. } => (
             "slots_not_served",
@@ -266,7 +268,7 @@ fn weakness(check: &NodeCheck, finding: &NodeFinding) -> Finding {
         ),
         _ => ("other", "it weakens the locks", "check the message above"),
     };
-    let level = if matches!(finding, NodeFinding::OtherNodes { is_safe: true, .. }) {
+    let level = if is_changing {
         Level::Note
     } else {
         Level::Warning

@@ -162,7 +162,7 @@ fn on_greeting(
     server: &Server,
     eligibility: &mut Eligibility,
     job: &Job,
-    mut shown: GreetReply,
+    shown: GreetReply,
     times: Times,
 ) -> Answer {
     // Whoever only looks is not refused.
@@ -176,9 +176,6 @@ fn on_greeting(
     eligibility.lasts(length);
     match server.with_slots() {
         None => {
-            shown.served = shown
-                .served
-                .min(server.on_sets_reported(&shown, times.asked));
             let news = eligibility.on_record(&shown, times);
             server.publish_eligibility(eligibility, news, times.answered);
         }
@@ -199,9 +196,6 @@ fn why_not(
     ask: Ask,
     times: Times,
 ) -> Option<NodeFailure> {
-    if let Some(failure) = server.in_sets.failure() {
-        return Some(failure);
-    }
     if !server.has_leader_lease(times.asked_at) {
         return Some(NodeFailure::UNCONFIRMED);
     }
@@ -213,14 +207,10 @@ fn why_not(
             .link
             .with(|it| it.slots.left(slot, ask, times.asked, length))
     });
-    let of_set = server
-        .with_slots()
-        .and_then(|_| server.in_sets.left(times.asked, length));
     let left = eligibility
         .left(ask, times.asked)
         .into_iter()
         .chain(of_slot)
-        .chain(of_set)
         .max_by_key(|it| it.0);
     left.map(|(left, why)| NodeFailure::Quarantined { left, why })
 }

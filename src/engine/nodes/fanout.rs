@@ -13,7 +13,6 @@ use crate::engine::nodes::outgoing::{Enqueued, Outgoing, RefusedCommand, Takers}
 use crate::engine::nodes::records::Records;
 use crate::engine::nodes::room::Room;
 use crate::engine::nodes::server::{MUTE_MIN, NodeContext, Server};
-use crate::engine::nodes::set_membership::Sets;
 use crate::engine::nodes::voting_node::VotingNode;
 use crate::engine::park::{self, Signal};
 use crate::error::{NodeAnswer, NodeFailure, NodeReport, QuarantineReason};
@@ -99,15 +98,6 @@ impl Fanout {
         let room = Arc::new(Room::default());
         let response_timeout = config.response_timeout;
         let records = Arc::new(Records::new(config.quarantine_length(), addresses.len()));
-        let shown: Vec<_> = addresses.iter().map(Address::shown).collect();
-        let sets = || {
-            Sets::new(
-                config.owner_label.as_str(),
-                shown.iter().map(|it| &**it),
-                config.strict,
-            )
-        };
-        let sets = config.quarantine.then(|| Arc::new(sets()));
         let common = NodeContext {
             start,
             response_timeout,
@@ -118,7 +108,6 @@ impl Fanout {
             client,
             events: Arc::clone(events),
             records: Arc::clone(&records),
-            sets,
         };
         let (mut nodes, mut threads) = (Vec::new(), Vec::new());
         for (index, address) in addresses.into_iter().enumerate() {
@@ -171,17 +160,12 @@ impl Fanout {
             of_any
                 .or_else(|| is_behind(node.id).then_some((ASK_AGAIN, QuarantineReason::Restarted)))
         };
-        let length = self.records.quarantine();
-        let of_sets = |node: &VotingNode| {
-            node.serving()
-                .iter()
-                .find_map(|it| it.why_not_in_sets(asked, length))
-        };
         let asked_ones = self.nodes().iter().filter(|it| nodes.contains(it.id));
-        let quarantined =
-            |it: &VotingNode| left(it).map(|(left, why)| NodeFailure::Quarantined { left, why });
         asked_ones
-            .filter_map(|it| Some((it.id, quarantined(it).or_else(|| of_sets(it))?)))
+            .filter_map(|node| {
+                let (left, why) = left(node)?;
+                Some((node.id, NodeFailure::Quarantined { left, why }))
+            })
             .collect()
     }
 

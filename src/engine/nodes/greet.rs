@@ -41,14 +41,10 @@ impl Server {
     /// Greets the server, unless it is being greeted for commands that wait.
     fn greet(&self, state: &mut LinkState, asked: Now) {
         if state.held.is_none() {
-            let greet = self.in_sets.greet(
-                &mut state.greeted,
-                Greeted::Server {
-                    look: false,
-                    vouch: false,
-                },
-                asked.tick,
-            );
+            let greet = self.records.greet(Greeted::Server {
+                look: false,
+                vouch: false,
+            });
             state.enqueue(Job::of_connection(greet.into()), asked);
             state.held = Some(Vec::new());
         }

@@ -47,8 +47,6 @@ pub(crate) enum ClusterQuery {
     Slot(u16),
     Master(u16),
     Confirmed(u16),
-    /// Which node the cluster is, and which nodes others use together with it.
-    Set,
 }
 
 impl AsRef<Command> for Job {

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use crate::engine::nodes::server::Server;
 use crate::engine::nodes::shard_conn::ShardConn;
-use crate::error::{NodeFailure, QuarantineReason};
+use crate::error::QuarantineReason;
 use crate::time::{Moment, Tick};
 
 impl Server {
@@ -31,28 +31,14 @@ impl Server {
         self.shard_conn.as_ref().filter(|it| it.has_slots)
     }
 
-    /// Why what it granted does not count, as far as the sets of servers are known now.
-    pub(super) fn why_not_in_sets(
-        &self,
-        asked: Tick,
-        length: Option<Duration>,
-    ) -> Option<NodeFailure> {
-        self.in_sets
-            .why_not(asked, length, self.with_slots().is_some())
-    }
-
     /// For how long what it grants does not count yet, and why: of a shard connection, of slots that were never used.
     pub(crate) fn quarantine_left(&self, now: Tick) -> Option<(Duration, QuarantineReason)> {
         let length = self.records.quarantine();
         let of_shard_conn = self.with_slots().and_then(|it| it.left(now, length));
-        let of_set = self
-            .with_slots()
-            .and_then(|_| self.in_sets.left(now, length));
         self.status
             .left(now)
             .into_iter()
             .chain(of_shard_conn)
-            .chain(of_set)
             .max_by_key(|it| it.0)
     }
 }

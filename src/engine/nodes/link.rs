@@ -83,8 +83,6 @@ pub(crate) struct LinkState {
     pub(super) held: Option<Vec<Job>>,
     /// How many releases of whole locks the node has been given.
     pub(super) releases: u64,
-    /// When the server was last greeted.
-    pub(super) greeted: Option<Tick>,
     /// Of a master of a cluster: what is known of its slots, and commands that wait until it is.
     pub(super) slots: Slots<Job>,
     /// Kept for its memory.

@@ -4,12 +4,12 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use crate::answer::{GreetReply, Record};
-use crate::error::NodeFailure;
+use crate::error::{NodeFailure, NodeFinding};
 use crate::ids::{Edition, NodeId};
 use crate::logic::quarantine_length::QuarantineLength;
 use crate::logic::validity;
 use crate::sys::sync::{AtomicBool, AtomicU64, Mutex};
-use crate::wire::{self, Command, Greeted, Greeting, NewSets};
+use crate::wire::{self, Command, Greeted, Greeting};
 
 /// See the module.
 #[derive(Debug)]
@@ -69,34 +69,23 @@ impl Records {
         }
     }
 
-    /// `sets`: what the record is to have.
-    pub(crate) fn greet(&self, of: Greeted<'_>, sets: Option<&NewSets>) -> Command {
+    pub(crate) fn greet(&self, of: Greeted<'_>) -> Command {
         let length = self.length.lock();
-        let size = if matches!(of, Greeted::Server { .. }) {
-            self.nodes
-        } else {
-            0
-        };
-        let (own, reported) = (length.own(), length.largest());
         wire::greet(&Greeting {
             edition: Edition::draw(),
-            own,
-            reported,
-            size,
-            sets,
+            own: length.own(),
+            reported: length.largest(),
+            servers: self.nodes,
             of,
         })
     }
 
     /// What tells a server that it has lost nothing.
     pub(crate) fn vouch(&self) -> Command {
-        self.greet(
-            Greeted::Server {
-                look: false,
-                vouch: true,
-            },
-            None,
-        )
+        self.greet(Greeted::Server {
+            look: false,
+            vouch: true,
+        })
     }
 
     /// Takes in what a record shows.
@@ -116,6 +105,14 @@ impl Records {
     pub(crate) fn misfit(&self, shown: &GreetReply) -> Option<NodeFailure> {
         let on_server = shown.record != Record::Off;
         (on_server != self.quarantine).then_some(NodeFailure::QuarantineDiffers { on_server })
+    }
+
+    /// Whether the programs that this server knows have another number of servers.
+    pub(crate) fn other_nodes(&self, shown: &GreetReply) -> Option<NodeFinding> {
+        (shown.servers != 0 && shown.servers != self.nodes).then_some(NodeFinding::OtherNodes {
+            there: shown.servers,
+            here: self.nodes,
+        })
     }
 
     /// Locks may be asked for of a server that has shown this: it keeps a record, and has our kind of quarantine.

@@ -8,14 +8,13 @@ use crate::answer::{Answer, GreetReply};
 use crate::engine::nodes::command_queue::CommandQueue;
 use crate::engine::nodes::contacts::Contacts;
 use crate::engine::nodes::events::NodeEvents;
-use crate::engine::nodes::job::{ClusterQuery, Job};
+use crate::engine::nodes::job::Job;
 use crate::engine::nodes::leaving::ListExits;
 use crate::engine::nodes::link::{Link, LinkState};
 use crate::engine::nodes::load::Load;
 use crate::engine::nodes::records::Records;
 use crate::engine::nodes::resend::Unconfirmed;
 use crate::engine::nodes::room::Room;
-use crate::engine::nodes::set_membership::{InSets, Sets};
 use crate::engine::nodes::shard_conn::ShardConn;
 use crate::engine::nodes::standing::Standing;
 use crate::engine::nodes::status::Status;
@@ -24,11 +23,11 @@ use crate::ids::{ClientId, NodeId};
 use crate::logic::eligibility::{Change, Eligibility};
 use crate::observer::Upcall;
 use crate::stats::{Counters, NodeCounters, count};
-use crate::sys::logging::{Level, debug, info, write_line};
+use crate::sys::logging::{debug, info};
 use crate::sys::sync::{AtomicBool, AtomicU64, Mutex, fence};
 use crate::sys::{Registry, Socket, Waker};
 use crate::time::{Moment, Now, Tick};
-use crate::wire::{Command, Conn, Greeted, Plan, Waiter};
+use crate::wire::{Command, Conn, Plan, Waiter};
 
 /// One server and the connection to it, shared by its worker and everybody who sends.
 pub(crate) struct Server {
@@ -59,7 +58,6 @@ pub(crate) struct Server {
     /// The connection listens.
     listening: AtomicBool,
     pub(super) records: Arc<Records>,
-    pub(crate) in_sets: Arc<InSets>,
     /// Of a master of a node of several servers.
     pub(crate) shard_conn: Option<ShardConn>,
     pub(super) counters: Arc<Counters>,
@@ -79,7 +77,6 @@ pub(crate) type Jobs = [Option<Job>; 2];
 
 /// What all masters of a node have in common.
 pub(crate) struct OfAll {
-    pub(super) in_sets: Arc<InSets>,
     pub(super) own_counters: Arc<NodeCounters>,
 }
 
@@ -101,7 +98,6 @@ pub(crate) struct NodeContext {
     pub(crate) client: ClientId,
     pub(crate) events: Arc<dyn NodeEvents>,
     pub(crate) records: Arc<Records>,
-    pub(crate) sets: Option<Arc<Sets>>,
 }
 
 impl Server {
@@ -123,7 +119,7 @@ impl Server {
             events,
             ..
         } = common;
-        let (records, sets) = (common.records, common.sets);
+        let records = common.records;
         let (shown, of_all) = (Arc::clone(&address), Arc::clone(&records));
         Server {
             status: Status::new(
@@ -135,7 +131,6 @@ impl Server {
                 of_all,
             ),
             link: Link::new(id, Load::new(start, response_timeout), registry, waker),
-            in_sets: Arc::new(InSets::new(id, Arc::clone(&records), sets)),
             shard_conn: None,
             id,
             address,
@@ -164,16 +159,9 @@ impl Server {
 
     /// The same, which stands for a master of a node of several servers; nobody has confirmed yet that it is one.
     pub(super) fn into_shard_conn(self, shard_conn: ShardConn, of_all: &OfAll) -> Server {
-        // A cluster is one set of records, and the master of a group has its own.
-        let in_sets = if shard_conn.has_slots {
-            Arc::clone(&of_all.in_sets)
-        } else {
-            self.in_sets
-        };
         let own_counters = Arc::clone(&of_all.own_counters);
         Server {
             shard_conn: Some(shard_conn),
-            in_sets,
             own_counters,
             leader_lease_until: AtomicU64::new(0),
             ..self
@@ -298,31 +286,8 @@ impl Server {
     /// RACE: what is released between an entry in a waiting list and the subscription would be announced to nobody. Both
     /// go over this connection, in this order.
     pub(crate) fn enqueue(&self, state: &mut LinkState, job: Job, asked: Now) {
-        let of = self.greeted_for_sets(!self.records.is_used());
-        if let Some(greet) = of.and_then(|it| self.in_sets.due(&mut state.greeted, it, asked.tick))
-        {
-            let greet = Job::of_connection(Arc::new(greet));
-            state.enqueue(
-                if self.with_slots().is_some() {
-                    greet.that_confirms(ClusterQuery::Set)
-                } else {
-                    greet
-                },
-                asked,
-            );
-        }
         if let Some(job) = self.admit(state, job, asked) {
             self.put(state, job, asked);
-        }
-    }
-
-    /// Whose record has the sets of servers that the node is in; `None` where another server of the node has it.
-    pub(crate) fn greeted_for_sets(&self, look: bool) -> Option<Greeted<'static>> {
-        match self.with_slots() {
-            None => Some(Greeted::Server { look, vouch: false }),
-            Some(shard_conn) => shard_conn
-                .set_slot()
-                .map(|slot| Greeted::Set { slot, look }),
         }
     }
 
@@ -367,25 +332,6 @@ impl Server {
     pub(crate) fn call_up(&self) {
         self.standing.call_up();
         self.link.wake_worker();
-    }
-
-    /// Greets the node ahead of the next command.
-    pub(crate) fn greet_again(&self) {
-        self.link.with(|it| it.greeted = None);
-    }
-
-    /// The node has shown which one it is, and which sets it is in. Gives back for how long it has been in ours.
-    pub(super) fn on_sets_reported(&self, shown: &GreetReply, now: Tick) -> Duration {
-        let (member_for, news) = self.in_sets.on_report(shown, now);
-        if let Some(finding) = news {
-            let level = if finding.disqualifies() {
-                Level::Warn
-            } else {
-                Level::Info
-            };
-            write_line!(level, "{}: {}: {finding}", self.id, self.address);
-        }
-        member_for
     }
 
     /// Asks the worker to end: at once if nothing is left to do, at `deadline` in any case.
@@ -508,9 +454,6 @@ impl Server {
     /// Ends with the connection: everything that was not answered.
     pub(super) fn close(&self) -> Vec<Job> {
         self.listening.store(false, Ordering::Release);
-        if self.with_slots().is_none_or(|it| it.set_slot().is_some()) {
-            self.in_sets.forget();
-        }
         self.link.close()
     }
 
@@ -570,7 +513,6 @@ impl Server {
             upcall: Upcall::default(),
             events: Arc::new(()),
             records: Arc::new(Records::new(None, 1)),
-            sets: None,
         };
         let worker_handle = WorkerHandle { registry, waker };
         (
@@ -583,15 +525,5 @@ impl Server {
             ),
             poll,
         )
-    }
-
-    #[cfg(not(quorlock_shuttle))]
-    pub(crate) fn with_quarantine(self, records: Arc<Records>, sets: Arc<Sets>) -> Server {
-        let in_sets = Arc::new(InSets::new(self.id, Arc::clone(&records), Some(sets)));
-        Server {
-            records,
-            in_sets,
-            ..self
-        }
     }
 }

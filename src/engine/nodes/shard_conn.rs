@@ -15,7 +15,7 @@ use crate::logic::quarantines::{Ask, Quarantines};
 use crate::logic::run_ids::Voter;
 use crate::sys::sync::{AtomicBool, Mutex};
 use crate::time::Tick;
-use crate::wire::{Address, slot_of_set};
+use crate::wire::Address;
 
 /// All shard connections of a node.
 pub(crate) trait ShardConns: Send + Sync {
@@ -58,7 +58,6 @@ pub(crate) struct ShardConn {
     /// Of its master's record, as it was shown last.
     quarantines: Mutex<Quarantines>,
     /// It serves the slot whose record says which node the cluster is.
-    has_set: AtomicBool,
     /// Its master is to note what it serves, once it is connected.
     owes_greeting: AtomicBool,
 }
@@ -73,7 +72,7 @@ impl ShardConn {
     ) -> ShardConn {
         let (served, idle_since, quarantines) =
             (Mutex::default(), Mutex::default(), Mutex::default());
-        let (has_set, owes_greeting) = (AtomicBool::new(false), AtomicBool::new(false));
+        let owes_greeting = AtomicBool::new(false);
         ShardConn {
             index,
             voter,
@@ -83,7 +82,6 @@ impl ShardConn {
             served,
             idle_since,
             quarantines,
-            has_set,
             owes_greeting,
         }
     }
@@ -140,8 +138,7 @@ impl ShardConn {
     }
 
     /// Takes note of what it serves now. True if that has changed, or since when.
-    pub(super) fn serve(&self, served: Option<Served>, has_set: bool) -> bool {
-        self.has_set.store(has_set, Ordering::Relaxed);
+    pub(super) fn serve(&self, served: Option<Served>) -> bool {
         if served.is_some() {
             *self.idle_since.lock() = None;
         }
@@ -162,11 +159,6 @@ impl ShardConn {
     /// Since when it serves nothing; it serves nothing now.
     pub(crate) fn is_idle_since(&self, now: Tick) -> Tick {
         *self.idle_since.lock().get_or_insert(now)
-    }
-
-    /// The slot whose record says which node the cluster is, if it serves that.
-    pub(crate) fn set_slot(&self) -> Option<u16> {
-        self.has_set.load(Ordering::Relaxed).then(slot_of_set)
     }
 
     pub(crate) fn remember(&self, shown: &GreetReply, now: Tick, length: Option<Duration>) {

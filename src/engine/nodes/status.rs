@@ -130,6 +130,7 @@ impl Status {
                 .is_some_and(|it| it.findings().contains(&finding));
             let is_news = match finding {
                 NodeFinding::WouldEvict { .. } => !is_known,
+                NodeFinding::OtherNodes { .. } => !is_known && finding.disqualifies(),
                 NodeFinding::Promoted => {
                     !(is_known
                         && before

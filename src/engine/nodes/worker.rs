@@ -250,7 +250,7 @@ impl Worker {
         let records = &self.server.records;
         match Connecting::begin(
             address,
-            Some(records.greet(records.of_server(), None)),
+            Some(records.greet(records.of_server())),
             timeout,
             &self.poll,
         ) {
@@ -306,6 +306,10 @@ impl Worker {
             // That is what the node was given as.
             (server_info.replicas, server_info.promoted) = (0, false);
         }
+        server_info.other_nodes = server_info
+            .greet_reply
+            .as_ref()
+            .and_then(|reply| self.server.records.other_nodes(reply));
         if self.strict
             && let Some(finding) = server_info
                 .findings()
@@ -345,11 +349,8 @@ impl Worker {
         let now = time::tick();
         {
             let mut eligibility = self.server.eligibility.lock();
-            if let Some(reply) = &mut server_info.greet_reply {
+            if let Some(reply) = &server_info.greet_reply {
                 self.server.records.on_report(self.server.id, reply);
-                if self.server.with_slots().is_none() {
-                    reply.served = reply.served.min(self.server.on_sets_reported(reply, now));
-                }
                 self.server.status.note_current(asked.tick);
             }
             eligibility.lasts(self.server.records.quarantine());

@@ -209,8 +209,7 @@ impl Real {
             edition: Edition::new(self.drawn),
             own,
             reported: heard,
-            size: 0,
-            sets: None,
+            servers: 0,
             of,
         })
     }

@@ -13,8 +13,7 @@ const INFO: Range<usize> = 2..2 + Section::ALL.len();
 const ROLE: usize = INFO.end;
 const GREET: usize = ROLE + 1;
 
-const GREET_REPLY: &str =
-    "*9\r\n:1\r\n:5000\r\n:10102\r\n:1\r\n:20000\r\n:7\r\n:0\r\n:0\r\n$0\r\n\r\n";
+const GREET_REPLY: &str = "*7\r\n:1\r\n:5000\r\n:10102\r\n:1\r\n:20000\r\n:7\r\n:0\r\n";
 const NO_SCRIPT: &str = "-NOSCRIPT No matching script. Please use EVAL.\r\n";
 
 fn answers(hello: &str) -> Vec<String> {
@@ -39,7 +38,7 @@ fn greet_reply() -> GreetReply {
     GreetReply {
         quarantine_length: 10_102,
         edition: Edition::new(20_000),
-        id: Some(7),
+        servers: 7,
         ..shown
     }
 }
@@ -53,8 +52,7 @@ fn greet() -> Command {
         edition: Edition::new(1),
         own: 10_102,
         reported: 0,
-        size: 0,
-        sets: None,
+        servers: 3,
         of,
     })
 }

@@ -11,16 +11,14 @@
 --          "slot": the record is of one slot of a cluster
 --          "settle": likewise, and it is not new: this process has kept the slot for longer, if the record is new and has not
 --          changed since it was looked at
--- ARGV[5]  the edition of the record that this client has seen, if it changes the sets of servers in it; empty if not
--- ARGV[6]  these sets, as they are to stand in the record. Without an edition the number of this client's servers, for a new
---          record: then the first set has one server, this one; JOINED is 0 if an operator said so
--- ARGV[7]  "vouch", "slot": the epoch of the configuration of a master of a cluster, whose record this is; absent if not
+-- ARGV[5]  the number of this client's servers; 0 in a cluster
+-- ARGV[6]  "vouch", "slot": the epoch of the configuration of a master of a cluster, whose record this is; absent if not
 --          "settle": since when it was found to have kept the slot, microseconds since 1970
--- ARGV[8]  "vouch", "slot": the slots that it serves, as "0-5460,7000-7000"
+-- ARGV[7]  "vouch", "slot": the slots that it serves, as "0-5460,7000-7000"
 --          "settle": since when it has
--- ARGV[9]  "settle": the origin of that
+-- ARGV[8]  "settle": the origin of that
 --
--- Returns { status, served, longest, kept, edition, id, from, now, sets }
+-- Returns { status, served, longest, kept, edition, servers, from }
 --   status   1 this process has kept all data, and began with the data of another process
 --            2 there was no record: the server is new, or has lost all data
 --            3 there was a record of another process: the server was restarted, promoted, restored or swapped
@@ -31,21 +29,12 @@
 --   longest  the longest quarantine that any program needs: milliseconds; with "look" only what is stored
 --   kept     1 if the record is stored with all that, 0 if not
 --   edition  of the record that is stored; 0 if none is
---   id       of the server; 0 if none is stored
+--   servers  how many servers other clients have, as the record was found; 0 if nobody has written that
 --   from     in a cluster: since when this process has kept the slot, or all the slots that it serves: microseconds since 1970
---   now      the server's clock: microseconds since 1970
---   sets     the sets of servers that programs use
 --
--- Behind ID stand these sets, each behind a blank: SIZE USED JOINED CHANGED LABEL SERVERS. What is to stand there the client
--- decides (logic/sets.rs): it has seen all of it, or its edition is another, and then it decides anew. They outlive a restart
--- that keeps the record.
---   SIZE     how many servers are in the set
---   USED     when a client last noted it: hours since 1970
---   JOINED   since when this server has been in it, or in one that went together with it: milliseconds since 1970; 0 for ever
---   CHANGED  when a server of it was last replaced, or since when it is there: likewise
---   LABEL    of the client that noted it last; "-" for none
---   SERVERS  those that a client has met, as ID:ADDRESS with commas between. ADDRESS: FNV-1a of the address that the client
---            uses, 8 hex digits
+-- The number of servers follows clients that have one server more or less, and no others. It is no part of the edition:
+-- clients with two numbers would greet the server because of each other with every command.
+--
 -- Behind "@" stand, in the record of a master, each behind a blank: since when it has served all its slots, the epoch and the
 -- slots. A master that gets slots gets a new epoch with them, unless somebody has given them by hand: then the slots show it.
 
@@ -72,10 +61,10 @@ if type(found) == "table" and not string.find(found.err, "WRONGTYPE", 1, true) t
   return found
 end
 found = type(found) == "string" and found or ""
-local edition, since, finish, format, its_run, origin, id, rest =
+local edition, since, finish, format, its_run, origin, servers, rest =
   string.match(found, "^(%d+) (%d+) (%d+) (%d+) ([%w%?]+) (%l+) (%d+)(.*)$")
-if not edition or #edition ~= 15 or #since ~= 16 or #finish ~= 16 then
-  edition, since, finish, its_run, id, rest = "0", nil, nil, run, ARGV[1], ""
+if not edition or #edition ~= 15 or #since ~= 16 or #finish ~= 16 or #servers > 3 then
+  edition, since, finish, its_run, servers, rest = "0", nil, nil, run, "0", ""
   if found == "0" then
     since = now - 1000000 * tonumber(info("server", "uptime_in_seconds:(%d+)") or 0)
   end
@@ -96,7 +85,7 @@ if status ~= 1 then
   if since and origin ~= "off" then
     origin = "old"
   end
-  since, its_run, format, rest = now, run, "1", format == "1" and string.match(rest, "^[^@]*") or ""
+  since, its_run, format, rest = now, run, "1", ""
 elseif origin == "new" then
   status = 4
 end
@@ -104,8 +93,8 @@ end
 local vouches = word == "vouch" and origin == "new"
 if vouches then
   since, origin = 0, "vouched"
-elseif word == "settle" and status == 4 and string.format("%.0f", since) == ARGV[7] then
-  since, origin = tonumber(ARGV[8]), ARGV[9]
+elseif word == "settle" and status == 4 and string.format("%.0f", since) == ARGV[6] then
+  since, origin = tonumber(ARGV[7]), ARGV[8]
   status = origin == "old" and 1 or status
 end
 local shown = longest
@@ -121,23 +110,13 @@ else
   end
 end
 
-local sets, served = string.match(rest, "^([^@]*)(.*)$")
-if word == "look" then
-  -- They stay as they are.
-elseif ARGV[5] == edition and format == "1" then
-  sets = ARGV[6]
-elseif ARGV[5] == "" and ARGV[6] ~= "" and (status == 2 or vouches or found == "0") then
-  local ms, is_said = math.floor(now / 1000), vouches or found == "0"
-  sets = string.format(" %s %.0f %.0f %.0f - %s:0", ARGV[6], math.floor(ms / 3600000), is_said and 0 or ms, ms, id)
-end
-
 local from = since
-if ARGV[8] and word ~= "settle" then
-  local owned, epoch, slots = string.match(served, "^@ (%d+) (%d+) ([%d,-]+)$")
+if ARGV[7] and word ~= "settle" then
+  local owned, epoch, slots = string.match(rest, "^@ (%d+) (%d+) ([%d,-]+)$")
   -- Whether each range lies within one that it had. So many that it takes long count as new.
-  local same = slots == ARGV[8]
-  local had = owned and #owned <= 16 and epoch == ARGV[7] and (same or #ARGV[8] < 4096)
-  for low, high in string.gmatch(had and not same and ARGV[8] or "", "(%d+)-(%d+)") do
+  local same = slots == ARGV[7]
+  local had = owned and #owned <= 16 and epoch == ARGV[6] and (same or #ARGV[7] < 4096)
+  for low, high in string.gmatch(had and not same and ARGV[7] or "", "(%d+)-(%d+)") do
     local within = false
     for first, last in string.gmatch(slots or "", "(%d+)-(%d+)") do
       within = within or tonumber(first) <= tonumber(low) and tonumber(high) <= tonumber(last)
@@ -145,25 +124,27 @@ if ARGV[8] and word ~= "settle" then
     had = had and within
   end
   owned = (vouches or origin == "off") and 0 or had and tonumber(owned) or now
-  served = string.format("@ %.0f %s %s", owned, ARGV[7], ARGV[8])
+  rest = string.format("@ %.0f %s %s", owned, ARGV[6], ARGV[7])
   from = math.max(from, owned)
 end
 
-local value =
-  string.format("%016.0f %016.0f %s %s %s %s%s%s", since, since + longest * 1000, format, its_run, origin, id, sets, served)
-local kept = value == string.sub(found, 17)
-if not kept and word ~= "look" then
-  local done = redis.pcall("SET", KEYS[1], ARGV[1] .. " " .. value)
-  kept = done.ok ~= nil
-  if not kept and (word == "vouch" or edition == "0") then
+local function value(servers)
+  local finish = since + longest * 1000
+  return string.format("%016.0f %016.0f %s %s %s %s%s", since, finish, format, its_run, origin, servers, rest)
+end
+local own_servers, kept = tonumber(ARGV[5]), value(servers) == string.sub(found, 17)
+local follows = own_servers > 0 and (servers == "0" or math.abs(own_servers - tonumber(servers)) == 1)
+if word ~= "look" and (follows or not kept) then
+  local new = kept and edition or ARGV[1]
+  local done = redis.pcall("SET", KEYS[1], new .. " " .. value(follows and ARGV[5] or servers))
+  if done.ok then
+    kept, edition = true, new
+  elseif not kept and (word == "vouch" or edition == "0") then
     return done
   end
-  edition = kept and ARGV[1] or edition
 elseif word == "look" then
   -- What this client needs is not noted.
   longest = shown
 end
-id = edition ~= "0" and tonumber(id) or 0
 local age = math.floor((now - since) / 1000)
--- What follows the fields of a later format is kept, and means nothing here.
-return { status, age, longest, kept and 1 or 0, tonumber(edition), id, from, now, format == "1" and sets or "" }
+return { status, age, longest, kept and 1 or 0, tonumber(edition), tonumber(servers), from }

@@ -2,11 +2,12 @@
 --
 -- Record: a key without expiry, one for each server (in a cluster one for each slot). greet.lua writes it. Its value:
 --
---   EDITION SINCE END FORMAT RUN_ID ORIGIN ID
+--   EDITION SINCE END FORMAT RUN_ID ORIGIN SERVERS
 --
---   EDITION  15 digits, drawn anew for every write of the record. A client has the edition of its last greeting. Every script
---            that grants or confirms a lock compares the two, and does nothing where they differ: the data were lost,
---            restored, copied from another server or deleted, or another program needs a longer quarantine
+--   EDITION  15 digits, drawn anew for every write of the record that changes more than SERVERS. A client has the edition of
+--            its last greeting. Every script that grants or confirms a lock compares the two, and does nothing where they
+--            differ: the data were lost, restored, copied from another server or deleted, or another program needs a
+--            longer quarantine
 --   SINCE    since when this process has kept all data: microseconds since 1970, 16 digits; 0 for ever
 --   END      when the quarantine that began at SINCE ends: SINCE and the longest quarantine that any program needs, in the same
 --            form; the same as SINCE if the server has no quarantine
@@ -15,7 +16,7 @@
 --            replication behind it
 --   ORIGIN   what the process began with: "new", no data; "old", the data of another process; "vouched", no data, and an
 --            operator has confirmed that nothing was lost; "off": the server has no quarantine
---   ID       of the server: the edition of its first record
+--   SERVERS  how many servers the clients have, as greet.lua keeps it; 0 if nobody has written that
 --
 -- "0" alone is an operator's statement: this process has lost nothing since its start. Any other value is no record.
 --

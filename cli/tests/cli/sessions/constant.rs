@@ -17,16 +17,15 @@ const TIMES: [(&str, &str); 4] = [
 const TIME: &str = "2.1 s";
 const UNITS: [&str; 6] = ["ms", "s", "s,", "min", "min,", "h"];
 /// Columns in which nothing but a time stands, or a version.
-const COLUMNS: [(&str, &str); 5] = [
+const COLUMNS: [(&str, &str); 4] = [
     ("UP", "26 h"),
     ("ANSWERS IN", "0.4 ms"),
     ("LEFT", "27.3 s"),
     ("VERSION", "Redis 7.2.5"),
-    ("LAST NOTED", "this hour"),
 ];
 
-/// What the first lines of tables begin with.
-const TABLES: [&str; 2] = [" NODE ", " SET "];
+/// What the first line of a table begins with.
+const TABLE: &str = " NODE ";
 
 pub(crate) struct Constant {
     addresses: Vec<String>,
@@ -47,7 +46,7 @@ impl Constant {
         let mut done: Vec<String> = Vec::new();
         let mut lines = text.lines().peekable();
         while let Some(line) = lines.next() {
-            if TABLES.iter().any(|it| line.starts_with(it)) {
+            if line.starts_with(TABLE) {
                 let mut rows = vec![line];
                 rows.extend(std::iter::from_fn(|| {
                     lines.next_if(|it| it.starts_with(" n"))

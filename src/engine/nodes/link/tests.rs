@@ -11,7 +11,6 @@ use std::thread;
 use std::time::Duration;
 
 use super::*;
-use crate::answer::{GreetReply, Record};
 use crate::engine::nodes::deliver;
 use crate::engine::nodes::server::Server;
 use crate::ids::OwnerToken;
@@ -354,26 +353,13 @@ fn what_a_command_needs_is_sent_before_it() {
     let (node, _poll) = Server::unattended(RESPONSE_TIMEOUT);
     let waits =
         Command::of_script(Script::Acquire, &[b"a"], &[b"x", Command::IS_NOTIFIED]).that_waits();
-    let records = crate::engine::nodes::records::Records::new(Some(RESPONSE_TIMEOUT), 1);
-    let sets = crate::engine::nodes::set_membership::Sets::new("", ["a"], false);
-    let node = node.with_quarantine(Arc::new(records), Arc::new(sets));
     let mut state = LinkState {
         conn: Conn::ready(true),
         ..LinkState::default()
     };
-    // It is the only node, so that all are known.
-    let shown = GreetReply::of(Record::Kept, Duration::ZERO);
-    let now = Now::read().tick;
-    let _ = node.on_sets_reported(
-        &GreetReply {
-            id: Some(7),
-            ..shown
-        },
-        now,
-    );
 
     node.enqueue(&mut state, Job::of_connection(Arc::new(waits)), Now::read());
 
     let sent: Vec<_> = state.conn.close().map(|it| it.kind()).collect();
-    assert_eq!(sent, [Kind::Greet, Kind::Subscribe, Kind::Acquire]);
+    assert_eq!(sent, [Kind::Subscribe, Kind::Acquire]);
 }

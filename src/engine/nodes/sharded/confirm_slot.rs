@@ -1,6 +1,6 @@
 //! Confirming a slot on a server of a cluster, before commands that rest on its record: see `logic::slots`.
 
-use crate::answer::{Answer, GreetReply, Record};
+use crate::answer::Answer;
 use crate::engine::nodes::job::{ClusterQuery, Job};
 use crate::engine::nodes::link::LinkState;
 use crate::engine::nodes::records::Records;
@@ -33,7 +33,7 @@ impl Server {
             // RACE: the master's record is looked at after the slot's was written. Keys that are lost in between take the
             // slot's along; looked at before, it would vouch for them.
             Admitted::Ask => {
-                let greet = self.records.greet(Greeted::Slot(slot), None);
+                let greet = self.records.greet(Greeted::Slot(slot));
                 state.enqueue(
                     Job::of_connection(greet.into()).that_confirms(ClusterQuery::Slot(slot)),
                     asked,
@@ -81,21 +81,6 @@ impl Server {
             Answer::Failed(failure) => Err(failure.clone()),
             _ => Err(NodeFailure::of_another_command()),
         };
-        if let (ClusterQuery::Set, Ok(reply)) = (step, &reply) {
-            // Where no program has noted a set, slots have quarantines of their own.
-            let record = if reply.sets.is_empty() {
-                Record::Vouched
-            } else {
-                reply.record
-            };
-            let _ = self.on_sets_reported(
-                &GreetReply {
-                    record,
-                    ..reply.clone()
-                },
-                now,
-            );
-        }
         if let (ClusterQuery::Master(_), Ok(reply)) = (step, &reply) {
             shard_conn.remember(reply, now, self.records.quarantine());
         }
@@ -105,7 +90,6 @@ impl Server {
         };
         let failed = self.link.with(|state| {
             let (waiting, confirm) = match step {
-                ClusterQuery::Set => return None,
                 ClusterQuery::Slot(slot) => {
                     state.slots.on_slot(slot, reply);
                     return None;
@@ -122,15 +106,12 @@ impl Server {
                         origin,
                         waiting,
                     } => {
-                        let greet = self.records.greet(
-                            Greeted::Confirm {
-                                slot,
-                                found,
-                                since,
-                                origin,
-                            },
-                            None,
-                        );
+                        let greet = self.records.greet(Greeted::Confirm {
+                            slot,
+                            found,
+                            since,
+                            origin,
+                        });
                         let confirm = Job::of_connection(greet.into());
                         (
                             waiting,
@@ -191,5 +172,5 @@ pub(super) fn greet_master(
         },
         None => Greeted::Slot(slot),
     };
-    records.greet(of, None)
+    records.greet(of)
 }

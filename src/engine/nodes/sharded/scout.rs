@@ -25,7 +25,7 @@ use crate::stats::count;
 use crate::sys::Poll;
 use crate::sys::logging::{Level, debug, error, info, warn, write_line};
 use crate::time::{self, Moment, Tick};
-use crate::wire::{Endpoint, Group, slot_of_set};
+use crate::wire::{Endpoint, Group};
 
 /// What is answered to many commands at once makes for one probe, and the next comes no sooner.
 const LOOK_AGAIN: Duration = Duration::from_millis(50);
@@ -208,12 +208,11 @@ impl Scout {
             }
         };
         let now = time::tick();
-        let slot_of_set = slot_of_set();
-        for (index, (server, master)) in (0..).zip(shard_conns.iter().zip(&map.masters)) {
+        for (server, master) in shard_conns.iter().zip(&map.masters) {
             let Some(of) = &server.shard_conn else {
                 continue;
             };
-            let changed = of.serve(served(master), map.owner(slot_of_set) == Some(index));
+            let changed = of.serve(served(master));
             if changed && of.has_slots {
                 // What it serves, or since when, is another. What it has lost is noted there, because it may get it back.
                 server.link.with(|it| it.slots.suspect_all());

@@ -12,7 +12,6 @@ use crate::answer::Answer;
 use crate::config::Config;
 use crate::engine::nodes::job::Job;
 use crate::engine::nodes::server::{Jobs, NodeContext, OfAll, Server, WorkerHandle};
-use crate::engine::nodes::set_membership::InSets;
 use crate::engine::nodes::shard_conn::{ShardConn, ShardConns};
 use crate::engine::nodes::sharded::confirm_slot::greet_master;
 use crate::engine::nodes::sharded::routes::{Routes, Unrouted, serves};
@@ -84,11 +83,6 @@ impl Shards {
         run_ids: Arc<Mutex<RunIds>>,
         waker: Waker,
     ) -> Arc<Shards> {
-        let in_sets = Arc::new(InSets::new(
-            id,
-            Arc::clone(&common.records),
-            common.sets.clone(),
-        ));
         Arc::new(Shards {
             id,
             address,
@@ -96,7 +90,6 @@ impl Shards {
             standing: Standing::default(),
             waker,
             of_all: OfAll {
-                in_sets,
                 own_counters: Arc::default(),
             },
             rhythm: Rhythm::new(config.ttl, config.connect_timeout),
@@ -423,7 +416,7 @@ impl Shards {
     /// cluster it may have to take releases still.
     fn end(&self, server: &Server) {
         let Some(of) = &server.shard_conn else { return };
-        of.serve(None, false);
+        of.serve(None);
         if !self.is_cluster() {
             server.end_leader_lease();
             server.link.with(|it| {

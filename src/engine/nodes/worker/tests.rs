@@ -65,7 +65,6 @@ fn h4_what_queues_for_a_former_master_that_has_no_connection_is_handed_on() {
     let shard_conns: Arc<dyn ShardConns> = handed_on.clone();
     let shard_conns: Weak<dyn ShardConns> = Arc::downgrade(&shard_conns);
     let of_all = OfAll {
-        in_sets: Arc::clone(&server.in_sets),
         own_counters: Arc::default(),
     };
     // Nobody says that it serves anything.

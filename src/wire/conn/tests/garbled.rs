@@ -20,7 +20,7 @@ use Asking::*;
 const GRANTED: &str = ":1700000000000001\r\n";
 
 /// Each kind of command, in each form of its answer.
-const SAID: [Said; 40] = [
+const SAID: [Said; 39] = [
     (Run(Script::Acquire), GRANTED),
     (
         Run(Script::Acquire),
@@ -91,7 +91,7 @@ const SAID: [Said; 40] = [
     ),
     (
         Run(Script::Greet),
-        "*9\r\n:1\r\n:900\r\n:8\r\n:1\r\n:123456789012345\r\n:7\r\n:0\r\n:1700000000000001\r\n$0\r\n\r\n",
+        "*7\r\n:1\r\n:900\r\n:8\r\n:1\r\n:123456789012345\r\n:3\r\n:0\r\n",
     ),
     (Run(Script::Acquire), ":-3\r\n"),
     (Run(Script::Extend), ":-3\r\n"),
@@ -119,10 +119,6 @@ const SAID: [Said; 40] = [
     (
         Nothing,
         ">3\r\n$7\r\nmessage\r\n$1\r\nx\r\n$6\r\nreport\r\n",
-    ),
-    (
-        Run(Script::Greet),
-        "*9\r\n:1\r\n:9\r\n:8\r\n:1\r\n:7\r\n:7\r\n:0\r\n:1700000000000001\r\n$17\r\n 1 2 3 3 - 7:a1b2\r\n",
     ),
 ];
 
