@@ -143,7 +143,7 @@ fn on_your_servers(urls: &[String]) -> Result {
     show_tokens(&[first, second])?;
 
     println!("\n5. What is left on your servers");
-    println!("   quorlock:fence:{{{NAME}}}, the counter behind the fencing tokens, for 24 hours.");
+    println!("   quorlock:fence:{NAME}, the counter behind the fencing tokens, for 24 hours.");
     println!("   quorlock:record, which shows clients that a server has lost its data, for good.");
     Ok(())
 }

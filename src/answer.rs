@@ -1,7 +1,5 @@
 //! What a node can say: read by `wire`, counted by `logic`.
 
-pub(crate) mod cluster_view;
-
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -313,8 +311,6 @@ pub(crate) struct GreetReply {
     pub(crate) edition: Edition,
     /// How many servers other programs have; 0 if none has said that.
     pub(crate) servers: u64,
-    /// Of a master of a cluster: since when it has kept the slot, or all its slots, microseconds since 1970.
-    pub(crate) from: u64,
 }
 
 #[cfg(test)]
@@ -329,7 +325,6 @@ impl GreetReply {
             kept: true,
             edition,
             servers: 0,
-            from: 0,
         }
     }
 }
@@ -384,8 +379,6 @@ pub(crate) struct ServerInfo {
     pub(crate) replicas: u64,
     /// It does not know what every server does.
     pub(crate) proxied: bool,
-    /// How many sentinels are in the address of its node, if that is too few.
-    pub(crate) few_sentinels: Option<usize>,
     /// Other programs have another number of servers.
     pub(crate) other_nodes: Option<NodeFinding>,
     /// What it remembers, if it was asked.
@@ -407,8 +400,6 @@ impl ServerInfo {
                 .map(|policy| NodeFinding::WouldEvict { policy }),
             self.other_nodes.clone(),
             (!self.pushes).then_some(NodeFinding::NoNotices),
-            self.few_sentinels
-                .map(|count| NodeFinding::FewSentinels { count }),
         ];
         findings.into_iter().flatten().collect()
     }

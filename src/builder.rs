@@ -11,15 +11,14 @@ use std::time::Duration;
 use crate::builder::node::IntoNodes;
 pub use crate::builder::node::Node;
 use crate::config::{Config, Margin};
-use crate::engine::{Engine, Process};
+use crate::engine::{Engine, NodeAddress, OVERLAP, Process};
 use crate::error::{BuildError, BuildProblem};
 use crate::ids::NodeSet;
-use crate::logic::group::Rhythm;
 use crate::manager::LockManager;
 use crate::observer::{Observer, Upcall};
 #[cfg(feature = "tls")]
 use crate::tls::Tls;
-use crate::wire::{Address, Credentials, Endpoint, Group};
+use crate::wire::Credentials;
 
 impl LockManager {
     /// Begins to build a manager for these nodes: one URL or [`Node`], or any number of them.
@@ -29,8 +28,8 @@ impl LockManager {
     /// | `redis://[user:password@]host[:port][/database]` | one server; also `valkey://` |
     /// | `redis+unix:///path[?db=…&user=…&pass=…]` | one server, by a socket in the file system |
     /// | `redis+replicated://[user:password@]host[:port],host[:port],…[/database]` | a primary with replicas: one vote |
-    /// | `redis+sentinel://[user:password@]sentinel[:port],…/master[/database]` | the same, found by sentinels |
-    /// | `redis+cluster://[user:password@]host[:port],host[:port],…` | a Redis Cluster: one vote |
+    /// | `redis+sentinel://[user:password@]sentinel[:port],…/name[/database]` | the same, found by Sentinels |
+    /// | `redis+cluster://[user:password@]host[:port],host[:port],…` | the owner of one slot of a Redis Cluster; needs a hash tag in [`prefix`](Builder::prefix) |
     /// | `rediss://…`, `rediss+replicated://…`, … | with TLS, feature `tls` |
     ///
     /// Each node must be an independent server without a replica that takes its place, or one of the groups above: see
@@ -93,7 +92,7 @@ impl Builder {
     #[doc(alias = "connect")]
     #[doc(alias = "finish")]
     pub fn build(mut self) -> Result<LockManager, BuildError> {
-        let (mut addresses, mut problems) = check_addresses(&self.nodes);
+        let (mut addresses, mut problems) = check_addresses(&self.nodes, &self.config.prefix);
         #[cfg(feature = "tls")]
         if problems.is_empty() {
             let wrong = secured::secure(&mut addresses, &self.nodes, self.tls.as_ref());
@@ -104,21 +103,24 @@ impl Builder {
             return Err(BuildError::of(problems));
         }
         for (address, node) in addresses.iter_mut().zip(self.nodes) {
-            if let Some(login) = node.login.as_ref().or(self.login.as_ref()) {
-                address.log_in_with(login);
+            let login = node.login.as_ref().or(self.login.as_ref());
+            if 1 < address.connections().count() {
+                self.config.silence_of_promoted = OVERLAP;
             }
-            if let Endpoint::Group(group) = &address.place {
-                let rhythm = Rhythm::new(self.config.ttl, self.config.connect_timeout);
-                let silence =
-                    rhythm.silence(matches!(group, Group::Sentinel { .. } | Group::Cluster(_)));
-                self.config.silence_of_promoted = self.config.silence_of_promoted.max(silence);
-                address.sentinel_login = address.sentinel_login.take().or(node.sentinel_login);
+            for (connection, is_sentinel) in address.connections() {
+                let login = if is_sentinel {
+                    node.sentinel_login.as_ref()
+                } else {
+                    login
+                };
+                login.iter().for_each(|login| connection.log_in_with(login));
             }
         }
         if let Some(own) = &self.owner_label {
             // Here and not in the setter: a builder may be made before a fork.
             let label = Process::this().label(own);
-            addresses.iter_mut().for_each(|it| it.call_us(&label));
+            let connections = addresses.iter_mut().flat_map(NodeAddress::connections);
+            connections.for_each(|(connection, _)| connection.call_us(&label));
             self.config.owner_label = label;
         }
         match Engine::start(self.config, addresses) {
@@ -444,7 +446,7 @@ impl Builder {
     }
 }
 
-fn check_addresses(nodes: &[Node]) -> (Vec<Address>, Vec<BuildProblem>) {
+fn check_addresses(nodes: &[Node], prefix: &[u8]) -> (Vec<NodeAddress>, Vec<BuildProblem>) {
     let mut problems = Vec::new();
     let max = usize::from(NodeSet::MAX);
     if nodes.is_empty() {
@@ -456,17 +458,16 @@ fn check_addresses(nodes: &[Node]) -> (Vec<Address>, Vec<BuildProblem>) {
             max,
         });
     }
-    let mut addresses: Vec<(usize, Address)> = Vec::new();
+    let mut addresses: Vec<(usize, NodeAddress)> = Vec::new();
     for (index, node) in nodes.iter().enumerate() {
-        match node.address.clone() {
+        match node.address.clone().and_then(|it| it.pin(prefix)) {
             Err(reason) => problems.push(BuildProblem::BadAddress { index, reason }),
             // By place alone: another database or user of the same server is the same server.
-            Ok(address) => match addresses
-                .iter()
-                .find(|(_, it)| it.place.overlaps(&address.place))
-            {
+            Ok(address) => match addresses.iter().find(|(_, it)| {
+                it.server.place == address.server.place && it.question == address.question
+            }) {
                 Some((first, _)) => {
-                    let address = address.shown().to_string();
+                    let address = address.shown.to_string();
                     problems.push(BuildProblem::DuplicateNode {
                         first: *first,
                         second: index,

@@ -29,7 +29,6 @@ use crate::error::AcquireError;
 use crate::ids::ClientId;
 use crate::stats::{Counters, count};
 use crate::time::{self, Tick};
-use crate::wire::Address;
 
 pub use crate::engine::listeners::LostReceiver;
 pub(crate) use crate::engine::live_hold::held::{Confirmation, LiveHold, PendingRelease};
@@ -42,6 +41,8 @@ pub(crate) use crate::engine::round::request::{AttemptFacts, Request};
 pub(crate) use crate::engine::shared::Shared;
 pub(crate) use crate::engine::spec::LockSpec;
 pub(crate) use crate::engine::wait::queued_call::{QueuedCall, WaitResult};
+
+pub(crate) use crate::engine::nodes::primary::{NodeAddress, OVERLAP};
 
 use crate::engine::nodes::events::NodeEvents;
 use crate::engine::nodes::fanout::Fanout;
@@ -93,7 +94,7 @@ impl fmt::Debug for Engine {
 
 impl Engine {
     /// Starts the threads. Touches no network.
-    pub(crate) fn start(config: Config, addresses: Vec<Address>) -> io::Result<Engine> {
+    pub(crate) fn start(config: Config, addresses: Vec<NodeAddress>) -> io::Result<Engine> {
         let counters = Arc::new(Counters::default());
         let told = Arc::new(Aside::new("quorlock-told", UNTOLD_MAX, TOLD_LINGERS));
         let (tells, counts) = (Arc::clone(&told), Arc::clone(&counters));

@@ -19,7 +19,7 @@ use thiserror::Error;
 pub use check::NodeCheck;
 pub use error_kind::ErrorKind;
 pub use finding::NodeFinding;
-pub use node_failure::{MemberAnswer, MemberReport, NodeFailure, QuarantineReason};
+pub use node_failure::{NodeFailure, QuarantineReason};
 pub use report::{NodeAnswer, NodeReport};
 pub use tls_failure::TlsFailure;
 
@@ -209,12 +209,6 @@ pub enum AcquireError {
         /// How many are allowed.
         max: usize,
     },
-    /// A node is a Redis Cluster (`redis+cluster://`), and the names are in different slots.
-    #[error(
-        "the names are in different slots of a cluster: use a common hash tag, such as {{order}}:a and \
-         {{order}}:b"
-    )]
-    SeveralSlots,
     /// A semaphore without permits, or with too many.
     #[error("a semaphore of {permits} permits: allowed are 1 to {max}")]
     BadPermits {

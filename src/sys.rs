@@ -14,8 +14,8 @@ mod system;
 
 pub(crate) use system::{
     CAN_WAIT_FOR_SEVERAL, Events, OwnThread, Poll, Registry, Socket, ThreadId, Tick, Token, WakeFd,
-    Waker, Watch, boot_clock, fill_random, is_unwinding, run_aside, this_thread, tick,
-    wait_readable, wall_clock,
+    Waker, Watch, boot_clock, fill_random, is_unwinding, this_thread, tick, wait_readable,
+    wall_clock,
 };
 
 /// What a wake-up of a poll is known by.

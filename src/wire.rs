@@ -1,37 +1,35 @@
 //! Commands into bytes, replies into facts. The only place that names the `redis` crate; it does not count votes.
 
 mod address;
-mod cluster_nodes;
 mod command;
 mod conn;
 mod frame;
-mod group_url;
 mod handshake;
 mod inbox;
 mod keys;
 mod plan;
-mod question;
 mod refusal;
 mod reply;
 mod script;
 mod value;
 
-pub(crate) use address::{Address, Credentials, Endpoint, Group, Security};
+pub(crate) use redis::Value;
+
+pub(crate) use address::{Address, Credentials, Endpoint, Security};
 pub(crate) use command::Command;
 #[cfg(all(test, not(quorlock_shuttle)))]
 pub(crate) use command::{Destination, Naming};
 pub(crate) use conn::{Conn, ConnEvent};
-pub(crate) use group_url::parse_url;
-#[cfg(test)]
-pub(crate) use keys::slot_of;
+pub(crate) use keys::hash_tag;
 pub(crate) use plan::{
     FoundName, Greeted, Greeting, KeyTtls, LAST, Looked, Plan, QueueEntry, QueuePolicy,
     QueueUpdate, ScanPlace, Waiter, greet, list, names,
 };
-pub(crate) use question::Question;
 pub(crate) use reply::Reply;
 pub(crate) use script::Kind;
 #[cfg(all(test, not(quorlock_shuttle)))]
 pub(crate) use script::ReplyFormat;
 #[cfg(test)]
 pub(crate) use script::Script;
+#[cfg(test)]
+pub(crate) use value::read as read_value;

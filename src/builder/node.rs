@@ -1,9 +1,10 @@
 //! One node: its URL, and what does not stand in the URL.
 
 use crate::builder::urls;
+use crate::engine::NodeAddress;
 #[cfg(feature = "tls")]
 use crate::tls::Tls;
-use crate::wire::{self, Address, Credentials};
+use crate::wire::Credentials;
 
 /// One node of a manager: a URL, and the options of this node that do not stand in the URL.
 ///
@@ -23,7 +24,7 @@ use crate::wire::{self, Address, Credentials};
 /// ```
 #[derive(Clone, Debug)]
 pub struct Node {
-    pub(super) address: Result<Address, String>,
+    pub(super) address: Result<NodeAddress, String>,
     pub(super) login: Option<Credentials>,
     pub(super) sentinel_login: Option<Credentials>,
     #[cfg(feature = "tls")]
@@ -39,7 +40,7 @@ impl Node {
     #[must_use]
     pub fn url(url: impl AsRef<str>) -> Node {
         Node {
-            address: wire::parse_url(url.as_ref()),
+            address: NodeAddress::parse(url.as_ref()),
             login: None,
             sentinel_login: None,
             #[cfg(feature = "tls")]

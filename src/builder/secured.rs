@@ -1,56 +1,56 @@
-//! Which nodes are secured, and with what.
+//! Which connections are secured, and with what.
 
 use std::sync::Arc;
 
 use crate::builder::node::Node;
+use crate::engine::NodeAddress;
 use crate::tls::{Setup, SystemRoots, Tls};
-use crate::wire::{Address, Endpoint, Group, Security};
+use crate::wire::{Endpoint, Security};
 
-/// Secures the nodes whose addresses ask for it, with their own options or with those `of_all`. What is wrong, if something is.
+/// Secures the connections whose addresses ask for it, with their node's own options or with those `of_all`. Gives back
+/// what is wrong, if something is.
 pub(super) fn secure(
-    addresses: &mut [Address],
+    addresses: &mut [NodeAddress],
     nodes: &[Node],
     of_all: Option<&Tls>,
 ) -> Option<String> {
-    let (mut system, default) = (SystemRoots::default(), Tls::system_roots());
+    let mut system = SystemRoots::default();
+    let default = Tls::system_roots();
     let mut is_any_secured = false;
     for (index, (address, node)) in addresses.iter_mut().zip(nodes).enumerate() {
-        let has_sentinels = matches!(address.place, Endpoint::Group(Group::Sentinel { .. }));
-        let asks_by_tls = has_sentinels && !matches!(address.sentinel_security, Security::Plain);
-        if !address.is_to_be_secured() {
-            if node.tls.is_some() {
-                return Some(format!(
-                    "it is set up for node {index}, whose URL does not begin with rediss://"
-                ));
-            }
-        } else {
-            is_any_secured = true;
-            let tls = node.tls.as_ref().or(of_all).unwrap_or(&default);
-            let mut set_up = |tls: &Tls, hosts: &[&str]| {
-                let setup = Setup::new(tls, hosts, &mut system)
-                    .map_err(|reason| format!("node {index}: {reason}"))?;
-                Ok(Security::Tls(Arc::new(setup)))
+        let of_servers = node.tls.as_ref().or(of_all).unwrap_or(&default);
+        let of_sentinels = node.sentinel_tls.as_ref().unwrap_or(of_servers);
+        let mut is_secured = false;
+        let mut has_sentinels = false;
+        for (connection, is_sentinel) in address.connections() {
+            let Security::Wanted = connection.security else {
+                continue;
             };
-            let hosts = address.hosts();
-            let secured = if has_sentinels {
-                set_up(tls, &[])
+            is_secured = true;
+            has_sentinels |= is_sentinel;
+            let hosts = match &connection.place {
+                Endpoint::Tcp { host, .. } => vec![&**host],
+                Endpoint::Unix(_) => Vec::new(),
+            };
+            let tls = if is_sentinel {
+                of_sentinels
             } else {
-                set_up(tls, &hosts)
+                of_servers
             };
-            let of_sentinels = asks_by_tls
-                .then(|| set_up(node.sentinel_tls.as_ref().unwrap_or(tls), &hosts))
-                .transpose();
-            match (secured, of_sentinels) {
-                (Err(reason), _) | (_, Err(reason)) => return Some(reason),
-                (Ok(of_servers), Ok(of_sentinels)) => {
-                    address.security = of_servers;
-                    address.sentinel_security = of_sentinels.unwrap_or(Security::Plain);
-                }
+            match Setup::new(tls, &hosts, &mut system) {
+                Ok(setup) => connection.security = Security::Tls(Arc::new(setup)),
+                Err(reason) => return Some(format!("node {index}: {reason}")),
             }
         }
-        if node.sentinel_tls.is_some() && !asks_by_tls {
+        is_any_secured |= is_secured;
+        if node.tls.is_some() && !is_secured {
             return Some(format!(
-                "it is set up for the sentinels of node {index}, which has none that speak TLS: rediss+sentinel://"
+                "it is set up for node {index}, whose URL does not begin with rediss://"
+            ));
+        }
+        if node.sentinel_tls.is_some() && !has_sentinels {
+            return Some(format!(
+                "it is set up for the Sentinels of node {index}, which has none that speak TLS: rediss+sentinel://"
             ));
         }
     }

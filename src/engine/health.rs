@@ -4,7 +4,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::engine::nodes::server::Server;
-use crate::engine::nodes::voting_node::VotingNode;
 use crate::engine::round::ask::{self, NodeQuery};
 use crate::engine::shared::Shared;
 use crate::error::{NodeCheck, NodeFailure, NodeFinding, QuarantineReason};
@@ -27,93 +26,26 @@ impl Shared {
         });
         let deadline = self.fanout.deadline(time::tick());
         let mut failures = vec![None; nodes.len()];
-        let query = |command| NodeQuery {
-            command,
-            to: None,
-            part: None,
-        };
+        let query = |command| NodeQuery { command, to: None };
         for answers in ask::ask_many(&self.fanout, [look, Command::check()].map(query), deadline) {
             for (failure, (answer, _)) in failures.iter_mut().zip(answers) {
                 *failure = failure.take().or(answer.err());
             }
         }
-        self.ask_others(&mut failures);
         let mut rows: Vec<_> = nodes
             .iter()
             .zip(failures)
-            .map(|(node, failure)| self.check(node, failure))
+            .map(|(node, failure)| {
+                let found = check(node, self.fanout.double_of(node.id));
+                NodeCheck {
+                    failure: failure.or(found.failure),
+                    longest_quarantine: self.fanout.records.shown_by(node.id),
+                    ..found
+                }
+            })
             .collect();
         self.measure(&mut rows);
         rows
-    }
-
-    /// Asks the servers that nodes are spread over, but for the first one of each, which has been asked.
-    fn ask_others(&self, failures: &mut [Option<NodeFailure>]) {
-        let parts: Vec<_> = self
-            .fanout
-            .nodes()
-            .iter()
-            .map(|it| (it.id, it.serving().len()))
-            .collect();
-        let most = parts.iter().map(|it| it.1).max().unwrap_or(0);
-        let command = |part| {
-            let to = Some(
-                parts
-                    .iter()
-                    .filter(|it| part < it.1)
-                    .map(|it| it.0)
-                    .collect(),
-            );
-            NodeQuery {
-                command: Command::check(),
-                to,
-                part: Some(part),
-            }
-        };
-        for answers in ask::ask_many(
-            &self.fanout,
-            (1..most).map(command),
-            self.fanout.deadline(time::tick()),
-        ) {
-            for (failure, (answer, _)) in
-                failures.iter_mut().zip(answers).filter(|it| it.0.is_none())
-            {
-                *failure = answer.err().filter(|it| *it != NodeFailure::TimedOut);
-            }
-        }
-    }
-
-    /// What is found of any of a node's servers, and of all of them together.
-    fn check(&self, node: &VotingNode, failure: Option<NodeFailure>) -> NodeCheck {
-        let (double, members) = (self.fanout.double_of(node.id), node.members());
-        let mut rows: Vec<_> = node
-            .serving()
-            .iter()
-            .map(|it| check(it, &members.failing, double))
-            .collect();
-        let failure = failure.or_else(|| rows.iter_mut().find_map(|it| it.failure.take()));
-        let mut findings = Vec::new();
-        for finding in rows
-            .iter_mut()
-            .flat_map(|it| std::mem::take(&mut it.findings))
-        {
-            if !findings.contains(&finding) {
-                findings.push(finding);
-            }
-        }
-        let count = node.not_served();
-        findings.extend((count != 0).then_some(NodeFinding::SlotsNotServed { count }));
-        let of_all = row(node.id, &node.address, failure);
-        let first = rows.into_iter().next().unwrap_or_else(|| of_all.clone());
-        let longest_quarantine = self.fanout.records.shown_by(node.id);
-        NodeCheck {
-            address: of_all.address,
-            failure: of_all.failure,
-            findings,
-            members: members.all,
-            longest_quarantine,
-            ..first
-        }
     }
 
     /// How far away the nodes are that are connected. With a deadline of its own, without those that are silent: they have used
@@ -127,7 +59,7 @@ impl Shared {
         };
         let nodes = self.fanout.nodes().iter().zip(rows.iter());
         let up = nodes
-            .filter(|(node, row)| node.is_up() && !is_silent(row))
+            .filter(|(node, row)| node.standing.is_up() && !is_silent(row))
             .map(|(it, _)| it.id);
         let up = up.collect::<NodeSet>();
         if up == NodeSet::default() {
@@ -166,7 +98,7 @@ impl Shared {
         if new == NodeSet::default() {
             return self.check_nodes();
         }
-        let failed = self.tell_nodes(new, |node| (0..).zip(node.vouch()).collect());
+        let failed = self.tell_nodes(new, |node| node.records.vouch());
         let mut rows = self.check_nodes();
         for (row, failed) in rows.iter_mut().zip(failed) {
             if new.contains(row.node) && failed.is_some() {
@@ -176,51 +108,42 @@ impl Shared {
         rows
     }
 
-    /// Sends each of these nodes the commands for its servers, and says why any of them could not be reached.
+    /// Sends each of these nodes a command of its own, and says why it could not be reached.
     fn tell_nodes(
         &self,
         to: NodeSet,
-        commands: impl Fn(&VotingNode) -> Vec<(usize, Command)>,
+        command: impl Fn(&Server) -> Command,
     ) -> Vec<Option<NodeFailure>> {
-        // A command for each server: no two may have a record of the same edition.
-        let of_node = |node: &VotingNode| -> Vec<_> {
-            let to: NodeSet = [node.id].into_iter().collect();
-            let ask = |(part, command)| NodeQuery {
-                command,
-                to: Some(to),
-                part: Some(part),
-            };
-            commands(node).into_iter().map(ask).collect()
-        };
+        // No two may have a record of the same edition.
         let nodes = self.fanout.nodes().iter().filter(|it| to.contains(it.id));
-        let asked: Vec<_> = nodes
-            .flat_map(|node| of_node(node).into_iter().map(move |it| (node, it)))
-            .collect();
-        let (nodes, asked): (Vec<_>, Vec<_>) = asked.into_iter().unzip();
+        let asked = nodes.map(|node| {
+            let query = NodeQuery {
+                command: command(node),
+                to: Some([node.id].into_iter().collect()),
+            };
+            (node.id, query)
+        });
+        let (nodes, asked): (Vec<_>, Vec<_>) = asked.unzip();
         let answers = ask::ask_many(&self.fanout, asked, self.fanout.deadline(time::tick()));
         let mut failed = vec![None; self.fanout.len()];
-        for (node, mut answers) in nodes.into_iter().zip(answers) {
-            let failure = answers
-                .drain(..)
-                .nth(node.id.index())
-                .and_then(|it| it.0.err());
-            if let Some(place) = failed.get_mut(node.id.index()) {
-                *place = failure.or(place.take());
+        for (node, answers) in nodes.into_iter().zip(answers) {
+            let answer = answers.into_iter().nth(node.index());
+            if let Some(place) = failed.get_mut(node.index()) {
+                *place = answer.and_then(|(answer, _)| answer.err());
             }
-            node.suspect_all();
         }
         failed
     }
 
     /// The same, where no node can be asked.
     pub(crate) fn check_nothing(&self) -> Vec<NodeCheck> {
-        let row = |it: &VotingNode| row(it.id, &it.address, Some(NodeFailure::ShutDown));
+        let row = |it: &Arc<Server>| row(it.id, &it.address, Some(NodeFailure::ShutDown));
         self.fanout.nodes().iter().map(row).collect()
     }
 }
 
-fn check(server: &Server, failing: &str, double: Option<NodeId>) -> NodeCheck {
-    let quarantine = || server.quarantine_left(time::tick());
+fn check(server: &Server, double: Option<NodeId>) -> NodeCheck {
+    let quarantine = || server.status.left(time::tick());
     let quarantined = || quarantine().map(|(left, why)| NodeFailure::Quarantined { left, why });
     let mut row = row(
         server.id,
@@ -234,10 +157,6 @@ fn check(server: &Server, failing: &str, double: Option<NodeId>) -> NodeCheck {
         row.findings
             .extend(double.map(|other| NodeFinding::SameServer { other }));
         row.findings.extend(clock_differs(server));
-        row.findings
-            .extend((!failing.is_empty()).then(|| NodeFinding::MembersFail {
-                said: failing.to_owned(),
-            }));
         row.uptime = server_info
             .uptime
             .and_then(|it| u64::try_from(it).ok())
@@ -258,7 +177,6 @@ fn row(node: NodeId, address: &Arc<str>, failure: Option<NodeFailure>) -> NodeCh
         version: None,
         uptime: None,
         append_only: None,
-        members: Vec::new(),
         longest_quarantine: None,
     }
 }

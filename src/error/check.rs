@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::error::finding::NodeFinding;
-use crate::error::node_failure::{MemberReport, NodeFailure};
+use crate::error::node_failure::NodeFailure;
 use crate::ids::NodeId;
 
 /// One node, as [`LockManager::check_nodes`](crate::LockManager::check_nodes) found it.
@@ -29,9 +29,6 @@ pub struct NodeCheck {
     /// Whether it logs every write to its disk, as it said itself at the beginning of the connection: `appendonly`. One that does
     /// not has forgotten some or all of its locks and fencing counters after a restart. `None` if it does not say.
     pub append_only: Option<bool>,
-    /// Of a node of [several servers](crate::guide::sentinel_and_cluster): what each of them, or each of its sentinels, said when it
-    /// was last asked, which is a second ago at most while there is a connection. Empty if that was not done yet.
-    pub members: Vec<MemberReport>,
     /// The longest quarantine that any program needs, as the node's record shows: the longest [`max_ttl`](crate::Builder::max_ttl) with its margin. `None` without [quarantine](crate::Builder::quarantine),
     /// and if it has not been asked yet.
     pub longest_quarantine: Option<Duration>,

@@ -63,16 +63,6 @@ pub enum NodeFinding {
         /// How many this manager has.
         here: u64,
     },
-    /// It is a cluster (`redis+cluster://`), and no master of it serves some slots: locks whose names are in one of these have
-    /// no vote there. Nor has any other, unless the cluster serves the rest then (`cluster-require-full-coverage no`, which is not its
-    /// default).
-    #[error(
-        "no master of the cluster serves {count} of its 16384 slots: see CLUSTER INFO and CLUSTER NODES there"
-    )]
-    SlotsNotServed {
-        /// How many.
-        count: usize,
-    },
     /// Its clock differs from the one of this machine.
     #[error("its clock is {} {} the one of this machine", About(*.by), if *.ahead { "ahead of" } else { "behind" })]
     ClockDiffers {
@@ -87,20 +77,6 @@ pub enum NodeFinding {
         "does not know ROLE, so a proxy stands between that may fail over unseen: give the address of a server itself"
     )]
     Proxied,
-    /// It is watched by one or two sentinels, of those in its address. With fewer than three, the failure of one costs its vote.
-    #[error(
-        "{count} in its address of the sentinels that watch it: give all of them, and have three at least, as a majority must answer"
-    )]
-    FewSentinels {
-        /// How many are in its address.
-        count: usize,
-    },
-    /// Some of its servers or sentinels could not be asked lately, or do not agree with the others. There are enough of them left.
-    #[error("some of its servers or sentinels are unreachable: {said}")]
-    MembersFail {
-        /// Which, and what they said or why they could not be asked. [`NodeCheck::members`](crate::error::NodeCheck::members) has all.
-        said: String,
-    },
     /// It cannot announce releases, so calls that wait ask it now and then.
     #[error("announces no releases: it does not speak RESP3")]
     NoNotices,
@@ -117,11 +93,8 @@ impl NodeFinding {
             | NodeFinding::Proxied => true,
             NodeFinding::OtherNodes { there, here } => there.abs_diff(*here) != 1,
             NodeFinding::SameServer { .. }
-            | NodeFinding::SlotsNotServed { .. }
             | NodeFinding::ClockDiffers { .. }
-            | NodeFinding::NoNotices
-            | NodeFinding::FewSentinels { .. }
-            | NodeFinding::MembersFail { .. } => false,
+            | NodeFinding::NoNotices => false,
         }
     }
 }

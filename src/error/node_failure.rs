@@ -105,7 +105,7 @@ pub enum NodeFailure {
     },
     /// The server is a replica. Only a primary counts.
     #[error(
-        "a replica; give the address of a master, or all servers as redis+replicated://host,host"
+        "a replica; give the address of a primary, or all servers as redis+replicated://host,host"
     )]
     Replica,
     /// The server was started, lost its data, or had its clock stepped forward a short while ago. It may have lost held locks, so its
@@ -152,30 +152,19 @@ pub enum NodeFailure {
         /// Which of these; and, behind a semicolon, what to do.
         reason: Cow<'static, str>,
     },
-    /// Of a node that is [several servers](crate::guide::sentinel_and_cluster), it is not known which one is the master: none says so,
-    /// too few sentinels answered or they disagree, or the last answer is too old.
-    #[error("{reason}{}", MemberList(said))]
-    NoMaster {
-        /// Which of these.
+    /// Of a node whose [members](crate::guide::sentinel_and_cluster) name its server: too few name the same one, or the last
+    /// answers are too old.
+    #[error("{reason}")]
+    NoPrimary {
+        /// Which of these, with what each member answered.
         reason: Cow<'static, str>,
-        /// What each server or sentinel said, or why it could not be asked; empty if none was.
-        said: Vec<MemberReport>,
     },
-    /// Of a node that is a cluster (`redis+cluster://`), the master that was asked does not serve the slot of this name any more,
-    /// or not yet, or its keys are moving. The next attempt asks the one that does.
+    /// The server does not serve the locks' slot of its cluster: the slot is moving or has moved, or nobody serves it.
     #[error(
-        "the slot of this name is moving to another master of the cluster, or has just moved: {said}"
-    )]
-    SlotMoved {
-        /// What the server said.
-        said: String,
-    },
-    /// Of a node that is a cluster (`redis+cluster://`), no master serves the slot of this name.
-    #[error(
-        "no master of the cluster serves the slot of this name: {said}; see CLUSTER INFO and CLUSTER NODES there"
+        "the slot of the locks is not served: {said}; see CLUSTER INFO and CLUSTER SLOTS there"
     )]
     SlotNotServed {
-        /// What is known of it.
+        /// Text from the server.
         said: String,
     },
     /// Something else uses the lock's name: its key, or a key beside it, holds a value of another type or a fencing counter that is not a
@@ -228,10 +217,10 @@ impl NodeFailure {
     pub(crate) const NO_PASSWORD: NodeFailure =
         NodeFailure::access("a password is required, and none was given; give user and password");
     pub(crate) const SENTINEL: NodeFailure = NodeFailure::unsuitable(
-        "a Sentinel, which stores nothing; give the address of a master, or redis+sentinel://host,host/NAME",
+        "a Sentinel, which stores nothing; give the address of a primary, or redis+sentinel://host,host/NAME",
     );
     pub(crate) const CLUSTER_NODE: NodeFailure = NodeFailure::unsuitable(
-        "part of a cluster; give all of it as one node, redis+cluster://host,host, or an independent server",
+        "part of a cluster; give redis+cluster://host,host and a hash tag in the prefix, or an independent server",
     );
     pub(crate) const NO_CLUSTER: NodeFailure =
         NodeFailure::unsuitable("not part of a cluster; give it as redis://host");
@@ -241,9 +230,8 @@ impl NodeFailure {
     /// In [`NodeFailure::KeyInUse`].
     pub(crate) const ANOTHER_TYPE: &str = "the key holds another type";
     pub(crate) const BAD_COUNTER: &str = "the fencing counter holds nonsense";
-    pub(crate) const UNCONFIRMED: NodeFailure = NodeFailure::NoMaster {
-        reason: Cow::Borrowed("nobody has confirmed lately that it is still the master"),
-        said: Vec::new(),
+    pub(crate) const UNCONFIRMED: NodeFailure = NodeFailure::NoPrimary {
+        reason: Cow::Borrowed("no member named it the primary shortly before"),
     };
 
     /// With a text of our own.
@@ -277,19 +265,12 @@ impl NodeFailure {
             | NodeFailure::Unsuitable {
                 reason: Cow::Borrowed(text),
             }
-            | NodeFailure::NoMaster {
+            | NodeFailure::NoPrimary {
                 reason: Cow::Borrowed(text),
-                ..
             } => Some(*text),
             _ => None,
         };
         (discriminant(self), finding, tls, text)
-    }
-
-    /// Whether a server of a cluster says that a slot is no longer its own, with all that was in it. While some of the keys are
-    /// there still it asks for another try.
-    pub(crate) fn is_of_past_owner(&self) -> bool {
-        matches!(self, NodeFailure::SlotMoved { said } if !said.starts_with("TRYAGAIN"))
     }
 
     /// What came is no answer to what was asked.
@@ -299,118 +280,31 @@ impl NodeFailure {
         }
     }
 
-    /// The same of a server that was not given as part of a cluster: one that speaks of slots is.
-    pub(crate) fn outside_clusters(self) -> NodeFailure {
-        match self {
-            NodeFailure::SlotMoved { .. } | NodeFailure::SlotNotServed { .. } => {
-                NodeFailure::CLUSTER_NODE
-            }
-            other => other,
-        }
-    }
-
     /// Whether the server lets this program in only after somebody has changed its settings or ours: waiting ends nothing.
     pub(crate) fn is_of_access(&self) -> bool {
-        match self {
-            NodeFailure::NoMaster { said, .. } => {
-                let is_of_access = |it: &MemberReport| matches!(&it.answer, MemberAnswer::Failed(it) if it.is_of_access());
-                !said.is_empty() && said.iter().all(is_of_access)
-            }
-            NodeFailure::Access { .. } | NodeFailure::QuarantineDiffers { .. } => true,
-            _ => false,
-        }
+        matches!(
+            self,
+            NodeFailure::Access { .. } | NodeFailure::QuarantineDiffers { .. }
+        )
     }
 
     /// Whether it stays as it is until somebody changes the server, its settings or the address: the log warns of it.
     /// `SameServer` does not count: the log warns of the pair.
     pub(crate) fn needs_somebody(&self) -> bool {
-        match self {
-            NodeFailure::Tls(failure) => return failure.needs_somebody(),
-            // Of servers that are several, if one of them does.
-            NodeFailure::NoMaster { said, .. } => {
-                return said.iter().any(
-                    |it| matches!(&it.answer, MemberAnswer::Failed(it) if it.needs_somebody()),
-                );
-            }
-            _ => {}
+        if let NodeFailure::Tls(failure) = self {
+            return failure.needs_somebody();
         }
         matches!(
             self,
             NodeFailure::Access { .. }
                 | NodeFailure::Unsuitable { .. }
                 | NodeFailure::Replica
+                | NodeFailure::SlotNotServed { .. }
                 | NodeFailure::Disqualified { .. }
                 | NodeFailure::QuarantineDiffers { .. }
                 | NodeFailure::WritesRefused { .. }
                 | NodeFailure::Protocol { .. }
                 | NodeFailure::Refused { .. }
         )
-    }
-}
-
-/// What one server of a node of [several](crate::guide::sentinel_and_cluster), or one of its sentinels, said when it was
-/// asked which is the master.
-#[derive(Clone, Debug, Eq, PartialEq)]
-#[non_exhaustive]
-pub struct MemberReport {
-    /// Its host and port, as in the node's URL; without user and password.
-    pub address: Arc<str>,
-    /// What it said.
-    pub answer: MemberAnswer,
-}
-
-/// See [`MemberReport`].
-#[derive(Clone, Debug, Eq, PartialEq)]
-#[non_exhaustive]
-pub enum MemberAnswer {
-    /// A server: that it is the master.
-    Master,
-    /// A server: that it is a replica.
-    Replica,
-    /// A sentinel: where the master is.
-    Named {
-        /// The master's host, as the sentinels call it.
-        host: String,
-        /// Its port.
-        port: u16,
-        /// The number of the configuration that says so. Each failover has a larger one (`config-epoch`).
-        epoch: u64,
-    },
-    /// A sentinel: that it knows no master of that name.
-    UnknownMaster,
-    /// It could not be asked, or said something else.
-    Failed(NodeFailure),
-}
-
-impl MemberReport {
-    pub(crate) fn new(address: Arc<str>, answer: MemberAnswer) -> MemberReport {
-        MemberReport { address, answer }
-    }
-}
-
-impl fmt::Display for MemberReport {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}: ", self.address)?;
-        match &self.answer {
-            MemberAnswer::Master => f.write_str("the master"),
-            MemberAnswer::Replica => f.write_str("a replica"),
-            MemberAnswer::Named { host, port, epoch } => {
-                write!(f, "{host}:{port} by configuration {epoch}")
-            }
-            MemberAnswer::UnknownMaster => f.write_str("knows no such master"),
-            MemberAnswer::Failed(failure) => failure.fmt(f),
-        }
-    }
-}
-
-/// Those in one line, behind a reason.
-struct MemberList<'a>(&'a [MemberReport]);
-
-impl fmt::Display for MemberList<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for (i, it) in self.0.iter().enumerate() {
-            write!(f, "{}{it}", if i == 0 { ": " } else { "; " })?;
-        }
-        Ok(())
     }
 }

@@ -254,10 +254,11 @@ mod tests {
 
     use super::*;
     use crate::config::Config;
+    use crate::engine::NodeAddress;
     use crate::engine::{Engine, LiveHold, LockSpec, Won};
     use crate::ids::{FencingToken, LockName};
     use crate::lock::Hold;
-    use crate::wire::{Address, KeyTtls, Plan};
+    use crate::wire::{KeyTtls, Plan};
 
     const TTL: Duration = Duration::from_secs(10);
 
@@ -268,7 +269,11 @@ mod tests {
             ..Config::default()
         };
         Arc::new(
-            Engine::start(config, vec![Address::parse("redis://127.0.0.1:1").unwrap()]).unwrap(),
+            Engine::start(
+                config,
+                vec![NodeAddress::parse("redis://127.0.0.1:1").unwrap()],
+            )
+            .unwrap(),
         )
     }
 

@@ -104,11 +104,6 @@ impl MultiLock {
             });
         }
         self.inner.check()?;
-        if self.inner.engine().shared().fanout.is_any_spread()
-            && !self.inner.spec().plan.is_in_one_slot()
-        {
-            return Err(AcquireError::SeveralSlots);
-        }
         self.inner.take(patience)
     }
 }
@@ -123,7 +118,6 @@ mutex_methods! {
     /// [`guide::other_locks`](crate::guide::other_locks#several-names) for what to do then.
     about,
     /// - [`AcquireError::NoNames`], [`AcquireError::TooManyNames`]: likewise.
-    /// - [`AcquireError::SeveralSlots`]: a node is a cluster, and the names have different slots there.
     errors,
 }
 

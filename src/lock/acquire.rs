@@ -489,7 +489,8 @@ impl<'a> Acquisition<'a> {
 mod tests {
     use super::*;
     use crate::config::Config;
-    use crate::wire::{Address, KeyTtls, Plan};
+    use crate::engine::NodeAddress;
+    use crate::wire::{KeyTtls, Plan};
 
     /// A manager of one node, which cannot be reached and is not asked: other rounds have all tickets.
     fn full() -> (Arc<Engine>, Arc<LockSpec>) {
@@ -498,7 +499,11 @@ mod tests {
             ..Config::default()
         };
         let engine = Arc::new(
-            Engine::start(config, vec![Address::parse("redis://127.0.0.1:1").unwrap()]).unwrap(),
+            Engine::start(
+                config,
+                vec![NodeAddress::parse("redis://127.0.0.1:1").unwrap()],
+            )
+            .unwrap(),
         );
         engine.shared().admission.allow(0);
         let spec = LockSpec::new(
@@ -573,7 +578,7 @@ mod tests {
     fn h2_a_hold_that_ends_before_its_call_has_returned_leaves_no_line() {
         let engine = Engine::start(
             Config::default(),
-            vec![Address::parse("redis://127.0.0.1:1").unwrap()],
+            vec![NodeAddress::parse("redis://127.0.0.1:1").unwrap()],
         )
         .unwrap();
         let engine = Arc::new(engine);

@@ -35,7 +35,6 @@ impl AcquireError {
             | AcquireError::NameTooLong { .. }
             | AcquireError::NoNames
             | AcquireError::TooManyNames { .. }
-            | AcquireError::SeveralSlots
             | AcquireError::BadPermits { .. }
             | AcquireError::NameReserved
             | AcquireError::BadTtl(_) => ErrorKind::Misconfigured,

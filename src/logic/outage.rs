@@ -93,7 +93,7 @@ pub(crate) fn is_of_access(rows: &[NodeAnswer]) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::error::{MemberAnswer, MemberReport, NodeFailure};
+    use crate::error::NodeFailure;
 
     const PATIENCE: Duration = Duration::from_secs(10);
 
@@ -141,15 +141,6 @@ mod tests {
     #[test]
     fn only_a_majority_that_refuses_the_login_ends_an_outage_for_which_there_is_patience_left() {
         let failed = NodeAnswer::Failed;
-        let said = |answers: &[NodeFailure]| {
-            let report = |it: &NodeFailure| {
-                MemberReport::new("a:1".into(), MemberAnswer::Failed(it.clone()))
-            };
-            NodeFailure::NoMaster {
-                reason: "none".into(),
-                said: answers.iter().map(report).collect(),
-            }
-        };
         let down = || NodeFailure::Connect {
             reason: "refused".to_owned(),
         };
@@ -157,7 +148,6 @@ mod tests {
             NodeFailure::WRONG_PASSWORD,
             NodeFailure::NO_PASSWORD,
             NodeFailure::access("not permitted: evalsha"),
-            said(&[NodeFailure::NO_PASSWORD, NodeFailure::WRONG_PASSWORD]),
         ];
         for refusal in refusals {
             let rows = |others: [NodeAnswer; 2]| [&[failed(refusal.clone())], &others[..]].concat();
@@ -184,7 +174,6 @@ mod tests {
             NodeFailure::Busy {
                 reason: "busy".into(),
             },
-            said(&[NodeFailure::NO_PASSWORD, down()]),
         ] {
             assert!(!is_of_access(&[failed(other.clone())]), "{other}");
         }

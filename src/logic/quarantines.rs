@@ -1,8 +1,8 @@
-//! The quarantines of a server, or of one slot of a cluster: when they began, and what is left of them.
+//! The quarantines of a server: when they began, and what is left of them.
 
 use std::time::Duration;
 
-use crate::answer::{GreetReply, Record};
+use crate::answer::GreetReply;
 use crate::error::QuarantineReason;
 use crate::logic::quarantine_length::QUARANTINE_MAX;
 use crate::time::Tick;
@@ -69,19 +69,6 @@ impl Began {
 }
 
 impl Quarantines {
-    /// Of a record that was found when nothing was known before.
-    pub(crate) fn of(shown: &GreetReply, seen: Tick, length: Duration) -> Quarantines {
-        let why = match shown.record {
-            Record::Missing | Record::KeptFromNothing => QuarantineReason::New,
-            Record::Kept | Record::Another | Record::Vouched | Record::Off => {
-                QuarantineReason::Restarted
-            }
-        };
-        let mut quarantines = Quarantines::default();
-        quarantines.begin(Began::with(seen, shown, why), length);
-        quarantines
-    }
-
     /// One begins, of this length as far as is known.
     pub(crate) fn begin(&mut self, began: Began, length: Duration) {
         self.lengthen(began);
@@ -161,11 +148,19 @@ mod tests {
     )]
 
     use super::*;
+    use crate::answer::Record;
 
     const S: Duration = Duration::from_secs(1);
 
     fn shown(served: u32) -> GreetReply {
         GreetReply::of(Record::Kept, served * S)
+    }
+
+    fn begun(seen: Tick, served: u32) -> Quarantines {
+        let mut quarantines = Quarantines::default();
+        let began = Began::with(seen, &shown(served), QuarantineReason::Restarted);
+        quarantines.begin(began, 10 * S);
+        quarantines
     }
 
     #[test]
@@ -178,7 +173,7 @@ mod tests {
             (None, None),
             "it was over when it was seen"
         );
-        let quarantines = Quarantines::of(&shown(3), seen, 10 * S);
+        let quarantines = begun(seen, 3);
         let left = |ask, after: u32, length| {
             quarantines
                 .left(ask, seen + after * S, length)
@@ -225,7 +220,7 @@ mod tests {
     #[test]
     fn h15_the_middle_of_a_quarantine_may_be_before_it_was_seen() {
         let seen = crate::time::tick();
-        let middle = |served| Quarantines::of(&shown(served), seen, 10 * S).middle(10 * S);
+        let middle = |served| begun(seen, served).middle(10 * S);
         assert_eq!(middle(0), Some((seen + 5 * S, Duration::ZERO)));
         assert_eq!(middle(4), Some((seen + S, Duration::ZERO)));
         assert_eq!(middle(5), Some((seen, Duration::ZERO)));

@@ -15,7 +15,7 @@ use crate::time::Tick;
 /// The run id that each node showed last, and which other node shows the same one.
 #[derive(Clone, Debug)]
 pub(crate) struct RunIds {
-    voters: Vec<Shown>,
+    nodes: Vec<Shown>,
     /// How long a lock that a node has granted can last.
     longest: Duration,
 }
@@ -54,54 +54,30 @@ pub(crate) struct Double {
     pub(crate) is_news: bool,
 }
 
-/// Who shows run ids: a node, or of one that is a cluster each of its masters.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(crate) struct Voter(usize);
-
-impl From<NodeId> for Voter {
-    fn from(node: NodeId) -> Voter {
-        Voter(node.index())
-    }
-}
-
 impl RunIds {
     /// `longest` is the longest ttl, and the margin.
     pub(crate) fn new(nodes: usize, longest: Duration) -> RunIds {
         let of = (0..).map(NodeId::new).take(nodes);
         RunIds {
-            voters: of.map(Shown::of).collect(),
+            nodes: of.map(Shown::of).collect(),
             longest,
         }
     }
 
-    /// A master more of a node that is a cluster.
-    pub(crate) fn enter(&mut self, node: NodeId) -> Voter {
-        self.voters.push(Shown::of(node));
-        Voter(self.voters.len().saturating_sub(1))
-    }
-
-    /// Notes that `voter`, which has just been connected, says that it is the process `run_id`. If another node has said so
+    /// Notes that `node`, which has just been connected, says that it is the process `run_id`. If another node has said so
     /// before, the two have one vote together, and that node has it.
     ///
     /// A node keeps what it claimed for a while after its connection has ended: a lock may be held that it confirmed, and
     /// its double would confirm the same lock once more.
-    pub(crate) fn claim(
-        &mut self,
-        voter: impl Into<Voter>,
-        run_id: &str,
-        now: Tick,
-    ) -> Result<(), Double> {
-        let Voter(voter) = voter.into();
-        let Some(own) = self.voters.get_mut(voter) else {
+    pub(crate) fn claim(&mut self, node: NodeId, run_id: &str, now: Tick) -> Result<(), Double> {
+        let Some(own) = self.nodes.get_mut(node.index()) else {
             return Ok(());
         };
         if own.run_id.as_deref() == Some(run_id) {
             own.away_since = None;
             return Ok(());
         }
-        let node = own.of;
-        // Masters of one cluster have one vote in any case.
-        let mut others = self.voters.iter_mut().filter(|it| it.of != node);
+        let mut others = self.nodes.iter_mut().filter(|it| it.of != node);
         let other = others
             .find(|it| it.run_id.as_deref() == Some(run_id))
             .map(|shown| {
@@ -115,11 +91,11 @@ impl RunIds {
         let other = other.map(|it| it.0);
         let before = self.double_of(node);
         // What it said before may have paired it with another node.
-        self.voters
+        self.nodes
             .iter_mut()
             .filter(|it| it.double == Some(node))
             .for_each(|it| it.double = None);
-        if let Some(own) = self.voters.get_mut(voter) {
+        if let Some(own) = self.nodes.get_mut(node.index()) {
             *own = Shown {
                 run_id: has_vote.then(|| run_id.to_owned()),
                 double: other,
@@ -127,7 +103,7 @@ impl RunIds {
             };
         }
         let Some(other) = other else { return Ok(()) };
-        if let Some(shown) = self.voters.get_mut(other.index()) {
+        if let Some(shown) = self.nodes.get_mut(other.index()) {
             shown.double = Some(node);
         }
         if has_vote {
@@ -140,19 +116,16 @@ impl RunIds {
         }
     }
 
-    /// Notes that the connection of `voter` has ended, if it had one.
-    pub(crate) fn leave(&mut self, voter: impl Into<Voter>, now: Tick) {
-        if let Some(shown) = self.voters.get_mut(voter.into().0) {
+    /// Notes that the connection of `node` has ended, if it had one.
+    pub(crate) fn leave(&mut self, node: NodeId, now: Tick) {
+        if let Some(shown) = self.nodes.get_mut(node.index()) {
             shown.away_since.get_or_insert(now);
         }
     }
 
     /// Which other node showed the same run id, if one did.
     pub(crate) fn double_of(&self, node: NodeId) -> Option<NodeId> {
-        self.voters
-            .iter()
-            .filter(|it| it.of == node)
-            .find_map(|it| it.double)
+        self.nodes.get(node.index())?.double
     }
 }
 
@@ -220,45 +193,6 @@ mod tests {
             doubles(&run_ids),
             [None; 3],
             "the pair ends when either of them shows another one"
-        );
-    }
-
-    #[test]
-    fn b1_a_server_that_is_a_node_and_a_master_of_another_that_is_a_cluster_has_one_vote() {
-        let ([n0, n1], now) = ([0, 1].map(NodeId::new), time::tick());
-        let mut run_ids = RunIds::new(2, LONGEST);
-        let [first, second] = [(); 2].map(|()| run_ids.enter(n1));
-        assert_eq!(run_ids.claim(first, "a", now), Ok(()));
-        assert_eq!(
-            run_ids.claim(second, "a", now),
-            Ok(()),
-            "the same server, at another address"
-        );
-        assert_eq!(run_ids.claim(second, "b", now), Ok(()));
-        assert_eq!(
-            run_ids.claim(n0, "b", now),
-            Err(Double {
-                other: n1,
-                is_news: true
-            })
-        );
-        assert_eq!(
-            [n0, n1].map(|it| run_ids.double_of(it)),
-            [Some(n1), Some(n0)]
-        );
-        assert_eq!(run_ids.claim(n0, "c", now), Ok(()));
-        assert_eq!(
-            run_ids.claim(first, "c", now),
-            Err(Double {
-                other: n0,
-                is_news: true
-            })
-        );
-        run_ids.leave(second, now);
-        assert_eq!(
-            run_ids.claim(n0, "b", after(now, 11)),
-            Ok(()),
-            "it has been away for long"
         );
     }
 

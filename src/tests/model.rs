@@ -14,7 +14,6 @@
 )]
 
 mod arithmetic;
-mod cluster;
 mod fencing;
 mod held;
 mod leases;

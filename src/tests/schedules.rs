@@ -18,14 +18,12 @@
 )]
 
 mod bounds;
-mod clusters;
 mod driving;
 mod leases;
 mod lines;
 mod records;
 mod rounds;
 mod server;
-mod slots;
 mod stall;
 mod told;
 mod turns;

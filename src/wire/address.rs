@@ -21,16 +21,10 @@ pub(crate) struct Address {
     pub(crate) security: Security,
     /// The name of our connections there.
     pub(crate) client_name: String,
-    /// Of a master of a cluster: one of its slots.
-    pub(crate) slot: Option<u16>,
-    /// What its certificate is for, where that is not its host.
-    pub(crate) name: Option<Arc<str>>,
-    /// Of a member of a group: it answers questions about the group and has no vote.
+    /// Hash tag of all keys, in a cluster.
+    pub(crate) tag: Option<Arc<[u8]>>,
+    /// It answers questions about its node and has no vote.
     pub(crate) is_member: bool,
-    /// How to log in to the sentinels of a group.
-    pub(crate) sentinel_login: Option<Credentials>,
-    /// How connections to them are secured.
-    pub(crate) sentinel_security: Security,
     shown: Arc<str>,
 }
 
@@ -76,69 +70,8 @@ pub(crate) enum Security {
 /// Where to connect to.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub(crate) enum Endpoint {
-    Tcp {
-        host: String,
-        port: u16,
-    },
+    Tcp { host: String, port: u16 },
     Unix(PathBuf),
-    /// Several processes that are one node: one of them is the master, and it has to be found.
-    Group(Group),
-}
-
-/// A node that is more than one process.
-#[derive(Clone, Debug, Eq, PartialEq)]
-pub(crate) enum Group {
-    /// A master and its replicas.
-    Replicated(Vec<Endpoint>),
-    /// A master that sentinels watch, and what they call it.
-    Sentinel {
-        sentinels: Vec<Endpoint>,
-        master: String,
-    },
-    /// A cluster, of which these are known.
-    Cluster(Vec<Endpoint>),
-}
-
-impl Group {
-    /// Who is asked where the master is.
-    pub(crate) fn members(&self) -> &[Endpoint] {
-        match self {
-            Group::Replicated(members)
-            | Group::Sentinel {
-                sentinels: members, ..
-            }
-            | Group::Cluster(members) => members,
-        }
-    }
-
-    /// Whether both can be led by the same server, as far as addresses show.
-    fn overlaps(&self, other: &Group) -> bool {
-        let meet = || self.members().iter().any(|it| other.members().contains(it));
-        match (self, other) {
-            (
-                Group::Replicated(_) | Group::Cluster(_),
-                Group::Replicated(_) | Group::Cluster(_),
-            ) => meet(),
-            (Group::Sentinel { master: one, .. }, Group::Sentinel { master: other, .. }) => {
-                one == other && meet()
-            }
-            _ => false,
-        }
-    }
-}
-
-impl Endpoint {
-    /// Whether both are the same server, or can be, as far as addresses show.
-    pub(crate) fn overlaps(&self, other: &Endpoint) -> bool {
-        match (self, other) {
-            (Endpoint::Group(one), Endpoint::Group(other)) => one.overlaps(other),
-            (Endpoint::Group(Group::Replicated(members) | Group::Cluster(members)), it)
-            | (it, Endpoint::Group(Group::Replicated(members) | Group::Cluster(members))) => {
-                members.contains(it)
-            }
-            _ => self == other,
-        }
-    }
 }
 
 impl Address {
@@ -207,11 +140,8 @@ impl Address {
             database: login.db(),
             security,
             client_name: CLIENT_NAME.to_owned(),
-            slot: None,
-            name: None,
+            tag: None,
             is_member: false,
-            sentinel_login: None,
-            sentinel_security: Security::Plain,
         })
     }
 
@@ -222,32 +152,6 @@ impl Address {
             place,
             ..self.clone()
         }
-    }
-
-    /// The same for a master of a cluster, which serves this slot and announces this name.
-    pub(crate) fn of_master(&self, slot: u16, name: Option<Arc<str>>) -> Address {
-        Address {
-            slot: Some(slot),
-            name,
-            ..self.clone()
-        }
-    }
-
-    /// The same for a member of this group. Sentinels have a login and a security of their own.
-    pub(crate) fn of_member(&self, place: Endpoint, name: Option<Arc<str>>) -> Address {
-        let mut member = Address {
-            is_member: true,
-            database: 0,
-            name,
-            ..self.at(place)
-        };
-        if let Endpoint::Group(Group::Sentinel { .. }) = &self.place {
-            let login = self.sentinel_login.clone();
-            member.user = login.as_ref().and_then(|it| it.user.clone());
-            member.password = login.map(|it| it.password);
-            member.security = self.sentinel_security.clone();
-        }
-        member
     }
 
     /// Logs in with `login`, unless the URL says how.
@@ -265,25 +169,6 @@ impl Address {
 
     pub(crate) fn is_to_be_secured(&self) -> bool {
         !matches!(self.security, Security::Plain)
-    }
-
-    /// The hosts that are in the URL. A master that sentinels watch has another.
-    #[cfg(feature = "tls")]
-    pub(crate) fn hosts(&self) -> Vec<&str> {
-        let places = match &self.place {
-            Endpoint::Group(group) => group.members(),
-            place => std::slice::from_ref(place),
-        };
-        places
-            .iter()
-            .filter_map(|it| {
-                if let Endpoint::Tcp { host, .. } = it {
-                    Some(&**host)
-                } else {
-                    None
-                }
-            })
-            .collect()
     }
 
     /// Host and port, or path: for logs, errors and telling nodes apart.
@@ -356,16 +241,6 @@ impl fmt::Display for Endpoint {
             Endpoint::Tcp { host, port } if host.contains(':') => write!(f, "[{host}]:{port}"),
             Endpoint::Tcp { host, port } => write!(f, "{host}:{port}"),
             Endpoint::Unix(path) => write!(f, "{}", path.display()),
-            Endpoint::Group(group) => {
-                for (index, member) in group.members().iter().enumerate() {
-                    let comma = if index == 0 { "" } else { "," };
-                    write!(f, "{comma}{member}")?;
-                }
-                match group {
-                    Group::Replicated(_) | Group::Cluster(_) => Ok(()),
-                    Group::Sentinel { master, .. } => write!(f, "/{master}"),
-                }
-            }
         }
     }
 }

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use crate::ids::Edition;
-use crate::wire::keys::{RECORD, in_slot, slot_of};
+use crate::wire::keys::{RECORD, in_slot_of};
 use crate::wire::script::{CommandSubject, Kind, ReplyFormat, Script};
 
 /// One command, for all nodes of a round: packed when it is written, as connections differ in some of it.
@@ -44,13 +44,13 @@ pub(crate) enum Naming {
 
 /// What a command has from the connection that it is written to.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Destination {
+pub(crate) struct Destination<'a> {
     /// Releases can be announced to this client.
     pub(crate) is_notified: bool,
     /// Of the record that the client was greeted with.
     pub(crate) edition: Edition,
-    /// To a master of a cluster, a slot that it serves. What belongs to no lock has a key in each slot.
-    pub(crate) slot: Option<u16>,
+    /// In a cluster the hash tag of all keys. What belongs to no lock has a key in its slot.
+    pub(crate) tag: Option<&'a [u8]>,
 }
 
 impl Command {
@@ -106,9 +106,13 @@ impl Command {
         Command::of_script(Script::Check, &[RECORD], &[])
     }
 
-    /// Asks a member of a group, as [`Question`](crate::wire::Question) has it.
-    pub(crate) fn of_question(kind: Kind, command: &redis::Cmd) -> Command {
-        Command::without_script(kind, command.get_packed_command())
+    /// A command for a server or Sentinel that has no vote here: its answer comes as it is.
+    pub(crate) fn of_words(words: &[&str]) -> Command {
+        let mut command = redis::Cmd::new();
+        for word in words {
+            command.arg(word);
+        }
+        Command::without_script(Kind::Member, command.get_packed_command())
     }
 
     fn without_script(kind: Kind, text: Vec<u8>) -> Command {
@@ -185,12 +189,6 @@ impl Command {
         self.script
     }
 
-    /// The slot of its keys, in a cluster; `None` for what is about a server and no lock.
-    pub(crate) fn slot(&self) -> Option<u16> {
-        let first = self.parts().take(self.keys).next()?;
-        (first != RECORD).then(|| slot_of(first))
-    }
-
     /// Whether it releases all slots of a semaphore but one: that of a hold.
     pub(crate) fn keeps_a_slot(&self) -> bool {
         self.keeps_a_slot
@@ -209,7 +207,7 @@ impl Command {
             .map(|(begin, end)| self.text.get(begin..*end).unwrap_or_default())
     }
 
-    pub(crate) fn write(&self, out: &mut Vec<u8>, naming: Naming, to: Destination) {
+    pub(crate) fn write(&self, out: &mut Vec<u8>, naming: Naming, to: Destination<'_>) {
         let Some(script) = self.script else {
             return out.extend_from_slice(&self.text);
         };
@@ -239,9 +237,9 @@ impl Command {
             .compares
             .then(|| self.keys.saturating_add(Command::EDITION_AT));
         for (index, part) in self.parts().take(count).enumerate() {
-            match to.slot {
-                Some(own) if index < self.keys && part == RECORD => {
-                    pack(out, &in_slot(part, self.slot().unwrap_or(own)));
+            match to.tag {
+                Some(tag) if index < self.keys && part == RECORD => {
+                    pack(out, &in_slot_of(tag, part));
                 }
                 _ if Some(index) == edition_at => pack(out, to.edition.text()),
                 _ => pack(out, part),
@@ -271,12 +269,12 @@ impl Command {
 }
 
 #[cfg(test)]
-impl Destination {
+impl Destination<'_> {
     /// A server that was not greeted, and tells of releases.
-    pub(crate) const UNGREETED: Destination = Destination {
+    pub(crate) const UNGREETED: Destination<'static> = Destination {
         is_notified: true,
         edition: Edition::NONE,
-        slot: None,
+        tag: None,
     };
 }
 
@@ -304,9 +302,9 @@ fn push_digits(out: &mut Vec<u8>, number: usize) {
 mod tests {
     use super::*;
 
-    const THERE: Destination = Destination::UNGREETED;
+    const THERE: Destination<'static> = Destination::UNGREETED;
 
-    fn written(command: &Command, naming: Naming, to: Destination) -> Vec<u8> {
+    fn written(command: &Command, naming: Naming, to: Destination<'_>) -> Vec<u8> {
         let mut out = b"before".to_vec();
         command.write(&mut out, naming, to);
         out.split_off(b"before".len())
@@ -339,38 +337,25 @@ mod tests {
     }
 
     #[test]
-    fn in_a_cluster_a_record_is_one_of_the_slot_and_nothing_else_changes() {
-        let name = b"\r\n$15\r\nquorlock:record\r\n{x}";
-        let keys: [&[u8]; 4] = [name, b"b{x}", RECORD, b"c{x}"];
+    fn in_a_cluster_what_belongs_to_no_lock_is_in_the_slot_of_the_hash_tag() {
+        let keys: [&[u8]; 3] = [b"{x}quorlock:record", RECORD, b"{x}c"];
         let args: [&[u8]; 3] = [b"quorlock:record", b"", Command::IS_NOTIFIED];
-        let command = Command::of_script(Script::Acquire, &keys, &args);
-        let record = in_slot(RECORD, slot_of(b"x"));
-        let expected =
-            Command::of_script(Script::Acquire, &[name, b"b{x}", &record, b"c{x}"], &args);
-        assert_eq!(command.slot(), Some(slot_of(b"x")));
         let there = Destination {
-            slot: Some(7),
+            tag: Some(b"x"),
             ..THERE
         };
+        let command = Command::of_script(Script::Acquire, &keys, &args);
+        let [first, _, last] = keys;
+        let keys = [first, b"quorlock:record:{x}", last];
+        let expected = Command::of_script(Script::Acquire, &keys, &args);
         for naming in [Naming::Hash, Naming::Source, Naming::Again] {
             assert!(
                 written(&command, naming, there) == expected.packed_as(naming),
                 "{naming:?}"
             );
         }
-
-        // What is about a server is in a slot of its own.
-        let greet = Command::of_script(Script::Greet, &[RECORD], &[b"1"]);
-        let expected = Command::of_script(Script::Greet, &[&in_slot(RECORD, 7)], &[b"1"]);
-        assert_eq!(
-            (greet.slot(), written(&greet, Naming::Hash, there)),
-            (None, expected.packed())
-        );
         let time = Command::time();
-        assert_eq!(
-            (time.slot(), written(&time, Naming::Hash, there)),
-            (None, time.packed())
-        );
+        assert_eq!(written(&time, Naming::Hash, there), time.packed());
     }
 
     #[test]

@@ -11,7 +11,8 @@
 //! one, and a command that was given later is sent later. It ends with an answer that its command cannot have, as whatever
 //! comes behind it may be that of another, and behind the answer of a replica or of a server that loads its data.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::VecDeque;
+use std::sync::Arc;
 use std::time::Duration;
 
 use redis::Value;
@@ -23,15 +24,12 @@ use crate::time::{Now, Tick};
 use crate::tls::Session;
 use crate::wire::address::Address;
 use crate::wire::command::{Command, Destination, Naming};
-use crate::wire::frame::BULK_MAX;
 use crate::wire::handshake::{Handshake, HandshakeStep};
 use crate::wire::inbox::Inbox;
+use crate::wire::refusal::{self, Refusal};
 use crate::wire::reply::{Push, Reply, push};
 use crate::wire::script::{Kind, Script};
 use crate::wire::value;
-
-/// The longest answer to `CLUSTER NODES`: 16,384 slots that stand alone are 90 kB, and each server is 200 bytes.
-const NODES_MAX: usize = 4 * 1024 * 1024;
 
 /// See the module. `T` is what a command is sent for, and comes back with the answer.
 pub(crate) struct Conn<T> {
@@ -52,12 +50,10 @@ pub(crate) struct Conn<T> {
     batches: usize,
     /// The scripts whose source was given to it.
     introduced: Vec<Script>,
-    /// Of a master of a cluster: one of its slots.
-    slot: Option<u16>,
+    /// Hash tag of all keys, in a cluster.
+    tag: Option<Arc<[u8]>>,
     /// Of the server's record, as the last greeting has shown it.
     edition: Edition,
-    /// Likewise of the records of its slots, in a cluster.
-    editions: HashMap<u16, Edition>,
     /// It can carry pushes.
     pushes: bool,
     /// The client's channel was asked for on it.
@@ -92,7 +88,7 @@ pub(crate) enum ConnEvent<T> {
     Ready(ServerInfo),
     /// The answer to a command.
     Answer { tag: T, asked: Now, reply: Reply },
-    /// The answer of a member of a group: see [`Question`](crate::wire::Question).
+    /// The answer of a server or Sentinel that has no vote here.
     Member(Value),
     /// The server does not know the script and has run nothing: see [`Conn::enqueue_again`].
     UnknownScript { tag: T, asked: Now },
@@ -116,9 +112,8 @@ impl<T> Default for Conn<T> {
             in_flight: VecDeque::new(),
             batches: 0,
             introduced: Vec::new(),
-            slot: None,
+            tag: None,
             edition: Edition::NONE,
-            editions: HashMap::new(),
             pushes: false,
             subscribed: false,
             is_deaf: false,
@@ -141,7 +136,7 @@ impl<T: AsRef<Command>> Conn<T> {
             tls,
             login: Some(handshake),
             unsent,
-            slot: address.slot,
+            tag: address.tag.clone(),
             ..Conn::default()
         }
     }
@@ -178,11 +173,6 @@ impl<T: AsRef<Command>> Conn<T> {
     /// Whether at least one byte has come.
     pub(crate) fn has_received(&self) -> bool {
         self.received
-    }
-
-    /// Whether the incomplete answer is longer than those of all members may be at a time.
-    pub(crate) fn is_long(&self) -> bool {
-        BULK_MAX < self.inbox.len()
     }
 
     /// Nothing waits to be written.
@@ -288,36 +278,17 @@ impl<T: AsRef<Command>> Conn<T> {
         self.put(tag, asked, Naming::Again);
     }
 
-    /// The edition for a command that compares one.
-    fn edition_for(&self, command: &Command) -> Edition {
-        match self.slot {
-            None => self.edition,
-            Some(_) => command
-                .slot()
-                .and_then(|it| self.editions.get(&it).copied())
-                .unwrap_or(Edition::NONE),
-        }
-    }
-
-    /// The server has been greeted.
-    fn note_edition(&mut self, slot: Option<u16>, edition: Edition) {
-        match slot {
-            Some(slot) if self.slot.is_some() => drop(self.editions.insert(slot, edition)),
-            _ => self.edition = edition,
-        }
-    }
-
     fn put(&mut self, tag: T, asked: Now, naming: Naming) {
         let command = tag.as_ref();
         let edition = if command.compares() {
-            self.edition_for(command)
+            self.edition
         } else {
             Edition::NONE
         };
         let to = Destination {
             is_notified: self.pushes && !self.is_deaf,
             edition,
-            slot: self.slot,
+            tag: self.tag.as_deref(),
         };
         command.write(&mut self.unsent, naming, to);
         self.stands_until = self
@@ -366,16 +337,7 @@ impl<T: AsRef<Command>> Conn<T> {
                     reason: reason.to_owned(),
                 });
             }
-            let is_of_nodes = self
-                .in_flight
-                .front()
-                .is_some_and(|it| it.tag.as_ref().kind() == Kind::Nodes);
-            let longest = if is_of_nodes { NODES_MAX } else { BULK_MAX };
-            let Some(reply) = self
-                .inbox
-                .take_reply(longest)
-                .map_err(|it| self.nonsense(it))?
-            else {
+            let Some(reply) = self.inbox.take_reply().map_err(|it| self.nonsense(it))? else {
                 if self.open()? {
                     continue;
                 }
@@ -419,12 +381,17 @@ impl<T: AsRef<Command>> Conn<T> {
             if self.sent < first.end {
                 return Err(protocol("an answer to what was not sent yet".to_owned()));
             }
-            if matches!(first.tag.as_ref().kind(), Kind::Member | Kind::Nodes) {
+            if first.tag.as_ref().kind() == Kind::Member {
                 let value = value::read(frame)
                     .ok_or_else(|| protocol("an answer that cannot be read".to_owned()))?;
-                self.inbox.shrink();
                 self.take_first();
-                return Ok(Some(ConnEvent::Member(value)));
+                return match value {
+                    Value::ServerError(error) => Err(match refusal::of(&error) {
+                        Refusal::Failure(failure) => failure,
+                        Refusal::NoScript => protocol("an unknown script".to_owned()),
+                    }),
+                    value => Ok(Some(ConnEvent::Member(value))),
+                };
             }
             let reply = Reply::read(first.tag.as_ref().asked(), frame);
             if let Answer::Failed(failure @ NodeFailure::Protocol { .. }) = reply.answer {
@@ -441,7 +408,7 @@ impl<T: AsRef<Command>> Conn<T> {
                 continue;
             };
             if let Answer::Greet(greeted) = &reply.answer {
-                self.note_edition(tag.as_ref().slot(), greeted.edition);
+                self.edition = greeted.edition;
             }
             self.is_deaf |=
                 tag.as_ref().kind() == Kind::Subscribe && reply.answer != Answer::Subscribed;
@@ -453,7 +420,7 @@ impl<T: AsRef<Command>> Conn<T> {
             return Ok(Some(match reply.answer {
                 Answer::NoScript if !with_source => ConnEvent::UnknownScript { tag, asked },
                 Answer::Changed => {
-                    let is_known = edition != self.edition_for(tag.as_ref());
+                    let is_known = edition != self.edition;
                     ConnEvent::Changed {
                         tag,
                         asked,

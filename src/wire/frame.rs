@@ -6,9 +6,9 @@
 /// The longest line: a simple string, an error, a number.
 const LINE_MAX: usize = 64 * 1024;
 /// The longest string. `INFO` of a busy server is about ten kilobytes.
-pub(crate) const BULK_MAX: usize = 64 * 1024;
-/// The longest array: a lock with a hundred readers, of whom each has two members, and some more.
-const ARRAY_MAX: usize = 256;
+const BULK_MAX: usize = 64 * 1024;
+/// The longest array: the ranges of slots of a large cluster.
+const ARRAY_MAX: usize = 1_024;
 /// Real replies are two deep.
 const DEPTH_MAX: usize = 4;
 /// All of one reply.
@@ -16,20 +16,10 @@ const TOTAL_MAX: usize = 256 * 1024;
 
 /// The length of the reply at the start of `bytes`; `None` if its end has not come yet.
 pub(crate) fn reply_len(bytes: &[u8]) -> Result<Option<usize>, String> {
-    reply_len_within(bytes, BULK_MAX)
-}
-
-/// The same, where the longest string has another length.
-pub(crate) fn reply_len_within(bytes: &[u8], bulk_max: usize) -> Result<Option<usize>, String> {
-    let total_max = TOTAL_MAX.max(bulk_max.saturating_add(BULK_MAX));
-    let mut scan = Scan {
-        bytes,
-        at: 0,
-        bulk_max,
-    };
+    let mut scan = Scan { bytes, at: 0 };
     let complete = scan.value(0)?.is_some();
-    if total_max < scan.at {
-        return Err(format!("a reply of more than {total_max} bytes"));
+    if TOTAL_MAX < scan.at {
+        return Err(format!("a reply of more than {TOTAL_MAX} bytes"));
     }
     Ok(complete.then_some(scan.at))
 }
@@ -37,7 +27,6 @@ pub(crate) fn reply_len_within(bytes: &[u8], bulk_max: usize) -> Result<Option<u
 struct Scan<'a> {
     bytes: &'a [u8],
     at: usize,
-    bulk_max: usize,
 }
 
 impl<'a> Scan<'a> {
@@ -61,7 +50,7 @@ impl<'a> Scan<'a> {
             return Ok(None);
         };
         match kind {
-            b'$' | b'=' | b'!' => self.bulk(length(line, self.bulk_max)?),
+            b'$' | b'=' | b'!' => self.bulk(length(line, BULK_MAX)?),
             b'*' | b'~' | b'>' => self.members(length(line, ARRAY_MAX)?, 1, depth),
             b'%' => self.members(length(line, ARRAY_MAX)?, 2, depth),
             b'|' => Err("an attribute, which was not asked for".to_owned()),

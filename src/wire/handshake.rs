@@ -4,7 +4,7 @@
 //! it remembers. A server that does not know `HELLO` is asked again in the older protocol, on the same connection. One that
 //! does not know all scripts is given the others, in one write more.
 //!
-//! A member of a group has no vote: its login is user, password and name, in the older protocol.
+//! A member that only says which server has its node's vote has a short login: user, password and name, in the older protocol.
 
 use redis::{Cmd, ServerError, Value, cmd};
 
@@ -19,10 +19,6 @@ use crate::wire::{refusal, value};
 
 /// What comes next.
 #[cfg_attr(test, derive(Debug, Eq, PartialEq))]
-#[expect(
-    clippy::large_enum_variant,
-    reason = "one at a time, at the beginning of a connection"
-)]
 pub(crate) enum HandshakeStep {
     /// Wait for more replies.
     Read,
@@ -47,7 +43,7 @@ pub(crate) struct Handshake {
     server_info: ServerInfo,
     failure: Option<NodeFailure>,
     ask_again: bool,
-    /// It is to be a master of a cluster.
+    /// Whether the server is to be part of a cluster.
     in_cluster: bool,
 }
 
@@ -102,7 +98,7 @@ impl Handshake {
         let to = Destination {
             is_notified: false,
             edition: Edition::NONE,
-            slot: address.slot,
+            tag: address.tag.as_deref(),
         };
         let packed = |greet: &Command| {
             let mut bytes = Vec::new();
@@ -128,7 +124,7 @@ impl Handshake {
             server_info: ServerInfo::default(),
             failure: None,
             ask_again: false,
-            in_cluster: address.slot.is_some(),
+            in_cluster: address.tag.is_some(),
         };
         (handshake, bytes)
     }
@@ -301,7 +297,9 @@ impl Handshake {
             // There is no record and none can be stored. It can be asked for everything but locks.
             Answer::Failed(NodeFailure::WritesRefused { .. }) => return,
             // The access list may forbid INFO, which says that it is part of a cluster.
-            Answer::Failed(failure) if !self.in_cluster => failure.outside_clusters(),
+            Answer::Failed(NodeFailure::SlotNotServed { .. }) if !self.in_cluster => {
+                NodeFailure::CLUSTER_NODE
+            }
             Answer::Failed(failure) => failure,
             _ => NodeFailure::Protocol {
                 reason: "no memory in the answer to a greeting".to_owned(),

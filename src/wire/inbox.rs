@@ -41,10 +41,10 @@ impl Inbox {
     }
 
     /// Takes the next complete reply; [`Inbox::get`] reads it. The error says why these bytes are not a Redis reply: close
-    /// the connection. `bulk_max`: the length of the longest string.
-    pub(crate) fn take_reply(&mut self, bulk_max: usize) -> Result<Option<Range<usize>>, String> {
+    /// the connection.
+    pub(crate) fn take_reply(&mut self) -> Result<Option<Range<usize>>, String> {
         let bytes = self.bytes.get(self.start..self.end).unwrap_or_default();
-        let Some(len) = frame::reply_len_within(bytes, bulk_max)? else {
+        let Some(len) = frame::reply_len(bytes)? else {
             return Ok(None);
         };
         let end = self.start.saturating_add(len);
@@ -57,24 +57,14 @@ impl Inbox {
         rest.first().is_some_and(|it| TLS_RECORDS.contains(it))
     }
 
-    /// How many bytes have come that were not taken.
-    pub(crate) fn len(&self) -> usize {
+    #[cfg(test)]
+    pub(crate) fn unread(&self) -> usize {
         self.end.saturating_sub(self.start)
-    }
-
-    /// Gives back what a long reply has taken.
-    pub(crate) fn shrink(&mut self) {
-        if frame::BULK_MAX < self.bytes.len() {
-            let _ = self.space();
-            self.bytes
-                .truncate(self.end.saturating_add(Self::READ_SIZE));
-            self.bytes.shrink_to_fit();
-        }
     }
 
     /// Whether all that has come was taken.
     pub(crate) fn is_empty(&self) -> bool {
-        self.len() == 0
+        self.end <= self.start
     }
 
     /// One in which these have come.

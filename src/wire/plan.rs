@@ -18,7 +18,7 @@ use std::sync::Arc;
 use crate::config::RESERVED;
 use crate::ids::{ClientId, Edition, OwnerLabel, OwnerToken};
 use crate::wire::command::Command;
-use crate::wire::keys::{RECORD, in_slot, slot_of};
+use crate::wire::keys::RECORD;
 use crate::wire::plan::form::{Form, ScriptCall};
 use crate::wire::plan::lock_keys::{LockKeys, digits};
 use crate::wire::plan::multi_keys::Several;
@@ -146,14 +146,6 @@ impl Plan {
     /// Of a lock that has several names, the key of each; none otherwise.
     pub(crate) fn parts(&self) -> impl Iterator<Item = &Arc<[u8]>> {
         self.form.parts().iter().map(|it| &it.lock)
-    }
-
-    /// Whether all of its names have the same slot, in a cluster.
-    pub(crate) fn is_in_one_slot(&self) -> bool {
-        let names = self.form.names();
-        let mut slots = names.iter().map(|it| slot_of(it));
-        let first = slots.next();
-        slots.all(|it| Some(it) == first)
     }
 
     /// Length of the names with the prefix, in bytes.
@@ -301,7 +293,7 @@ fn slices(args: &[Vec<u8>]) -> Vec<&[u8]> {
 
 /// What a greeting tells a server: see `scripts/greet.lua`.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Greeting<'a> {
+pub(crate) struct Greeting {
     /// For the record if it changes.
     pub(crate) edition: Edition,
     /// The longest quarantine that this client needs, and the longest that other servers have reported: milliseconds.
@@ -309,34 +301,18 @@ pub(crate) struct Greeting<'a> {
     pub(crate) reported: u64,
     /// How many servers this client has.
     pub(crate) servers: u64,
-    pub(crate) of: Greeted<'a>,
+    pub(crate) of: Greeted,
 }
 
 /// Whose record a greeting is about.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum Greeted<'a> {
+pub(crate) enum Greeted {
     /// A server's. Nothing is written if this is a `look`; `vouch`: it has lost nothing.
     Server { look: bool, vouch: bool },
-    /// A slot's, in a cluster.
-    Slot(u16),
-    /// A master's, in one of its slots. It serves all these: "0-5460,7000-7000".
-    Master {
-        slot: u16,
-        epoch: u64,
-        slots: &'a str,
-        vouch: bool,
-    },
-    /// A slot's that is as old as its master's.
-    Confirm {
-        slot: u16,
-        found: u64,
-        since: u64,
-        origin: &'a str,
-    },
 }
 
 /// Updates a server's record, and asks since when the server has kept its data.
-pub(crate) fn greet(greeting: &Greeting<'_>) -> Command {
+pub(crate) fn greet(greeting: &Greeting) -> Command {
     let &Greeting {
         edition,
         own,
@@ -344,49 +320,20 @@ pub(crate) fn greet(greeting: &Greeting<'_>) -> Command {
         servers,
         of,
     } = greeting;
-    let (slot, word, more) = match of {
-        Greeted::Server { vouch: true, .. } => (None, "vouch", Vec::new()),
-        Greeted::Server { look: true, .. } => (None, "look", Vec::new()),
-        Greeted::Server { .. } => (None, "note", Vec::new()),
-        Greeted::Slot(slot) => (Some(slot), "slot", Vec::new()),
-        Greeted::Master {
-            slot,
-            epoch,
-            slots,
-            vouch,
-        } => {
-            let word = if vouch { "vouch" } else { "slot" };
-            (
-                Some(slot),
-                word,
-                vec![digits(epoch), slots.as_bytes().to_vec()],
-            )
-        }
-        Greeted::Confirm {
-            slot,
-            found,
-            since,
-            origin,
-        } => (
-            Some(slot),
-            "settle",
-            vec![digits(found), digits(since), origin.as_bytes().to_vec()],
-        ),
+    let word = match of {
+        Greeted::Server { vouch: true, .. } => "vouch",
+        Greeted::Server { look: true, .. } => "look",
+        Greeted::Server { .. } => "note",
     };
-    let key = slot.map_or_else(|| RECORD.to_vec(), |it| in_slot(RECORD, it));
-    let servers = if slot.is_none() { servers } else { 0 };
-    let args = [
-        vec![
-            edition.text().to_vec(),
-            digits(own),
-            digits(reported),
-            word.into(),
-            digits(servers),
-        ],
-        more,
-    ];
+    let args = [vec![
+        edition.text().to_vec(),
+        digits(own),
+        digits(reported),
+        word.into(),
+        digits(servers),
+    ]];
     let args = args.concat();
-    Command::of_script(Script::Greet, &[&key], &slices(&args))
+    Command::of_script(Script::Greet, &[RECORD], &slices(&args))
 }
 
 #[cfg(test)]

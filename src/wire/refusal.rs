@@ -72,8 +72,9 @@ pub(crate) fn of(error: &ServerError) -> Refusal {
         "NOAUTH" => NodeFailure::NO_PASSWORD,
         "WRONGPASS" => NodeFailure::WRONG_PASSWORD,
         "NOPERM" => not_permitted(&message()),
-        "MOVED" | "ASK" | "TRYAGAIN" => NodeFailure::SlotMoved { said: message() },
-        "CLUSTERDOWN" => NodeFailure::SlotNotServed { said: message() },
+        "MOVED" | "ASK" | "TRYAGAIN" | "CLUSTERDOWN" => {
+            NodeFailure::SlotNotServed { said: message() }
+        }
         "CROSSSLOT" => NodeFailure::CLUSTER_NODE,
         "ERR" if details.contains("cluster support disabled") => NodeFailure::NO_CLUSTER,
         "WRONGTYPE" => NodeFailure::KeyInUse {
@@ -219,19 +220,19 @@ mod tests {
             ),
             (
                 "-MOVED 3999 127.0.0.1:6381",
-                NodeFailure::SlotMoved {
+                NodeFailure::SlotNotServed {
                     said: "MOVED 3999 127.0.0.1:6381".to_owned(),
                 },
             ),
             (
                 "-ASK 3999 127.0.0.1:6381",
-                NodeFailure::SlotMoved {
+                NodeFailure::SlotNotServed {
                     said: "ASK 3999 127.0.0.1:6381".to_owned(),
                 },
             ),
             (
                 "-TRYAGAIN Multiple keys",
-                NodeFailure::SlotMoved {
+                NodeFailure::SlotNotServed {
                     said: "TRYAGAIN Multiple keys".to_owned(),
                 },
             ),

@@ -194,16 +194,7 @@ fn greeted(parts: &[Value]) -> Option<Answer> {
         }
     };
     let numbers: Vec<_> = parts.iter().map(number).collect::<Option<_>>()?;
-    let [
-        status,
-        served,
-        quarantine_length,
-        kept,
-        edition,
-        servers,
-        from,
-    ] = numbers[..]
-    else {
+    let [status, served, quarantine_length, kept, edition, servers] = numbers[..] else {
         return None;
     };
     let record = match status {
@@ -222,7 +213,6 @@ fn greeted(parts: &[Value]) -> Option<Answer> {
         kept: kept == 1,
         edition: Edition::new(edition),
         servers,
-        from,
     }))
 }
 

@@ -21,10 +21,8 @@ pub(crate) enum Kind {
     List,
     /// Asks for the node's time, and whether it takes writes.
     Time,
-    /// Asks a member of a group where its master is. No script.
+    /// Asks a member of a node which server has the node's vote. No script.
     Member,
-    /// Asks a server of a cluster which server has which slots. No script.
-    Nodes,
 }
 
 /// What an answer is to: by this its form is known.

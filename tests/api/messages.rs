@@ -182,11 +182,6 @@ fn no_message_ends_with_a_full_stop_or_has_two_lines() {
         Lost::ShutDown.to_string(),
         Lost::Forked.to_string(),
         NodeFinding::Proxied.to_string(),
-        NodeFinding::FewSentinels { count: 1 }.to_string(),
-        NodeFinding::MembersFail {
-            said: "a:1: no answer in time".to_owned(),
-        }
-        .to_string(),
         NodeFailure::Replica.to_string(),
         NodeFailure::Disqualified {
             finding: NodeFinding::Unverifiable,

@@ -183,7 +183,7 @@ fn a_lock_that_cannot_exist_is_an_error_before_any_node_is_asked() {
         }
     );
     assert_eq!(
-        locks.mutex("quorlock:fence:{x}").lock().unwrap_err(),
+        locks.mutex("quorlock:fence:x").lock().unwrap_err(),
         AcquireError::NameReserved
     );
     for ttl in [

@@ -340,7 +340,7 @@ impl Claim {
                     one.acquire()
                         .map(|it| it.extend(secs(1_000)).is_ok() && it.release().is_ok())
                 });
-                let list = format!("quorlock:slot-waiters:{{{PREFIX}n}}");
+                let list = format!("quorlock:slot-waiters:{PREFIX}n");
                 eventually("it waits", || {
                     at.server.exists(&list) || waiting.is_finished()
                 });

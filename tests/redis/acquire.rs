@@ -230,7 +230,7 @@ fn a5_every_attempt_of_a_waiting_call_has_a_token_of_its_own() -> TestResult {
     join(waiter)?;
     servers[0].command(&["ECHO", "the end"])?;
 
-    // 1700000000.1 [0 127.0.0.1:1] "EVALSHA" "HASH" "5" "report" "quorlock:fence:{report}" … "TOKEN" "TTL" …
+    // 1700000000.1 [0 127.0.0.1:1] "EVALSHA" "HASH" "5" "report" "quorlock:fence:report" … "TOKEN" "TTL" …
     let mut tokens = Vec::new();
     loop {
         let line = monitor.receive()?;

@@ -517,7 +517,7 @@ fn b3_a_sentinel_is_refused_in_words() -> TestResult {
     assert!(says(failure(&err, 0), "a Sentinel"), "{err}");
     assert!(
         err.to_string()
-            .contains("a Sentinel, which stores nothing; give the address of a master"),
+            .contains("a Sentinel, which stores nothing; give the address of a primary"),
         "{err}"
     );
     Ok(())

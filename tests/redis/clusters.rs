@@ -1,70 +1,226 @@
-//! A node that is a cluster: `redis+cluster://`.
+//! A node that is the owner of one slot of a cluster: `redis+cluster://` and a hash tag in the prefix.
+//!
+//! Most tests share a cluster, each with a hash tag of its own: starting one takes two seconds. They may move slots, and leave one
+//! without owner.
 
+use std::sync::LazyLock;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread;
 
-use devnodes::{Cluster, Server, Servers, eventually};
+use devnodes::{Cluster, Proxy, Server, Servers, eventually};
 use quorlock::error::{NodeAnswer, NodeFailure};
-use quorlock::{AcquireError, Builder, LockManager};
+use quorlock::inspection::{LockState, StoredKey};
+use quorlock::{Builder, LockManager};
 
-use crate::replicated::vouched;
+use crate::lists::{listeners_of, waiters_of};
+use crate::replicated::{failure_in_the_end, vouched};
 use crate::support::*;
 
-/// Without quarantine.
-fn one(cluster: &Cluster) -> Builder {
-    builder([cluster.url()])
+/// Three primaries without replicas.
+fn shared() -> &'static Cluster {
+    static CLUSTER: LazyLock<Cluster> =
+        LazyLock::new(|| Cluster::builder(3).partial().start().unwrap());
+    &CLUSTER
+}
+
+/// Locks of one hash tag.
+struct Tag<'a> {
+    cluster: &'a Cluster,
+    tag: String,
+    slot: u16,
+}
+
+impl<'a> Tag<'a> {
+    /// The slot is this server's.
+    fn at(cluster: &'a Cluster, server: usize, begin: &str) -> Tag<'a> {
+        let tag = cluster.name_at(server, begin);
+        let slot = cluster.slot_of(&tag);
+        Tag { cluster, tag, slot }
+    }
+
+    fn of(&self, urls: impl IntoIterator<Item = impl AsRef<str>>) -> Builder {
+        builder(urls).prefix(self.key(""))
+    }
+
+    /// For a manager of the cluster alone, without quarantine.
+    fn alone(&self) -> Builder {
+        self.of([self.cluster.url()])
+    }
+
+    fn key(&self, name: &str) -> String {
+        format!("{{{}}}:{name}", self.tag)
+    }
+
+    /// Whether the server has the lock's key. One that does not serve the slot any more has none.
+    fn has(&self, server: usize, name: &str) -> bool {
+        self.cluster.servers[server]
+            .command(&["KEYS", &self.key(name)])
+            .is_ok_and(|it| it.as_array().is_some_and(|it| !it.is_empty()))
+    }
+
+    #[track_caller]
+    fn nothing_is_left(&self, name: &str) {
+        eventually("its key is on no server", || {
+            (0..self.cluster.servers.len()).all(|it| !self.has(it, name))
+        });
+    }
+}
+
+fn is_quarantined(failure: &NodeFailure) -> bool {
+    matches!(failure, NodeFailure::Quarantined { .. })
 }
 
 #[test]
-fn quarantine_costs_a_new_slot_nothing_once_the_cluster_is_vouched_for() -> TestResult {
+fn locks_of_every_kind_and_name_are_on_the_owner_of_the_slot_alone() -> TestResult {
     needs!(Clusters);
-    if !long_tests() {
-        return Ok(());
-    }
-    let cluster = Cluster::start(3)?;
-    let first = one(&cluster).quarantine(true).build()?;
-    let err = first.mutex("report").try_lock().unwrap_err();
-    assert!(
-        matches!(
-            &err.nodes()[0].answer,
-            NodeAnswer::Failed(NodeFailure::Quarantined { .. })
-        ),
-        "nobody has vouched: {err}"
-    );
-    let checks = first.admin().vouch();
-    assert!(checks[0].failure.is_none(), "{}", checks[0]);
-    for name in (0..30).map(|it| format!("report-{it}")) {
-        let _guard = first.mutex(&name).try_lock()?;
-    }
-    // And for others that come later.
-    let second = one(&cluster).quarantine(true).build()?;
-    for name in (0..60).map(|it| format!("report-{it}")) {
-        let _guard = second.mutex(&name).try_lock()?;
+    let cluster = shared();
+    for server in 0..2 {
+        let tag = Tag::at(cluster, server, "kinds");
+        let locks = tag.alone().build()?;
+        for name in ["", "a", "}", "{", "{}", "{b}", "a}b{c}"] {
+            let guard = locks.mutex(name).try_lock()?;
+            assert!(
+                (0..3).all(|it| tag.has(it, name) == (it == server)),
+                "{name}"
+            );
+            assert_held(&locks.mutex(name).try_lock().unwrap_err());
+            guard.extend(secs(20))?;
+            guard.release()?;
+        }
+        let several = locks.multi_lock(["a", "b{c}", "{d}"]).try_lock()?;
+        assert_held(&locks.mutex("{d}").try_lock().unwrap_err());
+        drop(several);
+        let writer = lock_writer(&locks, "catalog{x}");
+        assert_held(&locks.rw_lock("catalog{x}").try_read().unwrap_err());
+        let reader = writer.downgrade()?;
+        drop(locks.rw_lock("catalog{x}").try_read()?);
+        reader.release()?;
+        let mail = locks.semaphore("mail", 2);
+        let permits = [mail.acquire()?, mail.acquire()?];
+        assert_held(&mail.try_acquire().unwrap_err());
+
+        // Operators see them.
+        let seen = locks.list(b"*")?;
+        assert!(seen.is_complete());
+        assert!(!seen.locks().is_empty(), "{seen:?}");
+        let stored = mail.inspect()?[0].nodes()[0].stored.clone().unwrap();
+        assert!(matches!(stored.key, StoredKey::Held { .. }), "{stored:?}");
+        drop(permits);
+        eventually("no slot is taken", || {
+            let slots = mail.inspect().unwrap();
+            slots.iter().all(|it| it.state() == LockState::Free)
+        });
+        let checks = locks.check_nodes();
+        assert!(checks[0].is_fine(), "{}", checks[0]);
     }
     Ok(())
 }
 
-/// A cluster whose masters have replicas, and two servers more: a lock lives on while the cluster cannot confirm it.
-struct Nodes {
-    cluster: Cluster,
-    singles: Servers,
+fn lock_writer(locks: &LockManager, name: &str) -> quorlock::WriteGuard {
+    let mut writer = None;
+    eventually("a writer", || {
+        writer = locks.rw_lock(name).try_write().ok();
+        writer.is_some()
+    });
+    writer.unwrap()
 }
 
-impl Nodes {
-    fn start() -> Nodes {
-        let cluster = Cluster::builder(3).replicas(1).start().unwrap();
-        Nodes {
-            cluster,
-            singles: Servers::start(2).unwrap(),
-        }
-    }
+#[test]
+fn a_lock_that_is_held_and_wanted_moves_with_its_slot_and_is_handed_over_there() -> TestResult {
+    needs!(Clusters);
+    let cluster = shared();
+    let tag = Tag::at(cluster, 0, "moving");
+    let managers = repeat(2, || tag.alone().ttl(LONG).build().unwrap());
+    let guard = lock_in_the_end(&managers[0], "report");
+    let mutex = managers[1].mutex("report");
+    let waiter = thread::spawn(move || mutex.lock());
+    let at = &cluster.servers[0];
+    eventually("it is on the list, and listens there", || {
+        let (waiters, listeners) = (waiters_of(at, &tag.key("report")), listeners_of(at));
+        waiters.len() == 1 && waiters.iter().all(|it| listeners.contains(it))
+    });
 
-    fn builder(&self) -> Builder {
-        builder([self.cluster.url()].into_iter().chain(self.singles.urls()))
-    }
+    cluster.migrate(tag.slot, 1)?;
+
+    assert!(tag.has(1, "report"));
+    eventually("it is extended at the new owner", || {
+        guard.extend(LONG).is_ok()
+    });
+    let token = guard.fencing_token();
+    drop(guard);
+    let theirs = join(waiter)?;
+    assert!(token < theirs.fencing_token());
+    theirs.release()?;
+    tag.nothing_is_left("report");
+    Ok(())
 }
 
-/// Nobody else gets the lock that is held, whatever becomes of the cluster, in which nobody remembers it any more: all say in the
-/// end that the new owner of its slot has no vote yet.
+#[test]
+fn while_keys_of_a_lock_are_on_both_sides_it_is_neither_taken_nor_lost_and_released_in_the_end()
+-> TestResult {
+    needs!(Clusters);
+    let cluster = shared();
+    let tag = Tag::at(cluster, 1, "between");
+    let managers = repeat(2, || tag.alone().ttl(LONG).build().unwrap());
+    let guard = lock_in_the_end(&managers[0], "report");
+
+    let migration = cluster.begin_migration(tag.slot, 2)?;
+    migration.move_key(&tag.key("report"))?;
+    let failure = failure_in_the_end(&managers[1], |it| {
+        matches!(it, NodeFailure::SlotNotServed { .. })
+    });
+    assert!(failure.to_string().contains("CLUSTER SLOTS"), "{failure}");
+    assert!(guard.is_valid() && tag.has(2, "report"));
+    // Its release is refused now, and brought when the slot is somewhere.
+    drop(guard);
+    migration.finish()?;
+
+    drop(lock_in_the_end(&managers[1], "report"));
+    tag.nothing_is_left("report");
+    Ok(())
+}
+
+#[test]
+fn a_slot_that_nobody_serves_is_an_error_of_its_own() -> TestResult {
+    needs!(Clusters);
+    let cluster = shared();
+    let tag = Tag::at(cluster, 0, "hole");
+    let locks = tag.alone().build()?;
+    drop(lock_in_the_end(&locks, "report"));
+    cluster.drop_slot(tag.slot)?;
+
+    for locks in [&locks, &tag.alone().build()?] {
+        failure_in_the_end(locks, |it| matches!(it, NodeFailure::SlotNotServed { .. }));
+    }
+
+    cluster.add_slot(tag.slot, 0)?;
+    drop(lock_in_the_end(&locks, "report"));
+    Ok(())
+}
+
+#[test]
+fn a_slot_that_was_taken_without_its_keys_makes_no_second_holder() -> TestResult {
+    needs!(Clusters);
+    let cluster = shared();
+    let tag = Tag::at(cluster, 2, "taken");
+    let managers = repeat(2, || vouched(tag.alone()));
+    let (here, there) = (&managers[0], &managers[1]);
+    drop(lock_in_the_end(there, "report"));
+    let guard = lock_in_the_end(here, "report");
+
+    for by in [0, 2] {
+        cluster.take_slot(tag.slot, by)?;
+
+        assert!(!tag.has(by, "report"), "nobody remembers it");
+        assert_nobody_gets("report", &[there, &tag.alone().quarantine(true).build()?]);
+    }
+    eventually("its holder hears of it", || {
+        guard.extend(LONG).is_err() && !guard.is_valid()
+    });
+    Ok(())
+}
+
+/// Nobody else gets the lock that is held: all report that the new owner of its slot has no vote yet.
 #[track_caller]
 fn assert_nobody_gets(name: &str, managers: &[&LockManager]) {
     for locks in managers {
@@ -72,7 +228,7 @@ fn assert_nobody_gets(name: &str, managers: &[&LockManager]) {
             match locks.mutex(name).try_lock() {
                 Ok(_) => panic!("a second holder"),
                 Err(err) => match answer(&err, 0) {
-                    NodeAnswer::Failed(NodeFailure::Quarantined { .. }) => true,
+                    NodeAnswer::Failed(failure) => is_quarantined(failure),
                     NodeAnswer::Granted | NodeAnswer::GrantedBehind => {
                         panic!("a grant that counts: {err}")
                     }
@@ -84,122 +240,62 @@ fn assert_nobody_gets(name: &str, managers: &[&LockManager]) {
 }
 
 #[test]
-fn a_slot_that_was_taken_without_its_keys_makes_no_second_holder() -> TestResult {
-    needs!(Clusters);
-    let cluster = Cluster::start(3)?;
-    let (here, there) = (vouched(one(&cluster)), vouched(one(&cluster)));
-    let [name, ..] = cluster.names::<3>("report");
-    // Both know the slot, and the master that is about to take it.
-    for locks in [&here, &there] {
-        cluster
-            .names::<3>("report")
-            .iter()
-            .for_each(|it| drop(lock_in_the_end(locks, it)));
-    }
-    let _guard = here.mutex(&name).renew(false).try_lock()?;
-
-    cluster.take_slot(cluster.slot_of(&name), 1)?;
-
-    assert!(!cluster.is_at(1, &name), "nobody remembers it");
-    let fresh = one(&cluster).quarantine(true).build()?;
-    assert_nobody_gets(&name, &[&there, &fresh]);
-    // Other slots of both are as they were.
-    for other in &cluster.names::<3>("report")[1..] {
-        drop(there.mutex(other).try_lock()?);
-    }
-    Ok(())
-}
-
-#[test]
-fn a_promoted_replica_makes_no_second_holder() -> TestResult {
+fn a_promoted_replica_makes_no_second_holder_however_it_was_promoted() -> TestResult {
     needs!(Clusters);
     let cluster = Cluster::builder(3).replicas(1).start()?;
-    let (here, there) = (vouched(one(&cluster)), vouched(one(&cluster)));
-    let [name, manual, killed] = cluster.names::<3>("report");
-    for name in [&name, &manual, &killed] {
-        drop(lock_in_the_end(&there, name));
-    }
-    let _guards =
-        [&name, &manual, &killed].map(|it| here.mutex(it).renew(false).try_lock().unwrap());
+    let tags = [0, 1, 2].map(|it| Tag::at(&cluster, it, "report"));
+    let managers = tags
+        .each_ref()
+        .map(|tag| [vouched(tag.alone()), vouched(tag.alone())]);
+    let hold = |here: &LockManager| here.mutex("report").renew(false).try_lock().unwrap();
+    let guards = managers.each_ref().map(|[here, _]| hold(here));
 
     cluster.take_over(3)?;
     cluster.fail_over(4)?;
-    // As if the last writes had not come to it: to one not even the counter that was there before.
-    del(&cluster.servers[3], &name);
-    del(&cluster.servers[3], &fence(&name));
-    del(&cluster.servers[4], &manual);
-    let fresh = one(&cluster).quarantine(true).build()?;
-    assert_nobody_gets(&name, &[&there, &fresh]);
-    assert_nobody_gets(&manual, &[&there, &fresh]);
+    let promoted = [3, 4, cluster.kill(2)?];
 
-    let promoted = cluster.kill(2)?;
-    del(&cluster.servers[promoted], &killed);
-    del(&cluster.servers[promoted], &fence(&killed));
-    assert_nobody_gets(&killed, &[&there, &fresh]);
+    for ((tag, [_, there]), server) in tags.iter().zip(&managers).zip(promoted) {
+        // As if the last writes had not come to it.
+        del(&cluster.servers[server], &tag.key("report"));
+        del(&cluster.servers[server], &fence(&tag.key("report")));
+        assert_nobody_gets("report", &[there, &tag.alone().quarantine(true).build()?]);
+    }
+    assert!(guards.iter().all(|it| it.is_valid()));
     Ok(())
 }
 
 #[test]
-fn a_lock_outlives_a_failover_and_the_migration_of_its_slot_on_the_other_nodes() -> TestResult {
+fn a_lock_outlives_the_migration_of_its_slot_on_the_other_nodes_and_its_node_joins_again()
+-> TestResult {
     needs!(Clusters);
-    if !long_tests() {
-        return Ok(());
-    }
-    let nodes = Nodes::start();
-    let cluster = &nodes.cluster;
-    let (here, there) = (vouched(nodes.builder()), vouched(nodes.builder()));
-    let [killed, moved, _] = cluster.names::<3>("report");
-    let guards = [&killed, &moved].map(|it| here.mutex(it).lock().unwrap());
+    let (cluster, singles) = (shared(), Servers::start(2)?);
+    let tag = Tag::at(cluster, 0, "among");
+    let urls: Vec<_> = [cluster.url()].into_iter().chain(singles.urls()).collect();
+    let short = |it: Builder| {
+        it.ttl(secs(2))
+            .max_ttl(secs(2))
+            .response_timeout(ms(500))
+            .connect_timeout(ms(500))
+    };
+    let managers = repeat(2, || vouched(short(tag.of(&urls))));
+    let guard = managers[0].mutex("report").lock()?;
 
-    cluster.kill(0)?;
-    let slot = cluster.slot_of(&moved);
-    let migration = cluster.begin_migration(slot, 2)?;
-    for guard in &guards {
-        guard.extend(secs(20))?;
-    }
-    assert!(there.mutex(&moved).try_lock().unwrap_err().is_held());
+    let migration = cluster.begin_migration(tag.slot, 2)?;
+    guard.extend(secs(2))?;
+    assert_held(&managers[1].mutex("report").try_lock().unwrap_err());
     migration.finish()?;
 
-    for (name, guard) in [&killed, &moved].into_iter().zip(guards) {
-        guard.extend(secs(20))?;
-        assert!(there.mutex(name).try_lock().is_err());
-        guard.release()?;
-        // The other nodes are enough while the cluster keeps silent about these slots.
-        drop(lock_in_the_end(&there, name));
-    }
-    Ok(())
-}
-
-#[test]
-fn a_server_that_has_lost_a_slot_is_not_told_of_a_release_again_and_again() -> TestResult {
-    needs!(Clusters);
-    if !long_tests() {
-        return Ok(());
-    }
-    let cluster = Cluster::start(3)?;
-    let locks = one(&cluster).build()?;
-    let [name, ..] = cluster.names::<3>("report");
-    let guard = locks.mutex(&name).ttl(LONG).renew(false).try_lock()?;
-    cluster.migrate(cluster.slot_of(&name), 1)?;
-    // The map is known by then.
-    drop(lock_in_the_end(&locks, &format!("{{{name}}}-other")));
-
-    drop(guard);
-
-    eventually("the key is gone", || !cluster.is_at(1, &name));
-    let refused = || cluster.servers[0].info("errorstat_MOVED");
-    let clock = &cluster.names::<3>("report")[2];
-    eventually(
-        "for as long as several pauses between releases that are sent again the old owner hears nothing",
-        || {
-            let before = refused();
-            cluster.servers[2]
-                .command(&["SET", clock, "", "PX", "700"])
-                .expect("a server that runs");
-            eventually("time passes", || !cluster.is_at(2, clock));
-            refused() == before
-        },
-    );
+    let failure = || managers[1].check_nodes()[0].failure.clone();
+    eventually("the new owner has no vote", || {
+        failure().is_some_and(|it| is_quarantined(&it))
+    });
+    assert!(managers[1].mutex("report").try_lock().is_err());
+    eventually("it joins again", || failure().is_none());
+    assert!(guard.is_valid());
+    guard.release()?;
+    singles[0].kill()?;
+    let _guard = lock_in_the_end(&managers[1], "report");
+    assert!(tag.has(2, "report"));
     Ok(())
 }
 
@@ -209,107 +305,166 @@ fn a_contended_lock_has_one_holder_while_its_slot_moves() -> TestResult {
     if !long_tests() {
         return Ok(());
     }
-    let nodes = Nodes::start();
-    let cluster = &nodes.cluster;
-    let [name, ..] = cluster.names::<3>("report");
-    let slot = cluster.slot_of(&name);
+    let (cluster, singles) = (shared(), Servers::start(2)?);
+    let tag = Tag::at(cluster, 0, "contended");
+    let urls: Vec<_> = [cluster.url()].into_iter().chain(singles.urls()).collect();
+    let managers = repeat(2, || vouched(tag.of(&urls)));
     let (holders, turns, over) = (AtomicU64::new(0), AtomicU64::new(0), AtomicBool::new(false));
-    let managers = [vouched(nodes.builder()), vouched(nodes.builder())];
-    std::thread::scope(|scope| -> TestResult {
-        for locks in &managers {
-            for _ in 0..2 {
-                scope.spawn(|| {
-                    while !over.load(Ordering::SeqCst) {
-                        let Ok(guard) = locks.mutex(&name).try_lock_for(secs(20)) else {
-                            continue;
-                        };
-                        assert_eq!(holders.fetch_add(1, Ordering::SeqCst), 0, "two holders");
-                        std::thread::yield_now();
-                        holders.fetch_sub(1, Ordering::SeqCst);
-                        turns.fetch_add(1, Ordering::SeqCst);
-                        drop(guard);
-                    }
-                });
-            }
+    thread::scope(|scope| -> TestResult {
+        for locks in [&managers[0], &managers[0], &managers[1], &managers[1]] {
+            scope.spawn(|| {
+                while !over.load(Ordering::SeqCst) {
+                    let Ok(guard) = locks.mutex("report").try_lock_for(secs(20)) else {
+                        continue;
+                    };
+                    assert_eq!(holders.fetch_add(1, Ordering::SeqCst), 0, "two holders");
+                    thread::yield_now();
+                    holders.fetch_sub(1, Ordering::SeqCst);
+                    turns.fetch_add(1, Ordering::SeqCst);
+                    drop(guard);
+                }
+            });
         }
-        let ended = [1, 2, 0].into_iter().try_for_each(|to| {
+        let take_turns = || {
             let before = turns.load(Ordering::SeqCst);
             eventually("they take turns", || {
                 before + 10 < turns.load(Ordering::SeqCst)
             });
-            cluster.migrate(slot, to)
+        };
+        let ended = [1, 2, 0].into_iter().try_for_each(|to| {
+            take_turns();
+            cluster.migrate(tag.slot, to)
         });
-        let before = turns.load(Ordering::SeqCst);
-        eventually("they take turns", || {
-            before + 10 < turns.load(Ordering::SeqCst)
-        });
+        take_turns();
         over.store(true, Ordering::SeqCst);
         Ok(ended?)
     })
 }
 
 #[test]
-fn a_master_that_is_cut_off_together_with_its_client_grants_nothing_that_counts() -> TestResult {
+fn an_owner_that_is_cut_off_together_with_its_client_grants_nothing_that_counts() -> TestResult {
     needs!(Clusters);
-    let cluster = Cluster::start(3)?;
-    let locks = one(&cluster).connect_timeout(ms(400)).build()?;
-    let [name, ..] = cluster.names::<3>("report");
-    drop(lock_in_the_end(&locks, &name));
+    let cluster = Cluster::builder(3).start()?;
+    let tag = Tag::at(&cluster, 0, "report");
+    let locks = tag.alone().connect_timeout(ms(400)).build()?;
+    drop(lock_in_the_end(&locks, "report"));
 
     // It goes on serving for the cluster's own timeout, which is a minute here.
-    let cut_off: [&Server; 2] = [&cluster.servers[1], &cluster.servers[2]];
-    cut_off.iter().try_for_each(|it| it.pause())?;
+    let others: [&Server; 2] = [&cluster.servers[1], &cluster.servers[2]];
+    others.iter().try_for_each(|it| it.pause())?;
 
-    let failure = |err: &AcquireError| failure(err, 0).clone();
-    eventually("nobody confirms that it is a master", || {
-        locks
-            .mutex(&name)
-            .try_lock()
-            .is_err_and(|err| says(&failure(&err), UNCONFIRMED))
-    });
-    cut_off.iter().try_for_each(|it| it.resume())?;
-    drop(lock_in_the_end(&locks, &name));
+    failure_in_the_end(&locks, |it| matches!(it, NodeFailure::NoPrimary { .. }));
+    set(
+        &cluster.servers[0],
+        &tag.key("other"),
+        "it could have granted it",
+    );
+    others.iter().try_for_each(|it| it.resume())?;
+    drop(lock_in_the_end(&locks, "report"));
     Ok(())
 }
 
-/// Each slot stands alone, as two masters have them in turn.
+/// The old owner and the replica that was promoted in its place serve the same slot side by side, and a client is cut off together
+/// with the old one: with the cluster as its only node, and with two single servers more, of which each side reaches one.
+#[test]
+fn who_is_cut_off_together_with_an_old_owner_has_lost_its_lock_before_the_other_side_can_have_it()
+-> TestResult {
+    needs!(Clusters);
+    if !long_tests() {
+        return Ok(());
+    }
+    let cluster = Cluster::builder(3).replicas(1).cuttable().start()?;
+    for server in &cluster.servers {
+        server.command(&["ACL", "SETUSER", "here", "on", ">pw", "~*", "&*", "+@all"])?;
+    }
+    let singles = Servers::start(2)?;
+    let ways = [0, 1].map(|it: usize| Proxy::start(singles[it].addr()).unwrap());
+    let close = |way: &Proxy| {
+        way.refuse(true);
+        way.cut();
+    };
+    let tag = Tag::at(&cluster, 0, "report");
+    let quick = |urls: Vec<String>| {
+        vouched(
+            tag.of(urls)
+                .ttl(secs(1))
+                .max_ttl(secs(1))
+                .response_timeout(ms(250))
+                .connect_timeout(ms(400)),
+        )
+    };
+    let (theirs, ours) = (cluster.url(), cluster.url().replace("://", "://here:pw@"));
+    let there = [
+        quick(vec![theirs.clone()]),
+        quick(vec![theirs, ways[0].url(), singles[1].url()]),
+    ];
+    let here = [
+        quick(vec![ours.clone()]),
+        quick(vec![ours, singles[0].url(), ways[1].url()]),
+    ];
+    let names = ["alone", "among"];
+    for (locks, name) in there.iter().chain(&here).zip(names.iter().cycle()) {
+        drop(lock_in_the_end(locks, name));
+    }
+
+    // Neither the new owner nor the single server of the other side has heard of these locks.
+    cluster.cut_replication()?;
+    close(&ways[1]);
+    let guards = [0, 1].map(|it: usize| lock_in_the_end(&here[it], names[it]));
+    close(&ways[0]);
+    for server in cluster.servers.iter().skip(1) {
+        server.command(&["ACL", "DELUSER", "here"])?;
+    }
+    assert_eq!(cluster.cut_off(0)?, 3);
+
+    // Until they hear of the new owner they may get it at the old one, after it was lost there.
+    for locks in &there {
+        error_in_the_end(locks, "other", |err| match answer(err, 0) {
+            NodeAnswer::Failed(failure) => is_quarantined(failure),
+            _ => false,
+        });
+    }
+    for ((locks, name), guard) in there.iter().zip(names).zip(&guards) {
+        let theirs = lock_in_the_end(locks, name);
+        assert!(!guard.is_valid(), "two hold it");
+        assert!(theirs.is_valid() && tag.has(3, name));
+    }
+    for locks in &here {
+        assert!(locks.mutex("other").try_lock().is_err());
+    }
+    // Both would grant it.
+    for it in [0, 3] {
+        set(&cluster.servers[it], &tag.key("other"), "1");
+        let role = cluster.servers[it].info("role");
+        assert_eq!(role.as_deref(), Some("master"));
+    }
+    Ok(())
+}
+
+/// A thousand slots stand alone, as two primaries have them in turn.
 #[test]
 fn h23_a_cluster_that_says_more_than_64_kib_of_its_slots_votes() -> TestResult {
     needs!(Clusters);
     let servers = Servers::start_with(2, |it| it.arg("--cluster-enabled", "yes"))?;
-    servers[0].command(&[
-        "CLUSTER",
-        "MEET",
-        "127.0.0.1",
-        &servers[1].port().to_string(),
-    ])?;
+    let port = servers[1].port().to_string();
+    servers[0].command(&["CLUSTER", "MEET", "127.0.0.1", &port])?;
     for (parity, server) in servers.iter().enumerate() {
-        let slots = (0..16_384)
-            .filter(|it| it % 2 == parity)
-            .map(|it| it.to_string());
-        let command: Vec<_> = ["CLUSTER".to_owned(), "ADDSLOTS".to_owned()]
-            .into_iter()
-            .chain(slots)
-            .collect();
-        server.command(&command)?;
+        let slots = (0..16_384).filter(|it| if *it < 1_000 { it % 2 } else { 0 } == parity);
+        let command = ["CLUSTER".to_owned(), "ADDSLOTS".to_owned()];
+        let command = command.into_iter().chain(slots.map(|it| it.to_string()));
+        server.command(&command.collect::<Vec<_>>())?;
     }
-    let says = |server: &Server, what| {
-        server
-            .command(&["CLUSTER", what])
-            .unwrap()
-            .as_str()
-            .unwrap()
-            .to_owned()
-    };
     eventually("both have heard of all slots", || {
         servers.iter().all(|it| {
-            says(it, "INFO").contains("cluster_state:ok") && 80_000 < says(it, "NODES").len()
+            let info = it.command(&["CLUSTER", "INFO"]).unwrap();
+            let slots = it.command(&["CLUSTER", "SLOTS"]).unwrap();
+            info.as_str().unwrap().contains("cluster_state:ok")
+                && 1_000 < slots.as_array().unwrap().len()
         })
     });
-    let locks = builder([servers[0].url().replace("redis://", "redis+cluster://")]).build()?;
-    // Of each of the two.
-    for name in ["a", "b"] {
-        drop(lock_in_the_end(&locks, name));
-    }
+    let [a, b] = [0, 1].map(|it: usize| servers[it].addr());
+    let url = format!("redis+cluster://{a},{b},127.0.0.1:1");
+    let locks = builder([&url]).prefix("{a}").build()?;
+    drop(lock_in_the_end(&locks, "report"));
     Ok(())
 }

@@ -42,10 +42,10 @@ impl Kind {
     /// The keys that a server has while it is held there.
     pub(crate) fn keys(self) -> &'static [&'static str] {
         match self {
-            Kind::Reader => &["read", "quorlock:readers:{read}"],
+            Kind::Reader => &["read", "quorlock:readers:read"],
             Kind::Writer => &["written"],
             Kind::Several => &["a", "b"],
-            Kind::Permit => &["quorlock:slot-0:{mail}"],
+            Kind::Permit => &["quorlock:slot-0:mail"],
         }
     }
 
@@ -54,7 +54,7 @@ impl Kind {
             Kind::Reader => vec![fence("read")],
             Kind::Writer => vec![fence("written")],
             Kind::Several => vec![fence("a"), fence("b")],
-            Kind::Permit => vec!["quorlock:slot-fence-0:{mail}".to_owned()],
+            Kind::Permit => vec!["quorlock:slot-fence-0:mail".to_owned()],
         }
     }
 
@@ -163,7 +163,7 @@ fn a6_a_command_of_any_kind_that_is_executed_twice_neither_lengthens_a_life_nor_
             servers[0].command(&["PEXPIRE", key, "60000"])?;
         }
         let seen = || {
-            let entries = ["ZRANGE", "quorlock:readers:{read}", "0", "-1", "WITHSCORES"];
+            let entries = ["ZRANGE", "quorlock:readers:read", "0", "-1", "WITHSCORES"];
             let counters = kind
                 .counters()
                 .into_iter()

@@ -232,9 +232,9 @@ fn keys_of_other_programs_are_seen_whatever_they_are_and_a_node_that_is_down_say
     servers[0].command(&["LPUSH", "report", "a"])?;
     set(&servers[1], "report", &"x".repeat(10_000));
     for key in [
-        "quorlock:fence:{report}",
-        "quorlock:waiters:{report}",
-        "quorlock:turn:{report}",
+        "quorlock:fence:report",
+        "quorlock:waiters:report",
+        "quorlock:turn:report",
     ] {
         servers[1].command(&["LPUSH", key, "a"])?;
     }
@@ -408,7 +408,7 @@ fn a_user_that_may_only_lock_sees_who_holds_and_with_three_commands_more_who_wai
     let (locks, other) = (manager(&servers), manager(&servers));
     let reader = locks.rw_lock("report").read()?;
     let call = thread::spawn(move || other.mutex("report").lock().map(drop));
-    eventually("it waits", || server.exists("quorlock:waiters:{report}"));
+    eventually("it waits", || server.exists("quorlock:waiters:report"));
 
     let stored = eyes.mutex("report").inspect()?.nodes()[0].stored.clone()?;
     assert_eq!(
@@ -579,12 +579,12 @@ fn the_counter_of_a_name_that_nobody_uses_is_forgotten_and_no_other() -> TestRes
     // Somebody who waits, and one who was told of a release: on one server, and it counts for all.
     for (key, set) in [
         (
-            "quorlock:waiters:{report}",
-            &["ZADD", "quorlock:waiters:{report}", "1", "client"][..],
+            "quorlock:waiters:report",
+            &["ZADD", "quorlock:waiters:report", "1", "client"][..],
         ),
         (
-            "quorlock:turn:{report}",
-            &["SET", "quorlock:turn:{report}", "9000000000000 client 1"],
+            "quorlock:turn:report",
+            &["SET", "quorlock:turn:report", "9000000000000 client 1"],
         ),
     ] {
         servers[1].command(set)?;
@@ -605,8 +605,8 @@ fn the_counter_of_a_name_that_nobody_uses_is_forgotten_and_no_other() -> TestRes
     let stands = |key: &str| servers.holders(key);
     assert_eq!(
         (
-            stands("quorlock:fence:{report}"),
-            stands("quorlock:fence:{other}")
+            stands("quorlock:fence:report"),
+            stands("quorlock:fence:other")
         ),
         (0, 3)
     );
@@ -626,7 +626,7 @@ fn the_counter_of_a_name_that_nobody_uses_is_forgotten_and_no_other() -> TestRes
             .for_each(|it| drop(locks.admin().forget(it)));
         [0, 1]
             .iter()
-            .all(|it| stands(&format!("quorlock:slot-fence-{it}:{{mail}}")) == 0)
+            .all(|it| stands(&format!("quorlock:slot-fence-{it}:mail")) == 0)
     });
     Ok(())
 }

@@ -292,7 +292,7 @@ fn more_names_than_fit_into_an_answer_are_all_found() -> TestResult {
     let server = Server::start()?;
     let locks = builder([server.url()]).build()?;
     // As our scripts leave them.
-    let script = "for i = 1, 2000 do redis.call('SET', 'quorlock:fence:{' .. i .. '}', '1') redis.call('SET', i, 'x') end";
+    let script = "for i = 1, 2000 do redis.call('SET', 'quorlock:fence:' .. i, '1') redis.call('SET', i, 'x') end";
     server.command(&["EVAL", script, "0"])?;
     let long = "x".repeat(50_000);
     for i in 0..10 {

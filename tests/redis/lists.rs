@@ -32,12 +32,12 @@ pub(crate) fn on_all(servers: &Servers, options: fn(&Servers) -> Builder) -> Loc
 
 /// The waiting list of `name`.
 pub(crate) fn list(name: &str) -> String {
-    format!("quorlock:waiters:{{{name}}}")
+    format!("quorlock:waiters:{name}")
 }
 
 /// The key that says for which client `name` is reserved.
 pub(crate) fn reservation(name: &str) -> String {
-    format!("quorlock:turn:{{{name}}}")
+    format!("quorlock:turn:{name}")
 }
 
 const CHANNEL: &str = "quorlock:wake:";

@@ -630,15 +630,9 @@ fn what_is_stored_has_the_forms_that_the_guide_describes() -> TestResult {
     let guard = locks.mutex("report").lock()?;
     let waiter = std::thread::spawn(move || other.mutex("report").lock().map(drop));
     let text = |key: &str| String::from_utf8(server.get(key).unwrap_or_default()).unwrap();
-    eventually("the other waits", || text("quorlock:turn:{report}") == "0 ");
+    eventually("the other waits", || text("quorlock:turn:report") == "0 ");
 
-    let list = server.command(&[
-        "ZRANGE",
-        "quorlock:waiters:{report}",
-        "0",
-        "-1",
-        "WITHSCORES",
-    ])?;
+    let list = server.command(&["ZRANGE", "quorlock:waiters:report", "0", "-1", "WITHSCORES"])?;
     let list: Vec<_> = list
         .as_array()
         .unwrap()

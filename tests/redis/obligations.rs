@@ -124,7 +124,7 @@ fn a6_a_command_that_is_executed_twice_neither_lengthens_the_keys_life_nor_takes
 /// The words of the next command that takes the lock "report".
 fn acquisition(monitor: &mut Client) -> Result<Vec<String>, devnodes::Error> {
     loop {
-        // 1700000000.1 [0 127.0.0.1:1] "EVALSHA" "HASH" "2" "report" "quorlock:fence:{report}" …
+        // 1700000000.1 [0 127.0.0.1:1] "EVALSHA" "HASH" "2" "report" "quorlock:fence:report" …
         let line = monitor.receive()?;
         let words: Vec<_> = line
             .as_str()

@@ -386,7 +386,7 @@ fn d8_servers_that_were_in_quarantine_when_a_lock_was_taken_extend_it_after_that
         "the case did not happen"
     );
     let has_permit =
-        |it: &Server| (0..2).any(|slot| it.exists(format!("quorlock:slot-{slot}:{{jobs}}")));
+        |it: &Server| (0..2).any(|slot| it.exists(format!("quorlock:slot-{slot}:jobs")));
     eventually("all have them", || {
         servers
             .iter()
@@ -483,8 +483,7 @@ fn d8_200_locks_of_all_kinds_outlive_the_restart_of_every_server() -> TestResult
     let newcomer = strict().build()?;
     for server in &servers {
         server.restart_empty()?;
-        let slot =
-            |slot: u8, it: usize| server.exists(format!("quorlock:slot-{slot}:{{permit-{it}}}"));
+        let slot = |slot: u8, it: usize| server.exists(format!("quorlock:slot-{slot}:permit-{it}"));
         let permit = |it| slot(0, it) || slot(1, it);
         // It may be over before the last of them stands there again.
         let mut was_quarantined = false;

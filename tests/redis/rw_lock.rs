@@ -17,7 +17,7 @@ pub(crate) const NAME: &str = "catalog";
 
 /// Where the readers of a lock are.
 pub(crate) fn readers(name: &str) -> String {
-    format!("quorlock:readers:{{{name}}}")
+    format!("quorlock:readers:{name}")
 }
 
 /// How many entries of readers there are on each server.

@@ -63,7 +63,7 @@ fn a_writer_that_has_heard_of_a_longer_life_comes_when_the_entry_of_a_reader_tha
         let ends = now[0].parse::<u64>().unwrap() * 1_000 + 1_000;
         server.command(&[
             "ZADD",
-            &format!("quorlock:readers:{{{NAME}}}"),
+            &format!("quorlock:readers:{NAME}"),
             &ends.to_string(),
             "gone",
         ])?;

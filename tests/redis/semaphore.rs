@@ -16,19 +16,19 @@ use crate::support::*;
 pub(crate) const NAME: &str = "mail";
 
 pub(crate) fn slot_key(slot: usize) -> String {
-    format!("quorlock:slot-{slot}:{{{NAME}}}")
+    format!("quorlock:slot-{slot}:{NAME}")
 }
 
 fn slot_fence(slot: usize) -> String {
-    format!("quorlock:slot-fence-{slot}:{{{NAME}}}")
+    format!("quorlock:slot-fence-{slot}:{NAME}")
 }
 
 pub(crate) fn list() -> String {
-    format!("quorlock:slot-waiters:{{{NAME}}}")
+    format!("quorlock:slot-waiters:{NAME}")
 }
 
 pub(crate) fn reservation() -> String {
-    format!("quorlock:slot-turn:{{{NAME}}}")
+    format!("quorlock:slot-turn:{NAME}")
 }
 
 /// The slots that are taken on a server.

@@ -204,7 +204,7 @@ pub(crate) fn record(server: &Server) -> Option<Record> {
 
 /// Where a lock's fencing counter is.
 pub(crate) fn fence(name: &str) -> String {
-    format!("quorlock:fence:{{{name}}}")
+    format!("quorlock:fence:{name}")
 }
 
 /// A counter as a clock that is an hour ahead leaves it.
@@ -232,10 +232,6 @@ pub(crate) fn failure(err: &AcquireError, node: usize) -> &NodeFailure {
 pub(crate) fn says(failure: &NodeFailure, words: &str) -> bool {
     failure.to_string().starts_with(words)
 }
-
-/// Of a node of several servers.
-pub(crate) const UNCONFIRMED: &str = "nobody has confirmed lately that it is still the master";
-pub(crate) const TWO_MASTERS: &str = "two of its servers say that they are masters";
 
 #[track_caller]
 pub(crate) fn assert_no_quorum(err: &AcquireError) {

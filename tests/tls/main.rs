@@ -5,9 +5,7 @@
 )]
 
 mod bad_nodes;
-mod clusters;
 mod files;
-mod groups;
 mod locks;
 mod own_tls;
 mod setting_up;

@@ -5,7 +5,7 @@ use std::time::Duration;
 use devnodes::tls::{Authority, Certificate, Terminator};
 use devnodes::{PATIENCE, Server, Servers, eventually};
 use quorlock::Node;
-use quorlock::error::{MemberAnswer, NodeFailure, TlsFailure};
+use quorlock::error::{NodeFailure, TlsFailure};
 use quorlock::{Builder, LockGuard, LockManager, Tls};
 
 pub(crate) type TestResult = Result<(), Box<dyn std::error::Error>>;
@@ -87,39 +87,6 @@ pub(crate) fn tls_failure(locks: &LockManager, node: usize) -> TlsFailure {
         found.is_some()
     });
     found.unwrap()
-}
-
-/// Why the first node cannot vote, once that is so, and what was heard of each of its servers or sentinels.
-#[track_caller]
-pub(crate) fn member_answers(
-    locks: &LockManager,
-    is_it: impl Fn(&NodeFailure) -> bool,
-) -> (NodeFailure, Vec<MemberAnswer>) {
-    let mut found = None;
-    eventually("the node fails so", || {
-        found = locks.check_nodes()[0]
-            .failure
-            .clone()
-            .filter(|it| is_it(it));
-        found.is_some()
-    });
-    let failure = found.unwrap();
-    let answers = match &failure {
-        NodeFailure::NoMaster { said, .. } => said,
-        other => panic!("{other}"),
-    };
-    let answers = answers.iter().map(|it| it.answer.clone()).collect();
-    (failure, answers)
-}
-
-/// Whether the failure's text begins with these words.
-pub(crate) fn says(failure: &NodeFailure, words: &str) -> bool {
-    failure.to_string().starts_with(words)
-}
-
-/// What is heard of a server whose TLS is wrong.
-pub(crate) fn tls(failure: TlsFailure) -> MemberAnswer {
-    MemberAnswer::Failed(NodeFailure::Tls(failure))
 }
 
 /// Waits until the node votes.

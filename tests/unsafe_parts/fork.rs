@@ -161,7 +161,7 @@ fn f1_in_a_forked_child_nothing_is_held_and_nothing_is_sent(servers: &Servers) {
         both.lock().expect("they are free"),
         permits.acquire().expect("there are two"),
     );
-    let slot = format!("quorlock:slot-{}:{{mail}}", permit.slot());
+    let slot = format!("quorlock:slot-{}:mail", permit.slot());
     let names = [
         "report", "other", "again", "read", "written", "a", "b", &slot,
     ];

@@ -3,8 +3,7 @@
 use std::time::Duration;
 
 use quorlock::error::{
-    MemberAnswer, MemberReport, NodeAnswer, NodeCheck, NodeFailure, NodeFinding, NodeReport,
-    QuarantineReason,
+    NodeAnswer, NodeCheck, NodeFailure, NodeFinding, NodeReport, QuarantineReason,
 };
 
 use crate::doctor::finding::{Finding, Level, at};
@@ -53,20 +52,7 @@ fn of_failure(check: &NodeCheck, failure: &NodeFailure) -> Finding {
                 split(&why).0
             )
         }
-        NodeFailure::NoMaster { .. } => failure.to_string(),
         _ => split(&failure.to_string()).0.to_owned(),
-    };
-    let members = if let NodeFailure::NoMaster { said, .. } = failure {
-        of_members(said)
-    } else {
-        Vec::new()
-    };
-    let level = members.iter().map(|it| it.0).fold(level, Level::max);
-    let actions: Vec<_> = members.into_iter().map(|it| it.1).collect();
-    let action = if actions.is_empty() {
-        action
-    } else {
-        actions.join("; ")
     };
     Finding {
         level,
@@ -81,18 +67,6 @@ fn of_failure(check: &NodeCheck, failure: &NodeFailure) -> Finding {
 /// What is wrong, and what to do, which stands behind a semicolon.
 fn split(failure: &str) -> (&str, &str) {
     failure.rsplit_once("; ").unwrap_or((failure, ""))
-}
-
-/// Actions for failed servers or sentinels of a node.
-fn of_members(said: &[MemberReport]) -> Vec<(Level, String)> {
-    let advice = |it: &MemberReport| match &it.answer {
-        MemberAnswer::Failed(failure) => {
-            let (level, _, _, action) = advice(failure);
-            Some((level, format!("{}: {action}", it.address)))
-        }
-        _ => None,
-    };
-    said.iter().filter_map(advice).collect()
 }
 
 const NOEVICTION: &str =
@@ -162,9 +136,9 @@ fn advice(failure: &NodeFailure) -> (Level, &'static str, &'static str, String) 
             "it rejects fencing tokens of this machine",
             "correct the wrong clock",
         ),
-        NodeFailure::NoMaster { .. } => (
+        NodeFailure::NoPrimary { .. } => (
             Warning,
-            "no_master",
+            "no_primary",
             DOWN,
             "wait for the end of a failover; then start what does not answer",
         ),
@@ -172,7 +146,7 @@ fn advice(failure: &NodeFailure) -> (Level, &'static str, &'static str, String) 
             Unfit,
             "no_slots_served",
             NEVER,
-            "start the missing masters, or run redis-cli --cluster fix",
+            "start the missing primaries, or run redis-cli --cluster fix",
         ),
         NodeFailure::SameServer { .. } => (
             Unfit,
@@ -236,11 +210,6 @@ fn weakness(check: &NodeCheck, finding: &NodeFinding) -> Finding {
             "majorities of the two may share no server, so two programs can hold one lock",
             "give all programs the same servers; if you have stopped all: redis-cli DEL quorlock:record",
         ),
-        NodeFinding::SlotsNotServed { .. } => (
-            "slots_not_served",
-            "locks in these slots, or all locks, have no vote there",
-            "start their masters: redis-cli --cluster check",
-        ),
         NodeFinding::ClockDiffers { .. } => (
             "clock_differs",
             "the waiting order and some fencing tokens use the clocks",
@@ -250,16 +219,6 @@ fn weakness(check: &NodeCheck, finding: &NodeFinding) -> Finding {
             "proxied",
             "a failover behind it may lose the last locks",
             "give the server itself, or allow for work that runs twice",
-        ),
-        NodeFinding::FewSentinels { .. } => (
-            "few_sentinels",
-            "with one of them down the node has no vote",
-            "run at least three, and list all in the URL",
-        ),
-        NodeFinding::MembersFail { .. } => (
-            "members_fail",
-            "until it is back, one server or sentinel less may fail",
-            "correct each as reported above",
         ),
         NodeFinding::NoNotices => (
             "no_notices",
@@ -273,25 +232,13 @@ fn weakness(check: &NodeCheck, finding: &NodeFinding) -> Finding {
     } else {
         Level::Warning
     };
-    let members: Vec<_> = match finding {
-        NodeFinding::MembersFail { .. } => of_members(&check.members)
-            .into_iter()
-            .map(|it| it.1)
-            .collect(),
-        _ => Vec::new(),
-    };
-    let action = if members.is_empty() {
-        action.to_owned()
-    } else {
-        members.join("; ")
-    };
     Finding {
         level,
         what,
         node: at(check),
         seen: finding.to_string(),
         why,
-        action,
+        action: action.to_owned(),
     }
 }
 

@@ -158,8 +158,8 @@ fn with_quarantine_servers_without_a_vote_are_not_measured_and_others_keep_their
 fn a_signal_ends_it_and_nothing_is_left() -> TestResult {
     let servers = Servers::start(3)?;
     let held = |it: &String| it.starts_with("quorlock-bench-");
-    let by_one_thread = |it: &String| it.starts_with("quorlock:fence:") && it.ends_with("-1}");
-    let by_several = |it: &String| it.starts_with("quorlock:fence:") && it.ends_with("-2}");
+    let by_one_thread = |it: &String| it.starts_with("quorlock:fence:") && it.ends_with("-1");
+    let by_several = |it: &String| it.starts_with("quorlock:fence:") && it.ends_with("-2");
     let a_client_waits = |it: &String| it.starts_with("quorlock:waiters:");
     let cases = [
         (

@@ -20,7 +20,7 @@ fn others(servers: &Servers) -> LockManager {
 fn is_free(servers: &Servers, name: &str) -> bool {
     servers
         .iter()
-        .all(|it| !it.exists(name) && !it.exists(format!("quorlock:waiters:{{{name}}}")))
+        .all(|it| !it.exists(name) && !it.exists(format!("quorlock:waiters:{name}")))
 }
 
 fn nothing_is_left(servers: &Servers, name: &str) {
@@ -57,7 +57,7 @@ fn waiting(servers: &Servers, args: &[&str]) -> (LockManager, quorlock::LockGuar
     eventually("it waits", || {
         servers
             .iter()
-            .all(|it| it.exists("quorlock:waiters:{report}"))
+            .all(|it| it.exists("quorlock:waiters:report"))
     });
     (locks, guard, hold)
 }
@@ -128,7 +128,7 @@ fn a_signal_ends_the_wait_and_leaves_no_entry_behind() -> TestResult {
         eventually("it has left the lists", || {
             servers
                 .iter()
-                .all(|it| !it.exists("quorlock:waiters:{report}"))
+                .all(|it| !it.exists("quorlock:waiters:report"))
         });
         assert_eq!(servers.holders("report"), 3, "the other one still holds it");
         drop(guard);

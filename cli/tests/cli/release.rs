@@ -123,7 +123,7 @@ fn a_permit_is_taken_by_its_slot_and_nothing_without_a_majority() -> TestResult 
         locks.semaphore("mail", 2).acquire()?,
     ];
     let slot = permits[0].slot().to_string();
-    let key = |slot: usize| format!("quorlock:slot-{slot}:{{mail}}");
+    let key = |slot: usize| format!("quorlock:slot-{slot}:mail");
     eventually("both are on all nodes", || {
         servers
             .iter()

@@ -3,7 +3,6 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::answer::Answer;
-use crate::engine::nodes::voting_node::VotingNode;
 use crate::engine::park::{Signal, sleep};
 use crate::engine::round::ask::{self, NodeQuery};
 use crate::engine::shared::Shared;
@@ -12,7 +11,7 @@ use crate::ids::NodeId;
 use crate::inspection::{Inspection, Listing, StoredKey};
 use crate::logic::listing::{fits, pause, portion};
 use crate::time::{self, Tick};
-use crate::wire::{self, Command, FoundName, Looked, ScanPlace};
+use crate::wire::{self, FoundName, Looked, ScanPlace};
 
 /// More are not listed.
 const LOCKS_MAX: usize = 100_000;
@@ -24,8 +23,6 @@ const PAGES_MAX: usize = 1_000_000;
 /// A look through the keys of one server, a page at a time.
 struct Search {
     node: NodeId,
-    /// Of the servers that the node is spread over.
-    part: usize,
     place: ScanPlace,
     pages: usize,
     end: Option<Result<(), NodeFailure>>,
@@ -40,7 +37,16 @@ impl Shared {
             name.strip_prefix(prefix)
                 .is_some_and(|it| fits(pattern, it))
         };
-        let mut searches = self.searches();
+        let search = |node| Search {
+            node,
+            place: ScanPlace {
+                cursor: 0,
+                count: portion(u64::MAX, false),
+            },
+            pages: 0,
+            end: None,
+        };
+        let mut searches: Vec<_> = self.fanout.ids().map(search).collect();
         let mut locks = BTreeMap::new();
         let mut rows = vec![NodeAnswer::NotAsked; self.fanout.len()];
         let mut fail = |node: NodeId, failure: &NodeFailure| {
@@ -86,41 +92,12 @@ impl Shared {
         })
     }
 
-    /// A search in each server of each node.
-    fn searches(&self) -> Vec<Search> {
-        // What a node is spread over is not known before it was asked for something.
-        if self.fanout.is_any_spread() {
-            ask::ask(
-                &self.fanout,
-                Command::time(),
-                None,
-                self.fanout.deadline(time::tick()),
-            );
-        }
-        let of = |node: &VotingNode| {
-            let id = node.id;
-            let search = move |part| Search {
-                node: id,
-                part,
-                place: ScanPlace {
-                    cursor: 0,
-                    count: portion(u64::MAX, false),
-                },
-                pages: 0,
-                end: None,
-            };
-            (0..node.serving().len().max(1)).map(search)
-        };
-        self.fanout.nodes().iter().flat_map(of).collect()
-    }
-
     /// Whose keys stand on the next page of each search.
     fn next_pages(&self, searches: &mut [Search]) -> BTreeSet<FoundName> {
         let open = || searches.iter().filter(|search| search.end.is_none());
         let queries = open().map(|search| NodeQuery {
             command: wire::list(search.place),
             to: Some([search.node].into_iter().collect()),
-            part: Some(search.part),
         });
         let answers = ask::ask_many(&self.fanout, queries, self.fanout.deadline(time::tick()));
         let mut found = BTreeSet::new();
@@ -137,7 +114,6 @@ impl Shared {
         let query = |(name, slot): &FoundName| NodeQuery {
             command: Looked::new(name, *slot).inspect(),
             to: None,
-            part: None,
         };
         let answers = ask::ask_many(
             &self.fanout,

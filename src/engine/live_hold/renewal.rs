@@ -64,12 +64,13 @@ mod tests {
     use super::*;
     use crate::config::Config;
     use crate::engine::live_hold::held::LiveHold;
+    use crate::engine::nodes::primary::NodeAddress;
     use crate::engine::{Engine, LockSpec, Won};
     use crate::error::Lost;
     use crate::ids::{NodeId, NodeSet};
     use crate::logic::lease;
     use crate::time;
-    use crate::wire::{Address, KeyTtls, Plan};
+    use crate::wire::{KeyTtls, Plan};
 
     const PATIENCE: Duration = Duration::from_secs(30);
 
@@ -77,7 +78,7 @@ mod tests {
     fn engine() -> Engine {
         Engine::start(
             Config::default(),
-            vec![Address::parse("redis://127.0.0.1:1").unwrap()],
+            vec![NodeAddress::parse("redis://127.0.0.1:1").unwrap()],
         )
         .unwrap()
     }

@@ -82,6 +82,14 @@ pub(super) enum CloseReason {
     Server(NodeFailure),
 }
 
+impl From<CloseReason> for NodeFailure {
+    fn from(reason: CloseReason) -> NodeFailure {
+        match reason {
+            CloseReason::Link(failure) | CloseReason::Server(failure) => failure,
+        }
+    }
+}
+
 impl Connecting {
     /// Begins. Resolving a name blocks, see [`Socket::resolve`], and its time is not part of `timeout`: where names
     /// are slow the node is down for longer, but it does come up.
@@ -95,7 +103,7 @@ impl Connecting {
             Endpoint::Tcp { host, port } => {
                 Socket::resolve(host, *port).map_err(|err| cannot(&err))?
             }
-            Endpoint::Unix(_) | Endpoint::Group(_) => Vec::new(),
+            Endpoint::Unix(_) => Vec::new(),
         };
         Connecting::at(address, greet, addresses.into(), timeout, poll)
     }
@@ -132,19 +140,12 @@ impl Connecting {
 
     /// When to call [`Connecting::step`] again at the latest.
     pub(crate) fn deadline(&self) -> Tick {
-        self.due().map_or(self.deadline, |it| it.min(self.deadline))
-    }
-
-    /// When the next step is due without an event of a socket.
-    pub(super) fn due(&self) -> Option<Tick> {
-        self.next_at
-            .into_iter()
-            .chain(self.plaintext_check_at)
-            .min()
+        let due = self.next_at.into_iter().chain(self.plaintext_check_at);
+        due.fold(self.deadline, Tick::min)
     }
 
     /// The handshake of TLS is under way.
-    pub(super) fn is_securing(&self) -> bool {
+    fn is_securing(&self) -> bool {
         self.tries
             .iter()
             .filter_map(|it| it.login.as_ref())
@@ -167,11 +168,6 @@ impl Connecting {
                 reason: reason.to_owned(),
             });
         }
-        self.go_on(poll, now)
-    }
-
-    /// The same without the deadline, for a caller with its own.
-    pub(super) fn go_on(&mut self, poll: &Poll, now: Tick) -> Result<Progress, NodeFailure> {
         let mut failure = None;
         let mut index = 0;
         while let Some(it) = self.tries.get_mut(index) {
@@ -289,7 +285,7 @@ impl Try {
                 Err(err) => return Err(CloseReason::Link(cannot(&err))),
             },
         };
-        if let Some(ConnEvent::Ready(server_info)) = advance(conn, socket, true)? {
+        if let Some(ConnEvent::Ready(server_info)) = advance(conn, socket)? {
             return Ok(Some(server_info));
         }
         *said_time = conn
@@ -299,18 +295,13 @@ impl Try {
     }
 }
 
-/// Writes and reads until the first event, or until the socket has no more. `reads_long`: answers that
-/// [are long](Conn::is_long) too.
+/// Writes and reads until the first event, or until the socket has no more.
 pub(super) fn advance(
     conn: &mut Conn<Job>,
     socket: &Socket,
-    reads_long: bool,
 ) -> Result<Option<ConnEvent<Job>>, CloseReason> {
     loop {
         let written = link::write(conn, socket);
-        if conn.is_long() && !reads_long {
-            return Ok(None);
-        }
         let filled = link::read(conn, socket);
         // What has come is read before the end of the connection is believed: a server that refuses says why and closes.
         match conn.poll_event() {
@@ -339,13 +330,11 @@ pub(super) fn advance(
 }
 
 /// What secures a connection that begins now. Reads files, if it is to be secured. The certificate has to be for the name in the
-/// settings, or the name of the address, or the host.
+/// settings, or the host.
 fn secure(address: &Address) -> Result<Option<Session>, NodeFailure> {
     match (&address.security, &address.place) {
         (Security::Plain, _) => Ok(None),
-        (Security::Tls(setup), Endpoint::Tcp { host, .. }) => setup
-            .begin(address.name.as_deref().unwrap_or(host))
-            .map(Some),
+        (Security::Tls(setup), Endpoint::Tcp { host, .. }) => setup.begin(host).map(Some),
         // Never without, whatever comes.
         (Security::Tls(_) | Security::Wanted, _) => Err(NodeFailure::Internal),
     }
@@ -363,8 +352,6 @@ fn next_socket(
             (Endpoint::Tcp { .. }, Some(next)) => Socket::connect_tcp(next),
             (Endpoint::Tcp { .. }, None) => return Err(cannot(&last)),
             (Endpoint::Unix(path), _) => Socket::connect_unix(path),
-            // Its master is found first, and has an address of its own.
-            (Endpoint::Group(_), _) => return Err(cannot(&last)),
         };
         match begun.and_then(|mut socket| socket.register(poll.registry(), SOCKET).map(|()| socket))
         {

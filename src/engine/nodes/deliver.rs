@@ -1,7 +1,6 @@
 //! What an answer counts for, and to whom it goes.
 
 use crate::answer::{AcquireReply, Answer, ExtendReply, GreetReply, RaiseReply};
-use crate::engine::nodes::job::Job;
 use crate::engine::nodes::link::{Answered, Batch, Driver, Filled};
 use crate::engine::nodes::server::Server;
 use crate::error::NodeFailure;
@@ -43,7 +42,7 @@ fn deliver(server: &Server, batch: &mut Batch, now: Now) {
             answered: now.tick,
             answered_at: now.moment,
         };
-        let answer = judge(server, &mut eligibility, &job, reply, times);
+        let answer = judge(server, &mut eligibility, reply, times);
         count(&server.own_counters.answers);
         if matches!(answer, Answer::Failed(_)) {
             count(&server.own_counters.failures);
@@ -60,10 +59,6 @@ fn deliver(server: &Server, batch: &mut Batch, now: Now) {
                 failure,
             }
         });
-        if let Some(step) = job.step {
-            server.take_step(step, &answer, now.tick);
-            continue;
-        }
         match job.kind() {
             Kind::Subscribe => server.set_listening(&answer),
             kind => {
@@ -71,13 +66,10 @@ fn deliver(server: &Server, batch: &mut Batch, now: Now) {
                     server.on_greeted(&answer, now.tick);
                 }
                 let is_taken = !matches!(answer, Answer::Failed(_));
-                let retries = matches!(&answer, Answer::Failed(failure) if job.is_worth_retrying(failure, now.tick));
+                let retries = !is_taken && job.is_worth_keeping(now.tick);
                 match &answer {
                     // They have ended the connection.
                     Answer::Failed(NodeFailure::Replica | NodeFailure::Loading) => {}
-                    Answer::Failed(
-                        NodeFailure::SlotMoved { .. } | NodeFailure::SlotNotServed { .. },
-                    ) => server.suspect_slot(&job),
                     Answer::Failed(failure) => server.status.note_refusal(failure, now.tick),
                     _ => {}
                 }
@@ -116,7 +108,6 @@ fn deliver(server: &Server, batch: &mut Batch, now: Now) {
 fn judge(
     server: &Server,
     eligibility: &mut Eligibility,
-    job: &Job,
     Reply { answer, time }: Reply,
     times: Times,
 ) -> Answer {
@@ -136,11 +127,7 @@ fn judge(
         server.publish_eligibility(eligibility, news, times.answered);
     }
     let ask = match answer {
-        // It may have told nobody that it is part of a cluster.
-        Answer::Failed(failure) if server.with_slots().is_none() => {
-            return Answer::Failed(failure.outside_clusters());
-        }
-        Answer::Greet(shown) => return on_greeting(server, eligibility, job, shown, times),
+        Answer::Greet(shown) => return on_greeting(server, eligibility, shown, times),
         Answer::Acquire(
             AcquireReply::Accepted
             | AcquireReply::Behind { .. }
@@ -155,13 +142,12 @@ fn judge(
         Answer::Extend(ExtendReply::Extended | ExtendReply::Lifted { .. }) => Ask::Extension,
         _ => return answer,
     };
-    why_not(server, eligibility, job, ask, times).map_or(answer, Answer::Failed)
+    why_not(server, eligibility, ask, times).map_or(answer, Answer::Failed)
 }
 
 fn on_greeting(
     server: &Server,
     eligibility: &mut Eligibility,
-    job: &Job,
     shown: GreetReply,
     times: Times,
 ) -> Answer {
@@ -174,17 +160,8 @@ fn on_greeting(
     server.records.on_report(server.id, &shown);
     let length = server.records.quarantine();
     eligibility.lasts(length);
-    match server.with_slots() {
-        None => {
-            let news = eligibility.on_record(&shown, times);
-            server.publish_eligibility(eligibility, news, times.answered);
-        }
-        // A master's record is about slots that were never used.
-        Some(shard_conn) if job.step.is_none() => {
-            shard_conn.remember(&shown, times.answered, length)
-        }
-        Some(_) => {}
-    }
+    let news = eligibility.on_record(&shown, times);
+    server.publish_eligibility(eligibility, news, times.answered);
     Answer::Greet(shown)
 }
 
@@ -192,27 +169,14 @@ fn on_greeting(
 fn why_not(
     server: &Server,
     eligibility: &Eligibility,
-    job: &Job,
     ask: Ask,
     times: Times,
 ) -> Option<NodeFailure> {
-    if !server.has_leader_lease(times.asked_at) {
+    if !server.has_lease(times.asked_at) {
         return Some(NodeFailure::UNCONFIRMED);
     }
-    // Looked at first: only shard connections need the slot, which has to be read from the command.
-    let slot = server.with_slots().and_then(|_| job.command.slot());
-    let length = server.records.quarantine();
-    let of_slot = slot.and_then(|slot| {
-        server
-            .link
-            .with(|it| it.slots.left(slot, ask, times.asked, length))
-    });
-    let left = eligibility
-        .left(ask, times.asked)
-        .into_iter()
-        .chain(of_slot)
-        .max_by_key(|it| it.0);
-    left.map(|(left, why)| NodeFailure::Quarantined { left, why })
+    let (left, why) = eligibility.left(ask, times.asked)?;
+    Some(NodeFailure::Quarantined { left, why })
 }
 
 #[cfg(not(quorlock_shuttle))]
@@ -247,11 +211,9 @@ mod tests {
             Answer::Extend(ExtendReply::Extended),
         ];
         let mut judged = |answer: &Answer, second| {
-            let job = Job::of_connection(std::sync::Arc::new(crate::wire::Command::time()));
             judge(
                 &server,
                 &mut eligibility,
-                &job,
                 Reply {
                     answer: answer.clone(),
                     time: None,
@@ -267,7 +229,7 @@ mod tests {
             );
         }
 
-        server.set_leader_lease(at(tick, 3).asked_at);
+        server.set_lease(at(tick, 3).asked_at);
 
         for answer in &granted {
             assert_eq!(judged(answer, 3), *answer);

@@ -138,15 +138,10 @@ impl DriverSeat {
     }
 
     /// Lets the caller drive if it is alone and that is possible now; otherwise others do. `servers`: one for each node.
-    pub(crate) fn take(
-        &self,
-        servers: impl FnOnce() -> Option<Vec<Arc<Server>>>,
-        now: Tick,
-    ) -> Option<Driving<'_>> {
+    pub(crate) fn take(&self, servers: &[Arc<Server>], now: Tick) -> Option<Driving<'_>> {
         if !self.is_alone() || !sys::CAN_WAIT_FOR_SEVERAL {
             return None;
         }
-        let servers = servers()?;
         if servers
             .iter()
             .any(|it| it.response_timeout() < RESPONSE_TIMEOUT_MIN)
@@ -168,6 +163,7 @@ impl DriverSeat {
                 continue;
             }
             let socket = server.link.take()?;
+            let server = Arc::clone(server);
             if server.is_stalled(now) {
                 // It does not answer, and its worker waits for it.
                 server.link.leave(Driver::Worker);

@@ -10,10 +10,11 @@ use crate::engine::nodes::drive::{Busy, DriverSeat, Driving};
 use crate::engine::nodes::events::NodeEvents;
 use crate::engine::nodes::job::Job;
 use crate::engine::nodes::outgoing::{Enqueued, Outgoing, RefusedCommand, Takers};
+use crate::engine::nodes::primary::NodeAddress;
 use crate::engine::nodes::records::Records;
 use crate::engine::nodes::room::Room;
 use crate::engine::nodes::server::{MUTE_MIN, NodeContext, Server};
-use crate::engine::nodes::voting_node::VotingNode;
+use crate::engine::nodes::worker::Worker;
 use crate::engine::park::{self, Signal};
 use crate::error::{NodeAnswer, NodeFailure, NodeReport, QuarantineReason};
 use crate::ids::{ClientId, NodeId, NodeSet};
@@ -24,7 +25,6 @@ use crate::stats::{Counters, NodeStats};
 use crate::sys::OwnThread;
 use crate::sys::sync::Mutex;
 use crate::time::{self, Moment, Tick};
-use crate::wire::{Address, Command};
 
 /// What is left of a quarantine that is over but for the answers of others: the next attempt has them.
 const ASK_AGAIN: Duration = Duration::from_millis(1);
@@ -36,7 +36,7 @@ pub(crate) struct Fanout {
     run_ids: Arc<Mutex<RunIds>>,
     response_timeout: Duration,
     connect_timeout: Duration,
-    nodes: Vec<VotingNode>,
+    nodes: Vec<Arc<Server>>,
     seat: DriverSeat,
     room: Arc<Room>,
     contacts: Arc<Contacts>,
@@ -83,7 +83,7 @@ impl SentCommands<'_> {
 impl Fanout {
     /// Starts a worker per node. Touches no network: a worker connects when it gets its first command.
     pub(crate) fn start(
-        addresses: Vec<Address>,
+        addresses: Vec<NodeAddress>,
         config: &Config,
         counters: &Arc<Counters>,
         client: ClientId,
@@ -112,7 +112,7 @@ impl Fanout {
         let (mut nodes, mut threads) = (Vec::new(), Vec::new());
         for (index, address) in addresses.into_iter().enumerate() {
             let id = NodeId::new(u8::try_from(index).unwrap_or(u8::MAX));
-            match VotingNode::start(
+            match Worker::start(
                 id,
                 address,
                 config,
@@ -123,7 +123,7 @@ impl Fanout {
                 Ok(node) => nodes.push(node),
                 Err(err) => {
                     // What runs already must not stay behind.
-                    nodes.iter().for_each(|it: &VotingNode| it.stop(start));
+                    nodes.iter().for_each(|it: &Arc<Server>| it.stop(start));
                     return Err(err);
                 }
             }
@@ -154,11 +154,9 @@ impl Fanout {
         let is_behind = |it: NodeId| {
             self.not_known_since_quarantine_of(NodeSet::from_iter([it])) != NodeSet::default()
         };
-        let left = |node: &VotingNode| {
-            // Of one that is spread any server counts: which of them was asked is not known here any more.
-            let of_any = node.servers().iter().find_map(|it| it.status.left(asked));
-            of_any
-                .or_else(|| is_behind(node.id).then_some((ASK_AGAIN, QuarantineReason::Restarted)))
+        let left = |node: &Server| {
+            let left = node.status.left(asked);
+            left.or_else(|| is_behind(node.id).then_some((ASK_AGAIN, QuarantineReason::Restarted)))
         };
         let asked_ones = self.nodes().iter().filter(|it| nodes.contains(it.id));
         asked_ones
@@ -175,10 +173,9 @@ impl Fanout {
     /// n0 since B came. After 10 s n1 and n2 grant the lock to A, and n0's answer, by which A would learn of the 300 s, comes
     /// later. So a server that had a quarantine counts only when every other one that is connected has shown its record since
     /// the middle of that quarantine. Not since its beginning: B's round may still be open then, for less than half of A's
-    /// quarantine. A server that hangs is connected until what it may have granted has expired. Clusters are left out: their
-    /// masters show records of slots.
+    /// quarantine. A server that hangs is connected until what it may have granted has expired.
     pub(crate) fn not_known_since_quarantine_of(&self, nodes: NodeSet) -> NodeSet {
-        let single = || self.nodes().iter().filter_map(VotingNode::only_server);
+        let single = || self.nodes().iter();
         let mut behind = NodeSet::default();
         for server in single().filter(|it| nodes.contains(it.id)) {
             let Some(since) = server.status.middle_of_quarantine() else {
@@ -211,7 +208,7 @@ impl Fanout {
         let connected = self
             .nodes()
             .iter()
-            .filter_map(|it| it.connects_until(now, self.connect_timeout))
+            .filter_map(|it| it.standing.connects_until(now, self.connect_timeout))
             .max();
         let from = connected.map_or(now, |it| it.max(now));
         from.checked_add(self.response_timeout).unwrap_or(now)
@@ -248,22 +245,14 @@ impl Fanout {
         };
         let others = self.nodes().iter().filter(|it| !askable.contains(it.id));
         others
-            .map(|it| {
-                (
-                    it.id,
-                    it.any_refusal(now).map_or_else(slow, NodeAnswer::Failed),
-                )
-            })
+            .map(|it| (it.id, it.refusal(now).map_or_else(slow, NodeAnswer::Failed)))
             .collect()
     }
 
     /// Lets the caller drive the connections if it is alone, for a round or while it waits: it is faster then if it writes and
     /// reads by itself.
     pub(crate) fn drive_alone(&self, now: Tick) -> Option<Driving<'_>> {
-        self.seat().take(
-            || self.nodes().iter().map(VotingNode::only_server).collect(),
-            now,
-        )
+        self.seat().take(&self.nodes, now)
     }
 
     /// Sends a command, and `next` behind it in the same write: directly if the caller is alone or drives the connections,
@@ -295,12 +284,11 @@ impl Fanout {
             Some(Outgoing {
                 takers: Takers::ReadyMajority,
                 sink,
-                command,
                 ..
             }),
             _,
         ] = &batch
-            && let Some(refused) = self.behind(Some(command), now)
+            && let Some(refused) = self.behind(now)
         {
             let refusal = |(node, failure)| RefusedCommand {
                 node,
@@ -317,17 +305,6 @@ impl Fanout {
                     continue;
                 };
                 let (command, sink) = (Arc::clone(&outgoing.command), outgoing.sink.clone());
-                if let Some(part) = outgoing.part {
-                    let job = Job::new(command, sink.clone());
-                    if let Err(failure) = node.give_to(part, job, now) {
-                        enqueued.refused.push(RefusedCommand {
-                            node: node.id,
-                            failure,
-                            sink,
-                        });
-                    }
-                    continue;
-                }
                 if let Takers::All(keep) = outgoing.takers {
                     *job = Some(Job::release(
                         command,
@@ -335,7 +312,7 @@ impl Fanout {
                         now.checked_add(keep).unwrap_or(now),
                     ));
                 } else if let Some(failure) =
-                    node.refusal(Some(&command), self.patience(outgoing.takers), now)
+                    node.refusal_after(self.patience(outgoing.takers), now)
                 {
                     enqueued.refused.push(RefusedCommand {
                         node: node.id,
@@ -375,9 +352,7 @@ impl Fanout {
     /// Whether a call may begin a round without outrunning a node.
     pub(crate) fn has_room(&self) -> bool {
         let now = time::tick();
-        self.nodes()
-            .iter()
-            .all(|it| it.servers().iter().all(|it| it.has_room(now)))
+        self.nodes().iter().all(|it| it.has_room(now))
     }
 
     /// Waits a moment for nodes that cannot keep up with what callers ask for.
@@ -389,21 +364,13 @@ impl Fanout {
         }
     }
 
-    pub(crate) fn nodes(&self) -> &[VotingNode] {
+    pub(crate) fn nodes(&self) -> &[Arc<Server>] {
         &self.nodes
     }
 
-    /// Whether a node is spread over several servers, each of which has some of the locks.
-    pub(crate) fn is_any_spread(&self) -> bool {
-        self.nodes().iter().any(VotingNode::is_spread)
-    }
-
-    /// Nodes of which this is so of a server.
-    fn with_a_server(&self, is_so: impl Fn(&Server) -> bool) -> NodeSet {
-        let nodes = self
-            .nodes()
-            .iter()
-            .filter(|it| it.servers().iter().any(|it| is_so(it)));
+    /// Nodes of which this is so.
+    fn nodes_that(&self, is_so: impl Fn(&Server) -> bool) -> NodeSet {
+        let nodes = self.nodes().iter().filter(|it| is_so(it));
         nodes.map(|it| it.id).collect()
     }
 
@@ -412,9 +379,8 @@ impl Fanout {
     }
 
     /// Why each node that cannot be asked is not, if so many are stalled that no majority can be.
-    fn behind(&self, command: Option<&Command>, now: Tick) -> Option<Vec<(NodeId, NodeFailure)>> {
-        let refused =
-            |it: &VotingNode| Some((it.id, it.refusal(command, self.response_timeout, now)?));
+    fn behind(&self, now: Tick) -> Option<Vec<(NodeId, NodeFailure)>> {
+        let refused = |it: &Arc<Server>| Some((it.id, it.refusal(now)?));
         let refused: Vec<_> = self.nodes().iter().filter_map(refused).collect();
         let ready = self.nodes().len().saturating_sub(refused.len());
         let stalled = refused
@@ -428,34 +394,32 @@ impl Fanout {
 
     /// Whether so many nodes are stalled that no majority can be asked.
     pub(crate) fn is_behind(&self) -> bool {
-        self.behind(None, time::tick()).is_some()
+        self.behind(time::tick()).is_some()
     }
 
     /// Nodes of `some` on which a lock that is gone may be set again.
     pub(crate) fn that_may_heal(&self, some: NodeSet, now: Tick) -> NodeSet {
-        some.without(self.with_a_server(|it| !it.status.may_heal(now)))
+        some.without(self.nodes_that(|it| !it.status.may_heal(now)))
     }
 
     /// Whether a node owes an answer for longer than the response timeout, or its answer has not been read.
     pub(crate) fn is_late(&self, now: Tick) -> bool {
-        self.with_a_server(|it| it.link.load.is_overdue(now)) != NodeSet::default()
+        self.nodes_that(|it| it.link.load.is_overdue(now)) != NodeSet::default()
     }
 
     /// Nodes whose clock was seen to have been set forward at `since` or later.
     pub(crate) fn stepped_since(&self, since: Tick) -> NodeSet {
-        self.with_a_server(|it| it.status.has_stepped(since))
+        self.nodes_that(|it| it.status.has_stepped(since))
     }
 
     /// Gives idle connections back to their workers.
     pub(crate) fn end_idle(&self) {
-        self.nodes()
-            .iter()
-            .for_each(|it| it.servers().iter().for_each(|it| it.link.end_idle()));
+        self.nodes().iter().for_each(|it| it.link.end_idle());
     }
 
     /// How many nodes announce releases to us.
     pub(crate) fn listening(&self) -> usize {
-        self.with_a_server(Server::is_listening).len()
+        self.nodes_that(Server::is_listening).len()
     }
 
     /// Wakes the workers of `nodes` for which something has queued.
@@ -463,7 +427,8 @@ impl Fanout {
         self.nodes()
             .iter()
             .filter(|it| nodes.contains(it.id))
-            .for_each(VotingNode::wake);
+            .filter(|it| it.has_queue())
+            .for_each(|it| it.wake());
     }
 
     /// Counts a caller as busy with rounds while the result lives.
@@ -483,18 +448,17 @@ impl Fanout {
     /// What time it is for all, microseconds since 1970: our wall clock at `now`, where the clocks of the nodes allow it
     /// to be right; see [`clock_offset::time_for_all`].
     pub(crate) fn time_for_all(&self, now: Moment) -> u64 {
-        let clocks = self.nodes().iter().filter_map(|it| it.clock_shows(now));
+        let clocks = self
+            .nodes()
+            .iter()
+            .filter_map(|it| it.status.clock_shows(now));
         clock_offset::time_for_all(now.wall_micros(), clocks, self.nodes().len())
     }
 
     /// Nodes whose grants do not count yet, and for how long.
     pub(crate) fn quarantined(&self) -> Vec<(NodeId, Duration)> {
         let now = time::tick();
-        let left = |node: &VotingNode| {
-            node.servers()
-                .iter()
-                .find_map(|it| Some((node.id, it.status.left(now)?.0)))
-        };
+        let left = |node: &Arc<Server>| Some((node.id, node.status.left(now)?.0));
         self.nodes().iter().filter_map(left).collect()
     }
 

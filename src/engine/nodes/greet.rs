@@ -1,5 +1,4 @@
-//! Greeting a server, or confirming a slot on a shard connection (see `logic::slots`), before commands that compare the
-//! server's record.
+//! Greeting a server before commands that compare its record.
 
 use crate::answer::Answer;
 use crate::engine::nodes::job::Job;
@@ -16,20 +15,17 @@ const CHANGES_MAX: u8 = 16;
 const RECORD_CHANGES: &str = "its record changes all the time; check that no program deletes or sets the key quorlock:record there: MONITOR";
 
 impl Server {
-    /// Lets a command pass, or keeps it until the server is greeted; in a cluster, until the slot is known.
+    /// Lets a command pass, or keeps it until the server is greeted.
     pub(super) fn admit(&self, state: &mut LinkState, mut job: Job, asked: Now) -> Option<Job> {
         if job.kind() == Kind::Release && !job.command.keeps_a_slot() {
             state.releases = state.releases.wrapping_add(1);
         }
         job.releases = state.releases;
-        let Some(shard_conn) = self.with_slots() else {
-            if !job.command.compares() || state.noted && state.held.is_none() {
-                return Some(job);
-            }
-            self.hold(state, job, asked);
-            return None;
-        };
-        self.admit_by_slot(shard_conn, state, job, asked)
+        if !job.command.compares() || state.noted && state.held.is_none() {
+            return Some(job);
+        }
+        self.hold(state, job, asked);
+        None
     }
 
     /// Keeps a command until the server's record is known as it is now.
@@ -58,21 +54,16 @@ impl Server {
         };
         let over = self.link.with(|state| {
             let mut over = Vec::new();
-            if self.with_slots().is_none() && changed.iter().any(|(_, is_known)| !is_known) {
+            if changed.iter().any(|(_, is_known)| !is_known) {
                 self.greet(state, asked);
             }
-            for (mut job, is_known) in changed.drain(..) {
+            for (mut job, _) in changed.drain(..) {
                 job.changes = job.changes.saturating_add(1);
                 if job.is_overtaken(state.releases) {
                     over.push((job, Answer::Changed));
                 } else if CHANGES_MAX <= job.changes {
                     over.push((job, Answer::Failed(NodeFailure::unsuitable(RECORD_CHANGES))));
                 } else {
-                    if let (Some(_), Some(slot), false) =
-                        (self.with_slots(), job.command.slot(), is_known)
-                    {
-                        state.slots.suspect(slot);
-                    }
                     self.enqueue(state, job, asked);
                 }
             }

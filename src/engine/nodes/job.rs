@@ -3,7 +3,6 @@
 use std::sync::Arc;
 
 use crate::answer::Answer;
-use crate::error::NodeFailure;
 use crate::ids::NodeId;
 use crate::time::Tick;
 use crate::wire::{Command, Kind};
@@ -33,20 +32,8 @@ pub(crate) struct Job {
     pub(crate) was_refused: bool,
     /// How often the server's record was another one when it was run.
     pub(crate) changes: u8,
-    /// How many releases the node had been given when this was put in line: see `sharded/confirm_slot.rs`.
+    /// How many releases the node had been given when this was put in line: see [`Job::is_overtaken`].
     pub(crate) releases: u64,
-    /// It asks about a slot, in a cluster.
-    pub(crate) step: Option<ClusterQuery>,
-    /// A release for a server of a cluster that served the slot before.
-    pub(crate) is_for_past_owner: bool,
-}
-
-/// What is asked about a slot of a cluster: see `sharded/confirm_slot.rs`.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(crate) enum ClusterQuery {
-    Slot(u16),
-    Master(u16),
-    Confirmed(u16),
 }
 
 impl AsRef<Command> for Job {
@@ -66,8 +53,6 @@ impl Job {
             was_refused: false,
             changes: 0,
             releases: 0,
-            step: None,
-            is_for_past_owner: false,
         }
     }
 
@@ -88,22 +73,6 @@ impl Job {
         }
     }
 
-    /// A question about a slot.
-    pub(crate) fn that_confirms(self, step: ClusterQuery) -> Job {
-        Job {
-            step: Some(step),
-            ..self
-        }
-    }
-
-    /// A release once more, for the server that served the slot before; nobody waits for its answer there.
-    pub(crate) fn for_past_owner(&self) -> Option<Job> {
-        Some(Job {
-            is_for_past_owner: true,
-            ..Job::release(Arc::clone(&self.command), None, self.keep_until?)
-        })
-    }
-
     pub(crate) fn kind(&self) -> Kind {
         self.command.kind()
     }
@@ -118,12 +87,6 @@ impl Job {
     /// Whether this is a release that can still find a key.
     pub(crate) fn is_worth_keeping(&self, now: Tick) -> bool {
         self.kind() == Kind::Release && self.keep_until.is_some_and(|it| now < it)
-    }
-
-    /// Whether it is to be sent again after this refusal. Who does not serve the slot any more has refused the acquire before it
-    /// as well.
-    pub(crate) fn is_worth_retrying(&self, failure: &NodeFailure, now: Tick) -> bool {
-        !(self.is_for_past_owner && failure.is_of_past_owner()) && self.is_worth_keeping(now)
     }
 
     /// Whether the command is still of use: a release always is, and a greeting.

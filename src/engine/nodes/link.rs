@@ -27,7 +27,6 @@ use crate::engine::nodes::job::Job;
 use crate::engine::nodes::load::Load;
 use crate::error::{self, NodeFailure};
 use crate::ids::NodeId;
-use crate::logic::slots::Slots;
 use crate::logic::way::{Answers, Way, in_time};
 use crate::sys::logging::{debug, trace};
 use crate::sys::sync::Mutex;
@@ -83,8 +82,6 @@ pub(crate) struct LinkState {
     pub(super) held: Option<Vec<Job>>,
     /// How many releases of whole locks the node has been given.
     pub(super) releases: u64,
-    /// Of a master of a cluster: what is known of its slots, and commands that wait until it is.
-    pub(super) slots: Slots<Job>,
     /// Kept for its memory.
     spare: Batch,
 }
@@ -246,20 +243,13 @@ impl Link {
     pub(crate) fn close(&self) -> Vec<Job> {
         self.with(|state| {
             let LinkState {
-                conn,
-                socket,
-                slots,
-                held,
-                ..
+                conn, socket, held, ..
             } = std::mem::take(state);
             if let Some(socket) = socket {
                 // A caller may be waiting for it.
                 socket.shut_down();
             }
-            conn.close()
-                .chain(slots.close())
-                .chain(held.into_iter().flatten())
-                .collect()
+            conn.close().chain(held.into_iter().flatten()).collect()
         })
     }
 

@@ -15,8 +15,6 @@ pub(crate) struct Outgoing {
     pub(super) sink: Option<Arc<dyn Sink>>,
     /// All nodes if `None`.
     to: Option<NodeSet>,
-    /// To which of the servers that a node is spread over; that of its slot otherwise.
-    pub(super) part: Option<usize>,
     pub(super) takers: Takers,
 }
 
@@ -41,7 +39,6 @@ impl Outgoing {
             command: Arc::new(command),
             sink: Some(sink),
             to: None,
-            part: None,
             takers: Takers::Ready,
         }
     }
@@ -49,11 +46,6 @@ impl Outgoing {
     /// For `nodes` only, if that is some.
     pub(crate) fn to(self, nodes: Option<NodeSet>) -> Outgoing {
         Outgoing { to: nodes, ..self }
-    }
-
-    /// For one of the servers that nodes are spread over.
-    pub(crate) fn for_part(self, part: Option<usize>) -> Outgoing {
-        Outgoing { part, ..self }
     }
 
     /// It is of no use at fewer nodes than a majority. So while that many are stalled it is sent to none: what the others
@@ -82,7 +74,6 @@ impl Outgoing {
             command: Arc::new(command),
             sink: None,
             to: Some(nodes),
-            part: None,
             takers: Takers::All(keep),
         }
     }

@@ -62,14 +62,14 @@ impl Records {
     }
 
     /// A server's record: looked at only, until a lock is asked for.
-    pub(crate) fn of_server(&self) -> Greeted<'static> {
+    pub(crate) fn of_server(&self) -> Greeted {
         Greeted::Server {
             look: !self.is_used(),
             vouch: false,
         }
     }
 
-    pub(crate) fn greet(&self, of: Greeted<'_>) -> Command {
+    pub(crate) fn greet(&self, of: Greeted) -> Command {
         let length = self.length.lock();
         wire::greet(&Greeting {
             edition: Edition::draw(),

@@ -15,14 +15,13 @@ use crate::engine::nodes::load::Load;
 use crate::engine::nodes::records::Records;
 use crate::engine::nodes::resend::Unconfirmed;
 use crate::engine::nodes::room::Room;
-use crate::engine::nodes::shard_conn::ShardConn;
 use crate::engine::nodes::standing::Standing;
 use crate::engine::nodes::status::Status;
 use crate::error::NodeFailure;
 use crate::ids::{ClientId, NodeId};
 use crate::logic::eligibility::{Change, Eligibility};
 use crate::observer::Upcall;
-use crate::stats::{Counters, NodeCounters, count};
+use crate::stats::{Counters, NodeCounters, NodeStats, count};
 use crate::sys::logging::{debug, info};
 use crate::sys::sync::{AtomicBool, AtomicU64, Mutex, fence};
 use crate::sys::{Registry, Socket, Waker};
@@ -43,8 +42,8 @@ pub(crate) struct Server {
     /// Whether what the node grants counts: for the thread that hands out its answers.
     pub(super) eligibility: Mutex<Eligibility>,
     pub(crate) status: Status,
-    /// The end of the leader lease: see [`Server::has_leader_lease`].
-    pub(super) leader_lease_until: AtomicU64,
+    /// End of the lease: see [`Server::has_lease`].
+    lease_until: AtomicU64,
     /// Whether the log has said that the node does not respond.
     stall_logged: Arc<AtomicBool>,
     /// Releases that the server has not confirmed.
@@ -57,9 +56,7 @@ pub(crate) struct Server {
     wants_notices: AtomicBool,
     /// The connection listens.
     listening: AtomicBool,
-    pub(super) records: Arc<Records>,
-    /// Of a master of a node of several servers.
-    pub(crate) shard_conn: Option<ShardConn>,
+    pub(crate) records: Arc<Records>,
     pub(super) counters: Arc<Counters>,
     pub(super) own_counters: Arc<NodeCounters>,
     pub(super) upcall: Upcall,
@@ -74,11 +71,6 @@ pub(crate) const MUTE_MIN: Duration = Duration::from_secs(1);
 
 /// Commands that go out together: at most a release, and the acquire of whoever comes next.
 pub(crate) type Jobs = [Option<Job>; 2];
-
-/// What all masters of a node have in common.
-pub(crate) struct OfAll {
-    pub(super) own_counters: Arc<NodeCounters>,
-}
 
 /// How a node reaches its worker.
 pub(crate) struct WorkerHandle {
@@ -131,7 +123,6 @@ impl Server {
                 of_all,
             ),
             link: Link::new(id, Load::new(start, response_timeout), registry, waker),
-            shard_conn: None,
             id,
             address,
             queue: CommandQueue::default(),
@@ -139,7 +130,7 @@ impl Server {
             watched: AtomicBool::new(false),
             standing: Standing::default(),
             eligibility: Mutex::new(eligibility),
-            leader_lease_until: AtomicU64::new(u64::MAX),
+            lease_until: AtomicU64::new(u64::MAX),
             stall_logged: Arc::default(),
             unconfirmed: Mutex::default(),
             leaving: Arc::default(),
@@ -157,15 +148,16 @@ impl Server {
         }
     }
 
-    /// The same, which stands for a master of a node of several servers; nobody has confirmed yet that it is one.
-    pub(super) fn into_shard_conn(self, shard_conn: ShardConn, of_all: &OfAll) -> Server {
-        let own_counters = Arc::clone(&of_all.own_counters);
-        Server {
-            shard_conn: Some(shard_conn),
-            own_counters,
-            leader_lease_until: AtomicU64::new(0),
-            ..self
-        }
+    /// Whether what was asked at `asked` counts: the [members](crate::engine::nodes::primary) of the node had named this server
+    /// shortly before. Always, for a plain address.
+    pub(super) fn has_lease(&self, asked: Moment) -> bool {
+        asked.boot_micros() <= self.lease_until.load(Ordering::Acquire)
+    }
+
+    /// Members name this server, and that counts for what is asked until then.
+    pub(super) fn set_lease(&self, until: Moment) {
+        self.lease_until
+            .store(until.boot_micros(), Ordering::Release);
     }
 
     /// Why the node is not to be asked now, if so.
@@ -207,11 +199,6 @@ impl Server {
             self.upcall.tell_silence(self.id, &self.stall_logged, true);
         }
         stalled
-    }
-
-    /// Whether the log has said that it does not respond.
-    pub(super) fn is_said_to_be_silent(&self) -> bool {
-        self.stall_logged.load(Ordering::Acquire)
     }
 
     /// Answers have come in time: says so once.
@@ -334,6 +321,23 @@ impl Server {
         self.link.wake_worker();
     }
 
+    /// What is known of it.
+    pub(crate) fn stats(&self) -> NodeStats {
+        let of = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        NodeStats {
+            node: self.id,
+            address: Arc::clone(&self.address),
+            up: self.standing.is_up(),
+            silent: self.stall_logged.load(Ordering::Acquire),
+            unanswered: self.link.load.in_flight(),
+            queued: self.queue.len(),
+            answers: of(&self.own_counters.answers),
+            failures: of(&self.own_counters.failures),
+            connections: of(&self.own_counters.connections),
+            connection_failures: of(&self.own_counters.connection_failures),
+        }
+    }
+
     /// Asks the worker to end: at once if nothing is left to do, at `deadline` in any case.
     pub(crate) fn stop(&self, deadline: Tick) {
         self.standing.stop(deadline);
@@ -368,10 +372,7 @@ impl Server {
                 && let Some(answer) = self.leaving.begin(key)
             {
                 let job = Job::release(Arc::new(leave), Some(answer), now);
-                match self.with_slots().and_then(ShardConn::shard_conns) {
-                    Some(shard_conns) => shard_conns.take(job),
-                    None => self.give([Some(job), None], now, false),
-                }
+                self.give([Some(job), None], now, false);
             }
         });
     }

@@ -11,24 +11,24 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::answer::{Answer, Record};
+use crate::answer::Answer;
 use crate::config::Config;
 use crate::engine::nodes::connect::{Connecting, Opened, Progress};
 use crate::engine::nodes::drive::{self, Driven};
 use crate::engine::nodes::job::Job;
 use crate::engine::nodes::link::Driver;
-use crate::engine::nodes::server::{MUTE_MIN, Server};
-use crate::engine::nodes::shard_conn::ShardConn;
+use crate::engine::nodes::primary::{NodeAddress, Primary};
+use crate::engine::nodes::server::{MUTE_MIN, NodeContext, Server, WorkerHandle};
 use crate::engine::nodes::standing::Health;
-use crate::error::{MemberAnswer, MemberReport, NodeFailure, NodeFinding};
-use crate::logic::eligibility::Times;
-use crate::logic::group::NO_MASTER;
-use crate::logic::run_ids::{Double, RunIds, Voter};
+use crate::error::{NodeFailure, NodeFinding};
+use crate::ids::NodeId;
+use crate::logic::eligibility::{Eligibility, Times};
+use crate::logic::run_ids::{Double, RunIds};
 use crate::observer::Event;
 use crate::stats::count;
 use crate::sys::logging::{Level, debug, error, info, warn, write_line};
 use crate::sys::sync::Mutex;
-use crate::sys::{Events, Poll, SOCKET};
+use crate::sys::{Events, OwnThread, Poll, SOCKET, WAKE, Waker, aside};
 use crate::time::{self, Tick};
 use crate::wire::Address;
 
@@ -43,6 +43,10 @@ const LOOK_AGAIN: Duration = Duration::from_millis(20);
 enum WorkerPhase {
     /// Nobody has used the node yet.
     Unused,
+    /// Members of the node are asked for the server.
+    Finding {
+        deadline: Tick,
+    },
     Connecting(Box<Connecting>),
     Open,
     Down {
@@ -52,7 +56,7 @@ enum WorkerPhase {
 
 pub(crate) struct Worker {
     server: Arc<Server>,
-    address: Address,
+    primary: Primary,
     connect_timeout: Duration,
     /// A server with a finding that can cost a lock is refused.
     strict: bool,
@@ -76,16 +80,48 @@ enum Flow {
 }
 
 impl Worker {
-    pub(crate) fn new(
+    /// Starts the thread of a node, and those that watch its members, into `threads`. Touches no network: it connects when it
+    /// gets its first command.
+    pub(super) fn start(
+        id: NodeId,
+        address: NodeAddress,
+        config: &Config,
+        common: NodeContext,
+        run_ids: Arc<Mutex<RunIds>>,
+        threads: &mut Vec<OwnThread>,
+    ) -> io::Result<Arc<Server>> {
+        let poll = Poll::new()?;
+        let waker = Waker::new(poll.registry(), WAKE)?;
+        let registry = poll.registry().try_clone()?;
+        let handle = WorkerHandle { registry, waker };
+        let eligibility = Eligibility::new(config.quarantine_length(), config.margin.share);
+        let server = Arc::new(Server::new(
+            id,
+            Arc::clone(&address.shown),
+            handle,
+            common,
+            eligibility,
+        ));
+        let woken = Arc::clone(&server);
+        let wake = Arc::new(move || woken.link.wake_worker());
+        let primary = Primary::start(address, id, config, wake, threads)?;
+        let worker = Worker::new(Arc::clone(&server), primary, config, run_ids, poll);
+        threads.push(aside::spawn(format!("quorlock-{id}"), move || {
+            worker.run()
+        })?);
+        Ok(server)
+    }
+
+    fn new(
         server: Arc<Server>,
-        address: Address,
+        primary: Primary,
         config: &Config,
         run_ids: Arc<Mutex<RunIds>>,
         poll: Poll,
     ) -> Worker {
         Worker {
             server,
-            address,
+            primary,
             connect_timeout: config.connect_timeout,
             strict: config.strict,
             run_ids,
@@ -131,16 +167,13 @@ impl Worker {
                 self.sleep(None)
             }
             WorkerPhase::Unused => self.connect(now),
-            WorkerPhase::Down { retry_at } if retry_at <= now && !self.is_idle() => {
-                self.connect(now)
-            }
+            WorkerPhase::Down { retry_at } if retry_at <= now => self.connect(now),
             WorkerPhase::Down { retry_at } => {
                 self.phase = WorkerPhase::Down { retry_at };
                 self.refuse_queue();
-                self.hand_on();
-                // One that is no master is woken when it is one again.
-                self.sleep((!self.is_idle()).then_some(retry_at));
+                self.sleep(Some(retry_at));
             }
+            WorkerPhase::Finding { deadline } => self.find(deadline, now),
             WorkerPhase::Connecting(connecting) => self.go_on_connecting(*connecting, now),
             WorkerPhase::Open => {
                 self.phase = WorkerPhase::Open;
@@ -150,14 +183,6 @@ impl Worker {
             }
         }
         Flow::Go
-    }
-
-    /// Whether it is the connection to what is no master now.
-    fn is_idle(&self) -> bool {
-        self.server
-            .shard_conn
-            .as_ref()
-            .is_some_and(|it| !it.serves())
     }
 
     /// Whether it was asked to stop, and can.
@@ -180,7 +205,9 @@ impl Worker {
                     .with(|it| (it.conn().is_flushed(), it.conn().in_flight() == 0));
                 queued || !flushed || !(answered || self.server.is_stalled(time::tick()))
             }
-            WorkerPhase::Connecting(_) => queued || !self.server.unconfirmed.lock().is_empty(),
+            WorkerPhase::Finding { .. } | WorkerPhase::Connecting(_) => {
+                queued || !self.server.unconfirmed.lock().is_empty()
+            }
             WorkerPhase::Unused => queued,
             WorkerPhase::Down { .. } => false,
         }
@@ -236,13 +263,25 @@ impl Worker {
                 .standing
                 .set_health(Health::Connecting { until: deadline });
         }
-        let shard_conn = self.server.shard_conn.as_ref();
-        match shard_conn.map_or_else(
-            || Some(self.address.clone()),
-            |it| it.address(&self.address),
-        ) {
-            Some(address) => self.connect_to(&address, self.connect_timeout),
-            None => self.go_down(&shard_conn.map_or(NodeFailure::Internal, ShardConn::why_idle)),
+        self.primary.ask();
+        self.find(deadline, now);
+    }
+
+    /// Connects as soon as it is known where the server is. Half of the time is for that.
+    fn find(&mut self, deadline: Tick, now: Tick) {
+        let half = self.connect_timeout.checked_div(2).unwrap_or_default();
+        let left = deadline.saturating_duration_since(now);
+        match self.primary.find(left <= half) {
+            Some(Ok(address)) => self.connect_to(&address, left),
+            Some(Err(failure)) => self.go_down(&failure),
+            None => {
+                self.phase = WorkerPhase::Finding { deadline };
+                self.refuse_queue();
+                let wait = left.saturating_sub(half);
+                let stop_at = self.server.standing.stop_at();
+                let until_stop = stop_at.map(|it| it.saturating_duration_since(now));
+                self.wait(Some(until_stop.map_or(wait, |it| it.min(wait))));
+            }
         }
     }
 
@@ -273,20 +312,6 @@ impl Worker {
                 self.wait(Some(deadline.saturating_duration_since(now)));
             }
             Ok(Progress::Done(opened)) => self.come_up(*opened),
-            Err(NodeFailure::Replica)
-                if self
-                    .server
-                    .shard_conn
-                    .as_ref()
-                    .is_some_and(|it| !it.has_slots) =>
-            {
-                let said =
-                    MemberReport::new(Arc::clone(&self.server.address), MemberAnswer::Replica);
-                self.go_down(&NodeFailure::NoMaster {
-                    reason: NO_MASTER.into(),
-                    said: vec![said],
-                });
-            }
             Err(failure) => self.go_down(&failure),
         }
     }
@@ -301,10 +326,15 @@ impl Worker {
             said_time,
         }: Opened,
     ) {
-        if let Some(shard_conn) = &self.server.shard_conn {
-            server_info.few_sentinels = shard_conn.few_sentinels;
-            // That is what the node was given as.
-            (server_info.replicas, server_info.promoted) = (0, false);
+        match self.primary.lease() {
+            Some(Ok(until)) => {
+                self.server.set_lease(until);
+                // That is what the node was given as.
+                server_info.replicas = 0;
+                server_info.promoted = false;
+            }
+            Some(Err(failure)) => return self.go_down(&failure),
+            None => {}
         }
         server_info.other_nodes = server_info
             .greet_reply
@@ -354,17 +384,6 @@ impl Worker {
                 self.server.status.note_current(asked.tick);
             }
             eligibility.lasts(self.server.records.quarantine());
-            if let (Some(shard_conn), Some(reply)) =
-                (self.server.with_slots(), &mut server_info.greet_reply)
-            {
-                // Slots have records of their own, and these show what its uptime would.
-                shard_conn.remember(reply, now, self.server.records.quarantine());
-                reply.record = if reply.record == Record::Off {
-                    Record::Off
-                } else {
-                    Record::Vouched
-                };
-            }
             let times = Times {
                 asked: asked.tick,
                 asked_at: asked.moment,
@@ -379,10 +398,8 @@ impl Worker {
         self.server.note_answered();
         // Releases of the time before come first: they are older than anything in the queue.
         let again = self.server.unconfirmed.lock().take_all(now);
-        let again = self.own_of(again);
         self.server
             .open(socket, conn, server_info.greet_reply, again, now);
-        self.server.greet_if_owed(now);
         self.server.standing.set_health(Health::Up);
         let Server {
             id,
@@ -398,34 +415,8 @@ impl Worker {
     }
 
     fn claim(&self, run_id: &str) -> Result<(), Double> {
-        let voter = self.voter();
-        self.run_ids.lock().claim(voter, run_id, time::tick())
-    }
-
-    /// Its place among all that show run ids.
-    fn voter(&self) -> Voter {
-        self.server
-            .shard_conn
-            .as_ref()
-            .map_or(self.server.id.into(), |it| it.voter)
-    }
-
-    /// Of a master of several servers, those of these releases that are still for it; the others go to those that they are for.
-    fn own_of(&self, jobs: Vec<Job>) -> Vec<Job> {
-        match &self.server.shard_conn {
-            Some(shard_conn) => shard_conn.own_of(jobs),
-            None => jobs,
-        }
-    }
-
-    /// While there is no connection, releases that are for others now go there.
-    fn hand_on(&mut self) {
-        if self.server.shard_conn.is_some() {
-            let jobs = self.server.unconfirmed.lock().take_all(time::tick());
-            for job in self.own_of(jobs) {
-                self.keep(job);
-            }
-        }
+        let node = self.server.id;
+        self.run_ids.lock().claim(node, run_id, time::tick())
     }
 
     fn log_up(&mut self) {
@@ -471,8 +462,12 @@ impl Worker {
         driven: &mut Driven,
         now: Tick,
     ) -> Result<(), NodeFailure> {
+        match self.primary.lease() {
+            Some(Ok(until)) => server.set_lease(until),
+            Some(Err(failure)) => return Err(failure),
+            None => {}
+        }
         let (again, next_again) = server.unconfirmed.lock().take_due(now);
-        let again = self.own_of(again);
         let patience = server.response_timeout().max(MUTE_MIN);
         let (broken, has_answered, give_up_at) = server.link.with(|state| {
             server.write(state, again, now);
@@ -558,11 +553,7 @@ impl Worker {
     fn disconnect(&mut self, failure: &NodeFailure) {
         self.phase = WorkerPhase::Unused;
         let unanswered = self.server.close();
-        self.run_ids.lock().leave(self.voter(), time::tick());
-        self.server
-            .shard_conn
-            .iter()
-            .for_each(|it| it.request_probe());
+        self.run_ids.lock().leave(self.server.id, time::tick());
         let Server {
             id,
             address,
@@ -600,11 +591,8 @@ impl Worker {
 
     /// Answers what has queued with the reason why no connection is expected, if so: nothing of it has come to the server.
     fn refuse_queue(&mut self) {
-        let failure = match (self.server.standing.health(), &self.server.shard_conn) {
-            (Health::Down(failure), _) => failure,
-            // RACE: the master was lost first, and the first attempt to come back was not made before another one was known.
-            (_, Some(shard_conn)) if !shard_conn.serves() => shard_conn.why_idle(),
-            _ => return,
+        let Health::Down(failure) = self.server.standing.health() else {
+            return;
         };
         let queued: Vec<_> = self
             .server

@@ -35,8 +35,6 @@ pub(crate) type Timed = (Result<Answer, NodeFailure>, Option<Duration>);
 pub(crate) struct NodeQuery {
     pub(crate) command: Command,
     pub(crate) to: Option<NodeSet>,
-    /// To which of the servers that serve something; that of its slot otherwise.
-    pub(crate) part: Option<usize>,
 }
 
 /// Several commands at once, each for its nodes: the answers to each, in node order, at `deadline` at the latest.
@@ -46,9 +44,9 @@ pub(crate) fn ask_many(
     deadline: Tick,
 ) -> Vec<Vec<Timed>> {
     let _busy = fanout.busy();
-    let begin = |NodeQuery { command, to, part }| {
+    let begin = |NodeQuery { command, to }| {
         let (round, sent) = (round(fanout, to), Moment::now());
-        let outgoing = Outgoing::ask(command, &round).to(to).for_part(part);
+        let outgoing = Outgoing::ask(command, &round).to(to);
         fanout.send(outgoing, None, None, time::tick()).finish();
         (round, sent)
     };

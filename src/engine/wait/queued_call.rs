@@ -343,15 +343,16 @@ mod tests {
 
     use super::*;
     use crate::config::Config;
+    use crate::engine::nodes::primary::NodeAddress;
     use crate::engine::{Engine, LockSpec, Shared};
     use crate::ids::NodeId;
     use crate::logic::acquire_round::LossReason;
-    use crate::wire::{Address, KeyTtls, LAST, Plan};
+    use crate::wire::{KeyTtls, LAST, Plan};
 
     /// A manager of three nodes that nobody can reach.
     fn engine() -> Engine {
         let addresses = (1..=3)
-            .map(|port| Address::parse(&format!("redis://127.0.0.1:{port}")).unwrap())
+            .map(|port| NodeAddress::parse(&format!("redis://127.0.0.1:{port}")).unwrap())
             .collect();
         Engine::start(Config::default(), addresses).unwrap()
     }

@@ -40,11 +40,6 @@ impl OwnThread {
         &self.name
     }
 
-    /// Whether the thread has ended.
-    pub(crate) fn is_over(&self) -> bool {
-        self.handle.is_finished()
-    }
-
     /// Waits for the thread to end, until `deadline`: how it ended, or `None` if it runs on.
     pub(crate) fn join_until(self, deadline: Tick) -> Option<thread::Result<()>> {
         if self.handle.thread().id() == thread::current().id() {

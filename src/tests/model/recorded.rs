@@ -93,8 +93,8 @@ pub(super) struct Real {
     /// Microseconds since 1970.
     now: u64,
     starts: u32,
-    /// What each client was greeted with last: in a cluster slot by slot.
-    editions: HashMap<(usize, Option<u16>), Edition>,
+    /// What each client was greeted with last.
+    editions: HashMap<usize, Edition>,
     /// How many were drawn.
     drawn: u64,
 }
@@ -188,22 +188,7 @@ impl Real {
         reply
     }
 
-    /// The same, as a master of a cluster that serves the slot `place`.
-    pub(super) fn greet_in_cluster(
-        &mut self,
-        client: usize,
-        own: u64,
-        of: Greeted<'_>,
-        place: u16,
-    ) -> GreetReply {
-        let command = self.greeting(own, 0, of);
-        let Vote::Greet(reply) = self.send_in_cluster(client, &command, place) else {
-            panic!("no answer to a greeting")
-        };
-        reply
-    }
-
-    fn greeting(&mut self, own: u64, heard: u64, of: Greeted<'_>) -> Command {
+    fn greeting(&mut self, own: u64, heard: u64, of: Greeted) -> Command {
         self.drawn += 1;
         wire::greet(&Greeting {
             edition: Edition::new(self.drawn),
@@ -216,21 +201,7 @@ impl Real {
 
     /// On a client's connection.
     pub(super) fn send(&mut self, client: usize, command: &Command) -> Vote {
-        self.run_as((client, None), command, None)
-    }
-
-    /// As a master of a cluster that serves the slot `own`.
-    pub(super) fn send_in_cluster(&mut self, client: usize, command: &Command, own: u16) -> Vote {
-        self.run_as((client, command.slot()), command, Some(own))
-    }
-
-    fn run_as(
-        &mut self,
-        record: (usize, Option<u16>),
-        command: &Command,
-        slot: Option<u16>,
-    ) -> Vote {
-        let edition = self.editions.get(&record).copied().unwrap_or(Edition::NONE);
+        let edition = self.editions.get(&client).copied().unwrap_or(Edition::NONE);
         let mut bytes = Vec::new();
         command.write(
             &mut bytes,
@@ -238,12 +209,12 @@ impl Real {
             Destination {
                 is_notified: true,
                 edition,
-                slot,
+                tag: None,
             },
         );
         let answer = self.run(command.asked(), &bytes);
         if let Vote::Greet(greeted) = &answer {
-            self.editions.insert(record, greeted.edition);
+            self.editions.insert(client, greeted.edition);
         }
         answer
     }

@@ -7,9 +7,8 @@ use std::time::Duration;
 use quorlock_testing::resp::{parse, push};
 use quorlock_testing::store::{Notice, Reply, Store, Value};
 
-use super::slots::Slots;
 use crate::sys::checked::{self, OwnThread, Peer, Sleeper};
-use crate::wire::{Kind, Script, slot_of};
+use crate::wire::{Kind, Script};
 
 pub(super) const FIRST_PORT: u16 = 7000;
 
@@ -34,8 +33,6 @@ struct Data {
     ahead: Duration,
     /// Commands whose answers it has written.
     answered: u64,
-    /// Its place in a cluster, if it is part of one.
-    cluster: Option<(usize, Arc<Slots>)>,
     /// How many have a connection to it.
     clients: usize,
     hang_up: bool,
@@ -53,13 +50,7 @@ impl Server {
     /// Starts server number `index`. No more than `room` bytes are on their way to it on one connection, if not 0, once its
     /// client has logged in.
     pub(super) fn start(index: u16, room: usize) -> Server {
-        Server::start_in(index, room, None)
-    }
-
-    /// The same, as part of a cluster.
-    pub(super) fn start_in(index: u16, room: usize, slots: Option<&Arc<Slots>>) -> Server {
         let data: Arc<Mutex<Data>> = Arc::default();
-        data.lock().unwrap().cluster = slots.map(|it| (usize::from(index), Arc::clone(it)));
         data.lock().unwrap().learn(&Script::ALL);
         let port = FIRST_PORT + index;
         let peers = checked::accept(port, &Sleeper::new());
@@ -89,36 +80,6 @@ impl Server {
     /// How many have a connection to it.
     pub(super) fn clients(&self) -> usize {
         self.data.lock().unwrap().clients
-    }
-
-    /// The slot of this key goes to another server, with all keys.
-    pub(super) fn hand_over(&self, key: &[u8], to: &Server) {
-        self.hand_over_these(to, &|it| it == slot_of(key));
-    }
-
-    /// All slots go there.
-    pub(super) fn hand_over_all(&self, to: &Server) {
-        self.hand_over_these(to, &|_| true);
-    }
-
-    fn hand_over_these(&self, to: &Server, moved: &dyn Fn(u16) -> bool) {
-        checked::point();
-        let mut data = self.data.lock().unwrap();
-        let mut theirs = to.data.lock().unwrap();
-        for (key, value, left) in data.take_keys(moved) {
-            match value {
-                Value::Text(text) => drop(theirs.say(&[b"SET", &key, &text])),
-                Value::Sorted(members) => members.iter().for_each(|(member, score)| {
-                    theirs.say(&[b"ZADD", &key, score.to_string().as_bytes(), member]);
-                }),
-                Value::Other(kind, _) => panic!("a {kind} is none of ours"),
-            }
-            if let Some(left) = left {
-                theirs.say(&[b"PEXPIRE", &key, left.to_string().as_bytes()]);
-            }
-        }
-        let (from, slots) = data.cluster.as_ref().unwrap();
-        slots.give(*from, theirs.cluster.as_ref().unwrap().0, moved);
     }
 
     /// How many commands it has answered.
@@ -270,9 +231,7 @@ fn serve(data: &Mutex<Data>, port: u16, room: usize) {
             let mut commands = 0;
             while let Some((args, len)) = parse(&client.bytes).unwrap() {
                 client.bytes.drain(..len);
-                let cluster = data.lock().unwrap().cluster.clone();
-                let of_cluster = cluster.and_then(|(place, slots)| slots.answer(place, &args));
-                if let Some(reply) = of_cluster.or_else(|| login(port, &args)) {
+                if let Some(reply) = login(port, &args) {
                     client.peer.set_room(room);
                     replies.push((number, reply));
                     continue;
@@ -334,17 +293,6 @@ impl Data {
         let keys = self.store.contents(now).map(|it| it.0.to_vec());
         keys.filter(|it| !it.starts_with(b"quorlock:") || is_slot(it))
             .collect()
-    }
-
-    /// Takes out what is in these slots: key, value, and until it ends in milliseconds.
-    fn take_keys(&mut self, moved: &dyn Fn(u16) -> bool) -> Vec<(Vec<u8>, Value, Option<i64>)> {
-        let now = self.now();
-        let found = self.store.contents(now).filter(|it| moved(slot_of(it.0)));
-        let found: Vec<_> = found
-            .map(|(key, it)| (key.to_vec(), it.value.clone(), it.left))
-            .collect();
-        found.iter().for_each(|it| drop(self.say(&[b"DEL", &it.0])));
-        found
     }
 
     /// This connection is over.

@@ -13,7 +13,7 @@ const INFO: Range<usize> = 2..2 + Section::ALL.len();
 const ROLE: usize = INFO.end;
 const GREET: usize = ROLE + 1;
 
-const GREET_REPLY: &str = "*7\r\n:1\r\n:5000\r\n:10102\r\n:1\r\n:20000\r\n:7\r\n:0\r\n";
+const GREET_REPLY: &str = "*6\r\n:1\r\n:5000\r\n:10102\r\n:1\r\n:20000\r\n:7\r\n";
 const NO_SCRIPT: &str = "-NOSCRIPT No matching script. Please use EVAL.\r\n";
 
 fn answers(hello: &str) -> Vec<String> {

@@ -103,11 +103,11 @@ mod tests {
     #[test]
     fn an_operators_commands_have_the_keys_and_arguments_that_the_scripts_state() {
         let (fence, list, turn) = (
-            b"quorlock:fence:{a}",
-            b"quorlock:waiters:{a}",
-            b"quorlock:turn:{a}",
+            b"quorlock:fence:a",
+            b"quorlock:waiters:a",
+            b"quorlock:turn:a",
         );
-        let readers = b"quorlock:readers:{a}";
+        let readers = b"quorlock:readers:a";
         let lock = Looked::new(b"a", None);
         same(
             &lock.inspect(),
@@ -128,8 +128,8 @@ mod tests {
             &[b"v"],
         );
         let (list, turn) = (
-            b"quorlock:waiters-tag:quorlock:fence:{a}",
-            b"quorlock:turn-tag:quorlock:fence:{a}",
+            b"quorlock:waiters:quorlock:fence:a",
+            b"quorlock:turn:quorlock:fence:a",
         );
         same(
             &lock.forget(7),
@@ -143,11 +143,11 @@ mod tests {
     fn a_slot_is_looked_at_by_its_own_key_and_counter_and_the_list_of_all_slots() {
         let slot = Looked::new(b"a", Some(7));
         let (key, fence, none) = (
-            b"quorlock:slot-7:{a}",
-            b"quorlock:slot-fence-7:{a}",
-            b"quorlock:slot-readers-7:{a}",
+            b"quorlock:slot-7:a",
+            b"quorlock:slot-fence-7:a",
+            b"quorlock:slot-readers-7:a",
         );
-        let (list, turn) = (b"quorlock:slot-waiters:{a}", b"quorlock:slot-turn:{a}");
+        let (list, turn) = (b"quorlock:slot-waiters:a", b"quorlock:slot-turn:a");
         same(
             &slot.inspect(),
             Script::Inspect,
@@ -160,8 +160,8 @@ mod tests {
             &[key, list, turn],
             &[b"v"],
         );
-        let list = b"quorlock:waiters-tag:quorlock:slot-fence-7:{a}";
-        let turn = b"quorlock:turn-tag:quorlock:slot-fence-7:{a}";
+        let list = b"quorlock:waiters:quorlock:slot-fence-7:a";
+        let turn = b"quorlock:turn:quorlock:slot-fence-7:a";
         same(
             &slot.forget(7),
             Script::Release,

@@ -67,9 +67,9 @@ mod tests {
     #[test]
     fn a_name_is_there_once_whatever_stands_beside_it() {
         let keys = [
-            "quorlock:fence:{a}",
-            "quorlock:readers:{a}",
-            "quorlock:slot-fence-2:{a}",
+            "quorlock:fence:a",
+            "quorlock:readers:a",
+            "quorlock:slot-fence-2:a",
             "quorlock:record",
         ];
         let expected = BTreeSet::from([(b"a".to_vec(), None), (b"a".to_vec(), Some(2))]);

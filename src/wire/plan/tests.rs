@@ -49,8 +49,8 @@ fn the_commands_of_a_mutex_have_the_keys_and_arguments_that_its_scripts_state() 
     let (client, owner) = (ClientId::draw().unwrap(), OwnerToken::draw().unwrap());
     let (me, token) = (&*text(&client.to_value()), &*text(&owner.to_value()));
     let plan = Plan::mutex(b"app:", b"a", TTLS);
-    let (lock, fence) = ("app:a", "quorlock:fence:{app:a}");
-    let (list, turn) = ("quorlock:waiters:{app:a}", "quorlock:turn:{app:a}");
+    let (lock, fence) = ("app:a", "quorlock:fence:app:a");
+    let (list, turn) = ("quorlock:waiters:app:a", "quorlock:turn:app:a");
     let waiter = Waiter::Client(client);
     let entry = QueueEntry { waiter, life: 9 };
 
@@ -136,12 +136,8 @@ fn a_readers_commands_have_the_keys_and_arguments_that_its_scripts_state() {
         life: 9,
     };
     let plan = Plan::mutex(b"", b"a", TTLS).to_read();
-    let (fence, list, turn) = (
-        "quorlock:fence:{a}",
-        "quorlock:waiters:{a}",
-        "quorlock:turn:{a}",
-    );
-    let readers = "quorlock:readers:{a}";
+    let (fence, list, turn) = ("quorlock:fence:a", "quorlock:waiters:a", "quorlock:turn:a");
+    let readers = "quorlock:readers:a";
     assert_eq!((&**plan.key(), plan.key_len()), (&b"a"[..], 1));
 
     assert_sent(
@@ -190,10 +186,10 @@ fn the_commands_of_several_locks_have_their_keys_kind_by_kind_and_the_arguments_
         waiter: Waiter::Client(client),
         life: 9,
     };
-    let (locks, fences) = (["a", "b"], ["quorlock:fence:{a}", "quorlock:fence:{b}"]);
+    let (locks, fences) = (["a", "b"], ["quorlock:fence:a", "quorlock:fence:b"]);
     let (turns, lists) = (
-        ["quorlock:turn:{a}", "quorlock:turn:{b}"],
-        ["quorlock:waiters:{a}", "quorlock:waiters:{b}"],
+        ["quorlock:turn:a", "quorlock:turn:b"],
+        ["quorlock:waiters:a", "quorlock:waiters:b"],
     );
 
     assert_sent(
@@ -261,13 +257,13 @@ fn the_commands_of_a_semaphore_have_the_keys_of_all_slots_and_those_of_a_hold_it
         life: 9,
     };
     let (slots, fences) = (
-        ["quorlock:slot-0:{s}", "quorlock:slot-1:{s}"],
-        ["quorlock:slot-fence-0:{s}", "quorlock:slot-fence-1:{s}"],
+        ["quorlock:slot-0:s", "quorlock:slot-1:s"],
+        ["quorlock:slot-fence-0:s", "quorlock:slot-fence-1:s"],
     );
     let keys = [
         slots,
         fences,
-        ["quorlock:slot-turn:{s}", "quorlock:slot-waiters:{s}"],
+        ["quorlock:slot-turn:s", "quorlock:slot-waiters:s"],
     ]
     .concat();
 
@@ -415,7 +411,7 @@ fn a_client_leaves_the_list_of_a_lock_by_its_key_and_not_that_of_what_no_lock_is
     let client = ClientId::draw().unwrap();
     let me = text(&client.to_value());
     let nobody = text(&OwnerToken::nobody().to_value());
-    let keys = ["app:a", "quorlock:waiters:{app:a}", "quorlock:turn:{app:a}"];
+    let keys = ["app:a", "quorlock:waiters:app:a", "quorlock:turn:app:a"];
     let leave = Plan::leave_key(b"app:a", client).unwrap();
     assert_sent(&leave, Script::Release, &keys, &[&nobody, &me]);
     let set = Plan::several(b"", [&b"a"[..], b"b"].into_iter(), TTLS);
@@ -435,7 +431,7 @@ fn the_length_of_several_names_is_that_of_all_of_them_with_their_prefixes() {
 
 #[test]
 fn reserved_names_are_recognised_with_their_prefix() {
-    assert!(Plan::mutex(b"", b"quorlock:fence:{a}", KeyTtls::default()).is_reserved());
+    assert!(Plan::mutex(b"", b"quorlock:fence:a", KeyTtls::default()).is_reserved());
     assert!(Plan::mutex(b"quor", b"lock:x", KeyTtls::default()).is_reserved());
     assert!(!Plan::mutex(b"app:", b"quorlock:x", KeyTtls::default()).is_reserved());
     for (name, reserved) in [(b"quorlock:x", true), (b"quorlockly", false)] {

@@ -153,7 +153,7 @@ fn every_status_of_a_script_is_an_answer_of_its_own() {
         read(
             Kind::Greet,
             format!(
-                "*7\r\n:{status}\r\n:900\r\n:8\r\n:{}\r\n:9\r\n:3\r\n:5\r\n",
+                "*6\r\n:{status}\r\n:900\r\n:8\r\n:{}\r\n:9\r\n:3\r\n",
                 status % 2
             ),
         )
@@ -171,7 +171,6 @@ fn every_status_of_a_script_is_an_answer_of_its_own() {
             kept: status % 2 == 1,
             edition: Edition::new(9),
             servers: 3,
-            from: 5,
             ..GreetReply::of(record, left)
         };
         assert_eq!(greet(status), Answer::Greet(shown));
@@ -574,9 +573,9 @@ fn g6_what_is_no_answer_about_what_is_stored_is_a_failure() {
 #[test]
 fn what_a_node_lists_is_read() {
     let listed = |frame: &str| Reply::read(Kind::List, frame.as_bytes()).answer;
-    let keys = vec![b"quorlock:fence:{a}".to_vec()];
+    let keys = vec![b"quorlock:fence:a".to_vec()];
     assert_eq!(
-        listed("*3\r\n$2\r\n17\r\n:0\r\n$18\r\nquorlock:fence:{a}\r\n"),
+        listed("*3\r\n$2\r\n17\r\n:0\r\n$16\r\nquorlock:fence:a\r\n"),
         Answer::Listed {
             next: 17,
             too_many: false,

@@ -8,17 +8,9 @@
 -- ARGV[4]  "note"
 --          "look": writes nothing
 --          "vouch": an operator confirms that nothing was lost, if there is no record or this process began without one
---          "slot": the record is of one slot of a cluster
---          "settle": likewise, and it is not new: this process has kept the slot for longer, if the record is new and has not
---          changed since it was looked at
--- ARGV[5]  the number of this client's servers; 0 in a cluster
--- ARGV[6]  "vouch", "slot": the epoch of the configuration of a master of a cluster, whose record this is; absent if not
---          "settle": since when it was found to have kept the slot, microseconds since 1970
--- ARGV[7]  "vouch", "slot": the slots that it serves, as "0-5460,7000-7000"
---          "settle": since when it has
--- ARGV[8]  "settle": the origin of that
+-- ARGV[5]  the number of this client's servers
 --
--- Returns { status, served, longest, kept, edition, servers, from }
+-- Returns { status, served, longest, kept, edition, servers }
 --   status   1 this process has kept all data, and began with the data of another process
 --            2 there was no record: the server is new, or has lost all data
 --            3 there was a record of another process: the server was restarted, promoted, restored or swapped
@@ -30,13 +22,9 @@
 --   kept     1 if the record is stored with all that, 0 if not
 --   edition  of the record that is stored; 0 if none is
 --   servers  how many servers other clients have, as the record was found; 0 if nobody has written that
---   from     in a cluster: since when this process has kept the slot, or all the slots that it serves: microseconds since 1970
 --
 -- The number of servers follows clients that have one server more or less, and no others. It is no part of the edition:
 -- clients with two numbers would greet the server because of each other with every command.
---
--- Behind "@" stand, in the record of a master, each behind a blank: since when it has served all its slots, the epoch and the
--- slots. A master that gets slots gets a new epoch with them, unless somebody has given them by hand: then the slots show it.
 
 -- No client needs a longer quarantine: milliseconds.
 local LONGEST = 7200000
@@ -93,9 +81,6 @@ end
 local vouches = word == "vouch" and origin == "new"
 if vouches then
   since, origin = 0, "vouched"
-elseif word == "settle" and status == 4 and string.format("%.0f", since) == ARGV[6] then
-  since, origin = tonumber(ARGV[7]), ARGV[8]
-  status = origin == "old" and 1 or status
 end
 local shown = longest
 if origin == "off" then
@@ -108,24 +93,6 @@ else
   if now - since < tonumber(ARGV[3]) * 1000 then
     longest = math.max(longest, math.min(tonumber(ARGV[3]), LONGEST))
   end
-end
-
-local from = since
-if ARGV[7] and word ~= "settle" then
-  local owned, epoch, slots = string.match(rest, "^@ (%d+) (%d+) ([%d,-]+)$")
-  -- Whether each range lies within one that it had. So many that it takes long count as new.
-  local same = slots == ARGV[7]
-  local had = owned and #owned <= 16 and epoch == ARGV[6] and (same or #ARGV[7] < 4096)
-  for low, high in string.gmatch(had and not same and ARGV[7] or "", "(%d+)-(%d+)") do
-    local within = false
-    for first, last in string.gmatch(slots or "", "(%d+)-(%d+)") do
-      within = within or tonumber(first) <= tonumber(low) and tonumber(high) <= tonumber(last)
-    end
-    had = had and within
-  end
-  owned = (vouches or origin == "off") and 0 or had and tonumber(owned) or now
-  rest = string.format("@ %.0f %s %s", owned, ARGV[6], ARGV[7])
-  from = math.max(from, owned)
 end
 
 local function value(servers)
@@ -147,4 +114,4 @@ elseif word == "look" then
   longest = shown
 end
 local age = math.floor((now - since) / 1000)
-return { status, age, longest, kept and 1 or 0, tonumber(edition), tonumber(servers), from }
+return { status, age, longest, kept and 1 or 0, tonumber(edition), tonumber(servers) }

@@ -1,6 +1,6 @@
 -- record.lua: reads the server's record. Included in the scripts that grant locks.
 --
--- Record: a key without expiry, one for each server (in a cluster one for each slot). greet.lua writes it. Its value:
+-- Record: a key without expiry, one for each server. greet.lua writes it. Its value:
 --
 --   EDITION SINCE END FORMAT RUN_ID ORIGIN SERVERS
 --

@@ -2,16 +2,12 @@
 
 use std::io::Write;
 use std::net::TcpListener;
-use std::sync::Weak;
 
 use super::*;
 use crate::engine::nodes::deliver;
 use crate::engine::nodes::link::Filled;
-use crate::engine::nodes::server::OfAll;
-use crate::engine::nodes::shard_conn::ShardConns;
-use crate::ids::{NodeId, OwnerToken};
 use crate::sys::Socket;
-use crate::wire::{Command, Conn, KeyTtls, Plan, QueueUpdate};
+use crate::wire::{Command, Conn};
 
 /// A node that was asked twice, the worker that has its connection, and the other end of that.
 fn asked_twice() -> (Arc<Server>, Worker, std::net::TcpStream) {
@@ -30,61 +26,12 @@ fn asked_twice() -> (Arc<Server>, Worker, std::net::TcpStream) {
 }
 
 fn worker(of: &Arc<Server>, poll: Poll) -> Worker {
-    let (address, run_ids) = (
-        Address::parse("redis://a").unwrap(),
-        RunIds::new(1, Duration::ZERO),
-    );
-    Worker::new(
-        Arc::clone(of),
-        address,
-        &Config::default(),
-        Arc::new(Mutex::new(run_ids)),
-        poll,
-    )
-}
-
-/// What a shard connection has handed on.
-#[derive(Default)]
-struct HandedOn(Mutex<Vec<Job>>);
-
-impl ShardConns for HandedOn {
-    fn request_probe(&self) {}
-
-    fn take_over(&self, _index: usize, job: Job) -> Option<Job> {
-        self.0.lock().push(job);
-        None
-    }
-
-    fn take(&self, _job: Job) {}
-}
-
-#[test]
-fn h4_what_queues_for_a_former_master_that_has_no_connection_is_handed_on() {
-    let (server, poll) = Server::unattended(Duration::from_millis(100));
-    let handed_on = Arc::new(HandedOn::default());
-    let shard_conns: Arc<dyn ShardConns> = handed_on.clone();
-    let shard_conns: Weak<dyn ShardConns> = Arc::downgrade(&shard_conns);
-    let of_all = OfAll {
-        own_counters: Arc::default(),
-    };
-    // Nobody says that it serves anything.
-    let shard_conn = ShardConn::new(0, NodeId::new(0).into(), false, None, shard_conns);
-    let server = Arc::new(server.into_shard_conn(shard_conn, &of_all));
-    let mut worker = worker(&server, poll);
-    worker.lose_connection(&NodeFailure::Disconnected {
-        reason: "it is the master no longer".to_owned(),
-    });
-
-    // RACE: by a caller who has looked at the map before it changed.
-    let now = time::tick();
-    let plan = Plan::mutex(b"", b"report", KeyTtls::default());
-    let release = plan.release(OwnerToken::nobody(), None, QueueUpdate::None);
-    let release = Job::release(Arc::new(release), None, now + Duration::from_secs(60));
-    server.give([Some(release), None], now, false);
-    server.link.wake_worker();
-    assert!(matches!(worker.turn(), Flow::Go));
-
-    assert_eq!((handed_on.0.lock().len(), server.has_queue()), (1, false));
+    let address = NodeAddress::parse("redis://a").unwrap();
+    let config = Config::default();
+    let wake = Arc::new(|| {});
+    let primary = Primary::start(address, of.id, &config, wake, &mut Vec::new()).unwrap();
+    let run_ids = Arc::new(Mutex::new(RunIds::new(1, Duration::ZERO)));
+    Worker::new(Arc::clone(of), primary, &config, run_ids, poll)
 }
 
 #[test]

@@ -11,8 +11,8 @@ const CLIENTS: usize = 4;
 /// Of a node that has lost its data.
 const QUARANTINE: u8 = FLOOR - SINCE;
 const LOCK: &str = "a";
-const COUNTER: &str = "quorlock:fence:{a}";
-const READERS: &str = "quorlock:readers:{a}";
+const COUNTER: &str = "quorlock:fence:a";
+const READERS: &str = "quorlock:readers:a";
 
 struct Beside {
     world: World<CLIENTS>,

@@ -9,7 +9,7 @@ const CLIENTS: usize = 3;
 const LOCKS: [&str; NAMES] = ["a", "b"];
 /// What an extension gives a key.
 const LONGER: u64 = 2 * LIFE;
-const COUNTERS: [&str; NAMES] = ["quorlock:fence:{a}", "quorlock:fence:{b}"];
+const COUNTERS: [&str; NAMES] = ["quorlock:fence:a", "quorlock:fence:b"];
 
 struct Beside {
     world: World<CLIENTS>,

@@ -6,8 +6,8 @@ use crate::tests::model::recorded::{ALONE, LIFE, ONLY, Real, draw, number, of_mo
 use crate::wire::{KeyTtls, Plan, QueueUpdate};
 
 const CLIENTS: usize = 3;
-const KEYS: [&str; SLOTS] = ["quorlock:slot-0:{s}", "quorlock:slot-1:{s}"];
-const COUNTERS: [&str; SLOTS] = ["quorlock:slot-fence-0:{s}", "quorlock:slot-fence-1:{s}"];
+const KEYS: [&str; SLOTS] = ["quorlock:slot-0:s", "quorlock:slot-1:s"];
+const COUNTERS: [&str; SLOTS] = ["quorlock:slot-fence-0:s", "quorlock:slot-fence-1:s"];
 
 struct Beside {
     world: World<CLIENTS>,

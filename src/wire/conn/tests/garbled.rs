@@ -91,7 +91,7 @@ const SAID: [Said; 39] = [
     ),
     (
         Run(Script::Greet),
-        "*7\r\n:1\r\n:900\r\n:8\r\n:1\r\n:123456789012345\r\n:3\r\n:0\r\n",
+        "*6\r\n:1\r\n:900\r\n:8\r\n:1\r\n:123456789012345\r\n:3\r\n",
     ),
     (Run(Script::Acquire), ":-3\r\n"),
     (Run(Script::Extend), ":-3\r\n"),
@@ -110,7 +110,7 @@ const SAID: [Said; 39] = [
     (Run(Script::List), "*2\r\n$1\r\n0\r\n:0\r\n"),
     (
         Run(Script::List),
-        "*4\r\n$2\r\n17\r\n:0\r\n$18\r\nquorlock:fence:{a}\r\n$18\r\nquorlock:fence:{b}\r\n",
+        "*4\r\n$2\r\n17\r\n:0\r\n$16\r\nquorlock:fence:a\r\n$16\r\nquorlock:fence:b\r\n",
     ),
     (Time, "*2\r\n$10\r\n1700000000\r\n$6\r\n000001\r\n"),
     (Subscribe, ">3\r\n$9\r\nsubscribe\r\n$1\r\nx\r\n:1\r\n"),
@@ -221,7 +221,7 @@ impl Stream {
                 );
                 answered += 1;
             }
-            begin = bytes.len() - conn.inbox.len();
+            begin = bytes.len() - conn.inbox.unread();
         }
     }
 

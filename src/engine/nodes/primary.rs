@@ -1,0 +1,165 @@
+//! Where the one server of a node is now.
+//!
+//! A plain address is that server. Otherwise the *members* of the node name it: Sentinels, servers that replicate each other, or
+//! servers of a cluster. A watcher thread per member asks it over a connection of its own. The node connects to the
+//! server that enough members name, and its grants count within a lease: enough members named it shortly before. An old
+//! primary that is cut off together with its client therefore grants nothing that counts.
+
+mod choice;
+mod question;
+mod url;
+mod watcher;
+
+use std::io;
+use std::sync::Arc;
+use std::time::Duration;
+
+use crossbeam_channel::{Receiver, Sender, bounded, unbounded};
+
+use self::choice::{Report, choose};
+use self::question::Question;
+pub(crate) use self::url::NodeAddress;
+use self::watcher::{ASKED_EVERY, Watcher};
+use crate::config::Config;
+use crate::error::NodeFailure;
+use crate::ids::NodeId;
+use crate::logic::quorum;
+use crate::sys::{OwnThread, Poll, aside};
+use crate::time::Moment;
+use crate::wire::{Address, Endpoint};
+
+/// Time after a promotion within which other clients may count what the old primary grants: the lease, and five seconds
+/// within which members may name it because they notify each other now and then.
+pub(crate) const OVERLAP: Duration = Duration::from_secs(7);
+
+/// See the module.
+pub(crate) struct Primary {
+    /// Address of the server. With members its place follows them.
+    server: Address,
+    watch: Option<Members>,
+}
+
+/// What watchers report, and what follows from that.
+struct Members {
+    /// Number of members that have to name the same server.
+    needed: usize,
+    /// Address and last answer of each member.
+    members: Vec<(Arc<str>, Option<Report>)>,
+    answers: Receiver<(usize, Report)>,
+    /// Channels on which watchers wait for the next question. Closed, they end the watchers.
+    questions: Vec<Sender<()>>,
+    /// End of the lease of the server in use.
+    until: Moment,
+}
+
+impl Primary {
+    /// Starts a watcher per member, into `threads`. They touch no network before [`Primary::ask`]. `wake` wakes the caller
+    /// after an answer.
+    pub(crate) fn start(
+        address: NodeAddress,
+        node: NodeId,
+        config: &Config,
+        wake: Arc<dyn Fn() + Send + Sync>,
+        threads: &mut Vec<OwnThread>,
+    ) -> io::Result<Primary> {
+        // The rest of the time to connect is for the server.
+        let half = config.connect_timeout.checked_div(2).unwrap_or_default();
+        let (answered, answers) = unbounded();
+        let mut watch = Members {
+            needed: match address.question {
+                Question::Role => 1,
+                _ => quorum(address.members.len()),
+            },
+            members: Vec::new(),
+            answers,
+            questions: Vec::new(),
+            until: Moment::now(),
+        };
+        for (index, member) in address.members.into_iter().enumerate() {
+            let (ask, asked) = bounded(1);
+            watch.members.push((member.shown(), None));
+            watch.questions.push(ask);
+            let answered = answered.clone();
+            let wake = Arc::clone(&wake);
+            let report = move |report| {
+                _ = answered.send((index, report));
+                wake();
+            };
+            let watcher = Watcher {
+                member,
+                question: address.question.clone(),
+                timeout: half.min(ASKED_EVERY),
+                poll: Poll::new()?,
+                asked,
+                report,
+            };
+            let name = format!("quorlock-{node}-watch{index}");
+            threads.push(aside::spawn(name, move || watcher.run())?);
+        }
+        Ok(Primary {
+            server: address.server,
+            watch: Some(watch).filter(|watch| !watch.members.is_empty()),
+        })
+    }
+
+    /// Begins to look for the server: earlier answers do not count.
+    pub(crate) fn ask(&mut self) {
+        if let Some(watch) = &mut self.watch {
+            watch.members.iter_mut().for_each(|it| it.1 = None);
+            // A full channel: the question is on its way.
+            watch.questions.iter().for_each(|ask| _ = ask.try_send(()));
+        }
+    }
+
+    /// Where to connect to. `None`: members have not answered, and the wait for them `is_late` not yet.
+    ///
+    /// Where one answer is enough all members have to answer: of two servers that claim to be the primary neither counts.
+    pub(crate) fn find(&mut self, is_late: bool) -> Option<Result<Address, NodeFailure>> {
+        let Some(watch) = &mut self.watch else {
+            return Some(Ok(self.server.clone()));
+        };
+        let chosen = watch.choose();
+        let is_missing = !is_late && watch.members.iter().any(|it| it.1.is_none());
+        match chosen {
+            Ok((place, until)) if watch.needed != 1 || !is_missing => {
+                watch.until = until;
+                self.server = self.server.at(place);
+                Some(Ok(self.server.clone()))
+            }
+            Err(failure) if !is_missing => Some(Err(failure)),
+            _ => None,
+        }
+    }
+
+    /// Until when grants of the server count, or why it is not the primary any more. `None`: a plain address always is.
+    ///
+    /// RACE: T1, this process, is stopped; T2 promotes another server; T1 goes on, and the old primary answers first.
+    /// Therefore no answer renews a lease that has ended: all members are asked anew.
+    pub(crate) fn lease(&mut self) -> Option<Result<Moment, NodeFailure>> {
+        let watch = self.watch.as_mut()?;
+        Some(match watch.choose() {
+            Ok((place, _)) if place != self.server.place => Err(NodeFailure::NoPrimary {
+                reason: format!("the primary is now {place}").into(),
+            }),
+            Ok(_) if Moment::now().until(watch.until).is_zero() => Err(NodeFailure::UNCONFIRMED),
+            chosen => chosen.map(|(_, until)| {
+                watch.until = until;
+                until
+            }),
+        })
+    }
+}
+
+impl Members {
+    fn choose(&mut self) -> Result<(Endpoint, Moment), NodeFailure> {
+        for (index, report) in self.answers.try_iter() {
+            if let Some((_, last)) = self.members.get_mut(index) {
+                // A member that names nobody for a moment ends no lease: what it said before counts until then.
+                if report.said.is_ok() || last.as_ref().is_none_or(|it| it.said.is_err()) {
+                    *last = Some(report);
+                }
+            }
+        }
+        choose(&mut self.members, self.needed, Moment::now())
+    }
+}
