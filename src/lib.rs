@@ -51,7 +51,7 @@
 //! | [`guide::testing`] | tests without servers |
 //! | [`guide::programs`] | signals and the end of a program |
 //! | [`guide::servers`] | which servers and services fit |
-//! | [`guide::sentinel_and_cluster`] | primaries with replicas, Sentinel, Redis Cluster |
+//! | [`guide::sentinel_and_cluster`] | replicated servers, Sentinel or Redis Cluster as one node |
 //! | [`guide::redis_access`] | users, access lists, TLS |
 //! | [`guide::servers_change`] | replace, add, remove and restart servers |
 //! | [`guide::operations`] | what to monitor; incidents |
