@@ -7,7 +7,6 @@ mod advice;
 pub(crate) mod ballot;
 pub(crate) mod clock_offset;
 pub(crate) mod confirmations;
-pub(crate) mod contact;
 pub(crate) mod eligibility;
 pub(crate) mod lease;
 pub(crate) mod listing;

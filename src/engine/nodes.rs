@@ -2,7 +2,6 @@
 
 pub(crate) mod command_queue;
 pub(crate) mod connect;
-pub(crate) mod contacts;
 pub(crate) mod deliver;
 pub(crate) mod drive;
 pub(crate) mod events;

@@ -127,10 +127,10 @@ pub enum NodeFailure {
         /// Whether it is the server that has one.
         on_server: bool,
     },
-    /// The server's clock is far behind the fencing token that was proposed to it: more than an hour. Either that clock
-    /// or the one of this machine is wrong.
+    /// The server's clock is behind the fencing token that was proposed to it, by more than half of its quarantine. That clock is
+    /// wrong, or those of most servers.
     #[error(
-        "its clock and the one of this machine are more than an hour apart: correct the wrong one"
+        "its clock and those of most servers are more than half a quarantine apart: correct the wrong one"
     )]
     ClockBehind,
     /// Something about the server can cost a lock. Only with [`Builder::strict`](crate::Builder::strict); without it the

@@ -50,10 +50,9 @@ pub(crate) fn acquire(
             lock: spec.observed(),
         });
         let mut call = Acquisition::new(engine, spec, patience);
-        let now = call.wait_for_contact();
         let result = match patience {
             Patience::None => call.once(true),
-            Patience::Until(until) if until <= now => call.once(false),
+            Patience::Until(until) if until <= call.began => call.once(false),
             Patience::Until(until) => call.wait(Some(until)),
             Patience::Forever => call.wait(None),
         };
@@ -118,14 +117,6 @@ impl<'a> Acquisition<'a> {
     fn deadline(&self, timeout: Duration) -> Tick {
         let deadline = time::deadline(timeout);
         self.end.map_or(deadline, |end| end.min(deadline))
-    }
-
-    /// Lets the first calls of a manager wait until the nodes' clocks are known, which is when they are connected: places
-    /// and proposals go by them. When the call goes on.
-    fn wait_for_contact(&self) -> Tick {
-        let fanout = &self.engine.shared().fanout;
-        let waited = fanout.askable().is_some() && fanout.wait_for_contact(&self.signals());
-        if waited { time::tick() } else { self.began }
     }
 
     fn signals(&self) -> Vec<&'a engine::Signal> {

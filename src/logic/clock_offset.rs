@@ -97,27 +97,27 @@ impl NodeClock {
 /// who is ahead makes all others need a second round. Fencing tokens and places in waiting lists go by it, because no client
 /// can tell whether its own clock is right.
 ///
-/// `clocks` says what the nodes' clocks show, at least and at most, where we know it. As long as we know those of no
-/// majority, our own clock has to do: one or two of many may be wrong as well.
+/// A place has to be one number for all nodes. If each counted by its own clock for how long a call has waited, two calls that
+/// began at nearly the same time could have another order on each: with one of three nodes down, each would be the first on
+/// one of the other two, and neither would ever get the lock.
+///
+/// `clocks` says what the nodes' clocks show, at least and at most, where we know it. `None` as long as we know those of no
+/// majority: one or two of many may be wrong as well.
 pub(crate) fn time_for_all(
     wall: u64,
     clocks: impl Iterator<Item = (u64, u64)>,
     nodes: usize,
-) -> u64 {
+) -> Option<u64> {
     let (mut lows, mut highs) = ([0; NODES_MAX], [0; NODES_MAX]);
     let mut known = 0_usize;
     for ((low, high), (at_least, at_most)) in lows.iter_mut().zip(&mut highs).zip(clocks) {
         (*low, *high) = (at_least, at_most);
         known = known.saturating_add(1);
     }
-    let medians = (
-        median(lows.get_mut(..known)),
-        median(highs.get_mut(..known)),
-    );
-    match medians {
-        (Some(low), Some(high)) if quorum(nodes) <= known && !(low..=high).contains(&wall) => low,
-        _ => wall,
-    }
+    let low = median(lows.get_mut(..known))?;
+    let high = median(highs.get_mut(..known))?;
+    let is_right = (low..=high).contains(&wall);
+    (quorum(nodes) <= known).then_some(if is_right { wall } else { low })
 }
 
 /// A minority of wrong times cannot move it far.
@@ -284,16 +284,16 @@ mod tests {
             (900, [50, 1, 60], 49),
             (4, [50, 1, 60], 49),
         ] {
-            assert_eq!(time(wall, &clocks), expected, "{wall} {clocks:?}");
+            assert_eq!(time(wall, &clocks), Some(expected), "{wall} {clocks:?}");
         }
         assert_eq!(
             (time(900, &[70, 50]), time(51, &[70, 50])),
-            (49, 51),
+            (Some(49), Some(51)),
             "the lower one of two"
         );
         assert_eq!(
             (time(900, &[50]), time(900, &[])),
-            (900, 900),
+            (None, None),
             "less than a majority says nothing"
         );
     }

@@ -14,17 +14,18 @@
 //! needs no time and no clocks, as long as nodes keep their counters.
 //!
 //! A node that has forgotten takes part again when it has been quarantined for the longest ttl. Every token that it may have
-//! known was proposed before that, and every proposal is what the nodes' clocks show, or one more than a counter. So the
-//! next proposal is larger if nodes' clocks agree to within that time, and no counter was ahead of them: time makes up for
-//! the missing counter. The node sees to that itself: where it has no counter, the end of its quarantine takes its place.
+//! known was proposed before that, and was ahead of its clock by half of that time at most: nodes refuse other proposals,
+//! unless they are one more than the counter. So the next token is larger if nodes' clocks agree to within the other half,
+//! whatever clients' clocks show, and no counter was ahead of them: time makes up for the missing counter. The node sees to
+//! that itself: where it has no counter, the end of its quarantine takes its place.
 //! `tests::model::fencing` shows what holds, and `guide::safety` says it.
 
 /// The first number that is not a token any more: above it, a script's floating-point comparison is not exact.
 pub(crate) const LIMIT: u64 = 1 << 53;
 
 /// How far a proposal may be ahead of the time because a counter is. Nodes without that counter refuse a proposal that is
-/// an hour ahead of their clocks.
-const AHEAD_MAX: u64 = 30 * 60 * 1_000_000;
+/// ahead of their clocks by half a quarantine: by twice as much at least.
+const AHEAD_MAX: u64 = 25_000;
 /// How far a counter may be ahead of a proposal to be believed from a single node.
 const COUNTER_AHEAD_MAX: u64 = 24 * 3_600 * 1_000_000;
 
@@ -79,13 +80,10 @@ mod tests {
         assert_eq!(propose(1_000, 5), Some(1_000));
         assert_eq!(propose(1_000, 1_000), Some(1_001));
         assert_eq!(propose(1_000, 7_000), Some(7_001));
-        let half_an_hour = 1_800_000_000;
+        let most = 25_000;
+        assert_eq!(propose(1_000, 999 + most), Some(1_000 + most));
         assert_eq!(
-            propose(1_000, 999 + half_an_hour),
-            Some(1_000 + half_an_hour)
-        );
-        assert_eq!(
-            propose(1_000, 1_000 + half_an_hour),
+            propose(1_000, 1_000 + most),
             Some(1_000),
             "left to the raise"
         );

@@ -91,8 +91,9 @@ impl Place {
         };
         let waiting = waiter.mutex("waited for").cancelled_by(&cancel);
         let waiting = thread::spawn(move || waiting.lock());
-        eventually("it is refused", || {
-            1 <= waiter.stats().rounds_held || waiting.is_finished()
+        // Behind the first answer the servers' clocks are known, and with these its place in lists.
+        eventually("it is refused again", || {
+            2 <= waiter.stats().rounds_held || waiting.is_finished()
         });
         let seen = !waiting.is_finished() && look(self, guard);
         cancel.cancel();

@@ -575,7 +575,11 @@ fn c6_a_node_whose_clock_is_hours_behind_says_so_and_the_others_do_without_it() 
         matches!(it, quorlock::AcquireError::NoQuorum { .. })
     });
     assert_eq!(*failure(&err, 0), NodeFailure::ClockBehind, "{err}");
-    assert!(err.to_string().contains("more than an hour apart"), "{err}");
+    assert!(
+        err.to_string()
+            .contains("more than half a quarantine apart"),
+        "{err}"
+    );
     servers[1].resume()?;
     let behind = |it: &NodeFinding| matches!(it, NodeFinding::ClockDiffers { by, ahead: false } if 4 * HOUR < *by);
     eventually("a look shows it as well", || {

@@ -5,7 +5,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use devnodes::{Clock, Server, Servers, eventually};
-use quorlock::{AcquireError, Builder, CancelHandle};
+use quorlock::{AcquireError, Builder};
 
 use crate::support::*;
 
@@ -275,32 +275,21 @@ fn child_that_waits_for_the_lock() {
 }
 
 #[test]
-fn h1_a_first_call_that_waits_for_its_connections_is_ended_by_shutdown_and_by_its_handle()
--> TestResult {
+fn h1_a_first_call_that_waits_for_its_connections_is_ended_by_a_shutdown() -> TestResult {
     let servers = Servers::start(3)?;
     let (proxies, urls) = proxies(&servers);
     servers.iter().for_each(|it| it.pause().unwrap());
     // Longer than any test waits.
-    let slow = || builder(&urls).connect_timeout(MINUTE).build();
-    let (first, second) = (slow()?, slow()?);
-    let handle = CancelHandle::new();
-    let calls = [
-        first.mutex("report"),
-        second.mutex("report").cancelled_by(&handle),
-    ];
-    let [shut_down, cancelled] = calls.map(|lock| thread::spawn(move || lock.lock().map(drop)));
-    eventually("both are being connected", || {
-        proxies.iter().all(|it| it.connections() == 2)
+    let locks = builder(&urls).connect_timeout(MINUTE).build()?;
+    let lock = locks.mutex("report");
+    let call = thread::spawn(move || lock.lock().map(drop));
+    eventually("they are being connected", || {
+        proxies.iter().all(|it| it.connections() == 1)
     });
 
-    handle.cancel();
-    first.shut_down();
+    locks.shut_down();
 
-    assert!(matches!(join(shut_down), Err(AcquireError::ShutDown)));
-    assert!(matches!(
-        join(cancelled),
-        Err(AcquireError::Cancelled { .. })
-    ));
+    assert!(matches!(join(call), Err(AcquireError::ShutDown)));
     servers.iter().for_each(|it| it.resume().unwrap());
     Ok(())
 }

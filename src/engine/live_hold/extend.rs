@@ -543,7 +543,8 @@ impl Extension {
                 .collect()
         });
         let is_news = spec.plan.is_shared() && !shown.is_empty();
-        let (nodes, time) = (fanout.len(), is_news.then(|| fanout.time_for_all(moment)));
+        let nodes = fanout.len();
+        let time = is_news.then(|| fanout.time_for_all(moment).unwrap_or(moment.wall_micros()));
         let largest = time.map(|it| {
             token::largest_seen(shown.into_iter(), it, nodes.saturating_sub(quorum(nodes)))
         });

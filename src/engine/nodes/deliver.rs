@@ -112,14 +112,10 @@ fn judge(
     times: Times,
 ) -> Answer {
     eligibility.lasts(server.records.quarantine());
-    // A proposal that is far ahead is refused before the record is read.
-    let is_ahead = matches!(answer, Answer::Acquire(AcquireReply::Ahead { .. }));
-    if !is_ahead
-        && matches!(
-            answer,
-            Answer::Acquire(_) | Answer::Extend(_) | Answer::Greet(_)
-        )
-    {
+    if matches!(
+        answer,
+        Answer::Acquire(_) | Answer::Extend(_) | Answer::Greet(_)
+    ) {
         server.status.note_current(times.asked);
     }
     if time.is_some() {

@@ -5,7 +5,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::config::Config;
-use crate::engine::nodes::contacts::Contacts;
 use crate::engine::nodes::drive::{Busy, DriverSeat, Driving};
 use crate::engine::nodes::events::NodeEvents;
 use crate::engine::nodes::job::Job;
@@ -15,7 +14,6 @@ use crate::engine::nodes::records::Records;
 use crate::engine::nodes::room::Room;
 use crate::engine::nodes::server::{MUTE_MIN, NodeContext, Server};
 use crate::engine::nodes::worker::Worker;
-use crate::engine::park::{self, Signal};
 use crate::error::{NodeAnswer, NodeFailure, NodeReport, QuarantineReason};
 use crate::ids::{ClientId, NodeId, NodeSet};
 use crate::logic::run_ids::RunIds;
@@ -39,7 +37,6 @@ pub(crate) struct Fanout {
     nodes: Vec<Arc<Server>>,
     seat: DriverSeat,
     room: Arc<Room>,
-    contacts: Arc<Contacts>,
     pub(crate) records: Arc<Records>,
 }
 
@@ -94,14 +91,12 @@ impl Fanout {
             config.longest_life(),
         )));
         let start = time::tick();
-        let contacts = Arc::new(Contacts::new(addresses.len()));
         let room = Arc::new(Room::default());
         let response_timeout = config.response_timeout;
         let records = Arc::new(Records::new(config.quarantine_length(), addresses.len()));
         let common = NodeContext {
             start,
             response_timeout,
-            contacts: Arc::clone(&contacts),
             room: Arc::clone(&room),
             counters: Arc::clone(counters),
             upcall: config.upcall.clone(),
@@ -138,7 +133,6 @@ impl Fanout {
             response_timeout,
             connect_timeout,
             room,
-            contacts,
             records,
         };
         Ok((fanout, threads))
@@ -212,41 +206,6 @@ impl Fanout {
             .max();
         let from = connected.map_or(now, |it| it.max(now));
         from.checked_add(self.response_timeout).unwrap_or(now)
-    }
-
-    /// Lets the first calls wait until the clocks of a majority are known: until they are connected or cannot
-    /// be, the time to connect is over, or one of `signals` is given. False if there was nothing to wait for.
-    pub(crate) fn wait_for_contact(&self, signals: &[&Signal]) -> bool {
-        if self.contacts.has_majority() || self.contacts.over().is_given() {
-            return false;
-        }
-        self.nodes().iter().for_each(|it| it.call_up());
-        let signals: Vec<&Signal> = signals
-            .iter()
-            .copied()
-            .chain([self.contacts.over()])
-            .collect();
-        park::sleep(time::deadline(self.connect_timeout), &signals);
-        true
-    }
-
-    /// The nodes that a round may ask that counts what they grant; `None` for all. See [`Contacts::minority`].
-    pub(crate) fn askable(&self) -> Option<NodeSet> {
-        self.contacts.minority()
-    }
-
-    /// Nodes that are not `askable`, and why a round that begins now does without each of them.
-    pub(crate) fn left_out(&self, askable: NodeSet) -> Vec<(NodeId, NodeAnswer)> {
-        let now = time::tick();
-        // Others have decided it, or the time to connect is over.
-        let slow = || match self.contacts.over().is_given() {
-            true => NodeAnswer::Pending,
-            false => NodeAnswer::Failed(NodeFailure::TimedOut),
-        };
-        let others = self.nodes().iter().filter(|it| !askable.contains(it.id));
-        others
-            .map(|it| (it.id, it.refusal(now).map_or_else(slow, NodeAnswer::Failed)))
-            .collect()
     }
 
     /// Lets the caller drive the connections if it is alone, for a round or while it waits: it is faster then if it writes and
@@ -445,9 +404,9 @@ impl Fanout {
             .collect()
     }
 
-    /// What time it is for all, microseconds since 1970: our wall clock at `now`, where the clocks of the nodes allow it
-    /// to be right; see [`clock_offset::time_for_all`].
-    pub(crate) fn time_for_all(&self, now: Moment) -> u64 {
+    /// What time it is for all, microseconds since 1970, if the clocks of a majority are known; see
+    /// [`clock_offset::time_for_all`].
+    pub(crate) fn time_for_all(&self, now: Moment) -> Option<u64> {
         let clocks = self
             .nodes()
             .iter()

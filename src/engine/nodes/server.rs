@@ -6,7 +6,6 @@ use std::time::Duration;
 
 use crate::answer::{Answer, GreetReply};
 use crate::engine::nodes::command_queue::CommandQueue;
-use crate::engine::nodes::contacts::Contacts;
 use crate::engine::nodes::events::NodeEvents;
 use crate::engine::nodes::job::Job;
 use crate::engine::nodes::leaving::ListExits;
@@ -60,7 +59,6 @@ pub(crate) struct Server {
     pub(super) counters: Arc<Counters>,
     pub(super) own_counters: Arc<NodeCounters>,
     pub(super) upcall: Upcall,
-    contacts: Arc<Contacts>,
     pub(super) room: Arc<Room>,
     events: Arc<dyn NodeEvents>,
 }
@@ -83,7 +81,6 @@ pub(crate) struct WorkerHandle {
 pub(crate) struct NodeContext {
     pub(crate) start: Tick,
     pub(crate) response_timeout: Duration,
-    pub(crate) contacts: Arc<Contacts>,
     pub(crate) room: Arc<Room>,
     pub(crate) counters: Arc<Counters>,
     pub(crate) upcall: Upcall,
@@ -103,7 +100,6 @@ impl Server {
         let NodeContext {
             start,
             response_timeout,
-            contacts,
             room,
             counters,
             upcall,
@@ -142,7 +138,6 @@ impl Server {
             counters,
             own_counters: Arc::default(),
             upcall,
-            contacts,
             room,
             events,
         }
@@ -416,16 +411,6 @@ impl Server {
         self.records
             .misfit(&self.status.server_info()?.greet_reply?)
     }
-
-    /// The node's clock is known, and it may be asked from now on.
-    pub(super) fn note_answered(&self) {
-        self.contacts.note_answered(self.id);
-    }
-
-    /// There is no connection.
-    pub(super) fn note_failed(&self) {
-        self.contacts.note_failed(self.id);
-    }
 }
 
 /// The worker's side.
@@ -507,7 +492,6 @@ impl Server {
         let common = NodeContext {
             start: crate::time::tick(),
             response_timeout,
-            contacts: Arc::new(Contacts::new(1)),
             room: Arc::default(),
             client: ClientId::draw().unwrap(),
             counters: Arc::new(Counters::default()),

@@ -394,8 +394,6 @@ impl Worker {
             self.server.publish_eligibility(&eligibility, news, now);
         }
         self.server.status.publish_server_info(&server_info);
-        // RACE: before it is up. Whoever finds it up knows its clock.
-        self.server.note_answered();
         // Releases of the time before come first: they are older than anything in the queue.
         let again = self.server.unconfirmed.lock().take_all(now);
         self.server
@@ -535,7 +533,6 @@ impl Worker {
         self.server
             .standing
             .set_health(Health::Down(failure.clone()));
-        self.server.note_failed();
         self.disconnect(failure);
         self.refuse_queue();
         let pause = RETRY_FIRST

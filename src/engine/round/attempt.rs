@@ -62,11 +62,17 @@ impl Attempt {
         let sent = Now::read();
         let use_until = validity::use_until(sent.moment, request.spec.ttl(), request.margin);
         let (seen, nodes) = (known.seen, fanout.len());
-        let policy = known.policy(QueuePolicy {
+        let time = fanout.time_for_all(sent.moment);
+        let policy = QueuePolicy {
             since: request.since(fanout),
             ..request.policy
-        });
-        let proposal = token::propose(fanout.time_for_all(sent.moment), seen);
+        };
+        let mut policy = known.policy(policy);
+        if time.is_none() {
+            // A place that may be a wrong one is not taken: behind the answers it is known.
+            policy = policy.without_place();
+        }
+        let proposal = token::propose(time.unwrap_or(sent.moment.wall_micros()), seen);
         let proposal = proposal.ok_or_else(|| LostAttempt::without_tokens(nodes, seen))?;
         let round = AcquireRound::new(request.spec.rule(), proposal, use_until);
         let round = round.after(seen).of_names(&request.spec.names);
@@ -108,15 +114,8 @@ impl Attempt {
             fanout.wait_for_room();
         }
         let _busy = fanout.busy();
-        // Looked at before the clocks are: see there.
-        let askable = fanout.askable();
         let (attempt, outgoing) = Attempt::prepare(fanout, round_ticket, request, known, None)?;
-        if let Some(askable) = askable {
-            for (node, row) in fanout.left_out(askable) {
-                attempt.round.leave_out(node, row);
-            }
-        }
-        let outgoing = outgoing.to(askable).for_majority();
+        let outgoing = outgoing.for_majority();
         let end = run::run(fanout, outgoing, &attempt.round, driver, attempt.deadline);
         Ok(attempt.conclude(fanout, request, end)?)
     }

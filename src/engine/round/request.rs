@@ -63,18 +63,15 @@ impl Request {
 
     /// When the call began, microseconds since 1970: calls of all clients are ordered by it.
     ///
-    /// Does not change once the clocks of a majority are known. A call may have begun before that.
+    /// Does not change once the clocks of a majority are known.
     pub(crate) fn since(&self, fanout: &Fanout) -> u64 {
-        let is_known = fanout.askable().is_none();
-        if let Some(place) = self.place.get().filter(|_| is_known) {
+        if let Some(place) = self.place.get() {
             return *place;
         }
         // Not within `get_or_init`: it takes locks.
-        let time = fanout.time_for_all(self.began);
-        if is_known {
-            *self.place.get_or_init(|| time)
-        } else {
-            time
+        match fanout.time_for_all(self.began) {
+            Some(time) => *self.place.get_or_init(|| time),
+            None => self.began.wall_micros(),
         }
     }
 }

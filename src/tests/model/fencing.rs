@@ -88,11 +88,15 @@ enum Clocks {
     /// Nodes' clocks show the same time but for up to so much, and what a client proposes is what one of them shows,
     /// whatever its own clock is. Time passes only while a node is quarantined: by [`QUARANTINE`].
     Apart(u8),
+    /// What a client proposes is what its own clock shows: the time, or so much more or less. Nodes refuse what is ahead of
+    /// their clock by more than [`AHEAD`]. Their clocks show the same time but for up to `nodes`.
+    OfClients { by: u8, nodes: u8 },
 }
 
 /// How far time goes on while a node is quarantined that has forgotten, where time goes on at all. More than counters can get
 /// ahead by what two attempts raise them.
 const QUARANTINE: u8 = 4;
+const AHEAD: u8 = QUARANTINE / 2;
 
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Lines {
@@ -157,6 +161,12 @@ enum Flaw {
     TakesAnyCounter,
     /// A node is quarantined until nobody is left who knew it before, and no longer.
     QuarantinedForNoTime,
+    /// A node refuses no proposal that is ahead of its clock.
+    RefusesNoProposal,
+    /// A node refuses only what is ahead of its clock by more than its quarantine.
+    RefusesAheadOfQuarantine,
+    /// The client counts a node that refused its proposal.
+    CountsAhead,
 }
 
 impl Flaw {

@@ -24,7 +24,7 @@
 --              0 held by another owner
 --              6 held by readers
 --              3 free, but reserved for another client
---              5 not looked at: the proposal is far ahead of the node time and of the counter
+--              5 not looked at: the proposal is too far ahead of the node time and of the counter
 --             -1 the lock key or the counter is not a string
 --             -2 the counter is not a whole number below 2^53
 --   counter    as it was found; 0 if that is no whole number below 2^53. With status 2 the end of the server's quarantine, if
@@ -41,13 +41,10 @@
 -- A key that already holds our token is a grant (the command may have been executed twice), but a counter that
 -- already is our proposal is never an acceptance: it may be another owner's.
 
--- How far a proposal may be ahead of this node's clock: microseconds. A client whose clock is further ahead would raise the
--- counter so far that all others need a second round for as long as the lock is in use.
-local AHEAD = 3600000000
-
 local clock = redis.call("TIME")
 local now = clock[1] * 1000000 + clock[2]
-local is_ahead = tonumber(ARGV[3]) > now + AHEAD
+-- No node refuses a proposal that is so little ahead: half of the shortest quarantine, microseconds. Others are rare.
+local is_ahead = tonumber(ARGV[3]) > now + 50000
 
 -- The shortest way, before any function: Lua makes each of them anew in every run. Counters are compared as text where the
 -- lengths are those of times, which orders numbers correctly; text of that length that is not a number may be replaced. The
@@ -69,9 +66,14 @@ end
 
 -- From here on it is rare.
 -- include counter.lua
+-- include record.lua
 if is_ahead then
-  local counter = whole(redis.pcall("GET", KEYS[2])) or 0
-  if tonumber(ARGV[3]) > counter + 1 then
+  local found_counter, found_record = unpack(redis.call("MGET", KEYS[2], KEYS[5]))
+  local counter = whole(found_counter) or 0
+  if not found_record or string.sub(found_record, 1, 15) ~= ARGV[5] then
+    return -3
+  end
+  if tonumber(ARGV[3]) > now + ahead_max(found_record) and tonumber(ARGV[3]) > counter + 1 then
     return { 5, counter, 0, 0, now }
   end
   taken = redis.call("SET", KEYS[1], ARGV[1], "NX", "PX", ARGV[2])
@@ -142,7 +144,6 @@ if seen == nil then
   seen = set_counter(redis.pcall, KEYS[2], ARGV[3], ARGV[4])
 end
 -- Without a counter that orders tokens there is no grant, and the old value is put back.
--- include record.lua
 local number = whole(seen)
 if not seen or number then
   local least = math.max(number or 0, quarantine_end(record))

@@ -23,8 +23,6 @@
 --
 -- Everything is read before anything is written, but for waiting lists.
 
-local AHEAD = 3600000000
-
 local n = (#KEYS - 1) / 4
 
 local clock = redis.call("TIME")
@@ -36,7 +34,7 @@ end
 local found = redis.call("MGET", unpack(KEYS, 1, 3 * n))
 
 -- The shortest way, as in acquire.lua: all are free, and nobody waits.
-local is_short = #ARGV[3] == 16 and ARGV[4] ~= "0" and tonumber(ARGV[3]) <= now + AHEAD
+local is_short = #ARGV[3] == 16 and ARGV[4] ~= "0" and tonumber(ARGV[3]) <= now + 50000
 for i = 1, n do
   local counter = found[n + i]
   is_short = is_short and not found[i] and not found[2 * n + i] and counter and #counter == 16 and counter < ARGV[3]
@@ -69,7 +67,7 @@ for i = 1, 2 * n do
     largest = math.max(largest, numbers[i - n])
   end
 end
-if tonumber(ARGV[3]) > now + AHEAD and tonumber(ARGV[3]) > largest + 1 then
+if tonumber(ARGV[3]) > now + ahead_max(record) and tonumber(ARGV[3]) > largest + 1 then
   return { 5, largest, 0, 0, now, 0 }
 end
 if redis.call("EXISTS", unpack(KEYS, 1, 2 * n)) ~= present then

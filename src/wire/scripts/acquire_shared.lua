@@ -19,7 +19,7 @@
 --   status     7 granted, and the counter is that of the last writer
 --              0 held by a writer
 --              3 free or shared, but others come first
---              5 not looked at: the counter is missing or too low, and the value for it is far ahead of the node time
+--              5 not looked at: the counter is missing or too low, and the value for it is too far ahead of the node time
 --             -1 the lock key, the counter or the readers have another type
 --             -2 the counter is not a whole number below 2^53
 --   counter    7 as it is now; otherwise as it was found, 0 if that is no whole number below 2^53
@@ -30,8 +30,6 @@
 -- whoever makes it shared deletes the set first, and one that was left over revives no reader. The lock key lives for at
 -- least as long as each entry: here and in extend_shared.lua its life only grows.
 
--- How far the value for a missing counter may be ahead of this node's clock: microseconds.
-local AHEAD = 3600000000
 -- How many members of the waiting list one run looks at.
 local SEEN_MAX = 1000
 
@@ -155,7 +153,7 @@ end
 local is_lost = not counter or seen < quarantine_end(record)
 if is_lost then
   seen = tonumber(ARGV[3])
-  if seen > now + AHEAD then
+  if seen > now + ahead_max(record) then
     return { 5, 0, 0, 0, now }
   end
   seen = math.max(seen, quarantine_end(record))

@@ -23,7 +23,6 @@
 --
 -- All nodes begin at the same slot, so they grant the same one where they agree on what is free. Each slot obeys the rules of
 -- acquire.lua: it has a counter of its own.
-local AHEAD = 3600000000
 
 local n = (#KEYS - 3) / 2
 local list, key = KEYS[2 * n + 2], KEYS[2 * n + 1]
@@ -76,7 +75,7 @@ free = table.concat(free)
 -- The shortest way, as in acquire.lua.
 local counter = slot ~= 0 and redis.pcall("GET", KEYS[n + slot])
 if not reservation and type(counter) == "string" and #counter == 16 and #ARGV[3] == 16 and counter < ARGV[3]
-  and string.sub(record, 34, 49) <= counter and ARGV[4] ~= "0" and tonumber(ARGV[3]) <= now + AHEAD then
+  and string.sub(record, 34, 49) <= counter and ARGV[4] ~= "0" and tonumber(ARGV[3]) <= now + 50000 then
   if found[slot] ~= ARGV[1] then
     redis.call("SET", KEYS[slot], ARGV[1], "PX", ARGV[2])
   end
@@ -85,10 +84,11 @@ if not reservation and type(counter) == "string" and #counter == 16 and #ARGV[3]
 end
 
 -- include counter.lua
+-- include record.lua
 local whole_counter = 0
 if slot ~= 0 then
   whole_counter = whole(counter) or 0
-  if tonumber(ARGV[3]) > now + AHEAD and tonumber(ARGV[3]) > whole_counter + 1 then
+  if tonumber(ARGV[3]) > now + ahead_max(record) and tonumber(ARGV[3]) > whole_counter + 1 then
     return { 5, whole_counter, 0, 0, now, slot, n, free }
   end
 end
@@ -172,7 +172,6 @@ end
 if found[slot] ~= ARGV[1] then
   redis.call("SET", KEYS[slot], ARGV[1], "PX", ARGV[2])
 end
--- include record.lua
 local seen = math.max(whole_counter, quarantine_end(record))
 if tonumber(ARGV[3]) > seen then
   set_counter(redis.call, KEYS[n + slot], ARGV[3], ARGV[4])

@@ -356,6 +356,63 @@ fn h1_clocks_of_nodes_that_are_apart_by_more_than_the_silence_are_found_out() {
     );
 }
 
+/// A client with a clock that is far ahead takes the lock; one with a right clock comes after the loss.
+#[test]
+fn h1_nodes_that_take_proposals_far_ahead_of_their_clocks_are_found_out() {
+    for flaw in [Flaw::RefusesNoProposal, Flaw::RefusesAheadOfQuarantine] {
+        let world = World {
+            guard: Guard::Record,
+            clocks: Clocks::OfClients {
+                by: QUARANTINE + 2,
+                nodes: AHEAD,
+            },
+            flaw,
+            ..ON_TIME
+        };
+        find(
+            World {
+                claims: only(&[Violation::LaterStartSmallerToken]),
+                ..world
+            },
+            Violation::LaterStartSmallerToken,
+        );
+    }
+}
+
+/// The other half of the quarantine is needed for the nodes' clocks.
+#[test]
+fn h1_clocks_of_nodes_that_are_apart_by_more_than_half_the_silence_are_found_out() {
+    let by = QUARANTINE + 2;
+    let world = World {
+        guard: Guard::Record,
+        clocks: Clocks::OfClients {
+            by,
+            nodes: by - AHEAD,
+        },
+        ..ON_TIME
+    };
+    find(
+        World {
+            claims: only(&[Violation::LaterStartSmallerToken]),
+            ..world
+        },
+        Violation::LaterStartSmallerToken,
+    );
+}
+
+#[test]
+fn a_client_that_counts_nodes_that_refused_its_proposal_is_found_out() {
+    let world = World {
+        clocks: Clocks::OfClients {
+            by: AHEAD + 1,
+            nodes: 0,
+        },
+        flaw: Flaw::CountsAhead,
+        ..TIMED
+    };
+    find(world, Violation::TwoHold);
+}
+
 #[test]
 fn h1_a_silence_that_is_cut_short_is_found_out() {
     let world = World {

@@ -15,21 +15,19 @@ impl<const A: usize> World<A> {
         state.attempts[me].phase == Phase::Idle && earlier_is_over && in_order
     }
 
-    /// By how much more than the time an attempt may propose.
-    pub(super) fn ahead_max(&self) -> u8 {
-        if let Clocks::Apart(by) = self.clocks {
-            by
-        } else {
-            0
+    /// What an attempt's clock may show.
+    pub(super) fn walls(&self, state: &State<A>, me: usize) -> Vec<u8> {
+        let time = state.clock;
+        match self.clocks {
+            Clocks::Any => vec![self.proposals[me]],
+            Clocks::Good => vec![time],
+            Clocks::Apart(by) => (time..=time + by).collect(),
+            Clocks::OfClients { by, .. } => vec![time.saturating_sub(by).max(1), time, time + by],
         }
     }
 
-    pub(super) fn start_attempt(&self, state: &mut State<A>, me: usize, ahead: u8) {
+    pub(super) fn start_attempt(&self, state: &mut State<A>, me: usize, wall: u8) {
         let seen = self.retry_of[me].map_or(0, |it| state.attempts[it].seen);
-        let wall = match self.clocks {
-            Clocks::Good | Clocks::Apart(_) => state.clock + ahead,
-            Clocks::Any => self.proposals[me],
-        };
         state.attempts[me].proposal =
             number(token::propose(u64::from(wall), u64::from(seen)).unwrap());
         state.attempts[me].after = (0..A)
@@ -107,6 +105,7 @@ impl<const A: usize> World<A> {
                         Said::Quarantined
                     }
                     Said::Behind(_) if self.flaw == Flaw::CountsRefusers => Said::Accepted,
+                    Said::Ahead(_) if self.flaw == Flaw::CountsAhead => Said::Accepted,
                     _ => said,
                 });
             }
@@ -400,6 +399,9 @@ fn acquire_vote(said: Said) -> Vote {
     Vote::Acquire(match said {
         Said::Accepted => AcquireReply::Accepted,
         Said::Behind(counter) => AcquireReply::Behind {
+            counter: u64::from(counter),
+        },
+        Said::Ahead(counter) => AcquireReply::Ahead {
             counter: u64::from(counter),
         },
         Said::Held(counter) => AcquireReply::Held {

@@ -92,7 +92,11 @@ impl<const A: usize> World<A> {
 
     pub(super) fn acquire(&self, state: &mut State<A>, me: usize, node: usize) -> Said {
         let (value, proposal) = (self.value(me), state.attempts[me].proposal);
+        let most = self.most_ahead().map(|it| state.clock + it);
         let node = &mut state.nodes[node];
+        if most.is_some_and(|it| it < proposal) && node.counter + 1 < proposal {
+            return Said::Ahead(node.counter);
+        }
         let is_lost = node.counter == 0 || node.counter < node.floor;
         let keeps = self.flaw == Flaw::TakesAnyCounter;
         let counter = if is_lost && !keeps {
@@ -119,6 +123,18 @@ impl<const A: usize> World<A> {
             Said::Accepted
         } else {
             Said::Behind(counter)
+        }
+    }
+
+    /// How far a proposal may be ahead of the time that a good clock shows, at a node whose own clock is ahead of that, too.
+    fn most_ahead(&self) -> Option<u8> {
+        match (self.clocks, self.flaw) {
+            (Clocks::OfClients { .. }, Flaw::RefusesNoProposal) => None,
+            (Clocks::OfClients { nodes, .. }, Flaw::RefusesAheadOfQuarantine) => {
+                Some(nodes + QUARANTINE)
+            }
+            (Clocks::OfClients { nodes, .. }, _) => Some(nodes + AHEAD),
+            _ => None,
         }
     }
 
@@ -246,7 +262,7 @@ impl<const A: usize> World<A> {
                 line.blocks = attempt.round + 1;
             }
         }
-        if matches!(self.clocks, Clocks::Apart(_)) {
+        if matches!(self.clocks, Clocks::Apart(_) | Clocks::OfClients { .. }) {
             state.nodes[node].quarantined = state.clock + 1;
             state.nodes[node].floor = state.clock + self.length();
         }

@@ -524,6 +524,31 @@ fn h1_tokens_grow_whatever_clocks_show_as_long_as_nodes_remember() {
     );
 }
 
+/// Clients' clocks are wrong by less than nodes refuse, by as much as they just take, and by more than a quarantine.
+#[test]
+fn h1_tokens_grow_over_nodes_that_forgot_whatever_clocks_of_clients_show() {
+    for (by, nodes, crashes, restores) in [
+        (1, 0, 1, 0),
+        (AHEAD, 0, 1, 0),
+        (QUARANTINE + 2, 0, 1, 0),
+        (QUARANTINE, AHEAD, 1, 0),
+        (QUARANTINE, AHEAD, 0, 1),
+    ] {
+        let left = Accidents {
+            crashes,
+            restores,
+            ..NO_ACCIDENTS
+        };
+        let world = World {
+            guard: Guard::Record,
+            clocks: Clocks::OfClients { by, nodes },
+            left,
+            ..ON_TIME
+        };
+        check_quarantine(&hold_and_win(&format!("h1, clients apart by {by}"), world));
+    }
+}
+
 /// Whatever clocks show, and however far counters are ahead of them.
 #[test]
 fn h1_a_token_that_all_nodes_know_is_followed_by_larger_ones_when_one_node_has_forgotten_it() {

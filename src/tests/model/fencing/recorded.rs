@@ -24,7 +24,7 @@ impl Beside {
     fn new() -> Beside {
         let world = World {
             guard: Guard::Record,
-            clocks: Clocks::Apart(0),
+            clocks: Clocks::OfClients { by: 0, nodes: 0 },
             ..World::new([0; CLIENTS], Keys::Vanish)
         };
         let model = world.start();
@@ -48,6 +48,10 @@ impl Beside {
             random.usize(0..CLIENTS),
             token(random, self.model.nodes[0].counter, 13),
         );
+        let Node { counter, .. } = self.model.nodes[0];
+        // One more than a counter is a microsecond there, and a second here.
+        let is_ahead = self.model.clock + AHEAD < offered;
+        let offered = offered - u8::from(is_ahead && offered == counter + 1);
         let has_won = random.bool();
         let attempt = &mut self.model.attempts[me];
         (attempt.proposal, attempt.token) = (offered, offered);
@@ -187,6 +191,7 @@ fn said(vote: Vote) -> Said {
     match vote {
         Vote::Acquire(AcquireReply::Accepted) => Said::Accepted,
         Vote::Acquire(AcquireReply::Behind { counter }) => Said::Behind(of_model(counter)),
+        Vote::Acquire(AcquireReply::Ahead { counter }) => Said::Ahead(of_model(counter)),
         Vote::Acquire(AcquireReply::Held { counter, .. }) => Said::Held(of_model(counter)),
         Vote::Raise(RaiseReply::Taken) => Said::Taken,
         Vote::Raise(RaiseReply::Above { counter }) => Said::Above(of_model(counter)),

@@ -179,9 +179,9 @@ impl<const A: usize> World<A> {
     ) {
         let attempt = state.attempts[me];
         if self.may_start(state, me) {
-            for ahead in 0..=self.ahead_max() {
+            for wall in self.walls(state, me) {
                 let mut next = *state;
-                self.start_attempt(&mut next, me, ahead);
+                self.start_attempt(&mut next, me, wall);
                 visit(Move::Start { attempt: me }, next, None);
             }
         }

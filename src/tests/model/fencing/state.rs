@@ -7,6 +7,8 @@ use super::*;
 pub(super) enum Said {
     Accepted,
     Behind(u8),
+    /// Not looked at: the proposal is too far ahead.
+    Ahead(u8),
     Held(u8),
     /// It must not count: the node forgot something not long ago.
     Quarantined,
@@ -489,6 +491,7 @@ impl Said {
             Said::Extended => 7,
             Said::Superseded => 8,
             Said::Gone => 9,
+            Said::Ahead(counter) => 10 | counter << 4,
         }
     }
 
@@ -503,6 +506,7 @@ impl Said {
             6 => Said::Above(counter),
             7 => Said::Extended,
             8 => Said::Superseded,
+            10 => Said::Ahead(counter),
             _ => Said::Gone,
         }
     }

@@ -10,6 +10,8 @@ use crate::wire::{KeyTtls, Plan, QueueUpdate};
 const CLIENTS: usize = 4;
 /// Of a node that has lost its data.
 const QUARANTINE: u8 = FLOOR - SINCE;
+/// The largest token, and the time at which commands are executed: none is refused for being ahead of it.
+const LATEST: u8 = 24;
 const LOCK: &str = "a";
 const COUNTER: &str = "quorlock:fence:a";
 const READERS: &str = "quorlock:readers:a";
@@ -38,7 +40,7 @@ impl Beside {
             whole: true,
             flaw: Flaw::None,
         };
-        let real = Real::in_use(SINCE, millis(QUARANTINE));
+        let real = Real::in_use(LATEST, millis(QUARANTINE));
         let plan = Plan::mutex(b"", LOCK.as_bytes(), KeyTtls::default());
         let (model, owners) = (world.start(), [(); CLIENTS].map(|()| draw()));
         Beside {
@@ -54,7 +56,7 @@ impl Beside {
     fn step(&mut self, random: &mut fastrand::Rng) {
         let (me, token) = (
             random.usize(0..CLIENTS),
-            token(random, self.model.nodes[0].counter, 24),
+            token(random, self.model.nodes[0].counter, LATEST),
         );
         let before = self.model;
         let was_made_a_reader =
@@ -112,8 +114,10 @@ impl Beside {
                         number(older).to_string().as_bytes(),
                     ]);
                 }
+                self.real.go_to(SINCE);
                 self.real.restart(older != 0);
                 self.real.greet(ONLY, millis(QUARANTINE), 0);
+                self.real.go_to(LATEST);
             }
             _ => {}
         }
