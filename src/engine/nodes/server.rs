@@ -310,12 +310,6 @@ impl Server {
         !self.queue.is_empty()
     }
 
-    /// Makes the worker connect if nothing has done that before.
-    pub(crate) fn call_up(&self) {
-        self.standing.call_up();
-        self.link.wake_worker();
-    }
-
     /// What is known of it.
     pub(crate) fn stats(&self) -> NodeStats {
         let of = |counter: &AtomicU64| counter.load(Ordering::Relaxed);

@@ -27,8 +27,6 @@ pub(crate) enum Health {
 pub(crate) struct Standing {
     up: AtomicBool,
     health: Mutex<Health>,
-    /// Somebody waits for a connection, and has nothing to send yet.
-    called_up: AtomicBool,
     stop_at: Mutex<Option<Tick>>,
 }
 
@@ -82,15 +80,6 @@ impl Standing {
             Health::Connecting { until } => Some(until),
             Health::Up | Health::Down(_) => None,
         }
-    }
-
-    /// Asks for a connection. The thread has to be woken.
-    pub(super) fn call_up(&self) {
-        self.called_up.store(true, Ordering::SeqCst);
-    }
-
-    pub(super) fn is_called_up(&self) -> bool {
-        self.called_up.load(Ordering::SeqCst)
     }
 
     /// Asks the thread to end: at once if nothing is left to do, at `deadline` in any case. It has to be woken.

@@ -161,11 +161,7 @@ impl Worker {
             return Flow::Stop;
         }
         match std::mem::replace(&mut self.phase, WorkerPhase::Unused) {
-            WorkerPhase::Unused
-                if !self.server.has_queue() && !self.server.standing.is_called_up() =>
-            {
-                self.sleep(None)
-            }
+            WorkerPhase::Unused if !self.server.has_queue() => self.sleep(None),
             WorkerPhase::Unused => self.connect(now),
             WorkerPhase::Down { retry_at } if retry_at <= now => self.connect(now),
             WorkerPhase::Down { retry_at } => {
