@@ -23,7 +23,6 @@
 //! | `readers` | what do eight readers and a writer get of a lock, and 64 readers that overlap? | a mutex | `x mutex`, the longest |
 //! | `several` | what do several names at once cost? | a lock of one name | `x mutex`; servers' CPU |
 //! | `permits` | how well is a semaphore of ten used by 8 and by 30 workers? | what is possible, a mutex | `in use %`, `rounds`, `longest ms` |
-//! | `clusters` | what does a node cost that is a Redis Cluster? | a server | `x servers` |
 //! | `observer` | what does it cost to be told what a manager does? | a manager that nobody listens to | `x nobody` |
 //! | `once` | what does it cost a program to lock once, from its start to its end? | a bare connection, a program that does nothing | `above ms` |
 //! | `startup` | what does it cost to run a command under a lock, `quorlock run NAME -- true`? | `flock`, `redis-cli`, `true` alone | `x flock`; CPU |
@@ -62,15 +61,15 @@ use std::process::ExitCode;
 use support::floor::process as floor;
 use support::peers::Peers;
 use support::scenarios::{
-    clusters, contended, faults, handover, held, idle, network, observer, once as locks_once,
-    overload, permits, readers, rwlock, several, startup, threads, uncontended,
+    contended, faults, handover, held, idle, network, observer, once as locks_once, overload,
+    permits, readers, rwlock, several, startup, threads, uncontended,
 };
 use support::setting::Setting;
 use support::{Result, once, proxy, starter, worker};
 
 type Scenario = fn(&Setting) -> Result;
 
-const SCENARIOS: [(&str, Scenario); 17] = [
+const SCENARIOS: [(&str, Scenario); 16] = [
     ("uncontended", uncontended::run),
     ("threads", threads::run),
     ("overload", overload::run),
@@ -83,7 +82,6 @@ const SCENARIOS: [(&str, Scenario); 17] = [
     ("readers", readers::run),
     ("several", several::run),
     ("permits", permits::run),
-    ("clusters", clusters::run),
     ("observer", observer::run),
     ("once", locks_once::run),
     ("startup", startup::run),
@@ -91,9 +89,8 @@ const SCENARIOS: [(&str, Scenario); 17] = [
 ];
 
 /// Those whose numbers cannot be compared with other clients', so that they need not wait for a build.
-const ALONE: [&str; 10] = [
-    "clusters", "held", "idle", "observer", "once", "startup", "rwlock", "readers", "several",
-    "permits",
+const ALONE: [&str; 9] = [
+    "held", "idle", "observer", "once", "startup", "rwlock", "readers", "several", "permits",
 ];
 
 fn main() -> ExitCode {

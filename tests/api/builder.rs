@@ -211,7 +211,7 @@ fn one_url_several_urls_and_node_values_are_nodes() {
 
 #[test]
 fn the_debug_form_of_a_node_shows_no_password() {
-    let node = Node::url("redis+sentinel://:in-url@10.0.0.1/a?sentinel_password=of-sentinels");
+    let node = Node::url("redis+sentinel://:in-url@s1,s2,s3/a?sentinel_password=of-sentinels");
     let node = node
         .credentials(Some("zoe"), "given")
         .sentinel_credentials(None, "given-to-sentinels");

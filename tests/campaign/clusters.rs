@@ -6,23 +6,22 @@ use std::time::Duration;
 use devnodes::{Cluster, Error, Server};
 
 use crate::faults::NodeFault;
+use crate::options::TAG;
 use crate::support::{between, boot};
 
-/// A cluster, and the lock whose servers are meant.
+/// A cluster, and who serves the slot of all locks.
 #[derive(Clone, Copy)]
 pub(crate) struct Spot<'a> {
-    pub(crate) cluster: &'a Cluster,
-    pub(crate) slot: u16,
-    /// The master that serves the slot.
-    pub(crate) owner: usize,
+    cluster: &'a Cluster,
+    slot: u16,
+    owner: usize,
 }
 
 impl<'a> Spot<'a> {
-    pub(crate) fn find(cluster: &'a Cluster, lock: &str) -> Result<Spot<'a>, Error> {
-        let slot = cluster.slot_of(lock);
-        let owner = cluster
-            .owner(slot)
-            .ok_or_else(|| Error::new(format!("nobody serves {lock}")))?;
+    pub(crate) fn find(cluster: &'a Cluster) -> Result<Spot<'a>, Error> {
+        let slot = cluster.slot_of(TAG);
+        let owner = cluster.owner(slot);
+        let owner = owner.ok_or_else(|| Error::new("nobody serves the slot"))?;
         Ok(Spot {
             cluster,
             slot,
@@ -126,16 +125,11 @@ impl<'a> Spot<'a> {
     }
 }
 
-/// Lets the servers of each of these locks change, by agreement: no key is lost.
-pub(crate) fn hand_over(cluster: &Cluster, locks: &[&str]) -> Result<(), Error> {
-    for (index, lock) in locks.iter().enumerate() {
-        let spot = Spot::find(cluster, lock)?;
-        if index % 2 == 0 {
-            cluster.migrate(spot.slot, spot.other(&mut fastrand::Rng::with_seed(0))?)?;
-        } else {
-            cluster.fail_over(spot.replica()?)?;
-        }
-    }
+/// Lets the owner of the slot change twice, by agreement: no key is lost.
+pub(crate) fn hand_over(cluster: &Cluster) -> Result<(), Error> {
+    let spot = Spot::find(cluster)?;
+    cluster.migrate(spot.slot, spot.other(&mut fastrand::Rng::with_seed(0))?)?;
+    cluster.fail_over(Spot::find(cluster)?.replica()?)?;
     cluster.wait_until_well()
 }
 

@@ -271,15 +271,13 @@ impl Campaign {
                     .for_each(|(node, _)| self.nodes.cut_replication(*node).unwrap());
             }
             thread::sleep(times(*ttl, step.cut.unwrap_or(0.0)));
-            let locks = self.work_of_now().locks();
-            let lock = locks[step.lock % locks.len()];
             thread::scope(|scope| {
                 for (turn, (node, rng)) in (0_u32..).zip(&step.nodes) {
                     let wait = times(*ttl, step.apart) * turn;
                     let fault = step.fault;
                     scope.spawn(move || {
                         thread::sleep(wait);
-                        self.take_step(fault, *node, lock, rng.clone());
+                        self.take_step(fault, *node, rng.clone());
                     });
                 }
             });
@@ -292,11 +290,11 @@ impl Campaign {
         }
     }
 
-    fn take_step(&self, fault: NodeFault, node: usize, lock: &str, mut rng: fastrand::Rng) {
+    fn take_step(&self, fault: NodeFault, node: usize, mut rng: fastrand::Rng) {
         let told = |fault: NodeFault, from, to| self.note(fault, node, (from, to));
         let mut done = || {
             let (group, cluster) = (self.nodes.groups.get(node), self.nodes.clusters.get(node));
-            let spot = cluster.map(|it| Spot::find(it, lock)).transpose()?;
+            let spot = cluster.map(Spot::find).transpose()?;
             let server = spot
                 .map(|it| it.server())
                 .or(group.map(|it| &it.servers[0]))

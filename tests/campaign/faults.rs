@@ -62,7 +62,7 @@ pub(crate) struct Place<'a> {
     pub(crate) link: Option<&'a Proxy>,
     /// All of them, if the node is a group,
     pub(crate) group: Option<&'a Group>,
-    /// or a cluster: then `server` serves the lock that is meant.
+    /// or a cluster: then `server` serves the slot of all locks.
     pub(crate) spot: Option<Spot<'a>>,
 }
 

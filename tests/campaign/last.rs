@@ -8,6 +8,7 @@ use devnodes::eventually;
 use quorlock::LockManager;
 
 use crate::nodes::Nodes;
+use crate::options::TAG;
 use crate::support::{boot, ms, nanos, sleep_until};
 use crate::{clusters, groups};
 
@@ -16,17 +17,13 @@ const TTL: Duration = Duration::from_secs(120);
 /// For the releases that have to find their servers.
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// One of each kind; of the set one of its names.
-const LOCKS: [&str; 4] = ["last/mutex", "last/{set}/0", "last/writer", "last/permits"];
-
 /// The keys that are left when all is released.
 pub(crate) fn left_behind(nodes: &Nodes, quarantine: bool) -> Vec<String> {
-    let locks = LockManager::builder(nodes.urls())
+    let builder = LockManager::builder(nodes.urls())
+        .prefix(format!("{{{TAG}}}:"))
         .ttl(TTL)
-        .max_ttl(TTL)
-        .quarantine(quarantine)
-        .build()
-        .unwrap();
+        .max_ttl(TTL);
+    let locks = builder.quarantine(quarantine).build().unwrap();
     if quarantine {
         // Servers promoted lately have no vote for the new ttl. Nobody else uses them any more: they may begin as new ones.
         nodes.empty();
@@ -38,16 +35,15 @@ pub(crate) fn left_behind(nodes: &Nodes, quarantine: bool) -> Vec<String> {
                 .all(|row| row.failure.is_none())
         });
     }
-    let [mutex, set, writer, permits] = LOCKS;
     let guards = (
-        locks.mutex(mutex).lock().unwrap(),
-        locks.multi_lock([set, "last/{set}/1"]).lock().unwrap(),
-        locks.rw_lock(writer).write().unwrap(),
-        locks.semaphore(permits, 2).acquire().unwrap(),
+        locks.mutex("last/mutex").lock().unwrap(),
+        locks.multi_lock(["last/0", "last/1"]).lock().unwrap(),
+        locks.rw_lock("last/writer").write().unwrap(),
+        locks.semaphore("last/permits", 2).acquire().unwrap(),
     );
     thread::scope(|scope| {
         for cluster in &nodes.clusters {
-            scope.spawn(|| clusters::hand_over(cluster, &LOCKS).unwrap());
+            scope.spawn(|| clusters::hand_over(cluster).unwrap());
         }
         for group in &nodes.groups {
             scope.spawn(|| groups::hand_over(group).unwrap());

@@ -13,9 +13,15 @@ use crate::support::times;
 /// won with a bare majority does not survive the loss of one of its nodes.
 pub(crate) const QUARANTINE: bool = true;
 
+/// The hash tag of all locks: in a cluster they are in one slot.
+pub(crate) const TAG: &str = "campaign";
+
 /// The clients' managers.
 pub(crate) fn builder(urls: &[String], ttl: Duration) -> Builder {
-    let builder = LockManager::builder(urls).ttl(ttl).max_ttl(ttl);
+    let builder = LockManager::builder(urls)
+        .prefix(format!("{{{TAG}}}:"))
+        .ttl(ttl)
+        .max_ttl(ttl);
     // What a client sends at its end is sent, however busy the machine is.
     builder
         .response_timeout(times(ttl, 0.2))

@@ -3,7 +3,7 @@
 //! Each of them forgets what it has granted only if a server takes another's place that has not heard of it, and a lock is lost
 //! only if most of its nodes forget it while it is held. Neither comes about by chance. So a step is done to several nodes
 //! within the life of a lock: where replication is cut, there was time before it for locks that no replica has heard of; and
-//! it is done to those servers that have the keys of one lock.
+//! it is done to those servers that have the keys.
 
 use crate::faults::NodeFault;
 
@@ -13,8 +13,6 @@ pub(crate) struct Step {
     pub(crate) fault: NodeFault,
     /// One shortly after the other; each with what else is left to chance there.
     pub(crate) nodes: Vec<(usize, fastrand::Rng)>,
-    /// Which lock of those that clients want then is meant: the servers that have its keys.
-    pub(crate) lock: usize,
     /// Replicas hear of nothing before it, for so many ttls; but for faults in which none takes a master's place.
     pub(crate) cut: Option<f64>,
     /// When each of the nodes has its turn, in ttls after the one before it.
@@ -64,7 +62,6 @@ impl Iterator for Steps {
         Some(Step {
             fault,
             nodes,
-            lock: rng.usize(..2),
             cut: (cut && fault.can_be_cut()).then_some(wait),
             apart,
             rest: rng.f64(),

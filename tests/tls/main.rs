@@ -6,6 +6,7 @@
 
 mod bad_nodes;
 mod files;
+mod groups;
 mod locks;
 mod own_tls;
 mod setting_up;

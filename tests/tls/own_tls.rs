@@ -1,7 +1,8 @@
 //! Servers that speak TLS themselves, which is OpenSSL's, where the server at hand was built with it.
 
+use devnodes::find::server_version;
 use devnodes::tls::Authority;
-use devnodes::{Error, Group, Server, eventually};
+use devnodes::{Cluster, ClusterBuilder, Error, Group, Server, eventually};
 use quorlock::error::{NodeFailure, TlsFailure};
 use quorlock::{LockManager, Tls};
 
@@ -163,5 +164,95 @@ fn sentinels_with_tls_name_the_tls_port_of_the_master_and_after_a_failover_that_
         let _guard = lock_in_the_end(&locks, name);
         assert!(group.servers[1].exists(name));
     }
+    Ok(())
+}
+
+#[test]
+fn a_member_without_tls_says_so() -> TestResult {
+    let authority = Authority::generate();
+    let Some(group) = watched(&authority) else {
+        return Ok(());
+    };
+    for url in [
+        format!(
+            "rediss+sentinel://{}/locks",
+            list(&group.sentinels, Server::addr)
+        ),
+        format!("rediss+replicated://{}", list(&group.servers, Server::addr)),
+    ] {
+        let locks = patient(&[url]).tls(Tls::with_ca_pem(authority.pem()));
+        assert_eq!(tls_failure(&locks.build()?, 0), TlsFailure::NotTls);
+    }
+
+    // And the other way round. Such a port closes the connection without a word.
+    let url = format!(
+        "redis+sentinel://{}/locks",
+        list(&group.sentinels, Server::tls_addr)
+    );
+    let said = node_failure(&patient(&[url]).build()?).to_string();
+    assert!(
+        said.contains("if its port speaks TLS, the address begins with rediss"),
+        "{said}"
+    );
+    Ok(())
+}
+
+/// A cluster of three primaries with a replica each.
+fn cluster(authority: &Authority) -> ClusterBuilder {
+    Cluster::builder(3)
+        .replicas(1)
+        .own_tls(&right(authority), authority)
+}
+
+fn locks_of(cluster: &Cluster, tag: &str, authority: &Authority) -> LockManager {
+    patient(&[cluster.tls_url()])
+        .prefix(format!("{{{tag}}}:"))
+        .tls(Tls::with_ca_pem(authority.pem()))
+        .build()
+        .unwrap()
+}
+
+#[test]
+fn a_lock_is_taken_by_tls_from_the_owner_of_the_slot_and_follows_the_slot() -> TestResult {
+    let authority = Authority::generate();
+    let Some(cluster) = started(cluster(&authority).start()) else {
+        return Ok(());
+    };
+    let tag = cluster.name_at(0, "report");
+    let (locks, key) = (
+        locks_of(&cluster, &tag, &authority),
+        format!("{{{tag}}}:report"),
+    );
+    let guard = locks.mutex("report").try_lock()?;
+    assert!(cluster.is_at(0, &key));
+
+    cluster.migrate(cluster.slot_of(&tag), 1)?;
+    assert!(cluster.is_at(1, &key));
+    drop(guard);
+    eventually("the release finds it", || !cluster.is_at(1, &key));
+    drop(lock_in_the_end(&locks, "report"));
+
+    cluster.fail_over(4)?;
+    let _guard = lock_in_the_end(&locks, "report");
+    assert!(cluster.is_at(4, &key));
+    Ok(())
+}
+
+/// Before 7.2 servers that talk to each other without TLS do not know each other's ports for it.
+#[test]
+fn a_cluster_that_names_ports_without_tls_says_so() -> TestResult {
+    let authority = Authority::generate();
+    let Some(cluster) = started(cluster(&authority).plain_bus().start()) else {
+        return Ok(());
+    };
+    let locks = locks_of(&cluster, &cluster.name_at(0, "report"), &authority);
+    let version = server_version()?;
+    if !["6.", "7.0."].iter().any(|it| version.starts_with(it)) {
+        drop(lock_in_the_end(&locks, "report"));
+        return Ok(());
+    }
+    let said = tls_failure(&locks, 0);
+    assert_eq!(said, TlsFailure::NotTls);
+    assert!(said.to_string().contains("tls-cluster yes"), "{said}");
     Ok(())
 }

@@ -72,18 +72,18 @@ fn what_cannot_be_used_is_an_error_of_build_that_says_which_and_why() -> TestRes
         ),
         (
             LockManager::builder(Node::url("rediss://10.0.0.1").sentinel_tls(trusting())),
-            "it is set up for the sentinels of node 0, which has none that speak TLS",
+            "it is set up for the Sentinels of node 0, which has none that speak TLS",
         ),
         (
             LockManager::builder(
-                Node::url("rediss+sentinel://10.0.0.1/locks?sentinel_tls=no")
+                Node::url("rediss+sentinel://s1,s2,s3/locks?sentinel_tls=no")
                     .sentinel_tls(trusting()),
             ),
-            "it is set up for the sentinels of node 0, which has none that speak TLS",
+            "it is set up for the Sentinels of node 0, which has none that speak TLS",
         ),
         (
             LockManager::builder(
-                Node::url("rediss+sentinel://10.0.0.1/locks")
+                Node::url("rediss+sentinel://s1,s2,s3/locks")
                     .tls(trusting())
                     .sentinel_tls(Tls::with_ca_pem("")),
             ),

@@ -89,6 +89,17 @@ pub(crate) fn tls_failure(locks: &LockManager, node: usize) -> TlsFailure {
     found.unwrap()
 }
 
+/// Why the first node cannot vote, once that is so.
+#[track_caller]
+pub(crate) fn node_failure(locks: &LockManager) -> NodeFailure {
+    let mut found = None;
+    eventually("the node fails", || {
+        found = locks.check_nodes().swap_remove(0).failure;
+        found.is_some()
+    });
+    found.unwrap()
+}
+
 /// Waits until the node votes.
 #[track_caller]
 pub(crate) fn comes_up(locks: &LockManager, node: usize) {

@@ -1,6 +1,5 @@
 //! One file per question.
 
-pub(crate) mod clusters;
 pub(crate) mod contended;
 pub(crate) mod faults;
 pub(crate) mod handover;

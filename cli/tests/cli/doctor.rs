@@ -401,77 +401,42 @@ fn servers_that_are_down_or_new_are_warnings_while_there_is_a_majority_and_no_lo
 }
 
 #[test]
-fn nodes_of_several_servers_are_told_what_to_do() -> TestResult {
-    let servers = Servers::start(2)?;
-    let watched = Group::builder(0).sentinels(1).start()?;
-    let urls = [
-        format!(
-            "redis+replicated://{},{}",
-            servers[0].addr(),
-            servers[1].addr()
-        ),
-        "redis+sentinel://127.0.0.1:1/locks".to_owned(),
-        format!("redis+sentinel://{}/others", watched.sentinels[0].addr()),
-        "redis+replicated://127.0.0.1:2".to_owned(),
-        watched.sentinel_url(),
-    ];
-    let (status, json) = looks(&mut quorlock_at(&urls));
-    assert_eq!(status, 2, "{json}");
-    assert_finds(&json, "unfit", "unsuitable", Some("n0"));
-    assert_finds(&json, "warning", "no_master", Some("n1"));
-    assert_finds(&json, "unfit", "unsuitable", Some("n2"));
-    assert_finds(&json, "warning", "no_master", Some("n3"));
-    assert_finds(&json, "warning", "few_sentinels", Some("n4"));
-    // What to do is said of each server that fails.
-    let what_to_do = |node| {
-        let mut findings = json["findings"].as_array().unwrap().iter();
-        findings.find(|it| it["node"] == node).unwrap()["do"].to_string()
-    };
-    assert!(
-        what_to_do("n1").contains("127.0.0.1:1: start the server"),
-        "{json}"
-    );
-    assert!(
-        what_to_do("n3").contains("127.0.0.1:2: start the server"),
-        "{json}"
-    );
-    Ok(())
-}
-
-#[test]
-fn nodes_that_are_clusters_are_told_what_to_do() -> TestResult {
-    let (partial, whole) = (
-        Cluster::builder(1).partial().start()?,
-        Cluster::builder(1).start()?,
-    );
+fn nodes_whose_members_name_no_primary_are_told_what_to_do() -> TestResult {
     let (servers, part) = (
-        Servers::start(1)?,
+        Servers::start(2)?,
         Server::builder().arg("--cluster-enabled", "yes").start()?,
     );
-    partial.drop_slot(7)?;
-    whole.drop_slot(7)?;
+    let watched = Group::builder(0).sentinels(3).start()?;
+    let cluster = Cluster::builder(3).partial().start()?;
+    cluster.drop_slot(cluster.slot_of("locks"))?;
+    let [one, other] = [0, 1].map(|it: usize| servers[it].addr());
     let urls = [
-        partial.url(),
-        whole.url(),
-        format!("redis+cluster://{}", servers[0].addr()),
-        "redis+cluster://127.0.0.1:1".to_owned(),
+        format!("redis+replicated://{one},{other}"),
+        "redis+sentinel://127.0.0.1:1,127.0.0.1:2,127.0.0.1:3/locks".to_owned(),
+        watched.sentinel_url().replace("/locks", "/others"),
+        watched.sentinel_url(),
+        cluster.url(),
+        format!("redis+cluster://{one},127.0.0.1:1,127.0.0.1:2"),
         part.url(),
     ];
 
-    let (status, json) = looks(&mut quorlock_at(&urls));
+    let (status, json) = looks(quorlock_at(&urls).args(["--prefix", "{locks}:"]));
 
     assert_eq!(status, 2, "{json}");
-    assert_finds(&json, "warning", "slots_not_served", Some("n0"));
-    assert_finds(&json, "unfit", "no_slots_served", Some("n1"));
-    assert_finds(&json, "unfit", "unsuitable", Some("n2"));
-    assert_finds(&json, "warning", "no_master", Some("n3"));
-    assert_finds(&json, "unfit", "unsuitable", Some("n4"));
-    let findings = json["findings"].as_array().unwrap();
-    let of_server = findings.iter().find(|it| it["node"] == "n4").unwrap();
-    assert!(
-        of_server["do"].to_string().contains("redis+cluster://"),
-        "{json}"
-    );
+    let finds = |level, what, node| assert_finds(&json, level, what, Some(node));
+    finds("unfit", "unsuitable", "n0");
+    finds("warning", "no_primary", "n1");
+    finds("unfit", "unsuitable", "n2");
+    assert!(!found(&json).iter().any(|it| it.2.as_deref() == Some("n3")));
+    finds("unfit", "no_slots_served", "n4");
+    finds("unfit", "unsuitable", "n5");
+    finds("unfit", "unsuitable", "n6");
+    let of = |node| {
+        let mut findings = json["findings"].as_array().unwrap().iter();
+        findings.find(|it| it["node"] == node).unwrap().to_string()
+    };
+    assert!(of("n1").contains("127.0.0.1:1: cannot connect"), "{json}");
+    assert!(of("n6").contains("redis+cluster://"), "{json}");
     Ok(())
 }
 

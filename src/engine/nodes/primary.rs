@@ -134,14 +134,18 @@ impl Primary {
     /// Until when grants of the server count, or why it is not the primary any more. `None`: a plain address always is.
     ///
     /// RACE: T1, this process, is stopped; T2 promotes another server; T1 goes on, and the old primary answers first.
-    /// Therefore no answer renews a lease that has ended: all members are asked anew.
+    /// Therefore one answer renews a lease that has ended only if all members answered within the last lease. A slow
+    /// connection, or a slow name of the server, ends leases as well.
     pub(crate) fn lease(&mut self) -> Option<Result<Moment, NodeFailure>> {
         let watch = self.watch.as_mut()?;
-        Some(match watch.choose() {
+        let chosen = watch.choose();
+        let has_ended = Moment::now().until(watch.until).is_zero();
+        let is_missing = watch.members.iter().any(|it| it.1.is_none());
+        Some(match chosen {
             Ok((place, _)) if place != self.server.place => Err(NodeFailure::NoPrimary {
                 reason: format!("the primary is now {place}").into(),
             }),
-            Ok(_) if Moment::now().until(watch.until).is_zero() => Err(NodeFailure::UNCONFIRMED),
+            Ok(_) if watch.needed == 1 && is_missing && has_ended => Err(NodeFailure::UNCONFIRMED),
             chosen => chosen.map(|(_, until)| {
                 watch.until = until;
                 until
@@ -161,5 +165,49 @@ impl Members {
             }
         }
         choose(&mut self.members, self.needed, Moment::now())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn report(at: Moment, place: Option<&Endpoint>) -> Option<Report> {
+        Some(Report {
+            asked: at,
+            said: Ok(place.cloned()),
+        })
+    }
+
+    #[test]
+    fn one_answer_renews_an_ended_lease_only_if_all_members_have_answered() {
+        let server = Address::parse("redis://a").unwrap();
+        let now = Moment::now();
+        let long_ago = Moment::at(Duration::ZERO, Duration::ZERO);
+        let until = |now: Moment| now.checked_add(Duration::from_secs(1)).unwrap();
+        let named = report(now, Some(&server.place));
+        let renewed = |needed, other, until| {
+            let members = [named.clone(), other];
+            let mut primary = Primary {
+                server: server.clone(),
+                watch: Some(Members {
+                    needed,
+                    members: members.map(|it| ("m".into(), it)).into(),
+                    answers: unbounded().1,
+                    questions: Vec::new(),
+                    until,
+                }),
+            };
+            primary.lease().unwrap()
+        };
+        let silent = report(long_ago, None);
+        assert!(renewed(1, silent.clone(), until(now)).is_ok());
+        assert_eq!(
+            renewed(1, silent, now),
+            Err(NodeFailure::UNCONFIRMED),
+            "another may be the primary"
+        );
+        assert!(renewed(1, report(now, None), now).is_ok());
+        assert!(renewed(2, report(now, Some(&server.place)), now).is_ok());
     }
 }

@@ -8,8 +8,6 @@ use crate::history::Way;
 
 pub(crate) const NAME: &str = "permits";
 
-pub(crate) const LOCKS: [&str; 1] = [NAME];
-
 /// Fewer than clients.
 const PERMITS: usize = 2;
 

@@ -8,14 +8,14 @@ use crate::history::Way;
 
 pub(crate) const NAME: &str = "readers";
 
-pub(crate) const LOCKS: [&str; 1] = ["readers/0"];
+const LOCK: &str = "readers/0";
 
 pub(crate) fn take(
     locks: &LockManager,
     rng: &mut fastrand::Rng,
     call: &Call,
 ) -> Result<Taken, AcquireError> {
-    let name = LOCKS[0].to_owned();
+    let name = LOCK.to_owned();
     let lock = locks.rw_lock(&name).renew(call.renew);
     if rng.u8(..3) != 0 {
         let guard = call.ask(

@@ -7,7 +7,7 @@ use crate::grip::{Call, Taken};
 
 pub(crate) const NAME: &str = "registers";
 
-pub(crate) const LOCKS: [&str; 2] = ["registers/0", "registers/1"];
+const LOCKS: [&str; 2] = ["registers/0", "registers/1"];
 
 pub(crate) fn take(
     locks: &LockManager,

@@ -8,11 +8,7 @@ use crate::grip::{Call, Taken};
 
 pub(crate) const NAME: &str = "transfers";
 
-/// The accounts: in one slot of a cluster.
-const ACCOUNTS: [&str; 2] = ["transfers/{both}/0", "transfers/{both}/1"];
-
-/// One stands for both.
-pub(crate) const LOCKS: [&str; 1] = [ACCOUNTS[0]];
+const ACCOUNTS: [&str; 2] = ["transfers/0", "transfers/1"];
 
 pub(crate) fn take(
     locks: &LockManager,

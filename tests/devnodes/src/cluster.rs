@@ -228,15 +228,7 @@ impl Cluster {
 
     /// `redis+cluster://HOST:PORT,HOST:PORT,…` with all servers.
     pub fn url(&self) -> String {
-        self.url_of(0..self.servers.len())
-    }
-
-    /// The same with some of them.
-    pub fn url_of(&self, servers: impl IntoIterator<Item = usize>) -> String {
-        self.url_at(
-            "redis",
-            servers.into_iter().map(|it| self.servers[it].addr()),
-        )
+        self.url_at("redis", self.servers.iter().map(crate::Server::addr))
     }
 
     /// `rediss+cluster://HOST:PORT,HOST:PORT,…` with all servers and their ports for TLS.
@@ -295,12 +287,6 @@ impl Cluster {
         names
             .find(|it| self.owner_of(it) == Some(server))
             .expect("a name in a slot of that server")
-    }
-
-    /// Names that begin with this, of which each is in a slot of another one of the first masters.
-    #[track_caller]
-    pub fn names<const N: usize>(&self, begin: &str) -> [String; N] {
-        std::array::from_fn(|it| self.name_at(it, begin))
     }
 
     /// Whether a server serves the slot of a key, and has the key.

@@ -230,7 +230,7 @@ impl Group {
     }
 
     /// Which server a sentinel names, by its place; none if it names no server of the group.
-    pub fn named_by(&self, sentinel: usize) -> Option<usize> {
+    fn named_by(&self, sentinel: usize) -> Option<usize> {
         let reply = self.sentinels[sentinel]
             .command(&["SENTINEL", "GET-MASTER-ADDR-BY-NAME", MASTER])
             .ok()?;
@@ -238,27 +238,10 @@ impl Group {
         self.servers.iter().position(|it| it.listens_at(port))
     }
 
-    /// Tells the sentinels to promote a replica in place of `old`, which may be gone; blocks until they have; its place.
+    /// Tells the sentinels to promote a replica in place of `old`, which may be gone. Blocks until all sentinels that run name
+    /// another server, and it is a master; its place.
     pub fn fail_over(&self, old: usize) -> Result<usize, Error> {
         let mut told: Option<Instant> = None;
-        self.wait_until_promoted(old, || {
-            // It refuses while it has not heard of the replicas for a moment, and gives up if it has heard nothing good of them.
-            let is_due = told.is_none_or(|it| Duration::from_secs(3) < it.elapsed());
-            if is_due && self.named_by(0) == Some(old) {
-                told = self.sentinels[0]
-                    .command(&["SENTINEL", "FAILOVER", MASTER])
-                    .is_ok()
-                    .then(Instant::now);
-            }
-        })
-    }
-
-    /// Blocks until all sentinels that run name a server other than `old`, and it is a master; its place.
-    pub fn wait_for_failover(&self, old: usize) -> Result<usize, Error> {
-        self.wait_until_promoted(old, || {})
-    }
-
-    fn wait_until_promoted(&self, old: usize, mut urge: impl FnMut()) -> Result<usize, Error> {
         let mut new = None;
         // Sentinels on a machine that has stood still for two seconds do nothing for half a minute.
         wait_for_longer(
@@ -270,7 +253,15 @@ impl Group {
                 )
             },
             || {
-                urge();
+                // It refuses while it has not heard of the replicas for a moment, and gives up if it has heard nothing good of
+                // them.
+                let is_due = told.is_none_or(|it| Duration::from_secs(3) < it.elapsed());
+                if is_due && self.named_by(0) == Some(old) {
+                    told = self.sentinels[0]
+                        .command(&["SENTINEL", "FAILOVER", MASTER])
+                        .is_ok()
+                        .then(Instant::now);
+                }
                 let running = (0..self.sentinels.len()).filter(|it| {
                     self.sentinels[*it].is_running() && !self.sentinels[*it].is_paused()
                 });

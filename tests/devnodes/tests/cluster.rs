@@ -104,8 +104,5 @@ fn a_master_that_is_cut_off_from_the_others_serves_side_by_side_with_the_one_in_
     devnodes::eventually("it notices", || {
         refused_at_all(&cluster, 0, &key).contains("CLUSTERDOWN")
     });
-    cluster.join_again()?;
-    assert_eq!(cluster.servers[0].info("role").as_deref(), Some("slave"));
-    assert_eq!(cluster.owner_of(&key), Some(3));
     Ok(())
 }

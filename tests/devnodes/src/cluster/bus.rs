@@ -48,14 +48,4 @@ impl Bus {
             }
         }
     }
-
-    /// Ends that.
-    pub(crate) fn join(&self) {
-        for proxy in &self.proxies {
-            proxy.black_hole(false);
-            proxy.shut_out(None);
-            // Those that were open meanwhile lack bytes.
-            proxy.cut();
-        }
-    }
 }

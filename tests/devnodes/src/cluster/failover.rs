@@ -4,7 +4,6 @@ use std::sync::PoisonError;
 use std::time::{Duration, Instant};
 
 use crate::cluster::PATIENT;
-use crate::cluster::bus::Bus;
 use crate::cluster::map::is_ready;
 use crate::wait::wait_for;
 use crate::{Cluster, Error};
@@ -80,13 +79,6 @@ impl Cluster {
         bus.cut(&self.servers, master);
         *self.cut_off.lock().unwrap_or_else(PoisonError::into_inner) = Some(master);
         self.wait_for_successor(master, slot)
-    }
-
-    /// Ends that; blocks until all is well.
-    pub fn join_again(&self) -> Result<(), Error> {
-        *self.cut_off.lock().unwrap_or_else(PoisonError::into_inner) = None;
-        self.bus.iter().for_each(Bus::join);
-        self.restore_replication()
     }
 
     fn wait_for_successor(&self, master: usize, slot: u16) -> Result<usize, Error> {
