@@ -1,6 +1,5 @@
 //! The nodes: a connection and a worker for each, and one door to all of them.
 
-pub(crate) mod command_queue;
 pub(crate) mod connect;
 pub(crate) mod deliver;
 pub(crate) mod drive;
@@ -11,13 +10,10 @@ pub(crate) mod job;
 pub(crate) mod leaving;
 pub(crate) mod link;
 pub(crate) mod load;
-pub(crate) mod outgoing;
 mod plaintext_check;
 pub(crate) mod primary;
 pub(crate) mod records;
 pub(crate) mod resend;
-mod room;
 pub(crate) mod server;
-mod standing;
 pub(crate) mod status;
 pub(crate) mod worker;

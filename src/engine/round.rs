@@ -5,5 +5,3 @@ pub(crate) mod ask;
 pub(crate) mod attempt;
 pub(crate) mod outcome;
 pub(crate) mod pending;
-pub(crate) mod request;
-pub(crate) mod run;

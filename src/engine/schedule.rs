@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use crate::engine::nodes::outgoing::Enqueued;
+use crate::engine::nodes::fanout::Enqueued;
 use crate::observer::HeldLock;
 use crate::sys::sync::{AtomicU64, Condvar, Mutex, MutexGuard};
 use crate::time::{self, Moment, Now, Tick};

@@ -9,8 +9,8 @@ use std::time::Duration;
 
 use crate::answer::{Answer, ExtendReply};
 use crate::engine::live_hold::held::{HoldState, LiveHold, Renewal};
+use crate::engine::nodes::fanout::{Enqueued, Outgoing};
 use crate::engine::nodes::job::Sink;
-use crate::engine::nodes::outgoing::{Enqueued, Outgoing};
 use crate::engine::round::outcome::Grants;
 use crate::engine::round::pending::Pending;
 use crate::engine::schedule::{Due, Rest, ScheduleEntry};

@@ -6,12 +6,11 @@ use std::time::Duration;
 
 use crate::engine::listeners::callbacks::{self, Callback};
 use crate::engine::listeners::{Listeners, LostReceiver};
-use crate::engine::nodes::outgoing::Outgoing;
+use crate::engine::nodes::fanout::Outgoing;
 use crate::engine::round::admission;
 use crate::engine::round::attempt::Attempt;
 use crate::engine::round::outcome::{Grants, Won};
 use crate::engine::round::pending::Pending;
-use crate::engine::round::run;
 use crate::engine::schedule::ScheduleEntry;
 use crate::engine::shared::Shared;
 use crate::engine::spec::LockSpec;
@@ -273,7 +272,7 @@ impl LiveHold {
         } else {
             self.let_next_ask(next.as_deref());
         }
-        let end = run::wait(sent, round, deadline);
+        let end = round.finish(sent, deadline);
         if let Some(next) = next {
             // It sleeps until its attempt is decided. If that has not happened by now, it waits for that itself.
             next.wake();
@@ -316,7 +315,7 @@ impl LiveHold {
 
     fn release_round(&self, ended: &EndedHold) -> Arc<Pending<ReleaseRound>> {
         let fanout = &self.shared.fanout;
-        run::of_release(
+        Pending::of_release(
             fanout,
             ReleaseRound::of_held(fanout.len(), ended.held),
             ended.reached,
@@ -500,7 +499,7 @@ impl LiveHold {
         let release = (!self.shared.config.lock_delay).then(|| {
             let (fanout, to) = (&self.shared.fanout, state.reached);
             let round = ReleaseRound::new(quorum(fanout.len()));
-            let round = awaited.then(|| run::of_release(fanout, round, to));
+            let round = awaited.then(|| Pending::of_release(fanout, round, to));
             let command = self.release_command(self.update());
             let release =
                 Outgoing::release(command, to, state.longest_ttl).answered_to(round.as_ref());

@@ -6,7 +6,7 @@
 use std::sync::Arc;
 
 use crate::engine::nodes::drive::IDLE_MIN;
-use crate::engine::nodes::outgoing::Enqueued;
+use crate::engine::nodes::fanout::Enqueued;
 use crate::engine::schedule::{COMPARE, Due};
 use crate::engine::shared::Shared;
 use crate::sys::logging::error;

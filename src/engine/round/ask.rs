@@ -5,9 +5,8 @@ use std::time::Duration;
 
 use crate::answer::Answer;
 use crate::engine::nodes::fanout::Fanout;
-use crate::engine::nodes::outgoing::Outgoing;
+use crate::engine::nodes::fanout::Outgoing;
 use crate::engine::round::pending::Pending;
-use crate::engine::round::run;
 use crate::error::{NodeAnswer, NodeFailure};
 use crate::ids::NodeSet;
 use crate::logic::tally::ProbeRound;
@@ -67,10 +66,9 @@ pub(crate) fn ask_timed(
 ) -> Vec<Timed> {
     let _busy = fanout.busy();
     let (round, sent) = (round(fanout, to), Moment::now());
-    run::run(
+    round.run(
         fanout,
         Outgoing::ask(command, &round).to(to),
-        &round,
         None,
         deadline,
     );

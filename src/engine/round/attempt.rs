@@ -1,31 +1,29 @@
 //! One attempt to get a lock: an acquire round, a raise round if fencing counters were ahead, and if it was lost,
 //! everything of it taken back.
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
 
 use crate::answer::Answer;
+use crate::config::Config;
 use crate::engine::nodes::drive::Driving;
-use crate::engine::nodes::fanout::Fanout;
-use crate::engine::nodes::outgoing::Outgoing;
+use crate::engine::nodes::fanout::{Fanout, Outgoing};
 use crate::engine::round::admission::RoundTicket;
 use crate::engine::round::ask;
 use crate::engine::round::outcome::{Grants, LostAttempt, NotWon, Won};
 use crate::engine::round::pending::Pending;
-use crate::engine::round::request::{AttemptFacts, Request};
-use crate::engine::round::run;
 use crate::engine::spec::LockSpec;
 use crate::error::{NodeAnswer, NodeFailure};
 use crate::ids::{FencingToken, NodeSet, OwnerToken};
 use crate::logic::acquire_round::{AcquireEnd, AcquireRound, LossReason, RaiseRound};
 use crate::logic::ballot::Ballot;
-use crate::logic::pause;
 use crate::logic::tally::ReleaseRound;
-use crate::logic::{quorum, token, validity};
+use crate::logic::{pause, quorum, token, validity};
 use crate::observer::{Event, RoundOutcome};
 use crate::stats::count;
 use crate::sys::logging::debug;
 use crate::time::{self, About, Moment, Now, Tick};
-use crate::wire::{Command, QueuePolicy, QueueUpdate};
+use crate::wire::{Command, QueueEntry, QueuePolicy, QueueUpdate, Waiter};
 
 /// An attempt on its way.
 pub(crate) struct Attempt {
@@ -116,7 +114,9 @@ impl Attempt {
         let _busy = fanout.busy();
         let (attempt, outgoing) = Attempt::prepare(fanout, round_ticket, request, known, None)?;
         let outgoing = outgoing.for_majority();
-        let end = run::run(fanout, outgoing, &attempt.round, driver, attempt.deadline);
+        let end = attempt
+            .round
+            .run(fanout, outgoing, driver, attempt.deadline);
         Ok(attempt.conclude(fanout, request, end)?)
     }
 
@@ -178,7 +178,7 @@ impl Attempt {
             ));
             let deadline = request.limit(time::deadline(fanout.response_timeout()));
             let outgoing = Outgoing::ask(spec.plan.raise(self.owner, token), &raise);
-            end = run::run(fanout, outgoing, &raise, None, deadline);
+            end = raise.run(fanout, outgoing, None, deadline);
             seen = seen
                 .max(token)
                 .max(raise.with_ballot(Ballot::<RaiseRound>::seen));
@@ -345,11 +345,113 @@ impl Attempt {
             Some(entry) => QueueUpdate::Leave(entry.waiter),
         };
         let command = request.spec.plan.release(self.owner, None, update);
-        let round = || run::of_release(fanout, ReleaseRound::new(granted), to);
+        let round = || Pending::of_release(fanout, ReleaseRound::new(granted), to);
         let round = (granted != 0).then(round);
         let release =
             Outgoing::release(command, to, request.spec.ttl()).answered_to(round.as_ref());
         fanout.send(release, None, None, time::tick()).finish();
         round
+    }
+}
+
+/// A waiting list is kept for several of the longest pauses, so that calls that are alive do not fall out of it.
+const PAUSES_IN_A_LIFE: u32 = 3;
+
+/// What a call asks the nodes for.
+pub(crate) struct Request {
+    pub(crate) spec: Arc<LockSpec>,
+    /// By how much the lease ends earlier for its holder than for the nodes.
+    pub(crate) margin: Duration,
+    /// But for the place: see [`Request::since`].
+    pub(crate) policy: QueuePolicy,
+    pub(crate) began: Moment,
+    /// No round of the call goes on for longer.
+    end: Option<Tick>,
+    place: OnceLock<u64>,
+}
+
+impl Request {
+    /// `waiter`: of a call that waits, and enters the waiting lists of the nodes.
+    pub(crate) fn new(spec: &Arc<LockSpec>, config: &Config, waiter: Option<Waiter>) -> Request {
+        let life = pause::longest_pause(config.retry_max).saturating_mul(PAUSES_IN_A_LIFE);
+        let life = u64::try_from(life.as_millis()).unwrap_or(u64::MAX);
+        let entry = waiter.map(|waiter| QueueEntry { waiter, life });
+        let began = Moment::now();
+        let policy = QueuePolicy {
+            since: began.wall_micros(),
+            entry,
+            enters: waiter.is_some(),
+            only: None,
+        };
+        let (spec, margin) = (Arc::clone(spec), config.margin.of(spec.ttl()));
+        Request {
+            spec,
+            margin,
+            policy,
+            began,
+            end: None,
+            place: OnceLock::new(),
+        }
+    }
+
+    /// With an end of all its rounds.
+    pub(crate) fn ending(self, end: Option<Tick>) -> Request {
+        Request { end, ..self }
+    }
+
+    /// When a round ends that would otherwise end at `deadline`.
+    pub(super) fn limit(&self, deadline: Tick) -> Tick {
+        self.end.map_or(deadline, |end| end.min(deadline))
+    }
+
+    /// When the call began, microseconds since 1970: calls of all clients are ordered by it.
+    ///
+    /// Does not change once the clocks of a majority are known.
+    pub(crate) fn since(&self, fanout: &Fanout) -> u64 {
+        if let Some(place) = self.place.get() {
+            return *place;
+        }
+        // Not within `get_or_init`: it takes locks.
+        match fanout.time_for_all(self.began) {
+            Some(time) => *self.place.get_or_init(|| time),
+            None => self.began.wall_micros(),
+        }
+    }
+}
+
+/// What a call knows from its attempts so far.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct AttemptFacts {
+    /// The largest fencing counter that was seen.
+    pub(crate) seen: u64,
+    /// It could not win its last round even if nobody has the lock: see [`pause::keeps_its_place`].
+    pub(crate) has_no_place: bool,
+    /// Of a semaphore: the nodes granted different slots, and this one is free at a majority.
+    pub(crate) only: Option<u8>,
+}
+
+impl AttemptFacts {
+    /// What is known after a lost attempt.
+    pub(crate) fn after(self, lost: &LostAttempt) -> AttemptFacts {
+        // One try for a slot, and then by chance again.
+        let only = lost.common_slot.filter(|_| self.only.is_none());
+        AttemptFacts {
+            seen: self.seen.max(lost.seen),
+            has_no_place: !pause::keeps_its_place(lost.why),
+            only,
+        }
+    }
+
+    /// How the next attempt deals with other calls that wait.
+    pub(super) fn policy(self, policy: QueuePolicy) -> QueuePolicy {
+        let policy = QueuePolicy {
+            only: self.only,
+            ..policy
+        };
+        if self.has_no_place {
+            policy.without_place()
+        } else {
+            policy
+        }
     }
 }

@@ -4,14 +4,18 @@
 //! half of the throughput.
 
 use std::fmt;
+use std::sync::Arc;
 
 use crate::answer::Answer;
+use crate::engine::nodes::drive::Driving;
+use crate::engine::nodes::fanout::{Fanout, Outgoing, SentCommands};
 use crate::engine::nodes::job::Sink;
 use crate::error::{NodeAnswer, NodeFailure};
 use crate::ids::{NodeId, NodeSet};
 use crate::logic::ballot::{Ballot, Round, Step};
+use crate::logic::tally::ReleaseRound;
 use crate::sys::sync::{Condvar, Mutex, MutexGuard};
-use crate::time::{Moment, Tick};
+use crate::time::{self, Moment, Tick};
 
 /// A round under way.
 pub(crate) struct Pending<R: Round> {
@@ -77,6 +81,30 @@ impl<R: Round> Pending<R> {
 
     pub(crate) fn reached(&self) -> NodeSet {
         self.state.lock().reached
+    }
+
+    /// Sends the command of the round, and waits until the round is decided. `driver`: passed by a caller that drives the
+    /// connections already.
+    pub(crate) fn run(
+        &self,
+        fanout: &Fanout,
+        outgoing: Outgoing,
+        driver: Option<Driving<'_>>,
+        deadline: Tick,
+    ) -> R::End {
+        let now = time::tick();
+        let driver = driver.or_else(|| fanout.drive_alone(now));
+        let sent = fanout.send(outgoing, None, driver, now);
+        let mut state = self.state.lock();
+        state.reached = state.reached.union(sent.taken());
+        drop(state);
+        self.finish(sent, deadline)
+    }
+
+    /// Waits for a round whose command was sent.
+    pub(crate) fn finish(&self, sent: SentCommands<'_>, deadline: Tick) -> R::End {
+        sent.drive(&|| self.is_over(), deadline);
+        self.wait(deadline)
     }
 
     /// Waits until the round is decided; at `deadline` it is decided with the votes that are there.
@@ -174,6 +202,17 @@ impl<R: Round> Pending<R> {
             }
             self.decided.notify_all();
         }
+    }
+}
+
+impl Pending<ReleaseRound> {
+    /// A round of releases that goes to the nodes `to`. The others do not have to be asked.
+    pub(crate) fn of_release(fanout: &Fanout, round: ReleaseRound, to: NodeSet) -> Arc<Self> {
+        let pending = Arc::new(Pending::new(fanout.len(), round));
+        for node in fanout.ids().filter(|it| !to.contains(*it)) {
+            pending.leave_out(node, NodeAnswer::NotAsked);
+        }
+        pending
     }
 }
 

@@ -188,7 +188,7 @@ mod tests {
 
     use super::*;
     use crate::config::Config;
-    use crate::engine::round::request::Request;
+    use crate::engine::round::attempt::Request;
     use crate::engine::spec::LockSpec;
     use crate::sys::sync::Mutex;
     use crate::time;

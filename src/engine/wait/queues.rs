@@ -14,7 +14,7 @@ use std::time::Duration;
 
 use crate::config::Config;
 use crate::engine::nodes::fanout::Fanout;
-use crate::engine::nodes::outgoing::Outgoing;
+use crate::engine::nodes::fanout::Outgoing;
 use crate::engine::spec::LockSpec;
 use crate::engine::wait::queue::{WaitQueue, WaitQueues};
 use crate::engine::wait::ticket::Ticket;

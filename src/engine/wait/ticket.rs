@@ -4,12 +4,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::engine::nodes::fanout::Fanout;
-use crate::engine::nodes::outgoing::Outgoing;
+use crate::engine::nodes::fanout::Outgoing;
 use crate::engine::park::Parker;
 use crate::engine::round::admission::RoundTicket;
 use crate::engine::round::attempt::Attempt;
+use crate::engine::round::attempt::{AttemptFacts, Request};
 use crate::engine::round::outcome::{LostAttempt, NotWon};
-use crate::engine::round::request::{AttemptFacts, Request};
 use crate::ids::{NodeId, NodeSet};
 use crate::logic::pause;
 use crate::logic::quorum;

@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use super::{Section, World, calm_down, hastily, hurry, join, ms, patiently, spawn, until};
-use crate::engine::nodes::command_queue::CommandQueue;
+use crate::engine::nodes::job::CommandQueue;
 use crate::engine::nodes::job::Job;
 use crate::error::{AcquireError, NodeAnswer, NodeFailure, ReleaseError};
 use crate::manager::LockManager;
