@@ -87,7 +87,7 @@ struct Threads {
 impl fmt::Debug for Engine {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Engine")
-            .field("nodes", &self.shared.fanout.len())
+            .field("nodes", &self.shared.fanout.nodes.len())
             .finish_non_exhaustive()
     }
 }

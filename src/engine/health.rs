@@ -18,7 +18,7 @@ impl Shared {
     /// Asks every node whether it takes writes, connecting where that has not been done, and says what was found. Waits for
     /// all of them.
     pub(crate) fn check_nodes(&self) -> Vec<NodeCheck> {
-        let nodes = self.fanout.nodes();
+        let nodes = &self.fanout.nodes;
         // A server that was emptied since it was last asked for a lock shows that here.
         let look = self.fanout.records.greet(Greeted::Server {
             look: true,
@@ -57,7 +57,7 @@ impl Shared {
                 Some(NodeFailure::TimedOut | NodeFailure::Stalled)
             )
         };
-        let nodes = self.fanout.nodes().iter().zip(rows.iter());
+        let nodes = self.fanout.nodes.iter().zip(rows.iter());
         let up = nodes
             .filter(|(node, row)| node.standing.is_up() && !is_silent(row))
             .map(|(it, _)| it.id);
@@ -115,7 +115,7 @@ impl Shared {
         command: impl Fn(&Server) -> Command,
     ) -> Vec<Option<NodeFailure>> {
         // No two may have a record of the same edition.
-        let nodes = self.fanout.nodes().iter().filter(|it| to.contains(it.id));
+        let nodes = self.fanout.nodes.iter().filter(|it| to.contains(it.id));
         let asked = nodes.map(|node| {
             let query = NodeQuery {
                 command: command(node),
@@ -125,7 +125,7 @@ impl Shared {
         });
         let (nodes, asked): (Vec<_>, Vec<_>) = asked.unzip();
         let answers = ask::ask_many(&self.fanout, asked, self.fanout.deadline(time::tick()));
-        let mut failed = vec![None; self.fanout.len()];
+        let mut failed = vec![None; self.fanout.nodes.len()];
         for (node, answers) in nodes.into_iter().zip(answers) {
             let answer = answers.into_iter().nth(node.index());
             if let Some(place) = failed.get_mut(node.index()) {
@@ -138,7 +138,7 @@ impl Shared {
     /// The same, where no node can be asked.
     pub(crate) fn check_nothing(&self) -> Vec<NodeCheck> {
         let row = |it: &Arc<Server>| row(it.id, &it.address, Some(NodeFailure::ShutDown));
-        self.fanout.nodes().iter().map(row).collect()
+        self.fanout.nodes.iter().map(row).collect()
     }
 }
 

@@ -47,19 +47,14 @@ impl Shared {
             Answer::Inspect(stored) => Ok(*stored),
             _ => Err(NodeFailure::of_another_command()),
         };
-        let nodes = self
-            .fanout
-            .nodes()
-            .iter()
-            .zip(answers)
-            .map(|(node, answer)| {
-                let (node, address) = (node.id, Arc::clone(&node.address));
-                InspectedNode {
-                    node,
-                    address,
-                    stored: stored(answer),
-                }
-            });
+        let nodes = self.fanout.nodes.iter().zip(answers).map(|(node, answer)| {
+            let (node, address) = (node.id, Arc::clone(&node.address));
+            InspectedNode {
+                node,
+                address,
+                stored: stored(answer),
+            }
+        });
         Inspection {
             name: name.into(),
             slot,
@@ -119,7 +114,7 @@ impl Shared {
 
     /// What the nodes answer, of which each gets the commands that are for it.
     fn tell(&self, commands: impl Iterator<Item = (Command, NodeSet)>) -> Vec<NodeReport> {
-        let mut rows = vec![NodeAnswer::NotAsked; self.fanout.len()];
+        let mut rows = vec![NodeAnswer::NotAsked; self.fanout.nodes.len()];
         for (command, to) in commands {
             let answers = ask::ask(
                 &self.fanout,

@@ -385,7 +385,7 @@ impl<'a> Acquisition<'a> {
                  `quorlock vouch` or call `admin().vouch()` to skip the wait",
                 self.spec.name,
                 About(left),
-                shared.fanout.len(),
+                shared.fanout.nodes.len(),
                 which.join(", "),
             );
         }
@@ -442,7 +442,7 @@ impl<'a> Acquisition<'a> {
             // The manager holds the lock itself, or other calls were first: no node had to be asked.
             let nodes = shared
                 .fanout
-                .report(vec![NodeAnswer::NotAsked; shared.fanout.len()]);
+                .report(vec![NodeAnswer::NotAsked; shared.fanout.nodes.len()]);
             return AcquireError::Held {
                 by: self.held_by(),
                 nodes,
@@ -450,7 +450,7 @@ impl<'a> Acquisition<'a> {
             };
         };
         if let Some(release) = &lost.release {
-            release.wait(self.deadline(shared.fanout.response_timeout()));
+            release.wait(self.deadline(shared.fanout.response_timeout));
         }
         let mut rows = lost.rows;
         if let Some(round) = &lost.round {

@@ -193,7 +193,7 @@ pub(super) fn confirmed(
     if end.enough {
         Ok(Released {
             confirmed: end.confirmed,
-            nodes: fanout.len(),
+            nodes: fanout.nodes.len(),
         })
     } else {
         Err(ReleaseError::NotConfirmed {
@@ -213,7 +213,7 @@ impl Drop for Hold {
             }
             let (end, _) = lock.release()?;
             if !end.enough {
-                let (name, confirmed, nodes) = (&lock.spec.name, end.confirmed, engine.shared().fanout.len());
+                let (name, confirmed, nodes) = (&lock.spec.name, end.confirmed, engine.shared().fanout.nodes.len());
                 debug!("{name}: release confirmed by {confirmed} of {nodes} nodes; the others free it within its ttl");
             }
             Ok(())

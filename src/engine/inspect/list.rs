@@ -48,7 +48,7 @@ impl Shared {
         };
         let mut searches: Vec<_> = self.fanout.ids().map(search).collect();
         let mut locks = BTreeMap::new();
-        let mut rows = vec![NodeAnswer::NotAsked; self.fanout.len()];
+        let mut rows = vec![NodeAnswer::NotAsked; self.fanout.nodes.len()];
         let mut fail = |node: NodeId, failure: &NodeFailure| {
             if let Some(row) = rows.get_mut(node.index()) {
                 *row = NodeAnswer::Failed(failure.clone());

@@ -98,7 +98,7 @@ impl Due for LiveHold {
         } else {
             state.owed
         };
-        if fanout.len().saturating_sub(owed.len()) < quorum(fanout.len()) {
+        if fanout.nodes.len().saturating_sub(owed.len()) < quorum(fanout.nodes.len()) {
             return Some(self.retry_after(&state, now));
         }
         if recheck.is_some() {
@@ -107,7 +107,7 @@ impl Due for LiveHold {
         let sent = self.next_extension(&state.lease, now);
         // Enqueued with the state locked: see `end`.
         let (extension, enqueued) = self.send_extension(&mut state, sent, Some(owed));
-        let give_up = fanout.response_timeout();
+        let give_up = fanout.response_timeout;
         state.renewal = Some((extension, tick.checked_add(give_up).unwrap_or(tick)));
         batch.merge(enqueued);
         Some(give_up.min(state.lease.ends_in(moment)))
@@ -241,7 +241,10 @@ impl LiveHold {
             .spec
             .plan
             .extend(self.owner, validity::millis(sent.ttl), number, keep);
-        let (lock, round) = (Arc::clone(self), Pending::new(fanout.len(), ExtendRound));
+        let (lock, round) = (
+            Arc::clone(self),
+            Pending::new(fanout.nodes.len(), ExtendRound),
+        );
         let is_renewal = renewal.is_some();
         let extension = Arc::new(Extension {
             lock,
@@ -334,7 +337,7 @@ impl LiveHold {
     /// How long a lock waits that no majority has extended. With its state locked.
     fn retry_after(&self, state: &HoldState, Now { moment, tick }: Now) -> Duration {
         let (fanout, left) = (&self.shared.fanout, state.lease.ends_in(moment));
-        let least = lease::retry_after(fanout.response_timeout());
+        let least = lease::retry_after(fanout.response_timeout);
         self.shared
             .retries
             .lock()
@@ -469,7 +472,7 @@ impl Extension {
         match state.lease.on_extended(self.sent.until, now) {
             Extended::Longer => {
                 let extended = self.round.nodes_with(Answer::is_extended);
-                state.confirmations = Confirmations::new(fanout.len(), extended, at.tick);
+                state.confirmations = Confirmations::new(fanout.nodes.len(), extended, at.tick);
                 state.grants = Grants::default();
             }
             Extended::NotLonger => {}
@@ -543,7 +546,7 @@ impl Extension {
                 .collect()
         });
         let is_news = spec.plan.is_shared() && !shown.is_empty();
-        let nodes = fanout.len();
+        let nodes = fanout.nodes.len();
         let time = is_news.then(|| fanout.time_for_all(moment).unwrap_or(moment.wall_micros()));
         let largest = time.map(|it| {
             token::largest_seen(shown.into_iter(), it, nodes.saturating_sub(quorum(nodes)))

@@ -162,7 +162,7 @@ impl LiveHold {
             renewal: None,
             owed: NodeSet::default(),
             confirmations: Confirmations::new(
-                shared.fanout.len(),
+                shared.fanout.nodes.len(),
                 NodeSet::default(),
                 won.sent.tick,
             ),
@@ -256,9 +256,9 @@ impl LiveHold {
         let Shared {
             fanout, admission, ..
         } = &*self.shared;
-        let _busy = fanout.busy();
+        let _busy = fanout.seat.busy();
         let _round_ticket = admission.enter();
-        let deadline = time::deadline(fanout.response_timeout());
+        let deadline = time::deadline(fanout.response_timeout);
 
         let (next, release) = self.pass_on(ended, round);
         let (attempt, acquire) = next.as_deref().and_then(|it| self.prepare_next(it)).unzip();
@@ -317,7 +317,7 @@ impl LiveHold {
         let fanout = &self.shared.fanout;
         Pending::of_release(
             fanout,
-            ReleaseRound::of_held(fanout.len(), ended.held),
+            ReleaseRound::of_held(fanout.nodes.len(), ended.held),
             ended.reached,
         )
     }
@@ -433,7 +433,7 @@ impl LiveHold {
                 let release = loss.release.clone();
                 self.announce(loss);
                 if let Some(release) = release {
-                    release.wait(time::deadline(fanout.response_timeout()));
+                    release.wait(time::deadline(fanout.response_timeout));
                 }
                 Err(reason)
             }
@@ -498,7 +498,7 @@ impl LiveHold {
         count(&self.shared.counters.locks_lost);
         let release = (!self.shared.config.lock_delay).then(|| {
             let (fanout, to) = (&self.shared.fanout, state.reached);
-            let round = ReleaseRound::new(quorum(fanout.len()));
+            let round = ReleaseRound::new(quorum(fanout.nodes.len()));
             let round = awaited.then(|| Pending::of_release(fanout, round, to));
             let command = self.release_command(self.update());
             let release =

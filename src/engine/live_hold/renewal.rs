@@ -16,7 +16,7 @@ use crate::time::{Moment, Now};
 pub(crate) fn run(shared: &Arc<Shared>) {
     let mut last = Now::read();
     let mut rounds_seen = 0;
-    let seat = shared.fanout.seat();
+    let seat = &shared.fanout.seat;
     while let Some(due) = shared
         .schedule
         .next(&mut last, seat.has_idle().then_some(IDLE_MIN))
@@ -130,7 +130,7 @@ mod tests {
 
         let again_in = Arc::clone(&lock).on_due(now, &mut batch);
 
-        let pause = lease::retry_after(engine.shared().fanout.response_timeout());
+        let pause = lease::retry_after(engine.shared().fanout.response_timeout);
         assert_eq!(
             (batch.asked, lock.state.lock().renewal.is_some(), again_in),
             (NodeSet::default(), false, Some(pause))

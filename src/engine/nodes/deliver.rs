@@ -59,7 +59,7 @@ fn deliver(server: &Server, batch: &mut Batch, now: Now) {
                 failure,
             }
         });
-        match job.kind() {
+        match job.command.kind() {
             Kind::Subscribe => server.set_listening(&answer),
             kind => {
                 if kind == Kind::Greet {
@@ -99,7 +99,7 @@ fn deliver(server: &Server, batch: &mut Batch, now: Now) {
     drop(eligibility);
     server.room.note_answers();
     // What waited for an answer, to be written together, is written now.
-    if server.has_queue() {
+    if !server.queue.is_empty() {
         server.wake();
     }
 }

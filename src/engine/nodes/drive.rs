@@ -127,7 +127,7 @@ impl DriverSeat {
     }
 
     /// Counts a caller as busy with rounds while the result lives.
-    pub(super) fn busy(&self) -> Busy<'_> {
+    pub(crate) fn busy(&self) -> Busy<'_> {
         self.busy.fetch_add(1, Ordering::Relaxed);
         Busy(&self.busy)
     }
@@ -144,7 +144,7 @@ impl DriverSeat {
         }
         if servers
             .iter()
-            .any(|it| it.response_timeout() < RESPONSE_TIMEOUT_MIN)
+            .any(|it| it.link.load.response_timeout < RESPONSE_TIMEOUT_MIN)
         {
             return None;
         }
@@ -209,7 +209,9 @@ impl DriverSeat {
 /// From now on the workers drive.
 impl Drop for Driving<'_> {
     fn drop(&mut self) {
-        self.give_back();
+        for driven in self.nodes.drain(..) {
+            driven.server.link.leave(Driver::Worker);
+        }
     }
 }
 
@@ -266,13 +268,6 @@ impl Driving<'_> {
         // Lines for the log are written when nothing is locked. While it drives something is, and that may take long.
         goes_on && can_wait && !is_anything_waiting() && self.seat.is_alone()
     }
-
-    /// Gives all connections back to their workers, at once.
-    fn give_back(&mut self) {
-        for driven in self.nodes.drain(..) {
-            driven.server.link.leave(Driver::Worker);
-        }
-    }
 }
 
 /// The caller drives the connection no longer. True if it is idle now.
@@ -282,7 +277,7 @@ impl Driving<'_> {
 fn leave_idle(server: &Server) -> bool {
     let is_idle = server.link.leave(Driver::Idle);
     fence(Ordering::SeqCst);
-    let is_needed = is_idle && server.has_queue();
+    let is_needed = is_idle && !server.queue.is_empty();
     if is_needed {
         server.link.end_idle();
     }

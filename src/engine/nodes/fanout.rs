@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use crate::answer::Answer;
 use crate::config::Config;
-use crate::engine::nodes::drive::{Busy, DriverSeat, Driving};
+use crate::engine::nodes::drive::{DriverSeat, Driving};
 use crate::engine::nodes::events::NodeEvents;
 use crate::engine::nodes::job::{Job, Sink};
 use crate::engine::nodes::load::Room;
@@ -33,10 +33,10 @@ pub(crate) struct Fanout {
     pub(crate) counters: Arc<Counters>,
     pub(crate) upcall: Upcall,
     run_ids: Arc<Mutex<RunIds>>,
-    response_timeout: Duration,
+    pub(crate) response_timeout: Duration,
     connect_timeout: Duration,
-    nodes: Vec<Arc<Server>>,
-    seat: DriverSeat,
+    pub(crate) nodes: Vec<Arc<Server>>,
+    pub(crate) seat: DriverSeat,
     room: Arc<Room>,
     pub(crate) records: Arc<Records>,
 }
@@ -153,7 +153,7 @@ impl Fanout {
             let left = node.status.left(asked);
             left.or_else(|| is_behind(node.id).then_some((ASK_AGAIN, QuarantineReason::Restarted)))
         };
-        let asked_ones = self.nodes().iter().filter(|it| nodes.contains(it.id));
+        let asked_ones = self.nodes.iter().filter(|it| nodes.contains(it.id));
         asked_ones
             .filter_map(|node| {
                 let (left, why) = left(node)?;
@@ -170,7 +170,7 @@ impl Fanout {
     /// the middle of that quarantine. Not since its beginning: B's round may still be open then, for less than half of A's
     /// quarantine. A server that hangs is connected until what it may have granted has expired.
     pub(crate) fn not_known_since_quarantine_of(&self, nodes: NodeSet) -> NodeSet {
-        let single = || self.nodes().iter();
+        let single = || self.nodes.iter();
         let mut behind = NodeSet::default();
         for server in single().filter(|it| nodes.contains(it.id)) {
             let Some(since) = server.status.middle_of_quarantine() else {
@@ -185,23 +185,15 @@ impl Fanout {
         behind
     }
 
-    pub(crate) fn len(&self) -> usize {
-        self.nodes().len()
-    }
-
     pub(crate) fn ids(&self) -> impl Iterator<Item = NodeId> {
-        self.nodes().iter().map(|it| it.id)
-    }
-
-    pub(crate) fn response_timeout(&self) -> Duration {
-        self.response_timeout
+        self.nodes.iter().map(|it| it.id)
     }
 
     /// When a round that begins now is closed: one response timeout, and what is left of the time to connect where that
     /// comes first.
     pub(crate) fn deadline(&self, now: Tick) -> Tick {
         let connected = self
-            .nodes()
+            .nodes
             .iter()
             .filter_map(|it| it.standing.connects_until(now, self.connect_timeout))
             .max();
@@ -212,7 +204,7 @@ impl Fanout {
     /// Lets the caller drive the connections if it is alone, for a round or while it waits: it is faster then if it writes and
     /// reads by itself.
     pub(crate) fn drive_alone(&self, now: Tick) -> Option<Driving<'_>> {
-        self.seat().take(&self.nodes, now)
+        self.seat.take(&self.nodes, now)
     }
 
     /// Sends a command, and `next` behind it in the same write: directly if the caller is alone or drives the connections,
@@ -224,7 +216,7 @@ impl Fanout {
         driver: Option<Driving<'a>>,
         now: Tick,
     ) -> SentCommands<'a> {
-        let directly = driver.is_some() || self.seat().is_alone();
+        let directly = driver.is_some() || self.seat.is_alone();
         SentCommands {
             fanout: self,
             enqueued: self.distribute([Some(first), next], now, directly),
@@ -258,7 +250,11 @@ impl Fanout {
             enqueued.refused = refused.into_iter().map(refusal).collect();
             return enqueued;
         }
-        for node in self.nodes() {
+        let patience = |takers| match takers {
+            Takers::Patient => self.response_timeout.max(MUTE_MIN),
+            Takers::Ready | Takers::ReadyMajority | Takers::All(_) => self.response_timeout,
+        };
+        for node in &self.nodes {
             let mut jobs = [None, None];
             for (outgoing, job) in batch.iter().zip(&mut jobs) {
                 let Some(outgoing) = outgoing.as_ref().filter(|it| it.goes_to(node.id)) else {
@@ -271,9 +267,7 @@ impl Fanout {
                         sink,
                         now.checked_add(keep).unwrap_or(now),
                     ));
-                } else if let Some(failure) =
-                    node.refusal_after(self.patience(outgoing.takers), now)
-                {
+                } else if let Some(failure) = node.refusal(patience(outgoing.takers), now) {
                     enqueued.refused.push(RefusedCommand {
                         node: node.id,
                         failure,
@@ -292,14 +286,6 @@ impl Fanout {
         enqueued
     }
 
-    /// How long a node may be silent that takes such a command.
-    fn patience(&self, takers: Takers) -> Duration {
-        match takers {
-            Takers::Patient => self.response_timeout.max(MUTE_MIN),
-            Takers::Ready | Takers::ReadyMajority | Takers::All(_) => self.response_timeout,
-        }
-    }
-
     /// Wakes the workers for what was enqueued, and reports the refusals to their sinks. Call it with nothing locked.
     pub(crate) fn hand_over(&self, enqueued: Enqueued) {
         self.wake(enqueued.asked);
@@ -312,7 +298,7 @@ impl Fanout {
     /// Whether a call may begin a round without outrunning a node.
     pub(crate) fn has_room(&self) -> bool {
         let now = time::tick();
-        self.nodes().iter().all(|it| it.has_room(now))
+        self.nodes.iter().all(|it| it.has_room(now))
     }
 
     /// Waits a moment for nodes that cannot keep up with what callers ask for.
@@ -324,30 +310,22 @@ impl Fanout {
         }
     }
 
-    pub(crate) fn nodes(&self) -> &[Arc<Server>] {
-        &self.nodes
-    }
-
     /// Nodes of which this is so.
     fn nodes_that(&self, is_so: impl Fn(&Server) -> bool) -> NodeSet {
-        let nodes = self.nodes().iter().filter(|it| is_so(it));
+        let nodes = self.nodes.iter().filter(|it| is_so(it));
         nodes.map(|it| it.id).collect()
-    }
-
-    pub(crate) fn seat(&self) -> &DriverSeat {
-        &self.seat
     }
 
     /// Why each node that cannot be asked is not, if so many are stalled that no majority can be.
     fn behind(&self, now: Tick) -> Option<Vec<(NodeId, NodeFailure)>> {
-        let refused = |it: &Arc<Server>| Some((it.id, it.refusal(now)?));
-        let refused: Vec<_> = self.nodes().iter().filter_map(refused).collect();
-        let ready = self.nodes().len().saturating_sub(refused.len());
+        let refused = |it: &Arc<Server>| Some((it.id, it.refusal(self.response_timeout, now)?));
+        let refused: Vec<_> = self.nodes.iter().filter_map(refused).collect();
+        let ready = self.nodes.len().saturating_sub(refused.len());
         let stalled = refused
             .iter()
             .filter(|(_, it)| *it == NodeFailure::Stalled)
             .count();
-        let quorum = quorum(self.nodes().len());
+        let quorum = quorum(self.nodes.len());
         let is_behind = ready < quorum && quorum <= ready.saturating_add(stalled);
         is_behind.then_some(refused)
     }
@@ -374,7 +352,7 @@ impl Fanout {
 
     /// Gives idle connections back to their workers.
     pub(crate) fn end_idle(&self) {
-        self.nodes().iter().for_each(|it| it.link.end_idle());
+        self.nodes.iter().for_each(|it| it.link.end_idle());
     }
 
     /// How many nodes announce releases to us.
@@ -384,21 +362,16 @@ impl Fanout {
 
     /// Wakes the workers of `nodes` for which something has queued.
     pub(crate) fn wake(&self, nodes: NodeSet) {
-        self.nodes()
+        self.nodes
             .iter()
             .filter(|it| nodes.contains(it.id))
-            .filter(|it| it.has_queue())
+            .filter(|it| !it.queue.is_empty())
             .for_each(|it| it.wake());
-    }
-
-    /// Counts a caller as busy with rounds while the result lives.
-    pub(crate) fn busy(&self) -> Busy<'_> {
-        self.seat().busy()
     }
 
     /// The rows of a report.
     pub(crate) fn report(&self, answers: Vec<NodeAnswer>) -> Vec<NodeReport> {
-        let nodes = self.nodes().iter();
+        let nodes = self.nodes.iter();
         nodes
             .zip(answers)
             .map(|(node, it)| NodeReport::new(node.id, Arc::clone(&node.address), it))
@@ -409,32 +382,32 @@ impl Fanout {
     /// [`clock_offset::time_for_all`].
     pub(crate) fn time_for_all(&self, now: Moment) -> Option<u64> {
         let clocks = self
-            .nodes()
+            .nodes
             .iter()
             .filter_map(|it| it.status.clock_shows(now));
-        clock_offset::time_for_all(now.wall_micros(), clocks, self.nodes().len())
+        clock_offset::time_for_all(now.wall_micros(), clocks, self.nodes.len())
     }
 
     /// Nodes whose grants do not count yet, and for how long.
     pub(crate) fn quarantined(&self) -> Vec<(NodeId, Duration)> {
         let now = time::tick();
         let left = |node: &Arc<Server>| Some((node.id, node.status.left(now)?.0));
-        self.nodes().iter().filter_map(left).collect()
+        self.nodes.iter().filter_map(left).collect()
     }
 
     /// What is known of each node.
     pub(crate) fn node_stats(&self) -> Vec<NodeStats> {
-        self.nodes().iter().map(|it| it.stats()).collect()
+        self.nodes.iter().map(|it| it.stats()).collect()
     }
 
     /// From now on workers drive, and nobody else. Waits for a caller that does, until `deadline`.
     pub(crate) fn end_driving(&self, deadline: Tick) {
-        self.seat().close(deadline);
+        self.seat.close(deadline);
         self.end_idle();
     }
 
     pub(crate) fn stop(&self, deadline: Tick) {
-        self.nodes().iter().for_each(|it| it.stop(deadline));
+        self.nodes.iter().for_each(|it| it.stop(deadline));
     }
 }
 

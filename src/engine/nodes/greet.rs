@@ -17,7 +17,7 @@ const RECORD_CHANGES: &str = "its record changes all the time; check that no pro
 impl Server {
     /// Lets a command pass, or keeps it until the server is greeted.
     pub(super) fn admit(&self, state: &mut LinkState, mut job: Job, asked: Now) -> Option<Job> {
-        if job.kind() == Kind::Release && !job.command.keeps_a_slot() {
+        if job.command.kind() == Kind::Release && !job.command.keeps_a_slot() {
             state.releases = state.releases.wrapping_add(1);
         }
         job.releases = state.releases;
@@ -41,7 +41,7 @@ impl Server {
                 look: false,
                 vouch: false,
             });
-            state.enqueue(Job::of_connection(greet.into()), asked);
+            state.conn.enqueue(Job::of_connection(greet.into()), asked);
             state.held = Some(Vec::new());
         }
     }

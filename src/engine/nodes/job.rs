@@ -75,10 +75,6 @@ impl Job {
         }
     }
 
-    pub(crate) fn kind(&self) -> Kind {
-        self.command.kind()
-    }
-
     /// Gives the answer to whoever wants it, once; false if it came too late to count.
     pub(crate) fn answer(&mut self, node: NodeId, answer: Answer, reached: bool) -> bool {
         self.sink
@@ -88,12 +84,12 @@ impl Job {
 
     /// Whether this is a release that can still find a key.
     pub(crate) fn is_worth_keeping(&self, now: Tick) -> bool {
-        self.kind() == Kind::Release && self.keep_until.is_some_and(|it| now < it)
+        self.command.kind() == Kind::Release && self.keep_until.is_some_and(|it| now < it)
     }
 
     /// Whether the command is still of use: a release always is, and a greeting.
     pub(crate) fn is_wanted(&self) -> bool {
-        matches!(self.kind(), Kind::Release | Kind::Greet)
+        matches!(self.command.kind(), Kind::Release | Kind::Greet)
             || self.sink.as_ref().is_some_and(|it| it.is_open())
     }
 

@@ -58,7 +58,7 @@ pub(crate) struct Link {
 /// All of a connection, guarded by one mutex.
 #[derive(Default)]
 pub(crate) struct LinkState {
-    conn: Conn<Job>,
+    pub(super) conn: Conn<Job>,
     socket: Option<Arc<Socket>>,
     driver: Driver,
     /// The driver is handing out what it has read. Nobody takes its place before that is done, so that two batches of
@@ -333,10 +333,6 @@ impl LinkState {
         self.driver
     }
 
-    pub(crate) fn conn(&self) -> &Conn<Job> {
-        &self.conn
-    }
-
     pub(crate) fn has_answered(&self) -> bool {
         self.answered
     }
@@ -352,11 +348,6 @@ impl LinkState {
     /// [`LinkState::broken`].
     pub(crate) fn give_up(&mut self, failure: NodeFailure) {
         self.broken.get_or_insert(failure);
-    }
-
-    /// Puts a command behind all others.
-    pub(crate) fn enqueue(&mut self, job: Job, asked: Now) {
-        self.conn.enqueue(job, asked);
     }
 
     /// Writes what the system takes now.
@@ -414,7 +405,7 @@ impl LinkState {
             if std::mem::take(&mut job.is_alone) {
                 self.way.on_answer(now.tick, took);
             }
-            batch.in_time |= took <= link.load.response_timeout();
+            batch.in_time |= took <= link.load.response_timeout;
             (count, self.answered) = (count.saturating_add(1), true);
         };
         loop {
@@ -461,7 +452,7 @@ impl LinkState {
         if count != 0 {
             let way = self.way.shortest();
             self.answers
-                .on_answers(count, in_time(way, link.load.response_timeout()), now.tick);
+                .on_answers(count, in_time(way, link.load.response_timeout), now.tick);
             link.load
                 .publish_answers(way, self.answers.in_two_windows(), now.tick);
         }

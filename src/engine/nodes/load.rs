@@ -16,7 +16,7 @@ const COMMANDS: usize = 128;
 /// See the module. Published at the end of every change of the connection.
 pub(crate) struct Load {
     start: Tick,
-    response_timeout: Duration,
+    pub(super) response_timeout: Duration,
     /// When the oldest command without an answer was given, in nanoseconds since `start`, plus one; 0 if there is none.
     oldest: AtomicU64,
     /// Batches under way.
@@ -76,10 +76,6 @@ impl Load {
             .load(Ordering::SeqCst)
             .checked_sub(1)
             .map(Duration::from_nanos)
-    }
-
-    pub(crate) fn response_timeout(&self) -> Duration {
-        self.response_timeout
     }
 
     /// Whether nobody reads what comes.
@@ -250,11 +246,7 @@ mod tests {
                         way.on_answer(tick, Duration::from_millis(now - asked));
                     }
                 }
-                answers.on_answers(
-                    count,
-                    in_time(way.shortest(), load.response_timeout()),
-                    tick,
-                );
+                answers.on_answers(count, in_time(way.shortest(), load.response_timeout), tick);
                 load.publish_answers(way.shortest(), answers.in_two_windows(), tick);
             }
             load.batches.store(batches.len(), Ordering::Relaxed);

@@ -152,13 +152,8 @@ impl Server {
             .store(until.boot_micros(), Ordering::Release);
     }
 
-    /// Why the node is not to be asked now, if so.
-    pub(crate) fn refusal(&self, now: Tick) -> Option<NodeFailure> {
-        self.refusal_after(self.response_timeout(), now)
-    }
-
-    /// Likewise, for a command that a node refuses only after a silence of more than `patience`.
-    pub(crate) fn refusal_after(&self, patience: Duration, now: Tick) -> Option<NodeFailure> {
+    /// Why the node is not to be asked now, if so: it is down, or silent for longer than `patience`.
+    pub(crate) fn refusal(&self, patience: Duration, now: Tick) -> Option<NodeFailure> {
         if let Some(failure) = self.standing.refusal(now) {
             return Some(failure);
         }
@@ -207,10 +202,6 @@ impl Server {
     pub(crate) fn has_room(&self, now: Tick) -> bool {
         !self.standing.is_up() || self.link.load.has_room(self.queue.len(), now)
     }
-
-    pub(crate) fn response_timeout(&self) -> Duration {
-        self.link.load.response_timeout()
-    }
 }
 
 /// Commands.
@@ -240,7 +231,7 @@ impl Server {
             // RACE: commands are taken out of the queue only with the connection locked. So an empty queue, seen
             // with the connection locked, means that every command given earlier is on the connection already, and ours goes
             // behind it.
-            if !state.is_open() || !state.conn().is_flushed() || !self.queue.is_empty() {
+            if !state.is_open() || !state.conn.is_flushed() || !self.queue.is_empty() {
                 return jobs.take();
             }
             let asked = Now {
@@ -249,7 +240,7 @@ impl Server {
             };
             for mut job in jobs.take().into_iter().flatten().flatten() {
                 count(&self.counters.commands);
-                job.is_alone = state.conn().in_flight() == 0;
+                job.is_alone = state.conn.in_flight() == 0;
                 self.enqueue(state, job, asked);
             }
             state.flush();
@@ -276,12 +267,14 @@ impl Server {
             self.wants_notices.store(true, Ordering::Relaxed);
             self.subscribe(state, asked);
         }
-        state.enqueue(job, asked);
+        state.conn.enqueue(job, asked);
     }
 
     fn subscribe(&self, state: &mut LinkState, asked: Now) {
-        if state.conn().may_subscribe() {
-            state.enqueue(Job::of_connection(Arc::clone(&self.subscribe)), asked);
+        if state.conn.may_subscribe() {
+            state
+                .conn
+                .enqueue(Job::of_connection(Arc::clone(&self.subscribe)), asked);
         }
     }
 
@@ -300,11 +293,6 @@ impl Server {
         {
             self.link.wake_worker();
         }
-    }
-
-    /// Whether commands wait to be put on the connection.
-    pub(crate) fn has_queue(&self) -> bool {
-        !self.queue.is_empty()
     }
 
     /// What is known of it.
@@ -436,7 +424,7 @@ impl Server {
 
     /// Writes what has queued, unless enough is under way; `again` before it.
     pub(super) fn write(&self, state: &mut LinkState, again: Vec<Job>, now: Tick) {
-        let mut wrote = !state.conn().is_flushed() || !again.is_empty();
+        let mut wrote = !state.conn.is_flushed() || !again.is_empty();
         // Read once for all that are written together, and before.
         let asked = Now {
             tick: now,
@@ -445,7 +433,7 @@ impl Server {
         again
             .into_iter()
             .for_each(|job| self.enqueue(state, job, asked));
-        if self.link.load.may_follow(state.conn().batches()) && self.has_queue() {
+        if self.link.load.may_follow(state.conn.batches()) && !self.queue.is_empty() {
             self.queue
                 .take()
                 .for_each(|job| self.enqueue(state, job, asked));

@@ -161,7 +161,7 @@ impl Worker {
             return Flow::Stop;
         }
         match std::mem::replace(&mut self.phase, WorkerPhase::Unused) {
-            WorkerPhase::Unused if !self.server.has_queue() => self.sleep(None),
+            WorkerPhase::Unused if self.server.queue.is_empty() => self.sleep(None),
             WorkerPhase::Unused => self.connect(now),
             WorkerPhase::Down { retry_at } if retry_at <= now => self.connect(now),
             WorkerPhase::Down { retry_at } => {
@@ -191,14 +191,14 @@ impl Worker {
 
     /// Whether a worker that was asked to stop still has something to bring to its server.
     fn has_work(&self) -> bool {
-        let queued = self.server.has_queue();
+        let queued = !self.server.queue.is_empty();
         match self.phase {
             // The answers of a hung node are not waited for: it has what was written, and runs it when it goes on.
             WorkerPhase::Open => {
                 let (flushed, answered) = self
                     .server
                     .link
-                    .with(|it| (it.conn().is_flushed(), it.conn().in_flight() == 0));
+                    .with(|it| (it.conn.is_flushed(), it.conn.in_flight() == 0));
                 queued || !flushed || !(answered || self.server.is_stalled(time::tick()))
             }
             WorkerPhase::Finding { .. } | WorkerPhase::Connecting(_) => {
@@ -221,7 +221,7 @@ impl Worker {
         // RACE: see `Server::wake`: the queue is looked at once more after the announcement.
         let may_write =
             !matches!(self.phase, WorkerPhase::Open) || self.server.link.load.may_write();
-        let queued = self.server.has_queue() && may_write;
+        let queued = !self.server.queue.is_empty() && may_write;
         let timeout = if !queued {
             deadline.map(|it| it.saturating_duration_since(time::tick()))
         } else {
@@ -462,10 +462,10 @@ impl Worker {
             None => {}
         }
         let (again, next_again) = server.unconfirmed.lock().take_due(now);
-        let patience = server.response_timeout().max(MUTE_MIN);
+        let patience = server.link.load.response_timeout.max(MUTE_MIN);
         let (broken, has_answered, give_up_at) = server.link.with(|state| {
             server.write(state, again, now);
-            let give_up_at = state.conn().give_up_at(patience);
+            let give_up_at = state.conn.give_up_at(patience);
             server.set_watched(give_up_at.is_some());
             (state.broken(), state.has_answered(), give_up_at)
         });

@@ -44,9 +44,9 @@ struct RoundWaiter {
 
 /// The right to have a round under way.
 pub(crate) struct RoundTicket {
-    admission: Arc<Admission>,
+    pub(super) admission: Arc<Admission>,
     /// How long it was waited for.
-    waited: Duration,
+    pub(super) waited: Duration,
 }
 
 /// A place among the calls that wait for a ticket, given up when it is dropped.
@@ -169,7 +169,8 @@ impl Admission {
         Some(waiter)
     }
 
-    fn learn(&self, asked: Tick, took: Duration, answered: bool) {
+    /// Learns from how long a round took.
+    pub(super) fn learn(&self, asked: Tick, took: Duration, answered: bool) {
         let fastest = Duration::from_nanos(self.fastest.load(Relaxed));
         let is_short = self.waiting.load(Relaxed) != 0;
         let is_slow = !answered || Limit::is_slow(self.response_timeout, fastest, took);
@@ -187,18 +188,6 @@ impl Admission {
         });
         self.limit.store(learned.rounds(), Relaxed);
         self.fastest.store(nanos(learned.fastest()), Relaxed);
-    }
-}
-
-impl RoundTicket {
-    /// Tells how long the round took.
-    pub(crate) fn learn(&self, asked: Tick, took: Duration, answered: bool) {
-        self.admission.learn(asked, took, answered);
-    }
-
-    /// How long the call has waited for it.
-    pub(crate) fn waited(&self) -> Duration {
-        self.waited
     }
 }
 
@@ -353,7 +342,9 @@ mod tests {
         let waiting = [(); 3].map(|()| enqueue(&admission));
 
         for _ in 0..100 {
-            ticket.learn(time::tick(), Duration::from_millis(1), true);
+            ticket
+                .admission
+                .learn(time::tick(), Duration::from_millis(1), true);
         }
         drop(ticket);
 

@@ -42,7 +42,7 @@ pub(crate) fn ask_many(
     commands: impl IntoIterator<Item = NodeQuery>,
     deadline: Tick,
 ) -> Vec<Vec<Timed>> {
-    let _busy = fanout.busy();
+    let _busy = fanout.seat.busy();
     let begin = |NodeQuery { command, to }| {
         let (round, sent) = (round(fanout, to), Moment::now());
         let outgoing = Outgoing::ask(command, &round).to(to);
@@ -64,7 +64,7 @@ pub(crate) fn ask_timed(
     to: Option<NodeSet>,
     deadline: Tick,
 ) -> Vec<Timed> {
-    let _busy = fanout.busy();
+    let _busy = fanout.seat.busy();
     let (round, sent) = (round(fanout, to), Moment::now());
     round.run(
         fanout,
@@ -77,7 +77,7 @@ pub(crate) fn ask_timed(
 
 /// A round that is over when the nodes in `to` have answered.
 fn round(fanout: &Fanout, to: Option<NodeSet>) -> Arc<Pending<ProbeRound>> {
-    let round = Arc::new(Pending::new(fanout.len(), ProbeRound::default()));
+    let round = Arc::new(Pending::new(fanout.nodes.len(), ProbeRound::default()));
     for node in fanout
         .ids()
         .filter(|it| to.is_some_and(|to| !to.contains(*it)))

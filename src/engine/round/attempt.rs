@@ -59,7 +59,7 @@ impl Attempt {
         })?;
         let sent = Now::read();
         let use_until = validity::use_until(sent.moment, request.spec.ttl(), request.margin);
-        let (seen, nodes) = (known.seen, fanout.len());
+        let (seen, nodes) = (known.seen, fanout.nodes.len());
         let time = fanout.time_for_all(sent.moment);
         let policy = QueuePolicy {
             since: request.since(fanout),
@@ -84,7 +84,7 @@ impl Attempt {
             &policy,
         );
         let (enters, deadline) = (policy.enters, request.limit(fanout.deadline(sent.tick)));
-        let is_odd = fanout.response_timeout() != deadline.saturating_duration_since(sent.tick);
+        let is_odd = fanout.response_timeout != deadline.saturating_duration_since(sent.tick);
         let outgoing = Outgoing::ask(command, &round);
         let attempt = Attempt {
             owner,
@@ -111,7 +111,7 @@ impl Attempt {
         if driver.is_none() {
             fanout.wait_for_room();
         }
-        let _busy = fanout.busy();
+        let _busy = fanout.seat.busy();
         let (attempt, outgoing) = Attempt::prepare(fanout, round_ticket, request, known, None)?;
         let outgoing = outgoing.for_majority();
         let end = attempt
@@ -122,7 +122,7 @@ impl Attempt {
 
     /// Waits for an attempt that another thread has sent.
     pub(crate) fn finish(self, fanout: &Fanout, request: &Request) -> Result<Won, LostAttempt> {
-        let _busy = fanout.busy();
+        let _busy = fanout.seat.busy();
         let end = self.round.wait(self.deadline);
         self.conclude(fanout, request, end)
     }
@@ -133,30 +133,23 @@ impl Attempt {
         self.take_back(fanout, request, &self.round.rows(), true);
     }
 
-    /// Lets the limit learn from how long the first round took. One that connected, was cut short, or was over at once
-    /// because nobody could be asked, says nothing about queues.
-    fn learn(&self, end: AcquireEnd) {
-        let Some(ended) = self.round.ended() else {
-            return;
-        };
-        let answered = end != AcquireEnd::Lost(LossReason::NoQuorum);
-        if !self.is_odd && (answered || ended.timed_out) {
-            self.round_ticket.learn(
-                self.sent.tick,
-                ended.at.since(self.sent.moment),
-                !ended.timed_out,
-            );
-        }
-    }
-
     fn conclude(
         self,
         fanout: &Fanout,
         request: &Request,
         mut end: AcquireEnd,
     ) -> Result<Won, LostAttempt> {
-        self.learn(end);
-        let nodes = fanout.len();
+        // The limit learns from how long the first round took. One that connected, was cut short, or was over at once because
+        // nobody could be asked, says nothing about queues.
+        let is_answered = end != AcquireEnd::Lost(LossReason::NoQuorum);
+        if let Some(ended) = self.round.ended().filter(|_| !self.is_odd)
+            && (is_answered || ended.timed_out)
+        {
+            let took = ended.at.since(self.sent.moment);
+            let admission = &self.round_ticket.admission;
+            admission.learn(self.sent.tick, took, !ended.timed_out);
+        }
+        let nodes = fanout.nodes.len();
         let mut seen = self
             .seen
             .max(self.round.with_ballot(Ballot::<AcquireRound>::seen));
@@ -176,7 +169,7 @@ impl Attempt {
                 nodes,
                 RaiseRound::new(rule, token, self.use_until),
             ));
-            let deadline = request.limit(time::deadline(fanout.response_timeout()));
+            let deadline = request.limit(time::deadline(fanout.response_timeout));
             let outgoing = Outgoing::ask(spec.plan.raise(self.owner, token), &raise);
             end = raise.run(fanout, outgoing, None, deadline);
             seen = seen
@@ -193,7 +186,7 @@ impl Attempt {
             let behind = fanout.not_known_since_quarantine_of(counted);
             if behind != NodeSet::default() {
                 // Answers come in order: behind this one they have shown their records.
-                let deadline = request.limit(time::deadline(fanout.response_timeout()));
+                let deadline = request.limit(time::deadline(fanout.response_timeout));
                 drop(ask::ask(fanout, Command::time(), Some(behind), deadline));
             }
             quarantined = fanout.quarantined_of(counted, self.sent.tick);
@@ -263,7 +256,7 @@ impl Attempt {
         let release = self.take_back(fanout, request, &rows, pause::keeps_its_place(why));
         let (queued, common_slot) = self.round.with_ballot(|it| (it.queued(), it.common_slot()));
         let common_slot = common_slot.filter(|_| why == LossReason::Held);
-        let (asked, waited) = (self.sent.tick, self.round_ticket.waited());
+        let (asked, waited) = (self.sent.tick, self.round_ticket.waited);
         Err(LostAttempt {
             why,
             rows,

@@ -208,7 +208,7 @@ impl<R: Round> Pending<R> {
 impl Pending<ReleaseRound> {
     /// A round of releases that goes to the nodes `to`. The others do not have to be asked.
     pub(crate) fn of_release(fanout: &Fanout, round: ReleaseRound, to: NodeSet) -> Arc<Self> {
-        let pending = Arc::new(Pending::new(fanout.len(), round));
+        let pending = Arc::new(Pending::new(fanout.nodes.len(), round));
         for node in fanout.ids().filter(|it| !to.contains(*it)) {
             pending.leave_out(node, NodeAnswer::NotAsked);
         }

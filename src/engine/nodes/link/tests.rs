@@ -82,7 +82,8 @@ impl Connected {
 
     /// Long after the response timeout.
     fn refusal(&self) -> Option<NodeFailure> {
-        self.node.refusal(self.start + RESPONSE_TIMEOUT * 10)
+        self.node
+            .refusal(RESPONSE_TIMEOUT, self.start + RESPONSE_TIMEOUT * 10)
     }
 
     /// What is announced to the worker now: readable, and closed.
@@ -189,9 +190,9 @@ fn h21_a_node_is_silent_for_longer_before_it_refuses_what_counts_late() {
     let it = Connected::asked();
     let patience = RESPONSE_TIMEOUT * 10;
 
-    assert_eq!(it.node.refusal_after(patience, it.start + patience), None);
+    assert_eq!(it.node.refusal(patience, it.start + patience), None);
     assert_eq!(
-        it.node.refusal_after(patience, it.start + patience * 2),
+        it.node.refusal(patience, it.start + patience * 2),
         Some(NodeFailure::Stalled)
     );
 }
@@ -360,6 +361,6 @@ fn what_a_command_needs_is_sent_before_it() {
 
     node.enqueue(&mut state, Job::of_connection(Arc::new(waits)), Now::read());
 
-    let sent: Vec<_> = state.conn.close().map(|it| it.kind()).collect();
+    let sent: Vec<_> = state.conn.close().map(|it| it.command.kind()).collect();
     assert_eq!(sent, [Kind::Subscribe, Kind::Acquire]);
 }
