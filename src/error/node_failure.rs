@@ -231,7 +231,7 @@ impl NodeFailure {
     pub(crate) const ANOTHER_TYPE: &str = "the key holds another type";
     pub(crate) const BAD_COUNTER: &str = "the fencing counter holds nonsense";
     pub(crate) const UNCONFIRMED: NodeFailure = NodeFailure::NoPrimary {
-        reason: Cow::Borrowed("no member named it the primary shortly before"),
+        reason: Cow::Borrowed("its members name another primary, or none named it shortly before"),
     };
 
     /// With a text of our own.

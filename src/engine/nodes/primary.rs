@@ -141,16 +141,13 @@ impl Primary {
         let chosen = watch.choose();
         let has_ended = Moment::now().until(watch.until).is_zero();
         let is_missing = watch.members.iter().any(|it| it.1.is_none());
-        Some(match chosen {
-            Ok((place, _)) if place != self.server.place => Err(NodeFailure::NoPrimary {
-                reason: format!("the primary is now {place}").into(),
-            }),
-            Ok(_) if watch.needed == 1 && is_missing && has_ended => Err(NodeFailure::UNCONFIRMED),
-            chosen => chosen.map(|(_, until)| {
-                watch.until = until;
-                until
-            }),
-        })
+        Some(chosen.and_then(|(place, until)| {
+            if place != self.server.place || watch.needed == 1 && is_missing && has_ended {
+                return Err(NodeFailure::UNCONFIRMED);
+            }
+            watch.until = until;
+            Ok(until)
+        }))
     }
 }
 
