@@ -33,7 +33,7 @@ impl fmt::Display for NodeId {
 
 /// Of a server's record: see `wire/scripts/record.lua`. Fifteen digits, kept as text, because every command has it as text.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(crate) struct Edition([u8; Edition::LEN]);
+pub(crate) struct Edition(pub(crate) [u8; Edition::LEN]);
 
 impl Edition {
     pub(crate) const LEN: usize = 15;
@@ -59,10 +59,6 @@ impl Edition {
             fastrand::u64(..)
         };
         Edition::new(number)
-    }
-
-    pub(crate) fn text(&self) -> &[u8; Edition::LEN] {
-        &self.0
     }
 }
 
@@ -120,13 +116,9 @@ fn bit(node: NodeId) -> u32 {
 ///
 /// Numbers are not consecutive and stay below 2^53, for languages with floating-point numbers.
 #[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
-pub struct FencingToken(u64);
+pub struct FencingToken(pub(crate) u64);
 
 impl FencingToken {
-    pub(crate) fn new(number: u64) -> FencingToken {
-        FencingToken(number)
-    }
-
     /// The number itself.
     #[must_use]
     pub fn get(self) -> u64 {
@@ -202,7 +194,7 @@ impl fmt::Debug for OwnerToken {
 /// What a manager is called, for people who look for the holder of a lock: `host/process[/label]`, printable ASCII without
 /// spaces. Empty if the program wants it so.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
-pub(crate) struct OwnerLabel(Arc<str>);
+pub(crate) struct OwnerLabel(pub(crate) Arc<str>);
 
 impl OwnerLabel {
     /// The longest, in bytes: with an owner token and a space before it, a lock's value has 96 at most.
@@ -221,10 +213,6 @@ impl OwnerLabel {
         let host = printable(host, Self::MAX.saturating_sub(behind.len()));
         OwnerLabel((host + &behind).into())
     }
-
-    pub(crate) fn as_str(&self) -> &str {
-        &self.0
-    }
 }
 
 /// The first `max` characters of `text`, with an underscore for each that is not printable ASCII, or is a space.
@@ -235,9 +223,9 @@ fn printable(text: &str, max: usize) -> String {
         .collect()
 }
 
-/// One manager, in the waiting lists and as a channel. Not a secret: all that it allows is to wake the manager for nothing.
+/// One manager, in the waiting lists and as a channel: 16 hex digits. Not a secret: all that it allows is to wake the manager for nothing.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
-pub(crate) struct ClientId([u8; 16]);
+pub(crate) struct ClientId(pub(crate) [u8; 16]);
 
 impl ClientId {
     /// Draws an id from the operating system's generator.
@@ -246,11 +234,6 @@ impl ClientId {
         fill_random(&mut bytes)?;
         digits.copy_from_slice(format!("{:016x}", u64::from_ne_bytes(bytes)).as_bytes());
         Ok(ClientId(digits))
-    }
-
-    /// The id as it stands in a list: 16 hex digits.
-    pub(crate) fn to_value(self) -> [u8; 16] {
-        self.0
     }
 
     /// The channel on which the manager is told of releases.
@@ -343,9 +326,8 @@ mod tests {
 
     #[test]
     fn an_owner_label_is_short_printable_and_has_no_spaces() {
-        let label = |host: &str, process, own: &str| {
-            OwnerLabel::new(host, process, own).as_str().to_owned()
-        };
+        let label =
+            |host: &str, process, own: &str| OwnerLabel::new(host, process, own).0.to_string();
         assert_eq!(label("web-3", 4711, ""), "web-3/4711");
         assert_eq!(label("web-3", 4711, "nightly"), "web-3/4711/nightly");
         assert_eq!(label("", 1, "a b\r\nSET x\0\u{202e}ü"), "/1/a_b__SET_x___");
@@ -355,7 +337,7 @@ mod tests {
             format!("{}/{}/{}", "h".repeat(19), u32::MAX, "_".repeat(32))
         );
         assert_eq!(longest.len(), OwnerLabel::MAX);
-        assert_eq!(OwnerLabel::default().as_str(), "");
+        assert_eq!(&*OwnerLabel::default().0, "");
     }
 
     #[test]

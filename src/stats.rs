@@ -120,7 +120,3 @@ pub(crate) struct NodeCounters {
 pub(crate) fn count(counter: &AtomicU64) {
     counter.fetch_add(1, Ordering::Relaxed);
 }
-
-pub(crate) fn count_down(counter: &AtomicU64) {
-    counter.fetch_sub(1, Ordering::Relaxed);
-}

@@ -98,7 +98,7 @@ mod tests {
     #[test]
     fn a_process_is_called_by_its_machine_and_its_number() {
         let label = Process::this().label("nightly");
-        let parts: Vec<_> = label.as_str().split('/').collect();
+        let parts: Vec<_> = label.0.split('/').collect();
         let [host, id, "nightly"] = parts[..] else {
             panic!("{parts:?}")
         };

@@ -319,7 +319,7 @@ mod tests {
             let lock = ObservedLock::new(&LockName::new(b"x"), None);
             Some(HeldLock {
                 lock,
-                token: FencingToken::new(self.0.id),
+                token: FencingToken(self.0.id),
                 age: Duration::ZERO,
                 left: Duration::ZERO,
             })

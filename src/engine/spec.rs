@@ -49,7 +49,7 @@ impl LockSpec {
 
     /// How many may hold it.
     pub(crate) fn rule(&self) -> Rule {
-        if self.plan.is_shared() {
+        if self.plan.is_shared {
             Rule::Shared
         } else {
             Rule::Exclusive
@@ -83,13 +83,13 @@ impl LockSpec {
 
 /// Whether a lock can be called so.
 pub(crate) fn check_name(plan: &Plan) -> Result<(), AcquireError> {
-    if NAME_MAX < plan.key_len() {
+    if NAME_MAX < plan.key_len {
         return Err(AcquireError::NameTooLong {
-            len: plan.key_len(),
+            len: plan.key_len,
             max: NAME_MAX,
         });
     }
-    if plan.is_reserved() {
+    if plan.is_reserved {
         return Err(AcquireError::NameReserved);
     }
     Ok(())

@@ -3,4 +3,3 @@
 pub(crate) mod queue;
 pub(crate) mod queued_call;
 pub(crate) mod queues;
-pub(crate) mod ticket;

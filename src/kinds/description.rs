@@ -34,7 +34,8 @@ impl Description {
         let ttls = KeyTtls {
             fence: config.fencing_ttl.map_or(0, validity::millis),
         };
-        let plan = plan(&config.prefix, ttls).signed(&config.owner_label);
+        let mut plan = plan(&config.prefix, ttls);
+        plan.label = config.owner_label.clone();
         let spec = Arc::new(LockSpec::new(config, name, plan));
         Description {
             engine: Arc::clone(engine),

@@ -289,7 +289,7 @@ mod tests {
             ..spec
         });
         let won = Won {
-            token: FencingToken::new(token),
+            token: FencingToken(token),
             ..Won::just_now(&spec, TTL)
         };
         LockGuard::new(Hold::new(

@@ -230,7 +230,7 @@ impl<'a> Acquisition<'a> {
         let shared = self.engine.shared();
         let signals = self.signals();
         // Others may give back a permit.
-        let own = self.spec.plan.is_noted() && self.held_by() == HeldBy::ThisThread;
+        let own = self.spec.plan.is_noted && self.held_by() == HeldBy::ThisThread;
         let mut warn_at = if own {
             self.began.checked_add(self.spec.ttl())
         } else {
@@ -280,7 +280,7 @@ impl<'a> Acquisition<'a> {
                 Err(NotWon::NoRandomness { reason }) => {
                     return Err(AcquireError::NoRandomness { reason });
                 }
-                Err(NotWon::Lost(lost)) => self.note(lost, queued.pause()),
+                Err(NotWon::Lost(lost)) => self.note(lost, queued.pause),
             }
             if stopped {
                 drop(queued);

@@ -416,7 +416,7 @@ mod tests {
                 for lock in [lock(name, Some("order")), lock(name, None)] {
                     let lock = || lock.clone();
                     observer.event(&Event::Began { lock: lock() });
-                    let token = FencingToken::new(1);
+                    let token = FencingToken(1);
                     observer.event(&Event::Acquired {
                         lock: lock(),
                         waited: second,

@@ -164,7 +164,7 @@ impl Address {
 
     /// Adds the owner's label to the name of our connections.
     pub(crate) fn call_us(&mut self, label: &OwnerLabel) {
-        self.client_name = format!("{CLIENT_NAME}:{}", label.as_str());
+        self.client_name = format!("{CLIENT_NAME}:{}", label.0);
     }
 
     pub(crate) fn is_to_be_secured(&self) -> bool {

@@ -9,10 +9,10 @@ use crate::wire::script::{CommandSubject, Kind, ReplyFormat, Script};
 /// One command, for all nodes of a round: packed when it is written, as connections differ in some of it.
 #[cfg_attr(test, derive(Debug))]
 pub(crate) struct Command {
-    kind: Kind,
-    about: CommandSubject,
+    /// What its answer reads like.
+    pub(crate) asked: ReplyFormat,
     /// Otherwise `text` is the whole command, packed.
-    script: Option<Script>,
+    pub(super) script: Option<Script>,
     /// The keys and arguments, one behind the other.
     text: Vec<u8>,
     /// Where each ends.
@@ -20,15 +20,16 @@ pub(crate) struct Command {
     /// How many are keys.
     keys: usize,
     /// How many arguments it has when it is sent again, if that are fewer.
-    again: Option<usize>,
+    pub(super) again: Option<usize>,
     /// Its script compares the edition of the server's record.
-    compares: bool,
-    /// It releases all slots of a semaphore but one.
-    keeps_a_slot: bool,
-    /// The client may be in a waiting list after it, and should be subscribed to releases before.
-    waits: bool,
+    pub(crate) compares: bool,
+    /// It releases all slots of a semaphore but one: that of a hold.
+    pub(crate) keeps_a_slot: bool,
+    /// The client may be in a waiting list after it, and should be subscribed to releases before. Its last argument ends
+    /// with [`Command::IS_NOTIFIED`].
+    pub(crate) waits: bool,
     /// How long the lock's key can live because of it.
-    life: Duration,
+    pub(super) life: Duration,
 }
 
 /// How a command names its script.
@@ -54,7 +55,7 @@ pub(crate) struct Destination<'a> {
 }
 
 impl Command {
-    /// The end of a command [that waits](Command::that_waits): the client is notified of releases over the connection.
+    /// The end of a command that waits: the client is notified of releases over the connection.
     pub(crate) const IS_NOTIFIED: &[u8] = b"1";
     const NOT_NOTIFIED: u8 = b'0';
     /// The place of the edition among the arguments of a script that compares it.
@@ -74,17 +75,18 @@ impl Command {
             Script::AcquireSlot => CommandSubject::Slots,
             _ => CommandSubject::One,
         };
-        let (kind, edition) = (script.kind(), args.get(Command::EDITION_AT));
+        let kind = script.row().kind;
         let compares = matches!(kind, Kind::Acquire | Kind::Extend)
-            && edition.is_some_and(|it| it.len() == Edition::LEN);
-        let command = Command::without_script(kind, text);
+            && args
+                .get(Command::EDITION_AT)
+                .is_some_and(|it| it.len() == Edition::LEN);
         Command {
-            about,
+            asked: ReplyFormat { kind, about },
             script: Some(script),
             ends,
             keys: keys.len(),
             compares,
-            ..command
+            ..Command::without_script(kind, text)
         }
     }
 
@@ -117,8 +119,10 @@ impl Command {
 
     fn without_script(kind: Kind, text: Vec<u8>) -> Command {
         Command {
-            kind,
-            about: CommandSubject::One,
+            asked: ReplyFormat {
+                kind,
+                about: CommandSubject::One,
+            },
             script: None,
             text,
             ends: Vec::new(),
@@ -129,74 +133,6 @@ impl Command {
             waits: false,
             life: Duration::ZERO,
         }
-    }
-
-    /// Marks the command as one that gives a lock's key so many milliseconds to live.
-    pub(crate) fn that_keeps_it_for(self, ttl_ms: u64) -> Command {
-        Command {
-            life: Duration::from_millis(ttl_ms),
-            ..self
-        }
-    }
-
-    pub(crate) fn life(&self) -> Duration {
-        self.life
-    }
-
-    /// Marks the command as a release of all slots of a semaphore but that of a hold.
-    pub(crate) fn that_keeps_a_slot(self) -> Command {
-        Command {
-            keeps_a_slot: true,
-            ..self
-        }
-    }
-
-    /// Marks the command as one after which the client may be in a waiting list. Its last argument ends with
-    /// [`Command::IS_NOTIFIED`].
-    pub(crate) fn that_waits(self) -> Command {
-        Command {
-            waits: true,
-            ..self
-        }
-    }
-
-    /// If it has to be sent again, it has only the first `args` of its arguments.
-    pub(crate) fn that_says_less_again(self, args: usize) -> Command {
-        Command {
-            again: Some(args),
-            ..self
-        }
-    }
-
-    pub(crate) fn waits(&self) -> bool {
-        self.waits
-    }
-
-    pub(crate) fn kind(&self) -> Kind {
-        self.kind
-    }
-
-    /// What its answer reads like.
-    pub(crate) fn asked(&self) -> ReplyFormat {
-        ReplyFormat {
-            kind: self.kind,
-            about: self.about,
-        }
-    }
-
-    /// The script that it runs, if it runs one.
-    pub(crate) fn script(&self) -> Option<Script> {
-        self.script
-    }
-
-    /// Whether it releases all slots of a semaphore but one: that of a hold.
-    pub(crate) fn keeps_a_slot(&self) -> bool {
-        self.keeps_a_slot
-    }
-
-    /// Whether its script compares the edition of the server's record.
-    pub(crate) fn compares(&self) -> bool {
-        self.compares
     }
 
     /// Its keys and arguments.
@@ -241,7 +177,7 @@ impl Command {
                 Some(tag) if index < self.keys && part == RECORD => {
                     pack(out, &in_slot_of(tag, part));
                 }
-                _ if Some(index) == edition_at => pack(out, to.edition.text()),
+                _ if Some(index) == edition_at => pack(out, &to.edition.0),
                 _ => pack(out, part),
             }
         }
@@ -256,6 +192,14 @@ impl Command {
 
 #[cfg(test)]
 impl Command {
+    /// Marks the command as one after which the client may be in a waiting list.
+    pub(crate) fn that_waits(self) -> Command {
+        Command {
+            waits: true,
+            ..self
+        }
+    }
+
     /// As it is written to a server that was not greeted.
     pub(crate) fn packed(&self) -> Vec<u8> {
         self.packed_as(Naming::Hash)
@@ -377,9 +321,9 @@ mod tests {
             (Script::Release, false),
         ] {
             let command = Command::of_script(script, &keys, &args);
-            assert_eq!(command.compares(), compares);
+            assert_eq!(command.compares, compares);
             let with = if compares {
-                edition.text()
+                &edition.0
             } else {
                 Command::EDITION
             };
@@ -414,7 +358,7 @@ mod tests {
             Command::of_script(Script::Acquire, &keys, &[b"x", Command::IS_NOTIFIED]).that_waits();
         for (is_notified, flag) in [(true, b"1"), (false, b"0")] {
             let expected = Command::of_script(Script::Acquire, &keys, &[b"x", flag]);
-            assert!(command.waits() && !expected.waits());
+            assert!(command.waits && !expected.waits);
             for naming in [Naming::Hash, Naming::Source] {
                 assert!(
                     written(
@@ -440,7 +384,10 @@ mod tests {
                 Command::of_script(Script::Release, &keys, &[&[&b"x"[..]], &args[..]].concat());
             let less = Command::of_script(Script::Release, &keys, &[b"x"]);
             let [hash, source] = [Naming::Hash, Naming::Source].map(|it| whole.packed_as(it));
-            let command = whole.that_says_less_again(1);
+            let command = Command {
+                again: Some(1),
+                ..whole
+            };
             assert_eq!(
                 (command.packed(), command.packed_as(Naming::Source)),
                 (hash, source)

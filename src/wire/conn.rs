@@ -28,7 +28,7 @@ use crate::wire::handshake::{Handshake, HandshakeStep};
 use crate::wire::inbox::Inbox;
 use crate::wire::refusal::{self, Refusal};
 use crate::wire::reply::{Push, Reply, push};
-use crate::wire::script::{Kind, Script};
+use crate::wire::script::{Kind, Script, SourceDelivery};
 use crate::wire::value;
 
 /// See the module. `T` is what a command is sent for, and comes back with the answer.
@@ -255,11 +255,10 @@ impl<T: AsRef<Command>> Conn<T> {
 
     /// Puts a command behind all others. The first with a script that the server need not know carries its source.
     pub(crate) fn enqueue(&mut self, tag: T, asked: Now) {
-        self.subscribed |= tag.as_ref().kind() == Kind::Subscribe;
-        let script = tag
-            .as_ref()
-            .script()
-            .filter(|it| it.is_introduced() && !self.introduced.contains(it));
+        self.subscribed |= tag.as_ref().asked.kind == Kind::Subscribe;
+        let script = tag.as_ref().script.filter(|it| {
+            it.row().sent == SourceDelivery::WithCommand && !self.introduced.contains(it)
+        });
         self.introduced.extend(script);
         self.put(
             tag,
@@ -280,7 +279,7 @@ impl<T: AsRef<Command>> Conn<T> {
 
     fn put(&mut self, tag: T, asked: Now, naming: Naming) {
         let command = tag.as_ref();
-        let edition = if command.compares() {
+        let edition = if command.compares {
             self.edition
         } else {
             Edition::NONE
@@ -293,7 +292,7 @@ impl<T: AsRef<Command>> Conn<T> {
         command.write(&mut self.unsent, naming, to);
         self.stands_until = self
             .stands_until
-            .max(asked.tick.checked_add(tag.as_ref().life()));
+            .max(asked.tick.checked_add(tag.as_ref().life));
         let before = self.tls.as_ref().map_or(self.sent, Session::sealed);
         let end = before.saturating_add(wide(self.unsent.len().saturating_sub(self.unsent_from)));
         let with_source = naming != Naming::Hash;
@@ -367,7 +366,7 @@ impl<T: AsRef<Command>> Conn<T> {
             match push(frame) {
                 Push::None => {}
                 Push::Subscribed
-                    if first.is_some_and(|it| it.tag.as_ref().kind() == Kind::Subscribe) => {}
+                    if first.is_some_and(|it| it.tag.as_ref().asked.kind == Kind::Subscribe) => {}
                 Push::Message(key) => return Ok(Some(ConnEvent::Released { key })),
                 Push::Subscribed | Push::Other => {
                     return Err(protocol("a push that was not asked for".to_owned()));
@@ -381,7 +380,7 @@ impl<T: AsRef<Command>> Conn<T> {
             if self.sent < first.end {
                 return Err(protocol("an answer to what was not sent yet".to_owned()));
             }
-            if first.tag.as_ref().kind() == Kind::Member {
+            if first.tag.as_ref().asked.kind == Kind::Member {
                 let value = value::read(frame)
                     .ok_or_else(|| protocol("an answer that cannot be read".to_owned()))?;
                 self.take_first();
@@ -393,7 +392,7 @@ impl<T: AsRef<Command>> Conn<T> {
                     value => Ok(Some(ConnEvent::Member(value))),
                 };
             }
-            let reply = Reply::read(first.tag.as_ref().asked(), frame);
+            let reply = Reply::read(first.tag.as_ref().asked, frame);
             if let Answer::Failed(failure @ NodeFailure::Protocol { .. }) = reply.answer {
                 return Err(failure);
             }
@@ -411,7 +410,7 @@ impl<T: AsRef<Command>> Conn<T> {
                 self.edition = greeted.edition;
             }
             self.is_deaf |=
-                tag.as_ref().kind() == Kind::Subscribe && reply.answer != Answer::Subscribed;
+                tag.as_ref().asked.kind == Kind::Subscribe && reply.answer != Answer::Subscribed;
             self.over = match reply.answer {
                 Answer::Failed(NodeFailure::Replica) => Some("its server is a replica now"),
                 Answer::Failed(NodeFailure::Loading) => Some("its server loads its data"),

@@ -1,7 +1,10 @@
-//! The keys beside a lock: `quorlock:KIND:NAME`, where NAME is the lock's key.
+//! The keys of a lock: its name with the prefix, and beside it `quorlock:KIND:NAME`, where NAME is the lock's key.
 //!
 //! KIND has no colon, so the keys of different locks never meet. In a cluster the prefix of all locks has a hash tag, which
 //! is part of each NAME: all keys are in one slot.
+
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::sync::Arc;
 
 use crate::config::RESERVED;
 
@@ -38,6 +41,69 @@ pub(crate) fn owner_of(key: &[u8]) -> Option<(Vec<u8>, Option<u8>)> {
     let slot: u8 = digits.parse().ok()?;
     // Anybody can make a key that only looks like one of ours.
     (slot.to_string() == digits).then(|| (name.to_vec(), Some(slot)))
+}
+
+/// A lock key and the keys beside it.
+#[derive(Clone, Debug)]
+pub(crate) struct LockKeys {
+    pub(super) lock: Arc<[u8]>,
+    pub(super) fence: Vec<u8>,
+    pub(super) waiters: Vec<u8>,
+    /// Its key is called the turn.
+    pub(super) reservation: Vec<u8>,
+}
+
+/// How long things last on a node, in milliseconds.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub(crate) struct KeyTtls {
+    /// Of a fencing counter; 0 for no end.
+    pub(crate) fence: u64,
+}
+
+impl LockKeys {
+    pub(super) fn of(lock: Arc<[u8]>) -> LockKeys {
+        let [fence, waiters, reservation] =
+            ["fence", "waiters", "turn"].map(|kind| beside(kind, &lock));
+        LockKeys {
+            lock,
+            fence,
+            waiters,
+            reservation,
+        }
+    }
+
+    pub(super) fn lock(&self) -> &[u8] {
+        &self.lock
+    }
+
+    pub(super) fn fence(&self) -> &[u8] {
+        &self.fence
+    }
+
+    pub(super) fn waiters(&self) -> &[u8] {
+        &self.waiters
+    }
+
+    pub(super) fn reservation(&self) -> &[u8] {
+        &self.reservation
+    }
+}
+
+/// Stands for several keys together: in the queues of a manager, and in the notices that its calls get. No lock has it.
+pub(super) fn together(kind: &str, names: &[&[u8]]) -> Arc<[u8]> {
+    // The same in all versions is not needed: it tells what has several keys apart within one manager.
+    let mut hasher = DefaultHasher::new();
+    names.iter().for_each(|it| it.hash(&mut hasher));
+    [
+        RESERVED,
+        format!("{kind}:{:016x}", hasher.finish()).as_bytes(),
+    ]
+    .concat()
+    .into()
+}
+
+pub(super) fn digits(number: u64) -> Vec<u8> {
+    number.to_string().into_bytes()
 }
 
 #[cfg(test)]

@@ -7,44 +7,64 @@
 mod form;
 mod inspect_commands;
 mod list_commands;
-mod lock_keys;
 mod multi_keys;
 mod permit_keys;
-mod policy;
 mod rw_keys;
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use crate::config::RESERVED;
 use crate::ids::{ClientId, Edition, OwnerLabel, OwnerToken};
 use crate::wire::command::Command;
-use crate::wire::keys::RECORD;
+use crate::wire::keys::{LockKeys, RECORD, digits, together};
 use crate::wire::plan::form::{Form, ScriptCall};
-use crate::wire::plan::lock_keys::{LockKeys, digits};
 use crate::wire::plan::multi_keys::Several;
 use crate::wire::plan::permit_keys::PermitKeys;
 use crate::wire::plan::rw_keys::RwKeys;
 use crate::wire::script::Script;
 
+pub(crate) use crate::wire::keys::KeyTtls;
+pub(crate) use form::{LAST, QueueEntry, QueuePolicy, QueueUpdate, Waiter};
 pub(crate) use inspect_commands::Looked;
 pub(crate) use list_commands::{FoundName, ScanPlace, list, names};
-pub(crate) use lock_keys::KeyTtls;
-pub(crate) use policy::{LAST, QueueEntry, QueuePolicy, QueueUpdate, Waiter};
 
 /// What the rounds of one lock send: the commands of a lock kind, as data.
 #[derive(Clone, Debug)]
 pub(crate) struct Plan {
     /// What the lock is on the nodes.
     form: Arc<dyn Form>,
+    /// What tells the locks of a manager apart: the lock key, or what stands for several of them.
+    pub(crate) key: Arc<[u8]>,
+    /// Keys of the names of a lock that has several, none otherwise. A release has the lists of all of them, so a call that
+    /// stays in one says in which.
+    pub(crate) parts: Arc<[Arc<[u8]>]>,
+    /// Length of the names with the prefix, in bytes.
+    pub(crate) key_len: usize,
+    /// A name with the prefix looks like one of the keys that are kept beside locks.
+    pub(crate) is_reserved: bool,
+    /// Slot of a hold, of a semaphore.
+    pub(crate) slot: Option<u8>,
+    /// Several readers may hold it at a time.
+    pub(crate) is_shared: bool,
+    /// Calls of the manager wait while it is noted that the manager holds it. Not of a semaphore: its calls wait for any slot.
+    pub(crate) is_noted: bool,
+    /// Text behind the owner token, in the value of the lock.
+    pub(crate) label: OwnerLabel,
     ttls: KeyTtls,
-    label: OwnerLabel,
 }
 
 /// The forms: one for each kind of lock that has scripts of its own.
 impl Plan {
     /// A mutex called `name`.
     pub(crate) fn mutex(prefix: &[u8], name: &[u8], ttls: KeyTtls) -> Plan {
-        Plan::of(LockKeys::of([prefix, name].concat().into()), ttls)
+        let key: Arc<[u8]> = [prefix, name].concat().into();
+        Plan::of(
+            LockKeys::of(Arc::clone(&key)),
+            &[&key],
+            Arc::clone(&key),
+            ttls,
+        )
     }
 
     /// Several locks that are taken together; `names`: sorted, and none of them twice.
@@ -53,24 +73,28 @@ impl Plan {
         names: impl Iterator<Item = &'a [u8]>,
         ttls: KeyTtls,
     ) -> Plan {
-        Plan::of(
-            Several::new(names.map(|it| [prefix, it].concat().into())),
-            ttls,
-        )
+        let parts: Arc<[Arc<[u8]>]> = names.map(|name| [prefix, name].concat().into()).collect();
+        let names: Vec<&[u8]> = parts.iter().map(|part| &**part).collect();
+        let plan = Plan::of(Several::new(&parts), &names, together("many", &names), ttls);
+        Plan { parts, ..plan }
     }
 
     /// A semaphore with so many permits, 1 to 256.
     pub(crate) fn semaphore(prefix: &[u8], name: &[u8], permits: usize, ttls: KeyTtls) -> Plan {
-        Plan::of(
-            PermitKeys::new([prefix, name].concat().into(), permits),
-            ttls,
-        )
+        let name = [prefix, name].concat();
+        // Not of the number of permits: calls that say another number wait in the same list.
+        let key = together("slots", &[&name]);
+        Plan {
+            is_noted: false,
+            ..Plan::of(PermitKeys::new(&name, permits), &[&name], key, ttls)
+        }
     }
 
     /// The lock of a mutex, for one of several readers at a time.
     pub(crate) fn to_read(&self) -> Plan {
         Plan {
-            form: Arc::new(RwKeys::of(LockKeys::of(Arc::clone(self.key())))),
+            form: Arc::new(RwKeys::of(LockKeys::of(Arc::clone(&self.key)))),
+            is_shared: true,
             ..self.clone()
         }
     }
@@ -90,87 +114,62 @@ impl Plan {
 }
 
 impl Plan {
-    fn of(form: impl Form + 'static, ttls: KeyTtls) -> Plan {
+    fn of(form: impl Form + 'static, names: &[&[u8]], key: Arc<[u8]>, ttls: KeyTtls) -> Plan {
         Plan {
             form: Arc::new(form),
-            ttls,
+            key,
+            parts: Arc::default(),
+            key_len: names
+                .iter()
+                .fold(0, |len, name| len.saturating_add(name.len())),
+            is_reserved: names.iter().any(|name| name.starts_with(RESERVED)),
+            slot: None,
+            is_shared: false,
+            is_noted: true,
             label: OwnerLabel::default(),
+            ttls,
         }
     }
 
     /// The same for a hold of this slot, of a semaphore.
     pub(crate) fn of_slot(&self, slot: u8) -> Plan {
-        let form = self
-            .form
-            .of_slot(slot)
-            .unwrap_or_else(|| Arc::clone(&self.form));
-        Plan {
-            form,
-            ..self.clone()
+        match self.form.of_slot(slot) {
+            Some(form) => Plan {
+                form,
+                slot: Some(slot),
+                ..self.clone()
+            },
+            None => self.clone(),
         }
-    }
-
-    /// The slot of a hold, of a semaphore.
-    pub(crate) fn slot(&self) -> Option<u8> {
-        self.form.slot()
-    }
-
-    /// Whether calls of the manager wait while it is noted that the manager holds it. Not of a semaphore.
-    pub(crate) fn is_noted(&self) -> bool {
-        self.form.is_noted()
     }
 
     /// Whether its key is not that of a lock, and so does not say in which waiting lists its calls are.
     pub(crate) fn has_lists_of_its_own(&self) -> bool {
-        self.key().starts_with(RESERVED)
-    }
-
-    /// Writes `label` behind the owner token, in the value of the lock.
-    pub(crate) fn signed(self, label: &OwnerLabel) -> Plan {
-        Plan {
-            label: label.clone(),
-            ..self
-        }
-    }
-
-    /// Whether several may hold it at a time.
-    pub(crate) fn is_shared(&self) -> bool {
-        self.form.is_shared()
-    }
-
-    /// What tells the locks of a manager apart: the lock key, or what stands for several of them.
-    pub(crate) fn key(&self) -> &Arc<[u8]> {
-        self.form.key()
-    }
-
-    /// Of a lock that has several names, the key of each; none otherwise.
-    pub(crate) fn parts(&self) -> impl Iterator<Item = &Arc<[u8]>> {
-        self.form.parts().iter().map(|it| &it.lock)
-    }
-
-    /// Length of the names with the prefix, in bytes.
-    pub(crate) fn key_len(&self) -> usize {
-        self.form
-            .names()
-            .iter()
-            .map(|it| it.len())
-            .fold(0, usize::saturating_add)
-    }
-
-    /// Whether a name with the prefix looks like one of the keys that are kept beside locks.
-    pub(crate) fn is_reserved(&self) -> bool {
-        self.form.names().iter().any(|it| it.starts_with(RESERVED))
+        self.key.starts_with(RESERVED)
     }
 
     /// The value of a lock while `owner` holds it: its token, a space, and the label. The same in all commands of a hold,
     /// because nodes compare whole values.
     fn value(&self, owner: OwnerToken) -> Vec<u8> {
         let mut value = owner.to_value().to_vec();
-        if !self.label.as_str().is_empty() {
+        if !self.label.0.is_empty() {
             value.push(b' ');
-            value.extend_from_slice(self.label.as_str().as_bytes());
+            value.extend_from_slice(self.label.0.as_bytes());
         }
         value
+    }
+
+    /// What stands in a waiting list for `waiter`. Calls for several names have entries of their own in the list of each.
+    fn member(&self, waiter: Waiter) -> Vec<u8> {
+        let (Waiter::Client(client) | Waiter::Reader(client, _)) = waiter;
+        let mut member = client.0.to_vec();
+        if self.has_lists_of_its_own() {
+            member.push(b'/');
+            member.extend_from_slice(&self.key);
+        } else if let Waiter::Reader(_, number) = waiter {
+            member.extend_from_slice(format!("r{number}").as_bytes());
+        }
+        member
     }
 
     pub(crate) fn acquire(
@@ -180,19 +179,22 @@ impl Plan {
         proposal: u64,
         policy: &QueuePolicy,
     ) -> Command {
-        let form = &self.form;
-        let ScriptCall { script, keys, more } = form.acquire(owner, policy);
+        let ScriptCall { script, keys, more } = self.form.acquire(owner, policy);
         let mut args = vec![self.value(owner)];
         args.extend([ttl_ms, proposal, self.ttls.fence].map(digits));
         args.push(Command::EDITION.to_vec());
         args.extend(more);
-        args.push(policy.arg(|it| form.member(it)));
-        let command = Command::of_script(script, &keys, &slices(&args)).that_keeps_it_for(ttl_ms);
-        if policy.entry.is_some() {
-            command.that_waits()
-        } else {
-            command
-        }
+        let entry = policy.entry;
+        let member = entry.map_or(Vec::new(), |entry| self.member(entry.waiter));
+        let life = entry
+            .filter(|_| policy.enters)
+            .map_or(Vec::new(), |entry| digits(entry.life));
+        let since = digits(policy.since);
+        args.push([&since[..], &life, &member, Command::IS_NOTIFIED].join(&b' '));
+        let mut command = Command::of_script(script, &keys, &slices(&args));
+        command.life = Duration::from_millis(ttl_ms);
+        command.waits = entry.is_some();
+        command
     }
 
     pub(crate) fn raise(&self, owner: OwnerToken, token: u64) -> Command {
@@ -226,7 +228,9 @@ impl Plan {
         args.extend([ttl_ms, token, self.ttls.fence].map(digits));
         args.push(Command::EDITION.to_vec());
         args.extend(more.map(|it| it.as_bytes().to_vec()));
-        Command::of_script(script, &keys, &slices(&args)).that_keeps_it_for(ttl_ms)
+        let mut command = Command::of_script(script, &keys, &slices(&args));
+        command.life = Duration::from_millis(ttl_ms);
+        command
     }
 
     /// `raised`: the owner's fencing token, if its acquire has proposed another one to the nodes.
@@ -249,7 +253,9 @@ impl Plan {
     pub(crate) fn keep(&self, owner: OwnerToken, waiter: Option<Waiter>) -> Option<Command> {
         let call = self.form.release_others(digits(self.ttls.fence))?;
         let update = waiter.map_or(QueueUpdate::None, QueueUpdate::Leave);
-        Some(self.give_back(call, owner, update).that_keeps_a_slot())
+        let mut command = self.give_back(call, owner, update);
+        command.keeps_a_slot = true;
+        Some(command)
     }
 
     fn give_back(
@@ -258,20 +264,34 @@ impl Plan {
         owner: OwnerToken,
         update: QueueUpdate,
     ) -> Command {
-        let form = &self.form;
-        let always = [vec![self.value(owner)], more].concat();
-        let more = update.args(|it| form.member(it), !form.parts().is_empty());
-        let always = slices(&always);
-        let command = Command::of_script(script, &keys, &[&always[..], &slices(&more)].concat());
+        let mut args = vec![self.value(owner)];
+        args.extend(more);
+        let always = args.len();
         match update {
-            QueueUpdate::None => command,
-            QueueUpdate::Stay { .. } => command.that_waits(),
-            // Sent again after the acquire of the next call, its update would be wrong: it would remove that call from the
-            // list, or notify no client because that call was about to ask.
-            QueueUpdate::Leave(_) | QueueUpdate::HandOver { .. } => {
-                command.that_says_less_again(always.len())
+            QueueUpdate::None => {}
+            QueueUpdate::Leave(waiter) => args.push(self.member(waiter)),
+            QueueUpdate::HandOver { waiter, since } => {
+                args.extend([self.member(waiter), digits(since)]);
+            }
+            QueueUpdate::Stay {
+                entry,
+                since,
+                which,
+            } => {
+                args.extend([self.member(entry.waiter), digits(since), digits(entry.life)]);
+                if !self.parts.is_empty() {
+                    args.push(digits(u64::from(which.unwrap_or(0)).saturating_add(1)));
+                }
+                args.push(Command::IS_NOTIFIED.to_vec());
             }
         }
+        let mut command = Command::of_script(script, &keys, &slices(&args));
+        command.waits = matches!(update, QueueUpdate::Stay { .. });
+        // Sent again after the acquire of the next call, its update would be wrong: it would remove that call from the
+        // list, or notify no client because that call was about to ask.
+        let is_once = matches!(update, QueueUpdate::Leave(_) | QueueUpdate::HandOver { .. });
+        command.again = is_once.then_some(always);
+        command
     }
 
     /// Takes `waiter` off the waiting lists.
@@ -283,7 +303,7 @@ impl Plan {
     /// several locks, or of a semaphore.
     pub(crate) fn leave_key(lock: &[u8], client: ClientId) -> Option<Command> {
         let plan = Plan::mutex(b"", lock, KeyTtls::default());
-        (!plan.is_reserved()).then(|| plan.leave(Waiter::Client(client)))
+        (!plan.is_reserved).then(|| plan.leave(Waiter::Client(client)))
     }
 }
 
@@ -326,7 +346,7 @@ pub(crate) fn greet(greeting: &Greeting) -> Command {
         Greeted::Server { .. } => "note",
     };
     let args = [vec![
-        edition.text().to_vec(),
+        edition.0.to_vec(),
         digits(own),
         digits(reported),
         word.into(),

@@ -53,7 +53,7 @@ impl From<Kind> for ReplyFormat {
 
 /// When a server gets the source of a script.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-enum SourceDelivery {
+pub(super) enum SourceDelivery {
     /// In the login, if the server does not know it: every lock needs it.
     InLogin,
     /// With the first command on a connection that runs it. This takes no longer.
@@ -61,9 +61,9 @@ enum SourceDelivery {
 }
 
 /// What there is to say of a script.
-struct Row {
-    kind: Kind,
-    sent: SourceDelivery,
+pub(super) struct Row {
+    pub(super) kind: Kind,
+    pub(super) sent: SourceDelivery,
     text: &'static str,
     /// The SHA-1 of the source in hex: 40 digits.
     hash: OnceLock<String>,
@@ -81,7 +81,7 @@ macro_rules! scripts {
         impl Script {
             pub(crate) const ALL: [Script; [$($file),*].len()] = [$(Script::$name),*];
 
-            fn row(self) -> &'static Row {
+            pub(super) fn row(self) -> &'static Row {
                 match self {
                     $(Script::$name => {
                         const TEXT: &str = include_str!(concat!("scripts/", $file));
@@ -115,22 +115,12 @@ scripts! {
 }
 
 impl Script {
-    /// What a command does that runs it.
-    pub(crate) fn kind(self) -> Kind {
-        self.row().kind
-    }
-
     /// The scripts that a server has to know before it may vote.
     pub(crate) fn needed() -> Vec<Script> {
         Script::ALL
             .into_iter()
             .filter(|it| it.row().sent == SourceDelivery::InLogin)
             .collect()
-    }
-
-    /// Whether its first command on a connection carries the source.
-    pub(crate) fn is_introduced(self) -> bool {
-        self.row().sent == SourceDelivery::WithCommand
     }
 
     pub(crate) fn source(self) -> String {

@@ -63,7 +63,7 @@ impl LiveHold {
         let (extension, enqueued) = reader.send_extension(&mut reader.state.lock(), sent, None);
         self.shared
             .queues
-            .share_hold(self.spec.plan.key(), self.id, id);
+            .share_hold(&self.spec.plan.key, self.id, id);
         extension.wait(enqueued);
         reader.remaining()?;
         Ok(reader)

@@ -545,7 +545,7 @@ impl Extension {
                 .filter_map(|(_, answer)| answer?.counter())
                 .collect()
         });
-        let is_news = spec.plan.is_shared() && !shown.is_empty();
+        let is_news = spec.plan.is_shared && !shown.is_empty();
         let nodes = fanout.nodes.len();
         let time = is_news.then(|| fanout.time_for_all(moment).unwrap_or(moment.wall_micros()));
         let largest = time.map(|it| {

@@ -14,7 +14,7 @@ use crate::engine::round::pending::Pending;
 use crate::engine::schedule::ScheduleEntry;
 use crate::engine::shared::Shared;
 use crate::engine::spec::LockSpec;
-use crate::engine::wait::ticket::Ticket;
+use crate::engine::wait::queue::Ticket;
 use crate::error::Lost;
 use crate::ids::{FencingToken, NodeSet, OwnerToken};
 use crate::logic::confirmations::Confirmations;
@@ -361,8 +361,8 @@ impl LiveHold {
 
     /// Calls that read and stand behind one that reads go in with it.
     fn admit_behind(&self, next: &Ticket) {
-        if next.reads() {
-            self.shared.queues.admit(self.spec.plan.key());
+        if next.request.spec.plan.is_shared {
+            self.shared.queues.admit(&self.spec.plan.key);
         }
     }
 

@@ -59,7 +59,7 @@ fn deliver(server: &Server, batch: &mut Batch, now: Now) {
                 failure,
             }
         });
-        match job.command.kind() {
+        match job.command.asked.kind {
             Kind::Subscribe => server.set_listening(&answer),
             kind => {
                 if kind == Kind::Greet {

@@ -17,11 +17,11 @@ const RECORD_CHANGES: &str = "its record changes all the time; check that no pro
 impl Server {
     /// Lets a command pass, or keeps it until the server is greeted.
     pub(super) fn admit(&self, state: &mut LinkState, mut job: Job, asked: Now) -> Option<Job> {
-        if job.command.kind() == Kind::Release && !job.command.keeps_a_slot() {
+        if job.command.asked.kind == Kind::Release && !job.command.keeps_a_slot {
             state.releases = state.releases.wrapping_add(1);
         }
         job.releases = state.releases;
-        if !job.command.compares() || state.noted && state.held.is_none() {
+        if !job.command.compares || state.noted && state.held.is_none() {
             return Some(job);
         }
         self.hold(state, job, asked);

@@ -263,7 +263,7 @@ impl Server {
 
     /// Puts a command behind all others.
     pub(super) fn put(&self, state: &mut LinkState, job: Job, asked: Now) {
-        if job.command.waits() {
+        if job.command.waits {
             self.wants_notices.store(true, Ordering::Relaxed);
             self.subscribe(state, asked);
         }

@@ -225,7 +225,7 @@ impl Attempt {
             return Ok(Won {
                 spec,
                 owner: self.owner,
-                token: FencingToken::new(token),
+                token: FencingToken(token),
                 raised,
                 sent: self.sent,
                 use_until,

@@ -40,7 +40,7 @@ impl Won {
         Won {
             spec: Arc::clone(spec),
             owner: OwnerToken::draw().unwrap(),
-            token: FencingToken::new(1),
+            token: FencingToken(1),
             raised: false,
             sent,
             use_until: sent.moment.checked_add(lasts).unwrap(),

@@ -1,12 +1,23 @@
-//! The calls that wait for one lock, and the holds that the manager has of it.
+//! The calls that wait for one lock, as seen by the threads that hand it to them or notify them of a release, and the holds
+//! that the manager has of it.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
+use std::time::Duration;
 
-use crate::engine::wait::ticket::{Handover, Ticket};
-use crate::ids::NodeSet;
+use crate::engine::nodes::fanout::{Fanout, Outgoing};
+use crate::engine::park::Parker;
+use crate::engine::round::admission::RoundTicket;
+use crate::engine::round::attempt::{Attempt, AttemptFacts, Request};
+use crate::engine::round::outcome::{LostAttempt, NotWon};
+use crate::ids::{NodeId, NodeSet};
 use crate::logic::acquire_round::Rule;
+use crate::logic::pause;
+use crate::logic::quorum;
+use crate::sys::sync::Mutex;
 use crate::sys::{ThreadId, this_thread};
+use crate::time::{self, Tick};
+use crate::wire::{LAST, QueueUpdate, Waiter};
 
 /// By lock key.
 pub(super) type WaitQueues = HashMap<Arc<[u8]>, WaitQueue>;
@@ -32,15 +43,6 @@ pub(super) struct HoldEntry {
     taker: ThreadId,
 }
 
-impl HoldEntry {
-    fn of_this_thread(id: u64) -> HoldEntry {
-        HoldEntry {
-            id,
-            taker: this_thread(),
-        }
-    }
-}
-
 impl WaitQueue {
     pub(super) fn is_empty(&self) -> bool {
         self.holder.is_none()
@@ -51,7 +53,8 @@ impl WaitQueue {
 
     /// The calling thread has taken the lock.
     pub(super) fn begin_hold(&mut self, id: u64, rule: Rule) {
-        let hold = HoldEntry::of_this_thread(id);
+        let taker = this_thread();
+        let hold = HoldEntry { id, taker };
         match rule {
             Rule::Exclusive => self.holder = Some(hold),
             Rule::Shared => self.readers.push(hold),
@@ -60,7 +63,8 @@ impl WaitQueue {
 
     /// The calling thread has taken a set of locks with this one, or a permit.
     pub(super) fn begin_hold_of_set(&mut self, id: u64) {
-        self.in_sets.push(HoldEntry::of_this_thread(id));
+        let taker = this_thread();
+        self.in_sets.push(HoldEntry { id, taker });
     }
 
     pub(super) fn end_hold_of_set(&mut self, id: u64) {
@@ -90,11 +94,6 @@ impl WaitQueue {
         self.holder.is_some()
     }
 
-    /// Puts a call behind those that came before it.
-    pub(super) fn join(&mut self, ticket: Arc<Ticket>) {
-        self.tickets.push_back(ticket);
-    }
-
     /// The calls that may ask the nodes together, if the manager does not hold the lock alone: the first, or all that read
     /// and stand before the first that writes.
     pub(super) fn in_front(&self) -> impl Iterator<Item = &Arc<Ticket>> {
@@ -104,7 +103,7 @@ impl WaitQueue {
     fn len_of_front(&self) -> usize {
         self.tickets
             .iter()
-            .take_while(|it| it.reads())
+            .take_while(|it| it.request.spec.plan.is_shared)
             .count()
             .max(1)
     }
@@ -156,7 +155,7 @@ impl WaitQueue {
     pub(super) fn pass_on(&mut self, id: u64) -> Option<Arc<Ticket>> {
         // Readers hand nothing over: a call that waits behind them has asked, and is notified when the last of all has gone.
         let first = self.tickets.front()?;
-        let is_noted = first.request.spec.plan.is_noted();
+        let is_noted = first.request.spec.plan.is_noted;
         if is_noted && !self.is_held_by(id) {
             return None;
         }
@@ -182,6 +181,132 @@ impl WaitQueue {
     }
 }
 
+/// One call's place in a queue.
+pub(crate) struct Ticket {
+    pub(crate) request: Request,
+    pub(super) joined: Tick,
+    pub(super) parker: Arc<Parker>,
+    pub(super) state: Mutex<TicketState>,
+}
+
+#[derive(Default)]
+pub(super) struct TicketState {
+    /// The call is the first in its queue, and the manager does not hold the lock.
+    pub(super) may_ask: bool,
+    /// An attempt of it is under way, and not only handed over.
+    pub(super) asks: bool,
+    /// When it asks them next if it gets no notice; at once if `None`.
+    pub(super) try_at: Option<Tick>,
+    /// Nodes that have announced a release since the last attempt began, and when the first of them did.
+    pub(super) announced: NodeSet,
+    pub(super) announced_at: Option<Tick>,
+    /// How long the others are waited for after that.
+    pub(super) grace: Duration,
+    pub(super) known: AttemptFacts,
+    pub(super) handover: Handover,
+    /// The last attempt of the first call, which has given up because of an outage.
+    pub(super) given_up: Option<Arc<LostAttempt>>,
+}
+
+/// An attempt for the call, made by the thread that releases the lock.
+#[derive(Default)]
+pub(super) enum Handover {
+    #[default]
+    None,
+    /// It is not sent yet. `awaited`: the call waits for nothing else any more.
+    Preparing {
+        awaited: bool,
+    },
+    Sent(Attempt),
+}
+
+impl TicketState {
+    /// When to ask the nodes; `None` for at once.
+    pub(super) fn next_try(&self, nodes: usize) -> Option<Tick> {
+        let in_time = self.announced_at.and_then(|it| it.checked_add(self.grace));
+        pause::next_try(self.try_at?, quorum(nodes), self.announced.len(), in_time)
+    }
+}
+
+impl Ticket {
+    /// `node` has announced a release.
+    pub(super) fn released(&self, node: NodeId) {
+        let mut state = self.state.lock();
+        state.announced.insert(node);
+        state.announced_at.get_or_insert_with(time::tick);
+        drop(state);
+        self.parker.wake();
+    }
+
+    /// Who it is in the lists of the nodes.
+    pub(super) fn waiter(&self) -> Option<Waiter> {
+        self.request.policy.entry.map(|it| it.waiter)
+    }
+
+    /// What a release says that hands the lock over to this call.
+    pub(crate) fn comes_next(&self, fanout: &Fanout) -> QueueUpdate {
+        let since = self.since(fanout);
+        self.waiter()
+            .map_or(QueueUpdate::None, |waiter| QueueUpdate::HandOver {
+                waiter,
+                since,
+            })
+    }
+
+    /// When the call began, as far as other clients that wait are concerned.
+    pub(super) fn since(&self, fanout: &Fanout) -> u64 {
+        if self.state.lock().known.has_no_place {
+            LAST
+        } else {
+            self.request.since(fanout)
+        }
+    }
+
+    /// Prepares an attempt for the call. The result has to be sent.
+    pub(crate) fn prepare(
+        &self,
+        fanout: &Fanout,
+        round_ticket: RoundTicket,
+    ) -> Result<(Attempt, Outgoing), NotWon> {
+        let known = self.state.lock().known;
+        let parker = Arc::clone(&self.parker);
+        Attempt::prepare(
+            fanout,
+            round_ticket,
+            &self.request,
+            known,
+            Some(Box::new(move || parker.wake())),
+        )
+    }
+
+    /// Hands the call its attempt, which has been sent.
+    ///
+    /// RACE: not before it was sent. The call may end it at once, and what it then takes back must run behind it. The
+    /// call's thread sleeps on, until the attempt is decided.
+    pub(crate) fn hand_over(&self, attempt: Attempt) {
+        self.set_handover(Handover::Sent(attempt));
+    }
+
+    /// Lets the call ask the nodes for itself, at once.
+    pub(crate) fn let_ask(&self) {
+        self.state.lock().try_at = None;
+        self.set_handover(Handover::None);
+        self.parker.wake();
+    }
+
+    fn set_handover(&self, to: Handover) {
+        let before = std::mem::replace(&mut self.state.lock().handover, to);
+        if matches!(before, Handover::Preparing { awaited: true }) {
+            self.parker.wake();
+        }
+    }
+
+    /// Makes the call look at its attempt, decided or not.
+    pub(crate) fn wake(&self) {
+        self.parker.wake();
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use std::thread;
@@ -190,8 +315,6 @@ mod tests {
     use crate::config::Config;
     use crate::engine::round::attempt::Request;
     use crate::engine::spec::LockSpec;
-    use crate::sys::sync::Mutex;
-    use crate::time;
     use crate::wire::{KeyTtls, Plan};
 
     fn plan() -> Plan {
@@ -220,7 +343,9 @@ mod tests {
 
     fn queue(tickets: &[&Arc<Ticket>]) -> WaitQueue {
         let mut queue = WaitQueue::default();
-        tickets.iter().for_each(|it| queue.join(Arc::clone(it)));
+        tickets
+            .iter()
+            .for_each(|it| queue.tickets.push_back(Arc::clone(it)));
         queue
     }
 
@@ -319,8 +444,8 @@ mod tests {
             "nobody waits: the hold goes on"
         );
         let (first, second) = (reader(), reader());
-        queue.join(Arc::clone(&first));
-        queue.join(second);
+        queue.tickets.push_back(Arc::clone(&first));
+        queue.tickets.push_back(second);
         assert!(
             queue.pass_on(8).is_none() && queue.is_held(),
             "another hold"

@@ -10,8 +10,8 @@ use crate::engine::round::admission::{Admission, RoundTicket, RoundWait};
 use crate::engine::round::attempt::Attempt;
 use crate::engine::round::attempt::Request;
 use crate::engine::round::outcome::{LostAttempt, NotWon, Won};
-use crate::engine::wait::queues::Queues;
-use crate::engine::wait::ticket::{Handover, Ticket};
+use crate::engine::wait::queue::{Handover, Ticket};
+use crate::engine::wait::queues::{Queues, WAITED_FOR_MAX};
 use crate::ids::NodeSet;
 use crate::logic::pause;
 use crate::logic::quorum;
@@ -52,7 +52,8 @@ pub(crate) struct QueuedCall<'a> {
     admission: &'a Arc<Admission>,
     ticket: Arc<Ticket>,
     tries: u32,
-    pause: Duration,
+    /// The wait after the last attempt if no notice comes.
+    pub(crate) pause: Duration,
     /// How many nodes had announced a release when the last attempt began.
     announced: usize,
     false_alarms: u32,
@@ -83,13 +84,19 @@ impl<'a> QueuedCall<'a> {
             parker: Arc::default(),
             state: Mutex::default(),
         });
-        queues.note_wait(&ticket.request.spec.plan);
+        let plan = &ticket.request.spec.plan;
+        if plan.has_lists_of_its_own() {
+            let mut plans = queues.waited_for.lock();
+            plans.retain(|other| other.key != plan.key);
+            plans.push_back(plan.clone());
+            if WAITED_FOR_MAX < plans.len() {
+                plans.pop_front();
+            }
+        }
         let mut by_key = queues.by_key.lock();
         count(&queues.counters.waiting);
-        let queue = by_key
-            .entry(Arc::clone(ticket.request.spec.plan.key()))
-            .or_default();
-        queue.join(Arc::clone(&ticket));
+        let queue = by_key.entry(Arc::clone(&plan.key)).or_default();
+        queue.tickets.push_back(Arc::clone(&ticket));
         queue.admit();
         drop(by_key);
         QueuedCall {
@@ -107,14 +114,6 @@ impl<'a> QueuedCall<'a> {
             driver: None,
             held: None,
         }
-    }
-
-    fn request(&self) -> &Request {
-        &self.ticket.request
-    }
-
-    fn key(&self) -> &Arc<[u8]> {
-        self.request().spec.plan.key()
     }
 
     /// Waits until the nodes may be asked and asks them, or until an attempt was made for the call and has ended; until
@@ -181,11 +180,6 @@ impl<'a> QueuedCall<'a> {
         }
     }
 
-    /// How long the call waits after its last attempt if it gets no notice.
-    pub(crate) fn pause(&self) -> Duration {
-        self.pause
-    }
-
     /// Whether nothing but other rounds of this manager keeps the call from asking the nodes.
     pub(crate) fn waits_for_turn(&self) -> bool {
         self.turn.is_awaited()
@@ -201,7 +195,13 @@ impl<'a> QueuedCall<'a> {
             state.known
         };
         let driver = self.driver.take();
-        let result = Attempt::run(self.fanout, round_ticket, self.request(), known, driver);
+        let result = Attempt::run(
+            self.fanout,
+            round_ticket,
+            &self.ticket.request,
+            known,
+            driver,
+        );
         result.inspect_err(|err| self.note(err))
     }
 
@@ -209,7 +209,7 @@ impl<'a> QueuedCall<'a> {
     fn finish(&mut self, attempt: Attempt) -> Result<Won, NotWon> {
         (self.driver, self.turn, self.announced) = (None, RoundWait::default(), 0);
         let result = attempt
-            .finish(self.fanout, self.request())
+            .finish(self.fanout, &self.ticket.request)
             .map_err(NotWon::Lost);
         result.inspect_err(|err| self.note(err))
     }
@@ -257,7 +257,7 @@ impl<'a> QueuedCall<'a> {
     pub(crate) fn give_up_for_all(&self, lost: &LostAttempt) {
         let lost = Arc::new(lost.clone());
         let by_key = self.queues.by_key.lock();
-        let Some(queue) = by_key.get(self.key()) else {
+        let Some(queue) = by_key.get(&self.ticket.request.spec.plan.key) else {
             return;
         };
         let others = queue
@@ -313,7 +313,7 @@ impl<'a> QueuedCall<'a> {
         {
             self.queues.leave_lists(
                 self.fanout,
-                &self.request().spec.plan,
+                &self.ticket.request.spec.plan,
                 waiter,
                 queued_at,
                 LEAVE_FOR,
@@ -332,7 +332,7 @@ impl Drop for QueuedCall<'_> {
         while let Some(attempt) = self.leave() {
             // What is taken back enters the lists: see `take_back`.
             self.queued_at = self.queued_at.union(attempt.round.reached());
-            attempt.abandon(self.fanout, self.request());
+            attempt.abandon(self.fanout, &self.ticket.request);
         }
     }
 }
@@ -384,10 +384,10 @@ mod tests {
     /// A queued call to which a hold of the same manager is passed on, and the attempt that is made for it.
     fn passed_on(shared: &Shared) -> (QueuedCall<'_>, Arc<Ticket>, Attempt) {
         let queued = join(shared);
-        shared.queues.begin_hold(&queued.request().spec, 7);
+        shared.queues.begin_hold(&queued.ticket.request.spec, 7);
         let ticket = shared
             .queues
-            .pass_on(&queued.request().spec.plan, 7)
+            .pass_on(&queued.ticket.request.spec.plan, 7)
             .unwrap();
         let attempt = attempt(shared, &ticket);
         (queued, ticket, attempt)
@@ -453,7 +453,7 @@ mod tests {
         );
         assert_eq!(
             ticket.since(&shared.fanout),
-            place.request().began.wall_micros()
+            place.ticket.request.began.wall_micros()
         );
 
         let Err(NotWon::Lost(lost)) = place.try_now(shared.admission.enter()) else {
@@ -471,7 +471,7 @@ mod tests {
         );
         assert_eq!(
             ticket.since(&shared.fanout),
-            place.request().began.wall_micros()
+            place.ticket.request.began.wall_micros()
         );
     }
 
@@ -497,7 +497,7 @@ mod tests {
         let engine = engine();
         let shared = engine.shared();
         let (first, second) = (join(shared), join(shared));
-        let key = Arc::clone(first.key());
+        let key = Arc::clone(&first.ticket.request.spec.plan.key);
         let answers = || {
             let mut answers = 0;
             shared
@@ -510,9 +510,9 @@ mod tests {
         let announced = [&first, &second].map(|it| it.ticket.state.lock().announced.len());
         assert_eq!(announced, [1, 0]);
 
-        shared.queues.begin_hold(&first.request().spec, 7);
+        shared.queues.begin_hold(&first.ticket.request.spec, 7);
         assert_eq!(answers(), 1, "the manager holds it itself");
-        let plan = first.request().spec.plan.clone();
+        let plan = first.ticket.request.spec.plan.clone();
         drop((first, second));
         shared.queues.end_hold(&plan, 7);
         assert_eq!(answers(), 1, "no call waits");

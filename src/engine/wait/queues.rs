@@ -16,12 +16,11 @@ use crate::config::Config;
 use crate::engine::nodes::fanout::Fanout;
 use crate::engine::nodes::fanout::Outgoing;
 use crate::engine::spec::LockSpec;
-use crate::engine::wait::queue::{WaitQueue, WaitQueues};
-use crate::engine::wait::ticket::Ticket;
+use crate::engine::wait::queue::{Ticket, WaitQueue, WaitQueues};
 use crate::error::HeldBy;
 use crate::ids::{ClientId, NodeId, NodeSet};
 use crate::logic::acquire_round::Rule;
-use crate::stats::{Counters, count, count_down};
+use crate::stats::{Counters, count};
 use crate::sys::sync::{AtomicU64, Mutex};
 use crate::sys::this_thread;
 use crate::time;
@@ -29,7 +28,7 @@ use crate::wire::{Plan, Waiter};
 
 /// So many sets of names and semaphores are remembered for which calls have waited. A notice that comes for another when its
 /// call is gone costs those behind it a second.
-const WAITED_FOR_MAX: usize = 16;
+pub(super) const WAITED_FOR_MAX: usize = 16;
 
 /// All wait queues of a manager.
 pub(crate) struct Queues {
@@ -42,7 +41,7 @@ pub(crate) struct Queues {
     pub(super) by_key: Mutex<WaitQueues>,
     pub(super) counters: Arc<Counters>,
     /// What calls have waited for lately whose key says nothing of the lists in which they may be: the last of them last.
-    waited_for: Mutex<VecDeque<Plan>>,
+    pub(super) waited_for: Mutex<VecDeque<Plan>>,
 }
 
 impl Queues {
@@ -78,14 +77,14 @@ impl Queues {
     pub(crate) fn begin_hold(&self, spec: &LockSpec, id: u64) {
         let mut queues = self.by_key.lock();
         begin_hold(&mut queues, spec, id);
-        change(&mut queues, spec.plan.key(), |queue| queue.admit());
+        change(&mut queues, &spec.plan.key, |queue| queue.admit());
     }
 
     /// Whether the manager holds the lock itself, or one of several, as the calling thread sees it.
     pub(crate) fn held_by(&self, plan: &Plan) -> HeldBy {
         let queues = self.by_key.lock();
-        let held = iter::once(plan.key())
-            .chain(plan.parts())
+        let held = iter::once(&plan.key)
+            .chain(plan.parts.iter())
             .filter_map(|it| queues.get(it));
         let mut takers = held.flat_map(WaitQueue::takers).peekable();
         if takers.peek().is_none() {
@@ -105,7 +104,7 @@ impl Queues {
     /// lists.
     pub(crate) fn pass_on(&self, plan: &Plan, id: u64) -> Option<Arc<Ticket>> {
         let mut queues = self.by_key.lock();
-        let first = queues.get_mut(plan.key())?.pass_on(id)?;
+        let first = queues.get_mut(&plan.key)?.pass_on(id)?;
         end_parts(&mut queues, plan, id);
         Some(first)
     }
@@ -127,23 +126,11 @@ impl Queues {
     pub(crate) fn end_hold(&self, plan: &Plan, id: u64) {
         let mut queues = self.by_key.lock();
         end_parts(&mut queues, plan, id);
-        change(&mut queues, plan.key(), |queue| {
+        change(&mut queues, &plan.key, |queue| {
             if queue.end_hold(id) {
                 queue.admit();
             }
         });
-    }
-
-    /// A call begins to wait for this.
-    pub(super) fn note_wait(&self, plan: &Plan) {
-        if plan.has_lists_of_its_own() {
-            let mut plans = self.waited_for.lock();
-            plans.retain(|it| it.key() != plan.key());
-            plans.push_back(plan.clone());
-            if WAITED_FOR_MAX < plans.len() {
-                plans.pop_front();
-            }
-        }
     }
 
     /// A node has announced that the lock `key` was released. `leave` is called if no call waits for that, and leaves the
@@ -157,7 +144,7 @@ impl Queues {
             .filter(|it| !it.is_held() && !it.tickets.is_empty())
         {
             Some(queue) => queue.in_front().for_each(|it| it.released(node)),
-            None => leave(self.waited_for.lock().iter().find(|it| **it.key() == *key)),
+            None => leave(self.waited_for.lock().iter().find(|it| *it.key == *key)),
         }
     }
 
@@ -182,18 +169,18 @@ impl Queues {
 
     pub(super) fn remove(&self, queues: &mut WaitQueues, ticket: &Arc<Ticket>, held: Option<u64>) {
         let spec = &ticket.request.spec;
-        let Some(queue) = queues.get_mut(spec.plan.key()) else {
+        let Some(queue) = queues.get_mut(&spec.plan.key) else {
             return;
         };
         let before = queue.tickets.len();
         queue.tickets.retain(|it| !Arc::ptr_eq(it, ticket));
         if queue.tickets.len() < before {
-            count_down(&self.counters.waiting);
+            self.counters.waiting.fetch_sub(1, Relaxed);
         }
         if let Some(id) = held {
             begin_hold(queues, spec, id);
         }
-        change(queues, spec.plan.key(), |queue| queue.admit());
+        change(queues, &spec.plan.key, |queue| queue.admit());
     }
 }
 
@@ -215,9 +202,9 @@ fn begin_hold(queues: &mut WaitQueues, spec: &LockSpec, id: u64) {
             .or_default()
             .begin_hold_of_set(id);
     }
-    if spec.plan.is_noted() {
+    if spec.plan.is_noted {
         queues
-            .entry(Arc::clone(spec.plan.key()))
+            .entry(Arc::clone(&spec.plan.key))
             .or_default()
             .begin_hold(id, spec.rule());
     }
@@ -225,7 +212,7 @@ fn begin_hold(queues: &mut WaitQueues, spec: &LockSpec, id: u64) {
 
 /// What notes a hold only to say whose it is: the names of a set, and a semaphore.
 fn parts(plan: &Plan) -> impl Iterator<Item = &Arc<[u8]>> {
-    plan.parts().chain((!plan.is_noted()).then(|| plan.key()))
+    plan.parts.iter().chain((!plan.is_noted).then(|| &plan.key))
 }
 
 /// The hold `id` is over, as far as it says whose a lock is.

@@ -212,7 +212,7 @@ impl Real {
                 tag: None,
             },
         );
-        let answer = self.run(command.asked(), &bytes);
+        let answer = self.run(command.asked, &bytes);
         if let Vote::Greet(greeted) = &answer {
             self.editions.insert(client, greeted.edition);
         }

@@ -362,13 +362,13 @@ impl World {
                     tag,
                     reply: Reply { answer, time },
                     ..
-                } => match tag.command.kind() {
+                } => match tag.command.asked.kind {
                     Kind::Acquire => assert_eq!(time, Some(2_000_000 + u64::from(tag.id))),
                     _ => assert_eq!(answer, Answer::Release(ReleaseReply::Deleted)),
                 },
                 // As whoever drives it does: see `link`.
                 ConnEvent::UnknownScript { tag, .. }
-                    if tag.command.kind() == Kind::Release || self.ended < tag.id =>
+                    if tag.command.asked.kind == Kind::Release || self.ended < tag.id =>
                 {
                     self.expected.push_back(tag.id);
                     self.conn.enqueue_again(tag, Now::read());

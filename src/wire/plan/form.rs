@@ -1,14 +1,14 @@
 //! What a lock is on the nodes: which scripts its commands run, on which keys.
 //!
-//! The arguments are the same for all forms of locks, and `plan.rs` makes them; a form says what it adds.
+//! The arguments are the same for all forms of locks, and `plan.rs` makes them; a form says what it adds. The clients that wait are
+//! the same to all of them.
 
 use std::fmt;
 use std::sync::Arc;
 
-use crate::ids::OwnerToken;
-use crate::wire::keys::RECORD;
-use crate::wire::plan::lock_keys::LockKeys;
-use crate::wire::plan::policy::{QueuePolicy, Waiter};
+use crate::answer::Which;
+use crate::ids::{ClientId, OwnerToken};
+use crate::wire::keys::{LockKeys, RECORD};
 use crate::wire::script::Script;
 
 /// A script, its keys, and the arguments that a form adds.
@@ -35,37 +35,70 @@ impl<'a> ScriptCall<'a> {
     }
 }
 
+/// How an acquire treats the clients that wait.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) struct QueuePolicy {
+    /// When the call began: microseconds since 1970.
+    pub(crate) since: u64,
+    /// The entry in the waiting list, of a call that waits.
+    pub(crate) entry: Option<QueueEntry>,
+    /// Enter the waiting list if refused.
+    pub(crate) enters: bool,
+    /// Of a semaphore: this slot or none.
+    pub(crate) only: Option<u8>,
+}
+
+impl QueuePolicy {
+    /// Behind all clients that wait, and in no list.
+    pub(crate) fn without_place(self) -> QueuePolicy {
+        QueuePolicy {
+            since: LAST,
+            enters: false,
+            ..self
+        }
+    }
+}
+
+/// When a call began that is behind all others.
+pub(crate) const LAST: u64 = u64::MAX;
+
+/// Who waits: a member of waiting lists.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) enum Waiter {
+    /// A client, for the call of its own that comes first.
+    Client(ClientId),
+    /// A call of a client that wants to read: several may at a time.
+    Reader(ClientId, u64),
+}
+
+/// A waiter's entry in a waiting list.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) struct QueueEntry {
+    pub(crate) waiter: Waiter,
+    /// Life of the list after it, in milliseconds.
+    pub(crate) life: u64,
+}
+
+/// What a release changes in the waiting list, besides notifying the first client in it.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) enum QueueUpdate {
+    /// Nothing: it was never in it.
+    None,
+    /// It leaves the list.
+    Leave(Waiter),
+    /// A call that began at `since` goes on waiting, and enters the list: of several locks, that of the one that is in the
+    /// way.
+    Stay {
+        entry: QueueEntry,
+        since: u64,
+        which: Which,
+    },
+    /// A call of the client that began at `since` comes next: its acquire follows on the same connection.
+    HandOver { waiter: Waiter, since: u64 },
+}
+
 /// See the module. What most forms have in common is a default.
 pub(super) trait Form: fmt::Debug + Send + Sync {
-    /// What tells the locks of a manager apart: the lock key, or what stands for several of them.
-    fn key(&self) -> &Arc<[u8]>;
-
-    /// The names, with the manager's prefix.
-    fn names(&self) -> Vec<&[u8]> {
-        vec![self.key()]
-    }
-
-    /// Of a lock that has several names, the keys of each. A release has the lists of all of them, so a call that stays in one
-    /// says in which.
-    fn parts(&self) -> &[LockKeys] {
-        &[]
-    }
-
-    /// Whether several readers may hold it at a time.
-    fn is_shared(&self) -> bool {
-        false
-    }
-
-    /// Whether calls of the manager wait while it is noted that the manager holds it.
-    fn is_noted(&self) -> bool {
-        true
-    }
-
-    /// The slot of a hold, of a semaphore.
-    fn slot(&self) -> Option<u8> {
-        None
-    }
-
     /// The same for a hold of this slot; `None` where there are no slots.
     fn of_slot(&self, _slot: u8) -> Option<Arc<dyn Form>> {
         None
@@ -74,11 +107,6 @@ pub(super) trait Form: fmt::Debug + Send + Sync {
     /// As [`release`](Form::release), of all slots but that of the hold; `None` where there are no slots.
     fn release_others(&self, _fencing_ttl: Vec<u8>) -> Option<ScriptCall<'_>> {
         None
-    }
-
-    /// What stands in a waiting list for `waiter`.
-    fn member(&self, waiter: Waiter) -> Vec<u8> {
-        waiter.to_value()
     }
 
     /// Adds what comes after the policy.
@@ -95,10 +123,6 @@ pub(super) trait Form: fmt::Debug + Send + Sync {
 
 /// A lock that one holder at a time can have.
 impl Form for LockKeys {
-    fn key(&self) -> &Arc<[u8]> {
-        &self.lock
-    }
-
     fn acquire(&self, _owner: OwnerToken, _policy: &QueuePolicy) -> ScriptCall<'_> {
         ScriptCall::new(
             Script::Acquire,
@@ -127,5 +151,34 @@ impl Form for LockKeys {
             .chain(fence);
         ScriptCall::new(Script::Release, keys)
             .with(raised.map(|it| [it, fencing_ttl]).into_iter().flatten())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_call_without_a_place_is_behind_all_others_and_enters_no_list() {
+        let entry = Some(QueueEntry {
+            waiter: Waiter::Client(ClientId::draw().unwrap()),
+            life: 9,
+        });
+        let policy = QueuePolicy {
+            since: 5,
+            entry,
+            enters: true,
+            only: None,
+        }
+        .without_place();
+        assert_eq!(
+            policy,
+            QueuePolicy {
+                since: u64::MAX,
+                entry,
+                enters: false,
+                only: None
+            }
+        );
     }
 }

@@ -1,8 +1,7 @@
 //! Looking at a lock, and taking it from whoever holds it: for operators.
 
 use crate::wire::command::Command;
-use crate::wire::keys::beside;
-use crate::wire::plan::lock_keys::digits;
+use crate::wire::keys::{beside, digits};
 use crate::wire::script::Script;
 
 /// How many readers a node names.

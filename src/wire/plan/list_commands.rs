@@ -4,8 +4,7 @@ use std::collections::BTreeSet;
 
 use crate::config::RESERVED;
 use crate::wire::command::Command;
-use crate::wire::keys::{RECORD, owner_of};
-use crate::wire::plan::lock_keys::digits;
+use crate::wire::keys::{RECORD, digits, owner_of};
 use crate::wire::script::Script;
 
 /// How many keys a node returns at a time: as many as an array of a reply may have, and some less.

@@ -5,10 +5,8 @@
 use std::sync::Arc;
 
 use crate::ids::OwnerToken;
-use crate::wire::keys::RECORD;
-use crate::wire::plan::form::{Form, ScriptCall};
-use crate::wire::plan::lock_keys::{LockKeys, together};
-use crate::wire::plan::policy::{QueuePolicy, Waiter};
+use crate::wire::keys::{LockKeys, RECORD};
+use crate::wire::plan::form::{Form, QueuePolicy, ScriptCall};
 use crate::wire::script::Script;
 
 /// See the module.
@@ -16,15 +14,14 @@ use crate::wire::script::Script;
 pub(crate) struct Several {
     /// Sorted, and none of them twice.
     locks: Arc<[LockKeys]>,
-    together: Arc<[u8]>,
 }
 
 impl Several {
     /// `locks`: sorted, and none of them twice.
-    pub(super) fn new(locks: impl Iterator<Item = Arc<[u8]>>) -> Several {
-        let locks: Arc<[LockKeys]> = locks.map(LockKeys::of).collect();
-        let together = together("many", locks.iter().map(|it| &*it.lock));
-        Several { locks, together }
+    pub(super) fn new(locks: &[Arc<[u8]>]) -> Several {
+        Several {
+            locks: locks.iter().cloned().map(LockKeys::of).collect(),
+        }
     }
 
     /// The keys of all locks, kind by kind.
@@ -39,23 +36,6 @@ impl Several {
 }
 
 impl Form for Several {
-    fn key(&self) -> &Arc<[u8]> {
-        &self.together
-    }
-
-    fn names(&self) -> Vec<&[u8]> {
-        self.keys([LockKeys::lock]).collect()
-    }
-
-    /// Its other calls for one of these locks have entries of their own.
-    fn member(&self, waiter: Waiter) -> Vec<u8> {
-        waiter.to_value_for(&self.together)
-    }
-
-    fn parts(&self) -> &[LockKeys] {
-        &self.locks
-    }
-
     fn acquire(&self, _owner: OwnerToken, _policy: &QueuePolicy) -> ScriptCall<'_> {
         let keys = self.keys([
             LockKeys::lock,

@@ -4,19 +4,14 @@
 use std::sync::Arc;
 
 use crate::ids::OwnerToken;
-use crate::wire::keys::{RECORD, beside};
-use crate::wire::plan::form::{Form, ScriptCall};
-use crate::wire::plan::lock_keys::{digits, together};
-use crate::wire::plan::policy::{QueuePolicy, Waiter};
+use crate::wire::keys::{RECORD, beside, digits};
+use crate::wire::plan::form::{Form, QueuePolicy, ScriptCall};
 use crate::wire::script::Script;
 
 /// See the module.
 #[derive(Clone, Debug)]
 pub(crate) struct PermitKeys {
-    /// Of the semaphore, with the manager's prefix. No key.
-    name: Arc<[u8]>,
     keys: Arc<Keys>,
-    together: Arc<[u8]>,
     /// The slot of a hold, from 0.
     own: Option<u8>,
 }
@@ -30,27 +25,20 @@ struct Keys {
 }
 
 impl PermitKeys {
-    pub(super) fn new(name: Arc<[u8]>, permits: usize) -> PermitKeys {
+    pub(super) fn new(name: &[u8], permits: usize) -> PermitKeys {
         let each = |kind: &str| {
             (0..permits)
-                .map(|it| beside(&format!("{kind}-{it}"), &name))
+                .map(|it| beside(&format!("{kind}-{it}"), name))
                 .collect()
         };
-        let [reservation, waiters] = ["slot-turn", "slot-waiters"].map(|it| beside(it, &name));
+        let [reservation, waiters] = ["slot-turn", "slot-waiters"].map(|it| beside(it, name));
         let keys = Arc::new(Keys {
             slots: each("slot"),
             fences: each("slot-fence"),
             reservation,
             waiters,
         });
-        // Not of the number of permits: calls that say another number wait in the same list.
-        let together = together("slots", [&*name]);
-        PermitKeys {
-            name,
-            keys,
-            together,
-            own: None,
-        }
+        PermitKeys { keys, own: None }
     }
 
     /// The slot keys, the counters, the reservation and the list.
@@ -91,27 +79,6 @@ impl PermitKeys {
 }
 
 impl Form for PermitKeys {
-    fn key(&self) -> &Arc<[u8]> {
-        &self.together
-    }
-
-    fn names(&self) -> Vec<&[u8]> {
-        vec![&self.name]
-    }
-
-    fn member(&self, waiter: Waiter) -> Vec<u8> {
-        waiter.to_value_for(&self.together)
-    }
-
-    /// Calls wait for any slot.
-    fn is_noted(&self) -> bool {
-        false
-    }
-
-    fn slot(&self) -> Option<u8> {
-        self.own
-    }
-
     fn of_slot(&self, slot: u8) -> Option<Arc<dyn Form>> {
         Some(Arc::new(PermitKeys {
             own: Some(slot),

@@ -1,12 +1,8 @@
 //! A reader's lock: the lock key is shared by all readers, and each has an entry of its own beside it.
 
-use std::sync::Arc;
-
 use crate::ids::OwnerToken;
-use crate::wire::keys::{RECORD, beside};
-use crate::wire::plan::form::{Form, ScriptCall};
-use crate::wire::plan::lock_keys::LockKeys;
-use crate::wire::plan::policy::QueuePolicy;
+use crate::wire::keys::{LockKeys, RECORD, beside};
+use crate::wire::plan::form::{Form, QueuePolicy, ScriptCall};
 use crate::wire::script::Script;
 
 /// See the module.
@@ -26,14 +22,6 @@ impl RwKeys {
 
 /// What is proposed is the value of a counter that is missing.
 impl Form for RwKeys {
-    fn key(&self) -> &Arc<[u8]> {
-        &self.keys.lock
-    }
-
-    fn is_shared(&self) -> bool {
-        true
-    }
-
     fn acquire(&self, _owner: OwnerToken, _policy: &QueuePolicy) -> ScriptCall<'_> {
         let LockKeys {
             lock,

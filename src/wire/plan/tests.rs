@@ -7,7 +7,7 @@ use crate::wire::command::Naming;
 #[test]
 fn the_lock_key_is_the_name_and_keys_beside_it_put_the_kind_first() {
     let plan = Plan::mutex(b"app:", b"report", KeyTtls::default());
-    assert_eq!(**plan.key(), *b"app:report");
+    assert_eq!(*plan.key, *b"app:report");
 }
 
 const TTLS: KeyTtls = KeyTtls { fence: 604_800_000 };
@@ -47,7 +47,7 @@ pub(super) fn assert_sent(command: &Command, script: Script, keys: &[&str], args
 #[test]
 fn the_commands_of_a_mutex_have_the_keys_and_arguments_that_its_scripts_state() {
     let (client, owner) = (ClientId::draw().unwrap(), OwnerToken::draw().unwrap());
-    let (me, token) = (&*text(&client.to_value()), &*text(&owner.to_value()));
+    let (me, token) = (&*text(&client.0), &*text(&owner.to_value()));
     let plan = Plan::mutex(b"app:", b"a", TTLS);
     let (lock, fence) = ("app:a", "quorlock:fence:app:a");
     let (list, turn) = ("quorlock:waiters:app:a", "quorlock:turn:app:a");
@@ -128,7 +128,7 @@ fn the_commands_of_a_mutex_have_the_keys_and_arguments_that_its_scripts_state() 
 fn a_readers_commands_have_the_keys_and_arguments_that_its_scripts_state() {
     let (client, owner) = (ClientId::draw().unwrap(), OwnerToken::draw().unwrap());
     let (me, token) = (
-        &*format!("{}r12", text(&client.to_value())),
+        &*format!("{}r12", text(&client.0)),
         &*text(&owner.to_value()),
     );
     let entry = QueueEntry {
@@ -138,7 +138,7 @@ fn a_readers_commands_have_the_keys_and_arguments_that_its_scripts_state() {
     let plan = Plan::mutex(b"", b"a", TTLS).to_read();
     let (fence, list, turn) = ("quorlock:fence:a", "quorlock:waiters:a", "quorlock:turn:a");
     let readers = "quorlock:readers:a";
-    assert_eq!((&**plan.key(), plan.key_len()), (&b"a"[..], 1));
+    assert_eq!((&*plan.key, plan.key_len), (&b"a"[..], 1));
 
     assert_sent(
         &plan.acquire(owner, 1, 2, &entering(entry)),
@@ -179,7 +179,7 @@ fn the_commands_of_several_locks_have_their_keys_kind_by_kind_and_the_arguments_
     let (client, owner) = (ClientId::draw().unwrap(), OwnerToken::draw().unwrap());
     let plan = Plan::several(b"", [&b"a"[..], b"b"].into_iter(), TTLS);
     let (me, token) = (
-        &*format!("{}/{}", text(&client.to_value()), text(plan.key())),
+        &*format!("{}/{}", text(&client.0), text(&plan.key)),
         &*text(&owner.to_value()),
     );
     let entry = QueueEntry {
@@ -249,7 +249,7 @@ fn the_commands_of_a_semaphore_have_the_keys_of_all_slots_and_those_of_a_hold_it
     let (client, owner) = (ClientId::draw().unwrap(), OwnerToken::draw().unwrap());
     let plan = Plan::semaphore(b"", b"s", 2, TTLS);
     let (me, token) = (
-        &*format!("{}/{}", text(&client.to_value()), text(plan.key())),
+        &*format!("{}/{}", text(&client.0), text(&plan.key)),
         &*text(&owner.to_value()),
     );
     let entry = QueueEntry {
@@ -318,8 +318,8 @@ fn the_commands_of_a_semaphore_have_the_keys_of_all_slots_and_those_of_a_hold_it
 
     let held = plan.of_slot(1);
     assert_eq!(
-        (held.key(), plan.slot(), held.slot()),
-        (plan.key(), None, Some(1))
+        (&held.key, plan.slot, held.slot),
+        (&plan.key, None, Some(1))
     );
     let own = [slots[1], fences[1]];
     assert_sent(
@@ -354,26 +354,26 @@ fn only_a_semaphore_has_slots_and_only_others_are_noted() {
     let mutex = Plan::mutex(b"", b"a", TTLS);
     for plan in [mutex.to_read(), mutex, several] {
         assert!(
-            plan.is_noted() && plan.slot().is_none() && plan.of_slot(1).slot().is_none(),
+            plan.is_noted && plan.slot.is_none() && plan.of_slot(1).slot.is_none(),
             "{plan:?}"
         );
         assert!(plan.keep(OwnerToken::nobody(), None).is_none(), "{plan:?}");
     }
     let semaphore = Plan::semaphore(b"", b"s", 1, TTLS);
-    assert!(!semaphore.is_noted() && !semaphore.of_slot(0).is_noted());
+    assert!(!semaphore.is_noted && !semaphore.of_slot(0).is_noted);
 }
 
 #[test]
 fn only_a_set_has_parts_which_are_the_keys_of_its_names() {
     let set = Plan::several(b"p:", [&b"a"[..], b"b"].into_iter(), TTLS);
-    assert!(set.parts().map(|it| &**it).eq([&b"p:a"[..], b"p:b"]));
+    assert!(set.parts.iter().map(|it| &**it).eq([&b"p:a"[..], b"p:b"]));
     let mutex = Plan::mutex(b"p:", b"a", TTLS);
     for plan in [
         mutex.to_read(),
         mutex,
         Plan::semaphore(b"p:", b"a", 2, TTLS),
     ] {
-        assert_eq!(plan.parts().count(), 0, "{plan:?}");
+        assert_eq!(plan.parts.len(), 0, "{plan:?}");
     }
 }
 
@@ -382,10 +382,10 @@ fn what_stands_for_several_keys_is_the_same_for_the_same_ones_and_no_lock_has_it
     let set =
         |names: &[&'static str]| Plan::several(b"p:", names.iter().map(|it| it.as_bytes()), TTLS);
     let semaphore = |name: &str, permits| Plan::semaphore(b"p:", name.as_bytes(), permits, TTLS);
-    assert_eq!(set(&["a", "b"]).key(), set(&["a", "b"]).key());
+    assert_eq!(set(&["a", "b"]).key, set(&["a", "b"]).key);
     assert_eq!(
-        semaphore("a", 2).key(),
-        semaphore("a", 3).key(),
+        semaphore("a", 2).key,
+        semaphore("a", 3).key,
         "calls that say another number wait with it"
     );
     let different = [
@@ -397,9 +397,9 @@ fn what_stands_for_several_keys_is_the_same_for_the_same_ones_and_no_lock_has_it
         semaphore("b", 2),
     ];
     for (place, plan) in different.iter().enumerate() {
-        assert!(Plan::mutex(b"", plan.key(), TTLS).is_reserved(), "{plan:?}");
+        assert!(Plan::mutex(b"", &plan.key, TTLS).is_reserved, "{plan:?}");
         assert_eq!(
-            different.iter().position(|it| it.key() == plan.key()),
+            different.iter().position(|it| it.key == plan.key),
             Some(place),
             "{plan:?}"
         );
@@ -409,42 +409,39 @@ fn what_stands_for_several_keys_is_the_same_for_the_same_ones_and_no_lock_has_it
 #[test]
 fn a_client_leaves_the_list_of_a_lock_by_its_key_and_not_that_of_what_no_lock_is_called() {
     let client = ClientId::draw().unwrap();
-    let me = text(&client.to_value());
+    let me = text(&client.0);
     let nobody = text(&OwnerToken::nobody().to_value());
     let keys = ["app:a", "quorlock:waiters:app:a", "quorlock:turn:app:a"];
     let leave = Plan::leave_key(b"app:a", client).unwrap();
     assert_sent(&leave, Script::Release, &keys, &[&nobody, &me]);
     let set = Plan::several(b"", [&b"a"[..], b"b"].into_iter(), TTLS);
-    assert!(Plan::leave_key(set.key(), client).is_none());
+    assert!(Plan::leave_key(&set.key, client).is_none());
 }
 
 #[test]
 fn the_length_of_several_names_is_that_of_all_of_them_with_their_prefixes() {
     let names = [&b"a"[..], b"report"];
-    assert_eq!(Plan::mutex(b"app:", names[1], TTLS).key_len(), 10);
-    assert_eq!(
-        Plan::several(b"app:", names.into_iter(), TTLS).key_len(),
-        15
-    );
-    assert_eq!(Plan::semaphore(b"app:", names[1], 200, TTLS).key_len(), 10);
+    assert_eq!(Plan::mutex(b"app:", names[1], TTLS).key_len, 10);
+    assert_eq!(Plan::several(b"app:", names.into_iter(), TTLS).key_len, 15);
+    assert_eq!(Plan::semaphore(b"app:", names[1], 200, TTLS).key_len, 10);
 }
 
 #[test]
 fn reserved_names_are_recognised_with_their_prefix() {
-    assert!(Plan::mutex(b"", b"quorlock:fence:a", KeyTtls::default()).is_reserved());
-    assert!(Plan::mutex(b"quor", b"lock:x", KeyTtls::default()).is_reserved());
-    assert!(!Plan::mutex(b"app:", b"quorlock:x", KeyTtls::default()).is_reserved());
+    assert!(Plan::mutex(b"", b"quorlock:fence:a", KeyTtls::default()).is_reserved);
+    assert!(Plan::mutex(b"quor", b"lock:x", KeyTtls::default()).is_reserved);
+    assert!(!Plan::mutex(b"app:", b"quorlock:x", KeyTtls::default()).is_reserved);
     for (name, reserved) in [(b"quorlock:x", true), (b"quorlockly", false)] {
         let with =
             |names: [&'static [u8]; 2]| Plan::several(b"", names.into_iter(), KeyTtls::default());
         assert_eq!(
-            with([b"a", name]).is_reserved(),
+            with([b"a", name]).is_reserved,
             reserved,
             "{}",
             name.escape_ascii()
         );
         assert_eq!(
-            Plan::semaphore(b"", name, 2, KeyTtls::default()).is_reserved(),
+            Plan::semaphore(b"", name, 2, KeyTtls::default()).is_reserved,
             reserved
         );
     }
@@ -455,11 +452,11 @@ fn only_a_readers_lock_is_shared() {
     assert_eq!(
         Plan::of_each_form(TTLS)
             .iter()
-            .filter(|plan| plan.is_shared())
+            .filter(|plan| plan.is_shared)
             .count(),
         1
     );
-    assert!(Plan::mutex(b"", b"a", TTLS).to_read().is_shared());
+    assert!(Plan::mutex(b"", b"a", TTLS).to_read().is_shared);
 }
 
 #[test]
@@ -487,7 +484,15 @@ fn every_command_of_a_hold_has_the_same_value_with_the_label_behind_the_token() 
         only: None,
     };
     let full = format!("{token} web-3/4711/nightly");
-    let signed = Plan::of_each_form(TTLS).map(|it| (it.signed(&label), &full));
+    let signed = Plan::of_each_form(TTLS).map(|it| {
+        (
+            Plan {
+                label: label.clone(),
+                ..it
+            },
+            &full,
+        )
+    });
     for (plan, value) in Plan::of_each_form(TTLS)
         .map(|it| (it, &token))
         .into_iter()
@@ -535,7 +540,7 @@ fn every_command_says_for_how_long_its_lock_can_live_and_whether_the_client_may_
         ] {
             let command = plan.acquire(owner, 1_500, 1, &policy);
             assert_eq!(
-                (command.life().as_millis(), command.waits()),
+                (command.life.as_millis(), command.waits),
                 (1_500, waits),
                 "{plan:?} {policy:?}"
             );
@@ -545,7 +550,7 @@ fn every_command_says_for_how_long_its_lock_can_live_and_whether_the_client_may_
             plan.heal(owner, 1_500, 1),
         ] {
             assert_eq!(
-                (command.life().as_millis(), command.waits()),
+                (command.life.as_millis(), command.waits),
                 (1_500, false),
                 "{plan:?}"
             );
@@ -561,13 +566,13 @@ fn every_command_says_for_how_long_its_lock_can_live_and_whether_the_client_may_
             (plan.release(owner, None, staying(entry, None)), true),
         ] {
             assert_eq!(
-                (command.life().as_millis(), command.waits()),
+                (command.life.as_millis(), command.waits),
                 (0, waits),
                 "{plan:?}"
             );
         }
     }
-    assert!(Command::time().life().is_zero());
+    assert!(Command::time().life.is_zero());
 }
 
 #[test]
@@ -589,7 +594,7 @@ fn h3_a_release_that_is_sent_again_says_nothing_of_the_list_unless_the_call_stay
         let (silent, stays) = (again(QueueUpdate::None), again(staying(entry, None)));
         assert_eq!(again(QueueUpdate::Leave(waiter)), silent);
         assert_eq!(again(QueueUpdate::HandOver { waiter, since: 5 }), silent);
-        let client = text(&waiter.to_value());
+        let client = text(&plan.member(waiter));
         assert!(
             stays.contains(&client) && !silent.contains(&client),
             "{stays}"

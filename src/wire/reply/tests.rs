@@ -653,7 +653,7 @@ fn g6_what_no_script_returns_is_a_failure_and_never_a_grant() {
         "_\r\n",
     ] {
         let kinds = Script::ALL
-            .map(Script::kind)
+            .map(|script| script.row().kind)
             .into_iter()
             .chain([Kind::Subscribe, Kind::Time]);
         for kind in kinds {
@@ -883,7 +883,7 @@ proptest! {
     #[test]
     fn g6_pushes_answer_nothing_but_a_subscription(kind in "[a-z]{1,12}", data: Vec<u8>) {
         let frame = [format!(">2\r\n+{kind}\r\n${}\r\n", data.len()).as_bytes(), &data, b"\r\n"].concat();
-        for command in Script::ALL.map(Script::kind) {
+        for command in Script::ALL.map(|script| script.row().kind) {
             let answer = Reply::read(command, &frame).answer;
             let failed = matches!(answer, Answer::Failed(NodeFailure::Protocol { .. }));
             prop_assert!(failed, "{answer:?}");

@@ -361,6 +361,6 @@ fn what_a_command_needs_is_sent_before_it() {
 
     node.enqueue(&mut state, Job::of_connection(Arc::new(waits)), Now::read());
 
-    let sent: Vec<_> = state.conn.close().map(|it| it.command.kind()).collect();
+    let sent: Vec<_> = state.conn.close().map(|it| it.command.asked.kind).collect();
     assert_eq!(sent, [Kind::Subscribe, Kind::Acquire]);
 }

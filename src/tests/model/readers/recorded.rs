@@ -164,7 +164,7 @@ impl Beside {
         };
         let found = self.real.send(ONLY, &sent);
         if command != RELEASE {
-            let context = format!("{:?} of {me} in {before:?}", sent.kind());
+            let context = format!("{:?} of {me} in {before:?}", sent.asked.kind);
             assert_eq!(said(found), expected, "{context}");
         }
     }

@@ -105,7 +105,7 @@ impl Beside {
                 said(found),
                 expected,
                 "{:?} of {me} in {before:?}",
-                sent.kind()
+                sent.asked.kind
             );
         }
         let found = LOCKS.map(|lock| {
@@ -121,7 +121,7 @@ impl Beside {
             (found, counters),
             expected,
             "{:?} of {me} behind {before:?}",
-            sent.kind()
+            sent.asked.kind
         );
     }
 }

@@ -81,7 +81,7 @@ impl Beside {
                 said(found),
                 expected,
                 "{:?} of {me} in {before:?}",
-                sent.kind()
+                sent.asked.kind
             );
         }
         let owners = KEYS.map(|it| self.real.owner(it, &self.owners));
@@ -90,7 +90,7 @@ impl Beside {
             (owners, counters),
             (self.node.slots, self.node.counters),
             "{:?} of {me} behind {before:?}",
-            sent.kind()
+            sent.asked.kind
         );
     }
 }
