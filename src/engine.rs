@@ -61,9 +61,9 @@ const TOLD_LINGERS: Duration = Duration::from_millis(100);
 
 /// A running manager: the threads, and what they share. Ends when the last handle or guard goes.
 pub(crate) struct Engine {
-    shared: Arc<Shared>,
+    pub(crate) shared: Arc<Shared>,
     /// Given at shutdown: wakes all calls that wait.
-    shut_down: Signal,
+    pub(crate) shut_down: Signal,
     calls: Mutex<Calls>,
     call_ended: Condvar,
     threads: Mutex<Option<Threads>>,
@@ -123,7 +123,7 @@ impl Engine {
         });
         let renewal = renewal.inspect_err(|_| shared.fanout.stop(time::tick()))?;
         let threads = Mutex::new(Some(Threads { workers, renewal }));
-        let (calls, call_ended) = (Mutex::default(), Condvar::new());
+        let (calls, call_ended) = (Mutex::default(), Condvar::default());
         Ok(Engine {
             shared,
             shut_down: Signal::default(),
@@ -134,14 +134,6 @@ impl Engine {
         })
     }
 
-    pub(crate) fn shared(&self) -> &Arc<Shared> {
-        &self.shared
-    }
-
-    pub(crate) fn shut_down_signal(&self) -> &Signal {
-        &self.shut_down
-    }
-
     /// Does what asks the nodes, unless the manager is shutting down: the workers do not end under it. In a forked child there
     /// are no threads for it.
     pub(crate) fn operate<T>(
@@ -149,7 +141,7 @@ impl Engine {
         work: impl FnOnce(&Arc<Shared>) -> T,
     ) -> Result<T, AcquireError> {
         // Before anything is locked: see `Process`.
-        if self.shared.is_forked() {
+        if self.shared.process.is_forked() {
             return Err(AcquireError::Forked);
         }
         let _call = self
@@ -176,7 +168,7 @@ impl Engine {
     /// Ends everything, within `grace`: waiting calls return, held locks are lost and released, what is queued is
     /// sent, threads are joined.
     pub(crate) fn shut_down(&self, grace: Duration) {
-        if self.shared.is_forked() {
+        if self.shared.process.is_forked() {
             // The threads are the parent's.
             return;
         }
@@ -239,7 +231,7 @@ impl Drop for Operation<'_> {
 
 impl Drop for Engine {
     fn drop(&mut self) {
-        if self.shared.is_forked() {
+        if self.shared.process.is_forked() {
             // These handles name threads of the parent. Threads that this process has started since may have the same
             // names, and dropping the handles would detach those: their join then fails with a panic.
             std::mem::forget(self.threads.get_mut().take());

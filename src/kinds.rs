@@ -1,7 +1,6 @@
 //! Lock kinds: descriptions that users make guards from. A kind is a plan of commands, as data; rounds, renewal and
 //! guards are written once, below, and the methods that kinds have in common in `methods`.
 
-mod description;
 mod methods;
 mod mutex;
 mod reentrant;

@@ -15,14 +15,12 @@ pub(crate) mod outage;
 pub(crate) mod pause;
 pub(crate) mod quarantine_length;
 pub(crate) mod quarantines;
-mod quorum;
 pub(crate) mod retries;
 pub(crate) mod round_limit;
 pub(crate) mod run_ids;
 mod rw_counts;
 pub(crate) mod tally;
 pub(crate) mod token;
-pub(crate) mod validity;
 pub(crate) mod way;
 
-pub(crate) use quorum::quorum;
+pub(crate) use ballot::quorum;

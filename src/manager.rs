@@ -23,7 +23,7 @@ use crate::stats::Stats;
 #[doc(alias = "redlock")]
 #[doc(alias = "redsync")]
 pub struct LockManager {
-    engine: Arc<Engine>,
+    pub(crate) engine: Arc<Engine>,
 }
 
 // No state of a manager is half changed while a caller's code runs, and its own mutexes are not poisoned: it can be used
@@ -64,7 +64,7 @@ impl LockManager {
     /// Counters since the manager was built. Does not block.
     #[must_use]
     pub fn stats(&self) -> Stats {
-        let shared = self.engine.shared();
+        let shared = &self.engine.shared;
         let stats = shared.counters.snapshot(shared.fanout.quarantined());
         Stats {
             nodes: shared.fanout.node_stats(),
@@ -89,9 +89,9 @@ impl LockManager {
     /// ```
     #[must_use]
     pub fn held(&self) -> Vec<HeldLock> {
-        let shared = self.engine.shared();
+        let shared = &self.engine.shared;
         // Looked at before anything is locked: see `Process`.
-        if shared.is_forked() {
+        if shared.process.is_forked() {
             Vec::new()
         } else {
             shared.schedule.held()
@@ -160,7 +160,7 @@ impl LockManager {
     #[doc(alias = "scan")]
     pub fn list(&self, pattern: impl AsRef<[u8]>) -> Result<Listing, AcquireError> {
         self.engine
-            .operate(|shared| shared.list(pattern.as_ref(), self.engine.shut_down_signal()))?
+            .operate(|shared| shared.list(pattern.as_ref(), &self.engine.shut_down))?
     }
 
     /// What only an operator should do, by hand.
@@ -182,11 +182,7 @@ impl LockManager {
     #[doc(alias = "stop")]
     pub fn shut_down(&self) {
         self.engine
-            .shut_down(self.engine.shared().config.shutdown_grace);
-    }
-
-    pub(crate) fn engine(&self) -> &Arc<Engine> {
-        &self.engine
+            .shut_down(self.engine.shared.config.shutdown_grace);
     }
 }
 
@@ -194,7 +190,7 @@ impl LockManager {
 fn checked(engine: &Engine, check: fn(&Shared) -> Vec<NodeCheck>) -> Vec<NodeCheck> {
     engine
         .operate(|shared| check(shared))
-        .unwrap_or_else(|_| engine.shared().check_nothing())
+        .unwrap_or_else(|_| engine.shared.check_nothing())
 }
 
 impl fmt::Debug for LockManager {

@@ -5,7 +5,6 @@ mod command;
 mod conn;
 mod frame;
 mod handshake;
-mod inbox;
 mod keys;
 mod plan;
 mod refusal;

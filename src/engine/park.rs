@@ -91,12 +91,17 @@ impl Parker {
     ///
     /// RACE: a signal that was given before does not wake it: look at it after this.
     pub(crate) fn watch<'a>(self: &Arc<Parker>, signals: &'a [&'a Signal]) -> Watching<'a> {
-        Watching {
-            entries: signals
-                .iter()
-                .filter_map(|it| Some((*it, it.list(self)?)))
-                .collect(),
+        let mut entries = Vec::new();
+        for signal in signals {
+            let mut shared = signal.shared.lock();
+            if !shared.given {
+                let id = shared.next;
+                shared.next = id.wrapping_add(1);
+                shared.sleepers.insert(id, Arc::clone(self));
+                entries.push((*signal, id));
+            }
         }
+        Watching { entries }
     }
 }
 
@@ -107,9 +112,9 @@ pub(crate) struct Watching<'a> {
 
 impl Drop for Watching<'_> {
     fn drop(&mut self) {
-        self.entries
-            .iter()
-            .for_each(|(signal, id)| signal.remove(*id));
+        for (signal, id) in &self.entries {
+            signal.shared.lock().sleepers.remove(id);
+        }
     }
 }
 
@@ -125,22 +130,6 @@ impl Signal {
 
     pub(crate) fn is_given(&self) -> bool {
         self.shared.lock().given
-    }
-
-    /// Lists a sleeper; `None` if the signal has been given already.
-    fn list(&self, parker: &Arc<Parker>) -> Option<u64> {
-        let mut shared = self.shared.lock();
-        if shared.given {
-            return None;
-        }
-        let id = shared.next;
-        shared.next = shared.next.wrapping_add(1);
-        shared.sleepers.insert(id, Arc::clone(parker));
-        Some(id)
-    }
-
-    fn remove(&self, id: u64) {
-        self.shared.lock().sleepers.remove(&id);
     }
 }
 

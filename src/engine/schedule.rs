@@ -99,7 +99,7 @@ impl Schedule {
         Schedule {
             start: time::tick(),
             queue: Mutex::default(),
-            wake: Condvar::new(),
+            wake: Condvar::default(),
         }
     }
 
@@ -111,20 +111,15 @@ impl Schedule {
     /// RACE: what is being looked after is not entered, so [`Schedule::stop`] does not find it. A thread that enters it
     /// again after that learns here that it will never be due.
     pub(crate) fn plan(&self, due: Arc<dyn Due>, wait: Duration) {
-        if let Err(due) = self.enter(due, wait)
-            && let Some(rest) = due.on_stop()
-        {
-            rest();
-        }
-    }
-
-    /// Gives it back once stopped.
-    fn enter(&self, due: Arc<dyn Due>, wait: Duration) -> Result<(), Arc<dyn Due>> {
         // Zero means "not entered".
         let at = self.nanos(time::tick()).saturating_add(nanos(wait)).max(1);
         let mut queue = self.queue.lock();
         if queue.stopped {
-            return Err(due);
+            drop(queue);
+            if let Some(rest) = due.on_stop() {
+                rest();
+            }
+            return;
         }
         let ScheduleEntry { id, at: due_at } = due.entry();
         let (id, old) = (*id, due_at.swap(at, Ordering::Relaxed));
@@ -136,7 +131,6 @@ impl Schedule {
         queue.due.insert((at, id), due);
         let too_late = queue.asleep && queue.sleeps_until.is_none_or(|it| at < it);
         self.unlock(queue, too_late);
-        Ok(())
     }
 
     pub(crate) fn remove(&self, entry: &ScheduleEntry) {

@@ -80,9 +80,4 @@ impl Shared {
             queues,
         }
     }
-
-    /// See [`Process`].
-    pub(crate) fn is_forked(&self) -> bool {
-        self.process.is_forked()
-    }
 }

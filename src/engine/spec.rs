@@ -8,7 +8,7 @@ use crate::engine::park::CancelHandle;
 use crate::error::AcquireError;
 use crate::ids::LockName;
 use crate::logic::acquire_round::Rule;
-use crate::logic::validity;
+use crate::logic::lease;
 use crate::observer::ObservedLock;
 use crate::wire::Plan;
 
@@ -69,7 +69,7 @@ impl LockSpec {
 
     /// The ttl that nodes are asked for: whole milliseconds.
     pub(crate) fn ttl(&self) -> Duration {
-        validity::whole_millis(self.given_ttl)
+        lease::whole_millis(self.given_ttl)
     }
 
     /// Whether there can be such a lock. Asks no node.

@@ -1,11 +1,9 @@
 //! The plain lock: one holder at a time.
 
-use std::sync::Arc;
-
-use crate::engine::Engine;
 use crate::error::AcquireError;
-use crate::kinds::description::Description;
-use crate::kinds::methods::{inspected, mutex_methods, named, setters, shown, with_method};
+use crate::kinds::methods::{
+    Description, inspected, mutex_methods, named, setters, shown, with_method,
+};
 use crate::lock::{LockGuard, Patience};
 use crate::manager::LockManager;
 use crate::wire::Plan;
@@ -35,17 +33,16 @@ impl LockManager {
     #[doc(alias = "leader")]
     #[doc(alias = "leader_election")]
     pub fn mutex(&self, name: impl AsRef<[u8]>) -> Mutex {
-        Mutex::of_engine(self.engine(), name.as_ref())
+        let name = name.as_ref();
+        Mutex {
+            inner: Description::new(&self.engine, name, |prefix, ttls| {
+                Plan::mutex(prefix, name, ttls)
+            }),
+        }
     }
 }
 
 impl Mutex {
-    pub(super) fn of_engine(engine: &Arc<Engine>, name: &[u8]) -> Mutex {
-        Mutex {
-            inner: Description::new(engine, name, |prefix, ttls| Plan::mutex(prefix, name, ttls)),
-        }
-    }
-
     fn take(&self, patience: Patience) -> Result<LockGuard, AcquireError> {
         self.inner.take(patience)
     }

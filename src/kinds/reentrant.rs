@@ -9,8 +9,7 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use crate::error::{AcquireError, Lost, ReleaseError, Released};
-use crate::kinds::description::Description;
-use crate::kinds::methods::{inspected, mutex_methods, named, setters, with_method};
+use crate::kinds::methods::{Description, inspected, mutex_methods, named, setters, with_method};
 use crate::kinds::mutex::Mutex;
 use crate::kinds::reentrant::holds::{Key, ThreadHold};
 use crate::lock::{LockGuard, Patience};
@@ -280,7 +279,7 @@ mod tests {
     /// A lock that was won on no node; its release asks none.
     fn won(engine: &Arc<Engine>, token: u64) -> LockGuard {
         let spec = LockSpec::new(
-            &engine.shared().config,
+            &engine.shared.config,
             b"x",
             Plan::mutex(b"", b"x", KeyTtls::default()),
         );
@@ -292,15 +291,16 @@ mod tests {
             token: FencingToken(token),
             ..Won::just_now(&spec, TTL)
         };
-        LockGuard::new(Hold::new(
-            Arc::clone(engine),
-            Arc::new(LiveHold::new(Arc::clone(engine.shared()), token, won)),
-        ))
+        let lock = LiveHold::new(Arc::clone(&engine.shared), token, won);
+        let hold = Hold::new(Arc::clone(engine), Arc::new(lock));
+        LockGuard { hold }
     }
 
     fn lock(engine: &Arc<Engine>, name: &str) -> ReentrantMutex {
         ReentrantMutex {
-            inner: Mutex::of_engine(engine, name.as_bytes()).inner,
+            inner: Description::new(engine, name.as_bytes(), |prefix, ttls| {
+                Plan::mutex(prefix, name.as_bytes(), ttls)
+            }),
             holds_max: u32::MAX,
         }
     }

@@ -1,8 +1,9 @@
 //! The read-write lock: many readers, or one writer.
 
 use crate::error::{AcquireError, WithError};
-use crate::kinds::description::Description;
-use crate::kinds::methods::{finish_with, inspected, lock_methods, named, setters, shown};
+use crate::kinds::methods::{
+    Description, finish_with, inspected, lock_methods, named, setters, shown,
+};
 use crate::lock::{Patience, ReadGuard, WriteGuard};
 use crate::manager::LockManager;
 

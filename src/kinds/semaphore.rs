@@ -6,8 +6,7 @@ use std::ops::Deref;
 use crate::config::PERMITS_MAX;
 use crate::error::{AcquireError, ReleaseError, Released};
 use crate::inspection::Inspection;
-use crate::kinds::description::Description;
-use crate::kinds::methods::{lock_methods, named, setters, with_method};
+use crate::kinds::methods::{Description, lock_methods, named, setters, with_method};
 use crate::lock::{Hold, LockGuard, Patience};
 use crate::manager::LockManager;
 use crate::wire::Plan;
@@ -52,7 +51,7 @@ impl LockManager {
         let (name, slots) = (name.as_ref(), permits.min(PERMITS_MAX));
         let plan = |prefix: &[u8], ttls| Plan::semaphore(prefix, name, slots, ttls);
         Semaphore {
-            inner: Description::new(self.engine(), name, plan),
+            inner: Description::new(&self.engine, name, plan),
             permits,
         }
     }

@@ -7,8 +7,7 @@ use crate::config::NAMES_MAX;
 use crate::error::AcquireError;
 use crate::ids::LockName;
 use crate::inspection::Inspection;
-use crate::kinds::description::Description;
-use crate::kinds::methods::{mutex_methods, setters, shown, with_method};
+use crate::kinds::methods::{Description, mutex_methods, setters, shown, with_method};
 use crate::lock::{LockGuard, Patience};
 use crate::manager::LockManager;
 use crate::wire::Plan;
@@ -68,7 +67,7 @@ impl LockManager {
             .join(&b", "[..]);
         let plan =
             |prefix: &[u8], ttls| Plan::several(prefix, names.iter().map(LockName::as_bytes), ttls);
-        let mut inner = Description::new(self.engine(), &together, plan);
+        let mut inner = Description::new(&self.engine, &together, plan);
         inner.spec_mut().names = names;
         MultiLock { inner }
     }

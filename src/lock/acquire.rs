@@ -37,12 +37,13 @@ pub(crate) enum Patience {
     Forever,
 }
 
-/// Acquires the lock, or says why not. `spec` was checked.
+/// Acquires the lock, or says why not.
 pub(crate) fn acquire(
     engine: &Arc<Engine>,
     spec: &Arc<LockSpec>,
     patience: Patience,
 ) -> Result<Hold, AcquireError> {
+    spec.check(&engine.shared.config)?;
     engine.operate(|shared| {
         let fanout = &shared.fanout;
         fanout.records.note_use();
@@ -91,7 +92,7 @@ impl<'a> Acquisition<'a> {
         spec: &'a Arc<LockSpec>,
         patience: Patience,
     ) -> Acquisition<'a> {
-        let (config, began) = (&engine.shared().config, time::tick());
+        let (config, began) = (&engine.shared.config, time::tick());
         let waits_until = match patience {
             Patience::None => Some(began),
             Patience::Until(until) => Some(until.max(began)),
@@ -121,7 +122,7 @@ impl<'a> Acquisition<'a> {
 
     fn signals(&self) -> Vec<&'a engine::Signal> {
         let cancel = self.spec.cancel.as_ref().map(CancelHandle::signal);
-        [Some(self.engine.shut_down_signal()), cancel]
+        [Some(&self.engine.shut_down), cancel]
             .into_iter()
             .flatten()
             .collect()
@@ -129,7 +130,7 @@ impl<'a> Acquisition<'a> {
 
     /// Why no further round may begin, if so.
     fn stopped(&self) -> Option<AcquireError> {
-        if self.engine.shut_down_signal().is_given() {
+        if self.engine.shut_down.is_given() {
             return Some(AcquireError::ShutDown);
         }
         let cancelled = self
@@ -148,7 +149,7 @@ impl<'a> Acquisition<'a> {
     /// process may have been stopped for longer than its ttl. An end that came before the note would leave the queue with a
     /// hold that never ends, and all later calls behind it.
     fn guard(&mut self, won: Won, note: impl FnOnce(u64)) -> Result<Hold, AcquireError> {
-        let shared: &Arc<Shared> = self.engine.shared();
+        let shared: &Arc<Shared> = &self.engine.shared;
         self.note_majority();
         let id = shared.next_lock.fetch_add(1, Ordering::Relaxed);
         let lock = Arc::new(LiveHold::new(Arc::clone(shared), id, won));
@@ -166,7 +167,7 @@ impl<'a> Acquisition<'a> {
             }
         });
         lock.plan_next(true, Moment::now());
-        if self.engine.shut_down_signal().is_given() {
+        if self.engine.shut_down.is_given() {
             // No thread would extend it. Dropped here, it is released before the workers end.
             drop(guard);
             return Err(AcquireError::ShutDown);
@@ -176,7 +177,7 @@ impl<'a> Acquisition<'a> {
 
     /// One attempt, without a place in the queue. `to_the_end`: repeated as long as it may be that nobody got the lock.
     fn once(&mut self, to_the_end: bool) -> Result<Hold, AcquireError> {
-        let shared = self.engine.shared();
+        let shared = &self.engine.shared;
         let request = Request::new(self.spec, &shared.config, None).ending(self.end);
         let mut known = AttemptFacts::default();
         // For all tries together.
@@ -227,10 +228,11 @@ impl<'a> Acquisition<'a> {
 
     /// Attempts until the lock is won or until `until`, in the queue of this manager.
     fn wait(&mut self, until: Option<Tick>) -> Result<Hold, AcquireError> {
-        let shared = self.engine.shared();
+        let shared = &self.engine.shared;
         let signals = self.signals();
         // Others may give back a permit.
-        let own = self.spec.plan.is_noted && self.held_by() == HeldBy::ThisThread;
+        let own =
+            self.spec.plan.is_noted && shared.queues.held_by(&self.spec.plan) == HeldBy::ThisThread;
         let mut warn_at = if own {
             self.began.checked_add(self.spec.ttl())
         } else {
@@ -334,7 +336,7 @@ impl<'a> Acquisition<'a> {
 
     /// A majority has answered, as far as the whole manager is concerned.
     fn note_majority(&self) {
-        let outage = self.engine.shared().outage.lock().on_majority();
+        let outage = self.engine.shared.outage.lock().on_majority();
         if let Some(since) = outage {
             let lasted = About(time::tick().saturating_duration_since(since));
             info!("a majority of the nodes responds again, after {lasted}");
@@ -349,7 +351,7 @@ impl<'a> Acquisition<'a> {
         {
             return;
         }
-        let shared = self.engine.shared();
+        let shared = &self.engine.shared;
         let is_news = shared.outage.lock().on_failure(lost.asked, time::tick());
         if is_news {
             let rows = shared.fanout.report(lost.rows.clone());
@@ -367,7 +369,7 @@ impl<'a> Acquisition<'a> {
         let Some((quarantined, left)) = lost.quarantine().filter(is_long) else {
             return;
         };
-        let shared = self.engine.shared();
+        let shared = &self.engine.shared;
         if !shared.said_quarantine.swap(true, Ordering::Relaxed) {
             let rows = shared.fanout.report(lost.rows.clone()).into_iter();
             let rows = rows.filter(|it| {
@@ -403,7 +405,7 @@ impl<'a> Acquisition<'a> {
 
     /// Whether waiting is of no use any more.
     fn is_hopeless(&self) -> bool {
-        let shared = self.engine.shared();
+        let shared = &self.engine.shared;
         let patience = shared.config.outage_timeout;
         let of_manager = || shared.outage.lock().since();
         let is_settled =
@@ -414,15 +416,11 @@ impl<'a> Acquisition<'a> {
                 .is_some_and(|own| outage::is_hopeless(own, of_manager(), patience, time::tick()))
     }
 
-    fn held_by(&self) -> HeldBy {
-        self.engine.shared().queues.held_by(&self.spec.plan)
-    }
-
     /// Says that this thread has waited for a ttl for a lock that it took itself. Called when that is so.
     ///
     /// Only a call that found it so at its beginning can come to that: no thread takes a lock while it waits for it.
     fn note_own_hold(&self) {
-        if self.held_by() == HeldBy::ThisThread {
+        if self.engine.shared.queues.held_by(&self.spec.plan) == HeldBy::ThisThread {
             let waited = time::tick().saturating_duration_since(self.began);
             warn!(
                 "{}: this thread has waited for {} for a lock it took itself, a deadlock if it still has the guard: drop the \
@@ -436,7 +434,7 @@ impl<'a> Acquisition<'a> {
     /// The error of the last attempt. Waits, within a response timeout and the call's time, until what was granted is given back, so that
     /// nothing of the call is left where it can be helped.
     fn give_up(&mut self) -> AcquireError {
-        let shared = self.engine.shared();
+        let shared = &self.engine.shared;
         let waited = time::tick().saturating_duration_since(self.began);
         let Some(lost) = self.lost.take() else {
             // The manager holds the lock itself, or other calls were first: no node had to be asked.
@@ -444,7 +442,7 @@ impl<'a> Acquisition<'a> {
                 .fanout
                 .report(vec![NodeAnswer::NotAsked; shared.fanout.nodes.len()]);
             return AcquireError::Held {
-                by: self.held_by(),
+                by: shared.queues.held_by(&self.spec.plan),
                 nodes,
                 waited,
             };
@@ -462,7 +460,7 @@ impl<'a> Acquisition<'a> {
         let nodes = shared.fanout.report(rows);
         match lost.why {
             LossReason::Held | LossReason::Overtaken => AcquireError::Held {
-                by: self.held_by(),
+                by: shared.queues.held_by(&self.spec.plan),
                 nodes,
                 waited,
             },
@@ -496,9 +494,9 @@ mod tests {
             )
             .unwrap(),
         );
-        engine.shared().admission.allow(0);
+        engine.shared.admission.allow(0);
         let spec = LockSpec::new(
-            &engine.shared().config,
+            &engine.shared.config,
             b"x",
             Plan::mutex(b"", b"x", KeyTtls::default()),
         );
@@ -522,7 +520,7 @@ mod tests {
         }
         assert_eq!(
             engine
-                .shared()
+                .shared
                 .counters
                 .snapshot(Vec::new())
                 .rounds_without_quorum,
@@ -535,7 +533,7 @@ mod tests {
     fn all_that_a_call_waits_for_ends_a_connect_timeout_and_two_response_timeouts_after_its_patience()
      {
         let (engine, spec) = full();
-        let config = &engine.shared().config;
+        let config = &engine.shared.config;
         let more = config.connect_timeout + config.response_timeout * 2;
         let until = time::deadline(Duration::from_secs(60));
 
@@ -552,9 +550,9 @@ mod tests {
 
         let over = Some(time::tick());
         let request = Request::new(&spec, config, None).ending(over);
-        let round_ticket = engine.shared().admission.enter();
+        let round_ticket = engine.shared.admission.enter();
         let (attempt, _) = Attempt::prepare(
-            &engine.shared().fanout,
+            &engine.shared.fanout,
             round_ticket,
             &request,
             AttemptFacts::default(),
@@ -573,7 +571,7 @@ mod tests {
         )
         .unwrap();
         let engine = Arc::new(engine);
-        let shared = engine.shared();
+        let shared = &engine.shared;
         let spec = LockSpec::new(
             &shared.config,
             b"x",

@@ -1,6 +1,7 @@
-//! One hold of a lock, of any kind: what all guards share.
+//! One hold of a lock, of any kind: what all guards share; and the guard of a lock with one holder.
 
 use std::fmt;
+use std::ops::Deref;
 use std::panic::{RefUnwindSafe, UnwindSafe};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
@@ -158,7 +159,7 @@ impl Hold {
     /// The same hold, of one of several readers.
     pub(super) fn downgrade(mut self) -> Result<Hold, Lost> {
         self.end(|engine, lock| {
-            let reader = lock.downgrade(engine.shared().next_lock.fetch_add(1, Relaxed))?;
+            let reader = lock.downgrade(engine.shared.next_lock.fetch_add(1, Relaxed))?;
             Ok(Hold::new(Arc::clone(engine), reader))
         })
     }
@@ -176,7 +177,7 @@ impl Hold {
     /// The manager, for who ends the hold: nobody does so twice, nor in a forked child.
     fn take_engine(&mut self) -> Result<Arc<Engine>, Lost> {
         let engine = self.engine.take().ok_or(Lost::Gone)?;
-        if engine.shared().is_forked() {
+        if engine.shared.process.is_forked() {
             Err(Lost::Forked)
         } else {
             Ok(engine)
@@ -189,7 +190,7 @@ pub(super) fn confirmed(
     engine: &Engine,
     (end, round): Confirmation,
 ) -> Result<Released, ReleaseError> {
-    let fanout = &engine.shared().fanout;
+    let fanout = &engine.shared.fanout;
     if end.enough {
         Ok(Released {
             confirmed: end.confirmed,
@@ -213,7 +214,7 @@ impl Drop for Hold {
             }
             let (end, _) = lock.release()?;
             if !end.enough {
-                let (name, confirmed, nodes) = (&lock.spec.name, end.confirmed, engine.shared().fanout.nodes.len());
+                let (name, confirmed, nodes) = (&lock.spec.name, end.confirmed, engine.shared.fanout.nodes.len());
                 debug!("{name}: release confirmed by {confirmed} of {nodes} nodes; the others free it within its ttl");
             }
             Ok(())
@@ -228,5 +229,53 @@ impl fmt::Debug for Hold {
             .field("token", &self.lock.token);
         f.field("remaining", &format_args!("{}", About(self.remaining())))
             .finish_non_exhaustive()
+    }
+}
+
+/// Holds a lock until it is dropped: a [`Hold`] with a fencing token.
+#[doc(alias = "MutexGuard")]
+#[doc(alias = "Guard")]
+#[must_use = "a guard that is not bound to a name releases the lock at once: write `let _guard = …`, not `let _ = …`"]
+pub struct LockGuard {
+    pub(crate) hold: Hold,
+}
+
+impl LockGuard {
+    /// The number of this hold: larger than that of every earlier holder of the lock. Does not block.
+    #[must_use]
+    #[doc(alias = "token")]
+    #[doc(alias = "fencing")]
+    pub fn fencing_token(&self) -> FencingToken {
+        self.hold.token()
+    }
+
+    /// Releases the lock and reports how that went: see [`Hold::release`].
+    ///
+    /// # Errors
+    ///
+    /// As for [`Hold::release`].
+    #[doc(alias = "unlock")]
+    pub fn release(self) -> Result<Released, ReleaseError> {
+        self.hold.release()
+    }
+}
+
+impl From<LockGuard> for Hold {
+    fn from(guard: LockGuard) -> Hold {
+        guard.hold
+    }
+}
+
+impl Deref for LockGuard {
+    type Target = Hold;
+
+    fn deref(&self) -> &Hold {
+        &self.hold
+    }
+}
+
+impl fmt::Debug for LockGuard {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("LockGuard").field(&self.hold).finish()
     }
 }

@@ -5,8 +5,7 @@ use std::ops::Deref;
 
 use crate::error::{Lost, ReleaseError, Released};
 use crate::ids::FencingToken;
-use crate::lock::guard::LockGuard;
-use crate::lock::hold::Hold;
+use crate::lock::hold::{Hold, LockGuard};
 
 /// Holds a read-write lock for reading until it is dropped: beside other readers, without a writer.
 ///

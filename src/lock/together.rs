@@ -78,7 +78,7 @@ fn release(holds: &[Parts], late: &mut Option<Tick>) -> Vec<Result<(), ReleaseEr
         .flatten()
         .for_each(|(.., leaving)| leaving.wake());
     let mut wait = |(engine, _call, leaving): SentRelease<'_>| {
-        let until = late.unwrap_or_else(|| time::deadline(engine.shared().fanout.response_timeout));
+        let until = late.unwrap_or_else(|| time::deadline(engine.shared.fanout.response_timeout));
         let result = confirmed(engine, leaving.wait(until)?);
         if result.is_err() && until <= time::tick() {
             *late = Some(until);

@@ -1,7 +1,7 @@
 //! What to do about a lock that was not acquired.
 
 use crate::error::{AcquireError, ErrorKind, NodeAnswer, NodeFailure, NodeReport};
-use crate::logic::quorum::quorum;
+use crate::logic::ballot::quorum;
 
 impl AcquireError {
     /// What to do about it: try again, give up, or tell somebody.

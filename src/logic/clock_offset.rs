@@ -7,7 +7,7 @@
 use std::time::Duration;
 
 use crate::ids::NodeSet;
-use crate::logic::quorum::quorum;
+use crate::logic::ballot::quorum;
 
 /// Differences that are smaller are not called a step: a server reads its clock a little before it answers.
 const GRAIN: i64 = 20_000;

@@ -7,7 +7,7 @@
 //! A node that was restarted without its data is another case: it is quarantined until our lease is over.
 
 use crate::ids::NodeSet;
-use crate::logic::quorum::quorum;
+use crate::logic::ballot::quorum;
 use crate::time::Tick;
 
 /// The nodes that have confirmed a lease until its end.

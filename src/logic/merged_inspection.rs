@@ -5,7 +5,7 @@ use std::fmt;
 use std::time::Duration;
 
 use crate::inspection::{Inspection, LockState, StoredKey, StoredLock};
-use crate::logic::quorum::quorum;
+use crate::logic::ballot::quorum;
 
 impl Inspection {
     /// What a majority of the nodes says; nodes that could not be asked are no part of any.

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use crate::error::NodeAnswer;
-use crate::logic::quorum::quorum;
+use crate::logic::ballot::quorum;
 use crate::time::Tick;
 
 /// Rounds that are further apart say nothing about the time between them: two failures need not be one outage.

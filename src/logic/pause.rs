@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use crate::logic::acquire_round::LossReason;
-use crate::logic::quorum::quorum;
+use crate::logic::ballot::quorum;
 use crate::time::Tick;
 
 /// How long a reservation lasts; `reservation.lua` has the same number.

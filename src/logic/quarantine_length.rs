@@ -6,7 +6,7 @@
 
 use std::time::Duration;
 
-use crate::logic::validity;
+use crate::logic::lease;
 
 /// No program needs more: twice the longest ttl that is allowed. A larger number in a record counts as this.
 pub(crate) const QUARANTINE_MAX: Duration = Duration::from_secs(2 * 60 * 60);
@@ -28,7 +28,7 @@ impl QuarantineLength {
 
     pub(crate) fn on_report(&mut self, node: usize, millis: u64) {
         if let Some(last) = self.shown.get_mut(node) {
-            *last = millis.min(validity::millis(QUARANTINE_MAX));
+            *last = millis.min(lease::millis(QUARANTINE_MAX));
         }
     }
 

@@ -5,8 +5,8 @@ use std::time::Duration;
 use crate::answer::{Answer, ReleaseReply};
 use crate::error::{NodeAnswer, NodeFailure};
 use crate::ids::{NodeId, NodeSet};
+use crate::logic::ballot::quorum;
 use crate::logic::ballot::{Ballot, Round, Votes};
-use crate::logic::quorum::quorum;
 use crate::time::Moment;
 
 /// How an extension ends.

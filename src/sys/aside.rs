@@ -45,7 +45,7 @@ impl Aside {
             most,
             linger,
             state: Mutex::default(),
-            changed: Condvar::new(),
+            changed: Condvar::default(),
         }
     }
 
@@ -78,12 +78,12 @@ impl Aside {
         state.ends = true;
         self.changed.notify_all();
         // What a user has written may be what ends the manager.
-        let is_own = state.thread == Some(this_thread());
+        let is_own = state.thread == Some(this_thread().id());
         while state.runs && !is_own && !self.changed.wait_until(&mut state, deadline).timed_out() {}
     }
 
     fn work(&self) {
-        self.state.lock().thread = Some(this_thread());
+        self.state.lock().thread = Some(this_thread().id());
         while let Some(work) = self.next() {
             // Whoever has given it looks after panics that mean something.
             let _ = catch_unwind(AssertUnwindSafe(work));
@@ -214,7 +214,7 @@ mod tests {
     #[test]
     fn threads_of_ours_leave_what_they_tell_where_whoever_has_started_them_does() {
         let (said, heard) = mpsc::channel();
-        let leave: Leave = Arc::new(move |_| said.send(this_thread()).unwrap());
+        let leave: Leave = Arc::new(move |_| said.send(this_thread().id()).unwrap());
         let started = {
             let _left = leave_to(Some(leave));
             spawn("test".to_owned(), || own().unwrap()(Box::new(|| ()))).unwrap()
@@ -224,6 +224,6 @@ mod tests {
             .join_until(time::deadline(PATIENCE))
             .unwrap()
             .unwrap();
-        assert_ne!(heard.recv_timeout(PATIENCE).unwrap(), this_thread());
+        assert_ne!(heard.recv_timeout(PATIENCE).unwrap(), this_thread().id());
     }
 }

@@ -13,11 +13,6 @@ use log::Record;
 use crate::sys::aside::{is_ours, tell};
 use crate::sys::sync::is_anything_locked;
 
-/// Whether anybody may want a line of this level.
-pub(crate) fn is_on(level: Level) -> bool {
-    level <= log::STATIC_MAX_LEVEL && level <= log::max_level()
-}
-
 /// Where in the source a line is written.
 #[derive(Clone, Copy)]
 pub(crate) struct SourceLocation {
@@ -61,7 +56,7 @@ fn hand_over(
 
 macro_rules! write_line {
     ($level:expr, $($text:tt)+) => {
-        if $crate::sys::logging::is_on($level) {
+        if $level <= ::log::STATIC_MAX_LEVEL && $level <= ::log::max_level() {
             let location =
                 $crate::sys::logging::SourceLocation { module: module_path!(), file: file!(), line: line!() };
             $crate::sys::logging::write($level, location, format_args!($($text)+));

@@ -1,7 +1,5 @@
 //! What the operating system gives.
 
-mod clock;
-mod condvar;
 mod socket;
 mod threads;
 
@@ -13,10 +11,11 @@ pub(crate) use mio::{Events, Poll, Registry, Token, Waker};
 pub(super) use parking_lot::{Mutex, MutexGuard};
 pub(crate) use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, fence};
 
-pub(crate) use clock::{Tick, boot_clock, tick, wall_clock};
-pub(super) use condvar::Condvar;
 pub(crate) use socket::{CAN_WAIT_FOR_SEVERAL, Socket, WakeFd, Watch, wait_readable};
-pub(crate) use threads::{OwnThread, ThreadId, is_unwinding, run_aside, this_thread};
+pub(super) use threads::Condvar;
+pub(crate) use threads::{
+    OwnThread, ThreadId, Tick, boot_clock, is_unwinding, run_aside, this_thread, tick, wall_clock,
+};
 
 /// What waits until a thread has nothing locked, or has done something else.
 pub(super) type Work = Box<dyn FnOnce()>;

@@ -89,18 +89,6 @@ fn note_lock() {
     let _ = LOCKED.try_with(|it| it.set(it.get().saturating_add(1)));
 }
 
-/// This thread has unlocked one.
-fn note_unlock() {
-    let left = LOCKED.try_with(|it| {
-        it.set(it.get().saturating_sub(1));
-        it.get()
-    });
-    // During a panic it waits on: one more, of a user's logger, would end the process.
-    if matches!(left, Ok(0)) && is_anything_waiting() && !is_unwinding() {
-        run_waiting();
-    }
-}
-
 /// Out of line: this is rare, and unlocking is not.
 #[cold]
 fn run_waiting() {
@@ -122,7 +110,14 @@ struct Unlock;
 
 impl Drop for Unlock {
     fn drop(&mut self) {
-        note_unlock();
+        let left = LOCKED.try_with(|it| {
+            it.set(it.get().saturating_sub(1));
+            it.get()
+        });
+        // During a panic it waits on: one more, of a user's logger, would end the process.
+        if matches!(left, Ok(0)) && is_anything_waiting() && !is_unwinding() {
+            run_waiting();
+        }
     }
 }
 
@@ -185,7 +180,7 @@ impl<'a, T> MutexGuard<'a, T> {
     /// Unlocks it for the time of `work`.
     pub(crate) fn unlocked<R>(guard: &mut MutexGuard<'a, T>, work: impl FnOnce() -> R) -> R {
         raw::MutexGuard::unlocked(&mut guard.raw, || {
-            note_unlock();
+            drop(Unlock);
             let _again = LockAgain;
             work()
         })
@@ -216,10 +211,6 @@ impl<T: fmt::Debug> fmt::Debug for MutexGuard<'_, T> {
 pub(crate) struct Condvar(raw::Condvar);
 
 impl Condvar {
-    pub(crate) fn new() -> Condvar {
-        Condvar::default()
-    }
-
     pub(crate) fn wait<T>(&self, guard: &mut MutexGuard<'_, T>) {
         self.sleep(guard, None);
     }

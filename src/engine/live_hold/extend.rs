@@ -20,7 +20,7 @@ use crate::logic::ballot::Ballot;
 use crate::logic::confirmations::{Confirmations, Failed, Verdict};
 use crate::logic::lease::{self, Extended, Lease};
 use crate::logic::tally::{ExtendEnd, ExtendRound};
-use crate::logic::{quorum, retries, token, validity};
+use crate::logic::{quorum, retries, token};
 use crate::observer::{Event, HeldLock};
 use crate::stats::count;
 use crate::sys::logging::{Level, debug, write_line};
@@ -179,7 +179,7 @@ impl LiveHold {
     fn extension(&self, ttl: Duration, at: Now) -> Extending {
         let margin = self.shared.config.margin.of(ttl);
         // Counted from before the send; a clock that cannot show it gives no extension.
-        let until = validity::use_until(at.moment, ttl, margin).unwrap_or(at.moment);
+        let until = lease::use_until(at.moment, ttl, margin).unwrap_or(at.moment);
         Extending { ttl, at, until }
     }
 
@@ -201,13 +201,13 @@ impl LiveHold {
 
     /// Extends for `ttl` from now, and waits for the answers.
     pub(crate) fn extend(self: &Arc<Self>, ttl: Duration) -> Result<(), ExtendError> {
-        if self.shared.is_forked() {
+        if self.shared.process.is_forked() {
             return Err(Lost::Forked.into());
         }
         if let Some(problem) = self.shared.config.ttl_problem(ttl) {
             return Err(ExtendError::BadTtl(problem));
         }
-        let ttl = validity::whole_millis(ttl);
+        let ttl = lease::whole_millis(ttl);
         let sent = self.extension(ttl, Now::read());
         let (extension, enqueued) = {
             let mut state = self.state.lock();
@@ -240,7 +240,7 @@ impl LiveHold {
         let command = self
             .spec
             .plan
-            .extend(self.owner, validity::millis(sent.ttl), number, keep);
+            .extend(self.owner, lease::millis(sent.ttl), number, keep);
         let (lock, round) = (
             Arc::clone(self),
             Pending::new(fanout.nodes.len(), ExtendRound),
@@ -573,7 +573,7 @@ impl Extension {
             }
             let command = spec
                 .plan
-                .heal(*owner, validity::millis(self.sent.ttl), self.number);
+                .heal(*owner, lease::millis(self.sent.ttl), self.number);
             let healing = Arc::new(Healing(Arc::clone(&self.lock)));
             let nodes = fanout.that_may_heal(lost, tick);
             let enqueued = fanout.enqueue(Outgoing::ask(command, &healing).to(Some(nodes)), tick);

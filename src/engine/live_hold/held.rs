@@ -191,7 +191,7 @@ impl LiveHold {
 
     /// How much of the lease is left, or how it was lost. Reads the clock; asks nobody.
     pub(crate) fn remaining(&self) -> Result<Duration, Lost> {
-        if self.shared.is_forked() {
+        if self.shared.process.is_forked() {
             return Err(Lost::Forked);
         }
         let now = Moment::now();
@@ -211,7 +211,7 @@ impl LiveHold {
 
     /// A channel that carries the loss, if there will be one, and is closed without a message if there is none.
     pub(crate) fn lost(&self) -> LostReceiver {
-        if self.shared.is_forked() {
+        if self.shared.process.is_forked() {
             // Looked at before anything is locked: see `Process`.
             return LostReceiver::of(Lost::Forked);
         }
@@ -223,7 +223,7 @@ impl LiveHold {
     }
 
     pub(crate) fn on_lost(&self, callback: Callback) {
-        if self.shared.is_forked() {
+        if self.shared.process.is_forked() {
             callbacks::call_aside(callback, Lost::Forked);
             return;
         }

@@ -90,9 +90,9 @@ mod tests {
 
     fn hold(engine: &Engine, lasts: Duration) -> Arc<LiveHold> {
         let plan = Plan::mutex(b"", b"x", KeyTtls::default());
-        let spec = Arc::new(LockSpec::new(&engine.shared().config, b"x", plan));
+        let spec = Arc::new(LockSpec::new(&engine.shared.config, b"x", plan));
         let won = Won::just_now(&spec, lasts);
-        Arc::new(LiveHold::new(Arc::clone(engine.shared()), 0, won))
+        Arc::new(LiveHold::new(Arc::clone(&engine.shared), 0, won))
     }
 
     #[test]
@@ -101,7 +101,7 @@ mod tests {
         let lock = short_hold(&engine);
         let lost = lock.lost();
 
-        survive(engine.shared(), &[Arc::<LiveHold>::clone(&lock)], || {
+        survive(&engine.shared, &[Arc::<LiveHold>::clone(&lock)], || {
             panic!("a bug")
         });
 
@@ -113,7 +113,7 @@ mod tests {
     #[test]
     fn h21_while_a_majority_owes_the_answer_to_a_renewal_nobody_is_asked_again() {
         let engine = engine();
-        let ttl = engine.shared().config.ttl;
+        let ttl = engine.shared.config.ttl;
         let (lock, mut batch) = (hold(&engine, ttl), Enqueued::default());
         let due = |it: &LiveHold| {
             it.state
@@ -130,7 +130,7 @@ mod tests {
 
         let again_in = Arc::clone(&lock).on_due(now, &mut batch);
 
-        let pause = lease::retry_after(engine.shared().fanout.response_timeout);
+        let pause = lease::retry_after(engine.shared.fanout.response_timeout);
         assert_eq!(
             (batch.asked, lock.state.lock().renewal.is_some(), again_in),
             (NodeSet::default(), false, Some(pause))
@@ -150,10 +150,10 @@ mod tests {
             let plan = Plan::mutex(b"", b"x", KeyTtls::default());
             let spec = LockSpec {
                 renew: renewed,
-                ..LockSpec::new(&engine.shared().config, b"x", plan)
+                ..LockSpec::new(&engine.shared.config, b"x", plan)
             };
             let won = Won::just_now(&Arc::new(spec), 2 * lease::LONG_HOLD);
-            let lock = Arc::new(LiveHold::new(Arc::clone(engine.shared()), 0, won));
+            let lock = Arc::new(LiveHold::new(Arc::clone(&engine.shared), 0, won));
             let said_after = |age| {
                 let now = Now {
                     moment: lock.began.checked_add(age).unwrap(),
@@ -204,13 +204,13 @@ mod tests {
 
         assert_eq!(lock.remaining(), Err(Lost::Expired));
         assert_eq!(lost.try_recv(), Ok(Lost::Expired));
-        assert_eq!(engine.shared().counters.snapshot(Vec::new()).locks_lost, 1);
+        assert_eq!(engine.shared.counters.snapshot(Vec::new()).locks_lost, 1);
     }
 
     #[test]
     fn a_lock_is_extended_with_others_if_it_is_nearly_due_and_not_if_it_is_not() {
         let engine = engine();
-        let ttl = engine.shared().config.ttl;
+        let ttl = engine.shared.config.ttl;
         let (early, due) = (lease::renew_with_others_after(ttl), lease::renew_after(ttl));
         let a_moment = ttl / 100;
         for (age, is_extended) in [

@@ -6,8 +6,8 @@ use std::time::Duration;
 use crate::answer::{GreetReply, Record};
 use crate::error::{NodeFailure, NodeFinding};
 use crate::ids::{Edition, NodeId};
+use crate::logic::lease;
 use crate::logic::quarantine_length::QuarantineLength;
-use crate::logic::validity;
 use crate::sys::sync::{AtomicBool, AtomicU64, Mutex};
 use crate::wire::{self, Command, Greeted, Greeting};
 
@@ -26,7 +26,7 @@ pub(crate) struct Records {
 impl Records {
     /// `own`: the quarantine that this manager needs; `None` without quarantine.
     pub(crate) fn new(own: Option<Duration>, nodes: usize) -> Records {
-        let millis = own.map_or(0, validity::millis);
+        let millis = own.map_or(0, lease::millis);
         let length = Mutex::new(QuarantineLength::new(millis, nodes));
         let nodes = u64::try_from(nodes).unwrap_or(u64::MAX);
         Records {
@@ -93,10 +93,8 @@ impl Records {
         if self.quarantine {
             let mut length = self.length.lock();
             length.on_report(node.index(), shown.quarantine_length);
-            self.millis.store(
-                validity::millis(length.quarantine_length()),
-                Ordering::Relaxed,
-            );
+            self.millis
+                .store(lease::millis(length.quarantine_length()), Ordering::Relaxed);
         }
     }
 

@@ -18,7 +18,7 @@ use crate::ids::{FencingToken, NodeSet, OwnerToken};
 use crate::logic::acquire_round::{AcquireEnd, AcquireRound, LossReason, RaiseRound};
 use crate::logic::ballot::Ballot;
 use crate::logic::tally::ReleaseRound;
-use crate::logic::{pause, quorum, token, validity};
+use crate::logic::{lease, pause, quorum, token};
 use crate::observer::{Event, RoundOutcome};
 use crate::stats::count;
 use crate::sys::logging::debug;
@@ -58,7 +58,7 @@ impl Attempt {
             reason: err.to_string(),
         })?;
         let sent = Now::read();
-        let use_until = validity::use_until(sent.moment, request.spec.ttl(), request.margin);
+        let use_until = lease::use_until(sent.moment, request.spec.ttl(), request.margin);
         let (seen, nodes) = (known.seen, fanout.nodes.len());
         let time = fanout.time_for_all(sent.moment);
         let policy = QueuePolicy {
@@ -77,12 +77,11 @@ impl Attempt {
         let hook =
             on_end.map(|it| -> Box<dyn Fn(&AcquireEnd) + Send + Sync> { Box::new(move |_| it()) });
         let round = Arc::new(Pending::with_hook(nodes, round, hook));
-        let command = request.spec.plan.acquire(
-            owner,
-            validity::millis(request.spec.ttl()),
-            proposal,
-            &policy,
-        );
+        let command =
+            request
+                .spec
+                .plan
+                .acquire(owner, lease::millis(request.spec.ttl()), proposal, &policy);
         let (enters, deadline) = (policy.enters, request.limit(fanout.deadline(sent.tick)));
         let is_odd = fanout.response_timeout != deadline.saturating_duration_since(sent.tick);
         let outgoing = Outgoing::ask(command, &round);

@@ -67,8 +67,8 @@ impl<R: Round> Pending<R> {
         };
         Pending {
             state: Mutex::new(state),
-            decided: Condvar::new(),
-            answered: Condvar::new(),
+            decided: Condvar::default(),
+            answered: Condvar::default(),
             hook,
         }
     }

@@ -53,7 +53,7 @@ impl WaitQueue {
 
     /// The calling thread has taken the lock.
     pub(super) fn begin_hold(&mut self, id: u64, rule: Rule) {
-        let taker = this_thread();
+        let taker = this_thread().id();
         let hold = HoldEntry { id, taker };
         match rule {
             Rule::Exclusive => self.holder = Some(hold),
@@ -63,7 +63,7 @@ impl WaitQueue {
 
     /// The calling thread has taken a set of locks with this one, or a permit.
     pub(super) fn begin_hold_of_set(&mut self, id: u64) {
-        let taker = this_thread();
+        let taker = this_thread().id();
         self.in_sets.push(HoldEntry { id, taker });
     }
 
@@ -415,9 +415,9 @@ mod tests {
         let (me, other) = thread::scope(|scope| {
             let begin = || {
                 queue.begin_hold(7, Rule::Shared);
-                this_thread()
+                this_thread().id()
             };
-            (this_thread(), scope.spawn(begin).join().unwrap())
+            (this_thread().id(), scope.spawn(begin).join().unwrap())
         });
         queue.begin_hold(8, Rule::Shared);
         queue.begin_hold_of_set(7);

@@ -396,7 +396,7 @@ mod tests {
     #[test]
     fn a_call_that_ends_when_its_attempt_was_made_takes_it_back_and_leaves_the_lists() {
         let engine = engine();
-        let shared = engine.shared();
+        let shared = &engine.shared;
         let (queued, ticket, attempt) = passed_on(shared);
         let (round, before) = (Arc::clone(&attempt.round), commands(shared));
 
@@ -416,7 +416,7 @@ mod tests {
     #[test]
     fn a_call_that_ends_while_its_attempt_is_sent_waits_for_it_and_takes_it_back() {
         let engine = engine();
-        let shared = engine.shared();
+        let shared = &engine.shared;
         let (queued, ticket, attempt) = passed_on(shared);
         let (round, before) = (Arc::clone(&attempt.round), commands(shared));
 
@@ -444,7 +444,7 @@ mod tests {
     #[test]
     fn h4_a_call_that_reached_no_majority_is_behind_all_others_until_it_does() {
         let engine = engine();
-        let shared = engine.shared();
+        let shared = &engine.shared;
         let mut place = join(shared);
         let ticket = Arc::clone(&place.ticket);
         assert!(
@@ -478,7 +478,7 @@ mod tests {
     #[test]
     fn h8_who_came_after_the_last_attempt_of_a_call_that_gives_up_makes_one_of_his_own() {
         let engine = engine();
-        let shared = engine.shared();
+        let shared = &engine.shared;
         let (first, mut second) = (join(shared), join(shared));
         let last = LostAttempt::without_tokens(3, 0);
         while time::tick() <= last.asked {}
@@ -495,7 +495,7 @@ mod tests {
     #[test]
     fn a_notice_goes_to_the_first_call_and_is_answered_where_no_call_waits_for_it() {
         let engine = engine();
-        let shared = engine.shared();
+        let shared = &engine.shared;
         let (first, second) = (join(shared), join(shared));
         let key = Arc::clone(&first.ticket.request.spec.plan.key);
         let answers = || {
@@ -521,7 +521,7 @@ mod tests {
     #[test]
     fn a_permit_goes_to_the_first_call_unless_that_asks_or_was_handed_one() {
         let engine = engine();
-        let shared = engine.shared();
+        let shared = &engine.shared;
         let plan = Plan::semaphore(b"", b"x", 2, KeyTtls::default());
         let spec = Arc::new(LockSpec::new(&shared.config, b"x", plan));
         let join = || {
@@ -555,7 +555,7 @@ mod tests {
     #[test]
     fn a_call_that_was_on_no_list_and_was_given_no_attempt_sends_nothing_when_it_leaves() {
         let engine = engine();
-        let shared = engine.shared();
+        let shared = &engine.shared;
 
         drop(join(shared));
 

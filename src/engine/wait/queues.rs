@@ -89,7 +89,7 @@ impl Queues {
         let mut takers = held.flat_map(WaitQueue::takers).peekable();
         if takers.peek().is_none() {
             HeldBy::Other
-        } else if takers.any(|it| it == this_thread()) {
+        } else if takers.any(|it| it == this_thread().id()) {
             HeldBy::ThisThread
         } else {
             HeldBy::ThisProcess

@@ -1,4 +1,4 @@
-//! Mutexes in the form of `parking_lot`, and condition variables in that of `sys/os/condvar.rs`.
+//! Mutexes in the form of `parking_lot`, and condition variables in that of `sys/os/threads.rs`.
 
 use std::collections::VecDeque;
 use std::fmt;

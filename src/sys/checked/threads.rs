@@ -3,7 +3,8 @@
 use std::io;
 use std::sync::Arc;
 
-pub(crate) use shuttle::thread::ThreadId;
+pub(crate) use shuttle::thread::{ThreadId, current as this_thread};
+pub(crate) use std::thread::panicking as is_unwinding;
 
 use super::clock::Tick;
 use super::locks::{Condvar, Mutex};
@@ -64,14 +65,6 @@ impl OwnThread {
         self.handle.join().unwrap();
         Some(Ok(()))
     }
-}
-
-pub(crate) fn this_thread() -> ThreadId {
-    shuttle::thread::current().id()
-}
-
-pub(crate) fn is_unwinding() -> bool {
-    std::thread::panicking()
 }
 
 pub(crate) fn run_aside<W: FnOnce() + Send + 'static>(name: &str, work: W) -> Result<(), W> {

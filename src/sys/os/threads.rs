@@ -1,14 +1,124 @@
-//! Starting and joining the crate's threads: the only place that does either.
+//! Threads, what they sleep on, and the clocks: the only file that starts or joins a thread, or reads a clock.
 
 use std::io;
-use std::sync::Arc;
-pub(crate) use std::thread::ThreadId;
+use std::sync::atomic::AtomicUsize;
+use std::sync::atomic::Ordering::Relaxed;
+use std::sync::{Arc, PoisonError};
 use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant, SystemTime};
 
 use crossbeam_channel::{Receiver, Sender, bounded};
-use parking_lot::Mutex;
+use parking_lot::{Mutex, MutexGuard};
 
-use super::clock::{Tick, tick};
+pub(crate) use std::thread::{ThreadId, current as this_thread, panicking as is_unwinding};
+
+/// A point in time for waiting and for time-outs.
+pub(crate) type Tick = Instant;
+
+/// Reads the clock for waiting.
+pub(crate) fn tick() -> Tick {
+    #[expect(clippy::disallowed_methods, reason = "this is the one place")]
+    Instant::now()
+}
+
+/// Since 1970.
+pub(crate) fn wall_clock() -> Duration {
+    #[expect(clippy::disallowed_methods, reason = "this is the one place")]
+    let now = SystemTime::now();
+    // A wall clock before 1970 is as good as none: all differences are then zero and the other clock decides.
+    now.duration_since(SystemTime::UNIX_EPOCH)
+        .unwrap_or(Duration::ZERO)
+}
+
+/// Since some fixed point; runs during suspend where the system has such a clock.
+#[cfg(unix)]
+pub(crate) fn boot_clock() -> Duration {
+    // macOS' CLOCK_MONOTONIC goes on during sleep, unlike the clock behind `Instant` there.
+    #[cfg(any(target_os = "linux", target_os = "android"))]
+    const CLOCK: rustix::time::ClockId = rustix::time::ClockId::Boottime;
+    #[cfg(not(any(target_os = "linux", target_os = "android")))]
+    const CLOCK: rustix::time::ClockId = rustix::time::ClockId::Monotonic;
+
+    let now = rustix::time::clock_gettime(CLOCK);
+    let seconds = u64::try_from(now.tv_sec).unwrap_or(0);
+    let nanos = u32::try_from(now.tv_nsec).unwrap_or(0);
+    Duration::new(seconds, nanos)
+}
+
+/// Since some fixed point.
+#[cfg(not(unix))]
+pub(crate) fn boot_clock() -> Duration {
+    // No safe reading of such a clock here. The standard library's is the best there is; a suspend is then seen by
+    // the wall clock alone.
+    static START: std::sync::OnceLock<Tick> = std::sync::OnceLock::new();
+    tick().saturating_duration_since(*START.get_or_init(tick))
+}
+
+/// A condition variable for mutexes of `parking_lot` that knows nothing of who sleeps.
+///
+/// That of `parking_lot` keeps all waiting threads of the process in one hash table of pointers to thread-local memory. In a forked
+/// child the entries of the parent's threads stay, although those threads do not exist. New threads of the child can get the same
+/// addresses, which makes the table's lists corrupt: a manager in the child would have undefined behaviour. That of the standard
+/// library keeps no such table.
+#[derive(Default)]
+pub(crate) struct Condvar {
+    sleepers: AtomicUsize,
+    /// How often somebody has called them.
+    calls: std::sync::Mutex<u64>,
+    called: std::sync::Condvar,
+}
+
+impl Condvar {
+    /// Unlocks what `guard` has locked, and sleeps until somebody calls, or until `until`: whether somebody has called.
+    pub(crate) fn sleep<T>(&self, guard: &mut MutexGuard<'_, T>, until: Option<Tick>) -> bool {
+        // RACE: with the caller's mutex still locked. Who locks that after this and calls finds the sleeper counted, and waits for
+        // `calls` until it sleeps.
+        self.sleepers.fetch_add(1, Relaxed);
+        let calls = self.calls.lock().unwrap_or_else(PoisonError::into_inner);
+        let before = *calls;
+        MutexGuard::unlocked(guard, || {
+            let sleeps_on = |it: &mut u64| *it == before;
+            let calls = match until {
+                None => self
+                    .called
+                    .wait_while(calls, sleeps_on)
+                    .unwrap_or_else(PoisonError::into_inner),
+                Some(until) => {
+                    let slept = self.called.wait_timeout_while(
+                        calls,
+                        until.saturating_duration_since(tick()),
+                        sleeps_on,
+                    );
+                    slept.unwrap_or_else(PoisonError::into_inner).0
+                }
+            };
+            self.sleepers.fetch_sub(1, Relaxed);
+            *calls != before
+        })
+    }
+
+    pub(crate) fn notify_one(&self) {
+        if self.call() {
+            self.called.notify_one();
+        }
+    }
+
+    pub(crate) fn notify_all(&self) {
+        if self.call() {
+            self.called.notify_all();
+        }
+    }
+
+    /// Whether anybody sleeps. It costs a look at a number if nobody does.
+    fn call(&self) -> bool {
+        let is_anybody_there = self.sleepers.load(Relaxed) != 0;
+        if is_anybody_there {
+            let mut calls = self.calls.lock().unwrap_or_else(PoisonError::into_inner);
+            *calls = calls.wrapping_add(1);
+        }
+        is_anybody_there
+    }
+}
 
 /// A thread that is joined within a bound.
 #[derive(Debug)]
@@ -56,16 +166,6 @@ impl OwnThread {
         }
         Some(self.handle.join())
     }
-}
-
-/// The calling thread, to be told from others.
-pub(crate) fn this_thread() -> ThreadId {
-    thread::current().id()
-}
-
-/// Whether a panic is going through this thread.
-pub(crate) fn is_unwinding() -> bool {
-    thread::panicking()
 }
 
 /// Starts a short-lived thread that nobody waits for. Gives `work` back if the system gives no thread.

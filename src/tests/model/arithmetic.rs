@@ -4,7 +4,7 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::config::{Config, Margin};
-use crate::logic::validity::{millis, use_until, whole_millis};
+use crate::logic::lease::{millis, use_until, whole_millis};
 
 const FIVE_YEARS: u64 = 5 * 366 * 24 * 60 * 60 * 1_000;
 const MILLI: u128 = 1_000_000;

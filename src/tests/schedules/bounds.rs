@@ -23,7 +23,7 @@ fn e6_a_drop_lasts_one_response_timeout_however_many_rounds_are_under_way() {
     patiently(300, || {
         let world = World::new(3);
         let locks = world.manager();
-        let admission = &locks.engine().shared().admission;
+        let admission = &locks.engine.shared.admission;
         let guard = locks.mutex("a").lock().unwrap();
         let others: Vec<_> = (0..1_000).map(|_| admission.enter()).collect();
         world
@@ -72,7 +72,7 @@ fn h5_a_try_lasts_a_connect_timeout_and_two_response_timeouts_at_most() {
         let world = World::new(3);
         let locks = world.manager();
         drop(locks.mutex("a").lock().unwrap());
-        let admission = &locks.engine().shared().admission;
+        let admission = &locks.engine.shared.admission;
         let at_most = CONNECT_TIMEOUT + RESPONSE_TIMEOUT * 2;
 
         // Others have all tickets.

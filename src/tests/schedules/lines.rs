@@ -132,8 +132,8 @@ fn h8_calls_that_give_up_in_an_outage_wake_each_other_and_leave_no_ticket_and_no
         join(["first", "second", "third"].map(take));
 
         section.passed();
-        let queues = Arc::clone(&locks.engine().shared().queues);
-        let counters = Arc::clone(&locks.engine().shared().counters);
+        let queues = Arc::clone(&locks.engine.shared.queues);
+        let counters = Arc::clone(&locks.engine.shared.counters);
         let servers = world.end([locks]);
         assert!(queues.is_empty(), "a line was left behind");
         // A server that did not run for longer than the ttl: see `Conn::give_up_at`.
@@ -175,7 +175,7 @@ fn deadlines_and_hand_overs_leave_no_ticket_and_no_key() {
         join(waiters);
         passer_by.join();
         section.passed();
-        let queues = Arc::clone(&locks.engine().shared().queues);
+        let queues = Arc::clone(&locks.engine.shared.queues);
         let servers = world.end([locks.clone()]);
         assert!(queues.is_empty(), "a line was left behind");
         // A server that did not run for longer than the ttl: see `Conn::give_up_at`.
@@ -211,7 +211,7 @@ fn h2_a_hold_that_is_lost_at_any_point_of_its_call_leaves_no_line_behind() {
         join([("waits", true), ("waits, too", true), ("tries", false)].map(take));
         calm_down();
 
-        let queues = Arc::clone(&locks.engine().shared().queues);
+        let queues = Arc::clone(&locks.engine.shared.queues);
         // Whoever has ended a hold may still be about to say so.
         sleep_until(checked::now() + ms(300));
         assert!(queues.is_empty(), "a line was left behind");

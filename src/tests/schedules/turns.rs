@@ -10,7 +10,7 @@ fn h5_calls_of_more_threads_than_slots_all_get_their_turn() {
     patiently(3_000, || {
         let world = World::new(1);
         let locks = world.manager();
-        locks.engine().shared().admission.allow(1);
+        locks.engine.shared.admission.allow(1);
         let take = |name: &'static str| {
             let lock = locks.mutex(name);
             spawn(name, move || drop(lock.lock().unwrap()))
@@ -19,7 +19,7 @@ fn h5_calls_of_more_threads_than_slots_all_get_their_turn() {
         join(["a", "b", "c"].map(take));
 
         assert_eq!(checked::now(), ms(0), "somebody slept for too long");
-        assert!(locks.engine().shared().admission.is_idle());
+        assert!(locks.engine.shared.admission.is_idle());
         assert!(world.all_free());
         world.end([locks]);
     });
@@ -31,7 +31,7 @@ fn h5_calls_that_end_while_they_wait_for_their_turn_keep_nobody_else_from_it() {
     patiently(3_000, || {
         let world = World::new(1);
         let locks = world.manager();
-        locks.engine().shared().admission.allow(1);
+        locks.engine.shared.admission.allow(1);
         let section = Section::default();
         let cancel = CancelHandle::new();
         let other = locks.mutex("b");
@@ -46,7 +46,7 @@ fn h5_calls_that_end_while_they_wait_for_their_turn_keep_nobody_else_from_it() {
 
         join(threads);
 
-        assert!(locks.engine().shared().admission.is_idle());
+        assert!(locks.engine.shared.admission.is_idle());
         assert!(world.all_free());
         world.end([locks]);
     });
@@ -63,7 +63,7 @@ fn a_call_that_is_handed_no_attempt_asks_behind_the_release() {
         let lock = locks.mutex("a");
         let next = spawn("next", move || drop(lock.lock().unwrap()));
         until(|| locks.stats().waiting == 1);
-        let admission = &locks.engine().shared().admission;
+        let admission = &locks.engine.shared.admission;
         admission.allow(2);
         let ticket = admission.enter();
         let other = spawn("other", move || drop(ticket));
