@@ -53,7 +53,7 @@ impl From<Kind> for ReplyFormat {
 
 /// When a server gets the source of a script.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(super) enum SourceDelivery {
+pub(crate) enum SourceDelivery {
     /// In the login, if the server does not know it: every lock needs it.
     InLogin,
     /// With the first command on a connection that runs it. This takes no longer.
@@ -61,8 +61,8 @@ pub(super) enum SourceDelivery {
 }
 
 /// What there is to say of a script.
-pub(super) struct Row {
-    pub(super) kind: Kind,
+pub(crate) struct Row {
+    pub(crate) kind: Kind,
     pub(super) sent: SourceDelivery,
     text: &'static str,
     /// The SHA-1 of the source in hex: 40 digits.
@@ -81,7 +81,7 @@ macro_rules! scripts {
         impl Script {
             pub(crate) const ALL: [Script; [$($file),*].len()] = [$(Script::$name),*];
 
-            pub(super) fn row(self) -> &'static Row {
+            pub(crate) fn row(self) -> &'static Row {
                 match self {
                     $(Script::$name => {
                         const TEXT: &str = include_str!(concat!("scripts/", $file));

@@ -297,7 +297,7 @@ impl Server {
 
     /// What is known of it.
     pub(crate) fn stats(&self) -> NodeStats {
-        let of = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        let of = |counter: &std::sync::atomic::AtomicU64| counter.load(Ordering::Relaxed);
         NodeStats {
             node: self.id,
             address: Arc::clone(&self.address),

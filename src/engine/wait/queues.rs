@@ -212,7 +212,9 @@ fn begin_hold(queues: &mut WaitQueues, spec: &LockSpec, id: u64) {
 
 /// What notes a hold only to say whose it is: the names of a set, and a semaphore.
 fn parts(plan: &Plan) -> impl Iterator<Item = &Arc<[u8]>> {
-    plan.parts.iter().chain((!plan.is_noted).then(|| &plan.key))
+    plan.parts
+        .iter()
+        .chain((!plan.is_noted).then_some(&plan.key))
 }
 
 /// The hold `id` is over, as far as it says whose a lock is.

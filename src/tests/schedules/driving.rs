@@ -13,7 +13,7 @@ use crate::sys::checked::{self, OwnThread};
 
 /// Nobody has forgotten to give a connection back.
 pub(super) fn assert_workers_drive(locks: &LockManager) {
-    let nodes = locks.engine.shared.fanout.nodes;
+    let nodes = &locks.engine.shared.fanout.nodes;
     for server in nodes {
         let (driver, is_open) = server.link.with(|it| (it.driver(), it.is_open()));
         assert_eq!(driver, Driver::Worker, "open: {is_open}");
@@ -211,7 +211,7 @@ fn a_caller_that_is_alone_again_drives_by_itself() {
         let (lock, theirs, drivers) = (locks.mutex("c"), locks.clone(), Arc::clone(&seen));
         let caller = spawn("c", move || {
             let guard = lock.try_lock().unwrap();
-            let nodes = theirs.engine.shared.fanout.nodes;
+            let nodes = &theirs.engine.shared.fanout.nodes;
             drivers
                 .lock()
                 .unwrap()

@@ -346,7 +346,8 @@ impl Data {
                 .into_iter()
                 .find(|it| it.hash() == sha)
                 .unwrap()
-                .kind();
+                .row()
+                .kind;
             let keys: usize = std::str::from_utf8(&args[2]).unwrap().parse().unwrap();
             let owner = args[3 + keys].clone();
             let status = match &done.reply {
