@@ -303,8 +303,8 @@ pub(crate) struct GreetReply {
     pub(crate) record: Record,
     /// For how long the server's process has kept all data.
     pub(crate) served: Duration,
-    /// The longest quarantine that any program needs, in milliseconds.
-    pub(crate) quarantine_length: u64,
+    /// The longest ttl of any lock, in milliseconds.
+    pub(crate) max_ttl: u64,
     /// The record is stored as the server was asked to.
     pub(crate) kept: bool,
     /// Of the record that is stored.
@@ -321,7 +321,7 @@ impl GreetReply {
         GreetReply {
             record,
             served,
-            quarantine_length: 0,
+            max_ttl: 0,
             kept: true,
             edition,
             servers: 0,

@@ -148,12 +148,12 @@ impl Builder {
         self
     }
 
-    /// Sets the longest ttl of any lock on these nodes, in any program. A node that may have lost locks is
-    /// [quarantined](Builder::quarantine) for this time.
+    /// Sets the longest ttl of any lock of this manager. A lock with a longer ttl is refused.
     ///
-    /// Set it where locks or programs have different ttls, to the same value everywhere. A lock with a longer ttl is refused. The
-    /// servers store the longest value until an operator lowers it: see [`guide::safety`](crate::guide::safety). So one program with
-    /// an hour makes every restarted server wait for an hour, for all programs.
+    /// `max_ttl` belongs to the servers: the first program on a server writes it there, and a node that may have lost locks is
+    /// [quarantined](Builder::quarantine) for this time. A manager with less or the same is served. A manager with more gets no vote
+    /// ([`MaxTtl`](crate::error::NodeFailure::MaxTtl)) until an operator [raises](crate::Admin::set_max_ttl) it on all servers. It never
+    /// falls by itself: see [`guide::safety`](crate::guide::safety#length-of-a-quarantine).
     ///
     /// Default: the [`ttl`](Builder::ttl), or 10 s if that is longer. Allowed: 100 ms to 1 h, at least the ttl.
     pub fn max_ttl(mut self, max_ttl: Duration) -> Builder {
@@ -380,8 +380,7 @@ impl Builder {
     /// Sets whether a node that may have lost locks is quarantined: its grants do not count until those locks have expired.
     ///
     /// A server that was restarted without its data, was emptied, or had its clock set forward would grant locks that others hold. It
-    /// is quarantined for [`max_ttl`](Builder::max_ttl) and the margin: ten seconds by default, longer if any client of the same nodes
-    /// needs longer. `lock` waits until it is over; other calls report [`Quarantined`](crate::error::NodeFailure::Quarantined) with the
+    /// is quarantined for the [`max_ttl`](Builder::max_ttl) of the servers and the margin: ten seconds by default. `lock` waits until it is over; other calls report [`Quarantined`](crate::error::NodeFailure::Quarantined) with the
     /// time left. Renewal goes on. A brand-new server counts as emptied; an operator who knows better may
     /// [vouch](crate::Admin::vouch) for it.
     ///

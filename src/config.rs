@@ -101,9 +101,8 @@ impl Margin {
 
 pub(crate) const TTL_MIN: Duration = Duration::from_millis(100);
 pub(crate) const TTL_MAX: Duration = Duration::from_secs(60 * 60);
-/// The longest ttl of other programs, if `max_ttl` was not given: the default ttl. Not less, however short our own is: nodes
-/// and clients tell each other of longer ones, but all nodes can lose their data at once. Then a holder with a longer ttl has
-/// this time to connect to one of them again.
+/// The longest ttl, if `max_ttl` was not given: the default ttl. Not less, however short the ttl is: the first program decides
+/// for the servers, and others may have the default.
 const MAX_TTL: Duration = Duration::from_secs(10);
 /// A renewal gets several tries within a ttl only if a try is much shorter than it.
 pub(crate) const RESPONSE_TIMEOUTS_IN_A_TTL: u32 = 4;
@@ -207,20 +206,14 @@ impl Config {
         problems
     }
 
-    /// How long a node is quarantined that may have lost data; `None` for not at all.
-    pub(crate) fn quarantine_length(&self) -> Option<Duration> {
-        self.quarantine
-            .then(|| self.longest_life().saturating_add(self.silence_of_promoted))
-    }
-
     /// How long a lock can rest at most on what a node has granted or confirmed.
     pub(crate) fn longest_life(&self) -> Duration {
         let longest = self.longest_ttl().unwrap_or(TTL_MAX);
         longest.saturating_add(self.margin.of(longest))
     }
 
-    /// The longest ttl of any lock, in whatever program, if there is a limit.
-    fn longest_ttl(&self) -> Option<Duration> {
+    /// The longest ttl of any lock of this manager, if there is a limit.
+    pub(crate) fn longest_ttl(&self) -> Option<Duration> {
         self.max_ttl
             .or(self.quarantine.then(|| self.ttl.max(MAX_TTL)))
     }
@@ -238,9 +231,7 @@ impl Config {
             && max_ttl < ttl
         {
             let (ttl, max_ttl) = (Exactly(ttl), Exactly(max_ttl));
-            let reason = format!(
-                "is {ttl}, above max_ttl, which is {max_ttl}: raise max_ttl, in all programs that use these locks"
-            );
+            let reason = format!("is {ttl}, above max_ttl, which is {max_ttl}: raise max_ttl");
             return Some(bad("ttl", reason));
         }
         if ttl < needed {
@@ -319,27 +310,20 @@ mod tests {
     }
 
     #[test]
-    fn h15_a_node_that_forgot_is_silent_for_ten_seconds_at_least_unless_somebody_says_less() {
-        let quarantine = |ttl, max_ttl, quarantine| {
-            let margin = Margin {
-                share: 0.0,
-                fixed: Duration::ZERO,
-            };
-            Config {
-                ttl,
-                max_ttl,
+    fn h15_max_ttl_is_ten_seconds_at_least_unless_somebody_says_less() {
+        let longest = |ttl, max_ttl: Option<u64>, quarantine| {
+            let config = Config {
+                ttl: Duration::from_secs(ttl),
+                max_ttl: max_ttl.map(Duration::from_secs),
                 quarantine,
-                margin,
                 ..Config::default()
-            }
-            .quarantine_length()
-            .map(|it| it.as_secs())
+            };
+            config.longest_ttl().map(|it| it.as_secs())
         };
-        let s = Duration::from_secs;
-        assert_eq!(quarantine(s(1), None, true), Some(10));
-        assert_eq!(quarantine(s(30), None, true), Some(30));
-        assert_eq!(quarantine(s(1), Some(s(2)), true), Some(2));
-        assert_eq!(quarantine(s(1), None, false), None);
+        assert_eq!(longest(1, None, true), Some(10));
+        assert_eq!(longest(30, None, true), Some(30));
+        assert_eq!(longest(1, Some(2), true), Some(2));
+        assert_eq!(longest(1, None, false), None);
     }
 
     #[test]

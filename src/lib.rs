@@ -32,7 +32,7 @@
 //! - servers keep their data, or lose it visibly (a restart or a flush),
 //! - no server clock is stepped forward, or gains more than the [`Builder::clock_margin`] within a ttl,
 //! - servers are independent: no replica takes over behind an address, no key is evicted or deleted,
-//! - all programs use the same servers, database number, prefix and [`Builder::max_ttl`].
+//! - all programs use the same servers, database number and prefix.
 //!
 //! A process can pause between that check and its next write, for longer than the lock lasts. So pass the
 //! [`LockGuard::fencing_token`] to your storage and let the storage reject smaller tokens. Without that, make sure

@@ -13,7 +13,6 @@ pub(crate) mod listing;
 mod merged_inspection;
 pub(crate) mod outage;
 pub(crate) mod pause;
-pub(crate) mod quarantine_length;
 pub(crate) mod quarantines;
 pub(crate) mod retries;
 pub(crate) mod round_limit;

@@ -3,6 +3,7 @@
 use std::fmt;
 use std::panic::{RefUnwindSafe, UnwindSafe};
 use std::sync::Arc;
+use std::time::Duration;
 
 use crate::engine::{Engine, Shared};
 use crate::error::{AcquireError, NodeCheck, NodeReport};
@@ -236,6 +237,35 @@ impl Admin<'_> {
     #[must_use]
     pub fn vouch(&self) -> Vec<NodeCheck> {
         checked(self.engine, Shared::vouch)
+    }
+
+    /// Raises the longest ttl of any lock on all servers, and with it the quarantine of a server that has lost its data. Never
+    /// lowers it.
+    ///
+    /// It [belongs to the servers](crate::Builder::max_ttl): programs with a longer one get no vote before this. Changes nothing
+    /// unless every node answers and takes writes, because a server that keeps a shorter one would vote too early once it has
+    /// lost such a lock. A server that was restarted within `max_ttl` has no vote until that time is over.
+    ///
+    /// Returns the rows of [`check_nodes`](LockManager::check_nodes) after that. It is done if
+    /// [`max_ttl`](crate::error::NodeCheck::max_ttl) of each is as long, and can be repeated otherwise. Blocks as long as three of
+    /// these calls. Call it on a manager that has taken no lock. Allowed: up to 1 h.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # use std::time::Duration;
+    /// # fn run(locks: &quorlock::LockManager) {
+    /// let max_ttl = Duration::from_secs(60);
+    /// let rows = locks.admin().set_max_ttl(max_ttl);
+    /// assert!(rows.iter().all(|row| row.max_ttl.is_some_and(|it| max_ttl <= it)), "not done");
+    /// # }
+    /// # run(&quorlock_testing::Nodes::start(3).manager().quarantine(true).build().unwrap());
+    /// ```
+    #[must_use]
+    pub fn set_max_ttl(&self, max_ttl: Duration) -> Vec<NodeCheck> {
+        self.engine
+            .operate(|shared| shared.set_max_ttl(max_ttl))
+            .unwrap_or_else(|_| self.engine.shared.check_nothing())
     }
 
     /// Takes a lock from those who were [seen](crate::Mutex::inspect) to hold it: readers and writers.

@@ -21,7 +21,7 @@ pub(crate) use command::{Destination, Naming};
 pub(crate) use conn::{Conn, ConnEvent};
 pub(crate) use keys::hash_tag;
 pub(crate) use plan::{
-    FoundName, Greeted, Greeting, KeyTtls, LAST, Looked, Plan, QueueEntry, QueuePolicy,
+    FoundName, GreetKind, Greeting, KeyTtls, LAST, Looked, Plan, QueueEntry, QueuePolicy,
     QueueUpdate, ScanPlace, Waiter, greet, list, names,
 };
 pub(crate) use reply::Reply;

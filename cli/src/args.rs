@@ -1,6 +1,7 @@
 //! The commands.
 
-use clap::{Parser, Subcommand};
+use clap::parser::ValueSource;
+use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 
 use crate::bench::Bench;
 use crate::doctor::Doctor;
@@ -25,6 +26,21 @@ pub(crate) struct Args {
     pub(crate) nodes: NodeArgs,
     #[command(subcommand)]
     pub(crate) command: Command,
+}
+
+impl Args {
+    /// Of the command line and the environment.
+    pub(crate) fn parse_all() -> Result<Args, clap::Error> {
+        let matches = Args::command().try_get_matches()?;
+        let mut args = Args::from_arg_matches(&matches)?;
+        if let (Command::Doctor(doctor), Some((_, given))) =
+            (&mut args.command, matches.subcommand())
+            && given.value_source("max_ttl") == Some(ValueSource::CommandLine)
+        {
+            doctor.max_ttl = args.nodes.max_ttl;
+        }
+        Ok(args)
+    }
 }
 
 #[derive(Debug, Subcommand)]
@@ -56,8 +72,6 @@ pub(crate) enum Command {
 
 #[cfg(test)]
 mod tests {
-    use clap::CommandFactory;
-
     use super::*;
 
     #[test]

@@ -71,7 +71,7 @@ pub(crate) struct Bench {
 pub(crate) fn run(args: &NodeArgs, bench: &Bench) -> Result<ExitCode, Failed> {
     let (threads, time) = (bench.threads.unwrap_or(THREADS), bench.time.unwrap_or(TIME));
     let mut settings = nodes::without_locks(args)?;
-    let life = COUNTERS_LIVE.max(settings.max_ttl.0.saturating_mul(2));
+    let life = COUNTERS_LIVE.max(settings.max_ttl.saturating_mul(2));
     settings.builder = settings.builder.clone().fencing_ttl(Some(life));
     let clients = [settings.build()?, settings.build()?];
     let (stop, signal) = (CancelHandle::new(), Arc::new(AtomicU8::new(0)));

@@ -16,7 +16,7 @@ use serde_json::{Value, json};
 use crate::doctor::finding::Finding;
 use crate::doctor::seen::{Plan, Seen};
 use crate::doctor::wait::Wait;
-use crate::exit::Failed;
+use crate::exit::{Exit, Failed};
 use crate::options::{NodeArgs, duration, switch};
 use crate::{nodes, screen, show};
 
@@ -29,12 +29,14 @@ Checks each server several times. Reports each problem, why it matters and what 
 A forbidden command appears in the ACL LOG of the server.
 
 Exit status: 0 fit; 1 fit, with warnings; 2 not fit
-  --wait    0 every server votes; 69 not within TIME
+  --wait     0 every server votes; 69 not within TIME
+  --max-ttl  0 done; 69 a server could not be changed, so none was, or repeat it
 
 Examples:
   quorlock doctor --node redis://10.0.0.1 --node redis://10.0.0.2 --node redis://10.0.0.3
   quorlock doctor --for ttl=10s      is a ttl of 10 s long enough?
-  quorlock doctor --wait=5m          between the restarts of two servers")]
+  quorlock doctor --wait=5m          between the restarts of two servers
+  quorlock doctor --max-ttl 60s      raise the longest ttl of all servers, for good")]
 pub(crate) struct Doctor {
     /// Number of checks; the slowest answer counts [default: 10]
     #[arg(long, value_name = "N", env = "QUORLOCK_LOOKS")]
@@ -56,6 +58,9 @@ pub(crate) struct Doctor {
         value_parser = wait::parse
     )]
     pub(crate) wait: Option<Wait>,
+    /// --max-ttl is an option of this command, and no setting.
+    #[arg(skip)]
+    pub(crate) max_ttl: Option<Duration>,
     /// Write JSON
     #[arg(long, env = "QUORLOCK_JSON", value_parser = switch())]
     pub(crate) json: bool,
@@ -69,6 +74,9 @@ fn planned(text: &str) -> Result<Duration, String> {
 }
 
 pub(crate) fn run(args: &NodeArgs, doctor: &Doctor) -> Result<ExitCode, Failed> {
+    if let Some(max_ttl) = doctor.max_ttl {
+        return raise(args, max_ttl, doctor.json);
+    }
     if let Some(wait) = doctor.wait {
         return wait::run(args, wait, doctor.json);
     }
@@ -87,14 +95,13 @@ pub(crate) fn run(args: &NodeArgs, doctor: &Doctor) -> Result<ExitCode, Failed> 
     }
     let listing = (!doctor.no_keys).then(|| locks.list("*")).transpose()?;
     let (quarantine, planned) = (!args.no_quarantine, doctor.planned);
-    let (response_timeout, max_ttl) = (settings.response_timeout, settings.max_ttl);
+    let response_timeout = settings.response_timeout;
     let seen = Seen {
         checks,
         slowest,
         listing,
         response_timeout,
         quarantine,
-        max_ttl,
         planned,
     };
     let findings = findings::of(&seen);
@@ -104,6 +111,27 @@ pub(crate) fn run(args: &NodeArgs, doctor: &Doctor) -> Result<ExitCode, Failed> 
         text(&seen, &findings)
     })?;
     Ok(ExitCode::from(status(&findings)))
+}
+
+/// Raises the longest ttl of all servers.
+fn raise(args: &NodeArgs, max_ttl: Duration, json: bool) -> Result<ExitCode, Failed> {
+    let locks = nodes::without_locks(args)?.build()?;
+    let rows = locks.admin().set_max_ttl(max_ttl);
+    let known = rows.iter().map(|row| row.max_ttl.unwrap_or_default());
+    let of_all = known.min().unwrap_or_default();
+    show::say(&if json {
+        let nodes: Vec<_> = rows.iter().map(crate::seen::check).collect();
+        json!({ "quorlock": 1, "max_ttl": of_all.as_secs_f64(), "nodes": nodes }).to_string()
+    } else if max_ttl <= of_all {
+        format!("max_ttl of all servers: {}", show::time(of_all))
+    } else {
+        crate::seen::votes(&rows)
+    })?;
+    Ok(if max_ttl <= of_all {
+        ExitCode::SUCCESS
+    } else {
+        Exit::NO_QUORUM.code()
+    })
 }
 
 fn status(findings: &[Finding]) -> u8 {

@@ -47,7 +47,7 @@ mod waiting;
 use std::env;
 use std::process::ExitCode;
 
-use clap::{CommandFactory, Parser};
+use clap::CommandFactory;
 
 use crate::args::{Args, Command};
 use crate::exit::Exit;
@@ -57,7 +57,7 @@ fn main() -> ExitCode {
     if let Some(helped) = run::help() {
         return helped;
     }
-    let args = match Args::try_parse() {
+    let args = match Args::parse_all() {
         Ok(args) => args,
         Err(err) => {
             // Without a reader there is still the status.

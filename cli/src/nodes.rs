@@ -12,11 +12,8 @@ use crate::exit::{Exit, Failed};
 use crate::options::{NodeArgs, duration};
 use crate::show;
 
-/// The default ttl of commands. Jobs need no quick failover.
-const TTL: Duration = Duration::from_secs(30);
-
-/// The default ttl of programs.
-const PROGRAMS_TTL: Duration = Duration::from_secs(10);
+/// The default ttl and the default longest ttl, as of programs.
+const TTL: Duration = Duration::from_secs(10);
 
 /// Longer than the defaults of programs: jobs can wait, and machines are busy at night.
 const RESPONSE_TIMEOUT: Duration = Duration::from_millis(500);
@@ -48,8 +45,7 @@ pub(crate) struct Settings {
     pub(crate) builder: Builder,
     pub(crate) response_timeout: Duration,
     pub(crate) ttl: Duration,
-    /// The longest ttl of all programs, and whether it was given.
-    pub(crate) max_ttl: (Duration, bool),
+    pub(crate) max_ttl: Duration,
     places: Vec<String>,
 }
 
@@ -87,22 +83,20 @@ impl Settings {
 
 /// For commands that hold locks.
 pub(crate) fn with_locks(args: &NodeArgs) -> Result<Settings, Failed> {
-    settings(args, true, TTL, None)
+    settings(args, true, None)
 }
 
-/// For commands that hold nothing. Their ttl is the default of programs: servers keep the longest one, and each restart costs
-/// the vote for that time.
+/// For commands that hold nothing.
 pub(crate) fn without_locks(args: &NodeArgs) -> Result<Settings, Failed> {
-    settings(args, false, PROGRAMS_TTL, None)
+    settings(args, false, None)
 }
 
-/// For a judgement with the ttl of commands that hold locks. The response timeout fits the `planned` ttl.
+/// For a judgement. The response timeout fits the `planned` ttl.
 pub(crate) fn for_a_plan(args: &NodeArgs, ttl: Option<Duration>) -> Result<Settings, Failed> {
     // The shortest valid ttl.
     settings(
         args,
         false,
-        TTL,
         ttl.map(|it| it.max(Duration::from_millis(100))),
     )
 }
@@ -129,12 +123,7 @@ fn listed(file: &Path) -> Result<Vec<Given>, Failed> {
     Ok(nodes)
 }
 
-fn settings(
-    args: &NodeArgs,
-    holds: bool,
-    default: Duration,
-    planned: Option<Duration>,
-) -> Result<Settings, Failed> {
+fn settings(args: &NodeArgs, holds: bool, planned: Option<Duration>) -> Result<Settings, Failed> {
     let file = config(args)?;
     let nodes = given(args, file.nodes)?;
     let (urls, places): (Vec<_>, Vec<_>) = nodes.into_iter().map(|it| (it.url, it.place)).unzip();
@@ -154,32 +143,40 @@ fn settings(
         builder = builder.prefix(prefix);
     }
     let max_ttl = time("max-ttl", args.max_ttl, file.max_ttl)?;
-    let ttl = time("ttl", args.ttl, file.ttl)?.unwrap_or(default);
-    if let Some(max_ttl) = max_ttl {
-        builder = builder.max_ttl(max_ttl);
-    }
+    let ttl = time("ttl", args.ttl, file.ttl)?.unwrap_or(max_ttl.unwrap_or(TTL).min(TTL));
+    let mut max_ttl = max_ttl.unwrap_or(ttl.max(TTL));
     // A short ttl shortens the default response timeout. Without locks a long response timeout is fine.
     let response_timeout = time(
         "response-timeout",
         args.response_timeout,
         file.response_timeout,
     )?;
-    let response_timeout =
+    let mut response_timeout =
         response_timeout.unwrap_or(RESPONSE_TIMEOUT.min(planned.unwrap_or(ttl) / 5));
-    let fits = ttl
-        .max(response_timeout.saturating_mul(4))
-        .min(max_ttl.unwrap_or(Duration::MAX));
-    let ttl = if holds { ttl } else { fits };
+    // The ttl must be four response timeouts, and servers reject a ttl above theirs.
+    let ttl = if holds {
+        ttl
+    } else {
+        if !args.no_quarantine {
+            response_timeout = response_timeout.min(max_ttl / 4);
+        }
+        ttl.min(max_ttl).max(response_timeout.saturating_mul(4))
+    };
+    if args.no_quarantine {
+        max_ttl = max_ttl.max(ttl);
+    }
     let connect_timeout = time(
         "connect-timeout",
         args.connect_timeout,
         file.connect_timeout,
     )?;
-    builder = builder.ttl(ttl).quarantine(!args.no_quarantine);
+    builder = builder
+        .ttl(ttl)
+        .max_ttl(max_ttl)
+        .quarantine(!args.no_quarantine);
     builder = builder
         .response_timeout(response_timeout)
         .connect_timeout(connect_timeout.unwrap_or(CONNECT_TIMEOUT));
-    let max_ttl = max_ttl.map_or((ttl.max(PROGRAMS_TTL), false), |it| (it, true));
     Ok(Settings {
         builder,
         response_timeout,

@@ -53,10 +53,10 @@ pub(crate) struct NodeArgs {
     /// Prefix of the keys on the servers
     #[arg(long, value_name = "TEXT", env = "QUORLOCK_PREFIX", global = true)]
     pub(crate) prefix: Option<String>,
-    /// Lifetime of a lock without an extension: 30, 1.5s, 200ms, 2m [default: 30s]
+    /// Lifetime of a lock without an extension: 30, 1.5s, 200ms, 2m [default: 10s]
     #[arg(long, value_name = "TIME", env = "QUORLOCK_TTL", value_parser = duration, global = true)]
     pub(crate) ttl: Option<Duration>,
-    /// Longest ttl of all programs that use these servers [default: the ttl]
+    /// Longest ttl of this program, at most that of the servers [default: 10s, or the ttl if that is longer]
     #[arg(long, value_name = "TIME", env = "QUORLOCK_MAX_TTL", value_parser = duration, global = true)]
     pub(crate) max_ttl: Option<Duration>,
     /// Time for an answer of a server [default: 500ms]

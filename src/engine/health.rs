@@ -3,13 +3,15 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::engine::nodes::records::Records;
 use crate::engine::nodes::server::Server;
 use crate::engine::round::ask::{self, NodeQuery};
 use crate::engine::shared::Shared;
 use crate::error::{NodeCheck, NodeFailure, NodeFinding, QuarantineReason};
 use crate::ids::{NodeId, NodeSet};
+use crate::logic::lease;
 use crate::time::{self, Moment};
-use crate::wire::{Command, Greeted};
+use crate::wire::{Command, GreetKind};
 
 /// A smaller difference of clocks is not reported.
 const CLOCKS_DIFFER: Duration = Duration::from_secs(1);
@@ -20,10 +22,7 @@ impl Shared {
     pub(crate) fn check_nodes(&self) -> Vec<NodeCheck> {
         let nodes = &self.fanout.nodes;
         // A server that was emptied since it was last asked for a lock shows that here.
-        let look = self.fanout.records.greet(Greeted::Server {
-            look: true,
-            vouch: false,
-        });
+        let look = self.fanout.records.greet(GreetKind::Look);
         let deadline = self.fanout.deadline(time::tick());
         let mut failures = vec![None; nodes.len()];
         let query = |command| NodeQuery { command, to: None };
@@ -39,7 +38,6 @@ impl Shared {
                 let found = check(node, self.fanout.double_of(node.id));
                 NodeCheck {
                     failure: failure.or(found.failure),
-                    longest_quarantine: self.fanout.records.shown_by(node.id),
                     ..found
                 }
             })
@@ -98,41 +96,44 @@ impl Shared {
         if new == NodeSet::default() {
             return self.check_nodes();
         }
-        let failed = self.tell_nodes(new, |node| node.records.vouch());
+        self.tell_nodes(new, |records| records.greet(GreetKind::Vouch))
+    }
+
+    /// Raises the `max_ttl` of all servers, if all can be reached; then checks them.
+    pub(crate) fn set_max_ttl(&self, max_ttl: Duration) -> Vec<NodeCheck> {
+        let rows = self.check_nodes();
+        let can_be_raised = |row: &NodeCheck| {
+            matches!(
+                row.failure,
+                None | Some(NodeFailure::Quarantined { .. } | NodeFailure::MaxTtl { .. })
+            )
+        };
+        if !rows.iter().all(can_be_raised) {
+            return rows;
+        }
+        self.fanout.records.raise(lease::millis(max_ttl));
+        let all = self.fanout.ids().collect();
+        self.tell_nodes(all, |records| records.greet(GreetKind::Note))
+    }
+
+    /// Sends each of these nodes a command of its own; then checks all nodes. The failure of a node that could not be reached
+    /// comes first.
+    fn tell_nodes(&self, to: NodeSet, command: impl Fn(&Records) -> Command) -> Vec<NodeCheck> {
+        // No two may have a record of the same edition.
+        let nodes: Vec<_> = self.fanout.ids().filter(|id| to.contains(*id)).collect();
+        let queries = nodes.iter().map(|id| NodeQuery {
+            command: command(&self.fanout.records),
+            to: Some([*id].into_iter().collect()),
+        });
+        let answers = ask::ask_many(&self.fanout, queries, self.fanout.deadline(time::tick()));
         let mut rows = self.check_nodes();
-        for (row, failed) in rows.iter_mut().zip(failed) {
-            if new.contains(row.node) && failed.is_some() {
-                row.failure = failed;
+        for (id, answers) in nodes.into_iter().zip(answers) {
+            let answer = answers.into_iter().nth(id.index());
+            if let (Some(row), Some((Err(failure), _))) = (rows.get_mut(id.index()), answer) {
+                row.failure = Some(failure);
             }
         }
         rows
-    }
-
-    /// Sends each of these nodes a command of its own, and says why it could not be reached.
-    fn tell_nodes(
-        &self,
-        to: NodeSet,
-        command: impl Fn(&Server) -> Command,
-    ) -> Vec<Option<NodeFailure>> {
-        // No two may have a record of the same edition.
-        let nodes = self.fanout.nodes.iter().filter(|it| to.contains(it.id));
-        let asked = nodes.map(|node| {
-            let query = NodeQuery {
-                command: command(node),
-                to: Some([node.id].into_iter().collect()),
-            };
-            (node.id, query)
-        });
-        let (nodes, asked): (Vec<_>, Vec<_>) = asked.unzip();
-        let answers = ask::ask_many(&self.fanout, asked, self.fanout.deadline(time::tick()));
-        let mut failed = vec![None; self.fanout.nodes.len()];
-        for (node, answers) in nodes.into_iter().zip(answers) {
-            let answer = answers.into_iter().nth(node.index());
-            if let Some(place) = failed.get_mut(node.index()) {
-                *place = answer.and_then(|(answer, _)| answer.err());
-            }
-        }
-        failed
     }
 
     /// The same, where no node can be asked.
@@ -163,6 +164,10 @@ fn check(server: &Server, double: Option<NodeId>) -> NodeCheck {
             .map(Duration::from_secs);
         row.append_only = server_info.append_only;
         row.version = server_info.version.map(Arc::from);
+        row.max_ttl = server_info
+            .greet_reply
+            .filter(|shown| shown.max_ttl != 0)
+            .map(|shown| Duration::from_millis(shown.max_ttl));
     }
     row
 }
@@ -177,7 +182,7 @@ fn row(node: NodeId, address: &Arc<str>, failure: Option<NodeFailure>) -> NodeCh
         version: None,
         uptime: None,
         append_only: None,
-        longest_quarantine: None,
+        max_ttl: None,
     }
 }
 

@@ -29,9 +29,9 @@ pub struct NodeCheck {
     /// Whether it logs every write to its disk, as it said itself at the beginning of the connection: `appendonly`. One that does
     /// not has forgotten some or all of its locks and fencing counters after a restart. `None` if it does not say.
     pub append_only: Option<bool>,
-    /// The longest quarantine that any program needs, as the node's record shows: the longest [`max_ttl`](crate::Builder::max_ttl) with its margin. `None` without [quarantine](crate::Builder::quarantine),
-    /// and if it has not been asked yet.
-    pub longest_quarantine: Option<Duration>,
+    /// The longest ttl of any lock, as the node's record has it. `None` without [quarantine](crate::Builder::quarantine), and if
+    /// there is no record yet.
+    pub max_ttl: Option<Duration>,
 }
 
 impl NodeCheck {

@@ -11,7 +11,7 @@ use thiserror::Error;
 use crate::error::finding::NodeFinding;
 use crate::error::tls_failure::TlsFailure;
 use crate::ids::NodeId;
-use crate::time::About;
+use crate::time::{About, Exactly};
 
 /// A name in front of what is said about its key.
 struct Of<'a>(&'a Option<Arc<str>>);
@@ -126,6 +126,19 @@ pub enum NodeFailure {
     QuarantineDiffers {
         /// Whether it is the server that has one.
         on_server: bool,
+    },
+    /// This manager's [`max_ttl`](crate::Builder::max_ttl) is longer than that of the server's record, so the quarantine there
+    /// would be too short for its locks. The first program on a server decides; an operator
+    /// [raises](crate::Admin::set_max_ttl) it.
+    #[error(
+        "its max_ttl is {} and that of this program is {}; raise it on all servers: quorlock doctor --max-ttl {}s",
+        Exactly(*.there), Exactly(*.here), .here.as_secs_f64()
+    )]
+    MaxTtl {
+        /// The server's.
+        there: Duration,
+        /// This manager's.
+        here: Duration,
     },
     /// The server's clock is behind the fencing token that was proposed to it, by more than half of its quarantine. That clock is
     /// wrong, or those of most servers.
@@ -284,7 +297,9 @@ impl NodeFailure {
     pub(crate) fn is_of_access(&self) -> bool {
         matches!(
             self,
-            NodeFailure::Access { .. } | NodeFailure::QuarantineDiffers { .. }
+            NodeFailure::Access { .. }
+                | NodeFailure::QuarantineDiffers { .. }
+                | NodeFailure::MaxTtl { .. }
         )
     }
 
@@ -302,6 +317,7 @@ impl NodeFailure {
                 | NodeFailure::SlotNotServed { .. }
                 | NodeFailure::Disqualified { .. }
                 | NodeFailure::QuarantineDiffers { .. }
+                | NodeFailure::MaxTtl { .. }
                 | NodeFailure::WritesRefused { .. }
                 | NodeFailure::Protocol { .. }
                 | NodeFailure::Refused { .. }

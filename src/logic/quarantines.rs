@@ -4,7 +4,6 @@ use std::time::Duration;
 
 use crate::answer::GreetReply;
 use crate::error::QuarantineReason;
-use crate::logic::quarantine_length::QUARANTINE_MAX;
 use crate::time::Tick;
 
 /// What is asked of a server that may be in quarantine.
@@ -128,16 +127,6 @@ impl Quarantines {
             .zip(length)
             .is_none_or(|(it, length)| it.left(now, length).is_none())
     }
-
-    /// The middle of the one that began last: so long before that time. `None` if it began too long ago to matter to anybody.
-    pub(crate) fn middle(&self, length: Duration) -> Option<(Tick, Duration)> {
-        let Began { seen, served, .. } = self.began.filter(|it| it.served < QUARANTINE_MAX)?;
-        let half = length.checked_div(2)?;
-        Some((
-            seen.checked_add(half.saturating_sub(served))?,
-            served.saturating_sub(half),
-        ))
-    }
 }
 
 #[cfg(test)]
@@ -215,17 +204,5 @@ mod tests {
                 Some(7 * S)
             );
         }
-    }
-
-    #[test]
-    fn h15_the_middle_of_a_quarantine_may_be_before_it_was_seen() {
-        let seen = crate::time::tick();
-        let middle = |served| begun(seen, served).middle(10 * S);
-        assert_eq!(middle(0), Some((seen + 5 * S, Duration::ZERO)));
-        assert_eq!(middle(4), Some((seen + S, Duration::ZERO)));
-        assert_eq!(middle(5), Some((seen, Duration::ZERO)));
-        assert_eq!(middle(20), Some((seen, 15 * S)), "it was over");
-        assert_eq!(middle(7_200), None);
-        assert_eq!(Quarantines::default().middle(10 * S), None);
     }
 }

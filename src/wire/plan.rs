@@ -316,44 +316,37 @@ fn slices(args: &[Vec<u8>]) -> Vec<&[u8]> {
 pub(crate) struct Greeting {
     /// For the record if it changes.
     pub(crate) edition: Edition,
-    /// The longest quarantine that this client needs, and the longest that other servers have reported: milliseconds.
+    /// The longest ttl of this client's locks, and the longest that records of other servers have: milliseconds.
     pub(crate) own: u64,
     pub(crate) reported: u64,
     /// How many servers this client has.
     pub(crate) servers: u64,
-    pub(crate) of: Greeted,
+    pub(crate) kind: GreetKind,
 }
 
-/// Whose record a greeting is about.
+/// What a greeting is for.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum Greeted {
-    /// A server's. Nothing is written if this is a `look`; `vouch`: it has lost nothing.
-    Server { look: bool, vouch: bool },
+pub(crate) enum GreetKind {
+    /// Nothing is written.
+    Look,
+    /// The record is brought up to date.
+    Note,
+    /// Likewise, and the server has lost nothing.
+    Vouch,
 }
 
 /// Updates a server's record, and asks since when the server has kept its data.
 pub(crate) fn greet(greeting: &Greeting) -> Command {
-    let &Greeting {
-        edition,
-        own,
-        reported,
-        servers,
-        of,
-    } = greeting;
-    let word = match of {
-        Greeted::Server { vouch: true, .. } => "vouch",
-        Greeted::Server { look: true, .. } => "look",
-        Greeted::Server { .. } => "note",
+    let word: &[u8] = match greeting.kind {
+        GreetKind::Look => b"look",
+        GreetKind::Note => b"note",
+        GreetKind::Vouch => b"vouch",
     };
-    let args = [vec![
-        edition.0.to_vec(),
-        digits(own),
-        digits(reported),
-        word.into(),
-        digits(servers),
-    ]];
-    let args = args.concat();
-    Command::of_script(Script::Greet, &[RECORD], &slices(&args))
+    let own = digits(greeting.own);
+    let reported = digits(greeting.reported);
+    let servers = digits(greeting.servers);
+    let args: [&[u8]; 5] = [&greeting.edition.0, &own, &reported, word, &servers];
+    Command::of_script(Script::Greet, &[RECORD], &args)
 }
 
 #[cfg(test)]

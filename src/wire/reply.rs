@@ -194,7 +194,7 @@ fn greeted(parts: &[Value]) -> Option<Answer> {
         }
     };
     let numbers: Vec<_> = parts.iter().map(number).collect::<Option<_>>()?;
-    let [status, served, quarantine_length, kept, edition, servers] = numbers[..] else {
+    let [status, served, max_ttl, kept, edition, servers] = numbers[..] else {
         return None;
     };
     let record = match status {
@@ -209,7 +209,7 @@ fn greeted(parts: &[Value]) -> Option<Answer> {
     Some(Answer::Greet(GreetReply {
         record,
         served: Duration::from_millis(served),
-        quarantine_length,
+        max_ttl,
         kept: kept == 1,
         edition: Edition::new(edition),
         servers,

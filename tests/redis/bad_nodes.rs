@@ -8,8 +8,9 @@ use devnodes::{FakeServer, Proxy, Server, Servers, eventually};
 use quorlock::error::{NodeAnswer, NodeFailure};
 use quorlock::{AcquireError, LockManager, ReleaseError};
 
-use crate::liars::{encoded, speaking_for};
+use crate::liars::speaking_for;
 use crate::support::*;
+use devnodes::fake::encoded;
 
 /// Makes servers that are none, all of one kind.
 type Fake = fn() -> Result<FakeServer, devnodes::Error>;

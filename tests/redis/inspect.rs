@@ -89,10 +89,7 @@ fn h25_looks_write_nothing_on_new_servers_nor_on_others() -> TestResult {
     for locks in [&with, &without] {
         assert!(on_all(&look(locks), |it| it.key == StoredKey::Missing));
         assert!(
-            locks
-                .check_nodes()
-                .iter()
-                .all(|it| it.longest_quarantine.is_none()),
+            locks.check_nodes().iter().all(|it| it.max_ttl.is_none()),
             "no program needs one"
         );
     }

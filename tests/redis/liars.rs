@@ -6,7 +6,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::thread;
 use std::time::Duration;
 
-use devnodes::{Client, FakeServer, PATIENCE, Proxy, Reply, Server, Servers, eventually};
+use devnodes::fake::encoded;
+use devnodes::{Client, FakeServer, PATIENCE, Proxy, Server, Servers, eventually};
 use quorlock::error::{NodeAnswer, NodeFailure, NodeFinding};
 use quorlock::{LockManager, Lost, ReleaseError};
 
@@ -77,43 +78,7 @@ pub(crate) fn speaking_for(
     server: &Server,
     instead: impl Fn(&mut Client, &[Vec<u8>]) -> Option<Vec<u8>> + Send + Sync + 'static,
 ) -> FakeServer {
-    let addr = server.addr();
-    let fake = FakeServer::start(move |conn| {
-        let mut to = Client::connect(addr, None).unwrap();
-        while let Some(command) = conn.read_command() {
-            let reply = match instead(&mut to, &command) {
-                Some(reply) => reply,
-                // The real one is asked in the older protocol, whose answers this client knows too.
-                None if command[0] == b"HELLO" => b"%0\r\n".to_vec(),
-                None => match to.request(&command) {
-                    Ok(reply) => encoded(&reply),
-                    Err(_) => return,
-                },
-            };
-            if !conn.write(&reply) {
-                return;
-            }
-        }
-    });
-    fake.unwrap()
-}
-
-pub(crate) fn encoded(reply: &Reply) -> Vec<u8> {
-    match reply {
-        Reply::Simple(text) => format!("+{text}\r\n").into_bytes(),
-        Reply::Error(text) => format!("-{text}\r\n").into_bytes(),
-        Reply::Int(number) => format!(":{number}\r\n").into_bytes(),
-        Reply::Bulk(bytes) => [format!("${}\r\n", bytes.len()).as_bytes(), bytes, b"\r\n"].concat(),
-        Reply::Nil => b"$-1\r\n".to_vec(),
-        Reply::Array(items) => {
-            let items = items.iter().flat_map(encoded);
-            format!("*{}\r\n", reply.as_array().unwrap().len())
-                .into_bytes()
-                .into_iter()
-                .chain(items)
-                .collect()
-        }
-    }
+    FakeServer::speaking_for(server.addr(), instead).unwrap()
 }
 
 /// By how much an honest node is heard later than a liar, which is slower by itself.

@@ -47,6 +47,7 @@ mod names;
 mod notices;
 mod obligations;
 mod observer;
+mod one_bad;
 mod operations;
 mod other_nodes;
 mod outages;

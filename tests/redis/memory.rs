@@ -43,10 +43,10 @@ pub(crate) fn server_time(server: &Server) -> u64 {
         .unwrap()
 }
 
-/// As if the server's process had kept everything for ever, and programs had needed this quarantine: milliseconds.
-pub(crate) fn remember(server: &Server, longest: u64) {
+/// As if the server's process had kept everything for ever, and had this `max_ttl`: milliseconds.
+pub(crate) fn remember(server: &Server, max_ttl: u64) {
     Record {
-        longest,
+        max_ttl,
         ..Record::of_ever(server)
     }
     .write(server);
@@ -206,7 +206,7 @@ fn what_a_later_version_of_the_record_has_behind_these_fields_is_kept() -> TestR
         kept,
         Record {
             edition: kept.edition.clone(),
-            longest: 606_002,
+            max_ttl: 600_000,
             ..later
         }
     );
@@ -235,7 +235,7 @@ fn h15_a_holder_with_a_longer_ttl_that_comes_back_to_servers_that_forgot_brings_
     eventually("it has come back", || {
         servers
             .iter()
-            .all(|it| record(it).is_some_and(|it| it.longest == 12_122))
+            .all(|it| record(it).is_some_and(|it| it.max_ttl == 12_000))
     });
 
     let short = builder(servers.urls())
@@ -279,7 +279,7 @@ fn h15_a_holder_that_comes_back_after_a_client_with_a_short_ttl_has_asked_keeps_
     eventually("it has asked", || {
         servers
             .iter()
-            .all(|it| record(it).is_some_and(|it| it.longest == 10_102))
+            .all(|it| record(it).is_some_and(|it| it.max_ttl == 10_000))
     });
     proxies.iter().for_each(|it| it.refuse(false));
 
@@ -290,7 +290,7 @@ fn h15_a_holder_that_comes_back_after_a_client_with_a_short_ttl_has_asked_keeps_
 }
 
 #[test]
-fn h15_a_number_that_comes_late_lengthens_a_silence_that_has_begun() -> TestResult {
+fn h15_a_max_ttl_that_is_raised_lengthens_a_quarantine_that_has_begun() -> TestResult {
     let servers = Servers::start(3)?;
     let short = builder(servers.urls())
         .quarantine(true)
@@ -310,7 +310,14 @@ fn h15_a_number_that_comes_late_lengthens_a_silence_that_has_begun() -> TestResu
     let first = by_all();
     assert!(quarantined(&first) < secs(62), "{first}");
 
-    connected_to_silent(&strict(servers.urls()).build()?, 3);
+    let raised = strict(servers.urls())
+        .build()?
+        .admin()
+        .set_max_ttl(QUARANTINE);
+    assert!(
+        raised.iter().all(|row| row.max_ttl == Some(QUARANTINE)),
+        "{raised:?}"
+    );
 
     let now = by_all();
     for node in 0..3 {
@@ -348,14 +355,14 @@ fn h15_a_longer_quarantine_in_a_record_counts_from_the_next_command_on() -> Test
     Record {
         since,
         edition,
-        longest: 600_000,
+        max_ttl: 600_000,
         ..Record::of_ever(server)
     }
     .write(server);
     for name in ["known", "new"] {
         let err = locks.mutex(name).try_lock().unwrap_err();
         assert!(
-            secs(400) < quarantined(&err) && quarantined(&err) < secs(541),
+            secs(400) < quarantined(&err) && quarantined(&err) < secs(547),
             "{err}"
         );
     }
@@ -389,108 +396,38 @@ fn h15_nodes_that_forgot_are_silent_for_as_long_as_those_that_remember_say() -> 
         );
         servers
             .iter()
-            .all(|it| record(it).is_some_and(|it| it.longest == 600_000))
+            .all(|it| record(it).is_some_and(|it| it.max_ttl == 600_000))
     });
     Ok(())
 }
 
-/// The answer of the node that knows of a longer quarantine comes when the others have granted the lock.
+/// Deleted on one server after another it comes back, because programs have seen it on the others.
 #[test]
-fn h15_a_node_that_lost_its_data_counts_only_when_all_have_shown_their_records_since() -> TestResult
-{
-    let Some(servers) = aged(3, |it| it) else {
-        return Ok(());
-    };
-    remember_all(&servers);
-    let (proxies, urls) = proxies(&servers);
-    let short = |urls| {
-        builder(urls)
-            .quarantine(true)
-            .ttl(secs(1))
-            .max_ttl(secs(1))
-            .response_timeout(ms(250))
-    };
-    let locks = connected(short(urls), 3);
-    // Then a program comes that needs a quarantine of ten minutes, and shows that to nodes 0 and 2. It holds the lock there, and
-    // is cut off. Node 0 loses its data.
-    let edition = "000000000000002".to_owned();
-    Record {
-        edition: edition.clone(),
-        longest: 600_000,
-        ..Record::of_ever(&servers[2])
-    }
-    .write(&servers[2]);
-    set(&servers[2], "report", "somebody");
-    // It lost them after all have been asked.
-    let since = (server_time(&servers[0]) + 1) * 1_000_000;
-    Record {
-        edition,
-        since,
-        longest: 1_012,
-        ..Record::of_ever(&servers[0])
-    }
-    .write(&servers[0]);
-    eventually("the short quarantine is over", || {
-        since + 2_500_000 < server_time(&servers[0]) * 1_000_000
-    });
-
-    proxies[2].set_delay(ms(500));
-    let err = locks
-        .mutex("report")
-        .try_lock()
-        .map(drop)
-        .expect_err("two hold");
-    assert!(
-        matches!(failure(&err, 0), NodeFailure::Quarantined { .. }),
-        "{err}"
-    );
-    eventually("it knows of the longer quarantine", || {
-        let err = locks
-            .mutex("report")
-            .try_lock()
-            .map(drop)
-            .expect_err("two hold");
-        secs(400) < quarantined(&err)
-    });
-    is_left_on_alone(&servers, "report", &[2]);
-    Ok(())
-}
-
-/// Waits until the lock is set on these servers alone.
-fn is_left_on_alone(servers: &Servers, name: &str, on: &[usize]) {
-    eventually("it is taken back", || {
-        (0..servers.len()).all(|it| servers[it].exists(name) == on.contains(&it))
-    });
-}
-
-#[test]
-fn h27_only_an_operator_lowers_the_longest_quarantine() -> TestResult {
+fn h27_the_max_ttl_of_servers_does_not_fall_while_a_program_runs() -> TestResult {
     let Some(servers) = aged(2, |it| it) else {
         return Ok(());
     };
     remember(&servers[0], 600_000);
     remember(&servers[1], 600_000);
-    let longest = || [0, 1].map(|it| record(&servers[it]).unwrap().longest);
-    let all = builder(servers.urls()).quarantine(true).build()?;
-    for locks in [&all, &builder(servers.urls()).quarantine(true).build()?] {
+    let max_ttls = || [0, 1].map(|it| record(&servers[it]).unwrap().max_ttl);
+    let program = || builder(servers.urls()).quarantine(true).build().unwrap();
+    let runs = program();
+    for locks in [&runs, &program()] {
         drop(locks.mutex("report").try_lock()?);
-        assert_eq!(longest(), [600_000; 2]);
+        assert_eq!(max_ttls(), [600_000; 2]);
     }
-
-    // A program that knows the number of one of them does not bring it back to the other.
     for server in &servers {
         set(server, RECORD, "0");
-        drop(all.mutex("report").try_lock()?);
-        assert_eq!(record(server).unwrap().longest, 20_202);
     }
-    drop(
-        builder(servers.urls())
-            .quarantine(true)
-            .build()?
-            .mutex("report")
-            .try_lock()?,
-    );
-    assert_eq!(longest(), [20_202; 2]);
+    drop(runs.mutex("report").try_lock()?);
+    assert_eq!(max_ttls(), [600_000; 2]);
+
+    drop(runs);
+    for server in &servers {
+        set(server, RECORD, "0");
+    }
+    drop(program().mutex("report").try_lock()?);
+    assert_eq!(max_ttls(), [20_000; 2]);
     Ok(())
 }
 
@@ -511,17 +448,13 @@ fn a_server_that_cannot_write_says_what_it_remembers_all_the_same() -> TestResul
     server.command(&["CONFIG", "SET", "maxmemory", "1"])?;
 
     // It may be extended and released there, so it must be possible to connect.
-    let locks = strict([server.url()]).max_ttl(2 * QUARANTINE).build()?;
+    let locks = strict([server.url()]).build()?;
     let err = locks.mutex("other").try_lock().unwrap_err();
     assert!(says(failure(&err, 0), "out of memory"), "{err}");
     assert_eq!(record(server), before);
 
-    // What it could not store it is told again, and until then it answers with what it has.
     server.command(&["CONFIG", "SET", "maxmemory", "0"])?;
-    eventually("it is told again", || {
-        drop(locks.mutex("other").try_lock());
-        record(server).is_some_and(|it| it.longest == 1_212_002)
-    });
+    drop(locks.mutex("other").try_lock()?);
     drop(guard);
     Ok(())
 }
@@ -716,31 +649,48 @@ fn new_servers_that_an_operator_vouches_for_vote_at_once_for_everybody() -> Test
 }
 
 #[test]
-fn h15_a_server_that_an_operator_has_vouched_for_notes_the_longest_ttl_as_others_do() -> TestResult
-{
+fn h15_a_longer_max_ttl_gets_no_vote_until_an_operator_raises_it_on_all_servers() -> TestResult {
     let servers = Servers::start(3)?;
     let short = crate::replicated::vouched(strict(servers.urls()));
+    let max_ttls = || {
+        servers
+            .iter()
+            .map(|it| record(it).unwrap().max_ttl)
+            .collect::<Vec<_>>()
+    };
+    assert_eq!(max_ttls(), [600_000; 3]);
+    let hour = secs(3_600);
+    let long = || strict(servers.urls()).max_ttl(hour).build().unwrap();
+
+    let err = long().mutex("report").lock().unwrap_err();
+    let refused = NodeFailure::MaxTtl {
+        there: QUARANTINE,
+        here: hour,
+    };
+    assert_eq!(failure(&err, 0), &refused, "{err}");
     assert!(
-        servers
-            .iter()
-            .all(|it| QUARANTINE.as_millis() <= u128::from(record(it).unwrap().longest))
+        err.to_string().contains("quorlock doctor --max-ttl 3600s"),
+        "{err}"
     );
+    assert_eq!(long().check_nodes()[2].failure, Some(refused));
 
-    drop(lock_in_the_end(
-        &strict(servers.urls()).max_ttl(secs(3_600)).build()?,
-        "report",
-    ));
-
-    eventually("all have noted it", || {
-        servers
-            .iter()
-            .all(|it| 3_600_000 <= record(it).unwrap().longest)
+    // One that is down could keep what it has.
+    servers[2].kill()?;
+    let rows = short.admin().set_max_ttl(hour);
+    assert!(rows[2].failure.is_some(), "{rows:?}");
+    assert_eq!(rows[0].max_ttl, Some(QUARANTINE));
+    servers[2].restart()?;
+    let raise = || long().admin().set_max_ttl(hour);
+    eventually("all can be reached", || {
+        raise().iter().all(|row| row.max_ttl == Some(hour))
     });
-    assert!(
-        servers
-            .iter()
-            .all(|it| record(it).unwrap().origin == "vouched")
-    );
+
+    assert_eq!(max_ttls(), [3_600_000; 3]);
+    assert_eq!(record(&servers[0]).unwrap().origin, "vouched");
+    drop(lock_in_the_end(&long(), "report"));
+    // It is not lowered, and a program with less is served.
+    assert_eq!(short.admin().set_max_ttl(secs(10))[0].max_ttl, Some(hour));
+    drop(lock_in_the_end(&short, "report"));
     // One that loses everything has no vote for as long.
     servers[0].command(&["FLUSHALL"])?;
     eventually("it has no vote", || {

@@ -586,8 +586,8 @@ fn server_is_silent_for_all(server: &devnodes::Server, may_look: bool) {
     );
 }
 
-/// One program needs a quarantine of ten minutes, the other of some twenty seconds. The first one cannot reach one of the servers,
-/// holds a lock on the others, and one of these is emptied.
+/// The servers have a `max_ttl` of ten minutes, as one program has, and the other some twenty seconds. The first one cannot reach
+/// one of the servers, holds a lock on the others, and one of these is emptied.
 #[test]
 fn h27_programs_with_different_ttls_have_one_holder_whoever_comes_first_and_is_cut_off()
 -> TestResult {
@@ -600,7 +600,13 @@ fn h27_programs_with_different_ttls_have_one_holder_whoever_comes_first_and_is_c
         (false, Some(1)),
     ] {
         let servers = Servers::start(3)?;
-        servers.iter().for_each(|it| Record::of_ever(it).write(it));
+        for server in &servers {
+            Record {
+                max_ttl: 600_000,
+                ..Record::of_ever(server)
+            }
+            .write(server);
+        }
         let (proxies, urls) = proxies(&servers);
         cut_off.iter().for_each(|it| proxies[*it].refuse(true));
         let long = builder(urls)

@@ -138,7 +138,7 @@ pub(crate) struct Record {
     /// Microseconds since 1970.
     pub(crate) since: u64,
     /// Milliseconds.
-    pub(crate) longest: u64,
+    pub(crate) max_ttl: u64,
     pub(crate) format: String,
     pub(crate) run_id: String,
     pub(crate) origin: String,
@@ -154,7 +154,7 @@ impl Record {
         Record {
             edition: "000000000000001".to_owned(),
             since: 1,
-            longest: 0,
+            max_ttl: 0,
             format: "1".to_owned(),
             run_id: server.info("run_id").unwrap(),
             origin: "old".to_owned(),
@@ -171,14 +171,14 @@ impl Record {
         let Record {
             edition,
             since,
-            longest,
+            max_ttl,
             format,
             run_id,
             origin,
             servers,
             rest,
         } = self;
-        let end = since + 1000 * longest;
+        let end = since + 1000 * max_ttl;
         format!("{edition} {since:016} {end:016} {format} {run_id} {origin} {servers}{rest}")
     }
 }
@@ -193,7 +193,7 @@ pub(crate) fn record(server: &Server) -> Option<Record> {
     Some(Record {
         edition,
         since,
-        longest: u64::checked_sub(end, since)? / 1000,
+        max_ttl: u64::checked_sub(end, since)? / 1000,
         format: next()?,
         run_id: next()?,
         origin: next()?,

@@ -130,6 +130,12 @@ fn advice(failure: &NodeFailure) -> (Level, &'static str, &'static str, String) 
                 action,
             )
         }
+        NodeFailure::MaxTtl { .. } => (
+            Unfit,
+            "max_ttl",
+            "it has no vote for locks that may outlive its quarantine",
+            "",
+        ),
         NodeFailure::ClockBehind => (
             Unfit,
             "clock",

@@ -22,8 +22,6 @@ pub(crate) struct Seen {
     pub(crate) listing: Option<Listing>,
     pub(crate) response_timeout: Duration,
     pub(crate) quarantine: bool,
-    /// The longest ttl of all programs, and whether it was given.
-    pub(crate) max_ttl: (Duration, bool),
     /// The ttl of --for.
     pub(crate) planned: Option<Duration>,
 }

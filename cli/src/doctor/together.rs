@@ -13,8 +13,6 @@ const NAMES: usize = 5;
 /// Valid ttls.
 const TTLS: std::ops::RangeInclusive<Duration> =
     Duration::from_millis(100)..=Duration::from_secs(3_600);
-/// A smaller difference is a margin, or rounding.
-const SAME_TTL: f64 = 1.05;
 
 pub(crate) fn of(seen: &Seen) -> Vec<Finding> {
     let mut findings = slow(seen);
@@ -23,7 +21,6 @@ pub(crate) fn of(seen: &Seen) -> Vec<Finding> {
         [
             forgets(seen),
             no_quarantine(seen),
-            longer_ttl(seen),
             own_clock(seen),
             no_expiry(seen),
         ]
@@ -115,39 +112,6 @@ fn no_quarantine(seen: &Seen) -> Option<Finding> {
             "remove it in all programs, except for tests; for new servers run quorlock vouch",
         )
     })
-}
-
-/// Programs with a longer ttl.
-fn longer_ttl(seen: &Seen) -> Option<Finding> {
-    let (max_ttl, is_given) = seen.max_ttl;
-    let is_longer = |it: &Duration| max_ttl.mul_f64(SAME_TTL) < *it;
-    let longer = || {
-        seen.checks
-            .iter()
-            .filter(|it| it.longest_quarantine.as_ref().is_some_and(is_longer))
-    };
-    let longest = longer().filter_map(|it| it.longest_quarantine).max()?;
-    Some(finding(
-        if is_given {
-            Level::Warning
-        } else {
-            Level::Note
-        },
-        "longer_ttl",
-        format!(
-            "programs with a max_ttl of about {} use {}, or did within a day; {} {}",
-            show::time(longest.mul_f64(0.99)),
-            names(longer()),
-            if is_given {
-                "--max-ttl is"
-            } else {
-                "that of quorlock run is"
-            },
-            show::time(max_ttl)
-        ),
-        "a restarted server has no vote for that time; if all lose their data at once, a shorter max_ttl grants locks too early",
-        "give all programs the same max_ttl: the longest ttl of all",
-    ))
 }
 
 /// If most clocks differ in the same direction, this machine's clock is wrong.
@@ -260,22 +224,18 @@ fn plan(seen: &Seen) -> Vec<Finding> {
             ),
         ));
     }
-    let known = seen
-        .checks
-        .iter()
-        .filter_map(|it| it.longest_quarantine)
-        .max();
-    if let Some(known) = known.filter(|it| it.mul_f64(SAME_TTL) < plan.ttl) {
+    let known = seen.checks.iter().filter_map(|check| check.max_ttl).min();
+    if let Some(known) = known.filter(|max_ttl| *max_ttl < plan.ttl) {
         findings.push(finding(
-            Level::Note,
-            "longer_quarantine",
+            Level::Warning,
+            "ttl_above_max_ttl",
             format!(
-                "the planned ttl is {}, and the longest on these servers is {}",
+                "the planned ttl is {}, and the max_ttl of these servers is {}",
                 show::time(plan.ttl),
                 show::time(known)
             ),
-            "then a restarted server has no vote for that time, for all programs",
-            format!("set max_ttl to {} in all programs", show::time(plan.ttl)),
+            "locks with a longer ttl get no vote; after this a restarted server has no vote for that time",
+            format!("quorlock doctor --max-ttl {}s", plan.ttl.as_secs_f64()),
         ));
     }
     findings

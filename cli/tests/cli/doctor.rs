@@ -5,9 +5,9 @@ use std::time::Duration;
 
 use devnodes::{Clock, Cluster, FakeServer, Group, Proxy, Server, Servers, eventually};
 use quorlock::LockManager;
-use quorlock::error::NodeCheck;
 use serde_json::Value;
 
+use crate::schema::assert_form;
 use crate::support::*;
 
 fn looks(command: &mut Command) -> (i32, Value) {
@@ -63,10 +63,7 @@ pub(crate) fn fit() -> Result<Servers, Box<dyn std::error::Error>> {
 }
 
 fn vouch_for(servers: &Servers) -> TestResult {
-    let output = quorlock(servers)
-        .env_remove("QUORLOCK_NO_QUARANTINE")
-        .args(["vouch", "--yes"])
-        .output()?;
+    let output = with_quarantine(servers).args(["vouch", "--yes"]).output()?;
     assert!(
         output.status.success(),
         "{}{}",
@@ -81,6 +78,7 @@ pub(crate) fn with_quarantine(servers: &Servers) -> Command {
     let mut command = quorlock(servers);
     command
         .env_remove("QUORLOCK_NO_QUARANTINE")
+        .env("QUORLOCK_MAX_TTL", "10m")
         .env("QUORLOCK_RESPONSE_TIMEOUT", "60");
     command
 }
@@ -197,34 +195,38 @@ fn servers_that_others_use_without_quarantine_are_unfit() -> TestResult {
 }
 
 #[test]
-fn programs_with_a_longer_ttl_than_ours_are_seen() -> TestResult {
+fn a_longer_max_ttl_is_unfit_until_it_is_raised_on_all_servers() -> TestResult {
     let servers = fit()?;
-    let hour = Duration::from_secs(3_600);
-    let others = LockManager::builder(servers.urls())
-        .max_ttl(hour)
-        .response_timeout(Duration::from_secs(2))
-        .build()?;
-    // A look writes nothing.
-    drop(others.mutex("report").lock()?);
-    eventually("all are told", || {
-        let needs_hour =
-            |it: &NodeCheck| it.longest_quarantine.is_some_and(|longest| hour <= longest);
-        others.check_nodes().iter().all(needs_hour)
-    });
-    let (status, json) = looks(&mut with_quarantine(&servers));
-    assert_eq!(status, 0, "{json}");
-    assert_finds(&json, "note", "longer_ttl", None);
-    let (status, json) = looks(with_quarantine(&servers).env("QUORLOCK_MAX_TTL", "5m"));
-    assert_eq!(status, 1, "{json}");
-    assert_finds(&json, "warning", "longer_ttl", None);
-    assert!(
-        json["findings"][0]["seen"]
-            .as_str()
-            .is_some_and(|it| it.contains("n0, n1, n2")),
-        "{json}"
-    );
-    let (status, json) = looks(with_quarantine(&servers).env("QUORLOCK_MAX_TTL", "1h"));
-    assert_eq!((status, found(&json)), (0, Vec::new()), "{json}");
+    let hour = || {
+        let mut command = with_quarantine(&servers);
+        command.env("QUORLOCK_MAX_TTL", "1h");
+        command
+    };
+    // A variable raises nothing.
+    for _ in 0..2 {
+        let (status, json) = looks(&mut hour());
+        assert_eq!(status, 2, "{json}");
+        assert_finds(&json, "unfit", "max_ttl", Some("n0"));
+        let advice = "raise it on all servers: quorlock doctor --max-ttl 3600s";
+        assert!(json["findings"].to_string().contains(advice), "{json}");
+    }
+    let raise = || {
+        let args = ["doctor", "--json", "--max-ttl", "1h"];
+        let output = with_quarantine(&servers).args(args).output().unwrap();
+        let json: Value = serde_json::from_slice(&output.stdout).unwrap();
+        assert_form(&json, "max_ttl");
+        (output.status.code(), json["max_ttl"].as_f64())
+    };
+    servers[2].kill()?;
+    assert_eq!(raise().0, Some(69));
+    servers[2].restart()?;
+    // Its quarantine begins with the next use.
+    assert_eq!(raise(), (Some(0), Some(3_600.0)));
+
+    let (_, json) = looks(&mut hour());
+    assert!(!json["findings"].to_string().contains("max_ttl"), "{json}");
+    let (_, json) = looks(&mut with_quarantine(&servers));
+    assert!(!json["findings"].to_string().contains("max_ttl"), "{json}");
     Ok(())
 }
 
@@ -309,7 +311,8 @@ fn a_ttl_that_is_planned_is_judged() -> TestResult {
             .is_some_and(|it| 0.4 <= it),
         "{json}"
     );
-    assert_finds(&json, "note", "longer_quarantine", None);
+    let (_, json) = looks_for("ttl=20m", "5");
+    assert_finds(&json, "warning", "ttl_above_max_ttl", None);
     for (planned, timeout, what) in [
         ("ttl=10s", "5", "ttl_too_short"),
         ("ttl=99ms", "10ms", "ttl_not_allowed"),

@@ -9,6 +9,7 @@ mod change;
 mod doctor;
 mod hold;
 mod ls;
+mod one_spoiled;
 mod release;
 mod run;
 mod schema;

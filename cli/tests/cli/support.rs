@@ -31,6 +31,7 @@ pub(crate) fn quorlock_at(urls: &[String]) -> Command {
         .env("QUORLOCK_NODES", urls.join(","))
         .env("QUORLOCK_NO_QUARANTINE", "true");
     command
+        .env("QUORLOCK_TTL", "30")
         .env("QUORLOCK_RESPONSE_TIMEOUT", "5")
         .env("QUORLOCK_CONNECT_TIMEOUT", "10");
     command

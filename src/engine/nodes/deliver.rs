@@ -112,12 +112,6 @@ fn judge(
     times: Times,
 ) -> Answer {
     eligibility.lasts(server.records.quarantine());
-    if matches!(
-        answer,
-        Answer::Acquire(_) | Answer::Extend(_) | Answer::Greet(_)
-    ) {
-        server.status.note_current(times.asked);
-    }
     if time.is_some() {
         let news = eligibility.on_time(time, times);
         server.publish_eligibility(eligibility, news, times.answered);
@@ -147,13 +141,14 @@ fn on_greeting(
     shown: GreetReply,
     times: Times,
 ) -> Answer {
+    server.records.raise(shown.max_ttl);
+    server.status.note_record(&shown);
     // Whoever only looks is not refused.
     if server.records.is_used()
         && let Some(failure) = server.records.misfit(&shown)
     {
         return Answer::Failed(failure);
     }
-    server.records.on_report(server.id, &shown);
     let length = server.records.quarantine();
     eligibility.lasts(length);
     let news = eligibility.on_record(&shown, times);

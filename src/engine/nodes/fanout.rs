@@ -14,7 +14,7 @@ use crate::engine::nodes::primary::NodeAddress;
 use crate::engine::nodes::records::Records;
 use crate::engine::nodes::server::{MUTE_MIN, NodeContext, Server};
 use crate::engine::nodes::worker::Worker;
-use crate::error::{NodeAnswer, NodeFailure, NodeReport, QuarantineReason};
+use crate::error::{NodeAnswer, NodeFailure, NodeReport};
 use crate::ids::{ClientId, NodeId, NodeSet};
 use crate::logic::run_ids::RunIds;
 use crate::logic::{clock_offset, quorum};
@@ -24,9 +24,6 @@ use crate::sys::OwnThread;
 use crate::sys::sync::Mutex;
 use crate::time::{self, Moment, Tick};
 use crate::wire::Command;
-
-/// What is left of a quarantine that is over but for the answers of others: the next attempt has them.
-const ASK_AGAIN: Duration = Duration::from_millis(1);
 
 /// All nodes of a manager, and their threads' names and beginnings.
 pub(crate) struct Fanout {
@@ -94,7 +91,7 @@ impl Fanout {
         let start = time::tick();
         let room = Arc::new(Room::default());
         let response_timeout = config.response_timeout;
-        let records = Arc::new(Records::new(config.quarantine_length(), addresses.len()));
+        let records = Arc::new(Records::new(config, addresses.len()));
         let common = NodeContext {
             start,
             response_timeout,
@@ -146,43 +143,13 @@ impl Fanout {
 
     /// Those of `nodes` whose grants do not count, as far as we know now, for what they were asked at `asked`; and why.
     pub(crate) fn quarantined_of(&self, nodes: NodeSet, asked: Tick) -> Vec<(NodeId, NodeFailure)> {
-        let is_behind = |it: NodeId| {
-            self.not_known_since_quarantine_of(NodeSet::from_iter([it])) != NodeSet::default()
-        };
-        let left = |node: &Server| {
-            let left = node.status.left(asked);
-            left.or_else(|| is_behind(node.id).then_some((ASK_AGAIN, QuarantineReason::Restarted)))
-        };
         let asked_ones = self.nodes.iter().filter(|it| nodes.contains(it.id));
         asked_ones
             .filter_map(|node| {
-                let (left, why) = left(node)?;
+                let (left, why) = node.status.left(asked)?;
                 Some((node.id, NodeFailure::Quarantined { left, why }))
             })
             .collect()
-    }
-
-    /// Nodes that have to show their records before `nodes` count, because of a quarantine that one of these had.
-    ///
-    /// RACE: A and B need quarantines of 10 s and 300 s. B is granted a lock by n0 and n1, n1 loses its data, and A has not asked
-    /// n0 since B came. After 10 s n1 and n2 grant the lock to A, and n0's answer, by which A would learn of the 300 s, comes
-    /// later. So a server that had a quarantine counts only when every other one that is connected has shown its record since
-    /// the middle of that quarantine. Not since its beginning: B's round may still be open then, for less than half of A's
-    /// quarantine. A server that hangs is connected until what it may have granted has expired.
-    pub(crate) fn not_known_since_quarantine_of(&self, nodes: NodeSet) -> NodeSet {
-        let single = || self.nodes.iter();
-        let mut behind = NodeSet::default();
-        for server in single().filter(|it| nodes.contains(it.id)) {
-            let Some(since) = server.status.middle_of_quarantine() else {
-                continue;
-            };
-            let others = single().filter(|it| it.id != server.id);
-            let connected = others.filter(|it| it.standing.is_up() || it.standing.is_connecting());
-            connected
-                .filter(|it| !it.status.is_current(since))
-                .for_each(|it| behind.insert(it.id));
-        }
-        behind
     }
 
     pub(crate) fn ids(&self) -> impl Iterator<Item = NodeId> {

@@ -7,7 +7,7 @@ use crate::engine::nodes::server::Server;
 use crate::error::NodeFailure;
 use crate::stats::count;
 use crate::time::{Moment, Now, Tick};
-use crate::wire::{Greeted, Kind};
+use crate::wire::{GreetKind, Kind};
 
 /// A command is sent so often for one round. Somebody deletes or sets the record all the time then.
 const CHANGES_MAX: u8 = 16;
@@ -21,7 +21,10 @@ impl Server {
             state.releases = state.releases.wrapping_add(1);
         }
         job.releases = state.releases;
-        if !job.command.compares || state.noted && state.held.is_none() {
+        let is_noted = state
+            .noted
+            .is_some_and(|max_ttl| self.records.is_longest(max_ttl));
+        if !job.command.compares || is_noted && state.held.is_none() {
             return Some(job);
         }
         self.hold(state, job, asked);
@@ -37,10 +40,7 @@ impl Server {
     /// Greets the server, unless it is being greeted for commands that wait.
     fn greet(&self, state: &mut LinkState, asked: Now) {
         if state.held.is_none() {
-            let greet = self.records.greet(Greeted::Server {
-                look: false,
-                vouch: false,
-            });
+            let greet = self.records.greet(GreetKind::Note);
             state.conn.enqueue(Job::of_connection(greet.into()), asked);
             state.held = Some(Vec::new());
         }
@@ -81,8 +81,14 @@ impl Server {
             moment: Moment::now(),
         };
         let over = self.link.with(|state| {
-            state.noted = matches!(answer, Answer::Greet(it) if self.records.is_noted(it));
-            if let Answer::Failed(failure @ NodeFailure::QuarantineDiffers { .. }) = answer {
+            state.noted = match answer {
+                Answer::Greet(shown) => self.records.noted(shown),
+                _ => None,
+            };
+            if let Answer::Failed(
+                failure @ (NodeFailure::QuarantineDiffers { .. } | NodeFailure::MaxTtl { .. }),
+            ) = answer
+            {
                 state.give_up(failure.clone());
             }
             let mut over = Vec::new();

@@ -76,8 +76,8 @@ pub(crate) struct LinkState {
     answered: bool,
     way: Way,
     answers: Answers,
-    /// The server's record is as it was asked to be.
-    pub(super) noted: bool,
+    /// The `max_ttl` of the server's record, if the record is as it was asked to be.
+    pub(super) noted: Option<u64>,
     /// Commands that wait until the server is greeted, if it is being greeted for them.
     pub(super) held: Option<Vec<Job>>,
     /// How many releases of whole locks the node has been given.

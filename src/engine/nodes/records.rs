@@ -4,51 +4,55 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use crate::answer::{GreetReply, Record};
+use crate::config::{Config, Margin};
 use crate::error::{NodeFailure, NodeFinding};
-use crate::ids::{Edition, NodeId};
+use crate::ids::Edition;
 use crate::logic::lease;
-use crate::logic::quarantine_length::QuarantineLength;
-use crate::sys::sync::{AtomicBool, AtomicU64, Mutex};
-use crate::wire::{self, Command, Greeted, Greeting};
+use crate::sys::sync::{AtomicBool, AtomicU64};
+use crate::wire::{self, Command, GreetKind, Greeting};
 
 /// See the module.
 #[derive(Debug)]
 pub(crate) struct Records {
-    quarantine: bool,
-    nodes: u64,
-    length: Mutex<QuarantineLength>,
-    /// For how long a server has no vote that has lost its data: milliseconds.
-    millis: AtomicU64,
+    /// The longest ttl of this manager's locks; `None` without quarantine.
+    own: Option<Duration>,
+    /// The largest `max_ttl` that any record has shown: milliseconds. It only grows: a server that has lost it gets it back.
+    shown: AtomicU64,
+    margin: Margin,
+    silence_of_promoted: Duration,
+    servers: u64,
     /// A lock was asked for. Until then servers are only looked at.
     is_used: AtomicBool,
 }
 
 impl Records {
-    /// `own`: the quarantine that this manager needs; `None` without quarantine.
-    pub(crate) fn new(own: Option<Duration>, nodes: usize) -> Records {
-        let millis = own.map_or(0, lease::millis);
-        let length = Mutex::new(QuarantineLength::new(millis, nodes));
-        let nodes = u64::try_from(nodes).unwrap_or(u64::MAX);
+    pub(crate) fn new(config: &Config, servers: usize) -> Records {
         Records {
-            quarantine: own.is_some(),
-            nodes,
-            length,
-            millis: AtomicU64::new(millis),
+            own: config.longest_ttl().filter(|_| config.quarantine),
+            shown: AtomicU64::new(0),
+            margin: config.margin,
+            silence_of_promoted: config.silence_of_promoted,
+            servers: u64::try_from(servers).unwrap_or(u64::MAX),
             is_used: AtomicBool::new(false),
         }
     }
 
     /// For how long a server has no vote that has lost its data; `None` without quarantine.
     pub(crate) fn quarantine(&self) -> Option<Duration> {
-        self.quarantine
-            .then(|| Duration::from_millis(self.millis.load(Ordering::Relaxed)))
+        let max_ttl = self.own?.max(Duration::from_millis(self.shown()));
+        let life = max_ttl.saturating_add(self.margin.of(max_ttl));
+        Some(life.saturating_add(self.silence_of_promoted))
     }
 
-    /// The longest quarantine that any program needs, as this node's servers have shown last; `None` before they have.
-    pub(crate) fn shown_by(&self, node: NodeId) -> Option<Duration> {
-        Some(self.length.lock().shown_by(node.index()))
-            .filter(|it| *it != 0)
-            .map(Duration::from_millis)
+    fn shown(&self) -> u64 {
+        self.shown.load(Ordering::Relaxed)
+    }
+
+    /// All records are to have this `max_ttl`, or more.
+    pub(crate) fn raise(&self, max_ttl: u64) {
+        if self.own.is_some() {
+            self.shown.fetch_max(max_ttl, Ordering::Relaxed);
+        }
     }
 
     pub(crate) fn note_use(&self) {
@@ -61,61 +65,55 @@ impl Records {
         self.is_used.load(Ordering::Relaxed)
     }
 
-    /// A server's record: looked at only, until a lock is asked for.
-    pub(crate) fn of_server(&self) -> Greeted {
-        Greeted::Server {
-            look: !self.is_used(),
-            vouch: false,
-        }
+    /// In a login servers are looked at only, until a lock is asked for.
+    pub(crate) fn in_login(&self) -> Command {
+        self.greet(if self.is_used() {
+            GreetKind::Note
+        } else {
+            GreetKind::Look
+        })
     }
 
-    pub(crate) fn greet(&self, of: Greeted) -> Command {
-        let length = self.length.lock();
+    pub(crate) fn greet(&self, kind: GreetKind) -> Command {
         wire::greet(&Greeting {
             edition: Edition::draw(),
-            own: length.own(),
-            reported: length.largest(),
-            servers: self.nodes,
-            of,
+            own: self.own.map_or(0, lease::millis),
+            reported: self.shown(),
+            servers: self.servers,
+            kind,
         })
-    }
-
-    /// What tells a server that it has lost nothing.
-    pub(crate) fn vouch(&self) -> Command {
-        self.greet(Greeted::Server {
-            look: false,
-            vouch: true,
-        })
-    }
-
-    /// Takes in what a record shows.
-    pub(crate) fn on_report(&self, node: NodeId, shown: &GreetReply) {
-        if self.quarantine {
-            let mut length = self.length.lock();
-            length.on_report(node.index(), shown.quarantine_length);
-            self.millis
-                .store(lease::millis(length.quarantine_length()), Ordering::Relaxed);
-        }
     }
 
     /// Why this manager cannot use a server with this record: it has a quarantine and the manager has none, or the other way
-    /// round.
+    /// round, or it lasts too short for the manager's locks.
     pub(crate) fn misfit(&self, shown: &GreetReply) -> Option<NodeFailure> {
         let on_server = shown.record != Record::Off;
-        (on_server != self.quarantine).then_some(NodeFailure::QuarantineDiffers { on_server })
+        if on_server != self.own.is_some() {
+            return Some(NodeFailure::QuarantineDiffers { on_server });
+        }
+        let here = self.own?;
+        let there = Duration::from_millis(shown.max_ttl);
+        // Zero if only looked at, and there is no record.
+        let is_short = !there.is_zero() && shown.max_ttl < lease::millis(here);
+        is_short.then_some(NodeFailure::MaxTtl { there, here })
     }
 
     /// Whether the programs that this server knows have another number of servers.
     pub(crate) fn other_nodes(&self, shown: &GreetReply) -> Option<NodeFinding> {
-        (shown.servers != 0 && shown.servers != self.nodes).then_some(NodeFinding::OtherNodes {
+        (shown.servers != 0 && shown.servers != self.servers).then_some(NodeFinding::OtherNodes {
             there: shown.servers,
-            here: self.nodes,
+            here: self.servers,
         })
     }
 
-    /// Locks may be asked for of a server that has shown this: it keeps a record, and has our kind of quarantine.
-    pub(crate) fn is_noted(&self, shown: &GreetReply) -> bool {
-        shown.kept && self.misfit(shown).is_none()
+    /// The `max_ttl` of a record that is stored and fits.
+    pub(crate) fn noted(&self, shown: &GreetReply) -> Option<u64> {
+        (shown.kept && self.misfit(shown).is_none()).then_some(shown.max_ttl)
+    }
+
+    /// Whether no record is known to have more. Otherwise the server is greeted again before the next command.
+    pub(crate) fn is_longest(&self, max_ttl: u64) -> bool {
+        self.shown() <= max_ttl
     }
 }
 
@@ -123,44 +121,76 @@ impl Records {
 mod tests {
     use super::*;
 
-    fn shown(record: Record, quarantine_length: u64) -> GreetReply {
+    fn shown(record: Record, max_ttl: u64) -> GreetReply {
         GreetReply {
-            quarantine_length,
+            max_ttl,
             ..GreetReply::of(record, Duration::ZERO)
         }
+    }
+
+    fn records(max_ttl: Option<u64>) -> Records {
+        let config = Config {
+            quarantine: max_ttl.is_some(),
+            max_ttl: max_ttl.map(Duration::from_secs),
+            ..Config::default()
+        };
+        Records::new(&config, 3)
     }
 
     #[test]
     fn h27_a_manager_uses_servers_with_its_own_kind_of_quarantine_alone() {
         for on_server in [true, false] {
             let record = if on_server { Record::Kept } else { Record::Off };
-            let with = Records::new(Some(Duration::from_secs(1)), 1);
-            let without = Records::new(None, 1);
+            let with = records(Some(1));
+            let without = records(None);
             let failure = Some(NodeFailure::QuarantineDiffers { on_server });
             let (fits, misfits) = if on_server {
                 (with, without)
             } else {
                 (without, with)
             };
-            assert_eq!(fits.misfit(&shown(record, 0)), None);
-            assert_eq!(misfits.misfit(&shown(record, 0)), failure);
+            let max_ttl = if on_server { 1_000 } else { 0 };
+            assert_eq!(fits.misfit(&shown(record, max_ttl)), None);
+            assert_eq!(misfits.misfit(&shown(record, max_ttl)), failure);
         }
     }
 
     #[test]
-    fn h15_the_longest_quarantine_that_any_record_shows_is_that_of_all() {
-        let records = Records::new(Some(Duration::from_secs(60)), 2);
-        assert_eq!(records.quarantine(), Some(Duration::from_secs(60)));
-        records.on_report(NodeId::new(1), &shown(Record::Kept, 90_000));
-        assert_eq!(records.quarantine(), Some(Duration::from_secs(90)));
+    fn h15_the_largest_max_ttl_of_any_record_is_that_of_all() {
+        let records = records(Some(10));
         assert_eq!(
-            records.shown_by(NodeId::new(1)),
-            Some(Duration::from_secs(90))
+            records.quarantine(),
+            Some(Duration::from_nanos(10_102_000_001))
         );
-        assert_eq!(records.shown_by(NodeId::new(0)), None);
+        records.raise(10_000);
+        assert!(records.is_longest(10_000));
 
-        let without = Records::new(None, 1);
-        without.on_report(NodeId::new(0), &shown(Record::Kept, 90_000));
+        records.raise(60_000);
+        records.raise(30_000);
+
+        assert_eq!(
+            records.quarantine(),
+            Some(Duration::from_nanos(60_602_000_001))
+        );
+        assert!(!records.is_longest(10_000) && records.is_longest(60_000));
+
+        let without = self::records(None);
+        without.raise(90_000);
         assert_eq!(without.quarantine(), None);
+        assert_eq!(without.noted(&shown(Record::Off, 0)), Some(0));
+    }
+
+    #[test]
+    fn h15_a_manager_with_a_longer_ttl_than_a_record_has_gets_no_vote_there() {
+        let records = records(Some(60));
+        let failure = NodeFailure::MaxTtl {
+            there: Duration::from_secs(10),
+            here: Duration::from_secs(60),
+        };
+        assert_eq!(records.misfit(&shown(Record::Kept, 10_000)), Some(failure));
+        for max_ttl in [60_000, 3_600_000] {
+            assert_eq!(records.misfit(&shown(Record::Kept, max_ttl)), None);
+        }
+        assert_eq!(records.misfit(&shown(Record::Missing, 0)), None, "a look");
     }
 }

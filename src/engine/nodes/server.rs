@@ -406,7 +406,7 @@ impl Server {
         self.listening.store(false, Ordering::Release);
         let asked = Now::read();
         self.link.open(Arc::new(socket), conn, |state| {
-            state.noted = greeted.is_some_and(|it| self.records.is_noted(&it));
+            state.noted = greeted.and_then(|shown| self.records.noted(&shown));
             if self.wants_notices.load(Ordering::Relaxed) {
                 self.subscribe(state, asked);
             }
@@ -476,7 +476,13 @@ impl Server {
             counters: Arc::new(Counters::default()),
             upcall: Upcall::default(),
             events: Arc::new(()),
-            records: Arc::new(Records::new(None, 1)),
+            records: Arc::new(Records::new(
+                &crate::config::Config {
+                    quarantine: false,
+                    ..crate::config::Config::default()
+                },
+                1,
+            )),
         };
         let worker_handle = WorkerHandle { registry, waker };
         (

@@ -7,7 +7,7 @@ use std::time::Duration;
 use crate::sys::logging::{info, warn};
 use crate::sys::sync::{AtomicU64, Mutex};
 
-use crate::answer::ServerInfo;
+use crate::answer::{GreetReply, ServerInfo};
 use crate::engine::nodes::records::Records;
 use crate::error::{FailureKind, NodeFailure, NodeFinding, QuarantineReason};
 use crate::ids::NodeId;
@@ -43,10 +43,7 @@ pub(crate) struct Status {
     upcall: Upcall,
     records: Arc<Records>,
     known: Mutex<ServerFacts>,
-    /// When it was last asked for something whose answer shows that its record is known as it is: in
-    /// nanoseconds since the node's start; 0 for never.
-    current: AtomicU64,
-    /// When the log last warned of a step, likewise.
+    /// When the log last warned of a step, in nanoseconds since the node's start; 0 for never.
     step_said: AtomicU64,
     /// When it last warned of releases that were given up, likewise.
     overflow_said: AtomicU64,
@@ -72,7 +69,6 @@ impl Status {
             counters,
             upcall,
             records,
-            current: AtomicU64::new(0),
             known: Mutex::default(),
             step_said: AtomicU64::new(0),
             overflow_said: AtomicU64::new(0),
@@ -89,28 +85,6 @@ impl Status {
             .left(Ask::Grant, asked, self.records.quarantine())
     }
 
-    /// The [middle](Quarantines::middle) of its quarantine, over or not.
-    pub(crate) fn middle_of_quarantine(&self) -> Option<(Tick, Duration)> {
-        self.known
-            .lock()
-            .quarantines
-            .middle(self.records.quarantine()?)
-    }
-
-    /// Its answer to what it was asked at `asked` shows that its record is known as it is.
-    pub(crate) fn note_current(&self, asked: Tick) {
-        self.current.store(self.nanos(asked), Ordering::Relaxed);
-    }
-
-    /// Whether its record was known as it was so long `before` a time, or later.
-    pub(crate) fn is_current(&self, (time, before): (Tick, Duration)) -> bool {
-        let current = Some(self.current.load(Ordering::Relaxed)).filter(|it| *it != 0);
-        current.is_some_and(|it| {
-            Duration::from_nanos(self.nanos(time))
-                <= Duration::from_nanos(it).saturating_add(before)
-        })
-    }
-
     /// What its clock shows now, at least and at most: microseconds since 1970.
     pub(crate) fn clock_shows(&self, now: Moment) -> Option<(u64, u64)> {
         let (low, high) = self.known.lock().clock?;
@@ -120,6 +94,13 @@ impl Status {
 
     pub(crate) fn server_info(&self) -> Option<ServerInfo> {
         self.server_info.lock().clone()
+    }
+
+    /// Its record shows this now.
+    pub(crate) fn note_record(&self, shown: &GreetReply) {
+        if let Some(server_info) = &mut *self.server_info.lock() {
+            server_info.greet_reply = Some(shown.clone());
+        }
     }
 
     pub(crate) fn publish_server_info(&self, server_info: &ServerInfo) {

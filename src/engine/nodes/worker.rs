@@ -94,7 +94,7 @@ impl Worker {
         let waker = Waker::new(poll.registry(), WAKE)?;
         let registry = poll.registry().try_clone()?;
         let handle = WorkerHandle { registry, waker };
-        let eligibility = Eligibility::new(config.quarantine_length(), config.margin.share);
+        let eligibility = Eligibility::new(common.records.quarantine(), config.margin.share);
         let server = Arc::new(Server::new(
             id,
             Arc::clone(&address.shown),
@@ -283,12 +283,7 @@ impl Worker {
 
     fn connect_to(&mut self, address: &Address, timeout: Duration) {
         let records = &self.server.records;
-        match Connecting::begin(
-            address,
-            Some(records.greet(records.of_server())),
-            timeout,
-            &self.poll,
-        ) {
+        match Connecting::begin(address, Some(records.in_login()), timeout, &self.poll) {
             Ok(connecting) => self.phase = WorkerPhase::Connecting(Box::new(connecting)),
             Err(failure) => self.go_down(&failure),
         }
@@ -345,6 +340,9 @@ impl Worker {
             self.go_down(&NodeFailure::Disqualified { finding });
             return;
         }
+        if let Some(reply) = &server_info.greet_reply {
+            self.server.records.raise(reply.max_ttl);
+        }
         // Whoever only looks is not refused.
         if self.server.records.is_used()
             && let Some(failure) = server_info
@@ -375,10 +373,6 @@ impl Worker {
         let now = time::tick();
         {
             let mut eligibility = self.server.eligibility.lock();
-            if let Some(reply) = &server_info.greet_reply {
-                self.server.records.on_report(self.server.id, reply);
-                self.server.status.note_current(asked.tick);
-            }
             eligibility.lasts(self.server.records.quarantine());
             let times = Times {
                 asked: asked.tick,

@@ -9,7 +9,6 @@ use crate::config::Config;
 use crate::engine::nodes::drive::Driving;
 use crate::engine::nodes::fanout::{Fanout, Outgoing};
 use crate::engine::round::admission::RoundTicket;
-use crate::engine::round::ask;
 use crate::engine::round::outcome::{Grants, LostAttempt, NotWon, Won};
 use crate::engine::round::pending::Pending;
 use crate::engine::spec::LockSpec;
@@ -178,16 +177,10 @@ impl Attempt {
             counted = raise.nodes_with(|it| rule.counts(it, token));
             raised = true;
         }
-        // RACE: a grant was counted as far as quarantines were known then. A node whose answer came later may have shown that
-        // another program needs a longer one.
+        // RACE: T1 counts a grant of a node whose quarantine is over as far as is known. T2 takes in the record of another node
+        // of the majority, with a longer ttl. Therefore all of them are looked at once more.
         let mut quarantined = Vec::new();
         if matches!(end, AcquireEnd::Won { .. }) && fanout.records.quarantine().is_some() {
-            let behind = fanout.not_known_since_quarantine_of(counted);
-            if behind != NodeSet::default() {
-                // Answers come in order: behind this one they have shown their records.
-                let deadline = request.limit(time::deadline(fanout.response_timeout));
-                drop(ask::ask(fanout, Command::time(), Some(behind), deadline));
-            }
             quarantined = fanout.quarantined_of(counted, self.sent.tick);
             if counted.len().saturating_sub(quarantined.len()) < quorum(nodes) {
                 end = AcquireEnd::Lost(LossReason::NoQuorum);

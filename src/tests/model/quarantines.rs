@@ -1,53 +1,52 @@
-//! Two programs whose ttls differ, and servers that forget: who is quarantined for how long, in every order of what can happen.
+//! Two programs with different `max_ttl`, and servers that lose their data: who is quarantined for how long, in every order of
+//! losses and greetings.
 //!
-//! Somebody holds the lock for [`LONG`]: from the beginning of the world on, or it comes then and takes the lock. Nodes restart
-//! empty, or come back with an old copy of what they had, always without the lock. Another client needs a short quarantine, was
-//! started just now or has known the nodes from before, and takes the lock when a majority grants it and counts for it. It must
-//! not have it before [`LONG`] is over. The holder comes back to nodes that restarted, or is cut off from them for good; and
-//! there may be a witness: a third client, with a short ttl, that has known the nodes from before.
+//! The program with the longer one holds the lock for [`LONG`]: from the beginning of the world on, or it takes the lock first.
+//! Nodes restart empty, or come back with an old copy of their data, always without the lock. A client of the other program was
+//! started just now, or has known the nodes from before. It takes the lock when a majority grants it and counts for it, and must
+//! not have it before [`LONG`] is over. The holder comes back to nodes that lost their data, or is cut off from them for good.
+//! There may be a witness: a client of either program that has started just now.
 //!
-//! What clients know and pass on is the shipped [`QuarantineLength`]; a node stands for `greet.lua`; `recorded` compares
-//! them. On purpose: no editions but whether a client was greeted with the present one; and no waiting: a node is asked,
-//! greets if it must, and grants, in one step, but for the holder. A round takes less than a unit of time. All states that
-//! can be reached are visited.
+//! A node stands for `greet.lua` and the edition that scripts compare; `recorded` compares them. On purpose: no waiting. A node
+//! is asked, greeted if it must be, and grants, in one step. A client asks all nodes that it reaches in one unit of time, in any
+//! order, and may have won before the last of them answers. All states that can be reached are visited.
 
 mod proofs;
 mod recorded;
 
 use super::walk::Visited;
-use crate::logic::quarantine_length::QuarantineLength;
 
 const NODES: usize = 3;
 const MAJORITY: usize = 2;
-/// How long the holder's lease lasts, and so the quarantine that it needs.
-const LONG: u64 = 4;
-/// What others need, if they do not know better. Rounds are over within half of it.
-const SHORT: u64 = 2;
-/// A client that can come back to a node has done so after as long, since it tries all the time. Less than [`SHORT`].
+/// The `max_ttl` of the two programs, and so the quarantines that their locks need.
+const LONG: u64 = 5;
+const SHORT: u64 = 3;
+/// A client that can come back to a node has done so after as long, since it tries all the time. [`SHORT`] is longer, even if
+/// the last loss comes between.
 const COMES_BACK: u64 = 1;
-/// Time enough for a quarantine of [`LONG`] after the last restart.
-const END: u64 = LONG + LAST_RESTART + 1;
-const LAST_RESTART: u64 = 1;
+/// Time enough for a quarantine of [`LONG`] after the last loss.
+const END: u64 = LONG + LAST_LOSS + 1;
+const LAST_LOSS: u64 = 1;
 
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 enum Flaw {
     None,
     /// The record does not show which process keeps it.
     NoRunId,
-    /// Nodes do not keep what they are told.
-    NotKept,
-    /// Clients do not take in what nodes show.
+    /// A client does not take in what records show, and goes by its own `max_ttl`.
     NotHeard,
-    /// Clients do not pass it on.
-    NotPassedOn,
-    /// A longer quarantine that turns up does not lengthen one that has begun.
+    /// It goes by what it knew when it greeted a node.
     NotLengthened,
-    /// A longer quarantine does not change the record's edition.
+    /// It does not pass on to a node what other records have.
+    NotPassedOn,
+    /// It does so for a node without a record only.
+    NotRaised,
+    /// A record with another `max_ttl` has the same edition.
     SameEdition,
-    /// A node that had a quarantine counts whatever the others have shown since.
-    NoOthers,
-    /// It counts if they have shown anything since its quarantine began, and not since the middle.
-    OthersFromTheBeginning,
+    /// A client whose `max_ttl` is longer than the record's counts the node.
+    NotRefused,
+    /// It raises the record's to its own.
+    OwnRaises,
 }
 
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -58,44 +57,47 @@ enum Comeback {
 
 #[derive(Clone, Copy, Debug)]
 struct World {
-    /// How many nodes may restart, and how they come back.
-    restarts: usize,
+    /// How many nodes may lose their data, and how they come back.
+    losses: usize,
     comeback: Comeback,
-    /// Where the holder has its key, and which nodes know how long a quarantine it needs. Of a holder that comes: which nodes it
-    /// reaches.
+    /// The `max_ttl` in the record of each node when the world begins.
+    records: [u64; NODES],
+    /// Where the holder has its key.
     held: [bool; NODES],
-    told: [bool; NODES],
     /// The holder comes, and takes the lock.
     holder_comes: bool,
-    /// The holder comes back to nodes that have restarted.
+    /// The holder comes back to nodes that have lost their data.
     holder_returns: bool,
-    /// The witness is there, and comes back to them.
-    witness: bool,
-    /// The quarantine that the other client needs itself.
-    own: u64,
-    /// The other client has known the nodes from before. It does not reach all of them.
+    /// The `max_ttl` of the witness, if there is one.
+    witness: Option<u64>,
+    /// Which nodes the holder, the witness and the other client reach.
+    reached: [[bool; NODES]; 3],
+    /// The other client has known the nodes from before.
     is_idle: bool,
-    reached: [bool; NODES],
+    /// The `max_ttl` of the other client.
+    own: u64,
     flaw: Flaw,
 }
 
 const WORLD: World = World {
-    restarts: NODES,
+    losses: NODES,
     comeback: Comeback::Empty,
+    records: [LONG; NODES],
     held: [true; NODES],
-    told: [true; NODES],
     holder_comes: false,
     holder_returns: false,
-    witness: false,
-    own: SHORT,
+    witness: None,
+    reached: [[true; NODES]; 3],
     is_idle: false,
-    reached: [true; NODES],
+    own: SHORT,
     flaw: Flaw::None,
 };
 
 #[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
 struct Node {
-    restarted_at: Option<u64>,
+    lost_at: Option<u64>,
+    /// Who has greeted it first since.
+    first: Option<usize>,
     record: Option<Record>,
     /// The holder's key is there. In a round of the holder or of the other client: this node has granted the lock.
     held: bool,
@@ -103,10 +105,10 @@ struct Node {
     /// Of the three clients, who has greeted this process, and who with the record that it has now.
     greeted: [bool; 3],
     current: [bool; 3],
-    /// Since when the node remembers, as the other client knows; and how long a quarantine it made of that.
-    begun: Option<(u64, u64)>,
-    /// When the node has shown the other client last that this is so, since the world began.
-    shown: Option<u64>,
+    /// Since when the node remembers, as the holder and the other client know; and how long a quarantine they made of that.
+    begun: [Option<(u64, u64)>; 2],
+    /// The other client has asked it in this unit of time.
+    is_asked: bool,
 }
 
 #[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
@@ -114,68 +116,85 @@ struct Record {
     /// `None`: since before the world began.
     since: Option<u64>,
     is_of_this_process: bool,
-    longest: u64,
+    max_ttl: u64,
 }
 
 const HOLDER: usize = 0;
 const WITNESS: usize = 1;
 const OTHER: usize = 2;
-/// The other client's place in [`Node::granted`].
-const TO_OTHER: usize = 1;
+
+/// A client's place in [`Node::granted`] and [`Node::begun`], if it takes locks.
+fn place(client: usize) -> Option<usize> {
+    [Some(0), None, Some(1)][client]
+}
 
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 struct State {
     now: u64,
     held_since: Option<u64>,
     nodes: [Node; NODES],
-    /// What nodes have shown each client.
-    heard: [[u64; NODES]; 3],
+    /// The longest `max_ttl` that records have shown each client.
+    shown: [u64; 3],
 }
 
-/// Whether the other client got the lock, and too early; in how many states it was looked for.
+/// How two can come to hold the lock.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+enum Case {
+    /// All nodes have lost their data, and no client with the longer `max_ttl` has come first at any of them.
+    AllLost,
+    /// So it is with a majority of them.
+    MajorityLost,
+    Other,
+}
+
+/// What was found, and in how many states it was looked for.
 #[derive(Debug, Default)]
 struct Findings {
     got_it_late: bool,
-    /// How it came to two holders.
-    two_hold: Option<Vec<State>>,
+    /// How it came to two holders, the first way of each case.
+    two_hold: Vec<(Case, Vec<State>)>,
     states: usize,
+}
+
+impl Findings {
+    fn cases(&self) -> Vec<Case> {
+        self.two_hold.iter().map(|it| it.0).collect()
+    }
 }
 
 impl World {
     fn start(&self) -> State {
-        let is_told = |it: usize| self.told[it] && !self.holder_comes;
-        let node = |it: usize| Node {
-            restarted_at: None,
-            record: Some(Record {
-                since: None,
-                is_of_this_process: true,
-                longest: if is_told(it) { LONG } else { SHORT },
-            }),
-            held: self.held[it] && !self.holder_comes,
-            granted: [false; 2],
-            greeted: [is_told(it), self.witness, self.is_idle],
-            current: [is_told(it), self.witness, self.is_idle],
-            begun: None,
-            shown: None,
+        let is_from_before = [!self.holder_comes, false, self.is_idle];
+        let node = |it: usize| {
+            let known = [0, 1, 2].map(|client| is_from_before[client] && self.reached[client][it]);
+            Node {
+                lost_at: None,
+                first: None,
+                record: Some(Record {
+                    since: None,
+                    is_of_this_process: true,
+                    max_ttl: self.records[it],
+                }),
+                held: self.held[it] && !self.holder_comes,
+                granted: [false; 2],
+                greeted: known,
+                current: known,
+                begun: [None; 2],
+                is_asked: false,
+            }
         };
-        let known = |from_before: bool| {
-            [0, 1, 2].map(|it| {
-                if !from_before {
-                    0
-                } else if is_told(it) {
-                    LONG
-                } else {
-                    SHORT
-                }
-            })
+        let shown = |client: usize| {
+            (0..NODES)
+                .filter(|it| is_from_before[client] && self.reached[client][*it])
+                .map(|it| self.records[it])
+                .max()
+                .unwrap_or(0)
         };
-        let held_since = if self.holder_comes { None } else { Some(0) };
-        let heard = [[0; NODES], known(self.witness), known(self.is_idle)];
         State {
             now: 0,
-            held_since,
+            held_since: (!self.holder_comes).then_some(0),
             nodes: [0, 1, 2].map(node),
-            heard,
+            shown: [0, 1, 2].map(shown),
         }
     }
 
@@ -183,17 +202,14 @@ impl World {
         let mut visited = Visited::new(self.start());
         let (mut findings, mut at) = (Findings::default(), 0);
         while let Some(state) = visited.get(at) {
-            if MAJORITY <= (0..NODES).filter(|it| self.counts(&state, *it)).count() {
-                findings.got_it_late |= state.held_since.is_some();
-                if state.held_since.is_some_and(|it| state.now < it + LONG) {
-                    findings.two_hold = Some(
-                        visited
-                            .way(at)
-                            .into_iter()
-                            .filter_map(|it| visited.get(it))
-                            .collect(),
-                    );
-                    break;
+            let is_held = state.held_since.is_some_and(|it| state.now < it + LONG);
+            if self.wins(&state, OTHER) {
+                findings.got_it_late |= state.held_since.is_some() && !is_held;
+                let case = self.case(&state);
+                if is_held && findings.two_hold.iter().all(|it| it.0 != case) {
+                    let way = visited.way(at).into_iter();
+                    let way = way.filter_map(|it| visited.get(it)).collect();
+                    findings.two_hold.push((case, way));
                 }
             }
             self.each_next(&state, |next| {
@@ -207,88 +223,77 @@ impl World {
         findings
     }
 
+    fn case(&self, state: &State) -> Case {
+        let is_of_others = |it: &&Node| {
+            let is_long = it.first.is_some_and(|it| self.own(it) == LONG);
+            it.lost_at.is_some() && !is_long
+        };
+        match state.nodes.iter().filter(is_of_others).count() {
+            NODES => Case::AllLost,
+            MAJORITY => Case::MajorityLost,
+            _ => Case::Other,
+        }
+    }
+
     /// The one that stands for all states that differ only in what nobody will look at again; `None` if nothing more can
     /// happen.
     fn settle(&self, mut state: State) -> Option<State> {
-        if state.held_since.is_none() && LAST_RESTART < state.now {
+        if state.held_since.is_none() && LAST_LOSS < state.now {
             return None;
-        }
-        let returns = self.holder_returns || self.holder_comes && state.held_since.is_none();
-        let is_young = state
-            .nodes
-            .map(|it| it.record.is_some_and(|it| it.since.is_some()));
-        for (node, it) in state.nodes.iter_mut().enumerate() {
-            for (client, acts) in [(HOLDER, returns), (WITNESS, self.witness), (OTHER, true)] {
-                it.current[client] &= acts;
-                it.greeted[client] &= acts && client != OTHER;
-            }
-            // A quarantine that is yet to come has its middle later.
-            let others = (0..NODES).any(|other| other != node && is_young[other]);
-            it.shown = it.shown.filter(|it| *it == state.now || others);
-            it.granted[HOLDER] &= state.held_since.is_none();
         }
         // States that differ only in which node is which are one, where nodes are alike.
         for (a, b) in [(0, 1), (1, 2), (0, 1)] {
-            let is_alike = self.reached[a] == self.reached[b]
-                && (!self.holder_comes || self.told[a] == self.told[b]);
-            let of = |it: usize| (state.nodes[it], state.heard.map(|heard| heard[it]));
-            if is_alike && of(b) < of(a) {
+            let is_alike = self.reached.iter().all(|it| it[a] == it[b]);
+            if is_alike && state.nodes[b] < state.nodes[a] {
                 state.nodes.swap(a, b);
-                state.heard.iter_mut().for_each(|it| it.swap(a, b));
             }
         }
         Some(state)
     }
 
     fn each_next(&self, state: &State, mut visit: impl FnMut(State)) {
-        let restarted = state
-            .nodes
-            .iter()
-            .filter(|it| it.restarted_at.is_some())
-            .count();
+        let lost = state.nodes.iter().filter(|it| it.lost_at.is_some()).count();
+        let comes = self.holder_comes && state.held_since.is_none();
         for node in 0..NODES {
             let it = state.nodes[node];
-            if it.restarted_at.is_none() && restarted < self.restarts && state.now <= LAST_RESTART {
+            if it.lost_at.is_none() && lost < self.losses && state.now <= LAST_LOSS {
                 let mut next = *state;
-                next.nodes[node] = self.restarted(state, node);
+                next.nodes[node] = self.lost(state, node);
                 visit(next);
             }
-            let comes = self.holder_comes && state.held_since.is_none() && self.told[node];
             for (client, greets) in [
                 (HOLDER, comes || self.holder_returns),
-                (WITNESS, self.witness),
+                (WITNESS, self.witness.is_some()),
             ] {
-                if greets && !it.current[client] {
+                if greets && self.reached[client][node] && self.is_due(state, node, client) {
                     visit(self.greet(state, node, client));
                 }
             }
-            if comes
-                && it.current[HOLDER]
-                && it.restarted_at.is_none()
-                && !it.held
-                && !it.granted[TO_OTHER]
-            {
-                visit(Self::grant_to_holder(state, node));
+            let may_hold = comes && self.reached[HOLDER][node] && it.lost_at.is_none();
+            if may_hold && !it.held && !it.granted[1] && !self.is_due(state, node, HOLDER) {
+                visit(self.grant_to_holder(state, node));
             }
-            let is_answered = it.current[OTHER]
-                && it.shown == Some(state.now)
-                && (it.held || it.granted[TO_OTHER]);
-            if self.reached[node] && !is_answered {
+            if self.reached[OTHER][node] && !it.is_asked {
                 // It gives the lock back at once, or keeps it while the round lasts.
                 let mut next = self.ask(state, node);
                 visit(next);
-                next.nodes[node].granted[TO_OTHER] = !next.nodes[node].held;
+                next.nodes[node].granted[1] = !next.nodes[node].held;
                 visit(next);
             }
         }
-        // Time does not pass for a client that is on its way back.
-        let is_late = |it: &Node, client: usize| {
-            it.restarted_at
-                .is_some_and(|at| at + COMES_BACK <= state.now)
-                && !it.greeted[client]
+        // Time does not pass for a client that is on its way back, nor for one that has asked some nodes and not all. One that is
+        // refused tries again; one that is not may be idle.
+        let is_late = |node: usize, client: usize| {
+            let it = &state.nodes[node];
+            let is_back = it.lost_at.unwrap_or(0) + COMES_BACK <= state.now;
+            let is_refused = self.own(client) == LONG && self.is_due(state, node, client);
+            self.reached[client][node] && is_back && (!it.greeted[client] || is_refused)
         };
-        let waits = state.nodes.iter().any(|it| {
-            self.holder_returns && is_late(it, HOLDER) || self.witness && is_late(it, WITNESS)
+        let asks = state.nodes.iter().any(|it| it.is_asked);
+        let waits = (0..NODES).any(|it| {
+            self.holder_returns && is_late(it, HOLDER)
+                || self.witness.is_some() && is_late(it, WITNESS)
+                || asks && self.reached[OTHER][it] && !state.nodes[it].is_asked
         });
         if state.now < END && !waits {
             let mut next = State {
@@ -296,6 +301,7 @@ impl World {
                 ..*state
             };
             for node in &mut next.nodes {
+                node.is_asked = false;
                 node.granted = [false; 2];
                 node.held &= next.held_since.is_some();
             }
@@ -303,8 +309,8 @@ impl World {
         }
     }
 
-    /// The node as another process.
-    fn restarted(&self, state: &State, node: usize) -> Node {
+    /// The node as another process, or emptied.
+    fn lost(&self, state: &State, node: usize) -> Node {
         let record = state.nodes[node]
             .record
             .filter(|_| self.comeback == Comeback::WithAnOldCopy);
@@ -314,56 +320,68 @@ impl World {
         });
         // What it has granted was heard.
         Node {
-            restarted_at: Some(state.now),
+            lost_at: Some(state.now),
             record,
             held: false,
             greeted: [false; 3],
             current: [false; 3],
-            begun: None,
+            begun: [None; 2],
             ..state.nodes[node]
         }
     }
 
-    fn longest(&self, state: &State, client: usize) -> QuarantineLength {
-        let mut longest = QuarantineLength::new([LONG, SHORT, self.own][client], NODES);
-        for (node, millis) in state.heard[client].into_iter().enumerate() {
-            if self.flaw != Flaw::NotHeard {
-                longest.on_report(node, millis);
-            }
-        }
-        longest
+    fn own(&self, client: usize) -> u64 {
+        [LONG, self.witness.unwrap_or(SHORT), self.own][client]
     }
 
-    /// How long the other client takes a quarantine to last.
-    fn length(&self, state: &State) -> u64 {
-        u64::try_from(self.longest(state, OTHER).quarantine_length().as_millis()).unwrap()
+    /// What a client passes on to a node.
+    fn reported(&self, state: &State, client: usize) -> u64 {
+        match self.flaw {
+            Flaw::NotPassedOn | Flaw::NotHeard => 0,
+            Flaw::OwnRaises => state.shown[client].max(self.own(client)),
+            _ => state.shown[client],
+        }
+    }
+
+    /// How long a client takes a quarantine to last.
+    fn length(&self, state: &State, client: usize) -> u64 {
+        let shown = if self.flaw == Flaw::NotHeard {
+            0
+        } else {
+            state.shown[client]
+        };
+        shown.max(self.own(client))
+    }
+
+    /// Whether a client greets the node before the next command: it does not know the record, or knows of a larger one.
+    fn is_due(&self, state: &State, node: usize, client: usize) -> bool {
+        let it = state.nodes[node];
+        let stored = it.record.map_or(0, |it| it.max_ttl);
+        !it.current[client] || self.flaw != Flaw::NotRaised && stored < self.reported(state, client)
     }
 
     /// A client greets a node.
     fn greet(&self, state: &State, node: usize, client: usize) -> State {
         let mut next = *state;
-        let longest = self.longest(state, client);
+        let reported = self.reported(state, client);
         let it = &mut next.nodes[node];
-        let before = it.record.map_or(0, |it| it.longest);
         let known = it.record.filter(|it| it.is_of_this_process);
-        let mut record = known.unwrap_or(Record {
-            since: Some(state.now),
-            is_of_this_process: true,
-            longest: before,
-        });
-        let heard = if self.flaw == Flaw::NotPassedOn {
+        let stored = it.record.map_or(0, |it| it.max_ttl);
+        let reported = if self.flaw == Flaw::NotRaised && stored != 0 {
             0
         } else {
-            longest.largest()
+            reported
         };
-        let is_young = record.since.is_some_and(|since| state.now - since < heard);
-        let shown = record
-            .longest
-            .max(longest.own())
-            .max(if is_young { heard } else { 0 });
-        if self.flaw != Flaw::NotKept {
-            record.longest = shown;
-        }
+        let own = if stored == 0 {
+            self.own(client)
+        } else {
+            stored
+        };
+        let record = Record {
+            since: known.map_or(Some(state.now), |it| it.since),
+            is_of_this_process: true,
+            max_ttl: own.max(reported),
+        };
         let is_same = if self.flaw == Flaw::SameEdition {
             known.is_some()
         } else {
@@ -372,21 +390,23 @@ impl World {
         if !is_same {
             it.current = [false; 3];
         }
+        if it.lost_at.is_some() {
+            it.first = it.first.or(Some(client));
+        }
         it.record = Some(record);
         (it.greeted[client], it.current[client]) = (true, true);
-        next.heard[client][node] = shown;
-        if client == OTHER {
-            let length = self.length(&next);
-            next.nodes[node].begun = record.since.map(|it| (it, length));
+        next.shown[client] = next.shown[client].max(record.max_ttl);
+        if let Some(place) = place(client) {
+            let length = self.length(&next, client);
+            next.nodes[node].begun[place] = record.since.map(|it| (it, length));
         }
         next
     }
 
-    /// It has kept all data for long, so the holder counts it.
-    fn grant_to_holder(state: &State, node: usize) -> State {
+    fn grant_to_holder(&self, state: &State, node: usize) -> State {
         let mut next = *state;
-        (next.nodes[node].held, next.nodes[node].granted[HOLDER]) = (true, true);
-        if MAJORITY <= next.nodes.iter().filter(|it| it.granted[HOLDER]).count() {
+        (next.nodes[node].held, next.nodes[node].granted[0]) = (true, true);
+        if self.wins(&next, HOLDER) {
             next.held_since = Some(state.now);
         }
         next
@@ -394,38 +414,34 @@ impl World {
 
     /// The other client asks a node for something, and greets it first if it must.
     fn ask(&self, state: &State, node: usize) -> State {
-        let mut next = if state.nodes[node].current[OTHER] {
-            *state
-        } else {
+        let mut next = if self.is_due(state, node, OTHER) {
             self.greet(state, node, OTHER)
+        } else {
+            *state
         };
-        let it = &mut next.nodes[node];
-        it.shown = Some(state.now);
+        next.nodes[node].is_asked = true;
         next
     }
 
-    /// Whether the node has granted the lock to the other client, and that counts.
-    fn counts(&self, state: &State, node: usize) -> bool {
-        let Node { granted, begun, .. } = state.nodes[node];
-        let known = self.length(state);
+    fn wins(&self, state: &State, client: usize) -> bool {
+        let counts = |it: &&Node| self.counts(state, it, client);
+        MAJORITY <= state.nodes.iter().filter(counts).count()
+    }
+
+    /// Whether the node has granted the lock to a client, and that counts.
+    fn counts(&self, state: &State, node: &Node, client: usize) -> bool {
+        let place = place(client).unwrap();
+        let fits = node.record.is_some_and(|it| self.own(client) <= it.max_ttl);
         let is_over = |(since, length): (u64, u64)| {
             let length = if self.flaw == Flaw::NotLengthened {
                 length
             } else {
-                known
+                self.length(state, client)
             };
-            let from = if self.flaw == Flaw::OthersFromTheBeginning {
-                since
-            } else {
-                since + known / 2
-            };
-            let is_behind = |it: usize| {
-                self.reached[it] && state.nodes[it].shown.is_none_or(|shown| shown < from)
-            };
-            let waits =
-                self.flaw != Flaw::NoOthers && (0..NODES).any(|it| it != node && is_behind(it));
-            since + length <= state.now && !waits
+            since + length <= state.now
         };
-        granted[TO_OTHER] && begun.is_none_or(is_over)
+        node.granted[place]
+            && (fits || self.flaw == Flaw::NotRefused)
+            && node.begun[place].is_none_or(is_over)
     }
 }

@@ -16,7 +16,7 @@ use super::*;
 use crate::answer::GreetReply;
 use crate::ids::{Edition, OwnerToken};
 use crate::wire::{
-    self, Command, Destination, Greeted, Greeting, Naming, QueuePolicy, Reply, ReplyFormat,
+    self, Command, Destination, GreetKind, Greeting, Naming, QueuePolicy, Reply, ReplyFormat,
 };
 
 /// What the clock of a node shows when a model's clock shows 0: microseconds since 1970.
@@ -174,28 +174,21 @@ impl Real {
 
     /// A client needs a quarantine of `own` milliseconds, and has been shown `heard` by other nodes.
     pub(super) fn greet(&mut self, client: usize, own: u64, heard: u64) -> GreetReply {
-        let command = self.greeting(
-            own,
-            heard,
-            Greeted::Server {
-                look: false,
-                vouch: false,
-            },
-        );
+        let command = self.greeting(own, heard, GreetKind::Note);
         let Vote::Greet(reply) = self.send(client, &command) else {
             panic!("no answer to a greeting")
         };
         reply
     }
 
-    fn greeting(&mut self, own: u64, heard: u64, of: Greeted) -> Command {
+    fn greeting(&mut self, own: u64, heard: u64, kind: GreetKind) -> Command {
         self.drawn += 1;
         wire::greet(&Greeting {
             edition: Edition::new(self.drawn),
             own,
             reported: heard,
             servers: 0,
-            of,
+            kind,
         })
     }
 

@@ -3,7 +3,7 @@ use std::time::Duration;
 use super::*;
 use crate::answer::{GreetReply, Record};
 use crate::ids::Edition;
-use crate::wire::{Greeted, Greeting};
+use crate::wire::{GreetKind, Greeting};
 use proptest::prelude::*;
 use std::ops::Range;
 
@@ -36,7 +36,7 @@ fn loaded(script: Script) -> String {
 fn greet_reply() -> GreetReply {
     let shown = GreetReply::of(Record::Kept, Duration::from_secs(5));
     GreetReply {
-        quarantine_length: 10_102,
+        max_ttl: 10_102,
         edition: Edition::new(20_000),
         servers: 7,
         ..shown
@@ -44,16 +44,12 @@ fn greet_reply() -> GreetReply {
 }
 
 fn greet() -> Command {
-    let of = Greeted::Server {
-        look: false,
-        vouch: false,
-    };
     crate::wire::greet(&Greeting {
         edition: Edition::new(1),
         own: 10_102,
         reported: 0,
         servers: 3,
-        of,
+        kind: GreetKind::Note,
     })
 }
 

@@ -167,7 +167,7 @@ fn every_status_of_a_script_is_an_answer_of_its_own() {
         (6, Record::Off),
     ] {
         let shown = GreetReply {
-            quarantine_length: 8,
+            max_ttl: 8,
             kept: status % 2 == 1,
             edition: Edition::new(9),
             servers: 3,

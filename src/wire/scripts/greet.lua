@@ -1,16 +1,17 @@
--- greet.lua: reads the server's record, and updates it: which process keeps the data, since when, and how long a quarantine this
--- client needs. Runs in the login, before any command that can set a lock, and again when the record has another edition.
+-- greet.lua: reads the server's record, and updates it: which process keeps the data, since when, and the longest ttl of any
+-- lock there. Runs in the login, before any command that can set a lock, and again when the record has another edition.
 --
 -- KEYS[1]  record
 -- ARGV[1]  an edition that was never used: 15 digits
--- ARGV[2]  the longest quarantine that this client needs, whole milliseconds; 0 for a client without quarantine
--- ARGV[3]  the longest that other servers have reported, whole milliseconds
+-- ARGV[2]  the longest ttl of this client's locks, whole milliseconds, for a server without a record; 0 for a client without
+--          quarantine
+-- ARGV[3]  the longest that records of other servers have, or that an operator sets: whole milliseconds
 -- ARGV[4]  "note"
 --          "look": writes nothing
 --          "vouch": an operator confirms that nothing was lost, if there is no record or this process began without one
 -- ARGV[5]  the number of this client's servers
 --
--- Returns { status, served, longest, kept, edition, servers }
+-- Returns { status, served, max_ttl, kept, edition, servers }
 --   status   1 this process has kept all data, and began with the data of another process
 --            2 there was no record: the server is new, or has lost all data
 --            3 there was a record of another process: the server was restarted, promoted, restored or swapped
@@ -18,7 +19,7 @@
 --            5 an operator has confirmed that nothing was lost
 --            6 the server has no quarantine
 --   served   for how long this process has kept all data: milliseconds
---   longest  the longest quarantine that any program needs: milliseconds; with "look" only what is stored
+--   max_ttl  the longest ttl of any lock, as it is stored now: milliseconds
 --   kept     1 if the record is stored with all that, 0 if not
 --   edition  of the record that is stored; 0 if none is
 --   servers  how many servers other clients have, as the record was found; 0 if nobody has written that
@@ -26,8 +27,8 @@
 -- The number of servers follows clients that have one server more or less, and no others. It is no part of the edition:
 -- clients with two numbers would greet the server because of each other with every command.
 
--- No client needs a longer quarantine: milliseconds.
-local LONGEST = 7200000
+-- No ttl is longer: milliseconds.
+local LONGEST = 3600000
 
 local function info(section, pattern)
   local text = redis.pcall("INFO", section)
@@ -42,7 +43,7 @@ local run = info("server", "run_id:(%w+)") or "?"
 if run ~= "?" and info("replication", "second_repl_offset:(%d+)") then
   run = run .. (info("replication", "master_replid:(%w+)") or "")
 end
-local own, word = math.min(tonumber(ARGV[2]), LONGEST), ARGV[4]
+local own, reported, word = math.min(tonumber(ARGV[2]), LONGEST), math.min(tonumber(ARGV[3]), LONGEST), ARGV[4]
 
 local found = redis.pcall("GET", KEYS[1])
 if type(found) == "table" and not string.find(found.err, "WRONGTYPE", 1, true) then
@@ -59,7 +60,10 @@ if not edition or #edition ~= 15 or #since ~= 16 or #finish ~= 16 or #servers > 
   format, origin = "1", own == 0 and "off" or "new"
 end
 since = tonumber(since)
-local longest = finish and math.max(0, math.min(math.floor((tonumber(finish) - since) / 1000), LONGEST)) or 0
+local stored = finish and math.max(0, math.min(math.floor((tonumber(finish) - since) / 1000), LONGEST)) or 0
+-- RACE: a client with a shorter ttl writes the first record of an emptied server before it has seen the others. Whoever has
+-- seen both raises it.
+local max_ttl = math.max(stored > 0 and stored or own, reported)
 
 -- A promoted process without replicas shows after an hour no longer that it was promoted.
 local is_kept = run == "?" or run == its_run or run == string.sub(its_run, 1, #run)
@@ -82,21 +86,14 @@ local vouches = word == "vouch" and origin == "new"
 if vouches then
   since, origin = 0, "vouched"
 end
-local shown = longest
 if origin == "off" then
-  status, since, longest, shown = 6, 0, 0, 0
-else
-  status = origin == "vouched" and 5 or status
-  longest = math.max(longest, own)
-  -- What others report matters to a server that may have lost it. Otherwise a number that an operator has lowered would come
-  -- back from another server.
-  if now - since < tonumber(ARGV[3]) * 1000 then
-    longest = math.max(longest, math.min(tonumber(ARGV[3]), LONGEST))
-  end
+  status, since, max_ttl, stored = 6, 0, 0, 0
+elseif origin == "vouched" then
+  status = 5
 end
 
 local function value(servers)
-  local finish = since + longest * 1000
+  local finish = since + max_ttl * 1000
   return string.format("%016.0f %016.0f %s %s %s %s%s", since, finish, format, its_run, origin, servers, rest)
 end
 local own_servers, kept = tonumber(ARGV[5]), value(servers) == string.sub(found, 17)
@@ -109,9 +106,6 @@ if word ~= "look" and (follows or not kept) then
   elseif not kept and (word == "vouch" or edition == "0") then
     return done
   end
-elseif word == "look" then
-  -- What this client needs is not noted.
-  longest = shown
 end
 local age = math.floor((now - since) / 1000)
-return { status, age, longest, kept and 1 or 0, tonumber(edition), tonumber(servers) }
+return { status, age, kept and max_ttl or stored, kept and 1 or 0, tonumber(edition), tonumber(servers) }

@@ -6,10 +6,9 @@
 --
 --   EDITION  15 digits, drawn anew for every write of the record that changes more than SERVERS. A client has the edition of
 --            its last greeting. Every script that grants or confirms a lock compares the two, and does nothing where they
---            differ: the data were lost, restored, copied from another server or deleted, or another program needs a
---            longer quarantine
+--            differ: the data were lost, restored, copied from another server or deleted, or the longest ttl was raised
 --   SINCE    since when this process has kept all data: microseconds since 1970, 16 digits; 0 for ever
---   END      when the quarantine that began at SINCE ends: SINCE and the longest quarantine that any program needs, in the same
+--   END      when the quarantine that began at SINCE ends: SINCE and the longest ttl of any lock on these servers, in the same
 --            form; the same as SINCE if the server has no quarantine
 --   FORMAT   1. Later formats begin with the same seven fields; what follows them is kept as it is
 --   RUN_ID   the run id of that process, from INFO; "?" if INFO does not show it. Of a promoted process, the id of its

@@ -6,8 +6,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 
-use crate::Error;
 use crate::port::Acceptor;
+use crate::{Client, Error, Reply};
 
 /// A command's name and arguments.
 pub type Command = Vec<Vec<u8>>;
@@ -48,6 +48,36 @@ impl FakeServer {
             }
         })?;
         Ok(Self { acceptor, shared })
+    }
+
+    /// Answers as the server at this address would, except where `instead` has another answer, which may be empty.
+    ///
+    /// # Errors
+    ///
+    /// As for [`FakeServer::start`].
+    pub fn speaking_for(
+        server: SocketAddr,
+        instead: impl Fn(&mut Client, &[Vec<u8>]) -> Option<Vec<u8>> + Send + Sync + 'static,
+    ) -> Result<Self, Error> {
+        Self::start(move |conn| {
+            let Ok(mut to) = Client::connect(server, None) else {
+                return;
+            };
+            while let Some(command) = conn.read_command() {
+                let reply = match instead(&mut to, &command) {
+                    Some(reply) => reply,
+                    // The real one is asked in the older protocol, whose answers this client knows too.
+                    None if command[0] == b"HELLO" => b"%0\r\n".to_vec(),
+                    None => match to.request(&command) {
+                        Ok(reply) => encoded(&reply),
+                        Err(_) => return,
+                    },
+                };
+                if !conn.write(&reply) {
+                    return;
+                }
+            }
+        })
     }
 
     /// Reads all commands and answers none.
@@ -215,4 +245,22 @@ where
             let _ = conn.stream.get_ref().shutdown(Shutdown::Both);
         })?;
     Ok(())
+}
+
+/// A reply as a server sends it.
+pub fn encoded(reply: &Reply) -> Vec<u8> {
+    match reply {
+        Reply::Simple(text) => format!("+{text}\r\n").into_bytes(),
+        Reply::Error(text) => format!("-{text}\r\n").into_bytes(),
+        Reply::Int(number) => format!(":{number}\r\n").into_bytes(),
+        Reply::Bulk(bytes) => [format!("${}\r\n", bytes.len()).as_bytes(), bytes, b"\r\n"].concat(),
+        Reply::Nil => b"$-1\r\n".to_vec(),
+        Reply::Array(items) => {
+            let count = format!("*{}\r\n", items.len()).into_bytes();
+            count
+                .into_iter()
+                .chain(items.iter().flat_map(encoded))
+                .collect()
+        }
+    }
 }

@@ -12,8 +12,8 @@ struct Beside {
 }
 
 impl Beside {
-    /// The holder and the witness have kept the node in use since long ago: the model's beginning. One of its units is a
-    /// millisecond.
+    /// The holder has kept the node in use since long ago, and the others have started just now: the model's beginning. One of
+    /// its units is a millisecond.
     fn new(random: &mut fastrand::Rng) -> Beside {
         let comeback = if random.bool() {
             Comeback::Empty
@@ -22,14 +22,11 @@ impl Beside {
         };
         let world = World {
             comeback,
-            holder_returns: true,
-            witness: true,
+            witness: Some(SHORT),
             ..WORLD
         };
         let mut real = Real::at(BEGIN - 60_000_000);
-        for (client, own) in [(HOLDER, LONG), (WITNESS, SHORT)] {
-            real.greet(client, own, 0);
-        }
+        real.greet(HOLDER, LONG, 0);
         real.go_to_micros(BEGIN);
         Beside {
             world,
@@ -42,12 +39,12 @@ impl Beside {
         let (client, before) = (random.usize(0..3), self.model);
         match random.u8(0..10) {
             0..=3 => {
-                let longest = self.world.longest(&self.model, client);
+                let reported = self.world.reported(&self.model, client);
                 self.model = self.world.greet(&self.model, 0, client);
-                let found = self.real.greet(client, longest.own(), longest.largest());
+                let found = self.real.greet(client, self.world.own(client), reported);
                 let record = self.model.nodes[0].record.unwrap();
                 assert_eq!(
-                    found.quarantine_length, record.longest,
+                    found.max_ttl, record.max_ttl,
                     "{client} greets in {before:?}"
                 );
                 let served = u64::try_from(found.served.as_millis()).unwrap();
@@ -78,7 +75,9 @@ impl Beside {
                     .send(client, &plan.release(owner, None, QueueUpdate::None));
             }
             8 => {
-                self.model.nodes[0] = self.world.restarted(&self.model, 0);
+                self.model.nodes[0] = self.world.lost(&self.model, 0);
+                // What it has shown is forgotten in some of the clients, which start anew.
+                self.model.shown[client] = 0;
                 // The connections break, and the login of the next ones greets.
                 self.real
                     .restart(self.world.comeback == Comeback::WithAnOldCopy);
