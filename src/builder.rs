@@ -1,8 +1,6 @@
 //! Options in, running manager out.
 
 mod node;
-#[cfg(feature = "tls")]
-mod secured;
 mod urls;
 
 use std::sync::Arc;
@@ -95,7 +93,7 @@ impl Builder {
         let (mut addresses, mut problems) = check_addresses(&self.nodes, &self.config.prefix);
         #[cfg(feature = "tls")]
         if problems.is_empty() {
-            let wrong = secured::secure(&mut addresses, &self.nodes, self.tls.as_ref());
+            let wrong = node::secure(&mut addresses, &self.nodes, self.tls.as_ref());
             problems.extend(wrong.map(|reason| BuildProblem::Tls { reason }));
         }
         problems.extend(self.config.problems());

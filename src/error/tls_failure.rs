@@ -12,10 +12,7 @@ use thiserror::Error;
 pub enum TlsFailure {
     /// The server answered, and not with TLS: a port without it. A Redis Cluster may name such ports of its masters although it was
     /// asked by TLS: before Redis 7.2 it does so unless it has `tls-cluster yes`.
-    #[error(
-        "answered without TLS: give its TLS port, or write redis:// if it has none; if a cluster has named that port, it needs \
-         tls-cluster yes"
-    )]
+    #[error("answered without TLS: give its TLS port, or write redis:// if it has none")]
     NotTls,
     /// The server speaks TLS, and the address is one without.
     #[error("its port speaks TLS: write rediss:// instead of redis://")]
