@@ -1,9 +1,8 @@
 //! Names and ttls: any bytes, most durations, and clear errors for the rest.
 
-use std::thread;
 use std::time::Duration;
 
-use devnodes::{Server, Servers, eventually};
+use devnodes::Servers;
 use quorlock::error::BuildProblem;
 use quorlock::{AcquireError, ExtendError};
 
@@ -67,70 +66,6 @@ fn names_that_look_alike_are_different_locks() -> TestResult {
         .collect::<Result<_, _>>()?;
 
     assert!(guards.iter().all(|it| it.is_valid()));
-    Ok(())
-}
-
-/// Asked of a server that has slots.
-#[test]
-fn what_is_kept_beside_a_lock_is_in_its_slot() -> TestResult {
-    needs!(Clusters);
-    let servers = Servers::start(1)?;
-    let cluster = Server::builder().arg("--cluster-enabled", "yes").start()?;
-    let slot = |key: &[u8]| {
-        cluster
-            .command(&[b"CLUSTER", &b"KEYSLOT"[..], key])
-            .map(|it| it.as_int())
-    };
-    let (holder, other) = (manager(&servers), manager(&servers));
-    let names: [&[u8]; 12] = [
-        b"report",
-        b"order:{7}",
-        b"{7}",
-        b"{{7}}",
-        b"{7}{8}",
-        b"{",
-        b"}",
-        b"{}",
-        b"{}{7}",
-        b"a}b{c",
-        b"\xff{\0}",
-        b"",
-    ];
-
-    for name in names {
-        let guard = holder.mutex(name).try_lock()?;
-        let waiter = other.mutex(name);
-        let waiter = thread::spawn(move || waiter.lock().map(drop));
-        let mut keys = Vec::new();
-        eventually(
-            "a lock, its counter, its waiting list and its reservation",
-            || {
-                let found = servers[0].command(&["KEYS", "*"]).unwrap();
-                keys = found
-                    .as_array()
-                    .unwrap()
-                    .iter()
-                    .map(|it| it.as_bytes().unwrap().to_vec())
-                    .collect();
-                keys.retain(|it| it != RECORD.as_bytes());
-                keys.len() == 4
-            },
-        );
-
-        for key in &keys {
-            assert_eq!(
-                slot(key)?,
-                slot(name)?,
-                "{} beside {}",
-                key.escape_ascii(),
-                name.escape_ascii()
-            );
-        }
-        drop(guard);
-        join(waiter)?;
-        servers.wait_until_free(name)?;
-        servers[0].command(&["FLUSHALL"])?;
-    }
     Ok(())
 }
 
