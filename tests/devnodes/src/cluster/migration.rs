@@ -29,13 +29,14 @@ impl Migration<'_> {
             .collect())
     }
 
-    /// Moves one key, which may be gone.
+    /// Moves one key, which may be gone. A replica that was promoted may have an old one of the same name: it missed that its
+    /// master had deleted it.
     pub fn move_key(&self, key: &str) -> Result<(), Error> {
         let port = self.cluster.servers[self.to]
             .addr_for_others()
             .port()
             .to_string();
-        let mut command = vec!["MIGRATE", "127.0.0.1", &port, key, "0", "10000"];
+        let mut command = vec!["MIGRATE", "127.0.0.1", &port, key, "0", "10000", "REPLACE"];
         if let Some(password) = self.cluster.password.as_deref() {
             command.extend(["AUTH", password]);
         }
