@@ -259,6 +259,7 @@ impl Attempt {
             seen,
             common_slot,
             queued,
+            enters: self.enters,
             release,
         })
     }

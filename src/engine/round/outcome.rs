@@ -88,6 +88,8 @@ pub(crate) struct LostAttempt {
     pub(crate) common_slot: Option<u8>,
     /// How many nodes have queued the call in their waiting lists.
     pub(crate) queued: usize,
+    /// It asked to enter these lists.
+    pub(crate) enters: bool,
     /// The release of what was granted, on its way.
     pub(crate) release: Option<Arc<Pending<ReleaseRound>>>,
 }
@@ -108,6 +110,7 @@ impl LostAttempt {
             seen,
             common_slot: None,
             queued: 0,
+            enters: true,
             release: None,
         }
     }

@@ -239,7 +239,9 @@ impl<'a> QueuedCall<'a> {
         let mut state = self.ticket.state.lock();
         state.asks = false;
         state.known = known;
-        let pause = if known.only.is_some() {
+        // The first attempt has not entered the lists, and the second may.
+        let is_early = self.tries == 1 && !lost.enters && !known.has_no_place;
+        let pause = if known.only.is_some() || is_early {
             Duration::ZERO
         } else {
             pause
