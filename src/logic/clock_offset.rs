@@ -86,7 +86,8 @@ impl NodeClock {
         self.seen = None;
     }
 
-    /// By how much the node's clock is ahead of ours, if it was ever asked: at least and at most.
+    /// By how much the node's clock is ahead of the one that [`Moment::boot_micros`](crate::time::Moment::boot_micros) reads, if
+    /// it was ever asked: at least and at most.
     pub(crate) fn offset(&self) -> Option<(i64, i64)> {
         self.seen.map(|it| (it.low, it.high))
     }

@@ -41,15 +41,16 @@ pub(crate) enum Change {
 /// What a manager knows of one server, across its connections.
 #[derive(Clone, Debug)]
 pub(crate) struct Eligibility {
-    /// How long a quarantine lasts; `None` if there is none. See [`Eligibility::lasts`].
-    length: Option<Duration>,
+    /// How long a quarantine lasts, also one under way; `None` if there is none. It changes when it turns out that somebody's
+    /// ttl is longer, or that nobody's is any more.
+    pub(crate) length: Option<Duration>,
     run_id: Option<String>,
     /// When we first greeted that process.
     met: Option<Tick>,
     /// Its record was stored as we asked: one that is missing after that is lost.
     noted: bool,
-    quarantines: Quarantines,
-    clock: NodeClock,
+    pub(crate) quarantines: Quarantines,
+    pub(crate) clock: NodeClock,
 }
 
 impl Eligibility {
@@ -63,12 +64,6 @@ impl Eligibility {
             quarantines,
             clock: NodeClock::new(rate),
         }
-    }
-
-    /// Changes how long quarantines last, those under way too: it has turned out that somebody's ttl is longer, or that
-    /// nobody's is any more.
-    pub(crate) fn lasts(&mut self, length: Option<Duration>) {
-        self.length = length;
     }
 
     /// A connection begins, and the server has said this about itself.
@@ -188,15 +183,6 @@ impl Eligibility {
     /// How much of its quarantine is left for what was asked at `asked`, and why: see [`Quarantines::left`].
     pub(crate) fn left(&self, ask: Ask, asked: Tick) -> Option<(Duration, QuarantineReason)> {
         self.quarantines.left(ask, asked, self.length)
-    }
-
-    pub(crate) fn quarantines(&self) -> Quarantines {
-        self.quarantines
-    }
-
-    /// By how much the server's clock is ahead of the one that [`Moment::boot_micros`] reads: at least and at most.
-    pub(crate) fn clock_offset(&self) -> Option<(i64, i64)> {
-        self.clock.offset()
     }
 }
 
@@ -333,7 +319,7 @@ mod tests {
         );
         let may_heal = |second| {
             of.eligibility
-                .quarantines()
+                .quarantines
                 .may_heal(at(of.start, second).asked, Some(LENGTH))
         };
         assert!(!may_heal(39) && may_heal(40));
@@ -534,7 +520,7 @@ mod tests {
         of.meet(server("a", 0), 0, Record::Missing, 0);
         assert_eq!(of.left(11), [0; 2]);
 
-        of.eligibility.lasts(Some(3 * LENGTH));
+        of.eligibility.length = Some(3 * LENGTH);
         // On another connection, or on the same one.
         assert_eq!(of.meet(server("a", 12), 12, Record::Kept, 12), None);
         of.greet(13, Record::Kept, 13);
@@ -544,7 +530,7 @@ mod tests {
             "nobody else gets a lock there, and nobody loses one"
         );
 
-        of.eligibility.lasts(Some(LENGTH));
+        of.eligibility.length = Some(LENGTH);
         assert_eq!(of.left(13), [0; 2], "nobody needs it any more");
     }
 

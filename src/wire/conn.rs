@@ -47,7 +47,7 @@ pub(crate) struct Conn<T> {
     sent: u64,
     in_flight: VecDeque<InFlight<T>>,
     /// Batches that were written and are not answered to their end.
-    batches: usize,
+    pub(crate) batches: usize,
     /// The scripts whose source was given to it.
     introduced: Vec<Script>,
     /// Hash tag of all keys, in a cluster.
@@ -183,11 +183,6 @@ impl<T: AsRef<Command>> Conn<T> {
     /// How many commands have no answer.
     pub(crate) fn in_flight(&self) -> usize {
         self.in_flight.len()
-    }
-
-    /// How many batches are under way.
-    pub(crate) fn batches(&self) -> usize {
-        self.batches
     }
 
     /// When the oldest command without an answer was given.

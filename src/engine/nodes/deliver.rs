@@ -111,7 +111,7 @@ fn judge(
     Reply { answer, time }: Reply,
     times: Times,
 ) -> Answer {
-    eligibility.lasts(server.records.quarantine());
+    eligibility.length = server.records.quarantine();
     if time.is_some() {
         let news = eligibility.on_time(time, times);
         server.publish_eligibility(eligibility, news, times.answered);
@@ -150,7 +150,7 @@ fn on_greeting(
         return Answer::Failed(failure);
     }
     let length = server.records.quarantine();
-    eligibility.lasts(length);
+    eligibility.length = length;
     let news = eligibility.on_record(&shown, times);
     server.publish_eligibility(eligibility, news, times.answered);
     Answer::Greet(shown)

@@ -51,7 +51,7 @@ impl Load {
     /// The connection has to be locked.
     pub(super) fn publish(&self, conn: &Conn<Job>, idle: bool) {
         self.idle.store(idle, Ordering::SeqCst);
-        self.batches.store(conn.batches(), Ordering::SeqCst);
+        self.batches.store(conn.batches, Ordering::SeqCst);
         self.in_flight.store(conn.in_flight(), Ordering::Relaxed);
         let oldest = conn
             .oldest()

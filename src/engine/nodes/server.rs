@@ -433,7 +433,7 @@ impl Server {
         again
             .into_iter()
             .for_each(|job| self.enqueue(state, job, asked));
-        if self.link.load.may_follow(state.conn.batches()) && !self.queue.is_empty() {
+        if self.link.load.may_follow(state.conn.batches) && !self.queue.is_empty() {
             self.queue
                 .take()
                 .for_each(|job| self.enqueue(state, job, asked));

@@ -137,7 +137,7 @@ impl Status {
         {
             let mut known = self.known.lock();
             let stepped_at = if stepped { Some(now) } else { known.stepped_at };
-            let (quarantines, clock) = (eligibility.quarantines(), eligibility.clock_offset());
+            let (quarantines, clock) = (eligibility.quarantines, eligibility.clock.offset());
             *known = ServerFacts {
                 quarantines,
                 clock,

@@ -373,7 +373,7 @@ impl Worker {
         let now = time::tick();
         {
             let mut eligibility = self.server.eligibility.lock();
-            eligibility.lasts(self.server.records.quarantine());
+            eligibility.length = self.server.records.quarantine();
             let times = Times {
                 asked: asked.tick,
                 asked_at: asked.moment,

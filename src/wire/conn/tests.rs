@@ -402,7 +402,7 @@ impl World {
             .any(|it| self.step(it))
         {}
         assert!(self.expected.is_empty(), "not all was answered");
-        assert_eq!((self.conn.batches(), self.conn.oldest()), (0, None));
+        assert_eq!((self.conn.batches, self.conn.oldest()), (0, None));
         let released = self
             .server
             .ran
@@ -558,19 +558,19 @@ fn a_batch_is_under_way_until_its_last_command_is_answered() {
     let answer = |conn: &mut Conn<Tag>| {
         read(conn, b":1\r\n");
         assert_eq!(events(conn).len(), 1);
-        conn.batches()
+        conn.batches
     };
     [1, 2]
         .into_iter()
         .for_each(|id| conn.enqueue(script(Script::Release, id), Now::read()));
-    batches.push(conn.batches());
+    batches.push(conn.batches);
     write_all(&mut conn);
     // Looked at again, with nothing more to write.
     write_all(&mut conn);
-    batches.push(conn.batches());
+    batches.push(conn.batches);
     conn.enqueue(script(Script::Release, 3), Now::read());
     write_all(&mut conn);
-    batches.push(conn.batches());
+    batches.push(conn.batches);
     assert_eq!(conn.in_flight(), 3);
     batches.extend([answer(&mut conn), answer(&mut conn), answer(&mut conn)]);
 
