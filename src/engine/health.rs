@@ -3,7 +3,6 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::engine::nodes::records::Records;
 use crate::engine::nodes::server::Server;
 use crate::engine::round::ask::{self, NodeQuery};
 use crate::engine::shared::Shared;
@@ -88,15 +87,12 @@ impl Shared {
             )
             .then_some(it.node)
         };
-        let new = self
-            .check_nodes()
-            .iter()
-            .filter_map(is_new)
-            .collect::<NodeSet>();
+        let rows = self.check_nodes();
+        let new = rows.iter().filter_map(is_new).collect::<NodeSet>();
         if new == NodeSet::default() {
-            return self.check_nodes();
+            return rows;
         }
-        self.tell_nodes(new, |records| records.greet(GreetKind::Vouch))
+        self.greet_nodes(new, GreetKind::Vouch)
     }
 
     /// Raises the `max_ttl` of all servers, if all can be reached; then checks them.
@@ -113,16 +109,15 @@ impl Shared {
         }
         self.fanout.records.raise(lease::millis(max_ttl));
         let all = self.fanout.ids().collect();
-        self.tell_nodes(all, |records| records.greet(GreetKind::Note))
+        self.greet_nodes(all, GreetKind::Note)
     }
 
-    /// Sends each of these nodes a command of its own; then checks all nodes. The failure of a node that could not be reached
-    /// comes first.
-    fn tell_nodes(&self, to: NodeSet, command: impl Fn(&Records) -> Command) -> Vec<NodeCheck> {
+    /// Greets these nodes; then checks all nodes. The failure of a node that could not be reached comes first.
+    fn greet_nodes(&self, to: NodeSet, kind: GreetKind) -> Vec<NodeCheck> {
         // No two may have a record of the same edition.
         let nodes: Vec<_> = self.fanout.ids().filter(|id| to.contains(*id)).collect();
         let queries = nodes.iter().map(|id| NodeQuery {
-            command: command(&self.fanout.records),
+            command: self.fanout.records.greet(kind),
             to: Some([*id].into_iter().collect()),
         });
         let answers = ask::ask_many(&self.fanout, queries, self.fanout.deadline(time::tick()));
