@@ -143,10 +143,7 @@ fn on_greeting(
 ) -> Answer {
     server.records.raise(shown.max_ttl);
     server.status.note_record(&shown);
-    // Whoever only looks is not refused.
-    if server.records.is_used()
-        && let Some(failure) = server.records.misfit(&shown)
-    {
+    if let Some(failure) = server.records.refusal(&shown) {
         return Answer::Failed(failure);
     }
     let length = server.records.quarantine();
@@ -188,7 +185,7 @@ mod tests {
         }
     }
 
-    /// As after a process was stopped, which reads answers before it has asked who the master is.
+    /// As after a process was stopped, which reads answers before it has asked which server is the primary.
     #[test]
     fn what_a_server_was_asked_when_nobody_had_confirmed_for_long_that_it_is_the_master_does_not_count()
      {
@@ -216,7 +213,7 @@ mod tests {
             assert_eq!(
                 judged(answer, 1_000_000),
                 *answer,
-                "one server is its own master"
+                "one server is its own primary"
             );
         }
 
@@ -226,7 +223,7 @@ mod tests {
             assert_eq!(judged(answer, 3), *answer);
             assert_eq!(judged(answer, 4), Answer::Failed(NodeFailure::UNCONFIRMED));
         }
-        // What is no grant is said whoever is the master.
+        // What is no grant counts, whichever server is the primary.
         let gone = Answer::Extend(ExtendReply::Gone { counter: 0 });
         assert_eq!(judged(&gone, 4), gone);
     }

@@ -27,14 +27,9 @@ impl Server {
         if !job.command.compares || is_noted && state.held.is_none() {
             return Some(job);
         }
-        self.hold(state, job, asked);
-        None
-    }
-
-    /// Keeps a command until the server's record is known as it is now.
-    fn hold(&self, state: &mut LinkState, job: Job, asked: Now) {
         self.greet(state, asked);
         state.held.get_or_insert_default().push(job);
+        None
     }
 
     /// Greets the server, unless it is being greeted for commands that wait.

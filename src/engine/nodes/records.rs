@@ -98,6 +98,15 @@ impl Records {
         is_short.then_some(NodeFailure::MaxTtl { there, here })
     }
 
+    /// The same, for a manager that asks for locks: whoever only looks is not refused.
+    pub(crate) fn refusal(&self, shown: &GreetReply) -> Option<NodeFailure> {
+        if self.is_used() {
+            self.misfit(shown)
+        } else {
+            None
+        }
+    }
+
     /// Whether the programs that this server knows have another number of servers.
     pub(crate) fn other_nodes(&self, shown: &GreetReply) -> Option<NodeFinding> {
         (shown.servers != 0 && shown.servers != self.servers).then_some(NodeFinding::OtherNodes {

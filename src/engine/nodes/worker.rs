@@ -18,8 +18,7 @@ use crate::engine::nodes::drive::{self, Driven};
 use crate::engine::nodes::job::Job;
 use crate::engine::nodes::link::Driver;
 use crate::engine::nodes::primary::{NodeAddress, Primary};
-use crate::engine::nodes::server::Health;
-use crate::engine::nodes::server::{MUTE_MIN, NodeContext, Server, WorkerHandle};
+use crate::engine::nodes::server::{Health, MUTE_MIN, NodeContext, Server, WorkerHandle};
 use crate::error::{NodeFailure, NodeFinding};
 use crate::ids::NodeId;
 use crate::logic::eligibility::{Eligibility, Times};
@@ -342,16 +341,10 @@ impl Worker {
         }
         if let Some(reply) = &server_info.greet_reply {
             self.server.records.raise(reply.max_ttl);
-        }
-        // Whoever only looks is not refused.
-        if self.server.records.is_used()
-            && let Some(failure) = server_info
-                .greet_reply
-                .as_ref()
-                .and_then(|it| self.server.records.misfit(it))
-        {
-            self.go_down(&failure);
-            return;
+            if let Some(failure) = self.server.records.refusal(reply) {
+                self.go_down(&failure);
+                return;
+            }
         }
         if let Some(run_id) = &server_info.run_id
             && let Err(Double { other, is_news }) = self.claim(run_id)
