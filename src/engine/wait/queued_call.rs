@@ -11,7 +11,7 @@ use crate::engine::round::attempt::Attempt;
 use crate::engine::round::attempt::Request;
 use crate::engine::round::outcome::{LostAttempt, NotWon, Won};
 use crate::engine::wait::queue::{Handover, Ticket};
-use crate::engine::wait::queues::{Queues, WAITED_FOR_MAX};
+use crate::engine::wait::queues::Queues;
 use crate::ids::NodeSet;
 use crate::logic::pause;
 use crate::logic::quorum;
@@ -85,14 +85,7 @@ impl<'a> QueuedCall<'a> {
             state: Mutex::default(),
         });
         let plan = &ticket.request.spec.plan;
-        if plan.has_lists_of_its_own() {
-            let mut plans = queues.waited_for.lock();
-            plans.retain(|other| other.key != plan.key);
-            plans.push_back(plan.clone());
-            if WAITED_FOR_MAX < plans.len() {
-                plans.pop_front();
-            }
-        }
+        queues.note_wait(plan);
         let mut by_key = queues.by_key.lock();
         count(&queues.counters.waiting);
         let queue = by_key.entry(Arc::clone(&plan.key)).or_default();

@@ -28,7 +28,7 @@ use crate::wire::{Plan, Waiter};
 
 /// So many sets of names and semaphores are remembered for which calls have waited. A notice that comes for another when its
 /// call is gone costs those behind it a second.
-pub(super) const WAITED_FOR_MAX: usize = 16;
+const WAITED_FOR_MAX: usize = 16;
 
 /// All wait queues of a manager.
 pub(crate) struct Queues {
@@ -41,7 +41,7 @@ pub(crate) struct Queues {
     pub(super) by_key: Mutex<WaitQueues>,
     pub(super) counters: Arc<Counters>,
     /// What calls have waited for lately whose key says nothing of the lists in which they may be: the last of them last.
-    pub(super) waited_for: Mutex<VecDeque<Plan>>,
+    waited_for: Mutex<VecDeque<Plan>>,
 }
 
 impl Queues {
@@ -131,6 +131,18 @@ impl Queues {
                 queue.admit();
             }
         });
+    }
+
+    /// A call begins to wait for this.
+    pub(super) fn note_wait(&self, plan: &Plan) {
+        if plan.has_lists_of_its_own() {
+            let mut plans = self.waited_for.lock();
+            plans.retain(|other| other.key != plan.key);
+            plans.push_back(plan.clone());
+            if WAITED_FOR_MAX < plans.len() {
+                plans.pop_front();
+            }
+        }
     }
 
     /// A node has announced that the lock `key` was released. `leave` is called if no call waits for that, and leaves the
