@@ -16,7 +16,7 @@ use std::time::Duration;
 
 use crossbeam_channel::{Receiver, Sender, bounded, unbounded};
 
-use self::choice::{Report, choose};
+use self::choice::{LEASE, Report, choose};
 use self::question::Question;
 pub(crate) use self::url::NodeAddress;
 use self::watcher::{ASKED_EVERY, Watcher};
@@ -30,7 +30,7 @@ use crate::wire::{Address, Endpoint};
 
 /// Time after a promotion within which other clients may count what the old primary grants: the lease, and five seconds
 /// within which members may name it because they notify each other now and then.
-pub(crate) const OVERLAP: Duration = Duration::from_secs(7);
+pub(crate) const OVERLAP: Duration = LEASE.saturating_add(Duration::from_secs(5));
 
 /// See the module.
 pub(crate) struct Primary {

@@ -17,7 +17,7 @@ pub(super) struct Report {
 }
 
 /// Time after a question within which its answer counts: one question may be lost.
-const LEASE: Duration = Duration::from_secs(2);
+pub(super) const LEASE: Duration = Duration::from_secs(2);
 
 /// The server that enough members name, and until when that holds. Drops answers that count no more.
 ///
