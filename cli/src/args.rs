@@ -88,7 +88,6 @@ mod tests {
             "exclusive",
             "all",
             "force",
-            "forget",
             "yes",
             "slot",
             "help",

@@ -12,10 +12,6 @@ use serde_json::Value;
 use crate::stalls::on_a_machine_that_runs;
 use crate::support::*;
 
-fn others(servers: &Servers) -> LockManager {
-    patient(&servers.urls()).build().unwrap()
-}
-
 /// What the nodes say of a lock, or of the slot of a semaphore.
 fn is_free(servers: &Servers, name: &str) -> bool {
     servers
@@ -71,21 +67,9 @@ fn a_lock_is_held_until_stdin_ends_and_each_token_is_larger_than_the_one_before(
         let line = hold.line().unwrap();
         let token: u64 = line.strip_prefix("held ").ok_or(line.clone())?.parse()?;
         assert!(last < token, "{last}, {token}");
-        assert!(
-            others(&servers)
-                .mutex("report")
-                .try_lock()
-                .unwrap_err()
-                .is_held()
-        );
+        assert!(is_held(&servers, "report"));
         hold.tell("whatever is said does not end it");
-        assert!(
-            others(&servers)
-                .mutex("report")
-                .try_lock()
-                .unwrap_err()
-                .is_held()
-        );
+        assert!(is_held(&servers, "report"));
 
         hold.close_stdin();
 
@@ -160,13 +144,7 @@ fn the_end_of_stdin_ends_the_wait_as_well_and_one_that_has_ended_already_is_refu
     let mut hold = Running::start(quorlock(&servers).args(["hold", "--until-signal", "report"]));
     hold.close_stdin();
     assert!(hold.line().unwrap().starts_with("held "));
-    assert!(
-        others(&servers)
-            .mutex("report")
-            .try_lock()
-            .unwrap_err()
-            .is_held()
-    );
+    assert!(is_held(&servers, "report"));
     hold.signal(Signal::TERM);
     assert_eq!(
         (hold.line().as_deref(), hold.status()),
@@ -352,13 +330,7 @@ fn at_a_terminal_it_holds_until_ctrl_d() -> TestResult {
     let mut terminal = Terminal::start(quorlock(&servers).args(["hold", "report"]));
     terminal.wait_for("held ");
     terminal.tell("a line does not end it");
-    assert!(
-        others(&servers)
-            .mutex("report")
-            .try_lock()
-            .unwrap_err()
-            .is_held()
-    );
+    assert!(is_held(&servers, "report"));
     terminal.press(4);
     assert_eq!(terminal.status(), Some(0), "{}", terminal.said());
     terminal.wait_for("released");

@@ -18,11 +18,6 @@ use tempfile::TempDir;
 
 use crate::support::*;
 
-/// Another client of the same servers.
-fn others(servers: &Servers) -> LockManager {
-    patient(&servers.urls()).build().unwrap()
-}
-
 /// The clock that all processes of the machine share: seconds.
 pub(crate) fn boot_clock() -> f64 {
     let now = clock_gettime(ClockId::Boottime);

@@ -45,6 +45,17 @@ pub(crate) fn patient(urls: &[String]) -> Builder {
     builder.connect_timeout(Duration::from_secs(10))
 }
 
+/// The same, built.
+pub(crate) fn others(servers: &Servers) -> LockManager {
+    patient(&servers.urls()).build().unwrap()
+}
+
+/// Whether another client is refused the lock because somebody holds it.
+pub(crate) fn is_held(servers: &Servers, name: &str) -> bool {
+    let refused = others(servers).mutex(name).try_lock().unwrap_err();
+    refused.is_held()
+}
+
 /// The command, without servers.
 pub(crate) fn bare() -> Command {
     signals_at_their_default();

@@ -51,13 +51,7 @@ fn each_signal_is_handed_on_and_a_command_that_goes_on_keeps_the_lock() -> TestR
     ] {
         run.signal(signal);
         assert_eq!(run.line().as_deref(), Some(name));
-        assert!(
-            others(&servers)
-                .mutex("report")
-                .try_lock()
-                .unwrap_err()
-                .is_held()
-        );
+        assert!(is_held(&servers, "report"));
     }
     let (command, _) = children(run.pid())
         .into_iter()
