@@ -378,9 +378,9 @@ impl Builder {
     /// Sets whether a node that may have lost locks is quarantined: its grants do not count until those locks have expired.
     ///
     /// A server that was restarted without its data, was emptied, or had its clock set forward would grant locks that others hold. It
-    /// is quarantined for the [`max_ttl`](Builder::max_ttl) of the servers and the margin: ten seconds by default. `lock` waits until it is over; other calls report [`Quarantined`](crate::error::NodeFailure::Quarantined) with the
-    /// time left. Renewal goes on. A brand-new server counts as emptied; an operator who knows better may
-    /// [vouch](crate::Admin::vouch) for it.
+    /// is quarantined for the [`max_ttl`](Builder::max_ttl) of the servers and the margin: ten seconds by default. `lock` waits until
+    /// it is over; other calls report [`Quarantined`](crate::error::NodeFailure::Quarantined) with the time left. Renewal goes on.
+    /// A brand-new server counts as emptied; an operator who knows better may [vouch](crate::Admin::vouch) for it.
     ///
     /// Quarantine is a property of a server: the first program that locks there decides for all. A manager with another setting gets
     /// [`QuarantineDiffers`](crate::error::NodeFailure::QuarantineDiffers).

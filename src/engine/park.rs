@@ -147,7 +147,8 @@ pub(crate) fn sleep(until: Tick, signals: &[&Signal]) {
 /// Clones are the same handle. Give it to a lock with [`Mutex::cancelled_by`](crate::Mutex::cancelled_by); once
 /// [`cancel`](CancelHandle::cancel) is called, every call that waits for such a lock, now or later, returns
 /// [`AcquireError::Cancelled`](crate::AcquireError::Cancelled). A call whose round is under way ends that round first,
-/// which takes at most one response timeout, and the connect timeout where nodes are connected to first. Guards that are held already are not affected.
+/// which takes at most one response timeout, and the connect timeout where nodes are connected to first. Guards that are
+/// held already are not affected.
 ///
 /// ```no_run
 /// # fn run(locks: &quorlock::LockManager) -> Result<(), Box<dyn std::error::Error>> {

@@ -41,8 +41,8 @@ pub(crate) enum Change {
 /// What a manager knows of one server, across its connections.
 #[derive(Clone, Debug)]
 pub(crate) struct Eligibility {
-    /// How long a quarantine lasts, also one under way; `None` if there is none. It changes when it turns out that somebody's
-    /// ttl is longer, or that nobody's is any more.
+    /// How long a quarantine lasts, also one under way; `None` if there is none. It grows when a record shows a
+    /// longer ttl.
     pub(crate) length: Option<Duration>,
     run_id: Option<String>,
     /// When we first greeted that process.

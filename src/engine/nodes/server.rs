@@ -498,7 +498,7 @@ impl Server {
     }
 }
 
-/// What is known of a connection; of a cluster, of its map.
+/// What is known of a connection.
 #[derive(Clone, Debug, Default)]
 pub(crate) enum Health {
     /// Nothing was ever sent, so nobody has tried to connect.
