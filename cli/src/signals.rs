@@ -4,19 +4,22 @@ use std::fs;
 use std::io;
 use std::thread;
 
-use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use nix::sys::signal::SigSet;
+use signal_hook::consts::{SIGCHLD, SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::{Handle, Signals};
 
 /// Signals that end a program.
 pub(crate) const ENDING: [i32; 3] = [SIGINT, SIGTERM, SIGHUP];
 
 /// From now on a thread calls `tell` for each of `signals`. Signals ignored at our start stay ignored, as for a command of
-/// `nohup`.
+/// `nohup`, but SIGCHLD. None is blocked any more, here and in processes that this thread starts.
 pub(crate) fn on_each(
     signals: impl IntoIterator<Item = i32>,
     mut tell: impl FnMut(i32) + Send + 'static,
 ) -> io::Result<Handle> {
-    let mut signals = Signals::new(signals.into_iter().filter(|it| !is_ignored(*it)))?;
+    let heard = |it: &i32| *it == SIGCHLD || !is_ignored(*it);
+    let mut signals = Signals::new(signals.into_iter().filter(heard))?;
+    SigSet::all().thread_unblock()?;
     let handle = signals.handle();
     thread::Builder::new()
         .name("signals".into())

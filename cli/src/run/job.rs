@@ -121,15 +121,17 @@ impl<'a> Job<'a> {
 
     /// Waits until all processes of the command are gone.
     pub(crate) fn finish(mut self) -> Result<u8, Failed> {
-        // The command may have ended already.
-        self.reap();
-        while !(self.status.is_some() && self.group_is_gone()) {
+        loop {
+            // At each look: the command may have ended already, and a SIGCHLD can get lost.
+            self.reap();
+            if self.status.is_some() && self.group_is_gone() {
+                break;
+            }
             self.look();
             match self.events.receiver.recv_timeout(self.pause()) {
                 Ok(Event::Signal(number)) => self.forward(number),
                 Ok(Event::Stop) => self.say("a command that holds a lock cannot be suspended"),
-                Ok(Event::Child) => self.reap(),
-                Ok(Event::Lost)
+                Ok(Event::Child | Event::Lost)
                 | Err(RecvTimeoutError::Timeout | RecvTimeoutError::Disconnected) => {}
             }
         }

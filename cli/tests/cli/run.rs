@@ -2,6 +2,7 @@
 
 mod losses;
 mod processes;
+mod starters;
 mod statuses;
 mod surroundings;
 mod terminal;

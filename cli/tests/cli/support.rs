@@ -97,18 +97,21 @@ pub(crate) fn is_ignored(process: &str, signal: i32) -> bool {
 
 /// A shell, as it starts what runs in its background, begins this command.
 pub(crate) fn ignoring(command: &Command) -> Command {
-    let mut shell = Command::new("sh");
-    shell.args([
-        "-c",
-        "trap '' HUP INT QUIT TERM USR1 USR2; exec \"$0\" \"$@\"",
-    ]);
-    shell.arg(command.get_program()).args(command.get_args());
-    shell.envs(
+    let traps = "trap '' HUP INT QUIT TERM USR1 USR2; exec \"$0\" \"$@\"";
+    started_by(&["sh", "-c", traps], command)
+}
+
+/// A program that becomes this command.
+pub(crate) fn started_by(starter: &[&str], command: &Command) -> Command {
+    let mut all = Command::new(starter[0]);
+    all.args(&starter[1..]);
+    all.arg(command.get_program()).args(command.get_args());
+    all.envs(
         command
             .get_envs()
             .filter_map(|(name, value)| Some((name, value?))),
     );
-    shell
+    all
 }
 
 pub(crate) fn stdout(output: &Output) -> String {
