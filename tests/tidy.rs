@@ -49,7 +49,7 @@ const FLOORS: Floors = &[
 const FLOORS_OF_CLI: Floors = &[
     &["screen"],
     &["clock", "exit", "options", "signals", "stderr"],
-    &["ask", "show", "taking"],
+    &["ask", "lease", "show", "taking"],
     &["holding", "nodes", "pages", "seen"],
     &[
         "bench", "doctor", "ls", "release", "status", "vouch", "waiting",

@@ -22,7 +22,7 @@ Not covered:
 Only storage that checks the fencing token covers these cases.
 
 The command gets QUORLOCK_NAME, QUORLOCK_FENCING_TOKEN (with -s the token of the last writer) and QUORLOCK_LEASE, the file \
-for `quorlock check`.
+for `quorlock check`. That file is in TMPDIR (/tmp), or else in XDG_RUNTIME_DIR or /dev/shm.
 
 Exit status: that of the command, or 128+N if signal N ended it. Otherwise:
    64  invalid options                     77  wrong password or missing permission
@@ -68,7 +68,7 @@ pub(crate) struct Run {
 #[command(after_help = "\
 Reads the file QUORLOCK_LEASE, which has the time until which the processes may run without an extension. Contacts no server.
 
-Exit status: 0 held; 79 not held
+Exit status: 0 held; 79 not held; 70 cannot read the file
 
 Example, between the steps of a script:
   quorlock check --at-least 5s || exit")]

@@ -24,6 +24,8 @@ mod exit;
 #[cfg(unix)]
 mod hold;
 mod holding;
+#[cfg(unix)]
+mod lease;
 mod ls;
 mod nodes;
 mod options;

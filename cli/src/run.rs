@@ -3,17 +3,16 @@
 mod group;
 mod guardian;
 mod job;
-mod lease;
 mod signals;
 mod terminal;
 mod times;
 
-use std::env;
 use std::ffi::OsString;
 use std::os::unix::process::CommandExt;
-use std::path::PathBuf;
+use std::path::Path;
 use std::process::{Command, ExitCode};
 use std::time::Duration;
+use std::{env, io};
 
 use quorlock::{CancelHandle, LockManager, ReleaseError};
 
@@ -25,12 +24,14 @@ use crate::run::signals::{Event, Events};
 use crate::run::times::Times;
 use crate::stderr::say;
 use crate::taking::Held;
-use crate::{clock, nodes, show, waiting};
+use crate::{clock, lease, nodes, show, waiting};
 
 pub(crate) fn run(args: &NodeArgs, run: &Run) -> Result<ExitCode, Failed> {
     let settings = nodes::with_locks(args)?;
     let times =
         Times::new(settings.ttl, run.kill_after).map_err(|err| Failed::new(Exit::USAGE, err))?;
+    // Before the wait: a command that cannot be started needs no lock.
+    lease::new_path()?;
     let cancel = CancelHandle::new();
     let events = signals::listen(&cancel)?;
     let locks = settings.build()?;
@@ -43,7 +44,7 @@ pub(crate) fn run(args: &NodeArgs, run: &Run) -> Result<ExitCode, Failed> {
         let _ = told.send(Event::Lost);
     });
     let ended = Job::start(run, &held, &events, times)
-        .map_err(Failed::from)
+        .map_err(|err| Failed::new(Exit::INTERNAL, format!("cannot start the command: {err}")))
         .and_then(Job::finish);
     release(run, held, ended).map(ExitCode::from)
 }
@@ -94,7 +95,7 @@ pub(crate) fn help() -> Option<ExitCode> {
 
 /// Waits for the gate and becomes the command.
 fn become_command(mut arguments: impl Iterator<Item = OsString>) -> ExitCode {
-    let (Some(program), Some(path)) = (arguments.next(), lease_path()) else {
+    let (Some(program), Some(path)) = (arguments.next(), lease::surrounding()) else {
         return Exit::USAGE.code();
     };
     match lease::wait_for_gate(&path) {
@@ -109,7 +110,7 @@ fn become_command(mut arguments: impl Iterator<Item = OsString>) -> ExitCode {
     let err = Command::new(&program).args(arguments).exec();
     say(&format!("{}: {err}", program.display()));
     match err.kind() {
-        std::io::ErrorKind::NotFound => Exit::NOT_FOUND.code(),
+        io::ErrorKind::NotFound => Exit::NOT_FOUND.code(),
         _ => Exit::NOT_EXECUTABLE.code(),
     }
 }
@@ -117,14 +118,26 @@ fn become_command(mut arguments: impl Iterator<Item = OsString>) -> ExitCode {
 /// `quorlock check`: whether the command may continue.
 pub(crate) fn check(check: &Check) -> Result<ExitCode, Failed> {
     let at_least = check.at_least.unwrap_or(Duration::ZERO);
-    let Some(path) = lease_path() else {
+    let Some(path) = lease::surrounding() else {
         let reason = format!(
             "{} is not set: use this in commands of quorlock run",
             lease::VARIABLE
         );
         return Err(Failed::new(Exit::USAGE, reason));
     };
-    let kill_at = lease::read(&path).ok().flatten();
+    let kill_at = match lease::read(&path) {
+        Ok(kill_at) => kill_at,
+        // quorlock or its guardian has removed it.
+        Err(err)
+            if err.kind() == io::ErrorKind::NotFound && path.parent().is_some_and(Path::is_dir) =>
+        {
+            None
+        }
+        Err(err) => {
+            let reason = format!("cannot read {}: {err}", path.display());
+            return Err(Failed::new(Exit::INTERNAL, reason));
+        }
+    };
     let left = kill_at.map_or(Duration::ZERO, |it| it.saturating_sub(clock::now()));
     if left.is_zero() || left < at_least {
         let reason = match kill_at {
@@ -137,10 +150,4 @@ pub(crate) fn check(check: &Check) -> Result<ExitCode, Failed> {
         return Err(Failed::new(Exit::LOST, reason));
     }
     Ok(ExitCode::SUCCESS)
-}
-
-fn lease_path() -> Option<PathBuf> {
-    env::var_os(lease::VARIABLE)
-        .filter(|it| !it.is_empty())
-        .map(PathBuf::from)
 }

@@ -1,7 +1,8 @@
 //! The guardian: a process that kills the command's group if quorlock is killed, stopped, hung or starved.
 //!
 //! It runs the same program in a group of its own and reads a pipe. The first line is the group. Each extension sends the new
-//! time at which the group must be gone. When that time passes, or the pipe ends without `done`, it kills the group.
+//! time at which the group must be gone. When that time passes, or the pipe ends without `done`, it kills the group and removes
+//! the lease.
 
 use std::ffi::OsString;
 use std::fs;
@@ -37,8 +38,8 @@ pub(crate) struct Guardian {
 }
 
 impl Guardian {
-    /// Starts it. It removes the file `lease` when it kills the group.
-    pub(crate) fn start(lease: &Path, group: Group, kill_at: Duration) -> io::Result<Guardian> {
+    /// Starts it for the file `lease`, which need not be there yet.
+    pub(crate) fn start(lease: &Path) -> io::Result<Guardian> {
         let mut command = ourselves(TASK)?;
         // It needs none of our variables, and no secrets.
         let process = command
@@ -48,10 +49,13 @@ impl Guardian {
             .stdin(Stdio::piped())
             .stdout(Stdio::null())
             .spawn()?;
-        let mut guardian = Guardian { process };
+        Ok(Guardian { process })
+    }
+
+    /// Sends the group, and the first time.
+    pub(crate) fn watch(&mut self, group: Group, kill_at: Duration) -> io::Result<()> {
         let first = format!("{}\n{}\n", group.0.as_raw_nonzero(), kill_at.as_nanos());
-        guardian.write(&first)?;
-        Ok(guardian)
+        self.write(&first)
     }
 
     pub(crate) fn pid(&self) -> Pid {
@@ -100,13 +104,13 @@ pub(crate) fn guard(mut arguments: impl Iterator<Item = OsString>) -> ExitCode {
             break "quorlock was stopped or starved, and the lock is about to expire";
         }
     };
-    let Some(group) = heard.group else {
-        return ExitCode::SUCCESS;
-    };
     // Fails only for an empty group, or another user's.
-    let _ = group.signal(Signal::KILL);
+    let _ = heard.group.map(|it| it.signal(Signal::KILL));
     if let Some(lease) = lease {
         let _ = fs::remove_file(lease);
+    }
+    if heard.group.is_none() {
+        return ExitCode::SUCCESS;
     }
     say(&format!("{why}: its command was killed"));
     Exit::LOST.code()

@@ -9,17 +9,17 @@ use quorlock::Lost;
 use rustix::io::Errno;
 use rustix::process::{Pid, Signal, WaitOptions, WaitStatus, kill_process, wait};
 
-use crate::clock;
 use crate::exit::{Exit, Failed};
 use crate::holding::Run;
+use crate::lease::{Lease, VARIABLE};
 use crate::run::group::{Group, ourselves, shell};
 use crate::run::guardian::Guardian;
-use crate::run::lease::{Lease, VARIABLE};
 use crate::run::signals::{Event, Events};
 use crate::run::terminal::Terminal;
 use crate::run::times::Times;
 use crate::stderr::say;
 use crate::taking::Held;
+use crate::{clock, lease};
 
 /// The argument of the helper that becomes the command.
 pub(crate) const TASK: &str = "__start";
@@ -81,7 +81,12 @@ impl<'a> Job<'a> {
     ) -> io::Result<Job<'a>> {
         adopt_orphans();
         events.hold_on()?;
-        let mut lease = Lease::create()?;
+        let path = lease::new_path()?;
+        // RACE: quorlock can be killed at each of these lines. The guardian is there before the file, and removes it. The command
+        // begins when the gate opens, after the guardian has its group. A gate that is never opened ends the helper, see `lease`,
+        // also if one of these lines fails.
+        let mut guardian = Guardian::start(&path)?;
+        let mut lease = Lease::create(path)?;
         let mut command = ourselves(TASK)?;
         match &run.line {
             Some(line) => command.args(parts(&shell(line))),
@@ -90,16 +95,10 @@ impl<'a> Job<'a> {
         tell_of_lock(&mut command, run, held).env(VARIABLE, lease.path());
         let group = Group(Pid::from_child(&command.spawn()?));
         let kill_at = times.kill_at(clock::now(), held.hold.remaining());
-        let give_up = |_: &io::Error| {
-            let _ = group.signal(Signal::KILL);
-        };
-        // RACE: quorlock can be killed at each of these lines. The command begins when the gate opens, after the guardian has
-        // its group. A gate that is never opened ends the helper, see `lease`.
-        let guardian = Guardian::start(lease.path(), group, times.guardian_at(kill_at))
-            .inspect_err(give_up)?;
+        guardian.watch(group, times.guardian_at(kill_at))?;
         let mut terminal = Terminal::ours();
         terminal.give_if_used(group);
-        lease.open_gate(kill_at).inspect_err(give_up)?;
+        lease.open_gate(kill_at)?;
         Ok(Job {
             run,
             held,
@@ -339,8 +338,11 @@ impl<'a> Job<'a> {
             .filter(|it| it.why == Why::Lost)
             .map_or(self.kill_at, |it| it.kill_at);
         let guardian_at = self.times.guardian_at(kill_at);
-        let another =
-            (!self.replaced).then(|| Guardian::start(self.lease.path(), self.group, guardian_at));
+        let another = (!self.replaced).then(|| {
+            let mut guardian = Guardian::start(self.lease.path())?;
+            guardian.watch(self.group, guardian_at)?;
+            io::Result::Ok(guardian)
+        });
         self.replaced = true;
         match another {
             Some(Ok(guardian)) => self.guardian = guardian,

@@ -7,7 +7,7 @@ use crate::stalls::on_a_machine_that_runs;
 
 fn start(servers: &Servers, beats: &Beats) -> Running {
     let mut command = quorlock(servers);
-    command.env("XDG_RUNTIME_DIR", beats.folder.path());
+    command.env("TMPDIR", beats.folder.path());
     let run = Running::start(
         command
             .arg("run")

@@ -36,3 +36,67 @@ fn signals_that_the_starter_blocks_reach_the_command() -> TestResult {
     assert_eq!(hold.status(), Some(0));
     Ok(())
 }
+
+#[test]
+fn the_file_of_a_lease_is_in_the_first_writable_folder_and_outlives_a_logout() -> TestResult {
+    let servers = Servers::start(3)?;
+    let (temp, runtime) = (tempfile::tempdir()?, tempfile::tempdir()?);
+    let (temp, runtime) = (temp.path(), runtime.path().join("1000"));
+    let line = format!(
+        "dirname \"$QUORLOCK_LEASE\"; rm -rf \"$XDG_RUNTIME_DIR\"; {} check; echo $?",
+        env!("CARGO_BIN_EXE_quorlock")
+    );
+    let no_folder = Path::new("/proc/none");
+    for (temporary, of_user, expected) in [
+        (temp, runtime.as_path(), temp),
+        (temp, no_folder, temp),
+        (Path::new("."), no_folder, Path::new("/dev/shm")),
+        (no_folder, no_folder, Path::new("/dev/shm")),
+        (no_folder, temp, temp),
+    ] {
+        fs::create_dir_all(&runtime)?;
+        let mut command = quorlock(&servers);
+        command
+            .env("TMPDIR", temporary)
+            .env("XDG_RUNTIME_DIR", of_user);
+        let output = command.args(["run", "report", "-c", &line]).output()?;
+        // What was removed by the command, was removed with the file.
+        let status = if expected == of_user { 70 } else { 0 };
+        assert_eq!(
+            stdout(&output),
+            format!("{}\n{status}\n", expected.display()),
+            "{temporary:?} {of_user:?} {}",
+            stderr(&output)
+        );
+    }
+    Ok(())
+}
+
+#[test]
+fn check_names_a_file_that_it_cannot_read_and_calls_no_lock_lost() -> TestResult {
+    let folder = tempfile::tempdir()?;
+    for (lease, status, said) in [
+        (folder.path().join("gone/x.lease"), 70, "cannot read "),
+        (folder.path().to_owned(), 70, "cannot read "),
+        // quorlock has removed it.
+        (folder.path().join("x.lease"), 79, "no longer held"),
+    ] {
+        let output = bare().arg("check").env("QUORLOCK_LEASE", &lease).output()?;
+        assert_eq!(output.status.code(), Some(status), "{lease:?}");
+        assert!(stderr(&output).contains(said), "{}", stderr(&output));
+    }
+    Ok(())
+}
+
+/// quorlock was killed before it had started the command.
+#[test]
+fn a_guardian_that_was_given_no_command_removes_the_file() -> TestResult {
+    let lease = tempfile::NamedTempFile::new()?;
+    let output = bare().arg("__guard").arg(lease.path()).output()?;
+    assert_eq!(
+        (output.status.code(), stderr(&output).as_str()),
+        (Some(0), "")
+    );
+    assert!(!lease.path().exists());
+    Ok(())
+}

@@ -27,34 +27,13 @@ pub(crate) struct Lease {
 
 impl Lease {
     /// Makes the file. The gate is closed.
-    pub(crate) fn create() -> io::Result<Lease> {
-        let folder = env::var_os("XDG_RUNTIME_DIR")
-            .map(PathBuf::from)
-            .filter(|it| it.is_dir());
-        let folder = folder.unwrap_or_else(env::temp_dir);
-        loop {
-            let path = folder.join(format!("quorlock-{:016x}.lease", fastrand::u64(..)));
-            match create(&path) {
-                Err(err) if err.kind() == io::ErrorKind::AlreadyExists => {}
-                Err(err) => {
-                    return Err(io::Error::new(
-                        err.kind(),
-                        format!("{}: {err}", path.display()),
-                    ));
-                }
-                Ok(gate) => {
-                    let lease = Lease {
-                        path,
-                        gate: Some(gate),
-                    };
-                    lease
-                        .gate
-                        .as_ref()
-                        .map_or(Ok(()), |it| flock(it, FlockOperation::LockExclusive))?;
-                    return Ok(lease);
-                }
-            }
-        }
+    pub(crate) fn create(path: PathBuf) -> io::Result<Lease> {
+        let gate = create(&path)?;
+        flock(&gate, FlockOperation::LockExclusive)?;
+        Ok(Lease {
+            path,
+            gate: Some(gate),
+        })
     }
 
     pub(crate) fn path(&self) -> &Path {
@@ -88,6 +67,24 @@ impl Lease {
     }
 }
 
+/// A path for a new file. XDG_RUNTIME_DIR comes second: the logout of its user empties it.
+pub(crate) fn new_path() -> io::Result<PathBuf> {
+    let name = format!("quorlock-{:016x}.lease", fastrand::u64(..));
+    let runtime = env::var_os("XDG_RUNTIME_DIR").unwrap_or_default();
+    [env::temp_dir(), runtime.into(), "/dev/shm".into()]
+        .map(|folder| folder.join(&name))
+        .into_iter()
+        .find(|it| it.is_absolute() && create(it).and_then(|_| fs::remove_file(it)).is_ok())
+        .ok_or_else(|| io::Error::other("no writable folder: set TMPDIR to one"))
+}
+
+/// The file of the surrounding `quorlock run`.
+pub(crate) fn surrounding() -> Option<PathBuf> {
+    env::var_os(VARIABLE)
+        .filter(|it| !it.is_empty())
+        .map(PathBuf::from)
+}
+
 impl Drop for Lease {
     fn drop(&mut self) {
         let _ = fs::remove_file(&self.path);
@@ -108,13 +105,15 @@ pub(crate) fn wait_for_gate(path: &Path) -> io::Result<Option<Duration>> {
 
 /// The time in the file, if any.
 pub(crate) fn read(path: &Path) -> io::Result<Option<Duration>> {
-    let text = fs::read_to_string(path)?;
+    Ok(time(&fs::read_to_string(path)?))
+}
+
+fn time(text: &str) -> Option<Duration> {
     let time = text
         .strip_suffix('\n')
         .and_then(|it| it.lines().find_map(|line| line.strip_prefix(MARK)));
-    Ok(time
-        .and_then(|it| it.parse().ok())
-        .map(Duration::from_nanos))
+    time.and_then(|it| it.parse().ok())
+        .map(Duration::from_nanos)
 }
 
 fn text(kill_at: Duration) -> String {
@@ -137,7 +136,7 @@ mod tests {
 
     #[test]
     fn a_lease_is_for_its_owner_alone_and_goes_with_what_made_it() {
-        let mut lease = Lease::create().unwrap();
+        let mut lease = Lease::create(new_path().unwrap()).unwrap();
         let path = lease.path().to_owned();
         assert_eq!(read(&path).unwrap(), None, "the gate is closed");
         lease.open_gate(Duration::from_nanos(7)).unwrap();
