@@ -50,7 +50,7 @@ const FLOORS_OF_CLI: Floors = &[
     &["screen"],
     &["clock", "exit", "options", "signals", "stderr"],
     &["ask", "lease", "show", "taking"],
-    &["holding", "nodes", "pages", "seen"],
+    &["holding", "nested", "nodes", "pages", "seen"],
     &[
         "bench", "doctor", "ls", "release", "status", "vouch", "waiting",
     ],

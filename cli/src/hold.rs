@@ -13,7 +13,7 @@ use crate::exit::{Exit, Failed};
 use crate::holding::Hold;
 use crate::options::NodeArgs;
 use crate::taking::Held;
-use crate::{nodes, show, signals, waiting};
+use crate::{nested, nodes, show, signals, waiting};
 
 /// The interval of checks for an extension.
 const LOOKS: Duration = Duration::from_millis(250);
@@ -27,6 +27,7 @@ enum End {
 
 /// The status is 0 if the lock was held and released.
 pub(crate) fn run(args: &NodeArgs, hold: &Hold) -> Result<ExitCode, Failed> {
+    nested::locks(args, &hold.taking)?;
     let locks = nodes::with_locks(args)?.build()?;
     let (cancel, (ends, ended)) = (CancelHandle::new(), channel());
     listen(hold, &cancel, &ends)?;

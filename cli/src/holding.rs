@@ -26,10 +26,10 @@ for `quorlock check`. That file is in TMPDIR (/tmp), or else in XDG_RUNTIME_DIR 
 
 Exit status: that of the command, or 128+N if signal N ended it. Otherwise:
    64  invalid options                     77  wrong password or missing permission
-   69  no majority of the servers          78  invalid configuration, or the key is not a lock
-   70  fault of this machine, or a bug     79  lock lost, command ended
-   75  lock held by others (-E)           126  command not executable
-  128+N  signal N ended the wait          127  command not found
+   69  no majority of the servers          78  invalid configuration, the key is not a lock, or the
+   70  fault of this machine, or a bug         command takes a lock that it runs under
+   75  lock held by others (-E)            79  lock lost, command ended
+  128+N  signal N ended the wait     126, 127  command not executable, not found
 
 Examples:
   quorlock run nightly-report -- report --all        waits for the lock

@@ -2,6 +2,8 @@
 //!
 //! The gate: a command must not begin before the guardian has its group. So a helper starts first and waits for our lock on the
 //! file. When it gets that lock, it becomes the command if the file has a time. If quorlock is killed first, there is none.
+//!
+//! Behind the time stand the held locks, for calls of quorlock by the command.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
@@ -21,17 +23,20 @@ const MARK: &str = "kill-at-boottime-ns ";
 #[derive(Debug)]
 pub(crate) struct Lease {
     path: PathBuf,
+    /// Lines behind the time.
+    held: String,
     /// Locked, until the gate is opened.
     gate: Option<File>,
 }
 
 impl Lease {
-    /// Makes the file. The gate is closed.
-    pub(crate) fn create(path: PathBuf) -> io::Result<Lease> {
+    /// Makes the file. The gate is closed. `held`: the lines of `nested::locks`.
+    pub(crate) fn create(path: PathBuf, held: String) -> io::Result<Lease> {
         let gate = create(&path)?;
         flock(&gate, FlockOperation::LockExclusive)?;
         Ok(Lease {
             path,
+            held,
             gate: Some(gate),
         })
     }
@@ -46,13 +51,14 @@ impl Lease {
             return Ok(());
         };
         // One write, so nobody reads half a time. The end of this function unlocks the file.
-        gate.write_all(text(kill_at).as_bytes())
+        gate.write_all(self.text(kill_at).as_bytes())
     }
 
     /// Replaces the time. Readers find the old or the new one.
     pub(crate) fn set(&self, kill_at: Duration) -> io::Result<()> {
         let new = self.path.with_extension("new");
-        let written = create(&new).and_then(|mut file| file.write_all(text(kill_at).as_bytes()));
+        let text = self.text(kill_at);
+        let written = create(&new).and_then(|mut file| file.write_all(text.as_bytes()));
         written
             .and_then(|()| fs::rename(&new, &self.path))
             .inspect_err(|_| drop(fs::remove_file(&new)))
@@ -64,6 +70,10 @@ impl Lease {
             // Without a file, `quorlock check` fails as well.
             let _ = fs::remove_file(&self.path);
         }
+    }
+
+    fn text(&self, kill_at: Duration) -> String {
+        format!("{MARK}{}\n{}", kill_at.as_nanos(), self.held)
     }
 }
 
@@ -108,16 +118,13 @@ pub(crate) fn read(path: &Path) -> io::Result<Option<Duration>> {
     Ok(time(&fs::read_to_string(path)?))
 }
 
-fn time(text: &str) -> Option<Duration> {
+/// The time in the text of a file, if any.
+pub(crate) fn time(text: &str) -> Option<Duration> {
     let time = text
         .strip_suffix('\n')
         .and_then(|it| it.lines().find_map(|line| line.strip_prefix(MARK)));
     time.and_then(|it| it.parse().ok())
         .map(Duration::from_nanos)
-}
-
-fn text(kill_at: Duration) -> String {
-    format!("{MARK}{}\n", kill_at.as_nanos())
 }
 
 fn create(path: &Path) -> io::Result<File> {
@@ -136,7 +143,7 @@ mod tests {
 
     #[test]
     fn a_lease_is_for_its_owner_alone_and_goes_with_what_made_it() {
-        let mut lease = Lease::create(new_path().unwrap()).unwrap();
+        let mut lease = Lease::create(new_path().unwrap(), "held x\n".to_owned()).unwrap();
         let path = lease.path().to_owned();
         assert_eq!(read(&path).unwrap(), None, "the gate is closed");
         lease.open_gate(Duration::from_nanos(7)).unwrap();

@@ -27,6 +27,8 @@ mod holding;
 #[cfg(unix)]
 mod lease;
 mod ls;
+#[cfg(unix)]
+mod nested;
 mod nodes;
 mod options;
 mod pages;

@@ -24,9 +24,10 @@ use crate::run::signals::{Event, Events};
 use crate::run::times::Times;
 use crate::stderr::say;
 use crate::taking::Held;
-use crate::{clock, lease, nodes, show, waiting};
+use crate::{clock, lease, nested, nodes, show, waiting};
 
 pub(crate) fn run(args: &NodeArgs, run: &Run) -> Result<ExitCode, Failed> {
+    let of_locks = nested::locks(args, &run.taking)?;
     let settings = nodes::with_locks(args)?;
     let times =
         Times::new(settings.ttl, run.kill_after).map_err(|err| Failed::new(Exit::USAGE, err))?;
@@ -43,7 +44,7 @@ pub(crate) fn run(args: &NodeArgs, run: &Run) -> Result<ExitCode, Failed> {
     held.hold.on_lost(move |_| {
         let _ = told.send(Event::Lost);
     });
-    let ended = Job::start(run, &held, &events, times)
+    let ended = Job::start(run, &held, of_locks, &events, times)
         .map_err(|err| Failed::new(Exit::INTERNAL, format!("cannot start the command: {err}")))
         .and_then(Job::finish);
     release(run, held, ended).map(ExitCode::from)

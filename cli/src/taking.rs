@@ -75,7 +75,7 @@ impl Taking {
                 slot,
             });
         }
-        if self.shared && !self.exclusive {
+        if self.is_shared() {
             let reader = locks
                 .rw_lock(name)
                 .cancelled_by(cancel)
@@ -121,6 +121,10 @@ impl Taking {
             exit if exit.is_signal() && self.quiet => Ok(failed.exit.code()),
             _ => Err(failed),
         }
+    }
+
+    pub(crate) fn is_shared(&self) -> bool {
+        self.shared && !self.exclusive
     }
 
     /// The longest time is no limit.

@@ -76,6 +76,7 @@ impl<'a> Job<'a> {
     pub(crate) fn start(
         run: &'a Run,
         held: &'a Held,
+        of_locks: String,
         events: &'a Events,
         times: Times,
     ) -> io::Result<Job<'a>> {
@@ -86,7 +87,7 @@ impl<'a> Job<'a> {
         // begins when the gate opens, after the guardian has its group. A gate that is never opened ends the helper, see `lease`,
         // also if one of these lines fails.
         let mut guardian = Guardian::start(&path)?;
-        let mut lease = Lease::create(path)?;
+        let mut lease = Lease::create(path, of_locks)?;
         let mut command = ourselves(TASK)?;
         match &run.line {
             Some(line) => command.args(parts(&shell(line))),

@@ -100,3 +100,51 @@ fn a_guardian_that_was_given_no_command_removes_the_file() -> TestResult {
     assert!(!lease.path().exists());
     Ok(())
 }
+
+/// It would wait for the end of the command that it is part of.
+#[test]
+fn a_command_that_takes_the_lock_that_it_runs_under_fails_at_once_with_the_chain() -> TestResult {
+    let servers = Servers::start(3)?;
+    let quorlock_itself = env!("CARGO_BIN_EXE_quorlock");
+    for (outer, inner, chain) in [
+        ("run a", "run -w 60 a -- echo in", "a > a"),
+        ("run a b", "run -n b -- echo in", "a > b > b"),
+        ("run a", "hold -w 60 a", "a > a"),
+        ("run -s a", "run -w 60 a -- echo in", "a > a"),
+        ("run a", "run -w 60 -s a -- echo in", "a > a"),
+        ("run a", "run b -- $q run -w 60 a -- echo in", "a > b > a"),
+        ("run a", "run b -- echo in", ""),
+        ("run -s a", "run -s a -- echo in", ""),
+        ("run a", "run --prefix x a -- echo in", ""),
+        ("run a", "run --permits 1 a -- echo in", ""),
+        // As one that a job has left to a daemon: the job has ended.
+        (
+            "run a",
+            "run b -- sh -c 'sed s/ns.*/ns\\ 1/ $QUORLOCK_LEASE >$f; QUORLOCK_LEASE=$f $q run -n b -- echo in'",
+            "",
+        ),
+    ] {
+        let file = tempfile::NamedTempFile::new()?;
+        let mut command = quorlock(&servers);
+        command.env("q", quorlock_itself).env("f", file.path());
+        let line = format!("$q {inner}");
+        let output = command
+            .args(outer.split(' '))
+            .args(["-c", &line])
+            .output()?;
+        let expected = if chain.is_empty() { 0 } else { 78 };
+        let is_held = chain.is_empty() && inner.contains("$f");
+        assert_eq!(
+            output.status.code(),
+            Some(if is_held { 75 } else { expected }),
+            "{outer}, {inner}: {}",
+            stderr(&output)
+        );
+        assert!(
+            stderr(&output).contains(chain),
+            "{inner}: {}",
+            stderr(&output)
+        );
+    }
+    Ok(())
+}
