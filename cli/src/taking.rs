@@ -139,6 +139,9 @@ impl Taking {
     fn check(&self) -> Result<(), Failed> {
         let usage = |reason: &str| Err(Failed::new(Exit::USAGE, reason));
         match (&self.names[..], self.shared, self.permits) {
+            (names, ..) if names.iter().any(String::is_empty) => {
+                usage("a lock name is empty: is a variable unset?")
+            }
             (_, true, Some(_)) => usage("--shared with --permits: permits cannot be shared"),
             ([_, _, ..], true, _) => usage("--shared: give one name only"),
             ([_, _, ..], _, Some(_)) => usage("--permits: give one name only"),

@@ -148,3 +148,18 @@ fn a_command_that_takes_the_lock_that_it_runs_under_fails_at_once_with_the_chain
     }
     Ok(())
 }
+
+#[test]
+fn a_lock_without_a_name_is_refused() -> TestResult {
+    let servers = Servers::start(3)?;
+    for command in [
+        &["run", "-n", "", "--", "true"][..],
+        &["run", "-n", "a", "", "--", "true"],
+        &["hold", "--until-signal", ""],
+    ] {
+        let output = quorlock(&servers).args(command).output()?;
+        assert_eq!(output.status.code(), Some(64), "{command:?}");
+        assert!(stderr(&output).contains("a lock name is empty"));
+    }
+    Ok(())
+}
