@@ -67,9 +67,15 @@ impl Settings {
             }
             other => other.to_string(),
         };
+        let has_threads = |it: &BuildProblem| !matches!(it, BuildProblem::NoThreads { .. });
         let failed = |err: BuildError| {
+            let exit = if err.problems().iter().all(has_threads) {
+                Exit::CONFIG
+            } else {
+                Exit::INTERNAL
+            };
             Failed::new(
-                Exit::CONFIG,
+                exit,
                 err.problems()
                     .iter()
                     .map(text)

@@ -163,3 +163,13 @@ fn a_lock_without_a_name_is_refused() -> TestResult {
     }
     Ok(())
 }
+
+#[test]
+fn a_machine_that_gives_no_threads_or_files_is_at_fault_and_no_setting() -> TestResult {
+    let servers = Servers::start(3)?;
+    let shell = ["sh", "-c", "ulimit -n 4; exec \"$0\" \"$@\""];
+    let output = started_by(&shell, quorlock(&servers).args(["status", "report"])).output()?;
+    assert_eq!(output.status.code(), Some(70), "{}", stderr(&output));
+    assert!(stderr(&output).contains("cannot start the node threads"));
+    Ok(())
+}
