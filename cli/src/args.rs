@@ -1,7 +1,12 @@
 //! The commands.
 
+use std::env;
+use std::ffi::OsString;
+
+use clap::builder::Resettable;
+use clap::error::{ContextKind, ContextValue};
 use clap::parser::ValueSource;
-use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
+use clap::{Arg, ArgMatches, CommandFactory, FromArgMatches, Id, Parser, Subcommand};
 
 use crate::bench::Bench;
 use crate::doctor::Doctor;
@@ -31,7 +36,14 @@ pub(crate) struct Args {
 impl Args {
     /// Of the command line and the environment.
     pub(crate) fn parse_all() -> Result<Args, clap::Error> {
-        let matches = Args::command().try_get_matches()?;
+        // If this fails, no variable is at fault, and the help names all variables.
+        let line = without_variables(|_| true).try_get_matches();
+        let matches = match line.as_ref().map(ArgMatches::subcommand) {
+            Ok(Some((_, line))) => without_variables(|arg| is_unread(arg, line))
+                .try_get_matches()
+                .map_err(blame_variable)?,
+            _ => Args::command().try_get_matches().map_err(suggest_release)?,
+        };
         let mut args = Args::from_arg_matches(&matches)?;
         if let (Command::Doctor(doctor), Some((_, given))) =
             (&mut args.command, matches.subcommand())
@@ -41,6 +53,85 @@ impl Args {
         }
         Ok(args)
     }
+}
+
+/// An option overrides the variables of its group.
+const RIVALS: &[&[&str]] = &[
+    &["nodes", "list", "nodes_file"],
+    &["password", "password_file"],
+    &["quiet", "verbose"],
+    &["shared", "exclusive", "permits"],
+    &["wait", "no_wait", "planned"],
+];
+
+/// All commands, without the variables of some options.
+fn without_variables(is_out: impl Fn(&Arg) -> bool) -> clap::Command {
+    let edit = |arg: Arg| {
+        if is_out(&arg) {
+            arg.env(Resettable::Reset)
+        } else {
+            arg
+        }
+    };
+    Args::command()
+        .mut_args(edit)
+        .mut_subcommands(|command| command.mut_args(edit))
+}
+
+/// An empty variable is none. An option of its group on the command line is read instead.
+fn is_unread(arg: &Arg, line: &ArgMatches) -> bool {
+    let id = arg.get_id().as_str();
+    let is_rival = |it: &str| {
+        RIVALS
+            .iter()
+            .any(|group| group.contains(&id) && group.contains(&it))
+    };
+    let is_given = |it: &str| line.value_source(it) == Some(ValueSource::CommandLine);
+    let value = arg.get_env().and_then(env::var_os);
+    value.is_some_and(|value| value.is_empty())
+        || line
+            .ids()
+            .map(Id::as_str)
+            .any(|it| is_rival(it) && is_given(it))
+}
+
+/// The command line is valid: a wrong value is that of a variable.
+fn blame_variable(mut err: clap::Error) -> clap::Error {
+    let mut all = Args::command();
+    all.build();
+    let mut args = all.get_subcommands().flat_map(clap::Command::get_arguments);
+    let option = err.get(ContextKind::InvalidArg).map(ToString::to_string);
+    let arg = args.find(|arg| Some(arg.to_string()) == option);
+    if let Some(variable) = arg.and_then(Arg::get_env) {
+        let variable = variable.to_string_lossy().into_owned();
+        err.insert(ContextKind::InvalidArg, ContextValue::String(variable));
+    }
+    err
+}
+
+/// "lock" is similar to "unlock" in its letters only.
+fn suggest_release(mut err: clap::Error) -> clap::Error {
+    let word = err.get(ContextKind::InvalidSubcommand);
+    if word.is_some_and(|word| word.to_string() == "unlock") {
+        let release = ContextValue::String("release".to_owned());
+        err.insert(ContextKind::SuggestedSubcommand, release);
+    }
+    err
+}
+
+/// Whether the command line is that of `run` with -- before one of its words, and invalid only without.
+pub(crate) fn lacks_dashes() -> bool {
+    let line: Vec<OsString> = env::args_os().collect();
+    let is_of_run = |at: usize| {
+        let mut line = line.clone();
+        line.insert(at, "--".into());
+        without_variables(|_| true)
+            .try_get_matches_from(line)
+            .is_ok_and(|it| it.subcommand_name() == Some("run"))
+    };
+    let mut words = line.iter().enumerate().skip(2);
+    line.iter().all(|word| word != "--")
+        && words.any(|(at, word)| !word.as_encoded_bytes().starts_with(b"-") && is_of_run(at))
 }
 
 #[derive(Debug, Subcommand)]

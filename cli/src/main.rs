@@ -48,7 +48,6 @@ mod vouch;
 #[cfg(unix)]
 mod waiting;
 
-use std::env;
 use std::process::ExitCode;
 
 use clap::CommandFactory;
@@ -69,8 +68,7 @@ fn main() -> ExitCode {
             if !err.use_stderr() {
                 return ExitCode::SUCCESS;
             }
-            let given = |one: &[&str]| env::args_os().any(|it| one.iter().any(|word| it == *word));
-            if given(&["run", "lock"]) && !given(&["--", "-c", "--command"]) {
+            if args::lacks_dashes() {
                 show::warn("put -- before the command: quorlock run NAME -- CMD");
             }
             return Exit::USAGE.code();

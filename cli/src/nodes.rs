@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use quorlock::error::BuildProblem;
-use quorlock::{BuildError, Builder, LockManager};
+use quorlock::{BuildError, Builder, LockManager, Node};
 use serde::Deserialize;
 
 use crate::exit::{Exit, Failed};
@@ -110,16 +110,17 @@ pub(crate) fn for_a_plan(args: &NodeArgs, ttl: Option<Duration>) -> Result<Setti
 /// The servers in a file, one in each line. Empty lines and comments are skipped.
 fn listed(file: &Path) -> Result<Vec<Given>, Failed> {
     let text = read(file)?;
-    let lines = text
-        .lines()
-        .map(str::trim)
-        .zip(1..)
-        .filter(|(it, _)| !it.is_empty() && !it.starts_with('#'));
-    let node = |(url, line): (&str, usize)| Given {
-        url: url.to_owned(),
-        place: format!("line {line} of {}", file.display()),
-    };
-    let nodes: Vec<_> = lines.map(node).collect();
+    let mut nodes = Vec::new();
+    for (line, number) in text.lines().zip(1..) {
+        let words: Vec<_> = line
+            .split_whitespace()
+            .take_while(|word| !word.starts_with('#'))
+            .collect();
+        nodes.extend(split(&words.join(" ")).into_iter().map(|url| Given {
+            url,
+            place: format!("line {number} of {}", file.display()),
+        }));
+    }
     if nodes.is_empty() {
         return Err(Failed::new(
             Exit::CONFIG,
@@ -127,6 +128,12 @@ fn listed(file: &Path) -> Result<Vec<Given>, Failed> {
         ));
     }
     Ok(nodes)
+}
+
+/// URLs may be in quotes, as in files of variables.
+fn split(urls: &str) -> Vec<String> {
+    let unquoted = |url: String| url.trim_matches(['"', '\'']).to_owned();
+    Node::split_urls(urls).into_iter().map(unquoted).collect()
 }
 
 fn settings(args: &NodeArgs, holds: bool, planned: Option<Duration>) -> Result<Settings, Failed> {
@@ -200,11 +207,7 @@ fn given(args: &NodeArgs, of_config: Option<Vec<String>>) -> Result<Vec<Given>, 
             "all users of this machine can see this password: {advice}"
         ));
     }
-    let variable = args
-        .list
-        .as_deref()
-        .map(quorlock::Node::split_urls)
-        .unwrap_or_default();
+    let variable = args.list.as_deref().map(split).unwrap_or_default();
     let config = args
         .config
         .as_ref()
@@ -282,9 +285,11 @@ fn time(
     }
 }
 
+/// Without the byte order mark that some editors write.
 fn read(file: &Path) -> Result<String, Failed> {
-    fs::read_to_string(file)
-        .map_err(|err| Failed::new(Exit::CONFIG, format!("{}: {err}", file.display())))
+    let text = fs::read_to_string(file)
+        .map_err(|err| Failed::new(Exit::CONFIG, format!("{}: {err}", file.display())))?;
+    Ok(text.trim_start_matches('\u{feff}').to_owned())
 }
 
 #[cfg(test)]

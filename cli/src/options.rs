@@ -9,7 +9,7 @@ use clap::builder::FalseyValueParser;
 #[derive(Debug, clap::Args)]
 #[command(next_help_heading = "Servers")]
 pub(crate) struct NodeArgs {
-    /// Redis server: redis://host:port/database; repeat for each
+    /// Redis server: redis://host:port/database; repeat for each, or set QUORLOCK_NODES to all
     ///
     /// Put passwords into a file or a variable: all users of this machine can see the options of a command.
     #[arg(long = "node", value_name = "URL", global = true)]
@@ -33,7 +33,7 @@ pub(crate) struct NodeArgs {
     /// User for all servers
     #[arg(long, value_name = "NAME", env = "QUORLOCK_USER", global = true)]
     pub(crate) user: Option<String>,
-    /// File with the password for all servers in its first line
+    /// File with the password for all servers in its first line; or set QUORLOCK_PASSWORD
     #[arg(
         long,
         value_name = "FILE",

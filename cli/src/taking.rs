@@ -37,7 +37,7 @@ pub(crate) struct Taking {
     )]
     pub(crate) conflict_exit_code: Option<u8>,
     /// Print nothing but errors
-    #[arg(short, long, env = "QUORLOCK_QUIET", conflicts_with = "verbose", value_parser = switch())]
+    #[arg(short, long, env = "QUORLOCK_QUIET", value_parser = switch())]
     pub(crate) quiet: bool,
     /// Report the holder during the wait, and the token
     #[arg(short, long, env = "QUORLOCK_VERBOSE", value_parser = switch())]
@@ -142,6 +142,7 @@ impl Taking {
             (names, ..) if names.iter().any(String::is_empty) => {
                 usage("a lock name is empty: is a variable unset?")
             }
+            _ if self.quiet && self.verbose => usage("--quiet with --verbose: give one of them"),
             (_, true, Some(_)) => usage("--shared with --permits: permits cannot be shared"),
             ([_, _, ..], true, _) => usage("--shared: give one name only"),
             ([_, _, ..], _, Some(_)) => usage("--permits: give one name only"),

@@ -19,5 +19,6 @@ mod settings;
 mod stalls;
 mod status;
 mod support;
+mod variables;
 mod wait;
 mod watch;

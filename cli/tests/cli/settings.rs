@@ -9,7 +9,7 @@ use serde_json::Value;
 use crate::support::*;
 
 /// The addresses of the servers that a command means. Nobody is there.
-fn addresses(command: &mut Command) -> Vec<String> {
+pub(crate) fn addresses(command: &mut Command) -> Vec<String> {
     let output = command
         .args(["status", "--json", "report"])
         .output()
@@ -45,8 +45,7 @@ fn servers_come_from_options_then_variables_then_a_file_of_them_then_the_config(
     let mut command = bare();
     command
         .env("QUORLOCK_NODES", "redis://127.0.0.1:2,redis://127.0.0.1:3")
-        .arg("--nodes-file")
-        .arg(&nodes);
+        .env("QUORLOCK_NODES_FILE", &nodes);
     assert_eq!(addresses(&mut command), ["127.0.0.1:2", "127.0.0.1:3"]);
     let mut command = bare();
     command

@@ -1,0 +1,244 @@
+//! Variables beside options and files: empty ones, opposite ones, wrong ones.
+
+use std::fs;
+use std::process::Command;
+
+use devnodes::{Server, Servers};
+
+use crate::doctor::fit;
+use crate::settings::addresses;
+use crate::support::*;
+
+/// All variables of a command, as its help names them.
+fn variables(command: &str) -> Vec<String> {
+    let help = stdout(&bare().args(["help", command]).output().unwrap());
+    let names = help.split("[env: ").skip(1);
+    let names = names.map(|it| it[..it.find(['=', ']']).unwrap()].to_owned());
+    let names: Vec<_> = names.collect();
+    assert!(10 < names.len(), "{help}");
+    names
+}
+
+#[test]
+fn every_empty_variable_is_as_if_unset() -> TestResult {
+    let servers = fit()?;
+    for (command, words) in [
+        ("run", &["report", "--", "true"][..]),
+        ("status", &["report"]),
+        ("ls", &[]),
+        ("doctor", &["--looks", "1"]),
+        ("vouch", &["--yes"]),
+    ] {
+        let mut quorlock = bare();
+        quorlock.args(["--ttl", "30", "--response-timeout", "5"]);
+        for url in servers.urls() {
+            quorlock.args(["--node", &url]);
+        }
+        for name in variables(command).iter().map(String::as_str) {
+            quorlock.env(name, "");
+        }
+        quorlock
+            .env("QUORLOCK_NODES", "")
+            .env("QUORLOCK_PASSWORD", "");
+        let output = quorlock.arg(command).args(words).output()?;
+        let text = format!("{}{}", stdout(&output), stderr(&output));
+        assert!(output.status.success(), "{command}: {text}");
+        assert!(!text.contains("no_quarantine"), "{command}: {text}");
+    }
+    Ok(())
+}
+
+#[test]
+fn options_override_the_variables_of_their_opposites() -> TestResult {
+    let servers = Servers::start(1)?;
+    let _permit = others(&servers).semaphore("job", 3).acquire()?;
+    for (name, value, options) in [
+        ("QUIET", "1", &["-v"][..]),
+        ("QUIET", "0", &["-v"]),
+        ("VERBOSE", "1", &["-q"]),
+        ("VERBOSE", "false", &["-q"]),
+        ("PERMITS", "3", &["-s"]),
+        ("PERMITS", "3", &["-x"]),
+        ("SHARED", "1", &["--permits", "3"]),
+        ("SHARED", "1", &["-x"]),
+    ] {
+        let mut run = quorlock(&servers);
+        run.env(format!("QUORLOCK_{name}"), value);
+        let output = run
+            .args(["run", "-n"])
+            .args(options)
+            .args(["job", "--", "true"])
+            .output()?;
+        let text = stderr(&output);
+        assert!(
+            output.status.success(),
+            "{name}={value} {options:?}: {text}"
+        );
+        assert_eq!(
+            text.contains("held with token"),
+            options == ["-v"],
+            "{text}"
+        );
+    }
+    // Opposites of one kind are refused.
+    let mut both = quorlock(&servers);
+    both.env("QUORLOCK_QUIET", "1").env("QUORLOCK_VERBOSE", "1");
+    let output = both.args(["run", "-n", "job", "--", "true"]).output()?;
+    assert_eq!(output.status.code(), Some(64), "{}", stderr(&output));
+
+    let _lock = others(&servers).mutex("report").lock()?;
+    let mut waits = quorlock(&servers);
+    waits.env("QUORLOCK_NO_WAIT", "1");
+    let mut waits = Running::start(waits.args(["run", "-v", "-w", "1.5", "report", "-c", "true"]));
+    assert_eq!(waits.status(), Some(75));
+    let text = waits.stderr();
+    assert!(text.contains("waiting for 1."), "{text}");
+    Ok(())
+}
+
+#[test]
+fn servers_and_passwords_of_options_override_those_of_variables() -> TestResult {
+    let server = Server::builder().password("open-sesame").start()?;
+    let folder = tempfile::tempdir()?;
+    let wrong = folder.path().join("wrong");
+    let nodes = folder.path().join("nodes");
+    fs::write(&wrong, "hunter2\n")?;
+    fs::write(&nodes, "redis://127.0.0.1:5\n")?;
+    let mut command = bare();
+    command.env("QUORLOCK_PASSWORD_FILE", &wrong);
+    let url = format!("redis://{}", server.addr());
+    let args = [
+        "--node",
+        &url,
+        "--password",
+        "open-sesame",
+        "status",
+        "report",
+    ];
+    let text = stdout(&command.args(args).output()?);
+    assert!(!text.contains("login refused"), "{text}");
+
+    let mut command = bare();
+    command.env("QUORLOCK_NODES", "redis://127.0.0.1:2");
+    command.env("QUORLOCK_NODES_FILE", &nodes);
+    assert_eq!(addresses(&mut command), ["127.0.0.1:2"]);
+    let mut command = bare();
+    command.env("QUORLOCK_NODES", "redis://127.0.0.1:2");
+    command.arg("--nodes-file").arg(&nodes);
+    assert_eq!(addresses(&mut command), ["127.0.0.1:5"]);
+    Ok(())
+}
+
+#[test]
+fn files_and_variables_may_have_what_editors_and_env_files_add() -> TestResult {
+    let folder = tempfile::tempdir()?;
+    let nodes = folder.path().join("nodes");
+    for text in [
+        "redis://127.0.0.1:1\r\nredis://127.0.0.1:2\r\n",
+        "\u{feff}redis://127.0.0.1:1\nredis://127.0.0.1:2",
+        "\u{feff}# ours\nredis://127.0.0.1:1 # first\n\tredis://127.0.0.1:2\t#second\n",
+        "\"redis://127.0.0.1:1\"\n'redis://127.0.0.1:2'\n",
+        "\"redis://127.0.0.1:1\",\n\"redis://127.0.0.1:2\",\n",
+    ] {
+        fs::write(&nodes, text)?;
+        let found = addresses(bare().arg("--nodes-file").arg(&nodes));
+        assert_eq!(found, ["127.0.0.1:1", "127.0.0.1:2"], "{text:?}");
+    }
+    let quoted = "\"redis://127.0.0.1:1 redis://127.0.0.1:2\"";
+    let found = addresses(bare().env("QUORLOCK_NODES", quoted));
+    assert_eq!(found, ["127.0.0.1:1", "127.0.0.1:2"]);
+
+    fs::write(&nodes, "\u{feff}nodes = [\"redis://127.0.0.1:6\"]\n")?;
+    let found = addresses(bare().arg("--config").arg(&nodes));
+    assert_eq!(found, ["127.0.0.1:6"]);
+
+    let server = Server::builder().password("open-sesame").start()?;
+    fs::write(&nodes, "\u{feff}open-sesame\r\n")?;
+    let mut command = bare();
+    command.args(["--node", &format!("redis://{}", server.addr())]);
+    command.arg("--password-file").arg(&nodes);
+    let output = command.args(["status", "report"]).output()?;
+    assert!(!stdout(&output).contains("login refused"));
+    Ok(())
+}
+
+#[test]
+fn a_wrong_value_is_blamed_on_the_variable_that_has_it() {
+    let refused = |command: &mut Command| {
+        let output = command.output().unwrap();
+        assert_eq!(output.status.code(), Some(64));
+        stderr(&output)
+    };
+    for (name, command) in [
+        ("QUORLOCK_WAIT", &["run", "job", "--", "true"][..]),
+        ("QUORLOCK_TTL", &["run", "job", "--", "true"]),
+        ("QUORLOCK_DOCTOR_WAIT", &["doctor"]),
+        ("QUORLOCK_FOR", &["bench"]),
+        ("QUORLOCK_PLANNED", &["doctor"]),
+        ("QUORLOCK_PERMITS", &["status", "job"]),
+    ] {
+        let text = refused(bare().env(name, "abc").args(command));
+        let begins = format!("error: invalid value 'abc' for '{name}': ");
+        assert!(text.starts_with(&begins), "{text}");
+    }
+    let option = ["run", "-w", "abc", "job", "--", "true"];
+    let text = refused(bare().env("QUORLOCK_TTL", "abc").args(option));
+    assert!(text.contains("'abc' for '--wait <TIME>'"), "{text}");
+}
+
+#[test]
+fn help_and_manual_name_the_variables_of_servers_and_passwords() -> TestResult {
+    for args in [
+        &["--help"][..],
+        &["-h"],
+        &["help", "run"],
+        &["man"],
+        &["man", "doctor"],
+    ] {
+        let text = stdout(&bare().args(args).output()?);
+        for name in ["QUORLOCK_NODES", "QUORLOCK_PASSWORD"] {
+            let mut found = text.match_indices(name);
+            let is_itself = |at: usize| !text[at + name.len()..].starts_with('_');
+            assert!(
+                found.any(|(at, _)| is_itself(at)),
+                "{args:?}: {name}: {text}"
+            );
+        }
+    }
+    Ok(())
+}
+
+#[test]
+fn the_hint_for_dashes_comes_only_where_they_help() -> TestResult {
+    for (line, helps) in [
+        ("run job true", true),
+        ("lock job ls -l", true),
+        ("run -w 5 job report --all", true),
+        ("run", false),
+        ("run job", false),
+        ("run -w abc job true", false),
+        ("run --wiat 5 job true", false),
+        ("run job --wiat 5 -- true", false),
+        ("run job extra --wiat 5 -- true", false),
+        ("status a b --bad", false),
+        ("rnu job true", false),
+    ] {
+        let output = bare().args(line.split(' ')).output()?;
+        let text = stderr(&output);
+        assert_eq!(output.status.code(), Some(64), "{line}: {text}");
+        assert_eq!(text.contains("put -- before"), helps, "{line}: {text}");
+    }
+    Ok(())
+}
+
+#[test]
+fn unlock_is_not_similar_to_lock() -> TestResult {
+    let text = stderr(&bare().args(["unlock", "job"]).output()?);
+    assert!(
+        text.contains("'release'") && !text.contains("'lock'"),
+        "{text}"
+    );
+    let text = stderr(&bare().args(["statsu", "job"]).output()?);
+    assert!(text.contains("'status'"), "{text}");
+    Ok(())
+}
