@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use quorlock::error::BuildProblem;
-use quorlock::{BuildError, Builder, LockManager, Node};
+use quorlock::{BuildError, Builder, LockManager, Node, Tls};
 use serde::Deserialize;
 
 use crate::exit::{Exit, Failed};
@@ -26,11 +26,15 @@ struct ConfigFile {
     nodes: Option<Vec<String>>,
     user: Option<String>,
     password_file: Option<PathBuf>,
+    ca_file: Option<PathBuf>,
+    cert: Option<PathBuf>,
+    key: Option<PathBuf>,
     prefix: Option<String>,
     ttl: Option<String>,
     max_ttl: Option<String>,
     response_timeout: Option<String>,
     connect_timeout: Option<String>,
+    strict: Option<bool>,
 }
 
 /// A server, and its place in the settings: "line 3 of nodes".
@@ -140,7 +144,18 @@ fn settings(args: &NodeArgs, holds: bool, planned: Option<Duration>) -> Result<S
     let file = config(args)?;
     let nodes = given(args, file.nodes)?;
     let (urls, places): (Vec<_>, Vec<_>) = nodes.into_iter().map(|it| (it.url, it.place)).unzip();
-    let mut builder = LockManager::builder(urls).owner_label(Some("quorlock"));
+    let mut builder = LockManager::builder(urls)
+        .owner_label(Some("quorlock"))
+        .strict(args.strict.or(file.strict).unwrap_or(false));
+    let ca = args.ca_file.clone().or(file.ca_file);
+    let tls = ca.clone().map_or_else(Tls::system_roots, Tls::with_ca_file);
+    let cert = args.cert.clone().or(file.cert);
+    match (cert, args.key.clone().or(file.key)) {
+        (Some(cert), Some(key)) => builder = builder.tls(tls.client_cert_files(cert, key)),
+        (None, None) if ca.is_none() => {}
+        (None, None) => builder = builder.tls(tls),
+        _ => return Err(Failed::new(Exit::CONFIG, "--cert and --key: give both")),
+    }
     let user = args.user.as_deref().or(file.user.as_deref());
     match password(args, file.password_file.as_deref())? {
         Some(password) => builder = builder.credentials(user, &password),

@@ -50,6 +50,15 @@ pub(crate) struct NodeArgs {
         hide = true
     )]
     pub(crate) password: Option<String>,
+    /// Certificate authorities for rediss:// URLs, as PEM [default: those of the system, or of SSL_CERT_FILE]
+    #[arg(long, value_name = "FILE", env = "QUORLOCK_CA_FILE", global = true)]
+    pub(crate) ca_file: Option<PathBuf>,
+    /// Client certificate for rediss:// URLs, as PEM
+    #[arg(long, value_name = "FILE", env = "QUORLOCK_CERT", global = true)]
+    pub(crate) cert: Option<PathBuf>,
+    /// Key of the client certificate, as PEM
+    #[arg(long, value_name = "FILE", env = "QUORLOCK_KEY", global = true)]
+    pub(crate) key: Option<PathBuf>,
     /// Prefix of the keys on the servers
     #[arg(long, value_name = "TEXT", env = "QUORLOCK_PREFIX", global = true)]
     pub(crate) prefix: Option<String>,
@@ -65,6 +74,16 @@ pub(crate) struct NodeArgs {
     /// Time to connect to a server [default: 2s]
     #[arg(long, value_name = "TIME", env = "QUORLOCK_CONNECT_TIMEOUT", value_parser = duration, global = true)]
     pub(crate) connect_timeout: Option<Duration>,
+    /// Give servers no vote that may lose locks: with an eviction policy, replicas, a proxy or without INFO
+    #[arg(
+        long,
+        env = "QUORLOCK_STRICT",
+        global = true,
+        num_args = 0,
+        default_missing_value = "true",
+        value_parser = switch()
+    )]
+    pub(crate) strict: Option<bool>,
     /// Disable quarantine. For throwaway test servers only. The first program decides for all
     #[arg(long, env = "QUORLOCK_NO_QUARANTINE", global = true, value_parser = switch())]
     pub(crate) no_quarantine: bool,

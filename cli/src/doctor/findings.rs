@@ -38,6 +38,12 @@ fn failure(check: &NodeCheck) -> Option<Finding> {
 }
 
 fn of_failure(check: &NodeCheck, failure: &NodeFailure) -> Finding {
+    if let NodeFailure::Disqualified { finding } = failure {
+        return Finding {
+            level: Level::Unfit,
+            ..weakness(check, finding)
+        };
+    }
     let (level, what, why, action) = advice(failure);
     let seen = match failure {
         // In whole seconds, so that servers share a finding.

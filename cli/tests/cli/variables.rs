@@ -3,9 +3,11 @@
 use std::fs;
 use std::process::Command;
 
+use devnodes::tls::{Authority, Terminator};
 use devnodes::{Server, Servers};
+use serde_json::Value;
 
-use crate::doctor::fit;
+use crate::doctor::{fit, with_quarantine};
 use crate::settings::addresses;
 use crate::support::*;
 
@@ -240,5 +242,105 @@ fn unlock_is_not_similar_to_lock() -> TestResult {
     );
     let text = stderr(&bare().args(["statsu", "job"]).output()?);
     assert!(text.contains("'status'"), "{text}");
+    Ok(())
+}
+
+#[test]
+fn certificates_come_from_options_variables_and_the_config_file() -> TestResult {
+    let server = Server::start()?;
+    let authority = Authority::generate();
+    let certificate = authority.certify(&["127.0.0.1"]);
+    let terminator = Terminator::start(server.addr(), &certificate, Some(&authority))?;
+    let folder = tempfile::tempdir()?;
+    let path = |name: &str| folder.path().join(name);
+    let client = authority.certify(&["client"]);
+    fs::write(path("ca"), authority.pem())?;
+    fs::write(path("cert"), &client.chain)?;
+    fs::write(path("key"), &client.key)?;
+    let names = ["ca-file", "cert", "key"];
+    let config = names.map(|it| format!("{it} = {:?}\n", path(it.trim_end_matches("-file"))));
+    let url = format!("redis{}", terminator.url().trim_start_matches("redis"));
+    fs::write(
+        path("config"),
+        format!("nodes = [{url:?}]\n{}", config.concat()),
+    )?;
+    let status = |command: &mut Command| {
+        let output = command.args(["status", "report"]).output().unwrap();
+        (output.status.code(), stdout(&output) + &stderr(&output))
+    };
+
+    let mut options = bare();
+    options.args(["--node", &url]);
+    let (code, text) = status(&mut options);
+    assert_eq!(code, Some(69), "{text}");
+    let mut options = bare();
+    options.args(["--node", &url, "--ca-file"]).arg(path("ca"));
+    options
+        .arg("--cert")
+        .arg(path("cert"))
+        .arg("--key")
+        .arg(path("key"));
+    let mut variables = bare();
+    variables
+        .env("QUORLOCK_NODES", &url)
+        .env("SSL_CERT_FILE", path("ca"));
+    variables
+        .env("QUORLOCK_CERT", path("cert"))
+        .env("QUORLOCK_KEY", path("key"));
+    let mut file = bare();
+    file.arg("--config").arg(path("config"));
+    for mut command in [options, variables, file] {
+        let (code, text) = status(command.env("QUORLOCK_RESPONSE_TIMEOUT", "5"));
+        assert_eq!(code, Some(0), "{text}");
+    }
+
+    let mut half = bare();
+    half.args(["--node", &url, "--cert"]).arg(path("cert"));
+    let (code, text) = status(&mut half);
+    assert!(code == Some(78) && text.contains("--key"), "{text}");
+    let mut plain = bare();
+    plain
+        .args(["--node", "redis://127.0.0.1:1", "--ca-file"])
+        .arg(path("ca"));
+    let (code, text) = status(&mut plain);
+    assert!(code == Some(78) && text.contains("rediss://"), "{text}");
+    Ok(())
+}
+
+#[test]
+fn strict_takes_the_vote_of_a_server_that_may_evict_locks() -> TestResult {
+    let servers = fit()?;
+    servers[1].command(&["CONFIG", "SET", "maxmemory-policy", "allkeys-lru"])?;
+    let folder = tempfile::tempdir()?;
+    let config = folder.path().join("config");
+    fs::write(&config, "strict = true\n")?;
+    let looks = |command: &mut Command| -> Value {
+        let output = command.args(["doctor", "--json", "--looks", "1"]).output();
+        serde_json::from_slice(&output.unwrap().stdout).unwrap()
+    };
+    let level = |json: &Value| {
+        let findings = json["findings"].as_array().unwrap();
+        assert_eq!(findings.len(), 1, "{json}");
+        assert_eq!(findings[0]["what"], "would_evict", "{json}");
+        let votes = json["nodes"][1]["votes"].as_bool().unwrap();
+        (findings[0]["level"].as_str().unwrap().to_owned(), votes)
+    };
+    let weak = ("warning".to_owned(), true);
+    let unfit = ("unfit".to_owned(), false);
+    assert_eq!(level(&looks(&mut with_quarantine(&servers))), weak);
+    assert_eq!(
+        level(&looks(with_quarantine(&servers).arg("--strict"))),
+        unfit
+    );
+    let by_variable = looks(with_quarantine(&servers).env("QUORLOCK_STRICT", "1"));
+    assert_eq!(level(&by_variable), unfit);
+    let by_file = || {
+        let mut command = with_quarantine(&servers);
+        command.arg("--config").arg(&config);
+        command
+    };
+    assert_eq!(level(&looks(&mut by_file())), unfit);
+    let by_variable = looks(by_file().env("QUORLOCK_STRICT", "0"));
+    assert_eq!(level(&by_variable), weak, "variables override the file");
     Ok(())
 }
