@@ -25,8 +25,8 @@ const LOOKS: usize = 10;
 
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
-Checks each server several times. Reports each problem, why it matters and what to do. Changes nothing that a lock depends on. \
-A forbidden command appears in the ACL LOG of the server.
+Checks each server several times. Reports each problem, why it matters and what to do. Changes nothing that a lock depends on, \
+except that --wait starts the quarantine of unused servers, as the first lock would. A forbidden command appears in the ACL LOG of the server.
 
 Exit status: 0 fit; 1 fit, with warnings; 2 not fit
   --wait     0 every server votes; 69 not within TIME

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use quorlock::error::NodeCheck;
+use quorlock::error::{NodeCheck, NodeFailure, QuarantineReason};
 use quorlock::inspection::{InspectedNode, Inspection, LockState, StoredKey, StoredLock};
 use quorlock::{AcquireError, LockManager};
 use serde_json::{Value, json};
@@ -200,6 +200,27 @@ pub(crate) fn votes<'a>(rows: impl IntoIterator<Item = &'a NodeCheck>) -> String
         .map(ToString::to_string)
         .collect::<Vec<_>>()
         .join("\n")
+}
+
+/// The rest of its quarantine, and the reason.
+pub(crate) fn quarantine(row: &NodeCheck) -> Option<(Duration, QuarantineReason)> {
+    match row.failure {
+        Some(NodeFailure::Quarantined { left, why }) => Some((left, why)),
+        _ => None,
+    }
+}
+
+pub(crate) fn is_new(row: &NodeCheck) -> bool {
+    quarantine(row).is_some_and(|(_, why)| why == QuarantineReason::New)
+}
+
+/// What ends the quarantine of new servers, if there are any.
+pub(crate) fn cure(rows: &[NodeCheck]) -> &'static str {
+    if rows.iter().any(is_new) {
+        "; if new and never used: quorlock vouch"
+    } else {
+        ""
+    }
 }
 
 /// Whether a server votes, for programs.

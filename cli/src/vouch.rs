@@ -2,7 +2,6 @@
 
 use std::process::ExitCode;
 
-use quorlock::error::{NodeCheck, NodeFailure, QuarantineReason};
 use serde_json::json;
 
 use crate::exit::{Exit, Failed};
@@ -34,17 +33,8 @@ pub(crate) fn run(args: &NodeArgs, vouch: &Vouch) -> Result<ExitCode, Failed> {
     ask::check(vouch.yes)?;
     let locks = nodes::without_locks(args)?.build()?;
     let before = locks.check_nodes();
-    let is_new = |it: &NodeCheck| {
-        matches!(
-            it.failure,
-            Some(NodeFailure::Quarantined {
-                why: QuarantineReason::New,
-                ..
-            })
-        )
-    };
-    let rows = if before.iter().any(is_new) {
-        let new = before.iter().filter(|it| is_new(it));
+    let rows = if before.iter().any(seen::is_new) {
+        let new = before.iter().filter(|row| seen::is_new(row));
         let lines: Vec<_> = new
             .map(|it| format!("{} ({})", it.node, it.address))
             .collect();

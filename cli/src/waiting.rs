@@ -5,6 +5,7 @@ use std::sync::mpsc::{RecvTimeoutError, Sender, TryRecvError, channel};
 use std::thread;
 use std::time::Duration;
 
+use quorlock::error::NodeCheck;
 use quorlock::inspection::{Inspection, LockState};
 use quorlock::{CancelHandle, LockManager};
 
@@ -65,7 +66,8 @@ fn notice(taking: &Taking, locks: &LockManager) -> Option<Notice> {
             let Ok(found) = found.map(|it| it.concat()) else {
                 continue;
             };
-            let (who, until) = in_the_way(&found, permits.is_some());
+            let (who, until) = in_the_way(&found, permits.is_some())
+                .unwrap_or_else(|| unheld(&locks.check_nodes()));
             let waited = clock::now().saturating_sub(began);
             let is_due = again <= waited || (is_terminal && said != who);
             if is_due && done.try_recv() != Err(TryRecvError::Disconnected) {
@@ -86,8 +88,22 @@ fn notice(taking: &Taking, locks: &LockManager) -> Option<Notice> {
         .map(|_| Notice(sender))
 }
 
-/// The holders, and the time until their locks expire.
-fn in_the_way(found: &[Inspection], are_permits: bool) -> (String, String) {
+/// Why a lock that nobody holds is not ours.
+fn unheld(rows: &[NodeCheck]) -> (String, String) {
+    let votes = rows.iter().filter(|row| row.failure.is_none()).count();
+    let left = rows.iter().filter_map(seen::quarantine).map(|it| it.0);
+    match left.max() {
+        Some(left) if votes <= rows.len() / 2 => {
+            let cure = seen::cure(rows);
+            let rest = format!(": no vote for {} more{cure}", show::time(left));
+            ("servers in quarantine".to_owned(), rest)
+        }
+        _ => ("others came first".to_owned(), String::new()),
+    }
+}
+
+/// The holders, and the time until their locks expire. `None` if nobody holds a lock.
+fn in_the_way(found: &[Inspection], are_permits: bool) -> Option<(String, String)> {
     let (mut who, mut until, mut unknown) = (Vec::new(), None, false);
     for it in found {
         let (holder, left) = match it.state() {
@@ -121,12 +137,12 @@ fn in_the_way(found: &[Inspection], are_permits: bool) -> (String, String) {
     }
     let text = match who.len() {
         0 if unknown => "no majority of the servers answers".to_owned(),
-        0 => "others came first".to_owned(),
+        0 => return None,
         _ => show::some(&who, NAMED),
     };
     let until = until.map(|it| match it {
         Duration::MAX => ", without expiry".to_owned(),
         left => format!(", expires in {} unless extended", show::time(left)),
     });
-    (text, until.unwrap_or_default())
+    Some((text, until.unwrap_or_default()))
 }

@@ -116,7 +116,9 @@ fn advice(failure: &NodeFailure) -> (Level, &'static str, &'static str, String) 
             "quarantined",
             "it may have lost held locks, so its vote does not count until they have expired",
             match why {
-                QuarantineReason::New => "wait; if you have just set it up: quorlock vouch",
+                QuarantineReason::New => {
+                    "quorlock doctor --wait; if you have just set it up: quorlock vouch"
+                }
                 QuarantineReason::ClockStep => "wait, and let its time daemon slew the clock",
                 QuarantineReason::Unverifiable => {
                     "permit INFO; without it each new connection begins with a quarantine"

@@ -1,10 +1,11 @@
 //! `quorlock doctor --wait`: waits until every server votes.
 
+use std::mem::discriminant;
 use std::process::ExitCode;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use quorlock::error::{NodeCheck, NodeFailure};
+use quorlock::error::NodeCheck;
 use serde_json::json;
 
 use crate::exit::{Exit, Failed};
@@ -14,9 +15,8 @@ use crate::{nodes, seen, show};
 /// The value of the option without a time.
 pub(crate) const FOREVER: &str = "forever";
 
-/// The limits of the pause between two checks.
-const LONGEST: Duration = Duration::from_secs(1);
-const SHORTEST: Duration = Duration::from_millis(10);
+/// The pause between two checks.
+const PAUSE: Duration = Duration::from_secs(1);
 /// Programs connect again within this time.
 const CONNECTED_WITHIN: Duration = Duration::from_secs(2);
 
@@ -33,16 +33,20 @@ pub(crate) fn parse(text: &str) -> Result<Wait, String> {
 }
 
 pub(crate) fn run(args: &NodeArgs, wait: Wait, json: bool) -> Result<ExitCode, Failed> {
-    let settings = nodes::for_a_plan(args, None)?;
-    let (began, mut said, mut last) = (now(), String::new(), Vec::new());
+    let locks = nodes::for_a_plan(args, None)?.build()?;
+    let began = now();
+    let mut said = Vec::new();
     loop {
-        // A new manager for each check has the view of a program that starts now. A manager that stays counts a quarantine from
-        // its first check, but the quarantine of an unused server begins with the first lock.
-        let rows = settings.build()?.check_nodes();
+        let rows = if args.no_quarantine {
+            locks.check_nodes()
+        } else {
+            // Raises nothing. Starts the quarantine of unused servers as a lock would: it has no end before.
+            locks.admin().set_max_ttl(Duration::ZERO)
+        };
         let missing: Vec<_> = rows.iter().filter(|row| row.failure.is_some()).collect();
         let patience = wait
             .0
-            .map_or(LONGEST, |it| it.saturating_sub(began.elapsed()));
+            .map_or(PAUSE, |it| it.saturating_sub(began.elapsed()));
         if missing.is_empty() && !said.is_empty() {
             // Programs count a quarantine from their new connection.
             thread::park_timeout(CONNECTED_WITHIN);
@@ -50,30 +54,17 @@ pub(crate) fn run(args: &NodeArgs, wait: Wait, json: bool) -> Result<ExitCode, F
         if missing.is_empty() || patience.is_zero() {
             return end(&rows, &missing, json);
         }
-        let quarantines: Vec<_> = rows.iter().map(quarantine).collect();
-        let lacks = |shows_time| {
-            let lack = |row: &&NodeCheck| {
-                lack(
-                    row,
-                    last.get(row.node.index()).copied().flatten(),
-                    shows_time,
-                )
-            };
-            missing.iter().map(lack).collect::<Vec<_>>().join("; ")
-        };
-        let changed = lacks(false);
-        if said != changed {
-            show::warn(&format!("waiting for {}", lacks(true)));
-            said = changed;
-        }
-        let longest = quarantines
+        let reasons = missing
             .iter()
-            .flatten()
-            .max()
-            .copied()
-            .unwrap_or(LONGEST);
-        last = quarantines;
-        thread::park_timeout(longest.clamp(SHORTEST, LONGEST).min(patience));
+            .map(|row| (row.node, row.failure.as_ref().map(discriminant)));
+        let reasons: Vec<_> = reasons.collect();
+        if reasons.iter().any(|reason| !said.contains(reason)) {
+            let lacks: Vec<_> = missing.iter().map(|row| lack(row)).collect();
+            let cure = seen::cure(&rows);
+            show::warn(&format!("waiting for {}{cure}", lacks.join(", ")));
+        }
+        said = reasons;
+        thread::park_timeout(patience.min(PAUSE));
     }
 }
 
@@ -94,38 +85,11 @@ fn end(rows: &[NodeCheck], missing: &[&NodeCheck], json: bool) -> Result<ExitCod
     })
 }
 
-fn quarantine(row: &NodeCheck) -> Option<Duration> {
-    match row.failure {
-        Some(NodeFailure::Quarantined { left, .. }) => Some(left),
-        _ => None,
-    }
-}
-
-/// Why a server has no vote. `last`: its quarantine at the check before. Without times, the text changes with the reason alone.
-fn lack(row: &NodeCheck, last: Option<Duration>, shows_time: bool) -> String {
-    let reason = match (quarantine(row), &row.failure) {
-        (Some(left), _) => {
-            let time = if shows_time {
-                show::time(left)
-            } else {
-                String::new()
-            };
-            // A running quarantine gets shorter.
-            let is_unused = last.is_some_and(|last| last <= left);
-            format!(
-                "quarantined for {time} {}",
-                if is_unused {
-                    "after the next use of a lock"
-                } else {
-                    "more"
-                }
-            )
-        }
-        (None, failure) => failure
-            .as_ref()
-            .map(ToString::to_string)
-            .unwrap_or_default(),
-    };
+/// Why a server has no vote.
+fn lack(row: &NodeCheck) -> String {
+    let failure = || row.failure.as_ref().map(ToString::to_string);
+    let reason = seen::quarantine(row).map(|it| format!("no vote for {} more", show::time(it.0)));
+    let reason = reason.or_else(failure).unwrap_or_default();
     format!("{} ({}): {reason}", row.node, row.address)
 }
 

@@ -3,7 +3,7 @@
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use devnodes::{Servers, eventually};
+use devnodes::Servers;
 use quorlock::LockManager;
 use serde_json::Value;
 
@@ -58,32 +58,57 @@ fn an_emptied_server_is_waited_for_until_it_votes_again() -> TestResult {
         .output()?;
     assert!(vouched.status.success(), "{}", stdout(&vouched));
     servers[0].restart_empty()?;
+    let began = Instant::now();
 
     let mut wait = Terminal::start(with_short_quarantine(&servers).args(["doctor", "--wait"]));
-    // Nothing is written, so its time does not begin.
-    wait.wait_for(&format!(
-        "n0 ({}): quarantined for 2.0 s after the next use of a lock",
-        servers[0].addr()
-    ));
-    assert!(
-        wait.said().contains("quarantined for 2.0 s more"),
-        "{}",
-        wait.said()
-    );
-    assert!(!servers[0].exists("quorlock:record"));
-    let began = Instant::now();
-    let program = LockManager::builder(servers.urls())
-        .ttl(MAX_TTL)
-        .max_ttl(MAX_TTL);
-    let program = program.response_timeout(RESPONSE_TIMEOUT).build()?;
-    drop(program.mutex("report").lock()?);
-    eventually("the server is in use again", || {
-        servers[0].exists("quorlock:record")
-    });
-
+    wait.wait_for(&format!("n0 ({}): no vote for ", servers[0].addr()));
+    // A new program counts the same quarantine. Nobody asks for a lock: the wait itself begins it.
     assert_eq!(wait.status(), Some(0));
     assert!(MAX_TTL <= began.elapsed());
     wait.wait_for("3 of 3 servers vote\r\n");
+    let program = LockManager::builder(servers.urls())
+        .ttl(MAX_TTL)
+        .max_ttl(MAX_TTL);
+    let rows = program
+        .response_timeout(RESPONSE_TIMEOUT)
+        .build()?
+        .check_nodes();
+    assert!(rows.iter().all(|row| row.failure.is_none()), "{rows:?}");
+    Ok(())
+}
+
+#[test]
+fn a_wait_for_new_servers_that_nobody_uses_ends_and_says_each_thing_once() -> TestResult {
+    let servers = Servers::start(3)?;
+    let output = with_short_quarantine(&servers)
+        .args(["doctor", "--wait"])
+        .output()?;
+    let text = stderr(&output);
+    assert!(output.status.success(), "{text}");
+    // Each may be seen without its record once.
+    assert_eq!(text.lines().count(), 1, "{text}");
+    assert_eq!(text.matches("no vote for ").count(), 3, "{text}");
+    assert!(
+        text.trim_end()
+            .ends_with("if new and never used: quorlock vouch"),
+        "{text}"
+    );
+    Ok(())
+}
+
+#[test]
+fn a_wait_raises_no_max_ttl_and_begins_no_quarantine_without_one() -> TestResult {
+    let servers = fit()?;
+    let before = servers[0].command(&["GET", "quorlock:record"])?;
+    let wait = |command: &mut Command| command.args(["doctor", "--wait=0"]).output();
+    assert!(wait(&mut with_quarantine(&servers))?.status.success());
+    assert_eq!(servers[0].command(&["GET", "quorlock:record"])?, before);
+
+    let servers = Servers::start(3)?;
+    let mut without = with_quarantine(&servers);
+    without.env("QUORLOCK_NO_QUARANTINE", "1");
+    assert!(wait(&mut without)?.status.success());
+    assert!(servers.iter().all(|server| server.key_count() == 0));
     Ok(())
 }
 

@@ -108,3 +108,14 @@ fn a_signal_that_comes_with_the_lock_leaves_nothing_behind() -> TestResult {
     }
     Ok(())
 }
+
+#[test]
+fn who_waits_for_new_servers_is_told_of_their_quarantine() -> TestResult {
+    let servers = Servers::start(3)?;
+    let mut run = quorlock(&servers);
+    run.env_remove("QUORLOCK_NO_QUARANTINE");
+    let run = Terminal::start(run.args(["run", "report", "-c", "true"]));
+    run.wait_for("s, servers in quarantine: no vote for ");
+    run.wait_for(" more; if new and never used: quorlock vouch\r\n");
+    Ok(())
+}
