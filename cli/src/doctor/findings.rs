@@ -120,9 +120,6 @@ fn advice(failure: &NodeFailure) -> (Level, &'static str, &'static str, String) 
                     "quorlock doctor --wait; if you have just set it up: quorlock vouch"
                 }
                 QuarantineReason::ClockStep => "wait, and let its time daemon slew the clock",
-                QuarantineReason::Unverifiable => {
-                    "permit INFO; without it each new connection begins with a quarantine"
-                }
                 _ => "wait: it then votes by itself",
             },
         ),
@@ -211,7 +208,7 @@ fn weakness(check: &NodeCheck, finding: &NodeFinding) -> Finding {
         ),
         NodeFinding::Unverifiable => (
             "unverifiable",
-            "a restart or an eviction policy cannot be detected",
+            "a restart or an eviction policy cannot be detected, and each new connection begins with a quarantine",
             "permit INFO",
         ),
         NodeFinding::OtherNodes { .. } if is_changing => (

@@ -10,6 +10,8 @@ use crate::{seen as locks, show};
 
 /// The most names in a finding.
 const NAMES: usize = 5;
+/// Clocks of one time agree within this.
+const CLOCKS_AGREE: Duration = Duration::from_secs(1);
 /// Valid ttls.
 const TTLS: std::ops::RangeInclusive<Duration> =
     Duration::from_millis(100)..=Duration::from_secs(3_600);
@@ -114,7 +116,7 @@ fn no_quarantine(seen: &Seen) -> Option<Finding> {
     })
 }
 
-/// If most clocks differ in the same direction, this machine's clock is wrong.
+/// If all clocks differ by the same, the clock of this machine is wrong.
 fn own_clock(seen: &Seen) -> Option<Finding> {
     let offset = |it: &NodeFinding| match it {
         NodeFinding::ClockDiffers { by, ahead } => Some((*ahead, *by)),
@@ -125,38 +127,29 @@ fn own_clock(seen: &Seen) -> Option<Finding> {
         .iter()
         .filter(|it| it.round_trip.is_some())
         .count();
-    let offsets: Vec<_> = seen
+    let mut offsets: Vec<_> = seen
         .checks
         .iter()
         .flat_map(|it| it.findings.iter().filter_map(offset))
         .collect();
-    let side = |ahead| {
-        offsets
-            .iter()
-            .filter(|it| it.0 == ahead)
-            .map(|it| it.1)
-            .collect::<Vec<_>>()
-    };
-    let (ahead, differ) = [true, false]
-        .map(|it| (it, side(it)))
-        .into_iter()
-        .find(|(_, it)| asked < 2 * it.len())?;
-    if differ.len() < 2 {
+    offsets.sort();
+    let [(ahead, least), .., (also_ahead, most)] = offsets[..] else {
         return None;
-    }
-    let spread = differ.iter().max()?.saturating_sub(*differ.iter().min()?);
-    Some(finding(
-        Level::Warning,
-        "own_clock",
-        format!(
-            "the clocks of {} of {asked} servers are {} the clock of this machine, and within {} of each other",
-            differ.len(),
-            if ahead { "ahead of" } else { "behind" },
-            show::time(spread)
-        ),
-        "the clock of this machine is probably wrong, and servers with a right clock reject its fencing tokens",
-        "run a time daemon on this machine and check it: chronyc tracking, or timedatectl",
-    ))
+    };
+    let agree = ahead == also_ahead && most <= least.saturating_add(CLOCKS_AGREE);
+    (agree && offsets.len() == asked).then(|| {
+        finding(
+            Level::Warning,
+            "own_clock",
+            format!(
+                "the clocks of all {asked} servers are {} {} the clock of this machine",
+                show::time(most),
+                if ahead { "ahead of" } else { "behind" }
+            ),
+            "the clock of this machine is probably wrong, and the servers reject its fencing tokens",
+            "run a time daemon on this machine and check it: chronyc tracking, or timedatectl",
+        )
+    })
 }
 
 /// Keys without expiry.
