@@ -39,22 +39,24 @@ pub enum TlsFailure {
     UnknownIssuer,
     /// The server's certificate is for another name.
     #[error(
-        "its certificate is not for {expected} but for {presented}: use such a name in the address, or set the server name"
+        "its certificate is for {} and not for {expected}: give its name in the address, set the server name, or sign it \
+         with subjectAltName=DNS:name or, for an address, IP:address",
+        if presented.is_empty() { "no name" } else { presented }
     )]
     NameMismatch {
         /// The name that was asked for: that of the address, or of `Tls::server_name`.
         expected: Arc<str>,
-        /// The names in the certificate, cut and escaped.
+        /// The names in the certificate's `subjectAltName`, as in `DNS:a.example, IP:10.0.0.1`: cut and escaped.
         presented: String,
     },
     /// The server's certificate cannot be used for another reason.
     #[error("its certificate cannot be used: {reason}")]
     BadCertificate {
-        /// What is wrong with it.
+        /// What is wrong with it; and, behind a semicolon, what to do.
         reason: String,
     },
     /// The server wants a certificate of ours, and was given none.
-    #[error("a client certificate is required, and none was given")]
+    #[error("a client certificate is required, and none was given: give one, with its key")]
     CertificateRequired,
     /// The server has refused our certificate.
     #[error(
@@ -65,7 +67,7 @@ pub enum TlsFailure {
         alert: String,
     },
     /// The server has ended the connection with an alert.
-    #[error("it ended the TLS connection with an alert: {alert}")]
+    #[error("it ended the TLS connection with an alert: {alert}; see the server's log")]
     Alert {
         /// Its name.
         alert: String,

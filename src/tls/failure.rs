@@ -1,5 +1,6 @@
 //! What went wrong in TLS, in our words.
 
+use std::fmt;
 use std::sync::Arc;
 
 use rustls::{AlertDescription, CertificateError, Error};
@@ -14,11 +15,11 @@ pub(super) fn of(err: Error, expected: &Arc<str>, shows_certificate: bool) -> Tl
     match err {
         Error::InvalidCertificate(err) => of_certificate(err, expected),
         Error::NoCertificatesPresented => TlsFailure::BadCertificate {
-            reason: "it has shown none".to_owned(),
+            reason: "it has sent none; see its TLS settings".to_owned(),
         },
         Error::AlertReceived(alert) => of_alert(alert, shows_certificate),
         err => TlsFailure::Protocol {
-            reason: shown(&err.to_string()),
+            reason: in_words(&err),
         },
     }
 }
@@ -37,36 +38,48 @@ fn of_certificate(err: CertificateError, expected: &Arc<str>) -> TlsFailure {
         CertificateError::UnknownIssuer | CertificateError::BadSignature => {
             TlsFailure::UnknownIssuer
         }
-        CertificateError::NotValidForName => mismatch("others".to_owned()),
-        CertificateError::NotValidForNameContext { presented, .. } if presented.is_empty() => {
-            mismatch("any: it names none".to_owned())
+        CertificateError::NotValidForNameContext { presented, .. } => {
+            // `DnsName("a.example")` is `DNS:a.example` in the files of certificates.
+            let name = |it: &String| {
+                it.replace("DnsName(\"", "DNS:")
+                    .replace("IpAddress(", "IP:")
+            };
+            let names: Vec<_> = presented.iter().map(name).collect();
+            mismatch(shown(&names.join(", ").replace(['"', ')'], "")))
         }
-        CertificateError::NotValidForNameContext { presented, .. } => mismatch(shown(
-            &presented
-                .iter()
-                .map(|it| plain_name(it))
-                .collect::<Vec<_>>()
-                .join(", "),
-        )),
         err => TlsFailure::BadCertificate {
-            reason: shown(&err.to_string()),
+            reason: reason(&err),
         },
     }
 }
 
-/// `DnsName("a.example")` is `a.example` to people.
-fn plain_name(name: &str) -> &str {
-    let inside = name
-        .split_once('(')
-        .and_then(|(_, rest)| rest.strip_suffix(')'))
-        .unwrap_or(name);
-    inside.trim_matches('"')
+/// What is wrong with a certificate, and what to do.
+fn reason(err: &CertificateError) -> String {
+    let text = err.to_string();
+    match text.trim_start_matches("Other(OtherError(").trim_end_matches(')') {
+        "CaUsedAsEndEntity" => "it is that of an authority (CA:TRUE); sign one for the server with it, and keep it as the CA file",
+        "UnsupportedCertVersion" => "it is of X.509 version 1; sign it with subjectAltName, which makes it version 3",
+        text => return in_words(&text),
+    }
+    .to_owned()
+}
+
+/// An error of rustls, whose texts have names of variants in them: `BadEncoding` is `bad encoding`. Without their fields.
+pub(super) fn in_words(err: &impl fmt::Display) -> String {
+    let mut words = String::new();
+    for it in err.to_string().chars().take_while(|it| *it != '{') {
+        if it.is_ascii_uppercase() && words.ends_with(|it: char| it.is_ascii_lowercase()) {
+            words.push(' ');
+        }
+        words.push(it);
+    }
+    shown(words.trim_end()).to_lowercase()
 }
 
 fn of_alert(alert: AlertDescription, shows_certificate: bool) -> TlsFailure {
     let name = || match alert {
         AlertDescription::Unknown(number) => format!("alert {number}"),
-        alert => format!("{alert:?}"),
+        alert => in_words(&format_args!("{alert:?}")),
     };
     match alert {
         AlertDescription::CertificateRequired | AlertDescription::NoCertificate => {

@@ -13,6 +13,7 @@ use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
 use crate::error::{self, NodeFailure, TlsFailure};
 use crate::sys::logging::warn;
 use crate::sys::sync::Mutex;
+use crate::tls::failure;
 use crate::tls::options::{Pem, Roots, Tls};
 use crate::tls::session::Session;
 
@@ -202,7 +203,9 @@ impl Read {
                     certificates(chain, "the client certificate")?,
                     private_key(key)?,
                 )
-                .map_err(|err| format!("client certificate and key: {err}"))?,
+                .map_err(|err| {
+                    format!("client certificate and key: {}", failure::in_words(&err))
+                })?,
         };
         config.resumption = Resumption::in_memory_sessions(SESSIONS);
         // The default, and so it must be: early data can be replayed.
@@ -238,7 +241,7 @@ fn certificates(pem: &[u8], what: &str) -> Result<Vec<CertificateDer<'static>>, 
         Ok(_) => Err(format!(
             "{what}: there is no certificate in it, in the form PEM"
         )),
-        Err(err) => Err(format!("{what}: {err}")),
+        Err(_) => Err(format!("{what}: damaged, it is not in the form PEM")),
     }
 }
 
@@ -247,7 +250,7 @@ fn authorities(pem: &[u8]) -> Result<RootCertStore, String> {
     for certificate in certificates(pem, "the certificate authorities")? {
         roots
             .add(certificate)
-            .map_err(|err| format!("the certificate authorities: {err}"))?;
+            .map_err(|err| format!("the certificate authorities: {}", failure::in_words(&err)))?;
     }
     Ok(roots)
 }

@@ -159,7 +159,10 @@ fn sentinels_whose_tls_is_wrong_say_so_and_a_minority_of_them_changes_nothing() 
         |front: &Terminator, said: &str| failure.contains(&format!("{}: {said}", front.addr()));
     assert!(
         row(&fronts[0], "TLS: no answer to the TLS handshake in time")
-            && row(&fronts[1], "TLS: its certificate is not for 127.0.0.1")
+            && row(
+                &fronts[1],
+                "TLS: its certificate is for DNS:s1.internal and not for 127.0.0.1"
+            )
             && row(&fronts[2], "127.0.0.1:"),
         "{failure}"
     );

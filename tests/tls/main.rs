@@ -5,6 +5,7 @@
 )]
 
 mod bad_nodes;
+mod certificates;
 mod files;
 mod groups;
 mod locks;

@@ -48,6 +48,7 @@ pub mod stand_in;
 pub mod tls;
 mod wait;
 mod watchdog;
+mod words;
 
 pub use backend::{Backend, Need, backend, lacks};
 pub use child::{ChildProcess, say};
@@ -63,3 +64,4 @@ pub use server::{Builder, Server};
 pub use servers::Servers;
 pub use spoil::{Spoiled, spoil};
 pub use wait::{PATIENCE, eventually, eventually_is};
+pub use words::debug_form;

@@ -11,12 +11,16 @@ use std::sync::{Arc, LazyLock, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::thread;
 use std::time::Duration;
 
-use rcgen::{BasicConstraints, CertificateParams, DnType, IsCa, Issuer, KeyPair, date_time_ymd};
+use rcgen::{
+    BasicConstraints, CertificateParams, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair,
+    SanType, date_time_ymd,
+};
 use rustix::event::{PollFd, PollFlags, poll};
 use rustls::crypto::ring;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::server::{NoClientAuth, WebPkiClientVerifier};
+use rustls::sign::{CertifiedKey, SingleCertAndKey};
 use rustls::version::TLS12;
 use rustls::{
     ALL_VERSIONS, HandshakeKind, RootCertStore, ServerConfig, ServerConnection,
@@ -74,7 +78,7 @@ pub(crate) fn put_in_front_of(addr: SocketAddr) -> Result<Option<Terminator>, Er
 #[derive(Debug)]
 pub struct Authority {
     issuer: Issuer<'static, KeyPair>,
-    pem: String,
+    own: Certificate,
 }
 
 /// A certificate and its key, both as PEM.
@@ -95,16 +99,24 @@ impl Authority {
             .distinguished_name
             .push(DnType::CommonName, "devnodes");
         let key = KeyPair::generate().expect("a key");
-        let pem = params.self_signed(&key).expect("signed").pem();
+        let own = Certificate {
+            chain: params.self_signed(&key).expect("signed").pem(),
+            key: key.serialize_pem(),
+        };
         Authority {
             issuer: Issuer::new(params, key),
-            pem,
+            own,
         }
     }
 
     /// Its own certificate.
     pub fn pem(&self) -> &str {
-        &self.pem
+        &self.own.chain
+    }
+
+    /// Its own certificate and key, for a server that shows it as its own.
+    pub fn own(&self) -> &Certificate {
+        &self.own
     }
 
     /// A certificate for these names and IP addresses.
@@ -114,10 +126,28 @@ impl Authority {
 
     /// One that is valid from the beginning of one year to that of another.
     pub fn certify_between(&self, names: &[&str], from: i32, to: i32) -> Certificate {
-        let names: Vec<String> = names.iter().map(|it| (*it).to_owned()).collect();
-        let mut params = CertificateParams::new(names).expect("names");
-        (params.not_before, params.not_after) =
-            (date_time_ymd(from, 1, 1), date_time_ymd(to, 1, 1));
+        let mut params = params(names);
+        params.not_before = date_time_ymd(from, 1, 1);
+        params.not_after = date_time_ymd(to, 1, 1);
+        self.sign(&params)
+    }
+
+    /// One that has even addresses as names of hosts.
+    pub fn certify_hosts(&self, names: &[&str]) -> Certificate {
+        let host = |it: &&str| SanType::DnsName((*it).try_into().expect("a name"));
+        let mut params = params(&[]);
+        params.subject_alt_names = names.iter().map(host).collect();
+        self.sign(&params)
+    }
+
+    /// One that is not for servers.
+    pub fn certify_client(&self, names: &[&str]) -> Certificate {
+        let mut params = params(names);
+        params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ClientAuth];
+        self.sign(&params)
+    }
+
+    fn sign(&self, params: &CertificateParams) -> Certificate {
         let key = KeyPair::generate().expect("a key");
         let chain = params.signed_by(&key, &self.issuer).expect("signed").pem();
         Certificate {
@@ -125,6 +155,11 @@ impl Authority {
             key: key.serialize_pem(),
         }
     }
+}
+
+fn params(names: &[&str]) -> CertificateParams {
+    let names: Vec<String> = names.iter().map(|it| (*it).to_owned()).collect();
+    CertificateParams::new(names).expect("names")
 }
 
 /// Speaks TLS with clients and passes what they say on to a server that does not. Dropping it closes everything.
@@ -258,12 +293,15 @@ fn config_of(
                 .expect("a verifier")
         }
     };
+    // No look at the certificate: clients have to find out what is wrong with it.
+    let key = provider.key_provider.load_private_key(key).expect("a key");
+    let shown = CertifiedKey::new(chain.expect("certificates"), key);
     let config = ServerConfig::builder_with_provider(provider)
         .with_protocol_versions(versions)
         .expect("versions")
         .with_client_cert_verifier(verifier)
-        .with_single_cert(chain.expect("certificates"), key);
-    Arc::new(config.expect("a certificate and its key"))
+        .with_cert_resolver(Arc::new(SingleCertAndKey::from(shown)));
+    Arc::new(config)
 }
 
 fn accept(listener: &TcpListener, shared: &Arc<Shared>) {

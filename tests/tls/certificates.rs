@@ -1,0 +1,114 @@
+//! Certificates as people make them: each says what is wrong with it, and what to do.
+
+use devnodes::debug_form;
+use devnodes::tls::{Authority, Certificate};
+use quorlock::Tls;
+
+use crate::support::*;
+
+/// What `openssl x509 -req` without `-extfile` makes, until 2109.
+const VERSION_1: (&str, &str) = (
+    "-----BEGIN CERTIFICATE-----
+MIIBHjCBxAIUKNVgyfcefYt43T7cWvcMnmRMymkwCgYIKoZIzj0EAwIwDTELMAkG
+A1UEAwwCY2EwIBcNMjYxMTI2MjMyMDAwWhgPMjEwOTAxMTUyMzIwMDBaMBQxEjAQ
+BgNVBAMMCTEyNy4wLjAuMTBZMBMGByqGSM49AgEGCCqGSM49AwEHA0IABNufqFhH
+uMguUhJ1/n1F2DB1t3GopO0r3RPere3Vz+Z5P5HaSfseXKlGqUE/ueS+0mxtHeF5
+77z7rGTvWZ/d+YQwCgYIKoZIzj0EAwIDSQAwRgIhANIoSdI5T4uO+bDCDXIfnSl9
+cG+/uvIFamg1m27IVKL4AiEAm6PMA9wOKxzEB4gCyEO9oJBp4m4wbIgnlmKTIlQ4
+9Yk=
+-----END CERTIFICATE-----
+",
+    "-----BEGIN EC PRIVATE KEY-----
+MHcCAQEEIKKkBmqLql3vRX0dpF6T01auLL4mNgEYeS4r991hiFAKoAoGCCqGSM49
+AwEHoUQDQgAE25+oWEe4yC5SEnX+fUXYMHW3caik7SvdE96t7dXP5nk/kdpJ+x5c
+qUapQT+55L7SbG0d4XnvvPusZO9Zn935hA==
+-----END EC PRIVATE KEY-----
+",
+);
+
+fn version_1() -> Certificate {
+    Certificate {
+        chain: VERSION_1.0.to_owned(),
+        key: VERSION_1.1.to_owned(),
+    }
+}
+
+#[test]
+fn a_certificate_as_people_make_them_gets_a_cause_and_a_cure() -> TestResult {
+    let nodes = Secured::start(1);
+    let own = &nodes.authority;
+    let ours = ["127.0.0.1"];
+    for (certificate, said) in [
+        (
+            own.own().clone(),
+            "cannot be used: it is that of an authority (CA:TRUE); sign one for the server with it, and keep it as the CA file",
+        ),
+        (
+            version_1(),
+            "cannot be used: it is of X.509 version 1; sign it with subjectAltName, which makes it version 3",
+        ),
+        (
+            own.certify(&[]),
+            "is for no name and not for 127.0.0.1: give its name in the address,",
+        ),
+        (
+            own.certify_hosts(&ours),
+            "is for DNS:127.0.0.1 and not for 127.0.0.1: give its name in the address,",
+        ),
+        (
+            own.certify(&["r1.internal", "10.9.8.7"]),
+            "is for DNS:r1.internal, IP:10.9.8.7 and not for 127.0.0.1: give its name in the address,",
+        ),
+        (
+            own.certify_client(&ours),
+            "cannot be used: certificate does not allow extended key usage for server authentication",
+        ),
+        (
+            own.certify_between(&ours, 2000, 2001),
+            "has expired: renew it, or correct this machine's clock",
+        ),
+        (
+            Authority::generate().certify(&ours),
+            "is from an unknown authority: trust that authority, or give its CA file",
+        ),
+    ] {
+        nodes.fronts[0].set_certificate(&certificate, None);
+        let locks = nodes.builder().build()?;
+
+        let text = tls_failure(&locks, 0).to_string();
+
+        assert!(
+            text.starts_with(&format!("its certificate {said}")),
+            "{text}"
+        );
+        assert_eq!(debug_form(&text), None);
+    }
+    Ok(())
+}
+
+#[test]
+fn files_of_ours_that_cannot_be_used_are_refused_in_words() -> TestResult {
+    let (one, other) = (Authority::generate(), Authority::generate());
+    let right = right(&one);
+    let damaged = one.pem().replace("-----END", "-----AND");
+    let rubbish = "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n";
+    for (tls, said) in [
+        (Tls::with_ca_pem(damaged.as_str()), "damaged"),
+        (Tls::with_ca_pem(rubbish), "bad encoding"),
+        (
+            Tls::with_ca_pem(one.pem())
+                .client_cert_pem(right.chain.as_str(), other.own().key.as_str()),
+            "client certificate and key: keys may not be consistent: key mismatch",
+        ),
+    ] {
+        let err = patient(["rediss://127.0.0.1:1"])
+            .tls(tls)
+            .build()
+            .unwrap_err();
+
+        let text = err.to_string();
+        assert!(text.contains(said), "{text}");
+        assert_eq!(debug_form(&text), None, "{text}");
+    }
+    Ok(())
+}
