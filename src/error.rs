@@ -257,9 +257,9 @@ pub enum HeldBy {
     Other,
     /// Another thread, by this manager. For a semaphore: one of the permits.
     ThisProcess,
-    /// The calling thread itself. If it still has the guard, it waited for itself: drop the guard first, or use a
-    /// [reentrant mutex](crate::LockManager::reentrant_mutex). It may have passed the guard to another thread. For a semaphore: the
-    /// calling thread took one of the permits.
+    /// The calling thread itself. If it still has the guard, it waited for itself: drop the guard first, or take a mutex as
+    /// a [reentrant](crate::LockManager::reentrant_mutex) one. It may have passed the guard to another thread. For a semaphore:
+    /// the calling thread took one of the permits.
     ThisThread,
 }
 
@@ -281,9 +281,7 @@ impl fmt::Display for InTheWay<'_> {
         let InTheWay(by, nodes) = *self;
         let asked = nodes.iter().any(|it| it.answer != NodeAnswer::NotAsked);
         match by {
-            HeldBy::ThisThread => {
-                f.write_str(": drop its guard first, or use a reentrant mutex")?
-            }
+            HeldBy::ThisThread => f.write_str(": drop its guard first")?,
             HeldBy::Other if !asked => f.write_str(": other calls of this process came first")?,
             HeldBy::Other | HeldBy::ThisProcess => {}
         }

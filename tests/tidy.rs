@@ -432,8 +432,10 @@ fn what_the_package_contains_needs_no_servers() {
     }
     for file in ["src", "tests/api"].iter().flat_map(|it| sources(it)) {
         let text = fs::read_to_string(&file).unwrap();
+        let in_src = file.strip_prefix(root().join("src"));
+        let stays_out = in_src.is_ok_and(|it| it.iter().any(|part| part == "tests"));
         assert!(
-            !text.contains("devnodes"),
+            stays_out || !text.contains("devnodes"),
             "{} uses what is not published",
             file.display()
         );

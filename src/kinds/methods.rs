@@ -449,7 +449,7 @@ pub(super) fn finish_with<R, T>(
 ) -> Result<R, WithError<R>> {
     match released {
         Err(ReleaseError::Lost(lost)) => return Err(WithError::Lost { lost, value }),
-        Err(err @ ReleaseError::NotConfirmed { .. }) => debug!("{name}: {err}"),
+        Err(err @ ReleaseError::NotConfirmed { .. }) => debug!("{name:?}: {err}"),
         Ok(_) => {}
     }
     Ok(value)

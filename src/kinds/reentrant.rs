@@ -113,7 +113,7 @@ impl ReentrantMutex {
             && let Err(err) = guard.extend(ttl)
         {
             debug!(
-                "{}: taken again with little time left, and {err}",
+                "{:?}: taken again with little time left, and {err}",
                 self.inner.spec().name
             );
         }

@@ -314,7 +314,7 @@ impl<'a> Acquisition<'a> {
     fn note(&mut self, lost: LostAttempt, pause: Duration) {
         let (took, pause) = (About(lost.took), About(pause));
         debug!(
-            "{}: lost round ({:?}) in {took}, next try in {pause}",
+            "{:?}: lost round ({}) in {took}, next try in {pause}",
             self.spec.name, lost.why
         );
         self.note_quarantine(&lost);
@@ -356,7 +356,7 @@ impl<'a> Acquisition<'a> {
         if is_news {
             let rows = shared.fanout.report(lost.rows.clone());
             let (name, rows) = (&self.spec.name, Rows(&rows));
-            warn!("{name}: no lock can be taken, no quorum: {rows}");
+            warn!("{name:?}: no lock can be taken, no quorum: {rows}");
         }
     }
 
@@ -382,7 +382,7 @@ impl<'a> Acquisition<'a> {
                 .map(|it| format!("{} ({})", it.node, it.address))
                 .collect();
             warn!(
-                "{}: no lock can be taken for {} more: {quarantined} of {} servers are new or were restarted and may have lost \
+                "{:?}: no lock can be taken for {} more: {quarantined} of {} servers are new or were restarted and may have lost \
                  locks that are still held: {}; wait, as lock() does; if the servers are new and nobody holds a lock, run \
                  `quorlock vouch` or call `admin().vouch()` to skip the wait",
                 self.spec.name,
@@ -423,8 +423,8 @@ impl<'a> Acquisition<'a> {
         if self.engine.shared.queues.held_by(&self.spec.plan) == HeldBy::ThisThread {
             let waited = time::tick().saturating_duration_since(self.began);
             warn!(
-                "{}: this thread has waited for {} for a lock it took itself, a deadlock if it still has the guard: drop the \
-                 guard first, or use a reentrant mutex",
+                "{:?}: this thread has waited for {} for a lock it took itself, a deadlock if it still has the guard: drop the \
+                 guard first",
                 self.spec.name,
                 About(waited),
             );

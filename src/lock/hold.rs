@@ -209,13 +209,13 @@ impl Drop for Hold {
         // A loss is in the log, or will be.
         let _: Result<(), Lost> = self.end(|engine, lock| {
             if lock.leave_after_panic() {
-                info!("{}: a panic dropped the guard, so the lock is left to expire", lock.spec.name);
+                info!("{:?}: a panic dropped the guard, so the lock is left to expire", lock.spec.name);
                 return Ok(());
             }
             let (end, _) = lock.release()?;
             if !end.enough {
                 let (name, confirmed, nodes) = (&lock.spec.name, end.confirmed, engine.shared.fanout.nodes.len());
-                debug!("{name}: release confirmed by {confirmed} of {nodes} nodes; the others free it within its ttl");
+                debug!("{name:?}: release confirmed by {confirmed} of {nodes} nodes; the others free it within its ttl");
             }
             Ok(())
         });

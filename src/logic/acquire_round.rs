@@ -22,17 +22,22 @@ pub(crate) enum AcquireEnd {
 }
 
 /// Why a round was lost.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+#[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
 pub(crate) enum LossReason {
     /// Someone else holds the lock, or several contenders split the nodes between them.
+    #[error("held")]
     Held,
     /// Failures alone keep the majority out of reach.
+    #[error("no quorum")]
     NoQuorum,
     /// The answers came when nothing usable of the ttl was left.
+    #[error("too late")]
     TooLate,
     /// Too many nodes hold something that is not a lock.
+    #[error("key in use")]
     KeyInUse,
     /// Another contender moved the fencing counters during the raise. The lock is free or about to be: try again.
+    #[error("overtaken")]
     Overtaken,
 }
 

@@ -254,7 +254,7 @@ impl ObservedLock {
     }
 }
 
-/// The name, as logs show it.
+/// The name, cut and escaped.
 impl fmt::Display for ObservedLock {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.name.fmt(f)

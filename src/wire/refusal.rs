@@ -169,6 +169,8 @@ fn cut(text: &str, max: usize, hex_max: usize) -> String {
             0
         };
         match digits.checked_sub(hex_max) {
+            // No quotation marks are around it.
+            None | Some(0) if matches!(it, '\'' | '"') => shown.push(it),
             None | Some(0) => shown.extend(it.escape_debug()),
             Some(1) => shown.push_str(".."),
             Some(_) => {}

@@ -216,7 +216,7 @@ fn no_majority_is_a_warning_once_with_its_reasons_and_its_end_and_nodes_that_com
     let warnings = of(lines, "WARN");
     assert_eq!(warnings.len(), 1, "{all}");
     assert!(
-        warnings[0].starts_with("WARN report: no lock can be taken, no quorum: "),
+        warnings[0].starts_with("WARN \"report\": no lock can be taken, no quorum: "),
         "{all}"
     );
     // On a busy machine neither may have been tried again by then. What stands in front of a server with TLS takes connections without it.
@@ -307,14 +307,14 @@ fn an_extension_that_fails_is_a_warning_once_with_the_time_that_is_left_until_on
         assert_eq!(warnings.len(), warned, "{chapter}: {all}");
         for warning in warnings {
             assert!(
-                warning.starts_with("WARN report: not extended, ")
+                warning.starts_with("WARN \"report\": not extended, ")
                     && warning.contains(" min left, "),
                 "{all}"
             );
         }
         let again = of(lines, "INFO")
             .iter()
-            .filter(|it| it.starts_with("INFO report: extended again in "))
+            .filter(|it| it.starts_with("INFO \"report\": extended again in "))
             .count();
         assert_eq!(again, 1 - warned, "{chapter}: {all}");
     }
@@ -338,7 +338,7 @@ fn child_that_cannot_extend() {
         let warnings = || {
             heard()
                 .iter()
-                .filter(|it| it.starts_with("WARN report: not extended"))
+                .filter(|it| it.starts_with("WARN \"report\": not extended"))
                 .count()
         };
         let before = warnings();
@@ -379,7 +379,7 @@ fn many_locks_that_are_not_extended_are_one_warning_a_second_with_their_number_a
     );
     let line = warnings
         .iter()
-        .find(|it| it.starts_with("WARN 20 locks not extended, the first (short) ends in "));
+        .find(|it| it.starts_with("WARN 20 locks not extended, the first (\"short\") ends in "));
     let line = line.unwrap_or_else(|| panic!("{all}"));
     for reason in ["n0 (", "n1 (", "): not responding"] {
         assert!(line.contains(reason), "{all}");
@@ -469,7 +469,7 @@ fn a_node_that_is_silent_is_news_once_however_often_it_says_so() -> TestResult {
     assert_eq!(
         lines
             .iter()
-            .filter(|it| it.starts_with("WARN report: no lock can be taken for "))
+            .filter(|it| it.starts_with("WARN \"report\": no lock can be taken for "))
             .count(),
         1,
         "{all}"

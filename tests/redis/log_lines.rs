@@ -4,7 +4,7 @@
 
 use std::sync::Mutex;
 
-use devnodes::{Server, Servers, eventually};
+use devnodes::{Server, Servers, debug_form, eventually};
 use log::{LevelFilter, Log, Metadata, Record};
 
 use crate::secrets;
@@ -44,9 +44,13 @@ pub(crate) fn listen() {
     log::set_max_level(LevelFilter::Trace);
 }
 
-/// What was heard so far.
+/// What was heard so far, all of it in words. Traces are for those who change the library.
 pub(crate) fn heard() -> Vec<String> {
-    LINES.0.lock().unwrap().clone()
+    let lines = LINES.0.lock().unwrap().clone();
+    for line in lines.iter().filter(|it| !it.starts_with("TRACE")) {
+        assert_eq!(debug_form(line), None, "{line}");
+    }
+    lines
 }
 
 #[test]
@@ -75,7 +79,7 @@ fn child_that_waits() {
     eventually("the line is there", || {
         heard()
             .iter()
-            .any(|it| it.contains("report: lost round (Held)"))
+            .any(|it| it.contains("\"report\": lost round (held)"))
     });
     drop(guard);
     waiter.join().unwrap();
@@ -272,7 +276,7 @@ fn a_manager_that_waits_for_new_servers_says_so_once_and_what_to_do() -> TestRes
     assert_eq!(warnings.len(), 2, "one for each of two managers: {all}");
     for (warning, name) in warnings.iter().zip(["first", "third"]) {
         assert!(
-            warning.starts_with(&format!("WARN {name}: no lock can be taken for ")),
+            warning.starts_with(&format!("WARN {name:?}: no lock can be taken for ")),
             "{all}"
         );
         assert!(

@@ -62,7 +62,7 @@ impl Due for LiveHold {
             let name = &self.spec.name;
             write_line!(
                 Level::Warn,
-                "{name}: held for {} and still extended, {:?}",
+                "{name:?}: held for {} and still extended, {:?}",
                 About(lease::LONG_HOLD),
                 self.owner
             );
@@ -320,7 +320,7 @@ impl LiveHold {
             let (first, left) = (first.lock, About(first.left));
             write_line!(
                 level,
-                "{count} locks not extended, the first ({first}) ends in {left}: {}",
+                "{count} locks not extended, the first (\"{first}\") ends in {left}: {}",
                 Rows(&report())
             );
             return;
@@ -328,7 +328,7 @@ impl LiveHold {
         let (name, left) = (&self.spec.name, About(left));
         write_line!(
             level,
-            "{name}: not extended, {left} left, {:?}: {}",
+            "{name:?}: not extended, {left} left, {:?}: {}",
             self.owner,
             Rows(&report())
         );
@@ -505,7 +505,7 @@ impl Extension {
         let (again, took) = (if again { "again " } else { "" }, About(took));
         write_line!(
             level,
-            "{}: extended {again}in {took}, {:?}",
+            "{:?}: extended {again}in {took}, {:?}",
             lock.spec.name,
             lock.owner
         );
@@ -623,7 +623,10 @@ impl Sink for Healing {
     fn deliver(&self, node: NodeId, answer: Answer, _reached: bool) -> bool {
         if answer == Answer::Extend(ExtendReply::Healed) {
             count(&self.0.shared.counters.healed);
-            debug!("{}: its lost key was set again on {node}", self.0.spec.name);
+            debug!(
+                "{:?}: its lost key was set again on {node}",
+                self.0.spec.name
+            );
             let LiveHold { spec, shared, .. } = &*self.0;
             shared.fanout.upcall.tell(|| Event::Healed {
                 lock: spec.observed(),

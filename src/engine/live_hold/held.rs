@@ -563,7 +563,7 @@ impl LiveHold {
         let why = reason.to_string();
         write_line!(
             level,
-            "{}: LOST, last extended {} ago: {}, {:?}",
+            "{:?}: LOST, last extended {} ago: {}, {:?}",
             self.spec.name,
             time::About(age),
             why.trim_start_matches("lock lost: "),

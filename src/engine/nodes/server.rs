@@ -13,7 +13,7 @@ use crate::engine::nodes::load::{Load, Room};
 use crate::engine::nodes::records::Records;
 use crate::engine::nodes::resend::Unconfirmed;
 use crate::engine::nodes::status::Status;
-use crate::error::NodeFailure;
+use crate::error::{NodeAnswer, NodeFailure};
 use crate::ids::{ClientId, NodeId};
 use crate::logic::eligibility::{Change, Eligibility};
 use crate::observer::Upcall;
@@ -331,8 +331,9 @@ impl Server {
         let listening = *answer == Answer::Subscribed;
         if !listening {
             debug!(
-                "{}: no notices of releases, so waiting calls poll: {answer:?}",
-                self.id
+                "{}: no notices of releases, so waiting calls poll: {}",
+                self.id,
+                NodeAnswer::from(answer)
             );
         }
         self.listening.store(listening, Ordering::Release);

@@ -198,7 +198,7 @@ impl Attempt {
             count(&fanout.counters.rounds_won);
             tell(RoundOutcome::Won);
             debug!(
-                "{}: won in {}, token {token}, {:?}",
+                "{:?}: won in {}, token {token}, {:?}",
                 request.spec.name,
                 About(took),
                 self.owner
