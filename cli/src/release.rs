@@ -69,7 +69,7 @@ pub(crate) fn run(args: &NodeArgs, release: &Release) -> Result<ExitCode, Failed
     }
     let shown: Vec<_> = all.into_iter().filter(stands).collect();
     if shown.is_empty() {
-        let text = format!("{}: not held", release.name.escape_debug());
+        let text = format!("{}: not held", seen::shown(release.name.as_bytes()));
         let object = json!({ "quorlock": 1, "name": release.name, "released": [] });
         show::say(&if release.json {
             object.to_string()

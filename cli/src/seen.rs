@@ -1,5 +1,6 @@
 //! The state of a lock, for people and for programs.
 
+use std::str::Utf8Chunk;
 use std::time::Duration;
 
 use quorlock::error::{NodeCheck, NodeFailure, QuarantineReason};
@@ -33,7 +34,20 @@ pub(crate) fn text(seen: &Inspection) -> String {
 }
 
 pub(crate) fn name(seen: &Inspection) -> String {
-    seen.name().escape_ascii().to_string()
+    shown(seen.name())
+}
+
+/// A name as text on one line, without quotation marks around it: these need no escape.
+pub(crate) fn shown(name: &[u8]) -> String {
+    let part = |chunk: Utf8Chunk<'_>| {
+        format!(
+            "{}{}",
+            chunk.valid().escape_debug(),
+            chunk.invalid().escape_ascii()
+        )
+    };
+    let text: String = name.utf8_chunks().map(part).collect();
+    text.replace("\\'", "'").replace("\\\"", "\"")
 }
 
 /// The name, and the slot of a permit.

@@ -88,7 +88,7 @@ fn permits(name: &str, slots: &[Inspection]) -> String {
     let rows: Vec<_> = slots.iter().collect();
     let mut text = format!(
         "{}: {} of {} permits held\n",
-        name.escape_debug(),
+        seen::shown(name.as_bytes()),
         held(slots),
         slots.len()
     );

@@ -102,3 +102,25 @@ fn a_majority_that_is_down_is_its_own_status() -> TestResult {
     assert!(stdout(&one).contains("cannot connect"), "{}", stdout(&one));
     Ok(())
 }
+
+#[test]
+fn a_name_with_an_apostrophe_and_umlauts_is_shown_as_it_is() -> TestResult {
+    let servers = Servers::start(1)?;
+    let name = "ann's Bücher";
+    for (args, said) in [
+        (&["status", name][..], format!("{name}: free\n")),
+        (
+            &["release", name, "--force", "--yes"],
+            format!("{name}: not held\n"),
+        ),
+    ] {
+        let output = quorlock(&servers).args(args).output()?;
+        assert!(stdout(&output).starts_with(&said), "{}", stdout(&output));
+    }
+    let json = quorlock(&servers)
+        .args(["status", "--json", name])
+        .output()?;
+    let json: serde_json::Value = serde_json::from_slice(&json.stdout)?;
+    assert_eq!(json["name"], name);
+    Ok(())
+}
