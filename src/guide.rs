@@ -1,4 +1,4 @@
-//! The user's guide, in reading order. Begin with [`first_lock`].
+//! The user's guide. Begin with [`first_lock`].
 
 #[allow(unused_imports, reason = "the pages link to them")]
 use crate::{error::*, inspection::*, observer::*, *};

@@ -287,7 +287,7 @@ fn numbers(seen: &Seen) -> Vec<Finding> {
             Level::Warning,
             "even_nodes",
             format!("{nodes} servers"),
-            "an even number tolerates no more failures than one server less, and more servers can fail",
+            "an even number survives no more failures than one server less, and more servers can fail",
             "use three or five servers",
         )),
         _ => None,

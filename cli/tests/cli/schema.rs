@@ -38,6 +38,17 @@ fn has_form(value: &Value, example: &Value) -> Result<(), String> {
             if names(value) != names(example) {
                 return Err(format!("{:?} and not {:?}", names(value), names(example)));
             }
+            if value.get("what").is_some_and(|it| *it == example["what"]) {
+                for said in ["level", "why", "do"]
+                    .iter()
+                    .filter(|it| value[**it] != example[**it])
+                {
+                    return Err(format!(
+                        "{said}: {} and not {}",
+                        value[*said], example[*said]
+                    ));
+                }
+            }
             value.iter().try_for_each(|(name, it)| {
                 has_form(it, &example[name]).map_err(|err| format!("{name}: {err}"))
             })
