@@ -62,6 +62,11 @@ fn h15_one_server_that_hangs_costs_its_own_vote_only() -> TestResult {
 }
 
 #[test]
+fn h15_one_server_that_hangs_in_the_login_costs_its_own_vote_only() -> TestResult {
+    the_first_call_wins(Spoiled::HangsInLogin)
+}
+
+#[test]
 fn h15_one_server_that_hangs_after_the_login_costs_its_own_vote_only() -> TestResult {
     the_first_call_wins(Spoiled::HangsAfterLogin)
 }

@@ -62,6 +62,11 @@ fn beside_a_server_that_hangs_the_first_call_wins() -> TestResult {
 }
 
 #[test]
+fn beside_a_server_that_hangs_in_the_login_the_first_call_wins() -> TestResult {
+    the_first_call_wins(Spoiled::HangsInLogin)
+}
+
+#[test]
 fn beside_a_server_that_hangs_after_the_login_the_first_call_wins() -> TestResult {
     the_first_call_wins(Spoiled::HangsAfterLogin)
 }

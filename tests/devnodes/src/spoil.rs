@@ -15,6 +15,8 @@ pub enum Spoiled {
     ReadOnly,
     /// It answers nothing.
     Hangs,
+    /// It answers the first commands of the login, and not the script that greets it.
+    HangsInLogin,
     /// It lets clients log in, and answers nothing after that.
     HangsAfterLogin,
     /// It wants a password.
@@ -37,11 +39,12 @@ pub fn spoil(server: &Server, how: Spoiled) -> Result<Option<FakeServer>, Error>
         Spoiled::CannotSave => cannot_save(server)?,
         Spoiled::ReadOnly => drop(set("min-replicas-to-write", "1")?),
         Spoiled::Hangs => server.pause()?,
-        Spoiled::HangsAfterLogin => {
-            // The record is asked for in the login. Scripts with other keys are not answered.
-            let fake = FakeServer::speaking_for(server.addr(), |_, command| {
+        Spoiled::HangsInLogin | Spoiled::HangsAfterLogin => {
+            // The record is asked for in the login, by the only script there.
+            let greets = matches!(how, Spoiled::HangsAfterLogin);
+            let fake = FakeServer::speaking_for(server.addr(), move |_, command| {
                 let is_script = command[0].starts_with(b"EVAL");
-                (is_script && command[3] != b"quorlock:record").then(Vec::new)
+                (is_script && !(greets && command[3] == b"quorlock:record")).then(Vec::new)
             })?;
             return Ok(Some(fake));
         }
