@@ -29,7 +29,7 @@ const FENCING_TTL: Duration = Duration::from_secs(2 * 60 * 60);
 /// How long a lock lasts that was taken by [`Nodes::lose`]: milliseconds.
 const HOLD_MAX: &[u8] = b"3600000";
 /// How long something is waited for that a test expects, and how often it is looked for.
-const PATIENCE: Duration = Duration::from_secs(30);
+const PATIENCE: Duration = Duration::from_secs(60);
 const PAUSE: Duration = Duration::from_millis(1);
 
 /// Stand-ins for the servers of a [`LockManager`]: they run in this process and listen on loopback. Dropping it ends them. Or
@@ -391,13 +391,13 @@ impl Nodes {
     ///
     /// # Panics
     ///
-    /// The lock is still there after 30 s.
+    /// The lock is still there after a minute.
     #[track_caller]
     pub fn wait_until_free(&self, name: impl AsRef<[u8]>) {
         let name = name.as_ref();
         if !eventually(|| self.is_free(name)) {
             panic!(
-                "{:?} is not free after 30 s: {}",
+                "{:?} is not free after a minute: {}",
                 shown(name),
                 self.state(name)
             );
@@ -412,7 +412,7 @@ impl Nodes {
     ///
     /// # Panics
     ///
-    /// Fewer wait after 30 s.
+    /// Fewer wait after a minute.
     #[track_caller]
     pub fn wait_until_waiting(&self, n: usize) {
         let mut waiting = 0;
@@ -422,7 +422,7 @@ impl Nodes {
         });
         assert!(
             is_so,
-            "{waiting} callers wait after 30 s, and not {n}: threads of one manager count once for each lock"
+            "{waiting} callers wait after a minute, and not {n}: threads of one manager count once for each lock"
         );
     }
 

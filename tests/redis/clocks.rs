@@ -150,7 +150,10 @@ fn c4_a_lock_that_expired_early_is_healed_on_a_minority_and_lost_on_a_majority()
 
     assert!(matches!(err, ExtendError::Lost(Lost::Gone)), "{err:?}");
     assert_eq!(
-        (guard.is_valid(), lost.recv_timeout(PATIENCE)?),
+        (
+            guard.is_valid(),
+            lost.recv_timeout(PATIENCE).expect("the loss is announced")
+        ),
         (false, Lost::Gone)
     );
     assert_eq!(locks.stats().clock_steps, 3);
@@ -225,7 +228,11 @@ fn c4_a_step_that_is_seen_ends_a_lock_at_once_if_a_majority_has_lost_it() -> Tes
         let _seen = locks.check_nodes();
 
         // Its next renewal would be in more than three minutes.
-        assert_eq!(lost.recv_timeout(PATIENCE)?, Lost::Gone, "renewed: {renew}");
+        assert_eq!(
+            lost.recv_timeout(PATIENCE).expect("the loss is announced"),
+            Lost::Gone,
+            "renewed: {renew}"
+        );
         assert_eq!(guard.check(), Err(Lost::Gone));
     }
     Ok(())
@@ -246,7 +253,7 @@ fn c4_a_lock_whose_majority_rests_on_a_node_that_stepped_is_lost_if_no_other_mak
         let _seen = locks.check_nodes();
 
         assert_eq!(
-            lost.recv_timeout(PATIENCE)?,
+            lost.recv_timeout(PATIENCE).expect("the loss is announced"),
             Lost::NodeClock,
             "renewed: {renew}"
         );
@@ -274,7 +281,10 @@ fn c4_who_granted_a_lock_and_has_not_extended_it_does_not_make_up_for_the_node_t
     servers[0].step_clock_forward(secs(700))?;
     let _seen = locks.check_nodes();
 
-    assert_eq!(lost.recv_timeout(PATIENCE)?, Lost::NodeClock);
+    assert_eq!(
+        lost.recv_timeout(PATIENCE).expect("the loss is announced"),
+        Lost::NodeClock
+    );
     servers[2].resume()?;
     Ok(())
 }

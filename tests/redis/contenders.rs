@@ -51,7 +51,7 @@ impl Manner {
             .ttl(ms(self.ttl_ms))
             .response_timeout(ms(5_000.min(self.ttl_ms / 4)));
         if self.far {
-            options.retry_delay(secs(50), secs(60))
+            options.retry_delay(secs(60), secs(60))
         } else {
             options
         }

@@ -192,7 +192,7 @@ fn h4_calls_that_reached_a_minority_ask_behind_all_who_wait() -> TestResult {
         let (proxies, urls) = proxies(&servers);
         let locks = connected(
             impatient(urls)
-                .retry_delay(secs(50), secs(60))
+                .retry_delay(secs(60), secs(60))
                 .shutdown_grace(ms(100)),
             3,
         );

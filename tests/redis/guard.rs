@@ -58,7 +58,9 @@ fn dropping_waits_until_a_majority_has_confirmed() -> TestResult {
     );
     proxies[1].release_requests();
 
-    dropped.recv_timeout(PATIENCE)?;
+    dropped
+        .recv_timeout(PATIENCE)
+        .expect("the last handle is dropped");
     assert_eq!(
         (servers.holders("report"), servers[2].exists("report")),
         (1, true)
@@ -178,7 +180,10 @@ fn run_says_that_the_lock_was_lost_under_the_closure_and_keeps_its_value() -> Te
             for server in &servers {
                 del(server, "report");
             }
-            guard.lost().recv_timeout(PATIENCE).unwrap();
+            guard
+                .lost()
+                .recv_timeout(PATIENCE)
+                .expect("the loss is announced");
             42
         })
         .unwrap_err();

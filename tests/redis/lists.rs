@@ -17,7 +17,7 @@ pub(crate) const NAME: &str = "report";
 pub(crate) fn far(servers: &Servers) -> Builder {
     builder(servers.urls())
         .ttl(LONG)
-        .retry_delay(secs(50), secs(60))
+        .retry_delay(secs(60), secs(60))
 }
 
 /// The same with the usual pauses between attempts.
@@ -186,7 +186,7 @@ pub(crate) fn wait_as_child<T: Send + 'static>(
     }
     let locks = builder(&urls)
         .ttl(LONG)
-        .retry_delay(secs(50), secs(60))
+        .retry_delay(secs(60), secs(60))
         .build()
         .unwrap();
     let own = locks.clone();

@@ -69,7 +69,10 @@ fn what_is_left_of_a_lost_lock_expires_if_that_is_wanted_and_is_deleted_otherwis
 
         assert_eq!(guard.extend(LONG), Err(ExtendError::Lost(Lost::Gone)));
 
-        assert_eq!(lost.recv_timeout(PATIENCE)?, Lost::Gone);
+        assert_eq!(
+            lost.recv_timeout(PATIENCE).expect("the loss is announced"),
+            Lost::Gone
+        );
         drop(guard);
         // Everything that was sent has been answered when the manager is gone.
         drop(locks);

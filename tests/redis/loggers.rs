@@ -144,7 +144,7 @@ fn child_with_a_curious_logger() {
     say("all are up");
     wait_for_parent();
     assert_eq!(lost.recv_timeout(PATIENCE), Ok(Lost::Gone));
-    cycle_until("watched: LOST");
+    cycle_until("\"watched\": LOST");
     assert!(other.is_valid(), "its renewal was held up");
     eventually("the logger has taken locks", || {
         TAKEN.load(Ordering::Relaxed) != 0
@@ -215,7 +215,7 @@ fn child_with_a_slow_logger() {
     assert!(REACHED.set(reached).is_ok() && LET_GO.set(waits).is_ok());
     say("held");
     wait_for_parent();
-    is_reached.recv_timeout(PATIENCE).unwrap();
+    is_reached.recv_timeout(PATIENCE).expect("it is reached");
     let (answer, answered) = bounded(1);
     thread::scope(|scope| {
         scope.spawn(|| {
@@ -224,7 +224,7 @@ fn child_with_a_slow_logger() {
             drop(guard.lost());
             answer.send(()).unwrap();
         });
-        let is_answered = answered.recv_timeout(secs(10));
+        let is_answered = answered.recv_timeout(PATIENCE);
         is_answered.expect("the guard waits for the log");
     });
     let before = locks.stats().extensions;

@@ -205,7 +205,12 @@ fn callbacks_that_are_due_at_a_shutdown_are_all_called_and_never_two_at_once() -
     locks.shut_down();
 
     for _ in 0..LOCKS {
-        assert_eq!(called.recv_timeout(PATIENCE)?, (0, Lost::ShutDown));
+        assert_eq!(
+            called
+                .recv_timeout(PATIENCE)
+                .expect("the callback is called"),
+            (0, Lost::ShutDown)
+        );
     }
     drop(guards);
     Ok(())

@@ -665,7 +665,7 @@ fn an_observer_that_blocks_holds_nobody_up_but_the_thread_that_calls_it() -> Tes
 
     thread::scope(|scope| {
         let slow = scope.spawn(|| locks.mutex("slow").lock().map(drop));
-        is_reached.recv_timeout(PATIENCE).unwrap();
+        is_reached.recv_timeout(PATIENCE).expect("it is reached");
         locks.mutex("report").lock().unwrap().release().unwrap();
         assert_held(&locks.mutex("slow").try_lock().unwrap_err());
         let _ = (locks.stats(), locks.held());
@@ -692,7 +692,7 @@ fn h19_an_observer_that_blocks_delays_no_renewal_and_no_call() -> TestResult {
         .build()?;
     connect(&locks, 3);
     let guard = lock_in_the_end(&locks, "report");
-    is_reached.recv_timeout(PATIENCE)?;
+    is_reached.recv_timeout(PATIENCE).expect("it is reached");
 
     let before = locks.stats().extensions;
     eventually("it is renewed", || before + 3 <= locks.stats().extensions);

@@ -536,7 +536,7 @@ fn child_that_is_stopped() {
         let guard = lock_in_the_end(&locks, "report");
         let lost = guard.lost();
         say("held");
-        let lost = lost.recv_timeout(PATIENCE).unwrap();
+        let lost = lost.recv_timeout(PATIENCE).expect("the loss is announced");
         let line = || {
             heard()
                 .split_off(before)

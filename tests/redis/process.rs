@@ -185,7 +185,12 @@ fn f8_panics_in_callbacks_and_holders_leave_a_lost_lock_lost() -> TestResult {
     assert!(guard.extend(LONG).is_err());
 
     // The callback after the one that panics is called, and all listeners are told the same from now on.
-    assert_eq!(called.recv_timeout(PATIENCE)?, Lost::Gone);
+    assert_eq!(
+        called
+            .recv_timeout(PATIENCE)
+            .expect("the callback is called"),
+        Lost::Gone
+    );
     let panicked = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
         guard.on_lost(|_| panic!("on purpose"));
         assert!(guard.is_valid(), "on purpose");
@@ -193,7 +198,13 @@ fn f8_panics_in_callbacks_and_holders_leave_a_lost_lock_lost() -> TestResult {
     assert!(panicked.is_err());
     for _ in 0..3 {
         assert_eq!(guard.check(), Err(Lost::Gone));
-        assert_eq!(guard.lost().recv_timeout(PATIENCE)?, Lost::Gone);
+        assert_eq!(
+            guard
+                .lost()
+                .recv_timeout(PATIENCE)
+                .expect("the loss is announced"),
+            Lost::Gone
+        );
     }
     // And the manager works on.
     drop(locks.mutex("report").lock()?);
@@ -370,7 +381,7 @@ fn a_manager_whose_last_handle_goes_in_a_callback_does_not_hang() -> TestResult 
         let locks = locks.clone();
         move |_| {
             // Not before everybody else has let go.
-            wait.recv_timeout(PATIENCE).unwrap();
+            wait.recv_timeout(PATIENCE).expect("the test lets it go on");
             drop(locks);
             sender.send(()).unwrap();
         }
@@ -383,7 +394,9 @@ fn a_manager_whose_last_handle_goes_in_a_callback_does_not_hang() -> TestResult 
     drop((locks, guard));
     go_on.send(())?;
 
-    dropped.recv_timeout(PATIENCE)?;
+    dropped
+        .recv_timeout(PATIENCE)
+        .expect("the last handle is dropped");
     Ok(())
 }
 
@@ -408,9 +421,14 @@ fn a_guard_dropped_in_its_own_callback_does_not_hang() -> TestResult {
     // The last handle of its manager.
     sender.send(guard)?;
 
-    dropped.recv_timeout(PATIENCE)?;
+    dropped
+        .recv_timeout(PATIENCE)
+        .expect("the last handle is dropped");
     Ok(())
 }
+
+/// So many cycles level off on any machine.
+const MANY: u32 = 100_000;
 
 #[test]
 fn f7_many_cycles_do_not_grow_the_process() -> TestResult {
@@ -418,7 +436,7 @@ fn f7_many_cycles_do_not_grow_the_process() -> TestResult {
     let cycles = match env::var("QUORLOCK_LONG").map(|it| it.parse::<u32>()) {
         Ok(Ok(cycles)) if 1 < cycles => cycles,
         Ok(_) => 50_000,
-        Err(_) => 3_000,
+        Err(_) => 6_000,
     };
     let servers = Servers::start(3)?;
     let mut child = child("process::child_with_many_cycles", &servers.urls());
@@ -443,8 +461,6 @@ fn child_with_many_cycles() {
         return;
     }
     let total: u32 = hear_parent().unwrap().parse().unwrap();
-    // A few hundred bytes for each of the few cycles, and a few for each of many.
-    let kib = if total < 50_000 { 1024 } else { 8 * 1024 };
     let memory = || -> u64 {
         let status = fs::read_to_string("/proc/self/status").unwrap();
         // Not what is read of the program itself as it runs.
@@ -466,24 +482,25 @@ fn child_with_many_cycles() {
                 .unwrap();
         }
     };
-    // Until everything has the size that it keeps. The parent wants to hear something in between.
-    for part in 0..8 {
-        cycles(250);
-        say(format_args!("begun, part {part}"));
-    }
-    let (before, threads, descriptors) = (memory(), count("task"), count("fd"));
-    for turn in 1..=10 {
-        // Less than the parent's patience, in which it wants to hear something.
-        let parts = (total / 10).div_ceil(1_000);
-        for part in 0..parts {
-            cycles(total / 10 / parts);
-            say(format_args!(
-                "turn {turn} of 10, part {part}: {} KiB, {before} before",
-                memory()
-            ));
+    cycles(1_000);
+    let (threads, descriptors) = (count("task"), count("fd"));
+    // Buffers and the allocator's arenas grow for tens of thousands of cycles, and stop. What leaks 40 bytes a cycle never does.
+    let (mut done, mut levels_off) = (0, false);
+    while !levels_off || done < total {
+        assert!(
+            done < total.max(MANY),
+            "{} KiB, and still growing",
+            memory()
+        );
+        let before = memory();
+        // The parent wants to hear something in between.
+        for _ in 0..4 {
+            cycles(500);
+            say(format_args!("{done} cycles: {} KiB", memory()));
         }
+        done += 2_000;
+        levels_off = memory() < before + 64;
     }
-    assert!(memory() < before + kib, "{before} then {} KiB", memory());
     assert_eq!((count("task"), count("fd")), (threads, descriptors));
     say("it has not grown");
 }

@@ -802,7 +802,10 @@ fn a_majority_that_lost_the_lock_is_not_healed_but_lost() -> TestResult {
         ),
         "{extended:?}"
     );
-    assert_eq!(lost.recv_timeout(PATIENCE)?, quorlock::Lost::Gone);
+    assert_eq!(
+        lost.recv_timeout(PATIENCE).expect("the loss is announced"),
+        quorlock::Lost::Gone
+    );
 
     assert_eq!(locks.stats().healed, 0);
     nothing_is_left(&servers);

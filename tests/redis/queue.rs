@@ -430,10 +430,10 @@ fn every_end_of_a_guard_hands_the_lock_over() -> TestResult {
     let runner = thread::spawn(move || {
         lock.with(|_| {
             entered.send(()).unwrap();
-            wait.recv_timeout(PATIENCE).unwrap();
+            wait.recv_timeout(PATIENCE).expect("the test lets it go on");
         })
     });
-    inside.recv_timeout(PATIENCE)?;
+    inside.recv_timeout(PATIENCE).expect("it is inside");
     let waiter = queue(&locks);
     go_on.send(())?;
     join(runner)?;

@@ -599,7 +599,9 @@ fn guards_that_a_thread_leaves_behind_are_dropped_with_it_and_do_not_panic() -> 
         }));
     });
 
-    let (holds, again) = says.recv_timeout(PATIENCE)?;
+    let (holds, again) = says
+        .recv_timeout(PATIENCE)
+        .expect("the other thread says it");
     join(thread);
     assert_eq!(holds, 2);
     // It was free by then; but what cannot be entered in the list is not taken.

@@ -644,7 +644,12 @@ fn a_callback_may_block_use_the_manager_and_panic() -> TestResult {
 
     assert!(guard.extend(LONG).is_err());
 
-    assert!(guard.fencing_token() < taken_again.recv_timeout(PATIENCE)?);
+    assert!(
+        guard.fencing_token()
+            < taken_again
+                .recv_timeout(PATIENCE)
+                .expect("it is taken again")
+    );
     drop(guard);
     nothing_is_left(&servers);
     Ok(())
@@ -662,7 +667,13 @@ fn a_loss_is_announced_while_nobody_listens() -> TestResult {
 
     assert!(guard.extend(LONG).is_err());
 
-    assert_eq!(guard.lost().recv_timeout(PATIENCE)?, Lost::Gone);
+    assert_eq!(
+        guard
+            .lost()
+            .recv_timeout(PATIENCE)
+            .expect("the loss is announced"),
+        Lost::Gone
+    );
     assert_eq!(locks.stats().locks_lost, 1);
     Ok(())
 }

@@ -325,7 +325,7 @@ fn a_waiter_whose_connections_were_cut_is_told_over_the_next_ones() -> TestResul
 fn a_hand_over_to_a_call_that_reads_for_all_is_read_while_it_waits_for_it() -> TestResult {
     let servers = Servers::start(3)?;
     let (proxies, urls) = proxies(&servers);
-    let locks = connected(builder(urls).ttl(LONG).retry_delay(secs(50), secs(60)), 3);
+    let locks = connected(builder(urls).ttl(LONG).retry_delay(secs(60), secs(60)), 3);
     servers.iter().for_each(|it| set(it, NAME, "foreign"));
     // It has asked, and waits for notices.
     let waiter = queue(&locks);

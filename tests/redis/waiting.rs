@@ -147,7 +147,7 @@ fn a_cancelled_wait_ends_also_in_the_middle_of_a_pause() -> TestResult {
     let servers = Servers::start(3)?;
     let first = manager(&servers);
     let second = builder(servers.urls())
-        .retry_delay(secs(50), secs(60))
+        .retry_delay(secs(60), secs(60))
         .build()?;
     // A pause ends when the keys can have expired, so they must not.
     for server in &servers {
@@ -214,7 +214,10 @@ fn shutting_down_ends_waits_and_loses_and_releases_what_is_held() -> TestResult 
     for waiter in waiters {
         assert_eq!(join(waiter).unwrap_err(), AcquireError::ShutDown);
     }
-    assert_eq!(lost.recv_timeout(PATIENCE)?, Lost::ShutDown);
+    assert_eq!(
+        lost.recv_timeout(PATIENCE).expect("the loss is announced"),
+        Lost::ShutDown
+    );
     assert_eq!(guard.check(), Err(Lost::ShutDown));
     assert_eq!(guard.remaining(), Duration::ZERO);
     servers.wait_until_free("report")?;

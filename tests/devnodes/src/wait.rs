@@ -6,8 +6,9 @@ use std::time::{Duration, Instant};
 
 use crate::Error;
 
-/// How long anything in this crate waits before it gives up: 30 s.
-pub const PATIENCE: Duration = Duration::from_secs(30);
+/// How long anything in this crate waits before it gives up: 55 s. The longest pause between two attempts of a call is a minute,
+/// so whoever gets a lock within this time need not have asked again by itself.
+pub const PATIENCE: Duration = Duration::from_secs(55);
 
 /// Time between two looks: 2 ms.
 const POLL: Duration = Duration::from_millis(2);
