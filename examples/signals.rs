@@ -12,7 +12,7 @@
 //! cargo run --example signals -- redis://10.0.0.1 redis://10.0.0.2 redis://10.0.0.3
 //! ```
 //!
-//! What to copy is [`shut_down_on_signals`].
+//! What to copy is [`shutdown_on_signals`].
 
 use std::env;
 use std::error::Error;
@@ -28,12 +28,12 @@ use signal_hook::low_level::emulate_default_handler;
 type Result<T = ()> = std::result::Result<T, Box<dyn Error>>;
 
 /// Ends the manager at the first signal, and the process at the second, should the first be of no use.
-fn shut_down_on_signals(locks: &LockManager) -> Result {
+fn shutdown_on_signals(locks: &LockManager) -> Result {
     let (locks, mut signals) = (locks.clone(), Signals::new([SIGINT, SIGTERM])?);
     thread::Builder::new()
         .name("signals".into())
         .spawn(move || {
-            signals.forever().take(1).for_each(|_| locks.shut_down());
+            signals.forever().take(1).for_each(|_| locks.shutdown());
             signals
                 .forever()
                 .for_each(|signal| drop(emulate_default_handler(signal)));
@@ -73,7 +73,7 @@ fn main() -> Result {
 
 /// A job of many steps, which ends early if the lock is lost: a shutdown is one of the ways in which it can be.
 fn job(locks: &LockManager, in_the_middle: impl FnOnce() -> Result) -> Result {
-    shut_down_on_signals(locks)?;
+    shutdown_on_signals(locks)?;
     let guard = locks.mutex("signals-job").lock()?;
     println!(
         "We hold the lock, with token {}, and work.",

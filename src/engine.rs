@@ -63,7 +63,7 @@ const TOLD_LINGERS: Duration = Duration::from_millis(100);
 pub(crate) struct Engine {
     pub(crate) shared: Arc<Shared>,
     /// Given at shutdown: wakes all calls that wait.
-    pub(crate) shut_down: Signal,
+    pub(crate) shutdown: Signal,
     calls: Mutex<Calls>,
     call_ended: Condvar,
     threads: Mutex<Option<Threads>>,
@@ -126,7 +126,7 @@ impl Engine {
         let (calls, call_ended) = (Mutex::default(), Condvar::default());
         Ok(Engine {
             shared,
-            shut_down: Signal::default(),
+            shutdown: Signal::default(),
             calls,
             call_ended,
             threads,
@@ -145,7 +145,7 @@ impl Engine {
             return Err(AcquireError::Forked);
         }
         let _call = self
-            .begin(|_| !self.shut_down.is_given())
+            .begin(|_| !self.shutdown.is_given())
             .ok_or(AcquireError::ShutDown)?;
         Ok(work(&self.shared))
     }
@@ -167,12 +167,12 @@ impl Engine {
 
     /// Ends everything, within `grace`: waiting calls return, held locks are lost and released, what is queued is
     /// sent, threads are joined.
-    pub(crate) fn shut_down(&self, grace: Duration) {
+    pub(crate) fn shutdown(&self, grace: Duration) {
         if self.shared.process.is_forked() {
             // The threads are the parent's.
             return;
         }
-        self.shut_down.give();
+        self.shutdown.give();
         let Some(threads) = self.threads.lock().take() else {
             return;
         };
@@ -237,6 +237,6 @@ impl Drop for Engine {
             std::mem::forget(self.threads.get_mut().take());
             return;
         }
-        self.shut_down(self.shared.config.shutdown_grace);
+        self.shutdown(self.shared.config.shutdown_grace);
     }
 }

@@ -104,7 +104,7 @@ impl LockManager {
     ///
     /// Blocks until all nodes have answered, for at most twice the [response timeout](crate::Builder::response_timeout), and
     /// the [connect timeout](crate::Builder::connect_timeout) where a node is connected to first. What is found about a
-    /// server's settings is as of the beginning of the connection. After a [shutdown](LockManager::shut_down) no node is
+    /// server's settings is as of the beginning of the connection. After a [shutdown](LockManager::shutdown) no node is
     /// asked.
     ///
     /// # Examples
@@ -139,7 +139,7 @@ impl LockManager {
     /// Blocks for as long as it takes to look through all keys of all nodes, side by side, in parts of 500 keys with
     /// pauses in between, so that no node works for more than a fifth of the time for it: a few seconds for each million of
     /// keys. A node that does not answer is given up after a [response timeout](crate::Builder::response_timeout).
-    /// A [shutdown](LockManager::shut_down) ends it.
+    /// A [shutdown](LockManager::shutdown) ends it.
     ///
     /// # Errors
     ///
@@ -161,7 +161,7 @@ impl LockManager {
     #[doc(alias = "scan")]
     pub fn list(&self, pattern: impl AsRef<[u8]>) -> Result<Listing, AcquireError> {
         self.engine
-            .operate(|shared| shared.list(pattern.as_ref(), &self.engine.shut_down))?
+            .operate(|shared| shared.list(pattern.as_ref(), &self.engine.shutdown))?
     }
 
     /// What only an operator should do, by hand.
@@ -178,12 +178,12 @@ impl LockManager {
     /// ones. Locks that are held are [lost](crate::Lost::ShutDown) and released, all together. What is queued is sent, and
     /// all threads are joined. Blocks for at most the [shutdown grace](crate::Builder::shutdown_grace); a thread that is still busy
     /// then, with a name server for example, is left behind, and the log says so. A second call does nothing.
-    #[doc(alias = "shutdown")]
+    #[doc(alias = "shut_down")]
     #[doc(alias = "close")]
     #[doc(alias = "stop")]
-    pub fn shut_down(&self) {
+    pub fn shutdown(&self) {
         self.engine
-            .shut_down(self.engine.shared.config.shutdown_grace);
+            .shutdown(self.engine.shared.config.shutdown_grace);
     }
 }
 
@@ -285,7 +285,7 @@ impl Admin<'_> {
     ///
     /// # Errors
     ///
-    /// A manager that was [shut down](LockManager::shut_down), or a forked process.
+    /// A manager that was [shut down](LockManager::shutdown), or a forked process.
     ///
     /// # Examples
     ///
@@ -322,7 +322,7 @@ impl Admin<'_> {
     ///
     /// # Errors
     ///
-    /// A manager that was [shut down](LockManager::shut_down), or a forked process.
+    /// A manager that was [shut down](LockManager::shutdown), or a forked process.
     ///
     /// # Examples
     ///

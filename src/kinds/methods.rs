@@ -142,7 +142,7 @@ macro_rules! inspected {
             ///
             /// # Errors
             ///
-            /// An invalid name, a manager that was [shut down](crate::LockManager::shut_down), or a forked process. A failing
+            /// An invalid name, a manager that was [shut down](crate::LockManager::shutdown), or a forked process. A failing
             /// node is no error: its [row](crate::inspection::Inspection::nodes) has the reason.
             ///
             /// # Examples

@@ -77,7 +77,7 @@ impl Semaphore {
     ///
     /// # Errors
     ///
-    /// A name or a number that cannot be used, a manager that was [shut down](crate::LockManager::shut_down), or a forked
+    /// A name or a number that cannot be used, a manager that was [shut down](crate::LockManager::shutdown), or a forked
     /// process. A node that cannot be asked is no error: its [rows](Inspection::nodes) say why.
     ///
     /// # Examples

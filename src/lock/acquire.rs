@@ -122,7 +122,7 @@ impl<'a> Acquisition<'a> {
 
     fn signals(&self) -> Vec<&'a engine::Signal> {
         let cancel = self.spec.cancel.as_ref().map(CancelHandle::signal);
-        [Some(&self.engine.shut_down), cancel]
+        [Some(&self.engine.shutdown), cancel]
             .into_iter()
             .flatten()
             .collect()
@@ -130,7 +130,7 @@ impl<'a> Acquisition<'a> {
 
     /// Why no further round may begin, if so.
     fn stopped(&self) -> Option<AcquireError> {
-        if self.engine.shut_down.is_given() {
+        if self.engine.shutdown.is_given() {
             return Some(AcquireError::ShutDown);
         }
         let cancelled = self
@@ -167,7 +167,7 @@ impl<'a> Acquisition<'a> {
             }
         });
         lock.plan_next(true, Moment::now());
-        if self.engine.shut_down.is_given() {
+        if self.engine.shutdown.is_given() {
             // No thread would extend it. Dropped here, it is released before the workers end.
             drop(guard);
             return Err(AcquireError::ShutDown);

@@ -32,7 +32,7 @@ use crate::time::{self, About};
 /// Call [`release`](Hold::release) instead to learn how the release went, and [`release_all`](crate::release_all) for many.
 ///
 /// A hold can be sent to another thread and dropped there. It keeps the manager's threads alive. If the manager is dropped
-/// first, the drop of the last hold also [shuts down](crate::LockManager::shut_down) and blocks for up to the
+/// first, the drop of the last hold also [shuts down](crate::LockManager::shutdown) and blocks for up to the
 /// [shutdown grace](crate::Builder::shutdown_grace). In a child process after `fork` the lock is not held, and a drop does
 /// nothing.
 #[must_use = "a hold that is not bound to a name releases the lock at once: write `let _hold = …`, not `let _ = …`"]

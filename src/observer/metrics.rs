@@ -297,7 +297,7 @@ fn of_error(error: &AcquireError) -> &'static str {
         AcquireError::TooLate { .. } => "too_late",
         AcquireError::KeyInUse { .. } => "key_in_use",
         AcquireError::Cancelled { .. } => "cancelled",
-        AcquireError::ShutDown => "shut_down",
+        AcquireError::ShutDown => "shutdown",
         _ => "other",
     }
 }
@@ -309,7 +309,7 @@ fn of_loss(lost: Lost) -> &'static str {
         Lost::NodeClock => "node_clock",
         Lost::MaxHold => "max_hold",
         Lost::LeaseOver => "lease_over",
-        Lost::ShutDown => "shut_down",
+        Lost::ShutDown => "shutdown",
         Lost::Forked => "forked",
     }
 }

@@ -105,7 +105,7 @@ impl World {
     fn end(self, managers: impl IntoIterator<Item = LockManager>) -> Vec<Seen> {
         calm_down();
         for manager in managers {
-            manager.shut_down();
+            manager.shutdown();
             assert_eq!(manager.stats().waiting, 0, "a ticket was left behind");
         }
         self.told.into_inner().unwrap().iter().for_each(Told::check);

@@ -131,7 +131,7 @@ fn errors_are_found_at_the_root_and_in_a_module_of_their_own() {
 #[test]
 fn a_run_ends_in_the_same_errors_as_the_lock() {
     let locks = nowhere();
-    locks.shut_down();
+    locks.shutdown();
     let errors: [WithError<()>; 4] = [
         locks.mutex("x").with(|_| unreachable!()).unwrap_err(),
         locks
@@ -257,8 +257,8 @@ fn a_manager_that_was_shut_down_says_so_and_can_be_shut_down_again() {
     let locks = nowhere();
     let lock = locks.mutex("x");
 
-    locks.shut_down();
-    locks.clone().shut_down();
+    locks.shutdown();
+    locks.clone().shutdown();
 
     assert_eq!(lock.lock().unwrap_err(), AcquireError::ShutDown);
     assert_eq!(

@@ -130,7 +130,7 @@ fn child_that_locks() {
         client.turn();
     }
     let stats = client.locks.stats();
-    client.locks.shut_down();
+    client.locks.shutdown();
     say(format_args!(
         "done {} {} {} {}",
         stats.rounds_won, stats.rounds_held, stats.extensions, stats.locks_lost

@@ -273,7 +273,7 @@ fn what_we_lose_they_get_and_our_release_leaves_alone(mut world: World) -> TestR
         "{released:?}"
     );
 
-    world.locks.shut_down(); // sends whatever is still queued
+    world.locks.shutdown(); // sends whatever is still queued
     assert_eq!(world.values(), values);
     assert_eq!(
         world.peer.release()?,
@@ -315,7 +315,7 @@ fn what_expired_for_us_they_get_and_our_guard_leaves_alone(mut world: World) -> 
 
     drop(guard);
 
-    world.locks.shut_down();
+    world.locks.shutdown();
     assert_eq!(world.values(), values);
     Ok(())
 }

@@ -264,7 +264,7 @@ fn a_look_says_what_runs_there_since_when_how_far_it_is_and_whether_it_takes_wri
     );
     let keys = servers[1].command(&["KEYS", "*"])?;
     assert_eq!(keys.as_array(), Some(&[][..]), "looking sets no key");
-    locks.shut_down();
+    locks.shutdown();
     assert!(
         locks
             .check_nodes()
@@ -440,7 +440,7 @@ fn one_look_finds_everything_that_is_wrong_and_says_it_in_a_line_each() -> TestR
             .all(|(i, it)| it.node.index() == i)
     );
 
-    locks.shut_down();
+    locks.shutdown();
     let after = locks.check_nodes();
     assert_eq!(after.len(), urls.len());
     assert!(

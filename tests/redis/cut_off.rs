@@ -123,7 +123,7 @@ fn h4_calls_that_reach_a_minority_hold_a_free_lock_back_from_nobody() -> TestRes
         }
         assert!(waiters.iter().all(|it| !it.is_finished()));
         for (_, locks) in &cut_off {
-            locks.shut_down();
+            locks.shutdown();
         }
         waiters
             .into_iter()
@@ -236,7 +236,7 @@ fn h4_calls_that_reached_a_minority_ask_behind_all_who_wait() -> TestResult {
     }
     drop((join(last)?, held));
     for it in &cut_off {
-        it.locks.shut_down();
+        it.locks.shutdown();
     }
     waiters
         .into_iter()

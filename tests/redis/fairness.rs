@@ -290,7 +290,7 @@ fn the_order_of_arrival_survives_a_node_that_is_restarted_empty() -> TestResult 
 fn a_head_that_stops_waiting_makes_room_for_the_next_one() -> TestResult {
     let servers = Servers::start(3)?;
     let holder = on_all(&servers, far);
-    let [cancelled, hasty, shut_down, last] = [(); 4].map(|()| on_all(&servers, far));
+    let [cancelled, hasty, shutdown, last] = [(); 4].map(|()| on_all(&servers, far));
     let held = hold(&holder, &servers, NAME);
     let cancel = CancelHandle::new();
     let lock = |locks: &LockManager| locks.mutex(NAME);
@@ -301,12 +301,12 @@ fn a_head_that_stops_waiting_makes_room_for_the_next_one() -> TestResult {
     // So long that a busy machine gets round to all the rest before.
     let second = thread::spawn(move || second.try_lock_for(secs(6)));
     wait_until_listed(&servers, NAME, 2);
-    let third = wait_in_thread(lock(&shut_down));
+    let third = wait_in_thread(lock(&shutdown));
     wait_until_listed(&servers, NAME, 3);
     let fourth = wait_in_thread(lock(&last));
     wait_until_listed(&servers, NAME, 4);
     cancel.cancel();
-    shut_down.shut_down();
+    shutdown.shutdown();
 
     assert!(join(first).is_err() && join(third).is_err());
     assert_held(&join(second).unwrap_err());

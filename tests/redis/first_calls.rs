@@ -287,7 +287,7 @@ fn h1_a_first_call_that_waits_for_its_connections_is_ended_by_a_shutdown() -> Te
         proxies.iter().all(|it| it.connections() == 1)
     });
 
-    locks.shut_down();
+    locks.shutdown();
 
     assert!(matches!(join(call), Err(AcquireError::ShutDown)));
     servers.iter().for_each(|it| it.resume().unwrap());

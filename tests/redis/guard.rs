@@ -242,7 +242,7 @@ fn the_end_of_a_manager_does_not_wait_for_its_grace_once_all_is_answered() -> Te
         join(thread::spawn(move || {
             if turn % 2 == 0 {
                 drop(guard);
-                locks.shut_down();
+                locks.shutdown();
             } else {
                 drop(locks);
                 drop(guard);

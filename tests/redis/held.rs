@@ -70,7 +70,7 @@ fn a_hold_that_was_lost_is_not_listed_and_a_write_lock_that_became_a_read_lock_i
     assert!(before < held[0].age, "{held:?}");
     assert_eq!(names(&locks), ["catalog", "later"]);
     drop(later);
-    locks.shut_down();
+    locks.shutdown();
     assert!(locks.held().is_empty() && reader.check() == Err(Lost::ShutDown));
     Ok(())
 }

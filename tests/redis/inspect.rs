@@ -289,7 +289,7 @@ fn a_name_that_no_lock_can_have_is_not_looked_at() -> TestResult {
         Err(AcquireError::NameTooLong { .. })
     ));
     let seen = locks.mutex("report").inspect()?;
-    locks.shut_down();
+    locks.shutdown();
     assert!(matches!(
         locks.mutex("report").inspect(),
         Err(AcquireError::ShutDown)

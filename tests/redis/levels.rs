@@ -449,7 +449,7 @@ fn child_that_works() {
     listen();
     let locks = connected(builder(urls), 3);
     work(&locks);
-    locks.shut_down();
+    locks.shutdown();
     assert!(locks.mutex("report").lock().is_err());
     drop(locks);
     assert!(!heard().is_empty());

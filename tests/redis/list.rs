@@ -281,7 +281,7 @@ fn a_shutdown_ends_the_search() -> TestResult {
     let search = locks.clone();
     let call = thread::spawn(move || search.list("*").map(|it| it.locks().len()));
     eventually("it is at it", || before + 4 <= locks.stats().commands);
-    locks.shut_down();
+    locks.shutdown();
     assert!(matches!(join(call), Err(AcquireError::ShutDown)));
     assert!(matches!(locks.list("*"), Err(AcquireError::ShutDown)));
     Ok(())

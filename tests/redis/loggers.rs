@@ -150,7 +150,7 @@ fn child_with_a_curious_logger() {
         TAKEN.load(Ordering::Relaxed) != 0
     });
     drop(other);
-    locks.shut_down();
+    locks.shutdown();
     say("the end");
 }
 

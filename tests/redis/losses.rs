@@ -202,7 +202,7 @@ fn callbacks_that_are_due_at_a_shutdown_are_all_called_and_never_two_at_once() -
         });
     }
 
-    locks.shut_down();
+    locks.shutdown();
 
     for _ in 0..LOCKS {
         assert_eq!(

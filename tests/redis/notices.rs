@@ -422,7 +422,7 @@ fn a_wait_whose_time_is_over_ends_on_all_lists() -> TestResult {
 #[test]
 fn a_wait_that_a_shutdown_ends_ends_on_all_lists() -> TestResult {
     is_off_the_lists(
-        |locks, _| locks.shut_down(),
+        |locks, _| locks.shutdown(),
         |err| *err == AcquireError::ShutDown,
     )
 }

@@ -131,7 +131,7 @@ fn a_call_that_gets_nothing_is_told_with_what_it_returns() -> TestResult {
     let (new, told_of_new) = observed(quarantined.outage_timeout(secs(0)));
     assert_no_quorum(&new.mutex("free").try_lock().unwrap_err());
     // What is refused before any node could be asked is not told.
-    locks.shut_down();
+    locks.shutdown();
     assert_eq!(
         locks.mutex("report").lock().unwrap_err(),
         AcquireError::ShutDown
@@ -339,7 +339,7 @@ fn a_node_that_goes_and_comes_is_told_and_so_is_one_that_falls_silent() -> TestR
             assert_eq!(*address, *addresses[node.index()]);
         }
     }
-    locks.shut_down();
+    locks.shutdown();
     let is_end = |it: &Event| {
         matches!(
             it,
@@ -474,7 +474,7 @@ fn every_call_and_every_hold_has_one_end_whatever_happens() -> TestResult {
         .collect();
     threads.into_iter().for_each(join);
     let held = locks.mutex("kept").lock()?;
-    locks.shut_down();
+    locks.shutdown();
     assert!(locks.mutex("report").lock().is_err());
     drop(held);
 
@@ -572,7 +572,7 @@ fn h11_an_observer_may_ask_manager_and_guards_whenever_it_is_called() -> TestRes
     guard.release()?;
     servers.iter().for_each(|it| del(it, "watched"));
     assert!(known.get().unwrap().1.extend(LONG).is_err());
-    locks.shut_down();
+    locks.shutdown();
     Ok(())
 }
 
@@ -612,7 +612,7 @@ fn an_observer_that_takes_a_lock_against_its_rules_is_not_called_out_of_itself()
     kill_and_restart(&servers[0], &locks)?;
     told.in_the_end("it is told", |it| matches!(it, Event::NodeDown { .. }));
     lock_in_the_end(&locks, "report").release()?;
-    locks.shut_down();
+    locks.shutdown();
     Ok(())
 }
 

@@ -169,7 +169,7 @@ impl Drop for End<'_> {
     fn drop(&mut self) {
         self.is_over.store(true, Ordering::SeqCst);
         if thread::panicking() {
-            self.locks.shut_down();
+            self.locks.shutdown();
         }
     }
 }

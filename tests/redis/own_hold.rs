@@ -90,7 +90,7 @@ fn a_call_that_waits_behind_others_of_its_process_says_so() -> TestResult {
                 .ends_with("): other calls of this process came first"),
             "{err}"
         );
-        locks.shut_down();
+        locks.shutdown();
         assert_eq!(first.join().unwrap(), Err(AcquireError::ShutDown));
     });
     Ok(())

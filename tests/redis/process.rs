@@ -315,7 +315,7 @@ fn child_with_many_managers() {
         });
         match turn % 3 {
             0 => drop(guard),
-            1 => locks.shut_down(),
+            1 => locks.shutdown(),
             _ => {
                 drop(locks);
                 drop(guard);
@@ -361,7 +361,7 @@ fn child_that_shuts_down() {
     let _guard = locks.mutex("report").lock().unwrap();
     // A new thread names itself when it first runs.
     eventually("all threads run", || ours() == 4);
-    locks.shut_down();
+    locks.shutdown();
     eventually("no thread is left", || ours() == 0);
     assert_eq!(
         locks.mutex("report").lock().unwrap_err(),

@@ -457,7 +457,7 @@ fn a_shutdown_ends_all_calls_in_the_queue() -> TestResult {
     }));
     wait_until_listed(&servers, "held elsewhere", 1);
 
-    locks.shut_down();
+    locks.shutdown();
 
     for waiter in waiters {
         assert_eq!(join(waiter).unwrap_err(), AcquireError::ShutDown);
@@ -504,7 +504,7 @@ fn a_manager_that_is_shut_down_during_a_hand_over_leaves_nothing_behind() -> Tes
         let held = locks.mutex(NAME).try_lock_for(PATIENCE)?;
         let waiters = repeat(3, || queue(&locks));
 
-        let shutting_down = thread::spawn(move || locks.shut_down());
+        let shutting_down = thread::spawn(move || locks.shutdown());
         drop(held);
 
         for waiter in waiters {

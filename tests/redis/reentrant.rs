@@ -554,7 +554,7 @@ fn after_a_shutdown_the_holder_is_told_as_everybody_is() -> TestResult {
     let lock = locks.reentrant_mutex("report");
     let guard = lock.lock()?;
 
-    locks.shut_down();
+    locks.shutdown();
 
     assert_eq!(lock.lock().unwrap_err(), AcquireError::ShutDown);
     assert_eq!(guard.release(), Err(ReleaseError::Lost(Lost::ShutDown)));

@@ -209,7 +209,7 @@ fn a_call_that_leaves_takes_no_reservation_along() -> TestResult {
         });
         if RESERVED_AT_LEAST <= began.elapsed() {
             // The reservation may have been over.
-            third.shut_down();
+            third.shutdown();
             let _ = join(last);
             continue;
         }

@@ -97,7 +97,7 @@ fn a_shutdown_sends_all_releases_before_it_tells_anybody_of_a_loss() -> TestResu
     proxies.iter().for_each(|it| it.set_delay(ms(20)));
 
     thread::scope(|scope| {
-        scope.spawn(|| locks.shut_down());
+        scope.spawn(|| locks.shutdown());
         first.recv().unwrap();
         nothing_is_left(&servers);
         drop((first, go_on));
@@ -196,7 +196,7 @@ fn each_guard_given_back_with_others_has_a_result_of_its_own() -> TestResult {
     nothing_is_left(&servers);
 
     let guards = ["a", "b"].map(|it| lock_in_the_end(&locks, it));
-    locks.shut_down();
+    locks.shutdown();
     assert_eq!(
         release_all(guards),
         vec![Err(ReleaseError::Lost(Lost::ShutDown)); 2]

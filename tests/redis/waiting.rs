@@ -209,7 +209,7 @@ fn shutting_down_ends_waits_and_loses_and_releases_what_is_held() -> TestResult 
     let waiters = repeat(2, || wait_for(second.mutex("held elsewhere")));
     wait_for_refusals(&second, 2);
 
-    second.shut_down();
+    second.shutdown();
 
     for waiter in waiters {
         assert_eq!(join(waiter).unwrap_err(), AcquireError::ShutDown);
@@ -229,7 +229,7 @@ fn shutting_down_ends_waits_and_loses_and_releases_what_is_held() -> TestResult 
         second.mutex("other").lock().unwrap_err(),
         AcquireError::ShutDown
     );
-    second.shut_down();
+    second.shutdown();
     drop(guard);
 
     // Others are not concerned.
@@ -266,7 +266,7 @@ fn no_lock_that_was_won_during_the_shutdown_is_left_behind_or_goes_on_unnoticed(
         eventually("the takers are at it", || {
             won + 20 < locks.stats().rounds_won
         });
-        locks.shut_down();
+        locks.shutdown();
         let kept = locks.mutex("after").try_lock();
         assert_eq!(kept.map(drop), Err(AcquireError::ShutDown));
 
@@ -299,7 +299,7 @@ fn locks_that_are_being_renewed_during_the_shutdown_hear_of_it_as_well() -> Test
         while locks.stats().commands == commands {
             thread::sleep(Duration::from_micros(50));
         }
-        locks.shut_down();
+        locks.shutdown();
 
         for lost in lost {
             lost.recv_timeout(PATIENCE).expect("the loss is announced");
@@ -319,7 +319,7 @@ fn a_guard_that_outlives_the_shutdown_is_never_valid_again() -> TestResult {
         let report = locks.mutex("report").ttl(LONG);
         let shutting_down = thread::spawn({
             let locks = locks.clone();
-            move || locks.shut_down()
+            move || locks.shutdown()
         });
         let last = loop {
             match report.try_lock() {

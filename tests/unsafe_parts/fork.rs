@@ -232,7 +232,7 @@ fn f1_in_a_forked_child_nothing_is_held_and_nothing_is_sent(servers: &Servers) {
         assert_eq!(permits.acquire().map(drop), Err(AcquireError::Forked));
 
         drop((first, inner, outer, reader, permit));
-        locks.shut_down();
+        locks.shutdown();
         drop((again, free, read, written, both, permits, locks));
         assert_eq!(
             EVENTS.load(Ordering::SeqCst),
@@ -287,7 +287,7 @@ fn f1_a_forked_child_can_lock_with_a_manager_of_its_own(servers: &Servers) {
         drop(hold(servers, &own, "later"));
         // All its threads are joined.
         drop(kept);
-        own.shut_down();
+        own.shutdown();
         drop(own);
     });
     assert_eq!(holders(servers, "of the child"), 0);
@@ -326,7 +326,7 @@ fn f1_a_forked_childs_threads_have_nothing_of_those_that_sleep_in_its_parent(ser
                 own.iter().all(|it| 3 < it.stats().extensions)
             });
             drop(kept);
-            own.iter().for_each(LockManager::shut_down);
+            own.iter().for_each(LockManager::shutdown);
             drop((guards, parents));
         });
         drop(parents);

@@ -30,8 +30,8 @@ struct Search {
 
 impl Shared {
     /// Looks through all nodes side by side, for locks and permits that somebody holds and whose name fits. Stops when
-    /// `shut_down` is given.
-    pub(crate) fn list(&self, pattern: &[u8], shut_down: &Signal) -> Result<Listing, AcquireError> {
+    /// `shutdown` is given.
+    pub(crate) fn list(&self, pattern: &[u8], shutdown: &Signal) -> Result<Listing, AcquireError> {
         let prefix = &*self.config.prefix;
         let is_fitting = |name: &[u8]| {
             name.strip_prefix(prefix)
@@ -57,7 +57,7 @@ impl Shared {
         while locks.len() < LOCKS_MAX && searches.iter().any(|search| search.end.is_none()) {
             let began = time::tick();
             let mut found = self.next_pages(&mut searches);
-            rest(began, shut_down)?;
+            rest(began, shutdown)?;
             found.retain(|name| is_fitting(&name.0) && !locks.contains_key(name));
             let found: Vec<_> = found.into_iter().collect();
             for some in found.chunks(TOGETHER) {
@@ -74,7 +74,7 @@ impl Shared {
                         locks.insert(name.clone(), seen);
                     }
                 }
-                rest(began, shut_down)?;
+                rest(began, shutdown)?;
             }
         }
         for search in &searches {
@@ -158,10 +158,10 @@ impl Search {
 }
 
 /// The pause after questions that were sent at `began`. It ends with the manager.
-fn rest(began: Tick, shut_down: &Signal) -> Result<(), AcquireError> {
+fn rest(began: Tick, shutdown: &Signal) -> Result<(), AcquireError> {
     let took = time::tick().saturating_duration_since(began);
-    sleep(time::deadline(pause(took)), &[shut_down]);
-    if shut_down.is_given() {
+    sleep(time::deadline(pause(took)), &[shutdown]);
+    if shutdown.is_given() {
         Err(AcquireError::ShutDown)
     } else {
         Ok(())

@@ -247,7 +247,7 @@ impl Link {
             } = std::mem::take(state);
             if let Some(socket) = socket {
                 // A caller may be waiting for it.
-                socket.shut_down();
+                socket.shutdown();
             }
             conn.close().chain(held.into_iter().flatten()).collect()
         })

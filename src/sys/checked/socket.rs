@@ -176,7 +176,7 @@ impl Socket {
         selector.look();
     }
 
-    pub(crate) fn shut_down(&self) {
+    pub(crate) fn shutdown(&self) {
         point();
         self.close();
     }

@@ -107,7 +107,7 @@ impl Socket {
     }
 
     /// Ends both directions: wakes whoever waits on the socket.
-    pub(crate) fn shut_down(&self) {
+    pub(crate) fn shutdown(&self) {
         // It may be broken already.
         let _ = match self {
             Socket::Tcp(stream) => stream.shutdown(std::net::Shutdown::Both),

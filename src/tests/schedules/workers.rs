@@ -241,7 +241,7 @@ fn a_shutdown_waits_for_a_call_or_the_call_is_refused() {
             Err(other) => panic!("{other}"),
         });
 
-        locks.shut_down();
+        locks.shutdown();
 
         caller.join();
         let servers = world.end([locks]);
@@ -273,7 +273,7 @@ fn a_shutdown_answers_everybody_and_leaves_no_key() {
         };
         let threads = ["a", "b", "c"].map(take);
 
-        locks.shut_down();
+        locks.shutdown();
 
         join(threads);
         assert!(checked::now() < ms(1_000), "the grace was not needed");

@@ -255,7 +255,7 @@ fn the_scripts_of_managers_do_the_same_on_a_real_server() -> TestResult {
     let (seeds, steps) = if is_long() { (20, 200) } else { (1, 150) };
     (0..seeds).for_each(|seed| world.riot(100 * seed, steps));
     let World { recorders, locks } = world;
-    locks.iter().for_each(LockManager::shut_down);
+    locks.iter().for_each(LockManager::shutdown);
 
     let (mut ran, mut count) = (BTreeSet::new(), 0);
     for (pair, recorder) in pairs.iter_mut().zip(&recorders) {

@@ -64,7 +64,7 @@ fn test_of_a_user() -> TestResult {
     assert!(permit.extend(PATIENCE).is_err());
     locks.rw_lock("book").write()?.release()?;
     locks.semaphore("mail", 2).acquire()?.release()?;
-    locks.shut_down();
+    locks.shutdown();
     Ok(())
 }
 
