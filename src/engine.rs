@@ -58,6 +58,8 @@ use crate::sys::sync::{Condvar, Mutex};
 const UNTOLD_MAX: usize = 16 * 1024;
 /// For how long the thread that tells them waits for more.
 const TOLD_LINGERS: Duration = Duration::from_millis(100);
+/// Workers end by themselves at the deadline of a shutdown; a little more, for the last write.
+const LAST_WRITE: Duration = Duration::from_millis(50);
 
 /// A running manager: the threads, and what they share. Ends when the last handle or guard goes.
 pub(crate) struct Engine {
@@ -65,23 +67,20 @@ pub(crate) struct Engine {
     /// Given at shutdown: wakes all calls that wait.
     pub(crate) shutdown: Signal,
     calls: Mutex<Calls>,
-    call_ended: Condvar,
-    threads: Mutex<Option<Threads>>,
+    /// The last call under way has ended, or the shutdown.
+    ended: Condvar,
     /// Calls the logger and the observer for the threads.
     told: Arc<Aside>,
 }
 
 /// Acquisitions and releases under way: the workers must not end under them.
-#[derive(Default)]
 struct Calls {
     under_way: usize,
-    /// The shutdown has waited for them; what is still held is released by the shutdown alone.
-    closed: bool,
-}
-
-struct Threads {
-    workers: Vec<OwnThread>,
-    renewal: OwnThread,
+    /// Those of all nodes, of watchers of members, and of the renewal. Taken by the first shutdown.
+    threads: Option<Vec<OwnThread>>,
+    /// Latest end of the shutdown that has begun: no call begins any more, and what is held is released by the shutdown alone.
+    over_at: Option<Tick>,
+    is_over: bool,
 }
 
 impl fmt::Debug for Engine {
@@ -115,21 +114,24 @@ impl Engine {
             queues: Arc::clone(&queues),
             schedule: Arc::clone(&schedule),
         });
-        let (fanout, workers) = Fanout::start(addresses, &config, &counters, client, &events)?;
+        let (fanout, mut threads) = Fanout::start(addresses, &config, &counters, client, &events)?;
         let shared = Arc::new(Shared::new(config, fanout, schedule, queues, counters));
         let for_renewal = Arc::clone(&shared);
         let renewal = aside::spawn("quorlock-renewal".to_owned(), move || {
             live_hold::renewal::run(&for_renewal)
         });
-        let renewal = renewal.inspect_err(|_| shared.fanout.stop(time::tick()))?;
-        let threads = Mutex::new(Some(Threads { workers, renewal }));
-        let (calls, call_ended) = (Mutex::default(), Condvar::default());
+        threads.push(renewal.inspect_err(|_| shared.fanout.stop(time::tick()))?);
+        let calls = Calls {
+            under_way: 0,
+            threads: Some(threads),
+            over_at: None,
+            is_over: false,
+        };
         Ok(Engine {
             shared,
             shutdown: Signal::default(),
-            calls,
-            call_ended,
-            threads,
+            calls: Mutex::new(calls),
+            ended: Condvar::default(),
             told,
         })
     }
@@ -144,63 +146,79 @@ impl Engine {
         if self.shared.process.is_forked() {
             return Err(AcquireError::Forked);
         }
-        let _call = self
-            .begin(|_| !self.shutdown.is_given())
-            .ok_or(AcquireError::ShutDown)?;
-        Ok(work(&self.shared))
+        self.count(|| work(&self.shared))
+            .ok_or(AcquireError::ShutDown)
     }
 
-    /// Counts a release while the result lives; `None` once the shutdown releases everything itself.
-    pub(crate) fn begin_release(&self) -> Option<Operation<'_>> {
-        self.begin(|calls| !calls.closed)
+    /// Does `work` as a call under way; `None` once a shutdown has begun. Returns behind a shutdown that begins meanwhile: the
+    /// process may end with this call.
+    pub(crate) fn count<T>(&self, work: impl FnOnce() -> T) -> Option<T> {
+        let result = self.begin().map(|_call| work());
+        self.await_shutdown();
+        result
     }
 
-    fn begin(&self, may_begin: impl FnOnce(&Calls) -> bool) -> Option<Operation<'_>> {
+    /// Counts a call while the result lives.
+    pub(crate) fn begin(&self) -> Option<Operation<'_>> {
         let mut calls = self.calls.lock();
         // RACE: looked at with the count locked, so that a shutdown either sees this call or is seen by it.
-        if !may_begin(&calls) {
+        if calls.over_at.is_some() {
             return None;
         }
         calls.under_way = calls.under_way.saturating_add(1);
         Some(Operation { engine: self })
     }
 
-    /// Ends everything, within `grace`: waiting calls return, held locks are lost and released, what is queued is
-    /// sent, threads are joined.
+    /// Waits for the releases of a shutdown that has begun, within its time. Not to be called by a call under way.
+    pub(crate) fn await_shutdown(&self) {
+        // Before anything is locked: see `Process`.
+        if self.shared.process.is_forked() {
+            return;
+        }
+        let mut calls = self.calls.lock();
+        if let Some(over_at) = calls.over_at {
+            while !calls.is_over && !self.ended.wait_until(&mut calls, over_at).timed_out() {}
+        }
+    }
+
+    /// Ends everything, within `grace`: held locks are lost and released, waiting calls return, what is queued is sent, threads
+    /// are joined. Then the losses are announced.
     pub(crate) fn shutdown(&self, grace: Duration) {
         if self.shared.process.is_forked() {
             // The threads are the parent's.
             return;
         }
-        self.shutdown.give();
-        let Some(threads) = self.threads.lock().take() else {
-            return;
-        };
         let deadline = time::deadline(grace);
+        let over_at = deadline.checked_add(LAST_WRITE).unwrap_or(deadline);
+        let threads = {
+            let mut calls = self.calls.lock();
+            calls.over_at.get_or_insert(over_at);
+            calls.threads.take()
+        };
+        let Some(threads) = threads else {
+            return self.await_shutdown();
+        };
+        self.shutdown.give();
+        let Shared {
+            schedule, fanout, ..
+        } = &*self.shared;
+        let losses = schedule.stop();
+        fanout.wake(fanout.ids().collect());
         // Acquisitions end their round and give back what they won; releases end theirs.
         let mut calls = self.calls.lock();
-        while calls.under_way != 0 && !self.call_ended.wait_until(&mut calls, deadline).timed_out()
-        {
-        }
-        calls.closed = true;
+        while calls.under_way != 0 && !self.ended.wait_until(&mut calls, deadline).timed_out() {}
         drop(calls);
-        let mut renewal = Some(threads.renewal);
-        if !self.shared.schedule.stop() {
-            // What it sends is to be in the queues before they end.
-            renewal.take().into_iter().for_each(|it| join(it, deadline));
-        }
-        self.shared.fanout.end_driving(deadline);
-        self.shared.fanout.stop(deadline);
-        // The workers end by themselves at the deadline; a little more, for the last write.
-        let deadline = deadline
-            .checked_add(Duration::from_millis(50))
-            .unwrap_or(deadline);
-        threads
-            .workers
-            .into_iter()
-            .chain(renewal)
-            .for_each(|it| join(it, deadline));
-        self.told.end(deadline);
+        fanout.end_driving(deadline);
+        fanout.stop(deadline);
+        let mut threads = threads.into_iter();
+        let workers = threads.by_ref().take(fanout.nodes.len());
+        workers.for_each(|it| join(it, over_at));
+        self.calls.lock().is_over = true;
+        self.ended.notify_all();
+        // Not before: the process may end with whoever hears of it. Nobody waits for observers, nor for the name of a member.
+        losses.into_iter().for_each(|announce| announce());
+        threads.for_each(|it| join(it, over_at));
+        self.told.end(over_at);
     }
 }
 
@@ -214,7 +232,7 @@ fn join(thread: OwnThread, deadline: Tick) {
     }
 }
 
-/// A call under way: see [`Engine::operate`] and [`Engine::begin_release`].
+/// A call under way: see [`Engine::begin`].
 pub(crate) struct Operation<'a> {
     engine: &'a Engine,
 }
@@ -224,7 +242,7 @@ impl Drop for Operation<'_> {
         let mut calls = self.engine.calls.lock();
         calls.under_way = calls.under_way.saturating_sub(1);
         if calls.under_way == 0 {
-            self.engine.call_ended.notify_all();
+            self.engine.ended.notify_all();
         }
     }
 }
@@ -234,7 +252,7 @@ impl Drop for Engine {
         if self.shared.process.is_forked() {
             // These handles name threads of the parent. Threads that this process has started since may have the same
             // names, and dropping the handles would detach those: their join then fails with a panic.
-            std::mem::forget(self.threads.get_mut().take());
+            std::mem::forget(self.calls.get_mut().threads.take());
             return;
         }
         self.shutdown(self.shared.config.shutdown_grace);

@@ -174,10 +174,13 @@ impl LockManager {
 
     /// Ends the manager before its last handle goes.
     ///
-    /// Calls that wait for a lock return [`AcquireError::ShutDown`](crate::AcquireError::ShutDown), and so do all later
-    /// ones. Locks that are held are [lost](crate::Lost::ShutDown) and released, all together. What is queued is sent, and
-    /// all threads are joined. Blocks for at most the [shutdown grace](crate::Builder::shutdown_grace); a thread that is still busy
-    /// then, with a name server for example, is left behind, and the log says so. A second call does nothing.
+    /// Held locks are [lost](crate::Lost::ShutDown) and released, all together. What is queued is sent, and all threads are
+    /// joined. Once the releases are written, guards report the loss, and waiting calls return
+    /// [`AcquireError::ShutDown`](crate::AcquireError::ShutDown), as do all later ones. So the process may end when any of them
+    /// returns: see [`guide::programs`](crate::guide::programs).
+    ///
+    /// Blocks for at most the [shutdown grace](crate::Builder::shutdown_grace); a thread that is still busy then, with a name
+    /// server for example, is left behind, and the log says so. A second call waits for the first one.
     #[doc(alias = "shut_down")]
     #[doc(alias = "close")]
     #[doc(alias = "stop")]

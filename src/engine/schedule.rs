@@ -43,13 +43,12 @@ pub(crate) trait Due: Send + Sync {
         false
     }
 
-    /// The schedule has stopped, so it will never be due. The result is what may take its time: it is done when all others
-    /// have been notified of it as well.
-    fn on_stop(self: Arc<Self>) -> Option<Rest>;
+    /// The schedule has stopped, so it will never be due: ends it. The result announces that, unless it was over.
+    fn on_stop(self: Arc<Self>) -> Option<Announcement>;
 }
 
 /// See [`Due::on_stop`].
-pub(crate) type Rest = Box<dyn FnOnce()>;
+pub(crate) type Announcement = Box<dyn FnOnce()>;
 
 /// Where something is entered in the schedule.
 #[derive(Debug)]
@@ -108,16 +107,15 @@ impl Schedule {
     /// The thread is woken only if it would come too late: with a steady stream of short locks of the same ttl it
     /// wakes a few times per ttl, not once per lock.
     ///
-    /// RACE: what is being looked after is not entered, so [`Schedule::stop`] does not find it. A thread that enters it
-    /// again after that learns here that it will never be due.
+    /// RACE: a call wins a lock, [`Schedule::stop`] does not find it, the call enters it; therefore it ends here.
     pub(crate) fn plan(&self, due: Arc<dyn Due>, wait: Duration) {
         // Zero means "not entered".
         let at = self.nanos(time::tick()).saturating_add(nanos(wait)).max(1);
         let mut queue = self.queue.lock();
         if queue.stopped {
             drop(queue);
-            if let Some(rest) = due.on_stop() {
-                rest();
+            if let Some(announce) = due.on_stop() {
+                announce();
             }
             return;
         }
@@ -197,17 +195,19 @@ impl Schedule {
         }
     }
 
-    /// Ends the thread. What is still entered is notified. True if the thread was asleep: then it does nothing any more, and
-    /// otherwise it may still look after something.
-    pub(crate) fn stop(&self) -> bool {
+    /// Ends the thread and all that is known, also what it is just looking after. The results announce that.
+    pub(crate) fn stop(&self) -> Vec<Announcement> {
         let mut queue = self.queue.lock();
         queue.stopped = true;
-        let (due, asleep) = (std::mem::take(&mut queue.due), queue.asleep);
-        queue.all_known.clear();
+        // Dropped with nothing locked.
+        let _due = std::mem::take(&mut queue.due);
+        let known = std::mem::take(&mut queue.all_known);
+        let asleep = queue.asleep;
         self.unlock(queue, asleep);
-        let rest: Vec<_> = due.into_values().filter_map(|it| it.on_stop()).collect();
-        rest.into_iter().for_each(|it| it());
-        asleep
+        known
+            .values()
+            .filter_map(|it| it.upgrade()?.on_stop())
+            .collect()
     }
 
     fn nanos(&self, at: Tick) -> u64 {
@@ -319,7 +319,7 @@ mod tests {
             })
         }
 
-        fn on_stop(self: Arc<Self>) -> Option<Rest> {
+        fn on_stop(self: Arc<Self>) -> Option<Announcement> {
             None
         }
     }

@@ -168,8 +168,8 @@ impl<'a> Acquisition<'a> {
         });
         lock.plan_next(true, Moment::now());
         if self.engine.shutdown.is_given() {
-            // No thread would extend it. Dropped here, it is released before the workers end.
-            drop(guard);
+            // No thread would extend it. A drop would wait for the shutdown, which waits for this call.
+            let _ = guard.into_parts().map(|(_, lock)| lock.release());
             return Err(AcquireError::ShutDown);
         }
         Ok(guard)

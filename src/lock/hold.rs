@@ -31,6 +31,9 @@ use crate::time::{self, About};
 /// panics, also while the thread unwinds; then it does not release where [`lock_delay`](crate::Builder::lock_delay) is set.
 /// Call [`release`](Hold::release) instead to learn how the release went, and [`release_all`](crate::release_all) for many.
 ///
+/// While the manager [shuts down](crate::LockManager::shutdown), a drop and every method here except `lost` and `on_lost` block
+/// until all releases are written, within the [shutdown grace](crate::Builder::shutdown_grace).
+///
 /// A hold can be sent to another thread and dropped there. It keeps the manager's threads alive. If the manager is dropped
 /// first, the drop of the last hold also [shuts down](crate::LockManager::shutdown) and blocks for up to the
 /// [shutdown grace](crate::Builder::shutdown_grace). In a child process after `fork` the lock is not held, and a drop does
@@ -61,7 +64,7 @@ impl Hold {
 
     /// Whether the lock is held right now.
     ///
-    /// Does not block and asks no node: the answer comes from the clock and from what the nodes confirmed. The process can be paused
+    /// Does not block, except during a [shutdown](Hold#drop), and asks no node: the answer comes from the clock and from what the nodes confirmed. The process can be paused
     /// between this call and your next step; only storage that checks the
     /// [fencing token](crate::LockGuard::fencing_token) closes that gap.
     #[must_use]
@@ -77,13 +80,19 @@ impl Hold {
     ///
     /// How the lock was lost.
     pub fn check(&self) -> Result<(), Lost> {
-        self.lock.remaining().map(drop)
+        self.left().map(drop)
+    }
+
+    /// A loss to a shutdown is reported when its releases are written: the process may end with whoever hears of it.
+    fn left(&self) -> Result<Duration, Lost> {
+        let left = self.lock.remaining();
+        left.inspect_err(|_| self.engine.iter().for_each(|it| it.await_shutdown()))
     }
 
     /// Lease left unless the lock is extended; zero if it was lost. Does not block.
     #[must_use]
     pub fn remaining(&self) -> Duration {
-        self.lock.remaining().unwrap_or(Duration::ZERO)
+        self.left().unwrap_or(Duration::ZERO)
     }
 
     /// The end of the lease unless the lock is extended; in the past if it was lost. Does not block.
@@ -134,7 +143,9 @@ impl Hold {
     #[doc(alias = "renew")]
     #[doc(alias = "refresh")]
     pub fn extend(&self, ttl: Duration) -> Result<(), ExtendError> {
-        self.lock.extend(ttl)
+        let result = self.lock.extend(ttl);
+        // See `left`.
+        result.inspect_err(|_| self.engine.iter().for_each(|it| it.await_shutdown()))
     }
 
     /// Releases the lock and reports how that went. Blocks for one round trip, at most one response timeout.
@@ -170,8 +181,9 @@ impl Hold {
         end: impl FnOnce(&Arc<Engine>, &LiveHold) -> Result<T, E>,
     ) -> Result<T, E> {
         let engine = self.take_engine()?;
-        let _call = engine.begin_release().ok_or(Lost::ShutDown)?;
-        end(&engine, &self.lock)
+        engine
+            .count(|| end(&engine, &self.lock))
+            .unwrap_or_else(|| Err(Lost::ShutDown.into()))
     }
 
     /// The manager, for who ends the hold: nobody does so twice, nor in a forked child.

@@ -85,13 +85,19 @@ fn release(holds: &[Parts], late: &mut Option<Tick>) -> Vec<Result<(), ReleaseEr
         }
         result.map(drop)
     };
-    sent.into_iter()
+    let results = sent
+        .into_iter()
         .map(|sent| sent.and_then(&mut wait))
-        .collect()
+        .collect();
+    // Not before all of them have ended: the shutdown waits for these calls.
+    for (engine, _) in holds.iter().flatten() {
+        engine.await_shutdown();
+    }
+    results
 }
 
 fn send((engine, lock): &(Arc<Engine>, Arc<LiveHold>)) -> Result<SentRelease<'_>, ReleaseError> {
-    let call = engine.begin_release().ok_or(Lost::ShutDown)?;
+    let call = engine.begin().ok_or(Lost::ShutDown)?;
     let leaving = lock.begin_release()?;
     Ok((engine, call, leaving))
 }

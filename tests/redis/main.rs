@@ -75,6 +75,7 @@ mod several;
 mod several_waiting;
 mod slow_ways;
 mod starving;
+mod stopping;
 mod support;
 mod swapped;
 mod together;

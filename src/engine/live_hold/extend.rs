@@ -13,7 +13,7 @@ use crate::engine::nodes::fanout::{Enqueued, Outgoing};
 use crate::engine::nodes::job::Sink;
 use crate::engine::round::outcome::Grants;
 use crate::engine::round::pending::Pending;
-use crate::engine::schedule::{Due, Rest, ScheduleEntry};
+use crate::engine::schedule::{Announcement, Due, ScheduleEntry};
 use crate::error::{ExtendError, Lost, NodeAnswer, NodeFailure, Rows};
 use crate::ids::{NodeId, NodeSet};
 use crate::logic::ballot::Ballot;
@@ -133,7 +133,7 @@ impl Due for LiveHold {
         self.state.lock().unextended.is_some()
     }
 
-    fn on_stop(self: Arc<Self>) -> Option<Rest> {
+    fn on_stop(self: Arc<Self>) -> Option<Announcement> {
         let loss = self.end_for(Lost::ShutDown)?;
         Some(Box::new(move || self.announce(loss)))
     }

@@ -66,6 +66,8 @@ pub(super) struct HoldState {
     pub(super) longest_ttl: Duration,
     pub(super) reached: NodeSet,
     pub(super) listeners: Listeners,
+    /// The listeners have been notified of the loss.
+    is_announced: bool,
     /// The log has said that it is held for long.
     pub(super) said_long: bool,
     /// Since the last extension that failed, until one is confirmed: whether a line was written for it.
@@ -122,7 +124,6 @@ pub(super) struct Loss {
     reason: Lost,
     reached: NodeSet,
     renewed_at: Moment,
-    listeners: Listeners,
     /// What is left of it on the nodes is being released.
     release: Option<Arc<Pending<ReleaseRound>>>,
     /// Dropped with nothing locked.
@@ -172,6 +173,7 @@ impl LiveHold {
             longest_ttl: won.spec.ttl(),
             reached: won.reached,
             listeners: Listeners::default(),
+            is_announced: false,
             said_long: false,
             unextended: None,
         };
@@ -217,8 +219,8 @@ impl LiveHold {
         }
         let mut state = self.state.lock();
         match state.lease.lost() {
-            Some(lost) => LostReceiver::of(lost),
-            None => state.listeners.listen(self.shared.process),
+            Some(lost) if state.is_announced => LostReceiver::of(lost),
+            _ => state.listeners.listen(self.shared.process),
         }
     }
 
@@ -230,8 +232,8 @@ impl LiveHold {
         let lost = {
             let mut state = self.state.lock();
             match state.lease.lost() {
-                Some(lost) => lost,
-                None => return state.listeners.add(callback),
+                Some(lost) if state.is_announced => lost,
+                _ => return state.listeners.add(callback),
             }
         };
         self.shared.callbacks.call(vec![callback], lost);
@@ -511,7 +513,6 @@ impl LiveHold {
             reason,
             reached: state.reached,
             renewed_at: state.renewed_at,
-            listeners: std::mem::take(&mut state.listeners),
             release: release.flatten(),
             _renewal: state.renewal.take(),
         }
@@ -524,7 +525,6 @@ impl LiveHold {
             reason,
             reached,
             renewed_at,
-            listeners,
             ..
         }: Loss,
     ) {
@@ -534,6 +534,11 @@ impl LiveHold {
             self.leave_lists(reached);
         }
         self.shared.queues.end_hold(&self.spec.plan, self.id);
+        let listeners = {
+            let mut state = self.state.lock();
+            state.is_announced = true;
+            std::mem::take(&mut state.listeners)
+        };
         self.notify(reason, renewed_at, listeners);
     }
 

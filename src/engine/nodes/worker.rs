@@ -79,7 +79,7 @@ enum Flow {
 }
 
 impl Worker {
-    /// Starts the thread of a node, and those that watch its members, into `threads`. Touches no network: it connects when it
+    /// Starts the thread of a node, in front of `threads`, and those that watch its members, behind them. Touches no network: it connects when it
     /// gets its first command.
     pub(super) fn start(
         id: NodeId,
@@ -105,9 +105,8 @@ impl Worker {
         let wake = Arc::new(move || woken.link.wake_worker());
         let primary = Primary::start(address, id, config, wake, threads)?;
         let worker = Worker::new(Arc::clone(&server), primary, config, run_ids, poll);
-        threads.push(aside::spawn(format!("quorlock-{id}"), move || {
-            worker.run()
-        })?);
+        let thread = aside::spawn(format!("quorlock-{id}"), move || worker.run())?;
+        threads.insert(0, thread);
         Ok(server)
     }
 

@@ -12,34 +12,17 @@
 //! cargo run --example signals -- redis://10.0.0.1 redis://10.0.0.2 redis://10.0.0.3
 //! ```
 //!
-//! What to copy is [`shutdown_on_signals`].
+//! What to copy is `shutdown_on_signals` in `job.rs`.
+
+mod job;
 
 use std::env;
-use std::error::Error;
-use std::thread;
 use std::time::Duration;
 
 use devnodes::Servers;
-use quorlock::{LockManager, Lost};
-use signal_hook::consts::{SIGINT, SIGTERM};
-use signal_hook::iterator::Signals;
-use signal_hook::low_level::emulate_default_handler;
+use quorlock::LockManager;
 
-type Result<T = ()> = std::result::Result<T, Box<dyn Error>>;
-
-/// Ends the manager at the first signal, and the process at the second, should the first be of no use.
-fn shutdown_on_signals(locks: &LockManager) -> Result {
-    let (locks, mut signals) = (locks.clone(), Signals::new([SIGINT, SIGTERM])?);
-    thread::Builder::new()
-        .name("signals".into())
-        .spawn(move || {
-            signals.forever().take(1).for_each(|_| locks.shutdown());
-            signals
-                .forever()
-                .for_each(|signal| drop(emulate_default_handler(signal)));
-        })?;
-    Ok(())
-}
+use self::job::{Result, job};
 
 fn main() -> Result {
     let urls: Vec<String> = env::args().skip(1).collect();
@@ -67,29 +50,6 @@ fn main() -> Result {
     println!(
         "Somebody else takes the lock at once, with token {}.",
         guard.fencing_token()
-    );
-    Ok(())
-}
-
-/// A job of many steps, which ends early if the lock is lost: a shutdown is one of the ways in which it can be.
-fn job(locks: &LockManager, in_the_middle: impl FnOnce() -> Result) -> Result {
-    shutdown_on_signals(locks)?;
-    let guard = locks.mutex("signals-job").lock()?;
-    println!(
-        "We hold the lock, with token {}, and work.",
-        guard.fencing_token()
-    );
-    in_the_middle()?;
-    loop {
-        // Stands for a step of the work: a pause that ends early if the lock is lost.
-        match guard.lost().recv_timeout(Duration::from_millis(200)) {
-            Err(_) => guard.check()?,
-            Ok(Lost::ShutDown) => break,
-            Ok(lost) => return Err(lost.into()),
-        }
-    }
-    println!(
-        "We were asked to end: the lock has been given back, and what is not done is left to the next one."
     );
     Ok(())
 }
