@@ -428,7 +428,7 @@ fn a_guard_dropped_in_its_own_callback_does_not_hang() -> TestResult {
 }
 
 /// So many cycles level off on any machine.
-const MANY: u32 = 100_000;
+const MANY: u32 = 80_000;
 
 #[test]
 fn f7_many_cycles_do_not_grow_the_process() -> TestResult {
@@ -436,7 +436,7 @@ fn f7_many_cycles_do_not_grow_the_process() -> TestResult {
     let cycles = match env::var("QUORLOCK_LONG").map(|it| it.parse::<u32>()) {
         Ok(Ok(cycles)) if 1 < cycles => cycles,
         Ok(_) => 50_000,
-        Err(_) => 6_000,
+        Err(_) => 8_000,
     };
     let servers = Servers::start(3)?;
     let mut child = child("process::child_with_many_cycles", &servers.urls());
@@ -484,7 +484,8 @@ fn child_with_many_cycles() {
     };
     cycles(1_000);
     let (threads, descriptors) = (count("task"), count("fd"));
-    // Buffers and the allocator's arenas grow for tens of thousands of cycles, and stop. What leaks 40 bytes a cycle never does.
+    // Buffers and the allocator's arenas grow for tens of thousands of cycles, and stop. What leaks 40 bytes a cycle never does,
+    // though for a few thousand cycles it can fit into holes.
     let (mut done, mut levels_off) = (0, false);
     while !levels_off || done < total {
         assert!(
@@ -494,11 +495,11 @@ fn child_with_many_cycles() {
         );
         let before = memory();
         // The parent wants to hear something in between.
-        for _ in 0..4 {
+        for _ in 0..16 {
             cycles(500);
             say(format_args!("{done} cycles: {} KiB", memory()));
         }
-        done += 2_000;
+        done += 8_000;
         levels_off = memory() < before + 64;
     }
     assert_eq!((count("task"), count("fd")), (threads, descriptors));
