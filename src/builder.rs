@@ -405,19 +405,6 @@ impl Builder {
         self
     }
 
-    /// Sets whether the keys of a badly ended hold are left to expire instead of being deleted.
-    ///
-    /// A hold ends badly if the lock was [lost](crate::Lost) while its guard existed, or if a panic drops the guard. Its work may still
-    /// be on its way to a disk or another machine. This gives that work the rest of the ttl before the next holder begins. For storage
-    /// that cannot check a [fencing token](crate::LockGuard::fencing_token): it makes an overlap less likely, not impossible. Others wait
-    /// longer after a crash. Ordinary drops and releases do not change.
-    ///
-    /// Default: `false`.
-    pub fn lock_delay(mut self, lock_delay: bool) -> Builder {
-        self.config.lock_delay = lock_delay;
-        self
-    }
-
     /// Sets the pause between the attempts of a waiting call that gets no notice of the release: a random time between `shortest`
     /// and a limit that doubles with every attempt, up to `longest`.
     ///

@@ -25,7 +25,6 @@ pub(crate) struct Config {
     /// How much longer than that a server may have no vote that was promoted. Known to the builder, by the nodes.
     pub(crate) silence_of_promoted: Duration,
     pub(crate) strict: bool,
-    pub(crate) lock_delay: bool,
     pub(crate) shutdown_grace: Duration,
     pub(crate) prefix: Vec<u8>,
     /// Made by the builder: it names the process.
@@ -53,7 +52,6 @@ impl Default for Config {
             max_ttl: None,
             silence_of_promoted: Duration::ZERO,
             strict: false,
-            lock_delay: false,
             shutdown_grace: Duration::from_secs(1),
             prefix: Vec::new(),
             owner_label: OwnerLabel::default(),

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use crate::engine::{Confirmation, Engine, LiveHold, LostReceiver};
 use crate::error::{ExtendError, Lost, ReleaseError, Released};
 use crate::ids::FencingToken;
-use crate::sys::logging::{debug, info};
+use crate::sys::logging::debug;
 use crate::time::{self, About};
 
 /// One hold of a lock of any kind: what all guards share.
@@ -28,7 +28,7 @@ use crate::time::{self, About};
 ///
 /// Dropping releases the lock on every node and waits until a majority has confirmed. After the scope the lock is free. The
 /// drop blocks for one [response timeout](crate::Builder::response_timeout) at most, usually for one round trip. It never
-/// panics, also while the thread unwinds; then it does not release where [`lock_delay`](crate::Builder::lock_delay) is set.
+/// panics, also while the thread unwinds. Keys of a lost lock stay on the nodes until the drop or until they expire.
 /// Call [`release`](Hold::release) instead to learn how the release went, and [`release_all`](crate::release_all) for many.
 ///
 /// While the manager [shuts down](crate::LockManager::shutdown), a drop and every method here except `lost` and `on_lost` block
@@ -220,10 +220,6 @@ impl Drop for Hold {
     fn drop(&mut self) {
         // A loss is in the log, or will be.
         let _: Result<(), Lost> = self.end(|engine, lock| {
-            if lock.leave_after_panic() {
-                info!("{:?}: a panic dropped the guard, so the lock is left to expire", lock.spec.name);
-                return Ok(());
-            }
             let (end, _) = lock.release()?;
             if !end.enough {
                 let (name, confirmed, nodes) = (&lock.spec.name, end.confirmed, engine.shared.fanout.nodes.len());

@@ -47,7 +47,7 @@ impl<O: Observer + ?Sized> Observer for std::sync::Arc<O> {
 /// An event of a manager: see [`Observer`].
 ///
 /// After one [`Began`](Event::Began) comes one [`Acquired`](Event::Acquired) or one [`NotAcquired`](Event::NotAcquired), and
-/// after that `Acquired` one of [`Released`](Event::Released), [`Lost`](Event::Lost) and [`LeftToExpire`](Event::LeftToExpire).
+/// after that `Acquired` one of [`Released`](Event::Released) and [`Lost`](Event::Lost).
 /// A reentrant mutex taken again by its thread is one hold, and so is a write lock downgraded to a read lock. A call refused at once,
 /// for its name, its ttl or a shutdown, causes no event. A call overtaken by a shutdown can report `Acquired` for a lock that is
 /// then released.
@@ -101,14 +101,6 @@ pub enum Event {
         held: Duration,
         /// Whether a majority confirmed in time. If not, the lock may stay taken for its ttl.
         confirmed: bool,
-    },
-    /// A panic dropped a guard, and the lock is left to expire: see [`Builder::lock_delay`](crate::Builder::lock_delay).
-    #[non_exhaustive]
-    LeftToExpire {
-        /// Which.
-        lock: ObservedLock,
-        /// How long it was held.
-        held: Duration,
     },
     /// A lock was lost while held: the work was not protected to its end.
     #[non_exhaustive]

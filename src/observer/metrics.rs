@@ -171,7 +171,6 @@ impl Observer for MetricsObserver {
                 let confirmed = if *confirmed { "majority" } else { "fewer" };
                 counter!("quorlock_releases_total", "confirmed" => confirmed).increment(1);
             }
-            Event::LeftToExpire { lock, held } => hold_ended(lock, *held, "left_to_expire"),
             Event::Lost { lock, held, why } => {
                 hold_ended(lock, *held, of_loss(*why));
                 if LOSSES.contains(why) {

@@ -157,6 +157,7 @@ fn c4_a_lock_that_expired_early_is_healed_on_a_minority_and_lost_on_a_majority()
         (false, Lost::Gone)
     );
     assert_eq!(locks.stats().clock_steps, 3);
+    drop(guard);
     nothing_is_left(&servers);
     Ok(())
 }

@@ -6,8 +6,9 @@ use std::thread;
 
 use crossbeam_channel::{Receiver, bounded};
 use devnodes::{PATIENCE, Servers, eventually};
-use quorlock::{LockGuard, LockManager, Lost, LostReceiver, ReleaseError, WithError};
+use quorlock::{ExtendError, LockGuard, LockManager, Lost, LostReceiver, ReleaseError, WithError};
 
+use crate::lists::*;
 use crate::support::*;
 
 /// Everything that tells of a loss.
@@ -125,6 +126,55 @@ fn h10_run_says_that_the_lock_was_taken_while_its_closure_ran() -> TestResult {
         "{again:?}"
     );
     assert_eq!(locks.stats().locks_lost, 2);
+    Ok(())
+}
+
+/// One node has lost the key, another has somebody else's: the key of the third keeps others out.
+#[test]
+fn nobody_gets_a_lost_lock_before_its_user_has_let_go_of_it() -> TestResult {
+    let servers = Servers::start(3)?;
+    let locks = connected(builder(servers.urls()).ttl(LONG), 3);
+    let others = manager(&servers);
+    for finds in ["extend", "release"] {
+        let guard = locks.mutex("report").lock()?;
+        eventually("all have granted it", || servers.holders("report") == 3);
+        del(&servers[0], "report");
+        set(&servers[1], "report", "somebody else's");
+        if finds == "extend" {
+            let told = Told::by(&guard);
+            assert_eq!(guard.extend(LONG), Err(ExtendError::Lost(Lost::Gone)));
+            told.say(Lost::Gone);
+            // Whatever was sent has been answered.
+            locks.mutex("report").inspect()?;
+            assert_held(&others.mutex("report").try_lock().unwrap_err());
+        }
+
+        let _ = guard.release();
+
+        eventually("it is free", || !servers[2].exists("report"));
+        del(&servers[1], "report");
+    }
+    Ok(())
+}
+
+#[test]
+fn a_lost_lock_leaves_the_waiting_lists() -> TestResult {
+    let servers = Servers::start(3)?;
+    // The list lasts for longer than anybody looks.
+    let locks = connected(far(&servers), 3);
+    // It is entered in the list of the one node that refuses it.
+    set(&servers[2], "report", "somebody else's");
+    let guard = locks.mutex("report").lock()?;
+    eventually("it is in the list", || {
+        waiters_of(&servers[2], "report").len() == 1
+    });
+    servers.iter().take(2).for_each(|it| del(it, "report"));
+
+    assert_eq!(guard.extend(LONG), Err(ExtendError::Lost(Lost::Gone)));
+
+    eventually("it is not any more", || {
+        waiters_of(&servers[2], "report").is_empty()
+    });
     Ok(())
 }
 

@@ -36,7 +36,6 @@ mod levels;
 mod liars;
 mod list;
 mod lists;
-mod lock_delay;
 mod log_lines;
 mod loggers;
 mod losses;

@@ -62,7 +62,6 @@ fn word(event: &Event) -> Option<&'static str> {
             ..
         } => (lock, "released"),
         Event::Released { lock, .. } => (lock, "released, not confirmed"),
-        Event::LeftToExpire { lock, .. } => (lock, "left to expire"),
         Event::Lost { lock, .. } => (lock, "lost"),
         Event::Extended { lock, .. } => (lock, "extended"),
         Event::NotExtended { lock, .. } => (lock, "not extended"),
@@ -397,15 +396,6 @@ fn a_quarantine_is_told_with_its_reason() -> TestResult {
     Ok(())
 }
 
-#[test]
-fn a_lock_that_is_left_to_expire_after_a_panic_is_told_as_that() -> TestResult {
-    let servers = Servers::start(3)?;
-    let (locks, told) = connected_and_observed(builder(servers.urls()).ttl(LONG).lock_delay(true));
-    drop_by_panic(locks.mutex("report").lock()?);
-    assert_eq!(told.story(), ["began", "won", "acquired", "left to expire"]);
-    Ok(())
-}
-
 fn drop_by_panic(guard: LockGuard) {
     let panicked = catch_unwind(AssertUnwindSafe(move || {
         let _guard = guard;
@@ -481,10 +471,7 @@ fn every_call_and_every_hold_has_one_end_whatever_happens() -> TestResult {
     let of = |word: &str| told.story().into_iter().filter(|it| *it == word).count();
     assert!(0 < of("not acquired") && 0 < of("released"));
     assert_eq!(of("began"), of("acquired") + of("not acquired"));
-    assert_eq!(
-        of("acquired"),
-        of("released") + of("lost") + of("left to expire")
-    );
+    assert_eq!(of("acquired"), of("released") + of("lost"));
     assert_eq!(
         told.count(|it| matches!(
             it,

@@ -808,6 +808,7 @@ fn a_majority_that_lost_the_lock_is_not_healed_but_lost() -> TestResult {
     );
 
     assert_eq!(locks.stats().healed, 0);
+    drop(guard);
     nothing_is_left(&servers);
     Ok(())
 }

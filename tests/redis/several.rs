@@ -503,6 +503,7 @@ fn d13_one_name_that_is_gone_at_a_majority_is_a_loss_and_the_others_are_released
     assert!(guard.extend(secs(20)).is_err());
 
     assert_eq!(guard.check(), Err(Lost::Gone));
+    drop(guard);
     eventually("nothing is left of the others", || {
         servers.iter().all(|it| count(it, &NAMES) == 0)
     });

@@ -32,7 +32,7 @@ impl LiveHold {
             renewed_at,
             listeners,
             ..
-        } = self.end(true)?;
+        } = self.end()?;
         let won = Won {
             spec: Arc::new(LockSpec {
                 plan: self.spec.plan.to_read(),

@@ -19,11 +19,9 @@ use crate::error::Lost;
 use crate::ids::{FencingToken, NodeSet, OwnerToken};
 use crate::logic::confirmations::Confirmations;
 use crate::logic::lease::{Ending, Lease};
-use crate::logic::quorum;
 use crate::logic::tally::{Held, ReleaseEnd, ReleaseRound};
 use crate::observer::{Event, ObservedLock};
 use crate::stats::count;
-use crate::sys;
 use crate::sys::logging::{Level, write_line};
 use crate::sys::sync::Mutex;
 use crate::time::{self, Moment, Tick};
@@ -124,8 +122,6 @@ pub(super) struct Loss {
     reason: Lost,
     reached: NodeSet,
     renewed_at: Moment,
-    /// What is left of it on the nodes is being released.
-    release: Option<Arc<Pending<ReleaseRound>>>,
     /// Dropped with nothing locked.
     _renewal: Option<UnderWay>,
 }
@@ -244,7 +240,7 @@ impl LiveHold {
     /// If it was lost before, or turns out to have been, the error says how. The listeners have been notified then, or are
     /// being.
     pub(crate) fn release(&self) -> Result<Confirmation, Lost> {
-        let ended = self.end(true)?;
+        let ended = self.end()?;
         let round = self.release_round(&ended);
         let end = self.send_release(&ended, &round);
         self.conclude_release(end, round, ended)
@@ -286,7 +282,7 @@ impl LiveHold {
     /// be [woken](PendingRelease::wake), whatever happens, and then [waited for](PendingRelease::wait). The waiting call of
     /// this manager asks the nodes itself.
     pub(crate) fn begin_release(&self) -> Result<PendingRelease<'_>, Lost> {
-        let ended = self.end(false)?;
+        let ended = self.end()?;
         let (round, round_ticket) = (self.release_round(&ended), self.shared.admission.enter());
         let (next, release) = self.pass_on(&ended, &round);
         // No node refuses it.
@@ -384,25 +380,10 @@ impl LiveHold {
         Some(prepared)
     }
 
-    /// Gives the lock up without telling the nodes, so that its keys expire: if that is wanted after a panic, and a panic
-    /// is going through this thread.
-    pub(crate) fn leave_after_panic(&self) -> bool {
-        if !self.shared.config.lock_delay || !sys::is_unwinding() {
-            return false;
-        }
-        if let Ok(ended) = self.end(true) {
-            self.leave_lists(ended.reached);
-            self.shared.queues.end_hold(&self.spec.plan, self.id);
-            self.tell(|lock, held| Event::LeftToExpire { lock, held });
-        }
-        true
-    }
-
-    /// Ends the hold on this side: it reads "not held" from here on. If it was over, the error says how; what is left of it
-    /// on the nodes has been released then, or is queued to be. `waits`: until that is confirmed, for at most a response timeout.
-    pub(super) fn end(&self, waits: bool) -> Result<EndedHold, Lost> {
+    /// Ends the hold on this side: it reads "not held" from here on. If it was over, the error says how; the release of what is
+    /// left of it on the nodes is queued then.
+    pub(super) fn end(&self) -> Result<EndedHold, Lost> {
         let now = Moment::now();
-        let fanout = &self.shared.fanout;
         // RACE: the renewal may be extending this lock right now, and we do not wait for it. The state changes
         // first, so an extension that is answered "not yours", because our release got there before it, is not
         // reported as a loss. Extensions are enqueued with this state locked, so all of them run before the release
@@ -430,21 +411,18 @@ impl LiveHold {
                 })
             }
             Ending::LostNow(reason) => {
-                let loss = self.begin_loss(&mut state, reason, waits);
+                let loss = self.begin_loss(&mut state, reason);
+                self.release_rest(&state, QueueUpdate::None);
                 drop(state);
-                let release = loss.release.clone();
                 self.announce(loss);
-                if let Some(release) = release {
-                    release.wait(time::deadline(fanout.response_timeout));
-                }
                 Err(reason)
             }
-            // RACE: the thread that ended it notifies the listeners, and may not have done so yet. It has enqueued the
-            // release, and may not have come to waking the workers.
+            // RACE: the thread that ended it notifies the listeners, and may not have done so yet.
             Ending::LostBefore(reason) => {
+                self.release_rest(&state, QueueUpdate::None);
                 let reached = state.reached;
                 drop(state);
-                fanout.wake(reached);
+                self.shared.fanout.wake(reached);
                 Err(reason)
             }
         }
@@ -477,45 +455,41 @@ impl LiveHold {
         }
     }
 
-    /// Like [`LiveHold::lose`], but it is left to the caller to announce the loss. The release is in the queues of the nodes.
+    /// Like [`LiveHold::lose`], but it is left to the caller to announce the loss.
     pub(super) fn end_for(&self, reason: Lost) -> Option<Loss> {
         let mut state = self.state.lock();
         let lost = state.lease.lose(reason);
-        lost.then(|| self.begin_loss(&mut state, reason, false))
+        lost.then(|| self.begin_loss(&mut state, reason))
     }
 
     /// Lets the clock end the lease, if it is time.
     pub(super) fn end_by_clock(&self, state: &mut HoldState, now: Moment) -> Option<Loss> {
         let reason = state.lease.on_tick(now)?;
-        Some(self.begin_loss(state, reason, false))
+        Some(self.begin_loss(state, reason))
     }
 
-    /// The lease has just been lost: counts that, and enqueues a release for what is left of it on the nodes. `awaited`: the
-    /// caller will wait for that.
-    ///
-    /// RACE: with the state locked, in which that has happened. A thread that finds the lock lost, one that drops its guard
-    /// for instance, comes after the release was enqueued, and so do its commands. So does every extension: one that runs
-    /// later must not keep alive what is lost.
-    fn begin_loss(&self, state: &mut HoldState, reason: Lost, awaited: bool) -> Loss {
+    /// The lease has just been lost: counts that. What is left of it on the nodes stays there until its user has let go of it, or
+    /// expires: the work that it protects may still go on. A shutdown lets go of all.
+    fn begin_loss(&self, state: &mut HoldState, reason: Lost) -> Loss {
         count(&self.shared.counters.locks_lost);
-        let release = (!self.shared.config.lock_delay).then(|| {
-            let (fanout, to) = (&self.shared.fanout, state.reached);
-            let round = ReleaseRound::new(quorum(fanout.nodes.len()));
-            let round = awaited.then(|| Pending::of_release(fanout, round, to));
-            let command = self.release_command(self.update());
-            let release =
-                Outgoing::release(command, to, state.longest_ttl).answered_to(round.as_ref());
-            // No node refuses it, and the workers are woken by `announce`.
-            drop(fanout.enqueue(release, time::tick()));
-            round
-        });
+        if reason == Lost::ShutDown {
+            self.release_rest(state, self.update());
+        }
         Loss {
             reason,
             reached: state.reached,
             renewed_at: state.renewed_at,
-            release: release.flatten(),
             _renewal: state.renewal.take(),
         }
+    }
+
+    /// Enqueues the release of a lock that was lost; the caller wakes the workers. With the state locked: every extension that was
+    /// sent comes before it.
+    fn release_rest(&self, state: &HoldState, update: QueueUpdate) {
+        let command = self.release_command(update);
+        let release = Outgoing::release(command, state.reached, state.longest_ttl);
+        // No node refuses it.
+        drop(self.shared.fanout.enqueue(release, time::tick()));
     }
 
     /// Ends everything that goes with the hold, and notifies the listeners.
@@ -525,12 +499,13 @@ impl LiveHold {
             reason,
             reached,
             renewed_at,
-            ..
+            _renewal,
         }: Loss,
     ) {
         self.shared.fanout.wake(reached);
         self.shared.schedule.remove(&self.entry);
-        if self.shared.config.lock_delay {
+        // The release has done so.
+        if reason != Lost::ShutDown {
             self.leave_lists(reached);
         }
         self.shared.queues.end_hold(&self.spec.plan, self.id);

@@ -25,9 +25,7 @@ impl Observer for Told {
             Event::Began { .. } => counts.began += 1,
             Event::Acquired { .. } => counts.acquired += 1,
             Event::NotAcquired { .. } => counts.refused += 1,
-            Event::Released { .. } | Event::Lost { .. } | Event::LeftToExpire { .. } => {
-                counts.ended += 1
-            }
+            Event::Released { .. } | Event::Lost { .. } => counts.ended += 1,
             _ => {}
         }
         let too_early =

@@ -82,6 +82,23 @@ fn all_are_gone_before_the_next_holder_when_quorlock_is_killed() -> TestResult {
     })
 }
 
+/// One server never had the lock, and another has lost it: only the key on the third keeps others out.
+#[test]
+fn all_are_gone_before_the_next_holder_when_a_majority_has_no_key() -> TestResult {
+    on_a_machine_that_runs(|| {
+        let servers = Servers::start(3)?;
+        let (beats, locks) = (Beats::new(), others(&servers));
+        servers[0].command(&["SET", "report", "somebody else's"])?;
+        let mut run = start(&servers, &beats);
+        servers[1].command(&["DEL", "report"])?;
+        let (_guard, taken) = next_holder(&locks);
+        beats.wait_until_gone();
+        assert!(beats.last() < taken, "{} < {taken}", beats.last());
+        assert_eq!(run.status(), Some(79));
+        Ok(())
+    })
+}
+
 #[test]
 fn all_are_gone_before_the_next_holder_when_quorlock_is_stopped_and_it_says_so_when_it_goes_on()
 -> TestResult {
