@@ -29,6 +29,14 @@ impl Kind {
         })
     }
 
+    /// What its holder refuses.
+    fn try_against(self, locks: &LockManager) -> Result<Hold, AcquireError> {
+        match self {
+            Kind::Reader => Ok(locks.rw_lock("read").try_write()?.into()),
+            _ => self.try_take(locks),
+        }
+    }
+
     /// Takes it, and waits until it is on all servers.
     #[track_caller]
     pub(crate) fn take(self, locks: &LockManager, servers: &Servers) -> Hold {
@@ -236,6 +244,28 @@ fn d8_a_hold_of_any_kind_outlives_the_restart_of_every_server_one_after_another_
         }
     }
     assert!(holds.iter().all(|it| it.1.check().is_ok()));
+    drop(holds);
+    nothing_is_left_of(&KINDS, &servers);
+    Ok(())
+}
+
+/// A server that has lost the lock grants it to somebody else for a moment, and keeps the larger counter.
+#[test]
+fn d8_a_hold_of_any_kind_that_others_try_for_outlives_its_loss_on_each_server() -> TestResult {
+    let servers = Servers::start(3)?;
+    let build = || connected(builder(servers.urls()).quarantine(false).ttl(LONG), 3);
+    let (locks, others) = (build(), build());
+    let holds = KINDS.map(|it| (it, it.take(&locks, &servers)));
+    for server in &servers {
+        for (kind, hold) in &holds {
+            kind.keys().iter().for_each(|it| del(server, it));
+            assert!(kind.try_against(&others).is_err());
+            eventually("it is there again", || {
+                hold.extend(LONG).unwrap();
+                kind.is_on(server)
+            });
+        }
+    }
     drop(holds);
     nothing_is_left_of(&KINDS, &servers);
     Ok(())

@@ -16,13 +16,14 @@ impl LiveHold {
     /// Makes a hold of one of several readers out of this one; `id` is its own. Waits until a majority lets other readers in,
     /// for at most a response timeout.
     pub(crate) fn downgrade(&self, id: u64) -> Result<Arc<LiveHold>, Lost> {
-        let (lease, confirmations, counter_kept, said_long) = {
+        let (lease, confirmations, counter_kept, said_long, number) = {
             let state = self.state.lock();
             (
                 state.lease,
                 state.confirmations(),
                 state.counter_kept,
                 state.said_long,
+                state.number,
             )
         };
         // RACE: an extension that is confirmed in between would have moved the end. The older end is the earlier one.
@@ -57,6 +58,7 @@ impl LiveHold {
         let state = reader.state.get_mut();
         (state.lease, state.confirmations, state.longest_ttl) = (lease, confirmations, keep);
         (state.listeners, state.said_long) = (listeners, said_long);
+        state.number = number;
         let reader = Arc::new(reader);
         let sent = reader.next_extension(&lease, Now::read());
         // RACE: enqueued before calls of this manager that want to read may ask the nodes.

@@ -103,6 +103,7 @@ impl Due for LiveHold {
         }
         if recheck.is_some() {
             state.checked_at = Some(tick);
+            state.unhealed = false;
         }
         let sent = self.next_extension(&state.lease, now);
         // Enqueued with the state locked: see `end`.
@@ -159,14 +160,14 @@ impl HoldState {
 }
 
 impl LiveHold {
-    /// How long until it has to be checked whether a majority holds the lock still, if clocks of nodes have been set
-    /// forward so that this is in doubt.
+    /// How long until a majority has to confirm the lock ahead of time: clocks of nodes have been set forward, so that it is in
+    /// doubt, or a node cannot be healed before that.
     fn recheck_in(&self, state: &HoldState, tick: Tick) -> Option<Duration> {
         let stepped = self
             .shared
             .fanout
             .stepped_since(state.confirmations.since());
-        if stepped == NodeSet::default() || !state.confirmations().is_suspect(stepped) {
+        if !state.unhealed && !state.confirmations().is_suspect(stepped) {
             return None;
         }
         let next = state
@@ -528,9 +529,9 @@ impl Extension {
     /// A majority has confirmed the lock. Notes which other nodes have since, and which counters were shown. Sets the key again on
     /// nodes that have lost it and have no counter above the number of this extension: the majority has no smaller one.
     ///
-    /// Where counters are above a reader's number, other readers have lifted them, or made them on a node that was emptied; or a
-    /// writer has. Its next extension lifts those of the nodes that still have its entry: if a majority has it, there was no
-    /// writer, and the others can be healed.
+    /// Where counters are above that number, another call was granted a node that was emptied and gave it back, or other readers
+    /// have lifted them; or a newer holder has. The next extension, at once, lifts those of the nodes that still have the key: if
+    /// a majority has it, there was no newer holder, and the others can be healed.
     fn after_confirmation(&self) {
         let LiveHold {
             shared,
@@ -545,9 +546,9 @@ impl Extension {
                 .filter_map(|(_, answer)| answer?.counter())
                 .collect()
         });
-        let is_news = spec.plan.is_shared && !shown.is_empty();
         let nodes = fanout.nodes.len();
-        let time = is_news.then(|| fanout.time_for_all(moment).unwrap_or(moment.wall_micros()));
+        let time = (!shown.is_empty())
+            .then(|| fanout.time_for_all(moment).unwrap_or(moment.wall_micros()));
         let largest = time.map(|it| {
             token::largest_seen(shown.into_iter(), it, nodes.saturating_sub(quorum(nodes)))
         });
@@ -558,7 +559,7 @@ impl Extension {
                 .nodes_with(|it| matches!(it, Answer::Extend(ExtendReply::Gone { .. })));
             lost.without(std::mem::replace(&mut settled.healed, lost))
         };
-        let enqueued = {
+        let (enqueued, unhealed) = {
             // RACE: enqueued with the state locked, like an extension: see `end`. Behind the release it would leave a key that
             // nobody deletes.
             let mut state = self.lock.state.lock();
@@ -578,9 +579,13 @@ impl Extension {
             let nodes = fanout.that_may_heal(lost, tick);
             let enqueued = fanout.enqueue(Outgoing::ask(command, &healing).to(Some(nodes)), tick);
             state.reached = state.reached.union(enqueued.taken);
-            enqueued
+            state.unhealed |= self.number < state.number;
+            (enqueued, state.unhealed)
         };
         fanout.hand_over(enqueued);
+        if unhealed {
+            self.lock.plan_next(true, moment);
+        }
     }
 }
 

@@ -47,8 +47,10 @@ pub(super) struct HoldState {
     pub(super) lease: Lease,
     /// When the last confirmed round was sent: renewal counts from there.
     pub(super) renewed_at: Moment,
-    /// The number that its extensions carry: its token; for a reader the largest counter that nodes have shown, if that is larger.
+    /// The number that its extensions carry: its token, or the largest counter that nodes have shown, if that is larger.
     pub(super) number: u64,
+    /// A node that has lost the key has shown a counter above the number of the last extension.
+    pub(super) unhealed: bool,
     /// The renewal that is under way, and when it is given up.
     pub(super) renewal: Option<UnderWay>,
     /// Nodes that owe the answer to a renewal: its retries leave them out.
@@ -156,6 +158,7 @@ impl LiveHold {
             lease: Lease::new(won.use_until, hold_until, won.spec.renew),
             renewed_at: won.sent.moment,
             number: won.token.get(),
+            unhealed: false,
             renewal: None,
             owed: NodeSet::default(),
             confirmations: Confirmations::new(

@@ -133,6 +133,8 @@ enum Flaw {
     ExtendsWithoutCounter,
     /// A node sets a key again whatever its counter is.
     HealsWithoutCounter,
+    /// The client heals with the counter that a node has just shown, before a majority has confirmed that.
+    HealsWithShown,
     /// A node compares the record in no acquire.
     AcquiresWithoutRecord,
     /// A node compares the record in no extension and no heal.
@@ -268,6 +270,7 @@ impl<const A: usize> World<A> {
             round: 0,
             confirmed: 0,
             renewal: Renewal::None,
+            shown: 0,
             outdated: false,
         };
         State {

@@ -289,9 +289,7 @@ impl<const A: usize> World<A> {
         state.attempts[me].outdated = (0..A).any(|it| state.attempts[it].won && is_newer(it));
         let own = &mut state.attempts[me];
         own.extensions += 1;
-        if own.reads {
-            own.number = token.max(own.number).max(own.seen);
-        }
+        own.number = token.max(own.number).max(own.seen);
         Self::send(state, me, Phase::Extending, EXTEND);
     }
 

@@ -184,6 +184,21 @@ fn r2_d8_a_heal_without_a_look_at_the_counter_is_found_out() {
     );
 }
 
+/// The counter may be that of a newer holder, who has come and gone there.
+#[test]
+fn d7_a_heal_with_a_counter_that_no_majority_has_confirmed_is_found_out() {
+    find(
+        World {
+            extensions: 1,
+            heals: true,
+            flaw: Flaw::HealsWithShown,
+            claims: only(&[Violation::Revived]),
+            ..ASYNC
+        },
+        Violation::Revived,
+    );
+}
+
 #[test]
 fn d9_a_heal_behind_the_release_is_found_out() {
     let left = Accidents {

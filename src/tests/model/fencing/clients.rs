@@ -257,24 +257,30 @@ impl<const A: usize> World<A> {
 
     /// After a confirmed extension: heals where the key was said to be gone.
     fn send_heals(&self, state: &mut State<A>, me: usize) {
-        let Attempt { round, .. } = state.attempts[me];
+        let Attempt {
+            round, mut shown, ..
+        } = state.attempts[me];
         let valid = Self::lease()
             .valid_until(self.now(&state.attempts[me]))
             .is_ok();
         for node in &mut state.nodes {
             let line = &mut node.lines[me];
             match line.answer {
-                Answer::Counted(Said::Gone) if self.heals && valid => {
+                Answer::Counted(Said::Gone(counter)) if self.heals && valid => {
+                    if round == 1 {
+                        shown = shown.max(counter);
+                    }
                     line.sent |= match self.flaw {
                         Flaw::HealsBehindRelease => LATE_HEAL,
                         _ => HEAL[usize::from(round) - 1],
                     };
                 }
-                Answer::OnItsWay(Said::Gone) if self.heals => continue,
+                Answer::OnItsWay(Said::Gone(_)) if self.heals => continue,
                 _ => {}
             }
             line.answer = Answer::None;
         }
+        state.attempts[me].shown = shown;
     }
 
     /// The holder gives the lock back, or notices that its time is over.
@@ -422,7 +428,7 @@ fn raise_vote(said: Said) -> Vote {
         Said::Above(counter) => RaiseReply::Above {
             counter: u64::from(counter),
         },
-        Said::Gone => RaiseReply::Gone,
+        Said::Gone(_) => RaiseReply::Gone,
         Said::Quarantined => return FAILED,
         other => panic!("{other:?} is no answer to a raise"),
     })
@@ -432,7 +438,9 @@ fn extend_vote(said: Said) -> Vote {
     Vote::Extend(match said {
         Said::Extended => ExtendReply::Extended,
         Said::Superseded => ExtendReply::Superseded,
-        Said::Gone => ExtendReply::Gone { counter: 0 },
+        Said::Gone(counter) => ExtendReply::Gone {
+            counter: u64::from(counter),
+        },
         Said::Quarantined => return FAILED,
         other => panic!("{other:?} is no answer to an extension"),
     })

@@ -48,7 +48,9 @@ impl<const A: usize> World<A> {
             // Of a round that is confirmed only this answer still changes anything.
             _ => {
                 renewal == Renewal::Open
-                    || renewal == Renewal::Confirmed && answer == Said::Gone && self.heals
+                    || renewal == Renewal::Confirmed
+                        && matches!(answer, Said::Gone(_))
+                        && self.heals
             }
         };
         let quarantined = state.nodes[node].is_quarantined() && self.is_quarantined(answer);
@@ -161,7 +163,7 @@ impl<const A: usize> World<A> {
         let node = &mut state.nodes[node];
         let counter = node.counter;
         if (node.key != Some(value) || counter == 0) && self.flaw != Flaw::RaisesForAnyone {
-            Said::Gone
+            Said::Gone(0)
         } else if counter < token || self.flaw == Flaw::TakesEqual && counter == token {
             node.counter = token;
             Said::Taken
@@ -171,16 +173,16 @@ impl<const A: usize> World<A> {
     }
 
     pub(super) fn extend(&self, state: &mut State<A>, me: usize, node: usize, round: u8) -> Said {
-        let (value, token) = (self.value(me), state.attempts[me].token);
+        let (value, number) = (self.value(me), state.attempts[me].number(round));
         let node = &mut state.nodes[node];
         if node.key != Some(value) {
-            return Said::Gone;
+            return Said::Gone(if node.key.is_none() { node.counter } else { 0 });
         }
-        if token < node.counter && self.flaw != Flaw::ExtendsWithoutCounter {
+        if number < node.counter && self.flaw != Flaw::ExtendsWithoutCounter {
             return Said::Superseded;
         }
         node.key_round = node.key_round.max(round);
-        node.counter = node.counter.max(token);
+        node.counter = node.counter.max(number);
         Said::Extended
     }
 
@@ -191,18 +193,23 @@ impl<const A: usize> World<A> {
         node: usize,
         round: u8,
     ) -> Option<Violation> {
-        let (value, token) = (self.value(me), state.attempts[me].token);
+        let attempt = state.attempts[me];
+        let number = match self.flaw {
+            Flaw::HealsWithShown => attempt.number(2),
+            _ => attempt.number(round),
+        };
+        let value = self.value(me);
         let revives = state
             .newer(me)
             .any(|other| state.nodes[node].lines[other].counted);
         let healed = &mut state.nodes[node];
-        if healed.key.is_some() || token < healed.counter && self.flaw != Flaw::HealsWithoutCounter
+        if healed.key.is_some() || number < healed.counter && self.flaw != Flaw::HealsWithoutCounter
         {
             return None;
         }
         healed.key = Some(value);
         healed.key_round = round;
-        healed.counter = healed.counter.max(token);
+        healed.counter = healed.counter.max(number);
         if revives && self.claims(Violation::Revived) {
             return Some(Violation::Revived);
         }
@@ -294,6 +301,17 @@ impl<const A: usize> World<A> {
             line.barred |= attempt.phase.is_alive() && !counts;
         }
         Some(state)
+    }
+}
+
+impl Attempt {
+    /// What its commands of an extension round carry.
+    fn number(&self, round: u8) -> u8 {
+        if round == 2 {
+            self.token.max(self.shown)
+        } else {
+            self.token
+        }
     }
 }
 

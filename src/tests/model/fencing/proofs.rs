@@ -237,6 +237,17 @@ fn r4_d8_no_heal_brings_back_a_lock_after_a_newer_holder() {
             ..ASYNC
         },
     );
+    // The second heals where the first was refused, with the counter that was in its way.
+    if long() {
+        hold_and_heal(
+            "r4, one key vanishes, two extensions",
+            World {
+                extensions: 2,
+                left: ONCE_VANISHED,
+                ..ASYNC
+            },
+        );
+    }
     if longest() {
         hold_and_heal("r4, keys vanish", ASYNC);
     }

@@ -197,8 +197,8 @@ fn said(vote: Vote) -> Said {
         Vote::Raise(RaiseReply::Above { counter }) => Said::Above(of_model(counter)),
         Vote::Extend(ExtendReply::Extended) => Said::Extended,
         Vote::Extend(ExtendReply::Superseded) => Said::Superseded,
-        Vote::Raise(RaiseReply::Gone)
-        | Vote::Extend(ExtendReply::Gone { .. } | ExtendReply::Taken) => Said::Gone,
+        Vote::Extend(ExtendReply::Gone { counter }) => Said::Gone(of_model(counter)),
+        Vote::Raise(RaiseReply::Gone) | Vote::Extend(ExtendReply::Taken) => Said::Gone(0),
         other => panic!("{other:?}"),
     }
 }

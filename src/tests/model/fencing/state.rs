@@ -16,7 +16,7 @@ pub(super) enum Said {
     Above(u8),
     Extended,
     Superseded,
-    Gone,
+    Gone(u8),
 }
 
 /// The answer of one node in an attempt's present round.
@@ -117,6 +117,8 @@ pub(super) struct Attempt {
     pub(super) round: u8,
     pub(super) confirmed: u8,
     pub(super) renewal: Renewal,
+    /// The largest counter that nodes without its key have shown to the first extension: the second carries it.
+    pub(super) shown: u8,
     /// A newer holder had won when the present extension was sent.
     pub(super) outdated: bool,
 }
@@ -263,6 +265,9 @@ impl<const A: usize> State<A> {
                 attempt.renewal = Renewal::None;
                 attempt.outdated = false;
             }
+            if under_way & (EXTEND[1] | HEAL[1]) == 0 && phase.is_over() {
+                attempt.shown = 0;
+            }
             if !world.is_retried(me) {
                 attempt.seen = 0;
             }
@@ -354,6 +359,7 @@ impl<const A: usize> State<A> {
             bits.put(u8::from(attempt.late) | u8::from(attempt.outdated) << 1, 2);
             bits.put(attempt.proposal << 4 | attempt.token, 8);
             bits.put(attempt.seen << 4 | attempt.after, 8);
+            bits.put(attempt.shown, 4);
             bits.put(
                 attempt.round | attempt.confirmed << 2 | (attempt.renewal as u8) << 4,
                 6,
@@ -414,8 +420,8 @@ impl<const A: usize> State<A> {
                 4 => Phase::Over,
                 _ => Phase::Lost,
             };
-            let (flags, numbers, seen, rounds) =
-                (bits.take(2), bits.take(8), bits.take(8), bits.take(6));
+            let (flags, numbers, seen) = (bits.take(2), bits.take(8), bits.take(8));
+            let (shown, rounds) = (bits.take(4), bits.take(6));
             Attempt {
                 phase,
                 late: flags & 1 != 0,
@@ -424,6 +430,7 @@ impl<const A: usize> State<A> {
                 token: numbers & 15,
                 seen: seen >> 4,
                 after: seen & 15,
+                shown,
                 round: rounds & 3,
                 confirmed: rounds >> 2 & 3,
                 renewal: match rounds >> 4 {
@@ -490,7 +497,7 @@ impl Said {
             Said::Above(counter) => 6 | counter << 4,
             Said::Extended => 7,
             Said::Superseded => 8,
-            Said::Gone => 9,
+            Said::Gone(counter) => 9 | counter << 4,
             Said::Ahead(counter) => 10 | counter << 4,
         }
     }
@@ -507,7 +514,7 @@ impl Said {
             7 => Said::Extended,
             8 => Said::Superseded,
             10 => Said::Ahead(counter),
-            _ => Said::Gone,
+            _ => Said::Gone(counter),
         }
     }
 }
