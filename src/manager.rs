@@ -68,6 +68,11 @@ impl LockManager {
         let shared = &self.engine.shared;
         let stats = shared.counters.snapshot(shared.fanout.quarantined());
         Stats {
+            partly_held: self
+                .held()
+                .iter()
+                .filter(|it| !it.missing_on.is_empty())
+                .count(),
             nodes: shared.fanout.node_stats(),
             ..stats
         }

@@ -11,11 +11,14 @@ macro_rules! counters {
         /// What the manager has done since it was built.
         ///
         /// A snapshot: the counters are read one after another, so under load two of them may be a few events apart.
-        /// All numbers but `waiting` only grow.
+        /// All numbers but `waiting` and `partly_held` only grow.
         #[derive(Clone, Debug, Default, Eq, PartialEq)]
         #[non_exhaustive]
         pub struct Stats {
             $($(#[$doc])* pub $name: u64,)*
+            /// Locks held now that are not on all nodes with a vote: [`HeldLock::missing_on`](crate::observer::HeldLock::missing_on).
+            /// Restart no server before this is zero.
+            pub partly_held: usize,
             /// Quarantined nodes and the time left. A node appears with its first call.
             pub quarantined: Vec<(NodeId, Duration)>,
             /// One entry per node, in their order.
@@ -30,7 +33,7 @@ macro_rules! counters {
 
         impl Counters {
             pub(crate) fn snapshot(&self, quarantined: Vec<(NodeId, Duration)>) -> Stats {
-                Stats { $($name: self.$name.load(Ordering::Relaxed),)* quarantined, nodes: Vec::new() }
+                Stats { $($name: self.$name.load(Ordering::Relaxed),)* partly_held: 0, quarantined, nodes: Vec::new() }
             }
         }
     };

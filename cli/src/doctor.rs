@@ -29,7 +29,7 @@ Checks each server several times. Reports each problem, why it matters and what 
 except that --wait starts the quarantine of unused servers, as the first lock would. A forbidden command appears in the ACL LOG of the server.
 
 Exit status: 0 fit; 1 fit, with warnings; 2 not fit
-  --wait     0 every server votes; 69 not within TIME
+  --wait     0 every server votes and has all held locks; 69 not within TIME
   --max-ttl  0 done; 69 a server could not be changed, so none was, or repeat it
 
 Examples:
@@ -47,7 +47,7 @@ pub(crate) struct Doctor {
     /// Do not search for keys without expiry. The search takes long for millions of keys
     #[arg(long, env = "QUORLOCK_NO_KEYS", value_parser = switch())]
     pub(crate) no_keys: bool,
-    /// Wait until every server votes, for TIME at most, and check nothing else [default: forever]
+    /// Wait until every server votes and has all held locks, for TIME at most, and check nothing else [default: forever]
     #[arg(
         long,
         value_name = "TIME",
@@ -78,7 +78,7 @@ pub(crate) fn run(args: &NodeArgs, doctor: &Doctor) -> Result<ExitCode, Failed> 
         return raise(args, max_ttl, doctor.json);
     }
     if let Some(wait) = doctor.wait {
-        return wait::run(args, wait, doctor.json);
+        return wait::run(args, wait, doctor.json, !doctor.no_keys);
     }
     let settings = nodes::for_a_plan(args, doctor.planned)?;
     let locks = settings.build()?;

@@ -4,7 +4,7 @@ use std::str::Utf8Chunk;
 use std::time::Duration;
 
 use quorlock::error::{NodeCheck, NodeFailure, QuarantineReason};
-use quorlock::inspection::{InspectedNode, Inspection, LockState, StoredKey, StoredLock};
+use quorlock::inspection::{InspectedNode, Inspection, Listing, LockState, StoredKey, StoredLock};
 use quorlock::{AcquireError, LockManager};
 use serde_json::{Value, json};
 
@@ -26,9 +26,10 @@ pub(crate) fn of(
 pub(crate) fn text(seen: &Inspection) -> String {
     let header = ["NODE", "ADDRESS", "LOCK", "LEFT", "COUNTER", "WAITING"];
     format!(
-        "{}: {}\n{}",
+        "{}: {}{}\n{}",
         name(seen),
         seen.state(),
+        not_on(seen),
         show::table(&header, seen.nodes().iter().map(cells))
     )
 }
@@ -129,7 +130,8 @@ pub(crate) fn lines(
         let state = marks
             .into_iter()
             .filter(|(is_so, _)| *is_so)
-            .fold(state, |state, (_, mark)| state + mark);
+            .fold(state, |state, (_, mark)| state + mark)
+            + &not_on(it);
         vec![
             label(it),
             state,
@@ -151,6 +153,38 @@ pub(crate) fn is_leaked(seen: &Inspection) -> bool {
             .as_ref()
             .is_ok_and(|it| it.key != StoredKey::Missing && it.left.is_none())
     })
+}
+
+/// ", NOT ON n2": the servers that lack a held lock, or a reader of it. Empty for all others.
+fn not_on(seen: &Inspection) -> String {
+    let holds = |row: &InspectedNode| match row.stored.as_ref().ok()?.key {
+        StoredKey::Missing => Some(0),
+        StoredKey::Read { count, .. } => Some(count),
+        _ => Some(1),
+    };
+    let most = seen.nodes().iter().filter_map(holds).max();
+    let lacks = |row: &&InspectedNode| holds(row).is_some_and(|it| Some(it) < most);
+    let nodes: Vec<_> = seen
+        .nodes()
+        .iter()
+        .filter(lacks)
+        .map(|row| row.node.to_string())
+        .collect();
+    match seen.state() {
+        LockState::Held { .. } | LockState::Read { .. } if !nodes.is_empty() => {
+            format!(", NOT ON {}", nodes.join(", "))
+        }
+        _ => String::new(),
+    }
+}
+
+/// Held locks that a server lacks.
+pub(crate) fn partly_held(listing: &Listing) -> Vec<String> {
+    let locks = listing.locks().iter().map(|it| (label(it), not_on(it)));
+    locks
+        .filter(|(_, not_on)| !not_on.is_empty())
+        .map(|(lock, not_on)| lock + &not_on)
+        .collect()
 }
 
 /// Whether a server has a key although nobody holds the lock.

@@ -316,6 +316,7 @@ mod tests {
                 token: FencingToken(self.0.id),
                 age: Duration::ZERO,
                 left: Duration::ZERO,
+                missing_on: Vec::new(),
             })
         }
 

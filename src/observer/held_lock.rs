@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::ids::FencingToken;
+use crate::ids::{FencingToken, NodeId};
 use crate::observer::event::ObservedLock;
 
 /// A lock that a manager holds: [`LockManager::held`](crate::LockManager::held).
@@ -17,4 +17,6 @@ pub struct HeldLock {
     pub age: Duration,
     /// Lease left unless the lock is extended.
     pub left: Duration,
+    /// Nodes with a vote that have not confirmed it since the last extension was sent. A lost key is restored after the next one.
+    pub missing_on: Vec<NodeId>,
 }

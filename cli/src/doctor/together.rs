@@ -25,6 +25,7 @@ pub(crate) fn of(seen: &Seen) -> Vec<Finding> {
             no_quarantine(seen),
             own_clock(seen),
             no_expiry(seen),
+            partly_held(seen),
         ]
         .into_iter()
         .flatten(),
@@ -48,6 +49,20 @@ fn finding(
         why,
         action: action.into(),
     }
+}
+
+/// Held locks that a server lacks.
+fn partly_held(seen: &Seen) -> Option<Finding> {
+    let partly_held = locks::partly_held(seen.listing.as_ref()?);
+    (!partly_held.is_empty()).then(|| {
+        finding(
+            Level::Note,
+            "partly_held",
+            show::some(&partly_held, NAMES),
+            "without one more server, such a lock may be lost",
+            "restart no server now: quorlock doctor --wait",
+        )
+    })
 }
 
 /// Some nodes, by name.

@@ -1,4 +1,4 @@
-//! `quorlock doctor --wait`: waits until every server votes.
+//! `quorlock doctor --wait`: waits until every server votes and has all held locks.
 
 use std::mem::discriminant;
 use std::process::ExitCode;
@@ -32,10 +32,16 @@ pub(crate) fn parse(text: &str) -> Result<Wait, String> {
     }
 }
 
-pub(crate) fn run(args: &NodeArgs, wait: Wait, json: bool) -> Result<ExitCode, Failed> {
+/// `whole`: waits for held locks as well.
+pub(crate) fn run(
+    args: &NodeArgs,
+    wait: Wait,
+    json: bool,
+    whole: bool,
+) -> Result<ExitCode, Failed> {
     let locks = nodes::for_a_plan(args, None)?.build()?;
     let began = now();
-    let mut said = Vec::new();
+    let (mut said, mut partly_held) = (Vec::new(), None::<Vec<String>>);
     loop {
         let rows = if args.no_quarantine {
             locks.check_nodes()
@@ -51,8 +57,19 @@ pub(crate) fn run(args: &NodeArgs, wait: Wait, json: bool) -> Result<ExitCode, F
             // Programs count a quarantine from their new connection.
             thread::park_timeout(CONNECTED_WITHIN);
         }
-        if missing.is_empty() || patience.is_zero() {
-            return end(&rows, &missing, json);
+        if missing.is_empty() && whole {
+            let mut found = seen::partly_held(&locks.list("*")?);
+            match &partly_held {
+                // Others were just being taken or released.
+                Some(before) => found.retain(|it| before.contains(it)),
+                None if found.is_empty() => {}
+                None => show::warn(&format!("waiting for {}", found.join("; "))),
+            }
+            partly_held = Some(found);
+        }
+        let lacking = partly_held.as_deref().unwrap_or_default();
+        if missing.is_empty() && lacking.is_empty() || patience.is_zero() {
+            return end(&rows, &missing, lacking, json);
         }
         let reasons = missing
             .iter()
@@ -68,17 +85,25 @@ pub(crate) fn run(args: &NodeArgs, wait: Wait, json: bool) -> Result<ExitCode, F
     }
 }
 
-fn end(rows: &[NodeCheck], missing: &[&NodeCheck], json: bool) -> Result<ExitCode, Failed> {
+fn end(
+    rows: &[NodeCheck],
+    missing: &[&NodeCheck],
+    partly_held: &[String],
+    json: bool,
+) -> Result<ExitCode, Failed> {
     let votes = missing.is_empty();
     show::say(&if json {
         let nodes: Vec<_> = rows.iter().map(seen::check).collect();
-        json!({ "quorlock": 1, "votes": votes, "nodes": nodes }).to_string()
+        json!({ "quorlock": 1, "votes": votes, "partly_held": partly_held, "nodes": nodes })
+            .to_string()
+    } else if let Some(lock) = partly_held.first() {
+        format!("lock {lock}")
     } else if votes {
         format!("{} of {} servers vote", rows.len(), rows.len())
     } else {
         seen::votes(missing.iter().copied())
     })?;
-    Ok(if votes {
+    Ok(if votes && partly_held.is_empty() {
         ExitCode::SUCCESS
     } else {
         Exit::NO_QUORUM.code()

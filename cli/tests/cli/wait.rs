@@ -3,7 +3,7 @@
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use devnodes::Servers;
+use devnodes::{Servers, eventually};
 use quorlock::LockManager;
 use serde_json::Value;
 
@@ -143,6 +143,32 @@ fn a_deadline_ends_the_wait_for_a_dead_server_with_its_row() -> TestResult {
         (Some(69), &false.into())
     );
     assert_form(&json, "wait");
+    Ok(())
+}
+
+#[test]
+fn a_held_lock_that_a_server_lacks_is_shown_and_waited_for() -> TestResult {
+    const TTL: Duration = Duration::from_secs(600);
+    let servers = Servers::start(3)?;
+    let locks = patient(&servers.urls()).ttl(TTL).build()?;
+    let guard = locks.mutex("report").lock()?;
+    eventually("all have it", || servers.holders("report") == 3);
+    servers[2].command(&["DEL", "report"])?;
+    for (args, says) in [
+        (&["status", "report"][..], ", NOT ON n2\n"),
+        (&["doctor", "--looks=1"], "note: report, NOT ON n2\n"),
+        (&["doctor", "--wait=0"], "lock report, NOT ON n2\n"),
+    ] {
+        let said = stdout(&quorlock(&servers).args(args).output()?);
+        assert!(said.contains(says), "{said}");
+    }
+
+    let mut wait = Terminal::start(quorlock(&servers).args(["doctor", "--wait"]));
+    wait.wait_for("waiting for report, NOT ON n2");
+    guard.extend(TTL)?;
+
+    assert_eq!(wait.status(), Some(0));
+    assert_eq!(servers.holders("report"), 3);
     Ok(())
 }
 

@@ -120,13 +120,19 @@ impl Due for LiveHold {
 
     fn hold(&self) -> Option<HeldLock> {
         let now = Moment::now();
-        let until = self.state.lock().lease.valid_until(now).ok()?;
-        let (age, left) = (now.since(self.began), now.until(until));
+        let (until, confirmed) = {
+            let state = self.state.lock();
+            let until = state.lease.valid_until(now).ok()?;
+            (until, state.confirmations().confirmed())
+        };
+        let fanout = &self.shared.fanout;
+        let missing = fanout.voting(time::tick()).without(confirmed);
         Some(HeldLock {
             lock: self.spec.observed(),
             token: self.token,
-            age,
-            left,
+            age: now.since(self.began),
+            left: now.until(until),
+            missing_on: fanout.ids().filter(|it| missing.contains(*it)).collect(),
         })
     }
 

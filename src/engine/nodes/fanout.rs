@@ -307,6 +307,11 @@ impl Fanout {
         some.without(self.nodes_that(|it| !it.status.may_heal(now)))
     }
 
+    /// Connected nodes that are not quarantined.
+    pub(crate) fn voting(&self, now: Tick) -> NodeSet {
+        self.nodes_that(|it| it.standing.is_up() && it.status.left(now).is_none())
+    }
+
     /// Whether a node owes an answer for longer than the response timeout, or its answer has not been read.
     pub(crate) fn is_late(&self, now: Tick) -> bool {
         self.nodes_that(|it| it.link.load.is_overdue(now)) != NodeSet::default()
