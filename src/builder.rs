@@ -23,7 +23,7 @@ impl LockManager {
     ///
     /// | URL | node |
     /// | --- | --- |
-    /// | `redis://[user:password@]host[:port][/database]` | one server; also `valkey://` |
+    /// | `redis://[user:password@]host[:port][/database]` | one server; also `valkey://`, and `?db=…` for the database |
     /// | `redis+unix:///path[?db=…&user=…&pass=…]` | one server, by a socket in the file system |
     /// | `redis+replicated://[user:password@]host[:port],host[:port],…[/database]` | a primary with replicas: one vote |
     /// | `redis+sentinel://[user:password@]sentinel[:port],…/name[/database]` | the same, found by Sentinels |
@@ -33,6 +33,8 @@ impl LockManager {
     /// Each node must be an independent server without a replica that takes its place, or one of the groups above: see
     /// [`guide::sentinel_and_cluster`](crate::guide::sentinel_and_cluster). Three nodes survive the failure of one, five of two. An
     /// even number survives no more failures than one node less.
+    ///
+    /// An unknown option behind a `?` is an error of [`build`](Builder::build).
     ///
     /// In a user or password write `/ ? # @ %` as `%2F %3F %23 %40 %25`, or pass both to [`credentials`](Builder::credentials).
     /// [`Node::split_urls`] splits a text with several URLs.

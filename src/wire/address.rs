@@ -92,6 +92,8 @@ impl Address {
         if let Some(mistake) = mistake_in(url) {
             return Err(mistake.to_owned());
         }
+        let is_unix = scheme.is_some_and(|it| it.ends_with("unix"));
+        let database = database_in(url, is_unix)?;
         // The parser knows no TLS.
         let rest = url.split_once("://").map_or(url, |(_, rest)| rest);
         let plain = matches!(security, Security::Plain);
@@ -126,7 +128,8 @@ impl Address {
             _ => {}
         }
         let login = info.redis_settings();
-        if login.db() < 0 {
+        let database = database.unwrap_or(login.db());
+        if database < 0 {
             return Err("the database number is negative".to_owned());
         }
         if login.username().is_some() && login.password().is_none() {
@@ -137,7 +140,7 @@ impl Address {
             place,
             user: login.username().map(str::to_owned),
             password: login.password().map(str::to_owned),
-            database: login.db(),
+            database,
             security,
             client_name: CLIENT_NAME.to_owned(),
             tag: None,
@@ -180,6 +183,12 @@ impl Address {
 const CLIENT_NAME: &str = "quorlock";
 const EXPECTED: &str =
     "expected redis://[user:password@]host[:port][/database] or redis+unix:///path";
+const LOGIN_OPTION: &str =
+    "a login as an option: write redis://user:password@host, or redis+unix:///path?user=…&pass=…";
+const TLS_OPTION: &str =
+    "TLS as an option: begin with rediss://, and give certificates outside the URL";
+const UNKNOWN_OPTION: &str = "an unknown option: behind a ? stands db=… alone, in redis+unix:// also user=… and pass=…; \
+                              everything else is set outside the URL";
 #[cfg(not(feature = "tls"))]
 const NO_TLS: &str = "this crate was built without TLS: enable its feature `tls`, in Cargo.toml: \
                       quorlock = { version = \"…\", features = [\"tls\"] }";
@@ -233,6 +242,25 @@ fn mistake_in(url: &str) -> Option<&'static str> {
         return Some(PORT_NO_NUMBER);
     }
     port.parse::<u16>().is_err().then_some(PORT_TOO_LARGE)
+}
+
+/// The database in the options of a URL. None is ignored: it could be what keeps two programs apart, or a login.
+fn database_in(url: &str, is_unix: bool) -> Result<Option<i64>, &'static str> {
+    let (_, options) = url.split_once('?').unwrap_or_default();
+    let mut database = None;
+    for option in options.split('&').filter(|it| !it.is_empty()) {
+        let (name, value) = option.split_once('=').unwrap_or((option, ""));
+        match name {
+            "db" if database.is_none() => database = Some(value.parse().map_err(|_| EXPECTED)?),
+            "user" | "pass" if is_unix => {}
+            // What it chooses is chosen in the login.
+            "protocol" => {}
+            "user" | "username" | "pass" | "password" => return Err(LOGIN_OPTION),
+            _ if name.starts_with("ssl") || name.starts_with("tls") => return Err(TLS_OPTION),
+            _ => return Err(UNKNOWN_OPTION),
+        }
+    }
+    Ok(database)
 }
 
 impl fmt::Display for Endpoint {
@@ -324,6 +352,39 @@ mod tests {
             ("redis://::1", NO_BRACKETS),
             ("redis://u:secret@fe80::1:6379", NO_BRACKETS),
             ("redis://ann@host", NO_PASSWORD),
+        ] {
+            assert_eq!(Address::parse(url).unwrap_err(), reason, "{url}");
+        }
+    }
+
+    #[test]
+    fn b7_an_option_of_a_url_is_obeyed_or_refused_and_never_ignored() {
+        for (url, database) in [
+            ("redis://host?db=3", 3),
+            ("valkey://host:7000/?db=3", 3),
+            ("redis://ann:se%40cret@host/4?db=3", 3),
+            ("redis://host/3?protocol=resp3", 3),
+            ("redis://host?", 0),
+            ("unix:///run/redis.sock?db=3&user=ann&pass=secret", 3),
+        ] {
+            assert_eq!(Address::parse(url).unwrap().database, database, "{url}");
+        }
+        for (url, reason) in [
+            ("redis://host?password=secret", LOGIN_OPTION),
+            ("redis://host/3?db=3&user=secret", LOGIN_OPTION),
+            ("redis+unix:///run/redis.sock?password=secret", LOGIN_OPTION),
+            ("redis://host?ssl=true", TLS_OPTION),
+            ("redis://host?ssl_cert_reqs=none", TLS_OPTION),
+            ("redis://host?tls", TLS_OPTION),
+            ("redis://host?database=3", UNKNOWN_OPTION),
+            ("redis://host?DB=3", UNKNOWN_OPTION),
+            ("redis://host?secret", UNKNOWN_OPTION),
+            ("redis://host?db=3&db=3", UNKNOWN_OPTION),
+            ("unix:///run/redis.sock?timeout=3", UNKNOWN_OPTION),
+            ("redis://unix:6379?pass=secret", LOGIN_OPTION),
+            ("redis://host?db=secret", EXPECTED),
+            ("redis://host?db", EXPECTED),
+            ("redis://host?db=-1", "the database number is negative"),
         ] {
             assert_eq!(Address::parse(url).unwrap_err(), reason, "{url}");
         }

@@ -223,6 +223,16 @@ fn b7_clients_with_different_nodes_do_not_exclude_each_other() -> TestResult {
 }
 
 #[test]
+fn b7_programs_that_write_the_database_in_two_ways_exclude_each_other() -> TestResult {
+    let servers = Servers::start(1)?;
+    let with = |end: &str| builder([servers[0].url() + end]).build().unwrap();
+    let guard = lock_in_the_end(&with("/3"), "report");
+    assert_held(&with("?db=3").mutex("report").try_lock().unwrap_err());
+    assert!(guard.is_valid());
+    Ok(())
+}
+
+#[test]
 fn b7_growing_from_three_to_five_nodes_while_locks_are_held_breaks_them() -> TestResult {
     needs!(ClosedPorts);
     let servers = Servers::start(5)?;
