@@ -311,6 +311,14 @@ pub(crate) struct GreetReply {
     pub(crate) edition: Edition,
     /// How many servers other programs have; 0 if none has said that.
     pub(crate) servers: u64,
+    /// What it does when its memory is full, unless that is to refuse writes.
+    pub(crate) evicts: Option<String>,
+    /// Its memory has a limit.
+    pub(crate) is_limited: bool,
+    /// Whether it logs every write to its disk.
+    pub(crate) append_only: Option<bool>,
+    /// How many replicas are connected to it.
+    pub(crate) replicas: u64,
 }
 
 #[cfg(test)]
@@ -325,6 +333,10 @@ impl GreetReply {
             kept: true,
             edition,
             servers: 0,
+            evicts: None,
+            is_limited: false,
+            append_only: None,
+            replicas: 0,
         }
     }
 }
@@ -369,14 +381,10 @@ pub(crate) struct ServerInfo {
     pub(crate) uptime: Option<i64>,
     /// Its wall clock: microseconds since 1970.
     pub(crate) time: Option<u64>,
-    /// What it does when its memory is full, unless that is to refuse writes. It has no limit now.
-    pub(crate) would_evict: Option<String>,
-    /// Whether it logs every write to its disk.
-    pub(crate) append_only: Option<bool>,
     /// It was a replica once and has been promoted.
     pub(crate) promoted: bool,
-    /// How many replicas are connected to it.
-    pub(crate) replicas: u64,
+    /// The node was given with its replicas.
+    pub(crate) has_members: bool,
     /// It does not know what every server does.
     pub(crate) proxied: bool,
     /// Other programs have another number of servers.
@@ -388,15 +396,17 @@ pub(crate) struct ServerInfo {
 impl ServerInfo {
     /// What weakens locks, of what it said; the worst first.
     pub(crate) fn findings(&self) -> Vec<NodeFinding> {
+        let shown = self.greet_reply.as_ref();
+        let replicas = shown.map_or(0, |it| it.replicas);
         let findings = [
             self.proxied.then_some(NodeFinding::Proxied),
             self.run_id.is_none().then_some(NodeFinding::Unverifiable),
-            self.promoted.then_some(NodeFinding::Promoted),
-            (self.replicas != 0).then_some(NodeFinding::HasReplicas {
-                count: self.replicas,
-            }),
-            self.would_evict
-                .clone()
+            (self.promoted && !self.has_members).then_some(NodeFinding::Promoted),
+            (replicas != 0 && !self.has_members)
+                .then_some(NodeFinding::HasReplicas { count: replicas }),
+            shown
+                .filter(|it| !it.is_limited)
+                .and_then(|it| it.evicts.clone())
                 .map(|policy| NodeFinding::WouldEvict { policy }),
             self.other_nodes.clone(),
             (!self.pushes).then_some(NodeFinding::NoNotices),
@@ -595,6 +605,10 @@ mod tests {
             ..ServerInfo::default()
         };
         let policy = || "allkeys-lru".to_owned();
+        let with = |shown| ServerInfo {
+            greet_reply: Some(shown),
+            ..fine()
+        };
         assert_eq!(fine().findings(), []);
         for (server_info, finding, disqualifies) in [
             (
@@ -622,18 +636,18 @@ mod tests {
                 true,
             ),
             (
-                ServerInfo {
+                with(GreetReply {
                     replicas: 2,
-                    ..fine()
-                },
+                    ..GreetReply::of(Record::Kept, Duration::ZERO)
+                }),
                 NodeFinding::HasReplicas { count: 2 },
                 true,
             ),
             (
-                ServerInfo {
-                    would_evict: Some(policy()),
-                    ..fine()
-                },
+                with(GreetReply {
+                    evicts: Some(policy()),
+                    ..GreetReply::of(Record::Kept, Duration::ZERO)
+                }),
                 NodeFinding::WouldEvict { policy: policy() },
                 true,
             ),

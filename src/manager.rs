@@ -108,9 +108,8 @@ impl LockManager {
     /// command lines.
     ///
     /// Blocks until all nodes have answered, for at most twice the [response timeout](crate::Builder::response_timeout), and
-    /// the [connect timeout](crate::Builder::connect_timeout) where a node is connected to first. What is found about a
-    /// server's settings is as of the beginning of the connection. After a [shutdown](LockManager::shutdown) no node is
-    /// asked.
+    /// the [connect timeout](crate::Builder::connect_timeout) where a node is connected to first. Settings are read anew, and
+    /// each server tries a write that changes nothing. After a [shutdown](LockManager::shutdown) no node is asked.
     ///
     /// # Examples
     ///

@@ -157,12 +157,11 @@ fn check(server: &Server, double: Option<NodeId>) -> NodeCheck {
             .uptime
             .and_then(|it| u64::try_from(it).ok())
             .map(Duration::from_secs);
-        row.append_only = server_info.append_only;
         row.version = server_info.version.map(Arc::from);
-        row.max_ttl = server_info
-            .greet_reply
-            .filter(|shown| shown.max_ttl != 0)
-            .map(|shown| Duration::from_millis(shown.max_ttl));
+        if let Some(shown) = server_info.greet_reply {
+            row.append_only = shown.append_only;
+            row.max_ttl = (shown.max_ttl != 0).then(|| Duration::from_millis(shown.max_ttl));
+        }
     }
     row
 }

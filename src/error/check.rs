@@ -26,7 +26,7 @@ pub struct NodeCheck {
     pub version: Option<Arc<str>>,
     /// For how long it had been running at the beginning of the connection, as it says itself, in whole seconds.
     pub uptime: Option<Duration>,
-    /// Whether it logs every write to its disk, as it said itself at the beginning of the connection: `appendonly`. One that does
+    /// Whether it logs every write to its disk, as it says itself: `appendonly`. One that does
     /// not has forgotten some or all of its locks and fencing counters after a restart. `None` if it does not say.
     pub append_only: Option<bool>,
     /// The longest ttl of any lock, as the node's record has it. `None` without [quarantine](crate::Builder::quarantine), and if

@@ -254,6 +254,16 @@ impl NodeFailure {
         }
     }
 
+    pub(crate) fn evicts(policy: &str) -> NodeFailure {
+        let reason = format!(
+            "may evict locks that are held, as its maxmemory-policy is {policy}; CONFIG SET maxmemory-policy noeviction, and the \
+             same in its configuration file"
+        );
+        NodeFailure::Unsuitable {
+            reason: reason.into(),
+        }
+    }
+
     pub(crate) const fn unsuitable(reason: &'static str) -> NodeFailure {
         NodeFailure::Unsuitable {
             reason: Cow::Borrowed(reason),

@@ -69,24 +69,15 @@ enum Expect {
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 enum Section {
     Server,
-    Memory,
-    Persistence,
     Replication,
 }
 
 impl Section {
-    const ALL: [Section; 4] = [
-        Section::Server,
-        Section::Memory,
-        Section::Persistence,
-        Section::Replication,
-    ];
+    const ALL: [Section; 2] = [Section::Server, Section::Replication];
 
     fn name(self) -> &'static str {
         match self {
             Section::Server => "server",
-            Section::Memory => "memory",
-            Section::Persistence => "persistence",
             Section::Replication => "replication",
         }
     }
@@ -252,8 +243,8 @@ impl Handshake {
         };
         // The first failure counts: those after it are its consequences. Unless the server says what it is: then those
         // before it are consequences of that, as a Sentinel has no scripts.
-        let is_setting = matches!(question, Expect::Select | Expect::Info(Section::Memory));
-        let is_what_it_is = !is_setting && matches!(failure, Some(NodeFailure::Unsuitable { .. }));
+        let is_what_it_is =
+            question != Expect::Select && matches!(failure, Some(NodeFailure::Unsuitable { .. }));
         if self.failure.is_none() || is_what_it_is {
             self.failure = failure;
         }
@@ -348,21 +339,7 @@ impl Handshake {
                     _ => None,
                 }
             }
-            Section::Memory => {
-                let policy = field("maxmemory_policy").filter(|it| it != "noeviction");
-                let policy = policy.map(|it| refusal::shown(&it))?;
-                if number("maxmemory") == Some(0) {
-                    self.server_info.would_evict = Some(policy);
-                    return None;
-                }
-                Some(evicts(&policy))
-            }
-            Section::Persistence => {
-                self.server_info.append_only = number("aof_enabled").map(|it| it != 0);
-                None
-            }
             Section::Replication => {
-                self.server_info.replicas = number("connected_slaves").unwrap_or(0);
                 // The history that it had as a replica: no offset and no id if it never was one.
                 self.server_info.promoted = field("second_repl_offset")
                     .is_some_and(|it| !it.starts_with('-'))
@@ -389,16 +366,6 @@ fn not_atomic(version: &str) -> NodeFailure {
 fn too_old(version: &str) -> NodeFailure {
     NodeFailure::Unsuitable {
         reason: format!("Redis {version} is too old; use 6.2 or newer, or Valkey").into(),
-    }
-}
-
-fn evicts(policy: &str) -> NodeFailure {
-    let reason = format!(
-        "may evict locks that are held, as its maxmemory-policy is {policy}; CONFIG SET maxmemory-policy noeviction, and the same \
-         in its configuration file"
-    );
-    NodeFailure::Unsuitable {
-        reason: reason.into(),
     }
 }
 

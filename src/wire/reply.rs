@@ -193,8 +193,25 @@ fn greeted(parts: &[Value]) -> Option<Answer> {
             None
         }
     };
+    let (Value::BulkString(policy), parts) = parts.split_last()? else {
+        return None;
+    };
+    let policy = std::str::from_utf8(policy)
+        .ok()
+        .filter(|it| !it.contains('\r'))?;
     let numbers: Vec<_> = parts.iter().map(number).collect::<Option<_>>()?;
-    let [status, served, max_ttl, kept, edition, servers] = numbers[..] else {
+    let [
+        status,
+        served,
+        max_ttl,
+        kept,
+        edition,
+        servers,
+        limited,
+        logged,
+        replicas,
+    ] = numbers[..]
+    else {
         return None;
     };
     let record = match status {
@@ -213,6 +230,10 @@ fn greeted(parts: &[Value]) -> Option<Answer> {
         kept: kept == 1,
         edition: Edition::new(edition),
         servers,
+        evicts: (!matches!(policy, "" | "noeviction")).then(|| policy.to_owned()),
+        is_limited: limited != 0,
+        append_only: (logged < 2).then_some(logged == 1),
+        replicas,
     }))
 }
 

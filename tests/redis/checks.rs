@@ -216,6 +216,71 @@ fn b5_a_server_that_may_evict_locks_has_no_vote_and_one_that_would_is_found() ->
     Ok(())
 }
 
+/// As an operator does, or a provider, while programs are connected.
+fn set_to_evict(server: &Server) {
+    for (option, value) in [("maxmemory-policy", "volatile-ttl"), ("maxmemory", "100mb")] {
+        server.command(&["CONFIG", "SET", option, value]).unwrap();
+    }
+}
+
+#[test]
+fn b5_a_look_finds_settings_that_were_changed_since_the_login() -> TestResult {
+    needs!(Settings);
+    let servers = Servers::start(3)?;
+    let replica = Server::start()?;
+    let locks = connected(builder(servers.urls()), 3);
+    let strict = connected(builder(servers.urls()).strict(true), 3);
+    assert!(locks.check_nodes().iter().all(NodeCheck::is_fine));
+    set_to_evict(&servers[0]);
+    servers[1].command(&["CONFIG", "SET", "min-replicas-to-write", "1"])?;
+    let port = servers[2].port().to_string();
+    replica.command(&["REPLICAOF", "127.0.0.1", &port])?;
+    eventually("it is a replica", || {
+        servers[2].info("connected_slaves").as_deref() == Some("1")
+    });
+
+    for locks in [&locks, &strict] {
+        let checks = locks.check_nodes();
+        for (node, words) in [(0, "may evict locks that are held"), (1, "refuses writes")] {
+            let failure = checks[node].failure.as_ref();
+            assert!(failure.is_some_and(|it| says(it, words)), "{checks:?}");
+        }
+        let finding = NodeFinding::HasReplicas { count: 1 };
+        let expected = if std::ptr::eq(locks, &strict) {
+            (Some(NodeFailure::Disqualified { finding }), Vec::new())
+        } else {
+            (None, vec![finding])
+        };
+        assert_eq!(row(&checks, 2), expected);
+    }
+    let err = locks.mutex("report").try_lock().unwrap_err();
+    assert!(says(failure(&err, 0), "may evict locks"), "{err}");
+    Ok(())
+}
+
+#[test]
+fn b5_a_key_that_is_gone_while_its_record_is_not_shows_that_a_server_evicts() -> TestResult {
+    needs!(Settings);
+    let servers = Servers::start(3)?;
+    let locks = connected(
+        builder(servers.urls())
+            .response_timeout(ms(500))
+            .ttl(secs(3)),
+        3,
+    );
+    let guard = lock_in_the_end(&locks, "report");
+    assert!(locks.stats().nodes.iter().all(|it| it.up));
+    set_to_evict(&servers[0]);
+
+    servers[0].command(&["DEL", "report"])?;
+
+    eventually("the holder has no vote of the server that evicts", || {
+        !locks.stats().nodes[0].up
+    });
+    assert!(guard.is_valid());
+    Ok(())
+}
+
 #[test]
 fn a_look_says_what_runs_there_since_when_how_far_it_is_and_whether_it_takes_writes() -> TestResult
 {

@@ -377,6 +377,38 @@ fn every_answer_is_told_with_its_node_and_why_it_does_not_count() -> TestResult 
 }
 
 #[test]
+fn looks_begin_no_quarantine_where_nobody_takes_locks() -> TestResult {
+    let servers = Servers::start(3)?;
+    let (locks, told) = observed(builder(servers.urls()).quarantine(true));
+    for _ in 0..3 {
+        assert!(locks.check_nodes().iter().all(|it| !it.is_fine()));
+        assert_eq!(locks.stats().quarantined, []);
+    }
+    servers[1].restart_empty()?;
+    eventually("it is connected again", || {
+        locks.check_nodes().iter().all(|it| it.version.is_some())
+    });
+
+    assert!(locks.mutex("report").try_lock().is_err());
+
+    told.in_the_end("now it begins", |it| {
+        matches!(it, Event::NodeQuarantined { .. })
+    });
+    assert_ne!(locks.stats().quarantined, []);
+    let all = told.all();
+    let is_quarantine = |it: &&Event| matches!(it, Event::NodeQuarantined { .. });
+    let asked = all
+        .iter()
+        .skip_while(|it| !matches!(it, Event::Began { .. }));
+    assert_eq!(
+        asked.filter(is_quarantine).count(),
+        all.iter().filter(is_quarantine).count(),
+        "{all:?}"
+    );
+    Ok(())
+}
+
+#[test]
 fn a_quarantine_is_told_with_its_reason() -> TestResult {
     let servers = Servers::start(3)?;
     let (locks, told) = observed(builder(servers.urls()).quarantine(true));

@@ -26,6 +26,7 @@ pub(crate) fn turn(server: &Server, me: Driver) -> Option<Filled> {
 /// The connection is not locked meanwhile. What belongs to users comes after all of it.
 fn deliver(server: &Server, batch: &mut Batch, now: Now) {
     let mut eligibility = server.eligibility.lock();
+    let mut is_gone = false;
     if std::mem::take(&mut batch.in_time) {
         server.note_answers();
     }
@@ -65,6 +66,7 @@ fn deliver(server: &Server, batch: &mut Batch, now: Now) {
                 if kind == Kind::Greet {
                     server.on_greeted(&answer, now.tick);
                 }
+                is_gone |= matches!(answer, Answer::Extend(ExtendReply::Gone { .. }));
                 let is_taken = !matches!(answer, Answer::Failed(_));
                 let retries = !is_taken && job.is_worth_keeping(now.tick);
                 match &answer {
@@ -89,6 +91,10 @@ fn deliver(server: &Server, batch: &mut Batch, now: Now) {
     for mut job in batch.unwanted.drain(..) {
         job.answer(server.id, Answer::NoScript, true);
         count(&server.counters.late_answers);
+    }
+    if is_gone {
+        // The server may have evicted it.
+        server.look_again(now);
     }
     if !batch.changed.is_empty() {
         server.on_changed(&mut batch.changed, now.tick);
@@ -142,8 +148,10 @@ fn on_greeting(
     times: Times,
 ) -> Answer {
     server.records.raise(shown.max_ttl);
-    server.status.note_record(&shown);
-    if let Some(failure) = server.records.refusal(&shown) {
+    let mut server_info = server.status.server_info().unwrap_or_default();
+    server_info.greet_reply = Some(shown.clone());
+    server.status.publish_server_info(&server_info);
+    if let Some(failure) = server.records.refusal(&server_info) {
         return Answer::Failed(failure);
     }
     let length = server.records.quarantine();

@@ -364,7 +364,8 @@ impl Fanout {
     pub(crate) fn quarantined(&self) -> Vec<(NodeId, Duration)> {
         let now = time::tick();
         let left = |node: &Arc<Server>| Some((node.id, node.status.left(now)?.0));
-        self.nodes.iter().filter_map(left).collect()
+        let nodes = self.nodes.iter().filter(|it| it.status.tells_quarantines());
+        nodes.filter_map(left).collect()
     }
 
     /// What is known of each node.

@@ -41,6 +41,18 @@ impl Server {
         }
     }
 
+    /// Asks what a login asks: an operator can change settings while the server is connected.
+    pub(super) fn look_again(&self, asked: Now) {
+        let look = self.records.greet(GreetKind::Look);
+        self.link.with(|state| {
+            if state.is_open() {
+                state.conn.enqueue(Job::of_connection(look.into()), asked);
+                state.flush();
+                state.note_shared();
+            }
+        });
+    }
+
     /// The server has run none of these commands, because its record is another one than it was greeted with.
     pub(super) fn on_changed(&self, changed: &mut Vec<(Job, bool)>, now: Tick) {
         let asked = Now {
@@ -81,7 +93,10 @@ impl Server {
                 _ => None,
             };
             if let Answer::Failed(
-                failure @ (NodeFailure::QuarantineDiffers { .. } | NodeFailure::MaxTtl { .. }),
+                failure @ (NodeFailure::QuarantineDiffers { .. }
+                | NodeFailure::MaxTtl { .. }
+                | NodeFailure::Unsuitable { .. }
+                | NodeFailure::Disqualified { .. }),
             ) = answer
             {
                 state.give_up(failure.clone());

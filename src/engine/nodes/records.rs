@@ -3,7 +3,7 @@
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use crate::answer::{GreetReply, Record};
+use crate::answer::{GreetReply, Record, ServerInfo};
 use crate::config::{Config, Margin};
 use crate::error::{NodeFailure, NodeFinding};
 use crate::ids::Edition;
@@ -21,6 +21,8 @@ pub(crate) struct Records {
     margin: Margin,
     silence_of_promoted: Duration,
     servers: u64,
+    /// A server with a finding that can cost a lock is refused.
+    strict: bool,
     /// A lock was asked for. Until then servers are only looked at.
     is_used: AtomicBool,
 }
@@ -33,6 +35,7 @@ impl Records {
             margin: config.margin,
             silence_of_promoted: config.silence_of_promoted,
             servers: u64::try_from(servers).unwrap_or(u64::MAX),
+            strict: config.strict,
             is_used: AtomicBool::new(false),
         }
     }
@@ -98,13 +101,23 @@ impl Records {
         is_short.then_some(NodeFailure::MaxTtl { there, here })
     }
 
-    /// The same, for a manager that asks for locks: whoever only looks is not refused.
-    pub(crate) fn refusal(&self, shown: &GreetReply) -> Option<NodeFailure> {
-        if self.is_used() {
-            self.misfit(shown)
-        } else {
-            None
-        }
+    /// Why a server that shows this has no vote.
+    pub(crate) fn refusal(&self, server_info: &ServerInfo) -> Option<NodeFailure> {
+        let shown = server_info.greet_reply.as_ref();
+        let evicts = shown
+            .filter(|it| it.is_limited)
+            .and_then(|it| it.evicts.as_deref());
+        let disqualified = || {
+            let mut findings = server_info.findings().into_iter();
+            let finding = findings.find(|it| self.strict && it.disqualifies())?;
+            Some(NodeFailure::Disqualified { finding })
+        };
+        // Whoever only looks is not refused.
+        let misfit = || self.misfit(shown.filter(|_| self.is_used())?);
+        evicts
+            .map(NodeFailure::evicts)
+            .or_else(disqualified)
+            .or_else(misfit)
     }
 
     /// Whether the programs that this server knows have another number of servers.
@@ -161,6 +174,30 @@ mod tests {
             let max_ttl = if on_server { 1_000 } else { 0 };
             assert_eq!(fits.misfit(&shown(record, max_ttl)), None);
             assert_eq!(misfits.misfit(&shown(record, max_ttl)), failure);
+        }
+    }
+
+    #[test]
+    fn b5_a_server_that_may_evict_locks_has_no_vote() {
+        let evicts = |policy: Option<&str>, is_limited| ServerInfo {
+            greet_reply: Some(GreetReply {
+                evicts: policy.map(str::to_owned),
+                is_limited,
+                ..shown(Record::Kept, 0)
+            }),
+            ..ServerInfo::default()
+        };
+        let failure = Some(NodeFailure::evicts("volatile-ttl"));
+        // Also to who only looks.
+        let records = records(Some(10));
+        let limited = evicts(Some("volatile-ttl"), true);
+        assert_eq!(records.refusal(&limited), failure);
+        for fits in [
+            evicts(Some("volatile-ttl"), false),
+            evicts(None, true),
+            ServerInfo::default(),
+        ] {
+            assert_eq!(records.refusal(&fits), None);
         }
     }
 

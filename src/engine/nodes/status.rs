@@ -7,7 +7,7 @@ use std::time::Duration;
 use crate::sys::logging::{info, warn};
 use crate::sys::sync::{AtomicU64, Mutex};
 
-use crate::answer::{GreetReply, ServerInfo};
+use crate::answer::ServerInfo;
 use crate::engine::nodes::records::Records;
 use crate::error::{FailureKind, NodeFailure, NodeFinding, QuarantineReason};
 use crate::ids::NodeId;
@@ -49,7 +49,7 @@ pub(crate) struct Status {
     overflow_said: AtomicU64,
     /// When it last warned of each kind of failure.
     failures_said: Mutex<Vec<(FailureKind, Tick)>>,
-    /// What the server said at the beginning of the last connection.
+    /// What the server last said about itself.
     server_info: Mutex<Option<ServerInfo>>,
 }
 
@@ -85,6 +85,12 @@ impl Status {
             .left(Ask::Grant, asked, self.records.quarantine())
     }
 
+    /// Whether its quarantine has begun: somebody takes locks and has stored its record.
+    pub(crate) fn tells_quarantines(&self) -> bool {
+        let shown = |it: ServerInfo| it.greet_reply.is_some_and(|it| it.kept);
+        self.records.is_used() || self.server_info().is_some_and(shown)
+    }
+
     /// What its clock shows now, at least and at most: microseconds since 1970.
     pub(crate) fn clock_shows(&self, now: Moment) -> Option<(u64, u64)> {
         let (low, high) = self.known.lock().clock?;
@@ -94,13 +100,6 @@ impl Status {
 
     pub(crate) fn server_info(&self) -> Option<ServerInfo> {
         self.server_info.lock().clone()
-    }
-
-    /// Its record shows this now.
-    pub(crate) fn note_record(&self, shown: &GreetReply) {
-        if let Some(server_info) = &mut *self.server_info.lock() {
-            server_info.greet_reply = Some(shown.clone());
-        }
     }
 
     pub(crate) fn publish_server_info(&self, server_info: &ServerInfo) {
@@ -144,7 +143,9 @@ impl Status {
                 stepped_at,
             };
         }
-        if let Some(news) = news {
+        if let Some(news) =
+            news.filter(|it| matches!(it, Change::Stepped(_)) || self.tells_quarantines())
+        {
             let (left, why) = eligibility
                 .left(Ask::Grant, now)
                 .unwrap_or((Duration::ZERO, QuarantineReason::Restarted));

@@ -19,7 +19,7 @@ use crate::engine::nodes::job::Job;
 use crate::engine::nodes::link::Driver;
 use crate::engine::nodes::primary::{NodeAddress, Primary};
 use crate::engine::nodes::server::{Health, MUTE_MIN, NodeContext, Server, WorkerHandle};
-use crate::error::{NodeFailure, NodeFinding};
+use crate::error::NodeFailure;
 use crate::ids::NodeId;
 use crate::logic::eligibility::{Eligibility, Times};
 use crate::logic::run_ids::{Double, RunIds};
@@ -28,7 +28,7 @@ use crate::stats::count;
 use crate::sys::logging::{Level, debug, error, info, warn, write_line};
 use crate::sys::sync::Mutex;
 use crate::sys::{Events, OwnThread, Poll, SOCKET, WAKE, Waker, aside};
-use crate::time::{self, Tick};
+use crate::time::{self, Now, Tick};
 use crate::wire::Address;
 
 /// Pauses between attempts to connect: doubling, and a random part on top so that clients do not come in step.
@@ -37,6 +37,9 @@ const RETRY_LAST: Duration = Duration::from_secs(1);
 
 /// How often a worker looks again that was asked to stop, or whose connection seems to be mute.
 const LOOK_AGAIN: Duration = Duration::from_millis(20);
+
+/// How often a server is asked again what the login has asked.
+const FACTS_EVERY: Duration = Duration::from_secs(60);
 
 /// Where the worker is with its connection.
 enum WorkerPhase {
@@ -57,8 +60,6 @@ pub(crate) struct Worker {
     server: Arc<Server>,
     primary: Primary,
     connect_timeout: Duration,
-    /// A server with a finding that can cost a lock is refused.
-    strict: bool,
     run_ids: Arc<Mutex<RunIds>>,
     poll: Poll,
     events: Events,
@@ -70,6 +71,8 @@ pub(crate) struct Worker {
     /// The last connection was established, and lost before it had answered anything: the node is not called up again
     /// before it answers.
     flapping: bool,
+    /// When the server is asked again what the login has asked.
+    look_at: Tick,
     said_cannot_wait: bool,
 }
 
@@ -121,7 +124,6 @@ impl Worker {
             server,
             primary,
             connect_timeout: config.connect_timeout,
-            strict: config.strict,
             run_ids,
             poll,
             events: Events::with_capacity(8),
@@ -129,6 +131,7 @@ impl Worker {
             failures: 0,
             down_since: None,
             flapping: false,
+            look_at: time::tick(),
             said_cannot_wait: false,
         }
     }
@@ -319,8 +322,7 @@ impl Worker {
             Some(Ok(until)) => {
                 self.server.set_lease(until);
                 // That is what the node was given as.
-                server_info.replicas = 0;
-                server_info.promoted = false;
+                server_info.has_members = true;
             }
             Some(Err(failure)) => return self.go_down(&failure),
             None => {}
@@ -329,21 +331,12 @@ impl Worker {
             .greet_reply
             .as_ref()
             .and_then(|reply| self.server.records.other_nodes(reply));
-        if self.strict
-            && let Some(finding) = server_info
-                .findings()
-                .into_iter()
-                .find(NodeFinding::disqualifies)
-        {
-            self.go_down(&NodeFailure::Disqualified { finding });
-            return;
-        }
         if let Some(reply) = &server_info.greet_reply {
             self.server.records.raise(reply.max_ttl);
-            if let Some(failure) = self.server.records.refusal(reply) {
-                self.go_down(&failure);
-                return;
-            }
+        }
+        if let Some(failure) = self.server.records.refusal(&server_info) {
+            self.go_down(&failure);
+            return;
         }
         if let Some(run_id) = &server_info.run_id
             && let Err(Double { other, is_news }) = self.claim(run_id)
@@ -362,6 +355,7 @@ impl Worker {
         if !self.flapping {
             self.log_up();
         }
+        self.server.status.publish_server_info(&server_info);
         let now = time::tick();
         {
             let mut eligibility = self.server.eligibility.lock();
@@ -375,12 +369,12 @@ impl Worker {
             let news = eligibility.on_connect(&server_info, times);
             self.server.publish_eligibility(&eligibility, news, now);
         }
-        self.server.status.publish_server_info(&server_info);
         // Releases of the time before come first: they are older than anything in the queue.
         let again = self.server.unconfirmed.lock().take_all(now);
         self.server
             .open(socket, conn, server_info.greet_reply, again, now);
         self.server.standing.set_health(Health::Up);
+        self.look_at = now.checked_add(FACTS_EVERY).unwrap_or(now);
         let Server {
             id,
             address,
@@ -447,6 +441,10 @@ impl Worker {
             Some(Err(failure)) => return Err(failure),
             None => {}
         }
+        if self.look_at <= now {
+            self.look_at = now.checked_add(FACTS_EVERY).unwrap_or(now);
+            server.look_again(Now::read());
+        }
         let (again, next_again) = server.unconfirmed.lock().take_due(now);
         let patience = server.link.load.response_timeout.max(MUTE_MIN);
         let (broken, has_answered, give_up_at) = server.link.with(|state| {
@@ -479,7 +477,8 @@ impl Worker {
             }
             at => at,
         };
-        self.sleep([next_again, look_at].into_iter().flatten().min());
+        let due = [next_again, look_at, Some(self.look_at)];
+        self.sleep(due.into_iter().flatten().min());
         for event in self.events.iter().filter(|it| it.token() == SOCKET) {
             let closing = event.is_error() || event.is_read_closed();
             driven.readable |= event.is_readable() || closing;

@@ -153,7 +153,7 @@ fn every_status_of_a_script_is_an_answer_of_its_own() {
         read(
             Kind::Greet,
             format!(
-                "*6\r\n:{status}\r\n:900\r\n:8\r\n:{}\r\n:9\r\n:3\r\n",
+                "*10\r\n:{status}\r\n:900\r\n:8\r\n:{}\r\n:9\r\n:3\r\n:1\r\n:0\r\n:2\r\n$12\r\nvolatile-ttl\r\n",
                 status % 2
             ),
         )
@@ -171,6 +171,10 @@ fn every_status_of_a_script_is_an_answer_of_its_own() {
             kept: status % 2 == 1,
             edition: Edition::new(9),
             servers: 3,
+            is_limited: true,
+            append_only: Some(false),
+            replicas: 2,
+            evicts: Some("volatile-ttl".to_owned()),
             ..GreetReply::of(record, left)
         };
         assert_eq!(greet(status), Answer::Greet(shown));

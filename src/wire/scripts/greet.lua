@@ -11,7 +11,7 @@
 --          "vouch": an operator confirms that nothing was lost, if there is no record or this process began without one
 -- ARGV[5]  the number of this client's servers
 --
--- Returns { status, served, max_ttl, kept, edition, servers }
+-- Returns { status, served, max_ttl, kept, edition, servers, limited, logged, replicas, policy }
 --   status   1 this process has kept all data, and began with the data of another process
 --            2 there was no record: the server is new, or has lost all data
 --            3 there was a record of another process: the server was restarted, promoted, restored or swapped
@@ -23,6 +23,10 @@
 --   kept     1 if the record is stored with all that, 0 if not
 --   edition  of the record that is stored; 0 if none is
 --   servers  how many servers other clients have, as the record was found; 0 if nobody has written that
+--   limited  0 if its memory has no limit
+--   logged   1 if every write is logged to the disk, 0 if not, 2 if INFO does not show it
+--   replicas connected to it
+--   policy   maxmemory-policy; "" if INFO does not show it
 --
 -- The number of servers follows clients that have one server more or less, and no others. It is no part of the edition:
 -- clients with two numbers would greet the server because of each other with every command.
@@ -108,4 +112,10 @@ if word ~= "look" and (follows or not kept) then
   end
 end
 local age = math.floor((now - since) / 1000)
-return { status, age, kept and max_ttl or stored, kept and 1 or 0, tonumber(edition), tonumber(servers) }
+return {
+  status, age, kept and max_ttl or stored, kept and 1 or 0, tonumber(edition), tonumber(servers),
+  info("memory", "maxmemory:0") and 0 or 1,
+  tonumber(info("persistence", "aof_enabled:([01])") or 2),
+  tonumber(info("replication", "connected_slaves:(%d+)") or 0),
+  info("memory", "maxmemory_policy:([%w%-]+)") or "",
+}

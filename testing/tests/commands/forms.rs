@@ -203,11 +203,13 @@ fn a_key_expires_in_the_same_microsecond() -> TestResult {
 }
 
 /// Sections of `INFO`, and what clients and scripts look for there.
-const LINES: [(&str, &str); 6] = [
+const LINES: [(&str, &str); 8] = [
     ("server", "run_id:(%w+)"),
     ("server", "server_time_usec:(%d+)"),
     ("replication", "second_repl_offset:(%d+)"),
     ("replication", "role:(%w+)"),
+    ("replication", "connected_slaves:(%d+)"),
+    ("persistence", "aof_enabled:([01])"),
     ("memory", "maxmemory_policy:(%w+)"),
     ("memory", "maxmemory:(%d+)"),
 ];

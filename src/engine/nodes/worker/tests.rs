@@ -1,6 +1,6 @@
 //! A worker whose turns are taken one by one, with a socket of the system.
 
-use std::io::Write;
+use std::io::{Read, Write};
 use std::net::TcpListener;
 
 use super::*;
@@ -22,6 +22,7 @@ fn asked_twice() -> (Arc<Server>, Worker, std::net::TcpStream) {
     node.give([ask(), ask()], now, true);
     let mut worker = worker(&node, poll);
     worker.phase = WorkerPhase::Open;
+    worker.look_at += FACTS_EVERY;
     (node, worker, server)
 }
 
@@ -86,4 +87,24 @@ fn a_notice_that_a_caller_reads_for_a_call_that_waits_wakes_no_worker() {
         .poll(&mut worker.events, Some(Duration::ZERO))
         .unwrap();
     assert!(worker.events.is_empty());
+}
+
+#[test]
+fn b5_what_a_login_has_asked_is_asked_again_every_minute() {
+    let (node, mut worker, server) = asked_twice();
+    let mut driven = Driven::new(Arc::clone(&node), None);
+    server.set_nonblocking(true).unwrap();
+    let mut asked = |after: Duration| {
+        node.link.wake_worker();
+        worker
+            .prepare(&node, &mut driven, time::tick() + after)
+            .unwrap();
+        let mut bytes = vec![0; 4096];
+        let read = (&server).read(&mut bytes).unwrap_or(0);
+        String::from_utf8_lossy(&bytes[..read]).contains("look")
+    };
+    assert!(!asked(FACTS_EVERY / 2));
+    assert!(asked(FACTS_EVERY));
+    assert!(!asked(FACTS_EVERY * 3 / 2));
+    assert!(asked(FACTS_EVERY * 3));
 }

@@ -91,7 +91,7 @@ const SAID: [Said; 39] = [
     ),
     (
         Run(Script::Greet),
-        "*6\r\n:1\r\n:900\r\n:8\r\n:1\r\n:123456789012345\r\n:3\r\n",
+        "*10\r\n:1\r\n:900\r\n:8\r\n:1\r\n:123456789012345\r\n:3\r\n:1\r\n:0\r\n:2\r\n$11\r\nallkeys-lru\r\n",
     ),
     (Run(Script::Acquire), ":-3\r\n"),
     (Run(Script::Extend), ":-3\r\n"),
