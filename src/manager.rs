@@ -108,8 +108,9 @@ impl LockManager {
     /// command lines.
     ///
     /// Blocks until all nodes have answered, for at most twice the [response timeout](crate::Builder::response_timeout), and
-    /// the [connect timeout](crate::Builder::connect_timeout) where a node is connected to first. Settings are read anew, and
-    /// each server tries a write that changes nothing. After a [shutdown](LockManager::shutdown) no node is asked.
+    /// twice the [connect timeout](crate::Builder::connect_timeout) where a node is connected to first: until the first lock,
+    /// managers connect twice, to find several servers behind one address. Settings are read anew, and each server tries a
+    /// write that changes nothing. After a [shutdown](LockManager::shutdown) no node is asked.
     ///
     /// # Examples
     ///

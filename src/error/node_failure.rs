@@ -240,6 +240,9 @@ impl NodeFailure {
     pub(crate) const MULTI_MASTER: NodeFailure = NodeFailure::unsuitable(
         "an active replica, so another server grants the same locks; disable active-replica, or use dedicated servers",
     );
+    pub(crate) const SEVERAL: NodeFailure = NodeFailure::unsuitable(
+        "several servers by turns, as behind a balancer or a ClusterIP service; give each server an address of its own",
+    );
     /// In [`NodeFailure::KeyInUse`].
     pub(crate) const ANOTHER_TYPE: &str = "the key holds another type";
     pub(crate) const BAD_COUNTER: &str = "the fencing counter holds nonsense";

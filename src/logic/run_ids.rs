@@ -7,6 +7,7 @@
 //! nobody can tell which of them is right, so it makes no difference. Two majorities then have at least one node besides
 //! the pair in common: `n - 1` votes are left, and each majority has more than half of `n`.
 
+use std::collections::HashSet;
 use std::time::Duration;
 
 use crate::ids::NodeId;
@@ -129,10 +130,65 @@ impl RunIds {
     }
 }
 
+/// The processes that one address has led to, one after another, with the time at which each was first shown.
+#[derive(Debug, Default)]
+pub(crate) struct BehindAddress(Vec<(String, Tick)>);
+
+impl BehindAddress {
+    /// Notes that the address leads to `run_id`. True if it leads to several processes by turns, or did so minutes ago: one
+    /// that is shown again after another was alive all the time. After a restart the old one never comes back.
+    pub(crate) fn is_several(&mut self, run_id: &str, now: Tick) -> bool {
+        let BehindAddress(shown) = self;
+        shown.retain(|it| now.saturating_duration_since(it.1) < SEVERAL_FOR);
+        if shown.last().is_none_or(|it| it.0 != run_id) {
+            shown.push((run_id.to_owned(), now));
+        }
+        if SHOWN_MAX < shown.len() {
+            shown.remove(0);
+        }
+        shown.iter().map(|it| &it.0).collect::<HashSet<_>>().len() < shown.len()
+    }
+}
+
+/// For how long an address that led to several processes is not trusted again.
+const SEVERAL_FOR: Duration = Duration::from_secs(10 * 60);
+/// A server that is restarted all the time shows any number.
+const SHOWN_MAX: usize = 8;
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::time;
+
+    #[test]
+    fn b10_a_process_that_comes_back_after_another_shows_several_behind_an_address() {
+        let now = time::tick();
+        let mut behind = BehindAddress::default();
+        for (second, run_id, is_several) in [
+            (0, "a", false),
+            (1, "a", false),
+            (2, "b", false),
+            (3, "b", false),
+            (4, "c", false),
+            (5, "a", true),
+            (6, "a", true),
+            (7, "d", true),
+            (599, "d", true),
+            (600, "d", false),
+            (1300, "e", false),
+            (1301, "d", false),
+        ] {
+            assert_eq!(
+                behind.is_several(run_id, after(now, second)),
+                is_several,
+                "{second}"
+            );
+        }
+        for restart in 0..99 {
+            assert!(!behind.is_several(&restart.to_string(), after(now, 3000)));
+        }
+        assert_eq!(behind.0.len(), SHOWN_MAX);
+    }
 
     const LONGEST: Duration = Duration::from_secs(10);
 

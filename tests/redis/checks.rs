@@ -282,6 +282,53 @@ fn b5_a_key_that_is_gone_while_its_record_is_not_shows_that_a_server_evicts() ->
 }
 
 #[test]
+fn b10_a_look_finds_that_one_address_leads_to_several_servers() -> TestResult {
+    needs!(Settings);
+    let servers = Servers::start(2)?;
+    let (balancer, alone) = (
+        Proxy::start(servers[0].addr())?,
+        Proxy::start(servers[0].addr())?,
+    );
+    balancer.spread_to(servers[1].addr());
+    let locks = builder([balancer.url(), alone.url()]).build()?;
+
+    let checks = locks.check_nodes();
+
+    let failure = checks[0].failure.as_ref();
+    assert!(
+        failure.is_some_and(|it| says(it, "several servers by turns")),
+        "{checks:?}"
+    );
+    assert!(checks[1].is_fine(), "{}", checks[1]);
+    assert!(locks.mutex("report").try_lock().is_err());
+    Ok(())
+}
+
+#[test]
+fn b10_a_server_that_comes_back_behind_an_address_after_another_has_no_vote() -> TestResult {
+    let servers = Servers::start(2)?;
+    let way = Proxy::start(servers[0].addr())?;
+    let locks = connected(builder([way.url()]), 1);
+    way.lead_to(servers[1].addr());
+    way.cut();
+    eventually("it is connected to the other one", || {
+        locks.stats().nodes[0].connections == 2
+    });
+    drop(lock_in_the_end(&locks, "report"));
+
+    way.lead_to(servers[0].addr());
+    way.cut();
+
+    eventually("the address is not trusted", || {
+        let Err(err) = locks.mutex("report").try_lock() else {
+            return false;
+        };
+        says(failure(&err, 0), "several servers by turns")
+    });
+    Ok(())
+}
+
+#[test]
 fn a_look_says_what_runs_there_since_when_how_far_it_is_and_whether_it_takes_writes() -> TestResult
 {
     needs!(Settings);

@@ -102,6 +102,11 @@ impl Primary {
         })
     }
 
+    /// Whether the address is the server's own.
+    pub(crate) fn is_plain(&self) -> bool {
+        self.watch.is_none()
+    }
+
     /// Begins to look for the server: earlier answers do not count.
     pub(crate) fn ask(&mut self) {
         if let Some(watch) = &mut self.watch {

@@ -16,13 +16,13 @@ use crate::config::Config;
 use crate::engine::nodes::connect::{Connecting, Opened, Progress};
 use crate::engine::nodes::drive::{self, Driven};
 use crate::engine::nodes::job::Job;
-use crate::engine::nodes::link::Driver;
+use crate::engine::nodes::link::{self, Driver};
 use crate::engine::nodes::primary::{NodeAddress, Primary};
 use crate::engine::nodes::server::{Health, MUTE_MIN, NodeContext, Server, WorkerHandle};
 use crate::error::NodeFailure;
 use crate::ids::NodeId;
 use crate::logic::eligibility::{Eligibility, Times};
-use crate::logic::run_ids::{Double, RunIds};
+use crate::logic::run_ids::{BehindAddress, Double, RunIds};
 use crate::observer::Event;
 use crate::stats::count;
 use crate::sys::logging::{Level, debug, error, info, warn, write_line};
@@ -71,6 +71,9 @@ pub(crate) struct Worker {
     /// The last connection was established, and lost before it had answered anything: the node is not called up again
     /// before it answers.
     flapping: bool,
+    behind: BehindAddress,
+    /// The first of two connections.
+    first: Option<Box<Opened>>,
     /// When the server is asked again what the login has asked.
     look_at: Tick,
     said_cannot_wait: bool,
@@ -131,6 +134,8 @@ impl Worker {
             failures: 0,
             down_since: None,
             flapping: false,
+            behind: BehindAddress::default(),
+            first: None,
             look_at: time::tick(),
             said_cannot_wait: false,
         }
@@ -303,6 +308,15 @@ impl Worker {
                 self.phase = WorkerPhase::Connecting(Box::new(connecting));
                 self.wait(Some(deadline.saturating_duration_since(now)));
             }
+            // Whoever only looks has the time to see whether the address leads to the same server once more.
+            Ok(Progress::Done(opened))
+                if self.first.is_none()
+                    && self.primary.is_plain()
+                    && !self.server.records.is_used() =>
+            {
+                self.first = Some(opened);
+                self.connect(now);
+            }
             Ok(Progress::Done(opened)) => self.come_up(*opened),
             Err(failure) => self.go_down(&failure),
         }
@@ -318,6 +332,7 @@ impl Worker {
             said_time,
         }: Opened,
     ) {
+        let first = self.first.take();
         match self.primary.lease() {
             Some(Ok(until)) => {
                 self.server.set_lease(until);
@@ -325,7 +340,22 @@ impl Worker {
                 server_info.has_members = true;
             }
             Some(Err(failure)) => return self.go_down(&failure),
-            None => {}
+            None => {
+                // What has ended its connection may have been restarted.
+                let first = first.and_then(|mut it| {
+                    let is_open = link::read(&mut it.conn, &it.socket).is_ok();
+                    it.server_info.run_id.filter(|_| is_open)
+                });
+                let shown = [&first, &server_info.run_id, &first];
+                let now = time::tick();
+                if shown
+                    .into_iter()
+                    .flatten()
+                    .fold(false, |_, it| self.behind.is_several(it, now))
+                {
+                    return self.go_down(&NodeFailure::SEVERAL);
+                }
+            }
         }
         server_info.other_nodes = server_info
             .greet_reply

@@ -45,6 +45,8 @@ struct Settings {
     refuse: bool,
     /// In place of the target that it was started with.
     target: Option<SocketAddr>,
+    /// The server of every second connection.
+    second: Option<SocketAddr>,
     shut_out: Option<IpAddr>,
     stopped: bool,
 }
@@ -108,6 +110,12 @@ impl Proxy {
     pub fn lead_to(&self, target: SocketAddr) {
         self.shared
             .set(|it| it.target = Some(in_front_of(target).unwrap_or(target)));
+    }
+
+    /// Passes every second connection on to another server, as a balancer does.
+    pub fn spread_to(&self, second: SocketAddr) {
+        self.shared
+            .set(|it| it.second = Some(in_front_of(second).unwrap_or(second)));
     }
 
     /// Delays each piece of a reply by this much after its arrival. Zero, the default, ends it.
@@ -259,7 +267,8 @@ fn accept(listener: &TcpListener, shared: &Arc<Shared>) {
             return;
         }
         let Ok(client) = client else { continue };
-        shared.accepted.fetch_add(1, Ordering::SeqCst);
+        let number = shared.accepted.fetch_add(1, Ordering::SeqCst);
+        let second = settings.second.filter(|_| number % 2 == 1);
         if settings.refuse {
             let _ = client.shutdown(Shutdown::Both);
             continue;
@@ -269,7 +278,7 @@ fn accept(listener: &TcpListener, shared: &Arc<Shared>) {
             None
         } else {
             TcpStream::connect_timeout(
-                &settings.target.unwrap_or(shared.target),
+                &second.or(settings.target).unwrap_or(shared.target),
                 Duration::from_secs(1),
             )
             .ok()
