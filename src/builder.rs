@@ -331,8 +331,8 @@ impl Builder {
     /// failures with half a minute of nothing between them are two outages.
     ///
     /// A lock that no majority grants while other locks are granted, for example because an access list forbids its name, ends its call
-    /// after the same time. If a majority refuses the login or a command, calls end at once. [Quarantined](Builder::quarantine) nodes are
-    /// no outage. [`Duration::ZERO`] makes an outage an error at the first attempt.
+    /// after the same time. If a majority refuses the login or a command, or is [unsuitable](crate::error::NodeFailure::Unsuitable),
+    /// calls end at once. [Quarantined](Builder::quarantine) nodes are no outage. [`Duration::ZERO`] makes an outage an error at the first attempt.
     ///
     /// Default: 10 s. Allowed: any.
     pub fn outage_timeout(mut self, timeout: Duration) -> Builder {

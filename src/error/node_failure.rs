@@ -232,6 +232,9 @@ impl NodeFailure {
     pub(crate) const SENTINEL: NodeFailure = NodeFailure::unsuitable(
         "a Sentinel, which stores nothing; give the address of a primary, or redis+sentinel://host,host/NAME",
     );
+    pub(crate) const PROXY: NodeFailure = NodeFailure::unsuitable(
+        "a proxy, or a server without SCRIPT or INFO; give the address of the server behind it, and enable these commands",
+    );
     pub(crate) const CLUSTER_NODE: NodeFailure = NodeFailure::unsuitable(
         "part of a cluster; give redis+cluster://host,host and a hash tag in the prefix, or an independent server",
     );
@@ -311,6 +314,7 @@ impl NodeFailure {
         matches!(
             self,
             NodeFailure::Access { .. }
+                | NodeFailure::Unsuitable { .. }
                 | NodeFailure::QuarantineDiffers { .. }
                 | NodeFailure::MaxTtl { .. }
         )

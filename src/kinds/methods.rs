@@ -249,8 +249,8 @@ macro_rules! lock_methods {
             /// Acquires the lock, waiting for as long as someone else holds it.
             ///
             /// Blocks without a limit while the lock is held. An outage ends the wait with an error: no majority of nodes for
-            /// the [outage timeout](crate::Builder::outage_timeout), or at once if a majority refuses the login or a command. In
-            /// an older outage the call makes one attempt and returns 100 ms after its beginning at the earliest.
+            /// the [outage timeout](crate::Builder::outage_timeout), or at once if a majority refuses the login or a command, or
+            /// is unsuitable. In an older outage the call makes one attempt and returns 100 ms after its beginning at the earliest.
             ///
             /// Calls are served in order of arrival, in the whole fleet, and a release wakes the next one.
             /// [`guide::waiting`](crate::guide::waiting) lists the exceptions.

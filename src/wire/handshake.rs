@@ -189,11 +189,8 @@ impl Handshake {
     fn take(&mut self, question: Expect, value: &Value) {
         let failure = match (question, value) {
             (Expect::Hello, Value::ServerError(error)) => {
-                let old = error.code() == "NOPROTO"
-                    || error
-                        .details()
-                        .is_some_and(|it| it.contains("unknown command"));
-                self.ask_again = old && self.fallback.is_some();
+                // It does not know the protocol or the command, in whatever words.
+                self.ask_again = is_refused(error) && self.fallback.is_some();
                 Some(refusal::of_login(error))
             }
             (Expect::Hello, _) => {
@@ -232,9 +229,8 @@ impl Handshake {
                 None
             }
             (Expect::Role, Value::ServerError(error)) => {
-                let failure = failure_of(error);
-                self.server_info.proxied = matches!(failure, Some(NodeFailure::Refused { .. }));
-                failure.filter(|_| !self.server_info.proxied)
+                self.server_info.proxied = is_refused(error);
+                failure_of(error).filter(|_| !self.server_info.proxied)
             }
             (Expect::Info(_), Value::ServerError(error)) => failure_of(error),
             (Expect::Auth | Expect::Select, Value::Okay)
@@ -243,8 +239,9 @@ impl Handshake {
         };
         // The first failure counts: those after it are its consequences. Unless the server says what it is: then those
         // before it are consequences of that, as a Sentinel has no scripts.
+        let is_consequence = question == Expect::Select || failure == Some(NodeFailure::PROXY);
         let is_what_it_is =
-            question != Expect::Select && matches!(failure, Some(NodeFailure::Unsuitable { .. }));
+            !is_consequence && matches!(failure, Some(NodeFailure::Unsuitable { .. }));
         if self.failure.is_none() || is_what_it_is {
             self.failure = failure;
         }
@@ -397,8 +394,16 @@ fn load_failure(script: Script, value: &Value) -> Option<NodeFailure> {
     }
 }
 
+fn is_refused(error: &ServerError) -> bool {
+    matches!(
+        refusal::of(error),
+        refusal::Refusal::Failure(NodeFailure::Refused { .. })
+    )
+}
+
 fn failure_of(error: &ServerError) -> Option<NodeFailure> {
     match refusal::of(error) {
+        refusal::Refusal::Failure(NodeFailure::Refused { .. }) => Some(NodeFailure::PROXY),
         refusal::Refusal::Failure(failure) => Some(failure),
         refusal::Refusal::NoScript => None,
     }

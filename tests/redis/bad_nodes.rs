@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
-use devnodes::{FakeServer, Proxy, Server, Servers, eventually};
+use devnodes::{FakeServer, PATIENCE, Proxy, Server, Servers, eventually};
 use quorlock::error::{NodeAnswer, NodeFailure};
 use quorlock::{AcquireError, LockManager, ReleaseError};
 
@@ -521,6 +521,33 @@ fn b3_a_sentinel_is_refused_in_words() -> TestResult {
             .contains("a Sentinel, which stores nothing; give the address of a primary"),
         "{err}"
     );
+    Ok(())
+}
+
+/// As proxies answer that pass on some commands only.
+#[test]
+fn a_majority_of_proxies_without_what_the_login_needs_ends_a_wait_at_once() -> TestResult {
+    let fake = || {
+        FakeServer::start(|conn| {
+            while let Some(command) = conn.read_command() {
+                let reply = match command[0].as_slice() {
+                    b"CLIENT" => "+OK\r\n".to_owned(),
+                    other => format!("-ERR unsupported command '{}'\r\n", other.escape_ascii()),
+                };
+                if !conn.write(reply.as_bytes()) {
+                    return;
+                }
+            }
+        })
+    };
+    let (fakes, server) = ([fake()?, fake()?], Server::start()?);
+    let urls = [fakes[0].url(), fakes[1].url(), server.url()];
+    let locks = builder(urls).outage_timeout(secs(3_600)).build()?;
+
+    let err = locks.mutex("report").try_lock_for(PATIENCE).unwrap_err();
+
+    assert_no_quorum(&err);
+    assert!(says(failure(&err, 0), "a proxy, "), "{err}");
     Ok(())
 }
 

@@ -315,7 +315,7 @@ fn b3_a_sentinel_is_told_by_what_it_says_it_is_and_not_by_what_it_does_not_know(
     answers[KNOWN] =
         "-ERR unknown command 'SCRIPT', with args beginning with: 'EXISTS' \r\n".to_owned();
     let unknown = talk("redis://a", &answers).unwrap_err();
-    assert!(matches!(unknown, NodeFailure::Refused { .. }), "{unknown}");
+    assert_eq!(unknown, NodeFailure::PROXY);
 
     let role = "*2\r\n$8\r\nsentinel\r\n*0\r\n".to_owned();
     set_info(&mut answers, "redis_mode:sentinel\r\n");
@@ -427,6 +427,26 @@ fn what_does_not_know_what_every_server_knows_is_a_proxy() {
             panic!("{role}")
         };
         assert_eq!(server_info.proxied, proxied, "{role}");
+    }
+}
+
+#[test]
+fn what_cannot_load_scripts_or_describe_itself_is_a_proxy_in_whatever_words_it_says_so() {
+    for refusal in [
+        "-ERR unknown command 'SCRIPT', with args beginning with: 'EXISTS' \r\n",
+        "-ERR unsupported command 'info'\r\n",
+        "-ERR handle request, command is not allowed\r\n",
+    ] {
+        for question in [KNOWN, INFO.start] {
+            let mut answers = answers("%0\r\n");
+            set_info(&mut answers, "run_id:abc\r\n");
+            answers[question] = refusal.to_owned();
+            assert_eq!(talk("redis://a", &answers), Err(NodeFailure::PROXY));
+        }
+        // Of HELLO too: no password is wrong.
+        let Ok(HandshakeStep::Write(_)) = talk("redis://:pw@a", &answers(refusal)) else {
+            panic!("{refusal}")
+        };
     }
 }
 
