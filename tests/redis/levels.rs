@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use devnodes::{FakeServer, Server, Servers, eventually};
+use devnodes::{FakeServer, Proxy, Server, Servers, eventually};
 use quorlock::LockManager;
 
 use crate::log_lines::{heard, listen, tell, told};
@@ -292,6 +292,59 @@ fn child_without_a_majority() {
     drop(locks);
     assert!(!heard().is_empty());
     Teller(0).tell("all");
+    tell([]);
+}
+
+/// As balancers close what is idle, every half a minute.
+#[test]
+fn idle_connections_that_are_closed_are_details_and_a_server_that_is_gone_is_none() -> TestResult {
+    let chapters = chapters(
+        "levels::child_whose_connections_are_closed",
+        &["none".to_owned()],
+    );
+
+    let all = chapters["closed"].join("\n");
+    assert!(chapters["closed"].is_empty(), "{all}");
+    let gone = &chapters["gone"];
+    let all = gone.join("\n");
+    assert_eq!(gone.len(), 1, "{all}");
+    assert!(gone[0].starts_with("INFO n0: down: "), "{all}");
+    Ok(())
+}
+
+#[test]
+#[ignore = "a process of another test"]
+fn child_whose_connections_are_closed() {
+    if child_urls().is_empty() {
+        return;
+    }
+    let servers = Servers::start(3).unwrap();
+    let (proxies, urls) = proxies(&servers);
+    listen();
+    let locks = connected(builder(urls), 3);
+    let mut teller = Teller(heard().len());
+    let closed = || {
+        heard()
+            .iter()
+            .filter(|it| it.contains(": connection lost: "))
+            .count()
+    };
+    for round in 1..=3 {
+        eventually("nothing is under way", || {
+            let seen = locks.mutex("report").inspect().unwrap();
+            seen.nodes().iter().all(|it| it.stored.is_ok())
+        });
+        proxies.iter().for_each(Proxy::cut);
+        eventually("the log has them all", || closed() == 3 * round);
+    }
+    teller.tell("closed");
+    proxies[0].refuse(true);
+    proxies[0].cut();
+    eventually("it is tried again", || {
+        heard().iter().any(|it| it.contains("n0: still down"))
+    });
+    teller.tell("gone");
+    drop(locks);
     tell([]);
 }
 

@@ -559,8 +559,11 @@ impl Worker {
 
     /// Closes the connection: every waiting command gets its failure, and releases are kept.
     fn disconnect(&mut self, failure: &NodeFailure) {
+        let was_open = matches!(self.phase, WorkerPhase::Open);
         self.phase = WorkerPhase::Unused;
         let unanswered = self.server.close();
+        let is_lost = matches!(failure, NodeFailure::Disconnected { .. });
+        let is_idle = was_open && is_lost && unanswered.is_empty();
         self.run_ids.lock().leave(self.server.id, time::tick());
         let Server {
             id,
@@ -579,8 +582,8 @@ impl Worker {
             let (now, was_down) = (time::tick(), self.down_since.is_some());
             let level = match was_down {
                 _ if self.server.status.may_warn_of(failure, now) => Level::Warn,
-                false => Level::Info,
-                true => Level::Debug,
+                false if !is_idle => Level::Info,
+                _ => Level::Debug,
             };
             let still = if was_down { "still " } else { "" };
             write_line!(
@@ -589,7 +592,10 @@ impl Worker {
                 self.server.id,
                 self.server.address
             );
-            self.down_since.get_or_insert(now);
+            // Balancers end idle connections: that nothing waited for this one is no news unless the next attempt fails.
+            if !is_idle {
+                self.down_since.get_or_insert(now);
+            }
         }
         for mut job in unanswered {
             job.answer(self.server.id, Answer::Failed(failure.clone()), true);
