@@ -244,7 +244,7 @@ fn what_a_server_repeats_of_a_login_is_in_no_error() -> TestResult {
 
 #[test]
 fn what_a_server_says_later_is_cut_and_has_no_control_characters() -> TestResult {
-    const TEXT: &str = "-ERR \x1b[2J\x07\tred \u{202e}\u{2028}alert";
+    const TEXT: &str = "-MISCONF \x1b[2J\x07\tred \u{202e}\u{2028}alert";
     let long: &'static str = format!("{TEXT}{}", "x".repeat(50_000)).leak();
     let answers: &'static [_] = Box::leak(Box::new([("SCRIPT", long)]));
     let fake = answering(answers);
