@@ -51,7 +51,7 @@ fn bounded(servers: &Servers) -> (ReentrantMutex, ReentrantGuard) {
     let lock = connected(builder.renew(false), 3).reentrant_mutex("report");
     let mut guard = None;
     eventually("the lock can be taken and extended", || {
-        guard = lock.try_lock().ok().filter(|it| it.extend(LONG).is_ok());
+        guard = lock.try_lock().ok().filter(|it| it.extend(secs(5)).is_ok());
         guard.is_some()
     });
     (lock, guard.unwrap())
