@@ -61,7 +61,7 @@ fn failures() -> Vec<NodeFailure> {
         differs(false),
         NodeFailure::MaxTtl {
             there: SECOND,
-            here: 2 * SECOND,
+            here: SECOND.saturating_mul(2),
         },
         NodeFailure::ClockBehind,
         NodeFailure::Disqualified { finding: finding() },

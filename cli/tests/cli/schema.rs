@@ -39,14 +39,9 @@ fn has_form(value: &Value, example: &Value) -> Result<(), String> {
                 return Err(format!("{:?} and not {:?}", names(value), names(example)));
             }
             if value.get("what").is_some_and(|it| *it == example["what"]) {
-                for said in ["level", "why", "do"]
-                    .iter()
-                    .filter(|it| value[**it] != example[**it])
-                {
-                    return Err(format!(
-                        "{said}: {} and not {}",
-                        value[*said], example[*said]
-                    ));
+                let differs = |said: &&str| value[*said] != example[*said];
+                if let Some(said) = ["level", "why", "do"].into_iter().find(differs) {
+                    return Err(format!("{said}: {} and not {}", value[said], example[said]));
                 }
             }
             value.iter().try_for_each(|(name, it)| {
