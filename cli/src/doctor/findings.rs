@@ -224,7 +224,7 @@ fn weakness(check: &NodeCheck, finding: &NodeFinding) -> Finding {
         NodeFinding::ClockDiffers { .. } => (
             "clock_differs",
             "the waiting order and some fencing tokens use the clocks",
-            "run a time daemon: chronyc tracking",
+            "run a time daemon, on this machine too: chronyc tracking",
         ),
         NodeFinding::Proxied => (
             "proxied",

@@ -10,8 +10,6 @@ use crate::{seen as locks, show};
 
 /// The most names in a finding.
 const NAMES: usize = 5;
-/// Clocks of one time agree within this.
-const CLOCKS_AGREE: Duration = Duration::from_secs(1);
 /// Valid ttls.
 const TTLS: std::ops::RangeInclusive<Duration> =
     Duration::from_millis(100)..=Duration::from_secs(3_600);
@@ -23,7 +21,6 @@ pub(crate) fn of(seen: &Seen) -> Vec<Finding> {
         [
             forgets(seen),
             no_quarantine(seen),
-            own_clock(seen),
             no_expiry(seen),
             partly_held(seen),
         ]
@@ -127,42 +124,6 @@ fn no_quarantine(seen: &Seen) -> Option<Finding> {
             "--no-quarantine is set".to_owned(),
             "a restarted or emptied server may have lost a held lock and votes at once, so two can hold the lock",
             "remove it in all programs, except for tests; for new servers run quorlock vouch",
-        )
-    })
-}
-
-/// If all clocks differ by the same, the clock of this machine is wrong.
-fn own_clock(seen: &Seen) -> Option<Finding> {
-    let offset = |it: &NodeFinding| match it {
-        NodeFinding::ClockDiffers { by, ahead } => Some((*ahead, *by)),
-        _ => None,
-    };
-    let asked = seen
-        .checks
-        .iter()
-        .filter(|it| it.round_trip.is_some())
-        .count();
-    let mut offsets: Vec<_> = seen
-        .checks
-        .iter()
-        .flat_map(|it| it.findings.iter().filter_map(offset))
-        .collect();
-    offsets.sort();
-    let [(ahead, least), .., (also_ahead, most)] = offsets[..] else {
-        return None;
-    };
-    let agree = ahead == also_ahead && most <= least.saturating_add(CLOCKS_AGREE);
-    (agree && offsets.len() == asked).then(|| {
-        finding(
-            Level::Warning,
-            "own_clock",
-            format!(
-                "the clocks of all {asked} servers are {} {} the clock of this machine",
-                show::time(most),
-                if ahead { "ahead of" } else { "behind" }
-            ),
-            "the clock of this machine is probably wrong, and the servers reject its fencing tokens",
-            "run a time daemon on this machine and check it: chronyc tracking, or timedatectl",
         )
     })
 }

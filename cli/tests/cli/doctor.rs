@@ -258,33 +258,22 @@ fn keys_without_expiry_are_named_unless_nobody_wants_them_looked_for() -> TestRe
     Ok(())
 }
 
+/// Servers of one machine agree with each other, and may all be wrong.
 #[test]
-fn our_clock_is_called_wrong_only_if_all_servers_agree_on_another_time() -> TestResult {
+fn clocks_that_differ_are_a_finding_that_calls_none_of_them_wrong() -> TestResult {
     if !Clock::available() {
         return Ok(());
     }
-    let servers = Servers::start_with(3, |it| it.stepped_clock())?;
-    let doctor = |count: usize| looks(&mut quorlock_at(&servers.urls()[..count])).1;
-    // Two agree with each other, and one with us: any of them may be wrong.
-    servers[0].step_clock_forward(Duration::from_secs(300))?;
-    servers[1].step_clock_forward(Duration::from_secs(300))?;
-    let json = doctor(3);
+    let servers = Servers::start_with(2, |it| it.stepped_clock())?;
+    for server in &servers {
+        server.step_clock_forward(Duration::from_secs(300))?;
+    }
+
+    let json = looks(&mut quorlock(&servers)).1;
+
     assert_finds(&json, "warning", "clock_differs", Some("n0"));
-    assert!(!json.to_string().contains("own_clock"), "{json}");
-    // Of one server nobody knows whose clock it is.
-    let json = doctor(1);
-    assert!(!json.to_string().contains("own_clock"), "{json}");
-
-    let json = doctor(2);
-    assert_finds(&json, "warning", "own_clock", None);
-    let text = "the clocks of all 2 servers are ";
-    assert!(json.to_string().contains(text), "{json}");
-
-    // Servers that differ from each other.
-    servers[1].step_clock_forward(Duration::from_secs(3_600))?;
-    let json = doctor(2);
     assert_finds(&json, "warning", "clock_differs", Some("n1"));
-    assert!(!json.to_string().contains("own_clock"), "{json}");
+    assert!(!json.to_string().contains("wrong"), "{json}");
     Ok(())
 }
 
