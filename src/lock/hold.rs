@@ -64,8 +64,8 @@ impl Hold {
 
     /// Whether the lock is held right now.
     ///
-    /// Does not block, except during a [shutdown](Hold#drop), and asks no node: the answer comes from the clock and from what the nodes confirmed. The process can be paused
-    /// between this call and your next step; only storage that checks the
+    /// Does not block, except during a [shutdown](Hold#drop), and asks no node: the answer comes from the clock and from what the
+    /// nodes confirmed. The process can be paused between this call and your next step; only storage that checks the
     /// [fencing token](crate::LockGuard::fencing_token) closes that gap.
     #[must_use]
     #[doc(alias = "is_held")]
@@ -89,13 +89,13 @@ impl Hold {
         left.inspect_err(|_| self.engine.iter().for_each(|it| it.await_shutdown()))
     }
 
-    /// Lease left unless the lock is extended; zero if it was lost. Does not block.
+    /// Lease left unless the lock is extended; zero if it was lost. Blocks as `is_valid` does.
     #[must_use]
     pub fn remaining(&self) -> Duration {
         self.left().unwrap_or(Duration::ZERO)
     }
 
-    /// The end of the lease unless the lock is extended; in the past if it was lost. Does not block.
+    /// The end of the lease unless the lock is extended; in the past if it was lost. Blocks as `is_valid` does.
     ///
     /// For code that takes a deadline. On some systems an [`Instant`] does not count time in suspend, so code that may run across a
     /// suspend should also call [`is_valid`](Hold::is_valid).
