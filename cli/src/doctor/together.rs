@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use quorlock::error::{NodeCheck, NodeFailure, NodeFinding};
+use quorlock::error::{NodeCheck, NodeFailure};
 
 use crate::doctor::finding::{Finding, Level, at};
 use crate::doctor::seen::{ROOM, Seen, TIMEOUTS_IN_A_TTL};
