@@ -81,30 +81,26 @@ impl Primary {
             watch.questions.push(ask);
             let answered = answered.clone();
             let wake = Arc::clone(&wake);
-            let report = move |report| {
-                _ = answered.send((index, report));
-                wake();
-            };
             let watcher = Watcher {
                 member,
                 question: address.question.clone(),
                 timeout: half.min(ASKED_EVERY),
                 poll: Poll::new()?,
                 asked,
-                report,
+                report: move |report| {
+                    _ = answered.send((index, report));
+                    wake();
+                },
             };
-            let name = format!("quorlock-{node}-watch{index}");
-            threads.push(aside::spawn(name, move || watcher.run())?);
+            threads.push(aside::spawn(
+                format!("quorlock-{node}-watch{index}"),
+                move || watcher.run(),
+            )?);
         }
         Ok(Primary {
             server: address.server,
-            watch: Some(watch).filter(|watch| !watch.members.is_empty()),
+            watch: (!watch.members.is_empty()).then_some(watch),
         })
-    }
-
-    /// Whether the address is the server's own.
-    pub(crate) fn is_plain(&self) -> bool {
-        self.watch.is_none()
     }
 
     /// Begins to look for the server: earlier answers do not count.

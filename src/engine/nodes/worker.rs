@@ -311,7 +311,7 @@ impl Worker {
             // Whoever only looks has the time to see whether the address leads to the same server once more.
             Ok(Progress::Done(opened))
                 if self.first.is_none()
-                    && self.primary.is_plain()
+                    && self.primary.lease().is_none()
                     && !self.server.records.is_used() =>
             {
                 self.first = Some(opened);
