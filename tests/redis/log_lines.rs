@@ -133,6 +133,8 @@ fn child_that_looks_at_its_nodes() {
             look();
         }
     }
+    // Lines are written by a thread of their own, which ends with it.
+    drop(locks);
     tell(heard().into_iter().filter(|it| it.starts_with("WARN")));
 }
 
