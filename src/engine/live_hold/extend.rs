@@ -173,7 +173,8 @@ impl LiveHold {
             .shared
             .fanout
             .stepped_since(state.confirmations.since());
-        if !state.unhealed && !state.confirmations().is_suspect(stepped) {
+        let is_sure = stepped == NodeSet::default() || !state.confirmations().is_suspect(stepped);
+        if is_sure && !state.unhealed {
             return None;
         }
         let next = state
