@@ -271,7 +271,9 @@ fn a_thread_that_waits_for_a_lock_that_it_took_itself_is_warned_once_after_a_ttl
     let lines = told(&child);
 
     let all = lines.join("\n");
-    let warnings: Vec<_> = lines.iter().filter(|it| it.starts_with("WARN")).collect();
+    // A server that a busy machine holds up is a warning too.
+    let waits = |it: &&String| it.starts_with("WARN") && it.contains(": this thread ");
+    let warnings: Vec<_> = lines.iter().filter(waits).collect();
     assert_eq!(warnings.len(), 2, "{all}");
     for (warning, name) in warnings.iter().zip(["report", "report, stock"]) {
         assert!(
