@@ -230,7 +230,7 @@ fn greeted(parts: &[Value]) -> Option<Answer> {
         kept: kept == 1,
         edition: Edition::new(edition),
         servers,
-        evicts: (!matches!(policy, "" | "noeviction")).then(|| policy.to_owned()),
+        evicts: (!matches!(policy, "" | "noeviction")).then(|| refusal::shown(policy)),
         is_limited: limited != 0,
         append_only: (logged < 2).then_some(logged == 1),
         replicas,

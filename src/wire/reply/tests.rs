@@ -186,6 +186,21 @@ fn every_status_of_a_script_is_an_answer_of_its_own() {
 }
 
 #[test]
+fn the_policy_of_a_server_is_cut_and_has_no_control_characters() {
+    let policy = format!("\x1b[2J{}", "x".repeat(50_000));
+    let size = policy.len();
+    let frame = format!(
+        "*10\r\n:1\r\n:900\r\n:8\r\n:1\r\n:9\r\n:3\r\n:1\r\n:0\r\n:2\r\n${size}\r\n{policy}\r\n"
+    );
+    let Answer::Greet(shown) = Reply::read(Kind::Greet, frame.as_bytes()).answer else {
+        panic!("no greeting")
+    };
+    let shown = shown.evicts.unwrap();
+    assert!(!shown.contains(char::is_control), "{shown:?}");
+    assert!(shown.len() < 600, "{} bytes", shown.len());
+}
+
+#[test]
 fn an_answer_about_several_locks_says_which_is_in_the_way() {
     let read = |frame: &str| Reply::read(SEVERAL, frame.as_bytes());
     let (left, which) = (Duration::from_millis(900), Some(1));
