@@ -34,8 +34,10 @@
 -- No ttl is longer: milliseconds.
 local LONGEST = 3600000
 
+local texts = {}
 local function info(section, pattern)
-  local text = redis.pcall("INFO", section)
+  local text = texts[section] or redis.pcall("INFO", section)
+  texts[section] = text
   return type(text) == "string" and string.match(text, "[\r\n]" .. pattern) or nil
 end
 
