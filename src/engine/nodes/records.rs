@@ -107,17 +107,19 @@ impl Records {
         let evicts = shown
             .filter(|it| it.is_limited)
             .and_then(|it| it.evicts.as_deref());
-        let disqualified = || {
-            let mut findings = server_info.findings().into_iter();
-            let finding = findings.find(|it| self.strict && it.disqualifies())?;
-            Some(NodeFailure::Disqualified { finding })
-        };
+        if let Some(policy) = evicts {
+            return Some(NodeFailure::evicts(policy));
+        }
+        if self.strict
+            && let Some(finding) = server_info
+                .findings()
+                .into_iter()
+                .find(NodeFinding::disqualifies)
+        {
+            return Some(NodeFailure::Disqualified { finding });
+        }
         // Whoever only looks is not refused.
-        let misfit = || self.misfit(shown.filter(|_| self.is_used())?);
-        evicts
-            .map(NodeFailure::evicts)
-            .or_else(disqualified)
-            .or_else(misfit)
+        self.misfit(shown.filter(|_| self.is_used())?)
     }
 
     /// Whether the programs that this server knows have another number of servers.
