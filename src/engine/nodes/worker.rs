@@ -75,7 +75,7 @@ pub(crate) struct Worker {
     /// The first of two connections.
     first: Option<Box<Opened>>,
     /// When the server is asked again what the login has asked.
-    look_at: Tick,
+    facts_at: Tick,
     said_cannot_wait: bool,
 }
 
@@ -85,8 +85,8 @@ enum Flow {
 }
 
 impl Worker {
-    /// Starts the thread of a node, in front of `threads`, and those that watch its members, behind them. Touches no network: it connects when it
-    /// gets its first command.
+    /// Starts the thread of a node, in front of `threads`, and those that watch its members, behind them. Touches no network: it
+    /// connects when it gets its first command.
     pub(super) fn start(
         id: NodeId,
         address: NodeAddress,
@@ -136,7 +136,7 @@ impl Worker {
             flapping: false,
             behind: BehindAddress::default(),
             first: None,
-            look_at: time::tick(),
+            facts_at: time::tick(),
             said_cannot_wait: false,
         }
     }
@@ -346,13 +346,13 @@ impl Worker {
                     let is_open = link::read(&mut it.conn, &it.socket).is_ok();
                     it.server_info.run_id.filter(|_| is_open)
                 });
-                let shown = [&first, &server_info.run_id, &first];
                 let now = time::tick();
-                if shown
-                    .into_iter()
-                    .flatten()
-                    .fold(false, |_, it| self.behind.is_several(it, now))
-                {
+                let mut is_several = false;
+                // The first once more: it is alive beside the second.
+                for run_id in [&first, &server_info.run_id, &first].into_iter().flatten() {
+                    is_several = self.behind.is_several(run_id, now);
+                }
+                if is_several {
                     return self.go_down(&NodeFailure::SEVERAL);
                 }
             }
@@ -404,7 +404,7 @@ impl Worker {
         self.server
             .open(socket, conn, server_info.greet_reply, again, now);
         self.server.standing.set_health(Health::Up);
-        self.look_at = now.checked_add(FACTS_EVERY).unwrap_or(now);
+        self.facts_at = now.checked_add(FACTS_EVERY).unwrap_or(now);
         let Server {
             id,
             address,
@@ -471,8 +471,8 @@ impl Worker {
             Some(Err(failure)) => return Err(failure),
             None => {}
         }
-        if self.look_at <= now {
-            self.look_at = now.checked_add(FACTS_EVERY).unwrap_or(now);
+        if self.facts_at <= now {
+            self.facts_at = now.checked_add(FACTS_EVERY).unwrap_or(now);
             server.look_again(Now::read());
         }
         let (again, next_again) = server.unconfirmed.lock().take_due(now);
@@ -507,7 +507,7 @@ impl Worker {
             }
             at => at,
         };
-        let due = [next_again, look_at, Some(self.look_at)];
+        let due = [next_again, look_at, Some(self.facts_at)];
         self.sleep(due.into_iter().flatten().min());
         for event in self.events.iter().filter(|it| it.token() == SOCKET) {
             let closing = event.is_error() || event.is_read_closed();

@@ -22,7 +22,7 @@ fn asked_twice() -> (Arc<Server>, Worker, std::net::TcpStream) {
     node.give([ask(), ask()], now, true);
     let mut worker = worker(&node, poll);
     worker.phase = WorkerPhase::Open;
-    worker.look_at = time::deadline(FACTS_EVERY);
+    worker.facts_at = time::deadline(FACTS_EVERY);
     (node, worker, server)
 }
 
