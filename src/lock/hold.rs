@@ -83,10 +83,15 @@ impl Hold {
         self.left().map(drop)
     }
 
-    /// A loss to a shutdown is reported when its releases are written: the process may end with whoever hears of it.
     fn left(&self) -> Result<Duration, Lost> {
-        let left = self.lock.remaining();
-        left.inspect_err(|_| self.engine.iter().for_each(|it| it.await_shutdown()))
+        self.lock.remaining().inspect_err(|_| self.await_shutdown())
+    }
+
+    /// A loss to a shutdown is reported when its releases are written: the process may end with whoever hears of it.
+    fn await_shutdown(&self) {
+        if let Some(engine) = &self.engine {
+            engine.await_shutdown();
+        }
     }
 
     /// Lease left unless the lock is extended; zero if it was lost. Blocks as `is_valid` does.
@@ -143,9 +148,7 @@ impl Hold {
     #[doc(alias = "renew")]
     #[doc(alias = "refresh")]
     pub fn extend(&self, ttl: Duration) -> Result<(), ExtendError> {
-        let result = self.lock.extend(ttl);
-        // See `left`.
-        result.inspect_err(|_| self.engine.iter().for_each(|it| it.await_shutdown()))
+        self.lock.extend(ttl).inspect_err(|_| self.await_shutdown())
     }
 
     /// Releases the lock and reports how that went. Blocks for one round trip, at most one response timeout.
