@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use devnodes::{Clock, PATIENCE, Server, Servers, eventually};
+use devnodes::{Clock, Server, Servers, eventually};
 use quorlock::error::{NodeFailure, NodeFinding};
 use quorlock::{Builder, ExtendError, LockGuard, LockManager, Lost};
 
@@ -149,13 +149,7 @@ fn c4_a_lock_that_expired_early_is_healed_on_a_minority_and_lost_on_a_majority()
     let err = guard.extend(LONG).unwrap_err();
 
     assert!(matches!(err, ExtendError::Lost(Lost::Gone)), "{err:?}");
-    assert_eq!(
-        (
-            guard.is_valid(),
-            lost.recv_timeout(PATIENCE).expect("the loss is announced")
-        ),
-        (false, Lost::Gone)
-    );
+    assert_eq!((guard.is_valid(), announced(&lost)), (false, Lost::Gone));
     assert_eq!(locks.stats().clock_steps, 3);
     drop(guard);
     nothing_is_left(&servers);
@@ -229,11 +223,7 @@ fn c4_a_step_that_is_seen_ends_a_lock_at_once_if_a_majority_has_lost_it() -> Tes
         let _seen = locks.check_nodes();
 
         // Its next renewal would be in more than three minutes.
-        assert_eq!(
-            lost.recv_timeout(PATIENCE).expect("the loss is announced"),
-            Lost::Gone,
-            "renewed: {renew}"
-        );
+        assert_eq!(announced(&lost), Lost::Gone, "renewed: {renew}");
         assert_eq!(guard.check(), Err(Lost::Gone));
     }
     Ok(())
@@ -253,11 +243,7 @@ fn c4_a_lock_whose_majority_rests_on_a_node_that_stepped_is_lost_if_no_other_mak
         servers[0].step_clock_forward(secs(700))?;
         let _seen = locks.check_nodes();
 
-        assert_eq!(
-            lost.recv_timeout(PATIENCE).expect("the loss is announced"),
-            Lost::NodeClock,
-            "renewed: {renew}"
-        );
+        assert_eq!(announced(&lost), Lost::NodeClock, "renewed: {renew}");
         assert_eq!(guard.check(), Err(Lost::NodeClock));
         servers[2].resume()?;
         drop((guard, locks));
@@ -282,10 +268,7 @@ fn c4_who_granted_a_lock_and_has_not_extended_it_does_not_make_up_for_the_node_t
     servers[0].step_clock_forward(secs(700))?;
     let _seen = locks.check_nodes();
 
-    assert_eq!(
-        lost.recv_timeout(PATIENCE).expect("the loss is announced"),
-        Lost::NodeClock
-    );
+    assert_eq!(announced(&lost), Lost::NodeClock);
     servers[2].resume()?;
     Ok(())
 }

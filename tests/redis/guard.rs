@@ -180,10 +180,7 @@ fn run_says_that_the_lock_was_lost_under_the_closure_and_keeps_its_value() -> Te
             for server in &servers {
                 del(server, "report");
             }
-            guard
-                .lost()
-                .recv_timeout(PATIENCE)
-                .expect("the loss is announced");
+            announced(&guard.lost());
             42
         })
         .unwrap_err();

@@ -15,8 +15,8 @@ use rustix::process::Signal;
 
 use crate::log_lines::{heard, listen};
 use crate::support::{
-    self, LONG, TestResult, child, child_urls, connected, lock_in_the_end, ms, needs, proxies, say,
-    secs, set,
+    self, LONG, TestResult, announced, child, child_urls, connected, lock_in_the_end, ms, needs,
+    proxies, say, secs, set,
 };
 
 const PAGE: &str = include_str!("../../src/guide/operations.md");
@@ -536,7 +536,7 @@ fn child_that_is_stopped() {
         let guard = lock_in_the_end(&locks, "report");
         let lost = guard.lost();
         say("held");
-        let lost = lost.recv_timeout(PATIENCE).expect("the loss is announced");
+        let lost = announced(&lost);
         let line = || {
             heard()
                 .split_off(before)

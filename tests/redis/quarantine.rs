@@ -3,7 +3,7 @@
 use std::thread;
 use std::time::Instant;
 
-use devnodes::{PATIENCE, Server, Servers, eventually};
+use devnodes::{Server, Servers, eventually};
 use quorlock::error::{NodeAnswer, NodeFailure};
 use quorlock::{AcquireError, Builder, LockManager};
 
@@ -821,10 +821,7 @@ fn a_majority_that_lost_the_lock_is_not_healed_but_lost() -> TestResult {
         ),
         "{extended:?}"
     );
-    assert_eq!(
-        lost.recv_timeout(PATIENCE).expect("the loss is announced"),
-        quorlock::Lost::Gone
-    );
+    assert_eq!(announced(&lost), quorlock::Lost::Gone);
 
     assert_eq!(locks.stats().healed, 0);
     drop(guard);

@@ -8,7 +8,7 @@ use std::{env, iter};
 pub(crate) use devnodes::{ChildProcess, say};
 use devnodes::{PATIENCE, Proxy, Server, Servers, eventually};
 use quorlock::error::{NodeAnswer, NodeFailure};
-use quorlock::{AcquireError, Builder, LockGuard, LockManager};
+use quorlock::{AcquireError, Builder, LockGuard, LockManager, Lost, LostReceiver};
 
 pub(crate) type TestResult = Result<(), Box<dyn std::error::Error>>;
 
@@ -38,6 +38,11 @@ pub(crate) fn patient(builder: Builder) -> Builder {
         .outage_timeout(PATIENCE)
         .shutdown_grace(secs(5))
         .quarantine(false)
+}
+
+/// The loss, when it is announced.
+pub(crate) fn announced(lost: &LostReceiver) -> Lost {
+    lost.recv_timeout(PATIENCE).expect("the loss is announced")
 }
 
 pub(crate) fn manager(servers: &Servers) -> LockManager {

@@ -214,10 +214,7 @@ fn shutting_down_ends_waits_and_loses_and_releases_what_is_held() -> TestResult 
     for waiter in waiters {
         assert_eq!(join(waiter).unwrap_err(), AcquireError::ShutDown);
     }
-    assert_eq!(
-        lost.recv_timeout(PATIENCE).expect("the loss is announced"),
-        Lost::ShutDown
-    );
+    assert_eq!(announced(&lost), Lost::ShutDown);
     assert_eq!(guard.check(), Err(Lost::ShutDown));
     assert_eq!(guard.remaining(), Duration::ZERO);
     servers.wait_until_free("report")?;
@@ -302,7 +299,7 @@ fn locks_that_are_being_renewed_during_the_shutdown_hear_of_it_as_well() -> Test
         locks.shutdown();
 
         for lost in lost {
-            lost.recv_timeout(PATIENCE).expect("the loss is announced");
+            announced(&lost);
         }
         drop(guards);
         nothing_is_left(&servers);
