@@ -76,7 +76,7 @@ pub(crate) struct Engine {
 /// Acquisitions and releases under way: the workers must not end under them.
 struct Calls {
     under_way: usize,
-    /// Those of all nodes, of watchers of members, and of the renewal. Taken by the first shutdown.
+    /// Those of all nodes first, then those of watchers of members and of the renewal. Taken by the first shutdown.
     threads: Option<Vec<OwnThread>>,
     /// Latest end of the shutdown that has begun: no call begins any more, and what is held is released by the shutdown alone.
     over_at: Option<Tick>,

@@ -41,7 +41,8 @@ pub(crate) fn run(
 ) -> Result<ExitCode, Failed> {
     let locks = nodes::for_a_plan(args, None)?.build()?;
     let began = now();
-    let (mut said, mut partly_held) = (Vec::new(), None::<Vec<String>>);
+    let mut said = Vec::new();
+    let mut partly_held: Option<Vec<String>> = None;
     loop {
         let rows = if args.no_quarantine {
             locks.check_nodes()

@@ -195,7 +195,7 @@ mod tests {
 
     /// As after a process was stopped, which reads answers before it has asked which server is the primary.
     #[test]
-    fn what_a_server_was_asked_when_nobody_had_confirmed_for_long_that_it_is_the_master_does_not_count()
+    fn what_a_server_was_asked_when_nobody_had_confirmed_for_long_that_it_is_the_primary_does_not_count()
      {
         let (server, _poll) = Server::unattended(Duration::from_millis(100));
         let (mut eligibility, tick) = (Eligibility::new(None, 0.01), crate::time::tick());

@@ -87,8 +87,8 @@ impl Status {
 
     /// Whether its quarantine has begun: somebody takes locks and has stored its record.
     pub(crate) fn tells_quarantines(&self) -> bool {
-        let shown = |it: ServerInfo| it.greet_reply.is_some_and(|it| it.kept);
-        self.records.is_used() || self.server_info().is_some_and(shown)
+        let is_stored = |it: ServerInfo| it.greet_reply.is_some_and(|shown| shown.kept);
+        self.records.is_used() || self.server_info().is_some_and(is_stored)
     }
 
     /// What its clock shows now, at least and at most: microseconds since 1970.
