@@ -42,7 +42,7 @@ impl Args {
             Ok(Some((_, line))) => without_variables(|arg| is_unread(arg, line))
                 .try_get_matches()
                 .map_err(blame_variable)?,
-            _ => Args::command().try_get_matches().map_err(suggest_release)?,
+            _ => Args::command().try_get_matches()?,
         };
         let mut args = Args::from_arg_matches(&matches)?;
         if let (Command::Doctor(doctor), Some((_, given))) =
@@ -109,16 +109,6 @@ fn blame_variable(mut err: clap::Error) -> clap::Error {
     err
 }
 
-/// "lock" is similar to "unlock" in its letters only.
-fn suggest_release(mut err: clap::Error) -> clap::Error {
-    let word = err.get(ContextKind::InvalidSubcommand);
-    if word.is_some_and(|word| word.to_string() == "unlock") {
-        let release = ContextValue::String("release".to_owned());
-        err.insert(ContextKind::SuggestedSubcommand, release);
-    }
-    err
-}
-
 /// Whether the command line is that of `run` with -- before one of its words, and invalid only without.
 pub(crate) fn lacks_dashes() -> bool {
     let line: Vec<OsString> = env::args_os().collect();
@@ -152,6 +142,7 @@ pub(crate) enum Command {
     /// Measure the cost of locks on these servers
     Bench(Bench),
     /// Take a lock from its holder
+    #[command(alias = "unlock")]
     Release(Release),
     /// Confirm that servers are new, so that they vote at once
     Vouch(Vouch),

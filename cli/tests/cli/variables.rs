@@ -234,10 +234,12 @@ fn the_hint_for_dashes_comes_only_where_they_help() -> TestResult {
 }
 
 #[test]
-fn unlock_is_not_similar_to_lock() -> TestResult {
-    let text = stderr(&bare().args(["unlock", "job"]).output()?);
+fn unlock_is_another_name_of_release_and_not_similar_to_lock() -> TestResult {
+    let output = bare().args(["unlock", "job"]).output()?;
+    let text = stderr(&output);
+    assert_eq!(output.status.code(), Some(64), "{text}");
     assert!(
-        text.contains("'release'") && !text.contains("'lock'"),
+        text.contains("pass --force to take the lock from it") && !text.contains("'lock'"),
         "{text}"
     );
     let text = stderr(&bare().args(["statsu", "job"]).output()?);
