@@ -3,10 +3,10 @@
 use std::env;
 use std::ffi::OsString;
 
-use clap::builder::Resettable;
+use clap::builder::{FalseyValueParser, Resettable};
 use clap::error::{ContextKind, ContextValue};
 use clap::parser::ValueSource;
-use clap::{Arg, ArgMatches, CommandFactory, FromArgMatches, Id, Parser, Subcommand};
+use clap::{Arg, ArgAction, ArgMatches, CommandFactory, FromArgMatches, Id, Parser, Subcommand};
 
 use crate::bench::Bench;
 use crate::doctor::Doctor;
@@ -37,12 +37,12 @@ impl Args {
     /// Of the command line and the environment.
     pub(crate) fn parse_all() -> Result<Args, clap::Error> {
         // If this fails, no variable is at fault, and the help names all variables.
-        let line = without_variables(|_| true).try_get_matches();
+        let line = commands(|_| false).try_get_matches();
         let matches = match line.as_ref().map(ArgMatches::subcommand) {
-            Ok(Some((_, line))) => without_variables(|arg| is_unread(arg, line))
+            Ok(Some((_, line))) => commands(|arg| is_read(arg, line))
                 .try_get_matches()
                 .map_err(blame_variable)?,
-            _ => Args::command().try_get_matches()?,
+            _ => commands(|_| true).try_get_matches()?,
         };
         let mut args = Args::from_arg_matches(&matches)?;
         if let (Command::Doctor(doctor), Some((_, given))) =
@@ -64,40 +64,50 @@ const RIVALS: &[&[&str]] = &[
     &["wait", "no_wait", "planned"],
 ];
 
-/// All commands, without the variables of some options.
-fn without_variables(is_out: impl Fn(&Arg) -> bool) -> clap::Command {
-    let edit = |arg: Arg| {
-        if is_out(&arg) {
-            arg.env(Resettable::Reset)
-        } else {
+/// All commands. The variable of an option is QUORLOCK_ and its name, unless it has another one; with `hide_env` it has none.
+pub(crate) fn commands(is_read: impl Fn(&Arg) -> bool) -> clap::Command {
+    let edit = |mut arg: Arg| {
+        if let Some(name) = arg.get_long()
+            && arg.get_env().is_none()
+            && !arg.is_hide_env_set()
+        {
+            let name = name.replace('-', "_").to_uppercase();
+            arg = arg.env(format!("QUORLOCK_{name}"));
+        }
+        if matches!(arg.get_action(), ArgAction::SetTrue) {
+            // Off if empty, `0`, `false`, `no` or `off`.
+            arg = arg.value_parser(FalseyValueParser::new());
+        }
+        if is_read(&arg) {
             arg
+        } else {
+            arg.env(Resettable::Reset)
         }
     };
     Args::command()
-        .mut_args(edit)
+        .mut_args(|arg| edit(arg).global(true))
         .mut_subcommands(|command| command.mut_args(edit))
 }
 
 /// An empty variable is none. An option of its group on the command line is read instead.
-fn is_unread(arg: &Arg, line: &ArgMatches) -> bool {
+fn is_read(arg: &Arg, line: &ArgMatches) -> bool {
     let id = arg.get_id().as_str();
-    let is_rival = |it: &str| {
+    let is_rival = |it| {
         RIVALS
             .iter()
             .any(|group| group.contains(&id) && group.contains(&it))
     };
-    let is_given = |it: &str| line.value_source(it) == Some(ValueSource::CommandLine);
+    let mut given = line
+        .ids()
+        .map(Id::as_str)
+        .filter(|it| line.value_source(it) == Some(ValueSource::CommandLine));
     let value = arg.get_env().and_then(env::var_os);
-    value.is_some_and(|value| value.is_empty())
-        || line
-            .ids()
-            .map(Id::as_str)
-            .any(|it| is_rival(it) && is_given(it))
+    value.is_some_and(|value| !value.is_empty()) && !given.any(is_rival)
 }
 
 /// The command line is valid: a wrong value is that of a variable.
 fn blame_variable(mut err: clap::Error) -> clap::Error {
-    let mut all = Args::command();
+    let mut all = commands(|_| true);
     all.build();
     let mut args = all.get_subcommands().flat_map(clap::Command::get_arguments);
     let option = err.get(ContextKind::InvalidArg).map(ToString::to_string);
@@ -115,7 +125,7 @@ pub(crate) fn lacks_dashes() -> bool {
     let is_of_run = |at: usize| {
         let mut line = line.clone();
         line.insert(at, "--".into());
-        without_variables(|_| true)
+        commands(|_| false)
             .try_get_matches_from(line)
             .is_ok_and(|it| it.subcommand_name() == Some("run"))
     };
@@ -158,7 +168,7 @@ mod tests {
 
     #[test]
     fn the_options_fit_together() {
-        Args::command().debug_assert();
+        commands(|_| true).debug_assert();
     }
 
     /// Not the confirmations: a forgotten variable must not confirm. QUORLOCK_NODES is the variable for --node.
@@ -175,7 +185,7 @@ mod tests {
             "help",
             "version",
         ];
-        let mut all = Args::command();
+        let mut all = commands(|_| true);
         all.build();
         for command in all
             .get_subcommands()

@@ -19,7 +19,7 @@ use serde_json::{Value, json};
 use crate::bench::measure::{Ended, Part, now};
 use crate::bench::report::Measured;
 use crate::exit::{Exit, Failed};
-use crate::options::{NodeArgs, duration, switch};
+use crate::options::{NodeArgs, duration};
 use crate::{nodes, show};
 
 const THREADS: u16 = 8;
@@ -58,13 +58,13 @@ Examples:
   quorlock bench --for 1s --json          for programs")]
 pub(crate) struct Bench {
     /// Number of threads in the part with several, 1 to 1000 [default: 8]
-    #[arg(long, value_name = "N", env = "QUORLOCK_THREADS", value_parser = clap::value_parser!(u16).range(1..=1000))]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1000))]
     pub(crate) threads: Option<u16>,
     /// Time of all measurements [default: 5s]
-    #[arg(long = "for", value_name = "TIME", env = "QUORLOCK_FOR", value_parser = duration)]
+    #[arg(long = "for", value_name = "TIME", value_parser = duration)]
     pub(crate) time: Option<Duration>,
     /// Write JSON
-    #[arg(long, env = "QUORLOCK_JSON", value_parser = switch())]
+    #[arg(long)]
     pub(crate) json: bool,
 }
 

@@ -17,7 +17,7 @@ use crate::doctor::finding::Finding;
 use crate::doctor::seen::{Plan, Seen};
 use crate::doctor::wait::Wait;
 use crate::exit::{Exit, Failed};
-use crate::options::{NodeArgs, duration, switch};
+use crate::options::{NodeArgs, duration};
 use crate::{nodes, screen, show};
 
 /// The default number of checks. The slowest answer counts.
@@ -39,13 +39,13 @@ Examples:
   quorlock doctor --max-ttl 60s      raise the longest ttl of all servers, for good")]
 pub(crate) struct Doctor {
     /// Number of checks; the slowest answer counts [default: 10]
-    #[arg(long, value_name = "N", env = "QUORLOCK_LOOKS")]
+    #[arg(long, value_name = "N")]
     pub(crate) looks: Option<usize>,
     /// Check the servers for locks of this ttl: ttl=10s
     #[arg(long = "for", value_name = "ttl=TIME", env = "QUORLOCK_PLANNED", value_parser = planned)]
     pub(crate) planned: Option<Duration>,
     /// Do not search for keys without expiry. The search takes long for millions of keys
-    #[arg(long, env = "QUORLOCK_NO_KEYS", value_parser = switch())]
+    #[arg(long)]
     pub(crate) no_keys: bool,
     /// Wait until every server votes and has all held locks, for TIME at most, and check nothing else [default: forever]
     #[arg(
@@ -62,7 +62,7 @@ pub(crate) struct Doctor {
     #[arg(skip)]
     pub(crate) max_ttl: Option<Duration>,
     /// Write JSON
-    #[arg(long, env = "QUORLOCK_JSON", value_parser = switch())]
+    #[arg(long)]
     pub(crate) json: bool,
 }
 

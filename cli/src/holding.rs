@@ -3,7 +3,7 @@
 use std::ffi::OsString;
 use std::time::Duration;
 
-use crate::options::{duration, switch};
+use crate::options::duration;
 use crate::taking::Taking;
 
 /// Ends the help of `run`.
@@ -46,16 +46,17 @@ pub(crate) struct Run {
     #[command(flatten)]
     pub(crate) taking: Taking,
     /// Time from TERM to KILL if the lock is lost; at most half of the ttl less 1 s [default: 5s, or that limit]
-    #[arg(long, value_name = "TIME", env = "QUORLOCK_KILL_AFTER", value_parser = duration)]
+    #[arg(long, value_name = "TIME", value_parser = duration)]
     pub(crate) kill_after: Option<Duration>,
     /// Shell command to run if the lock is lost. It is not killed; quorlock waits for it
-    #[arg(long, value_name = "STRING", env = "QUORLOCK_ON_LOST")]
+    #[arg(long, value_name = "STRING")]
     pub(crate) on_lost: Option<String>,
     /// Shell command to run instead of CMD
     #[arg(
         short = 'c',
         long = "command",
         value_name = "STRING",
+        hide_env = true,
         conflicts_with = "command"
     )]
     pub(crate) line: Option<String>,
@@ -74,7 +75,7 @@ Example, between the steps of a script:
   quorlock check --at-least 5s || exit")]
 pub(crate) struct Check {
     /// Require the lock for TIME from now, even without an extension [default: 0]
-    #[arg(long, value_name = "TIME", env = "QUORLOCK_AT_LEAST", value_parser = duration)]
+    #[arg(long, value_name = "TIME", value_parser = duration)]
     pub(crate) at_least: Option<Duration>,
 }
 
@@ -93,9 +94,9 @@ pub(crate) struct Hold {
     #[command(flatten)]
     pub(crate) taking: Taking,
     /// Hold until a signal comes, not until stdin ends
-    #[arg(long, env = "QUORLOCK_UNTIL_SIGNAL", value_parser = switch())]
+    #[arg(long)]
     pub(crate) until_signal: bool,
     /// Write JSON, an object in each line
-    #[arg(long, env = "QUORLOCK_JSON", value_parser = switch())]
+    #[arg(long)]
     pub(crate) json: bool,
 }

@@ -7,7 +7,7 @@ use quorlock::inspection::Listing;
 use serde_json::{Value, json};
 
 use crate::exit::{Exit, Failed};
-use crate::options::{NodeArgs, switch};
+use crate::options::NodeArgs;
 use crate::{nodes, seen, show};
 
 #[derive(Debug, clap::Args)]
@@ -26,7 +26,7 @@ pub(crate) struct Ls {
     #[arg(default_value = "*", value_name = "PATTERN")]
     pub(crate) pattern: String,
     /// Write JSON
-    #[arg(long, env = "QUORLOCK_JSON", value_parser = switch())]
+    #[arg(long)]
     pub(crate) json: bool,
 }
 

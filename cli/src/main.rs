@@ -50,8 +50,6 @@ mod waiting;
 
 use std::process::ExitCode;
 
-use clap::CommandFactory;
-
 use crate::args::{Args, Command};
 use crate::exit::Exit;
 
@@ -97,10 +95,10 @@ fn main() -> ExitCode {
             )),
         ),
         Command::Bench(it) => (it.json, bench::run(nodes, it)),
-        Command::Completions(it) => (false, pages::completions(Args::command(), it)),
+        Command::Completions(it) => (false, pages::completions(args::commands(|_| true), it)),
         Command::Doctor(it) => (it.json, doctor::run(nodes, it)),
         Command::Ls(it) => (it.json, ls::run(nodes, it)),
-        Command::Man(it) => (false, pages::man(Args::command(), it)),
+        Command::Man(it) => (false, pages::man(args::commands(|_| true), it)),
         Command::Release(it) => (it.json, release::run(nodes, it)),
         Command::Status(it) => (it.json, status::run(nodes, it)),
         Command::Vouch(it) => (it.json, vouch::run(nodes, it)),

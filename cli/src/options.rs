@@ -5,93 +5,73 @@ use std::time::Duration;
 
 use clap::builder::FalseyValueParser;
 
-/// The servers, and how to connect to them.
+/// The servers, and how to connect to them. Options of all commands.
 #[derive(Debug, clap::Args)]
 #[command(next_help_heading = "Servers")]
 pub(crate) struct NodeArgs {
     /// Redis server: redis://host:port/database; repeat for each, or set QUORLOCK_NODES to all
     ///
     /// Put passwords into a file or a variable: all users of this machine can see the options of a command.
-    #[arg(long = "node", value_name = "URL", global = true)]
+    #[arg(long = "node", value_name = "URL", hide_env = true)]
     pub(crate) nodes: Vec<String>,
     /// Redis servers, separated by spaces or commas
     #[arg(
         long = "nodes",
         value_name = "URLS",
-        env = "QUORLOCK_NODES",
         hide_env_values = true,
-        global = true,
         hide = true
     )]
     pub(crate) list: Option<String>,
     /// File with a server in each line
-    #[arg(long, value_name = "FILE", env = "QUORLOCK_NODES_FILE", global = true)]
+    #[arg(long, value_name = "FILE")]
     pub(crate) nodes_file: Option<PathBuf>,
     /// TOML file of options: nodes, user, password-file, prefix, ttl, …
-    #[arg(long, value_name = "FILE", env = "QUORLOCK_CONFIG", global = true)]
+    #[arg(long, value_name = "FILE")]
     pub(crate) config: Option<PathBuf>,
     /// User for all servers
-    #[arg(long, value_name = "NAME", env = "QUORLOCK_USER", global = true)]
+    #[arg(long, value_name = "NAME")]
     pub(crate) user: Option<String>,
     /// File with the password for all servers in its first line; or set QUORLOCK_PASSWORD
-    #[arg(
-        long,
-        value_name = "FILE",
-        env = "QUORLOCK_PASSWORD_FILE",
-        global = true
-    )]
+    #[arg(long, value_name = "FILE")]
     pub(crate) password_file: Option<PathBuf>,
     /// Password for all servers
-    #[arg(
-        long,
-        env = "QUORLOCK_PASSWORD",
-        hide_env_values = true,
-        global = true,
-        hide = true
-    )]
+    #[arg(long, hide_env_values = true, hide = true)]
     pub(crate) password: Option<String>,
     /// Certificate authorities for rediss:// URLs, as PEM [default: those of the system, or of SSL_CERT_FILE]
-    #[arg(long, value_name = "FILE", env = "QUORLOCK_CA_FILE", global = true)]
+    #[arg(long, value_name = "FILE")]
     pub(crate) ca_file: Option<PathBuf>,
     /// Client certificate for rediss:// URLs, as PEM
-    #[arg(long, value_name = "FILE", env = "QUORLOCK_CERT", global = true)]
+    #[arg(long, value_name = "FILE")]
     pub(crate) cert: Option<PathBuf>,
     /// Key of the client certificate, as PEM
-    #[arg(long, value_name = "FILE", env = "QUORLOCK_KEY", global = true)]
+    #[arg(long, value_name = "FILE")]
     pub(crate) key: Option<PathBuf>,
     /// Prefix of the keys on the servers
-    #[arg(long, value_name = "TEXT", env = "QUORLOCK_PREFIX", global = true)]
+    #[arg(long, value_name = "TEXT")]
     pub(crate) prefix: Option<String>,
     /// Lifetime of a lock without an extension: 30, 1.5s, 200ms, 2m [default: 10s]
-    #[arg(long, value_name = "TIME", env = "QUORLOCK_TTL", value_parser = duration, global = true)]
+    #[arg(long, value_name = "TIME", value_parser = duration)]
     pub(crate) ttl: Option<Duration>,
     /// Longest ttl of this program, at most that of the servers [default: 10s, or the ttl if that is longer]
-    #[arg(long, value_name = "TIME", env = "QUORLOCK_MAX_TTL", value_parser = duration, global = true)]
+    #[arg(long, value_name = "TIME", value_parser = duration)]
     pub(crate) max_ttl: Option<Duration>,
     /// Time for an answer of a server [default: 500ms]
-    #[arg(long, value_name = "TIME", env = "QUORLOCK_RESPONSE_TIMEOUT", value_parser = duration, global = true)]
+    #[arg(long, value_name = "TIME", value_parser = duration)]
     pub(crate) response_timeout: Option<Duration>,
     /// Time to connect to a server [default: 2s]
-    #[arg(long, value_name = "TIME", env = "QUORLOCK_CONNECT_TIMEOUT", value_parser = duration, global = true)]
+    #[arg(long, value_name = "TIME", value_parser = duration)]
     pub(crate) connect_timeout: Option<Duration>,
     /// Give servers no vote that may lose locks: with an eviction policy, replicas, a proxy or without INFO
     #[arg(
         long,
-        env = "QUORLOCK_STRICT",
-        global = true,
         num_args = 0,
         default_missing_value = "true",
-        value_parser = switch()
+        value_parser = FalseyValueParser::new()
     )]
     pub(crate) strict: Option<bool>,
     /// Disable quarantine. For throwaway test servers only. The first program decides for all
-    #[arg(long, env = "QUORLOCK_NO_QUARANTINE", global = true, value_parser = switch())]
+    #[arg(long)]
     pub(crate) no_quarantine: bool,
-}
-
-/// For an option without a value. Its variable is off if empty, `0`, `false`, `no` or `off`.
-pub(crate) fn switch() -> FalseyValueParser {
-    FalseyValueParser::new()
 }
 
 /// A number with `ms`, `s`, `m` or `h`; seconds without a unit.

@@ -22,7 +22,7 @@ pub(crate) struct Man {
     #[arg(value_name = "COMMAND")]
     pub(crate) command: Option<String>,
     /// Write all pages to DIR: quorlock.1, quorlock-run.1, …
-    #[arg(long, value_name = "DIR", conflicts_with = "command")]
+    #[arg(long, value_name = "DIR", hide_env = true, conflicts_with = "command")]
     pub(crate) all: Option<PathBuf>,
 }
 

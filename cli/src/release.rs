@@ -7,7 +7,7 @@ use quorlock::inspection::{Inspection, LockState, StoredKey};
 use serde_json::json;
 
 use crate::exit::{Exit, Failed};
-use crate::options::{NodeArgs, switch};
+use crate::options::NodeArgs;
 use crate::{ask, nodes, seen, show};
 
 const RISK: &str = "\
@@ -28,19 +28,19 @@ pub(crate) struct Release {
     #[arg(value_name = "NAME")]
     pub(crate) name: String,
     /// Accept that two programs may work under this lock
-    #[arg(long)]
+    #[arg(long, hide_env = true)]
     pub(crate) force: bool,
     /// Do not ask
-    #[arg(long)]
+    #[arg(long, hide_env = true)]
     pub(crate) yes: bool,
     /// A semaphore with N permits: release all of them, or one --slot
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", hide_env = true)]
     pub(crate) permits: Option<usize>,
     /// With --permits: one permit, counted from 0
-    #[arg(long, value_name = "N", requires = "permits")]
+    #[arg(long, value_name = "N", hide_env = true, requires = "permits")]
     pub(crate) slot: Option<usize>,
     /// Write JSON
-    #[arg(long, env = "QUORLOCK_JSON", value_parser = switch())]
+    #[arg(long)]
     pub(crate) json: bool,
 }
 

@@ -11,7 +11,7 @@ use quorlock::inspection::{Inspection, LockState};
 use serde_json::{Value, json};
 
 use crate::exit::{Exit, Failed};
-use crate::options::{NodeArgs, duration, switch};
+use crate::options::{NodeArgs, duration};
 use crate::{nodes, seen, show};
 
 /// The default interval.
@@ -30,16 +30,16 @@ pub(crate) struct Status {
     #[arg(required = true, value_name = "NAME")]
     pub(crate) names: Vec<String>,
     /// The names are semaphores with N permits
-    #[arg(long, value_name = "N", env = "QUORLOCK_PERMITS")]
+    #[arg(long, value_name = "N")]
     pub(crate) permits: Option<usize>,
     /// Repeat until interrupted
-    #[arg(long, env = "QUORLOCK_WATCH", value_parser = switch())]
+    #[arg(long)]
     pub(crate) watch: bool,
     /// Interval of --watch [default: 1s]
-    #[arg(long, value_name = "TIME", env = "QUORLOCK_EVERY", value_parser = duration)]
+    #[arg(long, value_name = "TIME", value_parser = duration)]
     pub(crate) every: Option<Duration>,
     /// Write JSON, an object in each line
-    #[arg(long, env = "QUORLOCK_JSON", value_parser = switch())]
+    #[arg(long)]
     pub(crate) json: bool,
 }
 

@@ -6,7 +6,7 @@ use std::time::Duration;
 use quorlock::{CancelHandle, Hold, LockManager};
 
 use crate::exit::{Exit, Failed};
-use crate::options::{duration, switch};
+use crate::options::duration;
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Taking {
@@ -14,33 +14,28 @@ pub(crate) struct Taking {
     #[arg(required = true, value_name = "NAME")]
     pub(crate) names: Vec<String>,
     /// Wait at most TIME: 30, 1.5s, 2m [default: forever]
-    #[arg(short, long, visible_alias = "timeout", value_name = "TIME", env = "QUORLOCK_WAIT", value_parser = duration)]
+    #[arg(short, long, visible_alias = "timeout", value_name = "TIME", value_parser = duration)]
     pub(crate) wait: Option<Duration>,
     /// Do not wait, even with --wait
-    #[arg(short, long, visible_alias = "nonblock", env = "QUORLOCK_NO_WAIT", value_parser = switch())]
+    #[arg(short, long, visible_alias = "nonblock")]
     pub(crate) no_wait: bool,
     /// Share the lock with other readers
-    #[arg(short, long, env = "QUORLOCK_SHARED", value_parser = switch())]
+    #[arg(short, long)]
     pub(crate) shared: bool,
     /// Take the lock alone, even with --shared (default)
-    #[arg(short = 'x', long)]
+    #[arg(short = 'x', long, hide_env = true)]
     pub(crate) exclusive: bool,
     /// Take one of N permits instead of a lock
-    #[arg(long, value_name = "N", env = "QUORLOCK_PERMITS")]
+    #[arg(long, value_name = "N")]
     pub(crate) permits: Option<usize>,
     /// Exit status if others hold the lock, 0 to 255 [default: 75]
-    #[arg(
-        short = 'E',
-        long,
-        value_name = "N",
-        env = "QUORLOCK_CONFLICT_EXIT_CODE"
-    )]
+    #[arg(short = 'E', long, value_name = "N")]
     pub(crate) conflict_exit_code: Option<u8>,
     /// Print nothing but errors
-    #[arg(short, long, env = "QUORLOCK_QUIET", value_parser = switch())]
+    #[arg(short, long)]
     pub(crate) quiet: bool,
     /// Report the holder during the wait, and the token
-    #[arg(short, long, env = "QUORLOCK_VERBOSE", value_parser = switch())]
+    #[arg(short, long)]
     pub(crate) verbose: bool,
 }
 

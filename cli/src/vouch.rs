@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use serde_json::json;
 
 use crate::exit::{Exit, Failed};
-use crate::options::{NodeArgs, switch};
+use crate::options::NodeArgs;
 use crate::{ask, nodes, seen, show};
 
 const RISK: &str = "\
@@ -22,10 +22,10 @@ program used it? Then run this command once, and it votes at once. Servers with 
 Exit status: 0 all servers vote; 1 not confirmed; 69 some servers have no vote")]
 pub(crate) struct Vouch {
     /// Do not ask
-    #[arg(long)]
+    #[arg(long, hide_env = true)]
     pub(crate) yes: bool,
     /// Write JSON
-    #[arg(long, env = "QUORLOCK_JSON", value_parser = switch())]
+    #[arg(long)]
     pub(crate) json: bool,
 }
 
