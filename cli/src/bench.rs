@@ -16,7 +16,7 @@ use quorlock::inspection::{StoredKey, StoredLock};
 use quorlock::{CancelHandle, LockManager};
 use serde_json::{Value, json};
 
-use crate::bench::measure::{Ended, Part, now};
+use crate::bench::measure::{Part, now};
 use crate::bench::report::Measured;
 use crate::exit::{Exit, Failed};
 use crate::options::{NodeArgs, duration};
@@ -91,39 +91,31 @@ pub(crate) fn run(args: &NodeArgs, bench: &Bench) -> Result<ExitCode, Failed> {
     let names = plan.names();
     let measured = measure(&clients, &names, time, &stop);
     let left = clean_up(&clients[0], &names)?;
-    let not_clean = || {
+    let not_clean = (!left.is_empty()).then(|| {
         format!(
             "keys may be left on {}: they expire within {}",
             left.join(", "),
             show::time(life)
         )
-    };
+    });
+    let measured = measured.map_err(|failed| match signal.load(Ordering::SeqCst) {
+        0 => failed,
+        number => Failed::new(Exit::signal(number), "a signal ended the measurement"),
+    });
     match measured {
+        Ok(measured) if bench.json => show::say(&measured.object(&left).to_string())?,
         Ok(measured) => {
-            if !left.is_empty() && !bench.json {
-                show::warn(&not_clean());
-            }
-            show::say(&if bench.json {
-                measured.object(&left).to_string()
-            } else {
-                measured.text()
-            })?;
-            Ok(ExitCode::SUCCESS)
+            not_clean.iter().for_each(|it| show::warn(it));
+            show::say(&measured.text())?;
         }
-        Err(ended) => {
-            let mut failed = match ended {
-                Ended::Failed(failed) => failed,
-                Ended::Cancelled => {
-                    let number = signal.load(Ordering::SeqCst);
-                    Failed::new(Exit::signal(number), "a signal ended the measurement")
-                }
-            };
-            if !left.is_empty() {
-                failed.reason = format!("{}; {}", failed.reason, not_clean());
+        Err(mut failed) => {
+            if let Some(not_clean) = not_clean {
+                failed.reason += &format!("; {not_clean}");
             }
-            Err(failed)
+            return Err(failed);
         }
     }
+    Ok(ExitCode::SUCCESS)
 }
 
 /// The work for the servers.
@@ -171,7 +163,7 @@ fn measure(
     names: &[String],
     time: Duration,
     stop: &CancelHandle,
-) -> Result<Measured, Ended> {
+) -> Result<Measured, Failed> {
     let [locks, other] = clients;
     let (first, rest) = (
         names.first().map_or("", String::as_str),
@@ -219,13 +211,14 @@ fn clean_up(locks: &LockManager, names: &[String]) -> Result<Vec<String>, Failed
         let (mut dirty, mut left) = (Vec::new(), BTreeSet::new());
         for name in names {
             let seen = locks.mutex(name).inspect()?;
-            let rows = || seen.nodes().iter().map(|it| (it, it.stored.as_ref()));
+            let rows = seen.nodes().iter();
+            let mut unclean = rows.filter(|it| !it.stored.as_ref().is_ok_and(is_clean));
             left.extend(
-                rows()
-                    .filter(|it| !it.1.is_ok_and(is_clean))
-                    .map(|(it, _)| format!("{} ({})", it.node, it.address)),
+                unclean
+                    .clone()
+                    .map(|it| format!("{} ({})", it.node, it.address)),
             );
-            if rows().all(|it| it.1.is_err() || it.1.is_ok_and(is_clean)) {
+            if unclean.all(|it| it.stored.is_err()) {
                 continue;
             }
             // RACE: a slow server may get the last release later, and recreate a key. So all names are checked once more.

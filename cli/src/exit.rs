@@ -4,8 +4,8 @@ use std::fmt;
 use std::io::{self, Write};
 use std::process::ExitCode;
 
-use quorlock::AcquireError;
 use quorlock::error::{NodeAnswer, NodeFailure};
+use quorlock::{AcquireError, ReleaseError};
 
 use crate::screen;
 
@@ -109,6 +109,16 @@ impl From<AcquireError> for Failed {
             AcquireError::KeyInUse { .. } => Exit::CONFIG,
             AcquireError::ShutDown | AcquireError::Forked => Exit::INTERNAL,
             _ => Exit::USAGE,
+        };
+        Failed::new(exit, err)
+    }
+}
+
+impl From<ReleaseError> for Failed {
+    fn from(err: ReleaseError) -> Failed {
+        let exit = match err {
+            ReleaseError::Lost(_) => Exit::LOST,
+            _ => Exit::NO_QUORUM,
         };
         Failed::new(exit, err)
     }

@@ -1,14 +1,16 @@
 //! The measurements.
 
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::channel;
 use std::sync::{Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use quorlock::{AcquireError, CancelHandle, LockManager, ReleaseError};
+use quorlock::error::NodeCheck;
+use quorlock::{CancelHandle, LockManager};
 
 use crate::bench::times::Times;
-use crate::exit::{Exit, Failed};
+use crate::exit::Failed;
 
 /// A holder keeps the lock for this time, so that the other client waits by then.
 const HELD_FOR_PAIRS: u32 = 3;
@@ -19,33 +21,6 @@ const HELD_FOR: Duration = Duration::from_millis(1);
 pub(crate) struct Part<'a> {
     stop: &'a CancelHandle,
     until: Instant,
-}
-
-/// The end of a failed measurement.
-pub(crate) enum Ended {
-    Cancelled,
-    Failed(Failed),
-}
-
-impl From<AcquireError> for Ended {
-    fn from(err: AcquireError) -> Ended {
-        if matches!(err, AcquireError::Cancelled { .. }) {
-            Ended::Cancelled
-        } else {
-            Ended::Failed(err.into())
-        }
-    }
-}
-
-impl From<ReleaseError> for Ended {
-    fn from(err: ReleaseError) -> Ended {
-        let exit = if matches!(err, ReleaseError::Lost(_)) {
-            Exit::LOST
-        } else {
-            Exit::NO_QUORUM
-        };
-        Ended::Failed(Failed::new(exit, err))
-    }
 }
 
 /// The round trips to a server.
@@ -83,16 +58,13 @@ pub(crate) fn round_trips(locks: &LockManager, part: Part<'_>) -> Vec<Node> {
     loop {
         let checks = locks.check_nodes();
         if nodes.is_empty() {
-            let node = |(node, address)| Node {
-                node,
-                address,
+            let node = |it: &NodeCheck| Node {
+                node: it.node.to_string(),
+                address: it.address.to_string(),
                 times: Times::default(),
                 failure: None,
             };
-            nodes = checks
-                .iter()
-                .map(|it| node((it.node.to_string(), it.address.to_string())))
-                .collect();
+            nodes = checks.iter().map(node).collect();
         }
         for (node, check) in nodes.iter_mut().zip(checks) {
             match check.round_trip {
@@ -107,27 +79,25 @@ pub(crate) fn round_trips(locks: &LockManager, part: Part<'_>) -> Vec<Node> {
 }
 
 /// Locks and releases, each name in its own thread.
-pub(crate) fn pairs(locks: &LockManager, names: &[String], part: Part<'_>) -> Result<Pairs, Ended> {
+pub(crate) fn pairs(
+    locks: &LockManager,
+    names: &[String],
+    part: Part<'_>,
+) -> Result<Pairs, Failed> {
     let began = now();
     let times = together(
         part.stop,
         names.iter().map(|name| move || pairs_of(locks, name, part)),
     )?;
-    let mut all = Times::default();
-    times.iter().for_each(|it| all.add_all(it));
     let seconds = now().duration_since(began).as_secs_f64();
-    // Far below 2^53.
     Ok(Pairs {
-        per_second: if seconds > 0.0 {
-            all.count() as f64 / seconds
-        } else {
-            0.0
-        },
-        times: all,
+        // Far below 2^53.
+        per_second: times.count() as f64 / seconds,
+        times,
     })
 }
 
-fn pairs_of(locks: &LockManager, name: &str, part: Part<'_>) -> Result<Times, Ended> {
+fn pairs_of(locks: &LockManager, name: &str, part: Part<'_>) -> Result<Times, Failed> {
     let (lock, mut times) = (locks.mutex(name).cancelled_by(part.stop), Times::default());
     loop {
         let began = now();
@@ -146,7 +116,7 @@ pub(crate) fn hand_over(
     name: &str,
     pair: Duration,
     part: Part<'_>,
-) -> Result<Times, Ended> {
+) -> Result<Times, Failed> {
     let held_for = pair.saturating_mul(HELD_FOR_PAIRS).max(HELD_FOR);
     let (released, handed_over) = (Mutex::new(None), AtomicBool::new(false));
     let one = |locks: &LockManager| {
@@ -173,49 +143,38 @@ pub(crate) fn hand_over(
             }
         }
     };
-    let mut all = Times::default();
-    together(part.stop, clients.map(|it| move || one(it)))?
-        .iter()
-        .for_each(|it| all.add_all(it));
-    Ok(all)
+    together(part.stop, clients.map(|it| move || one(it)))
 }
 
-/// Runs the work in parallel. A failure stops the others.
-fn together<T: Send>(
+/// Measures in parallel. The first failure stops the others.
+fn together(
     stop: &CancelHandle,
-    work: impl IntoIterator<Item = impl FnOnce() -> Result<T, Ended> + Send>,
-) -> Result<Vec<T>, Ended> {
+    work: impl IntoIterator<Item = impl FnOnce() -> Result<Times, Failed> + Send>,
+) -> Result<Times, Failed> {
+    let (sender, done) = channel();
     thread::scope(|scope| {
-        let started = work.into_iter().map(|work| {
-            let run = move || work().inspect_err(|_| stop.cancel());
+        for work in work {
+            let sender = sender.clone();
+            let run = move || {
+                let times = work();
+                let has_failed = times.is_err();
+                // Sent before the others fail in turn.
+                let _ = sender.send(times);
+                if has_failed {
+                    stop.cancel();
+                }
+            };
             let thread = thread::Builder::new()
                 .name("bench".into())
                 .spawn_scoped(scope, run);
-            thread.inspect_err(|_| stop.cancel()).map_err(Failed::from)
-        });
-        let threads: Vec<_> = started.collect();
-        let mut all = Ok(Vec::new());
-        for thread in threads {
-            let panicked = |_| {
-                Err(Ended::Failed(Failed::new(
-                    Exit::INTERNAL,
-                    "a thread has panicked",
-                )))
-            };
-            let done = thread
-                .map_err(Ended::Failed)
-                .and_then(|it| it.join().unwrap_or_else(panicked));
-            all = match (all, done) {
-                (Ok(mut all), Ok(done)) => {
-                    all.push(done);
-                    Ok(all)
-                }
-                // It has stopped the others.
-                (Err(Ended::Cancelled) | Ok(_), Err(err)) => Err(err),
-                (Err(err), _) => Err(err),
-            };
+            thread.inspect_err(|_| stop.cancel())?;
         }
-        all
+        drop(sender);
+        let mut all = Times::default();
+        for times in done {
+            all.add_all(&times?);
+        }
+        Ok(all)
     })
 }
 
