@@ -22,10 +22,6 @@ use crate::exit::{Exit, Failed};
 use crate::options::{NodeArgs, duration};
 use crate::{nodes, show};
 
-const THREADS: u16 = 8;
-
-const TIME: Duration = Duration::from_secs(5);
-
 /// The measurements. Each takes the same time.
 const PARTS: u32 = 4;
 
@@ -57,19 +53,19 @@ Examples:
   quorlock bench --for 1m --threads 64    longer, with more threads
   quorlock bench --for 1s --json          for programs")]
 pub(crate) struct Bench {
-    /// Number of threads in the part with several, 1 to 1000 [default: 8]
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1000))]
-    pub(crate) threads: Option<u16>,
-    /// Time of all measurements [default: 5s]
-    #[arg(long = "for", value_name = "TIME", value_parser = duration)]
-    pub(crate) time: Option<Duration>,
+    /// Number of threads in the part with several, 1 to 1000
+    #[arg(long, value_name = "N", default_value_t = 8, value_parser = clap::value_parser!(u16).range(1..=1000))]
+    threads: u16,
+    /// Time of all measurements
+    #[arg(long = "for", value_name = "TIME", default_value = "5s", value_parser = duration)]
+    time: Duration,
     /// Write JSON
     #[arg(long)]
     pub(crate) json: bool,
 }
 
 pub(crate) fn run(args: &NodeArgs, bench: &Bench) -> Result<ExitCode, Failed> {
-    let (threads, time) = (bench.threads.unwrap_or(THREADS), bench.time.unwrap_or(TIME));
+    let Bench { threads, time, .. } = *bench;
     let mut settings = nodes::without_locks(args)?;
     let life = COUNTERS_LIVE.max(settings.max_ttl.saturating_mul(2));
     settings.builder = settings.builder.clone().fencing_ttl(Some(life));

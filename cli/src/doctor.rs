@@ -20,9 +20,6 @@ use crate::exit::{Exit, Failed};
 use crate::options::{NodeArgs, duration};
 use crate::{nodes, screen, show};
 
-/// The default number of checks. The slowest answer counts.
-const LOOKS: usize = 10;
-
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Checks each server several times. Reports each problem, why it matters and what to do. Changes nothing that a lock depends on, \
@@ -38,9 +35,9 @@ Examples:
   quorlock doctor --wait=5m          between the restarts of two servers
   quorlock doctor --max-ttl 60s      raise the longest ttl of all servers, for good")]
 pub(crate) struct Doctor {
-    /// Number of checks; the slowest answer counts [default: 10]
-    #[arg(long, value_name = "N")]
-    pub(crate) looks: Option<usize>,
+    /// Number of checks; the slowest answer counts
+    #[arg(long, value_name = "N", default_value_t = 10)]
+    looks: usize,
     /// Check the servers for locks of this ttl: ttl=10s
     #[arg(long = "for", value_name = "ttl=TIME", env = "QUORLOCK_PLANNED", value_parser = planned)]
     pub(crate) planned: Option<Duration>,
@@ -84,7 +81,7 @@ pub(crate) fn run(args: &NodeArgs, doctor: &Doctor) -> Result<ExitCode, Failed> 
     let locks = settings.build()?;
     let mut checks = locks.check_nodes();
     let mut slowest: Vec<_> = checks.iter().map(|it| it.round_trip).collect();
-    for _ in 1..doctor.looks.unwrap_or(LOOKS) {
+    for _ in 1..doctor.looks {
         checks = locks.check_nodes();
         // None is the smallest.
         slowest = slowest

@@ -74,9 +74,9 @@ Exit status: 0 held; 79 not held; 70 cannot read the file
 Example, between the steps of a script:
   quorlock check --at-least 5s || exit")]
 pub(crate) struct Check {
-    /// Require the lock for TIME from now, even without an extension [default: 0]
-    #[arg(long, value_name = "TIME", value_parser = duration)]
-    pub(crate) at_least: Option<Duration>,
+    /// Require the lock for TIME from now, even without an extension
+    #[arg(long, value_name = "TIME", default_value = "0", value_parser = duration)]
+    pub(crate) at_least: Duration,
 }
 
 #[derive(Debug, clap::Args)]

@@ -118,7 +118,6 @@ fn become_command(mut arguments: impl Iterator<Item = OsString>) -> ExitCode {
 
 /// `quorlock check`: whether the command may continue.
 pub(crate) fn check(check: &Check) -> Result<ExitCode, Failed> {
-    let at_least = check.at_least.unwrap_or(Duration::ZERO);
     let Some(path) = lease::surrounding() else {
         let reason = format!(
             "{} is not set: use this in commands of quorlock run",
@@ -140,7 +139,7 @@ pub(crate) fn check(check: &Check) -> Result<ExitCode, Failed> {
         }
     };
     let left = kill_at.map_or(Duration::ZERO, |it| it.saturating_sub(clock::now()));
-    if left.is_zero() || left < at_least {
+    if left.is_zero() || left < check.at_least {
         let reason = match kill_at {
             Some(_) if !left.is_zero() => format!(
                 "the lock is held for {} only, unless extended",

@@ -14,9 +14,6 @@ use crate::exit::{Exit, Failed};
 use crate::options::{NodeArgs, duration};
 use crate::{nodes, seen, show};
 
-/// The default interval.
-const EVERY: Duration = Duration::from_secs(1);
-
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Exit status: 0 a majority of the servers answered for each name; 69 no majority
@@ -34,10 +31,10 @@ pub(crate) struct Status {
     pub(crate) permits: Option<usize>,
     /// Repeat until interrupted
     #[arg(long)]
-    pub(crate) watch: bool,
-    /// Interval of --watch [default: 1s]
-    #[arg(long, value_name = "TIME", value_parser = duration)]
-    pub(crate) every: Option<Duration>,
+    watch: bool,
+    /// Interval of --watch
+    #[arg(long, value_name = "TIME", default_value = "1s", value_parser = duration)]
+    every: Duration,
     /// Write JSON, an object in each line
     #[arg(long)]
     pub(crate) json: bool,
@@ -56,7 +53,7 @@ pub(crate) fn run(args: &NodeArgs, status: &Status) -> Result<ExitCode, Failed> 
                 ExitCode::SUCCESS
             });
         }
-        thread::park_timeout(status.every.unwrap_or(EVERY));
+        thread::park_timeout(status.every);
     }
 }
 

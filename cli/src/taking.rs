@@ -28,9 +28,9 @@ pub(crate) struct Taking {
     /// Take one of N permits instead of a lock
     #[arg(long, value_name = "N")]
     pub(crate) permits: Option<usize>,
-    /// Exit status if others hold the lock, 0 to 255 [default: 75]
-    #[arg(short = 'E', long, value_name = "N")]
-    pub(crate) conflict_exit_code: Option<u8>,
+    /// Exit status if others hold the lock, 0 to 255
+    #[arg(short = 'E', long, value_name = "N", default_value_t = Exit::HELD.number())]
+    pub(crate) conflict_exit_code: u8,
     /// Print nothing but errors
     #[arg(short, long)]
     pub(crate) quiet: bool,
@@ -109,9 +109,7 @@ impl Taking {
                 if !self.quiet {
                     failed.tell(json);
                 }
-                Ok(ExitCode::from(
-                    self.conflict_exit_code.unwrap_or(Exit::HELD.number()),
-                ))
+                Ok(ExitCode::from(self.conflict_exit_code))
             }
             exit if exit.is_signal() && self.quiet => Ok(failed.exit.code()),
             _ => Err(failed),
