@@ -40,10 +40,10 @@ pub(crate) struct Doctor {
     looks: usize,
     /// Check the servers for locks of this ttl: ttl=10s
     #[arg(long = "for", value_name = "ttl=TIME", env = "QUORLOCK_PLANNED", value_parser = planned)]
-    pub(crate) planned: Option<Duration>,
+    planned: Option<Duration>,
     /// Do not search for keys without expiry. The search takes long for millions of keys
     #[arg(long)]
-    pub(crate) no_keys: bool,
+    no_keys: bool,
     /// Wait until every server votes and has all held locks, for TIME at most, and check nothing else [default: forever]
     #[arg(
         long,
@@ -54,7 +54,7 @@ pub(crate) struct Doctor {
         default_missing_value = wait::FOREVER,
         value_parser = wait::parse
     )]
-    pub(crate) wait: Option<Wait>,
+    wait: Option<Wait>,
     /// --max-ttl is an option of this command, and no setting.
     #[arg(skip)]
     pub(crate) max_ttl: Option<Duration>,

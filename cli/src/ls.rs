@@ -23,8 +23,8 @@ Examples:
   quorlock ls 'order:*'   matching names; * is any text, ? one byte")]
 pub(crate) struct Ls {
     /// Only names that match
-    #[arg(default_value = "*", value_name = "PATTERN")]
-    pub(crate) pattern: String,
+    #[arg(default_value = "*")]
+    pattern: String,
     /// Write JSON
     #[arg(long)]
     pub(crate) json: bool,

@@ -12,18 +12,16 @@ use crate::show;
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Completions {
-    #[arg(value_name = "SHELL")]
-    pub(crate) shell: Shell,
+    shell: Shell,
 }
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Man {
     /// Page of this command [default: quorlock]
-    #[arg(value_name = "COMMAND")]
-    pub(crate) command: Option<String>,
+    command: Option<String>,
     /// Write all pages to DIR: quorlock.1, quorlock-run.1, …
     #[arg(long, value_name = "DIR", hide_env = true, conflicts_with = "command")]
-    pub(crate) all: Option<PathBuf>,
+    all: Option<PathBuf>,
 }
 
 pub(crate) fn completions(mut all: Command, completions: &Completions) -> Result<ExitCode, Failed> {

@@ -25,20 +25,19 @@ Examples:
   quorlock release nightly-report --force   asks first")]
 pub(crate) struct Release {
     /// The lock
-    #[arg(value_name = "NAME")]
-    pub(crate) name: String,
+    name: String,
     /// Accept that two programs may work under this lock
     #[arg(long, hide_env = true)]
-    pub(crate) force: bool,
+    force: bool,
     /// Do not ask
     #[arg(long, hide_env = true)]
-    pub(crate) yes: bool,
+    yes: bool,
     /// A semaphore with N permits: release all of them, or one --slot
     #[arg(long, value_name = "N", hide_env = true)]
-    pub(crate) permits: Option<usize>,
+    permits: Option<usize>,
     /// With --permits: one permit, counted from 0
     #[arg(long, value_name = "N", hide_env = true, requires = "permits")]
-    pub(crate) slot: Option<usize>,
+    slot: Option<usize>,
     /// Write JSON
     #[arg(long)]
     pub(crate) json: bool,

@@ -25,10 +25,10 @@ Examples:
 pub(crate) struct Status {
     /// The locks
     #[arg(required = true, value_name = "NAME")]
-    pub(crate) names: Vec<String>,
+    names: Vec<String>,
     /// The names are semaphores with N permits
     #[arg(long, value_name = "N")]
-    pub(crate) permits: Option<usize>,
+    permits: Option<usize>,
     /// Repeat until interrupted
     #[arg(long)]
     watch: bool,

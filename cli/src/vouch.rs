@@ -23,7 +23,7 @@ Exit status: 0 all servers vote; 1 not confirmed; 69 some servers have no vote")
 pub(crate) struct Vouch {
     /// Do not ask
     #[arg(long, hide_env = true)]
-    pub(crate) yes: bool,
+    yes: bool,
     /// Write JSON
     #[arg(long)]
     pub(crate) json: bool,
