@@ -130,11 +130,7 @@ fn raise(args: &NodeArgs, max_ttl: Duration, json: bool) -> Result<ExitCode, Fai
     } else {
         crate::seen::votes(&rows)
     })?;
-    Ok(if max_ttl <= of_all {
-        ExitCode::SUCCESS
-    } else {
-        Exit::NO_QUORUM.code()
-    })
+    Ok(Exit::NO_QUORUM.unless(max_ttl <= of_all))
 }
 
 fn status(findings: &[Finding]) -> u8 {

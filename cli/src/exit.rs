@@ -56,6 +56,15 @@ impl Exit {
     pub(crate) fn code(self) -> ExitCode {
         ExitCode::from(self.0)
     }
+
+    /// The status of a command that is done, or has this status.
+    pub(crate) fn unless(self, is_done: bool) -> ExitCode {
+        if is_done {
+            ExitCode::SUCCESS
+        } else {
+            self.code()
+        }
+    }
 }
 
 /// An error of the command.

@@ -54,11 +54,7 @@ pub(crate) fn run(args: &NodeArgs, ls: &Ls) -> Result<ExitCode, Failed> {
             show::warn("too many locks to list: give a PATTERN");
         }
     }
-    Ok(if nodes / 2 < scanned {
-        ExitCode::SUCCESS
-    } else {
-        Exit::NO_QUORUM.code()
-    })
+    Ok(Exit::NO_QUORUM.unless(nodes / 2 < scanned))
 }
 
 fn object(listing: &Listing) -> Value {

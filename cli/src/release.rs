@@ -107,11 +107,7 @@ pub(crate) fn run(args: &NodeArgs, release: &Release) -> Result<ExitCode, Failed
     if release.json {
         show::say(&json!({ "quorlock": 1, "name": release.name, "released": parts }).to_string())?;
     }
-    Ok(if failed {
-        Exit::NO_QUORUM.code()
-    } else {
-        ExitCode::SUCCESS
-    })
+    Ok(Exit::NO_QUORUM.unless(!failed))
 }
 
 /// Whether a server has a key to delete.

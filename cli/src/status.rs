@@ -47,11 +47,7 @@ pub(crate) fn run(args: &NodeArgs, status: &Status) -> Result<ExitCode, Failed> 
         let (text, unknown) = look(&locks, status)?;
         show::say(&if redraws { redrawn(&text) } else { text })?;
         if !status.watch {
-            return Ok(if unknown {
-                Exit::NO_QUORUM.code()
-            } else {
-                ExitCode::SUCCESS
-            });
+            return Ok(Exit::NO_QUORUM.unless(!unknown));
         }
         thread::park_timeout(status.every);
     }

@@ -54,9 +54,5 @@ pub(crate) fn run(args: &NodeArgs, vouch: &Vouch) -> Result<ExitCode, Failed> {
         show::say(&seen::votes(&rows))?;
     }
     let all = rows.iter().all(|it| it.failure.is_none());
-    Ok(if all {
-        ExitCode::SUCCESS
-    } else {
-        Exit::NO_QUORUM.code()
-    })
+    Ok(Exit::NO_QUORUM.unless(all))
 }

@@ -104,11 +104,7 @@ fn end(
     } else {
         seen::votes(missing.iter().copied())
     })?;
-    Ok(if votes && partly_held.is_empty() {
-        ExitCode::SUCCESS
-    } else {
-        Exit::NO_QUORUM.code()
-    })
+    Ok(Exit::NO_QUORUM.unless(votes && partly_held.is_empty()))
 }
 
 /// Why a server has no vote.
