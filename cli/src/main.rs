@@ -79,21 +79,13 @@ fn main() -> ExitCode {
         Command::Check(it) => (false, run::check(it)),
         #[cfg(unix)]
         Command::Run(it) => (false, run::run(nodes, it)),
-        #[cfg(not(unix))]
-        Command::Check(_) | Command::Run(_) => {
-            let reason = "not available on this system: it has no process groups";
-            (false, Err(exit::Failed::new(Exit::USAGE, reason)))
-        }
         #[cfg(unix)]
         Command::Hold(it) => (it.json, hold::run(nodes, it)),
         #[cfg(not(unix))]
-        Command::Hold(it) => (
-            it.json,
-            Err(exit::Failed::new(
-                Exit::USAGE,
-                "not available on this system: it has no signals",
-            )),
-        ),
+        Command::Check(_) | Command::Run(_) | Command::Hold(_) => {
+            let reason = "not available on this system: it has no process groups";
+            (false, Err(exit::Failed::new(Exit::USAGE, reason)))
+        }
         Command::Bench(it) => (it.json, bench::run(nodes, it)),
         Command::Completions(it) => (false, pages::completions(args::commands(|_| true), it)),
         Command::Doctor(it) => (it.json, doctor::run(nodes, it)),

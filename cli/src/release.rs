@@ -54,17 +54,13 @@ pub(crate) fn run(args: &NodeArgs, release: &Release) -> Result<ExitCode, Failed
     let locks = nodes::without_locks(args)?.build()?;
     let mut all = seen::of(&locks, &release.name, release.permits)?;
     all.retain(|it| release.slot.is_none_or(|slot| it.slot() == Some(slot)));
-    if let Some(unknown) = all.iter().find(|it| it.state() == LockState::Unknown) {
-        return Err(Failed::new(
-            Exit::NO_QUORUM,
-            format!("{}: {unknown}", seen::name(unknown)),
-        ));
-    }
-    if let Some(used) = all.iter().find(|it| it.state() == LockState::KeyInUse) {
-        return Err(Failed::new(
-            Exit::REFUSED,
-            format!("{}: {used}", seen::name(used)),
-        ));
+    for it in &all {
+        let exit = match it.state() {
+            LockState::Unknown => Exit::NO_QUORUM,
+            LockState::KeyInUse => Exit::REFUSED,
+            _ => continue,
+        };
+        return Err(Failed::new(exit, format!("{}: {it}", seen::name(it))));
     }
     let shown: Vec<_> = all.into_iter().filter(stands).collect();
     if shown.is_empty() {

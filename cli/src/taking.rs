@@ -53,52 +53,37 @@ impl Taking {
     /// Waits until the deadline, or until `cancel` is cancelled.
     pub(crate) fn take(&self, locks: &LockManager, cancel: &CancelHandle) -> Result<Held, Failed> {
         self.check()?;
-        let (name, patience) = (
-            self.names.first().map_or("", String::as_str),
-            self.patience(),
-        );
-        if let Some(permits) = self.permits {
-            let permit = locks
-                .semaphore(name, permits)
-                .cancelled_by(cancel)
-                .try_acquire_for(patience)?;
-            let (token, slot) = (permit.fencing_token().get(), Some(permit.slot()));
-            return Ok(Held {
-                hold: permit.into(),
-                token,
-                is_shared: false,
-                slot,
-            });
-        }
-        if self.is_shared() {
-            let reader = locks
-                .rw_lock(name)
-                .cancelled_by(cancel)
-                .try_read_for(patience)?;
-            let token = reader.last_writer().get();
-            return Ok(Held {
-                hold: reader.into(),
-                token,
-                is_shared: true,
-                slot: None,
-            });
-        }
-        let lock = match &self.names[..] {
-            [name] => locks
-                .mutex(name)
-                .cancelled_by(cancel)
-                .try_lock_for(patience)?,
-            names => locks
-                .multi_lock(names)
-                .cancelled_by(cancel)
-                .try_lock_for(patience)?,
+        let name = self.names.first().map_or("", String::as_str);
+        let patience = self.patience();
+        let (hold, token, slot): (Hold, _, _) = if let Some(permits) = self.permits {
+            let semaphore = locks.semaphore(name, permits).cancelled_by(cancel);
+            let permit = semaphore.try_acquire_for(patience)?;
+            let (token, slot) = (permit.fencing_token(), Some(permit.slot()));
+            (permit.into(), token, slot)
+        } else if self.is_shared() {
+            let lock = locks.rw_lock(name).cancelled_by(cancel);
+            let reader = lock.try_read_for(patience)?;
+            let token = reader.last_writer();
+            (reader.into(), token, None)
+        } else {
+            let guard = match &self.names[..] {
+                [name] => locks
+                    .mutex(name)
+                    .cancelled_by(cancel)
+                    .try_lock_for(patience)?,
+                names => locks
+                    .multi_lock(names)
+                    .cancelled_by(cancel)
+                    .try_lock_for(patience)?,
+            };
+            let token = guard.fencing_token();
+            (guard.into(), token, None)
         };
-        let token = lock.fencing_token().get();
         Ok(Held {
-            hold: lock.into(),
-            token,
-            is_shared: false,
-            slot: None,
+            hold,
+            token: token.get(),
+            is_shared: self.is_shared(),
+            slot,
         })
     }
 
@@ -137,8 +122,9 @@ impl Taking {
             }
             _ if self.quiet && self.verbose => usage("--quiet with --verbose: give one of them"),
             (_, true, Some(_)) => usage("--shared with --permits: permits cannot be shared"),
-            ([_, _, ..], true, _) => usage("--shared: give one name only"),
-            ([_, _, ..], _, Some(_)) => usage("--permits: give one name only"),
+            ([_, _, ..], true, _) | ([_, _, ..], _, Some(_)) => {
+                usage("--shared, --permits: give one name only")
+            }
             _ => Ok(()),
         }
     }
