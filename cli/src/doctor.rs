@@ -162,15 +162,15 @@ fn text(seen: &Seen, findings: &[Finding]) -> String {
     if let Some(plan) = seen.plan() {
         let _ = write!(text, "\n\n{}", sentence(&plan));
     }
-    let mut groups: Vec<(Vec<String>, &Finding)> = Vec::new();
+    // Findings that differ by the node only are one.
+    let mut groups: Vec<(Vec<String>, Finding)> = Vec::new();
     for it in findings {
-        let node = it
-            .node
-            .as_ref()
-            .map(|(node, address)| format!("{node} ({address})"));
-        match groups.iter_mut().find(|(_, first)| first.is_like(it)) {
+        let mut shared = it.clone();
+        let node = shared.node.take();
+        let node = node.map(|(node, address)| format!("{node} ({address})"));
+        match groups.iter_mut().find(|(_, first)| *first == shared) {
             Some((nodes, _)) => nodes.extend(node),
-            None => groups.push((node.into_iter().collect(), it)),
+            None => groups.push((node.into_iter().collect(), shared)),
         }
     }
     for (nodes, it) in groups {

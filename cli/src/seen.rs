@@ -117,9 +117,8 @@ pub(crate) fn lines(
             } => (format!("readers: {readers}"), left(time)),
             other => (other.to_string(), String::new()),
         };
-        let stored = || it.nodes().iter().filter_map(|it| it.stored.as_ref().ok());
-        let with_key = stored().filter(|it| it.key != StoredKey::Missing).count();
-        let waits = stored()
+        let stored = it.nodes().iter().flat_map(|row| &row.stored);
+        let waits = stored
             .max_by_key(|it| it.waiting)
             .map(waiting)
             .unwrap_or_default();
@@ -127,16 +126,12 @@ pub(crate) fn lines(
             (is_leaked(it), ", WITHOUT EXPIRY"),
             (is_on_a_minority(it), ", ON A MINORITY"),
         ];
-        let state = marks
-            .into_iter()
-            .filter(|(is_so, _)| *is_so)
-            .fold(state, |state, (_, mark)| state + mark)
-            + &not_on(it);
+        let marks = marks.into_iter().filter(|it| it.0).map(|it| it.1);
         vec![
             label(it),
-            state,
+            state + &marks.collect::<String>() + &not_on(it),
             time,
-            format!("{with_key} of {}", it.nodes().len()),
+            format!("{} of {}", keys(it).count(), it.nodes().len()),
             waits,
         ]
     };
@@ -148,11 +143,13 @@ pub(crate) fn lines(
 
 /// Whether a server has a key without expiry.
 pub(crate) fn is_leaked(seen: &Inspection) -> bool {
-    seen.nodes().iter().any(|it| {
-        it.stored
-            .as_ref()
-            .is_ok_and(|it| it.key != StoredKey::Missing && it.left.is_none())
-    })
+    keys(seen).any(|it| it.left.is_none())
+}
+
+/// What the servers with a key store.
+fn keys(seen: &Inspection) -> impl Iterator<Item = &StoredLock> {
+    let stored = seen.nodes().iter().flat_map(|row| &row.stored);
+    stored.filter(|it| it.key != StoredKey::Missing)
 }
 
 /// ", NOT ON n2": the servers that lack a held lock, or a reader of it. Empty for all others.
@@ -193,12 +190,7 @@ pub(crate) fn is_on_a_minority(seen: &Inspection) -> bool {
         seen.state(),
         LockState::Held { .. } | LockState::Read { .. } | LockState::Unknown
     );
-    !is_held
-        && seen.nodes().iter().any(|it| {
-            it.stored
-                .as_ref()
-                .is_ok_and(|it| it.key != StoredKey::Missing)
-        })
+    !is_held && keys(seen).next().is_some()
 }
 
 /// See the schemas in the guide.

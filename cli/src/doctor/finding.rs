@@ -18,6 +18,7 @@ pub(crate) enum Level {
 }
 
 /// A problem.
+#[derive(Clone, PartialEq)]
 pub(crate) struct Finding {
     pub(crate) level: Level,
     /// For programs. Must not change.
@@ -37,22 +38,6 @@ impl Level {
             Level::Warning => ("warning", 1, screen::YELLOW),
             Level::Unfit => ("unfit", Exit::UNFIT.number(), screen::RED),
         }
-    }
-}
-
-impl Finding {
-    /// Whether both are about single nodes and differ by the node only.
-    pub(crate) fn is_like(&self, other: &Finding) -> bool {
-        let parts = |it: &Finding| {
-            (
-                it.level,
-                it.node.is_some(),
-                it.why,
-                it.seen.clone(),
-                it.action.clone(),
-            )
-        };
-        self.node.is_some() && parts(self) == parts(other)
     }
 }
 
