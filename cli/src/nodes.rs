@@ -1,5 +1,6 @@
 //! Servers and passwords from options, variables and files.
 
+use std::fmt::Display;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -63,29 +64,22 @@ impl Settings {
                 second,
                 address,
             } => {
+                let [first, second] = [first, second].map(place);
                 format!(
-                    "{} and {} are the same server ({address}): give each server once",
-                    place(first),
-                    place(second)
+                    "{first} and {second} are the same server ({address}): give each server once"
                 )
             }
             other => other.to_string(),
         };
-        let has_threads = |it: &BuildProblem| !matches!(it, BuildProblem::NoThreads { .. });
+        let lacks_threads = |it: &BuildProblem| matches!(it, BuildProblem::NoThreads { .. });
         let failed = |err: BuildError| {
-            let exit = if err.problems().iter().all(has_threads) {
-                Exit::CONFIG
-            } else {
+            let problems = err.problems().iter();
+            let exit = if problems.clone().any(lacks_threads) {
                 Exit::INTERNAL
+            } else {
+                Exit::CONFIG
             };
-            Failed::new(
-                exit,
-                err.problems()
-                    .iter()
-                    .map(text)
-                    .collect::<Vec<_>>()
-                    .join("; "),
-            )
+            Failed::new(exit, problems.map(text).collect::<Vec<_>>().join("; "))
         };
         self.builder.clone().build().map_err(failed)
     }
@@ -126,10 +120,7 @@ fn listed(file: &Path) -> Result<Vec<Given>, Failed> {
         }));
     }
     if nodes.is_empty() {
-        return Err(Failed::new(
-            Exit::CONFIG,
-            format!("{}: no servers in this file", file.display()),
-        ));
+        return Err(invalid(file, "no servers in this file"));
     }
     Ok(nodes)
 }
@@ -263,13 +254,8 @@ fn password(args: &NodeArgs, of_config: Option<&Path>) -> Result<Option<String>,
         let text = read(file)?;
         let first = text.lines().next().unwrap_or_default();
         if first.is_empty() {
-            return Err(Failed::new(
-                Exit::CONFIG,
-                format!(
-                    "{}: the first line is empty, and must be the password",
-                    file.display()
-                ),
-            ));
+            let reason = "the first line is empty, and must be the password";
+            return Err(invalid(file, reason));
         }
         return Ok(Some(first.to_owned()));
     }
@@ -281,8 +267,7 @@ fn config(args: &NodeArgs) -> Result<ConfigFile, Failed> {
         return Ok(ConfigFile::default());
     };
     // The error shows the line. A config file has no password.
-    toml::from_str(&read(file)?)
-        .map_err(|err| Failed::new(Exit::CONFIG, format!("{}: {err}", file.display())))
+    toml::from_str(&read(file)?).map_err(|err| invalid(file, err))
 }
 
 fn time(
@@ -302,9 +287,12 @@ fn time(
 
 /// Without the byte order mark that some editors write.
 fn read(file: &Path) -> Result<String, Failed> {
-    let text = fs::read_to_string(file)
-        .map_err(|err| Failed::new(Exit::CONFIG, format!("{}: {err}", file.display())))?;
+    let text = fs::read_to_string(file).map_err(|err| invalid(file, err))?;
     Ok(text.trim_start_matches('\u{feff}').to_owned())
+}
+
+fn invalid(file: &Path, reason: impl Display) -> Failed {
+    Failed::new(Exit::CONFIG, format!("{}: {reason}", file.display()))
 }
 
 #[cfg(test)]
