@@ -31,20 +31,19 @@ pub(crate) fn run(args: &NodeArgs, hold: &Hold) -> Result<ExitCode, Failed> {
     let locks = nodes::with_locks(args)?.build()?;
     let (cancel, (ends, ended)) = (CancelHandle::new(), channel());
     listen(hold, &cancel, &ends)?;
-    let held = waiting::take(&hold.taking, &locks, &cancel);
-    let held = match held {
+    let held = match waiting::take(&hold.taking, &locks, &cancel) {
         Ok(held) => held,
-        Err(failed) if !cancel.is_cancelled() => return hold.taking.end(failed, hold.json),
-        // A signal or stdin ended the wait, whatever the error.
-        Err(_) => {
-            let failed = match ended.recv() {
+        Err(failed) => {
+            // What ended the wait counts, whatever the error.
+            let failed = match ended.try_recv() {
                 Ok(End::Signal(number)) => {
                     Failed::new(Exit::signal(number), "a signal ended the wait")
                 }
-                _ => Failed::new(
+                Ok(End::Stdin) => Failed::new(
                     Exit::HELD,
                     "stdin ended during the wait: give --until-signal to hold until a signal comes",
                 ),
+                _ => failed,
             };
             return hold.taking.end(failed, hold.json);
         }
@@ -125,9 +124,6 @@ fn is_in_background(stdin: &io::Stdin) -> bool {
 
 /// Waits for the end, and reports extensions to programs.
 fn wait(hold: &Hold, held: &Held, ended: &Receiver<End>) -> Result<End, Failed> {
-    if !hold.json {
-        return ended.recv().map_err(|err| Failed::new(Exit::INTERNAL, err));
-    }
     let mut before = held.hold.remaining();
     loop {
         match ended.recv_timeout(LOOKS) {
@@ -139,7 +135,7 @@ fn wait(hold: &Hold, held: &Held, ended: &Receiver<End>) -> Result<End, Failed> 
         }
         // Only an extension makes the time longer.
         let now = held.hold.remaining();
-        if before < now {
+        if hold.json && before < now {
             say(hold, &event(held, "renewed"))?;
         }
         before = now;
