@@ -128,7 +128,7 @@ fn raise(args: &NodeArgs, max_ttl: Duration, json: bool) -> Result<ExitCode, Fai
     } else if max_ttl <= of_all {
         format!("max_ttl of all servers: {}", show::time(of_all))
     } else {
-        crate::seen::votes(&rows)
+        show::lines(&rows)
     })?;
     Ok(Exit::NO_QUORUM.unless(max_ttl <= of_all))
 }

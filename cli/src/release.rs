@@ -63,24 +63,20 @@ pub(crate) fn run(args: &NodeArgs, release: &Release) -> Result<ExitCode, Failed
         return Err(Failed::new(exit, format!("{}: {it}", seen::name(it))));
     }
     let shown: Vec<_> = all.into_iter().filter(stands).collect();
-    if shown.is_empty() {
-        let text = format!("{}: not held", seen::shown(release.name.as_bytes()));
-        let object = json!({ "quorlock": 1, "name": release.name, "released": [] });
-        show::say(&if release.json {
-            object.to_string()
-        } else {
-            text
-        })?;
-        return Ok(ExitCode::SUCCESS);
-    }
     let mut texts: Vec<_> = shown.iter().map(seen::text).collect();
+    if shown.is_empty() {
+        let name = seen::shown(release.name.as_bytes());
+        texts.push(format!("{name}: not held"));
+    }
     if !release.json {
         show::say(&texts.join("\n"))?;
         texts.clear();
     }
-    // With --json the keys are shown on stderr.
-    texts.push(format!("\n{RISK}"));
-    ask::confirm(&texts.join("\n"), "Release it?", release.yes)?;
+    if !shown.is_empty() {
+        // With --json the keys are shown on stderr.
+        texts.push(format!("\n{RISK}"));
+        ask::confirm(&texts.join("\n"), "Release it?", release.yes)?;
+    }
     let mut failed = false;
     let mut parts = Vec::new();
     for it in &shown {
@@ -91,13 +87,7 @@ pub(crate) fn run(args: &NodeArgs, release: &Release) -> Result<ExitCode, Failed
         if release.json {
             parts.push(object(it, &rows));
         } else {
-            show::say(
-                &rows
-                    .iter()
-                    .map(ToString::to_string)
-                    .collect::<Vec<_>>()
-                    .join("\n"),
-            )?;
+            show::say(&show::lines(&rows))?;
         }
     }
     if release.json {

@@ -234,14 +234,6 @@ pub(crate) fn object(seen: &Inspection) -> Value {
     })
 }
 
-/// A line for each server: whether it votes.
-pub(crate) fn votes<'a>(rows: impl IntoIterator<Item = &'a NodeCheck>) -> String {
-    rows.into_iter()
-        .map(ToString::to_string)
-        .collect::<Vec<_>>()
-        .join("\n")
-}
-
 /// The rest of its quarantine, and the reason.
 pub(crate) fn quarantine(row: &NodeCheck) -> Option<(Duration, QuarantineReason)> {
     match row.failure {

@@ -24,6 +24,12 @@ pub(crate) fn say(text: &str) -> Result<(), Failed> {
         })
 }
 
+/// A line for each of them.
+pub(crate) fn lines(rows: impl IntoIterator<Item = impl ToString>) -> String {
+    let lines: Vec<_> = rows.into_iter().map(|row| row.to_string()).collect();
+    lines.join("\n")
+}
+
 /// Writes a line to stderr.
 pub(crate) fn warn(text: &str) {
     // Without a reader nothing is lost.

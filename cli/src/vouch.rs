@@ -51,7 +51,7 @@ pub(crate) fn run(args: &NodeArgs, vouch: &Vouch) -> Result<ExitCode, Failed> {
         let nodes: Vec<_> = rows.iter().map(seen::check).collect();
         show::say(&json!({ "quorlock": 1, "nodes": nodes }).to_string())?;
     } else {
-        show::say(&seen::votes(&rows))?;
+        show::say(&show::lines(&rows))?;
     }
     let all = rows.iter().all(|it| it.failure.is_none());
     Ok(Exit::NO_QUORUM.unless(all))

@@ -39,7 +39,7 @@ pub(crate) fn run(
     json: bool,
     whole: bool,
 ) -> Result<ExitCode, Failed> {
-    let locks = nodes::for_a_plan(args, None)?.build()?;
+    let locks = nodes::without_locks(args)?.build()?;
     let began = now();
     let mut said = Vec::new();
     let mut partly_held: Option<Vec<String>> = None;
@@ -102,7 +102,7 @@ fn end(
     } else if votes {
         format!("{} of {} servers vote", rows.len(), rows.len())
     } else {
-        seen::votes(missing.iter().copied())
+        show::lines(missing)
     })?;
     Ok(Exit::NO_QUORUM.unless(votes && partly_held.is_empty()))
 }
