@@ -133,12 +133,10 @@ fn raise(args: &NodeArgs, max_ttl: Duration, json: bool) -> Result<ExitCode, Fai
     Ok(Exit::NO_QUORUM.unless(max_ttl <= of_all))
 }
 
+/// The worst finding is the first.
 fn status(findings: &[Finding]) -> u8 {
-    findings
-        .iter()
-        .map(|it| it.level.parts().1)
-        .max()
-        .unwrap_or(0)
+    let worst = findings.first();
+    worst.map_or(0, |it| it.level.parts().1)
 }
 
 fn text(seen: &Seen, findings: &[Finding]) -> String {
@@ -150,11 +148,7 @@ fn text(seen: &Seen, findings: &[Finding]) -> String {
             known(check.version.as_deref().map(str::to_owned)),
             known(check.uptime.map(show::time)),
             known(slowest.map(show::time)),
-            if check.failure.is_none() {
-                "yes".to_owned()
-            } else {
-                "no".to_owned()
-            },
+            if check.failure.is_none() { "yes" } else { "no" }.to_owned(),
         ]
     };
     let header = ["NODE", "ADDRESS", "VERSION", "UP", "ANSWERS IN", "VOTES"];
@@ -218,11 +212,11 @@ fn sentence(plan: &Plan) -> String {
 fn object(seen: &Seen, findings: &[Finding]) -> Value {
     let rows = seen.checks.iter().zip(&seen.slowest);
     let node = |(check, slowest): (&NodeCheck, &Option<Duration>)| {
-        json!({
-            "node": check.node.to_string(), "address": &*check.address, "votes": check.failure.is_none(),
-            "failure": check.failure.as_ref().map(ToString::to_string), "version": check.version.as_deref(),
-            "uptime": show::seconds(check.uptime), "slowest_answer": show::seconds(*slowest),
-        })
+        let mut node = crate::seen::check(check);
+        node["version"] = check.version.as_deref().into();
+        node["uptime"] = show::seconds(check.uptime).into();
+        node["slowest_answer"] = show::seconds(*slowest).into();
+        node
     };
     let finding = |it: &Finding| {
         let (node, address) = it.node.clone().unzip();

@@ -2,8 +2,6 @@
 
 use std::time::Duration;
 
-use quorlock::error::{NodeCheck, NodeFailure};
-
 use crate::doctor::finding::{Finding, Level, at};
 use crate::doctor::seen::{ROOM, Seen, TIMEOUTS_IN_A_TTL};
 use crate::{seen as locks, show};
@@ -62,14 +60,6 @@ fn partly_held(seen: &Seen) -> Option<Finding> {
     })
 }
 
-/// Some nodes, by name.
-fn names<'a>(nodes: impl Iterator<Item = &'a NodeCheck>) -> String {
-    nodes
-        .map(|it| it.node.to_string())
-        .collect::<Vec<_>>()
-        .join(", ")
-}
-
 /// Servers too slow for the response timeout.
 fn slow(seen: &Seen) -> Vec<Finding> {
     let Some(proposal) = seen.proposal() else {
@@ -98,22 +88,23 @@ fn slow(seen: &Seen) -> Vec<Finding> {
 
 /// Servers that lose data at a restart. Quarantine covers that.
 fn forgets(seen: &Seen) -> Option<Finding> {
-    let forgetful = || {
-        seen.checks
-            .iter()
-            .filter(|it| it.append_only == Some(false))
-    };
-    forgetful().next().filter(|_| !seen.quarantine)?;
-    Some(finding(
-        Level::Note,
-        "forgets",
-        format!(
-            "appendonly is off on {}: a restart loses locks and fencing counters",
-            names(forgetful())
-        ),
-        "without quarantine such a server votes at once, and new tokens rely on the clocks",
-        "CONFIG SET appendonly yes, and the same in its configuration file",
-    ))
+    let rows = seen.checks.iter();
+    let forgetful: Vec<_> = rows
+        .filter(|it| it.append_only == Some(false))
+        .map(|it| it.node.to_string())
+        .collect();
+    (!seen.quarantine && !forgetful.is_empty()).then(|| {
+        finding(
+            Level::Note,
+            "forgets",
+            format!(
+                "appendonly is off on {}: a restart loses locks and fencing counters",
+                forgetful.join(", ")
+            ),
+            "without quarantine such a server votes at once, and new tokens rely on the clocks",
+            "CONFIG SET appendonly yes, and the same in its configuration file",
+        )
+    })
 }
 
 fn no_quarantine(seen: &Seen) -> Option<Finding> {
@@ -130,18 +121,16 @@ fn no_quarantine(seen: &Seen) -> Option<Finding> {
 
 /// Keys without expiry.
 fn no_expiry(seen: &Seen) -> Option<Finding> {
-    let leaked: Vec<_> = seen
-        .listing
-        .iter()
-        .flat_map(|it| it.locks())
+    let locks = seen.listing.iter().flat_map(|it| it.locks());
+    let leaked: Vec<_> = locks
         .filter(|it| locks::is_leaked(it))
+        .map(locks::label)
         .collect();
-    let labels: Vec<_> = leaked.iter().map(|it| locks::label(it)).collect();
     (!leaked.is_empty()).then(|| {
         finding(
             Level::Warning,
             "no_expiry",
-            format!("keys without expiry: {}", show::some(&labels, NAMES)),
+            format!("keys without expiry: {}", show::some(&leaked, NAMES)),
             "nothing removes them, so these locks stay held after their program has ended",
             "find the program that sets keys without a ttl; then, for each key: quorlock release NAME --force",
         )
@@ -176,14 +165,17 @@ fn plan(seen: &Seen) -> Vec<Finding> {
             format!("set --ttl {}ms, or a shorter --response-timeout", needed.as_millis()),
         ));
     }
-    if let Some((shortest, timeout)) = plan.shortest.filter(|(it, _)| plan.ttl < *it) {
+    if let Some((shortest, timeout)) = plan.shortest
+        && let Some(slowest) = seen.slowest.iter().flatten().max()
+        && plan.ttl < shortest
+    {
         findings.push(finding(
             Level::Warning,
             "ttl_tight",
             format!(
                 "the planned ttl is {}, and the slowest answer took {}",
                 show::time(plan.ttl),
-                slowest(seen)
+                show::time(*slowest)
             ),
             "some slower answers would lose a held lock",
             format!(
@@ -210,14 +202,6 @@ fn plan(seen: &Seen) -> Vec<Finding> {
     findings
 }
 
-fn slowest(seen: &Seen) -> String {
-    seen.slowest
-        .iter()
-        .flatten()
-        .max()
-        .map_or_else(String::new, |it| show::time(*it))
-}
-
 /// The number of servers and of votes.
 fn numbers(seen: &Seen) -> Vec<Finding> {
     let nodes = seen.checks.len();
@@ -225,7 +209,7 @@ fn numbers(seen: &Seen) -> Vec<Finding> {
     let coming = seen
         .checks
         .iter()
-        .filter(|it| matches!(it.failure, Some(NodeFailure::Quarantined { .. })))
+        .filter(|it| locks::quarantine(it).is_some())
         .count();
     let needed = nodes / 2 + 1;
     let (level, what, action) = if needed <= voting + coming {
