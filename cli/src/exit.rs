@@ -6,6 +6,7 @@ use std::process::ExitCode;
 
 use quorlock::error::{NodeAnswer, NodeFailure};
 use quorlock::{AcquireError, ReleaseError};
+use serde_json::json;
 
 use crate::screen;
 
@@ -85,8 +86,8 @@ impl Failed {
     /// Writes a line or an object to stderr.
     pub(crate) fn tell(&self, json: bool) {
         let line = if json {
-            let (reason, status) = (&self.reason, self.exit.number());
-            serde_json::json!({ "quorlock": 1, "error": reason, "status": status }).to_string()
+            let status = self.exit.number();
+            json!({ "quorlock": 1, "error": self.reason, "status": status }).to_string()
         } else {
             screen::message(&self.reason)
         };

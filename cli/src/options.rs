@@ -88,9 +88,6 @@ pub(crate) fn duration(text: &str) -> Result<Duration, String> {
         "h" => 3600.0,
         _ => return Err(wrong()),
     };
-    if number.is_empty() || !number.bytes().all(|it| it.is_ascii_digit() || it == b'.') {
-        return Err(wrong());
-    }
     let number: f64 = number.parse().map_err(|_| wrong())?;
     Duration::try_from_secs_f64(number * seconds).map_err(|_| wrong())
 }

@@ -58,8 +58,9 @@ impl Taking {
         let (hold, token, slot): (Hold, _, _) = if let Some(permits) = self.permits {
             let semaphore = locks.semaphore(name, permits).cancelled_by(cancel);
             let permit = semaphore.try_acquire_for(patience)?;
-            let (token, slot) = (permit.fencing_token(), Some(permit.slot()));
-            (permit.into(), token, slot)
+            let token = permit.fencing_token();
+            let slot = permit.slot();
+            (permit.into(), token, Some(slot))
         } else if self.is_shared() {
             let lock = locks.rw_lock(name).cancelled_by(cancel);
             let reader = lock.try_read_for(patience)?;

@@ -224,11 +224,7 @@ impl<'a> Job<'a> {
     fn end(&mut self, why: Why, kill_at: Duration, reason: &str) {
         let before = self.ending;
         let kill_at = before.map_or(kill_at, |it| it.kill_at.min(kill_at));
-        let why = if before.is_none() || why == Why::Lost {
-            why
-        } else {
-            before.map_or(why, |it| it.why)
-        };
+        let why = before.filter(|_| why != Why::Lost).map_or(why, |it| it.why);
         self.ending = Some(Ending {
             why,
             kill_at,
