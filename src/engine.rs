@@ -203,12 +203,11 @@ impl Engine {
             schedule, fanout, ..
         } = &*self.shared;
         let losses = schedule.stop();
-        fanout.wake(fanout.ids().collect());
+        fanout.flush(fanout.ids().collect());
         // Acquisitions end their round and give back what they won; releases end theirs.
         let mut calls = self.calls.lock();
         while calls.under_way != 0 && !self.ended.wait_until(&mut calls, deadline).timed_out() {}
         drop(calls);
-        fanout.end_driving(deadline);
         fanout.stop(deadline);
         let mut threads = threads.into_iter();
         let workers = threads.by_ref().take(fanout.nodes.len());

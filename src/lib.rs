@@ -134,6 +134,7 @@ mod lock;
 mod logic;
 mod manager;
 pub mod observer;
+mod session;
 mod stats;
 mod sys;
 #[cfg(test)]

@@ -11,6 +11,7 @@ pub(crate) mod eligibility;
 pub(crate) mod lease;
 pub(crate) mod listing;
 mod merged_inspection;
+pub(crate) mod min_rtt;
 pub(crate) mod outage;
 pub(crate) mod pause;
 pub(crate) mod quarantines;
@@ -20,6 +21,5 @@ pub(crate) mod run_ids;
 mod rw_counts;
 pub(crate) mod tally;
 pub(crate) mod token;
-pub(crate) mod way;
 
 pub(crate) use ballot::quorum;

@@ -13,9 +13,8 @@ pub(crate) mod sync;
 mod system;
 
 pub(crate) use system::{
-    CAN_WAIT_FOR_SEVERAL, Events, OwnThread, Poll, Registry, Socket, ThreadId, Tick, Token, WakeFd,
-    Waker, Watch, boot_clock, fill_random, is_unwinding, this_thread, tick, wait_readable,
-    wall_clock,
+    Events, OwnThread, Poll, Registry, SPINS_MAX, Socket, ThreadId, Tick, Token, Waker, boot_clock,
+    fill_random, is_unwinding, this_thread, tick, wall_clock, yield_now,
 };
 
 /// What a wake-up of a poll is known by.

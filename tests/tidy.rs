@@ -31,6 +31,7 @@ const FLOORS: Floors = &[
     &["inspection", "observer"],
     &["answer", "config", "tls"],
     &["logic", "wire"],
+    &["session"],
     &["engine/park", "engine/process"],
     &["engine/listeners", "engine/spec"],
     &["engine/nodes"],
@@ -87,8 +88,8 @@ const TEST_MODULES: &[&str] = &["tests", "checked"];
 /// Types that share a name on purpose: with a stand-in, or with a type of the system.
 const SHARED_TYPE_NAMES: &[&str] = &["Condvar", "Mutex", "Session", "Setup"];
 
-/// Files that share a name on purpose: `sys/checked` stands in for `sys/os`.
-const SHARED_FILE_NAMES: &[&str] = &["clock", "socket", "threads"];
+/// Files that share a name on purpose: `sys/checked` stands in for `sys/os`, and a session is one of TLS in `tls`.
+const SHARED_FILE_NAMES: &[&str] = &["clock", "session", "socket", "threads"];
 
 /// Longer files are split by concern.
 const LINES_MAX: usize = 1_000;

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::engine::nodes::fanout::Fanout;
 use crate::engine::nodes::server::Server;
 use crate::engine::round::ask::{self, NodeQuery};
 use crate::engine::shared::Shared;
@@ -21,7 +22,7 @@ impl Shared {
     pub(crate) fn check_nodes(&self) -> Vec<NodeCheck> {
         let nodes = &self.fanout.nodes;
         // A server that was emptied since it was last asked for a lock shows that here.
-        let look = self.fanout.records.greet(GreetKind::Look);
+        let look = self.fanout.records.rules().greet(GreetKind::Look);
         let deadline = self.fanout.deadline(time::tick());
         let mut failures = vec![None; nodes.len()];
         let query = |command| NodeQuery { command, to: None };
@@ -34,7 +35,7 @@ impl Shared {
             .iter()
             .zip(failures)
             .map(|(node, failure)| {
-                let found = check(node, self.fanout.double_of(node.id));
+                let found = check(node, &self.fanout);
                 NodeCheck {
                     failure: failure.or(found.failure),
                     ..found
@@ -56,7 +57,7 @@ impl Shared {
         };
         let nodes = self.fanout.nodes.iter().zip(rows.iter());
         let up = nodes
-            .filter(|(node, row)| node.standing.is_up() && !is_silent(row))
+            .filter(|(node, row)| node.is_up() && !is_silent(row))
             .map(|(it, _)| it.id);
         let up = up.collect::<NodeSet>();
         if up == NodeSet::default() {
@@ -117,7 +118,7 @@ impl Shared {
         // No two may have a record of the same edition.
         let nodes: Vec<_> = self.fanout.ids().filter(|id| to.contains(*id)).collect();
         let queries = nodes.iter().map(|id| NodeQuery {
-            command: self.fanout.records.greet(kind),
+            command: self.fanout.records.rules().greet(kind),
             to: Some([*id].into_iter().collect()),
         });
         let answers = ask::ask_many(&self.fanout, queries, self.fanout.deadline(time::tick()));
@@ -138,21 +139,21 @@ impl Shared {
     }
 }
 
-fn check(server: &Server, double: Option<NodeId>) -> NodeCheck {
-    let quarantine = || server.status.left(time::tick());
-    let quarantined = || quarantine().map(|(left, why)| NodeFailure::Quarantined { left, why });
-    let mut row = row(
-        server.id,
-        &server.address,
-        server.misfit().or_else(quarantined),
-    );
-    if server.standing.is_up()
-        && let Some(server_info) = server.status.server_info()
+fn check(node: &Server, fanout: &Fanout) -> NodeCheck {
+    let quarantined = || {
+        let quarantined = fanout.quarantined_of([node.id].into_iter().collect(), time::tick());
+        quarantined.into_iter().next().map(|it| it.1)
+    };
+    let failure = node.record_mismatch().or_else(quarantined);
+    let mut row = row(node.id, &node.address, failure);
+    if node.is_up()
+        && let Some(server_info) = node.server_info()
     {
         row.findings.extend(server_info.findings());
+        let double = fanout.double_of(node.id);
         row.findings
             .extend(double.map(|other| NodeFinding::SameServer { other }));
-        row.findings.extend(clock_differs(server));
+        row.findings.extend(clock_differs(node));
         row.uptime = server_info
             .uptime
             .and_then(|it| u64::try_from(it).ok())
@@ -180,9 +181,9 @@ fn row(node: NodeId, address: &Arc<str>, failure: Option<NodeFailure>) -> NodeCh
     }
 }
 
-fn clock_differs(server: &Server) -> Option<NodeFinding> {
+fn clock_differs(node: &Server) -> Option<NodeFinding> {
     let now = Moment::now();
-    let (low, high) = server.status.clock_shows(now)?;
+    let (low, high) = node.availability(|it| it.clock_shows(now))?;
     let wall = now.wall_micros();
     // Zero as long as ours lies between what is possible.
     let by = Duration::from_micros(wall.abs_diff(wall.clamp(low, high.max(low))));

@@ -5,7 +5,6 @@ use std::fmt;
 use std::panic::{RefUnwindSafe, UnwindSafe};
 use std::sync::Arc;
 
-use crate::sys::WakeFd;
 use crate::sys::sync::{Condvar, Mutex};
 use crate::time::Tick;
 
@@ -25,15 +24,8 @@ struct Sleepers {
 /// What one thread sleeps on. Several signals can wake it.
 #[derive(Default)]
 pub(crate) struct Parker {
-    sleep: Mutex<Sleep>,
+    is_woken: Mutex<bool>,
     wake: Condvar,
-}
-
-#[derive(Default)]
-struct Sleep {
-    woken: bool,
-    /// The thread does not sleep here, but waits for sockets; this wakes it there.
-    wake_fd: Option<Arc<WakeFd>>,
 }
 
 impl Parker {
@@ -42,49 +34,21 @@ impl Parker {
     /// With nothing locked: otherwise the thread would be given the mutex before it runs, and whoever wakes it once more
     /// would wait for that.
     pub(crate) fn wake(&self) {
-        let wake_fd = {
-            let mut sleep = self.sleep.lock();
-            sleep.woken = true;
-            sleep.wake_fd.take()
-        };
-        match wake_fd {
-            Some(wake_fd) => wake_fd.wake(),
-            None => {
-                self.wake.notify_one();
-            }
-        }
+        *self.is_woken.lock() = true;
+        self.wake.notify_one();
     }
 
     /// Sleeps until `until` (`None`: without end), or until it is woken.
     pub(crate) fn sleep(&self, until: Option<Tick>) {
-        let mut sleep = self.sleep.lock();
-        while !sleep.woken {
+        let mut is_woken = self.is_woken.lock();
+        while !*is_woken {
             match until {
-                Some(until) if self.wake.wait_until(&mut sleep, until).timed_out() => break,
+                Some(until) if self.wake.wait_until(&mut is_woken, until).timed_out() => break,
                 Some(_) => {}
-                None => self.wake.wait(&mut sleep),
+                None => self.wake.wait(&mut is_woken),
             }
         }
-        sleep.woken = false;
-    }
-
-    /// Lets `wait` wait for sockets and for the descriptor, unless the thread has been woken already.
-    pub(crate) fn sleep_elsewhere<T>(
-        &self,
-        wake_fd: &Arc<WakeFd>,
-        wait: impl FnOnce() -> T,
-    ) -> Option<T> {
-        {
-            let mut sleep = self.sleep.lock();
-            if std::mem::take(&mut sleep.woken) {
-                return None;
-            }
-            sleep.wake_fd = Some(Arc::clone(wake_fd));
-        }
-        let result = wait();
-        let mut sleep = self.sleep.lock();
-        *sleep = Sleep::default();
-        Some(result)
+        *is_woken = false;
     }
 
     /// Lets `signals` wake it, while the result lives.
@@ -205,7 +169,7 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::{sys, time};
+    use crate::time;
 
     /// Only ever waited for by a test that fails.
     fn far() -> Tick {
@@ -219,38 +183,6 @@ mod tests {
         parker.wake();
         parker.sleep(Some(until));
 
-        assert!(time::tick() < until);
-    }
-
-    #[test]
-    fn a_thread_that_is_woken_before_it_waits_elsewhere_does_not_wait_there() {
-        let (parker, wake_fd) = (Parker::default(), Arc::new(WakeFd::new().unwrap()));
-
-        parker.wake();
-
-        assert!(parker.sleep_elsewhere(&wake_fd, || ()).is_none());
-        assert!(
-            parker.sleep_elsewhere(&wake_fd, || ()).is_some(),
-            "it was woken once"
-        );
-    }
-
-    #[test]
-    fn a_thread_that_waits_elsewhere_is_woken_there_and_afterwards_where_it_sleeps() {
-        let (parker, wake_fd, until) = (Parker::default(), Arc::new(WakeFd::new().unwrap()), far());
-
-        let woken = parker.sleep_elsewhere(&wake_fd, || {
-            parker.wake();
-            sys::wait_readable(
-                std::iter::empty(),
-                Some(&wake_fd),
-                Some(Duration::from_secs(30)),
-            )
-        });
-        parker.wake();
-        parker.sleep(Some(until));
-
-        assert!(woken.is_some());
         assert!(time::tick() < until);
     }
 

@@ -84,8 +84,6 @@ struct DueQueue {
     /// The thread sleeps until then; `None` if it sleeps without end or is awake.
     sleeps_until: Option<u64>,
     asleep: bool,
-    /// The thread has to look around now.
-    woken: bool,
     /// Everything is due now.
     all: bool,
     /// But not before then.
@@ -169,19 +167,10 @@ impl Schedule {
             .collect()
     }
 
-    /// Makes the thread look around once, whether or not anything is due.
-    pub(crate) fn wake(&self) {
-        self.notify(|queue| queue.woken = true);
-    }
-
     /// Makes everything due now.
     pub(crate) fn make_all_due(&self) {
-        self.notify(|queue| queue.all = true);
-    }
-
-    fn notify(&self, why: impl FnOnce(&mut DueQueue)) {
         let mut queue = self.queue.lock();
-        why(&mut queue);
+        queue.all = true;
         let wakes = queue.asleep;
         self.unlock(queue, wakes);
     }
@@ -214,15 +203,9 @@ impl Schedule {
         nanos(at.saturating_duration_since(self.start))
     }
 
-    /// Sleeps until something is due, and takes all that is; `None` once stopped. With `at_most` it comes back after that
-    /// time, and in any case when it is [woken](Schedule::wake), with nothing. `last` is the caller's, between calls.
-    pub(crate) fn next(
-        &self,
-        last: &mut Now,
-        at_most: Option<Duration>,
-    ) -> Option<Vec<Arc<dyn Due>>> {
+    /// Sleeps until something is due, and takes all that is; `None` once stopped. `last` is the caller's, between calls.
+    pub(crate) fn next(&self, last: &mut Now) -> Option<Vec<Arc<dyn Due>>> {
         let mut queue = self.queue.lock();
-        let back_at = at_most.map(|it| self.nanos(time::tick()).saturating_add(nanos(it)));
         loop {
             if queue.stopped {
                 return None;
@@ -251,13 +234,10 @@ impl Schedule {
                     .for_each(|it| it.entry().at.store(0, Ordering::Relaxed));
                 return Some(due.into_values().collect());
             }
-            if std::mem::take(&mut queue.woken) || back_at.is_some_and(|it| it <= now) {
-                return Some(Vec::new());
-            }
             let first = queue.due.first_key_value().map(|((at, _), _)| *at);
             let first = first.map(|it| it.min(now.saturating_add(nanos(COMPARE))));
             let all_from = queue.all.then_some(queue.all_from);
-            queue.sleeps_until = [first, back_at, all_from].into_iter().flatten().min();
+            queue.sleeps_until = [first, all_from].into_iter().flatten().min();
             queue.asleep = true;
             match queue.sleeps_until {
                 Some(until) => {
@@ -342,7 +322,7 @@ mod tests {
                 .collect::<Vec<_>>()
         };
 
-        let due = schedule.next(&mut Now::read(), None).unwrap();
+        let due = schedule.next(&mut Now::read()).unwrap();
         assert_eq!((due.len(), held()), (2, vec![0, 1]));
         schedule.remove(&things[0].0);
         assert_eq!(held(), [1]);
@@ -360,17 +340,12 @@ mod tests {
         }
 
         // On a slow machine the second is due by then.
-        let due = schedule.next(&mut Now::read(), None).unwrap();
+        let due = schedule.next(&mut Now::read()).unwrap();
 
         assert_eq!(
             due.iter().map(|it| it.entry().id).collect::<Vec<_>>(),
             [0, 1]
         );
-        assert_eq!(
-            schedule
-                .next(&mut Now::read(), Some(Duration::ZERO))
-                .map(|it| it.len()),
-            Some(0)
-        );
+        assert_eq!(schedule.queue.lock().due.len(), 1);
     }
 }

@@ -32,10 +32,6 @@ impl NodeEvents for Hub {
     fn clock_stepped(&self) {
         self.schedule.make_all_due();
     }
-
-    fn left_unread(&self) {
-        self.schedule.wake();
-    }
 }
 
 /// Shared by callers, guards and the renewal thread. Holds no thread, so that no thread keeps itself alive.
@@ -68,7 +64,7 @@ impl Shared {
         Shared {
             outage: Mutex::new(Outage::new(pause::longest_pause(config.retry_max))),
             retries: Mutex::default(),
-            admission: Arc::new(Admission::new(config.response_timeout)),
+            admission: Arc::new(Admission::default()),
             next_lock: AtomicU64::new(0),
             said_quarantine: AtomicBool::new(false),
             callbacks: Callbacks::default(),

@@ -189,7 +189,7 @@ impl<'a> Acquisition<'a> {
             let Some(round_ticket) = shared.admission.wait(turn_until, &self.signals()) else {
                 return Err(self.stopped().unwrap_or_else(|| self.not_asked()));
             };
-            match Attempt::run(&shared.fanout, round_ticket, &request, known, None) {
+            match Attempt::run(&shared.fanout, round_ticket, &request, known) {
                 Ok(won) => return self.guard(won, |id| shared.queues.begin_hold(self.spec, id)),
                 Err(NotWon::NoRandomness { reason }) => {
                     return Err(AcquireError::NoRandomness { reason });

@@ -3,9 +3,8 @@
 use std::fmt;
 use std::panic::{AssertUnwindSafe, RefUnwindSafe, UnwindSafe, catch_unwind};
 use std::sync::Arc;
-use std::sync::atomic::Ordering::{AcqRel, Relaxed};
+use std::sync::atomic::Ordering::Relaxed;
 
-use crate::ids::NodeId;
 use crate::observer::event::{Event, Observer};
 use crate::sys::aside;
 use crate::sys::logging::error;
@@ -51,31 +50,6 @@ impl Upcall {
             observed.in_turn(move |it| it.call(&event));
         }
     }
-
-    /// Tells whether the node is silent. `silent` has become `is` just now.
-    ///
-    /// RACE: one thread finds the node silent, and another reads an answer of it, so what is told first may have happened
-    /// last. Whoever has told something looks again. A node that answers is not called silent for as long as nobody asks it.
-    pub(crate) fn tell_silence(&self, node: NodeId, silent: &Arc<AtomicBool>, is: bool) {
-        let Some(observed) = &self.0 else { return };
-        let silent = Arc::clone(silent);
-        observed.in_turn(move |it| {
-            let mut told = is;
-            loop {
-                it.call(&if told {
-                    Event::NodeSilent { node }
-                } else {
-                    Event::NodeAnswers { node }
-                });
-                // Read by a write: it comes before the change, and then the other thread tells after this one, or it sees it.
-                let now = silent.fetch_or(false, AcqRel);
-                if now == told {
-                    break;
-                }
-                told = now;
-            }
-        });
-    }
 }
 
 impl Observed {
@@ -103,6 +77,7 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
+    use crate::ids::NodeId;
     #[cfg(not(quorlock_shuttle))]
     use crate::sys::aside::Aside;
     use crate::sys::sync::{Mutex, is_anything_locked};
@@ -197,22 +172,6 @@ mod tests {
             aside.end(time::deadline(Duration::from_secs(30)));
         });
         assert_eq!(told, "(n0)(n1)(n2)(n3)");
-    }
-
-    #[test]
-    fn what_is_told_last_of_a_nodes_silence_is_so() {
-        let told = Arc::new(Mutex::new(Vec::new()));
-        let is_silent = Arc::new(AtomicBool::new(true));
-        let (tells, changes) = (Arc::clone(&told), Arc::clone(&is_silent));
-        let upcall = Upcall::to(Arc::new(move |event: &Event| {
-            tells.lock().push(matches!(event, Event::NodeSilent { .. }));
-            // Another thread reads an answer meanwhile.
-            changes.store(false, Relaxed);
-        }));
-
-        upcall.tell_silence(NodeId::new(0), &is_silent, true);
-
-        assert_eq!(*told.lock(), [true, false]);
     }
 
     #[test]

@@ -33,9 +33,11 @@ pub(crate) use clock::{Sleeper, Tick, boot_clock, now, point, suspend, tick, wal
 pub(crate) use explore::{check, set_haste};
 pub(crate) use locks::{Condvar, Mutex, MutexGuard};
 pub(crate) use poll::{Events, Poll, Registry, Token, Waker};
-pub(crate) use shuttle::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, fence};
-pub(crate) use socket::{CAN_WAIT_FOR_SEVERAL, Peer, Socket, WakeFd, Watch, accept, wait_readable};
-pub(crate) use threads::{OwnThread, ThreadId, is_unwinding, run_aside, this_thread};
+pub(crate) use shuttle::sync::atomic::{AtomicBool, AtomicU64, fence};
+pub(crate) use socket::{Peer, Socket, accept};
+pub(crate) use threads::{
+    OwnThread, SPINS_MAX, ThreadId, is_unwinding, run_aside, this_thread, yield_now,
+};
 pub(crate) use trace::trace;
 
 /// What waits until a thread has nothing locked, or has done something else.

@@ -9,12 +9,13 @@ use std::sync::Arc;
 pub(crate) use crossbeam_channel::{Receiver, Sender, unbounded};
 pub(crate) use mio::{Events, Poll, Registry, Token, Waker};
 pub(super) use parking_lot::{Mutex, MutexGuard};
-pub(crate) use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, fence};
+pub(crate) use std::sync::atomic::{AtomicBool, AtomicU64, fence};
 
-pub(crate) use socket::{CAN_WAIT_FOR_SEVERAL, Socket, WakeFd, Watch, wait_readable};
+pub(crate) use socket::Socket;
 pub(super) use threads::Condvar;
 pub(crate) use threads::{
-    OwnThread, ThreadId, Tick, boot_clock, is_unwinding, run_aside, this_thread, tick, wall_clock,
+    OwnThread, SPINS_MAX, ThreadId, Tick, boot_clock, is_unwinding, run_aside, this_thread, tick,
+    wall_clock, yield_now,
 };
 
 /// What waits until a thread has nothing locked, or has done something else.

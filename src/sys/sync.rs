@@ -11,9 +11,7 @@ use std::time::Duration;
 use crate::sys::system as raw;
 use crate::sys::system::{IS_WAITING, LOCKED, NEXT, Tick, WAITING, is_unwinding};
 
-pub(crate) use crate::sys::system::{
-    AtomicBool, AtomicU64, AtomicUsize, Receiver, Sender, fence, unbounded,
-};
+pub(crate) use crate::sys::system::{AtomicBool, AtomicU64, Receiver, Sender, fence, unbounded};
 
 /// Whether the calling thread has a mutex of ours locked.
 pub(crate) fn is_anything_locked() -> bool {
@@ -80,7 +78,7 @@ impl Drop for TurnsOver {
 }
 
 /// Whether something waits until this thread has nothing locked.
-pub(crate) fn is_anything_waiting() -> bool {
+fn is_anything_waiting() -> bool {
     IS_WAITING.try_with(Cell::get).unwrap_or(false)
 }
 
@@ -155,10 +153,6 @@ impl<T> Mutex<T> {
 
     pub(crate) fn try_lock(&self) -> Option<MutexGuard<'_, T>> {
         self.0.try_lock().map(counted)
-    }
-
-    pub(crate) fn try_lock_until(&self, deadline: Tick) -> Option<MutexGuard<'_, T>> {
-        self.0.try_lock_until(deadline).map(counted)
     }
 }
 

@@ -18,13 +18,12 @@
 )]
 
 mod bounds;
-mod driving;
+mod flush;
 mod leases;
 mod lines;
 mod records;
 mod rounds;
 mod server;
-mod stall;
 mod told;
 mod turns;
 mod workers;

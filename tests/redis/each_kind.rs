@@ -259,7 +259,11 @@ fn d8_a_hold_of_any_kind_that_others_try_for_outlives_its_loss_on_each_server() 
     for server in &servers {
         for (kind, hold) in &holds {
             kind.keys().iter().for_each(|it| del(server, it));
-            assert!(kind.try_against(&others).is_err());
+            assert!(kind.try_against(&others).is_err(), "{kind:?}");
+            eventually("what they were granted is given back", || {
+                let nodes = others.stats().nodes;
+                nodes.iter().all(|it| it.unanswered == 0 && it.queued == 0)
+            });
             eventually("it is there again", || {
                 hold.extend(LONG).unwrap();
                 kind.is_on(server)

@@ -212,7 +212,11 @@ fn a_paused_majority_is_no_quorum_and_the_rows_say_who_does_not_respond() -> Tes
     for node in [0, 2] {
         assert_eq!(*failure(&err, node), NodeFailure::TimedOut, "{err:?}");
     }
-    // They are known not to answer now: the next round does not wait for them.
+    eventually("they are known not to answer", || {
+        let nodes = locks.stats().nodes;
+        nodes[0].silent && nodes[2].silent
+    });
+    // The next round does not wait for them.
     let commands = locks.stats().commands;
     let err = locks.mutex("report").try_lock().unwrap_err();
     assert_no_quorum(&err);

@@ -10,7 +10,6 @@ use std::time::Duration;
 use crate::answer::{Answer, ExtendReply};
 use crate::engine::live_hold::held::{HoldState, LiveHold, Renewal};
 use crate::engine::nodes::fanout::{Enqueued, Outgoing};
-use crate::engine::nodes::job::Sink;
 use crate::engine::round::outcome::Grants;
 use crate::engine::round::pending::Pending;
 use crate::engine::schedule::{Announcement, Due, ScheduleEntry};
@@ -22,6 +21,7 @@ use crate::logic::lease::{self, Extended, Lease};
 use crate::logic::tally::{ExtendEnd, ExtendRound};
 use crate::logic::{quorum, retries, token};
 use crate::observer::{Event, HeldLock};
+use crate::session::pending_command::ReplyHandler;
 use crate::stats::count;
 use crate::sys::logging::{Level, debug, write_line};
 use crate::sys::sync::Mutex;
@@ -604,7 +604,7 @@ impl Renewal for Extension {
     }
 }
 
-impl Sink for Extension {
+impl ReplyHandler for Extension {
     fn deliver(&self, node: NodeId, answer: Answer, reached: bool) -> bool {
         let Extension {
             lock,
@@ -631,7 +631,7 @@ impl Sink for Extension {
 /// Takes the answers to a healing, only to count them.
 struct Healing(Arc<LiveHold>);
 
-impl Sink for Healing {
+impl ReplyHandler for Healing {
     fn deliver(&self, node: NodeId, answer: Answer, _reached: bool) -> bool {
         if answer == Answer::Extend(ExtendReply::Healed) {
             count(&self.0.shared.counters.healed);

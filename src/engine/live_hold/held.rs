@@ -107,7 +107,7 @@ pub(crate) struct PendingRelease<'a> {
 impl PendingRelease<'_> {
     /// Wakes the thread that writes it. The next call may ask then.
     pub(crate) fn wake(&self) {
-        self.lock.shared.fanout.wake(self.ended.reached);
+        self.lock.shared.fanout.flush(self.ended.reached);
         self.lock.let_next_ask(self.next.as_deref());
     }
 
@@ -257,23 +257,22 @@ impl LiveHold {
         let Shared {
             fanout, admission, ..
         } = &*self.shared;
-        let _busy = fanout.seat.busy();
         let _round_ticket = admission.enter();
         let deadline = time::deadline(fanout.response_timeout);
 
         let (next, release) = self.pass_on(ended, round);
         let (attempt, acquire) = next.as_deref().and_then(|it| self.prepare_next(it)).unzip();
 
-        let now = time::tick();
-        let sent = fanout.send(release, acquire, fanout.drive_alone(now), now);
+        let taken = fanout.send(release, acquire, time::tick());
         if let (Some(next), Some(attempt)) = (&next, attempt) {
-            attempt.round.set_reached(sent.taken());
+            attempt.round.set_reached(taken);
             next.hand_over(attempt);
             self.admit_behind(next);
         } else {
             self.let_next_ask(next.as_deref());
         }
-        let end = round.finish(sent, deadline);
+        round.spin(fanout, admission);
+        let end = round.wait(deadline);
         if let Some(next) = next {
             // It sleeps until its attempt is decided. If that has not happened by now, it waits for that itself.
             next.wake();
@@ -425,7 +424,7 @@ impl LiveHold {
                 self.release_rest(&state, QueueUpdate::None);
                 let reached = state.reached;
                 drop(state);
-                self.shared.fanout.wake(reached);
+                self.shared.fanout.flush(reached);
                 Err(reason)
             }
         }
@@ -505,7 +504,7 @@ impl LiveHold {
             _renewal,
         }: Loss,
     ) {
-        self.shared.fanout.wake(reached);
+        self.shared.fanout.flush(reached);
         self.shared.schedule.remove(&self.entry);
         // The release has done so.
         if reason != Lost::ShutDown {

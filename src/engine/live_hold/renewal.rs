@@ -5,7 +5,6 @@
 
 use std::sync::Arc;
 
-use crate::engine::nodes::drive::IDLE_MIN;
 use crate::engine::nodes::fanout::Enqueued;
 use crate::engine::schedule::{COMPARE, Due};
 use crate::engine::shared::Shared;
@@ -15,15 +14,7 @@ use crate::time::{Moment, Now};
 /// The thread's work.
 pub(crate) fn run(shared: &Arc<Shared>) {
     let mut last = Now::read();
-    let mut rounds_seen = 0;
-    let seat = &shared.fanout.seat;
-    while let Some(due) = shared
-        .schedule
-        .next(&mut last, seat.has_idle().then_some(IDLE_MIN))
-    {
-        if seat.has_idle() && seat.is_quiet(&mut rounds_seen) {
-            shared.fanout.end_idle();
-        }
+    while let Some(due) = shared.schedule.next(&mut last) {
         let due = soonest_first(due);
         survive(shared, &due, || look_after(shared, &due));
     }

@@ -6,10 +6,10 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use crate::answer::ServerInfo;
-use crate::engine::nodes::job::Job;
-use crate::engine::nodes::link::{self, Filled};
 use crate::engine::nodes::plaintext_check::PlaintextCheck;
 use crate::error::{self, NodeFailure, TlsFailure};
+use crate::session::Login;
+use crate::session::pending_command::PendingCommand;
 use crate::sys::{Poll, SOCKET, Socket};
 use crate::time::{self, Moment, Now, Tick};
 use crate::tls::Session;
@@ -45,12 +45,12 @@ struct Try {
     to: Option<SocketAddr>,
     socket: Socket,
     /// Once it is connected.
-    login: Option<Login>,
+    login: Option<LoginUnderWay>,
 }
 
 /// A connection that logs in.
-struct Login {
-    conn: Conn<Job>,
+struct LoginUnderWay {
+    conn: Conn<PendingCommand>,
     /// When it began.
     asked: Now,
     /// When the server had said what time it is. What follows, as the loading of scripts, takes time of its own.
@@ -66,12 +66,47 @@ pub(crate) enum Progress {
 /// A connection on which the node may vote.
 pub(crate) struct Opened {
     pub(crate) socket: Socket,
-    pub(crate) conn: Conn<Job>,
-    pub(crate) server_info: ServerInfo,
-    /// When the server was asked what it says about itself, or before.
-    pub(crate) asked: Now,
-    /// When it had said what time it is.
-    pub(crate) said_time: Moment,
+    pub(crate) login: Login,
+}
+
+/// How much a read found.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) enum Filled {
+    /// Nothing was there.
+    Nothing,
+    /// Less than there was room for: the stream is empty.
+    Short,
+    /// As much as there was room for: there may be more.
+    Full,
+}
+
+/// Writes what the system takes now. After an error the connection is of no use: half a command may be written.
+pub(super) fn write(conn: &mut Conn<PendingCommand>, socket: &Socket) -> io::Result<()> {
+    loop {
+        let bytes = conn.poll_write();
+        if bytes.is_empty() {
+            return Ok(());
+        }
+        match socket.write(bytes)? {
+            0 => return Ok(()),
+            written => conn.wrote(written),
+        }
+    }
+}
+
+/// Reads once.
+pub(super) fn read(conn: &mut Conn<PendingCommand>, socket: &Socket) -> io::Result<Filled> {
+    let space = conn.space();
+    let room = space.len();
+    let Some(read) = socket.read(space)? else {
+        return Ok(Filled::Nothing);
+    };
+    conn.filled(read);
+    Ok(if read == room {
+        Filled::Full
+    } else {
+        Filled::Short
+    })
 }
 
 /// Why a connection has ended.
@@ -182,19 +217,13 @@ impl Connecting {
                     else {
                         continue;
                     };
-                    let Login {
-                        conn,
-                        asked,
-                        said_time,
-                    } = login;
-                    let said_time = said_time.unwrap_or_else(Moment::now);
-                    return Ok(Progress::Done(Box::new(Opened {
-                        socket,
-                        conn,
+                    let login = Login {
+                        conn: login.conn,
                         server_info,
-                        asked,
-                        said_time,
-                    })));
+                        asked: login.asked,
+                        said_time: login.said_time.unwrap_or_else(Moment::now),
+                    };
+                    return Ok(Progress::Done(Box::new(Opened { socket, login })));
                 }
                 Err(CloseReason::Server(failure)) => return Err(failure),
                 Err(CloseReason::Link(why)) => {
@@ -221,7 +250,7 @@ impl Connecting {
     fn speaks_no_tls(&mut self, poll: &Poll, now: Tick) -> bool {
         // Once, and whatever comes of it the deadline stays.
         if self.plaintext_check_at.take_if(|it| *it <= now).is_some() {
-            let is_ignored = |it: &Login| it.conn.is_securing() && !it.conn.has_received();
+            let is_ignored = |it: &LoginUnderWay| it.conn.is_securing() && !it.conn.has_received();
             let ignored = self
                 .tries
                 .iter()
@@ -264,7 +293,7 @@ impl Try {
         greet: Option<&Command>,
     ) -> Result<Option<ServerInfo>, CloseReason> {
         let socket = &self.socket;
-        let Login {
+        let LoginUnderWay {
             conn, said_time, ..
         } = match &mut self.login {
             Some(login) => login,
@@ -276,7 +305,7 @@ impl Try {
                         greet,
                         secure(address).map_err(CloseReason::Server)?,
                     );
-                    login.insert(Login {
+                    login.insert(LoginUnderWay {
                         conn,
                         asked: Now::read(),
                         said_time: None,
@@ -297,12 +326,12 @@ impl Try {
 
 /// Writes and reads until the first event, or until the socket has no more.
 pub(super) fn advance(
-    conn: &mut Conn<Job>,
+    conn: &mut Conn<PendingCommand>,
     socket: &Socket,
-) -> Result<Option<ConnEvent<Job>>, CloseReason> {
+) -> Result<Option<ConnEvent<PendingCommand>>, CloseReason> {
     loop {
-        let written = link::write(conn, socket);
-        let filled = link::read(conn, socket);
+        let written = write(conn, socket);
+        let filled = read(conn, socket);
         // What has come is read before the end of the connection is believed: a server that refuses says why and closes.
         match conn.poll_event() {
             Ok(None) => {}
@@ -313,7 +342,7 @@ pub(super) fn advance(
             }
             Err(failure) => {
                 // With TLS the server receives the reason.
-                let _ = link::write(conn, socket);
+                let _ = write(conn, socket);
                 return Err(CloseReason::Server(failure));
             }
         }
@@ -368,7 +397,7 @@ pub(super) fn cannot(err: &io::Error) -> NodeFailure {
     }
 }
 
-fn lost(err: &io::Error, conn: &Conn<Job>) -> NodeFailure {
+fn lost(err: &io::Error, conn: &Conn<PendingCommand>) -> NodeFailure {
     let mut reason = error::reason(err);
     if conn.is_securing() {
         return NodeFailure::Tls(TlsFailure::Closed { reason });
@@ -562,8 +591,8 @@ mod tests {
         server.write_all(hashes.as_bytes()).unwrap();
         let opened = ask_until(&mut server, "nothing more").unwrap();
 
-        assert_eq!(opened.server_info.time, Some(1_700_000_000_000_001));
-        assert!(opened.said_time.boot_micros() <= loading.boot_micros());
+        assert_eq!(opened.login.server_info.time, Some(1_700_000_000_000_001));
+        assert!(opened.login.said_time.boot_micros() <= loading.boot_micros());
     }
 
     #[test]

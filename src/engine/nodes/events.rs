@@ -13,14 +13,10 @@ pub(crate) trait NodeEvents: Send + Sync {
 
     /// A node's clock was set forward, and its status says so already.
     fn clock_stepped(&self);
-
-    /// Connections were left that no thread reads. They have to be given back to their workers in a moment.
-    fn left_unread(&self);
 }
 
 #[cfg(test)]
 impl NodeEvents for () {
     fn released(&self, _: NodeId, _: &[u8], _: &mut dyn FnMut(Option<&Plan>)) {}
     fn clock_stepped(&self) {}
-    fn left_unread(&self) {}
 }

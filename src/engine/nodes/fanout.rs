@@ -6,24 +6,30 @@ use std::time::Duration;
 
 use crate::answer::Answer;
 use crate::config::Config;
-use crate::engine::nodes::drive::{DriverSeat, Driving};
 use crate::engine::nodes::events::NodeEvents;
-use crate::engine::nodes::job::{Job, Sink};
-use crate::engine::nodes::load::Room;
 use crate::engine::nodes::primary::NodeAddress;
 use crate::engine::nodes::records::Records;
-use crate::engine::nodes::server::{MUTE_MIN, NodeContext, Server};
+use crate::engine::nodes::server::{NodeContext, Server};
 use crate::engine::nodes::worker::Worker;
+use crate::engine::park;
 use crate::error::{NodeAnswer, NodeFailure, NodeReport};
 use crate::ids::{ClientId, NodeId, NodeSet};
 use crate::logic::run_ids::RunIds;
 use crate::logic::{clock_offset, quorum};
 use crate::observer::Upcall;
+use crate::session::MUTE_MIN;
+use crate::session::availability::Availability;
+use crate::session::pending_command::{PendingCommand, ReplyHandler};
+use crate::session::record_rules::RecordRules;
 use crate::stats::{Counters, NodeStats};
 use crate::sys::OwnThread;
 use crate::sys::sync::Mutex;
-use crate::time::{self, Moment, Tick};
+use crate::time::{self, Moment, Now, Tick};
 use crate::wire::Command;
+
+/// Longest wait for nodes that cannot keep up, and how often a caller looks.
+const ROOM_WAIT_MAX: Duration = Duration::from_millis(20);
+const ROOM_LOOK: Duration = Duration::from_millis(1);
 
 /// All nodes of a manager, and their threads' names and beginnings.
 pub(crate) struct Fanout {
@@ -33,46 +39,7 @@ pub(crate) struct Fanout {
     pub(crate) response_timeout: Duration,
     connect_timeout: Duration,
     pub(crate) nodes: Vec<Arc<Server>>,
-    pub(crate) seat: DriverSeat,
-    room: Arc<Room>,
     pub(crate) records: Arc<Records>,
-}
-
-/// Commands on their way. Their workers have to be woken, and the sinks of those that were refused have to be notified:
-/// [`SentCommands::finish`] and [`SentCommands::drive`] do both.
-#[must_use]
-pub(crate) struct SentCommands<'a> {
-    fanout: &'a Fanout,
-    enqueued: Enqueued,
-    driver: Option<Driving<'a>>,
-}
-
-impl SentCommands<'_> {
-    /// Nodes that took a command that they could have refused.
-    pub(crate) fn taken(&self) -> NodeSet {
-        self.enqueued.taken
-    }
-
-    /// Leaves the rest to the workers.
-    pub(crate) fn finish(self) {
-        self.fanout.hand_over(self.enqueued);
-    }
-
-    /// Sends the rest and reads the answers, until `is_over` or until `deadline`, if the caller drives the connections.
-    /// Otherwise the workers do.
-    pub(crate) fn drive(self, is_over: &dyn Fn() -> bool, deadline: Tick) {
-        let SentCommands {
-            fanout,
-            enqueued,
-            driver,
-        } = self;
-        let asked = enqueued.asked;
-        fanout.hand_over(enqueued);
-        // If some answers would be read by workers, all are.
-        if let Some(driver) = driver.filter(|it| !it.misses(asked)) {
-            driver.drive(is_over, deadline);
-        }
-    }
 }
 
 impl Fanout {
@@ -88,14 +55,11 @@ impl Fanout {
             addresses.len(),
             config.longest_life(),
         )));
-        let start = time::tick();
-        let room = Arc::new(Room::default());
         let response_timeout = config.response_timeout;
-        let records = Arc::new(Records::new(config, addresses.len()));
+        let rules = RecordRules::new(config, addresses.len());
+        let records = Arc::new(Records::new(rules));
         let common = NodeContext {
-            start,
             response_timeout,
-            room: Arc::clone(&room),
             counters: Arc::clone(counters),
             upcall: config.upcall.clone(),
             client,
@@ -116,7 +80,9 @@ impl Fanout {
                 Ok(node) => nodes.push(node),
                 Err(err) => {
                     // What runs already must not stay behind.
-                    nodes.iter().for_each(|it: &Arc<Server>| it.stop(start));
+                    nodes
+                        .iter()
+                        .for_each(|it: &Arc<Server>| it.stop(time::tick()));
                     return Err(err);
                 }
             }
@@ -126,11 +92,9 @@ impl Fanout {
             counters: Arc::clone(counters),
             upcall: config.upcall.clone(),
             nodes,
-            seat: DriverSeat::new(Arc::clone(events)),
             run_ids,
             response_timeout,
             connect_timeout,
-            room,
             records,
         };
         Ok((fanout, threads))
@@ -143,10 +107,11 @@ impl Fanout {
 
     /// Those of `nodes` whose grants do not count, as far as we know now, for what they were asked at `asked`; and why.
     pub(crate) fn quarantined_of(&self, nodes: NodeSet, asked: Tick) -> Vec<(NodeId, NodeFailure)> {
-        let asked_ones = self.nodes.iter().filter(|it| nodes.contains(it.id));
-        asked_ones
+        let length = self.records.rules().quarantine();
+        let nodes = self.nodes.iter().filter(|it| nodes.contains(it.id));
+        nodes
             .filter_map(|node| {
-                let (left, why) = node.status.left(asked)?;
+                let (left, why) = node.availability(|it| it.quarantine(length, asked))?;
                 Some((node.id, NodeFailure::Quarantined { left, why }))
             })
             .collect()
@@ -162,100 +127,84 @@ impl Fanout {
         let connected = self
             .nodes
             .iter()
-            .filter_map(|it| it.standing.connects_until(now, self.connect_timeout))
+            .filter_map(|it| it.availability(|it| it.connects_until(now, self.connect_timeout)))
             .max();
         let from = connected.map_or(now, |it| it.max(now));
         from.checked_add(self.response_timeout).unwrap_or(now)
     }
 
-    /// Lets the caller drive the connections if it is alone, for a round or while it waits: it is faster then if it writes and
-    /// reads by itself.
-    pub(crate) fn drive_alone(&self, now: Tick) -> Option<Driving<'_>> {
-        self.seat.take(&self.nodes, now)
+    /// Sends a command, and `next` behind it in the same write. The result: nodes that took a command that they could have
+    /// refused.
+    pub(crate) fn send(&self, first: Outgoing, next: Option<Outgoing>, now: Tick) -> NodeSet {
+        let enqueued = self.distribute([Some(first), next], now);
+        let taken = enqueued.taken;
+        self.hand_over(enqueued);
+        taken
     }
 
-    /// Sends a command, and `next` behind it in the same write: directly if the caller is alone or drives the connections,
-    /// otherwise by the workers, which the result wakes.
-    pub(crate) fn send<'a>(
-        &'a self,
-        first: Outgoing,
-        next: Option<Outgoing>,
-        driver: Option<Driving<'a>>,
-        now: Tick,
-    ) -> SentCommands<'a> {
-        let directly = driver.is_some() || self.seat.is_alone();
-        SentCommands {
-            fanout: self,
-            enqueued: self.distribute([Some(first), next], now, directly),
-            driver,
-        }
-    }
-
-    /// Enqueues a command and wakes no worker: for many in a row, and with something locked. The result has to be
+    /// Gives a command to the nodes and writes nothing: for many in a row, and with something locked. The result has to be
     /// [handed over](Fanout::hand_over) with nothing locked.
     pub(crate) fn enqueue(&self, outgoing: Outgoing, now: Tick) -> Enqueued {
-        self.distribute([Some(outgoing), None], now, false)
+        self.distribute([Some(outgoing), None], now)
     }
 
-    fn distribute(&self, batch: [Option<Outgoing>; 2], now: Tick, directly: bool) -> Enqueued {
+    fn distribute(&self, batch: [Option<Outgoing>; 2], now: Tick) -> Enqueued {
         let mut enqueued = Enqueued::default();
-        if let [
-            Some(Outgoing {
-                takers: Takers::ReadyMajority,
-                sink,
-                ..
-            }),
-            _,
-        ] = &batch
-            && let Some(refused) = self.behind(now)
-        {
-            let refusal = |(node, failure)| RefusedCommand {
-                node,
-                failure,
-                sink: sink.clone(),
-            };
-            enqueued.refused = refused.into_iter().map(refusal).collect();
-            return enqueued;
-        }
-        let patience = |takers| match takers {
-            Takers::Patient => self.response_timeout.max(MUTE_MIN),
-            Takers::Ready | Takers::ReadyMajority | Takers::All(_) => self.response_timeout,
+        let mut asks = batch.iter().flatten().filter(|it| !it.is_release());
+        let refusals = match asks.next().map(|it| it.takers) {
+            None => vec![None; self.nodes.len()],
+            Some(Takers::Patient) => self.refusals(self.response_timeout.max(MUTE_MIN), now),
+            Some(_) => self.refusals(Duration::ZERO, now),
         };
-        for node in &self.nodes {
-            let mut jobs = [None, None];
-            for (outgoing, job) in batch.iter().zip(&mut jobs) {
-                let Some(outgoing) = outgoing.as_ref().filter(|it| it.goes_to(node.id)) else {
-                    continue;
-                };
-                let (command, sink) = (Arc::clone(&outgoing.command), outgoing.sink.clone());
+        let is_behind = self.are_behind(&refusals);
+        for (node, refusal) in self.nodes.iter().zip(refusals) {
+            for outgoing in batch.iter().flatten().filter(|it| it.goes_to(node.id)) {
+                let command = Arc::clone(&outgoing.command);
+                let handler = outgoing.handler.clone();
                 if let Takers::All(keep) = outgoing.takers {
-                    *job = Some(Job::release(
-                        command,
-                        sink,
-                        now.checked_add(keep).unwrap_or(now),
-                    ));
-                } else if let Some(failure) = node.refusal(patience(outgoing.takers), now) {
+                    let keep_until = now.checked_add(keep).unwrap_or(now);
+                    node.give(PendingCommand::release(command, handler, keep_until));
+                } else if let Some(failure) = refusal.clone() {
                     enqueued.refused.push(RefusedCommand {
                         node: node.id,
                         failure,
-                        sink,
+                        handler,
                     });
+                    continue;
+                } else if is_behind && outgoing.takers == Takers::ReadyMajority {
+                    continue;
                 } else {
                     enqueued.taken.insert(node.id);
-                    *job = Some(Job::new(command, sink));
+                    node.give(PendingCommand::new(command, handler));
                 }
-            }
-            if jobs.iter().any(Option::is_some) {
                 enqueued.asked.insert(node.id);
-                node.give(jobs, now, directly);
             }
         }
         enqueued
     }
 
-    /// Wakes the workers for what was enqueued, and reports the refusals to their sinks. Call it with nothing locked.
+    /// Why each node does not take a command now, if so: see [`Availability::refusal`].
+    fn refusals(&self, patience: Duration, now: Tick) -> Vec<Option<NodeFailure>> {
+        let nodes = self.nodes.iter();
+        nodes
+            .map(|node| node.availability(|it| it.refusal(patience, now)))
+            .collect()
+    }
+
+    /// Whether so many nodes are stalled that no majority can be asked.
+    fn are_behind(&self, refusals: &[Option<NodeFailure>]) -> bool {
+        let ready = refusals.iter().filter(|it| it.is_none()).count();
+        let stalled = refusals
+            .iter()
+            .filter(|it| **it == Some(NodeFailure::Stalled))
+            .count();
+        let quorum = quorum(self.nodes.len());
+        ready < quorum && quorum <= ready.saturating_add(stalled)
+    }
+
+    /// Writes what was given, and reports the refusals. Call it with nothing locked.
     pub(crate) fn hand_over(&self, enqueued: Enqueued) {
-        self.wake(enqueued.asked);
+        self.flush(enqueued.asked);
         enqueued
             .refused
             .into_iter()
@@ -264,81 +213,65 @@ impl Fanout {
 
     /// Whether a call may begin a round without outrunning a node.
     pub(crate) fn has_room(&self) -> bool {
-        let now = time::tick();
-        self.nodes.iter().all(|it| it.has_room(now))
+        self.nodes.iter().all(|it| it.has_room())
     }
 
-    /// Waits a moment for nodes that cannot keep up with what callers ask for.
+    /// Waits for nodes that cannot keep up with what callers ask for, for 20 ms at most: such a node is left out then.
     pub(crate) fn wait_for_room(&self) {
-        if !self.has_room() {
-            // The workers must read meanwhile.
-            self.end_idle();
-            self.room.wait(|| self.has_room());
+        let until = time::deadline(ROOM_WAIT_MAX);
+        while !self.has_room() && time::tick() < until {
+            park::sleep(time::deadline(ROOM_LOOK), &[]);
         }
     }
 
     /// Nodes of which this is so.
-    fn nodes_that(&self, is_so: impl Fn(&Server) -> bool) -> NodeSet {
-        let nodes = self.nodes.iter().filter(|it| is_so(it));
+    fn nodes_that(&self, is_so: impl Fn(&Availability) -> bool) -> NodeSet {
+        let nodes = self.nodes.iter().filter(|it| it.availability(&is_so));
         nodes.map(|it| it.id).collect()
-    }
-
-    /// Why each node that cannot be asked is not, if so many are stalled that no majority can be.
-    fn behind(&self, now: Tick) -> Option<Vec<(NodeId, NodeFailure)>> {
-        let refused = |it: &Arc<Server>| Some((it.id, it.refusal(self.response_timeout, now)?));
-        let refused: Vec<_> = self.nodes.iter().filter_map(refused).collect();
-        let ready = self.nodes.len().saturating_sub(refused.len());
-        let stalled = refused
-            .iter()
-            .filter(|(_, it)| *it == NodeFailure::Stalled)
-            .count();
-        let quorum = quorum(self.nodes.len());
-        let is_behind = ready < quorum && quorum <= ready.saturating_add(stalled);
-        is_behind.then_some(refused)
     }
 
     /// Whether so many nodes are stalled that no majority can be asked.
     pub(crate) fn is_behind(&self) -> bool {
-        self.behind(time::tick()).is_some()
+        self.are_behind(&self.refusals(Duration::ZERO, time::tick()))
     }
 
     /// Nodes of `some` on which a lock that is gone may be set again.
     pub(crate) fn that_may_heal(&self, some: NodeSet, now: Tick) -> NodeSet {
-        some.without(self.nodes_that(|it| !it.status.may_heal(now)))
+        let length = self.records.rules().quarantine();
+        some.without(self.nodes_that(|it| !it.may_heal(length, now)))
     }
 
     /// Connected nodes that are not quarantined.
     pub(crate) fn voting(&self, now: Tick) -> NodeSet {
-        self.nodes_that(|it| it.standing.is_up() && it.status.left(now).is_none())
+        let length = self.records.rules().quarantine();
+        self.nodes_that(|it| it.is_up() && it.quarantine(length, now).is_none())
+    }
+
+    /// Whether a majority of the nodes is so near that a round takes less time than to wake a thread.
+    pub(crate) fn is_near(&self) -> bool {
+        quorum(self.nodes.len()) <= self.nodes_that(|it| it.is_near).len()
     }
 
     /// Whether a node owes an answer for longer than the response timeout, or its answer has not been read.
     pub(crate) fn is_late(&self, now: Tick) -> bool {
-        self.nodes_that(|it| it.link.load.is_overdue(now)) != NodeSet::default()
+        self.nodes_that(|it| it.is_late(self.response_timeout, now)) != NodeSet::default()
     }
 
     /// Nodes whose clock was seen to have been set forward at `since` or later.
     pub(crate) fn stepped_since(&self, since: Tick) -> NodeSet {
-        self.nodes_that(|it| it.status.has_stepped(since))
-    }
-
-    /// Gives idle connections back to their workers.
-    pub(crate) fn end_idle(&self) {
-        self.nodes.iter().for_each(|it| it.link.end_idle());
+        self.nodes_that(|it| it.has_stepped(since))
     }
 
     /// How many nodes announce releases to us.
     pub(crate) fn listening(&self) -> usize {
-        self.nodes_that(Server::is_listening).len()
+        self.nodes_that(|it| it.is_listening).len()
     }
 
-    /// Wakes the workers of `nodes` for which something has queued.
-    pub(crate) fn wake(&self, nodes: NodeSet) {
-        self.nodes
-            .iter()
-            .filter(|it| nodes.contains(it.id))
-            .filter(|it| !it.queue.is_empty())
-            .for_each(|it| it.wake());
+    /// Writes what was given to `nodes`. Call it with nothing locked.
+    pub(crate) fn flush(&self, nodes: NodeSet) {
+        let now = Now::read();
+        let nodes = self.nodes.iter().filter(|it| nodes.contains(it.id));
+        nodes.for_each(|it| it.flush(now));
     }
 
     /// The rows of a report.
@@ -356,16 +289,20 @@ impl Fanout {
         let clocks = self
             .nodes
             .iter()
-            .filter_map(|it| it.status.clock_shows(now));
+            .filter_map(|it| it.availability(|it| it.clock_shows(now)));
         clock_offset::time_for_all(now.wall_micros(), clocks, self.nodes.len())
     }
 
     /// Nodes whose grants do not count yet, and for how long.
     pub(crate) fn quarantined(&self) -> Vec<(NodeId, Duration)> {
         let now = time::tick();
-        let left = |node: &Arc<Server>| Some((node.id, node.status.left(now)?.0));
-        let nodes = self.nodes.iter().filter(|it| it.status.tells_quarantines());
-        nodes.filter_map(left).collect()
+        let length = self.records.rules().quarantine();
+        let left = |node: &Arc<Server>| {
+            let left =
+                node.availability(|it| it.quarantine(length, now).filter(|_| it.shows_quarantine))?;
+            Some((node.id, left.0))
+        };
+        self.nodes.iter().filter_map(left).collect()
     }
 
     /// What is known of each node.
@@ -373,21 +310,15 @@ impl Fanout {
         self.nodes.iter().map(|it| it.stats()).collect()
     }
 
-    /// From now on workers drive, and nobody else. Waits for a caller that does, until `deadline`.
-    pub(crate) fn end_driving(&self, deadline: Tick) {
-        self.seat.close(deadline);
-        self.end_idle();
-    }
-
     pub(crate) fn stop(&self, deadline: Tick) {
         self.nodes.iter().for_each(|it| it.stop(deadline));
     }
 }
 
-/// A command for several nodes, and the sink of their answers.
+/// A command for several nodes, and the handler of their answers.
 pub(crate) struct Outgoing {
     pub(super) command: Arc<Command>,
-    pub(super) sink: Option<Arc<dyn Sink>>,
+    pub(super) handler: Option<Arc<dyn ReplyHandler>>,
     /// All nodes if `None`.
     to: Option<NodeSet>,
     pub(super) takers: Takers,
@@ -408,11 +339,11 @@ pub(super) enum Takers {
 
 impl Outgoing {
     /// For all nodes that can take it now.
-    pub(crate) fn ask<S: Sink + 'static>(command: Command, sink: &Arc<S>) -> Outgoing {
-        let sink: Arc<dyn Sink> = Arc::<S>::clone(sink);
+    pub(crate) fn ask<H: ReplyHandler + 'static>(command: Command, handler: &Arc<H>) -> Outgoing {
+        let handler: Arc<dyn ReplyHandler> = Arc::<H>::clone(handler);
         Outgoing {
             command: Arc::new(command),
-            sink: Some(sink),
+            handler: Some(handler),
             to: None,
             takers: Takers::Ready,
         }
@@ -447,19 +378,26 @@ impl Outgoing {
     pub(crate) fn release(command: Command, nodes: NodeSet, keep: Duration) -> Outgoing {
         Outgoing {
             command: Arc::new(command),
-            sink: None,
+            handler: None,
             to: Some(nodes),
             takers: Takers::All(keep),
         }
     }
 
-    /// Its answers go to `sink`, if that is some.
-    pub(crate) fn answered_to<S: Sink + 'static>(self, sink: Option<&Arc<S>>) -> Outgoing {
-        let sink = sink.map(|it| -> Arc<dyn Sink> { Arc::<S>::clone(it) });
-        Outgoing { sink, ..self }
+    /// Its answers go to `handler`, if that is some.
+    pub(crate) fn answered_to<H: ReplyHandler + 'static>(
+        self,
+        handler: Option<&Arc<H>>,
+    ) -> Outgoing {
+        let handler = handler.map(|it| -> Arc<dyn ReplyHandler> { Arc::<H>::clone(it) });
+        Outgoing { handler, ..self }
     }
 
-    pub(super) fn goes_to(&self, node: NodeId) -> bool {
+    fn is_release(&self) -> bool {
+        matches!(self.takers, Takers::All(_))
+    }
+
+    fn goes_to(&self, node: NodeId) -> bool {
         self.to.is_none_or(|it| it.contains(node))
     }
 }
@@ -475,17 +413,17 @@ pub(crate) struct Enqueued {
     pub(super) refused: Vec<RefusedCommand>,
 }
 
-/// A command that a node did not take, and the sink that has to be notified.
+/// A command that a node did not take, and the handler that has to be notified.
 pub(super) struct RefusedCommand {
     pub(super) node: NodeId,
     pub(super) failure: NodeFailure,
-    pub(super) sink: Option<Arc<dyn Sink>>,
+    pub(super) handler: Option<Arc<dyn ReplyHandler>>,
 }
 
 impl RefusedCommand {
     pub(super) fn report(self) {
-        if let Some(sink) = self.sink {
-            sink.deliver(self.node, Answer::Failed(self.failure), false);
+        if let Some(handler) = self.handler {
+            handler.deliver(self.node, Answer::Failed(self.failure), false);
         }
     }
 }

@@ -7,8 +7,8 @@ use std::collections::HashSet;
 use std::sync::Arc;
 
 use crate::answer::Answer;
-use crate::engine::nodes::job::Sink;
 use crate::ids::NodeId;
+use crate::session::pending_command::ReplyHandler;
 use crate::sys::sync::Mutex;
 
 /// How many lists of one node are left at a time, and how long the names of their locks are together. Beyond that nothing
@@ -29,7 +29,7 @@ impl ListExits {
     /// RACE: the list is being left, and the node announces another release of that lock. It has not run the command to
     /// leave by then: its answer would have come before the notice, on the same connection. So that command will end this
     /// turn as well.
-    pub(crate) fn begin(self: &Arc<Self>, key: &[u8]) -> Option<Arc<dyn Sink>> {
+    pub(crate) fn begin(self: &Arc<Self>, key: &[u8]) -> Option<Arc<dyn ReplyHandler>> {
         let mut keys = self.keys.lock();
         let bytes = keys
             .iter()
@@ -54,7 +54,7 @@ struct ListExit {
     key: Arc<[u8]>,
 }
 
-impl Sink for ListExit {
+impl ReplyHandler for ListExit {
     fn deliver(&self, _node: NodeId, _answer: Answer, _reached: bool) -> bool {
         true
     }

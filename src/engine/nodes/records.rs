@@ -1,244 +1,47 @@
-//! What the servers' records show, and what greetings tell the servers: shared by the nodes of a manager.
+//! What the records of all servers have shown, for all sessions of a manager.
 
 use std::sync::atomic::Ordering;
-use std::time::Duration;
 
-use crate::answer::{GreetReply, Record, ServerInfo};
-use crate::config::{Config, Margin};
-use crate::error::{NodeFailure, NodeFinding};
-use crate::ids::Edition;
-use crate::logic::lease;
+use crate::session::record_rules::RecordRules;
 use crate::sys::sync::{AtomicBool, AtomicU64};
-use crate::wire::{self, Command, GreetKind, Greeting};
 
 /// See the module.
 #[derive(Debug)]
 pub(crate) struct Records {
-    /// The longest ttl of this manager's locks; `None` without quarantine.
-    own: Option<Duration>,
-    /// The largest `max_ttl` that any record has shown: milliseconds. It only grows: a server that has lost it gets it back.
-    shown: AtomicU64,
-    margin: Margin,
-    silence_of_promoted: Duration,
-    servers: u64,
-    /// A server with a finding that can cost a lock is refused.
-    strict: bool,
-    /// A lock was asked for. Until then servers are only looked at.
+    settings: RecordRules,
+    max_ttl: AtomicU64,
     is_used: AtomicBool,
 }
 
 impl Records {
-    pub(crate) fn new(config: &Config, servers: usize) -> Records {
+    pub(crate) fn new(settings: RecordRules) -> Records {
         Records {
-            own: config.longest_ttl().filter(|_| config.quarantine),
-            shown: AtomicU64::new(0),
-            margin: config.margin,
-            silence_of_promoted: config.silence_of_promoted,
-            servers: u64::try_from(servers).unwrap_or(u64::MAX),
-            strict: config.strict,
+            settings,
+            max_ttl: AtomicU64::new(0),
             is_used: AtomicBool::new(false),
         }
     }
 
-    /// For how long a server has no vote that has lost its data; `None` without quarantine.
-    pub(crate) fn quarantine(&self) -> Option<Duration> {
-        let max_ttl = self.own?.max(Duration::from_millis(self.shown()));
-        let life = max_ttl.saturating_add(self.margin.of(max_ttl));
-        Some(life.saturating_add(self.silence_of_promoted))
-    }
-
-    fn shown(&self) -> u64 {
-        self.shown.load(Ordering::Relaxed)
+    /// The rules as they are now.
+    pub(crate) fn rules(&self) -> RecordRules {
+        let mut rules = self.settings;
+        rules.max_ttl = self.max_ttl.load(Ordering::Relaxed);
+        rules.is_used = self.is_used.load(Ordering::Relaxed);
+        rules
     }
 
     /// All records are to have this `max_ttl`, or more.
     pub(crate) fn raise(&self, max_ttl: u64) {
-        if self.own.is_some() {
-            self.shown.fetch_max(max_ttl, Ordering::Relaxed);
+        let mut rules = self.rules();
+        let before = rules.max_ttl;
+        rules.raise(max_ttl);
+        if before < rules.max_ttl {
+            self.max_ttl.fetch_max(rules.max_ttl, Ordering::Relaxed);
         }
     }
 
+    /// A lock is asked for.
     pub(crate) fn note_use(&self) {
-        if !self.is_used() {
-            self.is_used.store(true, Ordering::Relaxed);
-        }
-    }
-
-    pub(crate) fn is_used(&self) -> bool {
-        self.is_used.load(Ordering::Relaxed)
-    }
-
-    /// In a login servers are looked at only, until a lock is asked for.
-    pub(crate) fn in_login(&self) -> Command {
-        self.greet(if self.is_used() {
-            GreetKind::Note
-        } else {
-            GreetKind::Look
-        })
-    }
-
-    pub(crate) fn greet(&self, kind: GreetKind) -> Command {
-        wire::greet(&Greeting {
-            edition: Edition::draw(),
-            own: self.own.map_or(0, lease::millis),
-            reported: self.shown(),
-            servers: self.servers,
-            kind,
-        })
-    }
-
-    /// Why this manager cannot use a server with this record: it has a quarantine and the manager has none, or the other way
-    /// round, or it lasts too short for the manager's locks.
-    pub(crate) fn misfit(&self, shown: &GreetReply) -> Option<NodeFailure> {
-        let on_server = shown.record != Record::Off;
-        if on_server != self.own.is_some() {
-            return Some(NodeFailure::QuarantineDiffers { on_server });
-        }
-        let here = self.own?;
-        let there = Duration::from_millis(shown.max_ttl);
-        // Zero if only looked at, and there is no record.
-        let is_short = !there.is_zero() && shown.max_ttl < lease::millis(here);
-        is_short.then_some(NodeFailure::MaxTtl { there, here })
-    }
-
-    /// Why a server that shows this has no vote.
-    pub(crate) fn refusal(&self, server_info: &ServerInfo) -> Option<NodeFailure> {
-        let shown = server_info.greet_reply.as_ref();
-        let evicts = shown
-            .filter(|it| it.is_limited)
-            .and_then(|it| it.evicts.as_deref());
-        if let Some(policy) = evicts {
-            return Some(NodeFailure::evicts(policy));
-        }
-        if self.strict
-            && let Some(finding) = server_info
-                .findings()
-                .into_iter()
-                .find(NodeFinding::disqualifies)
-        {
-            return Some(NodeFailure::Disqualified { finding });
-        }
-        // Whoever only looks is not refused.
-        self.misfit(shown.filter(|_| self.is_used())?)
-    }
-
-    /// Whether the programs that this server knows have another number of servers.
-    pub(crate) fn other_nodes(&self, shown: &GreetReply) -> Option<NodeFinding> {
-        (shown.servers != 0 && shown.servers != self.servers).then_some(NodeFinding::OtherNodes {
-            there: shown.servers,
-            here: self.servers,
-        })
-    }
-
-    /// The `max_ttl` of a record that is stored and fits.
-    pub(crate) fn noted(&self, shown: &GreetReply) -> Option<u64> {
-        (shown.kept && self.misfit(shown).is_none()).then_some(shown.max_ttl)
-    }
-
-    /// Whether no record is known to have more. Otherwise the server is greeted again before the next command.
-    pub(crate) fn is_longest(&self, max_ttl: u64) -> bool {
-        self.shown() <= max_ttl
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn shown(record: Record, max_ttl: u64) -> GreetReply {
-        GreetReply {
-            max_ttl,
-            ..GreetReply::of(record, Duration::ZERO)
-        }
-    }
-
-    fn records(max_ttl: Option<u64>) -> Records {
-        let config = Config {
-            quarantine: max_ttl.is_some(),
-            max_ttl: max_ttl.map(Duration::from_secs),
-            ..Config::default()
-        };
-        Records::new(&config, 3)
-    }
-
-    #[test]
-    fn h27_a_manager_uses_servers_with_its_own_kind_of_quarantine_alone() {
-        for on_server in [true, false] {
-            let record = if on_server { Record::Kept } else { Record::Off };
-            let with = records(Some(1));
-            let without = records(None);
-            let failure = Some(NodeFailure::QuarantineDiffers { on_server });
-            let (fits, misfits) = if on_server {
-                (with, without)
-            } else {
-                (without, with)
-            };
-            let max_ttl = if on_server { 1_000 } else { 0 };
-            assert_eq!(fits.misfit(&shown(record, max_ttl)), None);
-            assert_eq!(misfits.misfit(&shown(record, max_ttl)), failure);
-        }
-    }
-
-    #[test]
-    fn b5_a_server_that_may_evict_locks_has_no_vote() {
-        let evicts = |policy: Option<&str>, is_limited| ServerInfo {
-            greet_reply: Some(GreetReply {
-                evicts: policy.map(str::to_owned),
-                is_limited,
-                ..shown(Record::Kept, 0)
-            }),
-            ..ServerInfo::default()
-        };
-        let failure = Some(NodeFailure::evicts("volatile-ttl"));
-        // Also to who only looks.
-        let records = records(Some(10));
-        let limited = evicts(Some("volatile-ttl"), true);
-        assert_eq!(records.refusal(&limited), failure);
-        for fits in [
-            evicts(Some("volatile-ttl"), false),
-            evicts(None, true),
-            ServerInfo::default(),
-        ] {
-            assert_eq!(records.refusal(&fits), None);
-        }
-    }
-
-    #[test]
-    fn h15_the_largest_max_ttl_of_any_record_is_that_of_all() {
-        let records = records(Some(10));
-        assert_eq!(
-            records.quarantine(),
-            Some(Duration::from_nanos(10_102_000_001))
-        );
-        records.raise(10_000);
-        assert!(records.is_longest(10_000));
-
-        records.raise(60_000);
-        records.raise(30_000);
-
-        assert_eq!(
-            records.quarantine(),
-            Some(Duration::from_nanos(60_602_000_001))
-        );
-        assert!(!records.is_longest(10_000) && records.is_longest(60_000));
-
-        let without = self::records(None);
-        without.raise(90_000);
-        assert_eq!(without.quarantine(), None);
-        assert_eq!(without.noted(&shown(Record::Off, 0)), Some(0));
-    }
-
-    #[test]
-    fn h15_a_manager_with_a_longer_ttl_than_a_record_has_gets_no_vote_there() {
-        let records = records(Some(60));
-        let failure = NodeFailure::MaxTtl {
-            there: Duration::from_secs(10),
-            here: Duration::from_secs(60),
-        };
-        assert_eq!(records.misfit(&shown(Record::Kept, 10_000)), Some(failure));
-        for max_ttl in [60_000, 3_600_000] {
-            assert_eq!(records.misfit(&shown(Record::Kept, max_ttl)), None);
-        }
-        assert_eq!(records.misfit(&shown(Record::Missing, 0)), None, "a look");
+        self.is_used.store(true, Ordering::Relaxed);
     }
 }

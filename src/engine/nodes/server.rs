@@ -1,310 +1,189 @@
-//! One server: give it a command, or get at once the reason why not.
+//! One node: a session, its socket, and the channel in which commands wait for it.
+//!
+//! Whoever gives a command writes it, if nobody else writes, and takes along what others have given. The worker alone reads. A
+//! command is in the channel, then in the session, and in both places commands are in the order in which they were given.
 
+use std::io;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use crate::answer::{Answer, GreetReply};
+use crate::answer::{Answer, ServerInfo};
+use crate::engine::nodes::connect::{Filled, Opened, read, write};
 use crate::engine::nodes::events::NodeEvents;
-use crate::engine::nodes::job::{CommandQueue, Job};
 use crate::engine::nodes::leaving::ListExits;
-use crate::engine::nodes::link::{Link, LinkState};
-use crate::engine::nodes::load::{Load, Room};
 use crate::engine::nodes::records::Records;
-use crate::engine::nodes::resend::Unconfirmed;
-use crate::engine::nodes::status::Status;
-use crate::error::{NodeAnswer, NodeFailure};
+use crate::error::{self, NodeFailure};
 use crate::ids::{ClientId, NodeId};
-use crate::logic::eligibility::{Change, Eligibility};
-use crate::observer::Upcall;
+use crate::observer::{Event, Upcall};
+use crate::session::availability::{Availability, Health};
+use crate::session::pending_command::PendingCommand;
+use crate::session::{Session, SessionEvent, Vote};
 use crate::stats::{Counters, NodeCounters, NodeStats, count};
-use crate::sys::logging::{debug, info};
-use crate::sys::sync::{AtomicBool, AtomicU64, Mutex, fence};
-use crate::sys::{Registry, Socket, Waker};
-use crate::time::{Moment, Now, Tick};
-use crate::wire::{Command, Conn, Plan, Waiter};
+use crate::sys::logging::{debug, trace};
+use crate::sys::sync::{Mutex, Receiver, Sender, fence, unbounded};
+use crate::sys::{Registry, SOCKET, Socket, Waker};
+use crate::time::{Now, Tick};
+use crate::wire::{Plan, Waiter};
 
-/// One server and the connection to it, shared by its worker and everybody who sends.
+/// See the module. Shared by its worker and everybody who sends.
 pub(crate) struct Server {
     pub(crate) id: NodeId,
     pub(crate) address: Arc<str>,
-    pub(super) queue: CommandQueue,
-    /// Set while the worker sleeps or is about to: only then it needs to be woken.
-    asleep: AtomicBool,
-    /// The worker looks by itself at whether the connection is worth keeping.
-    watched: AtomicBool,
-    pub(crate) standing: Standing,
-    pub(crate) link: Link,
-    /// Whether what the node grants counts: for the thread that hands out its answers.
-    pub(super) eligibility: Mutex<Eligibility>,
-    pub(crate) status: Status,
-    /// End of the lease: see [`Server::has_lease`].
-    lease_until: AtomicU64,
-    /// Whether the log has said that the node does not respond.
-    stall_logged: Arc<AtomicBool>,
-    /// Releases that the server has not confirmed.
-    pub(super) unconfirmed: Mutex<Unconfirmed>,
-    leaving: Arc<ListExits>,
-    /// What the node's waiting lists call this manager.
-    client: ClientId,
-    subscribe: Arc<Command>,
-    /// Some call has waited, so a new connection listens from its beginning.
-    wants_notices: AtomicBool,
-    /// The connection listens.
-    listening: AtomicBool,
-    pub(crate) records: Arc<Records>,
-    pub(super) counters: Arc<Counters>,
-    pub(super) own_counters: Arc<NodeCounters>,
-    pub(super) upcall: Upcall,
-    pub(super) room: Arc<Room>,
-    events: Arc<dyn NodeEvents>,
-}
-
-/// The shortest silence after which a connection can be given up, however short-lived its locks are: a server may be busy
-/// for a moment, and a new connection to it would wait as well.
-pub(crate) const MUTE_MIN: Duration = Duration::from_secs(1);
-
-/// Commands that go out together: at most a release, and the acquire of whoever comes next.
-pub(crate) type Jobs = [Option<Job>; 2];
-
-/// How a node reaches its worker.
-pub(crate) struct WorkerHandle {
-    pub(crate) registry: Registry,
-    pub(crate) waker: Waker,
+    given: Sender<PendingCommand>,
+    commands: Receiver<PendingCommand>,
+    link: Mutex<Link>,
+    /// What callers see of the session, published whenever it changes. Never locked for longer than a look.
+    availability: Mutex<Availability>,
+    waker: Waker,
+    /// Waiting lists that are being left.
+    list_exits: Arc<ListExits>,
+    pub(super) common: NodeContext,
+    pub(super) own_counters: NodeCounters,
 }
 
 /// What all nodes of a manager have in common.
 #[derive(Clone)]
 pub(crate) struct NodeContext {
-    pub(crate) start: Tick,
     pub(crate) response_timeout: Duration,
-    pub(crate) room: Arc<Room>,
     pub(crate) counters: Arc<Counters>,
     pub(crate) upcall: Upcall,
+    /// What the waiting lists call this manager.
     pub(crate) client: ClientId,
     pub(crate) events: Arc<dyn NodeEvents>,
     pub(crate) records: Arc<Records>,
 }
 
+/// The session and its socket. Whoever has it locked may write, so that the order of writes is the order of commands.
+pub(super) struct Link {
+    pub(super) session: Session,
+    /// None without a connection.
+    socket: Option<Socket>,
+    /// The worker is woken when the socket can be written.
+    waits_to_write: bool,
+    /// Why the socket cannot be written any more.
+    broken: Option<NodeFailure>,
+    /// When the worker ends, if it was asked to.
+    stop_at: Option<Tick>,
+}
+
+/// What a turn of the worker has found.
+pub(super) struct Turn {
+    /// How much was read, or why the connection is of no use any more.
+    pub(super) filled: Result<Filled, NodeFailure>,
+    /// Something that makes sense has come on this connection.
+    pub(super) has_answered: bool,
+    /// When the next turn is due; none if the worker was asked to stop and nothing is left to do.
+    pub(super) wakes_at: Option<Tick>,
+    pub(super) now: Now,
+    pub(super) events: Vec<SessionEvent>,
+    pub(super) votes: Vec<Vote>,
+    pub(super) notices: Vec<Vec<u8>>,
+}
+
+/// Callers.
 impl Server {
-    pub(crate) fn new(
-        id: NodeId,
-        address: Arc<str>,
-        WorkerHandle { registry, waker }: WorkerHandle,
-        common: NodeContext,
-        eligibility: Eligibility,
-    ) -> Server {
-        let NodeContext {
-            start,
-            response_timeout,
-            room,
-            counters,
-            upcall,
-            client,
-            events,
-            ..
-        } = common;
-        let records = common.records;
-        let (shown, of_all) = (Arc::clone(&address), Arc::clone(&records));
+    pub(crate) fn new(id: NodeId, address: Arc<str>, waker: Waker, common: NodeContext) -> Server {
+        let (given, commands) = unbounded();
+        let session = Session::new(
+            common.records.rules(),
+            common.response_timeout,
+            common.client,
+            crate::time::tick(),
+        );
         Server {
-            status: Status::new(
-                id,
-                shown,
-                start,
-                Arc::clone(&counters),
-                upcall.clone(),
-                of_all,
-            ),
-            link: Link::new(id, Load::new(start, response_timeout), registry, waker),
             id,
             address,
-            queue: CommandQueue::default(),
-            asleep: AtomicBool::new(false),
-            watched: AtomicBool::new(false),
-            standing: Standing::default(),
-            eligibility: Mutex::new(eligibility),
-            lease_until: AtomicU64::new(u64::MAX),
-            stall_logged: Arc::default(),
-            unconfirmed: Mutex::default(),
-            leaving: Arc::default(),
-            client,
-            subscribe: Arc::new(Command::subscribe(&client.channel())),
-            wants_notices: AtomicBool::new(false),
-            listening: AtomicBool::new(false),
-            records,
-            counters,
-            own_counters: Arc::default(),
-            upcall,
-            room,
-            events,
+            given,
+            commands,
+            availability: Mutex::new(session.availability()),
+            link: Mutex::new(Link {
+                session,
+                socket: None,
+                waits_to_write: false,
+                broken: None,
+                stop_at: None,
+            }),
+            waker,
+            list_exits: Arc::default(),
+            common,
+            own_counters: NodeCounters::default(),
         }
     }
 
-    /// Whether what was asked at `asked` counts: the [members](crate::engine::nodes::primary) of the node had named this server
-    /// shortly before. Always, for a plain address.
-    pub(super) fn has_lease(&self, asked: Moment) -> bool {
-        asked.boot_micros() <= self.lease_until.load(Ordering::Acquire)
+    /// Looks at what is known of the session.
+    pub(crate) fn availability<T>(&self, look: impl FnOnce(&Availability) -> T) -> T {
+        look(&self.availability.lock())
     }
 
-    /// Members name this server, and that counts for what is asked until then.
-    pub(super) fn set_lease(&self, until: Moment) {
-        self.lease_until
-            .store(until.boot_micros(), Ordering::Release);
-    }
-
-    /// Why the node is not to be asked now, if so: it is down, or silent for longer than `patience`.
-    pub(crate) fn refusal(&self, patience: Duration, now: Tick) -> Option<NodeFailure> {
-        if let Some(failure) = self.standing.refusal(now) {
-            return Some(failure);
-        }
-        // Said after the response timeout, whatever the patience.
-        if !self.is_stalled(now) {
-            return None;
-        }
-        // Callers write by themselves, so the worker may not have looked since the answers are due.
-        if !self.watched.swap(true, Ordering::AcqRel) {
-            self.link.wake_worker();
-        }
-        self.link
-            .load
-            .is_due_for(patience, now)
-            .then_some(NodeFailure::Stalled)
-    }
-
-    /// Whether the node is silent: an answer has been due for longer than the response timeout, and has not come. It is not
-    /// asked again until it has caught up: what was sent already will be answered in order, and more would only make its
-    /// backlog longer.
-    ///
-    /// An answer that has come and that nobody has read yet is not the node's delay: on a busy machine the thread that would
-    /// read it waits for a processor. So nobody goes by the age of what is under way alone.
-    ///
-    /// Reads nothing, so that it can be asked with anything locked but the connection.
-    pub(crate) fn is_stalled(&self, now: Tick) -> bool {
-        let stalled = self.link.load.is_overdue(now) && self.link.is_silent(now);
-        if stalled && !self.stall_logged.swap(true, Ordering::AcqRel) {
-            info!("{}: not responding: {}", self.id, self.address);
-            self.upcall.tell_silence(self.id, &self.stall_logged, true);
-        }
-        stalled
-    }
-
-    /// Answers have come in time: says so once.
-    pub(crate) fn note_answers(&self) {
-        if self.stall_logged.load(Ordering::Acquire)
-            && self.stall_logged.swap(false, Ordering::AcqRel)
-        {
-            info!("{}: responding again: {}", self.id, self.address);
-            self.upcall.tell_silence(self.id, &self.stall_logged, false);
-        }
+    pub(crate) fn is_up(&self) -> bool {
+        self.availability(Availability::is_up)
     }
 
     /// Whether a call may begin a round without outrunning this node.
-    pub(crate) fn has_room(&self, now: Tick) -> bool {
-        !self.standing.is_up() || self.link.load.has_room(self.queue.len(), now)
-    }
-}
-
-/// Commands.
-impl Server {
-    /// Takes commands whatever the node's health, one behind the other and in one write: releases must not be dropped.
-    ///
-    /// `directly`: the caller writes them itself if the connection has nothing else to write. That spares the worker a
-    /// wake-up when there is little to do, and batching is better when there is much. Otherwise the worker must be
-    /// [woken](Server::wake).
-    pub(crate) fn give(&self, jobs: Jobs, now: Tick, directly: bool) {
-        let jobs = if directly {
-            self.write_directly(jobs, now)
-        } else {
-            Some(jobs)
-        };
-        for mut job in jobs.into_iter().flatten().flatten() {
-            count(&self.counters.commands);
-            job.is_alone = self.link.load.in_flight() == 0 && self.queue.is_empty();
-            self.queue.push(job);
-        }
+    pub(crate) fn has_room(&self) -> bool {
+        self.availability(|it| it.has_room(self.commands.len()))
     }
 
-    /// Writes them, or gives them back.
-    fn write_directly(&self, jobs: Jobs, now: Tick) -> Option<Jobs> {
-        let mut jobs = Some(jobs);
-        let written = self.link.try_with(|state| {
-            // RACE: commands are taken out of the queue only with the connection locked. So an empty queue, seen
-            // with the connection locked, means that every command given earlier is on the connection already, and ours goes
-            // behind it.
-            if !state.is_open() || !state.conn.is_flushed() || !self.queue.is_empty() {
-                return jobs.take();
-            }
-            let asked = Now {
-                tick: now,
-                moment: Moment::now(),
+    /// Takes a command, behind all others. It is written by [`Server::flush`]. Does not block, also with something locked.
+    pub(crate) fn give(&self, command: PendingCommand) {
+        count(&self.common.counters.commands);
+        // The receiver is ours, so it is there.
+        let _ = self.given.send(command);
+    }
+
+    /// Writes what was given, unless another thread has the session, and reports what is refused. Call it with nothing locked.
+    pub(crate) fn flush(&self, now: Now) {
+        let mut goes_on = true;
+        while goes_on && self.has_commands() && self.takes_commands(now.tick) {
+            let Some(mut link) = self.link.try_lock() else {
+                return;
             };
-            for mut job in jobs.take().into_iter().flatten().flatten() {
-                count(&self.counters.commands);
-                job.is_alone = state.conn.in_flight() == 0;
-                self.enqueue(state, job, asked);
+            let (needs_worker, votes) = self.update(&mut link, |link| {
+                goes_on = link.write(&self.commands, now);
+                let needs_worker = match link.session.health() {
+                    Health::Unused => true,
+                    Health::Up => link.needs_worker(now.tick),
+                    _ => false,
+                };
+                (needs_worker, std::mem::take(&mut link.session.votes))
+            });
+            drop(link);
+            if needs_worker {
+                self.wake_worker();
             }
-            state.flush();
-            state.end_idle();
-            None
-        });
-        // If it is broken the worker is woken, and if bytes did not fit, it is woken when there is room.
-        written.unwrap_or(jobs)
-    }
-
-    /// Puts a command behind all others, and before it what it needs: a greeting, a subscription.
-    ///
-    /// RACE: what is released between an entry in a waiting list and the subscription would be announced to nobody. Both
-    /// go over this connection, in this order.
-    pub(crate) fn enqueue(&self, state: &mut LinkState, job: Job, asked: Now) {
-        if let Some(job) = self.admit(state, job, asked) {
-            self.put(state, job, asked);
+            self.deliver(votes);
         }
     }
 
-    /// Puts a command behind all others.
-    pub(super) fn put(&self, state: &mut LinkState, job: Job, asked: Now) {
-        if job.command.waits {
-            self.wants_notices.store(true, Ordering::Relaxed);
-            self.subscribe(state, asked);
-        }
-        state.conn.enqueue(job, asked);
+    /// RACE: T1 finds that commands wait for an answer; T2, the worker, has taken that and found the channel empty. Therefore T1
+    /// looks after it has given its command, and T2 looks at the channel after it has published.
+    fn takes_commands(&self, now: Tick) -> bool {
+        self.availability(|it| it.takes_commands(now) || it.is_unused())
     }
 
-    fn subscribe(&self, state: &mut LinkState, asked: Now) {
-        if state.conn.may_subscribe() {
-            state
-                .conn
-                .enqueue(Job::of_connection(Arc::clone(&self.subscribe)), asked);
-        }
+    /// Why this manager could take no lock there, as the server's record shows.
+    pub(crate) fn record_mismatch(&self) -> Option<NodeFailure> {
+        let shown = self.server_info()?.greet_reply?;
+        self.common.records.rules().misfit(&shown)
     }
 
-    /// Wakes the worker if it sleeps; call after commands were given.
-    pub(crate) fn wake(&self) {
-        // RACE: the worker announces that it will sleep and then looks at its queue once more; we put into the queue
-        // and then look at the announcement. One of the two sees the other, in whatever order they run.
-        fence(Ordering::SeqCst);
-        if self.link.load.is_idle() {
-            // What has queued may wait for an answer, which nobody would read.
-            self.link.end_idle();
-        }
-        if self.link.load.may_write()
-            && self.asleep.load(Ordering::SeqCst)
-            && self.asleep.swap(false, Ordering::SeqCst)
-        {
-            self.link.wake_worker();
-        }
+    /// What the server last said about itself.
+    pub(crate) fn server_info(&self) -> Option<ServerInfo> {
+        self.with(|link| link.session.server_info().cloned())
     }
 
     /// What is known of it.
     pub(crate) fn stats(&self) -> NodeStats {
         let of = |counter: &std::sync::atomic::AtomicU64| counter.load(Ordering::Relaxed);
+        let shown = self.availability(Availability::clone);
         NodeStats {
             node: self.id,
             address: Arc::clone(&self.address),
-            up: self.standing.is_up(),
-            silent: self.stall_logged.load(Ordering::Acquire),
-            unanswered: self.link.load.in_flight(),
-            queued: self.queue.len(),
+            up: shown.is_up(),
+            silent: shown.is_silent,
+            unanswered: shown.unanswered,
+            queued: self.commands.len(),
             answers: of(&self.own_counters.answers),
             failures: of(&self.own_counters.failures),
             connections: of(&self.own_counters.connections),
@@ -314,272 +193,219 @@ impl Server {
 
     /// Asks the worker to end: at once if nothing is left to do, at `deadline` in any case.
     pub(crate) fn stop(&self, deadline: Tick) {
-        self.standing.stop(deadline);
-        self.link.wake_worker();
+        self.with(|link| {
+            link.stop_at = Some(deadline);
+            link.session.is_stopping = true;
+        });
+        self.wake_worker();
+    }
+
+    /// Makes the worker take a turn, now or next. Its poll keeps that until it polls.
+    pub(crate) fn wake_worker(&self) {
+        if let Err(err) = self.waker.wake() {
+            debug!("{}: cannot wake its thread: {err}", self.id);
+        }
     }
 }
 
-/// Answers.
+/// The worker.
 impl Server {
-    /// Whether releases are announced on this connection.
-    pub(crate) fn is_listening(&self) -> bool {
-        self.listening.load(Ordering::Acquire)
-    }
-
-    /// The answer to the subscription has come.
-    pub(super) fn set_listening(&self, answer: &Answer) {
-        let listening = *answer == Answer::Subscribed;
-        if !listening {
-            debug!(
-                "{}: no notices of releases, so waiting calls poll: {}",
-                self.id,
-                NodeAnswer::from(answer)
-            );
-        }
-        self.listening.store(listening, Ordering::Release);
-    }
-
-    /// The node has announced a release. If nobody waits for it, a command is queued: the worker must be [woken](Server::wake).
-    pub(super) fn take_notice(&self, key: &[u8], now: Tick) {
-        self.events.released(self.id, key, &mut |plan| {
-            let leave = plan.map(|it| it.leave(Waiter::Client(self.client)));
-            if let Some(leave) = leave.or_else(|| Plan::leave_key(key, self.client))
-                && let Some(answer) = self.leaving.begin(key)
-            {
-                let job = Job::release(Arc::new(leave), Some(answer), now);
-                self.give([Some(job), None], now, false);
-            }
-        });
-    }
-
-    /// Publishes what is known of the node now.
-    ///
-    /// RACE: published before the leases are looked at, and whoever enters one in the schedule looks at the status after
-    /// that: no step of its clock is missed.
-    pub(super) fn publish_eligibility(
-        &self,
-        eligibility: &Eligibility,
-        news: Option<Change>,
-        now: Tick,
-    ) {
-        if self.status.publish_eligibility(eligibility, news, now) {
-            self.events.clock_stepped();
-        }
-    }
-
-    /// Keeps a release that the server has refused; the worker sends it again after a pause.
-    pub(super) fn retry_later(&self, job: Job, now: Tick) {
-        let refused = self.unconfirmed.lock().keep_refused(job, now);
-        if refused.overflowed {
-            self.status.say_overflow(now);
-        }
-        if refused.is_first {
-            // It has to plan its sleep anew.
-            self.link.wake_worker();
-        }
-    }
-
-    /// The server has taken one that it had refused.
-    pub(super) fn retry_now(&self) {
-        if self.unconfirmed.lock().on_taken() {
-            self.link.wake_worker();
-        }
-    }
-
-    /// Why this manager could take no lock there, as the last login has shown.
-    pub(crate) fn misfit(&self) -> Option<NodeFailure> {
-        self.records
-            .misfit(&self.status.server_info()?.greet_reply?)
-    }
-}
-
-/// The worker's side.
-impl Server {
-    /// Begins with a new connection, and gives it what was left from the time before.
-    pub(crate) fn open(
-        &self,
-        socket: Socket,
-        conn: Conn<Job>,
-        greeted: Option<GreetReply>,
-        again: impl IntoIterator<Item = Job>,
-        now: Tick,
-    ) {
-        self.listening.store(false, Ordering::Release);
-        let asked = Now::read();
-        self.link.open(Arc::new(socket), conn, |state| {
-            state.noted = greeted.and_then(|shown| self.records.noted(&shown));
-            if self.wants_notices.load(Ordering::Relaxed) {
-                self.subscribe(state, asked);
-            }
-            again
-                .into_iter()
-                .for_each(|job| self.enqueue(state, job, Now { tick: now, ..asked }));
-        });
-    }
-
-    /// Ends with the connection: everything that was not answered.
-    pub(super) fn close(&self) -> Vec<Job> {
-        self.listening.store(false, Ordering::Release);
-        self.link.close()
-    }
-
-    /// Writes what has queued, unless enough is under way; `again` before it.
-    pub(super) fn write(&self, state: &mut LinkState, again: Vec<Job>, now: Tick) {
-        let mut wrote = !state.conn.is_flushed() || !again.is_empty();
-        // Read once for all that are written together, and before.
-        let asked = Now {
-            tick: now,
-            moment: Moment::now(),
-        };
-        again
-            .into_iter()
-            .for_each(|job| self.enqueue(state, job, asked));
-        if self.link.load.may_follow(state.conn.batches) && !self.queue.is_empty() {
-            self.queue
-                .take()
-                .for_each(|job| self.enqueue(state, job, asked));
-            wrote = true;
-        }
-        state.flush();
-        if wrote {
-            state.note_shared();
-        }
-    }
-
-    /// Announces that the worker is about to sleep.
-    pub(super) fn fall_asleep(&self) {
-        self.asleep.store(true, Ordering::SeqCst);
+    /// RACE: T1 has written what was given, and has the session locked; T2 gives a command and does not get the session; T1
+    /// unlocks. Therefore whoever has locked it looks at the channel after that.
+    pub(super) fn has_commands(&self) -> bool {
         fence(Ordering::SeqCst);
+        !self.commands.is_empty()
     }
 
-    pub(super) fn wake_up(&self) {
-        self.asleep.store(false, Ordering::SeqCst);
+    /// When the worker ends, if it was asked to; now if nothing is left to do. `connects`: it connects to the server.
+    pub(super) fn stop_at(&self, connects: bool, now: Tick) -> Option<Tick> {
+        let queued = !self.commands.is_empty();
+        self.with(|link| {
+            let has_work = link.session.has_work(queued, connects);
+            link.stop_at.map(|it| if has_work { it } else { now })
+        })
     }
 
-    /// Notes whether the worker looks by itself at what has no answer.
-    pub(super) fn set_watched(&self, watched: bool) {
-        self.watched.store(watched, Ordering::Release);
+    /// Begins with a connection, which is registered at the worker's poll.
+    pub(super) fn open(&self, Opened { socket, login }: Opened) {
+        self.with(|link| {
+            link.socket = Some(socket);
+            link.waits_to_write = true;
+            link.broken = None;
+            link.session.open(login, Now::read());
+        });
     }
-}
 
-#[cfg(test)]
-impl Server {
-    /// One that has no worker, and the poll of the worker that it does not have.
-    pub(crate) fn unattended(response_timeout: Duration) -> (Server, crate::sys::Poll) {
-        let poll = crate::sys::Poll::new().unwrap();
-        let registry = poll.registry().try_clone().unwrap();
-        let waker = Waker::new(poll.registry(), crate::sys::WAKE).unwrap();
-        let common = NodeContext {
-            start: crate::time::tick(),
-            response_timeout,
-            room: Arc::default(),
-            client: ClientId::draw().unwrap(),
-            counters: Arc::new(Counters::default()),
-            upcall: Upcall::default(),
-            events: Arc::new(()),
-            records: Arc::new(Records::new(
-                &crate::config::Config {
-                    quarantine: false,
-                    ..crate::config::Config::default()
-                },
-                1,
-            )),
+    /// Reads once, if `is_readable`, and writes what is due and what was given.
+    pub(super) fn turn(&self, is_readable: bool, registry: &Registry) -> Turn {
+        self.with(|link| link.turn(is_readable, &self.commands, registry))
+    }
+
+    /// Ends with the connection, or with the attempt. True if there was one and nothing had waited for an answer; and what
+    /// became of commands, to be [delivered](Server::deliver).
+    pub(super) fn close(&self, failure: &NodeFailure, health: Health) -> (bool, Vec<Vote>) {
+        self.with(|link| {
+            let was_open = link.socket.take().is_some();
+            let now = Now::read();
+            let is_idle = link.session.close(failure, health, now.tick);
+            link.write(&self.commands, now);
+            (was_open && is_idle, std::mem::take(&mut link.session.votes))
+        })
+    }
+
+    /// Hands out votes, with nothing locked.
+    pub(super) fn deliver(&self, votes: Vec<Vote>) {
+        for vote in votes {
+            trace!("{}: {:?}", self.id, vote.answer);
+            if let Some(took) = vote.took {
+                self.note_reply(&vote.answer, took);
+            }
+            let is_late = vote
+                .handler
+                .is_some_and(|it| !it.deliver(self.id, vote.answer, vote.reached));
+            if is_late && vote.took.is_some() {
+                count(&self.common.counters.late_answers);
+            }
+        }
+    }
+
+    fn note_reply(&self, answer: &Answer, took: Duration) {
+        let failure = if let Answer::Failed(failure) = answer {
+            count(&self.own_counters.failures);
+            Some(failure)
+        } else {
+            None
         };
-        let worker_handle = WorkerHandle { registry, waker };
-        (
-            Server::new(
-                NodeId::new(0),
-                "n0".into(),
-                worker_handle,
-                common,
-                Eligibility::new(None, 0.01),
-            ),
-            poll,
-        )
+        count(&self.own_counters.answers);
+        self.common.upcall.tell(|| Event::NodeReply {
+            node: self.id,
+            took,
+            failure: failure.cloned(),
+        });
+    }
+
+    /// The server has announced a release. If nobody waits for it, this manager leaves the list.
+    pub(super) fn take_notice(&self, key: &[u8], now: Now) {
+        let client = self.common.client;
+        self.common.events.released(self.id, key, &mut |plan| {
+            let leave = plan.map(|it| it.leave(Waiter::Client(client)));
+            if let Some(leave) = leave.or_else(|| Plan::leave_key(key, client))
+                && let Some(exit) = self.list_exits.begin(key)
+            {
+                self.give(PendingCommand::release(
+                    Arc::new(leave),
+                    Some(exit),
+                    now.tick,
+                ));
+            }
+        });
+        self.flush(now);
+    }
+
+    /// Works on the session, publishes what callers see of it, and writes what was given meanwhile. Call it with nothing locked.
+    pub(super) fn with<T>(&self, work: impl FnOnce(&mut Link) -> T) -> T {
+        let result = self.update(&mut self.link.lock(), work);
+        if self.has_commands() {
+            self.flush(Now::read());
+        }
+        result
+    }
+
+    fn update<T>(&self, link: &mut Link, work: impl FnOnce(&mut Link) -> T) -> T {
+        link.session.rules = self.common.records.rules();
+        let result = work(link);
+        self.common.records.raise(link.session.rules.max_ttl);
+        *self.availability.lock() = link.session.availability();
+        result
     }
 }
 
-/// What is known of a connection.
-#[derive(Clone, Debug, Default)]
-pub(crate) enum Health {
-    /// Nothing was ever sent, so nobody has tried to connect.
-    #[default]
-    Unused,
-    /// The first attempt, or the first after a connection was lost. Commands wait for it until then.
-    Connecting {
-        until: Tick,
-    },
-    Up,
-    /// Commands are refused at once, and not kept.
-    Down(NodeFailure),
+impl Link {
+    /// Takes commands along and writes, as far as the session and the system take it. False if commands have to wait.
+    fn write(&mut self, commands: &Receiver<PendingCommand>, now: Now) -> bool {
+        let takes = self.session.availability().takes_commands(now.tick);
+        if takes {
+            commands
+                .try_iter()
+                .for_each(|command| self.session.enqueue(command, now));
+        }
+        if let Some(socket) = &self.socket
+            && self.broken.is_none()
+            && let Err(err) = write(self.session.conn(), socket)
+        {
+            self.broken = Some(disconnected(&err));
+        }
+        takes
+    }
+
+    /// Whether the worker has to look at the connection: it is broken, has to be written when there is room, or would be looked
+    /// at too late.
+    fn needs_worker(&mut self, now: Tick) -> bool {
+        self.broken.is_some() || !self.session.conn().is_flushed() || self.session.is_unwatched(now)
+    }
+
+    fn turn(
+        &mut self,
+        is_readable: bool,
+        commands: &Receiver<PendingCommand>,
+        registry: &Registry,
+    ) -> Turn {
+        let read = self.read(is_readable);
+        let now = Now::read();
+        let filled = read.and_then(|filled| {
+            if filled != Filled::Nothing {
+                self.session.on_bytes(now)?;
+            }
+            if filled != Filled::Full {
+                self.session.on_empty(now.tick)?;
+            }
+            self.session.on_time(now);
+            self.write(commands, now);
+            self.watch(registry)?;
+            self.broken.take().map_or(Ok(filled), Err)
+        });
+        let stops = self.stop_at.is_some_and(|stop_at| {
+            stop_at <= now.tick || !self.session.has_work(!commands.is_empty(), false)
+        });
+        let planned = self.session.plan(now.tick);
+        Turn {
+            filled,
+            has_answered: self.session.has_answered(),
+            wakes_at: (!stops).then(|| self.stop_at.map_or(planned, |it| it.min(planned))),
+            now,
+            events: std::mem::take(&mut self.session.events),
+            votes: std::mem::take(&mut self.session.votes),
+            notices: std::mem::take(&mut self.session.notices),
+        }
+    }
+
+    /// Reads once, also where a server would be called silent: its answer may lie unread.
+    fn read(&mut self, is_readable: bool) -> Result<Filled, NodeFailure> {
+        match &self.socket {
+            Some(socket) if is_readable || self.session.is_overdue(crate::time::tick()) => {
+                read(self.session.conn(), socket).map_err(|err| disconnected(&err))
+            }
+            _ => Ok(Filled::Nothing),
+        }
+    }
+
+    /// Lets the worker be woken when the socket can be written, exactly while something waits for that.
+    fn watch(&mut self, registry: &Registry) -> Result<(), NodeFailure> {
+        let waits_to_write = !self.session.conn().is_flushed();
+        if let Some(socket) = &mut self.socket
+            && waits_to_write != self.waits_to_write
+        {
+            socket
+                .watch(registry, SOCKET, waits_to_write)
+                .map_err(|err| disconnected(&err))?;
+            self.waits_to_write = waits_to_write;
+        }
+        Ok(())
+    }
 }
 
-/// See the module.
-#[derive(Default)]
-pub(crate) struct Standing {
-    up: AtomicBool,
-    health: Mutex<Health>,
-    stop_at: Mutex<Option<Tick>>,
-}
-
-impl Standing {
-    pub(crate) fn is_up(&self) -> bool {
-        self.up.load(Ordering::Acquire)
-    }
-
-    pub(crate) fn health(&self) -> Health {
-        self.health.lock().clone()
-    }
-
-    pub(crate) fn set_health(&self, health: Health) {
-        let up = matches!(health, Health::Up);
-        *self.health.lock() = health;
-        self.up.store(up, Ordering::Release);
-    }
-
-    /// Why commands are refused at once, if they are.
-    pub(super) fn refusal(&self, now: Tick) -> Option<NodeFailure> {
-        if self.is_up() {
-            return None;
-        }
-        match &*self.health.lock() {
-            Health::Up | Health::Unused => None,
-            Health::Connecting { until } if now < *until => None,
-            // The name server or the network takes longer than allowed; the thread is still at it.
-            Health::Connecting { .. } => Some(NodeFailure::Connect {
-                reason: "no connection in time".to_owned(),
-            }),
-            Health::Down(failure) => Some(failure.clone()),
-        }
-    }
-
-    /// Whether a round that begins now may have to wait for a connection first.
-    pub(crate) fn is_connecting(&self) -> bool {
-        !self.is_up()
-            && matches!(
-                *self.health.lock(),
-                Health::Unused | Health::Connecting { .. }
-            )
-    }
-
-    /// Until when a round that begins now may have to wait for a connection first.
-    pub(super) fn connects_until(&self, now: Tick, connect_timeout: Duration) -> Option<Tick> {
-        if self.is_up() {
-            return None;
-        }
-        match *self.health.lock() {
-            Health::Unused => now.checked_add(connect_timeout),
-            Health::Connecting { until } => Some(until),
-            Health::Up | Health::Down(_) => None,
-        }
-    }
-
-    /// Asks the thread to end: at once if nothing is left to do, at `deadline` in any case. It has to be woken.
-    pub(super) fn stop(&self, deadline: Tick) {
-        *self.stop_at.lock() = Some(deadline);
-    }
-
-    pub(super) fn stop_at(&self) -> Option<Tick> {
-        *self.stop_at.lock()
+fn disconnected(err: &io::Error) -> NodeFailure {
+    NodeFailure::Disconnected {
+        reason: error::reason(err),
     }
 }

@@ -42,11 +42,10 @@ pub(crate) fn ask_many(
     commands: impl IntoIterator<Item = NodeQuery>,
     deadline: Tick,
 ) -> Vec<Vec<Timed>> {
-    let _busy = fanout.seat.busy();
     let begin = |NodeQuery { command, to }| {
         let (round, sent) = (round(fanout, to), Moment::now());
         let outgoing = Outgoing::ask(command, &round).to(to);
-        fanout.send(outgoing, None, None, time::tick()).finish();
+        fanout.send(outgoing, None, time::tick());
         (round, sent)
     };
     let rounds: Vec<_> = commands.into_iter().map(begin).collect();
@@ -64,14 +63,8 @@ pub(crate) fn ask_timed(
     to: Option<NodeSet>,
     deadline: Tick,
 ) -> Vec<Timed> {
-    let _busy = fanout.seat.busy();
     let (round, sent) = (round(fanout, to), Moment::now());
-    round.run(
-        fanout,
-        Outgoing::ask(command, &round).to(to),
-        None,
-        deadline,
-    );
+    round.run(fanout, Outgoing::ask(command, &round).to(to), deadline);
     answers(fanout, &round, sent)
 }
 

@@ -6,7 +6,6 @@ use std::time::Duration;
 
 use crate::answer::Answer;
 use crate::config::Config;
-use crate::engine::nodes::drive::Driving;
 use crate::engine::nodes::fanout::{Fanout, Outgoing};
 use crate::engine::round::admission::RoundTicket;
 use crate::engine::round::outcome::{Grants, LostAttempt, NotWon, Won};
@@ -104,23 +103,18 @@ impl Attempt {
         round_ticket: RoundTicket,
         request: &Request,
         known: AttemptFacts,
-        driver: Option<Driving<'_>>,
     ) -> Result<Won, NotWon> {
-        if driver.is_none() {
-            fanout.wait_for_room();
-        }
-        let _busy = fanout.seat.busy();
+        fanout.wait_for_room();
         let (attempt, outgoing) = Attempt::prepare(fanout, round_ticket, request, known, None)?;
         let outgoing = outgoing.for_majority();
-        let end = attempt
-            .round
-            .run(fanout, outgoing, driver, attempt.deadline);
+        attempt.round.send(fanout, outgoing);
+        attempt.round.spin(fanout, &attempt.round_ticket.admission);
+        let end = attempt.round.wait(attempt.deadline);
         Ok(attempt.conclude(fanout, request, end)?)
     }
 
     /// Waits for an attempt that another thread has sent.
     pub(crate) fn finish(self, fanout: &Fanout, request: &Request) -> Result<Won, LostAttempt> {
-        let _busy = fanout.seat.busy();
         let end = self.round.wait(self.deadline);
         self.conclude(fanout, request, end)
     }
@@ -137,15 +131,12 @@ impl Attempt {
         request: &Request,
         mut end: AcquireEnd,
     ) -> Result<Won, LostAttempt> {
-        // The limit learns from how long the first round took. One that connected, was cut short, or was over at once because
-        // nobody could be asked, says nothing about queues.
+        // The limit learns from the first round. One that connected, was cut short, or was over at once because nobody could be
+        // asked, says nothing about load.
         let is_answered = end != AcquireEnd::Lost(LossReason::NoQuorum);
-        if let Some(ended) = self.round.ended().filter(|_| !self.is_odd)
-            && (is_answered || ended.timed_out)
-        {
-            let took = ended.at.since(self.sent.moment);
-            let admission = &self.round_ticket.admission;
-            admission.learn(self.sent.tick, took, !ended.timed_out);
+        let timed_out = self.round.timed_out();
+        if !self.is_odd && (is_answered || timed_out) {
+            self.round_ticket.learn(self.sent.tick, timed_out);
         }
         let nodes = fanout.nodes.len();
         let mut seen = self
@@ -169,7 +160,7 @@ impl Attempt {
             ));
             let deadline = request.limit(time::deadline(fanout.response_timeout));
             let outgoing = Outgoing::ask(spec.plan.raise(self.owner, token), &raise);
-            end = raise.run(fanout, outgoing, None, deadline);
+            end = raise.run(fanout, outgoing, deadline);
             seen = seen
                 .max(token)
                 .max(raise.with_ballot(Ballot::<RaiseRound>::seen));
@@ -180,7 +171,7 @@ impl Attempt {
         // RACE: T1 counts a grant of a node whose quarantine is over as far as is known. T2 takes in the record of another node
         // of the majority, with a longer ttl. Therefore all of them are looked at once more.
         let mut quarantined = Vec::new();
-        if matches!(end, AcquireEnd::Won { .. }) && fanout.records.quarantine().is_some() {
+        if matches!(end, AcquireEnd::Won { .. }) && fanout.records.rules().quarantine().is_some() {
             quarantined = fanout.quarantined_of(counted, self.sent.tick);
             if counted.len().saturating_sub(quarantined.len()) < quorum(nodes) {
                 end = AcquireEnd::Lost(LossReason::NoQuorum);
@@ -270,14 +261,8 @@ impl Attempt {
         let to = self.round.reached().without(grants.nodes());
         if to != NodeSet::default() {
             // RACE: as in `take_back`, behind the acquire.
-            fanout
-                .send(
-                    Outgoing::release(keep, to, spec.ttl()),
-                    None,
-                    None,
-                    time::tick(),
-                )
-                .finish();
+            let release = Outgoing::release(keep, to, spec.ttl());
+            fanout.send(release, None, time::tick());
         }
     }
 
@@ -335,7 +320,7 @@ impl Attempt {
         let round = (granted != 0).then(round);
         let release =
             Outgoing::release(command, to, request.spec.ttl()).answered_to(round.as_ref());
-        fanout.send(release, None, None, time::tick()).finish();
+        fanout.send(release, None, time::tick());
         round
     }
 }

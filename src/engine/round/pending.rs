@@ -7,14 +7,15 @@ use std::fmt;
 use std::sync::Arc;
 
 use crate::answer::Answer;
-use crate::engine::nodes::drive::Driving;
-use crate::engine::nodes::fanout::{Fanout, Outgoing, SentCommands};
-use crate::engine::nodes::job::Sink;
+use crate::engine::nodes::fanout::{Fanout, Outgoing};
+use crate::engine::round::admission::Admission;
 use crate::error::{NodeAnswer, NodeFailure};
 use crate::ids::{NodeId, NodeSet};
 use crate::logic::ballot::{Ballot, Round, Step};
 use crate::logic::tally::ReleaseRound;
+use crate::session::pending_command::ReplyHandler;
 use crate::sys::sync::{Condvar, Mutex, MutexGuard};
+use crate::sys::{SPINS_MAX, yield_now};
 use crate::time::{self, Moment, Tick};
 
 /// A round under way.
@@ -29,17 +30,10 @@ pub(crate) struct Pending<R: Round> {
 
 type Hook<R> = Box<dyn Fn(&<R as Round>::End) + Send + Sync>;
 
-/// When a round was decided, and how.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct RoundEnd {
-    pub(crate) at: Moment,
-    /// Not by votes.
-    pub(crate) timed_out: bool,
-}
-
 struct RoundState<R: Round> {
     ballot: Ballot<R>,
-    ended: Option<RoundEnd>,
+    /// Not decided by votes.
+    timed_out: bool,
     /// Rows that say something else than the votes. Few rounds have any.
     amended: Vec<(NodeId, NodeAnswer)>,
     /// Nodes to which something of the command may have come.
@@ -61,7 +55,7 @@ impl<R: Round> Pending<R> {
         let ballot = Ballot::new(nodes, round);
         let state = RoundState {
             ballot,
-            ended: None,
+            timed_out: false,
             amended: Vec::new(),
             reached: NodeSet::default(),
         };
@@ -83,28 +77,30 @@ impl<R: Round> Pending<R> {
         self.state.lock().reached
     }
 
-    /// Sends the command of the round, and waits until the round is decided. `driver`: passed by a caller that drives the
-    /// connections already.
-    pub(crate) fn run(
-        &self,
-        fanout: &Fanout,
-        outgoing: Outgoing,
-        driver: Option<Driving<'_>>,
-        deadline: Tick,
-    ) -> R::End {
-        let now = time::tick();
-        let driver = driver.or_else(|| fanout.drive_alone(now));
-        let sent = fanout.send(outgoing, None, driver, now);
-        let mut state = self.state.lock();
-        state.reached = state.reached.union(sent.taken());
-        drop(state);
-        self.finish(sent, deadline)
+    /// Sends the command of the round, and waits until the round is decided.
+    pub(crate) fn run(&self, fanout: &Fanout, outgoing: Outgoing, deadline: Tick) -> R::End {
+        self.send(fanout, outgoing);
+        self.wait(deadline)
     }
 
-    /// Waits for a round whose command was sent.
-    pub(crate) fn finish(&self, sent: SentCommands<'_>, deadline: Tick) -> R::End {
-        sent.drive(&|| self.is_over(), deadline);
-        self.wait(deadline)
+    /// Sends the command of the round.
+    pub(crate) fn send(&self, fanout: &Fanout, outgoing: Outgoing) {
+        let taken = fanout.send(outgoing, None, time::tick());
+        self.set_reached(taken);
+    }
+
+    /// Looks for the decision for a moment, and lets other threads run meanwhile. For a caller that is alone, with nodes that are
+    /// near: to fall asleep and to be woken takes longer than such a round.
+    pub(crate) fn spin(&self, fanout: &Fanout, admission: &Admission) {
+        if !admission.is_alone() || !fanout.is_near() {
+            return;
+        }
+        for _ in 0..SPINS_MAX {
+            if self.is_over() {
+                break;
+            }
+            yield_now();
+        }
     }
 
     /// Waits until the round is decided; at `deadline` it is decided with the votes that are there.
@@ -130,9 +126,9 @@ impl<R: Round> Pending<R> {
         self.state.lock().ballot.end()
     }
 
-    /// When it was decided, if it was.
-    pub(crate) fn ended(&self) -> Option<RoundEnd> {
-        self.state.lock().ended
+    /// Whether it was not decided by votes.
+    pub(crate) fn timed_out(&self) -> bool {
+        self.state.lock().timed_out
     }
 
     /// Ends the round now; false if it was over already.
@@ -223,10 +219,6 @@ impl<R: Round> RoundState<R> {
         let Step::Decided(end) = self.ballot.on_vote(node, vote, now) else {
             return None;
         };
-        self.ended = Some(RoundEnd {
-            at: now,
-            timed_out: false,
-        });
         Some(end)
     }
 
@@ -236,15 +228,12 @@ impl<R: Round> RoundState<R> {
         let Step::Decided(end) = self.ballot.on_timeout(now) else {
             return None;
         };
-        self.ended = Some(RoundEnd {
-            at: now,
-            timed_out: true,
-        });
+        self.timed_out = true;
         Some(end)
     }
 }
 
-impl<R: Round> Sink for Pending<R> {
+impl<R: Round> ReplyHandler for Pending<R> {
     fn deliver(&self, node: NodeId, answer: Answer, reached: bool) -> bool {
         let (counted, end) = {
             let mut state = self.state.lock();

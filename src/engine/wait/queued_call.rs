@@ -3,7 +3,6 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::engine::nodes::drive::Driving;
 use crate::engine::nodes::fanout::Fanout;
 use crate::engine::park::Signal;
 use crate::engine::round::admission::{Admission, RoundTicket, RoundWait};
@@ -61,10 +60,6 @@ pub(crate) struct QueuedCall<'a> {
     queued_at: NodeSet,
     /// To begin a round.
     turn: RoundWait,
-    /// It has asked, and waits for notices now: a thread must read them.
-    reads: bool,
-    /// It reads what the nodes say, for all, while it waits.
-    driver: Option<Driving<'a>>,
     /// The hold that it became.
     held: Option<u64>,
 }
@@ -103,8 +98,6 @@ impl<'a> QueuedCall<'a> {
             false_alarms: 0,
             queued_at: NodeSet::default(),
             turn: RoundWait::default(),
-            reads: false,
-            driver: None,
             held: None,
         }
     }
@@ -124,13 +117,6 @@ impl<'a> QueuedCall<'a> {
     fn wait(&mut self, until: Option<Tick>, signals: &[&Signal]) -> Woken {
         let parker = Arc::clone(&self.ticket.parker);
         let _watching = parker.watch(signals);
-        if std::mem::take(&mut self.reads) {
-            // Not before: a thread that drives has something locked, and its lines for the log would wait.
-            self.driver = self.fanout.drive_alone(time::tick());
-            if self.driver.is_none() {
-                self.fanout.end_idle();
-            }
-        }
         loop {
             let (wake_at, asks) = {
                 let mut state = self.ticket.state.lock();
@@ -162,14 +148,7 @@ impl<'a> QueuedCall<'a> {
             if let Some(round_ticket) = self.turn.wait(asks, self.admission, &parker) {
                 return Woken::Try(round_ticket);
             }
-            match &mut self.driver {
-                Some(driver) => {
-                    if !driver.listen(wake_at, &parker) {
-                        self.driver = None;
-                    }
-                }
-                None => parker.sleep(wake_at),
-            }
+            parker.sleep(wake_at);
         }
     }
 
@@ -187,20 +166,14 @@ impl<'a> QueuedCall<'a> {
             state.asks = true;
             state.known
         };
-        let driver = self.driver.take();
-        let result = Attempt::run(
-            self.fanout,
-            round_ticket,
-            &self.ticket.request,
-            known,
-            driver,
-        );
+        let result = Attempt::run(self.fanout, round_ticket, &self.ticket.request, known);
         result.inspect_err(|err| self.note(err))
     }
 
     /// Waits for the attempt that was made for this call.
     fn finish(&mut self, attempt: Attempt) -> Result<Won, NotWon> {
-        (self.driver, self.turn, self.announced) = (None, RoundWait::default(), 0);
+        self.turn = RoundWait::default();
+        self.announced = 0;
         let result = attempt
             .finish(self.fanout, &self.ticket.request)
             .map_err(NotWon::Lost);
@@ -243,8 +216,6 @@ impl<'a> QueuedCall<'a> {
         state.grace = pause::grace(lost.took, self.false_alarms);
         // It knows something newer.
         state.given_up = None;
-        drop(state);
-        self.reads = true;
     }
 
     /// Ends the wait of all calls of the queue that were there when `lost` began: what it found out about the nodes counts
@@ -273,7 +244,7 @@ impl<'a> QueuedCall<'a> {
 
     /// Leaves the queue, unless an attempt was made for the call meanwhile: that has to be finished first.
     fn leave(&mut self) -> Option<Attempt> {
-        (self.driver, self.turn) = (None, RoundWait::default());
+        self.turn = RoundWait::default();
         loop {
             {
                 let mut by_key = self.queues.by_key.lock();

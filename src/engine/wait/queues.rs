@@ -170,7 +170,7 @@ impl Queues {
         keep: Duration,
     ) {
         let leave = Outgoing::release(plan.leave(waiter), nodes, keep);
-        fanout.send(leave, None, None, time::tick()).finish();
+        fanout.send(leave, None, time::tick());
     }
 
     /// No call waits, and the manager holds nothing.

@@ -48,11 +48,6 @@ impl<T> Mutex<T> {
         self.get(Some(Duration::ZERO))
     }
 
-    pub(crate) fn try_lock_until(&self, deadline: Tick) -> Option<MutexGuard<'_, T>> {
-        point();
-        self.get(Some(since_start(deadline)))
-    }
-
     fn get(&self, deadline: Option<Duration>) -> Option<MutexGuard<'_, T>> {
         loop {
             let sleeper = {

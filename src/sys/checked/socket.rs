@@ -7,9 +7,8 @@ use std::io;
 use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::{Arc, Mutex, Weak};
-use std::time::Duration;
 
-use super::clock::{Sleeper, now, point};
+use super::clock::{Sleeper, point};
 use super::poll::{Readiness, Registry, Selector, Token};
 use super::trace::trace;
 
@@ -29,8 +28,6 @@ struct PeerState {
     server_closed: bool,
     /// Tasks of the server.
     server: Option<Arc<Sleeper>>,
-    /// Clients that wait for this connection and others.
-    waiting: Vec<Arc<Sleeper>>,
     watched: Option<Watched>,
 }
 
@@ -38,7 +35,7 @@ struct PeerState {
 struct Watched {
     selector: Arc<Selector>,
     token: Token,
-    watch: Watch,
+    writable: bool,
     armed: bool,
 }
 
@@ -61,7 +58,6 @@ impl PeerState {
 
     /// Something has changed for the client.
     fn announce(&mut self) {
-        self.waiting.drain(..).for_each(|it| it.wake());
         if let Some(watched) = &mut self.watched {
             watched.armed = true;
             watched.selector.look();
@@ -140,45 +136,35 @@ impl Socket {
     }
 
     pub(crate) fn register(&mut self, registry: &Registry, token: Token) -> io::Result<()> {
-        self.set_watch(registry, token, Watch::ReadAndWrite);
+        self.announce_to(registry, token, true);
         Ok(())
     }
 
     pub(crate) fn watch(
-        &self,
+        &mut self,
         registry: &Registry,
         token: Token,
-        _from: Watch,
-        to: Watch,
+        writable: bool,
     ) -> io::Result<()> {
         point();
-        self.set_watch(registry, token, to);
+        self.announce_to(registry, token, writable);
         Ok(())
     }
 
-    fn set_watch(&self, registry: &Registry, token: Token, watch: Watch) {
+    fn announce_to(&self, registry: &Registry, token: Token, writable: bool) {
         let selector = Arc::clone(registry.selector());
-        trace(format_args!("watches {watch:?}"));
-        let mut state = self.0.state.lock().unwrap();
-        state.watched = (watch != Watch::Nothing).then(|| {
-            let source: Weak<dyn Readiness> =
-                Arc::downgrade(&(Arc::clone(&self.0) as Arc<dyn Readiness>));
-            selector.watch(source);
-            // What is so already is announced at once.
-            Watched {
-                selector: Arc::clone(&selector),
-                token,
-                watch,
-                armed: true,
-            }
+        trace(format_args!("watches, writable: {writable}"));
+        let source: Weak<dyn Readiness> =
+            Arc::downgrade(&(Arc::clone(&self.0) as Arc<dyn Readiness>));
+        selector.watch(source);
+        // What is so already is announced at once.
+        self.0.state.lock().unwrap().watched = Some(Watched {
+            selector: Arc::clone(&selector),
+            token,
+            writable,
+            armed: true,
         });
-        drop(state);
         selector.look();
-    }
-
-    pub(crate) fn shutdown(&self) {
-        point();
-        self.close();
     }
 
     fn close(&self) {
@@ -199,11 +185,6 @@ impl Socket {
         state.to_server.extend(&bytes[..len]);
         state.tell_server();
         Ok(len)
-    }
-
-    pub(crate) fn has_unread(&self) -> bool {
-        point();
-        self.0.state.lock().unwrap().is_readable()
     }
 
     pub(crate) fn read(&self, into: &mut [u8]) -> io::Result<Option<usize>> {
@@ -249,8 +230,7 @@ impl Readiness for Pipe {
         if !std::mem::take(&mut watched.armed) {
             return None;
         }
-        let readable = readable && matches!(watched.watch, Watch::Read | Watch::ReadAndWrite);
-        let writable = writable && matches!(watched.watch, Watch::Write | Watch::ReadAndWrite);
+        let writable = writable && watched.writable;
         (readable || writable || closed).then_some((watched.token, readable, closed))
     }
 }
@@ -299,93 +279,5 @@ impl Peer {
     pub(crate) fn is_over(&self) -> bool {
         let state = self.0.state.lock().unwrap();
         state.server_closed || state.client_closed && state.to_server.is_empty()
-    }
-}
-
-/// What is announced to the thread that waits for a socket.
-#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
-pub(crate) enum Watch {
-    Nothing,
-    Read,
-    Write,
-    #[default]
-    ReadAndWrite,
-}
-
-pub(crate) const CAN_WAIT_FOR_SEVERAL: bool = true;
-
-#[derive(Debug, Default)]
-pub(crate) struct WakeFd {
-    state: Mutex<Ring>,
-}
-
-#[derive(Default)]
-struct Ring {
-    rung: bool,
-    waiting: Option<Arc<Sleeper>>,
-}
-
-impl fmt::Debug for Ring {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Ring")
-            .field("rung", &self.rung)
-            .finish_non_exhaustive()
-    }
-}
-
-impl WakeFd {
-    pub(crate) fn new() -> io::Result<WakeFd> {
-        Ok(WakeFd::default())
-    }
-
-    pub(crate) fn wake(&self) {
-        point();
-        let mut state = self.state.lock().unwrap();
-        state.rung = true;
-        state.waiting.take().into_iter().for_each(|it| it.wake());
-    }
-}
-
-pub(crate) fn wait_readable<'a>(
-    sockets: impl Iterator<Item = &'a Socket>,
-    wake_fd: Option<&WakeFd>,
-    timeout: Option<Duration>,
-) -> Option<Vec<bool>> {
-    point();
-    let sockets: Vec<&Socket> = sockets.collect();
-    let deadline = timeout.map(|it| now() + it);
-    loop {
-        let ready: Vec<bool> = sockets
-            .iter()
-            .map(|it| it.0.state.lock().unwrap().is_readable())
-            .collect();
-        let rung = wake_fd.is_some_and(|it| std::mem::take(&mut it.state.lock().unwrap().rung));
-        trace(format_args!("waits for several: {ready:?}, rung: {rung}"));
-        if rung || ready.contains(&true) || deadline.is_some_and(|it| it <= now()) {
-            return Some(ready);
-        }
-        let sleeper = Sleeper::new();
-        for socket in &sockets {
-            socket
-                .0
-                .state
-                .lock()
-                .unwrap()
-                .waiting
-                .push(Arc::clone(&sleeper));
-        }
-        if let Some(wake_fd) = wake_fd {
-            wake_fd.state.lock().unwrap().waiting = Some(Arc::clone(&sleeper));
-        }
-        sleeper.sleep(deadline);
-        for socket in &sockets {
-            socket
-                .0
-                .state
-                .lock()
-                .unwrap()
-                .waiting
-                .retain(|it| !Arc::ptr_eq(it, &sleeper));
-        }
     }
 }

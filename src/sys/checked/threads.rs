@@ -3,8 +3,10 @@
 use std::io;
 use std::sync::Arc;
 
-pub(crate) use shuttle::thread::{ThreadId, current as this_thread};
+pub(crate) use shuttle::thread::{ThreadId, current as this_thread, yield_now};
 pub(crate) use std::thread::panicking as is_unwinding;
+
+pub(crate) const SPINS_MAX: usize = 2;
 
 use super::clock::Tick;
 use super::locks::{Condvar, Mutex};

@@ -15,7 +15,7 @@ const DEAD_LINK: Duration = Duration::from_secs(15);
 /// An idle connection is probed after this time, for the same reason.
 const IDLE_PROBE: Duration = Duration::from_secs(15);
 
-/// A non-blocking stream. Reading and writing take `&self`: another thread may be waiting for it.
+/// A non-blocking stream.
 #[derive(Debug)]
 pub(crate) enum Socket {
     Tcp(mio::net::TcpStream),
@@ -75,45 +75,20 @@ impl Socket {
             .register(registry, token, Interest::READABLE | Interest::WRITABLE)
     }
 
-    /// Changes what is announced to the thread behind `registry`. What is so already is announced at once.
+    /// Changes what is announced to the waiting thread: what comes, and if `writable` that there is room to write. What is so
+    /// already is announced at once.
     pub(crate) fn watch(
-        &self,
+        &mut self,
         registry: &Registry,
         token: Token,
-        from: Watch,
-        to: Watch,
+        writable: bool,
     ) -> io::Result<()> {
-        #[cfg(unix)]
-        {
-            use std::os::fd::AsRawFd;
-            let fd = match self {
-                Socket::Tcp(stream) => stream.as_raw_fd(),
-                Socket::Unix(stream) => stream.as_raw_fd(),
-            };
-            let mut socket = mio::unix::SourceFd(&fd);
-            match (from.interest(), to.interest()) {
-                (None, Some(interest)) => socket.register(registry, token, interest),
-                (Some(_), Some(interest)) => socket.reregister(registry, token, interest),
-                (Some(_), None) => socket.deregister(registry),
-                (None, None) => Ok(()),
-            }
-        }
-        #[cfg(not(unix))]
-        {
-            // Announced all the time there, as `register` has asked.
-            let _not_changed = (registry, token, from, to);
-            Ok(())
-        }
-    }
-
-    /// Ends both directions: wakes whoever waits on the socket.
-    pub(crate) fn shutdown(&self) {
-        // It may be broken already.
-        let _ = match self {
-            Socket::Tcp(stream) => stream.shutdown(std::net::Shutdown::Both),
-            #[cfg(unix)]
-            Socket::Unix(stream) => stream.shutdown(std::net::Shutdown::Both),
+        let interest = if writable {
+            Interest::READABLE | Interest::WRITABLE
+        } else {
+            Interest::READABLE
         };
+        self.source().reregister(registry, token, interest)
     }
 
     fn source(&mut self) -> &mut dyn Source {
@@ -132,31 +107,6 @@ impl Socket {
             Socket::Unix(stream) => (&mut &*stream).write(bytes),
         })
         .map(|it| it.unwrap_or(0))
-    }
-
-    /// Whether a read would find something now: bytes, the end or an error. For whoever must not read.
-    pub(crate) fn has_unread(&self) -> bool {
-        #[cfg(unix)]
-        {
-            use rustix::event::{PollFd, PollFlags, Timespec, poll};
-            let at_once = Timespec {
-                tv_sec: 0,
-                tv_nsec: 0,
-            };
-            let mut fds = [match self {
-                Socket::Tcp(stream) => PollFd::new(stream, PollFlags::IN),
-                Socket::Unix(stream) => PollFd::new(stream, PollFlags::IN),
-            }];
-            // An error says nothing about the socket.
-            poll(&mut fds, Some(&at_once)).is_ok_and(|it| it != 0)
-        }
-        #[cfg(not(unix))]
-        {
-            let Socket::Tcp(stream) = self;
-            !stream
-                .peek(&mut [0])
-                .is_err_and(|err| err.kind() == io::ErrorKind::WouldBlock)
-        }
     }
 
     /// Reads what is there; `None` if nothing is there now. The end of the stream is an error.
@@ -203,109 +153,4 @@ fn watch_link(stream: &mio::net::TcpStream) {
 #[cfg(not(any(target_os = "linux", target_os = "android")))]
 fn watch_link(_stream: &mio::net::TcpStream) {
     let _not_available = (DEAD_LINK, IDLE_PROBE);
-}
-
-/// What is announced to the thread that waits for a socket.
-#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
-pub(crate) enum Watch {
-    /// Nothing at all, not even that the connection broke.
-    Nothing,
-    Read,
-    Write,
-    #[default]
-    ReadAndWrite,
-}
-
-impl Watch {
-    #[cfg(unix)]
-    fn interest(self) -> Option<Interest> {
-        match self {
-            Watch::Nothing => None,
-            Watch::Read => Some(Interest::READABLE),
-            Watch::Write => Some(Interest::WRITABLE),
-            Watch::ReadAndWrite => Some(Interest::READABLE | Interest::WRITABLE),
-        }
-    }
-}
-
-/// Whether [`wait_readable`] works here.
-pub(crate) const CAN_WAIT_FOR_SEVERAL: bool = cfg!(any(target_os = "linux", target_os = "android"));
-
-/// Wakes a thread that waits in [`wait_readable`].
-#[derive(Debug)]
-pub(crate) struct WakeFd {
-    #[cfg(any(target_os = "linux", target_os = "android"))]
-    fd: rustix::fd::OwnedFd,
-}
-
-#[cfg(any(target_os = "linux", target_os = "android"))]
-impl WakeFd {
-    pub(crate) fn new() -> io::Result<WakeFd> {
-        use rustix::event::{EventfdFlags, eventfd};
-        Ok(WakeFd {
-            fd: eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?,
-        })
-    }
-
-    pub(crate) fn wake(&self) {
-        // It fails only if it has been rung 2^64 times.
-        let _ = rustix::io::write(&self.fd, &1_u64.to_ne_bytes());
-    }
-
-    fn drain(&self) {
-        let _ = rustix::io::read(&self.fd, &mut [0; 8]);
-    }
-}
-
-#[cfg(not(any(target_os = "linux", target_os = "android")))]
-impl WakeFd {
-    pub(crate) fn new() -> io::Result<WakeFd> {
-        Ok(WakeFd {})
-    }
-
-    pub(crate) fn wake(&self) {}
-}
-
-/// Waits until at least one of the sockets can be read or is broken, until the descriptor is rung, or until `timeout`
-/// (`None`: without end); which of them, in order.
-///
-/// `None` if the system does not let us wait. A signal ends the wait early, with none.
-#[cfg(any(target_os = "linux", target_os = "android"))]
-pub(crate) fn wait_readable<'a>(
-    sockets: impl Iterator<Item = &'a Socket>,
-    wake_fd: Option<&WakeFd>,
-    timeout: Option<Duration>,
-) -> Option<Vec<bool>> {
-    use rustix::event::{PollFd, PollFlags, poll};
-    let mut fds: Vec<PollFd<'_>> = sockets
-        .map(|it| match it {
-            Socket::Tcp(stream) => PollFd::new(stream, PollFlags::IN),
-            Socket::Unix(stream) => PollFd::new(stream, PollFlags::IN),
-        })
-        .collect();
-    fds.extend(wake_fd.map(|it| PollFd::new(&it.fd, PollFlags::IN)));
-    let timeout = timeout
-        .map(rustix::time::Timespec::try_from)
-        .transpose()
-        .ok()?;
-    match poll(&mut fds, timeout.as_ref()) {
-        Ok(_) | Err(rustix::io::Errno::INTR) => {}
-        Err(_) => return None,
-    }
-    let mut ready: Vec<bool> = fds.iter().map(|it| !it.revents().is_empty()).collect();
-    if let Some(wake_fd) = wake_fd
-        && ready.pop() == Some(true)
-    {
-        wake_fd.drain();
-    }
-    Some(ready)
-}
-
-#[cfg(not(any(target_os = "linux", target_os = "android")))]
-pub(crate) fn wait_readable<'a>(
-    _sockets: impl Iterator<Item = &'a Socket>,
-    _bell: Option<&WakeFd>,
-    _timeout: Option<Duration>,
-) -> Option<Vec<bool>> {
-    None
 }

@@ -10,7 +10,12 @@ use std::time::{Duration, Instant, SystemTime};
 use crossbeam_channel::{Receiver, Sender, bounded};
 use parking_lot::{Mutex, MutexGuard};
 
-pub(crate) use std::thread::{ThreadId, current as this_thread, panicking as is_unwinding};
+pub(crate) use std::thread::{
+    ThreadId, current as this_thread, panicking as is_unwinding, yield_now,
+};
+
+/// How often a thread gives others the processor before it sleeps: for some 200 µs, if no other has anything to do.
+pub(crate) const SPINS_MAX: usize = 256;
 
 /// A point in time for waiting and for time-outs.
 pub(crate) type Tick = Instant;

@@ -5,11 +5,11 @@ use std::sync::{Arc, Mutex};
 
 use super::{hastily, join, ms, patiently, spawn};
 use crate::answer::{AcquireReply, Answer};
-use crate::engine::nodes::job::Sink;
 use crate::engine::round::pending::Pending;
 use crate::error::NodeAnswer;
 use crate::ids::NodeId;
 use crate::logic::acquire_round::{AcquireEnd, AcquireRound, LossReason, Rule};
+use crate::session::pending_command::ReplyHandler;
 use crate::sys::checked::{self, OwnThread};
 use crate::time::{Moment, deadline};
 

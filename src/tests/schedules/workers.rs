@@ -4,12 +4,10 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use super::{Section, World, calm_down, hastily, hurry, join, ms, patiently, spawn, until};
-use crate::engine::nodes::job::CommandQueue;
-use crate::engine::nodes::job::Job;
 use crate::error::{AcquireError, NodeAnswer, NodeFailure, ReleaseError};
 use crate::manager::LockManager;
 use crate::sys::checked;
-use crate::wire::{Command, Script};
+use crate::wire::Script;
 
 /// Takes locks of these names, each on a thread of its own, and releases them.
 fn take_each(locks: &LockManager, names: &'static [&'static str]) {
@@ -34,25 +32,6 @@ fn a_worker_that_sleeps_is_woken_by_whatever_is_given_to_it() {
         assert_eq!(checked::now(), ms(0), "somebody slept for too long");
         assert!(world.all_free());
         world.end([locks]);
-    });
-}
-
-#[test]
-fn a_command_that_is_given_while_the_worker_ends_is_not_kept() {
-    hastily(2_000, || {
-        let (queue, command) = (Arc::new(CommandQueue::default()), Arc::new(Command::time()));
-        let (pushes, closes, job) = (
-            Arc::clone(&queue),
-            Arc::clone(&queue),
-            Job::of_connection(Arc::clone(&command)),
-        );
-
-        join([
-            spawn("pushes", move || pushes.push(job)),
-            spawn("closes", move || closes.close()),
-        ]);
-
-        assert_eq!((queue.len(), Arc::strong_count(&command)), (0, 1));
     });
 }
 

@@ -8,8 +8,8 @@ use crossbeam_channel::{Receiver, RecvTimeoutError};
 use super::choice::Report;
 use super::question::Question;
 use crate::engine::nodes::connect::{Connecting, Opened, Progress, advance, cannot};
-use crate::engine::nodes::job::Job;
 use crate::error::NodeFailure;
+use crate::session::pending_command::PendingCommand;
 use crate::sys::{Events, Poll};
 use crate::time::{self, Moment, Now, Tick};
 use crate::wire::{Address, ConnEvent, Endpoint};
@@ -60,10 +60,10 @@ impl<F: Fn(Report)> Watcher<F> {
 
     fn ask(&mut self, open: &mut Opened) -> Result<Option<Endpoint>, NodeFailure> {
         let deadline = time::deadline(self.timeout);
-        let job = Job::of_connection(Arc::new(self.question.command()));
-        open.conn.enqueue(job, Now::read());
+        let question = PendingCommand::new(Arc::new(self.question.command()), None);
+        open.login.conn.enqueue(question, Now::read());
         loop {
-            match advance(&mut open.conn, &open.socket)? {
+            match advance(&mut open.login.conn, &open.socket)? {
                 Some(ConnEvent::Member(answer)) => {
                     return self.question.read(&answer, &self.member.place);
                 }

@@ -1,28 +1,21 @@
-//! Who drives a connection.
+//! Who writes, and who reads: callers give commands and flush them, the worker alone reads.
 
-use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use super::{Section, Server, World, join, ms, patiently, sleep_until, spawn, until};
+use super::{Server, World, hastily, join, ms, patiently, sleep_until, spawn, until};
 use crate::engine::CancelHandle;
-use crate::engine::nodes::drive::IDLE_MIN;
-use crate::engine::nodes::link::Driver;
+use crate::engine::round::ask::ask;
 use crate::error::AcquireError;
 use crate::manager::LockManager;
 use crate::sys::checked::{self, OwnThread};
+use crate::time::deadline;
+use crate::wire::Command;
 
-/// Nobody has forgotten to give a connection back.
-pub(super) fn assert_workers_drive(locks: &LockManager) {
-    let nodes = &locks.engine.shared.fanout.nodes;
-    for server in nodes {
-        let (driver, is_open) = server.link.with(|it| (it.driver(), it.is_open()));
-        assert_eq!(driver, Driver::Worker, "open: {is_open}");
-    }
-}
+/// Longer than any thread needs.
+const A_MOMENT: Duration = ms(4);
 
-/// The other manager's call drives its connections while it waits, and hears of the release there.
 #[test]
-fn a_waiter_that_drives_hears_of_a_release_by_another_manager() {
+fn a_waiter_hears_of_a_release_by_another_manager() {
     patiently(4_000, || {
         let world = World::new(1);
         let (ours, theirs) = (world.manager(), world.manager());
@@ -37,16 +30,13 @@ fn a_waiter_that_drives_hears_of_a_release_by_another_manager() {
         waiter.join();
         assert_eq!(checked::now(), ms(0), "the notice lay unread");
         assert!(world.all_free());
-        sleep_until(IDLE_MIN * 4);
-        assert_workers_drive(&ours);
-        assert_workers_drive(&theirs);
         world.end([ours, theirs]);
     });
 }
 
-/// While one waits and drives, others of the same manager lock something else.
+/// While one waits, others of the same manager lock something else.
 #[test]
-fn calls_beside_a_waiter_that_drives_get_their_answers() {
+fn calls_beside_a_waiter_get_their_answers() {
     patiently(4_000, || {
         let world = World::new(2);
         let (ours, theirs) = (world.manager(), world.manager());
@@ -71,48 +61,17 @@ fn calls_beside_a_waiter_that_drives_get_their_answers() {
 
         assert_eq!(checked::now(), ms(0), "an answer or a signal was not heard");
         guard.release().unwrap();
-        sleep_until(IDLE_MIN * 4);
-        assert_workers_drive(&theirs);
         world.end([ours, theirs]);
     });
 }
 
 #[test]
-fn a_connection_is_idle_for_a_moment_only() {
-    patiently(4_000, || {
-        let world = World::new(2);
-        let locks = world.manager();
-        let section = Section::default();
-        let take = |_| {
-            let (lock, section) = (locks.mutex("a"), section.clone());
-            spawn("caller", move || {
-                for round in 1..4 {
-                    let guard = lock.lock().unwrap();
-                    section.pass(&guard);
-                    guard.release().unwrap();
-                    // When the renewal thread has seen no round for a while, and looks after what was left.
-                    sleep_until(IDLE_MIN * 2 * round);
-                }
-            })
-        };
-
-        join((0..2).map(take).collect::<Vec<_>>());
-
-        assert_eq!(section.passed(), 6);
-        sleep_until(checked::now() + IDLE_MIN * 4);
-        assert_workers_drive(&locks);
-        world.end([locks]);
-    });
-}
-
-/// It breaks while a caller drives, while its worker does, or while it is idle.
-#[test]
-fn a_connection_that_breaks_under_a_caller_is_ended_by_its_worker() {
+fn a_connection_that_breaks_under_callers_is_ended_by_its_worker() {
     patiently(3_000, || end_of_connection(Server::hang_up));
 }
 
 #[test]
-fn a_connection_on_which_a_caller_reads_nonsense_is_ended_by_its_worker() {
+fn a_connection_on_which_nonsense_comes_is_ended_by_its_worker() {
     patiently(3_000, || end_of_connection(Server::babble));
 }
 
@@ -131,8 +90,7 @@ fn end_of_connection(end: fn(&Server)) {
     end(&world.servers[0]);
 
     caller.join();
-    sleep_until(checked::now() + IDLE_MIN * 4);
-    assert_workers_drive(&locks);
+    sleep_until(checked::now() + A_MOMENT);
     // The next one finds a connection that works.
     let before = checked::now();
     locks.mutex("b").try_lock().unwrap().release().unwrap();
@@ -144,7 +102,7 @@ fn end_of_connection(end: fn(&Server)) {
     world.end([locks]);
 }
 
-/// Two callers, so that workers drive. The end may be announced to one together with the last answers.
+/// The end may be announced together with the last answers.
 #[test]
 fn an_end_that_comes_with_the_last_bytes_is_noticed_without_another_command() {
     patiently(3_000, || {
@@ -160,7 +118,7 @@ fn an_end_that_comes_with_the_last_bytes_is_noticed_without_another_command() {
         world.servers[0].hang_up();
 
         join(threads);
-        sleep_until(checked::now() + IDLE_MIN * 4);
+        sleep_until(checked::now() + A_MOMENT);
         assert_ne!(
             locks.stats().connection_failures,
             0,
@@ -182,54 +140,21 @@ fn pairs_at(locks: &LockManager, name: &'static str, times: Vec<Duration>) -> Ow
     })
 }
 
-/// Each may be alone, or find that it is not.
+/// Each may find that the other writes, just before that ends.
 #[test]
 fn whatever_two_callers_send_at_the_same_moment_is_written_and_its_answer_read() {
     patiently(4_000, || {
         let world = World::new(1);
         let locks = world.manager();
 
-        join(["a", "b"].map(|name| pairs_at(&locks, name, vec![ms(0), IDLE_MIN, IDLE_MIN * 2])));
+        join(["a", "b"].map(|name| pairs_at(&locks, name, vec![ms(0), A_MOMENT, A_MOMENT * 2])));
 
         assert!(world.all_free());
-        sleep_until(IDLE_MIN * 6);
-        assert_workers_drive(&locks);
         world.end([locks]);
     });
 }
 
-#[test]
-fn a_caller_that_is_alone_again_drives_by_itself() {
-    patiently(2_000, || {
-        let world = World::new(2);
-        let locks = world.manager();
-        let seen = Arc::new(Mutex::new(Vec::new()));
-        join(["a", "b"].map(|name| pairs_at(&locks, name, vec![ms(0)])));
-        sleep_until(IDLE_MIN * 4);
-        assert_workers_drive(&locks);
-
-        let (lock, theirs, drivers) = (locks.mutex("c"), locks.clone(), Arc::clone(&seen));
-        let caller = spawn("c", move || {
-            let guard = lock.try_lock().unwrap();
-            let nodes = &theirs.engine.shared.fanout.nodes;
-            drivers
-                .lock()
-                .unwrap()
-                .extend(nodes.iter().map(|it| it.link.with(|it| it.driver())));
-            guard.release().unwrap();
-        });
-        caller.join();
-
-        assert_eq!(
-            *seen.lock().unwrap(),
-            [Driver::Idle; 2],
-            "it has left them, and nobody has come since"
-        );
-        world.end([locks]);
-    });
-}
-
-/// One of three takes no more bytes: what is given to it waits in its queue and on its connection.
+/// One of three takes no more bytes: what is given to it waits in its channel and on its connection.
 #[test]
 fn a_server_that_takes_nothing_holds_none_of_several_callers_up() {
     patiently(2_000, || {
@@ -243,9 +168,30 @@ fn a_server_that_takes_nothing_holds_none_of_several_callers_up() {
 
         sleep_until(ms(100));
         assert!(world.servers[1].is_free() && world.servers[2].is_free());
-        sleep_until(ms(100) + IDLE_MIN * 4);
-        assert_workers_drive(&locks);
+        sleep_until(ms(100) + A_MOMENT);
         // It has run everything, in order.
+        world.end([locks]);
+    });
+}
+
+/// Whoever gives it finds that nobody will write it: what waits for the answer would keep all of the manager alive.
+#[test]
+fn a_command_that_is_given_while_the_worker_ends_is_sent_or_refused() {
+    hastily(2_000, || {
+        let world = World::new(1);
+        let locks = world.manager();
+        drop(locks.mutex("a").try_lock());
+        let server = std::sync::Arc::clone(&locks.engine.shared.fanout.nodes[0]);
+        let theirs = locks.clone();
+        let caller = spawn("caller", move || {
+            let fanout = &theirs.engine.shared.fanout;
+            ask(fanout, Command::time(), None, deadline(ms(50)));
+        });
+
+        locks.shutdown();
+
+        caller.join();
+        assert_eq!(server.stats().queued, 0);
         world.end([locks]);
     });
 }

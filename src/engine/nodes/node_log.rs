@@ -1,0 +1,180 @@
+//! What the log and the observer are told of a node.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::engine::nodes::server::Server;
+use crate::error::{FailureKind, NodeFailure, QuarantineReason};
+use crate::logic::eligibility::Change;
+use crate::observer::Event;
+use crate::session::SessionEvent;
+use crate::stats::count;
+use crate::sys::logging::{Level, debug, info, warn, write_line};
+use crate::time::{self, About, Tick};
+
+/// The log warns of steps of a node's clock, and of dropped releases, no more often: a clock that is broken is set with every
+/// answer.
+const WARNED_EVERY: Duration = Duration::from_secs(60);
+/// The same for a kind of failure that somebody has to mend.
+const FAILURE_WARNED_EVERY: Duration = Duration::from_secs(60 * 60);
+
+/// See the module. Used by the node's worker alone.
+pub(super) struct NodeLog {
+    node: Arc<Server>,
+    /// When the log last warned of a step of the clock.
+    step_warned: Option<Tick>,
+    /// When the log last warned of dropped releases.
+    drop_warned: Option<Tick>,
+    /// When the log last warned of each kind of failure.
+    failures_warned: Vec<(FailureKind, Tick)>,
+    /// Since when the log says that the node is down.
+    down_since: Option<Tick>,
+}
+
+impl NodeLog {
+    pub(super) fn new(node: Arc<Server>) -> NodeLog {
+        NodeLog {
+            node,
+            step_warned: None,
+            drop_warned: None,
+            failures_warned: Vec::new(),
+            down_since: None,
+        }
+    }
+
+    /// Something has happened to the session.
+    pub(super) fn note(&mut self, event: SessionEvent) {
+        let node = self.node.id;
+        let address = Arc::clone(&self.node.address);
+        match event {
+            SessionEvent::Changed { change, left, why } => self.note_change(change, left, why),
+            SessionEvent::Found(finding) => warn!("{node}: {address}: {finding}"),
+            // The node is connected. It may go on refusing, and nobody else says it.
+            SessionEvent::Refused(failure) => {
+                if self.may_warn_of(&failure) {
+                    warn!("{node}: {address}: is not counted: it rejected a command: {failure}");
+                }
+            }
+            SessionEvent::Deaf(answer) => {
+                debug!("{node}: no notices of releases, so waiting calls poll: {answer}");
+            }
+            SessionEvent::Silent => {
+                info!("{node}: not responding: {address}");
+                self.node.common.upcall.tell(|| Event::NodeSilent { node });
+            }
+            SessionEvent::Responding => {
+                info!("{node}: responding again: {address}");
+                self.node.common.upcall.tell(|| Event::NodeAnswers { node });
+            }
+            SessionEvent::ReleasesDropped => {
+                if is_time(&mut self.drop_warned) {
+                    warn!(
+                        "{node}: {address}: too many queued releases: the oldest were dropped, and their keys expire by themselves"
+                    );
+                }
+            }
+        }
+    }
+
+    /// `left`: for how long the node is quarantined because of that.
+    fn note_change(&mut self, change: Change, left: Duration, why: QuarantineReason) {
+        let Server { id, address, .. } = &*self.node;
+        // Not where quarantines are switched off.
+        if !left.is_zero() {
+            self.node.common.upcall.tell(|| Event::NodeQuarantined {
+                node: *id,
+                left,
+                why,
+            });
+        }
+        let left = About(left);
+        let reason = match change {
+            Change::Restarted => "its server was started recently",
+            Change::Empty => "it is new or lost its data",
+            Change::Another => "its server was restarted, promoted, restored or swapped",
+            Change::Stepped(by) => {
+                count(&self.node.common.counters.clock_steps);
+                if is_time(&mut self.step_warned) {
+                    let by = About(by);
+                    warn!(
+                        "{id}: {address}: its clock was set forward by {by}, so locks expired early there: quarantined for {left}"
+                    );
+                }
+                return;
+            }
+        };
+        info!("{id}: {address}: quarantined for {left}: {reason}");
+    }
+
+    /// The node is connected.
+    pub(super) fn up(&mut self) {
+        let Server { id, address, .. } = &*self.node;
+        match self.down_since.take() {
+            Some(since) => {
+                let down = About(time::tick().saturating_duration_since(since));
+                info!("{id}: up after {down}: {address}");
+            }
+            None => debug!("{id}: connected: {address}"),
+        }
+    }
+
+    /// The connection has ended, or an attempt to connect. `was_idle`: nothing had waited for an answer.
+    pub(super) fn down(&mut self, failure: &NodeFailure, was_idle: bool) {
+        let node = self.node.id;
+        let address = Arc::clone(&self.node.address);
+        self.node.common.upcall.tell(|| Event::NodeDown {
+            node,
+            address: Arc::clone(&address),
+            why: failure.clone(),
+        });
+        if *failure == NodeFailure::ShutDown {
+            return;
+        }
+        count(&self.node.common.counters.connection_failures);
+        count(&self.node.own_counters.connection_failures);
+        // Balancers end idle connections: that nothing waited for this one is no news unless the next attempt fails.
+        let is_quiet = was_idle && matches!(failure, NodeFailure::Disconnected { .. });
+        let level = if self.may_warn_of(failure) {
+            Level::Warn
+        } else if self.down_since.is_none() && !is_quiet {
+            Level::Info
+        } else {
+            Level::Debug
+        };
+        let still = if self.down_since.is_some() {
+            "still "
+        } else {
+            ""
+        };
+        write_line!(level, "{node}: {still}down: {address}: {failure}");
+        if !is_quiet {
+            self.down_since.get_or_insert_with(time::tick);
+        }
+    }
+
+    /// Whether the log warns of this failure now: of one that stays until somebody mends it, once in a while.
+    fn may_warn_of(&mut self, failure: &NodeFailure) -> bool {
+        if !failure.needs_somebody() {
+            return false;
+        }
+        let now = time::tick();
+        self.failures_warned
+            .retain(|(_, at)| now.saturating_duration_since(*at) < FAILURE_WARNED_EVERY);
+        let kind = failure.kind();
+        let is_known = self.failures_warned.iter().any(|(it, _)| *it == kind);
+        if !is_known {
+            self.failures_warned.push((kind, now));
+        }
+        !is_known
+    }
+}
+
+/// Whether nothing was logged for long, at `logged`; it is now.
+fn is_time(logged: &mut Option<Tick>) -> bool {
+    let now = time::tick();
+    let is_time = logged.is_none_or(|at| WARNED_EVERY <= now.saturating_duration_since(at));
+    if is_time {
+        *logged = Some(now);
+    }
+    is_time
+}

@@ -1,0 +1,115 @@
+//! The round trip to a server, without a queue of ours.
+
+use std::time::Duration;
+
+use crate::time::Tick;
+
+/// The round trip is that of the fastest answer within this time, and as long before it.
+const WINDOW: Duration = Duration::from_secs(10);
+
+/// A shorter round trip costs less than what it costs to send, run and answer batches that are smaller. Where it is longer, a
+/// batch goes out as often: with 64 threads and 5 ms, three at a time would make a pair a fifth longer.
+const SHORT: Duration = Duration::from_micros(250);
+/// With fewer batches under way commands wait longer for their turn where the round trip is not short; with more, batches are
+/// small.
+const BATCHES: usize = 3;
+
+/// The shortest round trip of late, together with the time that one command takes.
+///
+/// One that has become longer is known after twice the window: nothing that was measured once counts for ever.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct MinRtt {
+    /// When this window began, and the shortest time in it.
+    window: Option<(Tick, Duration)>,
+    /// The shortest time in the window before.
+    before: Option<Duration>,
+}
+
+impl MinRtt {
+    pub(crate) fn on_answer(&mut self, now: Tick, took: Duration) {
+        let Some((began, shortest)) = self.window else {
+            self.window = Some((now, took));
+            return;
+        };
+        let age = now.saturating_duration_since(began);
+        if age < WINDOW {
+            self.window = Some((began, shortest.min(took)));
+        } else {
+            // Nobody has looked for longer than the next window: then this one is too old as well.
+            self.before = Some(shortest).filter(|_| age < WINDOW.saturating_mul(2));
+            self.window = Some((now, took));
+        }
+    }
+
+    /// `None` if nothing is known.
+    pub(crate) fn shortest(&self) -> Option<Duration> {
+        let this = self.window.map(|(_, shortest)| shortest);
+        this.into_iter().chain(self.before).min()
+    }
+
+    pub(crate) fn is_short(&self) -> bool {
+        self.shortest().is_some_and(|rtt| rtt < SHORT)
+    }
+
+    /// How many batches of commands may be under way before further commands wait, to be written together when an answer comes:
+    /// every batch costs a wake-up here and one at the server, and a command waits for as long as one is on its way.
+    pub(crate) fn batches(&self) -> usize {
+        if self.is_short() {
+            return 1;
+        }
+        let rtt = self.shortest().unwrap_or_default();
+        let often = rtt.as_nanos().checked_div(SHORT.as_nanos());
+        let often = usize::try_from(often.unwrap_or_default());
+        often.unwrap_or(usize::MAX).max(BATCHES)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::time;
+
+    /// The way, in milliseconds, after answers at these seconds that took so many milliseconds.
+    fn after(answers: &[(u64, u64)]) -> u128 {
+        let (mut rtt, start) = (MinRtt::default(), time::tick());
+        for (at, took) in answers {
+            rtt.on_answer(
+                start.checked_add(Duration::from_secs(*at)).unwrap(),
+                Duration::from_millis(*took),
+            );
+        }
+        rtt.shortest().unwrap().as_millis()
+    }
+
+    #[test]
+    fn h20_a_way_that_has_become_longer_is_known_after_two_windows() {
+        assert_eq!(after(&[(0, 1)]), 1);
+        assert_eq!(after(&[(0, 1), (9, 81)]), 1);
+        assert_eq!(after(&[(0, 1), (9, 81), (11, 81)]), 1, "the window before");
+        assert_eq!(after(&[(0, 1), (9, 81), (11, 81), (22, 81)]), 81);
+        assert_eq!(after(&[(0, 81), (11, 90)]), 81);
+        assert_eq!(after(&[(0, 81), (11, 90), (22, 90)]), 90);
+    }
+
+    #[test]
+    fn batches_are_large_where_the_way_is_short_and_many_where_it_is_long() {
+        let of = |micros| {
+            let mut rtt = MinRtt::default();
+            rtt.on_answer(time::tick(), Duration::from_micros(micros));
+            rtt.batches()
+        };
+        assert_eq!((MinRtt::default().batches(), of(250)), (BATCHES, BATCHES));
+        assert_eq!(
+            (of(1_000), of(5_000)),
+            (4, 20),
+            "one each quarter of a millisecond"
+        );
+        assert_eq!((of(249), of(0)), (1, 1));
+    }
+
+    #[test]
+    fn what_was_measured_long_ago_counts_no_more_though_nothing_came_since() {
+        assert_eq!(after(&[(0, 1), (19, 81)]), 1);
+        assert_eq!(after(&[(0, 1), (20, 81)]), 81);
+    }
+}

@@ -1,0 +1,696 @@
+//! The session with one server: what is sent to it, and what its answers count for. It has no socket, thread, clock or log.
+//!
+//! Commands, bytes and the time come in; bytes, votes and events come out. A session lasts as long as its manager, over all
+//! connections to the server.
+//!
+//! A command passes these gates before it is sent:
+//!
+//! 1. The server is connected. Otherwise the command is refused, and a release is kept for the next connection.
+//! 2. The server has stored the record that this manager asks for. Otherwise the command waits until the server is greeted.
+//!
+//! An answer passes these before it is a vote:
+//!
+//! 3. The connection makes sense so far ([`Conn`]): the answer is one that the oldest command can have.
+//! 4. The server has run the script. If it does not know it, or its record is another one than the command says, the command is
+//!    sent again while its round is open.
+//! 5. If the server is one of several members: they named it when it was asked.
+//! 6. The quarantine of the server was over when it was asked.
+//!
+//! A connection passes one more when it begins: the settings of the server cost no lock, and its record fits this manager.
+
+pub(crate) mod availability;
+pub(crate) mod pending_command;
+pub(crate) mod record_rules;
+pub(crate) mod release_retries;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::answer::{Answer, ExtendReply, GreetReply, ServerInfo};
+use crate::error::{NodeAnswer, NodeFailure, NodeFinding, QuarantineReason};
+use crate::ids::ClientId;
+use crate::logic::eligibility::{Change, Eligibility, Times};
+use crate::logic::min_rtt::MinRtt;
+use crate::logic::quarantines::Ask;
+use crate::session::availability::{Availability, Health};
+use crate::session::pending_command::{PendingCommand, ReplyHandler};
+use crate::session::record_rules::RecordRules;
+use crate::session::release_retries::ReleaseRetries;
+use crate::time::{Moment, Now, Tick};
+use crate::wire::{Command, Conn, ConnEvent, GreetKind, Kind, Reply};
+
+/// Shortest silence after which a connection can be given up, however short-lived its locks are: a server may be busy for a
+/// moment, and a new connection to it would wait as well.
+pub(crate) const MUTE_MIN: Duration = Duration::from_secs(1);
+/// How often a server is asked again what the login has asked.
+const FACTS_EVERY: Duration = Duration::from_secs(60);
+/// How often a command is sent for one round. Somebody deletes or sets the record all the time then.
+const CHANGES_MAX: u8 = 16;
+const RECORD_CHANGES: &str = "its record changes all the time; check that no program deletes or sets the key quorlock:record there: MONITOR";
+
+/// What became of a command, for whoever wants to know.
+pub(crate) struct Vote {
+    pub(crate) handler: Option<Arc<dyn ReplyHandler>>,
+    pub(crate) answer: Answer,
+    /// False only if nothing of the command can have come to the server.
+    pub(crate) reached: bool,
+    /// Time that the server took; none if this is no answer of it.
+    pub(crate) took: Option<Duration>,
+}
+
+/// What has happened besides votes, in order.
+#[derive(Debug)]
+pub(crate) enum SessionEvent {
+    /// The server is quarantined for so long, or its clock was set forward.
+    Changed {
+        change: Change,
+        left: Duration,
+        why: QuarantineReason,
+    },
+    /// The server shows a weakness that it had not shown before.
+    Found(NodeFinding),
+    /// The server has refused a command.
+    Refused(NodeFailure),
+    /// The server does not announce releases.
+    Deaf(NodeAnswer),
+    /// An answer is overdue.
+    Silent,
+    /// Answers come in time again.
+    Responding,
+    /// Kept releases were dropped.
+    ReleasesDropped,
+}
+
+/// A connection that has logged in.
+pub(crate) struct Login {
+    pub(crate) conn: Conn<PendingCommand>,
+    pub(crate) server_info: ServerInfo,
+    /// When the server was asked what it says about itself, or before.
+    pub(crate) asked: Now,
+    /// When it had said what time it is.
+    pub(crate) said_time: Moment,
+}
+
+/// See the module.
+pub(crate) struct Session {
+    /// Set before each call to what the records of all servers have shown.
+    pub(crate) rules: RecordRules,
+    response_timeout: Duration,
+    subscribe: Arc<Command>,
+    health: Health,
+    conn: Conn<PendingCommand>,
+    /// Something that makes sense has come back on this connection.
+    has_answered: bool,
+    eligibility: Eligibility,
+    /// End of the time for which the members of the node name this server; none for a plain address.
+    lease_until: Option<Moment>,
+    server_info: Option<ServerInfo>,
+    stepped_at: Option<Tick>,
+    /// `max_ttl` of the server's record, if the record is as it was asked to be.
+    noted: Option<u64>,
+    /// Commands that wait until the server is greeted, if it is being greeted for them.
+    held_back: Option<Vec<PendingCommand>>,
+    /// Why the connection is of no use any more, once all that has come is dealt with.
+    over: Option<NodeFailure>,
+    /// Number of releases of whole locks that were sent.
+    releases: u64,
+    retries: ReleaseRetries,
+    /// When the server is asked again what the login has asked.
+    facts_at: Tick,
+    min_rtt: MinRtt,
+    /// The oldest answer was overdue when the socket was found empty.
+    is_stalled: bool,
+    /// The server was called silent.
+    is_silent: bool,
+    /// When its thread looks at it again at the latest.
+    wakes_at: Tick,
+    /// Something was sent since its thread looked at it last with nothing under way.
+    was_used: bool,
+    /// Some call has waited, so a new connection listens from its beginning.
+    wants_notices: bool,
+    is_listening: bool,
+    /// The thread ends soon: nothing waits for answers.
+    pub(crate) is_stopping: bool,
+    pub(crate) votes: Vec<Vote>,
+    /// Keys of locks whose release the server has announced.
+    pub(crate) notices: Vec<Vec<u8>>,
+    pub(crate) events: Vec<SessionEvent>,
+}
+
+impl Session {
+    pub(crate) fn new(
+        rules: RecordRules,
+        response_timeout: Duration,
+        client: ClientId,
+        now: Tick,
+    ) -> Session {
+        Session {
+            rules,
+            response_timeout,
+            subscribe: Arc::new(Command::subscribe(&client.channel())),
+            health: Health::default(),
+            conn: Conn::default(),
+            has_answered: false,
+            eligibility: Eligibility::new(rules.quarantine(), rules.margin_share()),
+            lease_until: None,
+            server_info: None,
+            stepped_at: None,
+            noted: None,
+            held_back: None,
+            over: None,
+            releases: 0,
+            retries: ReleaseRetries::default(),
+            facts_at: now,
+            min_rtt: MinRtt::default(),
+            is_stalled: false,
+            is_silent: false,
+            wakes_at: now,
+            was_used: false,
+            wants_notices: false,
+            is_listening: false,
+            is_stopping: false,
+            votes: Vec::new(),
+            notices: Vec::new(),
+            events: Vec::new(),
+        }
+    }
+
+    /// What callers may know of it.
+    pub(crate) fn availability(&self) -> Availability {
+        Availability {
+            health: self.health.clone(),
+            oldest: self.conn.oldest(),
+            is_stalled: self.is_stalled,
+            is_silent: self.is_silent,
+            unanswered: self.conn.in_flight(),
+            quarantines: self.eligibility.quarantines,
+            shows_quarantine: self.shows_quarantine(),
+            clock: self.eligibility.clock.offset(),
+            stepped_at: self.stepped_at,
+            is_near: self.min_rtt.is_short(),
+            bundles: self.min_rtt.batches() <= self.conn.batches && !self.is_stopping,
+            is_listening: self.is_listening,
+        }
+    }
+
+    pub(crate) fn health(&self) -> &Health {
+        &self.health
+    }
+
+    /// What the server last said about itself.
+    pub(crate) fn server_info(&self) -> Option<&ServerInfo> {
+        self.server_info.as_ref()
+    }
+
+    /// Whether something makes sense that has come back on this connection.
+    pub(crate) fn has_answered(&self) -> bool {
+        self.has_answered
+    }
+
+    /// Whether a thread that is asked to stop has something to bring to the server: `queued`, kept releases if it connects, and
+    /// what waits for answers. A silent server is not waited for: it has what was written, and runs it when it goes on.
+    pub(crate) fn has_work(&self, queued: bool, connects: bool) -> bool {
+        let is_waiting = self.is_open()
+            && (!self.conn.is_flushed() || self.conn.in_flight() != 0 && !self.is_stalled);
+        queued || is_waiting || connects && !self.retries.is_empty()
+    }
+
+    fn is_open(&self) -> bool {
+        matches!(self.health, Health::Up)
+    }
+}
+
+/// Connections.
+impl Session {
+    /// The thread tries to connect, and commands wait for that until then.
+    pub(crate) fn connect(&mut self, until: Tick) {
+        self.health = Health::Connecting { until };
+    }
+
+    /// An error: why a server that has logged in has no vote.
+    pub(crate) fn check(&mut self, server_info: &mut ServerInfo) -> Result<(), NodeFailure> {
+        if let Some(reply) = &server_info.greet_reply {
+            server_info.other_nodes = self.rules.other_nodes(reply);
+            self.rules.raise(reply.max_ttl);
+        }
+        self.rules.refusal(server_info).map_or(Ok(()), Err)
+    }
+
+    /// Begins with a new connection, and sends what was left from the one before: releases that are older than any command.
+    pub(crate) fn open(&mut self, login: Login, now: Now) {
+        let Login {
+            conn,
+            server_info,
+            asked,
+            said_time,
+        } = login;
+        self.conn = conn;
+        self.health = Health::Up;
+        self.has_answered = false;
+        self.facts_at = now.tick.checked_add(FACTS_EVERY).unwrap_or(now.tick);
+        self.eligibility.length = self.rules.quarantine();
+        let change = self.eligibility.on_connect(
+            &server_info,
+            Times {
+                asked: asked.tick,
+                asked_at: asked.moment,
+                answered: now.tick,
+                answered_at: said_time,
+            },
+        );
+        self.noted = server_info
+            .greet_reply
+            .as_ref()
+            .and_then(|shown| self.rules.noted(shown));
+        self.learn(server_info);
+        self.note_change(change, now.tick);
+        if self.wants_notices {
+            self.subscribe(now);
+        }
+        for release in self.retries.take_all(now.tick) {
+            self.admit(release, now);
+        }
+    }
+
+    /// Members name the server, and that counts for what is asked until then.
+    pub(crate) fn set_lease(&mut self, until: Moment) {
+        self.lease_until = Some(until);
+    }
+
+    /// Ends with the connection, or with the attempt: whatever has no answer fails, and releases are kept. True if nothing had
+    /// waited for an answer.
+    pub(crate) fn close(&mut self, failure: &NodeFailure, health: Health, now: Tick) -> bool {
+        self.health = health;
+        self.is_listening = false;
+        self.is_stalled = false;
+        self.over = None;
+        let conn = std::mem::take(&mut self.conn);
+        let unanswered: Vec<_> = conn
+            .close()
+            .chain(self.held_back.take().into_iter().flatten())
+            .collect();
+        let is_idle = unanswered.is_empty();
+        for command in unanswered {
+            self.fail(command, failure.clone(), true, now);
+        }
+        is_idle
+    }
+
+    /// Remembers what the server says about itself.
+    fn learn(&mut self, server_info: ServerInfo) {
+        let before = self.server_info.replace(server_info.clone());
+        let known = before
+            .as_ref()
+            .map(ServerInfo::findings)
+            .unwrap_or_default();
+        let is_same_process = before.is_some_and(|it| it.run_id == server_info.run_id);
+        for finding in server_info.findings() {
+            let is_known = known.contains(&finding);
+            let is_news = match finding {
+                NodeFinding::WouldEvict { .. } => !is_known,
+                NodeFinding::OtherNodes { .. } => !is_known && finding.disqualifies(),
+                NodeFinding::Promoted => !(is_known && is_same_process),
+                _ => false,
+            };
+            if is_news {
+                self.events.push(SessionEvent::Found(finding));
+            }
+        }
+    }
+
+    /// Whether the server's quarantine has begun: somebody takes locks and has stored its record.
+    fn shows_quarantine(&self) -> bool {
+        let shown = self
+            .server_info
+            .as_ref()
+            .and_then(|it| it.greet_reply.as_ref());
+        self.rules.is_used || shown.is_some_and(|it| it.kept)
+    }
+
+    fn note_change(&mut self, change: Option<Change>, now: Tick) {
+        let Some(change) = change else { return };
+        let is_step = matches!(change, Change::Stepped(_));
+        if is_step {
+            self.stepped_at = Some(now);
+        }
+        if is_step || self.shows_quarantine() {
+            let (left, why) = self
+                .eligibility
+                .left(Ask::Grant, now)
+                .unwrap_or((Duration::ZERO, QuarantineReason::Restarted));
+            self.events
+                .push(SessionEvent::Changed { change, left, why });
+        }
+    }
+}
+
+/// Commands.
+impl Session {
+    /// Takes a command, behind all others.
+    pub(crate) fn enqueue(&mut self, command: PendingCommand, now: Now) {
+        match self.health.refusal(now.tick) {
+            Some(failure) => self.fail(command, failure, false, now.tick),
+            None => self.admit(command, now),
+        }
+    }
+
+    /// Sends a command, or holds it back until the server is greeted.
+    fn admit(&mut self, mut command: PendingCommand, now: Now) {
+        if command.command.asked.kind == Kind::Release && !command.command.keeps_a_slot {
+            self.releases = self.releases.wrapping_add(1);
+        }
+        command.releases = self.releases;
+        // No other record is known to have a longer `max_ttl`.
+        let is_noted = self.noted.is_some_and(|noted| self.rules.max_ttl <= noted);
+        if command.command.compares && (!is_noted || self.held_back.is_some()) {
+            self.greet(now);
+            self.held_back.get_or_insert_default().push(command);
+        } else {
+            self.send(command, now);
+        }
+    }
+
+    /// Greets the server, unless it is being greeted for commands that wait.
+    fn greet(&mut self, now: Now) {
+        if self.held_back.is_none() {
+            self.ask(self.rules.greet(GreetKind::Note), now);
+            self.held_back = Some(Vec::new());
+        }
+    }
+
+    /// Puts a command behind all others, and the subscription before it if it needs that.
+    ///
+    /// RACE: T1, this client, enters a waiting list; T2 releases; T1 subscribes: the release is announced to nobody. Therefore
+    /// both go over this connection, the subscription first.
+    fn send(&mut self, mut command: PendingCommand, now: Now) {
+        if command.command.waits {
+            self.wants_notices = true;
+            self.subscribe(now);
+        }
+        self.was_used = true;
+        command.is_alone = self.conn.in_flight() == 0;
+        self.conn.enqueue(command, now);
+    }
+
+    fn subscribe(&mut self, now: Now) {
+        if self.conn.may_subscribe() {
+            let subscribe = PendingCommand::new(Arc::clone(&self.subscribe), None);
+            self.conn.enqueue(subscribe, now);
+        }
+    }
+
+    /// Asks something whose answer nobody else wants.
+    fn ask(&mut self, command: Command, now: Now) {
+        self.send(PendingCommand::new(Arc::new(command), None), now);
+    }
+
+    /// Ends a command without an answer of the server, and keeps a release.
+    fn fail(
+        &mut self,
+        mut command: PendingCommand,
+        failure: NodeFailure,
+        reached: bool,
+        now: Tick,
+    ) {
+        self.vote(&mut command, Answer::Failed(failure), reached, None);
+        if self.retries.keep(command, now) {
+            self.events.push(SessionEvent::ReleasesDropped);
+        }
+    }
+
+    fn vote(
+        &mut self,
+        command: &mut PendingCommand,
+        answer: Answer,
+        reached: bool,
+        took: Option<Duration>,
+    ) {
+        self.votes.push(Vote {
+            handler: command.handler.take(),
+            answer,
+            reached,
+            took,
+        });
+    }
+}
+
+/// Bytes and the time.
+impl Session {
+    /// The connection, for whoever moves its bytes.
+    pub(crate) fn conn(&mut self) -> &mut Conn<PendingCommand> {
+        &mut self.conn
+    }
+
+    /// Bytes have come. An error ends the connection; what has come before it counts.
+    pub(crate) fn on_bytes(&mut self, now: Now) -> Result<(), NodeFailure> {
+        let mut is_gone = false;
+        while let Some(event) = self.conn.poll_event()? {
+            match event {
+                ConnEvent::Answer { tag, asked, reply } => {
+                    is_gone |= matches!(reply.answer, Answer::Extend(ExtendReply::Gone { .. }));
+                    self.on_answer(tag, asked, reply, now);
+                }
+                ConnEvent::UnknownScript { mut tag, asked } => {
+                    self.note_answer(&mut tag, asked, now);
+                    if tag.is_overtaken(self.releases) {
+                        self.vote(&mut tag, Answer::NoScript, true, None);
+                    } else {
+                        self.conn.enqueue_again(tag, now);
+                    }
+                }
+                ConnEvent::Changed {
+                    mut tag,
+                    asked,
+                    is_known,
+                } => {
+                    self.note_answer(&mut tag, asked, now);
+                    self.on_changed(tag, is_known, now);
+                }
+                ConnEvent::Released { key } => self.notices.push(key),
+                ConnEvent::Ready(_) | ConnEvent::Member(_) => {}
+            }
+        }
+        // The server may have evicted it.
+        if is_gone {
+            self.ask(self.rules.greet(GreetKind::Look), now);
+        }
+        self.is_stalled &= self.is_overdue(now.tick);
+        self.over.take().map_or(Ok(()), Err)
+    }
+
+    fn on_answer(&mut self, mut command: PendingCommand, asked: Now, reply: Reply, now: Now) {
+        self.note_answer(&mut command, asked, now);
+        let answer = self.judge(
+            reply,
+            Times {
+                asked: asked.tick,
+                asked_at: asked.moment,
+                answered: now.tick,
+                answered_at: now.moment,
+            },
+        );
+        match command.command.asked.kind {
+            Kind::Subscribe => {
+                self.is_listening = answer == Answer::Subscribed;
+                if !self.is_listening {
+                    self.events
+                        .push(SessionEvent::Deaf(NodeAnswer::from(&answer)));
+                }
+            }
+            Kind::Greet => self.on_greeted(&answer, now),
+            _ => {}
+        }
+        let failure = match &answer {
+            Answer::Failed(failure) => Some(failure.clone()),
+            _ => None,
+        };
+        let took = now.tick.saturating_duration_since(asked.tick);
+        self.vote(&mut command, answer, true, Some(took));
+        let Some(failure) = failure else {
+            if command.was_refused {
+                self.retries.on_taken();
+            }
+            return;
+        };
+        // These have ended the connection.
+        if !matches!(failure, NodeFailure::Replica | NodeFailure::Loading) {
+            self.events.push(SessionEvent::Refused(failure));
+        }
+        // A server that is busy or cannot write refuses releases as well, and the key would stay for its ttl.
+        if self.retries.keep_refused(command, now.tick) {
+            self.events.push(SessionEvent::ReleasesDropped);
+        }
+    }
+
+    /// The oldest command was answered, however.
+    fn note_answer(&mut self, command: &mut PendingCommand, asked: Now, now: Now) {
+        let took = now.tick.saturating_duration_since(asked.tick);
+        self.has_answered = true;
+        // If it is sent again, others may be.
+        if std::mem::take(&mut command.is_alone) {
+            self.min_rtt.on_answer(now.tick, took);
+        }
+        if self.is_silent && took <= self.response_timeout {
+            self.is_silent = false;
+            self.events.push(SessionEvent::Responding);
+        }
+    }
+
+    /// What an answer counts for: a grant of a server that may have forgotten who holds the lock is none.
+    fn judge(&mut self, Reply { answer, time }: Reply, times: Times) -> Answer {
+        self.eligibility.length = self.rules.quarantine();
+        let change = self.eligibility.on_time(time, times);
+        self.note_change(change, times.answered);
+        let ask = match &answer {
+            Answer::Greet(shown) => return self.judge_greeting(shown, times),
+            answer if answer.is_granted() => Ask::Grant,
+            // RACE: T1, this client, sets the key on a restarted server, by an acquire or a healing that was on its way; T2 was
+            // granted the lock there before, and collects votes. If T1 counted the extension, its lease would go on while its
+            // other keys expire, and T2 would get them. Therefore extensions do not count either.
+            answer if answer.is_extended() => Ask::Extension,
+            _ => return answer,
+        };
+        // RACE: T1, this process, is stopped and goes on when T2 has promoted another server. T1 reads old answers first.
+        if self
+            .lease_until
+            .is_some_and(|until| until.boot_micros() < times.asked_at.boot_micros())
+        {
+            return Answer::Failed(NodeFailure::UNCONFIRMED);
+        }
+        match self.eligibility.left(ask, times.asked) {
+            Some((left, why)) => Answer::Failed(NodeFailure::Quarantined { left, why }),
+            None => answer,
+        }
+    }
+
+    fn judge_greeting(&mut self, shown: &GreetReply, times: Times) -> Answer {
+        self.rules.raise(shown.max_ttl);
+        let server_info = ServerInfo {
+            greet_reply: Some(shown.clone()),
+            ..self.server_info.clone().unwrap_or_default()
+        };
+        let refusal = self.rules.refusal(&server_info);
+        self.learn(server_info);
+        if let Some(failure) = refusal {
+            return Answer::Failed(failure);
+        }
+        self.eligibility.length = self.rules.quarantine();
+        let change = self.eligibility.on_record(shown, times);
+        self.note_change(change, times.answered);
+        Answer::Greet(shown.clone())
+    }
+
+    /// The server was greeted, and commands that waited for that are sent.
+    fn on_greeted(&mut self, answer: &Answer, now: Now) {
+        self.noted = match answer {
+            Answer::Greet(shown) => self.rules.noted(shown),
+            _ => None,
+        };
+        if let Answer::Failed(
+            failure @ (NodeFailure::QuarantineDiffers { .. }
+            | NodeFailure::MaxTtl { .. }
+            | NodeFailure::Unsuitable { .. }
+            | NodeFailure::Disqualified { .. }),
+        ) = answer
+        {
+            self.over.get_or_insert(failure.clone());
+        }
+        for mut command in self.held_back.take().into_iter().flatten() {
+            match answer {
+                Answer::Failed(_) => self.vote(&mut command, answer.clone(), true, None),
+                _ if command.is_overtaken(self.releases) => {
+                    self.vote(&mut command, Answer::Changed, true, None);
+                }
+                _ => self.send(command, now),
+            }
+        }
+    }
+
+    /// The server has not run this command, because its record is another one than it was greeted with. `is_known`: it was
+    /// greeted since.
+    fn on_changed(&mut self, mut command: PendingCommand, is_known: bool, now: Now) {
+        if !is_known {
+            self.greet(now);
+        }
+        command.changes = command.changes.saturating_add(1);
+        if command.is_overtaken(self.releases) {
+            self.vote(&mut command, Answer::Changed, true, None);
+        } else if CHANGES_MAX <= command.changes {
+            let failure = NodeFailure::unsuitable(RECORD_CHANGES);
+            self.vote(&mut command, Answer::Failed(failure), true, None);
+        } else {
+            self.admit(command, now);
+        }
+    }
+
+    /// The socket was found empty at `now`, behind all that had come. An error: the connection is of no use any more.
+    ///
+    /// Not called for what may lie unread: on a busy machine the thread that would read it waits for a processor, and that is no
+    /// delay of the server.
+    pub(crate) fn on_empty(&mut self, now: Tick) -> Result<(), NodeFailure> {
+        if !self.is_overdue(now) {
+            return Ok(());
+        }
+        self.is_stalled = true;
+        if !std::mem::replace(&mut self.is_silent, true) {
+            self.events.push(SessionEvent::Silent);
+        }
+        match self.given_up_at() {
+            Some(at) if at <= now => Err(NodeFailure::Disconnected {
+                reason: "no answer to anything any more".to_owned(),
+            }),
+            _ => Ok(()),
+        }
+    }
+
+    /// Whether the oldest command has no answer for nearly the response timeout.
+    pub(crate) fn is_overdue(&self, now: Tick) -> bool {
+        let oldest = self.conn.oldest();
+        oldest.is_some_and(|it| self.patience() <= now.saturating_duration_since(it))
+    }
+
+    /// Time after which a command without an answer is overdue: a little less than the response timeout, so that whoever asks
+    /// again after that finds the server silent.
+    fn patience(&self) -> Duration {
+        self.response_timeout.mul_f64(0.97)
+    }
+
+    fn given_up_at(&self) -> Option<Tick> {
+        self.conn.give_up_at(self.response_timeout.max(MUTE_MIN))
+    }
+
+    /// Sends what is due at `now`: kept releases, and the question what has changed at the server.
+    pub(crate) fn on_time(&mut self, now: Now) {
+        if self.facts_at <= now.tick {
+            self.facts_at = now.tick.checked_add(FACTS_EVERY).unwrap_or(now.tick);
+            self.ask(self.rules.greet(GreetKind::Look), now);
+        }
+        for release in self.retries.take_due(now.tick) {
+            self.admit(release, now);
+        }
+    }
+
+    /// When its thread has to look at it again at the latest. As long as it is used that is within the response timeout, so that
+    /// the silence of the server is found in time.
+    pub(crate) fn plan(&mut self, now: Tick) -> Tick {
+        let oldest = match self.conn.oldest() {
+            Some(oldest) => Some(oldest).filter(|_| !self.is_stalled),
+            None => std::mem::take(&mut self.was_used).then_some(now),
+        };
+        let overdue_at = oldest.and_then(|it| it.checked_add(self.patience()));
+        let given_up_at = self.given_up_at().filter(|_| self.is_stalled);
+        self.wakes_at = [overdue_at, given_up_at, self.retries.due_at()]
+            .into_iter()
+            .flatten()
+            .fold(self.facts_at, Tick::min);
+        self.wakes_at
+    }
+
+    /// Whether its thread has to be woken for what was sent since it [planned](Session::plan): it would look too late.
+    pub(crate) fn is_unwatched(&self, now: Tick) -> bool {
+        self.was_used && self.patience() < self.wakes_at.saturating_duration_since(now)
+    }
+}
+
+#[cfg(test)]
+mod tests;

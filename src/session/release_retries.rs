@@ -1,0 +1,272 @@
+//! Releases that a server has not confirmed, kept to be sent again.
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use crate::session::pending_command::PendingCommand;
+use crate::time::Tick;
+
+/// How many are kept for one server. A server can refuse every release and break every connection, and each is worth sending
+/// for as long as its key may live.
+const RELEASES_MAX: usize = 16 * 1024;
+
+/// Pause before releases that the server has refused are sent again.
+const PAUSE: Duration = Duration::from_millis(100);
+/// How many are sent after each pause as long as none is taken: all of them, ten times a second, would be more than everything
+/// else that the server is asked.
+const PROBES: usize = 16;
+
+/// Releases in the order in which they are sent again: what a lost connection owes, and what the server refused.
+pub(crate) struct ReleaseRetries {
+    releases: VecDeque<PendingCommand>,
+    max: usize,
+    /// When the next few are sent, if the server has refused them and none that was sent again was taken.
+    probe_at: Option<Tick>,
+    /// Some were dropped since it was empty.
+    overflowed: bool,
+    /// How many times a kept release was looked at.
+    #[cfg(test)]
+    looks: usize,
+}
+
+impl Default for ReleaseRetries {
+    fn default() -> ReleaseRetries {
+        ReleaseRetries {
+            releases: VecDeque::new(),
+            max: RELEASES_MAX,
+            probe_at: None,
+            overflowed: false,
+            #[cfg(test)]
+            looks: 0,
+        }
+    }
+}
+
+impl ReleaseRetries {
+    /// Keeps a release, unless its key has expired. Where there is no room the oldest one is dropped: its key is the next to
+    /// expire by itself. True if that is to be logged.
+    ///
+    /// Expired ones in front make room, one look for each. A look at all of them costs more than all other work of the
+    /// reading thread as soon as a server refuses every release.
+    pub(crate) fn keep(&mut self, release: PendingCommand, now: Tick) -> bool {
+        if !release.is_worth_keeping(now) {
+            return false;
+        }
+        while self
+            .releases
+            .front()
+            .is_some_and(|oldest| !oldest.is_worth_keeping(now))
+        {
+            self.note_look();
+            self.releases.pop_front();
+        }
+        self.note_look();
+        let is_full = self.releases.len() == self.max;
+        if is_full {
+            self.releases.pop_front();
+        }
+        self.releases.push_back(release);
+        is_full && !std::mem::replace(&mut self.overflowed, true)
+    }
+
+    /// Keeps a release that the server has refused, if this is one; it is sent again after a pause. True if a dropped one is to be logged.
+    pub(crate) fn keep_refused(&mut self, mut release: PendingCommand, now: Tick) -> bool {
+        if !release.is_worth_keeping(now) {
+            return false;
+        }
+        self.probe_at
+            .get_or_insert(now.checked_add(PAUSE).unwrap_or(now));
+        release.was_refused = true;
+        self.keep(release, now)
+    }
+
+    /// The server has taken one that it had refused: it may take the others.
+    pub(crate) fn on_taken(&mut self) {
+        self.probe_at = None;
+    }
+
+    /// All of them whose keys may still be there. What the server refuses after that is planned anew.
+    pub(crate) fn take_all(&mut self, now: Tick) -> Vec<PendingCommand> {
+        self.probe_at = None;
+        self.take(now, usize::MAX)
+    }
+
+    /// Those that are sent again now: all of them, or a few only after each pause where the server has refused those that are
+    /// kept.
+    pub(crate) fn take_due(&mut self, now: Tick) -> Vec<PendingCommand> {
+        match self.probe_at {
+            None => self.take(now, usize::MAX),
+            Some(probe_at) if now < probe_at => Vec::new(),
+            Some(_) => {
+                let probes = self.take(now, PROBES);
+                self.probe_at = now.checked_add(PAUSE).filter(|_| !probes.is_empty());
+                probes
+            }
+        }
+    }
+
+    /// When the next ones are due.
+    pub(crate) fn due_at(&self) -> Option<Tick> {
+        self.probe_at.filter(|_| !self.is_empty())
+    }
+
+    fn take(&mut self, now: Tick, most: usize) -> Vec<PendingCommand> {
+        let mut taken = Vec::new();
+        while taken.len() < most
+            && let Some(release) = self.releases.pop_front()
+        {
+            self.note_look();
+            taken.extend(release.is_worth_keeping(now).then_some(release));
+        }
+        if self.is_empty() {
+            self.overflowed = false;
+        }
+        taken
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.releases.is_empty()
+    }
+
+    fn note_look(&mut self) {
+        #[cfg(test)]
+        {
+            self.looks = self.looks.saturating_add(1);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+    use std::time::Duration;
+
+    use super::*;
+    use crate::ids::OwnerToken;
+    use crate::time;
+    use crate::wire::{Command, KeyTtls, Plan, QueueUpdate};
+
+    fn after(start: Tick, seconds: u64) -> Tick {
+        start.checked_add(Duration::from_secs(seconds)).unwrap()
+    }
+
+    fn command(name: &str) -> Arc<Command> {
+        let plan = Plan::mutex(b"", name.as_bytes(), KeyTtls::default());
+        Arc::new(plan.release(OwnerToken::nobody(), None, QueueUpdate::None))
+    }
+
+    fn release(name: &str, keep_until: Tick) -> PendingCommand {
+        PendingCommand::release(command(name), None, keep_until)
+    }
+
+    fn with_room_for_two() -> ReleaseRetries {
+        ReleaseRetries {
+            max: 2,
+            ..ReleaseRetries::default()
+        }
+    }
+
+    fn is(job: &PendingCommand, name: &str) -> bool {
+        job.command.packed() == command(name).packed()
+    }
+
+    #[test]
+    fn h7_there_is_an_end_to_the_releases_that_are_kept_and_the_oldest_are_given_up_and_said_to_be_once()
+     {
+        let start = time::tick();
+        let mut kept = with_room_for_two();
+        let mut keep = |name: &str| {
+            let job = release(name, after(start, 100));
+            kept.keep(job, start)
+        };
+        assert_eq!(
+            ["a", "b", "c", "d"].map(&mut keep),
+            [false, false, true, false]
+        );
+
+        let due = kept.take_due(start);
+
+        assert!(
+            matches!(&due[..], [c, d] if is(c, "c") && is(d, "d")),
+            "{} are due",
+            due.len()
+        );
+        assert_eq!(kept.due_at(), None);
+        assert!(kept.is_empty());
+    }
+
+    #[test]
+    fn a_release_whose_key_has_expired_makes_room_for_others() {
+        let start = time::tick();
+        let mut kept = with_room_for_two();
+        for (name, seconds) in [("a", 10), ("b", 100)] {
+            assert!(!kept.keep(release(name, after(start, seconds)), start));
+        }
+        let late = release("c", after(start, 100));
+        assert!(!kept.keep(late, after(start, 20)));
+        let expired = release("d", after(start, 10));
+        assert!(!kept.keep(expired, after(start, 20)));
+
+        let due = kept.take_due(after(start, 20));
+
+        assert!(
+            matches!(&due[..], [b, c] if is(b, "b") && is(c, "c")),
+            "{} are due",
+            due.len()
+        );
+    }
+
+    #[test]
+    fn h23_a_refused_release_costs_one_look_and_one_more_when_it_expires() {
+        let start = time::tick();
+        let mut kept = ReleaseRetries::default();
+        let mut refuse = |count: usize, now: Tick| {
+            for _ in 0..count {
+                kept.keep_refused(release("a", after(now, 10)), now);
+            }
+            kept.looks
+        };
+        // Twice as many as fit. Then as many as fit, when all of those have expired.
+        assert_eq!(refuse(2 * RELEASES_MAX, start), 2 * RELEASES_MAX);
+        assert_eq!(refuse(RELEASES_MAX, after(start, 20)), 4 * RELEASES_MAX);
+    }
+
+    #[test]
+    fn h7_of_releases_that_are_refused_a_few_are_sent_after_each_pause_and_all_once_one_is_taken() {
+        let start = time::tick();
+        let later = |pauses: u32| start.checked_add(PAUSE.saturating_mul(pauses)).unwrap();
+        let mut kept = ReleaseRetries::default();
+        kept.keep_refused(release("a", after(start, 100)), start);
+        for _ in 0..PROBES * 3 {
+            kept.keep(release("a", after(start, 100)), start);
+        }
+        kept.keep(release("a", after(start, 1)), start);
+        let sent = |kept: &mut ReleaseRetries, now| (kept.take_due(now).len(), kept.due_at());
+
+        assert_eq!(sent(&mut kept, start), (0, Some(later(1))));
+        for pauses in [1, 2] {
+            let next = Some(later(pauses + 1));
+            assert_eq!(sent(&mut kept, later(pauses)), (PROBES, next));
+            assert_eq!(sent(&mut kept, later(pauses)), (0, next));
+        }
+        kept.on_taken();
+        assert_eq!(sent(&mut kept, later(2)), (PROBES + 2, None));
+
+        // What has expired meanwhile is no probe.
+        kept.keep_refused(release("a", after(start, 1)), start);
+        assert_eq!(sent(&mut kept, after(start, 2)), (0, None));
+        assert_eq!(kept.probe_at, None);
+    }
+
+    #[test]
+    fn a_new_connection_is_given_all_that_is_kept_whatever_was_refused() {
+        let start = time::tick();
+        let mut kept = ReleaseRetries::default();
+        kept.keep_refused(release("a", after(start, 100)), start);
+        kept.keep(release("b", after(start, 100)), start);
+        kept.keep(release("c", after(start, 1)), start);
+
+        assert!(matches!(&kept.take_all(after(start, 2))[..], [a, b] if is(a, "a") && is(b, "b")));
+        assert_eq!(kept.due_at(), None);
+    }
+}

@@ -1,0 +1,586 @@
+//! A session without a socket: its gates, bytes cut at every place, and random commands, answers, losses and times.
+
+#![expect(
+    clippy::arithmetic_side_effects,
+    reason = "a test may overflow: it fails then"
+)]
+
+use std::collections::VecDeque;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use proptest::prelude::*;
+
+use super::*;
+use crate::answer::{AcquireReply, Record};
+use crate::config::Config;
+use crate::ids::{NodeId, OwnerToken};
+use crate::wire::{KeyTtls, Plan, QueuePolicy, QueueUpdate, Script};
+
+const TIMEOUT: Duration = Duration::from_millis(100);
+const ALONE: QueuePolicy = QueuePolicy {
+    since: 0,
+    entry: None,
+    enters: false,
+    only: None,
+};
+/// Answers to [`Command::time`] and to a release.
+const TIME: &[u8] = b"*2\r\n$10\r\n1800000000\r\n$1\r\n0\r\n";
+const RELEASED: &[u8] = b":1\r\n";
+
+/// What became of commands, by their numbers.
+type Log = Arc<Mutex<Vec<(usize, Answer, bool)>>>;
+
+struct Asker {
+    number: usize,
+    is_open: AtomicBool,
+    log: Log,
+}
+
+impl ReplyHandler for Asker {
+    fn deliver(&self, _: NodeId, answer: Answer, reached: bool) -> bool {
+        self.log
+            .lock()
+            .unwrap()
+            .push((self.number, answer, reached));
+        true
+    }
+
+    fn is_open(&self) -> bool {
+        self.is_open.load(Ordering::Relaxed)
+    }
+}
+
+/// A session, and what became of its commands.
+struct Tried {
+    session: Session,
+    log: Log,
+    now: Now,
+    given: usize,
+}
+
+impl Tried {
+    fn new(quarantine: bool) -> Tried {
+        let config = Config {
+            quarantine,
+            ..Config::default()
+        };
+        let now = Now::read();
+        let rules = RecordRules::new(&config, 1);
+        Tried {
+            session: Session::new(rules, TIMEOUT, ClientId::draw().unwrap(), now.tick),
+            log: Log::default(),
+            now,
+            given: 0,
+        }
+    }
+
+    /// One that is connected to a server without quarantine.
+    fn open() -> Tried {
+        let mut tried = Tried::new(false);
+        tried.connect();
+        tried
+    }
+
+    fn connect(&mut self) {
+        let greet_reply = Some(GreetReply {
+            kept: true,
+            ..GreetReply::of(Record::Off, Duration::ZERO)
+        });
+        let server_info = ServerInfo {
+            run_id: Some("one".to_owned()),
+            greet_reply,
+            ..ServerInfo::default()
+        };
+        self.open_with(server_info);
+    }
+
+    fn open_with(&mut self, server_info: ServerInfo) {
+        let login = Login {
+            conn: Conn::ready(true),
+            server_info,
+            asked: self.now,
+            said_time: self.now.moment,
+        };
+        self.session.open(login, self.now);
+    }
+
+    fn later(&mut self, by: Duration) {
+        self.now = Now {
+            tick: self.now.tick + by,
+            moment: self.now.moment.checked_add(by).unwrap(),
+        };
+    }
+
+    fn handler(&mut self) -> Option<Arc<dyn ReplyHandler>> {
+        self.given += 1;
+        Some(Arc::new(Asker {
+            number: self.given,
+            is_open: AtomicBool::new(true),
+            log: Arc::clone(&self.log),
+        }))
+    }
+
+    fn give(&mut self, command: Command) {
+        let handler = self.handler();
+        let command = PendingCommand::new(Arc::new(command), handler);
+        self.session.enqueue(command, self.now);
+    }
+
+    fn give_release(&mut self) {
+        let handler = self.handler();
+        let keep_until = self.now.tick + Duration::from_secs(100);
+        let release = PendingCommand::release(Arc::new(release()), handler, keep_until);
+        self.session.enqueue(release, self.now);
+    }
+
+    /// Writes everything: the bytes.
+    fn write(&mut self) -> Vec<u8> {
+        let bytes = self.session.conn().poll_write().to_vec();
+        self.session.conn().wrote(bytes.len());
+        bytes
+    }
+
+    fn wrote(&mut self, what: &str) -> bool {
+        String::from_utf8_lossy(&self.write()).contains(what)
+    }
+
+    fn receive(&mut self, mut bytes: &[u8]) -> Result<(), NodeFailure> {
+        while !bytes.is_empty() {
+            let space = self.session.conn().space();
+            let len = space.len().min(bytes.len());
+            space[..len].copy_from_slice(&bytes[..len]);
+            self.session.conn().filled(len);
+            bytes = &bytes[len..];
+            self.session.on_bytes(self.now)?;
+        }
+        Ok(())
+    }
+
+    /// What became of commands since it was asked last.
+    fn votes(&mut self) -> Vec<(usize, Answer, bool)> {
+        for vote in std::mem::take(&mut self.session.votes) {
+            if let Some(handler) = vote.handler {
+                handler.deliver(NodeId::new(0), vote.answer, vote.reached);
+            }
+        }
+        std::mem::take(&mut self.log.lock().unwrap())
+    }
+
+    fn is_refused(&self, patience: Duration) -> bool {
+        let shown = self.session.availability();
+        shown.refusal(patience, self.now.tick) == Some(NodeFailure::Stalled)
+    }
+}
+
+fn plan() -> Plan {
+    Plan::mutex(b"", b"x", KeyTtls::default())
+}
+
+fn release() -> Command {
+    plan().release(OwnerToken::nobody(), None, QueueUpdate::None)
+}
+
+fn acquire() -> Command {
+    plan().acquire(OwnerToken::nobody(), 1_000, 7, &ALONE)
+}
+
+fn failed(failure: NodeFailure) -> Answer {
+    Answer::Failed(failure)
+}
+
+#[test]
+fn a_command_waits_for_a_connection_and_is_refused_without() {
+    let mut tried = Tried::new(false);
+    assert!(
+        !tried.session.availability().takes_commands(tried.now.tick),
+        "unused"
+    );
+    tried.session.connect(tried.now.tick + TIMEOUT);
+    assert!(!tried.session.availability().takes_commands(tried.now.tick));
+
+    let down = Health::Down(NodeFailure::Loading);
+    tried
+        .session
+        .close(&NodeFailure::Loading, down, tried.now.tick);
+    assert!(tried.session.availability().takes_commands(tried.now.tick));
+    tried.give(Command::time());
+    tried.give_release();
+
+    let refused = |number| (number, failed(NodeFailure::Loading), false);
+    assert_eq!(tried.votes(), [refused(1), refused(2)]);
+    tried.connect();
+    assert!(tried.wrote("EVALSHA"), "the release is kept");
+}
+
+#[test]
+fn h27_a_command_waits_until_the_server_is_greeted() {
+    let mut tried = Tried::new(true);
+    tried.open_with(ServerInfo {
+        run_id: Some("one".to_owned()),
+        ..ServerInfo::default()
+    });
+    tried.give(acquire());
+    tried.give(acquire());
+    let kinds = |tried: &mut Tried| {
+        let conn = std::mem::take(tried.session.conn());
+        conn.close()
+            .map(|it| it.command.asked.kind)
+            .collect::<Vec<_>>()
+    };
+    assert_eq!(kinds(&mut tried), [Kind::Greet]);
+
+    let kept = GreetReply {
+        kept: true,
+        max_ttl: 10_000,
+        ..GreetReply::of(Record::Kept, Duration::from_secs(100))
+    };
+    tried.session.on_greeted(&Answer::Greet(kept), tried.now);
+
+    assert_eq!(kinds(&mut tried), [Kind::Acquire, Kind::Acquire]);
+}
+
+#[test]
+fn h27_commands_that_wait_for_a_greeting_fail_with_it() {
+    let mut tried = Tried::new(true);
+    tried.open_with(ServerInfo::default());
+    tried.give(acquire());
+    let failure = NodeFailure::QuarantineDiffers { on_server: false };
+
+    tried
+        .session
+        .on_greeted(&failed(failure.clone()), tried.now);
+
+    assert_eq!(tried.votes(), [(1, failed(failure.clone()), true)]);
+    assert_eq!(tried.session.on_bytes(tried.now), Err(failure));
+}
+
+/// As after a process was stopped, which reads answers before it has asked which server is the primary.
+#[test]
+fn what_a_server_was_asked_when_nobody_had_confirmed_for_long_that_it_is_the_primary_does_not_count()
+ {
+    let mut tried = Tried::open();
+    let granted = || Reply {
+        answer: Answer::Acquire(AcquireReply::Accepted),
+        time: None,
+    };
+    let now = tried.now;
+    let judged = |session: &mut Session, by: Duration| {
+        let asked_at = now.moment.checked_add(by).unwrap();
+        session.judge(
+            granted(),
+            Times {
+                asked: now.tick + by,
+                asked_at,
+                answered: now.tick + by,
+                answered_at: asked_at,
+            },
+        )
+    };
+    let second = Duration::from_secs(1);
+    assert_eq!(judged(&mut tried.session, second), granted().answer);
+
+    tried
+        .session
+        .set_lease(now.moment.checked_add(second).unwrap());
+
+    assert_eq!(judged(&mut tried.session, second), granted().answer);
+    assert_eq!(
+        judged(&mut tried.session, second * 2),
+        failed(NodeFailure::UNCONFIRMED)
+    );
+}
+
+#[test]
+fn b1_a_grant_of_a_server_that_is_new_does_not_count() {
+    let mut tried = Tried::new(true);
+    tried.open_with(ServerInfo {
+        run_id: Some("one".to_owned()),
+        greet_reply: Some(GreetReply {
+            kept: true,
+            max_ttl: 10_000,
+            ..GreetReply::of(Record::Missing, Duration::ZERO)
+        }),
+        ..ServerInfo::default()
+    });
+    tried.give(acquire());
+    tried.write();
+
+    tried.receive(b":1800000000000000\r\n").unwrap();
+
+    let votes = tried.votes();
+    assert!(
+        matches!(
+            &votes[..],
+            [(1, Answer::Failed(NodeFailure::Quarantined { .. }), true)]
+        ),
+        "{votes:?}"
+    );
+}
+
+#[test]
+fn b5_a_server_that_may_evict_locks_is_refused_and_what_a_login_asks_is_asked_every_minute() {
+    let mut tried = Tried::open();
+    let mut evicts = ServerInfo {
+        greet_reply: Some(GreetReply {
+            evicts: Some("volatile-ttl".to_owned()),
+            is_limited: true,
+            ..GreetReply::of(Record::Off, Duration::ZERO)
+        }),
+        ..ServerInfo::default()
+    };
+    let failure = Some(NodeFailure::evicts("volatile-ttl"));
+    assert_eq!(tried.session.check(&mut evicts).err(), failure);
+
+    for asks in [false, true, false, true] {
+        tried.later(FACTS_EVERY / 2);
+        tried.session.on_time(tried.now);
+        assert_eq!(tried.wrote("look"), asks);
+    }
+}
+
+#[test]
+fn h6_a_server_is_stalled_once_its_socket_was_found_empty_and_an_answer_is_overdue() {
+    let mut tried = Tried::open();
+    tried.give(Command::time());
+    tried.write();
+    tried.session.on_empty(tried.now.tick).unwrap();
+    tried.later(TIMEOUT * 5);
+    assert!(
+        !tried.is_refused(Duration::ZERO),
+        "its answer may lie unread"
+    );
+
+    tried.session.on_empty(tried.now.tick).unwrap();
+
+    assert!(tried.is_refused(Duration::ZERO) && tried.is_refused(TIMEOUT));
+    assert!(!tried.is_refused(TIMEOUT * 10), "h21: more patience");
+    assert!(matches!(tried.session.events[..], [SessionEvent::Silent]));
+
+    tried.receive(TIME).unwrap();
+
+    assert!(!tried.is_refused(Duration::ZERO), "it has caught up");
+    tried.give(Command::time());
+    tried.write();
+    tried.receive(TIME).unwrap();
+    assert!(matches!(
+        tried.session.events[1..],
+        [SessionEvent::Responding]
+    ));
+}
+
+#[test]
+fn h9_a_connection_is_given_up_when_all_that_it_can_have_set_has_expired() {
+    let mut tried = Tried::open();
+    tried.give(acquire());
+    tried.write();
+    tried.later(TIMEOUT * 2);
+    assert_eq!(tried.session.on_empty(tried.now.tick), Ok(()));
+
+    tried.later(MUTE_MIN * 2);
+
+    let end = tried.session.on_empty(tried.now.tick);
+    assert!(
+        matches!(end, Err(NodeFailure::Disconnected { .. })),
+        "{end:?}"
+    );
+}
+
+#[test]
+fn h6_its_thread_looks_in_time_and_is_woken_only_if_it_would_not() {
+    let mut tried = Tried::open();
+    assert!(tried.now.tick + TIMEOUT * 10 < tried.session.plan(tried.now.tick));
+    tried.give(Command::time());
+    assert!(tried.session.is_unwatched(tried.now.tick));
+
+    let planned = tried.session.plan(tried.now.tick);
+    assert!(!tried.session.is_unwatched(tried.now.tick));
+    tried.now.tick = planned;
+    assert!(tried.session.is_overdue(planned));
+
+    // As long as it is used, nobody wakes its thread.
+    tried.write();
+    tried.receive(TIME).unwrap();
+    assert!(tried.session.plan(tried.now.tick) <= tried.now.tick + TIMEOUT * 2);
+    tried.give(Command::time());
+    assert!(!tried.session.is_unwatched(tried.now.tick));
+}
+
+#[test]
+fn h7_a_server_that_answers_what_it_was_not_sent_yet_is_given_up() {
+    let mut tried = Tried::open();
+    tried.give(Command::time());
+
+    let end = tried.receive(TIME);
+
+    assert!(matches!(end, Err(NodeFailure::Protocol { .. })), "{end:?}");
+    assert!(tried.votes().is_empty());
+}
+
+#[test]
+fn h7_what_a_slow_server_was_sent_is_not_kept_while_more_is_given_to_it() {
+    let mut tried = Tried::open();
+    let length = release().packed().len();
+    for _ in 0..100 {
+        tried.give_release();
+    }
+    // Never so fast that everything was sent once.
+    for _ in 0..1_000 {
+        assert!(!tried.session.conn().poll_write().is_empty());
+        tried.session.conn().wrote(length);
+        tried.receive(RELEASED).unwrap();
+        tried.give_release();
+    }
+    let kept = tried.session.conn().kept();
+    assert!(kept <= 300 * length, "{kept} bytes are kept");
+}
+
+#[test]
+fn what_a_command_needs_is_sent_before_it() {
+    let mut tried = Tried::open();
+    tried.give(
+        Command::of_script(Script::Acquire, &[b"a"], &[b"x", Command::IS_NOTIFIED]).that_waits(),
+    );
+
+    let conn = std::mem::take(tried.session.conn());
+    let sent: Vec<_> = conn.close().map(|it| it.command.asked.kind).collect();
+    assert_eq!(sent, [Kind::Subscribe, Kind::Acquire]);
+}
+
+#[test]
+fn commands_wait_for_an_answer_and_not_for_long_behind_which_they_are_written_together() {
+    let mut tried = Tried::open();
+    let takes = |tried: &Tried| tried.session.availability().takes_commands(tried.now.tick);
+    // A round trip of no time.
+    tried.give(Command::time());
+    tried.write();
+    tried.receive(TIME).unwrap();
+    assert!(takes(&tried) && tried.session.availability().is_near);
+    tried.give(Command::time());
+    tried.write();
+    assert!(!takes(&tried));
+
+    tried.later(Duration::from_millis(11));
+    assert!(takes(&tried), "a server that is slow gets releases");
+}
+
+#[test]
+fn bytes_may_be_cut_at_every_place() {
+    let transcript = [
+        TIME,
+        b">3\r\n$7\r\nmessage\r\n$1\r\nc\r\n$6\r\nreport\r\n",
+        RELEASED,
+        TIME,
+    ]
+    .concat();
+    for cut in 0..transcript.len() {
+        let mut tried = Tried::open();
+        tried.give(Command::time());
+        tried.give_release();
+        tried.give(Command::time());
+        tried.write();
+
+        tried.receive(&transcript[..cut]).unwrap();
+        tried.receive(&transcript[cut..]).unwrap();
+
+        let answered: Vec<_> = tried.votes().into_iter().map(|it| it.0).collect();
+        assert_eq!(answered, [1, 2, 3], "cut at {cut}");
+        assert_eq!(tried.session.notices, [b"report"]);
+    }
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Step {
+    Ask,
+    Release,
+    Answer,
+    Later,
+    Lose,
+    Connect,
+}
+
+proptest! {
+    /// Against a model: a queue of commands. Each has one answer, in order; what is lost fails, and releases are sent again.
+    #[test]
+    fn each_command_has_one_answer_whatever_is_lost_and_releases_are_kept(
+        steps in prop::collection::vec(prop::sample::select(vec![
+            Step::Ask, Step::Ask, Step::Release, Step::Release, Step::Answer, Step::Answer, Step::Answer, Step::Later,
+            Step::Lose, Step::Connect,
+        ]), 1..80),
+    ) {
+        let mut tried = Tried::open();
+        let mut is_open = true;
+        // What has no answer, by its number, and whether it is a release; and how many releases are kept.
+        let mut waits: VecDeque<(usize, bool)> = VecDeque::new();
+        let mut kept = 0;
+        for step in steps {
+            let mut expected = Vec::new();
+            match step {
+                Step::Ask | Step::Release => {
+                    let is_release = matches!(step, Step::Release);
+                    if is_release {
+                        tried.give_release();
+                    } else {
+                        tried.give(Command::time());
+                    }
+                    if is_open {
+                        waits.push_back((tried.given, is_release));
+                    } else {
+                        expected.push((tried.given, false));
+                        kept += usize::from(is_release);
+                    }
+                }
+                Step::Answer => {
+                    if let Some((number, is_release)) = waits.pop_front() {
+                        tried.write();
+                        tried.receive(if is_release { RELEASED } else { TIME }).unwrap();
+                        // Nobody waits any more for a release that is sent again.
+                        expected.extend((number != 0).then_some((number, true)));
+                    }
+                }
+                Step::Later => tried.later(TIMEOUT / 10),
+                Step::Lose => {
+                    let down = Health::Down(NodeFailure::Loading);
+                    let was_idle = tried.session.close(&NodeFailure::Loading, down, tried.now.tick);
+                    prop_assert_eq!(was_idle, waits.is_empty());
+                    is_open = false;
+                    for (number, is_release) in waits.drain(..) {
+                        expected.extend((number != 0).then_some((number, true)));
+                        kept += usize::from(is_release);
+                    }
+                }
+                Step::Connect if !is_open => {
+                    tried.connect();
+                    is_open = true;
+                    waits.extend(std::iter::repeat_n((0, true), std::mem::take(&mut kept)));
+                }
+                Step::Connect => {}
+            }
+            let votes: Vec<_> = tried.votes().into_iter().map(|it| (it.0, it.2)).collect();
+            prop_assert_eq!(votes, expected);
+            prop_assert_eq!(tried.session.availability().unanswered, waits.len());
+        }
+    }
+
+    /// `PROPTEST_CASES=1000000` looks for ten minutes.
+    #[test]
+    fn h18_no_bytes_of_a_server_make_it_panic(
+        bytes in prop::collection::vec(prop_oneof![
+            Just(b"\r\n".to_vec()), Just(b"*2\r\n".to_vec()), Just(b"$3\r\n".to_vec()), Just(b":1\r\n".to_vec()),
+            Just(b"-NOSCRIPT x\r\n".to_vec()), Just(b"-ERR x\r\n".to_vec()), Just(b">3\r\n".to_vec()), Just(b"_\r\n".to_vec()),
+            Just(b"$7\r\nmessage\r\n".to_vec()), Just(TIME.to_vec()), prop::collection::vec(any::<u8>(), 0..6),
+        ], 0..40),
+    ) {
+        let mut tried = Tried::open();
+        for _ in 0..3 {
+            tried.give(Command::time());
+            tried.give_release();
+            tried.give(acquire());
+        }
+        tried.write();
+        let end = tried.receive(&bytes.concat());
+        let ended = tried.votes().len();
+        tried.session.close(&NodeFailure::ShutDown, Health::Unused, tried.now.tick);
+        prop_assert_eq!(ended + tried.votes().len(), 9, "each has one answer: {:?}", end);
+    }
+}
