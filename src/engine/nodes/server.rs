@@ -350,14 +350,17 @@ impl Link {
         commands: &Receiver<PendingCommand>,
         registry: &Registry,
     ) -> Turn {
-        let read = self.read(is_readable);
+        let looked_at = crate::time::tick();
+        let read = self.read(is_readable, looked_at);
         let now = Now::read();
         let filled = read.and_then(|filled| {
             if filled != Filled::Nothing {
                 self.session.on_bytes(now)?;
             }
+            // RACE: T1 finds the socket empty and is stopped; T2, the server, answers in time; T1 goes on when that is overdue.
+            // Therefore the time before the look counts.
             if filled != Filled::Full {
-                self.session.on_empty(now.tick)?;
+                self.session.on_empty(looked_at)?;
             }
             self.session.on_time(now);
             self.write(commands, now);
@@ -379,10 +382,10 @@ impl Link {
         }
     }
 
-    /// Reads once, also where a server would be called silent: its answer may lie unread.
-    fn read(&mut self, is_readable: bool) -> Result<Filled, NodeFailure> {
+    /// Reads once, also where the server would be called silent at `now`: its answer may lie unread.
+    fn read(&mut self, is_readable: bool, now: Tick) -> Result<Filled, NodeFailure> {
         match &self.socket {
-            Some(socket) if is_readable || self.session.is_overdue(crate::time::tick()) => {
+            Some(socket) if is_readable || self.session.is_overdue(now) => {
                 read(self.session.conn(), socket).map_err(|err| disconnected(&err))
             }
             _ => Ok(Filled::Nothing),

@@ -291,15 +291,15 @@ impl Worker {
                 self.log.up();
             }
             let filled = turn.filled?;
+            let Some(wakes_at) = turn.wakes_at else {
+                return Ok(());
+            };
             // After a short read the next bytes are announced, but not an end that came with the last ones.
             if filled == Filled::Full || is_closing && filled == Filled::Short {
                 is_readable = true;
                 continue;
             }
-            let Some(wakes_at) = turn.wakes_at else {
-                return Ok(());
-            };
-            self.sleep(Some(wakes_at), turn.now.tick);
+            self.sleep(Some(wakes_at), time::tick());
             is_readable = false;
             for event in self.poll_events.iter().filter(|it| it.token() == SOCKET) {
                 is_closing |= event.is_read_closed() || event.is_error();
