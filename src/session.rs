@@ -193,10 +193,6 @@ impl Session {
         }
     }
 
-    pub(crate) fn health(&self) -> &Health {
-        &self.health
-    }
-
     /// What the server last said about itself.
     pub(crate) fn server_info(&self) -> Option<&ServerInfo> {
         self.server_info.as_ref()

@@ -134,6 +134,10 @@ impl Server {
 
     /// Writes what was given, unless another thread has the session, and reports what is refused. Call it with nothing locked.
     pub(crate) fn flush(&self, now: Now) {
+        if self.availability(Availability::is_unused) && self.has_commands() {
+            // It waits for its first command.
+            self.wake_worker();
+        }
         let mut goes_on = true;
         while goes_on && self.has_commands() && self.takes_commands(now.tick) {
             let Some(mut link) = self.link.try_lock() else {
@@ -141,11 +145,7 @@ impl Server {
             };
             let (needs_worker, votes) = self.update(&mut link, |link| {
                 goes_on = link.write(&self.commands, now);
-                let needs_worker = match link.session.health() {
-                    Health::Unused => true,
-                    Health::Up => link.needs_worker(now.tick),
-                    _ => false,
-                };
+                let needs_worker = link.needs_worker(now.tick);
                 (needs_worker, std::mem::take(&mut link.session.votes))
             });
             drop(link);
@@ -159,7 +159,7 @@ impl Server {
     /// RACE: T1 finds that commands wait for an answer; T2, the worker, has taken that and found the channel empty. Therefore T1
     /// looks after it has given its command, and T2 looks at the channel after it has published.
     fn takes_commands(&self, now: Tick) -> bool {
-        self.availability(|it| it.takes_commands(now) || it.is_unused())
+        self.availability(|it| it.takes_commands(now))
     }
 
     /// Why this manager could take no lock there, as the server's record shows.
@@ -338,10 +338,13 @@ impl Link {
         takes
     }
 
-    /// Whether the worker has to look at the connection: it is broken, has to be written when there is room, or would be looked
-    /// at too late.
+    /// Whether the worker has to look at the connection, if there is one: it is broken, has to be written when there is room, or
+    /// would be looked at too late.
     fn needs_worker(&mut self, now: Tick) -> bool {
-        self.broken.is_some() || !self.session.conn().is_flushed() || self.session.is_unwatched(now)
+        self.socket.is_some()
+            && (self.broken.is_some()
+                || !self.session.conn().is_flushed()
+                || self.session.is_unwatched(now))
     }
 
     fn turn(
