@@ -682,9 +682,12 @@ impl Session {
         self.wakes_at
     }
 
-    /// Whether its thread has to be woken for what was sent since it [planned](Session::plan): it would look too late.
+    /// Whether its thread has to be woken for what was sent since it [planned](Session::plan): it would find the silence of the
+    /// server too late.
     pub(crate) fn is_unwatched(&self, now: Tick) -> bool {
-        self.was_used && self.patience() < self.wakes_at.saturating_duration_since(now)
+        self.was_used
+            && !self.is_stalled
+            && self.patience() < self.wakes_at.saturating_duration_since(now)
     }
 }
 

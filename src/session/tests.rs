@@ -398,9 +398,15 @@ fn h6_its_thread_looks_in_time_and_is_woken_only_if_it_would_not() {
     tried.now.tick = planned;
     assert!(tried.session.is_overdue(planned));
 
+    tried.write();
+    tried.session.on_empty(planned).unwrap();
+    tried.session.plan(planned);
+    tried.give_release();
+    assert!(!tried.session.is_unwatched(planned), "its silence is known");
+
     // As long as it is used, nobody wakes its thread.
     tried.write();
-    tried.receive(TIME).unwrap();
+    tried.receive(&[TIME, RELEASED].concat()).unwrap();
     assert!(tried.session.plan(tried.now.tick) <= tried.now.tick + TIMEOUT * 2);
     tried.give(Command::time());
     assert!(!tried.session.is_unwatched(tried.now.tick));
