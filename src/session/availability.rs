@@ -43,7 +43,7 @@ impl Health {
 }
 
 /// See the module.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub(crate) struct Availability {
     pub(super) health: Health,
     /// Time of the oldest command without an answer.

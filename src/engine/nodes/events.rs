@@ -14,9 +14,3 @@ pub(crate) trait NodeEvents: Send + Sync {
     /// A node's clock was set forward, and its status says so already.
     fn clock_stepped(&self);
 }
-
-#[cfg(test)]
-impl NodeEvents for () {
-    fn released(&self, _: NodeId, _: &[u8], _: &mut dyn FnMut(Option<&Plan>)) {}
-    fn clock_stepped(&self) {}
-}

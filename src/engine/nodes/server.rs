@@ -23,7 +23,7 @@ use crate::stats::{Counters, NodeCounters, NodeStats, count};
 use crate::sys::logging::{debug, trace};
 use crate::sys::sync::{Mutex, Receiver, Sender, fence, unbounded};
 use crate::sys::{Registry, SOCKET, Socket, Waker};
-use crate::time::{Now, Tick};
+use crate::time::{self, Now, Tick};
 use crate::wire::{Plan, Waiter};
 
 /// See the module. Shared by its worker and everybody who sends.
@@ -89,7 +89,7 @@ impl Server {
             common.records.rules(),
             common.response_timeout,
             common.client,
-            crate::time::tick(),
+            time::tick(),
         );
         Server {
             id,
@@ -353,7 +353,7 @@ impl Link {
         commands: &Receiver<PendingCommand>,
         registry: &Registry,
     ) -> Turn {
-        let looked_at = crate::time::tick();
+        let looked_at = time::tick();
         let read = self.read(is_readable, looked_at);
         let now = Now::read();
         let filled = read.and_then(|filled| {

@@ -53,8 +53,6 @@ pub(super) struct Worker {
     poll_events: Events,
     /// Failed attempts to connect since the node was up.
     failures: u32,
-    /// The server has answered on this connection.
-    has_answered: bool,
     /// The last connection was established, and lost before it had answered anything: the node is not called up again
     /// before it answers.
     flapping: bool,
@@ -91,7 +89,6 @@ impl Worker {
             poll,
             poll_events: Events::with_capacity(8),
             failures: 0,
-            has_answered: false,
             flapping: false,
             behind: BehindAddress::default(),
             first: None,
@@ -220,9 +217,7 @@ impl Worker {
         let node = Arc::clone(&self.node);
         let first = self.first.take();
         let server_info = &mut opened.login.server_info;
-        if let Some(lease) = self.primary.lease() {
-            let until = lease?;
-            node.with(|link| link.session.set_lease(until));
+        if self.renew_lease()? {
             // That is what the node was given as.
             server_info.has_members = true;
         } else {
@@ -258,7 +253,6 @@ impl Worker {
         if !self.flapping {
             self.log.up();
         }
-        self.has_answered = false;
         node.open(opened);
         node.common.upcall.tell(|| Event::NodeUp {
             node: node.id,
@@ -267,16 +261,23 @@ impl Worker {
         Ok(())
     }
 
+    /// Grants count as long as the members name the server. False if the node has no members.
+    fn renew_lease(&mut self) -> Result<bool, NodeFailure> {
+        let Some(lease) = self.primary.lease() else {
+            return Ok(false);
+        };
+        let until = lease?;
+        self.node.with(|link| link.session.set_lease(until));
+        Ok(true)
+    }
+
     /// Serves an open connection until it is lost, or until the worker is to stop.
     fn serve(&mut self) -> Result<(), NodeFailure> {
         let node = Arc::clone(&self.node);
         let mut is_readable = true;
         let mut is_closing = false;
         loop {
-            if let Some(lease) = self.primary.lease() {
-                let until = lease?;
-                node.with(|link| link.session.set_lease(until));
-            }
+            self.renew_lease()?;
             let turn = node.turn(is_readable, self.poll.registry());
             // Callers may look at what has happened as soon as they have their votes.
             self.note(turn.events);
@@ -284,8 +285,7 @@ impl Worker {
             for key in turn.notices {
                 node.take_notice(&key, turn.now);
             }
-            self.has_answered = turn.has_answered;
-            if self.has_answered && self.failures != 0 {
+            if turn.has_answered && self.failures != 0 {
                 self.failures = 0;
                 self.flapping = false;
                 self.log.up();
@@ -327,7 +327,7 @@ impl Worker {
 
     /// The connection is of no use any more.
     fn lose_connection(&mut self, failure: &NodeFailure) -> Next {
-        self.flapping = !self.has_answered;
+        self.flapping = !self.node.with(|link| link.session.has_answered());
         if !self.flapping {
             self.failures = 0;
         }

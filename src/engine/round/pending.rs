@@ -216,10 +216,10 @@ impl<R: Round> RoundState<R> {
     /// The end, if this vote decides the round.
     fn take(&mut self, node: NodeId, vote: Answer) -> Option<R::End> {
         let now = Moment::now();
-        let Step::Decided(end) = self.ballot.on_vote(node, vote, now) else {
-            return None;
-        };
-        Some(end)
+        match self.ballot.on_vote(node, vote, now) {
+            Step::Decided(end) => Some(end),
+            _ => None,
+        }
     }
 
     /// The end, if the round was open: its time-out always ends it.

@@ -46,10 +46,6 @@ impl Selector {
 pub(crate) struct Registry(Arc<Selector>);
 
 impl Registry {
-    pub(crate) fn try_clone(&self) -> io::Result<Registry> {
-        Ok(Registry(Arc::clone(&self.0)))
-    }
-
     pub(crate) fn selector(&self) -> &Arc<Selector> {
         &self.0
     }
