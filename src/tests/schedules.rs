@@ -165,6 +165,17 @@ fn call(
     )
 }
 
+/// Takes locks of these names, each on a thread of its own, and releases them.
+fn take_each(locks: &LockManager, names: &'static [&'static str]) {
+    let take = |name: &&'static str| {
+        let lock = locks.mutex(name);
+        spawn(name, move || {
+            lock.try_lock().unwrap().release().unwrap();
+        })
+    };
+    join(names.iter().map(take).collect::<Vec<_>>());
+}
+
 fn join(threads: impl IntoIterator<Item = OwnThread>) {
     threads.into_iter().for_each(OwnThread::join);
 }

@@ -1,8 +1,9 @@
 //! Who writes, and who reads: callers give commands and flush them, the worker alone reads.
 
+use std::sync::Arc;
 use std::time::Duration;
 
-use super::{Server, World, hastily, join, ms, patiently, sleep_until, spawn, until};
+use super::{Server, World, hastily, join, ms, patiently, sleep_until, spawn, take_each, until};
 use crate::engine::CancelHandle;
 use crate::engine::round::ask::ask;
 use crate::error::AcquireError;
@@ -48,14 +49,8 @@ fn calls_beside_a_waiter_get_their_answers() {
             Err(AcquireError::Cancelled { .. }) => {}
             Err(other) => panic!("{other}"),
         });
-        let take = |name: &'static str| {
-            let lock = theirs.mutex(name);
-            spawn(name, move || {
-                lock.try_lock().unwrap().release().unwrap();
-            })
-        };
 
-        join(["b", "c"].map(take));
+        take_each(&theirs, &["b", "c"]);
         cancel.cancel();
         waiter.join();
 
@@ -181,7 +176,7 @@ fn a_command_that_is_given_while_the_worker_ends_is_sent_or_refused() {
         let world = World::new(1);
         let locks = world.manager();
         drop(locks.mutex("a").try_lock());
-        let server = std::sync::Arc::clone(&locks.engine.shared.fanout.nodes[0]);
+        let server = Arc::clone(&locks.engine.shared.fanout.nodes[0]);
         let theirs = locks.clone();
         let caller = spawn("caller", move || {
             let fanout = &theirs.engine.shared.fanout;

@@ -1,26 +1,17 @@
-//! The workers' queue, their sleep, and what they write.
+//! The workers' channels, their sleep, and what they write.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use super::{Section, World, calm_down, hastily, hurry, join, ms, patiently, spawn, until};
+use super::{
+    Section, World, calm_down, hastily, hurry, join, ms, patiently, spawn, take_each, until,
+};
 use crate::error::{AcquireError, NodeAnswer, NodeFailure, ReleaseError};
 use crate::manager::LockManager;
 use crate::sys::checked;
 use crate::wire::Script;
 
-/// Takes locks of these names, each on a thread of its own, and releases them.
-fn take_each(locks: &LockManager, names: &'static [&'static str]) {
-    let take = |name: &&'static str| {
-        let lock = locks.mutex(name);
-        spawn(name, move || {
-            lock.try_lock().unwrap().release().unwrap();
-        })
-    };
-    join(names.iter().map(take).collect::<Vec<_>>());
-}
-
-/// Four at once: more than may be under way on a connection, so some wait for their turn in the queue.
+/// Four at once: more than may be under way on a connection, so some wait for their turn in the channel.
 #[test]
 fn a_worker_that_sleeps_is_woken_by_whatever_is_given_to_it() {
     patiently(4_000, || {
