@@ -188,7 +188,7 @@ impl Session {
             clock: self.eligibility.clock.offset(),
             stepped_at: self.stepped_at,
             is_near: self.min_rtt.is_short(),
-            bundles: self.min_rtt.batches() <= self.conn.batches && !self.is_stopping,
+            is_bundling: self.min_rtt.batches() <= self.conn.batches && !self.is_stopping,
             is_listening: self.is_listening,
         }
     }

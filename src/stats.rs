@@ -95,7 +95,7 @@ pub struct NodeStats {
     pub address: Arc<str>,
     /// It is connected.
     pub up: bool,
-    /// An answer is overdue by more than the response timeout.
+    /// An answer has not come for nearly the response timeout.
     pub silent: bool,
     /// Commands without an answer yet.
     pub unanswered: usize,

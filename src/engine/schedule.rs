@@ -29,7 +29,7 @@ pub(crate) trait Due: Send + Sync {
     /// It is due, or nearly so and others are, and it is not entered any more. Says after what time it is due again; `None` if
     /// it is over, or enters itself.
     ///
-    /// What it sends goes into `batch`: workers are woken once for all that is due together.
+    /// What it sends goes into `batch`: it is written once for all that is due together.
     fn on_due(self: Arc<Self>, now: Now, batch: &mut Enqueued) -> Option<Duration>;
 
     /// How long it is until it is over: what is over soonest is looked after first.

@@ -76,7 +76,7 @@ fn release(holds: &[Parts], late: &mut Option<Tick>) -> Vec<Result<(), ReleaseEr
         .collect();
     sent.iter()
         .flatten()
-        .for_each(|(.., leaving)| leaving.wake());
+        .for_each(|(.., leaving)| leaving.flush());
     let mut wait = |(engine, _call, leaving): SentRelease<'_>| {
         let until = late.unwrap_or_else(|| time::deadline(engine.shared.fanout.response_timeout));
         let result = confirmed(engine, leaving.wait(until)?);

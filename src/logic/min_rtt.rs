@@ -47,6 +47,7 @@ impl MinRtt {
         this.into_iter().chain(self.before).min()
     }
 
+    /// Whether it takes less time than to wake a thread.
     pub(crate) fn is_short(&self) -> bool {
         self.shortest().is_some_and(|rtt| rtt < SHORT)
     }
@@ -69,7 +70,7 @@ mod tests {
     use super::*;
     use crate::time;
 
-    /// The way, in milliseconds, after answers at these seconds that took so many milliseconds.
+    /// The round trip, in milliseconds, after answers at these seconds that took so many milliseconds.
     fn after(answers: &[(u64, u64)]) -> u128 {
         let (mut rtt, start) = (MinRtt::default(), time::tick());
         for (at, took) in answers {
@@ -82,7 +83,7 @@ mod tests {
     }
 
     #[test]
-    fn h20_a_way_that_has_become_longer_is_known_after_two_windows() {
+    fn h20_a_round_trip_that_has_become_longer_is_known_after_two_windows() {
         assert_eq!(after(&[(0, 1)]), 1);
         assert_eq!(after(&[(0, 1), (9, 81)]), 1);
         assert_eq!(after(&[(0, 1), (9, 81), (11, 81)]), 1, "the window before");
@@ -92,7 +93,7 @@ mod tests {
     }
 
     #[test]
-    fn batches_are_large_where_the_way_is_short_and_many_where_it_is_long() {
+    fn batches_are_large_where_the_round_trip_is_short_and_many_where_it_is_long() {
         let of = |micros| {
             let mut rtt = MinRtt::default();
             rtt.on_answer(time::tick(), Duration::from_micros(micros));

@@ -12,7 +12,7 @@ const ANSWERED_FOR_ONE: usize = 32;
 /// More than the threads that a process can have.
 const MAX: usize = 1 << 20;
 
-/// Halved when a round times out, and one more when some were answered while calls wait. Rounds that were under way at a cut say
+/// Halved when a round times out, and one more for 32 rounds that are answered while calls wait. Rounds that were under way at a cut say
 /// nothing about the new limit, so they cause no other cut.
 #[derive(Debug)]
 pub(crate) struct RoundLimit {

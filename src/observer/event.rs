@@ -158,7 +158,7 @@ pub enum Event {
         /// Why; [`NodeFailure::ShutDown`] at the end of the manager.
         why: NodeFailure,
     },
-    /// A node is unresponsive beyond the response timeout and is skipped until it catches up.
+    /// A node has not answered for nearly the response timeout, and is skipped until it catches up.
     #[non_exhaustive]
     NodeSilent {
         /// The node.

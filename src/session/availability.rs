@@ -9,7 +9,7 @@ use crate::time::{Moment, Tick};
 /// So many commands without an answer hold nobody up: a server runs them in some milliseconds.
 const COMMANDS: usize = 256;
 
-/// Longest time that commands wait for an answer.
+/// Longest time that commands wait for an answer, behind which they are written together.
 const BUNDLE_MAX: Duration = Duration::from_millis(10);
 
 /// State of a connection.
@@ -64,7 +64,7 @@ pub(crate) struct Availability {
     /// A round trip takes less time than to wake a thread.
     pub(crate) is_near: bool,
     /// Commands wait for an answer, behind which they are written together.
-    pub(super) bundles: bool,
+    pub(super) is_bundling: bool,
     /// Releases are announced on this connection.
     pub(crate) is_listening: bool,
 }
@@ -97,7 +97,7 @@ impl Availability {
     /// written together: a server that is slow gets them all the same, as it has to get releases.
     pub(crate) fn takes_commands(&self, now: Tick) -> bool {
         match self.health {
-            Health::Up => !self.bundles || self.is_late(BUNDLE_MAX, now),
+            Health::Up => !self.is_bundling || self.is_late(BUNDLE_MAX, now),
             _ => self.health.refusal(now).is_some(),
         }
     }

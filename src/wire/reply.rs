@@ -301,8 +301,7 @@ fn members_of(ReplyFormat { kind, about }: ReplyFormat) -> usize {
 
 /// The numbers that the script of this kind returns; `None` if the reply has another form.
 ///
-/// Read here and not by the crate's parser: this is the reply to nearly every command, and a caller that drives waits
-/// for it. The parser takes a microsecond and a dozen allocations for what is a few additions.
+/// Read here and not by the crate's parser: this is the reply to nearly every command, and a caller waits for it. The parser takes a microsecond and a dozen allocations for what is a few additions.
 fn numbers(asked: ReplyFormat, frame: &[u8]) -> Option<[i64; NUMBERS_MAX]> {
     let mut numbers = [0; NUMBERS_MAX];
     let mut lines = frame

@@ -93,7 +93,7 @@ pub(super) struct EndedHold {
     pub(super) listeners: Listeners,
 }
 
-/// A release that is in the queues of the nodes.
+/// A release that was given to the nodes, and may not be written.
 #[must_use]
 pub(crate) struct PendingRelease<'a> {
     lock: &'a LiveHold,
@@ -105,8 +105,8 @@ pub(crate) struct PendingRelease<'a> {
 }
 
 impl PendingRelease<'_> {
-    /// Wakes the thread that writes it. The next call may ask then.
-    pub(crate) fn wake(&self) {
+    /// Writes it. The next call may ask then.
+    pub(crate) fn flush(&self) {
         self.lock.shared.fanout.flush(self.ended.reached);
         self.lock.let_next_ask(self.next.as_deref());
     }
@@ -280,8 +280,8 @@ impl LiveHold {
         end
     }
 
-    /// Like [`LiveHold::release`], but does not wait, and leaves the release in the queues of the nodes. The result has to
-    /// be [woken](PendingRelease::wake), whatever happens, and then [waited for](PendingRelease::wait). The waiting call of
+    /// Like [`LiveHold::release`], but does not wait, and only gives the release to the nodes. The result has to
+    /// be [flushed](PendingRelease::flush), whatever happens, and then [waited for](PendingRelease::wait). The waiting call of
     /// this manager asks the nodes itself.
     pub(crate) fn begin_release(&self) -> Result<PendingRelease<'_>, Lost> {
         let ended = self.end()?;
@@ -485,7 +485,7 @@ impl LiveHold {
         }
     }
 
-    /// Enqueues the release of a lock that was lost; the caller wakes the workers. With the state locked: every extension that was
+    /// Enqueues the release of a lock that was lost; the caller flushes it. With the state locked: every extension that was
     /// sent comes before it.
     fn release_rest(&self, state: &HoldState, update: QueueUpdate) {
         let command = self.release_command(update);

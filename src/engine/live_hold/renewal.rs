@@ -1,6 +1,6 @@
 //! The renewal thread: one for all held locks, and it waits for none of them.
 //!
-//! It sleeps until the first lease is due, enqueues the extensions of all that are due, wakes each worker once, and sleeps
+//! It sleeps until the first lease is due, enqueues the extensions of all that are due, writes once to each node, and sleeps
 //! again. The thread that reads the deciding answer enters the lease in the schedule anew.
 
 use std::sync::Arc;

@@ -31,7 +31,7 @@ use crate::wire::Command;
 const ROOM_WAIT_MAX: Duration = Duration::from_millis(20);
 const ROOM_LOOK: Duration = Duration::from_millis(1);
 
-/// All nodes of a manager, and their threads' names and beginnings.
+/// All nodes of a manager.
 pub(crate) struct Fanout {
     pub(crate) counters: Arc<Counters>,
     pub(crate) upcall: Upcall,
@@ -406,7 +406,7 @@ impl Outgoing {
 #[derive(Default)]
 #[must_use]
 pub(crate) struct Enqueued {
-    /// Nodes whose worker has something to send.
+    /// Nodes to which something was given.
     pub(crate) asked: NodeSet,
     /// Those of them that took a command that they could have refused.
     pub(crate) taken: NodeSet,

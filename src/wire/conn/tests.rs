@@ -366,7 +366,7 @@ impl World {
                     Kind::Acquire => assert_eq!(time, Some(2_000_000 + u64::from(tag.id))),
                     _ => assert_eq!(answer, Answer::Release(ReleaseReply::Deleted)),
                 },
-                // As whoever drives it does: see `link`.
+                // As the session does.
                 ConnEvent::UnknownScript { tag, .. }
                     if tag.command.asked.kind == Kind::Release || self.ended < tag.id =>
                 {
