@@ -134,17 +134,23 @@ impl Server {
 
     /// Writes what was given, unless another thread has the session, and reports what is refused. Call it with nothing locked.
     pub(crate) fn flush(&self, now: Now) {
-        if self.availability(Availability::is_unused) && self.has_commands() {
-            // It waits for its first command.
-            self.wake_worker();
-        }
-        let mut goes_on = true;
-        while goes_on && self.has_commands() && self.takes_commands(now.tick) {
+        while self.has_commands() {
+            // RACE: T1 finds that commands wait for an answer; T2, the worker, has taken that and found the channel empty. Therefore
+            // T1 looks after it has given its command, and T2 looks at the channel after it has published.
+            let (takes, is_unused) =
+                self.availability(|it| (it.takes_commands(now.tick), it.is_unused()));
+            if is_unused {
+                // It waits for its first command.
+                self.wake_worker();
+            }
+            if !takes {
+                return;
+            }
             let Some(mut link) = self.link.try_lock() else {
                 return;
             };
             let (needs_worker, votes) = self.update(&mut link, |link| {
-                goes_on = link.write(&self.commands, now);
+                link.write(&self.commands, now);
                 let needs_worker = link.needs_worker(now.tick);
                 (needs_worker, std::mem::take(&mut link.session.votes))
             });
@@ -154,12 +160,6 @@ impl Server {
             }
             self.deliver(votes);
         }
-    }
-
-    /// RACE: T1 finds that commands wait for an answer; T2, the worker, has taken that and found the channel empty. Therefore T1
-    /// looks after it has given its command, and T2 looks at the channel after it has published.
-    fn takes_commands(&self, now: Tick) -> bool {
-        self.availability(|it| it.takes_commands(now))
     }
 
     /// Why this manager could take no lock there, as the server's record shows.
@@ -321,10 +321,9 @@ impl Server {
 }
 
 impl Link {
-    /// Takes commands along and writes, as far as the session and the system take it. False if commands have to wait.
-    fn write(&mut self, commands: &Receiver<PendingCommand>, now: Now) -> bool {
-        let takes = self.session.availability().takes_commands(now.tick);
-        if takes {
+    /// Takes commands along and writes, as far as the session and the system take it.
+    fn write(&mut self, commands: &Receiver<PendingCommand>, now: Now) {
+        if self.session.availability().takes_commands(now.tick) {
             commands
                 .try_iter()
                 .for_each(|command| self.session.enqueue(command, now));
@@ -335,7 +334,6 @@ impl Link {
         {
             self.broken = Some(disconnected(&err));
         }
-        takes
     }
 
     /// Whether the worker has to look at the connection, if there is one: it is broken, has to be written when there is room, or
