@@ -186,9 +186,7 @@ impl Fanout {
     /// Why each node does not take a command now, if so: see [`Availability::refusal`].
     fn refusals(&self, patience: Duration, now: Tick) -> Vec<Option<NodeFailure>> {
         let nodes = self.nodes.iter();
-        nodes
-            .map(|node| node.availability(|it| it.refusal(patience, now)))
-            .collect()
+        nodes.map(|node| node.refusal(patience, now)).collect()
     }
 
     /// Whether so many nodes are stalled that no majority can be asked.

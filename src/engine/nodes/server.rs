@@ -120,6 +120,27 @@ impl Server {
         self.availability(Availability::is_up)
     }
 
+    /// Why a command is not sent now, if so: see [`Availability::refusal`]. Does not block, also with something locked.
+    ///
+    /// RACE: T1, the worker, finds the server silent; T2, the server, answers; T1 waits for a processor and does not read that.
+    /// Therefore a server whose answers lie unread is no longer called silent here.
+    pub(crate) fn refusal(&self, patience: Duration, now: Tick) -> Option<NodeFailure> {
+        let refusal = self.availability(|it| it.refusal(patience, now))?;
+        if refusal != NodeFailure::Stalled {
+            return Some(refusal);
+        }
+        let refusal = {
+            let link = self.link.lock();
+            let has_unread = link.socket.as_ref().is_some_and(Socket::has_unread);
+            let shown = link.session.availability();
+            shown.refusal(patience, now).filter(|_| !has_unread)
+        };
+        if self.has_commands() {
+            self.wake_worker();
+        }
+        refusal
+    }
+
     /// Whether a call may begin a round without outrunning this node.
     pub(crate) fn has_room(&self) -> bool {
         self.availability(|it| it.has_room(self.commands.len()))

@@ -187,6 +187,11 @@ impl Socket {
         Ok(len)
     }
 
+    pub(crate) fn has_unread(&self) -> bool {
+        point();
+        self.0.state.lock().unwrap().is_readable()
+    }
+
     pub(crate) fn read(&self, into: &mut [u8]) -> io::Result<Option<usize>> {
         point();
         let mut state = self.0.state.lock().unwrap();

@@ -109,6 +109,31 @@ impl Socket {
         .map(|it| it.unwrap_or(0))
     }
 
+    /// Whether a read would find something now: bytes, the end or an error. For whoever must not read.
+    pub(crate) fn has_unread(&self) -> bool {
+        #[cfg(unix)]
+        {
+            use rustix::event::{PollFd, PollFlags, Timespec, poll};
+            let at_once = Timespec {
+                tv_sec: 0,
+                tv_nsec: 0,
+            };
+            let mut fds = [match self {
+                Socket::Tcp(stream) => PollFd::new(stream, PollFlags::IN),
+                Socket::Unix(stream) => PollFd::new(stream, PollFlags::IN),
+            }];
+            // An error says nothing about the socket.
+            poll(&mut fds, Some(&at_once)).is_ok_and(|it| it != 0)
+        }
+        #[cfg(not(unix))]
+        {
+            let Socket::Tcp(stream) = self;
+            !stream
+                .peek(&mut [0])
+                .is_err_and(|err| err.kind() == io::ErrorKind::WouldBlock)
+        }
+    }
+
     /// Reads what is there; `None` if nothing is there now. The end of the stream is an error.
     pub(crate) fn read(&self, into: &mut [u8]) -> io::Result<Option<usize>> {
         let read = retry(|| match self {
