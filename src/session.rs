@@ -358,7 +358,7 @@ impl Session {
         command.releases = self.releases;
         // No other record is known to have a longer `max_ttl`.
         let is_noted = self.noted.is_some_and(|noted| self.rules.max_ttl <= noted);
-        if command.command.compares && (!is_noted || self.held_back.is_some()) {
+        if command.command.compares() && (!is_noted || self.held_back.is_some()) {
             self.greet(now);
             self.held_back.get_or_insert_default().push(command);
         } else {

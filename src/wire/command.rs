@@ -6,23 +6,23 @@ use crate::ids::Edition;
 use crate::wire::keys::{RECORD, in_slot_of};
 use crate::wire::script::{CommandSubject, Kind, ReplyFormat, Script};
 
-/// One command, for all nodes of a round: packed when it is written, as connections differ in some of it.
+/// One command, packed once for all nodes of a round: what differs between connections is changed in the copy of each.
 #[cfg_attr(test, derive(Debug))]
 pub(crate) struct Command {
     /// What its answer reads like.
     pub(crate) asked: ReplyFormat,
-    /// Otherwise `text` is the whole command, packed.
+    /// Otherwise `text` is the whole command.
     pub(super) script: Option<Script>,
-    /// The keys and arguments, one behind the other.
+    /// The number of keys, the keys and the arguments of a script, packed.
     text: Vec<u8>,
-    /// Where each ends.
-    ends: Vec<usize>,
-    /// How many are keys.
-    keys: usize,
-    /// How many arguments it has when it is sent again, if that are fewer.
-    pub(super) again: Option<usize>,
-    /// Its script compares the edition of the server's record.
-    pub(crate) compares: bool,
+    /// Number of keys and arguments.
+    parts: usize,
+    /// Parts and length of the text when it is sent again, if that is less.
+    again: Option<(usize, usize)>,
+    /// Place of the record's key in the text.
+    record_at: Option<usize>,
+    /// Place of the edition in the text, if its script compares that with the edition of the server's record.
+    edition_at: Option<usize>,
     /// It releases all slots of a semaphore but one: that of a hold.
     pub(crate) keeps_a_slot: bool,
     /// The client may be in a waiting list after it, and should be subscribed to releases before. Its last argument ends
@@ -58,36 +58,63 @@ impl Command {
     /// The end of a command that waits: the client is notified of releases over the connection.
     pub(crate) const IS_NOTIFIED: &[u8] = b"1";
     const NOT_NOTIFIED: u8 = b'0';
-    /// The place of the edition among the arguments of a script that compares it.
-    pub(crate) const EDITION: &[u8] = &[b'0'; Edition::LEN];
-    const EDITION_AT: usize = 4;
+    /// Length of most commands at most.
+    const USUAL_LEN: usize = 512;
 
     pub(crate) fn of_script(script: Script, keys: &[&[u8]], args: &[&[u8]]) -> Command {
-        let all = || keys.iter().chain(args);
-        let mut text = Vec::with_capacity(all().map(|it| it.len()).fold(0, usize::saturating_add));
-        let pushed = all().map(|it| {
-            text.extend_from_slice(it);
-            text.len()
-        });
-        let ends = pushed.collect();
-        let about = match script {
+        let text = Vec::with_capacity(Command::USUAL_LEN);
+        let mut command = Command::without_script(script.row().kind, text);
+        command.asked.about = match script {
             Script::AcquireMany => CommandSubject::Several,
             Script::AcquireSlot => CommandSubject::Slots,
             _ => CommandSubject::One,
         };
-        let kind = script.row().kind;
-        let compares = matches!(kind, Kind::Acquire | Kind::Extend)
-            && args
-                .get(Command::EDITION_AT)
-                .is_some_and(|it| it.len() == Edition::LEN);
-        Command {
-            asked: ReplyFormat { kind, about },
-            script: Some(script),
-            ends,
-            keys: keys.len(),
-            compares,
-            ..Command::without_script(kind, text)
+        command.script = Some(script);
+        pack(&mut command.text, keys.len().to_string().as_bytes());
+        for key in keys {
+            if *key == RECORD {
+                command.record_at = Some(command.text.len());
+            }
+            command.push(key);
         }
+        args.iter().for_each(|arg| command.push(arg));
+        command
+    }
+
+    /// Adds an argument.
+    pub(super) fn push(&mut self, arg: &[u8]) {
+        pack(&mut self.text, arg);
+        self.parts = self.parts.saturating_add(1);
+    }
+
+    /// Adds a number.
+    pub(super) fn push_number(&mut self, number: u64) {
+        let len = number.checked_ilog10().unwrap_or(0);
+        pack_number(
+            &mut self.text,
+            b'$',
+            usize::try_from(len).unwrap_or(0).saturating_add(1),
+        );
+        push_digits(&mut self.text, number);
+        self.text.extend_from_slice(b"\r\n");
+        self.parts = self.parts.saturating_add(1);
+    }
+
+    /// Adds the edition of the server's record, which its script compares.
+    pub(super) fn push_edition(&mut self) {
+        self.push(&Edition::NONE.0);
+        let behind = Edition::LEN.saturating_add(b"\r\n".len());
+        self.edition_at = self.text.len().checked_sub(behind);
+    }
+
+    /// Whether its script compares the edition of the server's record.
+    pub(crate) fn compares(&self) -> bool {
+        self.edition_at.is_some()
+    }
+
+    /// Leaves out the arguments that follow when it is sent again.
+    pub(super) fn end_again(&mut self) {
+        self.again = Some((self.parts, self.text.len()));
     }
 
     /// Subscribes the connection that it is written to, to `channel`.
@@ -125,42 +152,23 @@ impl Command {
             },
             script: None,
             text,
-            ends: Vec::new(),
-            keys: 0,
+            parts: 0,
             again: None,
-            compares: false,
+            record_at: None,
+            edition_at: None,
             keeps_a_slot: false,
             waits: false,
             life: Duration::ZERO,
         }
     }
 
-    /// Its keys and arguments.
-    fn parts(&self) -> impl Iterator<Item = &[u8]> {
-        let begins = [0].into_iter().chain(self.ends.iter().copied());
-        begins
-            .zip(&self.ends)
-            .map(|(begin, end)| self.text.get(begin..*end).unwrap_or_default())
-    }
-
     pub(crate) fn write(&self, out: &mut Vec<u8>, naming: Naming, to: Destination<'_>) {
         let Some(script) = self.script else {
             return out.extend_from_slice(&self.text);
         };
-        let all = self.ends.len();
-        let again = self
-            .again
-            .filter(|_| naming == Naming::Again)
-            .map(|it| it.saturating_add(self.keys));
-        let count = again.map_or(all, |it| it.min(all));
-        // By hand: these are packed for every lock, and `redis::cmd` makes eight pieces of each.
-        out.reserve(
-            self.text
-                .len()
-                .saturating_add(all.saturating_mul(8))
-                .saturating_add(80),
-        );
-        pack_number(out, b'*', count.saturating_add(3));
+        let again = self.again.filter(|_| naming == Naming::Again);
+        let (parts, len) = again.unwrap_or((self.parts, self.text.len()));
+        pack_number(out, b'*', parts.saturating_add(3));
         if naming == Naming::Hash {
             pack(out, b"EVALSHA");
             pack(out, script.hash().as_bytes());
@@ -168,24 +176,28 @@ impl Command {
             pack(out, b"EVAL");
             pack(out, script.source().as_bytes());
         }
-        pack(out, self.keys.to_string().as_bytes());
-        let edition_at = self
-            .compares
-            .then(|| self.keys.saturating_add(Command::EDITION_AT));
-        for (index, part) in self.parts().take(count).enumerate() {
-            match to.tag {
-                Some(tag) if index < self.keys && part == RECORD => {
-                    pack(out, &in_slot_of(tag, part));
-                }
-                _ if Some(index) == edition_at => pack(out, &to.edition.0),
-                _ => pack(out, part),
-            }
+        let begin = out.len();
+        out.extend_from_slice(self.text.get(..len).unwrap_or_default());
+        if let Some(at) = self.edition_at
+            && let Some(place) = out.get_mut(begin.saturating_add(at)..)
+            && let Some(place) = place.first_chunk_mut()
+        {
+            *place = to.edition.0;
         }
         if self.waits
             && !to.is_notified
             && let [.., flag, b'\r', b'\n'] = &mut out[..]
         {
             *flag = Command::NOT_NOTIFIED;
+        }
+        if let Some(tag) = to.tag
+            && let Some(at) = self.record_at
+        {
+            let rest = out.split_off(begin.saturating_add(at));
+            pack(out, &in_slot_of(tag, RECORD));
+            let mut packed = Vec::new();
+            pack(&mut packed, RECORD);
+            out.extend_from_slice(rest.get(packed.len()..).unwrap_or_default());
         }
     }
 }
@@ -231,11 +243,11 @@ fn pack(out: &mut Vec<u8>, arg: &[u8]) {
 /// A sign, a number, a line end.
 fn pack_number(out: &mut Vec<u8>, sign: u8, number: usize) {
     out.push(sign);
-    push_digits(out, number);
+    push_digits(out, u64::try_from(number).unwrap_or(u64::MAX));
     out.extend_from_slice(b"\r\n");
 }
 
-fn push_digits(out: &mut Vec<u8>, number: usize) {
+pub(super) fn push_digits(out: &mut Vec<u8>, number: u64) {
     if 10 <= number {
         push_digits(out, number / 10);
     }
@@ -310,7 +322,7 @@ mod tests {
             b"2",
             b"3",
             b"4",
-            Command::EDITION,
+            &Edition::NONE.0,
             b"6",
             Command::IS_NOTIFIED,
         ];
@@ -320,35 +332,29 @@ mod tests {
             (Script::ExtendShared, true),
             (Script::Release, false),
         ] {
-            let command = Command::of_script(script, &keys, &args);
-            assert_eq!(command.compares, compares);
-            let with = if compares {
-                &edition.0
+            let mut command = Command::of_script(script, &keys, &args[..4]);
+            if compares {
+                command.push_edition();
             } else {
-                Command::EDITION
-            };
-            let expected =
-                Command::of_script(script, &keys, &[&args[..4], &[with], &args[5..]].concat());
+                command.push(args[4]);
+            }
+            command.push(args[5]);
+            command.push(args[6]);
+            assert_eq!(command.compares(), compares);
+            let with = if compares { edition } else { Edition::NONE };
+            let expected = Command::of_script(
+                script,
+                &keys,
+                &[&args[..4], &[&with.0], &args[5..]].concat(),
+            );
             for naming in [Naming::Hash, Naming::Source] {
-                let packed = redis_packed(&expected, naming);
                 assert!(
-                    written(&command, naming, Destination { edition, ..THERE }) == packed,
+                    written(&command, naming, Destination { edition, ..THERE })
+                        == expected.packed_as(naming),
                     "{script:?}"
                 );
             }
         }
-    }
-
-    /// Without any difference.
-    fn redis_packed(command: &Command, naming: Naming) -> Vec<u8> {
-        let script = command.script.unwrap();
-        let mut all = match naming {
-            Naming::Hash => redis::cmd("EVALSHA").arg(script.hash()).to_owned(),
-            Naming::Source | Naming::Again => redis::cmd("EVAL").arg(script.source()).to_owned(),
-        };
-        all.arg(command.keys)
-            .arg(command.parts().collect::<Vec<_>>())
-            .get_packed_command()
     }
 
     #[test]
@@ -384,10 +390,9 @@ mod tests {
                 Command::of_script(Script::Release, &keys, &[&[&b"x"[..]], &args[..]].concat());
             let less = Command::of_script(Script::Release, &keys, &[b"x"]);
             let [hash, source] = [Naming::Hash, Naming::Source].map(|it| whole.packed_as(it));
-            let command = Command {
-                again: Some(1),
-                ..whole
-            };
+            let mut command = Command::of_script(Script::Release, &keys, &[b"x"]);
+            command.end_again();
+            args.iter().for_each(|arg| command.push(arg));
             assert_eq!(
                 (command.packed(), command.packed_as(Naming::Source)),
                 (hash, source)

@@ -274,7 +274,7 @@ impl<T: AsRef<Command>> Conn<T> {
 
     fn put(&mut self, tag: T, asked: Now, naming: Naming) {
         let command = tag.as_ref();
-        let edition = if command.compares {
+        let edition = if command.compares() {
             self.edition
         } else {
             Edition::NONE

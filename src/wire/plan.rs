@@ -16,7 +16,7 @@ use std::time::Duration;
 
 use crate::config::RESERVED;
 use crate::ids::{ClientId, Edition, OwnerLabel, OwnerToken};
-use crate::wire::command::Command;
+use crate::wire::command::{Command, push_digits};
 use crate::wire::keys::{LockKeys, RECORD, digits, together};
 use crate::wire::plan::form::{Form, ScriptCall};
 use crate::wire::plan::multi_keys::Several;
@@ -148,15 +148,12 @@ impl Plan {
         self.key.starts_with(RESERVED)
     }
 
-    /// The value of a lock while `owner` holds it: its token, a space, and the label. The same in all commands of a hold,
-    /// because nodes compare whole values.
-    fn value(&self, owner: OwnerToken) -> Vec<u8> {
-        let mut value = owner.to_value().to_vec();
-        if !self.label.0.is_empty() {
-            value.push(b' ');
-            value.extend_from_slice(self.label.0.as_bytes());
-        }
-        value
+    /// A command with the value of the lock while `owner` holds it: its token, a space, and the label. The same in all commands
+    /// of a hold, because nodes compare whole values.
+    fn command(&self, script: Script, keys: &[&[u8]], owner: OwnerToken) -> Command {
+        let space: &[u8] = if self.label.0.is_empty() { b"" } else { b" " };
+        let value = [&owner.to_value(), space, self.label.0.as_bytes()].concat();
+        Command::of_script(script, keys, &[&value])
     }
 
     /// What stands in a waiting list for `waiter`. Calls for several names have entries of their own in the list of each.
@@ -167,7 +164,8 @@ impl Plan {
             member.push(b'/');
             member.extend_from_slice(&self.key);
         } else if let Waiter::Reader(_, number) = waiter {
-            member.extend_from_slice(format!("r{number}").as_bytes());
+            member.push(b'r');
+            push_digits(&mut member, number);
         }
         member
     }
@@ -180,30 +178,49 @@ impl Plan {
         policy: &QueuePolicy,
     ) -> Command {
         let ScriptCall { script, keys, more } = self.form.acquire(owner, policy);
-        let mut args = vec![self.value(owner)];
-        args.extend([ttl_ms, proposal, self.ttls.fence].map(digits));
-        args.push(Command::EDITION.to_vec());
-        args.extend(more);
-        let entry = policy.entry;
-        let member = entry.map_or(Vec::new(), |entry| self.member(entry.waiter));
-        let life = entry
-            .filter(|_| policy.enters)
-            .map_or(Vec::new(), |entry| digits(entry.life));
-        let since = digits(policy.since);
-        args.push([&since[..], &life, &member, Command::IS_NOTIFIED].join(&b' '));
-        let mut command = Command::of_script(script, &keys, &slices(&args));
+        let mut command = self.compared(script, &keys, owner, ttl_ms, proposal);
+        more.iter().for_each(|arg| command.push(arg));
+        let mut place = Vec::with_capacity(64);
+        push_digits(&mut place, policy.since);
+        place.push(b' ');
+        if let Some(entry) = policy.entry.filter(|_| policy.enters) {
+            push_digits(&mut place, entry.life);
+        }
+        place.push(b' ');
+        if let Some(entry) = policy.entry {
+            place.extend(self.member(entry.waiter));
+        }
+        place.push(b' ');
+        place.extend_from_slice(Command::IS_NOTIFIED);
+        command.push(&place);
+        command.waits = policy.entry.is_some();
+        command
+    }
+
+    /// A command that gives the key a life of `ttl_ms`, if the server's record is the one that the client knows.
+    fn compared(
+        &self,
+        script: Script,
+        keys: &[&[u8]],
+        owner: OwnerToken,
+        ttl_ms: u64,
+        token: u64,
+    ) -> Command {
+        let mut command = self.command(script, keys, owner);
+        for number in [ttl_ms, token, self.ttls.fence] {
+            command.push_number(number);
+        }
+        command.push_edition();
         command.life = Duration::from_millis(ttl_ms);
-        command.waits = entry.is_some();
         command
     }
 
     pub(crate) fn raise(&self, owner: OwnerToken, token: u64) -> Command {
         let ScriptCall { script, keys, .. } = self.form.raise();
-        Command::of_script(
-            script,
-            &keys,
-            &[&self.value(owner), &digits(token), &digits(self.ttls.fence)],
-        )
+        let mut command = self.command(script, &keys, owner);
+        command.push_number(token);
+        command.push_number(self.ttls.fence);
+        command
     }
 
     /// `keep`: the counter gets its full life again.
@@ -224,12 +241,10 @@ impl Plan {
         more: Option<&str>,
     ) -> Command {
         let ScriptCall { script, keys, .. } = self.form.extend();
-        let mut args = vec![self.value(owner)];
-        args.extend([ttl_ms, token, self.ttls.fence].map(digits));
-        args.push(Command::EDITION.to_vec());
-        args.extend(more.map(|it| it.as_bytes().to_vec()));
-        let mut command = Command::of_script(script, &keys, &slices(&args));
-        command.life = Duration::from_millis(ttl_ms);
+        let mut command = self.compared(script, &keys, owner, ttl_ms, token);
+        if let Some(more) = more {
+            command.push(more.as_bytes());
+        }
         command
     }
 
@@ -240,18 +255,13 @@ impl Plan {
         raised: Option<u64>,
         update: QueueUpdate,
     ) -> Command {
-        self.give_back(
-            self.form
-                .release(raised.map(digits), digits(self.ttls.fence)),
-            owner,
-            update,
-        )
+        self.give_back(self.form.release(raised, self.ttls.fence), owner, update)
     }
 
     /// Gives back what nodes have granted besides the slot of a hold, and leaves their waiting lists; nothing where there are
     /// no slots.
     pub(crate) fn keep(&self, owner: OwnerToken, waiter: Option<Waiter>) -> Option<Command> {
-        let call = self.form.release_others(digits(self.ttls.fence))?;
+        let call = self.form.release_others(self.ttls.fence)?;
         let update = waiter.map_or(QueueUpdate::None, QueueUpdate::Leave);
         let mut command = self.give_back(call, owner, update);
         command.keeps_a_slot = true;
@@ -264,33 +274,35 @@ impl Plan {
         owner: OwnerToken,
         update: QueueUpdate,
     ) -> Command {
-        let mut args = vec![self.value(owner)];
-        args.extend(more);
-        let always = args.len();
+        let mut command = self.command(script, &keys, owner);
+        more.iter().for_each(|arg| command.push(arg));
+        // Sent again after the acquire of the next call, its update would be wrong: it would remove that call from the
+        // list, or notify no client because that call was about to ask.
+        if matches!(update, QueueUpdate::Leave(_) | QueueUpdate::HandOver { .. }) {
+            command.end_again();
+        }
         match update {
             QueueUpdate::None => {}
-            QueueUpdate::Leave(waiter) => args.push(self.member(waiter)),
+            QueueUpdate::Leave(waiter) => command.push(&self.member(waiter)),
             QueueUpdate::HandOver { waiter, since } => {
-                args.extend([self.member(waiter), digits(since)]);
+                command.push(&self.member(waiter));
+                command.push_number(since);
             }
             QueueUpdate::Stay {
                 entry,
                 since,
                 which,
             } => {
-                args.extend([self.member(entry.waiter), digits(since), digits(entry.life)]);
+                command.push(&self.member(entry.waiter));
+                command.push_number(since);
+                command.push_number(entry.life);
                 if !self.parts.is_empty() {
-                    args.push(digits(u64::from(which.unwrap_or(0)).saturating_add(1)));
+                    command.push_number(u64::from(which.unwrap_or(0)).saturating_add(1));
                 }
-                args.push(Command::IS_NOTIFIED.to_vec());
+                command.push(Command::IS_NOTIFIED);
+                command.waits = true;
             }
         }
-        let mut command = Command::of_script(script, &keys, &slices(&args));
-        command.waits = matches!(update, QueueUpdate::Stay { .. });
-        // Sent again after the acquire of the next call, its update would be wrong: it would remove that call from the
-        // list, or notify no client because that call was about to ask.
-        let is_once = matches!(update, QueueUpdate::Leave(_) | QueueUpdate::HandOver { .. });
-        command.again = is_once.then_some(always);
         command
     }
 
@@ -305,10 +317,6 @@ impl Plan {
         let plan = Plan::mutex(b"", lock, KeyTtls::default());
         (!plan.is_reserved).then(|| plan.leave(Waiter::Client(client)))
     }
-}
-
-fn slices(args: &[Vec<u8>]) -> Vec<&[u8]> {
-    args.iter().map(|it| &it[..]).collect()
 }
 
 /// What a greeting tells a server: see `scripts/greet.lua`.

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use crate::answer::Which;
 use crate::ids::{ClientId, OwnerToken};
-use crate::wire::keys::{LockKeys, RECORD};
+use crate::wire::keys::{LockKeys, RECORD, digits};
 use crate::wire::script::Script;
 
 /// A script, its keys, and the arguments that a form adds.
@@ -105,7 +105,7 @@ pub(super) trait Form: fmt::Debug + Send + Sync {
     }
 
     /// As [`release`](Form::release), of all slots but that of the hold; `None` where there are no slots.
-    fn release_others(&self, _fencing_ttl: Vec<u8>) -> Option<ScriptCall<'_>> {
+    fn release_others(&self, _fencing_ttl: u64) -> Option<ScriptCall<'_>> {
         None
     }
 
@@ -118,7 +118,7 @@ pub(super) trait Form: fmt::Debug + Send + Sync {
 
     /// Adds what comes behind the owner. `raised`: its fencing token, if its acquire has proposed another one to the nodes.
     /// `fencing_ttl`: the life of the counter.
-    fn release(&self, raised: Option<Vec<u8>>, fencing_ttl: Vec<u8>) -> ScriptCall<'_>;
+    fn release(&self, raised: Option<u64>, fencing_ttl: u64) -> ScriptCall<'_>;
 }
 
 /// A lock that one holder at a time can have.
@@ -144,13 +144,16 @@ impl Form for LockKeys {
         ScriptCall::new(Script::Extend, [&*self.lock, &self.fence, RECORD])
     }
 
-    fn release(&self, raised: Option<Vec<u8>>, fencing_ttl: Vec<u8>) -> ScriptCall<'_> {
+    fn release(&self, raised: Option<u64>, fencing_ttl: u64) -> ScriptCall<'_> {
         let fence = raised.is_some().then_some(&self.fence[..]);
         let keys = [&*self.lock, &self.waiters, &self.reservation]
             .into_iter()
             .chain(fence);
-        ScriptCall::new(Script::Release, keys)
-            .with(raised.map(|it| [it, fencing_ttl]).into_iter().flatten())
+        ScriptCall::new(Script::Release, keys).with(
+            raised
+                .into_iter()
+                .flat_map(|token| [token, fencing_ttl].map(digits)),
+        )
     }
 }
 

@@ -5,7 +5,7 @@
 use std::sync::Arc;
 
 use crate::ids::OwnerToken;
-use crate::wire::keys::{LockKeys, RECORD};
+use crate::wire::keys::{LockKeys, RECORD, digits};
 use crate::wire::plan::form::{Form, QueuePolicy, ScriptCall};
 use crate::wire::script::Script;
 
@@ -57,13 +57,14 @@ impl Form for Several {
         )
     }
 
-    fn release(&self, raised: Option<Vec<u8>>, fencing_ttl: Vec<u8>) -> ScriptCall<'_> {
+    fn release(&self, raised: Option<u64>, fencing_ttl: u64) -> ScriptCall<'_> {
         let keys = self.keys([
             LockKeys::lock,
             LockKeys::fence,
             LockKeys::reservation,
             LockKeys::waiters,
         ]);
-        ScriptCall::new(Script::ReleaseMany, keys).with([raised.unwrap_or_default(), fencing_ttl])
+        ScriptCall::new(Script::ReleaseMany, keys)
+            .with([raised.map(digits).unwrap_or_default(), digits(fencing_ttl)])
     }
 }

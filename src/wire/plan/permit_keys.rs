@@ -63,17 +63,12 @@ impl PermitKeys {
     }
 
     /// As [`Form::release`], of all slots but `keep`.
-    fn give_back(
-        &self,
-        keep: Option<u8>,
-        raised: Option<Vec<u8>>,
-        fencing_ttl: Vec<u8>,
-    ) -> ScriptCall<'_> {
+    fn give_back(&self, keep: Option<u8>, raised: Option<u64>, fencing_ttl: u64) -> ScriptCall<'_> {
         let keep = digits(keep.map_or(0, |it| u64::from(it).saturating_add(1)));
         ScriptCall::new(Script::ReleaseSlots, self.keys()).with([
             keep,
-            raised.unwrap_or_default(),
-            fencing_ttl,
+            raised.map(digits).unwrap_or_default(),
+            digits(fencing_ttl),
         ])
     }
 }
@@ -86,7 +81,7 @@ impl Form for PermitKeys {
         }))
     }
 
-    fn release_others(&self, fencing_ttl: Vec<u8>) -> Option<ScriptCall<'_>> {
+    fn release_others(&self, fencing_ttl: u64) -> Option<ScriptCall<'_>> {
         Some(self.give_back(self.own, None, fencing_ttl))
     }
 
@@ -112,7 +107,7 @@ impl Form for PermitKeys {
         ScriptCall::new(Script::Extend, self.own_keys().into_iter().chain([RECORD]))
     }
 
-    fn release(&self, raised: Option<Vec<u8>>, fencing_ttl: Vec<u8>) -> ScriptCall<'_> {
+    fn release(&self, raised: Option<u64>, fencing_ttl: u64) -> ScriptCall<'_> {
         self.give_back(None, raised, fencing_ttl)
     }
 }

@@ -55,7 +55,7 @@ impl Form for RwKeys {
         )
     }
 
-    fn release(&self, _raised: Option<Vec<u8>>, _fencing_ttl: Vec<u8>) -> ScriptCall<'_> {
+    fn release(&self, _raised: Option<u64>, _fencing_ttl: u64) -> ScriptCall<'_> {
         let LockKeys {
             lock,
             waiters,
