@@ -116,7 +116,7 @@ impl<'a> QueuedCall<'a> {
     /// Waits until there is something to do, until `until`, or until one of `signals` is given.
     fn wait(&mut self, until: Option<Tick>, signals: &[&Signal]) -> Woken {
         let parker = Arc::clone(&self.ticket.parker);
-        let _watching = parker.watch(signals);
+        let mut watching = None;
         loop {
             let (wake_at, asks) = {
                 let mut state = self.ticket.state.lock();
@@ -148,7 +148,12 @@ impl<'a> QueuedCall<'a> {
             if let Some(round_ticket) = self.turn.wait(asks, self.admission, &parker) {
                 return Woken::Try(round_ticket);
             }
-            parker.sleep(wake_at);
+            // Most calls need not sleep. The signals are looked at once more behind it.
+            if watching.is_none() {
+                watching = Some(parker.watch(signals));
+            } else {
+                parker.sleep(wake_at);
+            }
         }
     }
 
