@@ -61,7 +61,7 @@ impl<R: Round> Ballot<R> {
     /// Counts one vote.
     pub(crate) fn on_vote(&mut self, node: NodeId, vote: Answer, now: Moment) -> Step<R::End> {
         if self.end.is_some() {
-            self.votes.put_late(node, vote, R::LATE_ANSWERS_MATTER);
+            self.on_late_vote(node, vote);
             return Step::Late;
         }
         let Some(vote) = self.votes.put(node, vote) else {
@@ -69,6 +69,11 @@ impl<R: Round> Ballot<R> {
         };
         self.round.note(node, vote, now);
         self.decide(now)
+    }
+
+    /// Takes a vote after the end. It needs no time.
+    pub(crate) fn on_late_vote(&mut self, node: NodeId, vote: Answer) {
+        self.votes.put_late(node, vote, R::LATE_ANSWERS_MATTER);
     }
 
     /// Ends an open round: a node that has not voted by now has failed.

@@ -215,8 +215,11 @@ impl Pending<ReleaseRound> {
 impl<R: Round> RoundState<R> {
     /// The end, if this vote decides the round.
     fn take(&mut self, node: NodeId, vote: Answer) -> Option<R::End> {
-        let now = Moment::now();
-        match self.ballot.on_vote(node, vote, now) {
+        if self.ballot.end().is_some() {
+            self.ballot.on_late_vote(node, vote);
+            return None;
+        }
+        match self.ballot.on_vote(node, vote, Moment::now()) {
             Step::Decided(end) => Some(end),
             _ => None,
         }
