@@ -154,7 +154,7 @@ impl Engine {
     /// process may end with this call.
     pub(crate) fn count<T>(&self, work: impl FnOnce() -> T) -> Option<T> {
         let result = self.begin().map(|_call| work());
-        self.await_shutdown();
+        self.await_releases();
         result
     }
 
@@ -172,9 +172,13 @@ impl Engine {
     /// Waits for the releases of a shutdown that has begun, within its time. Not to be called by a call under way.
     pub(crate) fn await_shutdown(&self) {
         // Before anything is locked: see `Process`.
-        if self.shared.process.is_forked() {
-            return;
+        if !self.shared.process.is_forked() {
+            self.await_releases();
         }
+    }
+
+    /// Likewise, in the process of the manager.
+    fn await_releases(&self) {
         let mut calls = self.calls.lock();
         if let Some(over_at) = calls.over_at {
             while !calls.is_over && !self.ended.wait_until(&mut calls, over_at).timed_out() {}
