@@ -1,6 +1,7 @@
 //! The same command to every node.
 
 use std::io;
+use std::iter::repeat;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -152,12 +153,16 @@ impl Fanout {
         let mut enqueued = Enqueued::default();
         let mut asks = batch.iter().flatten().filter(|it| !it.is_release());
         let refusals = match asks.next().map(|it| it.takers) {
-            None => vec![None; self.nodes.len()],
+            None => Vec::new(),
             Some(Takers::Patient) => self.refusals(self.response_timeout.max(MUTE_MIN), now),
             Some(_) => self.refusals(Duration::ZERO, now),
         };
         let is_behind = self.are_behind(&refusals);
-        for (node, refusal) in self.nodes.iter().zip(refusals) {
+        for (node, refusal) in self
+            .nodes
+            .iter()
+            .zip(refusals.into_iter().chain(repeat(None)))
+        {
             for outgoing in batch.iter().flatten().filter(|it| it.goes_to(node.id)) {
                 let command = Arc::clone(&outgoing.command);
                 let handler = outgoing.handler.clone();
