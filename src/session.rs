@@ -440,6 +440,7 @@ impl Session {
     /// Bytes have come. An error ends the connection; what has come before it counts.
     pub(crate) fn on_bytes(&mut self, now: Now) -> Result<(), NodeFailure> {
         let mut is_gone = false;
+        self.votes.reserve(self.conn.in_flight());
         while let Some(event) = self.conn.poll_event()? {
             match event {
                 ConnEvent::Answer { tag, asked, reply } => {
