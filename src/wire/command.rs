@@ -102,9 +102,8 @@ impl Command {
 
     /// Adds the edition of the server's record, which its script compares.
     pub(super) fn push_edition(&mut self) {
+        self.edition_at = Some(self.text.len().saturating_add(b"$15\r\n".len()));
         self.push(&Edition::NONE.0);
-        let behind = Edition::LEN.saturating_add(b"\r\n".len());
-        self.edition_at = self.text.len().checked_sub(behind);
     }
 
     /// Whether its script compares the edition of the server's record.

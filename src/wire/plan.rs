@@ -150,10 +150,10 @@ impl Plan {
 
     /// A command with the value of the lock while `owner` holds it: its token, a space, and the label. The same in all commands
     /// of a hold, because nodes compare whole values.
-    fn command(&self, script: Script, keys: &[&[u8]], owner: OwnerToken) -> Command {
+    fn command(&self, call: &ScriptCall<'_>, owner: OwnerToken) -> Command {
         let space: &[u8] = if self.label.0.is_empty() { b"" } else { b" " };
         let value = [&owner.to_value(), space, self.label.0.as_bytes()].concat();
-        Command::of_script(script, keys, &[&value])
+        Command::of_script(call.script, &call.keys, &[&value])
     }
 
     /// What stands in a waiting list for `waiter`. Calls for several names have entries of their own in the list of each.
@@ -177,9 +177,9 @@ impl Plan {
         proposal: u64,
         policy: &QueuePolicy,
     ) -> Command {
-        let ScriptCall { script, keys, more } = self.form.acquire(owner, policy);
-        let mut command = self.compared(script, &keys, owner, ttl_ms, proposal);
-        more.iter().for_each(|arg| command.push(arg));
+        let call = self.form.acquire(owner, policy);
+        let mut command = self.compared(&call, owner, ttl_ms, proposal);
+        call.more.iter().for_each(|arg| command.push(arg));
         let mut place = Vec::with_capacity(64);
         push_digits(&mut place, policy.since);
         place.push(b' ');
@@ -200,13 +200,12 @@ impl Plan {
     /// A command that gives the key a life of `ttl_ms`, if the server's record is the one that the client knows.
     fn compared(
         &self,
-        script: Script,
-        keys: &[&[u8]],
+        call: &ScriptCall<'_>,
         owner: OwnerToken,
         ttl_ms: u64,
         token: u64,
     ) -> Command {
-        let mut command = self.command(script, keys, owner);
+        let mut command = self.command(call, owner);
         for number in [ttl_ms, token, self.ttls.fence] {
             command.push_number(number);
         }
@@ -216,8 +215,7 @@ impl Plan {
     }
 
     pub(crate) fn raise(&self, owner: OwnerToken, token: u64) -> Command {
-        let ScriptCall { script, keys, .. } = self.form.raise();
-        let mut command = self.command(script, &keys, owner);
+        let mut command = self.command(&self.form.raise(), owner);
         command.push_number(token);
         command.push_number(self.ttls.fence);
         command
@@ -225,26 +223,17 @@ impl Plan {
 
     /// `keep`: the counter gets its full life again.
     pub(crate) fn extend(&self, owner: OwnerToken, ttl_ms: u64, token: u64, keep: bool) -> Command {
-        self.extend_or_heal(owner, ttl_ms, token, keep.then_some("keep"))
+        let mut command = self.compared(&self.form.extend(), owner, ttl_ms, token);
+        if keep {
+            command.push(b"keep");
+        }
+        command
     }
 
     /// Sets the lock again where it is gone. Only for an owner who has just been confirmed by a majority.
     pub(crate) fn heal(&self, owner: OwnerToken, ttl_ms: u64, token: u64) -> Command {
-        self.extend_or_heal(owner, ttl_ms, token, Some("heal"))
-    }
-
-    fn extend_or_heal(
-        &self,
-        owner: OwnerToken,
-        ttl_ms: u64,
-        token: u64,
-        more: Option<&str>,
-    ) -> Command {
-        let ScriptCall { script, keys, .. } = self.form.extend();
-        let mut command = self.compared(script, &keys, owner, ttl_ms, token);
-        if let Some(more) = more {
-            command.push(more.as_bytes());
-        }
+        let mut command = self.extend(owner, ttl_ms, token, false);
+        command.push(b"heal");
         command
     }
 
@@ -268,14 +257,9 @@ impl Plan {
         Some(command)
     }
 
-    fn give_back(
-        &self,
-        ScriptCall { script, keys, more }: ScriptCall<'_>,
-        owner: OwnerToken,
-        update: QueueUpdate,
-    ) -> Command {
-        let mut command = self.command(script, &keys, owner);
-        more.iter().for_each(|arg| command.push(arg));
+    fn give_back(&self, call: ScriptCall<'_>, owner: OwnerToken, update: QueueUpdate) -> Command {
+        let mut command = self.command(&call, owner);
+        call.more.iter().for_each(|arg| command.push(arg));
         // Sent again after the acquire of the next call, its update would be wrong: it would remove that call from the
         // list, or notify no client because that call was about to ask.
         if matches!(update, QueueUpdate::Leave(_) | QueueUpdate::HandOver { .. }) {
