@@ -88,14 +88,13 @@ impl Fanout {
                 }
             }
         }
-        let connect_timeout = config.connect_timeout;
         let fanout = Fanout {
             counters: Arc::clone(counters),
             upcall: config.upcall.clone(),
             nodes,
             run_ids,
             response_timeout,
-            connect_timeout,
+            connect_timeout: config.connect_timeout,
             records,
         };
         Ok((fanout, threads))
@@ -170,11 +169,8 @@ impl Fanout {
                     let keep_until = now.checked_add(keep).unwrap_or(now);
                     node.give(PendingCommand::release(command, handler, keep_until));
                 } else if let Some(failure) = refusal.clone() {
-                    enqueued.refused.push(RefusedCommand {
-                        node: node.id,
-                        failure,
-                        handler,
-                    });
+                    let refused = |handler| (handler, node.id, failure);
+                    enqueued.refused.extend(handler.map(refused));
                     continue;
                 } else if is_behind && outgoing.takers == Takers::ReadyMajority {
                     continue;
@@ -190,8 +186,10 @@ impl Fanout {
 
     /// Why each node does not take a command now, if so: see [`Availability::refusal`].
     fn refusals(&self, patience: Duration, now: Tick) -> Vec<Option<NodeFailure>> {
-        let nodes = self.nodes.iter();
-        nodes.map(|node| node.refusal(patience, now)).collect()
+        self.nodes
+            .iter()
+            .map(|node| node.refusal(patience, now))
+            .collect()
     }
 
     /// Whether so many nodes are stalled that no majority can be asked.
@@ -208,10 +206,9 @@ impl Fanout {
     /// Writes what was given, and reports the refusals. Call it with nothing locked.
     pub(crate) fn hand_over(&self, enqueued: Enqueued) {
         self.flush(enqueued.asked);
-        enqueued
-            .refused
-            .into_iter()
-            .for_each(RefusedCommand::report);
+        for (handler, node, failure) in enqueued.refused {
+            handler.deliver(node, Answer::Failed(failure), false);
+        }
     }
 
     /// Whether a call may begin a round without outrunning a node.
@@ -229,8 +226,11 @@ impl Fanout {
 
     /// Nodes of which this is so.
     fn nodes_that(&self, is_so: impl Fn(&Availability) -> bool) -> NodeSet {
-        let nodes = self.nodes.iter().filter(|it| it.availability(&is_so));
-        nodes.map(|it| it.id).collect()
+        self.nodes
+            .iter()
+            .filter(|it| it.availability(&is_so))
+            .map(|it| it.id)
+            .collect()
     }
 
     /// Whether so many nodes are stalled that no majority can be asked.
@@ -279,8 +279,8 @@ impl Fanout {
 
     /// The rows of a report.
     pub(crate) fn report(&self, answers: Vec<NodeAnswer>) -> Vec<NodeReport> {
-        let nodes = self.nodes.iter();
-        nodes
+        self.nodes
+            .iter()
             .zip(answers)
             .map(|(node, it)| NodeReport::new(node.id, Arc::clone(&node.address), it))
             .collect()
@@ -413,22 +413,8 @@ pub(crate) struct Enqueued {
     pub(crate) asked: NodeSet,
     /// Those of them that took a command that they could have refused.
     pub(crate) taken: NodeSet,
-    pub(super) refused: Vec<RefusedCommand>,
-}
-
-/// A command that a node did not take, and the handler that has to be notified.
-pub(super) struct RefusedCommand {
-    pub(super) node: NodeId,
-    pub(super) failure: NodeFailure,
-    pub(super) handler: Option<Arc<dyn ReplyHandler>>,
-}
-
-impl RefusedCommand {
-    pub(super) fn report(self) {
-        if let Some(handler) = self.handler {
-            handler.deliver(self.node, Answer::Failed(self.failure), false);
-        }
-    }
+    /// Handlers that have to be notified of a node's refusal.
+    refused: Vec<(Arc<dyn ReplyHandler>, NodeId, NodeFailure)>,
 }
 
 impl Enqueued {

@@ -149,10 +149,9 @@ impl<'a> QueuedCall<'a> {
                 return Woken::Try(round_ticket);
             }
             // Most calls need not sleep. The signals are looked at once more behind it.
-            if watching.is_none() {
-                watching = Some(parker.watch(signals));
-            } else {
-                parker.sleep(wake_at);
+            match watching {
+                Some(_) => parker.sleep(wake_at),
+                None => watching = Some(parker.watch(signals)),
             }
         }
     }
