@@ -23,14 +23,17 @@ use crate::session::availability::Availability;
 use crate::session::pending_command::{PendingCommand, ReplyHandler};
 use crate::session::record_rules::RecordRules;
 use crate::stats::{Counters, NodeStats};
-use crate::sys::OwnThread;
 use crate::sys::sync::Mutex;
+use crate::sys::{OwnThread, yield_now};
 use crate::time::{self, Moment, Now, Tick};
 use crate::wire::Command;
 
 /// Longest wait for nodes that cannot keep up, and how often a caller looks.
 const ROOM_WAIT_MAX: Duration = Duration::from_millis(20);
 const ROOM_LOOK: Duration = Duration::from_millis(1);
+
+/// Number of commands without an answer at a server, above which other callers are about to give theirs.
+const CROWD: usize = 16;
 
 /// All nodes of a manager.
 pub(crate) struct Fanout {
@@ -136,8 +139,13 @@ impl Fanout {
     /// Sends a command, and `next` behind it in the same write. The result: nodes that took a command that they could have
     /// refused.
     pub(crate) fn send(&self, first: Outgoing, next: Option<Outgoing>, now: Tick) -> NodeSet {
+        let is_awaited = first.handler.is_some();
         let enqueued = self.distribute([Some(first), next], now);
         let taken = enqueued.taken;
+        // Other callers give theirs, and one write takes all.
+        if is_awaited && self.nodes_that(|it| CROWD < it.unanswered) != NodeSet::default() {
+            yield_now();
+        }
         self.hand_over(enqueued);
         taken
     }
