@@ -3,7 +3,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::{Server, World, hastily, join, ms, patiently, sleep_until, spawn, take_each, until};
+use super::{
+    Server, World, calm_down, hastily, join, ms, patiently, sleep_until, spawn, take_each, until,
+};
 use crate::engine::CancelHandle;
 use crate::engine::round::ask::ask;
 use crate::error::AcquireError;
@@ -186,6 +188,9 @@ fn a_command_that_is_given_while_the_worker_ends_is_sent_or_refused() {
         locks.shutdown();
 
         caller.join();
+        // In haste the worker may have been left behind.
+        calm_down();
+        sleep_until(checked::now() + A_MOMENT);
         assert_eq!(server.stats().queued, 0);
         world.end([locks]);
     });
