@@ -464,7 +464,6 @@ impl Session {
                     self.on_changed(tag, is_known, now);
                 }
                 ConnEvent::Released { key } => self.notices.push(key),
-                ConnEvent::Ready(_) | ConnEvent::Member(_) => {}
             }
         }
         // The server may have evicted it.

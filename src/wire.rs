@@ -4,8 +4,8 @@ mod address;
 mod command;
 mod conn;
 mod frame;
-mod handshake;
 mod keys;
+mod login;
 mod plan;
 mod refusal;
 mod reply;
@@ -20,6 +20,7 @@ pub(crate) use command::Command;
 pub(crate) use command::{Destination, Naming};
 pub(crate) use conn::{Conn, ConnEvent};
 pub(crate) use keys::hash_tag;
+pub(crate) use login::{Dialogue, answer, log_in, question};
 pub(crate) use plan::{
     FoundName, GreetKind, Greeting, KeyTtls, LAST, Looked, Plan, QueueEntry, QueuePolicy,
     QueueUpdate, ScanPlace, Waiter, greet, list, names,

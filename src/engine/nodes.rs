@@ -5,7 +5,6 @@ pub(crate) mod events;
 pub(crate) mod fanout;
 pub(crate) mod leaving;
 mod node_log;
-mod plaintext_check;
 pub(crate) mod primary;
 pub(crate) mod records;
 pub(crate) mod server;

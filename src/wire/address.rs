@@ -23,8 +23,6 @@ pub(crate) struct Address {
     pub(crate) client_name: String,
     /// Hash tag of all keys, in a cluster.
     pub(crate) tag: Option<Arc<[u8]>>,
-    /// It answers questions about its node and has no vote.
-    pub(crate) is_member: bool,
     shown: Arc<str>,
 }
 
@@ -144,7 +142,6 @@ impl Address {
             security,
             client_name: CLIENT_NAME.to_owned(),
             tag: None,
-            is_member: false,
         })
     }
 
@@ -170,6 +167,7 @@ impl Address {
         self.client_name = format!("{CLIENT_NAME}:{}", label.0);
     }
 
+    #[cfg(all(test, feature = "tls"))]
     pub(crate) fn is_to_be_secured(&self) -> bool {
         !matches!(self.security, Security::Plain)
     }

@@ -134,15 +134,6 @@ impl Command {
         Command::of_script(Script::Check, &[RECORD], &[])
     }
 
-    /// A command for a server or Sentinel that has no vote here: its answer comes as it is.
-    pub(crate) fn of_words(words: &[&str]) -> Command {
-        let mut command = redis::Cmd::new();
-        for word in words {
-            command.arg(word);
-        }
-        Command::without_script(Kind::Member, command.get_packed_command())
-    }
-
     fn without_script(kind: Kind, text: Vec<u8>) -> Command {
         Command {
             asked: ReplyFormat {

@@ -1,8 +1,6 @@
 //! One connection as data: commands into bytes, bytes into answers. It has no socket, no thread, no clock and no log.
 //!
-//! ```text
-//!   login (one write, one read; or once more in the older protocol) ---> open
-//! ```
+//! It begins with the [login](crate::wire::log_in), which writes and reads without commands.
 //!
 //! Four kinds of methods: questions about it; `space`, `filled` and `wrote`, for what has happened to its bytes; what it is
 //! given to do; and `poll_write` and `poll_event`, for what is to be done next. An error of `poll_event` ends it.
@@ -12,34 +10,27 @@
 //! comes behind it may be that of another, and behind the answer of a replica or of a server that loads its data.
 
 use std::collections::VecDeque;
+use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
-
-use redis::Value;
 
 use crate::answer::{Answer, ServerInfo};
 use crate::error::{NodeFailure, TlsFailure};
 use crate::ids::Edition;
 use crate::time::{Now, Tick};
 use crate::tls::Session;
-use crate::wire::address::Address;
 use crate::wire::command::{Command, Destination, Naming};
 use crate::wire::frame::Inbox;
-use crate::wire::handshake::{Handshake, HandshakeStep};
-use crate::wire::refusal::{self, Refusal};
 use crate::wire::reply::{Push, Reply, push};
 use crate::wire::script::{Kind, Script, SourceDelivery};
-use crate::wire::value;
 
 /// See the module. `T` is what a command is sent for, and comes back with the answer.
 pub(crate) struct Conn<T> {
     /// What stands between these bytes and those of the wire, if that is so.
     tls: Option<Session>,
-    /// Until the server may vote.
-    login: Option<Handshake>,
     inbox: Inbox,
-    /// At least one byte has come.
-    received: bool,
+    /// At least one reply has come.
+    has_replied: bool,
     unsent: Vec<u8>,
     /// Where the bytes begin that were not written yet.
     unsent_from: usize,
@@ -84,12 +75,8 @@ struct InFlight<T> {
 /// What has come.
 #[derive(Debug)]
 pub(crate) enum ConnEvent<T> {
-    /// The login is over: the server may vote, as far as it says.
-    Ready(ServerInfo),
     /// The answer to a command.
     Answer { tag: T, asked: Now, reply: Reply },
-    /// The answer of a server or Sentinel that has no vote here.
-    Member(Value),
     /// The server does not know the script and has run nothing: see [`Conn::enqueue_again`].
     UnknownScript { tag: T, asked: Now },
     /// The server's record is another one than the command says, and nothing was run: the command may be given again.
@@ -103,9 +90,8 @@ impl<T> Default for Conn<T> {
     fn default() -> Conn<T> {
         Conn {
             tls: None,
-            login: None,
             inbox: Inbox::default(),
-            received: false,
+            has_replied: false,
             unsent: Vec::new(),
             unsent_from: 0,
             sent: 0,
@@ -124,21 +110,36 @@ impl<T> Default for Conn<T> {
 }
 
 impl<T: AsRef<Command>> Conn<T> {
-    /// A connection that is established now, and begins with the login, once it is secured by `tls` if that is some. `greet`:
-    /// what to ask the server for its record.
-    pub(crate) fn begin(
-        address: &Address,
-        greet: Option<&Command>,
-        tls: Option<Session>,
-    ) -> Conn<T> {
-        let (handshake, unsent) = Handshake::begin(address, greet);
+    /// A connection that is established now, and is secured by `tls` if that is some. `tag`: hash tag of all keys, in a cluster.
+    pub(crate) fn begin(tls: Option<Session>, tag: Option<Arc<[u8]>>) -> Conn<T> {
         Conn {
             tls,
-            login: Some(handshake),
-            unsent,
-            tag: address.tag.clone(),
+            tag,
             ..Conn::default()
         }
+    }
+
+    /// Writes without a command.
+    pub(crate) fn say(&mut self, bytes: &[u8]) {
+        self.unsent.extend_from_slice(bytes);
+    }
+
+    /// The next reply without a command.
+    pub(crate) fn poll_reply(&mut self) -> Result<Option<Vec<u8>>, NodeFailure> {
+        let reply = self.take_reply()?;
+        Ok(reply.map(|it| self.inbox.get(it).to_vec()))
+    }
+
+    /// The login is over.
+    pub(crate) fn on_login(&mut self, server_info: &ServerInfo) -> Result<(), NodeFailure> {
+        self.pushes = server_info.pushes;
+        if let Some(greeted) = &server_info.greet_reply {
+            self.edition = greeted.edition;
+        }
+        if !self.inbox.is_empty() {
+            return Err(protocol("more than was asked for in the login".to_owned()));
+        }
+        Ok(())
     }
 
     /// One that has logged in.
@@ -155,14 +156,10 @@ impl<T: AsRef<Command>> Conn<T> {
         self.in_flight.into_iter().map(|it| it.tag)
     }
 
-    /// What has gone wrong in the login so far: the better reason if the server closes the connection after it.
-    pub(crate) fn login_failure(&self) -> Option<NodeFailure> {
-        self.login.as_ref()?.failure()
-    }
-
-    /// Whether the server has said in the login what time it is.
-    pub(crate) fn login_has_time(&self) -> bool {
-        self.login.as_ref().is_some_and(Handshake::has_time)
+    /// Goes on with the handshake of TLS, if there is one; some once it is over.
+    pub(crate) fn poll_secured(&mut self) -> Result<Option<()>, NodeFailure> {
+        while self.open()? {}
+        Ok((!self.is_securing()).then_some(()))
     }
 
     /// Whether the login has to wait for the end of the handshake of TLS.
@@ -170,9 +167,9 @@ impl<T: AsRef<Command>> Conn<T> {
         self.tls.as_ref().is_some_and(Session::is_securing)
     }
 
-    /// Whether at least one byte has come.
-    pub(crate) fn has_received(&self) -> bool {
-        self.received
+    /// Whether at least one reply has come.
+    pub(crate) fn has_replied(&self) -> bool {
+        self.has_replied
     }
 
     /// Nothing waits to be written.
@@ -223,7 +220,6 @@ impl<T: AsRef<Command>> Conn<T> {
 
     /// So many bytes were read into the [space](Conn::space).
     pub(crate) fn filled(&mut self, len: usize) {
-        self.received |= len != 0;
         match &mut self.tls {
             Some(tls) => tls.filled(len),
             None => self.inbox.filled(len),
@@ -331,32 +327,10 @@ impl<T: AsRef<Command>> Conn<T> {
                     reason: reason.to_owned(),
                 });
             }
-            let Some(reply) = self.inbox.take_reply().map_err(|it| self.nonsense(it))? else {
-                if self.open()? {
-                    continue;
-                }
+            let Some(reply) = self.take_reply()? else {
                 return Ok(None);
             };
             let frame = self.inbox.get(reply);
-            if let Some(handshake) = &mut self.login {
-                match handshake.on_reply(frame)? {
-                    HandshakeStep::Read => {}
-                    HandshakeStep::Write(bytes) => self.unsent.extend_from_slice(&bytes),
-                    HandshakeStep::Done(server_info) => {
-                        (self.login, self.pushes) = (None, server_info.pushes);
-                        if let Some(greeted) = &server_info.greet_reply {
-                            self.edition = greeted.edition;
-                        }
-                        if !self.inbox.is_empty() {
-                            return Err(protocol(
-                                "more than was asked for in the login".to_owned(),
-                            ));
-                        }
-                        return Ok(Some(ConnEvent::Ready(server_info)));
-                    }
-                }
-                continue;
-            }
             let first = self.in_flight.front();
             match push(frame) {
                 Push::None => {}
@@ -374,18 +348,6 @@ impl<T: AsRef<Command>> Conn<T> {
             // number of commands kept here.
             if self.sent < first.end {
                 return Err(protocol("an answer to what was not sent yet".to_owned()));
-            }
-            if first.tag.as_ref().asked.kind == Kind::Member {
-                let value = value::read(frame)
-                    .ok_or_else(|| protocol("an answer that cannot be read".to_owned()))?;
-                self.take_first();
-                return match value {
-                    Value::ServerError(error) => Err(match refusal::of(&error) {
-                        Refusal::Failure(failure) => failure,
-                        Refusal::NoScript => protocol("an unknown script".to_owned()),
-                    }),
-                    value => Ok(Some(ConnEvent::Member(value))),
-                };
             }
             let reply = Reply::read(first.tag.as_ref().asked, frame);
             if let Answer::Failed(failure @ NodeFailure::Protocol { .. }) = reply.answer {
@@ -438,21 +400,30 @@ impl<T: AsRef<Command>> Conn<T> {
         let Some(tls) = &mut self.tls else {
             return Ok(false);
         };
-        match tls.open(self.inbox.space()) {
-            Ok(len) => {
-                self.inbox.filled(len);
-                Ok(len != 0)
-            }
-            Err(failure) => Err(self.login_failure().unwrap_or(failure)),
-        }
+        let len = tls.open(self.inbox.space())?;
+        self.inbox.filled(len);
+        Ok(len != 0)
     }
 
-    /// What came is no reply, for this reason.
-    fn nonsense(&self, reason: String) -> NodeFailure {
-        if self.login.is_some() && self.tls.is_none() && self.inbox.is_of_tls() {
-            return NodeFailure::Tls(TlsFailure::SpeaksTls);
+    /// Takes the next complete reply.
+    fn take_reply(&mut self) -> Result<Option<Range<usize>>, NodeFailure> {
+        loop {
+            match self.inbox.take_reply() {
+                Ok(None) => {
+                    if !self.open()? {
+                        return Ok(None);
+                    }
+                }
+                Ok(reply) => {
+                    self.has_replied = true;
+                    return Ok(reply);
+                }
+                Err(_) if !self.has_replied && self.tls.is_none() && self.inbox.is_of_tls() => {
+                    return Err(NodeFailure::Tls(TlsFailure::SpeaksTls));
+                }
+                Err(reason) => return Err(protocol(reason)),
+            }
         }
-        protocol(reason)
     }
 }
 

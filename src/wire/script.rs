@@ -21,8 +21,6 @@ pub(crate) enum Kind {
     List,
     /// Asks for the node's time, and whether it takes writes.
     Time,
-    /// Asks a member of a node which server has the node's vote. No script.
-    Member,
 }
 
 /// What an answer is to: by this its form is known.

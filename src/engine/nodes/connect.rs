@@ -1,66 +1,33 @@
-//! A connection on its way: from the address to a server that may vote, or to a member that answers questions.
+//! Connecting: from the address to a server that may vote, or to a member that answers questions. Blocks, with deadlines.
 
 use std::collections::VecDeque;
 use std::io;
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use crate::answer::ServerInfo;
-use crate::engine::nodes::plaintext_check::PlaintextCheck;
 use crate::error::{self, NodeFailure, TlsFailure};
 use crate::session::Login;
 use crate::session::pending_command::PendingCommand;
-use crate::sys::{Poll, SOCKET, Socket};
+use crate::sys::{Registry, SOCKET, Socket};
 use crate::time::{self, Moment, Now, Tick};
 use crate::tls::Session;
-use crate::wire::{Address, Command, Conn, ConnEvent, Endpoint, Security};
+use crate::wire::{Address, Command, Conn, Dialogue, Endpoint, Security, log_in};
 
 /// How many addresses of a name are tried: each is a connection, as long as none is established.
 const ADDRESSES_MAX: usize = 16;
 
-/// One attempt to connect and log in, in steps that do not block.
-///
-/// The addresses of a name are begun one after another: the next one when one has failed, or when its share of the time is
-/// over. An address that only swallows packets must not use up the time of the others. One that is merely slow goes on
-/// beside them, and whichever is ready first is the node's connection.
-pub(crate) struct Connecting {
-    address: Address,
-    /// What is sent to the server before it may vote.
-    greet: Option<Command>,
-    /// Addresses of the same name that have not been begun.
-    untried: VecDeque<SocketAddr>,
-    /// Those that are under way.
-    tries: Vec<Try>,
-    /// When the next address is begun whether or not the others have failed.
-    next_at: Option<Tick>,
-    /// When a server that has not answered the handshake of TLS is asked whether it speaks that.
-    plaintext_check_at: Option<Tick>,
-    plaintext_check: Option<PlaintextCheck>,
-    deadline: Tick,
-}
+/// Every server answers this, if only that it wants a password first.
+const PLAIN_QUESTION: &[u8] = b"PING\r\n";
+/// What such answers begin with.
+const PLAIN_ANSWERS: &[u8] = b"+-";
 
-/// One address, on its way.
-struct Try {
-    /// Of a name's addresses.
-    to: Option<SocketAddr>,
-    socket: Socket,
-    /// Once it is connected.
-    login: Option<LoginUnderWay>,
-}
+/// The thread that connects.
+pub(crate) trait Waits {
+    /// Where sockets announce what happens to them.
+    fn registry(&self) -> &Registry;
 
-/// A connection that logs in.
-struct LoginUnderWay {
-    conn: Conn<PendingCommand>,
-    /// When it began.
-    asked: Now,
-    /// When the server had said what time it is. What follows, as the loading of scripts, takes time of its own.
-    said_time: Option<Moment>,
-}
-
-/// How far an attempt to connect has come.
-pub(crate) enum Progress {
-    Wait,
-    Done(Box<Opened>),
+    /// Sleeps until something happens, or until the deadline. An error: nobody wants the connection any more.
+    fn wait_until(&mut self, deadline: Tick) -> Result<(), NodeFailure>;
 }
 
 /// A connection on which the node may vote.
@@ -109,253 +76,229 @@ pub(super) fn read(conn: &mut Conn<PendingCommand>, socket: &Socket) -> io::Resu
     })
 }
 
-/// Why a connection has ended.
-pub(super) enum CloseReason {
-    /// It was not established, or broke. Another address may do better.
-    Link(NodeFailure),
-    /// The server has refused us, or its answer makes no sense.
-    Server(NodeFailure),
-}
-
-impl From<CloseReason> for NodeFailure {
-    fn from(reason: CloseReason) -> NodeFailure {
-        match reason {
-            CloseReason::Link(failure) | CloseReason::Server(failure) => failure,
-        }
-    }
-}
-
-impl Connecting {
-    /// Begins. Resolving a name blocks, see [`Socket::resolve`], and its time is not part of `timeout`: where names
-    /// are slow the node is down for longer, but it does come up.
-    pub(crate) fn begin(
-        address: &Address,
-        greet: Option<Command>,
-        timeout: Duration,
-        poll: &Poll,
-    ) -> Result<Connecting, NodeFailure> {
-        let addresses = match &address.place {
-            Endpoint::Tcp { host, port } => {
-                Socket::resolve(host, *port).map_err(|err| cannot(&err))?
-            }
-            Endpoint::Unix(_) => Vec::new(),
-        };
-        Connecting::at(address, greet, addresses.into(), timeout, poll)
-    }
-
-    /// Begins with the addresses that the name has.
-    pub(super) fn at(
-        address: &Address,
-        greet: Option<Command>,
-        mut untried: VecDeque<SocketAddr>,
-        timeout: Duration,
-        poll: &Poll,
-    ) -> Result<Connecting, NodeFailure> {
-        untried.truncate(ADDRESSES_MAX);
-        let now = time::tick();
-        let deadline = now.checked_add(timeout).unwrap_or(now);
-        let (address, tries) = (address.clone(), Vec::new());
-        let half = timeout
-            .checked_div(2)
-            .filter(|_| address.is_to_be_secured());
-        let plaintext_check_at = half.and_then(|it| now.checked_add(it));
-        let mut connecting = Connecting {
-            address,
-            greet,
-            untried,
-            tries,
-            next_at: None,
-            plaintext_check_at,
-            plaintext_check: None,
-            deadline,
-        };
-        connecting.begin_next(poll, now)?;
-        Ok(connecting)
-    }
-
-    /// When to call [`Connecting::step`] again at the latest.
-    pub(crate) fn deadline(&self) -> Tick {
-        let due = self.next_at.into_iter().chain(self.plaintext_check_at);
-        due.fold(self.deadline, Tick::min)
-    }
-
-    /// The handshake of TLS is under way.
-    fn is_securing(&self) -> bool {
-        self.tries
-            .iter()
-            .filter_map(|it| it.login.as_ref())
-            .any(|it| it.conn.is_securing())
-    }
-
-    /// Goes as far as it can now, until the deadline.
-    pub(crate) fn step(&mut self, poll: &Poll, now: Tick) -> Result<Progress, NodeFailure> {
-        if self.deadline <= now {
-            if self.is_securing() {
-                return Err(NodeFailure::Tls(TlsFailure::NoAnswer));
-            }
-            let talks = self.tries.iter().any(|it| it.login.is_some());
-            let reason = if talks {
-                "no answer to the login in time"
-            } else {
-                "no connection in time"
-            };
-            return Err(NodeFailure::Connect {
-                reason: reason.to_owned(),
-            });
-        }
-        let mut failure = None;
-        let mut index = 0;
-        while let Some(it) = self.tries.get_mut(index) {
-            match it.step(&self.address, self.greet.as_ref()) {
-                Ok(None) => index = index.saturating_add(1),
-                Ok(Some(server_info)) => {
-                    let Try {
-                        socket,
-                        login: Some(login),
-                        ..
-                    } = self.tries.swap_remove(index)
-                    else {
-                        continue;
-                    };
-                    let login = Login {
-                        conn: login.conn,
-                        server_info,
-                        asked: login.asked,
-                        said_time: login.said_time.unwrap_or_else(Moment::now),
-                    };
-                    return Ok(Progress::Done(Box::new(Opened { socket, login })));
-                }
-                Err(CloseReason::Server(failure)) => return Err(failure),
-                Err(CloseReason::Link(why)) => {
-                    drop(self.tries.swap_remove(index));
-                    failure = Some(why);
-                }
-            }
-        }
-        if self.speaks_no_tls(poll, now) {
-            return Err(NodeFailure::Tls(TlsFailure::NotTls));
-        }
-        if !self.untried.is_empty()
-            && (failure.is_some() || self.next_at.is_some_and(|it| it <= now))
-        {
-            failure = self.begin_next(poll, now).err().or(failure);
-        }
-        match failure {
-            Some(failure) if self.tries.is_empty() => Err(failure),
-            _ => Ok(Progress::Wait),
-        }
-    }
-
-    /// Whether a server that does not answer the handshake of TLS is found to speak without, after half of the time.
-    fn speaks_no_tls(&mut self, poll: &Poll, now: Tick) -> bool {
-        // Once, and whatever comes of it the deadline stays.
-        if self.plaintext_check_at.take_if(|it| *it <= now).is_some() {
-            let is_ignored = |it: &LoginUnderWay| it.conn.is_securing() && !it.conn.has_received();
-            let ignored = self
-                .tries
-                .iter()
-                .find(|it| it.login.as_ref().is_some_and(is_ignored));
-            self.plaintext_check = ignored
-                .and_then(|it| it.to)
-                .and_then(|it| PlaintextCheck::begin(it, poll.registry()));
-        }
-        self.plaintext_check
-            .as_mut()
-            .is_some_and(PlaintextCheck::step)
-    }
-
-    /// Begins with the next address that can be begun with. It gets an equal share of the time that is left.
-    fn begin_next(&mut self, poll: &Poll, now: Tick) -> Result<(), NodeFailure> {
-        self.next_at = None;
-        let (to, socket) = next_socket(&self.address, &mut self.untried, poll)?;
-        self.tries.push(Try {
-            to,
-            socket,
-            login: None,
-        });
-        let left = self.deadline.saturating_duration_since(now);
-        let shares = u32::try_from(self.untried.len())
-            .unwrap_or(u32::MAX)
-            .saturating_add(1);
-        self.next_at = left
-            .checked_div(shares)
-            .filter(|_| 1 < shares)
-            .and_then(|it| now.checked_add(it));
-        Ok(())
-    }
-}
-
-impl Try {
-    /// Goes as far as it can now; what the server said, once the node may vote.
-    fn step(
-        &mut self,
-        address: &Address,
-        greet: Option<&Command>,
-    ) -> Result<Option<ServerInfo>, CloseReason> {
-        let socket = &self.socket;
-        let LoginUnderWay {
-            conn, said_time, ..
-        } = match &mut self.login {
-            Some(login) => login,
-            login @ None => match socket.is_connected() {
-                Ok(false) => return Ok(None),
-                Ok(true) => {
-                    let conn = Conn::begin(
-                        address,
-                        greet,
-                        secure(address).map_err(CloseReason::Server)?,
-                    );
-                    login.insert(LoginUnderWay {
-                        conn,
-                        asked: Now::read(),
-                        said_time: None,
-                    })
-                }
-                Err(err) => return Err(CloseReason::Link(cannot(&err))),
-            },
-        };
-        if let Some(ConnEvent::Ready(server_info)) = advance(conn, socket)? {
-            return Ok(Some(server_info));
-        }
-        *said_time = conn
-            .login_has_time()
-            .then(|| said_time.unwrap_or_else(Moment::now));
-        Ok(None)
-    }
-}
-
-/// Writes and reads until the first event, or until the socket has no more.
-pub(super) fn advance(
+/// Writes and reads until `poll` finds something in what has come; none at the deadline.
+pub(super) fn exchange<T>(
     conn: &mut Conn<PendingCommand>,
     socket: &Socket,
-) -> Result<Option<ConnEvent<PendingCommand>>, CloseReason> {
+    deadline: Tick,
+    poll: impl Fn(&mut Conn<PendingCommand>) -> Result<Option<T>, NodeFailure>,
+    thread: &mut dyn Waits,
+) -> Result<Option<T>, NodeFailure> {
     loop {
         let written = write(conn, socket);
         let filled = read(conn, socket);
         // What has come is read before the end of the connection is believed: a server that refuses says why and closes.
-        match conn.poll_event() {
+        match poll(conn) {
             Ok(None) => {}
-            Ok(event) => return Ok(event),
-            // So ends one with TLS.
-            Err(failure @ NodeFailure::Disconnected { .. }) => {
-                return Err(CloseReason::Link(failure));
-            }
+            Ok(found) => return Ok(found),
             Err(failure) => {
                 // With TLS the server receives the reason.
                 let _ = write(conn, socket);
-                return Err(CloseReason::Server(failure));
+                return Err(failure);
             }
         }
-        match written.and(filled) {
-            Err(err) => {
-                let failure = conn.login_failure().map(CloseReason::Server);
-                return Err(failure.unwrap_or_else(|| CloseReason::Link(lost(&err, conn))));
-            }
+        match written.and(filled).map_err(|err| lost(&err, conn))? {
             // Only now the system announces the next bytes.
-            Ok(Filled::Nothing) => return Ok(None),
-            Ok(Filled::Short | Filled::Full) => {}
+            Filled::Nothing if deadline <= time::tick() => return Ok(None),
+            Filled::Nothing => thread.wait_until(deadline)?,
+            Filled::Short | Filled::Full => {}
         }
     }
+}
+
+/// Connects and logs in. Resolving a name blocks, see [`Socket::resolve`], and its time is not part of `timeout`: where names
+/// are slow the node is down for longer, but it does come up.
+///
+/// `greet`: what asks the server for its record; none for a member. `turn`: number of attempts before. Each begins with another
+/// address of the name: one that accepts the connection and then says nothing uses up the time of the others.
+pub(crate) fn connect(
+    address: &Address,
+    greet: Option<&Command>,
+    timeout: Duration,
+    turn: usize,
+    thread: &mut dyn Waits,
+) -> Result<Opened, NodeFailure> {
+    let mut addresses = Vec::new();
+    if let Endpoint::Tcp { host, port } = &address.place {
+        addresses = Socket::resolve(host, *port).map_err(|err| cannot(&err))?;
+    }
+    connect_to(address, greet, timeout, turn, addresses, thread)
+}
+
+/// The addresses of a name are begun one after another: the next one when one has failed, or when its share of the time is
+/// over. An address that only swallows packets must not use up the time of the others. One that is merely slow goes on
+/// beside them, and whichever is connected first is logged in on.
+fn connect_to(
+    address: &Address,
+    greet: Option<&Command>,
+    timeout: Duration,
+    turn: usize,
+    mut addresses: Vec<SocketAddr>,
+    thread: &mut dyn Waits,
+) -> Result<Opened, NodeFailure> {
+    addresses.truncate(ADDRESSES_MAX);
+    let first = turn.checked_rem(addresses.len()).unwrap_or(0);
+    addresses.rotate_left(first);
+    let mut untried = VecDeque::from(addresses);
+    let mut begun = Vec::new();
+    if let Endpoint::Unix(path) = &address.place {
+        let socket = register(thread, Socket::connect_unix(path)).map_err(|err| cannot(&err))?;
+        begun.push((None, socket));
+    }
+    let mut failure = connect_failure("the name has no address");
+    let mut next_at = time::tick();
+    let shares = u32::try_from(untried.len()).unwrap_or(u32::MAX);
+    let share = timeout.checked_div(shares).unwrap_or(timeout);
+    let half = time::deadline(timeout.checked_div(2).unwrap_or_default());
+    let deadline = time::deadline(timeout);
+    loop {
+        let now = time::tick();
+        if deadline <= now {
+            return Err(connect_failure("no connection in time"));
+        }
+        if next_at <= now
+            && let Some(to) = untried.pop_front()
+        {
+            match register(thread, Socket::connect_tcp(to)) {
+                Ok(socket) => {
+                    begun.push((Some(to), socket));
+                    next_at = time::deadline(share);
+                }
+                Err(err) => failure = cannot(&err),
+            }
+            continue;
+        }
+        let connected = |(index, (_, socket)): (usize, &(Option<SocketAddr>, Socket))| {
+            let connected = socket.is_connected();
+            (!matches!(connected, Ok(false))).then_some((index, connected))
+        };
+        let Some((index, connected)) = begun.iter().enumerate().find_map(connected) else {
+            if begun.is_empty() && untried.is_empty() {
+                return Err(failure);
+            }
+            let until = if untried.is_empty() {
+                deadline
+            } else {
+                next_at
+            };
+            thread.wait_until(until)?;
+            continue;
+        };
+        let (to, socket) = begun.swap_remove(index);
+        next_at = now;
+        failure = match connected {
+            Err(err) => cannot(&err),
+            Ok(_) => match begin(address, greet, socket, to, half, deadline, thread) {
+                // Another address may do better.
+                Err(failure @ NodeFailure::Disconnected { .. }) => failure,
+                result => return result,
+            },
+        };
+    }
+}
+
+fn register(thread: &dyn Waits, socket: io::Result<Socket>) -> io::Result<Socket> {
+    let mut socket = socket?;
+    socket.register(thread.registry(), SOCKET)?;
+    Ok(socket)
+}
+
+/// Logs in on a connection that is established, once it is secured.
+fn begin(
+    address: &Address,
+    greet: Option<&Command>,
+    socket: Socket,
+    to: Option<SocketAddr>,
+    half: Tick,
+    deadline: Tick,
+    thread: &mut dyn Waits,
+) -> Result<Opened, NodeFailure> {
+    let asked = Now::read();
+    let mut conn = Conn::begin(secure(address)?, address.tag.clone());
+    if exchange(&mut conn, &socket, half, Conn::poll_secured, thread)?.is_none() {
+        if let Some(to) = to
+            && is_plain(to, &socket, deadline, thread)?
+        {
+            return Err(NodeFailure::Tls(TlsFailure::NotTls));
+        }
+        exchange(&mut conn, &socket, deadline, Conn::poll_secured, thread)?
+            .ok_or(NodeFailure::Tls(TlsFailure::NoAnswer))?;
+    }
+    let mut line = Line {
+        thread,
+        conn,
+        socket,
+        deadline,
+        said_time: asked.moment,
+    };
+    let server_info = log_in(&mut line, address, greet)?;
+    line.conn.on_login(&server_info)?;
+    Ok(Opened {
+        socket: line.socket,
+        login: Login {
+            conn: line.conn,
+            server_info,
+            asked,
+            said_time: line.said_time,
+        },
+    })
+}
+
+/// A connection that logs in.
+struct Line<'a> {
+    thread: &'a mut dyn Waits,
+    conn: Conn<PendingCommand>,
+    socket: Socket,
+    deadline: Tick,
+    said_time: Moment,
+}
+
+impl Dialogue for Line<'_> {
+    fn write(&mut self, bytes: &[u8]) {
+        self.conn.say(bytes);
+    }
+
+    fn reply(&mut self) -> Result<Vec<u8>, NodeFailure> {
+        exchange(
+            &mut self.conn,
+            &self.socket,
+            self.deadline,
+            Conn::poll_reply,
+            self.thread,
+        )?
+        .ok_or_else(|| connect_failure("no answer to the login in time"))
+    }
+
+    fn note_time(&mut self) {
+        self.said_time = Moment::now();
+    }
+}
+
+/// Why a server does not answer the handshake of TLS, on the connection `secured`: whether it does not speak it.
+///
+/// A Redis port without TLS says nothing to a handshake: it waits for the end of what it takes for a line. So it is asked on a
+/// connection of its own, with something that is no secret, and whoever answers that speaks no TLS.
+fn is_plain(
+    to: SocketAddr,
+    secured: &Socket,
+    deadline: Tick,
+    thread: &mut dyn Waits,
+) -> Result<bool, NodeFailure> {
+    let Ok(socket) = register(thread, Socket::connect_tcp(to)) else {
+        return Ok(false);
+    };
+    let mut is_asked = false;
+    let mut answer = [0];
+    while !secured.has_unread() && time::tick() < deadline {
+        // What is not written at once is not worth waiting for.
+        is_asked = is_asked
+            || matches!(socket.is_connected(), Ok(true)) && socket.write(PLAIN_QUESTION).is_ok();
+        if is_asked && !matches!(socket.read(&mut answer), Ok(None)) {
+            return Ok(PLAIN_ANSWERS.contains(&answer[0]));
+        }
+        thread.wait_until(deadline)?;
+    }
+    Ok(false)
 }
 
 /// What secures a connection that begins now. Reads files, if it is to be secured. The certificate has to be for the name in the
@@ -369,31 +312,13 @@ fn secure(address: &Address) -> Result<Option<Session>, NodeFailure> {
     }
 }
 
-fn next_socket(
-    address: &Address,
-    untried: &mut VecDeque<SocketAddr>,
-    poll: &Poll,
-) -> Result<(Option<SocketAddr>, Socket), NodeFailure> {
-    let mut last = io::Error::new(io::ErrorKind::NotFound, "the name has no address");
-    loop {
-        let to = untried.pop_front();
-        let begun = match (&address.place, to) {
-            (Endpoint::Tcp { .. }, Some(next)) => Socket::connect_tcp(next),
-            (Endpoint::Tcp { .. }, None) => return Err(cannot(&last)),
-            (Endpoint::Unix(path), _) => Socket::connect_unix(path),
-        };
-        match begun.and_then(|mut socket| socket.register(poll.registry(), SOCKET).map(|()| socket))
-        {
-            Ok(socket) => return Ok((to, socket)),
-            Err(err) if untried.is_empty() => return Err(cannot(&err)),
-            Err(err) => last = err,
-        }
-    }
+pub(super) fn cannot(err: &io::Error) -> NodeFailure {
+    connect_failure(&error::reason(err))
 }
 
-pub(super) fn cannot(err: &io::Error) -> NodeFailure {
+fn connect_failure(reason: &str) -> NodeFailure {
     NodeFailure::Connect {
-        reason: error::reason(err),
+        reason: reason.to_owned(),
     }
 }
 
@@ -402,7 +327,7 @@ fn lost(err: &io::Error, conn: &Conn<PendingCommand>) -> NodeFailure {
     if conn.is_securing() {
         return NodeFailure::Tls(TlsFailure::Closed { reason });
     }
-    if !conn.has_received() {
+    if !conn.has_replied() {
         // As Redis does where TLS was expected.
         reason.push_str(
             " before it answered; if its port speaks TLS, the address begins with rediss://",
@@ -415,72 +340,97 @@ fn lost(err: &io::Error, conn: &Conn<PendingCommand>) -> NodeFailure {
 #[cfg(not(quorlock_shuttle))]
 #[cfg(test)]
 mod tests {
+    #![expect(
+        clippy::disallowed_methods,
+        reason = "servers of tests run in threads of their own"
+    )]
+
     use std::io::{Read, Write};
-    use std::net::TcpListener;
+    use std::net::{TcpListener, TcpStream};
+    use std::thread::{self, JoinHandle};
 
     use super::*;
-    use crate::wire::Script;
+    use crate::ids::Edition;
+    use crate::sys::{Events, Poll};
+    use crate::wire::{GreetKind, Greeting, Script, greet};
+
+    struct Thread(Poll);
+
+    impl Waits for Thread {
+        fn registry(&self) -> &Registry {
+            self.0.registry()
+        }
+
+        fn wait_until(&mut self, deadline: Tick) -> Result<(), NodeFailure> {
+            let left = deadline.saturating_duration_since(time::tick());
+            self.0
+                .poll(&mut Events::with_capacity(4), Some(left))
+                .map_err(|err| cannot(&err))
+        }
+    }
+
+    fn greeting() -> Command {
+        greet(&Greeting {
+            edition: Edition::new(1),
+            own: 10_102,
+            reported: 0,
+            servers: 3,
+            kind: GreetKind::Note,
+        })
+    }
+
+    fn connect_from(
+        turn: usize,
+        addresses: &[SocketAddr],
+        timeout: Duration,
+    ) -> Result<Opened, NodeFailure> {
+        connect_to(
+            &Address::parse("redis://a-name").unwrap(),
+            Some(&greeting()),
+            timeout,
+            turn,
+            addresses.to_vec(),
+            &mut Thread(Poll::new().unwrap()),
+        )
+    }
+
+    fn listener() -> (TcpListener, SocketAddr) {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap();
+        (listener, address)
+    }
+
+    /// Answers all connections: the failure shows that it was asked.
+    fn loading(listener: TcpListener) -> JoinHandle<()> {
+        thread::spawn(move || {
+            for stream in listener.incoming() {
+                let _ = stream
+                    .unwrap()
+                    .write_all(b"-LOADING x\r\n".repeat(16).as_slice());
+            }
+        })
+    }
 
     #[test]
     fn g3_the_addresses_of_one_name_are_tried_one_after_another() {
-        let (listens, gone) = (
-            TcpListener::bind("127.0.0.1:0").unwrap(),
-            TcpListener::bind("127.0.0.1:0").unwrap(),
-        );
-        let addresses = [gone.local_addr().unwrap(), listens.local_addr().unwrap()];
+        let ((gone, refuses), (listens, loads)) = (listener(), listener());
         drop(gone);
-        listens.set_nonblocking(true).unwrap();
-        let address = Address::parse("redis://two-addresses").unwrap();
-        let poll = Poll::new().unwrap();
+        loading(listens);
 
-        let mut connecting = Connecting::at(
-            &address,
-            None,
-            addresses.into(),
-            Duration::from_secs(30),
-            &poll,
-        )
-        .unwrap();
-        while listens.accept().is_err() {
-            // An error ends the test, at the latest when the time to connect is over.
-            assert!(matches!(
-                connecting.step(&poll, time::tick()),
-                Ok(Progress::Wait)
-            ));
-            std::thread::yield_now();
-        }
+        let end = connect_from(0, &[refuses, loads], Duration::from_secs(30));
 
-        // And none that is left.
-        assert!(connecting.untried.is_empty());
+        assert_eq!(end.err(), Some(NodeFailure::Loading));
     }
 
     #[test]
     fn g3_a_name_of_which_no_address_answers_is_one_failure() {
-        let gone = TcpListener::bind("127.0.0.1:0").unwrap();
-        let addresses = [gone.local_addr().unwrap(); 3];
+        let (gone, refuses) = listener();
         drop(gone);
-        let (address, poll) = (
-            Address::parse("redis://three-addresses").unwrap(),
-            Poll::new().unwrap(),
-        );
 
-        let mut connecting = Connecting::at(
-            &address,
-            None,
-            addresses.into(),
-            Duration::from_secs(30),
-            &poll,
-        )
-        .unwrap();
-        let failure = loop {
-            match connecting.step(&poll, time::tick()) {
-                Ok(_) => std::thread::yield_now(),
-                Err(failure) => break failure,
-            }
-        };
+        let end = connect_from(0, &[refuses; 3], Duration::from_secs(30));
 
-        let NodeFailure::Connect { reason } = failure else {
-            panic!("{failure:?}")
+        let Some(NodeFailure::Connect { reason }) = end.err() else {
+            panic!()
         };
         assert!(reason.contains("refused"), "{reason}");
     }
@@ -488,145 +438,107 @@ mod tests {
     /// An address at which nobody ever answers a connection, as behind a firewall that drops packets.
     struct Deaf {
         listener: TcpListener,
-        _queue: Vec<std::net::TcpStream>,
+        address: SocketAddr,
+        _queue: Vec<TcpStream>,
     }
 
     impl Deaf {
         fn new() -> Deaf {
-            let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-            let address = listener.local_addr().unwrap();
+            let (listener, address) = listener();
             // Nobody accepts, so the queue of connections is full in the end, and what comes then is dropped.
-            let connect =
-                || std::net::TcpStream::connect_timeout(&address, Duration::from_millis(300)).ok();
+            let connect = || TcpStream::connect_timeout(&address, Duration::from_millis(300)).ok();
             let queue = std::iter::from_fn(connect).collect();
             Deaf {
                 listener,
+                address,
                 _queue: queue,
             }
-        }
-
-        fn address(&self) -> SocketAddr {
-            self.listener.local_addr().unwrap()
         }
     }
 
     #[test]
     fn h13_an_address_that_swallows_packets_leaves_time_for_the_next_one() {
         let deaf = Deaf::new();
-        let listens = TcpListener::bind("127.0.0.1:0").unwrap();
-        listens.set_nonblocking(true).unwrap();
-        let addresses = [
-            deaf.address(),
-            deaf.address(),
-            listens.local_addr().unwrap(),
-        ];
-        let (address, poll) = (
-            Address::parse("redis://three-addresses").unwrap(),
-            Poll::new().unwrap(),
-        );
-        let timeout = Duration::from_secs(60);
-        let mut connecting =
-            Connecting::at(&address, None, addresses.into(), timeout, &poll).unwrap();
-
+        let (listens, loads) = listener();
+        loading(listens);
         let begin = time::tick();
-        let after = |seconds| begin.checked_add(Duration::from_secs(seconds)).unwrap();
-        for (seconds, untried) in [(1, 2), (19, 2), (21, 1), (39, 1), (41, 0)] {
-            assert!(matches!(
-                connecting.step(&poll, after(seconds)),
-                Ok(Progress::Wait)
-            ));
-            assert_eq!(
-                connecting.untried.len(),
-                untried,
-                "after {seconds} of 60 seconds"
-            );
-            assert!(after(seconds) < connecting.deadline() && connecting.deadline() <= after(61));
-        }
 
-        while listens.accept().is_err() {
-            std::thread::yield_now();
-        }
-        assert!(connecting.step(&poll, after(61)).is_err());
+        let addresses = [deaf.address, deaf.address, loads];
+        let end = connect_from(0, &addresses, Duration::from_millis(4_500));
+
+        assert_eq!(end.err(), Some(NodeFailure::Loading));
+        let took = time::tick().saturating_duration_since(begin);
+        assert!(Duration::from_secs(3) <= took, "{took:?}");
+    }
+
+    #[test]
+    fn h13_an_address_that_is_slow_goes_on_while_others_are_begun() {
+        let (slow, deaf) = (Deaf::new(), Deaf::new());
+        let addresses = [slow.address, deaf.address];
+        // The system repeats its packet after one second, and after three: when the other address was begun.
+        let answers = thread::spawn(move || {
+            thread::sleep(Duration::from_millis(2_600));
+            loading(slow.listener)
+        });
+
+        let end = connect_from(0, &addresses, Duration::from_secs(5));
+
+        assert_eq!(end.err(), Some(NodeFailure::Loading));
+        answers.join().unwrap();
+    }
+
+    #[test]
+    fn h13_an_address_that_accepts_and_says_nothing_leaves_the_next_attempt_to_another_one() {
+        let ((_mute, says_nothing), (listens, loads)) = (listener(), listener());
+        loading(listens);
+        let addresses = [says_nothing, loads];
+
+        let first = connect_from(0, &addresses, Duration::from_millis(300)).err();
+        let second = connect_from(1, &addresses, Duration::from_secs(30)).err();
+
+        assert_eq!(
+            first,
+            Some(connect_failure("no answer to the login in time"))
+        );
+        assert_eq!(second, Some(NodeFailure::Loading));
     }
 
     #[test]
     fn h1_the_time_of_a_server_counts_from_when_it_was_said_and_not_from_when_the_scripts_are_loaded()
      {
-        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        let addresses = [listener.local_addr().unwrap()];
-        let (address, poll) = (Address::parse("redis://one").unwrap(), Poll::new().unwrap());
-        let timeout = Duration::from_secs(60);
-        let mut connecting =
-            Connecting::at(&address, None, addresses.into(), timeout, &poll).unwrap();
-        let (mut server, _) = listener.accept().unwrap();
-        server.set_nonblocking(true).unwrap();
-        let mut opened = None;
-        // Steps until the server has been asked for this.
-        let mut ask_until = |server: &mut std::net::TcpStream, last: &str| {
+        fn read_until(server: &mut TcpStream, last: &str) {
             let (mut asked, mut bytes) = (Vec::new(), [0; 65_536]);
-            while !String::from_utf8_lossy(&asked).contains(last) && opened.is_none() {
-                if let Progress::Done(done) = connecting.step(&poll, time::tick()).unwrap() {
-                    opened = Some(done);
-                }
-                match server.read(&mut bytes) {
-                    Ok(read) => asked.extend_from_slice(&bytes[..read]),
-                    Err(_) => std::thread::yield_now(),
-                }
+            while !String::from_utf8_lossy(&asked).contains(last) {
+                let read = server.read(&mut bytes).unwrap();
+                asked.extend_from_slice(&bytes[..read]);
             }
-            opened.take()
-        };
-        let scripts = Script::needed();
+        }
+        let (listener, address) = listener();
+        let server = thread::spawn(move || {
+            let (mut server, _) = listener.accept().unwrap();
+            let scripts = Script::needed();
+            read_until(&mut server, Script::Greet.hash());
+            let info = "$33\r\nserver_time_usec:1700000000000001\r\n";
+            let known = format!("*{}\r\n{}", scripts.len(), ":0\r\n".repeat(scripts.len()));
+            let role = "*3\r\n$6\r\nmaster\r\n:0\r\n*0\r\n-NOSCRIPT x\r\n";
+            write!(server, "%0\r\n{known}{}{role}", info.repeat(2)).unwrap();
+            read_until(&mut server, &scripts.last().unwrap().source());
+            let loading = Moment::now();
+            let hashes = scripts.iter().map(|it| format!("$40\r\n{}\r\n", it.hash()));
+            server
+                .write_all(hashes.collect::<String>().as_bytes())
+                .unwrap();
+            let greeted = "*10\r\n:1\r\n:5000\r\n:10102\r\n:1\r\n:20000\r\n:7\r\n:0\r\n:2\r\n:0\r\n$0\r\n\r\n";
+            server.write_all(greeted.as_bytes()).unwrap();
+            loading
+        });
 
-        assert!(ask_until(&mut server, "ROLE").is_none());
-        let info = "$33\r\nserver_time_usec:1700000000000001\r\n";
-        let known = format!("*{}\r\n{}", scripts.len(), ":0\r\n".repeat(scripts.len()));
-        let role = "*3\r\n$6\r\nmaster\r\n:0\r\n*0\r\n";
-        write!(server, "%0\r\n{known}{}{role}", info.repeat(2)).unwrap();
-        assert!(ask_until(&mut server, &scripts.last().unwrap().source()).is_none());
-        let loading = Moment::now();
-        let hashes: String = scripts
-            .iter()
-            .map(|it| format!("$40\r\n{}\r\n", it.hash()))
-            .collect();
-        server.write_all(hashes.as_bytes()).unwrap();
-        let opened = ask_until(&mut server, "nothing more").unwrap();
+        let opened = connect_from(0, &[address], Duration::from_secs(60))
+            .ok()
+            .unwrap();
 
+        let loading = server.join().unwrap();
         assert_eq!(opened.login.server_info.time, Some(1_700_000_000_000_001));
         assert!(opened.login.said_time.boot_micros() <= loading.boot_micros());
-    }
-
-    #[test]
-    fn h13_an_address_that_is_slow_goes_on_while_others_are_begun() {
-        let slow = TcpListener::bind("127.0.0.1:0").unwrap();
-        let deaf = Deaf::new();
-        let addresses = [slow.local_addr().unwrap(), deaf.address()];
-        let (address, poll) = (
-            Address::parse("redis://two-addresses").unwrap(),
-            Poll::new().unwrap(),
-        );
-        let mut connecting = Connecting::at(
-            &address,
-            None,
-            addresses.into(),
-            Duration::from_secs(60),
-            &poll,
-        )
-        .unwrap();
-        let begin = time::tick();
-        let mut far = slow.accept().unwrap().0;
-
-        // Its login is not answered within its share, and then it is.
-        let late = begin.checked_add(Duration::from_secs(40)).unwrap();
-        assert!(matches!(connecting.step(&poll, late), Ok(Progress::Wait)));
-        assert_eq!((connecting.untried.len(), connecting.tries.len()), (0, 2));
-        std::io::Write::write_all(&mut far, b"-LOADING x\r\n".repeat(16).as_slice()).unwrap();
-        let failure = loop {
-            match connecting.step(&poll, late) {
-                Ok(_) => std::thread::yield_now(),
-                Err(failure) => break failure,
-            }
-        };
-
-        assert_eq!(failure, NodeFailure::Loading);
     }
 }

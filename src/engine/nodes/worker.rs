@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::config::Config;
-use crate::engine::nodes::connect::{self, Connecting, Filled, Opened, Progress};
+use crate::engine::nodes::connect::{self, Filled, Opened, Waits};
 use crate::engine::nodes::node_log::NodeLog;
 use crate::engine::nodes::primary::{NodeAddress, Primary};
 use crate::engine::nodes::server::{NodeContext, Server};
@@ -25,7 +25,7 @@ use crate::session::availability::Health;
 use crate::stats::count;
 use crate::sys::logging::{Level, error, warn, write_line};
 use crate::sys::sync::Mutex;
-use crate::sys::{Events, OwnThread, Poll, SOCKET, WAKE, Waker, aside};
+use crate::sys::{Events, OwnThread, Poll, Registry, SOCKET, WAKE, Waker, aside};
 use crate::time::{self, Tick};
 
 /// Pauses between attempts to connect: doubling, and a random part on top so that clients do not come in step.
@@ -52,13 +52,13 @@ pub(super) struct Worker {
     poll: Poll,
     poll_events: Events,
     /// Failed attempts to connect since the node was up.
-    failures: u32,
+    failures: usize,
     /// The last connection was established, and lost before it had answered anything: the node is not called up again
     /// before it answers.
     flapping: bool,
     behind: BehindAddress,
     /// The first of two connections.
-    first: Option<Box<Opened>>,
+    first: Option<Opened>,
     logged_cannot_wait: bool,
 }
 
@@ -127,17 +127,17 @@ impl Worker {
                     self.wait(Some(at), false)?;
                 }
                 Some(match self.connect() {
-                    Ok(None) => return None,
+                    Err(NodeFailure::ShutDown) => return None,
                     // Whoever only looks has the time to see whether the address leads to the same server once more.
                     Ok(opened)
                         if self.first.is_none()
                             && self.primary.lease().is_none()
                             && !self.node.common.records.rules().is_used =>
                     {
-                        self.first = opened;
+                        self.first = Some(opened);
                         Next::Connect { at }
                     }
-                    Ok(Some(opened)) => match self.come_up(*opened) {
+                    Ok(opened) => match self.come_up(opened) {
                         Ok(()) => Next::Serve,
                         Err(failure) => self.go_down(&failure),
                     },
@@ -180,8 +180,8 @@ impl Worker {
         }
     }
 
-    /// Connects and logs in. Half of the time is for finding out where the server is. None: it was asked to stop.
-    fn connect(&mut self) -> Result<Option<Box<Opened>>, NodeFailure> {
+    /// Connects and logs in. Half of the time is for finding out where the server is.
+    fn connect(&mut self) -> Result<Opened, NodeFailure> {
         let deadline = time::deadline(self.connect_timeout);
         if self.failures == 0 {
             self.node.with(|link| link.session.connect(deadline));
@@ -193,23 +193,11 @@ impl Worker {
             if let Some(found) = self.primary.find(found_by <= time::tick()) {
                 break found?;
             }
-            if self.wait(Some(found_by), true).is_none() {
-                return Ok(None);
-            }
+            self.wait_until(found_by)?;
         };
         let greet = self.node.common.records.rules().in_login();
         let left = deadline.saturating_duration_since(time::tick());
-        let mut connecting = Connecting::begin(&address, Some(greet), left, &self.poll)?;
-        loop {
-            match connecting.step(&self.poll, time::tick())? {
-                Progress::Done(opened) => return Ok(Some(opened)),
-                Progress::Wait => {
-                    if self.wait(Some(connecting.deadline()), true).is_none() {
-                        return Ok(None);
-                    }
-                }
-            }
-        }
+        connect::connect(&address, Some(&greet), left, self.failures, self)
     }
 
     /// Begins with a connection, unless the server has no vote.
@@ -346,7 +334,7 @@ impl Worker {
     fn go_down(&mut self, failure: &NodeFailure) -> Next {
         self.disconnect(failure, Health::Down(failure.clone()));
         let pause = RETRY_FIRST
-            .saturating_mul(2_u32.saturating_pow(self.failures.min(10)))
+            .saturating_mul(1 << self.failures.min(10))
             .min(RETRY_LAST);
         let pause = pause.saturating_add(pause.mul_f64(fastrand::f64() / 4.0));
         self.failures = self.failures.saturating_add(1);
@@ -364,5 +352,15 @@ impl Worker {
         node.deliver(votes);
         let events = node.with(|link| std::mem::take(&mut link.session.events));
         self.note(events);
+    }
+}
+
+impl Waits for Worker {
+    fn registry(&self) -> &Registry {
+        self.poll.registry()
+    }
+
+    fn wait_until(&mut self, deadline: Tick) -> Result<(), NodeFailure> {
+        self.wait(Some(deadline), true).ok_or(NodeFailure::ShutDown)
     }
 }

@@ -218,35 +218,31 @@ fn however_what_comes_is_cut_the_same_answers_meet_the_same_commands() {
 }
 
 #[test]
-fn however_the_answers_to_the_login_are_cut_the_server_is_ready_at_its_end() {
-    let answers = |hello: &str| {
-        let mut all = hello.to_owned();
-        all.push_str("*4\r\n:1\r\n:1\r\n:1\r\n:1\r\n");
-        all.extend(["$12\r\nrun_id:abc\r\n\r\n"; 2]);
-        all + "*3\r\n$6\r\nmaster\r\n:0\r\n*0\r\n"
-    };
-    let address = Address::parse("redis://:password@a").unwrap();
-    // A server that knows the protocol; and one that does not, and is asked again in the older one.
-    let unknown = answers("-ERR unknown command `HELLO`, with args beginning with: `3`, \r\n");
-    for (rounds, pushes) in [
-        (vec![answers("%0\r\n")], true),
-        (vec![unknown, answers("+OK\r\n+OK\r\n")], false),
-    ] {
-        for cut in 0..rounds[0].len() {
-            let mut conn = Conn::<Tag>::begin(&address, None, None);
-            let mut found = Vec::new();
-            for said in &rounds {
-                assert!(found.is_empty() && !write_all(&mut conn).is_empty() && conn.is_flushed());
-                for part in [&said[..cut.min(said.len())], &said[cut.min(said.len())..]] {
-                    read(&mut conn, part.as_bytes());
-                    while let Some(ConnEvent::Ready(info)) = conn.poll_event().unwrap() {
-                        found.push((info.run_id.clone().unwrap(), info.pushes));
-                    }
-                }
+fn however_the_answers_to_the_login_are_cut_each_is_read_once_and_in_order() {
+    let replies = [
+        "%0\r\n",
+        "*4\r\n:1\r\n:1\r\n:1\r\n:1\r\n",
+        "$12\r\nrun_id:abc\r\n\r\n",
+        "*3\r\n$6\r\nmaster\r\n:0\r\n*0\r\n",
+    ];
+    let said = replies.concat();
+    for cut in 0..said.len() {
+        let mut conn = Conn::<Tag>::default();
+        conn.say(b"PING");
+        assert_eq!(write_all(&mut conn), b"PING");
+        let mut found = Vec::new();
+        for part in [&said[..cut], &said[cut..]] {
+            read(&mut conn, part.as_bytes());
+            while let Some(reply) = conn.poll_reply().unwrap() {
+                found.push(String::from_utf8(reply).unwrap());
             }
-            assert_eq!(found, [("abc".to_owned(), pushes)], "cut at {cut}");
-            assert_eq!(conn.may_subscribe(), pushes);
         }
+        assert_eq!(found, replies, "cut at {cut}");
+        let info = ServerInfo {
+            pushes: true,
+            ..ServerInfo::default()
+        };
+        assert!(conn.on_login(&info).is_ok() && conn.may_subscribe());
     }
 }
 
@@ -579,67 +575,20 @@ fn a_batch_is_under_way_until_its_last_command_is_answered() {
 }
 
 #[test]
-fn what_a_server_has_refused_in_the_login_is_known_when_it_closes_the_connection_after_it() {
-    let mut conn = Conn::<Tag>::begin(&Address::parse("redis://:password@a").unwrap(), None, None);
-    write_all(&mut conn);
-    assert_eq!(conn.login_failure(), None);
-
-    read(&mut conn, b"-WRONGPASS invalid username-password pair\r\n");
-    assert_eq!(events(&mut conn), [""; 0]);
-
-    assert_eq!(conn.login_failure(), Some(NodeFailure::WRONG_PASSWORD));
-}
-
-#[test]
-fn that_the_server_has_said_the_time_is_known_from_then_on_until_it_is_asked_anew() {
-    let mut conn = Conn::<Tag>::begin(&Address::parse("redis://a").unwrap(), None, None);
-    let mut has_time_after = |said: &str| {
-        write_all(&mut conn);
-        read(&mut conn, said.as_bytes());
-        assert!(matches!(conn.poll_event(), Ok(None)));
-        conn.login_has_time()
-    };
-    let (scripts, time) = (
-        "*4\r\n:1\r\n:1\r\n:1\r\n:1\r\n",
-        "$24\r\nserver_time_usec:12345\r\n\r\n",
-    );
-    let (other, role) = ("$3\r\nx:y\r\n", "*3\r\n$6\r\nmaster\r\n:0\r\n*0\r\n");
-    assert!(!has_time_after(
-        "-ERR unknown command `HELLO`, with args beginning with: `3`, \r\n"
-    ));
-    assert!(!has_time_after(scripts));
-    assert!(has_time_after(time));
-    assert!(has_time_after(other));
-    assert!(!has_time_after(role), "it is asked in the older protocol");
-    assert!(!has_time_after("+OK\r\n"));
-    assert!(!has_time_after(scripts));
-    assert!(has_time_after(time));
-}
-
-#[test]
-fn a_login_that_fails_and_one_that_says_no_reply_end_the_connection() {
-    for said in ["-NOAUTH x\r\n".repeat(16), "HTTP/1.1 400\r\n".to_owned()] {
-        let mut conn = Conn::<Tag>::begin(&Address::parse("redis://a").unwrap(), None, None);
-        write_all(&mut conn);
-        read(&mut conn, said.as_bytes());
-        assert!(conn.poll_event().is_err(), "{said}");
-    }
+fn what_is_no_reply_ends_the_connection() {
+    let mut conn = Conn::<Tag>::default();
+    read(&mut conn, b"HTTP/1.1 400\r\n");
+    assert!(conn.poll_reply().is_err());
 }
 
 #[test]
 fn h18_what_comes_behind_the_login_ends_the_connection() {
     for more in [":1\r\n", ":1\r", ":"] {
-        let mut conn = Conn::<Tag>::begin(&Address::parse("redis://a").unwrap(), None, None);
-        write_all(&mut conn);
-        let mut said = "%0\r\n".to_owned();
-        said.push_str("*4\r\n:1\r\n:1\r\n:1\r\n:1\r\n");
-        said.extend(["$12\r\nrun_id:abc\r\n\r\n"; 2]);
-        said += "*3\r\n$6\r\nmaster\r\n:0\r\n*0\r\n";
-        read(&mut conn, (said + more).as_bytes());
-        assert!(
-            matches!(conn.poll_event(), Err(NodeFailure::Protocol { .. })),
-            "{more}"
-        );
+        let mut conn = Conn::<Tag>::default();
+        read(&mut conn, format!("%0\r\n{more}").as_bytes());
+        assert!(matches!(conn.poll_reply(), Ok(Some(_))));
+        let end = conn.on_login(&ServerInfo::default());
+        assert!(matches!(end, Err(NodeFailure::Protocol { .. })), "{more}");
     }
 }
 

@@ -1,7 +1,7 @@
 //! The question to each member, and the server that its answer names.
 
 use crate::error::NodeFailure;
-use crate::wire::{Command, Endpoint, Value};
+use crate::wire::{Endpoint, Value, question};
 
 /// The question to each member of a node.
 #[derive(Clone, Debug, Eq, PartialEq)]
@@ -15,13 +15,11 @@ pub(crate) enum Question {
 }
 
 impl Question {
-    pub(super) fn command(&self) -> Command {
+    pub(super) fn packed(&self) -> Vec<u8> {
         match self {
-            Question::Role => Command::of_words(&["ROLE"]),
-            Question::Sentinel(name) => {
-                Command::of_words(&["SENTINEL", "GET-MASTER-ADDR-BY-NAME", name])
-            }
-            Question::Slot(_) => Command::of_words(&["CLUSTER", "SLOTS"]),
+            Question::Role => question(&["ROLE"]),
+            Question::Sentinel(name) => question(&["SENTINEL", "GET-MASTER-ADDR-BY-NAME", name]),
+            Question::Slot(_) => question(&["CLUSTER", "SLOTS"]),
         }
     }
 

@@ -64,8 +64,7 @@ impl NodeAddress {
         };
         let mut members: Vec<Address> = Vec::new();
         for host in hosts.split(',') {
-            let mut member = address(&of_members, host, "")?;
-            member.is_member = true;
+            let member = address(&of_members, host, "")?;
             if members.iter().any(|other| other.place == member.place) {
                 return Err("one server is in the list twice".to_owned());
             }
@@ -155,11 +154,7 @@ mod tests {
         assert_eq!(&*node.shown, "A,[::1]:7001,10.0.0.3/3");
         assert_eq!(login(&node.server), (Some("ann"), Some("se@cret")));
         assert_eq!(node.server.database, 3);
-        assert!(
-            node.members
-                .iter()
-                .all(|it| it.is_member && it.database == 0)
-        );
+        assert!(node.members.iter().all(|it| it.database == 0));
         assert_eq!(login(&node.members[1]), (Some("ann"), Some("se@cret")));
         assert_eq!(&*node.members[0].shown(), "a:6379");
         assert!(!format!("{node:?}").contains("cret"), "{node:?}");

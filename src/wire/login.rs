@@ -1,0 +1,435 @@
+//! What is said on a new connection before anything votes on it.
+//!
+//! One write, one read: log in (`HELLO 3`), choose the database, ask which scripts the server knows, who it is, and since when
+//! it remembers. A server that does not know `HELLO` is asked again in the older protocol, on the same connection. One that
+//! does not know all scripts is given the others, in one write more.
+//!
+//! A member that only says which server has its node's vote has a short login: user, password and name, in the older protocol.
+
+use redis::{Cmd, ServerError, Value, cmd};
+
+use crate::answer::{Answer, ServerInfo};
+use crate::error::NodeFailure;
+use crate::ids::Edition;
+use crate::wire::address::Address;
+use crate::wire::command::{Command, Destination, Naming};
+use crate::wire::refusal::{self, Refusal};
+use crate::wire::reply::Reply;
+use crate::wire::script::{Kind, Script};
+use crate::wire::value;
+
+/// The connection that logs in.
+pub(crate) trait Dialogue {
+    /// Writes behind everything before.
+    fn write(&mut self, bytes: &[u8]);
+
+    /// Waits for the next reply.
+    fn reply(&mut self) -> Result<Vec<u8>, NodeFailure>;
+
+    /// The server has said what time it is.
+    fn note_time(&mut self);
+}
+
+/// Logs in; what the server says about itself. `greet`: what to ask it for its record; none for a member.
+pub(crate) fn log_in(
+    server: &mut dyn Dialogue,
+    address: &Address,
+    greet: Option<&Command>,
+) -> Result<ServerInfo, NodeFailure> {
+    let mut greeting = Vec::new();
+    let to = Destination {
+        is_notified: false,
+        edition: Edition::NONE,
+        tag: address.tag.as_deref(),
+    };
+    if let Some(greet) = greet {
+        greet.write(&mut greeting, Naming::Hash, to);
+    }
+    let mut login = Questions {
+        server,
+        address,
+        greeting,
+        info: ServerInfo::default(),
+        unknown: Vec::new(),
+        failure: None,
+    };
+    let end = login.run();
+    // What has gone wrong before is the better reason, if the server closes the connection after it.
+    match login.failure {
+        Some(failure) => Err(failure),
+        None => end.map(|()| login.info),
+    }
+}
+
+/// A question to a member.
+pub(crate) fn question(words: &[&str]) -> Vec<u8> {
+    Cmd::new().arg(words).get_packed_command()
+}
+
+/// The answer of a member.
+pub(crate) fn answer(frame: &[u8]) -> Result<Value, NodeFailure> {
+    match read(frame)? {
+        Value::ServerError(error) => Err(match refusal::of(&error) {
+            Refusal::Failure(failure) => failure,
+            Refusal::NoScript => bad_answer("a question"),
+        }),
+        value => Ok(value),
+    }
+}
+
+fn read(frame: &[u8]) -> Result<Value, NodeFailure> {
+    value::read(frame).ok_or_else(|| NodeFailure::Protocol {
+        reason: "an answer that cannot be read".to_owned(),
+    })
+}
+
+struct Questions<'a> {
+    server: &'a mut dyn Dialogue,
+    address: &'a Address,
+    /// What asks for the server's record; empty for a member.
+    greeting: Vec<u8>,
+    info: ServerInfo,
+    /// Scripts that the server does not know.
+    unknown: Vec<Script>,
+    /// What has gone wrong so far.
+    failure: Option<NodeFailure>,
+}
+
+impl Questions<'_> {
+    fn run(&mut self) -> Result<(), NodeFailure> {
+        let is_member = self.greeting.is_empty();
+        if is_member || !self.ask(true)? {
+            self.info = ServerInfo::default();
+            self.unknown.clear();
+            self.failure = None;
+            self.ask(false)?;
+        }
+        if self.failure.is_some() || self.unknown.is_empty() {
+            return Ok(());
+        }
+        // It is given the scripts that it does not know, and asked again what it could not answer without them.
+        let mut bytes = Vec::new();
+        let unknown = std::mem::take(&mut self.unknown);
+        for script in &unknown {
+            cmd("SCRIPT")
+                .arg("LOAD")
+                .arg(script.source())
+                .write_packed_command(&mut bytes);
+        }
+        let is_greeted = self.info.greet_reply.is_some();
+        if !is_greeted {
+            bytes.extend_from_slice(&self.greeting);
+        }
+        self.server.write(&bytes);
+        for script in unknown {
+            match self.value()? {
+                Value::BulkString(hash) if hash == script.hash().as_bytes() => {}
+                Value::SimpleString(hash) if hash == script.hash() => {}
+                Value::ServerError(error) => self.fail(failure_of(&error))?,
+                _ => return Err(bad_answer("SCRIPT LOAD")),
+            }
+        }
+        if !is_greeted && self.read_greeting()? {
+            return Err(no_memory());
+        }
+        Ok(())
+    }
+
+    /// Writes the questions, and reads the answers one after another. False: the server does not know the newer protocol.
+    fn ask(&mut self, newer: bool) -> Result<bool, NodeFailure> {
+        self.server.write(&self.questions(newer));
+        let mut is_known = true;
+        if newer {
+            self.info.pushes = true;
+            if let Value::ServerError(error) = self.value()? {
+                // It does not know the protocol or the command, in whatever words.
+                is_known = failure_of(&error) != NodeFailure::PROXY;
+                if is_known {
+                    self.fail(refusal::of_login(&error))?;
+                }
+            }
+        } else {
+            if self.address.password.is_some()
+                && let Some(error) = self.okay()?
+            {
+                self.fail(refusal::of_login(&error))?;
+            }
+            // A name for people: whatever the answer is.
+            self.okay()?;
+        }
+        if self.address.database != 0
+            && let Some(error) = self.okay()?
+        {
+            let failure = Some(failure_of(&error)).filter(|it| *it != NodeFailure::PROXY);
+            self.failure
+                .get_or_insert(failure.unwrap_or(NodeFailure::unsuitable(BAD_DATABASE)));
+        }
+        if self.greeting.is_empty() {
+            return Ok(is_known);
+        }
+        self.read_known()?;
+        let server = self.info()?;
+        self.server.note_time();
+        self.read_server(&server)?;
+        let replication = self.info()?;
+        self.read_replication(&replication)?;
+        self.read_role()?;
+        // Last: it writes, and a server that refuses writes is recognized by its role first.
+        if self.read_greeting()? && !self.unknown.contains(&Script::Greet) {
+            self.unknown.push(Script::Greet);
+        }
+        Ok(is_known)
+    }
+
+    fn questions(&self, newer: bool) -> Vec<u8> {
+        let Address {
+            user,
+            password,
+            client_name,
+            database,
+            ..
+        } = self.address;
+        let mut bytes = Vec::new();
+        let mut ask = |command: &Cmd| command.write_packed_command(&mut bytes);
+        if newer {
+            let mut hello = cmd("HELLO");
+            hello.arg(3);
+            if let Some(password) = password {
+                let user = user.as_deref().unwrap_or("default");
+                hello.arg("AUTH").arg(user).arg(password);
+            }
+            ask(hello.arg("SETNAME").arg(client_name));
+        } else {
+            if let Some(password) = password {
+                ask(cmd("AUTH").arg(user).arg(password));
+            }
+            ask(cmd("CLIENT").arg("SETNAME").arg(client_name));
+        }
+        if *database != 0 {
+            ask(cmd("SELECT").arg(database));
+        }
+        if !self.greeting.is_empty() {
+            let hashes: Vec<_> = Script::needed().iter().map(|it| it.hash()).collect();
+            ask(cmd("SCRIPT").arg("EXISTS").arg(hashes));
+            // One command each: older servers take one name only. Not all parts, because others grow without end: any client may
+            // make up as many kinds of errors as it likes, and the server lists them all.
+            ask(cmd("INFO").arg("server"));
+            ask(cmd("INFO").arg("replication"));
+            ask(&cmd("ROLE"));
+            bytes.extend_from_slice(&self.greeting);
+        }
+        bytes
+    }
+
+    fn value(&mut self) -> Result<Value, NodeFailure> {
+        read(&self.server.reply()?)
+    }
+
+    /// Reads whether the server does something; the error if it does not.
+    fn okay(&mut self) -> Result<Option<ServerError>, NodeFailure> {
+        match self.value()? {
+            Value::Okay => Ok(None),
+            Value::ServerError(error) => Ok(Some(error)),
+            _ => Err(bad_answer("the login")),
+        }
+    }
+
+    /// The first failure counts: those after it are its consequences. Unless the server says what it is: then those before it are
+    /// consequences of that, as a Sentinel has no scripts. An error ends the login.
+    fn fail(&mut self, failure: NodeFailure) -> Result<(), NodeFailure> {
+        // It said so when the connection came, whatever it was asked, and says nothing else.
+        if refusal::is_of_accepting(&failure) {
+            return Err(failure);
+        }
+        let says_what_it_is =
+            matches!(failure, NodeFailure::Unsuitable { .. }) && failure != NodeFailure::PROXY;
+        if says_what_it_is || self.failure.is_none() {
+            self.failure = Some(failure);
+        }
+        Ok(())
+    }
+
+    fn read_known(&mut self) -> Result<(), NodeFailure> {
+        let scripts = Script::needed();
+        match self.value()? {
+            Value::Array(known) if known.len() == scripts.len() => {
+                for (script, known) in scripts.into_iter().zip(known) {
+                    match known {
+                        Value::Int(0) => self.unknown.push(script),
+                        Value::Int(1) => {}
+                        _ => return Err(bad_answer("SCRIPT EXISTS")),
+                    }
+                }
+                Ok(())
+            }
+            // The access list may forbid to ask.
+            Value::ServerError(error) if error.code() == "NOPERM" => {
+                self.unknown = scripts;
+                Ok(())
+            }
+            Value::ServerError(error) => self.fail(failure_of(&error)),
+            _ => Err(bad_answer("SCRIPT EXISTS")),
+        }
+    }
+
+    /// Part of `INFO`; empty if the access list forbids it. The node votes all the same, and cannot be checked.
+    fn info(&mut self) -> Result<String, NodeFailure> {
+        match self.value()? {
+            Value::VerbatimString { text, .. } => return Ok(text),
+            Value::BulkString(bytes) => return Ok(String::from_utf8_lossy(&bytes).into_owned()),
+            Value::ServerError(error) if error.code() == "NOPERM" => {}
+            Value::ServerError(error) => self.fail(failure_of(&error))?,
+            _ => return Err(bad_answer("the login")),
+        }
+        Ok(String::new())
+    }
+
+    fn read_server(&mut self, text: &str) -> Result<(), NodeFailure> {
+        let field = |name| field(text, name);
+        self.info.run_id = field("run_id")
+            .filter(|it| !it.is_empty())
+            .map(str::to_owned);
+        self.info.uptime = field("uptime_in_seconds").and_then(|it| it.parse().ok());
+        self.info.time = field("server_time_usec").and_then(|it| it.parse().ok());
+        let version = VERSIONS
+            .iter()
+            .find_map(|(name, key)| Some(format!("{name} {}", field(key)?)));
+        self.info.version = version.map(|it| refusal::shown(&it));
+        // Valkey has called it so since its version 9.
+        let mode = field("redis_mode").or_else(|| field("server_mode"));
+        let in_cluster = self.address.tag.is_some();
+        let failure = if let Some(version) = field("garnet_version") {
+            not_atomic(&refusal::shown(version))
+        } else if let Some(version) = field("redis_version").filter(|it| is_too_old(it)) {
+            too_old(&refusal::shown(version))
+        } else {
+            match mode {
+                Some("cluster") if !in_cluster => NodeFailure::CLUSTER_NODE,
+                Some("standalone") if in_cluster => NodeFailure::NO_CLUSTER,
+                Some("sentinel") => NodeFailure::SENTINEL,
+                _ => return Ok(()),
+            }
+        };
+        self.fail(failure)
+    }
+
+    fn read_replication(&mut self, text: &str) -> Result<(), NodeFailure> {
+        // The history that it had as a replica: no offset and no id if it never was one.
+        self.info.promoted = field(text, "second_repl_offset")
+            .is_some_and(|it| !it.starts_with('-'))
+            && field(text, "master_replid2").is_some_and(|it| it.bytes().any(|it| it != b'0'));
+        match field(text, "role") {
+            Some(ACTIVE_REPLICA) => self.fail(NodeFailure::MULTI_MASTER),
+            _ => Ok(()),
+        }
+    }
+
+    fn read_role(&mut self) -> Result<(), NodeFailure> {
+        match self.value()? {
+            Value::Array(members) => match members.first() {
+                Some(Value::BulkString(role)) if role == b"slave" => {
+                    self.fail(NodeFailure::Replica)
+                }
+                Some(Value::BulkString(role)) if role == b"sentinel" => {
+                    self.fail(NodeFailure::SENTINEL)
+                }
+                Some(Value::BulkString(role)) if role == ACTIVE_REPLICA.as_bytes() => {
+                    self.fail(NodeFailure::MULTI_MASTER)
+                }
+                Some(Value::BulkString(_) | Value::SimpleString(_)) => Ok(()),
+                _ => Err(bad_answer("ROLE")),
+            },
+            Value::ServerError(error) if error.code() == "NOPERM" => Ok(()),
+            Value::ServerError(error) => {
+                let failure = failure_of(&error);
+                self.info.proxied = failure == NodeFailure::PROXY;
+                if self.info.proxied {
+                    return Ok(());
+                }
+                self.fail(failure)
+            }
+            _ => Err(bad_answer("the login")),
+        }
+    }
+
+    /// True: the server does not know the script.
+    fn read_greeting(&mut self) -> Result<bool, NodeFailure> {
+        match Reply::read(Kind::Greet, &self.server.reply()?).answer {
+            Answer::Greet(reply) => self.info.greet_reply = Some(reply),
+            Answer::NoScript => return Ok(true),
+            // There is no record and none can be stored. It can be asked for everything but locks.
+            Answer::Failed(NodeFailure::WritesRefused { .. }) => {}
+            // The access list may forbid INFO, which says that it is part of a cluster.
+            Answer::Failed(NodeFailure::SlotNotServed { .. }) if self.address.tag.is_none() => {
+                self.fail(NodeFailure::CLUSTER_NODE)?;
+            }
+            Answer::Failed(failure) => self.fail(failure)?,
+            _ => return Err(no_memory()),
+        }
+        Ok(false)
+    }
+}
+
+fn field<'a>(info: &'a str, name: &str) -> Option<&'a str> {
+    info.lines()
+        .find_map(|line| line.trim_end().strip_prefix(name)?.strip_prefix(':'))
+}
+
+const BAD_DATABASE: &str = "it has no such database; correct the number at the end of the URL";
+
+fn not_atomic(version: &str) -> NodeFailure {
+    let reason = format!(
+        "Garnet {version}, which runs scripts side by side, so two clients may get one lock; use Redis or Valkey"
+    );
+    NodeFailure::Unsuitable {
+        reason: reason.into(),
+    }
+}
+
+fn too_old(version: &str) -> NodeFailure {
+    NodeFailure::Unsuitable {
+        reason: format!("Redis {version} is too old; use 6.2 or newer, or Valkey").into(),
+    }
+}
+
+/// Where servers say their version. One that is made after Redis says as well which Redis it is like.
+const VERSIONS: [(&str, &str); 4] = [
+    ("Valkey", "valkey_version"),
+    ("Garnet", "garnet_version"),
+    ("Dragonfly", "dragonfly_version"),
+    ("Redis", "redis_version"),
+];
+
+/// What KeyDB calls one of several servers that take writes and merge them.
+const ACTIVE_REPLICA: &str = "active-replica";
+
+/// Whether the scripts do not run there. What is not a version is left to show itself.
+fn is_too_old(version: &str) -> bool {
+    let mut numbers = version.split('.').map_while(|it| it.parse::<u32>().ok());
+    match (numbers.next(), numbers.next()) {
+        (Some(major), Some(minor)) => (major, minor) < (6, 2),
+        _ => false,
+    }
+}
+
+fn failure_of(error: &ServerError) -> NodeFailure {
+    match refusal::of(error) {
+        Refusal::NoScript | Refusal::Failure(NodeFailure::Refused { .. }) => NodeFailure::PROXY,
+        Refusal::Failure(failure) => failure,
+    }
+}
+
+fn bad_answer(to: &str) -> NodeFailure {
+    NodeFailure::Protocol {
+        reason: format!("no answer to {to}"),
+    }
+}
+
+fn no_memory() -> NodeFailure {
+    NodeFailure::Protocol {
+        reason: "no memory in the answer to a greeting".to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests;
