@@ -10,7 +10,6 @@ mod plan;
 mod refusal;
 mod reply;
 mod script;
-mod value;
 
 pub(crate) use redis::Value;
 
@@ -25,11 +24,11 @@ pub(crate) use plan::{
     FoundName, GreetKind, Greeting, KeyTtls, LAST, Looked, Plan, QueueEntry, QueuePolicy,
     QueueUpdate, ScanPlace, Waiter, greet, list, names,
 };
+#[cfg(test)]
+pub(crate) use redis::parse_redis_value as read_value;
 pub(crate) use reply::Reply;
 pub(crate) use script::Kind;
 #[cfg(all(test, not(quorlock_shuttle)))]
 pub(crate) use script::ReplyFormat;
 #[cfg(test)]
 pub(crate) use script::Script;
-#[cfg(test)]
-pub(crate) use value::read as read_value;

@@ -6,17 +6,16 @@
 //!
 //! A member that only says which server has its node's vote has a short login: user, password and name, in the older protocol.
 
-use redis::{Cmd, ServerError, Value, cmd};
+use redis::{Cmd, ServerError, Value, cmd, parse_redis_value};
 
 use crate::answer::{Answer, ServerInfo};
 use crate::error::NodeFailure;
 use crate::ids::Edition;
 use crate::wire::address::Address;
 use crate::wire::command::{Command, Destination, Naming};
-use crate::wire::refusal::{self, Refusal};
+use crate::wire::refusal;
 use crate::wire::reply::Reply;
 use crate::wire::script::{Kind, Script};
-use crate::wire::value;
 
 /// The connection that logs in.
 pub(crate) trait Dialogue {
@@ -69,16 +68,15 @@ pub(crate) fn question(words: &[&str]) -> Vec<u8> {
 /// The answer of a member.
 pub(crate) fn answer(frame: &[u8]) -> Result<Value, NodeFailure> {
     match read(frame)? {
-        Value::ServerError(error) => Err(match refusal::of(&error) {
-            Refusal::Failure(failure) => failure,
-            Refusal::NoScript => bad_answer("a question"),
-        }),
+        Value::ServerError(error) => {
+            Err(refusal::of(&error).unwrap_or_else(|| bad_answer("a question")))
+        }
         value => Ok(value),
     }
 }
 
 fn read(frame: &[u8]) -> Result<Value, NodeFailure> {
-    value::read(frame).ok_or_else(|| NodeFailure::Protocol {
+    parse_redis_value(frame).map_err(|_| NodeFailure::Protocol {
         reason: "an answer that cannot be read".to_owned(),
     })
 }
@@ -414,8 +412,8 @@ fn is_too_old(version: &str) -> bool {
 
 fn failure_of(error: &ServerError) -> NodeFailure {
     match refusal::of(error) {
-        Refusal::NoScript | Refusal::Failure(NodeFailure::Refused { .. }) => NodeFailure::PROXY,
-        Refusal::Failure(failure) => failure,
+        None | Some(NodeFailure::Refused { .. }) => NodeFailure::PROXY,
+        Some(failure) => failure,
     }
 }
 

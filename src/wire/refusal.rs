@@ -30,20 +30,12 @@ fn not_permitted(message: &str) -> NodeFailure {
     }
 }
 
-/// What an error reply means.
-#[derive(Clone, Debug, Eq, PartialEq)]
-pub(crate) enum Refusal {
-    /// The server does not know the script's hash. Nothing was executed.
-    NoScript,
-    /// Anything else.
-    Failure(NodeFailure),
-}
-
-/// Sorts an error reply to a command. Not for the login phase, where servers echo what they were sent.
-pub(crate) fn of(error: &ServerError) -> Refusal {
+/// Sorts an error reply to a command; none if the server does not know the script's hash, and has executed nothing. Not for the
+/// login phase, where servers echo what they were sent.
+pub(crate) fn of(error: &ServerError) -> Option<NodeFailure> {
     let details = error.details().unwrap_or_default();
     if error.code() == "NOSCRIPT" {
-        return Refusal::NoScript;
+        return None;
     }
     // Servers before 7.0 wrap an error inside a script into one of their own, with its code in the middle.
     let wrapped = ["OOM", "MISCONF", "NOREPLICAS", "READONLY", "WRONGTYPE"]
@@ -54,7 +46,7 @@ pub(crate) fn of(error: &ServerError) -> Refusal {
                 && details.split([' ', '-']).any(|word| word == *it)
         });
     let message = || shown(&format!("{} {details}", error.code()));
-    Refusal::Failure(match wrapped.unwrap_or(error.code()) {
+    Some(match wrapped.unwrap_or(error.code()) {
         "LOADING" => NodeFailure::Loading,
         "READONLY" | "MASTERDOWN" => NodeFailure::Replica,
         "OOM" => NodeFailure::WritesRefused {
@@ -124,14 +116,14 @@ pub(crate) fn is_garbled(frame: &[u8], error: &ServerError) -> bool {
 /// Sorts an error reply to a login command, without repeating any of it.
 pub(crate) fn of_login(error: &ServerError) -> NodeFailure {
     match of(error) {
-        Refusal::Failure(failure @ (NodeFailure::Loading | NodeFailure::Busy { .. })) => failure,
+        Some(failure @ (NodeFailure::Loading | NodeFailure::Busy { .. })) => failure,
         // A text of our own repeats nothing.
-        Refusal::Failure(
+        Some(
             failure @ NodeFailure::Access {
                 reason: Cow::Borrowed(_),
             },
         ) => failure,
-        Refusal::Failure(NodeFailure::Access { .. }) => not_permitted("HELLO or AUTH"),
+        Some(NodeFailure::Access { .. }) => not_permitted("HELLO or AUTH"),
         _ => NodeFailure::WRONG_PASSWORD,
     }
 }
@@ -184,7 +176,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    fn sort(line: &str) -> Refusal {
+    fn sort(line: &str) -> Option<NodeFailure> {
         match redis::parse_redis_value(format!("{line}\r\n").as_bytes()) {
             Ok(redis::Value::ServerError(error)) => of(&error),
             other => panic!("{other:?}"),
@@ -266,9 +258,9 @@ mod tests {
                 },
             ),
         ] {
-            assert_eq!(sort(line), Refusal::Failure(failure), "{line}");
+            assert_eq!(sort(line), Some(failure), "{line}");
         }
-        assert_eq!(sort("-NOSCRIPT No matching script."), Refusal::NoScript);
+        assert_eq!(sort("-NOSCRIPT No matching script."), None);
     }
 
     #[test]
@@ -278,17 +270,14 @@ mod tests {
             "-NOREPLICAS Not enough good replicas to write.",
         ] {
             assert!(
-                matches!(
-                    sort(line),
-                    Refusal::Failure(NodeFailure::WritesRefused { .. })
-                ),
+                matches!(sort(line), Some(NodeFailure::WritesRefused { .. })),
                 "{line}"
             );
         }
         let wrong_type = "-WRONGTYPE Operation against a key holding the wrong kind of value";
         assert_eq!(
             sort(wrong_type),
-            Refusal::Failure(NodeFailure::KeyInUse {
+            Some(NodeFailure::KeyInUse {
                 name: None,
                 what: NodeFailure::ANOTHER_TYPE
             })
@@ -299,7 +288,7 @@ mod tests {
             "-X in @user_script: OOM",
         ] {
             assert!(
-                matches!(sort(line), Refusal::Failure(NodeFailure::Refused { .. })),
+                matches!(sort(line), Some(NodeFailure::Refused { .. })),
                 "{line}"
             );
         }
@@ -353,7 +342,7 @@ mod tests {
             "-ERR ACL failure in script: User locks has no permissions to run the 'set' command script: on @user_script:1.",
         ] {
             assert!(
-                matches!(sort(line), Refusal::Failure(NodeFailure::Access { .. })),
+                matches!(sort(line), Some(NodeFailure::Access { .. })),
                 "{line}"
             );
         }

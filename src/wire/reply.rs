@@ -6,7 +6,7 @@ mod tests;
 use std::sync::Arc;
 use std::time::Duration;
 
-use redis::{PushKind, Value};
+use redis::{PushKind, Value, parse_redis_value};
 
 use crate::answer::{
     AcquireReply, Answer, ExtendReply, FreeSlots, GreetReply, RaiseReply, Record, ReleaseReply,
@@ -17,9 +17,8 @@ use crate::error::NodeFailure;
 use crate::ids::{Edition, OwnerLabel};
 use crate::inspection::{SecretValue, StoredKey, StoredLock, StoredReader};
 use crate::wire::frame;
-use crate::wire::refusal::{self, Refusal};
+use crate::wire::refusal;
 use crate::wire::script::{CommandSubject, Kind, ReplyFormat};
-use crate::wire::value;
 
 /// What came back, and the time that the node's clock showed, where the command asks for it: microseconds since 1970.
 #[derive(Clone, Debug, Eq, PartialEq)]
@@ -50,32 +49,30 @@ impl Reply {
         if let Some(numbers) = numbers(ReplyFormat { kind, about }, frame) {
             return read(kind, numbers).unwrap_or_else(|| Reply::without_time(nonsense()));
         }
-        Reply::without_time(match value::read(frame) {
-            Some(Value::Push { .. })
+        Reply::without_time(match parse_redis_value(frame) {
+            Ok(Value::Push { .. })
                 if kind == Kind::Subscribe && push(frame) == Push::Subscribed =>
             {
                 Answer::Subscribed
             }
-            Some(Value::Array(parts)) if kind == Kind::Time => {
+            Ok(Value::Array(parts)) if kind == Kind::Time => {
                 return time(&parts).unwrap_or_else(|| Reply::without_time(nonsense()));
             }
-            Some(Value::Array(parts)) if kind == Kind::Inspect => {
+            Ok(Value::Array(parts)) if kind == Kind::Inspect => {
                 return inspected(&parts).unwrap_or_else(|| Reply::without_time(nonsense()));
             }
-            Some(Value::Array(parts)) if kind == Kind::Greet => {
+            Ok(Value::Array(parts)) if kind == Kind::Greet => {
                 greeted(&parts).unwrap_or_else(nonsense)
             }
-            Some(Value::Array(parts)) if kind == Kind::List => {
-                listed(parts).unwrap_or_else(nonsense)
-            }
-            Some(Value::ServerError(error)) if !refusal::is_garbled(frame, &error) => {
+            Ok(Value::Array(parts)) if kind == Kind::List => listed(parts).unwrap_or_else(nonsense),
+            Ok(Value::ServerError(error)) if !refusal::is_garbled(frame, &error) => {
                 match refusal::of(&error) {
-                    Refusal::NoScript => Answer::NoScript,
+                    None => Answer::NoScript,
                     // Whoever has that key, it is not a lock of ours.
-                    Refusal::Failure(NodeFailure::KeyInUse { .. }) if kind == Kind::Release => {
+                    Some(NodeFailure::KeyInUse { .. }) if kind == Kind::Release => {
                         Answer::Release(ReleaseReply::NotOurs)
                     }
-                    Refusal::Failure(failure) => Answer::Failed(failure),
+                    Some(failure) => Answer::Failed(failure),
                 }
             }
             _ => nonsense(),
@@ -533,7 +530,7 @@ pub(crate) fn push(frame: &[u8]) -> Push {
     if frame.first() != Some(&b'>') {
         return Push::None;
     }
-    let Some(Value::Push { kind, mut data }) = value::read(frame) else {
+    let Ok(Value::Push { kind, mut data }) = parse_redis_value(frame) else {
         return Push::Other;
     };
     match (kind, &mut data[..]) {
