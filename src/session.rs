@@ -245,15 +245,12 @@ impl Session {
         self.has_answered = false;
         self.facts_at = now.tick.checked_add(FACTS_EVERY).unwrap_or(now.tick);
         self.eligibility.length = self.rules.quarantine();
-        let change = self.eligibility.on_connect(
-            &server_info,
-            Times {
-                asked: asked.tick,
-                asked_at: asked.moment,
-                answered: now.tick,
-                answered_at: said_time,
-            },
-        );
+        let answered = Now {
+            moment: said_time,
+            ..now
+        };
+        let times = Times { asked, answered };
+        let change = self.eligibility.on_connect(&server_info, times);
         self.noted = server_info
             .greet_reply
             .as_ref()
@@ -476,15 +473,11 @@ impl Session {
 
     fn on_answer(&mut self, mut command: PendingCommand, asked: Now, reply: Reply, now: Now) {
         self.note_answer(&mut command, asked, now);
-        let answer = self.judge(
-            reply,
-            Times {
-                asked: asked.tick,
-                asked_at: asked.moment,
-                answered: now.tick,
-                answered_at: now.moment,
-            },
-        );
+        let times = Times {
+            asked,
+            answered: now,
+        };
+        let answer = self.judge(reply, times);
         match command.command.asked.kind {
             Kind::Subscribe => {
                 self.is_listening = answer == Answer::Subscribed;
@@ -536,7 +529,7 @@ impl Session {
     fn judge(&mut self, Reply { answer, time }: Reply, times: Times) -> Answer {
         self.eligibility.length = self.rules.quarantine();
         let change = self.eligibility.on_time(time, times);
-        self.note_change(change, times.answered);
+        self.note_change(change, times.answered.tick);
         let ask = match &answer {
             Answer::Greet(shown) => return self.judge_greeting(shown, times),
             answer if answer.is_granted() => Ask::Grant,
@@ -549,11 +542,11 @@ impl Session {
         // RACE: T1, this process, is stopped and goes on when T2 has promoted another server. T1 reads old answers first.
         if self
             .lease_until
-            .is_some_and(|until| until.boot_micros() < times.asked_at.boot_micros())
+            .is_some_and(|until| until.boot_micros() < times.asked.moment.boot_micros())
         {
             return Answer::Failed(NodeFailure::UNCONFIRMED);
         }
-        match self.eligibility.left(ask, times.asked) {
+        match self.eligibility.left(ask, times.asked.tick) {
             Some((left, why)) => Answer::Failed(NodeFailure::Quarantined { left, why }),
             None => answer,
         }
@@ -572,7 +565,7 @@ impl Session {
         }
         self.eligibility.length = self.rules.quarantine();
         let change = self.eligibility.on_record(shown, times);
-        self.note_change(change, times.answered);
+        self.note_change(change, times.answered.tick);
         Answer::Greet(shown.clone())
     }
 

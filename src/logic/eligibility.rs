@@ -10,7 +10,7 @@ use crate::answer::{GreetReply, Record, ServerInfo};
 use crate::error::QuarantineReason;
 use crate::logic::clock_offset::NodeClock;
 use crate::logic::quarantines::{Ask, Began, Quarantines};
-use crate::time::{Moment, Tick};
+use crate::time::{Now, Tick};
 
 /// A record's age comes by the server's clock, which was read before ours.
 const GRAIN: Duration = Duration::from_secs(1);
@@ -19,10 +19,8 @@ const GRAIN: Duration = Duration::from_secs(1);
 /// for leases. Neither follows from the other: the clock for waiting stands still while the machine is suspended.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Times {
-    pub(crate) asked: Tick,
-    pub(crate) asked_at: Moment,
-    pub(crate) answered: Tick,
-    pub(crate) answered_at: Moment,
+    pub(crate) asked: Now,
+    pub(crate) answered: Now,
 }
 
 /// What an answer shows about a server.
@@ -71,41 +69,39 @@ impl Eligibility {
     /// That holds for the life of the connection, because no connection outlives the process at its other end.
     pub(crate) fn on_connect(&mut self, server: &ServerInfo, times: Times) -> Option<Change> {
         let known = self.run_id.is_some();
+        let shown = server.greet_reply.as_ref();
         if server.run_id.is_some() && server.run_id == self.run_id {
             // The same process: it has been there all the time. It may have been emptied.
             let stepped = self.on_time(server.time, times);
-            let change = server
-                .greet_reply
-                .as_ref()
-                .and_then(|it| self.on_record(it, times).filter(|_| !it.record.is_older()));
+            let change =
+                shown.and_then(|it| self.on_record(it, times).filter(|_| !it.record.is_older()));
             return change.or(stepped);
         }
         self.run_id.clone_from(&server.run_id);
-        (self.met, self.noted) = (None, false);
+        self.met = None;
+        self.noted = false;
         // Another process, on another machine perhaps.
         self.clock.forget();
         let _ = self.on_time(server.time, times);
         let length = self.length?;
-        let restarted = match server.greet_reply.as_ref().map(|it| it.record) {
-            _ if server.run_id.is_none() => Some(QuarantineReason::Unverifiable),
+        let restarted = if server.run_id.is_none() {
+            Some(QuarantineReason::Unverifiable)
+        } else {
             // Counted by our own clock: the server's own may have been stepped.
-            _ if known => Some(QuarantineReason::Restarted),
-            Some(_) => None,
-            None => Some(QuarantineReason::Restarted),
+            (known || shown.is_none()).then_some(QuarantineReason::Restarted)
         };
-        restarted.iter().for_each(|why| {
-            self.quarantines
-                .begin(Began::now(times.answered, *why), length)
+        if let Some(why) = restarted {
+            let began = Began::now(times.answered.tick, why);
+            self.quarantines.begin(began, length);
+        }
+        let change = shown.and_then(|shown| {
+            let why = match shown.record {
+                Record::Missing | Record::KeptFromNothing => QuarantineReason::New,
+                _ => QuarantineReason::Restarted,
+            };
+            self.remember(shown, restarted.unwrap_or(why), times)
         });
-        let why = match server.greet_reply.as_ref().map(|it| it.record) {
-            Some(Record::Missing | Record::KeptFromNothing) => QuarantineReason::New,
-            _ => QuarantineReason::Restarted,
-        };
-        let change = server
-            .greet_reply
-            .as_ref()
-            .and_then(|it| self.remember(it, restarted.unwrap_or(why), times));
-        self.met = Some(times.answered);
+        self.met = Some(times.answered.tick);
         change.or(restarted.map(|_| Change::Restarted))
     }
 
@@ -113,7 +109,7 @@ impl Eligibility {
     ///
     /// It counts by its own clock. So what we have seen ourselves stays, and this can only lengthen a quarantine.
     pub(crate) fn on_record(&mut self, shown: &GreetReply, times: Times) -> Option<Change> {
-        let quarantined = self.left(Ask::Grant, times.answered).is_some();
+        let quarantined = self.left(Ask::Grant, times.answered.tick).is_some();
         let why = match (shown.record, self.quarantines.why()) {
             // It is quarantined already, and we know why. It is not new: that would allow an operator to vouch for it.
             (Record::Kept, Some(why)) if quarantined && why != QuarantineReason::New => why,
@@ -140,23 +136,25 @@ impl Eligibility {
             }
             return None;
         }
-        let began = Began::with(times.answered, shown, why);
-        let known_for = self
-            .left(Ask::Grant, times.answered)
-            .map_or(Duration::ZERO, |it| it.0);
+        let began = Began {
+            seen: times.answered.tick,
+            served: shown.served,
+            why,
+        };
+        let left = |it: &Eligibility| it.left(Ask::Grant, times.answered.tick);
+        let known_for = left(self).map_or(Duration::ZERO, |it| it.0);
         // What we knew already does not begin again because it turns out to last longer.
         let is_known = self.met.is_some_and(|met| {
             shown.record.is_older()
-                && times.asked.saturating_duration_since(met) <= shown.served.saturating_add(GRAIN)
+                && times.asked.tick.saturating_duration_since(met)
+                    <= shown.served.saturating_add(GRAIN)
         });
         if is_known {
             self.quarantines.lengthen(began);
         } else {
             self.quarantines.begin(began, length);
         }
-        let left = self
-            .left(Ask::Grant, times.answered)
-            .map_or(Duration::ZERO, |it| it.0);
+        let left = left(self).map_or(Duration::ZERO, |it| it.0);
         match shown.record {
             _ if began.until(length).is_none() => None,
             // It is greeted again and again, and its quarantine lasts as long as we knew.
@@ -171,12 +169,10 @@ impl Eligibility {
 
     /// An answer shows the server's time.
     pub(crate) fn on_time(&mut self, time: Option<u64>, times: Times) -> Option<Change> {
-        let (asked, answered) = (
-            times.asked_at.boot_micros(),
-            times.answered_at.boot_micros(),
-        );
+        let asked = times.asked.moment.boot_micros();
+        let answered = times.answered.moment.boot_micros();
         let step = self.clock.on_answer(time?, asked, answered)?;
-        self.quarantines.step(times.answered);
+        self.quarantines.step(times.answered.tick);
         Some(Change::Stepped(step))
     }
 
@@ -194,18 +190,25 @@ mod tests {
     )]
 
     use super::*;
+    use crate::time::Moment;
 
     const LENGTH: Duration = Duration::from_secs(10);
     const WALL: u64 = 1_700_000_000;
 
     /// Times at `second`, in which an answer takes no time; the wall clock here agrees with the one of the nodes.
     fn at(start: Tick, second: u64) -> Times {
-        let (tick, moment) = (start + Duration::from_secs(second), moment(second));
+        let now = at_once(start, second, second);
         Times {
-            asked: tick,
-            asked_at: moment,
-            answered: tick,
-            answered_at: moment,
+            asked: now,
+            answered: now,
+        }
+    }
+
+    /// The clock for waiting at one second, the one for leases at another.
+    fn at_once(start: Tick, waiting: u64, leases: u64) -> Now {
+        Now {
+            tick: start + Duration::from_secs(waiting),
+            moment: moment(leases),
         }
     }
 
@@ -275,7 +278,7 @@ mod tests {
 
         /// How many seconds of its quarantine are left, for grants and for extensions.
         fn left(&self, second: u64) -> [u64; 2] {
-            let asked = at(self.start, second).asked;
+            let asked = at(self.start, second).asked.tick;
             [Ask::Grant, Ask::Extension].map(|it| {
                 self.eligibility
                     .left(it, asked)
@@ -285,7 +288,7 @@ mod tests {
 
         fn why(&self, second: u64) -> Option<QuarantineReason> {
             self.eligibility
-                .left(Ask::Grant, at(self.start, second).asked)
+                .left(Ask::Grant, at(self.start, second).asked.tick)
                 .map(|it| it.1)
         }
     }
@@ -320,7 +323,7 @@ mod tests {
         let may_heal = |second| {
             of.eligibility
                 .quarantines
-                .may_heal(at(of.start, second).asked, Some(LENGTH))
+                .may_heal(at(of.start, second).asked.tick, Some(LENGTH))
         };
         assert!(!may_heal(39) && may_heal(40));
     }
@@ -570,21 +573,16 @@ mod tests {
             let start = of.start;
             // The clock for waiting stands still for an hour.
             let over = Times {
-                answered: at(start, 1).answered,
-                ..at(start, 1 + 3_600)
-            };
-            let over = Times {
-                asked: at(start, 1).asked,
-                asked_at: moment(1),
-                ..over
+                asked: at_once(start, 1, 1),
+                answered: at_once(start, 1, 1 + 3_600),
             };
             let first = of
                 .eligibility
                 .on_time(Some((WALL + answered_by) * 1_000_000), over);
+            let next = at_once(start, 2, 2 + 3_600);
             let next = Times {
-                asked: at(start, 2).asked,
-                answered: at(start, 2).answered,
-                ..at(start, 2 + 3_600)
+                asked: next,
+                answered: next,
             };
             let second = of
                 .eligibility
@@ -592,10 +590,10 @@ mod tests {
             assert_eq!((first, second, of.left(2)), (None, None, [0; 2]));
 
             // And a step is still seen.
+            let next = at_once(start, 3, 3 + 3_600);
             let next = Times {
-                asked: at(start, 3).asked,
-                answered: at(start, 3).answered,
-                ..at(start, 3 + 3_600)
+                asked: next,
+                answered: next,
             };
             let stepped = of
                 .eligibility

@@ -2,7 +2,6 @@
 
 use std::time::Duration;
 
-use crate::answer::GreetReply;
 use crate::error::QuarantineReason;
 use crate::time::Tick;
 
@@ -17,10 +16,10 @@ pub(crate) enum Ask {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Began {
     /// When we learned of it.
-    seen: Tick,
+    pub(crate) seen: Tick,
     /// How long before that it began.
-    served: Duration,
-    why: QuarantineReason,
+    pub(crate) served: Duration,
+    pub(crate) why: QuarantineReason,
 }
 
 /// See the module.
@@ -39,15 +38,6 @@ impl Began {
         Began {
             seen,
             served: Duration::ZERO,
-            why,
-        }
-    }
-
-    /// As a record shows it.
-    pub(crate) fn with(seen: Tick, shown: &GreetReply, why: QuarantineReason) -> Began {
-        Began {
-            seen,
-            served: shown.served,
             why,
         }
     }
@@ -137,17 +127,20 @@ mod tests {
     )]
 
     use super::*;
-    use crate::answer::Record;
 
     const S: Duration = Duration::from_secs(1);
 
-    fn shown(served: u32) -> GreetReply {
-        GreetReply::of(Record::Kept, served * S)
+    fn shown(seen: Tick, served: u32, why: QuarantineReason) -> Began {
+        Began {
+            seen,
+            served: served * S,
+            why,
+        }
     }
 
     fn begun(seen: Tick, served: u32) -> Quarantines {
         let mut quarantines = Quarantines::default();
-        let began = Began::with(seen, &shown(served), QuarantineReason::Restarted);
+        let began = shown(seen, served, QuarantineReason::Restarted);
         quarantines.begin(began, 10 * S);
         quarantines
     }
@@ -155,7 +148,7 @@ mod tests {
     #[test]
     fn a_quarantine_ends_so_long_after_its_beginning_as_it_lasts_however_long_that_is() {
         let seen = crate::time::tick();
-        let began = Began::with(seen, &shown(3), QuarantineReason::Restarted);
+        let began = shown(seen, 3, QuarantineReason::Restarted);
         assert_eq!(began.until(10 * S), Some(seen + 7 * S));
         assert_eq!(
             (began.until(3 * S), began.until(2 * S)),
@@ -194,9 +187,9 @@ mod tests {
         let seen = crate::time::tick();
         for served in [[3, 5], [5, 3]] {
             let mut quarantines = Quarantines::default();
-            served.into_iter().for_each(|it| {
-                quarantines.begin(Began::with(seen, &shown(it), QuarantineReason::New), 4 * S)
-            });
+            served
+                .into_iter()
+                .for_each(|it| quarantines.begin(shown(seen, it, QuarantineReason::New), 4 * S));
             assert_eq!(
                 quarantines
                     .left(Ask::Grant, seen, Some(10 * S))

@@ -266,14 +266,15 @@ fn what_a_server_was_asked_when_nobody_had_confirmed_for_long_that_it_is_the_pri
     };
     let now = tried.now;
     let judged = |session: &mut Session, by: Duration| {
-        let asked_at = now.moment.checked_add(by).unwrap();
+        let asked = Now {
+            tick: now.tick + by,
+            moment: now.moment.checked_add(by).unwrap(),
+        };
         session.judge(
             granted(),
             Times {
-                asked: now.tick + by,
-                asked_at,
-                answered: now.tick + by,
-                answered_at: asked_at,
+                asked,
+                answered: asked,
             },
         )
     };
