@@ -24,7 +24,6 @@ pub use report::{NodeAnswer, NodeReport};
 pub use tls_failure::TlsFailure;
 
 use crate::time::{About, Exactly};
-pub(crate) use node_failure::FailureKind;
 pub(crate) use report::Rows;
 
 /// What the system says of an error, without its number.
@@ -399,41 +398,20 @@ pub enum ReleaseError {
 }
 
 /// Why [`with`](crate::Mutex::with), [`read_with`](crate::RwLock::read_with) or [`write_with`](crate::RwLock::write_with) failed.
+#[derive(Error)]
 pub enum WithError<R> {
     /// The lock was not acquired, and the closure was not called.
-    NotAcquired(AcquireError),
+    #[error("{0}")]
+    NotAcquired(#[from] AcquireError),
     /// The closure ran to its end, but the lock was lost before that: another holder may have been at work too.
+    #[error("{lost}")]
     Lost {
         /// How the lock was lost.
+        #[source]
         lost: Lost,
         /// What the closure returned.
         value: R,
     },
-}
-
-impl<R> fmt::Display for WithError<R> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            WithError::NotAcquired(err) => err.fmt(f),
-            WithError::Lost { lost, .. } => lost.fmt(f),
-        }
-    }
-}
-
-impl<R> std::error::Error for WithError<R> {
-    /// Why the lock was not acquired, or how it was lost. The message of a `WithError` says it as well.
-    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        match self {
-            WithError::NotAcquired(err) => Some(err),
-            WithError::Lost { lost, .. } => Some(lost),
-        }
-    }
-}
-
-impl<R> From<AcquireError> for WithError<R> {
-    fn from(err: AcquireError) -> WithError<R> {
-        WithError::NotAcquired(err)
-    }
 }
 
 // Not derived: the closure's value need not be `Debug`.

@@ -2,7 +2,6 @@
 
 use std::borrow::Cow;
 use std::fmt;
-use std::mem::{Discriminant, discriminant};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -216,14 +215,6 @@ pub enum NodeFailure {
     Internal,
 }
 
-/// What a failure is, whatever is in it.
-pub(crate) type FailureKind = (
-    Discriminant<NodeFailure>,
-    Option<Discriminant<NodeFinding>>,
-    Option<Discriminant<TlsFailure>>,
-    Option<&'static str>,
-);
-
 impl NodeFailure {
     pub(crate) const WRONG_PASSWORD: NodeFailure =
         NodeFailure::access("login refused; check user and password");
@@ -276,30 +267,12 @@ impl NodeFailure {
         }
     }
 
-    pub(crate) fn kind(&self) -> FailureKind {
-        let finding = if let NodeFailure::Disqualified { finding } = self {
-            Some(discriminant(finding))
-        } else {
-            None
-        };
-        let tls = if let NodeFailure::Tls(failure) = self {
-            Some(discriminant(failure))
-        } else {
-            None
-        };
-        let text = match self {
-            NodeFailure::Access {
-                reason: Cow::Borrowed(text),
-            }
-            | NodeFailure::Unsuitable {
-                reason: Cow::Borrowed(text),
-            }
-            | NodeFailure::NoPrimary {
-                reason: Cow::Borrowed(text),
-            } => Some(*text),
-            _ => None,
-        };
-        (discriminant(self), finding, tls, text)
+    /// What it says before any detail: the same for all failures of one kind.
+    pub(crate) fn kind(&self) -> String {
+        let text = self.to_string();
+        let kind = text.trim_start_matches("TLS: ").split([':', ';']).next();
+        let kind = kind.unwrap_or_default().chars();
+        kind.filter(|it| !it.is_ascii_digit()).collect()
     }
 
     /// What came is no answer to what was asked.

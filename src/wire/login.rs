@@ -324,19 +324,17 @@ impl Questions<'_> {
 
     fn read_role(&mut self) -> Result<(), NodeFailure> {
         match self.value()? {
-            Value::Array(members) => match members.first() {
-                Some(Value::BulkString(role)) if role == b"slave" => {
-                    self.fail(NodeFailure::Replica)
+            Value::Array(members) => {
+                let Some(Value::BulkString(role)) = members.first() else {
+                    return Err(bad_answer("ROLE"));
+                };
+                match str::from_utf8(role) {
+                    Ok("slave") => self.fail(NodeFailure::Replica),
+                    Ok("sentinel") => self.fail(NodeFailure::SENTINEL),
+                    Ok(ACTIVE_REPLICA) => self.fail(NodeFailure::MULTI_MASTER),
+                    _ => Ok(()),
                 }
-                Some(Value::BulkString(role)) if role == b"sentinel" => {
-                    self.fail(NodeFailure::SENTINEL)
-                }
-                Some(Value::BulkString(role)) if role == ACTIVE_REPLICA.as_bytes() => {
-                    self.fail(NodeFailure::MULTI_MASTER)
-                }
-                Some(Value::BulkString(_) | Value::SimpleString(_)) => Ok(()),
-                _ => Err(bad_answer("ROLE")),
-            },
+            }
             Value::ServerError(error) if error.code() == "NOPERM" => Ok(()),
             Value::ServerError(error) => {
                 let failure = failure_of(&error);

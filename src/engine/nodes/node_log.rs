@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::engine::nodes::server::Server;
-use crate::error::{FailureKind, NodeFailure, QuarantineReason};
+use crate::error::{NodeFailure, QuarantineReason};
 use crate::logic::eligibility::Change;
 use crate::observer::Event;
 use crate::session::SessionEvent;
@@ -21,12 +21,8 @@ const FAILURE_WARNED_EVERY: Duration = Duration::from_secs(60 * 60);
 /// See the module. Used by the node's worker alone.
 pub(super) struct NodeLog {
     node: Arc<Server>,
-    /// When the log last warned of a step of the clock.
-    step_warned: Option<Tick>,
-    /// When the log last warned of dropped releases.
-    drop_warned: Option<Tick>,
-    /// When the log last warned of each kind of failure.
-    failures_warned: Vec<(FailureKind, Tick)>,
+    /// What the log has warned of, and until when it does not do so again.
+    warned: Vec<(String, Tick)>,
     /// Since when the log says that the node is down.
     down_since: Option<Tick>,
 }
@@ -35,9 +31,7 @@ impl NodeLog {
     pub(super) fn new(node: Arc<Server>) -> NodeLog {
         NodeLog {
             node,
-            step_warned: None,
-            drop_warned: None,
-            failures_warned: Vec::new(),
+            warned: Vec::new(),
             down_since: None,
         }
     }
@@ -67,7 +61,7 @@ impl NodeLog {
                 self.node.common.upcall.tell(|| Event::NodeAnswers { node });
             }
             SessionEvent::ReleasesDropped => {
-                if is_time(&mut self.drop_warned) {
+                if self.may_warn("dropped releases".to_owned(), WARNED_EVERY) {
                     warn!(
                         "{node}: {address}: too many queued releases: the oldest were dropped, and their keys expire by themselves"
                     );
@@ -78,10 +72,11 @@ impl NodeLog {
 
     /// `left`: for how long the node is quarantined because of that.
     fn note_change(&mut self, change: Change, left: Duration, why: QuarantineReason) {
-        let Server { id, address, .. } = &*self.node;
+        let node = Arc::clone(&self.node);
+        let Server { id, address, .. } = &*node;
         // Not where quarantines are switched off.
         if !left.is_zero() {
-            self.node.common.upcall.tell(|| Event::NodeQuarantined {
+            node.common.upcall.tell(|| Event::NodeQuarantined {
                 node: *id,
                 left,
                 why,
@@ -93,8 +88,8 @@ impl NodeLog {
             Change::Empty => "it is new or lost its data",
             Change::Another => "its server was restarted, promoted, restored or swapped",
             Change::Stepped(by) => {
-                count(&self.node.common.counters.clock_steps);
-                if is_time(&mut self.step_warned) {
+                count(&node.common.counters.clock_steps);
+                if self.may_warn("steps".to_owned(), WARNED_EVERY) {
                     let by = About(by);
                     warn!(
                         "{id}: {address}: its clock was set forward by {by}, so locks expired early there: quarantined for {left}"
@@ -154,27 +149,17 @@ impl NodeLog {
 
     /// Whether the log warns of this failure now: of one that stays until somebody mends it, once in a while.
     fn may_warn_of(&mut self, failure: &NodeFailure) -> bool {
-        if !failure.needs_somebody() {
-            return false;
-        }
+        failure.needs_somebody() && self.may_warn(failure.kind(), FAILURE_WARNED_EVERY)
+    }
+
+    /// Whether the log warns of this now: not again within `every`.
+    fn may_warn(&mut self, what: String, every: Duration) -> bool {
         let now = time::tick();
-        self.failures_warned
-            .retain(|(_, at)| now.saturating_duration_since(*at) < FAILURE_WARNED_EVERY);
-        let kind = failure.kind();
-        let is_known = self.failures_warned.iter().any(|(it, _)| *it == kind);
+        self.warned.retain(|(_, until)| now < *until);
+        let is_known = self.warned.iter().any(|(it, _)| *it == what);
         if !is_known {
-            self.failures_warned.push((kind, now));
+            self.warned.push((what, time::deadline(every)));
         }
         !is_known
     }
-}
-
-/// Whether nothing was logged for long, at `logged`; it is now.
-fn is_time(logged: &mut Option<Tick>) -> bool {
-    let now = time::tick();
-    let is_time = logged.is_none_or(|at| WARNED_EVERY <= now.saturating_duration_since(at));
-    if is_time {
-        *logged = Some(now);
-    }
-    is_time
 }

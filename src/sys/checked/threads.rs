@@ -69,10 +69,7 @@ impl OwnThread {
     }
 }
 
-pub(crate) fn run_aside<W: FnOnce() + Send + 'static>(name: &str, work: W) -> Result<(), W> {
-    shuttle::thread::Builder::new()
-        .name(name.to_owned())
-        .spawn(work)
-        .unwrap();
-    Ok(())
+pub(crate) fn run_aside(name: &str, work: impl FnOnce() + Send + 'static) -> io::Result<()> {
+    let thread = shuttle::thread::Builder::new().name(name.to_owned());
+    thread.spawn(work).map(drop)
 }

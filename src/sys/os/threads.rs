@@ -1,14 +1,14 @@
 //! Threads, what they sleep on, and the clocks: the only file that starts or joins a thread, or reads a clock.
 
 use std::io;
+use std::sync::PoisonError;
 use std::sync::atomic::AtomicUsize;
 use std::sync::atomic::Ordering::Relaxed;
-use std::sync::{Arc, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant, SystemTime};
 
 use crossbeam_channel::{Receiver, Sender, bounded};
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::MutexGuard;
 
 pub(crate) use std::thread::{
     ThreadId, current as this_thread, panicking as is_unwinding, yield_now,
@@ -173,19 +173,8 @@ impl OwnThread {
     }
 }
 
-/// Starts a short-lived thread that nobody waits for. Gives `work` back if the system gives no thread.
-pub(crate) fn run_aside<W: FnOnce() + Send + 'static>(name: &str, work: W) -> Result<(), W> {
-    // Shared, so that the work is still ours if the thread cannot be started.
-    let work = Arc::new(Mutex::new(Some(work)));
-    let theirs = Arc::clone(&work);
-    let run = move || {
-        let work = theirs.lock().take();
-        if let Some(work) = work {
-            work();
-        }
-    };
-    match thread::Builder::new().name(name.to_owned()).spawn(run) {
-        Ok(_) => Ok(()),
-        Err(_) => work.lock().take().map_or(Ok(()), Err),
-    }
+/// Starts a short-lived thread that nobody waits for.
+pub(crate) fn run_aside(name: &str, work: impl FnOnce() + Send + 'static) -> io::Result<()> {
+    let thread = thread::Builder::new().name(name.to_owned());
+    thread.spawn(work).map(drop)
 }
