@@ -31,41 +31,34 @@ impl Reply {
     /// Reads the reply to a command. Never fails: what has a form that this command is never answered in is
     /// [`NodeFailure::Protocol`], and nothing else is.
     pub(crate) fn read(asked: impl Into<ReplyFormat>, frame: &[u8]) -> Reply {
-        let ReplyFormat { kind, about } = asked.into();
-        if matches!(kind, Kind::Acquire | Kind::Extend) && frame == CHANGED {
+        let asked = asked.into();
+        if matches!(asked.kind, Kind::Acquire | Kind::Extend) && frame == CHANGED {
             return Reply::without_time(Answer::Changed);
         }
-        if kind == Kind::Acquire
-            && let Some((numbers, holder)) = refusal_by_holder(about, frame)
-        {
-            return held(numbers, holder).unwrap_or_else(|| Reply::without_time(nonsense()));
-        }
-        if kind == Kind::Acquire
-            && about == CommandSubject::Slots
-            && let Some(reply) = slots(frame)
-        {
-            return reply.unwrap_or_else(|| Reply::without_time(nonsense()));
-        }
-        if let Some(numbers) = numbers(ReplyFormat { kind, about }, frame) {
-            return read(kind, numbers).unwrap_or_else(|| Reply::without_time(nonsense()));
-        }
-        Reply::without_time(match parse_redis_value(frame) {
-            Ok(Value::Push { .. })
-                if kind == Kind::Subscribe && push(frame) == Push::Subscribed =>
-            {
-                Answer::Subscribed
-            }
-            Ok(Value::Array(parts)) if kind == Kind::Time => {
-                return time(&parts).unwrap_or_else(|| Reply::without_time(nonsense()));
-            }
-            Ok(Value::Array(parts)) if kind == Kind::Inspect => {
-                return inspected(&parts).unwrap_or_else(|| Reply::without_time(nonsense()));
-            }
-            Ok(Value::Array(parts)) if kind == Kind::Greet => {
-                greeted(&parts).unwrap_or_else(nonsense)
-            }
-            Ok(Value::Array(parts)) if kind == Kind::List => listed(parts).unwrap_or_else(nonsense),
-            Ok(Value::ServerError(error)) if !refusal::is_garbled(frame, &error) => {
+        of_script(asked, frame)
+            .or_else(|| parsed(asked.kind, frame))
+            .unwrap_or_else(|| {
+                Reply::without_time(Answer::Failed(NodeFailure::Protocol {
+                    reason: "an answer of another form than the script gives".to_owned(),
+                }))
+            })
+    }
+
+    fn without_time(answer: Answer) -> Reply {
+        Reply { answer, time: None }
+    }
+}
+
+/// A reply that the crate's parser reads; `None` if the command is never answered in its form.
+fn parsed(kind: Kind, frame: &[u8]) -> Option<Reply> {
+    Some(Reply::without_time(
+        match (kind, parse_redis_value(frame).ok()?) {
+            (Kind::Subscribe, _) if push(frame) == Push::Subscribed => Answer::Subscribed,
+            (Kind::Time, Value::Array(parts)) => return time(&parts),
+            (Kind::Inspect, Value::Array(parts)) => return inspected(&parts),
+            (Kind::Greet, Value::Array(parts)) => greeted(&parts)?,
+            (Kind::List, Value::Array(parts)) => listed(parts)?,
+            (_, Value::ServerError(error)) if !refusal::is_garbled(frame, &error) => {
                 match refusal::of(&error) {
                     None => Answer::NoScript,
                     // Whoever has that key, it is not a lock of ours.
@@ -75,13 +68,9 @@ impl Reply {
                     Some(failure) => Answer::Failed(failure),
                 }
             }
-            _ => nonsense(),
-        })
-    }
-
-    fn without_time(answer: Answer) -> Reply {
-        Reply { answer, time: None }
-    }
+            _ => return None,
+        },
+    ))
 }
 
 /// The reply to `TIME`: seconds and microseconds, as text.
@@ -271,7 +260,7 @@ fn holder_in(value: &[u8]) -> Option<Arc<str>> {
 }
 
 /// The largest number of numbers that a script returns.
-const NUMBERS_MAX: usize = 8;
+const NUMBERS_MAX: usize = 7;
 
 /// The reply of a script that found another record than its client was greeted with.
 const CHANGED: &[u8] = b":-3\r\n";
@@ -280,161 +269,101 @@ const CHANGED: &[u8] = b":-3\r\n";
 /// so little for longer than a second.
 const STATUS_MAX: i64 = 1_000_000;
 
-/// How many numbers the script returns, where it returns several. An acquire of several locks adds which of them it is about.
-///
-/// Exactly as many: with one more it would have swallowed the answer behind it, and each command after that would be given the
-/// answer of another.
-fn members_of(ReplyFormat { kind, about }: ReplyFormat) -> usize {
-    match kind {
-        Kind::Acquire if about == CommandSubject::Several => 6,
-        // And what was free, see `slots`.
-        Kind::Acquire if about == CommandSubject::Slots => 8,
-        Kind::Acquire => 5,
-        Kind::Extend => 3,
-        Kind::Raise => 2,
-        _ => 1,
-    }
-}
-
-/// The numbers that the script of this kind returns; `None` if the reply has another form.
+/// The reply of a script that returns numbers, and perhaps a text behind them; `None` if the script of this kind does not return
+/// that.
 ///
 /// Read here and not by the crate's parser: this is the reply to nearly every command, and a caller waits for it. The parser takes a microsecond and a dozen allocations for what is a few additions.
-fn numbers(asked: ReplyFormat, frame: &[u8]) -> Option<[i64; NUMBERS_MAX]> {
-    let mut numbers = [0; NUMBERS_MAX];
-    let mut lines = frame
-        .strip_suffix(b"\r\n")?
-        .split(|it| *it == b'\n')
-        .map(|it| it.strip_suffix(b"\r").unwrap_or(it));
-    let first = lines.next()?;
-    if let Some(number) = number(first, b':') {
+///
+/// Exactly as many numbers: with one more it would have swallowed the answer behind it, and each command after that would be
+/// given the answer of another.
+fn of_script(ReplyFormat { kind, about }: ReplyFormat, frame: &[u8]) -> Option<Reply> {
+    if let Some((number, rest)) = line(frame, b':') {
         // Nothing may follow: half of a frame in other words is none of ours.
-        if lines.next().is_some() {
-            return None;
-        }
-        return match asked.kind {
-            Kind::Release => Some([number, 0, 0, 0, 0, 0, 0, 0]),
+        let numbers = match kind {
+            _ if !rest.is_empty() => return None,
+            Kind::Release => [number, 0, 0, 0, 0, 0, 0],
             // The short form of the ordinary outcome.
-            Kind::Acquire if STATUS_MAX < number => Some([1, 0, 0, 0, number, 0, 0, 0]),
-            Kind::Extend if STATUS_MAX < number => Some([1, 0, number, 0, 0, 0, 0, 0]),
-            _ => None,
-        };
-    }
-    let given = usize::try_from(number(first, b'*')?).ok()?;
-    if given < 2 || given != members_of(asked) {
-        return None;
-    }
-    let places = numbers.get_mut(..given)?;
-    for place in places {
-        *place = number(lines.next()?, b':')?;
-    }
-    lines.next().is_none().then_some(numbers)
-}
-
-/// The refusal of a node on which somebody holds the lock: the numbers, and behind them who it is.
-fn refusal_by_holder(about: CommandSubject, frame: &[u8]) -> Option<([i64; NUMBERS_MAX], &[u8])> {
-    let (body, count) = match about {
-        CommandSubject::One => (frame.strip_prefix(b"*6\r\n")?, 5),
-        CommandSubject::Several => (frame.strip_prefix(b"*7\r\n")?, 6),
-        CommandSubject::Slots => return None,
-    };
-    // No number has a dollar sign in it.
-    let (head, text) = body.split_at_checked(body.iter().position(|it| *it == b'$')?)?;
-    let mut lines = head.strip_suffix(b"\r\n")?.split(|it| *it == b'\n');
-    let mut numbers = [0; NUMBERS_MAX];
-    for place in numbers.iter_mut().take(count) {
-        let line = lines.next()?;
-        *place = number(line.strip_suffix(b"\r").unwrap_or(line), b':')?;
-    }
-    let (len, text) = text.split_at_checked(text.iter().position(|it| *it == b'\n')?)?;
-    let holder = text.strip_prefix(b"\n")?.strip_suffix(b"\r\n")?;
-    let len = number(len.strip_suffix(b"\r")?, b'$')?;
-    let is_whole = lines.next().is_none() && usize::try_from(len) == Ok(holder.len());
-    (is_whole && !has_swallowed(holder)).then_some((numbers, holder))
-}
-
-fn held(
-    [status, counter, left, queued, time, which, ..]: [i64; NUMBERS_MAX],
-    holder: &[u8],
-) -> Option<Reply> {
-    let answer = AcquireReply::Held {
-        counter: u64::try_from(counter).ok().filter(|_| status == 0)?,
-        // Negative: no end. It must not be read as "free now".
-        left: u64::try_from(left).ok().map(Duration::from_millis),
-        queued: queued == 1,
-        holder: refusal::shown_holder(holder),
-        which: index(which),
-    };
-    Some(Reply {
-        answer: Answer::Acquire(answer),
-        time: u64::try_from(time).ok(),
-    })
-}
-
-/// What a node says of the slots of a semaphore: seven numbers, and behind them what was free. `None` if it is none of that;
-/// what is inside is `None` if it makes no sense.
-fn slots(frame: &[u8]) -> Option<Option<Reply>> {
-    let body = frame.strip_prefix(b"*8\r\n")?;
-    let mut lines = body
-        .split(|it| *it == b'\n')
-        .map(|it| it.strip_suffix(b"\r").unwrap_or(it));
-    let mut read_slots = || {
-        let mut numbers = [0; NUMBERS_MAX];
-        for place in numbers.iter_mut().take(6) {
-            *place = number(lines.next()?, b':')?;
-        }
-        let count = usize::try_from(number(lines.next()?, b':')?).ok()?;
-        let (len, digits) = (number(lines.next()?, b'$')?, lines.next()?);
-        let is_whole = lines.next()?.is_empty() && lines.next().is_none();
-        if !is_whole
-            || usize::try_from(len) != Ok(digits.len())
-            || digits.len() != count.div_ceil(4)
-        {
-            return None;
-        }
-        let mut free = FreeSlots::default();
-        for (i, digit) in digits.iter().enumerate() {
-            let digit = char::from(*digit).to_digit(16)?;
-            for bit in (0..4).filter(|it| digit & 1 << it != 0) {
-                free.insert(u8::try_from(i.checked_mul(4)?.checked_add(bit)?).ok()?);
-            }
-        }
-        let [status, counter, left, queued, time, slot, ..] = numbers;
-        if !matches!(status, 0..=2) {
-            return read(
-                Kind::Acquire,
-                [status, counter, left, queued, time, 0, 0, 0],
-            );
-        }
-        let counter = u64::try_from(counter).ok()?;
-        let answer = match (status, index(slot)) {
-            (0, None) => {
-                let left = u64::try_from(left).ok().map(Duration::from_millis);
-                AcquireReply::Held {
-                    counter,
-                    left,
-                    queued: queued == 1,
-                    holder: None,
-                    which: None,
-                }
-            }
-            (1, Some(slot)) if usize::from(slot) < count => AcquireReply::Slot {
-                slot,
-                counter: None,
-                free,
-            },
-            (2, Some(slot)) if usize::from(slot) < count => AcquireReply::Slot {
-                slot,
-                counter: Some(counter),
-                free,
-            },
+            Kind::Acquire if STATUS_MAX < number => [1, 0, 0, 0, number, 0, 0],
+            Kind::Extend if STATUS_MAX < number => [1, 0, number, 0, 0, 0, 0],
             _ => return None,
         };
-        Some(Reply {
-            answer: Answer::Acquire(answer),
-            time: u64::try_from(time).ok(),
-        })
+        return read(kind, numbers, None);
+    }
+    let (members, mut rest) = line(frame, b'*')?;
+    let mut numbers = [0; NUMBERS_MAX];
+    let mut count = 0_usize;
+    while let Some((number, behind)) = line(rest, b':') {
+        *numbers.get_mut(count)? = number;
+        count = count.saturating_add(1);
+        rest = behind;
+    }
+    let mut text = None;
+    if !rest.is_empty() {
+        let (len, behind) = line(rest, b'$')?;
+        text = Some(behind.strip_suffix(b"\r\n")?);
+        if usize::try_from(len).ok() != text.map(<[u8]>::len) {
+            return None;
+        }
+    }
+    if usize::try_from(members) != Ok(count.saturating_add(usize::from(text.is_some()))) {
+        return None;
+    }
+    match (kind, about, count) {
+        (Kind::Acquire, CommandSubject::Slots, 7) => slots(numbers, text?),
+        // An acquire of several locks adds which of them it is about. Behind a refusal stands who holds the lock.
+        (Kind::Acquire, CommandSubject::One, 5) | (Kind::Acquire, CommandSubject::Several, 6) => {
+            read(kind, numbers, text)
+        }
+        (Kind::Extend, _, 3) | (Kind::Raise, _, 2) => read(kind, numbers, text),
+        _ => None,
+    }
+}
+
+/// The number in the first line, and what stands behind that line.
+fn line(bytes: &[u8], sign: u8) -> Option<(i64, &[u8])> {
+    let end = bytes.windows(2).position(|it| it == b"\r\n")?;
+    let (line, rest) = bytes.split_at_checked(end)?;
+    let digits = std::str::from_utf8(line.strip_prefix(&[sign])?).ok()?;
+    Some((digits.parse().ok()?, rest.get(2..)?))
+}
+
+/// What a node says of the slots of a semaphore. `digits`: which were free there.
+fn slots(
+    [status, counter, left, queued, time, slot, count]: [i64; NUMBERS_MAX],
+    digits: &[u8],
+) -> Option<Reply> {
+    let count = usize::try_from(count).ok()?;
+    if digits.len() != count.div_ceil(4) {
+        return None;
+    }
+    let mut free = FreeSlots::default();
+    for (i, digit) in digits.iter().enumerate() {
+        let digit = char::from(*digit).to_digit(16)?;
+        for bit in (0..4).filter(|it| digit & 1 << it != 0) {
+            free.insert(u8::try_from(i.checked_mul(4)?.checked_add(bit)?).ok()?);
+        }
+    }
+    let slot = match (status, index(slot)) {
+        (1 | 2, Some(slot)) if usize::from(slot) < count => slot,
+        (1 | 2, _) | (0, Some(_)) => return None,
+        _ => {
+            let holder: Option<&[u8]> = (status == 0).then_some(b"");
+            return read(
+                Kind::Acquire,
+                [status, counter, left, queued, time, 0, 0],
+                holder,
+            );
+        }
     };
-    Some(read_slots())
+    let counter = u64::try_from(counter).ok()?;
+    Some(Reply {
+        answer: Answer::Acquire(AcquireReply::Slot {
+            slot,
+            counter: (status == 2).then_some(counter),
+            free,
+        }),
+        time: u64::try_from(time).ok(),
+    })
 }
 
 /// Which of several locks: scripts count from 1.
@@ -442,18 +371,17 @@ fn index(which: i64) -> Which {
     u8::try_from(which.checked_sub(1)?).ok()
 }
 
-fn number(line: &[u8], sign: u8) -> Option<i64> {
-    std::str::from_utf8(line.strip_prefix(&[sign])?)
-        .ok()?
-        .parse()
-        .ok()
-}
-
-/// `None` for a status or a number that the script of this kind does not return.
+/// `None` for a status or a number that the script of this kind does not return. `holder`: who holds the lock, behind a refusal
+/// for that alone.
 fn read(
     kind: Kind,
     [status, counter, third, fourth, fifth, sixth, ..]: [i64; NUMBERS_MAX],
+    holder: Option<&[u8]>,
 ) -> Option<Reply> {
+    let is_held = (kind, status) == (Kind::Acquire, 0);
+    if is_held != holder.is_some() || holder.is_some_and(has_swallowed) {
+        return None;
+    }
     let counter = || u64::try_from(counter).ok();
     // Negative: no end. It must not be read as "free now".
     let left = u64::try_from(third).ok().map(Duration::from_millis);
@@ -464,6 +392,13 @@ fn read(
         _ => None,
     };
     let answer = match (kind, status) {
+        (Kind::Acquire, 0) => Answer::Acquire(AcquireReply::Held {
+            counter: counter()?,
+            left,
+            queued,
+            holder: refusal::shown_holder(holder?),
+            which,
+        }),
         (Kind::Acquire, 1) => Answer::Acquire(AcquireReply::Accepted),
         (Kind::Acquire, 2) => Answer::Acquire(AcquireReply::Behind {
             counter: counter()?,
@@ -564,11 +499,5 @@ fn has_swallowed(text: &[u8]) -> bool {
             rest.drain(..len);
         }
         frame::reply_len(&rest).is_ok()
-    })
-}
-
-fn nonsense() -> Answer {
-    Answer::Failed(NodeFailure::Protocol {
-        reason: "an answer of another form than the script gives".to_owned(),
     })
 }

@@ -252,6 +252,9 @@ fn an_answer_about_several_locks_says_which_is_in_the_way() {
     for nonsense in [
         "*7\r\n:0\r\n:7\r\n:-1\r\n:0\r\n:9\r\n$1\r\nx\r\n",
         "*7\r\n:0\r\n:7\r\n:-1\r\n:0\r\n:9\r\n:2\r\n:3\r\n",
+        "*7\r\n:0\r\n:7\r\n:-1\r\n:0\r\n:9\r\n:2\r\n$2\r\nx\r\n",
+        "*6\r\n:1\r\n:7\r\n:0\r\n:0\r\n:9\r\n:0\r\n$2\r\nx\r\n",
+        "*7\r\n:1\r\n:7\r\n:0\r\n:0\r\n:9\r\n:0\r\n$1\r\nx\r\n",
     ] {
         assert!(
             matches!(
