@@ -131,26 +131,14 @@ impl LostAttempt {
     /// Whether a majority of the nodes can be asked; `None` if the attempt says nothing about it.
     pub(crate) fn finds_a_majority(&self) -> Option<bool> {
         match self.why {
-            LossReason::NoQuorum => Some(self.waits_for_quarantine()),
+            LossReason::NoQuorum => Some(self.quarantine().is_some()),
             LossReason::Held | LossReason::TooLate | LossReason::Overtaken => Some(true),
             LossReason::KeyInUse => None,
         }
     }
 
-    /// Whether a majority will be there when the quarantine of nodes is over: that is no outage.
-    fn waits_for_quarantine(&self) -> bool {
-        let quarantined =
-            |it: &&NodeAnswer| matches!(it, NodeAnswer::Failed(NodeFailure::Quarantined { .. }));
-        let failed = |it: &&NodeAnswer| matches!(it, NodeAnswer::Failed(_));
-        let (quarantined, failed) = (
-            self.rows.iter().filter(quarantined).count(),
-            self.rows.iter().filter(failed).count(),
-        );
-        let gone = failed.saturating_sub(quarantined);
-        quarantined != 0 && quorum(self.rows.len()) <= self.rows.len().saturating_sub(gone)
-    }
-
-    /// The nodes whose quarantine stands in the way, and for how long: until enough of them vote.
+    /// The nodes whose quarantine stands in the way, and for how long: until enough of them vote. That is no outage; `None` if no
+    /// majority will be there even then.
     pub(crate) fn quarantine(&self) -> Option<(usize, Duration)> {
         let left = |it: &NodeAnswer| match it {
             NodeAnswer::Failed(NodeFailure::Quarantined { left, .. }) => Some(*left),
@@ -158,7 +146,10 @@ impl LostAttempt {
         };
         let lasts: Vec<_> = self.rows.iter().filter_map(left).collect();
         let longest = lasts.iter().copied().max()?;
-        self.waits_for_quarantine()
+        let failed = |it: &&NodeAnswer| matches!(it, NodeAnswer::Failed(_));
+        let failed = self.rows.iter().filter(failed).count();
+        let gone = failed.saturating_sub(lasts.len());
+        (quorum(self.rows.len()) <= self.rows.len().saturating_sub(gone))
             .then_some((lasts.len(), longest))
     }
 
@@ -216,10 +207,12 @@ mod tests {
         };
         let waits = |rows| {
             LostAttempt {
+                why: LossReason::NoQuorum,
                 rows,
                 ..LostAttempt::without_tokens(3, 0)
             }
-            .waits_for_quarantine()
+            .finds_a_majority()
+                == Some(true)
         };
 
         assert!(waits(vec![quarantined(), quarantined(), quarantined()]));
