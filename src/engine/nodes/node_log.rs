@@ -36,7 +36,7 @@ impl NodeLog {
         }
     }
 
-    /// Something has happened to the session.
+    /// Something has happened to the session. Passes on what others have to know.
     pub(super) fn note(&mut self, event: SessionEvent) {
         let node = self.node.id;
         let address = Arc::clone(&self.node.address);
@@ -88,6 +88,7 @@ impl NodeLog {
             Change::Empty => "it is new or lost its data",
             Change::Another => "its server was restarted, promoted, restored or swapped",
             Change::Stepped(by) => {
+                node.common.events.clock_stepped();
                 count(&node.common.counters.clock_steps);
                 if self.may_warn("steps".to_owned(), WARNED_EVERY) {
                     let by = About(by);

@@ -17,10 +17,8 @@ use crate::engine::nodes::primary::{NodeAddress, Primary};
 use crate::engine::nodes::server::{NodeContext, Server};
 use crate::error::NodeFailure;
 use crate::ids::NodeId;
-use crate::logic::eligibility::Change;
 use crate::logic::run_ids::{BehindAddress, Double, RunIds};
 use crate::observer::Event;
-use crate::session::SessionEvent;
 use crate::session::availability::Health;
 use crate::stats::count;
 use crate::sys::logging::{Level, error, warn, write_line};
@@ -268,7 +266,7 @@ impl Worker {
             self.renew_lease()?;
             let turn = node.turn(is_readable, self.poll.registry());
             // Callers may look at what has happened as soon as they have their votes.
-            self.note(turn.events);
+            turn.events.into_iter().for_each(|it| self.log.note(it));
             node.deliver(turn.votes);
             for key in turn.notices {
                 node.take_notice(&key, turn.now);
@@ -293,23 +291,6 @@ impl Worker {
                 is_closing |= event.is_read_closed() || event.is_error();
                 is_readable |= event.is_readable() || is_closing;
             }
-        }
-    }
-
-    /// Tells of what has happened to the session, and passes on what others have to know.
-    fn note(&mut self, events: Vec<SessionEvent>) {
-        for event in events {
-            let is_step = matches!(
-                event,
-                SessionEvent::Changed {
-                    change: Change::Stepped(_),
-                    ..
-                }
-            );
-            if is_step {
-                self.node.common.events.clock_stepped();
-            }
-            self.log.note(event);
         }
     }
 
@@ -351,7 +332,7 @@ impl Worker {
         self.log.down(failure, was_idle);
         node.deliver(votes);
         let events = node.with(|link| std::mem::take(&mut link.session.events));
-        self.note(events);
+        events.into_iter().for_each(|it| self.log.note(it));
     }
 }
 
