@@ -23,10 +23,9 @@ impl Shared {
         let nodes = &self.fanout.nodes;
         // A server that was emptied since it was last asked for a lock shows that here.
         let look = self.fanout.records.rules().greet(GreetKind::Look);
-        let deadline = self.fanout.deadline(time::tick());
         let mut failures = vec![None; nodes.len()];
         let query = |command| NodeQuery { command, to: None };
-        for answers in ask::ask_many(&self.fanout, [look, Command::check()].map(query), deadline) {
+        for answers in ask::ask_many(&self.fanout, [look, Command::check()].map(query)) {
             for (failure, (answer, _)) in failures.iter_mut().zip(answers) {
                 *failure = failure.take().or(answer.err());
             }
@@ -64,13 +63,12 @@ impl Shared {
             return;
         }
         // Alone, and behind everything else: nothing of the connecting is in it.
-        let times = ask::ask_timed(
-            &self.fanout,
-            Command::time(),
-            Some(up),
-            self.fanout.deadline(time::tick()),
-        );
-        for (row, (answer, took)) in rows.iter_mut().zip(times) {
+        let query = NodeQuery {
+            command: Command::time(),
+            to: Some(up),
+        };
+        let times = ask::ask_many(&self.fanout, [query]);
+        for (row, (answer, took)) in rows.iter_mut().zip(times.into_iter().flatten()) {
             row.round_trip = took.filter(|_| answer.is_ok() && up.contains(row.node));
         }
     }
@@ -121,7 +119,7 @@ impl Shared {
             command: self.fanout.records.rules().greet(kind),
             to: Some([*id].into_iter().collect()),
         });
-        let answers = ask::ask_many(&self.fanout, queries, self.fanout.deadline(time::tick()));
+        let answers = ask::ask_many(&self.fanout, queries);
         let mut rows = self.check_nodes();
         for (id, answers) in nodes.into_iter().zip(answers) {
             let answer = answers.into_iter().nth(id.index());

@@ -12,7 +12,6 @@ use crate::engine::spec;
 use crate::error::{AcquireError, NodeAnswer, NodeFailure, NodeReport};
 use crate::ids::NodeSet;
 use crate::inspection::{InspectedNode, Inspection, StoredKey};
-use crate::time;
 use crate::wire::{Command, KeyTtls, Looked, Plan};
 
 impl Shared {
@@ -25,16 +24,7 @@ impl Shared {
     /// waits for all of them.
     pub(crate) fn inspect(&self, name: &[u8], slot: Option<u8>) -> Inspection {
         let command = Looked::new(&self.with_prefix(name), slot).inspect();
-        self.inspection(
-            name,
-            slot,
-            ask::ask(
-                &self.fanout,
-                command,
-                None,
-                self.fanout.deadline(time::tick()),
-            ),
-        )
+        self.inspection(name, slot, ask::ask(&self.fanout, command, None))
     }
 
     fn inspection(
@@ -116,12 +106,7 @@ impl Shared {
     fn tell(&self, commands: impl Iterator<Item = (Command, NodeSet)>) -> Vec<NodeReport> {
         let mut rows = vec![NodeAnswer::NotAsked; self.fanout.nodes.len()];
         for (command, to) in commands {
-            let answers = ask::ask(
-                &self.fanout,
-                command,
-                Some(to),
-                self.fanout.deadline(time::tick()),
-            );
+            let answers = ask::ask(&self.fanout, command, Some(to));
             for ((node, answer), row) in self.fanout.ids().zip(answers).zip(&mut rows) {
                 // A failure is what counts: something of the lock may still stand there.
                 if to.contains(node) && !matches!(row, NodeAnswer::Failed(_)) {

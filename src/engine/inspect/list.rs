@@ -99,7 +99,7 @@ impl Shared {
             command: wire::list(search.place),
             to: Some([search.node].into_iter().collect()),
         });
-        let answers = ask::ask_many(&self.fanout, queries, self.fanout.deadline(time::tick()));
+        let answers = ask::ask_many(&self.fanout, queries);
         let mut found = BTreeSet::new();
         let open = searches.iter_mut().filter(|search| search.end.is_none());
         for (search, answers) in open.zip(answers) {
@@ -115,11 +115,7 @@ impl Shared {
             command: Looked::new(name, *slot).inspect(),
             to: None,
         };
-        let answers = ask::ask_many(
-            &self.fanout,
-            found.iter().map(query),
-            self.fanout.deadline(time::tick()),
-        );
+        let answers = ask::ask_many(&self.fanout, found.iter().map(query));
         let inspection = |((name, slot), answers): (&FoundName, Vec<ask::Timed>)| {
             let name = name.get(self.config.prefix.len()..).unwrap_or_default();
             self.inspection(name, *slot, answers.into_iter().map(|(answer, _)| answer))

@@ -315,11 +315,8 @@ impl LiveHold {
 
     fn release_round(&self, ended: &EndedHold) -> Arc<Pending<ReleaseRound>> {
         let fanout = &self.shared.fanout;
-        Pending::of_release(
-            fanout,
-            ReleaseRound::of_held(fanout.nodes.len(), ended.held),
-            ended.reached,
-        )
+        let round = ReleaseRound::of_held(fanout.nodes.len(), ended.held);
+        Pending::among(fanout, round, Some(ended.reached))
     }
 
     fn conclude_release(

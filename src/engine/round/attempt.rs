@@ -316,7 +316,7 @@ impl Attempt {
             Some(entry) => QueueUpdate::Leave(entry.waiter),
         };
         let command = request.spec.plan.release(self.owner, None, update);
-        let round = || Pending::of_release(fanout, ReleaseRound::new(granted), to);
+        let round = || Pending::among(fanout, ReleaseRound::new(granted), Some(to));
         let round = (granted != 0).then(round);
         let release =
             Outgoing::release(command, to, request.spec.ttl()).answered_to(round.as_ref());

@@ -12,7 +12,6 @@ use crate::engine::round::admission::Admission;
 use crate::error::{NodeAnswer, NodeFailure};
 use crate::ids::{NodeId, NodeSet};
 use crate::logic::ballot::{Ballot, Round, Step};
-use crate::logic::tally::ReleaseRound;
 use crate::session::pending_command::ReplyHandler;
 use crate::sys::sync::{Condvar, Mutex, MutexGuard};
 use crate::sys::{SPINS_MAX, yield_now};
@@ -65,6 +64,16 @@ impl<R: Round> Pending<R> {
             answered: Condvar::default(),
             hook,
         }
+    }
+
+    /// A round that goes to the nodes `to`, if that is some. The others do not have to be asked.
+    pub(crate) fn among(fanout: &Fanout, round: R, to: Option<NodeSet>) -> Arc<Pending<R>> {
+        let pending = Arc::new(Pending::new(fanout.nodes.len(), round));
+        let is_left_out = |node: &NodeId| to.is_some_and(|to| !to.contains(*node));
+        for node in fanout.ids().filter(is_left_out) {
+            pending.leave_out(node, NodeAnswer::NotAsked);
+        }
+        pending
     }
 
     /// Remembers to which nodes the command was given.
@@ -198,17 +207,6 @@ impl<R: Round> Pending<R> {
             }
             self.decided.notify_all();
         }
-    }
-}
-
-impl Pending<ReleaseRound> {
-    /// A round of releases that goes to the nodes `to`. The others do not have to be asked.
-    pub(crate) fn of_release(fanout: &Fanout, round: ReleaseRound, to: NodeSet) -> Arc<Self> {
-        let pending = Arc::new(Pending::new(fanout.nodes.len(), round));
-        for node in fanout.ids().filter(|it| !to.contains(*it)) {
-            pending.leave_out(node, NodeAnswer::NotAsked);
-        }
-        pending
     }
 }
 

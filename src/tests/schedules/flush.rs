@@ -11,7 +11,6 @@ use crate::engine::round::ask::ask;
 use crate::error::AcquireError;
 use crate::manager::LockManager;
 use crate::sys::checked::{self, OwnThread};
-use crate::time::deadline;
 use crate::wire::Command;
 
 /// Longer than any thread needs.
@@ -182,7 +181,7 @@ fn a_command_that_is_given_while_the_worker_ends_is_sent_or_refused() {
         let theirs = locks.clone();
         let caller = spawn("caller", move || {
             let fanout = &theirs.engine.shared.fanout;
-            ask(fanout, Command::time(), None, deadline(ms(50)));
+            ask(fanout, Command::time(), None);
         });
 
         locks.shutdown();
