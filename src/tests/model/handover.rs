@@ -1,0 +1,418 @@
+//! A release hands the lock over: random walks through that protocol, with the shipped rounds, lease and quarantines.
+//!
+//! Four clients compete on three or five servers: as writers of one name, as readers and writers, for one or several names,
+//! or for the permits of a semaphore. A server that frees a lock gives it to the first waiting call for a short *first
+//! life*, and pushes that to its client. The client counts the push as the server's vote for its last ask.
+//!
+//! Clients act at random: they claim, yield, leave, extend, heal and release at any time, so nothing here rests on timers.
+//! Connections keep the order of commands. After a break the server may still execute a part of them, at any later time.
+//! Pushes of a cluster's bus come in any order ([`World::in_order`]). Clients stop and crash. Servers hang, restart without
+//! data, lose all data or one counter, get a longer quarantine, or have their clock set forward.
+//!
+//! Checked: see [`Violation`]. Each [`Flaw`] leaves out one rule; `mistakes` has a world for each that shows it.
+//!
+//! Left out: the grace before a claim and the quarter of a first life before a win, which only forbid; servers' clocks with
+//! different rates, downgrades, several calls of one client, failover. Counters are lost alone only where pushes are in
+//! order: otherwise an old push looks young. Steps of clocks are checked for clients that have seen the clock before.
+//!
+//! Two rules are more precise here than a vote by an answer needs. A push shows the server's clock, as an answer does
+//! ([`Flaw::PushShowsNoClock`]). The end of a quarantine still bars an older ask if it was over when the server was greeted
+//! ([`Flaw::ForgetsEndSeenLate`]).
+#![allow(clippy::print_stdout, reason = "for who reads a test")]
+
+mod calls;
+mod clients;
+mod holders;
+mod mistakes;
+mod network;
+mod servers;
+mod walks;
+
+use std::collections::VecDeque;
+
+use fastrand::Rng;
+
+use self::calls::Client;
+use self::network::Line;
+use self::servers::Server;
+use super::*;
+use crate::answer::{AcquireReply, Answer, ExtendReply, FreeSlots, RaiseReply};
+use crate::logic::acquire_round::{AcquireEnd, AcquireRound, RaiseRound, Rule};
+use crate::logic::token;
+use crate::time::Tick;
+
+const SERVERS_MAX: usize = 5;
+const CLIENTS: usize = 4;
+/// Names of a lock, or permits of a semaphore.
+const LOCKS: usize = 2;
+type Locks = &'static [usize];
+const ALL: Locks = &[0, 1];
+const ALONE: [Locks; LOCKS] = [&[0], &[1]];
+/// The time at which a world begins: longer than any quarantine.
+const BEGIN: u64 = 1_000;
+
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+enum Violation {
+    /// Two hold the same name or permit, and not both as readers.
+    TwoHold,
+    /// A writer's token is not above those before it, or a reader's number is below the last writer's.
+    OutOfOrder,
+    /// The client counts a grant that the server made in quarantine.
+    CountedInQuarantine,
+    /// A server lets a reader in although a living writer waits before it.
+    ReaderBeforeWriter,
+    /// A server still has something of a call after its release.
+    Orphan,
+}
+
+/// What calls want.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+enum Kind {
+    Mutex,
+    Readers,
+    Names,
+    Permits,
+}
+
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+enum Flaw {
+    None,
+    /// The lease of a pushed lock counts from the push.
+    LeaseFromPush,
+    /// A pushed lock is trusted for the full ttl.
+    LeaseOfFullTtl,
+    /// A push counts before the server has answered the last ask.
+    PushBeforeAnswer,
+    /// A push is not compared with the counter of the refusal.
+    PushNotCompared,
+    /// A push stays when the call asks again.
+    PushOutlivesAsk,
+    /// A grant stays when the call asks again.
+    GrantOutlivesAsk,
+    /// Answers to earlier asks count.
+    AnswersToEarlierAsks,
+    /// Pushes with different tokens make a majority.
+    MixesTokens,
+    /// Pushes and answers together make a majority.
+    MixesAnswers,
+    /// A hand-over accepts a token that equals the counter.
+    HandOverAcceptsEqual,
+    /// A hand-over does not store the token.
+    HandOverStoresNothing,
+    /// A hand-over stores the token whatever the counter is.
+    HandOverStoresAnyway,
+    /// A hand-over by an acquire that finds the lock free does not store the token.
+    FinderStoresNothing,
+    /// A call that yields keeps its owner token.
+    ReusesOwner,
+    /// Pushes for earlier owner tokens count.
+    CountsEarlierOwners,
+    /// A release frees a lock of any owner.
+    ReleaseComparesNothing,
+    /// A release hands over beside another owner's key.
+    HandsOverBesideKey,
+    /// Pushes of a server in quarantine count.
+    IgnoresQuarantine,
+    /// A push counts if the server may vote when the push is read.
+    JudgesQuarantineWhenRead,
+    /// A quarantine that is over when the server is greeted counts for nothing asked before its end.
+    ForgetsEndSeenLate,
+    /// The edition of a push is not compared.
+    IgnoresEdition,
+    /// A server does not renew the life of the caller's own key.
+    OwnKeyKeepsLife,
+    /// The first life is longer than a quarantine.
+    FirstLifeAboveQuarantine,
+    /// One server alone confirms an extension.
+    ExtendsAlone,
+    /// Readers are handed the lock although a living writer waits before them.
+    ReadersPassWriters,
+    /// Readers' pushes count where they come in any order.
+    CountsReadersInAnyOrder,
+    /// The same, and they are not compared with the counter of the refusal.
+    ReadersNotCompared,
+    /// A release of one reader hands the lock over although others read.
+    HandsOverBesideReaders,
+    /// A push of one name counts for all that the call wants.
+    HoldsWithOneName,
+    /// A refused claim keeps the names that the call was handed.
+    HandsNothingOn,
+    /// Pushes of different permits make a majority.
+    MixesPermits,
+    /// The refusal of a semaphore shows no counter.
+    RefusalShowsNoCounter,
+    /// A push does not show the server's clock.
+    PushShowsNoClock,
+    /// A client does not quarantine a server after a step of its clock.
+    IgnoresSteps,
+}
+
+/// What happens often enough to be counted.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+enum Event {
+    Step,
+    HoldByAsk,
+    HoldByRaise,
+    HoldByClaim,
+    HoldByPush,
+    ReaderByPush,
+    HandOver,
+    /// Two or more readers are handed the lock in one step.
+    ReaderGroup,
+    /// A call that wants several names yields one that it was handed to the next.
+    NameHandedOn,
+    /// A push read by a call with several names.
+    NamePushed,
+    Yield,
+    Leave,
+    Extension,
+    Heal,
+    LeaseOver,
+    Restart,
+    Emptied,
+    LostCounter,
+    ClockStep,
+    Crash,
+}
+
+const EVENTS: [Event; Event::Crash as usize + 1] = [
+    Event::Step,
+    Event::HoldByAsk,
+    Event::HoldByRaise,
+    Event::HoldByClaim,
+    Event::HoldByPush,
+    Event::ReaderByPush,
+    Event::HandOver,
+    Event::ReaderGroup,
+    Event::NameHandedOn,
+    Event::NamePushed,
+    Event::Yield,
+    Event::Leave,
+    Event::Extension,
+    Event::Heal,
+    Event::LeaseOver,
+    Event::Restart,
+    Event::Emptied,
+    Event::LostCounter,
+    Event::ClockStep,
+    Event::Crash,
+];
+
+/// How often each event happened.
+#[derive(Clone, Copy, Default)]
+struct Counts([u64; EVENTS.len()]);
+
+impl Counts {
+    fn add(&mut self, event: Event) {
+        self.0[event as usize] += 1;
+    }
+
+    fn of(&self, event: Event) -> u64 {
+        self.0[event as usize]
+    }
+
+    fn all(&self) -> Vec<(Event, u64)> {
+        EVENTS
+            .iter()
+            .map(|event| (*event, self.of(*event)))
+            .collect()
+    }
+
+    fn merge(&mut self, other: &Counts) {
+        for (sum, more) in self.0.iter_mut().zip(other.0) {
+            *sum += more;
+        }
+    }
+}
+
+/// How rare each mishap is: one in so many steps of the kind; 0 for never.
+#[derive(Clone, Copy, Debug)]
+struct Faults {
+    breaks: u32,
+    crashes: u32,
+    stops: u32,
+    hangs: u32,
+    /// Restarts without data.
+    restarts: u32,
+    /// Data lost under open connections, and records with a longer quarantine.
+    empties: u32,
+    counters: u32,
+    clock_steps: u32,
+}
+
+struct World {
+    kind: Kind,
+    flaw: Flaw,
+    faults: Faults,
+    random: Rng,
+    /// The beginning, on the clock for waiting.
+    start: Tick,
+    now: u64,
+    ttl: u64,
+    /// The life of a lock that is handed over.
+    first_life: u64,
+    /// Clients propose the time; otherwise any small number.
+    good_clocks: bool,
+    /// Pushes come on the connection of the answers.
+    in_order: bool,
+    /// How many clients want the lock.
+    active: usize,
+    /// Prints what happens.
+    is_shown: bool,
+    /// One in so many steps of time passes.
+    slowness: u32,
+    /// One in so many pushes that are under way arrives.
+    disorder: u32,
+    /// One in so many waiting calls asks without a cause.
+    calm: u32,
+    servers: Vec<Server>,
+    /// Of each client to each server.
+    lines: Vec<Vec<Line>>,
+    clients: Vec<Client>,
+    last_id: u32,
+    /// The largest tokens of writers so far, and the largest numbers of readers.
+    last_tokens: [u64; LOCKS],
+    last_numbers: [u64; LOCKS],
+    counts: Counts,
+    violation: Option<Violation>,
+}
+
+impl World {
+    fn new(seed: u64, kind: Kind, flaw: Flaw) -> World {
+        let mut random = Rng::with_seed(seed);
+        let mut pick = |rates: &[u32]| rates[random.usize(..rates.len())];
+        let when = |is_so: bool, rate: u32| if is_so { rate } else { 0 };
+        let has_slow_pushes = pick(&[0, 0, 0, 1]) == 1;
+        let in_order = !has_slow_pushes && pick(&[0, 1, 1]) == 1;
+        let loses = !has_slow_pushes && pick(&[0, 1]) == 1;
+        let steps = !has_slow_pushes && !loses && pick(&[0, 1, 1]) == 1;
+        let forgets = in_order && !loses && pick(&[0, 1]) == 1;
+        let faults = Faults {
+            breaks: when(!has_slow_pushes, pick(&[0, 10, 60, 300])),
+            crashes: when(!has_slow_pushes && !steps, pick(&[0, 30, 150])),
+            stops: pick(&[0, 5, 30]),
+            hangs: pick(&[0, 15, 60]),
+            restarts: when(loses, pick(&[15, 50, 150])),
+            empties: when(loses, pick(&[0, 15, 100])),
+            counters: when(forgets, pick(&[1, 5, 30, 150])),
+            clock_steps: when(steps, pick(&[15, 50, 150])),
+        };
+        let good_clocks = loses || pick(&[0, 1]) == 1;
+        let servers = pick(&[3, 3, 3, 5]) as usize;
+        let active = pick(&[2, 3, 4]) as usize;
+        let slowness = pick(&[1, 2, 6]);
+        let disorder = pick(&[1, 3, 12]);
+        let calm = pick(&[1, 4, 20]);
+        let ttl = random.u64(40..120);
+        let first_life = random.u64(8..48).min(ttl);
+        let mut world = World {
+            kind,
+            flaw,
+            faults,
+            start: crate::time::tick(),
+            now: BEGIN,
+            ttl,
+            first_life: match flaw {
+                Flaw::FirstLifeAboveQuarantine => first_life + 3 * ttl,
+                _ => first_life,
+            },
+            good_clocks,
+            in_order,
+            active,
+            is_shown: false,
+            slowness,
+            disorder,
+            calm,
+            servers: vec![],
+            lines: vec![],
+            clients: vec![],
+            last_id: 1,
+            last_tokens: [0; LOCKS],
+            last_numbers: [0; LOCKS],
+            counts: Counts::default(),
+            violation: None,
+            random,
+        };
+        if has_slow_pushes {
+            // A push outlasts what was handed over.
+            world.active = CLIENTS;
+            world.slowness = 1;
+            world.disorder = 60;
+            world.calm = 1;
+            world.first_life = 8 + world.first_life - first_life;
+        }
+        world.servers = (0..servers).map(|_| Server::old(ttl)).collect();
+        for _ in 0..CLIENTS {
+            let client = world.new_client();
+            world.clients.push(client);
+            world
+                .lines
+                .push((0..servers).map(|_| Line::default()).collect());
+        }
+        world
+    }
+
+    /// Walks for so many steps, or to the first violation.
+    fn walk(&mut self, steps: u64) -> Option<Violation> {
+        for _ in 0..steps {
+            self.step();
+            if self.violation.is_some() {
+                break;
+            }
+        }
+        self.violation
+    }
+
+    fn one_in(&mut self, rate: u32) -> bool {
+        rate != 0 && self.random.u32(..rate) == 0
+    }
+
+    /// An owner token, an edition, a client id or the tag of a command that was never used.
+    fn fresh(&mut self) -> u32 {
+        self.last_id += 1;
+        self.last_id
+    }
+
+    fn tick(&self, time: u64) -> Tick {
+        self.start + span(time)
+    }
+
+    /// The token that a client proposes after it was shown a counter.
+    fn propose(&mut self, seen: u64) -> u64 {
+        let time = if self.good_clocks {
+            self.now
+        } else {
+            self.random.u64(1..9)
+        };
+        token::propose(time, seen).unwrap()
+    }
+
+    fn violate(&mut self, violation: Violation) {
+        self.violation.get_or_insert(violation);
+    }
+
+    fn show(&self, what: std::fmt::Arguments<'_>) {
+        if self.is_shown {
+            println!("{} {what}", self.now);
+        }
+    }
+
+    /// Whether tokens are in order where no rule is left out: no rule is about counters that are lost alone.
+    fn orders_tokens(&self) -> bool {
+        self.faults.counters == 0
+    }
+}
+
+fn span(time: u64) -> Duration {
+    Duration::from_nanos(time)
+}
+
+fn held(counter: u64, which: usize) -> Answer {
+    Answer::Acquire(AcquireReply::Held {
+        counter,
+        left: None,
+        queued: true,
+        holder: None,
+        which: Some(which as u8),
+    })
+}

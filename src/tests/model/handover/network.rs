@@ -1,0 +1,339 @@
+//! Connections, and what happens next.
+
+use super::calls::Push;
+use super::servers::{Caller, Member, Release, Stamp, StoredRecord, Wants};
+use super::*;
+
+/// A client's connection to a server.
+#[derive(Debug, Default)]
+pub(super) struct Line {
+    pub(super) is_open: bool,
+    /// Of the record that the client was greeted with on this connection.
+    pub(super) edition: Option<u32>,
+    /// The process that the server pushes to over it.
+    listener: Option<u32>,
+    pub(super) commands: VecDeque<Command>,
+    messages: VecDeque<(Message, Stamp)>,
+    /// Pushes that come in any order, also over a later connection.
+    pushes: Vec<(Message, Stamp)>,
+    /// What the server may still execute of an earlier connection, and for whom it publishes to that.
+    late: VecDeque<Command>,
+    late_listener: Option<u32>,
+}
+
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Command {
+    Greet {
+        listener: Option<u32>,
+        max_ttl: u64,
+    },
+    Acquire {
+        tag: u32,
+        me: Member,
+        wants: Wants,
+        proposal: u64,
+        edition: u32,
+    },
+    Raise {
+        tag: u32,
+        caller: Caller,
+        token: u64,
+    },
+    Extend {
+        tag: u32,
+        caller: Caller,
+        token: u64,
+        heals: bool,
+        edition: u32,
+    },
+    Release(Release),
+}
+
+#[derive(Clone, Debug)]
+pub(super) enum Message {
+    Greeted(StoredRecord),
+    Reply(u32, Answer),
+    Push(Push),
+}
+
+impl Line {
+    /// Whether the server counts a listener here when it publishes to this process.
+    pub(super) fn listens(&self, id: u32) -> bool {
+        self.is_open && self.listener == Some(id) || self.late_listener == Some(id)
+    }
+}
+
+impl World {
+    pub(super) fn step(&mut self) {
+        self.counts.add(Event::Step);
+        let c = self.random.usize(..CLIENTS);
+        let s = self.random.usize(..self.servers.len());
+        let is_stopped = self.now < self.clients[c].stopped_until;
+        match self.random.u32(..100) {
+            0..6 => self.pass_time(),
+            6..10 => self.execute_late(c, s),
+            10..38 => self.execute_next(),
+            38..72 => self.read_next(),
+            72..90 if !is_stopped => self.act(c),
+            90..96 if !is_stopped => self.connect(c, s),
+            96.. => self.mishap(c, s),
+            _ => {}
+        }
+    }
+
+    fn pass_time(&mut self) {
+        if self.one_in(self.slowness) {
+            let is_long = self.one_in(20);
+            self.now += if is_long {
+                self.random.u64(1..=self.ttl / 2)
+            } else {
+                1
+            };
+        }
+    }
+
+    fn connect(&mut self, c: usize, s: usize) {
+        if !self.lines[c][s].is_open {
+            self.lines[c][s].is_open = true;
+            let greet = self.greeting(c);
+            self.lines[c][s].commands.push_front(greet);
+        }
+    }
+
+    pub(super) fn greeting(&self, c: usize) -> Command {
+        let client = &self.clients[c];
+        Command::Greet {
+            listener: (!client.polls).then_some(client.id),
+            max_ttl: client.max_ttl,
+        }
+    }
+
+    /// Sends a command, or drops it where there is no connection.
+    pub(super) fn send(&mut self, c: usize, s: usize, command: Command) -> bool {
+        let line = &mut self.lines[c][s];
+        if line.is_open {
+            line.commands.push_back(command);
+        }
+        line.is_open
+    }
+
+    /// The edition to send along, where the client has been greeted.
+    pub(super) fn edition(&self, c: usize, s: usize) -> Option<u32> {
+        self.lines[c][s]
+            .edition
+            .filter(|_| self.lines[c][s].is_open)
+    }
+
+    fn execute_next(&mut self) {
+        // Most lines are empty.
+        for _ in 0..6 {
+            let c = self.random.usize(..CLIENTS);
+            let s = self.random.usize(..self.servers.len());
+            let line = &mut self.lines[c][s];
+            if line.is_open
+                && self.servers[s].hung_until <= self.now
+                && let Some(command) = line.commands.pop_front()
+            {
+                return self.execute(c, s, command, false);
+            }
+        }
+    }
+
+    fn execute_late(&mut self, c: usize, s: usize) {
+        if self.now < self.servers[s].hung_until {
+            return;
+        }
+        match self.lines[c][s].late.pop_front() {
+            Some(command) => self.execute(c, s, command, true),
+            None if self.one_in(2) => self.lines[c][s].late_listener = None,
+            None => {}
+        }
+    }
+
+    /// A server executes a command; nobody reads the answer to a late one.
+    fn execute(&mut self, c: usize, s: usize, command: Command, is_late: bool) {
+        self.expire(s);
+        self.show(format_args!("n{s} executes {command:?} of {c}"));
+        let current = self.servers[s].edition();
+        let reply = match command {
+            Command::Greet { listener, max_ttl } => {
+                let record = self.greet(s, max_ttl);
+                let line = &mut self.lines[c][s];
+                if is_late {
+                    line.late_listener = listener;
+                } else {
+                    line.listener = listener;
+                }
+                Message::Greeted(record)
+            }
+            Command::Acquire { tag, edition, .. } | Command::Extend { tag, edition, .. }
+                if edition != current =>
+            {
+                Message::Reply(tag, Answer::Changed)
+            }
+            Command::Acquire {
+                tag,
+                me,
+                wants,
+                proposal,
+                ..
+            } => Message::Reply(tag, self.acquire(s, me, wants, proposal)),
+            Command::Raise { tag, caller, token } => {
+                Message::Reply(tag, self.raise(s, caller, token))
+            }
+            Command::Extend {
+                tag,
+                caller,
+                token,
+                heals,
+                ..
+            } => Message::Reply(tag, self.extend(s, caller, token, heals)),
+            Command::Release(release) => return self.release(s, release),
+        };
+        if !is_late {
+            let stamp = self.servers[s].stamp(self.ttl);
+            self.lines[c][s].messages.push_back((reply, stamp));
+        }
+    }
+
+    fn greet(&mut self, s: usize, max_ttl: u64) -> StoredRecord {
+        let edition = self.fresh();
+        let new = StoredRecord {
+            edition,
+            since: Some(self.now),
+            max_ttl,
+        };
+        *self.servers[s].record.get_or_insert(new)
+    }
+
+    /// Publishes what was handed over. Answers whether the server counts a listener.
+    pub(super) fn push(&mut self, s: usize, to: &Member, lock: usize, token: u64) -> bool {
+        let message = Message::Push(Push {
+            owner: to.owner,
+            token,
+            lock,
+            edition: self.servers[s].edition(),
+            read_at: 0,
+        });
+        let stamp = self.servers[s].stamp(self.ttl);
+        let in_order = self.in_order;
+        let line = &mut self.lines[to.client][s];
+        if line.is_open && line.listener == Some(to.id) {
+            if in_order {
+                line.messages.push_back((message, stamp));
+            } else {
+                line.pushes.push((message, stamp));
+            }
+        }
+        line.listens(to.id)
+    }
+
+    fn read_next(&mut self) {
+        for _ in 0..6 {
+            let c = self.random.usize(..CLIENTS);
+            let s = self.random.usize(..self.servers.len());
+            if !self.lines[c][s].is_open || self.now < self.clients[c].stopped_until {
+                continue;
+            }
+            let pushes = self.lines[c][s].pushes.len();
+            if pushes != 0 && self.one_in(self.disorder) {
+                let place = self.random.usize(..pushes);
+                let (message, stamp) = self.lines[c][s].pushes.remove(place);
+                return self.read(c, s, message, stamp);
+            }
+            if let Some((message, stamp)) = self.lines[c][s].messages.pop_front() {
+                return self.read(c, s, message, stamp);
+            }
+        }
+    }
+
+    fn mishap(&mut self, c: usize, s: usize) {
+        let Faults {
+            breaks,
+            crashes,
+            stops,
+            hangs,
+            restarts,
+            empties,
+            counters,
+            clock_steps,
+        } = self.faults;
+        if self.one_in(breaks) {
+            self.break_line(c, s);
+        }
+        if self.one_in(crashes) {
+            self.crash(c);
+        }
+        if self.one_in(stops) {
+            self.clients[c].stopped_until = self.now + self.random.u64(..3 * self.ttl);
+        }
+        if self.one_in(hangs) {
+            self.servers[s].hung_until = self.now + self.random.u64(..self.ttl);
+        }
+        if self.one_in(restarts) {
+            self.counts.add(Event::Restart);
+            self.servers[s].lose_data();
+            for client in 0..CLIENTS {
+                self.break_line(client, s);
+                self.lines[client][s].late.clear();
+                self.lines[client][s].late_listener = None;
+            }
+        }
+        if self.one_in(empties) {
+            self.counts.add(Event::Emptied);
+            self.servers[s].lose_data();
+        }
+        if self.one_in(empties) {
+            let edition = self.fresh();
+            let longer = self.random.u64(1..=self.ttl);
+            if let Some(record) = &mut self.servers[s].record {
+                record.edition = edition;
+                record.max_ttl = (record.max_ttl + longer).min(2 * self.ttl);
+            }
+        }
+        if self.one_in(counters) {
+            self.counts.add(Event::LostCounter);
+            self.servers[s].locks[self.random.usize(..LOCKS)].counter = 0;
+        }
+        if self.one_in(clock_steps) {
+            self.counts.add(Event::ClockStep);
+            let by = self.random.u64(1..=self.ttl);
+            self.servers[s].step_clock(self.now, by);
+        }
+    }
+
+    /// A connection ends. The server may still execute a part of what was sent; releases are sent again on the next one.
+    fn break_line(&mut self, c: usize, s: usize) {
+        let part = self.random.usize(..=self.lines[c][s].commands.len());
+        let line = &mut self.lines[c][s];
+        let mut late = line.commands.clone();
+        late.truncate(if line.is_open { part } else { 0 });
+        let older = std::mem::replace(&mut line.late, late);
+        let mut commands = std::mem::take(&mut line.commands);
+        commands.retain(|command| matches!(command, Command::Release(_)));
+        *line = Line {
+            commands,
+            pushes: std::mem::take(&mut line.pushes),
+            late: std::mem::take(&mut line.late),
+            late_listener: line.listener,
+            ..Line::default()
+        };
+        if self.one_in(2) {
+            // Of two earlier connections the first one is executed now or never.
+            for command in older {
+                self.execute(c, s, command, true);
+            }
+        }
+        self.fail(c, s);
+    }
+
+    /// A client's process ends, and another one comes in its place.
+    fn crash(&mut self, c: usize) {
+        self.counts.add(Event::Crash);
+        for s in 0..self.servers.len() {
+            self.break_line(c, s);
+            self.lines[c][s].commands.clear();
+        }
+        self.clients[c] = self.new_client();
+    }
+}
