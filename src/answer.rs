@@ -56,6 +56,14 @@ impl Answer {
         )
     }
 
+    /// Whether somebody else holds the lock there.
+    pub(crate) fn is_held(&self) -> bool {
+        matches!(
+            self,
+            Answer::Acquire(AcquireReply::Held { .. } | AcquireReply::HeldByReaders { .. })
+        )
+    }
+
     /// Which slot of a semaphore was granted; `None` for whatever is no semaphore.
     pub(crate) fn slot(&self) -> Option<u8> {
         match self {
@@ -87,7 +95,6 @@ impl Answer {
             Answer::Acquire(
                 AcquireReply::Held { which, .. }
                 | AcquireReply::HeldByReaders { which, .. }
-                | AcquireReply::Reserved { which, .. }
                 | AcquireReply::WrongType { which }
                 | AcquireReply::BadCounter { which },
             ) => *which,
@@ -107,7 +114,6 @@ impl Answer {
                 }
                 | AcquireReply::Held { counter, .. }
                 | AcquireReply::HeldByReaders { counter, .. }
-                | AcquireReply::Reserved { counter, .. }
                 | AcquireReply::Ahead { counter },
             )
             | Answer::Raise(RaiseReply::Above { counter })
@@ -137,12 +143,6 @@ impl From<&Answer> for NodeAnswer {
                 return NodeAnswer::Held {
                     left: *left,
                     holder: holder.clone(),
-                    name: None,
-                };
-            }
-            Answer::Acquire(AcquireReply::Reserved { left, .. }) => {
-                return NodeAnswer::Reserved {
-                    left: *left,
                     name: None,
                 };
             }
@@ -242,13 +242,6 @@ pub(crate) enum AcquireReply {
         queued: bool,
         /// Who holds it, fit to be shown.
         holder: Option<Arc<str>>,
-        which: Which,
-    },
-    /// Free, but another client's turn.
-    Reserved {
-        counter: u64,
-        left: Duration,
-        queued: bool,
         which: Which,
     },
     /// The proposal is far ahead of the node's clock, and nothing was done.
@@ -422,7 +415,7 @@ mod tests {
     /// What commands of a round can be answered with.
     fn answers() -> Vec<Answer> {
         use AcquireReply::{
-            Accepted, Ahead, BadCounter, Behind, Held, HeldByReaders, Reserved, Shared, WrongType,
+            Accepted, Ahead, BadCounter, Behind, Held, HeldByReaders, Shared, WrongType,
         };
         let which = Some(1);
         use ExtendReply::{Extended, Healed, Lifted, Superseded};
@@ -450,18 +443,7 @@ mod tests {
             which,
         };
         answers.extend([Shared { counter: 7 }, by_readers].map(Answer::Acquire));
-        answers.extend(
-            [
-                Reserved {
-                    counter: 3,
-                    left,
-                    queued: true,
-                    which,
-                },
-                Ahead { counter: 4 },
-            ]
-            .map(Answer::Acquire),
-        );
+        answers.push(Answer::Acquire(Ahead { counter: 4 }));
         let free = FreeSlots::default();
         answers.extend([None, Some(6)].map(|counter| {
             Answer::Acquire(AcquireReply::Slot {
@@ -514,8 +496,9 @@ mod tests {
                 .iter()
                 .filter_map(Answer::counter)
                 .collect::<Vec<_>>(),
-            [1, 2, 7, 6, 3, 4, 6, 5, 8, 9]
+            [1, 2, 7, 6, 4, 6, 5, 8, 9]
         );
+        assert_eq!(answers().iter().filter(|it| it.is_held()).count(), 2);
         assert_eq!(answers().iter().filter(|it| it.is_accepted()).count(), 2);
         assert_eq!(
             answers()
@@ -529,7 +512,7 @@ mod tests {
                 .iter()
                 .filter_map(Answer::which)
                 .collect::<Vec<_>>(),
-            [1; 5]
+            [1; 4]
         );
     }
 

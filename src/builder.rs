@@ -407,11 +407,11 @@ impl Builder {
         self
     }
 
-    /// Sets the pause between the attempts of a waiting call that gets no notice of the release: a random time between `shortest`
+    /// Sets the pause between the attempts of a waiting call that is not handed the lock: a random time between `shortest`
     /// and a limit that doubles with every attempt, up to `longest`.
     ///
-    /// Where nodes cannot announce releases the pause is half a second at most, and a free lock stays reserved for such a call for a
-    /// second. Usually nodes announce releases; then the pause is only a safety net, from about `longest` up to five times that. See
+    /// Where nodes cannot hand it the lock the pause is half a second at most, and a free lock is kept for such a call for a
+    /// second. Usually nodes hand it over; then the pause is only a safety net, from about `longest` up to five times that. See
     /// [`guide::waiting`](crate::guide::waiting).
     ///
     /// Default: 10 ms to 200 ms. Allowed: 1 ms to 60 s each.

@@ -35,8 +35,8 @@ pub(crate) use crate::engine::live_hold::held::{Confirmation, LiveHold, PendingR
 pub use crate::engine::park::CancelHandle;
 pub(crate) use crate::engine::park::{Signal, sleep};
 pub(crate) use crate::engine::process::Process;
-pub(crate) use crate::engine::round::attempt::Attempt;
-pub(crate) use crate::engine::round::attempt::{AttemptFacts, Request};
+pub(crate) use crate::engine::round::admission::RoundTicket;
+pub(crate) use crate::engine::round::attempt::{Attempt, AttemptFacts, Owner, Request};
 pub(crate) use crate::engine::round::outcome::{LostAttempt, NotWon, Won};
 pub(crate) use crate::engine::shared::Shared;
 pub(crate) use crate::engine::spec::LockSpec;

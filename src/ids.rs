@@ -147,7 +147,7 @@ impl From<FencingToken> for u64 {
 
 /// The secret that proves who holds a lock: the value of the lock key.
 ///
-/// A fresh random value for every round, never reused: a command of an old round that arrives late then matches
+/// A fresh random value, and never used again once a release of it was sent: a command that arrives late then matches
 /// nothing. With it the lock can be released, so its `Debug` form shows the first eight hex digits only: enough to match two
 /// log lines, too little to forge a release.
 #[derive(Clone, Copy, Eq, Hash, PartialEq)]
@@ -166,9 +166,16 @@ impl OwnerToken {
         ))
     }
 
-    /// A token that is never drawn: a release with it releases nothing.
+    /// A token that is never drawn.
+    #[cfg(test)]
     pub(crate) fn nobody() -> OwnerToken {
         OwnerToken(Uuid::nil())
+    }
+
+    /// The token in the value of a lock: its first 32 digits.
+    pub(crate) fn of_value(value: &[u8]) -> Option<OwnerToken> {
+        let digits = value.get(..32)?;
+        Uuid::try_parse_ascii(digits).ok().map(OwnerToken)
     }
 
     /// A number that is as random as the token, and the same wherever that is sent.

@@ -52,7 +52,7 @@ impl Listing {
 #[derive(Clone, Debug, Eq, PartialEq)]
 #[non_exhaustive]
 pub enum LockState {
-    /// Free on a majority, or reserved for a waiting call.
+    /// Free on a majority.
     Free,
     /// Held on a majority.
     Held {
@@ -99,12 +99,10 @@ pub struct StoredLock {
     pub left: Option<Duration>,
     /// The fencing counter, which stays after a release; `None` if there is no valid one.
     pub counter: Option<u64>,
-    /// Waiting clients: one per program, whatever the number of its threads, and one per waiting reader.
+    /// Waiting calls: one per program, whatever the number of its threads, and one per waiting reader.
     pub waiting: u64,
     /// Wait of the first of them, by the node's clock.
     pub waiting_for: Option<Duration>,
-    /// Time left of a reservation for a client that was notified of a release.
-    pub reserved: Option<Duration>,
 }
 
 /// The key of a lock, as one node stores it.
@@ -227,9 +225,6 @@ impl fmt::Display for StoredLock {
         if self.key != StoredKey::Missing {
             for_another(f, self.left)?;
         }
-        if let Some(left) = self.reserved {
-            write!(f, "; reserved for {}", About(left))?;
-        }
         if 0 < self.waiting {
             write!(f, "; {} waiting", self.waiting)?;
         }
@@ -295,7 +290,6 @@ mod tests {
             counter: Some(7),
             waiting: 2,
             waiting_for,
-            reserved: None,
         };
         let row = InspectedNode {
             node: NodeId::new(0),

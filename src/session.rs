@@ -37,7 +37,7 @@ use crate::session::pending_command::{PendingCommand, ReplyHandler};
 use crate::session::record_rules::RecordRules;
 use crate::session::release_retries::ReleaseRetries;
 use crate::time::{Moment, Now, Tick};
-use crate::wire::{Command, Conn, ConnEvent, GreetKind, Kind, Reply};
+use crate::wire::{Command, Conn, ConnEvent, GreetKind, HandedOver, Kind, Reply};
 
 /// Shortest silence after which a connection can be given up, however short-lived its locks are: a server may be busy for a
 /// moment, and a new connection to it would wait as well.
@@ -117,6 +117,10 @@ pub(crate) struct Session {
     retries: ReleaseRetries,
     /// When the server is asked again what the login has asked.
     facts_at: Tick,
+    /// When the last command was asked that was answered on this connection, or the login.
+    last_asked: Now,
+    /// When it was greeted with the record that it has.
+    greeted_at: Tick,
     min_rtt: MinRtt,
     /// The oldest answer was overdue when the socket was found empty.
     is_stalled: bool,
@@ -132,8 +136,8 @@ pub(crate) struct Session {
     /// The thread ends soon: nothing waits for answers.
     pub(crate) is_stopping: bool,
     pub(crate) votes: Vec<Vote>,
-    /// Keys of locks whose release the server has announced.
-    pub(crate) notices: Vec<Vec<u8>>,
+    /// Locks that the server has handed over.
+    pub(crate) notices: Vec<HandedOver>,
     pub(crate) events: Vec<SessionEvent>,
 }
 
@@ -142,7 +146,7 @@ impl Session {
         rules: RecordRules,
         response_timeout: Duration,
         client: ClientId,
-        now: Tick,
+        now: Now,
     ) -> Session {
         Session {
             rules,
@@ -160,11 +164,13 @@ impl Session {
             over: None,
             releases: 0,
             retries: ReleaseRetries::default(),
-            facts_at: now,
+            facts_at: now.tick,
+            last_asked: now,
+            greeted_at: now.tick,
             min_rtt: MinRtt::default(),
             is_stalled: false,
             is_silent: false,
-            wakes_at: now,
+            wakes_at: now.tick,
             was_used: false,
             wants_notices: false,
             is_listening: false,
@@ -244,6 +250,8 @@ impl Session {
         self.health = Health::Up;
         self.has_answered = false;
         self.facts_at = now.tick.checked_add(FACTS_EVERY).unwrap_or(now.tick);
+        self.last_asked = asked;
+        self.greeted_at = now.tick;
         self.eligibility.length = self.rules.quarantine();
         let answered = Now {
             moment: said_time,
@@ -349,7 +357,7 @@ impl Session {
 
     /// Sends a command, or holds it back until the server is greeted.
     fn admit(&mut self, mut command: PendingCommand, now: Now) {
-        if command.command.asked.kind == Kind::Release && !command.command.keeps_a_slot {
+        if command.command.kind == Kind::Release && !command.command.keeps_a_slot {
             self.releases = self.releases.wrapping_add(1);
         }
         command.releases = self.releases;
@@ -460,7 +468,10 @@ impl Session {
                     self.note_answer(&mut tag, asked, now);
                     self.on_changed(tag, is_known, now);
                 }
-                ConnEvent::Released { key } => self.notices.push(key),
+                ConnEvent::HandedOver(notice) => {
+                    let notice = self.judge_hand_over(notice, now);
+                    self.notices.push(notice);
+                }
             }
         }
         // The server may have evicted it.
@@ -478,7 +489,7 @@ impl Session {
             answered: now,
         };
         let answer = self.judge(reply, times);
-        match command.command.asked.kind {
+        match command.command.kind {
             Kind::Subscribe => {
                 self.is_listening = answer == Answer::Subscribed;
                 if !self.is_listening {
@@ -515,6 +526,7 @@ impl Session {
     fn note_answer(&mut self, command: &mut PendingCommand, asked: Now, now: Now) {
         let took = now.tick.saturating_duration_since(asked.tick);
         self.has_answered = true;
+        self.last_asked = asked;
         // If it is sent again, others may be.
         if std::mem::take(&mut command.is_alone) {
             self.min_rtt.on_answer(now.tick, took);
@@ -540,10 +552,7 @@ impl Session {
             _ => return answer,
         };
         // RACE: T1, this process, is stopped and goes on when T2 has promoted another server. T1 reads old answers first.
-        if self
-            .lease_until
-            .is_some_and(|until| until.boot_micros() < times.asked.moment.boot_micros())
-        {
+        if self.lease_is_over(times.asked.moment) {
             return Answer::Failed(NodeFailure::UNCONFIRMED);
         }
         match self.eligibility.left(ask, times.asked.tick) {
@@ -552,8 +561,47 @@ impl Session {
         }
     }
 
+    /// What a hand-over counts for: it is the answer to what was asked last, on this connection and with this record.
+    ///
+    /// RACE: T1, this client, asks; T2, the server, loses its data, and its quarantine passes; T2 hands the lock over by what was
+    /// put back. Therefore it does not count for what was asked before the server was greeted with this record, nor before the
+    /// end of a quarantine that is known.
+    ///
+    /// RACE: T2, the server, has its clock set forward, and deletes a lock that others hold; it hands it over before any answer
+    /// has shown its clock. Therefore the message shows it, and one that shows a step does not count. It begins no quarantine:
+    /// anybody may publish.
+    fn judge_hand_over(&mut self, notice: HandedOver, now: Now) -> HandedOver {
+        self.eligibility.length = self.rules.quarantine();
+        let heard = Times {
+            asked: self.last_asked,
+            answered: now,
+        };
+        let has_vote =
+            !self.lease_is_over(now.moment) && !self.eligibility.would_step(notice.time, heard);
+        let left = self.eligibility.left(Ask::Grant, self.greeted_at);
+        let left = left.map_or(Duration::ZERO, |it| it.0);
+        HandedOver {
+            token: notice.token.filter(|_| has_vote),
+            asked_from: self.greeted_at.checked_add(left),
+            ..notice
+        }
+    }
+
+    /// Whether the members of the node named another server at this time, or none.
+    fn lease_is_over(&self, at: Moment) -> bool {
+        self.lease_until
+            .is_some_and(|until| until.boot_micros() < at.boot_micros())
+    }
+
     fn judge_greeting(&mut self, shown: &GreetReply, times: Times) -> Answer {
         self.rules.raise(shown.max_ttl);
+        let before = self
+            .server_info
+            .as_ref()
+            .and_then(|it| it.greet_reply.as_ref());
+        if before.is_none_or(|it| it.edition != shown.edition) {
+            self.greeted_at = times.answered.tick;
+        }
         let server_info = ServerInfo {
             greet_reply: Some(shown.clone()),
             ..self.server_info.clone().unwrap_or_default()

@@ -21,14 +21,12 @@ pub(crate) use conn::{Conn, ConnEvent};
 pub(crate) use keys::hash_tag;
 pub(crate) use login::{Dialogue, answer, log_in, question};
 pub(crate) use plan::{
-    FoundName, GreetKind, Greeting, KeyTtls, LAST, Looked, Plan, QueueEntry, QueuePolicy,
-    QueueUpdate, ScanPlace, Waiter, greet, list, names,
+    FoundName, GreetKind, Greeting, KeyTtls, LAST, Looked, Offer, Plan, QueueEntry, QueuePolicy,
+    QueueUpdate, ScanPlace, greet, list, names,
 };
 #[cfg(test)]
 pub(crate) use redis::parse_redis_value as read_value;
-pub(crate) use reply::Reply;
+pub(crate) use reply::{HandedOver, Reply};
 pub(crate) use script::Kind;
-#[cfg(all(test, not(quorlock_shuttle)))]
-pub(crate) use script::ReplyFormat;
 #[cfg(test)]
 pub(crate) use script::Script;

@@ -28,7 +28,7 @@ const PARTS: u32 = 4;
 /// The shortest lifetime of counters, for those that cannot be deleted.
 const COUNTERS_LIVE: Duration = Duration::from_secs(60);
 
-/// The last release, or a reservation, is gone after a round trip.
+/// The last release is gone after a round trip.
 const CLEAN_UP_FOR: Duration = Duration::from_secs(5);
 const CLEAN_UP_LOOK: Duration = Duration::from_millis(10);
 
@@ -195,12 +195,8 @@ fn measure(
 
 /// Deletes the keys of these names. Returns the servers that may have some left.
 fn clean_up(locks: &LockManager, names: &[String]) -> Result<Vec<String>, Failed> {
-    let is_clean = |it: &StoredLock| {
-        it.key == StoredKey::Missing
-            && it.counter.is_none()
-            && it.waiting == 0
-            && it.reserved.is_none()
-    };
+    let is_clean =
+        |it: &StoredLock| it.key == StoredKey::Missing && it.counter.is_none() && it.waiting == 0;
     let until = now() + CLEAN_UP_FOR;
     let mut names: Vec<_> = names.iter().collect();
     loop {

@@ -35,11 +35,18 @@ pub(crate) fn run(args: &NodeArgs, run: &Run) -> Result<ExitCode, Failed> {
     lease::new_path()?;
     let cancel = CancelHandle::new();
     let events = signals::listen(&cancel)?;
+    let ttl = settings.ttl;
     let locks = settings.build()?;
     let held = match take(run, &locks, &cancel, &events) {
         Err(failed) => return run.taking.end(failed, false),
         Ok(held) => held,
     };
+    // A lock that was handed over lasts for a second until its first extension, and TERM would be due. If this fails, the command is
+    // ended at the first look.
+    let now = clock::now();
+    if times.term_at(times.kill_at(now, held.hold.remaining())) <= now {
+        let _ = held.hold.extend(ttl);
+    }
     let told = events.sender.clone();
     held.hold.on_lost(move |_| {
         let _ = told.send(Event::Lost);

@@ -214,7 +214,6 @@ pub(crate) fn object(seen: &Inspection) -> Value {
                 of(json!({
                     "lock": lock, "holder": holder, "readers": readers, "left": show::seconds(stored.left),
                     "counter": stored.counter, "waiting": stored.waiting, "waiting_for": show::seconds(stored.waiting_for),
-                    "reserved": show::seconds(stored.reserved),
                 }))
             }
         }

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use crate::answer::Answer;
 use crate::engine::round::ask;
 use crate::engine::shared::Shared;
-use crate::engine::spec;
+use crate::engine::spec::{self, LockSpec};
 use crate::error::{AcquireError, NodeAnswer, NodeFailure, NodeReport};
 use crate::ids::NodeSet;
 use crate::inspection::{InspectedNode, Inspection, StoredKey};
@@ -56,6 +56,7 @@ impl Shared {
     /// stays: nodes compare.
     pub(crate) fn take_from(&self, seen: &Inspection) -> Vec<NodeReport> {
         let lock = Looked::new(&self.with_prefix(&seen.name), seen.slot);
+        let ttls = LockSpec::key_ttls(&self.config);
         let mut holds: HashMap<_, NodeSet> = HashMap::new();
         for row in &seen.nodes {
             if let Ok(stored) = &row.stored {
@@ -68,9 +69,9 @@ impl Shared {
             let value = value.as_bytes();
             (
                 if reads {
-                    lock.take_from_reader(value)
+                    lock.take_from_reader(value, ttls)
                 } else {
-                    lock.take_from_holder(value)
+                    lock.take_from_holder(value, ttls)
                 },
                 to,
             )
@@ -86,9 +87,7 @@ impl Shared {
                 .iter()
                 .filter_map(|it| Some((it.node, it.stored.as_ref().ok()?)))
         };
-        let is_in_use = stored().any(|(_, it)| {
-            it.key != StoredKey::Missing || it.waiting != 0 || it.reserved.is_some()
-        });
+        let is_in_use = stored().any(|(_, it)| it.key != StoredKey::Missing || it.waiting != 0);
         let mut counters: HashMap<_, NodeSet> = HashMap::new();
         for (node, stored) in stored().filter(|_| !is_in_use) {
             if let Some(counter) = stored.counter {

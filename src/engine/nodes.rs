@@ -3,7 +3,7 @@
 pub(crate) mod connect;
 pub(crate) mod events;
 pub(crate) mod fanout;
-pub(crate) mod leaving;
+pub(crate) mod give_backs;
 mod node_log;
 pub(crate) mod primary;
 pub(crate) mod records;

@@ -16,7 +16,7 @@ use crate::logic::pause;
 use crate::logic::retries::Retries;
 use crate::stats::Counters;
 use crate::sys::sync::{AtomicBool, AtomicU64, Mutex};
-use crate::wire::Plan;
+use crate::wire::HandedOver;
 
 /// Hands on what the nodes report.
 pub(crate) struct Hub {
@@ -25,8 +25,8 @@ pub(crate) struct Hub {
 }
 
 impl NodeEvents for Hub {
-    fn released(&self, node: NodeId, key: &[u8], leave: &mut dyn FnMut(Option<&Plan>)) {
-        self.queues.released(node, key, leave);
+    fn handed_over(&self, node: NodeId, notice: &HandedOver) -> bool {
+        self.queues.handed_over(node, notice)
     }
 
     fn clock_stepped(&self) {

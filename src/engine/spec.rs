@@ -10,7 +10,7 @@ use crate::ids::LockName;
 use crate::logic::acquire_round::Rule;
 use crate::logic::lease;
 use crate::observer::ObservedLock;
-use crate::wire::Plan;
+use crate::wire::{KeyTtls, Plan};
 
 /// The description of a lock: shared by the lock kind, its calls under way and the hold that they win.
 #[derive(Clone)]
@@ -39,6 +39,16 @@ impl LockSpec {
             renew: config.renew,
             cancel: None,
             class: None,
+        }
+    }
+
+    /// How long what a lock of these options leaves on a node lasts there.
+    pub(crate) fn key_ttls(config: &Config) -> KeyTtls {
+        // A lock that lasts for longer than a quarantine could have two holders.
+        let longest = config.longest_ttl().unwrap_or(lease::FIRST_LIFE);
+        KeyTtls {
+            fence: config.fencing_ttl.map_or(0, lease::millis),
+            first: lease::millis(longest.min(lease::FIRST_LIFE)),
         }
     }
 
@@ -93,4 +103,34 @@ pub(crate) fn check_name(plan: &Plan) -> Result<(), AcquireError> {
         return Err(AcquireError::NameReserved);
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_lock_that_is_handed_over_lives_no_longer_than_any_other() {
+        let long = Duration::from_secs(5);
+        for (max_ttl, ttl, first) in [
+            (Some(Duration::from_millis(600)), long, 600),
+            (Some(long), long, 1_000),
+            (Some(Duration::from_secs(1)), long, 1_000),
+        ] {
+            let config = Config {
+                max_ttl,
+                ttl,
+                fencing_ttl: None,
+                ..Config::default()
+            };
+            assert_eq!(LockSpec::key_ttls(&config), KeyTtls { fence: 0, first });
+        }
+        // Without an end to ttls there is no quarantine for it to outlive.
+        let endless = Config {
+            max_ttl: None,
+            quarantine: false,
+            ..Config::default()
+        };
+        assert_eq!(LockSpec::key_ttls(&endless).first, 1_000);
+    }
 }

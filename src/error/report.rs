@@ -110,13 +110,6 @@ pub enum NodeAnswer {
         /// Which name it is, of a lock of [several](crate::LockManager::multi_lock); `None` for a lock of one name. Cut and escaped.
         name: Option<Arc<str>>,
     },
-    /// The lock is reserved for a waiting call.
-    Reserved {
-        /// Time left of the reservation.
-        left: Duration,
-        /// Which name it is, of a lock of [several](crate::LockManager::multi_lock); `None` for a lock of one name.
-        name: Option<Arc<str>>,
-    },
     /// The lock was extended there.
     Extended,
     /// The lock was released, or was already gone.
@@ -143,7 +136,6 @@ impl NodeAnswer {
     pub(crate) fn about(mut self, of: Arc<str>) -> NodeAnswer {
         if let NodeAnswer::Held { name, .. }
         | NodeAnswer::HeldByReaders { name, .. }
-        | NodeAnswer::Reserved { name, .. }
         | NodeAnswer::Failed(NodeFailure::KeyInUse { name, .. }) = &mut self
         {
             *name = Some(of);
@@ -167,10 +159,6 @@ impl fmt::Display for NodeAnswer {
             ),
             NodeAnswer::HeldByReaders { left, name } => {
                 write_held(f, name.as_deref(), "readers", *left)
-            }
-            NodeAnswer::Reserved { name, .. } => {
-                write_name(f, name.as_deref())?;
-                f.write_str("free, but reserved for a call that waits")
             }
             NodeAnswer::Extended => f.write_str("extended"),
             NodeAnswer::Released => f.write_str("released"),

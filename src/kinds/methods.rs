@@ -15,7 +15,6 @@ use crate::error::{AcquireError, ReleaseError, WithError};
 use crate::ids::LockName;
 use crate::inspection::Inspection;
 use crate::lock::{Hold, LockGuard, Patience, acquire};
-use crate::logic::lease;
 use crate::sys::logging::debug;
 use crate::time;
 use crate::wire::{KeyTtls, Plan};
@@ -41,10 +40,7 @@ impl Description {
         plan: impl FnOnce(&[u8], KeyTtls) -> Plan,
     ) -> Description {
         let config = &engine.shared.config;
-        let ttls = KeyTtls {
-            fence: config.fencing_ttl.map_or(0, lease::millis),
-        };
-        let mut plan = plan(&config.prefix, ttls);
+        let mut plan = plan(&config.prefix, LockSpec::key_ttls(config));
         plan.label = config.owner_label.clone();
         let spec = Arc::new(LockSpec::new(config, name, plan));
         Description {
@@ -292,7 +288,7 @@ macro_rules! lock_methods {
             /// nodes answer in time, the call waits one response timeout for its turn and then returns
             /// [`Busy`](AcquireError::Busy).
             ///
-            /// A free lock that is [reserved](crate::error::NodeAnswer::Reserved) for a waiting call counts as held.
+            /// A free lock goes to a call that has waited for longer, and counts as held.
             ///
             /// If contenders split the nodes so that nobody gets a majority, the call repeats the attempt up to three times,
             /// after a random part of the [retry delay](crate::Builder::retry_delay).

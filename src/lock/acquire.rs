@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use crate::engine::{
     self, Attempt, AttemptFacts, CancelHandle, Engine, LiveHold, LockSpec, LostAttempt, NotWon,
-    QueuedCall, Request, Shared, WaitResult, Won,
+    Owner, QueuedCall, Request, RoundTicket, Shared, WaitResult, Won,
 };
 use crate::error::{AcquireError, HeldBy, NodeAnswer, NodeFailure, Rows};
 use crate::lock::hold::Hold;
@@ -175,6 +175,21 @@ impl<'a> Acquisition<'a> {
         Ok(guard)
     }
 
+    /// Asks the nodes once, as an owner of its own.
+    fn attempt(
+        &self,
+        round_ticket: RoundTicket,
+        request: &Request,
+        known: AttemptFacts,
+    ) -> Result<Won, NotWon> {
+        let fanout = &self.engine.shared.fanout;
+        fanout.wait_for_room();
+        let owner = Owner::draw_once()?;
+        let (attempt, outgoing) =
+            Attempt::prepare(fanout, round_ticket, request, known, owner, None)?;
+        Ok(attempt.run(fanout, request, outgoing)?)
+    }
+
     /// One attempt, without a place in the queue. `to_the_end`: repeated as long as it may be that nobody got the lock.
     fn once(&mut self, to_the_end: bool) -> Result<Hold, AcquireError> {
         let shared = &self.engine.shared;
@@ -189,7 +204,7 @@ impl<'a> Acquisition<'a> {
             let Some(round_ticket) = shared.admission.wait(turn_until, &self.signals()) else {
                 return Err(self.stopped().unwrap_or_else(|| self.not_asked()));
             };
-            match Attempt::run(&shared.fanout, round_ticket, &request, known) {
+            match self.attempt(round_ticket, &request, known) {
                 Ok(won) => return self.guard(won, |id| shared.queues.begin_hold(self.spec, id)),
                 Err(NotWon::NoRandomness { reason }) => {
                     return Err(AcquireError::NoRandomness { reason });
@@ -231,15 +246,15 @@ impl<'a> Acquisition<'a> {
         let shared = &self.engine.shared;
         let signals = self.signals();
         // Others may give back a permit.
-        let own =
-            self.spec.plan.is_noted && shared.queues.held_by(&self.spec.plan) == HeldBy::ThisThread;
+        let own = !self.spec.plan.has_slots
+            && shared.queues.held_by(&self.spec.plan) == HeldBy::ThisThread;
         let mut warn_at = if own {
             self.began.checked_add(self.spec.ttl())
         } else {
             None
         };
-        let waiter = Some(shared.queues.waiter(self.spec.rule()));
-        let request = Request::new(self.spec, &shared.config, waiter).ending(self.end);
+        let client = Some(shared.queues.client);
+        let request = Request::new(self.spec, &shared.config, client).ending(self.end);
         let mut queued =
             QueuedCall::join(&shared.fanout, &shared.queues, &shared.admission, request);
         loop {
@@ -556,6 +571,7 @@ mod tests {
             round_ticket,
             &request,
             AttemptFacts::default(),
+            Owner::draw_once().unwrap_or_else(|_| panic!("no owner")),
             None,
         )
         .unwrap_or_else(|_| panic!("no attempt"));
@@ -577,7 +593,7 @@ mod tests {
             b"x",
             Plan::mutex(b"", b"x", KeyTtls::default()),
         );
-        let client = Some(shared.queues.waiter(spec.rule()));
+        let client = Some(shared.queues.client);
         let spec = Arc::new(spec);
         let mut call = Acquisition::new(&engine, &spec, Patience::None);
         shared.schedule.stop();

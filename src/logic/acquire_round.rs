@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use crate::answer::{AcquireReply, Answer, RaiseReply, Which};
 use crate::error::{NodeAnswer, NodeFailure};
-use crate::ids::LockName;
+use crate::ids::{LockName, NodeId};
 use crate::logic::ballot::{Ballot, Round, Votes};
 use crate::logic::rw_counts::{self, LastWriter};
 use crate::logic::token;
@@ -163,6 +163,72 @@ impl Ballot<AcquireRound> {
         seen(&self.votes, self.round.proposal)
     }
 
+    pub(crate) fn proposal(&self) -> u64 {
+        self.round.proposal
+    }
+
+    /// Whether it counts as a vote that `node` has handed the lock over since it answered, with this token: it had refused us, and
+    /// its counter was lower. So the key was set behind that answer, and outlives a lease that is counted from before the round.
+    pub(crate) fn may_follow(&self, node: NodeId, token: u64) -> bool {
+        let refused = self.votes.get(node).filter(|it| it.is_held());
+        // Readers have no token of their own.
+        let least = token.saturating_add(u64::from(self.round.rule == Rule::Shared));
+        refused
+            .and_then(Answer::counter)
+            .is_some_and(|it| it < least)
+    }
+
+    /// The round that nodes have decided by handing the lock over since this one was lost; `None` while they have not. `tokens`:
+    /// each of a node whose hand-over [counts](Ballot::may_follow).
+    pub(crate) fn of_hand_overs(
+        &self,
+        tokens: &[(NodeId, u64)],
+        use_until: Option<Moment>,
+        now: Moment,
+    ) -> Option<Ballot<AcquireRound>> {
+        let with = |token: u64| tokens.iter().filter(move |it| it.1 == token);
+        let token = tokens
+            .iter()
+            .map(|it| it.1)
+            .max_by_key(|it| with(*it).count())?;
+        // It is above whatever others have shown, late or not.
+        let handed = |node: NodeId| with(token).any(|it| it.0 == node);
+        let others = self.votes.places().filter(|it| !handed(it.0));
+        // The counter of a node that has accepted the proposal is that now.
+        let shown = |vote: &Answer| {
+            if vote.is_accepted() {
+                Some(self.round.proposal)
+            } else {
+                vote.counter()
+            }
+        };
+        let counters = others.filter_map(|it| shown(it.1?));
+        let without = tokens.iter().map(|it| it.1).filter(|it| *it != token);
+        let round = AcquireRound {
+            rule: self.round.rule,
+            proposal: token,
+            known: counters.chain(without).fold(self.round.known, u64::max),
+            use_until,
+            names: Arc::clone(&self.round.names),
+        };
+        let mut ballot = Ballot::new(self.votes.len(), round);
+        for (node, _) in with(token) {
+            if let Some(vote) = ballot.vote_with(Some(token)) {
+                ballot.on_vote(*node, vote, now);
+            }
+        }
+        matches!(ballot.end(), Some(AcquireEnd::Won { .. })).then_some(ballot)
+    }
+
+    /// The vote of a node that has handed the lock over with this token, if it is that of the round.
+    pub(crate) fn vote_with(&self, token: Option<u64>) -> Option<Answer> {
+        let counter = token.filter(|it| *it == self.round.proposal)?;
+        Some(Answer::Acquire(match self.round.rule {
+            Rule::Exclusive => AcquireReply::Accepted,
+            Rule::Shared => AcquireReply::Shared { counter },
+        }))
+    }
+
     /// Of a semaphore, the slot that most nodes have granted: of a round that is won, that which it has won.
     pub(crate) fn slot(&self) -> Option<u8> {
         leading_slot(&self.votes)
@@ -193,10 +259,9 @@ impl Ballot<AcquireRound> {
 
     /// How many nodes have queued the call in their waiting lists.
     pub(crate) fn queued(&self) -> usize {
-        use AcquireReply::{Held, HeldByReaders, Reserved};
         self.votes.count(|it| match it {
             Answer::Acquire(
-                Held { queued, .. } | HeldByReaders { queued, .. } | Reserved { queued, .. },
+                AcquireReply::Held { queued, .. } | AcquireReply::HeldByReaders { queued, .. },
             ) => *queued,
             _ => false,
         })
@@ -216,13 +281,7 @@ fn leading_slot(votes: &Votes) -> Option<u8> {
 
 /// Why no majority of these nodes grants the lock.
 fn why(votes: &Votes) -> LossReason {
-    use AcquireReply::{Held, HeldByReaders, Reserved};
-    let held = votes.count(|it| {
-        matches!(
-            it,
-            Answer::Acquire(Held { .. } | HeldByReaders { .. } | Reserved { .. })
-        )
-    });
+    let held = votes.count(Answer::is_held);
     let unusable = votes.count(|it| {
         matches!(
             it,
@@ -344,10 +403,10 @@ mod tests {
         })
     }
 
-    fn reserved(counter: u64, queued: bool) -> Answer {
-        Answer::Acquire(AcquireReply::Reserved {
+    fn by_readers(counter: u64, queued: bool) -> Answer {
+        Answer::Acquire(AcquireReply::HeldByReaders {
             counter,
-            left: Duration::from_secs(1),
+            left: None,
             queued,
             which: None,
         })
@@ -382,9 +441,9 @@ mod tests {
     fn a_round_knows_which_nodes_have_entered_the_call_and_the_largest_counter() {
         let lost = Some(AcquireEnd::Lost(LossReason::Held));
         for (votes, queued, seen) in [
-            ([ACCEPTED, held(3, true), reserved(4, true)], 2, 4),
-            ([ACCEPTED, held(5, false), reserved(4, true)], 1, 5),
-            ([ACCEPTED, held(3, true), reserved(4, false)], 1, 4),
+            ([ACCEPTED, held(3, true), by_readers(4, true)], 2, 4),
+            ([ACCEPTED, held(5, false), by_readers(4, true)], 1, 5),
+            ([ACCEPTED, held(3, true), by_readers(4, false)], 1, 4),
         ] {
             let (ballot, end) = round(0, votes);
             assert_eq!((ballot.queued(), ballot.seen(), end), (queued, seen, lost));
@@ -559,27 +618,181 @@ mod tests {
             3,
             AcquireRound::new(Rule::Exclusive, 10, Some(at(10))).of_names(&names),
         );
-        let reserved = |which| {
-            Answer::Acquire(AcquireReply::Reserved {
+        let held = |which| {
+            Answer::Acquire(AcquireReply::HeldByReaders {
                 counter: 1,
-                left: Duration::ZERO,
+                left: None,
                 queued: true,
                 which,
             })
         };
         assert_eq!(ballot.in_the_way(), None);
         for (node, which) in [None, Some(1), Some(0)].into_iter().enumerate() {
-            ballot.on_vote(
-                NodeId::new(u8::try_from(node).unwrap()),
-                reserved(which),
-                at(1),
-            );
+            ballot.on_vote(NodeId::new(u8::try_from(node).unwrap()), held(which), at(1));
         }
         assert_eq!(ballot.in_the_way(), Some(1));
-        let rows = [None, Some("b"), Some("a")].map(|it| NodeAnswer::Reserved {
-            left: Duration::ZERO,
+        let rows = [None, Some("b"), Some("a")].map(|it| NodeAnswer::HeldByReaders {
+            left: None,
             name: it.map(Arc::from),
         });
         assert!(ballot.rows().map(|it| it.1).eq(rows));
+    }
+
+    fn node(number: u8) -> NodeId {
+        NodeId::new(number)
+    }
+
+    /// A lost round of five nodes with this rule, which had seen a counter of 3 before, after these answers.
+    fn lost(rule: Rule, answers: impl IntoIterator<Item = Answer>) -> Ballot<AcquireRound> {
+        let round = AcquireRound::new(rule, 10, Some(at(10))).after(3);
+        let mut ballot = Ballot::new(5, round);
+        for (node, answer) in (0..).map(NodeId::new).zip(answers) {
+            ballot.on_vote(node, answer, at(1));
+        }
+        ballot
+    }
+
+    #[test]
+    fn a7_a_hand_over_is_a_vote_behind_a_refusal_with_a_lower_counter_and_no_other() {
+        let ballot = lost(
+            Rule::Exclusive,
+            [held(20, true), by_readers(20, true), ACCEPTED, FAILED],
+        );
+        for (number, token, is_vote) in [
+            (0, 21, true),
+            (0, 20, false),
+            (0, 19, false),
+            (1, 21, true),
+            (1, 20, false),
+            (2, u64::MAX, false),
+            (3, u64::MAX, false),
+            // Not answered, and no node at all.
+            (4, u64::MAX, false),
+            (5, u64::MAX, false),
+        ] {
+            let found = ballot.may_follow(node(number), token);
+            assert_eq!(found, is_vote, "node {number} with token {token}");
+        }
+    }
+
+    #[test]
+    fn a_hand_over_to_a_reader_may_show_the_counter_that_it_was_refused_with() {
+        let ballot = lost(Rule::Shared, [held(20, true)]);
+        let found = [19, 20, 21, u64::MAX].map(|it| ballot.may_follow(node(0), it));
+        assert_eq!(found, [false, true, true, true]);
+    }
+
+    /// Its counter was lost and set again in between, or the answer was older than the hand-over.
+    #[test]
+    fn a7_an_answer_behind_the_end_of_the_round_has_the_counter_that_counts() {
+        let mut ballot = lost(
+            Rule::Exclusive,
+            [held(1, true), held(1, true), held(1, true)],
+        );
+        assert!(ballot.end().is_some() && !ballot.may_follow(node(4), 30));
+        assert_eq!(ballot.on_vote(node(4), held(30, true), at(1)), Step::Late);
+        assert!(!ballot.may_follow(node(4), 30) && ballot.may_follow(node(4), 31));
+    }
+
+    /// How a round of these answers is decided by these hand-overs.
+    fn handed(
+        rule: Rule,
+        answers: &[Answer],
+        tokens: &[(u8, u64)],
+    ) -> Option<Ballot<AcquireRound>> {
+        let tokens: Vec<_> = tokens.iter().map(|it| (node(it.0), it.1)).collect();
+        lost(rule, answers.iter().cloned()).of_hand_overs(&tokens, Some(at(10)), at(9))
+    }
+
+    #[test]
+    fn a3_hand_overs_win_by_a_majority_with_one_token() {
+        let refused = vec![held(5, true); 5];
+        for (tokens, wins) in [
+            (&[(0, 20), (2, 20), (4, 20)][..], true),
+            (&[(0, 20), (1, 20), (2, 20), (3, 20), (4, 20)], true),
+            (&[(0, 20), (1, 20)], false),
+            // Tokens of several releases are never added up.
+            (&[(0, 20), (1, 20), (2, 21)], false),
+            (&[(0, 20), (1, 21), (2, 22), (3, 23), (4, 24)], false),
+            (&[(0, 19), (1, 20), (2, 20), (3, 20), (4, 19)], true),
+            // A node votes once.
+            (&[(0, 20), (0, 20), (0, 20)], false),
+            (&[], false),
+        ] {
+            let ballot = handed(Rule::Exclusive, &refused, tokens);
+            let end = ballot.and_then(|it| it.end());
+            let won = wins.then_some(AcquireEnd::Won { token: 20 });
+            assert_eq!(end, won, "{tokens:?}");
+        }
+    }
+
+    #[test]
+    fn a2_hand_overs_win_with_a_token_above_every_counter_that_was_shown() {
+        let majority = [(0, 20), (1, 20), (2, 20)];
+        let wins = |fourth: Answer, more: Option<(u8, u64)>| {
+            let answers = [held(5, true), held(5, true), held(5, true), fourth];
+            let tokens: Vec<_> = majority.into_iter().chain(more).collect();
+            handed(Rule::Exclusive, &answers, &tokens).is_some()
+        };
+        let behind = |counter| Answer::Acquire(AcquireReply::Behind { counter });
+        assert!(wins(held(19, true), None) && wins(FAILED, None) && wins(ACCEPTED, None));
+        assert!(!wins(held(20, true), None), "equal to a counter");
+        assert!(!wins(behind(20), None) && !wins(by_readers(21, true), None));
+        // That of a hand-over is a counter as well.
+        assert!(wins(held(5, true), Some((3, 19))) && !wins(held(5, true), Some((3, 21))));
+        // A node that has granted it has our proposal, and would take no lower token.
+        let granted = [held(5, true), held(5, true), held(5, true), ACCEPTED];
+        for (token, wins) in [(9, false), (10, false), (11, true)] {
+            let tokens = [(0, token), (1, token), (2, token)];
+            let ballot = handed(Rule::Exclusive, &granted, &tokens);
+            assert_eq!(ballot.is_some(), wins, "{token}");
+        }
+        // What the nodes that hand it over had before does not matter: it was lower.
+        assert!(handed(Rule::Exclusive, &vec![held(19, true); 5], &majority).is_some());
+
+        let seen_before = |known| {
+            let round = AcquireRound::new(Rule::Exclusive, 10, Some(at(10))).after(known);
+            let tokens = majority.map(|it| (node(it.0), it.1));
+            let ballot = Ballot::new(5, round).of_hand_overs(&tokens, Some(at(10)), at(9));
+            ballot.is_some()
+        };
+        assert_eq!([19, 20, 21].map(seen_before), [true, false, false]);
+    }
+
+    #[test]
+    fn a13_hand_overs_win_nothing_when_their_life_is_over() {
+        let ballot = lost(Rule::Exclusive, vec![held(5, true); 5]);
+        let tokens = [(node(0), 20), (node(1), 20), (node(2), 20)];
+        let wins = |use_until, now| ballot.of_hand_overs(&tokens, use_until, now).is_some();
+        assert!(wins(Some(at(10)), at(9)));
+        assert!(!wins(Some(at(10)), at(10)) && !wins(None, at(9)));
+    }
+
+    #[test]
+    fn readers_win_by_hand_overs_with_the_number_that_a_majority_shows() {
+        let refused = [held(5, true), held(7, true), held(5, true), held(9, true)];
+        let won = |tokens: &[(u8, u64)]| handed(Rule::Shared, &refused, tokens)?.end();
+        let seven = Some(AcquireEnd::Won { token: 7 });
+        assert_eq!(won(&[(0, 7), (1, 7), (2, 7)]), seven);
+        // A larger one elsewhere is that of a writer whom they do not follow.
+        assert_eq!(won(&[(0, 7), (1, 7), (2, 7), (3, 9)]), seven);
+        assert_eq!(won(&[(0, 7), (1, 7), (2, 8)]), None);
+    }
+
+    #[test]
+    fn a_late_hand_over_confirms_a_round_only_with_its_token() {
+        for (rule, vote) in [
+            (Rule::Exclusive, ACCEPTED),
+            (
+                Rule::Shared,
+                Answer::Acquire(AcquireReply::Shared { counter: 20 }),
+            ),
+        ] {
+            let tokens = [(0, 20), (1, 20), (2, 20)];
+            let ballot = handed(rule, &vec![held(5, true); 5], &tokens).unwrap();
+            assert_eq!(ballot.vote_with(Some(20)), Some(vote));
+            let others = [None, Some(19), Some(21)].map(|it| ballot.vote_with(it));
+            assert_eq!(others, [None, None, None]);
+        }
     }
 }

@@ -176,6 +176,11 @@ impl Eligibility {
         Some(Change::Stepped(step))
     }
 
+    /// Whether that time would show a step of its clock.
+    pub(crate) fn would_step(&self, time: u64, times: Times) -> bool {
+        self.clone().on_time(Some(time), times).is_some()
+    }
+
     /// How much of its quarantine is left for what was asked at `asked`, and why: see [`Quarantines::left`].
     pub(crate) fn left(&self, ask: Ask, asked: Tick) -> Option<(Duration, QuarantineReason)> {
         self.quarantines.left(ask, asked, self.length)

@@ -51,6 +51,13 @@ pub(crate) fn retry_after(response_timeout: Duration) -> Duration {
     response_timeout.checked_div(2).unwrap_or(response_timeout)
 }
 
+/// For how long a server hands a lock over: until the call that gets it has extended it. A client that was stopped holds up the
+/// others for so long.
+pub(crate) const FIRST_LIFE: Duration = Duration::from_secs(1);
+
+/// After how long a hold is extended whose keys have that life, or that lacks a server which has a vote.
+pub(crate) const FIRST_EXTENSION: Duration = Duration::from_millis(50);
+
 /// After how long a hold that is still renewed is worth a warning: its guard may be forgotten.
 pub(crate) const LONG_HOLD: Duration = Duration::from_secs(60 * 60);
 

@@ -104,7 +104,6 @@ mod tests {
             counter: None,
             waiting: 0,
             waiting_for: None,
-            reserved: None,
         }
     }
 

@@ -4,10 +4,9 @@ use std::time::Duration;
 
 use crate::logic::acquire_round::LossReason;
 use crate::logic::ballot::quorum;
+use crate::logic::lease::FIRST_LIFE;
 use crate::time::Tick;
 
-/// How long a reservation lasts; `reservation.lua` has the same number.
-const RESERVATION: Duration = Duration::from_secs(1);
 /// How much longer a caller pauses that gets notices of releases.
 const LONGER: u32 = 5;
 /// How long a caller waits at least for the other nodes, when some have announced a release.
@@ -62,8 +61,8 @@ pub(crate) fn pause(
     }
 }
 
-/// Like [`pause`], for a caller in waiting lists that gets no notice when a lock is reserved for it: so short that it does
-/// not miss the reservation.
+/// Like [`pause`], for a caller in waiting lists that is not told when a lock is handed over to it: so short that it finds the
+/// lock before that ends.
 pub(crate) fn pause_in_a_list(
     tries: u32,
     min: Duration,
@@ -71,7 +70,7 @@ pub(crate) fn pause_in_a_list(
     free_in: Option<Duration>,
     random: f64,
 ) -> Duration {
-    pause(tries, min, max, free_in, random).min(share(RESERVATION, 0.5))
+    pause(tries, min, max, free_in, random).min(share(FIRST_LIFE, 0.5))
 }
 
 /// Like [`pause`], for a caller that will get notices of releases, and tries only in case a notice was lost: from `max` to
@@ -191,17 +190,15 @@ mod tests {
     }
 
     #[test]
-    fn h3_who_cannot_be_told_asks_at_least_twice_in_a_turn_of_its_own() {
+    fn h3_who_cannot_be_told_asks_at_least_twice_while_it_has_what_it_was_handed() {
         assert_eq!(pause_in_a_list(9, ms(10), ms(200), None, 1.0), ms(200));
         for tries in [0, 9, u32::MAX] {
             let longest = pause_in_a_list(tries, ms(60_000), ms(60_000), None, 1.0);
-            assert!(longest <= RESERVATION.checked_div(2).unwrap());
+            assert!(longest <= FIRST_LIFE.checked_div(2).unwrap());
         }
-        let script = include_str!("../wire/scripts/reservation.lua");
-        assert!(script.contains(&format!(
-            "local RESERVATION = {}\n",
-            RESERVATION.as_millis()
-        )));
+        let script = include_str!("../wire/scripts/handover.lua");
+        let keeps_out = format!("local POLLS = {}\n", FIRST_LIFE.as_millis());
+        assert!(script.contains(&keeps_out), "a reader comes in between");
     }
 
     #[test]

@@ -73,12 +73,12 @@ impl PendingCommand {
 
     /// Whether this is a release that can still find a key.
     pub(super) fn is_worth_keeping(&self, now: Tick) -> bool {
-        self.command.asked.kind == Kind::Release && self.keep_until.is_some_and(|it| now < it)
+        self.command.kind == Kind::Release && self.keep_until.is_some_and(|it| now < it)
     }
 
     /// Whether the command is still of use: a release always is, and a greeting.
     fn is_wanted(&self) -> bool {
-        matches!(self.command.asked.kind, Kind::Release | Kind::Greet)
+        matches!(self.command.kind, Kind::Release | Kind::Greet)
             || self.handler.as_ref().is_some_and(|it| it.is_open())
     }
 

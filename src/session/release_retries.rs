@@ -144,7 +144,7 @@ mod tests {
     use super::*;
     use crate::ids::OwnerToken;
     use crate::time;
-    use crate::wire::{Command, KeyTtls, Plan, QueueUpdate};
+    use crate::wire::{Command, KeyTtls, Offer, Plan, QueueUpdate};
 
     fn after(start: Tick, seconds: u64) -> Tick {
         start.checked_add(Duration::from_secs(seconds)).unwrap()
@@ -152,7 +152,7 @@ mod tests {
 
     fn command(name: &str) -> Arc<Command> {
         let plan = Plan::mutex(b"", name.as_bytes(), KeyTtls::default());
-        Arc::new(plan.release(OwnerToken::nobody(), None, QueueUpdate::None))
+        Arc::new(plan.release(OwnerToken::nobody(), Offer::default(), QueueUpdate::None))
     }
 
     fn release(name: &str, keep_until: Tick) -> PendingCommand {

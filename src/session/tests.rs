@@ -14,8 +14,8 @@ use proptest::prelude::*;
 use super::*;
 use crate::answer::{AcquireReply, Record};
 use crate::config::Config;
-use crate::ids::{NodeId, OwnerToken};
-use crate::wire::{KeyTtls, Plan, QueuePolicy, QueueUpdate, Script};
+use crate::ids::{Edition, NodeId, OwnerToken};
+use crate::wire::{KeyTtls, Offer, Plan, QueuePolicy, QueueUpdate, Script};
 
 const TIMEOUT: Duration = Duration::from_millis(100);
 const ALONE: QueuePolicy = QueuePolicy {
@@ -25,7 +25,7 @@ const ALONE: QueuePolicy = QueuePolicy {
     only: None,
 };
 /// Answers to [`Command::time`] and to a release.
-const TIME: &[u8] = b"*2\r\n$10\r\n1800000000\r\n$1\r\n0\r\n";
+const TIME_REPLY: &[u8] = b"*2\r\n$10\r\n1800000000\r\n$1\r\n0\r\n";
 const RELEASED: &[u8] = b":1\r\n";
 
 /// What became of commands, by their numbers.
@@ -68,7 +68,7 @@ impl Tried {
         let now = Now::read();
         let rules = RecordRules::new(&config, 1);
         Tried {
-            session: Session::new(rules, TIMEOUT, ClientId::draw().unwrap(), now.tick),
+            session: Session::new(rules, TIMEOUT, ClientId::draw().unwrap(), now),
             log: Log::default(),
             now,
             given: 0,
@@ -178,11 +178,28 @@ fn plan() -> Plan {
 }
 
 fn release() -> Command {
-    plan().release(OwnerToken::nobody(), None, QueueUpdate::None)
+    plan().release(OwnerToken::nobody(), Offer::default(), QueueUpdate::None)
 }
 
 fn acquire() -> Command {
     plan().acquire(OwnerToken::nobody(), 1_000, 7, &ALONE)
+}
+
+/// What a server with a record of this edition says of a lock that it hands over, at this time.
+fn handed_over_at(time: u64, edition: &Edition) -> Vec<u8> {
+    let edition = str::from_utf8(&edition.0).unwrap();
+    let message = format!("7 {edition} 900 {time} w 32 {} report", "0".repeat(32));
+    let frame = format!(">3\r\n$7\r\nmessage\r\n$1\r\nc\r\n${}\r\n", message.len());
+    [frame, message, "\r\n".to_owned()].concat().into_bytes()
+}
+
+fn handed_over_push(edition: &Edition) -> Vec<u8> {
+    handed_over_at(0, edition)
+}
+
+/// The tokens that servers have handed over, if they can be votes.
+fn tokens(tried: &Tried) -> Vec<Option<u64>> {
+    tried.session.notices.iter().map(|it| it.token).collect()
 }
 
 fn failed(failure: NodeFailure) -> Answer {
@@ -224,9 +241,7 @@ fn h27_a_command_waits_until_the_server_is_greeted() {
     tried.give(acquire());
     let kinds = |tried: &mut Tried| {
         let conn = std::mem::take(tried.session.conn());
-        conn.close()
-            .map(|it| it.command.asked.kind)
-            .collect::<Vec<_>>()
+        conn.close().map(|it| it.command.kind).collect::<Vec<_>>()
     };
     assert_eq!(kinds(&mut tried), [Kind::Greet]);
 
@@ -319,6 +334,28 @@ fn b1_a_grant_of_a_server_that_is_new_does_not_count() {
     );
 }
 
+/// Otherwise a call could win with it, find that it has no vote, and lose its place in all lists.
+#[test]
+fn b1_a_hand_over_does_not_count_for_what_was_asked_in_the_quarantine() {
+    let mut tried = Tried::new(true);
+    tried.open_with(ServerInfo {
+        run_id: Some("one".to_owned()),
+        greet_reply: Some(GreetReply {
+            kept: true,
+            max_ttl: 10_000,
+            ..GreetReply::of(Record::Missing, Duration::ZERO)
+        }),
+        ..ServerInfo::default()
+    });
+    let ends = tried.now.tick + Duration::from_secs(10);
+    for _ in 0..2 {
+        tried.receive(&handed_over_push(&Edition::NONE)).unwrap();
+        let notice = tried.session.notices.pop().unwrap();
+        assert!(notice.asked_from.is_some_and(|it| ends <= it));
+        tried.later(Duration::from_secs(11));
+    }
+}
+
 #[test]
 fn b5_a_server_that_may_evict_locks_is_refused_and_what_a_login_asks_is_asked_every_minute() {
     let mut tried = Tried::open();
@@ -358,12 +395,12 @@ fn h6_a_server_is_stalled_once_its_socket_was_found_empty_and_an_answer_is_overd
     assert!(!tried.is_refused(TIMEOUT * 10), "h21: more patience");
     assert!(matches!(tried.session.events[..], [SessionEvent::Silent]));
 
-    tried.receive(TIME).unwrap();
+    tried.receive(TIME_REPLY).unwrap();
 
     assert!(!tried.is_refused(Duration::ZERO), "it has caught up");
     tried.give(Command::time());
     tried.write();
-    tried.receive(TIME).unwrap();
+    tried.receive(TIME_REPLY).unwrap();
     assert!(matches!(
         tried.session.events[1..],
         [SessionEvent::Responding]
@@ -407,7 +444,7 @@ fn h6_its_thread_looks_in_time_and_is_woken_only_if_it_would_not() {
 
     // As long as it is used, nobody wakes its thread.
     tried.write();
-    tried.receive(&[TIME, RELEASED].concat()).unwrap();
+    tried.receive(&[TIME_REPLY, RELEASED].concat()).unwrap();
     assert!(tried.session.plan(tried.now.tick) <= tried.now.tick + TIMEOUT * 2);
     tried.give(Command::time());
     assert!(!tried.session.is_unwatched(tried.now.tick));
@@ -418,7 +455,7 @@ fn h7_a_server_that_answers_what_it_was_not_sent_yet_is_given_up() {
     let mut tried = Tried::open();
     tried.give(Command::time());
 
-    let end = tried.receive(TIME);
+    let end = tried.receive(TIME_REPLY);
 
     assert!(matches!(end, Err(NodeFailure::Protocol { .. })), "{end:?}");
     assert!(tried.votes().is_empty());
@@ -450,7 +487,7 @@ fn what_a_command_needs_is_sent_before_it() {
     );
 
     let conn = std::mem::take(tried.session.conn());
-    let sent: Vec<_> = conn.close().map(|it| it.command.asked.kind).collect();
+    let sent: Vec<_> = conn.close().map(|it| it.command.kind).collect();
     assert_eq!(sent, [Kind::Subscribe, Kind::Acquire]);
 }
 
@@ -461,7 +498,7 @@ fn commands_wait_for_an_answer_and_not_for_long_behind_which_they_are_written_to
     // A round trip of no time.
     tried.give(Command::time());
     tried.write();
-    tried.receive(TIME).unwrap();
+    tried.receive(TIME_REPLY).unwrap();
     assert!(takes(&tried) && tried.session.availability().is_near);
     tried.give(Command::time());
     tried.write();
@@ -474,10 +511,10 @@ fn commands_wait_for_an_answer_and_not_for_long_behind_which_they_are_written_to
 #[test]
 fn bytes_may_be_cut_at_every_place() {
     let transcript = [
-        TIME,
-        b">3\r\n$7\r\nmessage\r\n$1\r\nc\r\n$6\r\nreport\r\n",
+        TIME_REPLY,
+        &handed_over_push(&Edition::NONE),
         RELEASED,
-        TIME,
+        TIME_REPLY,
     ]
     .concat();
     for cut in 0..transcript.len() {
@@ -492,8 +529,87 @@ fn bytes_may_be_cut_at_every_place() {
 
         let answered: Vec<_> = tried.votes().into_iter().map(|it| it.0).collect();
         assert_eq!(answered, [1, 2, 3], "cut at {cut}");
-        assert_eq!(tried.session.notices, [b"report"]);
+        assert_eq!(tokens(&tried), [Some(7)]);
     }
+}
+
+/// RACE: T1, this process, is stopped and goes on when T2 has promoted another server. T1 reads old messages first.
+#[test]
+fn a_server_whose_lease_is_over_hands_over_no_token() {
+    let mut tried = Tried::open();
+    let edition = Edition::NONE;
+    let until = tried.now.moment.checked_add(TIMEOUT).unwrap();
+    tried.session.set_lease(until);
+    tried.receive(&handed_over_push(&edition)).unwrap();
+    tried.later(TIMEOUT);
+    tried.receive(&handed_over_push(&edition)).unwrap();
+    tried.later(Duration::from_micros(1));
+    tried.receive(&handed_over_push(&edition)).unwrap();
+
+    assert_eq!(tokens(&tried), [Some(7), Some(7), None]);
+}
+
+#[test]
+fn h17_a_server_with_another_record_than_it_was_greeted_with_hands_over_no_token() {
+    let mut tried = Tried::open();
+    let other = Edition::new(2);
+    tried.receive(&handed_over_push(&other)).unwrap();
+    assert_eq!(tokens(&tried), [None]);
+}
+
+/// RACE: T2, the server, has its clock set forward and deletes what others hold; it hands that over to T1 before any answer.
+#[test]
+fn c4_a_hand_over_that_shows_a_step_of_the_clock_has_no_token_and_begins_no_quarantine() {
+    const TIME: u64 = 1_800_000_000_000_000;
+    let mut tried = Tried::open();
+    tried.give(Command::time());
+    tried.write();
+    tried.receive(TIME_REPLY).unwrap();
+    tried.later(Duration::from_secs(1));
+    for time in [TIME + 1_000_000, TIME + 3_000_000, TIME + 1_000_000] {
+        tried
+            .receive(&handed_over_at(time, &Edition::NONE))
+            .unwrap();
+    }
+    assert_eq!(tokens(&tried), [Some(7), None, Some(7)]);
+    assert_eq!(
+        tried.session.availability().stepped_at,
+        None,
+        "anybody may publish"
+    );
+}
+
+/// RACE: T1 asks; T2, the server, loses its data, and its new quarantine passes before T1 greets it again.
+#[test]
+fn h17_a_hand_over_counts_for_what_was_asked_with_the_same_record_on_the_same_connection() {
+    let mut tried = Tried::open();
+    let begun = tried.now.tick;
+    let hands_over_from = |tried: &mut Tried| {
+        tried.later(Duration::from_secs(1));
+        tried.receive(&handed_over_push(&Edition::NONE)).unwrap();
+        tried.session.notices.pop().and_then(|it| it.asked_from)
+    };
+    assert_eq!(hands_over_from(&mut tried), Some(begun));
+    let shown = |number| GreetReply {
+        kept: true,
+        edition: Edition::new(number),
+        ..GreetReply::of(Record::Off, Duration::ZERO)
+    };
+    let mut greeted = begun;
+    for (number, is_new) in [(2, true), (2, false), (3, true)] {
+        let times = Times {
+            asked: tried.now,
+            answered: tried.now,
+        };
+        tried.session.judge_greeting(&shown(number), times);
+        if is_new {
+            greeted = tried.now.tick;
+        }
+        assert_eq!(hands_over_from(&mut tried), Some(greeted), "{number}");
+    }
+    tried.connect();
+    let connected = tried.now.tick;
+    assert_eq!(hands_over_from(&mut tried), Some(connected));
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -540,7 +656,7 @@ proptest! {
                 Step::Answer => {
                     if let Some((number, is_release)) = waits.pop_front() {
                         tried.write();
-                        tried.receive(if is_release { RELEASED } else { TIME }).unwrap();
+                        tried.receive(if is_release { RELEASED } else { TIME_REPLY }).unwrap();
                         // Nobody waits any more for a release that is sent again.
                         expected.extend((number != 0).then_some((number, true)));
                     }
@@ -575,7 +691,7 @@ proptest! {
         bytes in prop::collection::vec(prop_oneof![
             Just(b"\r\n".to_vec()), Just(b"*2\r\n".to_vec()), Just(b"$3\r\n".to_vec()), Just(b":1\r\n".to_vec()),
             Just(b"-NOSCRIPT x\r\n".to_vec()), Just(b"-ERR x\r\n".to_vec()), Just(b">3\r\n".to_vec()), Just(b"_\r\n".to_vec()),
-            Just(b"$7\r\nmessage\r\n".to_vec()), Just(TIME.to_vec()), prop::collection::vec(any::<u8>(), 0..6),
+            Just(b"$7\r\nmessage\r\n".to_vec()), Just(TIME_REPLY.to_vec()), prop::collection::vec(any::<u8>(), 0..6),
         ], 0..40),
     ) {
         let mut tried = Tried::open();

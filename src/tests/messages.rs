@@ -186,11 +186,7 @@ fn rows() -> Vec<NodeReport> {
             holder: Some("web-3/4711".into()),
             name: name.clone(),
         },
-        NodeAnswer::HeldByReaders {
-            left,
-            name: name.clone(),
-        },
-        NodeAnswer::Reserved { left: SECOND, name },
+        NodeAnswer::HeldByReaders { left, name },
         NodeAnswer::Extended,
         NodeAnswer::Released,
         NodeAnswer::Gone,

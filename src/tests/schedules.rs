@@ -19,6 +19,7 @@
 
 mod bounds;
 mod flush;
+mod hand_overs;
 mod leases;
 mod lines;
 mod records;

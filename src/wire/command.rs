@@ -4,13 +4,13 @@ use std::time::Duration;
 
 use crate::ids::Edition;
 use crate::wire::keys::{RECORD, in_slot_of};
-use crate::wire::script::{CommandSubject, Kind, ReplyFormat, Script};
+use crate::wire::script::{Kind, Script};
 
 /// One command, packed once for all nodes of a round: what differs between connections is changed in the copy of each.
 #[cfg_attr(test, derive(Debug))]
 pub(crate) struct Command {
     /// What its answer reads like.
-    pub(crate) asked: ReplyFormat,
+    pub(crate) kind: Kind,
     /// Otherwise `text` is the whole command.
     pub(super) script: Option<Script>,
     /// The number of keys, the keys and the arguments of a script, packed.
@@ -64,11 +64,6 @@ impl Command {
     pub(crate) fn of_script(script: Script, keys: &[&[u8]], args: &[&[u8]]) -> Command {
         let text = Vec::with_capacity(Command::USUAL_LEN);
         let mut command = Command::without_script(script.row().kind, text);
-        command.asked.about = match script {
-            Script::AcquireMany => CommandSubject::Several,
-            Script::AcquireSlot => CommandSubject::Slots,
-            _ => CommandSubject::One,
-        };
         command.script = Some(script);
         pack(&mut command.text, keys.len().to_string().as_bytes());
         for key in keys {
@@ -136,10 +131,7 @@ impl Command {
 
     fn without_script(kind: Kind, text: Vec<u8>) -> Command {
         Command {
-            asked: ReplyFormat {
-                kind,
-                about: CommandSubject::One,
-            },
+            kind,
             script: None,
             text,
             parts: 0,

@@ -21,7 +21,7 @@ use crate::time::{Now, Tick};
 use crate::tls::Session;
 use crate::wire::command::{Command, Destination, Naming};
 use crate::wire::frame::Inbox;
-use crate::wire::reply::{Push, Reply, push};
+use crate::wire::reply::{HandedOver, Push, Reply, push};
 use crate::wire::script::{Kind, Script, SourceDelivery};
 
 /// See the module. `T` is what a command is sent for, and comes back with the answer.
@@ -82,8 +82,8 @@ pub(crate) enum ConnEvent<T> {
     /// The server's record is another one than the command says, and nothing was run: the command may be given again.
     /// `is_known`: the server has been greeted meanwhile; otherwise it is to be greeted before.
     Changed { tag: T, asked: Now, is_known: bool },
-    /// The lock `key` was released.
-    Released { key: Vec<u8> },
+    /// A lock was handed over to a call of this client.
+    HandedOver(HandedOver),
 }
 
 impl<T> Default for Conn<T> {
@@ -246,7 +246,7 @@ impl<T: AsRef<Command>> Conn<T> {
 
     /// Puts a command behind all others. The first with a script that the server need not know carries its source.
     pub(crate) fn enqueue(&mut self, tag: T, asked: Now) {
-        self.subscribed |= tag.as_ref().asked.kind == Kind::Subscribe;
+        self.subscribed |= tag.as_ref().kind == Kind::Subscribe;
         let script = tag.as_ref().script.filter(|it| {
             it.row().sent == SourceDelivery::WithCommand && !self.introduced.contains(it)
         });
@@ -335,8 +335,17 @@ impl<T: AsRef<Command>> Conn<T> {
             match push(frame) {
                 Push::None => {}
                 Push::Subscribed
-                    if first.is_some_and(|it| it.tag.as_ref().asked.kind == Kind::Subscribe) => {}
-                Push::Message(key) => return Ok(Some(ConnEvent::Released { key })),
+                    if first.is_some_and(|it| it.tag.as_ref().kind == Kind::Subscribe) => {}
+                Push::Message(None) => continue,
+                Push::Message(Some(notice)) => {
+                    // RACE: T1, the server, loses its data and is greeted anew; T2 has published before that. Therefore a token
+                    // of another edition counts for nothing.
+                    let is_same = notice.edition == self.edition;
+                    // What orders a reader's is the order on the connection alone, which a cluster does not promise.
+                    let is_ordered = self.tag.is_none() || !notice.reads;
+                    let token = notice.token.filter(|_| is_same && is_ordered);
+                    return Ok(Some(ConnEvent::HandedOver(HandedOver { token, ..notice })));
+                }
                 Push::Subscribed | Push::Other => {
                     return Err(protocol("a push that was not asked for".to_owned()));
                 }
@@ -349,7 +358,7 @@ impl<T: AsRef<Command>> Conn<T> {
             if self.sent < first.end {
                 return Err(protocol("an answer to what was not sent yet".to_owned()));
             }
-            let reply = Reply::read(first.tag.as_ref().asked, frame);
+            let reply = Reply::read(first.tag.as_ref().kind, frame);
             if let Answer::Failed(failure @ NodeFailure::Protocol { .. }) = reply.answer {
                 return Err(failure);
             }
@@ -367,7 +376,7 @@ impl<T: AsRef<Command>> Conn<T> {
                 self.edition = greeted.edition;
             }
             self.is_deaf |=
-                tag.as_ref().asked.kind == Kind::Subscribe && reply.answer != Answer::Subscribed;
+                tag.as_ref().kind == Kind::Subscribe && reply.answer != Answer::Subscribed;
             self.over = match reply.answer {
                 Answer::Failed(NodeFailure::Replica) => Some("its server is a replica now"),
                 Answer::Failed(NodeFailure::Loading) => Some("its server loads its data"),

@@ -4,6 +4,7 @@
 //! is part of each NAME: all keys are in one slot.
 
 use std::hash::{DefaultHasher, Hash, Hasher};
+use std::slice;
 use std::sync::Arc;
 
 use crate::config::RESERVED;
@@ -30,17 +31,29 @@ pub(crate) fn hash_tag(key: &[u8]) -> Option<&[u8]> {
 
 /// Whose counter this is, or whose readers' set: the name of a lock, with the prefix; or that of a semaphore, and a slot.
 pub(crate) fn owner_of(key: &[u8]) -> Option<(Vec<u8>, Option<u8>)> {
-    let text = key.strip_prefix(RESERVED)?;
-    let colon = text.iter().position(|byte| *byte == b':')?;
-    let (kind, name) = text.split_at_checked(colon)?;
-    let name = name.get(1..)?;
+    let (kind, name) = kind_of(key)?;
     if matches!(kind, b"fence" | b"readers") {
         return Some((name.to_vec(), None));
     }
-    let digits = std::str::from_utf8(kind.strip_prefix(b"slot-fence-")?).ok()?;
+    let (name, slot) = slot_of(key, b"slot-fence-")?;
+    Some((name.to_vec(), Some(slot)))
+}
+
+/// The kind and the name in a key of ours.
+fn kind_of(key: &[u8]) -> Option<(&[u8], &[u8])> {
+    let text = key.strip_prefix(RESERVED)?;
+    let colon = text.iter().position(|byte| *byte == b':')?;
+    let (kind, name) = text.split_at_checked(colon)?;
+    Some((kind, name.get(1..)?))
+}
+
+/// The name of a semaphore, and the slot, in a key whose kind is `before` and the number of a slot.
+fn slot_of<'a>(key: &'a [u8], before: &[u8]) -> Option<(&'a [u8], u8)> {
+    let (kind, name) = kind_of(key)?;
+    let digits = std::str::from_utf8(kind.strip_prefix(before)?).ok()?;
     let slot: u8 = digits.parse().ok()?;
     // Anybody can make a key that only looks like one of ours.
-    (slot.to_string() == digits).then(|| (name.to_vec(), Some(slot)))
+    (slot.to_string() == digits).then_some((name, slot))
 }
 
 /// A lock key and the keys beside it.
@@ -48,9 +61,11 @@ pub(crate) fn owner_of(key: &[u8]) -> Option<(Vec<u8>, Option<u8>)> {
 pub(crate) struct LockKeys {
     pub(super) lock: Arc<[u8]>,
     pub(super) fence: Vec<u8>,
-    pub(super) waiters: Vec<u8>,
-    /// Its key is called the turn.
-    pub(super) reservation: Vec<u8>,
+    /// The waiting list.
+    pub(super) waiting: Vec<u8>,
+    /// There while a call may wait.
+    pub(super) mark: Vec<u8>,
+    pub(super) readers: Vec<u8>,
 }
 
 /// How long things last on a node, in milliseconds.
@@ -58,35 +73,76 @@ pub(crate) struct LockKeys {
 pub(crate) struct KeyTtls {
     /// Of a fencing counter; 0 for no end.
     pub(crate) fence: u64,
+    /// Of a lock that is handed over.
+    pub(crate) first: u64,
 }
 
 impl LockKeys {
     pub(super) fn of(lock: Arc<[u8]>) -> LockKeys {
-        let [fence, waiters, reservation] =
-            ["fence", "waiters", "turn"].map(|kind| beside(kind, &lock));
+        let [fence, waiting, mark, readers] =
+            ["fence", "waiting", "mark", "readers"].map(|kind| beside(kind, &lock));
         LockKeys {
             lock,
             fence,
-            waiters,
-            reservation,
+            waiting,
+            mark,
+            readers,
         }
     }
 
-    pub(super) fn lock(&self) -> &[u8] {
-        &self.lock
+    /// All of them, as the scripts have those of one lock.
+    pub(super) fn all(&self) -> Vec<&[u8]> {
+        keys_of(slice::from_ref(self), false)
     }
 
-    pub(super) fn fence(&self) -> &[u8] {
-        &self.fence
+    /// Of a slot of the semaphore `name`. It has no readers, and the list and the mark of all slots together.
+    pub(super) fn of_slot(name: &[u8], slot: u8) -> LockKeys {
+        let [lock, fence, readers] = ["slot", "slot-fence", "slot-readers"]
+            .map(|kind| beside(&format!("{kind}-{slot}"), name));
+        let [waiting, mark] = ["slot-waiting", "slot-mark"].map(|kind| beside(kind, name));
+        LockKeys {
+            lock: lock.into(),
+            fence,
+            waiting,
+            mark,
+            readers,
+        }
     }
 
-    pub(super) fn waiters(&self) -> &[u8] {
-        &self.waiters
+    /// Of a lock or a slot whose key this is.
+    pub(super) fn of_key(key: &[u8]) -> LockKeys {
+        match slot_of(key, b"slot-") {
+            Some((name, slot)) => LockKeys::of_slot(name, slot),
+            None => LockKeys::of(key.into()),
+        }
     }
+}
 
-    pub(super) fn reservation(&self) -> &[u8] {
-        &self.reservation
+/// All keys of these locks, as the scripts have them: see `scripts/acquire.lua`. Slots have the list and the mark of the first.
+pub(super) fn keys_of(locks: &[LockKeys], are_slots: bool) -> Vec<&[u8]> {
+    let kinds: &[fn(&LockKeys) -> &[u8]] = &[
+        |it| &it.lock,
+        |it| &it.fence,
+        |it| &it.mark,
+        |it| &it.waiting,
+        |it| &it.readers,
+    ];
+    let mut keys = Vec::with_capacity(locks.len().saturating_mul(kinds.len()).saturating_add(1));
+    for (number, kind) in kinds.iter().enumerate() {
+        if number == 2 {
+            keys.push(RECORD);
+        }
+        let of_all = if are_slots && 2 <= number {
+            1
+        } else {
+            locks.len()
+        };
+        keys.extend(locks.iter().take(of_all).map(kind));
     }
+    if are_slots {
+        keys.pop();
+    }
+    keys
 }
 
 /// Stands for several keys together: in the queues of a manager, and in the notices that its calls get. No lock has it.
@@ -113,14 +169,14 @@ mod tests {
 
     const KINDS: [&str; 9] = [
         "fence",
-        "waiters",
-        "turn",
+        "waiting",
+        "mark",
         "slot-0",
         "slot-10",
         "slot-fence-0",
         "slot-fence-10",
-        "slot-waiters",
-        "slot-turn",
+        "slot-waiting",
+        "slot-mark",
     ];
 
     #[test]
@@ -168,7 +224,7 @@ mod tests {
             prop_assert_eq!(owner_of(&beside("readers", &name)), Some((name.clone(), None)));
             let of_slot = beside(&format!("slot-fence-{slot}"), &name);
             prop_assert_eq!(owner_of(&of_slot), Some((name.clone(), Some(slot))));
-            prop_assert_eq!(owner_of(&beside("waiters", &name)), None);
+            prop_assert_eq!(owner_of(&beside("waiting", &name)), None);
             prop_assert!(name.starts_with(RESERVED) || owner_of(&name).is_none());
         }
 

@@ -4,67 +4,60 @@
 //! same nodes excludes us, and we it. Keys of ours beside it begin with `quorlock:` and the kind, *before* the name,
 //! so that no two names can meet: a name with a suffix could be another name. See `wire::keys`.
 
-mod form;
 mod inspect_commands;
 mod list_commands;
-mod multi_keys;
-mod permit_keys;
-mod rw_keys;
+mod queue_policy;
 
+use std::slice;
 use std::sync::Arc;
 use std::time::Duration;
 
 use crate::config::RESERVED;
 use crate::ids::{ClientId, Edition, OwnerLabel, OwnerToken};
 use crate::wire::command::{Command, push_digits};
-use crate::wire::keys::{LockKeys, RECORD, digits, together};
-use crate::wire::plan::form::{Form, ScriptCall};
-use crate::wire::plan::multi_keys::Several;
-use crate::wire::plan::permit_keys::PermitKeys;
-use crate::wire::plan::rw_keys::RwKeys;
-use crate::wire::script::Script;
+use crate::wire::keys::{LockKeys, RECORD, digits, keys_of, together};
+use crate::wire::plan::queue_policy::NO_SLOTS;
+use crate::wire::reply::HandedOver;
+use crate::wire::script::{Kind, Script};
 
 pub(crate) use crate::wire::keys::KeyTtls;
-pub(crate) use form::{LAST, QueueEntry, QueuePolicy, QueueUpdate, Waiter};
 pub(crate) use inspect_commands::Looked;
 pub(crate) use list_commands::{FoundName, ScanPlace, list, names};
+pub(crate) use queue_policy::{LAST, Offer, QueueEntry, QueuePolicy, QueueUpdate};
 
 /// What the rounds of one lock send: the commands of a lock kind, as data.
 #[derive(Clone, Debug)]
 pub(crate) struct Plan {
-    /// What the lock is on the nodes.
-    form: Arc<dyn Form>,
+    /// The locks that are taken together, sorted and none of them twice; or the slots of a semaphore. Each key is that of a lock
+    /// of its own, so they exclude, and are excluded by, whoever takes some of these locks otherwise.
+    locks: Arc<[LockKeys]>,
     /// What tells the locks of a manager apart: the lock key, or what stands for several of them.
     pub(crate) key: Arc<[u8]>,
-    /// Keys of the names of a lock that has several, none otherwise. A release has the lists of all of them, so a call that
-    /// stays in one says in which.
+    /// Keys of the names of a lock that has several, none otherwise.
     pub(crate) parts: Arc<[Arc<[u8]>]>,
     /// Length of the names with the prefix, in bytes.
     pub(crate) key_len: usize,
     /// A name with the prefix looks like one of the keys that are kept beside locks.
     pub(crate) is_reserved: bool,
+    /// One of the slots is taken, with a fencing counter of its own, and one waiting list for all. Calls of the manager wait for
+    /// any of them, and otherwise as long as the manager is known to hold the lock.
+    pub(crate) has_slots: bool,
     /// Slot of a hold, of a semaphore.
     pub(crate) slot: Option<u8>,
-    /// Several readers may hold it at a time.
+    /// Several readers may hold it at a time: the lock key is shared by all of them, and each has an entry beside it.
     pub(crate) is_shared: bool,
-    /// Calls of the manager wait while it is noted that the manager holds it. Not of a semaphore: its calls wait for any slot.
-    pub(crate) is_noted: bool,
     /// Text behind the owner token, in the value of the lock.
     pub(crate) label: OwnerLabel,
     ttls: KeyTtls,
 }
 
-/// The forms: one for each kind of lock that has scripts of its own.
+/// Kinds of locks.
 impl Plan {
     /// A mutex called `name`.
     pub(crate) fn mutex(prefix: &[u8], name: &[u8], ttls: KeyTtls) -> Plan {
         let key: Arc<[u8]> = [prefix, name].concat().into();
-        Plan::of(
-            LockKeys::of(Arc::clone(&key)),
-            &[&key],
-            Arc::clone(&key),
-            ttls,
-        )
+        let locks = [LockKeys::of(Arc::clone(&key))];
+        Plan::of(locks.into(), &[&key], Arc::clone(&key), ttls)
     }
 
     /// Several locks that are taken together; `names`: sorted, and none of them twice.
@@ -75,33 +68,60 @@ impl Plan {
     ) -> Plan {
         let parts: Arc<[Arc<[u8]>]> = names.map(|name| [prefix, name].concat().into()).collect();
         let names: Vec<&[u8]> = parts.iter().map(|part| &**part).collect();
-        let plan = Plan::of(Several::new(&parts), &names, together("many", &names), ttls);
+        let locks = parts.iter().cloned().map(LockKeys::of).collect();
+        let plan = Plan::of(locks, &names, together("many", &names), ttls);
         Plan { parts, ..plan }
     }
 
     /// A semaphore with so many permits, 1 to 256.
     pub(crate) fn semaphore(prefix: &[u8], name: &[u8], permits: usize, ttls: KeyTtls) -> Plan {
         let name = [prefix, name].concat();
+        let slots = (0..=u8::MAX).take(permits);
+        let locks = slots.map(|it| LockKeys::of_slot(&name, it)).collect();
         // Not of the number of permits: calls that say another number wait in the same list.
         let key = together("slots", &[&name]);
         Plan {
-            is_noted: false,
-            ..Plan::of(PermitKeys::new(&name, permits), &[&name], key, ttls)
+            has_slots: true,
+            ..Plan::of(locks, &[&name], key, ttls)
+        }
+    }
+
+    fn of(locks: Arc<[LockKeys]>, names: &[&[u8]], key: Arc<[u8]>, ttls: KeyTtls) -> Plan {
+        Plan {
+            locks,
+            key,
+            parts: Arc::default(),
+            key_len: names
+                .iter()
+                .fold(0, |len, name| len.saturating_add(name.len())),
+            is_reserved: names.iter().any(|name| name.starts_with(RESERVED)),
+            has_slots: false,
+            slot: None,
+            is_shared: false,
+            label: OwnerLabel::default(),
+            ttls,
         }
     }
 
     /// The lock of a mutex, for one of several readers at a time.
     pub(crate) fn to_read(&self) -> Plan {
         Plan {
-            form: Arc::new(RwKeys::of(LockKeys::of(Arc::clone(&self.key)))),
             is_shared: true,
             ..self.clone()
         }
     }
 
-    /// A hold of each form, for what is true of all of them.
+    /// The same for a hold of this slot, of a semaphore.
+    pub(crate) fn of_slot(&self, slot: u8) -> Plan {
+        Plan {
+            slot: Some(slot).filter(|_| self.has_slots),
+            ..self.clone()
+        }
+    }
+
+    /// A hold of each kind, for what is true of all of them.
     #[cfg(test)]
-    fn of_each_form(ttls: KeyTtls) -> [Plan; 4] {
+    fn of_each_kind(ttls: KeyTtls) -> [Plan; 4] {
         let mutex = Plan::mutex(b"", b"a", ttls);
         let several = Plan::several(b"", [&b"a"[..], b"b"].into_iter(), ttls);
         [
@@ -113,61 +133,33 @@ impl Plan {
     }
 }
 
+/// Commands.
 impl Plan {
-    fn of(form: impl Form + 'static, names: &[&[u8]], key: Arc<[u8]>, ttls: KeyTtls) -> Plan {
-        Plan {
-            form: Arc::new(form),
-            key,
-            parts: Arc::default(),
-            key_len: names
-                .iter()
-                .fold(0, |len, name| len.saturating_add(name.len())),
-            is_reserved: names.iter().any(|name| name.starts_with(RESERVED)),
-            slot: None,
-            is_shared: false,
-            is_noted: true,
-            label: OwnerLabel::default(),
-            ttls,
-        }
-    }
-
-    /// The same for a hold of this slot, of a semaphore.
-    pub(crate) fn of_slot(&self, slot: u8) -> Plan {
-        match self.form.of_slot(slot) {
-            Some(form) => Plan {
-                form,
-                slot: Some(slot),
-                ..self.clone()
-            },
-            None => self.clone(),
-        }
-    }
-
-    /// Whether its key is not that of a lock, and so does not say in which waiting lists its calls are.
-    pub(crate) fn has_lists_of_its_own(&self) -> bool {
-        self.key.starts_with(RESERVED)
-    }
-
-    /// A command with the value of the lock while `owner` holds it: its token, a space, and the label. The same in all commands
-    /// of a hold, because nodes compare whole values.
-    fn command(&self, call: &ScriptCall<'_>, owner: OwnerToken) -> Command {
+    /// The value of the lock while `owner` holds it: its token, a space, and the label. The same in all commands of a hold,
+    /// because nodes compare whole values.
+    fn value(&self, owner: OwnerToken) -> Vec<u8> {
         let space: &[u8] = if self.label.0.is_empty() { b"" } else { b" " };
-        let value = [&owner.to_value(), space, self.label.0.as_bytes()].concat();
-        Command::of_script(call.script, &call.keys, &[&value])
+        [&owner.to_value(), space, self.label.0.as_bytes()].concat()
     }
 
-    /// What stands in a waiting list for `waiter`. Calls for several names have entries of their own in the list of each.
-    fn member(&self, waiter: Waiter) -> Vec<u8> {
-        let (Waiter::Client(client) | Waiter::Reader(client, _)) = waiter;
-        let mut member = client.0.to_vec();
-        if self.has_lists_of_its_own() {
-            member.push(b'/');
-            member.extend_from_slice(&self.key);
-        } else if let Waiter::Reader(_, number) = waiter {
-            member.push(b'r');
-            push_digits(&mut member, number);
+    /// A command on all locks or slots.
+    fn command(&self, scripts: [Script; 2], owner: OwnerToken) -> Command {
+        let keys = keys_of(&self.locks, self.has_slots);
+        Command::of_script(self.script(scripts), &keys, &[&self.value(owner)])
+    }
+
+    /// That of readers is the second.
+    fn script(&self, [exclusive, shared]: [Script; 2]) -> Script {
+        if self.is_shared { shared } else { exclusive }
+    }
+
+    /// Adds what gives a key a life of `ttl_ms`, if the server's record is the one that the client knows.
+    fn compare(&self, command: &mut Command, ttl_ms: u64, token: u64) {
+        for number in [ttl_ms, token, self.ttls.fence] {
+            command.push_number(number);
         }
-        member
+        command.push_edition();
+        command.life = Duration::from_millis(ttl_ms);
     }
 
     pub(crate) fn acquire(
@@ -177,9 +169,8 @@ impl Plan {
         proposal: u64,
         policy: &QueuePolicy,
     ) -> Command {
-        let call = self.form.acquire(owner, policy);
-        let mut command = self.compared(&call, owner, ttl_ms, proposal);
-        call.more.iter().for_each(|arg| command.push(arg));
+        let mut command = self.command([Script::Acquire, Script::AcquireShared], owner);
+        self.compare(&mut command, ttl_ms, proposal);
         let mut place = Vec::with_capacity(64);
         push_digits(&mut place, policy.since);
         place.push(b' ');
@@ -188,7 +179,20 @@ impl Plan {
         }
         place.push(b' ');
         if let Some(entry) = policy.entry {
-            place.extend(self.member(entry.waiter));
+            place.extend_from_slice(&entry.client.0);
+        }
+        place.push(b' ');
+        push_digits(&mut place, self.ttls.first);
+        place.push(b' ');
+        if !self.has_slots || policy.only.is_some() {
+            place.extend_from_slice(NO_SLOTS);
+        }
+        if self.has_slots {
+            // The same for all nodes, and another one for each attempt.
+            let slots = u64::try_from(self.locks.len()).unwrap_or(u64::MAX);
+            let chosen = owner.number().checked_rem(slots).unwrap_or(0);
+            let slot = policy.only.map_or(chosen, u64::from);
+            push_digits(&mut place, slot.saturating_add(1));
         }
         place.push(b' ');
         place.extend_from_slice(Command::IS_NOTIFIED);
@@ -197,33 +201,14 @@ impl Plan {
         command
     }
 
-    /// A command that gives the key a life of `ttl_ms`, if the server's record is the one that the client knows.
-    fn compared(
-        &self,
-        call: &ScriptCall<'_>,
-        owner: OwnerToken,
-        ttl_ms: u64,
-        token: u64,
-    ) -> Command {
-        let mut command = self.command(call, owner);
-        for number in [ttl_ms, token, self.ttls.fence] {
-            command.push_number(number);
-        }
-        command.push_edition();
-        command.life = Duration::from_millis(ttl_ms);
-        command
-    }
-
-    pub(crate) fn raise(&self, owner: OwnerToken, token: u64) -> Command {
-        let mut command = self.command(&self.form.raise(), owner);
-        command.push_number(token);
-        command.push_number(self.ttls.fence);
-        command
-    }
-
     /// `keep`: the counter gets its full life again.
     pub(crate) fn extend(&self, owner: OwnerToken, ttl_ms: u64, token: u64, keep: bool) -> Command {
-        let mut command = self.compared(&self.form.extend(), owner, ttl_ms, token);
+        // Of a semaphore the slot of the hold.
+        let slot = self.slot.and_then(|it| self.locks.get(usize::from(it)));
+        let held = slot.map_or(&self.locks[..], slice::from_ref);
+        let script = self.script([Script::Extend, Script::ExtendShared]);
+        let mut command = Command::of_script(script, &keys_of(held, false), &[&self.value(owner)]);
+        self.compare(&mut command, ttl_ms, token);
         if keep {
             command.push(b"keep");
         }
@@ -237,69 +222,92 @@ impl Plan {
         command
     }
 
-    /// `raised`: the owner's fencing token, if its acquire has proposed another one to the nodes.
-    pub(crate) fn release(
-        &self,
-        owner: OwnerToken,
-        raised: Option<u64>,
-        update: QueueUpdate,
-    ) -> Command {
-        self.give_back(self.form.release(raised, self.ttls.fence), owner, update)
+    /// Raises the counters to the token, where the lock is the owner's.
+    pub(crate) fn raise(&self, owner: OwnerToken, token: u64) -> Command {
+        let mut command = self.extend(owner, 1, token, false);
+        command.push(b"raise");
+        command.kind = Kind::Raise;
+        command.life = Duration::ZERO;
+        command
+    }
+
+    pub(crate) fn release(&self, owner: OwnerToken, offer: Offer, update: QueueUpdate) -> Command {
+        let keep: &[u8] = if self.has_slots { b"0" } else { NO_SLOTS };
+        self.give_back(keep, owner, offer, update)
     }
 
     /// Gives back what nodes have granted besides the slot of a hold, and leaves their waiting lists; nothing where there are
     /// no slots.
-    pub(crate) fn keep(&self, owner: OwnerToken, waiter: Option<Waiter>) -> Option<Command> {
-        let call = self.form.release_others(self.ttls.fence)?;
-        let update = waiter.map_or(QueueUpdate::None, QueueUpdate::Leave);
-        let mut command = self.give_back(call, owner, update);
+    pub(crate) fn keep(&self, owner: OwnerToken, client: Option<ClientId>) -> Option<Command> {
+        let update = client.map_or(QueueUpdate::None, QueueUpdate::Leave);
+        let keep = digits(u64::from(self.slot?).saturating_add(1));
+        let mut command = self.give_back(&keep, owner, Offer::default(), update);
         command.keeps_a_slot = true;
         Some(command)
     }
 
-    fn give_back(&self, call: ScriptCall<'_>, owner: OwnerToken, update: QueueUpdate) -> Command {
-        let mut command = self.command(&call, owner);
-        call.more.iter().for_each(|arg| command.push(arg));
-        // Sent again after the acquire of the next call, its update would be wrong: it would remove that call from the
-        // list, or notify no client because that call was about to ask.
-        if matches!(update, QueueUpdate::Leave(_) | QueueUpdate::HandOver { .. }) {
+    fn give_back(
+        &self,
+        keep: &[u8],
+        owner: OwnerToken,
+        offer: Offer,
+        update: QueueUpdate,
+    ) -> Command {
+        let mut command = self.command([Script::Release, Script::ReleaseShared], owner);
+        command.push(&offer.text(self.ttls, keep));
+        // Sent again after the acquire of the next call, its update would be wrong: it would leave the lock free because that call
+        // was about to ask.
+        if matches!(update, QueueUpdate::HandOver { .. }) {
             command.end_again();
         }
         match update {
             QueueUpdate::None => {}
-            QueueUpdate::Leave(waiter) => command.push(&self.member(waiter)),
-            QueueUpdate::HandOver { waiter, since } => {
-                command.push(&self.member(waiter));
+            QueueUpdate::Leave(client) => command.push(&client.0),
+            QueueUpdate::HandOver { client, since } => {
+                command.push(&client.0);
                 command.push_number(since);
             }
             QueueUpdate::Stay {
                 entry,
                 since,
                 which,
+                owner,
             } => {
-                command.push(&self.member(entry.waiter));
+                command.push(&entry.client.0);
                 command.push_number(since);
-                command.push_number(entry.life);
-                if !self.parts.is_empty() {
-                    command.push_number(u64::from(which.unwrap_or(0)).saturating_add(1));
-                }
-                command.push(Command::IS_NOTIFIED);
+                let mut enters = Vec::new();
+                push_digits(&mut enters, u64::from(which.unwrap_or(0)).saturating_add(1));
+                enters.push(b' ');
+                push_digits(&mut enters, entry.life);
+                enters.push(b' ');
+                enters.extend(self.value(owner));
+                enters.push(b' ');
+                enters.extend_from_slice(Command::IS_NOTIFIED);
+                command.push(&enters);
                 command.waits = true;
             }
         }
         command
     }
 
-    /// Takes `waiter` off the waiting lists.
-    pub(crate) fn leave(&self, waiter: Waiter) -> Command {
-        self.release(OwnerToken::nobody(), None, QueueUpdate::Leave(waiter))
-    }
-
-    /// Takes `client` off the waiting list of the lock whose key is `lock`; `None` for what no lock can be called: the key of
-    /// several locks, or of a semaphore.
-    pub(crate) fn leave_key(lock: &[u8], client: ClientId) -> Option<Command> {
-        let plan = Plan::mutex(b"", lock, KeyTtls::default());
-        (!plan.is_reserved).then(|| plan.leave(Waiter::Client(client)))
+    /// Gives back what a node has handed over to an owner of this client that has gone.
+    pub(crate) fn give_back_handed_over(notice: &HandedOver, client: ClientId) -> Command {
+        let keys = LockKeys::of_key(&notice.key);
+        let script = if notice.reads {
+            Script::ReleaseShared
+        } else {
+            Script::Release
+        };
+        let ttls = KeyTtls {
+            fence: 0,
+            first: notice.life,
+        };
+        let offer = Offer::default().text(ttls, NO_SLOTS);
+        Command::of_script(
+            script,
+            &keys.all(),
+            &[notice.value.as_bytes(), &offer, &client.0],
+        )
     }
 }
 

@@ -14,11 +14,12 @@ use crate::answer::{
 };
 use crate::config::RESERVED;
 use crate::error::NodeFailure;
-use crate::ids::{Edition, OwnerLabel};
+use crate::ids::{Edition, OwnerLabel, OwnerToken};
 use crate::inspection::{SecretValue, StoredKey, StoredLock, StoredReader};
+use crate::time::Tick;
 use crate::wire::frame;
 use crate::wire::refusal;
-use crate::wire::script::{CommandSubject, Kind, ReplyFormat};
+use crate::wire::script::Kind;
 
 /// What came back, and the time that the node's clock showed, where the command asks for it: microseconds since 1970.
 #[derive(Clone, Debug, Eq, PartialEq)]
@@ -30,35 +31,33 @@ pub(crate) struct Reply {
 impl Reply {
     /// Reads the reply to a command. Never fails: what has a form that this command is never answered in is
     /// [`NodeFailure::Protocol`], and nothing else is.
-    pub(crate) fn read(asked: impl Into<ReplyFormat>, frame: &[u8]) -> Reply {
-        let asked = asked.into();
-        if matches!(asked.kind, Kind::Acquire | Kind::Extend) && frame == CHANGED {
-            return Reply::without_time(Answer::Changed);
+    pub(crate) fn read(kind: Kind, frame: &[u8]) -> Reply {
+        if matches!(
+            kind,
+            Kind::Acquire | Kind::Raise | Kind::Extend | Kind::Release
+        ) && let Some(reply) = LockReply::read(frame)
+        {
+            return reply
+                .to(kind)
+                .unwrap_or_else(|| Reply::without_time(nonsense()));
         }
-        of_script(asked, frame)
-            .or_else(|| parsed(asked.kind, frame))
-            .unwrap_or_else(|| {
-                Reply::without_time(Answer::Failed(NodeFailure::Protocol {
-                    reason: "an answer of another form than the script gives".to_owned(),
-                }))
-            })
-    }
-
-    fn without_time(answer: Answer) -> Reply {
-        Reply { answer, time: None }
-    }
-}
-
-/// A reply that the crate's parser reads; `None` if the command is never answered in its form.
-fn parsed(kind: Kind, frame: &[u8]) -> Option<Reply> {
-    Some(Reply::without_time(
-        match (kind, parse_redis_value(frame).ok()?) {
-            (Kind::Subscribe, _) if push(frame) == Push::Subscribed => Answer::Subscribed,
-            (Kind::Time, Value::Array(parts)) => return time(&parts),
-            (Kind::Inspect, Value::Array(parts)) => return inspected(&parts),
-            (Kind::Greet, Value::Array(parts)) => greeted(&parts)?,
-            (Kind::List, Value::Array(parts)) => listed(parts)?,
-            (_, Value::ServerError(error)) if !refusal::is_garbled(frame, &error) => {
+        Reply::without_time(match parse_redis_value(frame) {
+            Ok(Value::Push { .. })
+                if kind == Kind::Subscribe && push(frame) == Push::Subscribed =>
+            {
+                Answer::Subscribed
+            }
+            Ok(Value::Array(parts)) if kind == Kind::Time => {
+                return time(&parts).unwrap_or_else(|| Reply::without_time(nonsense()));
+            }
+            Ok(Value::Array(parts)) if kind == Kind::Inspect => {
+                return inspected(&parts).unwrap_or_else(|| Reply::without_time(nonsense()));
+            }
+            Ok(Value::Array(parts)) if kind == Kind::Greet => {
+                greeted(&parts).unwrap_or_else(nonsense)
+            }
+            Ok(Value::Array(parts)) if kind == Kind::List => listed(parts).unwrap_or_else(nonsense),
+            Ok(Value::ServerError(error)) if !refusal::is_garbled(frame, &error) => {
                 match refusal::of(&error) {
                     None => Answer::NoScript,
                     // Whoever has that key, it is not a lock of ours.
@@ -68,9 +67,13 @@ fn parsed(kind: Kind, frame: &[u8]) -> Option<Reply> {
                     Some(failure) => Answer::Failed(failure),
                 }
             }
-            _ => return None,
-        },
-    ))
+            _ => nonsense(),
+        })
+    }
+
+    fn without_time(answer: Answer) -> Reply {
+        Reply { answer, time: None }
+    }
 }
 
 /// The reply to `TIME`: seconds and microseconds, as text.
@@ -113,7 +116,6 @@ fn inspected(parts: &[Value]) -> Option<Reply> {
         counter,
         waiting,
         since,
-        reserved,
         time,
         value,
         count,
@@ -127,7 +129,11 @@ fn inspected(parts: &[Value]) -> Option<Reply> {
         text(value)?,
         natural(number(count)?)?,
     );
-    if usize::try_from(count).is_ok_and(|count| count < readers.len() / 2) {
+    // Half a reader is the answer behind this one, in a frame whose length was garbled.
+    let (readers, []) = readers.as_chunks::<2>() else {
+        return None;
+    };
+    if usize::try_from(count).is_ok_and(|count| count < readers.len()) {
         return None;
     }
     let key = match number(what)? {
@@ -137,9 +143,6 @@ fn inspected(parts: &[Value]) -> Option<Reply> {
             value,
         },
         3 => {
-            let (readers, []) = readers.as_chunks::<2>() else {
-                return None;
-            };
             let reader = |[value, left]: &[Value; 2]| {
                 let (value, left) = (text(value)?, millis(number(left)?)?);
                 Some(StoredReader {
@@ -162,7 +165,6 @@ fn inspected(parts: &[Value]) -> Option<Reply> {
         counter: natural(number(counter)?),
         waiting: natural(number(waiting)?)?,
         waiting_for: since.map(|it| Duration::from_micros(time.saturating_sub(it))),
-        reserved: millis(number(reserved)?).filter(|it| !it.is_zero()),
     };
     Some(Reply {
         answer: Answer::Inspect(Box::new(stored)),
@@ -259,83 +261,138 @@ fn holder_in(value: &[u8]) -> Option<Arc<str>> {
     }
 }
 
-/// The largest number of numbers that a script returns.
-const NUMBERS_MAX: usize = 7;
-
-/// The reply of a script that found another record than its client was greeted with.
-const CHANGED: &[u8] = b":-3\r\n";
-
-/// A reply that is one number above this is a time, and means "granted": no status is as large, and no node's clock shows
-/// so little for longer than a second.
+/// A number alone that is above this is a time, and means "granted": no status is as large, and no node's clock shows so little
+/// for longer than a second.
 const STATUS_MAX: i64 = 1_000_000;
+/// What a script returns that found another record than its client was greeted with.
+const CHANGED: i64 = -3;
 
-/// The reply of a script that returns numbers, and perhaps a text behind them; `None` if the script of this kind does not return
-/// that.
+/// What the scripts of locks return: a number alone, or what `scripts/acquire.lua` lists.
 ///
-/// Read here and not by the crate's parser: this is the reply to nearly every command, and a caller waits for it. The parser takes a microsecond and a dozen allocations for what is a few additions.
-///
-/// Exactly as many numbers: with one more it would have swallowed the answer behind it, and each command after that would be
-/// given the answer of another.
-fn of_script(ReplyFormat { kind, about }: ReplyFormat, frame: &[u8]) -> Option<Reply> {
-    if let Some((number, rest)) = line(frame, b':') {
-        // Nothing may follow: half of a frame in other words is none of ours.
-        let numbers = match kind {
-            _ if !rest.is_empty() => return None,
-            Kind::Release => [number, 0, 0, 0, 0, 0, 0],
-            // The short form of the ordinary outcome.
-            Kind::Acquire if STATUS_MAX < number => [1, 0, 0, 0, number, 0, 0],
-            Kind::Extend if STATUS_MAX < number => [1, 0, number, 0, 0, 0, 0],
-            _ => return None,
-        };
-        return read(kind, numbers, None);
-    }
-    let (members, mut rest) = line(frame, b'*')?;
-    let mut numbers = [0; NUMBERS_MAX];
-    let mut count = 0_usize;
-    while let Some((number, behind)) = line(rest, b':') {
-        *numbers.get_mut(count)? = number;
-        count = count.saturating_add(1);
-        rest = behind;
-    }
-    let mut text = None;
-    if !rest.is_empty() {
-        let (len, behind) = line(rest, b'$')?;
-        text = Some(behind.strip_suffix(b"\r\n")?);
-        if usize::try_from(len).ok() != text.map(<[u8]>::len) {
+/// Exactly as many: with one more it would have swallowed the answer behind it, and each command after that would be given the
+/// answer of another.
+struct LockReply<'a> {
+    is_alone: bool,
+    /// Status, counter, time left, entered, node time, which.
+    numbers: [i64; 6],
+    text: &'a [u8],
+}
+
+impl LockReply<'_> {
+    /// `None` if the reply has another form.
+    ///
+    /// Read here and not by the crate's parser: this is the reply to nearly every command, and a caller waits for it. The parser
+    /// takes a microsecond and a dozen allocations for what is a few additions.
+    fn read(mut frame: &[u8]) -> Option<LockReply<'_>> {
+        let mut numbers = [0; 6];
+        if let Some(number) = take_number(&mut frame, b':') {
+            // Nothing may follow: half of a frame in other words is none of ours.
+            let [status, ..] = &mut numbers;
+            *status = number;
+            return frame.is_empty().then_some(LockReply {
+                is_alone: true,
+                numbers,
+                text: b"",
+            });
+        }
+        if take_number(&mut frame, b'*')? != 7 {
             return None;
         }
-    }
-    if usize::try_from(members) != Ok(count.saturating_add(usize::from(text.is_some()))) {
-        return None;
-    }
-    match (kind, about, count) {
-        (Kind::Acquire, CommandSubject::Slots, 7) => slots(numbers, text?),
-        // An acquire of several locks adds which of them it is about. Behind a refusal stands who holds the lock.
-        (Kind::Acquire, CommandSubject::One, 5) | (Kind::Acquire, CommandSubject::Several, 6) => {
-            read(kind, numbers, text)
+        for place in &mut numbers {
+            *place = take_number(&mut frame, b':')?;
         }
-        (Kind::Extend, _, 3) | (Kind::Raise, _, 2) => read(kind, numbers, text),
-        _ => None,
+        let len = take_number(&mut frame, b'$')?;
+        let text = frame.strip_suffix(b"\r\n")?;
+        let is_whole = usize::try_from(len) == Ok(text.len()) && !has_swallowed(text);
+        is_whole.then_some(LockReply {
+            is_alone: false,
+            numbers,
+            text,
+        })
+    }
+
+    /// `None` for what the scripts of this kind do not return.
+    fn to(&self, kind: Kind) -> Option<Reply> {
+        let [mut status, counter, left, queued, mut time, which] = self.numbers;
+        if kind == Kind::Release || self.is_alone {
+            let answer = match (kind, status) {
+                (Kind::Release, 1) => Answer::Release(ReleaseReply::Deleted),
+                (Kind::Release, 0) => Answer::Release(ReleaseReply::NotOurs),
+                (Kind::Release, _) => return None,
+                (_, CHANGED) => Answer::Changed,
+                _ if status <= STATUS_MAX => return None,
+                _ => Answer::Time,
+            };
+            if answer != Answer::Time {
+                return self.is_alone.then_some(Reply::without_time(answer));
+            }
+            time = std::mem::replace(&mut status, 1);
+        }
+        let counter = u64::try_from(counter).ok()?;
+        // Negative: no end. It must not be read as "free now".
+        let left = u64::try_from(left).ok().map(Duration::from_millis);
+        let queued = queued == 1;
+        // Scripts count from 1.
+        let which: Which = which.checked_sub(1).and_then(|it| u8::try_from(it).ok());
+        let has_text = !self.text.is_empty();
+        let answer = match (kind, status, which) {
+            (Kind::Acquire, 1 | 2, Some(slot)) => Answer::Acquire(AcquireReply::Slot {
+                slot,
+                counter: (status == 2).then_some(counter),
+                free: free_slots(self.text).filter(|it| it.contains(slot))?,
+            }),
+            (Kind::Acquire, 0, _) => Answer::Acquire(AcquireReply::Held {
+                counter,
+                left,
+                queued,
+                holder: refusal::shown_holder(self.text),
+                which,
+            }),
+            _ if has_text => return None,
+            (Kind::Acquire, 6, _) => Answer::Acquire(AcquireReply::HeldByReaders {
+                counter,
+                left,
+                queued,
+                which,
+            }),
+            (Kind::Acquire, 1, _) if self.is_alone => Answer::Acquire(AcquireReply::Accepted),
+            (Kind::Acquire, 2, _) => Answer::Acquire(AcquireReply::Behind { counter }),
+            (Kind::Acquire, 5, _) => Answer::Acquire(AcquireReply::Ahead { counter }),
+            (Kind::Acquire, 7, _) => Answer::Acquire(AcquireReply::Shared { counter }),
+            (Kind::Acquire, -1, _) => Answer::Acquire(AcquireReply::WrongType { which }),
+            (Kind::Acquire, -2, _) => Answer::Acquire(AcquireReply::BadCounter { which }),
+            (Kind::Raise, 1, _) => Answer::Raise(RaiseReply::Taken),
+            (Kind::Raise, 2, _) => Answer::Raise(RaiseReply::Above { counter }),
+            (Kind::Raise, 0 | 3, _) => Answer::Raise(RaiseReply::Gone),
+            (Kind::Raise, -1 | -2, _) => Answer::Raise(RaiseReply::Unusable),
+            (Kind::Extend, 1, _) => Answer::Extend(ExtendReply::Extended),
+            (Kind::Extend, 2, _) => Answer::Extend(ExtendReply::Superseded),
+            (Kind::Extend, 3, _) => Answer::Extend(ExtendReply::Taken),
+            (Kind::Extend, 4, _) => Answer::Extend(ExtendReply::Healed),
+            (Kind::Extend, 6, _) => Answer::Extend(ExtendReply::Lifted { counter }),
+            (Kind::Extend, 0, _) => Answer::Extend(ExtendReply::Gone { counter }),
+            (Kind::Extend, -1 | -2, _) => Answer::Extend(ExtendReply::Unusable),
+            _ => return None,
+        };
+        Some(Reply {
+            answer,
+            time: u64::try_from(time).ok(),
+        })
     }
 }
 
-/// The number in the first line, and what stands behind that line.
-fn line(bytes: &[u8], sign: u8) -> Option<(i64, &[u8])> {
-    let end = bytes.windows(2).position(|it| it == b"\r\n")?;
-    let (line, rest) = bytes.split_at_checked(end)?;
-    let digits = std::str::from_utf8(line.strip_prefix(&[sign])?).ok()?;
-    Some((digits.parse().ok()?, rest.get(2..)?))
+/// Takes the number on the first line, behind a sign.
+fn take_number(rest: &mut &[u8], sign: u8) -> Option<i64> {
+    let end = rest.iter().position(|it| *it == b'\n')?;
+    let (line, behind) = rest.split_at_checked(end)?;
+    let digits = line.strip_prefix(&[sign])?.strip_suffix(b"\r")?;
+    let number = std::str::from_utf8(digits).ok()?.parse().ok()?;
+    *rest = behind.get(1..)?;
+    Some(number)
 }
 
-/// What a node says of the slots of a semaphore. `digits`: which were free there.
-fn slots(
-    [status, counter, left, queued, time, slot, count]: [i64; NUMBERS_MAX],
-    digits: &[u8],
-) -> Option<Reply> {
-    let count = usize::try_from(count).ok()?;
-    if digits.len() != count.div_ceil(4) {
-        return None;
-    }
+/// Hex digits, the first four slots first, each digit's lowest bit first.
+fn free_slots(digits: &[u8]) -> Option<FreeSlots> {
     let mut free = FreeSlots::default();
     for (i, digit) in digits.iter().enumerate() {
         let digit = char::from(*digit).to_digit(16)?;
@@ -343,108 +400,61 @@ fn slots(
             free.insert(u8::try_from(i.checked_mul(4)?.checked_add(bit)?).ok()?);
         }
     }
-    let slot = match (status, index(slot)) {
-        (1 | 2, Some(slot)) if usize::from(slot) < count => slot,
-        (1 | 2, _) | (0, Some(_)) => return None,
-        _ => {
-            let holder: Option<&[u8]> = (status == 0).then_some(b"");
-            return read(
-                Kind::Acquire,
-                [status, counter, left, queued, time, 0, 0],
-                holder,
-            );
-        }
-    };
-    let counter = u64::try_from(counter).ok()?;
-    Some(Reply {
-        answer: Answer::Acquire(AcquireReply::Slot {
-            slot,
-            counter: (status == 2).then_some(counter),
-            free,
-        }),
-        time: u64::try_from(time).ok(),
-    })
+    Some(free)
 }
 
-/// Which of several locks: scripts count from 1.
-fn index(which: i64) -> Which {
-    u8::try_from(which.checked_sub(1)?).ok()
+/// A lock that a server has handed over, for a short life, to a call that waits: see `scripts/handover.lua`.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub(crate) struct HandedOver {
+    /// The fencing token, if it is the server's counter now; of a reader, what the counter is.
+    pub(crate) token: Option<u64>,
+    /// Of the server's record.
+    pub(crate) edition: Edition,
+    /// Milliseconds.
+    pub(crate) life: u64,
+    /// Node time, microseconds since 1970.
+    pub(crate) time: u64,
+    /// What was asked before that does not count: see `Session::judge_hand_over`.
+    pub(crate) asked_from: Option<Tick>,
+    /// It is handed over to a reader.
+    pub(crate) reads: bool,
+    /// Whose it is now: owner token and label.
+    pub(crate) value: SecretValue,
+    pub(crate) key: Vec<u8>,
 }
 
-/// `None` for a status or a number that the script of this kind does not return. `holder`: who holds the lock, behind a refusal
-/// for that alone.
-fn read(
-    kind: Kind,
-    [status, counter, third, fourth, fifth, sixth, ..]: [i64; NUMBERS_MAX],
-    holder: Option<&[u8]>,
-) -> Option<Reply> {
-    let is_held = (kind, status) == (Kind::Acquire, 0);
-    if is_held != holder.is_some() || holder.is_some_and(has_swallowed) {
-        return None;
+impl HandedOver {
+    fn read(message: &[u8]) -> Option<HandedOver> {
+        let mut parts = message.splitn(7, |it| *it == b' ');
+        let mut part = || parts.next();
+        let number = |part: &[u8]| std::str::from_utf8(part).ok()?.parse::<u64>().ok();
+        let token = number(part()?)?;
+        let edition = part()?.try_into().ok()?;
+        let life = number(part()?)?;
+        let time = number(part()?)?;
+        let reads = match part()? {
+            b"r" => true,
+            b"w" => false,
+            _ => return None,
+        };
+        let len = usize::try_from(number(part()?)?).ok()?;
+        let (value, key) = part()?.split_at_checked(len)?;
+        Some(HandedOver {
+            token: Some(token).filter(|it| *it != 0),
+            edition: Edition(edition),
+            life,
+            time,
+            asked_from: None,
+            reads,
+            value: SecretValue::new(value),
+            key: key.strip_prefix(b" ")?.to_vec(),
+        })
     }
-    let counter = || u64::try_from(counter).ok();
-    // Negative: no end. It must not be read as "free now".
-    let left = u64::try_from(third).ok().map(Duration::from_millis);
-    let (queued, which) = (fourth == 1, index(sixth));
-    let time = match kind {
-        Kind::Acquire => u64::try_from(fifth).ok(),
-        Kind::Extend => u64::try_from(third).ok(),
-        _ => None,
-    };
-    let answer = match (kind, status) {
-        (Kind::Acquire, 0) => Answer::Acquire(AcquireReply::Held {
-            counter: counter()?,
-            left,
-            queued,
-            holder: refusal::shown_holder(holder?),
-            which,
-        }),
-        (Kind::Acquire, 1) => Answer::Acquire(AcquireReply::Accepted),
-        (Kind::Acquire, 2) => Answer::Acquire(AcquireReply::Behind {
-            counter: counter()?,
-        }),
-        (Kind::Acquire, 3) => Answer::Acquire(AcquireReply::Reserved {
-            counter: counter()?,
-            left: left?,
-            queued,
-            which,
-        }),
-        (Kind::Acquire, 5) => Answer::Acquire(AcquireReply::Ahead {
-            counter: counter()?,
-        }),
-        (Kind::Acquire, 6) => Answer::Acquire(AcquireReply::HeldByReaders {
-            counter: counter()?,
-            left,
-            queued,
-            which,
-        }),
-        (Kind::Acquire, 7) => Answer::Acquire(AcquireReply::Shared {
-            counter: counter()?,
-        }),
-        (Kind::Acquire, -1) => Answer::Acquire(AcquireReply::WrongType { which }),
-        (Kind::Acquire, -2) => Answer::Acquire(AcquireReply::BadCounter { which }),
-        (Kind::Raise, 1) => Answer::Raise(RaiseReply::Taken),
-        (Kind::Raise, 2) => Answer::Raise(RaiseReply::Above {
-            counter: counter()?,
-        }),
-        (Kind::Raise, 0) => Answer::Raise(RaiseReply::Gone),
-        (Kind::Raise, -1 | -2) => Answer::Raise(RaiseReply::Unusable),
-        (Kind::Extend, 1) => Answer::Extend(ExtendReply::Extended),
-        (Kind::Extend, 2) => Answer::Extend(ExtendReply::Superseded),
-        (Kind::Extend, 3) => Answer::Extend(ExtendReply::Taken),
-        (Kind::Extend, 4) => Answer::Extend(ExtendReply::Healed),
-        (Kind::Extend, 6) => Answer::Extend(ExtendReply::Lifted {
-            counter: counter()?,
-        }),
-        (Kind::Extend, 0) => Answer::Extend(ExtendReply::Gone {
-            counter: counter()?,
-        }),
-        (Kind::Extend, -1 | -2) => Answer::Extend(ExtendReply::Unusable),
-        (Kind::Release, 1) => Answer::Release(ReleaseReply::Deleted),
-        (Kind::Release, 0) => Answer::Release(ReleaseReply::NotOurs),
-        _ => return None,
-    };
-    Some(Reply { answer, time })
+
+    /// The owner to whom it is handed over.
+    pub(crate) fn owner(&self) -> Option<OwnerToken> {
+        OwnerToken::of_value(self.value.as_bytes())
+    }
 }
 
 /// What a server said unasked.
@@ -454,8 +464,8 @@ pub(crate) enum Push {
     None,
     /// The confirmation of a subscription: the one push that answers a command.
     Subscribed,
-    /// A message on the client's channel: the key of a lock that was released.
-    Message(Vec<u8>),
+    /// A message on the client's channel; none if it makes no sense: anybody may publish there.
+    Message(Option<HandedOver>),
     /// Something else, which nobody asked for.
     Other,
 }
@@ -465,19 +475,19 @@ pub(crate) fn push(frame: &[u8]) -> Push {
     if frame.first() != Some(&b'>') {
         return Push::None;
     }
-    let Ok(Value::Push { kind, mut data }) = parse_redis_value(frame) else {
+    let Ok(Value::Push { kind, data }) = parse_redis_value(frame) else {
         return Push::Other;
     };
-    match (kind, &mut data[..]) {
+    match (kind, &data[..]) {
         (PushKind::Subscribe, [Value::BulkString(channel), Value::Int(_)])
             if !has_swallowed(channel) =>
         {
             Push::Subscribed
         }
-        (PushKind::Message, [Value::BulkString(channel), Value::BulkString(key)])
-            if !has_swallowed(channel) && !has_swallowed(key) =>
+        (PushKind::Message, [Value::BulkString(channel), Value::BulkString(message)])
+            if !has_swallowed(channel) && !has_swallowed(message) =>
         {
-            Push::Message(std::mem::take(key))
+            Push::Message(HandedOver::read(message))
         }
         _ => Push::Other,
     }
@@ -499,5 +509,11 @@ fn has_swallowed(text: &[u8]) -> bool {
             rest.drain(..len);
         }
         frame::reply_len(&rest).is_ok()
+    })
+}
+
+fn nonsense() -> Answer {
+    Answer::Failed(NodeFailure::Protocol {
+        reason: "an answer of another form than the script gives".to_owned(),
     })
 }

@@ -245,6 +245,14 @@ fn a_guard_that_claims_too_much_is_seen() {
     tale.tell(format!("seen {lease} 10 11 500000000"));
     tale.assert_objections(&["honesty"]);
 
+    // The library has extended it once, and nobody did so again.
+    let tale = Tale::begin(Manner::default());
+    let lease = tale.tell(format!("lease 1 alone registers/0 10 {TTL} false 0 1"));
+    tale.tell(format!("seen {lease} 1 1 500000000"));
+    tale.tell(format!("seen {lease} 60000000 60000001 500000000"));
+    tale.tell(format!("seen {lease} 160000000 160000001 500000000"));
+    tale.assert_objections(&["honesty"]);
+
     // Again, after it was not valid.
     let tale = Tale::begin(Manner::default());
     let lease = tale.tell(format!("lease 1 alone registers/0 10 {TTL} true 0 1"));

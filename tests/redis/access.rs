@@ -166,7 +166,7 @@ const NEEDED_FOR: [(&str, Claim); 20] = [
     ("+pttl", HoldersAreSeen),
     ("+time", LocksAreExtended),
     ("+zadd", WaitersAreListed),
-    ("+zrange", WaitersAreTold),
+    ("+zpopmin", WaitersAreTold),
     ("+zrem", WaitersLeaveTheList),
     ("+subscribe", WaitersListen),
     ("+publish", WaitersAreTold),
@@ -288,15 +288,15 @@ impl Claim {
             }
             EarlierCallsComeFirst => {
                 let name = format!("{PREFIX}k");
-                let (list, reservation) = (lists::list(&name), lists::reservation(&name));
+                let value = "0123456789abcdef".repeat(2);
                 // Of a client that asks again by itself.
+                let member = lists::member("0123456789abcdef", "w", &value);
                 at.server
-                    .command(&["ZADD", &list, "1.5", "another"])
+                    .command(&["ZADD", &lists::list(&name), "1.5", &member])
                     .unwrap();
-                set(&at.server, &reservation, "0 ");
-                let reserved =
-                    |it: &AcquireError| matches!(answer(it, 0), NodeAnswer::Reserved { .. });
-                take("k").is_err_and(|it| reserved(&it))
+                set(&at.server, &lists::mark(&name), "");
+                take("k").is_err_and(|it| it.is_held())
+                    && at.server.get(&name) == Some(value.into_bytes())
             }
             WaitersAreListed => at.while_waiting(|at, _guard| at.server.exists(list())),
             WaitersListen => at.while_waiting(|at, _guard| {
@@ -341,7 +341,7 @@ impl Claim {
                     one.acquire()
                         .map(|it| it.extend(secs(1_000)).is_ok() && it.release().is_ok())
                 });
-                let list = format!("quorlock:slot-waiters:{PREFIX}n");
+                let list = format!("quorlock:slot-waiting:{PREFIX}n");
                 eventually("it waits", || {
                     at.server.exists(&list) || waiting.is_finished()
                 });
@@ -643,9 +643,9 @@ fn i7_readers_say_which_permission_they_lack() -> TestResult {
     first.extend(LONG)?;
     let writer = one.rw_lock("a");
     let writer = thread::spawn(move || writer.write().unwrap().downgrade());
-    let reserved = |it: &AcquireError| matches!(answer(it, 0), NodeAnswer::Reserved { .. });
+    let is_behind = |it: &AcquireError| matches!(answer(it, 0), NodeAnswer::HeldByReaders { .. });
     eventually("a reader stays behind the writer", || {
-        two.rw_lock("a").try_read().is_err_and(|it| reserved(&it))
+        two.rw_lock("a").try_read().is_err_and(|it| is_behind(&it))
     });
     first.release()?;
     second.release()?;

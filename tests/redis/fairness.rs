@@ -4,18 +4,17 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use devnodes::{PATIENCE, Servers, eventually};
-use quorlock::error::{NodeAnswer, NodeReport};
+use quorlock::error::NodeAnswer;
 use quorlock::{CancelHandle, LockManager};
 
 use crate::contenders::{Contender, Manner, contend};
 use crate::lists::*;
 use crate::support::*;
 
-/// The first client has a second to take the lock after its notice. Machines can stop for so long; what happens then is
-/// another claim.
-const RESERVED_AT_LEAST: Duration = ms(900);
+/// The life of a lock that was handed over, less a margin: a client that is stopped for as long loses its turn.
+const FIRST_LIFE_AT_LEAST: Duration = ms(900);
 
-/// Runs a scenario with a lock of its own until no client was so slow in it that its reservation was over.
+/// Runs a scenario with a lock of its own until no client in it was too slow for its turn.
 #[track_caller]
 fn assert_in_order(mut scenario: impl FnMut(&str) -> Order, expected: &[&str]) {
     for turn in 0..10 {
@@ -24,7 +23,7 @@ fn assert_in_order(mut scenario: impl FnMut(&str) -> Order, expected: &[&str]) {
             return;
         }
         assert!(
-            RESERVED_AT_LEAST <= order.longest_gap(),
+            FIRST_LIFE_AT_LEAST <= order.longest_gap(),
             "the order was {:?}",
             order.names()
         );
@@ -92,12 +91,12 @@ fn those_who_ask_all_the_time_do_not_get_in_before_those_who_came_first() -> Tes
 }
 
 #[test]
-fn a_newcomer_is_refused_a_free_lock_that_is_promised_to_the_head() -> TestResult {
+fn a_newcomer_is_refused_a_lock_that_was_handed_over_to_a_stopped_head() -> TestResult {
     let servers = Servers::start(3)?;
     let (first, newcomer) = (on_all(&servers, near), on_all(&servers, near));
     let held = hold(&first, &servers, NAME);
     let mut head = Contender::first_in_line(&servers, Manner::FAR);
-    // It is notified, and is stopped.
+    let mut member = members_of(&servers[0], NAME).remove(0);
     head.stop();
 
     let lock = newcomer.mutex(NAME);
@@ -105,29 +104,44 @@ fn a_newcomer_is_refused_a_free_lock_that_is_promised_to_the_head() -> TestResul
     for _ in 0..20 {
         let began = Instant::now();
         held.release()?;
-        servers.wait_until_free(NAME)?;
+        let is_heads = || {
+            servers
+                .iter()
+                .filter_map(|it| it.get(NAME))
+                .filter(|it| member.as_bytes().ends_with(it))
+                .count()
+                == 3
+        };
+        eventually("it is handed over", || {
+            is_heads() || FIRST_LIFE_AT_LEAST <= began.elapsed()
+        });
         let tried = lock.try_lock();
-        if RESERVED_AT_LEAST <= began.elapsed() {
-            // The reservation may have been over when the newcomer asked. It begins anew with the next release.
+        if FIRST_LIFE_AT_LEAST <= began.elapsed() {
+            // The first life may have been over when the newcomer asked. The head comes anew when it runs.
             drop(tried);
+            head.resume();
+            head.hear_held();
+            head.release();
             held = hold(&first, &servers, NAME);
+            head.lock();
+            wait_until_listed(&servers, NAME, 1);
+            member = members_of(&servers[0], NAME).remove(0);
+            head.stop();
             continue;
         }
 
         let err = tried.unwrap_err();
         assert_held(&err);
-        let reserved = |it: &NodeReport| matches!(it.answer, NodeAnswer::Reserved { .. });
         let not_waited_for = err
             .nodes()
             .iter()
             .filter(|it| it.answer == NodeAnswer::Pending)
             .count();
         assert!(not_waited_for <= 1, "{err:?}");
-        assert_eq!(
-            err.nodes().iter().filter(|it| reserved(it)).count() + not_waited_for,
-            3,
-            "{err:?}"
+        let refused = err.nodes().iter().filter(
+            |it| matches!(it.answer, NodeAnswer::Held { left: Some(left), .. } if left <= secs(1)),
         );
+        assert_eq!(refused.count() + not_waited_for, 3, "{err:?}");
         head.resume();
         head.hear_held();
         head.release();
@@ -330,12 +344,9 @@ fn nobody_starves(processes: usize, sections: u64) {
     let asked_anyway = u64::try_from(processes).unwrap() * pauses;
     eprintln!("{processes} processes: {tally:?}, and {pauses} pauses");
     assert_eq!(tally.won, u64::try_from(processes).unwrap() * sections);
-    // Two and a half for each lock. Wide, for machines that do something else meanwhile: with reservations, and notices to the
-    // head only, most rounds are won.
-    assert!(
-        2 * tally.rounds < 5 * tally.won + 2 * asked_anyway,
-        "{tally:?}"
-    );
+    // Two for each lock. Wide, for machines that do something else meanwhile: a hand-over is won by the round in which its call
+    // was refused, so most locks take one round and its refusal.
+    assert!(tally.rounds < 2 * tally.won + 2 * asked_anyway, "{tally:?}");
     // Less than once for each lock: a process that asks when the lock is free can be faster than one that is on its way.
     assert!(
         u64::try_from(tally.overtaken).unwrap() < tally.won,

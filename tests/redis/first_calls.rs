@@ -195,7 +195,7 @@ fn now_at(server: &Server) -> u64 {
 /// The clients in a server's waiting list, in order.
 fn waiters(server: &Server) -> Vec<Vec<u8>> {
     let waiters = server
-        .command(&["ZRANGE", "quorlock:waiters:report", "0", "-1"])
+        .command(&["ZRANGE", "quorlock:waiting:report", "0", "-1"])
         .unwrap();
     waiters
         .as_array()

@@ -230,8 +230,8 @@ fn keys_of_other_programs_are_seen_whatever_they_are_and_a_node_that_is_down_say
     set(&servers[1], "report", &"x".repeat(10_000));
     for key in [
         "quorlock:fence:report",
-        "quorlock:waiters:report",
-        "quorlock:turn:report",
+        "quorlock:waiting:report",
+        "quorlock:mark:report",
     ] {
         servers[1].command(&["LPUSH", key, "a"])?;
     }
@@ -405,7 +405,7 @@ fn a_user_that_may_only_lock_sees_who_holds_and_with_three_commands_more_who_wai
     let (locks, other) = (manager(&servers), manager(&servers));
     let reader = locks.rw_lock("report").read()?;
     let call = thread::spawn(move || other.mutex("report").lock().map(drop));
-    eventually("it waits", || server.exists("quorlock:waiters:report"));
+    eventually("it waits", || server.exists("quorlock:waiting:report"));
 
     let stored = eyes.mutex("report").inspect()?.nodes()[0].stored.clone()?;
     assert_eq!(
@@ -573,24 +573,11 @@ fn the_counter_of_a_name_that_nobody_uses_is_forgotten_and_no_other() -> TestRes
     guard.release()?;
     let after = seen(&locks, |it| is_free(it, second));
 
-    // Somebody who waits, and one who was told of a release: on one server, and it counts for all.
-    for (key, set) in [
-        (
-            "quorlock:waiters:report",
-            &["ZADD", "quorlock:waiters:report", "1", "client"][..],
-        ),
-        (
-            "quorlock:turn:report",
-            &["SET", "quorlock:turn:report", "9000000000000 client 1"],
-        ),
-    ] {
-        servers[1].command(set)?;
-        assert!(
-            rows(&locks.mutex("report").inspect()?).all(|it| it == NodeAnswer::NotAsked),
-            "{key}"
-        );
-        servers[1].command(&["DEL", key])?;
-    }
+    // Somebody who waits: on one server, and it counts for all.
+    let list = "quorlock:waiting:report";
+    servers[1].command(&["ZADD", list, "1", "client"])?;
+    assert!(rows(&locks.mutex("report").inspect()?).all(|it| it == NodeAnswer::NotAsked));
+    servers[1].command(&["DEL", list])?;
 
     assert!(rows(&before).all(|it| it == NodeAnswer::Released));
     assert!(

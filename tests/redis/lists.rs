@@ -1,4 +1,4 @@
-//! What the nodes know of clients that wait: the lists, the reservations, and the subscribers of notices. And calls that wait.
+//! What the nodes know of clients that wait: the lists, the marks, and the subscribers of notices. And calls that wait.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
@@ -32,19 +32,40 @@ pub(crate) fn on_all(servers: &Servers, options: fn(&Servers) -> Builder) -> Loc
 
 /// The waiting list of `name`.
 pub(crate) fn list(name: &str) -> String {
-    format!("quorlock:waiters:{name}")
+    format!("quorlock:waiting:{name}")
 }
 
-/// The key that says for which client `name` is reserved.
-pub(crate) fn reservation(name: &str) -> String {
-    format!("quorlock:turn:{name}")
+/// The key that exists while a call may wait for `name`.
+pub(crate) fn mark(name: &str) -> String {
+    format!("quorlock:mark:{name}")
 }
 
 const CHANNEL: &str = "quorlock:wake:";
 
-/// Where a waiting manager hears of releases.
-pub(crate) fn channel(member: &str) -> String {
-    format!("{CHANNEL}{member}")
+/// The channel of a client's hand-overs.
+pub(crate) fn channel(client: &str) -> String {
+    format!("{CHANNEL}{client}")
+}
+
+/// What a server sends to a client to which it has handed the lock over, without a token: no vote, but the call asks again.
+pub(crate) fn hand_over_message(member: &str, name: &str) -> String {
+    let (kind, value) = member[16..].split_at(1);
+    format!(
+        "0 123456789012345 1000 0 {kind} {} {value} {name}",
+        value.len()
+    )
+}
+
+/// Makes the call of this entry ask again, as if the server had handed the lock over to it.
+pub(crate) fn prod(server: &Server, member: &str, name: &str) {
+    let message = hand_over_message(member, name);
+    let to = channel(&client_of(member));
+    server.command(&["PUBLISH", &to, &message]).unwrap();
+}
+
+/// The entry of a client's call in a waiting list: `kind` is "w" or "r", and `value` is what the lock's key gets.
+pub(crate) fn member(client: &str, kind: &str, value: &str) -> String {
+    format!("{client}{kind}{value}")
 }
 
 /// Whether the server can be asked.
@@ -61,17 +82,32 @@ pub(crate) fn strings(reply: &Reply) -> Vec<String> {
         .collect()
 }
 
-/// The managers that wait for `name` there, first come first.
-pub(crate) fn waiters_of(server: &Server, name: &str) -> Vec<String> {
+/// The entries in the waiting list of `name` there, first come first.
+pub(crate) fn members_of(server: &Server, name: &str) -> Vec<String> {
     strings(&server.command(&["ZRANGE", &list(name), "0", "-1"]).unwrap())
 }
 
-/// When the call began for which the manager waits there, in microseconds since 1970.
-pub(crate) fn since(server: &Server, name: &str, member: &str) -> Option<i64> {
-    server
-        .command(&["ZSCORE", &list(name), member])
-        .unwrap()
-        .as_int()
+/// The client of an entry in a waiting list.
+pub(crate) fn client_of(member: &str) -> String {
+    member.chars().take(16).collect()
+}
+
+/// The managers that wait for `name` there, first come first.
+pub(crate) fn waiters_of(server: &Server, name: &str) -> Vec<String> {
+    members_of(server, name)
+        .iter()
+        .map(|it| client_of(it))
+        .collect()
+}
+
+/// When the call began for which the manager `client` waits there, in microseconds since 1970.
+pub(crate) fn since(server: &Server, name: &str, client: &str) -> Option<i64> {
+    let entries = server.command(&["ZRANGE", &list(name), "0", "-1", "WITHSCORES"]);
+    let entries = strings(&entries.unwrap());
+    entries
+        .chunks(2)
+        .find(|it| it[0].starts_with(client))
+        .map(|it| it[1].parse().unwrap())
 }
 
 /// The managers that listen for notices there.
@@ -93,9 +129,7 @@ pub(crate) fn wait_until_listed(servers: &Servers, name: &str, count: usize) {
     eventually("all waiting managers are on the lists and listen", || {
         servers.iter().filter(|it| is_up(it)).all(|server| {
             let (waiters, listeners) = (waiters_of(server, name), listeners_of(server));
-            // Behind the client stands what it waits for there, if that is more or less than the lock.
-            let client = |it: &String| it.chars().take(16).collect::<String>();
-            waiters.len() == count && waiters.iter().all(|it| listeners.contains(&client(it)))
+            waiters.len() == count && waiters.iter().all(|it| listeners.contains(it))
         })
     });
 }
@@ -111,7 +145,7 @@ pub(crate) fn wait_until_deaf(servers: &Servers, members: &[String]) {
     });
 }
 
-/// Waits until nothing is left on the servers but fencing counters: no lock, no list, no reservation.
+/// Waits until nothing is left on the servers but fencing counters: no lock, no list, no mark.
 #[track_caller]
 pub(crate) fn nothing_waits(servers: &Servers) {
     let stays = |key: &Reply| {

@@ -171,6 +171,7 @@ fn a_lost_lock_leaves_the_waiting_lists() -> TestResult {
     servers.iter().take(2).for_each(|it| del(it, "report"));
 
     assert_eq!(guard.extend(LONG), Err(ExtendError::Lost(Lost::Gone)));
+    drop(guard);
 
     eventually("it is not any more", || {
         waiters_of(&servers[2], "report").is_empty()

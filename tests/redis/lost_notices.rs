@@ -1,4 +1,4 @@
-//! Notices are hints: those that are lost, forbidden or forged cost time, and nothing else.
+//! Hand-overs whose messages are lost, late, forbidden or forged cost time, and nothing else.
 
 use std::thread;
 use std::time::Instant;
@@ -135,7 +135,9 @@ fn notices_that_nobody_sent_let_nobody_in_and_cost_no_connection() -> TestResult
     let to = channel(&waiters_of(&servers[0], NAME)[0]);
 
     let large = vec![b'x'; 60_000];
-    let payloads: [&[u8]; 8] = [
+    let forged = hand_over_message(&member("0123456789abcdef", "w", &"f".repeat(32)), NAME);
+    let payloads: [&[u8]; 9] = [
+        forged.as_bytes(),
         b"",
         b"\0\xff\r\n$-1\r\n:1\r\n",
         b"nobody's",
@@ -203,12 +205,20 @@ fn h23_a_node_that_announces_without_end_is_answered_ever_more_rarely() -> TestR
     let held = hold(&first, &servers, NAME);
     let waiter = wait_in_thread(second.mutex(NAME));
     wait_until_listed(&servers, NAME, 1);
-    let to = channel(&waiters_of(&servers[0], NAME)[0]);
+    // Whoever may read the lists.
+    let member = members_of(&servers[0], NAME).remove(0);
+    let (to, forged) = (
+        channel(&client_of(&member)),
+        hand_over_message(&member, NAME),
+    );
     let (rounds, scripts) = (second.stats().rounds_held, scripts_run(&servers[1]));
 
     let (mut forger, began) = (servers[0].client()?, Instant::now());
     while began.elapsed() < secs(1) {
-        assert_eq!(forger.command(&["PUBLISH", &to, NAME])?.as_int(), Some(1));
+        assert_eq!(
+            forger.command(&["PUBLISH", &to, &forged])?.as_int(),
+            Some(1)
+        );
     }
 
     let (rounds, scripts) = (
@@ -368,7 +378,7 @@ fn keys_of_another_type_in_the_place_of_lists_and_turns_keep_nobody_out_for_ever
     ];
     let servers = Servers::start(3)?;
     for (kind, words) in kinds {
-        for key in [list(NAME), reservation(NAME)] {
+        for key in [list(NAME), mark(NAME)] {
             eprintln!("{kind} at {key}");
             let put = || servers.iter().for_each(|it| replace(it, &key, words));
             let (first, second) = (on_all(&servers, near), on_all(&servers, near));

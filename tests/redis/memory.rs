@@ -563,9 +563,10 @@ fn what_is_stored_has_the_forms_that_the_guide_describes() -> TestResult {
     let guard = locks.mutex("report").lock()?;
     let waiter = std::thread::spawn(move || other.mutex("report").lock().map(drop));
     let text = |key: &str| String::from_utf8(server.get(key).unwrap_or_default()).unwrap();
-    eventually("the other waits", || text("quorlock:turn:report") == "0 ");
+    eventually("the other waits", || server.exists("quorlock:mark:report"));
+    assert_eq!(text("quorlock:mark:report"), "");
 
-    let list = server.command(&["ZRANGE", "quorlock:waiters:report", "0", "-1", "WITHSCORES"])?;
+    let list = server.command(&["ZRANGE", "quorlock:waiting:report", "0", "-1", "WITHSCORES"])?;
     let list: Vec<_> = list
         .as_array()
         .unwrap()
@@ -577,7 +578,10 @@ fn what_is_stored_has_the_forms_that_the_guide_describes() -> TestResult {
         .map(|it| String::from_utf8_lossy(it).into_owned())
         .collect();
     assert!(
-        list[0].len() == 16 && is_of_form(&list[0], "%") && is_of_form(&list[1], "#"),
+        list[0].starts_with(&format!("{}w", &list[0][..16]))
+            && is_of_form(&list[0][..16], "%")
+            && is_of_form(&list[0][17..49], "%")
+            && is_of_form(&list[1], "#"),
         "{list:?}"
     );
     assert!(text("report").len() == 32 && is_of_form(&text("report"), "%"));

@@ -65,16 +65,20 @@ fn what_the_nodes_keep_about_those_who_wait_has_a_form_and_an_end() -> TestResul
     }
     let after = micros();
 
-    let members = waiters_of(&servers[0], NAME);
+    let members = members_of(&servers[0], NAME);
     for member in &members {
-        let is_hex = member
-            .bytes()
-            .all(|it| matches!(it, b'0'..=b'9' | b'a'..=b'f'));
-        assert!(member.len() == 16 && is_hex, "{member}");
+        let is_hex = |it: &str| it.bytes().all(|it| it.is_ascii_hexdigit());
+        let (client, value) = member.split_at(16);
+        let value = value.strip_prefix('w').unwrap();
+        assert!(is_hex(client) && is_hex(&value[..32]), "{member}");
+        assert!(
+            value[32..].is_empty() || value[32..].starts_with(' '),
+            "{member}"
+        );
     }
     for server in &servers {
         assert_eq!(
-            waiters_of(server, NAME),
+            members_of(server, NAME),
             members,
             "all nodes agree on the order"
         );
@@ -96,23 +100,11 @@ fn what_the_nodes_keep_about_those_who_wait_has_a_form_and_an_end() -> TestResul
         drop(held);
         held = join(waiter)?;
         for server in &servers {
-            // The reservation, if there is one. -2: there is none.
-            assert_ne!(
-                server.pttl(reservation(NAME)),
-                -1,
-                "a reservation without an end"
-            );
-            let says = String::from_utf8(server.get(reservation(NAME)).unwrap_or_default())?;
-            let is_right = match says.split(' ').collect::<Vec<_>>()[..] {
-                [""] | ["0", ""] => true,
-                [until, member, began] => {
-                    let are_digits =
-                        |it: &str| !it.is_empty() && it.bytes().all(|it| it.is_ascii_digit());
-                    members.iter().any(|it| it == member) && are_digits(until) && are_digits(began)
-                }
-                _ => false,
-            };
-            assert!(is_right, "{says:?}");
+            // -2: there is none.
+            for key in [list(NAME), mark(NAME)] {
+                assert_ne!(server.pttl(&key), -1, "{key} without an end");
+            }
+            assert_eq!(server.get(mark(NAME)).unwrap_or_default(), b"");
         }
     }
     drop(held);
@@ -457,7 +449,7 @@ fn a_manager_that_stops_waiting_for_one_lock_goes_on_waiting_for_another() -> Te
 
 /// The managers on all lists, also on those whose key does not show the name, if all of them listen.
 fn places(server: &Server) -> Option<usize> {
-    let lists = server.command(&["KEYS", "quorlock:waiters*"]).unwrap();
+    let lists = server.command(&["KEYS", "quorlock:waiting*"]).unwrap();
     let members = |it: &Reply| {
         server
             .command(&[b"ZRANGE", it.as_bytes().unwrap(), b"0", b"-1"])
@@ -472,7 +464,7 @@ fn places(server: &Server) -> Option<usize> {
     let listeners = listeners_of(server);
     members
         .iter()
-        .all(|it| listeners.contains(it))
+        .all(|it| listeners.contains(&client_of(it)))
         .then_some(members.len())
 }
 

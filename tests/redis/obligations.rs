@@ -92,7 +92,7 @@ fn a6_an_attempt_that_is_sent_twice_counts_from_its_first_sending() -> TestResul
 }
 
 #[test]
-fn a6_a_command_that_is_executed_twice_neither_lengthens_the_keys_life_nor_takes_the_token_again()
+fn a6_a_command_that_is_executed_twice_gives_its_key_the_same_life_and_takes_no_token_again()
 -> TestResult {
     needs!(CommandMonitor);
     let servers = Servers::start(1)?;
@@ -112,7 +112,8 @@ fn a6_a_command_that_is_executed_twice_neither_lengthens_the_keys_life_nor_takes
         Some(2),
         "{again:?}"
     );
-    assert!(servers[0].pttl("report") <= 60_000);
+    // As long as from the first time, and no longer.
+    assert!((60_001..=600_000).contains(&servers[0].pttl("report")));
     assert_eq!(servers[0].get("report"), before);
     assert_eq!(
         servers[0].get(fence("report")),

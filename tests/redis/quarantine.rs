@@ -5,8 +5,9 @@ use std::time::Instant;
 
 use devnodes::{Server, Servers, eventually};
 use quorlock::error::{NodeAnswer, NodeFailure};
-use quorlock::{AcquireError, Builder, LockManager};
+use quorlock::{AcquireError, Builder, CancelHandle, LockManager};
 
+use crate::lists::*;
 use crate::support::*;
 
 /// Long enough that nothing of it passes by itself while a test looks.
@@ -516,6 +517,44 @@ fn d8_200_locks_of_all_kinds_that_others_wait_for_outlive_every_restart() -> Tes
     Ok(())
 }
 
+/// RACE: T1, a waiting call, loses its round; T2, a server in quarantine, has granted the lock, and its answer comes later.
+#[test]
+fn b1_a_waiting_call_takes_back_what_a_server_in_quarantine_grants_too_late_for_its_round()
+-> TestResult {
+    let servers = Servers::start(3)?;
+    servers.iter().for_each(|it| Record::of_ever(it).write(it));
+    let (proxies, urls) = proxies(&servers);
+    let options = builder(urls).quarantine(true).max_ttl(LONG);
+    let locks = options.ttl(LONG).retry_delay(secs(60), secs(60)).build()?;
+    wait_for_all_votes(&locks, &servers);
+    servers[2].restart_empty()?;
+    eventually("the third is known to be in quarantine", || {
+        drop(locks.mutex("other").try_lock());
+        !locks.stats().quarantined.is_empty()
+    });
+    eventually("nothing is left of that", || !servers[2].exists("other"));
+    servers
+        .iter()
+        .take(2)
+        .for_each(|it| set(it, NAME, "foreign"));
+
+    proxies[2].hold_replies();
+    let cancel = CancelHandle::new();
+    let lock = locks.mutex(NAME).cancelled_by(&cancel);
+    let waiting = thread::spawn(move || lock.lock().map(drop));
+
+    // It enters the list there where it takes the lock back, and asks again in a minute.
+    eventually("the third has no lock and a waiting call", || {
+        !servers[2].exists(NAME) && members_of(&servers[2], NAME).len() == 1
+    });
+    assert!(!waiting.is_finished());
+    assert!(servers[2].exists(fence(NAME)), "it has granted the lock");
+    proxies[2].release_replies();
+    cancel.cancel();
+    assert!(join(waiting).is_err());
+    Ok(())
+}
+
 /// One server's record is lost, changed or forbidden while a lock is taken, held, extended and given back.
 #[test]
 fn h17_a_hold_outlives_whatever_becomes_of_one_servers_record() -> TestResult {
@@ -533,8 +572,8 @@ fn h17_a_hold_outlives_whatever_becomes_of_one_servers_record() -> TestResult {
             let keys = [
                 "~report",
                 "~quorlock:fence*",
-                "~quorlock:waiters*",
-                "~quorlock:turn*",
+                "~quorlock:waiting*",
+                "~quorlock:mark*",
             ];
             server
                 .command(&[&["ACL", "SETUSER", "default", "resetkeys"][..], &keys].concat())

@@ -715,10 +715,10 @@ fn i7_wrong_types_under_every_key_of_a_reader_are_errors_that_say_so() -> TestRe
         set(server, &readers("d"), "x");
     }
     drop(locks.rw_lock("d").try_read()?);
-    // Lists and reservations of another type are no obstacle: see `reservation.lua`.
+    // Lists and marks of another type are no obstacle: see `handover.lua`.
     for server in &servers {
         set(server, &crate::lists::list("e"), "x");
-        server.command(&["SADD", &crate::lists::reservation("e"), "x"])?;
+        server.command(&["SADD", &crate::lists::mark("e"), "x"])?;
     }
     let lock = locks.rw_lock("e");
     drop(lock.try_read()?);

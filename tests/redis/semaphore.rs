@@ -24,11 +24,11 @@ fn slot_fence(slot: usize) -> String {
 }
 
 pub(crate) fn list() -> String {
-    format!("quorlock:slot-waiters:{NAME}")
+    format!("quorlock:slot-waiting:{NAME}")
 }
 
-pub(crate) fn reservation() -> String {
-    format!("quorlock:slot-turn:{NAME}")
+pub(crate) fn mark() -> String {
+    format!("quorlock:slot-mark:{NAME}")
 }
 
 /// The slots that are taken on a server.
@@ -80,10 +80,10 @@ pub(crate) fn wait_until_listed(servers: &Servers, count: usize) {
 /// Waits until nothing but counters is left.
 #[track_caller]
 pub(crate) fn nothing_is_left_of_it(servers: &Servers) {
-    eventually("no permit, list or reservation is left", || {
+    eventually("no permit, list or mark is left", || {
         servers
             .iter()
-            .all(|it| taken(it).is_empty() && !it.exists(list()) && !it.exists(reservation()))
+            .all(|it| taken(it).is_empty() && !it.exists(list()) && !it.exists(mark()))
     });
 }
 
@@ -419,7 +419,7 @@ fn k7_a_slot_whose_key_is_something_else_is_left_alone_and_a_counter_that_is_non
         assert!(taken(&servers[0]).is_empty());
         del(&servers[0], &slot_fence(0));
     }
-    for key in [list(), reservation()] {
+    for key in [list(), mark()] {
         servers[0].command(&["SADD", &key, "x"])?;
         drop(locks.semaphore(NAME, 1).try_acquire()?);
         del(&servers[0], &key);

@@ -3,12 +3,11 @@
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 
-use devnodes::{Servers, eventually};
-use quorlock::error::NodeAnswer;
+use devnodes::{Server, Servers, eventually};
 use quorlock::{AcquireError, CancelHandle};
 use rustix::process::Signal;
 
-use crate::lists::{channel, far, listeners_of, on_all, strings, wait_as_child};
+use crate::lists::{far, listeners_of, member, on_all, strings, wait_as_child};
 use crate::semaphore::*;
 use crate::support::*;
 
@@ -45,7 +44,7 @@ fn k6_every_waiting_call_is_told_when_it_is_its_turn_also_where_two_permits_come
 }
 
 #[test]
-fn who_takes_a_slot_while_others_are_free_tells_the_next() -> TestResult {
+fn who_finds_free_slots_hands_them_to_the_calls_that_began_earlier() -> TestResult {
     let servers = Servers::start(3)?;
     let waiters = repeat(2, || on_all(&servers, far));
     servers
@@ -56,81 +55,63 @@ fn who_takes_a_slot_while_others_are_free_tells_the_next() -> TestResult {
         waiting.push(wait_for(locks.semaphore(NAME, 2)));
         wait_until_listed(&servers, i + 1);
     }
-    let members = strings(&servers[0].command(&["ZRANGE", &list(), "0", "-1"])?);
-    let (client, together) = members[0].split_once('/').unwrap();
+    servers.iter().for_each(|it| {
+        it.command(&["DEL", &slot_key(0), &slot_key(1)]).unwrap();
+    });
 
-    // Both are free, and only the first call is told.
-    for server in &servers {
-        server.command(&["DEL", &slot_key(0), &slot_key(1)])?;
-        server.command(&["PUBLISH", &channel(client), together])?;
-    }
-
+    // A third call asks. Nothing but what it hands over can give the others a slot.
+    let third = on_all(&servers, far);
+    let third = wait_for(third.semaphore(NAME, 2));
     let permits: Vec<_> = waiting.into_iter().map(|it| join(it).unwrap()).collect();
     assert_ne!(permits[0].slot(), permits[1].slot());
     drop(permits);
+    drop(join(third)?);
     nothing_is_left_of_it(&servers);
     Ok(())
 }
 
 #[test]
-fn one_free_slot_is_left_to_each_call_that_comes_first_and_the_others_are_for_whoever_comes()
+fn one_free_slot_goes_to_each_call_that_came_first_and_the_others_are_for_whoever_asks()
 -> TestResult {
     let servers = Servers::start(3)?;
     let locks = on_all(&servers, far);
     // One that began before all others, and one that will begin after them. They poll, and do not come.
-    let (early, later) = (
-        "0123456789abcdef/quorlock:slots:0",
-        "0123456789abcdee/quorlock:slots:0",
-    );
-    let line_up = |is_told: bool| {
+    let owners = ["0123456789abcdef", "0123456789abcdee"].map(|it| it.repeat(2));
+    let [early, later] = owners.each_ref().map(|it| member(&it[..16], "w", it));
+    let line_up = || {
         for server in &servers {
+            let scores = ["1.5".to_owned(), in_an_hour().to_string()];
             server
-                .command(&[
-                    "ZADD",
-                    &list(),
-                    "1.5",
-                    early,
-                    &in_an_hour().to_string(),
-                    later,
-                ])
+                .command(&["ZADD", &list(), &scores[0], &early, &scores[1], &later])
                 .unwrap();
-            let now = strings(&server.command(&["TIME"]).unwrap());
-            let reserved = format!(
-                "{} {early} 1",
-                now[0].parse::<u64>().unwrap() * 1_000 + 1_000
-            );
-            let value = if is_told { &reserved } else { "0 " };
-            server
-                .command(&["SET", &reservation(), value, "PX", "600000"])
-                .unwrap();
+            set_px(server, &mark(), "", 600_000);
         }
     };
-    let refused = || {
-        let Err(err) = locks.semaphore(NAME, 4).try_acquire() else {
-            return false;
-        };
-        2 <= err
-            .nodes()
-            .iter()
-            .filter(|it| matches!(it.answer, NodeAnswer::Reserved { .. }))
-            .count()
+    let is_handed_over = |server: &Server| {
+        (0..2).any(|slot| server.get(slot_key(slot)).as_deref() == Some(owners[0].as_bytes()))
     };
 
-    let mut held = Vec::new();
-    for is_told in [false, true, false] {
-        line_up(is_told);
-        let (permit, rounds) = take(&locks, 4);
-        assert_eq!(rounds, 1);
-        wait_until_everywhere(&servers, &permit);
-        held.push(permit);
-    }
-    line_up(false);
-    assert!(refused());
-    // For a second at most, which may be over when it asks.
-    eventually("the last is left to the one that was told", || {
-        line_up(true);
-        refused()
+    line_up();
+    let (permit, rounds) = take(&locks, 2);
+    assert_eq!(rounds, 1);
+    wait_until_everywhere(&servers, &permit);
+    // With one slot left it goes to the early one, for a second each time.
+    let other = slot_key(1 - permit.slot());
+    servers.wait_until_free(&other)?;
+    line_up();
+    assert!(locks.semaphore(NAME, 2).try_acquire().is_err());
+    eventually("all have handed it over", || {
+        servers
+            .iter()
+            .all(|it| is_handed_over(it) || !it.exists(list()))
     });
+
+    servers.wait_until_free(&other)?;
+    for server in &servers {
+        let left = strings(&server.command(&["ZRANGE", &list(), "0", "-1"])?);
+        assert_eq!(left, [later.as_str()], "the later one waits on");
+    }
+    drop(locks.semaphore(NAME, 2).try_acquire()?);
     Ok(())
 }
 

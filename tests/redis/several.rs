@@ -43,7 +43,7 @@ pub(crate) fn wait_for(lock: MultiLock) -> Waiter {
 /// Which name is in the way at that node.
 fn name_in_the_way(err: &AcquireError, node: usize) -> Option<&str> {
     match answer(err, node) {
-        NodeAnswer::Held { name, .. } | NodeAnswer::Reserved { name, .. } => name.as_deref(),
+        NodeAnswer::Held { name, .. } => name.as_deref(),
         other => panic!("n{node} said {other:?}"),
     }
 }
@@ -293,7 +293,7 @@ fn j4_a_key_of_another_type_under_any_name_is_told_with_the_name_and_nothing_is_
     del(&servers[0], &fence("b"));
 
     // Those of the queue decide nothing about who holds it.
-    for key in [list("b"), reservation("b")] {
+    for key in [list("b"), mark("b")] {
         servers[0].command(&["HSET", &key, "f", "v"])?;
         drop(locks.multi_lock(NAMES).try_lock()?);
         set(&servers[0], "b", "foreign");
@@ -350,14 +350,15 @@ fn a14_a_token_is_above_every_earlier_holders_of_each_name() -> TestResult {
 }
 
 /// How many of the names a server has. Before Redis 7.2 each key that a script sets lives from its own moment on, so those of a
-/// killed holder expire one after the other: what is left of them in their last moments does not count.
+/// killed holder expire one after the other: what is left of them in their last moments does not count. Nor does one name that was
+/// handed over to a call for all of them: for a second at most, until that call asks for the others.
 fn count_live(server: &Server, names: &[&str]) -> i64 {
     let script = "local n, longest = 0, 0 \
         for _, key in ipairs(KEYS) do \
             local left = redis.call('PTTL', key) \
             if left ~= -2 then n, longest = n + 1, math.max(longest, left) end \
         end \
-        if n < #KEYS and longest <= 50 then return 0 end \
+        if n < #KEYS and longest <= 50 or n == 1 and longest <= 1000 then return 0 end \
         return n";
     let len = names.len().to_string();
     server

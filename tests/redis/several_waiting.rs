@@ -52,7 +52,7 @@ fn a_manager_that_is_told_of_a_name_when_its_call_for_several_is_gone_passes_it_
     let cancel = CancelHandle::new();
     let cancelled = wait_for(gone.multi_lock(["a", "b"]).cancelled_by(&cancel));
     wait_until_listed(&servers, "b", 1);
-    let member = waiters_of(&servers[0], "b").remove(0);
+    let member = members_of(&servers[0], "b").remove(0);
     cancel.cancel();
     assert!(join(cancelled).is_err());
     wait_until_listed(&servers, "b", 0);
@@ -77,23 +77,21 @@ fn a_call_waits_in_the_list_of_the_name_that_was_in_its_way_last_and_in_no_other
     servers.iter().for_each(|it| set(it, "b", "foreign"));
     let waiting = wait_for(waiter.multi_lock(["a", "b"]));
     wait_until_listed(&servers, "b", 1);
-    let member = waiters_of(&servers[0], "b").remove(0);
-    let (client, together) = member.split_once('/').unwrap();
+    let member = members_of(&servers[0], "b").remove(0);
 
     servers.iter().for_each(|it| set(it, "a", "foreign"));
-    for server in &servers {
-        server.command(&["PUBLISH", &channel(client), together])?;
-    }
+    servers.iter().for_each(|it| prod(it, &member, "b"));
 
     wait_until_listed(&servers, "a", 1);
     assert!(
         servers
             .iter()
-            .all(|it| !it.exists(list("b")) && !it.exists(reservation("b")))
+            .all(|it| !it.exists(list("b")) && !it.exists(mark("b")))
     );
+    let member = members_of(&servers[0], "a").remove(0);
     for server in &servers {
         server.command(&["DEL", "a", "b"])?;
-        server.command(&["PUBLISH", &channel(client), together])?;
+        prod(server, &member, "a");
     }
     join(waiting)?.release()?;
     nothing_waits(&servers);
@@ -177,10 +175,7 @@ fn j3_a_dead_call_for_several_names_keeps_nobody_out() -> TestResult {
 
     dead.signal(Signal::KILL);
     assert!(!dead.wait().success());
-    wait_until_deaf(
-        &servers,
-        &[members[0].split('/').next().unwrap().to_owned()],
-    );
+    wait_until_deaf(&servers, &members[..1]);
     drop(held);
 
     drop(join(waiting)?);
@@ -196,7 +191,7 @@ fn child_that_waits() {
 }
 
 #[test]
-fn j3_a_call_that_ends_leaves_no_list_and_no_reservation() -> TestResult {
+fn j3_a_call_that_ends_leaves_no_list_and_no_mark() -> TestResult {
     let servers = Servers::start(3)?;
     let (holder, waiter) = (on_all(&servers, far), on_all(&servers, far));
     let (a, b) = (hold(&holder, &servers, "a"), hold(&holder, &servers, "b"));
@@ -213,7 +208,7 @@ fn j3_a_call_that_ends_leaves_no_list_and_no_reservation() -> TestResult {
         servers.iter().all(|it| {
             ["a", "b"]
                 .iter()
-                .all(|name| !it.exists(list(name)) && !it.exists(reservation(name)))
+                .all(|name| !it.exists(list(name)) && !it.exists(mark(name)))
         })
     });
     b.release()?;

@@ -7,7 +7,6 @@ use std::time::{Duration, SystemTime};
 
 use devnodes::{Client, PATIENCE, Server, Servers, eventually};
 use quorlock::LockManager;
-use quorlock::error::{NodeAnswer, NodeReport};
 
 use crate::lists::*;
 use crate::support::*;
@@ -19,15 +18,19 @@ fn micros() -> u128 {
     SystemTime::UNIX_EPOCH.elapsed().unwrap().as_micros()
 }
 
-/// Enters `member`, whose call began at `since`, and reserves the lock for none.
-fn put_waiter(server: &Server, since: &str, member: &str) {
+/// A client that is no manager, and the owner token of its call.
+const CLIENT: &str = "0123456789abcdef";
+const OWNER: &str = "0123456789abcdef0123456789abcdef";
+
+/// Enters a call of [`CLIENT`] that began at `since`.
+fn put_waiter(server: &Server, since: &str) {
     server
-        .command(&["ZADD", &list(NAME), since, member])
+        .command(&["ZADD", &list(NAME), since, &member(CLIENT, "w", OWNER)])
         .unwrap();
     server
         .command(&["PEXPIRE", &list(NAME), &LIFE_MS.to_string()])
         .unwrap();
-    set_px(server, &reservation(NAME), "0 ", LIFE_MS);
+    set_px(server, &mark(NAME), "", LIFE_MS);
 }
 
 /// The score of a client that cannot be notified.
@@ -35,28 +38,21 @@ fn deaf(since: u128) -> String {
     format!("{since}.5")
 }
 
-/// A client that listens for notices to `member`.
-fn listener(server: &Server, member: &str) -> Client {
+/// A connection that gets what [`CLIENT`] is sent.
+fn listener(server: &Server) -> Client {
     let mut client = server.client().unwrap();
-    client.command(&["SUBSCRIBE", &channel(member)]).unwrap();
+    client.command(&["SUBSCRIBE", &channel(CLIENT)]).unwrap();
     client
 }
 
-/// For which client the server has reserved the lock.
-fn reserved_for(server: &Server) -> Option<String> {
-    let says = String::from_utf8(server.get(reservation(NAME))?).unwrap();
-    says.split(' ')
-        .nth(1)
-        .filter(|it| !it.is_empty())
-        .map(str::to_owned)
+/// Whether the server has handed the lock over to [`CLIENT`].
+fn is_handed_over(server: &Server) -> bool {
+    server.get(NAME).as_deref() == Some(OWNER.as_bytes())
 }
 
 #[track_caller]
-fn assert_reserved(locks: &LockManager) {
-    let err = locks.mutex(NAME).try_lock().unwrap_err();
-    assert_held(&err);
-    let reserved = |it: &NodeReport| matches!(it.answer, NodeAnswer::Reserved { .. });
-    assert!(err.nodes().iter().any(reserved), "{err:?}");
+fn assert_refused(locks: &LockManager) {
+    assert_held(&locks.mutex(NAME).try_lock().unwrap_err());
 }
 
 /// Adds a user to all servers; URLs that log in as it.
@@ -71,15 +67,14 @@ fn log_in_as(servers: &Servers, rules: &[&str]) -> Vec<String> {
         .collect()
 }
 
-/// Takes the lock until no list and no reservation is left. Reservations do not end on all nodes at once: on one of them the
-/// lock may have been given back within it.
+/// Takes the lock until no list and no mark is left. First lives do not end on all nodes at once: one of them may have refused it.
 #[track_caller]
 fn nothing_waits_in_the_end(servers: &Servers, locks: &LockManager) {
     eventually("no client waits", || {
         drop(locks.mutex(NAME).lock().unwrap());
         servers
             .iter()
-            .all(|it| !it.exists(list(NAME)) && !it.exists(reservation(NAME)))
+            .all(|it| !it.exists(list(NAME)) && !it.exists(mark(NAME)))
     });
     nothing_waits(servers);
 }
@@ -89,7 +84,7 @@ fn nothing_waits_in_the_end(servers: &Servers, locks: &LockManager) {
 fn gets_in_between(looping: &[&LockManager], waiting: &LockManager) {
     let holds = AtomicU64::new(0);
     let done = AtomicU64::new(0);
-    // Each time it waits for a few holds of the others, or some more if this machine made it miss its reservation. A call
+    // Each time it waits for a few holds of the others, or some more if this machine made it miss its turn. A call
     // that starves waits for thousands.
     let many = 1_500;
     thread::scope(|scope| {
@@ -181,23 +176,16 @@ fn h3_a_hand_over_gives_way_to_an_earlier_call_that_cannot_be_told_and_not_to_a_
         } else {
             micros() + 60_000_000
         };
-        servers
-            .iter()
-            .for_each(|it| put_waiter(it, &deaf(since), "0123456789abcdef"));
+        servers.iter().for_each(|it| put_waiter(it, &deaf(since)));
 
         drop(held);
 
         if earlier {
-            eventually(
-                "the lock is reserved for the one that cannot be notified",
-                || {
-                    servers
-                        .iter()
-                        .all(|it| reserved_for(it).as_deref() == Some("0123456789abcdef"))
-                },
-            );
+            eventually("it is handed to the one that cannot be notified", || {
+                servers.iter().all(is_handed_over)
+            });
         }
-        // It does not come, and costs the others one reservation.
+        // It does not come, and costs the others one first life.
         drop(join(waiter)?);
         assert_eq!(locks.stats().hand_overs, 1);
         assert_eq!(locks.stats().rounds_held == 0, !earlier);
@@ -215,15 +203,11 @@ fn h3_who_cannot_be_told_has_a_turn_and_is_struck_if_it_does_not_come() -> TestR
     let held = hold(&locks, &servers, NAME);
     servers
         .iter()
-        .for_each(|it| put_waiter(it, &deaf(micros()), "0123456789abcdef"));
+        .for_each(|it| put_waiter(it, &deaf(micros())));
     held.release()?;
-    eventually("it is reserved", || {
-        servers
-            .iter()
-            .all(|it| reserved_for(it).as_deref() == Some("0123456789abcdef"))
-    });
+    eventually("it is handed over", || servers.iter().all(is_handed_over));
 
-    // By itself: nothing announces the end of that reservation.
+    // By itself: nothing announces the end of that life.
     drop(other.mutex(NAME).lock()?);
 
     nothing_waits_in_the_end(&servers, &other);
@@ -248,54 +232,61 @@ fn h3_a_holder_who_may_not_publish_leaves_the_lock_to_those_who_wait() -> TestRe
 fn h3_a_call_gets_in_before_those_who_began_later_and_not_before_those_who_waited() -> TestResult {
     let servers = Servers::start(1)?;
     let locks = on_all(&servers, near);
-    let member = "0123456789abcdef";
-    let mut notices = listener(&servers[0], member);
+    let text_at = |key: &str| String::from_utf8(servers[0].get(key).unwrap()).unwrap();
+    let mut pushes = listener(&servers[0]);
+    let asked = micros();
     let mut hear = || {
-        notices.receive().unwrap().as_array().unwrap()[2]
-            .as_bytes()
-            .map(<[u8]>::to_vec)
+        let push = pushes.receive().unwrap();
+        let text = push.as_array().unwrap()[2].as_str().unwrap().to_owned();
+        let words: Vec<_> = text.split(' ').map(str::to_owned).collect();
+        // Token, edition, life, node time, kind, length, value and key.
+        assert_eq!(words[2], "1000", "{text}");
+        assert_eq!(&words[4..], ["w", "32", OWNER, NAME], "{text}");
+        assert_eq!(words[1], text_at(RECORD)[..15], "{text}");
+        let time = words[3].parse::<u128>().unwrap();
+        assert!((asked..=micros()).contains(&time), "{text}");
+        words[0].parse::<u64>().unwrap()
     };
 
     // Begins to wait in a minute, by its own score.
-    put_waiter(&servers[0], &(micros() + 60_000_000).to_string(), member);
-    assert_eq!(locks.mutex(NAME).try_lock()?.release()?.confirmed, 1);
-    assert_eq!(
-        hear().as_deref(),
-        Some(NAME.as_bytes()),
-        "it is told when that one has ended"
-    );
-    servers[0].command(&["DEL", &list(NAME), &reservation(NAME)])?;
+    put_waiter(&servers[0], &(micros() + 60_000_000).to_string());
+    let guard = locks.mutex(NAME).try_lock()?;
+    let earlier = guard.fencing_token().get();
+    assert_eq!(guard.release()?.confirmed, 1);
+    let token = hear();
+    assert!(earlier < token && is_handed_over(&servers[0]));
+    assert_eq!(text_at(&fence(NAME)), token.to_string());
+    servers[0].command(&["DEL", NAME, &list(NAME), &mark(NAME)])?;
 
-    // One that has waited for a minute: it is notified, and the lock is reserved for it.
-    put_waiter(&servers[0], &(micros() - 60_000_000).to_string(), member);
-    assert_reserved(&locks);
-    assert_eq!(hear().as_deref(), Some(NAME.as_bytes()));
-    assert_reserved(&locks);
-    assert_eq!(reserved_for(&servers[0]).as_deref(), Some(member));
+    // One that has waited for a minute: the lock is handed over to it by the one that asks.
+    put_waiter(&servers[0], &(micros() - 60_000_000).to_string());
+    assert_refused(&locks);
+    assert!(token < hear() && is_handed_over(&servers[0]));
+    assert_refused(&locks);
     Ok(())
 }
 
 #[test]
-fn a_call_that_finds_the_lock_reserved_leaves_nothing_of_itself_behind() -> TestResult {
+fn a_call_that_hands_a_lock_over_leaves_nothing_of_itself_behind() -> TestResult {
     let servers = Servers::start(1)?;
     let locks = on_all(&servers, near);
-    put_waiter(
-        &servers[0],
-        &deaf(micros() - 60_000_000),
-        "0123456789abcdef",
-    );
+    put_waiter(&servers[0], &deaf(micros() - 60_000_000));
 
-    assert_reserved(&locks);
+    assert_refused(&locks);
 
-    assert!(!servers[0].exists(NAME) && !servers[0].exists(fence(NAME)));
+    assert!(is_handed_over(&servers[0]));
+    // What the other leaves ends with the first life of the lock, and the next hold.
+    servers.wait_until_free(NAME)?;
+    drop(locks.mutex(NAME).try_lock()?);
+    nothing_waits(&servers);
     Ok(())
 }
 
 #[test]
-fn what_is_no_reservation_keeps_no_call_out() -> TestResult {
+fn what_is_no_mark_of_ours_keeps_no_call_out() -> TestResult {
     let servers = Servers::start(1)?;
     let locks = on_all(&servers, near);
-    let key = reservation(NAME);
+    let key = mark(NAME);
     for command in [
         &["HSET", &key, "field", "value"][..],
         &["SET", &key, "nobody's"],
@@ -322,7 +313,7 @@ fn h3_the_dead_are_struck_from_a_list_at_once_and_the_next_who_lives_is_told() -
     wait_until_listed(&servers, NAME, 1);
     for server in &servers {
         let dead: Vec<_> = (0..500)
-            .flat_map(|i| [i.to_string(), format!("{i:016x}")])
+            .flat_map(|i| [i.to_string(), member(&format!("{i:016x}"), "w", OWNER)])
             .collect();
         server.command(&[vec!["ZADD".to_owned(), list(NAME)], dead].concat())?;
     }
@@ -352,7 +343,7 @@ fn h3_nobody_gets_in_while_more_of_the_dead_are_struck_than_one_run_can() -> Tes
     let mut runs = 0;
     while !waiters_of(&servers[0], NAME).is_empty() {
         let left = waiters_of(&servers[0], NAME).len();
-        assert_reserved(&newcomer);
+        assert_refused(&newcomer);
         runs += 1;
         assert!(waiters_of(&servers[0], NAME).len() < left);
     }
@@ -380,10 +371,10 @@ fn h3_no_turn_is_kept_without_an_end() -> TestResult {
     });
 
     assert_eq!(
-        servers[0].pttl(reservation(NAME)),
+        servers[0].pttl(mark(NAME)),
         -2,
         "{:?}",
-        servers[0].get(reservation(NAME))
+        servers[0].get(mark(NAME))
     );
     Ok(())
 }

@@ -30,7 +30,7 @@ fn a_lock_is_taken_refused_to_others_extended_handed_over_and_released() -> Test
             .map_err(|err| panic!("{err:?}"))
     });
     eventually("the other waits", || {
-        first.stats().waiting == 0 && nodes.servers.holders("quorlock:waiters:report") != 0
+        first.stats().waiting == 0 && nodes.servers.holders("quorlock:waiting:report") != 0
     });
     guard.release()?;
 

@@ -160,7 +160,7 @@ fn a_signal_ends_it_and_nothing_is_left() -> TestResult {
     let held = |it: &String| it.starts_with("quorlock-bench-");
     let by_one_thread = |it: &String| it.starts_with("quorlock:fence:") && it.ends_with("-1");
     let by_several = |it: &String| it.starts_with("quorlock:fence:") && it.ends_with("-2");
-    let a_client_waits = |it: &String| it.starts_with("quorlock:waiters:");
+    let a_client_waits = |it: &String| it.starts_with("quorlock:waiting:");
     let cases = [
         (
             by_one_thread as fn(&String) -> bool,

@@ -16,7 +16,7 @@ use crate::support::*;
 fn is_free(servers: &Servers, name: &str) -> bool {
     servers
         .iter()
-        .all(|it| !it.exists(name) && !it.exists(format!("quorlock:waiters:{name}")))
+        .all(|it| !it.exists(name) && !it.exists(format!("quorlock:waiting:{name}")))
 }
 
 fn nothing_is_left(servers: &Servers, name: &str) {
@@ -53,7 +53,7 @@ fn waiting(servers: &Servers, args: &[&str]) -> (LockManager, quorlock::LockGuar
     eventually("it waits", || {
         servers
             .iter()
-            .all(|it| it.exists("quorlock:waiters:report"))
+            .all(|it| it.exists("quorlock:waiting:report"))
     });
     (locks, guard, hold)
 }
@@ -112,7 +112,7 @@ fn a_signal_ends_the_wait_and_leaves_no_entry_behind() -> TestResult {
         eventually("it has left the lists", || {
             servers
                 .iter()
-                .all(|it| !it.exists("quorlock:waiters:report"))
+                .all(|it| !it.exists("quorlock:waiting:report"))
         });
         assert_eq!(servers.holders("report"), 3, "the other one still holds it");
         drop(guard);

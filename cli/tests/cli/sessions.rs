@@ -111,7 +111,7 @@ impl Desk {
     }
 
     fn is_waited_for(&self, name: &str, nodes: std::ops::Range<usize>) {
-        let key = format!("quorlock:waiters:{name}");
+        let key = format!("quorlock:waiting:{name}");
         eventually("somebody waits", || {
             nodes.clone().all(|it| self.servers[it].exists(&key))
         });

@@ -16,7 +16,7 @@ impl LiveHold {
     /// Makes a hold of one of several readers out of this one; `id` is its own. Waits until a majority lets other readers in,
     /// for at most a response timeout.
     pub(crate) fn downgrade(&self, id: u64) -> Result<Arc<LiveHold>, Lost> {
-        let (lease, confirmations, counter_kept, said_long, number) = {
+        let (lease, confirmations, counter_kept, said_long, number, is_handed_over) = {
             let state = self.state.lock();
             (
                 state.lease,
@@ -24,6 +24,7 @@ impl LiveHold {
                 state.counter_kept,
                 state.said_long,
                 state.number,
+                state.is_handed_over,
             )
         };
         // RACE: an extension that is confirmed in between would have moved the end. The older end is the earlier one.
@@ -49,7 +50,11 @@ impl LiveHold {
             use_until: lease.end(),
             reached,
             grants: Grants::default(),
+            is_handed_over,
+            // It is extended at once.
+            first_life: None,
             in_lists: self.in_lists,
+            waited: self.waited,
         };
         let mut reader = LiveHold {
             began: self.began,
@@ -60,7 +65,7 @@ impl LiveHold {
         (state.listeners, state.said_long) = (listeners, said_long);
         state.number = number;
         let reader = Arc::new(reader);
-        let sent = reader.next_extension(&lease, Now::read());
+        let sent = reader.next_extension(&lease, is_handed_over, Now::read());
         // RACE: enqueued before calls of this manager that want to read may ask the nodes.
         let (extension, enqueued) = reader.send_extension(&mut reader.state.lock(), sent, None);
         self.shared

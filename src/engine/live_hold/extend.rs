@@ -80,6 +80,18 @@ impl Due for LiveHold {
             renewal.give_up();
             return None;
         }
+        let is_first = state
+            .first_extension
+            .is_some_and(|it| moment.has_reached(it));
+        if is_first && !state.is_handed_over {
+            // One that owes its answer may grant the lock yet. While servers are slow, extensions would only make them slower.
+            let confirmed = state.confirmations().confirmed();
+            let lacking = fanout.voting(tick).without(confirmed);
+            let owed = lacking.without(state.grants.answered());
+            if lacking.without(owed) == NodeSet::default() {
+                state.first_extension = None;
+            }
+        }
         let (ttl, recheck) = (self.spec.ttl(), self.recheck_in(&state, tick));
         // It may be looked at a little early, because others are due.
         if !state
@@ -105,7 +117,7 @@ impl Due for LiveHold {
             state.checked_at = Some(tick);
             state.unhealed = false;
         }
-        let sent = self.next_extension(&state.lease, now);
+        let sent = self.next_extension(&state.lease, state.is_handed_over, now);
         // Enqueued with the state locked: see `end`.
         let (extension, enqueued) = self.send_extension(&mut state, sent, Some(owed));
         let give_up = fanout.response_timeout;
@@ -149,7 +161,11 @@ impl Due for LiveHold {
 impl HoldState {
     /// When a lease is extended that was extended last, or won, `after` this time. `None`: no clock shows it.
     fn extend_at(&self, after: Duration) -> Option<Moment> {
-        self.renewed_at.checked_add(after)
+        let renew_at = self.renewed_at.checked_add(after)?;
+        Some(
+            self.first_extension
+                .map_or(renew_at, |it| it.earliest(renew_at)),
+        )
     }
 
     /// How long until the lock has to be looked at: for the extension at `extend_at`, the end of the lease, or a `recheck`.
@@ -159,9 +175,14 @@ impl HoldState {
         recheck: Option<Duration>,
         now: Moment,
     ) -> Duration {
-        self.lease
-            .next_event(extend_at.unwrap_or(now), now)
-            .min(recheck.unwrap_or(Duration::MAX))
+        let extend_at = extend_at.unwrap_or(now);
+        let event = if self.is_handed_over && self.lease.may_extend(now) {
+            // Also one that is not renewed.
+            now.until(extend_at).min(self.lease.ends_in(now))
+        } else {
+            self.lease.next_event(extend_at, now)
+        };
+        event.min(recheck.unwrap_or(Duration::MAX))
     }
 }
 
@@ -191,9 +212,9 @@ impl LiveHold {
         Extending { ttl, at, until }
     }
 
-    /// An extension that nobody has asked for.
-    pub(super) fn next_extension(&self, lease: &Lease, at: Now) -> Extending {
-        if lease.is_renewed() {
+    /// An extension that nobody has asked for. `is_handed_over`: the keys have not had their full life yet.
+    pub(super) fn next_extension(&self, lease: &Lease, is_handed_over: bool, at: Now) -> Extending {
+        if lease.is_renewed() || is_handed_over {
             return self.extension(self.spec.ttl(), at);
         }
         // No more than what is left was asked for. Keys live longer by what is rounded, and the lease does not.
@@ -495,6 +516,9 @@ impl Extension {
             }
             Extended::Released => return,
         }
+        state.first_extension = None;
+        state.is_handed_over = false;
+        let first_life = state.first_life.take();
         // The next renewal is no retry: a node that hangs is seen by the command that it refuses.
         state.owed = NodeSet::default();
         // One that was sent later may have been confirmed before.
@@ -503,6 +527,7 @@ impl Extension {
         }
         let again = std::mem::take(&mut state.unextended) == Some(true);
         drop(state);
+        drop(first_life);
         count(&lock.shared.counters.extensions);
         fanout.upcall.tell(|| Event::Extended {
             lock: lock.spec.observed(),

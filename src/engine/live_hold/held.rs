@@ -7,7 +7,7 @@ use std::time::Duration;
 use crate::engine::listeners::callbacks::{self, Callback};
 use crate::engine::listeners::{Listeners, LostReceiver};
 use crate::engine::nodes::fanout::Outgoing;
-use crate::engine::round::admission;
+use crate::engine::round::admission::{self, FirstLife};
 use crate::engine::round::attempt::Attempt;
 use crate::engine::round::outcome::{Grants, Won};
 use crate::engine::round::pending::Pending;
@@ -16,16 +16,16 @@ use crate::engine::shared::Shared;
 use crate::engine::spec::LockSpec;
 use crate::engine::wait::queue::Ticket;
 use crate::error::Lost;
-use crate::ids::{FencingToken, NodeSet, OwnerToken};
+use crate::ids::{ClientId, FencingToken, NodeSet, OwnerToken};
 use crate::logic::confirmations::Confirmations;
-use crate::logic::lease::{Ending, Lease};
+use crate::logic::lease::{self, Ending, Lease};
 use crate::logic::tally::{Held, ReleaseEnd, ReleaseRound};
 use crate::observer::{Event, ObservedLock};
 use crate::stats::count;
 use crate::sys::logging::{Level, write_line};
 use crate::sys::sync::Mutex;
 use crate::time::{self, Moment, Tick};
-use crate::wire::{Command, QueueUpdate, Waiter};
+use crate::wire::{Command, Offer, QueueUpdate};
 
 /// One held lock, shared by its guard, the renewal and the extensions under way.
 pub(crate) struct LiveHold {
@@ -38,7 +38,9 @@ pub(crate) struct LiveHold {
     /// When it was won, or sent for: the hold's age counts from there.
     pub(super) began: Moment,
     /// The call may be in waiting lists, of nodes that refused it.
-    pub(super) in_lists: Option<Waiter>,
+    pub(super) in_lists: Option<ClientId>,
+    /// Nodes may hand the lock over to its owner: its call has waited.
+    pub(super) waited: bool,
     pub(super) shared: Arc<Shared>,
     pub(super) state: Mutex<HoldState>,
 }
@@ -47,6 +49,13 @@ pub(super) struct HoldState {
     pub(super) lease: Lease,
     /// When the last confirmed round was sent: renewal counts from there.
     pub(super) renewed_at: Moment,
+    /// When it is extended for the first time, until that is confirmed, or was not needed: its keys have the life of a lock that was
+    /// handed over, or it may lack a node that has a vote.
+    pub(super) first_extension: Option<Moment>,
+    /// Its keys have that life.
+    pub(super) is_handed_over: bool,
+    /// Others may hold what they are handed over when it has ended, or the hold.
+    pub(super) first_life: Option<FirstLife>,
     /// The number that its extensions carry: its token, or the largest counter that nodes have shown, if that is larger.
     pub(super) number: u64,
     /// A node that has lost the key has shown a counter above the number of the last extension.
@@ -124,8 +133,9 @@ pub(super) struct Loss {
     reason: Lost,
     reached: NodeSet,
     renewed_at: Moment,
-    /// Dropped with nothing locked.
+    /// These are dropped with nothing locked.
     _renewal: Option<UnderWay>,
+    _first_life: Option<FirstLife>,
 }
 
 /// How a release ended, and the round with its rows.
@@ -157,6 +167,9 @@ impl LiveHold {
         let state = HoldState {
             lease: Lease::new(won.use_until, hold_until, won.spec.renew),
             renewed_at: won.sent.moment,
+            first_extension: Moment::now().checked_add(lease::FIRST_EXTENSION),
+            is_handed_over: won.is_handed_over,
+            first_life: won.first_life,
             number: won.token.get(),
             unhealed: false,
             renewal: None,
@@ -185,6 +198,7 @@ impl LiveHold {
             raised: won.raised,
             began: won.sent.moment,
             in_lists: won.in_lists,
+            waited: won.waited,
             shared,
             state: Mutex::new(state),
         }
@@ -261,7 +275,7 @@ impl LiveHold {
         let deadline = time::deadline(fanout.response_timeout);
 
         let (next, release) = self.pass_on(ended, round);
-        let (attempt, acquire) = next.as_deref().and_then(|it| self.prepare_next(it)).unzip();
+        let (attempt, acquire) = next.as_ref().and_then(|it| self.prepare_next(it)).unzip();
 
         let taken = fanout.send(release, acquire, time::tick());
         if let (Some(next), Some(attempt)) = (&next, attempt) {
@@ -364,7 +378,7 @@ impl LiveHold {
     }
 
     /// The attempt of the call that comes next, and its command.
-    fn prepare_next(&self, next: &Ticket) -> Option<(Attempt, Outgoing)> {
+    fn prepare_next(&self, next: &Arc<Ticket>) -> Option<(Attempt, Outgoing)> {
         let Shared {
             fanout,
             admission,
@@ -374,7 +388,7 @@ impl LiveHold {
         // The call waits for room before its own round; it would not before one that is sent for it.
         let waits = fanout.is_behind() || !fanout.has_room();
         let round_ticket = if waits { None } else { admission.try_enter() };
-        let prepared = next.prepare(fanout, round_ticket?).ok()?;
+        let prepared = next.prepare_next(fanout, round_ticket?).ok()?;
         count(&counters.hand_overs);
         Some(prepared)
     }
@@ -395,12 +409,13 @@ impl LiveHold {
                     until,
                 };
                 let listeners = std::mem::take(&mut state.listeners);
-                let renewal = state.renewal.take();
+                let (renewal, first_life) = (state.renewal.take(), state.first_life.take());
                 let (reached, keep, renewed_at) =
                     (state.reached, state.longest_ttl, state.renewed_at);
                 drop(state);
-                drop(renewal);
+                drop((renewal, first_life));
                 self.shared.schedule.remove(&self.entry);
+                self.forget_owner();
                 Ok(EndedHold {
                     held,
                     reached,
@@ -411,14 +426,14 @@ impl LiveHold {
             }
             Ending::LostNow(reason) => {
                 let loss = self.begin_loss(&mut state, reason);
-                self.release_rest(&state, QueueUpdate::None);
+                self.release_rest(&state, self.update());
                 drop(state);
                 self.announce(loss);
                 Err(reason)
             }
             // RACE: the thread that ended it notifies the listeners, and may not have done so yet.
             Ending::LostBefore(reason) => {
-                self.release_rest(&state, QueueUpdate::None);
+                self.release_rest(&state, self.update());
                 let reached = state.reached;
                 drop(state);
                 self.shared.fanout.flush(reached);
@@ -427,20 +442,21 @@ impl LiveHold {
         }
     }
 
-    /// Leaves the waiting lists in which the call may still be, without a release. To be called before the next call may ask
-    /// the nodes, because its acquire enters them again.
-    fn leave_lists(&self, nodes: NodeSet) {
-        if let Some(waiter) = self.in_lists {
-            let Shared { queues, fanout, .. } = &*self.shared;
-            queues.leave_lists(fanout, &self.spec.plan, waiter, nodes, self.spec.ttl());
-        }
-    }
-
     /// Carries a token that was raised: a node that the raise did not come to may be all that remembers it one day.
     fn release_command(&self, update: QueueUpdate) -> Command {
-        self.spec
-            .plan
-            .release(self.owner, self.raised.then(|| self.token.get()), update)
+        let token = self.token.get();
+        let offer = Offer {
+            raised: self.raised.then_some(token),
+            ..self.shared.fanout.offer(token)
+        };
+        self.spec.plan.release(self.owner, offer, update)
+    }
+
+    /// What is handed over to its owner from now on is given back.
+    fn forget_owner(&self) {
+        if self.waited {
+            self.shared.queues.owners.remove(self.owner);
+        }
     }
 
     fn update(&self) -> QueueUpdate {
@@ -479,6 +495,7 @@ impl LiveHold {
             reached: state.reached,
             renewed_at: state.renewed_at,
             _renewal: state.renewal.take(),
+            _first_life: state.first_life.take(),
         }
     }
 
@@ -498,15 +515,12 @@ impl LiveHold {
             reason,
             reached,
             renewed_at,
-            _renewal,
+            ..
         }: Loss,
     ) {
         self.shared.fanout.flush(reached);
         self.shared.schedule.remove(&self.entry);
-        // The release has done so.
-        if reason != Lost::ShutDown {
-            self.leave_lists(reached);
-        }
+        self.forget_owner();
         self.shared.queues.end_hold(&self.spec.plan, self.id);
         let listeners = {
             let mut state = self.state.lock();

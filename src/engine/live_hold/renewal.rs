@@ -198,6 +198,66 @@ mod tests {
         assert_eq!(engine.shared.counters.snapshot(Vec::new()).locks_lost, 1);
     }
 
+    /// Also where nobody renews it: its keys have the life of a lock that was handed over.
+    #[test]
+    fn a_lock_that_was_handed_over_is_extended_after_fifty_milliseconds() {
+        let engine = engine();
+        for renew in [true, false] {
+            let plan = Plan::mutex(b"", b"x", KeyTtls::default());
+            let spec = LockSpec {
+                renew,
+                ..LockSpec::new(&engine.shared.config, b"x", plan)
+            };
+            let won = Won {
+                is_handed_over: true,
+                ..Won::just_now(&Arc::new(spec), lease::FIRST_LIFE)
+            };
+            let lock = Arc::new(LiveHold::new(Arc::clone(&engine.shared), 0, won));
+            let due = lock.state.lock().first_extension.unwrap();
+            let early = lock.began.checked_add(lease::FIRST_EXTENSION / 2).unwrap();
+            let mut batch = Enqueued::default();
+            let mut at = |moment| {
+                let now = Now {
+                    moment,
+                    tick: time::tick(),
+                };
+                Arc::clone(&lock).on_due(now, &mut batch)
+            };
+
+            assert_eq!(at(early), Some(early.until(due)), "renewed: {renew}");
+            assert!(lock.state.lock().renewal.is_none());
+            at(due);
+
+            let is_asked = batch.asked != NodeSet::default();
+            assert!(is_asked || lock.state.lock().renewal.is_some(), "{renew}");
+            let longest = lock.state.lock().longest_ttl;
+            assert_eq!(longest, engine.shared.config.ttl, "its full life");
+            drop(batch);
+            lock.lose(Lost::ShutDown);
+        }
+    }
+
+    #[test]
+    fn a_lock_that_no_serving_server_lacks_is_not_extended_early() {
+        let engine = engine();
+        let (lock, mut batch) = (hold(&engine, engine.shared.config.ttl), Enqueued::default());
+        let moment = lock.state.lock().first_extension.unwrap();
+        let now = Now {
+            moment,
+            tick: time::tick(),
+        };
+
+        let again_in = Arc::clone(&lock).on_due(now, &mut batch);
+
+        // Its server does not serve.
+        assert_eq!(batch.asked, NodeSet::default());
+        let state = lock.state.lock();
+        assert!(state.renewal.is_none() && state.first_extension.is_none());
+        drop(state);
+        assert!(lease::FIRST_EXTENSION < again_in.unwrap());
+        lock.lose(Lost::ShutDown);
+    }
+
     #[test]
     fn a_lock_is_extended_with_others_if_it_is_nearly_due_and_not_if_it_is_not() {
         let engine = engine();

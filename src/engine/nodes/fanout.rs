@@ -16,7 +16,7 @@ use crate::engine::park;
 use crate::error::{NodeAnswer, NodeFailure, NodeReport};
 use crate::ids::{ClientId, NodeId, NodeSet};
 use crate::logic::run_ids::RunIds;
-use crate::logic::{clock_offset, quorum};
+use crate::logic::{clock_offset, quorum, token};
 use crate::observer::Upcall;
 use crate::session::MUTE_MIN;
 use crate::session::availability::Availability;
@@ -26,7 +26,7 @@ use crate::stats::{Counters, NodeStats};
 use crate::sys::sync::Mutex;
 use crate::sys::{OwnThread, yield_now};
 use crate::time::{self, Moment, Now, Tick};
-use crate::wire::Command;
+use crate::wire::{Command, Offer};
 
 /// Longest wait for nodes that cannot keep up, and how often a caller looks.
 const ROOM_WAIT_MAX: Duration = Duration::from_millis(20);
@@ -302,6 +302,16 @@ impl Fanout {
             .iter()
             .filter_map(|it| it.availability(|it| it.clock_shows(now)));
         clock_offset::time_for_all(now.wall_micros(), clocks, self.nodes.len())
+    }
+
+    /// What a release of an owner with this token, or proposal, offers to the next one.
+    pub(crate) fn offer(&self, token: u64) -> Offer {
+        let now = Moment::now();
+        let time = self.time_for_all(now).unwrap_or(now.wall_micros());
+        Offer {
+            token: token::propose(time, token).unwrap_or_default(),
+            raised: None,
+        }
     }
 
     /// Nodes whose grants do not count yet, and for how long.

@@ -11,7 +11,7 @@ use std::time::Duration;
 use crate::answer::{Answer, ServerInfo};
 use crate::engine::nodes::connect::{Filled, Opened, read, write};
 use crate::engine::nodes::events::NodeEvents;
-use crate::engine::nodes::leaving::ListExits;
+use crate::engine::nodes::give_backs::GiveBacks;
 use crate::engine::nodes::records::Records;
 use crate::error::{self, NodeFailure};
 use crate::ids::{ClientId, NodeId};
@@ -24,7 +24,7 @@ use crate::sys::logging::{debug, trace};
 use crate::sys::sync::{Mutex, Receiver, Sender, fence, unbounded};
 use crate::sys::{Registry, SOCKET, Socket, Waker};
 use crate::time::{self, Now, Tick};
-use crate::wire::{Plan, Waiter};
+use crate::wire::{HandedOver, Plan};
 
 /// See the module. Shared by its worker and everybody who sends.
 pub(crate) struct Server {
@@ -36,8 +36,7 @@ pub(crate) struct Server {
     /// What callers see of the session, published whenever it changes. Never locked for longer than a look.
     availability: Mutex<Availability>,
     waker: Waker,
-    /// Waiting lists that are being left.
-    list_exits: Arc<ListExits>,
+    give_backs: Arc<GiveBacks>,
     pub(super) common: NodeContext,
     pub(super) own_counters: NodeCounters,
 }
@@ -78,7 +77,7 @@ pub(super) struct Turn {
     pub(super) now: Now,
     pub(super) events: Vec<SessionEvent>,
     pub(super) votes: Vec<Vote>,
-    pub(super) notices: Vec<Vec<u8>>,
+    pub(super) notices: Vec<HandedOver>,
 }
 
 /// Callers.
@@ -89,7 +88,7 @@ impl Server {
             common.records.rules(),
             common.response_timeout,
             common.client,
-            time::tick(),
+            Now::read(),
         );
         Server {
             id,
@@ -105,7 +104,7 @@ impl Server {
                 stop_at: None,
             }),
             waker,
-            list_exits: Arc::default(),
+            give_backs: Arc::default(),
             common,
             own_counters: NodeCounters::default(),
         }
@@ -305,21 +304,21 @@ impl Server {
         });
     }
 
-    /// The server has announced a release. If nobody waits for it, this manager leaves the list.
-    pub(super) fn take_notice(&self, key: &[u8], now: Now) {
-        let client = self.common.client;
-        self.common.events.released(self.id, key, &mut |plan| {
-            let leave = plan.map(|it| it.leave(Waiter::Client(client)));
-            if let Some(leave) = leave.or_else(|| Plan::leave_key(key, client))
-                && let Some(exit) = self.list_exits.begin(key)
-            {
-                self.give(PendingCommand::release(
-                    Arc::new(leave),
-                    Some(exit),
-                    now.tick,
-                ));
-            }
-        });
+    /// The server has handed a lock over. What is for nobody here, it gets back; but not what no lock is: anybody may publish, and
+    /// could have any key deleted here whose value is known.
+    pub(super) fn take_notice(&self, notice: &HandedOver, now: Now) {
+        if self.common.events.handed_over(self.id, notice) || notice.owner().is_none() {
+            return;
+        }
+        let given_back = self.give_backs.begin(notice.value.as_bytes(), &notice.key);
+        if let Some(given_back) = given_back {
+            let command = Plan::give_back_handed_over(notice, self.common.client);
+            self.give(PendingCommand::release(
+                Arc::new(command),
+                Some(given_back),
+                now.tick,
+            ));
+        }
         self.flush(now);
     }
 
@@ -432,5 +431,52 @@ impl Link {
 fn disconnected(err: &io::Error) -> NodeFailure {
     NodeFailure::Disconnected {
         reason: error::reason(err),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::Config;
+    use crate::engine::Engine;
+    use crate::engine::nodes::primary::NodeAddress;
+    use crate::ids::{Edition, OwnerToken};
+    use crate::inspection::SecretValue;
+
+    #[test]
+    fn h7_only_what_is_the_value_of_a_lock_is_given_back() {
+        let address = NodeAddress::parse("redis://127.0.0.1:1").unwrap();
+        let engine = Engine::start(Config::default(), vec![address]).unwrap();
+        let shared = &engine.shared;
+        let commands_for = |value: &[u8], key: &str| {
+            let before = shared.counters.snapshot(Vec::new()).commands;
+            let notice = HandedOver {
+                token: Some(7),
+                edition: Edition::NONE,
+                life: 1_000,
+                time: 0,
+                asked_from: None,
+                reads: false,
+                value: SecretValue::new(value),
+                key: key.as_bytes().to_vec(),
+            };
+            for node in &shared.fanout.nodes {
+                node.take_notice(&notice, Now::read());
+            }
+            shared.counters.snapshot(Vec::new()).commands - before
+        };
+        // A counter, and what anybody may know.
+        for (value, key) in [
+            (&b"1700000000000000"[..], "quorlock:fence:a"),
+            (b"", "a"),
+            (b"on", "feature"),
+            (b"quorlock:shared", "a"),
+        ] {
+            assert_eq!(commands_for(value, key), 0, "{key}");
+        }
+        let owner = OwnerToken::draw().unwrap().to_value();
+        assert_eq!(commands_for(&owner, "a"), 1);
+        let labelled = [&owner[..], b" web-3/4711"].concat();
+        assert_eq!(commands_for(&labelled, "b"), 1);
     }
 }

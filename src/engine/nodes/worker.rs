@@ -268,8 +268,8 @@ impl Worker {
             // Callers may look at what has happened as soon as they have their votes.
             turn.events.into_iter().for_each(|it| self.log.note(it));
             node.deliver(turn.votes);
-            for key in turn.notices {
-                node.take_notice(&key, turn.now);
+            for notice in turn.notices {
+                node.take_notice(&notice, turn.now);
             }
             if turn.has_answered && self.failures != 0 {
                 self.failures = 0;

@@ -1,8 +1,8 @@
 //! Which calls may begin a round now, and which wait for their turn: see "Rounds and load" in ARCHITECTURE.md.
 //!
-//! Everything that a caller waits for takes a ticket until it is decided. Releases take one at once, whatever the limit:
-//! what holds up others must not wait for them. Acquire rounds begin as long as there is a ticket within the limit, and
-//! otherwise in the order in which they came.
+//! Everything that a caller waits for takes a ticket until it is decided. So does a hold of a lock that was handed over, until its
+//! first extension. Releases take one at once, whatever the limit: what holds up others must not wait for them. Acquire rounds
+//! begin as long as there is a ticket within the limit, and otherwise in the order in which they came.
 
 use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
@@ -23,11 +23,19 @@ pub(crate) struct Admission {
 struct Tickets {
     limit: RoundLimit,
     under_way: usize,
+    /// Holds whose keys have only the life of a lock that was handed over.
+    handed_over: usize,
     next: u64,
     /// Calls that wait, in the order in which they came.
     waiting: BTreeMap<u64, Arc<Parker>>,
     /// Calls that were given a ticket and have not taken it yet.
     given: HashSet<u64>,
+}
+
+impl Tickets {
+    fn has_room(&self) -> bool {
+        self.under_way.saturating_add(self.handed_over) < self.limit.rounds()
+    }
 }
 
 /// The right to have a round under way.
@@ -36,6 +44,9 @@ pub(crate) struct RoundTicket {
     /// How long it was waited for.
     pub(super) waited: Duration,
 }
+
+/// The right to hold a lock that was handed over, until it is extended for the first time.
+pub(crate) struct FirstLife(Arc<Admission>);
 
 /// A place among the calls that wait for a ticket, given up when it is dropped.
 pub(crate) struct Waiting {
@@ -48,7 +59,7 @@ impl Admission {
     /// A ticket, if no call has to wait for one.
     pub(crate) fn try_enter(self: &Arc<Self>) -> Option<RoundTicket> {
         let mut tickets = self.tickets.lock();
-        if !tickets.waiting.is_empty() || tickets.limit.rounds() <= tickets.under_way {
+        if !tickets.waiting.is_empty() || !tickets.has_room() {
             return None;
         }
         tickets.under_way = tickets.under_way.saturating_add(1);
@@ -81,6 +92,20 @@ impl Admission {
         self.ticket(Duration::ZERO)
     }
 
+    /// The right to hold a lock that was handed over, within the same limit. Without it the call claims the lock, when it is its
+    /// turn.
+    ///
+    /// RACE: T1, another client, releases many locks at once; T2, slow servers, hand them over to calls of this manager; T3, its
+    /// renewal thread, has to extend all of them within one short life. Therefore no more are held than rounds may be under way.
+    pub(crate) fn try_hold(self: &Arc<Self>) -> Option<FirstLife> {
+        let mut tickets = self.tickets.lock();
+        if !tickets.has_room() {
+            return None;
+        }
+        tickets.handed_over = tickets.handed_over.saturating_add(1);
+        Some(FirstLife(Arc::clone(self)))
+    }
+
     fn ticket(self: &Arc<Self>, waited: Duration) -> RoundTicket {
         RoundTicket {
             admission: Arc::clone(self),
@@ -108,7 +133,7 @@ impl Admission {
         let mut woken = Vec::new();
         let mut tickets = self.tickets.lock();
         work(&mut tickets);
-        while tickets.under_way < tickets.limit.rounds()
+        while tickets.has_room()
             && let Some((id, parker)) = tickets.waiting.pop_first()
         {
             tickets.under_way = tickets.under_way.saturating_add(1);
@@ -134,7 +159,7 @@ impl Admission {
     #[cfg(test)]
     pub(crate) fn is_idle(&self) -> bool {
         let tickets = self.tickets.lock();
-        tickets.under_way == 0 && tickets.waiting.is_empty()
+        tickets.under_way == 0 && tickets.handed_over == 0 && tickets.waiting.is_empty()
     }
 }
 
@@ -156,6 +181,13 @@ impl Drop for RoundTicket {
     fn drop(&mut self) {
         self.admission
             .change(|tickets| tickets.under_way = tickets.under_way.saturating_sub(1));
+    }
+}
+
+impl Drop for FirstLife {
+    fn drop(&mut self) {
+        self.0
+            .change(|tickets| tickets.handed_over = tickets.handed_over.saturating_sub(1));
     }
 }
 

@@ -7,12 +7,12 @@ use std::time::Duration;
 use crate::answer::Answer;
 use crate::config::Config;
 use crate::engine::nodes::fanout::{Fanout, Outgoing};
-use crate::engine::round::admission::RoundTicket;
+use crate::engine::round::admission::{FirstLife, RoundTicket};
 use crate::engine::round::outcome::{Grants, LostAttempt, NotWon, Won};
 use crate::engine::round::pending::Pending;
 use crate::engine::spec::LockSpec;
 use crate::error::{NodeAnswer, NodeFailure};
-use crate::ids::{FencingToken, NodeSet, OwnerToken};
+use crate::ids::{ClientId, FencingToken, NodeId, NodeSet, OwnerToken};
 use crate::logic::acquire_round::{AcquireEnd, AcquireRound, LossReason, RaiseRound};
 use crate::logic::ballot::Ballot;
 use crate::logic::tally::ReleaseRound;
@@ -21,13 +21,13 @@ use crate::observer::{Event, RoundOutcome};
 use crate::stats::count;
 use crate::sys::logging::debug;
 use crate::time::{self, About, Moment, Now, Tick};
-use crate::wire::{Command, QueueEntry, QueuePolicy, QueueUpdate, Waiter};
+use crate::wire::{Command, QueueEntry, QueuePolicy, QueueUpdate};
 
 /// An attempt on its way.
 pub(crate) struct Attempt {
-    owner: OwnerToken,
+    owner: Owner,
     /// Read before the first byte can leave, anew for every attempt.
-    sent: Now,
+    pub(crate) sent: Now,
     use_until: Option<Moment>,
     /// The largest fencing counter that was seen before.
     seen: u64,
@@ -37,8 +37,46 @@ pub(crate) struct Attempt {
     /// Its time is not one response timeout: it has to wait for connections first, or its call ends before.
     is_odd: bool,
     pub(crate) round: Arc<Pending<AcquireRound>>,
-    /// Others may begin when it has ended.
-    round_ticket: RoundTicket,
+    /// Others may begin when it has ended. None if nobody was asked: see [`Attempt::of_hand_overs`].
+    round_ticket: Option<RoundTicket>,
+    /// Of that one.
+    first_life: Option<FirstLife>,
+}
+
+/// Who asks: one owner for all attempts of a call, until a release of it was sent.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Owner {
+    pub(crate) token: OwnerToken,
+    /// Who the call is after that, if it goes on waiting.
+    pub(crate) successor: OwnerToken,
+    /// Nodes that were asked for it.
+    pub(crate) reached: NodeSet,
+    /// It has the lock on some of them: an attempt claims the others.
+    pub(crate) claims: bool,
+}
+
+impl Owner {
+    /// Of a call that goes on waiting.
+    pub(crate) fn draw() -> Result<Owner, NotWon> {
+        let once = Owner::draw_once()?;
+        Ok(Owner {
+            successor: Owner::draw_once()?.token,
+            ..once
+        })
+    }
+
+    /// Of a call that does not wait: it has no successor.
+    pub(crate) fn draw_once() -> Result<Owner, NotWon> {
+        let token = OwnerToken::draw().map_err(|err| NotWon::NoRandomness {
+            reason: err.to_string(),
+        })?;
+        Ok(Owner {
+            token,
+            successor: token,
+            reached: NodeSet::default(),
+            claims: false,
+        })
+    }
 }
 
 impl Attempt {
@@ -50,11 +88,9 @@ impl Attempt {
         round_ticket: RoundTicket,
         request: &Request,
         known: AttemptFacts,
+        owner: Owner,
         on_end: Option<Box<dyn Fn() + Send + Sync>>,
     ) -> Result<(Attempt, Outgoing), NotWon> {
-        let owner = OwnerToken::draw().map_err(|err| NotWon::NoRandomness {
-            reason: err.to_string(),
-        })?;
         let sent = Now::read();
         let use_until = lease::use_until(sent.moment, request.spec.ttl(), request.margin);
         let (seen, nodes) = (known.seen, fanout.nodes.len());
@@ -75,11 +111,11 @@ impl Attempt {
         let hook =
             on_end.map(|it| -> Box<dyn Fn(&AcquireEnd) + Send + Sync> { Box::new(move |_| it()) });
         let round = Arc::new(Pending::with_hook(nodes, round, hook));
-        let command =
-            request
-                .spec
-                .plan
-                .acquire(owner, lease::millis(request.spec.ttl()), proposal, &policy);
+        let ttl_ms = lease::millis(request.spec.ttl());
+        let command = request
+            .spec
+            .plan
+            .acquire(owner.token, ttl_ms, proposal, &policy);
         let (enters, deadline) = (policy.enters, request.limit(fanout.deadline(sent.tick)));
         let is_odd = fanout.response_timeout != deadline.saturating_duration_since(sent.tick);
         let outgoing = Outgoing::ask(command, &round);
@@ -92,37 +128,73 @@ impl Attempt {
             deadline,
             is_odd,
             round,
-            round_ticket,
+            round_ticket: Some(round_ticket),
+            first_life: None,
         };
         Ok((attempt, outgoing))
     }
 
+    /// The attempt that nodes have made for a call that waits: they have handed the lock over to it, with these tokens, since it
+    /// asked last, at `sent`. `None` while that wins nothing, or so little of it is left that the call asks once more.
+    ///
+    /// The lease counts from when the call asked: the keys were set after that.
+    pub(crate) fn of_hand_overs(
+        request: &Request,
+        owner: Owner,
+        asked: &Asked,
+        tokens: &[(NodeId, u64)],
+        life: Duration,
+        margin: Duration,
+        first_life: FirstLife,
+    ) -> Option<Attempt> {
+        let now = Moment::now();
+        let use_until = lease::use_until(asked.sent.moment, life, margin)?;
+        if now.until(use_until) < life.checked_div(4)? {
+            return None;
+        }
+        let ballot = asked
+            .round
+            .with_ballot(|it| it.of_hand_overs(tokens, Some(use_until), now))?;
+        let round = Arc::new(Pending::of_ballot(ballot, owner.reached));
+        let deadline = request.limit(asked.sent.tick);
+        Some(Attempt {
+            owner,
+            sent: asked.sent,
+            use_until: Some(use_until),
+            seen: 0,
+            enters: true,
+            deadline,
+            is_odd: true,
+            round,
+            round_ticket: None,
+            first_life: Some(first_life),
+        })
+    }
+
     /// Sends it, and waits until it is won or lost.
     pub(crate) fn run(
+        self,
         fanout: &Fanout,
-        round_ticket: RoundTicket,
         request: &Request,
-        known: AttemptFacts,
-    ) -> Result<Won, NotWon> {
-        fanout.wait_for_room();
-        let (attempt, outgoing) = Attempt::prepare(fanout, round_ticket, request, known, None)?;
-        let outgoing = outgoing.for_majority();
-        attempt.round.send(fanout, outgoing);
-        attempt.round.spin(fanout, &attempt.round_ticket.admission);
-        let end = attempt.round.wait(attempt.deadline);
-        Ok(attempt.conclude(fanout, request, end)?)
+        outgoing: Outgoing,
+    ) -> Result<Won, LostAttempt> {
+        self.round.send(fanout, outgoing.for_majority());
+        if let Some(ticket) = &self.round_ticket {
+            self.round.spin(fanout, &ticket.admission);
+        }
+        self.finish(fanout, request)
     }
 
-    /// Waits for an attempt that another thread has sent.
+    /// Waits for an attempt that was sent.
     pub(crate) fn finish(self, fanout: &Fanout, request: &Request) -> Result<Won, LostAttempt> {
         let end = self.round.wait(self.deadline);
+        if request.policy.entry.is_some() && matches!(end, AcquireEnd::Lost(_)) {
+            // What others grant is given back in the same step, to whoever comes first.
+            let grace = pause::grace(Moment::now().since(self.sent.moment), 0);
+            self.round
+                .wait_for_rows(self.deadline.min(time::deadline(grace)));
+        }
         self.conclude(fanout, request, end)
-    }
-
-    /// Ends it, and takes back what it may have left.
-    pub(crate) fn abandon(self, fanout: &Fanout, request: &Request) {
-        self.round.close();
-        self.take_back(fanout, request, &self.round.rows(), true);
     }
 
     fn conclude(
@@ -135,8 +207,11 @@ impl Attempt {
         // asked, says nothing about load.
         let is_answered = end != AcquireEnd::Lost(LossReason::NoQuorum);
         let timed_out = self.round.timed_out();
-        if !self.is_odd && (is_answered || timed_out) {
-            self.round_ticket.learn(self.sent.tick, timed_out);
+        if let Some(ticket) = &self.round_ticket
+            && !self.is_odd
+            && (is_answered || timed_out)
+        {
+            ticket.learn(self.sent.tick, timed_out);
         }
         let nodes = fanout.nodes.len();
         let mut seen = self
@@ -159,7 +234,7 @@ impl Attempt {
                 RaiseRound::new(rule, token, self.use_until),
             ));
             let deadline = request.limit(time::deadline(fanout.response_timeout));
-            let outgoing = Outgoing::ask(spec.plan.raise(self.owner, token), &raise);
+            let outgoing = Outgoing::ask(spec.plan.raise(self.owner.token, token), &raise);
             end = raise.run(fanout, outgoing, deadline);
             seen = seen
                 .max(token)
@@ -192,29 +267,32 @@ impl Attempt {
                 "{:?}: won in {}, token {token}, {:?}",
                 request.spec.name,
                 About(took),
-                self.owner
+                self.owner.token
             );
             let grants = Grants {
                 round: Some(Arc::clone(&self.round)),
                 slot,
                 gone,
             };
-            let waiter = request.policy.entry.map(|it| it.waiter);
-            let keep = spec.plan.keep(self.owner, waiter);
-            let in_lists = waiter.filter(|_| keep.is_none());
+            let client = request.policy.entry.map(|it| it.client);
+            let keep = spec.plan.keep(self.owner.token, client);
+            let in_lists = client.filter(|_| keep.is_none());
             if let Some(keep) = keep {
                 self.give_back_others(fanout, &spec, &grants, keep);
             }
             return Ok(Won {
                 spec,
-                owner: self.owner,
+                owner: self.owner.token,
                 token: FencingToken(token),
                 raised,
                 sent: self.sent,
                 use_until,
-                reached: self.round.reached(),
+                is_handed_over: self.first_life.is_some(),
+                reached: self.reached(),
+                first_life: self.first_life,
                 grants,
                 in_lists,
+                waited: client.is_some(),
             });
         }
         let why = if let AcquireEnd::Lost(why) = end {
@@ -236,10 +314,11 @@ impl Attempt {
             self.round.amend(node, NodeAnswer::Failed(failure));
         }
         let rows = self.round.rows();
-        let release = self.take_back(fanout, request, &rows, pause::keeps_its_place(why));
+        let taken_back = self.take_back(fanout, request, &rows, pause::keeps_its_place(why));
         let (queued, common_slot) = self.round.with_ballot(|it| (it.queued(), it.common_slot()));
         let common_slot = common_slot.filter(|_| why == LossReason::Held);
-        let (asked, waited) = (self.sent.tick, self.round_ticket.waited);
+        let asked = self.sent.tick;
+        let waited = self.round_ticket.map(|it| it.waited).unwrap_or_default();
         Err(LostAttempt {
             why,
             rows,
@@ -251,14 +330,15 @@ impl Attempt {
             common_slot,
             queued,
             enters: self.enters,
-            release,
+            is_released: taken_back.is_some(),
+            release: taken_back.flatten(),
         })
     }
 
     /// Gives back the slots besides its own that nodes have granted, or may grant yet, and leaves the waiting lists of these
     /// nodes: the next call of this manager that waits has the same entry.
     fn give_back_others(&self, fanout: &Fanout, spec: &LockSpec, grants: &Grants, keep: Command) {
-        let to = self.round.reached().without(grants.nodes());
+        let to = self.reached().without(grants.nodes());
         if to != NodeSet::default() {
             // RACE: as in `take_back`, behind the acquire.
             let release = Outgoing::release(keep, to, spec.ttl());
@@ -266,33 +346,58 @@ impl Attempt {
         }
     }
 
-    /// Takes back whatever a lost attempt may have left on the nodes. `stays`: the call keeps its place in their lists.
+    /// Nodes to which a command of its owner may have come.
+    fn reached(&self) -> NodeSet {
+        self.owner.reached.union(self.round.reached())
+    }
+
+    /// Takes back whatever a lost attempt may have left on the nodes; `None` if there is nothing and the call goes on as the same
+    /// owner, otherwise what was granted, on its way back. `stays`: the call keeps its place in their lists.
     fn take_back(
         &self,
         fanout: &Fanout,
         request: &Request,
         answers: &[NodeAnswer],
         stays: bool,
-    ) -> Option<Arc<Pending<ReleaseRound>>> {
-        let mut to = self.round.reached();
-        let mut granted = 0_usize;
+    ) -> Option<Option<Arc<Pending<ReleaseRound>>>> {
+        if request.policy.entry.is_some() && self.round.reached() == NodeSet::default() {
+            // It has changed nothing anywhere. While servers are slow, a release for each such attempt would only make them slower;
+            // what they have handed over lasts for a second.
+            return None;
+        }
+        let mut to = self.reached();
+        let (mut granted, mut has_quarantined) = (0_usize, false);
+        let (asked, mut silent) = (self.round.reached(), NodeSet::default());
         for (node, answer) in fanout.ids().zip(answers) {
             match answer {
-                NodeAnswer::Granted
-                | NodeAnswer::GrantedBehind
-                | NodeAnswer::Failed(NodeFailure::Quarantined { .. }) => {
-                    granted = granted.saturating_add(1)
+                NodeAnswer::Granted | NodeAnswer::GrantedBehind => {
+                    granted = granted.saturating_add(1);
+                }
+                // A key there is no vote, and the holder could not heal the lock.
+                NodeAnswer::Failed(NodeFailure::Quarantined { .. }) => {
+                    granted = granted.saturating_add(1);
+                    has_quarantined = true;
                 }
                 // The only answers that prove that no key of ours is there. An entry may be.
-                NodeAnswer::Held { .. }
-                | NodeAnswer::HeldByReaders { .. }
-                | NodeAnswer::Reserved { .. }
-                    if stays || !self.enters =>
+                NodeAnswer::Held { .. } | NodeAnswer::HeldByReaders { .. }
+                    if request.policy.entry.is_none() =>
                 {
                     to.remove(node)
                 }
+                NodeAnswer::Pending | NodeAnswer::Failed(_) if asked.contains(node) => {
+                    silent.insert(node);
+                }
                 _ => {}
             }
+        }
+        // RACE: T1, this call, loses its round before a server in quarantine has answered; T2, the server, grants the lock; T1 waits
+        // for others and claims nothing. Therefore T1 takes back what such a server may have granted.
+        let quarantined = || fanout.quarantined_of(silent, self.sent.tick);
+        has_quarantined = has_quarantined || !quarantined().is_empty();
+        let goes_on = !has_quarantined && (granted == 0 || !self.owner.claims);
+        if stays && request.policy.entry.is_some() && goes_on {
+            // It is in their lists, and whoever releases the lock hands it over. What some have granted meanwhile it claims, once.
+            return None;
         }
         // RACE: a node may grant the lock after we have given up on it. We do not wait to find out. The release goes
         // into the same queue as the acquire, and there is one connection to a node, so the node runs
@@ -302,27 +407,32 @@ impl Attempt {
         // acquire in the old socket after it has run the release from the new one. The key then stays for one ttl.
         // Nobody counted that vote, so there is no second holder; the price is a node that refuses all clients until the
         // key expires.
-        let since = request.since(fanout);
         let update = match request.policy.entry {
             None => QueueUpdate::None,
-            Some(entry) if stays => {
-                let which = self.round.with_ballot(Ballot::<AcquireRound>::in_the_way);
-                QueueUpdate::Stay {
-                    entry,
-                    since,
-                    which,
-                }
-            }
-            Some(entry) => QueueUpdate::Leave(entry.waiter),
+            // Those who began earlier are handed what it gives back: nobody hands anything to itself.
+            Some(entry) if stays => QueueUpdate::Stay {
+                entry,
+                since: request.since(fanout),
+                which: self.round.with_ballot(Ballot::<AcquireRound>::in_the_way),
+                owner: self.owner.successor,
+            },
+            Some(entry) => QueueUpdate::Leave(entry.client),
         };
-        let command = request.spec.plan.release(self.owner, None, update);
+        let offer = fanout.offer(self.round.with_ballot(Ballot::<AcquireRound>::proposal));
+        let command = request.spec.plan.release(self.owner.token, offer, update);
         let round = || Pending::among(fanout, ReleaseRound::new(granted), Some(to));
         let round = (granted != 0).then(round);
         let release =
             Outgoing::release(command, to, request.spec.ttl()).answered_to(round.as_ref());
         fanout.send(release, None, time::tick());
-        round
+        Some(round)
     }
+}
+
+/// What a call has asked the nodes last.
+pub(crate) struct Asked {
+    pub(crate) sent: Now,
+    pub(crate) round: Arc<Pending<AcquireRound>>,
 }
 
 /// A waiting list is kept for several of the longest pauses, so that calls that are alive do not fall out of it.
@@ -342,16 +452,16 @@ pub(crate) struct Request {
 }
 
 impl Request {
-    /// `waiter`: of a call that waits, and enters the waiting lists of the nodes.
-    pub(crate) fn new(spec: &Arc<LockSpec>, config: &Config, waiter: Option<Waiter>) -> Request {
+    /// `client`: of a call that waits, and enters the waiting lists of the nodes.
+    pub(crate) fn new(spec: &Arc<LockSpec>, config: &Config, client: Option<ClientId>) -> Request {
         let life = pause::longest_pause(config.retry_max).saturating_mul(PAUSES_IN_A_LIFE);
         let life = u64::try_from(life.as_millis()).unwrap_or(u64::MAX);
-        let entry = waiter.map(|waiter| QueueEntry { waiter, life });
+        let entry = client.map(|client| QueueEntry { client, life });
         let began = Moment::now();
         let policy = QueuePolicy {
             since: began.wall_micros(),
             entry,
-            enters: waiter.is_some(),
+            enters: client.is_some(),
             only: None,
         };
         let (spec, margin) = (Arc::clone(spec), config.margin.of(spec.ttl()));

@@ -4,16 +4,16 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::answer::Answer;
+use crate::engine::round::admission::FirstLife;
 use crate::engine::round::pending::Pending;
 use crate::engine::spec::LockSpec;
 use crate::error::{NodeAnswer, NodeFailure};
-use crate::ids::{FencingToken, NodeSet, OwnerToken};
+use crate::ids::{ClientId, FencingToken, NodeSet, OwnerToken};
 use crate::logic::acquire_round::{AcquireRound, LossReason};
 use crate::logic::pause::{self, Obstacle};
 use crate::logic::quorum;
 use crate::logic::tally::ReleaseRound;
 use crate::time::{self, Moment, Now, Tick};
-use crate::wire::Waiter;
 
 /// What a won acquisition knows.
 pub(crate) struct Won {
@@ -25,11 +25,16 @@ pub(crate) struct Won {
     /// Read before the first byte could leave.
     pub(crate) sent: Now,
     pub(crate) use_until: Moment,
+    /// Nodes have handed it over, for a short life.
+    pub(crate) is_handed_over: bool,
+    pub(crate) first_life: Option<FirstLife>,
     /// Nodes to which the acquire may have come.
     pub(crate) reached: NodeSet,
     pub(crate) grants: Grants,
     /// The call may be in waiting lists, of nodes that refused it.
-    pub(crate) in_lists: Option<Waiter>,
+    pub(crate) in_lists: Option<ClientId>,
+    /// Nodes may hand the lock over to its owner: its call has waited.
+    pub(crate) waited: bool,
 }
 
 #[cfg(test)]
@@ -44,9 +49,12 @@ impl Won {
             raised: false,
             sent,
             use_until: sent.moment.checked_add(lasts).unwrap(),
+            is_handed_over: false,
+            first_life: None,
             reached: NodeSet::default(),
             grants: Grants::default(),
             in_lists: None,
+            waited: false,
         }
     }
 }
@@ -62,6 +70,13 @@ pub(crate) struct Grants {
 }
 
 impl Grants {
+    /// Nodes that have answered, granted or not.
+    pub(crate) fn answered(&self) -> NodeSet {
+        self.round
+            .as_ref()
+            .map_or(NodeSet::default(), |it| it.nodes_with(|_| true))
+    }
+
     pub(crate) fn nodes(&self) -> NodeSet {
         let granted = |it: &Answer| it.is_granted() && it.slot() == self.slot;
         self.round
@@ -90,6 +105,8 @@ pub(crate) struct LostAttempt {
     pub(crate) queued: usize,
     /// It asked to enter these lists.
     pub(crate) enters: bool,
+    /// A release of its owner was sent.
+    pub(crate) is_released: bool,
     /// The release of what was granted, on its way.
     pub(crate) release: Option<Arc<Pending<ReleaseRound>>>,
 }
@@ -111,6 +128,7 @@ impl LostAttempt {
             common_slot: None,
             queued: 0,
             enters: true,
+            is_released: false,
             release: None,
         }
     }
@@ -184,7 +202,6 @@ fn obstacles(answers: &[NodeAnswer]) -> Vec<Obstacle> {
         | NodeAnswer::HeldByReaders {
             left: Some(left), ..
         }
-        | NodeAnswer::Reserved { left, .. }
         | NodeAnswer::Failed(NodeFailure::Quarantined { left, .. }) => Obstacle::Until(*left),
         _ => Obstacle::Unknown,
     };

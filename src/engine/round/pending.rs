@@ -66,6 +66,21 @@ impl<R: Round> Pending<R> {
         }
     }
 
+    /// A round that was decided elsewhere, of a command that may have come to the nodes `reached`.
+    pub(crate) fn of_ballot(ballot: Ballot<R>, reached: NodeSet) -> Pending<R> {
+        Pending {
+            state: Mutex::new(RoundState {
+                ballot,
+                timed_out: false,
+                amended: Vec::new(),
+                reached,
+            }),
+            decided: Condvar::default(),
+            answered: Condvar::default(),
+            hook: None,
+        }
+    }
+
     /// A round that goes to the nodes `to`, if that is some. The others do not have to be asked.
     pub(crate) fn among(fanout: &Fanout, round: R, to: Option<NodeSet>) -> Arc<Pending<R>> {
         let pending = Arc::new(Pending::new(fanout.nodes.len(), round));

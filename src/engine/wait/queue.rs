@@ -5,19 +5,23 @@ use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::config::Margin;
 use crate::engine::nodes::fanout::{Fanout, Outgoing};
 use crate::engine::park::Parker;
-use crate::engine::round::admission::RoundTicket;
-use crate::engine::round::attempt::{Attempt, AttemptFacts, Request};
+use crate::engine::round::admission::{Admission, RoundTicket};
+use crate::engine::round::attempt::{Asked, Attempt, AttemptFacts, Owner, Request};
 use crate::engine::round::outcome::{LostAttempt, NotWon};
-use crate::ids::{NodeId, NodeSet};
-use crate::logic::acquire_round::Rule;
+use crate::engine::round::pending::Pending;
+use crate::ids::{ClientId, NodeId, NodeSet, OwnerToken};
+use crate::logic::acquire_round::{AcquireRound, Rule};
+use crate::logic::lease;
 use crate::logic::pause;
 use crate::logic::quorum;
+use crate::session::pending_command::ReplyHandler;
 use crate::sys::sync::Mutex;
 use crate::sys::{ThreadId, this_thread};
-use crate::time::{self, Tick};
-use crate::wire::{LAST, QueueUpdate, Waiter};
+use crate::time::{self, Moment, Tick};
+use crate::wire::{HandedOver, LAST, QueueUpdate};
 
 /// By lock key.
 pub(super) type WaitQueues = HashMap<Arc<[u8]>, WaitQueue>;
@@ -89,17 +93,8 @@ impl WaitQueue {
         }
     }
 
-    /// Whether the manager holds the lock alone.
-    pub(super) fn is_held(&self) -> bool {
-        self.holder.is_some()
-    }
-
-    /// The calls that may ask the nodes together, if the manager does not hold the lock alone: the first, or all that read
-    /// and stand before the first that writes.
-    pub(super) fn in_front(&self) -> impl Iterator<Item = &Arc<Ticket>> {
-        self.tickets.iter().take(self.len_of_front())
-    }
-
+    /// How many calls may ask the nodes together, if the manager does not hold the lock alone: the first, or all that read and
+    /// stand before the first that writes.
     fn len_of_front(&self) -> usize {
         self.tickets
             .iter()
@@ -121,7 +116,7 @@ impl WaitQueue {
         self.holder.is_some_and(|it| it.id == id)
     }
 
-    /// Lets the calls [in front](WaitQueue::in_front) ask the nodes if the manager does not hold the lock alone, and none
+    /// Lets the calls [in front](WaitQueue::len_of_front) ask the nodes if the manager does not hold the lock alone, and none
     /// otherwise. A call that writes asks although calls of the manager read: so it stands in the lists of the nodes before
     /// readers that come later.
     pub(super) fn admit(&self) {
@@ -155,15 +150,16 @@ impl WaitQueue {
     pub(super) fn pass_on(&mut self, id: u64) -> Option<Arc<Ticket>> {
         // Readers hand nothing over: a call that waits behind them has asked, and is notified when the last of all has gone.
         let first = self.tickets.front()?;
-        let is_noted = first.request.spec.plan.is_noted;
-        if is_noted && !self.is_held_by(id) {
+        if !first.request.spec.plan.has_slots && !self.is_held_by(id) {
             return None;
         }
         let first = Arc::clone(first);
         let mut state = first.state.lock();
-        if !is_noted && state.asks {
-            // The nodes tell it of what is released behind its acquire. RACE: it may be about to ask. Then it has two attempts,
-            // and takes the one back that it does not need.
+        if state.asks {
+            // The nodes hand over to it what is released behind its acquire.
+            //
+            // RACE: T1, its thread, loses that attempt and releases its owner; T2, this thread, would ask as the same owner behind
+            // the release.
             return None;
         }
         if !matches!(state.handover, Handover::None) {
@@ -172,12 +168,39 @@ impl WaitQueue {
             return None;
         }
         self.holder = None;
-        // So that a notice that comes in between counts.
         state.may_ask = true;
-        (state.announced, state.announced_at) = (NodeSet::default(), None);
         state.handover = Handover::Preparing { awaited: false };
         drop(state);
         Some(first)
+    }
+}
+
+/// The calls that wait, and the holds that came from them, by the owners that nodes know them by.
+#[derive(Default)]
+pub(crate) struct Owners(Mutex<HashMap<OwnerToken, Arc<Ticket>>>);
+
+impl Owners {
+    pub(super) fn get(&self, owner: OwnerToken) -> Option<Arc<Ticket>> {
+        self.0.lock().get(&owner).cloned()
+    }
+
+    /// To be called before a command of it is sent.
+    fn insert(&self, owner: Owner, ticket: &Arc<Ticket>) {
+        let mut owners = self.0.lock();
+        owners.insert(owner.token, Arc::clone(ticket));
+        owners.insert(owner.successor, Arc::clone(ticket));
+    }
+
+    /// What is handed over to it from now on is given back.
+    pub(crate) fn remove(&self, owner: OwnerToken) {
+        let ticket = self.0.lock().remove(&owner);
+        // Dropped with nothing locked.
+        drop(ticket);
+    }
+
+    #[cfg(test)]
+    pub(crate) fn is_empty(&self) -> bool {
+        self.0.lock().is_empty()
     }
 }
 
@@ -185,6 +208,8 @@ impl WaitQueue {
 pub(crate) struct Ticket {
     pub(crate) request: Request,
     pub(super) joined: Tick,
+    pub(super) margin: Margin,
+    pub(super) owners: Arc<Owners>,
     pub(super) parker: Arc<Parker>,
     pub(super) state: Mutex<TicketState>,
 }
@@ -193,19 +218,37 @@ pub(crate) struct Ticket {
 pub(super) struct TicketState {
     /// The call is the first in its queue, and the manager does not hold the lock.
     pub(super) may_ask: bool,
+    /// The call has become a hold.
+    pub(super) is_held: bool,
     /// An attempt of it is under way, and not only handed over.
     pub(super) asks: bool,
-    /// When it asks them next if it gets no notice; at once if `None`.
+    /// When it asks them next if nothing is handed over to it; at once if `None`.
     pub(super) try_at: Option<Tick>,
-    /// Nodes that have announced a release since the last attempt began, and when the first of them did.
-    pub(super) announced: NodeSet,
-    pub(super) announced_at: Option<Tick>,
-    /// How long the others are waited for after that.
+    /// Who it is to the nodes.
+    pub(super) owner: Option<Owner>,
+    /// What it has asked them last, as that owner.
+    pub(super) asked: Option<Asked>,
+    pub(super) hand_overs: HandOvers,
+    /// How long other nodes are waited for once one has handed the lock over.
     pub(super) grace: Duration,
     pub(super) known: AttemptFacts,
     pub(super) handover: Handover,
     /// The last attempt of the first call, which has given up because of an outage.
     pub(super) given_up: Option<Arc<LostAttempt>>,
+}
+
+/// What nodes have handed over since the call asked last.
+#[derive(Default)]
+pub(super) struct HandOvers {
+    pub(super) nodes: NodeSet,
+    /// When the first of them did.
+    pub(super) since: Option<Tick>,
+    /// Those that are votes, and their tokens.
+    votes: Vec<(NodeId, u64)>,
+    /// The shortest life of these.
+    life: Duration,
+    /// The round that they have won.
+    won: Option<Arc<Pending<AcquireRound>>>,
 }
 
 /// An attempt for the call, made by the thread that releases the lock.
@@ -223,32 +266,107 @@ pub(super) enum Handover {
 impl TicketState {
     /// When to ask the nodes; `None` for at once.
     pub(super) fn next_try(&self, nodes: usize) -> Option<Tick> {
-        let in_time = self.announced_at.and_then(|it| it.checked_add(self.grace));
-        pause::next_try(self.try_at?, quorum(nodes), self.announced.len(), in_time)
+        let HandOvers {
+            nodes: by, since, ..
+        } = &self.hand_overs;
+        let in_time = since.and_then(|it| it.checked_add(self.grace));
+        pause::next_try(self.try_at?, quorum(nodes), by.len(), in_time)
     }
 }
 
 impl Ticket {
-    /// `node` has announced a release.
-    pub(super) fn released(&self, node: NodeId) {
+    /// `node` has handed the lock over to this call, or to the hold that it has become.
+    ///
+    /// RACE: T1, this call, asks; T2, the node, has handed the lock over before, and the key has expired since; T1 reads of that
+    /// behind the answer. Therefore a hand-over is a vote only behind the answer to what was asked last, and is forgotten when
+    /// the call asks again.
+    ///
+    /// False if it has no use for that: a permit needs no second slot.
+    pub(super) fn handed_over(&self, node: NodeId, notice: &HandedOver, quorum: usize) -> bool {
+        let plan = &self.request.spec.plan;
         let mut state = self.state.lock();
-        state.announced.insert(node);
-        state.announced_at.get_or_insert_with(time::tick);
+        if state.is_held && plan.has_slots {
+            return false;
+        }
+        let is_current = state.owner.map(|it| it.token) == notice.owner();
+        if let Some(won) = &state.hand_overs.won {
+            let won = Arc::clone(won);
+            drop(state);
+            if is_current && let Some(vote) = won.with_ballot(|it| it.vote_with(notice.token)) {
+                won.deliver(node, vote, true);
+            }
+            return true;
+        }
+        // One of several names, or any slot of a semaphore, says nothing of the others.
+        let is_vote = is_current && plan.parts.is_empty() && !plan.has_slots;
+        if let Some(asked) = &state.asked
+            && let Some(token) = notice.token.filter(|_| is_vote)
+            && notice.asked_from.is_some_and(|it| it <= asked.sent.tick)
+            && asked.round.with_ballot(|it| it.may_follow(node, token))
+            && !state.hand_overs.nodes.contains(node)
+        {
+            let life = Duration::from_millis(notice.life);
+            let hand_overs = &mut state.hand_overs;
+            hand_overs.life = match hand_overs.votes[..] {
+                [] => life,
+                _ => hand_overs.life.min(life),
+            };
+            hand_overs.votes.push((node, token));
+        }
+        let hand_overs = &mut state.hand_overs;
+        hand_overs.nodes.insert(node);
+        hand_overs.since.get_or_insert_with(time::tick);
+        let so_far = hand_overs.nodes.len();
         drop(state);
-        self.parker.wake();
+        // Once for the time to wait for the others, and once for a majority.
+        if so_far == 1 || so_far == quorum {
+            self.parker.wake();
+        }
+        true
+    }
+
+    /// The attempt that nodes have made by handing the lock over, if a majority has, and the call may hold it so.
+    pub(super) fn won_by_hand_overs(
+        &self,
+        state: &mut TicketState,
+        quorum: usize,
+        admission: &Arc<Admission>,
+    ) -> Option<Attempt> {
+        let HandOvers { votes, life, .. } = &state.hand_overs;
+        if votes.len() < quorum {
+            return None;
+        }
+        // RACE: the first extension has to be answered before the lease ends. Therefore a call whose answers take long asks again.
+        let asked = state.asked.as_ref()?;
+        let use_until = lease::use_until(asked.sent.moment, *life, self.margin.of(*life))?;
+        let least = lease::FIRST_EXTENSION.saturating_add(state.grace.saturating_mul(2));
+        if Moment::now().until(use_until) < least {
+            return None;
+        }
+        let attempt = Attempt::of_hand_overs(
+            &self.request,
+            state.owner?,
+            asked,
+            votes,
+            *life,
+            self.margin.of(*life),
+            admission.try_hold()?,
+        )?;
+        state.hand_overs.won = Some(Arc::clone(&attempt.round));
+        Some(attempt)
     }
 
     /// Who it is in the lists of the nodes.
-    pub(super) fn waiter(&self) -> Option<Waiter> {
-        self.request.policy.entry.map(|it| it.waiter)
+    pub(super) fn client(&self) -> Option<ClientId> {
+        self.request.policy.entry.map(|it| it.client)
     }
 
-    /// What a release says that hands the lock over to this call.
+    /// What a release says that leaves the lock to this call.
     pub(crate) fn comes_next(&self, fanout: &Fanout) -> QueueUpdate {
         let since = self.since(fanout);
-        self.waiter()
-            .map_or(QueueUpdate::None, |waiter| QueueUpdate::HandOver {
-                waiter,
+        self.client()
+            .map_or(QueueUpdate::None, |client| QueueUpdate::HandOver {
+                client,
                 since,
             })
     }
@@ -262,21 +380,45 @@ impl Ticket {
         }
     }
 
-    /// Prepares an attempt for the call. The result has to be sent.
-    pub(crate) fn prepare(
-        &self,
+    /// Prepares an attempt for the call. The result has to be sent. `on_end`: see [`Attempt::prepare`].
+    pub(super) fn prepare(
+        self: &Arc<Self>,
+        fanout: &Fanout,
+        round_ticket: RoundTicket,
+        on_end: Option<Box<dyn Fn() + Send + Sync>>,
+    ) -> Result<(Attempt, Outgoing), NotWon> {
+        let mut state = self.state.lock();
+        let owner = match state.owner {
+            Some(owner) => Owner {
+                claims: state.hand_overs.nodes != NodeSet::default(),
+                ..owner
+            },
+            None => Owner::draw()?,
+        };
+        // Known before anything can fail: whoever leaves the queue takes it out of the owners.
+        state.owner = Some(owner);
+        let known = state.known;
+        drop(state);
+        self.owners.insert(owner, self);
+        let (attempt, outgoing) =
+            Attempt::prepare(fanout, round_ticket, &self.request, known, owner, on_end)?;
+        state = self.state.lock();
+        state.asked = Some(Asked {
+            sent: attempt.sent,
+            round: Arc::clone(&attempt.round),
+        });
+        state.hand_overs = HandOvers::default();
+        Ok((attempt, outgoing))
+    }
+
+    /// Prepares an attempt for the call, whose thread sleeps until that is decided.
+    pub(crate) fn prepare_next(
+        self: &Arc<Self>,
         fanout: &Fanout,
         round_ticket: RoundTicket,
     ) -> Result<(Attempt, Outgoing), NotWon> {
-        let known = self.state.lock().known;
         let parker = Arc::clone(&self.parker);
-        Attempt::prepare(
-            fanout,
-            round_ticket,
-            &self.request,
-            known,
-            Some(Box::new(move || parker.wake())),
-        )
+        self.prepare(fanout, round_ticket, Some(Box::new(move || parker.wake())))
     }
 
     /// Hands the call its attempt, which has been sent.
@@ -328,6 +470,8 @@ mod tests {
         Arc::new(Ticket {
             request,
             joined: time::tick(),
+            margin: config.margin,
+            owners: Arc::default(),
             parker: Arc::default(),
             state: Mutex::default(),
         })
@@ -349,6 +493,11 @@ mod tests {
         queue
     }
 
+    /// The manager holds the lock alone.
+    fn is_held(queue: &WaitQueue) -> bool {
+        queue.holder.is_some()
+    }
+
     /// Which of the calls may ask the nodes, in their order.
     fn asking(queue: &WaitQueue) -> Vec<bool> {
         queue.admit();
@@ -364,10 +513,8 @@ mod tests {
         let (write, read) = ([writer(), writer()], [reader(), reader(), reader()]);
         let mut queue = queue(&[&write[0], &read[0], &read[1], &write[1], &read[2]]);
         assert_eq!(asking(&queue), [true, false, false, false, false]);
-        assert_eq!(queue.in_front().count(), 1);
         queue.tickets.pop_front();
         assert_eq!(asking(&queue), [true, true, false, false]);
-        assert_eq!(queue.in_front().count(), 2);
         queue.tickets.pop_front();
         assert_eq!(asking(&queue), [true, false, false]);
         queue.tickets.pop_front();
@@ -390,9 +537,9 @@ mod tests {
         let mut queue = queue(&[&writer()]);
         assert_eq!(asking(&queue), [true]);
         queue.begin_hold(7, Rule::Exclusive);
-        assert_eq!((asking(&queue), queue.is_held()), (vec![false], true));
+        assert_eq!((asking(&queue), is_held(&queue)), (vec![false], true));
         queue.share_hold(7, 8);
-        assert_eq!((asking(&queue), queue.is_held()), (vec![true], false));
+        assert_eq!((asking(&queue), is_held(&queue)), (vec![true], false));
     }
 
     #[test]
@@ -400,7 +547,7 @@ mod tests {
         let mut queue = WaitQueue::default();
         queue.begin_hold(7, Rule::Exclusive);
         queue.share_hold(6, 9);
-        assert!(queue.is_held() && !queue.end_hold(9), "another hold");
+        assert!(is_held(&queue) && !queue.end_hold(9), "another hold");
         queue.share_hold(7, 8);
         queue.begin_hold(5, Rule::Shared);
         assert!(!queue.end_hold(7) && queue.end_hold(8) && !queue.end_hold(8) && !queue.is_empty());
@@ -430,7 +577,7 @@ mod tests {
         assert!(queue.takers().eq([me]) && queue.end_hold(9));
         queue.begin_hold_of_set(10);
         assert!(
-            !queue.is_empty() && !queue.is_held() && !queue.end_hold(10),
+            !queue.is_empty() && !is_held(&queue) && !queue.end_hold(10),
             "nobody waits for a set's hold"
         );
     }
@@ -440,22 +587,22 @@ mod tests {
         let mut queue = WaitQueue::default();
         queue.begin_hold(7, Rule::Exclusive);
         assert!(
-            queue.pass_on(7).is_none() && queue.is_held(),
+            queue.pass_on(7).is_none() && is_held(&queue),
             "nobody waits: the hold goes on"
         );
         let (first, second) = (reader(), reader());
         queue.tickets.push_back(Arc::clone(&first));
         queue.tickets.push_back(second);
         assert!(
-            queue.pass_on(8).is_none() && queue.is_held(),
+            queue.pass_on(8).is_none() && is_held(&queue),
             "another hold"
         );
 
-        assert!(queue.pass_on(7).is_some_and(|it| Arc::ptr_eq(&it, &first)) && !queue.is_held());
+        assert!(queue.pass_on(7).is_some_and(|it| Arc::ptr_eq(&it, &first)) && !is_held(&queue));
 
         queue.begin_hold(9, Rule::Exclusive);
         assert!(
-            queue.pass_on(9).is_none() && queue.is_held(),
+            queue.pass_on(9).is_none() && is_held(&queue),
             "its attempt is prepared already"
         );
     }

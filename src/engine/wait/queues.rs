@@ -1,47 +1,38 @@
 //! The wait queues of a manager: one for each lock that calls of it wait for, first come first served.
 //!
 //! Only the first call of a queue asks the nodes, or all in front that read, and none does while the manager holds the lock
-//! alone: a release sends the acquire of the first call along, in the same write. Notices of releases come from the nodes
-//! and wake the calls that ask. They are hints: one too many costs a round, one too few the time until the next try.
+//! alone: a release sends the acquire of the first call along, in the same write. Where others wait as well, the nodes hand the lock
+//! over to whoever comes first, and say so: that is their vote.
 //!
 //! Mutexes are locked in this order: the queues, then a ticket, or what was waited for.
 
-use std::collections::VecDeque;
 use std::iter;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
-use crate::config::Config;
-use crate::engine::nodes::fanout::Fanout;
-use crate::engine::nodes::fanout::Outgoing;
+use crate::config::{Config, Margin};
 use crate::engine::spec::LockSpec;
-use crate::engine::wait::queue::{Ticket, WaitQueue, WaitQueues};
+use crate::engine::wait::queue::{Owners, Ticket, WaitQueue, WaitQueues};
 use crate::error::HeldBy;
-use crate::ids::{ClientId, NodeId, NodeSet};
-use crate::logic::acquire_round::Rule;
+use crate::ids::{ClientId, NodeId};
+use crate::logic::quorum;
 use crate::stats::{Counters, count};
-use crate::sys::sync::{AtomicU64, Mutex};
+use crate::sys::sync::Mutex;
 use crate::sys::this_thread;
-use crate::time;
-use crate::wire::{Plan, Waiter};
-
-/// So many sets of names and semaphores are remembered for which calls have waited. A notice that comes for another when its
-/// call is gone costs those behind it a second.
-const WAITED_FOR_MAX: usize = 16;
+use crate::wire::{HandedOver, Plan};
 
 /// All wait queues of a manager.
 pub(crate) struct Queues {
-    client: ClientId,
-    /// Calls that read stand in the lists of the nodes one by one.
-    next_reader: AtomicU64,
+    /// Who this manager is in the lists of the nodes.
+    pub(crate) client: ClientId,
     pub(super) nodes: usize,
+    pub(super) margin: Margin,
     /// The shortest and the longest pause between the attempts of a call.
     pub(super) pauses: (Duration, Duration),
     pub(super) by_key: Mutex<WaitQueues>,
+    pub(crate) owners: Arc<Owners>,
     pub(super) counters: Arc<Counters>,
-    /// What calls have waited for lately whose key says nothing of the lists in which they may be: the last of them last.
-    waited_for: Mutex<VecDeque<Plan>>,
 }
 
 impl Queues {
@@ -51,25 +42,14 @@ impl Queues {
         config: &Config,
         counters: Arc<Counters>,
     ) -> Queues {
-        let pauses = (config.retry_min, config.retry_max);
-        let next_reader = AtomicU64::new(0);
-        let (by_key, waited_for) = (Mutex::default(), Mutex::default());
         Queues {
             client,
-            next_reader,
             nodes,
-            pauses,
-            by_key,
+            margin: config.margin,
+            pauses: (config.retry_min, config.retry_max),
+            by_key: Mutex::default(),
+            owners: Arc::default(),
             counters,
-            waited_for,
-        }
-    }
-
-    /// Who waits in the lists of the nodes, when a call that holds the lock by this rule begins to wait.
-    pub(crate) fn waiter(&self, rule: Rule) -> Waiter {
-        match rule {
-            Rule::Exclusive => Waiter::Client(self.client),
-            Rule::Shared => Waiter::Reader(self.client, self.next_reader.fetch_add(1, Relaxed)),
         }
     }
 
@@ -133,50 +113,17 @@ impl Queues {
         });
     }
 
-    /// A call begins to wait for this.
-    pub(super) fn note_wait(&self, plan: &Plan) {
-        if plan.has_lists_of_its_own() {
-            let mut plans = self.waited_for.lock();
-            plans.retain(|other| other.key != plan.key);
-            plans.push_back(plan.clone());
-            if WAITED_FOR_MAX < plans.len() {
-                plans.pop_front();
-            }
-        }
-    }
-
-    /// A node has announced that the lock `key` was released. `leave` is called if no call waits for that, and leaves the
-    /// node's waiting list, or those of the plan; it must not block.
-    pub(crate) fn released(&self, node: NodeId, key: &[u8], leave: &mut dyn FnMut(Option<&Plan>)) {
+    /// A node has handed a lock over. False if that is for nobody here.
+    pub(crate) fn handed_over(&self, node: NodeId, notice: &HandedOver) -> bool {
         count(&self.counters.notices);
-        // RACE: with the queues locked. A call that begins to wait now enters the list after that.
-        let queues = self.by_key.lock();
-        match queues
-            .get(key)
-            .filter(|it| !it.is_held() && !it.tickets.is_empty())
-        {
-            Some(queue) => queue.in_front().for_each(|it| it.released(node)),
-            None => leave(self.waited_for.lock().iter().find(|it| *it.key == *key)),
-        }
-    }
-
-    /// Takes a call of this manager off the waiting lists of a lock, without a wait. `keep`: how long that is worth sending.
-    pub(crate) fn leave_lists(
-        &self,
-        fanout: &Fanout,
-        plan: &Plan,
-        waiter: Waiter,
-        nodes: NodeSet,
-        keep: Duration,
-    ) {
-        let leave = Outgoing::release(plan.leave(waiter), nodes, keep);
-        fanout.send(leave, None, time::tick());
+        let ticket = notice.owner().and_then(|it| self.owners.get(it));
+        ticket.is_some_and(|it| it.handed_over(node, notice, quorum(self.nodes)))
     }
 
     /// No call waits, and the manager holds nothing.
     #[cfg(test)]
     pub(crate) fn is_empty(&self) -> bool {
-        self.by_key.lock().is_empty()
+        self.by_key.lock().is_empty() && self.owners.is_empty()
     }
 
     pub(super) fn remove(&self, queues: &mut WaitQueues, ticket: &Arc<Ticket>, held: Option<u64>) {
@@ -214,7 +161,7 @@ fn begin_hold(queues: &mut WaitQueues, spec: &LockSpec, id: u64) {
             .or_default()
             .begin_hold_of_set(id);
     }
-    if spec.plan.is_noted {
+    if !spec.plan.has_slots {
         queues
             .entry(Arc::clone(&spec.plan.key))
             .or_default()
@@ -224,9 +171,7 @@ fn begin_hold(queues: &mut WaitQueues, spec: &LockSpec, id: u64) {
 
 /// What notes a hold only to say whose it is: the names of a set, and a semaphore.
 fn parts(plan: &Plan) -> impl Iterator<Item = &Arc<[u8]>> {
-    plan.parts
-        .iter()
-        .chain((!plan.is_noted).then_some(&plan.key))
+    plan.parts.iter().chain(plan.has_slots.then_some(&plan.key))
 }
 
 /// The hold `id` is over, as far as it says whose a lock is.

@@ -16,7 +16,7 @@ use super::*;
 use crate::answer::GreetReply;
 use crate::ids::{Edition, OwnerToken};
 use crate::wire::{
-    self, Command, Destination, GreetKind, Greeting, Naming, QueuePolicy, Reply, ReplyFormat,
+    self, Command, Destination, GreetKind, Greeting, Naming, Offer, QueuePolicy, Reply,
 };
 
 /// What the clock of a node shows when a model's clock shows 0: microseconds since 1970.
@@ -85,6 +85,11 @@ pub(super) fn millis(units: u8) -> u64 {
 
 pub(super) fn draw() -> OwnerToken {
     OwnerToken::draw().unwrap()
+}
+
+/// What a release offers that brings this token, if it was raised.
+pub(super) fn offer(raised: Option<u64>) -> Offer {
+    Offer { token: 0, raised }
 }
 
 /// A node with the scripts.
@@ -205,19 +210,19 @@ impl Real {
                 tag: None,
             },
         );
-        let answer = self.run(command.asked, &bytes);
+        let answer = self.run(command.kind, &bytes);
         if let Vote::Greet(greeted) = &answer {
             self.editions.insert(client, greeted.edition);
         }
         answer
     }
 
-    fn run(&mut self, asked: ReplyFormat, bytes: &[u8]) -> Vote {
+    fn run(&mut self, kind: wire::Kind, bytes: &[u8]) -> Vote {
         let (args, _) = resp::parse(bytes).unwrap().unwrap();
         let done = self.store.execute(&args, Duration::from_micros(self.now));
         let mut frame = Vec::new();
         done.reply.write_to(&mut frame, true);
-        Reply::read(asked, &frame).answer
+        Reply::read(kind, &frame).answer
     }
 
     /// A command that is no script.

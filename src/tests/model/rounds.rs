@@ -5,7 +5,7 @@
 //! or of fewer kinds of votes.
 
 use super::*;
-use crate::answer::AcquireReply::{self, Behind, Held};
+use crate::answer::AcquireReply::{self, Behind, Held, HeldByReaders};
 use crate::answer::RaiseReply::{self, Above};
 use crate::logic::acquire_round::{AcquireEnd, AcquireRound, LossReason, RaiseRound, Rule};
 use crate::logic::token::LIMIT;
@@ -36,10 +36,7 @@ const fn above(counter: u64) -> Vote {
 }
 
 fn is_held(vote: &Vote) -> bool {
-    matches!(
-        vote,
-        Vote::Acquire(Held { .. } | AcquireReply::Reserved { .. })
-    )
+    matches!(vote, Vote::Acquire(Held { .. } | HeldByReaders { .. }))
 }
 
 fn is_behind(vote: &Vote) -> bool {
@@ -55,9 +52,9 @@ const ACQUIRE_VOTES: [Vote; 9] = [
     behind(PROPOSAL),
     behind(13),
     held(3),
-    Vote::Acquire(AcquireReply::Reserved {
+    Vote::Acquire(HeldByReaders {
         counter: PROPOSAL,
-        left: Duration::from_millis(1),
+        left: None,
         queued: false,
         which: None,
     }),
@@ -283,7 +280,7 @@ fn a2_a_round_that_is_won_had_a_majority_in_time_and_the_largest_number() {
 fn counter(vote: &Vote) -> u64 {
     match vote {
         Vote::Acquire(
-            Behind { counter } | Held { counter, .. } | AcquireReply::Reserved { counter, .. },
+            Behind { counter } | Held { counter, .. } | HeldByReaders { counter, .. },
         ) => *counter,
         _ => 0,
     }

@@ -5,7 +5,7 @@
 //! lasts as long as the attempt that counts on it, and may be gone any time after that. All states that can be reached are
 //! visited.
 //!
-//! A node stands for `acquire_many.lua`, `raise.lua`, `extend.lua` and `release_many.lua`; `recorded` compares them. On
+//! A node stands for `acquire.lua`, `extend.lua` and `release.lua`; `recorded` compares them. On
 //! purpose: no waiting lists, and no release that brings a token along.
 //!
 //! That the rules of one name hold for each of several is the claim here. The rules themselves, with clocks, restarts and
@@ -182,6 +182,12 @@ impl<const A: usize> World<A> {
             }
             ACQUIRE | ACQUIRE_REST => {
                 if self.names(me).any(|it| is_others(node, it)) {
+                    // A call that asks again hands on what it was handed before.
+                    for name in self.names(me).filter(|_| command == ACQUIRE) {
+                        if Self::is_mine(node, me, name) {
+                            node.keys[name] = None;
+                        }
+                    }
                     return Said::Held(counter);
                 }
                 self.names(me)

@@ -4,7 +4,7 @@
 //! one semaphore on three nodes, each command executed at any time or never, answers lost, attempts given up. A key
 //! lasts as long as the attempt that counts on it. All states that can be reached are visited.
 //!
-//! A node stands for `acquire_slot.lua`, `release_slots.lua` and, of one slot, `raise.lua`; `recorded` compares them. On purpose: no
+//! A node stands for `acquire.lua`, `release.lua` and, of one slot, `extend.lua`; `recorded` compares them. On purpose: no
 //! waiting lists, and no release that brings a token along.
 //!
 //! A slot is a lock of its own: clocks, restarts and lost counters are searched for one lock, in `fencing`.

@@ -77,6 +77,28 @@ impl Server {
         self.data.lock().unwrap().is_waited_for()
     }
 
+    /// How many commands of this kind it has run.
+    pub(super) fn count(&self, kind: Kind) -> usize {
+        let data = self.data.lock().unwrap();
+        data.log.iter().filter(|ran| ran.kind == kind).count()
+    }
+
+    /// How long the lock of this name lasts there.
+    pub(super) fn left(&self, name: &str) -> Option<Duration> {
+        let mut data = self.data.lock().unwrap();
+        match data.say(&[b"PTTL", name.as_bytes()]) {
+            Reply::Int(millis) => u64::try_from(millis).ok().map(Duration::from_millis),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    /// Somebody who is no client of this run holds the lock of this name there for so long.
+    pub(super) fn occupy(&self, name: &str, life: Duration) {
+        let mut data = self.data.lock().unwrap();
+        let millis = life.as_millis().to_string();
+        data.say(&[b"SET", name.as_bytes(), b"other", b"PX", millis.as_bytes()]);
+    }
+
     /// How many have a connection to it.
     pub(super) fn clients(&self) -> usize {
         self.data.lock().unwrap().clients
@@ -114,8 +136,7 @@ impl Server {
 
     /// A command has found another record than its client was greeted with.
     pub(super) fn has_answered_changed(&self) -> bool {
-        let of_record =
-            |it: &Ran| matches!(it.kind, Kind::Acquire | Kind::Extend) && it.status == -3;
+        let of_record = |it: &Ran| !matches!(it.kind, Kind::Release) && it.status == -3;
         self.data.lock().unwrap().log.iter().any(of_record)
     }
 
@@ -348,11 +369,15 @@ impl Data {
                 .unwrap()
                 .row()
                 .kind;
+            let kind = match args.last() {
+                Some(mode) if mode == b"raise" => Kind::Raise,
+                _ => kind,
+            };
             let keys: usize = std::str::from_utf8(&args[2]).unwrap().parse().unwrap();
             let owner = args[3 + keys].clone();
             let status = match &done.reply {
                 // A grant without more to say is a time, and a record that has changed a negative number.
-                Reply::Int(1..) if matches!(kind, Kind::Acquire | Kind::Extend) => 1,
+                Reply::Int(1..) if matches!(kind, Kind::Acquire | Kind::Raise | Kind::Extend) => 1,
                 Reply::Int(status) => *status,
                 Reply::Array(members) => match members[0] {
                     Reply::Int(status) => status,

@@ -16,7 +16,7 @@ use std::time::Duration;
 use super::*;
 use crate::answer::ReleaseReply;
 use crate::ids::OwnerToken;
-use crate::wire::{KeyTtls, Plan, QueuePolicy, QueueUpdate};
+use crate::wire::{KeyTtls, Offer, Plan, QueuePolicy, QueueUpdate};
 
 /// What a command of these tests is sent for: a number of its own, which is also the owner in it.
 #[derive(Debug)]
@@ -124,7 +124,7 @@ impl Server {
                 format!(":{}\r\n", 2_000_000 + u64::from(id)).into_bytes()
             }
             Script::Release => b":1\r\n".to_vec(),
-            _ => b"*2\r\n:1\r\n:7\r\n".to_vec(),
+            _ => b"*7\r\n:7\r\n:7\r\n:0\r\n:0\r\n:9\r\n:0\r\n$0\r\n\r\n".to_vec(),
         })
     }
 }
@@ -157,6 +157,18 @@ fn events(conn: &mut Conn<Tag>) -> Vec<String> {
     }
 }
 
+/// A push: the lock `a b` is handed over with token 7, by a server whose record has this edition.
+fn handed_over(edition: &Edition) -> Vec<u8> {
+    let edition = str::from_utf8(&edition.0).unwrap();
+    let message = format!("7 {edition} 900 0 w 32 {} a b", "0".repeat(32));
+    said_on_channel(message.as_bytes())
+}
+
+fn said_on_channel(message: &[u8]) -> Vec<u8> {
+    let frame = format!(">3\r\n$7\r\nmessage\r\n$1\r\nx\r\n${}\r\n", message.len());
+    [frame.as_bytes(), message, b"\r\n"].concat()
+}
+
 #[test]
 fn however_what_comes_is_cut_the_same_answers_meet_the_same_commands() {
     let asked = || {
@@ -167,9 +179,9 @@ fn however_what_comes_is_cut_the_same_answers_meet_the_same_commands() {
         };
         let commands = [
             Script::Acquire,
-            Script::Raise,
+            Script::AcquireShared,
             Script::Release,
-            Script::Raise,
+            Script::AcquireShared,
             Script::Extend,
         ]
         .into_iter()
@@ -186,7 +198,7 @@ fn however_what_comes_is_cut_the_same_answers_meet_the_same_commands() {
         ..Server::default()
     };
     let mut said = server.serve().unwrap();
-    said.extend(b">3\r\n$7\r\nmessage\r\n$1\r\nx\r\n$3\r\nkey\r\n");
+    said.extend(handed_over(&Edition::NONE));
     while let Some(reply) = server.serve() {
         said.extend(reply);
     }
@@ -358,13 +370,13 @@ impl World {
                     tag,
                     reply: Reply { answer, time },
                     ..
-                } => match tag.command.asked.kind {
+                } => match tag.command.kind {
                     Kind::Acquire => assert_eq!(time, Some(2_000_000 + u64::from(tag.id))),
                     _ => assert_eq!(answer, Answer::Release(ReleaseReply::Deleted)),
                 },
                 // As the session does.
                 ConnEvent::UnknownScript { tag, .. }
-                    if tag.command.asked.kind == Kind::Release || self.ended < tag.id =>
+                    if tag.command.kind == Kind::Release || self.ended < tag.id =>
                 {
                     self.expected.push_back(tag.id);
                     self.conn.enqueue_again(tag, Now::read());
@@ -502,7 +514,13 @@ fn a_script_that_a_server_need_not_know_comes_with_its_source_once_on_a_connecti
         write_all(&mut conn).windows(6).any(|it| it == b"\nEVAL\r")
     };
     assert_eq!(
-        [Script::Raise, Script::Raise, Script::Acquire, Script::Raise].map(&mut with_source),
+        [
+            Script::Inspect,
+            Script::Inspect,
+            Script::Acquire,
+            Script::Inspect
+        ]
+        .map(&mut with_source),
         [true, false, false, false]
     );
 
@@ -641,6 +659,47 @@ fn h18_a_push_that_was_not_asked_for_ends_the_connection() {
     assert_eq!(conn.in_flight(), 1);
 }
 
+/// What it was handed before it lost its data says nothing of what it has granted since.
+#[test]
+fn h17_a_lock_that_another_record_handed_over_has_no_token() {
+    let greeted = Edition::new(1);
+    for (edition, token) in [
+        (greeted, Some(7)),
+        (Edition::new(2), None),
+        (Edition::NONE, None),
+    ] {
+        let mut conn = Conn::<Tag> {
+            edition: greeted,
+            ..Conn::ready(true)
+        };
+        read(&mut conn, &handed_over(&edition));
+        let Ok(Some(ConnEvent::HandedOver(notice))) = conn.poll_event() else {
+            panic!("{edition:?}: nobody is told")
+        };
+        assert_eq!(notice.token, token, "{edition:?}");
+        assert_eq!(
+            (notice.key.as_slice(), notice.owner()),
+            (&b"a b"[..], Some(OwnerToken::nobody())),
+            "whoever waits asks"
+        );
+    }
+}
+
+/// Whoever may publish could end all connections otherwise.
+#[test]
+fn h18_a_message_that_makes_no_sense_is_passed_over_and_answers_nothing() {
+    let mut conn = Conn::ready(true);
+    conn.enqueue(script(Script::Release, 1), Now::read());
+    write_all(&mut conn);
+    for message in [&b""[..], b"report", b"7", b"x x x x x x", &[0xff; 40]] {
+        read(&mut conn, &said_on_channel(message));
+        assert!(matches!(conn.poll_event(), Ok(None)), "{message:?}");
+        assert_eq!(conn.in_flight(), 1);
+    }
+    read(&mut conn, b":1\r\n");
+    assert_eq!(events(&mut conn).len(), 1);
+}
+
 #[test]
 fn a_connection_without_pushes_is_not_asked_for_notices_and_says_that_nobody_is_told() {
     let mut conn = Conn::ready(false);
@@ -686,7 +745,7 @@ fn h9_a_connection_is_worth_something_until_all_that_its_owed_commands_set_has_e
     };
     let release = || Tag {
         id: 1,
-        command: plan().release(OwnerToken::nobody(), None, QueueUpdate::None),
+        command: plan().release(OwnerToken::nobody(), Offer::default(), QueueUpdate::None),
     };
     let start = Now::read();
     let after = |millis| {

@@ -1,7 +1,8 @@
 //! Looking at a lock, and taking it from whoever holds it: for operators.
 
 use crate::wire::command::Command;
-use crate::wire::keys::{beside, digits};
+use crate::wire::keys::{KeyTtls, LockKeys, digits};
+use crate::wire::plan::queue_policy::{NO_SLOTS, Offer};
 use crate::wire::script::Script;
 
 /// How many readers a node names.
@@ -9,89 +10,63 @@ const READERS_MAX: u64 = 100;
 /// Longer values are not sent: no client of the plain layout has any. Bytes.
 const VALUE_MAX: u64 = 512;
 
-/// What is looked at: the keys of a lock, or of one slot of a semaphore.
+/// What is looked at: a lock, or one slot of a semaphore.
 #[derive(Clone, Debug)]
-pub(crate) struct Looked {
-    lock: Vec<u8>,
-    fence: Vec<u8>,
-    waiters: Vec<u8>,
-    reservation: Vec<u8>,
-    readers: Vec<u8>,
-}
+pub(crate) struct Looked(LockKeys);
 
 impl Looked {
     /// `name`: with the prefix. `slot`: of a semaphore called that, if it is none of a lock.
     pub(crate) fn new(name: &[u8], slot: Option<u8>) -> Looked {
-        let key = |kind: &str| beside(kind, name);
-        match slot {
-            None => Looked {
-                lock: name.to_vec(),
-                fence: key("fence"),
-                waiters: key("waiters"),
-                reservation: key("turn"),
-                readers: key("readers"),
-            },
-            // It has no readers, and the list of all slots together.
-            Some(slot) => Looked {
-                lock: key(&format!("slot-{slot}")),
-                fence: key(&format!("slot-fence-{slot}")),
-                waiters: key("slot-waiters"),
-                reservation: key("slot-turn"),
-                readers: key(&format!("slot-readers-{slot}")),
-            },
-        }
+        Looked(match slot {
+            None => LockKeys::of(name.into()),
+            Some(slot) => LockKeys::of_slot(name, slot),
+        })
     }
 
     /// Asks what nodes store about it.
     pub(crate) fn inspect(&self) -> Command {
-        let keys = [
-            &self.lock[..],
-            &self.fence,
-            &self.waiters,
-            &self.reservation,
-            &self.readers,
-        ];
+        let LockKeys {
+            lock,
+            fence,
+            waiting,
+            readers,
+            ..
+        } = &self.0;
         Command::of_script(
             Script::Inspect,
-            &keys,
+            &[&**lock, fence, waiting, readers],
             &[&digits(READERS_MAX), &digits(VALUE_MAX)],
         )
     }
 
-    /// Deletes it where it has this value, and nowhere else; then it is the next client's turn.
-    pub(crate) fn take_from_holder(&self, value: &[u8]) -> Command {
-        Command::of_script(
-            Script::Release,
-            &[&self.lock, &self.waiters, &self.reservation],
-            &[value],
-        )
+    /// Ends it where it has this value, and nowhere else; then it is the next call's turn.
+    pub(crate) fn take_from_holder(&self, value: &[u8], ttls: KeyTtls) -> Command {
+        self.take(Script::Release, value, ttls)
     }
 
     /// Ends the entry of one reader.
-    pub(crate) fn take_from_reader(&self, value: &[u8]) -> Command {
-        let keys = [
-            &self.lock[..],
-            &self.waiters,
-            &self.reservation,
-            &self.readers,
-        ];
-        Command::of_script(Script::ReleaseShared, &keys, &[value])
+    pub(crate) fn take_from_reader(&self, value: &[u8], ttls: KeyTtls) -> Command {
+        self.take(Script::ReleaseShared, value, ttls)
+    }
+
+    fn take(&self, script: Script, value: &[u8], ttls: KeyTtls) -> Command {
+        // Whoever comes next asks for a token of its own.
+        let offer = Offer::default().text(ttls, NO_SLOTS);
+        Command::of_script(script, &self.0.all(), &[value, &offer])
     }
 
     /// Deletes the counter where it still is this number. It is no lock's key, so nobody stands in line for it.
     pub(crate) fn forget(&self, counter: u64) -> Command {
-        let [list, turn] = ["waiters", "turn"].map(|it| beside(it, &self.fence));
-        Command::of_script(
-            Script::Release,
-            &[&self.fence, &list, &turn],
-            &[&digits(counter)],
-        )
+        let counter_as_lock = Looked(LockKeys::of(self.0.fence[..].into()));
+        let ttls = KeyTtls { fence: 0, first: 1 };
+        counter_as_lock.take_from_holder(&digits(counter), ttls)
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::wire::keys::RECORD;
 
     fn same(command: &Command, script: Script, keys: &[&[u8]], args: &[&[u8]]) {
         let [sent, expected] = [command, &Command::of_script(script, keys, args)]
@@ -99,42 +74,59 @@ mod tests {
         assert_eq!(sent, expected);
     }
 
+    const TTLS: KeyTtls = KeyTtls {
+        fence: 9,
+        first: 800,
+    };
+
     #[test]
     fn an_operators_commands_have_the_keys_and_arguments_that_the_scripts_state() {
-        let (fence, list, turn) = (
+        let (fence, list, mark) = (
             b"quorlock:fence:a",
-            b"quorlock:waiters:a",
-            b"quorlock:turn:a",
+            b"quorlock:waiting:a",
+            b"quorlock:mark:a",
         );
         let readers = b"quorlock:readers:a";
         let lock = Looked::new(b"a", None);
         same(
             &lock.inspect(),
             Script::Inspect,
-            &[b"a", fence, list, turn, readers],
+            &[b"a", fence, list, readers],
             &[b"100", b"512"],
         );
+        let keys: [&[u8]; 6] = [b"a", fence, RECORD, mark, list, readers];
         same(
-            &lock.take_from_holder(b"v"),
+            &lock.take_from_holder(b"v", TTLS),
             Script::Release,
-            &[b"a", list, turn],
-            &[b"v"],
+            &keys,
+            &[b"v", b"0 9 800 0 -"],
         );
         same(
-            &lock.take_from_reader(b"v"),
+            &lock.take_from_reader(b"v", TTLS),
             Script::ReleaseShared,
-            &[b"a", list, turn, readers],
-            &[b"v"],
+            &keys,
+            &[b"v", b"0 9 800 0 -"],
         );
-        let (list, turn) = (
-            b"quorlock:waiters:quorlock:fence:a",
-            b"quorlock:turn:quorlock:fence:a",
-        );
+        forgets(&lock, "quorlock:fence:a");
+    }
+
+    /// The counter `fence` stands in place of a lock, with a list of its own, in which nobody is.
+    fn forgets(looked: &Looked, fence: &str) {
+        let beside = ["fence", "waiting", "mark", "readers"];
+        let [of_fence, list, mark, readers] = beside.map(|kind| format!("quorlock:{kind}:{fence}"));
+        let keys = [
+            fence.as_bytes(),
+            of_fence.as_bytes(),
+            RECORD,
+            mark.as_bytes(),
+            list.as_bytes(),
+            readers.as_bytes(),
+        ];
         same(
-            &lock.forget(7),
+            &looked.forget(7),
             Script::Release,
-            &[fence, list, turn],
-            &[b"7"],
+            &keys,
+            &[b"7", b"0 0 1 0 -"],
         );
     }
 
@@ -146,26 +138,19 @@ mod tests {
             b"quorlock:slot-fence-7:a",
             b"quorlock:slot-readers-7:a",
         );
-        let (list, turn) = (b"quorlock:slot-waiters:a", b"quorlock:slot-turn:a");
+        let (list, mark) = (b"quorlock:slot-waiting:a", b"quorlock:slot-mark:a");
         same(
             &slot.inspect(),
             Script::Inspect,
-            &[key, fence, list, turn, none],
+            &[key, fence, list, none],
             &[b"100", b"512"],
         );
         same(
-            &slot.take_from_holder(b"v"),
+            &slot.take_from_holder(b"v", TTLS),
             Script::Release,
-            &[key, list, turn],
-            &[b"v"],
+            &[key, fence, RECORD, mark, list, none],
+            &[b"v", b"0 9 800 0 -"],
         );
-        let list = b"quorlock:waiters:quorlock:slot-fence-7:a";
-        let turn = b"quorlock:turn:quorlock:slot-fence-7:a";
-        same(
-            &slot.forget(7),
-            Script::Release,
-            &[fence, list, turn],
-            &[b"7"],
-        );
+        forgets(&slot, "quorlock:slot-fence-7:a");
     }
 }

@@ -1,7 +1,10 @@
 //! What commands of locks say.
 
+mod handed_over;
+
 use super::*;
 use crate::answer::Which;
+use crate::inspection::SecretValue;
 use crate::wire::command::Naming;
 
 #[test]
@@ -10,7 +13,10 @@ fn the_lock_key_is_the_name_and_keys_beside_it_put_the_kind_first() {
     assert_eq!(*plan.key, *b"app:report");
 }
 
-const TTLS: KeyTtls = KeyTtls { fence: 604_800_000 };
+const TTLS: KeyTtls = KeyTtls {
+    fence: 604_800_000,
+    first: 800,
+};
 const FENCE_LIFE: &str = "604800000";
 const RECORD_KEY: &str = "quorlock:record";
 const EDITION: &str = "000000000000000";
@@ -29,12 +35,41 @@ fn entering(entry: QueueEntry) -> QueuePolicy {
     }
 }
 
-fn staying(entry: QueueEntry, which: Which) -> QueueUpdate {
+fn staying(entry: QueueEntry, which: Which, owner: OwnerToken) -> QueueUpdate {
     QueueUpdate::Stay {
         entry,
         since: 5,
         which,
+        owner,
     }
+}
+
+/// A release that offers token 12, of an owner whose token was not raised, or was raised to 8; and how it says that.
+const OFFERS: [(Offer, &str); 2] = [
+    (
+        Offer {
+            token: 12,
+            raised: None,
+        },
+        "12 604800000 800 0 -",
+    ),
+    (
+        Offer {
+            token: 12,
+            raised: Some(8),
+        },
+        "12 604800000 800 8 -",
+    ),
+];
+
+/// Whose keys are not sorted by kind.
+fn in_order<'a>(lock: &'a str, beside: &'a [String; 4]) -> [&'a str; 6] {
+    let [fence, mark, waiting, readers] = beside.each_ref().map(String::as_str);
+    [lock, fence, RECORD_KEY, mark, waiting, readers]
+}
+
+fn beside(name: &str) -> [String; 4] {
+    ["fence", "mark", "waiting", "readers"].map(|kind| format!("quorlock:{kind}:{name}"))
 }
 
 pub(super) fn assert_sent(command: &Command, script: Script, keys: &[&str], args: &[&str]) {
@@ -49,127 +84,105 @@ fn the_commands_of_a_mutex_have_the_keys_and_arguments_that_its_scripts_state() 
     let (client, owner) = (ClientId::draw().unwrap(), OwnerToken::draw().unwrap());
     let (me, token) = (&*text(&client.0), &*text(&owner.to_value()));
     let plan = Plan::mutex(b"app:", b"a", TTLS);
-    let (lock, fence) = ("app:a", "quorlock:fence:app:a");
-    let (list, turn) = ("quorlock:waiters:app:a", "quorlock:turn:app:a");
-    let waiter = Waiter::Client(client);
-    let entry = QueueEntry { waiter, life: 9 };
+    let beside = beside("app:a");
+    let keys = in_order("app:a", &beside);
+    let entry = QueueEntry { client, life: 9 };
 
     let since = "1700000000000001";
-    let (script, keys) = (Script::Acquire, &[lock, fence, list, turn, RECORD_KEY]);
-    let acquire = |policy| plan.acquire(owner, 1, 2, &policy);
-    let always = [token, "1", "2", FENCE_LIFE, EDITION];
-    assert_sent(
-        &acquire(entering(entry)),
-        script,
-        keys,
-        &[&always[..], &[&*format!("{since} 9 {me} 1")]].concat(),
-    );
+    let acquires = |policy: QueuePolicy, waits: &str| {
+        let args = [token, "1", "2", FENCE_LIFE, EDITION, waits];
+        let acquire = plan.acquire(owner, 1, 2, &policy);
+        assert_sent(&acquire, Script::Acquire, &keys, &args);
+    };
+    acquires(entering(entry), &format!("{since} 9 {me} 800 - 1"));
     let last = "18446744073709551615";
-    assert_sent(
-        &acquire(entering(entry).without_place()),
-        script,
-        keys,
-        &[&always[..], &[&*format!("{last}  {me} 1")]].concat(),
+    acquires(
+        entering(entry).without_place(),
+        &format!("{last}  {me} 800 - 1"),
     );
     let alone = QueuePolicy {
         entry: None,
         ..entering(entry)
     };
-    assert_sent(
-        &acquire(alone),
-        script,
-        keys,
-        &[&always[..], &[&*format!("{since}   1")]].concat(),
-    );
+    acquires(alone, &format!("{since}   800 - 1"));
 
-    assert_sent(
-        &plan.raise(owner, 4),
-        Script::Raise,
-        &[lock, fence],
-        &[token, "4", FENCE_LIFE],
-    );
     let extends = |command: &Command, more: &[&str]| {
+        let always = [token, "1", "2", FENCE_LIFE, EDITION];
         assert_sent(
             command,
             Script::Extend,
-            &[lock, fence, RECORD_KEY],
+            &keys,
             &[&always[..], more].concat(),
         );
     };
     extends(&plan.extend(owner, 1, 2, false), &[]);
     extends(&plan.extend(owner, 1, 2, true), &["keep"]);
     extends(&plan.heal(owner, 1, 2), &["heal"]);
-
-    let releases = |update, args: &[&str]| {
-        let raised = [&[token, "8", FENCE_LIFE], &args[1..]].concat();
-        assert_sent(
-            &plan.release(owner, None, update),
-            Script::Release,
-            &[lock, list, turn],
-            args,
-        );
-        assert_sent(
-            &plan.release(owner, Some(8), update),
-            Script::Release,
-            &[lock, list, turn, fence],
-            &raised,
-        );
-    };
-    releases(QueueUpdate::None, &[token]);
-    releases(QueueUpdate::Leave(waiter), &[token, me]);
-    releases(
-        QueueUpdate::HandOver { waiter, since: 5 },
-        &[token, me, "5"],
+    let raise = plan.raise(owner, 2);
+    extends(&raise, &["raise"]);
+    assert_eq!(
+        (raise.kind, plan.heal(owner, 1, 2).kind),
+        (Kind::Raise, Kind::Extend)
     );
-    releases(staying(entry, None), &[token, me, "5", "9", "1"]);
+
+    let next = OwnerToken::draw().unwrap();
+    let enters = format!("1 9 {} 1", text(&next.to_value()));
+    for (offer, said) in OFFERS {
+        let releases = |update, args: &[&str]| {
+            let release = plan.release(owner, offer, update);
+            let args = [&[token, said], args].concat();
+            assert_sent(&release, Script::Release, &keys, &args);
+        };
+        releases(QueueUpdate::None, &[]);
+        releases(QueueUpdate::Leave(client), &[me]);
+        releases(QueueUpdate::HandOver { client, since: 5 }, &[me, "5"]);
+        releases(staying(entry, None, next), &[me, "5", &enters]);
+    }
 }
 
 #[test]
 fn a_readers_commands_have_the_keys_and_arguments_that_its_scripts_state() {
     let (client, owner) = (ClientId::draw().unwrap(), OwnerToken::draw().unwrap());
-    let (me, token) = (
-        &*format!("{}r12", text(&client.0)),
-        &*text(&owner.to_value()),
-    );
-    let entry = QueueEntry {
-        waiter: Waiter::Reader(client, 12),
-        life: 9,
-    };
+    let (me, token) = (&*text(&client.0), &*text(&owner.to_value()));
+    let entry = QueueEntry { client, life: 9 };
     let plan = Plan::mutex(b"", b"a", TTLS).to_read();
-    let (fence, list, turn) = ("quorlock:fence:a", "quorlock:waiters:a", "quorlock:turn:a");
-    let readers = "quorlock:readers:a";
+    let beside = beside("a");
+    let keys = in_order("a", &beside);
     assert_eq!((&*plan.key, plan.key_len), (&b"a"[..], 1));
 
     assert_sent(
         &plan.acquire(owner, 1, 2, &entering(entry)),
         Script::AcquireShared,
-        &["a", fence, list, turn, RECORD_KEY, readers],
+        &keys,
         &[
             token,
             "1",
             "2",
             FENCE_LIFE,
             EDITION,
-            &format!("1700000000000001 9 {me} 1"),
+            &format!("1700000000000001 9 {me} 800 - 1"),
         ],
     );
     assert_sent(
         &plan.raise(owner, 4),
-        Script::RaiseShared,
-        &["a", fence, readers],
-        &[token, "4", FENCE_LIFE],
+        Script::ExtendShared,
+        &keys,
+        &[token, "1", "4", FENCE_LIFE, EDITION, "raise"],
     );
     assert_sent(
         &plan.heal(owner, 1, 2),
         Script::ExtendShared,
-        &["a", fence, RECORD_KEY, readers, list, turn],
+        &keys,
         &[token, "1", "2", FENCE_LIFE, EDITION, "heal"],
     );
+    let next = OwnerToken::draw().unwrap();
+    let enters = format!("1 9 {} 1", text(&next.to_value()));
+    let (offer, said) = OFFERS[0];
     assert_sent(
-        &plan.release(owner, Some(8), staying(entry, None)),
+        &plan.release(owner, offer, staying(entry, None, next)),
         Script::ReleaseShared,
-        &["a", list, turn, readers],
-        &[token, me, "5", "9", "1"],
+        &keys,
+        &[token, said, me, "5", &enters],
     );
 }
 
@@ -178,173 +191,122 @@ fn the_commands_of_several_locks_have_their_keys_kind_by_kind_and_the_arguments_
  {
     let (client, owner) = (ClientId::draw().unwrap(), OwnerToken::draw().unwrap());
     let plan = Plan::several(b"", [&b"a"[..], b"b"].into_iter(), TTLS);
-    let (me, token) = (
-        &*format!("{}/{}", text(&client.0), text(&plan.key)),
-        &*text(&owner.to_value()),
-    );
-    let entry = QueueEntry {
-        waiter: Waiter::Client(client),
-        life: 9,
-    };
-    let (locks, fences) = (["a", "b"], ["quorlock:fence:a", "quorlock:fence:b"]);
-    let (turns, lists) = (
-        ["quorlock:turn:a", "quorlock:turn:b"],
-        ["quorlock:waiters:a", "quorlock:waiters:b"],
-    );
+    let (me, token) = (&*text(&client.0), &*text(&owner.to_value()));
+    let entry = QueueEntry { client, life: 9 };
+    let beside = ["a", "b"].map(beside);
+    let [a, b] = &beside;
+    let mut keys = vec!["a", "b", &a[0], &b[0], RECORD_KEY];
+    keys.extend((1..4).flat_map(|it| [&*a[it], &*b[it]]));
 
     assert_sent(
         &plan.acquire(owner, 1, 2, &entering(entry)),
-        Script::AcquireMany,
-        &[&locks[..], &fences, &turns, &lists, &[RECORD_KEY]].concat(),
+        Script::Acquire,
+        &keys,
         &[
             token,
             "1",
             "2",
             FENCE_LIFE,
             EDITION,
-            &format!("1700000000000001 9 {me} 1"),
+            &format!("1700000000000001 9 {me} 800 - 1"),
         ],
-    );
-    let few = [locks, fences].concat();
-    assert_sent(
-        &plan.raise(owner, 4),
-        Script::Raise,
-        &few,
-        &[token, "4", FENCE_LIFE],
     );
     assert_sent(
         &plan.heal(owner, 1, 2),
         Script::Extend,
-        &[&few[..], &[RECORD_KEY]].concat(),
+        &keys,
         &[token, "1", "2", FENCE_LIFE, EDITION, "heal"],
     );
-    let releases = |raised, update, args: &[&str]| {
-        let keys = [locks, fences, turns, lists].concat();
-        assert_sent(
-            &plan.release(owner, raised, update),
-            Script::ReleaseMany,
-            &keys,
-            args,
-        );
-    };
-    releases(
-        None,
-        QueueUpdate::Leave(entry.waiter),
-        &[token, "", FENCE_LIFE, me],
-    );
-    releases(
-        Some(8),
-        staying(entry, Some(1)),
-        &[token, "8", FENCE_LIFE, me, "5", "9", "2", "1"],
-    );
-    releases(
-        None,
-        staying(entry, None),
-        &[token, "", FENCE_LIFE, me, "5", "9", "1", "1"],
-    );
+    let next = OwnerToken::draw().unwrap();
+    let next_value = text(&next.to_value());
+    for (offer, said) in OFFERS {
+        let releases = |update, args: &[&str]| {
+            let args = [&[token, said], args].concat();
+            let release = plan.release(owner, offer, update);
+            assert_sent(&release, Script::Release, &keys, &args);
+        };
+        releases(QueueUpdate::Leave(client), &[me]);
+        // The list of the name that is in the way, from 1; the first where that is not known.
+        for (which, place) in [(Some(1), 2), (None, 1)] {
+            let enters = format!("{place} 9 {next_value} 1");
+            releases(staying(entry, which, next), &[me, "5", &enters]);
+        }
+    }
 }
 
 #[test]
 fn the_commands_of_a_semaphore_have_the_keys_of_all_slots_and_those_of_a_hold_its_own() {
     let (client, owner) = (ClientId::draw().unwrap(), OwnerToken::draw().unwrap());
     let plan = Plan::semaphore(b"", b"s", 2, TTLS);
-    let (me, token) = (
-        &*format!("{}/{}", text(&client.0), text(&plan.key)),
-        &*text(&owner.to_value()),
-    );
-    let entry = QueueEntry {
-        waiter: Waiter::Client(client),
-        life: 9,
-    };
+    let (me, token) = (&*text(&client.0), &*text(&owner.to_value()));
+    let entry = QueueEntry { client, life: 9 };
     let (slots, fences) = (
         ["quorlock:slot-0:s", "quorlock:slot-1:s"],
         ["quorlock:slot-fence-0:s", "quorlock:slot-fence-1:s"],
     );
-    let keys = [
-        slots,
-        fences,
-        ["quorlock:slot-turn:s", "quorlock:slot-waiters:s"],
-    ]
-    .concat();
+    let of_all = ["quorlock:slot-mark:s", "quorlock:slot-waiting:s"];
+    let keys = [&slots[..], &fences, &[RECORD_KEY], &of_all].concat();
 
-    let acquires = |policy, first, only| {
-        assert_sent(
-            &plan.acquire(owner, 1, 2, &policy),
-            Script::AcquireSlot,
-            &[&keys[..], &[RECORD_KEY]].concat(),
-            &[
-                token,
-                "1",
-                "2",
-                FENCE_LIFE,
-                EDITION,
-                first,
-                only,
-                &format!("1700000000000001 9 {me} 1"),
-            ],
-        );
+    let acquires = |policy, slot: &str| {
+        let waits = format!("1700000000000001 9 {me} 800 {slot} 1");
+        let args = [token, "1", "2", FENCE_LIFE, EDITION, &waits];
+        let acquire = plan.acquire(owner, 1, 2, &policy);
+        assert_sent(&acquire, Script::Acquire, &keys, &args);
     };
-    acquires(
-        entering(entry),
-        if owner.number() % 2 == 0 { "1" } else { "2" },
-        "0",
-    );
-    acquires(
-        QueuePolicy {
-            only: Some(0),
+    let begins_at = owner.number() % 2 + 1;
+    acquires(entering(entry), &begins_at.to_string());
+    for (only, slot) in [(0, "-1"), (1, "-2")] {
+        let policy = QueuePolicy {
+            only: Some(only),
             ..entering(entry)
-        },
-        "1",
-        "1",
-    );
-    acquires(
-        QueuePolicy {
-            only: Some(1),
-            ..entering(entry)
-        },
-        "2",
-        "1",
-    );
+        };
+        acquires(policy, slot);
+    }
     let releases =
-        |command: &Command, args: &[&str]| assert_sent(command, Script::ReleaseSlots, &keys, args);
-    releases(
-        &plan.release(owner, None, QueueUpdate::None),
-        &[token, "0", "", FENCE_LIFE],
-    );
-    releases(
-        &plan.release(owner, Some(8), staying(entry, None)),
-        &[token, "0", "8", FENCE_LIFE, me, "5", "9", "1"],
-    );
+        |command: &Command, args: &[&str]| assert_sent(command, Script::Release, &keys, args);
+    let next = OwnerToken::draw().unwrap();
+    let enters = format!("1 9 {} 1", text(&next.to_value()));
+    for (offer, said) in OFFERS {
+        // It keeps no slot.
+        let said = &*said.replace('-', "0");
+        releases(
+            &plan.release(owner, offer, QueueUpdate::None),
+            &[token, said],
+        );
+        releases(
+            &plan.release(owner, offer, staying(entry, None, next)),
+            &[token, said, me, "5", &enters],
+        );
+    }
 
     let held = plan.of_slot(1);
     assert_eq!(
         (&held.key, plan.slot, held.slot),
         (&plan.key, None, Some(1))
     );
-    let own = [slots[1], fences[1]];
-    assert_sent(
-        &held.raise(owner, 4),
-        Script::Raise,
-        &own,
-        &[token, "4", FENCE_LIFE],
-    );
+    let own = [
+        slots[1],
+        fences[1],
+        RECORD_KEY,
+        of_all[0],
+        of_all[1],
+        "quorlock:slot-readers-1:s",
+    ];
     assert_sent(
         &held.heal(owner, 1, 2),
         Script::Extend,
-        &[&own[..], &[RECORD_KEY]].concat(),
+        &own,
         &[token, "1", "2", FENCE_LIFE, EDITION, "heal"],
     );
     releases(
-        &held.release(owner, None, QueueUpdate::None),
-        &[token, "0", "", FENCE_LIFE],
+        &held.release(owner, Offer::default(), QueueUpdate::None),
+        &[token, "0 604800000 800 0 0"],
     );
+    let keeps = "0 604800000 800 0 2";
+    releases(&held.keep(owner, None).unwrap(), &[token, keeps]);
     releases(
-        &held.keep(owner, None).unwrap(),
-        &[token, "2", "", FENCE_LIFE],
-    );
-    releases(
-        &held.keep(owner, Some(entry.waiter)).unwrap(),
-        &[token, "2", "", FENCE_LIFE, me],
+        &held.keep(owner, Some(client)).unwrap(),
+        &[token, keeps, me],
     );
 }
 
@@ -354,13 +316,13 @@ fn only_a_semaphore_has_slots_and_only_others_are_noted() {
     let mutex = Plan::mutex(b"", b"a", TTLS);
     for plan in [mutex.to_read(), mutex, several] {
         assert!(
-            plan.is_noted && plan.slot.is_none() && plan.of_slot(1).slot.is_none(),
+            !plan.has_slots && plan.slot.is_none() && plan.of_slot(1).slot.is_none(),
             "{plan:?}"
         );
         assert!(plan.keep(OwnerToken::nobody(), None).is_none(), "{plan:?}");
     }
     let semaphore = Plan::semaphore(b"", b"s", 1, TTLS);
-    assert!(!semaphore.is_noted && !semaphore.of_slot(0).is_noted);
+    assert!(semaphore.has_slots && semaphore.of_slot(0).has_slots);
 }
 
 #[test]
@@ -406,16 +368,46 @@ fn what_stands_for_several_keys_is_the_same_for_the_same_ones_and_no_lock_has_it
     }
 }
 
+/// The name of a slot's semaphore may look like a slot.
 #[test]
-fn a_client_leaves_the_list_of_a_lock_by_its_key_and_not_that_of_what_no_lock_is_called() {
+fn what_was_handed_over_to_nobody_is_given_back_by_its_key() {
     let client = ClientId::draw().unwrap();
     let me = text(&client.0);
-    let nobody = text(&OwnerToken::nobody().to_value());
-    let keys = ["app:a", "quorlock:waiters:app:a", "quorlock:turn:app:a"];
-    let leave = Plan::leave_key(b"app:a", client).unwrap();
-    assert_sent(&leave, Script::Release, &keys, &[&nobody, &me]);
-    let set = Plan::several(b"", [&b"a"[..], b"b"].into_iter(), TTLS);
-    assert!(Plan::leave_key(&set.key, client).is_none());
+    let value = "0123456789abcdef0123456789abcdef web-3/4711";
+    let of_lock = |key: &str| in_order(key, &beside(key)).map(str::to_owned);
+    let of_slot = [
+        "quorlock:slot-7:quorlock:slot-8:s",
+        "quorlock:slot-fence-7:quorlock:slot-8:s",
+        RECORD_KEY,
+        "quorlock:slot-mark:quorlock:slot-8:s",
+        "quorlock:slot-waiting:quorlock:slot-8:s",
+        "quorlock:slot-readers-7:quorlock:slot-8:s",
+    ]
+    .map(str::to_owned);
+    for (reads, script, keys) in [
+        (false, Script::Release, of_lock("app:a")),
+        (true, Script::ReleaseShared, of_lock("app:a")),
+        (false, Script::Release, of_slot),
+        // No slot has these numbers.
+        (false, Script::Release, of_lock("quorlock:slot-07:s")),
+        (false, Script::Release, of_lock("quorlock:slot-256:s")),
+    ] {
+        let notice = HandedOver {
+            token: Some(7),
+            edition: Edition::NONE,
+            life: 900,
+            time: 0,
+            asked_from: None,
+            reads,
+            value: SecretValue::new(value.as_bytes()),
+            key: keys[0].clone().into(),
+        };
+        let keys: Vec<_> = keys.iter().map(String::as_str).collect();
+        let command = Plan::give_back_handed_over(&notice, client);
+        // It offers no token: whoever comes next asks for one.
+        assert_sent(&command, script, &keys, &[value, "0 0 900 0 -", &me]);
+        assert!(!command.waits && command.life.is_zero());
+    }
 }
 
 #[test]
@@ -450,26 +442,13 @@ fn reserved_names_are_recognised_with_their_prefix() {
 #[test]
 fn only_a_readers_lock_is_shared() {
     assert_eq!(
-        Plan::of_each_form(TTLS)
+        Plan::of_each_kind(TTLS)
             .iter()
             .filter(|plan| plan.is_shared)
             .count(),
         1
     );
     assert!(Plan::mutex(b"", b"a", TTLS).to_read().is_shared);
-}
-
-#[test]
-fn a_key_that_no_lock_is_called_by_does_not_tell_the_lists() {
-    let of_its_own = |plan: Plan| plan.has_lists_of_its_own();
-    assert!(of_its_own(Plan::several(
-        b"",
-        [&b"a"[..], b"b"].into_iter(),
-        TTLS
-    )));
-    assert!(of_its_own(Plan::semaphore(b"", b"s", 2, TTLS).of_slot(1)));
-    let mutex = Plan::mutex(b"", b"a", TTLS);
-    assert!(!of_its_own(mutex.to_read()) && !of_its_own(mutex));
 }
 
 #[test]
@@ -484,7 +463,7 @@ fn every_command_of_a_hold_has_the_same_value_with_the_label_behind_the_token() 
         only: None,
     };
     let full = format!("{token} web-3/4711/nightly");
-    let signed = Plan::of_each_form(TTLS).map(|it| {
+    let signed = Plan::of_each_kind(TTLS).map(|it| {
         (
             Plan {
                 label: label.clone(),
@@ -493,7 +472,7 @@ fn every_command_of_a_hold_has_the_same_value_with_the_label_behind_the_token() 
             &full,
         )
     });
-    for (plan, value) in Plan::of_each_form(TTLS)
+    for (plan, value) in Plan::of_each_kind(TTLS)
         .map(|it| (it, &token))
         .into_iter()
         .chain(signed)
@@ -503,7 +482,7 @@ fn every_command_of_a_hold_has_the_same_value_with_the_label_behind_the_token() 
             plan.raise(owner, 1),
             plan.extend(owner, 1, 1, true),
             plan.heal(owner, 1, 1),
-            plan.release(owner, None, QueueUpdate::None),
+            plan.release(owner, Offer::default(), QueueUpdate::None),
         ] {
             let (bytes, argument) = (
                 command.packed(),
@@ -522,12 +501,13 @@ fn every_command_of_a_hold_has_the_same_value_with_the_label_behind_the_token() 
 fn every_command_says_for_how_long_its_lock_can_live_and_whether_the_client_may_be_in_a_list_after_it()
  {
     let owner = OwnerToken::nobody();
-    let waiter = Waiter::Client(ClientId::draw().unwrap());
     let entry = QueueEntry {
-        waiter,
+        client: ClientId::draw().unwrap(),
         life: 9_999,
     };
-    for plan in Plan::of_each_form(TTLS) {
+    let client = entry.client;
+    let stays = staying(entry, None, OwnerToken::draw().unwrap());
+    for plan in Plan::of_each_kind(TTLS) {
         let alone = QueuePolicy {
             entry: None,
             enters: false,
@@ -555,15 +535,13 @@ fn every_command_says_for_how_long_its_lock_can_live_and_whether_the_client_may_
                 "{plan:?}"
             );
         }
+        let release = |update| plan.release(owner, Offer::default(), update);
         for (command, waits) in [
             (plan.raise(owner, 1), false),
-            (plan.release(owner, None, QueueUpdate::None), false),
-            (plan.leave(waiter), false),
-            (
-                plan.release(owner, None, QueueUpdate::HandOver { waiter, since: 5 }),
-                false,
-            ),
-            (plan.release(owner, None, staying(entry, None)), true),
+            (release(QueueUpdate::None), false),
+            (release(QueueUpdate::Leave(client)), false),
+            (release(QueueUpdate::HandOver { client, since: 5 }), false),
+            (release(stays), true),
         ] {
             assert_eq!(
                 (command.life.as_millis(), command.waits),
@@ -576,28 +554,28 @@ fn every_command_says_for_how_long_its_lock_can_live_and_whether_the_client_may_
 }
 
 #[test]
-fn h3_a_release_that_is_sent_again_says_nothing_of_the_list_unless_the_call_stays_in_it() {
+fn h3_a_release_that_is_sent_again_says_nothing_of_a_later_call_of_its_client() {
     let owner = OwnerToken::draw().unwrap();
-    let waiter = Waiter::Client(ClientId::draw().unwrap());
     let entry = QueueEntry {
-        waiter,
+        client: ClientId::draw().unwrap(),
         life: 9_999,
     };
-    for plan in Plan::of_each_form(TTLS) {
+    let client = entry.client;
+    for plan in Plan::of_each_kind(TTLS) {
         let again = |update| {
-            text(
-                &plan
-                    .release(owner, Some(8), update)
-                    .packed_as(Naming::Again),
-            )
+            let release = plan.release(owner, OFFERS[1].0, update);
+            text(&release.packed_as(Naming::Again))
         };
-        let (silent, stays) = (again(QueueUpdate::None), again(staying(entry, None)));
-        assert_eq!(again(QueueUpdate::Leave(waiter)), silent);
-        assert_eq!(again(QueueUpdate::HandOver { waiter, since: 5 }), silent);
-        let client = text(&plan.member(waiter));
-        assert!(
-            stays.contains(&client) && !silent.contains(&client),
-            "{stays}"
-        );
+        let silent = again(QueueUpdate::None);
+        assert_eq!(again(QueueUpdate::HandOver { client, since: 5 }), silent);
+        let me = text(&client.0);
+        assert!(!silent.contains(&me), "{silent}");
+        // Nobody uses this owner again, so its entry goes, whatever came after it.
+        for update in [
+            QueueUpdate::Leave(client),
+            staying(entry, None, OwnerToken::draw().unwrap()),
+        ] {
+            assert!(again(update).contains(&me), "{update:?}");
+        }
     }
 }

@@ -4,23 +4,17 @@ use super::*;
 use crate::wire::script::Script;
 use proptest::prelude::*;
 
-const SEVERAL: ReplyFormat = ReplyFormat {
-    kind: Kind::Acquire,
-    about: CommandSubject::Several,
-};
-const SLOTS: ReplyFormat = ReplyFormat {
-    kind: Kind::Acquire,
-    about: CommandSubject::Slots,
-};
+/// Status, counter, time left, entered, node time, which; and a text.
+fn frame(numbers: [i64; 6], text: &str) -> String {
+    let numbers: String = numbers.iter().map(|it| format!(":{it}\r\n")).collect();
+    format!("*7\r\n{numbers}${}\r\n{text}\r\n", text.len())
+}
 
 #[test]
 fn replies_of_the_scripts_are_read() {
     let read = |kind, frame: &str| Reply::read(kind, frame.as_bytes()).answer;
     assert_eq!(
-        read(
-            Kind::Acquire,
-            "*6\r\n:0\r\n:7\r\n:1500\r\n:0\r\n:9\r\n$10\r\nweb-3/4711\r\n"
-        ),
+        read(Kind::Acquire, &frame([0, 7, 1_500, 0, 9, 0], "web-3/4711")),
         Answer::Acquire(AcquireReply::Held {
             counter: 7,
             left: Some(Duration::from_millis(1500)),
@@ -30,10 +24,7 @@ fn replies_of_the_scripts_are_read() {
         })
     );
     assert_eq!(
-        read(
-            Kind::Acquire,
-            "*6\r\n:0\r\n:7\r\n:-1\r\n:1\r\n:9\r\n$0\r\n\r\n"
-        ),
+        read(Kind::Acquire, &frame([0, 7, -1, 1, 9, 0], "")),
         Answer::Acquire(AcquireReply::Held {
             counter: 7,
             left: None,
@@ -43,10 +34,10 @@ fn replies_of_the_scripts_are_read() {
         })
     );
     assert_eq!(
-        read(Kind::Acquire, "*5\r\n:3\r\n:7\r\n:900\r\n:1\r\n:9\r\n"),
-        Answer::Acquire(AcquireReply::Reserved {
+        read(Kind::Acquire, &frame([6, 7, 900, 1, 9, 0], "")),
+        Answer::Acquire(AcquireReply::HeldByReaders {
             counter: 7,
-            left: Duration::from_millis(900),
+            left: Some(Duration::from_millis(900)),
             queued: true,
             which: None
         })
@@ -59,7 +50,7 @@ fn replies_of_the_scripts_are_read() {
         Answer::Subscribed
     );
     assert_eq!(
-        read(Kind::Raise, "*2\r\n:2\r\n:7\r\n"),
+        read(Kind::Raise, &frame([2, 7, 0, 0, 9, 0], "")),
         Answer::Raise(RaiseReply::Above { counter: 7 })
     );
     assert_eq!(
@@ -70,11 +61,11 @@ fn replies_of_the_scripts_are_read() {
         read(Kind::Acquire, ":1700000000000000\r\n"),
         Answer::Acquire(AcquireReply::Accepted)
     );
-    for kind in [Kind::Acquire, Kind::Extend] {
+    for kind in [Kind::Acquire, Kind::Raise, Kind::Extend] {
         assert_eq!(read(kind, ":-3\r\n"), Answer::Changed);
     }
     assert_eq!(
-        read(Kind::Acquire, "*5\r\n:5\r\n:7\r\n:0\r\n:0\r\n:9\r\n"),
+        read(Kind::Acquire, &frame([5, 7, 0, 0, 9, 0], "")),
         Answer::Acquire(AcquireReply::Ahead { counter: 7 })
     );
     assert_eq!(
@@ -82,7 +73,7 @@ fn replies_of_the_scripts_are_read() {
         Answer::Extend(ExtendReply::Extended)
     );
     assert_eq!(
-        read(Kind::Extend, "*3\r\n:4\r\n:7\r\n:9\r\n"),
+        read(Kind::Extend, &frame([4, 7, 0, 0, 9, 0], "")),
         Answer::Extend(ExtendReply::Healed)
     );
     assert_eq!(read(Kind::Release, "-NOSCRIPT x\r\n"), Answer::NoScript);
@@ -91,52 +82,28 @@ fn replies_of_the_scripts_are_read() {
 #[test]
 fn every_status_of_a_script_is_an_answer_of_its_own() {
     let read = |kind, frame: String| Reply::read(kind, frame.as_bytes()).answer;
-    let acquire = |status: i64| {
-        read(
-            Kind::Acquire,
-            format!("*5\r\n:{status}\r\n:7\r\n:900\r\n:0\r\n:9\r\n"),
-        )
-    };
-    let left = Duration::from_millis(900);
+    let acquire = |status: i64| read(Kind::Acquire, frame([status, 7, 900, 0, 9, 0], ""));
     for (status, reply) in [
-        (1, AcquireReply::Accepted),
         (2, AcquireReply::Behind { counter: 7 }),
-        (
-            3,
-            AcquireReply::Reserved {
-                counter: 7,
-                left,
-                queued: false,
-                which: None,
-            },
-        ),
         (5, AcquireReply::Ahead { counter: 7 }),
-        (
-            6,
-            AcquireReply::HeldByReaders {
-                counter: 7,
-                left: Some(left),
-                queued: false,
-                which: None,
-            },
-        ),
         (7, AcquireReply::Shared { counter: 7 }),
         (-1, AcquireReply::WrongType { which: None }),
         (-2, AcquireReply::BadCounter { which: None }),
     ] {
         assert_eq!(acquire(status), Answer::Acquire(reply));
     }
-    let raise = |status: i64| read(Kind::Raise, format!("*2\r\n:{status}\r\n:7\r\n"));
+    let raise = |status: i64| read(Kind::Raise, frame([status, 7, 0, 0, 9, 0], ""));
     for (status, reply) in [
         (1, RaiseReply::Taken),
         (2, RaiseReply::Above { counter: 7 }),
         (0, RaiseReply::Gone),
+        (3, RaiseReply::Gone),
         (-1, RaiseReply::Unusable),
         (-2, RaiseReply::Unusable),
     ] {
         assert_eq!(raise(status), Answer::Raise(reply));
     }
-    let extend = |status: i64| read(Kind::Extend, format!("*3\r\n:{status}\r\n:7\r\n:9\r\n"));
+    let extend = |status: i64| read(Kind::Extend, frame([status, 7, 0, 0, 9, 0], ""));
     for (status, reply) in [
         (1, ExtendReply::Extended),
         (2, ExtendReply::Superseded),
@@ -175,7 +142,7 @@ fn every_status_of_a_script_is_an_answer_of_its_own() {
             append_only: Some(false),
             replicas: 2,
             evicts: Some("volatile-ttl".to_owned()),
-            ..GreetReply::of(record, left)
+            ..GreetReply::of(record, Duration::from_millis(900))
         };
         assert_eq!(greet(status), Answer::Greet(shown));
     }
@@ -202,77 +169,72 @@ fn the_policy_of_a_server_is_cut_and_has_no_control_characters() {
 
 #[test]
 fn an_answer_about_several_locks_says_which_is_in_the_way() {
-    let read = |frame: &str| Reply::read(SEVERAL, frame.as_bytes());
-    let (left, which) = (Duration::from_millis(900), Some(1));
-    let numbers = |status: i64| format!("*6\r\n:{status}\r\n:7\r\n:900\r\n:1\r\n:9\r\n:2\r\n");
-    for (status, reply) in [
-        (2, AcquireReply::Behind { counter: 7 }),
-        (
-            3,
-            AcquireReply::Reserved {
-                counter: 7,
-                left,
-                queued: true,
-                which,
-            },
-        ),
-        (
-            6,
-            AcquireReply::HeldByReaders {
-                counter: 7,
-                left: Some(left),
-                queued: true,
-                which,
-            },
-        ),
-        (5, AcquireReply::Ahead { counter: 7 }),
+    let read =
+        |numbers: [i64; 6], text| Reply::read(Kind::Acquire, frame(numbers, text).as_bytes());
+    let which = Some(1);
+    let reply = |reply| Reply {
+        answer: Answer::Acquire(reply),
+        time: Some(9),
+    };
+    for (status, expected) in [
         (-1, AcquireReply::WrongType { which }),
         (-2, AcquireReply::BadCounter { which }),
     ] {
-        assert_eq!(
-            read(&numbers(status)),
-            Reply {
-                answer: Answer::Acquire(reply),
-                time: Some(9)
-            }
-        );
+        assert_eq!(read([status, 0, 0, 0, 9, 2], ""), reply(expected));
     }
-    let held = read("*7\r\n:0\r\n:7\r\n:-1\r\n:0\r\n:9\r\n:2\r\n$1\r\nx\r\n").answer;
-    let holder = Some("x".into());
-    assert_eq!(
-        held,
-        Answer::Acquire(AcquireReply::Held {
-            counter: 7,
-            left: None,
-            queued: false,
-            holder,
-            which
-        })
-    );
+    let held = AcquireReply::Held {
+        counter: 7,
+        left: None,
+        queued: false,
+        holder: Some("x".into()),
+        which,
+    };
+    assert_eq!(read([0, 7, -1, 0, 9, 2], "x"), reply(held));
+    let by_readers = AcquireReply::HeldByReaders {
+        counter: 7,
+        left: Some(Duration::from_millis(900)),
+        queued: true,
+        which,
+    };
+    assert_eq!(read([6, 7, 900, 1, 9, 2], ""), reply(by_readers));
+}
+
+/// Whoever takes a part of an answer for another counts each that follows for another command.
+#[test]
+fn h18_an_answer_about_a_lock_has_one_form_exactly() {
+    let good = frame([0, 7, -1, 0, 9, 2], "x");
     for nonsense in [
-        "*7\r\n:0\r\n:7\r\n:-1\r\n:0\r\n:9\r\n$1\r\nx\r\n",
-        "*7\r\n:0\r\n:7\r\n:-1\r\n:0\r\n:9\r\n:2\r\n:3\r\n",
-        "*7\r\n:0\r\n:7\r\n:-1\r\n:0\r\n:9\r\n:2\r\n$2\r\nx\r\n",
-        "*6\r\n:1\r\n:7\r\n:0\r\n:0\r\n:9\r\n:0\r\n$2\r\nx\r\n",
-        "*7\r\n:1\r\n:7\r\n:0\r\n:0\r\n:9\r\n:0\r\n$1\r\nx\r\n",
+        good.replace("*7", "*6"),
+        good.replace("*7", "*8"),
+        good.replace("$1", "$2"),
+        good.replace("$1", "$0"),
+        good.replace("$1\r\nx", ":3"),
+        good.replace(":-1\r\n", ""),
+        good.clone() + "x",
+        good.clone() + "\r\n",
+        good.replace(":7", ":-7"),
+        frame([6, 7, 900, 1, 9, 2], "x"),
+        frame([1, 7, 0, 0, 9, 0], ""),
+        frame([2, 7, 0, 0, 9, 0], "x"),
+        frame([8, 7, 0, 0, 9, 0], ""),
+        "*2\r\n:2\r\n:7\r\n".to_owned(),
+        ":1\r\n".to_owned(),
+        ":1000000\r\n".to_owned(),
+        ":1700000000000000\r\n:1\r\n".to_owned(),
     ] {
-        assert!(
-            matches!(
-                read(nonsense).answer,
-                Answer::Failed(NodeFailure::Protocol { .. })
-            ),
-            "{nonsense}"
-        );
+        let answer = Reply::read(Kind::Acquire, nonsense.as_bytes()).answer;
+        let is_none = matches!(answer, Answer::Failed(NodeFailure::Protocol { .. }));
+        assert!(is_none, "{nonsense:?}: {answer:?}");
+    }
+    for other in [Kind::Raise, Kind::Extend, Kind::Release] {
+        let answer = Reply::read(other, good.as_bytes()).answer;
+        assert!(matches!(answer, Answer::Failed(_)), "{other:?}: {answer:?}");
     }
 }
 
 #[test]
 fn an_answer_about_slots_says_which_was_granted_and_which_were_free() {
-    let read = |frame: &str| Reply::read(SLOTS, frame.as_bytes());
-    let frame = |numbers: [i64; 7], free: &str| {
-        let numbers: String = numbers.iter().map(|it| format!(":{it}\r\n")).collect();
-        format!("*8\r\n{numbers}${}\r\n{free}\r\n", free.len())
-    };
+    let read = |frame: &str| Reply::read(Kind::Acquire, frame.as_bytes());
     let mut free = FreeSlots::default();
     [0, 2, 4].into_iter().for_each(|it| free.insert(it));
     for (status, counter) in [(1, None), (2, Some(7))] {
@@ -282,74 +244,28 @@ fn an_answer_about_slots_says_which_was_granted_and_which_were_free() {
             free,
         });
         assert_eq!(
-            read(&frame([status, 7, 0, 0, 9, 3, 5], "51")),
+            read(&frame([status, 7, 0, 0, 9, 3], "51")),
             Reply {
                 answer,
                 time: Some(9)
             }
         );
     }
-    let whole = frame([1, 0, 0, 0, 9, 256, 256], &"f".repeat(64));
+    let whole = frame([1, 0, 0, 0, 9, 256], &"f".repeat(64));
     assert!(matches!(
         read(&whole).answer,
         Answer::Acquire(AcquireReply::Slot { slot: 255, .. })
     ));
-    let left = Duration::from_millis(900);
-    for (status, reply) in [
-        (
-            0,
-            AcquireReply::Held {
-                counter: 7,
-                left: Some(left),
-                queued: true,
-                holder: None,
-                which: None,
-            },
-        ),
-        (
-            3,
-            AcquireReply::Reserved {
-                counter: 7,
-                left,
-                queued: true,
-                which: None,
-            },
-        ),
-        (5, AcquireReply::Ahead { counter: 7 }),
-        (-1, AcquireReply::WrongType { which: None }),
-        (-2, AcquireReply::BadCounter { which: None }),
-    ] {
-        let reply = Reply {
-            answer: Answer::Acquire(reply),
-            time: Some(9),
-        };
-        assert_eq!(read(&frame([status, 7, 900, 1, 9, 0, 2], "0")), reply);
-    }
-    let endless = read(&frame([0, 7, -1, 0, 9, 0, 2], "0")).answer;
-    assert!(matches!(
-        endless,
-        Answer::Acquire(AcquireReply::Held {
-            left: None,
-            queued: false,
-            ..
-        })
-    ));
     for nonsense in [
-        frame([1, 0, 0, 0, 9, 0, 2], "3"),
-        frame([1, 0, 0, 0, 9, 3, 2], "3"),
-        frame([2, 7, 0, 0, 9, 3, 2], "3"),
-        frame([1, 0, 0, 0, 9, 1, 2], "3") + "x",
-        frame([1, 0, 0, 0, 9, 1, 2], "3") + "\r\n",
-        frame([1, 0, 0, 0, 9, 1, 5], "3"),
-        frame([1, 0, 0, 0, 9, 1, 2], "g"),
-        frame([1, 0, 0, 0, 9, 1, 260], &"f".repeat(65)),
-        frame([1, 0, 0, 0, 9, 1, -2], "3"),
-        frame([1, -1, 0, 0, 9, 1, 2], "3"),
-        frame([0, 0, 0, 0, 9, 1, 2], "3"),
-        frame([9, 0, 0, 0, 9, 1, 2], "3"),
-        "*8\r\n:1\r\n:0\r\n:0\r\n:0\r\n:9\r\n:1\r\n:2\r\n$2\r\n3\r\n".to_owned(),
-        "*8\r\n:1\r\n:0\r\n:0\r\n:0\r\n:9\r\n:1\r\n:2\r\n:3\r\n".to_owned(),
-        "*8\r\n:1\r\n".to_owned(),
+        // None that was free.
+        frame([1, 0, 0, 0, 9, 3], "3"),
+        frame([2, 7, 0, 0, 9, 3], "3"),
+        frame([1, 0, 0, 0, 9, 0], "3"),
+        frame([1, 0, 0, 0, 9, 257], "3"),
+        frame([1, 0, 0, 0, 9, 1], "3") + "x",
+        frame([1, 0, 0, 0, 9, 1], "g"),
+        frame([1, 0, 0, 0, 9, 1], &"f".repeat(65)),
+        frame([1, -1, 0, 0, 9, 1], "3"),
     ] {
         assert!(
             matches!(
@@ -392,7 +308,7 @@ fn what_an_answer_means_depends_on_what_was_asked() {
             "{kind:?}"
         );
     }
-    let stored = "*9\r\n:0\r\n:0\r\n:-1\r\n:0\r\n:0\r\n:0\r\n:1\r\n$0\r\n\r\n:0\r\n";
+    let stored = "*8\r\n:0\r\n:0\r\n:-1\r\n:0\r\n:0\r\n:1\r\n$0\r\n\r\n:0\r\n";
     assert!(matches!(read(Kind::Inspect, stored), Answer::Inspect(_)));
     for kind in [
         Kind::Acquire,
@@ -436,14 +352,13 @@ fn what_a_node_stores_about_a_lock_is_read() {
         SecretValue::new(text.as_bytes())
     });
     let token = "0123456789abcdef0123456789abcdef";
-    let free = stored(&["0", "0", "-1", "0", "0", "0", "1700000000000000", "$", "0"]);
+    let free = stored(&["0", "0", "-1", "0", "0", "1700000000000000", "$", "0"]);
     let nothing = StoredLock {
         key: StoredKey::Missing,
         left: None,
         counter: None,
         waiting: 0,
         waiting_for: None,
-        reserved: None,
     };
     assert_eq!(free, nothing);
 
@@ -454,7 +369,6 @@ fn what_a_node_stores_about_a_lock_is_read() {
         "7",
         "3",
         "1699999999000000",
-        "500",
         "1700000000000000",
         &format!("${text}"),
         "0",
@@ -468,7 +382,6 @@ fn what_a_node_stores_about_a_lock_is_read() {
         counter: Some(7),
         waiting: 3,
         waiting_for: Some(secs(1)),
-        reserved: Some(Duration::from_millis(500)),
     };
     assert_eq!(stored(&of), expected);
 
@@ -479,17 +392,7 @@ fn what_a_node_stores_about_a_lock_is_read() {
         &token.replace('0', "g"),
         &format!("{text}{}", "y".repeat(96)),
     ] {
-        let of = [
-            "1",
-            "-1",
-            "-2",
-            "0",
-            "0",
-            "0",
-            "1",
-            &format!("${foreign}"),
-            "0",
-        ];
+        let of = ["1", "-1", "-2", "0", "0", "1", &format!("${foreign}"), "0"];
         let key = StoredKey::Held {
             holder: None,
             value: value(foreign),
@@ -507,7 +410,6 @@ fn what_a_node_stores_about_a_lock_is_read() {
         "3",
         "2000",
         "-2",
-        "0",
         "0",
         "0",
         "1",
@@ -542,7 +444,7 @@ fn what_a_node_stores_about_a_lock_is_read() {
     );
 
     for (what, key) in [("-1", StoredKey::OtherType), ("2", StoredKey::Foreign)] {
-        let of = [what, "5000", "-1", "0", "0", "0", "1", "$", "0"];
+        let of = [what, "5000", "-1", "0", "0", "1", "$", "0"];
         assert_eq!(
             stored(&of),
             StoredLock {
@@ -556,7 +458,7 @@ fn what_a_node_stores_about_a_lock_is_read() {
 
 #[test]
 fn g6_what_is_no_answer_about_what_is_stored_is_a_failure() {
-    let good = ["3", "2000", "5", "1", "1", "0", "1", "$", "1", "$x", "1000"];
+    let good = ["3", "2000", "5", "1", "1", "1", "$", "1", "$x", "1000"];
     assert!(matches!(inspected_of(&good), Answer::Inspect(_)));
     let nonsense = |members: &[&str]| {
         let answer = inspected_of(members);
@@ -565,8 +467,12 @@ fn g6_what_is_no_answer_about_what_is_stored_is_a_failure() {
             "{members:?}: {answer:?}"
         );
     };
-    for end in [0, 1, 8, 10] {
+    for end in [0, 1, 7, 9] {
         nonsense(&good[..end]);
+    }
+    // The answer behind it, where nothing is read.
+    for what in ["0", "1", "2", "-1"] {
+        nonsense(&[what, "9", "5", "1", "1", "1", "$", "0", "1700000000000001"]);
     }
     for (place, other) in [
         (0, "4"),
@@ -576,15 +482,14 @@ fn g6_what_is_no_answer_about_what_is_stored_is_a_failure() {
         (2, "$1"),
         (3, "-1"),
         (4, "$1"),
+        (5, "-1"),
         (5, "$1"),
-        (6, "-1"),
-        (6, "$1"),
-        (7, "1"),
-        (8, "-1"),
-        (8, "$1"),
-        (9, "1"),
-        (10, "-1"),
-        (10, "$1"),
+        (6, "1"),
+        (7, "-1"),
+        (7, "$1"),
+        (8, "1"),
+        (9, "-1"),
+        (9, "$1"),
     ] {
         let mut members = good;
         members[place] = other;
@@ -630,9 +535,12 @@ fn the_nodes_time_is_read() {
         (Kind::Acquire, ":1700000000000001\r\n"),
         (
             Kind::Acquire,
-            "*6\r\n:0\r\n:7\r\n:-1\r\n:1\r\n:1700000000000001\r\n$0\r\n\r\n",
+            "*7\r\n:0\r\n:7\r\n:-1\r\n:1\r\n:1700000000000001\r\n:0\r\n$0\r\n\r\n",
         ),
-        (Kind::Extend, "*3\r\n:1\r\n:7\r\n:1700000000000001\r\n"),
+        (
+            Kind::Extend,
+            "*7\r\n:1\r\n:7\r\n:0\r\n:0\r\n:1700000000000001\r\n:0\r\n$0\r\n\r\n",
+        ),
         (Kind::Time, "*2\r\n$10\r\n1700000000\r\n$1\r\n1\r\n"),
     ] {
         let time = Reply::read(kind, frame.as_bytes()).time;
@@ -689,31 +597,6 @@ fn g6_what_no_script_returns_is_a_failure_and_never_a_grant() {
 }
 
 #[test]
-fn h18_what_is_about_one_lock_has_not_the_form_of_what_is_about_several() {
-    let one = [
-        "*5\r\n:2\r\n:7\r\n:0\r\n:0\r\n:9\r\n",
-        "*6\r\n:0\r\n:7\r\n:9\r\n:0\r\n:9\r\n$1\r\nx\r\n",
-    ];
-    let several = [
-        "*6\r\n:2\r\n:7\r\n:0\r\n:0\r\n:9\r\n:0\r\n",
-        "*7\r\n:0\r\n:7\r\n:9\r\n:0\r\n:9\r\n:1\r\n$1\r\nx\r\n",
-    ];
-    let slots = ["*8\r\n:1\r\n:0\r\n:0\r\n:0\r\n:9\r\n:1\r\n:2\r\n$1\r\n3\r\n"; 2];
-    let about_one = ReplyFormat::from(Kind::Acquire);
-    for (own, frames) in [(about_one, one), (SEVERAL, several), (SLOTS, slots)] {
-        for asked in [about_one, SEVERAL, SLOTS] {
-            for frame in frames {
-                let is_read = !matches!(
-                    Reply::read(asked, frame.as_bytes()).answer,
-                    Answer::Failed(_)
-                );
-                assert_eq!(is_read, asked == own, "{asked:?} {frame}");
-            }
-        }
-    }
-}
-
-#[test]
 fn h18_an_error_that_no_server_sends_to_a_command_of_ours_is_no_answer() {
     let read = |frame: &str| Reply::read(Kind::Release, frame.as_bytes()).answer;
     for garbled in [
@@ -760,7 +643,7 @@ fn pushes_are_told_from_replies() {
     assert_eq!(push(b":1\r\n"), Push::None);
     assert_eq!(
         push(b">3\r\n$7\r\nmessage\r\n$1\r\na\r\n$6\r\nreport\r\n"),
-        Push::Message(b"report".to_vec())
+        Push::Message(None)
     );
     for other in [
         ">1\r\n+x\r\n",
@@ -770,6 +653,106 @@ fn pushes_are_told_from_replies() {
     ] {
         assert_eq!(push(other.as_bytes()), Push::Other, "{other}");
     }
+}
+
+const NOW: u64 = 1_700_000_000_000_000;
+const TOKEN: &str = "0123456789abcdef0123456789abcdef";
+
+/// What a server says of a lock that it hands over.
+fn handed_over(parts: [&str; 4], value: &str, key: &str) -> String {
+    let [token, edition, life, kind] = parts;
+    let len = value.len();
+    format!("{token} {edition} {life} {NOW} {kind} {len} {value} {key}")
+}
+
+#[test]
+fn what_a_server_hands_over_is_read() {
+    let parts = ["7", "123456789012345", "900", "w"];
+    for value in [TOKEN, &format!("{TOKEN} web-3/4711/nightly job")] {
+        for key in ["a", "app: two  words ", " ", "", "w 32 x"] {
+            let message = handed_over(parts, value, key);
+            let read = push(&said(message.as_bytes()));
+            let expected = HandedOver {
+                token: Some(7),
+                edition: Edition(*b"123456789012345"),
+                life: 900,
+                time: NOW,
+                asked_from: None,
+                reads: false,
+                value: SecretValue::new(value.as_bytes()),
+                key: key.as_bytes().to_vec(),
+            };
+            assert_eq!(read, Push::Message(Some(expected.clone())), "{message}");
+            assert_eq!(expected.owner().unwrap().to_value(), TOKEN.as_bytes());
+        }
+    }
+    let read = |parts| HandedOver::read(handed_over(parts, TOKEN, "a").as_bytes()).unwrap();
+    let without = read(["0", "123456789012345", "900", "r"]);
+    assert_eq!((without.token, without.reads), (None, true));
+}
+
+fn said(message: &[u8]) -> Vec<u8> {
+    let head = format!(">3\r\n$7\r\nmessage\r\n$1\r\na\r\n${}\r\n", message.len());
+    [head.as_bytes(), message, b"\r\n"].concat()
+}
+
+#[test]
+fn g6_a_message_that_no_script_publishes_hands_nothing_over() {
+    let good = ["7", "123456789012345", "900", "w"];
+    let with = |place: usize, other| {
+        let mut parts = good;
+        parts[place] = other;
+        handed_over(parts, TOKEN, "a")
+    };
+    let mut messages = [
+        "",
+        " ",
+        "     ",
+        "7",
+        "report",
+        "7 123456789012345 900 0 w",
+        "7 123456789012345 900 0 w 32",
+    ]
+    .map(str::to_owned)
+    .to_vec();
+    for other in ["", "-1", "x", "7.0", "18446744073709551616", " 7"] {
+        messages.push(with(0, other));
+        messages.push(with(2, other));
+    }
+    messages.extend(["", "12345678901234", "1234567890123456"].map(|it| with(1, it)));
+    messages.extend(["", "x", "W", "ww", "rw"].map(|it| with(3, it)));
+    // The length of the value is another one.
+    for len in [
+        "",
+        "x",
+        "-1",
+        "31",
+        "33",
+        "34",
+        "35",
+        "18446744073709551615",
+    ] {
+        messages.push(format!("7 123456789012345 900 0 w {len} {TOKEN} a"));
+    }
+    for message in messages {
+        assert_eq!(HandedOver::read(message.as_bytes()), None, "{message:?}");
+        assert_eq!(push(&said(message.as_bytes())), Push::Message(None));
+    }
+    // Whoever publishes may say what it likes of the owner: then it is nobody here.
+    for value in ["", "x", &TOKEN[1..], &TOKEN.replace('0', "g")] {
+        let read = HandedOver::read(handed_over(good, value, "a").as_bytes()).unwrap();
+        assert_eq!(read.owner(), None, "{value:?}");
+    }
+}
+
+#[test]
+fn what_is_handed_over_shows_no_secret() {
+    let message = handed_over(["7", "123456789012345", "900", "w"], TOKEN, "a");
+    let shown = format!("{:?}", push(&said(message.as_bytes())));
+    assert!(
+        shown.contains("HandedOver") && !shown.contains(&TOKEN[..8]),
+        "{shown}"
+    );
 }
 
 const ALL: [Kind; 8] = [
@@ -803,8 +786,7 @@ fn says_done(frame: &[u8]) -> bool {
     match redis::parse_redis_value(frame) {
         Ok(Value::Int(status)) => status == 1 || STATUS_MAX < status,
         Ok(Value::Array(members)) => {
-            matches!(members.first(), Some(Value::Int(1 | 4)))
-                && members.iter().all(|it| matches!(it, Value::Int(_)))
+            matches!(members.first(), Some(Value::Int(1 | 4))) && members.len() == 7
         }
         _ => false,
     }
@@ -849,9 +831,21 @@ fn number_text() -> impl Strategy<Value = String> {
 
 /// What a hostile script could return: nearly what ours return.
 fn numbers_frame() -> impl Strategy<Value = String> {
-    (prop::collection::vec(number_text(), 0..8), any::<bool>()).prop_map(|(numbers, short)| {
-        match &numbers[..] {
+    let text = prop_oneof![Just("$0\r\n\r\n"), Just("$1\r\nf\r\n"), Just("")];
+    (
+        prop::collection::vec(number_text(), 0..8),
+        any::<bool>(),
+        text,
+    )
+        .prop_map(|(numbers, short, text)| match &numbers[..] {
             [only] if short => format!(":{only}\r\n"),
+            [_, _, _, _, _, _] => format!(
+                "*7\r\n{}{text}",
+                numbers
+                    .iter()
+                    .map(|it| format!(":{it}\r\n"))
+                    .collect::<String>()
+            ),
             all => format!(
                 "*{}\r\n{}",
                 all.len(),
@@ -859,8 +853,7 @@ fn numbers_frame() -> impl Strategy<Value = String> {
                     .map(|it| format!(":{it}\r\n"))
                     .collect::<String>()
             ),
-        }
-    })
+        })
 }
 
 proptest! {
@@ -882,7 +875,9 @@ proptest! {
             prop_assert!(!is_grant(&answer) || says_done(frame.as_bytes()), "{:?} {:?}", kind, frame);
             match answer {
                 // A negative time is "no end", and never "free now".
-                Answer::Acquire(AcquireReply::Held { left: Some(left), .. } | AcquireReply::Reserved { left, .. }) => {
+                Answer::Acquire(
+                    AcquireReply::Held { left: Some(left), .. } | AcquireReply::HeldByReaders { left: Some(left), .. },
+                ) => {
                     let millis = i64::try_from(left.as_millis()).unwrap();
                     prop_assert!(frame.contains(&millis.to_string()) || frame.contains("+1") || frame.contains("01"));
                 }
@@ -900,6 +895,23 @@ proptest! {
             let frame = format!("-{code} {text}\r\n");
             prop_assert!(!is_grant(&Reply::read(kind, frame.as_bytes()).answer), "{}", frame);
         }
+    }
+
+    #[test]
+    fn g4_no_message_makes_it_panic_and_what_is_read_is_what_was_published(
+        token: u64, life: u64, value: Vec<u8>, key: Vec<u8>, noise in prop::collection::vec(any::<u8>(), 0..60), at: prop::sample::Index,
+    ) {
+        let _ = HandedOver::read(&noise);
+        let head = format!("{token} 123456789012345 {life} {NOW} r {} ", value.len());
+        let message = [head.as_bytes(), &value, b" ", &key].concat();
+        let read = HandedOver::read(&message).unwrap();
+        prop_assert_eq!((read.token.unwrap_or(0), read.life), (token, life));
+        prop_assert_eq!((read.value.as_bytes(), &read.key), (&value[..], &key));
+        // Cut, or with noise within.
+        let at = at.index(message.len().saturating_add(1));
+        let _ = HandedOver::read(&message[..at]);
+        let _ = HandedOver::read(&[&message[..at], &noise, &message[at..]].concat());
+        let _ = push(&said(&[&message[..at], &noise].concat()));
     }
 
     #[test]

@@ -1,168 +1,240 @@
--- acquire.lua: takes a lock that is free, and offers a fencing token.
+-- acquire.lua: takes a lock that is free, all of several locks or none, or one of the slots of a semaphore; and offers a fencing
+-- token.
 --
--- KEYS[1]  lock key
--- KEYS[2]  fencing counter
--- KEYS[3]  waiting list
--- KEYS[4]  reservation
--- KEYS[5]  record
+-- KEYS[1]      lock keys, n of them
+-- KEYS[n + 1]  fencing counters, in the same order, as all that follows
+-- then         record
+-- then         marks, waiting lists, readers: n of each; for slots one mark and one list
 -- ARGV[1]  owner token
 -- ARGV[2]  time to live of the lock, whole milliseconds, at least 1
 -- ARGV[3]  proposed fencing token, a whole number below 2^53
 -- ARGV[4]  life of the counter, whole milliseconds; 0 for no end
 -- ARGV[5]  edition of the record that the client was greeted with
--- ARGV[6]  "BEGAN LIFE CLIENT TOLD": what is needed only if others hold the lock or wait for it. In one argument, since each
---          argument takes time
---     BEGAN   when the call began, microseconds since 1970: a free lock is left to a client that has waited for longer
---     LIFE    of the waiting list, whole milliseconds, if the client enters it when it is refused; empty if not
+-- ARGV[6]  "BEGAN LIFE CLIENT FIRST SLOT TOLD". In one argument, since each argument takes time
+--     BEGAN   when the call began, microseconds since 1970: a free lock is handed over to a call that has waited for longer
+--     LIFE    of the waiting list, whole milliseconds, if the call enters it when it is refused; empty if not
 --     CLIENT  client id; empty if the call does not wait
---     TOLD    "1" if the client is notified of releases over this connection, "0" if it polls
+--     FIRST   life of a lock that is handed over, whole milliseconds
+--     SLOT    "-" for all locks; for one of the slots the one to begin with, from 1, with a minus if it is to be that or none
+--     TOLD    "1" if the client is told over this connection, "0" if it polls
 --
--- Returns the node time if granted and the proposal is the counter now; -3 if the record has another edition, and nothing
--- was done; otherwise
--- { status, counter, time left, entered, node time }, and with status 0 the holder
---   status     2 granted, but the counter is not below the proposal
---              0 held by another owner
+-- Returns the node time if all was granted and the proposal is the counter of each now; -3 if the record has another edition,
+-- and nothing was done; otherwise
+-- { status, counter, time left, entered, node time, which, text }
+--   status     1 a slot is granted, and the proposal is its counter now
+--              2 granted, but a counter is not below the proposal
+--              0 held by another owner, to whom it may have been handed over just now; or no slot is free
 --              6 held by readers
---              3 free, but reserved for another client
 --              5 not looked at: the proposal is too far ahead of the node time and of the counter
---             -1 the lock key or the counter is not a string
---             -2 the counter is not a whole number below 2^53
---   counter    as it was found; 0 if that is no whole number below 2^53. With status 2 the end of the server's quarantine, if
---              that is larger
---   time left  of the lock or of the reservation: milliseconds, -1 if it has no end
---   entered    1 if the client is in the waiting list now
+--             -1 a lock key or a counter is not a string
+--             -2 a counter is not a whole number below 2^53
+--   counter    the largest that was found; 0 if that is no whole number below 2^53. With status 2 the end of the server's
+--              quarantine, if that is larger
+--   time left  of the lock that is in the way, or until the first slot can be free: milliseconds, -1 if it has no end
+--   entered    1 if the call is in the waiting list now, of several locks in that of the one that is in the way
 --   node time  microseconds since 1970
---   holder     the label in the lock's value, behind the random part, which stays secret; "" if there is none
+--   which      slot was granted, or which of several locks it is about, from 1; 0 for none
+--   text       with status 0 and 6 the label in the lock's value, behind the random part, which stays secret. With a slot those
+--              that were free or the caller's: hex digits, the first four slots first, each digit's lowest bit first
 --
--- A free lock with an empty waiting list takes four commands and the shortest way to a return, because this runs on every
--- node for every acquisition. Needs SET with GET: Redis 6.2. The lock is set before the record and the reservation are read,
--- and deleted again if need be: a script is atomic, so no other command sees it.
+-- A key that already holds our token is a grant, and gets its full life: it was handed over to us, or the command is executed
+-- twice. But a counter that already is our proposal is never an acceptance: it may be another owner's.
 --
--- A key that already holds our token is a grant (the command may have been executed twice), but a counter that
--- already is our proposal is never an acceptance: it may be another owner's.
+-- A call waits in one list of a node at a time: that of the lock that was in its way. Where that one is handed over to it and
+-- another is in its way, it hands the first on in the same step. So a free lock is not kept for a call that cannot have them all.
+--
+-- All nodes begin at the same slot, so they grant the same one where they agree on what is free.
 
 local clock = redis.call("TIME")
 local now = clock[1] * 1000000 + clock[2]
--- No node refuses a proposal that is so little ahead: half of the shortest quarantine, microseconds. Others are rare.
-local is_ahead = tonumber(ARGV[3]) > now + 50000
+local proposal = tonumber(ARGV[3])
 
--- The shortest way, before any function: Lua makes each of them anew in every run. Counters are compared as text where the
--- lengths are those of times, which orders numbers correctly; text of that length that is not a number may be replaced. The
--- record's END is text of that length as well, characters 34 to 49.
-local taken, found, seen
-if not is_ahead then
-  taken = redis.call("SET", KEYS[1], ARGV[1], "NX", "PX", ARGV[2])
-end
-if taken then
-  found = redis.call("MGET", KEYS[4], KEYS[5])
-  local record = found[2]
-  if not found[1] and record and string.sub(record, 1, 15) == ARGV[5] and ARGV[4] ~= "0" then
-    seen = redis.pcall("SET", KEYS[2], ARGV[3], "PX", ARGV[4], "GET")
-    if type(seen) == "string" and #seen == 16 and #ARGV[3] == 16 and seen < ARGV[3] and string.sub(record, 34, 49) <= seen then
-      return now
-    end
+-- The shortest way for one lock, before any function: Lua makes each of them anew in every run. Four commands, because this runs
+-- on every node for every acquisition. The lock is set before the rest is read, and deleted again if need be: a script is atomic,
+-- so no other command sees it. No node refuses a proposal that is so little ahead: half of the shortest quarantine, microseconds.
+-- Counters are compared as text where the lengths are those of times, which orders numbers correctly; text of that length that
+-- is not a number may be replaced. The record's END is text of that length as well, characters 34 to 49.
+if #KEYS == 6 and proposal <= now + 50000 and redis.call("SET", KEYS[1], ARGV[1], "NX", "PX", ARGV[2]) then
+  local found = redis.call("MGET", KEYS[2], KEYS[3], KEYS[4])
+  local seen, record = found[1], found[2]
+  if not found[3] and seen and #seen == 16 and #ARGV[3] == 16 and seen < ARGV[3] and ARGV[4] ~= "0" and record
+    and string.sub(record, 1, 15) == ARGV[5] and string.sub(record, 34, 49) <= seen then
+    redis.call("SET", KEYS[2], ARGV[3], "PX", ARGV[4])
+    return now
   end
+  redis.call("DEL", KEYS[1])
 end
 
--- From here on it is rare.
--- include counter.lua
--- include record.lua
-if is_ahead then
-  local found_counter, found_record = unpack(redis.call("MGET", KEYS[2], KEYS[5]))
-  local counter = whole(found_counter) or 0
-  if not found_record or string.sub(found_record, 1, 15) ~= ARGV[5] then
-    return -3
-  end
-  if tonumber(ARGV[3]) > now + ahead_max(found_record) and tonumber(ARGV[3]) > counter + 1 then
-    return { 5, counter, 0, 0, now }
-  end
-  taken = redis.call("SET", KEYS[1], ARGV[1], "NX", "PX", ARGV[2])
-end
-local owner, counter, reservation, record = ARGV[1], false, nil, nil
-if taken then
-  reservation, record = unpack(found or redis.call("MGET", KEYS[4], KEYS[5]))
-else
-  owner, counter, reservation, record = unpack(redis.call("MGET", KEYS[1], KEYS[2], KEYS[4], KEYS[5]))
-end
+local call_began, life, client, first, slot, told = string.match(ARGV[6], "^(%d+) (%d*) (%x*) (%d+) (%-?%d*) (%d)$")
+local has_slots, from = slot ~= "-", math.abs(tonumber(slot) or 1)
+local n = has_slots and (#KEYS - 3) / 2 or (#KEYS - 1) / 5
+local lists = has_slots and 1 or n
+local found = redis.call("MGET", unpack(KEYS, 1, 2 * n + 1 + lists))
+local record = found[2 * n + 1]
 if not record or string.sub(record, 1, 15) ~= ARGV[5] then
-  if taken then
-    redis.call("DEL", KEYS[1])
-  end
   return -3
 end
 
-if reservation or not taken then
-  -- include reservation.lua
-  local call_began, life, me, told = string.match(ARGV[6], "^(%d+) (%d*) (.*) (%d)$")
-  local reserved_for, left = "", 0
-  if not owner then
-    return { -1, 0, 0, 0, now }
+-- include counter.lua
+-- include record.lua
+-- What is no string, and so no lock that is free.
+local present, misused = 0, {}
+for i = 1, 2 * n do
+  present = present + (found[i] and 1 or 0)
+end
+if present < 2 * n and redis.call("EXISTS", unpack(KEYS, 1, 2 * n)) ~= present then
+  for i = 1, 2 * n do
+    misused[i] = not found[i] and redis.call("EXISTS", KEYS[i]) == 1
   end
-  -- The answer to a client that does not get the lock. It enters the waiting list in the same step, so that no release
-  -- after this is missed.
-  local function refuse(status, counter, left, holder)
-    local entered = 0
-    if life ~= "" then
-      entered = enter(KEYS[3], KEYS[4], me, call_began, life, told, reserved_for)
-    end
-    return { status, whole(counter) or 0, left, entered, now, holder }
-  end
+end
 
-  if reservation then
-    reserved_for, left = read_reservation(reservation, KEYS[3], now)
-    if taken and (reserved_for == "" or reserved_for ~= me) then
-      if reserved_for == "" then
-        reserved_for, left = reserve(KEYS[1], KEYS[3], KEYS[4], me, tonumber(call_began))
+-- Which are wanted, and of several which is in the way.
+local wanted, which, free = {}, 0, ""
+if has_slots then
+  slot = tonumber(slot)
+  for i = 0, slot < 0 and 0 or n - 1 do
+    local at = (from - 1 + i) % n + 1
+    wanted[1] = wanted[1] or not found[at] and not misused[at] and at or nil
+  end
+  for i = 1, n, 4 do
+    local digit = 0
+    for bit = 0, 3 do
+      local at = i + bit
+      if at <= n and (not found[at] and not misused[at] or found[at] == ARGV[1]) then
+        digit = digit + 2 ^ bit
       end
-      if left > 0 then
-        redis.call("DEL", KEYS[1])
-        return refuse(3, redis.pcall("GET", KEYS[2]), left)
+      if found[at] == ARGV[1] and at <= n then
+        wanted[1] = at
+      end
+    end
+    free = free .. string.format("%x", digit)
+  end
+else
+  for i = n, 1, -1 do
+    wanted[n + 1 - i] = i
+    which = found[i] and found[i] ~= ARGV[1] and i or which
+  end
+end
+
+local function counters_of_wanted()
+  local largest, bad, bad_which = 0, 0, 0
+  for _, i in ipairs(wanted) do
+    local number = whole(found[n + i])
+    largest = math.max(largest, number or 0)
+    if misused[i] or misused[n + i] then
+      bad, bad_which = -1, i
+    elseif found[n + i] and not number then
+      bad, bad_which = -2, i
+    end
+  end
+  return largest, bad, bad_which
+end
+local largest, bad, bad_which = counters_of_wanted()
+if wanted[1] and proposal > now + ahead_max(record) and proposal > largest + 1 then
+  return { 5, largest, 0, 0, now, 0, "" }
+end
+
+local has_waiting = which ~= 0 or not wanted[1]
+for i = 1, lists do
+  has_waiting = has_waiting or found[2 * n + 1 + i]
+end
+if has_waiting then
+  -- include handover.lua
+  local me, offer = client .. "w" .. ARGV[1], { ARGV[3], ARGV[4], first }
+  local function keys_of(i)
+    local list = 2 * n + 1 + (has_slots and 1 or i)
+    return { KEYS[i], KEYS[n + i], KEYS[list + lists], KEYS[list], KEYS[list + 2 * lists] or KEYS[i] }
+  end
+  local function hands_over(i, to, since)
+    local mark = found[2 * n + 1 + (has_slots and 1 or i)]
+    if mark and (not found[i] or found[i] == SHARED) and not misused[i] then
+      found[i] = hand_over(keys_of(i), found[i], found[n + i], record, mark, offer, to, since)
+    end
+  end
+
+  for i = 1, lists do
+    if found[2 * n + 1 + i] then
+      leave(keys_of(i), me)
+    end
+  end
+  if has_slots and wanted[1] and found[wanted[1]] ~= ARGV[1] then
+    -- A free slot goes to each call that began earlier. The one that is left is ours.
+    wanted = {}
+    for i = 0, n - 1 do
+      local at = (from - 1 + i) % n + 1
+      if not wanted[1] and not found[at] and not misused[at] then
+        hands_over(at, me, tonumber(call_began))
+        if not found[at] then
+          wanted[1] = at
+        end
+      end
+    end
+    if slot < 0 and wanted[1] ~= from then
+      wanted = {}
+    end
+    largest, bad, bad_which = counters_of_wanted()
+  elseif not has_slots and which == 0 then
+    for i = 1, n do
+      if which == 0 and not found[i] then
+        hands_over(i, me, tonumber(call_began))
+        which = found[i] and i or 0
       end
     end
   end
 
-  if owner == SHARED then
-    return refuse(6, counter, redis.call("PTTL", KEYS[1]))
-  end
-  if owner ~= ARGV[1] then
-    -- A counter that is not a number is reported when the lock is granted.
-    local named = #owner <= 96 and select(2, string.find(owner, "^%x+ ")) == 33 and not string.find(owner, "\r\n%p")
-    local holder = named and string.sub(owner, 34) or ""
-    return refuse(0, counter, redis.call("PTTL", KEYS[1]), holder)
-  end
-
-  if reservation and me ~= "" then
-    if reserved_for == "" or reserved_for == me then
-      end_reservation(KEYS[3], KEYS[4], me)
+  if which ~= 0 or not wanted[1] then
+    -- It enters the list in the same step, so that no release after this is missed, and hands on what is its own.
+    local left, text, list = -1, "", 1
+    if has_slots then
+      for i = 1, n do
+        local ends = redis.call("PTTL", KEYS[i])
+        left = ends >= 0 and (left < 0 or ends < left) and ends or left
+        bad_which = misused[i] and i or bad_which
+      end
+      if left < 0 and bad_which ~= 0 then
+        return { -1, 0, 0, 0, now, bad_which, "" }
+      end
     else
-      redis.pcall("ZREM", KEYS[3], me)
+      left, text, list = redis.call("PTTL", KEYS[which]), label_in(found[which]), which
+      for i = 1, n do
+        if found[i] == ARGV[1] then
+          redis.call("DEL", KEYS[i])
+          found[i] = nil
+        end
+        if i ~= which then
+          hands_over(i, "", math.huge)
+        end
+      end
     end
+    local is_read, entered = found[which] == SHARED, 0
+    if life ~= "" then
+      local keeps_out = told == "0" and is_read and string.format("%.0f", now / 1000 + POLLS)
+      entered = enter(keys_of(list), me, call_began, life, told, keeps_out or found[2 * n + 1 + list])
+    end
+    return { is_read and 6 or 0, largest, left, entered, now, n > 1 and which or 0, text }
   end
+end
+if bad ~= 0 then
+  return { bad, 0, 0, 0, now, (n > 1 or has_slots) and bad_which or 0, "" }
 end
 
-if seen == nil then
-  seen = set_counter(redis.pcall, KEYS[2], ARGV[3], ARGV[4])
-end
--- Without a counter that orders tokens there is no grant, and the old value is put back.
-local number = whole(seen)
-if not seen or number then
-  local least = math.max(number or 0, quarantine_end(record))
-  if least < tonumber(ARGV[3]) then
-    return now
+-- The proposal stays stored unless the counter was larger; a raise that follows needs a counter of each. END is not stored: a lock
+-- that other servers have granted during this quarantine has a smaller token, and extend.lua refuses a token below the counter.
+for _, i in ipairs(wanted) do
+  if (whole(found[n + i]) or 0) < proposal then
+    set_counter(redis.call, KEYS[n + i], ARGV[3], ARGV[4])
   end
-  -- The proposal stays stored unless the counter was larger. END is not stored: a lock that other servers have granted during
-  -- this quarantine has a smaller token, and extend.lua refuses a token below the counter.
-  if number and number >= tonumber(ARGV[3]) then
-    set_counter(redis.pcall, KEYS[2], seen, ARGV[4])
+  -- Never shorter: the owner relies on what an extension gave.
+  local left = found[i] and redis.call("PTTL", KEYS[i])
+  if not left then
+    redis.call("SET", KEYS[i], ARGV[1], "PX", ARGV[2])
+  elseif left >= 0 and left < tonumber(ARGV[2]) then
+    redis.call("PEXPIRE", KEYS[i], ARGV[2])
   end
-  return { 2, least, 0, 0, now }
 end
-redis.call("DEL", KEYS[1])
-if type(seen) == "string" then
-  set_counter(redis.pcall, KEYS[2], seen, ARGV[4])
-  return { -2, 0, 0, 0, now }
+largest = math.max(largest, quarantine_end(record))
+local is_accepted = proposal > largest
+if is_accepted and not has_slots then
+  return now
 end
-if string.find(seen.err, "WRONGTYPE", 1, true) then
-  return { -1, 0, 0, 0, now }
-end
-return seen
+return { is_accepted and 1 or 2, largest, 0, 0, now, has_slots and wanted[1] or 0, free }

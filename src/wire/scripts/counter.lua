@@ -29,11 +29,3 @@ local function set_counter(call, key, value, life)
   end
   return call("SET", key, value, "PX", life, "GET")
 end
-
--- Sets a counter that is there and below `token` to that, if it can be set.
-local function raise_counter(key, found, token, life)
-  local seen = whole(found)
-  if seen and seen < tonumber(token) then
-    set_counter(redis.pcall, key, token, life)
-  end
-end

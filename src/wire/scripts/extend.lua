@@ -1,9 +1,7 @@
 -- extend.lua: sets the time to live of one or several locks that their owner still holds to its full length again, or heals
 -- them: sets those again that are missing.
 --
--- KEYS[1]       lock keys, n of them
--- KEYS[n + 1]   fencing counters, in the same order
--- KEYS[2n + 1]  record
+-- KEYS as in acquire.lua; of a semaphore those of one slot
 -- ARGV[1]  owner token
 -- ARGV[2]  time to live of the locks, whole milliseconds, at least 1
 -- ARGV[3]  fencing token of the owner, a whole number below 2^53
@@ -11,15 +9,17 @@
 -- ARGV[5]  edition of the record that the client was greeted with
 -- ARGV[6]  "keep": gives the counters their full life again
 --          "heal": the same, and sets missing lock keys again. Only for an owner that a majority has just confirmed
+--          "raise": raises the counters to the token, and does nothing else
 --
 -- Returns the node time if all were extended and each counter is the token; -3 if the record has another edition, and nothing
 -- was done; otherwise
--- { status, counter, node time }
+-- { status, counter, 0, 0, node time, 0, "" }
 --   status     1 all extended
 --              4 all are there, and some were set again
 --              3 one is another owner's
 --              0 one is gone, and none is another owner's
 --              2 a counter is above the token, and none is gone: another owner has been granted that lock since
+--                or, with "raise": a counter is not below it, none is raised, and this node must not be counted
 --             -1 a counter is not a string
 --             -2 a counter is not a whole number below 2^53
 --   counter    the largest that was found
@@ -28,10 +28,10 @@
 -- Only "heal" creates a key, never where a counter is ahead, and only if that makes all complete: a lock that has expired may
 -- have had another owner since. One that is ours is extended whatever became of the others, unless its counter is above the
 -- token. The life of a key is never shortened: the owner relies on what an earlier extension gave.
-local n = (#KEYS - 1) / 2
+local n = (#KEYS - 1) / 5
 local clock = redis.call("TIME")
 local now = clock[1] * 1000000 + clock[2]
-local found = redis.call("MGET", unpack(KEYS))
+local found = redis.call("MGET", unpack(KEYS, 1, 2 * n + 1))
 local record = found[2 * n + 1]
 if not record or string.sub(record, 1, 15) ~= ARGV[5] then
   return -3
@@ -39,7 +39,8 @@ end
 
 -- The shortest way, before any function, as in acquire.lua. Extensions are most of a server's work for locks that are held for
 -- long.
-local is_short = true
+local raises = ARGV[6] == "raise"
+local is_short = not raises
 for i = 1, n do
   is_short = is_short and found[i] == ARGV[1] and found[n + i] == ARGV[3]
 end
@@ -58,18 +59,34 @@ end
 
 -- include counter.lua
 local token, seen = tonumber(ARGV[3]), 0
-local gone, taken = false, false
+local gone, taken, is_lost = false, false, false
 local numbers = {}
 for i = 1, n do
   local owner, counter = found[i], found[n + i]
   local number, wrong = read_counter(KEYS[n + i], counter)
   if wrong then
-    return { wrong, 0, now }
+    return { wrong, 0, 0, 0, now, 0, "" }
   end
   numbers[i] = number
   seen = math.max(seen, number)
   gone = gone or not owner
   taken = taken or owner and owner ~= ARGV[1]
+  is_lost = is_lost or not counter
+end
+
+-- Only while our keys are set: a raise that arrives after our release would raise a counter during another owner's hold, and tokens
+-- would no longer be ordered like holds. And only where a counter is: otherwise it was lost since the acquire.
+if raises then
+  if gone or taken or is_lost then
+    return { 0, seen, 0, 0, now, 0, "" }
+  end
+  if seen >= token then
+    return { 2, seen, 0, 0, now, 0, "" }
+  end
+  for i = 1, n do
+    set_counter(redis.call, KEYS[n + i], ARGV[3], ARGV[4])
+  end
+  return now
 end
 
 local heals = ARGV[6] == "heal" and gone and not taken and seen <= token
@@ -91,13 +108,13 @@ for i = 1, n do
   end
 end
 if taken then
-  return { 3, seen, now }
+  return { 3, seen, 0, 0, now, 0, "" }
 end
 if gone and not heals then
-  return { 0, seen, now }
+  return { 0, seen, 0, 0, now, 0, "" }
 end
 if seen > token then
-  return { 2, seen, now }
+  return { 2, seen, 0, 0, now, 0, "" }
 end
 
 for i = 1, n do
@@ -108,6 +125,6 @@ for i = 1, n do
   end
 end
 if heals then
-  return { 4, seen, now }
+  return { 4, seen, 0, 0, now, 0, "" }
 end
 return now

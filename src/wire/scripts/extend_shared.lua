@@ -1,11 +1,6 @@
 -- extend_shared.lua: gives a reader's entry its full life again, or heals it, or makes a reader of the writer that it was.
 --
--- KEYS[1]  lock key
--- KEYS[2]  fencing counter
--- KEYS[3]  record
--- KEYS[4]  readers
--- KEYS[5]  waiting list
--- KEYS[6]  reservation
+-- KEYS as in acquire.lua, of one lock
 -- ARGV[1]  owner token
 -- ARGV[2]  time to live of the entry, whole milliseconds, at least 1
 -- ARGV[3]  the number of the last writer that the reader has found, or a larger counter that it was shown: a whole number
@@ -14,14 +9,16 @@
 -- ARGV[5]  edition of the record that the client was greeted with
 -- ARGV[6]  "keep": gives the counter its full life again
 --          "heal": the same, and sets a missing entry again. Only for a reader that a majority has just confirmed
+--          "raise": only lifts the counter to the number, and nothing where there is no counter: it was lost since the acquire
 --
 -- Returns the node time if extended and the counter is the number; -3 if the record has another edition, and nothing was done;
 -- otherwise
--- { status, counter, node time }
+-- { status, counter, 0, 0, node time, 0, "" }
 --   status     1 extended
 --              4 set again
 --              6 extended, and the counter is above the number
 --              2 not extended: the lock key is the writer's that the owner was, and the counter is above its token, as in extend.lua
+--                or, with "raise": the counter is above the number, and this node must not be counted
 --              0 the entry is gone or over. With "heal": it was not set again, because the counter is above the number
 --              3 the lock key is another owner's
 --             -1 the counter or the readers have another type
@@ -48,38 +45,46 @@ end
 -- include counter.lua
 local seen, wrong = read_counter(KEYS[2], counter)
 if wrong then
-  return { wrong, 0, now }
+  return { wrong, 0, 0, 0, now, 0, "" }
 end
 
 local was_writer = lock == ARGV[1]
 if lock and lock ~= SHARED_LOCK and not was_writer then
-  return { 3, seen, now }
+  return { 3, seen, 0, 0, now, 0, "" }
 end
 local ttl, number, score = tonumber(ARGV[2]), tonumber(ARGV[3]), nil
 if lock == SHARED_LOCK then
-  score = redis.pcall("ZSCORE", KEYS[4], ARGV[1])
+  score = redis.pcall("ZSCORE", KEYS[6], ARGV[1])
   if type(score) == "table" then
-    return string.find(score.err, "WRONGTYPE", 1, true) and { -1, 0, now } or score
+    return string.find(score.err, "WRONGTYPE", 1, true) and { -1, 0, 0, 0, now, 0, "" } or score
   end
   score = tonumber(score)
 end
 local stands = was_writer or score ~= nil and score > ms
-if not stands and (ARGV[6] ~= "heal" or seen > number) then
-  return { 0, seen, now }
+local raises = ARGV[6] == "raise"
+if raises and not counter or not stands and (ARGV[6] ~= "heal" or seen > number) then
+  return { 0, seen, 0, 0, now, 0, "" }
 end
-if was_writer and seen > number then
-  return { 2, seen, now }
+if (was_writer or raises) and seen > number then
+  return { 2, seen, 0, 0, now, 0, "" }
+end
+
+if raises then
+  if seen < number then
+    set_counter(redis.call, KEYS[2], ARGV[3], ARGV[4])
+  end
+  return now
 end
 
 local lasts = lock and redis.call("PTTL", KEYS[1]) or ttl
 if lock ~= SHARED_LOCK then
   -- Before anything is set, as in acquire_shared.lua.
-  redis.call("DEL", KEYS[4])
-  redis.call("PEXPIRE", KEYS[4], ttl)
+  redis.call("DEL", KEYS[6])
+  redis.call("PEXPIRE", KEYS[6], ttl)
 end
 if not lock and not redis.call("SET", KEYS[1], SHARED_LOCK, "NX", "PX", ttl) then
   -- A key of another type.
-  return { 3, seen, now }
+  return { 3, seen, 0, 0, now, 0, "" }
 end
 if was_writer then
   if lasts < 0 then
@@ -90,21 +95,19 @@ if was_writer then
 end
 -- What a writer has been given it keeps as a reader.
 local till = math.max(score or 0, ms + ttl, was_writer and ms + lasts or 0)
-redis.call("ZADD", KEYS[4], string.format("%.0f", till), ARGV[1])
+redis.call("ZADD", KEYS[6], string.format("%.0f", till), ARGV[1])
 if lasts >= 0 and lasts < ttl then
   lasts = ttl
   redis.call("PEXPIRE", KEYS[1], ttl)
 end
-redis.call("PEXPIRE", KEYS[4], lasts < 0 and 7200000 or lasts)
+redis.call("PEXPIRE", KEYS[6], lasts < 0 and 7200000 or lasts)
 
 if was_writer then
-  local reservation = redis.pcall("GET", KEYS[6])
-  if type(reservation) == "string" then
-    -- include reservation.lua
-    local reserved_for = read_reservation(reservation, KEYS[5], now)
-    if reserved_for == "" or string.sub(reserved_for, 1, 1) == "*" then
-      reserve(KEYS[1], KEYS[5], KEYS[6], "", math.huge, reserved_for)
-    end
+  local mark = redis.pcall("GET", KEYS[4])
+  if type(mark) == "string" then
+    -- include handover.lua
+    local keys = { KEYS[1], KEYS[2], KEYS[5], KEYS[4], KEYS[6] }
+    hand_over(keys, SHARED, counter, record, mark, { "0", "0", math.min(1000, ttl) }, "", math.huge)
   end
 end
 
@@ -117,4 +120,4 @@ end
 if status == 1 and seen == number then
   return now
 end
-return { status == 1 and number < seen and 6 or status, seen, now }
+return { status == 1 and number < seen and 6 or status, seen, 0, 0, now, 0, "" }

@@ -3,19 +3,17 @@
 -- KEYS[1]  lock key
 -- KEYS[2]  fencing counter
 -- KEYS[3]  waiting list
--- KEYS[4]  reservation
--- KEYS[5]  readers
+-- KEYS[4]  readers
 -- ARGV[1]  how many readers are named at most
 -- ARGV[2]  the longest value that is returned, bytes
 --
--- Returns { what, time left, counter, waiting, waiting since, reserved, node time, value, number of readers,
+-- Returns { what, time left, counter, waiting, waiting since, node time, value, number of readers,
 --           owner token of a reader, its time left, … }
 --   what           0 no lock key, 1 a value, 2 a value that no lock has, 3 readers, -1 a key of another type
 --   time left      of the lock key, or of the reader's entry: milliseconds; -1 if it has no end
 --   counter        -1 if there is none, -2 if it is no whole number below 2^53
---   waiting        clients in the waiting list
+--   waiting        calls in the waiting list
 --   waiting since  when the call of the first one began, microseconds since 1970; 0 if none waits
---   reserved       how long a reservation lasts, milliseconds; 0 if there is none
 --   node time      microseconds since 1970
 --   value          of the lock key; "" unless the first number is 1
 --
@@ -37,8 +35,8 @@ if lock then
   elseif lock == "quorlock:shared" then
     what = 3
     local from = "(" .. string.format("%.0f", ms)
-    count = number(redis.pcall("ZCOUNT", KEYS[5], from, "+inf"))
-    readers = redis.pcall("ZRANGEBYSCORE", KEYS[5], from, "+inf", "WITHSCORES", "LIMIT", 0, ARGV[1])
+    count = number(redis.pcall("ZCOUNT", KEYS[4], from, "+inf"))
+    readers = redis.pcall("ZRANGEBYSCORE", KEYS[4], from, "+inf", "WITHSCORES", "LIMIT", 0, ARGV[1])
   elseif #lock > tonumber(ARGV[2]) or string.find(lock, "\r\n%p") then
     what = 2
   else
@@ -53,13 +51,8 @@ end
 
 local first = redis.pcall("ZRANGE", KEYS[3], 0, 0, "WITHSCORES")
 local since = math.floor(tonumber(first[2] or 0) or 0)
-local reserved, reservation = 0, redis.pcall("GET", KEYS[4])
-if type(reservation) == "string" then
-  local till = string.match(reservation, "^(%d+) %S+")
-  reserved = math.max(0, tonumber(till or 0) - ms)
-end
 
-local reply = { what, left, counter, number(redis.pcall("ZCARD", KEYS[3])), since, reserved, now, value, count }
+local reply = { what, left, counter, number(redis.pcall("ZCARD", KEYS[3])), since, now, value, count }
 for i = 1, #readers, 2 do
   reply[#reply + 1] = readers[i]
   reply[#reply + 1] = tonumber(readers[i + 1]) - ms

@@ -1,69 +1,105 @@
--- release.lua: deletes a lock that its owner holds, and no other; then reserves it for the first client that waits.
+-- release.lua: ends those of several locks or slots that their owner holds, and no others; hands each over to the first call that
+-- waits for it.
 --
--- KEYS[1]  lock key
--- KEYS[2]  waiting list
--- KEYS[3]  reservation
--- KEYS[4]  fencing counter, only if the owner's fencing token was raised
+-- KEYS as in acquire.lua
 -- ARGV[1]  owner token
--- then, with a counter:
--- ARGV[2]  fencing token of the owner, a whole number below 2^53
--- ARGV[3]  life of the counter, whole milliseconds; 0 for no end
--- then, if the client may be in the waiting list, with or without a counter:
--- client id; the member of the list, if the call wants to read
--- when the call began that goes on waiting for the client, microseconds since 1970; absent if the client leaves the list
--- life of the waiting list, whole milliseconds, to enter that call; absent if that call's acquire follows
--- with the life: "1" if the client is notified of releases over this connection, "0" if it polls
+-- ARGV[2]  "NEXT LIFE FIRST RAISED KEEP": what is needed only if others wait, the token was raised, or there are slots
+--     NEXT    the fencing token that is offered to the next owner: the time for all, or one more than the owner's token. Only where
+--             the owner's key was: whoever only leaves the list offers none
+--     LIFE    of the counter, whole milliseconds; 0 for no end
+--     FIRST   life of a lock that is handed over, whole milliseconds
+--     RAISED  the owner's fencing token if it was raised, a whole number below 2^53; 0 if not
+--     KEEP    "-" for locks; of slots the one that the owner keeps, from 1, 0 for none
+-- then, if the owner's call may be in the waiting list, or another of its client comes next:
+-- ARGV[3]  client id
+-- ARGV[4]  when that call began, microseconds since 1970; absent if the client leaves the list
+-- ARGV[5]  "WHICH LIFE VALUE TOLD": enters that call in the list of this lock, from 1, with this value; absent if its acquire
+--          follows
 --
--- Returns 1 if deleted, 0 if already gone or another owner's.
+-- Returns 1 if all locks were its owner's, or one slot; 0 otherwise.
 --
--- A key of another type is not ours. Harmless if it is repeated or arrives late: every round has an owner token of its
--- own.
-local at = KEYS[4] and 3 or 1
-local client, since, life, told = ARGV[at + 1], ARGV[at + 2], ARGV[at + 3], ARGV[at + 4]
-local found = KEYS[4] and redis.call("MGET", KEYS[1], KEYS[3], KEYS[4]) or redis.call("MGET", KEYS[1], KEYS[3])
-local owner, reservation, counter = found[1], found[2], found[3]
-local deleted = 0
-if owner == ARGV[1] then
-  -- The raise may not have reached this node. Never without our key and never without a counter, as in raise.lua.
-  if counter then
-    -- include counter.lua
-    raise_counter(KEYS[4], counter, ARGV[2], ARGV[3])
+-- A key of another type is not ours. Harmless if it is repeated or arrives late: nobody uses an owner token again that was
+-- released.
+
+-- The shortest ways for one lock, before any function, as in acquire.lua: nobody waits, or a writer that does comes next.
+if #KEYS == 6 and not ARGV[4] and string.sub(ARGV[2], -4) == " 0 -" then
+  local found = redis.call("MGET", KEYS[1], KEYS[2], KEYS[3], KEYS[4])
+  local mine, seen, record = found[1] == ARGV[1], found[2], found[3]
+  if not found[4] then
+    return mine and redis.call("DEL", KEYS[1]) or 0
   end
-  deleted = redis.call("DEL", KEYS[1])
-end
-if not reservation and not life then
-  return deleted
+  local token, life, first = string.match(ARGV[2], "^(%d+) (%d+) (%d+)")
+  local clock = redis.call("TIME")
+  local now = string.format("%.0f", clock[1] * 1000000 + clock[2])
+  if mine and seen and #seen == 16 and #token == 16 and seen < token and life ~= "0" and record
+    and string.sub(record, 34, 49) <= seen and string.sub(record, 34, 49) <= now then
+    if ARGV[3] then
+      redis.pcall("ZREM", KEYS[5], ARGV[3] .. "w" .. ARGV[1])
+    end
+    local popped = redis.pcall("ZPOPMIN", KEYS[5])
+    local member, began = popped[1], tonumber(popped[2])
+    if member and string.sub(member, 17, 17) == "w" and began % 1 == 0 then
+      local value = string.sub(member, 18)
+      redis.call("SET", KEYS[1], value, "PX", first)
+      redis.call("SET", KEYS[2], token, "PX", life)
+      local message = { token, string.sub(record, 1, 15), first, now, "w", #value, value, KEYS[1] }
+      if redis.pcall("PUBLISH", "quorlock:wake:" .. string.sub(member, 1, 16), table.concat(message, " ")) ~= 0 then
+        return 1
+      end
+      -- Nobody has heard that: the same token is offered to the next.
+      redis.call("SET", KEYS[1], ARGV[1])
+      redis.call("SET", KEYS[2], seen, "PX", life)
+    elseif member then
+      redis.pcall("ZADD", KEYS[5], popped[2], member)
+    end
+  end
 end
 
--- include reservation.lua
-local me, reserved_for, left, began = client or "", "", 0, 0
-if reservation then
-  reserved_for, left, began = read_reservation(reservation, KEYS[2])
-end
-if life then
-  enter(KEYS[2], KEYS[3], me, since, life, told, reserved_for)
-elseif me ~= "" and not since then
-  redis.pcall("ZREM", KEYS[2], me)
-end
-local others = reserved_for_others(reserved_for, me)
-if owner == SHARED and (others == "" or string.sub(others, 1, 1) == "*") then
-  -- A writer that left may have been all that stood before readers.
-  reserve(KEYS[1], KEYS[2], KEYS[3], "", math.huge, others)
-  return deleted
-end
-if others ~= "" then
-  if others ~= reserved_for then
-    set_reservation(KEYS[3], string.format("%.0f %s %.0f", millis() + left, others, began))
+-- include counter.lua
+local next, life, first, raised, keep = string.match(ARGV[2], "^(%d+) (%d+) (%d+) (%d+) (%-?%d*)$")
+local has_slots = keep ~= "-"
+local n = has_slots and (#KEYS - 3) / 2 or (#KEYS - 1) / 5
+local lists = has_slots and 1 or n
+local found = redis.call("MGET", unpack(KEYS, 1, 2 * n + 1 + lists))
+local ended, has_waiting, mine = 0, ARGV[5], {}
+for i = 1, n do
+  mine[i] = found[i] == ARGV[1] and i ~= tonumber(keep)
+  if mine[i] then
+    -- The raise may not have reached this node. Never without our key and never without a counter, as in extend.lua.
+    if raised ~= "0" and (whole(found[n + i]) or math.huge) < tonumber(raised) then
+      set_counter(redis.pcall, KEYS[n + i], raised, life)
+      found[n + i] = raised
+    end
+    redis.call("DEL", KEYS[i])
+    ended = ended + 1
   end
-  -- The lock stays reserved for clients that were notified. If the list is empty, only this reservation needs to live.
-  if redis.pcall("EXISTS", KEYS[2]) == 0 then
-    redis.pcall("PEXPIRE", KEYS[3], RESERVATION)
+end
+for i = 1, lists do
+  has_waiting = has_waiting or found[2 * n + 1 + i]
+end
+
+if has_waiting then
+  -- include handover.lua
+  local me, since = ARGV[3] or "", tonumber(ARGV[4]) or math.huge
+  local enters, keep_for, value, told = string.match(ARGV[5] or "", "^(%d+) (%d+) (.*) (%d)$")
+  enters = tonumber(enters)
+  for i = 1, n do
+    local list = has_slots and 1 or i
+    local place, at = 2 * n + 1 + list, list == enters
+    local keys = { KEYS[i], KEYS[n + i], KEYS[place + lists], KEYS[place], KEYS[place + 2 * lists] or KEYS[i] }
+    local mark = found[place]
+    if i == list and ARGV[3] and mark then
+      leave(keys, me .. "w" .. ARGV[1])
+    end
+    if i == list and at then
+      enter(keys, me .. "w" .. value, ARGV[4], keep_for, told, mark)
+    end
+    -- Nothing to itself, where it enters.
+    local to = at and me .. "w" .. value or enters and "" or me
+    if (mark or at) and (mine[i] or not found[i] or found[i] == SHARED) then
+      hand_over(keys, not mine[i] and found[i], found[n + i], found[2 * n + 1], mark, { mine[i] and next or "0", life, first },
+        to, (at or not enters) and since or math.huge)
+    end
   end
-  return deleted
 end
-if deleted == 1 or not owner then
-  reserve(KEYS[1], KEYS[2], KEYS[3], me, tonumber(since) or math.huge)
-else
-  end_reservation(KEYS[2], KEYS[3])
-end
-return deleted
+return (has_slots and ended ~= 0 or ended == n) and 1 or 0

@@ -95,6 +95,13 @@ impl Data {
             (b"ZREM", [key, members @ ..]) if !members.is_empty() => {
                 Reply::count(keys.retain(key, |member, _| !members.contains(&member))?)
             }
+            (b"ZPOPMIN", [key]) => {
+                let popped = shown(keys.ranked(key)?.into_iter().take(1), true);
+                if let Some(first) = keys.ranked(key)?.first().map(|it| it.0.to_vec()) {
+                    keys.retain(key, |member, _| *member != first[..])?;
+                }
+                popped
+            }
             (b"ZCARD", [key]) => Reply::count(keys.sorted(key)?.len()),
             (b"ZSCORE", [key, member]) => Reply::or_nil(
                 keys.sorted(key)?
@@ -234,7 +241,7 @@ impl Data {
 }
 
 /// Commands with arguments.
-const KNOWN: [&[u8]; 25] = [
+const KNOWN: [&[u8]; 26] = [
     b"PING",
     b"TIME",
     b"GET",
@@ -247,6 +254,7 @@ const KNOWN: [&[u8]; 25] = [
     b"TYPE",
     b"ZADD",
     b"ZREM",
+    b"ZPOPMIN",
     b"ZCARD",
     b"ZSCORE",
     b"ZCOUNT",
@@ -297,10 +305,11 @@ fn set(keys: &mut Keyspace, key: &[u8], value: &[u8], options: &[&[u8]]) -> Outc
 
 /// With `NX` or `XX`, and pairs of a score and a member.
 fn add(keys: &mut Keyspace, key: &[u8], args: &[&[u8]]) -> Outcome {
-    let (only, args) = match args {
-        [word, rest @ ..] if word.eq_ignore_ascii_case(b"nx") => (Some(false), rest),
-        [word, rest @ ..] if word.eq_ignore_ascii_case(b"xx") => (Some(true), rest),
-        args => (None, args),
+    let (only, is_greater, args) = match args {
+        [word, rest @ ..] if word.eq_ignore_ascii_case(b"nx") => (Some(false), false, rest),
+        [word, rest @ ..] if word.eq_ignore_ascii_case(b"xx") => (Some(true), false, rest),
+        [word, rest @ ..] if word.eq_ignore_ascii_case(b"gt") => (None, true, rest),
+        args => (None, false, args),
     };
     let (pairs, []) = args.as_chunks::<2>() else {
         return Err(syntax());
@@ -314,8 +323,9 @@ fn add(keys: &mut Keyspace, key: &[u8], args: &[&[u8]]) -> Outcome {
         .collect::<Result<Vec<_>, Refused>>()?;
     let mut added = 0;
     for (score, member) in pairs {
-        let is_there = keys.sorted(key)?.contains_key(member);
-        if only.is_none_or(|only| only == is_there) {
+        let before = keys.sorted(key)?.get(member).copied();
+        let is_larger = before.is_none_or(|it| it < score);
+        if only.is_none_or(|only| only == before.is_some()) && (is_larger || !is_greater) {
             added += usize::from(keys.add(key, score, member)?);
         }
     }

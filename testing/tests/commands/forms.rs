@@ -25,7 +25,7 @@ const STATES: [&str; 14] = [
 ];
 
 /// Commands. Of an argument in capitals a script or a connection has the same.
-const FORMS: [&str; 123] = [
+const FORMS: [&str; 128] = [
     "GET key",
     "GET",
     "MGET key",
@@ -68,6 +68,11 @@ const FORMS: [&str; 123] = [
     "PEXPIRE key x",
     "PEXPIRE key",
     "TYPE key",
+    "ZADD key GT 9 a",
+    "ZADD key GT 0 a",
+    "ZADD key GT 9 new",
+    "ZPOPMIN key",
+    "ZPOPMIN",
     "ZADD key 5 a",
     "ZADD key 5.5 a",
     "ZADD key 1700000000000000.5 new",

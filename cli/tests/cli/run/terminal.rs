@@ -199,14 +199,14 @@ fn a_wait_at_a_terminal_says_for_whom_and_ctrl_c_ends_it() -> TestResult {
     eventually("it waits", || {
         servers
             .iter()
-            .all(|it| it.exists("quorlock:waiters:report"))
+            .all(|it| it.exists("quorlock:waiting:report"))
     });
     session.see("report: waiting for ");
     session.see(", held by ");
     session.press("\x03");
     assert_eq!(session.status(), Some(130));
     eventually("it has left the lists", || {
-        servers.holders("quorlock:waiters:report") == 0
+        servers.holders("quorlock:waiting:report") == 0
     });
     drop(guard);
     Ok(())

@@ -12,7 +12,7 @@ const SIGNALS: [(Signal, i32); 4] = [
 fn is_waiting(servers: &Servers) -> bool {
     servers
         .iter()
-        .all(|it| it.exists("quorlock:waiters:report"))
+        .all(|it| it.exists("quorlock:waiting:report"))
 }
 
 #[test]
@@ -32,7 +32,7 @@ fn a_signal_ends_the_wait_at_once_and_leaves_no_entry_behind() -> TestResult {
             "{signal:?}"
         );
         eventually("it has left the lists", || {
-            servers.holders("quorlock:waiters:report") == 0
+            servers.holders("quorlock:waiting:report") == 0
         });
         assert_eq!(servers.holders("report"), 3, "the other one still holds it");
         guard.release()?;
@@ -101,7 +101,7 @@ fn a_signal_that_comes_with_the_lock_leaves_nothing_behind() -> TestResult {
             "its own, that of the command, or before it listened"
         );
         eventually("nothing is left", || {
-            ["report", "quorlock:waiters:report"]
+            ["report", "quorlock:waiting:report"]
                 .iter()
                 .all(|it| servers.holders(it) == 0)
         });

@@ -1,6 +1,6 @@
 //! What nodes do, and the accidents that befall a node.
 //!
-//! Stands for `acquire.lua`, `raise.lua`, `extend.lua`, `release.lua` and `record.lua`; `recorded` compares them. On purpose: no
+//! Stands for `acquire.lua`, `extend.lua`, `release.lua` and `record.lua`; `recorded` compares them. On purpose: no
 //! waiting lists; the quarantine begins with the loss, and not with the first greeting after it; a heal finds its own key gone.
 
 use super::*;
@@ -86,7 +86,8 @@ impl<const A: usize> World<A> {
     pub(super) fn refuses(&self, state: &State<A>, me: usize, node: usize, command: u8) -> bool {
         let compares = match command {
             ACQUIRE => self.flaw != Flaw::AcquiresWithoutRecord,
-            RAISE | RELEASE => false,
+            RELEASE => false,
+            RAISE => true,
             _ => self.flaw != Flaw::ExtendsWithoutRecord,
         };
         compares && self.guard == Guard::Record && !state.nodes[node].lines[me].greeted

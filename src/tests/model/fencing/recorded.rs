@@ -3,7 +3,7 @@
 use super::*;
 use crate::ids::OwnerToken;
 use crate::tests::model::recorded::{
-    ALONE, LIFE, Real, draw, millis, number, of_model, token, walk,
+    ALONE, LIFE, Real, draw, millis, number, of_model, offer, token, walk,
 };
 use crate::wire::{KeyTtls, Plan, QueueUpdate};
 
@@ -128,7 +128,7 @@ impl Beside {
         let sent = match command {
             ACQUIRE => plan.acquire(owner, LIFE, token, &ALONE),
             RAISE => plan.raise(owner, token),
-            RELEASE => plan.release(owner, has_won.then_some(token), QueueUpdate::None),
+            RELEASE => plan.release(owner, offer(has_won.then_some(token)), QueueUpdate::None),
             _ if command == EXTEND[0] => plan.extend(owner, LIFE, token, random.bool()),
             _ => plan.heal(owner, LIFE, token),
         };

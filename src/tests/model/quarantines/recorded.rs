@@ -3,7 +3,7 @@
 use super::*;
 use crate::answer::{AcquireReply, Answer};
 use crate::tests::model::recorded::{ALONE, BEGIN, LIFE, Real, draw, walk};
-use crate::wire::{KeyTtls, Plan, QueueUpdate};
+use crate::wire::{KeyTtls, Offer, Plan, QueueUpdate};
 
 struct Beside {
     world: World,
@@ -71,8 +71,10 @@ impl Beside {
                     is_granted || found == Answer::Changed,
                     "{found:?} for {client} in {before:?}"
                 );
-                self.real
-                    .send(client, &plan.release(owner, None, QueueUpdate::None));
+                self.real.send(
+                    client,
+                    &plan.release(owner, Offer::default(), QueueUpdate::None),
+                );
             }
             8 => {
                 self.model.nodes[0] = self.world.lost(&self.model, 0);

@@ -1,6 +1,6 @@
 //! What nodes do, and the accidents that befall a node.
 //!
-//! Stands for `acquire.lua`, `raise.lua`, `extend.lua`, `release.lua`, `acquire_shared.lua`, `raise_shared.lua`,
+//! Stands for `acquire.lua`, `extend.lua`, `release.lua`, `acquire_shared.lua`,
 //! `extend_shared.lua`, `release_shared.lua` and `record.lua`; `recorded` compares them. On purpose: no waiting lists, and an order
 //! of ends in place of times.
 

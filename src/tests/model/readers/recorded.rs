@@ -3,7 +3,7 @@
 use super::*;
 use crate::ids::OwnerToken;
 use crate::tests::model::recorded::{
-    ALONE, LIFE, ONLY, Real, draw, millis, number, of_model, token, walk,
+    ALONE, LIFE, ONLY, Real, draw, millis, number, of_model, offer, token, walk,
 };
 use crate::wire::{KeyTtls, Plan, QueueUpdate};
 
@@ -160,11 +160,11 @@ impl Beside {
             RAISE => plan.raise(owner, token),
             EXTEND => plan.extend(owner, LIFE, token, false),
             HEAL => plan.heal(owner, LIFE, token),
-            _ => plan.release(owner, won.then_some(token), QueueUpdate::None),
+            _ => plan.release(owner, offer(won.then_some(token)), QueueUpdate::None),
         };
         let found = self.real.send(ONLY, &sent);
         if command != RELEASE {
-            let context = format!("{:?} of {me} in {before:?}", sent.asked.kind);
+            let context = format!("{:?} of {me} in {before:?}", sent.kind);
             assert_eq!(said(found), expected, "{context}");
         }
     }

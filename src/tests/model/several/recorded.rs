@@ -3,7 +3,7 @@
 use super::*;
 use crate::ids::OwnerToken;
 use crate::tests::model::recorded::{ALONE, LIFE, ONLY, Real, draw, number, of_model, token, walk};
-use crate::wire::{KeyTtls, Plan, QueueUpdate};
+use crate::wire::{KeyTtls, Offer, Plan, QueueUpdate};
 
 const CLIENTS: usize = 3;
 const LOCKS: [&str; NAMES] = ["a", "b"];
@@ -95,7 +95,7 @@ impl Beside {
             EXTEND => plan.extend(owner, LONGER, number, random.bool()),
             HEAL => plan.heal(owner, LONGER, number),
             // The model has no release that brings a token: see `fencing`.
-            _ => plan.release(owner, None, QueueUpdate::None),
+            _ => plan.release(owner, Offer::default(), QueueUpdate::None),
         };
         self.has_extended[me] |= command == EXTEND || command == HEAL;
         let expected = self.world.run(&mut self.node, me, command, token);
@@ -105,7 +105,7 @@ impl Beside {
                 said(found),
                 expected,
                 "{:?} of {me} in {before:?}",
-                sent.asked.kind
+                sent.kind
             );
         }
         let found = LOCKS.map(|lock| {
@@ -121,7 +121,7 @@ impl Beside {
             (found, counters),
             expected,
             "{:?} of {me} behind {before:?}",
-            sent.asked.kind
+            sent.kind
         );
     }
 }

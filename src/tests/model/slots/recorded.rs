@@ -3,7 +3,7 @@
 use super::*;
 use crate::ids::OwnerToken;
 use crate::tests::model::recorded::{ALONE, LIFE, ONLY, Real, draw, number, of_model, token, walk};
-use crate::wire::{KeyTtls, Plan, QueueUpdate};
+use crate::wire::{KeyTtls, Offer, Plan, QueueUpdate};
 
 const CLIENTS: usize = 3;
 const KEYS: [&str; SLOTS] = ["quorlock:slot-0:s", "quorlock:slot-1:s"];
@@ -65,7 +65,7 @@ impl Beside {
             RAISE => plan.of_slot(slot).raise(owner, number),
             KEEP => plan.of_slot(slot).keep(owner, None).unwrap(),
             // The model has no release that brings a token: see `fencing`.
-            _ => plan.release(owner, None, QueueUpdate::None),
+            _ => plan.release(owner, Offer::default(), QueueUpdate::None),
         };
         let attempt = Attempt {
             phase: Phase::Holding,
@@ -81,7 +81,7 @@ impl Beside {
                 said(found),
                 expected,
                 "{:?} of {me} in {before:?}",
-                sent.asked.kind
+                sent.kind
             );
         }
         let owners = KEYS.map(|it| self.real.owner(it, &self.owners));
@@ -90,7 +90,7 @@ impl Beside {
             (owners, counters),
             (self.node.slots, self.node.counters),
             "{:?} of {me} behind {before:?}",
-            sent.asked.kind
+            sent.kind
         );
     }
 }

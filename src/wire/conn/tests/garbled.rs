@@ -9,9 +9,10 @@ type Said = (Asking, &'static str);
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 enum Asking {
     Run(Script),
+    Raise,
     Subscribe,
     Time,
-    /// Nothing: a release is announced.
+    /// Nothing: a lock is handed over.
     Nothing,
 }
 
@@ -20,23 +21,23 @@ use Asking::*;
 const GRANTED: &str = ":1700000000000001\r\n";
 
 /// Each kind of command, in each form of its answer.
-const SAID: [Said; 39] = [
+const SAID: [Said; 37] = [
     (Run(Script::Acquire), GRANTED),
     (
         Run(Script::Acquire),
-        "*5\r\n:2\r\n:1700000000000002\r\n:0\r\n:0\r\n:1700000000000001\r\n",
+        "*7\r\n:2\r\n:1700000000000002\r\n:0\r\n:0\r\n:1700000000000001\r\n:0\r\n$0\r\n\r\n",
     ),
     (
         Run(Script::Acquire),
-        "*5\r\n:3\r\n:7\r\n:900\r\n:1\r\n:1700000000000001\r\n",
+        "*7\r\n:6\r\n:7\r\n:900\r\n:1\r\n:1700000000000001\r\n:0\r\n$0\r\n\r\n",
     ),
     (
         Run(Script::Acquire),
-        "*6\r\n:0\r\n:7\r\n:900\r\n:1\r\n:1700000000000001\r\n$4\r\nweb3\r\n",
+        "*7\r\n:0\r\n:7\r\n:900\r\n:1\r\n:1700000000000001\r\n:0\r\n$4\r\nweb3\r\n",
     ),
     (
         Run(Script::Acquire),
-        "*6\r\n:0\r\n:0\r\n:-1\r\n:0\r\n:1700000000000001\r\n$0\r\n\r\n",
+        "*7\r\n:0\r\n:0\r\n:-1\r\n:0\r\n:1700000000000001\r\n:0\r\n$0\r\n\r\n",
     ),
     (
         Run(Script::Acquire),
@@ -45,48 +46,55 @@ const SAID: [Said; 39] = [
     (Run(Script::Acquire), "-NOSCRIPT No matching script.\r\n"),
     (
         Run(Script::AcquireShared),
-        "*5\r\n:7\r\n:7\r\n:0\r\n:0\r\n:1700000000000001\r\n",
-    ),
-    (Run(Script::AcquireMany), GRANTED),
-    (
-        Run(Script::AcquireMany),
-        "*6\r\n:3\r\n:7\r\n:900\r\n:1\r\n:1700000000000001\r\n:2\r\n",
+        "*7\r\n:7\r\n:7\r\n:0\r\n:0\r\n:1700000000000001\r\n:0\r\n$0\r\n\r\n",
     ),
     (
-        Run(Script::AcquireMany),
+        Run(Script::Acquire),
+        "*7\r\n:6\r\n:7\r\n:900\r\n:1\r\n:1700000000000001\r\n:2\r\n$0\r\n\r\n",
+    ),
+    (
+        Run(Script::Acquire),
         "*7\r\n:0\r\n:7\r\n:900\r\n:1\r\n:1700000000000001\r\n:2\r\n$1\r\nx\r\n",
     ),
     (
-        Run(Script::AcquireSlot),
-        "*8\r\n:1\r\n:0\r\n:0\r\n:0\r\n:1700000000000001\r\n:3\r\n:5\r\n$2\r\n51\r\n",
+        Run(Script::Acquire),
+        "*7\r\n:1\r\n:0\r\n:0\r\n:0\r\n:1700000000000001\r\n:3\r\n$2\r\n51\r\n",
     ),
     (
-        Run(Script::AcquireSlot),
-        "*8\r\n:0\r\n:7\r\n:900\r\n:1\r\n:1700000000000001\r\n:0\r\n:2\r\n$1\r\n0\r\n",
+        Run(Script::Acquire),
+        "*7\r\n:2\r\n:7\r\n:0\r\n:0\r\n:1700000000000001\r\n:1\r\n$1\r\n1\r\n",
     ),
-    (Run(Script::Raise), "*2\r\n:1\r\n:7\r\n"),
-    (Run(Script::Raise), "*2\r\n:0\r\n:0\r\n"),
-    (Run(Script::Raise), "*2\r\n:2\r\n:1700000000000002\r\n"),
-    (Run(Script::Raise), "*2\r\n:1\r\n:1\r\n"),
-    (Run(Script::RaiseShared), "*2\r\n:-1\r\n:0\r\n"),
+    (Raise, GRANTED),
+    (
+        Raise,
+        "*7\r\n:0\r\n:0\r\n:0\r\n:0\r\n:1700000000000001\r\n:0\r\n$0\r\n\r\n",
+    ),
+    (
+        Raise,
+        "*7\r\n:2\r\n:1700000000000002\r\n:0\r\n:0\r\n:1700000000000001\r\n:0\r\n$0\r\n\r\n",
+    ),
+    (
+        Raise,
+        "*7\r\n:-1\r\n:0\r\n:0\r\n:0\r\n:1700000000000001\r\n:0\r\n$0\r\n\r\n",
+    ),
     (Run(Script::Extend), GRANTED),
     (
         Run(Script::Extend),
-        "*3\r\n:1\r\n:7\r\n:1700000000000001\r\n",
+        "*7\r\n:1\r\n:7\r\n:0\r\n:0\r\n:1700000000000001\r\n:0\r\n$0\r\n\r\n",
     ),
     (
         Run(Script::Extend),
-        "*3\r\n:0\r\n:0\r\n:1700000000000001\r\n",
+        "*7\r\n:0\r\n:0\r\n:0\r\n:0\r\n:1700000000000001\r\n:0\r\n$0\r\n\r\n",
     ),
     (
         Run(Script::ExtendShared),
-        "*3\r\n:6\r\n:1\r\n:1700000000000001\r\n",
+        "*7\r\n:6\r\n:1\r\n:0\r\n:0\r\n:1700000000000001\r\n:0\r\n$0\r\n\r\n",
     ),
     (Run(Script::Release), ":1\r\n"),
-    (Run(Script::ReleaseMany), ":0\r\n"),
+    (Run(Script::Release), ":0\r\n"),
     (Run(Script::ReleaseShared), ":1\r\n"),
     (
-        Run(Script::ReleaseSlots),
+        Run(Script::Release),
         "-BUSY Redis is busy running a script.\r\n",
     ),
     (
@@ -97,15 +105,15 @@ const SAID: [Said; 39] = [
     (Run(Script::Extend), ":-3\r\n"),
     (
         Run(Script::Inspect),
-        "*9\r\n:0\r\n:-1\r\n:-1\r\n:0\r\n:0\r\n:0\r\n:1700000000000001\r\n$0\r\n\r\n:0\r\n",
+        "*8\r\n:0\r\n:-1\r\n:-1\r\n:0\r\n:0\r\n:1700000000000001\r\n$0\r\n\r\n:0\r\n",
     ),
     (
         Run(Script::Inspect),
-        "*9\r\n:1\r\n:9\r\n:7\r\n:1\r\n:1\r\n:0\r\n:1700000000000001\r\n$2\r\nme\r\n:0\r\n",
+        "*8\r\n:1\r\n:9\r\n:7\r\n:1\r\n:1\r\n:1700000000000001\r\n$2\r\nme\r\n:0\r\n",
     ),
     (
         Run(Script::Inspect),
-        "*11\r\n:3\r\n:9\r\n:7\r\n:0\r\n:0\r\n:0\r\n:1700000000000001\r\n$0\r\n\r\n:1\r\n$2\r\nme\r\n:9\r\n",
+        "*10\r\n:3\r\n:9\r\n:7\r\n:0\r\n:0\r\n:1700000000000001\r\n$0\r\n\r\n:1\r\n$2\r\nme\r\n:9\r\n",
     ),
     (Run(Script::List), "*2\r\n$1\r\n0\r\n:0\r\n"),
     (
@@ -115,10 +123,13 @@ const SAID: [Said; 39] = [
     (Time, "*2\r\n$10\r\n1700000000\r\n$6\r\n000001\r\n"),
     (Subscribe, ">3\r\n$9\r\nsubscribe\r\n$1\r\nx\r\n:1\r\n"),
     (Subscribe, "-NOPERM No permissions to access a channel\r\n"),
-    (Nothing, ">3\r\n$7\r\nmessage\r\n$1\r\nx\r\n$1\r\na\r\n"),
     (
         Nothing,
-        ">3\r\n$7\r\nmessage\r\n$1\r\nx\r\n$6\r\nreport\r\n",
+        ">3\r\n$7\r\nmessage\r\n$1\r\nx\r\n$31\r\n7 123456789012345 900 0 w 3 a a\r\n",
+    ),
+    (
+        Nothing,
+        ">3\r\n$7\r\nmessage\r\n$1\r\nx\r\n$36\r\n0 123456789012345 900 r 3 abc report\r\n",
     ),
 ];
 
@@ -130,6 +141,11 @@ impl Asking {
         let command = match self {
             Run(Script::Greet) => Command::of_script(Script::Greet, &[RECORD], &[b"1"]),
             Run(script) => Command::of_script(script, &[b"key"], &[b"1"]),
+            Raise => {
+                let mut command = Command::of_script(Script::Extend, &[b"key"], &[b"1"]);
+                command.kind = Kind::Raise;
+                command
+            }
             Subscribe => Command::subscribe("x"),
             Time => Command::time(),
             Nothing => return None,
@@ -192,7 +208,7 @@ impl Stream {
         self.asked.iter().for_each(|it| conn.enqueue(it, self.now));
         let len = conn.poll_write().len();
         conn.wrote(len);
-        let (mut answered, mut begin) = (0, 0);
+        let (mut answered, mut begin) = (0, of_nonsense(bytes));
         loop {
             let event = match conn.poll_event() {
                 Ok(Some(event)) => event,
@@ -205,7 +221,7 @@ impl Stream {
                 }
                 Err(_) => return End::Ended,
             };
-            if !matches!(event, ConnEvent::Released { .. }) {
+            if !matches!(event, ConnEvent::HandedOver(_)) {
                 let own = self.begins[answered];
                 let own = if at < own {
                     own.checked_add_signed(more).unwrap()
@@ -222,6 +238,7 @@ impl Stream {
                 answered += 1;
             }
             begin = bytes.len() - conn.inbox.unread();
+            begin += of_nonsense(&bytes[begin..]);
         }
     }
 
@@ -248,6 +265,20 @@ impl Stream {
             }
         }
     }
+}
+
+/// The length of messages in front that make no sense: nobody is told of them.
+fn of_nonsense(bytes: &[u8]) -> usize {
+    let mut len = 0;
+    if bytes.first() == Some(&b'>') {
+        let mut inbox = Inbox::of(bytes);
+        while let Ok(Some(reply)) = inbox.take_reply()
+            && push(inbox.get(reply)) == Push::Message(None)
+        {
+            len = bytes.len() - inbox.unread();
+        }
+    }
+    len
 }
 
 #[test]

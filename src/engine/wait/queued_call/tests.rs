@@ -1,0 +1,641 @@
+//! Calls that wait, without servers: what they do with answers and hand-overs.
+
+use std::thread;
+
+use super::*;
+use crate::answer::AcquireReply;
+use crate::config::Config;
+use crate::engine::nodes::primary::NodeAddress;
+use crate::engine::{Engine, LiveHold, LockSpec, Shared};
+use crate::error::Lost;
+use crate::ids::{Edition, NodeId};
+use crate::inspection::SecretValue;
+use crate::logic::acquire_round::{AcquireEnd, LossReason};
+use crate::session::pending_command::ReplyHandler;
+use crate::wire::{HandedOver, KeyTtls, LAST, Plan};
+
+/// A manager of three nodes that nobody can reach.
+fn engine() -> Engine {
+    let addresses = (1..=3)
+        .map(|port| NodeAddress::parse(&format!("redis://127.0.0.1:{port}")).unwrap())
+        .collect();
+    Engine::start(Config::default(), addresses).unwrap()
+}
+
+fn join(shared: &Shared) -> QueuedCall<'_> {
+    let plan = Plan::mutex(b"", b"x", KeyTtls::default());
+    let spec = Arc::new(LockSpec::new(&shared.config, b"x", plan));
+    let request = Request::new(&spec, &shared.config, Some(shared.queues.client));
+    QueuedCall::join(&shared.fanout, &shared.queues, &shared.admission, request)
+}
+
+fn commands(shared: &Shared) -> u64 {
+    shared.counters.snapshot(Vec::new()).commands
+}
+
+/// An attempt that has come to all nodes, as far as anybody knows.
+fn attempt(shared: &Shared, ticket: &Arc<Ticket>) -> Attempt {
+    let prepared = ticket.prepare(&shared.fanout, shared.admission.enter(), None);
+    let Ok((attempt, _)) = prepared else {
+        panic!("no attempt")
+    };
+    attempt.round.set_reached(shared.fanout.ids().collect());
+    attempt
+}
+
+/// A queued call to which a hold of the same manager is passed on, and the attempt that is made for it.
+fn passed_on(shared: &Shared) -> (QueuedCall<'_>, Arc<Ticket>, Attempt) {
+    let queued = join(shared);
+    shared.queues.begin_hold(&queued.ticket.request.spec, 7);
+    let ticket = shared
+        .queues
+        .pass_on(&queued.ticket.request.spec.plan, 7)
+        .unwrap();
+    let attempt = attempt(shared, &ticket);
+    (queued, ticket, attempt)
+}
+
+#[test]
+fn a_call_that_ends_when_its_attempt_was_made_takes_it_back_and_leaves_the_lists() {
+    let engine = engine();
+    let shared = &engine.shared;
+    let (queued, ticket, attempt) = passed_on(shared);
+    let (round, before) = (Arc::clone(&attempt.round), commands(shared));
+
+    ticket.hand_over(attempt);
+    drop(queued);
+
+    assert!(round.is_over());
+    assert_eq!(
+        commands(shared) - before,
+        3,
+        "a release for each node, which leaves its list"
+    );
+    assert_eq!(shared.counters.snapshot(Vec::new()).waiting, 0);
+    assert!(shared.queues.is_empty());
+}
+
+#[test]
+fn a_call_that_ends_while_its_attempt_is_sent_waits_for_it_and_takes_it_back() {
+    let engine = engine();
+    let shared = &engine.shared;
+    let (queued, ticket, attempt) = passed_on(shared);
+    let (round, before) = (Arc::clone(&attempt.round), commands(shared));
+
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            let until = time::tick().checked_add(Duration::from_secs(30)).unwrap();
+            while !matches!(
+                ticket.state.lock().handover,
+                Handover::Preparing { awaited: true }
+            ) {
+                assert!(time::tick() < until, "it does not wait for its attempt");
+                thread::yield_now();
+            }
+            assert_eq!(commands(shared), before);
+            ticket.hand_over(attempt);
+        });
+        drop(queued);
+    });
+
+    assert!(round.is_over());
+    assert_eq!(commands(shared) - before, 3);
+    assert!(shared.queues.is_empty());
+}
+
+#[test]
+fn h4_a_call_that_reached_no_majority_is_behind_all_others_until_it_does() {
+    let engine = engine();
+    let shared = &engine.shared;
+    let mut place = join(shared);
+    let ticket = Arc::clone(&place.ticket);
+    assert!(
+        !attempt(shared, &ticket).enters,
+        "no clock of a node is known"
+    );
+    assert_eq!(
+        ticket.since(&shared.fanout),
+        place.ticket.request.began.wall_micros()
+    );
+
+    let Err(NotWon::Lost(lost)) = place.try_now(shared.admission.enter()) else {
+        panic!("nobody was asked")
+    };
+
+    assert_eq!(lost.why, LossReason::NoQuorum);
+    assert_eq!(ticket.since(&shared.fanout), LAST);
+    let held = LostAttempt {
+        why: LossReason::Held,
+        ..lost
+    };
+    assert!(place.note(Err(held)).is_err());
+    assert_eq!(
+        ticket.since(&shared.fanout),
+        place.ticket.request.began.wall_micros()
+    );
+}
+
+#[test]
+fn h8_who_came_after_the_last_attempt_of_a_call_that_gives_up_makes_one_of_his_own() {
+    let engine = engine();
+    let shared = &engine.shared;
+    let (first, mut second) = (join(shared), join(shared));
+    let last = LostAttempt::without_tokens(3, 0);
+    while time::tick() <= last.asked {}
+    let mut third = join(shared);
+
+    first.give_up_for_all(&last);
+    drop(first);
+
+    assert!(matches!(second.wait(None, &[]), Woken::GivenUp(_)));
+    drop(second);
+    assert!(matches!(third.wait(None, &[]), Woken::Try(_)));
+}
+
+#[test]
+fn a_permit_goes_to_the_first_call_unless_that_asks_or_was_handed_one() {
+    let engine = engine();
+    let shared = &engine.shared;
+    let plan = Plan::semaphore(b"", b"x", 2, KeyTtls::default());
+    let spec = Arc::new(LockSpec::new(&shared.config, b"x", plan));
+    let join = || {
+        let request = Request::new(&spec, &shared.config, Some(shared.queues.client));
+        QueuedCall::join(&shared.fanout, &shared.queues, &shared.admission, request)
+    };
+    let pass_on = || shared.queues.pass_on(&spec.plan, 7);
+    // A ticket that is left as it is would be waited for.
+    let is_for_nobody = || pass_on().inspect(|it| it.let_ask()).is_none();
+    assert!(is_for_nobody(), "nobody waits");
+    let (mut first, _second) = (join(), join());
+
+    let next = pass_on().unwrap();
+    assert!(Arc::ptr_eq(&next, &first.ticket));
+    assert!(is_for_nobody(), "what it was handed would be lost");
+    next.hand_over(attempt(shared, &next));
+    let Woken::Sent(sent) = first.wait(None, &[]) else {
+        panic!("nothing was sent")
+    };
+    assert!(is_for_nobody(), "it asks");
+
+    // Nobody is there that could answer.
+    let _ = first.finish(sent);
+    assert!(!is_for_nobody(), "it has asked");
+}
+
+#[test]
+fn a_call_that_was_on_no_list_and_was_given_no_attempt_sends_nothing_when_it_leaves() {
+    let engine = engine();
+    let shared = &engine.shared;
+
+    drop(join(shared));
+
+    assert_eq!(commands(shared), 0);
+    assert!(shared.queues.is_empty());
+}
+
+fn node(number: u8) -> NodeId {
+    NodeId::new(number)
+}
+
+/// The answer of a node that had this counter and has entered the call in its list.
+fn held(counter: u64) -> Answer {
+    Answer::Acquire(AcquireReply::Held {
+        counter,
+        left: None,
+        queued: true,
+        holder: None,
+        which: None,
+    })
+}
+
+const GRANTED: Answer = Answer::Acquire(AcquireReply::Accepted);
+
+/// The lock, for a minute.
+fn handed_to(owner: OwnerToken, token: impl Into<Option<u64>>) -> HandedOver {
+    HandedOver {
+        token: token.into(),
+        edition: Edition::NONE,
+        life: 60_000,
+        time: 0,
+        asked_from: time::tick().checked_sub(Duration::from_secs(10)),
+        reads: false,
+        value: SecretValue::new(&owner.to_value()),
+        key: b"x".to_vec(),
+    }
+}
+
+fn owner_of(ticket: &Ticket) -> OwnerToken {
+    ticket.state.lock().owner.unwrap().token
+}
+
+/// A call that has asked three nodes, and its attempt, which is not decided yet.
+fn asked(shared: &Shared) -> (QueuedCall<'_>, Arc<Ticket>, Attempt) {
+    let queued = join(shared);
+    let ticket = Arc::clone(&queued.ticket);
+    let attempt = attempt(shared, &ticket);
+    (queued, ticket, attempt)
+}
+
+fn answer(attempt: &Attempt, answers: [Answer; 3]) {
+    for (node, answer) in (0..).map(NodeId::new).zip(answers) {
+        attempt.round.deliver(node, answer, true);
+    }
+}
+
+/// The token of the attempt that nodes have made for the call, if it is won.
+fn won(ticket: &Ticket) -> Option<u64> {
+    let attempt = ticket.won_by_hand_overs(&mut ticket.state.lock(), 2, &Arc::default())?;
+    let AcquireEnd::Won { token } = attempt.round.end()? else {
+        panic!("made and not won")
+    };
+    Some(token)
+}
+
+/// The node was greeted anew since, or was in quarantine then.
+#[test]
+fn h17_what_is_handed_over_is_no_vote_for_what_was_asked_too_early() {
+    let engine = engine();
+    let shared = &engine.shared;
+    let (_queued, ticket, attempt) = asked(shared);
+    let owner = owner_of(&ticket);
+    answer(&attempt, [held(1), held(1), held(1)]);
+    let sent = attempt.sent.tick;
+    let later = sent.checked_add(Duration::from_micros(1));
+    for (number, asked_from, expected) in [
+        (0, None, None),
+        (1, later, None),
+        (2, Some(sent), None),
+        (0, Some(sent), None),
+    ] {
+        let notice = HandedOver {
+            asked_from,
+            ..handed_to(owner, 20)
+        };
+        assert!(shared.queues.handed_over(node(number), &notice));
+        assert_eq!(won(&ticket), expected, "{number} {asked_from:?}");
+    }
+}
+
+#[test]
+fn what_is_handed_over_before_the_answer_of_a_node_is_no_vote_of_it() {
+    let engine = engine();
+    let shared = &engine.shared;
+    let (_queued, ticket, attempt) = asked(shared);
+    let owner = owner_of(&ticket);
+    let hand_over = |number, token: u64| {
+        assert!(
+            shared
+                .queues
+                .handed_over(node(number), &handed_to(owner, token))
+        );
+    };
+
+    hand_over(0, 20);
+    answer(&attempt, [held(1), held(1), held(1)]);
+    hand_over(1, 20);
+    assert_eq!(won(&ticket), None, "one vote, and a hint");
+    hand_over(0, 20);
+    assert_eq!(won(&ticket), None, "it has said that once");
+    hand_over(2, 20);
+
+    assert_eq!(won(&ticket), Some(20));
+}
+
+/// RACE: T1, this call, asks again; T2, a node whose counter was lost, has handed the lock over before; T1 reads that.
+#[test]
+fn what_was_handed_over_is_forgotten_when_the_call_asks_again() {
+    let engine = engine();
+    let shared = &engine.shared;
+    let (_queued, ticket, first) = asked(shared);
+    let owner = owner_of(&ticket);
+    answer(&first, [held(1), held(1), held(1)]);
+    for number in 0..2 {
+        shared
+            .queues
+            .handed_over(node(number), &handed_to(owner, 20));
+    }
+
+    let second = self::attempt(shared, &ticket);
+
+    assert_eq!((owner_of(&ticket), won(&ticket)), (owner, None));
+    answer(&second, [held(20), held(1), held(1)]);
+    for number in 0..2 {
+        shared
+            .queues
+            .handed_over(node(number), &handed_to(owner, 20));
+    }
+    assert_eq!(won(&ticket), None, "n0 has shown that counter");
+    shared.queues.handed_over(node(2), &handed_to(owner, 20));
+    assert_eq!(won(&ticket), None, "above some, and not above all");
+}
+
+#[test]
+fn what_is_handed_to_an_owner_that_the_call_was_or_will_be_is_no_vote() {
+    let engine = engine();
+    let shared = &engine.shared;
+    let (_queued, ticket, attempt) = asked(shared);
+    answer(&attempt, [held(1), held(1), held(1)]);
+    let will_be = ticket.state.lock().owner.unwrap().successor;
+    let nobody = OwnerToken::draw().unwrap();
+
+    for number in 0..3 {
+        assert!(
+            shared
+                .queues
+                .handed_over(node(number), &handed_to(will_be, 20))
+        );
+        let is_taken = shared
+            .queues
+            .handed_over(node(number), &handed_to(nobody, 20));
+        assert!(!is_taken, "it is given back");
+        // Neither has a token that is not the counter's.
+        shared
+            .queues
+            .handed_over(node(number), &handed_to(owner_of(&ticket), None));
+    }
+
+    assert_eq!(won(&ticket), None);
+    assert_eq!(
+        ticket.state.lock().next_try(3),
+        None,
+        "it claims them at once"
+    );
+}
+
+#[test]
+fn what_is_handed_over_late_to_a_call_that_has_won_confirms_the_hold() {
+    let engine = engine();
+    let shared = &engine.shared;
+    for (token, confirmed) in [(Some(20), 3), (Some(21), 2), (None, 2)] {
+        let (queued, ticket, attempt) = asked(shared);
+        let owner = owner_of(&ticket);
+        answer(&attempt, [held(1), held(1), held(1)]);
+        for number in 0..2 {
+            shared
+                .queues
+                .handed_over(node(number), &handed_to(owner, 20));
+        }
+        let won = ticket.won_by_hand_overs(&mut ticket.state.lock(), 2, &shared.admission);
+        let round = won.unwrap().round;
+
+        assert!(shared.queues.handed_over(node(2), &handed_to(owner, token)));
+
+        let granted = round.nodes_with(Answer::is_granted).len();
+        assert_eq!(granted, confirmed, "with {token:?}");
+        drop(queued);
+    }
+}
+
+/// One name says nothing of the others, and nodes may hand over different permits.
+#[test]
+fn a_name_of_several_and_a_permit_are_hints_to_ask() {
+    let engine = engine();
+    let shared = &engine.shared;
+    for plan in [
+        Plan::several(b"", [&b"x"[..], b"y"].into_iter(), KeyTtls::default()),
+        Plan::semaphore(b"", b"x", 2, KeyTtls::default()),
+    ] {
+        let spec = Arc::new(LockSpec::new(&shared.config, b"x", plan));
+        let request = Request::new(&spec, &shared.config, Some(shared.queues.client));
+        let queued = QueuedCall::join(&shared.fanout, &shared.queues, &shared.admission, request);
+        let ticket = Arc::clone(&queued.ticket);
+        let attempt = attempt(shared, &ticket);
+        answer(&attempt, [held(1), held(1), held(1)]);
+        let later = time::tick().checked_add(Duration::from_secs(60));
+        ticket.state.lock().try_at = later;
+
+        for number in 0..3 {
+            let notice = handed_to(owner_of(&ticket), 20);
+            assert!(shared.queues.handed_over(node(number), &notice));
+        }
+
+        assert_eq!(won(&ticket), None);
+        assert_eq!(ticket.state.lock().next_try(3), None, "it asks at once");
+    }
+}
+
+/// The first lost round keeps what nodes have granted, for others may hand over theirs. The next claims all, once.
+#[test]
+fn a_call_whose_claim_is_lost_gives_back_and_goes_on_as_another_owner() {
+    let engine = engine();
+    let shared = &engine.shared;
+    let (mut queued, ticket, first) = asked(shared);
+    let Owner {
+        token: owner,
+        successor,
+        ..
+    } = ticket.state.lock().owner.unwrap();
+    let before = commands(shared);
+
+    answer(&first, [GRANTED, held(1), held(1)]);
+    let Err(NotWon::Lost(lost)) = queued.finish(first) else {
+        panic!("won by one vote")
+    };
+    assert!(!lost.is_released && commands(shared) == before);
+    assert_eq!(owner_of(&ticket), owner);
+    assert!(ticket.state.lock().hand_overs.nodes.contains(node(0)));
+
+    let claim = self::attempt(shared, &ticket);
+    assert!(ticket.state.lock().owner.unwrap().claims);
+    answer(&claim, [GRANTED, held(1), held(1)]);
+    let Err(NotWon::Lost(lost)) = queued.finish(claim) else {
+        panic!("won by one vote")
+    };
+
+    assert!(lost.is_released && commands(shared) == before + 3);
+    assert_eq!(owner_of(&ticket), successor);
+    let is_taken = |owner| shared.queues.handed_over(node(1), &handed_to(owner, 20));
+    assert!(!is_taken(owner) && is_taken(successor));
+    assert_eq!(won(&ticket), None, "nothing was asked as that owner");
+    let next = self::attempt(shared, &ticket);
+    assert!(ticket.state.lock().owner.unwrap().successor != successor);
+    drop((next, queued));
+    assert!(shared.queues.is_empty(), "an owner was left behind");
+}
+
+/// RACE: T1, the call, loses its attempt and releases its owner; T2, a thread that releases a hold of this manager, asks as
+/// that owner behind it.
+#[test]
+fn no_other_thread_makes_an_attempt_for_a_call_that_asks() {
+    let engine = engine();
+    let shared = &engine.shared;
+    let mut queued = join(shared);
+    let ticket = Arc::clone(&queued.ticket);
+    let spec = Arc::clone(&ticket.request.spec);
+    let pass_on = || shared.queues.pass_on(&spec.plan, 7);
+    // It may ask, and a call beside the queue takes the lock.
+    assert!(matches!(queued.wait(None, &[]), Woken::Try(_)));
+    shared.queues.begin_hold(&spec, 7);
+    assert!(pass_on().is_none(), "it asks");
+
+    let asked = attempt(shared, &ticket);
+    answer(&asked, [held(1), held(1), held(1)]);
+    assert!(queued.finish(asked).is_err());
+    let next = pass_on().unwrap();
+    let made = attempt(shared, &next);
+    next.hand_over(made);
+    let made = queued.stop().map(|result| result.is_ok());
+    assert_eq!(made, Some(false), "no node answers");
+    shared.queues.begin_hold(&spec, 8);
+    assert!(
+        shared.queues.pass_on(&spec.plan, 8).is_some(),
+        "it has asked"
+    );
+    ticket.let_ask();
+    drop(queued);
+    assert!(shared.queues.is_empty());
+}
+
+#[test]
+fn h5_a_call_that_could_send_nothing_goes_on_as_the_same_owner_and_sends_no_release() {
+    let engine = engine();
+    let shared = &engine.shared;
+    let (mut queued, ticket, first) = asked(shared);
+    let owner = owner_of(&ticket);
+    answer(&first, [held(1), held(1), held(1)]);
+    assert!(queued.finish(first).is_err());
+    for number in 0..2 {
+        let notice = handed_to(owner, None);
+        assert!(shared.queues.handed_over(node(number), &notice));
+    }
+
+    let Err(NotWon::Lost(lost)) = queued.try_now(shared.admission.enter()) else {
+        panic!("nobody was asked")
+    };
+
+    assert_eq!(lost.why, LossReason::NoQuorum);
+    assert!(!lost.is_released);
+    assert_eq!(owner_of(&ticket), owner);
+}
+
+#[test]
+fn a_call_whose_claim_is_refused_everywhere_goes_on_as_the_same_owner() {
+    let engine = engine();
+    let shared = &engine.shared;
+    let (mut queued, ticket, first) = asked(shared);
+    let (owner, before) = (owner_of(&ticket), commands(shared));
+    answer(&first, [GRANTED, held(1), held(1)]);
+    assert!(queued.finish(first).is_err());
+
+    let claim = self::attempt(shared, &ticket);
+    answer(&claim, [held(1), held(1), held(1)]);
+    assert!(queued.finish(claim).is_err());
+
+    assert_eq!((owner_of(&ticket), commands(shared)), (owner, before));
+}
+
+#[test]
+fn h2_calls_that_have_left_and_holds_that_have_ended_leave_no_owner_behind() {
+    let engine = engine();
+    let shared = &engine.shared;
+    let (mut queued, ticket, attempt) = asked(shared);
+    let owner = owner_of(&ticket);
+    answer(&attempt, [held(1), held(1), held(1)]);
+    for number in 0..2 {
+        shared
+            .queues
+            .handed_over(node(number), &handed_to(owner, 20));
+    }
+    let Woken::Sent(attempt) = queued.wait(None, &[]) else {
+        panic!("it was not won")
+    };
+    let Ok(won) = queued.finish(attempt) else {
+        panic!("it was not won")
+    };
+    assert!(won.is_handed_over && won.waited && won.owner == owner);
+    let hold = LiveHold::new(Arc::clone(&engine.shared), 7, won);
+    let left = hold.remaining().unwrap();
+    assert!(
+        left <= Duration::from_secs(60),
+        "the life of what was handed over"
+    );
+    queued.leave_with(7);
+    assert!(!shared.queues.is_empty(), "the hold is known by its owner");
+
+    hold.lose(Lost::ShutDown);
+
+    assert!(shared.queues.is_empty());
+    drop(ticket);
+}
+
+/// Each needs its first extension within a short life.
+#[test]
+fn h5_a_call_asks_for_what_is_handed_over_to_it_while_as_many_holds_as_may_wait_for_their_first_extension()
+ {
+    let engine = engine();
+    let shared = &engine.shared;
+    shared.admission.allow(1);
+    let hand_over = || {
+        let (mut queued, ticket, attempt) = asked(shared);
+        answer(&attempt, [held(1), held(1), held(1)]);
+        assert!(queued.finish(attempt).is_err());
+        for number in 0..2 {
+            let notice = handed_to(owner_of(&ticket), 20);
+            shared.queues.handed_over(node(number), &notice);
+        }
+        (queued, ticket)
+    };
+    let hold = |mut queued: QueuedCall<'_>| {
+        let Woken::Sent(attempt) = queued.wait(None, &[]) else {
+            panic!("it was not won")
+        };
+        let Ok(won) = queued.finish(attempt) else {
+            panic!("it was not won")
+        };
+        LiveHold::new(Arc::clone(&engine.shared), 7, won)
+    };
+
+    let first = hold(hand_over().0);
+    let (second, ticket) = hand_over();
+    let wins = || ticket.won_by_hand_overs(&mut ticket.state.lock(), 2, &shared.admission);
+    assert!(wins().is_none());
+    assert_eq!(ticket.state.lock().next_try(3), None, "it claims the lock");
+    assert!(
+        shared.admission.try_enter().is_none(),
+        "when it is its turn"
+    );
+    first.lose(Lost::ShutDown);
+    assert!(wins().is_some());
+    drop(second);
+
+    let third = hold(hand_over().0);
+    assert!(!shared.admission.is_idle());
+    drop(third.begin_release());
+    assert!(shared.admission.is_idle());
+}
+
+/// Nothing is sent for it: there is no token left.
+#[test]
+fn h2_a_call_that_could_not_ask_leaves_no_owner_behind() {
+    let engine = engine();
+    let shared = &engine.shared;
+    let queued = join(shared);
+    queued.ticket.state.lock().known.seen = u64::MAX;
+    let prepared = queued
+        .ticket
+        .prepare(&shared.fanout, shared.admission.enter(), None);
+    assert!(matches!(prepared, Err(NotWon::Lost(_))));
+
+    drop(queued);
+
+    assert!(shared.queues.is_empty());
+    assert_eq!(commands(shared), 0);
+}
+
+#[test]
+fn a_call_that_leaves_gives_back_what_nodes_have_handed_over_and_hand_over_yet() {
+    let engine = engine();
+    let shared = &engine.shared;
+    let (queued, ticket, attempt) = asked(shared);
+    let owner = owner_of(&ticket);
+    answer(&attempt, [held(1), held(1), held(1)]);
+    queued.add_reached(attempt.round.reached());
+    shared.queues.handed_over(node(0), &handed_to(owner, 20));
+    let before = commands(shared);
+
+    drop(queued);
+
+    assert_eq!(commands(shared) - before, 3, "a release for each node");
+    let is_taken = shared.queues.handed_over(node(1), &handed_to(owner, 20));
+    assert!(!is_taken, "it is given back by whoever reads it");
+}

@@ -1,0 +1,173 @@
+-- handover.lua: who gets a lock that is free, and who waits for one. Included in the scripts that grant and free locks, behind
+-- counter.lua, where calls may wait.
+--
+-- Waiting list: a sorted set with one member for each call that waits, scored by when it began, microseconds since 1970: the
+-- same on all nodes, so all of them have the same order. Half a microsecond is added for a call that cannot be told over the
+-- connection that entered it, and polls. A member is the client's id (16 hex digits), "w" or "r" for one that writes or reads,
+-- and the value that the lock key or the reader's entry gets: the call's owner token (32 hex digits), and its label.
+-- Mark: a string that exists while a call may wait, so that the shortest ways see with one command that none does. Its value is
+-- until when a writer that polls keeps readers out, milliseconds since 1970; "" for none.
+--
+-- A lock that is free is handed over to the first call that is still there, for a short life: the key gets its value, the
+-- counter the token that was offered by whoever freed the lock or found it free, and the client is told. That is a grant like any
+-- other, and the call counts it as this node's answer to what it asked last. Where that is not enough it asks again with the same
+-- owner token: the key is its own, and gets its full life. Readers that no writer stands before get the lock together, and the
+-- counter as it is.
+--
+-- The list says who comes first, and the key says who holds the lock: where an access list forbids one of these commands, or one of
+-- the keys has another type, calls wait without it.
+--
+-- What the client is told: "TOKEN EDITION LIFE TIME KIND LENGTH VALUE KEY". TOKEN is 0 where the counter is not that; TIME is the
+-- node time, microseconds since 1970; KIND is "w" or "r"; LENGTH is that of VALUE.
+
+-- The value of the lock key while readers share it.
+local SHARED = "quorlock:shared"
+-- How many calls one run removes from the list. Each takes a server about a microsecond.
+local REMOVED_MAX = 1000
+-- For how long a writer that polls keeps readers out: milliseconds.
+local POLLS = 1000
+
+local function micros()
+  local clock = redis.call("TIME")
+  return clock[1] * 1000000 + clock[2]
+end
+
+local function millis()
+  return math.floor(micros() / 1000)
+end
+
+-- Puts back the call that was popped last. If it was the only one, its list is a new key and gets the life of the mark: both were
+-- entered together.
+local function put_back(keys, began, member)
+  redis.pcall("ZADD", keys[3], began, member)
+  if redis.pcall("PTTL", keys[3]) == -1 then
+    local left = redis.call("PTTL", keys[4])
+    redis.pcall("PEXPIRE", keys[3], math.max(left, POLLS))
+  end
+end
+
+-- Hands a lock over to the first call that waits and is still there, or to all readers before the first writer; but to none that
+-- comes after the call `me`, which began at `since`.
+--   keys    lock key, counter, waiting list, mark, readers
+--   owner   what the lock key has; false or nil if the lock is free. Readers may come in where it is shared
+--   seen    what the counter has
+--   offer   the token that is offered, as text; the life of the counter; that of what is handed over: milliseconds
+-- Returns what the lock key has then, "" if more of the dead stand before `me` than one run removes; and whether a writer stands
+-- before `me`, or may.
+--
+-- A server in quarantine, or without a record, hands nothing over: its vote would not count, and the holder could not heal the
+-- lock there.
+local function hand_over(keys, owner, seen, record, mark, offer, me, since)
+  local finish, now = string.sub(record or "", 34, 49), micros()
+  if (tonumber(finish) or math.huge) > now then
+    return owner
+  end
+  local is_set, is_offered, has_more = false, false, false
+  for removed = 1, REMOVED_MAX do
+    local popped = redis.pcall("ZPOPMIN", keys[3])
+    local member, began = popped[1], tonumber(popped[2])
+    if not member then
+      redis.pcall("DEL", keys[4])
+      break
+    end
+    if since < began or since == began and me <= member then
+      put_back(keys, popped[2], member)
+      break
+    end
+    local kind, polls = string.sub(member, 17, 17), began % 1 ~= 0
+    local channel, value = "quorlock:wake:" .. string.sub(member, 1, 16), string.sub(member, 18)
+    if owner and kind ~= "r" then
+      -- A writer behind readers. Where the access list forbids to ask who listens, readers pass it.
+      local heard = polls and ((tonumber(mark) or 0) > millis() and 1 or 0) or redis.pcall("PUBSUB", "NUMSUB", channel)[2]
+      if heard ~= 0 then
+        put_back(keys, popped[2], member)
+        return owner, heard ~= nil
+      end
+    else
+      -- A counter that is missing or below the end of the quarantine counts as that. Readers are given the counter as it is. A token
+      -- that reached no client is offered once more.
+      local token = "0"
+      if kind == "r" then
+        token = seen and #seen == 16 and finish <= seen and seen or "0"
+      elseif #offer[1] == 16 and finish < offer[1] and (is_offered or not seen or #seen == 16 and seen < offer[1]) then
+        token = offer[1]
+      end
+      if not owner then
+        if kind == "r" then
+          redis.call("DEL", keys[5])
+        end
+        -- Never a key of another type.
+        local held, mode = kind == "r" and SHARED or value, is_set and "XX" or "NX"
+        local set = redis.pcall("SET", keys[1], held, mode, "PX", offer[3])
+        if not set or not set.ok then
+          put_back(keys, popped[2], member)
+          break
+        end
+        is_set = true
+      end
+      if kind == "r" then
+        local lasts = redis.call("PTTL", keys[1])
+        if lasts >= 0 and lasts < tonumber(offer[3]) then
+          lasts = offer[3]
+          redis.call("PEXPIRE", keys[1], lasts)
+        end
+        redis.call("ZADD", keys[5], string.format("%.0f", millis() + offer[3]), value)
+        redis.call("PEXPIRE", keys[5], lasts)
+      elseif token ~= "0" and not is_offered then
+        -- A counter of another type orders no tokens: the call asks, and is told so.
+        if type(set_counter(redis.pcall, keys[2], token, offer[2])) == "table" then
+          token = "0"
+        else
+          seen, is_offered = token, true
+        end
+      end
+      local heard = redis.pcall("PUBLISH", channel, table.concat({ token, string.sub(record, 1, 15), offer[3],
+        string.format("%.0f", now), kind, #value, value, keys[1] }, " "))
+      if heard ~= 0 or polls then
+        owner = kind == "r" and SHARED or value
+        if kind ~= "r" then
+          return owner
+        end
+      elseif kind == "r" then
+        redis.call("ZREM", keys[5], value)
+      end
+    end
+    has_more = removed == REMOVED_MAX
+  end
+  if is_set and not owner then
+    redis.call("DEL", keys[1])
+  end
+  return owner or has_more and "" or nil, has_more
+end
+
+-- Takes a call off the list. There is no mark without a list.
+local function leave(keys, member)
+  if redis.pcall("ZREM", keys[3], member) == 1 and redis.call("EXISTS", keys[3]) == 0 then
+    redis.call("DEL", keys[4])
+  end
+end
+
+-- Enters a call in the list for `life` milliseconds; `told` is "1" if it is told over this connection. `keeps_out`: what the mark
+-- says from then on. Returns 1 if that was done. No list is left without an end where the access list forbids to give it one.
+local function enter(keys, member, since, life, told, keeps_out)
+  local kept = redis.pcall("PTTL", keys[3])
+  local permitted = kept ~= -2 or type(redis.pcall("PEXPIRE", keys[3], life)) == "number"
+  if type(kept) ~= "number" or not permitted then
+    return 0
+  end
+  if type(redis.pcall("ZADD", keys[3], told == "1" and since or since .. ".5", member)) ~= "number" then
+    return 0
+  end
+  if kept < tonumber(life) then
+    redis.call("PEXPIRE", keys[3], life)
+    kept = life
+  end
+  redis.call("SET", keys[4], keeps_out or "", "PX", kept)
+  return 1
+end
+
+-- The label in a lock's value, behind the random part, which stays secret; "" if there is none.
+local function label_in(value)
+  local named = #value <= 96 and select(2, string.find(value, "^%x+ ")) == 33 and not string.find(value, "\r\n%p")
+  return named and string.sub(value, 34) or ""
+end
