@@ -7,7 +7,7 @@ use crate::answer::AcquireReply;
 use crate::config::Config;
 use crate::engine::nodes::primary::NodeAddress;
 use crate::engine::{Engine, LiveHold, LockSpec, Shared};
-use crate::error::Lost;
+use crate::error::{Lost, NodeFailure};
 use crate::ids::{Edition, NodeId};
 use crate::inspection::SecretValue;
 use crate::logic::acquire_round::{AcquireEnd, LossReason};
@@ -499,7 +499,15 @@ fn h5_a_call_that_could_send_nothing_goes_on_as_the_same_owner_and_sends_no_rele
         assert!(shared.queues.handed_over(node(number), &notice));
     }
 
-    let Err(NotWon::Lost(lost)) = queued.try_now(shared.admission.enter()) else {
+    let prepared = ticket.prepare(&shared.fanout, shared.admission.enter(), None);
+    let Ok((claim, _)) = prepared else {
+        panic!("no attempt")
+    };
+    let refused = Answer::Failed(NodeFailure::Stalled);
+    for number in 0..3 {
+        claim.round.deliver(node(number), refused.clone(), false);
+    }
+    let Err(NotWon::Lost(lost)) = queued.finish(claim) else {
         panic!("nobody was asked")
     };
 
