@@ -436,7 +436,7 @@ fn a_waiter_listens_before_it_is_on_a_list() -> TestResult {
 #[test]
 fn a_waiter_that_gives_back_what_it_was_granted_is_on_the_list_there_too() -> TestResult {
     let servers = Servers::start(3)?;
-    let locks = on_all(&servers, far);
+    let locks = on_all(&servers, near);
     // One node grants it the lock, which is no majority.
     servers
         .iter()
