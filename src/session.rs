@@ -128,8 +128,6 @@ pub(crate) struct Session {
     is_silent: bool,
     /// When its thread looks at it again at the latest.
     wakes_at: Tick,
-    /// Something was sent since its thread looked at it last with nothing under way.
-    was_used: bool,
     /// Some call has waited, so a new connection listens from its beginning.
     wants_notices: bool,
     is_listening: bool,
@@ -171,7 +169,6 @@ impl Session {
             is_stalled: false,
             is_silent: false,
             wakes_at: now.tick,
-            was_used: false,
             wants_notices: false,
             is_listening: false,
             is_stopping: false,
@@ -388,7 +385,6 @@ impl Session {
             self.wants_notices = true;
             self.subscribe(now);
         }
-        self.was_used = true;
         command.is_alone = self.conn.in_flight() == 0;
         self.conn.enqueue(command, now);
     }
@@ -710,11 +706,12 @@ impl Session {
     /// When its thread has to look at it again at the latest. As long as it is used that is within the response timeout, so that
     /// the silence of the server is found in time.
     pub(crate) fn plan(&mut self, now: Tick) -> Tick {
-        let oldest = match self.conn.oldest() {
-            Some(oldest) => Some(oldest).filter(|_| !self.is_stalled),
-            None => std::mem::take(&mut self.was_used).then_some(now),
-        };
-        let overdue_at = oldest.and_then(|it| it.checked_add(self.patience()));
+        // Where none is under way another may come soon, and need not wake the thread.
+        let soon = || (now < self.wakes_at).then_some(now);
+        let oldest = self.conn.oldest().or_else(soon);
+        let overdue_at = oldest
+            .filter(|_| !self.is_stalled)
+            .and_then(|it| it.checked_add(self.patience()));
         let given_up_at = self.given_up_at().filter(|_| self.is_stalled);
         self.wakes_at = [overdue_at, given_up_at, self.retries.due_at()]
             .into_iter()
@@ -726,7 +723,7 @@ impl Session {
     /// Whether its thread has to be woken for what was sent since it [planned](Session::plan): it would find the silence of the
     /// server too late.
     pub(crate) fn is_unwatched(&self, now: Tick) -> bool {
-        self.was_used
+        self.conn.oldest().is_some()
             && !self.is_stalled
             && self.patience() < self.wakes_at.saturating_duration_since(now)
     }
