@@ -130,7 +130,6 @@ pub(crate) struct Session {
     wakes_at: Tick,
     /// Some call has waited, so a new connection listens from its beginning.
     wants_notices: bool,
-    is_listening: bool,
     /// The thread ends soon: nothing waits for answers.
     pub(crate) is_stopping: bool,
     pub(crate) votes: Vec<Vote>,
@@ -170,7 +169,6 @@ impl Session {
             is_silent: false,
             wakes_at: now.tick,
             wants_notices: false,
-            is_listening: false,
             is_stopping: false,
             votes: Vec::new(),
             notices: Vec::new(),
@@ -192,7 +190,7 @@ impl Session {
             stepped_at: self.stepped_at,
             is_near: self.min_rtt.is_short(),
             is_bundling: self.min_rtt.batches() <= self.conn.batches && !self.is_stopping,
-            is_listening: self.is_listening,
+            is_notified: self.conn.is_notified(),
         }
     }
 
@@ -279,7 +277,6 @@ impl Session {
     /// waited for an answer.
     pub(crate) fn close(&mut self, failure: &NodeFailure, health: Health, now: Tick) -> bool {
         self.health = health;
-        self.is_listening = false;
         self.is_stalled = false;
         self.over = None;
         let conn = std::mem::take(&mut self.conn);
@@ -486,12 +483,9 @@ impl Session {
         };
         let answer = self.judge(reply, times);
         match command.command.kind {
-            Kind::Subscribe => {
-                self.is_listening = answer == Answer::Subscribed;
-                if !self.is_listening {
-                    self.events
-                        .push(SessionEvent::Deaf(NodeAnswer::from(&answer)));
-                }
+            Kind::Subscribe if answer != Answer::Subscribed => {
+                self.events
+                    .push(SessionEvent::Deaf(NodeAnswer::from(&answer)));
             }
             Kind::Greet => self.on_greeted(&answer, now),
             _ => {}

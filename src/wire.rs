@@ -21,8 +21,8 @@ pub(crate) use conn::{Conn, ConnEvent};
 pub(crate) use keys::hash_tag;
 pub(crate) use login::{Dialogue, answer, log_in, question};
 pub(crate) use plan::{
-    FoundName, GreetKind, Greeting, KeyTtls, LAST, Looked, Offer, Plan, QueueEntry, QueuePolicy,
-    QueueUpdate, ScanPlace, greet, list, names,
+    Entering, FoundName, GreetKind, Greeting, KeyTtls, Looked, Offer, Plan, QueueEntry,
+    QueuePolicy, QueueUpdate, ScanPlace, greet, list, names,
 };
 #[cfg(test)]
 pub(crate) use redis::parse_redis_value as read_value;

@@ -185,8 +185,7 @@ impl<'a> Acquisition<'a> {
         let fanout = &self.engine.shared.fanout;
         fanout.wait_for_room();
         let owner = Owner::draw_once()?;
-        let (attempt, outgoing) =
-            Attempt::prepare(fanout, round_ticket, request, known, owner, None)?;
+        let (attempt, outgoing) = Attempt::prepare(fanout, round_ticket, request, known, owner)?;
         Ok(attempt.run(fanout, request, outgoing)?)
     }
 
@@ -259,8 +258,8 @@ impl<'a> Acquisition<'a> {
             QueuedCall::join(&shared.fanout, &shared.queues, &shared.admission, request);
         loop {
             let wake_at = warn_at.filter(|it| until.is_none_or(|until| *it < until));
-            let (result, stopped) = match queued.next(wake_at.or(until), &signals) {
-                WaitResult::Ended(result) => (result, false),
+            let result = match queued.next(wake_at.or(until), &signals) {
+                WaitResult::Ended(result) => result,
                 WaitResult::GivenUp(lost) => {
                     self.lost = Some(lost);
                     drop(queued);
@@ -275,21 +274,14 @@ impl<'a> Acquisition<'a> {
                 }
                 WaitResult::Stopped => {
                     let would_ask = queued.waits_for_turn();
-                    match queued.stop() {
-                        // The lock was on its way to us.
-                        Some(result) => (result, true),
-                        None => {
-                            let stopped = self.stopped();
-                            let give_up = || {
-                                if would_ask {
-                                    self.not_asked()
-                                } else {
-                                    self.give_up()
-                                }
-                            };
-                            return Err(stopped.unwrap_or_else(give_up));
+                    drop(queued);
+                    return Err(self.stopped().unwrap_or_else(|| {
+                        if would_ask {
+                            self.not_asked()
+                        } else {
+                            self.give_up()
                         }
-                    }
+                    }));
                 }
             };
             match result {
@@ -298,10 +290,6 @@ impl<'a> Acquisition<'a> {
                     return Err(AcquireError::NoRandomness { reason });
                 }
                 Err(NotWon::Lost(lost)) => self.note(lost, queued.pause),
-            }
-            if stopped {
-                drop(queued);
-                return Err(self.stopped().unwrap_or_else(|| self.give_up()));
             }
             if self.is_hopeless() {
                 if let Some(lost) = self
@@ -572,7 +560,6 @@ mod tests {
             &request,
             AttemptFacts::default(),
             Owner::draw_once().unwrap_or_else(|_| panic!("no owner")),
-            None,
         )
         .unwrap_or_else(|_| panic!("no attempt"));
         assert_eq!(Some(attempt.deadline), over);

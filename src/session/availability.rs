@@ -66,7 +66,7 @@ pub(crate) struct Availability {
     /// Commands wait for an answer, behind which they are written together.
     pub(super) is_bundling: bool,
     /// Releases are announced on this connection.
-    pub(crate) is_listening: bool,
+    pub(crate) is_notified: bool,
 }
 
 impl Availability {

@@ -17,8 +17,6 @@ pub(crate) struct Command {
     text: Vec<u8>,
     /// Number of keys and arguments.
     parts: usize,
-    /// Parts and length of the text when it is sent again, if that is less.
-    again: Option<(usize, usize)>,
     /// Place of the record's key in the text.
     record_at: Option<usize>,
     /// Place of the edition in the text, if its script compares that with the edition of the server's record.
@@ -38,9 +36,6 @@ pub(crate) enum Naming {
     Hash,
     /// With its source, for a server that may not know the script.
     Source,
-    /// With its source, for a server that does not know the script any more and has run nothing of it. Commands that were sent
-    /// after it may have been run.
-    Again,
 }
 
 /// What a command has from the connection that it is written to.
@@ -106,11 +101,6 @@ impl Command {
         self.edition_at.is_some()
     }
 
-    /// Leaves out the arguments that follow when it is sent again.
-    pub(super) fn end_again(&mut self) {
-        self.again = Some((self.parts, self.text.len()));
-    }
-
     /// Subscribes the connection that it is written to, to `channel`.
     pub(crate) fn subscribe(channel: &str) -> Command {
         Command::without_script(
@@ -135,7 +125,6 @@ impl Command {
             script: None,
             text,
             parts: 0,
-            again: None,
             record_at: None,
             edition_at: None,
             keeps_a_slot: false,
@@ -148,9 +137,7 @@ impl Command {
         let Some(script) = self.script else {
             return out.extend_from_slice(&self.text);
         };
-        let again = self.again.filter(|_| naming == Naming::Again);
-        let (parts, len) = again.unwrap_or((self.parts, self.text.len()));
-        pack_number(out, b'*', parts.saturating_add(3));
+        pack_number(out, b'*', self.parts.saturating_add(3));
         if naming == Naming::Hash {
             pack(out, b"EVALSHA");
             pack(out, script.hash().as_bytes());
@@ -159,7 +146,7 @@ impl Command {
             pack(out, script.source().as_bytes());
         }
         let begin = out.len();
-        out.extend_from_slice(self.text.get(..len).unwrap_or_default());
+        out.extend_from_slice(&self.text);
         if let Some(at) = self.edition_at
             && let Some(place) = out.get_mut(begin.saturating_add(at)..)
             && let Some(place) = place.first_chunk_mut()
@@ -286,7 +273,7 @@ mod tests {
         let [first, _, last] = keys;
         let keys = [first, b"quorlock:record:{x}", last];
         let expected = Command::of_script(Script::Acquire, &keys, &args);
-        for naming in [Naming::Hash, Naming::Source, Naming::Again] {
+        for naming in [Naming::Hash, Naming::Source] {
             assert!(
                 written(&command, naming, there) == expected.packed_as(naming),
                 "{naming:?}"
@@ -359,30 +346,6 @@ mod tests {
                     ) == expected.packed_as(naming)
                 );
             }
-        }
-    }
-
-    #[test]
-    fn h3_a_command_that_says_less_again_does_so_only_again() {
-        let keys: [&[u8]; 1] = [b"a"];
-        // The number of all arguments has a digit more.
-        for more in [1, 9] {
-            let args = vec![&b"12"[..]; more];
-            let whole =
-                Command::of_script(Script::Release, &keys, &[&[&b"x"[..]], &args[..]].concat());
-            let less = Command::of_script(Script::Release, &keys, &[b"x"]);
-            let [hash, source] = [Naming::Hash, Naming::Source].map(|it| whole.packed_as(it));
-            let mut command = Command::of_script(Script::Release, &keys, &[b"x"]);
-            command.end_again();
-            args.iter().for_each(|arg| command.push(arg));
-            assert_eq!(
-                (command.packed(), command.packed_as(Naming::Source)),
-                (hash, source)
-            );
-            assert_eq!(
-                command.packed_as(Naming::Again),
-                less.packed_as(Naming::Source)
-            );
         }
     }
 }

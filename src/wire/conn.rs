@@ -204,6 +204,11 @@ impl<T: AsRef<Command>> Conn<T> {
         self.pushes && !self.subscribed
     }
 
+    /// Whether the server can tell the client over it what it hands over, as far as is known.
+    pub(crate) fn is_notified(&self) -> bool {
+        self.pushes && !self.is_deaf
+    }
+
     /// How many bytes are kept to be written.
     #[cfg(test)]
     pub(crate) fn kept(&self) -> usize {
@@ -265,7 +270,7 @@ impl<T: AsRef<Command>> Conn<T> {
     /// Puts a command behind all others once more, whose script the server does not know. Only if it is still wanted: its
     /// release may have been given meanwhile, and would run before it.
     pub(crate) fn enqueue_again(&mut self, tag: T, asked: Now) {
-        self.put(tag, asked, Naming::Again);
+        self.put(tag, asked, Naming::Source);
     }
 
     fn put(&mut self, tag: T, asked: Now, naming: Naming) {
@@ -276,7 +281,7 @@ impl<T: AsRef<Command>> Conn<T> {
             Edition::NONE
         };
         let to = Destination {
-            is_notified: self.pushes && !self.is_deaf,
+            is_notified: self.is_notified(),
             edition,
             tag: self.tag.as_deref(),
         };

@@ -23,7 +23,7 @@ use crate::wire::script::{Kind, Script};
 pub(crate) use crate::wire::keys::KeyTtls;
 pub(crate) use inspect_commands::Looked;
 pub(crate) use list_commands::{FoundName, ScanPlace, list, names};
-pub(crate) use queue_policy::{LAST, Offer, QueueEntry, QueuePolicy, QueueUpdate};
+pub(crate) use queue_policy::{Entering, Offer, QueueEntry, QueuePolicy, QueueUpdate};
 
 /// What the rounds of one lock send: the commands of a lock kind, as data.
 #[derive(Clone, Debug)]
@@ -142,6 +142,12 @@ impl Plan {
         [&owner.to_value(), space, self.label.0.as_bytes()].concat()
     }
 
+    /// How a call of that owner is called in a waiting list, behind its client.
+    pub(crate) fn member(&self, owner: OwnerToken) -> Vec<u8> {
+        let kind: &[u8] = if self.is_shared { b"r" } else { b"w" };
+        [kind, &self.value(owner)].concat()
+    }
+
     /// A command on all locks or slots.
     fn command(&self, scripts: [Script; 2], owner: OwnerToken) -> Command {
         let keys = keys_of(&self.locks, self.has_slots);
@@ -255,32 +261,19 @@ impl Plan {
     ) -> Command {
         let mut command = self.command([Script::Release, Script::ReleaseShared], owner);
         command.push(&offer.text(self.ttls, keep));
-        // Sent again after the acquire of the next call, its update would be wrong: it would leave the lock free because that call
-        // was about to ask.
-        if matches!(update, QueueUpdate::HandOver { .. }) {
-            command.end_again();
-        }
         match update {
             QueueUpdate::None => {}
             QueueUpdate::Leave(client) => command.push(&client.0),
-            QueueUpdate::HandOver { client, since } => {
-                command.push(&client.0);
-                command.push_number(since);
-            }
-            QueueUpdate::Stay {
-                entry,
-                since,
-                which,
-                owner,
-            } => {
-                command.push(&entry.client.0);
-                command.push_number(since);
+            QueueUpdate::Enter(entering) => {
+                command.push(&entering.entry.client.0);
+                command.push_number(entering.since);
+                let which = u64::from(entering.which.unwrap_or(0)).saturating_add(1);
                 let mut enters = Vec::new();
-                push_digits(&mut enters, u64::from(which.unwrap_or(0)).saturating_add(1));
-                enters.push(b' ');
-                push_digits(&mut enters, entry.life);
-                enters.push(b' ');
-                enters.extend(self.value(owner));
+                for number in [which, entering.entry.life, u64::from(entering.yields)] {
+                    push_digits(&mut enters, number);
+                    enters.push(b' ');
+                }
+                enters.extend(entering.member);
                 enters.push(b' ');
                 enters.extend_from_slice(Command::IS_NOTIFIED);
                 command.push(&enters);

@@ -70,7 +70,7 @@ fn while_a_guard_is_held_those_who_wait_in_its_manager_ask_no_node() -> TestResu
 }
 
 #[test]
-fn a_hand_over_is_one_release_and_one_acquisition_on_each_node() -> TestResult {
+fn a_hand_over_to_the_next_thread_is_one_release_on_each_node() -> TestResult {
     let servers = Servers::start(3)?;
     let locks = on_all(&servers, far);
     let held = hold(&locks, &servers, NAME);
@@ -87,17 +87,17 @@ fn a_hand_over_is_one_release_and_one_acquisition_on_each_node() -> TestResult {
     let after = locks.stats();
     assert!(earlier < guard.fencing_token());
     assert_eq!(after.hand_overs - before.hand_overs, 1);
-    assert_eq!(after.commands - before.commands, 2 * 3);
+    assert_eq!(after.commands - before.commands, 3);
     assert_eq!(
         (after.rounds_won - before.rounds_won, after.rounds_held),
         (1, before.rounds_held)
     );
     assert_eq!((after.releases - before.releases, after.waiting), (1, 0));
-    eventually("each server was asked twice", || {
+    eventually("each server was asked once", || {
         servers
             .iter()
             .zip(&scripts)
-            .all(|(it, before)| scripts_run(it) == before + 2)
+            .all(|(it, before)| scripts_run(it) == before + 1)
     });
     Ok(())
 }
@@ -136,10 +136,11 @@ fn a_lock_that_is_handed_over_is_the_next_one_s_own_in_all_respects() -> TestRes
     drop(held);
     let guard = join(waiter)?;
 
-    assert!(
-        secs(200) < guard.remaining() && guard.remaining() <= secs(300),
-        "{guard:?}"
-    );
+    // It has a short life first.
+    eventually("it has the new one's life", || {
+        secs(200) < guard.remaining()
+    });
+    assert!(guard.remaining() <= secs(300), "{guard:?}");
     eventually("the key's life is the new one's", || {
         servers
             .iter()

@@ -56,10 +56,8 @@ impl LiveHold {
             in_lists: self.in_lists,
             waited: self.waited,
         };
-        let mut reader = LiveHold {
-            began: self.began,
-            ..LiveHold::new(Arc::clone(&self.shared), id, won)
-        };
+        let mut reader = LiveHold::new(Arc::clone(&self.shared), id, won);
+        reader.began = self.began;
         let state = reader.state.get_mut();
         (state.lease, state.confirmations, state.longest_ttl) = (lease, confirmations, keep);
         (state.listeners, state.said_long) = (listeners, said_long);

@@ -7,8 +7,7 @@ use std::time::Duration;
 use crate::engine::listeners::callbacks::{self, Callback};
 use crate::engine::listeners::{Listeners, LostReceiver};
 use crate::engine::nodes::fanout::Outgoing;
-use crate::engine::round::admission::{self, FirstLife};
-use crate::engine::round::attempt::Attempt;
+use crate::engine::round::admission::RoundTicket;
 use crate::engine::round::outcome::{Grants, Won};
 use crate::engine::round::pending::Pending;
 use crate::engine::schedule::ScheduleEntry;
@@ -55,7 +54,7 @@ pub(super) struct HoldState {
     /// Its keys have that life.
     pub(super) is_handed_over: bool,
     /// Others may hold what they are handed over when it has ended, or the hold.
-    pub(super) first_life: Option<FirstLife>,
+    pub(super) first_life: Option<RoundTicket>,
     /// The number that its extensions carry: its token, or the largest counter that nodes have shown, if that is larger.
     pub(super) number: u64,
     /// A node that has lost the key has shown a counter above the number of the last extension.
@@ -110,14 +109,14 @@ pub(crate) struct PendingRelease<'a> {
     next: Option<Arc<Ticket>>,
     ended: EndedHold,
     round: Arc<Pending<ReleaseRound>>,
-    _round_ticket: admission::RoundTicket,
+    _round_ticket: RoundTicket,
 }
 
 impl PendingRelease<'_> {
     /// Writes it. The next call may ask then.
     pub(crate) fn flush(&self) {
         self.lock.shared.fanout.flush(self.ended.reached);
-        self.lock.let_next_ask(self.next.as_deref());
+        self.lock.admit_next(self.next.as_deref());
     }
 
     /// Waits until a majority has confirmed it, until `deadline` at most.
@@ -135,7 +134,7 @@ pub(super) struct Loss {
     renewed_at: Moment,
     /// These are dropped with nothing locked.
     _renewal: Option<UnderWay>,
-    _first_life: Option<FirstLife>,
+    _first_life: Option<RoundTicket>,
 }
 
 /// How a release ended, and the round with its rows.
@@ -263,40 +262,31 @@ impl LiveHold {
         self.conclude_release(end, round, ended)
     }
 
-    /// Sends the release and waits for it. The acquire of the call that waits for the lock goes along, in the same write.
-    ///
-    /// It never waits for its turn. The acquire does not go along if it had to, or could not win: the call then tries by
-    /// itself.
+    /// Sends the release and waits for it. It never waits for its turn.
     fn send_release(&self, ended: &EndedHold, round: &Arc<Pending<ReleaseRound>>) -> ReleaseEnd {
         let Shared {
             fanout, admission, ..
         } = &*self.shared;
         let _round_ticket = admission.enter();
+        let began = time::tick();
         let deadline = time::deadline(fanout.response_timeout);
-
         let (next, release) = self.pass_on(ended, round);
-        let (attempt, acquire) = next.as_ref().and_then(|it| self.prepare_next(it)).unzip();
-
-        let taken = fanout.send(release, acquire, time::tick());
-        if let (Some(next), Some(attempt)) = (&next, attempt) {
-            attempt.round.set_reached(taken);
-            next.hand_over(attempt);
-            self.admit_behind(next);
-        } else {
-            self.let_next_ask(next.as_deref());
+        fanout.send(release, began);
+        if next.is_none() {
+            self.admit_next(None);
+            round.spin(fanout, admission);
         }
-        round.spin(fanout, admission);
         let end = round.wait(deadline);
         if let Some(next) = next {
-            // It sleeps until its attempt is decided. If that has not happened by now, it waits for that itself.
-            next.wake();
+            // Mostly it has been woken by those who have handed the lock over. If not, it waits for that from here on.
+            next.set_grace(time::tick().saturating_duration_since(began));
+            self.admit_next(Some(&next));
         }
         end
     }
 
     /// Like [`LiveHold::release`], but does not wait, and only gives the release to the nodes. The result has to
-    /// be [flushed](PendingRelease::flush), whatever happens, and then [waited for](PendingRelease::wait). The waiting call of
-    /// this manager asks the nodes itself.
+    /// be [flushed](PendingRelease::flush), whatever happens, and then [waited for](PendingRelease::wait).
     pub(crate) fn begin_release(&self) -> Result<PendingRelease<'_>, Lost> {
         let ended = self.end()?;
         let (round, round_ticket) = (self.release_round(&ended), self.shared.admission.enter());
@@ -312,17 +302,29 @@ impl LiveHold {
         })
     }
 
-    /// The call of this manager that comes next, and the release, which is sent before that asks.
+    /// The call of this manager that comes next, if it enters the waiting lists by the release; and the release.
     fn pass_on(
         &self,
         ended: &EndedHold,
         round: &Arc<Pending<ReleaseRound>>,
     ) -> (Option<Arc<Ticket>>, Outgoing) {
-        let Shared { fanout, queues, .. } = &*self.shared;
-        let next = queues.pass_on(&self.spec.plan, self.id);
-        let update = next
-            .as_ref()
-            .map_or_else(|| self.update(), |it| it.comes_next(fanout));
+        let Shared {
+            fanout,
+            queues,
+            counters,
+            ..
+        } = &*self.shared;
+        let next = queues.pass_on(&self.spec.plan, self.id, |next| {
+            let entering = next.enter_by_release(fanout, self.token.get(), ended.reached)?;
+            Some((Arc::clone(next), entering))
+        });
+        let (next, update) = match next {
+            Some((next, entering)) => {
+                count(&counters.hand_overs);
+                (Some(next), QueueUpdate::Enter(entering))
+            }
+            None => (None, self.update()),
+        };
         let release = Outgoing::release(self.release_command(update), ended.reached, ended.keep);
         (next, release.answered_to(Some(round)))
     }
@@ -358,39 +360,12 @@ impl LiveHold {
         Ok((end, round))
     }
 
-    /// Lets others have the lock, or the call that comes next ask for it. Not before the release was sent: the call asks at
-    /// once, and would be refused if its acquire came first.
-    fn let_next_ask(&self, next: Option<&Ticket>) {
+    /// Lets calls ask the nodes that come next. Not before the release was sent: they would be refused if their acquire came first.
+    fn admit_next(&self, next: Option<&Ticket>) {
         match next {
-            Some(next) => {
-                next.let_ask();
-                self.admit_behind(next);
-            }
+            Some(_) => self.shared.queues.admit(&self.spec.plan.key),
             None => self.shared.queues.end_hold(&self.spec.plan, self.id),
         }
-    }
-
-    /// Calls that read and stand behind one that reads go in with it.
-    fn admit_behind(&self, next: &Ticket) {
-        if next.request.spec.plan.is_shared {
-            self.shared.queues.admit(&self.spec.plan.key);
-        }
-    }
-
-    /// The attempt of the call that comes next, and its command.
-    fn prepare_next(&self, next: &Arc<Ticket>) -> Option<(Attempt, Outgoing)> {
-        let Shared {
-            fanout,
-            admission,
-            counters,
-            ..
-        } = &*self.shared;
-        // The call waits for room before its own round; it would not before one that is sent for it.
-        let waits = fanout.is_behind() || !fanout.has_room();
-        let round_ticket = if waits { None } else { admission.try_enter() };
-        let prepared = next.prepare_next(fanout, round_ticket?).ok()?;
-        count(&counters.hand_overs);
-        Some(prepared)
     }
 
     /// Ends the hold on this side: it reads "not held" from here on. If it was over, the error says how; the release of what is
@@ -415,7 +390,6 @@ impl LiveHold {
                 drop(state);
                 drop((renewal, first_life));
                 self.shared.schedule.remove(&self.entry);
-                self.forget_owner();
                 Ok(EndedHold {
                     held,
                     reached,
@@ -562,5 +536,12 @@ impl LiveHold {
             why.trim_start_matches("lock lost: "),
             self.owner
         );
+    }
+}
+
+/// Behind its release, which undoes what nodes hand over before it.
+impl Drop for LiveHold {
+    fn drop(&mut self) {
+        self.forget_owner();
     }
 }

@@ -136,11 +136,10 @@ impl Fanout {
         from.checked_add(self.response_timeout).unwrap_or(now)
     }
 
-    /// Sends a command, and `next` behind it in the same write. The result: nodes that took a command that they could have
-    /// refused.
-    pub(crate) fn send(&self, first: Outgoing, next: Option<Outgoing>, now: Tick) -> NodeSet {
-        let is_awaited = first.handler.is_some();
-        let enqueued = self.distribute([Some(first), next], now);
+    /// Sends a command. The result: nodes that took it and could have refused it.
+    pub(crate) fn send(&self, outgoing: Outgoing, now: Tick) -> NodeSet {
+        let is_awaited = outgoing.handler.is_some();
+        let enqueued = self.enqueue(outgoing, now);
         let taken = enqueued.taken;
         // Other callers give theirs, and one write takes all.
         if is_awaited && self.nodes_that(|it| CROWD < it.unanswered) != NodeSet::default() {
@@ -153,16 +152,11 @@ impl Fanout {
     /// Gives a command to the nodes and writes nothing: for many in a row, and with something locked. The result has to be
     /// [handed over](Fanout::hand_over) with nothing locked.
     pub(crate) fn enqueue(&self, outgoing: Outgoing, now: Tick) -> Enqueued {
-        self.distribute([Some(outgoing), None], now)
-    }
-
-    fn distribute(&self, batch: [Option<Outgoing>; 2], now: Tick) -> Enqueued {
         let mut enqueued = Enqueued::default();
-        let mut asks = batch.iter().flatten().filter(|it| !it.is_release());
-        let refusals = match asks.next().map(|it| it.takers) {
-            None => Vec::new(),
-            Some(Takers::Patient) => self.refusals(self.response_timeout.max(MUTE_MIN), now),
-            Some(_) => self.refusals(Duration::ZERO, now),
+        let refusals = match outgoing.takers {
+            Takers::All(_) => Vec::new(),
+            Takers::Patient => self.refusals(self.response_timeout.max(MUTE_MIN), now),
+            _ => self.refusals(Duration::ZERO, now),
         };
         let is_behind = self.are_behind(&refusals);
         for (node, refusal) in self
@@ -170,24 +164,25 @@ impl Fanout {
             .iter()
             .zip(refusals.into_iter().chain(repeat(None)))
         {
-            for outgoing in batch.iter().flatten().filter(|it| it.goes_to(node.id)) {
-                let command = Arc::clone(&outgoing.command);
-                let handler = outgoing.handler.clone();
-                if let Takers::All(keep) = outgoing.takers {
-                    let keep_until = now.checked_add(keep).unwrap_or(now);
-                    node.give(PendingCommand::release(command, handler, keep_until));
-                } else if let Some(failure) = refusal.clone() {
-                    let refused = |handler| (handler, node.id, failure);
-                    enqueued.refused.extend(handler.map(refused));
-                    continue;
-                } else if is_behind && outgoing.takers == Takers::ReadyMajority {
-                    continue;
-                } else {
-                    enqueued.taken.insert(node.id);
-                    node.give(PendingCommand::new(command, handler));
-                }
-                enqueued.asked.insert(node.id);
+            if !outgoing.goes_to(node.id) {
+                continue;
             }
+            let command = Arc::clone(&outgoing.command);
+            let handler = outgoing.handler.clone();
+            if let Takers::All(keep) = outgoing.takers {
+                let keep_until = now.checked_add(keep).unwrap_or(now);
+                node.give(PendingCommand::release(command, handler, keep_until));
+            } else if let Some(failure) = refusal {
+                let refused = |handler| (handler, node.id, failure);
+                enqueued.refused.extend(handler.map(refused));
+                continue;
+            } else if is_behind && outgoing.takers == Takers::ReadyMajority {
+                continue;
+            } else {
+                enqueued.taken.insert(node.id);
+                node.give(PendingCommand::new(command, handler));
+            }
+            enqueued.asked.insert(node.id);
         }
         enqueued
     }
@@ -241,11 +236,6 @@ impl Fanout {
             .collect()
     }
 
-    /// Whether so many nodes are stalled that no majority can be asked.
-    pub(crate) fn is_behind(&self) -> bool {
-        self.are_behind(&self.refusals(Duration::ZERO, time::tick()))
-    }
-
     /// Nodes of `some` on which a lock that is gone may be set again.
     pub(crate) fn that_may_heal(&self, some: NodeSet, now: Tick) -> NodeSet {
         let length = self.records.rules().quarantine();
@@ -273,9 +263,9 @@ impl Fanout {
         self.nodes_that(|it| it.has_stepped(since))
     }
 
-    /// How many nodes announce releases to us.
-    pub(crate) fn listening(&self) -> usize {
-        self.nodes_that(|it| it.is_listening).len()
+    /// How many nodes can tell us what they hand over.
+    pub(crate) fn notifying(&self) -> usize {
+        self.nodes_that(|it| it.is_notified).len()
     }
 
     /// Writes what was given to `nodes`. Call it with nothing locked.
@@ -412,10 +402,6 @@ impl Outgoing {
     ) -> Outgoing {
         let handler = handler.map(|it| -> Arc<dyn ReplyHandler> { Arc::<H>::clone(it) });
         Outgoing { handler, ..self }
-    }
-
-    fn is_release(&self) -> bool {
-        matches!(self.takers, Takers::All(_))
     }
 
     fn goes_to(&self, node: NodeId) -> bool {

@@ -23,19 +23,11 @@ pub(crate) struct Admission {
 struct Tickets {
     limit: RoundLimit,
     under_way: usize,
-    /// Holds whose keys have only the life of a lock that was handed over.
-    handed_over: usize,
     next: u64,
     /// Calls that wait, in the order in which they came.
     waiting: BTreeMap<u64, Arc<Parker>>,
     /// Calls that were given a ticket and have not taken it yet.
     given: HashSet<u64>,
-}
-
-impl Tickets {
-    fn has_room(&self) -> bool {
-        self.under_way.saturating_add(self.handed_over) < self.limit.rounds()
-    }
 }
 
 /// The right to have a round under way.
@@ -44,9 +36,6 @@ pub(crate) struct RoundTicket {
     /// How long it was waited for.
     pub(super) waited: Duration,
 }
-
-/// The right to hold a lock that was handed over, until it is extended for the first time.
-pub(crate) struct FirstLife(Arc<Admission>);
 
 /// A place among the calls that wait for a ticket, given up when it is dropped.
 pub(crate) struct Waiting {
@@ -58,8 +47,17 @@ pub(crate) struct Waiting {
 impl Admission {
     /// A ticket, if no call has to wait for one.
     pub(crate) fn try_enter(self: &Arc<Self>) -> Option<RoundTicket> {
+        self.take(|tickets| tickets.waiting.is_empty())
+    }
+
+    /// A ticket for what nodes have handed over, within the limit: no node is asked, so it is taken before calls that wait.
+    pub(crate) fn try_hold(self: &Arc<Self>) -> Option<RoundTicket> {
+        self.take(|_| true)
+    }
+
+    fn take(self: &Arc<Self>, may_enter: impl FnOnce(&Tickets) -> bool) -> Option<RoundTicket> {
         let mut tickets = self.tickets.lock();
-        if !tickets.waiting.is_empty() || !tickets.has_room() {
+        if !may_enter(&tickets) || tickets.limit.rounds() <= tickets.under_way {
             return None;
         }
         tickets.under_way = tickets.under_way.saturating_add(1);
@@ -92,20 +90,6 @@ impl Admission {
         self.ticket(Duration::ZERO)
     }
 
-    /// The right to hold a lock that was handed over, within the same limit. Without it the call claims the lock, when it is its
-    /// turn.
-    ///
-    /// RACE: T1, another client, releases many locks at once; T2, slow servers, hand them over to calls of this manager; T3, its
-    /// renewal thread, has to extend all of them within one short life. Therefore no more are held than rounds may be under way.
-    pub(crate) fn try_hold(self: &Arc<Self>) -> Option<FirstLife> {
-        let mut tickets = self.tickets.lock();
-        if !tickets.has_room() {
-            return None;
-        }
-        tickets.handed_over = tickets.handed_over.saturating_add(1);
-        Some(FirstLife(Arc::clone(self)))
-    }
-
     fn ticket(self: &Arc<Self>, waited: Duration) -> RoundTicket {
         RoundTicket {
             admission: Arc::clone(self),
@@ -133,7 +117,7 @@ impl Admission {
         let mut woken = Vec::new();
         let mut tickets = self.tickets.lock();
         work(&mut tickets);
-        while tickets.has_room()
+        while tickets.under_way < tickets.limit.rounds()
             && let Some((id, parker)) = tickets.waiting.pop_first()
         {
             tickets.under_way = tickets.under_way.saturating_add(1);
@@ -159,7 +143,7 @@ impl Admission {
     #[cfg(test)]
     pub(crate) fn is_idle(&self) -> bool {
         let tickets = self.tickets.lock();
-        tickets.under_way == 0 && tickets.handed_over == 0 && tickets.waiting.is_empty()
+        tickets.under_way == 0 && tickets.waiting.is_empty()
     }
 }
 
@@ -181,13 +165,6 @@ impl Drop for RoundTicket {
     fn drop(&mut self) {
         self.admission
             .change(|tickets| tickets.under_way = tickets.under_way.saturating_sub(1));
-    }
-}
-
-impl Drop for FirstLife {
-    fn drop(&mut self) {
-        self.0
-            .change(|tickets| tickets.handed_over = tickets.handed_over.saturating_sub(1));
     }
 }
 

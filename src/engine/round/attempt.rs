@@ -4,10 +4,10 @@
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use crate::answer::Answer;
+use crate::answer::{AcquireReply, Answer};
 use crate::config::Config;
 use crate::engine::nodes::fanout::{Fanout, Outgoing};
-use crate::engine::round::admission::{FirstLife, RoundTicket};
+use crate::engine::round::admission::RoundTicket;
 use crate::engine::round::outcome::{Grants, LostAttempt, NotWon, Won};
 use crate::engine::round::pending::Pending;
 use crate::engine::spec::LockSpec;
@@ -21,7 +21,7 @@ use crate::observer::{Event, RoundOutcome};
 use crate::stats::count;
 use crate::sys::logging::debug;
 use crate::time::{self, About, Moment, Now, Tick};
-use crate::wire::{Command, QueueEntry, QueuePolicy, QueueUpdate};
+use crate::wire::{Command, Entering, QueueEntry, QueuePolicy, QueueUpdate};
 
 /// An attempt on its way.
 pub(crate) struct Attempt {
@@ -37,10 +37,10 @@ pub(crate) struct Attempt {
     /// Its time is not one response timeout: it has to wait for connections first, or its call ends before.
     is_odd: bool,
     pub(crate) round: Arc<Pending<AcquireRound>>,
-    /// Others may begin when it has ended. None if nobody was asked: see [`Attempt::of_hand_overs`].
-    round_ticket: Option<RoundTicket>,
-    /// Of that one.
-    first_life: Option<FirstLife>,
+    /// Others may begin when it has ended.
+    round_ticket: RoundTicket,
+    /// Nobody was asked: see [`Attempt::of_hand_overs`].
+    is_handed_over: bool,
 }
 
 /// Who asks: one owner for all attempts of a call, until a release of it was sent.
@@ -80,7 +80,7 @@ impl Owner {
 }
 
 impl Attempt {
-    /// Prepares an attempt, and what has to be sent. `on_end` is called by the thread that decides the round.
+    /// Prepares an attempt, and what has to be sent.
     ///
     /// Its time runs from here on: what the call has waited for its round ticket does not count.
     pub(crate) fn prepare(
@@ -89,7 +89,6 @@ impl Attempt {
         request: &Request,
         known: AttemptFacts,
         owner: Owner,
-        on_end: Option<Box<dyn Fn() + Send + Sync>>,
     ) -> Result<(Attempt, Outgoing), NotWon> {
         let sent = Now::read();
         let use_until = lease::use_until(sent.moment, request.spec.ttl(), request.margin);
@@ -108,9 +107,7 @@ impl Attempt {
         let proposal = proposal.ok_or_else(|| LostAttempt::without_tokens(nodes, seen))?;
         let round = AcquireRound::new(request.spec.rule(), proposal, use_until);
         let round = round.after(seen).of_names(&request.spec.names);
-        let hook =
-            on_end.map(|it| -> Box<dyn Fn(&AcquireEnd) + Send + Sync> { Box::new(move |_| it()) });
-        let round = Arc::new(Pending::with_hook(nodes, round, hook));
+        let round = Arc::new(Pending::new(nodes, round));
         let ttl_ms = lease::millis(request.spec.ttl());
         let command = request
             .spec
@@ -128,8 +125,8 @@ impl Attempt {
             deadline,
             is_odd,
             round,
-            round_ticket: Some(round_ticket),
-            first_life: None,
+            round_ticket,
+            is_handed_over: false,
         };
         Ok((attempt, outgoing))
     }
@@ -145,7 +142,7 @@ impl Attempt {
         tokens: &[(NodeId, u64)],
         life: Duration,
         margin: Duration,
-        first_life: FirstLife,
+        round_ticket: RoundTicket,
     ) -> Option<Attempt> {
         let now = Moment::now();
         let use_until = lease::use_until(asked.sent.moment, life, margin)?;
@@ -166,8 +163,8 @@ impl Attempt {
             deadline,
             is_odd: true,
             round,
-            round_ticket: None,
-            first_life: Some(first_life),
+            round_ticket,
+            is_handed_over: true,
         })
     }
 
@@ -179,9 +176,7 @@ impl Attempt {
         outgoing: Outgoing,
     ) -> Result<Won, LostAttempt> {
         self.round.send(fanout, outgoing.for_majority());
-        if let Some(ticket) = &self.round_ticket {
-            self.round.spin(fanout, &ticket.admission);
-        }
+        self.round.spin(fanout, &self.round_ticket.admission);
         self.finish(fanout, request)
     }
 
@@ -207,11 +202,8 @@ impl Attempt {
         // asked, says nothing about load.
         let is_answered = end != AcquireEnd::Lost(LossReason::NoQuorum);
         let timed_out = self.round.timed_out();
-        if let Some(ticket) = &self.round_ticket
-            && !self.is_odd
-            && (is_answered || timed_out)
-        {
-            ticket.learn(self.sent.tick, timed_out);
+        if !self.is_odd && (is_answered || timed_out) {
+            self.round_ticket.learn(self.sent.tick, timed_out);
         }
         let nodes = fanout.nodes.len();
         let mut seen = self
@@ -287,9 +279,9 @@ impl Attempt {
                 raised,
                 sent: self.sent,
                 use_until,
-                is_handed_over: self.first_life.is_some(),
+                is_handed_over: self.is_handed_over,
                 reached: self.reached(),
-                first_life: self.first_life,
+                first_life: self.is_handed_over.then_some(self.round_ticket),
                 grants,
                 in_lists,
                 waited: client.is_some(),
@@ -318,7 +310,7 @@ impl Attempt {
         let (queued, common_slot) = self.round.with_ballot(|it| (it.queued(), it.common_slot()));
         let common_slot = common_slot.filter(|_| why == LossReason::Held);
         let asked = self.sent.tick;
-        let waited = self.round_ticket.map(|it| it.waited).unwrap_or_default();
+        let waited = self.round_ticket.waited;
         Err(LostAttempt {
             why,
             rows,
@@ -342,7 +334,7 @@ impl Attempt {
         if to != NodeSet::default() {
             // RACE: as in `take_back`, behind the acquire.
             let release = Outgoing::release(keep, to, spec.ttl());
-            fanout.send(release, None, time::tick());
+            fanout.send(release, time::tick());
         }
     }
 
@@ -410,12 +402,13 @@ impl Attempt {
         let update = match request.policy.entry {
             None => QueueUpdate::None,
             // Those who began earlier are handed what it gives back: nobody hands anything to itself.
-            Some(entry) if stays => QueueUpdate::Stay {
+            Some(entry) if stays => QueueUpdate::Enter(Entering {
                 entry,
                 since: request.since(fanout),
                 which: self.round.with_ballot(Ballot::<AcquireRound>::in_the_way),
-                owner: self.owner.successor,
-            },
+                member: request.spec.plan.member(self.owner.successor),
+                yields: true,
+            }),
             Some(entry) => QueueUpdate::Leave(entry.client),
         };
         let offer = fanout.offer(self.round.with_ballot(Ballot::<AcquireRound>::proposal));
@@ -424,7 +417,7 @@ impl Attempt {
         let round = (granted != 0).then(round);
         let release =
             Outgoing::release(command, to, request.spec.ttl()).answered_to(round.as_ref());
-        fanout.send(release, None, time::tick());
+        fanout.send(release, time::tick());
         Some(round)
     }
 }
@@ -433,6 +426,30 @@ impl Attempt {
 pub(crate) struct Asked {
     pub(crate) sent: Now,
     pub(crate) round: Arc<Pending<AcquireRound>>,
+}
+
+impl Asked {
+    /// What a release of the lock is to the call that enters the waiting lists by it: it was refused everywhere, by a lock with
+    /// this token, as the nodes run the release. As nobody else, so what is handed over to it was set behind that.
+    pub(crate) fn by_release(request: &Request, nodes: &Fanout, token: u64) -> Asked {
+        let sent = Now::read();
+        let round = AcquireRound::new(request.spec.rule(), token, None);
+        let mut ballot = Ballot::new(nodes.nodes.len(), round);
+        for node in nodes.ids() {
+            let held = AcquireReply::Held {
+                counter: token,
+                left: None,
+                queued: true,
+                holder: None,
+                which: None,
+            };
+            ballot.on_late_vote(node, Answer::Acquire(held));
+        }
+        Asked {
+            sent,
+            round: Arc::new(Pending::of_ballot(ballot, NodeSet::default())),
+        }
+    }
 }
 
 /// A waiting list is kept for several of the longest pauses, so that calls that are alive do not fall out of it.

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::answer::Answer;
-use crate::engine::round::admission::FirstLife;
+use crate::engine::round::admission::RoundTicket;
 use crate::engine::round::pending::Pending;
 use crate::engine::spec::LockSpec;
 use crate::error::{NodeAnswer, NodeFailure};
@@ -27,7 +27,7 @@ pub(crate) struct Won {
     pub(crate) use_until: Moment,
     /// Nodes have handed it over, for a short life.
     pub(crate) is_handed_over: bool,
-    pub(crate) first_life: Option<FirstLife>,
+    pub(crate) first_life: Option<RoundTicket>,
     /// Nodes to which the acquire may have come.
     pub(crate) reached: NodeSet,
     pub(crate) grants: Grants,

@@ -23,11 +23,7 @@ pub(crate) struct Pending<R: Round> {
     decided: Condvar,
     /// Told of every answer that comes after the decision.
     answered: Condvar,
-    /// Called by the thread that decides the round, with nothing locked.
-    hook: Option<Hook<R>>,
 }
-
-type Hook<R> = Box<dyn Fn(&<R as Round>::End) + Send + Sync>;
 
 struct RoundState<R: Round> {
     ballot: Ballot<R>,
@@ -47,23 +43,7 @@ impl<R: Round> fmt::Debug for Pending<R> {
 
 impl<R: Round> Pending<R> {
     pub(crate) fn new(nodes: usize, round: R) -> Pending<R> {
-        Pending::with_hook(nodes, round, None)
-    }
-
-    pub(crate) fn with_hook(nodes: usize, round: R, hook: Option<Hook<R>>) -> Pending<R> {
-        let ballot = Ballot::new(nodes, round);
-        let state = RoundState {
-            ballot,
-            timed_out: false,
-            amended: Vec::new(),
-            reached: NodeSet::default(),
-        };
-        Pending {
-            state: Mutex::new(state),
-            decided: Condvar::default(),
-            answered: Condvar::default(),
-            hook,
-        }
+        Pending::of_ballot(Ballot::new(nodes, round), NodeSet::default())
     }
 
     /// A round that was decided elsewhere, of a command that may have come to the nodes `reached`.
@@ -77,7 +57,6 @@ impl<R: Round> Pending<R> {
             }),
             decided: Condvar::default(),
             answered: Condvar::default(),
-            hook: None,
         }
     }
 
@@ -109,7 +88,7 @@ impl<R: Round> Pending<R> {
 
     /// Sends the command of the round.
     pub(crate) fn send(&self, fanout: &Fanout, outgoing: Outgoing) {
-        let taken = fanout.send(outgoing, None, time::tick());
+        let taken = fanout.send(outgoing, time::tick());
         self.set_reached(taken);
     }
 
@@ -216,10 +195,7 @@ impl<R: Round> Pending<R> {
     }
 
     fn announce(&self, end: Option<R::End>) {
-        if let Some(end) = end {
-            if let Some(hook) = &self.hook {
-                hook(&end);
-            }
+        if end.is_some() {
             self.decided.notify_all();
         }
     }

@@ -21,7 +21,7 @@ use crate::session::pending_command::ReplyHandler;
 use crate::sys::sync::Mutex;
 use crate::sys::{ThreadId, this_thread};
 use crate::time::{self, Moment, Tick};
-use crate::wire::{HandedOver, LAST, QueueUpdate};
+use crate::wire::{Entering, HandedOver};
 
 /// By lock key.
 pub(super) type WaitQueues = HashMap<Arc<[u8]>, WaitQueue>;
@@ -133,7 +133,8 @@ impl WaitQueue {
                 break;
             }
             let begins = may_ask && !state.may_ask;
-            if begins {
+            let is_in_lists = state.asked.is_some() && !state.known.has_no_place;
+            if begins && !is_in_lists {
                 state.try_at = None;
             }
             state.may_ask = may_ask;
@@ -145,33 +146,20 @@ impl WaitQueue {
         }
     }
 
-    /// Ends the hold `id` for the first call, whose attempt is made by the caller. `None` if that is not for the caller to
-    /// do.
-    pub(super) fn pass_on(&mut self, id: u64) -> Option<Arc<Ticket>> {
-        // Readers hand nothing over: a call that waits behind them has asked, and is notified when the last of all has gone.
+    /// Ends the hold `id` for the first call, if that can `enter` the waiting lists by the release.
+    pub(super) fn pass_on<T>(
+        &mut self,
+        id: u64,
+        enter: impl FnOnce(&Arc<Ticket>) -> Option<T>,
+    ) -> Option<T> {
+        // Readers hand nothing over: a call that waits behind them has asked.
         let first = self.tickets.front()?;
         if !first.request.spec.plan.has_slots && !self.is_held_by(id) {
             return None;
         }
-        let first = Arc::clone(first);
-        let mut state = first.state.lock();
-        if state.asks {
-            // The nodes hand over to it what is released behind its acquire.
-            //
-            // RACE: T1, its thread, loses that attempt and releases its owner; T2, this thread, would ask as the same owner behind
-            // the release.
-            return None;
-        }
-        if !matches!(state.handover, Handover::None) {
-            // RACE: this hold came between an earlier release and the acquire that goes along with it, and the call has not
-            // seen that attempt yet. Ours would replace it, and its keys would not be taken back.
-            return None;
-        }
+        let entered = enter(first)?;
         self.holder = None;
-        state.may_ask = true;
-        state.handover = Handover::Preparing { awaited: false };
-        drop(state);
-        Some(first)
+        Some(entered)
     }
 }
 
@@ -232,7 +220,6 @@ pub(super) struct TicketState {
     /// How long other nodes are waited for once one has handed the lock over.
     pub(super) grace: Duration,
     pub(super) known: AttemptFacts,
-    pub(super) handover: Handover,
     /// The last attempt of the first call, which has given up because of an outage.
     pub(super) given_up: Option<Arc<LostAttempt>>,
 }
@@ -249,18 +236,6 @@ pub(super) struct HandOvers {
     life: Duration,
     /// The round that they have won.
     won: Option<Arc<Pending<AcquireRound>>>,
-}
-
-/// An attempt for the call, made by the thread that releases the lock.
-#[derive(Default)]
-pub(super) enum Handover {
-    #[default]
-    None,
-    /// It is not sent yet. `awaited`: the call waits for nothing else any more.
-    Preparing {
-        awaited: bool,
-    },
-    Sent(Attempt),
 }
 
 impl TicketState {
@@ -317,15 +292,21 @@ impl Ticket {
         hand_overs.nodes.insert(node);
         hand_overs.since.get_or_insert_with(time::tick);
         let so_far = hand_overs.nodes.len();
+        let may_ask = state.may_ask;
         drop(state);
-        // Once for the time to wait for the others, and once for a majority.
-        if so_far == 1 || so_far == quorum {
+        // Once for the time to wait for the others, and once for a majority. It does not know of a release yet by which it has
+        // entered the lists.
+        if so_far == 1 && may_ask || so_far == quorum {
             self.parker.wake();
         }
         true
     }
 
-    /// The attempt that nodes have made by handing the lock over, if a majority has, and the call may hold it so.
+    /// The attempt that nodes have made by handing the lock over, if a majority has, and the call may hold it so. Otherwise it
+    /// claims the lock in its turn.
+    ///
+    /// RACE: T1, another client, releases many locks at once; T2, slow servers, hand them over to calls of this manager; T3, its
+    /// renewal thread, has to extend all of them within one short life. Therefore each has a round ticket until its first extension.
     pub(super) fn won_by_hand_overs(
         &self,
         state: &mut TicketState,
@@ -361,31 +342,66 @@ impl Ticket {
         self.request.policy.entry.map(|it| it.client)
     }
 
-    /// What a release says that leaves the lock to this call.
-    pub(crate) fn comes_next(&self, fanout: &Fanout) -> QueueUpdate {
-        let since = self.since(fanout);
-        self.client()
-            .map_or(QueueUpdate::None, |client| QueueUpdate::HandOver {
-                client,
-                since,
-            })
-    }
-
-    /// When the call began, as far as other clients that wait are concerned.
-    pub(super) fn since(&self, fanout: &Fanout) -> u64 {
-        if self.state.lock().known.has_no_place {
-            LAST
-        } else {
-            self.request.since(fanout)
+    /// Enters the waiting lists of the nodes by a release of the lock, with this token, that goes to these nodes: what that says.
+    /// `None` if the call is in them, is about to ask, or would not be told.
+    pub(crate) fn enter_by_release(
+        self: &Arc<Self>,
+        fanout: &Fanout,
+        token: u64,
+        to: NodeSet,
+    ) -> Option<Entering> {
+        fanout.time_for_all(self.request.began)?;
+        let is_told = quorum(fanout.nodes.len()) <= fanout.notifying();
+        // Before it asks for itself it waits for nodes that fall behind, and leaves out those that have.
+        if !is_told || !fanout.has_room() || fanout.is_late(time::tick()) {
+            return None;
         }
+        self.enter(fanout, token, to)
     }
 
-    /// Prepares an attempt for the call. The result has to be sent. `on_end`: see [`Attempt::prepare`].
+    /// RACE: T1, the call, loses an attempt and releases its owner; T2, this thread, would enter it as that owner behind that
+    /// release, and nobody would take it out. Therefore it enters as a new one, and not while it asks.
+    ///
+    /// RACE: T2 has entered the call here and has not sent the release; T1 leaves the queue, and the release enters it after that.
+    /// The node hands the lock over to nobody, and gets it back.
+    pub(super) fn enter(
+        self: &Arc<Self>,
+        fanout: &Fanout,
+        token: u64,
+        to: NodeSet,
+    ) -> Option<Entering> {
+        let entry = self.request.policy.entry?;
+        let mut state = self.state.lock();
+        if state.asks || state.owner.is_some() {
+            return None;
+        }
+        let owner = Owner {
+            reached: to,
+            ..Owner::draw().ok()?
+        };
+        state.owner = Some(owner);
+        state.asked = Some(Asked::by_release(&self.request, fanout, token));
+        // If nobody tells it: the lock may have been handed over to it for a moment.
+        state.try_at = time::tick().checked_add(lease::FIRST_LIFE.mul_f64(0.5));
+        // RACE: T1 enters this call; T2, which has released before, lets the first call ask, and that is this one; T3, the first
+        // node, tells it. Therefore it has time for the others, until T1 knows how long its release has taken.
+        state.grace = lease::FIRST_EXTENSION;
+        drop(state);
+        self.owners.insert(owner, self);
+        Some(Entering {
+            entry,
+            since: self.request.since(fanout),
+            which: None,
+            member: self.request.spec.plan.member(owner.token),
+            yields: false,
+        })
+    }
+
+    /// Prepares an attempt for the call. The result has to be sent.
     pub(super) fn prepare(
         self: &Arc<Self>,
         fanout: &Fanout,
         round_ticket: RoundTicket,
-        on_end: Option<Box<dyn Fn() + Send + Sync>>,
     ) -> Result<(Attempt, Outgoing), NotWon> {
         let mut state = self.state.lock();
         let owner = match state.owner {
@@ -401,7 +417,7 @@ impl Ticket {
         drop(state);
         self.owners.insert(owner, self);
         let (attempt, outgoing) =
-            Attempt::prepare(fanout, round_ticket, &self.request, known, owner, on_end)?;
+            Attempt::prepare(fanout, round_ticket, &self.request, known, owner)?;
         state = self.state.lock();
         state.asked = Some(Asked {
             sent: attempt.sent,
@@ -411,41 +427,9 @@ impl Ticket {
         Ok((attempt, outgoing))
     }
 
-    /// Prepares an attempt for the call, whose thread sleeps until that is decided.
-    pub(crate) fn prepare_next(
-        self: &Arc<Self>,
-        fanout: &Fanout,
-        round_ticket: RoundTicket,
-    ) -> Result<(Attempt, Outgoing), NotWon> {
-        let parker = Arc::clone(&self.parker);
-        self.prepare(fanout, round_ticket, Some(Box::new(move || parker.wake())))
-    }
-
-    /// Hands the call its attempt, which has been sent.
-    ///
-    /// RACE: not before it was sent. The call may end it at once, and what it then takes back must run behind it. The
-    /// call's thread sleeps on, until the attempt is decided.
-    pub(crate) fn hand_over(&self, attempt: Attempt) {
-        self.set_handover(Handover::Sent(attempt));
-    }
-
-    /// Lets the call ask the nodes for itself, at once.
-    pub(crate) fn let_ask(&self) {
-        self.state.lock().try_at = None;
-        self.set_handover(Handover::None);
-        self.parker.wake();
-    }
-
-    fn set_handover(&self, to: Handover) {
-        let before = std::mem::replace(&mut self.state.lock().handover, to);
-        if matches!(before, Handover::Preparing { awaited: true }) {
-            self.parker.wake();
-        }
-    }
-
-    /// Makes the call look at its attempt, decided or not.
-    pub(crate) fn wake(&self) {
-        self.parker.wake();
+    /// How long nodes take to hand a lock over: about `took`.
+    pub(crate) fn set_grace(&self, took: Duration) {
+        self.state.lock().grace = pause::grace(took, 0);
     }
 }
 
@@ -491,6 +475,10 @@ mod tests {
             .iter()
             .for_each(|it| queue.tickets.push_back(Arc::clone(it)));
         queue
+    }
+
+    fn entered(first: &Arc<Ticket>) -> Option<Arc<Ticket>> {
+        Some(Arc::clone(first))
     }
 
     /// The manager holds the lock alone.
@@ -583,35 +571,33 @@ mod tests {
     }
 
     #[test]
-    fn a_lock_is_handed_on_by_its_only_holder_to_the_first_call_and_to_no_other_meanwhile() {
+    fn a_lock_is_handed_on_by_its_only_holder_to_the_first_call() {
         let mut queue = WaitQueue::default();
         queue.begin_hold(7, Rule::Exclusive);
         assert!(
-            queue.pass_on(7).is_none() && is_held(&queue),
+            queue.pass_on(7, entered).is_none() && is_held(&queue),
             "nobody waits: the hold goes on"
         );
         let (first, second) = (reader(), reader());
         queue.tickets.push_back(Arc::clone(&first));
         queue.tickets.push_back(second);
         assert!(
-            queue.pass_on(8).is_none() && is_held(&queue),
+            queue.pass_on(8, entered).is_none() && is_held(&queue),
             "another hold"
         );
 
-        assert!(queue.pass_on(7).is_some_and(|it| Arc::ptr_eq(&it, &first)) && !is_held(&queue));
+        let none = queue.pass_on(7, |_| None::<()>);
+        assert!(none.is_none() && is_held(&queue), "it does not enter");
 
-        queue.begin_hold(9, Rule::Exclusive);
-        assert!(
-            queue.pass_on(9).is_none() && is_held(&queue),
-            "its attempt is prepared already"
-        );
+        let next = queue.pass_on(7, entered);
+        assert!(next.is_some_and(|it| Arc::ptr_eq(&it, &first)) && !is_held(&queue));
     }
 
     #[test]
     fn a_reader_hands_nothing_on() {
         let mut queue = queue(&[&writer()]);
         queue.begin_hold(7, Rule::Shared);
-        assert!(queue.pass_on(7).is_none());
+        assert!(queue.pass_on(7, entered).is_none());
         assert!(queue.end_hold(7));
     }
 
@@ -632,16 +618,9 @@ mod tests {
     }
 
     #[test]
-    fn a_permit_is_handed_to_the_first_call_unless_that_asks_the_nodes_already() {
+    fn a_permit_is_handed_on_to_the_first_call_whoever_holds_others() {
         let first = call(Plan::semaphore(b"", b"s", 2, KeyTtls::default()));
         let mut queue = queue(&[&first]);
-        first.state.lock().asks = true;
-        assert!(queue.pass_on(7).is_none());
-        first.state.lock().asks = false;
-        assert!(queue.pass_on(7).is_some());
-        assert!(
-            queue.pass_on(8).is_none(),
-            "its attempt is prepared already"
-        );
+        assert!(queue.pass_on(7, entered).is_some());
     }
 }

@@ -1,4 +1,4 @@
-//! One call's way along a queue: it waits, asks the nodes or takes the attempt that was made for it, and leaves.
+//! One call's way along a queue: it waits, asks the nodes or takes what they hand over, and leaves.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,7 +9,7 @@ use crate::engine::park::Signal;
 use crate::engine::round::admission::{Admission, RoundTicket, RoundWait};
 use crate::engine::round::attempt::{Attempt, Owner, Request};
 use crate::engine::round::outcome::{LostAttempt, NotWon, Won};
-use crate::engine::wait::queue::{HandOvers, Handover, Ticket};
+use crate::engine::wait::queue::{HandOvers, Ticket};
 use crate::engine::wait::queues::Queues;
 use crate::error::NodeAnswer;
 use crate::ids::{NodeSet, OwnerToken};
@@ -38,8 +38,8 @@ pub(crate) enum WaitResult {
 enum Woken {
     /// The nodes may be asked now.
     Try(RoundTicket),
-    /// The thread that released the lock has asked them for this call.
-    Sent(Attempt),
+    /// Nodes have handed the lock over.
+    Won(Attempt),
     /// The first call has given up because of an outage, after this attempt. It is over for all of them.
     GivenUp(LostAttempt),
     /// Time is up, or a signal was given.
@@ -107,7 +107,7 @@ impl<'a> QueuedCall<'a> {
     pub(crate) fn next(&mut self, until: Option<Tick>, signals: &[&Signal]) -> WaitResult {
         match self.wait(until, signals) {
             Woken::Try(round_ticket) => WaitResult::Ended(self.try_now(round_ticket)),
-            Woken::Sent(attempt) => WaitResult::Ended(self.finish(attempt)),
+            Woken::Won(attempt) => WaitResult::Ended(self.finish(attempt)),
             Woken::GivenUp(lost) => WaitResult::GivenUp(lost),
             Woken::Stopped => WaitResult::Stopped,
         }
@@ -120,46 +120,32 @@ impl<'a> QueuedCall<'a> {
         loop {
             let (wake_at, asks) = {
                 let mut state = self.ticket.state.lock();
-                match std::mem::take(&mut state.handover) {
-                    Handover::Sent(attempt) => {
-                        state.asks = true;
-                        return Woken::Sent(attempt);
-                    }
-                    other => state.handover = other,
-                }
                 if let Some(lost) = &state.given_up
                     && !signals.iter().any(|it| it.is_given())
-                    && matches!(state.handover, Handover::None)
                 {
                     return Woken::GivenUp(LostAttempt::clone(lost));
                 }
-                if matches!(state.handover, Handover::None)
-                    && let Some(attempt) = self.ticket.won_by_hand_overs(
-                        &mut state,
-                        quorum(self.queues.nodes),
-                        self.admission,
-                    )
-                {
+                if let Some(attempt) = self.ticket.won_by_hand_overs(
+                    &mut state,
+                    quorum(self.queues.nodes),
+                    self.admission,
+                ) {
                     state.asks = true;
-                    return Woken::Sent(attempt);
+                    return Woken::Won(attempt);
                 }
                 let now = time::tick();
                 if until.is_some_and(|it| it <= now) || signals.iter().any(|it| it.is_given()) {
                     return Woken::Stopped;
                 }
-                match &state.handover {
-                    Handover::None if state.may_ask => match state.next_try(self.queues.nodes) {
-                        Some(at) if now < at => (Some(until.map_or(at, |it| it.min(at))), false),
-                        _ => (until, true),
-                    },
-                    _ => (until, false),
+                match state.next_try(self.queues.nodes) {
+                    _ if !state.may_ask => (until, false),
+                    Some(at) if now < at => (Some(until.map_or(at, |it| it.min(at))), false),
+                    _ => (until, true),
                 }
             };
             if let Some(round_ticket) = self.turn.wait(asks, self.admission, &parker) {
-                if self.begin_to_ask() {
-                    return Woken::Try(round_ticket);
-                }
-                continue;
+                self.ticket.state.lock().asks = true;
+                return Woken::Try(round_ticket);
             }
             // Most calls need not sleep. The signals are looked at once more behind it.
             match watching {
@@ -167,13 +153,6 @@ impl<'a> QueuedCall<'a> {
                 None => watching = Some(parker.watch(signals)),
             }
         }
-    }
-
-    /// Keeps other threads from making an attempt for the call; false if one does.
-    fn begin_to_ask(&self) -> bool {
-        let mut state = self.ticket.state.lock();
-        state.asks = matches!(state.handover, Handover::None);
-        state.asks
     }
 
     /// Whether nothing but other rounds of this manager keeps the call from asking the nodes.
@@ -185,12 +164,12 @@ impl<'a> QueuedCall<'a> {
     fn try_now(&mut self, round_ticket: RoundTicket) -> Result<Won, NotWon> {
         self.fanout.wait_for_room();
         self.handed_over = self.ticket.state.lock().hand_overs.nodes.len();
-        let (attempt, outgoing) = self.ticket.prepare(self.fanout, round_ticket, None)?;
+        let (attempt, outgoing) = self.ticket.prepare(self.fanout, round_ticket)?;
         let result = attempt.run(self.fanout, &self.ticket.request, outgoing);
         self.note(result)
     }
 
-    /// Waits for the attempt that was made for this call.
+    /// Ends the attempt that nodes have made by handing the lock over.
     fn finish(&mut self, attempt: Attempt) -> Result<Won, NotWon> {
         self.turn = RoundWait::default();
         self.handed_over = 0;
@@ -210,7 +189,7 @@ impl<'a> QueuedCall<'a> {
         // Nobody hands over what is given back to whoever gave it back. What a server in quarantine grants is in nobody's way.
         let gave_back = lost.is_released && lost.rows.iter().any(NodeAnswer::is_granted);
         let announced =
-            !gave_back && majority <= lost.queued && majority <= self.fanout.listening();
+            !gave_back && majority <= lost.queued && majority <= self.fanout.notifying();
         let known = self.ticket.state.lock().known.after(&lost);
         let pause = match (announced, known.has_no_place) {
             (true, _) => pause::long_pause,
@@ -297,41 +276,6 @@ impl<'a> QueuedCall<'a> {
         }
     }
 
-    /// Leaves the queue. An attempt may have been made for the call meanwhile. Then its end is the result, and the call stays
-    /// in the queue until it leaves with what it has won, or is dropped.
-    pub(crate) fn stop(&mut self) -> Option<Result<Won, NotWon>> {
-        self.leave().map(|attempt| self.finish(attempt))
-    }
-
-    /// Leaves the queue, unless an attempt was made for the call meanwhile: that has to be finished first.
-    fn leave(&mut self) -> Option<Attempt> {
-        self.turn = RoundWait::default();
-        loop {
-            {
-                let mut by_key = self.queues.by_key.lock();
-                let mut state = self.ticket.state.lock();
-                match std::mem::take(&mut state.handover) {
-                    Handover::Sent(attempt) => {
-                        state.asks = true;
-                        return Some(attempt);
-                    }
-                    Handover::None => {
-                        drop(state);
-                        self.queues.remove(&mut by_key, &self.ticket, self.held);
-                        drop(by_key);
-                        self.leave_lists();
-                        return None;
-                    }
-                    // RACE: another thread is just sending it. It must not be ended before that.
-                    Handover::Preparing { .. } => {
-                        state.handover = Handover::Preparing { awaited: true }
-                    }
-                }
-            }
-            self.ticket.parker.sleep(None);
-        }
-    }
-
     /// Leaves the waiting lists of the nodes, and gives back what they have handed over, unless the call holds the lock.
     fn leave_lists(&self) {
         let Some(owner) = self.ticket.state.lock().owner else {
@@ -350,7 +294,7 @@ impl<'a> QueuedCall<'a> {
             let update = QueueUpdate::Leave(client);
             let leave = plan.release(owner.token, self.fanout.offer(seen), update);
             let leave = Outgoing::release(leave, owner.reached, LEAVE_FOR);
-            self.fanout.send(leave, None, time::tick());
+            self.fanout.send(leave, time::tick());
         }
         self.queues.owners.remove(owner.token);
     }
@@ -363,10 +307,11 @@ impl<'a> QueuedCall<'a> {
 
 impl Drop for QueuedCall<'_> {
     fn drop(&mut self) {
-        while let Some(attempt) = self.leave() {
-            attempt.round.close();
-            self.add_reached(attempt.round.reached());
-        }
+        self.turn = RoundWait::default();
+        let mut by_key = self.queues.by_key.lock();
+        self.queues.remove(&mut by_key, &self.ticket, self.held);
+        drop(by_key);
+        self.leave_lists();
     }
 }
 

@@ -1,8 +1,8 @@
 //! The wait queues of a manager: one for each lock that calls of it wait for, first come first served.
 //!
 //! Only the first call of a queue asks the nodes, or all in front that read, and none does while the manager holds the lock
-//! alone: a release sends the acquire of the first call along, in the same write. Where others wait as well, the nodes hand the lock
-//! over to whoever comes first, and say so: that is their vote.
+//! alone: a release enters the first call in the lists of the nodes. They hand the lock over to whoever comes first there, of this
+//! manager or another, and say so: that is their vote.
 //!
 //! Mutexes are locked in this order: the queues, then a ticket, or what was waited for.
 
@@ -76,20 +76,25 @@ impl Queues {
         }
     }
 
-    /// Notes that the hold `id` is over, if a call waits. The caller prepares the attempt of that call, and then has to
-    /// [hand it over](Ticket::hand_over), or to [let the call ask](Ticket::let_ask) for itself.
+    /// Notes that the hold `id` is over, if a call waits and can `enter` the waiting lists of the nodes by its release. It then has
+    /// to be [admitted](Queues::admit).
     ///
     /// RACE: while no call waits, the hold goes on until its release is sent and [`Queues::end_hold`] is called. A call that
     /// came in between would ask the nodes before that and be refused, and the release would remove it from their waiting
     /// lists.
-    pub(crate) fn pass_on(&self, plan: &Plan, id: u64) -> Option<Arc<Ticket>> {
+    pub(crate) fn pass_on<T>(
+        &self,
+        plan: &Plan,
+        id: u64,
+        enter: impl FnOnce(&Arc<Ticket>) -> Option<T>,
+    ) -> Option<T> {
         let mut queues = self.by_key.lock();
-        let first = queues.get_mut(&plan.key)?.pass_on(id)?;
+        let entered = queues.get_mut(&plan.key)?.pass_on(id, enter)?;
         end_parts(&mut queues, plan, id);
-        Some(first)
+        Some(entered)
     }
 
-    /// Lets calls ask that stand in front with one to which the lock was handed over.
+    /// Lets calls ask that stand in front.
     pub(crate) fn admit(&self, key: &[u8]) {
         change(&mut self.by_key.lock(), key, |queue| queue.admit());
     }

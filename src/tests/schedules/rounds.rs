@@ -1,7 +1,7 @@
 //! Votes come in, one decision goes out.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex};
 
 use super::{hastily, join, ms, patiently, spawn};
 use crate::answer::{AcquireReply, Answer};
@@ -13,16 +13,10 @@ use crate::session::pending_command::ReplyHandler;
 use crate::sys::checked::{self, OwnThread};
 use crate::time::{Moment, deadline};
 
-type Ends = Arc<Mutex<Vec<AcquireEnd>>>;
-
-/// A round of three, and the ends that its hook was told.
-fn round() -> (Arc<Pending<AcquireRound>>, Ends) {
-    let ends = Ends::default();
-    let told = Arc::clone(&ends);
-    let hook: Box<dyn Fn(&AcquireEnd) + Send + Sync> =
-        Box::new(move |end| told.lock().unwrap().push(*end));
+/// A round of three.
+fn round() -> Arc<Pending<AcquireRound>> {
     let round = AcquireRound::new(Rule::Exclusive, 7, Moment::now().checked_add(ms(10_000)));
-    (Arc::new(Pending::with_hook(3, round, Some(hook))), ends)
+    Arc::new(Pending::new(3, round))
 }
 
 fn deliver(
@@ -46,7 +40,7 @@ fn deliver(
 #[test]
 fn all_who_wait_for_a_round_are_woken_by_its_decision_and_by_its_last_row() {
     patiently(8_000, || {
-        let (pending, _) = round();
+        let pending = round();
         let wait = |pending: &Pending<AcquireRound>| {
             assert_eq!(
                 pending.wait(deadline(ms(100))),
@@ -75,7 +69,7 @@ fn all_who_wait_for_a_round_are_woken_by_its_decision_and_by_its_last_row() {
 #[test]
 fn whoever_waits_for_a_round_is_woken_by_its_decision_and_needs_no_other_vote() {
     patiently(16_000, || {
-        let (pending, ends) = round();
+        let pending = round();
         let counted = Arc::default();
         let threads: Vec<_> = (0..3).map(|it| deliver(&pending, it, &counted)).collect();
 
@@ -90,16 +84,15 @@ fn whoever_waits_for_a_round_is_woken_by_its_decision_and_needs_no_other_vote() 
             "the wake-up of the last row was lost"
         );
         join(threads);
-        assert_eq!(*ends.lock().unwrap(), [end]);
         assert_eq!(counted.load(Ordering::Relaxed), 2, "the third is late");
         assert!(pending.rows().iter().all(|it| *it == NodeAnswer::Granted));
     });
 }
 
 #[test]
-fn votes_a_timeout_and_somebody_who_closes_the_round_agree_on_one_end_and_tell_it_once() {
+fn votes_a_timeout_and_somebody_who_closes_the_round_agree_on_one_end() {
     hastily(16_000, || {
-        let (pending, ends) = round();
+        let pending = round();
         let counted = Arc::default();
         let mut threads: Vec<_> = (0..2).map(|it| deliver(&pending, it, &counted)).collect();
         let closed = Arc::new(AtomicUsize::new(0));
@@ -112,11 +105,7 @@ fn votes_a_timeout_and_somebody_who_closes_the_round_agree_on_one_end_and_tell_i
 
         join(threads);
         assert!(pending.is_over());
-        assert_eq!(
-            *ends.lock().unwrap(),
-            [end],
-            "told once, and what the waiter got"
-        );
+        assert_eq!(pending.wait(deadline(ms(100))), end, "it stays that");
         let counted = counted.load(Ordering::Relaxed);
         match end {
             AcquireEnd::Won { .. } => assert_eq!((counted, closed.load(Ordering::Relaxed)), (2, 0)),

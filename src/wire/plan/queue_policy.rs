@@ -1,7 +1,7 @@
 //! How commands treat the calls that wait.
 
 use crate::answer::Which;
-use crate::ids::{ClientId, OwnerToken};
+use crate::ids::ClientId;
 use crate::wire::command::push_digits;
 use crate::wire::keys::KeyTtls;
 
@@ -33,7 +33,7 @@ impl QueuePolicy {
 }
 
 /// When a call began that is behind all others.
-pub(crate) const LAST: u64 = u64::MAX;
+const LAST: u64 = u64::MAX;
 
 /// The entry of a client's call in a waiting list.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -67,22 +67,28 @@ impl Offer {
 }
 
 /// What a release changes in the waiting list, besides handing the lock over to the first call in it.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+#[derive(Clone, Debug, Eq, PartialEq)]
 pub(crate) enum QueueUpdate {
     /// Nothing: its call was never in it.
     None,
     /// Its call leaves the list.
     Leave(ClientId),
-    /// Its call, which began at `since`, goes on waiting as another owner, and enters the list: of several locks, that of the one
-    /// that is in the way.
-    Stay {
-        entry: QueueEntry,
-        since: u64,
-        which: Which,
-        owner: OwnerToken,
-    },
-    /// A call of the client that began at `since` comes next: its acquire follows on the same connection.
-    HandOver { client: ClientId, since: u64 },
+    /// Likewise, and a call of the client enters it.
+    Enter(Entering),
+}
+
+/// A call that enters a waiting list by a release.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub(crate) struct Entering {
+    pub(crate) entry: QueueEntry,
+    /// When it began.
+    pub(crate) since: u64,
+    /// In the list of which of several locks.
+    pub(crate) which: Which,
+    /// See [`Plan::member`](crate::wire::Plan::member).
+    pub(crate) member: Vec<u8>,
+    /// It gives back what it was granted: to whoever began before it, and never to itself.
+    pub(crate) yields: bool,
 }
 
 #[cfg(test)]

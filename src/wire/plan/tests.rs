@@ -5,7 +5,6 @@ mod handed_over;
 use super::*;
 use crate::answer::Which;
 use crate::inspection::SecretValue;
-use crate::wire::command::Naming;
 
 #[test]
 fn the_lock_key_is_the_name_and_keys_beside_it_put_the_kind_first() {
@@ -36,12 +35,13 @@ fn entering(entry: QueueEntry) -> QueuePolicy {
 }
 
 fn staying(entry: QueueEntry, which: Which, owner: OwnerToken) -> QueueUpdate {
-    QueueUpdate::Stay {
+    QueueUpdate::Enter(Entering {
         entry,
         since: 5,
         which,
-        owner,
-    }
+        member: [b"w", &owner.to_value()[..]].concat(),
+        yields: true,
+    })
 }
 
 /// A release that offers token 12, of an owner whose token was not raised, or was raised to 8; and how it says that.
@@ -126,7 +126,7 @@ fn the_commands_of_a_mutex_have_the_keys_and_arguments_that_its_scripts_state() 
     );
 
     let next = OwnerToken::draw().unwrap();
-    let enters = format!("1 9 {} 1", text(&next.to_value()));
+    let enters = format!("1 9 1 w{} 1", text(&next.to_value()));
     for (offer, said) in OFFERS {
         let releases = |update, args: &[&str]| {
             let release = plan.release(owner, offer, update);
@@ -135,7 +135,6 @@ fn the_commands_of_a_mutex_have_the_keys_and_arguments_that_its_scripts_state() 
         };
         releases(QueueUpdate::None, &[]);
         releases(QueueUpdate::Leave(client), &[me]);
-        releases(QueueUpdate::HandOver { client, since: 5 }, &[me, "5"]);
         releases(staying(entry, None, next), &[me, "5", &enters]);
     }
 }
@@ -176,7 +175,7 @@ fn a_readers_commands_have_the_keys_and_arguments_that_its_scripts_state() {
         &[token, "1", "2", FENCE_LIFE, EDITION, "heal"],
     );
     let next = OwnerToken::draw().unwrap();
-    let enters = format!("1 9 {} 1", text(&next.to_value()));
+    let enters = format!("1 9 1 w{} 1", text(&next.to_value()));
     let (offer, said) = OFFERS[0];
     assert_sent(
         &plan.release(owner, offer, staying(entry, None, next)),
@@ -228,7 +227,7 @@ fn the_commands_of_several_locks_have_their_keys_kind_by_kind_and_the_arguments_
         releases(QueueUpdate::Leave(client), &[me]);
         // The list of the name that is in the way, from 1; the first where that is not known.
         for (which, place) in [(Some(1), 2), (None, 1)] {
-            let enters = format!("{place} 9 {next_value} 1");
+            let enters = format!("{place} 9 1 w{next_value} 1");
             releases(staying(entry, which, next), &[me, "5", &enters]);
         }
     }
@@ -265,7 +264,7 @@ fn the_commands_of_a_semaphore_have_the_keys_of_all_slots_and_those_of_a_hold_it
     let releases =
         |command: &Command, args: &[&str]| assert_sent(command, Script::Release, &keys, args);
     let next = OwnerToken::draw().unwrap();
-    let enters = format!("1 9 {} 1", text(&next.to_value()));
+    let enters = format!("1 9 1 w{} 1", text(&next.to_value()));
     for (offer, said) in OFFERS {
         // It keeps no slot.
         let said = &*said.replace('-', "0");
@@ -440,6 +439,20 @@ fn reserved_names_are_recognised_with_their_prefix() {
 }
 
 #[test]
+fn a_call_is_called_by_its_kind_and_the_value_that_its_key_gets() {
+    let owner = OwnerToken::draw().unwrap();
+    for plan in Plan::of_each_kind(TTLS) {
+        let plan = Plan {
+            label: OwnerLabel::new("web-3", 4711, "nightly"),
+            ..plan
+        };
+        let kind = if plan.is_shared { "r" } else { "w" };
+        let member = format!("{kind}{} web-3/4711/nightly", text(&owner.to_value()));
+        assert_eq!(text(&plan.member(owner)), member);
+    }
+}
+
+#[test]
 fn only_a_readers_lock_is_shared() {
     assert_eq!(
         Plan::of_each_kind(TTLS)
@@ -540,8 +553,7 @@ fn every_command_says_for_how_long_its_lock_can_live_and_whether_the_client_may_
             (plan.raise(owner, 1), false),
             (release(QueueUpdate::None), false),
             (release(QueueUpdate::Leave(client)), false),
-            (release(QueueUpdate::HandOver { client, since: 5 }), false),
-            (release(stays), true),
+            (release(stays.clone()), true),
         ] {
             assert_eq!(
                 (command.life.as_millis(), command.waits),
@@ -551,31 +563,4 @@ fn every_command_says_for_how_long_its_lock_can_live_and_whether_the_client_may_
         }
     }
     assert!(Command::time().life.is_zero());
-}
-
-#[test]
-fn h3_a_release_that_is_sent_again_says_nothing_of_a_later_call_of_its_client() {
-    let owner = OwnerToken::draw().unwrap();
-    let entry = QueueEntry {
-        client: ClientId::draw().unwrap(),
-        life: 9_999,
-    };
-    let client = entry.client;
-    for plan in Plan::of_each_kind(TTLS) {
-        let again = |update| {
-            let release = plan.release(owner, OFFERS[1].0, update);
-            text(&release.packed_as(Naming::Again))
-        };
-        let silent = again(QueueUpdate::None);
-        assert_eq!(again(QueueUpdate::HandOver { client, since: 5 }), silent);
-        let me = text(&client.0);
-        assert!(!silent.contains(&me), "{silent}");
-        // Nobody uses this owner again, so its entry goes, whatever came after it.
-        for update in [
-            QueueUpdate::Leave(client),
-            staying(entry, None, OwnerToken::draw().unwrap()),
-        ] {
-            assert!(again(update).contains(&me), "{update:?}");
-        }
-    }
 }

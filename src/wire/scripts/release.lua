@@ -10,48 +10,61 @@
 --     FIRST   life of a lock that is handed over, whole milliseconds
 --     RAISED  the owner's fencing token if it was raised, a whole number below 2^53; 0 if not
 --     KEEP    "-" for locks; of slots the one that the owner keeps, from 1, 0 for none
--- then, if the owner's call may be in the waiting list, or another of its client comes next:
+-- then, if the owner's call may be in the waiting list, or a call of its client enters it:
 -- ARGV[3]  client id
--- ARGV[4]  when that call began, microseconds since 1970; absent if the client leaves the list
--- ARGV[5]  "WHICH LIFE VALUE TOLD": enters that call in the list of this lock, from 1, with this value; absent if its acquire
---          follows
+-- ARGV[4]  when the call began that enters the list, microseconds since 1970
+-- ARGV[5]  "WHICH LIFE YIELDS MEMBER TOLD"
+--     WHICH   it enters the list of this lock, from 1
+--     LIFE    of the list, whole milliseconds
+--     YIELDS  "1" if the lock goes to who began before that call, and not to the call itself
+--     MEMBER  of the list, behind the client id: see handover.lua
+--     TOLD    as in acquire.lua
 --
 -- Returns 1 if all locks were its owner's, or one slot; 0 otherwise.
 --
 -- A key of another type is not ours. Harmless if it is repeated or arrives late: nobody uses an owner token again that was
 -- released.
 
--- The shortest ways for one lock, before any function, as in acquire.lua: nobody waits, or a writer that does comes next.
-if #KEYS == 6 and not ARGV[4] and string.sub(ARGV[2], -4) == " 0 -" then
+-- The shortest ways for one lock, before any function, as in acquire.lua: nobody waits; or a writer comes next, the first in the list
+-- or the one that would enter it.
+if #KEYS == 6 and string.sub(ARGV[2], -4) == " 0 -" then
   local found = redis.call("MGET", KEYS[1], KEYS[2], KEYS[3], KEYS[4])
-  local mine, seen, record = found[1] == ARGV[1], found[2], found[3]
-  if not found[4] then
+  local mine, seen, record, mark = found[1] == ARGV[1], found[2], found[3], found[4]
+  if not mark and not ARGV[5] then
     return mine and redis.call("DEL", KEYS[1]) or 0
   end
   local token, life, first = string.match(ARGV[2], "^(%d+) (%d+) (%d+)")
-  local clock = redis.call("TIME")
-  local now = string.format("%.0f", clock[1] * 1000000 + clock[2])
+  local popped, member, told, now = {}, nil, nil, nil
   if mine and seen and #seen == 16 and #token == 16 and seen < token and life ~= "0" and record
-    and string.sub(record, 34, 49) <= seen and string.sub(record, 34, 49) <= now then
-    if ARGV[3] then
-      redis.pcall("ZREM", KEYS[5], ARGV[3] .. "w" .. ARGV[1])
-    end
-    local popped = redis.pcall("ZPOPMIN", KEYS[5])
-    local member, began = popped[1], tonumber(popped[2])
-    if member and string.sub(member, 17, 17) == "w" and began % 1 == 0 then
-      local value = string.sub(member, 18)
-      redis.call("SET", KEYS[1], value, "PX", first)
-      redis.call("SET", KEYS[2], token, "PX", life)
-      local message = { token, string.sub(record, 1, 15), first, now, "w", #value, value, KEYS[1] }
-      if redis.pcall("PUBLISH", "quorlock:wake:" .. string.sub(member, 1, 16), table.concat(message, " ")) ~= 0 then
-        return 1
+    and string.sub(record, 34, 49) <= seen then
+    local clock = redis.call("TIME")
+    now = string.format("%.0f", clock[1] * 1000000 + clock[2])
+    if string.sub(record, 34, 49) > now then
+      -- It is in quarantine.
+    elseif mark and not ARGV[5] then
+      if ARGV[3] then
+        redis.pcall("ZREM", KEYS[5], ARGV[3] .. "w" .. ARGV[1])
       end
-      -- Nobody has heard that: the same token is offered to the next.
-      redis.call("SET", KEYS[1], ARGV[1])
-      redis.call("SET", KEYS[2], seen, "PX", life)
-    elseif member then
-      redis.pcall("ZADD", KEYS[5], popped[2], member)
+      popped = redis.pcall("ZPOPMIN", KEYS[5])
+      member, told = popped[1], tonumber(popped[2] or 0) % 1 == 0
+    elseif not mark then
+      member, told = string.match(ARGV[5], "^1 %d+ 0 (.*) (%d)$")
+      member, told = member and ARGV[3] .. member, told == "1"
     end
+  end
+  if told and member and string.sub(member, 17, 17) == "w" then
+    local value = string.sub(member, 18)
+    redis.call("SET", KEYS[1], value, "PX", first)
+    redis.call("SET", KEYS[2], token, "PX", life)
+    local message = { token, string.sub(record, 1, 15), first, now, "w", #value, value, KEYS[1] }
+    if redis.pcall("PUBLISH", "quorlock:wake:" .. string.sub(member, 1, 16), table.concat(message, " ")) ~= 0 then
+      return 1
+    end
+    -- Nobody has heard that: the same token is offered to the next.
+    redis.call("SET", KEYS[1], ARGV[1])
+    redis.call("SET", KEYS[2], seen, "PX", life)
+  elseif popped[1] then
+    redis.pcall("ZADD", KEYS[5], popped[2], popped[1])
   end
 end
 
@@ -80,25 +93,25 @@ end
 
 if has_waiting then
   -- include handover.lua
-  local me, since = ARGV[3] or "", tonumber(ARGV[4]) or math.huge
-  local enters, keep_for, value, told = string.match(ARGV[5] or "", "^(%d+) (%d+) (.*) (%d)$")
-  enters = tonumber(enters)
+  local which, keep_for, yields, member, told = string.match(ARGV[5] or "", "^(%d+) (%d+) (%d) (.*) (%d)$")
   for i = 1, n do
     local list = has_slots and 1 or i
-    local place, at = 2 * n + 1 + list, list == enters
+    local place, enters = 2 * n + 1 + list, list == tonumber(which)
     local keys = { KEYS[i], KEYS[n + i], KEYS[place + lists], KEYS[place], KEYS[place + 2 * lists] or KEYS[i] }
     local mark = found[place]
     if i == list and ARGV[3] and mark then
-      leave(keys, me .. "w" .. ARGV[1])
+      leave(keys, ARGV[3] .. "w" .. ARGV[1])
     end
-    if i == list and at then
-      enter(keys, me .. "w" .. value, ARGV[4], keep_for, told, mark)
+    if i == list and enters then
+      enter(keys, ARGV[3] .. member, ARGV[4], keep_for, told, mark)
     end
-    -- Nothing to itself, where it enters.
-    local to = at and me .. "w" .. value or enters and "" or me
-    if (mark or at) and (mine[i] or not found[i] or found[i] == SHARED) then
+    if (mark or enters) and (mine[i] or not found[i] or found[i] == SHARED) then
+      local me, since = "", math.huge
+      if enters and yields == "1" then
+        me, since = ARGV[3] .. member, tonumber(ARGV[4])
+      end
       hand_over(keys, not mine[i] and found[i], found[n + i], found[2 * n + 1], mark, { mine[i] and next or "0", life, first },
-        to, (at or not enters) and since or math.huge)
+        me, since)
     end
   end
 end

@@ -33,14 +33,16 @@ end
 -- include handover.lua
 local keys = { KEYS[1], KEYS[2], KEYS[5], KEYS[4], KEYS[6] }
 local next, life, first = string.match(ARGV[2], "^(%d+) (%d+) (%d+)")
-local me, since = ARGV[3] or "", tonumber(ARGV[4]) or math.huge
 if ARGV[3] then
-  leave(keys, me .. "r" .. ARGV[1])
+  leave(keys, ARGV[3] .. "r" .. ARGV[1])
 end
+local me, since = "", math.huge
 if ARGV[5] then
-  local keep, value, told = string.match(ARGV[5], "^1 (%d+) (.*) (%d)$")
-  me = me .. "r" .. value
-  enter(keys, me, ARGV[4], keep, told, mark)
+  local keep_for, yields, member, told = string.match(ARGV[5], "^1 (%d+) (%d) (.*) (%d)$")
+  enter(keys, ARGV[3] .. member, ARGV[4], keep_for, told, mark)
+  if yields == "1" then
+    me, since = ARGV[3] .. member, tonumber(ARGV[4])
+  end
 end
 if is_free or lock == SHARED then
   hand_over(keys, not is_free and lock, found[3], found[4], mark, { ended == 1 and next or "0", life, first }, me, since)

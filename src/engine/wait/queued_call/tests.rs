@@ -1,7 +1,5 @@
 //! Calls that wait, without servers: what they do with answers and hand-overs.
 
-use std::thread;
-
 use super::*;
 use crate::answer::AcquireReply;
 use crate::config::Config;
@@ -12,7 +10,7 @@ use crate::ids::{Edition, NodeId};
 use crate::inspection::SecretValue;
 use crate::logic::acquire_round::{AcquireEnd, LossReason};
 use crate::session::pending_command::ReplyHandler;
-use crate::wire::{HandedOver, KeyTtls, LAST, Plan};
+use crate::wire::{HandedOver, KeyTtls, Plan};
 
 /// A manager of three nodes that nobody can reach.
 fn engine() -> Engine {
@@ -35,7 +33,7 @@ fn commands(shared: &Shared) -> u64 {
 
 /// An attempt that has come to all nodes, as far as anybody knows.
 fn attempt(shared: &Shared, ticket: &Arc<Ticket>) -> Attempt {
-    let prepared = ticket.prepare(&shared.fanout, shared.admission.enter(), None);
+    let prepared = ticket.prepare(&shared.fanout, shared.admission.enter());
     let Ok((attempt, _)) = prepared else {
         panic!("no attempt")
     };
@@ -43,29 +41,27 @@ fn attempt(shared: &Shared, ticket: &Arc<Ticket>) -> Attempt {
     attempt
 }
 
-/// A queued call to which a hold of the same manager is passed on, and the attempt that is made for it.
-fn passed_on(shared: &Shared) -> (QueuedCall<'_>, Arc<Ticket>, Attempt) {
-    let queued = join(shared);
-    shared.queues.begin_hold(&queued.ticket.request.spec, 7);
-    let ticket = shared
-        .queues
-        .pass_on(&queued.ticket.request.spec.plan, 7)
-        .unwrap();
-    let attempt = attempt(shared, &ticket);
-    (queued, ticket, attempt)
+/// Enters the first call of this lock in the lists of all nodes, by the release of the hold 7, which has token 7.
+fn pass_on(shared: &Shared, plan: &Plan) -> Option<Arc<Ticket>> {
+    let to = shared.fanout.ids().collect();
+    shared.queues.pass_on(plan, 7, |next| {
+        next.enter(&shared.fanout, 7, to)?;
+        Some(Arc::clone(next))
+    })
 }
 
 #[test]
-fn a_call_that_ends_when_its_attempt_was_made_takes_it_back_and_leaves_the_lists() {
+fn a_call_that_ends_leaves_the_lists_that_it_has_entered_by_a_release() {
     let engine = engine();
     let shared = &engine.shared;
-    let (queued, ticket, attempt) = passed_on(shared);
-    let (round, before) = (Arc::clone(&attempt.round), commands(shared));
+    let queued = join(shared);
+    let plan = queued.ticket.request.spec.plan.clone();
+    shared.queues.begin_hold(&queued.ticket.request.spec, 7);
+    assert!(pass_on(shared, &plan).is_some());
+    let before = commands(shared);
 
-    ticket.hand_over(attempt);
     drop(queued);
 
-    assert!(round.is_over());
     assert_eq!(
         commands(shared) - before,
         3,
@@ -75,32 +71,40 @@ fn a_call_that_ends_when_its_attempt_was_made_takes_it_back_and_leaves_the_lists
     assert!(shared.queues.is_empty());
 }
 
+/// The release was sent after the owner was drawn: that is its ask, and the nodes refused it with the token of the release.
 #[test]
-fn a_call_that_ends_while_its_attempt_is_sent_waits_for_it_and_takes_it_back() {
+fn a_call_that_entered_the_lists_by_a_release_wins_by_what_nodes_hand_over() {
     let engine = engine();
     let shared = &engine.shared;
-    let (queued, ticket, attempt) = passed_on(shared);
-    let (round, before) = (Arc::clone(&attempt.round), commands(shared));
+    for (token, wins) in [(7, None), (8, Some(8))] {
+        let queued = join(shared);
+        shared.queues.begin_hold(&queued.ticket.request.spec, 7);
+        let ticket = pass_on(shared, &queued.ticket.request.spec.plan).unwrap();
+        let owner = owner_of(&ticket);
+        for number in 0..2 {
+            let notice = handed_to(owner, token);
+            assert!(shared.queues.handed_over(node(number), &notice));
+        }
+        assert_eq!(won(&ticket), wins, "token {token}");
+    }
+}
 
-    thread::scope(|scope| {
-        scope.spawn(|| {
-            let until = time::tick().checked_add(Duration::from_secs(30)).unwrap();
-            while !matches!(
-                ticket.state.lock().handover,
-                Handover::Preparing { awaited: true }
-            ) {
-                assert!(time::tick() < until, "it does not wait for its attempt");
-                thread::yield_now();
-            }
-            assert_eq!(commands(shared), before);
-            ticket.hand_over(attempt);
-        });
-        drop(queued);
-    });
+/// It has time to be told first, and finds what was handed over before that ends.
+#[test]
+fn a_call_that_entered_the_lists_by_a_release_asks_if_nobody_tells_it() {
+    let engine = engine();
+    let shared = &engine.shared;
+    let mut queued = join(shared);
+    let plan = queued.ticket.request.spec.plan.clone();
+    shared.queues.begin_hold(&queued.ticket.request.spec, 7);
+    let ticket = pass_on(shared, &plan).unwrap();
+    shared.queues.admit(&plan.key);
+    let try_at = ticket.state.lock().try_at;
+    assert!(try_at.is_some_and(|it| time::tick() < it), "not at once");
 
-    assert!(round.is_over());
-    assert_eq!(commands(shared) - before, 3);
-    assert!(shared.queues.is_empty());
+    assert!(matches!(queued.wait(None, &[]), Woken::Try(_)));
+
+    assert!(try_at.is_some_and(|it| it <= time::tick()));
 }
 
 #[test]
@@ -113,26 +117,21 @@ fn h4_a_call_that_reached_no_majority_is_behind_all_others_until_it_does() {
         !attempt(shared, &ticket).enters,
         "no clock of a node is known"
     );
-    assert_eq!(
-        ticket.since(&shared.fanout),
-        place.ticket.request.began.wall_micros()
-    );
+    let is_last = || ticket.state.lock().known.has_no_place;
+    assert!(!is_last());
 
     let Err(NotWon::Lost(lost)) = place.try_now(shared.admission.enter()) else {
         panic!("nobody was asked")
     };
 
     assert_eq!(lost.why, LossReason::NoQuorum);
-    assert_eq!(ticket.since(&shared.fanout), LAST);
+    assert!(is_last());
     let held = LostAttempt {
         why: LossReason::Held,
         ..lost
     };
     assert!(place.note(Err(held)).is_err());
-    assert_eq!(
-        ticket.since(&shared.fanout),
-        place.ticket.request.began.wall_micros()
-    );
+    assert!(!is_last());
 }
 
 #[test]
@@ -153,37 +152,7 @@ fn h8_who_came_after_the_last_attempt_of_a_call_that_gives_up_makes_one_of_his_o
 }
 
 #[test]
-fn a_permit_goes_to_the_first_call_unless_that_asks_or_was_handed_one() {
-    let engine = engine();
-    let shared = &engine.shared;
-    let plan = Plan::semaphore(b"", b"x", 2, KeyTtls::default());
-    let spec = Arc::new(LockSpec::new(&shared.config, b"x", plan));
-    let join = || {
-        let request = Request::new(&spec, &shared.config, Some(shared.queues.client));
-        QueuedCall::join(&shared.fanout, &shared.queues, &shared.admission, request)
-    };
-    let pass_on = || shared.queues.pass_on(&spec.plan, 7);
-    // A ticket that is left as it is would be waited for.
-    let is_for_nobody = || pass_on().inspect(|it| it.let_ask()).is_none();
-    assert!(is_for_nobody(), "nobody waits");
-    let (mut first, _second) = (join(), join());
-
-    let next = pass_on().unwrap();
-    assert!(Arc::ptr_eq(&next, &first.ticket));
-    assert!(is_for_nobody(), "what it was handed would be lost");
-    next.hand_over(attempt(shared, &next));
-    let Woken::Sent(sent) = first.wait(None, &[]) else {
-        panic!("nothing was sent")
-    };
-    assert!(is_for_nobody(), "it asks");
-
-    // Nobody is there that could answer.
-    let _ = first.finish(sent);
-    assert!(!is_for_nobody(), "it has asked");
-}
-
-#[test]
-fn a_call_that_was_on_no_list_and_was_given_no_attempt_sends_nothing_when_it_leaves() {
+fn a_call_that_was_on_no_list_sends_nothing_when_it_leaves() {
     let engine = engine();
     let shared = &engine.shared;
 
@@ -453,35 +422,25 @@ fn a_call_whose_claim_is_lost_gives_back_and_goes_on_as_another_owner() {
     assert!(shared.queues.is_empty(), "an owner was left behind");
 }
 
-/// RACE: T1, the call, loses its attempt and releases its owner; T2, a thread that releases a hold of this manager, asks as
+/// RACE: T1, the call, loses its attempt and releases its owner; T2, a thread that releases a hold of this manager, enters it as
 /// that owner behind it.
 #[test]
-fn no_other_thread_makes_an_attempt_for_a_call_that_asks() {
+fn a_call_that_asks_or_has_asked_does_not_enter_the_lists_by_a_release() {
     let engine = engine();
     let shared = &engine.shared;
     let mut queued = join(shared);
     let ticket = Arc::clone(&queued.ticket);
     let spec = Arc::clone(&ticket.request.spec);
-    let pass_on = || shared.queues.pass_on(&spec.plan, 7);
     // It may ask, and a call beside the queue takes the lock.
     assert!(matches!(queued.wait(None, &[]), Woken::Try(_)));
     shared.queues.begin_hold(&spec, 7);
-    assert!(pass_on().is_none(), "it asks");
+    assert!(pass_on(shared, &spec.plan).is_none(), "it asks");
 
     let asked = attempt(shared, &ticket);
     answer(&asked, [held(1), held(1), held(1)]);
     assert!(queued.finish(asked).is_err());
-    let next = pass_on().unwrap();
-    let made = attempt(shared, &next);
-    next.hand_over(made);
-    let made = queued.stop().map(|result| result.is_ok());
-    assert_eq!(made, Some(false), "no node answers");
-    shared.queues.begin_hold(&spec, 8);
-    assert!(
-        shared.queues.pass_on(&spec.plan, 8).is_some(),
-        "it has asked"
-    );
-    ticket.let_ask();
+    assert!(pass_on(shared, &spec.plan).is_none(), "it is in them");
+    shared.queues.end_hold(&spec.plan, 7);
     drop(queued);
     assert!(shared.queues.is_empty());
 }
@@ -499,7 +458,7 @@ fn h5_a_call_that_could_send_nothing_goes_on_as_the_same_owner_and_sends_no_rele
         assert!(shared.queues.handed_over(node(number), &notice));
     }
 
-    let prepared = ticket.prepare(&shared.fanout, shared.admission.enter(), None);
+    let prepared = ticket.prepare(&shared.fanout, shared.admission.enter());
     let Ok((claim, _)) = prepared else {
         panic!("no attempt")
     };
@@ -544,7 +503,7 @@ fn h2_calls_that_have_left_and_holds_that_have_ended_leave_no_owner_behind() {
             .queues
             .handed_over(node(number), &handed_to(owner, 20));
     }
-    let Woken::Sent(attempt) = queued.wait(None, &[]) else {
+    let Woken::Won(attempt) = queued.wait(None, &[]) else {
         panic!("it was not won")
     };
     let Ok(won) = queued.finish(attempt) else {
@@ -584,7 +543,7 @@ fn h5_a_call_asks_for_what_is_handed_over_to_it_while_as_many_holds_as_may_wait_
         (queued, ticket)
     };
     let hold = |mut queued: QueuedCall<'_>| {
-        let Woken::Sent(attempt) = queued.wait(None, &[]) else {
+        let Woken::Won(attempt) = queued.wait(None, &[]) else {
             panic!("it was not won")
         };
         let Ok(won) = queued.finish(attempt) else {
@@ -621,7 +580,7 @@ fn h2_a_call_that_could_not_ask_leaves_no_owner_behind() {
     queued.ticket.state.lock().known.seen = u64::MAX;
     let prepared = queued
         .ticket
-        .prepare(&shared.fanout, shared.admission.enter(), None);
+        .prepare(&shared.fanout, shared.admission.enter());
     assert!(matches!(prepared, Err(NotWon::Lost(_))));
 
     drop(queued);

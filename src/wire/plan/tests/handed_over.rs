@@ -12,7 +12,7 @@ use quorlock_testing::store::{Notice, Store, Value};
 
 use super::*;
 use crate::answer::{AcquireReply, Answer, ReleaseReply};
-use crate::wire::command::Destination;
+use crate::wire::command::{Destination, Naming};
 use crate::wire::reply::{Push, Reply, push};
 
 /// What the server's clock shows: microseconds since 1970.
@@ -387,12 +387,13 @@ fn who_goes_on_waiting_is_not_handed_what_it_gives_back() {
             node.enters(&plan, *call);
         }
         let stays = OwnerToken::draw().unwrap();
-        let update = QueueUpdate::Stay {
+        let update = QueueUpdate::Enter(Entering {
             entry: me.waits().entry.unwrap(),
             since: me.since,
             which: None,
-            owner: stays,
-        };
+            member: plan.member(stays),
+            yields: true,
+        });
 
         let told = node.release(&plan, me.owner, NOW + 1, update);
 
