@@ -780,13 +780,19 @@ fn is_grant(answer: &Answer) -> bool {
     )
 }
 
-/// Whether the scripts say "done" in this form: the number 1 or a time, or numbers of which 1 or "healed" is the
-/// first. Read by the parser, as a second opinion.
+/// Whether the scripts say "done" in this form: the number 1 or a time, or numbers of which 1 or "healed" is the first, or "granted
+/// behind a counter" with the slot. Read by the parser, as a second opinion.
 fn says_done(frame: &[u8]) -> bool {
     match redis::parse_redis_value(frame) {
         Ok(Value::Int(status)) => status == 1 || STATUS_MAX < status,
         Ok(Value::Array(members)) => {
-            matches!(members.first(), Some(Value::Int(1 | 4))) && members.len() == 7
+            let is_slot = matches!(members.get(5), Some(Value::Int(slot)) if 0 < *slot);
+            let is_done = match members.first() {
+                Some(Value::Int(1 | 4)) => true,
+                Some(Value::Int(2)) => is_slot,
+                _ => false,
+            };
+            is_done && members.len() == 7
         }
         _ => false,
     }
