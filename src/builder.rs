@@ -1,7 +1,6 @@
 //! Options in, running manager out.
 
 mod node;
-mod urls;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -123,12 +122,13 @@ impl Builder {
             connections.for_each(|(connection, _)| connection.call_us(&label));
             self.config.owner_label = label;
         }
-        match Engine::start(self.config, addresses) {
-            Ok(engine) => Ok(LockManager::of_engine(engine)),
-            Err(err) => Err(BuildError::of(vec![BuildProblem::NoThreads {
-                reason: err.to_string(),
-            }])),
-        }
+        let engine = Engine::start(self.config, addresses).map_err(|err| {
+            let reason = err.to_string();
+            BuildError::of(vec![BuildProblem::NoThreads { reason }])
+        })?;
+        Ok(LockManager {
+            engine: Arc::new(engine),
+        })
     }
 }
 

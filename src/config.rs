@@ -97,13 +97,13 @@ impl Margin {
     }
 }
 
-pub(crate) const TTL_MIN: Duration = Duration::from_millis(100);
-pub(crate) const TTL_MAX: Duration = Duration::from_secs(60 * 60);
+const TTL_MIN: Duration = Duration::from_millis(100);
+const TTL_MAX: Duration = Duration::from_secs(60 * 60);
 /// The longest ttl, if `max_ttl` was not given: the default ttl. Not less, however short the ttl is: the first program decides
 /// for the servers, and others may have the default.
 const MAX_TTL: Duration = Duration::from_secs(10);
 /// A renewal gets several tries within a ttl only if a try is much shorter than it.
-pub(crate) const RESPONSE_TIMEOUTS_IN_A_TTL: u32 = 4;
+const RESPONSE_TIMEOUTS_IN_A_TTL: u32 = 4;
 /// How many times the longest ttl of a lock must at least fit into that of a fencing counter.
 const TTLS_IN_A_FENCING_TTL: u32 = 2;
 const TIMEOUT_MIN: Duration = Duration::from_millis(1);
@@ -173,32 +173,42 @@ impl Config {
             }
         }
         if self.retry_max < self.retry_min {
-            let (shortest, longest) = (Exactly(self.retry_min), Exactly(self.retry_max));
             problems.push(bad(
                 "retry_delay",
-                format!("goes from {shortest} to {longest}: the first must not be longer"),
+                format!(
+                    "goes from {} to {}: the first must not be longer",
+                    Exactly(self.retry_min),
+                    Exactly(self.retry_max)
+                ),
             ));
         }
         // Written so that NaN is refused as well.
         if !(0.0..=MARGIN_SHARE_MAX).contains(&self.margin.share) {
-            let share = self.margin.share;
             problems.push(bad(
                 "clock_margin",
-                format!("has a share of {share}: allowed are 0 to {MARGIN_SHARE_MAX}"),
+                format!(
+                    "has a share of {}: allowed are 0 to {MARGIN_SHARE_MAX}",
+                    self.margin.share
+                ),
             ));
         }
         if let Some(max_hold) = self.max_hold.filter(|it| *it < self.ttl) {
-            let (max_hold, ttl) = (Exactly(max_hold), Exactly(self.ttl));
             problems.push(bad(
                 "max_hold",
-                format!("is {max_hold}: it must be at least the ttl, {ttl}, or None"),
+                format!(
+                    "is {}: it must be at least the ttl, {}, or None",
+                    Exactly(max_hold),
+                    Exactly(self.ttl)
+                ),
             ));
         }
         if NAME_MAX < self.prefix.len() {
-            let len = self.prefix.len();
             problems.push(bad(
                 "prefix",
-                format!("has {len} bytes: at most {NAME_MAX} are allowed"),
+                format!(
+                    "has {} bytes: at most {NAME_MAX} are allowed",
+                    self.prefix.len()
+                ),
             ));
         }
         problems
@@ -228,30 +238,32 @@ impl Config {
         if let Some(max_ttl) = self.longest_ttl()
             && max_ttl < ttl
         {
-            let (ttl, max_ttl) = (Exactly(ttl), Exactly(max_ttl));
-            let reason = format!("is {ttl}, above max_ttl, which is {max_ttl}: raise max_ttl");
+            let reason = format!(
+                "is {}, above max_ttl, which is {}: raise max_ttl",
+                Exactly(ttl),
+                Exactly(max_ttl)
+            );
             return Some(bad("ttl", reason));
         }
         if ttl < needed {
-            let (ttl, timeout, needed) = (
+            let reason = format!(
+                "is {}: with a response timeout of {} it must be at least {}, so that a renewal can be tried again before the \
+                 lock is lost",
                 Exactly(ttl),
                 Exactly(self.response_timeout),
-                Exactly(needed),
-            );
-            let reason = format!(
-                "is {ttl}: with a response timeout of {timeout} it must be at least {needed}, so that a renewal can be tried \
-                 again before the lock is lost"
+                Exactly(needed)
             );
             return Some(bad("ttl", reason));
         }
         let margin = self.margin.of(ttl);
         // Half of it must be usable: a renewal begins at a third.
         if ttl.checked_div(2)? < margin {
-            let (margin, ttl) = (About(margin), Exactly(ttl));
-            return Some(bad(
-                "clock_margin",
-                format!("is {margin} of a ttl of {ttl}: at most half of the ttl is allowed"),
-            ));
+            let reason = format!(
+                "is {} of a ttl of {}: at most half of the ttl is allowed",
+                About(margin),
+                Exactly(ttl)
+            );
+            return Some(bad("clock_margin", reason));
         }
         // With a `max_ttl` that one is checked, by `problems`.
         if self.max_ttl.is_none() {
@@ -267,10 +279,12 @@ impl Config {
     fn fencing_problem(&self, ttl: Duration) -> Option<BuildProblem> {
         let needed = ttl.saturating_mul(TTLS_IN_A_FENCING_TTL);
         let fencing_ttl = self.fencing_ttl.filter(|it| *it < needed)?;
-        let (fencing_ttl, ttl, needed) = (Exactly(fencing_ttl), Exactly(ttl), Exactly(needed));
         let reason = format!(
-            "is {fencing_ttl}: with locks of up to {ttl} it must be at least {needed}, or counters are gone when the next \
-             holder comes: raise fencing_ttl, or set it to None, or lower the ttl"
+            "is {}: with locks of up to {} it must be at least {}, or counters are gone when the next holder comes: raise \
+             fencing_ttl, or set it to None, or lower the ttl",
+            Exactly(fencing_ttl),
+            Exactly(ttl),
+            Exactly(needed)
         );
         Some(bad("fencing_ttl", reason))
     }

@@ -27,11 +27,13 @@ use std::time::Duration;
 use crate::config::Config;
 use crate::error::AcquireError;
 use crate::ids::ClientId;
+use crate::logic::outage::Outage;
+use crate::logic::pause;
 use crate::stats::{Counters, count};
 use crate::time::{self, Tick};
 
 pub use crate::engine::listeners::LostReceiver;
-pub(crate) use crate::engine::live_hold::held::{Confirmation, LiveHold, PendingRelease};
+pub(crate) use crate::engine::live_hold::held::{LiveHold, PendingRelease};
 pub use crate::engine::park::CancelHandle;
 pub(crate) use crate::engine::park::{Signal, sleep};
 pub(crate) use crate::engine::process::Process;
@@ -44,7 +46,7 @@ pub(crate) use crate::engine::wait::queued_call::{QueuedCall, WaitResult};
 
 pub(crate) use crate::engine::nodes::primary::{NodeAddress, OVERLAP};
 
-use crate::engine::nodes::events::NodeEvents;
+use crate::engine::listeners::callbacks::Callbacks;
 use crate::engine::nodes::fanout::Fanout;
 use crate::engine::schedule::Schedule;
 use crate::engine::shared::Hub;
@@ -52,7 +54,7 @@ use crate::engine::wait::queues::Queues;
 use crate::sys::OwnThread;
 use crate::sys::aside::{self, Aside};
 use crate::sys::logging::{error, warn};
-use crate::sys::sync::{Condvar, Mutex};
+use crate::sys::sync::{AtomicBool, AtomicU64, Condvar, Mutex};
 
 /// So many lines and events may wait until they are told.
 const UNTOLD_MAX: usize = 16 * 1024;
@@ -96,7 +98,8 @@ impl Engine {
     pub(crate) fn start(config: Config, addresses: Vec<NodeAddress>) -> io::Result<Engine> {
         let counters = Arc::new(Counters::default());
         let told = Arc::new(Aside::new("quorlock-told", UNTOLD_MAX, TOLD_LINGERS));
-        let (tells, counts) = (Arc::clone(&told), Arc::clone(&counters));
+        let tells = Arc::clone(&told);
+        let counts = Arc::clone(&counters);
         let _left = aside::leave_to(Some(Arc::new(move |work| {
             if let Err(left_out) = tells.run(work) {
                 left_out.iter().for_each(|_| count(&counts.untold));
@@ -110,12 +113,26 @@ impl Engine {
             Arc::clone(&counters),
         ));
         let schedule = Arc::new(Schedule::new());
-        let events: Arc<dyn NodeEvents> = Arc::new(Hub {
+        let events = Arc::new(Hub {
             queues: Arc::clone(&queues),
             schedule: Arc::clone(&schedule),
         });
-        let (fanout, mut threads) = Fanout::start(addresses, &config, &counters, client, &events)?;
-        let shared = Arc::new(Shared::new(config, fanout, schedule, queues, counters));
+        let (fanout, mut threads) =
+            Fanout::start(addresses, &config, Arc::clone(&counters), client, events)?;
+        let shared = Arc::new(Shared {
+            outage: Mutex::new(Outage::new(pause::longest_pause(config.retry_max))),
+            retries: Mutex::default(),
+            admission: Arc::default(),
+            next_lock: AtomicU64::new(0),
+            said_quarantine: AtomicBool::new(false),
+            callbacks: Callbacks::default(),
+            process: Process::this(),
+            config,
+            fanout,
+            schedule,
+            counters,
+            queues,
+        });
         let for_renewal = Arc::clone(&shared);
         let renewal = aside::spawn("quorlock-renewal".to_owned(), move || {
             live_hold::renewal::run(&for_renewal)

@@ -1,6 +1,5 @@
 //! What users hold.
 
-use std::fmt;
 use std::panic::{RefUnwindSafe, UnwindSafe};
 use std::sync::Arc;
 use std::time::Duration;
@@ -20,7 +19,7 @@ use crate::stats::Stats;
 ///
 /// After a `fork` the child has none of these threads: every attempt to lock there is
 /// [`AcquireError::Forked`](crate::AcquireError::Forked). Build a manager of its own in the child.
-#[derive(Clone)]
+#[derive(Clone, Debug)]
 #[doc(alias = "redlock")]
 #[doc(alias = "redsync")]
 pub struct LockManager {
@@ -33,13 +32,6 @@ impl UnwindSafe for LockManager {}
 impl RefUnwindSafe for LockManager {}
 
 impl LockManager {
-    // Not `new`: rustc would suggest it where a way to make a manager is missing, which is `builder`.
-    pub(crate) fn of_engine(engine: Engine) -> LockManager {
-        LockManager {
-            engine: Arc::new(engine),
-        }
-    }
-
     /// Acquires the lock called `name`: short for [`mutex(name).lock()`](crate::Mutex::lock), and blocks as that does.
     ///
     /// # Errors
@@ -73,7 +65,7 @@ impl LockManager {
                 .iter()
                 .filter(|it| !it.missing_on.is_empty())
                 .count(),
-            nodes: shared.fanout.node_stats(),
+            nodes: shared.fanout.nodes.iter().map(|it| it.stats()).collect(),
             ..stats
         }
     }
@@ -196,18 +188,10 @@ impl LockManager {
 }
 
 /// What `check` finds, or that no node can be asked.
-fn checked(engine: &Engine, check: fn(&Shared) -> Vec<NodeCheck>) -> Vec<NodeCheck> {
+fn checked(engine: &Engine, check: impl FnOnce(&Shared) -> Vec<NodeCheck>) -> Vec<NodeCheck> {
     engine
         .operate(|shared| check(shared))
         .unwrap_or_else(|_| engine.shared.check_nothing())
-}
-
-impl fmt::Debug for LockManager {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("LockManager")
-            .field("engine", &self.engine)
-            .finish()
-    }
 }
 
 /// What only an operator should do, by hand: [`LockManager::admin`].
@@ -271,9 +255,7 @@ impl Admin<'_> {
     /// ```
     #[must_use]
     pub fn set_max_ttl(&self, max_ttl: Duration) -> Vec<NodeCheck> {
-        self.engine
-            .operate(|shared| shared.set_max_ttl(max_ttl))
-            .unwrap_or_else(|_| self.engine.shared.check_nothing())
+        checked(self.engine, |shared| shared.set_max_ttl(max_ttl))
     }
 
     /// Takes a lock from those who were [seen](crate::Mutex::inspect) to hold it: readers and writers.

@@ -3,7 +3,6 @@
 #[cfg(feature = "tls")]
 use std::sync::Arc;
 
-use crate::builder::urls;
 use crate::engine::NodeAddress;
 #[cfg(feature = "tls")]
 use crate::tls::{Setup, SystemRoots, Tls};
@@ -72,7 +71,17 @@ impl Node {
     /// ```
     #[must_use]
     pub fn split_urls(text: &str) -> Vec<String> {
-        urls::split(text)
+        let mut urls: Vec<String> = Vec::new();
+        for word in text.split_whitespace() {
+            let first = urls.len();
+            for part in word.split(',').filter(|it| !it.is_empty()) {
+                match urls.get_mut(first..).and_then(<[String]>::last_mut) {
+                    Some(url) if !part.contains("://") => *url += &format!(",{part}"),
+                    _ => urls.push(part.to_owned()),
+                }
+            }
+        }
+        urls
     }
 
     /// The user and password of this node. They replace those of [`Builder::credentials`](crate::Builder::credentials). A password
@@ -224,5 +233,32 @@ impl<N: Into<Node>> IntoNodes<One> for N {
 impl<I: IntoIterator<Item: Into<Node>>> IntoNodes<Many> for I {
     fn into_nodes(self) -> Vec<Node> {
         self.into_iter().map(Into::into).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn urls_with_commas_or_white_space_between_may_have_commas_themselves() {
+        assert_eq!(
+            Node::split_urls(" redis://a,redis://b\n redis://c, "),
+            ["redis://a", "redis://b", "redis://c"]
+        );
+        let groups = "redis+sentinel://s1,s2:26380,s3/b,redis+replicated://:p,w@c,d redis+cluster://e,f,redis://g";
+        let of_groups = [
+            "redis+sentinel://s1,s2:26380,s3/b",
+            "redis+replicated://:p,w@c,d",
+            "redis+cluster://e,f",
+            "redis://g",
+        ];
+        assert_eq!(Node::split_urls(groups), of_groups);
+        assert_eq!(
+            Node::split_urls("a,b c"),
+            ["a,b", "c"],
+            "what is no URL is refused as it was given"
+        );
+        assert_eq!(Node::split_urls(" , "), [""; 0]);
     }
 }

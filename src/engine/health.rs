@@ -3,12 +3,11 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::engine::nodes::fanout::Fanout;
 use crate::engine::nodes::server::Server;
 use crate::engine::round::ask::{self, NodeQuery};
 use crate::engine::shared::Shared;
 use crate::error::{NodeCheck, NodeFailure, NodeFinding, QuarantineReason};
-use crate::ids::{NodeId, NodeSet};
+use crate::ids::NodeSet;
 use crate::logic::lease;
 use crate::time::{self, Moment};
 use crate::wire::{Command, GreetKind};
@@ -30,16 +29,9 @@ impl Shared {
                 *failure = failure.take().or(answer.err());
             }
         }
-        let mut rows: Vec<_> = nodes
-            .iter()
-            .zip(failures)
-            .map(|(node, failure)| {
-                let found = check(node, &self.fanout);
-                NodeCheck {
-                    failure: failure.or(found.failure),
-                    ..found
-                }
-            })
+        let checked = nodes.iter().zip(failures);
+        let mut rows: Vec<_> = checked
+            .map(|(node, failure)| check(node, failure))
             .collect();
         self.measure(&mut rows);
         rows
@@ -132,23 +124,30 @@ impl Shared {
 
     /// The same, where no node can be asked.
     pub(crate) fn check_nothing(&self) -> Vec<NodeCheck> {
-        let row = |it: &Arc<Server>| row(it.id, &it.address, Some(NodeFailure::ShutDown));
-        self.fanout.nodes.iter().map(row).collect()
+        let nodes = self.fanout.nodes.iter();
+        nodes
+            .map(|node| row(node, Some(NodeFailure::ShutDown)))
+            .collect()
     }
 }
 
-fn check(node: &Server, fanout: &Fanout) -> NodeCheck {
+/// The row of a node, whose questions have ended with `failure`.
+fn check(node: &Server, failure: Option<NodeFailure>) -> NodeCheck {
+    let rules = node.common.records.rules();
+    let server_info = node.server_info();
+    let shown = server_info.as_ref().and_then(|it| it.greet_reply.as_ref());
     let quarantined = || {
-        let quarantined = fanout.quarantined_of([node.id].into_iter().collect(), time::tick());
-        quarantined.into_iter().next().map(|it| it.1)
+        let (left, why) =
+            node.availability(|it| it.quarantine(rules.quarantine(), time::tick()))?;
+        Some(NodeFailure::Quarantined { left, why })
     };
-    let failure = node.record_mismatch().or_else(quarantined);
-    let mut row = row(node.id, &node.address, failure);
-    if node.is_up()
-        && let Some(server_info) = node.server_info()
-    {
+    let failure = failure
+        .or_else(|| rules.misfit(shown?))
+        .or_else(quarantined);
+    let mut row = row(node, failure);
+    if let Some(server_info) = server_info.as_ref().filter(|_| node.is_up()) {
         row.findings.extend(server_info.findings());
-        let double = fanout.double_of(node.id);
+        let double = node.common.run_ids.lock().double_of(node.id);
         row.findings
             .extend(double.map(|other| NodeFinding::SameServer { other }));
         row.findings.extend(clock_differs(node));
@@ -156,8 +155,8 @@ fn check(node: &Server, fanout: &Fanout) -> NodeCheck {
             .uptime
             .and_then(|it| u64::try_from(it).ok())
             .map(Duration::from_secs);
-        row.version = server_info.version.map(Arc::from);
-        if let Some(shown) = server_info.greet_reply {
+        row.version = server_info.version.as_deref().map(Arc::from);
+        if let Some(shown) = shown {
             row.append_only = shown.append_only;
             row.max_ttl = (shown.max_ttl != 0).then(|| Duration::from_millis(shown.max_ttl));
         }
@@ -165,10 +164,10 @@ fn check(node: &Server, fanout: &Fanout) -> NodeCheck {
     row
 }
 
-fn row(node: NodeId, address: &Arc<str>, failure: Option<NodeFailure>) -> NodeCheck {
+fn row(node: &Server, failure: Option<NodeFailure>) -> NodeCheck {
     NodeCheck {
-        node,
-        address: Arc::clone(address),
+        node: node.id,
+        address: Arc::clone(&node.address),
         failure,
         findings: Vec::new(),
         round_trip: None,

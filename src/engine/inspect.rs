@@ -23,7 +23,7 @@ impl Shared {
     /// Asks all nodes what they store about the lock called `name`, or about a slot of the semaphore that is called so, and
     /// waits for all of them.
     pub(crate) fn inspect(&self, name: &[u8], slot: Option<u8>) -> Inspection {
-        let command = Looked::new(&self.with_prefix(name), slot).inspect();
+        let command = self.looked(name, slot).inspect();
         self.inspection(name, slot, ask::ask(&self.fanout, command, None))
     }
 
@@ -33,17 +33,14 @@ impl Shared {
         slot: Option<u8>,
         answers: impl IntoIterator<Item = Result<Answer, NodeFailure>>,
     ) -> Inspection {
-        let stored = |answer: Result<Answer, NodeFailure>| match answer? {
-            Answer::Inspect(stored) => Ok(*stored),
-            _ => Err(NodeFailure::of_another_command()),
-        };
-        let nodes = self.fanout.nodes.iter().zip(answers).map(|(node, answer)| {
-            let (node, address) = (node.id, Arc::clone(&node.address));
-            InspectedNode {
-                node,
-                address,
-                stored: stored(answer),
-            }
+        let nodes = self.fanout.nodes.iter().zip(answers);
+        let nodes = nodes.map(|(node, answer)| InspectedNode {
+            node: node.id,
+            address: Arc::clone(&node.address),
+            stored: answer.and_then(|answer| match answer {
+                Answer::Inspect(stored) => Ok(*stored),
+                _ => Err(NodeFailure::of_another_command()),
+            }),
         });
         Inspection {
             name: name.into(),
@@ -55,7 +52,7 @@ impl Shared {
     /// Takes a lock from those who were seen to hold it, on the nodes where they were seen. What came to stand there since
     /// stays: nodes compare.
     pub(crate) fn take_from(&self, seen: &Inspection) -> Vec<NodeReport> {
-        let lock = Looked::new(&self.with_prefix(&seen.name), seen.slot);
+        let lock = self.looked(&seen.name, seen.slot);
         let ttls = LockSpec::key_ttls(&self.config);
         let mut holds: HashMap<_, NodeSet> = HashMap::new();
         for row in &seen.nodes {
@@ -66,22 +63,19 @@ impl Shared {
             }
         }
         self.tell(holds.into_iter().map(|((value, reads), to)| {
-            let value = value.as_bytes();
-            (
-                if reads {
-                    lock.take_from_reader(value, ttls)
-                } else {
-                    lock.take_from_holder(value, ttls)
-                },
-                to,
-            )
+            let take = if reads {
+                Looked::take_from_reader
+            } else {
+                Looked::take_from_holder
+            };
+            (take(&lock, value.as_bytes(), ttls), to)
         }))
     }
 
     /// Deletes the counters that were seen, if nobody was seen to hold the lock or to wait for it. One that has changed since
     /// stays: nodes compare.
     pub(crate) fn forget(&self, seen: &Inspection) -> Vec<NodeReport> {
-        let lock = Looked::new(&self.with_prefix(&seen.name), seen.slot);
+        let lock = self.looked(&seen.name, seen.slot);
         let stored = || {
             seen.nodes
                 .iter()
@@ -116,7 +110,7 @@ impl Shared {
         self.fanout.report(rows)
     }
 
-    fn with_prefix(&self, name: &[u8]) -> Vec<u8> {
-        [&*self.config.prefix, name].concat()
+    fn looked(&self, name: &[u8], slot: Option<u8>) -> Looked {
+        Looked::new(&[&*self.config.prefix, name].concat(), slot)
     }
 }

@@ -19,16 +19,13 @@ use crate::sys::sync::{Mutex, is_anything_locked};
 #[derive(Default)]
 pub(crate) struct Listeners {
     /// None before the first.
-    channels: Option<Arc<Channels>>,
-    callbacks: Vec<Callback>,
+    channels: Option<Arc<Mutex<Channels>>>,
+    pub(crate) callbacks: Vec<Callback>,
 }
 
 /// The sending ends, for as long as the receiving end exists.
 #[derive(Default)]
-struct Channels(Mutex<Open>);
-
-#[derive(Default)]
-struct Open {
+struct Channels {
     next: u64,
     senders: HashMap<u64, Sender<Lost>>,
 }
@@ -38,23 +35,19 @@ impl Listeners {
     pub(crate) fn listen(&mut self, process: Process) -> LostReceiver {
         let (sender, receiver) = bounded(1);
         let channels = self.channels.get_or_insert_with(Arc::default);
-        let mut open = channels.0.lock();
+        let mut open = channels.lock();
         let number = open.next;
         open.next = open.next.wrapping_add(1);
         open.senders.insert(number, sender);
         drop(open);
         LostReceiver {
-            receiver,
-            registration: Some(Registration {
+            _registration: Some(Registration {
                 channels: Arc::clone(channels),
                 number,
                 process,
             }),
+            receiver,
         }
-    }
-
-    pub(crate) fn add(&mut self, callback: Callback) {
-        self.callbacks.push(callback);
     }
 
     /// Tells them all.
@@ -69,7 +62,7 @@ impl Listeners {
     fn take_senders(&mut self) -> HashMap<u64, Sender<Lost>> {
         self.channels
             .take()
-            .map(|it| std::mem::take(&mut it.0.lock().senders))
+            .map(|it| std::mem::take(&mut it.lock().senders))
             .unwrap_or_default()
     }
 
@@ -78,7 +71,7 @@ impl Listeners {
     pub(crate) fn channels(&self) -> usize {
         self.channels
             .as_ref()
-            .map_or(0, |it| it.0.lock().senders.len())
+            .map_or(0, |it| it.lock().senders.len())
     }
 }
 
@@ -100,13 +93,13 @@ impl Drop for Listeners {
 /// `crossbeam_channel::select!`. Dropped it is forgotten at once, so it may be asked for in a loop, as often as one likes.
 /// A clone of the `Receiver` inside ends with it.
 pub struct LostReceiver {
-    receiver: Receiver<Lost>,
     /// None if nothing more will be sent.
-    registration: Option<Registration>,
+    _registration: Option<Registration>,
+    receiver: Receiver<Lost>,
 }
 
 struct Registration {
-    channels: Arc<Channels>,
+    channels: Arc<Mutex<Channels>>,
     number: u64,
     process: Process,
 }
@@ -118,8 +111,8 @@ impl LostReceiver {
         // A fresh channel of one place has room.
         let _ = sender.try_send(lost);
         LostReceiver {
+            _registration: None,
             receiver,
-            registration: None,
         }
     }
 }
@@ -132,19 +125,11 @@ impl Deref for LostReceiver {
     }
 }
 
-impl Drop for LostReceiver {
+impl Drop for Registration {
     fn drop(&mut self) {
-        let Some(Registration {
-            channels,
-            number,
-            process,
-        }) = self.registration.take()
-        else {
-            return;
-        };
         // Looked at before anything is locked: see `Process`.
-        if !process.is_forked() {
-            let sender = channels.0.lock().senders.remove(&number);
+        if !self.process.is_forked() {
+            let sender = self.channels.lock().senders.remove(&self.number);
             drop(sender);
         }
     }

@@ -117,8 +117,9 @@ impl Schedule {
             }
             return;
         }
-        let ScheduleEntry { id, at: due_at } = due.entry();
-        let (id, old) = (*id, due_at.swap(at, Ordering::Relaxed));
+        let entry = due.entry();
+        let id = entry.id;
+        let old = entry.at.swap(at, Ordering::Relaxed);
         queue.due.remove(&(old, id));
         queue
             .all_known
@@ -214,7 +215,8 @@ impl Schedule {
             let now = self.nanos(tick);
             let all = queue.all && queue.all_from <= now;
             if all {
-                (queue.all, queue.all_from) = (false, now.saturating_add(nanos(LOOK_PAUSE)));
+                queue.all = false;
+                queue.all_from = now.saturating_add(nanos(LOOK_PAUSE));
             }
             let limit = if clocks_differ(last, tick) || all {
                 u64::MAX

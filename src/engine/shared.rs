@@ -12,7 +12,6 @@ use crate::engine::schedule::Schedule;
 use crate::engine::wait::queues::Queues;
 use crate::ids::NodeId;
 use crate::logic::outage::Outage;
-use crate::logic::pause;
 use crate::logic::retries::Retries;
 use crate::stats::Counters;
 use crate::sys::sync::{AtomicBool, AtomicU64, Mutex};
@@ -51,29 +50,4 @@ pub(crate) struct Shared {
     pub(crate) said_quarantine: AtomicBool,
     pub(crate) callbacks: Callbacks,
     pub(crate) process: Process,
-}
-
-impl Shared {
-    pub(crate) fn new(
-        config: Config,
-        fanout: Fanout,
-        schedule: Arc<Schedule>,
-        queues: Arc<Queues>,
-        counters: Arc<Counters>,
-    ) -> Shared {
-        Shared {
-            outage: Mutex::new(Outage::new(pause::longest_pause(config.retry_max))),
-            retries: Mutex::default(),
-            admission: Arc::new(Admission::default()),
-            next_lock: AtomicU64::new(0),
-            said_quarantine: AtomicBool::new(false),
-            callbacks: Callbacks::default(),
-            process: Process::this(),
-            config,
-            fanout,
-            schedule,
-            counters,
-            queues,
-        }
-    }
 }

@@ -4,7 +4,7 @@
 //! A kind has a field `inner`, a description of a lock, and for each guard that it gives a
 //! `fn(&self, Patience) -> Result<Guard, AcquireError>`. It says what its methods are called, with their aliases, and what
 //! their docs add; `made` is how an example gets a lock of the kind from a manager,
-//! `inside` who is in it, and `doing` what that does. Its file imports `AcquireError`.
+//! `inside` who is in it, and `doing` what that does. Its file imports `AcquireError` and `Patience`.
 
 use std::panic::{RefUnwindSafe, UnwindSafe};
 use std::sync::{Arc, OnceLock};
@@ -22,8 +22,8 @@ use crate::wire::{KeyTtls, Plan};
 /// A lock, and the manager that takes it.
 #[derive(Clone)]
 pub(super) struct Description {
-    engine: Arc<Engine>,
-    spec: Arc<LockSpec>,
+    pub(super) engine: Arc<Engine>,
+    pub(super) spec: Arc<LockSpec>,
     /// What a reader takes, once one has been asked for.
     reader: OnceLock<Arc<LockSpec>>,
 }
@@ -48,14 +48,6 @@ impl Description {
             spec,
             reader: OnceLock::new(),
         }
-    }
-
-    pub(super) fn engine(&self) -> &Arc<Engine> {
-        &self.engine
-    }
-
-    pub(super) fn spec(&self) -> &LockSpec {
-        &self.spec
     }
 
     pub(super) fn spec_mut(&mut self) -> &mut LockSpec {
@@ -97,7 +89,7 @@ impl Description {
     // Not `acquire`: rustc would suggest it where `lock` is called by that name.
     pub(super) fn take(&self, patience: Patience) -> Result<LockGuard, AcquireError> {
         let hold = acquire(&self.engine, &self.spec, patience)?;
-        Ok(LockGuard { hold })
+        Ok(LockGuard(hold))
     }
 
     /// For reading: beside other readers.
@@ -170,11 +162,11 @@ macro_rules! shown {
     ($kind:ident, $name:ident) => {
         impl ::std::fmt::Debug for $kind {
             fn fmt(&self, f: &mut ::std::fmt::Formatter<'_>) -> ::std::fmt::Result {
-                let (spec, mut f) = (self.inner.spec(), f.debug_struct(stringify!($kind)));
-                f.field(stringify!($name), &spec.$name)
-                    .field("ttl", &spec.given_ttl)
-                    .field("renew", &spec.renew);
-                f.finish_non_exhaustive()
+                f.debug_struct(stringify!($kind))
+                    .field(stringify!($name), &self.inner.spec.$name)
+                    .field("ttl", &self.inner.spec.given_ttl)
+                    .field("renew", &self.inner.spec.renew)
+                    .finish_non_exhaustive()
             }
         }
     };
@@ -277,7 +269,7 @@ macro_rules! lock_methods {
             $(#[$errors])*
             $(#[$lock_attr])*
             pub fn $lock(&self) -> Result<$guard, AcquireError> {
-                self.$take(crate::lock::Patience::Forever)
+                self.$take(Patience::Forever)
             }
 
             /// Acquires the lock if it is free.
@@ -319,7 +311,7 @@ macro_rules! lock_methods {
             /// ```
             $(#[$try_attr])*
             pub fn $try_lock(&self) -> Result<$guard, AcquireError> {
-                self.$take(crate::lock::Patience::None)
+                self.$take(Patience::None)
             }
 
             /// Acquires the lock, waiting for at most `timeout` if someone else holds it.
@@ -422,7 +414,7 @@ macro_rules! with_method {
             pub fn with<R>(&self, work: impl FnOnce(&$guard) -> R) -> Result<R, crate::error::WithError<R>> {
                 let guard = self.$lock()?;
                 let value = work(&guard);
-                crate::kinds::methods::finish_with(&self.inner.spec().name, value, guard.release())
+                crate::kinds::methods::finish_with(&self.inner.spec.name, value, guard.release())
             }
         }
     };

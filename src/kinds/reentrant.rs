@@ -92,7 +92,7 @@ impl ReentrantMutex {
     ) -> Result<ReentrantGuard, AcquireError> {
         // Also if the thread holds the lock: the same call should not be an error on some days only.
         self.inner.check()?;
-        let key = Key::new(self.inner.engine(), &self.inner.spec().name);
+        let key = Key::new(&self.inner.engine, &self.inner.spec.name);
         match holds::find(&key)? {
             Some(hold) => self.take_again(ReentrantGuard { hold }),
             None => Ok(ReentrantGuard {
@@ -108,13 +108,13 @@ impl ReentrantMutex {
                 max: self.holds_max,
             });
         }
-        let ttl = self.inner.spec().ttl();
+        let ttl = self.inner.spec.ttl();
         if is_low(guard.remaining(), ttl)
             && let Err(err) = guard.extend(ttl)
         {
             debug!(
                 "{:?}: taken again with little time left, and {err}",
-                self.inner.spec().name
+                self.inner.spec.name
             );
         }
         // Whatever came of the extension. Without a confirmation the hold has its old time, as its other guards have.
@@ -220,8 +220,8 @@ impl Deref for ReentrantGuard {
 
 impl fmt::Debug for ReentrantGuard {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let mut f = f.debug_struct("ReentrantGuard");
-        f.field("holds", &self.holds())
+        f.debug_struct("ReentrantGuard")
+            .field("holds", &self.holds())
             .field("guard", &self.hold.guard)
             .finish()
     }
@@ -293,7 +293,7 @@ mod tests {
         };
         let lock = LiveHold::new(Arc::clone(&engine.shared), token, won);
         let hold = Hold::new(Arc::clone(engine), Arc::new(lock));
-        LockGuard { hold }
+        LockGuard(hold)
     }
 
     fn lock(engine: &Arc<Engine>, name: &str) -> ReentrantMutex {

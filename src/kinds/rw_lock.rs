@@ -68,13 +68,11 @@ impl LockManager {
 
 impl RwLock {
     fn take_read(&self, patience: Patience) -> Result<ReadGuard, AcquireError> {
-        self.inner
-            .take_read(patience)
-            .map(|hold| ReadGuard { hold })
+        self.inner.take_read(patience).map(ReadGuard)
     }
 
     fn take_write(&self, patience: Patience) -> Result<WriteGuard, AcquireError> {
-        self.inner.take(patience).map(|guard| WriteGuard { guard })
+        self.inner.take(patience).map(WriteGuard)
     }
 
     /// Acquires the lock like [`read`](RwLock::read), calls `work`, and releases.
@@ -91,7 +89,7 @@ impl RwLock {
     pub fn read_with<R>(&self, work: impl FnOnce(&ReadGuard) -> R) -> Result<R, WithError<R>> {
         let guard = self.read()?;
         let value = work(&guard);
-        finish_with(&self.inner.spec().name, value, guard.release())
+        finish_with(&self.inner.spec.name, value, guard.release())
     }
 
     /// Acquires the lock like [`write`](RwLock::write), calls `work`, and releases.
@@ -107,7 +105,7 @@ impl RwLock {
     pub fn write_with<R>(&self, work: impl FnOnce(&WriteGuard) -> R) -> Result<R, WithError<R>> {
         let guard = self.write()?;
         let value = work(&guard);
-        finish_with(&self.inner.spec().name, value, guard.release())
+        finish_with(&self.inner.spec.name, value, guard.release())
     }
 }
 

@@ -138,10 +138,10 @@ with_method! {
 
 impl fmt::Debug for Semaphore {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (spec, mut f) = (self.inner.spec(), f.debug_struct("Semaphore"));
-        f.field("name", &spec.name)
+        f.debug_struct("Semaphore")
+            .field("name", &self.inner.spec.name)
             .field("permits", &self.permits)
-            .field("ttl", &spec.given_ttl)
+            .field("ttl", &self.inner.spec.given_ttl)
             .finish_non_exhaustive()
     }
 }

@@ -76,7 +76,7 @@ impl LockManager {
 impl MultiLock {
     /// The names, sorted and each once, without the manager's prefix.
     pub fn names(&self) -> impl Iterator<Item = &[u8]> {
-        self.inner.spec().names.iter().map(LockName::as_bytes)
+        self.inner.spec.names.iter().map(LockName::as_bytes)
     }
 
     /// What the nodes store about each name, in the order of [`names`](MultiLock::names): see
@@ -92,7 +92,7 @@ impl MultiLock {
     }
 
     fn take(&self, patience: Patience) -> Result<LockGuard, AcquireError> {
-        let count = self.inner.spec().names.len();
+        let count = self.inner.spec.names.len();
         if count == 0 {
             return Err(AcquireError::NoNames);
         }

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 
-use crate::engine::{Confirmation, Engine, LiveHold, LostReceiver};
+use crate::engine::{Engine, LiveHold, LostReceiver};
 use crate::error::{ExtendError, Lost, ReleaseError, Released};
 use crate::ids::FencingToken;
 use crate::sys::logging::debug;
@@ -40,7 +40,7 @@ use crate::time::{self, About};
 /// nothing.
 #[must_use = "a hold that is not bound to a name releases the lock at once: write `let _hold = …`, not `let _ = …`"]
 pub struct Hold {
-    lock: Arc<LiveHold>,
+    pub(super) lock: Arc<LiveHold>,
     /// `None` once released.
     engine: Option<Arc<Engine>>,
 }
@@ -110,10 +110,6 @@ impl Hold {
         now.checked_add(self.remaining()).unwrap_or(now)
     }
 
-    pub(super) fn token(&self) -> FencingToken {
-        self.lock.token
-    }
-
     /// A channel that announces the loss of the lock. Does not block.
     ///
     /// It gets one message if the lock is lost, or was lost before. It closes without a message when the lock is released. For use in `crossbeam_channel::select!` beside the channels of the work itself (with
@@ -162,7 +158,7 @@ impl Hold {
     ///   not; where it never arrives the key expires within one ttl.
     #[doc(alias = "unlock")]
     pub fn release(mut self) -> Result<Released, ReleaseError> {
-        self.end(|engine, lock| confirmed(engine, lock.release()?))
+        self.end(|_, lock| lock.release())
     }
 
     /// What the hold is made of, for who ends it.
@@ -200,45 +196,26 @@ impl Hold {
     }
 }
 
-/// What a release says that has ended so.
-pub(super) fn confirmed(
-    engine: &Engine,
-    (end, round): Confirmation,
-) -> Result<Released, ReleaseError> {
-    let fanout = &engine.shared.fanout;
-    if end.enough {
-        Ok(Released {
-            confirmed: end.confirmed,
-            nodes: fanout.nodes.len(),
-        })
-    } else {
-        Err(ReleaseError::NotConfirmed {
-            confirmed: end.confirmed,
-            nodes: fanout.report(round.rows()),
-        })
-    }
-}
-
 impl Drop for Hold {
     fn drop(&mut self) {
+        let released = self.end(|_, lock| lock.release());
         // A loss is in the log, or will be.
-        let _: Result<(), Lost> = self.end(|engine, lock| {
-            let (end, _) = lock.release()?;
-            if !end.enough {
-                let (name, confirmed, nodes) = (&lock.spec.name, end.confirmed, engine.shared.fanout.nodes.len());
-                debug!("{name:?}: release confirmed by {confirmed} of {nodes} nodes; the others free it within its ttl");
-            }
-            Ok(())
-        });
+        if let Err(ReleaseError::NotConfirmed { confirmed, nodes }) = released {
+            debug!(
+                "{:?}: release confirmed by {confirmed} of {} nodes; the others free it within its ttl",
+                self.lock.spec.name,
+                nodes.len()
+            );
+        }
     }
 }
 
 impl fmt::Debug for Hold {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let mut f = f.debug_struct("Hold");
-        f.field("name", &self.lock.spec.name)
-            .field("token", &self.lock.token);
-        f.field("remaining", &format_args!("{}", About(self.remaining())))
+        f.debug_struct("Hold")
+            .field("name", &self.lock.spec.name)
+            .field("token", &self.lock.token)
+            .field("remaining", &format_args!("{}", About(self.remaining())))
             .finish_non_exhaustive()
     }
 }
@@ -247,9 +224,8 @@ impl fmt::Debug for Hold {
 #[doc(alias = "MutexGuard")]
 #[doc(alias = "Guard")]
 #[must_use = "a guard that is not bound to a name releases the lock at once: write `let _guard = …`, not `let _ = …`"]
-pub struct LockGuard {
-    pub(crate) hold: Hold,
-}
+#[derive(Debug)]
+pub struct LockGuard(pub(crate) Hold);
 
 impl LockGuard {
     /// The number of this hold: larger than that of every earlier holder of the lock. Does not block.
@@ -257,7 +233,7 @@ impl LockGuard {
     #[doc(alias = "token")]
     #[doc(alias = "fencing")]
     pub fn fencing_token(&self) -> FencingToken {
-        self.hold.token()
+        self.0.lock.token
     }
 
     /// Releases the lock and reports how that went: see [`Hold::release`].
@@ -267,13 +243,13 @@ impl LockGuard {
     /// As for [`Hold::release`].
     #[doc(alias = "unlock")]
     pub fn release(self) -> Result<Released, ReleaseError> {
-        self.hold.release()
+        self.0.release()
     }
 }
 
 impl From<LockGuard> for Hold {
     fn from(guard: LockGuard) -> Hold {
-        guard.hold
+        guard.0
     }
 }
 
@@ -281,12 +257,6 @@ impl Deref for LockGuard {
     type Target = Hold;
 
     fn deref(&self) -> &Hold {
-        &self.hold
-    }
-}
-
-impl fmt::Debug for LockGuard {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("LockGuard").field(&self.hold).finish()
+        &self.0
     }
 }

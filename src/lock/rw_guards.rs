@@ -1,6 +1,5 @@
 //! Holds of a read-write lock.
 
-use std::fmt;
 use std::ops::Deref;
 
 use crate::error::{Lost, ReleaseError, Released};
@@ -17,9 +16,8 @@ use crate::lock::hold::{Hold, LockGuard};
 /// Readers have no fencing token. They have the number of the [last writer](ReadGuard::last_writer).
 #[doc(alias = "RwLockReadGuard")]
 #[must_use = "a guard that is not bound to a name releases the lock at once: write `let _guard = …`, not `let _ = …`"]
-pub struct ReadGuard {
-    pub(crate) hold: Hold,
-}
+#[derive(Debug)]
+pub struct ReadGuard(pub(crate) Hold);
 
 /// Holds a read-write lock for writing until it is dropped.
 ///
@@ -27,9 +25,8 @@ pub struct ReadGuard {
 /// and can be [made a reader](WriteGuard::downgrade) without a gap.
 #[doc(alias = "RwLockWriteGuard")]
 #[must_use = "a guard that is not bound to a name releases the lock at once: write `let _guard = …`, not `let _ = …`"]
-pub struct WriteGuard {
-    pub(crate) guard: LockGuard,
-}
+#[derive(Debug)]
+pub struct WriteGuard(pub(crate) LockGuard);
 
 impl ReadGuard {
     /// A number that is not below the fencing token of any writer before this hold, and below that of every writer after it.
@@ -44,7 +41,7 @@ impl ReadGuard {
     /// there has been no writer yet it is a number below that of the first.
     #[must_use]
     pub fn last_writer(&self) -> FencingToken {
-        self.hold.token()
+        self.0.lock.token
     }
 
     /// Releases the lock and reports how that went. Blocks like [`Hold::release`].
@@ -54,7 +51,7 @@ impl ReadGuard {
     /// As for [`Hold::release`].
     #[doc(alias = "unlock")]
     pub fn release(self) -> Result<Released, ReleaseError> {
-        self.hold.release()
+        self.0.release()
     }
 }
 
@@ -74,9 +71,7 @@ impl WriteGuard {
     /// How the lock was lost, before or now. It is not held then.
     #[doc(alias = "into_read")]
     pub fn downgrade(self) -> Result<ReadGuard, Lost> {
-        Hold::from(self.guard)
-            .downgrade()
-            .map(|hold| ReadGuard { hold })
+        self.0.0.downgrade().map(ReadGuard)
     }
 
     /// Releases the lock and reports how that went. Blocks like [`Hold::release`].
@@ -86,19 +81,19 @@ impl WriteGuard {
     /// As for [`Hold::release`].
     #[doc(alias = "unlock")]
     pub fn release(self) -> Result<Released, ReleaseError> {
-        self.guard.release()
+        self.0.release()
     }
 }
 
 impl From<ReadGuard> for Hold {
     fn from(guard: ReadGuard) -> Hold {
-        guard.hold
+        guard.0
     }
 }
 
 impl From<WriteGuard> for Hold {
     fn from(guard: WriteGuard) -> Hold {
-        guard.guard.into()
+        guard.0.0
     }
 }
 
@@ -106,7 +101,7 @@ impl Deref for ReadGuard {
     type Target = Hold;
 
     fn deref(&self) -> &Hold {
-        &self.hold
+        &self.0
     }
 }
 
@@ -114,18 +109,6 @@ impl Deref for WriteGuard {
     type Target = LockGuard;
 
     fn deref(&self) -> &LockGuard {
-        &self.guard
-    }
-}
-
-impl fmt::Debug for WriteGuard {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("WriteGuard").field(&self.guard).finish()
-    }
-}
-
-impl fmt::Debug for ReadGuard {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("ReadGuard").field(&self.hold).finish()
+        &self.0
     }
 }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use crate::engine::{Engine, LiveHold, Operation, PendingRelease};
 use crate::error::{Lost, ReleaseError};
-use crate::lock::hold::{Hold, confirmed};
+use crate::lock::hold::Hold;
 use crate::time::{self, Tick};
 
 /// So many releases are under way at once: few enough for every node to answer them within a response timeout.
@@ -49,7 +49,8 @@ pub fn release_all<H: Into<Hold>>(
     holds: impl IntoIterator<Item = H>,
 ) -> Vec<Result<(), ReleaseError>> {
     let mut holds = holds.into_iter();
-    let (mut results, mut late) = (Vec::new(), None);
+    let mut results = Vec::new();
+    let mut late = None;
     loop {
         let some: Vec<Parts> = holds
             .by_ref()
@@ -79,8 +80,8 @@ fn release(holds: &[Parts], late: &mut Option<Tick>) -> Vec<Result<(), ReleaseEr
         .for_each(|(.., leaving)| leaving.flush());
     let mut wait = |(engine, _call, leaving): SentRelease<'_>| {
         let until = late.unwrap_or_else(|| time::deadline(engine.shared.fanout.response_timeout));
-        let result = confirmed(engine, leaving.wait(until)?);
-        if result.is_err() && until <= time::tick() {
+        let result = leaving.wait(until);
+        if matches!(result, Err(ReleaseError::NotConfirmed { .. })) && until <= time::tick() {
             *late = Some(until);
         }
         result.map(drop)

@@ -1,4 +1,4 @@
-//! Events, and who is told of them.
+//! Events, who is told of them, and the locks that they are about.
 
 use std::fmt;
 use std::sync::Arc;
@@ -38,7 +38,7 @@ impl<F: Fn(&Event) + Send + Sync> Observer for F {
     }
 }
 
-impl<O: Observer + ?Sized> Observer for std::sync::Arc<O> {
+impl<O: Observer + ?Sized> Observer for Arc<O> {
     fn event(&self, event: &Event) {
         (**self).event(event);
     }
@@ -260,4 +260,20 @@ impl fmt::Debug for ObservedLock {
             .field("class", &self.class())
             .finish()
     }
+}
+
+/// A lock that a manager holds: [`LockManager::held`](crate::LockManager::held).
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct HeldLock {
+    /// Which.
+    pub lock: ObservedLock,
+    /// The number of the hold.
+    pub token: FencingToken,
+    /// How long it has been held.
+    pub age: Duration,
+    /// Lease left unless the lock is extended.
+    pub left: Duration,
+    /// Nodes with a vote that have not confirmed it since the last extension was sent. A lost key is restored after the next one.
+    pub missing_on: Vec<NodeId>,
 }

@@ -146,7 +146,7 @@ impl Observer for MetricsObserver {
                 lock, waited, ttl, ..
             } => {
                 call_ended(lock, *waited, "acquired");
-                gauge!("quorlock_ttl_seconds", "class" => class(lock)).set(ttl.as_secs_f64());
+                gauge!("quorlock_ttl_seconds", "class" => class(lock)).set(*ttl);
                 gauge!("quorlock_held", "class" => class(lock)).increment(1.0);
                 // They are there before the first loss: a series that begins with 1 has never grown, for Prometheus.
                 LOSSES.iter().for_each(|it| lost(lock, *it).increment(0));
@@ -159,8 +159,7 @@ impl Observer for MetricsObserver {
             Event::Round { outcome, took, .. } => {
                 let outcome = of_round(*outcome);
                 counter!("quorlock_rounds_total", "outcome" => outcome).increment(1);
-                histogram!("quorlock_round_seconds", "outcome" => outcome)
-                    .record(took.as_secs_f64());
+                histogram!("quorlock_round_seconds", "outcome" => outcome).record(*took);
             }
             Event::Released {
                 lock,
@@ -179,9 +178,9 @@ impl Observer for MetricsObserver {
             }
             Event::Extended { lock, took, left } => {
                 counter!("quorlock_extensions_total", "outcome" => "confirmed").increment(1);
-                histogram!("quorlock_extension_seconds").record(took.as_secs_f64());
+                histogram!("quorlock_extension_seconds").record(*took);
                 histogram!("quorlock_extension_margin_seconds", "class" => class(lock))
-                    .record(left.as_secs_f64());
+                    .record(*left);
             }
             Event::NotExtended { .. } => {
                 counter!("quorlock_extensions_total", "outcome" => "failed").increment(1)
@@ -189,51 +188,42 @@ impl Observer for MetricsObserver {
             Event::Healed { node, .. } => {
                 counter!("quorlock_healed_total", "node" => of_node(*node)).increment(1)
             }
-            event => of_nodes(event),
-        }
-    }
-}
-
-/// What is told of nodes.
-fn of_nodes(event: &Event) {
-    match event {
-        Event::NodeUp { node, address } => {
-            gauge!("quorlock_node_up", "node" => of_node(*node)).set(1.0);
-            node_seen(*node, address);
-        }
-        Event::NodeDown { node, address, why } => {
-            gauge!("quorlock_node_up", "node" => of_node(*node)).set(0.0);
-            // Also of a node that was never connected: alerts take the address from there.
-            node_seen(*node, address);
-            node_failed(*node, why);
-        }
-        Event::NodeSilent { node } => {
-            gauge!("quorlock_node_silent", "node" => of_node(*node)).set(1.0)
-        }
-        Event::NodeAnswers { node } => {
-            gauge!("quorlock_node_silent", "node" => of_node(*node)).set(0.0)
-        }
-        Event::NodeReply {
-            node,
-            took,
-            failure,
-        } => {
-            histogram!("quorlock_node_reply_seconds", "node" => of_node(*node))
-                .record(took.as_secs_f64());
-            if let Some(failure) = failure {
-                node_failed(*node, failure);
+            Event::NodeUp { node, address } => {
+                gauge!("quorlock_node_up", "node" => of_node(*node)).set(1.0);
+                node_seen(*node, address);
+            }
+            Event::NodeDown { node, address, why } => {
+                gauge!("quorlock_node_up", "node" => of_node(*node)).set(0.0);
+                // Also of a node that was never connected: alerts take the address from there.
+                node_seen(*node, address);
+                node_failed(*node, why);
+            }
+            Event::NodeSilent { node } => {
+                gauge!("quorlock_node_silent", "node" => of_node(*node)).set(1.0)
+            }
+            Event::NodeAnswers { node } => {
+                gauge!("quorlock_node_silent", "node" => of_node(*node)).set(0.0)
+            }
+            Event::NodeReply {
+                node,
+                took,
+                failure,
+            } => {
+                histogram!("quorlock_node_reply_seconds", "node" => of_node(*node)).record(*took);
+                if let Some(failure) = failure {
+                    node_failed(*node, failure);
+                }
+            }
+            Event::NodeQuarantined { node, left, why } => {
+                let now = Duration::from_micros(Moment::now().wall_micros());
+                let until = now.saturating_add(*left).as_secs_f64();
+                gauge!("quorlock_node_quarantined_until_seconds", "node" => of_node(*node))
+                    .set(until);
+                let why = of_quarantine(*why);
+                counter!("quorlock_node_quarantines_total", "node" => of_node(*node), "why" => why)
+                    .increment(1);
             }
         }
-        Event::NodeQuarantined { node, left, why } => {
-            let now = Duration::from_micros(Moment::now().wall_micros());
-            let until = now.saturating_add(*left).as_secs_f64();
-            gauge!("quorlock_node_quarantined_until_seconds", "node" => of_node(*node)).set(until);
-            let why = of_quarantine(*why);
-            counter!("quorlock_node_quarantines_total", "node" => of_node(*node), "why" => why)
-                .increment(1);
-        }
-        // Of locks.
-        _ => {}
     }
 }
 
@@ -244,13 +234,12 @@ fn lost(lock: &ObservedLock, why: Lost) -> Counter {
 fn call_ended(lock: &ObservedLock, waited: Duration, outcome: &'static str) {
     gauge!("quorlock_waiting", "class" => class(lock)).decrement(1.0);
     histogram!("quorlock_acquire_wait_seconds", "class" => class(lock), "outcome" => outcome)
-        .record(waited.as_secs_f64());
+        .record(waited);
 }
 
 fn hold_ended(lock: &ObservedLock, held: Duration, end: &'static str) {
     gauge!("quorlock_held", "class" => class(lock)).decrement(1.0);
-    histogram!("quorlock_hold_seconds", "class" => class(lock), "end" => end)
-        .record(held.as_secs_f64());
+    histogram!("quorlock_hold_seconds", "class" => class(lock), "end" => end).record(held);
 }
 
 fn node_seen(node: NodeId, address: &Arc<str>) {

@@ -47,18 +47,14 @@ impl Upcall {
     pub(crate) fn tell(&self, event: impl FnOnce() -> Event) {
         if let Some(observed) = &self.0 {
             let event = event();
-            observed.in_turn(move |it| it.call(&event));
+            let observed = Arc::clone(observed);
+            // Where what is a user's is done, and not inside the observer.
+            aside::tell(move || in_turn(move || observed.call(&event)));
         }
     }
 }
 
 impl Observed {
-    /// Does that where what is a user's is done, and not inside the observer.
-    fn in_turn(self: &Arc<Self>, work: impl FnOnce(&Observed) + Send + 'static) {
-        let this = Arc::clone(self);
-        aside::tell(move || in_turn(move || work(&this)));
-    }
-
     fn call(&self, event: &Event) {
         if self.off.load(Relaxed) {
             return;

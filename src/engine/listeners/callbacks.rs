@@ -9,8 +9,6 @@ use crate::sys::aside::Aside;
 use crate::sys::logging::error;
 use crate::sys::sync::{afterwards, is_anything_locked};
 
-const THREAD: &str = "quorlock-on-lost";
-
 /// What a user wants to have called.
 pub(crate) type Callback = Box<dyn FnOnce(Lost) + Send>;
 
@@ -21,7 +19,11 @@ pub(crate) struct Callbacks(Arc<Aside>);
 
 impl Default for Callbacks {
     fn default() -> Callbacks {
-        Callbacks(Arc::new(Aside::new(THREAD, usize::MAX, Duration::ZERO)))
+        Callbacks(Arc::new(Aside::new(
+            "quorlock-on-lost",
+            usize::MAX,
+            Duration::ZERO,
+        )))
     }
 }
 
@@ -34,11 +36,6 @@ impl Callbacks {
             }
         }
     }
-}
-
-/// Calls one callback beside all others: for a forked child, in which nothing that the manager has may be locked.
-pub(crate) fn call_aside(callback: Callback, lost: Lost) {
-    Callbacks::default().call(vec![callback], lost);
 }
 
 fn call(callback: Callback, lost: Lost) {

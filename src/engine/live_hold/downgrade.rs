@@ -59,8 +59,11 @@ impl LiveHold {
         let mut reader = LiveHold::new(Arc::clone(&self.shared), id, won);
         reader.began = self.began;
         let state = reader.state.get_mut();
-        (state.lease, state.confirmations, state.longest_ttl) = (lease, confirmations, keep);
-        (state.listeners, state.said_long) = (listeners, said_long);
+        state.lease = lease;
+        state.confirmations = confirmations;
+        state.longest_ttl = keep;
+        state.listeners = listeners;
+        state.said_long = said_long;
         state.number = number;
         let reader = Arc::new(reader);
         let sent = reader.next_extension(&lease, is_handed_over, Now::read());

@@ -23,7 +23,7 @@ use crate::logic::{quorum, retries, token};
 use crate::observer::{Event, HeldLock};
 use crate::session::pending_command::ReplyHandler;
 use crate::stats::count;
-use crate::sys::logging::{Level, debug, write_line};
+use crate::sys::logging::{Level, debug, warn, write_line};
 use crate::sys::sync::Mutex;
 use crate::time::{self, About, Moment, Now, Tick};
 
@@ -59,10 +59,9 @@ impl Due for LiveHold {
             && lease::LONG_HOLD <= moment.since(self.began)
         {
             state.said_long = true;
-            let name = &self.spec.name;
-            write_line!(
-                Level::Warn,
-                "{name:?}: held for {} and still extended, {:?}",
+            warn!(
+                "{:?}: held for {} and still extended, {:?}",
+                self.spec.name,
                 About(lease::LONG_HOLD),
                 self.owner
             );
@@ -92,7 +91,8 @@ impl Due for LiveHold {
                 state.first_extension = None;
             }
         }
-        let (ttl, recheck) = (self.spec.ttl(), self.recheck_in(&state, tick));
+        let ttl = self.spec.ttl();
+        let recheck = self.recheck_in(&state, tick);
         // It may be looked at a little early, because others are due.
         if !state
             .due_in(
@@ -247,13 +247,13 @@ impl LiveHold {
             self.send_extension(&mut state, sent, None)
         };
         let end = extension.wait(enqueued);
-        match (end, self.remaining()) {
-            (_, Err(lost)) => Err(lost.into()),
-            (ExtendEnd::Confirmed, Ok(_)) => Ok(()),
-            (ExtendEnd::Gone | ExtendEnd::NotConfirmed, Ok(_)) => Err(ExtendError::NoQuorum {
-                nodes: self.shared.fanout.report(extension.round.rows()),
-            }),
+        self.remaining()?;
+        if end == ExtendEnd::Confirmed {
+            return Ok(());
         }
+        Err(ExtendError::NoQuorum {
+            nodes: self.shared.fanout.report(extension.round.rows()),
+        })
     }
 
     /// Enqueues an extension. A renewal leaves out nodes that owe the answer to one; one that a caller
@@ -264,23 +264,20 @@ impl LiveHold {
         sent: Extending,
         renewal: Option<NodeSet>,
     ) -> (Arc<Extension>, Enqueued) {
-        let (fanout, tick, number) = (&self.shared.fanout, sent.at.tick, state.number);
+        let fanout = &self.shared.fanout;
+        let tick = sent.at.tick;
+        let number = state.number;
         let keep = self.keeps_counter(state, tick);
         let command = self
             .spec
             .plan
             .extend(self.owner, lease::millis(sent.ttl), number, keep);
-        let (lock, round) = (
-            Arc::clone(self),
-            Pending::new(fanout.nodes.len(), ExtendRound),
-        );
-        let is_renewal = renewal.is_some();
         let extension = Arc::new(Extension {
-            lock,
-            round,
+            lock: Arc::clone(self),
+            round: Pending::new(fanout.nodes.len(), ExtendRound),
             sent,
             number,
-            is_renewal,
+            is_renewal: renewal.is_some(),
             settled: Mutex::default(),
         });
         let outgoing = Outgoing::ask(command, &extension);
@@ -339,25 +336,26 @@ impl LiveHold {
             state.unextended = Some(named || warns);
             (state.lease.ends_in(now), warns)
         };
-        let (level, report) = (if warns { Level::Warn } else { Level::Debug }, || {
-            self.shared.fanout.report(round.rows())
-        });
+        let level = if warns { Level::Warn } else { Level::Debug };
+        let report = || self.shared.fanout.report(round.rows());
         if warns
             && let Some((count, first)) =
                 retries::summary(self.shared.schedule.unextended(), |lock| lock.left)
         {
-            let (first, left) = (first.lock, About(first.left));
             write_line!(
                 level,
-                "{count} locks not extended, the first (\"{first}\") ends in {left}: {}",
+                "{count} locks not extended, the first (\"{}\") ends in {}: {}",
+                first.lock,
+                About(first.left),
                 Rows(&report())
             );
             return;
         }
-        let (name, left) = (&self.spec.name, About(left));
         write_line!(
             level,
-            "{name:?}: not extended, {left} left, {:?}: {}",
+            "{:?}: not extended, {} left, {:?}: {}",
+            self.spec.name,
+            About(left),
             self.owner,
             Rows(&report())
         );
@@ -365,7 +363,8 @@ impl LiveHold {
 
     /// How long a lock waits that no majority has extended. With its state locked.
     fn retry_after(&self, state: &HoldState, Now { moment, tick }: Now) -> Duration {
-        let (fanout, left) = (&self.shared.fanout, state.lease.ends_in(moment));
+        let fanout = &self.shared.fanout;
+        let left = state.lease.ends_in(moment);
         let least = lease::retry_after(fanout.response_timeout);
         self.shared
             .retries
@@ -494,8 +493,10 @@ impl Extension {
 
     /// A majority has confirmed the lock.
     fn confirm(&self, now: Moment) {
-        let (lock, at) = (&*self.lock, self.sent.at);
-        let (fanout, took) = (&lock.shared.fanout, now.since(at.moment));
+        let lock = &*self.lock;
+        let fanout = &lock.shared.fanout;
+        let at = self.sent.at;
+        let took = now.since(at.moment);
         let mut state = lock.state.lock();
         let left = state.lease.ends_in(now);
         match state.lease.on_extended(self.sent.until, now) {
@@ -535,11 +536,12 @@ impl Extension {
             left,
         });
         let level = if again { Level::Info } else { Level::Debug };
-        let (again, took) = (if again { "again " } else { "" }, About(took));
         write_line!(
             level,
-            "{:?}: extended {again}in {took}, {:?}",
+            "{:?}: extended {}in {}, {:?}",
             lock.spec.name,
+            if again { "again " } else { "" },
+            About(took),
             lock.owner
         );
     }
@@ -548,11 +550,9 @@ impl Extension {
     fn is_lost_by_clock(&self) -> bool {
         let confirmations = self.lock.state.lock().confirmations();
         let stepped_since = |it: Tick| self.lock.shared.fanout.stepped_since(it);
-        let nodes_with = |what: fn(&Answer) -> bool| self.round.nodes_with(what);
-        let (extended, gone) = (nodes_with(Answer::is_extended), nodes_with(Answer::is_gone));
         let failed = Failed {
-            extended,
-            gone,
+            extended: self.round.nodes_with(Answer::is_extended),
+            gone: self.round.nodes_with(Answer::is_gone),
             stepped: stepped_since(self.sent.at.tick),
         };
         confirmations.judge(stepped_since(confirmations.since()), failed) == Verdict::Lost
@@ -571,7 +571,8 @@ impl Extension {
             owner,
             ..
         } = &*self.lock;
-        let (fanout, Now { moment, tick }) = (&shared.fanout, Now::read());
+        let fanout = &shared.fanout;
+        let Now { moment, tick } = Now::read();
         let shown: Vec<_> = self.round.with_ballot(|it| {
             it.votes()
                 .places()

@@ -4,7 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::engine::listeners::callbacks::{self, Callback};
+use crate::engine::listeners::callbacks::{Callback, Callbacks};
 use crate::engine::listeners::{Listeners, LostReceiver};
 use crate::engine::nodes::fanout::Outgoing;
 use crate::engine::round::admission::RoundTicket;
@@ -14,7 +14,7 @@ use crate::engine::schedule::ScheduleEntry;
 use crate::engine::shared::Shared;
 use crate::engine::spec::LockSpec;
 use crate::engine::wait::queue::Ticket;
-use crate::error::Lost;
+use crate::error::{Lost, ReleaseError, Released};
 use crate::ids::{ClientId, FencingToken, NodeSet, OwnerToken};
 use crate::logic::confirmations::Confirmations;
 use crate::logic::lease::{self, Ending, Lease};
@@ -120,9 +120,9 @@ impl PendingRelease<'_> {
     }
 
     /// Waits until a majority has confirmed it, until `deadline` at most.
-    pub(crate) fn wait(self, deadline: Tick) -> Result<Confirmation, Lost> {
+    pub(crate) fn wait(self, deadline: Tick) -> Result<Released, ReleaseError> {
         let end = self.round.wait(deadline);
-        self.lock.conclude_release(end, self.round, self.ended)
+        self.lock.conclude_release(end, &self.round, self.ended)
     }
 }
 
@@ -137,9 +137,6 @@ pub(super) struct Loss {
     _first_life: Option<RoundTicket>,
 }
 
-/// How a release ended, and the round with its rows.
-pub(crate) type Confirmation = (ReleaseEnd, Arc<Pending<ReleaseRound>>);
-
 impl HoldState {
     /// What the lease rests on for all that is known by now.
     pub(super) fn confirmations(&self) -> Confirmations {
@@ -149,8 +146,8 @@ impl HoldState {
 
 impl fmt::Debug for LiveHold {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let mut f = f.debug_struct("LiveHold");
-        f.field("name", &self.spec.name)
+        f.debug_struct("LiveHold")
+            .field("name", &self.spec.name)
             .field("owner", &self.owner)
             .field("token", &self.token)
             .finish_non_exhaustive()
@@ -238,14 +235,14 @@ impl LiveHold {
 
     pub(crate) fn on_lost(&self, callback: Callback) {
         if self.shared.process.is_forked() {
-            callbacks::call_aside(callback, Lost::Forked);
-            return;
+            // Beside all others: in a forked child nothing that the manager has may be locked.
+            return Callbacks::default().call(vec![callback], Lost::Forked);
         }
         let lost = {
             let mut state = self.state.lock();
             match state.lease.lost() {
                 Some(lost) if state.is_announced => lost,
-                _ => return state.listeners.add(callback),
+                _ => return state.listeners.callbacks.push(callback),
             }
         };
         self.shared.callbacks.call(vec![callback], lost);
@@ -255,11 +252,11 @@ impl LiveHold {
     ///
     /// If it was lost before, or turns out to have been, the error says how. The listeners have been notified then, or are
     /// being.
-    pub(crate) fn release(&self) -> Result<Confirmation, Lost> {
+    pub(crate) fn release(&self) -> Result<Released, ReleaseError> {
         let ended = self.end()?;
         let round = self.release_round(&ended);
         let end = self.send_release(&ended, &round);
-        self.conclude_release(end, round, ended)
+        self.conclude_release(end, &round, ended)
     }
 
     /// Sends the release and waits for it. It never waits for its turn.
@@ -289,7 +286,8 @@ impl LiveHold {
     /// be [flushed](PendingRelease::flush), whatever happens, and then [waited for](PendingRelease::wait).
     pub(crate) fn begin_release(&self) -> Result<PendingRelease<'_>, Lost> {
         let ended = self.end()?;
-        let (round, round_ticket) = (self.release_round(&ended), self.shared.admission.enter());
+        let round = self.release_round(&ended);
+        let round_ticket = self.shared.admission.enter();
         let (next, release) = self.pass_on(&ended, &round);
         // No node refuses it.
         drop(self.shared.fanout.enqueue(release, time::tick()));
@@ -338,14 +336,16 @@ impl LiveHold {
     fn conclude_release(
         &self,
         end: ReleaseEnd,
-        round: Arc<Pending<ReleaseRound>>,
+        round: &Pending<ReleaseRound>,
         ended: EndedHold,
-    ) -> Result<Confirmation, Lost> {
-        let counters = &self.shared.counters;
+    ) -> Result<Released, ReleaseError> {
+        let Shared {
+            fanout, counters, ..
+        } = &*self.shared;
         if end.lost {
             count(&counters.locks_lost);
             self.notify(Lost::Gone, ended.renewed_at, ended.listeners);
-            return Err(Lost::Gone);
+            return Err(Lost::Gone.into());
         }
         count(if end.enough {
             &counters.releases
@@ -357,7 +357,17 @@ impl LiveHold {
             held,
             confirmed: end.enough,
         });
-        Ok((end, round))
+        if end.enough {
+            Ok(Released {
+                confirmed: end.confirmed,
+                nodes: fanout.nodes.len(),
+            })
+        } else {
+            Err(ReleaseError::NotConfirmed {
+                confirmed: end.confirmed,
+                nodes: fanout.report(round.rows()),
+            })
+        }
     }
 
     /// Lets calls ask the nodes that come next. Not before the release was sent: they would be refused if their acquire came first.
@@ -383,31 +393,30 @@ impl LiveHold {
                     confirmed: state.confirmations().confirmed(),
                     until,
                 };
-                let listeners = std::mem::take(&mut state.listeners);
-                let (renewal, first_life) = (state.renewal.take(), state.first_life.take());
-                let (reached, keep, renewed_at) =
-                    (state.reached, state.longest_ttl, state.renewed_at);
+                let renewal = state.renewal.take();
+                let first_life = state.first_life.take();
+                let ended = EndedHold {
+                    held,
+                    reached: state.reached,
+                    keep: state.longest_ttl,
+                    renewed_at: state.renewed_at,
+                    listeners: std::mem::take(&mut state.listeners),
+                };
                 drop(state);
                 drop((renewal, first_life));
                 self.shared.schedule.remove(&self.entry);
-                Ok(EndedHold {
-                    held,
-                    reached,
-                    keep,
-                    renewed_at,
-                    listeners,
-                })
+                Ok(ended)
             }
             Ending::LostNow(reason) => {
                 let loss = self.begin_loss(&mut state, reason);
-                self.release_rest(&state, self.update());
+                self.release_rest(&state);
                 drop(state);
                 self.announce(loss);
                 Err(reason)
             }
             // RACE: the thread that ended it notifies the listeners, and may not have done so yet.
             Ending::LostBefore(reason) => {
-                self.release_rest(&state, self.update());
+                self.release_rest(&state);
                 let reached = state.reached;
                 drop(state);
                 self.shared.fanout.flush(reached);
@@ -462,7 +471,7 @@ impl LiveHold {
     fn begin_loss(&self, state: &mut HoldState, reason: Lost) -> Loss {
         count(&self.shared.counters.locks_lost);
         if reason == Lost::ShutDown {
-            self.release_rest(state, self.update());
+            self.release_rest(state);
         }
         Loss {
             reason,
@@ -475,24 +484,16 @@ impl LiveHold {
 
     /// Enqueues the release of a lock that was lost; the caller flushes it. With the state locked: every extension that was
     /// sent comes before it.
-    fn release_rest(&self, state: &HoldState, update: QueueUpdate) {
-        let command = self.release_command(update);
+    fn release_rest(&self, state: &HoldState) {
+        let command = self.release_command(self.update());
         let release = Outgoing::release(command, state.reached, state.longest_ttl);
         // No node refuses it.
         drop(self.shared.fanout.enqueue(release, time::tick()));
     }
 
     /// Ends everything that goes with the hold, and notifies the listeners.
-    pub(super) fn announce(
-        &self,
-        Loss {
-            reason,
-            reached,
-            renewed_at,
-            ..
-        }: Loss,
-    ) {
-        self.shared.fanout.flush(reached);
+    pub(super) fn announce(&self, loss: Loss) {
+        self.shared.fanout.flush(loss.reached);
         self.shared.schedule.remove(&self.entry);
         self.forget_owner();
         self.shared.queues.end_hold(&self.spec.plan, self.id);
@@ -501,7 +502,7 @@ impl LiveHold {
             state.is_announced = true;
             std::mem::take(&mut state.listeners)
         };
-        self.notify(reason, renewed_at, listeners);
+        self.notify(loss.reason, loss.renewed_at, listeners);
     }
 
     /// Tells the observer of the end of the hold.

@@ -39,7 +39,8 @@ fn soonest_first(mut due: Vec<Arc<dyn Due>>) -> Vec<Arc<dyn Due>> {
 }
 
 fn look_after(shared: &Shared, due: &[Arc<dyn Due>]) {
-    let (now, mut batch) = (Now::read(), Enqueued::default());
+    let now = Now::read();
+    let mut batch = Enqueued::default();
     for it in due {
         if let Some(again_in) = Arc::clone(it).on_due(now, &mut batch) {
             shared.schedule.plan(Arc::clone(it), again_in);

@@ -22,7 +22,7 @@ use crate::session::MUTE_MIN;
 use crate::session::availability::Availability;
 use crate::session::pending_command::{PendingCommand, ReplyHandler};
 use crate::session::record_rules::RecordRules;
-use crate::stats::{Counters, NodeStats};
+use crate::stats::Counters;
 use crate::sys::sync::Mutex;
 use crate::sys::{OwnThread, yield_now};
 use crate::time::{self, Moment, Now, Tick};
@@ -39,7 +39,6 @@ const CROWD: usize = 16;
 pub(crate) struct Fanout {
     pub(crate) counters: Arc<Counters>,
     pub(crate) upcall: Upcall,
-    run_ids: Arc<Mutex<RunIds>>,
     pub(crate) response_timeout: Duration,
     connect_timeout: Duration,
     pub(crate) nodes: Vec<Arc<Server>>,
@@ -51,61 +50,44 @@ impl Fanout {
     pub(crate) fn start(
         addresses: Vec<NodeAddress>,
         config: &Config,
-        counters: &Arc<Counters>,
+        counters: Arc<Counters>,
         client: ClientId,
-        events: &Arc<dyn NodeEvents>,
+        events: Arc<dyn NodeEvents>,
     ) -> io::Result<(Fanout, Vec<OwnThread>)> {
-        let run_ids = Arc::new(Mutex::new(RunIds::new(
-            addresses.len(),
-            config.longest_life(),
-        )));
-        let response_timeout = config.response_timeout;
         let rules = RecordRules::new(config, addresses.len());
-        let records = Arc::new(Records::new(rules));
+        let run_ids = RunIds::new(addresses.len(), config.longest_life());
         let common = NodeContext {
-            response_timeout,
-            counters: Arc::clone(counters),
+            response_timeout: config.response_timeout,
+            connect_timeout: config.connect_timeout,
+            counters,
             upcall: config.upcall.clone(),
             client,
-            events: Arc::clone(events),
-            records: Arc::clone(&records),
+            events,
+            records: Arc::new(Records::new(rules)),
+            run_ids: Arc::new(Mutex::new(run_ids)),
         };
-        let (mut nodes, mut threads) = (Vec::new(), Vec::new());
+        let mut nodes: Vec<Arc<Server>> = Vec::new();
+        let mut threads = Vec::new();
         for (index, address) in addresses.into_iter().enumerate() {
             let id = NodeId::new(u8::try_from(index).unwrap_or(u8::MAX));
-            match Worker::start(
-                id,
-                address,
-                config,
-                common.clone(),
-                Arc::clone(&run_ids),
-                &mut threads,
-            ) {
+            match Worker::start(id, address, common.clone(), &mut threads) {
                 Ok(node) => nodes.push(node),
                 Err(err) => {
                     // What runs already must not stay behind.
-                    nodes
-                        .iter()
-                        .for_each(|it: &Arc<Server>| it.stop(time::tick()));
+                    nodes.iter().for_each(|it| it.stop(time::tick()));
                     return Err(err);
                 }
             }
         }
         let fanout = Fanout {
-            counters: Arc::clone(counters),
-            upcall: config.upcall.clone(),
+            counters: common.counters,
+            upcall: common.upcall,
             nodes,
-            run_ids,
-            response_timeout,
-            connect_timeout: config.connect_timeout,
-            records,
+            response_timeout: common.response_timeout,
+            connect_timeout: common.connect_timeout,
+            records: common.records,
         };
         Ok((fanout, threads))
-    }
-
-    /// Which other node showed the same run id as this one, if one did.
-    pub(crate) fn double_of(&self, node: NodeId) -> Option<NodeId> {
-        self.run_ids.lock().double_of(node)
     }
 
     /// Those of `nodes` whose grants do not count, as far as we know now, for what they were asked at `asked`; and why.
@@ -164,7 +146,7 @@ impl Fanout {
             .iter()
             .zip(refusals.into_iter().chain(repeat(None)))
         {
-            if !outgoing.goes_to(node.id) {
+            if outgoing.to.is_some_and(|it| !it.contains(node.id)) {
                 continue;
             }
             let command = Arc::clone(&outgoing.command);
@@ -316,11 +298,6 @@ impl Fanout {
         self.nodes.iter().filter_map(left).collect()
     }
 
-    /// What is known of each node.
-    pub(crate) fn node_stats(&self) -> Vec<NodeStats> {
-        self.nodes.iter().map(|it| it.stats()).collect()
-    }
-
     pub(crate) fn stop(&self, deadline: Tick) {
         self.nodes.iter().for_each(|it| it.stop(deadline));
     }
@@ -402,10 +379,6 @@ impl Outgoing {
     ) -> Outgoing {
         let handler = handler.map(|it| -> Arc<dyn ReplyHandler> { Arc::<H>::clone(it) });
         Outgoing { handler, ..self }
-    }
-
-    fn goes_to(&self, node: NodeId) -> bool {
-        self.to.is_none_or(|it| it.contains(node))
     }
 }
 

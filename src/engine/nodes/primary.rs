@@ -20,9 +20,8 @@ use self::choice::{LEASE, Report, choose};
 use self::question::Question;
 pub(crate) use self::url::NodeAddress;
 use self::watcher::{ASKED_EVERY, Watcher};
-use crate::config::Config;
+use crate::engine::nodes::server::Server;
 use crate::error::NodeFailure;
-use crate::ids::NodeId;
 use crate::logic::quorum;
 use crate::sys::{OwnThread, Poll, aside};
 use crate::time::Moment;
@@ -53,17 +52,19 @@ struct Members {
 }
 
 impl Primary {
-    /// Starts a watcher per member, into `threads`. They touch no network before [`Primary::ask`]. `wake` wakes the caller
-    /// after an answer.
+    /// Starts a watcher per member, into `threads`. They touch no network before [`Primary::ask`], and wake the worker of
+    /// `server` after an answer.
     pub(crate) fn start(
         address: NodeAddress,
-        node: NodeId,
-        config: &Config,
-        wake: Arc<dyn Fn() + Send + Sync>,
+        server: &Arc<Server>,
         threads: &mut Vec<OwnThread>,
     ) -> io::Result<Primary> {
         // The rest of the time to connect is for the server.
-        let half = config.connect_timeout.checked_div(2).unwrap_or_default();
+        let half = server
+            .common
+            .connect_timeout
+            .checked_div(2)
+            .unwrap_or_default();
         let (answered, answers) = unbounded();
         let mut watch = Members {
             needed: match address.question {
@@ -80,7 +81,8 @@ impl Primary {
             watch.members.push((member.shown(), None));
             watch.questions.push(ask);
             let answered = answered.clone();
-            let wake = Arc::clone(&wake);
+            let server = Arc::clone(server);
+            let name = format!("quorlock-{}-watch{index}", server.id);
             let watcher = Watcher {
                 member,
                 question: address.question.clone(),
@@ -89,13 +91,10 @@ impl Primary {
                 asked,
                 report: move |report| {
                     _ = answered.send((index, report));
-                    wake();
+                    server.wake_worker();
                 },
             };
-            threads.push(aside::spawn(
-                format!("quorlock-{node}-watch{index}"),
-                move || watcher.run(),
-            )?);
+            threads.push(aside::spawn(name, move || watcher.run())?);
         }
         Ok(Primary {
             server: address.server,

@@ -15,6 +15,7 @@ use crate::engine::nodes::give_backs::GiveBacks;
 use crate::engine::nodes::records::Records;
 use crate::error::{self, NodeFailure};
 use crate::ids::{ClientId, NodeId};
+use crate::logic::run_ids::RunIds;
 use crate::observer::{Event, Upcall};
 use crate::session::availability::{Availability, Health};
 use crate::session::pending_command::PendingCommand;
@@ -37,7 +38,7 @@ pub(crate) struct Server {
     availability: Mutex<Availability>,
     waker: Waker,
     give_backs: Arc<GiveBacks>,
-    pub(super) common: NodeContext,
+    pub(crate) common: NodeContext,
     pub(super) own_counters: NodeCounters,
 }
 
@@ -45,12 +46,14 @@ pub(crate) struct Server {
 #[derive(Clone)]
 pub(crate) struct NodeContext {
     pub(crate) response_timeout: Duration,
+    pub(crate) connect_timeout: Duration,
     pub(crate) counters: Arc<Counters>,
     pub(crate) upcall: Upcall,
     /// What the waiting lists call this manager.
     pub(crate) client: ClientId,
     pub(crate) events: Arc<dyn NodeEvents>,
     pub(crate) records: Arc<Records>,
+    pub(crate) run_ids: Arc<Mutex<RunIds>>,
 }
 
 /// The session and its socket. Whoever has it locked may write, so that the order of writes is the order of commands.
@@ -182,12 +185,6 @@ impl Server {
         }
     }
 
-    /// Why this manager could take no lock there, as the server's record shows.
-    pub(crate) fn record_mismatch(&self) -> Option<NodeFailure> {
-        let shown = self.server_info()?.greet_reply?;
-        self.common.records.rules().misfit(&shown)
-    }
-
     /// What the server last said about itself.
     pub(crate) fn server_info(&self) -> Option<ServerInfo> {
         self.with(|link| link.session.server_info().cloned())
@@ -278,7 +275,17 @@ impl Server {
         for vote in votes {
             trace!("{}: {:?}", self.id, vote.answer);
             if let Some(took) = vote.took {
-                self.note_reply(&vote.answer, took);
+                count(&self.own_counters.answers);
+                let mut failure = None;
+                if let Answer::Failed(why) = &vote.answer {
+                    count(&self.own_counters.failures);
+                    failure = Some(why);
+                }
+                self.common.upcall.tell(|| Event::NodeReply {
+                    node: self.id,
+                    took,
+                    failure: failure.cloned(),
+                });
             }
             let is_late = vote
                 .handler
@@ -287,21 +294,6 @@ impl Server {
                 count(&self.common.counters.late_answers);
             }
         }
-    }
-
-    fn note_reply(&self, answer: &Answer, took: Duration) {
-        let failure = if let Answer::Failed(failure) = answer {
-            count(&self.own_counters.failures);
-            Some(failure)
-        } else {
-            None
-        };
-        count(&self.own_counters.answers);
-        self.common.upcall.tell(|| Event::NodeReply {
-            node: self.id,
-            took,
-            failure: failure.cloned(),
-        });
     }
 
     /// The server has handed a lock over. What is for nobody here, it gets back; but not what no lock is: anybody may publish, and

@@ -10,19 +10,17 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::config::Config;
 use crate::engine::nodes::connect::{self, Filled, Opened, Waits};
 use crate::engine::nodes::node_log::NodeLog;
 use crate::engine::nodes::primary::{NodeAddress, Primary};
 use crate::engine::nodes::server::{NodeContext, Server};
 use crate::error::NodeFailure;
 use crate::ids::NodeId;
-use crate::logic::run_ids::{BehindAddress, Double, RunIds};
+use crate::logic::run_ids::{BehindAddress, Double};
 use crate::observer::Event;
 use crate::session::availability::Health;
 use crate::stats::count;
 use crate::sys::logging::{Level, error, warn, write_line};
-use crate::sys::sync::Mutex;
 use crate::sys::{Events, OwnThread, Poll, Registry, SOCKET, WAKE, Waker, aside};
 use crate::time::{self, Tick};
 
@@ -44,8 +42,6 @@ enum Next {
 pub(super) struct Worker {
     node: Arc<Server>,
     primary: Primary,
-    connect_timeout: Duration,
-    run_ids: Arc<Mutex<RunIds>>,
     log: NodeLog,
     poll: Poll,
     poll_events: Events,
@@ -66,24 +62,18 @@ impl Worker {
     pub(super) fn start(
         id: NodeId,
         address: NodeAddress,
-        config: &Config,
         common: NodeContext,
-        run_ids: Arc<Mutex<RunIds>>,
         threads: &mut Vec<OwnThread>,
     ) -> io::Result<Arc<Server>> {
         let poll = Poll::new()?;
         let waker = Waker::new(poll.registry(), WAKE)?;
         let shown = Arc::clone(&address.shown);
         let node = Arc::new(Server::new(id, shown, waker, common));
-        let woken = Arc::clone(&node);
-        let wake = Arc::new(move || woken.wake_worker());
-        let primary = Primary::start(address, id, config, wake, threads)?;
+        let primary = Primary::start(address, &node, threads)?;
         let worker = Worker {
             log: NodeLog::new(Arc::clone(&node)),
             node: Arc::clone(&node),
             primary,
-            connect_timeout: config.connect_timeout,
-            run_ids,
             poll,
             poll_events: Events::with_capacity(8),
             failures: 0,
@@ -180,12 +170,13 @@ impl Worker {
 
     /// Connects and logs in. Half of the time is for finding out where the server is.
     fn connect(&mut self) -> Result<Opened, NodeFailure> {
-        let deadline = time::deadline(self.connect_timeout);
+        let connect_timeout = self.node.common.connect_timeout;
+        let deadline = time::deadline(connect_timeout);
         if self.failures == 0 {
             self.node.with(|link| link.session.connect(deadline));
         }
         self.primary.ask();
-        let half = self.connect_timeout.checked_div(2).unwrap_or_default();
+        let half = connect_timeout.checked_div(2).unwrap_or_default();
         let found_by = deadline.checked_sub(half).unwrap_or(deadline);
         let address = loop {
             if let Some(found) = self.primary.find(found_by <= time::tick()) {
@@ -223,7 +214,11 @@ impl Worker {
         }
         node.with(|link| link.session.check(server_info))?;
         if let Some(run_id) = &server_info.run_id {
-            let claimed = self.run_ids.lock().claim(node.id, run_id, time::tick());
+            let claimed = node
+                .common
+                .run_ids
+                .lock()
+                .claim(node.id, run_id, time::tick());
             if let Err(Double { other, is_news }) = claimed {
                 if is_news {
                     let Server { id, address, .. } = &*node;
@@ -306,7 +301,7 @@ impl Worker {
         }
         // The first attempt to come back is made at once, and commands wait for it: most lost connections are
         // restarts, and proxies that close what is idle.
-        let until = time::deadline(self.connect_timeout);
+        let until = time::deadline(self.node.common.connect_timeout);
         self.disconnect(failure, Health::Connecting { until });
         Next::Connect { at: time::tick() }
     }
@@ -328,7 +323,7 @@ impl Worker {
     fn disconnect(&mut self, failure: &NodeFailure, health: Health) {
         let node = Arc::clone(&self.node);
         let (was_idle, votes) = node.close(failure, health);
-        self.run_ids.lock().leave(node.id, time::tick());
+        node.common.run_ids.lock().leave(node.id, time::tick());
         self.log.down(failure, was_idle);
         node.deliver(votes);
         let events = node.with(|link| std::mem::take(&mut link.session.events));
