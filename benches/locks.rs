@@ -16,7 +16,7 @@
 //! | `overload` | what becomes of many more threads than the servers can serve at once? | `rslock` | `% of best` |
 //! | `faults` | what does one sick node cost? | other clients | `x healthy` |
 //! | `held` | what does it cost to hold 10,000 locks? | | share of a core |
-//! | `handover` | how soon does a waiter have a lock that is released? | a raw notify, plain and with our scripts, an uncontended pair, `rslock` | `x notify`, `x scripts`, `x pair` |
+//! | `handover` | how soon does a waiter have a lock that is released? | a raw notify, an uncontended pair, `rslock` | `x notify`, `x pair` |
 //! | `contended` | how well is a lock used that many want all the time, and how evenly? | a perfect queue, `rslock` | `held %`, `longest ms` |
 //! | `idle` | what does it cost to wait for a lock that is not released? | | commands, CPU |
 //! | `rwlock` | what do readers and writers cost? | a mutex | `x mutex`; servers' CPU |
@@ -101,7 +101,7 @@ fn main() -> ExitCode {
         .map(|(first, rest)| (first.as_str(), rest))
     {
         Some((worker::FLAG, urls)) => return worker::run(urls),
-        Some((flag @ (floor::FLAG | floor::WITH_SCRIPTS), urls)) => return floor::run(flag, urls),
+        Some((floor::FLAG, urls)) => return floor::run(urls),
         Some((starter::FLAG, args)) => return starter::run(args),
         Some((proxy::FLAG, args)) => return proxy::run(args),
         Some((flag @ (once::OURS | once::BARE | once::NOTHING), urls)) => {

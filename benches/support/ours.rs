@@ -71,12 +71,6 @@ impl Ours {
         Ok(())
     }
 
-    /// The same by a call that would wait for the lock.
-    pub(crate) fn waiting_pair(&self, name: &str) -> Result {
-        self.mutex(name).lock()?.release()?;
-        Ok(())
-    }
-
     /// Runs `n` pairs on `name`, one after the other.
     pub(crate) fn pairs(&self, n: usize, name: &str) -> Batch {
         batch(n, || self.pair(name))

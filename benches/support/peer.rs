@@ -94,20 +94,6 @@ impl Peer {
         Self::start(&env::current_exe()?, floor::FLAG, "floor", urls)
     }
 
-    /// The same for the floor with our scripts.
-    ///
-    /// # Errors
-    ///
-    /// As for [`start`](Self::start).
-    pub(crate) fn floor_with_scripts(urls: &[String]) -> io::Result<Self> {
-        Self::start(
-            &env::current_exe()?,
-            floor::WITH_SCRIPTS,
-            "floor-scripts",
-            urls,
-        )
-    }
-
     /// Which client this is.
     pub(crate) fn name(&self) -> &'static str {
         self.name

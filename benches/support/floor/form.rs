@@ -104,14 +104,6 @@ impl Form {
         Ok(Self { acquire, release })
     }
 
-    /// The client that a release names, if it is one of a call that waited: that is the last it says.
-    pub(crate) fn client(&self) -> Option<&str> {
-        match self.release.last() {
-            Some(Word::Text(client)) => Some(client),
-            _ => None,
-        }
-    }
-
     /// The commands for one lock.
     pub(crate) fn of_lock(&self, name: &str) -> Pair {
         Pair {

@@ -4,16 +4,13 @@
 //! five plain sockets that listen, and as soon as a majority has told it, it sends `SET NX` to all.
 //!
 //! What is published is the number of the release, so that a late message is not taken for the next one.
-//!
-//! The one *with our scripts* sends what a manager of ours sends that waits, and is told as that is. The difference
-//! between the two is what fencing and order cost on the servers.
 
 use std::io;
 use std::net::SocketAddr;
 use std::process;
 
-use super::form::{DELETE, Form, Pair, TTL_MS};
-use super::wire::{Out, Wire, hashes, pack};
+use super::form::{DELETE, TTL_MS};
+use super::wire::{Wire, hashes, pack};
 
 const CHANNEL: &str = "bench:notify";
 /// Deletes a lock that its owner holds, and says so.
@@ -21,23 +18,6 @@ const RELEASE: &str = "if redis.call('get',KEYS[1])==ARGV[1] then redis.call('de
                        redis.call('publish',ARGV[2],ARGV[3]) return 1 end return 0";
 /// Takes back what a node has granted, and tells nobody.
 const TAKE_BACK: &str = DELETE;
-
-/// Hands locks over by notices.
-pub(crate) trait HandsOver {
-    /// Locks, however long it takes.
-    ///
-    /// # Errors
-    ///
-    /// If a connection breaks.
-    fn lock(&mut self, name: &str) -> io::Result<()>;
-
-    /// Releases what was locked.
-    ///
-    /// # Errors
-    ///
-    /// If nothing was, or a majority had it no more.
-    fn unlock(&mut self, name: &str) -> io::Result<()>;
-}
 
 /// One connection to each node, on which it also listens.
 pub(crate) struct Notified {
@@ -78,10 +58,13 @@ impl Notified {
         self.wire.push(0, |out| pack(words, &mut out.bytes));
         Ok(self.wire.turns(1)?.iter().all(|it| it.granted))
     }
-}
 
-impl HandsOver for Notified {
-    fn lock(&mut self, name: &str) -> io::Result<()> {
+    /// Locks, however long it takes.
+    ///
+    /// # Errors
+    ///
+    /// If a connection breaks.
+    pub(crate) fn lock(&mut self, name: &str) -> io::Result<()> {
         loop {
             self.asked += 1;
             let owner = format!("{:016x}{:016x}", process::id(), self.asked);
@@ -100,7 +83,12 @@ impl HandsOver for Notified {
         }
     }
 
-    fn unlock(&mut self, name: &str) -> io::Result<()> {
+    /// Releases what was locked.
+    ///
+    /// # Errors
+    ///
+    /// If nothing was, or a majority had it no more.
+    pub(crate) fn unlock(&mut self, name: &str) -> io::Result<()> {
         let owner = self
             .locked
             .take()
@@ -113,64 +101,4 @@ impl HandsOver for Notified {
 
 fn gone() -> io::Error {
     io::Error::other("the lock was gone")
-}
-
-/// The same with our scripts.
-pub(crate) struct NotifiedWithScripts {
-    wire: Wire,
-    form: Form,
-    /// The lock that was asked for last.
-    pair: Option<(String, Pair)>,
-}
-
-impl NotifiedWithScripts {
-    /// Connects. `form`: of a call that waits; the nodes know its scripts.
-    ///
-    /// # Errors
-    ///
-    /// If a node cannot be reached.
-    pub(crate) fn connect(addrs: &[SocketAddr], form: Form) -> io::Result<Self> {
-        let no_client = || io::Error::other("a release that names no client");
-        let channel = format!("quorlock:wake:{}", form.client().ok_or_else(no_client)?);
-        let (wire, _) = Wire::connect(addrs, &[&["HELLO", "3"], &["SUBSCRIBE", &channel]])?;
-        Ok(Self {
-            wire,
-            form,
-            pair: None,
-        })
-    }
-
-    fn ask(&mut self, write: impl FnOnce(&mut Pair, &mut Out)) -> io::Result<bool> {
-        let (_, pair) = self
-            .pair
-            .as_mut()
-            .ok_or_else(|| io::Error::other("nothing was asked for"))?;
-        self.wire.push(0, |out| write(pair, out));
-        Ok(self.wire.turns(1)?.iter().all(|it| it.granted))
-    }
-}
-
-impl HandsOver for NotifiedWithScripts {
-    fn lock(&mut self, name: &str) -> io::Result<()> {
-        if self.pair.as_ref().is_none_or(|(last, _)| last != name) {
-            self.pair = Some((name.to_owned(), self.form.of_lock(name)));
-        }
-        loop {
-            self.wire.forget_notices();
-            if self.ask(Pair::acquire)? {
-                return Ok(());
-            }
-            while !self.wire.is_told() {
-                self.wire.turn(&mut Vec::new())?;
-            }
-        }
-    }
-
-    fn unlock(&mut self, _: &str) -> io::Result<()> {
-        if self.ask(|pair, out| pair.release(out))? {
-            Ok(())
-        } else {
-            Err(gone())
-        }
-    }
 }

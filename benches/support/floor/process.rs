@@ -1,31 +1,24 @@
 //! A process of the floor: this program, run once more with [`FLAG`] and URLs. It knows `pairs`, `lock`,
 //! `unlock` and `sections`, as [the worker](crate::support::worker) does; its sections are those of a
-//! [perfect queue](Floor::queue). There is one for each of the two floors.
+//! [perfect queue](Floor::queue).
 
 use std::process::ExitCode;
 use std::thread;
 use std::time::Duration;
 
-use super::notify::{HandsOver, Notified, NotifiedWithScripts};
-use super::{Floor, Form};
+use super::Floor;
+use super::notify::Notified;
 use crate::support::Result;
 use crate::support::line::{addrs, answer_lines, number};
-use crate::support::ours::Ours;
 use crate::support::sections::Job;
 use crate::support::stats::{Batch, process_cpu, shared_clock};
 
 /// The first argument of such a process.
 pub(crate) const FLAG: &str = "--floor";
-/// The same for the one with our scripts.
-pub(crate) const WITH_SCRIPTS: &str = "--floor-with-scripts";
 
 /// Answers lines until the input ends.
-pub(crate) fn run(flag: &str, urls: &[String]) -> ExitCode {
-    match if flag == FLAG {
-        serve_plain(urls)
-    } else {
-        serve_with_scripts(urls)
-    } {
+pub(crate) fn run(urls: &[String]) -> ExitCode {
+    match serve(urls) {
         Ok(()) => ExitCode::SUCCESS,
         Err(err) => {
             eprintln!("a floor of the bench: {err}");
@@ -34,33 +27,10 @@ pub(crate) fn run(flag: &str, urls: &[String]) -> ExitCode {
     }
 }
 
-fn serve_plain(urls: &[String]) -> Result {
+fn serve(urls: &[String]) -> Result {
     let addrs = addrs(urls)?;
-    serve(Floor::plain(&addrs)?, Notified::connect(&addrs)?)
-}
-
-fn serve_with_scripts(urls: &[String]) -> Result {
-    let (addrs, ours) = (addrs(urls)?, Ours::open(urls)?);
-    let first = *addrs.first().ok_or("no node")?;
-    let record = || {
-        Form::record(devnodes::Client::connect(first, None)?, |name| {
-            ours.waiting_pair(name)
-        })
-    };
-    let mut form = record()?;
-    // A call that all nodes have answered at once is in no list, and its release names no client.
-    while form.client().is_none() {
-        form = record()?;
-    }
-    // It would be told as well.
-    drop(ours);
-    serve(
-        Floor::with_scripts(&addrs, form.clone())?,
-        NotifiedWithScripts::connect(&addrs, form)?,
-    )
-}
-
-fn serve(mut floor: Floor, mut notified: impl HandsOver) -> Result {
+    let mut floor = Floor::plain(&addrs)?;
+    let mut notified = Notified::connect(&addrs)?;
     let mut locked = String::new();
     Ok(answer_lines(|line| {
         answer(line, &mut floor, &mut notified, &mut locked)
@@ -70,7 +40,7 @@ fn serve(mut floor: Floor, mut notified: impl HandsOver) -> Result {
 fn answer(
     line: &str,
     floor: &mut Floor,
-    notified: &mut impl HandsOver,
+    notified: &mut Notified,
     locked: &mut String,
 ) -> Result<String> {
     let words: Vec<&str> = line.split_whitespace().collect();

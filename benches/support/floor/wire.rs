@@ -201,15 +201,6 @@ impl Wire {
         heard.sort_unstable_by(|a, b| b.cmp(a));
         heard[self.quorum - 1]
     }
-
-    /// Whether a majority of the nodes has published something since [`forget_notices`](Self::forget_notices).
-    pub(crate) fn is_told(&self) -> bool {
-        self.quorum <= self.nodes.iter().filter(|it| it.is_told).count()
-    }
-
-    pub(crate) fn forget_notices(&mut self) {
-        self.nodes.iter_mut().for_each(|it| it.is_told = false);
-    }
 }
 
 struct Node {
@@ -225,8 +216,6 @@ struct Node {
     /// So many lines to come belong to a published message, the number in the last one.
     published: usize,
     heard: u64,
-    /// It has published something since this was forgotten.
-    is_told: bool,
     /// So many values to come belong to an answer that is a list.
     values: usize,
 }
@@ -262,7 +251,6 @@ impl Node {
             line: Vec::new(),
             published: 0,
             heard: 0,
-            is_told: false,
             values: 0,
         };
         Ok((node, said))
@@ -319,7 +307,6 @@ impl Node {
                 if self.published == 0 {
                     let heard = str::from_utf8(line).ok().and_then(|it| it.parse().ok());
                     self.heard = self.heard.max(heard.unwrap_or(0));
-                    self.is_told = true;
                 }
             } else if self.values > 0 {
                 // A text has its length in a line before it.

@@ -2,8 +2,7 @@
 //!
 //! Two take turns: while one holds the lock for some milliseconds the other waits for it. Measured is the time from
 //! the call of release in the one to the return of `lock` in the other. First between two processes, beside the [raw
-//! notify](crate::support::floor), plain and with our scripts, then between two threads of one manager, where the client
-//! itself can know who waits.
+//! notify](crate::support::floor), then between two threads of one manager.
 //!
 //! Whoever has just slept is slower than whoever is in full swing: caches are cold and the processor has dozed. So
 //! what a hand-over is compared with is measured both ways in the same run: "in a row", and "rested", after pauses as
@@ -28,9 +27,8 @@ const PATIENCE: Duration = Duration::from_secs(60);
 const WAITED_NS: u64 = 1_000_000;
 
 const NOTIFY: &str = "raw notify";
-const NOTIFY_WITH_SCRIPTS: &str = "raw notify, our scripts";
-/// Our number, beside the notifies', which are 0 and 1.
-const OURS: usize = 2;
+/// Our number, beside the notify's, which is 0.
+const OURS: usize = 1;
 
 pub(crate) fn run(setting: &Setting) -> Result {
     let nodes = Nodes::start()?;
@@ -63,13 +61,8 @@ pub(crate) fn on(
         "handover: between two processes, {count} runs of {cycles} cycles"
     ));
     let (urls, block) = (nodes.urls(), setting.size(50, 25));
-    let with_scripts = [
-        Peer::floor_with_scripts(&urls)?,
-        Peer::floor_with_scripts(&urls)?,
-    ];
     let mut all = vec![
         Two::new(NOTIFY, block, [Peer::floor(&urls)?, Peer::floor(&urls)?])?,
-        Two::new(NOTIFY_WITH_SCRIPTS, block, with_scripts)?,
         Two::new("quorlock", block, [Peer::ours(&urls)?, Peer::ours(&urls)?])?,
     ];
     if let Some(peers) = &setting.peers {
@@ -220,7 +213,6 @@ fn print(what: &str, runs: &Runs<Seen>) {
     let heading = [
         "",
         "x notify",
-        "x scripts",
         &format!("x {what}"),
         "x rested",
         "median us",
@@ -233,17 +225,13 @@ fn print(what: &str, runs: &Runs<Seen>) {
     ];
     let mut table = Table::new(&heading);
     // Between threads there is none.
-    let notifies = [NOTIFY, NOTIFY_WITH_SCRIPTS].map(|it| runs.find(it));
+    let notify = runs.find(NOTIFY);
     for (who, name) in runs.names() {
         let all = runs.of(who);
         table.row([
             name.to_owned(),
             num(
-                notifies[0].map_or(f64::NAN, |it| runs.ratio(who, it, Seen::median_us)),
-                2,
-            ),
-            num(
-                notifies[1].map_or(f64::NAN, |it| runs.ratio(who, it, Seen::median_us)),
+                notify.map_or(f64::NAN, |it| runs.ratio(who, it, Seen::median_us)),
                 2,
             ),
             num(runs.median(who, Seen::in_pairs), 2),
