@@ -73,7 +73,7 @@
 //! | thread | number |
 //! | --- | --- |
 //! | `quorlock-n0`, `quorlock-n1`, … | one per node |
-//! | `quorlock-n0-scout`, `quorlock-n0-0`, … | instead, for a node of several servers: one to find its primaries, and one per primary |
+//! | `quorlock-n0-watch0`, `quorlock-n0-watch1`, … | besides, for a node of several servers: one per member, which asks it for the primary |
 //! | `quorlock-renewal` | one, for all held locks |
 //! | `quorlock-on-lost` | one while [`Hold::on_lost`] callbacks run, one after another |
 //! | `quorlock-told` | one while log lines or events of these threads are passed on |

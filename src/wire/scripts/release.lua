@@ -28,11 +28,13 @@
 -- The shortest ways for one lock, before any function, as in acquire.lua: nobody waits; or a writer comes next, the first in the list
 -- or the one that would enter it.
 if #KEYS == 6 and string.sub(ARGV[2], -4) == " 0 -" then
-  local found = redis.call("MGET", KEYS[1], KEYS[2], KEYS[3], KEYS[4])
-  local mine, seen, record, mark = found[1] == ARGV[1], found[2], found[3], found[4]
+  local found = redis.call("MGET", KEYS[1], KEYS[4])
+  local mine, mark = found[1] == ARGV[1], found[2]
   if not mark and not ARGV[5] then
     return mine and redis.call("DEL", KEYS[1]) or 0
   end
+  found = redis.call("MGET", KEYS[2], KEYS[3])
+  local seen, record = found[1], found[2]
   local token, life, first = string.match(ARGV[2], "^(%d+) (%d+) (%d+)")
   local popped, member, told, now = {}, nil, nil, nil
   if mine and seen and #seen == 16 and #token == 16 and seen < token and life ~= "0" and record
