@@ -598,9 +598,10 @@ fn i9_no_writer_comes_in_while_another_becomes_a_reader() -> TestResult {
             eventually("the lock is on all servers", || {
                 // Healed where the foreign client was first.
                 writer.extend(secs(20)).unwrap();
-                servers
-                    .iter()
-                    .all(|it| it.get(NAME).is_some_and(|it| it != b"foreign"))
+                // Of one owner: a server may have to run the release of an earlier attempt, or reader, yet.
+                let values: Vec<_> = servers.iter().map(|it| it.get(NAME)).collect();
+                let is_own = |it: &Vec<u8>| it != b"foreign" && it != b"quorlock:shared";
+                values[0].as_ref().is_some_and(is_own) && values.iter().all(|it| *it == values[0])
             });
             round.fetch_add(1, SeqCst);
             let reader = writer.downgrade().unwrap();
