@@ -5,6 +5,7 @@ use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::answer::Answer;
 use crate::config::Margin;
 use crate::engine::nodes::fanout::{Fanout, Outgoing};
 use crate::engine::park::Parker;
@@ -404,9 +405,13 @@ impl Ticket {
         round_ticket: RoundTicket,
     ) -> Result<(Attempt, Outgoing), NotWon> {
         let mut state = self.state.lock();
+        // What a node has granted behind the end of the last attempt.
+        let asked = state.asked.as_ref();
+        let has_late_grant =
+            asked.is_some_and(|it| it.round.nodes_with(Answer::is_granted) != NodeSet::default());
         let owner = match state.owner {
             Some(owner) => Owner {
-                claims: state.hand_overs.nodes != NodeSet::default(),
+                claims: state.hand_overs.nodes != NodeSet::default() || has_late_grant,
                 ..owner
             },
             None => Owner::draw()?,

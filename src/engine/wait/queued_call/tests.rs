@@ -491,6 +491,34 @@ fn a_call_whose_claim_is_refused_everywhere_goes_on_as_the_same_owner() {
     assert_eq!((owner_of(&ticket), commands(shared)), (owner, before));
 }
 
+/// RACE: T1, the call, loses its attempt; T2, a server that answers late, has granted the lock, and nobody else gets it there, nor
+/// can its holder heal it; T1 asks again, and T2 is late again.
+#[test]
+fn a_grant_that_comes_behind_a_lost_attempt_is_given_back_by_the_next() {
+    let engine = engine();
+    let shared = &engine.shared;
+    let (mut queued, ticket, first) = asked(shared);
+    let before = commands(shared);
+    let refuse = |attempt: &Attempt| {
+        for number in 0..2 {
+            attempt.round.deliver(node(number), held(1), true);
+        }
+    };
+    let round = Arc::clone(&first.round);
+    refuse(&first);
+    assert!(queued.finish(first).is_err());
+    assert_eq!(commands(shared), before);
+
+    round.deliver(node(2), GRANTED, true);
+    let claim = attempt(shared, &ticket);
+    refuse(&claim);
+    let Err(NotWon::Lost(lost)) = queued.finish(claim) else {
+        panic!("won by one vote")
+    };
+
+    assert!(lost.is_released && commands(shared) == before + 3);
+}
+
 #[test]
 fn h2_calls_that_have_left_and_holds_that_have_ended_leave_no_owner_behind() {
     let engine = engine();
