@@ -387,7 +387,7 @@ impl Attempt {
         let quarantined = || fanout.quarantined_of(silent, self.sent.tick);
         has_quarantined = has_quarantined || !quarantined().is_empty();
         let may_be_granted = granted != 0 || silent != NodeSet::default();
-        let goes_on = !has_quarantined && !(self.owner.claims && may_be_granted);
+        let goes_on = !(has_quarantined || self.owner.claims && may_be_granted);
         if stays && request.policy.entry.is_some() && goes_on {
             // It is in their lists, and whoever releases the lock hands it over. What some have granted meanwhile it claims, once.
             return None;
