@@ -62,14 +62,11 @@ impl Shared {
                 }
             }
         }
-        self.tell(holds.into_iter().map(|((value, reads), to)| {
-            let take = if reads {
-                Looked::take_from_reader
-            } else {
-                Looked::take_from_holder
-            };
-            (take(&lock, value.as_bytes(), ttls), to)
-        }))
+        self.tell(
+            holds
+                .into_iter()
+                .map(|((value, reads), to)| (lock.take(value.as_bytes(), reads, ttls), to)),
+        )
     }
 
     /// Deletes the counters that were seen, if nobody was seen to hold the lock or to wait for it. One that has changed since

@@ -286,21 +286,14 @@ impl Plan {
     /// Gives back what a node has handed over to an owner of this client that has gone.
     pub(crate) fn give_back_handed_over(notice: &HandedOver, client: ClientId) -> Command {
         let keys = LockKeys::of_key(&notice.key);
-        let script = if notice.reads {
-            Script::ReleaseShared
-        } else {
-            Script::Release
-        };
         let ttls = KeyTtls {
             fence: 0,
             first: notice.life,
         };
-        let offer = Offer::default().text(ttls, NO_SLOTS);
-        Command::of_script(
-            script,
-            &keys.all(),
-            &[notice.value.as_bytes(), &offer, &client.0],
-        )
+        let mut command =
+            inspect_commands::take(&keys, notice.value.as_bytes(), notice.reads, ttls);
+        command.push(&client.0);
+        command
     }
 }
 

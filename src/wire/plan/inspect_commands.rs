@@ -39,28 +39,29 @@ impl Looked {
         )
     }
 
-    /// Ends it where it has this value, and nowhere else; then it is the next call's turn.
-    pub(crate) fn take_from_holder(&self, value: &[u8], ttls: KeyTtls) -> Command {
-        self.take(Script::Release, value, ttls)
-    }
-
-    /// Ends the entry of one reader.
-    pub(crate) fn take_from_reader(&self, value: &[u8], ttls: KeyTtls) -> Command {
-        self.take(Script::ReleaseShared, value, ttls)
-    }
-
-    fn take(&self, script: Script, value: &[u8], ttls: KeyTtls) -> Command {
-        // Whoever comes next asks for a token of its own.
-        let offer = Offer::default().text(ttls, NO_SLOTS);
-        Command::of_script(script, &self.0.all(), &[value, &offer])
+    /// Ends it where it has this value, or the entry of the reader with it, and nowhere else; then it is the next call's turn.
+    pub(crate) fn take(&self, value: &[u8], reads: bool, ttls: KeyTtls) -> Command {
+        take(&self.0, value, reads, ttls)
     }
 
     /// Deletes the counter where it still is this number. It is no lock's key, so nobody stands in line for it.
     pub(crate) fn forget(&self, counter: u64) -> Command {
         let counter_as_lock = Looked(LockKeys::of(self.0.fence[..].into()));
         let ttls = KeyTtls { fence: 0, first: 1 };
-        counter_as_lock.take_from_holder(&digits(counter), ttls)
+        counter_as_lock.take(&digits(counter), false, ttls)
     }
+}
+
+/// Ends a lock, or the entry of a reader, where it has this value.
+pub(super) fn take(keys: &LockKeys, value: &[u8], reads: bool, ttls: KeyTtls) -> Command {
+    let script = if reads {
+        Script::ReleaseShared
+    } else {
+        Script::Release
+    };
+    // Whoever comes next asks for a token of its own.
+    let offer = Offer::default().text(ttls, NO_SLOTS);
+    Command::of_script(script, &keys.all(), &[value, &offer])
 }
 
 #[cfg(test)]
@@ -96,13 +97,13 @@ mod tests {
         );
         let keys: [&[u8]; 6] = [b"a", fence, RECORD, mark, list, readers];
         same(
-            &lock.take_from_holder(b"v", TTLS),
+            &lock.take(b"v", false, TTLS),
             Script::Release,
             &keys,
             &[b"v", b"0 9 800 0 -"],
         );
         same(
-            &lock.take_from_reader(b"v", TTLS),
+            &lock.take(b"v", true, TTLS),
             Script::ReleaseShared,
             &keys,
             &[b"v", b"0 9 800 0 -"],
@@ -146,7 +147,7 @@ mod tests {
             &[b"100", b"512"],
         );
         same(
-            &slot.take_from_holder(b"v", TTLS),
+            &slot.take(b"v", false, TTLS),
             Script::Release,
             &[key, fence, RECORD, mark, list, none],
             &[b"v", b"0 9 800 0 -"],
