@@ -169,22 +169,28 @@ impl Eligibility {
 
     /// An answer shows the server's time.
     pub(crate) fn on_time(&mut self, time: Option<u64>, times: Times) -> Option<Change> {
-        let asked = times.asked.moment.boot_micros();
-        let answered = times.answered.moment.boot_micros();
-        let step = self.clock.on_answer(time?, asked, answered)?;
+        let step = step(&mut self.clock, time?, times)?;
         self.quarantines.step(times.answered.tick);
         Some(Change::Stepped(step))
     }
 
     /// Whether that time would show a step of its clock.
     pub(crate) fn would_step(&self, time: u64, times: Times) -> bool {
-        self.clone().on_time(Some(time), times).is_some()
+        let mut clock = self.clock;
+        step(&mut clock, time, times).is_some()
     }
 
     /// How much of its quarantine is left for what was asked at `asked`, and why: see [`Quarantines::left`].
     pub(crate) fn left(&self, ask: Ask, asked: Tick) -> Option<(Duration, QuarantineReason)> {
         self.quarantines.left(ask, asked, self.length)
     }
+}
+
+/// The step of its clock that this time shows.
+fn step(clock: &mut NodeClock, time: u64, times: Times) -> Option<Duration> {
+    let asked = times.asked.moment.boot_micros();
+    let answered = times.answered.moment.boot_micros();
+    clock.on_answer(time, asked, answered)
 }
 
 #[cfg(test)]

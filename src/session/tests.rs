@@ -307,10 +307,9 @@ fn what_a_server_was_asked_when_nobody_had_confirmed_for_long_that_it_is_the_pri
     );
 }
 
-#[test]
-fn b1_a_grant_of_a_server_that_is_new_does_not_count() {
-    let mut tried = Tried::new(true);
-    tried.open_with(ServerInfo {
+/// What a server says that has just stored its record, with a quarantine of ten seconds.
+fn new_server() -> ServerInfo {
+    ServerInfo {
         run_id: Some("one".to_owned()),
         greet_reply: Some(GreetReply {
             kept: true,
@@ -318,7 +317,13 @@ fn b1_a_grant_of_a_server_that_is_new_does_not_count() {
             ..GreetReply::of(Record::Missing, Duration::ZERO)
         }),
         ..ServerInfo::default()
-    });
+    }
+}
+
+#[test]
+fn b1_a_grant_of_a_server_that_is_new_does_not_count() {
+    let mut tried = Tried::new(true);
+    tried.open_with(new_server());
     tried.give(acquire());
     tried.write();
 
@@ -338,15 +343,7 @@ fn b1_a_grant_of_a_server_that_is_new_does_not_count() {
 #[test]
 fn b1_a_hand_over_does_not_count_for_what_was_asked_in_the_quarantine() {
     let mut tried = Tried::new(true);
-    tried.open_with(ServerInfo {
-        run_id: Some("one".to_owned()),
-        greet_reply: Some(GreetReply {
-            kept: true,
-            max_ttl: 10_000,
-            ..GreetReply::of(Record::Missing, Duration::ZERO)
-        }),
-        ..ServerInfo::default()
-    });
+    tried.open_with(new_server());
     let ends = tried.now.tick + Duration::from_secs(10);
     for _ in 0..2 {
         tried.receive(&handed_over_push(&Edition::NONE)).unwrap();
