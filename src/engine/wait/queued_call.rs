@@ -11,7 +11,6 @@ use crate::engine::round::attempt::{Attempt, Owner, Request};
 use crate::engine::round::outcome::{LostAttempt, NotWon, Won};
 use crate::engine::wait::queue::{HandOvers, Ticket};
 use crate::engine::wait::queues::Queues;
-use crate::error::NodeAnswer;
 use crate::ids::{NodeSet, OwnerToken};
 use crate::logic::pause;
 use crate::logic::quorum;
@@ -186,10 +185,7 @@ impl<'a> QueuedCall<'a> {
         self.note_owner(&lost);
         let ((min, max), free_in) = (self.queues.pauses, lost.free_in());
         let majority = quorum(self.queues.nodes);
-        // Nobody hands over what is given back to whoever gave it back. What a server in quarantine grants is in nobody's way.
-        let gave_back = lost.is_released && lost.rows.iter().any(NodeAnswer::is_granted);
-        let announced =
-            !gave_back && majority <= lost.queued && majority <= self.fanout.notifying();
+        let announced = majority <= lost.queued && majority <= self.fanout.notifying();
         let known = self.ticket.state.lock().known.after(&lost);
         let pause = match (announced, known.has_no_place) {
             (true, _) => pause::long_pause,
