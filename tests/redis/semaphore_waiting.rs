@@ -7,7 +7,10 @@ use devnodes::{Server, Servers, eventually};
 use quorlock::{AcquireError, CancelHandle};
 use rustix::process::Signal;
 
-use crate::lists::{far, listeners_of, member, on_all, strings, wait_as_child};
+use crate::lists::{
+    channel, client_of, far, hand_over_message, listeners_of, member, on_all, strings,
+    wait_as_child,
+};
 use crate::semaphore::*;
 use crate::support::*;
 
@@ -112,6 +115,46 @@ fn one_free_slot_goes_to_each_call_that_came_first_and_the_others_are_for_whoeve
         assert_eq!(left, [later.as_str()], "the later one waits on");
     }
     drop(locks.semaphore(NAME, 2).try_acquire()?);
+    Ok(())
+}
+
+/// RACE: T1, a call, asks and wins a slot that the servers have handed over to it; T2, its connections, bring the messages about that
+/// after the answers.
+#[test]
+fn k6_a_permit_stays_when_its_call_reads_late_that_the_slot_was_handed_over_to_it() -> TestResult {
+    let servers = Servers::start(3)?;
+    let (holder, waiter) = (on_all(&servers, far), on_all(&servers, far));
+    let held = holder.semaphore(NAME, 2).acquire()?;
+    let other = holder.semaphore(NAME, 2).acquire()?;
+    for it in [&held, &other] {
+        wait_until_everywhere(&servers, it);
+    }
+    let waiting = wait_for(waiter.semaphore(NAME, 2));
+    wait_until_listed(&servers, 1);
+    let client = client_of(&strings(&servers[0].command(&["ZRANGE", &list(), "0", "0"])?)[0]);
+    drop(held);
+    let permit = join(waiting)?;
+    wait_until_everywhere(&servers, &permit);
+
+    let key = slot_key(permit.slot());
+    let before = waiter.stats().notices;
+    for server in &servers {
+        let value = server.get(&key).ok_or("no permit")?;
+        let message = hand_over_message(&member(&client, "w", str::from_utf8(&value)?), &key);
+        server.command(&["PUBLISH", &channel(&client), &message])?;
+    }
+    eventually("it has read that", || before + 3 <= waiter.stats().notices);
+
+    // What it would have given back has come to the servers before the second.
+    for _ in 0..2 {
+        permit.check()?;
+    }
+    for server in &servers {
+        assert!(server.exists(&key));
+    }
+    permit.release()?;
+    drop(other);
+    nothing_is_left_of_it(&servers);
     Ok(())
 }
 

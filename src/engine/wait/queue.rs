@@ -207,8 +207,6 @@ pub(crate) struct Ticket {
 pub(super) struct TicketState {
     /// The call is the first in its queue, and the manager does not hold the lock.
     pub(super) may_ask: bool,
-    /// The call has become a hold.
-    pub(super) is_held: bool,
     /// An attempt of it is under way, and not only handed over.
     pub(super) asks: bool,
     /// When it asks them next if nothing is handed over to it; at once if `None`.
@@ -257,13 +255,11 @@ impl Ticket {
     /// behind the answer. Therefore a hand-over is a vote only behind the answer to what was asked last, and is forgotten when
     /// the call asks again.
     ///
-    /// False if it has no use for that: a permit needs no second slot.
-    pub(super) fn handed_over(&self, node: NodeId, notice: &HandedOver, quorum: usize) -> bool {
+    /// RACE: T1, the call, wins a slot that nodes have handed over to it; T2, a worker, brings that message behind their answers.
+    /// Therefore nothing is given back here: a permit gives back all other slots once it is won.
+    pub(super) fn handed_over(&self, node: NodeId, notice: &HandedOver, quorum: usize) {
         let plan = &self.request.spec.plan;
         let mut state = self.state.lock();
-        if state.is_held && plan.has_slots {
-            return false;
-        }
         let is_current = state.owner.map(|it| it.token) == notice.owner();
         if let Some(won) = &state.hand_overs.won {
             let won = Arc::clone(won);
@@ -271,7 +267,7 @@ impl Ticket {
             if is_current && let Some(vote) = won.with_ballot(|it| it.vote_with(notice.token)) {
                 won.deliver(node, vote, true);
             }
-            return true;
+            return;
         }
         // One of several names, or any slot of a semaphore, says nothing of the others.
         let is_vote = is_current && plan.parts.is_empty() && !plan.has_slots;
@@ -300,7 +296,6 @@ impl Ticket {
         if so_far == 1 && may_ask || so_far == quorum {
             self.parker.wake();
         }
-        true
     }
 
     /// The attempt that nodes have made by handing the lock over, if a majority has, and the call may hold it so. Otherwise it

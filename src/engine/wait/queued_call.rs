@@ -279,7 +279,6 @@ impl<'a> QueuedCall<'a> {
         };
         self.queues.owners.remove(owner.successor);
         if self.held.is_some() {
-            self.ticket.state.lock().is_held = true;
             return;
         }
         if owner.reached != NodeSet::default()

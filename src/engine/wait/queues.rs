@@ -122,7 +122,9 @@ impl Queues {
     pub(crate) fn handed_over(&self, node: NodeId, notice: &HandedOver) -> bool {
         count(&self.counters.notices);
         let ticket = notice.owner().and_then(|it| self.owners.get(it));
-        ticket.is_some_and(|it| it.handed_over(node, notice, quorum(self.nodes)))
+        ticket
+            .map(|it| it.handed_over(node, notice, quorum(self.nodes)))
+            .is_some()
     }
 
     /// No call waits, and the manager holds nothing.
