@@ -105,8 +105,8 @@ pub(super) struct EndedHold {
 #[must_use]
 pub(crate) struct PendingRelease<'a> {
     lock: &'a LiveHold,
-    /// The call of this manager that comes next.
-    next: Option<Arc<Ticket>>,
+    /// A call of this manager enters the waiting lists by it.
+    enters: bool,
     ended: EndedHold,
     round: Arc<Pending<ReleaseRound>>,
     _round_ticket: RoundTicket,
@@ -116,7 +116,7 @@ impl PendingRelease<'_> {
     /// Writes it. The next call may ask then.
     pub(crate) fn flush(&self) {
         self.lock.shared.fanout.flush(self.ended.reached);
-        self.lock.admit_next(self.next.as_deref());
+        self.lock.admit_next(self.enters);
     }
 
     /// Waits until a majority has confirmed it, until `deadline` at most.
@@ -270,14 +270,14 @@ impl LiveHold {
         let (next, release) = self.pass_on(ended, round);
         fanout.send(release, began);
         if next.is_none() {
-            self.admit_next(None);
+            self.admit_next(false);
             round.spin(fanout, admission);
         }
         let end = round.wait(deadline);
         if let Some(next) = next {
             // Mostly it has been woken by those who have handed the lock over. If not, it waits for that from here on.
             next.set_grace(time::tick().saturating_duration_since(began));
-            self.admit_next(Some(&next));
+            self.admit_next(true);
         }
         end
     }
@@ -293,7 +293,7 @@ impl LiveHold {
         drop(self.shared.fanout.enqueue(release, time::tick()));
         Ok(PendingRelease {
             lock: self,
-            next,
+            enters: next.is_some(),
             ended,
             round,
             _round_ticket: round_ticket,
@@ -371,10 +371,12 @@ impl LiveHold {
     }
 
     /// Lets calls ask the nodes that come next. Not before the release was sent: they would be refused if their acquire came first.
-    fn admit_next(&self, next: Option<&Ticket>) {
-        match next {
-            Some(_) => self.shared.queues.admit(&self.spec.plan.key),
-            None => self.shared.queues.end_hold(&self.spec.plan, self.id),
+    /// `has_passed_on`: a call has entered the waiting lists by the release, and the hold is over in the queue.
+    fn admit_next(&self, has_passed_on: bool) {
+        if has_passed_on {
+            self.shared.queues.admit(&self.spec.plan.key);
+        } else {
+            self.shared.queues.end_hold(&self.spec.plan, self.id);
         }
     }
 

@@ -132,23 +132,16 @@ impl Attempt {
     }
 
     /// The attempt that nodes have made for a call that waits: they have handed the lock over to it, with these tokens, since it
-    /// asked last, at `sent`. `None` while that wins nothing, or so little of it is left that the call asks once more.
-    ///
-    /// The lease counts from when the call asked: the keys were set after that.
+    /// `asked` last. `None` while that wins nothing. `use_until`: counted from when the call asked, since the keys were set after that.
     pub(crate) fn of_hand_overs(
         request: &Request,
         owner: Owner,
         asked: &Asked,
         tokens: &[(NodeId, u64)],
-        life: Duration,
-        margin: Duration,
+        use_until: Moment,
+        now: Moment,
         round_ticket: RoundTicket,
     ) -> Option<Attempt> {
-        let now = Moment::now();
-        let use_until = lease::use_until(asked.sent.moment, life, margin)?;
-        if now.until(use_until) < life.checked_div(4)? {
-            return None;
-        }
         let ballot = asked
             .round
             .with_ballot(|it| it.of_hand_overs(tokens, Some(use_until), now))?;
@@ -430,13 +423,13 @@ pub(crate) struct Asked {
 }
 
 impl Asked {
-    /// What a release of the lock is to the call that enters the waiting lists by it: it was refused everywhere, by a lock with
-    /// this token, as the nodes run the release. As nobody else, so what is handed over to it was set behind that.
-    pub(crate) fn by_release(request: &Request, nodes: &Fanout, token: u64) -> Asked {
+    /// What a release of the lock is to the call that enters the waiting lists by it: a round in which every node has refused it,
+    /// with the token of the lock as the counter. Its owner is a new one, so what is handed over to it was set after the release.
+    pub(crate) fn by_release(request: &Request, fanout: &Fanout, token: u64) -> Asked {
         let sent = Now::read();
         let round = AcquireRound::new(request.spec.rule(), token, None);
-        let mut ballot = Ballot::new(nodes.nodes.len(), round);
-        for node in nodes.ids() {
+        let mut ballot = Ballot::new(fanout.nodes.len(), round);
+        for node in fanout.ids() {
             let held = AcquireReply::Held {
                 counter: token,
                 left: None,

@@ -46,7 +46,7 @@ impl<R: Round> Pending<R> {
         Pending::of_ballot(Ballot::new(nodes, round), NodeSet::default())
     }
 
-    /// A round that was decided elsewhere, of a command that may have come to the nodes `reached`.
+    /// A round with the votes of `ballot`, of a command that may have come to the nodes `reached`.
     pub(crate) fn of_ballot(ballot: Ballot<R>, reached: NodeSet) -> Pending<R> {
         Pending {
             state: Mutex::new(RoundState {

@@ -207,7 +207,7 @@ pub(crate) struct Ticket {
 pub(super) struct TicketState {
     /// The call is the first in its queue, and the manager does not hold the lock.
     pub(super) may_ask: bool,
-    /// An attempt of it is under way, and not only handed over.
+    /// An attempt of it is under way.
     pub(super) asks: bool,
     /// When it asks them next if nothing is handed over to it; at once if `None`.
     pub(super) try_at: Option<Tick>,
@@ -313,11 +313,13 @@ impl Ticket {
         if votes.len() < quorum {
             return None;
         }
-        // RACE: the first extension has to be answered before the lease ends. Therefore a call whose answers take long asks again.
+        // RACE: the first extension has to be answered before the lease ends. Therefore a call whose answers take long asks again, and
+        // one of whose lease little is left.
         let asked = state.asked.as_ref()?;
+        let now = Moment::now();
         let use_until = lease::use_until(asked.sent.moment, *life, self.margin.of(*life))?;
         let least = lease::FIRST_EXTENSION.saturating_add(state.grace.saturating_mul(2));
-        if Moment::now().until(use_until) < least {
+        if now.until(use_until) < least.max(life.checked_div(4)?) {
             return None;
         }
         let attempt = Attempt::of_hand_overs(
@@ -325,8 +327,8 @@ impl Ticket {
             state.owner?,
             asked,
             votes,
-            *life,
-            self.margin.of(*life),
+            use_until,
+            now,
             admission.try_hold()?,
         )?;
         state.hand_overs.won = Some(Arc::clone(&attempt.round));

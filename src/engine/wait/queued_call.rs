@@ -101,8 +101,8 @@ impl<'a> QueuedCall<'a> {
         }
     }
 
-    /// Waits until the nodes may be asked and asks them, or until an attempt was made for the call and has ended; until
-    /// `until`, or until one of `signals` is given.
+    /// Waits until the nodes may be asked and asks them, or until they have handed the lock over; until `until`, or until one
+    /// of `signals` is given.
     pub(crate) fn next(&mut self, until: Option<Tick>, signals: &[&Signal]) -> WaitResult {
         match self.wait(until, signals) {
             Woken::Try(round_ticket) => WaitResult::Ended(self.try_now(round_ticket)),
