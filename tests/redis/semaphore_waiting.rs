@@ -159,17 +159,18 @@ fn k6_a_permit_stays_when_its_call_reads_late_that_the_slot_was_handed_over_to_i
 }
 
 #[test]
-fn many_threads_of_one_manager_share_the_permits() -> TestResult {
+fn many_threads_of_several_managers_share_the_permits_and_lose_none() -> TestResult {
     let servers = Servers::start(3)?;
-    let locks = on_all(&servers, far);
+    let managers = repeat(3, || on_all(&servers, far));
     let inside = AtomicUsize::new(0);
     thread::scope(|scope| {
-        for _ in 0..12 {
+        for locks in managers.iter().flat_map(|it| [it; 5]) {
             let (lock, inside) = (locks.semaphore(NAME, 4), &inside);
             scope.spawn(move || {
-                for _ in 0..4 {
+                for _ in 0..6 {
                     let permit = lock.acquire().unwrap();
                     assert!(inside.fetch_add(1, Ordering::SeqCst) < 4);
+                    permit.check().unwrap();
                     inside.fetch_sub(1, Ordering::SeqCst);
                     permit.release().unwrap();
                 }
