@@ -51,7 +51,13 @@ fn none_on_three_four_and_five_nodes() {
         };
         let plan = Plan::new("none", nodes, lasts, seed());
         let clients = plan.clients;
-        plan.run().assert_safe(clients);
+        let outcome = plan.run();
+        outcome.assert_safe(clients);
+        assert_eq!(
+            outcome.report.count("lost"),
+            0,
+            "servers no longer had them"
+        );
     }
 }
 
@@ -129,6 +135,11 @@ fn links_on_which_answers_come_late() {
 #[test]
 fn nodes_that_forget_their_scripts() {
     node(NodeFault::ScriptFlush);
+}
+
+#[test]
+fn nodes_that_may_hand_nothing_over_for_a_while() {
+    node(NodeFault::Forbid);
 }
 
 #[test]

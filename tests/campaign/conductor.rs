@@ -29,6 +29,8 @@ pub(crate) struct Plan {
     pub(crate) nodes: usize,
     /// What they are. If they are several servers each, faults are done in [`steps`](crate::steps).
     pub(crate) kind: Kind,
+    /// Servers that do not know `HELLO`: nobody is told of a hand-over.
+    pub(crate) old: bool,
     pub(crate) clients: u64,
     pub(crate) ttl: Duration,
     /// How many nodes may be in trouble at once, at most.
@@ -70,6 +72,7 @@ impl Plan {
             name: name.to_owned(),
             nodes,
             kind: Kind::Servers,
+            old: false,
             clients: 4,
             ttl: ms(500),
             hands: 1,
@@ -115,7 +118,7 @@ struct Campaign {
 
 impl Campaign {
     fn start(plan: Plan) -> Campaign {
-        let nodes = Nodes::start(plan.kind, plan.nodes);
+        let nodes = Nodes::start(plan.kind, plan.nodes, plan.old);
         let judge = Judge::start(Manner {
             trusting: plan.trusting,
             quarantine: QUARANTINE,
@@ -190,6 +193,12 @@ impl Campaign {
         eventually("the servers have read all that clients have sent", || {
             self.nodes.all_servers().all(is_left_alone)
         });
+        if self.plan.old {
+            // Who is dead and polls is handed the lock for as long as it is on a list.
+            eventually("what the dead were handed has expired", || {
+                self.nodes.lock_keys().is_empty()
+            });
+        }
         let mut orphans = self.nodes.lock_keys();
         if orphans.is_empty() && self.plan.kind != Kind::Servers {
             orphans = last::left_behind(&self.nodes, self.plan.quarantine());

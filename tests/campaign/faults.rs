@@ -28,6 +28,8 @@ pub(crate) enum NodeFault {
     /// By less than the margin allows for.
     ClockRate,
     ScriptFlush,
+    /// Its access list forbids to tell a client of a hand-over, or to take one off a list.
+    Forbid,
     /// The connections to it are closed, and new ones too for a while.
     Cut,
     /// Connections stay open, and nothing comes through.
@@ -81,7 +83,7 @@ pub(crate) enum ClientFault {
 const STALE_CLOCK_NANOS: u64 = 100_000_000;
 
 impl NodeFault {
-    pub(crate) const ALL: [NodeFault; 10] = [
+    pub(crate) const ALL: [NodeFault; 11] = [
         NodeFault::KillEmpty,
         NodeFault::KillKept,
         NodeFault::Pause,
@@ -92,6 +94,7 @@ impl NodeFault {
         NodeFault::ClockBack,
         NodeFault::ClockRate,
         NodeFault::ScriptFlush,
+        NodeFault::Forbid,
     ];
 
     /// What can be done to the link to a node.
@@ -144,6 +147,7 @@ impl NodeFault {
             NodeFault::ClockBack => "clock-back",
             NodeFault::ClockRate => "clock-rate",
             NodeFault::ScriptFlush => "script-flush",
+            NodeFault::Forbid => "forbid",
             NodeFault::Cut => "cut",
             NodeFault::BlackHole => "black-hole",
             NodeFault::Delay => "delay",
@@ -204,6 +208,7 @@ impl NodeFault {
             return spot.inflict(self, ttl, rng, told);
         }
         let rate = if rng.bool() { 8_000 } else { -8_000 };
+        let forbidden = ["-publish", "-zpopmin"][rng.usize(..2)];
         let mut hold = |from: f64, to: f64| thread::sleep(between(rng, ttl, from, to));
         let from = boot();
         match self {
@@ -264,6 +269,12 @@ impl NodeFault {
             }
             NodeFault::ScriptFlush => {
                 server.command(&["SCRIPT", "FLUSH"])?;
+                told(self, from, boot());
+            }
+            NodeFault::Forbid => {
+                server.command(&["ACL", "SETUSER", "default", forbidden])?;
+                hold(0.2, 1.5);
+                server.command(&["ACL", "SETUSER", "default", "+publish", "+zpopmin"])?;
                 told(self, from, boot());
             }
             other => panic!("{other:?} without a link, a group or a cluster"),

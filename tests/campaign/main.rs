@@ -32,6 +32,7 @@ mod client;
 mod clusters;
 mod conductor;
 mod crew;
+mod crowd;
 mod faults;
 mod grip;
 mod groups;

@@ -22,11 +22,22 @@ pub(crate) struct Nodes {
     pub(crate) clusters: Vec<Cluster>,
 }
 
+/// What a server that is too old for `HELLO` answers. The other option is there to make the words even.
+fn without_hello(it: Builder) -> Builder {
+    let limit = ["--client-output-buffer-limit", "normal", "0", "0", "0"];
+    it.arg("--rename-command", "HELLO")
+        .arg("", limit[0])
+        .arg(limit[1], limit[2])
+        .arg(limit[3], limit[4])
+}
+
 impl Nodes {
-    pub(crate) fn start(kind: Kind, count: usize) -> Nodes {
+    /// `old`: single servers do not know `HELLO`, so nobody is told of a hand-over, and calls that wait poll.
+    pub(crate) fn start(kind: Kind, count: usize, old: bool) -> Nodes {
         let of = |it: Kind| if it == kind { count } else { 0 };
         let stepped = Clock::available();
         let options = |it: Builder| {
+            let it = if old { without_hello(it) } else { it };
             if stepped {
                 it.appendonly().stepped_clock()
             } else {

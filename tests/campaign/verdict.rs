@@ -25,7 +25,7 @@
 use std::collections::{BTreeMap, HashMap};
 use std::fmt;
 
-use crate::history::{Effect, Event, Fault, History, Lease, Way};
+use crate::history::{Effect, End, Event, Fault, History, Lease, Way};
 
 /// The rules, in the order of the table.
 pub(crate) const RULES: [&str; 10] = [
@@ -127,6 +127,8 @@ pub(crate) fn verdict(history: &History) -> Report {
             .filter(|it| it.valid.is_some())
             .count(),
     );
+    let is_lost = |it: &&Lease| it.end == End::Lost;
+    report.set("lost", history.leases.iter().filter(is_lost).count());
     report.counts.insert("stale".to_owned(), history.stale);
     report.counts.insert("writes".to_owned(), history.writes);
     for (why, number) in &history.failed {

@@ -1,0 +1,85 @@
+//! Many clients on two names: each lock is handed over to the next of them.
+
+use crate::conductor::Plan;
+use crate::faults::{ClientFault, NodeFault};
+use crate::options::{seconds, seed};
+use crate::support::ms;
+use crate::works::Work;
+
+/// What ends a hand-over halfway: who frees the lock, who gets it or what lies between them is gone.
+fn crowd(name: &str, clients: u64, works: &[Work], old: bool) {
+    let Some(lasts) = seconds(12.0, true) else {
+        return;
+    };
+    let plan = Plan {
+        clients,
+        old,
+        ttl: ms(700),
+        hands: 2,
+        works: works.to_vec(),
+        node_faults: vec![
+            NodeFault::Cut,
+            NodeFault::Forbid,
+            NodeFault::KillEmpty,
+            NodeFault::KillKept,
+            NodeFault::LateReplies,
+            NodeFault::ScriptFlush,
+        ],
+        client_faults: vec![
+            ClientFault::StopInAcquire,
+            ClientFault::StopInRenewal,
+            ClientFault::StopInRelease,
+            ClientFault::Kill,
+        ],
+        ..Plan::new(name, 5, lasts, seed())
+    };
+    let outcome = plan.run();
+    outcome.assert_safe(clients);
+    assert!(!outcome.faults.is_empty(), "nothing was done");
+}
+
+#[test]
+fn eight_clients_on_two_names() {
+    crowd("crowd", 8, &[Work::Registers], false);
+}
+
+#[test]
+fn thirty_clients_on_two_names() {
+    crowd("large crowd", 30, &[Work::Registers], false);
+}
+
+#[test]
+fn twelve_clients_on_two_permits() {
+    crowd("crowd of permits", 12, &[Work::Permits], false);
+}
+
+#[test]
+fn eight_clients_that_poll_on_two_names() {
+    crowd(
+        "crowd that polls",
+        8,
+        &[Work::Registers, Work::Permits],
+        true,
+    );
+}
+
+/// Without faults nothing may be lost.
+#[test]
+fn sixteen_clients_on_well_servers() {
+    let Some(lasts) = seconds(4.0, true) else {
+        return;
+    };
+    let plan = Plan {
+        clients: 16,
+        ttl: ms(2_000),
+        works: vec![Work::Permits, Work::Registers],
+        ..Plan::new("crowd on well servers", 3, lasts, seed())
+    };
+    let outcome = plan.run();
+    outcome.assert_safe(16);
+    assert_eq!(
+        outcome.report.count("lost"),
+        0,
+        "servers no longer had them"
+    );
+}
