@@ -7,7 +7,8 @@
 //! "Held" is the share of the time in which somebody was inside. A "turn" is how long a worker waits if all get the
 //! lock in turns: as many sections, with the gaps between them, as there are workers. "Luck" is the sections of the
 //! worker who got most, to those of the one who got least. Commands are those a manager hands to the nodes, all nodes
-//! together, and scripts what the nodes say they ran; both per section, as are rounds.
+//! together, and scripts what the nodes say they ran; both per section, as are rounds: a lock that is handed over ends one
+//! as well. "Cpu us" is the processor time of the client's processes per section, "servers us" that of all servers.
 //!
 //! The floor is a perfect queue: one thread with as many workers in its head, who get the lock in turns, with one round
 //! between two of them.
@@ -172,6 +173,8 @@ pub(crate) struct Score {
     counts: Option<Counts>,
     scripts: u64,
     cpu: Duration,
+    /// Of all servers together.
+    servers: Duration,
     errors: Report,
     overlaps: usize,
 }
@@ -189,6 +192,7 @@ impl Score {
             counts: None,
             scripts: 0,
             cpu: Duration::ZERO,
+            servers: Duration::ZERO,
             errors: Report::default(),
             overlaps: 0,
         }
@@ -219,10 +223,11 @@ impl Score {
         for process in &mut *team {
             process.begin_sections(threads, &job)?;
         }
-        let reports = team
-            .iter_mut()
-            .map(Peer::sections)
-            .collect::<std::io::Result<Vec<_>>>()?;
+        let (reports, servers) = nodes.metered(|| {
+            let reports = team.iter_mut().map(Peer::sections);
+            Ok(reports.collect::<std::io::Result<Vec<_>>>()?)
+        })?;
+        self.servers += servers;
         self.scripts += Calls::since(&nodes.calls()?, &before)
             .iter()
             .map(|it| it.scripts)
@@ -335,11 +340,13 @@ fn print(scores: &[Score]) {
         "scripts",
         "rounds",
         "cpu us",
+        "servers us",
         "errors",
     ];
     let mut table = Table::new(&heading);
     for score in scores {
         let sections: usize = score.sections.iter().sum();
+        let per_lock = |it: Duration| num(it.as_secs_f64() * 1e6 / score.taken as f64, 0);
         table.row([
             score.name.to_owned(),
             num(score.held_percent() / scores[0].held_percent(), 2),
@@ -356,7 +363,8 @@ fn print(scores: &[Score]) {
             score.counts.map_or(num(f64::NAN, 2), |it| {
                 num(it.rounds as f64 / it.won as f64, 2)
             }),
-            num(score.cpu.as_secs_f64() * 1e6 / score.taken as f64, 0),
+            per_lock(score.cpu),
+            per_lock(score.servers),
             score.errors.errors.to_string(),
         ]);
     }
