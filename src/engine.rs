@@ -38,11 +38,12 @@ pub use crate::engine::park::CancelHandle;
 pub(crate) use crate::engine::park::{Signal, sleep};
 pub(crate) use crate::engine::process::Process;
 pub(crate) use crate::engine::round::admission::RoundTicket;
-pub(crate) use crate::engine::round::attempt::{Attempt, AttemptFacts, Owner, Request};
-pub(crate) use crate::engine::round::outcome::{LostAttempt, NotWon, Won};
+pub(crate) use crate::engine::round::attempt::{
+    Attempt, AttemptFacts, LostAttempt, NotWon, Owner, Request, Won,
+};
 pub(crate) use crate::engine::shared::Shared;
 pub(crate) use crate::engine::spec::LockSpec;
-pub(crate) use crate::engine::wait::queued_call::{QueuedCall, WaitResult};
+pub(crate) use crate::engine::wait::queued_call::{QueuedCall, Woken};
 
 pub(crate) use crate::engine::nodes::primary::{NodeAddress, OVERLAP};
 
@@ -117,8 +118,7 @@ impl Engine {
             queues: Arc::clone(&queues),
             schedule: Arc::clone(&schedule),
         });
-        let (fanout, mut threads) =
-            Fanout::start(addresses, &config, Arc::clone(&counters), client, events)?;
+        let (fanout, mut threads) = Fanout::start(addresses, &config, counters, client, events)?;
         let shared = Arc::new(Shared {
             outage: Mutex::new(Outage::new(pause::longest_pause(config.retry_max))),
             retries: Mutex::default(),
@@ -130,7 +130,6 @@ impl Engine {
             config,
             fanout,
             schedule,
-            counters,
             queues,
         });
         let for_renewal = Arc::clone(&shared);

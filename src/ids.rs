@@ -82,6 +82,10 @@ impl NodeSet {
         self.0 & bit(node) != 0
     }
 
+    pub(crate) fn is_empty(self) -> bool {
+        self.0 == 0
+    }
+
     pub(crate) fn len(self) -> usize {
         usize::try_from(self.0.count_ones()).unwrap_or(0)
     }

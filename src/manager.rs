@@ -58,15 +58,15 @@ impl LockManager {
     #[must_use]
     pub fn stats(&self) -> Stats {
         let shared = &self.engine.shared;
-        let stats = shared.counters.snapshot(shared.fanout.quarantined());
         Stats {
             partly_held: self
                 .held()
                 .iter()
                 .filter(|it| !it.missing_on.is_empty())
                 .count(),
+            quarantined: shared.fanout.quarantined(),
             nodes: shared.fanout.nodes.iter().map(|it| it.stats()).collect(),
-            ..stats
+            ..shared.fanout.counters.snapshot()
         }
     }
 

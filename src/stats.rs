@@ -32,8 +32,9 @@ macro_rules! counters {
         }
 
         impl Counters {
-            pub(crate) fn snapshot(&self, quarantined: Vec<(NodeId, Duration)>) -> Stats {
-                Stats { $($name: self.$name.load(Ordering::Relaxed),)* partly_held: 0, quarantined, nodes: Vec::new() }
+            /// Without what is said of nodes and of held locks.
+            pub(crate) fn snapshot(&self) -> Stats {
+                Stats { $($name: self.$name.load(Ordering::Relaxed),)* ..Stats::default() }
             }
         }
     };

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::engine::nodes::server::Server;
-use crate::engine::round::ask::{self, NodeQuery};
+use crate::engine::round::pending::{NodeQuery, ask_many};
 use crate::engine::shared::Shared;
 use crate::error::{NodeCheck, NodeFailure, NodeFinding, QuarantineReason};
 use crate::ids::NodeSet;
@@ -24,7 +24,7 @@ impl Shared {
         let look = self.fanout.records.rules().greet(GreetKind::Look);
         let mut failures = vec![None; nodes.len()];
         let query = |command| NodeQuery { command, to: None };
-        for answers in ask::ask_many(&self.fanout, [look, Command::check()].map(query)) {
+        for answers in ask_many(&self.fanout, [look, Command::check()].map(query)) {
             for (failure, (answer, _)) in failures.iter_mut().zip(answers) {
                 *failure = failure.take().or(answer.err());
             }
@@ -51,7 +51,7 @@ impl Shared {
             .filter(|(node, row)| node.is_up() && !is_silent(row))
             .map(|(it, _)| it.id);
         let up = up.collect::<NodeSet>();
-        if up == NodeSet::default() {
+        if up.is_empty() {
             return;
         }
         // Alone, and behind everything else: nothing of the connecting is in it.
@@ -59,7 +59,7 @@ impl Shared {
             command: Command::time(),
             to: Some(up),
         };
-        let times = ask::ask_many(&self.fanout, [query]);
+        let times = ask_many(&self.fanout, [query]);
         for (row, (answer, took)) in rows.iter_mut().zip(times.into_iter().flatten()) {
             row.round_trip = took.filter(|_| answer.is_ok() && up.contains(row.node));
         }
@@ -80,7 +80,7 @@ impl Shared {
         };
         let rows = self.check_nodes();
         let new = rows.iter().filter_map(is_new).collect::<NodeSet>();
-        if new == NodeSet::default() {
+        if new.is_empty() {
             return rows;
         }
         self.greet_nodes(new, GreetKind::Vouch)
@@ -111,7 +111,7 @@ impl Shared {
             command: self.fanout.records.rules().greet(kind),
             to: Some([*id].into_iter().collect()),
         });
-        let answers = ask::ask_many(&self.fanout, queries);
+        let answers = ask_many(&self.fanout, queries);
         let mut rows = self.check_nodes();
         for (id, answers) in nodes.into_iter().zip(answers) {
             let answer = answers.into_iter().nth(id.index());

@@ -6,7 +6,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use crate::answer::Answer;
-use crate::engine::round::ask;
+use crate::engine::round::pending::ask;
 use crate::engine::shared::Shared;
 use crate::engine::spec::{self, LockSpec};
 use crate::error::{AcquireError, NodeAnswer, NodeFailure, NodeReport};
@@ -24,7 +24,7 @@ impl Shared {
     /// waits for all of them.
     pub(crate) fn inspect(&self, name: &[u8], slot: Option<u8>) -> Inspection {
         let command = self.looked(name, slot).inspect();
-        self.inspection(name, slot, ask::ask(&self.fanout, command, None))
+        self.inspection(name, slot, ask(&self.fanout, command, None))
     }
 
     fn inspection(
@@ -96,7 +96,7 @@ impl Shared {
     fn tell(&self, commands: impl Iterator<Item = (Command, NodeSet)>) -> Vec<NodeReport> {
         let mut rows = vec![NodeAnswer::NotAsked; self.fanout.nodes.len()];
         for (command, to) in commands {
-            let answers = ask::ask(&self.fanout, command, Some(to));
+            let answers = ask(&self.fanout, command, Some(to));
             for ((node, answer), row) in self.fanout.ids().zip(answers).zip(&mut rows) {
                 // A failure is what counts: something of the lock may still stand there.
                 if to.contains(node) && !matches!(row, NodeAnswer::Failed(_)) {

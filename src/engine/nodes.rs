@@ -1,11 +1,9 @@
 //! The nodes: a session, a connection and a worker for each, and one door to all of them.
 
 pub(crate) mod connect;
-pub(crate) mod events;
 pub(crate) mod fanout;
 pub(crate) mod give_backs;
 mod node_log;
 pub(crate) mod primary;
-pub(crate) mod records;
 pub(crate) mod server;
 pub(crate) mod worker;

@@ -1,7 +1,5 @@
 //! Rounds: votes in, a decision out; attempts to get a lock, which are made of rounds; and which of them may begin now.
 
 pub(crate) mod admission;
-pub(crate) mod ask;
 pub(crate) mod attempt;
-pub(crate) mod outcome;
 pub(crate) mod pending;

@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use crate::config::Config;
 use crate::engine::listeners::callbacks::Callbacks;
-use crate::engine::nodes::events::NodeEvents;
 use crate::engine::nodes::fanout::Fanout;
+use crate::engine::nodes::server::NodeEvents;
 use crate::engine::process::Process;
 use crate::engine::round::admission::Admission;
 use crate::engine::schedule::Schedule;
@@ -13,7 +13,6 @@ use crate::engine::wait::queues::Queues;
 use crate::ids::NodeId;
 use crate::logic::outage::Outage;
 use crate::logic::retries::Retries;
-use crate::stats::Counters;
 use crate::sys::sync::{AtomicBool, AtomicU64, Mutex};
 use crate::wire::HandedOver;
 
@@ -38,7 +37,6 @@ pub(crate) struct Shared {
     pub(crate) config: Config,
     pub(crate) fanout: Fanout,
     pub(crate) schedule: Arc<Schedule>,
-    pub(crate) counters: Arc<Counters>,
     pub(crate) queues: Arc<Queues>,
     /// Since when no majority answers acquisitions.
     pub(crate) outage: Mutex<Outage>,

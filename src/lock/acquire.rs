@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use crate::engine::{
     self, Attempt, AttemptFacts, CancelHandle, Engine, LiveHold, LockSpec, LostAttempt, NotWon,
-    Owner, QueuedCall, Request, RoundTicket, Shared, WaitResult, Won,
+    Owner, QueuedCall, Request, RoundTicket, Shared, Woken, Won,
 };
 use crate::error::{AcquireError, HeldBy, NodeAnswer, NodeFailure, Rows};
 use crate::lock::hold::Hold;
@@ -184,15 +184,15 @@ impl<'a> Acquisition<'a> {
     ) -> Result<Won, NotWon> {
         let fanout = &self.engine.shared.fanout;
         fanout.wait_for_room();
-        let owner = Owner::draw_once()?;
-        let (attempt, outgoing) = Attempt::prepare(fanout, round_ticket, request, known, owner)?;
-        Ok(attempt.run(fanout, request, outgoing)?)
+        let (attempt, outgoing) =
+            Attempt::prepare(fanout, round_ticket, request, known, Owner::draw()?)?;
+        attempt.run(fanout, request, outgoing).map_err(NotWon::Lost)
     }
 
     /// One attempt, without a place in the queue. `to_the_end`: repeated as long as it may be that nobody got the lock.
     fn once(&mut self, to_the_end: bool) -> Result<Hold, AcquireError> {
         let shared = &self.engine.shared;
-        let request = Request::new(self.spec, &shared.config, None).ending(self.end);
+        let request = Request::new(self.spec, &shared.config, None, self.end);
         let mut known = AttemptFacts::default();
         // For all tries together.
         let turn_until = self.deadline(shared.config.response_timeout);
@@ -205,9 +205,7 @@ impl<'a> Acquisition<'a> {
             };
             match self.attempt(round_ticket, &request, known) {
                 Ok(won) => return self.guard(won, |id| shared.queues.begin_hold(self.spec, id)),
-                Err(NotWon::NoRandomness { reason }) => {
-                    return Err(AcquireError::NoRandomness { reason });
-                }
+                Err(NotWon::Failed(error)) => return Err(error),
                 Err(NotWon::Lost(lost)) => {
                     known = AttemptFacts {
                         has_no_place: false,
@@ -215,6 +213,7 @@ impl<'a> Acquisition<'a> {
                     };
                     let again = to_the_end && lost.is_undecided();
                     let pause = pause::pause(
+                        false,
                         tries,
                         shared.config.retry_min,
                         shared.config.retry_max,
@@ -253,26 +252,27 @@ impl<'a> Acquisition<'a> {
             None
         };
         let client = Some(shared.queues.client);
-        let request = Request::new(self.spec, &shared.config, client).ending(self.end);
+        let request = Request::new(self.spec, &shared.config, client, self.end);
         let mut queued =
             QueuedCall::join(&shared.fanout, &shared.queues, &shared.admission, request);
         loop {
             let wake_at = warn_at.filter(|it| until.is_none_or(|until| *it < until));
-            let result = match queued.next(wake_at.or(until), &signals) {
-                WaitResult::Ended(result) => result,
-                WaitResult::GivenUp(lost) => {
+            let result = match queued.wait(wake_at.or(until), &signals) {
+                Woken::Try(round_ticket) => queued.try_now(round_ticket),
+                Woken::Won(attempt) => queued.finish(attempt),
+                Woken::GivenUp(lost) => {
                     self.lost = Some(lost);
                     drop(queued);
                     return Err(self.give_up_in_outage(until));
                 }
-                WaitResult::Stopped
+                Woken::Stopped
                     if self.stopped().is_none() && wake_at.is_some_and(|it| it <= time::tick()) =>
                 {
                     warn_at = None;
                     self.note_own_hold();
                     continue;
                 }
-                WaitResult::Stopped => {
+                Woken::Stopped => {
                     let would_ask = queued.waits_for_turn();
                     drop(queued);
                     return Err(self.stopped().unwrap_or_else(|| {
@@ -286,9 +286,7 @@ impl<'a> Acquisition<'a> {
             };
             match result {
                 Ok(won) => return self.guard(won, |id| queued.leave_with(id)),
-                Err(NotWon::NoRandomness { reason }) => {
-                    return Err(AcquireError::NoRandomness { reason });
-                }
+                Err(NotWon::Failed(error)) => return Err(error),
                 Err(NotWon::Lost(lost)) => self.note(lost, queued.pause),
             }
             if self.is_hopeless() {
@@ -453,14 +451,10 @@ impl<'a> Acquisition<'a> {
         if let Some(release) = &lost.release {
             release.wait(self.deadline(shared.fanout.response_timeout));
         }
-        let mut rows = lost.rows;
-        if let Some(round) = &lost.round {
-            if lost.why == LossReason::NoQuorum {
-                round.wait_for_rows(self.deadline(REASONS));
-            }
-            rows = round.rows();
+        if lost.why == LossReason::NoQuorum {
+            lost.round.wait_for_rows(self.deadline(REASONS));
         }
-        let nodes = shared.fanout.report(rows);
+        let nodes = shared.fanout.report(lost.round.rows());
         match lost.why {
             LossReason::Held | LossReason::Overtaken => AcquireError::Held {
                 by: shared.queues.held_by(&self.spec.plan),
@@ -524,8 +518,9 @@ mod tests {
         assert_eq!(
             engine
                 .shared
+                .fanout
                 .counters
-                .snapshot(Vec::new())
+                .snapshot()
                 .rounds_without_quorum,
             0,
             "a node was asked"
@@ -552,14 +547,14 @@ mod tests {
         );
 
         let over = Some(time::tick());
-        let request = Request::new(&spec, config, None).ending(over);
+        let request = Request::new(&spec, config, None, over);
         let round_ticket = engine.shared.admission.enter();
         let (attempt, _) = Attempt::prepare(
             &engine.shared.fanout,
             round_ticket,
             &request,
             AttemptFacts::default(),
-            Owner::draw_once().unwrap_or_else(|_| panic!("no owner")),
+            Owner::draw().unwrap_or_else(|_| panic!("no owner")),
         )
         .unwrap_or_else(|_| panic!("no attempt"));
         assert_eq!(Some(attempt.deadline), over);
@@ -595,7 +590,7 @@ mod tests {
             &shared.fanout,
             &shared.queues,
             &shared.admission,
-            Request::new(&spec, &shared.config, client),
+            Request::new(&spec, &shared.config, client, None),
         );
         let waited = call.guard(won(), |id| queued.leave_with(id)).unwrap();
         assert!(
@@ -603,6 +598,6 @@ mod tests {
             "after a wait"
         );
         drop((tried, waited));
-        assert_eq!(shared.counters.snapshot(Vec::new()).locks_lost, 2);
+        assert_eq!(shared.fanout.counters.snapshot().locks_lost, 2);
     }
 }

@@ -6,7 +6,7 @@ use crate::answer::{AcquireReply, Answer, RaiseReply, Which};
 use crate::error::{NodeAnswer, NodeFailure};
 use crate::ids::{LockName, NodeId};
 use crate::logic::ballot::{Ballot, Round, Votes};
-use crate::logic::rw_counts::{self, LastWriter};
+use crate::logic::rw_counts;
 use crate::logic::token;
 use crate::time::Moment;
 
@@ -70,11 +70,11 @@ pub(crate) struct AcquireRound {
     rule: Rule,
     proposal: u64,
     /// The largest counter that was seen before the round.
-    known: u64,
+    pub(crate) known: u64,
     /// The holder's deadline if this round is won; `None` if no clock can show it, and then it cannot be won.
     use_until: Option<Moment>,
     /// The names of a lock that has several, in the order of its commands.
-    names: Arc<[LockName]>,
+    pub(crate) names: Arc<[LockName]>,
 }
 
 impl AcquireRound {
@@ -86,19 +86,6 @@ impl AcquireRound {
             known: 0,
             use_until,
             names: Arc::default(),
-        }
-    }
-
-    /// The same, after a counter of `known` was seen.
-    pub(crate) fn after(self, known: u64) -> AcquireRound {
-        AcquireRound { known, ..self }
-    }
-
-    /// The same, of a lock that has several names.
-    pub(crate) fn of_names(self, names: &Arc<[LockName]>) -> AcquireRound {
-        AcquireRound {
-            names: Arc::clone(names),
-            ..self
         }
     }
 }
@@ -135,8 +122,8 @@ impl Round for AcquireRound {
         }
         if self.rule == Rule::Shared {
             return Some(match rw_counts::last_writer(votes, self.proposal) {
-                LastWriter::Agreed(token) => AcquireEnd::Won { token },
-                LastWriter::Lift(token) => AcquireEnd::Raise { token },
+                Ok(token) => AcquireEnd::Won { token },
+                Err(token) => AcquireEnd::Raise { token },
             });
         }
         // A node that granted with its counter ahead does not order holders: it is not counted. And to be on the safe
@@ -416,7 +403,10 @@ mod tests {
     fn round(known: u64, votes: [Answer; 3]) -> (Ballot<AcquireRound>, Option<AcquireEnd>) {
         let mut ballot = Ballot::new(
             3,
-            AcquireRound::new(Rule::Exclusive, 10, Some(at(10))).after(known),
+            AcquireRound {
+                known,
+                ..AcquireRound::new(Rule::Exclusive, 10, Some(at(10)))
+            },
         );
         for (node, vote) in (0..).map(NodeId::new).zip(votes) {
             let step = ballot.on_vote(node, vote, at(1));
@@ -616,7 +606,10 @@ mod tests {
         let names: Arc<[LockName]> = [&b"a"[..], b"b"].map(LockName::new).into();
         let mut ballot = Ballot::new(
             3,
-            AcquireRound::new(Rule::Exclusive, 10, Some(at(10))).of_names(&names),
+            AcquireRound {
+                names: Arc::clone(&names),
+                ..AcquireRound::new(Rule::Exclusive, 10, Some(at(10)))
+            },
         );
         let held = |which| {
             Answer::Acquire(AcquireReply::HeldByReaders {
@@ -644,7 +637,10 @@ mod tests {
 
     /// A lost round of five nodes with this rule, which had seen a counter of 3 before, after these answers.
     fn lost(rule: Rule, answers: impl IntoIterator<Item = Answer>) -> Ballot<AcquireRound> {
-        let round = AcquireRound::new(rule, 10, Some(at(10))).after(3);
+        let round = AcquireRound {
+            known: 3,
+            ..AcquireRound::new(rule, 10, Some(at(10)))
+        };
         let mut ballot = Ballot::new(5, round);
         for (node, answer) in (0..).map(NodeId::new).zip(answers) {
             ballot.on_vote(node, answer, at(1));
@@ -751,7 +747,10 @@ mod tests {
         assert!(handed(Rule::Exclusive, &vec![held(19, true); 5], &majority).is_some());
 
         let seen_before = |known| {
-            let round = AcquireRound::new(Rule::Exclusive, 10, Some(at(10))).after(known);
+            let round = AcquireRound {
+                known,
+                ..AcquireRound::new(Rule::Exclusive, 10, Some(at(10)))
+            };
             let tokens = majority.map(|it| (node(it.0), it.1));
             let ballot = Ballot::new(5, round).of_hand_overs(&tokens, Some(at(10)), at(9));
             ballot.is_some()

@@ -6,16 +6,10 @@
 
 use std::time::Duration;
 
-use crate::ids::NodeSet;
 use crate::logic::ballot::quorum;
 
 /// Differences that are smaller are not called a step: a server reads its clock a little before it answers.
 const GRAIN: i64 = 20_000;
-#[expect(
-    clippy::as_conversions,
-    reason = "wider, and in a constant there is no other way"
-)]
-const NODES_MAX: usize = NodeSet::MAX as usize;
 
 /// By how much two clocks that are in order may run apart: quartz by 100 ppm and time daemons by 500 ppm, on both sides. Less
 /// is never called a step, however small the margin is.
@@ -109,21 +103,16 @@ pub(crate) fn time_for_all(
     clocks: impl Iterator<Item = (u64, u64)>,
     nodes: usize,
 ) -> Option<u64> {
-    let (mut lows, mut highs) = ([0; NODES_MAX], [0; NODES_MAX]);
-    let mut known = 0_usize;
-    for ((low, high), (at_least, at_most)) in lows.iter_mut().zip(&mut highs).zip(clocks) {
-        (*low, *high) = (at_least, at_most);
-        known = known.saturating_add(1);
-    }
-    let low = median(lows.get_mut(..known))?;
-    let high = median(highs.get_mut(..known))?;
+    let (lows, highs): (Vec<_>, Vec<_>) = clocks.unzip();
+    let is_known = quorum(nodes) <= lows.len();
+    let low = median(lows)?;
+    let high = median(highs)?;
     let is_right = (low..=high).contains(&wall);
-    (quorum(nodes) <= known).then_some(if is_right { wall } else { low })
+    is_known.then_some(if is_right { wall } else { low })
 }
 
 /// A minority of wrong times cannot move it far.
-fn median(times: Option<&mut [u64]>) -> Option<u64> {
-    let times = times?;
+fn median(mut times: Vec<u64>) -> Option<u64> {
     times.sort_unstable();
     // The lower one of two: counters correct a time that is behind, and nothing corrects one that is ahead.
     times.get(times.len().saturating_sub(1) / 2).copied()

@@ -20,17 +20,6 @@ pub(crate) struct Confirmations {
     since: Tick,
 }
 
-/// What an extension that found no majority shows.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(crate) enum Verdict {
-    /// A majority still holds the lock.
-    Held,
-    /// Clocks were set while the extension was under way, so it has to be sent once more.
-    Unknown,
-    /// Too few nodes hold the lock.
-    Lost,
-}
-
 /// An extension that found no majority.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Failed {
@@ -68,24 +57,22 @@ impl Confirmations {
 
     /// Whether no majority is left without `stepped`, the nodes whose clocks have been set forward since.
     pub(crate) fn is_suspect(&self, stepped: NodeSet) -> bool {
-        self.confirmed.both(stepped) != NodeSet::default()
+        !self.confirmed.both(stepped).is_empty()
             && self.confirmed.without(stepped).len() < quorum(self.nodes)
     }
 
-    /// Whether a majority still holds the lock, as far as we know, after an extension has failed.
-    pub(crate) fn judge(&self, stepped: NodeSet, failed: Failed) -> Verdict {
+    /// Whether too few nodes hold the lock, as far as we know, after an extension has failed. Where clocks were set while that was
+    /// under way, nobody knows: it has to be sent once more.
+    pub(crate) fn are_lost(&self, stepped: NodeSet, failed: Failed) -> bool {
         let sure = self
             .confirmed
             .without(stepped)
             .union(failed.extended)
             .without(failed.gone);
-        if !self.is_suspect(stepped) || quorum(self.nodes) <= sure.without(failed.stepped).len() {
-            Verdict::Held
-        } else if self.confirmed.union(failed.extended).both(failed.stepped) != NodeSet::default() {
-            Verdict::Unknown
-        } else {
-            Verdict::Lost
-        }
+        let asked = self.confirmed.union(failed.extended);
+        self.is_suspect(stepped)
+            && sure.without(failed.stepped).len() < quorum(self.nodes)
+            && asked.both(failed.stepped).is_empty()
     }
 }
 
@@ -140,17 +127,15 @@ mod tests {
     #[test]
     fn c4_a_doubt_is_founded_if_too_few_have_confirmed_and_none_else_is_sure() {
         let lock = confirmations(3, &[0, 1]);
-        assert_eq!(lock.judge(set(&[0]), failed(&[], &[])), Verdict::Lost);
-        assert_eq!(lock.judge(set(&[0]), failed(&[1], &[0])), Verdict::Lost);
-        assert_eq!(
-            lock.judge(set(&[0]), failed(&[0], &[])),
-            Verdict::Held,
+        assert!(lock.are_lost(set(&[0]), failed(&[], &[])));
+        assert!(lock.are_lost(set(&[0]), failed(&[1], &[0])));
+        assert!(
+            !lock.are_lost(set(&[0]), failed(&[0], &[])),
             "its key is there, and 1 is sure"
         );
-        assert_eq!(lock.judge(set(&[0]), failed(&[2], &[])), Verdict::Held);
-        assert_eq!(
-            lock.judge(set(&[0]), failed(&[2], &[1])),
-            Verdict::Lost,
+        assert!(!lock.are_lost(set(&[0]), failed(&[2], &[])));
+        assert!(
+            lock.are_lost(set(&[0]), failed(&[2], &[1])),
             "node 1 turned out to have lost it"
         );
     }
@@ -159,7 +144,7 @@ mod tests {
     fn d2_without_a_step_an_extension_that_fails_founds_no_doubt() {
         let lock = confirmations(3, &[0, 1]);
         for stepped in [set(&[]), set(&[2])] {
-            assert_eq!(lock.judge(stepped, failed(&[], &[0])), Verdict::Held);
+            assert!(!lock.are_lost(stepped, failed(&[], &[0])));
         }
     }
 
@@ -170,14 +155,14 @@ mod tests {
             stepped: set(&[0]),
             ..failed(&[0], &[])
         };
-        assert_eq!(lock.judge(set(&[0]), late), Verdict::Unknown);
+        assert!(!lock.are_lost(set(&[0]), late));
+        assert!(lock.are_lost(set(&[0]), failed(&[], &[])));
         let other = Failed {
             stepped: set(&[2]),
             ..failed(&[0], &[])
         };
-        assert_eq!(
-            lock.judge(set(&[0, 2]), other),
-            Verdict::Held,
+        assert!(
+            !lock.are_lost(set(&[0, 2]), other),
             "the third is not counted"
         );
     }
@@ -201,7 +186,7 @@ mod tests {
                         .filter(|(a, b)| a & b == 0)
                     {
                         let (extended, gone) = (from_bits(extended), from_bits(gone));
-                        let end = lock.judge(
+                        let kept = !lock.are_lost(
                             stepped,
                             Failed {
                                 extended,
@@ -220,7 +205,6 @@ mod tests {
                         let touched = (0..nodes).any(|it| {
                             confirmed.contains(NodeId::new(it)) && stepped.contains(NodeId::new(it))
                         });
-                        let kept = end == Verdict::Held;
                         assert!(
                             !kept || quorum <= sure || !touched || !lock.is_suspect(stepped),
                             "{lock:?} {stepped:?}"

@@ -12,29 +12,13 @@ const LONGER: u32 = 5;
 /// How long a caller waits at least for the other nodes, when some have announced a release.
 const GRACE_MIN: Duration = Duration::from_millis(2);
 
-/// When a node can be free, as its answer says.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(crate) enum Obstacle {
-    /// Now: it granted, and that grant is being taken back.
-    Free,
-    /// After this time, when the key there expires, unless its owner extends it.
-    Until(Duration),
-    /// Nobody can say: the key has no expiry, or there was no answer.
-    Unknown,
-}
-
-/// The earliest time at which a majority of the nodes can be free if nobody releases anything.
-pub(crate) fn free_in(obstacles: &[Obstacle]) -> Option<Duration> {
-    let mut times: Vec<Duration> = obstacles
-        .iter()
-        .filter_map(|it| match it {
-            Obstacle::Free => Some(Duration::ZERO),
-            Obstacle::Until(left) => Some(*left),
-            Obstacle::Unknown => None,
-        })
-        .collect();
+/// The earliest time at which a majority of the nodes can be free if nobody releases anything. `nodes`: the same of each, as its
+/// answer says. `None` if nobody can say.
+pub(crate) fn free_in(nodes: &[Option<Duration>]) -> Option<Duration> {
+    let mut times: Vec<_> = nodes.iter().flatten().collect();
     times.sort_unstable();
-    times.get(quorum(obstacles.len()).checked_sub(1)?).copied()
+    let last = quorum(nodes.len()).checked_sub(1)?;
+    times.get(last).map(|time| **time)
 }
 
 /// The pause before try number `tries` + 1, for `random` from 0 to 1.
@@ -42,52 +26,36 @@ pub(crate) fn free_in(obstacles: &[Obstacle]) -> Option<Duration> {
 /// It lies between `min` and a limit that doubles with every try, up to `max`. It is random, so that contenders that split
 /// the nodes between them do not meet again, and it grows, so that many of them do not overload the nodes. If `free_in`
 /// says when the keys can have expired, it ends by up to `min` after that.
+///
+/// `is_told`: the caller will get notices of releases, and tries only in case a notice was lost. Then it lies between `max` and
+/// five times that, and a quarter up or down.
 pub(crate) fn pause(
+    is_told: bool,
     tries: u32,
     min: Duration,
     max: Duration,
     free_in: Option<Duration>,
     random: f64,
 ) -> Duration {
-    let limit = min
-        .saturating_mul(2_u32.saturating_pow(tries.min(31)))
-        .min(max)
-        .max(min);
-    let backoff = min.saturating_add(share(limit.saturating_sub(min), random));
+    let doubled = 2_u32.saturating_pow(tries.min(31));
+    let pause = if is_told {
+        let limit = max.saturating_mul(doubled.min(LONGER));
+        share(limit, 0.75).saturating_add(share(share(limit, 0.5), random))
+    } else {
+        let limit = min.saturating_mul(doubled).min(max).max(min);
+        min.saturating_add(share(limit.saturating_sub(min), random))
+    };
     match free_in {
         // A split vote leaves nothing to wait for but the others' pauses.
-        None | Some(Duration::ZERO) => backoff,
-        Some(free_in) => backoff.min(free_in.saturating_add(share(min, random))),
-    }
-}
-
-/// Like [`pause`], for a caller in waiting lists that is not told when a lock is handed over to it: so short that it finds the
-/// lock before that ends.
-pub(crate) fn pause_in_a_list(
-    tries: u32,
-    min: Duration,
-    max: Duration,
-    free_in: Option<Duration>,
-    random: f64,
-) -> Duration {
-    pause(tries, min, max, free_in, random).min(share(FIRST_LIFE, 0.5))
-}
-
-/// Like [`pause`], for a caller that will get notices of releases, and tries only in case a notice was lost: from `max` to
-/// five times that, and a quarter up or down.
-pub(crate) fn long_pause(
-    tries: u32,
-    min: Duration,
-    max: Duration,
-    free_in: Option<Duration>,
-    random: f64,
-) -> Duration {
-    let limit = max.saturating_mul(2_u32.saturating_pow(tries.min(31)).min(LONGER));
-    let pause = share(limit, 0.75).saturating_add(share(share(limit, 0.5), random));
-    match free_in {
         None | Some(Duration::ZERO) => pause,
         Some(free_in) => pause.min(free_in.saturating_add(share(min, random))),
     }
+}
+
+/// The pause of a caller in waiting lists that is not told when a lock is handed over to it: so short that it finds the lock
+/// before that ends.
+pub(crate) fn in_a_list(pause: Duration) -> Duration {
+    pause.min(share(FIRST_LIFE, 0.5))
 }
 
 /// The longest pause there is: a caller that has not asked for several of them is gone.
@@ -149,7 +117,6 @@ fn share(of: Duration, random: f64) -> Duration {
 
 #[cfg(test)]
 mod tests {
-    use super::Obstacle::{Free, Unknown, Until};
     use super::*;
 
     const fn ms(millis: u64) -> Duration {
@@ -159,41 +126,44 @@ mod tests {
     #[test]
     fn a_quorum_can_be_free_when_the_last_key_that_it_needs_expires() {
         assert_eq!(
-            free_in(&[Until(ms(30)), Until(ms(10)), Until(ms(20))]),
+            free_in(&[Some(ms(30)), Some(ms(10)), Some(ms(20))]),
             Some(ms(20))
         );
-        assert_eq!(free_in(&[Free, Until(ms(10)), Until(ms(20))]), Some(ms(10)));
         assert_eq!(
-            free_in(&[Until(ms(10)), Unknown, Until(ms(20))]),
-            Some(ms(20))
+            free_in(&[Some(Duration::ZERO), Some(ms(10)), Some(ms(20))]),
+            Some(ms(10))
         );
+        assert_eq!(free_in(&[Some(ms(10)), None, Some(ms(20))]), Some(ms(20)));
     }
 
     #[test]
     fn a_key_without_expiry_is_never_taken_for_free() {
-        assert_eq!(free_in(&[Unknown, Unknown, Until(ms(1))]), None);
+        assert_eq!(free_in(&[None, None, Some(ms(1))]), None);
         assert_eq!(free_in(&[]), None);
     }
 
     #[test]
     fn a11_pauses_are_random_bounded_and_grow() {
         let (min, max) = (ms(10), ms(200));
-        assert_eq!(pause(0, min, max, None, 1.0), ms(10));
-        assert_eq!(pause(1, min, max, None, 1.0), ms(20));
-        assert_eq!(pause(2, min, max, None, 1.0), ms(40));
+        assert_eq!(pause(false, 0, min, max, None, 1.0), ms(10));
+        assert_eq!(pause(false, 1, min, max, None, 1.0), ms(20));
+        assert_eq!(pause(false, 2, min, max, None, 1.0), ms(40));
         for tries in 0..100 {
-            assert_eq!(pause(tries, min, max, None, 0.0), min);
-            let longest = pause(tries, min, max, None, 1.0);
+            assert_eq!(pause(false, tries, min, max, None, 0.0), min);
+            let longest = pause(false, tries, min, max, None, 1.0);
             assert!(min <= longest && longest <= max);
         }
-        assert_eq!(pause(u32::MAX, min, max, None, 1.0), max);
+        assert_eq!(pause(false, u32::MAX, min, max, None, 1.0), max);
     }
 
     #[test]
     fn h3_who_cannot_be_told_asks_at_least_twice_while_it_has_what_it_was_handed() {
-        assert_eq!(pause_in_a_list(9, ms(10), ms(200), None, 1.0), ms(200));
+        assert_eq!(
+            in_a_list(pause(false, 9, ms(10), ms(200), None, 1.0)),
+            ms(200)
+        );
         for tries in [0, 9, u32::MAX] {
-            let longest = pause_in_a_list(tries, ms(60_000), ms(60_000), None, 1.0);
+            let longest = in_a_list(pause(false, tries, ms(60_000), ms(60_000), None, 1.0));
             assert!(longest <= FIRST_LIFE.checked_div(2).unwrap());
         }
         let script = include_str!("../wire/scripts/handover.lua");
@@ -213,27 +183,33 @@ mod tests {
 
     #[test]
     fn a_pause_ends_when_the_keys_can_have_expired() {
-        assert_eq!(pause(9, ms(10), ms(200), Some(ms(50)), 0.5), ms(55));
-        assert_eq!(pause(9, ms(10), ms(200), Some(ms(900)), 1.0), ms(200));
+        assert_eq!(pause(false, 9, ms(10), ms(200), Some(ms(50)), 0.5), ms(55));
+        assert_eq!(
+            pause(false, 9, ms(10), ms(200), Some(ms(900)), 1.0),
+            ms(200)
+        );
     }
 
     #[test]
     fn a_caller_that_is_told_of_releases_asks_rarely_and_never_more_rarely_than_the_longest_pause()
     {
         let (min, max) = (ms(10), ms(200));
-        assert_eq!(long_pause(0, min, max, None, 0.0), ms(150));
-        assert_eq!(long_pause(0, min, max, None, 1.0), ms(250));
-        assert_eq!(long_pause(1, min, max, None, 0.5), ms(400));
+        assert_eq!(pause(true, 0, min, max, None, 0.0), ms(150));
+        assert_eq!(pause(true, 0, min, max, None, 1.0), ms(250));
+        assert_eq!(pause(true, 1, min, max, None, 0.5), ms(400));
         for tries in [2, 3, 100, u32::MAX] {
-            let pauses = [0.0, 1.0].map(|random| long_pause(tries, min, max, None, random));
+            let pauses = [0.0, 1.0].map(|random| pause(true, tries, min, max, None, random));
             assert!(
                 ms(600) <= pauses[0] && pauses[1] <= longest_pause(max),
                 "{tries}: {pauses:?}"
             );
         }
-        assert_eq!(long_pause(9, min, max, Some(ms(50)), 0.5), ms(55));
-        assert_eq!(long_pause(9, min, max, Some(Duration::ZERO), 0.5), ms(1000));
-        assert_eq!(long_pause(9, min, Duration::MAX, None, 1.0), Duration::MAX);
+        assert_eq!(pause(true, 9, min, max, Some(ms(50)), 0.5), ms(55));
+        assert_eq!(
+            pause(true, 9, min, max, Some(Duration::ZERO), 0.5),
+            ms(1000)
+        );
+        assert_eq!(pause(true, 9, min, Duration::MAX, None, 1.0), Duration::MAX);
     }
 
     #[test]
@@ -282,6 +258,6 @@ mod tests {
 
     #[test]
     fn a_bad_random_number_still_gives_a_pause() {
-        assert_eq!(pause(5, ms(10), ms(20), None, f64::NAN), ms(15));
+        assert_eq!(pause(false, 5, ms(10), ms(20), None, f64::NAN), ms(15));
     }
 }

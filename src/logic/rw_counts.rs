@@ -17,17 +17,9 @@ use crate::answer::{AcquireReply, Answer};
 use crate::logic::ballot::Votes;
 use crate::logic::token;
 
-/// What a majority that let a reader in says about the last writer.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(super) enum LastWriter {
-    /// All of a majority have this number.
-    Agreed(u64),
-    /// They have not: lift the counters to this one.
-    Lift(u64),
-}
-
-/// Of nodes of which a majority has let the reader in. `proposal`: what they were given for a counter that is missing.
-pub(super) fn last_writer(votes: &Votes, proposal: u64) -> LastWriter {
+/// The number that all of a majority have, of nodes of which a majority has let the reader in; otherwise the one to which the
+/// counters have to be lifted. `proposal`: what they were given for a counter that is missing.
+pub(super) fn last_writer(votes: &Votes, proposal: u64) -> Result<u64, u64> {
     let counter = |it: &Answer| match it {
         Answer::Acquire(AcquireReply::Shared { counter }) => Some(*counter),
         _ => None,
@@ -35,10 +27,7 @@ pub(super) fn last_writer(votes: &Votes, proposal: u64) -> LastWriter {
     let counters = || votes.iter().filter_map(counter);
     let agreed = counters().find(|one| votes.quorum() <= counters().filter(|it| it == one).count());
     // One that is far ahead is not believed from a single node: that node cannot be counted.
-    agreed.map_or_else(
-        || LastWriter::Lift(token::largest_seen(counters(), proposal, votes.spare())),
-        LastWriter::Agreed,
-    )
+    agreed.ok_or_else(|| token::largest_seen(counters(), proposal, votes.spare()))
 }
 
 #[cfg(test)]

@@ -156,7 +156,7 @@ impl Round for ReleaseRound {
         if open != 0 && !is_out_of_reach && (confirmed < self.needed || !self.is_settled(votes)) {
             return None;
         }
-        let lost = self.gone != NodeSet::default() && self.sure(votes).len() < votes.quorum();
+        let lost = !self.gone.is_empty() && self.sure(votes).len() < votes.quorum();
         Some(ReleaseEnd {
             confirmed,
             enough: self.needed <= confirmed,

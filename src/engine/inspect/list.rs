@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use crate::answer::Answer;
 use crate::engine::park::{Signal, sleep};
-use crate::engine::round::ask::{self, NodeQuery};
+use crate::engine::round::pending::{NodeQuery, Timed, ask_many};
 use crate::engine::shared::Shared;
 use crate::error::{AcquireError, NodeAnswer, NodeFailure};
 use crate::ids::NodeId;
@@ -99,7 +99,7 @@ impl Shared {
             command: wire::list(search.place),
             to: Some([search.node].into_iter().collect()),
         });
-        let answers = ask::ask_many(&self.fanout, queries);
+        let answers = ask_many(&self.fanout, queries);
         let mut found = BTreeSet::new();
         let open = searches.iter_mut().filter(|search| search.end.is_none());
         for (search, answers) in open.zip(answers) {
@@ -115,8 +115,8 @@ impl Shared {
             command: Looked::new(name, *slot).inspect(),
             to: None,
         };
-        let answers = ask::ask_many(&self.fanout, found.iter().map(query));
-        let inspection = |((name, slot), answers): (&FoundName, Vec<ask::Timed>)| {
+        let answers = ask_many(&self.fanout, found.iter().map(query));
+        let inspection = |((name, slot), answers): (&FoundName, Vec<Timed>)| {
             let name = name.get(self.config.prefix.len()..).unwrap_or_default();
             self.inspection(name, *slot, answers.into_iter().map(|(answer, _)| answer))
         };

@@ -7,7 +7,7 @@
 use std::sync::Arc;
 
 use crate::engine::live_hold::held::{EndedHold, LiveHold};
-use crate::engine::round::outcome::{Grants, Won};
+use crate::engine::round::attempt::{Grants, Won};
 use crate::engine::spec::LockSpec;
 use crate::error::Lost;
 use crate::time::Now;
@@ -66,9 +66,12 @@ impl LiveHold {
         state.said_long = said_long;
         state.number = number;
         let reader = Arc::new(reader);
-        let sent = reader.next_extension(&lease, is_handed_over, Now::read());
         // RACE: enqueued before calls of this manager that want to read may ask the nodes.
-        let (extension, enqueued) = reader.send_extension(&mut reader.state.lock(), sent, None);
+        let (extension, enqueued) = {
+            let mut state = reader.state.lock();
+            let sent = reader.next_extension(&state, Now::read());
+            reader.send_extension(&mut state, sent, None)
+        };
         self.shared
             .queues
             .share_hold(&self.spec.plan.key, self.id, id);

@@ -10,14 +10,14 @@ use std::time::Duration;
 use crate::answer::{Answer, ExtendReply};
 use crate::engine::live_hold::held::{HoldState, LiveHold, Renewal};
 use crate::engine::nodes::fanout::{Enqueued, Outgoing};
-use crate::engine::round::outcome::Grants;
+use crate::engine::round::attempt::Grants;
 use crate::engine::round::pending::Pending;
 use crate::engine::schedule::{Announcement, Due, ScheduleEntry};
 use crate::error::{ExtendError, Lost, NodeAnswer, NodeFailure, Rows};
 use crate::ids::{NodeId, NodeSet};
 use crate::logic::ballot::Ballot;
-use crate::logic::confirmations::{Confirmations, Failed, Verdict};
-use crate::logic::lease::{self, Extended, Lease};
+use crate::logic::confirmations::{Confirmations, Failed};
+use crate::logic::lease::{self, Extended};
 use crate::logic::tally::{ExtendEnd, ExtendRound};
 use crate::logic::{quorum, retries, token};
 use crate::observer::{Event, HeldLock};
@@ -87,22 +87,16 @@ impl Due for LiveHold {
             let confirmed = state.confirmations().confirmed();
             let lacking = fanout.voting(tick).without(confirmed);
             let owed = lacking.without(state.grants.answered());
-            if lacking.without(owed) == NodeSet::default() {
+            if lacking.without(owed).is_empty() {
                 state.first_extension = None;
             }
         }
         let ttl = self.spec.ttl();
         let recheck = self.recheck_in(&state, tick);
+        let due_in = |after| state.due_in(state.extend_at(after), recheck, moment);
         // It may be looked at a little early, because others are due.
-        if !state
-            .due_in(
-                state.extend_at(lease::renew_with_others_after(ttl)),
-                recheck,
-                moment,
-            )
-            .is_zero()
-        {
-            return Some(state.due_in(state.extend_at(lease::renew_after(ttl)), recheck, moment));
+        if !due_in(lease::renew_with_others_after(ttl)).is_zero() {
+            return Some(due_in(lease::renew_after(ttl)));
         }
         // A doubt has to be settled at once.
         let owed = if recheck.is_some() {
@@ -117,7 +111,7 @@ impl Due for LiveHold {
             state.checked_at = Some(tick);
             state.unhealed = false;
         }
-        let sent = self.next_extension(&state.lease, state.is_handed_over, now);
+        let sent = self.next_extension(&state, now);
         // Enqueued with the state locked: see `end`.
         let (extension, enqueued) = self.send_extension(&mut state, sent, Some(owed));
         let give_up = fanout.response_timeout;
@@ -194,7 +188,7 @@ impl LiveHold {
             .shared
             .fanout
             .stepped_since(state.confirmations.since());
-        let is_sure = stepped == NodeSet::default() || !state.confirmations().is_suspect(stepped);
+        let is_sure = stepped.is_empty() || !state.confirmations().is_suspect(stepped);
         if is_sure && !state.unhealed {
             return None;
         }
@@ -212,9 +206,11 @@ impl LiveHold {
         Extending { ttl, at, until }
     }
 
-    /// An extension that nobody has asked for. `is_handed_over`: the keys have not had their full life yet.
-    pub(super) fn next_extension(&self, lease: &Lease, is_handed_over: bool, at: Now) -> Extending {
-        if lease.is_renewed() || is_handed_over {
+    /// An extension that nobody has asked for.
+    pub(super) fn next_extension(&self, state: &HoldState, at: Now) -> Extending {
+        let lease = &state.lease;
+        // The keys of a lock that was handed over have not had their full life yet.
+        if lease.is_renewed() || state.is_handed_over {
             return self.extension(self.spec.ttl(), at);
         }
         // No more than what is left was asked for. Keys live longer by what is rounded, and the lease does not.
@@ -267,7 +263,14 @@ impl LiveHold {
         let fanout = &self.shared.fanout;
         let tick = sent.at.tick;
         let number = state.number;
-        let keep = self.keeps_counter(state, tick);
+        let keep = self.shared.config.fencing_ttl.is_some_and(|life| {
+            let kept_for = tick.saturating_duration_since(state.counter_kept);
+            lease::keep_counter_after(life) <= kept_for
+        });
+        // Noted as it is sent: a node that it does not come to has the time of many others.
+        if keep {
+            state.counter_kept = tick;
+        }
         let command = self
             .spec
             .plan
@@ -300,23 +303,8 @@ impl LiveHold {
         (extension, enqueued)
     }
 
-    /// Whether the extension that is sent at `tick` has to give the fencing counters their full life again.
-    ///
-    /// Noted as it is sent: a node that it does not come to has the time of many others.
-    fn keeps_counter(&self, state: &mut HoldState, tick: Tick) -> bool {
-        let Some(life) = self.shared.config.fencing_ttl else {
-            return false;
-        };
-        let keep =
-            lease::keep_counter_after(life) <= tick.saturating_duration_since(state.counter_kept);
-        if keep {
-            state.counter_kept = tick;
-        }
-        keep
-    }
-
     fn note_failed_extension(&self, left: Duration) {
-        count(&self.shared.counters.extensions_failed);
+        count(&self.shared.fanout.counters.extensions_failed);
         self.shared.fanout.upcall.tell(|| Event::NotExtended {
             lock: self.spec.observed(),
             left,
@@ -529,7 +517,7 @@ impl Extension {
         let again = std::mem::take(&mut state.unextended) == Some(true);
         drop(state);
         drop(first_life);
-        count(&lock.shared.counters.extensions);
+        count(&fanout.counters.extensions);
         fanout.upcall.tell(|| Event::Extended {
             lock: lock.spec.observed(),
             took,
@@ -555,7 +543,7 @@ impl Extension {
             gone: self.round.nodes_with(Answer::is_gone),
             stepped: stepped_since(self.sent.at.tick),
         };
-        confirmations.judge(stepped_since(confirmations.since()), failed) == Verdict::Lost
+        confirmations.are_lost(stepped_since(confirmations.since()), failed)
     }
 
     /// A majority has confirmed the lock. Notes which other nodes have since, and which counters were shown. Sets the key again on
@@ -602,7 +590,7 @@ impl Extension {
                     .confirmations
                     .and(self.round.nodes_with(Answer::is_extended));
             }
-            if lost == NodeSet::default() || !state.lease.may_extend(moment) {
+            if lost.is_empty() || !state.lease.may_extend(moment) {
                 return;
             }
             let command = spec
@@ -660,12 +648,9 @@ struct Healing(Arc<LiveHold>);
 impl ReplyHandler for Healing {
     fn deliver(&self, node: NodeId, answer: Answer, _reached: bool) -> bool {
         if answer == Answer::Extend(ExtendReply::Healed) {
-            count(&self.0.shared.counters.healed);
-            debug!(
-                "{:?}: its lost key was set again on {node}",
-                self.0.spec.name
-            );
             let LiveHold { spec, shared, .. } = &*self.0;
+            count(&shared.fanout.counters.healed);
+            debug!("{:?}: its lost key was set again on {node}", spec.name);
             shared.fanout.upcall.tell(|| Event::Healed {
                 lock: spec.observed(),
                 node,

@@ -1,6 +1,5 @@
 //! A held lock: its state, its end, and the listeners that are notified when it is lost.
 
-use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -8,7 +7,7 @@ use crate::engine::listeners::callbacks::{Callback, Callbacks};
 use crate::engine::listeners::{Listeners, LostReceiver};
 use crate::engine::nodes::fanout::Outgoing;
 use crate::engine::round::admission::RoundTicket;
-use crate::engine::round::outcome::{Grants, Won};
+use crate::engine::round::attempt::{Grants, Won};
 use crate::engine::round::pending::Pending;
 use crate::engine::schedule::ScheduleEntry;
 use crate::engine::shared::Shared;
@@ -18,7 +17,7 @@ use crate::error::{Lost, ReleaseError, Released};
 use crate::ids::{ClientId, FencingToken, NodeSet, OwnerToken};
 use crate::logic::confirmations::Confirmations;
 use crate::logic::lease::{self, Ending, Lease};
-use crate::logic::tally::{Held, ReleaseEnd, ReleaseRound};
+use crate::logic::tally::{Held, ReleaseRound};
 use crate::observer::{Event, ObservedLock};
 use crate::stats::count;
 use crate::sys::logging::{Level, write_line};
@@ -105,8 +104,8 @@ pub(super) struct EndedHold {
 #[must_use]
 pub(crate) struct PendingRelease<'a> {
     lock: &'a LiveHold,
-    /// A call of this manager enters the waiting lists by it.
-    enters: bool,
+    /// The call of this manager that comes next, if it enters the waiting lists by it.
+    next: Option<Arc<Ticket>>,
     ended: EndedHold,
     round: Arc<Pending<ReleaseRound>>,
     _round_ticket: RoundTicket,
@@ -116,13 +115,51 @@ impl PendingRelease<'_> {
     /// Writes it. The next call may ask then.
     pub(crate) fn flush(&self) {
         self.lock.shared.fanout.flush(self.ended.reached);
-        self.lock.admit_next(self.enters);
+        self.admit_next();
+    }
+
+    /// Lets calls ask the nodes that come next. Not before the release was sent: they would be refused if their acquire came first.
+    /// If one has entered the waiting lists by the release, the hold is over in the queue.
+    fn admit_next(&self) {
+        let LiveHold { shared, spec, .. } = self.lock;
+        if self.next.is_some() {
+            shared.queues.admit(&spec.plan.key);
+        } else {
+            shared.queues.end_hold(&spec.plan, self.lock.id);
+        }
     }
 
     /// Waits until a majority has confirmed it, until `deadline` at most.
     pub(crate) fn wait(self, deadline: Tick) -> Result<Released, ReleaseError> {
         let end = self.round.wait(deadline);
-        self.lock.conclude_release(end, &self.round, self.ended)
+        let lock = self.lock;
+        let fanout = &lock.shared.fanout;
+        if end.lost {
+            count(&fanout.counters.locks_lost);
+            lock.notify(Lost::Gone, self.ended.renewed_at, self.ended.listeners);
+            return Err(Lost::Gone.into());
+        }
+        count(if end.enough {
+            &fanout.counters.releases
+        } else {
+            &fanout.counters.releases_unconfirmed
+        });
+        lock.tell(|lock, held| Event::Released {
+            lock,
+            held,
+            confirmed: end.enough,
+        });
+        if end.enough {
+            Ok(Released {
+                confirmed: end.confirmed,
+                nodes: fanout.nodes.len(),
+            })
+        } else {
+            Err(ReleaseError::NotConfirmed {
+                confirmed: end.confirmed,
+                nodes: fanout.report(self.round.rows()),
+            })
+        }
     }
 }
 
@@ -141,16 +178,6 @@ impl HoldState {
     /// What the lease rests on for all that is known by now.
     pub(super) fn confirmations(&self) -> Confirmations {
         self.confirmations.and(self.grants.nodes())
-    }
-}
-
-impl fmt::Debug for LiveHold {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("LiveHold")
-            .field("name", &self.spec.name)
-            .field("owner", &self.owner)
-            .field("token", &self.token)
-            .finish_non_exhaustive()
     }
 }
 
@@ -253,131 +280,55 @@ impl LiveHold {
     /// If it was lost before, or turns out to have been, the error says how. The listeners have been notified then, or are
     /// being.
     pub(crate) fn release(&self) -> Result<Released, ReleaseError> {
-        let ended = self.end()?;
-        let round = self.release_round(&ended);
-        let end = self.send_release(&ended, &round);
-        self.conclude_release(end, &round, ended)
-    }
-
-    /// Sends the release and waits for it. It never waits for its turn.
-    fn send_release(&self, ended: &EndedHold, round: &Arc<Pending<ReleaseRound>>) -> ReleaseEnd {
+        let began = time::tick();
+        let release = self.begin_release()?;
         let Shared {
             fanout, admission, ..
         } = &*self.shared;
-        let _round_ticket = admission.enter();
-        let began = time::tick();
         let deadline = time::deadline(fanout.response_timeout);
-        let (next, release) = self.pass_on(ended, round);
-        fanout.send(release, began);
-        if next.is_none() {
-            self.admit_next(false);
-            round.spin(fanout, admission);
-        }
-        let end = round.wait(deadline);
-        if let Some(next) = next {
+        fanout.yield_to_a_crowd();
+        if let Some(next) = &release.next {
+            fanout.flush(release.ended.reached);
+            release.round.wait(deadline);
             // Mostly it has been woken by those who have handed the lock over. If not, it waits for that from here on.
             next.set_grace(time::tick().saturating_duration_since(began));
-            self.admit_next(true);
+            release.admit_next();
+        } else {
+            release.flush();
+            release.round.spin(fanout, admission);
         }
-        end
+        release.wait(deadline)
     }
 
-    /// Like [`LiveHold::release`], but does not wait, and only gives the release to the nodes. The result has to
-    /// be [flushed](PendingRelease::flush), whatever happens, and then [waited for](PendingRelease::wait).
+    /// Like [`LiveHold::release`], but does not wait, and only gives the release to the nodes: it never waits for its turn. The
+    /// result has to be [flushed](PendingRelease::flush), whatever happens, and then [waited for](PendingRelease::wait).
     pub(crate) fn begin_release(&self) -> Result<PendingRelease<'_>, Lost> {
+        let Shared { fanout, queues, .. } = &*self.shared;
         let ended = self.end()?;
-        let round = self.release_round(&ended);
+        let round = ReleaseRound::of_held(fanout.nodes.len(), ended.held);
+        let round = Pending::among(fanout, round, Some(ended.reached));
         let round_ticket = self.shared.admission.enter();
-        let (next, release) = self.pass_on(&ended, &round);
-        // No node refuses it.
-        drop(self.shared.fanout.enqueue(release, time::tick()));
-        Ok(PendingRelease {
-            lock: self,
-            enters: next.is_some(),
-            ended,
-            round,
-            _round_ticket: round_ticket,
-        })
-    }
-
-    /// The call of this manager that comes next, if it enters the waiting lists by the release; and the release.
-    fn pass_on(
-        &self,
-        ended: &EndedHold,
-        round: &Arc<Pending<ReleaseRound>>,
-    ) -> (Option<Arc<Ticket>>, Outgoing) {
-        let Shared {
-            fanout,
-            queues,
-            counters,
-            ..
-        } = &*self.shared;
         let next = queues.pass_on(&self.spec.plan, self.id, |next| {
             let entering = next.enter_by_release(fanout, self.token.get(), ended.reached)?;
             Some((Arc::clone(next), entering))
         });
         let (next, update) = match next {
             Some((next, entering)) => {
-                count(&counters.hand_overs);
+                count(&fanout.counters.hand_overs);
                 (Some(next), QueueUpdate::Enter(entering))
             }
             None => (None, self.update()),
         };
         let release = Outgoing::release(self.release_command(update), ended.reached, ended.keep);
-        (next, release.answered_to(Some(round)))
-    }
-
-    fn release_round(&self, ended: &EndedHold) -> Arc<Pending<ReleaseRound>> {
-        let fanout = &self.shared.fanout;
-        let round = ReleaseRound::of_held(fanout.nodes.len(), ended.held);
-        Pending::among(fanout, round, Some(ended.reached))
-    }
-
-    fn conclude_release(
-        &self,
-        end: ReleaseEnd,
-        round: &Pending<ReleaseRound>,
-        ended: EndedHold,
-    ) -> Result<Released, ReleaseError> {
-        let Shared {
-            fanout, counters, ..
-        } = &*self.shared;
-        if end.lost {
-            count(&counters.locks_lost);
-            self.notify(Lost::Gone, ended.renewed_at, ended.listeners);
-            return Err(Lost::Gone.into());
-        }
-        count(if end.enough {
-            &counters.releases
-        } else {
-            &counters.releases_unconfirmed
-        });
-        self.tell(|lock, held| Event::Released {
-            lock,
-            held,
-            confirmed: end.enough,
-        });
-        if end.enough {
-            Ok(Released {
-                confirmed: end.confirmed,
-                nodes: fanout.nodes.len(),
-            })
-        } else {
-            Err(ReleaseError::NotConfirmed {
-                confirmed: end.confirmed,
-                nodes: fanout.report(round.rows()),
-            })
-        }
-    }
-
-    /// Lets calls ask the nodes that come next. Not before the release was sent: they would be refused if their acquire came first.
-    /// `has_passed_on`: a call has entered the waiting lists by the release, and the hold is over in the queue.
-    fn admit_next(&self, has_passed_on: bool) {
-        if has_passed_on {
-            self.shared.queues.admit(&self.spec.plan.key);
-        } else {
-            self.shared.queues.end_hold(&self.spec.plan, self.id);
-        }
+        // No node refuses it.
+        drop(fanout.enqueue(release.answered_to(Some(&round)), time::tick()));
+        Ok(PendingRelease {
+            lock: self,
+            next,
+            ended,
+            round,
+            _round_ticket: round_ticket,
+        })
     }
 
     /// Ends the hold on this side: it reads "not held" from here on. If it was over, the error says how; the release of what is
@@ -471,7 +422,7 @@ impl LiveHold {
     /// The lease has just been lost: counts that. What is left of it on the nodes stays there until its user has let go of it, or
     /// expires: the work that it protects may still go on. A shutdown lets go of all.
     fn begin_loss(&self, state: &mut HoldState, reason: Lost) -> Loss {
-        count(&self.shared.counters.locks_lost);
+        count(&self.shared.fanout.counters.locks_lost);
         if reason == Lost::ShutDown {
             self.release_rest(state);
         }

@@ -196,7 +196,7 @@ mod tests {
 
         assert_eq!(lock.remaining(), Err(Lost::Expired));
         assert_eq!(lost.try_recv(), Ok(Lost::Expired));
-        assert_eq!(engine.shared.counters.snapshot(Vec::new()).locks_lost, 1);
+        assert_eq!(engine.shared.fanout.counters.snapshot().locks_lost, 1);
     }
 
     /// Also where nobody renews it: its keys have the life of a lock that was handed over.

@@ -7,10 +7,8 @@ use std::time::Duration;
 
 use crate::answer::Answer;
 use crate::config::Config;
-use crate::engine::nodes::events::NodeEvents;
 use crate::engine::nodes::primary::NodeAddress;
-use crate::engine::nodes::records::Records;
-use crate::engine::nodes::server::{NodeContext, Server};
+use crate::engine::nodes::server::{NodeContext, NodeEvents, Records, Server};
 use crate::engine::nodes::worker::Worker;
 use crate::engine::park;
 use crate::error::{NodeAnswer, NodeFailure, NodeReport};
@@ -123,23 +121,35 @@ impl Fanout {
         let is_awaited = outgoing.handler.is_some();
         let enqueued = self.enqueue(outgoing, now);
         let taken = enqueued.taken;
-        // Other callers give theirs, and one write takes all.
-        if is_awaited && self.nodes_that(|it| CROWD < it.unanswered) != NodeSet::default() {
-            yield_now();
+        if is_awaited {
+            self.yield_to_a_crowd();
         }
         self.hand_over(enqueued);
         taken
+    }
+
+    /// Lets other callers give their commands, if they are about to: one write takes all.
+    pub(crate) fn yield_to_a_crowd(&self) {
+        if !self.nodes_that(|it| CROWD < it.unanswered).is_empty() {
+            yield_now();
+        }
     }
 
     /// Gives a command to the nodes and writes nothing: for many in a row, and with something locked. The result has to be
     /// [handed over](Fanout::hand_over) with nothing locked.
     pub(crate) fn enqueue(&self, outgoing: Outgoing, now: Tick) -> Enqueued {
         let mut enqueued = Enqueued::default();
-        let refusals = match outgoing.takers {
-            Takers::All(_) => Vec::new(),
-            Takers::Patient => self.refusals(self.response_timeout.max(MUTE_MIN), now),
-            _ => self.refusals(Duration::ZERO, now),
+        let patience = match outgoing.takers {
+            Takers::Patient => self.response_timeout.max(MUTE_MIN),
+            _ => Duration::ZERO,
         };
+        // Of a release none is asked for.
+        let refusals: Vec<_> = self
+            .nodes
+            .iter()
+            .filter(|_| !matches!(outgoing.takers, Takers::All(_)))
+            .map(|node| node.refusal(patience, now))
+            .collect();
         let is_behind = self.are_behind(&refusals);
         for (node, refusal) in self
             .nodes
@@ -167,14 +177,6 @@ impl Fanout {
             enqueued.asked.insert(node.id);
         }
         enqueued
-    }
-
-    /// Why each node does not take a command now, if so: see [`Availability::refusal`].
-    fn refusals(&self, patience: Duration, now: Tick) -> Vec<Option<NodeFailure>> {
-        self.nodes
-            .iter()
-            .map(|node| node.refusal(patience, now))
-            .collect()
     }
 
     /// Whether so many nodes are stalled that no majority can be asked.
@@ -237,7 +239,9 @@ impl Fanout {
 
     /// Whether a node owes an answer for longer than the response timeout, or its answer has not been read.
     pub(crate) fn is_late(&self, now: Tick) -> bool {
-        self.nodes_that(|it| it.is_late(self.response_timeout, now)) != NodeSet::default()
+        !self
+            .nodes_that(|it| it.is_late(self.response_timeout, now))
+            .is_empty()
     }
 
     /// Nodes whose clock was seen to have been set forward at `since` or later.

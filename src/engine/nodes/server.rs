@@ -10,19 +10,18 @@ use std::time::Duration;
 
 use crate::answer::{Answer, ServerInfo};
 use crate::engine::nodes::connect::{Filled, Opened, read, write};
-use crate::engine::nodes::events::NodeEvents;
 use crate::engine::nodes::give_backs::GiveBacks;
-use crate::engine::nodes::records::Records;
 use crate::error::{self, NodeFailure};
 use crate::ids::{ClientId, NodeId};
 use crate::logic::run_ids::RunIds;
 use crate::observer::{Event, Upcall};
 use crate::session::availability::{Availability, Health};
 use crate::session::pending_command::PendingCommand;
+use crate::session::record_rules::RecordRules;
 use crate::session::{Session, SessionEvent, Vote};
 use crate::stats::{Counters, NodeCounters, NodeStats, count};
 use crate::sys::logging::{debug, trace};
-use crate::sys::sync::{Mutex, Receiver, Sender, fence, unbounded};
+use crate::sys::sync::{AtomicBool, AtomicU64, Mutex, Receiver, Sender, fence, unbounded};
 use crate::sys::{Registry, SOCKET, Socket, Waker};
 use crate::time::{self, Now, Tick};
 use crate::wire::{HandedOver, Plan};
@@ -54,6 +53,56 @@ pub(crate) struct NodeContext {
     pub(crate) events: Arc<dyn NodeEvents>,
     pub(crate) records: Arc<Records>,
     pub(crate) run_ids: Arc<Mutex<RunIds>>,
+}
+
+/// What the nodes report to the floors above them. Called by the thread that has noticed it, which may be any. Must not block, nor call anything of users.
+pub(crate) trait NodeEvents: Send + Sync {
+    /// `node` has handed a lock over. False if that is for nobody here: the node gets it back.
+    fn handed_over(&self, node: NodeId, notice: &HandedOver) -> bool;
+
+    /// A node's clock was set forward, and its status says so already.
+    fn clock_stepped(&self);
+}
+
+/// What the records of all servers have shown, for all sessions of a manager.
+#[derive(Debug)]
+pub(crate) struct Records {
+    settings: RecordRules,
+    max_ttl: AtomicU64,
+    is_used: AtomicBool,
+}
+
+impl Records {
+    pub(crate) fn new(settings: RecordRules) -> Records {
+        Records {
+            settings,
+            max_ttl: AtomicU64::new(0),
+            is_used: AtomicBool::new(false),
+        }
+    }
+
+    /// The rules as they are now.
+    pub(crate) fn rules(&self) -> RecordRules {
+        let mut rules = self.settings;
+        rules.max_ttl = self.max_ttl.load(Ordering::Relaxed);
+        rules.is_used = self.is_used.load(Ordering::Relaxed);
+        rules
+    }
+
+    /// All records are to have this `max_ttl`, or more.
+    pub(crate) fn raise(&self, max_ttl: u64) {
+        let mut rules = self.rules();
+        let before = rules.max_ttl;
+        rules.raise(max_ttl);
+        if before < rules.max_ttl {
+            self.max_ttl.fetch_max(rules.max_ttl, Ordering::Relaxed);
+        }
+    }
+
+    /// A lock is asked for.
+    pub(crate) fn note_use(&self) {
+        self.is_used.store(true, Ordering::Relaxed);
+    }
 }
 
 /// The session and its socket. Whoever has it locked may write, so that the order of writes is the order of commands.
@@ -441,7 +490,7 @@ mod tests {
         let engine = Engine::start(Config::default(), vec![address]).unwrap();
         let shared = &engine.shared;
         let commands_for = |value: &[u8], key: &str| {
-            let before = shared.counters.snapshot(Vec::new()).commands;
+            let before = shared.fanout.counters.snapshot().commands;
             let notice = HandedOver {
                 token: Some(7),
                 edition: Edition::NONE,
@@ -455,7 +504,7 @@ mod tests {
             for node in &shared.fanout.nodes {
                 node.take_notice(&notice, Now::read());
             }
-            shared.counters.snapshot(Vec::new()).commands - before
+            shared.fanout.counters.snapshot().commands - before
         };
         // A counter, and what anybody may know.
         for (value, key) in [

@@ -1,5 +1,5 @@
 //! One attempt to get a lock: an acquire round, a raise round if fencing counters were ahead, and if it was lost,
-//! everything of it taken back.
+//! everything of it taken back; and how it has ended.
 
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
@@ -8,10 +8,9 @@ use crate::answer::{AcquireReply, Answer};
 use crate::config::Config;
 use crate::engine::nodes::fanout::{Fanout, Outgoing};
 use crate::engine::round::admission::RoundTicket;
-use crate::engine::round::outcome::{Grants, LostAttempt, NotWon, Won};
 use crate::engine::round::pending::Pending;
 use crate::engine::spec::LockSpec;
-use crate::error::{NodeAnswer, NodeFailure};
+use crate::error::{AcquireError, NodeAnswer, NodeFailure};
 use crate::ids::{ClientId, FencingToken, NodeId, NodeSet, OwnerToken};
 use crate::logic::acquire_round::{AcquireEnd, AcquireRound, LossReason, RaiseRound};
 use crate::logic::ballot::Ballot;
@@ -21,7 +20,7 @@ use crate::observer::{Event, RoundOutcome};
 use crate::stats::count;
 use crate::sys::logging::debug;
 use crate::time::{self, About, Moment, Now, Tick};
-use crate::wire::{Command, Entering, QueueEntry, QueuePolicy, QueueUpdate};
+use crate::wire::{Entering, QueueEntry, QueuePolicy, QueueUpdate};
 
 /// An attempt on its way.
 pub(crate) struct Attempt {
@@ -56,23 +55,16 @@ pub(crate) struct Owner {
 }
 
 impl Owner {
-    /// Of a call that goes on waiting.
     pub(crate) fn draw() -> Result<Owner, NotWon> {
-        let once = Owner::draw_once()?;
+        let draw = || {
+            OwnerToken::draw().map_err(|err| {
+                let reason = err.to_string();
+                NotWon::Failed(AcquireError::NoRandomness { reason })
+            })
+        };
         Ok(Owner {
-            successor: Owner::draw_once()?.token,
-            ..once
-        })
-    }
-
-    /// Of a call that does not wait: it has no successor.
-    pub(crate) fn draw_once() -> Result<Owner, NotWon> {
-        let token = OwnerToken::draw().map_err(|err| NotWon::NoRandomness {
-            reason: err.to_string(),
-        })?;
-        Ok(Owner {
-            token,
-            successor: token,
+            token: draw()?,
+            successor: draw()?,
             reached: NodeSet::default(),
             claims: false,
         })
@@ -94,19 +86,23 @@ impl Attempt {
         let use_until = lease::use_until(sent.moment, request.spec.ttl(), request.margin);
         let (seen, nodes) = (known.seen, fanout.nodes.len());
         let time = fanout.time_for_all(sent.moment);
-        let policy = QueuePolicy {
+        let mut policy = QueuePolicy {
             since: request.since(fanout),
+            only: known.only,
             ..request.policy
         };
-        let mut policy = known.policy(policy);
-        if time.is_none() {
-            // A place that may be a wrong one is not taken: behind the answers it is known.
+        // A place that may be a wrong one is not taken: behind the answers it is known.
+        if known.has_no_place || time.is_none() {
             policy = policy.without_place();
         }
         let proposal = token::propose(time.unwrap_or(sent.moment.wall_micros()), seen);
-        let proposal = proposal.ok_or_else(|| LostAttempt::without_tokens(nodes, seen))?;
-        let round = AcquireRound::new(request.spec.rule(), proposal, use_until);
-        let round = round.after(seen).of_names(&request.spec.names);
+        let proposal = proposal.ok_or_else(|| {
+            let nodes = fanout.report(vec![NodeAnswer::Pending; nodes]);
+            NotWon::Failed(AcquireError::KeyInUse { nodes })
+        })?;
+        let mut round = AcquireRound::new(request.spec.rule(), proposal, use_until);
+        round.known = seen;
+        round.names = Arc::clone(&request.spec.names);
         let round = Arc::new(Pending::new(nodes, round));
         let ttl_ms = lease::millis(request.spec.ttl());
         let command = request
@@ -175,22 +171,13 @@ impl Attempt {
 
     /// Waits for an attempt that was sent.
     pub(crate) fn finish(self, fanout: &Fanout, request: &Request) -> Result<Won, LostAttempt> {
-        let end = self.round.wait(self.deadline);
+        let mut end = self.round.wait(self.deadline);
         if request.policy.entry.is_some() && matches!(end, AcquireEnd::Lost(_)) {
             // What others grant is given back in the same step, to whoever comes first.
             let grace = pause::grace(Moment::now().since(self.sent.moment), 0);
             self.round
                 .wait_for_rows(self.deadline.min(time::deadline(grace)));
         }
-        self.conclude(fanout, request, end)
-    }
-
-    fn conclude(
-        self,
-        fanout: &Fanout,
-        request: &Request,
-        mut end: AcquireEnd,
-    ) -> Result<Won, LostAttempt> {
         // The limit learns from the first round. One that connected, was cut short, or was over at once because nobody could be
         // asked, says nothing about load.
         let is_answered = end != AcquireEnd::Lost(LossReason::NoQuorum);
@@ -202,7 +189,8 @@ impl Attempt {
         let mut seen = self
             .seen
             .max(self.round.with_ballot(Ballot::<AcquireRound>::seen));
-        let (mut gone, mut raised) = (NodeSet::default(), false);
+        let mut gone = NodeSet::default();
+        let mut raised = false;
         let slot = self.round.with_ballot(Ballot::<AcquireRound>::slot);
         let spec = request.spec.of_slot(slot);
         let rule = request.spec.rule();
@@ -262,8 +250,16 @@ impl Attempt {
             let client = request.policy.entry.map(|it| it.client);
             let keep = spec.plan.keep(self.owner.token, client);
             let in_lists = client.filter(|_| keep.is_none());
-            if let Some(keep) = keep {
-                self.give_back_others(fanout, &spec, &grants, keep);
+            let others = self.reached().without(grants.nodes());
+            if let Some(keep) = keep
+                && !others.is_empty()
+            {
+                // Slots besides its own that nodes have granted, or may grant yet, are given back, and the waiting lists of these
+                // nodes are left: the next call of this manager that waits has the same entry.
+                //
+                // RACE: as in `take_back`, behind the acquire.
+                let release = Outgoing::release(keep, others, spec.ttl());
+                fanout.send(release, time::tick());
             }
             return Ok(Won {
                 spec,
@@ -307,7 +303,7 @@ impl Attempt {
         Err(LostAttempt {
             why,
             rows,
-            round: Some(self.round),
+            round: self.round,
             asked,
             took,
             waited,
@@ -318,17 +314,6 @@ impl Attempt {
             is_released: taken_back.is_some(),
             release: taken_back.flatten(),
         })
-    }
-
-    /// Gives back the slots besides its own that nodes have granted, or may grant yet, and leaves the waiting lists of these
-    /// nodes: the next call of this manager that waits has the same entry.
-    fn give_back_others(&self, fanout: &Fanout, spec: &LockSpec, grants: &Grants, keep: Command) {
-        let to = self.reached().without(grants.nodes());
-        if to != NodeSet::default() {
-            // RACE: as in `take_back`, behind the acquire.
-            let release = Outgoing::release(keep, to, spec.ttl());
-            fanout.send(release, time::tick());
-        }
     }
 
     /// Nodes to which a command of its owner may have come.
@@ -345,14 +330,16 @@ impl Attempt {
         answers: &[NodeAnswer],
         stays: bool,
     ) -> Option<Option<Arc<Pending<ReleaseRound>>>> {
-        if request.policy.entry.is_some() && self.round.reached() == NodeSet::default() {
+        if request.policy.entry.is_some() && self.round.reached().is_empty() {
             // It has changed nothing anywhere. While servers are slow, a release for each such attempt would only make them slower;
             // what they have handed over lasts for a second.
             return None;
         }
         let mut to = self.reached();
-        let (mut granted, mut has_quarantined) = (0_usize, false);
-        let (asked, mut silent) = (self.round.reached(), NodeSet::default());
+        let mut granted = 0_usize;
+        let mut has_quarantined = false;
+        let asked = self.round.reached();
+        let mut silent = NodeSet::default();
         for (node, answer) in fanout.ids().zip(answers) {
             match answer {
                 NodeAnswer::Granted | NodeAnswer::GrantedBehind => {
@@ -377,9 +364,9 @@ impl Attempt {
         }
         // RACE: T1, this call, loses its round before a server in quarantine has answered; T2, the server, grants the lock; T1 waits
         // for others and claims nothing. Therefore T1 takes back what such a server may have granted.
-        let quarantined = || fanout.quarantined_of(silent, self.sent.tick);
-        has_quarantined = has_quarantined || !quarantined().is_empty();
-        let may_be_granted = granted != 0 || silent != NodeSet::default();
+        has_quarantined =
+            has_quarantined || !fanout.quarantined_of(silent, self.sent.tick).is_empty();
+        let may_be_granted = granted != 0 || !silent.is_empty();
         let goes_on = !(has_quarantined || self.owner.claims && may_be_granted);
         if stays && request.policy.entry.is_some() && goes_on {
             // It is in their lists, and whoever releases the lock hands it over. What some have granted meanwhile it claims, once.
@@ -407,8 +394,8 @@ impl Attempt {
         };
         let offer = fanout.offer(self.round.with_ballot(Ballot::<AcquireRound>::proposal));
         let command = request.spec.plan.release(self.owner.token, offer, update);
-        let round = || Pending::among(fanout, ReleaseRound::new(granted), Some(to));
-        let round = (granted != 0).then(round);
+        let round =
+            (granted != 0).then(|| Pending::among(fanout, ReleaseRound::new(granted), Some(to)));
         let release =
             Outgoing::release(command, to, request.spec.ttl()).answered_to(round.as_ref());
         fanout.send(release, time::tick());
@@ -464,7 +451,12 @@ pub(crate) struct Request {
 
 impl Request {
     /// `client`: of a call that waits, and enters the waiting lists of the nodes.
-    pub(crate) fn new(spec: &Arc<LockSpec>, config: &Config, client: Option<ClientId>) -> Request {
+    pub(crate) fn new(
+        spec: &Arc<LockSpec>,
+        config: &Config,
+        client: Option<ClientId>,
+        end: Option<Tick>,
+    ) -> Request {
         let life = pause::longest_pause(config.retry_max).saturating_mul(PAUSES_IN_A_LIFE);
         let life = u64::try_from(life.as_millis()).unwrap_or(u64::MAX);
         let entry = client.map(|client| QueueEntry { client, life });
@@ -475,20 +467,14 @@ impl Request {
             enters: client.is_some(),
             only: None,
         };
-        let (spec, margin) = (Arc::clone(spec), config.margin.of(spec.ttl()));
         Request {
-            spec,
-            margin,
+            spec: Arc::clone(spec),
+            margin: config.margin.of(spec.ttl()),
             policy,
             began,
-            end: None,
+            end,
             place: OnceLock::new(),
         }
-    }
-
-    /// With an end of all its rounds.
-    pub(crate) fn ending(self, end: Option<Tick>) -> Request {
-        Request { end, ..self }
     }
 
     /// When a round ends that would otherwise end at `deadline`.
@@ -533,17 +519,253 @@ impl AttemptFacts {
             only,
         }
     }
+}
 
-    /// How the next attempt deals with other calls that wait.
-    pub(super) fn policy(self, policy: QueuePolicy) -> QueuePolicy {
-        let policy = QueuePolicy {
-            only: self.only,
-            ..policy
-        };
-        if self.has_no_place {
-            policy.without_place()
-        } else {
-            policy
+/// What a won acquisition knows.
+pub(crate) struct Won {
+    pub(crate) spec: Arc<LockSpec>,
+    pub(crate) owner: OwnerToken,
+    pub(crate) token: FencingToken,
+    /// The nodes were offered another one first.
+    pub(crate) raised: bool,
+    /// Read before the first byte could leave.
+    pub(crate) sent: Now,
+    pub(crate) use_until: Moment,
+    /// Nodes have handed it over, for a short life.
+    pub(crate) is_handed_over: bool,
+    pub(crate) first_life: Option<RoundTicket>,
+    /// Nodes to which the acquire may have come.
+    pub(crate) reached: NodeSet,
+    pub(crate) grants: Grants,
+    /// The call may be in waiting lists, of nodes that refused it.
+    pub(crate) in_lists: Option<ClientId>,
+    /// Nodes may hand the lock over to its owner: its call has waited.
+    pub(crate) waited: bool,
+}
+
+#[cfg(test)]
+impl Won {
+    /// A lock that was won just now, that no node knows of, and that ends after `lasts`.
+    pub(crate) fn just_now(spec: &Arc<LockSpec>, lasts: Duration) -> Won {
+        let sent = Now::read();
+        Won {
+            spec: Arc::clone(spec),
+            owner: OwnerToken::draw().unwrap(),
+            token: FencingToken(1),
+            raised: false,
+            sent,
+            use_until: sent.moment.checked_add(lasts).unwrap(),
+            is_handed_over: false,
+            first_life: None,
+            reached: NodeSet::default(),
+            grants: Grants::default(),
+            in_lists: None,
+            waited: false,
         }
+    }
+}
+
+/// Which nodes granted a lock: also those whose answers come, or came, when it was won already.
+#[derive(Debug, Default)]
+pub(crate) struct Grants {
+    pub(crate) round: Option<Arc<Pending<AcquireRound>>>,
+    /// The slot, of a semaphore. Others that were granted besides are given back.
+    pub(crate) slot: Option<u8>,
+    /// Nodes on which it turned out to be gone.
+    pub(crate) gone: NodeSet,
+}
+
+impl Grants {
+    /// Nodes that have answered, granted or not.
+    pub(crate) fn answered(&self) -> NodeSet {
+        self.round
+            .as_ref()
+            .map_or(NodeSet::default(), |it| it.nodes_with(|_| true))
+    }
+
+    pub(crate) fn nodes(&self) -> NodeSet {
+        let granted = |it: &Answer| it.is_granted() && it.slot() == self.slot;
+        self.round
+            .as_ref()
+            .map_or(NodeSet::default(), |it| it.nodes_with(granted))
+            .without(self.gone)
+    }
+}
+
+/// A lost attempt, with everything of it taken back.
+#[derive(Clone)]
+pub(crate) struct LostAttempt {
+    pub(crate) why: LossReason,
+    pub(crate) rows: Vec<NodeAnswer>,
+    pub(crate) round: Arc<Pending<AcquireRound>>,
+    /// When it began.
+    pub(crate) asked: Tick,
+    pub(crate) took: Duration,
+    /// For how long the call has waited for its round ticket before.
+    pub(crate) waited: Duration,
+    /// The largest fencing counter that was seen.
+    pub(crate) seen: u64,
+    /// Of a semaphore, of which the nodes granted different slots: one that is free at a majority.
+    pub(crate) common_slot: Option<u8>,
+    /// How many nodes have queued the call in their waiting lists.
+    pub(crate) queued: usize,
+    /// It asked to enter these lists.
+    pub(crate) enters: bool,
+    /// A release of its owner was sent.
+    pub(crate) is_released: bool,
+    /// The release of what was granted, on its way.
+    pub(crate) release: Option<Arc<Pending<ReleaseRound>>>,
+}
+
+#[cfg(test)]
+impl LostAttempt {
+    /// An attempt of which no node has taken note.
+    pub(crate) fn of_nobody(nodes: usize) -> LostAttempt {
+        let round = AcquireRound::new(crate::logic::acquire_round::Rule::Exclusive, 0, None);
+        LostAttempt {
+            why: LossReason::KeyInUse,
+            rows: vec![NodeAnswer::Pending; nodes],
+            round: Arc::new(Pending::new(nodes, round)),
+            asked: time::tick(),
+            took: Duration::ZERO,
+            waited: Duration::ZERO,
+            seen: 0,
+            common_slot: None,
+            queued: 0,
+            enters: true,
+            is_released: false,
+            release: None,
+        }
+    }
+}
+
+impl LostAttempt {
+    /// Whether it may be that nobody got the lock: something was granted to us, and to others the rest.
+    pub(crate) fn is_undecided(&self) -> bool {
+        match self.why {
+            LossReason::Overtaken => true,
+            LossReason::Held => self.rows.iter().any(NodeAnswer::is_granted),
+            // The next attempt knows the nodes' time.
+            LossReason::NoQuorum => self
+                .rows
+                .contains(&NodeAnswer::Failed(NodeFailure::ClockBehind)),
+            LossReason::TooLate | LossReason::KeyInUse => false,
+        }
+    }
+
+    /// Whether a majority of the nodes can be asked; `None` if the attempt says nothing about it.
+    pub(crate) fn finds_a_majority(&self) -> Option<bool> {
+        match self.why {
+            LossReason::NoQuorum => Some(self.quarantine().is_some()),
+            LossReason::Held | LossReason::TooLate | LossReason::Overtaken => Some(true),
+            LossReason::KeyInUse => None,
+        }
+    }
+
+    /// The nodes whose quarantine stands in the way, and for how long: until enough of them vote. That is no outage; `None` if no
+    /// majority will be there even then.
+    pub(crate) fn quarantine(&self) -> Option<(usize, Duration)> {
+        let left = |it: &NodeAnswer| match it {
+            NodeAnswer::Failed(NodeFailure::Quarantined { left, .. }) => Some(*left),
+            _ => None,
+        };
+        let lasts: Vec<_> = self.rows.iter().filter_map(left).collect();
+        let longest = lasts.iter().copied().max()?;
+        let failed = |it: &&NodeAnswer| matches!(it, NodeAnswer::Failed(_));
+        let failed = self.rows.iter().filter(failed).count();
+        let gone = failed.saturating_sub(lasts.len());
+        (quorum(self.rows.len()) <= self.rows.len().saturating_sub(gone))
+            .then_some((lasts.len(), longest))
+    }
+
+    /// The earliest time at which a majority of the nodes can be free if nobody releases anything.
+    pub(crate) fn free_in(&self) -> Option<Duration> {
+        let free_in = |row: &NodeAnswer| match row {
+            // That grant is being taken back.
+            NodeAnswer::Granted | NodeAnswer::GrantedBehind => Some(Duration::ZERO),
+            // When the key there expires, unless its owner extends it.
+            NodeAnswer::Held { left, .. } | NodeAnswer::HeldByReaders { left, .. } => *left,
+            NodeAnswer::Failed(NodeFailure::Quarantined { left, .. }) => Some(*left),
+            _ => None,
+        };
+        let nodes: Vec<_> = self.rows.iter().map(free_in).collect();
+        pause::free_in(&nodes)
+    }
+}
+
+/// Why an attempt has won nothing.
+pub(crate) enum NotWon {
+    Lost(LostAttempt),
+    /// Nothing was sent.
+    Failed(AcquireError),
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::error::QuarantineReason;
+
+    #[test]
+    fn an_outage_is_one_whoever_else_is_quarantined() {
+        let failed = || NodeAnswer::Failed(NodeFailure::Stalled);
+        let quarantined = || {
+            NodeAnswer::Failed(NodeFailure::Quarantined {
+                left: Duration::from_secs(9),
+                why: QuarantineReason::New,
+            })
+        };
+        let waits = |rows| {
+            LostAttempt {
+                why: LossReason::NoQuorum,
+                rows,
+                ..LostAttempt::of_nobody(3)
+            }
+            .finds_a_majority()
+                == Some(true)
+        };
+
+        assert!(waits(vec![quarantined(), quarantined(), quarantined()]));
+        assert!(waits(vec![quarantined(), failed(), NodeAnswer::Granted]));
+        assert!(
+            waits(vec![quarantined(), failed(), NodeAnswer::Pending]),
+            "perhaps that one would have voted"
+        );
+        assert!(!waits(vec![quarantined(), failed(), failed()]));
+        assert!(!waits(vec![failed(), failed(), NodeAnswer::Granted]));
+
+        let quarantine = |rows| {
+            LostAttempt {
+                rows,
+                ..LostAttempt::of_nobody(3)
+            }
+            .quarantine()
+        };
+        assert_eq!(
+            quarantine(vec![quarantined(), failed(), quarantined()]),
+            Some((2, Duration::from_secs(9)))
+        );
+        assert_eq!(quarantine(vec![quarantined(), failed(), failed()]), None);
+        assert_eq!(
+            quarantine(vec![NodeAnswer::Granted, failed(), NodeAnswer::Granted]),
+            None
+        );
+    }
+
+    #[test]
+    fn nodes_without_an_answer_are_not_taken_for_free() {
+        let answers = [
+            NodeAnswer::Held {
+                left: None,
+                holder: None,
+                name: None,
+            },
+            NodeAnswer::Pending,
+            NodeAnswer::Granted,
+        ];
+        let lost = LostAttempt {
+            rows: answers.to_vec(),
+            ..LostAttempt::of_nobody(3)
+        };
+        assert_eq!(lost.free_in(), None);
     }
 }

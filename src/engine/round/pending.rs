@@ -2,9 +2,12 @@
 //!
 //! One shared place per round and one wake-up, at the decision. A channel per request, or a wake-up per answer, costs
 //! half of the throughput.
+//!
+//! [`ask_many`] is for commands of which every answer is of interest.
 
 use std::fmt;
 use std::sync::Arc;
+use std::time::Duration;
 
 use crate::answer::Answer;
 use crate::engine::nodes::fanout::{Fanout, Outgoing};
@@ -12,10 +15,12 @@ use crate::engine::round::admission::Admission;
 use crate::error::{NodeAnswer, NodeFailure};
 use crate::ids::{NodeId, NodeSet};
 use crate::logic::ballot::{Ballot, Round, Step};
+use crate::logic::tally::ProbeRound;
 use crate::session::pending_command::ReplyHandler;
 use crate::sys::sync::{Condvar, Mutex, MutexGuard};
 use crate::sys::{SPINS_MAX, yield_now};
 use crate::time::{self, Moment, Tick};
+use crate::wire::Command;
 
 /// A round under way.
 pub(crate) struct Pending<R: Round> {
@@ -144,7 +149,7 @@ impl<R: Round> Pending<R> {
     /// Waits until every node has answered, also after the decision, or until `deadline`: for reports.
     pub(crate) fn wait_for_rows(&self, deadline: Tick) {
         let mut state = self.state.lock();
-        while state.ballot.votes().is_open()
+        while state.ballot.votes().open() != 0
             && !self.answered.wait_until(&mut state, deadline).timed_out()
         {}
     }
@@ -243,4 +248,45 @@ impl<R: Round> ReplyHandler for Pending<R> {
     fn is_open(&self) -> bool {
         !self.is_over()
     }
+}
+
+/// Waits for the answers of all nodes, or of those in `to`, as long as a round lasts: what each has answered, or why it has not
+/// answered as it should, in node order.
+pub(crate) fn ask(
+    fanout: &Fanout,
+    command: Command,
+    to: Option<NodeSet>,
+) -> Vec<Result<Answer, NodeFailure>> {
+    let answers = ask_many(fanout, [NodeQuery { command, to }]);
+    answers.into_iter().flatten().map(|it| it.0).collect()
+}
+
+/// What a node has answered, or why it has not answered as it should; and how long that took.
+pub(crate) type Timed = (Result<Answer, NodeFailure>, Option<Duration>);
+
+/// A command for all nodes, or for those in `to`.
+pub(crate) struct NodeQuery {
+    pub(crate) command: Command,
+    pub(crate) to: Option<NodeSet>,
+}
+
+/// Several commands at once, each for its nodes: the answers to each, in node order.
+pub(crate) fn ask_many(
+    fanout: &Fanout,
+    commands: impl IntoIterator<Item = NodeQuery>,
+) -> Vec<Vec<Timed>> {
+    let deadline = fanout.deadline(time::tick());
+    let begin = |NodeQuery { command, to }| {
+        let round = Pending::among(fanout, ProbeRound::default(), to);
+        let sent = Moment::now();
+        round.send(fanout, Outgoing::ask(command, &round).to(to));
+        (round, sent)
+    };
+    let rounds: Vec<_> = commands.into_iter().map(begin).collect();
+    let end = |(round, sent): (Arc<Pending<ProbeRound>>, Moment)| {
+        round.wait(deadline);
+        let timed = |node| round.with_ballot(|it| (it.answer(node).cloned(), it.took(node, sent)));
+        fanout.ids().map(timed).collect()
+    };
+    rounds.into_iter().map(end).collect()
 }

@@ -10,8 +10,9 @@ use crate::config::Margin;
 use crate::engine::nodes::fanout::{Fanout, Outgoing};
 use crate::engine::park::Parker;
 use crate::engine::round::admission::{Admission, RoundTicket};
-use crate::engine::round::attempt::{Asked, Attempt, AttemptFacts, Owner, Request};
-use crate::engine::round::outcome::{LostAttempt, NotWon};
+use crate::engine::round::attempt::{
+    Asked, Attempt, AttemptFacts, LostAttempt, NotWon, Owner, Request,
+};
 use crate::engine::round::pending::Pending;
 use crate::ids::{ClientId, NodeId, NodeSet, OwnerToken};
 use crate::logic::acquire_round::{AcquireRound, Rule};
@@ -30,67 +31,55 @@ pub(super) type WaitQueues = HashMap<Arc<[u8]>, WaitQueue>;
 /// The queue of one lock.
 #[derive(Default)]
 pub(super) struct WaitQueue {
-    /// The manager holds the lock, alone.
-    holder: Option<HoldEntry>,
-    /// The manager's holds of a lock that is shared.
-    readers: Vec<HoldEntry>,
-    /// The manager's holds of sets of locks that this one belongs to, or its permits. They say whose it is, and nobody waits
-    /// for that.
-    in_sets: Vec<HoldEntry>,
+    /// The manager's holds.
+    holds: Vec<HoldEntry>,
     pub(super) tickets: VecDeque<Arc<Ticket>>,
 }
 
 /// A hold of the manager.
-#[derive(Clone, Copy)]
-pub(super) struct HoldEntry {
+struct HoldEntry {
     id: u64,
+    /// How many may hold the lock. None: a hold of a set of locks that this one belongs to, or a permit. That says whose it is,
+    /// and nobody waits for it.
+    rule: Option<Rule>,
     /// The thread that took it. The guard may be another thread's by now.
     taker: ThreadId,
 }
 
+impl HoldEntry {
+    fn is_exclusive(&self) -> bool {
+        self.rule == Some(Rule::Exclusive)
+    }
+}
+
 impl WaitQueue {
     pub(super) fn is_empty(&self) -> bool {
-        self.holder.is_none()
-            && self.readers.is_empty()
-            && self.in_sets.is_empty()
-            && self.tickets.is_empty()
+        self.holds.is_empty() && self.tickets.is_empty()
     }
 
-    /// The calling thread has taken the lock.
-    pub(super) fn begin_hold(&mut self, id: u64, rule: Rule) {
+    /// The calling thread has taken the lock; without a `rule`: a set of locks with this one, or a permit.
+    pub(super) fn begin_hold(&mut self, id: u64, rule: Option<Rule>) {
         let taker = this_thread().id();
-        let hold = HoldEntry { id, taker };
-        match rule {
-            Rule::Exclusive => self.holder = Some(hold),
-            Rule::Shared => self.readers.push(hold),
-        }
-    }
-
-    /// The calling thread has taken a set of locks with this one, or a permit.
-    pub(super) fn begin_hold_of_set(&mut self, id: u64) {
-        let taker = this_thread().id();
-        self.in_sets.push(HoldEntry { id, taker });
+        self.holds.push(HoldEntry { id, rule, taker });
     }
 
     pub(super) fn end_hold_of_set(&mut self, id: u64) {
-        self.in_sets.retain(|it| it.id != id);
+        self.holds.retain(|it| it.id != id || it.rule.is_some());
     }
 
     /// Ends the hold; false if there is none with this id.
     pub(super) fn end_hold(&mut self, id: u64) -> bool {
-        let before = self.readers.len();
-        self.readers.retain(|it| it.id != id);
-        let is_held = self.is_held_by(id);
-        if is_held {
-            self.holder = None;
-        }
-        is_held || self.readers.len() < before
+        let before = self.holds.len();
+        self.holds.retain(|it| it.id != id || it.rule.is_none());
+        self.holds.len() < before
     }
 
     /// The hold `id` is that of a reader from now on, and is called `reader`.
     pub(super) fn share_hold(&mut self, id: u64, reader: u64) {
-        if let Some(hold) = self.holder.take_if(|it| it.id == id) {
-            self.readers.push(HoldEntry { id: reader, ..hold });
+        let exclusive = self.holds.iter_mut().filter(|it| it.is_exclusive());
+        for hold in exclusive.filter(|it| it.id == id) {
+            hold.id = reader;
+            hold.rule = Some(Rule::Shared);
         }
     }
 
@@ -106,22 +95,20 @@ impl WaitQueue {
 
     /// Which threads took the manager's holds.
     pub(super) fn takers(&self) -> impl Iterator<Item = ThreadId> {
-        self.holder
-            .iter()
-            .chain(&self.readers)
-            .chain(&self.in_sets)
-            .map(|it| it.taker)
+        self.holds.iter().map(|it| it.taker)
     }
 
-    fn is_held_by(&self, id: u64) -> bool {
-        self.holder.is_some_and(|it| it.id == id)
+    /// The manager's hold, if it holds the lock alone.
+    fn holder(&self) -> Option<u64> {
+        let holder = self.holds.iter().find(|it| it.is_exclusive());
+        holder.map(|it| it.id)
     }
 
     /// Lets the calls [in front](WaitQueue::len_of_front) ask the nodes if the manager does not hold the lock alone, and none
     /// otherwise. A call that writes asks although calls of the manager read: so it stands in the lists of the nodes before
     /// readers that come later.
     pub(super) fn admit(&self) {
-        let admitted = if self.holder.is_none() {
+        let admitted = if self.holder().is_none() {
             self.len_of_front()
         } else {
             0
@@ -155,11 +142,11 @@ impl WaitQueue {
     ) -> Option<T> {
         // Readers hand nothing over: a call that waits behind them has asked.
         let first = self.tickets.front()?;
-        if !first.request.spec.plan.has_slots && !self.is_held_by(id) {
+        if !first.request.spec.plan.has_slots && self.holder() != Some(id) {
             return None;
         }
         let entered = enter(first)?;
-        self.holder = None;
+        self.end_hold(id);
         Some(entered)
     }
 }
@@ -239,12 +226,12 @@ pub(super) struct HandOvers {
 
 impl TicketState {
     /// When to ask the nodes; `None` for at once.
-    pub(super) fn next_try(&self, nodes: usize) -> Option<Tick> {
+    pub(super) fn next_try(&self, quorum: usize) -> Option<Tick> {
         let HandOvers {
             nodes: by, since, ..
         } = &self.hand_overs;
         let in_time = since.and_then(|it| it.checked_add(self.grace));
-        pause::next_try(self.try_at?, quorum(nodes), by.len(), in_time)
+        pause::next_try(self.try_at?, quorum, by.len(), in_time)
     }
 }
 
@@ -405,10 +392,10 @@ impl Ticket {
         // What a node has granted behind the end of the last attempt.
         let asked = state.asked.as_ref();
         let has_late_grant =
-            asked.is_some_and(|it| it.round.nodes_with(Answer::is_granted) != NodeSet::default());
+            asked.is_some_and(|it| !it.round.nodes_with(Answer::is_granted).is_empty());
         let owner = match state.owner {
             Some(owner) => Owner {
-                claims: state.hand_overs.nodes != NodeSet::default() || has_late_grant,
+                claims: !state.hand_overs.nodes.is_empty() || has_late_grant,
                 ..owner
             },
             None => Owner::draw()?,
@@ -452,7 +439,7 @@ mod tests {
     fn call(plan: Plan) -> Arc<Ticket> {
         let config = Config::default();
         let spec = Arc::new(LockSpec::new(&config, b"x", plan));
-        let request = Request::new(&spec, &config, None);
+        let request = Request::new(&spec, &config, None, None);
         Arc::new(Ticket {
             request,
             joined: time::tick(),
@@ -485,7 +472,7 @@ mod tests {
 
     /// The manager holds the lock alone.
     fn is_held(queue: &WaitQueue) -> bool {
-        queue.holder.is_some()
+        queue.holder().is_some()
     }
 
     /// Which of the calls may ask the nodes, in their order.
@@ -526,7 +513,7 @@ mod tests {
     fn nobody_asks_while_the_manager_holds_the_lock_alone_and_a_writer_asks_while_it_reads() {
         let mut queue = queue(&[&writer()]);
         assert_eq!(asking(&queue), [true]);
-        queue.begin_hold(7, Rule::Exclusive);
+        queue.begin_hold(7, Some(Rule::Exclusive));
         assert_eq!((asking(&queue), is_held(&queue)), (vec![false], true));
         queue.share_hold(7, 8);
         assert_eq!((asking(&queue), is_held(&queue)), (vec![true], false));
@@ -535,14 +522,14 @@ mod tests {
     #[test]
     fn a_hold_ends_once_and_one_that_became_a_readers_ends_by_its_new_number() {
         let mut queue = WaitQueue::default();
-        queue.begin_hold(7, Rule::Exclusive);
+        queue.begin_hold(7, Some(Rule::Exclusive));
         queue.share_hold(6, 9);
         assert!(is_held(&queue) && !queue.end_hold(9), "another hold");
         queue.share_hold(7, 8);
-        queue.begin_hold(5, Rule::Shared);
+        queue.begin_hold(5, Some(Rule::Shared));
         assert!(!queue.end_hold(7) && queue.end_hold(8) && !queue.end_hold(8) && !queue.is_empty());
         assert!(queue.end_hold(5) && queue.is_empty());
-        queue.begin_hold(4, Rule::Exclusive);
+        queue.begin_hold(4, Some(Rule::Exclusive));
         assert!(!queue.is_empty() && queue.end_hold(4) && !queue.end_hold(4) && queue.is_empty());
     }
 
@@ -551,21 +538,21 @@ mod tests {
         let mut queue = WaitQueue::default();
         let (me, other) = thread::scope(|scope| {
             let begin = || {
-                queue.begin_hold(7, Rule::Shared);
+                queue.begin_hold(7, Some(Rule::Shared));
                 this_thread().id()
             };
             (this_thread().id(), scope.spawn(begin).join().unwrap())
         });
-        queue.begin_hold(8, Rule::Shared);
-        queue.begin_hold_of_set(7);
+        queue.begin_hold(8, Some(Rule::Shared));
+        queue.begin_hold(7, None);
         assert!(queue.takers().eq([other, me, me]));
         queue.end_hold_of_set(7);
         assert!(queue.takers().eq([other, me]), "a reader's hold is another");
         assert!(queue.end_hold(7) && queue.takers().eq([me]));
         assert!(queue.end_hold(8) && queue.is_empty());
-        queue.begin_hold(9, Rule::Exclusive);
+        queue.begin_hold(9, Some(Rule::Exclusive));
         assert!(queue.takers().eq([me]) && queue.end_hold(9));
-        queue.begin_hold_of_set(10);
+        queue.begin_hold(10, None);
         assert!(
             !queue.is_empty() && !is_held(&queue) && !queue.end_hold(10),
             "nobody waits for a set's hold"
@@ -575,7 +562,7 @@ mod tests {
     #[test]
     fn a_lock_is_handed_on_by_its_only_holder_to_the_first_call() {
         let mut queue = WaitQueue::default();
-        queue.begin_hold(7, Rule::Exclusive);
+        queue.begin_hold(7, Some(Rule::Exclusive));
         assert!(
             queue.pass_on(7, entered).is_none() && is_held(&queue),
             "nobody waits: the hold goes on"
@@ -598,7 +585,7 @@ mod tests {
     #[test]
     fn a_reader_hands_nothing_on() {
         let mut queue = queue(&[&writer()]);
-        queue.begin_hold(7, Rule::Shared);
+        queue.begin_hold(7, Some(Rule::Shared));
         assert!(queue.pass_on(7, entered).is_none());
         assert!(queue.end_hold(7));
     }

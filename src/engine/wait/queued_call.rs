@@ -7,13 +7,11 @@ use crate::answer::Answer;
 use crate::engine::nodes::fanout::{Fanout, Outgoing};
 use crate::engine::park::Signal;
 use crate::engine::round::admission::{Admission, RoundTicket, RoundWait};
-use crate::engine::round::attempt::{Attempt, Owner, Request};
-use crate::engine::round::outcome::{LostAttempt, NotWon, Won};
+use crate::engine::round::attempt::{Attempt, LostAttempt, NotWon, Owner, Request, Won};
 use crate::engine::wait::queue::{HandOvers, Ticket};
 use crate::engine::wait::queues::Queues;
 use crate::ids::{NodeSet, OwnerToken};
 use crate::logic::pause;
-use crate::logic::quorum;
 use crate::stats::count;
 use crate::sys::sync::Mutex;
 use crate::time::{self, Tick};
@@ -23,21 +21,11 @@ use crate::wire::QueueUpdate;
 /// it costs others the time of one hand-over.
 const LEAVE_FOR: Duration = Duration::from_secs(5);
 
-/// What comes next for a call that waits.
-pub(crate) enum WaitResult {
-    /// An attempt has ended.
-    Ended(Result<Won, NotWon>),
-    /// The first call has given up because of an outage, after this attempt. It is over for all of them.
-    GivenUp(LostAttempt),
-    /// Time is up, or a signal was given.
-    Stopped,
-}
-
 /// What a call waits for.
-enum Woken {
-    /// The nodes may be asked now.
+pub(crate) enum Woken {
+    /// The nodes may be asked now: see [`QueuedCall::try_now`].
     Try(RoundTicket),
-    /// Nodes have handed the lock over.
+    /// Nodes have handed the lock over: see [`QueuedCall::finish`].
     Won(Attempt),
     /// The first call has given up because of an outage, after this attempt. It is over for all of them.
     GivenUp(LostAttempt),
@@ -101,19 +89,8 @@ impl<'a> QueuedCall<'a> {
         }
     }
 
-    /// Waits until the nodes may be asked and asks them, or until they have handed the lock over; until `until`, or until one
-    /// of `signals` is given.
-    pub(crate) fn next(&mut self, until: Option<Tick>, signals: &[&Signal]) -> WaitResult {
-        match self.wait(until, signals) {
-            Woken::Try(round_ticket) => WaitResult::Ended(self.try_now(round_ticket)),
-            Woken::Won(attempt) => WaitResult::Ended(self.finish(attempt)),
-            Woken::GivenUp(lost) => WaitResult::GivenUp(lost),
-            Woken::Stopped => WaitResult::Stopped,
-        }
-    }
-
     /// Waits until there is something to do, until `until`, or until one of `signals` is given.
-    fn wait(&mut self, until: Option<Tick>, signals: &[&Signal]) -> Woken {
+    pub(crate) fn wait(&mut self, until: Option<Tick>, signals: &[&Signal]) -> Woken {
         let parker = Arc::clone(&self.ticket.parker);
         let mut watching = None;
         loop {
@@ -124,11 +101,10 @@ impl<'a> QueuedCall<'a> {
                 {
                     return Woken::GivenUp(LostAttempt::clone(lost));
                 }
-                if let Some(attempt) = self.ticket.won_by_hand_overs(
-                    &mut state,
-                    quorum(self.queues.nodes),
-                    self.admission,
-                ) {
+                if let Some(attempt) =
+                    self.ticket
+                        .won_by_hand_overs(&mut state, self.queues.quorum, self.admission)
+                {
                     state.asks = true;
                     return Woken::Won(attempt);
                 }
@@ -136,7 +112,7 @@ impl<'a> QueuedCall<'a> {
                 if until.is_some_and(|it| it <= now) || signals.iter().any(|it| it.is_given()) {
                     return Woken::Stopped;
                 }
-                match state.next_try(self.queues.nodes) {
+                match state.next_try(self.queues.quorum) {
                     _ if !state.may_ask => (until, false),
                     Some(at) if now < at => (Some(until.map_or(at, |it| it.min(at))), false),
                     _ => (until, true),
@@ -160,7 +136,7 @@ impl<'a> QueuedCall<'a> {
     }
 
     /// Asks the nodes.
-    fn try_now(&mut self, round_ticket: RoundTicket) -> Result<Won, NotWon> {
+    pub(crate) fn try_now(&mut self, round_ticket: RoundTicket) -> Result<Won, NotWon> {
         self.fanout.wait_for_room();
         self.handed_over = self.ticket.state.lock().hand_overs.nodes.len();
         let (attempt, outgoing) = self.ticket.prepare(self.fanout, round_ticket)?;
@@ -169,7 +145,7 @@ impl<'a> QueuedCall<'a> {
     }
 
     /// Ends the attempt that nodes have made by handing the lock over.
-    fn finish(&mut self, attempt: Attempt) -> Result<Won, NotWon> {
+    pub(crate) fn finish(&mut self, attempt: Attempt) -> Result<Won, NotWon> {
         self.turn = RoundWait::default();
         self.handed_over = 0;
         let result = attempt.finish(self.fanout, &self.ticket.request);
@@ -183,16 +159,15 @@ impl<'a> QueuedCall<'a> {
             Err(lost) => lost,
         };
         self.note_owner(&lost);
-        let ((min, max), free_in) = (self.queues.pauses, lost.free_in());
-        let majority = quorum(self.queues.nodes);
+        let majority = self.queues.quorum;
         let announced = majority <= lost.queued && majority <= self.fanout.notifying();
         let known = self.ticket.state.lock().known.after(&lost);
-        let pause = match (announced, known.has_no_place) {
-            (true, _) => pause::long_pause,
-            (false, false) => pause::pause_in_a_list,
-            (false, true) => pause::pause,
-        };
-        let pause = pause(self.tries, min, max, free_in, fastrand::f64());
+        let (min, max) = self.queues.pauses;
+        let random = fastrand::f64();
+        let mut pause = pause::pause(announced, self.tries, min, max, lost.free_in(), random);
+        if !announced && !known.has_no_place {
+            pause = pause::in_a_list(pause);
+        }
         self.tries = self.tries.saturating_add(1);
         self.false_alarms = pause::false_alarms(self.false_alarms, self.handed_over, majority);
         self.pause = pause;
@@ -216,13 +191,13 @@ impl<'a> QueuedCall<'a> {
 
     /// Who the call is to the nodes after a lost attempt.
     fn note_owner(&self, lost: &LostAttempt) {
-        let Some(round) = &lost.round else { return };
+        let round = &lost.round;
         self.add_reached(round.reached());
         let mut state = self.ticket.state.lock();
         if !lost.is_released {
             // It waits for others that hand the lock over, and asks then.
             let granted = round.nodes_with(Answer::is_granted);
-            if granted != NodeSet::default() {
+            if !granted.is_empty() {
                 let hand_overs = &mut state.hand_overs;
                 hand_overs.nodes = hand_overs.nodes.union(granted);
                 hand_overs.since.get_or_insert_with(time::tick);
@@ -281,7 +256,7 @@ impl<'a> QueuedCall<'a> {
         if self.held.is_some() {
             return;
         }
-        if owner.reached != NodeSet::default()
+        if !owner.reached.is_empty()
             && let Some(client) = self.ticket.client()
         {
             let plan = &self.ticket.request.spec.plan;

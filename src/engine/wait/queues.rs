@@ -26,7 +26,8 @@ use crate::wire::{HandedOver, Plan};
 pub(crate) struct Queues {
     /// Who this manager is in the lists of the nodes.
     pub(crate) client: ClientId,
-    pub(super) nodes: usize,
+    /// How many nodes are a majority.
+    pub(super) quorum: usize,
     pub(super) margin: Margin,
     /// The shortest and the longest pause between the attempts of a call.
     pub(super) pauses: (Duration, Duration),
@@ -44,7 +45,7 @@ impl Queues {
     ) -> Queues {
         Queues {
             client,
-            nodes,
+            quorum: quorum(nodes),
             margin: config.margin,
             pauses: (config.retry_min, config.retry_max),
             by_key: Mutex::default(),
@@ -123,7 +124,7 @@ impl Queues {
         count(&self.counters.notices);
         let ticket = notice.owner().and_then(|it| self.owners.get(it));
         ticket
-            .map(|it| it.handed_over(node, notice, quorum(self.nodes)))
+            .map(|it| it.handed_over(node, notice, self.quorum))
             .is_some()
     }
 
@@ -166,13 +167,13 @@ fn begin_hold(queues: &mut WaitQueues, spec: &LockSpec, id: u64) {
         queues
             .entry(Arc::clone(part))
             .or_default()
-            .begin_hold_of_set(id);
+            .begin_hold(id, None);
     }
     if !spec.plan.has_slots {
         queues
             .entry(Arc::clone(&spec.plan.key))
             .or_default()
-            .begin_hold(id, spec.rule());
+            .begin_hold(id, Some(spec.rule()));
     }
 }
 

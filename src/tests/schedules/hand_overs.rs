@@ -97,7 +97,7 @@ fn clients_that_meet_over_and_over_get_the_lock_in_turn_and_leave_nothing() {
             .map(|locks| Arc::clone(&locks.engine.shared.queues));
         let counters = managers
             .each_ref()
-            .map(|locks| Arc::clone(&locks.engine.shared.counters));
+            .map(|locks| Arc::clone(&locks.engine.shared.fanout.counters));
         let servers = world.end(managers);
         assert!(
             queues.iter().all(|it| it.is_empty()),
@@ -106,7 +106,7 @@ fn clients_that_meet_over_and_over_get_the_lock_in_turn_and_leave_nothing() {
         // A server that did not run for longer than the ttl: see `Conn::give_up_at`.
         let given_up = counters
             .iter()
-            .any(|it| it.snapshot(Vec::new()).connection_failures != 0);
+            .any(|it| it.snapshot().connection_failures != 0);
         assert!(
             given_up || servers.iter().all(|it| it.locks == 0),
             "a key was left behind"

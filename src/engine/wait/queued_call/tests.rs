@@ -23,12 +23,12 @@ fn engine() -> Engine {
 fn join(shared: &Shared) -> QueuedCall<'_> {
     let plan = Plan::mutex(b"", b"x", KeyTtls::default());
     let spec = Arc::new(LockSpec::new(&shared.config, b"x", plan));
-    let request = Request::new(&spec, &shared.config, Some(shared.queues.client));
+    let request = Request::new(&spec, &shared.config, Some(shared.queues.client), None);
     QueuedCall::join(&shared.fanout, &shared.queues, &shared.admission, request)
 }
 
 fn commands(shared: &Shared) -> u64 {
-    shared.counters.snapshot(Vec::new()).commands
+    shared.fanout.counters.snapshot().commands
 }
 
 /// An attempt that has come to all nodes, as far as anybody knows.
@@ -67,7 +67,7 @@ fn a_call_that_ends_leaves_the_lists_that_it_has_entered_by_a_release() {
         3,
         "a release for each node, which leaves its list"
     );
-    assert_eq!(shared.counters.snapshot(Vec::new()).waiting, 0);
+    assert_eq!(shared.fanout.counters.snapshot().waiting, 0);
     assert!(shared.queues.is_empty());
 }
 
@@ -139,7 +139,7 @@ fn h8_who_came_after_the_last_attempt_of_a_call_that_gives_up_makes_one_of_his_o
     let engine = engine();
     let shared = &engine.shared;
     let (first, mut second) = (join(shared), join(shared));
-    let last = LostAttempt::without_tokens(3, 0);
+    let last = LostAttempt::of_nobody(3);
     while time::tick() <= last.asked {}
     let mut third = join(shared);
 
@@ -325,7 +325,7 @@ fn what_is_handed_to_an_owner_that_the_call_was_or_will_be_is_no_vote() {
 
     assert_eq!(won(&ticket), None);
     assert_eq!(
-        ticket.state.lock().next_try(3),
+        ticket.state.lock().next_try(2),
         None,
         "it claims them at once"
     );
@@ -365,7 +365,7 @@ fn a_name_of_several_and_a_permit_are_hints_to_ask() {
         Plan::semaphore(b"", b"x", 2, KeyTtls::default()),
     ] {
         let spec = Arc::new(LockSpec::new(&shared.config, b"x", plan));
-        let request = Request::new(&spec, &shared.config, Some(shared.queues.client));
+        let request = Request::new(&spec, &shared.config, Some(shared.queues.client), None);
         let queued = QueuedCall::join(&shared.fanout, &shared.queues, &shared.admission, request);
         let ticket = Arc::clone(&queued.ticket);
         let attempt = attempt(shared, &ticket);
@@ -379,7 +379,7 @@ fn a_name_of_several_and_a_permit_are_hints_to_ask() {
         }
 
         assert_eq!(won(&ticket), None);
-        assert_eq!(ticket.state.lock().next_try(3), None, "it asks at once");
+        assert_eq!(ticket.state.lock().next_try(2), None, "it asks at once");
     }
 }
 
@@ -584,7 +584,7 @@ fn h5_a_call_asks_for_what_is_handed_over_to_it_while_as_many_holds_as_may_wait_
     let (second, ticket) = hand_over();
     let wins = || ticket.won_by_hand_overs(&mut ticket.state.lock(), 2, &shared.admission);
     assert!(wins().is_none());
-    assert_eq!(ticket.state.lock().next_try(3), None, "it claims the lock");
+    assert_eq!(ticket.state.lock().next_try(2), None, "it claims the lock");
     assert!(
         shared.admission.try_enter().is_none(),
         "when it is its turn"
@@ -609,7 +609,7 @@ fn h2_a_call_that_could_not_ask_leaves_no_owner_behind() {
     let prepared = queued
         .ticket
         .prepare(&shared.fanout, shared.admission.enter());
-    assert!(matches!(prepared, Err(NotWon::Lost(_))));
+    assert!(matches!(prepared, Err(NotWon::Failed(_))));
 
     drop(queued);
 

@@ -241,7 +241,7 @@ impl World {
         let servers = self.servers.len();
         let votes = call.ask.ballot.votes();
         // One in so many asks, yields or leaves.
-        let [asks, yields, leaves] = if votes.is_open() {
+        let [asks, yields, leaves] = if votes.open() != 0 {
             [200, 400, 600]
         } else if votes.nodes_with(|answer| *answer == FAILED).len() == servers {
             [6, 100, 200]
@@ -281,7 +281,8 @@ impl World {
     }
 
     fn new_ask(&mut self, rule: Rule, proposal: u64, seen: u64) -> Ask {
-        let round = AcquireRound::new(rule, proposal, until(self.now, self.ttl)).after(seen);
+        let mut round = AcquireRound::new(rule, proposal, until(self.now, self.ttl));
+        round.known = seen;
         Ask {
             tag: self.fresh(),
             sent: self.now,
