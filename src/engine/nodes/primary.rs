@@ -35,14 +35,9 @@ pub(crate) const OVERLAP: Duration = LEASE.saturating_add(Duration::from_secs(5)
 pub(crate) struct Primary {
     /// Address of the server. With members its place follows them.
     server: Address,
-    watch: Option<Members>,
-}
-
-/// What watchers report, and what follows from that.
-struct Members {
     /// Number of members that have to name the same server.
     needed: usize,
-    /// Address and last answer of each member.
+    /// Address and last answer of each member. None, for a plain address.
     members: Vec<(Arc<str>, Option<Report>)>,
     answers: Receiver<(usize, Report)>,
     /// Channels on which watchers wait for the next question. Closed, they end the watchers.
@@ -66,7 +61,8 @@ impl Primary {
             .checked_div(2)
             .unwrap_or_default();
         let (answered, answers) = unbounded();
-        let mut watch = Members {
+        let mut primary = Primary {
+            server: address.server,
             needed: match address.question {
                 Question::Role => 1,
                 _ => quorum(address.members.len()),
@@ -78,8 +74,8 @@ impl Primary {
         };
         for (index, member) in address.members.into_iter().enumerate() {
             let (ask, asked) = bounded(1);
-            watch.members.push((member.shown(), None));
-            watch.questions.push(ask);
+            primary.members.push((member.shown(), None));
+            primary.questions.push(ask);
             let answered = answered.clone();
             let server = Arc::clone(server);
             let name = format!("quorlock-{}-watch{index}", server.id);
@@ -96,33 +92,28 @@ impl Primary {
             };
             threads.push(aside::spawn(name, move || watcher.run())?);
         }
-        Ok(Primary {
-            server: address.server,
-            watch: (!watch.members.is_empty()).then_some(watch),
-        })
+        Ok(primary)
     }
 
     /// Begins to look for the server: earlier answers do not count.
     pub(crate) fn ask(&mut self) {
-        if let Some(watch) = &mut self.watch {
-            watch.members.iter_mut().for_each(|it| it.1 = None);
-            // A full channel: the question is on its way.
-            watch.questions.iter().for_each(|ask| _ = ask.try_send(()));
-        }
+        self.members.iter_mut().for_each(|it| it.1 = None);
+        // A full channel: the question is on its way.
+        self.questions.iter().for_each(|ask| _ = ask.try_send(()));
     }
 
     /// Where to connect to. `None`: members have not answered, and the wait for them `is_late` not yet.
     ///
     /// Where one answer is enough all members have to answer: of two servers that claim to be the primary neither counts.
     pub(crate) fn find(&mut self, is_late: bool) -> Option<Result<Address, NodeFailure>> {
-        let Some(watch) = &mut self.watch else {
+        if self.members.is_empty() {
             return Some(Ok(self.server.clone()));
-        };
-        let chosen = watch.choose();
-        let is_missing = !is_late && watch.members.iter().any(|it| it.1.is_none());
+        }
+        let chosen = self.choose();
+        let is_missing = !is_late && self.members.iter().any(|it| it.1.is_none());
         match chosen {
-            Ok((place, until)) if watch.needed != 1 || !is_missing => {
-                watch.until = until;
+            Ok((place, until)) if self.needed != 1 || !is_missing => {
+                self.until = until;
                 self.server = self.server.at(place);
                 Some(Ok(self.server.clone()))
             }
@@ -137,21 +128,21 @@ impl Primary {
     /// Therefore one answer renews a lease that has ended only if all members answered within the last lease. A slow
     /// connection, or a slow name of the server, ends leases as well.
     pub(crate) fn lease(&mut self) -> Option<Result<Moment, NodeFailure>> {
-        let watch = self.watch.as_mut()?;
-        let chosen = watch.choose();
-        let has_ended = Moment::now().until(watch.until).is_zero();
-        let is_missing = watch.members.iter().any(|it| it.1.is_none());
+        if self.members.is_empty() {
+            return None;
+        }
+        let chosen = self.choose();
+        let has_ended = Moment::now().until(self.until).is_zero();
+        let is_missing = self.members.iter().any(|it| it.1.is_none());
         Some(chosen.and_then(|(place, until)| {
-            if place != self.server.place || watch.needed == 1 && is_missing && has_ended {
+            if place != self.server.place || self.needed == 1 && is_missing && has_ended {
                 return Err(NodeFailure::UNCONFIRMED);
             }
-            watch.until = until;
+            self.until = until;
             Ok(until)
         }))
     }
-}
 
-impl Members {
     fn choose(&mut self) -> Result<(Endpoint, Moment), NodeFailure> {
         for (index, report) in self.answers.try_iter() {
             if let Some((_, last)) = self.members.get_mut(index) {
@@ -187,13 +178,11 @@ mod tests {
             let members = [named.clone(), other];
             let mut primary = Primary {
                 server: server.clone(),
-                watch: Some(Members {
-                    needed,
-                    members: members.map(|it| ("m".into(), it)).into(),
-                    answers: unbounded().1,
-                    questions: Vec::new(),
-                    until,
-                }),
+                needed,
+                members: members.map(|it| ("m".into(), it)).into(),
+                answers: unbounded().1,
+                questions: Vec::new(),
+                until,
             };
             primary.lease().unwrap()
         };
