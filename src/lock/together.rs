@@ -73,7 +73,11 @@ type SentRelease<'a> = (&'a Engine, Operation<'a>, PendingRelease<'a>);
 fn release(holds: &[Parts], late: &mut Option<Tick>) -> Vec<Result<(), ReleaseError>> {
     let sent: Vec<_> = holds
         .iter()
-        .map(|hold| send(hold.as_ref().map_err(Clone::clone)?))
+        .map(|hold| -> Result<SentRelease<'_>, ReleaseError> {
+            let (engine, lock) = hold.as_ref().map_err(Clone::clone)?;
+            let call = engine.begin().ok_or(Lost::ShutDown)?;
+            Ok((engine, call, lock.begin_release()?))
+        })
         .collect();
     sent.iter()
         .flatten()
@@ -95,10 +99,4 @@ fn release(holds: &[Parts], late: &mut Option<Tick>) -> Vec<Result<(), ReleaseEr
         engine.await_shutdown();
     }
     results
-}
-
-fn send((engine, lock): &(Arc<Engine>, Arc<LiveHold>)) -> Result<SentRelease<'_>, ReleaseError> {
-    let call = engine.begin().ok_or(Lost::ShutDown)?;
-    let leaving = lock.begin_release()?;
-    Ok((engine, call, leaving))
 }

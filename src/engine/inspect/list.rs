@@ -25,7 +25,6 @@ struct Search {
     node: NodeId,
     place: ScanPlace,
     pages: usize,
-    end: Option<Result<(), NodeFailure>>,
 }
 
 impl Shared {
@@ -44,7 +43,6 @@ impl Shared {
                 count: portion(u64::MAX, false),
             },
             pages: 0,
-            end: None,
         };
         let mut searches: Vec<_> = self.fanout.ids().map(search).collect();
         let mut locks = BTreeMap::new();
@@ -54,9 +52,26 @@ impl Shared {
                 *row = NodeAnswer::Failed(failure.clone());
             }
         };
-        while locks.len() < LOCKS_MAX && searches.iter().any(|search| search.end.is_none()) {
+        while locks.len() < LOCKS_MAX && !searches.is_empty() {
             let began = time::tick();
-            let mut found = self.next_pages(&mut searches);
+            // Whose keys stand on the next page of each search.
+            let mut found = BTreeSet::new();
+            let queries = searches.iter().map(|search| NodeQuery {
+                command: wire::list(search.place),
+                to: Some([search.node].into_iter().collect()),
+            });
+            let mut answers = ask_many(&self.fanout, queries).into_iter();
+            searches.retain_mut(|search| {
+                let answers = answers.next().unwrap_or_default();
+                let Some((answer, _)) = answers.into_iter().nth(search.node.index()) else {
+                    return false;
+                };
+                let goes_on = search.take(answer, &mut found);
+                if let Err(failure) = &goes_on {
+                    fail(search.node, failure);
+                }
+                goes_on == Ok(true)
+            });
             rest(began, shutdown)?;
             found.retain(|name| is_fitting(&name.0) && !locks.contains_key(name));
             let found: Vec<_> = found.into_iter().collect();
@@ -77,11 +92,6 @@ impl Shared {
                 rest(began, shutdown)?;
             }
         }
-        for search in &searches {
-            if let Some(Err(failure)) = &search.end {
-                fail(search.node, failure);
-            }
-        }
         let is_full = LOCKS_MAX <= locks.len();
         let mut missed = self.fanout.report(rows);
         missed.retain(|row| matches!(row.answer, NodeAnswer::Failed(_)));
@@ -90,24 +100,6 @@ impl Shared {
             is_complete: missed.is_empty() && !is_full,
             missed,
         })
-    }
-
-    /// Whose keys stand on the next page of each search.
-    fn next_pages(&self, searches: &mut [Search]) -> BTreeSet<FoundName> {
-        let open = || searches.iter().filter(|search| search.end.is_none());
-        let queries = open().map(|search| NodeQuery {
-            command: wire::list(search.place),
-            to: Some([search.node].into_iter().collect()),
-        });
-        let answers = ask_many(&self.fanout, queries);
-        let mut found = BTreeSet::new();
-        let open = searches.iter_mut().filter(|search| search.end.is_none());
-        for (search, answers) in open.zip(answers) {
-            if let Some((answer, _)) = answers.into_iter().nth(search.node.index()) {
-                found.extend(search.take(answer));
-            }
-        }
-        found
     }
 
     fn inspect_found(&self, found: &[FoundName]) -> Vec<Inspection> {
@@ -125,31 +117,33 @@ impl Shared {
 }
 
 impl Search {
-    /// Takes an answer: whose keys are in it.
-    fn take(&mut self, answer: Result<Answer, NodeFailure>) -> BTreeSet<FoundName> {
-        let (next, too_many, keys) = match answer {
-            Ok(Answer::Listed {
-                next,
-                too_many,
-                keys,
-            }) => (next, too_many, keys),
-            other => {
-                let failure = other.err().unwrap_or_else(NodeFailure::of_another_command);
-                self.end = Some(Err(failure));
-                return BTreeSet::new();
-            }
+    /// Takes an answer, and those whose keys are in it. False at the end of the search.
+    fn take(
+        &mut self,
+        answer: Result<Answer, NodeFailure>,
+        found: &mut BTreeSet<FoundName>,
+    ) -> Result<bool, NodeFailure> {
+        let Answer::Listed {
+            next,
+            too_many,
+            keys,
+        } = answer?
+        else {
+            return Err(NodeFailure::of_another_command());
         };
         self.place.cursor = next;
         self.place.count = portion(self.place.count, too_many);
         self.pages = self.pages.saturating_add(1);
+        found.extend(wire::names(&keys));
         // Behind an answer of which there were too many keys the same place comes again.
         if next == 0 && !too_many {
-            self.end = Some(Ok(()));
-        } else if PAGES_MAX <= self.pages {
-            let reason = "its keys have no end".to_owned();
-            self.end = Some(Err(NodeFailure::Protocol { reason }));
+            return Ok(false);
         }
-        wire::names(&keys)
+        if PAGES_MAX <= self.pages {
+            let reason = "its keys have no end".to_owned();
+            return Err(NodeFailure::Protocol { reason });
+        }
+        Ok(true)
     }
 }
 
