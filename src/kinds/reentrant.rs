@@ -1,17 +1,19 @@
 //! The lock that the thread that holds it can take again.
 
-mod holds;
-
+use std::cell::RefCell;
+use std::collections::BTreeMap;
 use std::fmt;
 use std::ops::Deref;
 use std::panic::{RefUnwindSafe, UnwindSafe};
-use std::rc::Rc;
+use std::rc::{Rc, Weak};
+use std::sync::Arc;
 use std::time::Duration;
 
+use crate::engine::Engine;
 use crate::error::{AcquireError, Lost, ReleaseError, Released};
+use crate::ids::LockName;
 use crate::kinds::methods::{Description, inspected, mutex_methods, named, setters, with_method};
 use crate::kinds::mutex::Mutex;
-use crate::kinds::reentrant::holds::{Key, ThreadHold};
 use crate::lock::{LockGuard, Patience};
 use crate::manager::LockManager;
 use crate::sys::logging::debug;
@@ -93,10 +95,10 @@ impl ReentrantMutex {
         // Also if the thread holds the lock: the same call should not be an error on some days only.
         self.inner.check()?;
         let key = Key::new(&self.inner.engine, &self.inner.spec.name);
-        match holds::find(&key)? {
+        match find(&key)? {
             Some(hold) => self.take_again(ReentrantGuard { hold }),
             None => Ok(ReentrantGuard {
-                hold: holds::enter(key, acquire(&self.inner)?)?,
+                hold: enter(key, acquire(&self.inner)?)?,
             }),
         }
     }
@@ -247,15 +249,99 @@ fn not_again(lost: Lost) -> AcquireError {
     }
 }
 
+// Which locks this thread holds, so that it can take them again.
+//
+// Invariant: an entry has a hold for as long as the hold has a guard. The last guard removes the entry, so entries do not
+// pile up, and an entry without a hold counts for nothing.
+//
+// The table is not borrowed while other code runs: a release blocks, ends managers and calls loggers, and each of these may
+// use the table.
+thread_local! {
+    static HOLDS: RefCell<BTreeMap<Key, Weak<ThreadHold>>> = const { RefCell::new(BTreeMap::new()) };
+}
+
+/// One lock of one manager. The prefix is the manager's, so the name says which key it is.
+///
+/// The address says which manager. Another manager could get the address of one that was dropped, but a hold keeps its
+/// manager alive, and an entry without a hold does not count.
+#[derive(Clone, Eq, Ord, PartialEq, PartialOrd)]
+struct Key {
+    engine: *const Engine,
+    name: LockName,
+}
+
+impl Key {
+    fn new(engine: &Arc<Engine>, name: &LockName) -> Key {
+        Key {
+            engine: Arc::as_ptr(engine),
+            name: name.clone(),
+        }
+    }
+}
+
+/// One hold, shared by the thread's guards: they are counted by their `Rc`.
+struct ThreadHold {
+    // Dropped first: a thread that is already releasing the lock does not hold it any more.
+    entry: Entry,
+    guard: LockGuard,
+}
+
+impl ThreadHold {
+    /// The guard, which the thread does not find any more: it is about to release the lock.
+    fn into_guard(self) -> LockGuard {
+        let ThreadHold { entry, guard } = self;
+        drop(entry);
+        guard
+    }
+}
+
+/// The place of a hold in the table; removes it when dropped.
+struct Entry(Key);
+
+impl Drop for Entry {
+    fn drop(&mut self) {
+        // A guard in another thread-local may outlive the table: then there is nothing to remove.
+        let removed = HOLDS.try_with(|it| {
+            let mut holds = it.borrow_mut();
+            // Only if the entry is still this hold's: where it was lost, a logger that ran since may have taken the lock again.
+            let is_over = holds.get(&self.0).is_some_and(|it| it.strong_count() == 0);
+            is_over.then(|| holds.remove(&self.0))
+        });
+        drop(removed);
+    }
+}
+
+/// This thread's hold of a lock, if there is one. It is counted by its `Rc`: make a guard of it.
+fn find(key: &Key) -> Result<Option<Rc<ThreadHold>>, AcquireError> {
+    let found = HOLDS.try_with(|it| it.borrow().get(key).and_then(Weak::upgrade));
+    found.map_err(|_| AcquireError::ThreadEnding)
+}
+
+/// Enters a hold that was just won.
+fn enter(key: Key, guard: LockGuard) -> Result<Rc<ThreadHold>, AcquireError> {
+    let hold = Rc::new(ThreadHold {
+        entry: Entry(key.clone()),
+        guard,
+    });
+    let replaced = HOLDS.try_with(|it| it.borrow_mut().insert(key, Rc::downgrade(&hold)));
+    // Without an entry the hold could not be found again, and the thread would wait for itself: rather release it.
+    replaced.map(drop).map_err(|_| AcquireError::ThreadEnding)?;
+    Ok(hold)
+}
+
+/// How many entries this thread has.
+#[cfg(test)]
+fn entries() -> usize {
+    HOLDS.with(|it| it.borrow().len())
+}
+
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
-
     use super::*;
     use crate::config::Config;
     use crate::engine::NodeAddress;
-    use crate::engine::{Engine, LiveHold, LockSpec, Won};
-    use crate::ids::{FencingToken, LockName};
+    use crate::engine::{LiveHold, LockSpec, Won};
+    use crate::ids::FencingToken;
     use crate::lock::Hold;
     use crate::wire::{KeyTtls, Plan};
 
@@ -347,13 +433,13 @@ mod tests {
     #[test]
     fn a_thread_remembers_what_it_holds_and_nothing_else() {
         let engines = [engine(), engine()];
-        let before = holds::entries();
+        let before = entries();
 
         let guards: Vec<_> = engines
             .iter()
             .flat_map(|it| [hold(it, "a", 1), hold(it, "b", 2), hold(it, "b", 3)])
             .collect();
-        assert_eq!(holds::entries(), before + 4);
+        assert_eq!(entries(), before + 4);
         assert_eq!(
             guards
                 .iter()
@@ -369,19 +455,19 @@ mod tests {
                 let _ = guard.release();
             }
         }
-        assert_eq!(holds::entries(), before);
+        assert_eq!(entries(), before);
     }
 
     #[test]
     fn a_hold_that_ends_leaves_the_place_of_a_later_one_alone() {
         let engine = engine();
         let key = || Key::new(&engine, &LockName::new(b"x"));
-        let earlier = holds::enter(key(), won(&engine, 1)).ok().unwrap();
-        let later = holds::enter(key(), won(&engine, 2)).ok().unwrap();
+        let earlier = enter(key(), won(&engine, 1)).ok().unwrap();
+        let later = enter(key(), won(&engine, 2)).ok().unwrap();
 
         drop(earlier);
 
-        let found = holds::find(&key()).ok().unwrap().unwrap();
+        let found = find(&key()).ok().unwrap().unwrap();
         assert!(Rc::ptr_eq(&found, &later));
     }
 
