@@ -68,12 +68,21 @@ impl LockSpec {
 
     /// The same for a hold of this slot, of a semaphore.
     pub(crate) fn of_slot(self: &Arc<LockSpec>, slot: Option<u8>) -> Arc<LockSpec> {
-        let Some(slot) = slot else {
-            return Arc::clone(self);
-        };
+        match slot {
+            Some(slot) => self.with_plan(self.plan.of_slot(slot)),
+            None => Arc::clone(self),
+        }
+    }
+
+    /// The same for one of several readers.
+    pub(crate) fn to_read(&self) -> Arc<LockSpec> {
+        self.with_plan(self.plan.to_read())
+    }
+
+    fn with_plan(&self, plan: Plan) -> Arc<LockSpec> {
         Arc::new(LockSpec {
-            plan: self.plan.of_slot(slot),
-            ..LockSpec::clone(self)
+            plan,
+            ..self.clone()
         })
     }
 

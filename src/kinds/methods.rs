@@ -7,7 +7,7 @@
 //! `inside` who is in it, and `doing` what that does. Its file imports `AcquireError` and `Patience`.
 
 use std::panic::{RefUnwindSafe, UnwindSafe};
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 use std::time::Duration;
 
 use crate::engine::{Engine, LockSpec};
@@ -24,8 +24,6 @@ use crate::wire::{KeyTtls, Plan};
 pub(super) struct Description {
     pub(super) engine: Arc<Engine>,
     pub(super) spec: Arc<LockSpec>,
-    /// What a reader takes, once one has been asked for.
-    reader: OnceLock<Arc<LockSpec>>,
 }
 
 // A description never changes once it is made: see `LockManager`.
@@ -46,12 +44,10 @@ impl Description {
         Description {
             engine: Arc::clone(engine),
             spec,
-            reader: OnceLock::new(),
         }
     }
 
     pub(super) fn spec_mut(&mut self) -> &mut LockSpec {
-        self.reader = OnceLock::new();
         Arc::make_mut(&mut self.spec)
     }
 
@@ -94,13 +90,7 @@ impl Description {
 
     /// For reading: beside other readers.
     pub(super) fn take_read(&self, patience: Patience) -> Result<Hold, AcquireError> {
-        let reader = || {
-            Arc::new(LockSpec {
-                plan: self.spec.plan.to_read(),
-                ..LockSpec::clone(&self.spec)
-            })
-        };
-        acquire(&self.engine, self.reader.get_or_init(reader), patience)
+        acquire(&self.engine, &self.spec.to_read(), patience)
     }
 }
 

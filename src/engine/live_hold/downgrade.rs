@@ -6,9 +6,8 @@
 
 use std::sync::Arc;
 
-use crate::engine::live_hold::held::{EndedHold, LiveHold};
+use crate::engine::live_hold::held::LiveHold;
 use crate::engine::round::attempt::{Grants, Won};
-use crate::engine::spec::LockSpec;
 use crate::error::Lost;
 use crate::time::Now;
 
@@ -16,41 +15,23 @@ impl LiveHold {
     /// Makes a hold of one of several readers out of this one; `id` is its own. Waits until a majority lets other readers in,
     /// for at most a response timeout.
     pub(crate) fn downgrade(&self, id: u64) -> Result<Arc<LiveHold>, Lost> {
-        let (lease, confirmations, counter_kept, said_long, number, is_handed_over) = {
-            let state = self.state.lock();
-            (
-                state.lease,
-                state.confirmations(),
-                state.counter_kept,
-                state.said_long,
-                state.number,
-                state.is_handed_over,
-            )
-        };
+        let lease = self.state.lock().lease;
         // RACE: an extension that is confirmed in between would have moved the end. The older end is the earlier one.
-        let EndedHold {
-            reached,
-            keep,
-            renewed_at,
-            listeners,
-            ..
-        } = self.end()?;
+        let ended = self.end()?;
+        let state = self.state.lock();
         let won = Won {
-            spec: Arc::new(LockSpec {
-                plan: self.spec.plan.to_read(),
-                ..LockSpec::clone(&self.spec)
-            }),
+            spec: self.spec.to_read(),
             owner: self.owner,
             token: self.token,
             raised: false,
             sent: Now {
-                moment: renewed_at,
-                tick: counter_kept,
+                moment: ended.renewed_at,
+                tick: state.counter_kept,
             },
             use_until: lease.end(),
-            reached,
+            reached: ended.reached,
             grants: Grants::default(),
-            is_handed_over,
+            is_handed_over: state.is_handed_over,
             // It is extended at once.
             first_life: None,
             in_lists: self.in_lists,
@@ -58,13 +39,14 @@ impl LiveHold {
         };
         let mut reader = LiveHold::new(Arc::clone(&self.shared), id, won);
         reader.began = self.began;
-        let state = reader.state.get_mut();
-        state.lease = lease;
-        state.confirmations = confirmations;
-        state.longest_ttl = keep;
-        state.listeners = listeners;
-        state.said_long = said_long;
-        state.number = number;
+        let of_reader = reader.state.get_mut();
+        of_reader.lease = lease;
+        of_reader.confirmations = state.confirmations();
+        of_reader.longest_ttl = ended.keep;
+        of_reader.listeners = ended.listeners;
+        of_reader.said_long = state.said_long;
+        of_reader.number = state.number;
+        drop(state);
         let reader = Arc::new(reader);
         // RACE: enqueued before calls of this manager that want to read may ask the nodes.
         let (extension, enqueued) = {
