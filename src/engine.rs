@@ -47,7 +47,7 @@ pub(crate) use crate::engine::wait::queued_call::{QueuedCall, Woken};
 
 pub(crate) use crate::engine::nodes::primary::{NodeAddress, OVERLAP};
 
-use crate::engine::listeners::callbacks::Callbacks;
+use crate::engine::listeners::Callbacks;
 use crate::engine::nodes::fanout::Fanout;
 use crate::engine::schedule::Schedule;
 use crate::engine::shared::Hub;

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use crate::config::Config;
-use crate::engine::listeners::callbacks::Callbacks;
+use crate::engine::listeners::Callbacks;
 use crate::engine::nodes::fanout::Fanout;
 use crate::engine::nodes::server::NodeEvents;
 use crate::engine::process::Process;

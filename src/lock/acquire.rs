@@ -58,13 +58,10 @@ pub(crate) fn acquire(
             Patience::Forever => call.wait(None),
         };
         if let (Err(error), false) = (&result, call.won) {
-            fanout.upcall.tell(|| {
-                let waited = time::tick().saturating_duration_since(call.began);
-                Event::NotAcquired {
-                    lock: spec.observed(),
-                    waited,
-                    error: error.clone(),
-                }
+            fanout.upcall.tell(|| Event::NotAcquired {
+                lock: spec.observed(),
+                waited: call.waited(),
+                error: error.clone(),
             });
         }
         result
@@ -120,6 +117,10 @@ impl<'a> Acquisition<'a> {
         self.end.map_or(deadline, |end| end.min(deadline))
     }
 
+    fn waited(&self) -> Duration {
+        time::tick().saturating_duration_since(self.began)
+    }
+
     fn signals(&self) -> Vec<&'a engine::Signal> {
         let cancel = self.spec.cancel.as_ref().map(CancelHandle::signal);
         [Some(&self.engine.shutdown), cancel]
@@ -139,7 +140,7 @@ impl<'a> Acquisition<'a> {
             .as_ref()
             .is_some_and(CancelHandle::is_cancelled);
         cancelled.then(|| AcquireError::Cancelled {
-            waited: time::tick().saturating_duration_since(self.began),
+            waited: self.waited(),
         })
     }
 
@@ -157,14 +158,11 @@ impl<'a> Acquisition<'a> {
         let guard = Hold::new(Arc::clone(self.engine), Arc::clone(&lock));
         note(id);
         self.won = true;
-        shared.fanout.upcall.tell(|| {
-            let waited = time::tick().saturating_duration_since(self.began);
-            Event::Acquired {
-                lock: self.spec.observed(),
-                waited,
-                token: lock.token,
-                ttl: self.spec.ttl(),
-            }
+        shared.fanout.upcall.tell(|| Event::Acquired {
+            lock: self.spec.observed(),
+            waited: self.waited(),
+            token: lock.token,
+            ttl: self.spec.ttl(),
         });
         lock.plan_next(true, Moment::now());
         if self.engine.shutdown.is_given() {
@@ -400,7 +398,7 @@ impl<'a> Acquisition<'a> {
             return self.give_up();
         }
         AcquireError::Busy {
-            waited: time::tick().saturating_duration_since(self.began),
+            waited: self.waited(),
         }
     }
 
@@ -422,12 +420,11 @@ impl<'a> Acquisition<'a> {
     /// Only a call that found it so at its beginning can come to that: no thread takes a lock while it waits for it.
     fn note_own_hold(&self) {
         if self.engine.shared.queues.held_by(&self.spec.plan) == HeldBy::ThisThread {
-            let waited = time::tick().saturating_duration_since(self.began);
             warn!(
                 "{:?}: this thread has waited for {} for a lock it took itself, a deadlock if it still has the guard: drop the \
                  guard first",
                 self.spec.name,
-                About(waited),
+                About(self.waited()),
             );
         }
     }
@@ -436,7 +433,7 @@ impl<'a> Acquisition<'a> {
     /// nothing of the call is left where it can be helped.
     fn give_up(&mut self) -> AcquireError {
         let shared = &self.engine.shared;
-        let waited = time::tick().saturating_duration_since(self.began);
+        let waited = self.waited();
         let Some(lost) = self.lost.take() else {
             // The manager holds the lock itself, or other calls were first: no node had to be asked.
             let nodes = shared

@@ -3,8 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::engine::listeners::callbacks::{Callback, Callbacks};
-use crate::engine::listeners::{Listeners, LostReceiver};
+use crate::engine::listeners::{Callback, Callbacks, Listeners, LostReceiver};
 use crate::engine::nodes::fanout::Outgoing;
 use crate::engine::round::admission::RoundTicket;
 use crate::engine::round::attempt::{Grants, Won};
@@ -108,7 +107,7 @@ pub(crate) struct PendingRelease<'a> {
     next: Option<Arc<Ticket>>,
     ended: EndedHold,
     round: Arc<Pending<ReleaseRound>>,
-    _round_ticket: RoundTicket,
+    round_ticket: RoundTicket,
 }
 
 impl PendingRelease<'_> {
@@ -132,6 +131,7 @@ impl PendingRelease<'_> {
     /// Waits until a majority has confirmed it, until `deadline` at most.
     pub(crate) fn wait(self, deadline: Tick) -> Result<Released, ReleaseError> {
         let end = self.round.wait(deadline);
+        drop(self.round_ticket);
         let lock = self.lock;
         let fanout = &lock.shared.fanout;
         if end.lost {
@@ -327,7 +327,7 @@ impl LiveHold {
             next,
             ended,
             round,
-            _round_ticket: round_ticket,
+            round_ticket,
         })
     }
 

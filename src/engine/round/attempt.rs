@@ -33,8 +33,6 @@ pub(crate) struct Attempt {
     /// It enters the waiting lists of nodes that refuse it.
     pub(crate) enters: bool,
     pub(crate) deadline: Tick,
-    /// Its time is not one response timeout: it has to wait for connections first, or its call ends before.
-    is_odd: bool,
     pub(crate) round: Arc<Pending<AcquireRound>>,
     /// Others may begin when it has ended.
     round_ticket: RoundTicket,
@@ -91,7 +89,7 @@ impl Attempt {
             only: known.only,
             ..request.policy
         };
-        // A place that may be a wrong one is not taken: behind the answers it is known.
+        // While no time is known, a place that may be a wrong one is not taken: behind the answers it is known.
         if known.has_no_place || time.is_none() {
             policy = policy.without_place();
         }
@@ -109,17 +107,14 @@ impl Attempt {
             .spec
             .plan
             .acquire(owner.token, ttl_ms, proposal, &policy);
-        let (enters, deadline) = (policy.enters, request.limit(fanout.deadline(sent.tick)));
-        let is_odd = fanout.response_timeout != deadline.saturating_duration_since(sent.tick);
         let outgoing = Outgoing::ask(command, &round);
         let attempt = Attempt {
             owner,
             sent,
             use_until,
             seen,
-            enters,
-            deadline,
-            is_odd,
+            enters: policy.enters,
+            deadline: request.limit(fanout.deadline(sent.tick)),
             round,
             round_ticket,
             is_handed_over: false,
@@ -150,7 +145,6 @@ impl Attempt {
             seen: 0,
             enters: true,
             deadline,
-            is_odd: true,
             round,
             round_ticket,
             is_handed_over: true,
@@ -180,9 +174,10 @@ impl Attempt {
         }
         // The limit learns from the first round. One that connected, was cut short, or was over at once because nobody could be
         // asked, says nothing about load.
+        let time = self.deadline.saturating_duration_since(self.sent.tick);
         let is_answered = end != AcquireEnd::Lost(LossReason::NoQuorum);
         let timed_out = self.round.timed_out();
-        if !self.is_odd && (is_answered || timed_out) {
+        if time == fanout.response_timeout && (is_answered || timed_out) {
             self.round_ticket.learn(self.sent.tick, timed_out);
         }
         let nodes = fanout.nodes.len();
@@ -208,7 +203,8 @@ impl Attempt {
             ));
             let deadline = request.limit(time::deadline(fanout.response_timeout));
             let outgoing = Outgoing::ask(spec.plan.raise(self.owner.token, token), &raise);
-            end = raise.run(fanout, outgoing, deadline);
+            raise.send(fanout, outgoing);
+            end = raise.wait(deadline);
             seen = seen
                 .max(token)
                 .max(raise.with_ballot(Ballot::<RaiseRound>::seen));
@@ -250,16 +246,15 @@ impl Attempt {
             let client = request.policy.entry.map(|it| it.client);
             let keep = spec.plan.keep(self.owner.token, client);
             let in_lists = client.filter(|_| keep.is_none());
-            let others = self.reached().without(grants.nodes());
-            if let Some(keep) = keep
-                && !others.is_empty()
-            {
+            if let Some(keep) = keep {
                 // Slots besides its own that nodes have granted, or may grant yet, are given back, and the waiting lists of these
                 // nodes are left: the next call of this manager that waits has the same entry.
-                //
-                // RACE: as in `take_back`, behind the acquire.
-                let release = Outgoing::release(keep, others, spec.ttl());
-                fanout.send(release, time::tick());
+                let others = self.reached().without(grants.nodes());
+                if !others.is_empty() {
+                    // RACE: as in `take_back`, behind the acquire.
+                    let release = Outgoing::release(keep, others, spec.ttl());
+                    fanout.send(release, time::tick());
+                }
             }
             return Ok(Won {
                 spec,
@@ -566,7 +561,7 @@ impl Won {
 }
 
 /// Which nodes granted a lock: also those whose answers come, or came, when it was won already.
-#[derive(Debug, Default)]
+#[derive(Default)]
 pub(crate) struct Grants {
     pub(crate) round: Option<Arc<Pending<AcquireRound>>>,
     /// The slot, of a semaphore. Others that were granted besides are given back.

@@ -5,7 +5,6 @@
 //!
 //! [`ask_many`] is for commands of which every answer is of interest.
 
-use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -38,12 +37,6 @@ struct RoundState<R: Round> {
     amended: Vec<(NodeId, NodeAnswer)>,
     /// Nodes to which something of the command may have come.
     reached: NodeSet,
-}
-
-impl<R: Round> fmt::Debug for Pending<R> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Pending").finish_non_exhaustive()
-    }
 }
 
 impl<R: Round> Pending<R> {
@@ -83,12 +76,6 @@ impl<R: Round> Pending<R> {
 
     pub(crate) fn reached(&self) -> NodeSet {
         self.state.lock().reached
-    }
-
-    /// Sends the command of the round, and waits until the round is decided.
-    pub(crate) fn run(&self, fanout: &Fanout, outgoing: Outgoing, deadline: Tick) -> R::End {
-        self.send(fanout, outgoing);
-        self.wait(deadline)
     }
 
     /// Sends the command of the round.
