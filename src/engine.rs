@@ -197,7 +197,7 @@ impl Engine {
     fn await_releases(&self) {
         let mut calls = self.calls.lock();
         if let Some(over_at) = calls.over_at {
-            while !calls.is_over && !self.ended.wait_until(&mut calls, over_at).timed_out() {}
+            while !calls.is_over && self.ended.wait(&mut calls, Some(over_at)) {}
         }
     }
 
@@ -226,7 +226,7 @@ impl Engine {
         fanout.flush(fanout.ids().collect());
         // Acquisitions end their round and give back what they won; releases end theirs.
         let mut calls = self.calls.lock();
-        while calls.under_way != 0 && !self.ended.wait_until(&mut calls, deadline).timed_out() {}
+        while calls.under_way != 0 && self.ended.wait(&mut calls, Some(deadline)) {}
         drop(calls);
         fanout.stop(deadline);
         let mut threads = threads.into_iter();

@@ -41,13 +41,7 @@ impl Parker {
     /// Sleeps until `until` (`None`: without end), or until it is woken.
     pub(crate) fn sleep(&self, until: Option<Tick>) {
         let mut is_woken = self.is_woken.lock();
-        while !*is_woken {
-            match until {
-                Some(until) if self.wake.wait_until(&mut is_woken, until).timed_out() => break,
-                Some(_) => {}
-                None => self.wake.wait(&mut is_woken),
-            }
-        }
+        while !*is_woken && self.wake.wait(&mut is_woken, until) {}
         *is_woken = false;
     }
 

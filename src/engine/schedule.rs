@@ -241,13 +241,9 @@ impl Schedule {
             let all_from = queue.all.then_some(queue.all_from);
             queue.sleeps_until = [first, all_from].into_iter().flatten().min();
             queue.asleep = true;
-            match queue.sleeps_until {
-                Some(until) => {
-                    self.wake
-                        .wait_for(&mut queue, Duration::from_nanos(until.saturating_sub(now)));
-                }
-                None => self.wake.wait(&mut queue),
-            }
+            let left = |until: u64| Duration::from_nanos(until.saturating_sub(now));
+            let until = queue.sleeps_until.map(|it| time::deadline(left(it)));
+            self.wake.wait(&mut queue, until);
             queue.asleep = false;
         }
     }

@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use crate::sys::sync::{Condvar, Mutex, afterwards};
 use crate::sys::system::{
-    LEAVE, Leave, OwnThread, SendWork, ThreadId, Tick, run_aside, this_thread,
+    LEAVE, Leave, OwnThread, SendWork, ThreadId, Tick, run_aside, this_thread, tick,
 };
 
 /// Does one thing after another, on a thread that is started when there is something to do. Keeps nothing of a manager, and is
@@ -79,7 +79,7 @@ impl Aside {
         self.changed.notify_all();
         // What a user has written may be what ends the manager.
         let is_own = state.thread == Some(this_thread().id());
-        while state.runs && !is_own && !self.changed.wait_until(&mut state, deadline).timed_out() {}
+        while state.runs && !is_own && self.changed.wait(&mut state, Some(deadline)) {}
     }
 
     fn work(&self) {
@@ -94,7 +94,11 @@ impl Aside {
         let mut state = self.state.lock();
         while state.due.is_empty() && !state.ends && !self.linger.is_zero() {
             state.waits = true;
-            if self.changed.wait_for(&mut state, self.linger).timed_out() {
+            // An end that no clock can show is none.
+            if !self
+                .changed
+                .wait(&mut state, tick().checked_add(self.linger))
+            {
                 break;
             }
         }
@@ -119,7 +123,7 @@ pub(crate) fn tell(work: impl FnOnce() + Send + 'static) {
 
 /// Whether this thread is one of ours, which calls nothing of a user's.
 pub(crate) fn is_ours() -> bool {
-    LEAVE.try_with(|it| it.borrow().is_some()).unwrap_or(false)
+    own().is_some()
 }
 
 fn own() -> Option<Leave> {

@@ -6,7 +6,6 @@
 use std::cell::{Cell, RefCell};
 use std::fmt;
 use std::ops::{Deref, DerefMut};
-use std::time::Duration;
 
 use crate::sys::system as raw;
 use crate::sys::system::{IS_WAITING, LOCKED, NEXT, Tick, WAITING, is_unwinding};
@@ -205,30 +204,10 @@ impl<T: fmt::Debug> fmt::Debug for MutexGuard<'_, T> {
 pub(crate) struct Condvar(raw::Condvar);
 
 impl Condvar {
-    pub(crate) fn wait<T>(&self, guard: &mut MutexGuard<'_, T>) {
-        self.sleep(guard, None);
-    }
-
-    pub(crate) fn wait_for<T>(
-        &self,
-        guard: &mut MutexGuard<'_, T>,
-        timeout: Duration,
-    ) -> WaitTimeoutResult {
-        // An end that no clock can show is none.
-        self.sleep(guard, raw::tick().checked_add(timeout))
-    }
-
-    pub(crate) fn wait_until<T>(
-        &self,
-        guard: &mut MutexGuard<'_, T>,
-        deadline: Tick,
-    ) -> WaitTimeoutResult {
-        self.sleep(guard, Some(deadline))
-    }
-
-    fn sleep<T>(&self, guard: &mut MutexGuard<'_, T>, until: Option<Tick>) -> WaitTimeoutResult {
+    /// Sleeps, with the mutex unlocked, until somebody notifies it; or until `until`, if there is such an end: false then.
+    pub(crate) fn wait<T>(&self, guard: &mut MutexGuard<'_, T>, until: Option<Tick>) -> bool {
         assert_nothing_waits();
-        WaitTimeoutResult(!self.0.sleep(&mut guard.raw, until))
+        self.0.sleep(&mut guard.raw, until)
     }
 
     pub(crate) fn notify_one(&self) {
@@ -243,14 +222,6 @@ impl Condvar {
 impl fmt::Debug for Condvar {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Condvar")
-    }
-}
-
-pub(crate) struct WaitTimeoutResult(bool);
-
-impl WaitTimeoutResult {
-    pub(crate) fn timed_out(&self) -> bool {
-        self.0
     }
 }
 

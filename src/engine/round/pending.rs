@@ -105,7 +105,7 @@ impl<R: Round> Pending<R> {
             if let Some(end) = state.ballot.end() {
                 return end;
             }
-            if self.decided.wait_until(&mut state, deadline).timed_out() {
+            if !self.decided.wait(&mut state, Some(deadline)) {
                 let end = state.close();
                 MutexGuard::unlocked(&mut state, || self.announce(end));
             }
@@ -136,9 +136,7 @@ impl<R: Round> Pending<R> {
     /// Waits until every node has answered, also after the decision, or until `deadline`: for reports.
     pub(crate) fn wait_for_rows(&self, deadline: Tick) {
         let mut state = self.state.lock();
-        while state.ballot.votes().open() != 0
-            && !self.answered.wait_until(&mut state, deadline).timed_out()
-        {}
+        while state.ballot.votes().open() != 0 && self.answered.wait(&mut state, Some(deadline)) {}
     }
 
     /// What each node answered so far.
