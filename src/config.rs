@@ -106,12 +106,11 @@ const MAX_TTL: Duration = Duration::from_secs(10);
 const RESPONSE_TIMEOUTS_IN_A_TTL: u32 = 4;
 /// How many times the longest ttl of a lock must at least fit into that of a fencing counter.
 const TTLS_IN_A_FENCING_TTL: u32 = 2;
-const TIMEOUT_MIN: Duration = Duration::from_millis(1);
-const TIMEOUT_MAX: Duration = Duration::from_secs(60);
+/// Of timeouts and pauses.
+const WAIT_MIN: Duration = Duration::from_millis(1);
+const WAIT_MAX: Duration = Duration::from_secs(60);
 const MARGIN_SHARE_MAX: f64 = 0.5;
-const RETRY_MIN: Duration = Duration::from_millis(1);
-const RETRY_MAX: Duration = Duration::from_secs(60);
-const GRACE_MAX: Duration = Duration::from_secs(60);
+
 const FENCING_TTL_MIN: Duration = Duration::from_secs(60);
 const FENCING_TTL_MAX: Duration = Duration::from_secs(10 * 366 * 24 * 60 * 60);
 /// Names and prefixes together are a Redis key; longer ones are a mistake, and every round would carry them.
@@ -133,32 +132,17 @@ impl Config {
             (
                 "response_timeout",
                 self.response_timeout,
-                TIMEOUT_MIN,
-                TIMEOUT_MAX,
+                WAIT_MIN,
+                WAIT_MAX,
             ),
-            (
-                "connect_timeout",
-                self.connect_timeout,
-                TIMEOUT_MIN,
-                TIMEOUT_MAX,
-            ),
-            (
-                "retry_delay (shortest)",
-                self.retry_min,
-                RETRY_MIN,
-                RETRY_MAX,
-            ),
-            (
-                "retry_delay (longest)",
-                self.retry_max,
-                RETRY_MIN,
-                RETRY_MAX,
-            ),
+            ("connect_timeout", self.connect_timeout, WAIT_MIN, WAIT_MAX),
+            ("retry_delay (shortest)", self.retry_min, WAIT_MIN, WAIT_MAX),
+            ("retry_delay (longest)", self.retry_max, WAIT_MIN, WAIT_MAX),
             (
                 "shutdown_grace",
                 self.shutdown_grace,
                 Duration::ZERO,
-                GRACE_MAX,
+                WAIT_MAX,
             ),
             ("max_ttl", self.max_ttl.unwrap_or(TTL_MIN), TTL_MIN, TTL_MAX),
             (

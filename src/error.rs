@@ -36,7 +36,8 @@ pub(crate) fn reason(err: &io::Error) -> String {
 }
 
 /// Why a manager was not built: all problems of its settings at once.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, Error, PartialEq)]
+#[error("cannot build the lock manager: {}", joined(problems, "; "))]
 pub struct BuildError {
     problems: Vec<BuildProblem>,
 }
@@ -52,15 +53,6 @@ impl BuildError {
         &self.problems
     }
 }
-
-impl fmt::Display for BuildError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("cannot build the lock manager: ")?;
-        write_list(f, &self.problems, "; ")
-    }
-}
-
-impl std::error::Error for BuildError {}
 
 /// One problem of a setting, and what is allowed.
 #[derive(Clone, Debug, Error, PartialEq)]
@@ -427,16 +419,7 @@ impl<R> fmt::Debug for WithError<R> {
     }
 }
 
-fn write_list<T: fmt::Display>(
-    f: &mut fmt::Formatter<'_>,
-    items: &[T],
-    between: &str,
-) -> fmt::Result {
-    for (i, item) in items.iter().enumerate() {
-        if 0 < i {
-            f.write_str(between)?;
-        }
-        write!(f, "{item}")?;
-    }
-    Ok(())
+fn joined(items: impl IntoIterator<Item: ToString>, between: &str) -> String {
+    let items: Vec<_> = items.into_iter().map(|it| it.to_string()).collect();
+    items.join(between)
 }

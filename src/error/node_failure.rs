@@ -275,11 +275,15 @@ impl NodeFailure {
         kind.filter(|it| !it.is_ascii_digit()).collect()
     }
 
+    pub(crate) fn protocol(reason: impl Into<String>) -> NodeFailure {
+        NodeFailure::Protocol {
+            reason: reason.into(),
+        }
+    }
+
     /// What came is no answer to what was asked.
     pub(crate) fn of_another_command() -> NodeFailure {
-        NodeFailure::Protocol {
-            reason: "an answer to another command".to_owned(),
-        }
+        NodeFailure::protocol("an answer to another command")
     }
 
     /// Whether the server lets this program in only after somebody has changed its settings or ours: waiting ends nothing.

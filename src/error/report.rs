@@ -4,6 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::error::joined;
 use crate::error::node_failure::NodeFailure;
 use crate::ids::NodeId;
 use crate::time::About;
@@ -62,26 +63,21 @@ impl fmt::Display for Rows<'_> {
                 || matches!(it.answer, NodeAnswer::Pending | NodeAnswer::NotAsked)
         };
         groups.sort_by_key(|(_, rows)| rows.iter().all(is_idle));
-        for (i, (said, rows)) in groups.iter().enumerate() {
-            if 0 < i {
-                f.write_str("; ")?;
-            }
+        let groups = groups.iter().map(|(said, rows)| {
             let with_address = rows.len() == 1
                 || rows
                     .iter()
                     .all(|it| matches!(it.answer, NodeAnswer::Failed(_)));
-            for (i, row) in rows.iter().enumerate() {
-                if 0 < i {
-                    f.write_str(", ")?;
-                }
-                write!(f, "{}", row.node)?;
+            let nodes = rows.iter().map(|NodeReport { node, address, .. }| {
                 if with_address {
-                    write!(f, " ({})", row.address)?;
+                    format!("{node} ({address})")
+                } else {
+                    node.to_string()
                 }
-            }
-            write!(f, ": {said}")?;
-        }
-        Ok(())
+            });
+            format!("{}: {said}", joined(nodes, ", "))
+        });
+        f.write_str(&joined(groups, "; "))
     }
 }
 
@@ -178,17 +174,14 @@ fn write_held(
     by: &str,
     left: Option<Duration>,
 ) -> fmt::Result {
-    write_name(f, name)?;
+    if let Some(name) = name {
+        write!(f, "{name} is ")?;
+    }
     write!(f, "held by {by}, ")?;
     match left {
         Some(left) => write!(f, "{} left", About(left)),
         None => f.write_str("no expiry"),
     }
-}
-
-/// A name in front of what is said about its lock.
-fn write_name(f: &mut fmt::Formatter<'_>, name: Option<&str>) -> fmt::Result {
-    name.map_or(Ok(()), |it| write!(f, "{it} is "))
 }
 
 #[cfg(test)]

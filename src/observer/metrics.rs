@@ -186,30 +186,30 @@ impl Observer for MetricsObserver {
                 counter!("quorlock_extensions_total", "outcome" => "failed").increment(1)
             }
             Event::Healed { node, .. } => {
-                counter!("quorlock_healed_total", "node" => of_node(*node)).increment(1)
+                counter!("quorlock_healed_total", "node" => node.to_string()).increment(1)
             }
             Event::NodeUp { node, address } => {
-                gauge!("quorlock_node_up", "node" => of_node(*node)).set(1.0);
+                gauge!("quorlock_node_up", "node" => node.to_string()).set(1.0);
                 node_seen(*node, address);
             }
             Event::NodeDown { node, address, why } => {
-                gauge!("quorlock_node_up", "node" => of_node(*node)).set(0.0);
+                gauge!("quorlock_node_up", "node" => node.to_string()).set(0.0);
                 // Also of a node that was never connected: alerts take the address from there.
                 node_seen(*node, address);
                 node_failed(*node, why);
             }
             Event::NodeSilent { node } => {
-                gauge!("quorlock_node_silent", "node" => of_node(*node)).set(1.0)
+                gauge!("quorlock_node_silent", "node" => node.to_string()).set(1.0)
             }
             Event::NodeAnswers { node } => {
-                gauge!("quorlock_node_silent", "node" => of_node(*node)).set(0.0)
+                gauge!("quorlock_node_silent", "node" => node.to_string()).set(0.0)
             }
             Event::NodeReply {
                 node,
                 took,
                 failure,
             } => {
-                histogram!("quorlock_node_reply_seconds", "node" => of_node(*node)).record(*took);
+                histogram!("quorlock_node_reply_seconds", "node" => node.to_string()).record(*took);
                 if let Some(failure) = failure {
                     node_failed(*node, failure);
                 }
@@ -217,10 +217,10 @@ impl Observer for MetricsObserver {
             Event::NodeQuarantined { node, left, why } => {
                 let now = Duration::from_micros(Moment::now().wall_micros());
                 let until = now.saturating_add(*left).as_secs_f64();
-                gauge!("quorlock_node_quarantined_until_seconds", "node" => of_node(*node))
+                gauge!("quorlock_node_quarantined_until_seconds", "node" => node.to_string())
                     .set(until);
                 let why = of_quarantine(*why);
-                counter!("quorlock_node_quarantines_total", "node" => of_node(*node), "why" => why)
+                counter!("quorlock_node_quarantines_total", "node" => node.to_string(), "why" => why)
                     .increment(1);
             }
         }
@@ -243,27 +243,22 @@ fn hold_ended(lock: &ObservedLock, held: Duration, end: &'static str) {
 }
 
 fn node_seen(node: NodeId, address: &Arc<str>) {
-    gauge!("quorlock_node_silent", "node" => of_node(node)).set(0.0);
-    gauge!("quorlock_node_info", "node" => of_node(node), "address" => Arc::clone(address))
+    gauge!("quorlock_node_silent", "node" => node.to_string()).set(0.0);
+    gauge!("quorlock_node_info", "node" => node.to_string(), "address" => Arc::clone(address))
         .set(1.0);
 }
 
 fn node_failed(node: NodeId, failure: &NodeFailure) {
     if *failure != NodeFailure::ShutDown {
-        counter!("quorlock_node_failures_total", "node" => of_node(node), "failure" => of_failure(failure))
+        counter!("quorlock_node_failures_total", "node" => node.to_string(), "failure" => of_failure(failure))
             .increment(1);
     }
 }
 
 fn class(lock: &ObservedLock) -> SharedString {
     lock.shared_class()
-        .map_or(SharedString::const_str(OTHER), |it| {
-            SharedString::from_shared(Arc::clone(it))
-        })
-}
-
-fn of_node(node: NodeId) -> SharedString {
-    SharedString::from_owned(node.to_string())
+        .cloned()
+        .map_or(SharedString::const_str(OTHER), SharedString::from_shared)
 }
 
 fn of_round(outcome: RoundOutcome) -> &'static str {

@@ -34,35 +34,31 @@ impl fmt::Display for About {
     }
 }
 
+/// What [`Exactly`] counts in, but for seconds: nanoseconds of each.
+const UNITS: [(u128, &str); 5] = [
+    (3_600_000_000_000, "h"),
+    (60_000_000_000, "min"),
+    (1_000_000, "ms"),
+    (1_000, "µs"),
+    (1, "ns"),
+];
+
 /// What was set: `3.999 s`, `1 h`, and nothing rounded.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Exactly(pub(crate) Duration);
 
 impl fmt::Display for Exactly {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let whole = |all: u128, one: u64| all.checked_rem(one.into()) == Some(0);
         let (seconds, nanos) = (self.0.as_secs(), self.0.as_nanos());
         if CENTURY <= seconds {
-            f.write_str("more than 100 years")
-        } else if nanos == 0 {
-            f.write_str("0 s")
-        } else if whole(nanos, HOUR.saturating_mul(1_000_000_000)) {
-            write!(f, "{} h", seconds.checked_div(HOUR).unwrap_or_default())
-        } else if whole(nanos, MINUTE.saturating_mul(1_000_000_000)) {
-            write!(f, "{} min", seconds.checked_div(MINUTE).unwrap_or_default())
-        } else if 1 <= seconds && whole(nanos, 1_000_000) {
-            write!(f, "{seconds}")?;
-            let fraction = format!("{:03}", self.0.subsec_millis());
-            match fraction.trim_end_matches('0') {
-                "" => f.write_str(" s"),
-                digits => write!(f, ".{digits} s"),
-            }
-        } else if whole(nanos, 1_000_000) {
-            write!(f, "{} ms", self.0.as_millis())
-        } else if whole(nanos, 1_000) {
-            write!(f, "{} µs", self.0.as_micros())
+            return f.write_str("more than 100 years");
+        }
+        let is_whole = |(unit, _): &(u128, &str)| nanos.checked_rem(*unit) == Some(0);
+        let (unit, name) = UNITS.into_iter().find(is_whole).unwrap_or((1, "ns"));
+        if nanos == 0 || name == "ms" && 1 <= seconds {
+            write!(f, "{} s", self.0.div_duration_f64(Duration::from_secs(1)))
         } else {
-            write!(f, "{nanos} ns")
+            write!(f, "{} {name}", nanos.checked_div(unit).unwrap_or_default())
         }
     }
 }
