@@ -98,13 +98,15 @@ pub(crate) struct Session {
     response_timeout: Duration,
     subscribe: Arc<Command>,
     health: Health,
-    conn: Conn<PendingCommand>,
+    /// For whoever moves its bytes.
+    pub(crate) conn: Conn<PendingCommand>,
     /// Something that makes sense has come back on this connection.
-    has_answered: bool,
+    pub(crate) has_answered: bool,
     eligibility: Eligibility,
     /// End of the time for which the members of the node name this server; none for a plain address.
-    lease_until: Option<Moment>,
-    server_info: Option<ServerInfo>,
+    pub(crate) lease_until: Option<Moment>,
+    /// What the server last said about itself.
+    pub(crate) server_info: Option<ServerInfo>,
     stepped_at: Option<Tick>,
     /// `max_ttl` of the server's record, if the record is as it was asked to be.
     noted: Option<u64>,
@@ -152,7 +154,7 @@ impl Session {
             health: Health::default(),
             conn: Conn::default(),
             has_answered: false,
-            eligibility: Eligibility::new(rules.quarantine(), rules.margin_share()),
+            eligibility: Eligibility::new(rules.quarantine(), rules.margin.share),
             lease_until: None,
             server_info: None,
             stepped_at: None,
@@ -192,16 +194,6 @@ impl Session {
             is_bundling: self.min_rtt.batches() <= self.conn.batches && !self.is_stopping,
             is_notified: self.conn.is_notified(),
         }
-    }
-
-    /// What the server last said about itself.
-    pub(crate) fn server_info(&self) -> Option<&ServerInfo> {
-        self.server_info.as_ref()
-    }
-
-    /// Whether something makes sense that has come back on this connection.
-    pub(crate) fn has_answered(&self) -> bool {
-        self.has_answered
     }
 
     /// Whether a thread that is asked to stop has something to bring to the server: `queued`, kept releases if it connects, and
@@ -266,11 +258,6 @@ impl Session {
         for release in self.retries.take_all(now.tick) {
             self.admit(release, now);
         }
-    }
-
-    /// Members name the server, and that counts for what is asked until then.
-    pub(crate) fn set_lease(&mut self, until: Moment) {
-        self.lease_until = Some(until);
     }
 
     /// Ends with the connection, or with the attempt: whatever has no answer fails, and releases are kept. True if nothing had
@@ -430,11 +417,6 @@ impl Session {
 
 /// Bytes and the time.
 impl Session {
-    /// The connection, for whoever moves its bytes.
-    pub(crate) fn conn(&mut self) -> &mut Conn<PendingCommand> {
-        &mut self.conn
-    }
-
     /// Bytes have come. An error ends the connection; what has come before it counts.
     pub(crate) fn on_bytes(&mut self, now: Now) -> Result<(), NodeFailure> {
         let mut is_gone = false;

@@ -76,12 +76,6 @@ impl PendingCommand {
         self.command.kind == Kind::Release && self.keep_until.is_some_and(|it| now < it)
     }
 
-    /// Whether the command is still of use: a release always is, and a greeting.
-    fn is_wanted(&self) -> bool {
-        matches!(self.command.kind, Kind::Release | Kind::Greet)
-            || self.handler.as_ref().is_some_and(|it| it.is_open())
-    }
-
     /// Whether a command that was not run must not be sent again, because its release may be on its way. The command of a lock
     /// that was won without it is sent: the lock is to be on this server too. `releases`: number of releases by now.
     ///
@@ -91,6 +85,9 @@ impl PendingCommand {
     /// Not handled: the release of all slots of a semaphore but one, which follows a won round, does not count. A permit's command
     /// that is sent behind it can take another slot on this server. It is given back with the permit or expires.
     pub(super) fn is_overtaken(&self, releases: u64) -> bool {
-        self.releases != releases && !self.is_wanted()
+        // A release is always of use, and a greeting.
+        self.releases != releases
+            && !matches!(self.command.kind, Kind::Release | Kind::Greet)
+            && self.handler.as_ref().is_none_or(|it| !it.is_open())
     }
 }

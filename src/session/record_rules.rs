@@ -14,7 +14,7 @@ use crate::wire::{self, Command, GreetKind, Greeting};
 pub(crate) struct RecordRules {
     /// The longest ttl of this manager's locks; `None` without quarantine.
     own: Option<Duration>,
-    margin: Margin,
+    pub(super) margin: Margin,
     silence_of_promoted: Duration,
     servers: u64,
     /// A server with a finding that can cost a lock is refused.
@@ -43,11 +43,6 @@ impl RecordRules {
         let max_ttl = self.own?.max(Duration::from_millis(self.max_ttl));
         let life = max_ttl.saturating_add(self.margin.of(max_ttl));
         Some(life.saturating_add(self.silence_of_promoted))
-    }
-
-    /// How much faster than ours a server's clock may run.
-    pub(crate) fn margin_share(&self) -> f64 {
-        self.margin.share
     }
 
     /// All records are to have this `max_ttl`, or more.

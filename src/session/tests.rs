@@ -136,8 +136,8 @@ impl Tried {
 
     /// Writes everything: the bytes.
     fn write(&mut self) -> Vec<u8> {
-        let bytes = self.session.conn().poll_write().to_vec();
-        self.session.conn().wrote(bytes.len());
+        let bytes = self.session.conn.poll_write().to_vec();
+        self.session.conn.wrote(bytes.len());
         bytes
     }
 
@@ -147,10 +147,10 @@ impl Tried {
 
     fn receive(&mut self, mut bytes: &[u8]) -> Result<(), NodeFailure> {
         while !bytes.is_empty() {
-            let space = self.session.conn().space();
+            let space = self.session.conn.space();
             let len = space.len().min(bytes.len());
             space[..len].copy_from_slice(&bytes[..len]);
-            self.session.conn().filled(len);
+            self.session.conn.filled(len);
             bytes = &bytes[len..];
             self.session.on_bytes(self.now)?;
         }
@@ -240,7 +240,7 @@ fn h27_a_command_waits_until_the_server_is_greeted() {
     tried.give(acquire());
     tried.give(acquire());
     let kinds = |tried: &mut Tried| {
-        let conn = std::mem::take(tried.session.conn());
+        let conn = std::mem::take(&mut tried.session.conn);
         conn.close().map(|it| it.command.kind).collect::<Vec<_>>()
     };
     assert_eq!(kinds(&mut tried), [Kind::Greet]);
@@ -296,9 +296,7 @@ fn what_a_server_was_asked_when_nobody_had_confirmed_for_long_that_it_is_the_pri
     let second = Duration::from_secs(1);
     assert_eq!(judged(&mut tried.session, second), granted().answer);
 
-    tried
-        .session
-        .set_lease(now.moment.checked_add(second).unwrap());
+    tried.session.lease_until = now.moment.checked_add(second);
 
     assert_eq!(judged(&mut tried.session, second), granted().answer);
     assert_eq!(
@@ -470,12 +468,12 @@ fn h7_what_a_slow_server_was_sent_is_not_kept_while_more_is_given_to_it() {
     }
     // Never so fast that everything was sent once.
     for _ in 0..1_000 {
-        assert!(!tried.session.conn().poll_write().is_empty());
-        tried.session.conn().wrote(length);
+        assert!(!tried.session.conn.poll_write().is_empty());
+        tried.session.conn.wrote(length);
         tried.receive(RELEASED).unwrap();
         tried.give_release();
     }
-    let kept = tried.session.conn().kept();
+    let kept = tried.session.conn.kept();
     assert!(kept <= 300 * length, "{kept} bytes are kept");
 }
 
@@ -486,7 +484,7 @@ fn what_a_command_needs_is_sent_before_it() {
         Command::of_script(Script::Acquire, &[b"a"], &[b"x", Command::IS_NOTIFIED]).that_waits(),
     );
 
-    let conn = std::mem::take(tried.session.conn());
+    let conn = std::mem::take(&mut tried.session.conn);
     let sent: Vec<_> = conn.close().map(|it| it.command.kind).collect();
     assert_eq!(sent, [Kind::Subscribe, Kind::Acquire]);
 }
@@ -539,7 +537,7 @@ fn a_server_whose_lease_is_over_hands_over_no_token() {
     let mut tried = Tried::open();
     let edition = Edition::NONE;
     let until = tried.now.moment.checked_add(TIMEOUT).unwrap();
-    tried.session.set_lease(until);
+    tried.session.lease_until = Some(until);
     tried.receive(&handed_over_push(&edition)).unwrap();
     tried.later(TIMEOUT);
     tried.receive(&handed_over_push(&edition)).unwrap();

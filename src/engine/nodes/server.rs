@@ -236,7 +236,7 @@ impl Server {
 
     /// What the server last said about itself.
     pub(crate) fn server_info(&self) -> Option<ServerInfo> {
-        self.with(|link| link.session.server_info().cloned())
+        self.with(|link| link.session.server_info.clone())
     }
 
     /// What is known of it.
@@ -391,7 +391,7 @@ impl Link {
         }
         if let Some(socket) = &self.socket
             && self.broken.is_none()
-            && let Err(err) = write(self.session.conn(), socket)
+            && let Err(err) = write(&mut self.session.conn, socket)
         {
             self.broken = Some(disconnected(&err));
         }
@@ -402,7 +402,7 @@ impl Link {
     fn needs_worker(&mut self, now: Tick) -> bool {
         self.socket.is_some()
             && (self.broken.is_some()
-                || !self.session.conn().is_flushed()
+                || !self.session.conn.is_flushed()
                 || self.session.is_unwatched(now))
     }
 
@@ -435,7 +435,7 @@ impl Link {
         let planned = self.session.plan(now.tick);
         Turn {
             filled,
-            has_answered: self.session.has_answered(),
+            has_answered: self.session.has_answered,
             wakes_at: (!stops).then(|| self.stop_at.map_or(planned, |it| it.min(planned))),
             now,
             events: std::mem::take(&mut self.session.events),
@@ -448,7 +448,7 @@ impl Link {
     fn read(&mut self, is_readable: bool, now: Tick) -> Result<Filled, NodeFailure> {
         match &self.socket {
             Some(socket) if is_readable || self.session.is_overdue(now) => {
-                read(self.session.conn(), socket).map_err(|err| disconnected(&err))
+                read(&mut self.session.conn, socket).map_err(|err| disconnected(&err))
             }
             _ => Ok(Filled::Nothing),
         }
@@ -456,7 +456,7 @@ impl Link {
 
     /// Lets the worker be woken when the socket can be written, exactly while something waits for that.
     fn watch(&mut self, registry: &Registry) -> Result<(), NodeFailure> {
-        let waits_to_write = !self.session.conn().is_flushed();
+        let waits_to_write = !self.session.conn.is_flushed();
         if let Some(socket) = &mut self.socket
             && waits_to_write != self.waits_to_write
         {

@@ -248,7 +248,8 @@ impl Worker {
             return Ok(false);
         };
         let until = lease?;
-        self.node.with(|link| link.session.set_lease(until));
+        self.node
+            .with(|link| link.session.lease_until = Some(until));
         Ok(true)
     }
 
@@ -291,7 +292,7 @@ impl Worker {
 
     /// The connection is of no use any more.
     fn lose_connection(&mut self, failure: &NodeFailure) -> Next {
-        self.flapping = !self.node.with(|link| link.session.has_answered());
+        self.flapping = !self.node.with(|link| link.session.has_answered);
         if !self.flapping {
             self.failures = 0;
         }
