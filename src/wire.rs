@@ -16,13 +16,15 @@ pub(crate) use redis::Value;
 pub(crate) use address::{Address, Credentials, Endpoint, Security};
 pub(crate) use command::Command;
 #[cfg(all(test, not(quorlock_shuttle)))]
-pub(crate) use command::{Destination, Naming};
+pub(crate) use command::Destination;
 pub(crate) use conn::{Conn, ConnEvent};
-pub(crate) use keys::hash_tag;
+#[cfg(feature = "tls")]
+pub(crate) use frame::Inbox;
+pub(crate) use keys::{LockKeys, hash_tag};
 pub(crate) use login::{Dialogue, answer, log_in, question};
 pub(crate) use plan::{
-    Entering, FoundName, GreetKind, Greeting, KeyTtls, Looked, Offer, Plan, QueueEntry,
-    QueuePolicy, QueueUpdate, ScanPlace, greet, list, names,
+    Entering, FoundName, GreetKind, Greeting, KeyTtls, Offer, Plan, QueueEntry, QueuePolicy,
+    QueueUpdate, ScanPlace, greet, list, names,
 };
 #[cfg(test)]
 pub(crate) use redis::parse_redis_value as read_value;

@@ -173,16 +173,16 @@ pub(super) fn secure(
             };
             is_secured = true;
             has_sentinels |= is_sentinel;
-            let hosts = match &connection.place {
-                Endpoint::Tcp { host, .. } => vec![&**host],
-                Endpoint::Unix(_) => Vec::new(),
+            let host = match &connection.place {
+                Endpoint::Tcp { host, .. } => Some(&**host),
+                Endpoint::Unix(_) => None,
             };
             let tls = if is_sentinel {
                 of_sentinels
             } else {
                 of_servers
             };
-            match Setup::new(tls, &hosts, &mut system) {
+            match Setup::new(tls, host, &mut system) {
                 Ok(setup) => connection.security = Security::Tls(Arc::new(setup)),
                 Err(reason) => return Some(format!("node {index}: {reason}")),
             }

@@ -12,7 +12,7 @@ use crate::engine::spec::{self, LockSpec};
 use crate::error::{AcquireError, NodeAnswer, NodeFailure, NodeReport};
 use crate::ids::NodeSet;
 use crate::inspection::{InspectedNode, Inspection, StoredKey};
-use crate::wire::{Command, KeyTtls, Looked, Plan};
+use crate::wire::{Command, KeyTtls, LockKeys, Plan};
 
 impl Shared {
     /// Whether a lock can be called so.
@@ -107,7 +107,7 @@ impl Shared {
         self.fanout.report(rows)
     }
 
-    fn looked(&self, name: &[u8], slot: Option<u8>) -> Looked {
-        Looked::new(&[&*self.config.prefix, name].concat(), slot)
+    fn looked(&self, name: &[u8], slot: Option<u8>) -> LockKeys {
+        LockKeys::named(&[&*self.config.prefix, name].concat(), slot)
     }
 }

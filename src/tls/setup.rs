@@ -59,14 +59,14 @@ impl RefUnwindSafe for Setup {}
 pub(crate) struct SystemRoots(Option<Arc<RootCertStore>>);
 
 impl Setup {
-    /// For the servers at `hosts`, as far as these are known. Blocks while files are read. The error says what cannot be used.
+    /// For a server at `host`, if that is known. Blocks while files are read. The error says what cannot be used.
     /// `system` is kept between the nodes of a manager.
     pub(crate) fn new(
         tls: &Tls,
-        hosts: &[&str],
+        host: Option<&str>,
         system: &mut SystemRoots,
     ) -> Result<Setup, String> {
-        for host in hosts.iter().copied().chain(tls.server_name.as_deref()) {
+        if let Some(host) = host.or(tls.server_name.as_deref()) {
             server_name(tls, host)?;
         }
         let system = match tls.roots {
@@ -97,9 +97,7 @@ impl Setup {
     /// With the files as they are now; with the earlier ones where those cannot be used: they may be half written.
     fn config(&self) -> Arc<ClientConfig> {
         let mut loaded = self.loaded.lock();
-        if !self.tls.has_files() {
-            return Arc::clone(&loaded.config);
-        }
+
         let read = Read::now(&self.tls);
         let hash = read.as_ref().map(Read::hash).map_err(String::clone);
         if hash == Ok(loaded.hash) {
@@ -146,17 +144,6 @@ impl SystemRoots {
             ));
         }
         Ok(Arc::clone(self.0.insert(Arc::new(roots))))
-    }
-}
-
-impl Tls {
-    fn has_files(&self) -> bool {
-        let is_file = |it: &Pem| matches!(it, Pem::File(_));
-        matches!(&self.roots, Roots::Given(pem) if is_file(pem))
-            || self
-                .client
-                .as_ref()
-                .is_some_and(|(chain, key)| is_file(chain) || is_file(key))
     }
 }
 

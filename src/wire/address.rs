@@ -1,6 +1,5 @@
 //! Where a node is and how to log in, read from a URL.
 
-use std::borrow::Cow;
 use std::fmt;
 use std::net::Ipv6Addr;
 use std::path::PathBuf;
@@ -50,18 +49,15 @@ impl fmt::Debug for Credentials {
 
 /// Whether connections are secured, and how.
 #[derive(Clone, Debug)]
+#[cfg_attr(
+    not(feature = "tls"),
+    expect(dead_code, reason = "no address asks for TLS without the feature")
+)]
 pub(crate) enum Security {
     Plain,
     /// By TLS, but nobody has said how: there is no connection then.
-    #[cfg_attr(
-        not(feature = "tls"),
-        expect(dead_code, reason = "no address asks for it without the feature")
-    )]
     Wanted,
-    #[cfg_attr(
-        not(feature = "tls"),
-        expect(dead_code, reason = "no address asks for it without the feature")
-    )]
+
     Tls(Arc<Setup>),
 }
 
@@ -75,32 +71,29 @@ pub(crate) enum Endpoint {
 impl Address {
     /// Reads a URL. The error says what is wrong and never repeats the URL, which may hold a password.
     pub(crate) fn parse(url: &str) -> Result<Address, String> {
-        let scheme = url
-            .split_once("://")
-            .map(|(scheme, _)| scheme.to_ascii_lowercase());
-        let security = match scheme.as_deref() {
-            Some("redis" | "valkey" | "redis+unix" | "valkey+unix" | "unix") => Security::Plain,
-            #[cfg(feature = "tls")]
-            Some("rediss" | "valkeys") => Security::Wanted,
-            #[cfg(not(feature = "tls"))]
-            Some("rediss" | "valkeys") => return Err(NO_TLS.to_owned()),
-            Some(_) => return Err(format!("unknown scheme: {EXPECTED}")),
-            None => return Err(format!("not a URL: {EXPECTED}")),
+        let Some((scheme, rest)) = url.split_once("://") else {
+            return Err(format!("not a URL: {EXPECTED}"));
         };
-        if let Some(mistake) = mistake_in(url) {
+        let scheme = scheme.to_ascii_lowercase();
+        let security = match &*scheme {
+            "redis" | "valkey" | "redis+unix" | "valkey+unix" | "unix" => Security::Plain,
+            #[cfg(feature = "tls")]
+            "rediss" | "valkeys" => Security::Wanted,
+            #[cfg(not(feature = "tls"))]
+            "rediss" | "valkeys" => return Err(NO_TLS.to_owned()),
+            _ => return Err(format!("unknown scheme: {EXPECTED}")),
+        };
+        let is_unix = scheme.ends_with("unix");
+        if let Some(mistake) = mistake_in(rest, is_unix) {
             return Err(mistake.to_owned());
         }
-        let is_unix = scheme.is_some_and(|it| it.ends_with("unix"));
         let database = database_in(url, is_unix)?;
         // The parser knows no TLS.
-        let rest = url.split_once("://").map_or(url, |(_, rest)| rest);
-        let plain = matches!(security, Security::Plain);
-        let url = if plain {
-            Cow::Borrowed(url)
-        } else {
-            Cow::Owned(format!("redis://{rest}"))
+        let url = match security {
+            Security::Plain => url.to_owned(),
+            _ => format!("redis://{rest}"),
         };
-        let info = url.as_ref().into_connection_info().map_err(|err| {
+        let info = url.into_connection_info().map_err(|err| {
             // Only the fixed text before the dash: what follows may quote the URL.
             let err = err.to_string();
             match err.split(" - ").next().unwrap_or("not a Redis URL") {
@@ -204,15 +197,14 @@ const NO_BRACKETS: &str = "an IPv6 address stands in brackets: redis://[::1]:637
 
 /// Mistakes in URLs that a parser reports as something else or not at all: to it, what follows a `/` in a password is a path,
 /// and what precedes it the host.
-fn mistake_in(url: &str) -> Option<&'static str> {
-    let (scheme, rest) = url.split_once("://")?;
+fn mistake_in(rest: &str, is_unix: bool) -> Option<&'static str> {
     if rest.ends_with("#insecure") {
         return Some(INSECURE);
     }
     if rest.contains('#') {
         return Some(RESERVED);
     }
-    if scheme.to_ascii_lowercase().ends_with("unix") {
+    if is_unix {
         return None;
     }
     let end = rest.find(['/', '?']).unwrap_or(rest.len());

@@ -30,17 +30,11 @@ pub(crate) struct Command {
     pub(super) life: Duration,
 }
 
-/// How a command names its script.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(crate) enum Naming {
-    Hash,
-    /// With its source, for a server that may not know the script.
-    Source,
-}
-
 /// What a command has from the connection that it is written to.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Destination<'a> {
+    /// The server may not know the script: it is given the source, and not the hash.
+    pub(crate) with_source: bool,
     /// Releases can be announced to this client.
     pub(crate) is_notified: bool,
     /// Of the record that the client was greeted with.
@@ -133,17 +127,17 @@ impl Command {
         }
     }
 
-    pub(crate) fn write(&self, out: &mut Vec<u8>, naming: Naming, to: Destination<'_>) {
+    pub(crate) fn write(&self, out: &mut Vec<u8>, to: Destination<'_>) {
         let Some(script) = self.script else {
             return out.extend_from_slice(&self.text);
         };
         pack_number(out, b'*', self.parts.saturating_add(3));
-        if naming == Naming::Hash {
-            pack(out, b"EVALSHA");
-            pack(out, script.hash().as_bytes());
-        } else {
+        if to.with_source {
             pack(out, b"EVAL");
             pack(out, script.source().as_bytes());
+        } else {
+            pack(out, b"EVALSHA");
+            pack(out, script.hash().as_bytes());
         }
         let begin = out.len();
         out.extend_from_slice(&self.text);
@@ -183,12 +177,16 @@ impl Command {
 
     /// As it is written to a server that was not greeted.
     pub(crate) fn packed(&self) -> Vec<u8> {
-        self.packed_as(Naming::Hash)
+        self.packed_as(false)
     }
 
-    pub(crate) fn packed_as(&self, naming: Naming) -> Vec<u8> {
+    pub(crate) fn packed_as(&self, with_source: bool) -> Vec<u8> {
         let mut out = Vec::new();
-        self.write(&mut out, naming, Destination::UNGREETED);
+        let to = Destination {
+            with_source,
+            ..Destination::UNGREETED
+        };
+        self.write(&mut out, to);
         out
     }
 }
@@ -197,6 +195,7 @@ impl Command {
 impl Destination<'_> {
     /// A server that was not greeted, and tells of releases.
     pub(crate) const UNGREETED: Destination<'static> = Destination {
+        with_source: false,
         is_notified: true,
         edition: Edition::NONE,
         tag: None,
@@ -229,9 +228,9 @@ mod tests {
 
     const THERE: Destination<'static> = Destination::UNGREETED;
 
-    fn written(command: &Command, naming: Naming, to: Destination<'_>) -> Vec<u8> {
+    fn written(command: &Command, with_source: bool, to: Destination<'_>) -> Vec<u8> {
         let mut out = b"before".to_vec();
-        command.write(&mut out, naming, to);
+        command.write(&mut out, Destination { with_source, ..to });
         out.split_off(b"before".len())
     }
 
@@ -256,8 +255,8 @@ mod tests {
                     .get_packed_command()
             };
             let command = Command::of_script(script, keys, args);
-            assert!(written(&command, Naming::Hash, THERE) == expected("EVALSHA", script.hash()));
-            assert!(written(&command, Naming::Source, THERE) == expected("EVAL", &script.source()));
+            assert!(written(&command, false, THERE) == expected("EVALSHA", script.hash()));
+            assert!(written(&command, true, THERE) == expected("EVAL", &script.source()));
         }
     }
 
@@ -273,14 +272,14 @@ mod tests {
         let [first, _, last] = keys;
         let keys = [first, b"quorlock:record:{x}", last];
         let expected = Command::of_script(Script::Acquire, &keys, &args);
-        for naming in [Naming::Hash, Naming::Source] {
+        for with_source in [false, true] {
             assert!(
-                written(&command, naming, there) == expected.packed_as(naming),
-                "{naming:?}"
+                written(&command, with_source, there) == expected.packed_as(with_source),
+                "{with_source}"
             );
         }
         let time = Command::time();
-        assert_eq!(written(&time, Naming::Hash, there), time.packed());
+        assert_eq!(written(&time, false, there), time.packed());
     }
 
     #[test]
@@ -316,10 +315,10 @@ mod tests {
                 &keys,
                 &[&args[..4], &[&with.0], &args[5..]].concat(),
             );
-            for naming in [Naming::Hash, Naming::Source] {
+            for with_source in [false, true] {
                 assert!(
-                    written(&command, naming, Destination { edition, ..THERE })
-                        == expected.packed_as(naming),
+                    written(&command, with_source, Destination { edition, ..THERE })
+                        == expected.packed_as(with_source),
                     "{script:?}"
                 );
             }
@@ -334,16 +333,16 @@ mod tests {
         for (is_notified, flag) in [(true, b"1"), (false, b"0")] {
             let expected = Command::of_script(Script::Acquire, &keys, &[b"x", flag]);
             assert!(command.waits && !expected.waits);
-            for naming in [Naming::Hash, Naming::Source] {
+            for with_source in [false, true] {
                 assert!(
                     written(
                         &command,
-                        naming,
+                        with_source,
                         Destination {
                             is_notified,
                             ..THERE
                         }
-                    ) == expected.packed_as(naming)
+                    ) == expected.packed_as(with_source)
                 );
             }
         }

@@ -19,10 +19,10 @@ use crate::error::{NodeFailure, TlsFailure};
 use crate::ids::Edition;
 use crate::time::{Now, Tick};
 use crate::tls::Session;
-use crate::wire::command::{Command, Destination, Naming};
+use crate::wire::command::{Command, Destination};
 use crate::wire::frame::Inbox;
 use crate::wire::reply::{HandedOver, Push, Reply, push};
-use crate::wire::script::{Kind, Script, SourceDelivery};
+use crate::wire::script::{Kind, Script};
 
 /// See the module. `T` is what a command is sent for, and comes back with the answer.
 pub(crate) struct Conn<T> {
@@ -39,18 +39,16 @@ pub(crate) struct Conn<T> {
     in_flight: VecDeque<InFlight<T>>,
     /// Batches that were written and are not answered to their end.
     pub(crate) batches: usize,
-    /// The scripts whose source was given to it.
+    /// The scripts whose source the server has, or was given on it.
     introduced: Vec<Script>,
     /// Hash tag of all keys, in a cluster.
     tag: Option<Arc<[u8]>>,
     /// Of the server's record, as the last greeting has shown it.
     edition: Edition,
-    /// It can carry pushes.
+    /// It can carry pushes, and the server has not refused to announce releases.
     pushes: bool,
     /// The client's channel was asked for on it.
     subscribed: bool,
-    /// The server has refused that.
-    is_deaf: bool,
     /// Until when a lock can stand there because of any command on this connection.
     stands_until: Option<Tick>,
     /// Why the server may have other data than when it was greeted: nothing that comes after that counts.
@@ -97,12 +95,12 @@ impl<T> Default for Conn<T> {
             sent: 0,
             in_flight: VecDeque::new(),
             batches: 0,
-            introduced: Vec::new(),
+            introduced: Script::NEEDED.to_vec(),
             tag: None,
             edition: Edition::NONE,
             pushes: false,
             subscribed: false,
-            is_deaf: false,
+
             stands_until: None,
             over: None,
         }
@@ -137,7 +135,9 @@ impl<T: AsRef<Command>> Conn<T> {
             self.edition = greeted.edition;
         }
         if !self.inbox.is_empty() {
-            return Err(protocol("more than was asked for in the login".to_owned()));
+            return Err(NodeFailure::protocol(
+                "more than was asked for in the login",
+            ));
         }
         Ok(())
     }
@@ -206,7 +206,7 @@ impl<T: AsRef<Command>> Conn<T> {
 
     /// Whether the server can tell the client over it what it hands over, as far as is known.
     pub(crate) fn is_notified(&self) -> bool {
-        self.pushes && !self.is_deaf
+        self.pushes
     }
 
     /// How many bytes are kept to be written.
@@ -252,28 +252,19 @@ impl<T: AsRef<Command>> Conn<T> {
     /// Puts a command behind all others. The first with a script that the server need not know carries its source.
     pub(crate) fn enqueue(&mut self, tag: T, asked: Now) {
         self.subscribed |= tag.as_ref().kind == Kind::Subscribe;
-        let script = tag.as_ref().script.filter(|it| {
-            it.row().sent == SourceDelivery::WithCommand && !self.introduced.contains(it)
-        });
+        let script = tag.as_ref().script;
+        let script = script.filter(|it| !self.introduced.contains(it));
         self.introduced.extend(script);
-        self.put(
-            tag,
-            asked,
-            if script.is_some() {
-                Naming::Source
-            } else {
-                Naming::Hash
-            },
-        );
+        self.put(tag, asked, script.is_some());
     }
 
     /// Puts a command behind all others once more, whose script the server does not know. Only if it is still wanted: its
     /// release may have been given meanwhile, and would run before it.
     pub(crate) fn enqueue_again(&mut self, tag: T, asked: Now) {
-        self.put(tag, asked, Naming::Source);
+        self.put(tag, asked, true);
     }
 
-    fn put(&mut self, tag: T, asked: Now, naming: Naming) {
+    fn put(&mut self, tag: T, asked: Now, with_source: bool) {
         let command = tag.as_ref();
         let edition = if command.compares() {
             self.edition
@@ -281,17 +272,18 @@ impl<T: AsRef<Command>> Conn<T> {
             Edition::NONE
         };
         let to = Destination {
+            with_source,
             is_notified: self.is_notified(),
             edition,
             tag: self.tag.as_deref(),
         };
-        command.write(&mut self.unsent, naming, to);
+        command.write(&mut self.unsent, to);
         self.stands_until = self
             .stands_until
             .max(asked.tick.checked_add(tag.as_ref().life));
         let before = self.tls.as_ref().map_or(self.sent, Session::sealed);
         let end = before.saturating_add(wide(self.unsent.len().saturating_sub(self.unsent_from)));
-        let with_source = naming != Naming::Hash;
+
         self.in_flight.push_back(InFlight {
             tag,
             asked,
@@ -352,16 +344,16 @@ impl<T: AsRef<Command>> Conn<T> {
                     return Ok(Some(ConnEvent::HandedOver(HandedOver { token, ..notice })));
                 }
                 Push::Subscribed | Push::Other => {
-                    return Err(protocol("a push that was not asked for".to_owned()));
+                    return Err(NodeFailure::protocol("a push that was not asked for"));
                 }
             }
             let Some(first) = first else {
-                return Err(protocol("an answer to nothing".to_owned()));
+                return Err(NodeFailure::protocol("an answer to nothing"));
             };
             // What is answered keeps nobody from sending more: a server that answers without reading could have any
             // number of commands kept here.
             if self.sent < first.end {
-                return Err(protocol("an answer to what was not sent yet".to_owned()));
+                return Err(NodeFailure::protocol("an answer to what was not sent yet"));
             }
             let reply = Reply::read(first.tag.as_ref().kind, frame);
             if let Answer::Failed(failure @ NodeFailure::Protocol { .. }) = reply.answer {
@@ -380,8 +372,8 @@ impl<T: AsRef<Command>> Conn<T> {
             if let Answer::Greet(greeted) = &reply.answer {
                 self.edition = greeted.edition;
             }
-            self.is_deaf |=
-                tag.as_ref().kind == Kind::Subscribe && reply.answer != Answer::Subscribed;
+            self.pushes &=
+                tag.as_ref().kind != Kind::Subscribe || reply.answer == Answer::Subscribed;
             self.over = match reply.answer {
                 Answer::Failed(NodeFailure::Replica) => Some("its server is a replica now"),
                 Answer::Failed(NodeFailure::Loading) => Some("its server loads its data"),
@@ -435,14 +427,10 @@ impl<T: AsRef<Command>> Conn<T> {
                 Err(_) if !self.has_replied && self.tls.is_none() && self.inbox.is_of_tls() => {
                     return Err(NodeFailure::Tls(TlsFailure::SpeaksTls));
                 }
-                Err(reason) => return Err(protocol(reason)),
+                Err(reason) => return Err(NodeFailure::protocol(reason)),
             }
         }
     }
-}
-
-fn protocol(reason: String) -> NodeFailure {
-    NodeFailure::Protocol { reason }
 }
 
 fn wide(len: usize) -> u64 {

@@ -52,21 +52,32 @@ impl Inbox {
         self.end = self.end.saturating_add(len).min(self.bytes.len());
     }
 
+    /// What has come and was not taken.
+    pub(crate) fn rest(&self) -> &[u8] {
+        self.bytes.get(self.start..self.end).unwrap_or_default()
+    }
+
+    /// Takes so many bytes of the [rest](Inbox::rest).
+    pub(crate) fn take(&mut self, len: usize) {
+        self.start = self.start.saturating_add(len);
+    }
+
     /// Takes the next complete reply; [`Inbox::get`] reads it. The error says why these bytes are not a Redis reply: close
     /// the connection.
     pub(crate) fn take_reply(&mut self) -> Result<Option<Range<usize>>, String> {
-        let bytes = self.bytes.get(self.start..self.end).unwrap_or_default();
-        let Some(len) = reply_len(bytes)? else {
+        let Some(len) = reply_len(self.rest())? else {
             return Ok(None);
         };
-        let end = self.start.saturating_add(len);
-        Ok(Some(std::mem::replace(&mut self.start, end)..end))
+        let start = self.start;
+        self.take(len);
+        Ok(Some(start..self.start))
     }
 
     /// Whether what was not taken is what a server says that expects TLS: an alert, or its part of a handshake.
     pub(crate) fn is_of_tls(&self) -> bool {
-        let rest = self.bytes.get(self.start..self.end).unwrap_or_default();
-        rest.first().is_some_and(|it| TLS_RECORDS.contains(it))
+        self.rest()
+            .first()
+            .is_some_and(|it| TLS_RECORDS.contains(it))
     }
 
     #[cfg(test)]

@@ -120,27 +120,15 @@ impl LockKeys {
 
 /// All keys of these locks, as the scripts have them: see `scripts/acquire.lua`. Slots have the list and the mark of the first.
 pub(super) fn keys_of(locks: &[LockKeys], are_slots: bool) -> Vec<&[u8]> {
-    let kinds: &[fn(&LockKeys) -> &[u8]] = &[
-        |it| &it.lock,
-        |it| &it.fence,
-        |it| &it.mark,
-        |it| &it.waiting,
-        |it| &it.readers,
-    ];
-    let mut keys = Vec::with_capacity(locks.len().saturating_mul(kinds.len()).saturating_add(1));
-    for (number, kind) in kinds.iter().enumerate() {
-        if number == 2 {
-            keys.push(RECORD);
-        }
-        let of_all = if are_slots && 2 <= number {
-            1
-        } else {
-            locks.len()
-        };
-        keys.extend(locks.iter().take(of_all).map(kind));
-    }
-    if are_slots {
-        keys.pop();
+    let lists = locks.len().min(if are_slots { 1 } else { usize::MAX });
+    let mut keys: Vec<&[u8]> = Vec::with_capacity(locks.len().saturating_mul(5).saturating_add(1));
+    keys.extend(locks.iter().map(|it| &*it.lock));
+    keys.extend(locks.iter().map(|it| &*it.fence));
+    keys.push(RECORD);
+    keys.extend(locks.iter().take(lists).map(|it| &*it.mark));
+    keys.extend(locks.iter().take(lists).map(|it| &*it.waiting));
+    if !are_slots {
+        keys.extend(locks.iter().map(|it| &*it.readers));
     }
     keys
 }

@@ -12,7 +12,7 @@ use crate::answer::{Answer, ServerInfo};
 use crate::error::NodeFailure;
 use crate::ids::Edition;
 use crate::wire::address::Address;
-use crate::wire::command::{Command, Destination, Naming};
+use crate::wire::command::{Command, Destination};
 use crate::wire::refusal;
 use crate::wire::reply::Reply;
 use crate::wire::script::{Kind, Script};
@@ -37,12 +37,13 @@ pub(crate) fn log_in(
 ) -> Result<ServerInfo, NodeFailure> {
     let mut greeting = Vec::new();
     let to = Destination {
+        with_source: false,
         is_notified: false,
         edition: Edition::NONE,
         tag: address.tag.as_deref(),
     };
     if let Some(greet) = greet {
-        greet.write(&mut greeting, Naming::Hash, to);
+        greet.write(&mut greeting, to);
     }
     let mut login = Questions {
         server,
@@ -76,9 +77,7 @@ pub(crate) fn answer(frame: &[u8]) -> Result<Value, NodeFailure> {
 }
 
 fn read(frame: &[u8]) -> Result<Value, NodeFailure> {
-    parse_redis_value(frame).map_err(|_| NodeFailure::Protocol {
-        reason: "an answer that cannot be read".to_owned(),
-    })
+    parse_redis_value(frame).map_err(|_| NodeFailure::protocol("an answer that cannot be read"))
 }
 
 struct Questions<'a> {
@@ -207,8 +206,8 @@ impl Questions<'_> {
             ask(cmd("SELECT").arg(database));
         }
         if !self.greeting.is_empty() {
-            let hashes: Vec<_> = Script::needed().iter().map(|it| it.hash()).collect();
-            ask(cmd("SCRIPT").arg("EXISTS").arg(hashes));
+            let hashes = Script::NEEDED.map(Script::hash);
+            ask(cmd("SCRIPT").arg("EXISTS").arg(&hashes));
             // One command each: older servers take one name only. Not all parts, because others grow without end: any client may
             // make up as many kinds of errors as it likes, and the server lists them all.
             ask(cmd("INFO").arg("server"));
@@ -248,10 +247,9 @@ impl Questions<'_> {
     }
 
     fn read_known(&mut self) -> Result<(), NodeFailure> {
-        let scripts = Script::needed();
         match self.value()? {
-            Value::Array(known) if known.len() == scripts.len() => {
-                for (script, known) in scripts.into_iter().zip(known) {
+            Value::Array(known) if known.len() == Script::NEEDED.len() => {
+                for (script, known) in Script::NEEDED.into_iter().zip(known) {
                     match known {
                         Value::Int(0) => self.unknown.push(script),
                         Value::Int(1) => {}
@@ -262,7 +260,7 @@ impl Questions<'_> {
             }
             // The access list may forbid to ask.
             Value::ServerError(error) if error.code() == "NOPERM" => {
-                self.unknown = scripts;
+                self.unknown = Script::NEEDED.to_vec();
                 Ok(())
             }
             Value::ServerError(error) => self.fail(failure_of(&error)),
@@ -296,10 +294,19 @@ impl Questions<'_> {
         // Valkey has called it so since its version 9.
         let mode = field("redis_mode").or_else(|| field("server_mode"));
         let in_cluster = self.address.tag.is_some();
+        let unsuitable = |reason: String| NodeFailure::Unsuitable {
+            reason: reason.into(),
+        };
         let failure = if let Some(version) = field("garnet_version") {
-            not_atomic(&refusal::shown(version))
+            unsuitable(format!(
+                "Garnet {}, which runs scripts side by side, so two clients may get one lock; use Redis or Valkey",
+                refusal::shown(version)
+            ))
         } else if let Some(version) = field("redis_version").filter(|it| is_too_old(it)) {
-            too_old(&refusal::shown(version))
+            let version = refusal::shown(version);
+            unsuitable(format!(
+                "Redis {version} is too old; use 6.2 or newer, or Valkey"
+            ))
         } else {
             match mode {
                 Some("cluster") if !in_cluster => NodeFailure::CLUSTER_NODE,
@@ -373,21 +380,6 @@ fn field<'a>(info: &'a str, name: &str) -> Option<&'a str> {
 
 const BAD_DATABASE: &str = "it has no such database; correct the number at the end of the URL";
 
-fn not_atomic(version: &str) -> NodeFailure {
-    let reason = format!(
-        "Garnet {version}, which runs scripts side by side, so two clients may get one lock; use Redis or Valkey"
-    );
-    NodeFailure::Unsuitable {
-        reason: reason.into(),
-    }
-}
-
-fn too_old(version: &str) -> NodeFailure {
-    NodeFailure::Unsuitable {
-        reason: format!("Redis {version} is too old; use 6.2 or newer, or Valkey").into(),
-    }
-}
-
 /// Where servers say their version. One that is made after Redis says as well which Redis it is like.
 const VERSIONS: [(&str, &str); 4] = [
     ("Valkey", "valkey_version"),
@@ -416,15 +408,11 @@ fn failure_of(error: &ServerError) -> NodeFailure {
 }
 
 fn bad_answer(to: &str) -> NodeFailure {
-    NodeFailure::Protocol {
-        reason: format!("no answer to {to}"),
-    }
+    NodeFailure::protocol(format!("no answer to {to}"))
 }
 
 fn no_memory() -> NodeFailure {
-    NodeFailure::Protocol {
-        reason: "no memory in the answer to a greeting".to_owned(),
-    }
+    NodeFailure::protocol("no memory in the answer to a greeting")
 }
 
 #[cfg(test)]

@@ -21,7 +21,7 @@ use crate::wire::reply::HandedOver;
 use crate::wire::script::{Kind, Script};
 
 pub(crate) use crate::wire::keys::KeyTtls;
-pub(crate) use inspect_commands::Looked;
+
 pub(crate) use list_commands::{FoundName, ScanPlace, list, names};
 pub(crate) use queue_policy::{Entering, Offer, QueueEntry, QueuePolicy, QueueUpdate};
 
@@ -290,8 +290,7 @@ impl Plan {
             fence: 0,
             first: notice.life,
         };
-        let mut command =
-            inspect_commands::take(&keys, notice.value.as_bytes(), notice.reads, ttls);
+        let mut command = keys.take(notice.value.as_bytes(), notice.reads, ttls);
         command.push(&client.0);
         command
     }

@@ -32,32 +32,29 @@ impl Reply {
     /// Reads the reply to a command. Never fails: what has a form that this command is never answered in is
     /// [`NodeFailure::Protocol`], and nothing else is.
     pub(crate) fn read(kind: Kind, frame: &[u8]) -> Reply {
+        Reply::of(kind, frame).unwrap_or_else(|| {
+            let reason = "an answer of another form than the script gives";
+            Reply::without_time(Answer::Failed(NodeFailure::protocol(reason)))
+        })
+    }
+
+    fn of(kind: Kind, frame: &[u8]) -> Option<Reply> {
         if matches!(
             kind,
             Kind::Acquire | Kind::Raise | Kind::Extend | Kind::Release
         ) && let Some(reply) = LockReply::read(frame)
         {
-            return reply
-                .to(kind)
-                .unwrap_or_else(|| Reply::without_time(nonsense()));
+            return reply.to(kind);
         }
-        Reply::without_time(match parse_redis_value(frame) {
-            Ok(Value::Push { .. })
-                if kind == Kind::Subscribe && push(frame) == Push::Subscribed =>
-            {
+        let answer = match parse_redis_value(frame).ok()? {
+            Value::Push { .. } if kind == Kind::Subscribe && push(frame) == Push::Subscribed => {
                 Answer::Subscribed
             }
-            Ok(Value::Array(parts)) if kind == Kind::Time => {
-                return time(&parts).unwrap_or_else(|| Reply::without_time(nonsense()));
-            }
-            Ok(Value::Array(parts)) if kind == Kind::Inspect => {
-                return inspected(&parts).unwrap_or_else(|| Reply::without_time(nonsense()));
-            }
-            Ok(Value::Array(parts)) if kind == Kind::Greet => {
-                greeted(&parts).unwrap_or_else(nonsense)
-            }
-            Ok(Value::Array(parts)) if kind == Kind::List => listed(parts).unwrap_or_else(nonsense),
-            Ok(Value::ServerError(error)) if !refusal::is_garbled(frame, &error) => {
+            Value::Array(parts) if kind == Kind::Time => return time(&parts),
+            Value::Array(parts) if kind == Kind::Inspect => return inspected(&parts),
+            Value::Array(parts) if kind == Kind::Greet => greeted(&parts)?,
+            Value::Array(parts) if kind == Kind::List => listed(parts)?,
+            Value::ServerError(error) if !refusal::is_garbled(frame, &error) => {
                 match refusal::of(&error) {
                     None => Answer::NoScript,
                     // Whoever has that key, it is not a lock of ours.
@@ -67,8 +64,9 @@ impl Reply {
                     Some(failure) => Answer::Failed(failure),
                 }
             }
-            _ => nonsense(),
-        })
+            _ => return None,
+        };
+        Some(Reply::without_time(answer))
     }
 
     fn without_time(answer: Answer) -> Reply {
@@ -94,15 +92,15 @@ fn time(parts: &[Value]) -> Option<Reply> {
     })
 }
 
+fn number(value: &Value) -> Option<i64> {
+    match value {
+        Value::Int(number) => Some(*number),
+        _ => None,
+    }
+}
+
 /// What a node stores about a lock.
 fn inspected(parts: &[Value]) -> Option<Reply> {
-    let number = |it: &Value| {
-        if let Value::Int(it) = it {
-            Some(*it)
-        } else {
-            None
-        }
-    };
     let text = |it: &Value| match it {
         Value::BulkString(it) if !has_swallowed(it) => Some(SecretValue::new(it)),
         _ => None,
@@ -174,19 +172,13 @@ fn inspected(parts: &[Value]) -> Option<Reply> {
 
 /// What a server's record shows.
 fn greeted(parts: &[Value]) -> Option<Answer> {
-    let number = |it: &Value| {
-        if let Value::Int(it) = it {
-            u64::try_from(*it).ok()
-        } else {
-            None
-        }
-    };
     let (Value::BulkString(policy), parts) = parts.split_last()? else {
         return None;
     };
     let policy = std::str::from_utf8(policy)
         .ok()
         .filter(|it| !it.contains('\r'))?;
+    let number = |it: &Value| u64::try_from(number(it)?).ok();
     let numbers: Vec<_> = parts.iter().map(number).collect::<Option<_>>()?;
     let [
         status,
@@ -509,11 +501,5 @@ fn has_swallowed(text: &[u8]) -> bool {
             rest.drain(..len);
         }
         frame::reply_len(&rest).is_ok()
-    })
-}
-
-fn nonsense() -> Answer {
-    Answer::Failed(NodeFailure::Protocol {
-        reason: "an answer of another form than the script gives".to_owned(),
     })
 }

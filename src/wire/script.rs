@@ -23,27 +23,17 @@ pub(crate) enum Kind {
     Time,
 }
 
-/// When a server gets the source of a script.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(crate) enum SourceDelivery {
-    /// In the login, if the server does not know it: every lock needs it.
-    InLogin,
-    /// With the first command on a connection that runs it. This takes no longer.
-    WithCommand,
-}
-
 /// What there is to say of a script.
 pub(crate) struct Row {
     pub(crate) kind: Kind,
-    pub(super) sent: SourceDelivery,
     text: &'static str,
     /// The SHA-1 of the source in hex: 40 digits.
     hash: OnceLock<String>,
 }
 
-/// The table of all scripts: the kind of each, when it is sent, and its file.
+/// The table of all scripts: the kind of each, and its file.
 macro_rules! scripts {
-    ($($name:ident: $kind:ident, $sent:ident, $file:literal;)*) => {
+    ($($name:ident: $kind:ident, $file:literal;)*) => {
         /// A script.
         #[derive(Clone, Copy, Debug, Eq, PartialEq)]
         pub(crate) enum Script {
@@ -51,6 +41,7 @@ macro_rules! scripts {
         }
 
         impl Script {
+            #[cfg(test)]
             pub(crate) const ALL: [Script; [$($file),*].len()] = [$(Script::$name),*];
 
             pub(crate) fn row(self) -> &'static Row {
@@ -58,7 +49,7 @@ macro_rules! scripts {
                     $(Script::$name => {
                         const TEXT: &str = include_str!(concat!("scripts/", $file));
                         static ROW: Row =
-                            Row { kind: Kind::$kind, sent: SourceDelivery::$sent, text: TEXT, hash: OnceLock::new() };
+                            Row { kind: Kind::$kind, text: TEXT, hash: OnceLock::new() };
                         &ROW
                     })*
                 }
@@ -68,26 +59,27 @@ macro_rules! scripts {
 }
 
 scripts! {
-    Acquire: Acquire, InLogin, "acquire.lua";
-    Extend: Extend, InLogin, "extend.lua";
-    Release: Release, InLogin, "release.lua";
-    AcquireShared: Acquire, WithCommand, "acquire_shared.lua";
-    ExtendShared: Extend, WithCommand, "extend_shared.lua";
-    ReleaseShared: Release, WithCommand, "release_shared.lua";
-    Greet: Greet, InLogin, "greet.lua";
-    Inspect: Inspect, WithCommand, "inspect.lua";
-    Check: Time, WithCommand, "check.lua";
-    List: List, WithCommand, "list.lua";
+    Acquire: Acquire, "acquire.lua";
+    Extend: Extend, "extend.lua";
+    Release: Release, "release.lua";
+    AcquireShared: Acquire, "acquire_shared.lua";
+    ExtendShared: Extend, "extend_shared.lua";
+    ReleaseShared: Release, "release_shared.lua";
+    Greet: Greet, "greet.lua";
+    Inspect: Inspect, "inspect.lua";
+    Check: Time, "check.lua";
+    List: List, "list.lua";
 }
 
 impl Script {
-    /// The scripts that a server has to know before it may vote.
-    pub(crate) fn needed() -> Vec<Script> {
-        Script::ALL
-            .into_iter()
-            .filter(|it| it.row().sent == SourceDelivery::InLogin)
-            .collect()
-    }
+    /// The scripts that every lock needs: a server that does not know them is given them in the login. It is given the source of
+    /// another one with the first command on a connection that runs it. This takes no longer.
+    pub(crate) const NEEDED: [Script; 4] = [
+        Script::Acquire,
+        Script::Extend,
+        Script::Release,
+        Script::Greet,
+    ];
 
     pub(crate) fn source(self) -> String {
         self.lines().collect()
@@ -110,6 +102,8 @@ impl Script {
                 "-- include handover.lua" => include_str!("scripts/handover.lua"),
                 "-- include record.lua" => include_str!("scripts/record.lua"),
                 "-- include counter.lua" => include_str!("scripts/counter.lua"),
+                "-- include clock.lua" => include_str!("scripts/clock.lua"),
+                "-- include reply.lua" => include_str!("scripts/reply.lua"),
                 _ => line,
             };
             part.split_inclusive('\n')

@@ -11,7 +11,7 @@ use crate::ids::NodeId;
 use crate::inspection::{Inspection, Listing, StoredKey};
 use crate::logic::listing::{fits, pause, portion};
 use crate::time::{self, Tick};
-use crate::wire::{self, FoundName, Looked, ScanPlace};
+use crate::wire::{self, FoundName, LockKeys, ScanPlace};
 
 /// More are not listed.
 const LOCKS_MAX: usize = 100_000;
@@ -104,7 +104,7 @@ impl Shared {
 
     fn inspect_found(&self, found: &[FoundName]) -> Vec<Inspection> {
         let query = |(name, slot): &FoundName| NodeQuery {
-            command: Looked::new(name, *slot).inspect(),
+            command: LockKeys::named(name, *slot).inspect(),
             to: None,
         };
         let answers = ask_many(&self.fanout, found.iter().map(query));
@@ -140,8 +140,7 @@ impl Search {
             return Ok(false);
         }
         if PAGES_MAX <= self.pages {
-            let reason = "its keys have no end".to_owned();
-            return Err(NodeFailure::Protocol { reason });
+            return Err(NodeFailure::protocol("its keys have no end"));
         }
         Ok(true)
     }

@@ -516,7 +516,7 @@ mod tests {
         let (listener, address) = listener();
         let server = thread::spawn(move || {
             let (mut server, _) = listener.accept().unwrap();
-            let scripts = Script::needed();
+            let scripts = Script::NEEDED;
             read_until(&mut server, Script::Greet.hash());
             let info = "$33\r\nserver_time_usec:1700000000000001\r\n";
             let known = format!("*{}\r\n{}", scripts.len(), ":0\r\n".repeat(scripts.len()));

@@ -15,9 +15,7 @@ use quorlock_testing::store::{Store, Value};
 use super::*;
 use crate::answer::GreetReply;
 use crate::ids::{Edition, OwnerToken};
-use crate::wire::{
-    self, Command, Destination, GreetKind, Greeting, Naming, Offer, QueuePolicy, Reply,
-};
+use crate::wire::{self, Command, Destination, GreetKind, Greeting, Offer, QueuePolicy, Reply};
 
 /// What the clock of a node shows when a model's clock shows 0: microseconds since 1970.
 pub(super) const BEGIN: u64 = 20_000 * 86_400_000_000;
@@ -203,8 +201,8 @@ impl Real {
         let mut bytes = Vec::new();
         command.write(
             &mut bytes,
-            Naming::Source,
             Destination {
+                with_source: true,
                 is_notified: true,
                 edition,
                 tag: None,

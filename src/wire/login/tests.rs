@@ -171,7 +171,7 @@ fn whole_talk(
 #[test]
 fn a_server_is_given_the_scripts_that_it_does_not_know_and_no_others() {
     let greet = greet();
-    let scripts = Script::needed();
+    let scripts = Script::NEEDED;
     for pattern in 0..1_u32 << scripts.len() {
         let unknown = |index: usize| pattern & 1 << index != 0;
         let mut said = answers("%0\r\n");
@@ -224,7 +224,7 @@ fn a_server_that_may_not_be_asked_which_scripts_it_knows_is_given_all() {
     let mut said = answers("%0\r\n");
     said[KNOWN] =
         "-NOPERM User x has no permissions to run the 'script|exists' command\r\n".to_owned();
-    said.extend(Script::needed().iter().map(|it| loaded(*it)));
+    said.extend(Script::NEEDED.iter().map(|it| loaded(*it)));
 
     let (written, end) = whole_talk(Some(&greet()), &said);
 
@@ -406,7 +406,12 @@ fn a_server_that_is_too_old_has_no_vote() {
             &format!("redis_version:{version}\r\nrun_id:abc\r\n"),
         );
         let failure = talk("redis://a", &answers).err();
-        assert_eq!(failure, too_old.then(|| super::too_old(version)));
+        assert_eq!(
+            failure,
+            too_old.then(|| NodeFailure::Unsuitable {
+                reason: format!("Redis {version} is too old; use 6.2 or newer, or Valkey").into(),
+            })
+        );
     }
 }
 
@@ -419,7 +424,12 @@ fn a_server_that_does_not_run_scripts_one_at_a_time_has_no_vote_whatever_else_it
         &mut answers,
         "garnet_version:1.0.93\r\nrun_id:abc\r\nredis_version:7.4.3\r\n",
     );
-    assert_eq!(talk("redis://a", &answers), Err(not_atomic("1.0.93")));
+    assert_eq!(
+        talk("redis://a", &answers),
+        Err(NodeFailure::unsuitable(
+            "Garnet 1.0.93, which runs scripts side by side, so two clients may get one lock; use Redis or Valkey"
+        ))
+    );
 }
 
 #[test]
@@ -677,7 +687,7 @@ proptest! {
         wrong in prop::collection::vec(prop::option::weighted(0.1, nonsense()), GREET + 5),
         behind in prop::collection::vec(nonsense(), 0..9),
     ) {
-        let scripts = Script::needed();
+        let scripts = Script::NEEDED;
         let mut there = [1; 4];
         unknown.iter().for_each(|it| there[*it] = 0);
         let mut right = answers("%0\r\n");

@@ -10,17 +10,13 @@ const READERS_MAX: u64 = 100;
 /// Longer values are not sent: no client of the plain layout has any. Bytes.
 const VALUE_MAX: u64 = 512;
 
-/// What is looked at: a lock, or one slot of a semaphore.
-#[derive(Clone, Debug)]
-pub(crate) struct Looked(LockKeys);
-
-impl Looked {
-    /// `name`: with the prefix. `slot`: of a semaphore called that, if it is none of a lock.
-    pub(crate) fn new(name: &[u8], slot: Option<u8>) -> Looked {
-        Looked(match slot {
+impl LockKeys {
+    /// What is looked at: a lock, or one slot of a semaphore. `name`: with the prefix.
+    pub(crate) fn named(name: &[u8], slot: Option<u8>) -> LockKeys {
+        match slot {
             None => LockKeys::of(name.into()),
             Some(slot) => LockKeys::of_slot(name, slot),
-        })
+        }
     }
 
     /// Asks what nodes store about it.
@@ -31,7 +27,7 @@ impl Looked {
             waiting,
             readers,
             ..
-        } = &self.0;
+        } = self;
         Command::of_script(
             Script::Inspect,
             &[&**lock, fence, waiting, readers],
@@ -41,27 +37,22 @@ impl Looked {
 
     /// Ends it where it has this value, or the entry of the reader with it, and nowhere else; then it is the next call's turn.
     pub(crate) fn take(&self, value: &[u8], reads: bool, ttls: KeyTtls) -> Command {
-        take(&self.0, value, reads, ttls)
+        let script = if reads {
+            Script::ReleaseShared
+        } else {
+            Script::Release
+        };
+        // Whoever comes next asks for a token of its own.
+        let offer = Offer::default().text(ttls, NO_SLOTS);
+        Command::of_script(script, &self.all(), &[value, &offer])
     }
 
     /// Deletes the counter where it still is this number. It is no lock's key, so nobody stands in line for it.
     pub(crate) fn forget(&self, counter: u64) -> Command {
-        let counter_as_lock = Looked(LockKeys::of(self.0.fence[..].into()));
+        let counter_as_lock = LockKeys::of(self.fence[..].into());
         let ttls = KeyTtls { fence: 0, first: 1 };
         counter_as_lock.take(&digits(counter), false, ttls)
     }
-}
-
-/// Ends a lock, or the entry of a reader, where it has this value.
-pub(super) fn take(keys: &LockKeys, value: &[u8], reads: bool, ttls: KeyTtls) -> Command {
-    let script = if reads {
-        Script::ReleaseShared
-    } else {
-        Script::Release
-    };
-    // Whoever comes next asks for a token of its own.
-    let offer = Offer::default().text(ttls, NO_SLOTS);
-    Command::of_script(script, &keys.all(), &[value, &offer])
 }
 
 #[cfg(test)]
@@ -88,7 +79,7 @@ mod tests {
             b"quorlock:mark:a",
         );
         let readers = b"quorlock:readers:a";
-        let lock = Looked::new(b"a", None);
+        let lock = LockKeys::named(b"a", None);
         same(
             &lock.inspect(),
             Script::Inspect,
@@ -112,7 +103,7 @@ mod tests {
     }
 
     /// The counter `fence` stands in place of a lock, with a list of its own, in which nobody is.
-    fn forgets(looked: &Looked, fence: &str) {
+    fn forgets(looked: &LockKeys, fence: &str) {
         let beside = ["fence", "waiting", "mark", "readers"];
         let [of_fence, list, mark, readers] = beside.map(|kind| format!("quorlock:{kind}:{fence}"));
         let keys = [
@@ -133,7 +124,7 @@ mod tests {
 
     #[test]
     fn a_slot_is_looked_at_by_its_own_key_and_counter_and_the_list_of_all_slots() {
-        let slot = Looked::new(b"a", Some(7));
+        let slot = LockKeys::named(b"a", Some(7));
         let (key, fence, none) = (
             b"quorlock:slot-7:a",
             b"quorlock:slot-fence-7:a",

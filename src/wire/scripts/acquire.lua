@@ -45,8 +45,7 @@
 --
 -- All nodes begin at the same slot, so they grant the same one where they agree on what is free.
 
-local clock = redis.call("TIME")
-local now = clock[1] * 1000000 + clock[2]
+-- include clock.lua
 local proposal = tonumber(ARGV[3])
 
 -- The shortest way for one lock, before any function: Lua makes each of them anew in every run. Four commands, because this runs
@@ -76,6 +75,7 @@ if not record or string.sub(record, 1, 15) ~= ARGV[5] then
 end
 
 -- include counter.lua
+-- include reply.lua
 -- include record.lua
 -- What is no string, and so no lock that is free.
 local present, misused = 0, {}
@@ -131,7 +131,7 @@ local function counters_of_wanted()
 end
 local largest, bad, bad_which = counters_of_wanted()
 if wanted[1] and proposal > now + ahead_max(record) and proposal > largest + 1 then
-  return { 5, largest, 0, 0, now, 0, "" }
+  return reply(5, largest)
 end
 
 local has_waiting = which ~= 0 or not wanted[1]
@@ -192,7 +192,7 @@ if has_waiting then
         bad_which = misused[i] and i or bad_which
       end
       if left < 0 and bad_which ~= 0 then
-        return { -1, 0, 0, 0, now, bad_which, "" }
+        return reply(-1, 0, bad_which)
       end
     else
       left, text, list = redis.call("PTTL", KEYS[which]), label_in(found[which]), which
@@ -215,7 +215,7 @@ if has_waiting then
   end
 end
 if bad ~= 0 then
-  return { bad, 0, 0, 0, now, (n > 1 or has_slots) and bad_which or 0, "" }
+  return reply(bad, 0, (n > 1 or has_slots) and bad_which or 0)
 end
 
 -- The proposal stays stored unless the counter was larger; a raise that follows needs a counter of each. END is not stored: a lock
@@ -237,4 +237,4 @@ local is_accepted = proposal > largest
 if is_accepted and not has_slots then
   return now
 end
-return { is_accepted and 1 or 2, largest, 0, 0, now, has_slots and wanted[1] or 0, free }
+return reply(is_accepted and 1 or 2, largest, has_slots and wanted[1] or 0, free)

@@ -22,14 +22,15 @@
 -- whoever makes it shared deletes the set first, and one that was left over revives no reader. The lock key lives for at
 -- least as long as each entry: here and in extend_shared.lua its life only grows.
 
-local clock = redis.call("TIME")
-local now, ms = clock[1] * 1000000 + clock[2], clock[1] * 1000 + math.floor(clock[2] / 1000)
+-- include clock.lua
+local ms = math.floor(now / 1000)
 local lock, counter, mark, record = unpack(redis.call("MGET", KEYS[1], KEYS[2], KEYS[4], KEYS[3]))
 if not record or string.sub(record, 1, 15) ~= ARGV[5] then
   return -3
 end
 local ttl = tonumber(ARGV[2])
 -- include counter.lua
+-- include reply.lua
 local let_others_in
 if mark or lock and lock ~= "quorlock:shared" then
   -- include handover.lua
@@ -60,14 +61,14 @@ end
 
 local seen, wrong = read_counter(KEYS[2], counter)
 if wrong then
-  return { wrong, 0, 0, 0, now, 0, "" }
+  return reply(wrong, 0)
 end
 -- include record.lua
 local is_lost = not counter or seen < quarantine_end(record)
 if is_lost then
   seen = tonumber(ARGV[3])
   if seen > now + ahead_max(record) then
-    return { 5, 0, 0, 0, now, 0, "" }
+    return reply(5, 0)
   end
   seen = math.max(seen, quarantine_end(record))
 end
@@ -88,7 +89,7 @@ else
   redis.call("DEL", KEYS[6])
   redis.call("PEXPIRE", KEYS[6], ttl)
   if not redis.call("SET", KEYS[1], "quorlock:shared", "NX", "PX", ttl) then
-    return { -1, 0, 0, 0, now, 0, "" }
+    return reply(-1, 0)
   end
 end
 -- An entry that stands gets its full life from this asking.
@@ -97,7 +98,7 @@ if type(added) ~= "number" then
   if not lock then
     redis.call("DEL", KEYS[1])
   end
-  return string.find(added.err, "WRONGTYPE", 1, true) and { -1, 0, 0, 0, now, 0, "" } or added
+  return string.find(added.err, "WRONGTYPE", 1, true) and reply(-1, 0) or added
 end
 if lasts >= 0 and lasts < ttl then
   lasts = ttl
@@ -114,4 +115,4 @@ end
 if mark and let_others_in then
   let_others_in(string.format("%.0f", seen))
 end
-return { 7, seen, 0, 0, now, 0, "" }
+return reply(7, seen)

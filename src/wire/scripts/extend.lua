@@ -29,8 +29,7 @@
 -- have had another owner since. One that is ours is extended whatever became of the others, unless its counter is above the
 -- token. The life of a key is never shortened: the owner relies on what an earlier extension gave.
 local n = (#KEYS - 1) / 5
-local clock = redis.call("TIME")
-local now = clock[1] * 1000000 + clock[2]
+-- include clock.lua
 local found = redis.call("MGET", unpack(KEYS, 1, 2 * n + 1))
 local record = found[2 * n + 1]
 if not record or string.sub(record, 1, 15) ~= ARGV[5] then
@@ -58,6 +57,7 @@ if is_short then
 end
 
 -- include counter.lua
+-- include reply.lua
 local token, seen = tonumber(ARGV[3]), 0
 local gone, taken, is_lost = false, false, false
 local numbers = {}
@@ -65,7 +65,7 @@ for i = 1, n do
   local owner, counter = found[i], found[n + i]
   local number, wrong = read_counter(KEYS[n + i], counter)
   if wrong then
-    return { wrong, 0, 0, 0, now, 0, "" }
+    return reply(wrong, 0)
   end
   numbers[i] = number
   seen = math.max(seen, number)
@@ -78,10 +78,10 @@ end
 -- would no longer be ordered like holds. And only where a counter is: otherwise it was lost since the acquire.
 if raises then
   if gone or taken or is_lost then
-    return { 0, seen, 0, 0, now, 0, "" }
+    return reply(0, seen)
   end
   if seen >= token then
-    return { 2, seen, 0, 0, now, 0, "" }
+    return reply(2, seen)
   end
   for i = 1, n do
     set_counter(redis.call, KEYS[n + i], ARGV[3], ARGV[4])
@@ -108,13 +108,13 @@ for i = 1, n do
   end
 end
 if taken then
-  return { 3, seen, 0, 0, now, 0, "" }
+  return reply(3, seen)
 end
 if gone and not heals then
-  return { 0, seen, 0, 0, now, 0, "" }
+  return reply(0, seen)
 end
 if seen > token then
-  return { 2, seen, 0, 0, now, 0, "" }
+  return reply(2, seen)
 end
 
 for i = 1, n do
@@ -125,6 +125,6 @@ for i = 1, n do
   end
 end
 if heals then
-  return { 4, seen, 0, 0, now, 0, "" }
+  return reply(4, seen)
 end
 return now

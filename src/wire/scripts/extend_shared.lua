@@ -35,38 +35,39 @@
 -- and of the lock key is never shortened.
 local SHARED_LOCK = "quorlock:shared"
 
-local clock = redis.call("TIME")
-local now, ms = clock[1] * 1000000 + clock[2], clock[1] * 1000 + math.floor(clock[2] / 1000)
+-- include clock.lua
+local ms = math.floor(now / 1000)
 local found = redis.call("MGET", KEYS[1], KEYS[2], KEYS[3])
 local lock, counter, record = found[1], found[2], found[3]
 if not record or string.sub(record, 1, 15) ~= ARGV[5] then
   return -3
 end
 -- include counter.lua
+-- include reply.lua
 local seen, wrong = read_counter(KEYS[2], counter)
 if wrong then
-  return { wrong, 0, 0, 0, now, 0, "" }
+  return reply(wrong, 0)
 end
 
 local was_writer = lock == ARGV[1]
 if lock and lock ~= SHARED_LOCK and not was_writer then
-  return { 3, seen, 0, 0, now, 0, "" }
+  return reply(3, seen)
 end
 local ttl, number, score = tonumber(ARGV[2]), tonumber(ARGV[3]), nil
 if lock == SHARED_LOCK then
   score = redis.pcall("ZSCORE", KEYS[6], ARGV[1])
   if type(score) == "table" then
-    return string.find(score.err, "WRONGTYPE", 1, true) and { -1, 0, 0, 0, now, 0, "" } or score
+    return string.find(score.err, "WRONGTYPE", 1, true) and reply(-1, 0) or score
   end
   score = tonumber(score)
 end
 local stands = was_writer or score ~= nil and score > ms
 local raises = ARGV[6] == "raise"
 if raises and not counter or not stands and (ARGV[6] ~= "heal" or seen > number) then
-  return { 0, seen, 0, 0, now, 0, "" }
+  return reply(0, seen)
 end
 if (was_writer or raises) and seen > number then
-  return { 2, seen, 0, 0, now, 0, "" }
+  return reply(2, seen)
 end
 
 if raises then
@@ -84,7 +85,7 @@ if lock ~= SHARED_LOCK then
 end
 if not lock and not redis.call("SET", KEYS[1], SHARED_LOCK, "NX", "PX", ttl) then
   -- A key of another type.
-  return { 3, seen, 0, 0, now, 0, "" }
+  return reply(3, seen)
 end
 if was_writer then
   if lasts < 0 then
@@ -120,4 +121,4 @@ end
 if status == 1 and seen == number then
   return now
 end
-return { status == 1 and number < seen and 6 or status, seen, 0, 0, now, 0, "" }
+return reply(status == 1 and number < seen and 6 or status, seen)

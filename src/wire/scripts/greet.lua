@@ -41,8 +41,7 @@ local function info(section, pattern)
   return type(text) == "string" and string.match(text, "[\r\n]" .. pattern) or nil
 end
 
-local clock = redis.call("TIME")
-local now = clock[1] * 1000000 + clock[2]
+-- include clock.lua
 -- A process that was a replica and was promoted is another since: it may have missed what its primary received, and be the one
 -- whose record that primary had taken over.
 local run = info("server", "run_id:(%w+)") or "?"

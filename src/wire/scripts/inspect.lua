@@ -19,8 +19,8 @@
 --
 -- A key of another type counts as an empty one, beside the lock key.
 -- include counter.lua
-local clock = redis.call("TIME")
-local now, ms = clock[1] * 1000000 + clock[2], clock[1] * 1000 + math.floor(clock[2] / 1000)
+-- include clock.lua
+local ms = math.floor(now / 1000)
 
 local function number(found)
   return type(found) == "number" and found or 0

@@ -46,7 +46,7 @@ XpJS0CjV+3RZtqc61HcRQr81OgyugSrEhuXJHQ46+ScdoMK/aOib/UZ0\n\
 /// A connection behind TLS and its server, after their handshake.
 fn secured() -> (Conn<Tag>, ServerConnection) {
     let tls = Tls::with_ca_pem(AUTHORITY);
-    let session = Setup::new(&tls, &["localhost"], &mut SystemRoots::default())
+    let session = Setup::new(&tls, Some("localhost"), &mut SystemRoots::default())
         .unwrap()
         .begin("localhost")
         .unwrap();

@@ -12,7 +12,7 @@ use quorlock_testing::store::{Notice, Store, Value};
 
 use super::*;
 use crate::answer::{AcquireReply, Answer, ReleaseReply};
-use crate::wire::command::{Destination, Naming};
+use crate::wire::command::Destination;
 use crate::wire::reply::{Push, Reply, push};
 
 /// What the server's clock shows: microseconds since 1970.
@@ -100,12 +100,13 @@ impl Node {
     /// What it answers, and what it tells others.
     fn run_told(&mut self, command: &Command, is_notified: bool) -> (Answer, Vec<Notice>) {
         let to = Destination {
+            with_source: true,
             is_notified,
             edition: self.edition,
             tag: None,
         };
         let mut bytes = Vec::new();
-        command.write(&mut bytes, Naming::Source, to);
+        command.write(&mut bytes, to);
         let (mut args, _) = resp::parse(&bytes).unwrap().unwrap();
         if let Some(word) = self.forbidden {
             let source = text(&args[1]).replace(word, "FORBIDDEN");
