@@ -199,13 +199,9 @@ impl Session {
     /// Whether a thread that is asked to stop has something to bring to the server: `queued`, kept releases if it connects, and
     /// what waits for answers. A silent server is not waited for: it has what was written, and runs it when it goes on.
     pub(crate) fn has_work(&self, queued: bool, connects: bool) -> bool {
-        let is_waiting = self.is_open()
+        let is_waiting = matches!(self.health, Health::Up)
             && (!self.conn.is_flushed() || self.conn.in_flight() != 0 && !self.is_stalled);
         queued || is_waiting || connects && !self.retries.is_empty()
-    }
-
-    fn is_open(&self) -> bool {
-        matches!(self.health, Health::Up)
     }
 }
 

@@ -14,8 +14,7 @@ use crate::tls::Setup;
 #[derive(Clone)]
 pub(crate) struct Address {
     pub(crate) place: Endpoint,
-    pub(crate) user: Option<String>,
-    pub(crate) password: Option<String>,
+    pub(crate) login: Option<Credentials>,
     pub(crate) database: i64,
     pub(crate) security: Security,
     /// The name of our connections there.
@@ -25,7 +24,7 @@ pub(crate) struct Address {
     shown: Arc<str>,
 }
 
-/// A user and a password that were not given in a URL. Its `Debug` form shows neither.
+/// A password, and the user that it is for, if there is one. Its `Debug` form shows neither.
 #[derive(Clone, Eq, PartialEq)]
 pub(crate) struct Credentials {
     pub(crate) user: Option<String>,
@@ -129,8 +128,9 @@ impl Address {
         Ok(Address {
             shown: place.to_string().into(),
             place,
-            user: login.username().map(str::to_owned),
-            password: login.password().map(str::to_owned),
+            login: login
+                .password()
+                .map(|password| Credentials::new(login.username(), password)),
             database,
             security,
             client_name: CLIENT_NAME.to_owned(),
@@ -149,10 +149,7 @@ impl Address {
 
     /// Logs in with `login`, unless the URL says how.
     pub(crate) fn log_in_with(&mut self, login: &Credentials) {
-        if self.password.is_none() {
-            self.user = login.user.clone();
-            self.password = Some(login.password.clone());
-        }
+        self.login.get_or_insert_with(|| login.clone());
     }
 
     /// Adds the owner's label to the name of our connections.
@@ -298,16 +295,13 @@ mod tests {
     #[test]
     fn login_and_database_are_read() {
         let address = Address::parse("redis://ann:se%40cret@host/3").unwrap();
-        assert_eq!(address.user.as_deref(), Some("ann"));
-        assert_eq!(address.password.as_deref(), Some("se@cret"));
+        let ann = |password| Some(Credentials::new(Some("ann"), password));
+        assert_eq!(address.login, ann("se@cret"));
         assert_eq!(address.database, 3);
 
         let address =
             Address::parse("redis+unix:///run/redis.sock?db=2&user=ann&pass=secret").unwrap();
-        assert_eq!(
-            (address.user.as_deref(), address.database),
-            (Some("ann"), 2)
-        );
+        assert_eq!((address.login, address.database), (ann("secret"), 2));
     }
 
     #[test]
@@ -390,11 +384,8 @@ mod tests {
             ("redis://ann:x@host:/1", "x"),
             ("unix:///run/a@b.sock?pass=a@b", "a@b"),
         ] {
-            assert_eq!(
-                Address::parse(url).unwrap().password.as_deref(),
-                Some(password),
-                "{url}"
-            );
+            let login = Address::parse(url).unwrap().login.unwrap();
+            assert_eq!(login.password, password, "{url}");
         }
     }
 
@@ -407,15 +398,16 @@ mod tests {
         let after = |url| {
             let mut address = Address::parse(url).unwrap();
             address.log_in_with(&login);
-            format!("{:?} {:?}", address.user, address.password)
+            let Credentials { user, password } = address.login.unwrap();
+            format!("{user:?} {password:?}")
         };
-        assert_eq!(after("redis://host"), r#"Some("ann") Some("se/cret")"#);
+        assert_eq!(after("redis://host"), r#"Some("ann") "se/cret""#);
         assert_eq!(
             after("redis+unix:///run/redis.sock?db=2"),
-            r#"Some("ann") Some("se/cret")"#
+            r#"Some("ann") "se/cret""#
         );
-        assert_eq!(after("redis://:own@host"), r#"None Some("own")"#);
-        assert_eq!(after("redis://bob:own@host"), r#"Some("bob") Some("own")"#);
+        assert_eq!(after("redis://:own@host"), r#"None "own""#);
+        assert_eq!(after("redis://bob:own@host"), r#"Some("bob") "own""#);
         assert_eq!(format!("{login:?}"), "Credentials { .. }");
     }
 

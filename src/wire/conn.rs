@@ -364,11 +364,13 @@ impl<T: AsRef<Command>> Conn<T> {
                 asked,
                 with_source,
                 edition,
+                ends_batch,
                 ..
-            }) = self.take_first()
+            }) = self.in_flight.pop_front()
             else {
                 continue;
             };
+            self.batches = self.batches.saturating_sub(usize::from(ends_batch));
             if let Answer::Greet(greeted) = &reply.answer {
                 self.edition = greeted.edition;
             }
@@ -392,13 +394,6 @@ impl<T: AsRef<Command>> Conn<T> {
                 _ => ConnEvent::Answer { tag, asked, reply },
             }));
         }
-    }
-
-    /// Takes the oldest command out: its answer has come.
-    fn take_first(&mut self) -> Option<InFlight<T>> {
-        let first = self.in_flight.pop_front()?;
-        self.batches = self.batches.saturating_sub(usize::from(first.ends_batch));
-        Some(first)
     }
 
     /// Decrypts some of what has come. False if nothing is left.

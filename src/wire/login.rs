@@ -11,7 +11,7 @@ use redis::{Cmd, ServerError, Value, cmd, parse_redis_value};
 use crate::answer::{Answer, ServerInfo};
 use crate::error::NodeFailure;
 use crate::ids::Edition;
-use crate::wire::address::Address;
+use crate::wire::address::{Address, Credentials};
 use crate::wire::command::{Command, Destination};
 use crate::wire::refusal;
 use crate::wire::reply::Reply;
@@ -146,7 +146,7 @@ impl Questions<'_> {
                 }
             }
         } else {
-            if self.address.password.is_some()
+            if self.address.login.is_some()
                 && let Some(error) = self.okay()?
             {
                 self.fail(refusal::of_login(&error))?;
@@ -180,8 +180,7 @@ impl Questions<'_> {
 
     fn questions(&self, newer: bool) -> Vec<u8> {
         let Address {
-            user,
-            password,
+            login,
             client_name,
             database,
             ..
@@ -191,13 +190,13 @@ impl Questions<'_> {
         if newer {
             let mut hello = cmd("HELLO");
             hello.arg(3);
-            if let Some(password) = password {
+            if let Some(Credentials { user, password }) = login {
                 let user = user.as_deref().unwrap_or("default");
                 hello.arg("AUTH").arg(user).arg(password);
             }
             ask(hello.arg("SETNAME").arg(client_name));
         } else {
-            if let Some(password) = password {
+            if let Some(Credentials { user, password }) = login {
                 ask(cmd("AUTH").arg(user).arg(password));
             }
             ask(cmd("CLIENT").arg("SETNAME").arg(client_name));

@@ -145,7 +145,11 @@ mod tests {
     }
 
     fn login(address: &Address) -> (Option<&str>, Option<&str>) {
-        (address.user.as_deref(), address.password.as_deref())
+        let login = address.login.as_ref();
+        (
+            login.and_then(|it| it.user.as_deref()),
+            login.map(|it| &*it.password),
+        )
     }
 
     #[test]
