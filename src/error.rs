@@ -25,6 +25,7 @@ pub use tls_failure::TlsFailure;
 
 use crate::time::{About, Exactly};
 pub(crate) use report::Rows;
+use report::joined;
 
 /// What the system says of an error, without its number.
 pub(crate) fn reason(err: &io::Error) -> String {
@@ -417,9 +418,4 @@ impl<R> fmt::Debug for WithError<R> {
                 .finish_non_exhaustive(),
         }
     }
-}
-
-fn joined(items: impl IntoIterator<Item: ToString>, between: &str) -> String {
-    let items: Vec<_> = items.into_iter().map(|it| it.to_string()).collect();
-    items.join(between)
 }

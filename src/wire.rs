@@ -18,8 +18,7 @@ pub(crate) use command::Command;
 #[cfg(all(test, not(quorlock_shuttle)))]
 pub(crate) use command::Destination;
 pub(crate) use conn::{Conn, ConnEvent};
-#[cfg(feature = "tls")]
-pub(crate) use frame::Inbox;
+
 pub(crate) use keys::{LockKeys, hash_tag};
 pub(crate) use login::{Dialogue, answer, log_in, question};
 pub(crate) use plan::{

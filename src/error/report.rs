@@ -4,7 +4,6 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::error::joined;
 use crate::error::node_failure::NodeFailure;
 use crate::ids::NodeId;
 use crate::time::About;
@@ -19,16 +18,6 @@ pub struct NodeReport {
     pub address: Arc<str>,
     /// What it answered.
     pub answer: NodeAnswer,
-}
-
-impl NodeReport {
-    pub(crate) fn new(node: NodeId, address: Arc<str>, answer: NodeAnswer) -> NodeReport {
-        NodeReport {
-            node,
-            address,
-            answer,
-        }
-    }
 }
 
 impl fmt::Display for NodeReport {
@@ -79,6 +68,11 @@ impl fmt::Display for Rows<'_> {
         });
         f.write_str(&joined(groups, "; "))
     }
+}
+
+pub(super) fn joined(items: impl IntoIterator<Item: ToString>, between: &str) -> String {
+    let items: Vec<_> = items.into_iter().map(|it| it.to_string()).collect();
+    items.join(between)
 }
 
 /// The answer of one node.
@@ -190,12 +184,10 @@ mod tests {
     use crate::error::node_failure::QuarantineReason;
 
     fn rows(answers: &[NodeAnswer]) -> String {
-        let row = |(i, answer): (u8, &NodeAnswer)| {
-            NodeReport::new(
-                NodeId::new(i),
-                format!("10.0.0.{i}:6379").into(),
-                answer.clone(),
-            )
+        let row = |(i, answer): (u8, &NodeAnswer)| NodeReport {
+            node: NodeId::new(i),
+            address: format!("10.0.0.{i}:6379").into(),
+            answer: answer.clone(),
         };
         let rows: Vec<_> = (0..).zip(answers).map(row).collect();
         Rows(&rows).to_string()

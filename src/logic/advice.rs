@@ -77,8 +77,11 @@ mod tests {
     use crate::ids::NodeId;
 
     fn without_quorum(answers: [NodeAnswer; 3]) -> ErrorKind {
-        let row =
-            |(index, answer)| NodeReport::new(NodeId::new(index), Arc::from("host:1"), answer);
+        let row = |(index, answer)| NodeReport {
+            node: NodeId::new(index),
+            address: Arc::from("host:1"),
+            answer,
+        };
         let nodes = (0..3).zip(answers).map(row).collect();
         AcquireError::NoQuorum {
             nodes,

@@ -195,7 +195,11 @@ fn rows() -> Vec<NodeReport> {
         NodeAnswer::NotAsked,
         NodeAnswer::Failed(NodeFailure::Stalled),
     ];
-    let row = |(i, answer)| NodeReport::new(NodeId::new(i), "10.0.0.1:6379".into(), answer);
+    let row = |(i, answer)| NodeReport {
+        node: NodeId::new(i),
+        address: "10.0.0.1:6379".into(),
+        answer,
+    };
     (0..).zip(answers).map(row).collect()
 }
 

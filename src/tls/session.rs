@@ -10,7 +10,6 @@ use rustls::pki_types::ServerName;
 
 use crate::error::{NodeFailure, TlsFailure};
 use crate::tls::failure;
-use crate::wire::Inbox;
 
 /// The most plaintext of one record.
 const RECORD: usize = 16_384;
@@ -36,7 +35,8 @@ pub(crate) struct Session {
     /// Of the records that were not: the end of each among all ciphertext, and that of its plaintext among all of that.
     records: VecDeque<(u64, u64)>,
     /// Ciphertext that has come and was not looked at.
-    incoming: Inbox,
+    incoming: Vec<u8>,
+    incoming_len: usize,
     /// Something has come.
     received: bool,
 }
@@ -68,7 +68,8 @@ impl Session {
             sealed: 0,
             sent: 0,
             records: VecDeque::new(),
-            incoming: Inbox::default(),
+            incoming: Vec::new(),
+            incoming_len: 0,
             received: false,
         };
         session.take_ciphertext();
@@ -135,36 +136,47 @@ impl Session {
 
     /// Room for what is read next.
     pub(crate) fn space(&mut self) -> &mut [u8] {
-        self.incoming.space()
+        self.incoming
+            .resize(self.incoming_len.saturating_add(RECORD), 0);
+        self.incoming
+            .get_mut(self.incoming_len..)
+            .unwrap_or_default()
     }
 
     /// So many bytes were read into the [space](Session::space).
     pub(crate) fn filled(&mut self, len: usize) {
-        self.incoming.filled(len);
+        self.incoming_len = self
+            .incoming_len
+            .saturating_add(len)
+            .min(self.incoming.len());
     }
 
     /// Takes plaintext out of what has come; 0 once nothing is left. An error ends the connection: what is still to be written
     /// says why to the other side.
     pub(crate) fn open(&mut self, into: &mut [u8]) -> Result<usize, NodeFailure> {
-        loop {
+        let mut from = 0;
+        let result = loop {
             match self.tls.reader().read(into) {
-                Ok(0) => return Err(closed()),
-                Ok(read) => return Ok(read),
+                Ok(0) => break Err(closed()),
+                Ok(read) => break Ok(read),
                 Err(err) if err.kind() == io::ErrorKind::WouldBlock => {}
-                Err(_) => return Err(closed()),
+                Err(_) => break Err(closed()),
             }
-            let mut rest = self.incoming.rest();
+            let mut rest = self
+                .incoming
+                .get(from..self.incoming_len)
+                .unwrap_or_default();
             let Some(first) = rest.first() else {
-                return Ok(0);
+                break Ok(0);
             };
             if !std::mem::replace(&mut self.received, true) && !RECORD_KINDS.contains(first) {
-                return Err(NodeFailure::Tls(TlsFailure::NotTls));
+                break Err(NodeFailure::Tls(TlsFailure::NotTls));
             }
             match self.tls.read_tls(&mut rest) {
-                Ok(0) => return Err(closed()),
-                Ok(read) => self.incoming.take(read),
+                Ok(0) => break Err(closed()),
+                Ok(read) => from = from.saturating_add(read),
                 Err(err) => {
-                    return Err(NodeFailure::Tls(TlsFailure::Protocol {
+                    break Err(NodeFailure::Tls(TlsFailure::Protocol {
                         reason: err.to_string(),
                     }));
                 }
@@ -172,13 +184,16 @@ impl Session {
             let processed = self.tls.process_new_packets();
             self.take_ciphertext();
             if let Err(err) = processed {
-                return Err(NodeFailure::Tls(failure::of(
+                break Err(NodeFailure::Tls(failure::of(
                     err,
                     &self.expected,
                     self.shows_certificate,
                 )));
             }
-        }
+        };
+        self.incoming.copy_within(from..self.incoming_len, 0);
+        self.incoming_len = self.incoming_len.saturating_sub(from);
+        result
     }
 
     /// What is to be sent is kept here, where what was written of it is counted.

@@ -53,13 +53,8 @@ impl Inbox {
     }
 
     /// What has come and was not taken.
-    pub(crate) fn rest(&self) -> &[u8] {
+    fn rest(&self) -> &[u8] {
         self.bytes.get(self.start..self.end).unwrap_or_default()
-    }
-
-    /// Takes so many bytes of the [rest](Inbox::rest).
-    pub(crate) fn take(&mut self, len: usize) {
-        self.start = self.start.saturating_add(len);
     }
 
     /// Takes the next complete reply; [`Inbox::get`] reads it. The error says why these bytes are not a Redis reply: close
@@ -68,9 +63,8 @@ impl Inbox {
         let Some(len) = reply_len(self.rest())? else {
             return Ok(None);
         };
-        let start = self.start;
-        self.take(len);
-        Ok(Some(start..self.start))
+        let end = self.start.saturating_add(len);
+        Ok(Some(std::mem::replace(&mut self.start, end)..end))
     }
 
     /// Whether what was not taken is what a server says that expects TLS: an alert, or its part of a handshake.

@@ -102,6 +102,7 @@ impl Script {
                 "-- include handover.lua" => include_str!("scripts/handover.lua"),
                 "-- include record.lua" => include_str!("scripts/record.lua"),
                 "-- include counter.lua" => include_str!("scripts/counter.lua"),
+                "-- include edition.lua" => include_str!("scripts/edition.lua"),
                 "-- include clock.lua" => include_str!("scripts/clock.lua"),
                 "-- include reply.lua" => include_str!("scripts/reply.lua"),
                 _ => line,

@@ -266,7 +266,11 @@ impl Fanout {
         self.nodes
             .iter()
             .zip(answers)
-            .map(|(node, it)| NodeReport::new(node.id, Arc::clone(&node.address), it))
+            .map(|(node, answer)| NodeReport {
+                node: node.id,
+                address: Arc::clone(&node.address),
+                answer,
+            })
             .collect()
     }
 

@@ -70,9 +70,7 @@ local n = has_slots and (#KEYS - 3) / 2 or (#KEYS - 1) / 5
 local lists = has_slots and 1 or n
 local found = redis.call("MGET", unpack(KEYS, 1, 2 * n + 1 + lists))
 local record = found[2 * n + 1]
-if not record or string.sub(record, 1, 15) ~= ARGV[5] then
-  return -3
-end
+-- include edition.lua
 
 -- include counter.lua
 -- include reply.lua

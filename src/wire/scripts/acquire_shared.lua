@@ -25,9 +25,7 @@
 -- include clock.lua
 local ms = math.floor(now / 1000)
 local lock, counter, mark, record = unpack(redis.call("MGET", KEYS[1], KEYS[2], KEYS[4], KEYS[3]))
-if not record or string.sub(record, 1, 15) ~= ARGV[5] then
-  return -3
-end
+-- include edition.lua
 local ttl = tonumber(ARGV[2])
 -- include counter.lua
 -- include reply.lua

@@ -32,9 +32,7 @@ local n = (#KEYS - 1) / 5
 -- include clock.lua
 local found = redis.call("MGET", unpack(KEYS, 1, 2 * n + 1))
 local record = found[2 * n + 1]
-if not record or string.sub(record, 1, 15) ~= ARGV[5] then
-  return -3
-end
+-- include edition.lua
 
 -- The shortest way, before any function, as in acquire.lua. Extensions are most of a server's work for locks that are held for
 -- long.

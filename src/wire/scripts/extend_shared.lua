@@ -39,9 +39,7 @@ local SHARED_LOCK = "quorlock:shared"
 local ms = math.floor(now / 1000)
 local found = redis.call("MGET", KEYS[1], KEYS[2], KEYS[3])
 local lock, counter, record = found[1], found[2], found[3]
-if not record or string.sub(record, 1, 15) ~= ARGV[5] then
-  return -3
-end
+-- include edition.lua
 -- include counter.lua
 -- include reply.lua
 local seen, wrong = read_counter(KEYS[2], counter)
