@@ -226,26 +226,26 @@ impl Builder {
     /// `host/process/label`. Refused calls [report it](crate::error::NodeAnswer::Held), and `CLIENT LIST` shows it as the name of the
     /// connections.
     ///
-    /// `Some("")` leaves `host/process`. `None` stores the random number alone and names the connections `quorlock`, for servers
+    /// `""` leaves `host/process`. `None::<&str>` stores the random number alone and names the connections `quorlock`, for servers
     /// that must not show the names of machines.
     ///
     /// Everyone who may read keys or list clients can read the label: no secrets. The first 32 characters count, and of the host's name
     /// those that fit into 63 with the rest. Spaces and other characters than printable ASCII become `_`.
     ///
-    /// Default: `Some("")`. Allowed: any.
+    /// Default: `""`. Allowed: any.
     ///
     /// # Examples
     ///
     /// ```
     /// let locks = quorlock::LockManager::builder(["redis://10.0.0.1", "redis://10.0.0.2", "redis://10.0.0.3"])
-    ///     .owner_label(Some("nightly"))
+    ///     .owner_label("nightly")
     ///     .build()?; // locks are held by web-3/4711/nightly
     /// # Ok::<(), quorlock::BuildError>(())
     /// ```
     #[doc(alias = "client_name")]
     #[doc(alias = "holder")]
-    pub fn owner_label(mut self, label: Option<&str>) -> Builder {
-        self.owner_label = label.map(str::to_owned);
+    pub fn owner_label<'a>(mut self, label: impl Into<Option<&'a str>>) -> Builder {
+        self.owner_label = label.into().map(str::to_owned);
         self
     }
 
@@ -372,8 +372,8 @@ impl Builder {
     /// Bounds guards that are forgotten or stuck in an endless loop. Without a bound the log warns once of each lock held for an hour.
     ///
     /// Default: `None`, no bound. Allowed: at least the ttl.
-    pub fn max_hold(mut self, max_hold: Option<Duration>) -> Builder {
-        self.config.max_hold = max_hold;
+    pub fn max_hold(mut self, max_hold: impl Into<Option<Duration>>) -> Builder {
+        self.config.max_hold = max_hold.into();
         self
     }
 

@@ -169,11 +169,8 @@ pub enum AcquireError {
         nodes: Vec<NodeReport>,
     },
     /// The call was cancelled by its [`CancelHandle`](crate::CancelHandle).
-    #[error("cancelled after {}", About(*waited))]
-    Cancelled {
-        /// How long the call had waited.
-        waited: Duration,
-    },
+    #[error("cancelled")]
+    Cancelled,
     /// The manager has been shut down.
     #[error("the lock manager has been shut down")]
     ShutDown,

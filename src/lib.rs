@@ -64,7 +64,7 @@
 //! | feature | default | adds |
 //! | --- | --- | --- |
 //! | `tls` | off | `rediss://` URLs and the type `Tls`. Needs a C compiler |
-//! | `metrics` | off | `MetricsObserver`, for the crate `metrics` |
+//! | `metrics` | off | `observer::MetricsObserver`, for the crate `metrics` |
 //!
 //! Two more crates: `quorlock-cli` installs the command `quorlock`; `quorlock-testing` has servers for your tests.
 //!

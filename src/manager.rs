@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::engine::{Engine, Shared};
-use crate::error::{AcquireError, NodeCheck, NodeReport};
+use crate::error::{AcquireError, NodeCheck, NodeReport, WithError};
 use crate::inspection::{Inspection, Listing};
 use crate::lock::LockGuard;
 use crate::observer::HeldLock;
@@ -52,6 +52,56 @@ impl LockManager {
     #[doc(alias = "acquire")]
     pub fn lock(&self, name: impl AsRef<[u8]>) -> Result<LockGuard, AcquireError> {
         self.mutex(name).lock()
+    }
+
+    /// Acquires the lock called `name` if it is free: short for [`mutex(name).try_lock()`](crate::Mutex::try_lock), and blocks
+    /// as that does.
+    ///
+    /// # Errors
+    ///
+    /// As for [`Mutex::try_lock`](crate::Mutex::try_lock).
+    pub fn try_lock(&self, name: impl AsRef<[u8]>) -> Result<LockGuard, AcquireError> {
+        self.mutex(name).try_lock()
+    }
+
+    /// Acquires the lock called `name`, waiting for at most `timeout`: short for
+    /// [`mutex(name).try_lock_for(timeout)`](crate::Mutex::try_lock_for), and blocks as that does.
+    ///
+    /// # Errors
+    ///
+    /// As for [`Mutex::try_lock_for`](crate::Mutex::try_lock_for).
+    pub fn try_lock_for(
+        &self,
+        name: impl AsRef<[u8]>,
+        timeout: Duration,
+    ) -> Result<LockGuard, AcquireError> {
+        self.mutex(name).try_lock_for(timeout)
+    }
+
+    /// Calls `work` under the lock called `name`: short for [`mutex(name).with(work)`](crate::Mutex::with), and blocks as that
+    /// does.
+    ///
+    /// # Errors
+    ///
+    /// As for [`Mutex::with`](crate::Mutex::with).
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # fn run(locks: &quorlock::LockManager) -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
+    /// // The first `?` is for the lock, the second one for the work.
+    /// let token: u64 = locks.with("nightly-report", |guard| guard.fencing_token().to_string().parse())??;
+    /// # let _ = token;
+    /// # Ok(())
+    /// # }
+    /// # run(&quorlock_testing::Nodes::start(3).manager().build().unwrap()).unwrap();
+    /// ```
+    pub fn with<R>(
+        &self,
+        name: impl AsRef<[u8]>,
+        work: impl FnOnce(&LockGuard) -> R,
+    ) -> Result<R, WithError<R>> {
+        self.mutex(name).with(work)
     }
 
     /// Counters since the manager was built. Does not block.

@@ -136,7 +136,7 @@ fn settings(args: &NodeArgs, holds: bool, planned: Option<Duration>) -> Result<S
     let nodes = given(args, file.nodes)?;
     let (urls, places): (Vec<_>, Vec<_>) = nodes.into_iter().map(|it| (it.url, it.place)).unzip();
     let mut builder = LockManager::builder(urls)
-        .owner_label(Some("quorlock"))
+        .owner_label("quorlock")
         .strict(args.strict.or(file.strict).unwrap_or(false));
     let ca = args.ca_file.clone().or(file.ca_file);
     let tls = ca.clone().map_or_else(Tls::system_roots, Tls::with_ca_file);

@@ -139,9 +139,7 @@ impl<'a> Acquisition<'a> {
             .cancel
             .as_ref()
             .is_some_and(CancelHandle::is_cancelled);
-        cancelled.then(|| AcquireError::Cancelled {
-            waited: self.waited(),
-        })
+        cancelled.then_some(AcquireError::Cancelled)
     }
 
     /// The guard of a lock that was won. `note` notes the hold in the queue of its lock.

@@ -105,7 +105,7 @@ impl Hold {
     /// For code that takes a deadline. On some systems an [`Instant`] does not count time in suspend, so code that may run across a
     /// suspend should also call [`is_valid`](Hold::is_valid).
     #[must_use]
-    pub fn use_until(&self) -> Instant {
+    pub fn valid_until(&self) -> Instant {
         let now = time::tick();
         now.checked_add(self.remaining()).unwrap_or(now)
     }

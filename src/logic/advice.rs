@@ -15,8 +15,8 @@ impl AcquireError {
     ///     match locks.mutex("nightly-report").try_lock() {
     ///         Ok(_guard) => println!("writing the report"),
     ///         Err(err) => match err.kind() {
-    ///             ErrorKind::Held => println!("another machine writes it"),
-    ///             ErrorKind::Unavailable | ErrorKind::NotReady => println!("try again in a minute: {err}"),
+    ///             ErrorKind::Yield => println!("another machine writes it"),
+    ///             ErrorKind::Retry | ErrorKind::Wait => println!("try again in a minute: {err}"),
     ///             _ => return Err(err),
     ///         },
     ///     }
@@ -27,22 +27,22 @@ impl AcquireError {
     #[must_use]
     pub fn kind(&self) -> ErrorKind {
         match self {
-            AcquireError::Held { .. } => ErrorKind::Held,
+            AcquireError::Held { .. } => ErrorKind::Yield,
             AcquireError::NoQuorum { nodes, .. } => kind_without_quorum(nodes),
-            AcquireError::Busy { .. } | AcquireError::TooLate { .. } => ErrorKind::Unavailable,
-            AcquireError::Cancelled { .. } | AcquireError::ShutDown => ErrorKind::Cancelled,
+            AcquireError::Busy { .. } | AcquireError::TooLate { .. } => ErrorKind::Retry,
+            AcquireError::Cancelled | AcquireError::ShutDown => ErrorKind::Stop,
             AcquireError::KeyInUse { .. }
             | AcquireError::NameTooLong { .. }
             | AcquireError::NoNames
             | AcquireError::TooManyNames { .. }
             | AcquireError::BadPermits { .. }
             | AcquireError::NameReserved
-            | AcquireError::BadTtl(_) => ErrorKind::Misconfigured,
+            | AcquireError::BadTtl(_) => ErrorKind::Fix,
             AcquireError::Forked
             | AcquireError::HoldLost { .. }
             | AcquireError::TooManyHolds { .. }
             | AcquireError::ThreadEnding
-            | AcquireError::NoRandomness { .. } => ErrorKind::Internal,
+            | AcquireError::NoRandomness { .. } => ErrorKind::Report,
         }
     }
 }
@@ -57,13 +57,13 @@ fn kind_without_quorum(nodes: &[NodeReport]) -> ErrorKind {
     };
     let spare = nodes.len().saturating_sub(quorum(nodes.len()));
     if spare < count(NodeFailure::needs_somebody) {
-        ErrorKind::Misconfigured
+        ErrorKind::Fix
     } else if spare < count(|failure| !matches!(failure, NodeFailure::Quarantined { .. })) {
-        ErrorKind::Unavailable
+        ErrorKind::Retry
     } else if spare < count(|_| true) {
-        ErrorKind::NotReady
+        ErrorKind::Wait
     } else {
-        ErrorKind::Unavailable
+        ErrorKind::Retry
     }
 }
 
@@ -102,26 +102,20 @@ mod tests {
         };
         let late = || failed(NodeFailure::TimedOut);
         let refused = || failed(NodeFailure::WRONG_PASSWORD);
-        assert_eq!(
-            without_quorum([granted(), new(), new()]),
-            ErrorKind::NotReady
-        );
-        assert_eq!(without_quorum([late(), new(), new()]), ErrorKind::NotReady);
-        assert_eq!(
-            without_quorum([late(), late(), new()]),
-            ErrorKind::Unavailable
-        );
+        assert_eq!(without_quorum([granted(), new(), new()]), ErrorKind::Wait);
+        assert_eq!(without_quorum([late(), new(), new()]), ErrorKind::Wait);
+        assert_eq!(without_quorum([late(), late(), new()]), ErrorKind::Retry);
         assert_eq!(
             without_quorum([refused(), refused(), new()]),
-            ErrorKind::Misconfigured
+            ErrorKind::Fix
         );
         assert_eq!(
             without_quorum([refused(), late(), granted()]),
-            ErrorKind::Unavailable
+            ErrorKind::Retry
         );
         assert_eq!(
             without_quorum([granted(), granted(), late()]),
-            ErrorKind::Unavailable
+            ErrorKind::Retry
         );
     }
 }

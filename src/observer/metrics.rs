@@ -279,7 +279,7 @@ fn of_error(error: &AcquireError) -> &'static str {
         AcquireError::Busy { .. } => "busy",
         AcquireError::TooLate { .. } => "too_late",
         AcquireError::KeyInUse { .. } => "key_in_use",
-        AcquireError::Cancelled { .. } => "cancelled",
+        AcquireError::Cancelled => "cancelled",
         AcquireError::ShutDown => "shutdown",
         _ => "other",
     }

@@ -224,7 +224,7 @@ fn acquire_errors() -> Vec<AcquireError> {
             ttl: SECOND,
         },
         AcquireError::KeyInUse { nodes: rows() },
-        AcquireError::Cancelled { waited: SECOND },
+        AcquireError::Cancelled,
         AcquireError::ShutDown,
         AcquireError::Forked,
         AcquireError::NameTooLong { len: 9, max: 8 },

@@ -160,7 +160,7 @@ fn call(
                 section.pass(&guard);
                 guard.release().unwrap();
             }
-            Err(AcquireError::Cancelled { .. }) if cancelled => {}
+            Err(AcquireError::Cancelled) if cancelled => {}
             Err(other) => panic!("{other}"),
         },
     )

@@ -477,7 +477,7 @@ impl Nodes {
                 .map(Node::open_back)
                 .collect::<io::Result<_>>()?,
         };
-        let others = self.builder(urls).owner_label(Some("stand-in")).build()?;
+        let others = self.builder(urls).owner_label("stand-in").build()?;
         // All are connected after this, and vote after a first lock. A lock before that would be on two of three until it is
         // extended. Not for servers: one that is down would hold up the start of every test.
         if self.servers.is_none() {

@@ -25,7 +25,7 @@ fn build_names_every_problem_at_once() {
     .response_timeout(Duration::ZERO)
     .retry_delay(Duration::from_secs(2), Duration::from_secs(1))
     .clock_margin(f64::NAN, Duration::ZERO)
-    .max_hold(Some(Duration::ZERO))
+    .max_hold(Duration::ZERO)
     .fencing_ttl(Some(Duration::ZERO))
     .prefix(vec![b'x'; 70_000])
     .build()
@@ -173,7 +173,7 @@ fn durations_without_end_are_refused_and_never_overflow() {
         .clock_margin(0.5, Duration::MAX)
         .fencing_ttl(Some(Duration::MAX))
         .outage_timeout(Duration::MAX)
-        .max_hold(Some(Duration::MAX))
+        .max_hold(Duration::MAX)
         .build()
         .unwrap_err();
 

@@ -70,7 +70,7 @@ fn all_problems_are_reported_at_once_and_without_secrets() {
     .connect_timeout(secs(3600))
     .retry_delay(secs(2), secs(1))
     .clock_margin(f64::NAN, ms(2))
-    .max_hold(Some(ms(1)))
+    .max_hold(ms(1))
     .fencing_ttl(Some(ms(1)))
     .shutdown_grace(Duration::MAX)
     .prefix(vec![b'x'; 100_000])

@@ -351,7 +351,7 @@ fn c4_a_step_that_is_seen_in_time_does_not_end_a_lock_and_gives_its_key_the_full
     let all = guard.remaining();
     eventually("some of it is over", || guard.remaining() + ms(500) < all);
     // The largest of many: between its two looks at the clock this thread may be stopped.
-    let end = || (0..100).map(|_| guard.use_until()).max().unwrap();
+    let end = || (0..100).map(|_| guard.valid_until()).max().unwrap();
     let before = end();
 
     servers[0].step_clock_forward(secs(300))?;

@@ -294,7 +294,7 @@ fn f4_a_forgotten_guard_ends_at_the_maximum_hold() -> TestResult {
     let locks = builder(servers.urls())
         .response_timeout(ms(100))
         .ttl(ms(600))
-        .max_hold(Some(ms(900)))
+        .max_hold(ms(900))
         .build()?;
     let other = manager(&servers);
 

@@ -47,9 +47,7 @@ fn names_of_connections(server: &Server) -> Vec<String> {
 #[test]
 fn a_refused_call_is_told_which_process_holds_the_lock_and_never_its_random_part() -> TestResult {
     let servers = Servers::start(3)?;
-    let first = builder(servers.urls())
-        .owner_label(Some("nightly run"))
-        .build()?;
+    let first = builder(servers.urls()).owner_label("nightly run").build()?;
     let guard = first.mutex("report").lock()?;
     eventually("it is on all nodes", || servers.holders("report") == 3);
     let (token, label) = value(&servers[0]);
@@ -87,7 +85,7 @@ fn a_manager_that_does_not_want_to_say_who_it_is_has_a_random_number_as_value_an
 -> TestResult {
     needs!(ConnectionNames);
     let servers = Servers::start(1)?;
-    let locks = builder(servers.urls()).owner_label(None).build()?;
+    let locks = builder(servers.urls()).owner_label(None::<&str>).build()?;
     let _guard = locks.mutex("report").lock()?;
 
     let (token, label) = value(&servers[0]);
@@ -120,7 +118,7 @@ fn connections_are_called_by_who_keeps_them_whatever_the_label_is_and_whatever_a
     )?;
     let url = format!("redis://locks:any@{}", server.addr());
     let label = "a b\r\nSET x y\r\n\0\u{202e}ü\"";
-    let locks = builder([url]).owner_label(Some(label)).build()?;
+    let locks = builder([url]).owner_label(label).build()?;
 
     drop(locks.mutex("report").lock()?);
 

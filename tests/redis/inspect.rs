@@ -34,7 +34,7 @@ fn is_held(seen: &Inspection) -> bool {
 #[test]
 fn a_lock_is_free_then_held_by_whom_for_how_long_and_free_again_with_its_counter() -> TestResult {
     let servers = Servers::start(3)?;
-    let locks = connected(builder(servers.urls()).owner_label(Some("night")), 3);
+    let locks = connected(builder(servers.urls()).owner_label("night"), 3);
     let before = locks.mutex("report").inspect()?;
     assert_eq!(
         (before.state(), before.name()),
@@ -188,7 +188,7 @@ fn those_who_wait_are_counted_and_the_first_of_them_is_the_one_that_waits_longes
 #[test]
 fn readers_are_counted_and_named() -> TestResult {
     let servers = Servers::start(3)?;
-    let [a, b] = ["a", "b"].map(|it| connected(builder(servers.urls()).owner_label(Some(it)), 3));
+    let [a, b] = ["a", "b"].map(|it| connected(builder(servers.urls()).owner_label(it), 3));
     let guards = [a.rw_lock("report").read()?, b.rw_lock("report").read()?];
 
     let of_two =
@@ -436,7 +436,7 @@ fn the_slots_of_a_semaphore_are_looked_at_one_by_one_and_a_permit_can_be_taken_f
 -> TestResult {
     let servers = Servers::start(3)?;
     let (locks, operator) = (
-        connected(builder(servers.urls()).owner_label(Some("mailer")), 3),
+        connected(builder(servers.urls()).owner_label("mailer"), 3),
         manager(&servers),
     );
     let semaphore = operator.semaphore("mail", 3);

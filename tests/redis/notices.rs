@@ -402,7 +402,7 @@ fn is_off_the_lists(
 fn a_wait_that_is_cancelled_ends_on_all_lists() -> TestResult {
     is_off_the_lists(
         |_, cancel| cancel.cancel(),
-        |err| matches!(err, AcquireError::Cancelled { .. }),
+        |err| matches!(err, AcquireError::Cancelled),
     )
 }
 

@@ -147,7 +147,7 @@ fn a_call_that_gets_nothing_is_told_with_what_it_returns() -> TestResult {
             errors[..],
             [
                 AcquireError::Held { .. },
-                AcquireError::Cancelled { .. },
+                AcquireError::Cancelled,
                 AcquireError::KeyInUse { .. }
             ]
         ),

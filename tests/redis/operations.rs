@@ -596,7 +596,7 @@ fn leaked(page: &mut Section) {
     let locks = builder(servers.urls())
         .response_timeout(ms(250))
         .ttl(secs(1))
-        .max_hold(Some(ms(1300)));
+        .max_hold(ms(1300));
     let locks = locks.build().unwrap();
     page.logs(|| {
         let before = locks.stats().locks_lost;

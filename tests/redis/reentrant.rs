@@ -47,7 +47,7 @@ fn bounded(servers: &Servers) -> (ReentrantMutex, ReentrantGuard) {
     let builder = builder(servers.urls())
         .response_timeout(ms(100))
         .ttl(ms(600))
-        .max_hold(Some(ms(900)));
+        .max_hold(ms(900));
     let lock = connected(builder.renew(false), 3).reentrant_mutex("report");
     let mut guard = None;
     eventually("the lock can be taken and extended", || {
@@ -520,10 +520,7 @@ fn who_does_not_wait_cannot_be_cancelled() -> TestResult {
 
     assert_eq!(lock.lock()?.holds(), 2);
     drop(guard);
-    assert!(matches!(
-        lock.lock().unwrap_err(),
-        AcquireError::Cancelled { .. }
-    ));
+    assert!(matches!(lock.lock().unwrap_err(), AcquireError::Cancelled));
     Ok(())
 }
 

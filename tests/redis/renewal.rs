@@ -62,7 +62,7 @@ impl Doors {
         assert!(!guard.is_valid());
         assert_eq!(guard.check(), Err(lost));
         assert_eq!(guard.remaining(), Duration::ZERO);
-        assert!(guard.use_until() <= Instant::now());
+        assert!(guard.valid_until() <= Instant::now());
         assert_eq!(guard.extend(LONG), Err(ExtendError::Lost(lost)));
         assert_eq!(guard.release(), Err(ReleaseError::Lost(lost)));
 
@@ -84,7 +84,7 @@ fn a_held_lock_is_renewed_for_longer_than_three_ttls() -> TestResult {
     let other = manager(&servers);
     let began = Instant::now();
     let guard = lock_in_the_end(&locks, "report");
-    let use_until = guard.use_until();
+    let use_until = guard.valid_until();
     eventually("it is on all nodes", || servers.holders("report") == 3);
 
     let mut last = i64::MAX;
@@ -100,7 +100,7 @@ fn a_held_lock_is_renewed_for_longer_than_three_ttls() -> TestResult {
         1 <= raised && 7 <= locks.stats().extensions && secs(6) < began.elapsed()
     });
 
-    assert!(use_until < guard.use_until());
+    assert!(use_until < guard.valid_until());
     assert_eq!(locks.stats().locks_lost, 0);
     guard.release()?;
     nothing_is_left(&servers);
@@ -371,7 +371,7 @@ fn d2_failed_renewals_end_nothing_while_there_is_time() -> TestResult {
 #[test]
 fn d10_a_lock_ends_at_the_maximum_hold_and_is_free_afterwards() -> TestResult {
     let servers = Servers::start(3)?;
-    let locks = short(&servers).max_hold(Some(ms(3000))).build()?;
+    let locks = short(&servers).max_hold(ms(3000)).build()?;
     let began = Instant::now();
     let guard = lock_in_the_end(&locks, "report");
     let doors = Doors::of(&guard);
@@ -400,7 +400,7 @@ fn d5_extending_lengthens_and_never_shortens() -> TestResult {
 
     guard.extend(LONG)?;
     assert!(secs(400) < guard.remaining());
-    assert!(Instant::now() + secs(400) < guard.use_until());
+    assert!(Instant::now() + secs(400) < guard.valid_until());
     assert!(400_000 < life());
 
     guard.extend(secs(20))?;

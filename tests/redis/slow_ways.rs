@@ -20,7 +20,7 @@ fn slow_down(proxies: &[Proxy]) {
 fn extended_beyond(end: Instant, locks: &LockManager, guards: &[LockGuard]) {
     eventually("all are extended", || {
         assert_eq!(locks.stats().locks_lost, 0, "of {}", guards.len());
-        guards.iter().all(|it| end < it.use_until())
+        guards.iter().all(|it| end < it.valid_until())
     });
 }
 

@@ -166,7 +166,7 @@ fn a_cancelled_wait_ends_also_in_the_middle_of_a_pause() -> TestResult {
 
     for waiter in waiters {
         let err = join(waiter).unwrap_err();
-        assert!(matches!(err, AcquireError::Cancelled { .. }), "{err:?}");
+        assert!(matches!(err, AcquireError::Cancelled), "{err:?}");
     }
     assert!(cancel.is_cancelled());
     let err = second
@@ -174,7 +174,7 @@ fn a_cancelled_wait_ends_also_in_the_middle_of_a_pause() -> TestResult {
         .cancelled_by(&cancel)
         .lock()
         .unwrap_err();
-    assert!(matches!(err, AcquireError::Cancelled { .. }), "{err:?}");
+    assert!(matches!(err, AcquireError::Cancelled), "{err:?}");
     assert!(!bystander.is_finished());
     for server in &servers {
         assert_eq!(server.get("report").as_deref(), Some(&b"foreign"[..]));

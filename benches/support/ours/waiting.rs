@@ -193,7 +193,7 @@ impl Ours {
             thread::Builder::new().stack_size(STACK).spawn(move || {
                 begun.fetch_add(1, Ordering::Relaxed);
                 let end = match mutex.lock() {
-                    Err(AcquireError::Cancelled { .. }) => Ok(()),
+                    Err(AcquireError::Cancelled) => Ok(()),
                     Err(err) => Err(err.to_string()),
                     Ok(_) => Err("got a lock that somebody else holds".to_owned()),
                 };

@@ -35,7 +35,7 @@ fn program(urls: &[String]) -> Builder {
     builder
         .connect_timeout(Duration::from_secs(10))
         .outage_timeout(PATIENCE)
-        .owner_label(Some("billing"))
+        .owner_label("billing")
         .strict(true)
 }
 

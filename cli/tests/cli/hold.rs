@@ -341,12 +341,7 @@ fn at_a_terminal_it_holds_until_ctrl_d() -> TestResult {
 #[test]
 fn who_waits_at_a_terminal_is_told_who_is_in_the_way_for_all_names_and_all_permits() -> TestResult {
     let servers = Servers::start(3)?;
-    let locks = |label| {
-        patient(&servers.urls())
-            .owner_label(Some(label))
-            .build()
-            .unwrap()
-    };
+    let locks = |label| patient(&servers.urls()).owner_label(label).build().unwrap();
     let (one, two) = (locks("one"), locks("two"));
     let _held = (one.mutex("a").lock()?, two.rw_lock("b").read()?);
     let _permits = (

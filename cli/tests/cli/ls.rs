@@ -28,9 +28,7 @@ fn what_is_held_is_listed_and_what_is_wrong_with_it_is_marked() -> TestResult {
             "no lock found on 3 of 3 servers; locks of other clients: quorlock status NAME\n"
         )
     );
-    let locks = patient(&servers.urls())
-        .owner_label(Some("night"))
-        .build()?;
+    let locks = patient(&servers.urls()).owner_label("night").build()?;
     eventually("all can be asked", || {
         locks.check_nodes().iter().all(|it| it.failure.is_none())
     });

@@ -12,7 +12,7 @@ use crate::support::*;
 fn held(servers: &Servers) -> (LockManager, LockGuard) {
     // So that nothing is extended or healed meanwhile.
     let builder = patient(&servers.urls()).ttl(Duration::from_secs(600));
-    let locks = builder.owner_label(Some("night")).build().unwrap();
+    let locks = builder.owner_label("night").build().unwrap();
     let guard = locks.mutex("report").lock().unwrap();
     eventually("it is on all nodes", || servers.holders("report") == 3);
     (locks, guard)

@@ -329,7 +329,7 @@ fn colour_is_for_terminals_without_no_color() -> TestResult {
 fn tables_fit_the_terminal() -> TestResult {
     let servers = Servers::start(1)?;
     let _guard = patient(&servers.urls())
-        .owner_label(Some(&"long".repeat(20)))
+        .owner_label("long".repeat(20).as_str())
         .build()?
         .mutex("report")
         .lock()?;

@@ -15,9 +15,7 @@ fn status_says_who_holds_a_lock_on_which_nodes_and_never_its_secret() -> TestRes
         stdout(&free)
     );
 
-    let locks = patient(&servers.urls())
-        .owner_label(Some("night"))
-        .build()?;
+    let locks = patient(&servers.urls()).owner_label("night").build()?;
     let guard = locks.mutex("report").lock()?;
     eventually("it is on all nodes", || servers.holders("report") == 3);
     let held = quorlock(&servers).args(["status", "report"]).output()?;

@@ -11,7 +11,7 @@ use crate::support::*;
 
 fn locks(servers: &Servers) -> LockManager {
     patient(&servers.urls())
-        .owner_label(Some("night"))
+        .owner_label("night")
         .build()
         .unwrap()
 }

@@ -130,7 +130,7 @@ fn a_call_that_ends_while_the_lock_is_handed_to_it_gives_it_back() {
                 };
                 match won {
                     Ok(guard) => guard.release().map(drop).unwrap(),
-                    Err(AcquireError::Held { .. } | AcquireError::Cancelled { .. }) => {}
+                    Err(AcquireError::Held { .. } | AcquireError::Cancelled) => {}
                     Err(other) => panic!("{other}"),
                 }
             });
