@@ -33,7 +33,7 @@ use crate::stats::{Counters, count};
 use crate::time::{self, Tick};
 
 pub use crate::engine::listeners::LostReceiver;
-pub(crate) use crate::engine::live_hold::held::{LiveHold, PendingRelease};
+pub(crate) use crate::engine::live_hold::held::{HoldInner, PendingRelease};
 pub use crate::engine::park::CancelHandle;
 pub(crate) use crate::engine::park::{Signal, sleep};
 pub(crate) use crate::engine::process::Process;

@@ -2,10 +2,10 @@
 
 mod acquire;
 mod hold;
+mod release_all;
 mod rw_guards;
-mod together;
 
 pub(crate) use acquire::{Patience, acquire};
 pub use hold::{Hold, LockGuard};
+pub use release_all::release_all;
 pub use rw_guards::{ReadGuard, WriteGuard};
-pub use together::release_all;

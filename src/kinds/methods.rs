@@ -21,27 +21,27 @@ use crate::wire::{KeyTtls, Plan};
 
 /// A lock, and the manager that takes it.
 #[derive(Clone)]
-pub(super) struct Description {
+pub(super) struct LockHandle {
     pub(super) engine: Arc<Engine>,
     pub(super) spec: Arc<LockSpec>,
 }
 
 // A description never changes once it is made: see `LockManager`.
-impl UnwindSafe for Description {}
-impl RefUnwindSafe for Description {}
+impl UnwindSafe for LockHandle {}
+impl RefUnwindSafe for LockHandle {}
 
-impl Description {
+impl LockHandle {
     /// The lock called `name`. `plan` gets the manager's prefix.
     pub(super) fn new(
         engine: &Arc<Engine>,
         name: &[u8],
         plan: impl FnOnce(&[u8], KeyTtls) -> Plan,
-    ) -> Description {
+    ) -> LockHandle {
         let config = &engine.shared.config;
         let mut plan = plan(&config.prefix, LockSpec::key_ttls(config));
         plan.label = config.owner_label.clone();
         let spec = Arc::new(LockSpec::new(config, name, plan));
-        Description {
+        LockHandle {
             engine: Arc::clone(engine),
             spec,
         }

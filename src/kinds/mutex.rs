@@ -2,7 +2,7 @@
 
 use crate::error::AcquireError;
 use crate::kinds::methods::{
-    Description, inspected, mutex_methods, named, setters, shown, with_method,
+    LockHandle, inspected, mutex_methods, named, setters, shown, with_method,
 };
 use crate::lock::{LockGuard, Patience};
 use crate::manager::LockManager;
@@ -18,7 +18,7 @@ use crate::wire::Plan;
 /// ttl. Use [`reentrant_mutex`](crate::LockManager::reentrant_mutex) for code that calls itself.
 #[derive(Clone)]
 pub struct Mutex {
-    pub(super) inner: Description,
+    pub(super) inner: LockHandle,
 }
 
 impl LockManager {
@@ -35,7 +35,7 @@ impl LockManager {
     pub fn mutex(&self, name: impl AsRef<[u8]>) -> Mutex {
         let name = name.as_ref();
         Mutex {
-            inner: Description::new(&self.engine, name, |prefix, ttls| {
+            inner: LockHandle::new(&self.engine, name, |prefix, ttls| {
                 Plan::mutex(prefix, name, ttls)
             }),
         }

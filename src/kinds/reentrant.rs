@@ -12,7 +12,7 @@ use std::time::Duration;
 use crate::engine::Engine;
 use crate::error::{AcquireError, Lost, ReleaseError, Released};
 use crate::ids::LockName;
-use crate::kinds::methods::{Description, inspected, mutex_methods, named, setters, with_method};
+use crate::kinds::methods::{LockHandle, inspected, mutex_methods, named, setters, with_method};
 use crate::kinds::mutex::Mutex;
 use crate::lock::{LockGuard, Patience};
 use crate::manager::LockManager;
@@ -62,7 +62,7 @@ use crate::sys::logging::debug;
 /// ```
 #[derive(Clone)]
 pub struct ReentrantMutex {
-    inner: Description,
+    inner: LockHandle,
     /// How many guards a thread can have. Always the same, and here so that a test can reach it.
     holds_max: u32,
 }
@@ -90,7 +90,7 @@ impl ReentrantMutex {
     /// `acquire` is called if the thread does not hold the lock.
     fn take_with(
         &self,
-        acquire: impl FnOnce(&Description) -> Result<LockGuard, AcquireError>,
+        acquire: impl FnOnce(&LockHandle) -> Result<LockGuard, AcquireError>,
     ) -> Result<ReentrantGuard, AcquireError> {
         // Also if the thread holds the lock: the same call should not be an error on some days only.
         self.inner.check()?;
@@ -340,7 +340,7 @@ mod tests {
     use super::*;
     use crate::config::Config;
     use crate::engine::NodeAddress;
-    use crate::engine::{LiveHold, LockSpec, Won};
+    use crate::engine::{HoldInner, LockSpec, Won};
     use crate::ids::FencingToken;
     use crate::lock::Hold;
     use crate::wire::{KeyTtls, Plan};
@@ -377,14 +377,14 @@ mod tests {
             token: FencingToken(token),
             ..Won::just_now(&spec, TTL)
         };
-        let lock = LiveHold::new(Arc::clone(&engine.shared), token, won);
+        let lock = HoldInner::new(Arc::clone(&engine.shared), token, won);
         let hold = Hold::new(Arc::clone(engine), Arc::new(lock));
         LockGuard(hold)
     }
 
     fn lock(engine: &Arc<Engine>, name: &str) -> ReentrantMutex {
         ReentrantMutex {
-            inner: Description::new(engine, name.as_bytes(), |prefix, ttls| {
+            inner: LockHandle::new(engine, name.as_bytes(), |prefix, ttls| {
                 Plan::mutex(prefix, name.as_bytes(), ttls)
             }),
             holds_max: u32::MAX,

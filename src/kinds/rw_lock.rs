@@ -2,7 +2,7 @@
 
 use crate::error::{AcquireError, WithError};
 use crate::kinds::methods::{
-    Description, finish_with, inspected, lock_methods, named, setters, shown,
+    LockHandle, finish_with, inspected, lock_methods, named, setters, shown,
 };
 use crate::lock::{Patience, ReadGuard, WriteGuard};
 use crate::manager::LockManager;
@@ -50,7 +50,7 @@ use crate::manager::LockManager;
 #[doc(alias = "ReadWriteLock")]
 #[derive(Clone)]
 pub struct RwLock {
-    inner: Description,
+    inner: LockHandle,
 }
 
 impl LockManager {

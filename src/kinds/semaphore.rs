@@ -6,7 +6,7 @@ use std::ops::Deref;
 use crate::config::PERMITS_MAX;
 use crate::error::{AcquireError, ReleaseError, Released};
 use crate::inspection::Inspection;
-use crate::kinds::methods::{Description, lock_methods, named, setters, with_method};
+use crate::kinds::methods::{LockHandle, lock_methods, named, setters, with_method};
 use crate::lock::{Hold, LockGuard, Patience};
 use crate::manager::LockManager;
 use crate::wire::Plan;
@@ -23,7 +23,7 @@ use crate::wire::Plan;
 /// The number is in the description alone. If processes differ, the largest number counts.
 #[derive(Clone)]
 pub struct Semaphore {
-    inner: Description,
+    inner: LockHandle,
     permits: usize,
 }
 
@@ -51,7 +51,7 @@ impl LockManager {
         let (name, slots) = (name.as_ref(), permits.min(PERMITS_MAX));
         let plan = |prefix: &[u8], ttls| Plan::semaphore(prefix, name, slots, ttls);
         Semaphore {
-            inner: Description::new(&self.engine, name, plan),
+            inner: LockHandle::new(&self.engine, name, plan),
             permits,
         }
     }

@@ -7,7 +7,7 @@ use crate::config::NAMES_MAX;
 use crate::error::AcquireError;
 use crate::ids::LockName;
 use crate::inspection::Inspection;
-use crate::kinds::methods::{Description, mutex_methods, setters, shown, with_method};
+use crate::kinds::methods::{LockHandle, mutex_methods, setters, shown, with_method};
 use crate::lock::{LockGuard, Patience};
 use crate::manager::LockManager;
 use crate::wire::Plan;
@@ -30,7 +30,7 @@ use crate::wire::Plan;
 #[doc(alias = "MultiMutex")]
 #[doc(alias = "RedissonMultiLock")]
 pub struct MultiLock {
-    inner: Description,
+    inner: LockHandle,
 }
 
 impl LockManager {
@@ -67,7 +67,7 @@ impl LockManager {
             .join(&b", "[..]);
         let plan =
             |prefix: &[u8], ttls| Plan::several(prefix, names.iter().map(LockName::as_bytes), ttls);
-        let mut inner = Description::new(&self.engine, &together, plan);
+        let mut inner = LockHandle::new(&self.engine, &together, plan);
         inner.spec_mut().names = names;
         MultiLock { inner }
     }

@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use crate::engine::{
-    self, Attempt, AttemptFacts, CancelHandle, Engine, LiveHold, LockSpec, LostAttempt, NotWon,
+    self, Attempt, AttemptFacts, CancelHandle, Engine, HoldInner, LockSpec, LostAttempt, NotWon,
     Owner, QueuedCall, Request, RoundTicket, Shared, Woken, Won,
 };
 use crate::error::{AcquireError, HeldBy, NodeAnswer, NodeFailure, Rows};
@@ -151,7 +151,7 @@ impl<'a> Acquisition<'a> {
         let shared: &Arc<Shared> = &self.engine.shared;
         self.note_majority();
         let id = shared.next_lock.fetch_add(1, Ordering::Relaxed);
-        let lock = Arc::new(LiveHold::new(Arc::clone(shared), id, won));
+        let lock = Arc::new(HoldInner::new(Arc::clone(shared), id, won));
         // From here on the lock is given back whatever happens.
         let guard = Hold::new(Arc::clone(self.engine), Arc::clone(&lock));
         note(id);

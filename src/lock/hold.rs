@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 
-use crate::engine::{Engine, LiveHold, LostReceiver};
+use crate::engine::{Engine, HoldInner, LostReceiver};
 use crate::error::{ExtendError, Lost, ReleaseError, Released};
 use crate::ids::FencingToken;
 use crate::sys::logging::debug;
@@ -40,7 +40,7 @@ use crate::time::{self, About};
 /// nothing.
 #[must_use = "a hold that is not bound to a name releases the lock at once: write `let _hold = …`, not `let _ = …`"]
 pub struct Hold {
-    pub(super) lock: Arc<LiveHold>,
+    pub(super) lock: Arc<HoldInner>,
     /// `None` once released.
     engine: Option<Arc<Engine>>,
 }
@@ -50,7 +50,7 @@ impl UnwindSafe for Hold {}
 impl RefUnwindSafe for Hold {}
 
 impl Hold {
-    pub(crate) fn new(engine: Arc<Engine>, lock: Arc<LiveHold>) -> Hold {
+    pub(crate) fn new(engine: Arc<Engine>, lock: Arc<HoldInner>) -> Hold {
         Hold {
             lock,
             engine: Some(engine),
@@ -162,7 +162,7 @@ impl Hold {
     }
 
     /// What the hold is made of, for who ends it.
-    pub(super) fn into_parts(mut self) -> Result<(Arc<Engine>, Arc<LiveHold>), ReleaseError> {
+    pub(super) fn into_parts(mut self) -> Result<(Arc<Engine>, Arc<HoldInner>), ReleaseError> {
         Ok((self.take_engine()?, Arc::clone(&self.lock)))
     }
 
@@ -177,7 +177,7 @@ impl Hold {
     /// Lets `end` end the hold, unless that has been done, or is the shutdown's or the parent process's to do.
     fn end<T, E: From<Lost>>(
         &mut self,
-        end: impl FnOnce(&Arc<Engine>, &LiveHold) -> Result<T, E>,
+        end: impl FnOnce(&Arc<Engine>, &HoldInner) -> Result<T, E>,
     ) -> Result<T, E> {
         let engine = self.take_engine()?;
         engine

@@ -6,15 +6,15 @@
 
 use std::sync::Arc;
 
-use crate::engine::live_hold::held::LiveHold;
+use crate::engine::live_hold::held::HoldInner;
 use crate::engine::round::attempt::{Grants, Won};
 use crate::error::Lost;
 use crate::time::Now;
 
-impl LiveHold {
+impl HoldInner {
     /// Makes a hold of one of several readers out of this one; `id` is its own. Waits until a majority lets other readers in,
     /// for at most a response timeout.
-    pub(crate) fn downgrade(&self, id: u64) -> Result<Arc<LiveHold>, Lost> {
+    pub(crate) fn downgrade(&self, id: u64) -> Result<Arc<HoldInner>, Lost> {
         let lease = self.state.lock().lease;
         // RACE: an extension that is confirmed in between would have moved the end. The older end is the earlier one.
         let ended = self.end()?;
@@ -37,7 +37,7 @@ impl LiveHold {
             in_lists: self.in_lists,
             waited: self.waited,
         };
-        let mut reader = LiveHold::new(Arc::clone(&self.shared), id, won);
+        let mut reader = HoldInner::new(Arc::clone(&self.shared), id, won);
         reader.began = self.began;
         let of_reader = reader.state.get_mut();
         of_reader.lease = lease;

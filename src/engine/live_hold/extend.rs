@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::answer::{Answer, ExtendReply};
-use crate::engine::live_hold::held::{HoldState, LiveHold, Renewal};
+use crate::engine::live_hold::held::{HoldInner, HoldState, Renewal};
 use crate::engine::nodes::fanout::{Enqueued, Outgoing};
 use crate::engine::round::attempt::Grants;
 use crate::engine::round::pending::Pending;
@@ -36,7 +36,7 @@ pub(super) struct Extending {
     until: Moment,
 }
 
-impl Due for LiveHold {
+impl Due for HoldInner {
     fn entry(&self) -> &ScheduleEntry {
         &self.entry
     }
@@ -180,7 +180,7 @@ impl HoldState {
     }
 }
 
-impl LiveHold {
+impl HoldInner {
     /// How long until a majority has to confirm the lock ahead of time: clocks of nodes have been set forward, so that it is in
     /// doubt, or a node cannot be healed before that.
     fn recheck_in(&self, state: &HoldState, tick: Tick) -> Option<Duration> {
@@ -390,7 +390,7 @@ impl LiveHold {
         let Some(wait) = due_in() else { return };
         self.shared
             .schedule
-            .plan(Arc::<LiveHold>::clone(self), wait);
+            .plan(Arc::<HoldInner>::clone(self), wait);
         // RACE: a release that ran between the look at the state and the entry has removed nothing. The entry would
         // find a released lease and do nothing, but would keep it in memory until then. Likewise a node's clock that was
         // set forward in between: the thread has looked at all leases but this one.
@@ -399,7 +399,7 @@ impl LiveHold {
             Some(sooner) if sooner < wait => self
                 .shared
                 .schedule
-                .plan(Arc::<LiveHold>::clone(self), sooner),
+                .plan(Arc::<HoldInner>::clone(self), sooner),
             Some(_) => {}
         }
     }
@@ -407,7 +407,7 @@ impl LiveHold {
 
 /// An extension under way, and its late answers.
 pub(super) struct Extension {
-    lock: Arc<LiveHold>,
+    lock: Arc<HoldInner>,
     round: Pending<ExtendRound>,
     sent: Extending,
     number: u64,
@@ -553,7 +553,7 @@ impl Extension {
     /// have lifted them; or a newer holder has. The next extension, at once, lifts those of the nodes that still have the key: if
     /// a majority has it, there was no newer holder, and the others can be healed.
     fn after_confirmation(&self) {
-        let LiveHold {
+        let HoldInner {
             shared,
             spec,
             owner,
@@ -643,12 +643,12 @@ impl ReplyHandler for Extension {
 }
 
 /// Takes the answers to a healing, only to count them.
-struct Healing(Arc<LiveHold>);
+struct Healing(Arc<HoldInner>);
 
 impl ReplyHandler for Healing {
     fn deliver(&self, node: NodeId, answer: Answer, _reached: bool) -> bool {
         if answer == Answer::Extend(ExtendReply::Healed) {
-            let LiveHold { spec, shared, .. } = &*self.0;
+            let HoldInner { spec, shared, .. } = &*self.0;
             count(&shared.fanout.counters.healed);
             debug!("{:?}: its lost key was set again on {node}", spec.name);
             shared.fanout.upcall.tell(|| Event::Healed {

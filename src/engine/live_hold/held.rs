@@ -25,7 +25,7 @@ use crate::time::{self, Moment, Tick};
 use crate::wire::{Command, Offer, QueueUpdate};
 
 /// One held lock, shared by its guard, the renewal and the extensions under way.
-pub(crate) struct LiveHold {
+pub(crate) struct HoldInner {
     pub(crate) id: u64,
     pub(super) entry: ScheduleEntry,
     pub(crate) spec: Arc<LockSpec>,
@@ -102,7 +102,7 @@ pub(super) struct EndedHold {
 /// A release that was given to the nodes, and may not be written.
 #[must_use]
 pub(crate) struct PendingRelease<'a> {
-    lock: &'a LiveHold,
+    lock: &'a HoldInner,
     /// The call of this manager that comes next, if it enters the waiting lists by it.
     next: Option<Arc<Ticket>>,
     ended: EndedHold,
@@ -120,7 +120,7 @@ impl PendingRelease<'_> {
     /// Lets calls ask the nodes that come next. Not before the release was sent: they would be refused if their acquire came first.
     /// If one has entered the waiting lists by the release, the hold is over in the queue.
     fn admit_next(&self) {
-        let LiveHold { shared, spec, .. } = self.lock;
+        let HoldInner { shared, spec, .. } = self.lock;
         if self.next.is_some() {
             shared.queues.admit(&spec.plan.key);
         } else {
@@ -181,8 +181,8 @@ impl HoldState {
     }
 }
 
-impl LiveHold {
-    pub(crate) fn new(shared: Arc<Shared>, id: u64, won: Won) -> LiveHold {
+impl HoldInner {
+    pub(crate) fn new(shared: Arc<Shared>, id: u64, won: Won) -> HoldInner {
         let hold_until = shared
             .config
             .max_hold
@@ -212,7 +212,7 @@ impl LiveHold {
             said_long: false,
             unextended: None,
         };
-        LiveHold {
+        HoldInner {
             id,
             entry: ScheduleEntry::new(id),
             spec: won.spec,
@@ -300,7 +300,7 @@ impl LiveHold {
         release.wait(deadline)
     }
 
-    /// Like [`LiveHold::release`], but does not wait, and only gives the release to the nodes: it never waits for its turn. The
+    /// Like [`HoldInner::release`], but does not wait, and only gives the release to the nodes: it never waits for its turn. The
     /// result has to be [flushed](PendingRelease::flush), whatever happens, and then [waited for](PendingRelease::wait).
     pub(crate) fn begin_release(&self) -> Result<PendingRelease<'_>, Lost> {
         let Shared { fanout, queues, .. } = &*self.shared;
@@ -406,7 +406,7 @@ impl LiveHold {
         }
     }
 
-    /// Like [`LiveHold::lose`], but it is left to the caller to announce the loss.
+    /// Like [`HoldInner::lose`], but it is left to the caller to announce the loss.
     pub(super) fn end_for(&self, reason: Lost) -> Option<Loss> {
         let mut state = self.state.lock();
         let lost = state.lease.lose(reason);
@@ -494,7 +494,7 @@ impl LiveHold {
 }
 
 /// Behind its release, which undoes what nodes hand over before it.
-impl Drop for LiveHold {
+impl Drop for HoldInner {
     fn drop(&mut self) {
         self.forget_owner();
     }

@@ -55,7 +55,7 @@ mod tests {
 
     use super::*;
     use crate::config::Config;
-    use crate::engine::live_hold::held::LiveHold;
+    use crate::engine::live_hold::held::HoldInner;
     use crate::engine::nodes::primary::NodeAddress;
     use crate::engine::{Engine, LockSpec, Won};
     use crate::error::Lost;
@@ -76,15 +76,15 @@ mod tests {
     }
 
     /// A lock that was won just now, and ends in a moment unless somebody extends it; nobody looks after it yet.
-    fn short_hold(engine: &Engine) -> Arc<LiveHold> {
+    fn short_hold(engine: &Engine) -> Arc<HoldInner> {
         hold(engine, Duration::from_millis(20))
     }
 
-    fn hold(engine: &Engine, lasts: Duration) -> Arc<LiveHold> {
+    fn hold(engine: &Engine, lasts: Duration) -> Arc<HoldInner> {
         let plan = Plan::mutex(b"", b"x", KeyTtls::default());
         let spec = Arc::new(LockSpec::new(&engine.shared.config, b"x", plan));
         let won = Won::just_now(&spec, lasts);
-        Arc::new(LiveHold::new(Arc::clone(&engine.shared), 0, won))
+        Arc::new(HoldInner::new(Arc::clone(&engine.shared), 0, won))
     }
 
     #[test]
@@ -93,7 +93,7 @@ mod tests {
         let lock = short_hold(&engine);
         let lost = lock.lost();
 
-        survive(&engine.shared, &[Arc::<LiveHold>::clone(&lock)], || {
+        survive(&engine.shared, &[Arc::<HoldInner>::clone(&lock)], || {
             panic!("a bug")
         });
 
@@ -107,7 +107,7 @@ mod tests {
         let engine = engine();
         let ttl = engine.shared.config.ttl;
         let (lock, mut batch) = (hold(&engine, ttl), Enqueued::default());
-        let due = |it: &LiveHold| {
+        let due = |it: &HoldInner| {
             it.state
                 .lock()
                 .renewed_at
@@ -145,7 +145,7 @@ mod tests {
                 ..LockSpec::new(&engine.shared.config, b"x", plan)
             };
             let won = Won::just_now(&Arc::new(spec), 2 * lease::LONG_HOLD);
-            let lock = Arc::new(LiveHold::new(Arc::clone(&engine.shared), 0, won));
+            let lock = Arc::new(HoldInner::new(Arc::clone(&engine.shared), 0, won));
             let said_after = |age| {
                 let now = Now {
                     moment: lock.began.checked_add(age).unwrap(),
@@ -213,7 +213,7 @@ mod tests {
                 is_handed_over: true,
                 ..Won::just_now(&Arc::new(spec), lease::FIRST_LIFE)
             };
-            let lock = Arc::new(LiveHold::new(Arc::clone(&engine.shared), 0, won));
+            let lock = Arc::new(HoldInner::new(Arc::clone(&engine.shared), 0, won));
             let due = lock.state.lock().first_extension.unwrap();
             let early = lock.began.checked_add(lease::FIRST_EXTENSION / 2).unwrap();
             let mut batch = Enqueued::default();

@@ -4,7 +4,7 @@ use super::*;
 use crate::answer::AcquireReply;
 use crate::config::Config;
 use crate::engine::nodes::primary::NodeAddress;
-use crate::engine::{Engine, LiveHold, LockSpec, Shared};
+use crate::engine::{Engine, HoldInner, LockSpec, Shared};
 use crate::error::{Lost, NodeFailure};
 use crate::ids::{Edition, NodeId};
 use crate::inspection::SecretValue;
@@ -538,7 +538,7 @@ fn h2_calls_that_have_left_and_holds_that_have_ended_leave_no_owner_behind() {
         panic!("it was not won")
     };
     assert!(won.is_handed_over && won.waited && won.owner == owner);
-    let hold = LiveHold::new(Arc::clone(&engine.shared), 7, won);
+    let hold = HoldInner::new(Arc::clone(&engine.shared), 7, won);
     let left = hold.remaining().unwrap();
     assert!(
         left <= Duration::from_secs(60),
@@ -577,7 +577,7 @@ fn h5_a_call_asks_for_what_is_handed_over_to_it_while_as_many_holds_as_may_wait_
         let Ok(won) = queued.finish(attempt) else {
             panic!("it was not won")
         };
-        LiveHold::new(Arc::clone(&engine.shared), 7, won)
+        HoldInner::new(Arc::clone(&engine.shared), 7, won)
     };
 
     let first = hold(hand_over().0);

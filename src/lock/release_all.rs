@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use crate::engine::{Engine, LiveHold, Operation, PendingRelease};
+use crate::engine::{Engine, HoldInner, Operation, PendingRelease};
 use crate::error::{Lost, ReleaseError};
 use crate::lock::hold::Hold;
 use crate::time::{self, Tick};
@@ -65,7 +65,7 @@ pub fn release_all<H: Into<Hold>>(
 }
 
 /// What a hold is made of, unless it ended before.
-type Parts = Result<(Arc<Engine>, Arc<LiveHold>), ReleaseError>;
+type Parts = Result<(Arc<Engine>, Arc<HoldInner>), ReleaseError>;
 /// Its release under way.
 type SentRelease<'a> = (&'a Engine, Operation<'a>, PendingRelease<'a>);
 
