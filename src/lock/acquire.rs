@@ -180,9 +180,11 @@ impl<'a> Acquisition<'a> {
     ) -> Result<Won, NotWon> {
         let fanout = &self.engine.shared.fanout;
         fanout.wait_for_room();
-        let (attempt, outgoing) =
+        let (attempt, broadcast) =
             Attempt::prepare(fanout, round_ticket, request, known, Owner::draw()?)?;
-        attempt.run(fanout, request, outgoing).map_err(NotWon::Lost)
+        attempt
+            .run(fanout, request, broadcast)
+            .map_err(NotWon::Lost)
     }
 
     /// One attempt, without a place in the queue. `to_the_end`: repeated as long as it may be that nobody got the lock.

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use crate::answer::{Answer, ExtendReply};
 use crate::engine::live_hold::held::{HoldInner, HoldState, Renewal};
-use crate::engine::nodes::fanout::{Enqueued, Outgoing};
+use crate::engine::nodes::fanout::{Broadcast, Enqueued};
 use crate::engine::round::attempt::Grants;
 use crate::engine::round::pending::Pending;
 use crate::engine::schedule::{Announcement, Due, ScheduleEntry};
@@ -283,9 +283,9 @@ impl HoldInner {
             is_renewal: renewal.is_some(),
             settled: Mutex::default(),
         });
-        let outgoing = Outgoing::ask(command, &extension);
+        let broadcast = Broadcast::ask(command, &extension);
         let enqueued = match renewal {
-            None => fanout.enqueue(outgoing, tick),
+            None => fanout.enqueue(broadcast, tick),
             Some(owed) => {
                 for node in fanout.ids().filter(|it| owed.contains(*it)) {
                     extension
@@ -293,7 +293,7 @@ impl HoldInner {
                         .leave_out(node, NodeAnswer::Failed(NodeFailure::Stalled));
                 }
                 let others = fanout.ids().collect::<NodeSet>().without(owed);
-                let enqueued = fanout.enqueue(outgoing.patiently().to(Some(others)), tick);
+                let enqueued = fanout.enqueue(broadcast.patiently().to(Some(others)), tick);
                 state.owed = state.owed.union(enqueued.taken);
                 enqueued
             }
@@ -598,7 +598,7 @@ impl Extension {
                 .heal(*owner, lease::millis(self.sent.ttl), self.number);
             let healing = Arc::new(Healing(Arc::clone(&self.lock)));
             let nodes = fanout.that_may_heal(lost, tick);
-            let enqueued = fanout.enqueue(Outgoing::ask(command, &healing).to(Some(nodes)), tick);
+            let enqueued = fanout.enqueue(Broadcast::ask(command, &healing).to(Some(nodes)), tick);
             state.reached = state.reached.union(enqueued.taken);
             state.unhealed |= self.number < state.number;
             (enqueued, state.unhealed)

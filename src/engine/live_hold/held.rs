@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::engine::listeners::{Callback, Callbacks, Listeners, LostReceiver};
-use crate::engine::nodes::fanout::Outgoing;
+use crate::engine::nodes::fanout::Broadcast;
 use crate::engine::round::admission::RoundTicket;
 use crate::engine::round::attempt::{Grants, Won};
 use crate::engine::round::pending::Pending;
@@ -319,7 +319,7 @@ impl HoldInner {
             }
             None => (None, self.update()),
         };
-        let release = Outgoing::release(self.release_command(update), ended.reached, ended.keep);
+        let release = Broadcast::release(self.release_command(update), ended.reached, ended.keep);
         // No node refuses it.
         drop(fanout.enqueue(release.answered_to(Some(&round)), time::tick()));
         Ok(PendingRelease {
@@ -439,7 +439,7 @@ impl HoldInner {
     /// sent comes before it.
     fn release_rest(&self, state: &HoldState) {
         let command = self.release_command(self.update());
-        let release = Outgoing::release(command, state.reached, state.longest_ttl);
+        let release = Broadcast::release(command, state.reached, state.longest_ttl);
         // No node refuses it.
         drop(self.shared.fanout.enqueue(release, time::tick()));
     }

@@ -117,9 +117,9 @@ impl Fanout {
     }
 
     /// Sends a command. The result: nodes that took it and could have refused it.
-    pub(crate) fn send(&self, outgoing: Outgoing, now: Tick) -> NodeSet {
-        let is_awaited = outgoing.handler.is_some();
-        let enqueued = self.enqueue(outgoing, now);
+    pub(crate) fn send(&self, broadcast: Broadcast, now: Tick) -> NodeSet {
+        let is_awaited = broadcast.handler.is_some();
+        let enqueued = self.enqueue(broadcast, now);
         let taken = enqueued.taken;
         if is_awaited {
             self.yield_to_a_crowd();
@@ -137,17 +137,17 @@ impl Fanout {
 
     /// Gives a command to the nodes and writes nothing: for many in a row, and with something locked. The result has to be
     /// [handed over](Fanout::hand_over) with nothing locked.
-    pub(crate) fn enqueue(&self, outgoing: Outgoing, now: Tick) -> Enqueued {
+    pub(crate) fn enqueue(&self, broadcast: Broadcast, now: Tick) -> Enqueued {
         let mut enqueued = Enqueued::default();
-        let patience = match outgoing.takers {
-            Takers::Patient => self.response_timeout.max(MUTE_MIN),
+        let patience = match broadcast.recipients {
+            Recipients::Patient => self.response_timeout.max(MUTE_MIN),
             _ => Duration::ZERO,
         };
         // Of a release none is asked for.
         let refusals: Vec<_> = self
             .nodes
             .iter()
-            .filter(|_| !matches!(outgoing.takers, Takers::All(_)))
+            .filter(|_| !matches!(broadcast.recipients, Recipients::All(_)))
             .map(|node| node.refusal(patience, now))
             .collect();
         let is_behind = self.are_behind(&refusals);
@@ -156,19 +156,19 @@ impl Fanout {
             .iter()
             .zip(refusals.into_iter().chain(repeat(None)))
         {
-            if outgoing.to.is_some_and(|it| !it.contains(node.id)) {
+            if broadcast.to.is_some_and(|it| !it.contains(node.id)) {
                 continue;
             }
-            let command = Arc::clone(&outgoing.command);
-            let handler = outgoing.handler.clone();
-            if let Takers::All(keep) = outgoing.takers {
+            let command = Arc::clone(&broadcast.command);
+            let handler = broadcast.handler.clone();
+            if let Recipients::All(keep) = broadcast.recipients {
                 let keep_until = now.checked_add(keep).unwrap_or(now);
                 node.give(PendingCommand::release(command, handler, keep_until));
             } else if let Some(failure) = refusal {
                 let refused = |handler| (handler, node.id, failure);
                 enqueued.refused.extend(handler.map(refused));
                 continue;
-            } else if is_behind && outgoing.takers == Takers::ReadyMajority {
+            } else if is_behind && broadcast.recipients == Recipients::ReadyMajority {
                 continue;
             } else {
                 enqueued.taken.insert(node.id);
@@ -312,20 +312,20 @@ impl Fanout {
 }
 
 /// A command for several nodes, and the handler of their answers.
-pub(crate) struct Outgoing {
+pub(crate) struct Broadcast {
     pub(super) command: Arc<Command>,
     pub(super) handler: Option<Arc<dyn ReplyHandler>>,
     /// All nodes if `None`.
     to: Option<NodeSet>,
-    pub(super) takers: Takers,
+    pub(super) recipients: Recipients,
 }
 
 /// Which nodes take a command.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(super) enum Takers {
+pub(super) enum Recipients {
     /// Those that can take it now; the others refuse it.
     Ready,
-    /// Likewise; but a node refuses it only after a longer silence, see [`Outgoing::patiently`].
+    /// Likewise; but a node refuses it only after a longer silence, see [`Broadcast::patiently`].
     Patient,
     /// Likewise; but it goes to no node while so many are stalled that no majority can take it.
     ReadyMajority,
@@ -333,29 +333,29 @@ pub(super) enum Takers {
     All(Duration),
 }
 
-impl Outgoing {
+impl Broadcast {
     /// For all nodes that can take it now.
-    pub(crate) fn ask<H: ReplyHandler + 'static>(command: Command, handler: &Arc<H>) -> Outgoing {
+    pub(crate) fn ask<H: ReplyHandler + 'static>(command: Command, handler: &Arc<H>) -> Broadcast {
         let handler: Arc<dyn ReplyHandler> = Arc::<H>::clone(handler);
-        Outgoing {
+        Broadcast {
             command: Arc::new(command),
             handler: Some(handler),
             to: None,
-            takers: Takers::Ready,
+            recipients: Recipients::Ready,
         }
     }
 
     /// For `nodes` only, if that is some.
-    pub(crate) fn to(self, nodes: Option<NodeSet>) -> Outgoing {
-        Outgoing { to: nodes, ..self }
+    pub(crate) fn to(self, nodes: Option<NodeSet>) -> Broadcast {
+        Broadcast { to: nodes, ..self }
     }
 
     /// It is of no use at fewer nodes than a majority. So while that many are stalled it is sent to none: what the others
     /// would be asked, and would have to be asked to take back, is all that many callers that try again and again would keep
     /// them busy with, and they might never catch up.
-    pub(crate) fn for_majority(self) -> Outgoing {
-        Outgoing {
-            takers: Takers::ReadyMajority,
+    pub(crate) fn for_majority(self) -> Broadcast {
+        Broadcast {
+            recipients: Recipients::ReadyMajority,
             ..self
         }
     }
@@ -363,20 +363,20 @@ impl Outgoing {
     /// A late answer counts as well. So a slow node takes it; a node that has sent nothing for a second or the response
     /// timeout, whichever is longer, does not. Otherwise the end of what its commands have set would move on, and a dead
     /// connection would stay.
-    pub(crate) fn patiently(self) -> Outgoing {
-        Outgoing {
-            takers: Takers::Patient,
+    pub(crate) fn patiently(self) -> Broadcast {
+        Broadcast {
+            recipients: Recipients::Patient,
             ..self
         }
     }
 
     /// A release for `nodes`, whatever their health. `keep`: how long it is worth sending.
-    pub(crate) fn release(command: Command, nodes: NodeSet, keep: Duration) -> Outgoing {
-        Outgoing {
+    pub(crate) fn release(command: Command, nodes: NodeSet, keep: Duration) -> Broadcast {
+        Broadcast {
             command: Arc::new(command),
             handler: None,
             to: Some(nodes),
-            takers: Takers::All(keep),
+            recipients: Recipients::All(keep),
         }
     }
 
@@ -384,9 +384,9 @@ impl Outgoing {
     pub(crate) fn answered_to<H: ReplyHandler + 'static>(
         self,
         handler: Option<&Arc<H>>,
-    ) -> Outgoing {
+    ) -> Broadcast {
         let handler = handler.map(|it| -> Arc<dyn ReplyHandler> { Arc::<H>::clone(it) });
-        Outgoing { handler, ..self }
+        Broadcast { handler, ..self }
     }
 }
 

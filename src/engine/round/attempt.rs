@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use crate::answer::{AcquireReply, Answer};
 use crate::config::Config;
-use crate::engine::nodes::fanout::{Fanout, Outgoing};
+use crate::engine::nodes::fanout::{Broadcast, Fanout};
 use crate::engine::round::admission::RoundTicket;
 use crate::engine::round::pending::Pending;
 use crate::engine::spec::LockSpec;
@@ -79,7 +79,7 @@ impl Attempt {
         request: &Request,
         known: AttemptFacts,
         owner: Owner,
-    ) -> Result<(Attempt, Outgoing), NotWon> {
+    ) -> Result<(Attempt, Broadcast), NotWon> {
         let sent = Now::read();
         let use_until = lease::use_until(sent.moment, request.spec.ttl(), request.margin);
         let (seen, nodes) = (known.seen, fanout.nodes.len());
@@ -107,7 +107,7 @@ impl Attempt {
             .spec
             .plan
             .acquire(owner.token, ttl_ms, proposal, &policy);
-        let outgoing = Outgoing::ask(command, &round);
+        let broadcast = Broadcast::ask(command, &round);
         let attempt = Attempt {
             owner,
             sent,
@@ -119,7 +119,7 @@ impl Attempt {
             round_ticket,
             is_handed_over: false,
         };
-        Ok((attempt, outgoing))
+        Ok((attempt, broadcast))
     }
 
     /// The attempt that nodes have made for a call that waits: they have handed the lock over to it, with these tokens, since it
@@ -156,9 +156,9 @@ impl Attempt {
         self,
         fanout: &Fanout,
         request: &Request,
-        outgoing: Outgoing,
+        broadcast: Broadcast,
     ) -> Result<Won, LostAttempt> {
-        self.round.send(fanout, outgoing.for_majority());
+        self.round.send(fanout, broadcast.for_majority());
         self.round.spin(fanout, &self.round_ticket.admission);
         self.finish(fanout, request)
     }
@@ -202,8 +202,8 @@ impl Attempt {
                 RaiseRound::new(rule, token, self.use_until),
             ));
             let deadline = request.limit(time::deadline(fanout.response_timeout));
-            let outgoing = Outgoing::ask(spec.plan.raise(self.owner.token, token), &raise);
-            raise.send(fanout, outgoing);
+            let broadcast = Broadcast::ask(spec.plan.raise(self.owner.token, token), &raise);
+            raise.send(fanout, broadcast);
             end = raise.wait(deadline);
             seen = seen
                 .max(token)
@@ -252,7 +252,7 @@ impl Attempt {
                 let others = self.reached().without(grants.nodes());
                 if !others.is_empty() {
                     // RACE: as in `take_back`, behind the acquire.
-                    let release = Outgoing::release(keep, others, spec.ttl());
+                    let release = Broadcast::release(keep, others, spec.ttl());
                     fanout.send(release, time::tick());
                 }
             }
@@ -392,7 +392,7 @@ impl Attempt {
         let round =
             (granted != 0).then(|| Pending::among(fanout, ReleaseRound::new(granted), Some(to)));
         let release =
-            Outgoing::release(command, to, request.spec.ttl()).answered_to(round.as_ref());
+            Broadcast::release(command, to, request.spec.ttl()).answered_to(round.as_ref());
         fanout.send(release, time::tick());
         Some(round)
     }

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::answer::Answer;
-use crate::engine::nodes::fanout::{Fanout, Outgoing};
+use crate::engine::nodes::fanout::{Broadcast, Fanout};
 use crate::engine::round::admission::Admission;
 use crate::error::{NodeAnswer, NodeFailure};
 use crate::ids::{NodeId, NodeSet};
@@ -79,8 +79,8 @@ impl<R: Round> Pending<R> {
     }
 
     /// Sends the command of the round.
-    pub(crate) fn send(&self, fanout: &Fanout, outgoing: Outgoing) {
-        let taken = fanout.send(outgoing, time::tick());
+    pub(crate) fn send(&self, fanout: &Fanout, broadcast: Broadcast) {
+        let taken = fanout.send(broadcast, time::tick());
         self.set_reached(taken);
     }
 
@@ -264,7 +264,7 @@ pub(crate) fn ask_many(
     let begin = |NodeQuery { command, to }| {
         let round = Pending::among(fanout, ProbeRound::default(), to);
         let sent = Moment::now();
-        round.send(fanout, Outgoing::ask(command, &round).to(to));
+        round.send(fanout, Broadcast::ask(command, &round).to(to));
         (round, sent)
     };
     let rounds: Vec<_> = commands.into_iter().map(begin).collect();

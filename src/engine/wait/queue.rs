@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use crate::answer::Answer;
 use crate::config::Margin;
-use crate::engine::nodes::fanout::{Fanout, Outgoing};
+use crate::engine::nodes::fanout::{Broadcast, Fanout};
 use crate::engine::park::Parker;
 use crate::engine::round::admission::{Admission, RoundTicket};
 use crate::engine::round::attempt::{
@@ -387,7 +387,7 @@ impl Ticket {
         self: &Arc<Self>,
         fanout: &Fanout,
         round_ticket: RoundTicket,
-    ) -> Result<(Attempt, Outgoing), NotWon> {
+    ) -> Result<(Attempt, Broadcast), NotWon> {
         let mut state = self.state.lock();
         // What a node has granted behind the end of the last attempt.
         let asked = state.asked.as_ref();
@@ -405,7 +405,7 @@ impl Ticket {
         let known = state.known;
         drop(state);
         self.owners.insert(owner, self);
-        let (attempt, outgoing) =
+        let (attempt, broadcast) =
             Attempt::prepare(fanout, round_ticket, &self.request, known, owner)?;
         state = self.state.lock();
         state.asked = Some(Asked {
@@ -413,7 +413,7 @@ impl Ticket {
             round: Arc::clone(&attempt.round),
         });
         state.hand_overs = HandOvers::default();
-        Ok((attempt, outgoing))
+        Ok((attempt, broadcast))
     }
 
     /// How long nodes take to hand a lock over: about `took`.

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::answer::Answer;
-use crate::engine::nodes::fanout::{Fanout, Outgoing};
+use crate::engine::nodes::fanout::{Broadcast, Fanout};
 use crate::engine::park::Signal;
 use crate::engine::round::admission::{Admission, RoundTicket, RoundWait};
 use crate::engine::round::attempt::{Attempt, LostAttempt, NotWon, Owner, Request, Won};
@@ -139,8 +139,8 @@ impl<'a> QueuedCall<'a> {
     pub(crate) fn try_now(&mut self, round_ticket: RoundTicket) -> Result<Won, NotWon> {
         self.fanout.wait_for_room();
         self.handed_over = self.ticket.state.lock().hand_overs.nodes.len();
-        let (attempt, outgoing) = self.ticket.prepare(self.fanout, round_ticket)?;
-        let result = attempt.run(self.fanout, &self.ticket.request, outgoing);
+        let (attempt, broadcast) = self.ticket.prepare(self.fanout, round_ticket)?;
+        let result = attempt.run(self.fanout, &self.ticket.request, broadcast);
         self.note(result)
     }
 
@@ -263,7 +263,7 @@ impl<'a> QueuedCall<'a> {
             let seen = self.ticket.state.lock().known.seen;
             let update = QueueUpdate::Leave(client);
             let leave = plan.release(owner.token, self.fanout.offer(seen), update);
-            let leave = Outgoing::release(leave, owner.reached, LEAVE_FOR);
+            let leave = Broadcast::release(leave, owner.reached, LEAVE_FOR);
             self.fanout.send(leave, time::tick());
         }
         self.queues.owners.remove(owner.token);
