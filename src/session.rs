@@ -29,9 +29,9 @@ use std::time::Duration;
 use crate::answer::{Answer, ExtendReply, GreetReply, ServerInfo};
 use crate::error::{NodeAnswer, NodeFailure, NodeFinding, QuarantineReason};
 use crate::ids::ClientId;
-use crate::logic::eligibility::{Change, Eligibility, Times};
+use crate::logic::eligibility::{Eligibility, ServerChange, Timing};
 use crate::logic::min_rtt::MinRtt;
-use crate::logic::quarantines::Ask;
+use crate::logic::quarantines::VoteKind;
 use crate::session::availability::{Availability, Health};
 use crate::session::pending_command::{PendingCommand, ReplyHandler};
 use crate::session::record_rules::RecordRules;
@@ -63,7 +63,7 @@ pub(crate) struct Vote {
 pub(crate) enum SessionEvent {
     /// The server is quarantined for so long, or its clock was set forward.
     Changed {
-        change: Change,
+        change: ServerChange,
         left: Duration,
         why: QuarantineReason,
     },
@@ -240,7 +240,7 @@ impl Session {
             moment: said_time,
             ..now
         };
-        let times = Times { asked, answered };
+        let times = Timing { asked, answered };
         let change = self.eligibility.on_connect(&server_info, times);
         self.noted = server_info
             .greet_reply
@@ -305,16 +305,16 @@ impl Session {
         self.rules.is_used || shown.is_some_and(|it| it.kept)
     }
 
-    fn note_change(&mut self, change: Option<Change>, now: Tick) {
+    fn note_change(&mut self, change: Option<ServerChange>, now: Tick) {
         let Some(change) = change else { return };
-        let is_step = matches!(change, Change::Stepped(_));
+        let is_step = matches!(change, ServerChange::Stepped(_));
         if is_step {
             self.stepped_at = Some(now);
         }
         if is_step || self.shows_quarantine() {
             let (left, why) = self
                 .eligibility
-                .left(Ask::Grant, now)
+                .left(VoteKind::Grant, now)
                 .unwrap_or((Duration::ZERO, QuarantineReason::Restarted));
             self.events
                 .push(SessionEvent::Changed { change, left, why });
@@ -455,7 +455,7 @@ impl Session {
 
     fn on_answer(&mut self, mut command: PendingCommand, asked: Now, reply: Reply, now: Now) {
         self.note_answer(&mut command, asked, now);
-        let times = Times {
+        let times = Timing {
             asked,
             answered: now,
         };
@@ -506,17 +506,17 @@ impl Session {
     }
 
     /// What an answer counts for: a grant of a server that may have forgotten who holds the lock is none.
-    fn judge(&mut self, Reply { answer, time }: Reply, times: Times) -> Answer {
+    fn judge(&mut self, Reply { answer, time }: Reply, times: Timing) -> Answer {
         self.eligibility.length = self.rules.quarantine();
         let change = self.eligibility.on_time(time, times);
         self.note_change(change, times.answered.tick);
         let ask = match &answer {
             Answer::Greet(shown) => return self.judge_greeting(shown, times),
-            answer if answer.is_granted() => Ask::Grant,
+            answer if answer.is_granted() => VoteKind::Grant,
             // RACE: T1, this client, sets the key on a restarted server, by an acquire or a healing that was on its way; T2 was
             // granted the lock there before, and collects votes. If T1 counted the extension, its lease would go on while its
             // other keys expire, and T2 would get them. Therefore extensions do not count either.
-            answer if answer.is_extended() => Ask::Extension,
+            answer if answer.is_extended() => VoteKind::Extension,
             _ => return answer,
         };
         // RACE: T1, this process, is stopped and goes on when T2 has promoted another server. T1 reads old answers first.
@@ -540,13 +540,13 @@ impl Session {
     /// anybody may publish.
     fn judge_hand_over(&mut self, notice: HandedOver, now: Now) -> HandedOver {
         self.eligibility.length = self.rules.quarantine();
-        let heard = Times {
+        let heard = Timing {
             asked: self.last_asked,
             answered: now,
         };
         let has_vote =
             !self.lease_is_over(now.moment) && !self.eligibility.would_step(notice.time, heard);
-        let left = self.eligibility.left(Ask::Grant, self.greeted_at);
+        let left = self.eligibility.left(VoteKind::Grant, self.greeted_at);
         let left = left.map_or(Duration::ZERO, |it| it.0);
         HandedOver {
             token: notice.token.filter(|_| has_vote),
@@ -561,7 +561,7 @@ impl Session {
             .is_some_and(|until| until.boot_micros() < at.boot_micros())
     }
 
-    fn judge_greeting(&mut self, shown: &GreetReply, times: Times) -> Answer {
+    fn judge_greeting(&mut self, shown: &GreetReply, times: Timing) -> Answer {
         self.rules.raise(shown.max_ttl);
         let before = self
             .server_info

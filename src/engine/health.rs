@@ -142,7 +142,7 @@ fn check(node: &Server, failure: Option<NodeFailure>) -> NodeCheck {
         Some(NodeFailure::Quarantined { left, why })
     };
     let failure = failure
-        .or_else(|| rules.misfit(shown?))
+        .or_else(|| rules.record_mismatch(shown?))
         .or_else(quarantined);
     let mut row = row(node, failure);
     if let Some(server_info) = server_info.as_ref().filter(|_| node.is_up()) {

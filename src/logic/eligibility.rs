@@ -9,7 +9,7 @@ use std::time::Duration;
 use crate::answer::{GreetReply, Record, ServerInfo};
 use crate::error::QuarantineReason;
 use crate::logic::clock_offset::NodeClock;
-use crate::logic::quarantines::{Ask, Began, Quarantines};
+use crate::logic::quarantines::{QuarantineStart, Quarantines, VoteKind};
 use crate::time::{Now, Tick};
 
 /// A record's age comes by the server's clock, which was read before ours.
@@ -18,14 +18,14 @@ const GRAIN: Duration = Duration::from_secs(1);
 /// When something was asked, or before, and when it was answered, or after: each on the clock for waiting and on the one
 /// for leases. Neither follows from the other: the clock for waiting stands still while the machine is suspended.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Times {
+pub(crate) struct Timing {
     pub(crate) asked: Now,
     pub(crate) answered: Now,
 }
 
 /// What an answer shows about a server.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(crate) enum Change {
+pub(crate) enum ServerChange {
     /// Its process was started a short while ago, or may have been: it is quarantined.
     Restarted,
     /// It is new, or has lost everything: it is quarantined.
@@ -67,7 +67,11 @@ impl Eligibility {
     /// A connection begins, and the server has said this about itself.
     ///
     /// That holds for the life of the connection, because no connection outlives the process at its other end.
-    pub(crate) fn on_connect(&mut self, server: &ServerInfo, times: Times) -> Option<Change> {
+    pub(crate) fn on_connect(
+        &mut self,
+        server: &ServerInfo,
+        times: Timing,
+    ) -> Option<ServerChange> {
         let known = self.run_id.is_some();
         let shown = server.greet_reply.as_ref();
         if server.run_id.is_some() && server.run_id == self.run_id {
@@ -91,7 +95,7 @@ impl Eligibility {
             (known || shown.is_none()).then_some(QuarantineReason::Restarted)
         };
         if let Some(why) = restarted {
-            let began = Began::now(times.answered.tick, why);
+            let began = QuarantineStart::now(times.answered.tick, why);
             self.quarantines.begin(began, length);
         }
         let change = shown.and_then(|shown| {
@@ -102,14 +106,14 @@ impl Eligibility {
             self.remember(shown, restarted.unwrap_or(why), times)
         });
         self.met = Some(times.answered.tick);
-        change.or(restarted.map(|_| Change::Restarted))
+        change.or(restarted.map(|_| ServerChange::Restarted))
     }
 
     /// The server has been greeted on a connection.
     ///
     /// It counts by its own clock. So what we have seen ourselves stays, and this can only lengthen a quarantine.
-    pub(crate) fn on_record(&mut self, shown: &GreetReply, times: Times) -> Option<Change> {
-        let quarantined = self.left(Ask::Grant, times.answered.tick).is_some();
+    pub(crate) fn on_record(&mut self, shown: &GreetReply, times: Timing) -> Option<ServerChange> {
+        let quarantined = self.left(VoteKind::Grant, times.answered.tick).is_some();
         let why = match (shown.record, self.quarantines.why()) {
             // It is quarantined already, and we know why. It is not new: that would allow an operator to vouch for it.
             (Record::Kept, Some(why)) if quarantined && why != QuarantineReason::New => why,
@@ -125,8 +129,8 @@ impl Eligibility {
         &mut self,
         shown: &GreetReply,
         why: QuarantineReason,
-        times: Times,
-    ) -> Option<Change> {
+        times: Timing,
+    ) -> Option<ServerChange> {
         self.noted |= shown.kept;
         let length = self.length?;
         if matches!(shown.record, Record::Vouched | Record::Off) {
@@ -136,12 +140,12 @@ impl Eligibility {
             }
             return None;
         }
-        let began = Began {
+        let began = QuarantineStart {
             seen: times.answered.tick,
             served: shown.served,
             why,
         };
-        let left = |it: &Eligibility| it.left(Ask::Grant, times.answered.tick);
+        let left = |it: &Eligibility| it.left(VoteKind::Grant, times.answered.tick);
         let known_for = left(self).map_or(Duration::ZERO, |it| it.0);
         // What we knew already does not begin again because it turns out to last longer.
         let is_known = self.met.is_some_and(|met| {
@@ -159,35 +163,35 @@ impl Eligibility {
             _ if began.until(length).is_none() => None,
             // It is greeted again and again, and its quarantine lasts as long as we knew.
             it if it.is_older() && left <= known_for.saturating_add(GRAIN) => None,
-            Record::Missing => Some(Change::Empty),
-            Record::Another => Some(Change::Another),
+            Record::Missing => Some(ServerChange::Empty),
+            Record::Another => Some(ServerChange::Another),
             Record::Kept | Record::KeptFromNothing | Record::Vouched | Record::Off => {
-                Some(Change::Restarted)
+                Some(ServerChange::Restarted)
             }
         }
     }
 
     /// An answer shows the server's time.
-    pub(crate) fn on_time(&mut self, time: Option<u64>, times: Times) -> Option<Change> {
+    pub(crate) fn on_time(&mut self, time: Option<u64>, times: Timing) -> Option<ServerChange> {
         let step = step(&mut self.clock, time?, times)?;
         self.quarantines.step(times.answered.tick);
-        Some(Change::Stepped(step))
+        Some(ServerChange::Stepped(step))
     }
 
     /// Whether that time would show a step of its clock.
-    pub(crate) fn would_step(&self, time: u64, times: Times) -> bool {
+    pub(crate) fn would_step(&self, time: u64, times: Timing) -> bool {
         let mut clock = self.clock;
         step(&mut clock, time, times).is_some()
     }
 
     /// How much of its quarantine is left for what was asked at `asked`, and why: see [`Quarantines::left`].
-    pub(crate) fn left(&self, ask: Ask, asked: Tick) -> Option<(Duration, QuarantineReason)> {
+    pub(crate) fn left(&self, ask: VoteKind, asked: Tick) -> Option<(Duration, QuarantineReason)> {
         self.quarantines.left(ask, asked, self.length)
     }
 }
 
 /// The step of its clock that this time shows.
-fn step(clock: &mut NodeClock, time: u64, times: Times) -> Option<Duration> {
+fn step(clock: &mut NodeClock, time: u64, times: Timing) -> Option<Duration> {
     let asked = times.asked.moment.boot_micros();
     let answered = times.answered.moment.boot_micros();
     clock.on_answer(time, asked, answered)
@@ -207,9 +211,9 @@ mod tests {
     const WALL: u64 = 1_700_000_000;
 
     /// Times at `second`, in which an answer takes no time; the wall clock here agrees with the one of the nodes.
-    fn at(start: Tick, second: u64) -> Times {
+    fn at(start: Tick, second: u64) -> Timing {
         let now = at_once(start, second, second);
-        Times {
+        Timing {
             asked: now,
             answered: now,
         }
@@ -271,7 +275,7 @@ mod tests {
             served: u64,
             record: Record,
             second: u64,
-        ) -> Option<Change> {
+        ) -> Option<ServerChange> {
             let greet_reply = Some(shown(served, record));
             self.eligibility.on_connect(
                 &ServerInfo {
@@ -282,7 +286,7 @@ mod tests {
             )
         }
 
-        fn greet(&mut self, served: u64, record: Record, second: u64) -> Option<Change> {
+        fn greet(&mut self, served: u64, record: Record, second: u64) -> Option<ServerChange> {
             self.eligibility
                 .on_record(&shown(served, record), at(self.start, second))
         }
@@ -290,7 +294,7 @@ mod tests {
         /// How many seconds of its quarantine are left, for grants and for extensions.
         fn left(&self, second: u64) -> [u64; 2] {
             let asked = at(self.start, second).asked.tick;
-            [Ask::Grant, Ask::Extension].map(|it| {
+            [VoteKind::Grant, VoteKind::Extension].map(|it| {
                 self.eligibility
                     .left(it, asked)
                     .map_or(0, |it| it.0.as_secs())
@@ -299,7 +303,7 @@ mod tests {
 
         fn why(&self, second: u64) -> Option<QuarantineReason> {
             self.eligibility
-                .left(Ask::Grant, at(self.start, second).asked.tick)
+                .left(VoteKind::Grant, at(self.start, second).asked.tick)
                 .map(|it| it.1)
         }
     }
@@ -309,7 +313,7 @@ mod tests {
         let mut of = Of::new();
         assert_eq!(
             of.meet(server("a", 0), 3, Record::KeptFromNothing, 0),
-            Some(Change::Restarted)
+            Some(ServerChange::Restarted)
         );
         assert_eq!(
             (of.left(0), of.left(6), of.left(7)),
@@ -326,7 +330,7 @@ mod tests {
         let by = of
             .eligibility
             .on_time(Some((WALL + 50) * 1_000_000), at(of.start, 30));
-        assert!(matches!(by, Some(Change::Stepped(_))), "{by:?}");
+        assert!(matches!(by, Some(ServerChange::Stepped(_))), "{by:?}");
         assert_eq!(
             (of.left(30), of.why(30)),
             ([10, 0], Some(QuarantineReason::ClockStep))
@@ -366,7 +370,7 @@ mod tests {
         let mut of = Of::new();
         assert_eq!(
             of.meet(server("a", 0), 3, Record::Kept, 0),
-            Some(Change::Restarted)
+            Some(ServerChange::Restarted)
         );
         assert_eq!(of.meet(server("a", 2), 5, Record::Kept, 2), None);
         assert_eq!(of.left(2), [5; 2], "nor does it end the quarantine");
@@ -382,7 +386,7 @@ mod tests {
         for second in [0, 60] {
             assert_eq!(
                 of.meet(mute(), 500, Record::Kept, second),
-                Some(Change::Restarted)
+                Some(ServerChange::Restarted)
             );
             assert_eq!(
                 (of.left(second), of.why(second)),
@@ -397,7 +401,7 @@ mod tests {
         let by = of
             .eligibility
             .on_time(Some((WALL + 25) * 1_000_000), at(of.start, 5));
-        assert_eq!(by, Some(Change::Stepped(Duration::from_secs(20))));
+        assert_eq!(by, Some(ServerChange::Stepped(Duration::from_secs(20))));
         assert_eq!((of.left(5)[0], of.left(15)[0]), (10, 0));
 
         let back = of
@@ -415,7 +419,7 @@ mod tests {
         let mut of = Of::old();
         assert_eq!(
             of.meet(server("b", 60), 0, Record::Another, 5),
-            Some(Change::Another),
+            Some(ServerChange::Another),
             "and no step"
         );
     }
@@ -424,7 +428,7 @@ mod tests {
     fn that_a_node_is_silent_is_news_once_and_again_if_it_is_for_longer() {
         let mut of = Of::old();
         // It was emptied, as the next greeting shows. Greeted a while later it shows the same.
-        assert_eq!(of.greet(0, Record::Missing, 20), Some(Change::Empty));
+        assert_eq!(of.greet(0, Record::Missing, 20), Some(ServerChange::Empty));
         for (second, served) in [(25, 5), (28, 8)] {
             assert_eq!(
                 (of.greet(served, Record::Kept, second), of.why(second)),
@@ -433,18 +437,18 @@ mod tests {
         }
         assert_eq!(of.left(28), [2; 2]);
 
-        assert_eq!(of.greet(2, Record::Kept, 29), Some(Change::Restarted));
+        assert_eq!(of.greet(2, Record::Kept, 29), Some(ServerChange::Restarted));
         assert_eq!(of.why(29), Some(QuarantineReason::Emptied));
-        assert_eq!(of.greet(3, Record::Kept, 50), Some(Change::Restarted));
+        assert_eq!(of.greet(3, Record::Kept, 50), Some(ServerChange::Restarted));
         assert_eq!(of.why(50), Some(QuarantineReason::Restarted));
     }
 
     #[test]
     fn h16_a_server_is_silent_if_its_record_is_young_whatever_it_began_with() {
         for (record, served, news) in [
-            (Record::Another, 0, Change::Another),
-            (Record::Missing, 0, Change::Empty),
-            (Record::Kept, 4, Change::Restarted),
+            (Record::Another, 0, ServerChange::Another),
+            (Record::Missing, 0, ServerChange::Empty),
+            (Record::Kept, 4, ServerChange::Restarted),
         ] {
             let mut of = Of::new();
             assert_eq!(of.meet(server("a", 0), served, record, 0), Some(news));
@@ -504,7 +508,7 @@ mod tests {
             },
             at(of.start, 0),
         );
-        assert_eq!(of.greet(0, Record::Missing, 5), Some(Change::Empty));
+        assert_eq!(of.greet(0, Record::Missing, 5), Some(ServerChange::Empty));
         assert_eq!(
             (of.why(5), of.left(5)),
             (Some(QuarantineReason::New), [10; 2]),
@@ -553,7 +557,10 @@ mod tests {
         for (record, served) in [(Record::Missing, 0), (Record::Kept, 3)] {
             let mut of = Of::old();
             let news = of.meet(server("a", 60), served, record, 60);
-            assert_eq!(news, (record == Record::Missing).then_some(Change::Empty));
+            assert_eq!(
+                news,
+                (record == Record::Missing).then_some(ServerChange::Empty)
+            );
             assert_eq!(of.left(60), [10 - served; 2]);
         }
     }
@@ -570,7 +577,7 @@ mod tests {
             .eligibility
             .on_time(Some((WALL + 25) * 1_000_000), at(of.start, 5));
         assert!(
-            matches!(by, Some(Change::Stepped(_))),
+            matches!(by, Some(ServerChange::Stepped(_))),
             "steps are told all the same"
         );
         assert_eq!(of.left(5), [0; 2]);
@@ -583,7 +590,7 @@ mod tests {
             let mut of = Of::old();
             let start = of.start;
             // The clock for waiting stands still for an hour.
-            let over = Times {
+            let over = Timing {
                 asked: at_once(start, 1, 1),
                 answered: at_once(start, 1, 1 + 3_600),
             };
@@ -591,7 +598,7 @@ mod tests {
                 .eligibility
                 .on_time(Some((WALL + answered_by) * 1_000_000), over);
             let next = at_once(start, 2, 2 + 3_600);
-            let next = Times {
+            let next = Timing {
                 asked: next,
                 answered: next,
             };
@@ -602,14 +609,17 @@ mod tests {
 
             // And a step is still seen.
             let next = at_once(start, 3, 3 + 3_600);
-            let next = Times {
+            let next = Timing {
                 asked: next,
                 answered: next,
             };
             let stepped = of
                 .eligibility
                 .on_time(Some((WALL + 9 + 3_600) * 1_000_000), next);
-            assert!(matches!(stepped, Some(Change::Stepped(_))), "{stepped:?}");
+            assert!(
+                matches!(stepped, Some(ServerChange::Stepped(_))),
+                "{stepped:?}"
+            );
         }
     }
 }

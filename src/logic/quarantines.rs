@@ -7,14 +7,14 @@ use crate::time::Tick;
 
 /// What is asked of a server that may be in quarantine.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(crate) enum Ask {
+pub(crate) enum VoteKind {
     Grant,
     Extension,
 }
 
 /// A quarantine that began at some time. How long it lasts may only turn out later.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Began {
+pub(crate) struct QuarantineStart {
     /// When we learned of it.
     pub(crate) seen: Tick,
     /// How long before that it began.
@@ -26,16 +26,16 @@ pub(crate) struct Began {
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Quarantines {
     /// After a restart, or the beginning of the record.
-    began: Option<Began>,
+    began: Option<QuarantineStart>,
     /// From when on extensions count: the end of that quarantine, as it was known when we learned of it.
     extends_from: Option<Tick>,
     /// After a step of the clock.
-    stepped: Option<Began>,
+    stepped: Option<QuarantineStart>,
 }
 
-impl Began {
-    pub(crate) fn now(seen: Tick, why: QuarantineReason) -> Began {
-        Began {
+impl QuarantineStart {
+    pub(crate) fn now(seen: Tick, why: QuarantineReason) -> QuarantineStart {
+        QuarantineStart {
             seen,
             served: Duration::ZERO,
             why,
@@ -59,13 +59,13 @@ impl Began {
 
 impl Quarantines {
     /// One begins, of this length as far as is known.
-    pub(crate) fn begin(&mut self, began: Began, length: Duration) {
+    pub(crate) fn begin(&mut self, began: QuarantineStart, length: Duration) {
         self.lengthen(began);
         self.extends_from = self.extends_from.max(began.until(length));
     }
 
     /// One that was known has begun later than was known. That ends no hold.
-    pub(crate) fn lengthen(&mut self, began: Began) {
+    pub(crate) fn lengthen(&mut self, began: QuarantineStart) {
         /// A thousand years: longer than any quarantine, so that neither is over.
         const LONG: Duration = Duration::from_secs(31_622_400_000);
         self.began = self
@@ -76,7 +76,7 @@ impl Quarantines {
     }
 
     pub(crate) fn step(&mut self, seen: Tick) {
-        self.stepped = Some(Began::now(seen, QuarantineReason::ClockStep));
+        self.stepped = Some(QuarantineStart::now(seen, QuarantineReason::ClockStep));
     }
 
     pub(crate) fn why(&self) -> Option<QuarantineReason> {
@@ -91,20 +91,20 @@ impl Quarantines {
     /// nothing sets it again there before [`Quarantines::may_heal`].
     pub(crate) fn left(
         &self,
-        ask: Ask,
+        ask: VoteKind,
         asked: Tick,
         length: Option<Duration>,
     ) -> Option<(Duration, QuarantineReason)> {
         let length = length?;
         match ask {
-            Ask::Grant => {
+            VoteKind::Grant => {
                 let left = [self.began, self.stepped]
                     .into_iter()
                     .flatten()
                     .filter_map(|it| it.left(asked, length));
                 left.max_by_key(|it| it.0)
             }
-            Ask::Extension => {
+            VoteKind::Extension => {
                 let left = self.extends_from?.saturating_duration_since(asked);
                 (!left.is_zero()).then_some((left, self.began?.why))
             }
@@ -130,8 +130,8 @@ mod tests {
 
     const S: Duration = Duration::from_secs(1);
 
-    fn shown(seen: Tick, served: u32, why: QuarantineReason) -> Began {
-        Began {
+    fn shown(seen: Tick, served: u32, why: QuarantineReason) -> QuarantineStart {
+        QuarantineStart {
             seen,
             served: served * S,
             why,
@@ -163,21 +163,24 @@ mod tests {
         };
         assert_eq!(
             (
-                left(Ask::Grant, 5, Some(10 * S)),
-                left(Ask::Grant, 7, Some(10 * S))
+                left(VoteKind::Grant, 5, Some(10 * S)),
+                left(VoteKind::Grant, 7, Some(10 * S))
             ),
             (Some(2 * S), None)
         );
         // Another program turns out to need longer: that ends no hold.
         assert_eq!(
             (
-                left(Ask::Grant, 7, Some(20 * S)),
-                left(Ask::Extension, 7, Some(20 * S))
+                left(VoteKind::Grant, 7, Some(20 * S)),
+                left(VoteKind::Extension, 7, Some(20 * S))
             ),
             (Some(10 * S), None)
         );
         assert_eq!(
-            (left(Ask::Grant, 0, None), left(Ask::Extension, 0, None)),
+            (
+                left(VoteKind::Grant, 0, None),
+                left(VoteKind::Extension, 0, None)
+            ),
             (None, None)
         );
     }
@@ -192,7 +195,7 @@ mod tests {
                 .for_each(|it| quarantines.begin(shown(seen, it, QuarantineReason::New), 4 * S));
             assert_eq!(
                 quarantines
-                    .left(Ask::Grant, seen, Some(10 * S))
+                    .left(VoteKind::Grant, seen, Some(10 * S))
                     .map(|it| it.0),
                 Some(7 * S)
             );

@@ -49,7 +49,7 @@ impl Shown {
 
 /// Another node has shown the run id before.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(crate) struct Double {
+pub(crate) struct DuplicateServer {
     pub(crate) other: NodeId,
     /// The log has not said it yet.
     pub(crate) is_news: bool,
@@ -70,7 +70,12 @@ impl RunIds {
     ///
     /// A node keeps what it claimed for a while after its connection has ended: a lock may be held that it confirmed, and
     /// its double would confirm the same lock once more.
-    pub(crate) fn claim(&mut self, node: NodeId, run_id: &str, now: Tick) -> Result<(), Double> {
+    pub(crate) fn claim(
+        &mut self,
+        node: NodeId,
+        run_id: &str,
+        now: Tick,
+    ) -> Result<(), DuplicateServer> {
         let Some(own) = self.nodes.get_mut(node.index()) else {
             return Ok(());
         };
@@ -110,7 +115,7 @@ impl RunIds {
         if has_vote {
             Ok(())
         } else {
-            Err(Double {
+            Err(DuplicateServer {
                 other,
                 is_news: before != Some(other),
             })
@@ -204,14 +209,14 @@ mod tests {
         assert_eq!(run_ids.claim(n0, "a", now), Ok(()), "a reconnect");
         assert_eq!(
             run_ids.claim(n1, "a", now),
-            Err(Double {
+            Err(DuplicateServer {
                 other: n0,
                 is_news: true
             })
         );
         assert_eq!(
             run_ids.claim(n1, "a", now),
-            Err(Double {
+            Err(DuplicateServer {
                 other: n0,
                 is_news: false
             })
@@ -237,7 +242,7 @@ mod tests {
         );
         assert_eq!(
             run_ids.claim(n1, "a", now),
-            Err(Double {
+            Err(DuplicateServer {
                 other: n2,
                 is_news: false
             })
@@ -259,7 +264,7 @@ mod tests {
         assert_eq!(run_ids.claim(n0, "a", begin), Ok(()));
         assert_eq!(
             run_ids.claim(n1, "a", begin),
-            Err(Double {
+            Err(DuplicateServer {
                 other: n0,
                 is_news: true
             })
@@ -269,7 +274,7 @@ mod tests {
         run_ids.leave(n0, after(begin, 14));
         assert_eq!(
             run_ids.claim(n1, "a", after(begin, 15)),
-            Err(Double {
+            Err(DuplicateServer {
                 other: n0,
                 is_news: false
             })
@@ -283,7 +288,7 @@ mod tests {
         );
         assert_eq!(
             run_ids.claim(n0, "a", after(begin, 17)),
-            Err(Double {
+            Err(DuplicateServer {
                 other: n1,
                 is_news: false
             })

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use crate::error::{NodeFailure, QuarantineReason};
-use crate::logic::quarantines::{Ask, Quarantines};
+use crate::logic::quarantines::{Quarantines, VoteKind};
 use crate::time::{Moment, Tick};
 
 /// So many commands without an answer hold nobody up: a server runs them in some milliseconds.
@@ -126,7 +126,7 @@ impl Availability {
         length: Option<Duration>,
         asked: Tick,
     ) -> Option<(Duration, QuarantineReason)> {
-        self.quarantines.left(Ask::Grant, asked, length)
+        self.quarantines.left(VoteKind::Grant, asked, length)
     }
 
     /// Whether a lock that is gone there may be set again. Not for a while after a step of the server's clock: extensions are

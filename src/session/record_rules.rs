@@ -73,7 +73,7 @@ impl RecordRules {
 
     /// Why this manager cannot use a server with this record: it has a quarantine and the manager has none, or the other way
     /// round, or it lasts too short for the manager's locks.
-    pub(crate) fn misfit(&self, shown: &GreetReply) -> Option<NodeFailure> {
+    pub(crate) fn record_mismatch(&self, shown: &GreetReply) -> Option<NodeFailure> {
         let on_server = shown.record != Record::Off;
         if on_server != self.own.is_some() {
             return Some(NodeFailure::QuarantineDiffers { on_server });
@@ -103,7 +103,7 @@ impl RecordRules {
             return Some(NodeFailure::Disqualified { finding });
         }
         // Whoever only looks is not refused.
-        self.misfit(shown.filter(|_| self.is_used)?)
+        self.record_mismatch(shown.filter(|_| self.is_used)?)
     }
 
     /// Whether the programs that this server knows have another number of servers.
@@ -116,7 +116,7 @@ impl RecordRules {
 
     /// The `max_ttl` of a record that is stored and fits.
     pub(crate) fn noted(&self, shown: &GreetReply) -> Option<u64> {
-        (shown.kept && self.misfit(shown).is_none()).then_some(shown.max_ttl)
+        (shown.kept && self.record_mismatch(shown).is_none()).then_some(shown.max_ttl)
     }
 }
 
@@ -153,8 +153,8 @@ mod tests {
                 (without, with)
             };
             let max_ttl = if on_server { 1_000 } else { 0 };
-            assert_eq!(fits.misfit(&shown(record, max_ttl)), None);
-            assert_eq!(misfits.misfit(&shown(record, max_ttl)), failure);
+            assert_eq!(fits.record_mismatch(&shown(record, max_ttl)), None);
+            assert_eq!(misfits.record_mismatch(&shown(record, max_ttl)), failure);
         }
     }
 
@@ -214,10 +214,17 @@ mod tests {
             there: Duration::from_secs(10),
             here: Duration::from_secs(60),
         };
-        assert_eq!(records.misfit(&shown(Record::Kept, 10_000)), Some(failure));
+        assert_eq!(
+            records.record_mismatch(&shown(Record::Kept, 10_000)),
+            Some(failure)
+        );
         for max_ttl in [60_000, 3_600_000] {
-            assert_eq!(records.misfit(&shown(Record::Kept, max_ttl)), None);
+            assert_eq!(records.record_mismatch(&shown(Record::Kept, max_ttl)), None);
         }
-        assert_eq!(records.misfit(&shown(Record::Missing, 0)), None, "a look");
+        assert_eq!(
+            records.record_mismatch(&shown(Record::Missing, 0)),
+            None,
+            "a look"
+        );
     }
 }

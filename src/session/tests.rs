@@ -287,7 +287,7 @@ fn what_a_server_was_asked_when_nobody_had_confirmed_for_long_that_it_is_the_pri
         };
         session.judge(
             granted(),
-            Times {
+            Timing {
                 asked,
                 answered: asked,
             },
@@ -595,7 +595,7 @@ fn h17_a_hand_over_counts_for_what_was_asked_with_the_same_record_on_the_same_co
     };
     let mut greeted = begun;
     for (number, is_new) in [(2, true), (2, false), (3, true)] {
-        let times = Times {
+        let times = Timing {
             asked: tried.now,
             answered: tried.now,
         };
@@ -612,7 +612,7 @@ fn h17_a_hand_over_counts_for_what_was_asked_with_the_same_record_on_the_same_co
 
 #[derive(Clone, Copy, Debug)]
 enum Step {
-    Ask,
+    VoteKind,
     Release,
     Answer,
     Later,
@@ -625,7 +625,7 @@ proptest! {
     #[test]
     fn each_command_has_one_answer_whatever_is_lost_and_releases_are_kept(
         steps in prop::collection::vec(prop::sample::select(vec![
-            Step::Ask, Step::Ask, Step::Release, Step::Release, Step::Answer, Step::Answer, Step::Answer, Step::Later,
+            Step::VoteKind, Step::VoteKind, Step::Release, Step::Release, Step::Answer, Step::Answer, Step::Answer, Step::Later,
             Step::Lose, Step::Connect,
         ]), 1..80),
     ) {
@@ -637,7 +637,7 @@ proptest! {
         for step in steps {
             let mut expected = Vec::new();
             match step {
-                Step::Ask | Step::Release => {
+                Step::VoteKind | Step::Release => {
                     let is_release = matches!(step, Step::Release);
                     if is_release {
                         tried.give_release();

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use crate::engine::nodes::server::Server;
 use crate::error::{NodeFailure, QuarantineReason};
-use crate::logic::eligibility::Change;
+use crate::logic::eligibility::ServerChange;
 use crate::observer::Event;
 use crate::session::SessionEvent;
 use crate::stats::count;
@@ -71,7 +71,7 @@ impl NodeLog {
     }
 
     /// `left`: for how long the node is quarantined because of that.
-    fn note_change(&mut self, change: Change, left: Duration, why: QuarantineReason) {
+    fn note_change(&mut self, change: ServerChange, left: Duration, why: QuarantineReason) {
         let node = Arc::clone(&self.node);
         let Server { id, address, .. } = &*node;
         // Not where quarantines are switched off.
@@ -84,10 +84,10 @@ impl NodeLog {
         }
         let left = About(left);
         let reason = match change {
-            Change::Restarted => "its server was started recently",
-            Change::Empty => "it is new or lost its data",
-            Change::Another => "its server was restarted, promoted, restored or swapped",
-            Change::Stepped(by) => {
+            ServerChange::Restarted => "its server was started recently",
+            ServerChange::Empty => "it is new or lost its data",
+            ServerChange::Another => "its server was restarted, promoted, restored or swapped",
+            ServerChange::Stepped(by) => {
                 node.common.events.clock_stepped();
                 count(&node.common.counters.clock_steps);
                 if self.may_warn("steps".to_owned(), WARNED_EVERY) {

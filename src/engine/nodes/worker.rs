@@ -16,7 +16,7 @@ use crate::engine::nodes::primary::{NodeAddress, Primary};
 use crate::engine::nodes::server::{NodeContext, Server};
 use crate::error::NodeFailure;
 use crate::ids::NodeId;
-use crate::logic::run_ids::{BehindAddress, Double};
+use crate::logic::run_ids::{BehindAddress, DuplicateServer};
 use crate::observer::Event;
 use crate::session::availability::Health;
 use crate::stats::count;
@@ -219,7 +219,7 @@ impl Worker {
                 .run_ids
                 .lock()
                 .claim(node.id, run_id, time::tick());
-            if let Err(Double { other, is_news }) = claimed {
+            if let Err(DuplicateServer { other, is_news }) = claimed {
                 if is_news {
                     let Server { id, address, .. } = &*node;
                     warn!(

@@ -5,7 +5,7 @@ use super::*;
 use crate::answer::{GreetReply, Record};
 use crate::error::QuarantineReason;
 use crate::logic::lease::{self, Lease};
-use crate::logic::quarantines::{Ask as Asks, Began, Quarantines};
+use crate::logic::quarantines::{QuarantineStart, Quarantines, VoteKind};
 use crate::logic::tally::ExtendRound;
 
 pub(super) struct Client {
@@ -254,7 +254,7 @@ impl Known {
             _ => Duration::ZERO,
         };
         let shown = GreetReply::of(Record::Kept, served - over);
-        let began = Began {
+        let began = QuarantineStart {
             seen: seen - over,
             served: shown.served,
             why: QuarantineReason::Restarted,
@@ -273,7 +273,7 @@ impl Known {
 
 impl World {
     /// Whether what was asked of a server at that time counts.
-    pub(super) fn may_vote(&self, c: usize, s: usize, asks: Asks, asked: u64) -> bool {
+    pub(super) fn may_vote(&self, c: usize, s: usize, asks: VoteKind, asked: u64) -> bool {
         let client = &self.clients[c];
         let left =
             client.known[s]

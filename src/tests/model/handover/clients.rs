@@ -4,7 +4,7 @@ use super::calls::{Ask, Call, Client, Known, Phase, Push, node, until};
 use super::network::{Command, Message};
 use super::servers::{Member, Release, Stamp, Wants};
 use super::*;
-use crate::logic::quarantines::Ask as Asks;
+use crate::logic::quarantines::VoteKind;
 
 impl World {
     pub(super) fn new_client(&mut self) -> Client {
@@ -60,7 +60,7 @@ impl World {
         let sent = call.ask.sent;
         let answer = match answer {
             Answer::Changed => FAILED,
-            grant if grant.is_granted() && !self.may_vote(c, s, Asks::Grant, sent) => FAILED,
+            grant if grant.is_granted() && !self.may_vote(c, s, VoteKind::Grant, sent) => FAILED,
             answer => answer,
         };
         let is_early = sent < stamp.counts_from && answer.is_granted();
@@ -163,8 +163,8 @@ impl World {
         let sent = call.ask.sent;
         let may_vote = match self.flaw {
             Flaw::IgnoresQuarantine => true,
-            Flaw::JudgesQuarantineWhenRead => self.may_vote(c, s, Asks::Grant, self.now),
-            _ => self.may_vote(c, s, Asks::Grant, sent),
+            Flaw::JudgesQuarantineWhenRead => self.may_vote(c, s, VoteKind::Grant, self.now),
+            _ => self.may_vote(c, s, VoteKind::Grant, sent),
         };
         let is_current = self.lines[c][s].edition == Some(push.edition);
         let is_hint = match (call.wants, self.flaw) {
@@ -293,7 +293,7 @@ impl World {
         }
     }
 
-    /// Asks all servers, for the first time, again, or as a claim: with one owner token.
+    /// VoteKind all servers, for the first time, again, or as a claim: with one owner token.
     fn ask(&mut self, c: usize) {
         let now = at(self.now);
         let servers = self.servers.len();

@@ -6,7 +6,7 @@ use super::servers::Wants;
 use super::*;
 use crate::ids::NodeSet;
 use crate::logic::lease::{Extended, Lease};
-use crate::logic::quarantines::Ask as Asks;
+use crate::logic::quarantines::VoteKind;
 use crate::logic::tally::{ExtendEnd, ExtendRound};
 
 impl World {
@@ -134,7 +134,7 @@ impl World {
         if extension.tag != tag {
             return;
         }
-        let is_barred = answer.is_extended() && !self.may_vote(c, s, Asks::Extension, sent);
+        let is_barred = answer.is_extended() && !self.may_vote(c, s, VoteKind::Extension, sent);
         let answer = if is_barred { FAILED } else { answer };
         let is_enough = self.flaw == Flaw::ExtendsAlone && answer.is_extended();
         let new_until = until(sent, self.ttl);
