@@ -124,7 +124,7 @@ impl Engine {
             retries: Mutex::default(),
             admission: Arc::default(),
             next_lock: AtomicU64::new(0),
-            said_quarantine: AtomicBool::new(false),
+            logged_quarantine: AtomicBool::new(false),
             callbacks: Callbacks::default(),
             process: Process::this(),
             config,

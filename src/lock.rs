@@ -5,7 +5,7 @@ mod hold;
 mod release_all;
 mod rw_guards;
 
-pub(crate) use acquire::{Patience, acquire};
+pub(crate) use acquire::{WaitLimit, acquire};
 pub use hold::{Hold, LockGuard};
 pub use release_all::release_all;
 pub use rw_guards::{ReadGuard, WriteGuard};

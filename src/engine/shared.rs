@@ -45,7 +45,7 @@ pub(crate) struct Shared {
     pub(crate) admission: Arc<Admission>,
     pub(crate) next_lock: AtomicU64,
     /// The log has said that calls wait until servers have a vote.
-    pub(crate) said_quarantine: AtomicBool,
+    pub(crate) logged_quarantine: AtomicBool,
     pub(crate) callbacks: Callbacks,
     pub(crate) process: Process,
 }

@@ -2,9 +2,9 @@
 //! documented once.
 //!
 //! A kind has a field `inner`, a description of a lock, and for each guard that it gives a
-//! `fn(&self, Patience) -> Result<Guard, AcquireError>`. It says what its methods are called, with their aliases, and what
+//! `fn(&self, WaitLimit) -> Result<Guard, AcquireError>`. It says what its methods are called, with their aliases, and what
 //! their docs add; `made` is how an example gets a lock of the kind from a manager,
-//! `inside` who is in it, and `doing` what that does. Its file imports `AcquireError` and `Patience`.
+//! `inside` who is in it, and `doing` what that does. Its file imports `AcquireError` and `WaitLimit`.
 
 use std::panic::{RefUnwindSafe, UnwindSafe};
 use std::sync::Arc;
@@ -14,7 +14,7 @@ use crate::engine::{Engine, LockSpec};
 use crate::error::{AcquireError, ReleaseError, WithError};
 use crate::ids::LockName;
 use crate::inspection::Inspection;
-use crate::lock::{Hold, LockGuard, Patience, acquire};
+use crate::lock::{Hold, LockGuard, WaitLimit, acquire};
 use crate::sys::logging::debug;
 use crate::time;
 use crate::wire::{KeyTtls, Plan};
@@ -83,13 +83,13 @@ impl LockHandle {
     }
 
     // Not `acquire`: rustc would suggest it where `lock` is called by that name.
-    pub(super) fn take(&self, patience: Patience) -> Result<LockGuard, AcquireError> {
+    pub(super) fn take(&self, patience: WaitLimit) -> Result<LockGuard, AcquireError> {
         let hold = acquire(&self.engine, &self.spec, patience)?;
         Ok(LockGuard(hold))
     }
 
     /// For reading: beside other readers.
-    pub(super) fn take_read(&self, patience: Patience) -> Result<Hold, AcquireError> {
+    pub(super) fn take_read(&self, patience: WaitLimit) -> Result<Hold, AcquireError> {
         acquire(&self.engine, &self.spec.to_read(), patience)
     }
 }
@@ -259,7 +259,7 @@ macro_rules! lock_methods {
             $(#[$errors])*
             $(#[$lock_attr])*
             pub fn $lock(&self) -> Result<$guard, AcquireError> {
-                self.$take(Patience::Forever)
+                self.$take(WaitLimit::Forever)
             }
 
             /// Acquires the lock if it is free.
@@ -301,7 +301,7 @@ macro_rules! lock_methods {
             /// ```
             $(#[$try_attr])*
             pub fn $try_lock(&self) -> Result<$guard, AcquireError> {
-                self.$take(Patience::None)
+                self.$take(WaitLimit::None)
             }
 
             /// Acquires the lock, waiting for at most `timeout` if someone else holds it.
@@ -413,10 +413,10 @@ macro_rules! with_method {
 pub(super) use {inspected, lock_methods, mutex_methods, named, setters, shown, with_method};
 
 /// A timeout too long for the clock to show is none.
-pub(super) fn patience(timeout: Duration) -> Patience {
+pub(super) fn patience(timeout: Duration) -> WaitLimit {
     time::tick()
         .checked_add(timeout)
-        .map_or(Patience::Forever, Patience::Until)
+        .map_or(WaitLimit::Forever, WaitLimit::Until)
 }
 
 /// What `with` returns once its closure has returned `value`: a loss is an error, a release that nobody confirmed is not.

@@ -4,7 +4,7 @@ use crate::error::AcquireError;
 use crate::kinds::methods::{
     LockHandle, inspected, mutex_methods, named, setters, shown, with_method,
 };
-use crate::lock::{LockGuard, Patience};
+use crate::lock::{LockGuard, WaitLimit};
 use crate::manager::LockManager;
 use crate::wire::Plan;
 
@@ -43,7 +43,7 @@ impl LockManager {
 }
 
 impl Mutex {
-    fn take(&self, patience: Patience) -> Result<LockGuard, AcquireError> {
+    fn take(&self, patience: WaitLimit) -> Result<LockGuard, AcquireError> {
         self.inner.take(patience)
     }
 }

@@ -14,7 +14,7 @@ use crate::error::{AcquireError, Lost, ReleaseError, Released};
 use crate::ids::LockName;
 use crate::kinds::methods::{LockHandle, inspected, mutex_methods, named, setters, with_method};
 use crate::kinds::mutex::Mutex;
-use crate::lock::{LockGuard, Patience};
+use crate::lock::{LockGuard, WaitLimit};
 use crate::manager::LockManager;
 use crate::sys::logging::debug;
 
@@ -83,7 +83,7 @@ impl LockManager {
 }
 
 impl ReentrantMutex {
-    fn take(&self, patience: Patience) -> Result<ReentrantGuard, AcquireError> {
+    fn take(&self, patience: WaitLimit) -> Result<ReentrantGuard, AcquireError> {
         self.take_with(|it| it.take(patience))
     }
 

@@ -7,7 +7,7 @@ use crate::config::PERMITS_MAX;
 use crate::error::{AcquireError, ReleaseError, Released};
 use crate::inspection::Inspection;
 use crate::kinds::methods::{LockHandle, lock_methods, named, setters, with_method};
-use crate::lock::{Hold, LockGuard, Patience};
+use crate::lock::{Hold, LockGuard, WaitLimit};
 use crate::manager::LockManager;
 use crate::wire::Plan;
 
@@ -109,7 +109,7 @@ impl Semaphore {
         Ok(())
     }
 
-    fn take(&self, patience: Patience) -> Result<Permit, AcquireError> {
+    fn take(&self, patience: WaitLimit) -> Result<Permit, AcquireError> {
         self.check_permits()?;
         self.inner.take(patience).map(|guard| Permit { guard })
     }

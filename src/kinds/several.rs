@@ -8,7 +8,7 @@ use crate::error::AcquireError;
 use crate::ids::LockName;
 use crate::inspection::Inspection;
 use crate::kinds::methods::{LockHandle, mutex_methods, setters, shown, with_method};
-use crate::lock::{LockGuard, Patience};
+use crate::lock::{LockGuard, WaitLimit};
 use crate::manager::LockManager;
 use crate::wire::Plan;
 
@@ -91,7 +91,7 @@ impl MultiLock {
         self.inner.inspect_each(&names)
     }
 
-    fn take(&self, patience: Patience) -> Result<LockGuard, AcquireError> {
+    fn take(&self, patience: WaitLimit) -> Result<LockGuard, AcquireError> {
         let count = self.inner.spec.names.len();
         if count == 0 {
             return Err(AcquireError::NoNames);

@@ -28,7 +28,7 @@ const OUTAGE_PAUSE: Duration = Duration::from_millis(100);
 
 /// How long a call waits.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum Patience {
+pub(crate) enum WaitLimit {
     /// One attempt.
     None,
     /// Until then.
@@ -41,7 +41,7 @@ pub(crate) enum Patience {
 pub(crate) fn acquire(
     engine: &Arc<Engine>,
     spec: &Arc<LockSpec>,
-    patience: Patience,
+    patience: WaitLimit,
 ) -> Result<Hold, AcquireError> {
     spec.check(&engine.shared.config)?;
     engine.operate(|shared| {
@@ -52,10 +52,10 @@ pub(crate) fn acquire(
         });
         let mut call = Acquisition::new(engine, spec, patience);
         let result = match patience {
-            Patience::None => call.once(true),
-            Patience::Until(until) if until <= call.began => call.once(false),
-            Patience::Until(until) => call.wait(Some(until)),
-            Patience::Forever => call.wait(None),
+            WaitLimit::None => call.once(true),
+            WaitLimit::Until(until) if until <= call.began => call.once(false),
+            WaitLimit::Until(until) => call.wait(Some(until)),
+            WaitLimit::Forever => call.wait(None),
         };
         if let (Err(error), false) = (&result, call.won) {
             fanout.upcall.tell(|| Event::NotAcquired {
@@ -87,13 +87,13 @@ impl<'a> Acquisition<'a> {
     fn new(
         engine: &'a Arc<Engine>,
         spec: &'a Arc<LockSpec>,
-        patience: Patience,
+        patience: WaitLimit,
     ) -> Acquisition<'a> {
         let (config, began) = (&engine.shared.config, time::tick());
         let waits_until = match patience {
-            Patience::None => Some(began),
-            Patience::Until(until) => Some(until.max(began)),
-            Patience::Forever => None,
+            WaitLimit::None => Some(began),
+            WaitLimit::Until(until) => Some(until.max(began)),
+            WaitLimit::Forever => None,
         };
         // A connection, its turn or a raise, and a round.
         let more = config
@@ -369,7 +369,7 @@ impl<'a> Acquisition<'a> {
             return;
         };
         let shared = &self.engine.shared;
-        if !shared.said_quarantine.swap(true, Ordering::Relaxed) {
+        if !shared.logged_quarantine.swap(true, Ordering::Relaxed) {
             let rows = shared.fanout.report(lost.rows.clone()).into_iter();
             let rows = rows.filter(|it| {
                 matches!(
@@ -502,9 +502,9 @@ mod tests {
         let (engine, spec) = full();
         let soon = || time::deadline(Duration::from_millis(20));
         for patience in [
-            Patience::None,
-            Patience::Until(time::tick()),
-            Patience::Until(soon()),
+            WaitLimit::None,
+            WaitLimit::Until(time::tick()),
+            WaitLimit::Until(soon()),
         ] {
             let result = acquire(&engine, &spec, patience);
             assert!(
@@ -532,14 +532,14 @@ mod tests {
         let more = config.connect_timeout + config.response_timeout * 2;
         let until = time::deadline(Duration::from_secs(60));
 
-        let waits = Acquisition::new(&engine, &spec, Patience::Until(until));
+        let waits = Acquisition::new(&engine, &spec, WaitLimit::Until(until));
         assert_eq!(waits.end, Some(until + more));
         assert_eq!(waits.deadline(Duration::from_secs(600)), until + more);
-        let tries = Acquisition::new(&engine, &spec, Patience::None);
+        let tries = Acquisition::new(&engine, &spec, WaitLimit::None);
         assert_eq!(tries.end, Some(tries.began + more));
         assert!(tries.deadline(Duration::ZERO) <= time::tick());
         assert_eq!(
-            Acquisition::new(&engine, &spec, Patience::Forever).end,
+            Acquisition::new(&engine, &spec, WaitLimit::Forever).end,
             None
         );
 
@@ -574,7 +574,7 @@ mod tests {
         );
         let client = Some(shared.queues.client);
         let spec = Arc::new(spec);
-        let mut call = Acquisition::new(&engine, &spec, Patience::None);
+        let mut call = Acquisition::new(&engine, &spec, WaitLimit::None);
         shared.schedule.stop();
         let won = || Won::just_now(&spec, Duration::from_secs(10));
 

@@ -44,7 +44,7 @@ impl HoldInner {
         of_reader.confirmations = state.confirmations();
         of_reader.longest_ttl = ended.keep;
         of_reader.listeners = ended.listeners;
-        of_reader.said_long = state.said_long;
+        of_reader.logged_long = state.logged_long;
         of_reader.number = state.number;
         drop(state);
         let reader = Arc::new(reader);

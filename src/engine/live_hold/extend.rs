@@ -55,10 +55,10 @@ impl Due for HoldInner {
             return None;
         }
         if state.lease.is_renewed()
-            && !state.said_long
+            && !state.logged_long
             && lease::LONG_HOLD <= moment.since(self.began)
         {
-            state.said_long = true;
+            state.logged_long = true;
             warn!(
                 "{:?}: held for {} and still extended, {:?}",
                 self.spec.name,

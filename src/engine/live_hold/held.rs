@@ -75,7 +75,7 @@ pub(super) struct HoldState {
     /// The listeners have been notified of the loss.
     is_announced: bool,
     /// The log has said that it is held for long.
-    pub(super) said_long: bool,
+    pub(super) logged_long: bool,
     /// Since the last extension that failed, until one is confirmed: whether a line was written for it.
     pub(super) unextended: Option<bool>,
 }
@@ -209,7 +209,7 @@ impl HoldInner {
             reached: won.reached,
             listeners: Listeners::default(),
             is_announced: false,
-            said_long: false,
+            logged_long: false,
             unextended: None,
         };
         HoldInner {

@@ -154,7 +154,7 @@ mod tests {
                 let mut batch = Enqueued::default();
                 Arc::clone(&lock).on_due(now, &mut batch);
                 drop(batch);
-                lock.state.lock().said_long
+                lock.state.lock().logged_long
             };
             let hour = lease::LONG_HOLD;
             let said =

@@ -95,10 +95,10 @@ impl Worker {
             next = catch_unwind(AssertUnwindSafe(|| self.step(step))).unwrap_or_else(|_| {
                 let Server { id, address, .. } = &*self.node;
                 error!("{id}: {address}: its thread panicked and reconnects; please report this");
-                Some(self.go_down(&NodeFailure::Internal))
+                Some(self.on_disconnected(&NodeFailure::Internal))
             });
         }
-        self.go_down(&NodeFailure::ShutDown);
+        self.on_disconnected(&NodeFailure::ShutDown);
     }
 
     /// None: it was asked to stop, and nothing is left to do.
@@ -125,11 +125,11 @@ impl Worker {
                         self.first = Some(opened);
                         Next::Connect { at }
                     }
-                    Ok(opened) => match self.come_up(opened) {
+                    Ok(opened) => match self.on_connected(opened) {
                         Ok(()) => Next::Serve,
-                        Err(failure) => self.go_down(&failure),
+                        Err(failure) => self.on_disconnected(&failure),
                     },
-                    Err(failure) => self.go_down(&failure),
+                    Err(failure) => self.on_disconnected(&failure),
                 })
             }
             Next::Serve => match self.serve() {
@@ -190,7 +190,7 @@ impl Worker {
     }
 
     /// Begins with a connection, unless the server has no vote.
-    fn come_up(&mut self, mut opened: Opened) -> Result<(), NodeFailure> {
+    fn on_connected(&mut self, mut opened: Opened) -> Result<(), NodeFailure> {
         let node = Arc::clone(&self.node);
         let first = self.first.take();
         let server_info = &mut opened.login.server_info;
@@ -298,7 +298,7 @@ impl Worker {
         }
         if self.failures != 0 {
             // It has not answered anything since it came up.
-            return self.go_down(failure);
+            return self.on_disconnected(failure);
         }
         // The first attempt to come back is made at once, and commands wait for it: most lost connections are
         // restarts, and proxies that close what is idle.
@@ -308,7 +308,7 @@ impl Worker {
     }
 
     /// Ends the connection, or the attempt, and refuses what comes until the next one.
-    fn go_down(&mut self, failure: &NodeFailure) -> Next {
+    fn on_disconnected(&mut self, failure: &NodeFailure) -> Next {
         self.disconnect(failure, Health::Down(failure.clone()));
         let pause = RETRY_FIRST
             .saturating_mul(1 << self.failures.min(10))
