@@ -53,7 +53,7 @@ use crate::engine::schedule::Schedule;
 use crate::engine::shared::Hub;
 use crate::engine::wait::queues::Queues;
 use crate::sys::OwnThread;
-use crate::sys::aside::{self, Aside};
+use crate::sys::aside::{self, BackgroundQueue};
 use crate::sys::logging::{error, warn};
 use crate::sys::sync::{AtomicBool, AtomicU64, Condvar, Mutex};
 
@@ -73,7 +73,7 @@ pub(crate) struct Engine {
     /// The last call under way has ended, or the shutdown.
     ended: Condvar,
     /// Calls the logger and the observer for the threads.
-    told: Arc<Aside>,
+    told: Arc<BackgroundQueue>,
 }
 
 /// Acquisitions and releases under way: the workers must not end under them.
@@ -98,7 +98,11 @@ impl Engine {
     /// Starts the threads. Touches no network.
     pub(crate) fn start(config: Config, addresses: Vec<NodeAddress>) -> io::Result<Engine> {
         let counters = Arc::new(Counters::default());
-        let told = Arc::new(Aside::new("quorlock-told", UNTOLD_MAX, TOLD_LINGERS));
+        let told = Arc::new(BackgroundQueue::new(
+            "quorlock-told",
+            UNTOLD_MAX,
+            TOLD_LINGERS,
+        ));
         let tells = Arc::clone(&told);
         let counts = Arc::clone(&counters);
         let _left = aside::leave_to(Some(Arc::new(move |work| {

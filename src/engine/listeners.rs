@@ -11,7 +11,7 @@ use crossbeam_channel::{Receiver, Sender, bounded};
 
 use crate::engine::process::Process;
 use crate::error::Lost;
-use crate::sys::aside::Aside;
+use crate::sys::aside::BackgroundQueue;
 use crate::sys::is_unwinding;
 use crate::sys::logging::error;
 use crate::sys::sync::{Mutex, afterwards, is_anything_locked};
@@ -148,11 +148,11 @@ pub(crate) type Callback = Box<dyn FnOnce(Lost) + Send>;
 /// The callbacks of one manager that are due. They may block, and may drop guards and the manager: so they run on a
 /// thread of their own, which has nothing locked, and wait for no logger. No thread waits for it: at a shutdown, too, it calls
 /// what is due.
-pub(crate) struct Callbacks(Arc<Aside>);
+pub(crate) struct Callbacks(Arc<BackgroundQueue>);
 
 impl Default for Callbacks {
     fn default() -> Callbacks {
-        Callbacks(Arc::new(Aside::new(
+        Callbacks(Arc::new(BackgroundQueue::new(
             "quorlock-on-lost",
             usize::MAX,
             Duration::ZERO,

@@ -75,7 +75,7 @@ mod tests {
     use super::*;
     use crate::ids::NodeId;
     #[cfg(not(quorlock_shuttle))]
-    use crate::sys::aside::Aside;
+    use crate::sys::aside::BackgroundQueue;
     use crate::sys::sync::{Mutex, is_anything_locked};
     #[cfg(not(quorlock_shuttle))]
     use crate::time;
@@ -159,7 +159,7 @@ mod tests {
     #[cfg(not(quorlock_shuttle))]
     #[test]
     fn what_an_observer_causes_itself_is_told_after_it_also_for_threads_of_ours() {
-        let aside = Arc::new(Aside::new("test", 8, Duration::ZERO));
+        let aside = Arc::new(BackgroundQueue::new("test", 8, Duration::ZERO));
         let runs = Arc::clone(&aside);
         let told = caused_by_itself(|it| {
             let _left =

@@ -16,7 +16,7 @@ use crate::sys::system::{
 
 /// Does one thing after another, on a thread that is started when there is something to do. Keeps nothing of a manager, and is
 /// shared by its threads.
-pub(crate) struct Aside {
+pub(crate) struct BackgroundQueue {
     name: &'static str,
     /// How much may wait. What comes when that is full is not done.
     most: usize,
@@ -38,9 +38,9 @@ struct AsideState {
     thread: Option<ThreadId>,
 }
 
-impl Aside {
-    pub(crate) fn new(name: &'static str, most: usize, linger: Duration) -> Aside {
-        Aside {
+impl BackgroundQueue {
+    pub(crate) fn new(name: &'static str, most: usize, linger: Duration) -> BackgroundQueue {
+        BackgroundQueue {
             name,
             most,
             linger,
@@ -166,7 +166,7 @@ mod tests {
 
     #[test]
     fn h19_what_is_too_much_to_tell_is_left_out_and_counted() {
-        let aside = Arc::new(Aside::new("test", 2, PATIENCE));
+        let aside = Arc::new(BackgroundQueue::new("test", 2, PATIENCE));
         let (go_on, wait) = mpsc::channel::<()>();
         let (begun, begins) = mpsc::channel();
         let first = move || {
@@ -197,7 +197,7 @@ mod tests {
 
     #[test]
     fn what_ends_by_a_panic_ends_nothing_else_and_whoever_is_told_may_end_it() {
-        let aside = Arc::new(Aside::new("test", 2, Duration::ZERO));
+        let aside = Arc::new(BackgroundQueue::new("test", 2, Duration::ZERO));
         assert!(
             aside
                 .run(Box::new(|| panic!("a panic of a user's")))
