@@ -41,7 +41,7 @@ pub(crate) use crate::engine::round::admission::RoundTicket;
 pub(crate) use crate::engine::round::attempt::{
     Attempt, AttemptFacts, LostAttempt, NotWon, Owner, Request, Won,
 };
-pub(crate) use crate::engine::shared::Shared;
+pub(crate) use crate::engine::shared::ManagerState;
 pub(crate) use crate::engine::spec::LockSpec;
 pub(crate) use crate::engine::wait::queued_call::{QueuedCall, Woken};
 
@@ -66,7 +66,7 @@ const LAST_WRITE: Duration = Duration::from_millis(50);
 
 /// A running manager: the threads, and what they share. Ends when the last handle or guard goes.
 pub(crate) struct Engine {
-    pub(crate) shared: Arc<Shared>,
+    pub(crate) shared: Arc<ManagerState>,
     /// Given at shutdown: wakes all calls that wait.
     pub(crate) shutdown: Signal,
     calls: Mutex<Calls>,
@@ -123,7 +123,7 @@ impl Engine {
             schedule: Arc::clone(&schedule),
         });
         let (fanout, mut threads) = Fanout::start(addresses, &config, counters, client, events)?;
-        let shared = Arc::new(Shared {
+        let shared = Arc::new(ManagerState {
             outage: Mutex::new(Outage::new(pause::longest_pause(config.retry_max))),
             retries: Mutex::default(),
             admission: Arc::default(),
@@ -160,7 +160,7 @@ impl Engine {
     /// are no threads for it.
     pub(crate) fn operate<T>(
         &self,
-        work: impl FnOnce(&Arc<Shared>) -> T,
+        work: impl FnOnce(&Arc<ManagerState>) -> T,
     ) -> Result<T, AcquireError> {
         // Before anything is locked: see `Process`.
         if self.shared.process.is_forked() {
@@ -223,7 +223,7 @@ impl Engine {
             return self.await_shutdown();
         };
         self.shutdown.give();
-        let Shared {
+        let ManagerState {
             schedule, fanout, ..
         } = &*self.shared;
         let losses = schedule.stop();

@@ -4,7 +4,7 @@ use std::panic::{RefUnwindSafe, UnwindSafe};
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::engine::{Engine, Shared};
+use crate::engine::{Engine, ManagerState};
 use crate::error::{AcquireError, NodeCheck, NodeReport, WithError};
 use crate::inspection::{Inspection, Listing};
 use crate::lock::LockGuard;
@@ -169,7 +169,7 @@ impl LockManager {
     #[doc(alias = "ping")]
     #[doc(alias = "health")]
     pub fn check_nodes(&self) -> Vec<NodeCheck> {
-        checked(&self.engine, Shared::check_nodes)
+        checked(&self.engine, ManagerState::check_nodes)
     }
 
     /// Finds all held locks and permits and inspects each of them. For people and command lines.
@@ -238,7 +238,7 @@ impl LockManager {
 }
 
 /// What `check` finds, or that no node can be asked.
-fn checked(engine: &Engine, check: impl FnOnce(&Shared) -> Vec<NodeCheck>) -> Vec<NodeCheck> {
+fn checked(engine: &Engine, check: impl FnOnce(&ManagerState) -> Vec<NodeCheck>) -> Vec<NodeCheck> {
     engine
         .operate(|shared| check(shared))
         .unwrap_or_else(|_| engine.shared.check_nothing())
@@ -278,7 +278,7 @@ impl Admin<'_> {
     /// ```
     #[must_use]
     pub fn vouch(&self) -> Vec<NodeCheck> {
-        checked(self.engine, Shared::vouch)
+        checked(self.engine, ManagerState::vouch)
     }
 
     /// Raises the longest ttl of any lock on all servers, and with it the quarantine of a server that has lost its data. Never

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use crate::engine::nodes::server::Server;
 use crate::engine::round::pending::{NodeQuery, ask_many};
-use crate::engine::shared::Shared;
+use crate::engine::shared::ManagerState;
 use crate::error::{NodeCheck, NodeFailure, NodeFinding, QuarantineReason};
 use crate::ids::NodeSet;
 use crate::logic::lease;
@@ -15,7 +15,7 @@ use crate::wire::{Command, GreetKind};
 /// A smaller difference of clocks is not reported.
 const CLOCKS_DIFFER: Duration = Duration::from_secs(1);
 
-impl Shared {
+impl ManagerState {
     /// Asks every node whether it takes writes, connecting where that has not been done, and says what was found. Waits for
     /// all of them.
     pub(crate) fn check_nodes(&self) -> Vec<NodeCheck> {

@@ -7,14 +7,14 @@ use std::sync::Arc;
 
 use crate::answer::Answer;
 use crate::engine::round::pending::ask;
-use crate::engine::shared::Shared;
+use crate::engine::shared::ManagerState;
 use crate::engine::spec::{self, LockSpec};
 use crate::error::{AcquireError, NodeAnswer, NodeFailure, NodeReport};
 use crate::ids::NodeSet;
 use crate::inspection::{InspectedNode, Inspection, StoredKey};
 use crate::wire::{Command, KeyTtls, LockKeys, Plan};
 
-impl Shared {
+impl ManagerState {
     /// Whether a lock can be called so.
     pub(crate) fn check_name(&self, name: &[u8]) -> Result<(), AcquireError> {
         spec::check_name(&Plan::mutex(&self.config.prefix, name, KeyTtls::default()))

@@ -33,7 +33,7 @@ impl NodeEvents for Hub {
 }
 
 /// Shared by callers, guards and the renewal thread. Holds no thread, so that no thread keeps itself alive.
-pub(crate) struct Shared {
+pub(crate) struct ManagerState {
     pub(crate) config: Config,
     pub(crate) fanout: Fanout,
     pub(crate) schedule: Arc<Schedule>,

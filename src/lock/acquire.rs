@@ -5,8 +5,8 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use crate::engine::{
-    self, Attempt, AttemptFacts, CancelHandle, Engine, HoldInner, LockSpec, LostAttempt, NotWon,
-    Owner, QueuedCall, Request, RoundTicket, Shared, Woken, Won,
+    self, Attempt, AttemptFacts, CancelHandle, Engine, HoldInner, LockSpec, LostAttempt,
+    ManagerState, NotWon, Owner, QueuedCall, Request, RoundTicket, Woken, Won,
 };
 use crate::error::{AcquireError, HeldBy, NodeAnswer, NodeFailure, Rows};
 use crate::lock::hold::Hold;
@@ -148,7 +148,7 @@ impl<'a> Acquisition<'a> {
     /// process may have been stopped for longer than its ttl. An end that came before the note would leave the queue with a
     /// hold that never ends, and all later calls behind it.
     fn guard(&mut self, won: Won, note: impl FnOnce(u64)) -> Result<Hold, AcquireError> {
-        let shared: &Arc<Shared> = &self.engine.shared;
+        let shared: &Arc<ManagerState> = &self.engine.shared;
         self.note_majority();
         let id = shared.next_lock.fetch_add(1, Ordering::Relaxed);
         let lock = Arc::new(HoldInner::new(Arc::clone(shared), id, won));

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use crate::answer::Answer;
 use crate::engine::park::{Signal, sleep};
 use crate::engine::round::pending::{NodeQuery, Timed, ask_many};
-use crate::engine::shared::Shared;
+use crate::engine::shared::ManagerState;
 use crate::error::{AcquireError, NodeAnswer, NodeFailure};
 use crate::ids::NodeId;
 use crate::inspection::{Inspection, Listing, StoredKey};
@@ -27,7 +27,7 @@ struct Search {
     pages: usize,
 }
 
-impl Shared {
+impl ManagerState {
     /// Looks through all nodes side by side, for locks and permits that somebody holds and whose name fits. Stops when
     /// `shutdown` is given.
     pub(crate) fn list(&self, pattern: &[u8], shutdown: &Signal) -> Result<Listing, AcquireError> {

@@ -9,7 +9,7 @@ use crate::engine::round::admission::RoundTicket;
 use crate::engine::round::attempt::{Grants, Won};
 use crate::engine::round::pending::Pending;
 use crate::engine::schedule::ScheduleEntry;
-use crate::engine::shared::Shared;
+use crate::engine::shared::ManagerState;
 use crate::engine::spec::LockSpec;
 use crate::engine::wait::queue::Ticket;
 use crate::error::{Lost, ReleaseError, Released};
@@ -38,7 +38,7 @@ pub(crate) struct HoldInner {
     pub(super) in_lists: Option<ClientId>,
     /// Nodes may hand the lock over to its owner: its call has waited.
     pub(super) waited: bool,
-    pub(super) shared: Arc<Shared>,
+    pub(super) shared: Arc<ManagerState>,
     pub(super) state: Mutex<HoldState>,
 }
 
@@ -182,7 +182,7 @@ impl HoldState {
 }
 
 impl HoldInner {
-    pub(crate) fn new(shared: Arc<Shared>, id: u64, won: Won) -> HoldInner {
+    pub(crate) fn new(shared: Arc<ManagerState>, id: u64, won: Won) -> HoldInner {
         let hold_until = shared
             .config
             .max_hold
@@ -282,7 +282,7 @@ impl HoldInner {
     pub(crate) fn release(&self) -> Result<Released, ReleaseError> {
         let began = time::tick();
         let release = self.begin_release()?;
-        let Shared {
+        let ManagerState {
             fanout, admission, ..
         } = &*self.shared;
         let deadline = time::deadline(fanout.response_timeout);
@@ -303,7 +303,7 @@ impl HoldInner {
     /// Like [`HoldInner::release`], but does not wait, and only gives the release to the nodes: it never waits for its turn. The
     /// result has to be [flushed](PendingRelease::flush), whatever happens, and then [waited for](PendingRelease::wait).
     pub(crate) fn begin_release(&self) -> Result<PendingRelease<'_>, Lost> {
-        let Shared { fanout, queues, .. } = &*self.shared;
+        let ManagerState { fanout, queues, .. } = &*self.shared;
         let ended = self.end()?;
         let round = ReleaseRound::of_held(fanout.nodes.len(), ended.held);
         let round = Pending::among(fanout, round, Some(ended.reached));

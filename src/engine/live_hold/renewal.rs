@@ -7,12 +7,12 @@ use std::sync::Arc;
 
 use crate::engine::nodes::fanout::Enqueued;
 use crate::engine::schedule::{COMPARE, Due};
-use crate::engine::shared::Shared;
+use crate::engine::shared::ManagerState;
 use crate::sys::logging::error;
 use crate::time::{Moment, Now};
 
 /// The thread's work.
-pub(crate) fn run(shared: &Arc<Shared>) {
+pub(crate) fn run(shared: &Arc<ManagerState>) {
     let mut last = Now::read();
     while let Some(due) = shared.schedule.next(&mut last) {
         let due = soonest_first(due);
@@ -21,7 +21,7 @@ pub(crate) fn run(shared: &Arc<Shared>) {
 }
 
 /// Does the `work` for the leases that are `due`, and outlives a bug in it.
-fn survive(shared: &Shared, due: &[Arc<dyn Due>], work: impl FnOnce()) {
+fn survive(shared: &ManagerState, due: &[Arc<dyn Due>], work: impl FnOnce()) {
     if std::panic::catch_unwind(std::panic::AssertUnwindSafe(work)).is_err() {
         // Their leases end at their deadline, visibly; all others go on.
         error!("the renewal thread panicked and continues; please report this");
@@ -38,7 +38,7 @@ fn soonest_first(mut due: Vec<Arc<dyn Due>>) -> Vec<Arc<dyn Due>> {
     due
 }
 
-fn look_after(shared: &Shared, due: &[Arc<dyn Due>]) {
+fn look_after(shared: &ManagerState, due: &[Arc<dyn Due>]) {
     let now = Now::read();
     let mut batch = Enqueued::default();
     for it in due {

@@ -4,7 +4,7 @@ use super::*;
 use crate::answer::AcquireReply;
 use crate::config::Config;
 use crate::engine::nodes::primary::NodeAddress;
-use crate::engine::{Engine, HoldInner, LockSpec, Shared};
+use crate::engine::{Engine, HoldInner, LockSpec, ManagerState};
 use crate::error::{Lost, NodeFailure};
 use crate::ids::{Edition, NodeId};
 use crate::inspection::SecretValue;
@@ -20,19 +20,19 @@ fn engine() -> Engine {
     Engine::start(Config::default(), addresses).unwrap()
 }
 
-fn join(shared: &Shared) -> QueuedCall<'_> {
+fn join(shared: &ManagerState) -> QueuedCall<'_> {
     let plan = Plan::mutex(b"", b"x", KeyTtls::default());
     let spec = Arc::new(LockSpec::new(&shared.config, b"x", plan));
     let request = Request::new(&spec, &shared.config, Some(shared.queues.client), None);
     QueuedCall::join(&shared.fanout, &shared.queues, &shared.admission, request)
 }
 
-fn commands(shared: &Shared) -> u64 {
+fn commands(shared: &ManagerState) -> u64 {
     shared.fanout.counters.snapshot().commands
 }
 
 /// An attempt that has come to all nodes, as far as anybody knows.
-fn attempt(shared: &Shared, ticket: &Arc<Ticket>) -> Attempt {
+fn attempt(shared: &ManagerState, ticket: &Arc<Ticket>) -> Attempt {
     let prepared = ticket.prepare(&shared.fanout, shared.admission.enter());
     let Ok((attempt, _)) = prepared else {
         panic!("no attempt")
@@ -42,7 +42,7 @@ fn attempt(shared: &Shared, ticket: &Arc<Ticket>) -> Attempt {
 }
 
 /// Enters the first call of this lock in the lists of all nodes, by the release of the hold 7, which has token 7.
-fn pass_on(shared: &Shared, plan: &Plan) -> Option<Arc<Ticket>> {
+fn pass_on(shared: &ManagerState, plan: &Plan) -> Option<Arc<Ticket>> {
     let to = shared.fanout.ids().collect();
     shared.queues.pass_on(plan, 7, |next| {
         next.enter(&shared.fanout, 7, to)?;
@@ -198,7 +198,7 @@ fn owner_of(ticket: &Ticket) -> OwnerToken {
 }
 
 /// A call that has asked three nodes, and its attempt, which is not decided yet.
-fn asked(shared: &Shared) -> (QueuedCall<'_>, Arc<Ticket>, Attempt) {
+fn asked(shared: &ManagerState) -> (QueuedCall<'_>, Arc<Ticket>, Attempt) {
     let queued = join(shared);
     let ticket = Arc::clone(&queued.ticket);
     let attempt = attempt(shared, &ticket);
