@@ -200,6 +200,8 @@ pub(super) struct TicketState {
     pub(super) try_at: Option<Tick>,
     /// Who it is to the nodes.
     pub(super) owner: Option<Owner>,
+    /// Who it was to them until its last attempt was taken back.
+    pub(super) former: Option<OwnerToken>,
     /// What it has asked them last, as that owner.
     pub(super) asked: Option<Asked>,
     pub(super) hand_overs: HandOvers,

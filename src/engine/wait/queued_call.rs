@@ -207,9 +207,15 @@ impl<'a> QueuedCall<'a> {
         let Some(before) = state.owner.take() else {
             return;
         };
+        // RACE: T1, the holder, releases the lock, and nodes hand it over to this call; T2, this call, takes back its attempt there,
+        // and nobody hands over what it gives back itself. Therefore messages to who it was, of before and after this, make it ask.
+        let HandOvers { nodes, since, .. } = std::mem::take(&mut state.hand_overs);
+        state.hand_overs.nodes = nodes;
+        state.hand_overs.since = since;
         state.asked = None;
-        state.hand_overs = HandOvers::default();
-        self.queues.owners.remove(before.token);
+        if let Some(former) = state.former.replace(before.token) {
+            self.queues.owners.remove(former);
+        }
         // Its entries in the lists have the successor.
         match OwnerToken::draw() {
             Ok(successor) if pause::keeps_its_place(lost.why) => {
@@ -249,9 +255,14 @@ impl<'a> QueuedCall<'a> {
 
     /// Leaves the waiting lists of the nodes, and gives back what they have handed over, unless the call holds the lock.
     fn leave_lists(&self) {
-        let Some(owner) = self.ticket.state.lock().owner else {
-            return;
+        let (owner, former) = {
+            let state = self.ticket.state.lock();
+            (state.owner, state.former)
         };
+        if let Some(former) = former {
+            self.queues.owners.remove(former);
+        }
+        let Some(owner) = owner else { return };
         self.queues.owners.remove(owner.successor);
         if self.held.is_some() {
             return;
