@@ -141,7 +141,10 @@ fn h9_a_connection_that_never_answers_again_is_given_up_when_all_that_it_carried
     let lost = patient.mutex("report").try_lock().unwrap_err();
     assert_eq!(*failure(&lost, 0), NodeFailure::TimedOut);
     let lost = locks.mutex("report").try_lock().unwrap_err();
-    assert_eq!(*failure(&lost, 0), NodeFailure::TimedOut);
+    let why = failure(&lost, 0);
+    // A caller that runs late sees what comes after that.
+    let is_given_up = matches!(why, NodeFailure::Disconnected { .. });
+    assert!(*why == NodeFailure::TimedOut || is_given_up, "{why:?}");
 
     drop(lock_in_the_end(&locks, "report"));
 
