@@ -97,7 +97,9 @@ impl Setup {
     /// With the files as they are now; with the earlier ones where those cannot be used: they may be half written.
     fn config(&self) -> Arc<ClientConfig> {
         let mut loaded = self.loaded.lock();
-
+        if !self.tls.has_files() {
+            return Arc::clone(&loaded.config);
+        }
         let read = Read::now(&self.tls);
         let hash = read.as_ref().map(Read::hash).map_err(String::clone);
         if hash == Ok(loaded.hash) {
@@ -144,6 +146,17 @@ impl SystemRoots {
             ));
         }
         Ok(Arc::clone(self.0.insert(Arc::new(roots))))
+    }
+}
+
+impl Tls {
+    fn has_files(&self) -> bool {
+        let is_file = |it: &Pem| matches!(it, Pem::File(_));
+        matches!(&self.roots, Roots::Given(pem) if is_file(pem))
+            || self
+                .client
+                .as_ref()
+                .is_some_and(|(chain, key)| is_file(chain) || is_file(key))
     }
 }
 
