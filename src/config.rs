@@ -110,7 +110,6 @@ const TTLS_IN_A_FENCING_TTL: u32 = 2;
 const WAIT_MIN: Duration = Duration::from_millis(1);
 const WAIT_MAX: Duration = Duration::from_secs(60);
 const MARGIN_SHARE_MAX: f64 = 0.5;
-
 const FENCING_TTL_MIN: Duration = Duration::from_secs(60);
 const FENCING_TTL_MAX: Duration = Duration::from_secs(10 * 366 * 24 * 60 * 60);
 /// Names and prefixes together are a Redis key; longer ones are a mistake, and every round would carry them.

@@ -612,7 +612,7 @@ fn h17_a_hand_over_counts_for_what_was_asked_with_the_same_record_on_the_same_co
 
 #[derive(Clone, Copy, Debug)]
 enum Step {
-    VoteKind,
+    Ask,
     Release,
     Answer,
     Later,
@@ -625,7 +625,7 @@ proptest! {
     #[test]
     fn each_command_has_one_answer_whatever_is_lost_and_releases_are_kept(
         steps in prop::collection::vec(prop::sample::select(vec![
-            Step::VoteKind, Step::VoteKind, Step::Release, Step::Release, Step::Answer, Step::Answer, Step::Answer, Step::Later,
+            Step::Ask, Step::Ask, Step::Release, Step::Release, Step::Answer, Step::Answer, Step::Answer, Step::Later,
             Step::Lose, Step::Connect,
         ]), 1..80),
     ) {
@@ -637,7 +637,7 @@ proptest! {
         for step in steps {
             let mut expected = Vec::new();
             match step {
-                Step::VoteKind | Step::Release => {
+                Step::Ask | Step::Release => {
                     let is_release = matches!(step, Step::Release);
                     if is_release {
                         tried.give_release();

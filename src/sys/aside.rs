@@ -22,12 +22,12 @@ pub(crate) struct BackgroundQueue {
     most: usize,
     /// For how long the thread waits for more before it ends.
     linger: Duration,
-    state: Mutex<AsideState>,
+    state: Mutex<QueueState>,
     changed: Condvar,
 }
 
 #[derive(Default)]
-struct AsideState {
+struct QueueState {
     due: VecDeque<SendWork>,
     /// The thread is there.
     runs: bool,

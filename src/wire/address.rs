@@ -56,7 +56,6 @@ pub(crate) enum Security {
     Plain,
     /// By TLS, but nobody has said how: there is no connection then.
     Wanted,
-
     Tls(Arc<Setup>),
 }
 

@@ -100,7 +100,6 @@ impl<T> Default for Conn<T> {
             edition: Edition::NONE,
             pushes: false,
             subscribed: false,
-
             stands_until: None,
             over: None,
         }
@@ -283,7 +282,6 @@ impl<T: AsRef<Command>> Conn<T> {
             .max(asked.tick.checked_add(tag.as_ref().life));
         let before = self.tls.as_ref().map_or(self.sent, Session::sealed);
         let end = before.saturating_add(wide(self.unsent.len().saturating_sub(self.unsent_from)));
-
         self.in_flight.push_back(InFlight {
             tag,
             asked,

@@ -123,9 +123,10 @@ impl Queues {
     pub(crate) fn handed_over(&self, node: NodeId, notice: &HandedOver) -> bool {
         count(&self.counters.notices);
         let ticket = notice.owner().and_then(|it| self.owners.get(it));
-        ticket
-            .map(|it| it.handed_over(node, notice, self.quorum))
-            .is_some()
+        if let Some(ticket) = &ticket {
+            ticket.handed_over(node, notice, self.quorum);
+        }
+        ticket.is_some()
     }
 
     /// No call waits, and the manager holds nothing.

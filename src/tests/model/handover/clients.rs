@@ -293,7 +293,7 @@ impl World {
         }
     }
 
-    /// VoteKind all servers, for the first time, again, or as a claim: with one owner token.
+    /// Asks all servers, for the first time, again, or as a claim: with one owner token.
     fn ask(&mut self, c: usize) {
         let now = at(self.now);
         let servers = self.servers.len();
