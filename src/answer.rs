@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::error::{NodeAnswer, NodeFailure, NodeFinding};
-use crate::ids::Edition;
+use crate::ids::RecordVersion;
 use crate::inspection::StoredLock;
 
 /// What a node answered to one command.
@@ -14,7 +14,7 @@ pub(crate) enum Answer {
     Raise(RaiseReply),
     Extend(ExtendReply),
     Release(ReleaseReply),
-    Greet(GreetReply),
+    Record(RecordReply),
     /// Releases are announced on this connection from now on.
     Subscribed,
     /// What the node stores about a lock.
@@ -29,7 +29,7 @@ pub(crate) enum Answer {
     Time,
     /// The script is not known there, and nothing was executed.
     NoScript,
-    /// The server's record is another one than the client was greeted with, and nothing was executed.
+    /// The server's record is another one than the client connected with, and nothing was executed.
     Changed,
     Failed(NodeFailure),
 }
@@ -182,7 +182,7 @@ impl From<&Answer> for NodeAnswer {
                 message: "the script is gone".to_owned(),
             },
             Answer::Failed(failure) => failure.clone(),
-            Answer::Greet(_)
+            Answer::Record(_)
             | Answer::Subscribed
             | Answer::Inspect(_)
             | Answer::Listed { .. }
@@ -292,7 +292,7 @@ pub(crate) enum ReleaseReply {
 }
 
 #[derive(Clone, Debug, Eq, PartialEq)]
-pub(crate) struct GreetReply {
+pub(crate) struct RecordReply {
     pub(crate) record: Record,
     /// For how long the server's process has kept all data.
     pub(crate) served: Duration,
@@ -301,7 +301,7 @@ pub(crate) struct GreetReply {
     /// The record is stored as the server was asked to.
     pub(crate) kept: bool,
     /// Of the record that is stored.
-    pub(crate) edition: Edition,
+    pub(crate) record_version: RecordVersion,
     /// How many servers other programs have; 0 if none has said that.
     pub(crate) servers: u64,
     /// What it does when its memory is full, unless that is to refuse writes.
@@ -315,16 +315,16 @@ pub(crate) struct GreetReply {
 }
 
 #[cfg(test)]
-impl GreetReply {
+impl RecordReply {
     /// Of a record that is stored as it was asked to be, and shows nothing else.
-    pub(crate) fn of(record: Record, served: Duration) -> GreetReply {
-        let edition = Edition::NONE;
-        GreetReply {
+    pub(crate) fn of(record: Record, served: Duration) -> RecordReply {
+        let record_version = RecordVersion::NONE;
+        RecordReply {
             record,
             served,
             max_ttl: 0,
             kept: true,
-            edition,
+            record_version,
             servers: 0,
             evicts: None,
             is_limited: false,
@@ -337,13 +337,13 @@ impl GreetReply {
 /// What a server's record shows.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum Record {
-    /// The process had it before the greeting, and began with the data of another process.
+    /// The process had it before the sync, and began with the data of another process.
     Kept,
-    /// The process had it before the greeting, and began with no data.
+    /// The process had it before the sync, and began with no data.
     KeptFromNothing,
-    /// There was none before the greeting.
+    /// There was none before the sync.
     Missing,
-    /// It was another process's before the greeting.
+    /// It was another process's before the sync.
     Another,
     /// An operator has confirmed that nothing was lost.
     Vouched,
@@ -352,7 +352,7 @@ pub(crate) enum Record {
 }
 
 impl Record {
-    /// Whether it was there before the greeting.
+    /// Whether it was there before the sync.
     pub(crate) fn is_older(self) -> bool {
         matches!(
             self,
@@ -383,13 +383,13 @@ pub(crate) struct ServerInfo {
     /// Other programs have another number of servers.
     pub(crate) other_nodes: Option<NodeFinding>,
     /// What it remembers, if it was asked.
-    pub(crate) greet_reply: Option<GreetReply>,
+    pub(crate) record_reply: Option<RecordReply>,
 }
 
 impl ServerInfo {
     /// What weakens locks, of what it said; the worst first.
     pub(crate) fn findings(&self) -> Vec<NodeFinding> {
-        let shown = self.greet_reply.as_ref();
+        let shown = self.record_reply.as_ref();
         let replicas = shown.map_or(0, |it| it.replicas);
         let findings = [
             self.proxied.then_some(NodeFinding::Proxied),
@@ -589,7 +589,7 @@ mod tests {
         };
         let policy = || "allkeys-lru".to_owned();
         let with = |shown| ServerInfo {
-            greet_reply: Some(shown),
+            record_reply: Some(shown),
             ..fine()
         };
         assert_eq!(fine().findings(), []);
@@ -619,17 +619,17 @@ mod tests {
                 true,
             ),
             (
-                with(GreetReply {
+                with(RecordReply {
                     replicas: 2,
-                    ..GreetReply::of(Record::Kept, Duration::ZERO)
+                    ..RecordReply::of(Record::Kept, Duration::ZERO)
                 }),
                 NodeFinding::HasReplicas { count: 2 },
                 true,
             ),
             (
-                with(GreetReply {
+                with(RecordReply {
                     evicts: Some(policy()),
-                    ..GreetReply::of(Record::Kept, Duration::ZERO)
+                    ..RecordReply::of(Record::Kept, Duration::ZERO)
                 }),
                 NodeFinding::WouldEvict { policy: policy() },
                 true,

@@ -118,7 +118,7 @@ pub(crate) const NAME_MAX: usize = 64 * 1024;
 pub(crate) const NAMES_MAX: usize = 64;
 /// The most permits of a semaphore.
 pub(crate) const PERMITS_MAX: usize = 256;
-/// Keys of this crate beside the locks begin so; see `wire::plan`.
+/// Keys of this crate beside the locks begin so; see `wire::lock_commands`.
 pub(crate) const RESERVED: &[u8] = b"quorlock:";
 
 impl Config {

@@ -50,7 +50,7 @@ pub(crate) use crate::engine::nodes::primary::{NodeAddress, OVERLAP};
 use crate::engine::listeners::Callbacks;
 use crate::engine::nodes::fanout::Fanout;
 use crate::engine::schedule::Schedule;
-use crate::engine::shared::Hub;
+use crate::engine::shared::NodeEventHandler;
 use crate::engine::wait::queues::Queues;
 use crate::sys::OwnThread;
 use crate::sys::aside::{self, BackgroundQueue};
@@ -118,7 +118,7 @@ impl Engine {
             Arc::clone(&counters),
         ));
         let schedule = Arc::new(Schedule::new());
-        let events = Arc::new(Hub {
+        let events = Arc::new(NodeEventHandler {
             queues: Arc::clone(&queues),
             schedule: Arc::clone(&schedule),
         });

@@ -33,32 +33,32 @@ impl fmt::Display for NodeId {
 
 /// Of a server's record: see `wire/scripts/record.lua`. Fifteen digits, kept as text, because every command has it as text.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(crate) struct Edition(pub(crate) [u8; Edition::LEN]);
+pub(crate) struct RecordVersion(pub(crate) [u8; RecordVersion::LEN]);
 
-impl Edition {
+impl RecordVersion {
     pub(crate) const LEN: usize = 15;
     /// No record has it.
-    pub(crate) const NONE: Edition = Edition([b'0'; Edition::LEN]);
+    pub(crate) const NONE: RecordVersion = RecordVersion([b'0'; RecordVersion::LEN]);
 
     /// The last fifteen digits.
-    pub(crate) fn new(number: u64) -> Edition {
-        let (mut digits, mut rest) = ([b'0'; Edition::LEN], number);
+    pub(crate) fn new(number: u64) -> RecordVersion {
+        let (mut digits, mut rest) = ([b'0'; RecordVersion::LEN], number);
         for digit in digits.iter_mut().rev() {
             *digit = b'0'.saturating_add(u8::try_from(rest % 10).unwrap_or(0));
             rest /= 10;
         }
-        Edition(digits)
+        RecordVersion(digits)
     }
 
     /// One that was never used.
-    pub(crate) fn draw() -> Edition {
+    pub(crate) fn draw() -> RecordVersion {
         let mut bytes = [0; 8];
         let number = if fill_random(&mut bytes).is_ok() {
             u64::from_ne_bytes(bytes)
         } else {
             fastrand::u64(..)
         };
-        Edition::new(number)
+        RecordVersion::new(number)
     }
 }
 

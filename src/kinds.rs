@@ -1,15 +1,15 @@
-//! Lock kinds: descriptions that users make guards from. A kind is a plan of commands, as data; rounds, renewal and
+//! Lock kinds: descriptions that users make guards from. A kind is its commands, as data; rounds, renewal and
 //! guards are written once, below, and the methods that kinds have in common in `methods`.
 
 mod methods;
+mod multi;
 mod mutex;
 mod reentrant;
 mod rw_lock;
 mod semaphore;
-mod several;
 
+pub use multi::MultiLock;
 pub use mutex::Mutex;
 pub use reentrant::{ReentrantGuard, ReentrantMutex};
 pub use rw_lock::RwLock;
 pub use semaphore::{Permit, Semaphore};
-pub use several::MultiLock;

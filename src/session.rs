@@ -6,7 +6,7 @@
 //! A command passes these gates before it is sent:
 //!
 //! 1. The server is connected. Otherwise the command is refused, and a release is kept for the next connection.
-//! 2. The server has stored the record that this manager asks for. Otherwise the command waits until the server is greeted.
+//! 2. The server has stored the record that this manager asks for. Otherwise the command waits until the server is synced.
 //!
 //! An answer passes these before it is a vote:
 //!
@@ -26,7 +26,7 @@ pub(crate) mod release_retries;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::answer::{Answer, ExtendReply, GreetReply, ServerInfo};
+use crate::answer::{Answer, ExtendReply, RecordReply, ServerInfo};
 use crate::error::{NodeAnswer, NodeFailure, NodeFinding, QuarantineReason};
 use crate::ids::ClientId;
 use crate::logic::eligibility::{Eligibility, ServerChange, Timing};
@@ -37,7 +37,7 @@ use crate::session::pending_command::{PendingCommand, ReplyHandler};
 use crate::session::record_rules::RecordRules;
 use crate::session::release_retries::ReleaseRetries;
 use crate::time::{Moment, Now, Tick};
-use crate::wire::{Command, Conn, ConnEvent, GreetKind, HandedOver, Kind, Reply};
+use crate::wire::{Command, Conn, ConnEvent, HandedOver, Kind, Reply, SyncKind};
 
 /// Shortest silence after which a connection can be given up, however short-lived its locks are: a server may be busy for a
 /// moment, and a new connection to it would wait as well.
@@ -88,7 +88,7 @@ pub(crate) struct Login {
     /// When the server was asked what it says about itself, or before.
     pub(crate) asked: Now,
     /// When it had said what time it is.
-    pub(crate) said_time: Moment,
+    pub(crate) reported_time: Moment,
 }
 
 /// See the module.
@@ -110,7 +110,7 @@ pub(crate) struct Session {
     stepped_at: Option<Tick>,
     /// `max_ttl` of the server's record, if the record is as it was asked to be.
     noted: Option<u64>,
-    /// Commands that wait until the server is greeted, if it is being greeted for them.
+    /// Commands that wait until the server is synced, if it is being synced for them.
     held_back: Option<Vec<PendingCommand>>,
     /// Why the connection is of no use any more, once all that has come is dealt with.
     over: Option<NodeFailure>,
@@ -121,8 +121,8 @@ pub(crate) struct Session {
     facts_at: Tick,
     /// When the last command was asked that was answered on this connection, or the login.
     last_asked: Now,
-    /// When it was greeted with the record that it has.
-    greeted_at: Tick,
+    /// When it connected with the record that it has.
+    synced_at: Tick,
     min_rtt: MinRtt,
     /// The oldest answer was overdue when the socket was found empty.
     is_stalled: bool,
@@ -165,7 +165,7 @@ impl Session {
             retries: ReleaseRetries::default(),
             facts_at: now.tick,
             last_asked: now,
-            greeted_at: now.tick,
+            synced_at: now.tick,
             min_rtt: MinRtt::default(),
             is_stalled: false,
             is_silent: false,
@@ -214,7 +214,7 @@ impl Session {
 
     /// An error: why a server that has logged in has no vote.
     pub(crate) fn check(&mut self, server_info: &mut ServerInfo) -> Result<(), NodeFailure> {
-        if let Some(reply) = &server_info.greet_reply {
+        if let Some(reply) = &server_info.record_reply {
             server_info.other_nodes = self.rules.other_nodes(reply);
             self.rules.raise(reply.max_ttl);
         }
@@ -227,23 +227,23 @@ impl Session {
             conn,
             server_info,
             asked,
-            said_time,
+            reported_time,
         } = login;
         self.conn = conn;
         self.health = Health::Up;
         self.has_answered = false;
         self.facts_at = now.tick.checked_add(FACTS_EVERY).unwrap_or(now.tick);
         self.last_asked = asked;
-        self.greeted_at = now.tick;
+        self.synced_at = now.tick;
         self.eligibility.length = self.rules.quarantine();
         let answered = Now {
-            moment: said_time,
+            moment: reported_time,
             ..now
         };
-        let times = Timing { asked, answered };
-        let change = self.eligibility.on_connect(&server_info, times);
+        let timing = Timing { asked, answered };
+        let change = self.eligibility.on_connect(&server_info, timing);
         self.noted = server_info
-            .greet_reply
+            .record_reply
             .as_ref()
             .and_then(|shown| self.rules.noted(shown));
         self.learn(server_info);
@@ -301,7 +301,7 @@ impl Session {
         let shown = self
             .server_info
             .as_ref()
-            .and_then(|it| it.greet_reply.as_ref());
+            .and_then(|it| it.record_reply.as_ref());
         self.rules.is_used || shown.is_some_and(|it| it.kept)
     }
 
@@ -314,7 +314,7 @@ impl Session {
         if is_step || self.shows_quarantine() {
             let (left, why) = self
                 .eligibility
-                .left(VoteKind::Grant, now)
+                .quarantine_remaining(VoteKind::Grant, now)
                 .unwrap_or((Duration::ZERO, QuarantineReason::Restarted));
             self.events
                 .push(SessionEvent::Changed { change, left, why });
@@ -332,7 +332,7 @@ impl Session {
         }
     }
 
-    /// Sends a command, or holds it back until the server is greeted.
+    /// Sends a command, or holds it back until the server is synced.
     fn admit(&mut self, mut command: PendingCommand, now: Now) {
         if command.command.kind == Kind::Release && !command.command.keeps_a_slot {
             self.releases = self.releases.wrapping_add(1);
@@ -341,17 +341,17 @@ impl Session {
         // No other record is known to have a longer `max_ttl`.
         let is_noted = self.noted.is_some_and(|noted| self.rules.max_ttl <= noted);
         if command.command.compares() && (!is_noted || self.held_back.is_some()) {
-            self.greet(now);
+            self.sync_record(now);
             self.held_back.get_or_insert_default().push(command);
         } else {
             self.send(command, now);
         }
     }
 
-    /// Greets the server, unless it is being greeted for commands that wait.
-    fn greet(&mut self, now: Now) {
+    /// Syncs the records of the server, unless it is being synced for commands that wait.
+    fn sync_record(&mut self, now: Now) {
         if self.held_back.is_none() {
-            self.ask(self.rules.greet(GreetKind::Note), now);
+            self.enqueue_own(self.rules.sync_record(SyncKind::Note), now);
             self.held_back = Some(Vec::new());
         }
     }
@@ -377,7 +377,7 @@ impl Session {
     }
 
     /// Asks something whose answer nobody else wants.
-    fn ask(&mut self, command: Command, now: Now) {
+    fn enqueue_own(&mut self, command: Command, now: Now) {
         self.send(PendingCommand::new(Arc::new(command), None), now);
     }
 
@@ -447,7 +447,7 @@ impl Session {
         }
         // The server may have evicted it.
         if is_gone {
-            self.ask(self.rules.greet(GreetKind::Look), now);
+            self.enqueue_own(self.rules.sync_record(SyncKind::Look), now);
         }
         self.is_stalled &= self.is_overdue(now.tick);
         self.over.take().map_or(Ok(()), Err)
@@ -455,17 +455,17 @@ impl Session {
 
     fn on_answer(&mut self, mut command: PendingCommand, asked: Now, reply: Reply, now: Now) {
         self.note_answer(&mut command, asked, now);
-        let times = Timing {
+        let timing = Timing {
             asked,
             answered: now,
         };
-        let answer = self.judge(reply, times);
+        let answer = self.judge(reply, timing);
         match command.command.kind {
             Kind::Subscribe if answer != Answer::Subscribed => {
                 self.events
                     .push(SessionEvent::Deaf(NodeAnswer::from(&answer)));
             }
-            Kind::Greet => self.on_greeted(&answer, now),
+            Kind::SyncRecord => self.on_synced(&answer, now),
             _ => {}
         }
         let failure = match &answer {
@@ -506,12 +506,12 @@ impl Session {
     }
 
     /// What an answer counts for: a grant of a server that may have forgotten who holds the lock is none.
-    fn judge(&mut self, Reply { answer, time }: Reply, times: Timing) -> Answer {
+    fn judge(&mut self, Reply { answer, time }: Reply, timing: Timing) -> Answer {
         self.eligibility.length = self.rules.quarantine();
-        let change = self.eligibility.on_time(time, times);
-        self.note_change(change, times.answered.tick);
-        let ask = match &answer {
-            Answer::Greet(shown) => return self.judge_greeting(shown, times),
+        let change = self.eligibility.on_time(time, timing);
+        self.note_change(change, timing.answered.tick);
+        let vote_kind = match &answer {
+            Answer::Record(shown) => return self.judge_record(shown, timing),
             answer if answer.is_granted() => VoteKind::Grant,
             // RACE: T1, this client, sets the key on a restarted server, by an acquire or a healing that was on its way; T2 was
             // granted the lock there before, and collects votes. If T1 counted the extension, its lease would go on while its
@@ -520,10 +520,13 @@ impl Session {
             _ => return answer,
         };
         // RACE: T1, this process, is stopped and goes on when T2 has promoted another server. T1 reads old answers first.
-        if self.lease_is_over(times.asked.moment) {
+        if self.lease_is_over(timing.asked.moment) {
             return Answer::Failed(NodeFailure::UNCONFIRMED);
         }
-        match self.eligibility.left(ask, times.asked.tick) {
+        match self
+            .eligibility
+            .quarantine_remaining(vote_kind, timing.asked.tick)
+        {
             Some((left, why)) => Answer::Failed(NodeFailure::Quarantined { left, why }),
             None => answer,
         }
@@ -532,7 +535,7 @@ impl Session {
     /// What a hand-over counts for: it is the answer to what was asked last, on this connection and with this record.
     ///
     /// RACE: T1, this client, asks; T2, the server, loses its data, and its quarantine passes; T2 hands the lock over by what was
-    /// put back. Therefore it does not count for what was asked before the server was greeted with this record, nor before the
+    /// put back. Therefore it does not count for what was asked before the server connected with this record, nor before the
     /// end of a quarantine that is known.
     ///
     /// RACE: T2, the server, has its clock set forward, and deletes a lock that others hold; it hands it over before any answer
@@ -546,11 +549,13 @@ impl Session {
         };
         let has_vote =
             !self.lease_is_over(now.moment) && !self.eligibility.would_step(notice.time, heard);
-        let left = self.eligibility.left(VoteKind::Grant, self.greeted_at);
+        let left = self
+            .eligibility
+            .quarantine_remaining(VoteKind::Grant, self.synced_at);
         let left = left.map_or(Duration::ZERO, |it| it.0);
         HandedOver {
             token: notice.token.filter(|_| has_vote),
-            asked_from: self.greeted_at.checked_add(left),
+            asked_from: self.synced_at.checked_add(left),
             ..notice
         }
     }
@@ -561,17 +566,17 @@ impl Session {
             .is_some_and(|until| until.boot_micros() < at.boot_micros())
     }
 
-    fn judge_greeting(&mut self, shown: &GreetReply, times: Timing) -> Answer {
+    fn judge_record(&mut self, shown: &RecordReply, timing: Timing) -> Answer {
         self.rules.raise(shown.max_ttl);
         let before = self
             .server_info
             .as_ref()
-            .and_then(|it| it.greet_reply.as_ref());
-        if before.is_none_or(|it| it.edition != shown.edition) {
-            self.greeted_at = times.answered.tick;
+            .and_then(|it| it.record_reply.as_ref());
+        if before.is_none_or(|it| it.record_version != shown.record_version) {
+            self.synced_at = timing.answered.tick;
         }
         let server_info = ServerInfo {
-            greet_reply: Some(shown.clone()),
+            record_reply: Some(shown.clone()),
             ..self.server_info.clone().unwrap_or_default()
         };
         let refusal = self.rules.refusal(&server_info);
@@ -580,15 +585,15 @@ impl Session {
             return Answer::Failed(failure);
         }
         self.eligibility.length = self.rules.quarantine();
-        let change = self.eligibility.on_record(shown, times);
-        self.note_change(change, times.answered.tick);
-        Answer::Greet(shown.clone())
+        let change = self.eligibility.on_record(shown, timing);
+        self.note_change(change, timing.answered.tick);
+        Answer::Record(shown.clone())
     }
 
-    /// The server was greeted, and commands that waited for that are sent.
-    fn on_greeted(&mut self, answer: &Answer, now: Now) {
+    /// The server was synced, and commands that waited for that are sent.
+    fn on_synced(&mut self, answer: &Answer, now: Now) {
         self.noted = match answer {
-            Answer::Greet(shown) => self.rules.noted(shown),
+            Answer::Record(shown) => self.rules.noted(shown),
             _ => None,
         };
         if let Answer::Failed(
@@ -611,11 +616,11 @@ impl Session {
         }
     }
 
-    /// The server has not run this command, because its record is another one than it was greeted with. `is_known`: it was
-    /// greeted since.
+    /// The server has not run this command, because its record is another one than it connected with. `is_known`: it was
+    /// synced since.
     fn on_changed(&mut self, mut command: PendingCommand, is_known: bool, now: Now) {
         if !is_known {
-            self.greet(now);
+            self.sync_record(now);
         }
         command.changes = command.changes.saturating_add(1);
         if command.is_overtaken(self.releases) {
@@ -668,7 +673,7 @@ impl Session {
     pub(crate) fn on_time(&mut self, now: Now) {
         if self.facts_at <= now.tick {
             self.facts_at = now.tick.checked_add(FACTS_EVERY).unwrap_or(now.tick);
-            self.ask(self.rules.greet(GreetKind::Look), now);
+            self.enqueue_own(self.rules.sync_record(SyncKind::Look), now);
         }
         for release in self.retries.take_due(now.tick) {
             self.admit(release, now);

@@ -5,8 +5,8 @@ mod command;
 mod conn;
 mod frame;
 mod keys;
+mod lock_commands;
 mod login;
-mod plan;
 mod refusal;
 mod reply;
 mod script;
@@ -20,11 +20,11 @@ pub(crate) use command::Destination;
 pub(crate) use conn::{Conn, ConnEvent};
 
 pub(crate) use keys::{LockKeys, hash_tag};
-pub(crate) use login::{Dialogue, answer, log_in, question};
-pub(crate) use plan::{
-    Entering, FoundName, GreetKind, Greeting, KeyTtls, Offer, Plan, QueueEntry, QueuePolicy,
-    QueueUpdate, ScanPlace, greet, list, names,
+pub(crate) use lock_commands::{
+    Entering, FoundName, KeyTtls, LockCommands, Offer, QueueEntry, QueuePolicy, QueueUpdate,
+    ScanPlace, SyncKind, SyncRecord, list, names, sync_record,
 };
+pub(crate) use login::{Dialogue, answer, log_in, question};
 #[cfg(test)]
 pub(crate) use redis::parse_redis_value as read_value;
 pub(crate) use reply::{HandedOver, Reply};

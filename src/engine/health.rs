@@ -10,7 +10,7 @@ use crate::error::{NodeCheck, NodeFailure, NodeFinding, QuarantineReason};
 use crate::ids::NodeSet;
 use crate::logic::lease;
 use crate::time::{self, Moment};
-use crate::wire::{Command, GreetKind};
+use crate::wire::{Command, SyncKind};
 
 /// A smaller difference of clocks is not reported.
 const CLOCKS_DIFFER: Duration = Duration::from_secs(1);
@@ -21,7 +21,7 @@ impl ManagerState {
     pub(crate) fn check_nodes(&self) -> Vec<NodeCheck> {
         let nodes = &self.fanout.nodes;
         // A server that was emptied since it was last asked for a lock shows that here.
-        let look = self.fanout.records.rules().greet(GreetKind::Look);
+        let look = self.fanout.records.rules().sync_record(SyncKind::Look);
         let mut failures = vec![None; nodes.len()];
         let query = |command| NodeQuery { command, to: None };
         for answers in ask_many(&self.fanout, [look, Command::check()].map(query)) {
@@ -83,7 +83,7 @@ impl ManagerState {
         if new.is_empty() {
             return rows;
         }
-        self.greet_nodes(new, GreetKind::Vouch)
+        self.sync_records(new, SyncKind::Vouch)
     }
 
     /// Raises the `max_ttl` of all servers, if all can be reached; then checks them.
@@ -100,15 +100,15 @@ impl ManagerState {
         }
         self.fanout.records.raise(lease::millis(max_ttl));
         let all = self.fanout.ids().collect();
-        self.greet_nodes(all, GreetKind::Note)
+        self.sync_records(all, SyncKind::Note)
     }
 
-    /// Greets these nodes; then checks all nodes. The failure of a node that could not be reached comes first.
-    fn greet_nodes(&self, to: NodeSet, kind: GreetKind) -> Vec<NodeCheck> {
-        // No two may have a record of the same edition.
+    /// Syncs the records of these nodes; then checks all nodes. The failure of a node that could not be reached comes first.
+    fn sync_records(&self, to: NodeSet, kind: SyncKind) -> Vec<NodeCheck> {
+        // No two may have a record of the same version.
         let nodes: Vec<_> = self.fanout.ids().filter(|id| to.contains(*id)).collect();
         let queries = nodes.iter().map(|id| NodeQuery {
-            command: self.fanout.records.rules().greet(kind),
+            command: self.fanout.records.rules().sync_record(kind),
             to: Some([*id].into_iter().collect()),
         });
         let answers = ask_many(&self.fanout, queries);
@@ -135,7 +135,7 @@ impl ManagerState {
 fn check(node: &Server, failure: Option<NodeFailure>) -> NodeCheck {
     let rules = node.common.records.rules();
     let server_info = node.server_info();
-    let shown = server_info.as_ref().and_then(|it| it.greet_reply.as_ref());
+    let shown = server_info.as_ref().and_then(|it| it.record_reply.as_ref());
     let quarantined = || {
         let (left, why) =
             node.availability(|it| it.quarantine(rules.quarantine(), time::tick()))?;

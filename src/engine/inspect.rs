@@ -12,12 +12,16 @@ use crate::engine::spec::{self, LockSpec};
 use crate::error::{AcquireError, NodeAnswer, NodeFailure, NodeReport};
 use crate::ids::NodeSet;
 use crate::inspection::{InspectedNode, Inspection, StoredKey};
-use crate::wire::{Command, KeyTtls, LockKeys, Plan};
+use crate::wire::{Command, KeyTtls, LockCommands, LockKeys};
 
 impl ManagerState {
     /// Whether a lock can be called so.
     pub(crate) fn check_name(&self, name: &[u8]) -> Result<(), AcquireError> {
-        spec::check_name(&Plan::mutex(&self.config.prefix, name, KeyTtls::default()))
+        spec::check_name(&LockCommands::mutex(
+            &self.config.prefix,
+            name,
+            KeyTtls::default(),
+        ))
     }
 
     /// Asks all nodes what they store about the lock called `name`, or about a slot of the semaphore that is called so, and

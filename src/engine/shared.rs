@@ -17,12 +17,12 @@ use crate::sys::sync::{AtomicBool, AtomicU64, Mutex};
 use crate::wire::HandedOver;
 
 /// Hands on what the nodes report.
-pub(crate) struct Hub {
+pub(crate) struct NodeEventHandler {
     pub(crate) queues: Arc<Queues>,
     pub(crate) schedule: Arc<Schedule>,
 }
 
-impl NodeEvents for Hub {
+impl NodeEvents for NodeEventHandler {
     fn handed_over(&self, node: NodeId, notice: &HandedOver) -> bool {
         self.queues.handed_over(node, notice)
     }

@@ -10,16 +10,16 @@ use crate::ids::LockName;
 use crate::logic::acquire_round::Rule;
 use crate::logic::lease;
 use crate::observer::ObservedLock;
-use crate::wire::{KeyTtls, Plan};
+use crate::wire::{KeyTtls, LockCommands};
 
 /// The description of a lock: shared by the lock kind, its calls under way and the hold that they win.
 #[derive(Clone)]
 pub(crate) struct LockSpec {
     /// In logs and errors.
     pub(crate) name: LockName,
-    /// Of several locks that are taken together, in the order of the plan; none otherwise.
+    /// Of several locks that are taken together, in the order of the commands; none otherwise.
     pub(crate) names: Arc<[LockName]>,
-    pub(crate) plan: Plan,
+    pub(crate) commands: LockCommands,
     /// As the caller gave it, not checked: see [`LockSpec::ttl`].
     pub(crate) given_ttl: Duration,
     pub(crate) renew: bool,
@@ -30,11 +30,11 @@ pub(crate) struct LockSpec {
 
 impl LockSpec {
     /// The lock called `name` with the options of its manager.
-    pub(crate) fn new(config: &Config, name: &[u8], plan: Plan) -> LockSpec {
+    pub(crate) fn new(config: &Config, name: &[u8], commands: LockCommands) -> LockSpec {
         LockSpec {
             name: LockName::new(name),
             names: Arc::default(),
-            plan,
+            commands,
             given_ttl: config.ttl,
             renew: config.renew,
             cancel: None,
@@ -59,7 +59,7 @@ impl LockSpec {
 
     /// How many may hold it.
     pub(crate) fn rule(&self) -> Rule {
-        if self.plan.is_shared {
+        if self.commands.is_shared {
             Rule::Shared
         } else {
             Rule::Exclusive
@@ -69,19 +69,19 @@ impl LockSpec {
     /// The same for a hold of this slot, of a semaphore.
     pub(crate) fn of_slot(self: &Arc<LockSpec>, slot: Option<u8>) -> Arc<LockSpec> {
         match slot {
-            Some(slot) => self.with_plan(self.plan.of_slot(slot)),
+            Some(slot) => self.with_plan(self.commands.of_slot(slot)),
             None => Arc::clone(self),
         }
     }
 
     /// The same for one of several readers.
     pub(crate) fn to_read(&self) -> Arc<LockSpec> {
-        self.with_plan(self.plan.to_read())
+        self.with_plan(self.commands.to_read())
     }
 
-    fn with_plan(&self, plan: Plan) -> Arc<LockSpec> {
+    fn with_plan(&self, commands: LockCommands) -> Arc<LockSpec> {
         Arc::new(LockSpec {
-            plan,
+            commands,
             ..self.clone()
         })
     }
@@ -93,7 +93,7 @@ impl LockSpec {
 
     /// Whether there can be such a lock. Asks no node.
     pub(crate) fn check(&self, config: &Config) -> Result<(), AcquireError> {
-        check_name(&self.plan)?;
+        check_name(&self.commands)?;
         config
             .ttl_problem(self.given_ttl)
             .map_or(Ok(()), |problem| Err(AcquireError::BadTtl(problem)))
@@ -101,14 +101,14 @@ impl LockSpec {
 }
 
 /// Whether a lock can be called so.
-pub(crate) fn check_name(plan: &Plan) -> Result<(), AcquireError> {
-    if NAME_MAX < plan.key_len {
+pub(crate) fn check_name(commands: &LockCommands) -> Result<(), AcquireError> {
+    if NAME_MAX < commands.key_len {
         return Err(AcquireError::NameTooLong {
-            len: plan.key_len,
+            len: commands.key_len,
             max: NAME_MAX,
         });
     }
-    if plan.is_reserved {
+    if commands.is_reserved {
         return Err(AcquireError::NameReserved);
     }
     Ok(())

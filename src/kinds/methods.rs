@@ -17,7 +17,7 @@ use crate::inspection::Inspection;
 use crate::lock::{Hold, LockGuard, WaitLimit, acquire};
 use crate::sys::logging::debug;
 use crate::time;
-use crate::wire::{KeyTtls, Plan};
+use crate::wire::{KeyTtls, LockCommands};
 
 /// A lock, and the manager that takes it.
 #[derive(Clone)]
@@ -31,16 +31,16 @@ impl UnwindSafe for LockHandle {}
 impl RefUnwindSafe for LockHandle {}
 
 impl LockHandle {
-    /// The lock called `name`. `plan` gets the manager's prefix.
+    /// The lock called `name`. `commands` gets the manager's prefix.
     pub(super) fn new(
         engine: &Arc<Engine>,
         name: &[u8],
-        plan: impl FnOnce(&[u8], KeyTtls) -> Plan,
+        commands: impl FnOnce(&[u8], KeyTtls) -> LockCommands,
     ) -> LockHandle {
         let config = &engine.shared.config;
-        let mut plan = plan(&config.prefix, LockSpec::key_ttls(config));
-        plan.label = config.owner_label.clone();
-        let spec = Arc::new(LockSpec::new(config, name, plan));
+        let mut commands = commands(&config.prefix, LockSpec::key_ttls(config));
+        commands.label = config.owner_label.clone();
+        let spec = Arc::new(LockSpec::new(config, name, commands));
         LockHandle {
             engine: Arc::clone(engine),
             spec,

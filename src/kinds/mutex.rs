@@ -6,7 +6,7 @@ use crate::kinds::methods::{
 };
 use crate::lock::{LockGuard, WaitLimit};
 use crate::manager::LockManager;
-use crate::wire::Plan;
+use crate::wire::LockCommands;
 
 /// A lock with one holder at a time, in the whole fleet.
 ///
@@ -36,7 +36,7 @@ impl LockManager {
         let name = name.as_ref();
         Mutex {
             inner: LockHandle::new(&self.engine, name, |prefix, ttls| {
-                Plan::mutex(prefix, name, ttls)
+                LockCommands::mutex(prefix, name, ttls)
             }),
         }
     }

@@ -343,7 +343,7 @@ mod tests {
     use crate::engine::{HoldInner, LockSpec, Won};
     use crate::ids::FencingToken;
     use crate::lock::Hold;
-    use crate::wire::{KeyTtls, Plan};
+    use crate::wire::{KeyTtls, LockCommands};
 
     const TTL: Duration = Duration::from_secs(10);
 
@@ -367,7 +367,7 @@ mod tests {
         let spec = LockSpec::new(
             &engine.shared.config,
             b"x",
-            Plan::mutex(b"", b"x", KeyTtls::default()),
+            LockCommands::mutex(b"", b"x", KeyTtls::default()),
         );
         let spec = Arc::new(LockSpec {
             renew: false,
@@ -385,7 +385,7 @@ mod tests {
     fn lock(engine: &Arc<Engine>, name: &str) -> ReentrantMutex {
         ReentrantMutex {
             inner: LockHandle::new(engine, name.as_bytes(), |prefix, ttls| {
-                Plan::mutex(prefix, name.as_bytes(), ttls)
+                LockCommands::mutex(prefix, name.as_bytes(), ttls)
             }),
             holds_max: u32::MAX,
         }

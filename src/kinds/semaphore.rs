@@ -9,7 +9,7 @@ use crate::inspection::Inspection;
 use crate::kinds::methods::{LockHandle, lock_methods, named, setters, with_method};
 use crate::lock::{Hold, LockGuard, WaitLimit};
 use crate::manager::LockManager;
-use crate::wire::Plan;
+use crate::wire::LockCommands;
 
 /// A number of permits shared by the whole fleet: at most that many holders at a time, under the conditions of a mutex.
 ///
@@ -49,9 +49,9 @@ impl LockManager {
     #[doc(alias = "rate_limit")]
     pub fn semaphore(&self, name: impl AsRef<[u8]>, permits: usize) -> Semaphore {
         let (name, slots) = (name.as_ref(), permits.min(PERMITS_MAX));
-        let plan = |prefix: &[u8], ttls| Plan::semaphore(prefix, name, slots, ttls);
+        let commands = |prefix: &[u8], ttls| LockCommands::semaphore(prefix, name, slots, ttls);
         Semaphore {
-            inner: LockHandle::new(&self.engine, name, plan),
+            inner: LockHandle::new(&self.engine, name, commands),
             permits,
         }
     }

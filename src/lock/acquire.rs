@@ -242,8 +242,8 @@ impl<'a> Acquisition<'a> {
         let shared = &self.engine.shared;
         let signals = self.signals();
         // Others may give back a permit.
-        let own = !self.spec.plan.has_slots
-            && shared.queues.held_by(&self.spec.plan) == HeldBy::ThisThread;
+        let own = !self.spec.commands.has_slots
+            && shared.queues.held_by(&self.spec.commands) == HeldBy::ThisThread;
         let mut warn_at = if own {
             self.began.checked_add(self.spec.ttl())
         } else {
@@ -419,7 +419,7 @@ impl<'a> Acquisition<'a> {
     ///
     /// Only a call that found it so at its beginning can come to that: no thread takes a lock while it waits for it.
     fn note_own_hold(&self) {
-        if self.engine.shared.queues.held_by(&self.spec.plan) == HeldBy::ThisThread {
+        if self.engine.shared.queues.held_by(&self.spec.commands) == HeldBy::ThisThread {
             warn!(
                 "{:?}: this thread has waited for {} for a lock it took itself, a deadlock if it still has the guard: drop the \
                  guard first",
@@ -440,7 +440,7 @@ impl<'a> Acquisition<'a> {
                 .fanout
                 .report(vec![NodeAnswer::NotAsked; shared.fanout.nodes.len()]);
             return AcquireError::Held {
-                by: shared.queues.held_by(&self.spec.plan),
+                by: shared.queues.held_by(&self.spec.commands),
                 nodes,
                 waited,
             };
@@ -454,7 +454,7 @@ impl<'a> Acquisition<'a> {
         let nodes = shared.fanout.report(lost.round.rows());
         match lost.why {
             LossReason::Held | LossReason::Overtaken => AcquireError::Held {
-                by: shared.queues.held_by(&self.spec.plan),
+                by: shared.queues.held_by(&self.spec.commands),
                 nodes,
                 waited,
             },
@@ -473,7 +473,7 @@ mod tests {
     use super::*;
     use crate::config::Config;
     use crate::engine::NodeAddress;
-    use crate::wire::{KeyTtls, Plan};
+    use crate::wire::{KeyTtls, LockCommands};
 
     /// A manager of one node, which cannot be reached and is not asked: other rounds have all tickets.
     fn full() -> (Arc<Engine>, Arc<LockSpec>) {
@@ -492,7 +492,7 @@ mod tests {
         let spec = LockSpec::new(
             &engine.shared.config,
             b"x",
-            Plan::mutex(b"", b"x", KeyTtls::default()),
+            LockCommands::mutex(b"", b"x", KeyTtls::default()),
         );
         (engine, Arc::new(spec))
     }
@@ -570,7 +570,7 @@ mod tests {
         let spec = LockSpec::new(
             &shared.config,
             b"x",
-            Plan::mutex(b"", b"x", KeyTtls::default()),
+            LockCommands::mutex(b"", b"x", KeyTtls::default()),
         );
         let client = Some(shared.queues.client);
         let spec = Arc::new(spec);

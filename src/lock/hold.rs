@@ -59,7 +59,7 @@ impl Hold {
 
     /// The slot, of a semaphore.
     pub(crate) fn slot(&self) -> Option<u8> {
-        self.lock.spec.plan.slot
+        self.lock.spec.commands.slot
     }
 
     /// Whether the lock is held right now.

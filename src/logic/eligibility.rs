@@ -6,7 +6,7 @@
 
 use std::time::Duration;
 
-use crate::answer::{GreetReply, Record, ServerInfo};
+use crate::answer::{Record, RecordReply, ServerInfo};
 use crate::error::QuarantineReason;
 use crate::logic::clock_offset::NodeClock;
 use crate::logic::quarantines::{QuarantineStart, Quarantines, VoteKind};
@@ -43,7 +43,7 @@ pub(crate) struct Eligibility {
     /// longer ttl.
     pub(crate) length: Option<Duration>,
     run_id: Option<String>,
-    /// When we first greeted that process.
+    /// When we first synced that process.
     met: Option<Tick>,
     /// Its record was stored as we asked: one that is missing after that is lost.
     noted: bool,
@@ -70,15 +70,15 @@ impl Eligibility {
     pub(crate) fn on_connect(
         &mut self,
         server: &ServerInfo,
-        times: Timing,
+        timing: Timing,
     ) -> Option<ServerChange> {
         let known = self.run_id.is_some();
-        let shown = server.greet_reply.as_ref();
+        let shown = server.record_reply.as_ref();
         if server.run_id.is_some() && server.run_id == self.run_id {
             // The same process: it has been there all the time. It may have been emptied.
-            let stepped = self.on_time(server.time, times);
+            let stepped = self.on_time(server.time, timing);
             let change =
-                shown.and_then(|it| self.on_record(it, times).filter(|_| !it.record.is_older()));
+                shown.and_then(|it| self.on_record(it, timing).filter(|_| !it.record.is_older()));
             return change.or(stepped);
         }
         self.run_id.clone_from(&server.run_id);
@@ -86,7 +86,7 @@ impl Eligibility {
         self.noted = false;
         // Another process, on another machine perhaps.
         self.clock.forget();
-        let _ = self.on_time(server.time, times);
+        let _ = self.on_time(server.time, timing);
         let length = self.length?;
         let restarted = if server.run_id.is_none() {
             Some(QuarantineReason::Unverifiable)
@@ -95,7 +95,7 @@ impl Eligibility {
             (known || shown.is_none()).then_some(QuarantineReason::Restarted)
         };
         if let Some(why) = restarted {
-            let began = QuarantineStart::now(times.answered.tick, why);
+            let began = QuarantineStart::now(timing.answered.tick, why);
             self.quarantines.begin(began, length);
         }
         let change = shown.and_then(|shown| {
@@ -103,17 +103,23 @@ impl Eligibility {
                 Record::Missing | Record::KeptFromNothing => QuarantineReason::New,
                 _ => QuarantineReason::Restarted,
             };
-            self.remember(shown, restarted.unwrap_or(why), times)
+            self.remember(shown, restarted.unwrap_or(why), timing)
         });
-        self.met = Some(times.answered.tick);
+        self.met = Some(timing.answered.tick);
         change.or(restarted.map(|_| ServerChange::Restarted))
     }
 
-    /// The server has been greeted on a connection.
+    /// The server has been synced on a connection.
     ///
     /// It counts by its own clock. So what we have seen ourselves stays, and this can only lengthen a quarantine.
-    pub(crate) fn on_record(&mut self, shown: &GreetReply, times: Timing) -> Option<ServerChange> {
-        let quarantined = self.left(VoteKind::Grant, times.answered.tick).is_some();
+    pub(crate) fn on_record(
+        &mut self,
+        shown: &RecordReply,
+        timing: Timing,
+    ) -> Option<ServerChange> {
+        let quarantined = self
+            .quarantine_remaining(VoteKind::Grant, timing.answered.tick)
+            .is_some();
         let why = match (shown.record, self.quarantines.why()) {
             // It is quarantined already, and we know why. It is not new: that would allow an operator to vouch for it.
             (Record::Kept, Some(why)) if quarantined && why != QuarantineReason::New => why,
@@ -122,14 +128,14 @@ impl Eligibility {
             // The reason that we know.
             (_, why) => why.unwrap_or(QuarantineReason::Emptied),
         };
-        self.remember(shown, why, times)
+        self.remember(shown, why, timing)
     }
 
     fn remember(
         &mut self,
-        shown: &GreetReply,
+        shown: &RecordReply,
         why: QuarantineReason,
-        times: Timing,
+        timing: Timing,
     ) -> Option<ServerChange> {
         self.noted |= shown.kept;
         let length = self.length?;
@@ -141,16 +147,17 @@ impl Eligibility {
             return None;
         }
         let began = QuarantineStart {
-            seen: times.answered.tick,
+            seen: timing.answered.tick,
             served: shown.served,
             why,
         };
-        let left = |it: &Eligibility| it.left(VoteKind::Grant, times.answered.tick);
+        let left =
+            |it: &Eligibility| it.quarantine_remaining(VoteKind::Grant, timing.answered.tick);
         let known_for = left(self).map_or(Duration::ZERO, |it| it.0);
         // What we knew already does not begin again because it turns out to last longer.
         let is_known = self.met.is_some_and(|met| {
             shown.record.is_older()
-                && times.asked.tick.saturating_duration_since(met)
+                && timing.asked.tick.saturating_duration_since(met)
                     <= shown.served.saturating_add(GRAIN)
         });
         if is_known {
@@ -161,7 +168,7 @@ impl Eligibility {
         let left = left(self).map_or(Duration::ZERO, |it| it.0);
         match shown.record {
             _ if began.until(length).is_none() => None,
-            // It is greeted again and again, and its quarantine lasts as long as we knew.
+            // It is synced again and again, and its quarantine lasts as long as we knew.
             it if it.is_older() && left <= known_for.saturating_add(GRAIN) => None,
             Record::Missing => Some(ServerChange::Empty),
             Record::Another => Some(ServerChange::Another),
@@ -172,28 +179,33 @@ impl Eligibility {
     }
 
     /// An answer shows the server's time.
-    pub(crate) fn on_time(&mut self, time: Option<u64>, times: Timing) -> Option<ServerChange> {
-        let step = step(&mut self.clock, time?, times)?;
-        self.quarantines.step(times.answered.tick);
+    pub(crate) fn on_time(&mut self, time: Option<u64>, timing: Timing) -> Option<ServerChange> {
+        let step = step(&mut self.clock, time?, timing)?;
+        self.quarantines.step(timing.answered.tick);
         Some(ServerChange::Stepped(step))
     }
 
     /// Whether that time would show a step of its clock.
-    pub(crate) fn would_step(&self, time: u64, times: Timing) -> bool {
+    pub(crate) fn would_step(&self, time: u64, timing: Timing) -> bool {
         let mut clock = self.clock;
-        step(&mut clock, time, times).is_some()
+        step(&mut clock, time, timing).is_some()
     }
 
     /// How much of its quarantine is left for what was asked at `asked`, and why: see [`Quarantines::left`].
-    pub(crate) fn left(&self, ask: VoteKind, asked: Tick) -> Option<(Duration, QuarantineReason)> {
-        self.quarantines.left(ask, asked, self.length)
+    pub(crate) fn quarantine_remaining(
+        &self,
+        vote_kind: VoteKind,
+        asked: Tick,
+    ) -> Option<(Duration, QuarantineReason)> {
+        self.quarantines
+            .quarantine_remaining(vote_kind, asked, self.length)
     }
 }
 
 /// The step of its clock that this time shows.
-fn step(clock: &mut NodeClock, time: u64, times: Timing) -> Option<Duration> {
-    let asked = times.asked.moment.boot_micros();
-    let answered = times.answered.moment.boot_micros();
+fn step(clock: &mut NodeClock, time: u64, timing: Timing) -> Option<Duration> {
+    let asked = timing.asked.moment.boot_micros();
+    let answered = timing.answered.moment.boot_micros();
     clock.on_answer(time, asked, answered)
 }
 
@@ -244,8 +256,8 @@ mod tests {
         }
     }
 
-    fn shown(served: u64, record: Record) -> GreetReply {
-        GreetReply::of(record, Duration::from_secs(served))
+    fn shown(served: u64, record: Record) -> RecordReply {
+        RecordReply::of(record, Duration::from_secs(served))
     }
 
     /// What is known of one server, and when that began.
@@ -276,34 +288,39 @@ mod tests {
             record: Record,
             second: u64,
         ) -> Option<ServerChange> {
-            let greet_reply = Some(shown(served, record));
+            let record_reply = Some(shown(served, record));
             self.eligibility.on_connect(
                 &ServerInfo {
-                    greet_reply,
+                    record_reply,
                     ..server
                 },
                 at(self.start, second),
             )
         }
 
-        fn greet(&mut self, served: u64, record: Record, second: u64) -> Option<ServerChange> {
+        fn sync_record(
+            &mut self,
+            served: u64,
+            record: Record,
+            second: u64,
+        ) -> Option<ServerChange> {
             self.eligibility
                 .on_record(&shown(served, record), at(self.start, second))
         }
 
         /// How many seconds of its quarantine are left, for grants and for extensions.
-        fn left(&self, second: u64) -> [u64; 2] {
+        fn quarantine_remaining(&self, second: u64) -> [u64; 2] {
             let asked = at(self.start, second).asked.tick;
             [VoteKind::Grant, VoteKind::Extension].map(|it| {
                 self.eligibility
-                    .left(it, asked)
+                    .quarantine_remaining(it, asked)
                     .map_or(0, |it| it.0.as_secs())
             })
         }
 
         fn why(&self, second: u64) -> Option<QuarantineReason> {
             self.eligibility
-                .left(VoteKind::Grant, at(self.start, second).asked.tick)
+                .quarantine_remaining(VoteKind::Grant, at(self.start, second).asked.tick)
                 .map(|it| it.1)
         }
     }
@@ -316,7 +333,11 @@ mod tests {
             Some(ServerChange::Restarted)
         );
         assert_eq!(
-            (of.left(0), of.left(6), of.left(7)),
+            (
+                of.quarantine_remaining(0),
+                of.quarantine_remaining(6),
+                of.quarantine_remaining(7)
+            ),
             ([7; 2], [1; 2], [0; 2])
         );
     }
@@ -325,14 +346,17 @@ mod tests {
     fn r6_extensions_do_not_count_either_after_a_restart_but_after_a_step_they_do() {
         let mut of = Of::new();
         of.meet(server("a", 0), 3, Record::Kept, 0);
-        assert_eq!((of.left(0), of.left(7)), ([7; 2], [0; 2]));
+        assert_eq!(
+            (of.quarantine_remaining(0), of.quarantine_remaining(7)),
+            ([7; 2], [0; 2])
+        );
 
         let by = of
             .eligibility
             .on_time(Some((WALL + 50) * 1_000_000), at(of.start, 30));
         assert!(matches!(by, Some(ServerChange::Stepped(_))), "{by:?}");
         assert_eq!(
-            (of.left(30), of.why(30)),
+            (of.quarantine_remaining(30), of.why(30)),
             ([10, 0], Some(QuarantineReason::ClockStep))
         );
         let may_heal = |second| {
@@ -356,7 +380,11 @@ mod tests {
                 of.meet(server("b", 20), 500, record, 20).is_some(),
                 "{record:?}"
             );
-            assert_eq!((of.left(20), of.left(30)), ([10; 2], [0; 2]), "{record:?}");
+            assert_eq!(
+                (of.quarantine_remaining(20), of.quarantine_remaining(30)),
+                ([10; 2], [0; 2]),
+                "{record:?}"
+            );
             assert_eq!(
                 of.why(20),
                 Some(QuarantineReason::Restarted),
@@ -373,7 +401,11 @@ mod tests {
             Some(ServerChange::Restarted)
         );
         assert_eq!(of.meet(server("a", 2), 5, Record::Kept, 2), None);
-        assert_eq!(of.left(2), [5; 2], "nor does it end the quarantine");
+        assert_eq!(
+            of.quarantine_remaining(2),
+            [5; 2],
+            "nor does it end the quarantine"
+        );
     }
 
     #[test]
@@ -389,7 +421,7 @@ mod tests {
                 Some(ServerChange::Restarted)
             );
             assert_eq!(
-                (of.left(second), of.why(second)),
+                (of.quarantine_remaining(second), of.why(second)),
                 ([10; 2], Some(QuarantineReason::Unverifiable))
             );
         }
@@ -402,13 +434,19 @@ mod tests {
             .eligibility
             .on_time(Some((WALL + 25) * 1_000_000), at(of.start, 5));
         assert_eq!(by, Some(ServerChange::Stepped(Duration::from_secs(20))));
-        assert_eq!((of.left(5)[0], of.left(15)[0]), (10, 0));
+        assert_eq!(
+            (
+                of.quarantine_remaining(5)[0],
+                of.quarantine_remaining(15)[0]
+            ),
+            (10, 0)
+        );
 
         let back = of
             .eligibility
             .on_time(Some((WALL + 16) * 1_000_000), at(of.start, 16));
         assert_eq!(
-            (back, of.left(16)[0]),
+            (back, of.quarantine_remaining(16)[0]),
             (None, 0),
             "a step back endangers nobody"
         );
@@ -427,19 +465,28 @@ mod tests {
     #[test]
     fn that_a_node_is_silent_is_news_once_and_again_if_it_is_for_longer() {
         let mut of = Of::old();
-        // It was emptied, as the next greeting shows. Greeted a while later it shows the same.
-        assert_eq!(of.greet(0, Record::Missing, 20), Some(ServerChange::Empty));
+        // It was emptied, as the next sync shows. Synced a while later it shows the same.
+        assert_eq!(
+            of.sync_record(0, Record::Missing, 20),
+            Some(ServerChange::Empty)
+        );
         for (second, served) in [(25, 5), (28, 8)] {
             assert_eq!(
-                (of.greet(served, Record::Kept, second), of.why(second)),
+                (of.sync_record(served, Record::Kept, second), of.why(second)),
                 (None, Some(QuarantineReason::Emptied))
             );
         }
-        assert_eq!(of.left(28), [2; 2]);
+        assert_eq!(of.quarantine_remaining(28), [2; 2]);
 
-        assert_eq!(of.greet(2, Record::Kept, 29), Some(ServerChange::Restarted));
+        assert_eq!(
+            of.sync_record(2, Record::Kept, 29),
+            Some(ServerChange::Restarted)
+        );
         assert_eq!(of.why(29), Some(QuarantineReason::Emptied));
-        assert_eq!(of.greet(3, Record::Kept, 50), Some(ServerChange::Restarted));
+        assert_eq!(
+            of.sync_record(3, Record::Kept, 50),
+            Some(ServerChange::Restarted)
+        );
         assert_eq!(of.why(50), Some(QuarantineReason::Restarted));
     }
 
@@ -452,7 +499,11 @@ mod tests {
         ] {
             let mut of = Of::new();
             assert_eq!(of.meet(server("a", 0), served, record, 0), Some(news));
-            assert_eq!(of.left(0), [10 - served; 2], "nor do extensions count");
+            assert_eq!(
+                of.quarantine_remaining(0),
+                [10 - served; 2],
+                "nor do extensions count"
+            );
         }
         for record in [
             Record::Missing,
@@ -462,7 +513,7 @@ mod tests {
         ] {
             let mut of = Of::new();
             assert_eq!(of.meet(server("a", 0), 10, record, 0), None, "{record:?}");
-            assert_eq!(of.left(0), [0; 2], "{record:?}");
+            assert_eq!(of.quarantine_remaining(0), [0; 2], "{record:?}");
         }
     }
 
@@ -497,24 +548,27 @@ mod tests {
     #[test]
     fn a_server_that_was_only_looked_at_is_still_new() {
         let mut of = Of::new();
-        let look = GreetReply {
+        let look = RecordReply {
             kept: false,
             ..shown(0, Record::Missing)
         };
         of.eligibility.on_connect(
             &ServerInfo {
-                greet_reply: Some(look),
+                record_reply: Some(look),
                 ..server("a", 0)
             },
             at(of.start, 0),
         );
-        assert_eq!(of.greet(0, Record::Missing, 5), Some(ServerChange::Empty));
         assert_eq!(
-            (of.why(5), of.left(5)),
+            of.sync_record(0, Record::Missing, 5),
+            Some(ServerChange::Empty)
+        );
+        assert_eq!(
+            (of.why(5), of.quarantine_remaining(5)),
             (Some(QuarantineReason::New), [10; 2]),
             "it begins when something is stored"
         );
-        of.greet(0, Record::Missing, 6);
+        of.sync_record(0, Record::Missing, 6);
         assert_eq!(of.why(6), Some(QuarantineReason::Emptied));
     }
 
@@ -522,13 +576,13 @@ mod tests {
     fn b6_a_server_that_somebody_vouches_for_votes_at_once_unless_we_know_better() {
         let mut of = Of::new();
         assert_eq!(of.meet(server("a", 0), 0, Record::Vouched, 0), None);
-        assert_eq!(of.left(0), [0; 2]);
+        assert_eq!(of.quarantine_remaining(0), [0; 2]);
         // While we wait.
         for (record, left) in [(Record::Missing, 0), (Record::Another, 9)] {
             let mut of = Of::new();
             of.meet(server("a", 0), 0, record, 0);
-            of.greet(0, Record::Vouched, 1);
-            assert_eq!(of.left(1), [left; 2]);
+            of.sync_record(0, Record::Vouched, 1);
+            assert_eq!(of.quarantine_remaining(1), [left; 2]);
         }
     }
 
@@ -536,20 +590,24 @@ mod tests {
     fn h15_a_longer_silence_that_turns_up_later_holds_for_all_that_have_begun_and_ends_no_hold() {
         let mut of = Of::new();
         of.meet(server("a", 0), 0, Record::Missing, 0);
-        assert_eq!(of.left(11), [0; 2]);
+        assert_eq!(of.quarantine_remaining(11), [0; 2]);
 
         of.eligibility.length = Some(3 * LENGTH);
         // On another connection, or on the same one.
         assert_eq!(of.meet(server("a", 12), 12, Record::Kept, 12), None);
-        of.greet(13, Record::Kept, 13);
+        of.sync_record(13, Record::Kept, 13);
         assert_eq!(
-            of.left(13),
+            of.quarantine_remaining(13),
             [17, 0],
             "nobody else gets a lock there, and nobody loses one"
         );
 
         of.eligibility.length = Some(LENGTH);
-        assert_eq!(of.left(13), [0; 2], "nobody needs it any more");
+        assert_eq!(
+            of.quarantine_remaining(13),
+            [0; 2],
+            "nobody needs it any more"
+        );
     }
 
     #[test]
@@ -561,7 +619,7 @@ mod tests {
                 news,
                 (record == Record::Missing).then_some(ServerChange::Empty)
             );
-            assert_eq!(of.left(60), [10 - served; 2]);
+            assert_eq!(of.quarantine_remaining(60), [10 - served; 2]);
         }
     }
 
@@ -580,7 +638,7 @@ mod tests {
             matches!(by, Some(ServerChange::Stepped(_))),
             "steps are told all the same"
         );
-        assert_eq!(of.left(5), [0; 2]);
+        assert_eq!(of.quarantine_remaining(5), [0; 2]);
     }
 
     #[test]
@@ -605,7 +663,10 @@ mod tests {
             let second = of
                 .eligibility
                 .on_time(Some((WALL + 2 + 3_600) * 1_000_000), next);
-            assert_eq!((first, second, of.left(2)), (None, None, [0; 2]));
+            assert_eq!(
+                (first, second, of.quarantine_remaining(2)),
+                (None, None, [0; 2])
+            );
 
             // And a step is still seen.
             let next = at_once(start, 3, 3 + 3_600);

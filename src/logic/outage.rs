@@ -17,7 +17,7 @@ pub(crate) struct Outage {
     apart: Duration,
     seen: Option<OngoingOutage>,
     /// When the log last warned of one.
-    said_at: Option<Tick>,
+    logged_at: Option<Tick>,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -35,7 +35,7 @@ impl Outage {
         Outage {
             apart: longest_pause.max(APART),
             seen: None,
-            said_at: None,
+            logged_at: None,
         }
     }
 
@@ -50,11 +50,11 @@ impl Outage {
             .seen
             .filter(|it| asked.saturating_duration_since(it.last) <= self.apart);
         let may_say = self
-            .said_at
+            .logged_at
             .is_none_or(|it| SAID_EVERY <= now.saturating_duration_since(it));
         let is_news = known.is_none() && may_say;
         if is_news {
-            self.said_at = Some(now);
+            self.logged_at = Some(now);
         }
         let (since, said) = known.map_or((now, is_news), |it| (it.since, it.said));
         self.seen = Some(OngoingOutage {

@@ -51,7 +51,11 @@ impl QuarantineStart {
         }
     }
 
-    fn left(self, asked: Tick, length: Duration) -> Option<(Duration, QuarantineReason)> {
+    fn quarantine_remaining(
+        self,
+        asked: Tick,
+        length: Duration,
+    ) -> Option<(Duration, QuarantineReason)> {
         let left = self.until(length)?.saturating_duration_since(asked);
         (!left.is_zero()).then_some((left, self.why))
     }
@@ -89,19 +93,19 @@ impl Quarantines {
     /// A longer quarantine that turns up late does not count for extensions: it would end the holds of those who hold a lock
     /// there, and keep nobody from anything. Nor does a step of the clock: a key that is ours after it was ours before, because
     /// nothing sets it again there before [`Quarantines::may_heal`].
-    pub(crate) fn left(
+    pub(crate) fn quarantine_remaining(
         &self,
-        ask: VoteKind,
+        vote_kind: VoteKind,
         asked: Tick,
         length: Option<Duration>,
     ) -> Option<(Duration, QuarantineReason)> {
         let length = length?;
-        match ask {
+        match vote_kind {
             VoteKind::Grant => {
                 let left = [self.began, self.stepped]
                     .into_iter()
                     .flatten()
-                    .filter_map(|it| it.left(asked, length));
+                    .filter_map(|it| it.quarantine_remaining(asked, length));
                 left.max_by_key(|it| it.0)
             }
             VoteKind::Extension => {
@@ -115,7 +119,7 @@ impl Quarantines {
     pub(crate) fn may_heal(&self, now: Tick, length: Option<Duration>) -> bool {
         self.stepped
             .zip(length)
-            .is_none_or(|(it, length)| it.left(now, length).is_none())
+            .is_none_or(|(it, length)| it.quarantine_remaining(now, length).is_none())
     }
 }
 
@@ -156,9 +160,9 @@ mod tests {
             "it was over when it was seen"
         );
         let quarantines = begun(seen, 3);
-        let left = |ask, after: u32, length| {
+        let left = |vote_kind, after: u32, length| {
             quarantines
-                .left(ask, seen + after * S, length)
+                .quarantine_remaining(vote_kind, seen + after * S, length)
                 .map(|it| it.0)
         };
         assert_eq!(
@@ -195,7 +199,7 @@ mod tests {
                 .for_each(|it| quarantines.begin(shown(seen, it, QuarantineReason::New), 4 * S));
             assert_eq!(
                 quarantines
-                    .left(VoteKind::Grant, seen, Some(10 * S))
+                    .quarantine_remaining(VoteKind::Grant, seen, Some(10 * S))
                     .map(|it| it.0),
                 Some(7 * S)
             );

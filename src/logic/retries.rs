@@ -18,7 +18,7 @@ const SAID_EVERY: Duration = Duration::from_secs(1);
 pub(crate) struct Retries {
     /// When the last one that has a turn has it.
     last: Option<Tick>,
-    said_at: Option<Tick>,
+    logged_at: Option<Tick>,
 }
 
 impl Retries {
@@ -52,10 +52,10 @@ impl Retries {
     /// Whether the log may warn of a failed extension now. If so, it does.
     pub(crate) fn may_warn(&mut self, now: Tick) -> bool {
         let may = self
-            .said_at
+            .logged_at
             .is_none_or(|it| SAID_EVERY <= now.saturating_duration_since(it));
         if may {
-            self.said_at = Some(now);
+            self.logged_at = Some(now);
         }
         may
     }

@@ -189,7 +189,7 @@ impl Ballot<ProbeRound> {
     pub(crate) fn answer(&self, node: NodeId) -> Result<&Answer, NodeFailure> {
         let answer = self.votes.get(node).ok_or(NodeFailure::TimedOut)?;
         match (answer, NodeAnswer::from(answer)) {
-            (Answer::Time | Answer::Greet(_) | Answer::Inspect(_) | Answer::Listed { .. }, _) => {
+            (Answer::Time | Answer::Record(_) | Answer::Inspect(_) | Answer::Listed { .. }, _) => {
                 Ok(answer)
             }
             (_, NodeAnswer::Failed(failure)) => Err(failure),

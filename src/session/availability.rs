@@ -126,7 +126,8 @@ impl Availability {
         length: Option<Duration>,
         asked: Tick,
     ) -> Option<(Duration, QuarantineReason)> {
-        self.quarantines.left(VoteKind::Grant, asked, length)
+        self.quarantines
+            .quarantine_remaining(VoteKind::Grant, asked, length)
     }
 
     /// Whether a lock that is gone there may be set again. Not for a while after a step of the server's clock: extensions are

@@ -85,9 +85,9 @@ impl PendingCommand {
     /// Not handled: the release of all slots of a semaphore but one, which follows a won round, does not count. A permit's command
     /// that is sent behind it can take another slot on this server. It is given back with the permit or expires.
     pub(super) fn is_overtaken(&self, releases: u64) -> bool {
-        // A release is always of use, and a greeting.
+        // A release is always of use, and a sync.
         self.releases != releases
-            && !matches!(self.command.kind, Kind::Release | Kind::Greet)
+            && !matches!(self.command.kind, Kind::Release | Kind::SyncRecord)
             && self.handler.as_ref().is_none_or(|it| !it.is_open())
     }
 }

@@ -2,12 +2,12 @@
 
 use std::time::Duration;
 
-use crate::answer::{GreetReply, Record, ServerInfo};
+use crate::answer::{Record, RecordReply, ServerInfo};
 use crate::config::{Config, Margin};
 use crate::error::{NodeFailure, NodeFinding};
-use crate::ids::Edition;
+use crate::ids::RecordVersion;
 use crate::logic::lease;
-use crate::wire::{self, Command, GreetKind, Greeting};
+use crate::wire::{self, Command, SyncKind, SyncRecord};
 
 /// See the module. The settings, and what all servers together have shown so far.
 #[derive(Clone, Copy, Debug)]
@@ -54,16 +54,16 @@ impl RecordRules {
 
     /// In a login servers are looked at only, until a lock is asked for.
     pub(crate) fn in_login(&self) -> Command {
-        self.greet(if self.is_used {
-            GreetKind::Note
+        self.sync_record(if self.is_used {
+            SyncKind::Note
         } else {
-            GreetKind::Look
+            SyncKind::Look
         })
     }
 
-    pub(crate) fn greet(&self, kind: GreetKind) -> Command {
-        wire::greet(&Greeting {
-            edition: Edition::draw(),
+    pub(crate) fn sync_record(&self, kind: SyncKind) -> Command {
+        wire::sync_record(&SyncRecord {
+            record_version: RecordVersion::draw(),
             own: self.own.map_or(0, lease::millis),
             reported: self.max_ttl,
             servers: self.servers,
@@ -73,7 +73,7 @@ impl RecordRules {
 
     /// Why this manager cannot use a server with this record: it has a quarantine and the manager has none, or the other way
     /// round, or it lasts too short for the manager's locks.
-    pub(crate) fn record_mismatch(&self, shown: &GreetReply) -> Option<NodeFailure> {
+    pub(crate) fn record_mismatch(&self, shown: &RecordReply) -> Option<NodeFailure> {
         let on_server = shown.record != Record::Off;
         if on_server != self.own.is_some() {
             return Some(NodeFailure::QuarantineDiffers { on_server });
@@ -87,7 +87,7 @@ impl RecordRules {
 
     /// Why a server that shows this has no vote.
     pub(crate) fn refusal(&self, server_info: &ServerInfo) -> Option<NodeFailure> {
-        let shown = server_info.greet_reply.as_ref();
+        let shown = server_info.record_reply.as_ref();
         let evicts = shown
             .filter(|it| it.is_limited)
             .and_then(|it| it.evicts.as_deref());
@@ -107,7 +107,7 @@ impl RecordRules {
     }
 
     /// Whether the programs that this server knows have another number of servers.
-    pub(crate) fn other_nodes(&self, shown: &GreetReply) -> Option<NodeFinding> {
+    pub(crate) fn other_nodes(&self, shown: &RecordReply) -> Option<NodeFinding> {
         (shown.servers != 0 && shown.servers != self.servers).then_some(NodeFinding::OtherNodes {
             there: shown.servers,
             here: self.servers,
@@ -115,7 +115,7 @@ impl RecordRules {
     }
 
     /// The `max_ttl` of a record that is stored and fits.
-    pub(crate) fn noted(&self, shown: &GreetReply) -> Option<u64> {
+    pub(crate) fn noted(&self, shown: &RecordReply) -> Option<u64> {
         (shown.kept && self.record_mismatch(shown).is_none()).then_some(shown.max_ttl)
     }
 }
@@ -124,10 +124,10 @@ impl RecordRules {
 mod tests {
     use super::*;
 
-    fn shown(record: Record, max_ttl: u64) -> GreetReply {
-        GreetReply {
+    fn shown(record: Record, max_ttl: u64) -> RecordReply {
+        RecordReply {
             max_ttl,
-            ..GreetReply::of(record, Duration::ZERO)
+            ..RecordReply::of(record, Duration::ZERO)
         }
     }
 
@@ -161,7 +161,7 @@ mod tests {
     #[test]
     fn b5_a_server_that_may_evict_locks_has_no_vote() {
         let evicts = |policy: Option<&str>, is_limited| ServerInfo {
-            greet_reply: Some(GreetReply {
+            record_reply: Some(RecordReply {
                 evicts: policy.map(str::to_owned),
                 is_limited,
                 ..shown(Record::Kept, 0)

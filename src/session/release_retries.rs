@@ -144,15 +144,15 @@ mod tests {
     use super::*;
     use crate::ids::OwnerToken;
     use crate::time;
-    use crate::wire::{Command, KeyTtls, Offer, Plan, QueueUpdate};
+    use crate::wire::{Command, KeyTtls, LockCommands, Offer, QueueUpdate};
 
     fn after(start: Tick, seconds: u64) -> Tick {
         start.checked_add(Duration::from_secs(seconds)).unwrap()
     }
 
     fn command(name: &str) -> Arc<Command> {
-        let plan = Plan::mutex(b"", name.as_bytes(), KeyTtls::default());
-        Arc::new(plan.release(OwnerToken::nobody(), Offer::default(), QueueUpdate::None))
+        let commands = LockCommands::mutex(b"", name.as_bytes(), KeyTtls::default());
+        Arc::new(commands.release(OwnerToken::nobody(), Offer::default(), QueueUpdate::None))
     }
 
     fn release(name: &str, keep_until: Tick) -> PendingCommand {

@@ -14,8 +14,8 @@ use proptest::prelude::*;
 use super::*;
 use crate::answer::{AcquireReply, Record};
 use crate::config::Config;
-use crate::ids::{Edition, NodeId, OwnerToken};
-use crate::wire::{KeyTtls, Offer, Plan, QueuePolicy, QueueUpdate, Script};
+use crate::ids::{NodeId, OwnerToken, RecordVersion};
+use crate::wire::{KeyTtls, LockCommands, Offer, QueuePolicy, QueueUpdate, Script};
 
 const TIMEOUT: Duration = Duration::from_millis(100);
 const ALONE: QueuePolicy = QueuePolicy {
@@ -83,13 +83,13 @@ impl Tried {
     }
 
     fn connect(&mut self) {
-        let greet_reply = Some(GreetReply {
+        let record_reply = Some(RecordReply {
             kept: true,
-            ..GreetReply::of(Record::Off, Duration::ZERO)
+            ..RecordReply::of(Record::Off, Duration::ZERO)
         });
         let server_info = ServerInfo {
             run_id: Some("one".to_owned()),
-            greet_reply,
+            record_reply,
             ..ServerInfo::default()
         };
         self.open_with(server_info);
@@ -100,7 +100,7 @@ impl Tried {
             conn: Conn::ready(true),
             server_info,
             asked: self.now,
-            said_time: self.now.moment,
+            reported_time: self.now.moment,
         };
         self.session.open(login, self.now);
     }
@@ -173,28 +173,31 @@ impl Tried {
     }
 }
 
-fn plan() -> Plan {
-    Plan::mutex(b"", b"x", KeyTtls::default())
+fn commands() -> LockCommands {
+    LockCommands::mutex(b"", b"x", KeyTtls::default())
 }
 
 fn release() -> Command {
-    plan().release(OwnerToken::nobody(), Offer::default(), QueueUpdate::None)
+    commands().release(OwnerToken::nobody(), Offer::default(), QueueUpdate::None)
 }
 
 fn acquire() -> Command {
-    plan().acquire(OwnerToken::nobody(), 1_000, 7, &ALONE)
+    commands().acquire(OwnerToken::nobody(), 1_000, 7, &ALONE)
 }
 
-/// What a server with a record of this edition says of a lock that it hands over, at this time.
-fn handed_over_at(time: u64, edition: &Edition) -> Vec<u8> {
-    let edition = str::from_utf8(&edition.0).unwrap();
-    let message = format!("7 {edition} 900 {time} w 32 {} report", "0".repeat(32));
+/// What a server with a record of this version says of a lock that it hands over, at this time.
+fn handed_over_at(time: u64, record_version: &RecordVersion) -> Vec<u8> {
+    let record_version = str::from_utf8(&record_version.0).unwrap();
+    let message = format!(
+        "7 {record_version} 900 {time} w 32 {} report",
+        "0".repeat(32)
+    );
     let frame = format!(">3\r\n$7\r\nmessage\r\n$1\r\nc\r\n${}\r\n", message.len());
     [frame, message, "\r\n".to_owned()].concat().into_bytes()
 }
 
-fn handed_over_push(edition: &Edition) -> Vec<u8> {
-    handed_over_at(0, edition)
+fn handed_over_push(record_version: &RecordVersion) -> Vec<u8> {
+    handed_over_at(0, record_version)
 }
 
 /// The tokens that servers have handed over, if they can be votes.
@@ -231,7 +234,7 @@ fn a_command_waits_for_a_connection_and_is_refused_without() {
 }
 
 #[test]
-fn h27_a_command_waits_until_the_server_is_greeted() {
+fn h27_a_command_waits_until_the_server_is_synced() {
     let mut tried = Tried::new(true);
     tried.open_with(ServerInfo {
         run_id: Some("one".to_owned()),
@@ -243,28 +246,26 @@ fn h27_a_command_waits_until_the_server_is_greeted() {
         let conn = std::mem::take(&mut tried.session.conn);
         conn.close().map(|it| it.command.kind).collect::<Vec<_>>()
     };
-    assert_eq!(kinds(&mut tried), [Kind::Greet]);
+    assert_eq!(kinds(&mut tried), [Kind::SyncRecord]);
 
-    let kept = GreetReply {
+    let kept = RecordReply {
         kept: true,
         max_ttl: 10_000,
-        ..GreetReply::of(Record::Kept, Duration::from_secs(100))
+        ..RecordReply::of(Record::Kept, Duration::from_secs(100))
     };
-    tried.session.on_greeted(&Answer::Greet(kept), tried.now);
+    tried.session.on_synced(&Answer::Record(kept), tried.now);
 
     assert_eq!(kinds(&mut tried), [Kind::Acquire, Kind::Acquire]);
 }
 
 #[test]
-fn h27_commands_that_wait_for_a_greeting_fail_with_it() {
+fn h27_commands_that_wait_for_a_sync_fail_with_it() {
     let mut tried = Tried::new(true);
     tried.open_with(ServerInfo::default());
     tried.give(acquire());
     let failure = NodeFailure::QuarantineDiffers { on_server: false };
 
-    tried
-        .session
-        .on_greeted(&failed(failure.clone()), tried.now);
+    tried.session.on_synced(&failed(failure.clone()), tried.now);
 
     assert_eq!(tried.votes(), [(1, failed(failure.clone()), true)]);
     assert_eq!(tried.session.on_bytes(tried.now), Err(failure));
@@ -309,10 +310,10 @@ fn what_a_server_was_asked_when_nobody_had_confirmed_for_long_that_it_is_the_pri
 fn new_server() -> ServerInfo {
     ServerInfo {
         run_id: Some("one".to_owned()),
-        greet_reply: Some(GreetReply {
+        record_reply: Some(RecordReply {
             kept: true,
             max_ttl: 10_000,
-            ..GreetReply::of(Record::Missing, Duration::ZERO)
+            ..RecordReply::of(Record::Missing, Duration::ZERO)
         }),
         ..ServerInfo::default()
     }
@@ -344,7 +345,9 @@ fn b1_a_hand_over_does_not_count_for_what_was_asked_in_the_quarantine() {
     tried.open_with(new_server());
     let ends = tried.now.tick + Duration::from_secs(10);
     for _ in 0..2 {
-        tried.receive(&handed_over_push(&Edition::NONE)).unwrap();
+        tried
+            .receive(&handed_over_push(&RecordVersion::NONE))
+            .unwrap();
         let notice = tried.session.notices.pop().unwrap();
         assert!(notice.asked_from.is_some_and(|it| ends <= it));
         tried.later(Duration::from_secs(11));
@@ -355,10 +358,10 @@ fn b1_a_hand_over_does_not_count_for_what_was_asked_in_the_quarantine() {
 fn b5_a_server_that_may_evict_locks_is_refused_and_what_a_login_asks_is_asked_every_minute() {
     let mut tried = Tried::open();
     let mut evicts = ServerInfo {
-        greet_reply: Some(GreetReply {
+        record_reply: Some(RecordReply {
             evicts: Some("volatile-ttl".to_owned()),
             is_limited: true,
-            ..GreetReply::of(Record::Off, Duration::ZERO)
+            ..RecordReply::of(Record::Off, Duration::ZERO)
         }),
         ..ServerInfo::default()
     };
@@ -510,7 +513,7 @@ fn commands_wait_for_an_answer_and_not_for_long_behind_which_they_are_written_to
 fn bytes_may_be_cut_at_every_place() {
     let transcript = [
         TIME_REPLY,
-        &handed_over_push(&Edition::NONE),
+        &handed_over_push(&RecordVersion::NONE),
         RELEASED,
         TIME_REPLY,
     ]
@@ -535,22 +538,22 @@ fn bytes_may_be_cut_at_every_place() {
 #[test]
 fn a_server_whose_lease_is_over_hands_over_no_token() {
     let mut tried = Tried::open();
-    let edition = Edition::NONE;
+    let record_version = RecordVersion::NONE;
     let until = tried.now.moment.checked_add(TIMEOUT).unwrap();
     tried.session.lease_until = Some(until);
-    tried.receive(&handed_over_push(&edition)).unwrap();
+    tried.receive(&handed_over_push(&record_version)).unwrap();
     tried.later(TIMEOUT);
-    tried.receive(&handed_over_push(&edition)).unwrap();
+    tried.receive(&handed_over_push(&record_version)).unwrap();
     tried.later(Duration::from_micros(1));
-    tried.receive(&handed_over_push(&edition)).unwrap();
+    tried.receive(&handed_over_push(&record_version)).unwrap();
 
     assert_eq!(tokens(&tried), [Some(7), Some(7), None]);
 }
 
 #[test]
-fn h17_a_server_with_another_record_than_it_was_greeted_with_hands_over_no_token() {
+fn h17_a_server_with_another_record_than_it_was_synced_with_hands_over_no_token() {
     let mut tried = Tried::open();
-    let other = Edition::new(2);
+    let other = RecordVersion::new(2);
     tried.receive(&handed_over_push(&other)).unwrap();
     assert_eq!(tokens(&tried), [None]);
 }
@@ -566,7 +569,7 @@ fn c4_a_hand_over_that_shows_a_step_of_the_clock_has_no_token_and_begins_no_quar
     tried.later(Duration::from_secs(1));
     for time in [TIME + 1_000_000, TIME + 3_000_000, TIME + 1_000_000] {
         tried
-            .receive(&handed_over_at(time, &Edition::NONE))
+            .receive(&handed_over_at(time, &RecordVersion::NONE))
             .unwrap();
     }
     assert_eq!(tokens(&tried), [Some(7), None, Some(7)]);
@@ -577,33 +580,35 @@ fn c4_a_hand_over_that_shows_a_step_of_the_clock_has_no_token_and_begins_no_quar
     );
 }
 
-/// RACE: T1 asks; T2, the server, loses its data, and its new quarantine passes before T1 greets it again.
+/// RACE: T1 asks; T2, the server, loses its data, and its new quarantine passes before T1 syncs it again.
 #[test]
 fn h17_a_hand_over_counts_for_what_was_asked_with_the_same_record_on_the_same_connection() {
     let mut tried = Tried::open();
     let begun = tried.now.tick;
     let hands_over_from = |tried: &mut Tried| {
         tried.later(Duration::from_secs(1));
-        tried.receive(&handed_over_push(&Edition::NONE)).unwrap();
+        tried
+            .receive(&handed_over_push(&RecordVersion::NONE))
+            .unwrap();
         tried.session.notices.pop().and_then(|it| it.asked_from)
     };
     assert_eq!(hands_over_from(&mut tried), Some(begun));
-    let shown = |number| GreetReply {
+    let shown = |number| RecordReply {
         kept: true,
-        edition: Edition::new(number),
-        ..GreetReply::of(Record::Off, Duration::ZERO)
+        record_version: RecordVersion::new(number),
+        ..RecordReply::of(Record::Off, Duration::ZERO)
     };
-    let mut greeted = begun;
+    let mut synced = begun;
     for (number, is_new) in [(2, true), (2, false), (3, true)] {
-        let times = Timing {
+        let timing = Timing {
             asked: tried.now,
             answered: tried.now,
         };
-        tried.session.judge_greeting(&shown(number), times);
+        tried.session.judge_record(&shown(number), timing);
         if is_new {
-            greeted = tried.now.tick;
+            synced = tried.now.tick;
         }
-        assert_eq!(hands_over_from(&mut tried), Some(greeted), "{number}");
+        assert_eq!(hands_over_from(&mut tried), Some(synced), "{number}");
     }
     tried.connect();
     let connected = tried.now.tick;

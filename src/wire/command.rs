@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::ids::Edition;
+use crate::ids::RecordVersion;
 use crate::wire::keys::{RECORD, in_slot_of};
 use crate::wire::script::{Kind, Script};
 
@@ -19,8 +19,8 @@ pub(crate) struct Command {
     parts: usize,
     /// Place of the record's key in the text.
     record_at: Option<usize>,
-    /// Place of the edition in the text, if its script compares that with the edition of the server's record.
-    edition_at: Option<usize>,
+    /// Place of the version in the text, if its script compares that with the version of the server's record.
+    version_at: Option<usize>,
     /// It releases all slots of a semaphore but one: that of a hold.
     pub(crate) keeps_a_slot: bool,
     /// The client may be in a waiting list after it, and should be subscribed to releases before. Its last argument ends
@@ -37,8 +37,8 @@ pub(crate) struct Destination<'a> {
     pub(crate) with_source: bool,
     /// Releases can be announced to this client.
     pub(crate) is_notified: bool,
-    /// Of the record that the client was greeted with.
-    pub(crate) edition: Edition,
+    /// Of the record that the client connected with.
+    pub(crate) record_version: RecordVersion,
     /// In a cluster the hash tag of all keys. What belongs to no lock has a key in its slot.
     pub(crate) tag: Option<&'a [u8]>,
 }
@@ -84,15 +84,15 @@ impl Command {
         self.parts = self.parts.saturating_add(1);
     }
 
-    /// Adds the edition of the server's record, which its script compares.
-    pub(super) fn push_edition(&mut self) {
-        self.edition_at = Some(self.text.len().saturating_add(b"$15\r\n".len()));
-        self.push(&Edition::NONE.0);
+    /// Adds the version of the server's record, which its script compares.
+    pub(super) fn push_record_version(&mut self) {
+        self.version_at = Some(self.text.len().saturating_add(b"$15\r\n".len()));
+        self.push(&RecordVersion::NONE.0);
     }
 
-    /// Whether its script compares the edition of the server's record.
+    /// Whether its script compares the version of the server's record.
     pub(crate) fn compares(&self) -> bool {
-        self.edition_at.is_some()
+        self.version_at.is_some()
     }
 
     /// Subscribes the connection that it is written to, to `channel`.
@@ -120,7 +120,7 @@ impl Command {
             text,
             parts: 0,
             record_at: None,
-            edition_at: None,
+            version_at: None,
             keeps_a_slot: false,
             waits: false,
             life: Duration::ZERO,
@@ -141,11 +141,11 @@ impl Command {
         }
         let begin = out.len();
         out.extend_from_slice(&self.text);
-        if let Some(at) = self.edition_at
+        if let Some(at) = self.version_at
             && let Some(place) = out.get_mut(begin.saturating_add(at)..)
             && let Some(place) = place.first_chunk_mut()
         {
-            *place = to.edition.0;
+            *place = to.record_version.0;
         }
         if self.waits
             && !to.is_notified
@@ -175,7 +175,7 @@ impl Command {
         }
     }
 
-    /// As it is written to a server that was not greeted.
+    /// As it is written to a server that was not synced.
     pub(crate) fn packed(&self) -> Vec<u8> {
         self.packed_as(false)
     }
@@ -184,7 +184,7 @@ impl Command {
         let mut out = Vec::new();
         let to = Destination {
             with_source,
-            ..Destination::UNGREETED
+            ..Destination::NOT_SYNCED
         };
         self.write(&mut out, to);
         out
@@ -193,11 +193,11 @@ impl Command {
 
 #[cfg(test)]
 impl Destination<'_> {
-    /// A server that was not greeted, and tells of releases.
-    pub(crate) const UNGREETED: Destination<'static> = Destination {
+    /// A server that was not synced, and tells of releases.
+    pub(crate) const NOT_SYNCED: Destination<'static> = Destination {
         with_source: false,
         is_notified: true,
-        edition: Edition::NONE,
+        record_version: RecordVersion::NONE,
         tag: None,
     };
 }
@@ -226,7 +226,7 @@ pub(super) fn push_digits(out: &mut Vec<u8>, number: u64) {
 mod tests {
     use super::*;
 
-    const THERE: Destination<'static> = Destination::UNGREETED;
+    const THERE: Destination<'static> = Destination::NOT_SYNCED;
 
     fn written(command: &Command, with_source: bool, to: Destination<'_>) -> Vec<u8> {
         let mut out = b"before".to_vec();
@@ -290,11 +290,11 @@ mod tests {
             b"2",
             b"3",
             b"4",
-            &Edition::NONE.0,
+            &RecordVersion::NONE.0,
             b"6",
             Command::IS_NOTIFIED,
         ];
-        let edition = Edition::new(123_456_789_012_345);
+        let record_version = RecordVersion::new(123_456_789_012_345);
         for (script, compares) in [
             (Script::Acquire, true),
             (Script::ExtendShared, true),
@@ -302,14 +302,18 @@ mod tests {
         ] {
             let mut command = Command::of_script(script, &keys, &args[..4]);
             if compares {
-                command.push_edition();
+                command.push_record_version();
             } else {
                 command.push(args[4]);
             }
             command.push(args[5]);
             command.push(args[6]);
             assert_eq!(command.compares(), compares);
-            let with = if compares { edition } else { Edition::NONE };
+            let with = if compares {
+                record_version
+            } else {
+                RecordVersion::NONE
+            };
             let expected = Command::of_script(
                 script,
                 &keys,
@@ -317,8 +321,14 @@ mod tests {
             );
             for with_source in [false, true] {
                 assert!(
-                    written(&command, with_source, Destination { edition, ..THERE })
-                        == expected.packed_as(with_source),
+                    written(
+                        &command,
+                        with_source,
+                        Destination {
+                            record_version,
+                            ..THERE
+                        }
+                    ) == expected.packed_as(with_source),
                     "{script:?}"
                 );
             }

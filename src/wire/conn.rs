@@ -16,7 +16,7 @@ use std::time::Duration;
 
 use crate::answer::{Answer, ServerInfo};
 use crate::error::{NodeFailure, TlsFailure};
-use crate::ids::Edition;
+use crate::ids::RecordVersion;
 use crate::time::{Now, Tick};
 use crate::tls::Session;
 use crate::wire::command::{Command, Destination};
@@ -43,15 +43,15 @@ pub(crate) struct Conn<T> {
     introduced: Vec<Script>,
     /// Hash tag of all keys, in a cluster.
     tag: Option<Arc<[u8]>>,
-    /// Of the server's record, as the last greeting has shown it.
-    edition: Edition,
+    /// Of the server's record, as the last sync has shown it.
+    record_version: RecordVersion,
     /// It can carry pushes, and the server has not refused to announce releases.
     pushes: bool,
     /// The client's channel was asked for on it.
     subscribed: bool,
     /// Until when a lock can stand there because of any command on this connection.
     stands_until: Option<Tick>,
-    /// Why the server may have other data than when it was greeted: nothing that comes after that counts.
+    /// Why the server may have other data than when it was synced: nothing that comes after that counts.
     over: Option<&'static str>,
 }
 
@@ -62,8 +62,8 @@ struct InFlight<T> {
     asked: Now,
     /// Whether it carries the script's source.
     with_source: bool,
-    /// The edition that it carries.
-    edition: Edition,
+    /// The version that it carries.
+    record_version: RecordVersion,
     /// Where its last byte is among all that were given to the connection.
     end: u64,
     /// The last command of a batch that was written at once.
@@ -78,7 +78,7 @@ pub(crate) enum ConnEvent<T> {
     /// The server does not know the script and has run nothing: see [`Conn::enqueue_again`].
     UnknownScript { tag: T, asked: Now },
     /// The server's record is another one than the command says, and nothing was run: the command may be given again.
-    /// `is_known`: the server has been greeted meanwhile; otherwise it is to be greeted before.
+    /// `is_known`: the server has been synced meanwhile; otherwise it is to be synced before.
     Changed { tag: T, asked: Now, is_known: bool },
     /// A lock was handed over to a call of this client.
     HandedOver(HandedOver),
@@ -97,7 +97,7 @@ impl<T> Default for Conn<T> {
             batches: 0,
             introduced: Script::NEEDED.to_vec(),
             tag: None,
-            edition: Edition::NONE,
+            record_version: RecordVersion::NONE,
             pushes: false,
             subscribed: false,
             stands_until: None,
@@ -130,8 +130,8 @@ impl<T: AsRef<Command>> Conn<T> {
     /// The login is over.
     pub(crate) fn on_login(&mut self, server_info: &ServerInfo) -> Result<(), NodeFailure> {
         self.pushes = server_info.pushes;
-        if let Some(greeted) = &server_info.greet_reply {
-            self.edition = greeted.edition;
+        if let Some(synced) = &server_info.record_reply {
+            self.record_version = synced.record_version;
         }
         if !self.inbox.is_empty() {
             return Err(NodeFailure::protocol(
@@ -265,15 +265,15 @@ impl<T: AsRef<Command>> Conn<T> {
 
     fn put(&mut self, tag: T, asked: Now, with_source: bool) {
         let command = tag.as_ref();
-        let edition = if command.compares() {
-            self.edition
+        let record_version = if command.compares() {
+            self.record_version
         } else {
-            Edition::NONE
+            RecordVersion::NONE
         };
         let to = Destination {
             with_source,
             is_notified: self.is_notified(),
-            edition,
+            record_version,
             tag: self.tag.as_deref(),
         };
         command.write(&mut self.unsent, to);
@@ -286,7 +286,7 @@ impl<T: AsRef<Command>> Conn<T> {
             tag,
             asked,
             with_source,
-            edition,
+            record_version,
             end,
             ends_batch: false,
         });
@@ -333,9 +333,9 @@ impl<T: AsRef<Command>> Conn<T> {
                     if first.is_some_and(|it| it.tag.as_ref().kind == Kind::Subscribe) => {}
                 Push::Message(None) => continue,
                 Push::Message(Some(notice)) => {
-                    // RACE: T1, the server, loses its data and is greeted anew; T2 has published before that. Therefore a token
-                    // of another edition counts for nothing.
-                    let is_same = notice.edition == self.edition;
+                    // RACE: T1, the server, loses its data and is synced anew; T2 has published before that. Therefore a token
+                    // of another version counts for nothing.
+                    let is_same = notice.record_version == self.record_version;
                     // What orders a reader's is the order on the connection alone, which a cluster does not promise.
                     let is_ordered = self.tag.is_none() || !notice.reads;
                     let token = notice.token.filter(|_| is_same && is_ordered);
@@ -361,7 +361,7 @@ impl<T: AsRef<Command>> Conn<T> {
                 tag,
                 asked,
                 with_source,
-                edition,
+                record_version,
                 ends_batch,
                 ..
             }) = self.in_flight.pop_front()
@@ -369,8 +369,8 @@ impl<T: AsRef<Command>> Conn<T> {
                 continue;
             };
             self.batches = self.batches.saturating_sub(usize::from(ends_batch));
-            if let Answer::Greet(greeted) = &reply.answer {
-                self.edition = greeted.edition;
+            if let Answer::Record(synced) = &reply.answer {
+                self.record_version = synced.record_version;
             }
             self.pushes &=
                 tag.as_ref().kind != Kind::Subscribe || reply.answer == Answer::Subscribed;
@@ -382,7 +382,7 @@ impl<T: AsRef<Command>> Conn<T> {
             return Ok(Some(match reply.answer {
                 Answer::NoScript if !with_source => ConnEvent::UnknownScript { tag, asked },
                 Answer::Changed => {
-                    let is_known = edition != self.edition;
+                    let is_known = record_version != self.record_version;
                     ConnEvent::Changed {
                         tag,
                         asked,

@@ -134,7 +134,7 @@ pub(super) fn keys_of(locks: &[LockKeys], are_slots: bool) -> Vec<&[u8]> {
 }
 
 /// Stands for several keys together: in the queues of a manager, and in the notices that its calls get. No lock has it.
-pub(super) fn together(kind: &str, names: &[&[u8]]) -> Arc<[u8]> {
+pub(super) fn multi_key(kind: &str, names: &[&[u8]]) -> Arc<[u8]> {
     // The same in all versions is not needed: it tells what has several keys apart within one manager.
     let mut hasher = DefaultHasher::new();
     names.iter().for_each(|it| it.hash(&mut hasher));

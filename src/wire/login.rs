@@ -10,7 +10,7 @@ use redis::{Cmd, ServerError, Value, cmd, parse_redis_value};
 
 use crate::answer::{Answer, ServerInfo};
 use crate::error::NodeFailure;
-use crate::ids::Edition;
+use crate::ids::RecordVersion;
 use crate::wire::address::{Address, Credentials};
 use crate::wire::command::{Command, Destination};
 use crate::wire::refusal;
@@ -29,26 +29,26 @@ pub(crate) trait Dialogue {
     fn note_time(&mut self);
 }
 
-/// Logs in; what the server says about itself. `greet`: what to ask it for its record; none for a member.
+/// Logs in; what the server says about itself. `sync`: what to ask it for its record; none for a member.
 pub(crate) fn log_in(
     server: &mut dyn Dialogue,
     address: &Address,
-    greet: Option<&Command>,
+    sync_record: Option<&Command>,
 ) -> Result<ServerInfo, NodeFailure> {
-    let mut greeting = Vec::new();
+    let mut sync_command = Vec::new();
     let to = Destination {
         with_source: false,
         is_notified: false,
-        edition: Edition::NONE,
+        record_version: RecordVersion::NONE,
         tag: address.tag.as_deref(),
     };
-    if let Some(greet) = greet {
-        greet.write(&mut greeting, to);
+    if let Some(sync_record) = sync_record {
+        sync_record.write(&mut sync_command, to);
     }
     let mut login = Questions {
         server,
         address,
-        greeting,
+        sync_command,
         info: ServerInfo::default(),
         unknown: Vec::new(),
         failure: None,
@@ -84,7 +84,7 @@ struct Questions<'a> {
     server: &'a mut dyn Dialogue,
     address: &'a Address,
     /// What asks for the server's record; empty for a member.
-    greeting: Vec<u8>,
+    sync_command: Vec<u8>,
     info: ServerInfo,
     /// Scripts that the server does not know.
     unknown: Vec<Script>,
@@ -94,7 +94,7 @@ struct Questions<'a> {
 
 impl Questions<'_> {
     fn run(&mut self) -> Result<(), NodeFailure> {
-        let is_member = self.greeting.is_empty();
+        let is_member = self.sync_command.is_empty();
         if is_member || !self.ask(true)? {
             self.info = ServerInfo::default();
             self.unknown.clear();
@@ -113,9 +113,9 @@ impl Questions<'_> {
                 .arg(script.source())
                 .write_packed_command(&mut bytes);
         }
-        let is_greeted = self.info.greet_reply.is_some();
-        if !is_greeted {
-            bytes.extend_from_slice(&self.greeting);
+        let is_synced = self.info.record_reply.is_some();
+        if !is_synced {
+            bytes.extend_from_slice(&self.sync_command);
         }
         self.server.write(&bytes);
         for script in unknown {
@@ -126,7 +126,7 @@ impl Questions<'_> {
                 _ => return Err(bad_answer("SCRIPT LOAD")),
             }
         }
-        if !is_greeted && self.read_greeting()? {
+        if !is_synced && self.read_sync()? {
             return Err(no_memory());
         }
         Ok(())
@@ -161,7 +161,7 @@ impl Questions<'_> {
             self.failure
                 .get_or_insert(failure.unwrap_or(NodeFailure::unsuitable(BAD_DATABASE)));
         }
-        if self.greeting.is_empty() {
+        if self.sync_command.is_empty() {
             return Ok(is_known);
         }
         self.read_known()?;
@@ -172,8 +172,8 @@ impl Questions<'_> {
         self.read_replication(&replication)?;
         self.read_role()?;
         // Last: it writes, and a server that refuses writes is recognized by its role first.
-        if self.read_greeting()? && !self.unknown.contains(&Script::Greet) {
-            self.unknown.push(Script::Greet);
+        if self.read_sync()? && !self.unknown.contains(&Script::SyncRecord) {
+            self.unknown.push(Script::SyncRecord);
         }
         Ok(is_known)
     }
@@ -204,7 +204,7 @@ impl Questions<'_> {
         if *database != 0 {
             ask(cmd("SELECT").arg(database));
         }
-        if !self.greeting.is_empty() {
+        if !self.sync_command.is_empty() {
             let hashes = Script::NEEDED.map(Script::hash);
             ask(cmd("SCRIPT").arg("EXISTS").arg(&hashes));
             // One command each: older servers take one name only. Not all parts, because others grow without end: any client may
@@ -212,7 +212,7 @@ impl Questions<'_> {
             ask(cmd("INFO").arg("server"));
             ask(cmd("INFO").arg("replication"));
             ask(&cmd("ROLE"));
-            bytes.extend_from_slice(&self.greeting);
+            bytes.extend_from_slice(&self.sync_command);
         }
         bytes
     }
@@ -355,9 +355,9 @@ impl Questions<'_> {
     }
 
     /// True: the server does not know the script.
-    fn read_greeting(&mut self) -> Result<bool, NodeFailure> {
-        match Reply::read(Kind::Greet, &self.server.reply()?).answer {
-            Answer::Greet(reply) => self.info.greet_reply = Some(reply),
+    fn read_sync(&mut self) -> Result<bool, NodeFailure> {
+        match Reply::read(Kind::SyncRecord, &self.server.reply()?).answer {
+            Answer::Record(reply) => self.info.record_reply = Some(reply),
             Answer::NoScript => return Ok(true),
             // There is no record and none can be stored. It can be asked for everything but locks.
             Answer::Failed(NodeFailure::WritesRefused { .. }) => {}
@@ -411,7 +411,7 @@ fn bad_answer(to: &str) -> NodeFailure {
 }
 
 fn no_memory() -> NodeFailure {
-    NodeFailure::protocol("no memory in the answer to a greeting")
+    NodeFailure::protocol("no memory in the answer to a sync_command")
 }
 
 #[cfg(test)]

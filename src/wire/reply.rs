@@ -9,12 +9,12 @@ use std::time::Duration;
 use redis::{PushKind, Value, parse_redis_value};
 
 use crate::answer::{
-    AcquireReply, Answer, ExtendReply, FreeSlots, GreetReply, RaiseReply, Record, ReleaseReply,
+    AcquireReply, Answer, ExtendReply, FreeSlots, RaiseReply, Record, RecordReply, ReleaseReply,
     Which,
 };
 use crate::config::RESERVED;
 use crate::error::NodeFailure;
-use crate::ids::{Edition, OwnerLabel, OwnerToken};
+use crate::ids::{OwnerLabel, OwnerToken, RecordVersion};
 use crate::inspection::{SecretValue, StoredKey, StoredLock, StoredReader};
 use crate::time::Tick;
 use crate::wire::frame;
@@ -52,7 +52,7 @@ impl Reply {
             }
             Value::Array(parts) if kind == Kind::Time => return time(&parts),
             Value::Array(parts) if kind == Kind::Inspect => return inspected(&parts),
-            Value::Array(parts) if kind == Kind::Greet => greeted(&parts)?,
+            Value::Array(parts) if kind == Kind::SyncRecord => synced(&parts)?,
             Value::Array(parts) if kind == Kind::List => listed(parts)?,
             Value::ServerError(error) if !refusal::is_garbled(frame, &error) => {
                 match refusal::of(&error) {
@@ -171,7 +171,7 @@ fn inspected(parts: &[Value]) -> Option<Reply> {
 }
 
 /// What a server's record shows.
-fn greeted(parts: &[Value]) -> Option<Answer> {
+fn synced(parts: &[Value]) -> Option<Answer> {
     let (Value::BulkString(policy), parts) = parts.split_last()? else {
         return None;
     };
@@ -185,7 +185,7 @@ fn greeted(parts: &[Value]) -> Option<Answer> {
         served,
         max_ttl,
         kept,
-        edition,
+        record_version,
         servers,
         limited,
         logged,
@@ -203,12 +203,12 @@ fn greeted(parts: &[Value]) -> Option<Answer> {
         6 => Record::Off,
         _ => return None,
     };
-    Some(Answer::Greet(GreetReply {
+    Some(Answer::Record(RecordReply {
         record,
         served: Duration::from_millis(served),
         max_ttl,
         kept: kept == 1,
-        edition: Edition::new(edition),
+        record_version: RecordVersion::new(record_version),
         servers,
         evicts: (!matches!(policy, "" | "noeviction")).then(|| refusal::shown(policy)),
         is_limited: limited != 0,
@@ -256,7 +256,7 @@ fn holder_in(value: &[u8]) -> Option<Arc<str>> {
 /// A number alone that is above this is a time, and means "granted": no status is as large, and no node's clock shows so little
 /// for longer than a second.
 const STATUS_MAX: i64 = 1_000_000;
-/// What a script returns that found another record than its client was greeted with.
+/// What a script returns that found another record than its client connected with.
 const CHANGED: i64 = -3;
 
 /// What the scripts of locks return: a number alone, or what `scripts/acquire.lua` lists.
@@ -401,7 +401,7 @@ pub(crate) struct HandedOver {
     /// The fencing token, if it is the server's counter now; of a reader, what the counter is.
     pub(crate) token: Option<u64>,
     /// Of the server's record.
-    pub(crate) edition: Edition,
+    pub(crate) record_version: RecordVersion,
     /// Milliseconds.
     pub(crate) life: u64,
     /// Node time, microseconds since 1970.
@@ -421,7 +421,7 @@ impl HandedOver {
         let mut part = || parts.next();
         let number = |part: &[u8]| std::str::from_utf8(part).ok()?.parse::<u64>().ok();
         let token = number(part()?)?;
-        let edition = part()?.try_into().ok()?;
+        let record_version = part()?.try_into().ok()?;
         let life = number(part()?)?;
         let time = number(part()?)?;
         let reads = match part()? {
@@ -433,7 +433,7 @@ impl HandedOver {
         let (value, key) = part()?.split_at_checked(len)?;
         Some(HandedOver {
             token: Some(token).filter(|it| *it != 0),
-            edition: Edition(edition),
+            record_version: RecordVersion(record_version),
             life,
             time,
             asked_from: None,

@@ -12,7 +12,7 @@ pub(crate) enum Kind {
     Extend,
     Release,
     /// Updates the server's record, and asks since when the server has kept its data.
-    Greet,
+    SyncRecord,
     /// Opens the channel of this client. No script.
     Subscribe,
     /// Asks what the node stores about a lock.
@@ -65,7 +65,7 @@ scripts! {
     AcquireShared: Acquire, "acquire_shared.lua";
     ExtendShared: Extend, "extend_shared.lua";
     ReleaseShared: Release, "release_shared.lua";
-    Greet: Greet, "greet.lua";
+    SyncRecord: SyncRecord, "sync_record.lua";
     Inspect: Inspect, "inspect.lua";
     Check: Time, "check.lua";
     List: List, "list.lua";
@@ -78,7 +78,7 @@ impl Script {
         Script::Acquire,
         Script::Extend,
         Script::Release,
-        Script::Greet,
+        Script::SyncRecord,
     ];
 
     pub(crate) fn source(self) -> String {
@@ -102,7 +102,7 @@ impl Script {
                 "-- include handover.lua" => include_str!("scripts/handover.lua"),
                 "-- include record.lua" => include_str!("scripts/record.lua"),
                 "-- include counter.lua" => include_str!("scripts/counter.lua"),
-                "-- include edition.lua" => include_str!("scripts/edition.lua"),
+                "-- include record_version.lua" => include_str!("scripts/record_version.lua"),
                 "-- include clock.lua" => include_str!("scripts/clock.lua"),
                 "-- include reply.lua" => include_str!("scripts/reply.lua"),
                 _ => line,

@@ -96,9 +96,9 @@ fn an_outage_that_outlasts_the_patience_ends_the_wait() -> TestResult {
     Ok(())
 }
 
-/// RACE: a program's first command waits on each server until that is greeted; a majority grants the lock meanwhile.
+/// RACE: a program's first command waits on each server until that is synced; a majority grants the lock meanwhile.
 #[test]
-fn the_first_lock_of_a_program_comes_to_a_server_that_is_greeted_late() -> TestResult {
+fn the_first_lock_of_a_program_comes_to_a_server_that_is_synced_late() -> TestResult {
     let servers = Servers::start(3)?;
     let locks = connected(
         builder(servers.urls()).response_timeout(secs(60)).ttl(LONG),

@@ -201,11 +201,11 @@ fn what_a_later_version_of_the_record_has_behind_these_fields_is_kept() -> TestR
     assert_eq!(quarantine(&strict([server.url()]).build()?), secs(0));
 
     let kept = record(server).unwrap();
-    assert_ne!(kept.edition, later.edition);
+    assert_ne!(kept.record_version, later.record_version);
     assert_eq!(
         kept,
         Record {
-            edition: kept.edition.clone(),
+            record_version: kept.record_version.clone(),
             max_ttl: 600_000,
             ..later
         }
@@ -348,13 +348,13 @@ fn h15_a_longer_quarantine_in_a_record_counts_from_the_next_command_on() -> Test
     drop(locks.mutex("known").try_lock()?);
 
     // It lost its data a minute ago: three times as long as we need. Another program needs ten minutes.
-    let (since, edition) = (
+    let (since, record_version) = (
         (server_time(server) - 60) * 1_000_000,
         "000000000000002".to_owned(),
     );
     Record {
         since,
-        edition,
+        record_version,
         max_ttl: 600_000,
         ..Record::of_ever(server)
     }

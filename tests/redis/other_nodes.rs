@@ -42,7 +42,7 @@ fn numbers(servers: &Servers) -> Vec<String> {
 
 /// With every server asked: a lock is won without the last ones.
 fn eventually_numbers(servers: &Servers, expected: &[&str]) {
-    devnodes::eventually("all servers have been greeted", || {
+    devnodes::eventually("all servers have been synced", || {
         numbers(servers) == expected
     });
 }
@@ -83,8 +83,8 @@ fn h26_the_number_follows_programs_with_one_server_more_or_less() -> TestResult 
     let mut before = used(program(&servers, 3).strict(true));
     for (number, last) in [(4, 3), (5, 4), (4, 5), (3, 4)] {
         eventually_numbers(&servers, &numbers_of(last, &numbers(&servers)));
-        let edition = || record(&servers[0]).unwrap().edition;
-        let drawn = edition();
+        let record_version = || record(&servers[0]).unwrap().record_version;
+        let drawn = record_version();
         let finding = Some(other(last as u64, number as u64));
         assert_eq!(found(program(&servers, number))[0], finding);
 
@@ -92,14 +92,14 @@ fn h26_the_number_follows_programs_with_one_server_more_or_less() -> TestResult 
 
         eventually_numbers(&servers, &numbers_of(number, &numbers(&servers)));
         assert_eq!(found(program(&servers, number))[0], None);
-        // Two deployments at a time exclude each other, and do not make each other greet the servers again.
+        // Two deployments at a time exclude each other, and do not make each other sync the servers again.
         for (locks, rival) in [(&before, &next), (&next, &before)] {
             let held = locks.mutex("report").lock()?;
             let err = rival.mutex("report").try_lock().unwrap_err();
             assert!(matches!(err, AcquireError::Held { .. }), "{err}");
             held.release()?;
         }
-        assert_eq!(edition(), drawn);
+        assert_eq!(record_version(), drawn);
         before = next;
     }
     Ok(())

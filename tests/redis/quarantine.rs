@@ -288,7 +288,7 @@ fn h17_a_server_whose_record_is_lost_or_changed_by_hand_is_silent_for_every_name
         ),
     ] {
         Record {
-            edition: "000000000000001".to_owned(),
+            record_version: "000000000000001".to_owned(),
             ..changed
         }
         .write(server);

@@ -61,7 +61,7 @@ fn a_server_is_given_what_every_lock_needs_by_its_first_connection_and_by_no_oth
         use_a_lock(&connected(builder(servers.urls()), 1))?;
         assert_eq!(asked_or_given(&servers[0]), NEEDED + connections);
     }
-    // The greeting of the first connection.
+    // The sync of the first connection.
     assert_eq!(
         (calls(&servers[0], "eval"), misses(&servers[0]).as_deref()),
         (0, Some("count=1"))

@@ -239,7 +239,7 @@ fn h3_a_call_gets_in_before_those_who_began_later_and_not_before_those_who_waite
         let push = pushes.receive().unwrap();
         let text = push.as_array().unwrap()[2].as_str().unwrap().to_owned();
         let words: Vec<_> = text.split(' ').map(str::to_owned).collect();
-        // Token, edition, life, node time, kind, length, value and key.
+        // Token, version, life, node time, kind, length, value and key.
         assert_eq!(words[2], "1000", "{text}");
         assert_eq!(&words[4..], ["w", "32", OWNER, NAME], "{text}");
         assert_eq!(words[1], text_at(RECORD)[..15], "{text}");

@@ -139,7 +139,7 @@ pub(crate) const RECORD: &str = "quorlock:record";
 /// A server's record: see `src/wire/scripts/record.lua`.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub(crate) struct Record {
-    pub(crate) edition: String,
+    pub(crate) record_version: String,
     /// Microseconds since 1970.
     pub(crate) since: u64,
     /// Milliseconds.
@@ -157,7 +157,7 @@ impl Record {
     /// Of a server that has kept everything for ever, and whose programs need no quarantine.
     pub(crate) fn of_ever(server: &Server) -> Record {
         Record {
-            edition: "000000000000001".to_owned(),
+            record_version: "000000000000001".to_owned(),
             since: 1,
             max_ttl: 0,
             format: "1".to_owned(),
@@ -174,7 +174,7 @@ impl Record {
 
     pub(crate) fn text(&self) -> String {
         let Record {
-            edition,
+            record_version,
             since,
             max_ttl,
             format,
@@ -184,7 +184,7 @@ impl Record {
             rest,
         } = self;
         let end = since + 1000 * max_ttl;
-        format!("{edition} {since:016} {end:016} {format} {run_id} {origin} {servers}{rest}")
+        format!("{record_version} {since:016} {end:016} {format} {run_id} {origin} {servers}{rest}")
     }
 }
 
@@ -193,10 +193,10 @@ pub(crate) fn record(server: &Server) -> Option<Record> {
     let text = String::from_utf8(server.get(RECORD)?).ok()?;
     let mut fields = text.splitn(8, ' ').map(str::to_owned);
     let mut next = || fields.next();
-    let edition = next()?;
+    let record_version = next()?;
     let [since, end] = [next()?.parse().ok()?, next()?.parse().ok()?];
     Some(Record {
-        edition,
+        record_version,
         since,
         max_ttl: u64::checked_sub(end, since)? / 1000,
         format: next()?,

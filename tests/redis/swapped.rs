@@ -174,7 +174,7 @@ fn h17_a_straggler_that_meets_another_record_sets_its_key_all_the_same() -> Test
     });
     nothing_is_left(&servers);
     Record {
-        edition: "000000000000009".to_owned(),
+        record_version: "000000000000009".to_owned(),
         ..record(&servers[2]).unwrap()
     }
     .write(&servers[2]);

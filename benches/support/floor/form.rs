@@ -9,7 +9,7 @@ use std::time::{Duration, SystemTime};
 
 use devnodes::Client;
 
-use super::wire::{EDITION, Out, pack};
+use super::wire::{Out, RECORD_VERSION, pack};
 use crate::support::Result;
 
 /// As everybody's.
@@ -42,7 +42,7 @@ enum Word {
     /// A time, with an end.
     Micros(String),
     /// Of the record of the node that it is sent to.
-    Edition,
+    RecordVersion,
 }
 
 impl Form {
@@ -124,8 +124,8 @@ impl Word {
         if digits == MICROS && (word.len() == MICROS || word[MICROS..].starts_with(' ')) {
             return Self::Micros(word[MICROS..].to_owned());
         }
-        if digits == EDITION && word.len() == EDITION {
-            return Self::Edition;
+        if digits == RECORD_VERSION && word.len() == RECORD_VERSION {
+            return Self::RecordVersion;
         }
         match word.split_at_checked(TOKEN) {
             // A hash goes on with digits.
@@ -174,7 +174,7 @@ struct Packed {
     bytes: Vec<u8>,
     owners: Vec<usize>,
     micros: Vec<usize>,
-    editions: Vec<usize>,
+    record_versions: Vec<usize>,
 }
 
 impl Packed {
@@ -187,14 +187,14 @@ impl Packed {
                 // The number of the process, so that two of them are two owners.
                 Word::Owner(rest) => format!("{:016x}{:016x}{rest}", process::id(), 0),
                 Word::Micros(rest) => format!("{}{rest}", "0".repeat(MICROS)),
-                Word::Edition => "0".repeat(EDITION),
+                Word::RecordVersion => "0".repeat(RECORD_VERSION),
             })
             .collect();
         let mut packed = Self {
             bytes: Vec::new(),
             owners: Vec::new(),
             micros: Vec::new(),
-            editions: Vec::new(),
+            record_versions: Vec::new(),
         };
         pack(
             &texts.iter().map(String::as_str).collect::<Vec<_>>(),
@@ -206,7 +206,7 @@ impl Packed {
             match word {
                 Word::Owner(_) => packed.owners.push(begin + TOKEN - MICROS),
                 Word::Micros(_) => packed.micros.push(begin),
-                Word::Edition => packed.editions.push(begin),
+                Word::RecordVersion => packed.record_versions.push(begin),
                 Word::Text(_) | Word::Name(..) => {}
             }
             end = begin - format!("${}\r\n", text.len()).len();
@@ -216,8 +216,8 @@ impl Packed {
 
     fn write(&self, owner: u64, out: &mut Out) {
         let begin = out.bytes.len();
-        out.editions
-            .extend(self.editions.iter().map(|at| begin + at));
+        out.record_versions
+            .extend(self.record_versions.iter().map(|at| begin + at));
         out.bytes.extend_from_slice(&self.bytes);
         let command = &mut out.bytes[begin..];
         self.owners

@@ -35,22 +35,22 @@ pub(crate) struct Wire {
 #[derive(Default)]
 pub(crate) struct Out {
     pub(crate) bytes: Vec<u8>,
-    /// Where each node has the edition of its record in it.
-    pub(crate) editions: Vec<usize>,
+    /// Where each node has the version of its record in it.
+    pub(crate) record_versions: Vec<usize>,
 }
 
 impl Out {
     pub(crate) fn append(&mut self, other: &Out) {
-        self.editions
-            .extend(other.editions.iter().map(|at| self.bytes.len() + at));
+        self.record_versions
+            .extend(other.record_versions.iter().map(|at| self.bytes.len() + at));
         self.bytes.extend_from_slice(&other.bytes);
     }
 }
 
 /// Where a server of ours keeps its record.
 const RECORD: &str = "quorlock:record";
-/// Digits of the edition, with which a record begins.
-pub(crate) const EDITION: usize = 15;
+/// Digits of the version, with which a record begins.
+pub(crate) const RECORD_VERSION: usize = 15;
 
 /// A command on its way.
 struct Sent {
@@ -121,15 +121,18 @@ impl Wire {
         bell: Option<&UnixStream>,
         decided: &mut Vec<Decided>,
     ) -> io::Result<()> {
-        let Out { bytes, editions } = &mut self.out;
+        let Out {
+            bytes,
+            record_versions,
+        } = &mut self.out;
         for node in &mut self.nodes {
-            editions
-                .iter()
-                .for_each(|at| bytes[*at..][..EDITION].copy_from_slice(&node.edition));
+            record_versions.iter().for_each(|at| {
+                bytes[*at..][..RECORD_VERSION].copy_from_slice(&node.record_version)
+            });
             node.write(bytes)?;
         }
         bytes.clear();
-        editions.clear();
+        record_versions.clear();
         let mut fds: Vec<PollFd<'_>> = self.nodes.iter().map(Node::poll_fd).collect();
         fds.extend(bell.map(|it| PollFd::new(it, PollFlags::IN)));
         match poll(&mut fds, Some(&PATIENCE)) {
@@ -206,7 +209,7 @@ impl Wire {
 struct Node {
     stream: TcpStream,
     /// Of its record, if it has one.
-    edition: [u8; EDITION],
+    record_version: [u8; RECORD_VERSION],
     /// What did not fit into the socket.
     pending: Vec<u8>,
     /// How many commands it has answered.
@@ -239,13 +242,13 @@ impl Node {
         }
         stream.set_nonblocking(true)?;
         let said = String::from_utf8_lossy(&said).into_owned();
-        let edition = said
+        let record_version = said
             .lines()
             .filter_map(|it| it.split_once(' '))
             .find_map(|(first, _)| first.as_bytes().try_into().ok());
         let node = Self {
             stream,
-            edition: edition.unwrap_or_default(),
+            record_version: record_version.unwrap_or_default(),
             pending: Vec::new(),
             answered: 0,
             line: Vec::new(),

@@ -56,7 +56,7 @@ impl HoldInner {
         };
         self.shared
             .queues
-            .share_hold(&self.spec.plan.key, self.id, id);
+            .share_hold(&self.spec.commands.key, self.id, id);
         extension.wait(enqueued);
         reader.remaining()?;
         Ok(reader)

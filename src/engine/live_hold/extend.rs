@@ -273,7 +273,7 @@ impl HoldInner {
         }
         let command = self
             .spec
-            .plan
+            .commands
             .extend(self.owner, lease::millis(sent.ttl), number, keep);
         let extension = Arc::new(Extension {
             lock: Arc::clone(self),
@@ -390,7 +390,7 @@ impl HoldInner {
         let Some(wait) = due_in() else { return };
         self.shared
             .schedule
-            .plan(Arc::<HoldInner>::clone(self), wait);
+            .commands(Arc::<HoldInner>::clone(self), wait);
         // RACE: a release that ran between the look at the state and the entry has removed nothing. The entry would
         // find a released lease and do nothing, but would keep it in memory until then. Likewise a node's clock that was
         // set forward in between: the thread has looked at all leases but this one.
@@ -399,7 +399,7 @@ impl HoldInner {
             Some(sooner) if sooner < wait => self
                 .shared
                 .schedule
-                .plan(Arc::<HoldInner>::clone(self), sooner),
+                .commands(Arc::<HoldInner>::clone(self), sooner),
             Some(_) => {}
         }
     }
@@ -594,7 +594,7 @@ impl Extension {
                 return;
             }
             let command = spec
-                .plan
+                .commands
                 .heal(*owner, lease::millis(self.sent.ttl), self.number);
             let healing = Arc::new(Healing(Arc::clone(&self.lock)));
             let nodes = fanout.that_may_heal(lost, tick);

@@ -122,9 +122,9 @@ impl PendingRelease<'_> {
     fn admit_next(&self) {
         let HoldInner { shared, spec, .. } = self.lock;
         if self.next.is_some() {
-            shared.queues.admit(&spec.plan.key);
+            shared.queues.admit(&spec.commands.key);
         } else {
-            shared.queues.end_hold(&spec.plan, self.lock.id);
+            shared.queues.end_hold(&spec.commands, self.lock.id);
         }
     }
 
@@ -308,7 +308,7 @@ impl HoldInner {
         let round = ReleaseRound::of_held(fanout.nodes.len(), ended.held);
         let round = Pending::among(fanout, round, Some(ended.reached));
         let round_ticket = self.shared.admission.enter();
-        let next = queues.pass_on(&self.spec.plan, self.id, |next| {
+        let next = queues.pass_on(&self.spec.commands, self.id, |next| {
             let entering = next.enter_by_release(fanout, self.token.get(), ended.reached)?;
             Some((Arc::clone(next), entering))
         });
@@ -385,7 +385,7 @@ impl HoldInner {
             raised: self.raised.then_some(token),
             ..self.shared.fanout.offer(token)
         };
-        self.spec.plan.release(self.owner, offer, update)
+        self.spec.commands.release(self.owner, offer, update)
     }
 
     /// What is handed over to its owner from now on is given back.
@@ -449,7 +449,7 @@ impl HoldInner {
         self.shared.fanout.flush(loss.reached);
         self.shared.schedule.remove(&self.entry);
         self.forget_owner();
-        self.shared.queues.end_hold(&self.spec.plan, self.id);
+        self.shared.queues.end_hold(&self.spec.commands, self.id);
         let listeners = {
             let mut state = self.state.lock();
             state.is_announced = true;

@@ -26,7 +26,7 @@ fn survive(shared: &ManagerState, due: &[Arc<dyn Due>], work: impl FnOnce()) {
         // Their leases end at their deadline, visibly; all others go on.
         error!("the renewal thread panicked and continues; please report this");
         for it in due {
-            shared.schedule.plan(Arc::clone(it), COMPARE);
+            shared.schedule.commands(Arc::clone(it), COMPARE);
         }
     }
 }
@@ -43,7 +43,7 @@ fn look_after(shared: &ManagerState, due: &[Arc<dyn Due>]) {
     let mut batch = Enqueued::default();
     for it in due {
         if let Some(again_in) = Arc::clone(it).on_due(now, &mut batch) {
-            shared.schedule.plan(Arc::clone(it), again_in);
+            shared.schedule.commands(Arc::clone(it), again_in);
         }
     }
     shared.fanout.hand_over(batch);
@@ -62,7 +62,7 @@ mod tests {
     use crate::ids::{NodeId, NodeSet};
     use crate::logic::lease;
     use crate::time;
-    use crate::wire::{KeyTtls, Plan};
+    use crate::wire::{KeyTtls, LockCommands};
 
     const PATIENCE: Duration = Duration::from_secs(30);
 
@@ -81,8 +81,8 @@ mod tests {
     }
 
     fn hold(engine: &Engine, lasts: Duration) -> Arc<HoldInner> {
-        let plan = Plan::mutex(b"", b"x", KeyTtls::default());
-        let spec = Arc::new(LockSpec::new(&engine.shared.config, b"x", plan));
+        let commands = LockCommands::mutex(b"", b"x", KeyTtls::default());
+        let spec = Arc::new(LockSpec::new(&engine.shared.config, b"x", commands));
         let won = Won::just_now(&spec, lasts);
         Arc::new(HoldInner::new(Arc::clone(&engine.shared), 0, won))
     }
@@ -139,14 +139,14 @@ mod tests {
     fn a_hold_of_an_hour_is_said_once_and_none_that_is_shorter_or_not_renewed() {
         let engine = engine();
         for renewed in [true, false] {
-            let plan = Plan::mutex(b"", b"x", KeyTtls::default());
+            let commands = LockCommands::mutex(b"", b"x", KeyTtls::default());
             let spec = LockSpec {
                 renew: renewed,
-                ..LockSpec::new(&engine.shared.config, b"x", plan)
+                ..LockSpec::new(&engine.shared.config, b"x", commands)
             };
             let won = Won::just_now(&Arc::new(spec), 2 * lease::LONG_HOLD);
             let lock = Arc::new(HoldInner::new(Arc::clone(&engine.shared), 0, won));
-            let said_after = |age| {
+            let logged_after = |age| {
                 let now = Now {
                     moment: lock.began.checked_add(age).unwrap(),
                     tick: time::tick(),
@@ -158,7 +158,7 @@ mod tests {
             };
             let hour = lease::LONG_HOLD;
             let said =
-                [Duration::ZERO, hour - Duration::from_millis(1), hour, hour].map(said_after);
+                [Duration::ZERO, hour - Duration::from_millis(1), hour, hour].map(logged_after);
             assert_eq!(said, [false, false, renewed, renewed]);
             lock.lose(Lost::ShutDown);
         }
@@ -204,10 +204,10 @@ mod tests {
     fn a_lock_that_was_handed_over_is_extended_after_fifty_milliseconds() {
         let engine = engine();
         for renew in [true, false] {
-            let plan = Plan::mutex(b"", b"x", KeyTtls::default());
+            let commands = LockCommands::mutex(b"", b"x", KeyTtls::default());
             let spec = LockSpec {
                 renew,
-                ..LockSpec::new(&engine.shared.config, b"x", plan)
+                ..LockSpec::new(&engine.shared.config, b"x", commands)
             };
             let won = Won {
                 is_handed_over: true,

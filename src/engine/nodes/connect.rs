@@ -109,11 +109,11 @@ pub(super) fn exchange<T>(
 /// Connects and logs in. Resolving a name blocks, see [`Socket::resolve`], and its time is not part of `timeout`: where names
 /// are slow the node is down for longer, but it does come up.
 ///
-/// `greet`: what asks the server for its record; none for a member. `turn`: number of attempts before. Each begins with another
+/// `sync`: what asks the server for its record; none for a member. `turn`: number of attempts before. Each begins with another
 /// address of the name: one that accepts the connection and then says nothing uses up the time of the others.
 pub(crate) fn connect(
     address: &Address,
-    greet: Option<&Command>,
+    sync_record: Option<&Command>,
     timeout: Duration,
     turn: usize,
     thread: &mut dyn Waits,
@@ -122,7 +122,7 @@ pub(crate) fn connect(
     if let Endpoint::Tcp { host, port } = &address.place {
         addresses = Socket::resolve(host, *port).map_err(|err| cannot(&err))?;
     }
-    connect_to(address, greet, timeout, turn, addresses, thread)
+    connect_to(address, sync_record, timeout, turn, addresses, thread)
 }
 
 /// The addresses of a name are begun one after another: the next one when one has failed, or when its share of the time is
@@ -130,7 +130,7 @@ pub(crate) fn connect(
 /// beside them, and whichever is connected first is logged in on.
 fn connect_to(
     address: &Address,
-    greet: Option<&Command>,
+    sync_record: Option<&Command>,
     timeout: Duration,
     turn: usize,
     mut addresses: Vec<SocketAddr>,
@@ -188,7 +188,7 @@ fn connect_to(
         next_at = now;
         failure = match connected {
             Err(err) => cannot(&err),
-            Ok(_) => match begin(address, greet, socket, to, half, deadline, thread) {
+            Ok(_) => match begin(address, sync_record, socket, to, half, deadline, thread) {
                 // Another address may do better.
                 Err(failure @ NodeFailure::Disconnected { .. }) => failure,
                 result => return result,
@@ -206,7 +206,7 @@ fn register(thread: &dyn Waits, socket: io::Result<Socket>) -> io::Result<Socket
 /// Logs in on a connection that is established, once it is secured.
 fn begin(
     address: &Address,
-    greet: Option<&Command>,
+    sync_record: Option<&Command>,
     socket: Socket,
     to: Option<SocketAddr>,
     half: Tick,
@@ -229,9 +229,9 @@ fn begin(
         conn,
         socket,
         deadline,
-        said_time: asked.moment,
+        reported_time: asked.moment,
     };
-    let server_info = log_in(&mut line, address, greet)?;
+    let server_info = log_in(&mut line, address, sync_record)?;
     line.conn.on_login(&server_info)?;
     Ok(Opened {
         socket: line.socket,
@@ -239,7 +239,7 @@ fn begin(
             conn: line.conn,
             server_info,
             asked,
-            said_time: line.said_time,
+            reported_time: line.reported_time,
         },
     })
 }
@@ -250,7 +250,7 @@ struct Line<'a> {
     conn: Conn<PendingCommand>,
     socket: Socket,
     deadline: Tick,
-    said_time: Moment,
+    reported_time: Moment,
 }
 
 impl Dialogue for Line<'_> {
@@ -270,7 +270,7 @@ impl Dialogue for Line<'_> {
     }
 
     fn note_time(&mut self) {
-        self.said_time = Moment::now();
+        self.reported_time = Moment::now();
     }
 }
 
@@ -350,9 +350,9 @@ mod tests {
     use std::thread::{self, JoinHandle};
 
     use super::*;
-    use crate::ids::Edition;
+    use crate::ids::RecordVersion;
     use crate::sys::{Events, Poll};
-    use crate::wire::{GreetKind, Greeting, Script, greet};
+    use crate::wire::{Script, SyncKind, SyncRecord, sync_record};
 
     struct Thread(Poll);
 
@@ -369,13 +369,13 @@ mod tests {
         }
     }
 
-    fn greeting() -> Command {
-        greet(&Greeting {
-            edition: Edition::new(1),
+    fn sync_command() -> Command {
+        sync_record(&SyncRecord {
+            record_version: RecordVersion::new(1),
             own: 10_102,
             reported: 0,
             servers: 3,
-            kind: GreetKind::Note,
+            kind: SyncKind::Note,
         })
     }
 
@@ -386,7 +386,7 @@ mod tests {
     ) -> Result<Opened, NodeFailure> {
         connect_to(
             &Address::parse("redis://a-name").unwrap(),
-            Some(&greeting()),
+            Some(&sync_command()),
             timeout,
             turn,
             addresses.to_vec(),
@@ -517,7 +517,7 @@ mod tests {
         let server = thread::spawn(move || {
             let (mut server, _) = listener.accept().unwrap();
             let scripts = Script::NEEDED;
-            read_until(&mut server, Script::Greet.hash());
+            read_until(&mut server, Script::SyncRecord.hash());
             let info = "$33\r\nserver_time_usec:1700000000000001\r\n";
             let known = format!("*{}\r\n{}", scripts.len(), ":0\r\n".repeat(scripts.len()));
             let role = "*3\r\n$6\r\nmaster\r\n:0\r\n*0\r\n-NOSCRIPT x\r\n";
@@ -528,8 +528,8 @@ mod tests {
             server
                 .write_all(hashes.collect::<String>().as_bytes())
                 .unwrap();
-            let greeted = "*10\r\n:1\r\n:5000\r\n:10102\r\n:1\r\n:20000\r\n:7\r\n:0\r\n:2\r\n:0\r\n$0\r\n\r\n";
-            server.write_all(greeted.as_bytes()).unwrap();
+            let synced = "*10\r\n:1\r\n:5000\r\n:10102\r\n:1\r\n:20000\r\n:7\r\n:0\r\n:2\r\n:0\r\n$0\r\n\r\n";
+            server.write_all(synced.as_bytes()).unwrap();
             loading
         });
 
@@ -539,6 +539,6 @@ mod tests {
 
         let loading = server.join().unwrap();
         assert_eq!(opened.login.server_info.time, Some(1_700_000_000_000_001));
-        assert!(opened.login.said_time.boot_micros() <= loading.boot_micros());
+        assert!(opened.login.reported_time.boot_micros() <= loading.boot_micros());
     }
 }

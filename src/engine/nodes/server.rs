@@ -24,7 +24,7 @@ use crate::sys::logging::{debug, trace};
 use crate::sys::sync::{AtomicBool, AtomicU64, Mutex, Receiver, Sender, fence, unbounded};
 use crate::sys::{Registry, SOCKET, Socket, Waker};
 use crate::time::{self, Now, Tick};
-use crate::wire::{HandedOver, Plan};
+use crate::wire::{HandedOver, LockCommands};
 
 /// See the module. Shared by its worker and everybody who sends.
 pub(crate) struct Server {
@@ -353,7 +353,7 @@ impl Server {
         }
         let given_back = self.give_backs.begin(notice.value.as_bytes(), &notice.key);
         if let Some(given_back) = given_back {
-            let command = Plan::give_back_handed_over(notice, self.common.client);
+            let command = LockCommands::give_back_handed_over(notice, self.common.client);
             self.give(PendingCommand::release(
                 Arc::new(command),
                 Some(given_back),
@@ -481,7 +481,7 @@ mod tests {
     use crate::config::Config;
     use crate::engine::Engine;
     use crate::engine::nodes::primary::NodeAddress;
-    use crate::ids::{Edition, OwnerToken};
+    use crate::ids::{OwnerToken, RecordVersion};
     use crate::inspection::SecretValue;
 
     #[test]
@@ -493,7 +493,7 @@ mod tests {
             let before = shared.fanout.counters.snapshot().commands;
             let notice = HandedOver {
                 token: Some(7),
-                edition: Edition::NONE,
+                record_version: RecordVersion::NONE,
                 life: 1_000,
                 time: 0,
                 asked_from: None,

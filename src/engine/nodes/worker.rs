@@ -184,9 +184,9 @@ impl Worker {
             }
             self.wait_until(found_by)?;
         };
-        let greet = self.node.common.records.rules().in_login();
+        let sync_record = self.node.common.records.rules().in_login();
         let left = deadline.saturating_duration_since(time::tick());
-        connect::connect(&address, Some(&greet), left, self.failures, self)
+        connect::connect(&address, Some(&sync_record), left, self.failures, self)
     }
 
     /// Begins with a connection, unless the server has no vote.

@@ -105,7 +105,7 @@ impl Attempt {
         let ttl_ms = lease::millis(request.spec.ttl());
         let command = request
             .spec
-            .plan
+            .commands
             .acquire(owner.token, ttl_ms, proposal, &policy);
         let broadcast = Broadcast::ask(command, &round);
         let attempt = Attempt {
@@ -202,7 +202,7 @@ impl Attempt {
                 RaiseRound::new(rule, token, self.use_until),
             ));
             let deadline = request.limit(time::deadline(fanout.response_timeout));
-            let broadcast = Broadcast::ask(spec.plan.raise(self.owner.token, token), &raise);
+            let broadcast = Broadcast::ask(spec.commands.raise(self.owner.token, token), &raise);
             raise.send(fanout, broadcast);
             end = raise.wait(deadline);
             seen = seen
@@ -244,7 +244,7 @@ impl Attempt {
                 gone,
             };
             let client = request.policy.entry.map(|it| it.client);
-            let keep = spec.plan.keep(self.owner.token, client);
+            let keep = spec.commands.keep(self.owner.token, client);
             let in_lists = client.filter(|_| keep.is_none());
             if let Some(keep) = keep {
                 // Slots besides its own that nodes have granted, or may grant yet, are given back, and the waiting lists of these
@@ -382,13 +382,16 @@ impl Attempt {
                 entry,
                 since: request.since(fanout),
                 which: self.round.with_ballot(Ballot::<AcquireRound>::in_the_way),
-                member: request.spec.plan.member(self.owner.successor),
+                member: request.spec.commands.member(self.owner.successor),
                 yields: true,
             }),
             Some(entry) => QueueUpdate::Leave(entry.client),
         };
         let offer = fanout.offer(self.round.with_ballot(Ballot::<AcquireRound>::proposal));
-        let command = request.spec.plan.release(self.owner.token, offer, update);
+        let command = request
+            .spec
+            .commands
+            .release(self.owner.token, offer, update);
         let round =
             (granted != 0).then(|| Pending::among(fanout, ReleaseRound::new(granted), Some(to)));
         let release =

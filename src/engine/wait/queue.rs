@@ -88,7 +88,7 @@ impl WaitQueue {
     fn len_of_front(&self) -> usize {
         self.tickets
             .iter()
-            .take_while(|it| it.request.spec.plan.is_shared)
+            .take_while(|it| it.request.spec.commands.is_shared)
             .count()
             .max(1)
     }
@@ -142,7 +142,7 @@ impl WaitQueue {
     ) -> Option<T> {
         // Readers hand nothing over: a call that waits behind them has asked.
         let first = self.tickets.front()?;
-        if !first.request.spec.plan.has_slots && self.holder() != Some(id) {
+        if !first.request.spec.commands.has_slots && self.holder() != Some(id) {
             return None;
         }
         let entered = enter(first)?;
@@ -247,7 +247,7 @@ impl Ticket {
     /// RACE: T1, the call, wins a slot that nodes have handed over to it; T2, a worker, brings that message behind their answers.
     /// Therefore nothing is given back here: a permit gives back all other slots once it is won.
     pub(super) fn handed_over(&self, node: NodeId, notice: &HandedOver, quorum: usize) {
-        let plan = &self.request.spec.plan;
+        let commands = &self.request.spec.commands;
         let mut state = self.state.lock();
         let is_current = state.owner.map(|it| it.token) == notice.owner();
         if let Some(won) = &state.hand_overs.won {
@@ -259,7 +259,7 @@ impl Ticket {
             return;
         }
         // One of several names, or any slot of a semaphore, says nothing of the others.
-        let is_vote = is_current && plan.parts.is_empty() && !plan.has_slots;
+        let is_vote = is_current && commands.parts.is_empty() && !commands.has_slots;
         if let Some(asked) = &state.asked
             && let Some(token) = notice.token.filter(|_| is_vote)
             && notice.asked_from.is_some_and(|it| it <= asked.sent.tick)
@@ -379,7 +379,7 @@ impl Ticket {
             entry,
             since: self.request.since(fanout),
             which: None,
-            member: self.request.spec.plan.member(owner.token),
+            member: self.request.spec.commands.member(owner.token),
             yields: false,
         })
     }
@@ -432,15 +432,15 @@ mod tests {
     use crate::config::Config;
     use crate::engine::round::attempt::Request;
     use crate::engine::spec::LockSpec;
-    use crate::wire::{KeyTtls, Plan};
+    use crate::wire::{KeyTtls, LockCommands};
 
-    fn plan() -> Plan {
-        Plan::mutex(b"", b"x", KeyTtls::default())
+    fn commands() -> LockCommands {
+        LockCommands::mutex(b"", b"x", KeyTtls::default())
     }
 
-    fn call(plan: Plan) -> Arc<Ticket> {
+    fn call(commands: LockCommands) -> Arc<Ticket> {
         let config = Config::default();
-        let spec = Arc::new(LockSpec::new(&config, b"x", plan));
+        let spec = Arc::new(LockSpec::new(&config, b"x", commands));
         let request = Request::new(&spec, &config, None, None);
         Arc::new(Ticket {
             request,
@@ -453,11 +453,11 @@ mod tests {
     }
 
     fn writer() -> Arc<Ticket> {
-        call(plan())
+        call(commands())
     }
 
     fn reader() -> Arc<Ticket> {
-        call(plan().to_read())
+        call(commands().to_read())
     }
 
     fn queue(tickets: &[&Arc<Ticket>]) -> WaitQueue {
@@ -502,11 +502,11 @@ mod tests {
 
     #[test]
     fn a_call_for_several_names_and_one_for_a_slot_ask_alone() {
-        for plan in [
-            Plan::several(b"", [&b"a"[..], b"b"].into_iter(), KeyTtls::default()),
-            Plan::semaphore(b"", b"s", 2, KeyTtls::default()),
+        for commands in [
+            LockCommands::multi(b"", [&b"a"[..], b"b"].into_iter(), KeyTtls::default()),
+            LockCommands::semaphore(b"", b"s", 2, KeyTtls::default()),
         ] {
-            let queue = queue(&[&call(plan.clone()), &call(plan)]);
+            let queue = queue(&[&call(commands.clone()), &call(commands)]);
             assert_eq!(asking(&queue), [true, false]);
         }
     }
@@ -610,7 +610,7 @@ mod tests {
 
     #[test]
     fn a_permit_is_handed_on_to_the_first_call_whoever_holds_others() {
-        let first = call(Plan::semaphore(b"", b"s", 2, KeyTtls::default()));
+        let first = call(LockCommands::semaphore(b"", b"s", 2, KeyTtls::default()));
         let mut queue = queue(&[&first]);
         assert!(queue.pass_on(7, entered).is_some());
     }

@@ -68,10 +68,10 @@ impl<'a> QueuedCall<'a> {
             parker: Arc::default(),
             state: Mutex::default(),
         });
-        let plan = &ticket.request.spec.plan;
+        let commands = &ticket.request.spec.commands;
         let mut by_key = queues.by_key.lock();
         count(&queues.counters.waiting);
-        let queue = by_key.entry(Arc::clone(&plan.key)).or_default();
+        let queue = by_key.entry(Arc::clone(&commands.key)).or_default();
         queue.tickets.push_back(Arc::clone(&ticket));
         queue.admit();
         drop(by_key);
@@ -240,7 +240,7 @@ impl<'a> QueuedCall<'a> {
     pub(crate) fn give_up_for_all(&self, lost: &LostAttempt) {
         let lost = Arc::new(lost.clone());
         let by_key = self.queues.by_key.lock();
-        let Some(queue) = by_key.get(&self.ticket.request.spec.plan.key) else {
+        let Some(queue) = by_key.get(&self.ticket.request.spec.commands.key) else {
             return;
         };
         let others = queue
@@ -270,10 +270,10 @@ impl<'a> QueuedCall<'a> {
         if !owner.reached.is_empty()
             && let Some(client) = self.ticket.client()
         {
-            let plan = &self.ticket.request.spec.plan;
+            let commands = &self.ticket.request.spec.commands;
             let seen = self.ticket.state.lock().known.seen;
             let update = QueueUpdate::Leave(client);
-            let leave = plan.release(owner.token, self.fanout.offer(seen), update);
+            let leave = commands.release(owner.token, self.fanout.offer(seen), update);
             let leave = Broadcast::release(leave, owner.reached, LEAVE_FOR);
             self.fanout.send(leave, time::tick());
         }

@@ -20,7 +20,7 @@ use crate::logic::quorum;
 use crate::stats::{Counters, count};
 use crate::sys::sync::Mutex;
 use crate::sys::this_thread;
-use crate::wire::{HandedOver, Plan};
+use crate::wire::{HandedOver, LockCommands};
 
 /// All wait queues of a manager.
 pub(crate) struct Queues {
@@ -58,14 +58,14 @@ impl Queues {
     pub(crate) fn begin_hold(&self, spec: &LockSpec, id: u64) {
         let mut queues = self.by_key.lock();
         begin_hold(&mut queues, spec, id);
-        change(&mut queues, &spec.plan.key, |queue| queue.admit());
+        change(&mut queues, &spec.commands.key, |queue| queue.admit());
     }
 
     /// Whether the manager holds the lock itself, or one of several, as the calling thread sees it.
-    pub(crate) fn held_by(&self, plan: &Plan) -> HeldBy {
+    pub(crate) fn held_by(&self, commands: &LockCommands) -> HeldBy {
         let queues = self.by_key.lock();
-        let held = iter::once(&plan.key)
-            .chain(plan.parts.iter())
+        let held = iter::once(&commands.key)
+            .chain(commands.parts.iter())
             .filter_map(|it| queues.get(it));
         let mut takers = held.flat_map(WaitQueue::takers).peekable();
         if takers.peek().is_none() {
@@ -85,13 +85,13 @@ impl Queues {
     /// lists.
     pub(crate) fn pass_on<T>(
         &self,
-        plan: &Plan,
+        commands: &LockCommands,
         id: u64,
         enter: impl FnOnce(&Arc<Ticket>) -> Option<T>,
     ) -> Option<T> {
         let mut queues = self.by_key.lock();
-        let entered = queues.get_mut(&plan.key)?.pass_on(id, enter)?;
-        end_parts(&mut queues, plan, id);
+        let entered = queues.get_mut(&commands.key)?.pass_on(id, enter)?;
+        end_parts(&mut queues, commands, id);
         Some(entered)
     }
 
@@ -109,10 +109,10 @@ impl Queues {
     }
 
     /// Notes that the hold `id` is over, for a reason that says nothing about the nodes. The next call tries by itself.
-    pub(crate) fn end_hold(&self, plan: &Plan, id: u64) {
+    pub(crate) fn end_hold(&self, commands: &LockCommands, id: u64) {
         let mut queues = self.by_key.lock();
-        end_parts(&mut queues, plan, id);
-        change(&mut queues, &plan.key, |queue| {
+        end_parts(&mut queues, commands, id);
+        change(&mut queues, &commands.key, |queue| {
             if queue.end_hold(id) {
                 queue.admit();
             }
@@ -137,7 +137,7 @@ impl Queues {
 
     pub(super) fn remove(&self, queues: &mut WaitQueues, ticket: &Arc<Ticket>, held: Option<u64>) {
         let spec = &ticket.request.spec;
-        let Some(queue) = queues.get_mut(&spec.plan.key) else {
+        let Some(queue) = queues.get_mut(&spec.commands.key) else {
             return;
         };
         let before = queue.tickets.len();
@@ -148,7 +148,7 @@ impl Queues {
         if let Some(id) = held {
             begin_hold(queues, spec, id);
         }
-        change(queues, &spec.plan.key, |queue| queue.admit());
+        change(queues, &spec.commands.key, |queue| queue.admit());
     }
 }
 
@@ -164,28 +164,31 @@ fn change(queues: &mut WaitQueues, key: &[u8], change: impl FnOnce(&mut WaitQueu
 
 /// Notes the hold `id` of the calling thread: of several locks, with each of them as well.
 fn begin_hold(queues: &mut WaitQueues, spec: &LockSpec, id: u64) {
-    for part in parts(&spec.plan) {
+    for part in parts(&spec.commands) {
         queues
             .entry(Arc::clone(part))
             .or_default()
             .begin_hold(id, None);
     }
-    if !spec.plan.has_slots {
+    if !spec.commands.has_slots {
         queues
-            .entry(Arc::clone(&spec.plan.key))
+            .entry(Arc::clone(&spec.commands.key))
             .or_default()
             .begin_hold(id, Some(spec.rule()));
     }
 }
 
 /// What notes a hold only to say whose it is: the names of a set, and a semaphore.
-fn parts(plan: &Plan) -> impl Iterator<Item = &Arc<[u8]>> {
-    plan.parts.iter().chain(plan.has_slots.then_some(&plan.key))
+fn parts(commands: &LockCommands) -> impl Iterator<Item = &Arc<[u8]>> {
+    commands
+        .parts
+        .iter()
+        .chain(commands.has_slots.then_some(&commands.key))
 }
 
 /// The hold `id` is over, as far as it says whose a lock is.
-fn end_parts(queues: &mut WaitQueues, plan: &Plan, id: u64) {
-    for part in parts(plan) {
+fn end_parts(queues: &mut WaitQueues, commands: &LockCommands, id: u64) {
+    for part in parts(commands) {
         change(queues, part, |queue| queue.end_hold_of_set(id));
     }
 }

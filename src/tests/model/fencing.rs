@@ -110,7 +110,7 @@ enum Lines {
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Guard {
     None,
-    /// The node's record changes, so it refuses what compares the record until the client has greeted it again. From then on the
+    /// The node's record changes, so it refuses what compares the record until the client has synced it again. From then on the
     /// client knows that it forgot: what it grants, takes or extends does not count before the end of the quarantine, nor
     /// what it grants to an attempt that began before that.
     Record,
@@ -253,7 +253,7 @@ impl<const A: usize> World<A> {
         let line = Line {
             sent: 0,
             answer: Answer::None,
-            greeted: true,
+            synced: true,
             doubtful: false,
             barred: false,
             rank: 0,

@@ -16,7 +16,7 @@
 //! order: otherwise an old push looks young. Steps of clocks are checked for clients that have seen the clock before.
 //!
 //! Two rules are more precise here than a vote by an answer needs. A push shows the server's clock, as an answer does
-//! ([`Flaw::PushShowsNoClock`]). The end of a quarantine still bars an older ask if it was over when the server was greeted
+//! ([`Flaw::PushShowsNoClock`]). The end of a quarantine still bars an older ask if it was over when the server was synced
 //! ([`Flaw::ForgetsEndSeenLate`]).
 #![allow(clippy::print_stdout, reason = "for who reads a test")]
 
@@ -115,10 +115,10 @@ enum Flaw {
     IgnoresQuarantine,
     /// A push counts if the server may vote when the push is read.
     JudgesQuarantineWhenRead,
-    /// A quarantine that is over when the server is greeted counts for nothing asked before its end.
+    /// A quarantine that is over when the server is synced counts for nothing asked before its end.
     ForgetsEndSeenLate,
-    /// The edition of a push is not compared.
-    IgnoresEdition,
+    /// The version of a push is not compared.
+    IgnoresRecordVersion,
     /// A server does not renew the life of the caller's own key.
     OwnKeyKeepsLife,
     /// The first life is longer than a quarantine.
@@ -367,7 +367,7 @@ impl World {
         rate != 0 && self.random.u32(..rate) == 0
     }
 
-    /// An owner token, an edition, a client id or the tag of a command that was never used.
+    /// An owner token, an version, a client id or the tag of a command that was never used.
     fn fresh(&mut self) -> u32 {
         self.last_id += 1;
         self.last_id

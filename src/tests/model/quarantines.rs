@@ -1,5 +1,5 @@
 //! Two programs with different `max_ttl`, and servers that lose their data: who is quarantined for how long, in every order of
-//! losses and greetings.
+//! losses and syncs.
 //!
 //! The program with the longer one holds the lock for [`LONG`]: from the beginning of the world on, or it takes the lock first.
 //! Nodes restart empty, or come back with an old copy of their data, always without the lock. A client of the other program was
@@ -7,8 +7,8 @@
 //! not have it before [`LONG`] is over. The holder comes back to nodes that lost their data, or is cut off from them for good.
 //! There may be a witness: a client of either program that has started just now.
 //!
-//! A node stands for `greet.lua` and the edition that scripts compare; `recorded` compares them. On purpose: no waiting. A node
-//! is asked, greeted if it must be, and grants, in one step. A client asks all nodes that it reaches in one unit of time, in any
+//! A node stands for `sync_record.lua` and the version that scripts compare; `recorded` compares them. On purpose: no waiting. A node
+//! is asked, synced if it must be, and grants, in one step. A client asks all nodes that it reaches in one unit of time, in any
 //! order, and may have won before the last of them answers. All states that can be reached are visited.
 
 mod proofs;
@@ -35,14 +35,14 @@ enum Flaw {
     NoRunId,
     /// A client does not take in what records show, and goes by its own `max_ttl`.
     NotHeard,
-    /// It goes by what it knew when it greeted a node.
+    /// It goes by what it knew when it synced a node.
     NotLengthened,
     /// It does not pass on to a node what other records have.
     NotPassedOn,
     /// It does so for a node without a record only.
     NotRaised,
-    /// A record with another `max_ttl` has the same edition.
-    SameEdition,
+    /// A record with another `max_ttl` has the same version.
+    SameRecordVersion,
     /// A client whose `max_ttl` is longer than the record's counts the node.
     NotRefused,
     /// It raises the record's to its own.
@@ -96,14 +96,14 @@ const WORLD: World = World {
 #[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
 struct Node {
     lost_at: Option<u64>,
-    /// Who has greeted it first since.
+    /// Who has synced it first since.
     first: Option<usize>,
     record: Option<Record>,
     /// The holder's key is there. In a round of the holder or of the other client: this node has granted the lock.
     held: bool,
     granted: [bool; 2],
-    /// Of the three clients, who has greeted this process, and who with the record that it has now.
-    greeted: [bool; 3],
+    /// Of the three clients, who has synced this process, and who with the record that it has now.
+    synced: [bool; 3],
     current: [bool; 3],
     /// Since when the node remembers, as the holder and the other client know; and how long a quarantine they made of that.
     begun: [Option<(u64, u64)>; 2],
@@ -177,7 +177,7 @@ impl World {
                 }),
                 held: self.held[it] && !self.holder_comes,
                 granted: [false; 2],
-                greeted: known,
+                synced: known,
                 current: known,
                 begun: [None; 2],
                 is_asked: false,
@@ -261,12 +261,12 @@ impl World {
                 next.nodes[node] = self.lost(state, node);
                 visit(next);
             }
-            for (client, greets) in [
+            for (client, syncs) in [
                 (HOLDER, comes || self.holder_returns),
                 (WITNESS, self.witness.is_some()),
             ] {
-                if greets && self.reached[client][node] && self.is_due(state, node, client) {
-                    visit(self.greet(state, node, client));
+                if syncs && self.reached[client][node] && self.is_due(state, node, client) {
+                    visit(self.sync_record(state, node, client));
                 }
             }
             let may_hold = comes && self.reached[HOLDER][node] && it.lost_at.is_none();
@@ -287,7 +287,7 @@ impl World {
             let it = &state.nodes[node];
             let is_back = it.lost_at.unwrap_or(0) + COMES_BACK <= state.now;
             let is_refused = self.own(client) == LONG && self.is_due(state, node, client);
-            self.reached[client][node] && is_back && (!it.greeted[client] || is_refused)
+            self.reached[client][node] && is_back && (!it.synced[client] || is_refused)
         };
         let asks = state.nodes.iter().any(|it| it.is_asked);
         let waits = (0..NODES).any(|it| {
@@ -323,7 +323,7 @@ impl World {
             lost_at: Some(state.now),
             record,
             held: false,
-            greeted: [false; 3],
+            synced: [false; 3],
             current: [false; 3],
             begun: [None; 2],
             ..state.nodes[node]
@@ -353,15 +353,15 @@ impl World {
         shown.max(self.own(client))
     }
 
-    /// Whether a client greets the node before the next command: it does not know the record, or knows of a larger one.
+    /// Whether a client syncs the node before the next command: it does not know the record, or knows of a larger one.
     fn is_due(&self, state: &State, node: usize, client: usize) -> bool {
         let it = state.nodes[node];
         let stored = it.record.map_or(0, |it| it.max_ttl);
         !it.current[client] || self.flaw != Flaw::NotRaised && stored < self.reported(state, client)
     }
 
-    /// A client greets a node.
-    fn greet(&self, state: &State, node: usize, client: usize) -> State {
+    /// A client syncs a node.
+    fn sync_record(&self, state: &State, node: usize, client: usize) -> State {
         let mut next = *state;
         let reported = self.reported(state, client);
         let it = &mut next.nodes[node];
@@ -382,7 +382,7 @@ impl World {
             is_of_this_process: true,
             max_ttl: own.max(reported),
         };
-        let is_same = if self.flaw == Flaw::SameEdition {
+        let is_same = if self.flaw == Flaw::SameRecordVersion {
             known.is_some()
         } else {
             known == Some(record)
@@ -394,7 +394,7 @@ impl World {
             it.first = it.first.or(Some(client));
         }
         it.record = Some(record);
-        (it.greeted[client], it.current[client]) = (true, true);
+        (it.synced[client], it.current[client]) = (true, true);
         next.shown[client] = next.shown[client].max(record.max_ttl);
         if let Some(place) = place(client) {
             let length = self.length(&next, client);
@@ -412,10 +412,10 @@ impl World {
         next
     }
 
-    /// The other client asks a node for something, and greets it first if it must.
+    /// The other client asks a node for something, and syncs it first if it must.
     fn ask(&self, state: &State, node: usize) -> State {
         let mut next = if self.is_due(state, node, OTHER) {
-            self.greet(state, node, OTHER)
+            self.sync_record(state, node, OTHER)
         } else {
             *state
         };

@@ -13,9 +13,9 @@ use quorlock_testing::resp;
 use quorlock_testing::store::{Store, Value};
 
 use super::*;
-use crate::answer::GreetReply;
-use crate::ids::{Edition, OwnerToken};
-use crate::wire::{self, Command, Destination, GreetKind, Greeting, Offer, QueuePolicy, Reply};
+use crate::answer::RecordReply;
+use crate::ids::{OwnerToken, RecordVersion};
+use crate::wire::{self, Command, Destination, Offer, QueuePolicy, Reply, SyncKind, SyncRecord};
 
 /// What the clock of a node shows when a model's clock shows 0: microseconds since 1970.
 pub(super) const BEGIN: u64 = 20_000 * 86_400_000_000;
@@ -96,8 +96,8 @@ pub(super) struct Real {
     /// Microseconds since 1970.
     now: u64,
     starts: u32,
-    /// What each client was greeted with last.
-    editions: HashMap<usize, Edition>,
+    /// What each client connected with last.
+    record_versions: HashMap<usize, RecordVersion>,
     /// How many were drawn.
     drawn: u64,
 }
@@ -110,16 +110,16 @@ impl Real {
             store: Store::new("run0"),
             now,
             starts: 0,
-            editions: HashMap::new(),
+            record_versions: HashMap::new(),
             drawn: 0,
         }
     }
 
-    /// With nothing stored but its record, which [`ONLY`] has been greeted with. The quarantine has ended before the model's
+    /// With nothing stored but its record, which [`ONLY`] has been synced with. The quarantine has ended before the model's
     /// beginning.
     pub(super) fn in_use(at: u8, quarantine: u64) -> Real {
         let mut real = Real::at(BEGIN - 86_400_000_000);
-        real.greet(ONLY, quarantine, 0);
+        real.sync_record(ONLY, quarantine, 0);
         real.go_to(at);
         real
     }
@@ -156,7 +156,7 @@ impl Real {
 
     /// All connections break.
     pub(super) fn disconnect(&mut self) {
-        self.editions.clear();
+        self.record_versions.clear();
     }
 
     /// All strings.
@@ -176,18 +176,18 @@ impl Real {
     }
 
     /// A client needs a quarantine of `own` milliseconds, and has been shown `heard` by other nodes.
-    pub(super) fn greet(&mut self, client: usize, own: u64, heard: u64) -> GreetReply {
-        let command = self.greeting(own, heard, GreetKind::Note);
-        let Vote::Greet(reply) = self.send(client, &command) else {
-            panic!("no answer to a greeting")
+    pub(super) fn sync_record(&mut self, client: usize, own: u64, heard: u64) -> RecordReply {
+        let command = self.sync_command(own, heard, SyncKind::Note);
+        let Vote::Record(reply) = self.send(client, &command) else {
+            panic!("no answer to a sync_command")
         };
         reply
     }
 
-    fn greeting(&mut self, own: u64, heard: u64, kind: GreetKind) -> Command {
+    fn sync_command(&mut self, own: u64, heard: u64, kind: SyncKind) -> Command {
         self.drawn += 1;
-        wire::greet(&Greeting {
-            edition: Edition::new(self.drawn),
+        wire::sync_record(&SyncRecord {
+            record_version: RecordVersion::new(self.drawn),
             own,
             reported: heard,
             servers: 0,
@@ -197,20 +197,24 @@ impl Real {
 
     /// On a client's connection.
     pub(super) fn send(&mut self, client: usize, command: &Command) -> Vote {
-        let edition = self.editions.get(&client).copied().unwrap_or(Edition::NONE);
+        let record_version = self
+            .record_versions
+            .get(&client)
+            .copied()
+            .unwrap_or(RecordVersion::NONE);
         let mut bytes = Vec::new();
         command.write(
             &mut bytes,
             Destination {
                 with_source: true,
                 is_notified: true,
-                edition,
+                record_version,
                 tag: None,
             },
         );
         let answer = self.run(command.kind, &bytes);
-        if let Vote::Greet(greeted) = &answer {
-            self.editions.insert(client, greeted.edition);
+        if let Vote::Record(synced) = &answer {
+            self.record_versions.insert(client, synced.record_version);
         }
         answer
     }

@@ -1,4 +1,4 @@
-//! A server's record changes while threads lock, extend and release: their commands wait until the server is greeted, and rounds
+//! A server's record changes while threads lock, extend and release: their commands wait until the server is synced, and rounds
 //! end before that.
 
 use std::time::Duration;
@@ -16,7 +16,7 @@ const LATE: Duration = ms(10_000);
 
 fn manager(world: &World) -> LockManager {
     let locks = world.manager_with(|it| it.ttl(TTL).max_ttl(TTL).response_timeout(LATE));
-    // From now on all are connected and greeted.
+    // From now on all are connected and synced.
     drop(locks.mutex("c").try_lock().unwrap());
     locks
 }
@@ -53,9 +53,9 @@ fn h27_calls_whose_commands_found_another_record_get_their_answers_and_all_they_
     });
 }
 
-/// Two servers decide, and the third is greeted meanwhile. [`World::end`] compares the order of commands.
+/// Two servers decide, and the third is synced meanwhile. [`World::end`] compares the order of commands.
 #[test]
-fn h27_behind_its_release_no_command_is_sent_that_has_waited_for_a_greeting() {
+fn h27_behind_its_release_no_command_is_sent_that_has_waited_for_a_sync() {
     let extended = |guard: LockGuard| {
         let _ = guard.extend(TTL);
         let _ = guard.release();
@@ -79,9 +79,9 @@ fn h27_behind_its_release_no_command_is_sent_that_has_waited_for_a_greeting() {
     }
 }
 
-/// Rounds run into their timeouts while the server is greeted.
+/// Rounds run into their timeouts while the server is synced.
 #[test]
-fn h27_rounds_that_time_out_while_a_server_is_greeted_leave_no_key() {
+fn h27_rounds_that_time_out_while_a_server_is_synced_leave_no_key() {
     hastily(1_000, || {
         let world = World::new(1);
         let locks = world.manager_with(|it| it.ttl(TTL).max_ttl(TTL).response_timeout(ms(50)));
@@ -98,9 +98,9 @@ fn h27_rounds_that_time_out_while_a_server_is_greeted_leave_no_key() {
     });
 }
 
-/// The connection ends while commands wait for a greeting, or before or after that.
+/// The connection ends while commands wait for a sync, or before or after that.
 #[test]
-fn h27_calls_whose_commands_wait_for_a_greeting_hear_of_the_end_of_the_connection() {
+fn h27_calls_whose_commands_wait_for_a_sync_hear_of_the_end_of_the_connection() {
     patiently(3_000, || {
         let world = World::new(1);
         let locks = manager(&world);

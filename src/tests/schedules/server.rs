@@ -134,7 +134,7 @@ impl Server {
         self.data.lock().unwrap().say(&[b"DEL", b"quorlock:record"]);
     }
 
-    /// A command has found another record than its client was greeted with.
+    /// A command has found another record than its client connected with.
     pub(super) fn has_answered_changed(&self) -> bool {
         let of_record = |it: &Ran| !matches!(it.kind, Kind::Release) && it.status == -3;
         self.data.lock().unwrap().log.iter().any(of_record)
@@ -259,8 +259,8 @@ fn serve(data: &Mutex<Data>, port: u16, room: usize) {
                 }
                 let mut data = data.lock().unwrap();
                 replies.extend(data.run(number, &args));
-                // A connection sends its greetings by itself.
-                commands += u64::from(data.log.last().is_none_or(|it| it.kind != Kind::Greet));
+                // A connection sends its syncs by itself.
+                commands += u64::from(data.log.last().is_none_or(|it| it.kind != Kind::SyncRecord));
             }
             for (to, bytes) in together(replies) {
                 clients[to].peer.write(&bytes);

@@ -16,7 +16,7 @@ use std::time::Duration;
 use super::*;
 use crate::answer::ReleaseReply;
 use crate::ids::OwnerToken;
-use crate::wire::{KeyTtls, Offer, Plan, QueuePolicy, QueueUpdate};
+use crate::wire::{KeyTtls, LockCommands, Offer, QueuePolicy, QueueUpdate};
 
 /// What a command of these tests is sent for: a number of its own, which is also the owner in it.
 #[derive(Debug)]
@@ -157,14 +157,14 @@ fn events(conn: &mut Conn<Tag>) -> Vec<String> {
     }
 }
 
-/// A push: the lock `a b` is handed over with token 7, by a server whose record has this edition.
-fn handed_over(edition: &Edition) -> Vec<u8> {
-    let edition = str::from_utf8(&edition.0).unwrap();
-    let message = format!("7 {edition} 900 0 w 32 {} a b", "0".repeat(32));
-    said_on_channel(message.as_bytes())
+/// A push: the lock `a b` is handed over with token 7, by a server whose record has this version.
+fn handed_over(record_version: &RecordVersion) -> Vec<u8> {
+    let record_version = str::from_utf8(&record_version.0).unwrap();
+    let message = format!("7 {record_version} 900 0 w 32 {} a b", "0".repeat(32));
+    sent_on_channel(message.as_bytes())
 }
 
-fn said_on_channel(message: &[u8]) -> Vec<u8> {
+fn sent_on_channel(message: &[u8]) -> Vec<u8> {
     let frame = format!(">3\r\n$7\r\nmessage\r\n$1\r\nx\r\n${}\r\n", message.len());
     [frame.as_bytes(), message, b"\r\n"].concat()
 }
@@ -198,7 +198,7 @@ fn however_what_comes_is_cut_the_same_answers_meet_the_same_commands() {
         ..Server::default()
     };
     let mut said = server.serve().unwrap();
-    said.extend(handed_over(&Edition::NONE));
+    said.extend(handed_over(&RecordVersion::NONE));
     while let Some(reply) = server.serve() {
         said.extend(reply);
     }
@@ -662,21 +662,21 @@ fn h18_a_push_that_was_not_asked_for_ends_the_connection() {
 /// What it was handed before it lost its data says nothing of what it has granted since.
 #[test]
 fn h17_a_lock_that_another_record_handed_over_has_no_token() {
-    let greeted = Edition::new(1);
-    for (edition, token) in [
-        (greeted, Some(7)),
-        (Edition::new(2), None),
-        (Edition::NONE, None),
+    let synced = RecordVersion::new(1);
+    for (record_version, token) in [
+        (synced, Some(7)),
+        (RecordVersion::new(2), None),
+        (RecordVersion::NONE, None),
     ] {
         let mut conn = Conn::<Tag> {
-            edition: greeted,
+            record_version: synced,
             ..Conn::ready(true)
         };
-        read(&mut conn, &handed_over(&edition));
+        read(&mut conn, &handed_over(&record_version));
         let Ok(Some(ConnEvent::HandedOver(notice))) = conn.poll_event() else {
-            panic!("{edition:?}: nobody is told")
+            panic!("{record_version:?}: nobody is told")
         };
-        assert_eq!(notice.token, token, "{edition:?}");
+        assert_eq!(notice.token, token, "{record_version:?}");
         assert_eq!(
             (notice.key.as_slice(), notice.owner()),
             (&b"a b"[..], Some(OwnerToken::nobody())),
@@ -692,7 +692,7 @@ fn h18_a_message_that_makes_no_sense_is_passed_over_and_answers_nothing() {
     conn.enqueue(script(Script::Release, 1), Now::read());
     write_all(&mut conn);
     for message in [&b""[..], b"report", b"7", b"x x x x x x", &[0xff; 40]] {
-        read(&mut conn, &said_on_channel(message));
+        read(&mut conn, &sent_on_channel(message));
         assert!(matches!(conn.poll_event(), Ok(None)), "{message:?}");
         assert_eq!(conn.in_flight(), 1);
     }
@@ -730,7 +730,7 @@ fn a_connection_without_pushes_is_not_asked_for_notices_and_says_that_nobody_is_
 #[test]
 fn h9_a_connection_is_worth_something_until_all_that_its_owed_commands_set_has_expired() {
     const PATIENCE: Duration = Duration::from_secs(1);
-    let plan = || Plan::mutex(b"", b"a", KeyTtls::default());
+    let commands = || LockCommands::mutex(b"", b"a", KeyTtls::default());
     let acquire = |ttl_ms| {
         let policy = QueuePolicy {
             since: 1,
@@ -740,12 +740,12 @@ fn h9_a_connection_is_worth_something_until_all_that_its_owed_commands_set_has_e
         };
         Tag {
             id: 1,
-            command: plan().acquire(OwnerToken::nobody(), ttl_ms, 1, &policy),
+            command: commands().acquire(OwnerToken::nobody(), ttl_ms, 1, &policy),
         }
     };
     let release = || Tag {
         id: 1,
-        command: plan().release(OwnerToken::nobody(), Offer::default(), QueueUpdate::None),
+        command: commands().release(OwnerToken::nobody(), Offer::default(), QueueUpdate::None),
     };
     let start = Now::read();
     let after = |millis| {

@@ -6,9 +6,9 @@
 use std::time::Duration;
 
 use super::*;
-use crate::answer::{GreetReply, Record};
-use crate::ids::Edition;
-use crate::wire::{GreetKind, Greeting};
+use crate::answer::{Record, RecordReply};
+use crate::ids::RecordVersion;
+use crate::wire::{SyncKind, SyncRecord};
 use proptest::prelude::*;
 use std::ops::Range;
 
@@ -39,23 +39,23 @@ fn loaded(script: Script) -> String {
     format!("$40\r\n{}\r\n", script.hash())
 }
 
-fn greet_reply() -> GreetReply {
-    let shown = GreetReply::of(Record::Kept, Duration::from_secs(5));
-    GreetReply {
+fn record_reply() -> RecordReply {
+    let shown = RecordReply::of(Record::Kept, Duration::from_secs(5));
+    RecordReply {
         max_ttl: 10_102,
-        edition: Edition::new(20_000),
+        record_version: RecordVersion::new(20_000),
         servers: 7,
         ..shown
     }
 }
 
-fn greet() -> Command {
-    crate::wire::greet(&Greeting {
-        edition: Edition::new(1),
+fn sync_record() -> Command {
+    crate::wire::sync_record(&SyncRecord {
+        record_version: RecordVersion::new(1),
         own: 10_102,
         reported: 0,
         servers: 3,
-        kind: GreetKind::Note,
+        kind: SyncKind::Note,
     })
 }
 
@@ -65,7 +65,7 @@ struct Says {
     replies: std::collections::VecDeque<Vec<u8>>,
     written: Vec<Vec<u8>>,
     /// How many replies had come each time it had said the time.
-    said_time: Vec<usize>,
+    reported_time: Vec<usize>,
     replied: usize,
 }
 
@@ -89,7 +89,7 @@ impl Dialogue for Says {
     }
 
     fn note_time(&mut self) {
-        self.said_time.push(self.replied);
+        self.reported_time.push(self.replied);
     }
 }
 
@@ -101,7 +101,11 @@ fn closed() -> NodeFailure {
 
 fn talk(url: &str, said: &[String]) -> Result<ServerInfo, NodeFailure> {
     let mut server = Says::these(said);
-    let end = log_in(&mut server, &Address::parse(url).unwrap(), Some(&greet()));
+    let end = log_in(
+        &mut server,
+        &Address::parse(url).unwrap(),
+        Some(&sync_record()),
+    );
     assert!(end.is_err() || server.replies.is_empty(), "unread");
     end
 }
@@ -127,7 +131,7 @@ fn a_master_that_answers_everything_may_vote() {
         Ok(ServerInfo {
             run_id: Some("abc".to_owned()),
             pushes: true,
-            greet_reply: Some(greet_reply()),
+            record_reply: Some(record_reply()),
             ..ServerInfo::default()
         })
     );
@@ -158,11 +162,15 @@ fn a_server_says_what_it_is_and_which_version() {
 
 /// What is written to a server that says this; and what it is, or why it may not vote.
 fn whole_talk(
-    greet: Option<&Command>,
+    sync_record: Option<&Command>,
     said: &[String],
 ) -> (Vec<String>, Result<ServerInfo, NodeFailure>) {
     let mut server = Says::these(said);
-    let end = log_in(&mut server, &Address::parse("redis://a").unwrap(), greet);
+    let end = log_in(
+        &mut server,
+        &Address::parse("redis://a").unwrap(),
+        sync_record,
+    );
     let written = server.written.iter();
     let written = written.map(|it| it.escape_ascii().to_string());
     (written.collect(), end)
@@ -170,7 +178,7 @@ fn whole_talk(
 
 #[test]
 fn a_server_is_given_the_scripts_that_it_does_not_know_and_no_others() {
-    let greet = greet();
+    let sync_record = sync_record();
     let scripts = Script::NEEDED;
     for pattern in 0..1_u32 << scripts.len() {
         let unknown = |index: usize| pattern & 1 << index != 0;
@@ -189,13 +197,13 @@ fn a_server_is_given_the_scripts_that_it_does_not_know_and_no_others() {
             said.push(GREET_REPLY.to_owned());
         }
 
-        let (written, end) = whole_talk(Some(&greet), &said);
+        let (written, end) = whole_talk(Some(&sync_record), &said);
 
         assert!(
             matches!(
                 end,
                 Ok(ServerInfo {
-                    greet_reply: Some(_),
+                    record_reply: Some(_),
                     ..
                 })
             ),
@@ -209,7 +217,7 @@ fn a_server_is_given_the_scripts_that_it_does_not_know_and_no_others() {
                 .write_packed_command(&mut expected)
         });
         if unknown(last) {
-            expected.extend(greet.packed());
+            expected.extend(sync_record.packed());
         }
         assert_eq!(
             written[1..].concat(),
@@ -226,7 +234,7 @@ fn a_server_that_may_not_be_asked_which_scripts_it_knows_is_given_all() {
         "-NOPERM User x has no permissions to run the 'script|exists' command\r\n".to_owned();
     said.extend(Script::NEEDED.iter().map(|it| loaded(*it)));
 
-    let (written, end) = whole_talk(Some(&greet()), &said);
+    let (written, end) = whole_talk(Some(&sync_record()), &said);
 
     assert!(end.is_ok(), "{end:?}");
     assert_eq!((written.len(), written[1].matches("LOAD").count()), (2, 4));
@@ -236,15 +244,15 @@ fn a_server_that_may_not_be_asked_which_scripts_it_knows_is_given_all() {
 fn a_script_that_is_forgotten_while_a_server_is_asked_is_given_to_it() {
     let mut said = answers("%0\r\n");
     said[GREET] = NO_SCRIPT.to_owned();
-    said.extend([loaded(Script::Greet), GREET_REPLY.to_owned()]);
+    said.extend([loaded(Script::SyncRecord), GREET_REPLY.to_owned()]);
 
-    let (written, end) = whole_talk(Some(&greet()), &said);
+    let (written, end) = whole_talk(Some(&sync_record()), &said);
 
     assert!(
         matches!(
             end,
             Ok(ServerInfo {
-                greet_reply: Some(_),
+                record_reply: Some(_),
                 ..
             })
         ),
@@ -261,7 +269,7 @@ fn a_server_that_is_asked_in_the_older_protocol_is_given_each_script_once() {
     said[GREET + 1] = "+OK\r\n".to_owned();
     said.extend([loaded(Script::Acquire), loaded(Script::Release)]);
 
-    let (written, end) = whole_talk(Some(&greet()), &said);
+    let (written, end) = whole_talk(Some(&sync_record()), &said);
 
     assert!(end.is_ok(), "{end:?}");
     assert_eq!((written.len(), written[2].matches("LOAD").count()), (3, 2));
@@ -274,9 +282,9 @@ fn a_script_that_is_not_taken_or_is_forgotten_at_once_ends_the_login() {
         said[KNOWN] = known([1, 1, 1, 0]);
         said[GREET] = NO_SCRIPT.to_owned();
         said.extend(what.map(str::to_owned));
-        whole_talk(Some(&greet()), &said).1
+        whole_talk(Some(&sync_record()), &said).1
     };
-    let hash = Script::Greet.hash();
+    let hash = Script::SyncRecord.hash();
     assert!(with([&format!("+{hash}\r\n"), GREET_REPLY]).is_ok());
     for nonsense in ["+abc\r\n", "$3\r\nabc\r\n", ":1\r\n"] {
         assert!(
@@ -288,7 +296,7 @@ fn a_script_that_is_not_taken_or_is_forgotten_at_once_ends_the_login() {
         );
     }
     assert!(matches!(
-        with([&loaded(Script::Greet), NO_SCRIPT]),
+        with([&loaded(Script::SyncRecord), NO_SCRIPT]),
         Err(NodeFailure::Protocol { .. })
     ));
     let forbidden = with([
@@ -320,7 +328,7 @@ fn b3_a_cluster_node_has_no_vote() {
 }
 
 #[test]
-fn a_cluster_node_that_may_not_say_what_it_is_is_told_by_its_answer_to_the_greeting() {
+fn a_cluster_node_that_may_not_say_what_it_is_is_told_by_its_answer_to_the_sync() {
     for moved in [
         "-MOVED 13047 127.0.0.1:6381\r\n",
         "-CLUSTERDOWN Hash slot not served\r\n",
@@ -488,7 +496,10 @@ fn a_server_without_hello_is_asked_in_the_older_protocol() {
     set_info(&mut answers, "run_id:abc\r\n");
     let mut server = Says::these(&answers);
     let address = Address::parse("redis://:pw@a").unwrap();
-    assert_eq!(log_in(&mut server, &address, Some(&greet())), Err(closed()));
+    assert_eq!(
+        log_in(&mut server, &address, Some(&sync_record())),
+        Err(closed())
+    );
     assert!(server.written[1].starts_with(b"*2\r\n$4\r\nAUTH\r\n$2\r\npw\r\n"));
 }
 
@@ -505,7 +516,7 @@ fn a_server_that_refuses_the_name_of_a_connection_may_vote() {
         let end = log_in(
             &mut server,
             &Address::parse("redis://a").unwrap(),
-            Some(&greet()),
+            Some(&sync_record()),
         );
         assert!(end.is_ok(), "{end:?}");
         assert!(server.written[0].windows(8).any(|it| it == b"quorlock"));
@@ -544,8 +555,8 @@ fn that_the_server_has_said_the_time_is_known_at_once_and_anew_when_it_is_asked_
     let said = [answers(older), answers("+OK\r\n")].concat();
     let mut server = Says::these(&said);
     let address = Address::parse("redis://a").unwrap();
-    assert!(log_in(&mut server, &address, Some(&greet())).is_ok());
-    assert_eq!(server.said_time, [3, 6 + 3]);
+    assert!(log_in(&mut server, &address, Some(&sync_record())).is_ok());
+    assert_eq!(server.reported_time, [3, 6 + 3]);
 }
 
 #[test]
@@ -561,7 +572,7 @@ fn login_errors_are_typed_and_never_echoed() {
 fn each_part_of_info_is_asked_for_and_read_in_both_protocols() {
     let mut server = Says::default();
     let address = Address::parse("redis://a").unwrap();
-    assert!(log_in(&mut server, &address, Some(&greet())).is_err());
+    assert!(log_in(&mut server, &address, Some(&sync_record())).is_err());
     let first = String::from_utf8_lossy(&server.written[0]).into_owned();
     for part in ["$6\r\nserver\r\n", "$11\r\nreplication\r\n"] {
         assert!(
@@ -697,7 +708,7 @@ proptest! {
         let says_what_is_there = wrong[KNOWN].is_none();
         let said: Vec<_> = wrong.into_iter().zip(right).map(|(wrong, right)| wrong.unwrap_or(right)).chain(behind).collect();
         let mut server = Says::these(&said);
-        let end = log_in(&mut server, &Address::parse("redis://:pw@a").unwrap(), Some(&greet()));
+        let end = log_in(&mut server, &Address::parse("redis://:pw@a").unwrap(), Some(&sync_record()));
         let read = said.len() - server.replies.len();
         let text = String::from_utf8_lossy(&said[..read].concat()).into_owned();
         match end {

@@ -116,9 +116,9 @@ fn every_status_of_a_script_is_an_answer_of_its_own() {
     ] {
         assert_eq!(extend(status), Answer::Extend(reply));
     }
-    let greet = |status: i64| {
+    let sync_record = |status: i64| {
         read(
-            Kind::Greet,
+            Kind::SyncRecord,
             format!(
                 "*10\r\n:{status}\r\n:900\r\n:8\r\n:{}\r\n:9\r\n:3\r\n:1\r\n:0\r\n:2\r\n$12\r\nvolatile-ttl\r\n",
                 status % 2
@@ -133,18 +133,18 @@ fn every_status_of_a_script_is_an_answer_of_its_own() {
         (5, Record::Vouched),
         (6, Record::Off),
     ] {
-        let shown = GreetReply {
+        let shown = RecordReply {
             max_ttl: 8,
             kept: status % 2 == 1,
-            edition: Edition::new(9),
+            record_version: RecordVersion::new(9),
             servers: 3,
             is_limited: true,
             append_only: Some(false),
             replicas: 2,
             evicts: Some("volatile-ttl".to_owned()),
-            ..GreetReply::of(record, Duration::from_millis(900))
+            ..RecordReply::of(record, Duration::from_millis(900))
         };
-        assert_eq!(greet(status), Answer::Greet(shown));
+        assert_eq!(sync_record(status), Answer::Record(shown));
     }
     assert_eq!(
         read(Kind::Release, ":0\r\n".to_owned()),
@@ -159,8 +159,8 @@ fn the_policy_of_a_server_is_cut_and_has_no_control_characters() {
     let frame = format!(
         "*10\r\n:1\r\n:900\r\n:8\r\n:1\r\n:9\r\n:3\r\n:1\r\n:0\r\n:2\r\n${size}\r\n{policy}\r\n"
     );
-    let Answer::Greet(shown) = Reply::read(Kind::Greet, frame.as_bytes()).answer else {
-        panic!("no greeting")
+    let Answer::Record(shown) = Reply::read(Kind::SyncRecord, frame.as_bytes()).answer else {
+        panic!("no sync_command")
     };
     let shown = shown.evicts.unwrap();
     assert!(!shown.contains(char::is_control), "{shown:?}");
@@ -299,7 +299,7 @@ fn what_an_answer_means_depends_on_what_was_asked() {
     );
     let time = "*2\r\n$10\r\n1700000000\r\n$1\r\n1\r\n";
     let others = ALL.into_iter().filter(|kind| *kind != Kind::Time);
-    for kind in others.chain([Kind::Greet]) {
+    for kind in others.chain([Kind::SyncRecord]) {
         assert!(
             matches!(
                 read(kind, time),
@@ -315,7 +315,7 @@ fn what_an_answer_means_depends_on_what_was_asked() {
         Kind::Raise,
         Kind::Extend,
         Kind::Release,
-        Kind::Greet,
+        Kind::SyncRecord,
         Kind::Time,
     ] {
         assert!(
@@ -660,9 +660,9 @@ const TOKEN: &str = "0123456789abcdef0123456789abcdef";
 
 /// What a server says of a lock that it hands over.
 fn handed_over(parts: [&str; 4], value: &str, key: &str) -> String {
-    let [token, edition, life, kind] = parts;
+    let [token, record_version, life, kind] = parts;
     let len = value.len();
-    format!("{token} {edition} {life} {NOW} {kind} {len} {value} {key}")
+    format!("{token} {record_version} {life} {NOW} {kind} {len} {value} {key}")
 }
 
 #[test]
@@ -674,7 +674,7 @@ fn what_a_server_hands_over_is_read() {
             let read = push(&said(message.as_bytes()));
             let expected = HandedOver {
                 token: Some(7),
-                edition: Edition(*b"123456789012345"),
+                record_version: RecordVersion(*b"123456789012345"),
                 life: 900,
                 time: NOW,
                 asked_from: None,

@@ -9,7 +9,7 @@
 -- ARGV[2]  time to live of the lock, whole milliseconds, at least 1
 -- ARGV[3]  proposed fencing token, a whole number below 2^53
 -- ARGV[4]  life of the counter, whole milliseconds; 0 for no end
--- ARGV[5]  edition of the record that the client was greeted with
+-- ARGV[5]  version of the record that the client connected with
 -- ARGV[6]  "BEGAN LIFE CLIENT FIRST SLOT TOLD". In one argument, since each argument takes time
 --     BEGAN   when the call began, microseconds since 1970: a free lock is handed over to a call that has waited for longer
 --     LIFE    of the waiting list, whole milliseconds, if the call enters it when it is refused; empty if not
@@ -18,7 +18,7 @@
 --     SLOT    "-" for all locks; for one of the slots the one to begin with, from 1, with a minus if it is to be that or none
 --     TOLD    "1" if the client is told over this connection, "0" if it polls
 --
--- Returns the node time if all was granted and the proposal is the counter of each now; -3 if the record has another edition,
+-- Returns the node time if all was granted and the proposal is the counter of each now; -3 if the record has another version,
 -- and nothing was done; otherwise
 -- { status, counter, time left, entered, node time, which, text }
 --   status     1 a slot is granted, and the proposal is its counter now
@@ -70,7 +70,7 @@ local n = has_slots and (#KEYS - 3) / 2 or (#KEYS - 1) / 5
 local lists = has_slots and 1 or n
 local found = redis.call("MGET", unpack(KEYS, 1, 2 * n + 1 + lists))
 local record = found[2 * n + 1]
--- include edition.lua
+-- include record_version.lua
 
 -- include counter.lua
 -- include reply.lua

@@ -6,7 +6,7 @@
 -- ARGV[2]  time to live of the reader's entry, whole milliseconds, at least 1
 -- ARGV[3]  value for a counter that is missing or below the end of the quarantine, a whole number below 2^53
 --
--- Returns -3 if the record has another edition, and nothing was done; otherwise
+-- Returns -3 if the record has another version, and nothing was done; otherwise
 -- { status, counter, time left, entered, node time, 0, text }
 --   status     7 granted, and the counter is that of the last writer
 --              0 held by a writer
@@ -25,7 +25,7 @@
 -- include clock.lua
 local ms = math.floor(now / 1000)
 local lock, counter, mark, record = unpack(redis.call("MGET", KEYS[1], KEYS[2], KEYS[4], KEYS[3]))
--- include edition.lua
+-- include record_version.lua
 local ttl = tonumber(ARGV[2])
 -- include counter.lua
 -- include reply.lua

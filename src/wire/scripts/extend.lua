@@ -6,12 +6,12 @@
 -- ARGV[2]  time to live of the locks, whole milliseconds, at least 1
 -- ARGV[3]  fencing token of the owner, a whole number below 2^53
 -- ARGV[4]  life of the counters, whole milliseconds; 0 for no end
--- ARGV[5]  edition of the record that the client was greeted with
+-- ARGV[5]  version of the record that the client connected with
 -- ARGV[6]  "keep": gives the counters their full life again
 --          "heal": the same, and sets missing lock keys again. Only for an owner that a majority has just confirmed
 --          "raise": raises the counters to the token, and does nothing else
 --
--- Returns the node time if all were extended and each counter is the token; -3 if the record has another edition, and nothing
+-- Returns the node time if all were extended and each counter is the token; -3 if the record has another version, and nothing
 -- was done; otherwise
 -- { status, counter, 0, 0, node time, 0, "" }
 --   status     1 all extended
@@ -32,7 +32,7 @@ local n = (#KEYS - 1) / 5
 -- include clock.lua
 local found = redis.call("MGET", unpack(KEYS, 1, 2 * n + 1))
 local record = found[2 * n + 1]
--- include edition.lua
+-- include record_version.lua
 
 -- The shortest way, before any function, as in acquire.lua. Extensions are most of a server's work for locks that are held for
 -- long.

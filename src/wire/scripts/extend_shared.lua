@@ -6,12 +6,12 @@
 -- ARGV[3]  the number of the last writer that the reader has found, or a larger counter that it was shown: a whole number
 --          below 2^53
 -- ARGV[4]  life of the counter, whole milliseconds; 0 for no end
--- ARGV[5]  edition of the record that the client was greeted with
+-- ARGV[5]  version of the record that the client connected with
 -- ARGV[6]  "keep": gives the counter its full life again
 --          "heal": the same, and sets a missing entry again. Only for a reader that a majority has just confirmed
 --          "raise": only lifts the counter to the number, and nothing where there is no counter: it was lost since the acquire
 --
--- Returns the node time if extended and the counter is the number; -3 if the record has another edition, and nothing was done;
+-- Returns the node time if extended and the counter is the number; -3 if the record has another version, and nothing was done;
 -- otherwise
 -- { status, counter, 0, 0, node time, 0, "" }
 --   status     1 extended
@@ -39,7 +39,7 @@ local SHARED_LOCK = "quorlock:shared"
 local ms = math.floor(now / 1000)
 local found = redis.call("MGET", KEYS[1], KEYS[2], KEYS[3])
 local lock, counter, record = found[1], found[2], found[3]
--- include edition.lua
+-- include record_version.lua
 -- include counter.lua
 -- include reply.lua
 local seen, wrong = read_counter(KEYS[2], counter)

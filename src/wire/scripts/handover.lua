@@ -17,7 +17,7 @@
 -- The list says who comes first, and the key says who holds the lock: where an access list forbids one of these commands, or one of
 -- the keys has another type, calls wait without it.
 --
--- What the client is told: "TOKEN EDITION LIFE TIME KIND LENGTH VALUE KEY". TOKEN is 0 where the counter is not that; TIME is the
+-- What the client is told: "TOKEN VERSION LIFE TIME KIND LENGTH VALUE KEY". TOKEN is 0 where the counter is not that; TIME is the
 -- node time, microseconds since 1970; KIND is "w" or "r"; LENGTH is that of VALUE.
 
 -- The value of the lock key while readers share it.

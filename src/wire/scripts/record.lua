@@ -1,11 +1,11 @@
 -- record.lua: reads the server's record. Included in the scripts that grant locks.
 --
--- Record: a key without expiry, one for each server. greet.lua writes it. Its value:
+-- Record: a key without expiry, one for each server. sync_record.lua writes it. Its value:
 --
---   EDITION SINCE END FORMAT RUN_ID ORIGIN SERVERS
+--   VERSION SINCE END FORMAT RUN_ID ORIGIN SERVERS
 --
---   EDITION  15 digits, drawn anew for every write of the record that changes more than SERVERS. A client has the edition of
---            its last greeting. Every script that grants or confirms a lock compares the two, and does nothing where they
+--   VERSION  15 digits, drawn anew for every write of the record that changes more than SERVERS. A client has the version of
+--            its last sync. Every script that grants or confirms a lock compares the two, and does nothing where they
 --            differ: the data were lost, restored, copied from another server or deleted, or the longest ttl was raised
 --   SINCE    since when this process has kept all data: microseconds since 1970, 16 digits; 0 for ever
 --   END      when the quarantine that began at SINCE ends: SINCE and the longest ttl of any lock on these servers, in the same
@@ -15,7 +15,7 @@
 --            replication behind it
 --   ORIGIN   what the process began with: "new", no data; "old", the data of another process; "vouched", no data, and an
 --            operator has confirmed that nothing was lost; "off": the server has no quarantine
---   SERVERS  how many servers the clients have, as greet.lua keeps it; 0 if nobody has written that
+--   SERVERS  how many servers the clients have, as sync_record.lua keeps it; 0 if nobody has written that
 --
 -- "0" alone is an operator's statement: this process has lost nothing since its start. Any other value is no record.
 --

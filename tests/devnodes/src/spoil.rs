@@ -15,7 +15,7 @@ pub enum Spoiled {
     ReadOnly,
     /// It answers nothing.
     Hangs,
-    /// It answers the first commands of the login, and not the script that greets it.
+    /// It answers the first commands of the login, and not the script that syncs it.
     HangsInLogin,
     /// It lets clients log in, and answers nothing after that.
     HangsAfterLogin,
@@ -41,10 +41,10 @@ pub fn spoil(server: &Server, how: Spoiled) -> Result<Option<FakeServer>, Error>
         Spoiled::Hangs => server.pause()?,
         Spoiled::HangsInLogin | Spoiled::HangsAfterLogin => {
             // The record is asked for in the login, by the only script there.
-            let greets = matches!(how, Spoiled::HangsAfterLogin);
+            let syncs = matches!(how, Spoiled::HangsAfterLogin);
             let fake = FakeServer::speaking_for(server.addr(), move |_, command| {
                 let is_script = command[0].starts_with(b"EVAL");
-                (is_script && !(greets && command[3] == b"quorlock:record")).then(Vec::new)
+                (is_script && !(syncs && command[3] == b"quorlock:record")).then(Vec::new)
             })?;
             return Ok(Some(fake));
         }

@@ -341,7 +341,7 @@ fn serve(mut client: &TcpStream, mut server: &TcpStream, shared: &Shared) -> io:
         stream.set_nonblocking(true)?;
         stream.set_nodelay(true)?;
     }
-    let (mut to_server, mut bytes, mut greeted) = (Vec::new(), vec![0; 16_384], false);
+    let (mut to_server, mut bytes, mut synced) = (Vec::new(), vec![0; 16_384], false);
     loop {
         let idle = PollFlags::IN;
         let busy = |yes: bool| {
@@ -371,8 +371,8 @@ fn serve(mut client: &TcpStream, mut server: &TcpStream, shared: &Shared) -> io:
                 }
                 None => {}
             }
-            if !greeted && !tls.is_handshaking() {
-                greeted = true;
+            if !synced && !tls.is_handshaking() {
+                synced = true;
                 shared.handshakes.fetch_add(1, Ordering::SeqCst);
                 let resumed = tls.handshake_kind() == Some(HandshakeKind::Resumed);
                 shared
@@ -386,7 +386,7 @@ fn serve(mut client: &TcpStream, mut server: &TcpStream, shared: &Shared) -> io:
                 to_server.extend_from_slice(&bytes[..read]);
             }
         }
-        if from_server && greeted {
+        if from_server && synced {
             match would_block(server.read(&mut bytes))? {
                 Some(0) => {
                     tls.send_close_notify();

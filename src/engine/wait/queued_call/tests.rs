@@ -6,11 +6,11 @@ use crate::config::Config;
 use crate::engine::nodes::primary::NodeAddress;
 use crate::engine::{Engine, HoldInner, LockSpec, ManagerState};
 use crate::error::{Lost, NodeFailure};
-use crate::ids::{Edition, NodeId};
+use crate::ids::{NodeId, RecordVersion};
 use crate::inspection::SecretValue;
 use crate::logic::acquire_round::{AcquireEnd, LossReason};
 use crate::session::pending_command::ReplyHandler;
-use crate::wire::{HandedOver, KeyTtls, Plan};
+use crate::wire::{HandedOver, KeyTtls, LockCommands};
 
 /// A manager of three nodes that nobody can reach.
 fn engine() -> Engine {
@@ -21,13 +21,13 @@ fn engine() -> Engine {
 }
 
 fn join(shared: &ManagerState) -> QueuedCall<'_> {
-    let plan = Plan::mutex(b"", b"x", KeyTtls::default());
-    let spec = Arc::new(LockSpec::new(&shared.config, b"x", plan));
+    let commands = LockCommands::mutex(b"", b"x", KeyTtls::default());
+    let spec = Arc::new(LockSpec::new(&shared.config, b"x", commands));
     let request = Request::new(&spec, &shared.config, Some(shared.queues.client), None);
     QueuedCall::join(&shared.fanout, &shared.queues, &shared.admission, request)
 }
 
-fn commands(shared: &ManagerState) -> u64 {
+fn sent(shared: &ManagerState) -> u64 {
     shared.fanout.counters.snapshot().commands
 }
 
@@ -42,9 +42,9 @@ fn attempt(shared: &ManagerState, ticket: &Arc<Ticket>) -> Attempt {
 }
 
 /// Enters the first call of this lock in the lists of all nodes, by the release of the hold 7, which has token 7.
-fn pass_on(shared: &ManagerState, plan: &Plan) -> Option<Arc<Ticket>> {
+fn pass_on(shared: &ManagerState, commands: &LockCommands) -> Option<Arc<Ticket>> {
     let to = shared.fanout.ids().collect();
-    shared.queues.pass_on(plan, 7, |next| {
+    shared.queues.pass_on(commands, 7, |next| {
         next.enter(&shared.fanout, 7, to)?;
         Some(Arc::clone(next))
     })
@@ -55,15 +55,15 @@ fn a_call_that_ends_leaves_the_lists_that_it_has_entered_by_a_release() {
     let engine = engine();
     let shared = &engine.shared;
     let queued = join(shared);
-    let plan = queued.ticket.request.spec.plan.clone();
+    let commands = queued.ticket.request.spec.commands.clone();
     shared.queues.begin_hold(&queued.ticket.request.spec, 7);
-    assert!(pass_on(shared, &plan).is_some());
-    let before = commands(shared);
+    assert!(pass_on(shared, &commands).is_some());
+    let before = sent(shared);
 
     drop(queued);
 
     assert_eq!(
-        commands(shared) - before,
+        sent(shared) - before,
         3,
         "a release for each node, which leaves its list"
     );
@@ -79,7 +79,7 @@ fn a_call_that_entered_the_lists_by_a_release_wins_by_what_nodes_hand_over() {
     for (token, wins) in [(7, None), (8, Some(8))] {
         let queued = join(shared);
         shared.queues.begin_hold(&queued.ticket.request.spec, 7);
-        let ticket = pass_on(shared, &queued.ticket.request.spec.plan).unwrap();
+        let ticket = pass_on(shared, &queued.ticket.request.spec.commands).unwrap();
         let owner = owner_of(&ticket);
         for number in 0..2 {
             let notice = handed_to(owner, token);
@@ -95,10 +95,10 @@ fn a_call_that_entered_the_lists_by_a_release_asks_if_nobody_tells_it() {
     let engine = engine();
     let shared = &engine.shared;
     let mut queued = join(shared);
-    let plan = queued.ticket.request.spec.plan.clone();
+    let commands = queued.ticket.request.spec.commands.clone();
     shared.queues.begin_hold(&queued.ticket.request.spec, 7);
-    let ticket = pass_on(shared, &plan).unwrap();
-    shared.queues.admit(&plan.key);
+    let ticket = pass_on(shared, &commands).unwrap();
+    shared.queues.admit(&commands.key);
     let try_at = ticket.state.lock().try_at;
     assert!(try_at.is_some_and(|it| time::tick() < it), "not at once");
 
@@ -158,7 +158,7 @@ fn a_call_that_was_on_no_list_sends_nothing_when_it_leaves() {
 
     drop(join(shared));
 
-    assert_eq!(commands(shared), 0);
+    assert_eq!(sent(shared), 0);
     assert!(shared.queues.is_empty());
 }
 
@@ -183,7 +183,7 @@ const GRANTED: Answer = Answer::Acquire(AcquireReply::Accepted);
 fn handed_to(owner: OwnerToken, token: impl Into<Option<u64>>) -> HandedOver {
     HandedOver {
         token: token.into(),
-        edition: Edition::NONE,
+        record_version: RecordVersion::NONE,
         life: 60_000,
         time: 0,
         asked_from: time::tick().checked_sub(Duration::from_secs(10)),
@@ -220,7 +220,7 @@ fn won(ticket: &Ticket) -> Option<u64> {
     Some(token)
 }
 
-/// The node was greeted anew since, or was in quarantine then.
+/// The node was synced anew since, or was in quarantine then.
 #[test]
 fn h17_what_is_handed_over_is_no_vote_for_what_was_asked_too_early() {
     let engine = engine();
@@ -360,11 +360,11 @@ fn what_is_handed_over_late_to_a_call_that_has_won_confirms_the_hold() {
 fn a_name_of_several_and_a_permit_are_hints_to_ask() {
     let engine = engine();
     let shared = &engine.shared;
-    for plan in [
-        Plan::several(b"", [&b"x"[..], b"y"].into_iter(), KeyTtls::default()),
-        Plan::semaphore(b"", b"x", 2, KeyTtls::default()),
+    for commands in [
+        LockCommands::multi(b"", [&b"x"[..], b"y"].into_iter(), KeyTtls::default()),
+        LockCommands::semaphore(b"", b"x", 2, KeyTtls::default()),
     ] {
-        let spec = Arc::new(LockSpec::new(&shared.config, b"x", plan));
+        let spec = Arc::new(LockSpec::new(&shared.config, b"x", commands));
         let request = Request::new(&spec, &shared.config, Some(shared.queues.client), None);
         let queued = QueuedCall::join(&shared.fanout, &shared.queues, &shared.admission, request);
         let ticket = Arc::clone(&queued.ticket);
@@ -394,13 +394,13 @@ fn a_call_whose_claim_is_lost_gives_back_and_goes_on_as_another_owner() {
         successor,
         ..
     } = ticket.state.lock().owner.unwrap();
-    let before = commands(shared);
+    let before = sent(shared);
 
     answer(&first, [GRANTED, held(1), held(1)]);
     let Err(NotWon::Lost(lost)) = queued.finish(first) else {
         panic!("won by one vote")
     };
-    assert!(!lost.is_released && commands(shared) == before);
+    assert!(!lost.is_released && sent(shared) == before);
     assert_eq!(owner_of(&ticket), owner);
     assert!(ticket.state.lock().hand_overs.nodes.contains(node(0)));
 
@@ -411,7 +411,7 @@ fn a_call_whose_claim_is_lost_gives_back_and_goes_on_as_another_owner() {
         panic!("won by one vote")
     };
 
-    assert!(lost.is_released && commands(shared) == before + 3);
+    assert!(lost.is_released && sent(shared) == before + 3);
     assert_eq!(owner_of(&ticket), successor);
     let asks = || ticket.state.lock().next_try(shared.queues.quorum).is_none();
     assert!(!asks());
@@ -445,13 +445,13 @@ fn a_call_that_asks_or_has_asked_does_not_enter_the_lists_by_a_release() {
     // It may ask, and a call beside the queue takes the lock.
     assert!(matches!(queued.wait(None, &[]), Woken::Try(_)));
     shared.queues.begin_hold(&spec, 7);
-    assert!(pass_on(shared, &spec.plan).is_none(), "it asks");
+    assert!(pass_on(shared, &spec.commands).is_none(), "it asks");
 
     let asked = attempt(shared, &ticket);
     answer(&asked, [held(1), held(1), held(1)]);
     assert!(queued.finish(asked).is_err());
-    assert!(pass_on(shared, &spec.plan).is_none(), "it is in them");
-    shared.queues.end_hold(&spec.plan, 7);
+    assert!(pass_on(shared, &spec.commands).is_none(), "it is in them");
+    shared.queues.end_hold(&spec.commands, 7);
     drop(queued);
     assert!(shared.queues.is_empty());
 }
@@ -491,7 +491,7 @@ fn a_call_whose_claim_is_refused_everywhere_goes_on_as_the_same_owner() {
     let engine = engine();
     let shared = &engine.shared;
     let (mut queued, ticket, first) = asked(shared);
-    let (owner, before) = (owner_of(&ticket), commands(shared));
+    let (owner, before) = (owner_of(&ticket), sent(shared));
     answer(&first, [GRANTED, held(1), held(1)]);
     assert!(queued.finish(first).is_err());
 
@@ -499,7 +499,7 @@ fn a_call_whose_claim_is_refused_everywhere_goes_on_as_the_same_owner() {
     answer(&claim, [held(1), held(1), held(1)]);
     assert!(queued.finish(claim).is_err());
 
-    assert_eq!((owner_of(&ticket), commands(shared)), (owner, before));
+    assert_eq!((owner_of(&ticket), sent(shared)), (owner, before));
 }
 
 /// RACE: T1, the call, loses its attempt; T2, a server that answers late, has granted the lock, and nobody else gets it there, nor
@@ -509,7 +509,7 @@ fn a_grant_that_comes_behind_a_lost_attempt_is_given_back_by_the_next() {
     let engine = engine();
     let shared = &engine.shared;
     let (mut queued, ticket, first) = asked(shared);
-    let before = commands(shared);
+    let before = sent(shared);
     let refuse = |attempt: &Attempt| {
         for number in 0..2 {
             attempt.round.deliver(node(number), held(1), true);
@@ -518,7 +518,7 @@ fn a_grant_that_comes_behind_a_lost_attempt_is_given_back_by_the_next() {
     let round = Arc::clone(&first.round);
     refuse(&first);
     assert!(queued.finish(first).is_err());
-    assert_eq!(commands(shared), before);
+    assert_eq!(sent(shared), before);
 
     round.deliver(node(2), GRANTED, true);
     let claim = attempt(shared, &ticket);
@@ -527,7 +527,7 @@ fn a_grant_that_comes_behind_a_lost_attempt_is_given_back_by_the_next() {
         panic!("won by one vote")
     };
 
-    assert!(lost.is_released && commands(shared) == before + 3);
+    assert!(lost.is_released && sent(shared) == before + 3);
 }
 
 #[test]
@@ -625,7 +625,7 @@ fn h2_a_call_that_could_not_ask_leaves_no_owner_behind() {
     drop(queued);
 
     assert!(shared.queues.is_empty());
-    assert_eq!(commands(shared), 0);
+    assert_eq!(sent(shared), 0);
 }
 
 #[test]
@@ -637,11 +637,11 @@ fn a_call_that_leaves_gives_back_what_nodes_have_handed_over_and_hand_over_yet()
     answer(&attempt, [held(1), held(1), held(1)]);
     queued.add_reached(attempt.round.reached());
     shared.queues.handed_over(node(0), &handed_to(owner, 20));
-    let before = commands(shared);
+    let before = sent(shared);
 
     drop(queued);
 
-    assert_eq!(commands(shared) - before, 3, "a release for each node");
+    assert_eq!(sent(shared) - before, 3, "a release for each node");
     let is_taken = shared.queues.handed_over(node(1), &handed_to(owner, 20));
     assert!(!is_taken, "it is given back by whoever reads it");
 }

@@ -100,7 +100,7 @@ impl<const A: usize> World<A> {
                 line.answer = Answer::Counted(match said {
                     _ if line.doubtful && quarantined => Said::Quarantined,
                     Said::Accepted | Said::Behind(_) | Said::Taken
-                        if line.barred && line.greeted =>
+                        if line.barred && line.synced =>
                     {
                         Said::Quarantined
                     }

@@ -1,7 +1,7 @@
 //! What nodes do, and the accidents that befall a node.
 //!
 //! Stands for `acquire.lua`, `extend.lua`, `release.lua` and `record.lua`; `recorded` compares them. On purpose: no
-//! waiting lists; the quarantine begins with the loss, and not with the first greeting after it; a heal finds its own key gone.
+//! waiting lists; the quarantine begins with the loss, and not with the first sync after it; a heal finds its own key gone.
 
 use super::*;
 
@@ -62,7 +62,7 @@ impl<const A: usize> World<A> {
             matches!(line.answer, Answer::Counted(_)) || keep && line.answer != Answer::None;
         if awaited && !heard {
             line.answer = Answer::OnItsWay(answer);
-            line.doubtful = quarantined && line.greeted;
+            line.doubtful = quarantined && line.synced;
             if matches!(answer, Said::Accepted | Said::Behind(_) | Said::Taken) {
                 line.rank = *key_rank;
             }
@@ -82,7 +82,7 @@ impl<const A: usize> World<A> {
         }
     }
 
-    /// Whether a node does nothing with a command, because the client was greeted with another record.
+    /// Whether a node does nothing with a command, because the client connected with another record.
     pub(super) fn refuses(&self, state: &State<A>, me: usize, node: usize, command: u8) -> bool {
         let compares = match command {
             ACQUIRE => self.flaw != Flaw::AcquiresWithoutRecord,
@@ -90,7 +90,7 @@ impl<const A: usize> World<A> {
             RAISE => true,
             _ => self.flaw != Flaw::ExtendsWithoutRecord,
         };
-        compares && self.guard == Guard::Record && !state.nodes[node].lines[me].greeted
+        compares && self.guard == Guard::Record && !state.nodes[node].lines[me].synced
     }
 
     pub(super) fn acquire(&self, state: &mut State<A>, me: usize, node: usize) -> Said {
@@ -265,7 +265,7 @@ impl<const A: usize> World<A> {
             return;
         }
         for (attempt, line) in state.attempts.iter().zip(&mut state.nodes[node].lines) {
-            line.greeted = false;
+            line.synced = false;
             if attempt.phase.is_alive() {
                 line.blocks = attempt.round + 1;
             }

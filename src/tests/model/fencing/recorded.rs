@@ -5,18 +5,18 @@ use crate::ids::OwnerToken;
 use crate::tests::model::recorded::{
     ALONE, LIFE, Real, draw, millis, number, of_model, offer, token, walk,
 };
-use crate::wire::{KeyTtls, Plan, QueueUpdate};
+use crate::wire::{KeyTtls, LockCommands, QueueUpdate};
 
 const CLIENTS: usize = 3;
 
-/// Greets first wherever the record is gone. Never asks for anything.
+/// Syncs first wherever the record is gone. Never asks for anything.
 const WITNESS: usize = CLIENTS;
 
 struct Beside {
     world: World<CLIENTS>,
     model: State<CLIENTS>,
     real: Real,
-    plan: Plan,
+    commands: LockCommands,
     owners: [OwnerToken; CLIENTS],
 }
 
@@ -28,17 +28,17 @@ impl Beside {
             ..World::new([0; CLIENTS], Keys::Vanish)
         };
         let model = world.start();
-        // Greeted a day ago: it has kept all data for long.
+        // Synced a day ago: it has kept all data for long.
         let mut real = Real::in_use(model.clock, millis(QUARANTINE));
         for client in 0..CLIENTS {
-            real.greet(client, millis(QUARANTINE), 0);
+            real.sync_record(client, millis(QUARANTINE), 0);
         }
-        let plan = Plan::mutex(b"", b"a", KeyTtls::default());
+        let commands = LockCommands::mutex(b"", b"a", KeyTtls::default());
         Beside {
             world,
             model,
             real,
-            plan,
+            commands,
             owners: [(); CLIENTS].map(|()| draw()),
         }
     }
@@ -80,8 +80,8 @@ impl Beside {
         match expected {
             None => {
                 assert_eq!(found, Vote::Changed, "{}", context());
-                self.real.greet(me, millis(QUARANTINE), 0);
-                self.model.nodes[0].lines[me].greeted = true;
+                self.real.sync_record(me, millis(QUARANTINE), 0);
+                self.model.nodes[0].lines[me].synced = true;
             }
             Some(Some(expected)) => assert_eq!(said(found), expected, "{}", context()),
             Some(None) => {
@@ -124,13 +124,13 @@ impl Beside {
         has_won: bool,
         random: &mut fastrand::Rng,
     ) -> Vote {
-        let (plan, owner, token) = (&self.plan, self.owners[me], number(token));
+        let (commands, owner, token) = (&self.commands, self.owners[me], number(token));
         let sent = match command {
-            ACQUIRE => plan.acquire(owner, LIFE, token, &ALONE),
-            RAISE => plan.raise(owner, token),
-            RELEASE => plan.release(owner, offer(has_won.then_some(token)), QueueUpdate::None),
-            _ if command == EXTEND[0] => plan.extend(owner, LIFE, token, random.bool()),
-            _ => plan.heal(owner, LIFE, token),
+            ACQUIRE => commands.acquire(owner, LIFE, token, &ALONE),
+            RAISE => commands.raise(owner, token),
+            RELEASE => commands.release(owner, offer(has_won.then_some(token)), QueueUpdate::None),
+            _ if command == EXTEND[0] => commands.extend(owner, LIFE, token, random.bool()),
+            _ => commands.heal(owner, LIFE, token),
         };
         self.real.send(me, &sent)
     }
@@ -166,7 +166,7 @@ impl Beside {
                 }
                 world.block(model, 0);
                 real.restart(has_copy);
-                real.greet(WITNESS, millis(QUARANTINE), 0);
+                real.sync_record(WITNESS, millis(QUARANTINE), 0);
             }
             _ => {
                 if let Some(next) = world.end_quarantine(model, 0) {

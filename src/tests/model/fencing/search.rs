@@ -262,8 +262,8 @@ impl<const A: usize> World<A> {
                     taken(state),
                     None,
                 );
-                // Or it greets the node, and sends the command again. What it learns by that matters with an answer only.
-                state.nodes[node].lines[me].greeted = true;
+                // Or it syncs the node, and sends the command again. What it learns by that matters with an answer only.
+                state.nodes[node].lines[me].synced = true;
             }
             let state = &state;
             let mut next = taken(*state);

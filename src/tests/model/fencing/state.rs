@@ -47,8 +47,8 @@ pub(super) struct Line {
     /// in this order and none of them twice.
     pub(super) sent: u8,
     pub(super) answer: Answer,
-    /// The client has been greeted with the record that the node has now.
-    pub(super) greeted: bool,
+    /// The client has been synced with the record that the node has now.
+    pub(super) synced: bool,
     /// The answer was given in quarantine, as the client knows.
     pub(super) doubtful: bool,
     /// Nothing that the attempt is granted here counts: it began when the node was quarantined.
@@ -279,7 +279,7 @@ impl<const A: usize> State<A> {
                     line.answer = Answer::None;
                     line.blocks = 0;
                     line.barred = false;
-                    line.greeted = true;
+                    line.synced = true;
                     // Nothing that is under way here can do anything.
                     if !mine && line.sent & SETS == 0 && !world.flaw.acts_without_key() {
                         line.sent = 0;
@@ -346,7 +346,7 @@ impl<const A: usize> State<A> {
                     line.blocks << 2 | u8::from(line.counted) << 1 | u8::from(line.doubtful),
                     4,
                 );
-                bits.put(u8::from(line.barred) | u8::from(line.greeted) << 1, 2);
+                bits.put(u8::from(line.barred) | u8::from(line.synced) << 1, 2);
                 bits.put(line.rank, 3);
             }
             *word = bits.0;
@@ -454,11 +454,11 @@ impl<const A: usize> State<A> {
                 };
                 let (doubtful, counted, blocks) = (flags & 1 != 0, flags & 2 != 0, flags >> 2);
                 let known = bits.take(2);
-                let (barred, greeted) = (known & 1 != 0, known & 2 != 0);
+                let (barred, synced) = (known & 1 != 0, known & 2 != 0);
                 Line {
                     sent,
                     answer,
-                    greeted,
+                    synced,
                     doubtful,
                     barred,
                     counted,

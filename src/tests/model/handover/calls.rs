@@ -2,7 +2,7 @@
 
 use super::servers::{Caller, Member, Stamp, Wants};
 use super::*;
-use crate::answer::{GreetReply, Record};
+use crate::answer::{Record, RecordReply};
 use crate::error::QuarantineReason;
 use crate::logic::lease::{self, Lease};
 use crate::logic::quarantines::{QuarantineStart, Quarantines, VoteKind};
@@ -62,7 +62,7 @@ pub(super) struct Push {
     pub(super) token: u64,
     /// The name or permit.
     pub(super) lock: usize,
-    pub(super) edition: u32,
+    pub(super) record_version: u32,
     pub(super) read_at: u64,
 }
 
@@ -243,17 +243,17 @@ impl Call {
 }
 
 impl Known {
-    /// The server has been greeted.
+    /// The server has been synced.
     ///
     /// A quarantine that was over by then is stored as of just before its end: an ask from before that end does not count.
-    /// An answer is read before the next greeting, so only a push can come so late.
-    pub(super) fn greeted(&mut self, seen: Tick, served: Duration, max_ttl: Duration, flaw: Flaw) {
+    /// An answer is read before the next sync, so only a push can come so late.
+    pub(super) fn synced(&mut self, seen: Tick, served: Duration, max_ttl: Duration, flaw: Flaw) {
         let is_kept = flaw != Flaw::ForgetsEndSeenLate;
         let over = match served.checked_sub(max_ttl) {
             Some(over) if is_kept => over + span(1),
             _ => Duration::ZERO,
         };
-        let shown = GreetReply::of(Record::Kept, served - over);
+        let shown = RecordReply::of(Record::Kept, served - over);
         let began = QuarantineStart {
             seen: seen - over,
             served: shown.served,
@@ -275,10 +275,11 @@ impl World {
     /// Whether what was asked of a server at that time counts.
     pub(super) fn may_vote(&self, c: usize, s: usize, asks: VoteKind, asked: u64) -> bool {
         let client = &self.clients[c];
-        let left =
-            client.known[s]
-                .quarantines
-                .left(asks, self.tick(asked), Some(span(client.max_ttl)));
+        let left = client.known[s].quarantines.quarantine_remaining(
+            asks,
+            self.tick(asked),
+            Some(span(client.max_ttl)),
+        );
         left.is_none()
     }
 }

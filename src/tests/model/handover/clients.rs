@@ -34,17 +34,17 @@ impl World {
             client.known[s].show_clock(stamp, now);
         }
         match message {
-            Message::Greeted(record) => {
-                self.lines[c][s].edition = Some(record.edition);
+            Message::Synced(record) => {
+                self.lines[c][s].record_version = Some(record.record_version);
                 client.max_ttl = client.max_ttl.max(record.max_ttl);
                 let served = span(self.now - record.since.unwrap_or(0));
-                client.known[s].greeted(now, served, span(client.max_ttl), self.flaw);
+                client.known[s].synced(now, served, span(client.max_ttl), self.flaw);
             }
             Message::Reply(tag, answer) => {
                 if answer == Answer::Changed {
-                    self.lines[c][s].edition = None;
-                    let greet = self.greeting(c);
-                    self.send(c, s, greet);
+                    self.lines[c][s].record_version = None;
+                    let sync_record = self.sync_command(c);
+                    self.send(c, s, sync_record);
                 }
                 self.on_answer(c, s, tag, answer, stamp);
             }
@@ -166,7 +166,7 @@ impl World {
             Flaw::JudgesQuarantineWhenRead => self.may_vote(c, s, VoteKind::Grant, self.now),
             _ => self.may_vote(c, s, VoteKind::Grant, sent),
         };
-        let is_current = self.lines[c][s].edition == Some(push.edition);
+        let is_current = self.lines[c][s].record_version == Some(push.record_version);
         let is_hint = match (call.wants, self.flaw) {
             (_, Flaw::HoldsWithOneName) => false,
             (Wants::Reads, Flaw::CountsReadersInAnyOrder | Flaw::ReadersNotCompared) => false,
@@ -174,7 +174,7 @@ impl World {
             (wants, _) => wants.is_several(),
         };
         let is_vote = may_vote
-            && (is_current || self.flaw == Flaw::IgnoresEdition)
+            && (is_current || self.flaw == Flaw::IgnoresRecordVersion)
             && call.is_vote(s, &push, self.flaw)
             && !is_hint;
         let outlives = self.flaw == Flaw::PushOutlivesAsk && may_vote && is_current;
@@ -315,7 +315,7 @@ impl World {
             {
                 let _ = ask.ballot.on_vote(node(s), accepted, now);
             }
-            if let Some(edition) = self.edition(c, s) {
+            if let Some(record_version) = self.record_version(c, s) {
                 self.send(
                     c,
                     s,
@@ -324,7 +324,7 @@ impl World {
                         me,
                         wants,
                         proposal,
-                        edition,
+                        record_version,
                     },
                 );
             } else {

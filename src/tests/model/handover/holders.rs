@@ -101,19 +101,19 @@ impl World {
         hold.extension = Some(Extension { tag, sent, ballot });
         let token = hold.number;
         for s in 0..self.servers.len() {
-            self.send_extension(c, s, |edition| Command::Extend {
+            self.send_extension(c, s, |record_version| Command::Extend {
                 tag,
                 caller,
                 token,
                 heals: false,
-                edition,
+                record_version,
             });
         }
     }
 
     fn send_extension(&mut self, c: usize, s: usize, command: impl Fn(u32) -> Command) {
-        if let Some(edition) = self.edition(c, s) {
-            self.send(c, s, command(edition));
+        if let Some(record_version) = self.record_version(c, s) {
+            self.send(c, s, command(record_version));
         }
     }
 
@@ -174,12 +174,12 @@ impl World {
         if end == Some(ExtendEnd::Gone) {
             self.end_call(c);
         } else if is_confirmed {
-            self.heal(c, gone, |edition| Command::Extend {
+            self.heal(c, gone, |record_version| Command::Extend {
                 tag: 0,
                 caller,
                 token: number,
                 heals: true,
-                edition,
+                record_version,
             });
         }
     }

@@ -86,7 +86,7 @@ const MISTAKES: &[(Flaw, Kind, Violation, u64)] = &[
         3648,
     ),
     (
-        Flaw::IgnoresEdition,
+        Flaw::IgnoresRecordVersion,
         Kind::Mutex,
         Violation::CountedInQuarantine,
         796,

@@ -8,8 +8,8 @@ use super::*;
 #[derive(Debug, Default)]
 pub(super) struct Line {
     pub(super) is_open: bool,
-    /// Of the record that the client was greeted with on this connection.
-    pub(super) edition: Option<u32>,
+    /// Of the record that the client connected with on this connection.
+    pub(super) record_version: Option<u32>,
     /// The process that the server pushes to over it.
     listener: Option<u32>,
     pub(super) commands: VecDeque<Command>,
@@ -23,7 +23,7 @@ pub(super) struct Line {
 
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Command {
-    Greet {
+    Sync {
         listener: Option<u32>,
         max_ttl: u64,
     },
@@ -32,7 +32,7 @@ pub(super) enum Command {
         me: Member,
         wants: Wants,
         proposal: u64,
-        edition: u32,
+        record_version: u32,
     },
     Raise {
         tag: u32,
@@ -44,14 +44,14 @@ pub(super) enum Command {
         caller: Caller,
         token: u64,
         heals: bool,
-        edition: u32,
+        record_version: u32,
     },
     Release(Release),
 }
 
 #[derive(Clone, Debug)]
 pub(super) enum Message {
-    Greeted(StoredRecord),
+    Synced(StoredRecord),
     Reply(u32, Answer),
     Push(Push),
 }
@@ -95,14 +95,14 @@ impl World {
     fn connect(&mut self, c: usize, s: usize) {
         if !self.lines[c][s].is_open {
             self.lines[c][s].is_open = true;
-            let greet = self.greeting(c);
-            self.lines[c][s].commands.push_front(greet);
+            let sync_record = self.sync_command(c);
+            self.lines[c][s].commands.push_front(sync_record);
         }
     }
 
-    pub(super) fn greeting(&self, c: usize) -> Command {
+    pub(super) fn sync_command(&self, c: usize) -> Command {
         let client = &self.clients[c];
-        Command::Greet {
+        Command::Sync {
             listener: (!client.polls).then_some(client.id),
             max_ttl: client.max_ttl,
         }
@@ -117,10 +117,10 @@ impl World {
         line.is_open
     }
 
-    /// The edition to send along, where the client has been greeted.
-    pub(super) fn edition(&self, c: usize, s: usize) -> Option<u32> {
+    /// The version to send along, where the client has been synced.
+    pub(super) fn record_version(&self, c: usize, s: usize) -> Option<u32> {
         self.lines[c][s]
-            .edition
+            .record_version
             .filter(|_| self.lines[c][s].is_open)
     }
 
@@ -154,23 +154,28 @@ impl World {
     fn execute(&mut self, c: usize, s: usize, command: Command, is_late: bool) {
         self.expire(s);
         self.show(format_args!("n{s} executes {command:?} of {c}"));
-        let current = self.servers[s].edition();
+        let current = self.servers[s].record_version();
         let reply = match command {
-            Command::Greet { listener, max_ttl } => {
-                let record = self.greet(s, max_ttl);
+            Command::Sync { listener, max_ttl } => {
+                let record = self.sync_record(s, max_ttl);
                 let line = &mut self.lines[c][s];
                 if is_late {
                     line.late_listener = listener;
                 } else {
                     line.listener = listener;
                 }
-                Message::Greeted(record)
+                Message::Synced(record)
             }
-            Command::Acquire { tag, edition, .. } | Command::Extend { tag, edition, .. }
-                if edition != current =>
-            {
-                Message::Reply(tag, Answer::Changed)
+            Command::Acquire {
+                tag,
+                record_version,
+                ..
             }
+            | Command::Extend {
+                tag,
+                record_version,
+                ..
+            } if record_version != current => Message::Reply(tag, Answer::Changed),
             Command::Acquire {
                 tag,
                 me,
@@ -196,10 +201,10 @@ impl World {
         }
     }
 
-    fn greet(&mut self, s: usize, max_ttl: u64) -> StoredRecord {
-        let edition = self.fresh();
+    fn sync_record(&mut self, s: usize, max_ttl: u64) -> StoredRecord {
+        let record_version = self.fresh();
         let new = StoredRecord {
-            edition,
+            record_version,
             since: Some(self.now),
             max_ttl,
         };
@@ -212,7 +217,7 @@ impl World {
             owner: to.owner,
             token,
             lock,
-            edition: self.servers[s].edition(),
+            record_version: self.servers[s].record_version(),
             read_at: 0,
         });
         let stamp = self.servers[s].stamp(self.ttl);
@@ -284,10 +289,10 @@ impl World {
             self.servers[s].lose_data();
         }
         if self.one_in(empties) {
-            let edition = self.fresh();
+            let record_version = self.fresh();
             let longer = self.random.u64(1..=self.ttl);
             if let Some(record) = &mut self.servers[s].record {
-                record.edition = edition;
+                record.record_version = record_version;
                 record.max_ttl = (record.max_ttl + longer).min(2 * self.ttl);
             }
         }

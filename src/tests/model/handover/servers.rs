@@ -61,7 +61,7 @@ impl Member {
 
 #[derive(Clone, Copy, Debug)]
 pub(super) struct StoredRecord {
-    pub(super) edition: u32,
+    pub(super) record_version: u32,
     /// `None`: since before the world began.
     pub(super) since: Option<u64>,
     pub(super) max_ttl: u64,
@@ -127,7 +127,7 @@ impl Server {
     /// A server that has kept everything for long.
     pub(super) fn old(max_ttl: u64) -> Server {
         let record = Some(StoredRecord {
-            edition: 1,
+            record_version: 1,
             since: None,
             max_ttl,
         });
@@ -150,8 +150,8 @@ impl Server {
         self.clock_steps += 1;
     }
 
-    pub(super) fn edition(&self) -> u32 {
-        self.record.map_or(0, |record| record.edition)
+    pub(super) fn record_version(&self) -> u32 {
+        self.record.map_or(0, |record| record.record_version)
     }
 
     /// The end of the quarantine, which counters and tokens have to be above.

@@ -110,7 +110,7 @@ fn h15_two_hold_only_where_all_servers_lost_their_data_and_a_shorter_max_ttl_cam
         for witness in WITNESSES.into_iter().filter(is_tried) {
             check(World { witness, ..returns }, &[]);
         }
-        for flaw in [Flaw::NotPassedOn, Flaw::NotRaised, Flaw::SameEdition] {
+        for flaw in [Flaw::NotPassedOn, Flaw::NotRaised, Flaw::SameRecordVersion] {
             check_unsafe(World { flaw, ..returns }, Case::AllLost);
         }
         // It has to come back before a short quarantine is over.

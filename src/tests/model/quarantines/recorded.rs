@@ -1,9 +1,9 @@
-//! The nodes of this model beside `greet.lua`, and `acquire.lua` of clients that were greeted.
+//! The nodes of this model beside `sync_record.lua`, and `acquire.lua` of clients that were synced.
 
 use super::*;
 use crate::answer::{AcquireReply, Answer};
 use crate::tests::model::recorded::{ALONE, BEGIN, LIFE, Real, draw, walk};
-use crate::wire::{KeyTtls, Offer, Plan, QueueUpdate};
+use crate::wire::{KeyTtls, LockCommands, Offer, QueueUpdate};
 
 struct Beside {
     world: World,
@@ -26,7 +26,7 @@ impl Beside {
             ..WORLD
         };
         let mut real = Real::at(BEGIN - 60_000_000);
-        real.greet(HOLDER, LONG, 0);
+        real.sync_record(HOLDER, LONG, 0);
         real.go_to_micros(BEGIN);
         Beside {
             world,
@@ -40,25 +40,28 @@ impl Beside {
         match random.u8(0..10) {
             0..=3 => {
                 let reported = self.world.reported(&self.model, client);
-                self.model = self.world.greet(&self.model, 0, client);
-                let found = self.real.greet(client, self.world.own(client), reported);
+                self.model = self.world.sync_record(&self.model, 0, client);
+                let found = self
+                    .real
+                    .sync_record(client, self.world.own(client), reported);
                 let record = self.model.nodes[0].record.unwrap();
                 assert_eq!(
                     found.max_ttl, record.max_ttl,
-                    "{client} greets in {before:?}"
+                    "{client} syncs in {before:?}"
                 );
                 let served = u64::try_from(found.served.as_millis()).unwrap();
                 let expected = record
                     .since
                     .map_or(self.model.now + 60_000, |it| self.model.now - it);
-                assert_eq!(served, expected, "{client} greets in {before:?}");
+                assert_eq!(served, expected, "{client} syncs in {before:?}");
             }
             4..=7 => {
-                let plan = Plan::mutex(b"", b"a", KeyTtls::default());
+                let commands = LockCommands::mutex(b"", b"a", KeyTtls::default());
                 let owner = draw();
-                let found = self
-                    .real
-                    .send(client, &plan.acquire(owner, LIFE, self.real.now(), &ALONE));
+                let found = self.real.send(
+                    client,
+                    &commands.acquire(owner, LIFE, self.real.now(), &ALONE),
+                );
                 let is_granted = matches!(
                     found,
                     Answer::Acquire(AcquireReply::Accepted | AcquireReply::Behind { .. })
@@ -73,14 +76,14 @@ impl Beside {
                 );
                 self.real.send(
                     client,
-                    &plan.release(owner, Offer::default(), QueueUpdate::None),
+                    &commands.release(owner, Offer::default(), QueueUpdate::None),
                 );
             }
             8 => {
                 self.model.nodes[0] = self.world.lost(&self.model, 0);
                 // What it has shown is forgotten in some of the clients, which start anew.
                 self.model.shown[client] = 0;
-                // The connections break, and the login of the next ones greets.
+                // The connections break, and the login of the next ones syncs.
                 self.real
                     .restart(self.world.comeback == Comeback::WithAnOldCopy);
                 self.real.disconnect();
@@ -94,6 +97,6 @@ impl Beside {
 }
 
 #[test]
-fn nodes_do_what_greet_and_acquire_do() {
+fn nodes_do_what_sync_and_acquire_do() {
     walk(Beside::new, Beside::step);
 }

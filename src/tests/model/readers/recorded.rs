@@ -5,7 +5,7 @@ use crate::ids::OwnerToken;
 use crate::tests::model::recorded::{
     ALONE, LIFE, ONLY, Real, draw, millis, number, of_model, offer, token, walk,
 };
-use crate::wire::{KeyTtls, Plan, QueueUpdate};
+use crate::wire::{KeyTtls, LockCommands, QueueUpdate};
 
 const CLIENTS: usize = 4;
 /// Of a node that has lost its data.
@@ -20,7 +20,7 @@ struct Beside {
     world: World<CLIENTS>,
     model: State<CLIENTS>,
     real: Real,
-    plan: Plan,
+    commands: LockCommands,
     owners: [OwnerToken; CLIENTS],
     /// Attempts that have sent anything.
     begun: [bool; CLIENTS],
@@ -41,13 +41,13 @@ impl Beside {
             flaw: Flaw::None,
         };
         let real = Real::in_use(LATEST, millis(QUARANTINE));
-        let plan = Plan::mutex(b"", LOCK.as_bytes(), KeyTtls::default());
+        let commands = LockCommands::mutex(b"", LOCK.as_bytes(), KeyTtls::default());
         let (model, owners) = (world.start(), [(); CLIENTS].map(|()| draw()));
         Beside {
             world,
             model,
             real,
-            plan,
+            commands,
             owners,
             begun: [false; CLIENTS],
         }
@@ -116,7 +116,7 @@ impl Beside {
                 }
                 self.real.go_to(SINCE);
                 self.real.restart(older != 0);
-                self.real.greet(ONLY, millis(QUARANTINE), 0);
+                self.real.sync_record(ONLY, millis(QUARANTINE), 0);
                 self.real.go_to(LATEST);
             }
             _ => {}
@@ -146,21 +146,21 @@ impl Beside {
         let attempt = &mut self.model.attempts[me];
         (attempt.token, attempt.number, attempt.won) = (token, token, token.is_multiple_of(2));
         let (owner, reads, won) = (self.owners[me], attempt.reads, attempt.won);
-        let plan = if reads {
-            self.plan.to_read()
+        let commands = if reads {
+            self.commands.to_read()
         } else {
-            self.plan.clone()
+            self.commands.clone()
         };
         let (expected, token) = (
             self.world.execute(&mut self.model, me, 0, command),
             number(token),
         );
         let sent = match command {
-            ACQUIRE => plan.acquire(owner, LIFE, token, &ALONE),
-            RAISE => plan.raise(owner, token),
-            EXTEND => plan.extend(owner, LIFE, token, false),
-            HEAL => plan.heal(owner, LIFE, token),
-            _ => plan.release(owner, offer(won.then_some(token)), QueueUpdate::None),
+            ACQUIRE => commands.acquire(owner, LIFE, token, &ALONE),
+            RAISE => commands.raise(owner, token),
+            EXTEND => commands.extend(owner, LIFE, token, false),
+            HEAL => commands.heal(owner, LIFE, token),
+            _ => commands.release(owner, offer(won.then_some(token)), QueueUpdate::None),
         };
         let found = self.real.send(ONLY, &sent);
         if command != RELEASE {

@@ -3,7 +3,7 @@
 use super::*;
 use crate::ids::OwnerToken;
 use crate::tests::model::recorded::{ALONE, LIFE, ONLY, Real, draw, number, of_model, token, walk};
-use crate::wire::{KeyTtls, Offer, Plan, QueueUpdate};
+use crate::wire::{KeyTtls, LockCommands, Offer, QueueUpdate};
 
 const CLIENTS: usize = 3;
 const LOCKS: [&str; NAMES] = ["a", "b"];
@@ -15,7 +15,7 @@ struct Beside {
     world: World<CLIENTS>,
     node: Node<CLIENTS>,
     real: Real,
-    plans: [Plan; CLIENTS],
+    all_commands: [LockCommands; CLIENTS],
     owners: [OwnerToken; CLIENTS],
     /// Attempts that have extended or healed.
     has_extended: [bool; CLIENTS],
@@ -29,14 +29,14 @@ impl Beside {
             extends: true,
             flaw: Flaw::None,
         };
-        let plan = |wants: [bool; NAMES]| {
+        let commands = |wants: [bool; NAMES]| {
             let names: Vec<_> = (0..NAMES)
                 .filter(|it| wants[*it])
                 .map(|it| LOCKS[it].as_bytes())
                 .collect();
             match names[..] {
-                [name] => Plan::mutex(b"", name, KeyTtls::default()),
-                _ => Plan::several(b"", names.into_iter(), KeyTtls::default()),
+                [name] => LockCommands::mutex(b"", name, KeyTtls::default()),
+                _ => LockCommands::multi(b"", names.into_iter(), KeyTtls::default()),
             }
         };
         let (node, owners) = (
@@ -47,7 +47,7 @@ impl Beside {
             world,
             node,
             real: Real::in_use(1, LIFE),
-            plans: wants.map(plan),
+            all_commands: wants.map(commands),
             owners,
             has_extended: [false; CLIENTS],
         }
@@ -88,14 +88,14 @@ impl Beside {
                 return self.real.delete(COUNTERS[name]);
             }
         };
-        let (plan, owner, number) = (&self.plans[me], self.owners[me], number(token));
+        let (commands, owner, number) = (&self.all_commands[me], self.owners[me], number(token));
         let sent = match command {
-            ACQUIRE => plan.acquire(owner, LIFE, number, &ALONE),
-            RAISE => plan.raise(owner, number),
-            EXTEND => plan.extend(owner, LONGER, number, random.bool()),
-            HEAL => plan.heal(owner, LONGER, number),
+            ACQUIRE => commands.acquire(owner, LIFE, number, &ALONE),
+            RAISE => commands.raise(owner, number),
+            EXTEND => commands.extend(owner, LONGER, number, random.bool()),
+            HEAL => commands.heal(owner, LONGER, number),
             // The model has no release that brings a token: see `fencing`.
-            _ => plan.release(owner, Offer::default(), QueueUpdate::None),
+            _ => commands.release(owner, Offer::default(), QueueUpdate::None),
         };
         self.has_extended[me] |= command == EXTEND || command == HEAL;
         let expected = self.world.run(&mut self.node, me, command, token);

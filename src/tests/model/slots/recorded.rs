@@ -3,7 +3,7 @@
 use super::*;
 use crate::ids::OwnerToken;
 use crate::tests::model::recorded::{ALONE, LIFE, ONLY, Real, draw, number, of_model, token, walk};
-use crate::wire::{KeyTtls, Offer, Plan, QueueUpdate};
+use crate::wire::{KeyTtls, LockCommands, Offer, QueueUpdate};
 
 const CLIENTS: usize = 3;
 const KEYS: [&str; SLOTS] = ["quorlock:slot-0:s", "quorlock:slot-1:s"];
@@ -59,13 +59,13 @@ impl Beside {
             self.world.proposals[me] = token;
         }
         let (before, owner, number) = (self.node, self.owners[me], number(token));
-        let plan = Plan::semaphore(b"", b"s", SLOTS, KeyTtls::default());
+        let commands = LockCommands::semaphore(b"", b"s", SLOTS, KeyTtls::default());
         let sent = match command {
-            ACQUIRE => plan.acquire(owner, LIFE, number, &ALONE),
-            RAISE => plan.of_slot(slot).raise(owner, number),
-            KEEP => plan.of_slot(slot).keep(owner, None).unwrap(),
+            ACQUIRE => commands.acquire(owner, LIFE, number, &ALONE),
+            RAISE => commands.of_slot(slot).raise(owner, number),
+            KEEP => commands.of_slot(slot).keep(owner, None).unwrap(),
             // The model has no release that brings a token: see `fencing`.
-            _ => plan.release(owner, Offer::default(), QueueUpdate::None),
+            _ => commands.release(owner, Offer::default(), QueueUpdate::None),
         };
         let attempt = Attempt {
             phase: Phase::Holding,

@@ -98,7 +98,7 @@ const SAID: [Said; 37] = [
         "-BUSY Redis is busy running a script.\r\n",
     ),
     (
-        Run(Script::Greet),
+        Run(Script::SyncRecord),
         "*10\r\n:1\r\n:900\r\n:8\r\n:1\r\n:123456789012345\r\n:3\r\n:1\r\n:0\r\n:2\r\n$11\r\nallkeys-lru\r\n",
     ),
     (Run(Script::Acquire), ":-3\r\n"),
@@ -139,7 +139,7 @@ const BYTES: &[u8] = b"\r\n+-:_$!*>=0123456789a";
 impl Asking {
     fn tag(self) -> Option<Tag> {
         let command = match self {
-            Run(Script::Greet) => Command::of_script(Script::Greet, &[RECORD], &[b"1"]),
+            Run(Script::SyncRecord) => Command::of_script(Script::SyncRecord, &[RECORD], &[b"1"]),
             Run(script) => Command::of_script(script, &[b"key"], &[b"1"]),
             Raise => {
                 let mut command = Command::of_script(Script::Extend, &[b"key"], &[b"1"]);

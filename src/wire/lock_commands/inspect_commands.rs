@@ -2,7 +2,7 @@
 
 use crate::wire::command::Command;
 use crate::wire::keys::{KeyTtls, LockKeys, digits};
-use crate::wire::plan::queue_policy::{NO_SLOTS, Offer};
+use crate::wire::lock_commands::queue_policy::{NO_SLOTS, Offer};
 use crate::wire::script::Script;
 
 /// How many readers a node names.

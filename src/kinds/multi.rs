@@ -10,7 +10,7 @@ use crate::inspection::Inspection;
 use crate::kinds::methods::{LockHandle, mutex_methods, setters, shown, with_method};
 use crate::lock::{LockGuard, WaitLimit};
 use crate::manager::LockManager;
-use crate::wire::Plan;
+use crate::wire::LockCommands;
 
 /// Several locks taken together: all or none.
 ///
@@ -65,9 +65,10 @@ impl LockManager {
             .map(LockName::as_bytes)
             .collect::<Vec<_>>()
             .join(&b", "[..]);
-        let plan =
-            |prefix: &[u8], ttls| Plan::several(prefix, names.iter().map(LockName::as_bytes), ttls);
-        let mut inner = LockHandle::new(&self.engine, &together, plan);
+        let commands = |prefix: &[u8], ttls| {
+            LockCommands::multi(prefix, names.iter().map(LockName::as_bytes), ttls)
+        };
+        let mut inner = LockHandle::new(&self.engine, &together, commands);
         inner.spec_mut().names = names;
         MultiLock { inner }
     }

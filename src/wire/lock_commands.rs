@@ -13,10 +13,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::config::RESERVED;
-use crate::ids::{ClientId, Edition, OwnerLabel, OwnerToken};
+use crate::ids::{ClientId, OwnerLabel, OwnerToken, RecordVersion};
 use crate::wire::command::{Command, push_digits};
-use crate::wire::keys::{LockKeys, RECORD, digits, keys_of, together};
-use crate::wire::plan::queue_policy::NO_SLOTS;
+use crate::wire::keys::{LockKeys, RECORD, digits, keys_of, multi_key};
+use crate::wire::lock_commands::queue_policy::NO_SLOTS;
 use crate::wire::reply::HandedOver;
 use crate::wire::script::{Kind, Script};
 
@@ -27,7 +27,7 @@ pub(crate) use queue_policy::{Entering, Offer, QueueEntry, QueuePolicy, QueueUpd
 
 /// What the rounds of one lock send: the commands of a lock kind, as data.
 #[derive(Clone, Debug)]
-pub(crate) struct Plan {
+pub(crate) struct LockCommands {
     /// The locks that are taken together, sorted and none of them twice; or the slots of a semaphore. Each key is that of a lock
     /// of its own, so they exclude, and are excluded by, whoever takes some of these locks otherwise.
     locks: Arc<[LockKeys]>,
@@ -52,42 +52,47 @@ pub(crate) struct Plan {
 }
 
 /// Kinds of locks.
-impl Plan {
+impl LockCommands {
     /// A mutex called `name`.
-    pub(crate) fn mutex(prefix: &[u8], name: &[u8], ttls: KeyTtls) -> Plan {
+    pub(crate) fn mutex(prefix: &[u8], name: &[u8], ttls: KeyTtls) -> LockCommands {
         let key: Arc<[u8]> = [prefix, name].concat().into();
         let locks = [LockKeys::of(Arc::clone(&key))];
-        Plan::of(locks.into(), &[&key], Arc::clone(&key), ttls)
+        LockCommands::of(locks.into(), &[&key], Arc::clone(&key), ttls)
     }
 
     /// Several locks that are taken together; `names`: sorted, and none of them twice.
-    pub(crate) fn several<'a>(
+    pub(crate) fn multi<'a>(
         prefix: &[u8],
         names: impl Iterator<Item = &'a [u8]>,
         ttls: KeyTtls,
-    ) -> Plan {
+    ) -> LockCommands {
         let parts: Arc<[Arc<[u8]>]> = names.map(|name| [prefix, name].concat().into()).collect();
         let names: Vec<&[u8]> = parts.iter().map(|part| &**part).collect();
         let locks = parts.iter().cloned().map(LockKeys::of).collect();
-        let plan = Plan::of(locks, &names, together("many", &names), ttls);
-        Plan { parts, ..plan }
+        let commands = LockCommands::of(locks, &names, multi_key("many", &names), ttls);
+        LockCommands { parts, ..commands }
     }
 
     /// A semaphore with so many permits, 1 to 256.
-    pub(crate) fn semaphore(prefix: &[u8], name: &[u8], permits: usize, ttls: KeyTtls) -> Plan {
+    pub(crate) fn semaphore(
+        prefix: &[u8],
+        name: &[u8],
+        permits: usize,
+        ttls: KeyTtls,
+    ) -> LockCommands {
         let name = [prefix, name].concat();
         let slots = (0..=u8::MAX).take(permits);
         let locks = slots.map(|it| LockKeys::of_slot(&name, it)).collect();
         // Not of the number of permits: calls that say another number wait in the same list.
-        let key = together("slots", &[&name]);
-        Plan {
+        let key = multi_key("slots", &[&name]);
+        LockCommands {
             has_slots: true,
-            ..Plan::of(locks, &[&name], key, ttls)
+            ..LockCommands::of(locks, &[&name], key, ttls)
         }
     }
 
-    fn of(locks: Arc<[LockKeys]>, names: &[&[u8]], key: Arc<[u8]>, ttls: KeyTtls) -> Plan {
-        Plan {
+    fn of(locks: Arc<[LockKeys]>, names: &[&[u8]], key: Arc<[u8]>, ttls: KeyTtls) -> LockCommands {
+        LockCommands {
             locks,
             key,
             parts: Arc::default(),
@@ -104,16 +109,16 @@ impl Plan {
     }
 
     /// The lock of a mutex, for one of several readers at a time.
-    pub(crate) fn to_read(&self) -> Plan {
-        Plan {
+    pub(crate) fn to_read(&self) -> LockCommands {
+        LockCommands {
             is_shared: true,
             ..self.clone()
         }
     }
 
     /// The same for a hold of this slot, of a semaphore.
-    pub(crate) fn of_slot(&self, slot: u8) -> Plan {
-        Plan {
+    pub(crate) fn of_slot(&self, slot: u8) -> LockCommands {
+        LockCommands {
             slot: Some(slot).filter(|_| self.has_slots),
             ..self.clone()
         }
@@ -121,20 +126,20 @@ impl Plan {
 
     /// A hold of each kind, for what is true of all of them.
     #[cfg(test)]
-    fn of_each_kind(ttls: KeyTtls) -> [Plan; 4] {
-        let mutex = Plan::mutex(b"", b"a", ttls);
-        let several = Plan::several(b"", [&b"a"[..], b"b"].into_iter(), ttls);
+    fn of_each_kind(ttls: KeyTtls) -> [LockCommands; 4] {
+        let mutex = LockCommands::mutex(b"", b"a", ttls);
+        let several = LockCommands::multi(b"", [&b"a"[..], b"b"].into_iter(), ttls);
         [
             mutex.to_read(),
             mutex,
             several,
-            Plan::semaphore(b"", b"s", 2, ttls).of_slot(1),
+            LockCommands::semaphore(b"", b"s", 2, ttls).of_slot(1),
         ]
     }
 }
 
 /// Commands.
-impl Plan {
+impl LockCommands {
     /// The value of the lock while `owner` holds it: its token, a space, and the label. The same in all commands of a hold,
     /// because nodes compare whole values.
     fn value(&self, owner: OwnerToken) -> Vec<u8> {
@@ -164,7 +169,7 @@ impl Plan {
         for number in [ttl_ms, token, self.ttls.fence] {
             command.push_number(number);
         }
-        command.push_edition();
+        command.push_record_version();
         command.life = Duration::from_millis(ttl_ms);
     }
 
@@ -296,22 +301,22 @@ impl Plan {
     }
 }
 
-/// What a greeting tells a server: see `scripts/greet.lua`.
+/// What a sync tells a server: see `scripts/sync_record.lua`.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Greeting {
+pub(crate) struct SyncRecord {
     /// For the record if it changes.
-    pub(crate) edition: Edition,
+    pub(crate) record_version: RecordVersion,
     /// The longest ttl of this client's locks, and the longest that records of other servers have: milliseconds.
     pub(crate) own: u64,
     pub(crate) reported: u64,
     /// How many servers this client has.
     pub(crate) servers: u64,
-    pub(crate) kind: GreetKind,
+    pub(crate) kind: SyncKind,
 }
 
-/// What a greeting is for.
+/// What a sync is for.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum GreetKind {
+pub(crate) enum SyncKind {
     /// Nothing is written.
     Look,
     /// The record is brought up to date.
@@ -321,17 +326,23 @@ pub(crate) enum GreetKind {
 }
 
 /// Updates a server's record, and asks since when the server has kept its data.
-pub(crate) fn greet(greeting: &Greeting) -> Command {
-    let word: &[u8] = match greeting.kind {
-        GreetKind::Look => b"look",
-        GreetKind::Note => b"note",
-        GreetKind::Vouch => b"vouch",
+pub(crate) fn sync_record(sync_command: &SyncRecord) -> Command {
+    let word: &[u8] = match sync_command.kind {
+        SyncKind::Look => b"look",
+        SyncKind::Note => b"note",
+        SyncKind::Vouch => b"vouch",
     };
-    let own = digits(greeting.own);
-    let reported = digits(greeting.reported);
-    let servers = digits(greeting.servers);
-    let args: [&[u8]; 5] = [&greeting.edition.0, &own, &reported, word, &servers];
-    Command::of_script(Script::Greet, &[RECORD], &args)
+    let own = digits(sync_command.own);
+    let reported = digits(sync_command.reported);
+    let servers = digits(sync_command.servers);
+    let args: [&[u8]; 5] = [
+        &sync_command.record_version.0,
+        &own,
+        &reported,
+        word,
+        &servers,
+    ];
+    Command::of_script(Script::SyncRecord, &[RECORD], &args)
 }
 
 #[cfg(test)]

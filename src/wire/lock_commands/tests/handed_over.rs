@@ -29,7 +29,7 @@ const SHARED: &str = "quorlock:shared";
 struct Node {
     store: Store,
     now: u64,
-    edition: Edition,
+    record_version: RecordVersion,
     /// A command that the access list forbids.
     forbidden: Option<&'static str>,
 }
@@ -78,23 +78,23 @@ impl Node {
         let mut node = Node {
             store: Store::new("run"),
             now: NOW - 86_400_000_000,
-            edition: Edition::new(1),
+            record_version: RecordVersion::new(1),
             forbidden: None,
         };
-        node.greet();
+        node.sync_record();
         node.now = NOW;
         node
     }
 
-    fn greet(&mut self) {
-        let greeting = Greeting {
-            edition: self.edition,
+    fn sync_record(&mut self) {
+        let sync_command = SyncRecord {
+            record_version: self.record_version,
             own: TTL,
             reported: 0,
             servers: 0,
-            kind: GreetKind::Note,
+            kind: SyncKind::Note,
         };
-        self.run(&greet(&greeting));
+        self.run(&sync_record(&sync_command));
     }
 
     /// What it answers, and what it tells others.
@@ -102,7 +102,7 @@ impl Node {
         let to = Destination {
             with_source: true,
             is_notified,
-            edition: self.edition,
+            record_version: self.record_version,
             tag: None,
         };
         let mut bytes = Vec::new();
@@ -131,9 +131,9 @@ impl Node {
     }
 
     /// The call asks, listens, and is refused.
-    fn enters(&mut self, plan: &Plan, call: Call) {
+    fn enters(&mut self, commands: &LockCommands, call: Call) {
         self.listens(call);
-        let acquire = plan.acquire(call.owner, TTL, NOW, &call.waits());
+        let acquire = commands.acquire(call.owner, TTL, NOW, &call.waits());
         let refused = match self.run(&acquire) {
             Answer::Acquire(
                 AcquireReply::Held { queued, .. } | AcquireReply::HeldByReaders { queued, .. },
@@ -144,13 +144,13 @@ impl Node {
     }
 
     /// Somebody takes the lock with the token `NOW`.
-    fn taken(&mut self, plan: &Plan) -> OwnerToken {
+    fn taken(&mut self, commands: &LockCommands) -> OwnerToken {
         let holder = OwnerToken::draw().unwrap();
         let alone = QueuePolicy {
             entry: None,
             ..Call::new(0).waits()
         };
-        let answer = self.run(&plan.acquire(holder, TTL, NOW, &alone));
+        let answer = self.run(&commands.acquire(holder, TTL, NOW, &alone));
         let is_granted = answer.is_granted();
         assert!(is_granted, "{answer:?}");
         holder
@@ -159,7 +159,7 @@ impl Node {
     /// What it tells whom when this owner releases, and offers this token.
     fn release(
         &mut self,
-        plan: &Plan,
+        commands: &LockCommands,
         owner: OwnerToken,
         token: u64,
         update: QueueUpdate,
@@ -168,7 +168,7 @@ impl Node {
             token,
             raised: None,
         };
-        let (answer, notices) = self.run_told(&plan.release(owner, offer, update), true);
+        let (answer, notices) = self.run_told(&commands.release(owner, offer, update), true);
         assert!(matches!(answer, Answer::Release(_)), "{answer:?}");
         told(notices)
     }
@@ -231,15 +231,15 @@ fn told(notices: Vec<Notice>) -> Vec<(String, HandedOver)> {
     notices.into_iter().map(read).collect()
 }
 
-fn mutex() -> Plan {
-    Plan::mutex(b"", b"a", TTLS)
+fn mutex() -> LockCommands {
+    LockCommands::mutex(b"", b"a", TTLS)
 }
 
 /// What a call is told.
 fn handed(call: Call, token: Option<u64>, reads: bool) -> (String, HandedOver) {
     let handed_over = HandedOver {
         token,
-        edition: Edition::new(1),
+        record_version: RecordVersion::new(1),
         life: TTLS.first,
         time: NOW,
         asked_from: None,
@@ -252,14 +252,14 @@ fn handed(call: Call, token: Option<u64>, reads: bool) -> (String, HandedOver) {
 
 #[test]
 fn a_release_hands_the_lock_to_each_call_in_the_order_in_which_they_began() {
-    let (mut node, plan) = (Node::new(), mutex());
-    let mut owner = node.taken(&plan);
+    let (mut node, commands) = (Node::new(), mutex());
+    let mut owner = node.taken(&commands);
     let [first, second, third] = [1, 2, 3].map(Call::new);
     for call in [second, third, first] {
-        node.enters(&plan, call);
+        node.enters(&commands, call);
     }
     for (call, token) in [first, second, third].into_iter().zip(NOW + 1..) {
-        let told = node.release(&plan, owner, token, QueueUpdate::None);
+        let told = node.release(&commands, owner, token, QueueUpdate::None);
 
         assert_eq!(told, [handed(call, Some(token), false)]);
         assert_eq!(node.text(LOCK), Some(call.value()));
@@ -268,7 +268,10 @@ fn a_release_hands_the_lock_to_each_call_in_the_order_in_which_they_began() {
         owner = call.owner;
     }
 
-    assert_eq!(node.release(&plan, owner, NOW + 9, QueueUpdate::None), []);
+    assert_eq!(
+        node.release(&commands, owner, NOW + 9, QueueUpdate::None),
+        []
+    );
     assert_eq!(node.text(LOCK), None, "nobody waits any more");
     assert_eq!((node.text(LIST), node.text(MARK)), (None, None));
     assert_eq!(node.text(COUNTER), Some((NOW + 3).to_string()));
@@ -276,14 +279,14 @@ fn a_release_hands_the_lock_to_each_call_in_the_order_in_which_they_began() {
 
 #[test]
 fn who_claims_what_was_handed_over_gets_the_full_life_of_a_lock() {
-    let (mut node, plan) = (Node::new(), mutex());
-    let holder = node.taken(&plan);
+    let (mut node, commands) = (Node::new(), mutex());
+    let holder = node.taken(&commands);
     let [first, second] = [1, 2].map(Call::new);
-    node.enters(&plan, first);
-    node.enters(&plan, second);
-    node.release(&plan, holder, NOW + 1, QueueUpdate::None);
+    node.enters(&commands, first);
+    node.enters(&commands, second);
+    node.release(&commands, holder, NOW + 1, QueueUpdate::None);
 
-    let claim = plan.acquire(first.owner, TTL, NOW + 5, &first.waits());
+    let claim = commands.acquire(first.owner, TTL, NOW + 5, &first.waits());
     let answer = node.run(&claim);
 
     assert_eq!(answer, Answer::Acquire(AcquireReply::Accepted));
@@ -294,17 +297,17 @@ fn who_claims_what_was_handed_over_gets_the_full_life_of_a_lock() {
 
 #[test]
 fn a_client_that_is_gone_is_skipped_and_struck_from_the_list() {
-    let (mut node, plan) = (Node::new(), mutex());
-    let holder = node.taken(&plan);
+    let (mut node, commands) = (Node::new(), mutex());
+    let holder = node.taken(&commands);
     let [gone, gone_too, there, last] = [1, 2, 3, 4].map(Call::new);
     for call in [gone, gone_too, there, last] {
-        node.enters(&plan, call);
+        node.enters(&commands, call);
     }
     for call in [gone, gone_too] {
         node.store.set_listeners(call.channel().as_bytes(), 0);
     }
 
-    let told = node.release(&plan, holder, NOW + 1, QueueUpdate::None);
+    let told = node.release(&commands, holder, NOW + 1, QueueUpdate::None);
 
     // The token that reached no client.
     assert_eq!(told.last(), Some(&handed(there, Some(NOW + 1), false)));
@@ -315,15 +318,15 @@ fn a_client_that_is_gone_is_skipped_and_struck_from_the_list() {
 
 #[test]
 fn where_all_that_wait_are_gone_the_lock_is_free() {
-    let (mut node, plan) = (Node::new(), mutex());
-    let holder = node.taken(&plan);
-    let readers = plan.to_read();
-    for (call, waits_for) in [(Call::new(1), &plan), (Call::new(2), &readers)] {
+    let (mut node, commands) = (Node::new(), mutex());
+    let holder = node.taken(&commands);
+    let readers = commands.to_read();
+    for (call, waits_for) in [(Call::new(1), &commands), (Call::new(2), &readers)] {
         node.enters(waits_for, call);
         node.store.set_listeners(call.channel().as_bytes(), 0);
     }
 
-    node.release(&plan, holder, NOW + 1, QueueUpdate::None);
+    node.release(&commands, holder, NOW + 1, QueueUpdate::None);
 
     let left = [LOCK, LIST, MARK, READERS].map(|key| node.text(key));
     assert_eq!(left, [None, None, None, None]);
@@ -332,15 +335,15 @@ fn where_all_that_wait_are_gone_the_lock_is_free() {
 /// The token that reached no client is offered again.
 #[test]
 fn a7_a_reader_behind_a_writer_that_is_gone_gets_the_counter_and_a_later_writer_the_token() {
-    let (mut node, plan) = (Node::new(), mutex());
-    let reads = plan.to_read();
-    let holder = node.taken(&plan);
+    let (mut node, commands) = (Node::new(), mutex());
+    let reads = commands.to_read();
+    let holder = node.taken(&commands);
     let [gone, reader, gone_too, writer] = [1, 2, 3, 4].map(Call::new);
     for (call, waits_for) in [
-        (gone, &plan),
+        (gone, &commands),
         (reader, &reads),
-        (gone_too, &plan),
-        (writer, &plan),
+        (gone_too, &commands),
+        (writer, &commands),
     ] {
         node.enters(waits_for, call);
     }
@@ -348,7 +351,7 @@ fn a7_a_reader_behind_a_writer_that_is_gone_gets_the_counter_and_a_later_writer_
         node.store.set_listeners(call.channel().as_bytes(), 0);
     }
 
-    let told = node.release(&plan, holder, NOW + 1, QueueUpdate::None);
+    let told = node.release(&commands, holder, NOW + 1, QueueUpdate::None);
 
     let read = handed(reader, Some(NOW), true);
     assert_eq!(told, [handed(gone, Some(NOW + 1), false), read]);
@@ -359,13 +362,13 @@ fn a7_a_reader_behind_a_writer_that_is_gone_gets_the_counter_and_a_later_writer_
 /// Its entry says that by half a microsecond.
 #[test]
 fn a_client_that_polls_is_handed_the_lock_without_a_listener() {
-    let (mut node, plan) = (Node::new(), mutex());
-    let holder = node.taken(&plan);
+    let (mut node, commands) = (Node::new(), mutex());
+    let holder = node.taken(&commands);
     let polls = Call::new(1);
-    let acquire = plan.acquire(polls.owner, TTL, NOW, &polls.waits());
+    let acquire = commands.acquire(polls.owner, TTL, NOW, &polls.waits());
     node.run_told(&acquire, false);
 
-    node.release(&plan, holder, NOW + 1, QueueUpdate::None);
+    node.release(&commands, holder, NOW + 1, QueueUpdate::None);
 
     assert_eq!(node.text(LOCK), Some(polls.value()));
 }
@@ -378,25 +381,25 @@ fn who_goes_on_waiting_is_not_handed_what_it_gives_back() {
         (&[1], Some(0)),
         (&[9, 1, 2], Some(1)),
     ] {
-        let (mut node, plan) = (Node::new(), mutex());
+        let (mut node, commands) = (Node::new(), mutex());
         let me = Call::new(5);
-        let acquire = plan.acquire(me.owner, TTL, NOW, &me.waits());
+        let acquire = commands.acquire(me.owner, TTL, NOW, &me.waits());
         assert!(node.run(&acquire).is_granted());
         node.listens(me);
         let others: Vec<_> = others.iter().map(|since| Call::new(*since)).collect();
         for call in &others {
-            node.enters(&plan, *call);
+            node.enters(&commands, *call);
         }
         let stays = OwnerToken::draw().unwrap();
         let update = QueueUpdate::Enter(Entering {
             entry: me.waits().entry.unwrap(),
             since: me.since,
             which: None,
-            member: plan.member(stays),
+            member: commands.member(stays),
             yields: true,
         });
 
-        let told = node.release(&plan, me.owner, NOW + 1, update);
+        let told = node.release(&commands, me.owner, NOW + 1, update);
 
         let next: Option<Call> = next.map(|place: usize| others[place]);
         let expected: Vec<_> = next
@@ -412,7 +415,7 @@ fn who_goes_on_waiting_is_not_handed_what_it_gives_back() {
         if let Some(next) = next {
             let rest = others.iter().filter(|call| call.since < me.since).count() - 1;
             if rest == 0 {
-                let told = node.release(&plan, next.owner, NOW + 2, QueueUpdate::None);
+                let told = node.release(&commands, next.owner, NOW + 2, QueueUpdate::None);
                 assert_eq!(told[0].0, me.channel());
             }
         }
@@ -421,15 +424,15 @@ fn who_goes_on_waiting_is_not_handed_what_it_gives_back() {
 
 #[test]
 fn who_leaves_hands_on_what_it_was_handed() {
-    let (mut node, plan) = (Node::new(), mutex());
-    let holder = node.taken(&plan);
+    let (mut node, commands) = (Node::new(), mutex());
+    let holder = node.taken(&commands);
     let [first, second] = [1, 2].map(Call::new);
-    node.enters(&plan, first);
-    node.enters(&plan, second);
-    node.release(&plan, holder, NOW + 1, QueueUpdate::None);
+    node.enters(&commands, first);
+    node.enters(&commands, second);
+    node.release(&commands, holder, NOW + 1, QueueUpdate::None);
 
     let leave = QueueUpdate::Leave(first.client);
-    let told = node.release(&plan, first.owner, NOW + 2, leave);
+    let told = node.release(&commands, first.owner, NOW + 2, leave);
 
     assert_eq!(told, [handed(second, Some(NOW + 2), false)]);
     assert_eq!(node.text(LOCK), Some(second.value()));
@@ -437,14 +440,14 @@ fn who_leaves_hands_on_what_it_was_handed() {
 
 #[test]
 fn what_was_handed_to_nobody_is_given_to_the_next() {
-    let (mut node, plan) = (Node::new(), mutex());
-    let holder = node.taken(&plan);
+    let (mut node, commands) = (Node::new(), mutex());
+    let holder = node.taken(&commands);
     let [first, second] = [1, 2].map(Call::new);
-    node.enters(&plan, first);
-    node.enters(&plan, second);
-    let told_first = node.release(&plan, holder, NOW + 1, QueueUpdate::None);
+    node.enters(&commands, first);
+    node.enters(&commands, second);
+    let told_first = node.release(&commands, holder, NOW + 1, QueueUpdate::None);
 
-    let give_back = Plan::give_back_handed_over(&told_first[0].1, first.client);
+    let give_back = LockCommands::give_back_handed_over(&told_first[0].1, first.client);
     let (answer, notices) = node.run_told(&give_back, true);
 
     assert_eq!(answer, Answer::Release(ReleaseReply::Deleted));
@@ -459,22 +462,22 @@ fn what_was_handed_to_nobody_is_given_to_the_next() {
 
 #[test]
 fn readers_before_the_first_writer_get_the_lock_together_and_those_behind_it_do_not() {
-    let (mut node, plan) = (Node::new(), mutex());
-    let reads = plan.to_read();
-    let holder = node.taken(&plan);
+    let (mut node, commands) = (Node::new(), mutex());
+    let reads = commands.to_read();
+    let holder = node.taken(&commands);
     let [first, second, gone, writer, behind] = [1, 2, 3, 4, 5].map(Call::new);
-    for (call, plan) in [
+    for (call, commands) in [
         (behind, &reads),
-        (writer, &plan),
+        (writer, &commands),
         (gone, &reads),
         (second, &reads),
         (first, &reads),
     ] {
-        node.enters(plan, call);
+        node.enters(commands, call);
     }
     node.store.set_listeners(gone.channel().as_bytes(), 0);
 
-    let told = node.release(&plan, holder, NOW + 1, QueueUpdate::None);
+    let told = node.release(&commands, holder, NOW + 1, QueueUpdate::None);
 
     // The counter as it is.
     let expected = [first, second, gone].map(|call| handed(call, Some(NOW), true));
@@ -499,22 +502,22 @@ fn readers_before_the_first_writer_get_the_lock_together_and_those_behind_it_do_
         [handed(writer, Some(NOW + 3), false)]
     );
     assert_eq!(
-        node.release(&plan, writer.owner, NOW + 4, QueueUpdate::None),
+        node.release(&commands, writer.owner, NOW + 4, QueueUpdate::None),
         [handed(behind, Some(NOW + 3), true)]
     );
 }
 
 #[test]
 fn a_writer_that_leaves_lets_in_the_readers_behind_it() {
-    let (mut node, plan) = (Node::new(), mutex());
-    let reads = plan.to_read();
+    let (mut node, commands) = (Node::new(), mutex());
+    let reads = commands.to_read();
     let holder = node.taken(&reads);
     let [writer, reader] = [1, 2].map(Call::new);
-    node.enters(&plan, writer);
+    node.enters(&commands, writer);
     node.enters(&reads, reader);
 
     let leave = QueueUpdate::Leave(writer.client);
-    let told = node.release(&plan, writer.owner, NOW + 1, leave);
+    let told = node.release(&commands, writer.owner, NOW + 1, leave);
 
     let number = node.text(COUNTER).unwrap().parse().unwrap();
     assert_eq!(told, [handed(reader, Some(number), true)]);
@@ -528,15 +531,18 @@ fn a_writer_that_leaves_lets_in_the_readers_behind_it() {
 #[test]
 fn a_key_of_another_type_is_never_overwritten() {
     for other in [&["HSET", LOCK, "x", "y"][..], &["SADD", LOCK, "x"]] {
-        let (mut node, plan) = (Node::new(), mutex());
-        let holder = node.taken(&plan);
+        let (mut node, commands) = (Node::new(), mutex());
+        let holder = node.taken(&commands);
         let (writer, reader) = (Call::new(1), Call::new(2));
-        node.enters(&plan, writer);
-        node.enters(&plan.to_read(), reader);
+        node.enters(&commands, writer);
+        node.enters(&commands.to_read(), reader);
         node.plain(&["DEL", LOCK]);
         node.plain(other);
 
-        assert_eq!(node.release(&plan, holder, NOW + 1, QueueUpdate::None), []);
+        assert_eq!(
+            node.release(&commands, holder, NOW + 1, QueueUpdate::None),
+            []
+        );
 
         assert_eq!(node.text(LOCK).as_deref(), Some("of another type"));
         assert_eq!(node.members(LIST), [writer, reader].map(Call::value));
@@ -554,30 +560,36 @@ fn where_the_list_cannot_be_read_a_release_leaves_the_lock_free() {
             node.plain(&["SADD", LIST, "x"]);
         },
     ] {
-        let (mut node, plan) = (Node::new(), mutex());
-        let holder = node.taken(&plan);
+        let (mut node, commands) = (Node::new(), mutex());
+        let holder = node.taken(&commands);
         let waiting = Call::new(1);
-        node.enters(&plan, waiting);
+        node.enters(&commands, waiting);
         spoil(&mut node);
 
-        assert_eq!(node.release(&plan, holder, NOW + 1, QueueUpdate::None), []);
+        assert_eq!(
+            node.release(&commands, holder, NOW + 1, QueueUpdate::None),
+            []
+        );
 
         assert_eq!(node.text(LOCK), None);
         assert_eq!(node.text(COUNTER), Some(NOW.to_string()));
         // Nothing keeps others out.
-        node.taken(&plan.to_read());
+        node.taken(&commands.to_read());
     }
 }
 
 #[test]
 fn a_client_that_may_not_publish_hands_the_lock_over_and_tells_nobody() {
-    let (mut node, plan) = (Node::new(), mutex());
-    let holder = node.taken(&plan);
+    let (mut node, commands) = (Node::new(), mutex());
+    let holder = node.taken(&commands);
     let waiting = Call::new(1);
-    node.enters(&plan, waiting);
+    node.enters(&commands, waiting);
     node.forbidden = Some("PUBLISH");
 
-    assert_eq!(node.release(&plan, holder, NOW + 1, QueueUpdate::None), []);
+    assert_eq!(
+        node.release(&commands, holder, NOW + 1, QueueUpdate::None),
+        []
+    );
 
     assert_eq!(node.text(LOCK), Some(waiting.value()), "it asks in time");
 }
@@ -597,16 +609,16 @@ fn a7_a_token_is_handed_over_only_above_the_counter() {
         (Some("90000000000000000"), None),
         (Some("abcdefghijklmnop"), None),
     ] {
-        let (mut node, plan) = (Node::new(), mutex());
-        let holder = node.taken(&plan);
+        let (mut node, commands) = (Node::new(), mutex());
+        let holder = node.taken(&commands);
         let waiting = Call::new(1);
-        node.enters(&plan, waiting);
+        node.enters(&commands, waiting);
         match counter {
             Some(counter) => node.plain(&["SET", COUNTER, counter]),
             None => node.plain(&["DEL", COUNTER]),
         }
 
-        let told = node.release(&plan, holder, NOW + 1, QueueUpdate::None);
+        let told = node.release(&commands, holder, NOW + 1, QueueUpdate::None);
 
         assert_eq!(told, [handed(waiting, token, false)], "{counter:?}");
         assert_eq!(node.text(LOCK), Some(waiting.value()));
@@ -621,17 +633,21 @@ fn a7_a_token_is_handed_over_only_above_the_counter() {
 fn a7_a_token_before_the_end_of_the_quarantine_is_not_handed_over() {
     for reads in [false, true] {
         let mut node = Node::new();
-        let plan = mutex();
-        let holder = node.taken(&plan);
+        let commands = mutex();
+        let holder = node.taken(&commands);
         let waiting = Call::new(1);
-        let waits_for = if reads { plan.to_read() } else { plan.clone() };
+        let waits_for = if reads {
+            commands.to_read()
+        } else {
+            commands.clone()
+        };
         node.enters(&waits_for, waiting);
         // It has lost its record. The quarantine ends at NOW + TTL.
         node.plain(&["DEL", RECORD_KEY]);
-        node.greet();
+        node.sync_record();
         node.now += 1_000 * TTL;
 
-        let told = node.release(&plan, holder, NOW + 1, QueueUpdate::None);
+        let told = node.release(&commands, holder, NOW + 1, QueueUpdate::None);
 
         let (channel, handed) = handed(waiting, None, reads);
         let time = node.now;
@@ -644,14 +660,17 @@ fn a7_a_token_before_the_end_of_the_quarantine_is_not_handed_over() {
 #[test]
 fn b1_a_server_in_quarantine_or_without_a_record_hands_nothing_over() {
     for has_record in [false, true] {
-        let (mut node, plan, waiting) = (Node::new(), mutex(), Call::new(1));
-        let holder = node.taken(&plan);
-        node.enters(&plan, waiting);
+        let (mut node, commands, waiting) = (Node::new(), mutex(), Call::new(1));
+        let holder = node.taken(&commands);
+        node.enters(&commands, waiting);
         node.plain(&["DEL", RECORD_KEY]);
         if has_record {
-            node.greet();
+            node.sync_record();
         }
-        assert_eq!(node.release(&plan, holder, NOW + 1, QueueUpdate::None), []);
+        assert_eq!(
+            node.release(&commands, holder, NOW + 1, QueueUpdate::None),
+            []
+        );
         assert_eq!(
             (node.text(LOCK), node.members(LIST)),
             (None, vec![waiting.value()])
@@ -661,15 +680,15 @@ fn b1_a_server_in_quarantine_or_without_a_record_hands_nothing_over() {
 
 #[test]
 fn a_later_call_that_finds_the_lock_free_makes_the_hand_over_and_is_refused() {
-    let (mut node, plan) = (Node::new(), mutex());
-    let holder = node.taken(&plan);
+    let (mut node, commands) = (Node::new(), mutex());
+    let holder = node.taken(&commands);
     let [first, later] = [1, 2].map(Call::new);
-    node.enters(&plan, first);
+    node.enters(&commands, first);
     // It has expired.
     node.plain(&["DEL", LOCK]);
 
     node.listens(later);
-    let asks = plan.acquire(later.owner, TTL, NOW + 3, &later.waits());
+    let asks = commands.acquire(later.owner, TTL, NOW + 3, &later.waits());
     let (answer, notices) = node.run_told(&asks, true);
 
     assert!(answer.is_held(), "{answer:?}");
@@ -679,22 +698,22 @@ fn a_later_call_that_finds_the_lock_free_makes_the_hand_over_and_is_refused() {
     // Whoever began before all gets it.
     node.plain(&["DEL", LOCK]);
     let earliest = Call::new(0);
-    let asks = plan.acquire(earliest.owner, TTL, NOW + 4, &earliest.waits());
+    let asks = commands.acquire(earliest.owner, TTL, NOW + 4, &earliest.waits());
     assert_eq!(
         node.run_told(&asks, true),
         (Answer::Acquire(AcquireReply::Accepted), Vec::new())
     );
-    let release = node.release(&plan, holder, NOW + 5, QueueUpdate::None);
+    let release = node.release(&commands, holder, NOW + 5, QueueUpdate::None);
     assert_eq!(release, [], "another's lock is not handed over");
 }
 
 #[test]
 fn each_of_several_locks_and_each_permit_is_handed_to_the_first_in_its_list() {
     let mut node = Node::new();
-    let set = Plan::several(b"", [&b"a"[..], b"b"].into_iter(), TTLS);
+    let set = LockCommands::multi(b"", [&b"a"[..], b"b"].into_iter(), TTLS);
     let holder = node.taken(&set);
     let [first, second] = [1, 2].map(Call::new);
-    node.enters(&Plan::mutex(b"", b"b", TTLS), first);
+    node.enters(&LockCommands::mutex(b"", b"b", TTLS), first);
     node.enters(&mutex(), second);
     let told = node.release(&set, holder, NOW + 1, QueueUpdate::None);
     let of_b = HandedOver {
@@ -708,7 +727,7 @@ fn each_of_several_locks_and_each_permit_is_handed_to_the_first_in_its_list() {
     assert_eq!(told, expected);
 
     let mut node = Node::new();
-    let semaphore = Plan::semaphore(b"", b"s", 2, TTLS);
+    let semaphore = LockCommands::semaphore(b"", b"s", 2, TTLS);
     let holders = [(); 2].map(|()| node.taken(&semaphore));
     let [first, second] = [1, 2].map(Call::new);
     node.enters(&semaphore, second);

@@ -1,8 +1,8 @@
--- greet.lua: reads the server's record, and updates it: which process keeps the data, since when, and the longest ttl of any
--- lock there. Runs in the login, before any command that can set a lock, and again when the record has another edition.
+-- sync_record.lua: reads the server's record, and updates it: which process keeps the data, since when, and the longest ttl of any
+-- lock there. Runs in the login, before any command that can set a lock, and again when the record has another version.
 --
 -- KEYS[1]  record
--- ARGV[1]  an edition that was never used: 15 digits
+-- ARGV[1]  an version that was never used: 15 digits
 -- ARGV[2]  the longest ttl of this client's locks, whole milliseconds, for a server without a record; 0 for a client without
 --          quarantine
 -- ARGV[3]  the longest that records of other servers have, or that an operator sets: whole milliseconds
@@ -11,7 +11,7 @@
 --          "vouch": an operator confirms that nothing was lost, if there is no record or this process began without one
 -- ARGV[5]  the number of this client's servers
 --
--- Returns { status, served, max_ttl, kept, edition, servers, limited, logged, replicas, policy }
+-- Returns { status, served, max_ttl, kept, version, servers, limited, logged, replicas, policy }
 --   status   1 this process has kept all data, and began with the data of another process
 --            2 there was no record: the server is new, or has lost all data
 --            3 there was a record of another process: the server was restarted, promoted, restored or swapped
@@ -21,15 +21,15 @@
 --   served   for how long this process has kept all data: milliseconds
 --   max_ttl  the longest ttl of any lock, as it is stored now: milliseconds
 --   kept     1 if the record is stored with all that, 0 if not
---   edition  of the record that is stored; 0 if none is
+--   version  of the record that is stored; 0 if none is
 --   servers  how many servers other clients have, as the record was found; 0 if nobody has written that
 --   limited  0 if its memory has no limit
 --   logged   1 if every write is logged to the disk, 0 if not, 2 if INFO does not show it
 --   replicas connected to it
 --   policy   maxmemory-policy; "" if INFO does not show it
 --
--- The number of servers follows clients that have one server more or less, and no others. It is no part of the edition:
--- clients with two numbers would greet the server because of each other with every command.
+-- The number of servers follows clients that have one server more or less, and no others. It is no part of the version:
+-- clients with two numbers would sync the server because of each other with every command.
 
 -- No ttl is longer: milliseconds.
 local LONGEST = 3600000
@@ -55,10 +55,10 @@ if type(found) == "table" and not string.find(found.err, "WRONGTYPE", 1, true) t
   return found
 end
 found = type(found) == "string" and found or ""
-local edition, since, finish, format, its_run, origin, servers, rest =
+local version, since, finish, format, its_run, origin, servers, rest =
   string.match(found, "^(%d+) (%d+) (%d+) (%d+) ([%w%?]+) (%l+) (%d+)(.*)$")
-if not edition or #edition ~= 15 or #since ~= 16 or #finish ~= 16 or #servers > 3 then
-  edition, since, finish, its_run, servers, rest = "0", nil, nil, run, "0", ""
+if not version or #version ~= 15 or #since ~= 16 or #finish ~= 16 or #servers > 3 then
+  version, since, finish, its_run, servers, rest = "0", nil, nil, run, "0", ""
   if found == "0" then
     since = now - 1000000 * tonumber(info("server", "uptime_in_seconds:(%d+)") or 0)
   end
@@ -104,17 +104,17 @@ end
 local own_servers, kept = tonumber(ARGV[5]), value(servers) == string.sub(found, 17)
 local follows = own_servers > 0 and (servers == "0" or math.abs(own_servers - tonumber(servers)) == 1)
 if word ~= "look" and (follows or not kept) then
-  local new = kept and edition or ARGV[1]
+  local new = kept and version or ARGV[1]
   local done = redis.pcall("SET", KEYS[1], new .. " " .. value(follows and ARGV[5] or servers))
   if done.ok then
-    kept, edition = true, new
-  elseif not kept and (word == "vouch" or edition == "0") then
+    kept, version = true, new
+  elseif not kept and (word == "vouch" or version == "0") then
     return done
   end
 end
 local age = math.floor((now - since) / 1000)
 return {
-  status, age, kept and max_ttl or stored, kept and 1 or 0, tonumber(edition), tonumber(servers),
+  status, age, kept and max_ttl or stored, kept and 1 or 0, tonumber(version), tonumber(servers),
   info("memory", "maxmemory:0") and 0 or 1,
   tonumber(info("persistence", "aof_enabled:([01])") or 2),
   tonumber(info("replication", "connected_slaves:(%d+)") or 0),

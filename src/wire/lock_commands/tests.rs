@@ -8,8 +8,8 @@ use crate::inspection::SecretValue;
 
 #[test]
 fn the_lock_key_is_the_name_and_keys_beside_it_put_the_kind_first() {
-    let plan = Plan::mutex(b"app:", b"report", KeyTtls::default());
-    assert_eq!(*plan.key, *b"app:report");
+    let commands = LockCommands::mutex(b"app:", b"report", KeyTtls::default());
+    assert_eq!(*commands.key, *b"app:report");
 }
 
 const TTLS: KeyTtls = KeyTtls {
@@ -18,7 +18,7 @@ const TTLS: KeyTtls = KeyTtls {
 };
 const FENCE_LIFE: &str = "604800000";
 const RECORD_KEY: &str = "quorlock:record";
-const EDITION: &str = "000000000000000";
+const RECORD_VERSION: &str = "000000000000000";
 
 fn text(bytes: &[u8]) -> String {
     String::from_utf8(bytes.to_vec()).unwrap()
@@ -83,15 +83,15 @@ pub(super) fn assert_sent(command: &Command, script: Script, keys: &[&str], args
 fn the_commands_of_a_mutex_have_the_keys_and_arguments_that_its_scripts_state() {
     let (client, owner) = (ClientId::draw().unwrap(), OwnerToken::draw().unwrap());
     let (me, token) = (&*text(&client.0), &*text(&owner.to_value()));
-    let plan = Plan::mutex(b"app:", b"a", TTLS);
+    let commands = LockCommands::mutex(b"app:", b"a", TTLS);
     let beside = beside("app:a");
     let keys = in_order("app:a", &beside);
     let entry = QueueEntry { client, life: 9 };
 
     let since = "1700000000000001";
     let acquires = |policy: QueuePolicy, waits: &str| {
-        let args = [token, "1", "2", FENCE_LIFE, EDITION, waits];
-        let acquire = plan.acquire(owner, 1, 2, &policy);
+        let args = [token, "1", "2", FENCE_LIFE, RECORD_VERSION, waits];
+        let acquire = commands.acquire(owner, 1, 2, &policy);
         assert_sent(&acquire, Script::Acquire, &keys, &args);
     };
     acquires(entering(entry), &format!("{since} 9 {me} 800 - 1"));
@@ -107,7 +107,7 @@ fn the_commands_of_a_mutex_have_the_keys_and_arguments_that_its_scripts_state() 
     acquires(alone, &format!("{since}   800 - 1"));
 
     let extends = |command: &Command, more: &[&str]| {
-        let always = [token, "1", "2", FENCE_LIFE, EDITION];
+        let always = [token, "1", "2", FENCE_LIFE, RECORD_VERSION];
         assert_sent(
             command,
             Script::Extend,
@@ -115,13 +115,13 @@ fn the_commands_of_a_mutex_have_the_keys_and_arguments_that_its_scripts_state() 
             &[&always[..], more].concat(),
         );
     };
-    extends(&plan.extend(owner, 1, 2, false), &[]);
-    extends(&plan.extend(owner, 1, 2, true), &["keep"]);
-    extends(&plan.heal(owner, 1, 2), &["heal"]);
-    let raise = plan.raise(owner, 2);
+    extends(&commands.extend(owner, 1, 2, false), &[]);
+    extends(&commands.extend(owner, 1, 2, true), &["keep"]);
+    extends(&commands.heal(owner, 1, 2), &["heal"]);
+    let raise = commands.raise(owner, 2);
     extends(&raise, &["raise"]);
     assert_eq!(
-        (raise.kind, plan.heal(owner, 1, 2).kind),
+        (raise.kind, commands.heal(owner, 1, 2).kind),
         (Kind::Raise, Kind::Extend)
     );
 
@@ -129,7 +129,7 @@ fn the_commands_of_a_mutex_have_the_keys_and_arguments_that_its_scripts_state() 
     let enters = format!("1 9 1 w{} 1", text(&next.to_value()));
     for (offer, said) in OFFERS {
         let releases = |update, args: &[&str]| {
-            let release = plan.release(owner, offer, update);
+            let release = commands.release(owner, offer, update);
             let args = [&[token, said], args].concat();
             assert_sent(&release, Script::Release, &keys, &args);
         };
@@ -144,13 +144,13 @@ fn a_readers_commands_have_the_keys_and_arguments_that_its_scripts_state() {
     let (client, owner) = (ClientId::draw().unwrap(), OwnerToken::draw().unwrap());
     let (me, token) = (&*text(&client.0), &*text(&owner.to_value()));
     let entry = QueueEntry { client, life: 9 };
-    let plan = Plan::mutex(b"", b"a", TTLS).to_read();
+    let commands = LockCommands::mutex(b"", b"a", TTLS).to_read();
     let beside = beside("a");
     let keys = in_order("a", &beside);
-    assert_eq!((&*plan.key, plan.key_len), (&b"a"[..], 1));
+    assert_eq!((&*commands.key, commands.key_len), (&b"a"[..], 1));
 
     assert_sent(
-        &plan.acquire(owner, 1, 2, &entering(entry)),
+        &commands.acquire(owner, 1, 2, &entering(entry)),
         Script::AcquireShared,
         &keys,
         &[
@@ -158,27 +158,27 @@ fn a_readers_commands_have_the_keys_and_arguments_that_its_scripts_state() {
             "1",
             "2",
             FENCE_LIFE,
-            EDITION,
+            RECORD_VERSION,
             &format!("1700000000000001 9 {me} 800 - 1"),
         ],
     );
     assert_sent(
-        &plan.raise(owner, 4),
+        &commands.raise(owner, 4),
         Script::ExtendShared,
         &keys,
-        &[token, "1", "4", FENCE_LIFE, EDITION, "raise"],
+        &[token, "1", "4", FENCE_LIFE, RECORD_VERSION, "raise"],
     );
     assert_sent(
-        &plan.heal(owner, 1, 2),
+        &commands.heal(owner, 1, 2),
         Script::ExtendShared,
         &keys,
-        &[token, "1", "2", FENCE_LIFE, EDITION, "heal"],
+        &[token, "1", "2", FENCE_LIFE, RECORD_VERSION, "heal"],
     );
     let next = OwnerToken::draw().unwrap();
     let enters = format!("1 9 1 w{} 1", text(&next.to_value()));
     let (offer, said) = OFFERS[0];
     assert_sent(
-        &plan.release(owner, offer, staying(entry, None, next)),
+        &commands.release(owner, offer, staying(entry, None, next)),
         Script::ReleaseShared,
         &keys,
         &[token, said, me, "5", &enters],
@@ -189,7 +189,7 @@ fn a_readers_commands_have_the_keys_and_arguments_that_its_scripts_state() {
 fn the_commands_of_several_locks_have_their_keys_kind_by_kind_and_the_arguments_that_the_scripts_state()
  {
     let (client, owner) = (ClientId::draw().unwrap(), OwnerToken::draw().unwrap());
-    let plan = Plan::several(b"", [&b"a"[..], b"b"].into_iter(), TTLS);
+    let commands = LockCommands::multi(b"", [&b"a"[..], b"b"].into_iter(), TTLS);
     let (me, token) = (&*text(&client.0), &*text(&owner.to_value()));
     let entry = QueueEntry { client, life: 9 };
     let beside = ["a", "b"].map(beside);
@@ -198,7 +198,7 @@ fn the_commands_of_several_locks_have_their_keys_kind_by_kind_and_the_arguments_
     keys.extend((1..4).flat_map(|it| [&*a[it], &*b[it]]));
 
     assert_sent(
-        &plan.acquire(owner, 1, 2, &entering(entry)),
+        &commands.acquire(owner, 1, 2, &entering(entry)),
         Script::Acquire,
         &keys,
         &[
@@ -206,22 +206,22 @@ fn the_commands_of_several_locks_have_their_keys_kind_by_kind_and_the_arguments_
             "1",
             "2",
             FENCE_LIFE,
-            EDITION,
+            RECORD_VERSION,
             &format!("1700000000000001 9 {me} 800 - 1"),
         ],
     );
     assert_sent(
-        &plan.heal(owner, 1, 2),
+        &commands.heal(owner, 1, 2),
         Script::Extend,
         &keys,
-        &[token, "1", "2", FENCE_LIFE, EDITION, "heal"],
+        &[token, "1", "2", FENCE_LIFE, RECORD_VERSION, "heal"],
     );
     let next = OwnerToken::draw().unwrap();
     let next_value = text(&next.to_value());
     for (offer, said) in OFFERS {
         let releases = |update, args: &[&str]| {
             let args = [&[token, said], args].concat();
-            let release = plan.release(owner, offer, update);
+            let release = commands.release(owner, offer, update);
             assert_sent(&release, Script::Release, &keys, &args);
         };
         releases(QueueUpdate::Leave(client), &[me]);
@@ -236,7 +236,7 @@ fn the_commands_of_several_locks_have_their_keys_kind_by_kind_and_the_arguments_
 #[test]
 fn the_commands_of_a_semaphore_have_the_keys_of_all_slots_and_those_of_a_hold_its_own() {
     let (client, owner) = (ClientId::draw().unwrap(), OwnerToken::draw().unwrap());
-    let plan = Plan::semaphore(b"", b"s", 2, TTLS);
+    let commands = LockCommands::semaphore(b"", b"s", 2, TTLS);
     let (me, token) = (&*text(&client.0), &*text(&owner.to_value()));
     let entry = QueueEntry { client, life: 9 };
     let (slots, fences) = (
@@ -248,8 +248,8 @@ fn the_commands_of_a_semaphore_have_the_keys_of_all_slots_and_those_of_a_hold_it
 
     let acquires = |policy, slot: &str| {
         let waits = format!("1700000000000001 9 {me} 800 {slot} 1");
-        let args = [token, "1", "2", FENCE_LIFE, EDITION, &waits];
-        let acquire = plan.acquire(owner, 1, 2, &policy);
+        let args = [token, "1", "2", FENCE_LIFE, RECORD_VERSION, &waits];
+        let acquire = commands.acquire(owner, 1, 2, &policy);
         assert_sent(&acquire, Script::Acquire, &keys, &args);
     };
     let begins_at = owner.number() % 2 + 1;
@@ -269,19 +269,19 @@ fn the_commands_of_a_semaphore_have_the_keys_of_all_slots_and_those_of_a_hold_it
         // It keeps no slot.
         let said = &*said.replace('-', "0");
         releases(
-            &plan.release(owner, offer, QueueUpdate::None),
+            &commands.release(owner, offer, QueueUpdate::None),
             &[token, said],
         );
         releases(
-            &plan.release(owner, offer, staying(entry, None, next)),
+            &commands.release(owner, offer, staying(entry, None, next)),
             &[token, said, me, "5", &enters],
         );
     }
 
-    let held = plan.of_slot(1);
+    let held = commands.of_slot(1);
     assert_eq!(
-        (&held.key, plan.slot, held.slot),
-        (&plan.key, None, Some(1))
+        (&held.key, commands.slot, held.slot),
+        (&commands.key, None, Some(1))
     );
     let own = [
         slots[1],
@@ -295,7 +295,7 @@ fn the_commands_of_a_semaphore_have_the_keys_of_all_slots_and_those_of_a_hold_it
         &held.heal(owner, 1, 2),
         Script::Extend,
         &own,
-        &[token, "1", "2", FENCE_LIFE, EDITION, "heal"],
+        &[token, "1", "2", FENCE_LIFE, RECORD_VERSION, "heal"],
     );
     releases(
         &held.release(owner, Offer::default(), QueueUpdate::None),
@@ -311,38 +311,43 @@ fn the_commands_of_a_semaphore_have_the_keys_of_all_slots_and_those_of_a_hold_it
 
 #[test]
 fn only_a_semaphore_has_slots_and_only_others_are_noted() {
-    let several = Plan::several(b"", [&b"a"[..], b"b"].into_iter(), TTLS);
-    let mutex = Plan::mutex(b"", b"a", TTLS);
-    for plan in [mutex.to_read(), mutex, several] {
+    let several = LockCommands::multi(b"", [&b"a"[..], b"b"].into_iter(), TTLS);
+    let mutex = LockCommands::mutex(b"", b"a", TTLS);
+    for commands in [mutex.to_read(), mutex, several] {
         assert!(
-            !plan.has_slots && plan.slot.is_none() && plan.of_slot(1).slot.is_none(),
-            "{plan:?}"
+            !commands.has_slots && commands.slot.is_none() && commands.of_slot(1).slot.is_none(),
+            "{commands:?}"
         );
-        assert!(plan.keep(OwnerToken::nobody(), None).is_none(), "{plan:?}");
+        assert!(
+            commands.keep(OwnerToken::nobody(), None).is_none(),
+            "{commands:?}"
+        );
     }
-    let semaphore = Plan::semaphore(b"", b"s", 1, TTLS);
+    let semaphore = LockCommands::semaphore(b"", b"s", 1, TTLS);
     assert!(semaphore.has_slots && semaphore.of_slot(0).has_slots);
 }
 
 #[test]
 fn only_a_set_has_parts_which_are_the_keys_of_its_names() {
-    let set = Plan::several(b"p:", [&b"a"[..], b"b"].into_iter(), TTLS);
+    let set = LockCommands::multi(b"p:", [&b"a"[..], b"b"].into_iter(), TTLS);
     assert!(set.parts.iter().map(|it| &**it).eq([&b"p:a"[..], b"p:b"]));
-    let mutex = Plan::mutex(b"p:", b"a", TTLS);
-    for plan in [
+    let mutex = LockCommands::mutex(b"p:", b"a", TTLS);
+    for commands in [
         mutex.to_read(),
         mutex,
-        Plan::semaphore(b"p:", b"a", 2, TTLS),
+        LockCommands::semaphore(b"p:", b"a", 2, TTLS),
     ] {
-        assert_eq!(plan.parts.len(), 0, "{plan:?}");
+        assert_eq!(commands.parts.len(), 0, "{commands:?}");
     }
 }
 
 #[test]
 fn what_stands_for_several_keys_is_the_same_for_the_same_ones_and_no_lock_has_it() {
-    let set =
-        |names: &[&'static str]| Plan::several(b"p:", names.iter().map(|it| it.as_bytes()), TTLS);
-    let semaphore = |name: &str, permits| Plan::semaphore(b"p:", name.as_bytes(), permits, TTLS);
+    let set = |names: &[&'static str]| {
+        LockCommands::multi(b"p:", names.iter().map(|it| it.as_bytes()), TTLS)
+    };
+    let semaphore =
+        |name: &str, permits| LockCommands::semaphore(b"p:", name.as_bytes(), permits, TTLS);
     assert_eq!(set(&["a", "b"]).key, set(&["a", "b"]).key);
     assert_eq!(
         semaphore("a", 2).key,
@@ -357,12 +362,15 @@ fn what_stands_for_several_keys_is_the_same_for_the_same_ones_and_no_lock_has_it
         semaphore("a", 2),
         semaphore("b", 2),
     ];
-    for (place, plan) in different.iter().enumerate() {
-        assert!(Plan::mutex(b"", &plan.key, TTLS).is_reserved, "{plan:?}");
+    for (place, commands) in different.iter().enumerate() {
+        assert!(
+            LockCommands::mutex(b"", &commands.key, TTLS).is_reserved,
+            "{commands:?}"
+        );
         assert_eq!(
-            different.iter().position(|it| it.key == plan.key),
+            different.iter().position(|it| it.key == commands.key),
             Some(place),
-            "{plan:?}"
+            "{commands:?}"
         );
     }
 }
@@ -393,7 +401,7 @@ fn what_was_handed_over_to_nobody_is_given_back_by_its_key() {
     ] {
         let notice = HandedOver {
             token: Some(7),
-            edition: Edition::NONE,
+            record_version: RecordVersion::NONE,
             life: 900,
             time: 0,
             asked_from: None,
@@ -402,7 +410,7 @@ fn what_was_handed_over_to_nobody_is_given_back_by_its_key() {
             key: keys[0].clone().into(),
         };
         let keys: Vec<_> = keys.iter().map(String::as_str).collect();
-        let command = Plan::give_back_handed_over(&notice, client);
+        let command = LockCommands::give_back_handed_over(&notice, client);
         // It offers no token: whoever comes next asks for one.
         assert_sent(&command, script, &keys, &[value, "0 0 900 0 -", &me]);
         assert!(!command.waits && command.life.is_zero());
@@ -412,19 +420,26 @@ fn what_was_handed_over_to_nobody_is_given_back_by_its_key() {
 #[test]
 fn the_length_of_several_names_is_that_of_all_of_them_with_their_prefixes() {
     let names = [&b"a"[..], b"report"];
-    assert_eq!(Plan::mutex(b"app:", names[1], TTLS).key_len, 10);
-    assert_eq!(Plan::several(b"app:", names.into_iter(), TTLS).key_len, 15);
-    assert_eq!(Plan::semaphore(b"app:", names[1], 200, TTLS).key_len, 10);
+    assert_eq!(LockCommands::mutex(b"app:", names[1], TTLS).key_len, 10);
+    assert_eq!(
+        LockCommands::multi(b"app:", names.into_iter(), TTLS).key_len,
+        15
+    );
+    assert_eq!(
+        LockCommands::semaphore(b"app:", names[1], 200, TTLS).key_len,
+        10
+    );
 }
 
 #[test]
 fn reserved_names_are_recognised_with_their_prefix() {
-    assert!(Plan::mutex(b"", b"quorlock:fence:a", KeyTtls::default()).is_reserved);
-    assert!(Plan::mutex(b"quor", b"lock:x", KeyTtls::default()).is_reserved);
-    assert!(!Plan::mutex(b"app:", b"quorlock:x", KeyTtls::default()).is_reserved);
+    assert!(LockCommands::mutex(b"", b"quorlock:fence:a", KeyTtls::default()).is_reserved);
+    assert!(LockCommands::mutex(b"quor", b"lock:x", KeyTtls::default()).is_reserved);
+    assert!(!LockCommands::mutex(b"app:", b"quorlock:x", KeyTtls::default()).is_reserved);
     for (name, reserved) in [(b"quorlock:x", true), (b"quorlockly", false)] {
-        let with =
-            |names: [&'static [u8]; 2]| Plan::several(b"", names.into_iter(), KeyTtls::default());
+        let with = |names: [&'static [u8]; 2]| {
+            LockCommands::multi(b"", names.into_iter(), KeyTtls::default())
+        };
         assert_eq!(
             with([b"a", name]).is_reserved,
             reserved,
@@ -432,7 +447,7 @@ fn reserved_names_are_recognised_with_their_prefix() {
             name.escape_ascii()
         );
         assert_eq!(
-            Plan::semaphore(b"", name, 2, KeyTtls::default()).is_reserved,
+            LockCommands::semaphore(b"", name, 2, KeyTtls::default()).is_reserved,
             reserved
         );
     }
@@ -441,27 +456,27 @@ fn reserved_names_are_recognised_with_their_prefix() {
 #[test]
 fn a_call_is_called_by_its_kind_and_the_value_that_its_key_gets() {
     let owner = OwnerToken::draw().unwrap();
-    for plan in Plan::of_each_kind(TTLS) {
-        let plan = Plan {
+    for commands in LockCommands::of_each_kind(TTLS) {
+        let commands = LockCommands {
             label: OwnerLabel::new("web-3", 4711, "nightly"),
-            ..plan
+            ..commands
         };
-        let kind = if plan.is_shared { "r" } else { "w" };
+        let kind = if commands.is_shared { "r" } else { "w" };
         let member = format!("{kind}{} web-3/4711/nightly", text(&owner.to_value()));
-        assert_eq!(text(&plan.member(owner)), member);
+        assert_eq!(text(&commands.member(owner)), member);
     }
 }
 
 #[test]
 fn only_a_readers_lock_is_shared() {
     assert_eq!(
-        Plan::of_each_kind(TTLS)
+        LockCommands::of_each_kind(TTLS)
             .iter()
-            .filter(|plan| plan.is_shared)
+            .filter(|commands| commands.is_shared)
             .count(),
         1
     );
-    assert!(Plan::mutex(b"", b"a", TTLS).to_read().is_shared);
+    assert!(LockCommands::mutex(b"", b"a", TTLS).to_read().is_shared);
 }
 
 #[test]
@@ -476,26 +491,26 @@ fn every_command_of_a_hold_has_the_same_value_with_the_label_behind_the_token() 
         only: None,
     };
     let full = format!("{token} web-3/4711/nightly");
-    let signed = Plan::of_each_kind(TTLS).map(|it| {
+    let signed = LockCommands::of_each_kind(TTLS).map(|it| {
         (
-            Plan {
+            LockCommands {
                 label: label.clone(),
                 ..it
             },
             &full,
         )
     });
-    for (plan, value) in Plan::of_each_kind(TTLS)
+    for (commands, value) in LockCommands::of_each_kind(TTLS)
         .map(|it| (it, &token))
         .into_iter()
         .chain(signed)
     {
         for command in [
-            plan.acquire(owner, 1, 1, &policy),
-            plan.raise(owner, 1),
-            plan.extend(owner, 1, 1, true),
-            plan.heal(owner, 1, 1),
-            plan.release(owner, Offer::default(), QueueUpdate::None),
+            commands.acquire(owner, 1, 1, &policy),
+            commands.raise(owner, 1),
+            commands.extend(owner, 1, 1, true),
+            commands.heal(owner, 1, 1),
+            commands.release(owner, Offer::default(), QueueUpdate::None),
         ] {
             let (bytes, argument) = (
                 command.packed(),
@@ -520,7 +535,7 @@ fn every_command_says_for_how_long_its_lock_can_live_and_whether_the_client_may_
     };
     let client = entry.client;
     let stays = staying(entry, None, OwnerToken::draw().unwrap());
-    for plan in Plan::of_each_kind(TTLS) {
+    for commands in LockCommands::of_each_kind(TTLS) {
         let alone = QueuePolicy {
             entry: None,
             enters: false,
@@ -531,26 +546,26 @@ fn every_command_says_for_how_long_its_lock_can_live_and_whether_the_client_may_
             (entering(entry), true),
             (entering(entry).without_place(), true),
         ] {
-            let command = plan.acquire(owner, 1_500, 1, &policy);
+            let command = commands.acquire(owner, 1_500, 1, &policy);
             assert_eq!(
                 (command.life.as_millis(), command.waits),
                 (1_500, waits),
-                "{plan:?} {policy:?}"
+                "{commands:?} {policy:?}"
             );
         }
         for command in [
-            plan.extend(owner, 1_500, 1, true),
-            plan.heal(owner, 1_500, 1),
+            commands.extend(owner, 1_500, 1, true),
+            commands.heal(owner, 1_500, 1),
         ] {
             assert_eq!(
                 (command.life.as_millis(), command.waits),
                 (1_500, false),
-                "{plan:?}"
+                "{commands:?}"
             );
         }
-        let release = |update| plan.release(owner, Offer::default(), update);
+        let release = |update| commands.release(owner, Offer::default(), update);
         for (command, waits) in [
-            (plan.raise(owner, 1), false),
+            (commands.raise(owner, 1), false),
             (release(QueueUpdate::None), false),
             (release(QueueUpdate::Leave(client)), false),
             (release(stays.clone()), true),
@@ -558,7 +573,7 @@ fn every_command_says_for_how_long_its_lock_can_live_and_whether_the_client_may_
             assert_eq!(
                 (command.life.as_millis(), command.waits),
                 (0, waits),
-                "{plan:?}"
+                "{commands:?}"
             );
         }
     }

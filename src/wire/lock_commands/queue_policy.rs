@@ -85,7 +85,7 @@ pub(crate) struct Entering {
     pub(crate) since: u64,
     /// In the list of which of several locks.
     pub(crate) which: Which,
-    /// See [`Plan::member`](crate::wire::Plan::member).
+    /// See [`LockCommands::member`](crate::wire::LockCommands::member).
     pub(crate) member: Vec<u8>,
     /// It gives back what it was granted: to whoever began before it, and never to itself.
     pub(crate) yields: bool,

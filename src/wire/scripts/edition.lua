@@ -1,4 +1,0 @@
--- edition.lua: a script does nothing where the record has another edition than the client was greeted with: see record.lua.
-if not record or string.sub(record, 1, 15) ~= ARGV[5] then
-  return -3
-end
