@@ -12,7 +12,7 @@ use crate::engine::{Engine, NodeAddress, OVERLAP, Process};
 use crate::error::{BuildError, BuildProblem};
 use crate::ids::NodeSet;
 use crate::manager::LockManager;
-use crate::observer::{Observer, Upcall};
+use crate::observer::{Observer, UserObserver};
 #[cfg(feature = "tls")]
 use crate::tls::Tls;
 use crate::wire::Credentials;
@@ -274,7 +274,7 @@ impl Builder {
     #[doc(alias = "events")]
     #[doc(alias = "listener")]
     pub fn observer(mut self, observer: impl Observer + 'static) -> Builder {
-        self.config.upcall = Upcall::to(Arc::new(observer));
+        self.config.observer = Some(UserObserver::new(observer));
         self
     }
 

@@ -1,10 +1,11 @@
 //! What a manager was built with, and what is allowed.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use crate::error::BuildProblem;
 use crate::ids::OwnerLabel;
-use crate::observer::Upcall;
+use crate::observer::UserObserver;
 use crate::time::{About, Exactly};
 
 /// All options of a manager. Every default is written here, once; the builder's docs name them again for readers.
@@ -29,7 +30,7 @@ pub(crate) struct Config {
     pub(crate) prefix: Vec<u8>,
     /// Made by the builder: it names the process.
     pub(crate) owner_label: OwnerLabel,
-    pub(crate) upcall: Upcall,
+    pub(crate) observer: Option<Arc<UserObserver>>,
 }
 
 impl Default for Config {
@@ -55,7 +56,7 @@ impl Default for Config {
             shutdown_grace: Duration::from_secs(1),
             prefix: Vec::new(),
             owner_label: OwnerLabel::default(),
-            upcall: Upcall::default(),
+            observer: None,
         }
     }
 }

@@ -116,7 +116,7 @@ impl LockManager {
                 .count(),
             quarantined: shared.fanout.quarantined(),
             nodes: shared.fanout.nodes.iter().map(|it| it.stats()).collect(),
-            ..shared.fanout.counters.snapshot()
+            ..shared.fanout.journal.counters.snapshot()
         }
     }
 

@@ -12,10 +12,8 @@ use std::time::Duration;
 
 use crate::engine::{Engine, LockSpec};
 use crate::error::{AcquireError, ReleaseError, WithError};
-use crate::ids::LockName;
 use crate::inspection::Inspection;
 use crate::lock::{Hold, LockGuard, WaitLimit, acquire};
-use crate::sys::logging::debug;
 use crate::time;
 use crate::wire::{KeyTtls, LockCommands};
 
@@ -404,7 +402,7 @@ macro_rules! with_method {
             pub fn with<R>(&self, work: impl FnOnce(&$guard) -> R) -> Result<R, crate::error::WithError<R>> {
                 let guard = self.$lock()?;
                 let value = work(&guard);
-                crate::kinds::methods::finish_with(&self.inner.spec.name, value, guard.release())
+                crate::kinds::methods::finish_with(value, guard.release())
             }
         }
     };
@@ -421,14 +419,11 @@ pub(super) fn patience(timeout: Duration) -> WaitLimit {
 
 /// What `with` returns once its closure has returned `value`: a loss is an error, a release that nobody confirmed is not.
 pub(super) fn finish_with<R, T>(
-    name: &LockName,
     value: R,
     released: Result<T, ReleaseError>,
 ) -> Result<R, WithError<R>> {
     match released {
-        Err(ReleaseError::Lost(lost)) => return Err(WithError::Lost { lost, value }),
-        Err(err @ ReleaseError::NotConfirmed { .. }) => debug!("{name:?}: {err}"),
-        Ok(_) => {}
+        Err(ReleaseError::Lost(lost)) => Err(WithError::Lost { lost, value }),
+        Err(ReleaseError::NotConfirmed { .. }) | Ok(_) => Ok(value),
     }
-    Ok(value)
 }

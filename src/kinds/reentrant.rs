@@ -16,7 +16,6 @@ use crate::kinds::methods::{LockHandle, inspected, mutex_methods, named, setters
 use crate::kinds::mutex::Mutex;
 use crate::lock::{LockGuard, WaitLimit};
 use crate::manager::LockManager;
-use crate::sys::logging::debug;
 
 /// A lock with one holding thread at a time, in the whole fleet. That thread can take it again.
 ///
@@ -111,15 +110,11 @@ impl ReentrantMutex {
             });
         }
         let ttl = self.inner.spec.ttl();
-        if is_low(guard.remaining(), ttl)
-            && let Err(err) = guard.extend(ttl)
-        {
-            debug!(
-                "{:?}: taken again with little time left, and {err}",
-                self.inner.spec.name
-            );
+        if is_low(guard.remaining(), ttl) {
+            // Checked below, whatever comes of it.
+            let _ = guard.extend(ttl);
         }
-        // Whatever came of the extension. Without a confirmation the hold has its old time, as its other guards have.
+        // Without a confirmation the hold has its old time, as its other guards have.
         guard.check().map_err(not_again)?;
         Ok(guard)
     }

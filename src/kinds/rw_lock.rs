@@ -89,7 +89,7 @@ impl RwLock {
     pub fn read_with<R>(&self, work: impl FnOnce(&ReadGuard) -> R) -> Result<R, WithError<R>> {
         let guard = self.read()?;
         let value = work(&guard);
-        finish_with(&self.inner.spec.name, value, guard.release())
+        finish_with(value, guard.release())
     }
 
     /// Acquires the lock like [`write`](RwLock::write), calls `work`, and releases.
@@ -105,7 +105,7 @@ impl RwLock {
     pub fn write_with<R>(&self, work: impl FnOnce(&WriteGuard) -> R) -> Result<R, WithError<R>> {
         let guard = self.write()?;
         let value = work(&guard);
-        finish_with(&self.inner.spec.name, value, guard.release())
+        finish_with(value, guard.release())
     }
 }
 

@@ -47,7 +47,7 @@ pub(crate) fn acquire(
     engine.operate(|shared| {
         let fanout = &shared.fanout;
         fanout.records.note_use();
-        fanout.upcall.tell(|| Event::Began {
+        fanout.journal.tell(Event::Began {
             lock: spec.observed(),
         });
         let mut call = Acquisition::new(engine, spec, patience);
@@ -58,7 +58,7 @@ pub(crate) fn acquire(
             WaitLimit::Forever => call.wait(None),
         };
         if let (Err(error), false) = (&result, call.won) {
-            fanout.upcall.tell(|| Event::NotAcquired {
+            fanout.journal.tell(Event::NotAcquired {
                 lock: spec.observed(),
                 waited: call.waited(),
                 error: error.clone(),
@@ -156,7 +156,7 @@ impl<'a> Acquisition<'a> {
         let guard = Hold::new(Arc::clone(self.engine), Arc::clone(&lock));
         note(id);
         self.won = true;
-        shared.fanout.upcall.tell(|| Event::Acquired {
+        shared.fanout.journal.tell(Event::Acquired {
             lock: self.spec.observed(),
             waited: self.waited(),
             token: lock.token,
@@ -313,8 +313,8 @@ impl<'a> Acquisition<'a> {
     fn note(&mut self, lost: LostAttempt, pause: Duration) {
         let (took, pause) = (About(lost.took), About(pause));
         debug!(
-            "{:?}: lost round ({}) in {took}, next try in {pause}",
-            self.spec.name, lost.why
+            self.engine.shared.fanout.journal,
+            "{:?}: lost round ({}) in {took}, next try in {pause}", self.spec.name, lost.why
         );
         self.note_quarantine(&lost);
         // What was waited for others of this manager is no time without an answer.
@@ -338,7 +338,10 @@ impl<'a> Acquisition<'a> {
         let outage = self.engine.shared.outage.lock().on_majority();
         if let Some(since) = outage {
             let lasted = About(time::tick().saturating_duration_since(since));
-            info!("a majority of the nodes responds again, after {lasted}");
+            info!(
+                self.engine.shared.fanout.journal,
+                "a majority of the nodes responds again, after {lasted}"
+            );
         }
     }
 
@@ -355,7 +358,10 @@ impl<'a> Acquisition<'a> {
         if is_news {
             let rows = shared.fanout.report(lost.rows.clone());
             let (name, rows) = (&self.spec.name, Rows(&rows));
-            warn!("{name:?}: no lock can be taken, no quorum: {rows}");
+            warn!(
+                self.engine.shared.fanout.journal,
+                "{name:?}: no lock can be taken, no quorum: {rows}"
+            );
         }
     }
 
@@ -381,6 +387,7 @@ impl<'a> Acquisition<'a> {
                 .map(|it| format!("{} ({})", it.node, it.address))
                 .collect();
             warn!(
+                self.engine.shared.fanout.journal,
                 "{:?}: no lock can be taken for {} more: {quarantined} of {} servers are new or were restarted and may have lost \
                  locks that are still held: {}; wait, as lock() does; if the servers are new and nobody holds a lock, run \
                  `quorlock vouch` or call `admin().vouch()` to skip the wait",
@@ -421,6 +428,7 @@ impl<'a> Acquisition<'a> {
     fn note_own_hold(&self) {
         if self.engine.shared.queues.held_by(&self.spec.commands) == HeldBy::ThisThread {
             warn!(
+                self.engine.shared.fanout.journal,
                 "{:?}: this thread has waited for {} for a lock it took itself, a deadlock if it still has the guard: drop the \
                  guard first",
                 self.spec.name,
@@ -516,6 +524,7 @@ mod tests {
             engine
                 .shared
                 .fanout
+                .journal
                 .counters
                 .snapshot()
                 .rounds_without_quorum,
@@ -595,6 +604,6 @@ mod tests {
             "after a wait"
         );
         drop((tried, waited));
-        assert_eq!(shared.fanout.counters.snapshot().locks_lost, 2);
+        assert_eq!(shared.fanout.journal.counters.snapshot().locks_lost, 2);
     }
 }

@@ -9,6 +9,10 @@ impl Setup {
     pub(crate) fn begin(&self, _host: &str) -> Result<Session, NodeFailure> {
         match *self {}
     }
+
+    pub(crate) fn take_warning(&self) -> Option<String> {
+        match *self {}
+    }
 }
 
 #[derive(Debug)]

@@ -11,7 +11,6 @@ use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
 
 use crate::error::{self, NodeFailure, TlsFailure};
-use crate::sys::logging::warn;
 use crate::sys::sync::Mutex;
 use crate::tls::failure;
 use crate::tls::options::{Pem, Roots, Tls};
@@ -32,8 +31,10 @@ pub(crate) struct Setup {
 struct Loaded {
     config: Arc<ClientConfig>,
     hash: Hash,
-    /// The files that could not be used, which the log has been told of.
+    /// The unusable files that the warning was about.
     refused: Option<Result<Hash, String>>,
+    /// Not yet in the log.
+    warning: Option<String>,
 }
 
 /// A fingerprint of all files. Not the files: a key is kept in one place only.
@@ -78,6 +79,7 @@ impl Setup {
             config: read.config(system.as_ref())?,
             hash: read.hash(),
             refused: None,
+            warning: None,
         };
         Ok(Setup {
             tls: tls.clone(),
@@ -92,6 +94,11 @@ impl Setup {
         let name = server_name(&self.tls, host).map_err(unusable)?;
         let shown = self.tls.server_name.as_deref().unwrap_or(host);
         Session::begin(self.config(), name, shown.into(), self.tls.client.is_some())
+    }
+
+    /// Why changed files cannot be used. Each reason once.
+    pub(crate) fn take_warning(&self) -> Option<String> {
+        self.loaded.lock().warning.take()
     }
 
     /// With the files as they are now; with the earlier ones where those cannot be used: they may be half written.
@@ -112,12 +119,11 @@ impl Setup {
                     config,
                     hash: hash.unwrap_or_default(),
                     refused: None,
+                    warning: None,
                 }
             }
             Err(reason) if loaded.refused.as_ref() != Some(&hash) => {
-                warn!(
-                    "TLS: the changed files cannot be loaded, so the previous ones stay in use: {reason}"
-                );
+                loaded.warning = Some(reason);
                 loaded.refused = Some(hash);
             }
             Err(_) => {}

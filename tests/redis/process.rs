@@ -305,7 +305,7 @@ fn child_with_many_managers() {
                 .iter()
                 .filter(|it| it.starts_with("quorlock-"))
                 .count()
-                == 6
+                == 7
         });
         match turn % 3 {
             0 => drop(guard),
@@ -354,7 +354,7 @@ fn child_that_shuts_down() {
     let locks = builder(urls).build().unwrap();
     let _guard = locks.mutex("report").lock().unwrap();
     // A new thread names itself when it first runs.
-    eventually("all threads run", || ours() == 4);
+    eventually("all threads run", || ours() == 5);
     locks.shutdown();
     eventually("no thread is left", || ours() == 0);
     assert_eq!(

@@ -22,7 +22,6 @@ use crate::logic::tally::{ExtendEnd, ExtendRound};
 use crate::logic::{quorum, retries, token};
 use crate::observer::{Event, HeldLock};
 use crate::session::pending_command::ReplyHandler;
-use crate::stats::count;
 use crate::sys::logging::{Level, debug, warn, write_line};
 use crate::sys::sync::Mutex;
 use crate::time::{self, About, Moment, Now, Tick};
@@ -60,6 +59,7 @@ impl Due for HoldInner {
         {
             state.logged_long = true;
             warn!(
+                self.shared.fanout.journal,
                 "{:?}: held for {} and still extended, {:?}",
                 self.spec.name,
                 About(lease::LONG_HOLD),
@@ -304,8 +304,7 @@ impl HoldInner {
     }
 
     fn note_failed_extension(&self, left: Duration) {
-        count(&self.shared.fanout.counters.extensions_failed);
-        self.shared.fanout.upcall.tell(|| Event::NotExtended {
+        self.shared.fanout.journal.tell(Event::NotExtended {
             lock: self.spec.observed(),
             left,
         });
@@ -331,6 +330,7 @@ impl HoldInner {
                 retries::summary(self.shared.schedule.unextended(), |lock| lock.left)
         {
             write_line!(
+                self.shared.fanout.journal,
                 level,
                 "{count} locks not extended, the first (\"{}\") ends in {}: {}",
                 first.lock,
@@ -340,6 +340,7 @@ impl HoldInner {
             return;
         }
         write_line!(
+            self.shared.fanout.journal,
             level,
             "{:?}: not extended, {} left, {:?}: {}",
             self.spec.name,
@@ -390,7 +391,7 @@ impl HoldInner {
         let Some(wait) = due_in() else { return };
         self.shared
             .schedule
-            .commands(Arc::<HoldInner>::clone(self), wait);
+            .plan(Arc::<HoldInner>::clone(self), wait);
         // RACE: a release that ran between the look at the state and the entry has removed nothing. The entry would
         // find a released lease and do nothing, but would keep it in memory until then. Likewise a node's clock that was
         // set forward in between: the thread has looked at all leases but this one.
@@ -399,7 +400,7 @@ impl HoldInner {
             Some(sooner) if sooner < wait => self
                 .shared
                 .schedule
-                .commands(Arc::<HoldInner>::clone(self), sooner),
+                .plan(Arc::<HoldInner>::clone(self), sooner),
             Some(_) => {}
         }
     }
@@ -517,14 +518,14 @@ impl Extension {
         let again = std::mem::take(&mut state.unextended) == Some(true);
         drop(state);
         drop(first_life);
-        count(&fanout.counters.extensions);
-        fanout.upcall.tell(|| Event::Extended {
+        fanout.journal.tell(Event::Extended {
             lock: lock.spec.observed(),
             took,
             left,
         });
         let level = if again { Level::Info } else { Level::Debug };
         write_line!(
+            fanout.journal,
             level,
             "{:?}: extended {}in {}, {:?}",
             lock.spec.name,
@@ -649,9 +650,11 @@ impl ReplyHandler for Healing {
     fn deliver(&self, node: NodeId, answer: Answer, _reached: bool) -> bool {
         if answer == Answer::Extend(ExtendReply::Healed) {
             let HoldInner { spec, shared, .. } = &*self.0;
-            count(&shared.fanout.counters.healed);
-            debug!("{:?}: its lost key was set again on {node}", spec.name);
-            shared.fanout.upcall.tell(|| Event::Healed {
+            debug!(
+                shared.fanout.journal,
+                "{:?}: its lost key was set again on {node}", spec.name
+            );
+            shared.fanout.journal.tell(Event::Healed {
                 lock: spec.observed(),
                 node,
             });

@@ -19,7 +19,7 @@ use crate::logic::lease::{self, Ending, Lease};
 use crate::logic::tally::{Held, ReleaseRound};
 use crate::observer::{Event, ObservedLock};
 use crate::stats::count;
-use crate::sys::logging::{Level, write_line};
+use crate::sys::logging::{Level, debug, write_line};
 use crate::sys::sync::Mutex;
 use crate::time::{self, Moment, Tick};
 use crate::wire::{Command, Offer, QueueUpdate};
@@ -135,15 +135,9 @@ impl PendingRelease<'_> {
         let lock = self.lock;
         let fanout = &lock.shared.fanout;
         if end.lost {
-            count(&fanout.counters.locks_lost);
             lock.notify(Lost::Gone, self.ended.renewed_at, self.ended.listeners);
             return Err(Lost::Gone.into());
         }
-        count(if end.enough {
-            &fanout.counters.releases
-        } else {
-            &fanout.counters.releases_unconfirmed
-        });
         lock.tell(|lock, held| Event::Released {
             lock,
             held,
@@ -155,10 +149,12 @@ impl PendingRelease<'_> {
                 nodes: fanout.nodes.len(),
             })
         } else {
-            Err(ReleaseError::NotConfirmed {
+            let err = ReleaseError::NotConfirmed {
                 confirmed: end.confirmed,
                 nodes: fanout.report(self.round.rows()),
-            })
+            };
+            debug!(fanout.journal, "{:?}: {err}", lock.spec.name);
+            Err(err)
         }
     }
 }
@@ -263,7 +259,8 @@ impl HoldInner {
     pub(crate) fn on_lost(&self, callback: Callback) {
         if self.shared.process.is_forked() {
             // Beside all others: in a forked child nothing that the manager has may be locked.
-            return Callbacks::default().call(vec![callback], Lost::Forked);
+            return Callbacks::new(Arc::clone(&self.shared.fanout.journal))
+                .call(vec![callback], Lost::Forked);
         }
         let lost = {
             let mut state = self.state.lock();
@@ -314,7 +311,7 @@ impl HoldInner {
         });
         let (next, update) = match next {
             Some((next, entering)) => {
-                count(&fanout.counters.hand_overs);
+                count(&fanout.journal.counters.hand_overs);
                 (Some(next), QueueUpdate::Enter(entering))
             }
             None => (None, self.update()),
@@ -419,10 +416,9 @@ impl HoldInner {
         Some(self.begin_loss(state, reason))
     }
 
-    /// The lease has just been lost: counts that. What is left of it on the nodes stays there until its user has let go of it, or
+    /// The lease has just been lost. What is left of it on the nodes stays there until its user has let go of it, or
     /// expires: the work that it protects may still go on. A shutdown lets go of all.
     fn begin_loss(&self, state: &mut HoldState, reason: Lost) -> Loss {
-        count(&self.shared.fanout.counters.locks_lost);
         if reason == Lost::ShutDown {
             self.release_rest(state);
         }
@@ -462,13 +458,11 @@ impl HoldInner {
     fn tell(&self, event: impl FnOnce(ObservedLock, Duration) -> Event) {
         self.shared
             .fanout
-            .upcall
-            .tell(|| event(self.spec.observed(), Moment::now().since(self.began)));
+            .journal
+            .tell(event(self.spec.observed(), Moment::now().since(self.began)));
     }
 
-    /// The observer and the log come last, because they may take their time.
     fn notify(&self, reason: Lost, renewed_at: Moment, listeners: Listeners) {
-        listeners.notify(reason, &self.shared.callbacks);
         self.tell(|lock, held| Event::Lost {
             lock,
             held,
@@ -483,6 +477,7 @@ impl HoldInner {
         };
         let why = reason.to_string();
         write_line!(
+            self.shared.fanout.journal,
             level,
             "{:?}: LOST, last extended {} ago: {}, {:?}",
             self.spec.name,
@@ -490,6 +485,7 @@ impl HoldInner {
             why.trim_start_matches("lock lost: "),
             self.owner
         );
+        listeners.notify(reason, &self.shared.callbacks);
     }
 }
 

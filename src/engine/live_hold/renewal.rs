@@ -24,9 +24,12 @@ pub(crate) fn run(shared: &Arc<ManagerState>) {
 fn survive(shared: &ManagerState, due: &[Arc<dyn Due>], work: impl FnOnce()) {
     if std::panic::catch_unwind(std::panic::AssertUnwindSafe(work)).is_err() {
         // Their leases end at their deadline, visibly; all others go on.
-        error!("the renewal thread panicked and continues; please report this");
+        error!(
+            shared.fanout.journal,
+            "the renewal thread panicked and continues; please report this"
+        );
         for it in due {
-            shared.schedule.commands(Arc::clone(it), COMPARE);
+            shared.schedule.plan(Arc::clone(it), COMPARE);
         }
     }
 }
@@ -43,7 +46,7 @@ fn look_after(shared: &ManagerState, due: &[Arc<dyn Due>]) {
     let mut batch = Enqueued::default();
     for it in due {
         if let Some(again_in) = Arc::clone(it).on_due(now, &mut batch) {
-            shared.schedule.commands(Arc::clone(it), again_in);
+            shared.schedule.plan(Arc::clone(it), again_in);
         }
     }
     shared.fanout.hand_over(batch);
@@ -196,7 +199,10 @@ mod tests {
 
         assert_eq!(lock.remaining(), Err(Lost::Expired));
         assert_eq!(lost.try_recv(), Ok(Lost::Expired));
-        assert_eq!(engine.shared.fanout.counters.snapshot().locks_lost, 1);
+        assert_eq!(
+            engine.shared.fanout.journal.counters.snapshot().locks_lost,
+            1
+        );
     }
 
     /// Also where nobody renews it: its keys have the life of a lock that was handed over.

@@ -15,12 +15,11 @@ use crate::error::{NodeAnswer, NodeFailure, NodeReport};
 use crate::ids::{ClientId, NodeId, NodeSet};
 use crate::logic::run_ids::RunIds;
 use crate::logic::{clock_offset, quorum, token};
-use crate::observer::Upcall;
+use crate::observer::Journal;
 use crate::session::MUTE_MIN;
 use crate::session::availability::Availability;
 use crate::session::pending_command::{PendingCommand, ReplyHandler};
 use crate::session::record_rules::RecordRules;
-use crate::stats::Counters;
 use crate::sys::sync::Mutex;
 use crate::sys::{OwnThread, yield_now};
 use crate::time::{self, Moment, Now, Tick};
@@ -35,8 +34,7 @@ const CROWD: usize = 16;
 
 /// All nodes of a manager.
 pub(crate) struct Fanout {
-    pub(crate) counters: Arc<Counters>,
-    pub(crate) upcall: Upcall,
+    pub(crate) journal: Arc<Journal>,
     pub(crate) response_timeout: Duration,
     connect_timeout: Duration,
     pub(crate) nodes: Vec<Arc<Server>>,
@@ -48,7 +46,7 @@ impl Fanout {
     pub(crate) fn start(
         addresses: Vec<NodeAddress>,
         config: &Config,
-        counters: Arc<Counters>,
+        journal: Arc<Journal>,
         client: ClientId,
         events: Arc<dyn NodeEvents>,
     ) -> io::Result<(Fanout, Vec<OwnThread>)> {
@@ -57,8 +55,7 @@ impl Fanout {
         let common = NodeContext {
             response_timeout: config.response_timeout,
             connect_timeout: config.connect_timeout,
-            counters,
-            upcall: config.upcall.clone(),
+            journal,
             client,
             events,
             records: Arc::new(Records::new(rules)),
@@ -78,8 +75,7 @@ impl Fanout {
             }
         }
         let fanout = Fanout {
-            counters: common.counters,
-            upcall: common.upcall,
+            journal: common.journal,
             nodes,
             response_timeout: common.response_timeout,
             connect_timeout: common.connect_timeout,

@@ -23,7 +23,7 @@ use self::watcher::{ASKED_EVERY, Watcher};
 use crate::engine::nodes::server::Server;
 use crate::error::NodeFailure;
 use crate::logic::quorum;
-use crate::sys::{OwnThread, Poll, aside};
+use crate::sys::{OwnThread, Poll};
 use crate::time::Moment;
 use crate::wire::{Address, Endpoint};
 
@@ -90,7 +90,7 @@ impl Primary {
                     server.wake_worker();
                 },
             };
-            threads.push(aside::spawn(name, move || watcher.run())?);
+            threads.push(OwnThread::spawn(name, move || watcher.run())?);
         }
         Ok(primary)
     }

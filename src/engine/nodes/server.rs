@@ -14,12 +14,12 @@ use crate::engine::nodes::give_backs::GiveBacks;
 use crate::error::{self, NodeFailure};
 use crate::ids::{ClientId, NodeId};
 use crate::logic::run_ids::RunIds;
-use crate::observer::{Event, Upcall};
+use crate::observer::{Event, Journal};
 use crate::session::availability::{Availability, Health};
 use crate::session::pending_command::PendingCommand;
 use crate::session::record_rules::RecordRules;
 use crate::session::{Session, SessionEvent, Vote};
-use crate::stats::{Counters, NodeCounters, NodeStats, count};
+use crate::stats::{NodeCounters, NodeStats, count};
 use crate::sys::logging::{debug, trace};
 use crate::sys::sync::{AtomicBool, AtomicU64, Mutex, Receiver, Sender, fence, unbounded};
 use crate::sys::{Registry, SOCKET, Socket, Waker};
@@ -46,8 +46,7 @@ pub(crate) struct Server {
 pub(crate) struct NodeContext {
     pub(crate) response_timeout: Duration,
     pub(crate) connect_timeout: Duration,
-    pub(crate) counters: Arc<Counters>,
-    pub(crate) upcall: Upcall,
+    pub(crate) journal: Arc<Journal>,
     /// What the waiting lists call this manager.
     pub(crate) client: ClientId,
     pub(crate) events: Arc<dyn NodeEvents>,
@@ -199,7 +198,7 @@ impl Server {
 
     /// Takes a command, behind all others. It is written by [`Server::flush`]. Does not block, also with something locked.
     pub(crate) fn give(&self, command: PendingCommand) {
-        count(&self.common.counters.commands);
+        count(&self.common.journal.counters.commands);
         // The receiver is ours, so it is there.
         let _ = self.given.send(command);
     }
@@ -269,7 +268,10 @@ impl Server {
     /// Makes the worker take a turn, now or next. Its poll keeps that until it polls.
     pub(crate) fn wake_worker(&self) {
         if let Err(err) = self.waker.wake() {
-            debug!("{}: cannot wake its thread: {err}", self.id);
+            debug!(
+                self.common.journal,
+                "{}: cannot wake its thread: {err}", self.id
+            );
         }
     }
 }
@@ -322,7 +324,7 @@ impl Server {
     /// Hands out votes, with nothing locked.
     pub(super) fn deliver(&self, votes: Vec<Vote>) {
         for vote in votes {
-            trace!("{}: {:?}", self.id, vote.answer);
+            trace!(self.common.journal, "{}: {:?}", self.id, vote.answer);
             if let Some(took) = vote.took {
                 count(&self.own_counters.answers);
                 let mut failure = None;
@@ -330,7 +332,7 @@ impl Server {
                     count(&self.own_counters.failures);
                     failure = Some(why);
                 }
-                self.common.upcall.tell(|| Event::NodeReply {
+                self.common.journal.tell(Event::NodeReply {
                     node: self.id,
                     took,
                     failure: failure.cloned(),
@@ -340,7 +342,7 @@ impl Server {
                 .handler
                 .is_some_and(|it| !it.deliver(self.id, vote.answer, vote.reached));
             if is_late && vote.took.is_some() {
-                count(&self.common.counters.late_answers);
+                count(&self.common.journal.counters.late_answers);
             }
         }
     }
@@ -490,7 +492,7 @@ mod tests {
         let engine = Engine::start(Config::default(), vec![address]).unwrap();
         let shared = &engine.shared;
         let commands_for = |value: &[u8], key: &str| {
-            let before = shared.fanout.counters.snapshot().commands;
+            let before = shared.fanout.journal.counters.snapshot().commands;
             let notice = HandedOver {
                 token: Some(7),
                 record_version: RecordVersion::NONE,
@@ -504,7 +506,7 @@ mod tests {
             for node in &shared.fanout.nodes {
                 node.take_notice(&notice, Now::read());
             }
-            shared.fanout.counters.snapshot().commands - before
+            shared.fanout.journal.counters.snapshot().commands - before
         };
         // A counter, and what anybody may know.
         for (value, key) in [

@@ -21,8 +21,9 @@ use crate::observer::Event;
 use crate::session::availability::Health;
 use crate::stats::count;
 use crate::sys::logging::{Level, error, warn, write_line};
-use crate::sys::{Events, OwnThread, Poll, Registry, SOCKET, WAKE, Waker, aside};
+use crate::sys::{Events, OwnThread, Poll, Registry, SOCKET, WAKE, Waker};
 use crate::time::{self, Tick};
+use crate::wire::Security;
 
 /// Pauses between attempts to connect: doubling, and a random part on top so that clients do not come in step.
 const RETRY_FIRST: Duration = Duration::from_millis(50);
@@ -82,7 +83,7 @@ impl Worker {
             first: None,
             logged_cannot_wait: false,
         };
-        let thread = aside::spawn(format!("quorlock-{id}"), move || worker.run())?;
+        let thread = OwnThread::spawn(format!("quorlock-{id}"), move || worker.run())?;
         threads.insert(0, thread);
         Ok(node)
     }
@@ -94,7 +95,10 @@ impl Worker {
             // One bad reply must cost one connection, not this node's vote for the rest of the process.
             next = catch_unwind(AssertUnwindSafe(|| self.step(step))).unwrap_or_else(|_| {
                 let Server { id, address, .. } = &*self.node;
-                error!("{id}: {address}: its thread panicked and reconnects; please report this");
+                error!(
+                    self.node.common.journal,
+                    "{id}: {address}: its thread panicked and reconnects; please report this"
+                );
                 Some(self.on_disconnected(&NodeFailure::Internal))
             });
         }
@@ -164,7 +168,11 @@ impl Worker {
             };
             self.logged_cannot_wait = true;
             let Server { id, address, .. } = &*self.node;
-            write_line!(level, "{id}: {address}: cannot wait for its socket: {err}");
+            write_line!(
+                self.node.common.journal,
+                level,
+                "{id}: {address}: cannot wait for its socket: {err}"
+            );
         }
     }
 
@@ -186,7 +194,16 @@ impl Worker {
         };
         let sync_record = self.node.common.records.rules().in_login();
         let left = deadline.saturating_duration_since(time::tick());
-        connect::connect(&address, Some(&sync_record), left, self.failures, self)
+        let opened = connect::connect(&address, Some(&sync_record), left, self.failures, self);
+        if let Security::Tls(setup) = &address.security
+            && let Some(reason) = setup.take_warning()
+        {
+            warn!(
+                self.node.common.journal,
+                "TLS: the changed files cannot be loaded, so the previous ones stay in use: {reason}"
+            );
+        }
+        opened
     }
 
     /// Begins with a connection, unless the server has no vote.
@@ -223,22 +240,22 @@ impl Worker {
                 if is_news {
                     let Server { id, address, .. } = &*node;
                     warn!(
+                        node.common.journal,
                         "{id}: {address}: the same server as {other}, or one of them shows a false run ID: the two are counted as one"
                     );
                 }
                 return Err(NodeFailure::SameServer { other });
             }
         }
-        count(&node.common.counters.connections);
         count(&node.own_counters.connections);
         if !self.flapping {
             self.log.up();
         }
-        node.open(opened);
-        node.common.upcall.tell(|| Event::NodeUp {
+        node.common.journal.tell(Event::NodeUp {
             node: node.id,
             address: Arc::clone(&node.address),
         });
+        node.open(opened);
         Ok(())
     }
 

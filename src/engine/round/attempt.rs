@@ -196,7 +196,7 @@ impl Attempt {
             _ => NodeSet::default(),
         };
         if let AcquireEnd::Raise { token } = end {
-            count(&fanout.counters.fencing_raises);
+            count(&fanout.journal.counters.fencing_raises);
             let raise = Arc::new(Pending::new(
                 nodes,
                 RaiseRound::new(rule, token, self.use_until),
@@ -223,16 +223,16 @@ impl Attempt {
         }
         let took = Moment::now().since(self.sent.moment);
         let tell = |outcome| {
-            fanout.upcall.tell(|| Event::Round {
+            fanout.journal.tell(Event::Round {
                 lock: request.spec.observed(),
                 outcome,
                 took,
             })
         };
         if let (AcquireEnd::Won { token }, Some(use_until)) = (end, self.use_until) {
-            count(&fanout.counters.rounds_won);
             tell(RoundOutcome::Won);
             debug!(
+                fanout.journal,
                 "{:?}: won in {}, token {token}, {:?}",
                 request.spec.name,
                 About(took),
@@ -276,16 +276,13 @@ impl Attempt {
         } else {
             LossReason::Overtaken
         };
-        let counters = &fanout.counters;
-        let (counter, outcome) = match why {
-            LossReason::Held => (&counters.rounds_held, RoundOutcome::Held),
-            LossReason::Overtaken => (&counters.rounds_held, RoundOutcome::Overtaken),
-            LossReason::KeyInUse => (&counters.rounds_held, RoundOutcome::KeyInUse),
-            LossReason::NoQuorum => (&counters.rounds_without_quorum, RoundOutcome::NoQuorum),
-            LossReason::TooLate => (&counters.rounds_too_late, RoundOutcome::TooLate),
-        };
-        count(counter);
-        tell(outcome);
+        tell(match why {
+            LossReason::Held => RoundOutcome::Held,
+            LossReason::Overtaken => RoundOutcome::Overtaken,
+            LossReason::KeyInUse => RoundOutcome::KeyInUse,
+            LossReason::NoQuorum => RoundOutcome::NoQuorum,
+            LossReason::TooLate => RoundOutcome::TooLate,
+        });
         for (node, failure) in quarantined {
             self.round.amend(node, NodeAnswer::Failed(failure));
         }

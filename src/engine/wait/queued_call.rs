@@ -70,7 +70,7 @@ impl<'a> QueuedCall<'a> {
         });
         let commands = &ticket.request.spec.commands;
         let mut by_key = queues.by_key.lock();
-        count(&queues.counters.waiting);
+        count(&queues.journal.counters.waiting);
         let queue = by_key.entry(Arc::clone(&commands.key)).or_default();
         queue.tickets.push_back(Arc::clone(&ticket));
         queue.admit();

@@ -17,7 +17,8 @@ use crate::engine::wait::queue::{Owners, Ticket, WaitQueue, WaitQueues};
 use crate::error::HeldBy;
 use crate::ids::{ClientId, NodeId};
 use crate::logic::quorum;
-use crate::stats::{Counters, count};
+use crate::observer::Journal;
+use crate::stats::count;
 use crate::sys::sync::Mutex;
 use crate::sys::this_thread;
 use crate::wire::{HandedOver, LockCommands};
@@ -33,7 +34,7 @@ pub(crate) struct Queues {
     pub(super) pauses: (Duration, Duration),
     pub(super) by_key: Mutex<WaitQueues>,
     pub(crate) owners: Arc<Owners>,
-    pub(super) counters: Arc<Counters>,
+    pub(super) journal: Arc<Journal>,
 }
 
 impl Queues {
@@ -41,7 +42,7 @@ impl Queues {
         client: ClientId,
         nodes: usize,
         config: &Config,
-        counters: Arc<Counters>,
+        journal: Arc<Journal>,
     ) -> Queues {
         Queues {
             client,
@@ -50,7 +51,7 @@ impl Queues {
             pauses: (config.retry_min, config.retry_max),
             by_key: Mutex::default(),
             owners: Arc::default(),
-            counters,
+            journal,
         }
     }
 
@@ -121,7 +122,7 @@ impl Queues {
 
     /// A node has handed a lock over. False if that is for nobody here.
     pub(crate) fn handed_over(&self, node: NodeId, notice: &HandedOver) -> bool {
-        count(&self.counters.notices);
+        count(&self.journal.counters.notices);
         let ticket = notice.owner().and_then(|it| self.owners.get(it));
         if let Some(ticket) = &ticket {
             ticket.handed_over(node, notice, self.quorum);
@@ -143,7 +144,7 @@ impl Queues {
         let before = queue.tickets.len();
         queue.tickets.retain(|it| !Arc::ptr_eq(it, ticket));
         if queue.tickets.len() < before {
-            self.counters.waiting.fetch_sub(1, Relaxed);
+            self.journal.counters.waiting.fetch_sub(1, Relaxed);
         }
         if let Some(id) = held {
             begin_hold(queues, spec, id);

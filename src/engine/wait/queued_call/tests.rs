@@ -28,7 +28,7 @@ fn join(shared: &ManagerState) -> QueuedCall<'_> {
 }
 
 fn sent(shared: &ManagerState) -> u64 {
-    shared.fanout.counters.snapshot().commands
+    shared.fanout.journal.counters.snapshot().commands
 }
 
 /// An attempt that has come to all nodes, as far as anybody knows.
@@ -67,7 +67,7 @@ fn a_call_that_ends_leaves_the_lists_that_it_has_entered_by_a_release() {
         3,
         "a release for each node, which leaves its list"
     );
-    assert_eq!(shared.fanout.counters.snapshot().waiting, 0);
+    assert_eq!(shared.fanout.journal.counters.snapshot().waiting, 0);
     assert!(shared.queues.is_empty());
 }
 
