@@ -7,6 +7,7 @@ use std::fmt;
 use std::io;
 use std::panic::{AssertUnwindSafe, RefUnwindSafe, UnwindSafe, catch_unwind};
 use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
 
 use crate::error::NodeFailure;
@@ -15,7 +16,7 @@ use crate::stats::{Counters, count};
 use crate::sys::OwnThread;
 use crate::sys::background::BackgroundQueue;
 use crate::sys::logging::{self, Level, SourceLocation, error};
-use crate::sys::sync::{AtomicBool, AtomicU64};
+use crate::sys::sync::AtomicBool;
 
 /// Most lines and events that wait for the thread; further ones are dropped.
 const QUEUED_MAX: usize = 16 * 1024;

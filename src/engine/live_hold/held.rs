@@ -135,6 +135,7 @@ impl PendingRelease<'_> {
         let lock = self.lock;
         let fanout = &lock.shared.fanout;
         if end.lost {
+            lock.tell_loss(Lost::Gone);
             lock.notify(Lost::Gone, self.ended.renewed_at, self.ended.listeners);
             return Err(Lost::Gone.into());
         }
@@ -419,6 +420,7 @@ impl HoldInner {
     /// The lease has just been lost. What is left of it on the nodes stays there until its user has let go of it, or
     /// expires: the work that it protects may still go on. A shutdown lets go of all.
     fn begin_loss(&self, state: &mut HoldState, reason: Lost) -> Loss {
+        self.tell_loss(reason);
         if reason == Lost::ShutDown {
             self.release_rest(state);
         }
@@ -454,7 +456,12 @@ impl HoldInner {
         self.notify(loss.reason, loss.renewed_at, listeners);
     }
 
-    /// Tells the observer of the end of the hold.
+    /// Tells the loss, and counts it before anybody else can see it.
+    fn tell_loss(&self, why: Lost) {
+        self.tell(|lock, held| Event::Lost { lock, held, why });
+    }
+
+    /// Tells the end of the hold.
     fn tell(&self, event: impl FnOnce(ObservedLock, Duration) -> Event) {
         self.shared
             .fanout
@@ -463,11 +470,6 @@ impl HoldInner {
     }
 
     fn notify(&self, reason: Lost, renewed_at: Moment, listeners: Listeners) {
-        self.tell(|lock, held| Event::Lost {
-            lock,
-            held,
-            why: reason,
-        });
         let age = Moment::now().since(renewed_at);
         // A shutdown is what the program wanted.
         let level = if reason == Lost::ShutDown {

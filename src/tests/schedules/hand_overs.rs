@@ -95,18 +95,18 @@ fn clients_that_meet_over_and_over_get_the_lock_in_turn_and_leave_nothing() {
         let queues = managers
             .each_ref()
             .map(|locks| Arc::clone(&locks.engine.shared.queues));
-        let counters = managers
+        let journals = managers
             .each_ref()
-            .map(|locks| Arc::clone(&locks.engine.shared.fanout.counters));
+            .map(|locks| Arc::clone(&locks.engine.shared.fanout.journal));
         let servers = world.end(managers);
         assert!(
             queues.iter().all(|it| it.is_empty()),
             "an owner was left behind"
         );
         // A server that did not run for longer than the ttl: see `Conn::give_up_at`.
-        let given_up = counters
+        let given_up = journals
             .iter()
-            .any(|it| it.snapshot().connection_failures != 0);
+            .any(|it| it.counters.snapshot().connection_failures != 0);
         assert!(
             given_up || servers.iter().all(|it| it.locks == 0),
             "a key was left behind"

@@ -133,11 +133,11 @@ fn h8_calls_that_give_up_in_an_outage_wake_each_other_and_leave_no_ticket_and_no
 
         section.passed();
         let queues = Arc::clone(&locks.engine.shared.queues);
-        let counters = Arc::clone(&locks.engine.shared.fanout.counters);
+        let journal = Arc::clone(&locks.engine.shared.fanout.journal);
         let servers = world.end([locks]);
         assert!(queues.is_empty(), "a line was left behind");
         // A server that did not run for longer than the ttl: see `Conn::give_up_at`.
-        let given_up = || counters.snapshot().connection_failures != 0;
+        let given_up = || journal.counters.snapshot().connection_failures != 0;
         assert!(
             servers.iter().all(|it| it.locks == 0) || given_up(),
             "a key was left behind"
