@@ -88,9 +88,6 @@ const TEST_MODULES: &[&str] = &["tests", "checked"];
 /// Types that share a name on purpose: with a stand-in, or with a type of the system.
 const SHARED_TYPE_NAMES: &[&str] = &["Condvar", "Mutex", "Session", "Setup"];
 
-/// Files that share a name on purpose: `sys/checked` stands in for `sys/os`, and a session is one of TLS in `tls`.
-const SHARED_FILE_NAMES: &[&str] = &["clock", "session", "socket", "threads"];
-
 /// Longer files are split by concern.
 const LINES_MAX: usize = 1_000;
 
@@ -484,27 +481,6 @@ fn declared_type(line: &str) -> Option<String> {
             .take_while(|char| char.is_alphanumeric() || *char == '_')
             .collect()
     })
-}
-
-#[test]
-fn no_two_files_have_one_name() {
-    let mut named = BTreeMap::<String, Vec<PathBuf>>::new();
-    for file in sources("src") {
-        let is_test = file
-            .strip_prefix(root())
-            .unwrap()
-            .with_extension("")
-            .iter()
-            .any(|part| part == "tests");
-        if !is_test {
-            named
-                .entry(file.file_stem().unwrap().to_string_lossy().into_owned())
-                .or_default()
-                .push(file);
-        }
-    }
-    named.retain(|name, files| 1 < files.len() && !SHARED_FILE_NAMES.contains(&name.as_str()));
-    assert!(named.is_empty(), "{named:#?}");
 }
 
 #[test]

@@ -1,0 +1,325 @@
+//! Calls that wait for several names at once: what they are told, and what they keep from others.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use devnodes::{PATIENCE, Servers, eventually};
+use quorlock::error::HeldBy;
+use quorlock::{AcquireError, CancelHandle};
+use rustix::process::Signal;
+
+use crate::kinds::several_names::*;
+use crate::support::*;
+use crate::waiting::lists::*;
+
+#[test]
+fn a_call_is_told_when_the_name_in_its_way_is_free() -> TestResult {
+    let servers = Servers::start(3)?;
+    let (holder, waiter) = (on_all(&servers, far), on_all(&servers, far));
+    let held = NAMES.map(|it| hold(&holder, &servers, it));
+
+    let waiting = wait_for(waiter.multi_lock(NAMES));
+    // One after another is in its way.
+    for (name, guard) in NAMES.into_iter().zip(held) {
+        wait_until_listed(&servers, name, 1);
+        let elsewhere = NAMES.into_iter().filter(|it| *it != name);
+        assert!(
+            elsewhere
+                .into_iter()
+                .all(|it| servers.iter().all(|at| waiters_of(at, it).is_empty())),
+            "in one list"
+        );
+        assert!(!waiting.is_finished());
+        guard.release()?;
+    }
+
+    // Nothing but notices can have told it.
+    let guard = join(waiting)?;
+    assert!(guard.is_valid());
+    guard.release()?;
+    nothing_waits(&servers);
+    Ok(())
+}
+
+/// As where a leave command was lost with its connection.
+#[test]
+fn a_manager_that_is_told_of_a_name_when_its_call_for_several_is_gone_passes_it_on_at_once()
+-> TestResult {
+    let servers = Servers::start(3)?;
+    let [holder, gone, other] = [(); 3].map(|()| on_all(&servers, far));
+    let held = hold(&holder, &servers, "b");
+    let cancel = CancelHandle::new();
+    let cancelled = wait_for(gone.multi_lock(["a", "b"]).cancelled_by(&cancel));
+    wait_until_listed(&servers, "b", 1);
+    let member = members_of(&servers[0], "b").remove(0);
+    cancel.cancel();
+    assert!(join(cancelled).is_err());
+    wait_until_listed(&servers, "b", 0);
+
+    let waiting = wait_in_thread(other.mutex("b"));
+    wait_until_listed(&servers, "b", 1);
+    servers
+        .iter()
+        .try_for_each(|it| it.command(&["ZADD", &list("b"), "1", &member]).map(drop))?;
+    held.release()?;
+
+    // Nothing but what the other manager says can have told it.
+    join(waiting)?.release()?;
+    nothing_waits(&servers);
+    Ok(())
+}
+
+#[test]
+fn a_call_waits_in_the_list_of_the_name_that_was_in_its_way_last_and_in_no_other() -> TestResult {
+    let servers = Servers::start(3)?;
+    let waiter = on_all(&servers, far);
+    servers.iter().for_each(|it| set(it, "b", "foreign"));
+    let waiting = wait_for(waiter.multi_lock(["a", "b"]));
+    wait_until_listed(&servers, "b", 1);
+    let member = members_of(&servers[0], "b").remove(0);
+
+    servers.iter().for_each(|it| set(it, "a", "foreign"));
+    servers.iter().for_each(|it| prod(it, &member, "b"));
+
+    wait_until_listed(&servers, "a", 1);
+    assert!(
+        servers
+            .iter()
+            .all(|it| !it.exists(list("b")) && !it.exists(mark("b")))
+    );
+    let member = members_of(&servers[0], "a").remove(0);
+    for server in &servers {
+        server.command(&["DEL", "a", "b"])?;
+        prod(server, &member, "a");
+    }
+    join(waiting)?.release()?;
+    nothing_waits(&servers);
+    Ok(())
+}
+
+#[test]
+fn a_release_of_several_names_offers_each_to_whoever_waits_for_it() -> TestResult {
+    let servers = Servers::start(3)?;
+    let holder = on_all(&servers, far);
+    let others = NAMES.map(|_| on_all(&servers, far));
+    let held = holder.multi_lock(NAMES).lock()?;
+    wait_until_everywhere(&servers, &NAMES);
+    let waiting: Vec<_> = NAMES
+        .into_iter()
+        .zip(&others)
+        .map(|(name, locks)| {
+            let waiting = wait_in_thread(locks.mutex(name));
+            wait_until_listed(&servers, name, 1);
+            waiting
+        })
+        .collect();
+
+    held.release()?;
+
+    for guard in waiting {
+        join(guard)?.release()?;
+    }
+    nothing_waits(&servers);
+    Ok(())
+}
+
+#[test]
+fn j3_no_name_is_idle_while_a_call_for_several_waits_for_another() -> TestResult {
+    let servers = Servers::start(3)?;
+    let (holder, waiter) = (on_all(&servers, far), on_all(&servers, far));
+    let others = repeat(3, || on_all(&servers, far));
+    let (a, c) = (hold(&holder, &servers, "a"), hold(&holder, &servers, "c"));
+    let several = wait_for(waiter.multi_lock(["a", "b", "c"]));
+    wait_until_listed(&servers, "a", 1);
+
+    // Free, and nobody's.
+    for _ in 0..5 {
+        others[0].mutex("b").try_lock()?.release()?;
+        servers.wait_until_free("b")?;
+    }
+    // It stands before them in the list of a name, is told that this one is free, and finds another in its way.
+    let order = Order::default();
+    let singles: Vec<_> = others
+        .iter()
+        .enumerate()
+        .map(|(i, it)| {
+            let single = order.queue(it, it.mutex("a"), &i.to_string());
+            wait_until_listed(&servers, "a", i + 2);
+            single
+        })
+        .collect();
+    a.release()?;
+    singles.into_iter().for_each(join);
+    assert_eq!(order.names(), ["0", "1", "2"], "one after the other");
+
+    assert!(!several.is_finished());
+    wait_until_listed(&servers, "c", 1);
+    c.release()?;
+    join(several)?.release()?;
+    nothing_waits(&servers);
+    Ok(())
+}
+
+#[test]
+fn j3_a_dead_call_for_several_names_keeps_nobody_out() -> TestResult {
+    let servers = Servers::start(3)?;
+    let (holder, waiter) = (on_all(&servers, far), on_all(&servers, far));
+    let held = NAMES.map(|it| hold(&holder, &servers, it));
+    let mut dead = child("waiting::several_names::child_that_waits", &servers.urls());
+    assert_eq!(dead.hear(), "waits");
+    wait_until_listed(&servers, "a", 1);
+    let waiting = wait_in_thread(waiter.mutex("a"));
+    wait_until_listed(&servers, "a", 2);
+    let members = waiters_of(&servers[0], "a");
+
+    dead.signal(Signal::KILL);
+    assert!(!dead.wait().success());
+    wait_until_deaf(&servers, &members[..1]);
+    drop(held);
+
+    drop(join(waiting)?);
+    drop(waiter.multi_lock(NAMES).lock()?);
+    nothing_waits(&servers);
+    Ok(())
+}
+
+#[test]
+#[ignore = "a process of another test"]
+fn child_that_waits() {
+    wait_as_child(|locks| locks.multi_lock(NAMES).lock());
+}
+
+#[test]
+fn j3_a_call_that_ends_leaves_no_list_and_no_mark() -> TestResult {
+    let servers = Servers::start(3)?;
+    let (holder, waiter) = (on_all(&servers, far), on_all(&servers, far));
+    let (a, b) = (hold(&holder, &servers, "a"), hold(&holder, &servers, "b"));
+    let cancel = CancelHandle::new();
+    let waiting = wait_for(waiter.multi_lock(["a", "b"]).cancelled_by(&cancel));
+    wait_until_listed(&servers, "a", 1);
+    a.release()?;
+    wait_until_listed(&servers, "b", 1);
+
+    cancel.cancel();
+
+    assert!(matches!(join(waiting), Err(AcquireError::Cancelled)));
+    eventually("it is on no list", || {
+        servers.iter().all(|it| {
+            ["a", "b"]
+                .iter()
+                .all(|name| !it.exists(list(name)) && !it.exists(mark(name)))
+        })
+    });
+    b.release()?;
+    nothing_waits(&servers);
+    Ok(())
+}
+
+#[test]
+fn calls_for_the_same_names_queue_in_their_manager_and_are_handed_the_lock() -> TestResult {
+    let servers = Servers::start(3)?;
+    let locks = on_all(&servers, far);
+    let held = locks.multi_lock(["a", "b"]).lock()?;
+    wait_until_everywhere(&servers, &["a", "b"]);
+    let before = locks.stats();
+
+    let waiting: Vec<_> = (0..4)
+        .map(|i| {
+            // The order of the names makes no difference.
+            let lock = if i % 2 == 0 {
+                locks.multi_lock(["b", "a"])
+            } else {
+                locks.multi_lock(["a", "b", "a"])
+            };
+            queue_up(&locks, move || lock.lock().map(drop))
+        })
+        .collect();
+    assert_eq!(
+        locks.stats().commands,
+        before.commands,
+        "the manager holds it itself"
+    );
+    let err = locks
+        .multi_lock(["a", "b"])
+        .try_lock_for(Duration::ZERO)
+        .unwrap_err();
+    assert!(
+        matches!(
+            err,
+            AcquireError::Held {
+                by: HeldBy::ThisThread,
+                ..
+            }
+        ),
+        "{err:?}"
+    );
+    held.release()?;
+    for thread in waiting {
+        join(thread)?;
+    }
+
+    assert_eq!(locks.stats().hand_overs - before.hand_overs, 4);
+    nothing_waits(&servers);
+    Ok(())
+}
+
+#[test]
+fn a_free_name_is_offered_when_the_call_that_comes_next_cannot_have_them_all() -> TestResult {
+    let servers = Servers::start(3)?;
+    let (locks, early, late) = (
+        on_all(&servers, far),
+        on_all(&servers, far),
+        on_all(&servers, far),
+    );
+    let held = locks.multi_lock(["a", "b"]).lock()?;
+    wait_until_everywhere(&servers, &["a", "b"]);
+    // Before the next call of the manager for both, somebody waits for the one, and behind it somebody for the other.
+    let first = wait_in_thread(early.mutex("a"));
+    wait_until_listed(&servers, "a", 1);
+    let both = locks.multi_lock(["a", "b"]);
+    let next = queue_up(&locks, move || both.lock());
+    let behind = wait_in_thread(late.mutex("b"));
+    wait_until_listed(&servers, "b", 1);
+
+    held.release()?;
+
+    let (a, b) = (join(first)?, join(behind)?);
+    assert!(!next.is_finished());
+    a.release()?;
+    b.release()?;
+    join(next)?.release()?;
+    nothing_waits(&servers);
+    Ok(())
+}
+
+#[test]
+fn a_stream_of_single_holders_lets_a_call_for_both_names_in() -> TestResult {
+    let servers = Servers::start(3)?;
+    let done = AtomicBool::new(false);
+    thread::scope(|scope| {
+        let singles: Vec<_> = ["a", "b"]
+            .into_iter()
+            .map(|name| {
+                let (servers, done) = (&servers, &done);
+                scope.spawn(move || {
+                    let locks = builder(servers.urls()).build().unwrap();
+                    while !done.load(Ordering::SeqCst) {
+                        drop(locks.mutex(name).lock().unwrap());
+                    }
+                })
+            })
+            .collect();
+        let locks = builder(servers.urls()).build().unwrap();
+        let began = Instant::now();
+        let got = locks
+            .multi_lock(["a", "b"])
+            .try_lock_for(PATIENCE)
+            .map(drop);
+        done.store(true, Ordering::SeqCst);
+        singles.into_iter().for_each(join_scoped);
+        assert!(got.is_ok(), "{got:?} after {:?}", began.elapsed());
+    });
+    nothing_waits(&servers);
+    Ok(())
+}
