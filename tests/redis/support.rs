@@ -108,14 +108,18 @@ pub(crate) fn nothing_is_left(servers: &Servers) {
     });
 }
 
-/// How often the server was asked to run a script by its hash, the first of which are acquisitions.
+/// How often the server was asked to run a script, by its hash or by its source.
 pub(crate) fn scripts_run(server: &Server) -> u64 {
-    let line = server.info("cmdstat_evalsha").unwrap_or_default();
-    let calls = line
+    calls(server, "evalsha") + calls(server, "eval")
+}
+
+/// How often the server has run a command.
+pub(crate) fn calls(server: &Server, command: &str) -> u64 {
+    let stat = server.info(&format!("cmdstat_{command}"));
+    stat.unwrap_or_default()
         .split(',')
-        .find_map(|it| it.strip_prefix("calls="))
-        .unwrap_or("0");
-    calls.parse().unwrap()
+        .find_map(|field| field.strip_prefix("calls="))
+        .map_or(0, |calls| calls.parse().unwrap())
 }
 
 /// Sets `key` as another client would.

@@ -3,7 +3,7 @@
 use std::thread;
 use std::time::Instant;
 
-use devnodes::{Client, Proxy, Servers, eventually};
+use devnodes::{Proxy, Servers, eventually};
 use quorlock::error::{NodeAnswer, NodeFailure};
 use quorlock::{AcquireError, LockManager};
 use rustix::process::Signal;
@@ -89,55 +89,6 @@ fn a6_an_attempt_that_is_sent_twice_counts_from_its_first_sending() -> TestResul
     assert!(2 <= sent_again, "{sent_again}");
     assert!(left <= LEFT, "{left:?}");
     Ok(())
-}
-
-#[test]
-fn a6_a_command_that_is_executed_twice_gives_its_key_the_same_life_and_takes_no_token_again()
--> TestResult {
-    needs!(CommandMonitor);
-    let servers = Servers::start(1)?;
-    let locks = connected(builder(servers.urls()).ttl(LONG), 1);
-    let mut monitor = servers[0].client()?;
-    monitor.command(&["MONITOR"])?;
-    let guard = locks.mutex("report").renew(false).lock()?;
-    let words = acquisition(&mut monitor)?;
-    let before = servers[0].get("report");
-    servers[0].command(&["PEXPIRE", "report", "60000"])?;
-
-    let again = servers[0].command(&words)?;
-
-    // Granted, and the counter is not below the proposal.
-    assert_eq!(
-        again.as_array().and_then(|it| it[0].as_int()),
-        Some(2),
-        "{again:?}"
-    );
-    // As long as from the first time, and no longer.
-    assert!((60_001..=600_000).contains(&servers[0].pttl("report")));
-    assert_eq!(servers[0].get("report"), before);
-    assert_eq!(
-        servers[0].get(fence("report")),
-        Some(guard.fencing_token().to_string().into_bytes())
-    );
-    Ok(())
-}
-
-/// The words of the next command that takes the lock "report".
-fn acquisition(monitor: &mut Client) -> Result<Vec<String>, devnodes::Error> {
-    loop {
-        // 1700000000.1 [0 127.0.0.1:1] "EVALSHA" "HASH" "2" "report" "quorlock:fence:report" …
-        let line = monitor.receive()?;
-        let words: Vec<_> = line
-            .as_str()
-            .unwrap_or_default()
-            .split('"')
-            .skip(1)
-            .step_by(2)
-            .collect();
-        if matches!(words[..], ["EVALSHA", _, _, "report", ..]) {
-            return Ok(words.into_iter().map(str::to_owned).collect());
-        }
-    }
 }
 
 #[test]

@@ -201,30 +201,6 @@ fn h1_a_release_without_its_key_or_without_a_counter_lifts_nothing() -> TestResu
 }
 
 #[test]
-fn a_counter_in_the_future_outlives_the_clock_that_wrote_it() -> TestResult {
-    let servers = Servers::start(3)?;
-    let locks = manager(&servers);
-    let today = token(&locks);
-
-    // Another client's clock was an hour ahead, and is right again.
-    for server in &servers {
-        set(
-            server,
-            &fence("report"),
-            &(today + 3_600_000_000).to_string(),
-        );
-    }
-
-    let mut last = today + 3_600_000_000;
-    for _ in 0..5 {
-        let token = token(&locks);
-        assert!(last < token);
-        last = token;
-    }
-    Ok(())
-}
-
-#[test]
 fn tokens_grow_also_when_all_counters_were_lost() -> TestResult {
     let servers = Servers::start(3)?;
     let locks = manager(&servers);
@@ -243,21 +219,8 @@ fn tokens_grow_also_when_all_counters_were_lost() -> TestResult {
 fn counters_that_are_nonsense_on_a_majority_make_the_key_in_use() -> TestResult {
     let servers = Servers::start(3)?;
     let locks = connected(builder(servers.urls()), 3);
-    let nonsense = [
-        "abc",
-        "",
-        "-1",
-        "1.5",
-        "1e3",
-        " 5",
-        "0x10",
-        "9007199254740992",
-        "99999999999999999999",
-        "\u{661}",
-        "5\n",
-    ];
 
-    for (i, value) in nonsense.into_iter().enumerate() {
+    for (i, value) in NO_COUNTERS.into_iter().enumerate() {
         let name = format!("report {i}");
         set(&servers[0], &fence(&name), value);
         set(&servers[2], &fence(&name), value);
@@ -328,7 +291,12 @@ fn counters_of_another_type_make_the_key_in_use() -> TestResult {
 }
 
 /// Numbers for a script, or for the server that turns them into a reply, and no counters all the same.
-const NO_COUNTERS: [&str; 12] = [
+const NO_COUNTERS: [&str; 17] = [
+    "",
+    "\u{661}",
+    "5\n",
+    "1e3",
+    "99999999999999999999",
     "1e300",
     "nan",
     "-5",
@@ -363,20 +331,6 @@ fn a_lock_that_is_held_is_held_whatever_stands_in_its_counter() -> TestResult {
         assert!(err.is_held(), "{counter}: {err}");
     }
 
-    del(&servers[0], "report");
-    for counter in NO_COUNTERS {
-        set(&servers[0], &fence("report"), counter);
-        let err = locks.mutex("report").try_lock().unwrap_err();
-        assert!(
-            matches!(err, AcquireError::KeyInUse { .. }),
-            "{counter}: {err}"
-        );
-        assert_eq!(
-            servers[0].get(fence("report")).as_deref(),
-            Some(counter.as_bytes()),
-            "it is left as it was"
-        );
-    }
     Ok(())
 }
 

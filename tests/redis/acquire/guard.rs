@@ -1,12 +1,11 @@
 //! What a guard does at its end.
 
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::mpsc;
 use std::thread;
 
 use crossbeam_channel::TryRecvError;
 use devnodes::{PATIENCE, Servers, eventually};
-use quorlock::{AcquireError, ExtendError, Lost, ReleaseError, WithError};
+use quorlock::{AcquireError, Lost, ReleaseError, WithError};
 
 use crate::support::*;
 
@@ -110,39 +109,6 @@ fn e2_a_release_deletes_nothing_that_is_not_ours() -> TestResult {
 }
 
 #[test]
-fn f3_a_guard_dropped_by_a_panic_releases() -> TestResult {
-    let servers = Servers::start(3)?;
-    let (first, second) = (manager(&servers), manager(&servers));
-
-    let panicked = catch_unwind(AssertUnwindSafe(|| {
-        let _guard = first.mutex("report").ttl(LONG).lock().unwrap();
-        std::panic::resume_unwind(Box::new("on purpose"));
-    }));
-
-    assert!(panicked.is_err());
-    drop(second.mutex("report").try_lock()?);
-    nothing_is_left(&servers);
-    Ok(())
-}
-
-#[test]
-fn f3_run_releases_when_its_closure_panics_and_lets_the_panic_go_on() -> TestResult {
-    let servers = Servers::start(3)?;
-    let (first, second) = (manager(&servers), manager(&servers));
-
-    let panicked = catch_unwind(AssertUnwindSafe(|| {
-        let _ = first
-            .mutex("report")
-            .ttl(LONG)
-            .with(|_| std::panic::resume_unwind(Box::new("on purpose")));
-    }));
-
-    assert_eq!(panicked.unwrap_err().downcast_ref(), Some(&"on purpose"));
-    drop(second.mutex("report").try_lock()?);
-    Ok(())
-}
-
-#[test]
 fn run_gives_the_closures_value_and_releases() -> TestResult {
     let servers = Servers::start(3)?;
     let (first, second) = (manager(&servers), manager(&servers));
@@ -163,33 +129,6 @@ fn run_gives_the_closures_value_and_releases() -> TestResult {
         matches!(err, WithError::NotAcquired(AcquireError::NameReserved)),
         "{err:?}"
     );
-    Ok(())
-}
-
-#[test]
-fn run_says_that_the_lock_was_lost_under_the_closure_and_keeps_its_value() -> TestResult {
-    let servers = Servers::start(3)?;
-    let locks = builder(servers.urls())
-        .response_timeout(ms(250))
-        .ttl(secs(1))
-        .build()?;
-
-    let err = locks
-        .mutex("report")
-        .with(|guard| {
-            for server in &servers {
-                del(server, "report");
-            }
-            announced(&guard.lost());
-            42
-        })
-        .unwrap_err();
-
-    let WithError::Lost { lost, value } = err else {
-        panic!("{err:?}")
-    };
-    assert_eq!(value, 42);
-    assert!(matches!(lost, Lost::Gone | Lost::Expired), "{lost:?}");
     Ok(())
 }
 
@@ -251,22 +190,6 @@ fn the_end_of_a_manager_does_not_wait_for_its_grace_once_all_is_answered() -> Te
 }
 
 #[test]
-fn a_guard_can_be_dropped_by_another_thread() -> TestResult {
-    let servers = Servers::start(3)?;
-    let (first, second) = (manager(&servers), manager(&servers));
-    let guard = first.mutex("report").ttl(LONG).lock()?;
-
-    join(thread::spawn(move || {
-        assert!(guard.is_valid());
-        drop(guard);
-    }));
-
-    drop(second.mutex("report").try_lock()?);
-    nothing_is_left(&servers);
-    Ok(())
-}
-
-#[test]
 fn a_release_closes_the_announcement_of_a_loss_without_a_message() -> TestResult {
     let servers = Servers::start(3)?;
     let locks = manager(&servers);
@@ -285,48 +208,5 @@ fn a_release_closes_the_announcement_of_a_loss_without_a_message() -> TestResult
         );
     }
     assert_eq!(locks.stats().locks_lost, 0);
-    Ok(())
-}
-
-#[test]
-fn f4_a_forgotten_guard_ends_at_the_maximum_hold() -> TestResult {
-    let servers = Servers::start(3)?;
-    let locks = builder(servers.urls())
-        .response_timeout(ms(100))
-        .ttl(ms(600))
-        .max_hold(ms(900))
-        .build()?;
-    let other = manager(&servers);
-
-    let guard = lock_in_the_end(&locks, "report");
-    std::mem::forget(guard);
-
-    eventually("it is lost", || locks.stats().locks_lost == 1);
-    drop(other.mutex("report").lock()?);
-    Ok(())
-}
-
-#[test]
-fn an_expired_guard_is_released_at_once_and_says_that_it_was_lost() -> TestResult {
-    let servers = Servers::start(3)?;
-    let locks = builder(servers.urls())
-        .response_timeout(ms(50))
-        .ttl(ms(200))
-        .renew(false)
-        .build()?;
-
-    let guard = lock_in_the_end(&locks, "report");
-    let next = manager(&servers).mutex("report").lock()?;
-
-    assert!(!guard.is_valid());
-    assert_eq!(guard.check(), Err(Lost::LeaseOver));
-    assert_eq!(
-        guard.extend(ms(200)),
-        Err(ExtendError::Lost(Lost::LeaseOver))
-    );
-    assert_eq!(guard.release(), Err(ReleaseError::Lost(Lost::LeaseOver)));
-    // The successor's key is none of our business.
-    assert!(next.is_valid() && 2 <= servers.holders("report"));
-    next.release()?;
     Ok(())
 }

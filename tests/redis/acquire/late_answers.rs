@@ -3,7 +3,6 @@
 use std::thread;
 
 use devnodes::{Proxy, Server, Servers, eventually};
-use quorlock::error::NodeFailure;
 
 use crate::support::*;
 
@@ -11,59 +10,6 @@ fn wait_for_scripts(server: &Server, count: u64) {
     eventually("the node has run the scripts", || {
         count <= scripts_run(server)
     });
-}
-
-#[test]
-fn e3_a_grant_after_the_round_is_undone() -> TestResult {
-    let servers = Servers::start(3)?;
-    let (proxies, urls) = proxies(&servers);
-    let locks = connected(impatient(urls), 3);
-    nothing_is_left(&servers);
-    let before = [scripts_run(&servers[1]), scripts_run(&servers[2])];
-
-    proxies[1].hold_requests();
-    proxies[2].hold_requests();
-    let err = locks.mutex("report").try_lock().unwrap_err();
-    assert_no_quorum(&err);
-    proxies[1].release_requests();
-    proxies[2].release_requests();
-
-    // Acquire and release have come, in this order.
-    wait_for_scripts(&servers[1], before[0] + 2);
-    wait_for_scripts(&servers[2], before[1] + 2);
-    nothing_is_left(&servers);
-    assert!(
-        servers[1].exists(fence("report")),
-        "the late acquire was never run"
-    );
-    Ok(())
-}
-
-#[test]
-fn a4_grants_whose_answers_came_too_late_are_taken_back() -> TestResult {
-    let servers = Servers::start(3)?;
-    let (proxies, urls) = proxies(&servers);
-    let locks = connected(impatient(urls), 3);
-
-    proxies[0].hold_replies();
-    proxies[1].hold_replies();
-    let err = locks.mutex("report").try_lock().unwrap_err();
-    assert_no_quorum(&err);
-    for node in 0..2 {
-        assert_eq!(*failure(&err, node), NodeFailure::TimedOut, "{err:?}");
-    }
-
-    // The nodes need not be heard to be told.
-    nothing_is_left(&servers);
-    proxies[0].release_replies();
-    proxies[1].release_replies();
-    drop(lock_in_the_end(&locks, "report"));
-    nothing_is_left(&servers);
-    assert_eq!(
-        (locks.stats().connections, locks.stats().connection_failures),
-        (3, 0)
-    );
-    Ok(())
 }
 
 #[test]
@@ -93,23 +39,6 @@ fn e3_a_script_that_was_forgotten_is_not_sent_again_for_a_round_that_is_over() -
     proxies[1].release_replies();
 
     drop(lock_in_the_end(&locks, "the next"));
-    nothing_is_left(&servers);
-    Ok(())
-}
-
-#[test]
-fn a4_nodes_that_a_won_round_did_not_wait_for_are_released_as_well() -> TestResult {
-    let servers = Servers::start(5)?;
-    let (proxies, urls) = proxies(&servers);
-    let locks = connected(builder(urls).ttl(LONG), 5);
-    let before = scripts_run(&servers[4]);
-
-    proxies[4].hold_requests();
-    let guard = locks.mutex("report").lock()?;
-    drop(guard);
-    proxies[4].release_requests();
-
-    wait_for_scripts(&servers[4], before + 2);
     nothing_is_left(&servers);
     Ok(())
 }
@@ -226,22 +155,5 @@ fn a10_answers_that_trickle_in_byte_by_byte_delay_nothing() -> TestResult {
     // All of them count once the third node is needed.
     servers[0].kill()?;
     locks.mutex("report").lock()?.release()?;
-    Ok(())
-}
-
-#[test]
-fn a_round_in_which_all_answers_trickle_is_put_together_correctly() -> TestResult {
-    let servers = Servers::start(3)?;
-    let (proxies, urls) = proxies(&servers);
-    let locks = connected(builder(urls).ttl(LONG).response_timeout(secs(60)), 3);
-    for proxy in &proxies {
-        proxy.trickle(ms(1));
-    }
-
-    let guard = locks.mutex("report").try_lock()?;
-    assert_held(&locks.mutex("report").try_lock().unwrap_err());
-    guard.release()?;
-
-    nothing_is_left(&servers);
     Ok(())
 }

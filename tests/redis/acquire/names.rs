@@ -44,32 +44,6 @@ fn any_bytes_are_a_name_and_the_key_is_exactly_the_name() -> TestResult {
 }
 
 #[test]
-fn names_that_look_alike_are_different_locks() -> TestResult {
-    let servers = Servers::start(3)?;
-    let locks = manager(&servers);
-    let names: [&[u8]; 10] = [
-        b"a",
-        b"A",
-        b"a ",
-        b"a\0",
-        b"{a}",
-        b"{a",
-        b"a}",
-        b"",
-        b"{}",
-        b"fence:{a}",
-    ];
-
-    let guards: Vec<_> = names
-        .iter()
-        .map(|it| locks.mutex(it).try_lock())
-        .collect::<Result<_, _>>()?;
-
-    assert!(guards.iter().all(|it| it.is_valid()));
-    Ok(())
-}
-
-#[test]
 fn a_name_that_is_too_long_is_refused_together_with_its_prefix() -> TestResult {
     let servers = Servers::start(1)?;
     let plain = manager(&servers);

@@ -1,4 +1,4 @@
-//! What holds for every kind of lock, and rests on scripts of that kind: readers, writers, several names, permits.
+//! What holds for every kind of lock, and rests on scripts of that kind.
 
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::thread;
@@ -11,17 +11,25 @@ use crate::support::*;
 /// Kinds of locks, each of a name of its own.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Kind {
+    Mutex,
     Reader,
     Writer,
     Several,
     Permit,
 }
 
-pub(crate) const KINDS: [Kind; 4] = [Kind::Reader, Kind::Writer, Kind::Several, Kind::Permit];
+pub(crate) const KINDS: [Kind; 5] = [
+    Kind::Mutex,
+    Kind::Reader,
+    Kind::Writer,
+    Kind::Several,
+    Kind::Permit,
+];
 
 impl Kind {
     pub(crate) fn try_take(self, locks: &LockManager) -> Result<Hold, AcquireError> {
         Ok(match self {
+            Kind::Mutex => locks.mutex("report").try_lock()?.into(),
             Kind::Reader => locks.rw_lock("read").try_read()?.into(),
             Kind::Writer => locks.rw_lock("written").try_write()?.into(),
             Kind::Several => locks.multi_lock(["a", "b"]).try_lock()?.into(),
@@ -50,6 +58,7 @@ impl Kind {
     /// The keys that a server has while it is held there.
     pub(crate) fn keys(self) -> &'static [&'static str] {
         match self {
+            Kind::Mutex => &["report"],
             Kind::Reader => &["read", "quorlock:readers:read"],
             Kind::Writer => &["written"],
             Kind::Several => &["a", "b"],
@@ -59,6 +68,7 @@ impl Kind {
 
     fn counters(self) -> Vec<String> {
         match self {
+            Kind::Mutex => vec![fence("report")],
             Kind::Reader => vec![fence("read")],
             Kind::Writer => vec![fence("written")],
             Kind::Several => vec![fence("a"), fence("b")],
@@ -75,20 +85,8 @@ impl Kind {
     }
 }
 
-/// How often the server has run a script, by its hash or by the source that the first on a connection carries.
-fn runs(server: &Server) -> u64 {
-    let calls = |line: String| {
-        line.split(',')
-            .find_map(|it| it.strip_prefix("calls=")?.parse::<u64>().ok())
-    };
-    ["cmdstat_evalsha", "cmdstat_eval"]
-        .iter()
-        .filter_map(|it| calls(server.info(it)?))
-        .sum()
-}
-
 #[track_caller]
-fn nothing_is_left_of(kinds: &[Kind], servers: &Servers) {
+pub(crate) fn nothing_is_left_of(kinds: &[Kind], servers: &Servers) {
     eventually("nothing is left", || {
         servers
             .iter()
@@ -103,7 +101,7 @@ fn is_late(hold: impl Fn(&Proxy), go_on: impl Fn(&Proxy)) -> TestResult {
     // A manager for each: a node that has not answered one call in time is not asked by the next.
     let locks = KINDS.map(|it| (it, connected(impatient(urls.clone()), 3)));
     nothing_is_left(&servers);
-    let before = [1, 2].map(|it| runs(&servers[it]));
+    let before = [1, 2].map(|it| scripts_run(&servers[it]));
     let acquires_and_releases = u64::try_from(2 * KINDS.len())?;
 
     proxies[1..].iter().for_each(&hold);
@@ -116,7 +114,7 @@ fn is_late(hold: impl Fn(&Proxy), go_on: impl Fn(&Proxy)) -> TestResult {
 
     for (node, before) in [1, 2].into_iter().zip(before) {
         eventually("acquires and releases have come", || {
-            before + acquires_and_releases <= runs(&servers[node])
+            before + acquires_and_releases <= scripts_run(&servers[node])
         });
     }
     nothing_is_left_of(&KINDS, &servers);
@@ -313,7 +311,14 @@ fn f3_a_guard_of_any_kind_that_is_dropped_by_a_panic_is_released_on_all_nodes() 
         assert!(panicked.is_err());
         nothing_is_left_of(&[kind], &servers);
     }
-    let closures: [&dyn Fn(); 4] = [
+    let closures: [&dyn Fn(); 5] = [
+        &|| {
+            drop(
+                locks
+                    .mutex("report")
+                    .with(|_| -> () { resume_unwind(Box::new("on purpose")) }),
+            )
+        },
         &|| {
             drop(
                 locks

@@ -324,24 +324,6 @@ fn every_guard_of_a_lost_hold_says_so_when_it_is_released() -> TestResult {
 }
 
 #[test]
-fn a_hold_that_reached_the_maximum_is_lost() -> TestResult {
-    let servers = Servers::start(3)?;
-    let (lock, guard) = bounded(&servers);
-
-    eventually("it is over", || !guard.is_valid());
-
-    assert_eq!(
-        lock.lock().unwrap_err(),
-        AcquireError::HoldLost {
-            lost: Lost::MaxHold
-        }
-    );
-    assert_eq!(guard.release(), Err(ReleaseError::Lost(Lost::MaxHold)));
-    assert_eq!(take_in_the_end(&lock).holds(), 1);
-    Ok(())
-}
-
-#[test]
 fn a_lock_with_little_time_left_is_extended_when_it_is_taken_again() -> TestResult {
     let servers = Servers::start(3)?;
     let locks = connected(builder(servers.urls()), 3);

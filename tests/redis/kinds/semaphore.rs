@@ -3,7 +3,6 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread::{self, JoinHandle};
-use std::time::Duration;
 
 use devnodes::{PATIENCE, Server, Servers, eventually};
 use quorlock::error::{NodeAnswer, NodeFailure};
@@ -434,28 +433,6 @@ fn a_semaphore_and_a_lock_of_its_name_have_nothing_to_do_with_each_other() -> Te
     let _permit = locks.semaphore(NAME, 1).try_acquire()?;
     let _guard = locks.mutex(NAME).try_lock()?;
     let _other = locks.semaphore("mail 2 {x}", 1).try_acquire()?;
-    Ok(())
-}
-
-#[test]
-fn k4_a_node_that_has_lost_its_data_grants_no_slot_before_its_quarantine_is_over() -> TestResult {
-    let servers = Servers::start(1)?;
-    let locks = builder(servers.urls())
-        .ttl(LONG)
-        .outage_timeout(Duration::ZERO)
-        .quarantine(true)
-        .build()?;
-    let _ = locks.admin().vouch();
-    locks.semaphore(NAME, 2).try_acquire()?.release()?;
-    servers[0].command(&["FLUSHALL"])?;
-
-    let err = locks.semaphore(NAME, 2).try_acquire().unwrap_err();
-
-    assert!(
-        matches!(failure(&err, 0), NodeFailure::Quarantined { .. }),
-        "{err}"
-    );
-    assert!(taken(&servers[0]).is_empty());
     Ok(())
 }
 

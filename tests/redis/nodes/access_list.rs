@@ -74,13 +74,7 @@ impl Place {
 
     /// How often the command was carried out.
     fn calls(&self, command: &str) -> u64 {
-        let line = self
-            .server
-            .info(&format!("cmdstat_{command}"))
-            .unwrap_or_default();
-        line.split(',')
-            .find_map(|it| it.strip_prefix("calls="))
-            .map_or(0, |it| it.parse().unwrap())
+        calls(&self.server, command)
     }
 
     /// What is seen while one manager holds a lock and another waits for it; false if it does not come to that.

@@ -6,7 +6,7 @@ use std::thread;
 
 use devnodes::{FakeServer, PATIENCE, Proxy, Server, Servers, eventually};
 use quorlock::error::{NodeAnswer, NodeFailure};
-use quorlock::{AcquireError, LockManager, ReleaseError};
+use quorlock::{AcquireError, LockManager};
 
 use crate::nodes::lying_servers::speaking_for;
 use crate::support::*;
@@ -326,20 +326,6 @@ fn a_database_number_is_where_the_keys_are() -> TestResult {
 }
 
 #[test]
-fn a_database_that_does_not_exist_is_said_to_be_wrong() -> TestResult {
-    needs!(Databases);
-    let servers = Servers::start(1)?;
-    let locks = builder([format!("{}/99", servers[0].url())]).build()?;
-
-    let err = locks.mutex("report").try_lock().unwrap_err();
-
-    assert_no_quorum(&err);
-    assert!(says(failure(&err, 0), "it has no such database"), "{err}");
-    assert_eq!(servers[0].key_count(), 0);
-    Ok(())
-}
-
-#[test]
 fn unix_sockets_work_like_any_other_address() -> TestResult {
     needs!(UnixSockets);
     let servers = Servers::start_with(3, |it| it.unix_socket().password("pw"))?;
@@ -448,35 +434,6 @@ fn servers_that_refuse_writes_for_want_of_replicas_are_told_apart() -> TestResul
     servers[1].command(&["CONFIG", "SET", "min-replicas-to-write", "0"])?;
     drop(locks.mutex("report").try_lock()?);
     nothing_is_left(&servers);
-    Ok(())
-}
-
-#[test]
-fn e5_a_release_that_is_refused_is_not_confirmed() -> TestResult {
-    needs!(Settings);
-    let servers = Servers::start(3)?;
-    let locks = connected(builder(servers.urls()).ttl(secs(20)), 3);
-    let guard = locks.mutex("report").renew(false).lock()?;
-    eventually("it is on all nodes", || servers.holders("report") == 3);
-    for i in 0..2 {
-        servers[i].command(&["CONFIG", "SET", "min-replicas-to-write", "1"])?;
-    }
-
-    let err = guard.release().unwrap_err();
-
-    let ReleaseError::NotConfirmed { confirmed, nodes } = err else {
-        panic!("{err:?}")
-    };
-    assert!(confirmed <= 1);
-    for node in &nodes[..2] {
-        assert!(
-            matches!(
-                node.answer,
-                NodeAnswer::Failed(NodeFailure::WritesRefused { .. })
-            ),
-            "{node:?}"
-        );
-    }
     Ok(())
 }
 

@@ -127,36 +127,6 @@ fn c4_without_quarantine_a_step_forward_is_counted_and_costs_no_vote() -> TestRe
 }
 
 #[test]
-fn c4_a_lock_that_expired_early_is_healed_on_a_minority_and_lost_on_a_majority() -> TestResult {
-    let Some(servers) = servers(3) else {
-        return Ok(());
-    };
-    let locks = connected(builder(servers.urls()).ttl(LONG), 3);
-    let guard = locks.mutex("report").renew(false).lock()?;
-    let lost = guard.lost();
-    eventually("it is on all nodes", || servers.holders("report") == 3);
-
-    servers[0].step_clock_forward(2 * LONG)?;
-    assert!(!servers[0].exists("report"));
-    guard.extend(LONG)?;
-    eventually("it is set there again", || locks.stats().healed == 1);
-    assert!(servers[0].exists("report") && guard.is_valid());
-
-    servers[1].step_clock_forward(2 * LONG)?;
-    servers[2].step_clock_forward(2 * LONG)?;
-    // Nobody has asked these two since.
-    assert!(guard.is_valid());
-    let err = guard.extend(LONG).unwrap_err();
-
-    assert!(matches!(err, ExtendError::Lost(Lost::Gone)), "{err:?}");
-    assert_eq!((guard.is_valid(), announced(&lost)), (false, Lost::Gone));
-    assert_eq!(locks.stats().clock_steps, 3);
-    drop(guard);
-    nothing_is_left(&servers);
-    Ok(())
-}
-
-#[test]
 fn c4_a_hold_of_any_kind_that_expired_early_is_healed_on_a_minority_and_lost_on_a_majority()
 -> TestResult {
     let Some(servers) = servers(3) else {

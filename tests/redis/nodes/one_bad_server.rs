@@ -25,7 +25,7 @@ fn used() -> Servers {
     servers
 }
 
-fn the_first_call_wins(how: Spoiled) -> TestResult {
+fn the_first_call_wins_beside(how: Spoiled) -> TestResult {
     let servers = used();
     let fake = spoil(&servers[2], how)?;
     let mut urls = servers.urls();
@@ -39,40 +39,17 @@ fn the_first_call_wins(how: Spoiled) -> TestResult {
 }
 
 #[test]
-fn h15_one_full_server_costs_its_own_vote_only() -> TestResult {
+fn h15_one_server_that_refuses_writes_or_the_login_costs_its_own_vote_only() -> TestResult {
     needs!(Settings);
-    the_first_call_wins(Spoiled::Full)
-}
-
-#[test]
-fn h15_one_server_that_cannot_save_costs_its_own_vote_only() -> TestResult {
-    needs!(Settings);
-    the_first_call_wins(Spoiled::CannotSave)
-}
-
-#[test]
-fn h15_one_read_only_server_costs_its_own_vote_only() -> TestResult {
-    needs!(Settings);
-    the_first_call_wins(Spoiled::ReadOnly)
+    the_first_call_wins_beside(Spoiled::Full)?;
+    the_first_call_wins_beside(Spoiled::CannotSave)?;
+    the_first_call_wins_beside(Spoiled::ReadOnly)?;
+    the_first_call_wins_beside(Spoiled::RefusesLogin)
 }
 
 #[test]
 fn h15_one_server_that_hangs_costs_its_own_vote_only() -> TestResult {
-    the_first_call_wins(Spoiled::Hangs)
-}
-
-#[test]
-fn h15_one_server_that_hangs_in_the_login_costs_its_own_vote_only() -> TestResult {
-    the_first_call_wins(Spoiled::HangsInLogin)
-}
-
-#[test]
-fn h15_one_server_that_hangs_after_the_login_costs_its_own_vote_only() -> TestResult {
-    the_first_call_wins(Spoiled::HangsAfterLogin)
-}
-
-#[test]
-fn h15_one_server_that_refuses_the_login_costs_its_own_vote_only() -> TestResult {
-    needs!(Settings);
-    the_first_call_wins(Spoiled::RefusesLogin)
+    the_first_call_wins_beside(Spoiled::Hangs)?;
+    the_first_call_wins_beside(Spoiled::HangsInLogin)?;
+    the_first_call_wins_beside(Spoiled::HangsAfterLogin)
 }

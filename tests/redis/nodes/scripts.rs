@@ -7,23 +7,6 @@ use quorlock::LockManager;
 
 use crate::support::*;
 
-/// How often the server has run the command, and its kinds that are counted apart.
-fn calls(server: &Server, command: &str) -> u64 {
-    let lines = [
-        format!("cmdstat_{command}"),
-        format!("cmdstat_{}", command.split('|').next().unwrap()),
-    ];
-    let line = lines
-        .iter()
-        .find_map(|it| server.info(it))
-        .unwrap_or_default();
-    let calls = line
-        .split(',')
-        .find_map(|it| it.strip_prefix("calls="))
-        .unwrap_or("0");
-    calls.parse().unwrap()
-}
-
 /// How often the server was asked about scripts, or given one.
 fn asked_or_given(server: &Server) -> u64 {
     match calls(server, "script") {

@@ -174,51 +174,6 @@ fn b4_who_is_strict_refuses_servers_that_may_have_missed_locks_or_will() -> Test
     Ok(())
 }
 
-#[test]
-fn b5_a_server_that_may_evict_locks_has_no_vote_and_one_that_would_is_found() -> TestResult {
-    needs!(Settings);
-    let servers = Servers::start_with(3, |it| it.arg("--maxmemory-policy", "allkeys-lru"))?;
-    for server in servers.iter().take(2) {
-        server.command(&["CONFIG", "SET", "maxmemory", "100mb"])?;
-    }
-    let policy = "allkeys-lru".to_owned();
-
-    let locks = builder(servers.urls()).build()?;
-    let err = locks.mutex("report").try_lock().unwrap_err();
-
-    assert_no_quorum(&err);
-    for node in 0..2 {
-        assert!(
-            says(
-                failure(&err, node),
-                "may evict locks that are held, as its maxmemory-policy is allkeys-lru; "
-            ),
-            "{err}"
-        );
-    }
-    nothing_is_left(&servers);
-    eventually("a look shows the same", || {
-        let checks = locks.check_nodes();
-        checks[0].failure.as_ref().is_some_and(|it| {
-            says(
-                it,
-                "may evict locks that are held, as its maxmemory-policy is allkeys-lru; ",
-            )
-        }) && checks[0].findings.is_empty()
-            && row(&checks, 2)
-                == (
-                    None,
-                    vec![NodeFinding::WouldEvict {
-                        policy: policy.clone(),
-                    }],
-                )
-    });
-    // It is not refused: with the other one set right, these two are enough.
-    servers[1].command(&["CONFIG", "SET", "maxmemory-policy", "noeviction"])?;
-    drop(lock_in_the_end(&locks, "report"));
-    Ok(())
-}
-
 /// As an operator does, or a provider, while programs are connected.
 fn set_to_evict(server: &Server) {
     for (option, value) in [("maxmemory-policy", "volatile-ttl"), ("maxmemory", "100mb")] {

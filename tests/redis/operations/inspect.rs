@@ -3,7 +3,7 @@
 use std::thread;
 
 use devnodes::{Server, Servers, eventually};
-use quorlock::error::{NodeAnswer, NodeFailure};
+use quorlock::error::NodeAnswer;
 use quorlock::inspection::{Inspection, LockState, StoredKey};
 use quorlock::{AcquireError, FencingToken, LockManager};
 
@@ -118,43 +118,6 @@ fn h25_looks_write_nothing_on_new_servers_nor_on_others() -> TestResult {
         );
     }
     assert_eq!(records(), before, "a look has changed a record");
-    Ok(())
-}
-
-/// Its operator does not need to know.
-#[test]
-fn h27_who_differs_from_the_servers_kind_of_quarantine_may_look_and_is_refused_a_lock() -> TestResult
-{
-    for on_server in [true, false] {
-        let servers = Servers::start(3)?;
-        let first = builder(servers.urls()).quarantine(on_server).build()?;
-        let _vouched = first.admin().vouch();
-        let _guard = lock_in_the_end(&first, "report");
-        eventually("all have it", || servers.holders("report") == 3);
-        let second = builder(servers.urls())
-            .quarantine(!on_server)
-            .outage_timeout(secs(0))
-            .build()?;
-
-        assert!(is_held(&look(&second)));
-        let differs = NodeFailure::QuarantineDiffers { on_server };
-        assert!(
-            second
-                .check_nodes()
-                .iter()
-                .all(|it| it.failure == Some(differs.clone())),
-            "{second:?}"
-        );
-
-        let err = second.mutex("another").lock().unwrap_err();
-        let refused = err
-            .nodes()
-            .iter()
-            .filter(|it| it.answer == NodeAnswer::Failed(differs.clone()))
-            .count();
-        assert!(2 <= refused, "{err}");
-        assert!(servers.iter().all(|it| !it.exists("another")));
-    }
     Ok(())
 }
 
@@ -495,30 +458,6 @@ fn the_slots_of_a_semaphore_are_looked_at_one_by_one_and_a_permit_can_be_taken_f
         operator.semaphore("quorlock:x", 2).inspect(),
         Err(AcquireError::NameReserved)
     ));
-    Ok(())
-}
-
-#[test]
-fn a_permit_that_is_taken_away_goes_to_the_next_who_waits() -> TestResult {
-    let servers = Servers::start(3)?;
-    let (locks, other, operator) = (manager(&servers), manager(&servers), manager(&servers));
-    let permit = locks.semaphore("mail", 1).acquire()?;
-    let mut slots = Vec::new();
-    // A call that gets a node for itself is on no list there.
-    eventually("it is on all nodes", || {
-        slots = operator.semaphore("mail", 1).inspect().unwrap();
-        on_all(&slots[0], |it| matches!(it.key, StoredKey::Held { .. }))
-    });
-    let call = thread::spawn(move || other.semaphore("mail", 1).acquire().map(drop));
-    eventually("it is held, and waited for", || {
-        slots = operator.semaphore("mail", 1).inspect().unwrap();
-        is_held(&slots[0]) && on_all(&slots[0], |it| it.waiting == 1)
-    });
-
-    operator.admin().release(&slots[0])?;
-
-    join(call)?;
-    drop(permit);
     Ok(())
 }
 

@@ -7,7 +7,7 @@ use std::time::Duration;
 use std::{env, fs, process};
 
 use devnodes::{PATIENCE, Servers, eventually};
-use quorlock::{AcquireError, LockGuard, LockManager, Lost};
+use quorlock::{LockGuard, LockManager, Lost};
 use rustix::process::Signal;
 
 use crate::support::*;
@@ -47,23 +47,28 @@ fn child_that_holds_to_the_last_line() {
 }
 
 #[test]
-fn f2_a_process_that_exits_with_a_held_guard_leaves_keys_that_expire() -> TestResult {
+fn f2_a_process_that_exits_or_is_killed_with_a_held_guard_leaves_keys_that_expire() -> TestResult {
     let servers = Servers::start(3)?;
+    for is_killed in [false, true] {
+        let mut child = child(
+            "renewal::process::child_that_exits_with_a_guard",
+            &servers.urls(),
+        );
+        assert_eq!(child.hear(), "held");
+        if is_killed {
+            child.signal(Signal::KILL);
+        } else {
+            child.go_on();
+        }
 
-    let mut child = child(
-        "renewal::process::child_that_exits_with_a_guard",
-        &servers.urls(),
-    );
-    assert_eq!(child.hear(), "held");
-    child.go_on();
-
-    assert!(child.wait().success());
-    assert!(
-        servers
-            .iter()
-            .all(|it| it.pttl("report") <= 2_000 && it.pttl("report") != -1)
-    );
-    drop(manager(&servers).mutex("report").lock()?);
+        assert_eq!(child.wait().success(), !is_killed);
+        assert!(
+            servers
+                .iter()
+                .all(|it| it.pttl("report") <= 2_000 && it.pttl("report") != -1)
+        );
+        drop(manager(&servers).mutex("report").lock()?);
+    }
     Ok(())
 }
 
@@ -83,59 +88,6 @@ fn child_that_exits_with_a_guard() {
     say("held");
     wait_for_parent();
     process::exit(0);
-}
-
-#[test]
-fn f2_a_killed_process_leaves_keys_that_expire() -> TestResult {
-    let servers = Servers::start(3)?;
-
-    let mut child = child(
-        "renewal::process::child_that_exits_with_a_guard",
-        &servers.urls(),
-    );
-    assert_eq!(child.hear(), "held");
-    child.signal(Signal::KILL);
-
-    assert!(!child.wait().success());
-    drop(manager(&servers).mutex("report").lock()?);
-    Ok(())
-}
-
-#[test]
-fn f3_a_process_that_aborts_in_the_section_leaves_keys_that_expire() -> TestResult {
-    let servers = Servers::start(3)?;
-
-    let mut child = child("renewal::process::child_that_aborts", &servers.urls());
-    assert_eq!(child.hear(), "held");
-    let before = servers.iter().find_map(|it| it.get("report"));
-    child.go_on();
-
-    assert!(!child.wait().success());
-    // Nobody has released it: the next one waits for its end.
-    assert!(before.is_some());
-    drop(manager(&servers).mutex("report").lock()?);
-    nothing_is_left(&servers);
-    Ok(())
-}
-
-#[test]
-#[ignore = "a process of another test"]
-fn child_that_aborts() {
-    let urls = child_urls();
-    if urls.is_empty() {
-        return;
-    }
-    let locks = builder(urls)
-        .response_timeout(ms(500))
-        .ttl(secs(2))
-        .build()
-        .unwrap();
-    let _ = locks.mutex("report").with(|_| {
-        say("held");
-        wait_for_parent();
-        // As a panic does where programs are built with `panic = "abort"`.
-        process::abort();
-    });
 }
 
 #[test]
@@ -334,43 +286,6 @@ fn child_with_many_managers() {
     eventually("threads are as many as before", || count("task") <= threads);
     assert_eq!(count("fd"), descriptors);
     say("as many threads and descriptors as before");
-}
-
-#[test]
-fn shutting_down_joins_the_threads() -> TestResult {
-    let servers = Servers::start(3)?;
-    let mut child = child("renewal::process::child_that_shuts_down", &servers.urls());
-
-    assert_eq!(child.hear(), "no thread is left");
-    assert!(child.wait().success());
-    Ok(())
-}
-
-#[test]
-#[ignore = "a process of another test"]
-fn child_that_shuts_down() {
-    let urls = child_urls();
-    if urls.is_empty() {
-        return;
-    }
-    let ours = || {
-        let tasks = fs::read_dir("/proc/self/task")
-            .unwrap()
-            .map_while(Result::ok);
-        let names = tasks.filter_map(|it| fs::read_to_string(it.path().join("comm")).ok());
-        names.filter(|it| it.starts_with("quorlock-")).count()
-    };
-    let locks = builder(urls).build().unwrap();
-    let _guard = locks.mutex("report").lock().unwrap();
-    // A new thread names itself when it first runs.
-    eventually("all threads run", || ours() == 4);
-    locks.shutdown();
-    eventually("no thread is left", || ours() == 0);
-    assert_eq!(
-        locks.mutex("report").lock().unwrap_err(),
-        AcquireError::ShutDown
-    );
-    say("no thread is left");
 }
 
 #[test]

@@ -3,7 +3,7 @@
 use std::thread;
 use std::time::{Duration, Instant};
 
-use devnodes::{PATIENCE, Servers, eventually};
+use devnodes::{Servers, eventually};
 use quorlock::error::NodeAnswer;
 use quorlock::{CancelHandle, LockManager};
 
@@ -29,32 +29,6 @@ fn assert_in_order(mut scenario: impl FnMut(&str) -> Order, expected: &[&str]) {
         );
     }
     panic!("the machine is too slow for the order to mean anything");
-}
-
-#[test]
-fn three_processes_get_the_lock_in_the_order_they_came() -> TestResult {
-    let servers = Servers::start(3)?;
-    let locks = on_all(&servers, far);
-    let held = hold(&locks, &servers, NAME);
-    let mut children = repeat(3, || Contender::start(&servers, Manner::FAR));
-    // Not in the order in which they were started.
-    children.rotate_left(1);
-    for (i, child) in children.iter_mut().enumerate() {
-        child.lock();
-        wait_until_listed(&servers, NAME, i + 1);
-    }
-
-    let mut earlier = held.fencing_token().get();
-    drop(held);
-
-    for child in &mut children {
-        let token = child.hear_held();
-        assert!(earlier < token, "{token} after {earlier}");
-        earlier = token;
-        child.release();
-    }
-    nothing_waits(&servers);
-    Ok(())
 }
 
 #[test]
@@ -149,55 +123,6 @@ fn a_newcomer_is_refused_a_lock_that_was_handed_over_to_a_stopped_head() -> Test
         return Ok(());
     }
     panic!("the machine is too slow to ask a node within a second");
-}
-
-#[test]
-fn nobody_is_refused_a_free_lock_that_nobody_waits_for() -> TestResult {
-    let servers = Servers::start(3)?;
-    let managers = repeat(2, || on_all(&servers, far));
-    for _ in 0..20 {
-        for locks in &managers {
-            let guard = locks.mutex(NAME).try_lock()?;
-            assert_eq!(guard.release()?.nodes, 3);
-            servers.wait_until_free(NAME)?;
-        }
-    }
-    nothing_waits(&servers);
-    Ok(())
-}
-
-#[test]
-fn a_waiter_that_has_died_keeps_newcomers_out_for_a_while_only() -> TestResult {
-    let servers = Servers::start(3)?;
-    let mut holder = Contender::start(
-        &servers,
-        Manner {
-            ttl_ms: 3_000,
-            ..Manner::USUAL
-        },
-    );
-    holder.lock();
-    holder.hear_held();
-    let mut head = Contender::first_in_line(&servers, Manner::FAR);
-    let members = waiters_of(&servers[0], NAME);
-
-    // There is no release and so no notice: the key expires, and the list stays as it was.
-    head.kill();
-    holder.kill();
-    wait_until_deaf(&servers, &members);
-
-    let locks = on_all(&servers, near);
-    let mut guard = None;
-    eventually("a single try succeeds", || {
-        guard = locks.mutex(NAME).try_lock().ok();
-        guard.is_some()
-    });
-    drop(guard);
-    // The key may have lived a little longer on one node, and then the list was not looked at there.
-    servers.wait_until_free(NAME)?;
-    drop(locks.mutex(NAME).try_lock_for(PATIENCE)?);
-    nothing_waits(&servers);
-    Ok(())
 }
 
 #[test]
@@ -353,11 +278,6 @@ fn nobody_starves(processes: usize, sections: u64) {
         "{tally:?}"
     );
     nothing_waits(&servers);
-}
-
-#[test]
-fn two_processes_that_loop_share_the_lock() {
-    nobody_starves(2, 100);
 }
 
 #[test]

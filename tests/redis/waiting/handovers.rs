@@ -219,42 +219,6 @@ fn a_release_that_finds_no_key_tells_the_head_all_the_same() -> TestResult {
 }
 
 #[test]
-fn a_holder_who_may_not_publish_hands_the_lock_over_without_a_message() -> TestResult {
-    needs!(AccessLists);
-    let servers = Servers::start(3)?;
-    for server in &servers {
-        server.command(&[
-            "ACL", "SETUSER", "ann", "reset", "on", ">pw", "~*", "&*", "+@all", "-publish",
-        ])?;
-    }
-    let mute = builder(
-        servers
-            .iter()
-            .map(|it| format!("redis://ann:pw@{}", it.addr())),
-    )
-    .ttl(LONG);
-    let (first, second) = (connected(mute, 3), on_all(&servers, far));
-    let held = hold(&first, &servers, NAME);
-    let cancel = CancelHandle::new();
-    let waiter = wait_in_thread(second.mutex(NAME).cancelled_by(&cancel));
-    wait_until_listed(&servers, NAME, 1);
-
-    held.release()?;
-    eventually("it is on no list any more", || {
-        servers.iter().all(|it| waiters_of(it, NAME).is_empty())
-    });
-    // For a first life.
-    servers.wait_until_free(NAME)?;
-
-    assert!(!waiter.is_finished());
-    cancel.cancel();
-    assert!(join(waiter).is_err());
-    assert_eq!(second.stats().notices, 0);
-    nothing_waits(&servers);
-    Ok(())
-}
-
-#[test]
 fn a_waiter_whose_connections_were_cut_is_told_over_the_next_ones() -> TestResult {
     let servers = Servers::start(3)?;
     let (first, second) = (on_all(&servers, far), on_all(&servers, far));
@@ -323,42 +287,6 @@ fn h28_a_hand_over_for_a_call_that_is_gone_is_given_back_at_once() -> TestResult
 
     drop(join(waiter)?);
     eventually("it was told by all", || 3 <= second.stats().notices);
-    nothing_waits(&servers);
-    Ok(())
-}
-
-#[test]
-fn a_waiter_that_may_not_listen_asks_often() -> TestResult {
-    needs!(AccessLists);
-    let servers = Servers::start(3)?;
-    for server in &servers {
-        server.command(&[
-            "ACL",
-            "SETUSER",
-            "ann",
-            "reset",
-            "on",
-            ">pw",
-            "~*",
-            "&*",
-            "+@all",
-            "-subscribe",
-        ])?;
-        set(server, NAME, "foreign");
-    }
-    let urls = servers
-        .iter()
-        .map(|it| format!("redis://ann:pw@{}", it.addr()));
-    // A call that is notified asks again after a minute, and one that is not after a millisecond at first.
-    let locks = connected(builder(urls).ttl(LONG).retry_delay(ms(1), secs(60)), 3);
-
-    let waiter = wait_in_thread(locks.mutex(NAME));
-
-    eventually("it has asked several times", || {
-        5 <= locks.stats().rounds_held
-    });
-    servers.iter().for_each(|it| del(it, NAME));
-    drop(join(waiter)?);
     nothing_waits(&servers);
     Ok(())
 }

@@ -177,26 +177,6 @@ fn notices_that_nobody_sent_let_nobody_in_and_cost_no_connection() -> TestResult
     Ok(())
 }
 
-/// How many scripts a server has run.
-fn scripts_run(server: &Server) -> u64 {
-    let reply = server.command(&["INFO", "commandstats"]).unwrap();
-    let calls = reply
-        .as_str()
-        .unwrap()
-        .lines()
-        .filter(|it| it.starts_with("cmdstat_eval"));
-    calls
-        .filter_map(|it| {
-            it.split_once("calls=")?
-                .1
-                .split(',')
-                .next()?
-                .parse::<u64>()
-                .ok()
-        })
-        .sum()
-}
-
 /// One server, or whoever may publish there.
 #[test]
 fn h23_a_node_that_announces_without_end_is_answered_ever_more_rarely() -> TestResult {
@@ -324,31 +304,6 @@ fn users_who_may_not_list_publish_or_subscribe_wait_by_asking_again() -> TestRes
     Ok(())
 }
 
-#[test]
-fn servers_without_the_newer_protocol_are_waited_at_by_asking_again() -> TestResult {
-    needs!(OldProtocol);
-    // What a server that is too old for `HELLO` answers. The other option is there to make the words even.
-    let old = |it: devnodes::Builder| {
-        let limit = ["--client-output-buffer-limit", "normal", "0", "0", "0"];
-        it.arg("--rename-command", "HELLO")
-            .arg("", limit[0])
-            .arg(limit[1], limit[2])
-            .arg(limit[3], limit[4])
-    };
-    let servers = Servers::start_with(3, old)?;
-    assert!(servers[0].command(&["HELLO", "3"]).is_err());
-
-    a_waiter_gets_in(&servers, &servers.urls(), &servers.urls(), || {})?;
-
-    let locks = on_all(&servers, near);
-    let held = hold(&locks, &servers, NAME);
-    let local = queue(&locks);
-    drop(held);
-    drop(join(local)?);
-    nothing_waits(&servers);
-    Ok(())
-}
-
 /// Takes the lock, with a call that waits if need be, and gives it back.
 #[track_caller]
 fn is_not_kept_out(locks: &LockManager) {
@@ -400,37 +355,6 @@ fn keys_of_another_type_in_the_place_of_lists_and_turns_keep_nobody_out_for_ever
             servers.iter().for_each(|it| del(it, &key));
         }
     }
-    nothing_waits(&servers);
-    Ok(())
-}
-
-#[test]
-fn a_storm_of_tries_keeps_no_waiter_out_for_ever() -> TestResult {
-    let servers = Servers::start(3)?;
-    let waiting = repeat(2, || on_all(&servers, near));
-    let trying = repeat(2, || on_all(&servers, near));
-    let mut threads = Vec::new();
-    for locks in &waiting {
-        let lock = locks.mutex(NAME);
-        threads.push(thread::spawn(move || {
-            (0..20).for_each(|_| drop(lock.lock().unwrap()))
-        }));
-    }
-    for locks in &trying {
-        threads.extend(repeat(2, || {
-            let lock = locks.mutex(NAME);
-            thread::spawn(move || {
-                for _ in 0..200 {
-                    match lock.try_lock() {
-                        Ok(guard) => drop(guard),
-                        Err(err) => assert_held(&err),
-                    }
-                }
-            })
-        }));
-    }
-
-    threads.into_iter().for_each(join);
     nothing_waits(&servers);
     Ok(())
 }

@@ -1,10 +1,9 @@
 //! Waiting for a lock that another manager holds: the lists on the nodes, and the notices to the head of them.
 
-use std::thread;
 use std::time::SystemTime;
 
 use devnodes::{Reply, Server, Servers, eventually};
-use quorlock::{AcquireError, CancelHandle, LockManager};
+use quorlock::CancelHandle;
 
 use crate::support::*;
 use crate::waiting::contenders::{Contender, Manner};
@@ -30,23 +29,6 @@ fn a_waiter_in_another_manager_is_let_in_by_a_notice() -> TestResult {
     // The notices came over the connections that were there.
     assert_eq!(second.stats().connections, 3);
     drop(guard);
-    nothing_waits(&servers);
-    Ok(())
-}
-
-#[test]
-fn a_confirmed_release_sends_notices_as_well() -> TestResult {
-    let servers = Servers::start(1)?;
-    let (first, second) = (on_all(&servers, far), on_all(&servers, far));
-    for _ in 0..20 {
-        let held = hold(&first, &servers, NAME);
-        let waiter = wait_in_thread(second.mutex(NAME));
-        wait_until_listed(&servers, NAME, 1);
-
-        assert_eq!(held.release()?.confirmed, 1);
-
-        drop(join(waiter)?);
-    }
     nothing_waits(&servers);
     Ok(())
 }
@@ -196,33 +178,6 @@ fn a_waiter_that_came_when_two_of_five_nodes_were_down_is_told_by_the_others() -
 }
 
 #[test]
-fn a_waiter_whose_connections_are_cut_still_gets_the_lock() -> TestResult {
-    let servers = Servers::start(3)?;
-    let (first, second) = (on_all(&servers, near), on_all(&servers, near));
-    let held = hold(&first, &servers, NAME);
-    let waiter = wait_in_thread(second.mutex(NAME));
-    wait_until_listed(&servers, NAME, 1);
-
-    for server in &servers {
-        // Those that listen, and they are the connections that the commands go over.
-        let cut = server.command(&["CLIENT", "KILL", "TYPE", "pubsub", "SKIPME", "yes"])?;
-        assert!(Some(1) <= cut.as_int());
-    }
-    eventually("it is connected again", || 6 <= second.stats().connections);
-    drop(held);
-
-    drop(join(waiter)?);
-    nothing_waits(&servers);
-    // It listens again: the next one gets in by a notice.
-    let held = hold(&first, &servers, NAME);
-    let waiter = wait_in_thread(second.mutex(NAME));
-    wait_until_listed(&servers, NAME, 1);
-    drop(held);
-    drop(join(waiter)?);
-    Ok(())
-}
-
-#[test]
 fn a_waiter_gets_in_when_the_keys_of_a_killed_holder_expire() -> TestResult {
     let servers = Servers::start(3)?;
     let mut holder = Contender::start(
@@ -249,100 +204,30 @@ fn a_waiter_gets_in_when_the_keys_of_a_killed_holder_expire() -> TestResult {
 }
 
 #[test]
-fn a_head_that_was_killed_is_passed_over_and_the_next_one_is_told() -> TestResult {
-    let servers = Servers::start(3)?;
-    let (first, second) = (on_all(&servers, far), on_all(&servers, far));
-    let held = hold(&first, &servers, NAME);
-    let mut heads = repeat(2, || Contender::start(&servers, Manner::FAR));
-    for (i, head) in heads.iter_mut().enumerate() {
-        head.lock();
-        wait_until_listed(&servers, NAME, i + 1);
-    }
-    let members = waiters_of(&servers[0], NAME);
-    let waiter = wait_in_thread(second.mutex(NAME));
-    wait_until_listed(&servers, NAME, 3);
-
-    heads.iter_mut().for_each(Contender::kill);
-    wait_until_deaf(&servers, &members);
-    drop(held);
-
-    drop(join(waiter)?);
-    nothing_waits(&servers);
-    Ok(())
-}
-
-#[test]
-fn a_head_that_is_stopped_keeps_nobody_out_for_ever_and_gets_the_lock_when_it_runs_again()
--> TestResult {
-    let servers = Servers::start(3)?;
-    let (first, second) = (on_all(&servers, near), on_all(&servers, near));
-    let held = hold(&first, &servers, NAME);
-    let mut head = Contender::first_in_line(&servers, Manner::USUAL);
-    let waiters = repeat(2, || wait_in_thread(second.mutex(NAME)));
-    wait_until_listed(&servers, NAME, 2);
-
-    head.stop();
-    drop(held);
-
-    everybody_gets_in(waiters)?;
-    head.resume();
-    head.hear_held();
-    head.release();
-    nothing_waits(&servers);
-    Ok(())
-}
-
-#[test]
-fn a_head_that_is_killed_after_it_was_told_keeps_nobody_out_for_ever() -> TestResult {
-    let servers = Servers::start(3)?;
-    let (first, second) = (on_all(&servers, near), on_all(&servers, near));
-    let held = hold(&first, &servers, NAME);
-    let mut head = Contender::first_in_line(&servers, Manner::FAR);
-    let waiter = wait_in_thread(second.mutex(NAME));
-    wait_until_listed(&servers, NAME, 2);
-
-    // Stopped, so that it is notified and does not ask.
-    head.stop();
-    held.release()?;
-    head.kill();
-
-    drop(join(waiter)?);
-    nothing_waits(&servers);
-    Ok(())
-}
-
-#[test]
-fn foreign_keys_that_are_deleted_by_hand_let_everybody_in_without_a_notice() -> TestResult {
+fn foreign_keys_that_are_deleted_or_expire_let_everybody_in_without_a_notice() -> TestResult {
     let servers = Servers::start(3)?;
     let managers = repeat(2, || on_all(&servers, near));
-    servers.iter().for_each(|it| set(it, NAME, "foreign"));
-    let mut waiters = Vec::new();
-    for locks in &managers {
-        waiters.extend(repeat(2, || wait_in_thread(locks.mutex(NAME))));
+    for expire in [false, true] {
+        servers
+            .iter()
+            .for_each(|server| set(server, NAME, "foreign"));
+        let mut waiters = Vec::new();
+        for locks in &managers {
+            waiters.extend(repeat(2, || wait_in_thread(locks.mutex(NAME))));
+        }
+        wait_until_listed(&servers, NAME, 2);
+
+        for server in &servers {
+            if expire {
+                set_px(server, NAME, "foreign", 3_000);
+            } else {
+                del(server, NAME);
+            }
+        }
+
+        everybody_gets_in(waiters)?;
+        nothing_waits(&servers);
     }
-    wait_until_listed(&servers, NAME, 2);
-
-    servers.iter().for_each(|it| del(it, NAME));
-
-    everybody_gets_in(waiters)?;
-    nothing_waits(&servers);
-    Ok(())
-}
-
-#[test]
-fn foreign_keys_that_expire_let_everybody_in_without_a_notice() -> TestResult {
-    let servers = Servers::start(3)?;
-    let managers = repeat(2, || on_all(&servers, near));
-    servers
-        .iter()
-        .for_each(|it| set_px(it, NAME, "foreign", 3_000));
-    let mut waiters = Vec::new();
-    for locks in &managers {
-        waiters.extend(repeat(2, || wait_in_thread(locks.mutex(NAME))));
-    }
-
-    everybody_gets_in(waiters)?;
-    nothing_waits(&servers);
     Ok(())
 }
 
@@ -358,65 +243,6 @@ fn everybody_gets_in(mut waiters: Vec<Waiter>) -> TestResult {
         drop(join(waiters.remove(next.unwrap()))?);
     }
     Ok(())
-}
-
-/// A manager that waits for the lock of another one, ends waiting, and is on no list any more.
-fn is_off_the_lists(
-    end: impl FnOnce(&LockManager, &CancelHandle),
-    is_right: fn(&AcquireError) -> bool,
-) -> TestResult {
-    let servers = Servers::start(3)?;
-    let (first, second, third) = (
-        on_all(&servers, far),
-        on_all(&servers, far),
-        on_all(&servers, far),
-    );
-    let held = hold(&first, &servers, NAME);
-    let cancel = CancelHandle::new();
-    let lock = second.mutex(NAME).cancelled_by(&cancel);
-    // So long that a busy machine gets round to all the rest before.
-    let waiter = thread::spawn(move || lock.try_lock_for(secs(6)));
-    wait_until_listed(&servers, NAME, 1);
-    let leaver = waiters_of(&servers[0], NAME).remove(0);
-    let other = wait_in_thread(third.mutex(NAME));
-    wait_until_listed(&servers, NAME, 2);
-
-    end(&second, &cancel);
-
-    let err = join(waiter).unwrap_err();
-    assert!(is_right(&err), "{err:?}");
-    eventually("it is on no list", || {
-        servers.iter().all(|it| since(it, NAME, &leaver).is_none())
-    });
-    wait_until_listed(&servers, NAME, 1);
-    assert_eq!(second.stats().waiting, 0);
-    held.check()?;
-    drop(held);
-    // The next one is the head now.
-    drop(join(other)?);
-    nothing_waits(&servers);
-    Ok(())
-}
-
-#[test]
-fn a_wait_that_is_cancelled_ends_on_all_lists() -> TestResult {
-    is_off_the_lists(
-        |_, cancel| cancel.cancel(),
-        |err| matches!(err, AcquireError::Cancelled),
-    )
-}
-
-#[test]
-fn a_wait_whose_time_is_over_ends_on_all_lists() -> TestResult {
-    is_off_the_lists(|_, _| {}, AcquireError::is_held)
-}
-
-#[test]
-fn a_wait_that_a_shutdown_ends_ends_on_all_lists() -> TestResult {
-    is_off_the_lists(
-        |locks, _| locks.shutdown(),
-        |err| *err == AcquireError::ShutDown,
-    )
 }
 
 #[test]

@@ -1,8 +1,5 @@
 //! Permits that are waited for: who is told of one, and in which order.
 
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::thread;
-
 use devnodes::{Server, Servers, eventually};
 use quorlock::{AcquireError, CancelHandle};
 use rustix::process::Signal;
@@ -154,29 +151,6 @@ fn k6_a_permit_stays_when_its_call_reads_late_that_the_slot_was_handed_over_to_i
     }
     permit.release()?;
     drop(other);
-    nothing_is_left_of_it(&servers);
-    Ok(())
-}
-
-#[test]
-fn many_threads_of_several_managers_share_the_permits_and_lose_none() -> TestResult {
-    let servers = Servers::start(3)?;
-    let managers = repeat(3, || on_all(&servers, far));
-    let inside = AtomicUsize::new(0);
-    thread::scope(|scope| {
-        for locks in managers.iter().flat_map(|it| [it; 5]) {
-            let (lock, inside) = (locks.semaphore(NAME, 4), &inside);
-            scope.spawn(move || {
-                for _ in 0..6 {
-                    let permit = lock.acquire().unwrap();
-                    assert!(inside.fetch_add(1, Ordering::SeqCst) < 4);
-                    permit.check().unwrap();
-                    inside.fetch_sub(1, Ordering::SeqCst);
-                    permit.release().unwrap();
-                }
-            });
-        }
-    });
     nothing_is_left_of_it(&servers);
     Ok(())
 }

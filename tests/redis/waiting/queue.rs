@@ -176,28 +176,6 @@ impl Section {
 }
 
 #[test]
-fn two_hundred_threads_get_the_lock_once_each_and_never_two_at_a_time() -> TestResult {
-    let servers = Servers::start(3)?;
-    let locks = on_all(&servers, near);
-    let section = Arc::new(Section::default());
-    let held = hold(&locks, &servers, NAME);
-
-    let threads = repeat(200, || {
-        let (section, lock) = (Arc::clone(&section), locks.mutex(NAME));
-        thread::spawn(move || section.enter(&lock))
-    });
-    eventually("all of them wait", || locks.stats().waiting == 200);
-    drop(held);
-    threads.into_iter().for_each(join);
-
-    assert_eq!(section.entered(), 200);
-    assert_eq!(locks.stats().waiting, 0);
-    assert_eq!(locks.stats().hand_overs, 200);
-    nothing_waits(&servers);
-    Ok(())
-}
-
-#[test]
 fn threads_of_several_managers_get_the_lock_once_each_and_leave_nothing_but_their_subscriptions()
 -> TestResult {
     let servers = Servers::start(3)?;
@@ -440,33 +418,6 @@ fn every_end_of_a_guard_hands_the_lock_over() -> TestResult {
     join(runner)?;
     drop(join(waiter)?);
     assert_eq!(locks.stats().hand_overs, 5);
-    nothing_waits(&servers);
-    Ok(())
-}
-
-#[test]
-fn a_shutdown_ends_all_calls_in_the_queue() -> TestResult {
-    let servers = Servers::start(3)?;
-    let elsewhere = on_all(&servers, far);
-    let held = hold(&elsewhere, &servers, "held elsewhere");
-    let locks = on_all(&servers, far);
-    let own = hold(&locks, &servers, NAME);
-    let mut waiters = repeat(10, || queue(&locks));
-    waiters.extend(repeat(3, || {
-        let lock = locks.mutex("held elsewhere");
-        queue_up(&locks, move || lock.lock())
-    }));
-    wait_until_listed(&servers, "held elsewhere", 1);
-
-    locks.shutdown();
-
-    for waiter in waiters {
-        assert_eq!(join(waiter).unwrap_err(), AcquireError::ShutDown);
-    }
-    assert_eq!(own.check(), Err(Lost::ShutDown));
-    assert_eq!(locks.stats().waiting, 0);
-    servers.wait_until_free(NAME)?;
-    held.release()?;
     nothing_waits(&servers);
     Ok(())
 }

@@ -71,34 +71,6 @@ fn a_manager_that_is_told_of_a_name_when_its_call_for_several_is_gone_passes_it_
 }
 
 #[test]
-fn a_call_waits_in_the_list_of_the_name_that_was_in_its_way_last_and_in_no_other() -> TestResult {
-    let servers = Servers::start(3)?;
-    let waiter = on_all(&servers, far);
-    servers.iter().for_each(|it| set(it, "b", "foreign"));
-    let waiting = wait_for(waiter.multi_lock(["a", "b"]));
-    wait_until_listed(&servers, "b", 1);
-    let member = members_of(&servers[0], "b").remove(0);
-
-    servers.iter().for_each(|it| set(it, "a", "foreign"));
-    servers.iter().for_each(|it| prod(it, &member, "b"));
-
-    wait_until_listed(&servers, "a", 1);
-    assert!(
-        servers
-            .iter()
-            .all(|it| !it.exists(list("b")) && !it.exists(mark("b")))
-    );
-    let member = members_of(&servers[0], "a").remove(0);
-    for server in &servers {
-        server.command(&["DEL", "a", "b"])?;
-        prod(server, &member, "a");
-    }
-    join(waiting)?.release()?;
-    nothing_waits(&servers);
-    Ok(())
-}
-
-#[test]
 fn a_release_of_several_names_offers_each_to_whoever_waits_for_it() -> TestResult {
     let servers = Servers::start(3)?;
     let holder = on_all(&servers, far);
