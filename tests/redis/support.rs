@@ -40,6 +40,11 @@ pub(crate) fn patient(builder: Builder) -> Builder {
         .quarantine(false)
 }
 
+/// With a ttl that ends within a test, and a response timeout that is as long as it allows.
+pub(crate) fn with_ttl(urls: impl IntoIterator<Item = impl AsRef<str>>, ttl: Duration) -> Builder {
+    builder(urls).response_timeout(ttl / 4).ttl(ttl)
+}
+
 /// The loss, when it is announced.
 pub(crate) fn announced(lost: &LostReceiver) -> Lost {
     lost.recv_timeout(PATIENCE).expect("the loss is announced")
@@ -95,6 +100,11 @@ pub(crate) fn lock_keys(server: &Server) -> Vec<String> {
         .iter()
         .map(|it| String::from_utf8_lossy(it.as_bytes().unwrap()).into_owned());
     keys.filter(|it| !it.starts_with("quorlock:")).collect()
+}
+
+/// Deletes the key on all servers.
+pub(crate) fn del_all(servers: &Servers, key: &str) {
+    servers.iter().for_each(|server| del(server, key));
 }
 
 /// Waits until no server holds a lock.
@@ -342,7 +352,12 @@ pub(crate) fn child_with(
     )
 }
 
-/// In a child process: its servers. Empty if this is none, and then there is nothing to do.
+/// In a child process: its servers. `None` elsewhere, and then there is nothing to do.
+pub(crate) fn parent_urls() -> Option<Vec<String>> {
+    Some(child_urls()).filter(|urls| !urls.is_empty())
+}
+
+/// The same; empty elsewhere.
 pub(crate) fn child_urls() -> Vec<String> {
     let urls = env::var(CHILD_URLS).unwrap_or_default();
     urls.split_whitespace().map(str::to_owned).collect()

@@ -50,12 +50,7 @@ fn a1_a_lease_counts_from_before_the_first_request_leaves() -> TestResult {
 #[test]
 fn a1_every_attempt_of_a_waiting_call_counts_from_its_own_beginning() -> TestResult {
     let servers = Servers::start(3)?;
-    let locks = connected(
-        builder(servers.urls())
-            .ttl(secs(2))
-            .response_timeout(ms(500)),
-        3,
-    );
+    let locks = connected(with_ttl(servers.urls(), secs(2)), 3);
     for server in &servers {
         set_px(server, "report", "foreign", 3_000);
     }
@@ -352,14 +347,9 @@ fn c3_a_process_stopped_in_the_middle_of_its_attempt_does_not_take_the_grants_fo
 #[test]
 #[ignore = "a process of another test"]
 fn child_that_is_stopped_in_its_attempt() {
-    let urls = child_urls();
-    if urls.is_empty() {
-        return;
-    }
+    let Some(urls) = parent_urls() else { return };
     // The margin leaves about half of the ttl; a node that connects gives the attempt more time than that.
-    let locks = builder(urls)
-        .ttl(secs(1))
-        .response_timeout(ms(250))
+    let locks = with_ttl(urls, secs(1))
         .clock_margin(0.49, ms(0))
         .build()
         .unwrap();
@@ -390,9 +380,7 @@ fn d12_threads_that_cannot_be_started_are_an_error_of_the_builder_and_leave_none
 fn child_without_room_for_threads() {
     use rustix::process::{Resource, Rlimit, setrlimit};
 
-    if child_urls().is_empty() {
-        return;
-    }
+    let Some(_) = parent_urls() else { return };
     let number = |line: &str| {
         line.split_whitespace()
             .nth(1)

@@ -58,11 +58,7 @@ fn f6_a_process_stopped_between_its_last_check_and_its_write_is_refused_by_the_r
 fn child_that_is_stopped_before_it_writes() {
     let mut urls = child_urls();
     let Some(data) = urls.pop() else { return };
-    let locks = builder(&urls)
-        .response_timeout(ms(250))
-        .ttl(secs(1))
-        .build()
-        .unwrap();
+    let locks = with_ttl(&urls, secs(1)).build().unwrap();
     let guard = lock_in_the_end(&locks, "tickets");
     let mut store = Tickets::open(&data).unwrap();
     let entered = store.enter(guard.fencing_token()).unwrap();
@@ -92,7 +88,7 @@ fn f6_a_lock_that_ran_out_is_refused_by_the_resource_until_it_is_taken_again() -
     let stale = short.lock()?;
     let entered = first_store.enter(stale.fencing_token())?;
     // As if its time had passed: its keys are gone everywhere.
-    servers.iter().for_each(|it| del(it, "tickets"));
+    del_all(&servers, "tickets");
     let guard = second.mutex("tickets").lock()?;
     second_store.enter(guard.fencing_token())?.sell()?;
 

@@ -69,10 +69,7 @@ fn token_of_program(wrong: Wrong, servers: &Servers) -> Option<u64> {
 #[test]
 #[ignore = "a process of another test"]
 fn child_that_takes_the_lock_once() {
-    let urls = child_urls();
-    if urls.is_empty() {
-        return;
-    }
+    let Some(urls) = parent_urls() else { return };
     let guard = strict(&urls).build().unwrap().mutex("report").lock();
     match guard {
         Ok(guard) => say(guard.fencing_token()),
@@ -262,10 +259,7 @@ fn h1_the_first_call_of_a_program_with_a_wrong_clock_stands_neither_before_nor_b
 #[test]
 #[ignore = "a process of another test"]
 fn child_that_waits_for_the_lock() {
-    let urls = child_urls();
-    if urls.is_empty() {
-        return;
-    }
+    let Some(urls) = parent_urls() else { return };
     let locks = builder(urls).build().unwrap();
     wait_for_parent();
     match locks.mutex("report").lock() {

@@ -252,13 +252,7 @@ fn a13_a_majority_that_grants_after_the_lease_is_over_is_too_late_and_given_back
     let servers = Servers::start(1)?;
     let (proxies, urls) = proxies(&servers);
     // The margin leaves about half of the ttl.
-    let locks = connected(
-        builder(urls)
-            .ttl(secs(1))
-            .response_timeout(ms(250))
-            .clock_margin(0.49, ms(0)),
-        1,
-    );
+    let locks = connected(with_ttl(urls, secs(1)).clock_margin(0.49, ms(0)), 1);
 
     // Connecting again gives the round more time than its lease has.
     proxies[0].hold_replies();

@@ -295,10 +295,7 @@ fn a_thread_that_waits_for_a_lock_that_it_took_itself_is_warned_once_after_a_ttl
 #[test]
 #[ignore = "a process of another test"]
 fn child_that_waits_for_itself() {
-    let urls = child_urls();
-    if urls.is_empty() {
-        return;
-    }
+    let Some(urls) = parent_urls() else { return };
     listen();
     let locks = builder(urls).response_timeout(ms(100)).build().unwrap();
     let report = locks.mutex("report");

@@ -32,22 +32,13 @@ fn settled(lock: &ReentrantMutex, servers: &Servers) -> ReentrantGuard {
 
 /// Short locks that end by themselves.
 fn short(servers: &Servers) -> ReentrantMutex {
-    let locks = connected(
-        builder(servers.urls())
-            .response_timeout(ms(50))
-            .ttl(ms(400))
-            .renew(false),
-        3,
-    );
+    let locks = connected(with_ttl(servers.urls(), ms(400)).renew(false), 3);
     locks.reentrant_mutex("report")
 }
 
 /// Takes a lock that was extended up to its maximum hold, and will not be extended further.
 fn bounded(servers: &Servers) -> (ReentrantMutex, ReentrantGuard) {
-    let builder = builder(servers.urls())
-        .response_timeout(ms(100))
-        .ttl(ms(600))
-        .max_hold(ms(900));
+    let builder = with_ttl(servers.urls(), ms(600)).max_hold(ms(900));
     let lock = connected(builder.renew(false), 3).reentrant_mutex("report");
     let mut guard = None;
     eventually("the lock can be taken and extended", || {
@@ -306,9 +297,7 @@ fn every_guard_of_a_lost_hold_says_so_when_it_is_released() -> TestResult {
     let locks = quiet(&servers);
     let lock = locks.reentrant_mutex("report");
     let (first, second, third) = (settled(&lock, &servers), lock.lock()?, lock.lock()?);
-    for server in &servers {
-        del(server, "report");
-    }
+    del_all(&servers, "report");
     assert!(second.extend(LONG).is_err());
 
     assert_eq!(
@@ -376,9 +365,7 @@ fn an_extension_that_finds_the_lock_gone_is_an_error() -> TestResult {
     let servers = Servers::start(3)?;
     let locks = connected(builder(servers.urls()).renew(false), 3);
     let first = settled(&locks.reentrant_mutex("report"), &servers);
-    for server in &servers {
-        del(server, "report");
-    }
+    del_all(&servers, "report");
     assert!(first.is_valid(), "nobody has looked yet");
 
     let err = locks
@@ -419,7 +406,7 @@ fn inner_and_outer_runs_say_that_the_lock_was_lost_and_keep_their_values() -> Te
     let outer = lock.with(|_| {
         lock.with(|guard| {
             eventually("it is on all nodes", || servers.holders("report") == 3);
-            servers.iter().for_each(|it| del(it, "report"));
+            del_all(&servers, "report");
             assert!(guard.extend(LONG).is_err());
             42
         })

@@ -208,12 +208,7 @@ fn i4_a_longer_ttl_of_one_reader_lengthens_the_lock_and_the_end_of_it_shortens_t
 #[test]
 fn i4_an_entry_that_is_gone_is_healed_and_a_lock_that_is_deleted_is_lost() -> TestResult {
     let servers = Servers::start(3)?;
-    let locks = connected(
-        builder(servers.urls())
-            .response_timeout(ms(500))
-            .ttl(secs(3)),
-        3,
-    );
+    let locks = connected(with_ttl(servers.urls(), secs(3)), 3);
     let guard = read(&locks, &servers, NAME);
 
     // Readers' set alone on one server, and the lock itself on none.
@@ -240,12 +235,7 @@ fn i4_an_entry_that_is_gone_is_healed_and_a_lock_that_is_deleted_is_lost() -> Te
 #[test]
 fn i4_a_reader_is_not_healed_where_somebody_else_holds_the_lock() -> TestResult {
     let servers = Servers::start(3)?;
-    let locks = connected(
-        builder(servers.urls())
-            .response_timeout(ms(500))
-            .ttl(secs(3)),
-        3,
-    );
+    let locks = connected(with_ttl(servers.urls(), secs(3)), 3);
     let guard = read(&locks, &servers, NAME);
 
     // Of a client that knows no counter.
@@ -271,9 +261,7 @@ fn i5_a_set_that_was_left_over_revives_no_reader() -> TestResult {
     let servers = Servers::start(3)?;
     let locks = connected(builder(servers.urls()).renew(false).ttl(LONG), 3);
     let old = read(&locks, &servers, NAME);
-    for server in &servers {
-        del(server, NAME);
-    }
+    del_all(&servers, NAME);
 
     let new = locks.rw_lock(NAME).try_read()?;
     eventually("only the new entry is there", || {
@@ -321,12 +309,7 @@ fn lift(servers: &Servers, number: u64, but: usize) {
 #[test]
 fn h22_a_reader_outlives_the_loss_of_each_server_while_others_lift_the_counters() -> TestResult {
     let servers = Servers::start(3)?;
-    let locks = connected(
-        builder(servers.urls())
-            .response_timeout(ms(500))
-            .ttl(secs(3)),
-        3,
-    );
+    let locks = connected(with_ttl(servers.urls(), secs(3)), 3);
     let guard = read(&locks, &servers, NAME);
     let lost = guard.lost();
     for (server, more) in servers.iter().zip(1..) {
@@ -345,12 +328,7 @@ fn h22_a_reader_outlives_the_loss_of_each_server_while_others_lift_the_counters(
 fn h22_a_server_that_was_emptied_is_healed_though_others_have_lifted_the_counters_since()
 -> TestResult {
     let servers = Servers::start(3)?;
-    let locks = connected(
-        builder(servers.urls())
-            .response_timeout(ms(500))
-            .ttl(secs(3)),
-        3,
-    );
+    let locks = connected(with_ttl(servers.urls(), secs(3)), 3);
     let guard = read(&locks, &servers, NAME);
     let lost = guard.lost();
     for (at, more) in (0..servers.len()).zip(1..) {
@@ -619,7 +597,7 @@ fn i9_no_writer_comes_in_while_another_becomes_a_reader() -> TestResult {
 fn i9_a_downgrade_that_is_lost_on_the_way_is_finished_by_renewal() -> TestResult {
     let servers = Servers::start(3)?;
     let (proxies, urls) = proxies(&servers);
-    let locks = connected(builder(urls).response_timeout(ms(500)).ttl(secs(4)), 3);
+    let locks = connected(with_ttl(urls, secs(4)), 3);
     let other = connected(builder(servers.urls()), 3);
     let writer = locks.rw_lock(NAME).try_write()?;
     let token = writer.fencing_token();
@@ -676,9 +654,7 @@ fn closures_are_run_with_the_lock_and_say_when_it_was_lost() -> TestResult {
     let token = lock.write_with(|it| it.fencing_token())?;
     assert_eq!(lock.read_with(|it| it.last_writer())?, token);
     let lost = lock.read_with(|_| {
-        for server in &servers {
-            del(server, NAME);
-        }
+        del_all(&servers, NAME);
         7
     });
     assert!(

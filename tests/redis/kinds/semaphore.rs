@@ -311,15 +311,8 @@ fn k1_a_crashed_holders_permit_comes_back_after_its_ttl() -> TestResult {
 #[test]
 #[ignore = "a process of another test"]
 fn child_that_takes_all() {
-    let urls = child_urls();
-    if urls.is_empty() {
-        return;
-    }
-    let locks = builder(&urls)
-        .response_timeout(ms(250))
-        .ttl(secs(1))
-        .build()
-        .unwrap();
+    let Some(urls) = parent_urls() else { return };
+    let locks = with_ttl(&urls, secs(1)).build().unwrap();
     let _both = [
         locks.semaphore(NAME, 2).acquire().unwrap(),
         locks.semaphore(NAME, 2).acquire().unwrap(),

@@ -161,7 +161,7 @@ fn j1_each_name_excludes_whoever_takes_it_otherwise_and_the_rows_say_which_name_
         );
         let others: Vec<_> = NAMES.into_iter().filter(|it| *it != name).collect();
         assert!(servers.iter().all(|it| count(it, &others) == 0));
-        servers.iter().for_each(|it| del(it, name));
+        del_all(&servers, name);
     }
     drop(locks.multi_lock(NAMES).try_lock()?);
     Ok(())
@@ -419,15 +419,8 @@ pub(crate) fn join_scoped<T>(thread: thread::ScopedJoinHandle<'_, T>) -> T {
 #[test]
 #[ignore = "a process of another test"]
 fn child_that_takes_all_again_and_again() {
-    let urls = child_urls();
-    if urls.is_empty() {
-        return;
-    }
-    let locks = builder(&urls)
-        .response_timeout(ms(250))
-        .ttl(secs(1))
-        .build()
-        .unwrap();
+    let Some(urls) = parent_urls() else { return };
+    let locks = with_ttl(&urls, secs(1)).build().unwrap();
     let mut first = true;
     loop {
         let guard = locks.multi_lock(NAMES).lock().unwrap();

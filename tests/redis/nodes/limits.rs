@@ -110,12 +110,7 @@ fn h7_a_node_that_refuses_releases_is_sent_few_of_them_again_until_it_takes_one(
 
 /// A manager of one node behind a proxy. What it is sent is gone in a second.
 fn short_lived(proxy: &Proxy) -> LockManager {
-    connected(
-        builder([proxy.url()])
-            .response_timeout(ms(200))
-            .ttl(secs(1)),
-        1,
-    )
+    connected(with_ttl([proxy.url()], secs(1)), 1)
 }
 
 #[test]
@@ -167,7 +162,7 @@ fn h9_a_mute_connection_is_given_up_also_while_a_call_waits_for_notices_on_it() 
     let servers = Servers::start(3)?;
     let proxy = Proxy::start(servers[0].addr())?;
     let urls = [proxy.url(), servers[1].url(), servers[2].url()];
-    let locks = connected(builder(urls).response_timeout(ms(200)).ttl(secs(1)), 3);
+    let locks = connected(with_ttl(urls, secs(1)), 3);
     let other = manager(&servers);
     let held = other.mutex("report").lock()?;
     let waiting = thread::spawn({
@@ -223,10 +218,7 @@ const LIFE: Duration = secs(3);
 #[test]
 #[ignore = "a process of another test"]
 fn child_that_is_stopped_before_it_reads() {
-    let urls = child_urls();
-    if urls.is_empty() {
-        return;
-    }
+    let Some(urls) = parent_urls() else { return };
     let locks = connected(
         builder(urls)
             .response_timeout(ms(200))

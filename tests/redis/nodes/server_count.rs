@@ -123,9 +123,7 @@ fn numbers_of(number: usize, before: &[String]) -> Vec<&'static str> {
 fn h26_a_record_that_is_deleted_takes_any_number() -> TestResult {
     let servers = Servers::start(5)?;
     drop(used(program(&servers, 3)));
-    for server in &servers {
-        del(server, RECORD);
-    }
+    del_all(&servers, RECORD);
     drop(used(program(&servers, 5).strict(true)));
     eventually_numbers(&servers, &["5"; 5]);
     Ok(())

@@ -58,7 +58,7 @@ fn a_hold_that_was_lost_is_not_listed_and_a_write_lock_that_became_a_read_lock_i
     let locks = builder(servers.urls()).ttl(LONG).build()?;
 
     let lost = locks.mutex("lost").lock()?;
-    servers.iter().for_each(|it| del(it, "lost"));
+    del_all(&servers, "lost");
     assert!(lost.extend(LONG).is_err());
     assert!(locks.held().is_empty());
 

@@ -268,10 +268,7 @@ fn a_name_that_no_lock_can_have_is_not_looked_at() -> TestResult {
 fn a_lock_that_is_taken_from_its_holder_is_lost_to_it_and_goes_to_the_next_who_waits() -> TestResult
 {
     let servers = Servers::start(3)?;
-    let locks = builder(servers.urls())
-        .ttl(secs(4))
-        .response_timeout(secs(1))
-        .build()?;
+    let locks = with_ttl(servers.urls(), secs(4)).build()?;
     let (other, operator) = (manager(&servers), manager(&servers));
     let guard = lock_in_the_end(&locks, "report");
     let number = guard.fencing_token();

@@ -109,9 +109,7 @@ fn what_never_heals_by_itself_is_a_warning_once_however_often_it_is_tried_again(
 #[test]
 #[ignore = "a process of another test"]
 fn child_that_meets_servers_that_never_heal() {
-    if child_urls().is_empty() {
-        return;
-    }
+    let Some(_) = parent_urls() else { return };
     listen();
     let server = || Server::start().unwrap();
     let secret = Server::builder().password("hunter2").start().unwrap();
@@ -258,9 +256,7 @@ fn no_majority_is_a_warning_once_with_its_reasons_and_its_end_and_nodes_that_com
 #[test]
 #[ignore = "a process of another test"]
 fn child_without_a_majority() {
-    if child_urls().is_empty() {
-        return;
-    }
+    let Some(_) = parent_urls() else { return };
     let servers = Servers::start(3).unwrap();
     listen();
     let locks = connected(builder(servers.urls()).outage_timeout(secs(0)), 3);
@@ -318,9 +314,7 @@ fn idle_connections_that_are_closed_are_details_and_a_server_that_is_gone_is_non
 #[test]
 #[ignore = "a process of another test"]
 fn child_whose_connections_are_closed() {
-    if child_urls().is_empty() {
-        return;
-    }
+    let Some(_) = parent_urls() else { return };
     let servers = Servers::start(3).unwrap();
     let (proxies, urls) = proxies(&servers);
     listen();
@@ -383,9 +377,7 @@ fn an_extension_that_fails_is_a_warning_once_with_the_time_that_is_left_until_on
 #[test]
 #[ignore = "a process of another test"]
 fn child_that_cannot_extend() {
-    if child_urls().is_empty() {
-        return;
-    }
+    let Some(_) = parent_urls() else { return };
     let servers = Servers::start(3).unwrap();
     listen();
     let locks = connected(impatient(servers.urls()), 3);
@@ -451,9 +443,7 @@ fn many_locks_that_are_not_extended_are_one_warning_a_second_with_their_number_a
 #[test]
 #[ignore = "a process of another test"]
 fn child_that_cannot_extend_many() {
-    if child_urls().is_empty() {
-        return;
-    }
+    let Some(_) = parent_urls() else { return };
     let servers = Servers::start(3).unwrap();
     listen();
     let locks = connected(impatient(servers.urls()), 3);
@@ -501,10 +491,7 @@ fn work(locks: &LockManager) {
 #[test]
 #[ignore = "a process of another test"]
 fn child_that_works() {
-    let urls = child_urls();
-    if urls.is_empty() {
-        return;
-    }
+    let Some(urls) = parent_urls() else { return };
     listen();
     let locks = connected(builder(urls), 3);
     work(&locks);
@@ -557,9 +544,7 @@ fn a_node_that_is_silent_is_news_once_however_often_it_says_so() -> TestResult {
 #[test]
 #[ignore = "a process of another test"]
 fn child_whose_servers_are_emptied() {
-    if child_urls().is_empty() {
-        return;
-    }
+    let Some(_) = parent_urls() else { return };
     let servers = Servers::start(3).unwrap();
     servers.iter().for_each(|it| set(it, RECORD, "0"));
     let locks = builder(servers.urls())

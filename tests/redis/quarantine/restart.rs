@@ -684,10 +684,7 @@ fn r6_a_node_in_quarantine_does_not_keep_a_lock_alive() -> TestResult {
 #[test]
 fn d7_a_node_whose_counter_is_ahead_is_healed_once_a_majority_has_that_counter() -> TestResult {
     let servers = Servers::start(3)?;
-    let locks = builder(servers.urls())
-        .ttl(secs(3))
-        .response_timeout(ms(500))
-        .build()?;
+    let locks = with_ttl(servers.urls(), secs(3)).build()?;
     let guard = locks.mutex("report").lock()?;
     eventually("it is on all nodes", || servers.holders("report") == 3);
     // A rival was granted the lock there, released it, and left its counter.

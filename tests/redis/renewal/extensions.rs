@@ -14,9 +14,7 @@ use crate::support::*;
 /// Locks that are renewed every two thirds of a second: for tests in which that must happen or fail. Not shorter: on a
 /// busy machine the renewal thread must get its turn in time.
 fn short(servers: &Servers) -> Builder {
-    builder(servers.urls())
-        .response_timeout(ms(500))
-        .ttl(secs(2))
+    with_ttl(servers.urls(), secs(2))
 }
 
 /// Every door through which a loss is announced.
@@ -128,10 +126,7 @@ fn a_lock_without_renewal_ends_after_its_ttl_and_says_so_once() -> TestResult {
 #[test]
 fn d3_a_key_deleted_on_a_majority_is_announced_as_gone_and_never_created_again() -> TestResult {
     let servers = Servers::start(3)?;
-    let locks = builder(servers.urls())
-        .response_timeout(secs(1))
-        .ttl(secs(4))
-        .build()?;
+    let locks = with_ttl(servers.urls(), secs(4)).build()?;
     let guard = locks.mutex("report").lock()?;
     let doors = Doors::of(&guard);
     eventually("it is on all nodes", || servers.holders("report") == 3);
@@ -158,9 +153,7 @@ fn d6_extending_never_creates_a_key_that_is_gone() -> TestResult {
     let guard = locks.mutex("report").lock()?;
     let doors = Doors::of(&guard);
     eventually("it is on all nodes", || servers.holders("report") == 3);
-    for server in &servers {
-        del(server, "report");
-    }
+    del_all(&servers, "report");
 
     assert_eq!(guard.extend(LONG), Err(ExtendError::Lost(Lost::Gone)));
 
@@ -218,7 +211,7 @@ fn d4_a_lock_whose_nodes_all_died_expires_and_is_never_valid_again() -> TestResu
 fn d4_an_extension_confirmed_after_the_deadline_brings_nothing_back() -> TestResult {
     let servers = Servers::start(3)?;
     let (proxies, urls) = proxies(&servers);
-    let locks = connected(builder(urls).response_timeout(ms(250)).ttl(secs(1)), 3);
+    let locks = connected(with_ttl(urls, secs(1)), 3);
     let guard = lock_in_the_end(&locks, "report");
     let doors = Doors::of(&guard);
 
@@ -241,13 +234,7 @@ fn d4_an_extension_confirmed_after_the_deadline_brings_nothing_back() -> TestRes
 fn d4_an_extension_asked_for_in_time_and_confirmed_too_late_brings_nothing_back() -> TestResult {
     let servers = Servers::start(3)?;
     let (proxies, urls) = proxies(&servers);
-    let locks = connected(
-        builder(urls)
-            .response_timeout(ms(250))
-            .ttl(secs(1))
-            .renew(false),
-        3,
-    );
+    let locks = connected(with_ttl(urls, secs(1)).renew(false), 3);
     let guard = lock_in_the_end(&locks, "report");
     let doors = Doors::of(&guard);
 
@@ -402,10 +389,7 @@ fn d5_a_renewal_does_not_shorten_what_an_extension_gave() -> TestResult {
 #[test]
 fn e1_d9_a_released_lock_is_never_reported_lost_however_renewals_and_releases_meet() -> TestResult {
     let servers = Servers::start(3)?;
-    let locks = builder(servers.urls())
-        .response_timeout(ms(300))
-        .ttl(ms(1200))
-        .build()?;
+    let locks = with_ttl(servers.urls(), ms(1200)).build()?;
     connect(&locks, 3);
 
     thread::scope(|scope| {
@@ -450,7 +434,7 @@ fn e1_d9_a_released_lock_is_never_reported_lost_however_renewals_and_releases_me
 fn e1_an_extension_that_finds_the_lock_released_is_no_loss() -> TestResult {
     let servers = Servers::start(3)?;
     let (proxies, urls) = proxies(&servers);
-    let locks = connected(builder(urls).response_timeout(secs(1)).ttl(secs(9)), 3);
+    let locks = connected(with_ttl(urls, secs(9)), 3);
     let guard = lock_in_the_end(&locks, "report");
     let lost = guard.lost();
     eventually("it is on all nodes", || servers.holders("report") == 3);
@@ -460,9 +444,7 @@ fn e1_an_extension_that_finds_the_lock_released_is_no_loss() -> TestResult {
     for proxy in &proxies {
         proxy.hold_replies();
     }
-    for server in &servers {
-        del(server, "report");
-    }
+    del_all(&servers, "report");
     // To a majority: the third node may not have been heard since it granted, and is not asked.
     eventually("the renewal has been sent", || {
         commands + 2 <= locks.stats().commands
@@ -496,10 +478,7 @@ fn e1_an_extension_that_finds_the_lock_released_is_no_loss() -> TestResult {
 fn d11_of_many_locks_that_are_extended_together_one_is_lost_and_a_node_hangs_and_the_others_are_kept()
 -> TestResult {
     let servers = Servers::start(3)?;
-    let locks = builder(servers.urls())
-        .response_timeout(secs(1))
-        .ttl(secs(6))
-        .build()?;
+    let locks = with_ttl(servers.urls(), secs(6)).build()?;
     connect(&locks, 3);
     let mut guards: Vec<_> = (0..200)
         .map(|i| lock_in_the_end(&locks, &format!("report {i}")))
@@ -535,10 +514,7 @@ fn d11_of_many_locks_that_are_extended_together_one_is_lost_and_a_node_hangs_and
 #[test]
 fn d11_one_lock_that_cannot_be_renewed_does_not_stop_the_others() -> TestResult {
     let servers = Servers::start(3)?;
-    let locks = builder(servers.urls())
-        .response_timeout(ms(500))
-        .ttl(ms(3000))
-        .build()?;
+    let locks = with_ttl(servers.urls(), ms(3000)).build()?;
     connect(&locks, 3);
     let stuck = lock_in_the_end(&locks, "stuck");
     let doors = Doors::of(&stuck);
@@ -572,9 +548,7 @@ fn a_callback_may_block_use_the_manager_and_panic() -> TestResult {
         }
     });
     eventually("it is on all nodes", || servers.holders("report") == 3);
-    for server in &servers {
-        del(server, "report");
-    }
+    del_all(&servers, "report");
 
     assert!(guard.extend(LONG).is_err());
 

@@ -61,7 +61,7 @@ fn h10_a_release_that_finds_the_lock_taken_says_that_it_was_lost_and_so_does_eve
     let other = manager(&servers);
     let guard = locks.mutex("report").lock()?;
     let (told, before) = (Told::by(&guard), losses_and_releases(&locks));
-    servers.iter().for_each(|it| del(it, "report"));
+    del_all(&servers, "report");
     let thief = other.mutex("report").try_lock()?;
 
     assert_eq!(guard.release(), Err(ReleaseError::Lost(Lost::Gone)));
@@ -112,7 +112,7 @@ fn h10_run_says_that_the_lock_was_taken_while_its_closure_ran() -> TestResult {
     let again = locks.reentrant_mutex("again").with(|guard| {
         let inner = locks
             .reentrant_mutex("again")
-            .with(|_| servers.iter().for_each(|it| del(it, "again")));
+            .with(|_| del_all(&servers, "again"));
         assert!(inner.is_ok() && guard.is_valid(), "nobody can know yet");
     });
     assert!(
@@ -208,10 +208,7 @@ fn h10_a_release_that_a_spare_node_does_not_know_is_no_loss() -> TestResult {
 fn h12_what_a_callback_has_is_dropped_with_the_guard_while_a_node_owes_an_extension() -> TestResult
 {
     let servers = Servers::start(3)?;
-    let locks = builder(servers.urls())
-        .response_timeout(ms(200))
-        .ttl(secs(1))
-        .build()?;
+    let locks = with_ttl(servers.urls(), secs(1)).build()?;
     let guard = lock_in_the_end(&locks, "report");
     eventually("all nodes are connected", || locks.stats().connections == 3);
     servers[0].pause()?;

@@ -37,10 +37,7 @@ fn child_that_holds_to_the_last_line() {
         say("held");
         wait_for_parent();
     }
-    let urls = child_urls();
-    if urls.is_empty() {
-        return;
-    }
+    let Some(urls) = parent_urls() else { return };
     main(&urls);
     // Nothing runs after `main`: no thread has time to finish anything.
     process::exit(0);
@@ -75,15 +72,8 @@ fn f2_a_process_that_exits_or_is_killed_with_a_held_guard_leaves_keys_that_expir
 #[test]
 #[ignore = "a process of another test"]
 fn child_that_exits_with_a_guard() {
-    let urls = child_urls();
-    if urls.is_empty() {
-        return;
-    }
-    let locks = builder(urls)
-        .response_timeout(ms(500))
-        .ttl(secs(2))
-        .build()
-        .unwrap();
+    let Some(urls) = parent_urls() else { return };
+    let locks = with_ttl(urls, secs(2)).build().unwrap();
     let _guard = lock_in_the_end(&locks, "report");
     say("held");
     wait_for_parent();
@@ -117,15 +107,8 @@ fn f2_a_guard_in_a_static_is_renewed_and_leaves_keys_that_expire() -> TestResult
 #[ignore = "a process of another test"]
 fn child_with_a_static_guard() {
     static GUARD: OnceLock<LockGuard> = OnceLock::new();
-    let urls = child_urls();
-    if urls.is_empty() {
-        return;
-    }
-    let locks = builder(urls)
-        .response_timeout(ms(500))
-        .ttl(secs(2))
-        .build()
-        .unwrap();
+    let Some(urls) = parent_urls() else { return };
+    let locks = with_ttl(urls, secs(2)).build().unwrap();
     let _ = GUARD.set(lock_in_the_end(&locks, "report"));
     eventually("it is renewed", || 1 <= locks.stats().extensions);
     drop(locks);
@@ -142,7 +125,7 @@ fn f8_panics_in_callbacks_and_holders_leave_a_lost_lock_lost() -> TestResult {
     let (sender, called) = crossbeam_channel::bounded(1);
     guard.on_lost(|_| panic!("on purpose"));
     guard.on_lost(move |lost| sender.send(lost).unwrap());
-    servers.iter().for_each(|it| del(it, "report"));
+    del_all(&servers, "report");
     assert!(guard.extend(LONG).is_err());
 
     // The callback after the one that panics is called, and all listeners are told the same from now on.
@@ -194,15 +177,8 @@ fn f5_a_process_stopped_for_longer_than_the_ttl_is_told_by_its_first_call() -> T
 #[test]
 #[ignore = "a process of another test"]
 fn child_that_is_stopped() {
-    let urls = child_urls();
-    if urls.is_empty() {
-        return;
-    }
-    let locks = builder(urls)
-        .response_timeout(ms(250))
-        .ttl(secs(1))
-        .build()
-        .unwrap();
+    let Some(urls) = parent_urls() else { return };
+    let locks = with_ttl(urls, secs(1)).build().unwrap();
     let guard = lock_in_the_end(&locks, "report");
     let lost = guard.lost();
     say("held");
@@ -237,10 +213,7 @@ fn f7_managers_that_are_gone_leave_no_thread_and_no_descriptor() -> TestResult {
 #[test]
 #[ignore = "a process of another test"]
 fn child_with_many_managers() {
-    let urls = child_urls();
-    if urls.is_empty() {
-        return;
-    }
+    let Some(urls) = parent_urls() else { return };
     let count = |what: &str| fs::read_dir(format!("/proc/self/{what}")).unwrap().count();
     let names = || -> Vec<_> {
         let tasks = fs::read_dir("/proc/self/task")
@@ -305,9 +278,7 @@ fn a_manager_whose_last_handle_goes_in_a_callback_does_not_hang() -> TestResult 
         }
     });
     eventually("it is on all nodes", || servers.holders("report") == 3);
-    for server in &servers {
-        del(server, "report");
-    }
+    del_all(&servers, "report");
     assert!(guard.extend(LONG).is_err());
     drop((locks, guard));
     go_on.send(())?;
@@ -321,13 +292,7 @@ fn a_manager_whose_last_handle_goes_in_a_callback_does_not_hang() -> TestResult 
 #[test]
 fn a_guard_dropped_in_its_own_callback_does_not_hang() -> TestResult {
     let servers = Servers::start(3)?;
-    let locks = connected(
-        builder(servers.urls())
-            .response_timeout(ms(250))
-            .ttl(secs(1))
-            .renew(false),
-        3,
-    );
+    let locks = connected(with_ttl(servers.urls(), secs(1)).renew(false), 3);
     let guard = lock_in_the_end(&locks, "report");
     let (sender, guards) = crossbeam_channel::bounded(1);
     let (done, dropped) = crossbeam_channel::bounded(1);
@@ -374,10 +339,7 @@ fn f7_many_cycles_do_not_grow_the_process() -> TestResult {
 #[test]
 #[ignore = "a process of another test"]
 fn child_with_many_cycles() {
-    let urls = child_urls();
-    if urls.is_empty() {
-        return;
-    }
+    let Some(urls) = parent_urls() else { return };
     let total: u32 = hear_parent().unwrap().parse().unwrap();
     let memory = || -> u64 {
         let status = fs::read_to_string("/proc/self/status").unwrap();

@@ -245,10 +245,7 @@ fn who_was_stopped_while_another_primary_was_promoted_is_granted_nothing_by_the_
 #[test]
 #[ignore = "a process of another test"]
 fn child_that_asks_the_old_primary() {
-    let urls = child_urls();
-    if urls.is_empty() {
-        return;
-    }
+    let Some(urls) = parent_urls() else { return };
     let locks = quick(builder(urls))
         .connect_timeout(secs(2))
         .build()
@@ -300,10 +297,7 @@ fn a_holder_that_is_stopped_across_a_failover_has_lost_its_lock_when_another_has
 #[test]
 #[ignore = "a process of another test"]
 fn child_that_holds_across_a_failover() {
-    let urls = child_urls();
-    if urls.is_empty() {
-        return;
-    }
+    let Some(urls) = parent_urls() else { return };
     let locks = quick(builder(urls)).quarantine(true).build().unwrap();
     let guard = lock_in_the_end(&locks, "report");
     say("held");
@@ -388,11 +382,11 @@ fn nodes_of_several_servers_do_as_well_on_redis_6_2_and_on_valkey() -> TestResul
         };
         let mut tests = std::process::Command::new(std::env::current_exe()?);
         let names = [
-            "sentinel::",
-            "replicated::",
-            "members::",
+            "topology::sentinel::",
+            "topology::replicated::",
+            "topology::members::",
             "topology::failover::a_",
-            "clusters::",
+            "topology::cluster::",
         ];
         tests.args(names).args(["--test-threads", "2"]);
         let output = tests

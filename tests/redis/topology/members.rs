@@ -113,10 +113,7 @@ fn h23_a_member_whose_name_is_not_resolved_costs_its_own_answer_and_no_more() ->
 #[test]
 #[ignore = "a process of another test"]
 fn child_whose_member_has_a_slow_name() {
-    let urls = child_urls();
-    if urls.is_empty() {
-        return;
-    }
+    let Some(urls) = parent_urls() else { return };
     for url in urls {
         let locks = pinned(&url).build().unwrap();
         drop(locks.mutex("report").try_lock().unwrap());

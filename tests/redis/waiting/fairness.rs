@@ -135,10 +135,8 @@ fn a_head_that_was_stopped_too_long_for_its_turn_keeps_its_place() -> TestResult
     );
     let held = hold(&first, &servers, NAME);
     let mut head = Contender::first_in_line(&servers, Manner::FAR);
-    let asks_again = wait_in_thread(second.mutex(NAME));
-    wait_until_listed(&servers, NAME, 2);
-    let waits = wait_in_thread(third.mutex(NAME));
-    wait_until_listed(&servers, NAME, 3);
+    let asks_again = listed(&servers, 2, second.mutex(NAME));
+    let waits = listed(&servers, 3, third.mutex(NAME));
     let waiting = waiters_of(&servers[0], NAME);
 
     head.stop();
@@ -170,11 +168,7 @@ fn a_head_that_was_stopped_too_long_for_its_turn_keeps_its_place() -> TestResult
 #[test]
 fn the_order_of_arrival_holds_across_managers_with_several_threads() -> TestResult {
     let servers = Servers::start(3)?;
-    let (a, b, c) = (
-        on_all(&servers, far),
-        on_all(&servers, far),
-        on_all(&servers, far),
-    );
+    let [a, b, c] = [(); 3].map(|()| on_all(&servers, far));
     // The lock is held by one of the managers that wait, or by another one.
     for (holder, first_is_listed) in [(&a, false), (&c, true)] {
         let held = hold(holder, &servers, NAME);

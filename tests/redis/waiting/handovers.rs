@@ -32,12 +32,11 @@ fn who_gets_the_lock_by_asking_is_on_no_list_while_it_holds_it() -> TestResult {
     let servers = Servers::start(3)?;
     let locks = on_all(&servers, far);
     servers.iter().for_each(|it| set(it, NAME, "foreign"));
-    let waiter = wait_in_thread(locks.mutex(NAME));
-    wait_until_listed(&servers, NAME, 1);
+    let waiter = listed(&servers, 1, locks.mutex(NAME));
     let member = members_of(&servers[0], NAME).remove(0);
 
     // No node has handed it over, so none has removed it from its list.
-    servers.iter().for_each(|it| del(it, NAME));
+    del_all(&servers, NAME);
     servers.iter().for_each(|it| prod(it, &member, NAME));
 
     let guard = join(waiter)?;
@@ -107,13 +106,11 @@ fn the_mark_is_kept_for_as_long_as_the_list_whoever_waits_besides() -> TestResul
         on_all(&servers, near),
     );
     let held = hold(&first, &servers, NAME);
-    let waiter = wait_in_thread(patient.mutex(NAME));
-    wait_until_listed(&servers, NAME, 1);
+    let waiter = listed(&servers, 1, patient.mutex(NAME));
 
     // Its entry may be forgotten after seconds, the other one's after minutes.
     let cancel = CancelHandle::new();
-    let cancelled = wait_in_thread(brief.mutex(NAME).cancelled_by(&cancel));
-    wait_until_listed(&servers, NAME, 2);
+    let cancelled = listed(&servers, 2, brief.mutex(NAME).cancelled_by(&cancel));
     cancel.cancel();
     assert!(join(cancelled).is_err());
     wait_until_listed(&servers, NAME, 1);
@@ -141,10 +138,8 @@ fn a_call_that_leaves_takes_along_nothing_that_another_was_handed() -> TestResul
         let held = hold(&first, &servers, NAME);
         let mut head = Contender::first_in_line(&servers, Manner::FAR);
         let cancel = CancelHandle::new();
-        let leaver = wait_in_thread(second.mutex(NAME).cancelled_by(&cancel));
-        wait_until_listed(&servers, NAME, 2);
-        let last = wait_in_thread(third.mutex(NAME));
-        wait_until_listed(&servers, NAME, 3);
+        let leaver = listed(&servers, 2, second.mutex(NAME).cancelled_by(&cancel));
+        let last = listed(&servers, 3, third.mutex(NAME));
 
         let member = members_of(&servers[0], NAME).remove(0);
 
@@ -206,10 +201,9 @@ fn a_release_that_finds_no_key_tells_the_head_all_the_same() -> TestResult {
     let servers = Servers::start(3)?;
     let (first, second) = (on_all(&servers, far), on_all(&servers, far));
     let held = hold(&first, &servers, NAME);
-    let waiter = wait_in_thread(second.mutex(NAME));
-    wait_until_listed(&servers, NAME, 1);
+    let waiter = listed(&servers, 1, second.mutex(NAME));
 
-    servers.iter().for_each(|it| del(it, NAME));
+    del_all(&servers, NAME);
     drop(held);
 
     drop(join(waiter)?);
@@ -223,8 +217,7 @@ fn a_waiter_whose_connections_were_cut_is_told_over_the_next_ones() -> TestResul
     let servers = Servers::start(3)?;
     let (first, second) = (on_all(&servers, far), on_all(&servers, far));
     let held = hold(&first, &servers, NAME);
-    let waiter = wait_in_thread(second.mutex(NAME));
-    wait_until_listed(&servers, NAME, 1);
+    let waiter = listed(&servers, 1, second.mutex(NAME));
     let members = waiters_of(&servers[0], NAME);
 
     for server in &servers {
@@ -271,14 +264,12 @@ fn h28_a_hand_over_for_a_call_that_is_gone_is_given_back_at_once() -> TestResult
     let held = hold(&first, &servers, NAME);
     // It has waited once, so it listens; and it was forgotten on the lists.
     let cancel = CancelHandle::new();
-    let left = wait_in_thread(second.mutex(NAME).cancelled_by(&cancel));
-    wait_until_listed(&servers, NAME, 1);
+    let left = listed(&servers, 1, second.mutex(NAME).cancelled_by(&cancel));
     let member = members_of(&servers[0], NAME).remove(0);
     cancel.cancel();
     assert!(join(left).is_err());
     wait_until_listed(&servers, NAME, 0);
-    let waiter = wait_in_thread(third.mutex(NAME));
-    wait_until_listed(&servers, NAME, 1);
+    let waiter = listed(&servers, 1, third.mutex(NAME));
     for server in &servers {
         server.command(&["ZADD", &list(NAME), "1", &member])?;
     }
@@ -347,8 +338,7 @@ fn nobody_is_handed_anything_while_the_lock_is_held() -> TestResult {
     let servers = Servers::start(3)?;
     let [first, second, third, fourth] = [(); 4].map(|()| on_all(&servers, far));
     let held = hold(&first, &servers, NAME);
-    let head = wait_in_thread(second.mutex(NAME));
-    wait_until_listed(&servers, NAME, 1);
+    let head = listed(&servers, 1, second.mutex(NAME));
     let members = waiters_of(&servers[0], NAME);
 
     // One is refused, one comes and leaves again.
@@ -357,8 +347,7 @@ fn nobody_is_handed_anything_while_the_lock_is_held() -> TestResult {
         |it: &&NodeReport| !matches!(it.answer, NodeAnswer::Held { .. } | NodeAnswer::Pending);
     assert_eq!(err.nodes().iter().find(not_held), None);
     let cancel = CancelHandle::new();
-    let leaver = wait_in_thread(third.mutex(NAME).cancelled_by(&cancel));
-    wait_until_listed(&servers, NAME, 2);
+    let leaver = listed(&servers, 2, third.mutex(NAME).cancelled_by(&cancel));
     cancel.cancel();
     assert!(join(leaver).is_err());
 
@@ -429,8 +418,7 @@ fn h28_a_holder_that_is_killed_at_once_costs_the_next_a_first_life_and_no_ttl() 
     for _ in 0..20 {
         let held = hold(&first, &servers, NAME);
         let mut head = Contender::first_in_line(&servers, Manner::USUAL);
-        let waiter = wait_in_thread(second.mutex(NAME));
-        wait_until_listed(&servers, NAME, 2);
+        let waiter = listed(&servers, 2, second.mutex(NAME));
 
         let mut earlier = held.fencing_token().get();
         held.release()?;
@@ -442,7 +430,7 @@ fn h28_a_holder_that_is_killed_at_once_costs_the_next_a_first_life_and_no_ttl() 
         // Where it was faster than the signal it has extended the lock to its ttl, or it had to ask.
         let lives = |it: &devnodes::Server| it.pttl(NAME) <= FIRST_LIFE_MS;
         if !servers.iter().all(lives) {
-            servers.iter().for_each(|it| del(it, NAME));
+            del_all(&servers, NAME);
             drop(join(waiter)?);
             nothing_waits(&servers);
             continue;
@@ -465,8 +453,7 @@ fn h28_a_call_whose_connections_are_cut_under_a_hand_over_finds_its_lock_by_aski
     let second = connected(builder(urls).ttl(LONG), 3);
     let held = hold(&first, &servers, NAME);
     let earlier = held.fencing_token();
-    let waiter = wait_in_thread(second.mutex(NAME));
-    wait_until_listed(&servers, NAME, 1);
+    let waiter = listed(&servers, 1, second.mutex(NAME));
 
     proxies.iter().for_each(Proxy::hold_replies);
     held.release()?;
@@ -486,12 +473,7 @@ fn h28_a_call_whose_connections_are_cut_under_a_hand_over_finds_its_lock_by_aski
 #[test]
 fn a_holder_heals_its_lock_on_a_server_that_lost_it_while_several_wait_for_it() -> TestResult {
     let servers = Servers::start(3)?;
-    let holder = connected(
-        builder(servers.urls())
-            .response_timeout(ms(500))
-            .ttl(secs(3)),
-        3,
-    );
+    let holder = connected(with_ttl(servers.urls(), secs(3)), 3);
     let managers = repeat(5, || on_all(&servers, near));
     let held = hold(&holder, &servers, NAME);
     let value = servers[0].get(NAME);

@@ -233,10 +233,7 @@ fn lock_is_told_of_the_end(guard: &quorlock::LockGuard) -> bool {
 fn locks_that_are_being_renewed_during_the_shutdown_hear_of_it_as_well() -> TestResult {
     let servers = Servers::start(3)?;
     for turn in 0..6 {
-        let locks = builder(servers.urls())
-            .response_timeout(ms(200))
-            .ttl(ms(900))
-            .build()?;
+        let locks = with_ttl(servers.urls(), ms(900)).build()?;
         connect(&locks, 3);
         let guards: Vec<_> = (0..60)
             .map(|i| lock_in_the_end(&locks, &format!("of {turn} {i}")))

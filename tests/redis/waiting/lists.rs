@@ -196,6 +196,15 @@ pub(crate) fn wait_in_thread(lock: quorlock::Mutex) -> Waiter {
     thread::spawn(move || lock.lock())
 }
 
+/// Waits for the lock in a thread; returns once so many managers are on the lists of all servers.
+#[track_caller]
+pub(crate) fn listed(servers: &Servers, count: usize, lock: quorlock::Mutex) -> Waiter {
+    let name = String::from_utf8(lock.name().to_vec()).unwrap();
+    let waiter = wait_in_thread(lock);
+    wait_until_listed(servers, &name, count);
+    waiter
+}
+
 /// Starts a call of the manager that waits, and returns once it does: later ones are behind it.
 #[track_caller]
 pub(crate) fn queue_up<T: Send + 'static>(
@@ -214,10 +223,7 @@ pub(crate) fn queue_up<T: Send + 'static>(
 pub(crate) fn wait_as_child<T: Send + 'static>(
     call: impl FnOnce(&LockManager) -> T + Send + 'static,
 ) {
-    let urls = child_urls();
-    if urls.is_empty() {
-        return;
-    }
+    let Some(urls) = parent_urls() else { return };
     let locks = builder(&urls)
         .ttl(LONG)
         .retry_delay(secs(60), secs(60))

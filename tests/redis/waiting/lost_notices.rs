@@ -37,7 +37,7 @@ fn a_waiter_whose_place_on_the_lists_is_lost_asks_again() -> TestResult {
     for _ in 0..3 {
         a_waiter_gets_in(&servers, &servers.urls(), &servers.urls(), || {
             wait_until_listed(&servers, NAME, 1);
-            servers.iter().for_each(|it| del(it, &list(NAME)));
+            del_all(&servers, &list(NAME));
         })?;
     }
     nothing_waits(&servers);
@@ -49,12 +49,11 @@ fn a_place_that_was_lost_is_taken_again() -> TestResult {
     let servers = Servers::start(3)?;
     let (first, second) = (on_all(&servers, near), on_all(&servers, near));
     let held = hold(&first, &servers, NAME);
-    let waiter = wait_in_thread(second.mutex(NAME));
-    wait_until_listed(&servers, NAME, 1);
+    let waiter = listed(&servers, 1, second.mutex(NAME));
     let member = waiters_of(&servers[0], NAME).remove(0);
     let place = since(&servers[0], NAME, &member);
 
-    servers.iter().for_each(|it| del(it, &list(NAME)));
+    del_all(&servers, &list(NAME));
 
     wait_until_listed(&servers, NAME, 1);
     assert!(
@@ -100,8 +99,7 @@ fn notices_that_come_late_do_no_harm() -> TestResult {
     // Its requests arrive; nothing that is sent to it does for a while.
     let second = connected(builder(&urls).ttl(LONG).response_timeout(ms(250)), 3);
     let held = hold(&first, &servers, NAME);
-    let waiter = wait_in_thread(second.mutex(NAME));
-    wait_until_listed(&servers, NAME, 1);
+    let waiter = listed(&servers, 1, second.mutex(NAME));
 
     proxies.iter().for_each(Proxy::hold_replies);
     held.release()?;
@@ -123,15 +121,10 @@ fn notices_that_come_late_do_no_harm() -> TestResult {
 #[test]
 fn notices_that_nobody_sent_let_nobody_in_and_cost_no_connection() -> TestResult {
     let servers = Servers::start(3)?;
-    let (first, second, third) = (
-        on_all(&servers, far),
-        on_all(&servers, far),
-        on_all(&servers, far),
-    );
+    let [first, second, third] = [(); 3].map(|()| on_all(&servers, far));
     let held = hold(&first, &servers, NAME);
     let other = hold(&second, &servers, "other");
-    let waiter = wait_in_thread(second.mutex(NAME));
-    wait_until_listed(&servers, NAME, 1);
+    let waiter = listed(&servers, 1, second.mutex(NAME));
     let to = channel(&waiters_of(&servers[0], NAME)[0]);
 
     let large = vec![b'x'; 60_000];
@@ -183,8 +176,7 @@ fn h23_a_node_that_announces_without_end_is_answered_ever_more_rarely() -> TestR
     let servers = Servers::start(3)?;
     let (first, second) = (on_all(&servers, far), on_all(&servers, far));
     let held = hold(&first, &servers, NAME);
-    let waiter = wait_in_thread(second.mutex(NAME));
-    wait_until_listed(&servers, NAME, 1);
+    let waiter = listed(&servers, 1, second.mutex(NAME));
     let (rounds, scripts) = (second.stats().rounds_held, scripts_run(&servers[1]));
 
     let (mut forger, began) = (servers[0].client()?, Instant::now());
@@ -229,8 +221,7 @@ fn a_notice_that_is_too_large_costs_a_connection_at_most() -> TestResult {
     let (first, second) = (on_all(&servers, near), on_all(&servers, near));
     let held = hold(&first, &servers, NAME);
     let other = hold(&second, &servers, "other");
-    let waiter = wait_in_thread(second.mutex(NAME));
-    wait_until_listed(&servers, NAME, 1);
+    let waiter = listed(&servers, 1, second.mutex(NAME));
     let to = channel(&waiters_of(&servers[0], NAME)[0]);
 
     let large = vec![b'x'; 3_000_000];
@@ -352,7 +343,7 @@ fn keys_of_another_type_in_the_place_of_lists_and_turns_keep_nobody_out_for_ever
             drop(join(waiter)?);
             is_not_kept_out(&second);
             servers.wait_until_free(NAME)?;
-            servers.iter().for_each(|it| del(it, &key));
+            del_all(&servers, &key);
         }
     }
     nothing_waits(&servers);

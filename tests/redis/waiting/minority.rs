@@ -45,8 +45,7 @@ fn h4_calls_that_reach_a_minority_hold_a_free_lock_back_from_nobody() -> TestRes
             waiters.push(wait_in_thread(locks.mutex(NAME)));
             wait_until_listed(&servers, NAME, i + 1);
         }
-        let last = wait_in_thread(healthy.mutex(NAME));
-        wait_until_listed(&servers, NAME, 3);
+        let last = listed(&servers, 3, healthy.mutex(NAME));
 
         // Each keeps one server, and not the same one.
         for (i, (proxies, locks)) in cut_off.iter().enumerate() {
@@ -82,13 +81,11 @@ fn h4_a_call_that_reaches_a_minority_is_on_no_list_there_and_has_its_old_place_w
         let (holder, other) = (on_all(&servers, far), on_all(&servers, far));
         let (proxies, locks) = behind_proxies(&servers);
         let held = hold(&holder, &servers, NAME);
-        let first = wait_in_thread(locks.mutex(NAME));
-        wait_until_listed(&servers, NAME, 1);
+        let first = listed(&servers, 1, locks.mutex(NAME));
         let member = waiters_of(&servers[0], NAME).remove(0);
         let began = since(&servers[0], NAME, &member);
         assert!(began.is_some());
-        let second = wait_in_thread(other.mutex(NAME));
-        wait_until_listed(&servers, NAME, 2);
+        let second = listed(&servers, 2, other.mutex(NAME));
 
         leave_only(&proxies, 0, away);
         eventually("it is off the list that it reaches", || {
@@ -133,8 +130,7 @@ fn h4_calls_that_reached_a_minority_ask_behind_all_who_wait() -> TestResult {
         wait_until_listed(&servers, NAME, reached + 1);
         cut_off.push((reached, proxies, locks));
     }
-    let last = wait_in_thread(healthy.mutex(NAME));
-    wait_until_listed(&servers, NAME, 3);
+    let last = listed(&servers, 3, healthy.mutex(NAME));
     for (reached, proxies, locks) in &cut_off {
         leave_only(proxies, *reached, |it| it.black_hole(true));
         eventually("it has noticed", || {
@@ -143,7 +139,7 @@ fn h4_calls_that_reached_a_minority_ask_behind_all_who_wait() -> TestResult {
     }
 
     // Free without a release. Nobody but the two asks, and what they find free they hand over.
-    servers.iter().for_each(|it| del(it, NAME));
+    del_all(&servers, NAME);
     // On the servers that one of them does not reach its old entry costs a first life.
     drop((join(last)?, held));
     assert!(waiters.iter().all(|it| !it.is_finished()));

@@ -15,8 +15,7 @@ fn a_waiter_in_another_manager_is_let_in_by_a_notice() -> TestResult {
     let (first, second) = (on_all(&servers, far), on_all(&servers, far));
     let held = hold(&first, &servers, NAME);
 
-    let waiter = wait_in_thread(second.mutex(NAME));
-    wait_until_listed(&servers, NAME, 1);
+    let waiter = listed(&servers, 1, second.mutex(NAME));
     assert_eq!(second.stats().waiting, 1);
     assert_eq!(second.stats().notices, 0);
     let earlier = held.fencing_token();
@@ -138,8 +137,7 @@ fn a_notice_comes_also_when_two_of_five_nodes_were_killed_paused_or_restarted_me
         let servers = Servers::start(5)?;
         let (first, second) = (on_all(&servers, far), on_all(&servers, far));
         let held = hold(&first, &servers, NAME);
-        let waiter = wait_in_thread(second.mutex(NAME));
-        wait_until_listed(&servers, NAME, 1);
+        let waiter = listed(&servers, 1, second.mutex(NAME));
 
         inject(&servers[3])?;
         inject(&servers[4])?;
@@ -166,8 +164,7 @@ fn a_waiter_that_came_when_two_of_five_nodes_were_down_is_told_by_the_others() -
     servers[0].kill()?;
     servers[1].pause()?;
     let held = hold(&first, &servers, NAME);
-    let waiter = wait_in_thread(second.mutex(NAME));
-    wait_until_listed(&servers, NAME, 1);
+    let waiter = listed(&servers, 1, second.mutex(NAME));
 
     drop(held);
 
@@ -255,8 +252,7 @@ fn a_manager_that_stops_waiting_for_one_lock_goes_on_waiting_for_another() -> Te
     );
     let cancel = CancelHandle::new();
     let cancelled = wait_in_thread(second.mutex("other").cancelled_by(&cancel));
-    let waiter = wait_in_thread(second.mutex(NAME));
-    wait_until_listed(&servers, NAME, 1);
+    let waiter = listed(&servers, 1, second.mutex(NAME));
     wait_until_listed(&servers, "other", 1);
 
     cancel.cancel();

@@ -325,12 +325,7 @@ fn a_single_try_does_not_stand_in_the_queue() -> TestResult {
 #[test]
 fn a_guard_whose_lock_has_run_out_keeps_nobody_of_its_manager_out() -> TestResult {
     let servers = Servers::start(3)?;
-    let locks = connected(
-        builder(servers.urls())
-            .response_timeout(secs(1))
-            .ttl(secs(4)),
-        3,
-    );
+    let locks = connected(with_ttl(servers.urls(), secs(4)), 3);
     let held = locks.mutex(NAME).renew(false).try_lock_for(PATIENCE)?;
     let waiters = repeat(2, || queue(&locks));
 
@@ -358,7 +353,7 @@ fn a_guard_whose_keys_are_gone_keeps_nobody_of_its_manager_out() -> TestResult {
     let held = hold(&locks, &servers, NAME);
     let waiter = queue(&locks);
 
-    servers.iter().for_each(|it| del(it, NAME));
+    del_all(&servers, NAME);
     assert!(held.extend(LONG).is_err());
 
     let guard = join(waiter)?;

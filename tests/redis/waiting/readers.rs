@@ -307,15 +307,8 @@ fn i6_a_dead_reader_delays_a_writer_by_its_ttl_only_while_others_read() -> TestR
 #[test]
 #[ignore = "a process of another test"]
 fn child_that_reads() {
-    let urls = child_urls();
-    if urls.is_empty() {
-        return;
-    }
-    let locks = builder(urls)
-        .response_timeout(ms(500))
-        .ttl(secs(2))
-        .build()
-        .unwrap();
+    let Some(urls) = parent_urls() else { return };
+    let locks = with_ttl(urls, secs(2)).build().unwrap();
     let mut guard = None;
     eventually("the lock can be taken", || {
         guard = locks.rw_lock(NAME).try_read().ok();
@@ -353,10 +346,7 @@ fn i8_a_stream_of_readers_does_not_starve_a_writer() -> TestResult {
 #[test]
 #[ignore = "a process of another test"]
 fn child_that_reads_in_a_loop() {
-    let urls = child_urls();
-    if urls.is_empty() {
-        return;
-    }
+    let Some(urls) = parent_urls() else { return };
     let locks = builder(urls).ttl(LONG).build().unwrap();
     let lock = locks.rw_lock(NAME);
     drop(lock.read().unwrap());

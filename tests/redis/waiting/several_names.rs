@@ -57,8 +57,7 @@ fn a_manager_that_is_told_of_a_name_when_its_call_for_several_is_gone_passes_it_
     assert!(join(cancelled).is_err());
     wait_until_listed(&servers, "b", 0);
 
-    let waiting = wait_in_thread(other.mutex("b"));
-    wait_until_listed(&servers, "b", 1);
+    let waiting = listed(&servers, 1, other.mutex("b"));
     servers
         .iter()
         .try_for_each(|it| it.command(&["ZADD", &list("b"), "1", &member]).map(drop))?;
@@ -81,8 +80,7 @@ fn a_release_of_several_names_offers_each_to_whoever_waits_for_it() -> TestResul
         .into_iter()
         .zip(&others)
         .map(|(name, locks)| {
-            let waiting = wait_in_thread(locks.mutex(name));
-            wait_until_listed(&servers, name, 1);
+            let waiting = listed(&servers, 1, locks.mutex(name));
             waiting
         })
         .collect();
@@ -141,8 +139,7 @@ fn j3_a_dead_call_for_several_names_keeps_nobody_out() -> TestResult {
     let mut dead = child("waiting::several_names::child_that_waits", &servers.urls());
     assert_eq!(dead.hear(), "waits");
     wait_until_listed(&servers, "a", 1);
-    let waiting = wait_in_thread(waiter.mutex("a"));
-    wait_until_listed(&servers, "a", 2);
+    let waiting = listed(&servers, 2, waiter.mutex("a"));
     let members = waiters_of(&servers[0], "a");
 
     dead.signal(Signal::KILL);
@@ -239,20 +236,14 @@ fn calls_for_the_same_names_queue_in_their_manager_and_are_handed_the_lock() -> 
 #[test]
 fn a_free_name_is_offered_when_the_call_that_comes_next_cannot_have_them_all() -> TestResult {
     let servers = Servers::start(3)?;
-    let (locks, early, late) = (
-        on_all(&servers, far),
-        on_all(&servers, far),
-        on_all(&servers, far),
-    );
+    let [locks, early, late] = [(); 3].map(|()| on_all(&servers, far));
     let held = locks.multi_lock(["a", "b"]).lock()?;
     wait_until_everywhere(&servers, &["a", "b"]);
     // Before the next call of the manager for both, somebody waits for the one, and behind it somebody for the other.
-    let first = wait_in_thread(early.mutex("a"));
-    wait_until_listed(&servers, "a", 1);
+    let first = listed(&servers, 1, early.mutex("a"));
     let both = locks.multi_lock(["a", "b"]);
     let next = queue_up(&locks, move || both.lock());
-    let behind = wait_in_thread(late.mutex("b"));
-    wait_until_listed(&servers, "b", 1);
+    let behind = listed(&servers, 1, late.mutex("b"));
 
     held.release()?;
 

@@ -271,8 +271,7 @@ fn h3_the_dead_are_struck_from_a_list_at_once_and_the_next_who_lives_is_told() -
     let servers = Servers::start(3)?;
     let (first, second) = (on_all(&servers, far), on_all(&servers, far));
     let held = hold(&first, &servers, NAME);
-    let waiter = wait_in_thread(second.mutex(NAME));
-    wait_until_listed(&servers, NAME, 1);
+    let waiter = listed(&servers, 1, second.mutex(NAME));
     for server in &servers {
         let dead: Vec<_> = (0..500)
             .flat_map(|i| [i.to_string(), member(&format!("{i:016x}"), "w", OWNER)])
@@ -293,8 +292,7 @@ fn h3_nobody_gets_in_while_more_of_the_dead_are_struck_than_one_run_can() -> Tes
     let servers = Servers::start(1)?;
     let (newcomer, second) = (on_all(&servers, near), on_all(&servers, far));
     set(&servers[0], NAME, "foreign");
-    let waiter = wait_in_thread(second.mutex(NAME));
-    wait_until_listed(&servers, NAME, 1);
+    let waiter = listed(&servers, 1, second.mutex(NAME));
     let dead: Vec<_> = (0..2_500)
         .flat_map(|i| [i.to_string(), format!("{i:016x}")])
         .collect();
@@ -363,15 +361,10 @@ fn h3_a_release_whose_script_was_forgotten_tells_the_call_whose_acquire_went_alo
 #[test]
 fn h3_a_farewell_whose_script_was_forgotten_strikes_no_later_call() -> TestResult {
     let servers = Servers::start(1)?;
-    let (holder, locks, other) = (
-        on_all(&servers, far),
-        on_all(&servers, far),
-        on_all(&servers, far),
-    );
+    let [holder, locks, other] = [(); 3].map(|()| on_all(&servers, far));
     let held = hold(&holder, &servers, NAME);
     let cancel = quorlock::CancelHandle::new();
-    let first = wait_in_thread(locks.mutex(NAME).cancelled_by(&cancel));
-    wait_until_listed(&servers, NAME, 1);
+    let first = listed(&servers, 1, locks.mutex(NAME).cancelled_by(&cancel));
     let second = queue(&locks);
     servers[0].command(&["SCRIPT", "FLUSH"])?;
     let unrelated = other.mutex("unrelated").try_lock()?;
