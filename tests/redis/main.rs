@@ -26,6 +26,7 @@ mod acquire {
 
 mod waiting {
     pub(crate) mod contenders;
+    mod each_kind;
     mod fairness;
     mod handovers;
     mod limits;

@@ -379,3 +379,13 @@ pub(crate) fn hear_parent() -> Option<String> {
 pub(crate) fn repeat<T>(n: usize, make: impl FnMut() -> T) -> Vec<T> {
     iter::repeat_with(make).take(n).collect()
 }
+
+/// Asserts that the value matches the pattern, and shows it if not.
+macro_rules! assert_matches {
+    ($value:expr, $($pattern:tt)+) => {
+        match &$value {
+            value => assert!(matches!(value, $($pattern)+), "{value:?}"),
+        }
+    };
+}
+pub(crate) use assert_matches;

@@ -481,9 +481,6 @@ fn g3_a_name_that_cannot_be_resolved_costs_its_own_vote_and_no_time() -> TestRes
     let err = impatient.mutex("report").try_lock().unwrap_err();
     assert_no_quorum(&err);
     let row = failure(&err, 0);
-    assert!(
-        matches!(row, NodeFailure::Connect { .. } | NodeFailure::TimedOut),
-        "{err}"
-    );
+    assert_matches!(row, NodeFailure::Connect { .. } | NodeFailure::TimedOut);
     Ok(())
 }

@@ -125,10 +125,7 @@ fn run_gives_the_closures_value_and_releases() -> TestResult {
         .with(|_| unreachable!("not acquired"))
         .map(|(): ()| ())
         .unwrap_err();
-    assert!(
-        matches!(err, WithError::NotAcquired(AcquireError::NameReserved)),
-        "{err:?}"
-    );
+    assert_matches!(err, WithError::NotAcquired(AcquireError::NameReserved));
     Ok(())
 }
 

@@ -96,34 +96,6 @@ fn a_call_that_waits_behind_others_of_its_process_says_so() -> TestResult {
     Ok(())
 }
 
-#[test]
-fn a_lock_that_another_thread_took_from_this_one_s_hand_is_that_thread_s() -> TestResult {
-    let servers = Servers::start(1)?;
-    let locks = manager(&servers);
-    let guard = locks.mutex("report").lock()?;
-    let (took, go) = (
-        crossbeam_channel::bounded(1),
-        crossbeam_channel::bounded::<()>(1),
-    );
-    thread::scope(|scope| {
-        scope.spawn(|| {
-            let guard = locks.mutex("report").lock().unwrap();
-            took.0.send(()).unwrap();
-            go.1.recv().unwrap();
-            drop(guard);
-        });
-        eventually("the other waits", || locks.stats().waiting == 1);
-        drop(guard);
-        took.1.recv().unwrap();
-        assert_eq!(
-            held_by(&locks.mutex("report").try_lock().unwrap_err()),
-            HeldBy::ThisProcess
-        );
-        go.0.send(()).unwrap();
-    });
-    Ok(())
-}
-
 /// All that one thread can take and then be in its own way with.
 #[test]
 fn a_set_and_a_lock_of_one_of_its_names_or_another_set_with_it_know_each_other_s_thread()

@@ -1,12 +1,13 @@
 //! What holds for every kind of lock, and rests on scripts of that kind.
 
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
-use std::thread;
+use std::thread::{self, JoinHandle};
 
 use devnodes::{Proxy, Server, Servers, eventually};
-use quorlock::{AcquireError, Hold, LockManager, Lost};
+use quorlock::{AcquireError, CancelHandle, Hold, LockManager, Lost};
 
 use crate::support::*;
+use crate::waiting::lists;
 
 /// Kinds of locks, each of a name of its own.
 #[derive(Clone, Copy, Debug)]
@@ -42,6 +43,39 @@ impl Kind {
         match self {
             Kind::Reader => Ok(locks.rw_lock("read").try_write()?.into()),
             _ => self.try_take(locks),
+        }
+    }
+
+    /// Waits in a thread for what its holder keeps from others.
+    pub(crate) fn wait(
+        self,
+        locks: &LockManager,
+        cancel: &CancelHandle,
+    ) -> JoinHandle<Result<Hold, AcquireError>> {
+        let (locks, cancel) = (locks.clone(), cancel.clone());
+        thread::spawn(move || {
+            let write = |name| locks.rw_lock(name).cancelled_by(&cancel).write();
+            Ok(match self {
+                Kind::Mutex => locks.mutex("report").cancelled_by(&cancel).lock()?.into(),
+                Kind::Reader => write("read")?.into(),
+                Kind::Writer => write("written")?.into(),
+                Kind::Several => {
+                    let both = locks.multi_lock(["a", "b"]);
+                    both.cancelled_by(&cancel).lock()?.into()
+                }
+                Kind::Permit => {
+                    let permits = locks.semaphore("mail", 1);
+                    permits.cancelled_by(&cancel).acquire()?.into()
+                }
+            })
+        })
+    }
+
+    /// Where such a call is listed.
+    pub(crate) fn list(self) -> String {
+        match self {
+            Kind::Permit => "quorlock:slot-waiting:mail".to_owned(),
+            _ => lists::list(self.keys()[0]),
         }
     }
 

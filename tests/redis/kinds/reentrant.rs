@@ -275,10 +275,7 @@ fn a_hold_that_ran_out_is_an_error_until_all_its_guards_are_dropped() -> TestRes
         .with(|_| unreachable!("not acquired"))
         .map(|(): ()| ())
         .unwrap_err();
-    assert!(
-        matches!(err, WithError::NotAcquired(AcquireError::HoldLost { .. })),
-        "{err:?}"
-    );
+    assert_matches!(err, WithError::NotAcquired(AcquireError::HoldLost { .. }));
     assert_eq!(first.holds(), 1, "an error leaves no guard");
     // Free for everyone else, this manager's other threads among them.
     join(thread::spawn({
@@ -505,10 +502,7 @@ fn a_description_that_cannot_be_used_is_an_error_also_to_the_holder() -> TestRes
         .lock()
         .unwrap_err();
 
-    assert!(
-        matches!(err, AcquireError::BadTtl(BuildProblem::BadOption { .. })),
-        "{err:?}"
-    );
+    assert_matches!(err, AcquireError::BadTtl(BuildProblem::BadOption { .. }));
     assert_eq!((guard.holds(), guard.check()), (1, Ok(())));
     Ok(())
 }
@@ -571,10 +565,7 @@ fn guards_that_a_thread_leaves_behind_are_dropped_with_it_and_do_not_panic() -> 
     join(thread);
     assert_eq!(holds, 2);
     // It was free by then; but what cannot be entered in the list is not taken.
-    assert!(
-        matches!(again, Err(AcquireError::ThreadEnding)),
-        "{again:?}"
-    );
+    assert_matches!(again, Err(AcquireError::ThreadEnding));
     nothing_is_left(&servers);
     drop(locks.mutex("report").try_lock()?);
     Ok(())

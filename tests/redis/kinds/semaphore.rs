@@ -10,7 +10,7 @@ use quorlock::{AcquireError, LockManager, Lost, Permit, Semaphore};
 use rustix::process::Signal;
 
 use crate::support::*;
-use crate::waiting::lists::{channel, far, listeners_of, on_all, strings};
+use crate::waiting::lists::{channel, far, nothing_waits, on_all, wait_until_in};
 
 pub(crate) const NAME: &str = "mail";
 
@@ -64,26 +64,7 @@ pub(crate) fn wait_for(lock: Semaphore) -> JoinHandle<Result<Permit, AcquireErro
 /// Waits until so many managers wait on every server, and listen there.
 #[track_caller]
 pub(crate) fn wait_until_listed(servers: &Servers, count: usize) {
-    eventually("all waiting managers are on the lists and listen", || {
-        servers.iter().all(|server| {
-            let waiters = strings(&server.command(&["ZRANGE", &list(), "0", "-1"]).unwrap());
-            let listeners = listeners_of(server);
-            waiters.len() == count
-                && waiters
-                    .iter()
-                    .all(|it| listeners.contains(&it[..16].to_owned()))
-        })
-    });
-}
-
-/// Waits until nothing but counters is left.
-#[track_caller]
-pub(crate) fn nothing_is_left_of_it(servers: &Servers) {
-    eventually("no permit, list or mark is left", || {
-        servers
-            .iter()
-            .all(|it| taken(it).is_empty() && !it.exists(list()) && !it.exists(mark()))
-    });
+    wait_until_in(servers, &list(), count);
 }
 
 #[test]
@@ -121,7 +102,7 @@ fn as_many_permits_as_there_are_get_given_and_no_more_each_in_one_round() -> Tes
     assert_eq!((again.slot(), rounds), (slot, 1));
     assert!(token < again.fencing_token());
     drop((permits, again));
-    nothing_is_left_of_it(&servers);
+    nothing_waits(&servers);
     Ok(())
 }
 
@@ -169,7 +150,7 @@ fn a15_never_more_are_in_than_there_are_permits_and_as_many_as_that_are() -> Tes
         }
     });
     assert_eq!(most.load(Ordering::SeqCst), PERMITS);
-    nothing_is_left_of_it(&servers);
+    nothing_waits(&servers);
     Ok(())
 }
 
@@ -241,7 +222,7 @@ fn k3_a_slot_that_another_node_grants_besides_is_given_back_and_the_permit_is_ke
         permit.extend(LONG)?;
         permit.release()?;
         del(&servers[2], &slot_key(0));
-        nothing_is_left_of_it(&servers);
+        nothing_waits(&servers);
     }
     Ok(())
 }
@@ -272,7 +253,7 @@ fn k2_each_slot_has_a_counter_of_its_own() -> TestResult {
         last.insert(permit.slot(), token);
     }
     drop(held);
-    nothing_is_left_of_it(&servers);
+    nothing_waits(&servers);
     for _ in 0..12 {
         let (permit, _) = take(&locks, 3);
         let token = permit.fencing_token().get();
@@ -281,7 +262,7 @@ fn k2_each_slot_has_a_counter_of_its_own() -> TestResult {
             "{last:?}"
         );
         permit.release()?;
-        nothing_is_left_of_it(&servers);
+        nothing_waits(&servers);
     }
     Ok(())
 }
@@ -398,10 +379,7 @@ fn k7_a_slot_whose_key_is_something_else_is_left_alone_and_a_counter_that_is_non
         assert_eq!((permit.slot(), rounds), (1, 1));
     }
     let err = locks.semaphore(NAME, 1).try_acquire().unwrap_err();
-    assert!(
-        matches!(failure(&err, 0), NodeFailure::KeyInUse { .. }),
-        "{err}"
-    );
+    assert_matches!(failure(&err, 0), NodeFailure::KeyInUse { .. });
     del(&servers[0], &slot_key(0));
 
     for (command, value) in [("HSET", &["f", "v"][..]), ("SET", &["12x"])] {
@@ -439,7 +417,7 @@ fn a_permit_is_run_with_lent_as_a_guard_and_given_back() -> TestResult {
         (permit.slot(), taken(&servers[0]))
     })?;
     assert_eq!(slots, (0, [0].into()));
-    nothing_is_left_of_it(&servers);
+    nothing_waits(&servers);
     // A call that nobody waits for is told for nothing.
     let to = channel("0123456789abcdef");
     servers[0].command(&["PUBLISH", &to, "quorlock:slots:0"])?;

@@ -537,10 +537,7 @@ fn a_command_that_the_access_list_forbids_in_a_script_is_called_not_permitted() 
 
     let err = place.manager().mutex("report").try_lock().unwrap_err();
 
-    assert!(
-        matches!(failure(&err, 0), NodeFailure::Access { .. }),
-        "{err}"
-    );
+    assert_matches!(failure(&err, 0), NodeFailure::Access { .. });
     assert!(
         err.to_string().contains("see the ACL line in the guide"),
         "{err}"

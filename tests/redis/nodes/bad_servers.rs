@@ -425,10 +425,7 @@ fn servers_that_refuse_writes_for_want_of_replicas_are_told_apart() -> TestResul
     let err = locks.mutex("report").try_lock().unwrap_err();
     assert_no_quorum(&err);
     for node in 0..2 {
-        assert!(
-            matches!(failure(&err, node), NodeFailure::WritesRefused { .. }),
-            "{err:?}"
-        );
+        assert_matches!(failure(&err, node), NodeFailure::WritesRefused { .. });
     }
 
     servers[1].command(&["CONFIG", "SET", "min-replicas-to-write", "0"])?;
@@ -592,10 +589,7 @@ fn servers_busy_with_a_script_are_told_apart_and_come_back() -> TestResult {
     let err = locks.mutex("report").try_lock().unwrap_err();
     assert_no_quorum(&err);
     for node in 0..2 {
-        assert!(
-            matches!(failure(&err, node), NodeFailure::Busy { .. }),
-            "{err}"
-        );
+        assert_matches!(failure(&err, node), NodeFailure::Busy { .. });
     }
     servers.iter().take(2).for_each(end_script);
     drop(endless);

@@ -192,10 +192,7 @@ fn g6_one_node_of_four_that_grants_to_everybody_makes_no_second_holder() -> Test
                     holds.fetch_add(1, Ordering::SeqCst);
                     // Where the liar was in its majority and says that it has nothing of it, no majority holds it any more.
                     let released = guard.release();
-                    assert!(
-                        matches!(released, Ok(_) | Err(ReleaseError::Lost(Lost::Gone))),
-                        "{released:?}"
-                    );
+                    assert_matches!(released, Ok(_) | Err(ReleaseError::Lost(Lost::Gone)));
                 }
             });
         }

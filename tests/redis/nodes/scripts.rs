@@ -95,16 +95,3 @@ fn another_script_goes_along_with_the_first_command_of_a_connection_that_needs_i
     }
     Ok(())
 }
-
-#[test]
-fn a_script_that_was_sent_along_and_forgotten_is_sent_again() -> TestResult {
-    needs!(ErrorCounts);
-    let servers = Servers::start(1)?;
-    let locks = connected(builder(servers.urls()), 1);
-    for _ in 0..3 {
-        servers[0].command(&["SCRIPT", "FLUSH"])?;
-        locks.mutex("report").inspect()?;
-    }
-    assert!(misses(&servers[0]).is_some());
-    Ok(())
-}

@@ -157,10 +157,7 @@ fn members_that_disagree_name_no_primary_and_the_error_says_what_each_names() ->
         format!("redis+cluster://{places}"),
     ] {
         let failure = failure_in_the_end(&pinned(&url).build()?, |_| true);
-        assert!(
-            matches!(failure, NodeFailure::NoPrimary { .. }),
-            "{failure}"
-        );
+        assert_matches!(failure, NodeFailure::NoPrimary { .. });
         for (member, port) in members.iter().zip(ports) {
             let row = format!("{}: 127.0.0.1:{port}", member.addr());
             assert!(failure.to_string().contains(&row), "{failure}");

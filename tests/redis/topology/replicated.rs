@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use devnodes::{Group, Server, Servers, eventually};
+use devnodes::{Group, Servers, eventually};
 use quorlock::error::{NodeAnswer, NodeFailure};
 use quorlock::{Builder, LockManager};
 
@@ -169,28 +169,5 @@ fn a_node_without_a_primary_costs_the_others_nothing_and_says_what_its_members_a
     assert!(checks[1].is_fine() && checks[2].is_fine());
     guard.release()?;
     nothing_is_left(&singles);
-    Ok(())
-}
-
-#[test]
-fn the_same_server_by_two_names_has_one_vote() -> TestResult {
-    needs!(Replicas);
-    let group = Group::start(1)?;
-    let server = Server::start()?;
-    let urls = [
-        group.replicated_url(),
-        server.url(),
-        format!("redis://localhost:{}", group.servers[0].port()),
-    ];
-    let locks = builder(urls).build()?;
-    drop(locks.mutex("report").lock()?);
-
-    eventually("one of them has no vote", || {
-        let checks = locks.check_nodes();
-        let doubles = checks
-            .iter()
-            .filter(|it| matches!(it.failure, Some(NodeFailure::SameServer { .. })));
-        doubles.count() == 1
-    });
     Ok(())
 }

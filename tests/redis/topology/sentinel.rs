@@ -17,21 +17,6 @@ fn places(servers: &Servers) -> Vec<String> {
 }
 
 #[test]
-fn the_primary_that_sentinels_name_has_the_node_s_vote() -> TestResult {
-    needs!(Sentinels);
-    let group = Group::builder(1).sentinels(3).start()?;
-    let locks = builder([group.sentinel_url()]).strict(true).build()?;
-    let guard = locks.mutex("report").try_lock()?;
-    assert!(group.servers[0].exists("report"));
-    guard.release()?;
-    let checks = locks.check_nodes();
-    assert!(checks[0].is_fine(), "{}", checks[0]);
-    let address = format!("{}/locks", places(&group.sentinels).join(","));
-    assert_eq!(*checks[0].address, address);
-    Ok(())
-}
-
-#[test]
 fn sentinels_and_servers_have_passwords_of_their_own() -> TestResult {
     needs!(Sentinels);
     let group = Group::builder(1)

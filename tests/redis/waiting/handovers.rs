@@ -258,31 +258,6 @@ fn a_hand_over_that_no_majority_answers_ends_as_an_outage() -> TestResult {
 }
 
 #[test]
-fn h28_a_hand_over_for_a_call_that_is_gone_is_given_back_at_once() -> TestResult {
-    let servers = Servers::start(3)?;
-    let [first, second, third] = [(); 3].map(|()| on_all(&servers, far));
-    let held = hold(&first, &servers, NAME);
-    // It has waited once, so it listens; and it was forgotten on the lists.
-    let cancel = CancelHandle::new();
-    let left = listed(&servers, 1, second.mutex(NAME).cancelled_by(&cancel));
-    let member = members_of(&servers[0], NAME).remove(0);
-    cancel.cancel();
-    assert!(join(left).is_err());
-    wait_until_listed(&servers, NAME, 0);
-    let waiter = listed(&servers, 1, third.mutex(NAME));
-    for server in &servers {
-        server.command(&["ZADD", &list(NAME), "1", &member])?;
-    }
-
-    drop(held);
-
-    drop(join(waiter)?);
-    eventually("it was told by all", || 3 <= second.stats().notices);
-    nothing_waits(&servers);
-    Ok(())
-}
-
-#[test]
 fn a_waiter_listens_before_it_is_on_a_list() -> TestResult {
     needs!(CommandMonitor);
     let servers = Servers::start(1)?;

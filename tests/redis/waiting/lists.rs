@@ -84,7 +84,12 @@ pub(crate) fn strings(reply: &Reply) -> Vec<String> {
 
 /// The entries in the waiting list of `name` there, first come first.
 pub(crate) fn members_of(server: &Server, name: &str) -> Vec<String> {
-    strings(&server.command(&["ZRANGE", &list(name), "0", "-1"]).unwrap())
+    members_in(server, &list(name))
+}
+
+/// The same of a list.
+pub(crate) fn members_in(server: &Server, list: &str) -> Vec<String> {
+    strings(&server.command(&["ZRANGE", list, "0", "-1"]).unwrap())
 }
 
 /// The client of an entry in a waiting list.
@@ -126,10 +131,16 @@ pub(crate) fn listeners_of(server: &Server) -> Vec<String> {
 /// Waits until so many managers wait for `name` on every server that can be asked, and listen there.
 #[track_caller]
 pub(crate) fn wait_until_listed(servers: &Servers, name: &str, count: usize) {
+    wait_until_in(servers, &list(name), count);
+}
+
+/// The same for a list.
+#[track_caller]
+pub(crate) fn wait_until_in(servers: &Servers, list: &str, count: usize) {
     eventually("all waiting managers are on the lists and listen", || {
         servers.iter().filter(|it| is_up(it)).all(|server| {
-            let (waiters, listeners) = (waiters_of(server, name), listeners_of(server));
-            waiters.len() == count && waiters.iter().all(|it| listeners.contains(it))
+            let (waiters, listeners) = (members_in(server, list), listeners_of(server));
+            waiters.len() == count && waiters.iter().all(|it| listeners.contains(&client_of(it)))
         })
     });
 }
@@ -150,7 +161,8 @@ pub(crate) fn wait_until_deaf(servers: &Servers, members: &[String]) {
 pub(crate) fn nothing_waits(servers: &Servers) {
     let stays = |key: &Reply| {
         let key = key.as_bytes().unwrap();
-        key.starts_with(b"quorlock:fence") || key == RECORD.as_bytes()
+        let counters: [&[u8]; 2] = [b"quorlock:fence", b"quorlock:slot-fence"];
+        counters.iter().any(|it| key.starts_with(it)) || key == RECORD.as_bytes()
     };
     let mut left = Vec::new();
     let began = Instant::now();
@@ -217,23 +229,6 @@ pub(crate) fn queue_up<T: Send + 'static>(
         before < locks.stats().waiting
     });
     thread
-}
-
-/// What a child does whose call waits until it is killed.
-pub(crate) fn wait_as_child<T: Send + 'static>(
-    call: impl FnOnce(&LockManager) -> T + Send + 'static,
-) {
-    let Some(urls) = parent_urls() else { return };
-    let locks = builder(&urls)
-        .ttl(LONG)
-        .retry_delay(secs(60), secs(60))
-        .build()
-        .unwrap();
-    let own = locks.clone();
-    let _waiting = thread::spawn(move || call(&own));
-    eventually("it waits", || locks.stats().waiting == 1);
-    say("waits");
-    wait_for_parent();
 }
 
 /// As [`queue_up`], for the lock [`NAME`].

@@ -1,14 +1,11 @@
 //! Permits that are waited for: who is told of one, and in which order.
 
 use devnodes::{Server, Servers, eventually};
-use quorlock::{AcquireError, CancelHandle};
-use rustix::process::Signal;
 
 use crate::kinds::semaphore::*;
 use crate::support::*;
 use crate::waiting::lists::{
-    channel, client_of, far, hand_over_message, listeners_of, member, on_all, strings,
-    wait_as_child,
+    channel, client_of, far, hand_over_message, member, nothing_waits, on_all, strings,
 };
 
 #[test]
@@ -39,7 +36,7 @@ fn k6_every_waiting_call_is_told_when_it_is_its_turn_also_where_two_permits_come
     wait_until_listed(&servers, 1);
     drop(first);
     join(last)?.release()?;
-    nothing_is_left_of_it(&servers);
+    nothing_waits(&servers);
     Ok(())
 }
 
@@ -66,7 +63,7 @@ fn who_finds_free_slots_hands_them_to_the_calls_that_began_earlier() -> TestResu
     assert_ne!(permits[0].slot(), permits[1].slot());
     drop(permits);
     drop(join(third)?);
-    nothing_is_left_of_it(&servers);
+    nothing_waits(&servers);
     Ok(())
 }
 
@@ -151,73 +148,6 @@ fn k6_a_permit_stays_when_its_call_reads_late_that_the_slot_was_handed_over_to_i
     }
     permit.release()?;
     drop(other);
-    nothing_is_left_of_it(&servers);
+    nothing_waits(&servers);
     Ok(())
-}
-
-#[test]
-fn k6_a_call_that_ends_or_dies_keeps_nobody_out() -> TestResult {
-    let servers = Servers::start(3)?;
-    let (holder, other) = (on_all(&servers, far), on_all(&servers, far));
-    let held = holder.semaphore(NAME, 1).acquire()?;
-    wait_until_everywhere(&servers, &held);
-    let mut dead = child("waiting::permits::child_that_waits", &servers.urls());
-    assert_eq!(dead.hear(), "waits");
-    wait_until_listed(&servers, 1);
-    let (cancel, locks) = (CancelHandle::new(), on_all(&servers, far));
-    let cancelled = wait_for(locks.semaphore(NAME, 1).cancelled_by(&cancel));
-    wait_until_listed(&servers, 2);
-    let waiting = wait_for(other.semaphore(NAME, 1));
-    wait_until_listed(&servers, 3);
-
-    cancel.cancel();
-    assert!(matches!(join(cancelled), Err(AcquireError::Cancelled)));
-    wait_until_listed(&servers, 2);
-    let members = strings(&servers[0].command(&["ZRANGE", &list(), "0", "-1"])?);
-    dead.signal(Signal::KILL);
-    assert!(!dead.wait().success());
-    eventually("nobody listens for it", || {
-        servers
-            .iter()
-            .all(|it| !listeners_of(it).contains(&members[0][..16].to_owned()))
-    });
-    held.release()?;
-
-    join(waiting)?.release()?;
-    nothing_is_left_of_it(&servers);
-    Ok(())
-}
-
-/// As where a leave command was lost with its connection.
-#[test]
-fn a_manager_that_is_told_of_a_permit_when_its_call_is_gone_passes_it_on_at_once() -> TestResult {
-    let servers = Servers::start(3)?;
-    let [holder, gone, other] = [(); 3].map(|()| on_all(&servers, far));
-    let held = holder.semaphore(NAME, 1).acquire()?;
-    wait_until_everywhere(&servers, &held);
-    let cancel = CancelHandle::new();
-    let cancelled = wait_for(gone.semaphore(NAME, 1).cancelled_by(&cancel));
-    wait_until_listed(&servers, 1);
-    let member = strings(&servers[0].command(&["ZRANGE", &list(), "0", "-1"])?).remove(0);
-    cancel.cancel();
-    assert!(join(cancelled).is_err());
-    wait_until_listed(&servers, 0);
-
-    let waiting = wait_for(other.semaphore(NAME, 1));
-    wait_until_listed(&servers, 1);
-    servers
-        .iter()
-        .try_for_each(|it| it.command(&["ZADD", &list(), "1", &member]).map(drop))?;
-    held.release()?;
-
-    // Nothing but what the other manager says can have told it.
-    join(waiting)?.release()?;
-    nothing_is_left_of_it(&servers);
-    Ok(())
-}
-
-#[test]
-#[ignore = "a process of another test"]
-fn child_that_waits() {
-    wait_as_child(|locks| locks.semaphore(NAME, 1).acquire());
 }

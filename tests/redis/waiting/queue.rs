@@ -210,29 +210,6 @@ fn threads_of_several_managers_get_the_lock_once_each_and_leave_nothing_but_thei
 }
 
 #[test]
-fn a_hundred_locks_at_once_have_a_queue_each() -> TestResult {
-    let servers = Servers::start(3)?;
-    let managers = repeat(2, || on_all(&servers, near));
-    let sections = Arc::new(repeat(100, Section::default));
-
-    let mut threads = Vec::new();
-    for locks in &managers {
-        for i in 0..sections.len() {
-            threads.extend(repeat(2, || {
-                let (sections, lock) = (Arc::clone(&sections), locks.mutex(format!("report {i}")));
-                thread::spawn(move || (0..3).for_each(|_| sections[i].enter(&lock)))
-            }));
-        }
-    }
-    threads.into_iter().for_each(join);
-
-    assert!(sections.iter().all(|it| it.entered() == 2 * 2 * 3));
-    assert!(managers.iter().all(|it| it.stats().waiting == 0));
-    nothing_waits(&servers);
-    Ok(())
-}
-
-#[test]
 fn those_who_leave_the_middle_of_the_queue_disturb_nobody() -> TestResult {
     let servers = Servers::start(3)?;
     let locks = on_all(&servers, far);

@@ -4,10 +4,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use devnodes::{PATIENCE, Servers, eventually};
+use devnodes::{PATIENCE, Servers};
+use quorlock::AcquireError;
 use quorlock::error::HeldBy;
-use quorlock::{AcquireError, CancelHandle};
-use rustix::process::Signal;
 
 use crate::kinds::several_names::*;
 use crate::support::*;
@@ -38,33 +37,6 @@ fn a_call_is_told_when_the_name_in_its_way_is_free() -> TestResult {
     let guard = join(waiting)?;
     assert!(guard.is_valid());
     guard.release()?;
-    nothing_waits(&servers);
-    Ok(())
-}
-
-/// As where a leave command was lost with its connection.
-#[test]
-fn a_manager_that_is_told_of_a_name_when_its_call_for_several_is_gone_passes_it_on_at_once()
--> TestResult {
-    let servers = Servers::start(3)?;
-    let [holder, gone, other] = [(); 3].map(|()| on_all(&servers, far));
-    let held = hold(&holder, &servers, "b");
-    let cancel = CancelHandle::new();
-    let cancelled = wait_for(gone.multi_lock(["a", "b"]).cancelled_by(&cancel));
-    wait_until_listed(&servers, "b", 1);
-    let member = members_of(&servers[0], "b").remove(0);
-    cancel.cancel();
-    assert!(join(cancelled).is_err());
-    wait_until_listed(&servers, "b", 0);
-
-    let waiting = listed(&servers, 1, other.mutex("b"));
-    servers
-        .iter()
-        .try_for_each(|it| it.command(&["ZADD", &list("b"), "1", &member]).map(drop))?;
-    held.release()?;
-
-    // Nothing but what the other manager says can have told it.
-    join(waiting)?.release()?;
     nothing_waits(&servers);
     Ok(())
 }
@@ -127,60 +99,6 @@ fn j3_no_name_is_idle_while_a_call_for_several_waits_for_another() -> TestResult
     wait_until_listed(&servers, "c", 1);
     c.release()?;
     join(several)?.release()?;
-    nothing_waits(&servers);
-    Ok(())
-}
-
-#[test]
-fn j3_a_dead_call_for_several_names_keeps_nobody_out() -> TestResult {
-    let servers = Servers::start(3)?;
-    let (holder, waiter) = (on_all(&servers, far), on_all(&servers, far));
-    let held = NAMES.map(|it| hold(&holder, &servers, it));
-    let mut dead = child("waiting::several_names::child_that_waits", &servers.urls());
-    assert_eq!(dead.hear(), "waits");
-    wait_until_listed(&servers, "a", 1);
-    let waiting = listed(&servers, 2, waiter.mutex("a"));
-    let members = waiters_of(&servers[0], "a");
-
-    dead.signal(Signal::KILL);
-    assert!(!dead.wait().success());
-    wait_until_deaf(&servers, &members[..1]);
-    drop(held);
-
-    drop(join(waiting)?);
-    drop(waiter.multi_lock(NAMES).lock()?);
-    nothing_waits(&servers);
-    Ok(())
-}
-
-#[test]
-#[ignore = "a process of another test"]
-fn child_that_waits() {
-    wait_as_child(|locks| locks.multi_lock(NAMES).lock());
-}
-
-#[test]
-fn j3_a_call_that_ends_leaves_no_list_and_no_mark() -> TestResult {
-    let servers = Servers::start(3)?;
-    let (holder, waiter) = (on_all(&servers, far), on_all(&servers, far));
-    let (a, b) = (hold(&holder, &servers, "a"), hold(&holder, &servers, "b"));
-    let cancel = CancelHandle::new();
-    let waiting = wait_for(waiter.multi_lock(["a", "b"]).cancelled_by(&cancel));
-    wait_until_listed(&servers, "a", 1);
-    a.release()?;
-    wait_until_listed(&servers, "b", 1);
-
-    cancel.cancel();
-
-    assert!(matches!(join(waiting), Err(AcquireError::Cancelled)));
-    eventually("it is on no list", || {
-        servers.iter().all(|it| {
-            ["a", "b"]
-                .iter()
-                .all(|name| !it.exists(list(name)) && !it.exists(mark(name)))
-        })
-    });
-    b.release()?;
     nothing_waits(&servers);
     Ok(())
 }
