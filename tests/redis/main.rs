@@ -64,6 +64,7 @@ mod nodes {
     mod one_bad_server;
     mod scripts;
     mod server_count;
+    mod settings;
 }
 
 mod quarantine {

@@ -147,6 +147,13 @@ pub(crate) fn del(server: &Server, key: &str) {
     server.command(&["DEL", key]).unwrap();
 }
 
+/// Microseconds since 1970, by the server's clock.
+pub(crate) fn time_at(server: &Server) -> u64 {
+    let time = server.command(&["TIME"]).unwrap();
+    let [seconds, micros] = [0, 1].map(|part| time.as_array().unwrap()[part].as_int().unwrap());
+    u64::try_from(seconds * 1_000_000 + micros).unwrap()
+}
+
 /// The key of a server's record.
 pub(crate) const RECORD: &str = "quorlock:record";
 

@@ -3,7 +3,7 @@
 use std::thread;
 
 use devnodes::{Servers, eventually};
-use quorlock::error::{NodeAnswer, NodeFailure};
+use quorlock::error::NodeAnswer;
 use quorlock::{AcquireError, LockManager};
 
 use crate::support::*;
@@ -262,30 +262,6 @@ fn the_largest_counter_leaves_no_token() -> TestResult {
         servers[0].get(fence("report")).as_deref(),
         Some(&b"9007199254740991"[..])
     );
-    nothing_is_left(&servers);
-    Ok(())
-}
-
-#[test]
-fn counters_of_another_type_make_the_key_in_use() -> TestResult {
-    let servers = Servers::start(3)?;
-    let locks = connected(builder(servers.urls()), 3);
-    for i in 0..2 {
-        servers[i].command(&["HSET", &fence("report"), "field", "value"])?;
-    }
-
-    let err = locks.mutex("report").try_lock().unwrap_err();
-
-    assert!(is_used(&err), "{err:?}");
-    for node in 0..2 {
-        assert!(
-            matches!(
-                failure(&err, node),
-                NodeFailure::KeyInUse { name: None, .. }
-            ),
-            "{err}"
-        );
-    }
     nothing_is_left(&servers);
     Ok(())
 }

@@ -4,10 +4,11 @@
 use std::thread;
 use std::time::{Duration, Instant};
 
-use devnodes::{Clock, Server, Servers, eventually};
+use devnodes::{Clock, Servers, eventually};
 use quorlock::{AcquireError, Builder};
 
 use crate::support::*;
+use crate::waiting::lists::members_of;
 
 /// The longest ttl, and so nearly the length of a quarantine.
 const MAX_TTL: Duration = secs(1);
@@ -135,10 +136,7 @@ fn h1_a_client_whose_clock_is_behind_has_the_larger_token_also_when_one_node_has
 /// propose.
 #[test]
 fn h1_where_a_node_has_no_counter_the_end_of_its_last_silence_stands_for_one() -> TestResult {
-    if !Clock::available() {
-        eprintln!("left out: clocks of servers can be stepped on Linux only");
-        return Ok(());
-    }
+    needs!(SteppedClocks);
     let servers = Servers::start_with(3, |it| it.stepped_clock())?;
     servers
         .iter()
@@ -148,7 +146,7 @@ fn h1_where_a_node_has_no_counter_the_end_of_its_last_silence_stands_for_one() -
         set(server, RECORD, "0");
     }
     // It has forgotten something ten seconds ago, and its quarantine is over.
-    let forgot = now_at(&servers[0]) - 10_000_000;
+    let forgot = time_at(&servers[0]) - 10_000_000;
     Record {
         since: forgot,
         ..Record::of_ever(&servers[0])
@@ -178,37 +176,15 @@ fn h1_where_a_node_has_no_counter_the_end_of_its_last_silence_stands_for_one() -
     Ok(())
 }
 
-fn now_at(server: &Server) -> u64 {
-    let time = server.command(&["TIME"]).unwrap();
-    let part = |it: &devnodes::Reply| {
-        String::from_utf8_lossy(it.as_bytes().unwrap())
-            .parse::<u64>()
-            .unwrap()
-    };
-    let parts: Vec<u64> = time.as_array().unwrap().iter().map(part).collect();
-    parts[0] * 1_000_000 + parts[1]
-}
-
-/// The clients in a server's waiting list, in order.
-fn waiters(server: &Server) -> Vec<Vec<u8>> {
-    let waiters = server
-        .command(&["ZRANGE", "quorlock:waiting:report", "0", "-1"])
-        .unwrap();
-    waiters
-        .as_array()
-        .unwrap()
-        .iter()
-        .map(|it| it.as_bytes().unwrap().to_vec())
-        .collect()
-}
-
-fn wait_for_waiters(servers: &Servers, n: usize) -> Vec<u8> {
+fn wait_for_waiters(servers: &Servers, n: usize) -> String {
     eventually("they are in all lists", || {
-        servers.iter().all(|it| waiters(it).len() == n)
+        servers.iter().all(|it| members_of(it, "report").len() == n)
     });
-    let first = waiters(&servers[0]).remove(0);
+    let first = members_of(&servers[0], "report").remove(0);
     assert!(
-        servers.iter().all(|it| waiters(it)[0] == first),
+        servers
+            .iter()
+            .all(|it| members_of(it, "report")[0] == first),
         "not the same order everywhere"
     );
     first
@@ -226,7 +202,7 @@ fn h1_the_first_call_of_a_program_with_a_wrong_clock_stands_neither_before_nor_b
             // Before the one that is ahead others must not come; the one that is behind must not come before others.
             let child_is_first = matches!(wrong, Wrong::Ahead);
             let mut child = child;
-            let mut first = Vec::new();
+            let mut first = String::new();
             if child_is_first {
                 child.tell("begin");
                 first = wait_for_waiters(&servers, 1);

@@ -12,13 +12,9 @@ use crate::support::*;
 
 const HOUR: Duration = secs(3_600);
 
-/// Servers with clocks of their own; none where that is not possible, and then there is nothing to test.
-fn servers(n: usize) -> Option<Servers> {
-    if !Clock::available() {
-        eprintln!("left out: clocks of servers can be stepped on Linux only");
-        return None;
-    }
-    Some(Servers::start_with(n, |it| it.stepped_clock()).unwrap())
+/// Servers with clocks of their own.
+fn servers(n: usize) -> Servers {
+    Servers::start_with(n, |it| it.stepped_clock()).unwrap()
 }
 
 /// As if the servers had been running for half an hour: their clocks are ahead, which makes for as much uptime. And an
@@ -50,9 +46,8 @@ fn quarantined(locks: &LockManager) -> Vec<usize> {
 #[test]
 fn c4_nodes_whose_clocks_were_set_forward_have_no_vote_for_as_long_as_nodes_that_forgot()
 -> TestResult {
-    let Some(servers) = servers(3) else {
-        return Ok(());
-    };
+    needs!(SteppedClocks);
+    let servers = servers(3);
     age(&servers);
     let locks = connected(strict(&servers), 3);
     assert_eq!(quarantined(&locks), [0; 0]);
@@ -85,9 +80,8 @@ fn c4_nodes_whose_clocks_were_set_forward_have_no_vote_for_as_long_as_nodes_that
 
 #[test]
 fn c4_a_step_back_costs_no_vote() -> TestResult {
-    let Some(servers) = servers(3) else {
-        return Ok(());
-    };
+    needs!(SteppedClocks);
+    let servers = servers(3);
     age(&servers);
     let locks = connected(strict(&servers), 3);
 
@@ -102,9 +96,8 @@ fn c4_a_step_back_costs_no_vote() -> TestResult {
 
 #[test]
 fn c4_without_quarantine_a_step_forward_is_counted_and_costs_no_vote() -> TestResult {
-    let Some(servers) = servers(3) else {
-        return Ok(());
-    };
+    needs!(SteppedClocks);
+    let servers = servers(3);
     let locks = connected(builder(servers.urls()), 3);
 
     for server in &servers {
@@ -129,9 +122,8 @@ fn c4_without_quarantine_a_step_forward_is_counted_and_costs_no_vote() -> TestRe
 #[test]
 fn c4_a_hold_of_any_kind_that_expired_early_is_healed_on_a_minority_and_lost_on_a_majority()
 -> TestResult {
-    let Some(servers) = servers(3) else {
-        return Ok(());
-    };
+    needs!(SteppedClocks);
+    let servers = servers(3);
     let locks = connected(builder(servers.urls()).ttl(LONG).renew(false), 3);
     let holds = KINDS.map(|it| (it, it.take(&locks, &servers)));
 
@@ -178,9 +170,8 @@ fn hold_on_two(servers: &Servers, locks: &LockManager, renew: bool) -> LockGuard
 
 #[test]
 fn c4_a_step_that_is_seen_ends_a_lock_at_once_if_a_majority_has_lost_it() -> TestResult {
-    let Some(servers) = servers(3) else {
-        return Ok(());
-    };
+    needs!(SteppedClocks);
+    let servers = servers(3);
     let locks = connected(long(&servers), 3);
     for renew in [true, false] {
         let guard = locks.mutex("report").renew(renew).lock()?;
@@ -202,9 +193,8 @@ fn c4_a_step_that_is_seen_ends_a_lock_at_once_if_a_majority_has_lost_it() -> Tes
 #[test]
 fn c4_a_lock_whose_majority_rests_on_a_node_that_stepped_is_lost_if_no_other_makes_up_for_it()
 -> TestResult {
-    let Some(servers) = servers(3) else {
-        return Ok(());
-    };
+    needs!(SteppedClocks);
+    let servers = servers(3);
     for renew in [true, false] {
         let locks = connected(long(&servers), 3);
         let guard = hold_on_two(&servers, &locks, renew);
@@ -225,9 +215,8 @@ fn c4_a_lock_whose_majority_rests_on_a_node_that_stepped_is_lost_if_no_other_mak
 #[test]
 fn c4_who_granted_a_lock_and_has_not_extended_it_does_not_make_up_for_the_node_that_stepped()
 -> TestResult {
-    let Some(servers) = servers(3) else {
-        return Ok(());
-    };
+    needs!(SteppedClocks);
+    let servers = servers(3);
     let locks = connected(long(&servers), 3);
     let guard = locks.mutex("report").renew(false).lock()?;
     let lost = guard.lost();
@@ -273,9 +262,8 @@ fn no_answer_does_no_harm(servers: &Servers, guard: &LockGuard, look: impl FnOnc
 #[test]
 fn c4_a_lock_of_which_a_majority_of_other_nodes_granted_it_does_not_rest_on_the_one_that_stepped()
 -> TestResult {
-    let Some(servers) = servers(3) else {
-        return Ok(());
-    };
+    needs!(SteppedClocks);
+    let servers = servers(3);
     let locks = connected(long(&servers), 3);
     let guard = hold_on_two(&servers, &locks, false);
     // When the lock has been won already, the third grants it as well. What it says next comes behind that.
@@ -292,9 +280,8 @@ fn c4_a_lock_of_which_a_majority_of_other_nodes_granted_it_does_not_rest_on_the_
 #[test]
 fn c4_a_lock_that_a_majority_of_other_nodes_extended_does_not_rest_on_the_one_that_stepped()
 -> TestResult {
-    let Some(servers) = servers(3) else {
-        return Ok(());
-    };
+    needs!(SteppedClocks);
+    let servers = servers(3);
     let locks = connected(long(&servers), 3);
     let guard = locks.mutex("report").renew(false).lock()?;
     eventually("it is on all nodes", || servers.holders("report") == 3);
@@ -313,9 +300,8 @@ fn c4_a_lock_that_a_majority_of_other_nodes_extended_does_not_rest_on_the_one_th
 #[test]
 fn c4_a_step_that_is_seen_in_time_does_not_end_a_lock_and_gives_its_key_the_full_time_again()
 -> TestResult {
-    let Some(servers) = servers(3) else {
-        return Ok(());
-    };
+    needs!(SteppedClocks);
+    let servers = servers(3);
     let locks = connected(long(&servers), 3);
     let guard = hold_on_two(&servers, &locks, false);
     let all = guard.remaining();
@@ -344,9 +330,8 @@ fn c4_a_step_that_is_seen_in_time_does_not_end_a_lock_and_gives_its_key_the_full
 
 #[test]
 fn c4_a_node_whose_clock_never_stops_stepping_costs_few_extensions_and_no_lock() -> TestResult {
-    let Some(servers) = servers(3) else {
-        return Ok(());
-    };
+    needs!(SteppedClocks);
+    let servers = servers(3);
     let locks = connected(long(&servers), 3);
     let guard = hold_on_two(&servers, &locks, true);
 
@@ -370,9 +355,8 @@ fn c4_a_node_whose_clock_never_stops_stepping_costs_few_extensions_and_no_lock()
 #[test]
 fn c4_a_client_that_comes_after_the_step_does_not_see_it_and_gets_a_larger_token() -> TestResult {
     // What is not prevented: this client has no history of these nodes, so it believes their uptime. Their counters stay.
-    let Some(servers) = servers(3) else {
-        return Ok(());
-    };
+    needs!(SteppedClocks);
+    let servers = servers(3);
     age(&servers);
     let holder = connected(strict(&servers).ttl(secs(60)), 3);
     let first = holder.mutex("report").renew(false).lock()?;
@@ -391,9 +375,8 @@ fn c4_a_client_that_comes_after_the_step_does_not_see_it_and_gets_a_larger_token
 
 #[test]
 fn c4_a_step_forward_is_in_the_log_and_none_back() -> TestResult {
-    let Some(servers) = servers(2) else {
-        return Ok(());
-    };
+    needs!(SteppedClocks);
+    let servers = servers(2);
     age(&servers);
     let mut child = child(
         "operations::log_lines::child_that_looks_at_its_nodes",
@@ -418,9 +401,8 @@ fn c4_a_step_forward_is_in_the_log_and_none_back() -> TestResult {
 
 #[test]
 fn c4_a_clock_that_is_set_all_the_time_is_in_the_log_once_a_minute() -> TestResult {
-    let Some(servers) = servers(1) else {
-        return Ok(());
-    };
+    needs!(SteppedClocks);
+    let servers = servers(1);
     age(&servers);
     let mut child = child(
         "operations::log_lines::child_that_looks_at_its_nodes",
@@ -494,10 +476,7 @@ fn now_micros() -> u64 {
 #[test]
 fn c6_a_client_whose_clock_is_far_ahead_gets_the_lock_and_does_not_pull_the_counters_along()
 -> TestResult {
-    if !Clock::available() {
-        eprintln!("left out: clocks can be stepped on Linux only");
-        return Ok(());
-    }
+    needs!(SteppedClocks);
     for how in ["wait", "try once"] {
         let servers = Servers::start(3)?;
 
@@ -522,9 +501,8 @@ fn c6_a_client_whose_clock_is_far_ahead_gets_the_lock_and_does_not_pull_the_coun
 
 #[test]
 fn c6_a_node_whose_clock_is_hours_behind_says_so_and_the_others_do_without_it() -> TestResult {
-    let Some(servers) = servers(3) else {
-        return Ok(());
-    };
+    needs!(SteppedClocks);
+    let servers = servers(3);
     servers[0].step_clock_back(5 * HOUR)?;
     let locks = connected(impatient(servers.urls()).connect_timeout(secs(5)), 3);
 
@@ -557,9 +535,8 @@ fn c6_a_node_whose_clock_is_hours_behind_says_so_and_the_others_do_without_it() 
 
 #[test]
 fn c6_with_most_clocks_hours_behind_the_time_of_most_counts() -> TestResult {
-    let Some(servers) = servers(3) else {
-        return Ok(());
-    };
+    needs!(SteppedClocks);
+    let servers = servers(3);
     let back = |it: &Server| it.step_clock_back(5 * HOUR);
     back(&servers[0])?;
     back(&servers[1])?;

@@ -97,7 +97,7 @@ fn b4_a_promoted_replica_votes_and_is_found_and_logged() -> TestResult {
 fn b4_who_is_strict_refuses_servers_that_may_have_missed_locks_or_will() -> TestResult {
     needs!(Settings);
     let fresh = Server::start;
-    let (fine, promoted, would_evict, has_replica, replica, mute, silent) = (
+    let (fine, promoted, evicting, has_replica, replica, mute, silent) = (
         fresh()?,
         fresh()?,
         fresh()?,
@@ -111,11 +111,11 @@ fn b4_who_is_strict_refuses_servers_that_may_have_missed_locks_or_will() -> Test
     eventually("the other one has left it", || {
         fine.info("connected_slaves").as_deref() == Some("0")
     });
-    would_evict.command(&["CONFIG", "SET", "maxmemory-policy", "allkeys-lru"])?;
+    evicting.command(&["CONFIG", "SET", "maxmemory-policy", "allkeys-lru"])?;
     mute.command(&[
         "ACL", "SETUSER", "locks", "on", ">pw", "~*", "&*", "+@all", "-info",
     ])?;
-    let mut urls: Vec<_> = [&fine, &promoted, &would_evict, &has_replica]
+    let mut urls: Vec<_> = [&fine, &promoted, &evicting, &has_replica]
         .map(Server::url)
         .into();
     urls.push(format!("redis://locks:pw@{}", mute.addr()));
@@ -133,32 +133,20 @@ fn b4_who_is_strict_refuses_servers_that_may_have_missed_locks_or_will() -> Test
     let checks = locks.check_nodes();
 
     assert!(checks[0].is_fine(), "{checks:?}");
-    assert_eq!(
-        row(&checks, 1),
-        (disqualified(NodeFinding::Promoted), vec![])
-    );
-    assert_eq!(
-        row(&checks, 2),
-        (
-            disqualified(NodeFinding::WouldEvict {
-                policy: "allkeys-lru".to_owned()
-            }),
-            vec![]
-        )
-    );
-    assert_eq!(
-        row(&checks, 3),
-        (disqualified(NodeFinding::HasReplicas { count: 1 }), vec![])
-    );
-    assert_eq!(
-        row(&checks, 4),
-        (disqualified(NodeFinding::Unverifiable), vec![])
-    );
-    assert_eq!(
-        row(&checks, 5),
-        (None, vec![NodeFinding::NoNotices]),
-        "that costs no lock"
-    );
+    let would_evict = NodeFinding::WouldEvict {
+        policy: "allkeys-lru".to_owned(),
+    };
+    let refused = [
+        NodeFinding::Promoted,
+        would_evict,
+        NodeFinding::HasReplicas { count: 1 },
+        NodeFinding::Unverifiable,
+    ];
+    for (node, finding) in (1..).zip(refused) {
+        assert_eq!(row(&checks, node), (disqualified(finding), vec![]));
+    }
+    // That costs no lock.
+    assert_eq!(row(&checks, 5), (None, vec![NodeFinding::NoNotices]));
     let err = locks.mutex("report").try_lock().unwrap_err();
     assert_no_quorum(&err);
     assert_eq!(
@@ -415,51 +403,30 @@ fn one_look_finds_everything_that_is_wrong_and_says_it_in_a_line_each() -> TestR
             && doubles.count() == 1
     });
 
-    let policy = || "volatile-ttl".to_owned();
     let shown: Vec<_> = checks.iter().map(ToString::to_string).collect();
     let all = shown.join("\n");
-    assert_eq!(
-        row(&checks, 1),
-        (None, vec![NodeFinding::Promoted]),
-        "{all}"
-    );
-    assert_eq!(
-        row(&checks, 2),
-        (None, vec![NodeFinding::WouldEvict { policy: policy() }]),
-        "{all}"
-    );
-    assert!(
-        checks[3].failure.as_ref().is_some_and(|it| says(
-            it,
-            "may evict locks that are held, as its maxmemory-policy is volatile-ttl; "
-        )),
-        "{all}"
-    );
-    assert_eq!(checks[3].findings, [], "{all}");
-    assert_eq!(
-        row(&checks, 4),
-        (None, vec![NodeFinding::HasReplicas { count: 1 }]),
-        "{all}"
-    );
-    assert_eq!(
-        row(&checks, 5),
-        (Some(NodeFailure::Replica), vec![]),
-        "{all}"
-    );
-    assert_eq!(
-        row(&checks, 6),
-        (None, vec![NodeFinding::NoNotices]),
-        "{all}"
-    );
-    assert!(
-        matches!(row(&checks, 7), (Some(NodeFailure::Connect { .. }), none) if none.is_empty()),
-        "{all}"
-    );
-    assert_eq!(
-        row(&checks, 8),
-        (None, vec![NodeFinding::Unverifiable]),
-        "{all}"
-    );
+    let policy = "volatile-ttl".to_owned();
+    for (node, finding) in [
+        (1, NodeFinding::Promoted),
+        (2, NodeFinding::WouldEvict { policy }),
+        (4, NodeFinding::HasReplicas { count: 1 }),
+        (6, NodeFinding::NoNotices),
+        (8, NodeFinding::Unverifiable),
+    ] {
+        assert_eq!(row(&checks, node), (None, vec![finding]), "{all}");
+    }
+    for (node, words) in [
+        (
+            3,
+            "may evict locks that are held, as its maxmemory-policy is volatile-ttl; ",
+        ),
+        (5, "a replica"),
+        (7, "cannot connect"),
+    ] {
+        let (failure, findings) = row(&checks, node);
+        assert!(failure.is_some_and(|it| says(&it, words)), "{all}");
+        assert_eq!(findings, [], "{all}");
+    }
     // Whichever of the two came first has the vote.
     let same = |one: usize, other: usize| {
         // And both say it.

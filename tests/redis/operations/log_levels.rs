@@ -10,10 +10,12 @@ use crate::operations::secrets::answering;
 use crate::support::*;
 
 /// What a child has heard, by the title under which it told it.
-fn chapters(test: &str, urls: &[String]) -> BTreeMap<String, Vec<String>> {
+fn chapters(test: &str) -> BTreeMap<String, Vec<String>> {
     let mut chapters = BTreeMap::<String, Vec<String>>::new();
     let mut title = String::new();
-    let mut child = child(test, urls);
+    let name = format!("operations::log_levels::{test}");
+    // Each starts servers of its own.
+    let mut child = child(&name, &["none".to_owned()]);
     for line in told(&child) {
         match line.strip_prefix("# ") {
             Some(new) => {
@@ -76,10 +78,7 @@ const LASTING: [(&str, &str); 12] = [
 #[test]
 fn what_never_heals_by_itself_is_a_warning_once_however_often_it_is_tried_again() -> TestResult {
     needs!(Settings);
-    let chapters = chapters(
-        "operations::log_levels::child_that_meets_servers_that_never_heal",
-        &["none".to_owned()],
-    );
+    let chapters = chapters("child_that_meets_servers_that_never_heal");
 
     for (case, expected) in LASTING {
         let lines = &chapters[case];
@@ -207,10 +206,7 @@ fn child_that_meets_servers_that_never_heal() {
 #[test]
 fn no_majority_is_a_warning_once_with_its_reasons_and_its_end_and_nodes_that_come_and_go_are_none()
 -> TestResult {
-    let chapters = chapters(
-        "operations::log_levels::child_without_a_majority",
-        &["none".to_owned()],
-    );
+    let chapters = chapters("child_without_a_majority");
 
     let lines = &chapters["all"];
     let all = lines.join("\n");
@@ -297,10 +293,7 @@ fn child_without_a_majority() {
 /// As balancers close what is idle, every half a minute.
 #[test]
 fn idle_connections_that_are_closed_are_details_and_a_server_that_is_gone_is_none() -> TestResult {
-    let chapters = chapters(
-        "operations::log_levels::child_whose_connections_are_closed",
-        &["none".to_owned()],
-    );
+    let chapters = chapters("child_whose_connections_are_closed");
 
     let all = chapters["closed"].join("\n");
     assert!(chapters["closed"].is_empty(), "{all}");
@@ -348,10 +341,7 @@ fn child_whose_connections_are_closed() {
 #[test]
 fn an_extension_that_fails_is_a_warning_once_with_the_time_that_is_left_until_one_succeeds()
 -> TestResult {
-    let chapters = chapters(
-        "operations::log_levels::child_that_cannot_extend",
-        &["none".to_owned()],
-    );
+    let chapters = chapters("child_that_cannot_extend");
 
     for (chapter, warned) in [("fails", 1), ("succeeds", 0), ("fails again", 1)] {
         let lines = &chapters[chapter];
@@ -416,10 +406,7 @@ fn child_that_cannot_extend() {
 #[test]
 fn many_locks_that_are_not_extended_are_one_warning_a_second_with_their_number_and_the_first_to_end()
 -> TestResult {
-    let chapters = chapters(
-        "operations::log_levels::child_that_cannot_extend_many",
-        &["none".to_owned()],
-    );
+    let chapters = chapters("child_that_cannot_extend_many");
 
     let lines = &chapters["many"];
     let all = lines.join("\n");
@@ -472,8 +459,7 @@ fn child_that_cannot_extend_many() {
 
 #[test]
 fn ordinary_work_and_its_end_are_no_news() -> TestResult {
-    let servers = Servers::start(3)?;
-    let chapters = chapters("operations::log_levels::child_that_works", &servers.urls());
+    let chapters = chapters("child_that_works");
 
     assert_eq!(chapters["all"], [""; 0]);
     Ok(())
@@ -491,9 +477,10 @@ fn work(locks: &LockManager) {
 #[test]
 #[ignore = "a process of another test"]
 fn child_that_works() {
-    let Some(urls) = parent_urls() else { return };
+    let Some(_) = parent_urls() else { return };
+    let servers = Servers::start(3).unwrap();
     listen();
-    let locks = connected(builder(urls), 3);
+    let locks = connected(builder(servers.urls()), 3);
     work(&locks);
     locks.shutdown();
     assert!(locks.mutex("report").lock().is_err());
@@ -505,10 +492,7 @@ fn child_that_works() {
 
 #[test]
 fn a_node_that_is_silent_is_news_once_however_often_it_says_so() -> TestResult {
-    let chapters = chapters(
-        "operations::log_levels::child_whose_servers_are_emptied",
-        &["none".to_owned()],
-    );
+    let chapters = chapters("child_whose_servers_are_emptied");
 
     let lines = &chapters["all"];
     let all = lines.join("\n");

@@ -1,6 +1,6 @@
 //! Servers keep a record: which process has kept all data, and since when; and everybody waits for the longest ttl in use.
 
-use devnodes::{Clock, Server, Servers, eventually};
+use devnodes::{Server, Servers, eventually};
 use quorlock::error::{NodeAnswer, NodeFailure, QuarantineReason};
 use quorlock::{AcquireError, Builder, LockManager};
 
@@ -11,20 +11,13 @@ use crate::support::*;
 const QUARANTINE: std::time::Duration = secs(600);
 const HALF_AN_HOUR: std::time::Duration = secs(30 * 60);
 
-/// Servers whose clocks are ahead, which makes for as much uptime; none where clocks cannot be set.
-pub(crate) fn aged(
-    n: usize,
-    options: fn(devnodes::Builder) -> devnodes::Builder,
-) -> Option<Servers> {
-    if !Clock::available() {
-        eprintln!("left out: clocks of servers can be stepped on Linux only");
-        return None;
-    }
+/// Servers whose clocks are ahead, which makes for as much uptime.
+pub(crate) fn aged(n: usize, options: fn(devnodes::Builder) -> devnodes::Builder) -> Servers {
     let servers = Servers::start_with(n, |it| options(it.stepped_clock())).unwrap();
     servers
         .iter()
         .for_each(|it| it.step_clock_forward(HALF_AN_HOUR).unwrap());
-    Some(servers)
+    servers
 }
 
 pub(crate) fn strict(urls: impl IntoIterator<Item = String>) -> Builder {
@@ -33,14 +26,6 @@ pub(crate) fn strict(urls: impl IntoIterator<Item = String>) -> Builder {
 
 pub(crate) fn run_id(server: &Server) -> String {
     server.info("run_id").unwrap()
-}
-
-/// Seconds since 1970, by the server's clock.
-pub(crate) fn server_time(server: &Server) -> u64 {
-    let time = server.command(&["TIME"]).unwrap();
-    String::from_utf8_lossy(time.as_array().unwrap()[0].as_bytes().unwrap())
-        .parse()
-        .unwrap()
 }
 
 /// As if the server's process had kept everything for ever, and had this `max_ttl`: milliseconds.
@@ -78,10 +63,7 @@ fn quarantined(err: &AcquireError) -> std::time::Duration {
 fn h16_a_server_that_came_back_with_its_data_is_silent_for_clients_that_never_knew_it() -> TestResult
 {
     needs!(DataOnDisk);
-    if !Clock::available() {
-        eprintln!("left out: clocks of servers can be stepped on Linux only");
-        return Ok(());
-    }
+    needs!(SteppedClocks);
     let server = Server::builder()
         .appendonly()
         .arg("--appendfsync", "always")
@@ -101,9 +83,8 @@ fn h16_a_server_that_came_back_with_its_data_is_silent_for_clients_that_never_kn
 #[test]
 fn h16_a_snapshot_that_was_restored_elsewhere_or_a_swapped_disk_proves_nothing() -> TestResult {
     needs!(DataOnDisk);
-    let Some(servers) = aged(2, |it| it) else {
-        return Ok(());
-    };
+    needs!(SteppedClocks);
+    let servers = aged(2, |it| it);
     remember(&servers[0], 0);
     let snapshot = servers[0].command(&["DUMP", RECORD])?;
     let snapshot = snapshot.as_bytes().unwrap();
@@ -120,15 +101,14 @@ fn h16_a_snapshot_that_was_restored_elsewhere_or_a_swapped_disk_proves_nothing()
 
 #[test]
 fn b6_an_operator_vouches_for_one_process_of_a_server() -> TestResult {
-    let Some(servers) = aged(2, |it| it) else {
-        return Ok(());
-    };
+    needs!(SteppedClocks);
+    let servers = aged(2, |it| it);
     set(&servers[0], RECORD, "0");
 
     assert_eq!(quarantine(&strict([servers[0].url()]).build()?), secs(0));
 
     let kept = record(&servers[0]).unwrap();
-    let began = (server_time(&servers[0]) - HALF_AN_HOUR.as_secs()) * 1_000_000;
+    let began = time_at(&servers[0]) - 1_000_000 * HALF_AN_HOUR.as_secs();
     assert!(
         kept.since.abs_diff(began) < 60_000_000,
         "since its start: {kept:?}"
@@ -142,9 +122,8 @@ fn b6_an_operator_vouches_for_one_process_of_a_server() -> TestResult {
 
 #[test]
 fn b6_what_is_no_record_proves_nothing() -> TestResult {
-    let Some(servers) = aged(1, |it| it) else {
-        return Ok(());
-    };
+    needs!(SteppedClocks);
+    let servers = aged(1, |it| it);
     let server = &servers[0];
     let fine = Record::of_ever(server);
     let future = Record {
@@ -186,9 +165,8 @@ fn b6_what_is_no_record_proves_nothing() -> TestResult {
 
 #[test]
 fn what_a_later_version_of_the_record_has_behind_these_fields_is_kept() -> TestResult {
-    let Some(servers) = aged(1, |it| it) else {
-        return Ok(());
-    };
+    needs!(SteppedClocks);
+    let servers = aged(1, |it| it);
     let server = &servers[0];
     let later = Record {
         format: "2".to_owned(),
@@ -339,19 +317,15 @@ fn connected_to_silent(locks: &LockManager, nodes: u64) {
 
 #[test]
 fn h15_a_longer_quarantine_in_a_record_counts_from_the_next_command_on() -> TestResult {
-    let Some(servers) = aged(1, |it| it) else {
-        return Ok(());
-    };
+    needs!(SteppedClocks);
+    let servers = aged(1, |it| it);
     let server = &servers[0];
     remember(server, 0);
     let locks = connected(builder([server.url()]).quarantine(true), 1);
     drop(locks.mutex("known").try_lock()?);
 
     // It lost its data a minute ago: three times as long as we need. Another program needs ten minutes.
-    let (since, record_version) = (
-        (server_time(server) - 60) * 1_000_000,
-        "000000000000002".to_owned(),
-    );
+    let (since, record_version) = (time_at(server) - 60_000_000, "000000000000002".to_owned());
     Record {
         since,
         record_version,
@@ -371,9 +345,8 @@ fn h15_a_longer_quarantine_in_a_record_counts_from_the_next_command_on() -> Test
 
 #[test]
 fn h15_nodes_that_forgot_are_silent_for_as_long_as_those_that_remember_say() -> TestResult {
-    let Some(servers) = aged(3, |it| it) else {
-        return Ok(());
-    };
+    needs!(SteppedClocks);
+    let servers = aged(3, |it| it);
     // The holder's number is known to one, and the holder is cut off; the others have been emptied.
     remember(&servers[0], 600_000);
     let locks = builder(servers.urls()).quarantine(true).build()?;
@@ -404,9 +377,8 @@ fn h15_nodes_that_forgot_are_silent_for_as_long_as_those_that_remember_say() -> 
 /// Deleted on one server after another it comes back, because programs have seen it on the others.
 #[test]
 fn h27_the_max_ttl_of_servers_does_not_fall_while_a_program_runs() -> TestResult {
-    let Some(servers) = aged(2, |it| it) else {
-        return Ok(());
-    };
+    needs!(SteppedClocks);
+    let servers = aged(2, |it| it);
     remember(&servers[0], 600_000);
     remember(&servers[1], 600_000);
     let max_ttls = || [0, 1].map(|it| record(&servers[it]).unwrap().max_ttl);
@@ -434,9 +406,8 @@ fn h27_the_max_ttl_of_servers_does_not_fall_while_a_program_runs() -> TestResult
 #[test]
 fn a_server_that_cannot_write_says_what_it_remembers_all_the_same() -> TestResult {
     needs!(Settings);
-    let Some(servers) = aged(1, |it| it) else {
-        return Ok(());
-    };
+    needs!(SteppedClocks);
+    let servers = aged(1, |it| it);
     let server = &servers[0];
     remember(server, 0);
     let guard = strict([server.url()])
@@ -503,9 +474,8 @@ fn g5_on_every_connection_the_node_is_asked_what_it_remembers_before_anything_ca
 #[test]
 fn a_user_who_may_not_ask_who_the_server_is_leaves_what_others_know_of_it() -> TestResult {
     needs!(AccessLists);
-    let Some(servers) = aged(1, |it| it) else {
-        return Ok(());
-    };
+    needs!(SteppedClocks);
+    let servers = aged(1, |it| it);
     let server = &servers[0];
     remember(server, 0);
     server.command(&[
@@ -553,9 +523,8 @@ fn is_of_form(text: &str, form: &str) -> bool {
 
 #[test]
 fn what_is_stored_has_the_forms_that_the_guide_describes() -> TestResult {
-    let Some(servers) = aged(1, |it| it) else {
-        return Ok(());
-    };
+    needs!(SteppedClocks);
+    let servers = aged(1, |it| it);
     let server = &servers[0];
     set(server, RECORD, "0");
     let locks = strict([server.url()]).owner_label(None::<&str>).build()?;
@@ -706,9 +675,8 @@ fn h15_a_longer_max_ttl_gets_no_vote_until_an_operator_raises_it_on_all_servers(
 
 #[test]
 fn b6_nobody_can_vouch_for_servers_that_are_known_to_have_been_used_before() -> TestResult {
-    let Some(servers) = aged(3, |it| it) else {
-        return Ok(());
-    };
+    needs!(SteppedClocks);
+    let servers = aged(3, |it| it);
     // One has the data of another server; one is restarted while we look on; one is emptied.
     Record {
         run_id: "abcdef".to_owned(),

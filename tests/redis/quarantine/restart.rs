@@ -87,10 +87,8 @@ fn b6_servers_that_were_just_started_have_no_vote_and_the_error_says_for_how_lon
 #[test]
 fn the_time_that_an_error_names_is_what_the_record_leaves() -> TestResult {
     let servers = Servers::start(1)?;
-    let time = servers[0].command(&["TIME"])?;
-    let seconds = String::from_utf8(time.as_array().unwrap()[0].as_bytes().unwrap().to_vec())?;
     Record {
-        since: (seconds.parse::<u64>()? - 200) * 1_000_000,
+        since: time_at(&servers[0]) - 200_000_000,
         ..Record::of_ever(&servers[0])
     }
     .write(&servers[0]);

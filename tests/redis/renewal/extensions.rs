@@ -532,33 +532,3 @@ fn d11_one_lock_that_cannot_be_renewed_does_not_stop_the_others() -> TestResult 
     nothing_is_left(&servers);
     Ok(())
 }
-
-#[test]
-fn a_callback_may_block_use_the_manager_and_panic() -> TestResult {
-    let servers = Servers::start(3)?;
-    let locks = connected(builder(servers.urls()).ttl(LONG), 3);
-    let guard = locks.mutex("report").lock()?;
-    let (sender, taken_again) = bounded(1);
-    guard.on_lost(|_| std::panic::resume_unwind(Box::new("on purpose")));
-    guard.on_lost({
-        let locks = locks.clone();
-        move |_| {
-            let token = locks.mutex("report").lock().unwrap().fencing_token();
-            sender.send(token).unwrap();
-        }
-    });
-    eventually("it is on all nodes", || servers.holders("report") == 3);
-    del_all(&servers, "report");
-
-    assert!(guard.extend(LONG).is_err());
-
-    assert!(
-        guard.fencing_token()
-            < taken_again
-                .recv_timeout(PATIENCE)
-                .expect("it is taken again")
-    );
-    drop(guard);
-    nothing_is_left(&servers);
-    Ok(())
-}

@@ -2,46 +2,14 @@
 //!
 //! The ignored tests are the other processes: the tests beside them run this binary once more for each.
 
-use std::sync::OnceLock;
 use std::time::Duration;
 use std::{env, fs, process};
 
 use devnodes::{PATIENCE, Servers, eventually};
-use quorlock::{LockGuard, LockManager, Lost};
+use quorlock::{LockManager, Lost};
 use rustix::process::Signal;
 
 use crate::support::*;
-
-#[test]
-fn a_lock_held_to_the_last_line_of_main_is_released_before_the_process_ends() -> TestResult {
-    let servers = Servers::start(3)?;
-
-    let mut child = child(
-        "renewal::process::child_that_holds_to_the_last_line",
-        &servers.urls(),
-    );
-    assert_eq!(child.hear(), "held");
-    child.go_on();
-
-    assert!(child.wait().success());
-    servers.wait_until_free("report")?;
-    Ok(())
-}
-
-#[test]
-#[ignore = "a process of another test"]
-fn child_that_holds_to_the_last_line() {
-    fn main(urls: &[String]) {
-        let locks = builder(urls).ttl(LONG).build().unwrap();
-        let _guard = locks.mutex("report").lock().unwrap();
-        say("held");
-        wait_for_parent();
-    }
-    let Some(urls) = parent_urls() else { return };
-    main(&urls);
-    // Nothing runs after `main`: no thread has time to finish anything.
-    process::exit(0);
-}
 
 #[test]
 fn f2_a_process_that_exits_or_is_killed_with_a_held_guard_leaves_keys_that_expire() -> TestResult {
@@ -81,42 +49,6 @@ fn child_that_exits_with_a_guard() {
 }
 
 #[test]
-fn f2_a_guard_in_a_static_is_renewed_and_leaves_keys_that_expire() -> TestResult {
-    let servers = Servers::start(3)?;
-
-    let mut child = child(
-        "renewal::process::child_with_a_static_guard",
-        &servers.urls(),
-    );
-    assert_eq!(child.hear(), "renewed");
-    child.go_on();
-
-    // Statics are not dropped: nothing is released, and nothing keeps the process from ending.
-    assert!(child.wait().success());
-    assert!(
-        servers
-            .iter()
-            .all(|it| it.pttl("report") <= 2_000 && it.pttl("report") != -1)
-    );
-    drop(manager(&servers).mutex("report").lock()?);
-    nothing_is_left(&servers);
-    Ok(())
-}
-
-#[test]
-#[ignore = "a process of another test"]
-fn child_with_a_static_guard() {
-    static GUARD: OnceLock<LockGuard> = OnceLock::new();
-    let Some(urls) = parent_urls() else { return };
-    let locks = with_ttl(urls, secs(2)).build().unwrap();
-    let _ = GUARD.set(lock_in_the_end(&locks, "report"));
-    eventually("it is renewed", || 1 <= locks.stats().extensions);
-    drop(locks);
-    say("renewed");
-    wait_for_parent();
-}
-
-#[test]
 fn f8_panics_in_callbacks_and_holders_leave_a_lost_lock_lost() -> TestResult {
     let servers = Servers::start(3)?;
     let locks = connected(builder(servers.urls()).ttl(LONG), 3);
@@ -124,17 +56,21 @@ fn f8_panics_in_callbacks_and_holders_leave_a_lost_lock_lost() -> TestResult {
     eventually("it is on all nodes", || servers.holders("report") == 3);
     let (sender, called) = crossbeam_channel::bounded(1);
     guard.on_lost(|_| panic!("on purpose"));
-    guard.on_lost(move |lost| sender.send(lost).unwrap());
+    guard.on_lost({
+        let locks = locks.clone();
+        move |lost| {
+            // It may block, and use the manager.
+            let again = locks.mutex("report").lock().unwrap();
+            sender.send((lost, again.fencing_token())).unwrap();
+        }
+    });
     del_all(&servers, "report");
     assert!(guard.extend(LONG).is_err());
 
     // The callback after the one that panics is called, and all listeners are told the same from now on.
-    assert_eq!(
-        called
-            .recv_timeout(PATIENCE)
-            .expect("the callback is called"),
-        Lost::Gone
-    );
+    let (lost, token) = called.recv_timeout(PATIENCE).expect("it is called");
+    assert_eq!(lost, Lost::Gone);
+    assert!(guard.fencing_token() < token);
     let panicked = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
         guard.on_lost(|_| panic!("on purpose"));
         assert!(guard.is_valid(), "on purpose");
@@ -384,4 +320,60 @@ fn child_with_many_cycles() {
     }
     assert_eq!((count("task"), count("fd")), (threads, descriptors));
     say("it has not grown");
+}
+
+#[test]
+#[cfg(target_os = "linux")]
+fn d12_threads_that_cannot_be_started_are_an_error_of_the_builder_and_leave_none_behind() {
+    let mut child = child(
+        "renewal::process::child_without_room_for_threads",
+        &["redis://a".to_owned()],
+    );
+    assert_eq!(child.hear(), "NoThreads, 0 threads more");
+    assert!(child.wait().success());
+}
+
+#[test]
+#[ignore = "a process of another test"]
+#[cfg(target_os = "linux")]
+fn child_without_room_for_threads() {
+    use rustix::process::{Resource, Rlimit, setrlimit};
+
+    let Some(_) = parent_urls() else { return };
+    let number = |line: &str| {
+        line.split_whitespace()
+            .nth(1)
+            .unwrap()
+            .parse::<u64>()
+            .unwrap()
+    };
+    let status = |field: &str| {
+        let status = std::fs::read_to_string("/proc/self/status").unwrap();
+        number(status.lines().find(|it| it.starts_with(field)).unwrap())
+    };
+    let urls = (1..=31).map(|it| format!("redis://127.0.0.1:{it}"));
+    let before = status("Threads:");
+    // Room for the stacks of a few threads.
+    let room = Some(status("VmSize:") * 1024 + 9 * 1024 * 1024);
+    setrlimit(
+        Resource::As,
+        Rlimit {
+            current: room,
+            maximum: room,
+        },
+    )
+    .unwrap();
+
+    let err = builder(urls).build().unwrap_err();
+
+    let [quorlock::error::BuildProblem::NoThreads { .. }] = err.problems() else {
+        panic!("{err:?}")
+    };
+    eventually("those that were started have ended", || {
+        status("Threads:") == before
+    });
+    say(format_args!(
+        "NoThreads, {} threads more",
+        status("Threads:") - before
+    ));
 }

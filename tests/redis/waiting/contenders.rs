@@ -2,7 +2,7 @@
 //!
 //! The ignored tests are those processes.
 
-use std::{fs, process, thread};
+use std::{process, thread};
 
 use devnodes::{Servers, eventually};
 use quorlock::{Builder, LockManager};
@@ -113,22 +113,7 @@ impl Contender {
     #[track_caller]
     pub(crate) fn stop(&self) {
         self.0.signal(Signal::STOP);
-        let tasks = format!("/proc/{}/task", self.0.id());
-        eventually("the process stops", || {
-            // Where there is no /proc, the signal has to do.
-            let Ok(tasks) = fs::read_dir(&tasks) else {
-                return !fs::exists("/proc/self/stat").unwrap_or(false);
-            };
-            let stats = tasks
-                .map_while(Result::ok)
-                .map(|it| fs::read_to_string(it.path().join("stat")));
-            // The letter behind the name, which may hold anything.
-            let state = |it: &str| {
-                it.rsplit_once(')')
-                    .is_some_and(|(_, rest)| rest.trim_start().starts_with('T'))
-            };
-            stats.map_while(Result::ok).all(|it| state(&it))
-        });
+        self.0.wait_until_stopped();
     }
 
     /// SIGCONT.

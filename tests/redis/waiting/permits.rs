@@ -5,7 +5,7 @@ use devnodes::{Server, Servers, eventually};
 use crate::kinds::semaphore::*;
 use crate::support::*;
 use crate::waiting::lists::{
-    channel, client_of, far, hand_over_message, member, nothing_waits, on_all, strings,
+    channel, client_of, far, hand_over_message, member, members_in, nothing_waits, on_all,
 };
 
 #[test]
@@ -105,7 +105,7 @@ fn one_free_slot_goes_to_each_call_that_came_first_and_the_others_are_for_whoeve
 
     servers.wait_until_free(&other)?;
     for server in &servers {
-        let left = strings(&server.command(&["ZRANGE", &list(), "0", "-1"])?);
+        let left = members_in(server, &list());
         assert_eq!(left, [later.as_str()], "the later one waits on");
     }
     drop(locks.semaphore(NAME, 2).try_acquire()?);
@@ -125,7 +125,7 @@ fn k6_a_permit_stays_when_its_call_reads_late_that_the_slot_was_handed_over_to_i
     }
     let waiting = wait_for(waiter.semaphore(NAME, 2));
     wait_until_listed(&servers, 1);
-    let client = client_of(&strings(&servers[0].command(&["ZRANGE", &list(), "0", "0"])?)[0]);
+    let client = client_of(&members_in(&servers[0], &list())[0]);
     drop(held);
     let permit = join(waiting)?;
     wait_until_everywhere(&servers, &permit);

@@ -55,8 +55,7 @@ fn a_writer_comes_when_the_entry_of_a_reader_that_is_gone_ends() -> TestResult {
     let writer = queue_writer(&waiter);
     wait_until_listed(&servers, NAME, 1);
     for server in &servers {
-        let now = strings(&server.command(&["TIME"])?);
-        let ends = now[0].parse::<u64>().unwrap() * 1_000 + 1_000;
+        let ends = time_at(server) / 1_000 + 1_000;
         server.command(&[
             "ZADD",
             &format!("quorlock:readers:{NAME}"),
