@@ -8,39 +8,70 @@ use crate::options::{seconds, seed};
 const SECONDS: f64 = 3.0;
 
 fn node(fault: NodeFault) {
+    // Of five nodes two can be in trouble at once.
+    let plan = |plan| Plan {
+        hands: 2,
+        node_faults: vec![fault],
+        ..plan
+    };
+    run(&fault.name(), 5, plan, fault.needs_clock());
+}
+
+fn client(fault: ClientFault) {
+    let plan = |plan| Plan {
+        client_faults: vec![fault],
+        ..plan
+    };
+    run(&fault.name(), 3, plan, fault.needs_clock());
+}
+
+fn run(name: &str, nodes: usize, with_fault: impl Fn(Plan) -> Plan, needs_clock: bool) {
     let Some(lasts) = seconds(SECONDS, true) else {
         return;
     };
-    // Of five nodes two can be in trouble at once.
-    let plan = Plan {
-        hands: 2,
-        node_faults: vec![fault],
-        ..Plan::new(fault.name(), 5, lasts, seed())
-    };
+    let plan = with_fault(Plan::new(name, nodes, lasts, seed()));
     let (clients, clocks) = (plan.clients, devnodes::Clock::available());
     let outcome = plan.run();
     outcome.assert_safe(clients);
     assert!(
-        0 < outcome.done(fault.name()) || fault.needs_clock() && !clocks,
+        0 < outcome.done(name) || needs_clock && !clocks,
         "it was never done"
     );
 }
 
-fn client(fault: ClientFault) {
-    let Some(lasts) = seconds(SECONDS, true) else {
-        return;
+/// A test for each row.
+macro_rules! alone {
+    ($($test:ident: $($run:ident($fault:expr)),+;)+) => {
+        $(#[test] fn $test() { $($run($fault);)+ })+
     };
-    let plan = Plan {
-        client_faults: vec![fault],
-        ..Plan::new(fault.name(), 3, lasts, seed())
-    };
-    let (clients, clocks) = (plan.clients, devnodes::Clock::available());
-    let outcome = plan.run();
-    outcome.assert_safe(clients);
-    assert!(
-        0 < outcome.done(fault.name()) || fault.needs_clock() && !clocks,
-        "it was never done"
-    );
+}
+
+alone! {
+    nodes_that_are_killed_and_restart_empty: node(NodeFault::KillEmpty);
+    nodes_that_are_killed_and_restart_with_what_they_had: node(NodeFault::KillKept);
+    nodes_that_are_paused: node(NodeFault::Pause);
+    nodes_that_are_flushed: node(NodeFault::Flush);
+    nodes_that_are_out_of_memory: node(NodeFault::OutOfMemory);
+    nodes_whose_password_changes: node(NodeFault::Password);
+    nodes_whose_clocks_are_stepped_forward: node(NodeFault::ClockForward);
+    nodes_whose_clocks_are_stepped_back: node(NodeFault::ClockBack);
+    nodes_whose_clocks_run_fast_or_slow_within_the_margin: node(NodeFault::ClockRate);
+    links_that_are_cut: node(NodeFault::Cut);
+    links_that_swallow_everything: node(NodeFault::BlackHole);
+    links_that_are_slow: node(NodeFault::Delay), node(NodeFault::Trickle);
+    links_on_which_commands_come_late: node(NodeFault::LateRequests);
+    links_on_which_answers_come_late: node(NodeFault::LateReplies);
+    nodes_that_forget_their_scripts: node(NodeFault::ScriptFlush);
+    nodes_that_may_hand_nothing_over_for_a_while: node(NodeFault::Forbid);
+    clients_that_are_stopped_while_they_acquire: client(ClientFault::StopInAcquire);
+    clients_that_are_stopped_while_they_renew: client(ClientFault::StopInRenewal);
+    clients_that_are_stopped_while_they_release: client(ClientFault::StopInRelease);
+    clients_that_are_killed: client(ClientFault::Kill);
+}
+
+#[test]
+fn c6_clients_whose_wall_clocks_are_stepped() {
+    client(ClientFault::ClockSteps);
 }
 
 #[test]
@@ -59,110 +90,4 @@ fn none_on_three_four_and_five_nodes() {
             "servers no longer had them"
         );
     }
-}
-
-#[test]
-fn nodes_that_are_killed_and_restart_empty() {
-    node(NodeFault::KillEmpty);
-}
-
-#[test]
-fn nodes_that_are_killed_and_restart_with_what_they_had() {
-    node(NodeFault::KillKept);
-}
-
-#[test]
-fn nodes_that_are_paused() {
-    node(NodeFault::Pause);
-}
-
-#[test]
-fn nodes_that_are_flushed() {
-    node(NodeFault::Flush);
-}
-
-#[test]
-fn nodes_that_are_out_of_memory() {
-    node(NodeFault::OutOfMemory);
-}
-
-#[test]
-fn nodes_whose_password_changes() {
-    node(NodeFault::Password);
-}
-
-#[test]
-fn nodes_whose_clocks_are_stepped_forward() {
-    node(NodeFault::ClockForward);
-}
-
-#[test]
-fn nodes_whose_clocks_are_stepped_back() {
-    node(NodeFault::ClockBack);
-}
-
-#[test]
-fn nodes_whose_clocks_run_fast_or_slow_within_the_margin() {
-    node(NodeFault::ClockRate);
-}
-
-#[test]
-fn links_that_are_cut() {
-    node(NodeFault::Cut);
-}
-
-#[test]
-fn links_that_swallow_everything() {
-    node(NodeFault::BlackHole);
-}
-
-#[test]
-fn links_that_are_slow() {
-    node(NodeFault::Delay);
-    node(NodeFault::Trickle);
-}
-
-#[test]
-fn links_on_which_commands_come_late() {
-    node(NodeFault::LateRequests);
-}
-
-#[test]
-fn links_on_which_answers_come_late() {
-    node(NodeFault::LateReplies);
-}
-
-#[test]
-fn nodes_that_forget_their_scripts() {
-    node(NodeFault::ScriptFlush);
-}
-
-#[test]
-fn nodes_that_may_hand_nothing_over_for_a_while() {
-    node(NodeFault::Forbid);
-}
-
-#[test]
-fn clients_that_are_stopped_while_they_acquire() {
-    client(ClientFault::StopInAcquire);
-}
-
-#[test]
-fn clients_that_are_stopped_while_they_renew() {
-    client(ClientFault::StopInRenewal);
-}
-
-#[test]
-fn clients_that_are_stopped_while_they_release() {
-    client(ClientFault::StopInRelease);
-}
-
-#[test]
-fn clients_that_are_killed() {
-    client(ClientFault::Kill);
-}
-
-#[test]
-fn c6_clients_whose_wall_clocks_are_stepped() {
-    client(ClientFault::ClockSteps);
 }

@@ -396,6 +396,21 @@ pub(crate) fn run_until(rule: &str, plan: Plan) -> Report {
     panic!("no objection to {rule}; the last: {last}");
 }
 
+/// Clients trust their locks for too long in this work, and if it is `trusting` the resource does as well: the judge objects.
+#[track_caller]
+pub(crate) fn assert_deaf_clients_are_seen(rule: &str, work: Work, trusting: bool) {
+    let Some(lasts) = seconds(3.0, true) else {
+        return;
+    };
+    let plan = Plan {
+        deaf: true,
+        trusting,
+        works: vec![work],
+        ..Plan::new("planted: deaf", 3, lasts, 1)
+    };
+    run_until(rule, plan);
+}
+
 #[test]
 fn clients_that_trust_their_locks_for_too_long_are_seen() {
     let report = run_until(

@@ -338,12 +338,7 @@ impl Campaign {
     }
 
     fn note(&self, fault: NodeFault, node: usize, times: (u64, u64)) {
-        *self
-            .faults
-            .lock()
-            .unwrap()
-            .entry(fault.name().to_owned())
-            .or_default() += 1;
+        *self.faults.lock().unwrap().entry(fault.name()).or_default() += 1;
         if !self.plan.secretive {
             self.tell_of_fault(fault, node, times);
         }
@@ -357,7 +352,7 @@ impl Campaign {
             0
         };
         self.judge.hear_of_fault(
-            fault.name(),
+            &fault.name(),
             fault.effect(),
             &format!("n{node}"),
             times,

@@ -1,5 +1,6 @@
 //! What is done to nodes and to clients, and undone again.
 
+use std::fmt;
 use std::thread;
 use std::time::Duration;
 
@@ -135,32 +136,8 @@ impl NodeFault {
         }
     }
 
-    pub(crate) fn name(self) -> &'static str {
-        match self {
-            NodeFault::KillEmpty => "kill-empty",
-            NodeFault::KillKept => "kill-kept",
-            NodeFault::Pause => "pause",
-            NodeFault::Flush => "flush",
-            NodeFault::OutOfMemory => "out-of-memory",
-            NodeFault::Password => "password",
-            NodeFault::ClockForward => "clock-forward",
-            NodeFault::ClockBack => "clock-back",
-            NodeFault::ClockRate => "clock-rate",
-            NodeFault::ScriptFlush => "script-flush",
-            NodeFault::Forbid => "forbid",
-            NodeFault::Cut => "cut",
-            NodeFault::BlackHole => "black-hole",
-            NodeFault::Delay => "delay",
-            NodeFault::Trickle => "trickle",
-            NodeFault::LateRequests => "late-requests",
-            NodeFault::LateReplies => "late-replies",
-            NodeFault::FailOver => "fail-over",
-            NodeFault::HandOver => "hand-over",
-            NodeFault::TakeOver => "take-over",
-            NodeFault::MoveSlot => "move-slot",
-            NodeFault::LoseSlot => "lose-slot",
-            NodeFault::Blackout => "blackout",
-        }
+    pub(crate) fn name(self) -> String {
+        name_of(self)
     }
 
     pub(crate) fn needs_clock(self) -> bool {
@@ -325,6 +302,18 @@ impl NodeFault {
     }
 }
 
+/// As in reports: `kill-empty`.
+fn name_of(fault: impl fmt::Debug) -> String {
+    let mut name = String::new();
+    for char in format!("{fault:?}").chars() {
+        if char.is_uppercase() && !name.is_empty() {
+            name.push('-');
+        }
+        name.push(char.to_ascii_lowercase());
+    }
+    name
+}
+
 /// Steps a clock that is behind forward to the system's time. Keys that were set while it was behind would otherwise
 /// outlive their ttl.
 pub(crate) fn catch_up(server: &Server, told: &impl Fn(NodeFault, u64, u64)) -> Result<(), Error> {
@@ -346,14 +335,8 @@ impl ClientFault {
         ClientFault::ClockSteps,
     ];
 
-    pub(crate) fn name(self) -> &'static str {
-        match self {
-            ClientFault::StopInAcquire => "stop-in-acquire",
-            ClientFault::StopInRenewal => "stop-in-renewal",
-            ClientFault::StopInRelease => "stop-in-release",
-            ClientFault::Kill => "client-kill",
-            ClientFault::ClockSteps => "client-clock",
-        }
+    pub(crate) fn name(self) -> String {
+        name_of(self)
     }
 
     pub(crate) fn needs_clock(self) -> bool {

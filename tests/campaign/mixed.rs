@@ -44,7 +44,7 @@ fn everything(
         // A client is stopped or killed in something that it does: where none is, hardly anybody had a lock.
         let never: Vec<_> = faults
             .iter()
-            .filter(|it| outcome.done(it.name()) == 0)
+            .filter(|it| outcome.done(&it.name()) == 0)
             .collect();
         assert!(never.is_empty(), "never done: {never:?}");
     }

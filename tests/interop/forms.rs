@@ -1,71 +1,44 @@
-//! The same for our other locks of that name: readers, writers, and sets that have it.
+//! Each kind of our locks of that name: mutexes, readers, writers, and sets that have it.
 //!
 //! | they hold the lock, and we want | we hold it, and they want it |
 //! | --- | --- |
-//! | to read, to write, the set: refused | readers, one or several; a writer; a set; a writer that has become a reader: refused |
+//! | the mutex, to read, to write, the set: refused | a mutex; readers, one or several; a writer; a set; a writer that has become a reader: refused |
 
 use std::thread;
 
 use devnodes::{PATIENCE, eventually};
-use quorlock::{
-    AcquireError, ExtendError, LockGuard, LockManager, Lost, ReadGuard, ReleaseError, Released,
-    WriteGuard,
-};
+use quorlock::{AcquireError, Hold, LockManager, Lost, ReleaseError};
 
 use crate::{TTL, TestResult, World};
 
 #[derive(Clone, Copy, Debug)]
 enum Form {
+    Mutex,
     Reader,
     Writer,
     Set,
 }
 
-enum Ours {
-    Reader(ReadGuard),
-    Writer(WriteGuard),
-    Set(LockGuard),
-}
-
 impl Form {
-    const ALL: [Form; 3] = [Form::Reader, Form::Writer, Form::Set];
+    const ALL: [Form; 4] = [Form::Mutex, Form::Reader, Form::Writer, Form::Set];
 
-    fn try_take(self, locks: &LockManager) -> Result<Ours, AcquireError> {
+    fn try_take(self, locks: &LockManager) -> Result<Hold, AcquireError> {
         Ok(match self {
-            Form::Reader => Ours::Reader(locks.rw_lock("report").try_read()?),
-            Form::Writer => Ours::Writer(locks.rw_lock("report").try_write()?),
-            Form::Set => Ours::Set(locks.multi_lock(["another", "report"]).try_lock()?),
+            Form::Mutex => locks.mutex("report").try_lock()?.into(),
+            Form::Reader => locks.rw_lock("report").try_read()?.into(),
+            Form::Writer => locks.rw_lock("report").try_write()?.into(),
+            Form::Set => locks.multi_lock(["another", "report"]).try_lock()?.into(),
         })
     }
 
-    fn take(self, locks: &LockManager) -> Result<Ours, AcquireError> {
+    fn take(self, locks: &LockManager) -> Result<Hold, AcquireError> {
+        let set = locks.multi_lock(["another", "report"]);
         Ok(match self {
-            Form::Reader => Ours::Reader(locks.rw_lock("report").try_read_for(PATIENCE)?),
-            Form::Writer => Ours::Writer(locks.rw_lock("report").try_write_for(PATIENCE)?),
-            Form::Set => Ours::Set(
-                locks
-                    .multi_lock(["another", "report"])
-                    .try_lock_for(PATIENCE)?,
-            ),
+            Form::Mutex => locks.mutex("report").try_lock_for(PATIENCE)?.into(),
+            Form::Reader => locks.rw_lock("report").try_read_for(PATIENCE)?.into(),
+            Form::Writer => locks.rw_lock("report").try_write_for(PATIENCE)?.into(),
+            Form::Set => set.try_lock_for(PATIENCE)?.into(),
         })
-    }
-}
-
-impl Ours {
-    fn extend(&self) -> Result<(), ExtendError> {
-        match self {
-            Ours::Reader(it) => it.extend(TTL),
-            Ours::Writer(it) => it.extend(TTL),
-            Ours::Set(it) => it.extend(TTL),
-        }
-    }
-
-    fn release(self) -> Result<Released, ReleaseError> {
-        match self {
-            Ours::Reader(it) => it.release(),
-            Ours::Writer(it) => it.release(),
-            Ours::Set(it) => it.release(),
-        }
     }
 }
 
@@ -116,7 +89,7 @@ pub(crate) fn what_any_form_of_ours_holds_they_are_refused_until_it_is_released(
     for form in Form::ALL {
         let ours = form.try_take(&world.locks)?;
         world.peer_is_refused(form)?;
-        ours.extend()?;
+        ours.extend(TTL)?;
         ours.release()?;
         world.peer_gets_it(form)?;
     }

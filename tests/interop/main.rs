@@ -18,7 +18,6 @@ mod peer;
 
 use std::io::{self, Write};
 use std::sync::Once;
-use std::thread;
 use std::time::Duration;
 
 use devnodes::{PATIENCE, Servers, eventually};
@@ -31,8 +30,7 @@ use forms::{
     what_they_release_any_form_of_ours_gets_while_waiting,
 };
 use peer::{Client, Peer};
-use quorlock::error::NodeAnswer;
-use quorlock::{LockManager, Lost, ReleaseError};
+use quorlock::LockManager;
 
 type TestResult = Result<(), Box<dyn std::error::Error>>;
 
@@ -117,14 +115,8 @@ macro_rules! claims {
 }
 
 claims! {
-    what_they_hold_we_are_refused_and_leave_alone,
     what_they_hold_on_a_bare_majority_we_are_refused_and_give_back,
-    what_we_hold_they_are_refused,
     what_we_hold_on_a_bare_majority_they_are_refused,
-    what_they_release_we_get_at_once,
-    what_they_release_we_get_while_waiting,
-    what_we_release_they_get_at_once,
-    what_we_lose_they_get_and_our_release_leaves_alone,
     what_they_lose_we_get_and_their_release_leaves_alone,
     what_expired_for_us_they_get_and_our_guard_leaves_alone,
     what_expired_for_them_we_get_and_their_release_leaves_alone,
@@ -152,29 +144,6 @@ fn run(client: Client, nodes: usize, claim: fn(World) -> TestResult) -> TestResu
     claim(World::new(client, nodes)?)
 }
 
-fn what_they_hold_we_are_refused_and_leave_alone(mut world: World) -> TestResult {
-    world.peer_takes_it()?;
-    let (values, counts) = (world.values(), world.key_counts());
-
-    let err = world.locks.mutex("report").try_lock().unwrap_err();
-
-    assert!(err.is_held(), "{err}");
-    let mut refusals = 0;
-    for row in err.nodes() {
-        match row.answer {
-            NodeAnswer::Held {
-                left: Some(left), ..
-            } if Duration::ZERO < left && left <= TTL => refusals += 1,
-            NodeAnswer::Pending => {}
-            _ => panic!("{row}"),
-        }
-    }
-    assert!(world.servers.len() / 2 < refusals, "{err}");
-    assert_eq!(world.values(), values);
-    assert_eq!(world.key_counts(), counts, "nothing of ours stays behind");
-    Ok(())
-}
-
 fn what_they_hold_on_a_bare_majority_we_are_refused_and_give_back(mut world: World) -> TestResult {
     world.peer_takes_it()?;
     for server in world.servers.iter().take(world.servers.len() / 2) {
@@ -190,19 +159,6 @@ fn what_they_hold_on_a_bare_majority_we_are_refused_and_give_back(mut world: Wor
     Ok(())
 }
 
-fn what_we_hold_they_are_refused(mut world: World) -> TestResult {
-    let guard = world.locks.mutex("report").try_lock()?;
-    world.wait_until_everywhere();
-    let values = world.values();
-
-    assert!(!world.peer.acquire("report", TTL)?, "held by us");
-
-    assert_eq!(world.values(), values);
-    guard.check()?;
-    guard.extend(TTL)?;
-    Ok(())
-}
-
 fn what_we_hold_on_a_bare_majority_they_are_refused(mut world: World) -> TestResult {
     // Without renewal, which would heal the nodes that lost it.
     let guard = world.locks.mutex("report").renew(false).try_lock()?;
@@ -215,71 +171,6 @@ fn what_we_hold_on_a_bare_majority_they_are_refused(mut world: World) -> TestRes
 
     guard.check()?;
     guard.release()?;
-    Ok(())
-}
-
-fn what_they_release_we_get_at_once(mut world: World) -> TestResult {
-    world.peer_takes_it()?;
-    let report = world.locks.mutex("report");
-    assert!(report.try_lock().is_err_and(|it| it.is_held()));
-
-    assert_eq!(world.peer.release()?, "released");
-
-    report.try_lock()?.release()?;
-    Ok(())
-}
-
-fn what_they_release_we_get_while_waiting(mut world: World) -> TestResult {
-    world.peer_takes_it()?;
-    let report = world.locks.mutex("report");
-    let before = world.locks.stats().rounds_held;
-
-    let waiter = thread::Builder::new().spawn(move || report.try_lock_for(PATIENCE))?;
-    eventually("we were refused", || {
-        before < world.locks.stats().rounds_held
-    });
-    assert_eq!(world.peer.release()?, "released");
-
-    waiter.join().unwrap()?.release()?;
-    Ok(())
-}
-
-fn what_we_release_they_get_at_once(mut world: World) -> TestResult {
-    let guard = world.locks.mutex("report").try_lock()?;
-    assert!(!world.peer.acquire("report", TTL)?, "held by us");
-
-    drop(guard);
-
-    assert!(
-        world.peer.acquire("report", TTL)?,
-        "the scope of our guard is over"
-    );
-    assert_eq!(world.peer.release()?, "released");
-    world.servers.wait_until_free(&world.key)?;
-    Ok(())
-}
-
-fn what_we_lose_they_get_and_our_release_leaves_alone(mut world: World) -> TestResult {
-    let guard = world.locks.mutex("report").renew(false).try_lock()?;
-    world.wait_until_everywhere();
-    world.delete_lock()?;
-    world.peer_takes_it()?;
-    let values = world.values();
-
-    // We have not noticed: this release is really sent, and finds it.
-    let released = guard.release();
-    assert!(
-        matches!(released, Err(ReleaseError::Lost(Lost::Gone))),
-        "{released:?}"
-    );
-
-    world.locks.shutdown(); // sends whatever is still queued
-    assert_eq!(world.values(), values);
-    assert_eq!(
-        world.peer.release()?,
-        "released",
-        "theirs was there to be released"
-    );
     Ok(())
 }
 
@@ -323,10 +214,10 @@ fn what_expired_for_us_they_get_and_our_guard_leaves_alone(mut world: World) -> 
 fn what_expired_for_them_we_get_and_their_release_leaves_alone(mut world: World) -> TestResult {
     assert!(world.peer.acquire("report", SHORT)?, "the lock is free");
     let guard = world.locks.mutex("report").try_lock_for(PATIENCE)?;
-    // We have a majority; on the other nodes theirs may last a moment longer.
-    eventually("only our key is left", || {
-        let values: Vec<_> = world.values().into_iter().flatten().collect();
-        values.windows(2).all(|pair| pair[0] == pair[1])
+    // We have a majority; on the other nodes theirs may last a moment longer, and an extension brings ours.
+    eventually("our key is on every node", || {
+        let values = world.values();
+        guard.extend(TTL).is_ok() && values.iter().all(|it| it.is_some() && *it == values[0])
     });
     let values = world.values();
 

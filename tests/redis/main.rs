@@ -10,75 +10,101 @@
     reason = "tests start threads and read clocks themselves"
 )]
 
-mod access;
-mod acquire;
-mod bad_nodes;
-mod bounds;
-mod building;
-mod busy;
-mod checks;
-mod clocks;
-mod clusters;
-mod contenders;
-mod cut_off;
-mod each_kind;
-mod failovers;
-mod failures;
-mod fairness;
-mod fencing;
-mod first_calls;
-mod guard;
-mod handovers;
-mod held;
-mod holders;
-mod inspect;
-mod late;
-mod levels;
-mod liars;
-mod list;
-mod lists;
-mod log_lines;
-mod loggers;
-mod losses;
-mod lost_notices;
-mod members;
-mod memory;
-mod names;
-mod notices;
-mod obligations;
-mod observer;
-mod one_bad;
-mod operations;
-mod other_nodes;
-mod outages;
-mod overload;
-mod own_hold;
-mod process;
-mod promoted;
-mod quarantine;
-mod queue;
-#[cfg(feature = "metrics")]
-mod recorder;
-mod reentrant;
-mod renewal;
-mod replicated;
-mod resource;
-mod rw_lock;
-mod rw_waiting;
-mod scripts;
-mod secrets;
-mod semaphore;
-mod semaphore_waiting;
-mod sentinel;
-mod several;
-mod several_waiting;
-mod slow_ways;
-mod starving;
-mod stopping;
 mod support;
-mod swapped;
-mod together;
-mod waiting;
+
+mod acquire {
+    mod attempts;
+    mod fenced_resource;
+    mod fencing;
+    mod first_call;
+    mod guard;
+    mod late_answers;
+    mod mutex;
+    mod names;
+    mod own_hold;
+}
+
+mod waiting {
+    pub(crate) mod contenders;
+    mod each_kind;
+    mod fairness;
+    mod handovers;
+    mod limits;
+    pub(crate) mod lists;
+    mod lost_notices;
+    mod minority;
+    mod notices;
+    mod outages;
+    mod overload;
+    mod permits;
+    mod queue;
+    mod readers;
+    mod several_names;
+    mod starvation;
+}
+
+mod renewal {
+    mod busy_servers;
+    mod extensions;
+    mod losses;
+    mod process;
+    mod release_all;
+    mod signals;
+    mod slow_network;
+}
+
+mod nodes {
+    pub(crate) mod access_list;
+    mod bad_servers;
+    mod building;
+    mod clocks;
+    mod failures;
+    mod limits;
+    pub(crate) mod lying_servers;
+    mod one_bad_server;
+    mod scripts;
+    mod server_count;
+    mod settings;
+}
+
+mod quarantine {
+    mod promotion;
+    pub(crate) mod record;
+    mod restart;
+    mod swapped_server;
+}
+
+mod kinds {
+    pub(crate) mod each_kind;
+    mod reentrant;
+    pub(crate) mod rw_lock;
+    pub(crate) mod semaphore;
+    pub(crate) mod several_names;
+}
+
+mod topology {
+    mod cluster;
+    mod failover;
+    pub(crate) mod members;
+    pub(crate) mod replicated;
+    mod sentinel;
+}
+
+mod operations {
+    mod health;
+    mod held_locks;
+    mod holder_label;
+    mod incidents;
+    mod inspect;
+    mod list;
+    mod log_levels;
+    pub(crate) mod log_lines;
+    mod loggers;
+    mod observer;
+    #[cfg(feature = "metrics")]
+    pub(crate) mod recorder;
+    pub(crate) mod secrets;
+}
 
 /// On the backend `tls` it trusts the certificates of the servers.
 fn builder_for(urls: impl IntoIterator<Item = impl AsRef<str>>) -> quorlock::Builder {

@@ -40,6 +40,11 @@ pub(crate) fn patient(builder: Builder) -> Builder {
         .quarantine(false)
 }
 
+/// With a ttl that ends within a test, and a response timeout that is as long as it allows.
+pub(crate) fn with_ttl(urls: impl IntoIterator<Item = impl AsRef<str>>, ttl: Duration) -> Builder {
+    builder(urls).response_timeout(ttl / 4).ttl(ttl)
+}
+
 /// The loss, when it is announced.
 pub(crate) fn announced(lost: &LostReceiver) -> Lost {
     lost.recv_timeout(PATIENCE).expect("the loss is announced")
@@ -97,6 +102,11 @@ pub(crate) fn lock_keys(server: &Server) -> Vec<String> {
     keys.filter(|it| !it.starts_with("quorlock:")).collect()
 }
 
+/// Deletes the key on all servers.
+pub(crate) fn del_all(servers: &Servers, key: &str) {
+    servers.iter().for_each(|server| del(server, key));
+}
+
 /// Waits until no server holds a lock.
 #[track_caller]
 pub(crate) fn nothing_is_left(servers: &Servers) {
@@ -108,14 +118,18 @@ pub(crate) fn nothing_is_left(servers: &Servers) {
     });
 }
 
-/// How often the server was asked to run a script by its hash, the first of which are acquisitions.
+/// How often the server was asked to run a script, by its hash or by its source.
 pub(crate) fn scripts_run(server: &Server) -> u64 {
-    let line = server.info("cmdstat_evalsha").unwrap_or_default();
-    let calls = line
+    calls(server, "evalsha") + calls(server, "eval")
+}
+
+/// How often the server has run a command.
+pub(crate) fn calls(server: &Server, command: &str) -> u64 {
+    let stat = server.info(&format!("cmdstat_{command}"));
+    stat.unwrap_or_default()
         .split(',')
-        .find_map(|it| it.strip_prefix("calls="))
-        .unwrap_or("0");
-    calls.parse().unwrap()
+        .find_map(|field| field.strip_prefix("calls="))
+        .map_or(0, |calls| calls.parse().unwrap())
 }
 
 /// Sets `key` as another client would.
@@ -131,6 +145,13 @@ pub(crate) fn set_px(server: &Server, key: &str, value: &str, millis: u64) {
 
 pub(crate) fn del(server: &Server, key: &str) {
     server.command(&["DEL", key]).unwrap();
+}
+
+/// Microseconds since 1970, by the server's clock.
+pub(crate) fn time_at(server: &Server) -> u64 {
+    let time = server.command(&["TIME"]).unwrap();
+    let [seconds, micros] = [0, 1].map(|part| time.as_array().unwrap()[part].as_int().unwrap());
+    u64::try_from(seconds * 1_000_000 + micros).unwrap()
 }
 
 /// The key of a server's record.
@@ -338,7 +359,12 @@ pub(crate) fn child_with(
     )
 }
 
-/// In a child process: its servers. Empty if this is none, and then there is nothing to do.
+/// In a child process: its servers. `None` elsewhere, and then there is nothing to do.
+pub(crate) fn parent_urls() -> Option<Vec<String>> {
+    Some(child_urls()).filter(|urls| !urls.is_empty())
+}
+
+/// The same; empty elsewhere.
 pub(crate) fn child_urls() -> Vec<String> {
     let urls = env::var(CHILD_URLS).unwrap_or_default();
     urls.split_whitespace().map(str::to_owned).collect()
@@ -360,3 +386,13 @@ pub(crate) fn hear_parent() -> Option<String> {
 pub(crate) fn repeat<T>(n: usize, make: impl FnMut() -> T) -> Vec<T> {
     iter::repeat_with(make).take(n).collect()
 }
+
+/// Asserts that the value matches the pattern, and shows it if not.
+macro_rules! assert_matches {
+    ($value:expr, $($pattern:tt)+) => {
+        match &$value {
+            value => assert!(matches!(value, $($pattern)+), "{value:?}"),
+        }
+    };
+}
+pub(crate) use assert_matches;

@@ -2,15 +2,12 @@
 
 use std::collections::BTreeSet;
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
-use crate::{files, root, sources};
+use crate::{root, sources};
 
 /// Of a line of Markdown that is not in a table.
 const COLUMNS_MAX: usize = 120;
-
-/// Words of the user's guide.
-const GUIDE_WORDS_MAX: usize = 18_000;
 
 #[test]
 fn the_links_of_the_readme_lead_to_pages_and_headings_that_exist() {
@@ -63,82 +60,6 @@ fn the_links_of_the_readme_lead_to_pages_and_headings_that_exist() {
                 .any(|line| line.starts_with('#') && anchor(line) == heading);
         assert!(found, "{link}: there is no such heading");
     }
-}
-
-/// A page is also read as a plain file, where links to items are dead and hidden lines are shown.
-#[test]
-fn the_pages_of_the_guide_read_well_as_files() {
-    for (name, text) in users_guide() {
-        assert!(
-            !text.contains("](crate::"),
-            "{name}: write a link to an item as [`Item`]"
-        );
-        let (mut in_block, mut in_rust) = (false, false);
-        for line in text.lines() {
-            if let Some(info) = line.trim_start().strip_prefix("```") {
-                in_block = !in_block;
-                in_rust = in_block && is_rust(info);
-            }
-            let is_hidden = in_rust && (line.trim() == "#" || line.trim_start().starts_with("# "));
-            assert!(!is_hidden, "{name}: a hidden line in an example: {line}");
-            let is_long = !in_block && !line.starts_with('|') && 120 < line.chars().count();
-            assert!(!is_long, "{name}: a line of more than 120 columns: {line}");
-        }
-    }
-}
-
-/// Whether rustdoc compiles a block with these words behind its fence.
-fn is_rust(info: &str) -> bool {
-    let words = [
-        "",
-        "rust",
-        "no_run",
-        "should_panic",
-        "ignore",
-        "compile_fail",
-    ];
-    info.split(',')
-        .all(|word| words.contains(&word.trim()) || word.trim().starts_with('E'))
-}
-
-#[test]
-fn the_guide_is_short() {
-    let words: usize = users_guide()
-        .iter()
-        .map(|(_, text)| text.split_whitespace().count())
-        .sum();
-    assert!(
-        words <= GUIDE_WORDS_MAX,
-        "the user's guide has {words} words, more than {GUIDE_WORDS_MAX}"
-    );
-}
-
-#[test]
-fn the_page_of_the_crate_lists_the_guide_in_order() {
-    let modules = fs::read_to_string(root().join("src/guide.rs")).unwrap();
-    let pages = modules
-        .lines()
-        .filter_map(|line| line.strip_prefix("pub mod ")?.split(' ').next());
-    let pages: Vec<_> = pages.collect();
-    let page = fs::read_to_string(root().join("src/lib.rs")).unwrap();
-    let listed = page
-        .lines()
-        .filter_map(|line| line.strip_prefix("//! | [`guide::")?.split('`').next());
-    assert_eq!(listed.collect::<Vec<_>>(), pages);
-}
-
-/// The names and texts of its pages.
-fn users_guide() -> Vec<(String, String)> {
-    let named = |file: PathBuf| {
-        (
-            file.file_stem().unwrap().to_string_lossy().into_owned(),
-            fs::read_to_string(file).unwrap(),
-        )
-    };
-    files(&root().join("src/guide"))
-        .into_iter()
-        .map(named)
-        .collect()
 }
 
 #[test]

@@ -45,22 +45,6 @@ fn a_lock_is_taken_refused_to_others_extended_handed_over_and_released() -> Test
     Ok(())
 }
 
-#[test]
-fn held_locks_are_renewed() -> TestResult {
-    let nodes = Secured::start(3);
-    let locks = nodes
-        .builder()
-        .ttl(Duration::from_secs(2))
-        .response_timeout(Duration::from_millis(500))
-        .build()?;
-    let guard = locks.mutex("report").lock()?;
-
-    eventually("it was extended", || 2 <= locks.stats().extensions);
-
-    guard.check()?;
-    Ok(())
-}
-
 /// Several callers are served by one thread, which waits for all sockets.
 #[test]
 fn many_threads_lock_at_a_time() -> TestResult {

@@ -37,11 +37,9 @@ pub(crate) fn work(client: &mut Client, hold: Hold) -> Option<Hold> {
 
 #[cfg(test)]
 mod tests {
-    use crate::biting::{Tale, run_until};
-    use crate::conductor::Plan;
+    use crate::biting::{Tale, assert_deaf_clients_are_seen};
     use crate::history::Effect;
     use crate::judge::Manner;
-    use crate::options::seconds;
     use crate::works::Work;
 
     #[test]
@@ -69,17 +67,6 @@ mod tests {
 
     #[test]
     fn holders_of_permits_that_trust_their_locks_for_too_long_are_seen() {
-        let Some(lasts) = seconds(3.0, true) else {
-            return;
-        };
-        let works = vec![Work::Permits];
-        run_until(
-            "crowd",
-            Plan {
-                deaf: true,
-                works,
-                ..Plan::new("planted: deaf", 3, lasts, 1)
-            },
-        );
+        assert_deaf_clients_are_seen("crowd", Work::Permits, false);
     }
 }

@@ -68,10 +68,8 @@ pub(crate) fn work(client: &mut Client, hold: Hold) -> Option<Hold> {
 
 #[cfg(test)]
 mod tests {
-    use crate::biting::{Tale, run_until};
-    use crate::conductor::Plan;
+    use crate::biting::{Tale, assert_deaf_clients_are_seen};
     use crate::judge::Manner;
-    use crate::options::seconds;
     use crate::works::Work;
 
     const READS: &str = "beside readers/0";
@@ -162,18 +160,6 @@ mod tests {
 
     #[test]
     fn readers_that_trust_their_locks_for_too_long_are_seen() {
-        let Some(lasts) = seconds(3.0, true) else {
-            return;
-        };
-        let works = vec![Work::Readers];
-        run_until(
-            "torn",
-            Plan {
-                deaf: true,
-                trusting: true,
-                works,
-                ..Plan::new("planted: deaf", 3, lasts, 1)
-            },
-        );
+        assert_deaf_clients_are_seen("torn", Work::Readers, true);
     }
 }

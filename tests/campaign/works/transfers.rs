@@ -59,10 +59,8 @@ fn pay(client: &mut Client, hold: &Hold) {
 
 #[cfg(test)]
 mod tests {
-    use crate::biting::{Tale, run_until};
-    use crate::conductor::Plan;
+    use crate::biting::{Tale, assert_deaf_clients_are_seen};
     use crate::judge::Manner;
-    use crate::options::seconds;
     use crate::works::Work;
 
     const BOTH: &str = "alone transfers/0,transfers/1";
@@ -130,18 +128,6 @@ mod tests {
 
     #[test]
     fn holders_of_sets_that_trust_their_locks_for_too_long_are_seen() {
-        let Some(lasts) = seconds(3.0, true) else {
-            return;
-        };
-        let works = vec![Work::Transfers];
-        run_until(
-            "torn",
-            Plan {
-                deaf: true,
-                trusting: true,
-                works,
-                ..Plan::new("planted: deaf", 3, lasts, 1)
-            },
-        );
+        assert_deaf_clients_are_seen("torn", Work::Transfers, true);
     }
 }

@@ -4,6 +4,8 @@ use std::env;
 use std::fmt::{self, Display};
 use std::sync::OnceLock;
 
+use crate::Clock;
+
 const VARIABLE: &str = "QUORLOCK_TEST_BACKEND";
 
 /// What a [`Server`](crate::Server) is. Groups and clusters are Redis processes without TLS on every backend.
@@ -50,6 +52,8 @@ pub enum Need {
     Sentinels,
     /// `CONFIG SET`, and options at the start.
     Settings,
+    /// Wall clocks that tests set: on Linux only.
+    SteppedClocks,
     /// A socket in the file system.
     UnixSockets,
 }
@@ -119,7 +123,7 @@ pub fn backend() -> Backend {
 
 /// Whether the chosen backend lacks this; a line on standard error reports the skipped test.
 pub fn lacks(need: Need) -> bool {
-    let lacks = backend().lacks(need);
+    let lacks = backend().lacks(need) || need == Need::SteppedClocks && !Clock::available();
     if lacks {
         eprintln!("skipped: {need:?} is not on the backend {}", backend());
     }

@@ -63,5 +63,5 @@ pub use proxy::Proxy;
 pub use server::{Builder, Server};
 pub use servers::Servers;
 pub use spoil::{Spoiled, spoil};
-pub use wait::{PATIENCE, eventually, eventually_is};
+pub use wait::{PATIENCE, eventually};
 pub use words::debug_form;

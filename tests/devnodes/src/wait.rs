@@ -1,6 +1,5 @@
 //! Waiting for something to become true, with a limit that no healthy run comes near.
 
-use std::fmt::Debug;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
@@ -25,25 +24,6 @@ const STEP: Duration = Duration::from_secs(1);
 pub fn eventually(what: &str, look: impl FnMut() -> bool) {
     if !holds_within(PATIENCE, look) {
         panic!("waited {PATIENCE:?} in vain: {what}");
-    }
-}
-
-/// Blocks until `look` shows what is `wanted`; looks every 2 ms.
-///
-/// # Panics
-///
-/// After [`PATIENCE`], naming `what` and what was seen last.
-#[track_caller]
-pub fn eventually_is<T: PartialEq<U> + Debug, U: Debug>(
-    what: &str,
-    wanted: U,
-    mut look: impl FnMut() -> T,
-) {
-    let mut seen = None;
-    let is_seen = holds_within(PATIENCE, || *seen.insert(look()) == wanted);
-    if !is_seen {
-        let seen = seen.unwrap();
-        panic!("waited {PATIENCE:?} in vain: {what}: {wanted:?}, not {seen:?}");
     }
 }
 

@@ -63,33 +63,6 @@ fn slots_fail_over_and_move_with_their_keys_and_without_them() -> Result<(), Err
 }
 
 #[test]
-fn a_replica_takes_the_place_of_a_master_that_is_killed_which_comes_back_as_its_replica()
--> Result<(), Error> {
-    let cluster = Cluster::builder(3).replicas(1).password("s3cret").start()?;
-    let key = cluster.name_at(0, "a");
-    assert_eq!(cluster.kill(0)?, 3);
-    set(&cluster, 3, &key)?;
-    cluster.servers[0].restart()?;
-    cluster.wait_until_well()?;
-    assert_eq!(cluster.owner_of(&key), Some(3));
-    assert_eq!(cluster.servers[0].info("role").as_deref(), Some("slave"));
-
-    // Without asking anybody.
-    cluster.servers[3].kill()?;
-    cluster.take_over(0)?;
-    set(&cluster, 0, &key)
-}
-
-#[test]
-fn a_small_one_serves_what_it_owns_although_there_is_a_hole() -> Result<(), Error> {
-    let cluster = Cluster::builder(1).partial().start()?;
-    let slot = cluster.slot_of("a");
-    cluster.drop_slot(slot)?;
-    assert!(refused(&cluster, 0, "a").contains("CLUSTERDOWN"));
-    set(&cluster, 0, "b")
-}
-
-#[test]
 fn a_master_that_is_cut_off_from_the_others_serves_side_by_side_with_the_one_in_its_place()
 -> Result<(), Error> {
     let cluster = Cluster::builder(3).replicas(1).cuttable().start()?;

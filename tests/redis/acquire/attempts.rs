@@ -1,0 +1,212 @@
+//! Attempts to take a lock: when they begin, how they end, and which nodes they leave out.
+
+use std::thread;
+use std::time::Instant;
+
+use devnodes::{Proxy, Servers, eventually};
+use quorlock::error::NodeAnswer;
+use quorlock::{AcquireError, LockManager};
+use rustix::process::Signal;
+
+use crate::support::*;
+
+/// A while, and what of a ttl of 20 s can be left after it at the most: less the margin of 1 % and 2 ms.
+const WHILE: std::time::Duration = ms(500);
+const LEFT: std::time::Duration = ms(20_000 - 202 - 500);
+
+/// Begins an attempt, lets it be under way for a [`WHILE`], then calls `go_on`; how much is left of the lock it gets.
+fn left_after_a_while(locks: &LockManager, go_on: impl FnOnce()) -> std::time::Duration {
+    let commands = locks.stats().commands;
+    let attempt = thread::spawn({
+        let report = locks.mutex("report").renew(false);
+        move || report.try_lock()
+    });
+    eventually("the attempt is under way", || {
+        commands < locks.stats().commands
+    });
+    let since = Instant::now();
+    eventually("a while has passed", || WHILE <= since.elapsed());
+    go_on();
+    join(attempt).unwrap().remaining()
+}
+
+#[test]
+fn a1_a_lease_counts_from_before_the_first_request_leaves() -> TestResult {
+    let servers = Servers::start(3)?;
+    let (proxies, urls) = proxies(&servers);
+    let locks = connected(builder(urls).ttl(secs(20)), 3);
+
+    proxies.iter().for_each(Proxy::hold_requests);
+    let left = left_after_a_while(&locks, || proxies.iter().for_each(Proxy::release_requests));
+    assert!(left <= LEFT, "{left:?}");
+    nothing_is_left(&servers);
+
+    proxies.iter().for_each(Proxy::hold_replies);
+    let left = left_after_a_while(&locks, || proxies.iter().for_each(Proxy::release_replies));
+    assert!(left <= LEFT, "{left:?}");
+    Ok(())
+}
+
+#[test]
+fn a1_every_attempt_of_a_waiting_call_counts_from_its_own_beginning() -> TestResult {
+    let servers = Servers::start(3)?;
+    let locks = connected(with_ttl(servers.urls(), secs(2)), 3);
+    for server in &servers {
+        set_px(server, "report", "foreign", 3_000);
+    }
+
+    let began = Instant::now();
+    let guard = locks.mutex("report").lock()?;
+
+    // Counted from the beginning of the call, no attempt could be in time.
+    assert!(secs(2) < began.elapsed());
+    drop(guard);
+    Ok(())
+}
+
+#[test]
+fn a6_an_attempt_that_is_sent_twice_counts_from_its_first_sending() -> TestResult {
+    let servers = Servers::start(3)?;
+    let (proxies, urls) = proxies(&servers);
+    let locks = connected(builder(urls).ttl(secs(20)), 3);
+    nothing_is_left(&servers);
+    for server in &servers {
+        server.command(&["SCRIPT", "FLUSH"])?;
+    }
+
+    proxies.iter().for_each(Proxy::hold_replies);
+    let left = left_after_a_while(&locks, || proxies.iter().for_each(Proxy::release_replies));
+
+    let sent_again = servers
+        .iter()
+        .filter(|it| it.info("cmdstat_eval").is_some())
+        .count();
+    assert!(2 <= sent_again, "{sent_again}");
+    assert!(left <= LEFT, "{left:?}");
+    Ok(())
+}
+
+#[test]
+fn a8_a_node_that_a_won_round_did_not_wait_for_is_extended_and_released_with_the_others()
+-> TestResult {
+    let servers = Servers::start(3)?;
+    let (proxies, urls) = proxies(&servers);
+    let locks = connected(builder(urls).ttl(secs(30)).response_timeout(secs(7)), 3);
+    let other = manager(&servers);
+
+    proxies[2].hold_requests();
+    let guard = locks.mutex("report").renew(false).try_lock()?;
+    assert_eq!(
+        (guard.is_valid(), servers[2].exists("report")),
+        (true, false)
+    );
+    proxies[2].release_requests();
+    eventually("the straggler has granted as well", || {
+        servers[2].exists("report")
+    });
+
+    assert_held(&other.mutex("report").try_lock().unwrap_err());
+    guard.extend(LONG)?;
+    eventually("it has extended as well", || {
+        60_000 < servers[2].pttl("report")
+    });
+    guard.release()?;
+    nothing_is_left(&servers);
+    Ok(())
+}
+
+#[test]
+fn a9_a_majority_that_is_out_of_reach_ends_the_attempt_without_waiting_for_the_slowest()
+-> TestResult {
+    let servers = Servers::start(5)?;
+    // So long that an attempt which waited for a paused node would never end here.
+    let options = builder(servers.urls())
+        .response_timeout(secs(60))
+        .connect_timeout(secs(60))
+        .ttl(LONG);
+    let locks = connected(options.clone(), 5);
+    let attempt = |locks: &LockManager| {
+        let report = locks.mutex("report");
+        join(thread::spawn(move || report.try_lock().map(drop))).unwrap_err()
+    };
+    for server in servers.iter().take(3) {
+        set(server, "report", "foreign");
+    }
+
+    servers[3].pause()?;
+    servers[4].pause()?;
+    let err = attempt(&locks);
+    assert_held(&err);
+    assert_eq!(
+        (answer(&err, 3), answer(&err, 4)),
+        (&NodeAnswer::Pending, &NodeAnswer::Pending)
+    );
+
+    servers[3].resume()?;
+    for server in servers.iter().take(3) {
+        server.kill()?;
+    }
+    let fresh = options.build()?;
+    let err = attempt(&fresh);
+    assert_no_quorum(&err);
+    assert_eq!(*answer(&err, 4), NodeAnswer::Pending, "{err}");
+    servers[4].resume()?;
+    nothing_is_left(&servers);
+    Ok(())
+}
+
+#[test]
+fn c3_a_process_stopped_in_the_middle_of_its_attempt_does_not_take_the_grants_for_a_lock()
+-> TestResult {
+    let servers = Servers::start(3)?;
+    let (proxies, urls) = proxies(&servers);
+    // The round waits for a connection to this one.
+    proxies[2].hold_replies();
+    let mut child = child(
+        "acquire::attempts::child_that_is_stopped_in_its_attempt",
+        &urls,
+    );
+    assert_eq!(child.hear(), "is connected");
+    proxies[0].hold_replies();
+    proxies[1].hold_replies();
+    child.tell("try");
+    eventually("its attempt is under way", || {
+        servers.holders("report") == 2
+    });
+
+    child.signal(Signal::STOP);
+    let lease_is_over = Instant::now() + ms(510);
+    eventually("its lease would be over", || lease_is_over < Instant::now());
+    proxies.iter().for_each(Proxy::release_replies);
+    child.signal(Signal::CONT);
+
+    // The answer is a grant, and came in time for the attempt.
+    assert_eq!(child.hear(), "too late");
+    child.go_on();
+    servers.wait_until_free("report")?;
+    assert!(
+        servers[0].exists(fence("report")),
+        "the node has granted it"
+    );
+    assert!(child.wait().success());
+    Ok(())
+}
+
+#[test]
+#[ignore = "a process of another test"]
+fn child_that_is_stopped_in_its_attempt() {
+    let Some(urls) = parent_urls() else { return };
+    // The margin leaves about half of the ttl; a node that connects gives the attempt more time than that.
+    let locks = with_ttl(urls, secs(1))
+        .clock_margin(0.49, ms(0))
+        .build()
+        .unwrap();
+    drop(lock_in_the_end(&locks, "warm-up"));
+    say("is connected");
+    wait_for_parent();
+    match locks.mutex("report").try_lock() {
+        Err(AcquireError::TooLate { .. }) => say("too late"),
+        other => say(format_args!("{other:?}")),
+    }
+    wait_for_parent();
+}

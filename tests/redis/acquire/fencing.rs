@@ -1,0 +1,418 @@
+//! Fencing tokens: larger with every holder, whatever the counters on the nodes say.
+
+use std::thread;
+
+use devnodes::{Servers, eventually};
+use quorlock::error::NodeAnswer;
+use quorlock::{AcquireError, LockManager};
+
+use crate::support::*;
+
+/// Far in the future as a clock, and still a token.
+const AHEAD: u64 = 9_007_199_000_000_000;
+
+fn is_used(err: &AcquireError) -> bool {
+    matches!(err, AcquireError::KeyInUse { .. })
+}
+
+fn token(locks: &LockManager) -> u64 {
+    locks
+        .mutex("report")
+        .try_lock()
+        .unwrap()
+        .fencing_token()
+        .get()
+}
+
+#[test]
+fn a_hostile_counter_of_one_node_does_not_use_up_the_range_of_tokens() -> TestResult {
+    let servers = Servers::start(3)?;
+    set(&servers[0], &fence("report"), &(AHEAD + 7).to_string());
+    let locks = connected(builder(servers.urls()), 3);
+
+    let mut last = 0;
+    for round in 0..6 {
+        let token = token(&locks);
+        assert!(last < token && token < AHEAD, "{round}: {token}");
+        last = token;
+    }
+    // Two of three show it: then one of them says the truth, as far as anybody can know.
+    set(&servers[1], &fence("report"), &AHEAD.to_string());
+    assert!(AHEAD < token(&locks));
+    Ok(())
+}
+
+#[test]
+fn a_counter_that_is_ahead_on_any_voting_node_is_passed() -> TestResult {
+    for ahead in 1..=3 {
+        let servers = Servers::start(3)?;
+        let far = in_an_hour();
+        for i in 0..ahead {
+            set(
+                &servers[i],
+                &fence("report"),
+                &(far + u64::try_from(i)?).to_string(),
+            );
+        }
+        // So that the node with the counter is needed for every majority.
+        if ahead == 1 {
+            servers[2].kill()?;
+        }
+        let (first, second) = (manager(&servers), manager(&servers));
+
+        let token_1 = token(&first);
+        assert!(far < token_1, "{ahead} ahead: {token_1}");
+        // One more if the first was decided before the largest was seen.
+        assert!(
+            (1..=2).contains(&first.stats().fencing_raises),
+            "{:?}",
+            first.stats()
+        );
+        let token_2 = token(&second);
+        let token_3 = token(&first);
+
+        assert!(
+            token_1 < token_2 && token_2 < token_3,
+            "{ahead} ahead: {token_1} {token_2} {token_3}"
+        );
+        nothing_is_left(&servers);
+    }
+    Ok(())
+}
+
+#[test]
+fn tokens_grow_over_every_change_of_the_majority() -> TestResult {
+    let servers = Servers::start(3)?;
+    let locks = connected(builder(servers.urls()), 3);
+    // As lost rounds and clocks leave them: all different, and far apart.
+    let far = in_an_hour();
+    for (i, counter) in [far + 7_000, far, 5].into_iter().enumerate() {
+        set(&servers[i], &fence("report"), &counter.to_string());
+    }
+
+    let mut last = 0;
+    for round in 0..9 {
+        // Each node is missing in turn.
+        servers[round % 3].pause()?;
+        let guard = locks.mutex("report").lock()?;
+        assert!(last < guard.fencing_token().get(), "{last} then {guard:?}");
+        last = guard.fencing_token().get();
+        servers[round % 3].resume()?;
+        drop(guard);
+        // With all it must grow as well.
+        let guard = locks.mutex("report").lock()?;
+        assert!(last < guard.fencing_token().get(), "{last} then {guard:?}");
+        last = guard.fencing_token().get();
+    }
+    assert!(far < last);
+    Ok(())
+}
+
+fn counter(server: &devnodes::Server) -> u64 {
+    String::from_utf8(server.get(fence("report")).unwrap())
+        .unwrap()
+        .parse()
+        .unwrap()
+}
+
+#[test]
+fn h1_a_release_brings_a_raised_token_to_a_node_that_the_raise_did_not_come_to() -> TestResult {
+    let servers = Servers::start(3)?;
+    let (proxies, urls) = proxies(&servers);
+    let locks = connected(builder(urls), 3);
+    drop(locks.mutex("report").try_lock()?);
+    eventually("all have a counter", || {
+        servers.iter().all(|it| it.exists(fence("report")))
+    });
+    nothing_is_left(&servers);
+    set(&servers[1], &fence("report"), &in_an_hour().to_string());
+
+    // The round cannot be decided yet; the last node executes the acquire, and its connection breaks.
+    proxies[1].hold_replies();
+    proxies[2].hold_replies();
+    let lock = locks.mutex("report");
+    let call = thread::spawn(move || lock.try_lock());
+    eventually("the last node has granted it", || {
+        servers[2].exists("report")
+    });
+    proxies[2].refuse(true);
+    proxies[2].cut();
+    eventually("it is down", || 2 <= locks.stats().connection_failures);
+    proxies[1].release_replies();
+
+    let guard = join(call)?;
+    let token = guard.fencing_token().get();
+    assert_eq!(locks.stats().fencing_raises, 1);
+    assert!(counter(&servers[2]) < token);
+    proxies[2].release_replies();
+    proxies[2].refuse(false);
+    guard.release()?;
+
+    eventually("the last node knows the token", || {
+        counter(&servers[2]) == token
+    });
+    assert_eq!([counter(&servers[0]), counter(&servers[1])], [token, token]);
+    nothing_is_left(&servers);
+    Ok(())
+}
+
+/// A release lifts a counter while the key is the owner's, and in no other case.
+#[test]
+fn h1_a_release_without_its_key_or_without_a_counter_lifts_nothing() -> TestResult {
+    let servers = Servers::start(1)?;
+    let locks = connected(builder(servers.urls()), 1);
+    let ahead = in_an_hour();
+    for (key, found, left) in [
+        ("", Some(7), Some(7)),
+        ("somebody else", Some(7), Some(7)),
+        ("mine", None, None),
+        ("mine", Some(ahead + 9), Some(ahead + 9)),
+    ] {
+        set(&servers[0], &fence("report"), &ahead.to_string());
+        let guard = locks.mutex("report").renew(false).try_lock()?;
+        assert_eq!(guard.fencing_token().get(), ahead + 1);
+        match key {
+            "mine" => {}
+            "" => del(&servers[0], "report"),
+            other => set(&servers[0], "report", other),
+        }
+        match found {
+            Some(counter) => set(&servers[0], &fence("report"), &counter.to_string()),
+            None => del(&servers[0], &fence("report")),
+        }
+
+        drop(guard.release());
+
+        eventually("it was executed", || {
+            servers[0]
+                .get("report")
+                .as_deref()
+                .is_none_or(|it| it == b"somebody else")
+        });
+        let counter = servers[0]
+            .get(fence("report"))
+            .map(|it| String::from_utf8(it).unwrap().parse::<u64>().unwrap());
+        assert_eq!(counter, left, "{key:?}");
+        if key == "somebody else" {
+            del(&servers[0], "report");
+        }
+    }
+    Ok(())
+}
+
+#[test]
+fn tokens_grow_also_when_all_counters_were_lost() -> TestResult {
+    let servers = Servers::start(3)?;
+    let locks = manager(&servers);
+    let before = token(&locks);
+
+    for server in &servers {
+        server.command(&["FLUSHALL"])?;
+    }
+
+    assert!(before < token(&manager(&servers)));
+    assert!(before < token(&locks));
+    Ok(())
+}
+
+#[test]
+fn counters_that_are_nonsense_on_a_majority_make_the_key_in_use() -> TestResult {
+    let servers = Servers::start(3)?;
+    let locks = connected(builder(servers.urls()), 3);
+
+    for (i, value) in NO_COUNTERS.into_iter().enumerate() {
+        let name = format!("report {i}");
+        set(&servers[0], &fence(&name), value);
+        set(&servers[2], &fence(&name), value);
+
+        let err = locks.mutex(&name).try_lock().unwrap_err();
+        assert!(is_used(&err), "{value:?}: {err:?}");
+        for node in [0, 2] {
+            assert!(
+                says(failure(&err, node), "the fencing counter holds nonsense"),
+                "{value:?}: {err}"
+            );
+        }
+        assert!(
+            is_used(&locks.mutex(&name).lock().unwrap_err()),
+            "waiting would not help"
+        );
+        assert_eq!(
+            servers[0].get(fence(&name)).as_deref(),
+            Some(value.as_bytes()),
+            "not ours to mend"
+        );
+    }
+    nothing_is_left(&servers);
+    Ok(())
+}
+
+#[test]
+fn the_largest_counter_leaves_no_token() -> TestResult {
+    let servers = Servers::start(3)?;
+    let locks = manager(&servers);
+    for server in &servers {
+        set(server, &fence("report"), "9007199254740991");
+    }
+
+    let err = locks.mutex("report").try_lock().unwrap_err();
+
+    assert!(is_used(&err), "{err:?}");
+    assert_eq!(
+        servers[0].get(fence("report")).as_deref(),
+        Some(&b"9007199254740991"[..])
+    );
+    nothing_is_left(&servers);
+    Ok(())
+}
+
+/// Numbers for a script, or for the server that turns them into a reply, and no counters all the same.
+const NO_COUNTERS: [&str; 17] = [
+    "",
+    "\u{661}",
+    "5\n",
+    "1e3",
+    "99999999999999999999",
+    "1e300",
+    "nan",
+    "-5",
+    "inf",
+    "-inf",
+    "7.5",
+    "0x10",
+    " 7",
+    "1e15",
+    "9007199254740992",
+    "9999999999999999",
+    "abc",
+];
+
+#[test]
+fn a_lock_that_is_held_is_held_whatever_stands_in_its_counter() -> TestResult {
+    let servers = Servers::start(1)?;
+    let locks = connected(builder(servers.urls()), 1);
+    set(&servers[0], "report", "foreign");
+
+    for counter in NO_COUNTERS {
+        set(&servers[0], &fence("report"), counter);
+        for _ in 0..2 {
+            let err = locks.mutex("report").try_lock().unwrap_err();
+            assert!(
+                matches!(answer(&err, 0), NodeAnswer::Held { .. }),
+                "{counter}: {err}"
+            );
+        }
+        // It waits, which is more than one round knows.
+        let err = locks.mutex("report").try_lock_for(ms(1)).unwrap_err();
+        assert!(err.is_held(), "{counter}: {err}");
+    }
+
+    Ok(())
+}
+
+#[test]
+fn a_minority_of_nonsense_costs_nothing() -> TestResult {
+    let servers = Servers::start(3)?;
+    let (first, second) = (manager(&servers), manager(&servers));
+    connect(&first, 3);
+    set(&servers[1], &fence("report"), "abc");
+    servers[1].command(&["HSET", &fence("other"), "field", "value"])?;
+
+    for name in ["report", "other"] {
+        let guard = first.mutex(name).try_lock()?;
+        assert_held(&second.mutex(name).try_lock().unwrap_err());
+        guard.extend(secs(20))?;
+        guard.release()?;
+    }
+    nothing_is_left(&servers);
+    Ok(())
+}
+
+#[test]
+fn a_counter_lives_for_a_day_after_its_last_use_or_for_ever() -> TestResult {
+    const DAY: i64 = 24 * 60 * 60 * 1000;
+    let servers = Servers::start(3)?;
+    let by_default = connected(builder(servers.urls()), 3);
+    let for_ever = builder(servers.urls()).fencing_ttl(None).build()?;
+    let an_hour = builder(servers.urls())
+        .fencing_ttl(Some(secs(3600)))
+        .build()?;
+    let lives = |name: &str| -> Vec<_> {
+        servers
+            .iter()
+            .filter(|it| it.exists(fence(name)))
+            .map(|it| it.pttl(fence(name)))
+            .collect()
+    };
+
+    drop(by_default.mutex("a").try_lock()?);
+    drop(for_ever.mutex("b").try_lock()?);
+    drop(an_hour.mutex("c").try_lock()?);
+
+    assert!(
+        2 <= lives("a").len()
+            && lives("a")
+                .iter()
+                .all(|it| (DAY - 600_000..=DAY).contains(it)),
+        "{:?}",
+        lives("a")
+    );
+    assert!(
+        2 <= lives("b").len() && lives("b").iter().all(|it| *it == -1),
+        "{:?}",
+        lives("b")
+    );
+    assert!(
+        2 <= lives("c").len()
+            && lives("c")
+                .iter()
+                .all(|it| (3_000_000..=3_600_000).contains(it))
+    );
+
+    // A use renews it, of which extensions are none for an hour.
+    for server in &servers {
+        server.command(&["PEXPIRE", &fence("a"), "100000"])?;
+    }
+    let guard = by_default.mutex("a").try_lock()?;
+    eventually("it is on all nodes", || servers.holders("a") == 3);
+    assert!(
+        2 <= lives("a").iter().filter(|it| DAY - 600_000 < **it).count(),
+        "{:?}",
+        lives("a")
+    );
+    for server in &servers {
+        server.command(&["PEXPIRE", &fence("a"), "100000"])?;
+    }
+    guard.extend(secs(20))?;
+    assert!(
+        lives("a").iter().all(|it| *it <= 100_000),
+        "{:?}",
+        lives("a")
+    );
+    Ok(())
+}
+
+#[test]
+fn a_lock_that_is_held_for_long_gives_its_counters_their_life_again() -> TestResult {
+    let servers = Servers::start(3)?;
+    // A twenty-fourth of it is some seconds.
+    let locks = connected(builder(servers.urls()).fencing_ttl(Some(secs(60))), 3);
+    let guard = locks.mutex("report").renew(false).lock()?;
+    for server in &servers {
+        server.command(&["PEXPIRE", &fence("report"), "1000000"])?;
+    }
+
+    for _ in 0..2 {
+        eventually(
+            "an extension gives all of them the life that was asked for",
+            || {
+                guard.extend(secs(20)).unwrap();
+                servers.iter().all(|it| it.pttl(fence("report")) <= 60_000)
+            },
+        );
+        for server in &servers {
+            server.command(&["PEXPIRE", &fence("report"), "1000000"])?;
+        }
+    }
+    Ok(())
+}

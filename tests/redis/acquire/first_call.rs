@@ -1,0 +1,265 @@
+//! The first call of a manager, whose own clock is wrong: tokens, and places in waiting lists, go by the nodes' clocks from
+//! the beginning. On Linux only, where devnodes can set clocks.
+
+use std::thread;
+use std::time::{Duration, Instant};
+
+use devnodes::{Clock, Servers, eventually};
+use quorlock::{AcquireError, Builder};
+
+use crate::support::*;
+use crate::waiting::lists::members_of;
+
+/// The longest ttl, and so nearly the length of a quarantine.
+const MAX_TTL: Duration = secs(1);
+/// How wrong clocks are here: far more than that, and far less than what nodes refuse.
+const WRONG: Duration = secs(30);
+const MINUTE: Duration = secs(60);
+/// More than a login takes.
+const LOGIN_MAX: Duration = secs(1);
+
+#[derive(Clone, Copy, Debug)]
+enum Wrong {
+    Ahead,
+    Behind,
+}
+
+fn strict(urls: impl IntoIterator<Item = impl AsRef<str>>) -> Builder {
+    builder(urls)
+        .quarantine(true)
+        .ttl(MAX_TTL)
+        .max_ttl(MAX_TTL)
+        .response_timeout(ms(250))
+        .connect_timeout(secs(1))
+}
+
+/// A program that is started with a wrong clock, to make a single call; `work` talks to it. `None` where clocks cannot be set.
+fn program<T>(
+    wrong: Wrong,
+    name: &str,
+    servers: &Servers,
+    work: impl FnOnce(ChildProcess) -> T,
+) -> Option<T> {
+    if !Clock::available() {
+        eprintln!("left out: clocks can be stepped on Linux only");
+        return None;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let clock = Clock::create(folder.path()).unwrap();
+    match wrong {
+        Wrong::Ahead => clock.step_forward(WRONG).unwrap(),
+        Wrong::Behind => clock.step_back(WRONG).unwrap(),
+    }
+    Some(work(child_with(name, &servers.urls(), clock.environment())))
+}
+
+/// A program with a wrong clock takes the lock and gives it back; its token.
+fn token_of_program(wrong: Wrong, servers: &Servers) -> Option<u64> {
+    program(
+        wrong,
+        "acquire::first_call::child_that_takes_the_lock_once",
+        servers,
+        |mut child| {
+            let token = child.hear().parse().unwrap();
+            assert!(child.wait().success());
+            token
+        },
+    )
+}
+
+#[test]
+#[ignore = "a process of another test"]
+fn child_that_takes_the_lock_once() {
+    let Some(urls) = parent_urls() else { return };
+    let guard = strict(&urls).build().unwrap().mutex("report").lock();
+    match guard {
+        Ok(guard) => say(guard.fencing_token()),
+        Err(err) => say(err),
+    }
+}
+
+/// Never more than one node is away: the one that the first holder did not reach takes part for the second, beside one that
+/// has forgotten the first.
+fn tokens_around_a_loss(
+    first: impl FnOnce(&Servers) -> u64,
+    second: impl FnOnce(&Servers) -> u64,
+) -> (u64, u64) {
+    let servers = Servers::start(3).unwrap();
+    // An operator has vouched for them, so that only their uptime has to be waited for.
+    servers.iter().for_each(|it| set(it, RECORD, "0"));
+    servers[2].pause().unwrap();
+    let first = first(&servers);
+    servers[2].resume().unwrap();
+    assert!(!servers[2].exists("report") && !servers[2].exists(fence("report")));
+    servers[1].restart_empty().unwrap();
+    servers[0].pause().unwrap();
+    let second = second(&servers);
+    servers[0].resume().unwrap();
+    (first, second)
+}
+
+fn token_of_ours(servers: &Servers) -> u64 {
+    strict(servers.urls())
+        .build()
+        .unwrap()
+        .mutex("report")
+        .lock()
+        .unwrap()
+        .fencing_token()
+        .get()
+}
+
+#[test]
+fn h1_a_client_whose_clock_was_ahead_has_the_smaller_token_also_when_one_node_has_forgotten_it() {
+    if !Clock::available() {
+        eprintln!("left out: clocks can be stepped on Linux only");
+        return;
+    }
+    let ahead = |servers: &Servers| token_of_program(Wrong::Ahead, servers).unwrap();
+    let (first, second) = tokens_around_a_loss(ahead, token_of_ours);
+    assert!(first < second, "{first} then {second}");
+}
+
+#[test]
+fn h1_a_client_whose_clock_is_behind_has_the_larger_token_also_when_one_node_has_forgotten_the_last()
+ {
+    if !Clock::available() {
+        eprintln!("left out: clocks can be stepped on Linux only");
+        return;
+    }
+    let behind = |servers: &Servers| token_of_program(Wrong::Behind, servers).unwrap();
+    let (first, second) = tokens_around_a_loss(token_of_ours, behind);
+    assert!(first < second, "{first} then {second}");
+}
+
+/// The clock of one node is far ahead of the others', so that what that node takes for a counter can be told from what clients
+/// propose.
+#[test]
+fn h1_where_a_node_has_no_counter_the_end_of_its_last_silence_stands_for_one() -> TestResult {
+    needs!(SteppedClocks);
+    let servers = Servers::start_with(3, |it| it.stepped_clock())?;
+    servers
+        .iter()
+        .for_each(|it| it.step_clock_forward(MINUTE).unwrap());
+    servers[0].step_clock_forward(MINUTE)?;
+    for server in &servers {
+        set(server, RECORD, "0");
+    }
+    // It has forgotten something ten seconds ago, and its quarantine is over.
+    let forgot = time_at(&servers[0]) - 10_000_000;
+    Record {
+        since: forgot,
+        ..Record::of_ever(&servers[0])
+    }
+    .write(&servers[0]);
+    servers[2].pause()?;
+    let locks = strict(servers.urls()).build()?;
+    // A call that gets nowhere leaves a smaller one there, which counts for nothing.
+    set(&servers[1], "report", "foreign");
+    assert!(locks.mutex("report").try_lock_for(ms(0)).is_err());
+    eventually("it has asked", || servers[0].exists(fence("report")));
+    let counter = String::from_utf8(servers[0].get(fence("report")).unwrap())?.parse::<u64>()?;
+    assert!(counter < forgot, "{counter}, forgotten at {forgot}");
+    del(&servers[1], "report");
+
+    let token = locks.mutex("report").lock()?.fencing_token().get();
+    assert!(forgot + 1_000_000 < token, "{token}, forgotten at {forgot}");
+    assert_eq!(locks.stats().fencing_raises, 1);
+
+    // From now on there is a counter.
+    let next = locks.mutex("report").lock()?.fencing_token().get();
+    assert!(
+        token < next && next < token + 1_000_000,
+        "{token} then {next}"
+    );
+    servers[2].resume()?;
+    Ok(())
+}
+
+fn wait_for_waiters(servers: &Servers, n: usize) -> String {
+    eventually("they are in all lists", || {
+        servers.iter().all(|it| members_of(it, "report").len() == n)
+    });
+    let first = members_of(&servers[0], "report").remove(0);
+    assert!(
+        servers
+            .iter()
+            .all(|it| members_of(it, "report")[0] == first),
+        "not the same order everywhere"
+    );
+    first
+}
+
+#[test]
+fn h1_the_first_call_of_a_program_with_a_wrong_clock_stands_neither_before_nor_behind_its_place()
+-> TestResult {
+    for wrong in [Wrong::Ahead, Wrong::Behind] {
+        let servers = Servers::start(3)?;
+        let (holder, other) = (manager(&servers), connected(builder(servers.urls()), 3));
+        let guard = holder.mutex("report").lock()?;
+        let name = "acquire::first_call::child_that_waits_for_the_lock";
+        let begun = program(wrong, name, &servers, |child| {
+            // Before the one that is ahead others must not come; the one that is behind must not come before others.
+            let child_is_first = matches!(wrong, Wrong::Ahead);
+            let mut child = child;
+            let mut first = String::new();
+            if child_is_first {
+                child.tell("begin");
+                first = wait_for_waiters(&servers, 1);
+            }
+            let lock = other.mutex("report");
+            let call = thread::spawn(move || lock.lock().map(drop));
+            if !child_is_first {
+                first = wait_for_waiters(&servers, 1);
+                // While it logs in it learns the time, and no more precisely than a login takes.
+                let entered = Instant::now();
+                eventually("the call is older than a login takes", || {
+                    LOGIN_MAX < entered.elapsed()
+                });
+                child.tell("begin");
+            }
+
+            assert_eq!(wait_for_waiters(&servers, 2), first, "{wrong:?}");
+            guard.release().unwrap();
+            join(call).unwrap();
+            assert_eq!(child.hear(), "held");
+            assert!(child.wait().success());
+        });
+        if begun.is_none() {
+            return Ok(());
+        }
+    }
+    Ok(())
+}
+
+#[test]
+#[ignore = "a process of another test"]
+fn child_that_waits_for_the_lock() {
+    let Some(urls) = parent_urls() else { return };
+    let locks = builder(urls).build().unwrap();
+    wait_for_parent();
+    match locks.mutex("report").lock() {
+        Ok(_guard) => say("held"),
+        Err(err) => say(err),
+    }
+}
+
+#[test]
+fn h1_a_first_call_that_waits_for_its_connections_is_ended_by_a_shutdown() -> TestResult {
+    let servers = Servers::start(3)?;
+    let (proxies, urls) = proxies(&servers);
+    servers.iter().for_each(|it| it.pause().unwrap());
+    // Longer than any test waits.
+    let locks = builder(&urls).connect_timeout(MINUTE).build()?;
+    let lock = locks.mutex("report");
+    let call = thread::spawn(move || lock.lock().map(drop));
+    eventually("they are being connected", || {
+        proxies.iter().all(|it| it.connections() == 1)
+    });
+
+    locks.shutdown();
+
+    assert!(matches!(join(call), Err(AcquireError::ShutDown)));
+    servers.iter().for_each(|it| it.resume().unwrap());
+    Ok(())
+}

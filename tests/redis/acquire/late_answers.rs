@@ -1,0 +1,159 @@
+//! Answers and commands that come late: they are undone, and never taken for something else.
+
+use std::thread;
+
+use devnodes::{Proxy, Server, Servers, eventually};
+
+use crate::support::*;
+
+fn wait_for_scripts(server: &Server, count: u64) {
+    eventually("the node has run the scripts", || {
+        count <= scripts_run(server)
+    });
+}
+
+#[test]
+fn e3_a_script_that_was_forgotten_is_not_sent_again_for_a_round_that_is_over() -> TestResult {
+    let servers = Servers::start(3)?;
+    let (proxies, urls) = proxies(&servers);
+    let locks = connected(impatient(urls), 3);
+    let other = connected(builder(servers.urls()), 3);
+    let others = other.mutex("other").lock()?;
+    eventually("it is on all nodes", || servers.holders("other") == 3);
+
+    // The servers know how to release, and not how to acquire.
+    for server in &servers {
+        server.command(&["SCRIPT", "FLUSH"])?;
+    }
+    others.release()?;
+    nothing_is_left(&servers);
+    let before: Vec<_> = servers.iter().map(scripts_run).collect();
+    proxies[0].hold_replies();
+    proxies[1].hold_replies();
+    let err = locks.mutex("report").try_lock().unwrap_err();
+    assert_no_quorum(&err);
+    // The acquisitions are counted although they have not run. The releases have; only now it is heard.
+    wait_for_scripts(&servers[0], before[0] + 2);
+    wait_for_scripts(&servers[1], before[1] + 2);
+    proxies[0].release_replies();
+    proxies[1].release_replies();
+
+    drop(lock_in_the_end(&locks, "the next"));
+    nothing_is_left(&servers);
+    Ok(())
+}
+
+#[test]
+fn g1_a_late_answer_is_never_read_as_the_answer_to_a_later_command() -> TestResult {
+    let servers = Servers::start(3)?;
+    let proxy = Proxy::start(servers[0].addr())?;
+    let urls = [proxy.url(), servers[1].url(), servers[2].url()];
+    let locks = connected(builder(urls).ttl(LONG).response_timeout(secs(60)), 3);
+    // "taken" is someone else's on a majority; node 0 says so only after it was heard to grant others.
+    set(&servers[0], "taken", "foreign");
+    set(&servers[1], "taken", "foreign");
+    let before = scripts_run(&servers[0]);
+
+    proxy.hold_replies();
+    let taken = locks.mutex("taken");
+    let attempt = thread::spawn(move || taken.try_lock().map(drop));
+    // Commands wait for an answer for a moment, and are sent with the next ones.
+    let free = locks.mutex("free");
+    eventually("the node has run the scripts", || {
+        free.try_lock().unwrap().release().unwrap();
+        before + 11 <= scripts_run(&servers[0])
+    });
+    assert!(
+        !attempt.is_finished(),
+        "the round is open until node 0 is heard"
+    );
+    let connections = locks.stats().connections;
+    proxy.release_replies();
+
+    assert_held(&join(attempt).unwrap_err());
+    assert_eq!(
+        locks.stats().connections,
+        connections,
+        "the connection was kept"
+    );
+    eventually("only foreign keys are left", || {
+        (lock_keys(&servers[0]), lock_keys(&servers[2])) == (vec!["taken".to_owned()], vec![])
+    });
+    assert_eq!(servers[0].get("taken").as_deref(), Some(&b"foreign"[..]));
+
+    // Node 0 votes again, and for the right lock.
+    servers[2].kill()?;
+    let guard = locks.mutex("report").lock()?;
+    assert_eq!(servers[0].get("report"), servers[1].get("report"));
+    assert!(servers[0].exists("report"));
+    guard.release()?;
+    Ok(())
+}
+
+#[test]
+fn g1_many_locks_stay_consistent_while_one_nodes_answers_lag() -> TestResult {
+    let servers = Servers::start(3)?;
+    let (proxies, urls) = proxies(&servers);
+    let locks = connected(builder(urls).ttl(LONG).response_timeout(secs(60)), 3);
+    let other = manager(&servers);
+    proxies[0].set_delay(ms(30));
+    proxies[1].set_delay(ms(5));
+
+    thread::scope(|scope| {
+        for t in 0..4 {
+            let (locks, other) = (&locks, &other);
+            scope.spawn(move || {
+                for i in 0..12 {
+                    let name = format!("report {}", (t + i) % 6);
+                    let guard = locks.mutex(&name).lock().unwrap();
+                    if i % 4 == 0 {
+                        assert_held(&other.mutex(&name).try_lock().unwrap_err());
+                    }
+                    guard.release().unwrap();
+                }
+            });
+        }
+    });
+
+    nothing_is_left(&servers);
+    assert_eq!(
+        (locks.stats().connections, locks.stats().locks_lost),
+        (3, 0)
+    );
+    Ok(())
+}
+
+#[test]
+fn answers_that_come_after_their_round_are_counted() -> TestResult {
+    let servers = Servers::start(3)?;
+    let (proxies, urls) = proxies(&servers);
+    let locks = connected(builder(urls), 3);
+    let before = locks.stats().late_answers;
+
+    proxies[2].hold_replies();
+    locks.mutex("report").try_lock()?.release()?;
+    proxies[2].release_replies();
+
+    eventually("the third node's answers have come", || {
+        before + 2 <= locks.stats().late_answers
+    });
+    Ok(())
+}
+
+#[test]
+fn a10_answers_that_trickle_in_byte_by_byte_delay_nothing() -> TestResult {
+    let servers = Servers::start(3)?;
+    let (proxies, urls) = proxies(&servers);
+    let locks = connected(builder(urls).ttl(LONG).response_timeout(secs(60)), 3);
+
+    proxies[2].trickle(ms(1));
+    for i in 0..10 {
+        locks.mutex(format!("report {i}")).try_lock()?.release()?;
+    }
+
+    nothing_is_left(&servers);
+    // All of them count once the third node is needed.
+    servers[0].kill()?;
+    locks.mutex("report").lock()?.release()?;
+    Ok(())
+}

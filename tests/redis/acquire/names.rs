@@ -1,0 +1,162 @@
+//! Names and ttls: any bytes, most durations, and clear errors for the rest.
+
+use std::time::Duration;
+
+use devnodes::Servers;
+use quorlock::error::BuildProblem;
+use quorlock::{AcquireError, ExtendError};
+
+use crate::support::*;
+
+const NAME_MAX: usize = 64 * 1024;
+
+#[test]
+fn any_bytes_are_a_name_and_the_key_is_exactly_the_name() -> TestResult {
+    let servers = Servers::start(3)?;
+    let (first, second) = (manager(&servers), manager(&servers));
+    let longest = vec![b'x'; NAME_MAX];
+    let names: [&[u8]; 12] = [
+        b"report",
+        b"",
+        b" ",
+        b"\0",
+        b"\xff\xfe\x80",
+        b"a\r\nDEL b\r\n",
+        b"{report}",
+        b"a}b{c",
+        b"{",
+        "\u{fc}n\u{ef}c\u{f6}de".as_bytes(),
+        b"quorlock",
+        &longest,
+    ];
+
+    for name in names {
+        let guard = first.mutex(name).try_lock()?;
+        assert!(2 <= servers.holders(name), "{}", name.escape_ascii());
+        assert_held(&second.mutex(name).try_lock().unwrap_err());
+        guard.release()?;
+        servers.wait_until_free(name)?;
+        let before = second.mutex(name).try_lock()?.fencing_token();
+        assert!(before < first.mutex(name).try_lock()?.fencing_token());
+    }
+    nothing_is_left(&servers);
+    Ok(())
+}
+
+#[test]
+fn a_name_that_is_too_long_is_refused_together_with_its_prefix() -> TestResult {
+    let servers = Servers::start(1)?;
+    let plain = manager(&servers);
+    let prefixed = builder(servers.urls()).prefix("app:").build()?;
+
+    let err = plain
+        .mutex(vec![b'x'; NAME_MAX + 1])
+        .try_lock()
+        .unwrap_err();
+    assert_eq!(
+        err,
+        AcquireError::NameTooLong {
+            len: NAME_MAX + 1,
+            max: NAME_MAX
+        }
+    );
+    let err = prefixed.mutex(vec![b'x'; NAME_MAX - 3]).lock().unwrap_err();
+    assert_eq!(
+        err,
+        AcquireError::NameTooLong {
+            len: NAME_MAX + 1,
+            max: NAME_MAX
+        }
+    );
+
+    drop(prefixed.mutex(vec![b'x'; NAME_MAX - 4]).try_lock()?);
+    Ok(())
+}
+
+#[test]
+fn a_prefix_is_part_of_the_key_and_of_what_excludes() -> TestResult {
+    let servers = Servers::start(3)?;
+    let prefixed = builder(servers.urls()).prefix("app:").build()?;
+    let plain = manager(&servers);
+
+    let guard = prefixed.mutex("report").try_lock()?;
+
+    assert!(2 <= servers.holders("app:report"));
+    assert_eq!(servers.holders("report"), 0);
+    assert_eq!(prefixed.mutex("report").name(), b"report");
+    assert_held(&plain.mutex("app:report").try_lock().unwrap_err());
+    drop(plain.mutex("report").try_lock()?);
+    // A reserved name, and no reserved key.
+    drop(prefixed.mutex("quorlock:fence:a").try_lock()?);
+    drop(guard);
+    servers.wait_until_free("app:report")?;
+    Ok(())
+}
+
+#[test]
+fn a12_a_ttl_that_cannot_work_is_refused_without_asking_a_node() -> TestResult {
+    let servers = Servers::start(1)?;
+    let locks = manager(&servers);
+    let bad = [
+        Duration::ZERO,
+        Duration::from_nanos(1),
+        Duration::from_micros(999),
+        ms(99),
+        secs(3601),
+        secs(60 * 60 * 24 * 365 * 500),
+        Duration::MAX,
+    ];
+
+    for ttl in bad {
+        let err = locks.mutex("report").ttl(ttl).try_lock().unwrap_err();
+        assert!(
+            matches!(
+                err,
+                AcquireError::BadTtl(BuildProblem::BadOption { option: "ttl", .. })
+            ),
+            "{ttl:?}: {err:?}"
+        );
+    }
+    // Allowed as such, but not with this response timeout.
+    let err = locks.mutex("report").ttl(secs(1)).lock().unwrap_err();
+    assert!(
+        matches!(
+            err,
+            AcquireError::BadTtl(BuildProblem::BadOption { option: "ttl", .. })
+        ),
+        "{err:?}"
+    );
+    assert_eq!(locks.stats().commands, 0);
+
+    let guard = locks.mutex("report").try_lock()?;
+    for ttl in bad {
+        assert!(
+            matches!(guard.extend(ttl), Err(ExtendError::BadTtl(_))),
+            "{ttl:?}"
+        );
+    }
+    assert!(guard.is_valid());
+    Ok(())
+}
+
+#[test]
+fn the_longest_ttl_is_what_the_nodes_are_told() -> TestResult {
+    let servers = Servers::start(3)?;
+    let locks = manager(&servers);
+
+    let guard = locks.mutex("report").ttl(secs(3600)).try_lock()?;
+
+    let lives: Vec<_> = servers
+        .iter()
+        .map(|it| it.pttl("report"))
+        .filter(|it| *it != -2)
+        .collect();
+    assert!(
+        2 <= lives.len() && lives.iter().all(|it| (3_000_000..=3_600_000).contains(it)),
+        "{lives:?}"
+    );
+    // Not more than the nodes have, less the margin.
+    assert!(guard.remaining() < secs(3600 - 36));
+    assert!(secs(3000) < guard.remaining());
+    Ok(())
+}

@@ -1,0 +1,298 @@
+//! A lock that this manager holds itself: the error says so, and a thread that waits for itself is warned.
+
+use std::thread;
+
+use devnodes::{Servers, eventually};
+use quorlock::AcquireError;
+use quorlock::error::HeldBy;
+
+use crate::operations::log_lines::{heard, listen, tell, told};
+use crate::support::*;
+
+fn held_by(err: &AcquireError) -> HeldBy {
+    match err {
+        AcquireError::Held { by, .. } => *by,
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn a_lock_that_this_thread_or_another_one_of_the_process_holds_is_reported_as_such() -> TestResult {
+    let servers = Servers::start(3)?;
+    let (locks, others) = (manager(&servers), manager(&servers));
+    let report = locks.mutex("report");
+    let guard = report.lock()?;
+
+    // Waiting, which asks nobody, and at once, which asks.
+    for err in [
+        report.try_lock_for(ms(50)).unwrap_err(),
+        report.try_lock().unwrap_err(),
+    ] {
+        assert_eq!(held_by(&err), HeldBy::ThisThread);
+        let shown = err.to_string();
+        assert!(
+            shown.starts_with("held by this process, taken by this thread (waited "),
+            "{shown}"
+        );
+        assert!(shown.contains("): drop its guard first"), "{shown}");
+        assert!(!shown.contains("not asked"), "{shown}");
+    }
+    thread::scope(|scope| {
+        let other = scope.spawn(|| {
+            [
+                report.try_lock_for(ms(50)).unwrap_err(),
+                report.try_lock().unwrap_err(),
+            ]
+        });
+        for err in other.join().unwrap() {
+            assert_eq!(held_by(&err), HeldBy::ThisProcess);
+            assert!(
+                err.to_string()
+                    .starts_with("held by this process, by another thread (waited "),
+                "{err}"
+            );
+        }
+    });
+    let err = error_in_the_end(&others, "report", AcquireError::is_held);
+    assert_eq!(held_by(&err), HeldBy::Other);
+    assert!(
+        err.to_string().starts_with("held by someone else (waited "),
+        "{err}"
+    );
+
+    // A hold that is over is nobody's.
+    guard.release()?;
+    let guard = others.mutex("report").lock()?;
+    assert_eq!(
+        held_by(&report.try_lock_for(ms(50)).unwrap_err()),
+        HeldBy::Other
+    );
+    drop(guard);
+    Ok(())
+}
+
+#[test]
+fn a_call_that_waits_behind_others_of_its_process_says_so() -> TestResult {
+    let servers = Servers::start(3)?;
+    let (locks, others) = (manager(&servers), manager(&servers));
+    let _held = others.mutex("report").lock()?;
+    thread::scope(|scope| {
+        let first = scope.spawn(|| locks.mutex("report").try_lock_for(secs(600)).map(drop));
+        eventually("the first has been refused", || {
+            1 <= locks.stats().rounds_held
+        });
+
+        let err = locks.mutex("report").try_lock_for(ms(50)).unwrap_err();
+
+        assert_eq!(held_by(&err), HeldBy::Other);
+        assert!(
+            err.to_string()
+                .ends_with("): other calls of this process came first"),
+            "{err}"
+        );
+        locks.shutdown();
+        assert_eq!(first.join().unwrap(), Err(AcquireError::ShutDown));
+    });
+    Ok(())
+}
+
+/// All that one thread can take and then be in its own way with.
+#[test]
+fn a_set_and_a_lock_of_one_of_its_names_or_another_set_with_it_know_each_other_s_thread()
+-> TestResult {
+    let servers = Servers::start(1)?;
+    let locks = manager(&servers);
+    let (both, others, none) = (
+        locks.multi_lock(["a", "b"]),
+        locks.multi_lock(["b", "c"]),
+        locks.multi_lock(["c", "d"]),
+    );
+    let (mutex, rw) = (locks.mutex("b"), locks.rw_lock("b"));
+    let of_one = |it: Result<_, _>| it.map(drop).map_err(|err| held_by(&err));
+    let sets = || {
+        let asked = [&both, &others].map(|it| of_one(it.try_lock()));
+        let waited = [&both, &others].map(|it| of_one(it.try_lock_for(ms(20))));
+        [asked, waited].concat()
+    };
+    let singles = || {
+        let by_hand = |it: Result<_, AcquireError>| it.map_err(|err| held_by(&err));
+        vec![
+            of_one(mutex.try_lock()),
+            of_one(mutex.try_lock_for(ms(20))),
+            by_hand(rw.try_read().map(drop)),
+            by_hand(rw.try_read_for(ms(20)).map(drop)),
+            by_hand(rw.try_write().map(drop)),
+            by_hand(locks.reentrant_mutex("b").try_lock().map(drop)),
+        ]
+    };
+    let all_are = |by: HeldBy, found: Vec<Result<(), HeldBy>>, holds: &str| {
+        assert_eq!(found, vec![Err(by); found.len()], "{holds}");
+    };
+    let elsewhere = |of: &(dyn Fn() -> Vec<Result<(), HeldBy>> + Sync)| {
+        thread::scope(|it| it.spawn(of).join().unwrap())
+    };
+
+    let guard = mutex.lock()?;
+    all_are(HeldBy::ThisThread, sets(), "mutex");
+    all_are(HeldBy::ThisProcess, elsewhere(&sets), "mutex");
+    guard.release()?;
+    let guard = rw.read()?;
+    all_are(HeldBy::ThisThread, sets(), "reader");
+    guard.release()?;
+    let guard = rw.write()?;
+    all_are(HeldBy::ThisThread, sets(), "writer");
+    guard.downgrade()?.release()?;
+    let reentrant = locks.reentrant_mutex("b");
+    let guards = (reentrant.lock()?, reentrant.lock()?);
+    all_are(HeldBy::ThisThread, sets(), "reentrant mutex");
+    drop(guards);
+
+    let guard = both.lock()?;
+    all_are(HeldBy::ThisThread, [singles(), sets()].concat(), "set");
+    all_are(
+        HeldBy::ThisProcess,
+        elsewhere(&|| [singles(), sets()].concat()),
+        "set",
+    );
+    guard.release()?;
+    // It is over, of a name that somebody else has now.
+    let other = manager(&servers);
+    let theirs = other.multi_lock(["a", "b"]).lock()?;
+    all_are(
+        HeldBy::Other,
+        [singles(), sets()].concat(),
+        "another manager",
+    );
+    drop((theirs, none.lock()?));
+    Ok(())
+}
+
+#[test]
+fn a_permit_that_this_thread_or_another_one_of_the_process_has_is_reported_as_such() -> TestResult {
+    let servers = Servers::start(3)?;
+    let (locks, others) = (manager(&servers), manager(&servers));
+    let (mail, theirs) = (locks.semaphore("mail", 2), others.semaphore("mail", 2));
+    let permits = (mail.acquire()?, theirs.acquire()?);
+
+    let refused = || {
+        [
+            mail.try_acquire_for(ms(50)).unwrap_err(),
+            mail.try_acquire().unwrap_err(),
+        ]
+    };
+    for err in refused() {
+        assert_eq!(held_by(&err), HeldBy::ThisThread);
+        assert!(
+            err.to_string()
+                .starts_with("held by this process, taken by this thread (waited "),
+            "{err}"
+        );
+    }
+    for err in thread::scope(|scope| scope.spawn(refused).join().unwrap()) {
+        assert_eq!(held_by(&err), HeldBy::ThisProcess);
+    }
+
+    // Permits that were given back are nobody's.
+    permits.0.release()?;
+    let more = theirs.acquire()?;
+    assert!(refused().iter().all(|it| held_by(it) == HeldBy::Other));
+    drop((permits.1, more));
+    Ok(())
+}
+
+/// One set goes from hand to hand in a manager: the thread that has it is known by each name.
+#[test]
+fn a_set_that_is_handed_over_is_its_new_thread_s_by_each_of_its_names() -> TestResult {
+    let servers = Servers::start(1)?;
+    let locks = manager(&servers);
+    let both = locks.multi_lock(["a", "b"]);
+    let guard = both.lock()?;
+    let (took, go) = (
+        crossbeam_channel::bounded(1),
+        crossbeam_channel::bounded::<()>(1),
+    );
+    let found = thread::scope(|scope| {
+        scope.spawn(|| {
+            let guard = both.lock().unwrap();
+            took.0.send(locks.mutex("b").try_lock().map(drop)).unwrap();
+            go.1.recv().unwrap();
+            drop(guard);
+        });
+        eventually("the other waits", || locks.stats().waiting == 1);
+        drop(guard);
+        let found = [
+            took.1.recv().unwrap(),
+            locks.mutex("b").try_lock().map(drop),
+        ];
+        go.0.send(()).unwrap();
+        found
+    });
+    let found = found.map(|it| held_by(&it.unwrap_err()));
+    assert_eq!(found, [HeldBy::ThisThread, HeldBy::ThisProcess]);
+    assert_eq!(locks.stats().hand_overs, 1);
+    drop(locks.mutex("b").lock()?);
+    Ok(())
+}
+
+#[test]
+fn a_thread_that_waits_for_a_lock_that_it_took_itself_is_warned_once_after_a_ttl_and_nobody_else_is()
+-> TestResult {
+    let servers = Servers::start(1)?;
+    let child = child(
+        "acquire::own_hold::child_that_waits_for_itself",
+        &servers.urls(),
+    );
+
+    let lines = told(&child);
+
+    let all = lines.join("\n");
+    // A server that a busy machine holds up is a warning too.
+    let waits = |it: &&String| it.starts_with("WARN") && it.contains(": this thread ");
+    let warnings: Vec<_> = lines.iter().filter(waits).collect();
+    assert_eq!(warnings.len(), 2, "{all}");
+    for (warning, name) in warnings.iter().zip(["report", "report, stock"]) {
+        assert!(
+            warning.starts_with(&format!("WARN {name:?}: this thread has waited for ")),
+            "{all}"
+        );
+        assert!(warning.contains("for a lock it took itself"), "{all}");
+        assert!(
+            warning.ends_with("a deadlock if it still has the guard: drop the guard first"),
+            "{all}"
+        );
+    }
+    Ok(())
+}
+
+#[test]
+#[ignore = "a process of another test"]
+fn child_that_waits_for_itself() {
+    let Some(urls) = parent_urls() else { return };
+    listen();
+    let locks = builder(urls).response_timeout(ms(100)).build().unwrap();
+    let report = locks.mutex("report");
+    let guard = report.clone().ttl(LONG).lock().unwrap();
+    // Less than a ttl: no reason to be worried yet.
+    let ttl = ms(400);
+    assert!(report.try_lock_for(ttl).is_err());
+    // Another thread waits, as is usual, and for longer than a ttl.
+    let report = report.ttl(ttl);
+    thread::scope(|scope| {
+        scope.spawn(|| assert!(report.try_lock_for(ttl * 3).is_err()));
+    });
+    assert_eq!(
+        heard().iter().filter(|it| it.starts_with("WARN")).count(),
+        0
+    );
+    let longer = ttl * 3 / 2;
+    let err = report.try_lock_for(longer).unwrap_err();
+    assert_eq!(held_by(&err), HeldBy::ThisThread);
+    // So it is where it waits for a set with that name.
+    let set = locks.multi_lock(["report", "stock"]).ttl(ttl);
+    let err = set.try_lock_for(longer).unwrap_err();
+    assert_eq!(held_by(&err), HeldBy::ThisThread);
+    drop(guard);
+    // And it is still of use.
+    drop(report.ttl(LONG).lock().unwrap());
+    tell(heard());
+}

@@ -1,0 +1,701 @@
+//! The read-write lock: who excludes whom, what a reader knows of writers, and how readers' locks end.
+
+use std::collections::HashSet;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::sync::Barrier;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
+use std::thread;
+use std::time::Instant;
+
+use devnodes::{Proxy, Servers, eventually};
+use quorlock::error::NodeAnswer;
+use quorlock::{AcquireError, LockManager, Lost, ReadGuard, WithError};
+
+use crate::support::*;
+
+pub(crate) const NAME: &str = "catalog";
+
+/// Where the readers of a lock are.
+pub(crate) fn readers(name: &str) -> String {
+    format!("quorlock:readers:{name}")
+}
+
+/// How many entries of readers there are on each server.
+pub(crate) fn entries(servers: &Servers, name: &str) -> Vec<i64> {
+    servers
+        .iter()
+        .map(|it| {
+            it.command(&["ZCARD", &readers(name)])
+                .unwrap()
+                .as_int()
+                .unwrap()
+        })
+        .collect()
+}
+
+/// Reads; returns once the entry is on every server.
+#[track_caller]
+pub(crate) fn read(locks: &LockManager, servers: &Servers, name: &str) -> ReadGuard {
+    let before = entries(servers, name);
+    let guard = locks.rw_lock(name).try_read().unwrap();
+    eventually("the entry is on all servers", || {
+        entries(servers, name)
+            .iter()
+            .zip(&before)
+            .all(|(now, it)| it < now)
+    });
+    guard
+}
+
+#[track_caller]
+fn assert_held_by_readers(err: &AcquireError) {
+    assert_held(err);
+    let said = |it: &quorlock::error::NodeReport| {
+        matches!(
+            it.answer,
+            NodeAnswer::HeldByReaders {
+                left: Some(_),
+                name: None
+            }
+        )
+    };
+    assert!(err.nodes().iter().any(said), "{err}");
+    assert!(err.to_string().contains("held by readers"), "{err}");
+}
+
+#[test]
+fn i1_readers_share_the_lock_and_writers_do_not() -> TestResult {
+    let servers = Servers::start(3)?;
+    let (locks, other) = (
+        connected(builder(servers.urls()), 3),
+        connected(builder(servers.urls()), 3),
+    );
+    let (here, there) = (locks.rw_lock(NAME), other.rw_lock(NAME));
+
+    let first = read(&locks, &servers, NAME);
+    let second = read(&other, &servers, NAME);
+    let third = read(&locks, &servers, NAME);
+    for lock in [&here, &there] {
+        assert_held_by_readers(&lock.try_write().unwrap_err());
+    }
+    assert_held_by_readers(&other.mutex(NAME).try_lock().unwrap_err());
+    assert_held_by_readers(&other.reentrant_mutex(NAME).try_lock().unwrap_err());
+    assert_held(&other.multi_lock([NAME, "another"]).try_lock().unwrap_err());
+
+    first.release()?;
+    third.release()?;
+    assert_held_by_readers(&here.try_write().unwrap_err());
+    assert!(second.is_valid());
+    second.release()?;
+
+    let writer = here.try_write()?;
+    assert_held(&there.try_read().unwrap_err());
+    assert_held(&here.try_read().unwrap_err());
+    assert_held(&there.try_write().unwrap_err());
+    writer.release()?;
+    let mutex = other.mutex(NAME).try_lock()?;
+    assert_held(&here.try_read().unwrap_err());
+    drop(mutex);
+    let both = other.multi_lock([NAME, "another"]).try_lock()?;
+    assert_held(&here.try_read().unwrap_err());
+    drop(both);
+    drop(here.try_read()?);
+    nothing_is_left(&servers);
+    Ok(())
+}
+
+#[test]
+fn i1_a_client_of_the_plain_layout_excludes_readers_and_they_it() -> TestResult {
+    let servers = Servers::start(3)?;
+    let locks = connected(builder(servers.urls()), 3);
+
+    let guard = read(&locks, &servers, NAME);
+    for server in &servers {
+        let said = server.command(&["SET", NAME, "foreign", "NX", "PX", "600000"])?;
+        assert!(said.as_str().is_none(), "{said:?}");
+    }
+    guard.release()?;
+    for server in &servers {
+        set_px(server, NAME, "foreign", 600_000);
+    }
+    let err = locks.rw_lock(NAME).try_read().unwrap_err();
+    assert_held(&err);
+    // The third is not waited for.
+    let is_held = |node: &usize| {
+        matches!(
+            answer(&err, *node),
+            NodeAnswer::Held {
+                left: Some(_),
+                holder: None,
+                ..
+            }
+        )
+    };
+    assert!(2 <= (0..3).filter(is_held).count(), "{err}");
+    Ok(())
+}
+
+#[test]
+fn i2_the_last_writer_of_a_reader_is_the_writer_before_it_and_is_below_the_next() -> TestResult {
+    let servers = Servers::start(3)?;
+    let locks = connected(builder(servers.urls()), 3);
+    let lock = locks.rw_lock(NAME);
+
+    let nobody = lock.try_read()?;
+    let none = nobody.last_writer();
+    drop(nobody);
+    for _ in 0..5 {
+        let writer = lock.try_write()?;
+        let token = writer.fencing_token();
+        assert!(none < token);
+        drop(writer);
+        let (one, two) = (lock.try_read()?, lock.try_read()?);
+        assert_eq!((one.last_writer(), two.last_writer()), (token, token));
+    }
+    Ok(())
+}
+
+#[test]
+fn i2_a_reader_lifts_counters_that_no_majority_agrees_about() -> TestResult {
+    let servers = Servers::start(3)?;
+    let locks = connected(builder(servers.urls()), 3);
+    for (server, counter) in servers.iter().zip(["700", "300", "500"]) {
+        set(server, &fence(NAME), counter);
+    }
+
+    let guard = locks.rw_lock(NAME).try_read()?;
+
+    assert_eq!(locks.stats().fencing_raises, 1);
+    let last = guard.last_writer().get().to_string();
+    assert!(["500", "700"].contains(&&*last), "{last}");
+    let with_it = || {
+        servers
+            .iter()
+            .filter(|it| it.get(fence(NAME)).unwrap() == last.as_bytes())
+            .count()
+    };
+    assert!(2 <= with_it());
+    let one = guard.last_writer();
+    drop(guard);
+    assert!(one < locks.rw_lock(NAME).try_write()?.fencing_token());
+    Ok(())
+}
+
+#[test]
+fn i4_a_longer_ttl_of_one_reader_lengthens_the_lock_and_the_end_of_it_shortens_that_again()
+-> TestResult {
+    let servers = Servers::start(3)?;
+    let locks = connected(builder(servers.urls()).max_ttl(LONG), 3);
+    let short = read(&locks, &servers, NAME);
+    assert!(servers.iter().all(|it| it.pttl(NAME) <= 20_000));
+
+    short.extend(secs(400))?;
+    eventually("the key lives as long as the entry", || {
+        servers.iter().all(|it| 300_000 < it.pttl(NAME))
+    });
+    let before = entries(&servers, NAME);
+    let other = locks.rw_lock(NAME).try_read()?;
+    eventually("the other has come", || entries(&servers, NAME) != before);
+    short.release()?;
+
+    eventually("no longer than the other's", || {
+        servers.iter().all(|it| it.pttl(NAME) <= 20_000)
+    });
+    other.release()?;
+    Ok(())
+}
+
+#[test]
+fn i4_an_entry_that_is_gone_is_healed_and_a_lock_that_is_deleted_is_lost() -> TestResult {
+    let servers = Servers::start(3)?;
+    let locks = connected(with_ttl(servers.urls(), secs(3)), 3);
+    let guard = read(&locks, &servers, NAME);
+
+    // Readers' set alone on one server, and the lock itself on none.
+    del(&servers[0], &readers(NAME));
+    eventually("the entry is set again", || {
+        servers[0].exists(readers(NAME))
+    });
+    del(&servers[1], NAME);
+    eventually("the lock is set again", || {
+        servers[1].get(NAME).as_deref() == Some(b"quorlock:shared")
+    });
+    eventually("both are counted", || 2 <= locks.stats().healed);
+    assert!(guard.is_valid());
+
+    let lost = guard.lost();
+    for server in servers.iter().take(2) {
+        del(server, NAME);
+        set_px(server, NAME, "foreign", 600_000);
+    }
+    assert_eq!(lost.recv()?, Lost::Gone);
+    Ok(())
+}
+
+#[test]
+fn i4_a_reader_is_not_healed_where_somebody_else_holds_the_lock() -> TestResult {
+    let servers = Servers::start(3)?;
+    let locks = connected(with_ttl(servers.urls(), secs(3)), 3);
+    let guard = read(&locks, &servers, NAME);
+
+    // Of a client that knows no counter.
+    del(&servers[2], &readers(NAME));
+    set(&servers[2], NAME, "foreign");
+    let extensions = locks.stats().extensions;
+    eventually("it is extended", || {
+        extensions + 3 <= locks.stats().extensions
+    });
+
+    assert_eq!(servers[2].get(NAME).as_deref(), Some(&b"foreign"[..]));
+    assert!(
+        !servers[2].exists(readers(NAME)),
+        "an entry beside another client's key"
+    );
+    assert_eq!(locks.stats().healed, 0);
+    assert!(guard.is_valid());
+    Ok(())
+}
+
+#[test]
+fn i5_a_set_that_was_left_over_revives_no_reader() -> TestResult {
+    let servers = Servers::start(3)?;
+    let locks = connected(builder(servers.urls()).renew(false).ttl(LONG), 3);
+    let old = read(&locks, &servers, NAME);
+    del_all(&servers, NAME);
+
+    let new = locks.rw_lock(NAME).try_read()?;
+    eventually("only the new entry is there", || {
+        entries(&servers, NAME) == [1, 1, 1]
+    });
+    drop(new);
+
+    drop(locks.rw_lock(NAME).try_write()?);
+    assert!(old.release().is_err());
+    Ok(())
+}
+
+#[test]
+fn h22_a_reader_is_healed_where_a_writer_tried_once_a_majority_with_its_entry_has_that_counter()
+-> TestResult {
+    let servers = Servers::start(3)?;
+    let locks = connected(builder(servers.urls()).renew(false).ttl(LONG), 3);
+    let guard = read(&locks, &servers, NAME);
+    // As a writer leaves a node that has come and gone.
+    let number = (guard.last_writer().get() + 1).to_string();
+    set(&servers[0], &fence(NAME), &number);
+    del(&servers[0], NAME);
+
+    eventually("it is healed", || {
+        guard.extend(LONG).unwrap();
+        servers[0].exists(NAME)
+    });
+    for server in &servers {
+        assert_eq!(
+            server.get(fence(NAME)).as_deref(),
+            Some(number.as_bytes()),
+            "healed before"
+        );
+    }
+    Ok(())
+}
+
+/// What readers that come and go leave on all servers but one.
+fn lift(servers: &Servers, number: u64, but: usize) {
+    for (_, server) in servers.iter().enumerate().filter(|(at, _)| *at != but) {
+        set(server, &fence(NAME), &number.to_string());
+    }
+}
+
+#[test]
+fn h22_a_reader_outlives_the_loss_of_each_server_while_others_lift_the_counters() -> TestResult {
+    let servers = Servers::start(3)?;
+    let locks = connected(with_ttl(servers.urls(), secs(3)), 3);
+    let guard = read(&locks, &servers, NAME);
+    let lost = guard.lost();
+    for (server, more) in servers.iter().zip(1..) {
+        let healed = locks.stats().healed;
+        lift(&servers, guard.last_writer().get() + more, servers.len());
+        del(server, NAME);
+        eventually("it is healed, or lost", || {
+            healed < locks.stats().healed || lost.try_recv().is_ok()
+        });
+        guard.check()?;
+    }
+    Ok(())
+}
+
+#[test]
+fn h22_a_server_that_was_emptied_is_healed_though_others_have_lifted_the_counters_since()
+-> TestResult {
+    let servers = Servers::start(3)?;
+    let locks = connected(with_ttl(servers.urls(), secs(3)), 3);
+    let guard = read(&locks, &servers, NAME);
+    let lost = guard.lost();
+    for (at, more) in (0..servers.len()).zip(1..) {
+        let healed = locks.stats().healed;
+        lift(&servers, guard.last_writer().get() + more, at);
+        servers[at].command(&["FLUSHALL"])?;
+        eventually("it is healed, or lost", || {
+            healed < locks.stats().healed || lost.try_recv().is_ok()
+        });
+        guard.check()?;
+    }
+    Ok(())
+}
+
+/// What makes the counter anew is a reader: no quarantine, and no other server that it would have to lift.
+#[test]
+fn h22_a_reader_outlives_that_each_server_is_emptied_and_read_by_others_at_once() -> TestResult {
+    let servers = Servers::start(3)?;
+    let build = || {
+        connected(
+            builder(servers.urls())
+                .quarantine(false)
+                .renew(false)
+                .ttl(LONG),
+            3,
+        )
+    };
+    let (locks, other) = (build(), build());
+    let guard = read(&locks, &servers, NAME);
+    for server in &servers {
+        let healed = locks.stats().healed;
+        server.command(&["FLUSHALL"])?;
+        eventually("another has read there", || {
+            drop(other.rw_lock(NAME).try_read());
+            server.exists(fence(NAME))
+        });
+        eventually("it is healed", || {
+            guard.extend(LONG).unwrap();
+            healed < locks.stats().healed
+        });
+    }
+    assert!(guard.is_valid());
+    Ok(())
+}
+
+#[test]
+fn g6_a_reader_lifts_no_counter_to_what_one_node_alone_shows_far_ahead() -> TestResult {
+    let servers = Servers::start(3)?;
+    let locks = connected(builder(servers.urls()).renew(false).ttl(LONG), 3);
+    let guard = read(&locks, &servers, NAME);
+    let absurd = in_an_hour() + 48 * 3_600_000_000;
+    let shown = |server: &devnodes::Server| server.get(fence(NAME)).unwrap();
+    let before = shown(&servers[1]);
+    set(&servers[0], &fence(NAME), &absurd.to_string());
+    del(&servers[0], NAME);
+
+    let extended = scripts_run(&servers[0]);
+    eventually("it was shown, and extended since", || {
+        guard.extend(LONG).unwrap();
+        extended + 10 < scripts_run(&servers[0])
+    });
+
+    assert_eq!(
+        (shown(&servers[1]), shown(&servers[2])),
+        (before.clone(), before)
+    );
+    Ok(())
+}
+
+/// A rolling restart: the next server goes as soon as the one before votes again and has everybody who reads.
+#[test]
+fn h22_readers_outlive_a_rolling_restart_that_loses_all_data_while_others_come() -> TestResult {
+    let servers = Servers::start(3)?;
+    let strict = || {
+        builder(servers.urls())
+            .quarantine(true)
+            .ttl(secs(3))
+            .max_ttl(secs(3))
+            .response_timeout(ms(700))
+    };
+    let programs: Vec<_> = (0..4).map(|_| connected(strict(), 3)).collect();
+    let guards: Vec<_> = programs
+        .iter()
+        .map(|it| it.rw_lock(NAME).read().unwrap())
+        .collect();
+    let members = |server: &devnodes::Server| {
+        let set = server
+            .command(&["ZRANGE", &readers(NAME), "0", "-1"])
+            .unwrap();
+        set.as_array()
+            .unwrap()
+            .iter()
+            .map(|it| it.as_bytes().unwrap().to_vec())
+            .collect::<HashSet<_>>()
+    };
+    eventually("all are everywhere", || {
+        entries(&servers, NAME) == [4, 4, 4]
+    });
+    let stay = members(&servers[0]);
+    let (came, is_over) = (AtomicU64::new(0), AtomicBool::new(false));
+
+    thread::scope(|scope| {
+        for locks in &programs {
+            scope.spawn(|| {
+                while !is_over.load(SeqCst) {
+                    came.fetch_add(u64::from(locks.rw_lock(NAME).try_read().is_ok()), SeqCst);
+                    thread::sleep(ms(5));
+                }
+            });
+        }
+        let end = catch_unwind(AssertUnwindSafe(|| {
+            for server in servers
+                .iter()
+                .cycle()
+                .take(if long_tests() { 30 } else { 3 })
+            {
+                server.kill().unwrap();
+                server.restart().unwrap();
+                eventually("it is quarantined", || {
+                    programs.iter().all(|it| !it.stats().quarantined.is_empty())
+                });
+                eventually("all are there again", || stay.is_subset(&members(server)));
+                eventually("it votes again", || {
+                    programs.iter().all(|it| it.stats().quarantined.is_empty())
+                });
+                let before = came.load(SeqCst);
+                eventually("others have come", || before + 4 <= came.load(SeqCst));
+                guards.iter().for_each(|it| it.check().unwrap());
+            }
+        }));
+        is_over.store(true, SeqCst);
+        if let Err(panic) = end {
+            resume_unwind(panic);
+        }
+    });
+    for guard in guards {
+        guard.release()?;
+    }
+    Ok(())
+}
+
+/// Each has ways of its own to the servers, so each finds other counters that are new, and some lift those of the others.
+#[test]
+fn h22_readers_that_come_to_a_new_name_together_are_all_extended() -> TestResult {
+    let servers = Servers::start(3)?;
+    let ways: Vec<Vec<Proxy>> = (0..8u64)
+        .map(|program| {
+            let way = |(k, server): (u64, &devnodes::Server)| {
+                let way = Proxy::start(server.addr()).unwrap();
+                way.set_delay(ms((program * 7 + k * 11) % 21));
+                way
+            };
+            (0..).zip(servers.iter()).map(way).collect()
+        })
+        .collect();
+    let programs: Vec<_> = ways
+        .iter()
+        .map(|it| connected(builder(it.iter().map(Proxy::url)), 3))
+        .collect();
+    for name in (0..if long_tests() { 1_000 } else { 20 }).map(|it| format!("new-{it}")) {
+        let together = Barrier::new(programs.len());
+        thread::scope(|scope| {
+            for locks in &programs {
+                let lock = locks.rw_lock(name.as_str()).renew(false);
+                let together = &together;
+                scope.spawn(move || {
+                    together.wait();
+                    let guard = lock.read().unwrap();
+                    // All are in, and have lifted what they had to.
+                    together.wait();
+                    let extended = guard.extend(secs(20));
+                    together.wait();
+                    extended.unwrap();
+                });
+            }
+        });
+    }
+    Ok(())
+}
+
+#[test]
+fn a_writer_goes_on_as_a_reader_without_a_gap() -> TestResult {
+    let servers = Servers::start(3)?;
+    let (locks, other) = (
+        connected(builder(servers.urls()), 3),
+        connected(builder(servers.urls()), 3),
+    );
+    let writer = locks.rw_lock(NAME).try_write()?;
+    let token = writer.fencing_token();
+    let lost = writer.lost();
+    for server in &servers {
+        // Whoever deletes it would be seen.
+        eventually("the key is there", || server.exists(NAME));
+    }
+
+    let reader = writer.downgrade()?;
+
+    assert_eq!(reader.last_writer(), token);
+    let beside = other.rw_lock(NAME).try_read()?;
+    assert_eq!(beside.last_writer(), token);
+    assert_held_by_readers(&other.rw_lock(NAME).try_write().unwrap_err());
+    drop(beside);
+    reader.check()?;
+    reader.release()?;
+    assert!(lost.recv().is_err(), "it was released");
+    drop(other.rw_lock(NAME).try_write()?);
+    nothing_is_left(&servers);
+    Ok(())
+}
+
+#[test]
+fn i9_no_writer_comes_in_while_another_becomes_a_reader() -> TestResult {
+    const ROUNDS: u64 = 50;
+    let servers = Servers::start(3)?;
+    let locks = connected(builder(servers.urls()), 3);
+    let lock = locks.rw_lock(NAME);
+    // Odd while the lock is held on all servers; even in between.
+    let round = AtomicU64::new(0);
+    thread::scope(|scope| {
+        // As a foreign client that polls each server all the time.
+        for server in &servers {
+            scope.spawn(|| {
+                let mut client = server.client().unwrap();
+                loop {
+                    let before = round.load(SeqCst);
+                    if before == 2 * ROUNDS {
+                        break;
+                    }
+                    if before.is_multiple_of(2) {
+                        thread::yield_now();
+                        continue;
+                    }
+                    let said = client
+                        .command(&["SET", NAME, "foreign", "NX", "PX", "1"])
+                        .unwrap();
+                    assert!(
+                        said.as_str().is_none() || round.load(SeqCst) != before,
+                        "a gap"
+                    );
+                }
+            });
+        }
+        for _ in 0..ROUNDS {
+            let writer = lock.write().unwrap();
+            eventually("the lock is on all servers", || {
+                // Healed where the foreign client was first.
+                writer.extend(secs(20)).unwrap();
+                // Of one owner: a server may have to run the release of an earlier attempt, or reader, yet.
+                let values: Vec<_> = servers.iter().map(|it| it.get(NAME)).collect();
+                let is_own = |it: &Vec<u8>| it != b"foreign" && it != b"quorlock:shared";
+                values[0].as_ref().is_some_and(is_own) && values.iter().all(|it| *it == values[0])
+            });
+            round.fetch_add(1, SeqCst);
+            let reader = writer.downgrade().unwrap();
+            let shared =
+                |it: &devnodes::Server| it.get(NAME).as_deref() == Some(b"quorlock:shared");
+            eventually("it is shared everywhere", || servers.iter().all(shared));
+            round.fetch_add(1, SeqCst);
+            reader.release().unwrap();
+        }
+    });
+    Ok(())
+}
+
+#[test]
+fn i9_a_downgrade_that_is_lost_on_the_way_is_finished_by_renewal() -> TestResult {
+    let servers = Servers::start(3)?;
+    let (proxies, urls) = proxies(&servers);
+    let locks = connected(with_ttl(urls, secs(4)), 3);
+    let other = connected(builder(servers.urls()), 3);
+    let writer = locks.rw_lock(NAME).try_write()?;
+    let token = writer.fencing_token();
+    eventually("the lock is on all servers", || servers.holders(NAME) == 3);
+
+    // What is sent now is lost with the connections.
+    proxies
+        .iter()
+        .take(2)
+        .for_each(devnodes::Proxy::hold_requests);
+    let reader = writer.downgrade()?;
+    assert!(reader.is_valid(), "both forms keep writers out");
+    proxies.iter().take(2).for_each(devnodes::Proxy::cut);
+    proxies
+        .iter()
+        .take(2)
+        .for_each(devnodes::Proxy::release_requests);
+
+    let shared = |it: &devnodes::Server| it.get(NAME).as_deref() == Some(b"quorlock:shared");
+    eventually("it is shared everywhere", || servers.iter().all(shared));
+    assert_eq!(other.rw_lock(NAME).try_read()?.last_writer(), token);
+    reader.check()?;
+    Ok(())
+}
+
+#[test]
+fn i9_a_downgrade_keeps_the_end_of_a_lock_that_is_not_renewed() -> TestResult {
+    let servers = Servers::start(1)?;
+    let locks = connected(builder(servers.urls()).ttl(LONG).renew(false), 1);
+    // What the keys' life is rounded up to is another each time.
+    for _ in 0..20 {
+        let writer = locks.rw_lock(NAME).try_write()?;
+        let latest = writer.remaining();
+        let from = Instant::now();
+        let reader = writer.downgrade()?;
+        let passed = from.elapsed();
+        let left = reader.remaining();
+        assert!(
+            left + passed <= latest,
+            "{left:?} after {passed:?}, of {latest:?}"
+        );
+        reader.release()?;
+    }
+    Ok(())
+}
+
+#[test]
+fn closures_are_run_with_the_lock_and_say_when_it_was_lost() -> TestResult {
+    let servers = Servers::start(3)?;
+    let locks = connected(builder(servers.urls()), 3);
+    let lock = locks.rw_lock(NAME);
+
+    assert!(lock.read_with(|guard| guard.is_valid())?);
+    let token = lock.write_with(|it| it.fencing_token())?;
+    assert_eq!(lock.read_with(|it| it.last_writer())?, token);
+    let lost = lock.read_with(|_| {
+        del_all(&servers, NAME);
+        7
+    });
+    assert_matches!(lost, Err(WithError::Lost { value: 7, .. }));
+    Ok(())
+}
+
+#[test]
+fn i7_wrong_types_under_every_key_of_a_reader_are_errors_that_say_so() -> TestResult {
+    let servers = Servers::start(3)?;
+    let locks = connected(builder(servers.urls()), 3);
+    // A name for each case: a command of the case before may still be on its way to a node that was not waited for.
+    for (name, key) in [("a", "a".to_owned()), ("b", fence("b"))] {
+        for server in &servers {
+            server.command(&["SADD", &key, "x"])?;
+        }
+        let err = locks.rw_lock(name).try_read().unwrap_err();
+        assert!(
+            matches!(err, AcquireError::KeyInUse { .. }),
+            "{key}: {err:?}"
+        );
+    }
+    // A counter that is none.
+    for server in &servers {
+        set(server, &fence("c"), "many");
+    }
+    assert!(matches!(
+        locks.rw_lock("c").try_read().unwrap_err(),
+        AcquireError::KeyInUse { .. }
+    ));
+    // A set that was left over is deleted, whatever it is.
+    for server in &servers {
+        set(server, &readers("d"), "x");
+    }
+    drop(locks.rw_lock("d").try_read()?);
+    // Lists and marks of another type are no obstacle: see `handover.lua`.
+    for server in &servers {
+        set(server, &crate::waiting::lists::list("e"), "x");
+        server.command(&["SADD", &crate::waiting::lists::mark("e"), "x"])?;
+    }
+    let lock = locks.rw_lock("e");
+    drop(lock.try_read()?);
+    drop(lock.read()?);
+    Ok(())
+}

@@ -1,0 +1,425 @@
+//! Permits of a semaphore: as many as were asked for, never more, and each comes back.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::thread::{self, JoinHandle};
+
+use devnodes::{PATIENCE, Server, Servers, eventually};
+use quorlock::error::{NodeAnswer, NodeFailure};
+use quorlock::{AcquireError, LockManager, Lost, Permit, Semaphore};
+use rustix::process::Signal;
+
+use crate::support::*;
+use crate::waiting::lists::{channel, far, nothing_waits, on_all, wait_until_in};
+
+pub(crate) const NAME: &str = "mail";
+
+pub(crate) fn slot_key(slot: usize) -> String {
+    format!("quorlock:slot-{slot}:{NAME}")
+}
+
+fn slot_fence(slot: usize) -> String {
+    format!("quorlock:slot-fence-{slot}:{NAME}")
+}
+
+pub(crate) fn list() -> String {
+    format!("quorlock:slot-waiting:{NAME}")
+}
+
+pub(crate) fn mark() -> String {
+    format!("quorlock:slot-mark:{NAME}")
+}
+
+/// The slots that are taken on a server.
+pub(crate) fn taken(server: &Server) -> BTreeSet<usize> {
+    (0..16).filter(|it| server.exists(slot_key(*it))).collect()
+}
+
+/// How many rounds the manager has had.
+pub(crate) fn rounds(locks: &LockManager) -> u64 {
+    let stats = locks.stats();
+    stats.rounds_won + stats.rounds_held + stats.rounds_without_quorum + stats.rounds_too_late
+}
+
+/// Takes a permit, and says in how many rounds.
+#[track_caller]
+pub(crate) fn take(locks: &LockManager, permits: usize) -> (Permit, u64) {
+    let before = rounds(locks);
+    let permit = locks.semaphore(NAME, permits).try_acquire().unwrap();
+    (permit, rounds(locks) - before)
+}
+
+/// Waits until the permit is on all servers.
+#[track_caller]
+pub(crate) fn wait_until_everywhere(servers: &Servers, permit: &Permit) {
+    eventually("the permit is on all servers", || {
+        servers.holders(slot_key(permit.slot())) == servers.len()
+    });
+}
+
+pub(crate) fn wait_for(lock: Semaphore) -> JoinHandle<Result<Permit, AcquireError>> {
+    thread::spawn(move || lock.acquire())
+}
+
+/// Waits until so many managers wait on every server, and listen there.
+#[track_caller]
+pub(crate) fn wait_until_listed(servers: &Servers, count: usize) {
+    wait_until_in(servers, &list(), count);
+}
+
+#[test]
+fn as_many_permits_as_there_are_get_given_and_no_more_each_in_one_round() -> TestResult {
+    let servers = Servers::start(3)?;
+    let managers = repeat(5, || on_all(&servers, far));
+    let mut permits = Vec::new();
+    for locks in &managers {
+        let (permit, rounds) = take(locks, 5);
+        // The next one sees the same on all nodes.
+        wait_until_everywhere(&servers, &permit);
+        assert_eq!(rounds, 1);
+        permits.push(permit);
+    }
+    let slots: BTreeSet<_> = permits.iter().map(Permit::slot).collect();
+    assert_eq!(
+        slots,
+        (0..5).collect(),
+        "the last one was found as the first"
+    );
+
+    let err = managers[0].semaphore(NAME, 5).try_acquire().unwrap_err();
+    assert_held(&err);
+    let held = |it: &&quorlock::error::NodeReport| {
+        matches!(it.answer, NodeAnswer::Held { left: Some(_), .. })
+    };
+    assert!(2 <= err.nodes().iter().filter(held).count(), "{err}");
+
+    // Whichever comes back is the one that is given.
+    let freed = permits.swap_remove(2);
+    let (slot, token) = (freed.slot(), freed.fencing_token());
+    freed.release()?;
+    servers.wait_until_free(slot_key(slot))?;
+    let (again, rounds) = take(&managers[4], 5);
+    assert_eq!((again.slot(), rounds), (slot, 1));
+    assert!(token < again.fencing_token());
+    drop((permits, again));
+    nothing_waits(&servers);
+    Ok(())
+}
+
+#[test]
+fn a15_never_more_are_in_than_there_are_permits_and_as_many_as_that_are() -> TestResult {
+    const PERMITS: usize = 3;
+    let servers = Servers::start(3)?;
+    let (inside, most, done) = (
+        AtomicUsize::new(0),
+        AtomicUsize::new(0),
+        AtomicBool::new(false),
+    );
+    thread::scope(|scope| {
+        for manager in 0..4 {
+            let locks = builder(servers.urls()).build().unwrap();
+            for _ in 0..2 {
+                let (lock, inside, most, done) =
+                    (locks.semaphore(NAME, PERMITS), &inside, &most, &done);
+                scope.spawn(move || {
+                    for _ in 0..12 {
+                        let permit = if manager == 0 {
+                            lock.try_acquire_for(PATIENCE)
+                        } else {
+                            lock.acquire()
+                        }
+                        .unwrap();
+                        let now = inside.fetch_add(1, Ordering::SeqCst) + 1;
+                        assert!(now <= PERMITS, "{now} are in");
+                        most.fetch_max(now, Ordering::SeqCst);
+                        // Until all were in together once.
+                        for _ in 0..1_000 {
+                            if most.load(Ordering::SeqCst) == PERMITS || done.load(Ordering::SeqCst)
+                            {
+                                break;
+                            }
+                            thread::sleep(ms(2));
+                        }
+                        permit.check().unwrap();
+                        inside.fetch_sub(1, Ordering::SeqCst);
+                        permit.release().unwrap();
+                    }
+                    done.store(true, Ordering::SeqCst);
+                });
+            }
+        }
+    });
+    assert_eq!(most.load(Ordering::SeqCst), PERMITS);
+    nothing_waits(&servers);
+    Ok(())
+}
+
+/// The counterexample of the guide: each node has two holders, and three would be in if nodes counted them.
+#[test]
+fn a_majority_has_to_grant_the_same_slot() -> TestResult {
+    let servers = Servers::start(3)?;
+    let locks = connected(builder(servers.urls()).ttl(LONG), 3);
+    // As if A were in at n0 and n1, and B at n1 and n2: one of two permits each.
+    let by_hand = [(0, 0), (1, 0), (1, 1), (2, 1)];
+    for (node, slot) in by_hand {
+        set(&servers[node], &slot_key(slot), "foreign");
+    }
+
+    // The rest is free at n0 and n2, and is not the same slot.
+    let err = locks.semaphore(NAME, 2).try_acquire().unwrap_err();
+
+    assert_held(&err);
+    eventually("what they granted is given back", || {
+        servers
+            .iter()
+            .map(taken)
+            .eq([[0].into(), [0, 1].into(), [1].into()] as [BTreeSet<_>; 3])
+    });
+    Ok(())
+}
+
+#[test]
+fn k3_where_nodes_would_grant_different_slots_the_second_round_asks_for_one_that_is_free_at_a_majority()
+-> TestResult {
+    let servers = Servers::start(3)?;
+    let locks = on_all(&servers, far);
+    // Only slot 3 is free everywhere.
+    for (node, server) in servers.iter().enumerate() {
+        (0..3)
+            .filter(|it| *it != node)
+            .for_each(|it| set(server, &slot_key(it), "foreign"));
+    }
+    let mut twice = 0;
+    for _ in 0..30 {
+        let (permit, rounds) = take(&locks, 4);
+        assert_eq!(permit.slot(), 3);
+        assert!(rounds <= 2, "{rounds} rounds");
+        twice += u64::from(rounds == 2);
+        permit.release()?;
+        eventually("all is given back", || {
+            servers.iter().all(|it| taken(it).len() == 2)
+        });
+    }
+    assert!(
+        1 <= twice,
+        "thirty attempts began at slots from which all nodes come to the last one"
+    );
+    Ok(())
+}
+
+#[test]
+fn k3_a_slot_that_another_node_grants_besides_is_given_back_and_the_permit_is_kept() -> TestResult {
+    let servers = Servers::start(3)?;
+    let locks = on_all(&servers, far);
+    for _ in 0..10 {
+        set(&servers[2], &slot_key(0), "foreign");
+        let (permit, _) = take(&locks, 2);
+        let slot = permit.slot();
+        eventually("only the slot that was won is taken", || {
+            servers.iter().take(2).all(|it| taken(it) == [slot].into())
+                && taken(&servers[2]) == [0, slot].into()
+        });
+        permit.extend(LONG)?;
+        permit.release()?;
+        del(&servers[2], &slot_key(0));
+        nothing_waits(&servers);
+    }
+    Ok(())
+}
+
+#[test]
+fn k2_each_slot_has_a_counter_of_its_own() -> TestResult {
+    let servers = Servers::start(3)?;
+    let locks = on_all(&servers, far);
+    let ahead = in_an_hour();
+    servers
+        .iter()
+        .for_each(|it| set(it, &slot_fence(1), &ahead.to_string()));
+    let mut last = BTreeMap::new();
+    let held: Vec<_> = (0..3)
+        .map(|_| {
+            let (permit, _) = take(&locks, 3);
+            wait_until_everywhere(&servers, &permit);
+            permit
+        })
+        .collect();
+    for permit in &held {
+        let token = permit.fencing_token().get();
+        assert_eq!(
+            ahead < token,
+            permit.slot() == 1,
+            "the counter of another slot counts for nothing"
+        );
+        last.insert(permit.slot(), token);
+    }
+    drop(held);
+    nothing_waits(&servers);
+    for _ in 0..12 {
+        let (permit, _) = take(&locks, 3);
+        let token = permit.fencing_token().get();
+        assert!(
+            last.insert(permit.slot(), token).unwrap() < token,
+            "{last:?}"
+        );
+        permit.release()?;
+        nothing_waits(&servers);
+    }
+    Ok(())
+}
+
+#[test]
+fn k1_a_crashed_holders_permit_comes_back_after_its_ttl() -> TestResult {
+    let servers = Servers::start(3)?;
+    let locks = connected(builder(servers.urls()).ttl(LONG), 3);
+    let mut child = child("kinds::semaphore::child_that_takes_all", &servers.urls());
+    assert_eq!(child.hear(), "has both");
+    assert_held(&locks.semaphore(NAME, 2).try_acquire().unwrap_err());
+
+    child.signal(Signal::KILL);
+    assert!(!child.wait().success());
+
+    let both = [
+        locks.semaphore(NAME, 2).try_acquire_for(PATIENCE)?,
+        locks.semaphore(NAME, 2).try_acquire_for(PATIENCE)?,
+    ];
+    assert_eq!(
+        both.iter().map(Permit::slot).collect::<BTreeSet<_>>(),
+        [0, 1].into()
+    );
+    Ok(())
+}
+
+#[test]
+#[ignore = "a process of another test"]
+fn child_that_takes_all() {
+    let Some(urls) = parent_urls() else { return };
+    let locks = with_ttl(&urls, secs(1)).build().unwrap();
+    let _both = [
+        locks.semaphore(NAME, 2).acquire().unwrap(),
+        locks.semaphore(NAME, 2).acquire().unwrap(),
+    ];
+    say("has both");
+    wait_for_parent();
+}
+
+#[test]
+fn k5_while_processes_differ_in_the_number_the_largest_counts() -> TestResult {
+    let servers = Servers::start(3)?;
+    let (few, many) = (on_all(&servers, far), on_all(&servers, far));
+    let mut held = Vec::new();
+    for (locks, permits) in [(&few, 2), (&few, 2), (&many, 4), (&many, 4)] {
+        let (permit, _) = take(locks, permits);
+        wait_until_everywhere(&servers, &permit);
+        held.push(permit);
+    }
+    assert_held(&few.semaphore(NAME, 2).try_acquire().unwrap_err());
+    assert_held(&many.semaphore(NAME, 4).try_acquire().unwrap_err());
+
+    // Lowered: those that are in stay, and nobody else comes to their slots.
+    let low = held.iter().position(|it| it.slot() < 2).unwrap();
+    drop(held.swap_remove(low));
+    eventually("one is given back", || {
+        servers.iter().all(|it| taken(it).len() == 3)
+    });
+    let (permit, _) = take(&few, 2);
+    assert!(permit.slot() < 2);
+    Ok(())
+}
+
+#[test]
+fn k1_a_permit_that_is_lost_costs_no_other() -> TestResult {
+    let servers = Servers::start(3)?;
+    let locks = connected(builder(servers.urls()).ttl(secs(20)), 3);
+    let (first, second) = (
+        locks.semaphore(NAME, 2).acquire()?,
+        locks.semaphore(NAME, 2).acquire()?,
+    );
+    wait_until_everywhere(&servers, &second);
+    let slot = slot_key(second.slot());
+    servers.iter().take(2).for_each(|it| del(it, &slot));
+    assert!(second.extend(secs(20)).is_err());
+    assert_eq!((second.check(), first.check()), (Err(Lost::Gone), Ok(())));
+    Ok(())
+}
+
+#[test]
+fn numbers_of_permits_that_cannot_be_are_typed_errors_and_no_node_is_asked() -> TestResult {
+    let servers = Servers::start(1)?;
+    let locks = on_all(&servers, far);
+    let before = locks.stats().commands;
+    for permits in [0, 257, usize::MAX] {
+        let err = locks.semaphore(NAME, permits).acquire().unwrap_err();
+        assert_eq!(err, AcquireError::BadPermits { permits, max: 256 });
+    }
+    assert_eq!(
+        locks.semaphore("quorlock:x", 1).acquire().unwrap_err(),
+        AcquireError::NameReserved
+    );
+    assert_eq!(locks.stats().commands, before);
+
+    let held: Vec<_> = (0..256)
+        .map(|_| locks.semaphore(NAME, 256).try_acquire())
+        .collect::<Result<_, _>>()?;
+    assert_eq!(
+        held.iter().map(Permit::slot).collect::<BTreeSet<_>>(),
+        (0..256).collect()
+    );
+    assert_held(&locks.semaphore(NAME, 256).try_acquire().unwrap_err());
+    Ok(())
+}
+
+#[test]
+fn k7_a_slot_whose_key_is_something_else_is_left_alone_and_a_counter_that_is_none_is_told()
+-> TestResult {
+    let servers = Servers::start(1)?;
+    let locks = on_all(&servers, far);
+    servers[0].command(&["HSET", &slot_key(0), "f", "v"])?;
+    for _ in 0..5 {
+        let (permit, rounds) = take(&locks, 2);
+        assert_eq!((permit.slot(), rounds), (1, 1));
+    }
+    let err = locks.semaphore(NAME, 1).try_acquire().unwrap_err();
+    assert_matches!(failure(&err, 0), NodeFailure::KeyInUse { .. });
+    del(&servers[0], &slot_key(0));
+
+    for (command, value) in [("HSET", &["f", "v"][..]), ("SET", &["12x"])] {
+        servers[0].command(&[&[command, &slot_fence(0)], value].concat())?;
+        let err = locks.semaphore(NAME, 1).try_acquire().unwrap_err();
+        assert!(matches!(err, AcquireError::KeyInUse { .. }), "{err}");
+        assert!(taken(&servers[0]).is_empty());
+        del(&servers[0], &slot_fence(0));
+    }
+    for key in [list(), mark()] {
+        servers[0].command(&["SADD", &key, "x"])?;
+        drop(locks.semaphore(NAME, 1).try_acquire()?);
+        del(&servers[0], &key);
+    }
+    Ok(())
+}
+
+#[test]
+fn a_semaphore_and_a_lock_of_its_name_have_nothing_to_do_with_each_other() -> TestResult {
+    let servers = Servers::start(1)?;
+    let locks = on_all(&servers, far);
+    let _permit = locks.semaphore(NAME, 1).try_acquire()?;
+    let _guard = locks.mutex(NAME).try_lock()?;
+    let _other = locks.semaphore("mail 2 {x}", 1).try_acquire()?;
+    Ok(())
+}
+
+#[test]
+fn a_permit_is_run_with_lent_as_a_guard_and_given_back() -> TestResult {
+    let servers = Servers::start(1)?;
+    let locks = on_all(&servers, far);
+    let slots = locks.semaphore(NAME, 1).with(|permit| {
+        let guard: &quorlock::LockGuard = permit;
+        assert!(guard.is_valid());
+        (permit.slot(), taken(&servers[0]))
+    })?;
+    assert_eq!(slots, (0, [0].into()));
+    nothing_waits(&servers);
+    // A call that nobody waits for is told for nothing.
+    let to = channel("0123456789abcdef");
+    servers[0].command(&["PUBLISH", &to, "quorlock:slots:0"])?;
+    Ok(())
+}

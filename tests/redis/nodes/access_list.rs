@@ -1,0 +1,664 @@
+//! The access list of the guide's page on access: it is enough, nothing of it is too much, and it lets nobody do more.
+
+use std::thread;
+use std::time::{Duration, SystemTime};
+
+use devnodes::{Server, Servers, eventually};
+use quorlock::error::{NodeAnswer, NodeFailure};
+use quorlock::{AcquireError, Builder, CancelHandle, LockGuard, LockManager};
+
+use crate::support::*;
+use crate::waiting::lists;
+
+/// Where the list is written: here it is only read.
+const GUIDE: &str = include_str!("../../../src/guide/redis_access.md");
+
+/// What the user's locks begin with, in the place of the guide's `PREFIX`.
+const PREFIX: &str = "app:";
+
+/// One of the lists of the guide, as words of a command, with the password and the prefix of these tests.
+pub(crate) fn access_list(number: usize) -> Vec<String> {
+    let lists = GUIDE
+        .split("```text\n")
+        .filter(|block| block.starts_with("ACL SETUSER locks"));
+    let list = lists
+        .map(|block| block.split("```").next().unwrap())
+        .nth(number)
+        .expect("the guide has it");
+    let list = list
+        .replace(">PASSWORD", ">pw")
+        .replace("~PREFIX*", &format!("~{PREFIX}*"));
+    list.split_whitespace().map(str::to_owned).collect()
+}
+
+/// A server, and the one user that is tried on it.
+struct Place {
+    server: Server,
+    url: String,
+}
+
+impl Place {
+    fn new() -> Place {
+        let server = Server::start().unwrap();
+        let url = format!("redis://locks:pw@{}", server.addr());
+        Place { server, url }
+    }
+
+    /// Makes the user anew, with everything on the list but `without`.
+    fn set_user(&self, without: &str) {
+        let words: Vec<String> = access_list(0)
+            .into_iter()
+            .filter(|it| it != without)
+            .collect();
+        // Connections of the user from before end with it.
+        self.server.command(&["ACL", "DELUSER", "locks"]).unwrap();
+        self.server.command(&words).unwrap();
+        self.server.command(&["FLUSHALL"]).unwrap();
+        self.server.command(&["SCRIPT", "FLUSH"]).unwrap();
+    }
+
+    fn options(&self, url: &str) -> Builder {
+        builder([url])
+            .prefix(PREFIX)
+            .ttl(LONG)
+            .outage_timeout(Duration::ZERO)
+    }
+
+    fn manager(&self) -> LockManager {
+        self.options(&self.url).build().unwrap()
+    }
+
+    fn fence(&self, name: &str) -> String {
+        fence(&format!("{PREFIX}{name}"))
+    }
+
+    /// How often the command was carried out.
+    fn calls(&self, command: &str) -> u64 {
+        calls(&self.server, command)
+    }
+
+    /// What is seen while one manager holds a lock and another waits for it; false if it does not come to that.
+    fn while_waiting(&self, look: impl FnOnce(&Place, LockGuard) -> bool) -> bool {
+        let (holder, waiter, cancel) = (self.manager(), self.manager(), CancelHandle::new());
+        let Ok(guard) = holder.mutex("waited for").lock() else {
+            return false;
+        };
+        let waiting = waiter.mutex("waited for").cancelled_by(&cancel);
+        let waiting = thread::spawn(move || waiting.lock());
+        // Behind the first answer the servers' clocks are known, and with these its place in lists.
+        eventually("it is refused again", || {
+            2 <= waiter.stats().rounds_held || waiting.is_finished()
+        });
+        let seen = !waiting.is_finished() && look(self, guard);
+        cancel.cancel();
+        let _ = join(waiting);
+        seen
+    }
+}
+
+/// What works with the list of the guide.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+enum Claim {
+    LocksAreTaken,
+    LocksAreGivenBack,
+    HoldersAreSeen,
+    LocksAreExtended,
+    LostCountersAreReplaced,
+    CountersAheadArePassed,
+    ForgottenScriptsAreSentAgain,
+    KnownScriptsAreNotSentAgain,
+    OtherDatabasesAreChosen,
+    OneServerTwiceIsNoticed,
+    ReplicasAreRefused,
+    EarlierCallsComeFirst,
+    WaitersAreListed,
+    WaitersListen,
+    WaitersAreTold,
+    WaitersLeaveTheList,
+    SeveralNamesAreTaken,
+    PermitsAreGiven,
+}
+
+use Claim::*;
+
+/// What does not work without a command. Without those of the last line locks work, and waiters ask again.
+const NEEDED_FOR: [(&str, Claim); 20] = [
+    ("+select", OtherDatabasesAreChosen),
+    ("+script|exists", KnownScriptsAreNotSentAgain),
+    ("+script|load", LocksAreTaken),
+    ("+evalsha", LocksAreTaken),
+    ("+eval", ForgottenScriptsAreSentAgain),
+    ("+info", OneServerTwiceIsNoticed),
+    ("+role", ReplicasAreRefused),
+    ("+get", LocksAreTaken),
+    ("+mget", LocksAreGivenBack),
+    ("+set", LocksAreTaken),
+    ("+del", LocksAreGivenBack),
+    ("+exists", LostCountersAreReplaced),
+    ("+pexpire", LocksAreExtended),
+    ("+pttl", HoldersAreSeen),
+    ("+time", LocksAreExtended),
+    ("+zadd", WaitersAreListed),
+    ("+zpopmin", WaitersAreTold),
+    ("+zrem", WaitersLeaveTheList),
+    ("+subscribe", WaitersListen),
+    ("+publish", WaitersAreTold),
+];
+
+/// What needs several of them.
+const OTHER_CLAIMS: [Claim; 4] = [
+    CountersAheadArePassed,
+    EarlierCallsComeFirst,
+    SeveralNamesAreTaken,
+    PermitsAreGiven,
+];
+
+/// Today's servers let everybody call these, whatever the list says. Early ones that have access lists check `HELLO`.
+const ALWAYS_ALLOWED: [&str; 2] = ["+hello", "+auth"];
+
+#[test]
+fn a_login_or_a_command_that_a_majority_refuses_ends_a_waiting_call_at_once() -> TestResult {
+    needs!(AccessLists);
+    let servers = Servers::start_with(3, |it| it.password("pw"))?;
+    for server in &servers {
+        server.command(&[
+            "ACL",
+            "SETUSER",
+            "eve",
+            "on",
+            ">pw",
+            "~elsewhere*",
+            "&*",
+            "+@all",
+        ])?;
+    }
+    let refused = |login: [&str; 3]| {
+        let urls = login
+            .iter()
+            .zip(&servers)
+            .map(|(login, it)| format!("redis://{login}{}", it.addr()));
+        // Longer than the test waits.
+        let locks = builder(urls).outage_timeout(LONG).build().unwrap();
+        join(thread::spawn(move || {
+            locks.mutex("report").lock().map(drop)
+        }))
+    };
+    for (login, said) in [
+        ("", "a password is required, and none was given"),
+        (":wrong@", "login refused"),
+        ("nobody:pw@", "login refused"),
+        ("eve:pw@", "not permitted"),
+    ] {
+        let err = refused([":pw@", login, login]).unwrap_err();
+        assert_no_quorum(&err);
+        assert!(err.to_string().contains(said), "{err}");
+        refused([":pw@", ":pw@", login])?;
+    }
+    Ok(())
+}
+
+impl Claim {
+    fn holds(self, at: &Place) -> bool {
+        let take = |name: &str| at.manager().mutex(name).try_lock();
+        match self {
+            LocksAreTaken => take("a").is_ok(),
+            LocksAreGivenBack => {
+                let released = take("b").map(LockGuard::release);
+                matches!(released, Ok(Ok(it)) if it.confirmed == 1)
+                    && !at.server.exists(format!("{PREFIX}b"))
+            }
+            HoldersAreSeen => {
+                set_px(&at.server, &format!("{PREFIX}c"), "another's", 60_000);
+                match take("c") {
+                    Err(AcquireError::Held { nodes, .. }) => {
+                        matches!(nodes[0].answer, NodeAnswer::Held { left: Some(_), .. })
+                    }
+                    _ => false,
+                }
+            }
+            LocksAreExtended => take("d").is_ok_and(|it| it.extend(secs(1_000)).is_ok()),
+            LostCountersAreReplaced => take("e").is_ok_and(|it| {
+                del(&at.server, &at.fence("e"));
+                it.extend(LONG).is_ok() && at.server.exists(at.fence("e"))
+            }),
+            CountersAheadArePassed => {
+                let hour_ahead = SystemTime::UNIX_EPOCH.elapsed().unwrap() + secs(3_600);
+                let ahead = u64::try_from(hour_ahead.as_micros()).unwrap();
+                set(&at.server, &at.fence("f"), &ahead.to_string());
+                take("f").is_ok_and(|it| ahead < it.fencing_token().get())
+            }
+            ForgottenScriptsAreSentAgain => {
+                let locks = at.manager();
+                let before = locks.mutex("g").try_lock().map(LockGuard::release);
+                at.server.command(&["SCRIPT", "FLUSH"]).unwrap();
+                matches!(before, Ok(Ok(_))) && locks.mutex("g").try_lock().is_ok()
+            }
+            KnownScriptsAreNotSentAgain => {
+                // Early servers count all that have to do with scripts together.
+                let given = || at.calls("script|load").max(at.calls("script"));
+                let before = take("k").map(|_| given());
+                take("k").is_ok() && before.is_ok_and(|it| given() <= it + 1)
+            }
+            OtherDatabasesAreChosen => at
+                .options(&format!("{}/3", at.url))
+                .build()
+                .unwrap()
+                .mutex("h")
+                .try_lock()
+                .is_ok(),
+            OneServerTwiceIsNoticed => {
+                let again = at.url.replace("127.0.0.1", "localhost");
+                let locks = builder([&at.url, &again])
+                    .prefix(PREFIX)
+                    .outage_timeout(Duration::ZERO)
+                    .build()
+                    .unwrap();
+                fails_with(locks.mutex("i").try_lock(), |it| {
+                    matches!(it, NodeFailure::SameServer { .. })
+                })
+            }
+            ReplicasAreRefused => {
+                // Of a server that is not there, so that nothing is copied; and one that takes writes.
+                at.server.command(&["REPLICAOF", "127.0.0.1", "1"]).unwrap();
+                at.server
+                    .command(&["CONFIG", "SET", "replica-read-only", "no"])
+                    .unwrap();
+                let refused = fails_with(take("j"), |it| *it == NodeFailure::Replica);
+                at.server.command(&["REPLICAOF", "NO", "ONE"]).unwrap();
+                refused
+            }
+            EarlierCallsComeFirst => {
+                let name = format!("{PREFIX}k");
+                let value = "0123456789abcdef".repeat(2);
+                // Of a client that asks again by itself.
+                let member = lists::member("0123456789abcdef", "w", &value);
+                at.server
+                    .command(&["ZADD", &lists::list(&name), "1.5", &member])
+                    .unwrap();
+                set(&at.server, &lists::mark(&name), "");
+                take("k").is_err_and(|it| it.is_held())
+                    && at.server.get(&name) == Some(value.into_bytes())
+            }
+            WaitersAreListed => at.while_waiting(|at, _guard| at.server.exists(list())),
+            WaitersListen => at.while_waiting(|at, _guard| {
+                let channels = at
+                    .server
+                    .command(&["PUBSUB", "CHANNELS", "quorlock:wake:*"])
+                    .unwrap();
+                !channels.as_array().unwrap().is_empty()
+            }),
+            WaitersAreTold => at.while_waiting(|at, guard| {
+                let before = at.calls("publish");
+                guard.release().is_ok() && before < at.calls("publish")
+            }),
+            WaitersLeaveTheList => {
+                // Another client's lock, so that no release clears up.
+                set_px(
+                    &at.server,
+                    &format!("{PREFIX}waited for"),
+                    "another's",
+                    60_000,
+                );
+                let waiter = at.manager();
+                // Connected before the time begins: a call whose time is over by then enters no list.
+                let _ = waiter.check_nodes();
+                let _ = waiter.mutex("waited for").try_lock_for(ms(200));
+                let was_refused = 1 <= waiter.stats().rounds_held;
+                drop(waiter);
+                // What it has sent was carried out before its connection is gone.
+                eventually("it is gone", || {
+                    let clients = at.server.command(&["CLIENT", "LIST"]).unwrap();
+                    !clients.as_str().unwrap().contains("name=quorlock")
+                });
+                was_refused && !at.server.exists(list())
+            }
+            PermitsAreGiven => {
+                let (holder, waiter) = (at.manager(), at.manager());
+                let Ok(permit) = holder.semaphore("n", 1).acquire() else {
+                    return false;
+                };
+                let one = waiter.semaphore("n", 1);
+                let waiting = thread::spawn(move || {
+                    one.acquire()
+                        .map(|it| it.extend(secs(1_000)).is_ok() && it.release().is_ok())
+                });
+                let list = format!("quorlock:slot-waiting:{PREFIX}n");
+                eventually("it waits", || {
+                    at.server.exists(&list) || waiting.is_finished()
+                });
+                drop(permit);
+                matches!(join(waiting), Ok(true)) && waiter.stats().notices == 1
+            }
+            SeveralNamesAreTaken => {
+                let (holder, waiter) = (at.manager(), at.manager());
+                set(&at.server, &at.fence("l"), &in_an_hour().to_string());
+                let Ok(single) = holder.mutex("l").lock() else {
+                    return false;
+                };
+                let several = waiter.multi_lock(["l", "m"]);
+                let waiting = thread::spawn(move || {
+                    let guard = several.lock()?;
+                    let extended = guard.extend(secs(1_000)).is_ok();
+                    Ok::<_, AcquireError>(extended && guard.release().is_ok())
+                });
+                eventually("it waits", || {
+                    at.server.exists(lists::list(&format!("{PREFIX}l"))) || waiting.is_finished()
+                });
+                drop(single);
+                matches!(join(waiting), Ok(true)) && waiter.stats().notices == 1
+            }
+        }
+    }
+}
+
+fn list() -> String {
+    lists::list(&format!("{PREFIX}waited for"))
+}
+
+fn fails_with(
+    result: Result<LockGuard, AcquireError>,
+    looks: impl Fn(&NodeFailure) -> bool,
+) -> bool {
+    let Err(err) = result else { return false };
+    err.nodes()
+        .iter()
+        .any(|it| matches!(&it.answer, NodeAnswer::Failed(failure) if looks(failure)))
+}
+
+#[test]
+fn the_access_list_of_the_guide_is_enough() -> TestResult {
+    needs!(AccessLists);
+    let place = Place::new();
+    for claim in NEEDED_FOR.map(|it| it.1).into_iter().chain(OTHER_CLAIMS) {
+        place.set_user("");
+        assert!(claim.holds(&place), "{claim:?} with the list of the guide");
+    }
+    // Nothing that was refused was only not noticed.
+    let log = place.server.command(&["ACL", "LOG"]).unwrap();
+    assert_eq!(log.as_array(), Some(&[][..]), "refused: {log:?}");
+    Ok(())
+}
+
+#[test]
+fn no_command_on_the_access_list_of_the_guide_is_too_much() -> TestResult {
+    needs!(AccessLists);
+    let listed: Vec<String> = access_list(0)
+        .into_iter()
+        .filter(|it| it.starts_with('+'))
+        .collect();
+    let known: Vec<&str> = NEEDED_FOR.iter().map(|it| it.0).collect();
+    assert!(
+        known.iter().all(|it| listed.iter().any(|word| word == it)),
+        "not in the guide any more: {known:?}"
+    );
+    let place = Place::new();
+    for command in &listed {
+        place.set_user(command);
+        if ALWAYS_ALLOWED.contains(&command.as_str()) {
+            assert!(LocksAreTaken.holds(&place), "{command} is needed");
+            continue;
+        }
+        let needed = NEEDED_FOR.iter().find(|it| it.0 == command);
+        let (_, claim) =
+            needed.unwrap_or_else(|| panic!("{command} is in the guide and has no row here"));
+        assert!(!claim.holds(&place), "{claim:?} also without {command}");
+    }
+    Ok(())
+}
+
+#[test]
+fn without_the_last_line_of_the_access_list_locks_work_and_waiters_ask_again() -> TestResult {
+    needs!(AccessLists);
+    let place = Place::new();
+    let all = access_list(0);
+    let waiting = &all[all.iter().position(|word| word == "+zadd").unwrap()..];
+    assert!(
+        waiting.contains(&"+subscribe".to_owned()) && waiting.contains(&"+zadd".to_owned()),
+        "{waiting:?}"
+    );
+    place.set_user("");
+    let denied: Vec<_> = waiting.iter().map(|it| it.replace('+', "-")).collect();
+    place.server.command(
+        &[
+            &["ACL".to_owned(), "SETUSER".to_owned(), "locks".to_owned()],
+            &denied[..],
+        ]
+        .concat(),
+    )?;
+
+    let is_waiting = |word: &str| waiting.iter().any(|it| it == word);
+    let others = NEEDED_FOR.iter().filter(|it| !is_waiting(it.0));
+    for claim in others.map(|it| it.1).chain([CountersAheadArePassed]) {
+        assert!(claim.holds(&place), "{claim:?} without the last line");
+    }
+    let (holder, waiter) = (place.manager(), place.manager());
+    let guard = holder.mutex("report").lock()?;
+    let waiting = waiter.mutex("report");
+    let waiting = thread::spawn(move || waiting.lock());
+    eventually("it is refused", || 1 <= waiter.stats().rounds_held);
+    drop(guard);
+    drop(join(waiting)?);
+    assert_eq!(waiter.stats().notices, 0);
+    Ok(())
+}
+
+/// Keys that are to stay: the server's record.
+const FOR_EVER: [&str; 1] = [RECORD];
+
+#[test]
+fn h24_whatever_command_is_forbidden_no_call_leaves_a_key_without_expiry() -> TestResult {
+    needs!(AccessLists);
+    let place = Place::new();
+    let of_locks = access_list(0)
+        .into_iter()
+        .filter(|word| word.starts_with('+'));
+    let all: Vec<String> = of_locks
+        .chain(of_readers())
+        .filter(|word| !ALWAYS_ALLOWED.contains(&word.as_str()))
+        .collect();
+    let left_without = |missing: &str, readers: &[String]| {
+        place.set_user(missing);
+        let readers: Vec<_> = readers
+            .iter()
+            .filter(|word| *word != missing)
+            .cloned()
+            .collect();
+        place
+            .server
+            .command(
+                &[
+                    &["ACL", "SETUSER", "locks"].map(str::to_owned)[..],
+                    &readers,
+                ]
+                .concat(),
+            )
+            .unwrap();
+        let (one, other) = (place.manager(), place.manager());
+        set_px(
+            &place.server,
+            &format!("{PREFIX}taken"),
+            "another's",
+            60_000,
+        );
+        let waits = one.mutex("taken").try_lock_for(ms(100));
+        let reader = one.rw_lock("read").try_read();
+        let second = other.rw_lock("read").try_read();
+        let writer = other.rw_lock("read").try_write_for(ms(100));
+        for reader in [reader, second].into_iter().flatten() {
+            let result = reader.extend(LONG);
+            let released = reader.release();
+            // The first list has all that a release needs.
+            let is_out = released.is_ok() || access_list(0).iter().any(|word| word == missing);
+            assert!(
+                is_out,
+                "without {missing}: in and not out; {result:?}, {released:?}"
+            );
+        }
+        drop((waits, writer));
+        let keys = place.server.command(&["KEYS", "*"]).unwrap();
+        let keys = keys
+            .as_array()
+            .unwrap()
+            .iter()
+            .map(|key| key.as_str().unwrap().to_owned());
+        let is_left =
+            |key: &String| place.server.command(&["PTTL", key]).unwrap().as_int() == Some(-1);
+        keys.filter(|key| !FOR_EVER.contains(&key.as_str()) && is_left(key))
+            .collect::<Vec<_>>()
+    };
+
+    for missing in &all {
+        assert_eq!(
+            left_without(missing, &of_readers()),
+            [""; 0],
+            "without {missing}"
+        );
+    }
+    assert_eq!(left_without("", &[]), [""; 0], "with the first list alone");
+    Ok(())
+}
+
+#[test]
+fn the_user_of_the_guide_can_do_nothing_else() -> TestResult {
+    needs!(AccessLists);
+    let place = Place::new();
+    place.set_user("");
+    set(&place.server, "of another application", "precious");
+    let mut user = place.server.client()?;
+    user.command(&["AUTH", "locks", "pw"])?;
+
+    let refused: [&[&str]; 16] = [
+        &["GET", "of another application"],
+        &["SET", "of another application", "x"],
+        &["DEL", "of another application"],
+        &["FLUSHALL"],
+        &["FLUSHDB"],
+        &["CONFIG", "GET", "*"],
+        &["CONFIG", "SET", "maxmemory", "1"],
+        &["KEYS", "*"],
+        &["SCAN", "0"],
+        &["SCRIPT", "FLUSH"],
+        &["ACL", "LIST"],
+        &["SHUTDOWN"],
+        &["PUBLISH", "of another application", "x"],
+        &[
+            "EVAL",
+            "return redis.call('GET', KEYS[1])",
+            "1",
+            "of another application",
+        ],
+        // Keys that a script does not declare, and commands that it calls.
+        &[
+            "EVAL",
+            "return redis.call('GET', 'of another application')",
+            "0",
+        ],
+        &["EVAL", "return redis.call('FLUSHALL')", "0"],
+    ];
+    for command in refused {
+        let err = user.command(command).map_or_else(
+            |err| err.to_string(),
+            |reply| panic!("{command:?}: {reply:?}"),
+        );
+        let err = err.to_lowercase();
+        // By the access list, and not for another reason.
+        let denied = [
+            "noperm",
+            "no permissions",
+            "can't run this command",
+            "can't access at least one of the keys",
+        ];
+        assert!(
+            denied.iter().any(|it| err.contains(it)),
+            "{command:?}: {err}"
+        );
+    }
+    assert_eq!(
+        place.server.get("of another application").as_deref(),
+        Some(&b"precious"[..])
+    );
+    assert_eq!(
+        user.command(&["SET", &format!("{PREFIX}mine"), "x"])?
+            .as_str(),
+        Some("OK")
+    );
+    Ok(())
+}
+
+/// What the guide says that readers need besides.
+fn of_readers() -> Vec<String> {
+    access_list(1).split_off(3)
+}
+
+#[test]
+fn i7_readers_say_which_permission_they_lack() -> TestResult {
+    needs!(AccessLists);
+    let place = Place::new();
+    let more = of_readers();
+    let allow = |words: &[String]| {
+        place.set_user("");
+        let user = ["ACL", "SETUSER", "locks"].map(str::to_owned);
+        place.server.command(&[&user[..], words].concat()).unwrap();
+    };
+
+    allow(&more);
+    let (one, two) = (place.manager(), place.manager());
+    let (first, second) = (one.rw_lock("a").read()?, two.rw_lock("a").read()?);
+    first.extend(LONG)?;
+    let writer = one.rw_lock("a");
+    let writer = thread::spawn(move || writer.write().unwrap().downgrade());
+    let is_behind = |it: &AcquireError| matches!(answer(it, 0), NodeAnswer::HeldByReaders { .. });
+    eventually("a reader stays behind the writer", || {
+        two.rw_lock("a").try_read().is_err_and(|it| is_behind(&it))
+    });
+    first.release()?;
+    second.release()?;
+    join(writer)?.release()?;
+    let log = place.server.command(&["ACL", "LOG"])?;
+    assert_eq!(log.as_array(), Some(&[][..]), "refused: {log:?}");
+
+    for missing in &more {
+        allow(
+            &more
+                .iter()
+                .map(|it| {
+                    if it == missing {
+                        it.replace('+', "-")
+                    } else {
+                        it.clone()
+                    }
+                })
+                .collect::<Vec<_>>(),
+        );
+        let locks = place.manager();
+        let other = place.manager();
+        let read = || locks.rw_lock("b").try_read();
+        // The second one finds the lock shared. Each does all that a reader does.
+        let first = read();
+        let second = other
+            .rw_lock("b")
+            .try_read()
+            .map(|it| (it.extend(LONG), it.release()));
+        let result = (first.map(|it| (it.extend(LONG), it.release())), second);
+        match missing.as_str() {
+            "+pubsub|numsub" => {
+                let guard = read()?;
+                let writer = place.manager();
+                let cancel = CancelHandle::new();
+                let lock = writer.rw_lock("b").cancelled_by(&cancel);
+                let waiting = thread::spawn(move || lock.write());
+                eventually("it is refused", || 1 <= writer.stats().rounds_held);
+                // Readers pass it.
+                assert!(read().is_ok());
+                cancel.cancel();
+                assert!(join(waiting).is_err());
+                drop(guard);
+            }
+            _ => assert!(
+                format!("{result:?}").contains("see the ACL line in the guide"),
+                "{missing}: {result:?}"
+            ),
+        }
+    }
+    Ok(())
+}

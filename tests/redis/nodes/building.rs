@@ -1,0 +1,98 @@
+//! Building a manager: every problem at once, no secrets, no network.
+
+use devnodes::{FakeServer, Servers, eventually};
+use quorlock::LockManager;
+use quorlock::error::{BuildProblem, NodeAnswer, NodeFailure};
+
+use crate::support::*;
+
+#[test]
+fn building_touches_no_network() -> TestResult {
+    let fake = FakeServer::accept_and_close()?;
+
+    let locks = builder([fake.url()]).build()?;
+    let unused = builder([fake.url()]).build()?;
+    let _description = unused.mutex("report");
+    // Its threads have ended, so nothing can come later.
+    drop((_description, unused));
+    assert_eq!(fake.connections(), 0);
+
+    assert_no_quorum(&locks.mutex("report").try_lock().unwrap_err());
+    assert!(1 <= fake.connections());
+    Ok(())
+}
+
+#[test]
+fn a_manager_is_built_while_all_nodes_are_down_and_works_once_they_are_up() -> TestResult {
+    needs!(ClosedPorts);
+    let servers = Servers::start(3)?;
+    for server in &servers {
+        server.kill()?;
+    }
+
+    let locks = manager(&servers);
+    let err = locks.mutex("report").try_lock().unwrap_err();
+    assert_no_quorum(&err);
+    // The round is over with the second of them.
+    let refused = err
+        .nodes()
+        .iter()
+        .filter(|it| matches!(it.answer, NodeAnswer::Failed(NodeFailure::Connect { .. })));
+    assert!(2 <= refused.count(), "{err:?}");
+
+    for server in &servers {
+        server.restart()?;
+    }
+    drop(locks.mutex("report").lock()?);
+    nothing_is_left(&servers);
+    Ok(())
+}
+
+#[test]
+fn b1_the_same_address_twice_is_a_problem_however_it_is_written() {
+    for (first, second) in [
+        ("redis://127.0.0.1:7001", "redis://127.0.0.1:7001"),
+        ("redis://127.0.0.1:7001", "redis://:pw@127.0.0.1:7001/5"),
+        ("redis://127.0.0.1", "redis://127.0.0.1:6379"),
+        ("redis://LOCALHOST:7001", "valkey://localhost:7001"),
+        ("redis+unix:///tmp/a.sock", "redis+unix:///tmp/a.sock?db=2"),
+        (
+            "redis+replicated://10.0.0.1,10.0.0.2",
+            "redis+replicated://:pw@10.0.0.1:6379,10.0.0.3",
+        ),
+        (
+            "redis+sentinel://10.0.0.1,10.0.0.2,10.0.0.3/a",
+            "redis+sentinel://10.0.0.1,10.0.0.3,10.0.0.2/a?sentinel_password=pw",
+        ),
+    ] {
+        let err = LockManager::builder([first, second]).build().unwrap_err();
+        let problem = matches!(
+            err.problems(),
+            [BuildProblem::DuplicateNode {
+                first: 0,
+                second: 1,
+                ..
+            }]
+        );
+        assert!(problem, "{first} {second}: {err:?}");
+        assert!(!err.to_string().contains("pw"), "{err}");
+    }
+}
+
+#[test]
+fn thirty_one_nodes_are_allowed_and_work() -> TestResult {
+    // The same few servers would be the same node: the rest is down, and that is fewer than half.
+    let servers = Servers::start(16)?;
+    let mut urls = servers.urls();
+    let down = Servers::start(1)?;
+    down[0].kill()?;
+    urls.extend((1..=15).map(|i| format!("redis://127.0.1.{i}:{}", down[0].port())));
+
+    let locks = builder(urls).build()?;
+    let guard = locks.mutex("report").try_lock()?;
+
+    assert_eq!(servers.holders("report"), 16);
+    drop(guard);
+    eventually("it is released", || servers.holders("report") == 0);
+    Ok(())
+}

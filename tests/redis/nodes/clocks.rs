@@ -1,0 +1,554 @@
+//! Wall clocks that are stepped: those of nodes, and those of clients. On Linux only, where devnodes can do it.
+
+use std::time::Duration;
+
+use devnodes::{Clock, Server, Servers, eventually};
+use quorlock::error::{NodeFailure, NodeFinding};
+use quorlock::{Builder, ExtendError, LockGuard, LockManager, Lost};
+
+use crate::kinds::each_kind::KINDS;
+use crate::operations::log_lines::{self, QUARANTINE};
+use crate::support::*;
+
+const HOUR: Duration = secs(3_600);
+
+/// Servers with clocks of their own.
+fn servers(n: usize) -> Servers {
+    Servers::start_with(n, |it| it.stepped_clock()).unwrap()
+}
+
+/// As if the servers had been running for half an hour: their clocks are ahead, which makes for as much uptime. And an
+/// operator has vouched for them, as the guide says.
+fn age(servers: &Servers) {
+    for server in servers {
+        server.step_clock_forward(HOUR / 2).unwrap();
+        set(server, RECORD, "0");
+    }
+}
+
+fn strict(servers: &Servers) -> Builder {
+    builder(servers.urls()).quarantine(true).max_ttl(QUARANTINE)
+}
+
+fn is_quarantined(failure: Option<&NodeFailure>) -> bool {
+    matches!(failure, Some(NodeFailure::Quarantined { left, .. }) if secs(1) < *left && *left < secs(620))
+}
+
+fn quarantined(locks: &LockManager) -> Vec<usize> {
+    let checks = locks.check_nodes();
+    checks
+        .iter()
+        .filter(|it| is_quarantined(it.failure.as_ref()))
+        .map(|it| it.node.index())
+        .collect()
+}
+
+#[test]
+fn c4_nodes_whose_clocks_were_set_forward_have_no_vote_for_as_long_as_nodes_that_forgot()
+-> TestResult {
+    needs!(SteppedClocks);
+    let servers = servers(3);
+    age(&servers);
+    let locks = connected(strict(&servers), 3);
+    assert_eq!(quarantined(&locks), [0; 0]);
+
+    servers[0].step_clock_forward(secs(40))?;
+    // The others are enough.
+    drop(locks.mutex("report").try_lock()?);
+    eventually("it is seen", || locks.stats().clock_steps == 1);
+    assert_eq!(quarantined(&locks), [0], "{:?}", locks.check_nodes());
+
+    servers[1].step_clock_forward(secs(40))?;
+    let err = locks.mutex("report").try_lock().unwrap_err();
+
+    assert_no_quorum(&err);
+    assert!(
+        is_quarantined(Some(failure(&err, 0))) && is_quarantined(Some(failure(&err, 1))),
+        "{err}"
+    );
+    assert_eq!(quarantined(&locks), [0, 1]);
+    let quarantined: Vec<_> = locks
+        .stats()
+        .quarantined
+        .iter()
+        .map(|(node, _)| node.index())
+        .collect();
+    assert_eq!((quarantined, locks.stats().clock_steps), (vec![0, 1], 2));
+    nothing_is_left(&servers);
+    Ok(())
+}
+
+#[test]
+fn c4_a_step_back_costs_no_vote() -> TestResult {
+    needs!(SteppedClocks);
+    let servers = servers(3);
+    age(&servers);
+    let locks = connected(strict(&servers), 3);
+
+    for server in &servers {
+        server.step_clock_back(secs(600))?;
+    }
+
+    assert_eq!(quarantined(&locks), [0; 0]);
+    drop(locks.mutex("report").try_lock()?);
+    Ok(())
+}
+
+#[test]
+fn c4_without_quarantine_a_step_forward_is_counted_and_costs_no_vote() -> TestResult {
+    needs!(SteppedClocks);
+    let servers = servers(3);
+    let locks = connected(builder(servers.urls()), 3);
+
+    for server in &servers {
+        server.step_clock_forward(secs(40))?;
+    }
+
+    drop(locks.mutex("report").try_lock()?);
+    eventually("all are seen", || locks.stats().clock_steps == 3);
+    drop(locks.mutex("report").try_lock()?);
+    let differs = |it: &quorlock::error::NodeCheck| {
+        it.failure.is_none()
+            && matches!(it.findings[..], [NodeFinding::ClockDiffers { by, ahead: true }] if secs(30) < by && by < secs(41))
+    };
+    assert!(
+        locks.check_nodes().iter().all(differs),
+        "{:?}",
+        locks.check_nodes()
+    );
+    Ok(())
+}
+
+#[test]
+fn c4_a_hold_of_any_kind_that_expired_early_is_healed_on_a_minority_and_lost_on_a_majority()
+-> TestResult {
+    needs!(SteppedClocks);
+    let servers = servers(3);
+    let locks = connected(builder(servers.urls()).ttl(LONG).renew(false), 3);
+    let holds = KINDS.map(|it| (it, it.take(&locks, &servers)));
+
+    servers[0].step_clock_forward(2 * LONG)?;
+    // RACE: all of them first: the first extension shows the step, and others may be healed by that.
+    assert!(holds.iter().all(|(kind, _)| !kind.is_on(&servers[0])));
+    for (kind, hold) in &holds {
+        hold.extend(LONG)?;
+        eventually("it is set there again", || kind.is_on(&servers[0]));
+    }
+
+    servers[1].step_clock_forward(2 * LONG)?;
+    servers[2].step_clock_forward(2 * LONG)?;
+    for (kind, hold) in &holds {
+        let err = hold.extend(LONG).unwrap_err();
+        assert!(
+            matches!(err, ExtendError::Lost(Lost::Gone)),
+            "{kind:?}: {err:?}"
+        );
+        assert_eq!(hold.check(), Err(Lost::Gone));
+    }
+    Ok(())
+}
+
+/// Renewals are far away, and a call that waits for a node that is stopped does not wait for long.
+fn long(servers: &Servers) -> Builder {
+    builder(servers.urls())
+        .ttl(secs(600))
+        .response_timeout(secs(1))
+}
+
+/// How long its key lasts there.
+fn left_at(server: &Server) -> Duration {
+    Duration::from_millis(u64::try_from(server.pttl("report")).unwrap_or(0))
+}
+
+/// A lock of ten minutes on the first two of three servers; the third was stopped, and nothing rests on it.
+fn hold_on_two(servers: &Servers, locks: &LockManager, renew: bool) -> LockGuard {
+    servers[2].pause().unwrap();
+    let guard = locks.mutex("report").renew(renew).lock().unwrap();
+    assert!(servers[0].exists("report") && servers[1].exists("report"));
+    guard
+}
+
+#[test]
+fn c4_a_step_that_is_seen_ends_a_lock_at_once_if_a_majority_has_lost_it() -> TestResult {
+    needs!(SteppedClocks);
+    let servers = servers(3);
+    let locks = connected(long(&servers), 3);
+    for renew in [true, false] {
+        let guard = locks.mutex("report").renew(renew).lock()?;
+        eventually("it is on all nodes", || servers.holders("report") == 3);
+        let lost = guard.lost();
+
+        servers[0].step_clock_forward(secs(700))?;
+        servers[1].step_clock_forward(secs(700))?;
+        assert!(guard.is_valid(), "nobody has seen it");
+        let _seen = locks.check_nodes();
+
+        // Its next renewal would be in more than three minutes.
+        assert_eq!(announced(&lost), Lost::Gone, "renewed: {renew}");
+        assert_eq!(guard.check(), Err(Lost::Gone));
+    }
+    Ok(())
+}
+
+#[test]
+fn c4_a_lock_whose_majority_rests_on_a_node_that_stepped_is_lost_if_no_other_makes_up_for_it()
+-> TestResult {
+    needs!(SteppedClocks);
+    let servers = servers(3);
+    for renew in [true, false] {
+        let locks = connected(long(&servers), 3);
+        let guard = hold_on_two(&servers, &locks, renew);
+        let lost = guard.lost();
+
+        servers[0].step_clock_forward(secs(700))?;
+        let _seen = locks.check_nodes();
+
+        assert_eq!(announced(&lost), Lost::NodeClock, "renewed: {renew}");
+        assert_eq!(guard.check(), Err(Lost::NodeClock));
+        servers[2].resume()?;
+        drop((guard, locks));
+        nothing_is_left(&servers);
+    }
+    Ok(())
+}
+
+#[test]
+fn c4_who_granted_a_lock_and_has_not_extended_it_does_not_make_up_for_the_node_that_stepped()
+-> TestResult {
+    needs!(SteppedClocks);
+    let servers = servers(3);
+    let locks = connected(long(&servers), 3);
+    let guard = locks.mutex("report").renew(false).lock()?;
+    let lost = guard.lost();
+    eventually("it is on all nodes", || servers.holders("report") == 3);
+    servers[2].pause()?;
+    guard.extend(secs(600))?;
+
+    servers[0].step_clock_forward(secs(700))?;
+    let _seen = locks.check_nodes();
+
+    assert_eq!(announced(&lost), Lost::NodeClock);
+    servers[2].resume()?;
+    Ok(())
+}
+
+/// The first node steps, and its key has expired by that: nothing comes of it, as nothing rests on it. `extensions` have
+/// been confirmed so far.
+fn a_step_of_the_first_does_no_harm(
+    servers: &Servers,
+    locks: &LockManager,
+    guard: &LockGuard,
+    extensions: u64,
+) {
+    servers[0].step_clock_forward(secs(700)).unwrap();
+    let _seen = locks.check_nodes();
+    eventually("it is seen", || locks.stats().clock_steps == 1);
+    no_answer_does_no_harm(servers, guard, || {
+        assert_eq!(locks.stats().extensions, extensions, "it was in doubt");
+    });
+}
+
+/// There is no doubt about the lock, so it does no harm that nobody answers.
+fn no_answer_does_no_harm(servers: &Servers, guard: &LockGuard, look: impl FnOnce()) {
+    servers.iter().for_each(|it| it.pause().unwrap());
+    let err = guard.extend(secs(600)).unwrap_err();
+    assert!(matches!(err, ExtendError::NoQuorum { .. }), "{err:?}");
+    assert!(guard.is_valid() && guard.lost().try_recv().is_err());
+    // Before late answers confirm the extension.
+    look();
+    servers.iter().for_each(|it| it.resume().unwrap());
+}
+
+#[test]
+fn c4_a_lock_of_which_a_majority_of_other_nodes_granted_it_does_not_rest_on_the_one_that_stepped()
+-> TestResult {
+    needs!(SteppedClocks);
+    let servers = servers(3);
+    let locks = connected(long(&servers), 3);
+    let guard = hold_on_two(&servers, &locks, false);
+    // When the lock has been won already, the third grants it as well. What it says next comes behind that.
+    servers[2].resume()?;
+    eventually("the third answers", || {
+        locks.check_nodes()[2].failure.is_none()
+    });
+    assert!(servers[2].exists("report"));
+
+    a_step_of_the_first_does_no_harm(&servers, &locks, &guard, 0);
+    Ok(())
+}
+
+#[test]
+fn c4_a_lock_that_a_majority_of_other_nodes_extended_does_not_rest_on_the_one_that_stepped()
+-> TestResult {
+    needs!(SteppedClocks);
+    let servers = servers(3);
+    let locks = connected(long(&servers), 3);
+    let guard = locks.mutex("report").renew(false).lock()?;
+    eventually("it is on all nodes", || servers.holders("report") == 3);
+    servers[2].pause()?;
+    guard.extend(secs(600))?;
+    // When the extension has been confirmed already, the third confirms it as well.
+    servers[2].resume()?;
+    eventually("the third answers", || {
+        locks.check_nodes()[2].failure.is_none()
+    });
+
+    a_step_of_the_first_does_no_harm(&servers, &locks, &guard, 1);
+    Ok(())
+}
+
+#[test]
+fn c4_a_step_that_is_seen_in_time_does_not_end_a_lock_and_gives_its_key_the_full_time_again()
+-> TestResult {
+    needs!(SteppedClocks);
+    let servers = servers(3);
+    let locks = connected(long(&servers), 3);
+    let guard = hold_on_two(&servers, &locks, false);
+    let all = guard.remaining();
+    eventually("some of it is over", || guard.remaining() + ms(500) < all);
+    // The largest of many: between its two looks at the clock this thread may be stopped.
+    let end = || (0..100).map(|_| guard.valid_until()).max().unwrap();
+    let before = end();
+
+    servers[0].step_clock_forward(secs(300))?;
+    assert!(left_at(&servers[0]) < secs(301));
+    let _seen = locks.check_nodes();
+
+    eventually("it was confirmed", || locks.stats().extensions == 1);
+    let (left, longer) = (guard.remaining(), end().saturating_duration_since(before));
+    // Ttls are whole milliseconds.
+    assert!(
+        longer < ms(100),
+        "a fixed lease was lengthened by {longer:?}"
+    );
+    assert!(left < left_at(&servers[0]) && secs(500) < left, "{left:?}");
+    assert!(left_at(&servers[0]) < secs(601));
+    // The doubt is gone.
+    no_answer_does_no_harm(&servers, &guard, || ());
+    Ok(())
+}
+
+#[test]
+fn c4_a_node_whose_clock_never_stops_stepping_costs_few_extensions_and_no_lock() -> TestResult {
+    needs!(SteppedClocks);
+    let servers = servers(3);
+    let locks = connected(long(&servers), 3);
+    let guard = hold_on_two(&servers, &locks, true);
+
+    for _ in 0..20 {
+        servers[0].step_clock_forward(secs(1))?;
+        let _seen = locks.check_nodes();
+    }
+
+    eventually("the steps are seen", || locks.stats().clock_steps == 20);
+    eventually("it was confirmed", || locks.stats().extensions == 1);
+    assert!(guard.is_valid());
+    // The second check would be in more than a minute.
+    assert_eq!(
+        (locks.stats().extensions, locks.stats().extensions_failed),
+        (1, 0)
+    );
+    servers[2].resume()?;
+    Ok(())
+}
+
+#[test]
+fn c4_a_client_that_comes_after_the_step_does_not_see_it_and_gets_a_larger_token() -> TestResult {
+    // What is not prevented: this client has no history of these nodes, so it believes their uptime. Their counters stay.
+    needs!(SteppedClocks);
+    let servers = servers(3);
+    age(&servers);
+    let holder = connected(strict(&servers).ttl(secs(60)), 3);
+    let first = holder.mutex("report").renew(false).lock()?;
+    for server in &servers {
+        server.step_clock_forward(secs(120))?;
+    }
+
+    let second = strict(&servers).build()?.mutex("report").try_lock()?;
+
+    assert!(first.is_valid() && second.is_valid());
+    assert!(first.fencing_token() < second.fencing_token());
+    // Managers that have seen the nodes before know better.
+    assert_eq!(quarantined(&holder), [0, 1, 2]);
+    Ok(())
+}
+
+#[test]
+fn c4_a_step_forward_is_in_the_log_and_none_back() -> TestResult {
+    needs!(SteppedClocks);
+    let servers = servers(2);
+    age(&servers);
+    let mut child = child(
+        "operations::log_lines::child_that_looks_at_its_nodes",
+        &servers.urls(),
+    );
+    assert_eq!(child.hear(), "looked");
+
+    servers[0].step_clock_forward(secs(40))?;
+    servers[1].step_clock_back(secs(40))?;
+    child.go_on();
+
+    let lines = log_lines::warnings(&child);
+    let all = lines.join("\n");
+    assert_eq!(lines.len(), 1, "{all}");
+    assert!(lines[0].starts_with("WARN n0: "), "{all}");
+    assert!(
+        lines[0].contains("set forward by 4") && lines[0].contains("quarantined for 10"),
+        "{all}"
+    );
+    Ok(())
+}
+
+#[test]
+fn c4_a_clock_that_is_set_all_the_time_is_in_the_log_once_a_minute() -> TestResult {
+    needs!(SteppedClocks);
+    let servers = servers(1);
+    age(&servers);
+    let mut child = child(
+        "operations::log_lines::child_that_looks_at_its_nodes",
+        &servers.urls(),
+    );
+
+    for _ in 0..5 {
+        assert_eq!(child.hear(), "looked");
+        servers[0].step_clock_forward(secs(40))?;
+        child.tell("look again");
+    }
+    assert_eq!(child.hear(), "looked");
+    child.go_on();
+
+    let lines = log_lines::warnings(&child);
+    assert_eq!(lines.len(), 1, "{}", lines.join("\n"));
+    assert!(lines[0].contains("set forward by 4"), "{lines:?}");
+    Ok(())
+}
+
+/// A client whose wall clock is ten days ahead takes the lock, as long as it takes; what it says about that.
+fn client_that_is_ahead(servers: &Servers, how: &str) -> u64 {
+    let folder = tempfile::tempdir().unwrap();
+    let clock = Clock::create(folder.path()).unwrap();
+    clock.step_forward(240 * HOUR).unwrap();
+    let name = "nodes::clocks::child_whose_clock_is_ahead";
+    let mut child = child_with(name, &servers.urls(), clock.environment());
+    assert_eq!(child.hear(), "it is in ten days");
+    child.tell(how);
+    let token = child.hear().parse().unwrap();
+    assert!(child.wait().success());
+    token
+}
+
+#[test]
+#[ignore = "a process of another test"]
+fn child_whose_clock_is_ahead() {
+    let Some(urls) = parent_urls() else { return };
+    // Files have the system's time.
+    let clock = std::env::var_os("QUORLOCK_CLOCK_FILE").unwrap();
+    let ahead = std::fs::metadata(clock)
+        .unwrap()
+        .modified()
+        .unwrap()
+        .elapsed()
+        .unwrap();
+    say(if 239 * HOUR < ahead {
+        "it is in ten days".to_owned()
+    } else {
+        format!("{ahead:?} ahead")
+    });
+    let locks = builder(urls).build().unwrap();
+    let guard = match hear_parent().as_deref() {
+        Some("wait") => locks.mutex("report").lock(),
+        Some("try once") => locks.mutex("report").try_lock(),
+        other => panic!("{other:?}"),
+    };
+    match guard {
+        Ok(guard) => say(guard.fencing_token()),
+        Err(err) => say(err),
+    }
+}
+
+fn now_micros() -> u64 {
+    let now = std::time::SystemTime::now()
+        .duration_since(std::time::UNIX_EPOCH)
+        .unwrap();
+    u64::try_from(now.as_micros()).unwrap()
+}
+
+#[test]
+fn c6_a_client_whose_clock_is_far_ahead_gets_the_lock_and_does_not_pull_the_counters_along()
+-> TestResult {
+    needs!(SteppedClocks);
+    for how in ["wait", "try once"] {
+        let servers = Servers::start(3)?;
+
+        let token = client_that_is_ahead(&servers, how);
+
+        let limit = now_micros() + u64::try_from(HOUR.as_micros())?;
+        assert!(token <= limit, "{token} is above {limit}");
+        // And the next one, with the right clock, needs no second round.
+        let locks = connected(builder(servers.urls()), 3);
+        let raises = locks.stats().fencing_raises;
+        let guard = locks.mutex("report").lock()?;
+        assert!(token < guard.fencing_token().get());
+        assert_eq!(locks.stats().fencing_raises, raises);
+        drop(guard);
+        for server in &servers {
+            let counter = String::from_utf8(server.get(fence("report")).unwrap())?;
+            assert!(counter.parse::<u64>()? <= limit, "{counter}");
+        }
+    }
+    Ok(())
+}
+
+#[test]
+fn c6_a_node_whose_clock_is_hours_behind_says_so_and_the_others_do_without_it() -> TestResult {
+    needs!(SteppedClocks);
+    let servers = servers(3);
+    servers[0].step_clock_back(5 * HOUR)?;
+    let locks = connected(impatient(servers.urls()).connect_timeout(secs(5)), 3);
+
+    let guard = lock_in_the_end(&locks, "report");
+    eventually("the other two have it", || {
+        servers.iter().skip(1).all(|it| it.exists("report"))
+    });
+    guard.release()?;
+    assert!(!servers[0].exists(fence("report")));
+
+    servers[1].pause()?;
+    // Whatever its counter holds.
+    set(&servers[0], &fence("report"), "-5");
+    let err = error_in_the_end(&locks, "report", |it| {
+        matches!(it, quorlock::AcquireError::NoQuorum { .. })
+    });
+    assert_eq!(*failure(&err, 0), NodeFailure::ClockBehind, "{err}");
+    assert!(
+        err.to_string()
+            .contains("more than half a quarantine apart"),
+        "{err}"
+    );
+    servers[1].resume()?;
+    let behind = |it: &NodeFinding| matches!(it, NodeFinding::ClockDiffers { by, ahead: false } if 4 * HOUR < *by);
+    eventually("a look shows it as well", || {
+        locks.check_nodes()[0].findings.iter().any(behind)
+    });
+    Ok(())
+}
+
+#[test]
+fn c6_with_most_clocks_hours_behind_the_time_of_most_counts() -> TestResult {
+    needs!(SteppedClocks);
+    let servers = servers(3);
+    let back = |it: &Server| it.step_clock_back(5 * HOUR);
+    back(&servers[0])?;
+    back(&servers[1])?;
+    let locks = connected(builder(servers.urls()), 3);
+
+    let first = locks.mutex("report").lock()?.fencing_token();
+    let second = locks.mutex("report").try_lock()?.fencing_token();
+
+    assert!(first < second, "{first} {second}");
+    assert!(
+        second.get() < now_micros() - u64::try_from((4 * HOUR).as_micros())?,
+        "{second}"
+    );
+    Ok(())
+}

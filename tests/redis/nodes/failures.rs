@@ -1,0 +1,402 @@
+//! Nodes that die, hang, come back and forget.
+
+use std::thread;
+
+use devnodes::{Servers, eventually};
+use quorlock::ReleaseError;
+use quorlock::error::{NodeAnswer, NodeFailure, TlsFailure};
+
+use crate::support::*;
+
+#[test]
+fn two_of_five_nodes_may_die_and_three_may_not() -> TestResult {
+    needs!(ClosedPorts);
+    let servers = Servers::start(5)?;
+    let (first, second) = (manager(&servers), manager(&servers));
+    connect(&first, 5);
+
+    for dead in 0..2 {
+        servers[dead].kill()?;
+        let guard = first.mutex("report").try_lock()?;
+        assert_held(&second.mutex("report").try_lock().unwrap_err());
+        drop(guard);
+        drop(second.mutex("report").try_lock()?);
+    }
+
+    servers[2].kill()?;
+    let fresh = manager(&servers);
+    let err = fresh.mutex("report").try_lock().unwrap_err();
+    assert_no_quorum(&err);
+    for node in 0..3 {
+        // With TLS it is what stands in front of the server that closes the connection.
+        let closed = |it: &_| {
+            matches!(
+                it,
+                NodeFailure::Connect { .. } | NodeFailure::Tls(TlsFailure::Closed { .. })
+            )
+        };
+        assert!(closed(failure(&err, node)), "{err:?}");
+        assert!(
+            err.to_string()
+                .contains(servers[node].url().rsplit('/').next().unwrap()),
+            "{err}"
+        );
+    }
+    nothing_is_left(&servers);
+
+    servers[0].restart()?;
+    drop(lock_in_the_end(&first, "report"));
+    drop(lock_in_the_end(&fresh, "report"));
+    nothing_is_left(&servers);
+    Ok(())
+}
+
+#[test]
+fn a_waiting_call_outlasts_an_outage_shorter_than_its_patience() -> TestResult {
+    let servers = Servers::start(3)?;
+    let locks = manager(&servers);
+    connect(&locks, 3);
+    servers[0].kill()?;
+    servers[1].kill()?;
+
+    let report = locks.mutex("report");
+    let waiter = thread::spawn(move || report.lock());
+    eventually("it has failed and goes on", || {
+        3 <= locks.stats().rounds_without_quorum
+    });
+    assert!(!waiter.is_finished());
+    servers[1].restart()?;
+
+    assert!(join(waiter)?.is_valid());
+    nothing_is_left(&servers);
+    Ok(())
+}
+
+/// RACE: a program's first command waits on each server until that is synced; a majority grants the lock meanwhile.
+#[test]
+fn the_first_lock_of_a_program_comes_to_a_server_that_is_synced_late() -> TestResult {
+    let servers = Servers::start(3)?;
+    let locks = connected(
+        builder(servers.urls()).response_timeout(secs(60)).ttl(LONG),
+        3,
+    );
+    servers[2].pause()?;
+
+    let guard = locks.mutex("report").renew(false).lock()?;
+
+    servers[2].resume()?;
+    eventually("the lock stands on all servers", || {
+        servers[2].exists("report")
+    });
+    guard.release()?;
+    nothing_is_left(&servers);
+    Ok(())
+}
+
+#[test]
+fn a10_paused_nodes_delay_nothing_while_a_majority_answers() -> TestResult {
+    let servers = Servers::start(5)?;
+    // So long that a round which waited for a paused node would never end here.
+    let locks = connected(
+        builder(servers.urls()).response_timeout(secs(60)).ttl(LONG),
+        5,
+    );
+
+    servers[1].pause()?;
+    servers[4].pause()?;
+    let worker = thread::spawn({
+        let locks = locks.clone();
+        move || {
+            for i in 0..50 {
+                let guard = locks.mutex(format!("report {}", i % 3)).lock().unwrap();
+                assert!(3 <= guard.release().unwrap().confirmed);
+            }
+        }
+    });
+    join(worker);
+
+    servers[1].resume()?;
+    servers[4].resume()?;
+    nothing_is_left(&servers);
+    assert_eq!(locks.stats().rounds_without_quorum, 0);
+    Ok(())
+}
+
+#[test]
+fn e4_what_a_paused_node_was_owed_is_done_once_it_goes_on() -> TestResult {
+    let servers = Servers::start(3)?;
+    let locks = connected(builder(servers.urls()).ttl(LONG), 3);
+    let guards: Vec<_> = (0..20)
+        .map(|i| locks.mutex(format!("old {i}")).lock())
+        .collect::<Result<_, _>>()?;
+    eventually("they are on all nodes", || {
+        servers.iter().all(|it| lock_keys(it).len() == 20)
+    });
+
+    servers[2].pause()?;
+    drop(guards);
+    for i in 0..20 {
+        drop(locks.mutex(format!("new {i}")).lock()?);
+    }
+    assert!(servers.iter().take(2).all(|it| lock_keys(it).is_empty()));
+    let connections = locks.stats().connections;
+    servers[2].resume()?;
+
+    nothing_is_left(&servers);
+    // Fencing counters stay.
+    assert!(20 <= servers[2].key_count());
+    // Not because it connected anew.
+    assert_eq!(locks.stats().connections, connections);
+    Ok(())
+}
+
+#[test]
+fn e4_releases_that_do_not_fit_into_the_socket_are_not_lost() -> TestResult {
+    let servers = Servers::start(3)?;
+    let locks = connected(builder(servers.urls()).ttl(LONG), 3);
+    // 250 releases of 60 KiB are more than the buffers of both ends hold.
+    let name = |i: usize| format!("{i:03}{}", "x".repeat(60 * 1024));
+    let mut guards: Vec<_> = (0..250)
+        .map(|i| locks.mutex(name(i)).lock())
+        .collect::<Result<_, _>>()?;
+    eventually("they are on all nodes", || {
+        servers.iter().all(|it| 500 <= it.key_count())
+    });
+
+    servers[0].pause()?;
+    guards.drain(..).for_each(drop);
+    servers[0].resume()?;
+
+    // What stays are the counters and the record.
+    eventually("all are released", || {
+        servers.iter().all(|it| it.key_count() == 252)
+    });
+    assert!(locks.mutex("report").try_lock()?.is_valid());
+    assert_eq!(locks.stats().connection_failures, 0);
+    Ok(())
+}
+
+#[test]
+fn a_paused_majority_is_no_quorum_and_the_rows_say_who_does_not_respond() -> TestResult {
+    let servers = Servers::start(3)?;
+    let locks = connected(impatient(servers.urls()), 3);
+
+    servers[0].pause()?;
+    servers[2].pause()?;
+    let err = locks.mutex("report").try_lock().unwrap_err();
+    assert_no_quorum(&err);
+    for node in [0, 2] {
+        assert_eq!(*failure(&err, node), NodeFailure::TimedOut, "{err:?}");
+    }
+    eventually("they are known not to answer", || {
+        let nodes = locks.stats().nodes;
+        nodes[0].silent && nodes[2].silent
+    });
+    // The next round does not wait for them.
+    let commands = locks.stats().commands;
+    let err = locks.mutex("report").try_lock().unwrap_err();
+    assert_no_quorum(&err);
+    for node in [0, 2] {
+        assert_eq!(*failure(&err, node), NodeFailure::Stalled, "{err:?}");
+    }
+    assert!(
+        locks.stats().commands <= commands + 2,
+        "stalled nodes were asked"
+    );
+
+    servers[0].resume()?;
+    servers[2].resume()?;
+    drop(lock_in_the_end(&locks, "report"));
+    nothing_is_left(&servers);
+    // Late answers are waited out: a new connection would overtake what is queued on the old one.
+    assert_eq!(
+        (locks.stats().connections, locks.stats().connection_failures),
+        (3, 0)
+    );
+    Ok(())
+}
+
+#[test]
+fn e7_a_release_that_no_majority_confirms_says_so_and_is_done_later() -> TestResult {
+    let servers = Servers::start(3)?;
+    let locks = connected(impatient(servers.urls()), 3);
+    let guard = lock_in_the_end(&locks, "report");
+    eventually("it is on all nodes", || servers.holders("report") == 3);
+
+    servers[1].pause()?;
+    servers[2].pause()?;
+    let err = guard.release().unwrap_err();
+
+    let ReleaseError::NotConfirmed { confirmed, nodes } = &err else {
+        panic!("{err:?}")
+    };
+    assert!(*confirmed <= 1);
+    assert_eq!(nodes.len(), 3);
+    for node in nodes.iter().skip(1) {
+        assert_eq!(
+            node.answer,
+            NodeAnswer::Failed(NodeFailure::TimedOut),
+            "{err}"
+        );
+    }
+    assert_eq!(locks.stats().releases_unconfirmed, 1);
+    servers[1].resume()?;
+    servers[2].resume()?;
+    nothing_is_left(&servers);
+    assert_eq!(locks.stats().connection_failures, 0);
+    Ok(())
+}
+
+#[test]
+fn e6_dropping_a_guard_while_all_nodes_are_paused_returns() -> TestResult {
+    let servers = Servers::start(3)?;
+    let locks = connected(impatient(servers.urls()), 3);
+    let guard = lock_in_the_end(&locks, "report");
+    eventually("it is on all nodes", || servers.holders("report") == 3);
+
+    for server in &servers {
+        server.pause()?;
+    }
+    join(thread::spawn(move || drop(guard)));
+
+    for server in &servers {
+        server.resume()?;
+    }
+    nothing_is_left(&servers);
+    Ok(())
+}
+
+#[test]
+fn a_cut_connection_costs_no_lock_that_is_held() -> TestResult {
+    let servers = Servers::start(3)?;
+    let (proxies, urls) = proxies(&servers);
+    let locks = connected(builder(urls), 3);
+    let other = manager(&servers);
+    let guard = locks.mutex("report").lock()?;
+
+    for proxy in &proxies {
+        proxy.cut();
+    }
+
+    assert!(guard.is_valid());
+    assert_held(&other.mutex("report").try_lock().unwrap_err());
+    eventually("it connects again by itself", || {
+        6 <= locks.stats().connections
+    });
+    assert_eq!(locks.stats().connection_failures, 3);
+    guard.extend(secs(20))?;
+    guard.release()?;
+    nothing_is_left(&servers);
+    Ok(())
+}
+
+#[test]
+fn connections_that_are_cut_under_a_round_leave_nothing_behind() -> TestResult {
+    let servers = Servers::start(3)?;
+    let (proxies, urls) = proxies(&servers);
+    let locks = connected(builder(urls).ttl(LONG), 3);
+    let before: Vec<_> = servers.iter().map(scripts_run).collect();
+
+    // All three grant it, and two of the answers never come.
+    proxies[0].hold_replies();
+    proxies[1].hold_replies();
+    let report = locks.mutex("report");
+    let attempt = thread::spawn(move || report.try_lock());
+    eventually("all nodes have granted", || {
+        servers
+            .iter()
+            .zip(&before)
+            .all(|(it, before)| *before < scripts_run(it))
+            && servers.holders("report") == 3
+    });
+    for proxy in &proxies[..2] {
+        // What is held back is lost with its connection; later ones work.
+        proxy.cut();
+        proxy.release_replies();
+    }
+
+    let err = join(attempt).unwrap_err();
+    assert_no_quorum(&err);
+    for node in 0..2 {
+        assert_matches!(failure(&err, node), NodeFailure::Disconnected { .. });
+    }
+    nothing_is_left(&servers);
+    drop(lock_in_the_end(&locks, "report"));
+    Ok(())
+}
+
+#[test]
+fn a_release_of_an_unreachable_node_is_carried_over_to_its_next_connection() -> TestResult {
+    let servers = Servers::start(3)?;
+    let (proxies, urls) = proxies(&servers);
+    let locks = connected(builder(urls).ttl(LONG), 3);
+    let guard = locks.mutex("report").lock()?;
+    eventually("it is on all nodes", || servers.holders("report") == 3);
+
+    proxies[0].refuse(true);
+    proxies[0].cut();
+    assert_eq!(guard.release()?.confirmed, 2);
+    for i in 0..5 {
+        drop(locks.mutex(format!("later {i}")).lock()?);
+    }
+    assert!(
+        300_000 < servers[0].pttl("report"),
+        "only its ttl would free it"
+    );
+    proxies[0].refuse(false);
+
+    servers.wait_until_free("report")?;
+    nothing_is_left(&servers);
+    Ok(())
+}
+
+#[test]
+fn g2_a_node_behind_a_dead_link_delays_nothing_and_comes_back_with_a_new_one() -> TestResult {
+    let servers = Servers::start(3)?;
+    let (proxies, urls) = proxies(&servers);
+    let locks = connected(impatient(urls), 3);
+
+    proxies[1].black_hole(true);
+    for i in 0..10 {
+        drop(lock_in_the_end(&locks, &format!("report {i}")));
+    }
+    proxies[1].black_hole(false);
+    proxies[1].cut();
+
+    eventually("it connects again", || 4 <= locks.stats().connections);
+    servers[2].kill()?;
+    drop(lock_in_the_end(&locks, "report"));
+    nothing_is_left(&servers);
+    Ok(())
+}
+
+#[test]
+fn scripts_that_a_server_forgot_are_sent_again_in_the_same_attempt() -> TestResult {
+    let servers = Servers::start(3)?;
+    let locks = manager(&servers);
+    connect(&locks, 3);
+    let flush = || {
+        servers
+            .iter()
+            .for_each(|it| drop(it.command(&["SCRIPT", "FLUSH"]).unwrap()))
+    };
+
+    for i in 0..10 {
+        flush();
+        let guard = locks.mutex("report").try_lock()?;
+        assert_eq!(locks.stats().rounds_won, i + 2);
+        flush();
+        guard.extend(secs(30))?;
+        flush();
+        guard.release()?;
+    }
+    nothing_is_left(&servers);
+    assert_eq!(
+        (
+            locks.stats().connection_failures,
+            locks.stats().rounds_without_quorum
+        ),
+        (0, 0)
+    );
+    Ok(())
+}

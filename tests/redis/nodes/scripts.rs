@@ -1,0 +1,97 @@
+//! When servers are given the scripts.
+
+use std::time::Duration;
+
+use devnodes::{Server, Servers, eventually};
+use quorlock::LockManager;
+
+use crate::support::*;
+
+/// How often the server was asked about scripts, or given one.
+fn asked_or_given(server: &Server) -> u64 {
+    match calls(server, "script") {
+        0 => calls(server, "script|exists") + calls(server, "script|load"),
+        // Early servers count them together.
+        both => both,
+    }
+}
+
+/// Scripts that a login gives to a server that does not know them.
+const NEEDED: u64 = 4;
+
+/// How often the server was told to run a script that it did not know.
+fn misses(server: &Server) -> Option<String> {
+    server.info("errorstat_NOSCRIPT")
+}
+
+/// Takes a lock, extends it and gives it back.
+fn use_a_lock(locks: &LockManager) -> TestResult {
+    use_a_lock_for(locks, secs(20))
+}
+
+fn use_a_lock_for(locks: &LockManager, ttl: Duration) -> TestResult {
+    let guard = locks.mutex("report").lock()?;
+    guard.extend(ttl)?;
+    guard.release()?;
+    Ok(())
+}
+
+#[test]
+fn a_server_is_given_what_every_lock_needs_by_its_first_connection_and_by_no_other() -> TestResult {
+    needs!(ErrorCounts);
+    let servers = Servers::start(1)?;
+    for connections in 1..=2 {
+        use_a_lock(&connected(builder(servers.urls()), 1))?;
+        assert_eq!(asked_or_given(&servers[0]), NEEDED + connections);
+    }
+    // The sync of the first connection.
+    assert_eq!(
+        (calls(&servers[0], "eval"), misses(&servers[0]).as_deref()),
+        (0, Some("count=1"))
+    );
+    Ok(())
+}
+
+#[test]
+fn a_server_that_was_restarted_or_has_forgotten_its_scripts_is_given_them_by_the_next_connection()
+-> TestResult {
+    needs!(ErrorCounts);
+    let servers = Servers::start(1)?;
+    use_a_lock(&connected(builder(servers.urls()), 1))?;
+    servers[0].command(&["SCRIPT", "FLUSH"])?;
+    use_a_lock(&connected(builder(servers.urls()), 1))?;
+    assert_eq!(
+        (asked_or_given(&servers[0]), misses(&servers[0]).as_deref()),
+        (2 * NEEDED + 2, Some("count=2"))
+    );
+
+    let locks = connected(builder(servers.urls()), 1);
+    servers[0].kill()?;
+    servers[0].restart()?;
+    eventually("it is used again", || use_a_lock(&locks).is_ok());
+    assert_eq!(
+        (asked_or_given(&servers[0]), misses(&servers[0]).as_deref()),
+        (NEEDED + 1, Some("count=1"))
+    );
+    Ok(())
+}
+
+#[test]
+fn another_script_goes_along_with_the_first_command_of_a_connection_that_needs_it() -> TestResult {
+    needs!(ErrorCounts);
+    let servers = Servers::start(3)?;
+    for connection in 1..=2 {
+        let locks = connected(builder(servers.urls()), 3);
+        for _ in 0..3 {
+            locks.mutex("report").inspect()?;
+        }
+        for server in &servers {
+            assert_eq!(
+                (calls(server, "eval"), asked_or_given(server)),
+                (connection, NEEDED + connection)
+            );
+            assert_eq!(misses(server).as_deref(), Some("count=1"));
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,226 @@
+//! What programs are set up with: other servers, databases, proxies, names, files on disk.
+
+use std::thread;
+
+use devnodes::{Servers, eventually};
+use quorlock::error::{NodeAnswer, NodeFailure};
+
+use crate::support::*;
+
+#[test]
+fn b7_clients_with_different_nodes_do_not_exclude_each_other() -> TestResult {
+    // A hazard that is documented, and shown here.
+    let servers = Servers::start(5)?;
+    let urls = servers.urls();
+    let (left, right) = (builder(&urls[..3]).build()?, builder(&urls[2..]).build()?);
+
+    let first = left.mutex("report").lock()?;
+    let second = right.mutex("report").lock()?;
+
+    assert!(first.is_valid() && second.is_valid());
+    Ok(())
+}
+
+#[test]
+fn b7_programs_that_write_the_database_in_two_ways_exclude_each_other() -> TestResult {
+    let servers = Servers::start(1)?;
+    let with = |end: &str| builder([servers[0].url() + end]).build().unwrap();
+    let guard = lock_in_the_end(&with("/3"), "report");
+    assert_held(&with("?db=3").mutex("report").try_lock().unwrap_err());
+    assert!(guard.is_valid());
+    Ok(())
+}
+
+#[test]
+fn b7_growing_from_three_to_five_nodes_while_locks_are_held_breaks_them() -> TestResult {
+    needs!(ClosedPorts);
+    let servers = Servers::start(5)?;
+    servers[2].kill()?;
+    let three = builder(&servers.urls()[..3]).build()?;
+    let first = three.mutex("report").ttl(LONG).renew(false).lock()?;
+    servers[2].restart()?;
+
+    let five = manager(&servers);
+    let second = lock_in_the_end(&five, "report");
+
+    assert!(first.is_valid() && second.is_valid());
+    Ok(())
+}
+
+/// Whoever uses a server first decides for all.
+#[test]
+fn h27_a_client_with_another_kind_of_quarantine_is_refused_and_those_before_it_go_on() -> TestResult
+{
+    for on_server in [true, false] {
+        let servers = Servers::start(3)?;
+        let first = builder(servers.urls()).quarantine(on_server).build()?;
+        let _vouched = first.admin().vouch();
+        let guard = lock_in_the_end(&first, "report");
+
+        let second = builder(servers.urls())
+            .quarantine(!on_server)
+            .outage_timeout(secs(0))
+            .build()?;
+        let err = second.mutex("another").lock().unwrap_err();
+        let differs = NodeFailure::QuarantineDiffers { on_server };
+        let refused = err
+            .nodes()
+            .iter()
+            .filter(|it| it.answer == NodeAnswer::Failed(differs.clone()))
+            .count();
+        assert!(2 <= refused, "{err}");
+        assert!(
+            servers
+                .iter()
+                .all(|it| !it.exists("another") && !it.exists(fence("another")))
+        );
+
+        guard.extend(secs(20))?;
+        guard.release()?;
+        // They were emptied, and another kind of program came first.
+        let origin = if on_server { "off" } else { "old" };
+        for server in servers.iter().take(2) {
+            Record {
+                origin: origin.to_owned(),
+                ..Record::of_ever(server)
+            }
+            .write(server);
+        }
+        let differs = NodeAnswer::Failed(NodeFailure::QuarantineDiffers {
+            on_server: !on_server,
+        });
+        let _err = error_in_the_end(&first, "report", |err| *answer(err, 0) == differs);
+    }
+    Ok(())
+}
+
+#[test]
+fn b8_a_proxy_that_passes_connections_on_changes_nothing() -> TestResult {
+    let servers = Servers::start(3)?;
+    let (proxies, urls) = proxies(&servers);
+    let (through, direct) = (
+        builder(urls).ttl(LONG).build()?,
+        builder(servers.urls()).ttl(LONG).build()?,
+    );
+
+    let guard = through.mutex("report").lock()?;
+    assert_held(&direct.mutex("report").try_lock().unwrap_err());
+    let waiter = thread::spawn({
+        let report = direct.mutex("report");
+        move || report.lock()
+    });
+    wait_for_refusals(&direct, 1);
+    guard.release()?;
+    let guard = join(waiter)?;
+    assert_held(&through.mutex("report").try_lock().unwrap_err());
+    let waiter = thread::spawn({
+        let report = through.mutex("report");
+        move || report.lock()
+    });
+    wait_for_refusals(&through, 1);
+    guard.release()?;
+    join(waiter)?.release()?;
+
+    nothing_is_left(&servers);
+    assert!(
+        through
+            .check_nodes()
+            .iter()
+            .all(quorlock::error::NodeCheck::is_fine)
+    );
+    // One each: everything goes over the same connection, in order.
+    assert!(proxies.iter().all(|it| it.connections() == 1));
+    Ok(())
+}
+
+#[test]
+fn b9_a_kill_loses_no_lock_where_writes_go_to_the_file_at_once_and_proves_no_more() -> TestResult {
+    needs!(DataOnDisk);
+    for fsync in ["always", "no"] {
+        let servers = Servers::start_with(3, |it| it.appendonly().arg("--appendfsync", fsync))?;
+        let guard = builder(servers.urls())
+            .ttl(LONG)
+            .build()?
+            .mutex("report")
+            .lock()?;
+        eventually("it is on all nodes", || servers.holders("report") == 3);
+
+        for server in &servers {
+            server.kill()?;
+        }
+        for server in &servers {
+            server.restart()?;
+        }
+
+        assert_eq!(servers.holders("report"), 3, "{fsync}");
+        assert_held(&manager(&servers).mutex("report").try_lock().unwrap_err());
+        assert!(guard.is_valid());
+    }
+    Ok(())
+}
+
+#[test]
+fn g3_the_addresses_of_one_name_are_one_node() -> TestResult {
+    // Usually ::1 and 127.0.0.1, of which the servers have only the second.
+    let servers = Servers::start(3)?;
+    let urls: Vec<_> = servers
+        .iter()
+        .map(|it| it.url().replace("127.0.0.1", "localhost"))
+        .collect();
+    let locks = builder(&urls).build()?;
+
+    let guard = lock_in_the_end(&locks, "report");
+    eventually("each of them has granted it", || {
+        servers.holders("report") == 3
+    });
+    guard.release()?;
+
+    let checks = locks.check_nodes();
+    assert!(
+        checks.len() == 3 && checks.iter().all(quorlock::error::NodeCheck::is_fine),
+        "{checks:?}"
+    );
+    nothing_is_left(&servers);
+    Ok(())
+}
+
+#[test]
+fn g3_a_name_that_cannot_be_resolved_costs_its_own_vote_and_no_time() -> TestResult {
+    let servers = Servers::start(2)?;
+    // That there is no such name is reserved; how long it takes to find out is the system's affair.
+    let urls = [
+        "redis://no-such-server.invalid".to_owned(),
+        servers[0].url(),
+        servers[1].url(),
+    ];
+    let options = builder(&urls)
+        .response_timeout(secs(60))
+        .connect_timeout(secs(60))
+        .ttl(LONG)
+        .shutdown_grace(ms(0));
+    let locks = options.build()?;
+
+    let worker = thread::spawn({
+        let locks = locks.clone();
+        move || {
+            for i in 0..20 {
+                locks
+                    .mutex(format!("report {i}"))
+                    .lock()
+                    .unwrap()
+                    .release()
+                    .unwrap();
+            }
+        }
+    });
+    join(worker);
+
+    nothing_is_left(&servers);
+    servers[1].kill()?;
+    let impatient = impatient(urls).shutdown_grace(ms(0)).build()?;
+    let err = impatient.mutex("report").try_lock().unwrap_err();
+    assert_no_quorum(&err);
+    let row = failure(&err, 0);
+    assert_matches!(row, NodeFailure::Connect { .. } | NodeFailure::TimedOut);
+    Ok(())
+}

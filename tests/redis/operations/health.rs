@@ -1,0 +1,531 @@
+//! What a look at the nodes finds, on servers with something wrong.
+
+use devnodes::{Clock, Proxy, Server, Servers, eventually};
+use quorlock::LockManager;
+use quorlock::error::{NodeCheck, NodeFailure, NodeFinding};
+
+use crate::operations::log_lines;
+use crate::support::*;
+
+/// Makes `server` a replica of `master` and promotes it.
+fn promote(server: &Server, master: &Server) -> TestResult {
+    replicate(server, master)?;
+    server.command(&["REPLICAOF", "NO", "ONE"])?;
+    Ok(())
+}
+
+/// Makes `server` a replica of `master`, and waits until it has everything.
+fn replicate(server: &Server, master: &Server) -> TestResult {
+    master.command(&["CONFIG", "SET", "repl-diskless-sync-delay", "0"])?;
+    server.command(&["REPLICAOF", "127.0.0.1", &master.port().to_string()])?;
+    eventually("it is a replica", || {
+        server.info("master_link_status").as_deref() == Some("up")
+    });
+    Ok(())
+}
+
+fn row(checks: &[NodeCheck], node: usize) -> (Option<NodeFailure>, Vec<NodeFinding>) {
+    (checks[node].failure.clone(), checks[node].findings.clone())
+}
+
+/// A server that knows no `HELLO`, and so announces nothing.
+fn without_hello() -> Result<Server, devnodes::Error> {
+    // The other option makes the number of words even.
+    let limit = ["--client-output-buffer-limit", "normal", "0", "0", "0"];
+    let server = Server::builder()
+        .arg("--rename-command", "HELLO")
+        .arg("", limit[0])
+        .arg(limit[1], limit[2]);
+    server.arg(limit[3], limit[4]).start()
+}
+
+/// What a strict manager says of it.
+fn disqualified(finding: NodeFinding) -> Option<NodeFailure> {
+    Some(NodeFailure::Disqualified { finding })
+}
+
+/// With quarantine, as the processes that look at them.
+fn connected_to_vouched(servers: &Servers) -> LockManager {
+    let locks = crate::topology::replicated::vouched(builder(servers.urls()));
+    connect(&locks, 2);
+    locks
+}
+
+#[test]
+fn b4_a_promoted_replica_votes_and_is_found_and_logged() -> TestResult {
+    needs!(Settings);
+    let (servers, master) = (Servers::start(2)?, Server::start()?);
+    promote(&servers[0], &master)?;
+    let locks = connected_to_vouched(&servers);
+
+    assert_eq!(
+        row(&locks.check_nodes(), 0),
+        (None, vec![NodeFinding::Promoted])
+    );
+    assert!(locks.check_nodes()[1].is_fine());
+    // Both are needed.
+    assert!(locks.mutex("report").try_lock()?.is_valid());
+
+    servers[1].command(&["CONFIG", "SET", "maxmemory-policy", "allkeys-lru"])?;
+    let mut child = child(
+        "operations::log_lines::child_that_looks_at_its_nodes",
+        &servers.urls(),
+    );
+    assert_eq!(child.hear(), "looked");
+    for server in &servers {
+        server.command(&["CLIENT", "KILL", "SKIPME", "yes"])?;
+    }
+    child.go_on();
+    // Once each, although it has connected twice.
+    let lines = log_lines::warnings(&child);
+    let one = |node: &str, says: &str| {
+        lines
+            .iter()
+            .filter(|it| it.starts_with(node) && it.contains(says))
+            .count()
+            == 1
+    };
+    assert_eq!(lines.len(), 2, "{lines:?}");
+    assert!(
+        one("WARN n0: ", "has been promoted") && one("WARN n1: ", "would evict locks"),
+        "{lines:?}"
+    );
+    Ok(())
+}
+
+#[test]
+fn b4_who_is_strict_refuses_servers_that_may_have_missed_locks_or_will() -> TestResult {
+    needs!(Settings);
+    let fresh = Server::start;
+    let (fine, promoted, evicting, has_replica, replica, mute, silent) = (
+        fresh()?,
+        fresh()?,
+        fresh()?,
+        fresh()?,
+        fresh()?,
+        fresh()?,
+        without_hello()?,
+    );
+    promote(&promoted, &fine)?;
+    replicate(&replica, &has_replica)?;
+    eventually("the other one has left it", || {
+        fine.info("connected_slaves").as_deref() == Some("0")
+    });
+    evicting.command(&["CONFIG", "SET", "maxmemory-policy", "allkeys-lru"])?;
+    mute.command(&[
+        "ACL", "SETUSER", "locks", "on", ">pw", "~*", "&*", "+@all", "-info",
+    ])?;
+    let mut urls: Vec<_> = [&fine, &promoted, &evicting, &has_replica]
+        .map(Server::url)
+        .into();
+    urls.push(format!("redis://locks:pw@{}", mute.addr()));
+    urls.push(silent.url());
+
+    let locks = impatient(urls.clone()).strict(true).build()?;
+    eventually("all have been asked", || {
+        locks.check_nodes().iter().all(|it| {
+            !matches!(
+                it.failure,
+                Some(NodeFailure::TimedOut | NodeFailure::Connect { .. })
+            )
+        })
+    });
+    let checks = locks.check_nodes();
+
+    assert!(checks[0].is_fine(), "{checks:?}");
+    let would_evict = NodeFinding::WouldEvict {
+        policy: "allkeys-lru".to_owned(),
+    };
+    let refused = [
+        NodeFinding::Promoted,
+        would_evict,
+        NodeFinding::HasReplicas { count: 1 },
+        NodeFinding::Unverifiable,
+    ];
+    for (node, finding) in (1..).zip(refused) {
+        assert_eq!(row(&checks, node), (disqualified(finding), vec![]));
+    }
+    // That costs no lock.
+    assert_eq!(row(&checks, 5), (None, vec![NodeFinding::NoNotices]));
+    let err = locks.mutex("report").try_lock().unwrap_err();
+    assert_no_quorum(&err);
+    assert_eq!(
+        Some(failure(&err, 1).clone()),
+        disqualified(NodeFinding::Promoted),
+        "{err}"
+    );
+    // A manager that is not strict has the votes of all.
+    drop(lock_in_the_end(&builder(&urls).build()?, "report"));
+    // And one that is set right votes again.
+    replica.command(&["REPLICAOF", "NO", "ONE"])?;
+    eventually("it votes", || locks.check_nodes()[3].is_fine());
+    Ok(())
+}
+
+/// As an operator does, or a provider, while programs are connected.
+fn set_to_evict(server: &Server) {
+    for (option, value) in [("maxmemory-policy", "volatile-ttl"), ("maxmemory", "100mb")] {
+        server.command(&["CONFIG", "SET", option, value]).unwrap();
+    }
+}
+
+#[test]
+fn b5_a_look_finds_settings_that_were_changed_since_the_login() -> TestResult {
+    needs!(Settings);
+    let servers = Servers::start(3)?;
+    let replica = Server::start()?;
+    let locks = connected(builder(servers.urls()), 3);
+    let strict = connected(builder(servers.urls()).strict(true), 3);
+    assert!(locks.check_nodes().iter().all(NodeCheck::is_fine));
+    set_to_evict(&servers[0]);
+    servers[1].command(&["CONFIG", "SET", "min-replicas-to-write", "1"])?;
+    let port = servers[2].port().to_string();
+    replica.command(&["REPLICAOF", "127.0.0.1", &port])?;
+    eventually("it is a replica", || {
+        servers[2].info("connected_slaves").as_deref() == Some("1")
+    });
+
+    for locks in [&locks, &strict] {
+        let checks = locks.check_nodes();
+        for (node, words) in [(0, "may evict locks that are held"), (1, "refuses writes")] {
+            let failure = checks[node].failure.as_ref();
+            assert!(failure.is_some_and(|it| says(it, words)), "{checks:?}");
+        }
+        let finding = NodeFinding::HasReplicas { count: 1 };
+        let expected = if std::ptr::eq(locks, &strict) {
+            (Some(NodeFailure::Disqualified { finding }), Vec::new())
+        } else {
+            (None, vec![finding])
+        };
+        assert_eq!(row(&checks, 2), expected);
+    }
+    let err = locks.mutex("report").try_lock().unwrap_err();
+    assert!(says(failure(&err, 0), "may evict locks"), "{err}");
+    Ok(())
+}
+
+#[test]
+fn b5_a_key_that_is_gone_while_its_record_is_not_shows_that_a_server_evicts() -> TestResult {
+    needs!(Settings);
+    let servers = Servers::start(3)?;
+    let locks = connected(with_ttl(servers.urls(), secs(3)), 3);
+    let guard = lock_in_the_end(&locks, "report");
+    assert!(locks.stats().nodes.iter().all(|it| it.up));
+    set_to_evict(&servers[0]);
+
+    servers[0].command(&["DEL", "report"])?;
+
+    eventually("the holder has no vote of the server that evicts", || {
+        !locks.stats().nodes[0].up
+    });
+    assert!(guard.is_valid());
+    Ok(())
+}
+
+#[test]
+fn b10_a_look_finds_that_one_address_leads_to_several_servers() -> TestResult {
+    needs!(Settings);
+    let servers = Servers::start(2)?;
+    let (balancer, alone) = (
+        Proxy::start(servers[0].addr())?,
+        Proxy::start(servers[0].addr())?,
+    );
+    balancer.spread_to(servers[1].addr());
+    let locks = builder([balancer.url(), alone.url()]).build()?;
+
+    let checks = locks.check_nodes();
+
+    let failure = checks[0].failure.as_ref();
+    assert!(
+        failure.is_some_and(|it| says(it, "several servers by turns")),
+        "{checks:?}"
+    );
+    assert!(checks[1].is_fine(), "{}", checks[1]);
+    assert!(locks.mutex("report").try_lock().is_err());
+    Ok(())
+}
+
+#[test]
+fn b10_a_server_that_comes_back_behind_an_address_after_another_has_no_vote() -> TestResult {
+    let servers = Servers::start(2)?;
+    let way = Proxy::start(servers[0].addr())?;
+    let locks = connected(builder([way.url()]), 1);
+    way.lead_to(servers[1].addr());
+    way.cut();
+    eventually("it is connected to the other one", || {
+        locks.stats().nodes[0].connections == 2
+    });
+    drop(lock_in_the_end(&locks, "report"));
+
+    way.lead_to(servers[0].addr());
+    way.cut();
+
+    eventually("the address is not trusted", || {
+        let Err(err) = locks.mutex("report").try_lock() else {
+            return false;
+        };
+        says(failure(&err, 0), "several servers by turns")
+    });
+    Ok(())
+}
+
+#[test]
+fn a_look_says_what_runs_there_since_when_how_far_it_is_and_whether_it_takes_writes() -> TestResult
+{
+    needs!(Settings);
+    let servers = Servers::start(2)?;
+    servers[1].command(&[
+        "ACL", "SETUSER", "locks", "on", ">pw", "~*", "&*", "+@all", "-zadd",
+    ])?;
+    let proxy = Proxy::start(servers[0].addr())?;
+    proxy.set_delay(ms(50));
+    let restricted = format!("redis://locks:pw@{}", servers[1].addr());
+    let locks = connected(builder([proxy.url(), restricted]), 2);
+    servers[1].command(&["FLUSHALL"])?;
+
+    let checks = locks.check_nodes();
+
+    let [far, near] = &checks[..] else {
+        panic!("{checks:?}")
+    };
+    assert!(far.round_trip.is_some_and(|it| ms(50) <= it), "{far:?}");
+    assert!(near.round_trip.is_some_and(|it| it < secs(60)), "{near:?}");
+    assert!(
+        far.is_fine() && near.is_fine(),
+        "locks do without: {checks:?}"
+    );
+    for check in &checks {
+        let version = check.version.as_deref().unwrap_or_default();
+        assert!(
+            version.starts_with("Redis ") || version.starts_with("Valkey "),
+            "{version}"
+        );
+        assert!(check.uptime.is_some_and(|it| it < secs(600)), "{check:?}");
+    }
+    servers[0].command(&["CONFIG", "SET", "maxmemory", "1"])?;
+    servers[1].command(&["ACL", "SETUSER", "locks", "-set"])?;
+    let [full, refuses] = &locks.check_nodes()[..] else {
+        panic!("two nodes")
+    };
+    let says = |check: &NodeCheck, words| check.failure.as_ref().is_some_and(|it| says(it, words));
+    assert!(says(full, "out of memory"), "{full}");
+    // Servers before 7.0 do not name it.
+    assert!(says(refuses, "not permitted"), "{refuses}");
+    assert!(
+        refuses.to_string().contains("'set'") || refuses.to_string().contains("@user_script:"),
+        "{refuses}"
+    );
+    let keys = servers[1].command(&["KEYS", "*"])?;
+    assert_eq!(keys.as_array(), Some(&[][..]), "looking sets no key");
+    locks.shutdown();
+    assert!(
+        locks
+            .check_nodes()
+            .iter()
+            .all(|it| it.round_trip.is_none() && it.version.is_none())
+    );
+    Ok(())
+}
+
+#[test]
+fn a_node_that_does_not_answer_keeps_nobody_from_seeing_how_far_the_others_are() -> TestResult {
+    needs!(Settings);
+    let servers = Servers::start(3)?;
+    let locks = connected(builder(servers.urls()).response_timeout(ms(500)), 3);
+    servers[1].pause()?;
+
+    let checks = locks.check_nodes();
+
+    assert_eq!(checks[1].round_trip, None);
+    assert!(checks[1].failure.is_some(), "{}", checks[1]);
+    assert!(
+        checks[0].round_trip.is_some() && checks[2].round_trip.is_some(),
+        "{checks:?}"
+    );
+    Ok(())
+}
+
+#[test]
+fn one_look_finds_everything_that_is_wrong_and_says_it_in_a_line_each() -> TestResult {
+    needs!(Settings);
+    needs!(ClosedPorts);
+    let fresh = Server::start;
+    let (fine, promoted, would_evict, evicts, has_replica) =
+        (fresh()?, fresh()?, fresh()?, fresh()?, fresh()?);
+    let (unverifiable, replica, down) = (fresh()?, fresh()?, fresh()?);
+    let silent = without_hello()?;
+    let double = Proxy::start(fine.addr())?;
+    promote(&promoted, &has_replica)?;
+    replicate(&replica, &has_replica)?;
+    eventually("the other one has left it", || {
+        has_replica.info("connected_slaves").as_deref() == Some("1")
+    });
+    for server in [&would_evict, &evicts] {
+        server.command(&["CONFIG", "SET", "maxmemory-policy", "volatile-ttl"])?;
+    }
+    evicts.command(&["CONFIG", "SET", "maxmemory", "100mb"])?;
+    unverifiable.command(&[
+        "ACL", "SETUSER", "locks", "on", ">pw", "~*", "&*", "+@all", "-info",
+    ])?;
+    down.kill()?;
+    let mut urls: Vec<_> = [
+        &fine,
+        &promoted,
+        &would_evict,
+        &evicts,
+        &has_replica,
+        &replica,
+        &silent,
+        &down,
+    ]
+    .map(Server::url)
+    .into();
+    urls.push(format!("redis://locks:pw@{}", unverifiable.addr()));
+    urls.push(double.url());
+    let ahead = Clock::available()
+        .then(|| Server::builder().stepped_clock().start())
+        .transpose()?;
+    if let Some(ahead) = &ahead {
+        ahead.step_clock_forward(secs(7_200))?;
+        urls.push(ahead.url());
+    }
+    let locks = builder(&urls).build()?;
+
+    let mut checks = locks.check_nodes();
+    eventually("all have been asked", || {
+        checks = locks.check_nodes();
+        let doubles = checks.iter().filter(|it| {
+            it.findings
+                .iter()
+                .any(|it| matches!(it, NodeFinding::SameServer { .. }))
+        });
+        urls.len() - 4 <= checks.iter().filter(|it| it.failure.is_none()).count()
+            && doubles.count() == 1
+    });
+
+    let shown: Vec<_> = checks.iter().map(ToString::to_string).collect();
+    let all = shown.join("\n");
+    let policy = "volatile-ttl".to_owned();
+    for (node, finding) in [
+        (1, NodeFinding::Promoted),
+        (2, NodeFinding::WouldEvict { policy }),
+        (4, NodeFinding::HasReplicas { count: 1 }),
+        (6, NodeFinding::NoNotices),
+        (8, NodeFinding::Unverifiable),
+    ] {
+        assert_eq!(row(&checks, node), (None, vec![finding]), "{all}");
+    }
+    for (node, words) in [
+        (
+            3,
+            "may evict locks that are held, as its maxmemory-policy is volatile-ttl; ",
+        ),
+        (5, "a replica"),
+        (7, "cannot connect"),
+    ] {
+        let (failure, findings) = row(&checks, node);
+        assert!(failure.is_some_and(|it| says(&it, words)), "{all}");
+        assert_eq!(findings, [], "{all}");
+    }
+    // Whichever of the two came first has the vote.
+    let same = |one: usize, other: usize| {
+        // And both say it.
+        let says = |it: &NodeFinding| matches!(it, NodeFinding::SameServer { other: it } if it.index() == other);
+        matches!(row(&checks, one), (None, findings) if matches!(&findings[..], [it] if says(it)))
+            && matches!(row(&checks, other), (Some(NodeFailure::SameServer { other }), _) if other.index() == one)
+    };
+    assert!(same(0, 9) || same(9, 0), "{all}");
+    if ahead.is_some() {
+        let (failure, findings) = row(&checks, 10);
+        let [NodeFinding::ClockDiffers { by, ahead: true }] = findings[..] else {
+            panic!("{all}")
+        };
+        assert!(
+            failure.is_none() && secs(7_000) < by && by < secs(7_201),
+            "{all}"
+        );
+    }
+    assert!(!checks.iter().any(|it| it.is_fine()), "{all}");
+
+    let begins = |node: usize, server: &Server, rest: &str| {
+        let line = format!("n{node} ({}): {rest}", shown_address(server));
+        assert!(shown[node].starts_with(&line), "{}\n{line}", shown[node]);
+    };
+    begins(1, &promoted, "votes; was a replica and has been promoted");
+    begins(2, &would_evict, "votes; would evict locks");
+    begins(3, &evicts, "no vote: may evict locks");
+    begins(4, &has_replica, "votes; has replicas, 1 now");
+    begins(5, &replica, "no vote: a replica");
+    begins(6, &silent, "votes; announces no releases");
+    begins(7, &down, "no vote: cannot connect");
+    begins(8, &unverifiable, "votes; forbids INFO");
+    assert!(
+        shown
+            .iter()
+            .all(|it| !it.contains('\n') && !it.contains("pw")),
+        "{all}"
+    );
+    assert!(
+        checks
+            .iter()
+            .enumerate()
+            .all(|(i, it)| it.node.index() == i)
+    );
+
+    locks.shutdown();
+    let after = locks.check_nodes();
+    assert_eq!(after.len(), urls.len());
+    assert!(
+        after
+            .iter()
+            .all(|it| it.failure == Some(NodeFailure::ShutDown) && it.findings.is_empty()),
+        "{after:?}"
+    );
+    Ok(())
+}
+
+#[test]
+fn a_look_says_which_servers_log_what_they_store_and_the_max_ttl_of_the_servers() -> TestResult {
+    needs!(Settings);
+    let servers = [Server::start()?, Server::builder().appendonly().start()?];
+    let urls = || servers.iter().map(Server::url);
+    let of_an_hour = crate::builder_for(urls())
+        .max_ttl(secs(3_600))
+        .response_timeout(secs(2))
+        .build()?;
+    eventually("both are told", || {
+        let _ = of_an_hour.mutex("report").try_lock();
+        servers.iter().all(|it| record(it).is_some())
+    });
+    let ours = crate::builder_for(urls())
+        .max_ttl(secs(20))
+        .response_timeout(secs(2))
+        .build()?;
+
+    eventually("both can be asked", || {
+        ours.check_nodes().iter().all(|it| it.append_only.is_some())
+    });
+
+    let checks = ours.check_nodes();
+    assert_eq!(
+        [&checks[0], &checks[1]].map(|it| it.append_only),
+        [Some(false), Some(true)]
+    );
+    for check in &checks {
+        assert!(
+            check.max_ttl.is_some_and(|it| it == secs(3_600)),
+            "{check:?}"
+        );
+    }
+    // A manager of the other kind says so.
+    let differs = Some(NodeFailure::QuarantineDiffers { on_server: true });
+    eventually("both are known", || {
+        builder(urls())
+            .build()
+            .unwrap()
+            .check_nodes()
+            .iter()
+            .all(|it| it.failure == differs)
+    });
+    Ok(())
+}

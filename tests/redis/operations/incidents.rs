@@ -1,0 +1,665 @@
+//! Incidents, played on real servers: what the guide's page `operations` quotes is what comes.
+//!
+//! The page has a section for each incident, and in it the lines and the metrics by which it is recognised. They are read from
+//! there, so page and crate cannot drift apart. A logger is the whole process's, so each incident has a process of its own.
+//!
+//! Metrics are looked at where they are built: `cargo test --features metrics --test redis operations`.
+
+use std::collections::BTreeSet;
+use std::thread;
+
+use devnodes::{Clock, PATIENCE, Servers, eventually};
+use quorlock::error::{NodeAnswer, NodeCheck, NodeFailure};
+use quorlock::{Builder, CancelHandle, LockManager, Lost};
+use rustix::process::Signal;
+
+use crate::operations::log_lines::{heard, listen};
+use crate::support::{
+    self, LONG, TestResult, announced, child, child_urls, connected, lock_in_the_end, ms, needs,
+    proxies, say, secs, set,
+};
+
+const PAGE: &str = include_str!("../../../src/guide/operations.md");
+const METRICS: &str = include_str!("../../../src/guide/metrics.md");
+const ALERTS: &str = include_str!("../../../examples/prometheus/alerts.yml");
+
+/// The incident that another process notices.
+const OF_HOLDER: usize = 6;
+
+/// A title of the page, and how the incident is played.
+type Incident = (&'static str, fn(&mut Section));
+
+/// In the order of the page.
+const INCIDENTS: [Incident; 10] = [
+    ("A server was killed", killed),
+    ("A server hangs", hung),
+    ("A server was restarted empty", restarted_empty),
+    ("A server is slow", slow),
+    ("A server is full", full),
+    ("A server's clock was stepped", stepped),
+    ("A holder was stopped", holder_stopped),
+    ("Many wait for one lock", herd),
+    ("A lock is never given back", leaked),
+    ("A password is wrong", wrong_password),
+];
+
+/// An incident's section of the page: the lines that it quotes, and how many of them have come.
+struct Section {
+    lines: Vec<&'static str>,
+    came: usize,
+    metrics: Watch,
+    /// How long the log was when the incident began.
+    before: usize,
+}
+
+/// A line of the page, in which `…` stands for anything.
+fn fits(quoted: &str, line: &str) -> bool {
+    let parts: Vec<_> = quoted.split('…').collect();
+    let (first, last) = (parts[0], parts[parts.len() - 1]);
+    let Some(mut rest) = line.strip_prefix(first) else {
+        return false;
+    };
+    for part in &parts[1..] {
+        let Some(at) = rest.find(part) else {
+            return false;
+        };
+        rest = &rest[at + part.len()..];
+    }
+    // What stands at the end may stand before as well.
+    rest.is_empty() || line.ends_with(last)
+}
+
+/// What the page says of an incident.
+struct Quoted {
+    title: &'static str,
+    /// Its first block.
+    lines: Vec<&'static str>,
+    /// Its second.
+    metrics: Vec<&'static str>,
+    alert: Option<&'static str>,
+}
+
+/// The page's sections on incidents.
+fn sections() -> Vec<Quoted> {
+    let part = PAGE
+        .split("\n# ")
+        .find(|it| it.starts_with("Incidents\n"))
+        .unwrap();
+    let sections = part.split("\n## ").skip(1);
+    sections
+        .map(|it| {
+            let title = it.lines().next().unwrap();
+            let blocks: Vec<_> = it
+                .split("```text\n")
+                .skip(1)
+                .map(|it| it.split("```").next().unwrap())
+                .collect();
+            let [lines, metrics] = blocks[..] else {
+                panic!("{title}: {} blocks", blocks.len())
+            };
+            let alert = it
+                .split("the alert `")
+                .nth(1)
+                .and_then(|it| it.split('`').next());
+            Quoted {
+                title,
+                lines: lines.lines().collect(),
+                metrics: metrics.lines().collect(),
+                alert,
+            }
+        })
+        .collect()
+}
+
+/// What the metrics of this process are to show.
+#[cfg(feature = "metrics")]
+struct Watch {
+    lines: Vec<&'static str>,
+    since: std::collections::BTreeMap<String, usize>,
+}
+
+#[cfg(feature = "metrics")]
+impl Watch {
+    fn of(incident: usize) -> Watch {
+        crate::operations::recorder::install();
+        Watch {
+            lines: sections()[incident].metrics.clone(),
+            since: Default::default(),
+        }
+    }
+
+    fn begins(&mut self) {
+        self.since = crate::operations::recorder::lengths();
+    }
+
+    #[track_caller]
+    fn shows_all(&self) {
+        self.lines
+            .iter()
+            .for_each(|it| eventually(it, || crate::operations::recorder::is_so(it, &self.since)));
+    }
+
+    fn watched(builder: Builder) -> Builder {
+        builder.observer(std::sync::Arc::new(
+            quorlock::observer::MetricsObserver::new(),
+        ))
+    }
+}
+
+#[cfg(not(feature = "metrics"))]
+struct Watch;
+
+#[cfg(not(feature = "metrics"))]
+impl Watch {
+    fn of(_: usize) -> Watch {
+        Watch
+    }
+
+    fn begins(&mut self) {}
+    fn shows_all(&self) {}
+
+    fn watched(builder: Builder) -> Builder {
+        builder
+    }
+}
+
+/// As elsewhere, and its metrics are watched.
+fn builder(urls: impl IntoIterator<Item = impl AsRef<str>>) -> Builder {
+    Watch::watched(support::builder(urls))
+}
+
+fn impatient(urls: impl IntoIterator<Item = String>) -> Builder {
+    Watch::watched(support::impatient(urls))
+}
+
+fn manager(servers: &Servers) -> LockManager {
+    builder(servers.urls()).build().unwrap()
+}
+
+impl Section {
+    fn of(incident: usize) -> Section {
+        Section {
+            lines: sections()[incident].lines.clone(),
+            came: 0,
+            before: 0,
+            metrics: Watch::of(incident),
+        }
+    }
+
+    /// What was logged up to here does not count.
+    fn begins(&mut self) {
+        self.before = heard().len();
+        self.metrics.begins();
+    }
+
+    /// Waits until the next line of the page is shown.
+    #[track_caller]
+    fn shows(&mut self, mut show: impl FnMut() -> Vec<String>) {
+        let quoted = self.lines[self.came];
+        eventually(quoted, || {
+            show().iter().any(|it| fits(quoted, &it.replace('\n', " ")))
+        });
+        self.came += 1;
+    }
+
+    /// Waits until the next line of the page is in the log.
+    #[track_caller]
+    fn logs(&mut self, mut meanwhile: impl FnMut()) {
+        let before = self.before;
+        self.shows(|| {
+            meanwhile();
+            heard().split_off(before)
+        });
+    }
+}
+
+/// For those who look into a test that has failed.
+impl Drop for Section {
+    fn drop(&mut self) {
+        if thread::panicking() {
+            let loud = |it: &String| !it.starts_with("TRACE") && !it.starts_with("DEBUG");
+            heard()
+                .into_iter()
+                .filter(loud)
+                .for_each(|it| eprintln!("{it}"));
+        }
+    }
+}
+
+/// Nothing is over before all that the page quotes has come.
+#[track_caller]
+fn play(incident: usize) -> TestResult {
+    let mut child = child(
+        "operations::incidents::child_that_plays",
+        &[incident.to_string()],
+    );
+    let said = child.hear_within(2 * PATIENCE);
+    assert_eq!(said.as_deref(), Some("all lines of the page came"));
+    assert!(child.wait().success());
+    Ok(())
+}
+
+#[test]
+#[ignore = "a process of another test"]
+fn child_that_plays() {
+    let [incident] = &child_urls()[..] else {
+        return;
+    };
+    let incident = incident.parse().unwrap();
+    listen();
+    let mut section = Section::of(incident);
+    INCIDENTS[incident].1(&mut section);
+    assert_eq!(section.came, section.lines.len());
+    if incident != OF_HOLDER {
+        section.metrics.shows_all();
+    }
+    say("all lines of the page came");
+}
+
+#[test]
+fn every_incident_of_the_page_is_played_and_no_warning_stands_for_two() {
+    let sections = sections();
+    assert_eq!(
+        sections.iter().map(|it| it.title).collect::<Vec<_>>(),
+        INCIDENTS.map(|it| it.0)
+    );
+    let mut warnings = BTreeSet::new();
+    for Quoted { title, lines, .. } in sections {
+        assert!(!lines.is_empty(), "{title}");
+        for line in lines {
+            let (level, text) = line.split_once(' ').unwrap();
+            assert!(
+                ["INFO", "WARN", "error:", "inspect:"].contains(&level),
+                "{title}: {line}"
+            );
+            assert!(
+                8 < text.replace('…', "").len(),
+                "{title}: {line} fits too much"
+            );
+            assert!(
+                level != "WARN" || warnings.insert(line),
+                "{title}: {line} stands twice"
+            );
+        }
+    }
+}
+
+#[test]
+fn every_incident_has_metrics_that_no_other_shows_and_they_and_their_alerts_exist() {
+    let sections = sections();
+    for (
+        place,
+        Quoted {
+            title,
+            metrics,
+            alert,
+            ..
+        },
+    ) in sections.iter().enumerate()
+    {
+        for line in metrics {
+            let name = line.split(['{', ' ']).next().unwrap();
+            assert!(
+                METRICS.contains(&format!("`{name}`")),
+                "{title}: {name} does not exist"
+            );
+        }
+        let others = sections.iter().enumerate().filter(|it| it.0 != place);
+        for (_, other) in others {
+            let all_there = metrics.iter().all(|it| other.metrics.contains(it));
+            assert!(!all_there, "{title} looks like {}", other.title);
+        }
+        assert!(
+            alert.is_none_or(|it| ALERTS.contains(&format!("alert: {it}\n"))),
+            "{title}: {alert:?}"
+        );
+    }
+}
+
+#[test]
+fn a_line_of_the_page_fits_what_has_something_in_its_gaps_and_nothing_else() {
+    assert!(fits("WARN n0: … is …", "WARN n0: 10.0.0.1 is down") && fits("a … c", "a b c c"));
+    for other in [
+        "WARN n1: 10.0.0.1 is down",
+        "WARN n0: 10.0.0.1 down",
+        "INFO WARN n0: a is b",
+    ] {
+        assert!(!fits("WARN n0: … is …", other), "{other}");
+    }
+    assert!(!fits("a … c", "a b c d") && !fits("a", "ab"));
+}
+
+/// Waits until the first `n` nodes are seen to fail in this way.
+#[track_caller]
+fn fail(locks: &LockManager, n: usize, how: impl Fn(&NodeFailure) -> bool) {
+    let fails = |it: &NodeCheck| it.failure.as_ref().is_some_and(&how);
+    eventually("they are seen to fail", || {
+        locks.check_nodes().iter().take(n).all(fails)
+    });
+}
+
+fn try_once(locks: &LockManager) {
+    drop(locks.mutex("report").try_lock());
+}
+
+#[test]
+fn a_server_that_was_killed_is_recognised() -> TestResult {
+    needs!(ClosedPorts);
+    play(0)
+}
+
+fn killed(page: &mut Section) {
+    let servers = Servers::start(3).unwrap();
+    let locks = connected(builder(servers.urls()).outage_timeout(secs(0)), 3);
+    page.begins();
+    servers[0].kill().unwrap();
+    page.logs(|| try_once(&locks));
+    servers[1].kill().unwrap();
+    fail(&locks, 2, |it| matches!(it, NodeFailure::Connect { .. }));
+    page.logs(|| try_once(&locks));
+
+    servers[0].restart().unwrap();
+    page.logs(|| try_once(&locks));
+    page.logs(|| try_once(&locks));
+    drop(lock_in_the_end(&locks, "report"));
+}
+
+#[test]
+fn a_server_that_hangs_is_recognised() -> TestResult {
+    play(1)
+}
+
+fn hung(page: &mut Section) {
+    let servers = Servers::start(3).unwrap();
+    let locks = connected(impatient(servers.urls()).outage_timeout(secs(0)), 3);
+    page.begins();
+    servers[0].pause().unwrap();
+    servers[1].pause().unwrap();
+    // The log says one thing of an outage: first all is to be as it is described.
+    fail(&locks, 2, |it| *it == NodeFailure::Stalled);
+    page.logs(|| ());
+    page.logs(|| try_once(&locks));
+
+    servers[0].resume().unwrap();
+    page.logs(|| try_once(&locks));
+    drop(lock_in_the_end(&locks, "report"));
+}
+
+#[test]
+fn a_server_that_was_restarted_empty_is_recognised() -> TestResult {
+    play(2)
+}
+
+fn restarted_empty(page: &mut Section) {
+    let servers = Servers::start(3).unwrap();
+    let locks = builder(servers.urls())
+        .quarantine(true)
+        .max_ttl(LONG)
+        .build()
+        .unwrap();
+    eventually("all vote", || {
+        locks.admin().vouch().iter().all(|it| it.failure.is_none())
+    });
+    let guard = lock_in_the_end(&locks, "report");
+    page.begins();
+    servers[0].restart().unwrap();
+    page.logs(|| drop(locks.check_nodes()));
+    page.logs(|| drop(locks.check_nodes()));
+    // What is held is set there again.
+    eventually("it is healed", || {
+        guard.extend(LONG).is_ok() && servers[0].exists("report")
+    });
+    servers[1].restart().unwrap();
+    fail(&locks, 2, |it| {
+        matches!(it, NodeFailure::Quarantined { .. })
+    });
+    page.logs(|| drop(locks.mutex("invoice").try_lock()));
+    // The second came too soon after the first.
+    page.logs(|| drop(guard.extend(LONG)));
+}
+
+#[test]
+fn a_server_that_is_slow_is_recognised() -> TestResult {
+    play(3)
+}
+
+fn slow(page: &mut Section) {
+    let servers = Servers::start(3).unwrap();
+    let (proxies, urls) = proxies(&servers);
+    let locks = connected(impatient(urls), 3);
+    let guard = lock_in_the_end(&locks, "report");
+    page.begins();
+    let before = locks.stats().late_answers;
+    proxies[..2].iter().for_each(|it| it.set_delay(ms(600)));
+    page.logs(|| drop(guard.extend(LONG)));
+    page.logs(|| drop(guard.extend(LONG)));
+    // A server that hangs has none.
+    eventually("answers come late", || {
+        before + 2 <= locks.stats().late_answers
+    });
+
+    proxies.iter().for_each(|it| it.set_delay(ms(0)));
+    page.logs(|| drop(guard.extend(LONG)));
+    page.logs(|| drop(locks.check_nodes()));
+    guard.check().unwrap();
+}
+
+#[test]
+fn a_server_that_is_full_is_recognised() -> TestResult {
+    needs!(Settings);
+    play(4)
+}
+
+fn full(page: &mut Section) {
+    let servers = Servers::start(3).unwrap();
+    let locks = connected(builder(servers.urls()).outage_timeout(secs(0)), 3);
+    let limit = |bytes| {
+        servers
+            .iter()
+            .take(2)
+            .for_each(|it| drop(it.command(&["CONFIG", "SET", "maxmemory", bytes]).unwrap()));
+    };
+    page.begins();
+    limit("1");
+    page.logs(|| try_once(&locks));
+    page.logs(|| try_once(&locks));
+
+    limit("0");
+    drop(lock_in_the_end(&locks, "report"));
+}
+
+#[test]
+fn a_stepped_clock_of_a_server_is_recognised() -> TestResult {
+    if !Clock::available() {
+        eprintln!("left out: clocks of servers can be stepped on Linux only");
+        return Ok(());
+    }
+    play(5)
+}
+
+fn stepped(page: &mut Section) {
+    let servers = Servers::start_with(3, |it| it.stepped_clock()).unwrap();
+    let locks = builder(servers.urls())
+        .quarantine(true)
+        .ttl(LONG)
+        .build()
+        .unwrap();
+    eventually("all vote", || {
+        locks.admin().vouch().iter().all(|it| it.failure.is_none())
+    });
+    let guard = locks.mutex("report").renew(false).lock().unwrap();
+    eventually("it is on all nodes", || servers.holders("report") == 3);
+    page.begins();
+    servers[0].step_clock_forward(secs(40)).unwrap();
+    page.logs(|| drop(locks.check_nodes()));
+    servers
+        .iter()
+        .for_each(|it| it.step_clock_forward(2 * LONG).unwrap());
+    page.logs(|| drop(guard.extend(LONG)));
+}
+
+#[test]
+fn a_holder_that_was_stopped_is_recognised() -> TestResult {
+    play(6)
+}
+
+fn holder_stopped(page: &mut Section) {
+    let servers = Servers::start(3).unwrap();
+    let holder = child(
+        "operations::incidents::child_that_is_stopped",
+        &servers.urls(),
+    );
+    page.shows(|| {
+        assert_eq!(holder.hear(), "held");
+        holder.signal(Signal::STOP);
+        holder.wait_until_stopped();
+        let next = manager(&servers).mutex("report").lock().unwrap();
+        holder.signal(Signal::CONT);
+        let line = holder.hear();
+        assert!(next.is_valid());
+        // One that was stopped between a look at the clock and its extension is told by the nodes: then once more.
+        vec![line]
+    });
+}
+
+/// Tells what its log says of the loss, each time.
+#[test]
+#[ignore = "a process of another test"]
+fn child_that_is_stopped() {
+    let urls = child_urls();
+    if urls.is_empty() {
+        return;
+    }
+    listen();
+    let metrics = Watch::of(OF_HOLDER);
+    let locks = builder(urls)
+        .response_timeout(ms(250))
+        .ttl(secs(1))
+        .build()
+        .unwrap();
+    loop {
+        let before = heard().len();
+        let guard = lock_in_the_end(&locks, "report");
+        let lost = guard.lost();
+        say("held");
+        let lost = announced(&lost);
+        let line = || {
+            heard()
+                .split_off(before)
+                .into_iter()
+                .find(|it| it.contains("LOST"))
+        };
+        eventually("it is in the log", || line().is_some());
+        if lost == Lost::Expired {
+            metrics.shows_all();
+        }
+        say(line().unwrap());
+    }
+}
+
+#[test]
+fn many_who_wait_for_one_lock_are_recognised() -> TestResult {
+    play(7)
+}
+
+fn herd(page: &mut Section) {
+    const CALLS: u64 = 50;
+    let servers = Servers::start(3).unwrap();
+    let all = || connected(builder(servers.urls()), 3);
+    let (holder, locks, operator) = (all(), all(), all());
+    let guard = lock_in_the_end(&holder, "report");
+    eventually("it is on all nodes", || servers.holders("report") == 3);
+    let cancel = CancelHandle::new();
+    let report = locks.mutex("report").cancelled_by(&cancel);
+    thread::scope(|scope| {
+        (0..CALLS).for_each(|_| drop(scope.spawn(|| drop(report.lock()))));
+        eventually("all wait", || locks.stats().waiting == CALLS);
+        page.shows(|| {
+            let err = operator.mutex("report").try_lock_for(ms(20)).unwrap_err();
+            vec![format!("error: {err}")]
+        });
+        page.shows(|| {
+            let seen = operator.mutex("report").inspect().unwrap();
+            seen.nodes()
+                .iter()
+                .map(|it| format!("inspect: {it}"))
+                .collect()
+        });
+
+        cancel.cancel();
+    });
+    drop(guard);
+}
+
+#[test]
+fn a_lock_that_is_never_given_back_is_recognised() -> TestResult {
+    play(8)
+}
+
+fn leaked(page: &mut Section) {
+    let servers = Servers::start(3).unwrap();
+    // A program that forgets its guard.
+    let locks = builder(servers.urls())
+        .response_timeout(ms(250))
+        .ttl(secs(1))
+        .max_hold(ms(1300));
+    let locks = locks.build().unwrap();
+    page.logs(|| {
+        let before = locks.stats().locks_lost;
+        std::mem::forget(lock_in_the_end(&locks, "report"));
+        eventually("it is lost", || before < locks.stats().locks_lost);
+    });
+    // A client that sets no expiry.
+    eventually("it has expired", || servers.holders("report") == 0);
+    servers.iter().for_each(|it| set(it, "report", "somebody"));
+    let operator = manager(&servers);
+    page.shows(|| {
+        vec![format!(
+            "error: {}",
+            operator.mutex("report").try_lock().unwrap_err()
+        )]
+    });
+    page.shows(|| {
+        operator
+            .mutex("report")
+            .inspect()
+            .unwrap()
+            .nodes()
+            .iter()
+            .map(|it| format!("inspect: {it}"))
+            .collect()
+    });
+
+    let seen = operator.mutex("report").inspect().unwrap();
+    let rows = operator.admin().release(&seen).unwrap();
+    assert!(
+        rows.iter().all(|it| it.answer == NodeAnswer::Released),
+        "{rows:?}"
+    );
+    drop(lock_in_the_end(&operator, "report"));
+}
+
+#[test]
+fn a_wrong_password_is_recognised() -> TestResult {
+    needs!(Passwords);
+    play(9)
+}
+
+fn wrong_password(page: &mut Section) {
+    let servers = Servers::start_with(3, |it| it.password("hunter2")).unwrap();
+    let urls: Vec<_> = servers
+        .iter()
+        .map(|it| format!("redis://{}", it.addr()))
+        .collect();
+    let locks = builder(&urls)
+        .outage_timeout(secs(0))
+        .credentials(None, "wrong")
+        .build()
+        .unwrap();
+    fail(&locks, 3, |it| crate::support::says(it, "login refused; "));
+    page.logs(|| ());
+    page.logs(|| try_once(&locks));
+
+    let locks = builder(&urls).credentials(None, "hunter2").build().unwrap();
+    drop(lock_in_the_end(&locks, "report"));
+}

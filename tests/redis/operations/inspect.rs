@@ -1,0 +1,552 @@
+//! Looking at a lock, and taking it from whoever holds it.
+
+use std::thread;
+
+use devnodes::{Server, Servers, eventually};
+use quorlock::error::NodeAnswer;
+use quorlock::inspection::{Inspection, LockState, StoredKey};
+use quorlock::{AcquireError, FencingToken, LockManager};
+
+use crate::nodes::access_list::access_list;
+use crate::support::*;
+use crate::waiting::lists::hold;
+
+/// What the nodes store about "report", once it fits.
+fn seen(locks: &LockManager, fits: impl Fn(&Inspection) -> bool) -> Inspection {
+    let mut seen = locks.mutex("report").inspect().unwrap();
+    eventually("the nodes store what they should", || {
+        seen = locks.mutex("report").inspect().unwrap();
+        fits(&seen)
+    });
+    seen
+}
+
+fn on_all(seen: &Inspection, fits: impl Fn(&quorlock::inspection::StoredLock) -> bool) -> bool {
+    seen.nodes()
+        .iter()
+        .all(|it| it.stored.as_ref().is_ok_and(&fits))
+}
+
+fn is_held(seen: &Inspection) -> bool {
+    on_all(seen, |it| matches!(it.key, StoredKey::Held { .. }))
+}
+
+#[test]
+fn a_lock_is_free_then_held_by_whom_for_how_long_and_free_again_with_its_counter() -> TestResult {
+    let servers = Servers::start(3)?;
+    let locks = connected(builder(servers.urls()).owner_label("night"), 3);
+    let before = locks.mutex("report").inspect()?;
+    assert_eq!(
+        (before.state(), before.name()),
+        (LockState::Free, &b"report"[..])
+    );
+    assert!(on_all(&before, |it| it.counter.is_none() && it.left.is_none()));
+
+    let guard = locks.mutex("report").lock()?;
+    let held = seen(&locks, is_held);
+    let LockState::Held {
+        holder: Some(holder),
+        left: Some(left),
+    } = held.state()
+    else {
+        panic!("{held}")
+    };
+    assert!(holder.ends_with("/night"), "{holder}");
+    assert!(secs(0) < left && left <= secs(20), "{left:?}");
+    assert!(
+        on_all(&held, |it| it.counter == Some(guard.fencing_token().get())),
+        "{held:?}"
+    );
+    let token = String::from_utf8(servers[0].get("report").unwrap())?;
+    let shown = format!("{held} {held:?}");
+    assert!(
+        shown.contains(&*holder) && !shown.contains(&token[..8]),
+        "{shown}"
+    );
+
+    let number = guard.fencing_token().get();
+    guard.release()?;
+    let after = seen(&locks, |it| on_all(it, |it| it.key == StoredKey::Missing));
+    assert_eq!(after.state(), LockState::Free);
+    assert!(on_all(&after, |it| it.counter == Some(number)), "{after:?}");
+    Ok(())
+}
+
+/// Looks at everything on all servers.
+fn look(locks: &LockManager) -> Inspection {
+    eventually("all answer", || {
+        locks.check_nodes().iter().all(|it| it.round_trip.is_some())
+    });
+    locks.list("*").unwrap();
+    locks.mutex("report").inspect().unwrap()
+}
+
+#[test]
+fn h25_looks_write_nothing_on_new_servers_nor_on_others() -> TestResult {
+    let servers = Servers::start(3)?;
+    let kinds = || [true, false].map(|it| builder(servers.urls()).quarantine(it).build().unwrap());
+    let [with, without] = kinds();
+    for locks in [&with, &without] {
+        assert!(on_all(&look(locks), |it| it.key == StoredKey::Missing));
+        assert!(
+            locks.check_nodes().iter().all(|it| it.max_ttl.is_none()),
+            "no program needs one"
+        );
+    }
+    assert!(
+        servers.iter().all(|it| it.key_count() == 0),
+        "a look has left something"
+    );
+
+    let _guard = without.mutex("report").lock()?;
+    eventually("all have it", || servers.holders("report") == 3);
+    let records = || {
+        servers
+            .iter()
+            .map(|it| record(it).unwrap())
+            .collect::<Vec<_>>()
+    };
+    let before = records();
+
+    let [other, same] = kinds();
+    for locks in [&without, &with, &other, &same] {
+        assert!(is_held(&look(locks)));
+        assert_eq!(
+            locks.stats().connections,
+            3,
+            "a look has ended a connection"
+        );
+    }
+    assert_eq!(records(), before, "a look has changed a record");
+    Ok(())
+}
+
+#[test]
+fn those_who_wait_are_counted_and_the_first_of_them_is_the_one_that_waits_longest() -> TestResult {
+    let servers = Servers::start(3)?;
+    let (locks, others) = (manager(&servers), [manager(&servers), manager(&servers)]);
+    let guard = lock_in_the_end(&locks, "report");
+    let calls = others.map(|it| thread::spawn(move || it.mutex("report").lock().map(drop)));
+
+    let waits = |it: &quorlock::inspection::StoredLock| it.waiting == 2 && it.waiting_for.is_some();
+    let held = seen(&locks, |it| on_all(it, waits));
+    let next = seen(&locks, |it| on_all(it, waits));
+    for (earlier, later) in held.nodes().iter().zip(next.nodes()) {
+        let waited = |it: &quorlock::inspection::InspectedNode| {
+            it.stored.as_ref().unwrap().waiting_for.unwrap()
+        };
+        assert!(waited(earlier) <= waited(later), "{held}, then {next}");
+    }
+    assert!(
+        held.to_string().contains("; 2 waiting, the first for "),
+        "{held}"
+    );
+
+    guard.release()?;
+    calls.into_iter().try_for_each(|it| join(it))?;
+    nothing_is_left(&servers);
+    Ok(())
+}
+
+#[test]
+fn readers_are_counted_and_named() -> TestResult {
+    let servers = Servers::start(3)?;
+    let [a, b] = ["a", "b"].map(|it| connected(builder(servers.urls()).owner_label(it), 3));
+    let guards = [a.rw_lock("report").read()?, b.rw_lock("report").read()?];
+
+    let of_two =
+        |it: &quorlock::inspection::StoredLock| matches!(&it.key, StoredKey::Read { count: 2, .. });
+    let held = seen(&a, |it| on_all(it, of_two));
+
+    assert!(
+        matches!(
+            held.state(),
+            LockState::Read {
+                readers: 2,
+                left: Some(_)
+            }
+        ),
+        "{held}"
+    );
+    let StoredKey::Read { readers, .. } = &held.nodes()[0].stored.as_ref().unwrap().key else {
+        panic!("{held}")
+    };
+    let mut names: Vec<_> = readers
+        .iter()
+        .map(|it| it.holder.clone().unwrap())
+        .collect();
+    names.sort_by_key(|it| it.rsplit('/').next().unwrap().to_owned());
+    assert!(
+        names[0].ends_with("/a") && names[1].ends_with("/b"),
+        "{names:?}"
+    );
+    drop(guards);
+    Ok(())
+}
+
+#[test]
+fn keys_of_other_programs_are_seen_whatever_they_are_and_a_node_that_is_down_says_so() -> TestResult
+{
+    let servers = Servers::start(3)?;
+    let locks = connected(builder(servers.urls()), 3);
+    servers[0].command(&["LPUSH", "report", "a"])?;
+    set(&servers[1], "report", &"x".repeat(10_000));
+    for key in [
+        "quorlock:fence:report",
+        "quorlock:waiting:report",
+        "quorlock:mark:report",
+    ] {
+        servers[1].command(&["LPUSH", key, "a"])?;
+    }
+
+    let found = locks.mutex("report").inspect()?;
+    let stored = |node: usize| found.nodes()[node].stored.clone().unwrap();
+    assert_eq!(
+        (stored(0).key, stored(1).key, stored(2).key),
+        (StoredKey::OtherType, StoredKey::Foreign, StoredKey::Missing)
+    );
+    assert_eq!(
+        (stored(1).counter, stored(1).waiting, stored(1).left),
+        (None, 0, None)
+    );
+    assert_eq!(found.state(), LockState::NoMajority);
+    servers[2].command(&["LPUSH", "report", "a"])?;
+    assert_eq!(
+        locks.mutex("report").inspect()?.state(),
+        LockState::KeyInUse
+    );
+    servers[2].command(&["DEL", "report"])?;
+    servers[2].command(&["SET", "report", &"x".repeat(10_000)])?;
+    assert_eq!(
+        locks.mutex("report").inspect()?.state(),
+        LockState::Held {
+            holder: None,
+            left: None
+        }
+    );
+    servers[2].command(&["DEL", "report"])?;
+
+    servers[0].kill()?;
+    let without = seen(&locks, |it| it.nodes()[0].stored.is_err());
+    assert_eq!(without.state(), LockState::Unknown, "{without}");
+    // What is no lock's stays, whoever wants it gone.
+    let rows = locks.admin().release(&without)?;
+    assert!(
+        rows.iter().all(|it| it.answer == NodeAnswer::NotAsked),
+        "{rows:?}"
+    );
+    assert!(servers[1].exists("report"));
+    Ok(())
+}
+
+#[test]
+fn a_name_that_no_lock_can_have_is_not_looked_at() -> TestResult {
+    let servers = Servers::start(1)?;
+    let locks = manager(&servers);
+    assert!(matches!(
+        locks.mutex("quorlock:record").inspect(),
+        Err(AcquireError::NameReserved)
+    ));
+    assert!(matches!(
+        locks.mutex("x".repeat(70_000)).inspect(),
+        Err(AcquireError::NameTooLong { .. })
+    ));
+    let seen = locks.mutex("report").inspect()?;
+    locks.shutdown();
+    assert!(matches!(
+        locks.mutex("report").inspect(),
+        Err(AcquireError::ShutDown)
+    ));
+    assert!(matches!(
+        locks.admin().release(&seen),
+        Err(AcquireError::ShutDown)
+    ));
+    Ok(())
+}
+
+#[test]
+fn a_lock_that_is_taken_from_its_holder_is_lost_to_it_and_goes_to_the_next_who_waits() -> TestResult
+{
+    let servers = Servers::start(3)?;
+    let locks = with_ttl(servers.urls(), secs(4)).build()?;
+    let (other, operator) = (manager(&servers), manager(&servers));
+    let guard = lock_in_the_end(&locks, "report");
+    let number = guard.fencing_token();
+    // A call that gets a node for itself is on no list there.
+    seen(&operator, |it| {
+        on_all(it, |it| matches!(it.key, StoredKey::Held { .. }))
+    });
+    let call = thread::spawn(move || other.mutex("report").lock().map(|it| it.fencing_token()));
+    let held = seen(&operator, |it| {
+        is_held(it) && on_all(it, |it| it.waiting == 1)
+    });
+
+    let rows = operator.admin().release(&held)?;
+
+    assert!(
+        rows.iter().all(|it| it.answer == NodeAnswer::Released),
+        "{rows:?}"
+    );
+    assert!(number < join(call)?, "the next one has a larger number");
+    eventually("the old one has tried to extend", || !guard.is_valid());
+    drop(guard);
+    nothing_is_left(&servers);
+    Ok(())
+}
+
+#[test]
+fn what_came_after_the_look_stays() -> TestResult {
+    let servers = Servers::start(3)?;
+    let locks = manager(&servers);
+    let first = lock_in_the_end(&locks, "report");
+    let held = seen(&locks, is_held);
+    first.release()?;
+    let second = lock_in_the_end(&locks, "report");
+    seen(&locks, is_held);
+
+    let rows = locks.admin().release(&held)?;
+
+    assert!(
+        rows.iter().all(|it| it.answer == NodeAnswer::Released),
+        "{rows:?}"
+    );
+    assert_eq!(second.check(), Ok(()));
+    assert_eq!(servers.holders("report"), 3);
+    Ok(())
+}
+
+#[test]
+fn readers_and_keys_without_expiry_are_taken_away_too() -> TestResult {
+    let servers = Servers::start(3)?;
+    let (locks, operator) = (manager(&servers), manager(&servers));
+    let reader = locks.rw_lock("report").read()?;
+    let read = seen(&operator, |it| {
+        on_all(it, |it| matches!(&it.key, StoredKey::Read { count: 1, .. }))
+    });
+    operator.admin().release(&read)?;
+    nothing_is_left(&servers);
+    drop(operator.rw_lock("report").try_write()?);
+    drop(reader);
+    nothing_is_left(&servers);
+
+    servers
+        .iter()
+        .for_each(|it: &Server| set(it, "report", "leaked"));
+    let leaked = operator.mutex("report").inspect()?;
+    assert_eq!(
+        leaked.state(),
+        LockState::Held {
+            holder: None,
+            left: None
+        }
+    );
+    assert!(leaked.to_string().contains("without expiry"), "{leaked}");
+    operator.admin().release(&leaked)?;
+    drop(lock_in_the_end(&operator, "report"));
+    Ok(())
+}
+
+#[test]
+fn a_user_that_may_only_lock_sees_who_holds_and_with_three_commands_more_who_waits_and_reads()
+-> TestResult {
+    needs!(AccessLists);
+    let servers = Servers::start(1)?;
+    let server = &servers[0];
+    let set_user = |lists: std::ops::Range<usize>| {
+        server
+            .command(&["ACL", "SETUSER", "locks", "reset"])
+            .unwrap();
+        lists.for_each(|list| drop(server.command(&access_list(list)).unwrap()));
+        server.command(&["ACL", "SETUSER", "locks", "~*"]).unwrap();
+    };
+    set_user(0..2);
+    let url = server.url().replacen("://", "://locks:pw@", 1);
+    let eyes = connected(builder([url]), 1);
+    let (locks, other) = (manager(&servers), manager(&servers));
+    let reader = locks.rw_lock("report").read()?;
+    let call = thread::spawn(move || other.mutex("report").lock().map(drop));
+    eventually("it waits", || server.exists("quorlock:waiting:report"));
+
+    let stored = eyes.mutex("report").inspect()?.nodes()[0].stored.clone()?;
+    assert_eq!(
+        (stored.key, stored.waiting),
+        (
+            StoredKey::Read {
+                count: 0,
+                readers: Vec::new()
+            },
+            0
+        )
+    );
+    set_user(0..3);
+    let stored = eyes.mutex("report").inspect()?.nodes()[0].stored.clone()?;
+    assert!(
+        matches!(&stored.key, StoredKey::Read { count: 1, readers } if readers.len() == 1),
+        "{stored:?}"
+    );
+    assert_eq!(stored.waiting, 1);
+
+    drop(reader);
+    join(call)?;
+    Ok(())
+}
+
+#[test]
+fn the_slots_of_a_semaphore_are_looked_at_one_by_one_and_a_permit_can_be_taken_from_who_has_it()
+-> TestResult {
+    let servers = Servers::start(3)?;
+    let (locks, operator) = (
+        connected(builder(servers.urls()).owner_label("mailer"), 3),
+        manager(&servers),
+    );
+    let semaphore = operator.semaphore("mail", 3);
+    assert!(
+        semaphore
+            .inspect()?
+            .iter()
+            .all(|it| it.state() == LockState::Free)
+    );
+    let permit = locks.semaphore("mail", 3).acquire()?;
+    let has_it = |it: &Inspection| is_held(it) && it.slot() == Some(permit.slot());
+    let mut slots = semaphore.inspect()?;
+    eventually("all nodes have it", || {
+        slots = semaphore.inspect().unwrap();
+        slots.iter().any(has_it)
+    });
+    assert_eq!(
+        slots.iter().map(Inspection::slot).collect::<Vec<_>>(),
+        [Some(0), Some(1), Some(2)]
+    );
+    let held = &slots[permit.slot()];
+    assert!(
+        held.to_string().contains("/mailer") && held.name() == b"mail",
+        "{held}"
+    );
+    assert!(
+        on_all(held, |it| it.counter == Some(permit.fencing_token().get())),
+        "{held:?}"
+    );
+    assert_eq!(
+        slots
+            .iter()
+            .filter(|it| it.state() == LockState::Free)
+            .count(),
+        2
+    );
+
+    let rows = operator.admin().release(held)?;
+
+    assert!(
+        rows.iter().all(|it| it.answer == NodeAnswer::Released),
+        "{rows:?}"
+    );
+    assert!(
+        semaphore
+            .inspect()?
+            .iter()
+            .all(|it| it.state() == LockState::Free)
+    );
+    drop(permit);
+    assert!(matches!(
+        operator.semaphore("mail", 0).inspect(),
+        Err(AcquireError::BadPermits { .. })
+    ));
+    assert!(matches!(
+        operator.semaphore("quorlock:x", 2).inspect(),
+        Err(AcquireError::NameReserved)
+    ));
+    Ok(())
+}
+
+#[test]
+fn a_node_that_does_not_answer_is_waited_for_once_and_not_for_each_slot() -> TestResult {
+    let servers = Servers::start(3)?;
+    let locks = connected(impatient(servers.urls()), 3);
+    // Behind it nothing of the first connections is to come.
+    let _held = hold(&locks, &servers, "report");
+    servers[1].pause()?;
+    let sent = locks.stats().commands;
+    let slots = locks.semaphore("mail", 20).inspect()?;
+    // One to the node that was stopped, and twenty to each of the others.
+    assert_eq!(locks.stats().commands - sent, 41);
+    assert!(
+        slots
+            .iter()
+            .all(|it| it.nodes()[1].stored.is_err() && it.state() == LockState::Free),
+        "{slots:?}"
+    );
+    Ok(())
+}
+
+#[test]
+fn the_counter_of_a_name_that_nobody_uses_is_forgotten_and_no_other() -> TestResult {
+    let servers = Servers::start(3)?;
+    let locks = manager(&servers);
+    let other = lock_in_the_end(&locks, "other").fencing_token();
+    let guard = lock_in_the_end(&locks, "report");
+    let rows = |seen: &Inspection| {
+        locks
+            .admin()
+            .forget(seen)
+            .unwrap()
+            .into_iter()
+            .map(|it| it.answer)
+    };
+    assert!(
+        rows(&seen(&locks, is_held)).all(|it| it == NodeAnswer::NotAsked),
+        "it is held"
+    );
+    let is_free = |seen: &Inspection, number: FencingToken| {
+        on_all(seen, |it| {
+            it.key == StoredKey::Missing && it.counter == Some(number.get())
+        })
+    };
+    let first = guard.fencing_token();
+    guard.release()?;
+    let before = seen(&locks, |it| is_free(it, first));
+    let guard = lock_in_the_end(&locks, "report");
+    let second = guard.fencing_token();
+    guard.release()?;
+    let after = seen(&locks, |it| is_free(it, second));
+
+    // Somebody who waits: on one server, and it counts for all.
+    let list = "quorlock:waiting:report";
+    servers[1].command(&["ZADD", list, "1", "client"])?;
+    assert!(rows(&locks.mutex("report").inspect()?).all(|it| it == NodeAnswer::NotAsked));
+    servers[1].command(&["DEL", list])?;
+
+    assert!(rows(&before).all(|it| it == NodeAnswer::Released));
+    assert!(
+        is_free(&locks.mutex("report").inspect()?, second),
+        "used since then, and so it stays"
+    );
+    assert!(rows(&after).all(|it| it == NodeAnswer::Released));
+
+    let stands = |key: &str| servers.holders(key);
+    assert_eq!(
+        (
+            stands("quorlock:fence:report"),
+            stands("quorlock:fence:other")
+        ),
+        (0, 3)
+    );
+    assert!(
+        rows(&locks.mutex("report").inspect()?).all(|it| it == NodeAnswer::NotAsked),
+        "there is none"
+    );
+    assert!(other < lock_in_the_end(&locks, "other").fencing_token());
+
+    let slots = locks.semaphore("mail", 2);
+    slots.acquire()?.release()?;
+    eventually("both slots are forgotten", || {
+        slots
+            .inspect()
+            .unwrap()
+            .iter()
+            .for_each(|it| drop(locks.admin().forget(it)));
+        [0, 1]
+            .iter()
+            .all(|it| stands(&format!("quorlock:slot-fence-{it}:mail")) == 0)
+    });
+    Ok(())
+}

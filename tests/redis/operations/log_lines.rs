@@ -1,0 +1,325 @@
+//! What the log says: changes once, and no secrets.
+//!
+//! A logger is the whole process's, so it is another process that listens.
+
+use std::sync::Mutex;
+
+use devnodes::{Server, Servers, debug_form, eventually};
+use log::{LevelFilter, Log, Metadata, Record};
+
+use crate::operations::secrets;
+use crate::support::*;
+
+/// The length of quarantines here and in `clocks`: so long that none ends while a test runs.
+pub(crate) const QUARANTINE: std::time::Duration = secs(600);
+
+struct Lines(Mutex<Vec<String>>);
+
+static LINES: Lines = Lines(Mutex::new(Vec::new()));
+
+impl Log for Lines {
+    fn enabled(&self, _: &Metadata<'_>) -> bool {
+        true
+    }
+
+    fn log(&self, record: &Record<'_>) {
+        if record.target() == "quorlock"
+            && record
+                .module_path()
+                .is_some_and(|it| it.starts_with("quorlock::"))
+        {
+            self.0
+                .lock()
+                .unwrap()
+                .push(format!("{} {}", record.level(), record.args()));
+        }
+    }
+
+    fn flush(&self) {}
+}
+
+/// In a child process: listens to the log from now on.
+pub(crate) fn listen() {
+    log::set_logger(&LINES).unwrap();
+    log::set_max_level(LevelFilter::Trace);
+}
+
+/// What was heard so far, all of it in words. Traces are for those who change the library.
+pub(crate) fn heard() -> Vec<String> {
+    let lines = LINES.0.lock().unwrap().clone();
+    for line in lines.iter().filter(|it| !it.starts_with("TRACE")) {
+        assert_eq!(debug_form(line), None, "{line}");
+    }
+    lines
+}
+
+#[test]
+fn what_a_call_that_waits_has_for_the_log_is_written_before_it_waits() -> TestResult {
+    let servers = Servers::start(1)?;
+    let mut child = child("operations::log_lines::child_that_waits", &servers.urls());
+    assert_eq!(child.hear(), "the line is there");
+    assert!(child.wait().success());
+    Ok(())
+}
+
+#[test]
+#[ignore = "a process of another test"]
+fn child_that_waits() {
+    let urls = child_urls();
+    if urls.is_empty() {
+        return;
+    }
+    listen();
+    // Not that it hears of anything, and it does not ask again as long as this test lasts.
+    let minute = secs(60);
+    let locks = connected(builder(&urls).retry_delay(minute, minute), 1);
+    let others = builder(&urls).build().unwrap();
+    let guard = lock_in_the_end(&others, "report");
+    let waiter = std::thread::spawn(move || drop(locks.mutex("report").lock().unwrap()));
+    eventually("the line is there", || {
+        heard()
+            .iter()
+            .any(|it| it.contains("\"report\": lost round (held)"))
+    });
+    drop(guard);
+    waiter.join().unwrap();
+    say("the line is there");
+}
+
+/// In a child process: tells the parent these lines, and that they were all.
+pub(crate) fn tell(lines: impl IntoIterator<Item = String>) {
+    lines.into_iter().for_each(say);
+    say("the end");
+}
+
+/// What the child tells.
+pub(crate) fn told(child: &ChildProcess) -> Vec<String> {
+    let line = || Some(child.hear()).filter(|it| it != "the end");
+    std::iter::from_fn(line).collect()
+}
+
+/// The warnings of [`child_that_looks_at_its_nodes`], in the order of the nodes.
+pub(crate) fn warnings(child: &ChildProcess) -> Vec<String> {
+    let mut lines = told(child);
+    lines.sort();
+    lines
+}
+
+#[test]
+#[ignore = "a process of another test"]
+fn child_that_looks_at_its_nodes() {
+    let urls = child_urls();
+    if urls.is_empty() {
+        return;
+    }
+    listen();
+    let locks = builder(&urls)
+        .quarantine(true)
+        .max_ttl(QUARANTINE)
+        .build()
+        .unwrap();
+    let look = || {
+        eventually("all nodes answer", || {
+            let rows = locks.check_nodes();
+            rows.iter().all(|row| row.round_trip.is_some())
+        });
+    };
+    look();
+    let mut goes_on = true;
+    while goes_on {
+        say("looked");
+        goes_on = hear_parent().as_deref() == Some("look again");
+        for _ in 0..3 {
+            look();
+        }
+    }
+    // Lines are written by a thread of their own, which ends with it.
+    drop(locks);
+    tell(heard().into_iter().filter(|it| it.starts_with("WARN")));
+}
+
+/// Kills a server of the child, and starts it again, each when the child has seen what was before.
+pub(crate) fn down_and_up(child: &mut ChildProcess, server: &Server) -> TestResult {
+    server.kill()?;
+    child.go_on();
+    assert_eq!(child.hear(), "one is down");
+    server.restart()?;
+    child.go_on();
+    assert_eq!(child.hear(), "all are up");
+    Ok(())
+}
+
+#[test]
+fn nodes_that_go_and_come_are_logged_once_each_and_secrets_never() -> TestResult {
+    needs!(Passwords);
+    let servers = Servers::start_with(3, |it| it.password("hunter2"))?;
+    let mut child = child("operations::log_lines::child_that_logs", &servers.urls());
+
+    assert_eq!(child.hear(), "connected");
+    down_and_up(&mut child, &servers[0])?;
+    servers[1].pause()?;
+    child.go_on();
+    assert_eq!(child.hear(), "one does not respond");
+    servers[1].resume()?;
+    child.go_on();
+
+    let lines = told(&child);
+    let of = |what: &str| lines.iter().filter(|it| it.contains(what)).count();
+    let all = lines.join("\n");
+    assert_eq!(
+        (of("INFO n0: down"), of("INFO n0: up after")),
+        (1, 1),
+        "{all}"
+    );
+    assert_eq!(
+        (
+            of("INFO n1: not responding"),
+            of("INFO n1: responding again")
+        ),
+        (1, 1),
+        "{all}"
+    );
+    // On a slow machine the two that are left may be too slow for a lock, which is a warning.
+    assert_eq!((of("WARN n"), of("ERROR")), (0, 0), "{all}");
+    assert_eq!(of("hunter2"), 0, "{all}");
+    // Owner tokens are 32 hex digits, and shown by their start.
+    let words = all.split(|it: char| !it.is_ascii_hexdigit());
+    assert_eq!(words.filter(|it| it.len() == 32).count(), 0, "{all}");
+    assert!(20 < lines.len(), "{all}");
+    assert!(child.wait().success());
+    Ok(())
+}
+
+#[test]
+#[ignore = "a process of another test"]
+fn child_that_logs() {
+    let urls = child_urls();
+    if urls.is_empty() {
+        return;
+    }
+    listen();
+    let locks = builder(urls)
+        .response_timeout(secs(1))
+        .ttl(LONG)
+        .build()
+        .unwrap();
+    connect(&locks, 3);
+    say("connected");
+    wait_for_parent();
+    let has = |what: &str| LINES.0.lock().unwrap().iter().any(|it| it.contains(what));
+    let cycle_until = |line: &str| {
+        eventually(line, || {
+            drop(locks.mutex("report").lock().unwrap());
+            has(line)
+        });
+    };
+    cycle_until("n0: still down");
+    say("one is down");
+    wait_for_parent();
+    cycle_until("n0: up");
+    say("all are up");
+    wait_for_parent();
+    cycle_until("n1: not responding");
+    say("one does not respond");
+    wait_for_parent();
+    cycle_until("n1: responding again");
+    tell(heard().into_iter().map(|it| it.replace('\n', " ")));
+}
+
+#[test]
+fn what_servers_say_is_logged_on_one_line_and_nothing_that_they_repeat_of_a_login() -> TestResult {
+    // The child has servers of its own; this only lets it run.
+    let mut child = child(
+        "operations::log_lines::child_that_is_told_secrets",
+        &["none".to_owned()],
+    );
+    let lines = told(&child);
+
+    let all = lines.join("\n");
+    assert!(
+        secrets::ECHOES.len() <= lines.iter().filter(|it| it.contains("n0: down")).count(),
+        "{all}"
+    );
+    for secret in ["hunter2", "zoe"] {
+        assert!(!all.contains(secret), "{all}");
+    }
+    assert!(child.wait().success());
+    Ok(())
+}
+
+#[test]
+#[ignore = "a process of another test"]
+fn child_that_is_told_secrets() {
+    if child_urls().is_empty() {
+        return;
+    }
+    listen();
+    for answers in secrets::ECHOES {
+        let fake = secrets::answering(answers);
+        let locks = builder([format!("redis://zoe:hunter2@{}", fake.addr())])
+            .build()
+            .unwrap();
+        assert!(locks.mutex("report").try_lock().is_err());
+    }
+    let lines = heard();
+    assert!(
+        lines.iter().all(|it| !it.contains(char::is_control)),
+        "{lines:?}"
+    );
+    tell(lines);
+}
+
+#[test]
+fn a_manager_that_waits_for_new_servers_says_so_once_and_what_to_do() -> TestResult {
+    let servers = Servers::start(3)?;
+    let mut child = child(
+        "operations::log_lines::child_that_meets_new_servers",
+        &servers.urls(),
+    );
+    let lines = told(&child);
+
+    let all = lines.join("\n");
+    let warnings: Vec<_> = lines.iter().filter(|it| it.starts_with("WARN")).collect();
+    assert_eq!(warnings.len(), 2, "one for each of two managers: {all}");
+    for (warning, name) in warnings.iter().zip(["first", "third"]) {
+        assert!(
+            warning.starts_with(&format!("WARN {name:?}: no lock can be taken for ")),
+            "{all}"
+        );
+        assert!(
+            warning.contains(" s more: ")
+                && warning
+                    .contains(" of 3 servers are new or were restarted and may have lost locks ")
+                && servers
+                    .iter()
+                    .filter(|it| warning.contains(&format!(" ({})", shown_address(it))))
+                    .count()
+                    >= 2,
+            "{all}"
+        );
+        assert!(
+            warning.contains("run `quorlock vouch` or call `admin().vouch()` to skip the wait"),
+            "{all}"
+        );
+    }
+    assert!(child.wait().success());
+    Ok(())
+}
+
+#[test]
+#[ignore = "a process of another test"]
+fn child_that_meets_new_servers() {
+    let urls = child_urls();
+    if urls.is_empty() {
+        return;
+    }
+    listen();
+    for names in [["first", "second"], ["third", "fourth"]] {
+        let locks = builder(urls.clone()).quarantine(true).build().unwrap();
+        for name in names {
+            let err = locks.mutex(name).try_lock().unwrap_err();
+            assert!(err.to_string().contains("; wait, or vouch for it"), "{err}");
+        }
+    }
+    tell(heard());
+}

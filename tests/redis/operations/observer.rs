@@ -1,0 +1,717 @@
+//! What an observer is told.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::{Arc, Mutex, OnceLock};
+use std::thread;
+
+use crossbeam_channel::bounded;
+use devnodes::{PATIENCE, Server, Servers, eventually};
+use quorlock::error::{NodeFailure, QuarantineReason};
+use quorlock::observer::{Event, Observer, RoundOutcome};
+use quorlock::{AcquireError, Builder, CancelHandle, LockGuard, LockManager, Lost};
+
+use crate::support::*;
+use crate::waiting::lists::hold;
+
+/// Remembers all that it is told.
+#[derive(Default)]
+struct Told(Mutex<Vec<Event>>);
+
+impl Observer for Told {
+    fn event(&self, event: &Event) {
+        self.0.lock().unwrap().push(event.clone());
+    }
+}
+
+impl Told {
+    fn all(&self) -> Vec<Event> {
+        self.0.lock().unwrap().clone()
+    }
+
+    /// How many are so.
+    fn count(&self, is: impl Fn(&Event) -> bool) -> usize {
+        self.all().iter().filter(|it| is(it)).count()
+    }
+
+    #[track_caller]
+    fn in_the_end(&self, what: &str, is: impl Fn(&Event) -> bool) {
+        eventually(what, || 0 < self.count(&is));
+    }
+
+    /// What was told of the locks that the test is about, in words.
+    fn story(&self) -> Vec<&'static str> {
+        self.all().iter().filter_map(word).collect()
+    }
+}
+
+/// What an event says about a lock; none if it is about a node, or the lock with which a test connects.
+fn word(event: &Event) -> Option<&'static str> {
+    let (lock, word) = match event {
+        Event::Began { lock, .. } => (lock, "began"),
+        Event::Acquired { lock, .. } => (lock, "acquired"),
+        Event::NotAcquired { lock, .. } => (lock, "not acquired"),
+        Event::Round {
+            lock,
+            outcome: RoundOutcome::Won,
+            ..
+        } => (lock, "won"),
+        Event::Round { lock, .. } => (lock, "lost round"),
+        Event::Released {
+            lock,
+            confirmed: true,
+            ..
+        } => (lock, "released"),
+        Event::Released { lock, .. } => (lock, "released, not confirmed"),
+        Event::Lost { lock, .. } => (lock, "lost"),
+        Event::Extended { lock, .. } => (lock, "extended"),
+        Event::NotExtended { lock, .. } => (lock, "not extended"),
+        Event::Healed { lock, .. } => (lock, "healed"),
+        _ => return None,
+    };
+    (lock.name() != b"warm-up").then_some(word)
+}
+
+fn observed(builder: Builder) -> (LockManager, Arc<Told>) {
+    let told = Arc::new(Told::default());
+    (
+        builder.observer(Arc::<Told>::clone(&told)).build().unwrap(),
+        told,
+    )
+}
+
+/// The same, connected to three servers.
+fn connected_and_observed(builder: Builder) -> (LockManager, Arc<Told>) {
+    let (locks, told) = observed(builder);
+    connect(&locks, 3);
+    (locks, told)
+}
+
+#[test]
+fn a_hold_is_told_from_its_beginning_to_its_end_with_its_name_and_its_class() -> TestResult {
+    let servers = Servers::start(3)?;
+    let (locks, told) = connected_and_observed(builder(servers.urls()));
+
+    let guard = locks.mutex("order:7").class("order").lock()?;
+    let expected_token = guard.fencing_token();
+    guard.release()?;
+    locks.shutdown();
+
+    assert_eq!(told.story(), ["began", "won", "acquired", "released"]);
+    for event in told.all() {
+        match event {
+            Event::Acquired { lock, token, .. } if lock.name() == b"order:7" => {
+                assert_eq!(
+                    (token, lock.class(), lock.to_string().as_str()),
+                    (expected_token, "order", "order:7")
+                );
+            }
+            Event::Acquired { lock, .. } => assert_eq!(lock.class(), "other"),
+            _ => {}
+        }
+    }
+    Ok(())
+}
+
+#[test]
+fn a_call_that_gets_nothing_is_told_with_what_it_returns() -> TestResult {
+    let servers = Servers::start(3)?;
+    let (locks, told) = connected_and_observed(builder(servers.urls()));
+    let guard = hold(&manager(&servers), &servers, "report");
+
+    let err = locks.mutex("report").try_lock().unwrap_err();
+    assert_held(&err);
+    let cancel = CancelHandle::new();
+    cancel.cancel();
+    assert!(locks.mutex("report").cancelled_by(&cancel).lock().is_err());
+    for server in &servers {
+        server.command(&["LPUSH", "a list", "x"])?;
+    }
+    assert!(locks.mutex("a list").lock().is_err());
+    let quarantined = builder(servers.urls()).quarantine(true).max_ttl(LONG);
+    let (new, told_of_new) = observed(quarantined.outage_timeout(secs(0)));
+    assert_no_quorum(&new.mutex("free").try_lock().unwrap_err());
+    // What is refused before any node could be asked is not told.
+    locks.shutdown();
+    assert_eq!(
+        locks.mutex("report").lock().unwrap_err(),
+        AcquireError::ShutDown
+    );
+    assert!(new.mutex("quorlock:x").lock().is_err());
+
+    new.shutdown();
+    let errors = told.all().into_iter().filter_map(|it| match it {
+        Event::NotAcquired { error, .. } => Some(error),
+        _ => None,
+    });
+    let errors: Vec<_> = errors.collect();
+    assert!(
+        matches!(
+            errors[..],
+            [
+                AcquireError::Held { .. },
+                AcquireError::Cancelled,
+                AcquireError::KeyInUse { .. }
+            ]
+        ),
+        "{errors:?}"
+    );
+    assert_eq!(told_of_new.story(), ["began", "lost round", "not acquired"]);
+    assert_eq!(
+        told.count(|it| matches!(
+            it,
+            Event::Round {
+                outcome: RoundOutcome::Held,
+                ..
+            }
+        )),
+        1
+    );
+    drop(guard);
+    Ok(())
+}
+
+#[test]
+fn a_loss_that_an_extension_finds_is_told_once_with_how_it_was_lost() -> TestResult {
+    let servers = Servers::start(3)?;
+    let (locks, told) = connected_and_observed(builder(servers.urls()).ttl(LONG));
+    let guard = hold(&locks, &servers, "report");
+
+    servers.iter().for_each(|it| del(it, "report"));
+    assert!(guard.extend(LONG).is_err());
+    drop(guard);
+    locks.shutdown();
+
+    assert_eq!(
+        told.story(),
+        ["began", "won", "acquired", "not extended", "lost"]
+    );
+    assert_eq!(
+        told.count(|it| matches!(
+            it,
+            Event::Lost {
+                why: Lost::Gone,
+                ..
+            }
+        )),
+        1
+    );
+    Ok(())
+}
+
+#[test]
+fn a_loss_that_only_the_release_finds_is_told_as_one() -> TestResult {
+    let servers = Servers::start(3)?;
+    let (locks, told) = connected_and_observed(builder(servers.urls()).ttl(LONG));
+    let guard = hold(&locks, &servers, "report");
+
+    servers.iter().for_each(|it| del(it, "report"));
+    assert!(guard.release().is_err());
+    locks.shutdown();
+
+    assert_eq!(told.story(), ["began", "won", "acquired", "lost"]);
+    Ok(())
+}
+
+#[test]
+fn the_end_of_a_lease_that_nobody_looks_at_is_told() -> TestResult {
+    let servers = Servers::start(3)?;
+    let (locks, told) = connected_and_observed(builder(servers.urls()));
+    let ending = locks.mutex("report").ttl(secs(20)).renew(false).lock()?;
+    drop(ending);
+    locks.shutdown();
+    assert_eq!(told.count(|it| matches!(it, Event::Lost { .. })), 0);
+
+    let (locks, told) = observed(
+        builder(servers.urls())
+            .response_timeout(ms(50))
+            .ttl(ms(200))
+            .renew(false),
+    );
+    std::mem::forget(lock_in_the_end(&locks, "other"));
+    told.in_the_end("the loss is told", |it| {
+        matches!(
+            it,
+            Event::Lost {
+                why: Lost::LeaseOver,
+                ..
+            }
+        )
+    });
+    Ok(())
+}
+
+#[test]
+fn an_extension_is_told_with_what_was_left_before_and_one_that_fails_with_what_is_left()
+-> TestResult {
+    let servers = Servers::start(3)?;
+    let (locks, told) = connected_and_observed(impatient(servers.urls()));
+    let guard = hold(&locks, &servers, "report");
+    // On a busy machine an answer may come too late, and a later one in time.
+    eventually("it is extended", || guard.extend(LONG).is_ok());
+
+    servers[0].pause()?;
+    servers[1].pause()?;
+    assert!(guard.extend(LONG).is_err());
+    told.in_the_end("the failure is told", |it| {
+        matches!(it, Event::NotExtended { .. })
+    });
+
+    let lefts = |of: fn(&Event) -> Option<std::time::Duration>| {
+        told.all().iter().filter_map(of).collect::<Vec<_>>()
+    };
+    let extended = lefts(|it| {
+        if let Event::Extended { left, .. } = it {
+            Some(*left)
+        } else {
+            None
+        }
+    });
+    let failed = lefts(|it| {
+        if let Event::NotExtended { left, .. } = it {
+            Some(*left)
+        } else {
+            None
+        }
+    });
+    assert!(
+        !extended.is_empty() && extended.iter().all(|it| LONG / 2 < *it && *it < LONG),
+        "{extended:?}"
+    );
+    assert!(
+        !failed.is_empty() && failed.iter().all(|it| LONG / 2 < *it && *it < LONG),
+        "{failed:?}"
+    );
+    assert_eq!(told.count(|it| matches!(it, Event::Lost { .. })), 0);
+    servers[0].resume()?;
+    servers[1].resume()?;
+    Ok(())
+}
+
+#[test]
+fn a_key_that_is_set_again_is_told_with_its_node() -> TestResult {
+    let servers = Servers::start(3)?;
+    let (locks, told) = connected_and_observed(builder(servers.urls()).ttl(LONG));
+    let guard = hold(&locks, &servers, "report");
+
+    del(&servers[1], "report");
+    guard.extend(LONG)?;
+
+    told.in_the_end(
+        "it is told",
+        |it| matches!(it, Event::Healed { node, .. } if node.index() == 1),
+    );
+    Ok(())
+}
+
+#[test]
+fn a_node_that_goes_and_comes_is_told_and_so_is_one_that_falls_silent() -> TestResult {
+    let servers = Servers::start(3)?;
+    let (locks, told) =
+        connected_and_observed(builder(servers.urls()).response_timeout(ms(250)).ttl(LONG));
+    eventually("all are up", || {
+        told.count(|it| matches!(it, Event::NodeUp { .. })) == 3
+    });
+    let cycle_until = |what: &str, is: &dyn Fn(&Event) -> bool| {
+        eventually(what, || {
+            let _ = locks.mutex("warm-up").try_lock();
+            0 < told.count(is)
+        });
+    };
+
+    servers[0].kill()?;
+    cycle_until(
+        "it is down",
+        &|it| matches!(it, Event::NodeDown { node, .. } if node.index() == 0),
+    );
+    servers[0].restart()?;
+    eventually("it is up", || {
+        let _ = locks.mutex("warm-up").try_lock();
+        told.count(|it| matches!(it, Event::NodeUp { node, .. } if node.index() == 0)) == 2
+    });
+
+    servers[1].pause()?;
+    cycle_until(
+        "it is silent",
+        &|it| matches!(it, Event::NodeSilent { node, .. } if node.index() == 1),
+    );
+    servers[1].resume()?;
+    cycle_until(
+        "it answers",
+        &|it| matches!(it, Event::NodeAnswers { node, .. } if node.index() == 1),
+    );
+
+    let addresses: Vec<_> = servers.iter().map(shown_address).collect();
+    for event in told.all() {
+        if let Event::NodeUp { node, address, .. } | Event::NodeDown { node, address, .. } = event {
+            assert_eq!(*address, *addresses[node.index()]);
+        }
+    }
+    locks.shutdown();
+    let is_end = |it: &Event| {
+        matches!(
+            it,
+            Event::NodeDown {
+                why: NodeFailure::ShutDown,
+                ..
+            }
+        )
+    };
+    assert_eq!(told.count(is_end), 3);
+    Ok(())
+}
+
+#[test]
+fn every_answer_is_told_with_its_node_and_why_it_does_not_count() -> TestResult {
+    needs!(Settings);
+    let servers = Servers::start(3)?;
+    let (locks, told) = connected_and_observed(builder(servers.urls()).ttl(LONG));
+    for node in 0..3 {
+        let is_good = |it: &Event| matches!(it, Event::NodeReply { node: it, failure: None, .. } if it.index() == node);
+        told.in_the_end("a good answer", is_good);
+    }
+
+    servers[2].command(&["CONFIG", "SET", "min-replicas-to-write", "1"])?;
+    drop(locks.mutex("report").try_lock()?);
+
+    told.in_the_end("a failure", |it| match it {
+        Event::NodeReply {
+            node,
+            failure: Some(failure),
+            ..
+        } => node.index() == 2 && matches!(failure, NodeFailure::WritesRefused { .. }),
+        _ => false,
+    });
+    Ok(())
+}
+
+#[test]
+fn looks_begin_no_quarantine_where_nobody_takes_locks() -> TestResult {
+    let servers = Servers::start(3)?;
+    let (locks, told) = observed(builder(servers.urls()).quarantine(true));
+    for _ in 0..3 {
+        assert!(locks.check_nodes().iter().all(|it| !it.is_fine()));
+        assert_eq!(locks.stats().quarantined, []);
+    }
+    servers[1].restart_empty()?;
+    eventually("it is connected again", || {
+        locks.check_nodes().iter().all(|it| it.version.is_some())
+    });
+
+    assert!(locks.mutex("report").try_lock().is_err());
+
+    told.in_the_end("now it begins", |it| {
+        matches!(it, Event::NodeQuarantined { .. })
+    });
+    assert_ne!(locks.stats().quarantined, []);
+    let all = told.all();
+    let is_quarantine = |it: &&Event| matches!(it, Event::NodeQuarantined { .. });
+    let asked = all
+        .iter()
+        .skip_while(|it| !matches!(it, Event::Began { .. }));
+    assert_eq!(
+        asked.filter(is_quarantine).count(),
+        all.iter().filter(is_quarantine).count(),
+        "{all:?}"
+    );
+    Ok(())
+}
+
+#[test]
+fn a_quarantine_is_told_with_its_reason() -> TestResult {
+    let servers = Servers::start(3)?;
+    let (locks, told) = observed(builder(servers.urls()).quarantine(true));
+    assert!(locks.mutex("report").try_lock().is_err());
+
+    for node in 0..3 {
+        told.in_the_end("it is told", |it| match it {
+            Event::NodeQuarantined {
+                node: it,
+                left,
+                why,
+                ..
+            } => it.index() == node && *why == QuarantineReason::New && !left.is_zero(),
+            _ => false,
+        });
+    }
+    Ok(())
+}
+
+fn drop_by_panic(guard: LockGuard) {
+    let panicked = catch_unwind(AssertUnwindSafe(move || {
+        let _guard = guard;
+        std::panic::resume_unwind(Box::new("on purpose"));
+    }));
+    assert!(panicked.is_err());
+}
+
+#[test]
+fn an_observer_that_panics_while_a_panic_drops_a_guard_ends_nothing() -> TestResult {
+    let servers = Servers::start(3)?;
+    let panics = Arc::new(|event: &Event| {
+        assert!(
+            !matches!(event, Event::Released { .. }),
+            "an observer that panics"
+        );
+    });
+    let locks = builder(servers.urls()).ttl(LONG).observer(panics).build()?;
+
+    drop_by_panic(locks.mutex("report").lock()?);
+
+    nothing_is_left(&servers);
+    locks.mutex("report").lock()?.release()?;
+    Ok(())
+}
+
+#[test]
+fn a_write_lock_that_becomes_a_read_lock_is_one_hold() -> TestResult {
+    let servers = Servers::start(3)?;
+    let (locks, told) = connected_and_observed(builder(servers.urls()).ttl(LONG));
+    let reader = locks
+        .rw_lock("catalog")
+        .class("catalog")
+        .write()?
+        .downgrade()?;
+    reader.release()?;
+    locks.shutdown();
+
+    assert_eq!(
+        told.story(),
+        ["began", "won", "acquired", "extended", "released"]
+    );
+    Ok(())
+}
+
+#[test]
+fn every_call_and_every_hold_has_one_end_whatever_happens() -> TestResult {
+    let servers = Servers::start(3)?;
+    let (locks, told) = connected_and_observed(builder(servers.urls()).ttl(LONG));
+    let cancel = CancelHandle::new();
+    let threads: Vec<_> = (0..4)
+        .map(|thread| {
+            let (mutex, cancel) = (locks.mutex("report").cancelled_by(&cancel), cancel.clone());
+            thread::spawn(move || {
+                for turn in 0..50 {
+                    match (thread + turn) % 3 {
+                        0 => drop(mutex.try_lock()),
+                        1 => drop(mutex.try_lock_for(ms(2))),
+                        _ => drop(mutex.lock()),
+                    }
+                    if turn == 40 {
+                        cancel.cancel();
+                    }
+                }
+            })
+        })
+        .collect();
+    threads.into_iter().for_each(join);
+    let held = locks.mutex("kept").lock()?;
+    locks.shutdown();
+    assert!(locks.mutex("report").lock().is_err());
+    drop(held);
+
+    let of = |word: &str| told.story().into_iter().filter(|it| *it == word).count();
+    assert!(0 < of("not acquired") && 0 < of("released"));
+    assert_eq!(of("began"), of("acquired") + of("not acquired"));
+    assert_eq!(of("acquired"), of("released") + of("lost"));
+    assert_eq!(
+        told.count(|it| matches!(
+            it,
+            Event::Lost {
+                why: Lost::ShutDown,
+                ..
+            }
+        )),
+        1
+    );
+    Ok(())
+}
+
+#[test]
+fn every_kind_of_lock_tells_its_class_and_one_story() -> TestResult {
+    let servers = Servers::start(3)?;
+    let (locks, told) = connected_and_observed(builder(servers.urls()).ttl(LONG));
+    let rw_lock = locks.rw_lock("catalog").class("jobs");
+    let mut told_before = told.all().len();
+    let mut tells = |what: &str| {
+        eventually(what, || {
+            4 <= told.all()[told_before..].iter().filter_map(word).count()
+        });
+        let events = told.all().split_off(told_before);
+        told_before += events.len();
+        assert_eq!(
+            events.iter().filter_map(word).collect::<Vec<_>>(),
+            ["began", "won", "acquired", "released"],
+            "{what}"
+        );
+        for event in events.into_iter().filter(|event| word(event).is_some()) {
+            if let Event::Began { lock, .. }
+            | Event::Acquired { lock, .. }
+            | Event::Released { lock, .. } = event
+            {
+                assert_eq!(
+                    (lock.class(), lock.shared_class().map(|it| &**it)),
+                    ("jobs", Some("jobs")),
+                    "{what}"
+                );
+            }
+        }
+    };
+
+    drop(locks.mutex("report").class("jobs").lock()?);
+    tells("a mutex");
+    let again = locks.reentrant_mutex("again").class("jobs");
+    drop((again.lock()?, again.lock()?));
+    tells("a lock that its thread takes twice");
+    drop(rw_lock.read()?);
+    tells("a reader");
+    drop(rw_lock.write()?);
+    tells("a writer");
+    drop(locks.multi_lock(["a", "b"]).class("jobs").lock()?);
+    tells("several names");
+    drop(locks.semaphore("mail", 2).class("jobs").acquire()?);
+    tells("a permit");
+    Ok(())
+}
+
+#[test]
+fn h11_an_observer_may_ask_manager_and_guards_whenever_it_is_called() -> TestResult {
+    let servers = Servers::start(3)?;
+    // Not the manager itself, which would keep itself alive, but what a program has of it somewhere.
+    let known: Arc<OnceLock<(LockManager, LockGuard)>> = Arc::default();
+    let asks = Arc::clone(&known);
+    let observer = Arc::new(move |_: &Event| {
+        if let Some((locks, guard)) = asks.get() {
+            let _ = (
+                locks.stats(),
+                locks.held(),
+                guard.is_valid(),
+                guard.remaining(),
+                guard.lost().try_recv(),
+            );
+        }
+    });
+    let locks = builder(servers.urls())
+        .ttl(LONG)
+        .observer(observer)
+        .build()?;
+    let watched = lock_in_the_end(&locks, "watched");
+    assert!(known.set((locks.clone(), watched)).is_ok());
+    connect(&locks, 3);
+    kill_and_restart(&servers[0], &locks)?;
+    let guard = lock_in_the_end(&locks, "report");
+    guard.extend(LONG)?;
+    guard.release()?;
+    servers.iter().for_each(|it| del(it, "watched"));
+    assert!(known.get().unwrap().1.extend(LONG).is_err());
+    locks.shutdown();
+    Ok(())
+}
+
+#[test]
+fn an_observer_that_takes_a_lock_against_its_rules_is_not_called_out_of_itself() -> TestResult {
+    let servers = Servers::start(3)?;
+    let known: Arc<OnceLock<LockManager>> = Arc::default();
+    let told = Arc::new(Told::default());
+    let (uses, tells) = (Arc::clone(&known), Arc::clone(&told));
+    let observer = Arc::new(move |event: &Event| {
+        tells.event(event);
+        match (event, uses.get()) {
+            // On the thread of the caller, and on one that reads answers: there it may get nothing.
+            (Event::Released { lock, .. }, Some(locks)) if lock.name() == b"report" => {
+                drop(locks.mutex("audit").try_lock());
+                tells.event(event);
+            }
+            (Event::NodeDown { .. }, Some(locks)) => drop(locks.mutex("warm-up").try_lock()),
+            _ => {}
+        }
+    });
+    let locks = builder(servers.urls())
+        .ttl(LONG)
+        .observer(observer)
+        .build()?;
+    connect(&locks, 3);
+    assert!(known.set(locks.clone()).is_ok());
+
+    locks.mutex("report").lock()?.release()?;
+    eventually("the story", || 6 <= told.story().len());
+    let story = told.story();
+    assert_eq!(
+        story[..6],
+        ["began", "won", "acquired", "released", "released", "began"],
+        "{story:?}"
+    );
+
+    kill_and_restart(&servers[0], &locks)?;
+    told.in_the_end("it is told", |it| matches!(it, Event::NodeDown { .. }));
+    lock_in_the_end(&locks, "report").release()?;
+    locks.shutdown();
+    Ok(())
+}
+
+#[test]
+fn an_observer_that_drops_the_last_manager_ends_it() -> TestResult {
+    let servers = Servers::start(3)?;
+    let last: Arc<Mutex<Option<LockManager>>> = Arc::default();
+    let drops = Arc::clone(&last);
+    let observer: Arc<dyn Observer> = Arc::new(move |event: &Event| {
+        if let Event::NodeDown { .. } = event {
+            let locks = drops.lock().unwrap().take();
+            drop(locks);
+        }
+    });
+    let locks = builder(servers.urls())
+        .ttl(LONG)
+        .shutdown_grace(ms(100))
+        .observer(Arc::clone(&observer))
+        .build()?;
+    connect(&locks, 3);
+    *last.lock().unwrap() = Some(locks);
+
+    servers[0].kill()?;
+
+    eventually("it is dropped", || last.lock().unwrap().is_none());
+    // Every thread of the manager has it.
+    eventually("nothing is left of the manager", || {
+        Arc::strong_count(&observer) == 1
+    });
+    Ok(())
+}
+
+#[test]
+fn h19_an_observer_that_blocks_delays_no_renewal_and_no_call() -> TestResult {
+    let servers = Servers::start(3)?;
+    let ((reached, is_reached), (let_go, waits)) = (bounded(1), bounded::<()>(0));
+    let observer = Arc::new(move |event: &Event| {
+        if let Event::Extended { .. } = event {
+            let _ = reached.try_send(());
+            let _ = waits.recv_timeout(PATIENCE);
+        }
+    });
+    let locks = builder(servers.urls())
+        .response_timeout(ms(300))
+        .ttl(secs(3))
+        .observer(observer)
+        .build()?;
+    connect(&locks, 3);
+    let guard = lock_in_the_end(&locks, "report");
+    is_reached.recv_timeout(PATIENCE).expect("it is reached");
+
+    let before = locks.stats().extensions;
+    eventually("it is renewed", || before + 3 <= locks.stats().extensions);
+    drop(lock_in_the_end(&locks, "other"));
+
+    guard.check()?;
+    drop(let_go);
+    Ok(())
+}
+
+fn kill_and_restart(server: &Server, locks: &LockManager) -> TestResult {
+    server.kill()?;
+    let failures = locks.stats().connection_failures;
+    eventually("it is noticed", || {
+        drop(locks.mutex("warm-up").try_lock());
+        failures < locks.stats().connection_failures
+    });
+    server.restart()?;
+    Ok(())
+}

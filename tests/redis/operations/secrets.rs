@@ -1,0 +1,275 @@
+//! Passwords and owner tokens are shown nowhere.
+
+use devnodes::{FakeServer, Server, Servers, eventually};
+use quorlock::CancelHandle;
+
+use crate::nodes::lying_servers::speaking_for;
+use crate::support::*;
+
+#[test]
+fn nothing_that_can_be_printed_shows_a_password_or_an_owner_token() -> TestResult {
+    needs!(Passwords);
+    let servers = Servers::start_with(3, |it| it.password("hunter2"))?;
+    let builder = builder(servers.urls()).ttl(LONG);
+    let mut shown = format!("{builder:?}");
+    let locks = builder.build()?;
+    let report = locks.mutex("report").cancelled_by(&CancelHandle::new());
+    let guard = report.lock()?;
+    eventually("it is on all nodes", || servers.holders("report") == 3);
+    let value = String::from_utf8(servers[0].get("report").unwrap())?;
+    let (token, holder) = value.split_once(' ').unwrap();
+    assert_eq!(token.len(), 32);
+
+    let held = report.try_lock().unwrap_err();
+    shown += &format!("{locks:?} {report:?} {guard:?} {held:?} {held}");
+    servers[0].kill()?;
+    servers[1].kill()?;
+    let err = error_in_the_end(&locks, "other", |it| !it.is_held());
+    shown += &format!("{err:?} {err} {:?}", locks.stats());
+    let err = guard
+        .extend(LONG)
+        .map_or_else(|it| it, |()| panic!("two nodes are down"));
+    shown += &format!("{err:?} {err} {:?}", guard.lost());
+    let err = guard.release().unwrap_err();
+    shown += &format!("{err:?} {err}");
+
+    assert!(
+        shown.contains("report") && shown.contains(&shown_address(&servers[0])),
+        "{shown}"
+    );
+    assert!(shown.contains(&format!("held by {holder}")), "{shown}");
+    for secret in ["hunter2", &token[..9], &token[8..]] {
+        assert!(!shown.contains(secret), "{shown}");
+    }
+    Ok(())
+}
+
+#[test]
+fn a_password_given_apart_from_the_urls_opens_the_nodes_and_is_shown_nowhere() -> TestResult {
+    needs!(Passwords);
+    let servers = Servers::start_with(3, |it| it.password("hunt/er?2#@%"))?;
+    let bare: Vec<_> = servers
+        .iter()
+        .map(|it| format!("redis://{}", it.addr()))
+        .collect();
+    let builder = |urls: &[String]| builder(urls).credentials(Some("default"), "hunt/er?2#@%");
+    let mut shown = format!("{:?}", builder(&bare));
+
+    let locks = builder(&bare).build()?;
+    let guard = locks.mutex("report").lock()?;
+    shown += &format!("{locks:?} {guard:?}");
+    drop(guard);
+    assert_eq!(locks.stats().connection_failures, 0);
+
+    // A password in a URL goes before it.
+    let mut wrong = bare;
+    wrong[0] = format!("redis://:hunt%2Ferror@{}", servers[0].addr());
+    let locks = builder(&wrong).build()?;
+    eventually("the one with the wrong password is refused", || {
+        drop(locks.mutex("report").lock().unwrap());
+        1 <= locks.stats().connection_failures
+    });
+    let checks = locks.check_nodes();
+    shown += &format!("{checks:?}");
+    assert!(
+        checks[0]
+            .failure
+            .as_ref()
+            .is_some_and(|it| says(it, "login refused; ")),
+        "{checks:?}"
+    );
+    assert!(
+        checks[1].failure.is_none() && checks[2].failure.is_none(),
+        "{checks:?}"
+    );
+    assert!(
+        !shown.contains("hunt") && !shown.contains("default"),
+        "{shown}"
+    );
+    Ok(())
+}
+
+#[test]
+fn an_owner_token_that_a_server_repeats_in_an_error_is_in_no_row_and_in_no_error() -> TestResult {
+    // As servers answer a command that was renamed, with the owner first.
+    let server = Server::start()?;
+    let fake = speaking_for(&server, |_, command| {
+        let [name, _, count, args @ ..] = command else {
+            return None;
+        };
+        let keys = std::str::from_utf8(count)
+            .ok()?
+            .parse()
+            .ok()
+            .filter(|_| name == b"EVALSHA")?;
+        let repeated: Vec<_> = args[keys..]
+            .iter()
+            .map(|it| format!("'{}'", String::from_utf8_lossy(it)))
+            .collect();
+        let repeated = repeated.join(" ");
+        Some(
+            format!("-ERR unknown command 'EVALSHA', with args beginning with: {repeated}\r\n")
+                .into_bytes(),
+        )
+    });
+    let locks = builder([fake.url()]).outage_timeout(secs(0)).build()?;
+
+    let err = locks.mutex("x").try_lock().unwrap_err();
+
+    assert_no_quorum(&err);
+    let owners = fake
+        .commands_seen()
+        .into_iter()
+        .filter(|it| it[0] == b"EVALSHA")
+        .map(|it| {
+            let keys: usize = String::from_utf8_lossy(&it[2]).parse().unwrap();
+            String::from_utf8(it[3 + keys].clone()).unwrap()
+        });
+    let shown = format!("{err} {err:?} {}", failure(&err, 0));
+    for owner in owners {
+        assert!(
+            shown.contains(&owner[..8]),
+            "its beginning was repeated: {shown}"
+        );
+        assert!(
+            !shown.contains(&owner[..9]) && !shown.contains(&owner[9..]),
+            "{shown}"
+        );
+    }
+    Ok(())
+}
+
+#[test]
+fn a_wrong_password_is_not_repeated_whatever_the_server_says() -> TestResult {
+    // As old servers do: they quote what they do not understand.
+    let fake = devnodes::FakeServer::start(|conn| {
+        while let Some(command) = conn.read_command() {
+            let words = command
+                .iter()
+                .map(|it| String::from_utf8_lossy(it).into_owned())
+                .collect::<Vec<_>>();
+            let reply = format!(
+                "-ERR unknown command with args beginning with: {}\r\n",
+                words.join(" ")
+            );
+            if !conn.write(reply.replace("\r\n-", " ").as_bytes()) {
+                return;
+            }
+        }
+    })?;
+    let locks = builder([format!("redis://zoe:hunter2@{}", fake.addr())]).build()?;
+
+    let err = locks.mutex("report").try_lock().unwrap_err();
+
+    assert_no_quorum(&err);
+    let shown = format!("{err} {err:?} {locks:?}");
+    assert!(
+        !shown.contains("hunter2") && !shown.contains("zoe"),
+        "{shown}"
+    );
+    Ok(())
+}
+
+/// A server that answers a command whose name is in the list as it says there, and everything else with OK.
+pub(crate) fn answering(answers: &'static [(&'static str, &'static str)]) -> FakeServer {
+    FakeServer::start(move |conn| {
+        while let Some(command) = conn.read_command() {
+            let answer = answers
+                .iter()
+                .find(|it| it.0.as_bytes() == command[0])
+                .map_or("+OK", |it| it.1);
+            if !conn.write(format!("{answer}\r\n").as_bytes()) {
+                return;
+            }
+        }
+    })
+    .unwrap()
+}
+
+/// Servers that repeat what they were sent to log in with, in every form that an answer has.
+pub(crate) const ECHOES: [&[(&str, &str)]; 9] = [
+    &[(
+        "HELLO",
+        "-WRONGPASS invalid username-password pair: zoe hunter2",
+    )],
+    &[(
+        "HELLO",
+        "-NOPERM User zoe has no permissions to run 'hello', password hunter2",
+    )],
+    &[
+        (
+            "HELLO",
+            "-ERR unknown command `HELLO`, with args beginning with: `3` `AUTH` `zoe` `hunter2`",
+        ),
+        (
+            "AUTH",
+            "-ERR wrong number of arguments for AUTH zoe hunter2",
+        ),
+    ],
+    &[
+        ("HELLO", "-NOPROTO zoe hunter2"),
+        (
+            "AUTH",
+            "-ERR AUTH <zoe> <hunter2> called without any password configured",
+        ),
+    ],
+    &[("HELLO", "-LOADING zoe hunter2")],
+    &[("HELLO", "-ERR max number of clients reached zoe hunter2")],
+    &[("HELLO", "-ZOE hunter2 zoe")],
+    &[("HELLO", "+zoe hunter2"), ("SCRIPT", "+zoe hunter2")],
+    &[("HELLO", "hunter2 zoe is no reply at all")],
+];
+
+#[test]
+fn what_a_server_repeats_of_a_login_is_in_no_error() -> TestResult {
+    for answers in ECHOES {
+        let fake = answering(answers);
+        let locks = builder([format!("redis://zoe:hunter2@{}", fake.addr())])
+            .outage_timeout(secs(0))
+            .build()?;
+        for err in [
+            locks.mutex("report").try_lock().unwrap_err(),
+            locks.mutex("report").lock().unwrap_err(),
+        ] {
+            assert_no_quorum(&err);
+            let shown = format!("{err} {err:?} {locks:?}");
+            assert!(
+                !shown.contains("hunter2") && !shown.contains("zoe"),
+                "{answers:?}: {shown}"
+            );
+        }
+    }
+    Ok(())
+}
+
+#[test]
+fn what_a_server_says_later_is_cut_and_has_no_control_characters() -> TestResult {
+    const TEXT: &str = "-MISCONF \x1b[2J\x07\tred \u{202e}\u{2028}alert";
+    let long: &'static str = format!("{TEXT}{}", "x".repeat(50_000)).leak();
+    let answers: &'static [_] = Box::leak(Box::new([("SCRIPT", long)]));
+    let fake = answering(answers);
+    let locks = builder([fake.url()]).build()?;
+
+    let err = locks.mutex("report").try_lock().unwrap_err();
+
+    assert_no_quorum(&err);
+    for shown in [
+        err.to_string(),
+        format!("{err:?}"),
+        failure(&err, 0).to_string(),
+    ] {
+        assert!(shown.contains("alert"), "{shown}");
+        assert!(
+            shown.chars().count() < 600,
+            "{} characters",
+            shown.chars().count()
+        );
+        assert!(
+            !shown
+                .chars()
+                .any(|it| it.is_control() || matches!(it, '\u{2028}'..='\u{202e}')),
+            "{shown:?}"
+        );
+    }
+    Ok(())
+}

@@ -1,0 +1,801 @@
+//! Servers keep a record: which process has kept all data, and since when; and everybody waits for the longest ttl in use.
+
+use devnodes::{Server, Servers, eventually};
+use quorlock::error::{NodeAnswer, NodeFailure, QuarantineReason};
+use quorlock::{AcquireError, Builder, LockManager};
+
+use crate::nodes::lying_servers::speaking_for;
+use crate::support::*;
+
+/// Long enough that nothing of it passes by itself while a test looks.
+const QUARANTINE: std::time::Duration = secs(600);
+const HALF_AN_HOUR: std::time::Duration = secs(30 * 60);
+
+/// Servers whose clocks are ahead, which makes for as much uptime.
+pub(crate) fn aged(n: usize, options: fn(devnodes::Builder) -> devnodes::Builder) -> Servers {
+    let servers = Servers::start_with(n, |it| options(it.stepped_clock())).unwrap();
+    servers
+        .iter()
+        .for_each(|it| it.step_clock_forward(HALF_AN_HOUR).unwrap());
+    servers
+}
+
+pub(crate) fn strict(urls: impl IntoIterator<Item = String>) -> Builder {
+    builder(urls).quarantine(true).max_ttl(QUARANTINE)
+}
+
+pub(crate) fn run_id(server: &Server) -> String {
+    server.info("run_id").unwrap()
+}
+
+/// As if the server's process had kept everything for ever, and had this `max_ttl`: milliseconds.
+pub(crate) fn remember(server: &Server, max_ttl: u64) {
+    Record {
+        max_ttl,
+        ..Record::of_ever(server)
+    }
+    .write(server);
+}
+
+fn remember_all(servers: &Servers) {
+    servers.iter().for_each(|it| remember(it, 0));
+}
+
+/// For how long node 0 has no vote; zero if it has one.
+pub(crate) fn quarantine(locks: &LockManager) -> std::time::Duration {
+    match locks.mutex("report").try_lock() {
+        Ok(guard) => {
+            drop(guard);
+            secs(0)
+        }
+        Err(err) => quarantined(&err),
+    }
+}
+
+fn quarantined(err: &AcquireError) -> std::time::Duration {
+    let NodeFailure::Quarantined { left, .. } = failure(err, 0) else {
+        panic!("{err}")
+    };
+    *left
+}
+
+#[test]
+fn h16_a_server_that_came_back_with_its_data_is_silent_for_clients_that_never_knew_it() -> TestResult
+{
+    needs!(DataOnDisk);
+    needs!(SteppedClocks);
+    let server = Server::builder()
+        .appendonly()
+        .arg("--appendfsync", "always")
+        .stepped_clock()
+        .start()?;
+    remember(&server, 0);
+    server.restart()?;
+    assert_eq!(record(&server).unwrap().since, 1, "it has its data");
+    server.step_clock_forward(HALF_AN_HOUR)?;
+
+    let left = quarantine(&strict([server.url()]).build()?);
+
+    assert!(secs(500) < left, "{left:?}");
+    Ok(())
+}
+
+#[test]
+fn h16_a_snapshot_that_was_restored_elsewhere_or_a_swapped_disk_proves_nothing() -> TestResult {
+    needs!(DataOnDisk);
+    needs!(SteppedClocks);
+    let servers = aged(2, |it| it);
+    remember(&servers[0], 0);
+    let snapshot = servers[0].command(&["DUMP", RECORD])?;
+    let snapshot = snapshot.as_bytes().unwrap();
+    servers[1].command(&[&b"RESTORE"[..], RECORD.as_bytes(), b"0", snapshot])?;
+
+    assert_eq!(
+        quarantine(&strict([servers[0].url()]).build()?),
+        secs(0),
+        "the one that it was taken of"
+    );
+    assert!(secs(500) < quarantine(&strict([servers[1].url()]).build()?));
+    Ok(())
+}
+
+#[test]
+fn b6_an_operator_vouches_for_one_process_of_a_server() -> TestResult {
+    needs!(SteppedClocks);
+    let servers = aged(2, |it| it);
+    set(&servers[0], RECORD, "0");
+
+    assert_eq!(quarantine(&strict([servers[0].url()]).build()?), secs(0));
+
+    let kept = record(&servers[0]).unwrap();
+    let began = time_at(&servers[0]) - 1_000_000 * HALF_AN_HOUR.as_secs();
+    assert!(
+        kept.since.abs_diff(began) < 60_000_000,
+        "since its start: {kept:?}"
+    );
+    assert_eq!((&kept.run_id, &*kept.origin), (&run_id(&servers[0]), "new"));
+    // Nor does that vouch for another one.
+    kept.write(&servers[1]);
+    assert!(secs(500) < quarantine(&strict([servers[1].url()]).build()?));
+    Ok(())
+}
+
+#[test]
+fn b6_what_is_no_record_proves_nothing() -> TestResult {
+    needs!(SteppedClocks);
+    let servers = aged(1, |it| it);
+    let server = &servers[0];
+    let fine = Record::of_ever(server);
+    let future = Record {
+        since: 9_007_199_254_740_991,
+        ..fine.clone()
+    }
+    .text();
+    let short = fine.text().replace(" 0000000000000001 1 ", " 1 1 ");
+    let odd = fine.text().replace(" old ", "  old ");
+    let nonsense = [
+        "1",
+        "1763789369000000",
+        "x",
+        "-5",
+        "",
+        "1 1",
+        &short,
+        &odd,
+        &future,
+    ];
+    for nonsense in nonsense {
+        set(server, RECORD, nonsense);
+        assert!(
+            secs(500) < quarantine(&strict([server.url()]).build()?),
+            "{nonsense}"
+        );
+        let kept = record(server).unwrap();
+        assert_eq!(
+            (&*kept.format, &kept.run_id),
+            ("1", &run_id(server)),
+            "{nonsense}"
+        );
+    }
+    del(server, RECORD);
+    server.command(&["LPUSH", RECORD, "a"])?;
+    assert!(secs(500) < quarantine(&strict([server.url()]).build()?));
+    Ok(())
+}
+
+#[test]
+fn what_a_later_version_of_the_record_has_behind_these_fields_is_kept() -> TestResult {
+    needs!(SteppedClocks);
+    let servers = aged(1, |it| it);
+    let server = &servers[0];
+    let later = Record {
+        format: "2".to_owned(),
+        servers: "1".to_owned(),
+        rest: " a %sb".to_owned(),
+        ..Record::of_ever(server)
+    };
+    later.write(server);
+
+    assert_eq!(quarantine(&strict([server.url()]).build()?), secs(0));
+
+    let kept = record(server).unwrap();
+    assert_ne!(kept.record_version, later.record_version);
+    assert_eq!(
+        kept,
+        Record {
+            record_version: kept.record_version.clone(),
+            max_ttl: 600_000,
+            ..later
+        }
+    );
+    Ok(())
+}
+
+#[test]
+fn h15_a_holder_with_a_longer_ttl_that_comes_back_to_servers_that_forgot_brings_its_number_along()
+-> TestResult {
+    if !long_tests() {
+        return Ok(());
+    }
+    let servers = Servers::start(3)?;
+    remember_all(&servers);
+    let long = builder(servers.urls())
+        .quarantine(true)
+        .ttl(secs(12))
+        .response_timeout(secs(2))
+        .build()?;
+    let guard = long.mutex("report").renew(false).lock()?;
+
+    for server in &servers {
+        server.restart()?;
+    }
+    // Silent for 12 s and the margin, for everybody.
+    eventually("it has come back", || {
+        servers
+            .iter()
+            .all(|it| record(it).is_some_and(|it| it.max_ttl == 12_000))
+    });
+
+    let short = builder(servers.urls())
+        .quarantine(true)
+        .ttl(secs(1))
+        .response_timeout(ms(250))
+        .build()?;
+    let other = short.mutex("report").lock()?;
+    assert!(!guard.is_valid(), "two hold");
+    assert!(other.is_valid());
+    Ok(())
+}
+
+#[test]
+fn h15_a_holder_that_comes_back_after_a_client_with_a_short_ttl_has_asked_keeps_it_out()
+-> TestResult {
+    if !long_tests() {
+        return Ok(());
+    }
+    let servers = Servers::start(3)?;
+    remember_all(&servers);
+    let (proxies, urls) = proxies(&servers);
+    let long = builder(urls)
+        .quarantine(true)
+        .ttl(secs(14))
+        .response_timeout(secs(2))
+        .build()?;
+    let guard = long.mutex("report").renew(false).lock()?;
+
+    proxies.iter().for_each(|it| it.refuse(true));
+    for server in &servers {
+        server.restart()?;
+    }
+    // All that it is told is its own ten seconds.
+    let short = builder(servers.urls())
+        .quarantine(true)
+        .ttl(secs(1))
+        .response_timeout(ms(250))
+        .build()?;
+    let waiter = std::thread::spawn(move || short.mutex("report").lock());
+    eventually("it has asked", || {
+        servers
+            .iter()
+            .all(|it| record(it).is_some_and(|it| it.max_ttl == 10_000))
+    });
+    proxies.iter().for_each(|it| it.refuse(false));
+
+    let other = join(waiter)?;
+    assert!(!guard.is_valid(), "two hold");
+    assert!(other.is_valid());
+    Ok(())
+}
+
+#[test]
+fn h15_a_max_ttl_that_is_raised_lengthens_a_quarantine_that_has_begun() -> TestResult {
+    let servers = Servers::start(3)?;
+    let short = builder(servers.urls())
+        .quarantine(true)
+        .max_ttl(secs(60))
+        .build()?;
+    // A round is lost with the second of them: the third may answer later.
+    let by_all = || {
+        let mut said = short.mutex("report").try_lock().unwrap_err();
+        eventually("all three say it before the round is over", || {
+            said = short.mutex("report").try_lock().unwrap_err();
+            said.nodes()
+                .iter()
+                .all(|it| it.answer != NodeAnswer::Pending)
+        });
+        said
+    };
+    let first = by_all();
+    assert!(quarantined(&first) < secs(62), "{first}");
+
+    let raised = strict(servers.urls())
+        .build()?
+        .admin()
+        .set_max_ttl(QUARANTINE);
+    assert!(
+        raised.iter().all(|row| row.max_ttl == Some(QUARANTINE)),
+        "{raised:?}"
+    );
+
+    let now = by_all();
+    for node in 0..3 {
+        let NodeFailure::Quarantined { left, .. } = failure(&now, node) else {
+            panic!("{now}")
+        };
+        assert!(secs(300) < *left, "{now}");
+    }
+    Ok(())
+}
+
+/// Waits until all nodes are connected, and have no vote.
+fn connected_to_silent(locks: &LockManager, nodes: u64) {
+    eventually("all nodes are connected", || {
+        assert!(locks.mutex("warm-up").try_lock().is_err());
+        nodes <= locks.stats().connections
+    });
+}
+
+#[test]
+fn h15_a_longer_quarantine_in_a_record_counts_from_the_next_command_on() -> TestResult {
+    needs!(SteppedClocks);
+    let servers = aged(1, |it| it);
+    let server = &servers[0];
+    remember(server, 0);
+    let locks = connected(builder([server.url()]).quarantine(true), 1);
+    drop(locks.mutex("known").try_lock()?);
+
+    // It lost its data a minute ago: three times as long as we need. Another program needs ten minutes.
+    let (since, record_version) = (time_at(server) - 60_000_000, "000000000000002".to_owned());
+    Record {
+        since,
+        record_version,
+        max_ttl: 600_000,
+        ..Record::of_ever(server)
+    }
+    .write(server);
+    for name in ["known", "new"] {
+        let err = locks.mutex(name).try_lock().unwrap_err();
+        assert!(
+            secs(400) < quarantined(&err) && quarantined(&err) < secs(547),
+            "{err}"
+        );
+    }
+    Ok(())
+}
+
+#[test]
+fn h15_nodes_that_forgot_are_silent_for_as_long_as_those_that_remember_say() -> TestResult {
+    needs!(SteppedClocks);
+    let servers = aged(3, |it| it);
+    // The holder's number is known to one, and the holder is cut off; the others have been emptied.
+    remember(&servers[0], 600_000);
+    let locks = builder(servers.urls()).quarantine(true).build()?;
+    connected_to_silent(&locks, 3);
+
+    let err = locks.mutex("report").try_lock().unwrap_err();
+    for node in [1, 2] {
+        let NodeFailure::Quarantined { left, .. } = failure(&err, node) else {
+            panic!("{err}")
+        };
+        assert!(secs(500) < *left, "{err}");
+    }
+    // And the next program brings it to those that were emptied.
+    drop(locks);
+    connected_to_silent(&builder(servers.urls()).quarantine(true).build()?, 3);
+    eventually("one more brings it to all", || {
+        connected_to_silent(
+            &builder(servers.urls()).quarantine(true).build().unwrap(),
+            3,
+        );
+        servers
+            .iter()
+            .all(|it| record(it).is_some_and(|it| it.max_ttl == 600_000))
+    });
+    Ok(())
+}
+
+/// Deleted on one server after another it comes back, because programs have seen it on the others.
+#[test]
+fn h27_the_max_ttl_of_servers_does_not_fall_while_a_program_runs() -> TestResult {
+    needs!(SteppedClocks);
+    let servers = aged(2, |it| it);
+    remember(&servers[0], 600_000);
+    remember(&servers[1], 600_000);
+    let max_ttls = || [0, 1].map(|it| record(&servers[it]).unwrap().max_ttl);
+    let program = || builder(servers.urls()).quarantine(true).build().unwrap();
+    let runs = program();
+    for locks in [&runs, &program()] {
+        drop(locks.mutex("report").try_lock()?);
+        assert_eq!(max_ttls(), [600_000; 2]);
+    }
+    for server in &servers {
+        set(server, RECORD, "0");
+    }
+    drop(runs.mutex("report").try_lock()?);
+    assert_eq!(max_ttls(), [600_000; 2]);
+
+    drop(runs);
+    for server in &servers {
+        set(server, RECORD, "0");
+    }
+    drop(program().mutex("report").try_lock()?);
+    assert_eq!(max_ttls(), [20_000; 2]);
+    Ok(())
+}
+
+#[test]
+fn a_server_that_cannot_write_says_what_it_remembers_all_the_same() -> TestResult {
+    needs!(Settings);
+    needs!(SteppedClocks);
+    let servers = aged(1, |it| it);
+    let server = &servers[0];
+    remember(server, 0);
+    let guard = strict([server.url()])
+        .build()?
+        .mutex("report")
+        .renew(false)
+        .try_lock()?;
+    let before = record(server);
+    server.command(&["CONFIG", "SET", "maxmemory", "1"])?;
+
+    // It may be extended and released there, so it must be possible to connect.
+    let locks = strict([server.url()]).build()?;
+    let err = locks.mutex("other").try_lock().unwrap_err();
+    assert!(says(failure(&err, 0), "out of memory"), "{err}");
+    assert_eq!(record(server), before);
+
+    server.command(&["CONFIG", "SET", "maxmemory", "0"])?;
+    drop(locks.mutex("other").try_lock()?);
+    drop(guard);
+    Ok(())
+}
+
+#[test]
+fn g5_on_every_connection_the_node_is_asked_what_it_remembers_before_anything_can_vote()
+-> TestResult {
+    for resp3 in [true, false] {
+        let server = Server::start()?;
+        let fake = speaking_for(&server, move |_, command| {
+            (!resp3 && command[0] == b"HELLO").then(|| b"-ERR unknown command 'HELLO'\r\n".to_vec())
+        });
+        set(&server, RECORD, "0");
+        let short = builder([fake.url()])
+            .ttl(secs(2))
+            .max_ttl(secs(2))
+            .response_timeout(ms(500));
+        let locks = short.quarantine(true).build()?;
+        eventually("it has a vote", || locks.mutex("report").try_lock().is_ok());
+
+        let seen = fake.commands_seen();
+        // Without HELLO everything is asked twice.
+        let role = seen.iter().rposition(|it| it[0] == b"ROLE").unwrap();
+        let ran: Vec<_> = seen[role..]
+            .iter()
+            .filter(|it| it[0].starts_with(b"EVAL"))
+            .collect();
+        assert_eq!(
+            ran[0][2..4],
+            [b"1".to_vec(), RECORD.into()],
+            "the record is its only key"
+        );
+        assert!(
+            ran.iter().filter(|it| it[3] == b"report").count() >= 2,
+            "and then it was asked for a vote"
+        );
+        assert!(
+            seen[..role]
+                .iter()
+                .all(|it| it.get(3).is_none_or(|it| it != b"report"))
+        );
+    }
+    Ok(())
+}
+
+#[test]
+fn a_user_who_may_not_ask_who_the_server_is_leaves_what_others_know_of_it() -> TestResult {
+    needs!(AccessLists);
+    needs!(SteppedClocks);
+    let servers = aged(1, |it| it);
+    let server = &servers[0];
+    remember(server, 0);
+    server.command(&[
+        "ACL", "SETUSER", "locks", "on", ">pw", "~*", "&*", "+@all", "-info",
+    ])?;
+    let mute = || {
+        strict([format!("redis://locks:pw@127.0.0.1:{}", server.port())])
+            .build()
+            .unwrap()
+    };
+
+    assert!(
+        secs(500) < quarantine(&mute()),
+        "quarantined at the beginning of every connection"
+    );
+    assert_eq!(quarantine(&strict([server.url()]).build()?), secs(0));
+
+    // The record that it sets names no process, and the first client that can tell replaces it.
+    del(server, RECORD);
+    assert!(secs(500) < quarantine(&mute()));
+    assert_eq!(record(server).unwrap().run_id, "?");
+    assert!(secs(500) < quarantine(&strict([server.url()]).build()?));
+    assert_eq!(record(server).unwrap().run_id, run_id(server));
+    Ok(())
+}
+
+/// Whether `text` reads as `form`, in which `#` stands for one or more decimal digits, and `%` for hex digits.
+fn is_of_form(text: &str, form: &str) -> bool {
+    let mut rest = text;
+    form.chars().all(|it| {
+        let (end, least) = match it {
+            '#' => (rest.find(|it: char| !it.is_ascii_digit()), 1),
+            '%' => (rest.find(|it: char| !it.is_ascii_hexdigit()), 16),
+            _ => (rest.starts_with(it).then_some(it.len_utf8()), 1),
+        };
+        let end = if matches!(it, '#' | '%') {
+            end.unwrap_or(rest.len())
+        } else {
+            end.unwrap_or(0)
+        };
+        rest = &rest[end..];
+        least <= end
+    }) && rest.is_empty()
+}
+
+#[test]
+fn what_is_stored_has_the_forms_that_the_guide_describes() -> TestResult {
+    needs!(SteppedClocks);
+    let servers = aged(1, |it| it);
+    let server = &servers[0];
+    set(server, RECORD, "0");
+    let locks = strict([server.url()]).owner_label(None::<&str>).build()?;
+    let other = strict([server.url()]).build()?;
+    let guard = locks.mutex("report").lock()?;
+    let waiter = std::thread::spawn(move || other.mutex("report").lock().map(drop));
+    let text = |key: &str| String::from_utf8(server.get(key).unwrap_or_default()).unwrap();
+    eventually("the other waits", || server.exists("quorlock:mark:report"));
+    assert_eq!(text("quorlock:mark:report"), "");
+
+    let list = server.command(&["ZRANGE", "quorlock:waiting:report", "0", "-1", "WITHSCORES"])?;
+    let list: Vec<_> = list
+        .as_array()
+        .unwrap()
+        .iter()
+        .filter_map(|it| it.as_bytes())
+        .collect();
+    let list: Vec<_> = list
+        .into_iter()
+        .map(|it| String::from_utf8_lossy(it).into_owned())
+        .collect();
+    assert!(
+        list[0].starts_with(&format!("{}w", &list[0][..16]))
+            && is_of_form(&list[0][..16], "%")
+            && is_of_form(&list[0][17..49], "%")
+            && is_of_form(&list[1], "#"),
+        "{list:?}"
+    );
+    assert!(text("report").len() == 32 && is_of_form(&text("report"), "%"));
+    assert!(is_of_form(&text(&fence("report")), "#"));
+    let record = text(RECORD);
+    assert!(is_of_form(&record, "# # # 1 % new #"), "{record}");
+    guard.release()?;
+    join(waiter)?;
+    Ok(())
+}
+
+/// Why nodes have no vote.
+fn reasons(rows: &[quorlock::error::NodeCheck]) -> Vec<Option<QuarantineReason>> {
+    let why = |it: &quorlock::error::NodeCheck| match it.failure {
+        Some(NodeFailure::Quarantined { why, .. }) => Some(why),
+        None => None,
+        _ => panic!("{it}"),
+    };
+    rows.iter().map(why).collect()
+}
+
+/// Waits until that is noticed.
+fn wait_for_reasons(locks: &LockManager, expected: [Option<QuarantineReason>; 3]) {
+    eventually("that is noticed", || {
+        drop(locks.mutex("new").try_lock());
+        let rows = locks.check_nodes();
+        let is_away = |it: &quorlock::error::NodeCheck| {
+            !matches!(it.failure, None | Some(NodeFailure::Quarantined { .. }))
+        };
+        !rows.iter().any(is_away) && reasons(&rows) == expected
+    });
+}
+
+#[test]
+fn new_servers_that_an_operator_vouches_for_vote_at_once_for_everybody() -> TestResult {
+    let servers = Servers::start(3)?;
+    let locks = strict(servers.urls()).build()?;
+    assert_eq!(
+        reasons(&locks.check_nodes()),
+        [Some(QuarantineReason::New); 3]
+    );
+    let err = locks.mutex("report").try_lock().unwrap_err();
+    assert!(err.to_string().contains("vouch for it"), "{err}");
+
+    let rows = locks.admin().vouch();
+
+    assert_eq!(reasons(&rows), [None; 3], "{rows:?}");
+    drop(locks.mutex("report").try_lock()?);
+    drop(strict(servers.urls()).build()?.mutex("other").try_lock()?);
+    for server in &servers {
+        let kept = record(server).unwrap();
+        assert_eq!(
+            (kept.since, &kept.run_id, &*kept.origin),
+            (0, &run_id(server), "vouched")
+        );
+    }
+    // It is for these processes, and what becomes of them later is another matter.
+    servers[0].restart_empty()?;
+    servers[1].command(&["FLUSHALL"])?;
+    wait_for_reasons(
+        &locks,
+        [
+            Some(QuarantineReason::Restarted),
+            Some(QuarantineReason::Emptied),
+            None,
+        ],
+    );
+    Ok(())
+}
+
+#[test]
+fn h15_a_longer_max_ttl_gets_no_vote_until_an_operator_raises_it_on_all_servers() -> TestResult {
+    let servers = Servers::start(3)?;
+    let short = crate::topology::replicated::vouched(strict(servers.urls()));
+    let max_ttls = || {
+        servers
+            .iter()
+            .map(|it| record(it).unwrap().max_ttl)
+            .collect::<Vec<_>>()
+    };
+    assert_eq!(max_ttls(), [600_000; 3]);
+    let hour = secs(3_600);
+    let long = || strict(servers.urls()).max_ttl(hour).build().unwrap();
+
+    let err = long().mutex("report").lock().unwrap_err();
+    let refused = NodeFailure::MaxTtl {
+        there: QUARANTINE,
+        here: hour,
+    };
+    assert_eq!(failure(&err, 0), &refused, "{err}");
+    assert!(
+        err.to_string().contains("quorlock doctor --max-ttl 3600s"),
+        "{err}"
+    );
+    assert_eq!(long().check_nodes()[2].failure, Some(refused));
+
+    // One that is down could keep what it has.
+    servers[2].kill()?;
+    let rows = short.admin().set_max_ttl(hour);
+    assert!(rows[2].failure.is_some(), "{rows:?}");
+    assert_eq!(rows[0].max_ttl, Some(QUARANTINE));
+    servers[2].restart()?;
+    let raise = || long().admin().set_max_ttl(hour);
+    eventually("all can be reached", || {
+        raise().iter().all(|row| row.max_ttl == Some(hour))
+    });
+
+    assert_eq!(max_ttls(), [3_600_000; 3]);
+    assert_eq!(record(&servers[0]).unwrap().origin, "vouched");
+    drop(lock_in_the_end(&long(), "report"));
+    // It is not lowered, and a program with less is served.
+    assert_eq!(short.admin().set_max_ttl(secs(10))[0].max_ttl, Some(hour));
+    drop(lock_in_the_end(&short, "report"));
+    // One that loses everything has no vote for as long.
+    servers[0].command(&["FLUSHALL"])?;
+    eventually("it has no vote", || {
+        drop(short.mutex("report").try_lock());
+        matches!(short.check_nodes()[0].failure, Some(NodeFailure::Quarantined { left, .. }) if secs(3_000) < left)
+    });
+    Ok(())
+}
+
+#[test]
+fn b6_nobody_can_vouch_for_servers_that_are_known_to_have_been_used_before() -> TestResult {
+    needs!(SteppedClocks);
+    let servers = aged(3, |it| it);
+    // One has the data of another server; one is restarted while we look on; one is emptied.
+    Record {
+        run_id: "abcdef".to_owned(),
+        ..Record::of_ever(&servers[0])
+    }
+    .write(&servers[0]);
+    remember(&servers[1], 0);
+    remember(&servers[2], 0);
+    let locks = connected_to_all(strict(servers.urls()));
+    servers[1].restart_empty()?;
+    servers[2].command(&["FLUSHALL"])?;
+    let known = [
+        Some(QuarantineReason::Restarted),
+        Some(QuarantineReason::Restarted),
+        Some(QuarantineReason::Emptied),
+    ];
+    wait_for_reasons(&locks, known);
+
+    let rows = locks.admin().vouch();
+
+    assert_eq!(reasons(&rows), known, "{rows:?}");
+    assert!(
+        rows.iter().all(|it| !it.to_string().contains("vouch")),
+        "{rows:?}"
+    );
+    assert!(
+        servers
+            .iter()
+            .all(|it| record(it).unwrap().origin != "vouched"),
+        "nor was anybody told that"
+    );
+    // A new manager knows less, and may do it where nothing is left that knows more.
+    assert_eq!(
+        reasons(&strict(servers.urls()).build()?.admin().vouch()),
+        [Some(QuarantineReason::Restarted), None, None]
+    );
+    Ok(())
+}
+
+#[test]
+fn b6_a_server_that_has_the_data_of_another_one_is_not_vouched_for_by_who_does_not_know_that_yet()
+-> TestResult {
+    let (new, old) = (Server::start()?, Server::start()?);
+    let fake = speaking_for(&new, |_, _| None);
+    drop(strict([fake.url()]).build()?.admin().vouch());
+    let seen = fake.commands_seen();
+    for script in seen
+        .iter()
+        .filter(|it| it.starts_with(&[b"SCRIPT".to_vec(), b"LOAD".to_vec()]))
+    {
+        old.command(script)?;
+    }
+    let words = seen
+        .iter()
+        .find(|it| it.get(7).is_some_and(|it| it == b"vouch"))
+        .unwrap();
+
+    // As if it had got that data in between.
+    for (run_id, answer) in [("abcdef".to_owned(), 3), (run_id(&old), 1)] {
+        Record {
+            run_id,
+            ..Record::of_ever(&old)
+        }
+        .write(&old);
+        let reply = old.command(words)?;
+        assert_eq!(
+            reply.as_array().and_then(|it| it[0].as_int()),
+            Some(answer),
+            "{reply:?}"
+        );
+        assert_eq!(record(&old).unwrap().origin, "old");
+    }
+    Ok(())
+}
+
+fn connected_to_all(builder: Builder) -> LockManager {
+    let locks = builder.build().unwrap();
+    eventually("all are connected", || {
+        drop(locks.mutex("warm-up").try_lock());
+        locks.stats().connections == 3
+    });
+    locks
+}
+
+#[test]
+fn a_server_that_cannot_note_that_it_was_vouched_for_says_so_and_stays_silent() -> TestResult {
+    needs!(Settings);
+    let server = Server::start()?;
+    server.command(&["CONFIG", "SET", "maxmemory", "1"])?;
+    let locks = strict([server.url()]).build()?;
+
+    let rows = locks.admin().vouch();
+
+    assert!(
+        rows[0]
+            .failure
+            .as_ref()
+            .is_some_and(|it| says(it, "out of memory")),
+        "{rows:?}"
+    );
+    server.command(&["CONFIG", "SET", "maxmemory", "0"])?;
+    assert!(secs(500) < quarantine(&locks));
+    assert_eq!(reasons(&locks.admin().vouch()), [None]);
+    assert_eq!(quarantine(&locks), secs(0));
+    Ok(())
+}
+
+#[test]
+fn where_nobody_may_ask_who_the_server_is_nobody_can_vouch_for_it() -> TestResult {
+    needs!(AccessLists);
+    let server = Server::start()?;
+    server.command(&[
+        "ACL", "SETUSER", "locks", "on", ">pw", "~*", "&*", "+@all", "-info",
+    ])?;
+    let mute = strict([format!("redis://locks:pw@127.0.0.1:{}", server.port())]).build()?;
+
+    let rows = mute.admin().vouch();
+
+    assert_eq!(reasons(&rows), [Some(QuarantineReason::Unverifiable)]);
+    assert!(rows[0].to_string().contains("INFO"), "{rows:?}");
+    Ok(())
+}

@@ -1,0 +1,534 @@
+//! Locks that are kept, and locks that are lost: said once, through every door, and for good.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use crossbeam_channel::{Receiver, RecvTimeoutError, bounded};
+use devnodes::{PATIENCE, Servers, eventually};
+use quorlock::{Builder, ExtendError, LockGuard, Lost, LostReceiver, ReleaseError};
+
+use crate::support::*;
+
+/// Locks that are renewed every two thirds of a second: for tests in which that must happen or fail. Not shorter: on a
+/// busy machine the renewal thread must get its turn in time.
+fn short(servers: &Servers) -> Builder {
+    with_ttl(servers.urls(), secs(2))
+}
+
+/// Every door through which a loss is announced.
+struct Doors {
+    early: LostReceiver,
+    called: Receiver<Lost>,
+    calls: Arc<AtomicUsize>,
+}
+
+impl Doors {
+    fn of(guard: &LockGuard) -> Doors {
+        let calls = Arc::new(AtomicUsize::new(0));
+        let called = Doors::listen(guard, &calls);
+        Doors {
+            early: guard.lost(),
+            called,
+            calls,
+        }
+    }
+
+    fn listen(guard: &LockGuard, calls: &Arc<AtomicUsize>) -> Receiver<Lost> {
+        let (sender, called) = bounded(10);
+        let calls = Arc::clone(calls);
+        guard.on_lost(move |lost| {
+            calls.fetch_add(1, Ordering::SeqCst);
+            sender.send(lost).unwrap();
+        });
+        called
+    }
+
+    /// Asserts that all of them say this, once, and that the guard agrees.
+    #[track_caller]
+    fn assert_said_once(self, guard: LockGuard, lost: Lost) {
+        assert_eq!(self.early.recv_timeout(PATIENCE), Ok(lost));
+        assert_eq!(self.called.recv_timeout(PATIENCE), Ok(lost));
+        // A listener that comes after the loss is told as well.
+        assert_eq!(guard.lost().recv_timeout(PATIENCE), Ok(lost));
+        assert_eq!(
+            Doors::listen(&guard, &self.calls).recv_timeout(PATIENCE),
+            Ok(lost)
+        );
+
+        assert!(!guard.is_valid());
+        assert_eq!(guard.check(), Err(lost));
+        assert_eq!(guard.remaining(), Duration::ZERO);
+        assert!(guard.valid_until() <= Instant::now());
+        assert_eq!(guard.extend(LONG), Err(ExtendError::Lost(lost)));
+        assert_eq!(guard.release(), Err(ReleaseError::Lost(lost)));
+
+        for door in [&*self.early, &self.called] {
+            assert_eq!(
+                door.recv_timeout(PATIENCE),
+                Err(RecvTimeoutError::Disconnected),
+                "announced twice"
+            );
+        }
+        assert_eq!(self.calls.load(Ordering::SeqCst), 2);
+    }
+}
+
+#[test]
+fn a_held_lock_is_renewed_for_longer_than_three_ttls() -> TestResult {
+    let servers = Servers::start(3)?;
+    let locks = connected(short(&servers), 3);
+    let other = manager(&servers);
+    let began = Instant::now();
+    let guard = lock_in_the_end(&locks, "report");
+    let use_until = guard.valid_until();
+    eventually("it is on all nodes", || servers.holders("report") == 3);
+
+    let mut last = i64::MAX;
+    let mut raised = 0;
+    eventually("the key's life went up again and again", || {
+        assert_eq!(guard.check(), Ok(()));
+        assert_held(&other.mutex("report").try_lock().unwrap_err());
+        let life = servers[0].pttl("report");
+        raised += i32::from(last < life);
+        last = life;
+        // Some hundred looks are enough.
+        thread::sleep(ms(20));
+        1 <= raised && 7 <= locks.stats().extensions && secs(6) < began.elapsed()
+    });
+
+    assert!(use_until < guard.valid_until());
+    assert_eq!(locks.stats().locks_lost, 0);
+    guard.release()?;
+    nothing_is_left(&servers);
+    Ok(())
+}
+
+#[test]
+fn a_lock_without_renewal_ends_after_its_ttl_and_says_so_once() -> TestResult {
+    let servers = Servers::start(3)?;
+    let locks = short(&servers).renew(false).build()?;
+    let began = Instant::now();
+    let guard = lock_in_the_end(&locks, "report");
+    let doors = Doors::of(&guard);
+
+    eventually("it is over", || !guard.is_valid());
+
+    assert!(ms(900) <= began.elapsed());
+    assert_eq!(locks.stats().extensions, 0);
+    doors.assert_said_once(guard, Lost::LeaseOver);
+    assert_eq!(locks.stats().locks_lost, 1);
+    drop(manager(&servers).mutex("report").lock()?);
+    Ok(())
+}
+
+#[test]
+fn d3_a_key_deleted_on_a_majority_is_announced_as_gone_and_never_created_again() -> TestResult {
+    let servers = Servers::start(3)?;
+    let locks = with_ttl(servers.urls(), secs(4)).build()?;
+    let guard = locks.mutex("report").lock()?;
+    let doors = Doors::of(&guard);
+    eventually("it is on all nodes", || servers.holders("report") == 3);
+
+    // A renewal between the two deletions sets the first key again.
+    eventually("it is lost", || {
+        servers.iter().take(2).for_each(|it| del(it, "report"));
+        guard.check().is_err()
+    });
+
+    doors.assert_said_once(guard, Lost::Gone);
+    assert_eq!(locks.stats().locks_lost, 1);
+    // What was left on the third node is taken back.
+    nothing_is_left(&servers);
+    let next = locks.mutex("report").try_lock()?;
+    assert!(next.is_valid());
+    Ok(())
+}
+
+#[test]
+fn d6_extending_never_creates_a_key_that_is_gone() -> TestResult {
+    let servers = Servers::start(3)?;
+    let locks = connected(builder(servers.urls()).ttl(LONG), 3);
+    let guard = locks.mutex("report").lock()?;
+    let doors = Doors::of(&guard);
+    eventually("it is on all nodes", || servers.holders("report") == 3);
+    del_all(&servers, "report");
+
+    assert_eq!(guard.extend(LONG), Err(ExtendError::Lost(Lost::Gone)));
+
+    assert_eq!(servers.holders("report"), 0);
+    doors.assert_said_once(guard, Lost::Gone);
+    assert_eq!(servers.holders("report"), 0);
+    Ok(())
+}
+
+#[test]
+fn d6_extending_never_touches_a_key_of_someone_else() -> TestResult {
+    let servers = Servers::start(3)?;
+    let locks = connected(builder(servers.urls()).ttl(LONG), 3);
+    let guard = locks.mutex("report").lock()?;
+    eventually("it is on all nodes", || servers.holders("report") == 3);
+    for server in &servers {
+        set_px(server, "report", "foreign", 100_000);
+    }
+
+    assert_eq!(guard.extend(LONG), Err(ExtendError::Lost(Lost::Gone)));
+
+    for server in &servers {
+        assert_eq!(server.get("report").as_deref(), Some(&b"foreign"[..]));
+        assert!(server.pttl("report") <= 100_000);
+    }
+    Ok(())
+}
+
+#[test]
+fn d4_a_lock_whose_nodes_all_died_expires_and_is_never_valid_again() -> TestResult {
+    let servers = Servers::start(3)?;
+    let locks = short(&servers).build()?;
+    let began = Instant::now();
+    let guard = lock_in_the_end(&locks, "report");
+    let doors = Doors::of(&guard);
+
+    for server in &servers {
+        server.kill()?;
+    }
+    eventually("it is lost", || !guard.is_valid());
+    assert!(ms(900) <= began.elapsed(), "before its deadline");
+    for server in &servers {
+        server.restart()?;
+    }
+
+    let next = lock_in_the_end(&manager(&servers), "report");
+    assert!(next.is_valid());
+    doors.assert_said_once(guard, Lost::Expired);
+    assert_eq!(locks.stats().locks_lost, 1);
+    assert!(next.is_valid() && 2 <= servers.holders("report"));
+    Ok(())
+}
+
+#[test]
+fn d4_an_extension_confirmed_after_the_deadline_brings_nothing_back() -> TestResult {
+    let servers = Servers::start(3)?;
+    let (proxies, urls) = proxies(&servers);
+    let locks = connected(with_ttl(urls, secs(1)), 3);
+    let guard = lock_in_the_end(&locks, "report");
+    let doors = Doors::of(&guard);
+
+    // The nodes extend it in time, and their answers come too late.
+    for proxy in &proxies {
+        proxy.hold_replies();
+    }
+    eventually("it is over", || !guard.is_valid());
+    for proxy in &proxies {
+        proxy.release_replies();
+    }
+
+    doors.assert_said_once(guard, Lost::Expired);
+    nothing_is_left(&servers);
+    drop(lock_in_the_end(&locks, "report"));
+    Ok(())
+}
+
+#[test]
+fn d4_an_extension_asked_for_in_time_and_confirmed_too_late_brings_nothing_back() -> TestResult {
+    let servers = Servers::start(3)?;
+    let (proxies, urls) = proxies(&servers);
+    let locks = connected(with_ttl(urls, secs(1)).renew(false), 3);
+    let guard = lock_in_the_end(&locks, "report");
+    let doors = Doors::of(&guard);
+
+    eventually("its end is near", || guard.remaining() < ms(120));
+    for proxy in &proxies {
+        proxy.hold_replies();
+    }
+    thread::scope(|scope| {
+        let extending = scope.spawn(|| guard.extend(LONG));
+        eventually("it is over", || !guard.is_valid());
+        for proxy in &proxies {
+            proxy.release_replies();
+        }
+        assert_eq!(
+            extending.join().unwrap(),
+            Err(ExtendError::Lost(Lost::LeaseOver))
+        );
+    });
+
+    doors.assert_said_once(guard, Lost::LeaseOver);
+    // Also where the nodes have made its key live for longer.
+    nothing_is_left(&servers);
+    Ok(())
+}
+
+#[test]
+fn a_loss_that_two_find_at_once_is_announced_once() -> TestResult {
+    let servers = Servers::start(3)?;
+    let (proxies, urls) = proxies(&servers);
+    let locks = connected(builder(urls).ttl(LONG), 3);
+    let guard = locks.mutex("report").lock()?;
+    let doors = Doors::of(&guard);
+    eventually("it is on all nodes", || servers.holders("report") == 3);
+
+    for (server, proxy) in servers.iter().zip(&proxies) {
+        del(server, "report");
+        proxy.hold_replies();
+    }
+    let commands = locks.stats().commands;
+    thread::scope(|scope| {
+        let extending = repeat(2, || scope.spawn(|| guard.extend(LONG)));
+        eventually("both have asked", || commands + 6 <= locks.stats().commands);
+        proxies.iter().for_each(devnodes::Proxy::release_replies);
+        for extending in extending {
+            assert_eq!(
+                extending.join().unwrap(),
+                Err(ExtendError::Lost(Lost::Gone))
+            );
+        }
+    });
+
+    doors.assert_said_once(guard, Lost::Gone);
+    assert_eq!(locks.stats().locks_lost, 1);
+    Ok(())
+}
+
+#[test]
+fn d2_failed_renewals_end_nothing_while_there_is_time() -> TestResult {
+    let servers = Servers::start(3)?;
+    let (proxies, urls) = proxies(&servers);
+    let locks = connected(builder(urls).response_timeout(ms(200)).ttl(secs(20)), 3);
+    let guard = lock_in_the_end(&locks, "report");
+
+    for proxy in &proxies {
+        proxy.hold_replies();
+    }
+    let err = guard.extend(secs(20)).unwrap_err();
+    assert!(matches!(err, ExtendError::NoQuorum { .. }), "{err:?}");
+    assert!(guard.is_valid());
+    for proxy in &proxies {
+        proxy.release_replies();
+    }
+
+    eventually("it can be extended again", || {
+        guard.extend(secs(30)).is_ok()
+    });
+    assert!(guard.is_valid());
+    guard.release()?;
+    nothing_is_left(&servers);
+    Ok(())
+}
+
+#[test]
+fn d10_a_lock_ends_at_the_maximum_hold_and_is_free_afterwards() -> TestResult {
+    let servers = Servers::start(3)?;
+    let locks = short(&servers).max_hold(ms(3000)).build()?;
+    let began = Instant::now();
+    let guard = lock_in_the_end(&locks, "report");
+    let doors = Doors::of(&guard);
+
+    eventually("it is over", || !guard.is_valid());
+
+    assert!(ms(3000) <= began.elapsed());
+    doors.assert_said_once(guard, Lost::MaxHold);
+    servers.wait_until_free("report")?;
+    drop(locks.mutex("report").lock()?);
+    Ok(())
+}
+
+#[test]
+fn d5_extending_lengthens_and_never_shortens() -> TestResult {
+    let servers = Servers::start(3)?;
+    let locks = connected(builder(servers.urls()), 3);
+    let guard = locks.mutex("report").renew(false).lock()?;
+    eventually("it is on all nodes", || servers.holders("report") == 3);
+    assert!(guard.remaining() < secs(20));
+    let life = || {
+        let mut lives: Vec<_> = servers.iter().map(|it| it.pttl("report")).collect();
+        lives.sort_unstable();
+        lives[1]
+    };
+
+    guard.extend(LONG)?;
+    assert!(secs(400) < guard.remaining());
+    assert!(Instant::now() + secs(400) < guard.valid_until());
+    assert!(400_000 < life());
+
+    guard.extend(secs(20))?;
+    assert!(secs(400) < guard.remaining());
+    assert!(400_000 < life());
+    assert_eq!(locks.stats().extensions, 2);
+    guard.release()?;
+    nothing_is_left(&servers);
+    Ok(())
+}
+
+#[test]
+fn d5_a_renewal_does_not_shorten_what_an_extension_gave() -> TestResult {
+    let servers = Servers::start(3)?;
+    let locks = short(&servers).build()?;
+    let guard = lock_in_the_end(&locks, "report");
+    eventually("it is extended", || guard.extend(LONG).is_ok());
+
+    let extensions = locks.stats().extensions;
+    eventually("it is renewed", || {
+        extensions + 3 <= locks.stats().extensions
+    });
+
+    assert!(secs(400) < guard.remaining());
+    eventually("the nodes keep it as long", || {
+        servers
+            .iter()
+            .filter(|it| 400_000 < it.pttl("report"))
+            .count()
+            >= 2
+    });
+    guard.release()?;
+    nothing_is_left(&servers);
+    Ok(())
+}
+
+#[test]
+fn e1_d9_a_released_lock_is_never_reported_lost_however_renewals_and_releases_meet() -> TestResult {
+    let servers = Servers::start(3)?;
+    let locks = with_ttl(servers.urls(), ms(1200)).build()?;
+    connect(&locks, 3);
+
+    thread::scope(|scope| {
+        let holders: Vec<_> = (0..12)
+            .map(|t| {
+                let locks = &locks;
+                scope.spawn(move || {
+                    for i in 0..5 {
+                        let guard = lock_in_the_end(locks, &format!("report {t}"));
+                        let lost = guard.lost();
+                        // Renewal is due after 400 ms.
+                        let until_then = ms(392 + (t * 5 + i) % 16);
+                        assert_eq!(
+                            lost.recv_timeout(until_then),
+                            Err(RecvTimeoutError::Timeout)
+                        );
+                        drop(guard);
+                        assert_eq!(
+                            lost.recv_timeout(PATIENCE),
+                            Err(RecvTimeoutError::Disconnected)
+                        );
+                    }
+                })
+            })
+            .collect();
+        // A script that is gone puts an extension behind the release that was sent after it.
+        while !holders.iter().all(|it| it.is_finished()) {
+            for server in &servers {
+                server.command(&["SCRIPT", "FLUSH"]).unwrap();
+            }
+            thread::sleep(ms(3));
+        }
+    });
+
+    assert_eq!(locks.stats().locks_lost, 0);
+    assert!(0 < locks.stats().extensions, "no renewal met a release");
+    nothing_is_left(&servers);
+    Ok(())
+}
+
+#[test]
+fn e1_an_extension_that_finds_the_lock_released_is_no_loss() -> TestResult {
+    let servers = Servers::start(3)?;
+    let (proxies, urls) = proxies(&servers);
+    let locks = connected(with_ttl(urls, secs(9)), 3);
+    let guard = lock_in_the_end(&locks, "report");
+    let lost = guard.lost();
+    eventually("it is on all nodes", || servers.holders("report") == 3);
+
+    // The extension is on its way when an operator deletes the key and the holder releases: its answer is "gone".
+    let commands = locks.stats().commands;
+    for proxy in &proxies {
+        proxy.hold_replies();
+    }
+    del_all(&servers, "report");
+    // To a majority: the third node may not have been heard since it granted, and is not asked.
+    eventually("the renewal has been sent", || {
+        commands + 2 <= locks.stats().commands
+    });
+    let releasing = thread::spawn(move || guard.release());
+    eventually("the release has been sent", || {
+        commands + 5 <= locks.stats().commands || releasing.is_finished()
+    });
+    for proxy in &proxies {
+        proxy.release_replies();
+    }
+
+    // The release hears that the key is gone, unless the answers came so late that the machine was too slow. The extension
+    // makes no loss of it, nor a second one.
+    let released = join(releasing);
+    let is_lost = match released {
+        Err(ReleaseError::Lost(Lost::Gone)) => true,
+        Err(ReleaseError::NotConfirmed { .. }) => false,
+        other => panic!("{other:?}"),
+    };
+    assert_eq!(lost.recv_timeout(PATIENCE).is_ok(), is_lost);
+    assert_eq!(
+        lost.recv_timeout(PATIENCE),
+        Err(RecvTimeoutError::Disconnected)
+    );
+    assert_eq!(locks.stats().locks_lost, u64::from(is_lost));
+    Ok(())
+}
+
+#[test]
+fn d11_of_many_locks_that_are_extended_together_one_is_lost_and_a_node_hangs_and_the_others_are_kept()
+-> TestResult {
+    let servers = Servers::start(3)?;
+    let locks = with_ttl(servers.urls(), secs(6)).build()?;
+    connect(&locks, 3);
+    let mut guards: Vec<_> = (0..200)
+        .map(|i| lock_in_the_end(&locks, &format!("report {i}")))
+        .collect();
+    let extensions = locks.stats().extensions;
+    eventually("all are extended", || {
+        extensions + 200 <= locks.stats().extensions
+    });
+
+    let gone = guards.remove(100);
+    let doors = Doors::of(&gone);
+    eventually("it is lost", || {
+        servers.iter().take(2).for_each(|it| del(it, "report 100"));
+        !gone.is_valid()
+    });
+    servers[2].pause()?;
+    let extensions = locks.stats().extensions;
+    eventually("the others are extended twice more", || {
+        extensions + 2 * 199 <= locks.stats().extensions
+    });
+
+    doors.assert_said_once(gone, Lost::Gone);
+    for guard in &guards {
+        assert_eq!(guard.check(), Ok(()));
+    }
+    assert_eq!(locks.stats().locks_lost, 1);
+    servers[2].resume()?;
+    drop(guards);
+    nothing_is_left(&servers);
+    Ok(())
+}
+
+#[test]
+fn d11_one_lock_that_cannot_be_renewed_does_not_stop_the_others() -> TestResult {
+    let servers = Servers::start(3)?;
+    let locks = with_ttl(servers.urls(), ms(3000)).build()?;
+    connect(&locks, 3);
+    let stuck = lock_in_the_end(&locks, "stuck");
+    let doors = Doors::of(&stuck);
+    let fine = lock_in_the_end(&locks, "fine");
+
+    // Counters ahead of the token: a rival seems to have been granted it, and no renewal counts.
+    for server in &servers {
+        set(server, &fence("stuck"), "9007199254740000");
+    }
+    eventually("it is lost", || !stuck.is_valid());
+
+    doors.assert_said_once(stuck, Lost::Expired);
+    assert!(fine.is_valid());
+    fine.release()?;
+    nothing_is_left(&servers);
+    Ok(())
+}

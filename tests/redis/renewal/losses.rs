@@ -1,0 +1,265 @@
+//! A lock that was lost: whatever finds it, all listeners are told the same.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread;
+
+use crossbeam_channel::{Receiver, bounded};
+use devnodes::{PATIENCE, Servers, eventually};
+use quorlock::{ExtendError, LockGuard, LockManager, Lost, LostReceiver, ReleaseError, WithError};
+
+use crate::support::*;
+use crate::waiting::lists::*;
+
+/// Everything that tells of a loss.
+struct Told {
+    lost: LostReceiver,
+    called: Receiver<Lost>,
+}
+
+impl Told {
+    fn by(guard: &LockGuard) -> Told {
+        let (sender, called) = bounded(1);
+        guard.on_lost(move |lost| sender.send(lost).unwrap());
+        Told {
+            lost: guard.lost(),
+            called,
+        }
+    }
+
+    #[track_caller]
+    fn say(&self, lost: Lost) {
+        for channel in [&*self.lost, &self.called] {
+            assert_eq!(channel.recv_timeout(PATIENCE), Ok(lost));
+            assert!(channel.recv_timeout(PATIENCE).is_err(), "told twice");
+        }
+    }
+
+    #[track_caller]
+    fn say_nothing(&self) {
+        assert!(
+            self.lost.recv_timeout(PATIENCE).is_err()
+                && self.called.recv_timeout(PATIENCE).is_err()
+        );
+    }
+}
+
+fn losses_and_releases(locks: &LockManager) -> (u64, u64) {
+    let stats = locks.stats();
+    (
+        stats.locks_lost,
+        stats.releases + stats.releases_unconfirmed,
+    )
+}
+
+/// No renewal is due before the end of the test: the release is the first to hear of it.
+#[test]
+fn h10_a_release_that_finds_the_lock_taken_says_that_it_was_lost_and_so_does_everything_else()
+-> TestResult {
+    let servers = Servers::start(3)?;
+    let locks = connected(builder(servers.urls()).ttl(LONG), 3);
+    let other = manager(&servers);
+    let guard = locks.mutex("report").lock()?;
+    let (told, before) = (Told::by(&guard), losses_and_releases(&locks));
+    del_all(&servers, "report");
+    let thief = other.mutex("report").try_lock()?;
+
+    assert_eq!(guard.release(), Err(ReleaseError::Lost(Lost::Gone)));
+
+    told.say(Lost::Gone);
+    assert_eq!(losses_and_releases(&locks), (before.0 + 1, before.1));
+    assert!(thief.is_valid());
+    assert!(
+        thief.release()?.confirmed >= 2,
+        "the thief's keys were left alone"
+    );
+
+    // And where nobody looks at what the release says.
+    let guard = locks.mutex("other").lock()?;
+    let told = Told::by(&guard);
+    servers
+        .iter()
+        .for_each(|it| set(it, "other", "somebody else"));
+    drop(guard);
+    told.say(Lost::Gone);
+    assert_eq!(losses_and_releases(&locks), (before.0 + 2, before.1));
+    Ok(())
+}
+
+#[test]
+fn h10_run_says_that_the_lock_was_taken_while_its_closure_ran() -> TestResult {
+    let servers = Servers::start(3)?;
+    let locks = connected(builder(servers.urls()).ttl(LONG), 3);
+    let steal = |_: &LockGuard| {
+        servers
+            .iter()
+            .for_each(|it| set_px(it, "report", "somebody else", 600_000));
+        "done"
+    };
+
+    let ran = locks.mutex("report").with(steal);
+
+    assert!(
+        matches!(
+            ran,
+            Err(WithError::Lost {
+                lost: Lost::Gone,
+                value: "done"
+            })
+        ),
+        "{ran:?}"
+    );
+    let again = locks.reentrant_mutex("again").with(|guard| {
+        let inner = locks
+            .reentrant_mutex("again")
+            .with(|_| del_all(&servers, "again"));
+        assert!(inner.is_ok() && guard.is_valid(), "nobody can know yet");
+    });
+    assert!(
+        matches!(
+            again,
+            Err(WithError::Lost {
+                lost: Lost::Gone,
+                ..
+            })
+        ),
+        "{again:?}"
+    );
+    assert_eq!(locks.stats().locks_lost, 2);
+    Ok(())
+}
+
+/// One node has lost the key, another has somebody else's: the key of the third keeps others out.
+#[test]
+fn nobody_gets_a_lost_lock_before_its_user_has_let_go_of_it() -> TestResult {
+    let servers = Servers::start(3)?;
+    let locks = connected(builder(servers.urls()).ttl(LONG), 3);
+    let others = manager(&servers);
+    for finds in ["extend", "release"] {
+        let guard = locks.mutex("report").lock()?;
+        eventually("all have granted it", || servers.holders("report") == 3);
+        del(&servers[0], "report");
+        set(&servers[1], "report", "somebody else's");
+        if finds == "extend" {
+            let told = Told::by(&guard);
+            assert_eq!(guard.extend(LONG), Err(ExtendError::Lost(Lost::Gone)));
+            told.say(Lost::Gone);
+            // Whatever was sent has been answered.
+            locks.mutex("report").inspect()?;
+            assert_held(&others.mutex("report").try_lock().unwrap_err());
+        }
+
+        let _ = guard.release();
+
+        eventually("it is free", || !servers[2].exists("report"));
+        del(&servers[1], "report");
+    }
+    Ok(())
+}
+
+#[test]
+fn a_lost_lock_leaves_the_waiting_lists() -> TestResult {
+    let servers = Servers::start(3)?;
+    // The list lasts for longer than anybody looks.
+    let locks = connected(far(&servers), 3);
+    // It is entered in the list of the one node that refuses it.
+    set(&servers[2], "report", "somebody else's");
+    let guard = locks.mutex("report").lock()?;
+    eventually("it is in the list", || {
+        waiters_of(&servers[2], "report").len() == 1
+    });
+    servers.iter().take(2).for_each(|it| del(it, "report"));
+
+    assert_eq!(guard.extend(LONG), Err(ExtendError::Lost(Lost::Gone)));
+    drop(guard);
+
+    eventually("it is not any more", || {
+        waiters_of(&servers[2], "report").is_empty()
+    });
+    Ok(())
+}
+
+/// One node of three may do without the key: it never granted the lock, or has lost it.
+#[test]
+fn h10_a_release_that_a_spare_node_does_not_know_is_no_loss() -> TestResult {
+    let servers = Servers::start(3)?;
+    let locks = connected(builder(servers.urls()).ttl(LONG), 3);
+    for refuses in [false, true] {
+        if refuses {
+            set_px(&servers[0], "report", "somebody else", 600_000);
+        }
+        let guard = lock_in_the_end(&locks, "report");
+        if !refuses {
+            eventually("all have granted it", || servers.holders("report") == 3);
+            del(&servers[0], "report");
+        }
+        let told = Told::by(&guard);
+
+        guard.release()?;
+
+        told.say_nothing();
+        assert_eq!(locks.stats().locks_lost, 0);
+    }
+    Ok(())
+}
+
+/// The node that is paused owes the answer to an extension, and with that it keeps what the extension needs.
+#[test]
+fn h12_what_a_callback_has_is_dropped_with_the_guard_while_a_node_owes_an_extension() -> TestResult
+{
+    let servers = Servers::start(3)?;
+    let locks = with_ttl(servers.urls(), secs(1)).build()?;
+    let guard = lock_in_the_end(&locks, "report");
+    eventually("all nodes are connected", || locks.stats().connections == 3);
+    servers[0].pause()?;
+    let before = locks.stats();
+    eventually("it is extended without the one", || {
+        let stats = locks.stats();
+        before.extensions < stats.extensions
+    });
+    let (theirs, kept) = (locks.clone(), Arc::new(()));
+    let keeps = Arc::clone(&kept);
+    guard.on_lost(move |_| drop((theirs, keeps)));
+    let lost = guard.lost();
+
+    let _ = guard.release();
+
+    assert_eq!(Arc::strong_count(&kept), 1, "the callback is kept");
+    assert!(lost.recv_timeout(PATIENCE).is_err());
+    servers[0].resume()?;
+    Ok(())
+}
+
+#[test]
+fn callbacks_that_are_due_at_a_shutdown_are_all_called_and_never_two_at_once() -> TestResult {
+    const LOCKS: usize = 100;
+    let servers = Servers::start(1)?;
+    let locks = manager(&servers);
+    let (said, called) = bounded(LOCKS);
+    let inside = Arc::new(AtomicUsize::new(0));
+    let guards: Vec<_> = (0..LOCKS)
+        .map(|it| locks.mutex(format!("report {it}")).lock())
+        .collect::<Result<_, _>>()?;
+    for guard in &guards {
+        let (said, inside) = (said.clone(), Arc::clone(&inside));
+        guard.on_lost(move |lost| {
+            let others = inside.fetch_add(1, Ordering::SeqCst);
+            thread::yield_now();
+            inside.fetch_sub(1, Ordering::SeqCst);
+            said.send((others, lost)).unwrap();
+        });
+    }
+
+    locks.shutdown();
+
+    for _ in 0..LOCKS {
+        assert_eq!(
+            called
+                .recv_timeout(PATIENCE)
+                .expect("the callback is called"),
+            (0, Lost::ShutDown)
+        );
+    }
+    drop(guards);
+    Ok(())
+}

@@ -1,0 +1,287 @@
+//! Calls are served in the order in which they began: across threads, managers and processes.
+
+use std::thread;
+use std::time::{Duration, Instant};
+
+use devnodes::{Servers, eventually};
+use quorlock::error::NodeAnswer;
+use quorlock::{CancelHandle, LockManager};
+
+use crate::support::*;
+use crate::waiting::contenders::{Contender, Manner, contend};
+use crate::waiting::lists::*;
+
+/// The life of a lock that was handed over, less a margin: a client that is stopped for as long loses its turn.
+const FIRST_LIFE_AT_LEAST: Duration = ms(900);
+
+/// Runs a scenario with a lock of its own until no client in it was too slow for its turn.
+#[track_caller]
+fn assert_in_order(mut scenario: impl FnMut(&str) -> Order, expected: &[&str]) {
+    for turn in 0..10 {
+        let order = scenario(&format!("report {turn}"));
+        if order.names() == expected {
+            return;
+        }
+        assert!(
+            FIRST_LIFE_AT_LEAST <= order.longest_gap(),
+            "the order was {:?}",
+            order.names()
+        );
+    }
+    panic!("the machine is too slow for the order to mean anything");
+}
+
+#[test]
+fn those_who_ask_all_the_time_do_not_get_in_before_those_who_came_first() -> TestResult {
+    let servers = Servers::start(3)?;
+    let holder = on_all(&servers, near);
+    let patient = repeat(2, || on_all(&servers, near));
+    let pushing = repeat(2, || connected(near(&servers).retry_delay(ms(1), ms(2)), 3));
+    let queue = [
+        (&patient[0], "a"),
+        (&pushing[0], "b"),
+        (&patient[1], "c"),
+        (&pushing[1], "d"),
+    ];
+
+    assert_in_order(
+        |name| {
+            let held = hold(&holder, &servers, name);
+            let order = Order::default();
+            let mut threads = Vec::new();
+            for (i, (locks, who)) in queue.iter().enumerate() {
+                threads.push(order.queue(locks, locks.mutex(name), who));
+                wait_until_listed(&servers, name, i + 1);
+            }
+            order.note("free");
+            drop(held);
+            threads.into_iter().for_each(join);
+            order
+        },
+        &["free", "a", "b", "c", "d"],
+    );
+    nothing_waits(&servers);
+    Ok(())
+}
+
+#[test]
+fn a_newcomer_is_refused_a_lock_that_was_handed_over_to_a_stopped_head() -> TestResult {
+    let servers = Servers::start(3)?;
+    let (first, newcomer) = (on_all(&servers, near), on_all(&servers, near));
+    let held = hold(&first, &servers, NAME);
+    let mut head = Contender::first_in_line(&servers, Manner::FAR);
+    let mut member = members_of(&servers[0], NAME).remove(0);
+    head.stop();
+
+    let lock = newcomer.mutex(NAME);
+    let mut held = held;
+    for _ in 0..20 {
+        let began = Instant::now();
+        held.release()?;
+        let is_heads = || {
+            servers
+                .iter()
+                .filter_map(|it| it.get(NAME))
+                .filter(|it| member.as_bytes().ends_with(it))
+                .count()
+                == 3
+        };
+        eventually("it is handed over", || {
+            is_heads() || FIRST_LIFE_AT_LEAST <= began.elapsed()
+        });
+        let tried = lock.try_lock();
+        if FIRST_LIFE_AT_LEAST <= began.elapsed() {
+            // The first life may have been over when the newcomer asked. The head comes anew when it runs.
+            drop(tried);
+            head.resume();
+            head.hear_held();
+            head.release();
+            held = hold(&first, &servers, NAME);
+            head.lock();
+            wait_until_listed(&servers, NAME, 1);
+            member = members_of(&servers[0], NAME).remove(0);
+            head.stop();
+            continue;
+        }
+
+        let err = tried.unwrap_err();
+        assert_held(&err);
+        let not_waited_for = err
+            .nodes()
+            .iter()
+            .filter(|it| it.answer == NodeAnswer::Pending)
+            .count();
+        assert!(not_waited_for <= 1, "{err:?}");
+        let refused = err.nodes().iter().filter(
+            |it| matches!(it.answer, NodeAnswer::Held { left: Some(left), .. } if left <= secs(1)),
+        );
+        assert_eq!(refused.count() + not_waited_for, 3, "{err:?}");
+        head.resume();
+        head.hear_held();
+        head.release();
+        nothing_waits(&servers);
+        return Ok(());
+    }
+    panic!("the machine is too slow to ask a node within a second");
+}
+
+#[test]
+fn a_head_that_was_stopped_too_long_for_its_turn_keeps_its_place() -> TestResult {
+    let servers = Servers::start(3)?;
+    let (first, second, third) = (
+        on_all(&servers, far),
+        on_all(&servers, near),
+        on_all(&servers, far),
+    );
+    let held = hold(&first, &servers, NAME);
+    let mut head = Contender::first_in_line(&servers, Manner::FAR);
+    let asks_again = listed(&servers, 2, second.mutex(NAME));
+    let waits = listed(&servers, 3, third.mutex(NAME));
+    let waiting = waiters_of(&servers[0], NAME);
+
+    head.stop();
+    drop(held);
+    let guard = join(asks_again)?;
+    head.resume();
+    head.ping();
+    // It has asked, late, and is in its place again. Where the lock was still reserved for it, its successor was not granted
+    // the lock, and is on the list until it gives it back.
+    eventually("both are on the lists", || {
+        servers
+            .iter()
+            .map(|it| waiters_of(it, NAME))
+            .all(|it| it.contains(&waiting[0]) && it.contains(&waiting[2]))
+    });
+    let earlier = guard.fencing_token().get();
+    drop(guard);
+
+    let token = head.hear_held();
+    assert!(earlier < token);
+    head.release();
+    let guard = join(waits)?;
+    assert!(token < guard.fencing_token().get());
+    drop(guard);
+    nothing_waits(&servers);
+    Ok(())
+}
+
+#[test]
+fn the_order_of_arrival_holds_across_managers_with_several_threads() -> TestResult {
+    let servers = Servers::start(3)?;
+    let [a, b, c] = [(); 3].map(|()| on_all(&servers, far));
+    // The lock is held by one of the managers that wait, or by another one.
+    for (holder, first_is_listed) in [(&a, false), (&c, true)] {
+        let held = hold(holder, &servers, NAME);
+        let order = Order::default();
+        let call = |locks: &LockManager, who: &str| order.queue(locks, locks.mutex(NAME), who);
+
+        let a2 = call(&a, "A2");
+        if first_is_listed {
+            wait_until_listed(&servers, NAME, 1);
+        }
+        let b1 = call(&b, "B1");
+        wait_until_listed(&servers, NAME, if first_is_listed { 2 } else { 1 });
+        let a3 = call(&a, "A3");
+        let b2 = call(&b, "B2");
+        drop(held);
+
+        [a2, b1, a3, b2].into_iter().for_each(join);
+        assert_eq!(order.names(), ["A2", "B1", "A3", "B2"]);
+        nothing_waits(&servers);
+    }
+    Ok(())
+}
+
+#[test]
+fn the_order_of_arrival_survives_a_node_that_is_restarted_empty() -> TestResult {
+    let servers = Servers::start(3)?;
+    let holder = on_all(&servers, near);
+    let managers = repeat(3, || on_all(&servers, near));
+
+    assert_in_order(
+        |name| {
+            let held = hold(&holder, &servers, name);
+            let order = Order::default();
+            let mut threads = Vec::new();
+            for (i, locks) in managers.iter().enumerate() {
+                threads.push(order.queue(locks, locks.mutex(name), &i.to_string()));
+                wait_until_listed(&servers, name, i + 1);
+            }
+            servers[2].restart().unwrap();
+            order.note("free");
+            drop(held);
+            threads.into_iter().for_each(join);
+            order
+        },
+        &["free", "0", "1", "2"],
+    );
+    nothing_waits(&servers);
+    Ok(())
+}
+
+#[test]
+fn a_head_that_stops_waiting_makes_room_for_the_next_one() -> TestResult {
+    let servers = Servers::start(3)?;
+    let holder = on_all(&servers, far);
+    let [cancelled, hasty, shutdown, last] = [(); 4].map(|()| on_all(&servers, far));
+    let held = hold(&holder, &servers, NAME);
+    let cancel = CancelHandle::new();
+    let lock = |locks: &LockManager| locks.mutex(NAME);
+
+    let first = wait_in_thread(lock(&cancelled).cancelled_by(&cancel));
+    wait_until_listed(&servers, NAME, 1);
+    let second = lock(&hasty);
+    // So long that a busy machine gets round to all the rest before.
+    let second = thread::spawn(move || second.try_lock_for(secs(6)));
+    wait_until_listed(&servers, NAME, 2);
+    let third = wait_in_thread(lock(&shutdown));
+    wait_until_listed(&servers, NAME, 3);
+    let fourth = wait_in_thread(lock(&last));
+    wait_until_listed(&servers, NAME, 4);
+    cancel.cancel();
+    shutdown.shutdown();
+
+    assert!(join(first).is_err() && join(third).is_err());
+    assert_held(&join(second).unwrap_err());
+    wait_until_listed(&servers, NAME, 1);
+    drop(held);
+    drop(join(fourth)?);
+    nothing_waits(&servers);
+    Ok(())
+}
+
+/// Processes that take one lock again and again.
+#[track_caller]
+fn nobody_starves(processes: usize, sections: u64) {
+    let servers = Servers::start(3).unwrap();
+    let start = Instant::now();
+
+    let tally = contend(&servers, processes, sections);
+
+    // A call that waits for long asks now and then: after the longest pause between tries, at the earliest.
+    let pauses = u64::try_from(start.elapsed().as_millis() / 200 + 1).unwrap();
+    let asked_anyway = u64::try_from(processes).unwrap() * pauses;
+    eprintln!("{processes} processes: {tally:?}, and {pauses} pauses");
+    assert_eq!(tally.won, u64::try_from(processes).unwrap() * sections);
+    // Two for each lock. Wide, for machines that do something else meanwhile: a hand-over is won by the round in which its call
+    // was refused, so most locks take one round and its refusal.
+    assert!(tally.rounds < 2 * tally.won + 2 * asked_anyway, "{tally:?}");
+    // Less than once for each lock: a process that asks when the lock is free can be faster than one that is on its way.
+    assert!(
+        u64::try_from(tally.overtaken).unwrap() < tally.won,
+        "{tally:?}"
+    );
+    nothing_waits(&servers);
+}
+
+#[test]
+fn eight_processes_that_loop_share_the_lock() {
+    nobody_starves(8, 30);
+}
+
+#[test]
+fn thirty_two_processes_that_loop_share_the_lock() {
+    if long_tests() {
+        nobody_starves(32, 20);
+    }
+}

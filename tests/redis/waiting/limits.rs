@@ -1,0 +1,256 @@
+//! Waiting for a lock that someone else holds, and ways to end that.
+
+use std::thread;
+use std::time::{Duration, Instant};
+
+use devnodes::{PATIENCE, Servers, eventually};
+use quorlock::{AcquireError, CancelHandle, Lost, Mutex};
+
+use crate::support::*;
+
+/// Waits for the lock in a thread; returns what came of it, and when.
+fn wait_for(lock: Mutex) -> thread::JoinHandle<Result<quorlock::LockGuard, AcquireError>> {
+    thread::spawn(move || lock.lock())
+}
+
+#[test]
+fn a_waiter_does_not_wait_for_keys_that_a_majority_can_do_without() -> TestResult {
+    let servers = Servers::start(3)?;
+    set(&servers[0], "report", "for ever");
+    set_px(&servers[1], "report", "foreign", 300);
+    let locks = manager(&servers);
+
+    let guard = locks.mutex("report").lock()?;
+
+    assert!(guard.is_valid());
+    assert_eq!(servers[0].get("report").as_deref(), Some(&b"for ever"[..]));
+    assert_ne!(servers[1].get("report").as_deref(), Some(&b"foreign"[..]));
+    Ok(())
+}
+
+#[test]
+fn a_wait_with_a_limit_ends_as_held_and_not_before_its_time() -> TestResult {
+    let servers = Servers::start(3)?;
+    let first = manager(&servers);
+    // It asks so often that a busy machine finds the time for two attempts.
+    let second = connected(builder(servers.urls()).retry_delay(ms(1), ms(2)), 3);
+    let _held = first.mutex("report").lock()?;
+
+    let began = Instant::now();
+    let err = second.mutex("report").try_lock_for(ms(300)).unwrap_err();
+
+    assert!(ms(300) <= began.elapsed());
+    let AcquireError::Held { waited, .. } = err else {
+        panic!("{err:?}")
+    };
+    assert!(ms(300) <= waited);
+    assert!(2 <= second.stats().rounds_held, "it tried once only");
+    Ok(())
+}
+
+#[test]
+fn a_call_with_a_limit_gets_the_lock_within_it() -> TestResult {
+    let servers = Servers::start(3)?;
+    let (first, second) = (manager(&servers), manager(&servers));
+    let held = first.mutex("report").lock()?;
+
+    let [plain, endless] = [second.mutex("report"), second.mutex("report")];
+    let reentrant = second.reentrant_mutex("report");
+    let waiters = [
+        thread::spawn(move || plain.try_lock_for(PATIENCE).map(drop)),
+        // No clock can show this.
+        thread::spawn(move || endless.try_lock_for(Duration::MAX).map(drop)),
+        thread::spawn(move || reentrant.try_lock_for(PATIENCE).map(drop)),
+    ];
+    eventually("all wait", || second.stats().waiting == 3);
+    held.release()?;
+    for waiter in waiters {
+        waiter.join().unwrap()?;
+    }
+    Ok(())
+}
+
+#[test]
+fn a_cancelled_wait_ends_also_in_the_middle_of_a_pause() -> TestResult {
+    let servers = Servers::start(3)?;
+    let first = manager(&servers);
+    let second = builder(servers.urls())
+        .retry_delay(secs(60), secs(60))
+        .build()?;
+    // A pause ends when the keys can have expired, so they must not.
+    for server in &servers {
+        set(server, "report", "foreign");
+    }
+    let cancel = CancelHandle::new();
+
+    let waiters = repeat(3, || wait_for(second.mutex("report").cancelled_by(&cancel)));
+    let bystander = wait_for(first.mutex("report"));
+    // The others stand in line behind the first.
+    eventually("all wait", || second.stats().waiting == 3);
+    eventually("two were refused", || {
+        1 <= second.stats().rounds_held && 1 <= first.stats().rounds_held
+    });
+    cancel.cancel();
+
+    for waiter in waiters {
+        let err = join(waiter).unwrap_err();
+        assert!(matches!(err, AcquireError::Cancelled), "{err:?}");
+    }
+    assert!(cancel.is_cancelled());
+    let err = second
+        .mutex("other")
+        .cancelled_by(&cancel)
+        .lock()
+        .unwrap_err();
+    assert!(matches!(err, AcquireError::Cancelled), "{err:?}");
+    assert!(!bystander.is_finished());
+    for server in &servers {
+        assert_eq!(server.get("report").as_deref(), Some(&b"foreign"[..]));
+        del(server, "report");
+    }
+    drop(join(bystander)?);
+    nothing_is_left(&servers);
+    Ok(())
+}
+
+#[test]
+fn shutting_down_ends_waits_and_loses_and_releases_what_is_held() -> TestResult {
+    let servers = Servers::start(3)?;
+    let (first, second) = (manager(&servers), manager(&servers));
+    let held = first.mutex("held elsewhere").lock()?;
+    let guard = second.mutex("report").ttl(LONG).lock()?;
+    let lost = guard.lost();
+    let mut waiters = repeat(3, || wait_for(second.mutex("held elsewhere")));
+    waiters.extend(repeat(10, || wait_for(second.mutex("report"))));
+    eventually("all wait, and the first was refused", || {
+        second.stats().waiting == 13 && 1 <= second.stats().rounds_held
+    });
+
+    second.shutdown();
+
+    for waiter in waiters {
+        assert_eq!(join(waiter).unwrap_err(), AcquireError::ShutDown);
+    }
+    assert_eq!(second.stats().waiting, 0);
+    assert_eq!(announced(&lost), Lost::ShutDown);
+    assert_eq!(guard.check(), Err(Lost::ShutDown));
+    assert_eq!(guard.remaining(), Duration::ZERO);
+    servers.wait_until_free("report")?;
+    assert_eq!(
+        second.mutex("report").try_lock().unwrap_err(),
+        AcquireError::ShutDown
+    );
+    assert_eq!(
+        second.mutex("other").lock().unwrap_err(),
+        AcquireError::ShutDown
+    );
+    second.shutdown();
+    drop(guard);
+
+    // Others are not concerned.
+    assert!(held.is_valid());
+    drop(first.mutex("report").try_lock()?);
+    Ok(())
+}
+
+#[test]
+fn no_lock_that_was_won_during_the_shutdown_is_left_behind_or_goes_on_unnoticed() -> TestResult {
+    let servers = Servers::start(3)?;
+    for turn in 0..10 {
+        let locks = manager(&servers);
+        connect(&locks, 2);
+        let takers: Vec<_> = (0..3)
+            .map(|i| {
+                let lock = locks.mutex(format!("of {turn} {i}")).ttl(LONG);
+                thread::spawn(move || {
+                    loop {
+                        match lock.try_lock() {
+                            // Won before, during or after: it must hear of the end.
+                            Ok(guard) if lock_is_told_of_the_end(&guard) => return,
+                            Ok(_) => {}
+                            Err(AcquireError::ShutDown) => return,
+                            // The workers have ended under the round.
+                            Err(AcquireError::NoQuorum { .. }) => {}
+                            Err(err) => panic!("{err:?}"),
+                        }
+                    }
+                })
+            })
+            .collect();
+        let won = locks.stats().rounds_won;
+        eventually("the takers are at it", || {
+            won + 20 < locks.stats().rounds_won
+        });
+        locks.shutdown();
+        let kept = locks.mutex("after").try_lock();
+        assert_eq!(kept.map(drop), Err(AcquireError::ShutDown));
+
+        takers.into_iter().for_each(join);
+        nothing_is_left(&servers);
+    }
+    Ok(())
+}
+
+/// Gives the lock back at once, unless the manager is at its end: then the guard must say so. True in that case.
+fn lock_is_told_of_the_end(guard: &quorlock::LockGuard) -> bool {
+    guard.check() == Err(Lost::ShutDown)
+}
+
+#[test]
+fn locks_that_are_being_renewed_during_the_shutdown_hear_of_it_as_well() -> TestResult {
+    let servers = Servers::start(3)?;
+    for turn in 0..6 {
+        let locks = with_ttl(servers.urls(), ms(900)).build()?;
+        connect(&locks, 3);
+        let guards: Vec<_> = (0..60)
+            .map(|i| lock_in_the_end(&locks, &format!("of {turn} {i}")))
+            .collect();
+        let lost: Vec<_> = guards.iter().map(|guard| guard.lost()).collect();
+
+        let commands = locks.stats().commands;
+        while locks.stats().commands == commands {
+            thread::sleep(Duration::from_micros(50));
+        }
+        locks.shutdown();
+
+        for lost in lost {
+            announced(&lost);
+        }
+        drop(guards);
+        nothing_is_left(&servers);
+    }
+    Ok(())
+}
+
+#[test]
+fn a_guard_that_outlives_the_shutdown_is_never_valid_again() -> TestResult {
+    let servers = Servers::start(3)?;
+    for _ in 0..20 {
+        let locks = manager(&servers);
+        connect(&locks, 2);
+        let report = locks.mutex("report").ttl(LONG);
+        let shutting_down = thread::spawn({
+            let locks = locks.clone();
+            move || locks.shutdown()
+        });
+        let last = loop {
+            match report.try_lock() {
+                Ok(guard) if shutting_down.is_finished() => break Some(guard),
+                Ok(guard) => drop(guard),
+                Err(AcquireError::ShutDown) => break None,
+                Err(AcquireError::NoQuorum { .. }) => {}
+                Err(err) => panic!("{err:?}"),
+            }
+        };
+        join(shutting_down);
+        if let Some(guard) = last {
+            assert_eq!(
+                guard.check(),
+                Err(Lost::ShutDown),
+                "won during the shutdown, and nobody looks after it"
+            );
+        }
+        nothing_is_left(&servers);
+    }
+    Ok(())
+}

@@ -1,0 +1,351 @@
+//! Hand-overs whose messages are lost, late, forbidden or forged cost time, and nothing else.
+
+use std::thread;
+use std::time::Instant;
+
+use devnodes::{PATIENCE, Proxy, Server, Servers, eventually};
+use quorlock::LockManager;
+
+use crate::support::*;
+use crate::waiting::lists::*;
+
+/// Two managers, by these addresses: one holds the lock, the other waits for it and gets it in the end.
+fn a_waiter_gets_in(
+    servers: &Servers,
+    holder: &[String],
+    waiter: &[String],
+    meanwhile: impl FnOnce(),
+) -> TestResult {
+    let (first, second) = (
+        connected(builder(holder).ttl(LONG), 3),
+        connected(builder(waiter).ttl(LONG), 3),
+    );
+    let held = hold(&first, servers, NAME);
+    let waiter = wait_in_thread(second.mutex(NAME));
+    eventually("it was refused", || 1 <= second.stats().rounds_held);
+
+    meanwhile();
+    held.release()?;
+
+    drop(join(waiter)?);
+    Ok(())
+}
+
+#[test]
+fn a_waiter_whose_place_on_the_lists_is_lost_asks_again() -> TestResult {
+    let servers = Servers::start(3)?;
+    for _ in 0..3 {
+        a_waiter_gets_in(&servers, &servers.urls(), &servers.urls(), || {
+            wait_until_listed(&servers, NAME, 1);
+            del_all(&servers, &list(NAME));
+        })?;
+    }
+    nothing_waits(&servers);
+    Ok(())
+}
+
+#[test]
+fn a_place_that_was_lost_is_taken_again() -> TestResult {
+    let servers = Servers::start(3)?;
+    let (first, second) = (on_all(&servers, near), on_all(&servers, near));
+    let held = hold(&first, &servers, NAME);
+    let waiter = listed(&servers, 1, second.mutex(NAME));
+    let member = waiters_of(&servers[0], NAME).remove(0);
+    let place = since(&servers[0], NAME, &member);
+
+    del_all(&servers, &list(NAME));
+
+    wait_until_listed(&servers, NAME, 1);
+    assert!(
+        servers.iter().all(|it| since(it, NAME, &member) == place),
+        "it is still the same call"
+    );
+    drop(held);
+    drop(join(waiter)?);
+    nothing_waits(&servers);
+    Ok(())
+}
+
+#[test]
+fn notices_that_were_sent_while_the_waiter_had_no_connection_are_made_up_for() -> TestResult {
+    let servers = Servers::start(3)?;
+    let (proxies, urls) = proxies(&servers);
+    a_waiter_gets_in(&servers, &servers.urls(), &urls, || {
+        wait_until_listed(&servers, NAME, 1);
+        let members = waiters_of(&servers[0], NAME);
+        proxies.iter().for_each(|it| it.refuse(true));
+        proxies.iter().for_each(Proxy::cut);
+        wait_until_deaf(&servers, &members);
+        let manager = manager(&servers);
+        // It cannot come back before the release is over.
+        thread::spawn(move || {
+            eventually("the lock has been free", || {
+                manager.mutex(NAME).try_lock().is_ok()
+            });
+            proxies.iter().for_each(|it| it.refuse(false));
+            // They live for as long as the test.
+            std::mem::forget(proxies);
+        });
+    })?;
+    nothing_waits(&servers);
+    Ok(())
+}
+
+#[test]
+fn notices_that_come_late_do_no_harm() -> TestResult {
+    let servers = Servers::start(3)?;
+    let (proxies, urls) = proxies(&servers);
+    let first = on_all(&servers, near);
+    // Its requests arrive; nothing that is sent to it does for a while.
+    let second = connected(builder(&urls).ttl(LONG).response_timeout(ms(250)), 3);
+    let held = hold(&first, &servers, NAME);
+    let waiter = listed(&servers, 1, second.mutex(NAME));
+
+    proxies.iter().for_each(Proxy::hold_replies);
+    held.release()?;
+    for _ in 0..10 {
+        // Nobody is kept out for long by a head that hears nothing.
+        drop(first.mutex(NAME).try_lock_for(PATIENCE)?);
+    }
+    let held = first.mutex(NAME).try_lock_for(PATIENCE)?;
+    proxies.iter().for_each(Proxy::release_replies);
+    let third = on_all(&servers, near);
+    assert_held(&third.mutex(NAME).try_lock().unwrap_err());
+    held.release()?;
+
+    drop(join(waiter)?);
+    nothing_waits(&servers);
+    Ok(())
+}
+
+#[test]
+fn notices_that_nobody_sent_let_nobody_in_and_cost_no_connection() -> TestResult {
+    let servers = Servers::start(3)?;
+    let [first, second, third] = [(); 3].map(|()| on_all(&servers, far));
+    let held = hold(&first, &servers, NAME);
+    let other = hold(&second, &servers, "other");
+    let waiter = listed(&servers, 1, second.mutex(NAME));
+    let to = channel(&waiters_of(&servers[0], NAME)[0]);
+
+    let large = vec![b'x'; 60_000];
+    let forged = hand_over_message(&member("0123456789abcdef", "w", &"f".repeat(32)), NAME);
+    let payloads: [&[u8]; 9] = [
+        forged.as_bytes(),
+        b"",
+        b"\0\xff\r\n$-1\r\n:1\r\n",
+        b"nobody's",
+        NAME.as_bytes(),
+        b"other",
+        b"repor",
+        list(NAME).leak().as_bytes(),
+        &large,
+    ];
+    for server in &servers {
+        for payload in payloads.iter().cycle().take(400) {
+            assert_eq!(
+                server
+                    .command(&[b"PUBLISH", to.as_bytes(), payload])?
+                    .as_int(),
+                Some(1)
+            );
+        }
+    }
+    // Its answers come behind all of that.
+    for _ in 0..3 {
+        drop(second.mutex("third").try_lock_for(PATIENCE)?);
+    }
+
+    assert!(!waiter.is_finished());
+    assert_eq!(second.stats().connections, 3);
+    for guard in [&held, &other] {
+        guard.check()?;
+        guard.extend(LONG)?;
+    }
+    assert_held(&third.mutex(NAME).try_lock().unwrap_err());
+    assert_held(&third.mutex("other").try_lock().unwrap_err());
+    drop(held);
+    drop(join(waiter)?);
+    drop(other);
+    nothing_waits(&servers);
+    Ok(())
+}
+
+/// One server, or whoever may publish there.
+#[test]
+fn h23_a_node_that_announces_without_end_is_answered_ever_more_rarely() -> TestResult {
+    let servers = Servers::start(3)?;
+    let (first, second) = (on_all(&servers, far), on_all(&servers, far));
+    let held = hold(&first, &servers, NAME);
+    let waiter = listed(&servers, 1, second.mutex(NAME));
+    let (rounds, scripts) = (second.stats().rounds_held, scripts_run(&servers[1]));
+
+    let (mut forger, began) = (servers[0].client()?, Instant::now());
+    let is_asked = || rounds + 2 <= second.stats().rounds_held;
+    while began.elapsed() < secs(1) || !is_asked() && began.elapsed() < PATIENCE {
+        // Whoever may read the lists. The call comes under another name where it has claimed the lock in vain.
+        let member = members_of(&servers[0], NAME).remove(0);
+        let (to, forged) = (
+            channel(&client_of(&member)),
+            hand_over_message(&member, NAME),
+        );
+        assert_eq!(
+            forger.command(&["PUBLISH", &to, &forged])?.as_int(),
+            Some(1)
+        );
+    }
+
+    let (rounds, scripts) = (
+        second.stats().rounds_held - rounds,
+        scripts_run(&servers[1]) - scripts,
+    );
+    // The first is answered after two milliseconds or more, and each further one after twice the time.
+    let most = u64::from((began.elapsed().as_millis() / 2).ilog2()) + 2;
+    assert!(
+        (2..=most).contains(&rounds),
+        "{rounds} rounds, at most {most}"
+    );
+    assert!(
+        scripts <= 3 * most,
+        "{scripts} scripts where nobody forges anything, for {rounds} rounds"
+    );
+    // A majority is believed at once, whatever else is announced.
+    held.release()?;
+    drop(join(waiter)?);
+    nothing_waits(&servers);
+    Ok(())
+}
+
+#[test]
+fn a_notice_that_is_too_large_costs_a_connection_at_most() -> TestResult {
+    let servers = Servers::start(3)?;
+    let (first, second) = (on_all(&servers, near), on_all(&servers, near));
+    let held = hold(&first, &servers, NAME);
+    let other = hold(&second, &servers, "other");
+    let waiter = listed(&servers, 1, second.mutex(NAME));
+    let to = channel(&waiters_of(&servers[0], NAME)[0]);
+
+    let large = vec![b'x'; 3_000_000];
+    for server in &servers {
+        server.command(&[b"PUBLISH", to.as_bytes(), &large])?;
+    }
+    drop(held);
+
+    drop(join(waiter)?);
+    other.check()?;
+    drop(other);
+    nothing_waits(&servers);
+    Ok(())
+}
+
+/// Access lists of users that may lock, but not everything that waiting needs.
+const RULES: [(&str, &[&str]); 6] = [
+    ("deaf", &["+@all", "-subscribe", "&*"]),
+    ("mute", &["+@all", "-publish", "&*"]),
+    ("unlisted", &["+@all", "-@sortedset", "&*"]),
+    ("without channels", &["+@all", "resetchannels"]),
+    ("without zadd", &["+@all", "-zadd", "&*"]),
+    (
+        "with what locks need",
+        &[
+            "resetchannels",
+            "-@all",
+            "+hello",
+            "+auth",
+            "+select",
+            "+script|exists",
+            "+script|load",
+            "+evalsha",
+            "+eval",
+            "+info",
+            "+role",
+            "+get",
+            "+mget",
+            "+set",
+            "+del",
+            "+exists",
+            "+pexpire",
+            "+pttl",
+            "+time",
+        ],
+    ),
+];
+
+#[test]
+fn users_who_may_not_list_publish_or_subscribe_wait_by_asking_again() -> TestResult {
+    needs!(AccessLists);
+    let servers = Servers::start(3)?;
+    for (who, rules) in RULES {
+        eprintln!("{who}");
+        for server in &servers {
+            let user = ["ACL", "SETUSER", "ann", "reset", "on", ">pw", "~*"];
+            server.command(&[&user, rules].concat())?;
+        }
+        let usual = servers.urls();
+        let limited: Vec<_> = servers
+            .iter()
+            .map(|it| it.url().replace("://", "://ann:pw@"))
+            .collect();
+
+        // Whichever of the two it is, or both.
+        for (holder, waiter) in [(&limited, &usual), (&usual, &limited), (&limited, &limited)] {
+            a_waiter_gets_in(&servers, holder, waiter, || {})?;
+        }
+        nothing_waits(&servers);
+    }
+    Ok(())
+}
+
+/// Takes the lock, with a call that waits if need be, and gives it back.
+#[track_caller]
+fn is_not_kept_out(locks: &LockManager) {
+    let guard = locks.mutex(NAME).try_lock_for(PATIENCE).unwrap();
+    guard.check().unwrap();
+    guard.release().unwrap();
+}
+
+/// Puts something else at `key`, in one step: a command without its key, which comes second.
+fn replace(server: &Server, key: &str, words: &[&str]) {
+    const SCRIPT: &str =
+        "redis.call('DEL', KEYS[1]) return redis.call(ARGV[1], KEYS[1], unpack(ARGV, 2))";
+    server
+        .command(&[&["EVAL", SCRIPT, "1", key], words].concat())
+        .unwrap();
+}
+
+#[test]
+fn keys_of_another_type_in_the_place_of_lists_and_turns_keep_nobody_out_for_ever() -> TestResult {
+    let kinds: [(&str, &[&str]); 4] = [
+        ("a string", &["SET", "x"]),
+        ("a list", &["LPUSH", "x"]),
+        ("a set", &["SADD", "x"]),
+        (
+            "a sorted set of somebody else's",
+            &["ZADD", "1", "not a member"],
+        ),
+    ];
+    let servers = Servers::start(3)?;
+    for (kind, words) in kinds {
+        for key in [list(NAME), mark(NAME)] {
+            eprintln!("{kind} at {key}");
+            let put = || servers.iter().for_each(|it| replace(it, &key, words));
+            let (first, second) = (on_all(&servers, near), on_all(&servers, near));
+            put();
+            is_not_kept_out(&first);
+            put();
+            let held = hold(&first, &servers, NAME);
+            let lock = second.mutex(NAME);
+            let waiter = thread::spawn(move || lock.try_lock_for(PATIENCE));
+            eventually("it was refused", || 1 <= second.stats().rounds_held);
+            // Also in the middle of the wait.
+            put();
+            held.release()?;
+
+            drop(join(waiter)?);
+            is_not_kept_out(&second);
+            servers.wait_until_free(NAME)?;
+            del_all(&servers, &key);
+        }
+    }
+    nothing_waits(&servers);
+    Ok(())
+}

@@ -1,0 +1,153 @@
+//! Calls that reach a minority of the nodes: they cannot win, and keep nobody from winning.
+
+use devnodes::{Proxy, Servers, eventually};
+use quorlock::LockManager;
+
+use crate::support::*;
+use crate::waiting::lists::*;
+
+/// A manager that reaches all servers through proxies of its own, and has an endless patience.
+fn behind_proxies(servers: &Servers) -> (Vec<Proxy>, LockManager) {
+    let (proxies, urls) = proxies(servers);
+    let locks = impatient(urls)
+        .outage_timeout(LONG)
+        .shutdown_grace(ms(100))
+        .build()
+        .unwrap();
+    connect(&locks, 3);
+    (proxies, locks)
+}
+
+/// Takes away what is not the server of this index.
+fn leave_only(proxies: &[Proxy], index: usize, away: impl Fn(&Proxy)) {
+    proxies
+        .iter()
+        .enumerate()
+        .filter(|(i, _)| *i != index)
+        .for_each(|(_, it)| away(it));
+}
+
+fn refuse(proxy: &Proxy) {
+    proxy.refuse(true);
+    proxy.cut();
+}
+
+#[test]
+fn h4_calls_that_reach_a_minority_hold_a_free_lock_back_from_nobody() -> TestResult {
+    // Refused at once, or never answered.
+    for away in [refuse, |it: &Proxy| it.black_hole(true)] {
+        let servers = Servers::start(3)?;
+        let (holder, healthy) = (on_all(&servers, far), on_all(&servers, near));
+        let cut_off = repeat(2, || behind_proxies(&servers));
+        let held = hold(&holder, &servers, NAME);
+        let mut waiters = Vec::new();
+        for (i, (_, locks)) in cut_off.iter().enumerate() {
+            waiters.push(wait_in_thread(locks.mutex(NAME)));
+            wait_until_listed(&servers, NAME, i + 1);
+        }
+        let last = listed(&servers, 3, healthy.mutex(NAME));
+
+        // Each keeps one server, and not the same one.
+        for (i, (proxies, locks)) in cut_off.iter().enumerate() {
+            leave_only(proxies, i, away);
+            eventually("it has noticed", || {
+                1 <= locks.stats().rounds_without_quorum
+            });
+        }
+        drop(held);
+
+        // Again and again: they ask all the time.
+        drop(join(last)?);
+        for _ in 0..5 {
+            drop(healthy.mutex(NAME).lock()?);
+        }
+        assert!(waiters.iter().all(|it| !it.is_finished()));
+        for (_, locks) in &cut_off {
+            locks.shutdown();
+        }
+        waiters
+            .into_iter()
+            .for_each(|it| assert!(join(it).is_err()));
+    }
+    Ok(())
+}
+
+#[test]
+fn h4_a_call_that_reaches_a_minority_is_on_no_list_there_and_has_its_old_place_when_it_reaches_more()
+-> TestResult {
+    // Refused at once, so that nobody waits for the node that is left; or never answered.
+    for away in [refuse, |it: &Proxy| it.black_hole(true)] {
+        let servers = Servers::start(3)?;
+        let (holder, other) = (on_all(&servers, far), on_all(&servers, far));
+        let (proxies, locks) = behind_proxies(&servers);
+        let held = hold(&holder, &servers, NAME);
+        let first = listed(&servers, 1, locks.mutex(NAME));
+        let member = waiters_of(&servers[0], NAME).remove(0);
+        let began = since(&servers[0], NAME, &member);
+        assert!(began.is_some());
+        let second = listed(&servers, 2, other.mutex(NAME));
+
+        leave_only(&proxies, 0, away);
+        eventually("it is off the list that it reaches", || {
+            since(&servers[0], NAME, &member).is_none()
+        });
+        let rounds = locks.stats().rounds_without_quorum;
+        eventually("it asks again", || {
+            rounds + 3 <= locks.stats().rounds_without_quorum
+        });
+        assert_eq!(since(&servers[0], NAME, &member), None);
+
+        for proxy in &proxies {
+            proxy.refuse(false);
+            proxy.black_hole(false);
+            proxy.cut();
+        }
+        eventually("it is where it was", || {
+            servers
+                .iter()
+                .all(|it| since(it, NAME, &member) == began && waiters_of(it, NAME)[0] == member)
+        });
+        drop(held);
+        let guard = join(first)?;
+        assert!(!second.is_finished());
+        drop(guard);
+        drop(join(second)?);
+        nothing_waits(&servers);
+    }
+    Ok(())
+}
+
+#[test]
+fn h4_calls_that_reached_a_minority_ask_behind_all_who_wait() -> TestResult {
+    let servers = Servers::start(3)?;
+    let holder = on_all(&servers, far);
+    let healthy = on_all(&servers, near);
+    let held = hold(&holder, &servers, NAME);
+    let (mut cut_off, mut waiters) = (Vec::new(), Vec::new());
+    for reached in 0..2 {
+        let (proxies, locks) = behind_proxies(&servers);
+        waiters.push(wait_in_thread(locks.mutex(NAME)));
+        wait_until_listed(&servers, NAME, reached + 1);
+        cut_off.push((reached, proxies, locks));
+    }
+    let last = listed(&servers, 3, healthy.mutex(NAME));
+    for (reached, proxies, locks) in &cut_off {
+        leave_only(proxies, *reached, |it| it.black_hole(true));
+        eventually("it has noticed", || {
+            2 <= locks.stats().rounds_without_quorum
+        });
+    }
+
+    // Free without a release. Nobody but the two asks, and what they find free they hand over.
+    del_all(&servers, NAME);
+    // On the servers that one of them does not reach its old entry costs a first life.
+    drop((join(last)?, held));
+    assert!(waiters.iter().all(|it| !it.is_finished()));
+    for (_, _, locks) in &cut_off {
+        locks.shutdown();
+    }
+    waiters
+        .into_iter()
+        .for_each(|it| assert!(join(it).is_err()));
+    Ok(())
+}

@@ -1,0 +1,150 @@
+//! An outage is the manager's: whichever call notices it, it begins for all.
+
+use std::thread;
+
+use devnodes::{Servers, eventually};
+use quorlock::error::NodeAnswer;
+use quorlock::{AcquireError, LockManager};
+
+use crate::support::*;
+
+/// Tries again soon, so that an outage is seen many times within the outage timeout.
+fn builder_with_timeout(servers: &Servers) -> quorlock::Builder {
+    builder(servers.urls())
+        .outage_timeout(ms(500))
+        .retry_delay(ms(5), ms(10))
+}
+
+/// How many rounds have found no majority.
+fn failed_rounds(locks: &LockManager) -> u64 {
+    locks.stats().rounds_without_quorum
+}
+
+/// Kills a majority.
+fn kill_two(servers: &Servers) {
+    servers[0].kill().unwrap();
+    servers[1].kill().unwrap();
+}
+
+#[test]
+fn h8_calls_in_a_line_give_up_together_when_the_outage_outlasts_the_patience() -> TestResult {
+    let servers = Servers::start(3)?;
+    let locks = builder_with_timeout(&servers).build()?;
+    servers.iter().for_each(|it| set(it, "report", "foreign"));
+    let calls = repeat(8, || {
+        let locks = locks.clone();
+        thread::spawn(move || {
+            let err = locks.mutex("report").lock().unwrap_err();
+            (err, failed_rounds(&locks))
+        })
+    });
+    eventually("all are in line, and the first has been refused", || {
+        locks.stats().waiting == 8 && 1 <= locks.stats().rounds_held
+    });
+
+    kill_two(&servers);
+
+    let ends: Vec<_> = calls.into_iter().map(join).collect();
+    assert!(2 <= ends[0].1, "the first was patient");
+    for (err, failed) in &ends {
+        // The calls behind the first one ask no node: it is known that none can be reached.
+        assert_eq!(*failed, ends[0].1, "the outage began anew for another call");
+        assert_matches!(err, AcquireError::NoQuorum { waited, .. } if ms(500) <= *waited);
+        for node in 0..2 {
+            assert!(
+                matches!(answer(err, node), NodeAnswer::Failed(_)),
+                "{err:?}"
+            );
+        }
+    }
+    assert_eq!(locks.stats().waiting, 0);
+    Ok(())
+}
+
+#[test]
+fn h8_a_call_that_begins_in_an_outage_that_is_longer_than_the_patience_makes_one_round()
+-> TestResult {
+    let servers = Servers::start(3)?;
+    let locks = builder_with_timeout(&servers).build()?;
+    kill_two(&servers);
+    assert_no_quorum(&locks.mutex("report").lock().unwrap_err());
+
+    for name in ["report", "invoice"] {
+        let before = failed_rounds(&locks);
+        assert_no_quorum(&locks.mutex(name).lock().unwrap_err());
+        assert_no_quorum(&locks.mutex(name).try_lock_for(LONG).unwrap_err());
+        assert_eq!(failed_rounds(&locks) - before, 2, "one round for each");
+    }
+    Ok(())
+}
+
+#[test]
+fn h8_an_outage_that_single_tries_have_noticed_is_known_to_waiting_calls() -> TestResult {
+    let servers = Servers::start(3)?;
+    let locks = builder_with_timeout(&servers).build()?;
+    kill_two(&servers);
+    assert_no_quorum(&locks.mutex("report").try_lock().unwrap_err());
+    thread::sleep(ms(500)); // the outage timeout, not an event
+
+    let before = failed_rounds(&locks);
+    assert_no_quorum(&locks.mutex("report").lock().unwrap_err());
+
+    assert_eq!(failed_rounds(&locks) - before, 1);
+    Ok(())
+}
+
+#[test]
+fn h8_the_patience_counts_anew_once_a_majority_has_granted_or_refused_a_lock() -> TestResult {
+    for is_held in [false, true] {
+        let servers = Servers::start(3)?;
+        let locks = builder_with_timeout(&servers).build()?;
+        kill_two(&servers);
+        assert_no_quorum(&locks.mutex("report").lock().unwrap_err());
+        servers[0].restart()?;
+        servers[1].restart()?;
+        if is_held {
+            servers.iter().for_each(|it| set(it, "another", "foreign"));
+            error_in_the_end(&locks, "another", AcquireError::is_held);
+        } else {
+            drop(lock_in_the_end(&locks, "another"));
+        }
+        kill_two(&servers);
+
+        let before = failed_rounds(&locks);
+        assert_no_quorum(&locks.mutex("report").lock().unwrap_err());
+
+        assert!(2 <= failed_rounds(&locks) - before, "it gave up at once");
+    }
+    Ok(())
+}
+
+/// A program that tries again at once does not spin.
+#[test]
+fn h8_a_call_that_begins_in_an_old_outage_lasts_a_tenth_of_a_second() -> TestResult {
+    let servers = Servers::start(3)?;
+    let locks = builder(servers.urls()).outage_timeout(ms(0)).build()?;
+    kill_two(&servers);
+    let lock = locks.mutex("report");
+    assert_no_quorum(&lock.try_lock().unwrap_err());
+    let waited = |err: AcquireError| match err {
+        AcquireError::NoQuorum { waited, .. } => waited,
+        other => panic!("{other}"),
+    };
+
+    let before = failed_rounds(&locks);
+    for _ in 0..3 {
+        assert!(ms(100) <= waited(lock.try_lock_for(LONG).unwrap_err()));
+        assert!(ms(100) <= waited(lock.lock().unwrap_err()));
+        assert!(ms(40) <= waited(lock.try_lock_for(ms(40)).unwrap_err()));
+    }
+    assert_eq!(failed_rounds(&locks), before + 9);
+
+    // The pause can be ended.
+    let cancel = quorlock::CancelHandle::new();
+    cancel.cancel();
+    assert!(matches!(
+        lock.cancelled_by(&cancel).lock(),
+        Err(AcquireError::Cancelled)
+    ));
+    Ok(())
+}

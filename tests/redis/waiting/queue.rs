@@ -1,0 +1,447 @@
+//! The queue inside a manager: first come, first served, and only the first asks the nodes.
+
+use std::panic;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::thread;
+use std::time::Instant;
+
+use crossbeam_channel::bounded;
+use devnodes::{PATIENCE, Servers, eventually};
+use quorlock::{AcquireError, CancelHandle, LockGuard, LockManager, Lost, Mutex};
+
+use crate::support::*;
+use crate::waiting::lists::*;
+
+#[test]
+fn threads_of_one_manager_get_the_lock_in_the_order_they_came() -> TestResult {
+    let servers = Servers::start(3)?;
+    let (elsewhere, locks) = (on_all(&servers, far), on_all(&servers, far));
+    let names: Vec<_> = (0..8).map(|i| format!("thread {i}")).collect();
+
+    // Behind a guard of their own manager, and behind another manager's.
+    for holder in [&locks, &elsewhere] {
+        let held = hold(holder, &servers, NAME);
+        let order = Order::default();
+        let threads: Vec<_> = names
+            .iter()
+            .map(|it| order.queue(&locks, locks.mutex(NAME), it))
+            .collect();
+        if holder.stats().waiting == 0 {
+            wait_until_listed(&servers, NAME, 1);
+        }
+        drop(held);
+
+        threads.into_iter().for_each(join);
+        assert_eq!(order.names(), names);
+    }
+    assert_eq!(locks.stats().waiting, 0);
+    nothing_waits(&servers);
+    Ok(())
+}
+
+#[test]
+fn while_a_guard_is_held_those_who_wait_in_its_manager_ask_no_node() -> TestResult {
+    let servers = Servers::start(3)?;
+    // A call that asked at all would ask again at once.
+    let locks = connected(near(&servers).retry_delay(ms(1), ms(1)), 3);
+    let other = manager(&servers);
+    let held = hold(&locks, &servers, NAME);
+    let before = locks.stats();
+
+    let (order, lock) = (Order::default(), locks.mutex(NAME));
+    let threads: Vec<_> = (0..20)
+        .map(|i| order.queue(&locks, lock.clone(), &i.to_string()))
+        .collect();
+    assert_eq!(locks.stats().waiting, 20);
+    // Time goes by: another manager has a hundred rounds.
+    for _ in 0..100 {
+        drop(other.mutex("other").try_lock()?);
+    }
+
+    assert_eq!(locks.stats().commands, before.commands);
+    assert_eq!(locks.stats().waiting, 20);
+    assert!(servers.iter().all(|it| !it.exists(list(NAME))));
+    assert_eq!(order.names().len(), 0);
+    drop(held);
+    threads.into_iter().for_each(join);
+    nothing_waits(&servers);
+    Ok(())
+}
+
+#[test]
+fn a_hand_over_to_the_next_thread_is_one_release_on_each_node() -> TestResult {
+    let servers = Servers::start(3)?;
+    let locks = on_all(&servers, far);
+    let held = hold(&locks, &servers, NAME);
+    let waiter = queue(&locks);
+    let (before, scripts) = (
+        locks.stats(),
+        servers.iter().map(scripts_run).collect::<Vec<_>>(),
+    );
+    let earlier = held.fencing_token();
+
+    drop(held);
+    let guard = join(waiter)?;
+
+    let after = locks.stats();
+    assert!(earlier < guard.fencing_token());
+    assert_eq!(after.hand_overs - before.hand_overs, 1);
+    assert_eq!(after.commands - before.commands, 3);
+    assert_eq!(
+        (after.rounds_won - before.rounds_won, after.rounds_held),
+        (1, before.rounds_held)
+    );
+    assert_eq!((after.releases - before.releases, after.waiting), (1, 0));
+    eventually("each server was asked once", || {
+        servers
+            .iter()
+            .zip(&scripts)
+            .all(|(it, before)| scripts_run(it) == before + 1)
+    });
+    Ok(())
+}
+
+#[test]
+fn a_lock_that_nobody_waits_for_is_released_without_a_hand_over() -> TestResult {
+    let servers = Servers::start(3)?;
+    let locks = on_all(&servers, far);
+    let held = hold(&locks, &servers, NAME);
+    let other = hold(&locks, &servers, "other");
+    let waiter = queue(&locks);
+
+    assert_eq!(other.release()?.nodes, 3);
+    assert_eq!(locks.stats().hand_overs, 0);
+    assert!(
+        !waiter.is_finished(),
+        "the release of one lock let somebody into another"
+    );
+    servers.wait_until_free("other")?;
+    drop(held);
+    drop(join(waiter)?);
+
+    assert_eq!(locks.stats().hand_overs, 1);
+    nothing_waits(&servers);
+    Ok(())
+}
+
+#[test]
+fn a_lock_that_is_handed_over_is_the_next_one_s_own_in_all_respects() -> TestResult {
+    let servers = Servers::start(3)?;
+    let locks = on_all(&servers, far);
+    let held = hold(&locks, &servers, NAME);
+    let lock = locks.mutex(NAME).ttl(secs(300)).renew(false);
+
+    let waiter = queue_up(&locks, move || lock.lock());
+    drop(held);
+    let guard = join(waiter)?;
+
+    // It has a short life first.
+    eventually("it has the new one's life", || {
+        secs(200) < guard.remaining()
+    });
+    assert!(guard.remaining() <= secs(300), "{guard:?}");
+    eventually("the key's life is the new one's", || {
+        servers
+            .iter()
+            .all(|it| (200_001..=300_000).contains(&it.pttl(NAME)))
+    });
+    guard.extend(secs(400))?;
+    assert_eq!(guard.release()?.nodes, 3);
+    nothing_waits(&servers);
+    Ok(())
+}
+
+/// Whether a thread is in the critical section.
+#[derive(Default)]
+struct Section {
+    busy: AtomicBool,
+    entered: AtomicUsize,
+}
+
+impl Section {
+    fn enter(&self, lock: &Mutex) {
+        let guard = lock.lock().unwrap();
+        assert!(!self.busy.swap(true, Ordering::SeqCst), "two at once");
+        thread::yield_now();
+        guard.check().unwrap();
+        self.entered.fetch_add(1, Ordering::SeqCst);
+        assert!(self.busy.swap(false, Ordering::SeqCst), "two at once");
+        drop(guard);
+    }
+
+    fn entered(&self) -> usize {
+        self.entered.load(Ordering::SeqCst)
+    }
+}
+
+#[test]
+fn threads_of_several_managers_get_the_lock_once_each_and_leave_nothing_but_their_subscriptions()
+-> TestResult {
+    let servers = Servers::start(3)?;
+    let managers = repeat(3, || on_all(&servers, near));
+    let section = Arc::new(Section::default());
+    let held = hold(&managers[0], &servers, NAME);
+
+    let mut threads = Vec::new();
+    for locks in &managers {
+        threads.extend(repeat(50, || {
+            let (section, lock) = (Arc::clone(&section), locks.mutex(NAME));
+            thread::spawn(move || section.enter(&lock))
+        }));
+    }
+    eventually("all of them wait", || {
+        managers.iter().all(|it| it.stats().waiting == 50)
+    });
+    wait_until_listed(&servers, NAME, 2);
+    drop(held);
+    threads.into_iter().for_each(join);
+
+    assert_eq!(section.entered(), 150);
+    nothing_waits(&servers);
+    for server in &servers {
+        assert!((2..=3).contains(&listeners_of(server).len()));
+    }
+    drop(managers);
+    eventually("nobody listens any more", || {
+        servers.iter().all(|it| listeners_of(it).is_empty())
+    });
+    Ok(())
+}
+
+#[test]
+fn those_who_leave_the_middle_of_the_queue_disturb_nobody() -> TestResult {
+    let servers = Servers::start(3)?;
+    let locks = on_all(&servers, far);
+    let held = hold(&locks, &servers, NAME);
+    let (order, cancel) = (Order::default(), CancelHandle::new());
+
+    let (cancelled, short, lock) = (
+        locks.mutex(NAME).cancelled_by(&cancel),
+        locks.mutex(NAME),
+        locks.mutex(NAME),
+    );
+    let first = order.queue(&locks, lock.clone(), "first");
+    let cancelled = queue_up(&locks, move || cancelled.lock());
+    let second = order.queue(&locks, lock.clone(), "second");
+    let began = Instant::now();
+    assert_held(&join(thread::spawn(move || short.try_lock_for(ms(300)))).unwrap_err());
+    assert!(ms(300) <= began.elapsed());
+    let third = order.queue(&locks, lock, "third");
+    assert_eq!(locks.stats().waiting, 4);
+    cancel.cancel();
+
+    let err = join(cancelled).unwrap_err();
+    assert!(matches!(err, AcquireError::Cancelled), "{err:?}");
+    assert_eq!(locks.stats().waiting, 3);
+    assert_eq!(order.names().len(), 0);
+    held.check()?;
+    drop(held);
+    [first, second, third].into_iter().for_each(join);
+    assert_eq!(order.names(), ["first", "second", "third"]);
+    nothing_waits(&servers);
+    Ok(())
+}
+
+#[test]
+fn when_the_first_in_the_queue_is_cancelled_the_next_one_takes_its_place() -> TestResult {
+    let servers = Servers::start(3)?;
+    let (elsewhere, locks) = (on_all(&servers, far), on_all(&servers, far));
+    let held = hold(&elsewhere, &servers, NAME);
+    let cancel = CancelHandle::new();
+    let lock = locks.mutex(NAME).cancelled_by(&cancel);
+    let cancelled = queue_up(&locks, move || lock.lock());
+    wait_until_listed(&servers, NAME, 1);
+    let member = waiters_of(&servers[0], NAME).remove(0);
+    let places: Vec<_> = servers.iter().map(|it| since(it, NAME, &member)).collect();
+    let next = queue(&locks);
+
+    cancel.cancel();
+    let err = join(cancelled).unwrap_err();
+    assert!(matches!(err, AcquireError::Cancelled), "{err:?}");
+    eventually("the next one is on the lists, from when it came", || {
+        servers
+            .iter()
+            .zip(&places)
+            .all(|(it, before)| *before < since(it, NAME, &member))
+    });
+    drop(held);
+
+    drop(join(next)?);
+    nothing_waits(&servers);
+    Ok(())
+}
+
+#[test]
+fn a_single_try_does_not_stand_in_the_queue() -> TestResult {
+    let servers = Servers::start(3)?;
+    let (elsewhere, locks) = (on_all(&servers, far), on_all(&servers, far));
+    for holder in [&locks, &elsewhere] {
+        let held = hold(holder, &servers, NAME);
+        let waiters = repeat(3, || queue(&locks));
+
+        let lock = locks.mutex(NAME);
+        let tries = thread::spawn(move || [lock.try_lock(), lock.try_lock_for(ms(0))]);
+        for tried in join(tries) {
+            assert_held(&tried.unwrap_err());
+        }
+
+        assert_eq!(locks.stats().waiting, 3);
+        if holder.stats().waiting == 0 {
+            wait_until_listed(&servers, NAME, 1);
+        }
+        drop(held);
+        // Each of them has to give it back before the next one gets it.
+        let mut waiters = waiters.into_iter();
+        waiters.try_for_each(|it| join(it).map(drop))?;
+        nothing_waits(&servers);
+    }
+    Ok(())
+}
+
+#[test]
+fn a_guard_whose_lock_has_run_out_keeps_nobody_of_its_manager_out() -> TestResult {
+    let servers = Servers::start(3)?;
+    let locks = connected(with_ttl(servers.urls(), secs(4)), 3);
+    let held = locks.mutex(NAME).renew(false).try_lock_for(PATIENCE)?;
+    let waiters = repeat(2, || queue(&locks));
+
+    for waiter in waiters {
+        let guard = join(waiter)?;
+        assert_eq!(held.check(), Err(Lost::LeaseOver));
+        guard.check()?;
+        assert!(held.fencing_token() < guard.fencing_token());
+        assert!(2 <= servers.holders(NAME));
+    }
+    // It has no more to do with the lock.
+    let guard = hold(&locks, &servers, NAME);
+    drop(held);
+    guard.check()?;
+    assert_eq!(servers.holders(NAME), 3);
+    drop(guard);
+    nothing_waits(&servers);
+    Ok(())
+}
+
+#[test]
+fn a_guard_whose_keys_are_gone_keeps_nobody_of_its_manager_out() -> TestResult {
+    let servers = Servers::start(3)?;
+    let locks = on_all(&servers, far);
+    let held = hold(&locks, &servers, NAME);
+    let waiter = queue(&locks);
+
+    del_all(&servers, NAME);
+    assert!(held.extend(LONG).is_err());
+
+    let guard = join(waiter)?;
+    assert_eq!(held.check(), Err(Lost::Gone));
+    drop(held);
+    guard.release()?;
+    nothing_waits(&servers);
+    Ok(())
+}
+
+/// A way in which a hold ends.
+type End = fn(LockGuard);
+
+#[test]
+fn every_end_of_a_guard_hands_the_lock_over() -> TestResult {
+    let ends: [(&str, End); 4] = [
+        ("dropped", drop),
+        ("released", |it| assert_eq!(it.release().unwrap().nodes, 3)),
+        ("dropped in another thread", |it| {
+            join(thread::spawn(move || drop(it)))
+        }),
+        ("dropped by a panic", |it| {
+            let section = thread::spawn(move || {
+                let _guard = it;
+                // A panic that does not write to the log of the tests.
+                panic::resume_unwind(Box::new("a panic in the section"));
+            });
+            eventually("the section ends", || section.is_finished());
+            assert!(section.join().is_err());
+        }),
+    ];
+    let servers = Servers::start(3)?;
+    let locks = on_all(&servers, far);
+    for (how, end) in ends {
+        let held = hold(&locks, &servers, NAME);
+        let waiter = queue(&locks);
+        let before = locks.stats().hand_overs;
+
+        end(held);
+
+        drop(join(waiter)?);
+        assert_eq!(locks.stats().hand_overs, before + 1, "{how}");
+    }
+
+    // And a section that is a function.
+    let (lock, (entered, inside), (go_on, wait)) =
+        (locks.mutex(NAME), bounded(1), bounded::<()>(1));
+    let runner = thread::spawn(move || {
+        lock.with(|_| {
+            entered.send(()).unwrap();
+            wait.recv_timeout(PATIENCE).expect("the test lets it go on");
+        })
+    });
+    inside.recv_timeout(PATIENCE).expect("it is inside");
+    let waiter = queue(&locks);
+    go_on.send(())?;
+    join(runner)?;
+    drop(join(waiter)?);
+    assert_eq!(locks.stats().hand_overs, 5);
+    nothing_waits(&servers);
+    Ok(())
+}
+
+#[test]
+fn a_wait_that_is_cancelled_during_its_hand_over_keeps_nobody_out() -> TestResult {
+    let servers = Servers::start(3)?;
+    let locks = on_all(&servers, far);
+    for turn in 0..60 {
+        let held = locks.mutex(NAME).try_lock_for(PATIENCE)?;
+        let cancel = CancelHandle::new();
+        let lock = locks.mutex(NAME).cancelled_by(&cancel);
+        let cancelled = queue_up(&locks, move || lock.lock().map(drop));
+        let next = queue(&locks);
+
+        let canceller = thread::spawn(move || cancel.cancel());
+        drop(held);
+
+        match join(cancelled) {
+            Ok(()) | Err(AcquireError::Cancelled) => {}
+            Err(err) => panic!("in turn {turn}: {err:?}"),
+        }
+        join(next)?.check()?;
+        join(canceller);
+    }
+    assert_eq!(locks.stats().waiting, 0);
+    nothing_waits(&servers);
+    Ok(())
+}
+
+#[test]
+fn a_manager_that_is_shut_down_during_a_hand_over_leaves_nothing_behind() -> TestResult {
+    let servers = Servers::start(3)?;
+    for turn in 0..15 {
+        let locks: LockManager = on_all(&servers, far);
+        let held = locks.mutex(NAME).try_lock_for(PATIENCE)?;
+        let waiters = repeat(3, || queue(&locks));
+
+        let shutting_down = thread::spawn(move || locks.shutdown());
+        drop(held);
+
+        for waiter in waiters {
+            match join(waiter) {
+                Ok(guard) => drop(guard),
+                Err(AcquireError::ShutDown) => {}
+                // The workers have ended under the round.
+                Err(AcquireError::NoQuorum { .. }) => {}
+                Err(err) => panic!("in turn {turn}: {err:?}"),
+            }
+        }
+        join(shutting_down);
+        nothing_waits(&servers);
+    }
+    Ok(())
+}

@@ -1,0 +1,359 @@
+//! Waiting for a read-write lock: who goes in before whom, and that everybody does in the end.
+
+use std::sync::{Arc, Barrier};
+use std::thread::{self, JoinHandle};
+
+use devnodes::{Server, Servers, eventually};
+use quorlock::error::NodeAnswer;
+use quorlock::{AcquireError, CancelHandle, LockManager, ReadGuard, WriteGuard};
+
+use crate::kinds::rw_lock::read;
+use crate::support::*;
+use crate::waiting::lists::*;
+
+/// A call that waits to read, behind all that wait already.
+#[track_caller]
+fn queue_reader(locks: &LockManager) -> JoinHandle<Result<ReadGuard, AcquireError>> {
+    let lock = locks.rw_lock(NAME);
+    queue_up(locks, move || lock.read())
+}
+
+#[track_caller]
+fn queue_writer(locks: &LockManager) -> JoinHandle<Result<WriteGuard, AcquireError>> {
+    let lock = locks.rw_lock(NAME);
+    queue_up(locks, move || lock.write())
+}
+
+#[test]
+fn a_writer_waits_for_every_reader_and_they_for_it() -> TestResult {
+    let servers = Servers::start(3)?;
+    let [one, two, three] = [(); 3].map(|()| on_all(&servers, far));
+    let (first, second) = (read(&one, &servers, NAME), read(&two, &servers, NAME));
+
+    let writer = queue_writer(&three);
+    wait_until_listed(&servers, NAME, 1);
+    first.release()?;
+    assert!(!writer.is_finished());
+    second.release()?;
+    let writer = join(writer)?;
+
+    let reader = queue_reader(&one);
+    wait_until_listed_readers(&servers, 1);
+    assert!(!reader.is_finished());
+    writer.release()?;
+    join(reader)?.release()?;
+    nothing_waits(&servers);
+    Ok(())
+}
+
+/// The release of the last reader that lives cuts the life of the lock to that of the other.
+#[test]
+fn a_writer_comes_when_the_entry_of_a_reader_that_is_gone_ends() -> TestResult {
+    let servers = Servers::start(3)?;
+    let (locks, waiter) = (on_all(&servers, far), on_all(&servers, near));
+    let alive = read(&locks, &servers, NAME);
+    let writer = queue_writer(&waiter);
+    wait_until_listed(&servers, NAME, 1);
+    for server in &servers {
+        let ends = time_at(server) / 1_000 + 1_000;
+        server.command(&[
+            "ZADD",
+            &format!("quorlock:readers:{NAME}"),
+            &ends.to_string(),
+            "gone",
+        ])?;
+    }
+
+    alive.release()?;
+
+    join(writer)?.release()?;
+    nothing_waits(&servers);
+    Ok(())
+}
+
+/// Readers of four managers, two of each.
+#[test]
+fn i8_readers_behind_a_writer_go_in_together() -> TestResult {
+    let servers = Servers::start(3)?;
+    let managers = repeat(4, || on_all(&servers, far));
+    let writer = hold(&managers[0], &servers, NAME);
+    let all = Arc::new(Barrier::new(8));
+    let readers: Vec<_> = (0..8)
+        .map(|it| {
+            let (locks, all) = (&managers[it % 4], Arc::clone(&all));
+            let lock = locks.rw_lock(NAME);
+            queue_up(locks, move || {
+                let guard = lock.read().unwrap();
+                // Each waits for all the others with the lock held.
+                all.wait();
+                guard.release().unwrap();
+            })
+        })
+        .collect();
+    // Those of the writer's manager ask no node while that has it alone.
+    wait_until_listed_readers(&servers, 6);
+
+    writer.release()?;
+
+    readers.into_iter().for_each(join);
+    nothing_waits(&servers);
+    Ok(())
+}
+
+/// Waits until so many calls that want to read are in the lists of all servers.
+#[track_caller]
+fn wait_until_listed_readers(servers: &Servers, count: usize) {
+    eventually("the readers are in the lists", || {
+        servers.iter().all(|it| {
+            members_of(it, NAME)
+                .iter()
+                .filter(|it| it.chars().nth(16) == Some('r'))
+                .count()
+                == count
+        })
+    });
+}
+
+#[test]
+fn a_waiting_writer_keeps_later_readers_out_and_is_before_them() -> TestResult {
+    let servers = Servers::start(3)?;
+    let [one, two, three] = [(); 3].map(|()| on_all(&servers, far));
+    let first = read(&one, &servers, NAME);
+    let writer = queue_writer(&two);
+    wait_until_listed(&servers, NAME, 1);
+
+    let err = three.rw_lock(NAME).try_read().unwrap_err();
+    assert_held(&err);
+    assert!(
+        err.nodes()
+            .iter()
+            .any(|it| matches!(it.answer, NodeAnswer::HeldByReaders { .. })),
+        "{err:?}"
+    );
+    let reader = queue_reader(&three);
+    // And of the manager that reads itself.
+    let local = queue_reader(&one);
+    wait_until_listed_readers(&servers, 2);
+    first.release()?;
+
+    let writer = join(writer)?;
+    assert!(!reader.is_finished() && !local.is_finished());
+    writer.release()?;
+    let both = (join(reader)?, join(local)?);
+    drop(both);
+    nothing_waits(&servers);
+    Ok(())
+}
+
+#[test]
+fn i8_readers_behind_a_writer_that_gives_up_are_let_in() -> TestResult {
+    let servers = Servers::start(3)?;
+    let [one, two, three] = [(); 3].map(|()| on_all(&servers, far));
+    let first = read(&one, &servers, NAME);
+    let cancel = CancelHandle::new();
+    let lock = two.rw_lock(NAME).cancelled_by(&cancel);
+    let writer = queue_up(&two, move || lock.write());
+    wait_until_listed(&servers, NAME, 1);
+    let readers = [
+        queue_reader(&three),
+        queue_reader(&three),
+        queue_reader(&one),
+    ];
+    wait_until_listed_readers(&servers, 3);
+
+    cancel.cancel();
+
+    assert!(matches!(join(writer), Err(AcquireError::Cancelled)));
+    let guards = readers.map(|it| join(it).unwrap());
+    assert!(first.is_valid());
+    drop((first, guards));
+    nothing_waits(&servers);
+    Ok(())
+}
+
+#[test]
+fn i8_a_dead_writer_in_line_keeps_no_reader_out() -> TestResult {
+    let servers = Servers::start(3)?;
+    let (one, two) = (on_all(&servers, far), on_all(&servers, far));
+    let first = read(&one, &servers, NAME);
+    // One that was notified over its connection, and one that polls.
+    for (since, client) in [("5", "00000000000000aa"), ("5.5", "00000000000000bb")] {
+        let member = &member(client, "w", &client.repeat(2));
+        for server in &servers {
+            server.command(&["ZADD", &list(NAME), since, member])?;
+            set_px(server, &mark(NAME), "", 600_000);
+        }
+        let mut guard = None;
+        // RACE: who gets in has asked a majority. The others take it off their lists when they are asked again.
+        let is_listed = |it: &Server| {
+            it.command(&["ZSCORE", &list(NAME), member])
+                .unwrap()
+                .as_bytes()
+                .is_some()
+        };
+        eventually("a reader gets in", || {
+            guard = two.rw_lock(NAME).try_read().ok();
+            guard.is_some() && !servers.iter().any(is_listed)
+        });
+        drop(guard);
+    }
+    drop(first);
+    drop(one.rw_lock(NAME).try_write()?);
+    nothing_waits(&servers);
+    Ok(())
+}
+
+#[test]
+fn an_inner_read_behind_waiting_writers_ends_with_an_error_when_its_time_is_over() -> TestResult {
+    let servers = Servers::start(3)?;
+    let (one, two) = (on_all(&servers, far), on_all(&servers, far));
+    let outer = read(&one, &servers, NAME);
+    // Of another manager, and of the same.
+    let writers = [queue_writer(&two), queue_writer(&one)];
+    wait_until_listed(&servers, NAME, 2);
+
+    assert_held(&one.rw_lock(NAME).try_read_for(ms(200)).unwrap_err());
+
+    assert!(outer.is_valid());
+    drop(outer);
+    for writer in writers {
+        join(writer)?.release()?;
+    }
+    nothing_waits(&servers);
+    Ok(())
+}
+
+#[test]
+fn threads_of_one_manager_take_turns_as_readers_and_writers_in_the_order_they_came() -> TestResult {
+    let servers = Servers::start(3)?;
+    let locks = on_all(&servers, far);
+    let order = Order::default();
+    let held = hold(&locks, &servers, NAME);
+    let mut threads = Vec::new();
+    for group in 0..6 {
+        let both = Arc::new(Barrier::new(2));
+        for _ in 0..2 {
+            let (lock, order, both) = (locks.rw_lock(NAME), order.clone(), Arc::clone(&both));
+            threads.push(queue_up(&locks, move || {
+                if group % 2 == 0 {
+                    let guard = lock.read().unwrap();
+                    both.wait();
+                    order.note(&format!("readers {group}"));
+                    guard.release().unwrap();
+                } else {
+                    let guard = lock.write().unwrap();
+                    order.note(&format!("writers {group}"));
+                    guard.release().unwrap();
+                }
+            }));
+        }
+    }
+    held.release()?;
+    threads.into_iter().for_each(join);
+
+    let kind = |it| if it % 2 == 0 { "readers" } else { "writers" };
+    let expected: Vec<_> = (0..12)
+        .map(|it| it / 2)
+        .map(|it| format!("{} {it}", kind(it)))
+        .collect();
+    assert_eq!(order.names(), expected);
+    nothing_waits(&servers);
+    Ok(())
+}
+
+#[test]
+fn a_downgrade_lets_readers_in_that_wait() -> TestResult {
+    let servers = Servers::start(3)?;
+    let (one, two) = (on_all(&servers, far), on_all(&servers, far));
+    let writer = one.rw_lock(NAME).try_write()?;
+    // A server that a reader asks first lets it in, and has it in no list.
+    eventually("the lock is on all servers", || servers.holders(NAME) == 3);
+    let readers = [queue_reader(&two), queue_reader(&one), queue_reader(&two)];
+    wait_until_listed_readers(&servers, 2);
+
+    let reader = writer.downgrade()?;
+
+    let guards = readers.map(|it| join(it).unwrap());
+    assert!(reader.is_valid());
+    drop((reader, guards));
+    nothing_waits(&servers);
+    Ok(())
+}
+
+/// The fault of other read-write locks over Redis: readers that go on reading keep what a dead one has left alive.
+#[test]
+fn i6_a_dead_reader_delays_a_writer_by_its_ttl_only_while_others_read() -> TestResult {
+    let servers = Servers::start(3)?;
+    let locks = connected(near(&servers), 3);
+    let mut child = child("waiting::readers::child_that_reads", &servers.urls());
+    assert_eq!(child.hear(), "held");
+    let other = read(&locks, &servers, NAME);
+    child.signal(rustix::process::Signal::KILL);
+    child.wait();
+    other.extend(secs(600))?;
+
+    other.release()?;
+
+    // A release waits for a majority.
+    let is_short = |left: i64| left <= 2_000 && left != -1;
+    eventually("no longer than the dead one's", || {
+        servers.iter().all(|it| is_short(it.pttl(NAME)))
+    });
+    drop(locks.rw_lock(NAME).write()?);
+    Ok(())
+}
+
+#[test]
+#[ignore = "a process of another test"]
+fn child_that_reads() {
+    let Some(urls) = parent_urls() else { return };
+    let locks = with_ttl(urls, secs(2)).build().unwrap();
+    let mut guard = None;
+    eventually("the lock can be taken", || {
+        guard = locks.rw_lock(NAME).try_read().ok();
+        guard.is_some()
+    });
+    say("held");
+    wait_for_parent();
+}
+
+#[test]
+fn i8_a_stream_of_readers_does_not_starve_a_writer() -> TestResult {
+    let servers = Servers::start(3)?;
+    let locks = on_all(&servers, far);
+    let mut children = repeat(8, || {
+        child(
+            "waiting::readers::child_that_reads_in_a_loop",
+            &servers.urls(),
+        )
+    });
+    for child in &mut children {
+        assert_eq!(child.hear(), "reads");
+    }
+    for _ in 0..10 {
+        let writer = locks.rw_lock(NAME).write()?;
+        writer.check()?;
+        drop(writer);
+    }
+    for mut child in children {
+        child.go_on();
+        assert!(child.wait().success());
+    }
+    Ok(())
+}
+
+#[test]
+#[ignore = "a process of another test"]
+fn child_that_reads_in_a_loop() {
+    let Some(urls) = parent_urls() else { return };
+    let locks = builder(urls).ttl(LONG).build().unwrap();
+    let lock = locks.rw_lock(NAME);
+    drop(lock.read().unwrap());
+    say("reads");
+    let parent = thread::spawn(wait_for_parent);
+    while !parent.is_finished() {
+        let guard = lock.read().unwrap();
+        thread::sleep(ms(5));
+        guard.check().unwrap();
+    }
+}
