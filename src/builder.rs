@@ -99,7 +99,7 @@ impl Builder {
         }
         problems.extend(self.config.problems());
         if !problems.is_empty() {
-            return Err(BuildError::of(problems));
+            return Err(BuildError { problems });
         }
         for (address, node) in addresses.iter_mut().zip(self.nodes) {
             let login = node.login.as_ref().or(self.login.as_ref());
@@ -112,19 +112,21 @@ impl Builder {
                 } else {
                     login
                 };
-                login.iter().for_each(|login| connection.log_in_with(login));
+                // The URL's own login wins.
+                connection.login = connection.login.take().or(login.cloned());
             }
         }
         if let Some(own) = &self.owner_label {
             // Here and not in the setter: a builder may be made before a fork.
             let label = Process::this().label(own);
             let connections = addresses.iter_mut().flat_map(NodeAddress::connections);
-            connections.for_each(|(connection, _)| connection.call_us(&label));
+            connections.for_each(|(it, _)| it.client_name += &format!(":{}", label.0));
             self.config.owner_label = label;
         }
         let engine = Engine::start(self.config, addresses).map_err(|err| {
             let reason = err.to_string();
-            BuildError::of(vec![BuildProblem::NoThreads { reason }])
+            let problems = vec![BuildProblem::NoThreads { reason }];
+            BuildError { problems }
         })?;
         Ok(LockManager {
             engine: Arc::new(engine),

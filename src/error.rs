@@ -3,8 +3,6 @@
 //! The error types stand at the root of the crate as well, and the rows stand here. [`AcquireError::kind`] answers the question
 //! that code asks of an error: try again, give up, or wake somebody.
 
-mod check;
-mod error_kind;
 mod finding;
 mod node_failure;
 mod report;
@@ -16,11 +14,9 @@ use std::time::Duration;
 
 use thiserror::Error;
 
-pub use check::NodeCheck;
-pub use error_kind::ErrorKind;
 pub use finding::NodeFinding;
 pub use node_failure::{NodeFailure, QuarantineReason};
-pub use report::{NodeAnswer, NodeReport};
+pub use report::{NodeAnswer, NodeCheck, NodeReport};
 pub use tls_failure::TlsFailure;
 
 use crate::time::{About, Exactly};
@@ -40,14 +36,10 @@ pub(crate) fn reason(err: &io::Error) -> String {
 #[derive(Clone, Debug, Error, PartialEq)]
 #[error("cannot build the lock manager: {}", joined(problems, "; "))]
 pub struct BuildError {
-    problems: Vec<BuildProblem>,
+    pub(crate) problems: Vec<BuildProblem>,
 }
 
 impl BuildError {
-    pub(crate) fn of(problems: Vec<BuildProblem>) -> BuildError {
-        BuildError { problems }
-    }
-
     /// All problems that were found; never empty.
     #[must_use]
     pub fn problems(&self) -> &[BuildProblem] {
@@ -299,6 +291,24 @@ impl AcquireError {
             _ => &[],
         }
     }
+}
+
+/// What to do about an [`AcquireError`](crate::AcquireError): [`AcquireError::kind`](crate::AcquireError::kind).
+#[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
+#[non_exhaustive]
+pub enum ErrorKind {
+    /// Someone else holds the lock. Expected: try again later, or leave the work to the holder.
+    Yield,
+    /// Too few nodes answered in time, or this process is overloaded. Try again; raise an alert if it lasts.
+    Retry,
+    /// Too many nodes are [quarantined](crate::Builder::quarantine). It ends by itself: try again later, or call `lock`.
+    Wait,
+    /// Settings, a name, or a server must be changed first. Retries do not help: tell somebody.
+    Fix,
+    /// The call was cancelled or the manager was shut down. The program is ending: end with it.
+    Stop,
+    /// A mistake in the program, or the system has no resources: a forked process, guards of a lost reentrant hold. Report it.
+    Report,
 }
 
 /// How a lock was lost while its guard still existed.

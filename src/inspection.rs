@@ -165,15 +165,15 @@ impl fmt::Debug for SecretValue {
 impl StoredKey {
     /// What proves each hold of the lock, and whether that is a reader's.
     pub(crate) fn holds(&self) -> impl Iterator<Item = (&SecretValue, bool)> {
-        let (holder, readers) = match self {
-            StoredKey::Held { value, .. } => (Some(value), &[][..]),
-            StoredKey::Read { readers, .. } => (None, &readers[..]),
-            StoredKey::Missing | StoredKey::Foreign | StoredKey::OtherType => (None, &[][..]),
-        };
-        holder
-            .map(|it| (it, false))
-            .into_iter()
-            .chain(readers.iter().map(|it| (&it.value, true)))
+        let mut holder = None;
+        let mut readers = &[][..];
+        match self {
+            StoredKey::Held { value, .. } => holder = Some((value, false)),
+            StoredKey::Read { readers: all, .. } => readers = all,
+            StoredKey::Missing | StoredKey::Foreign | StoredKey::OtherType => {}
+        }
+        let readers = readers.iter().map(|reader| (&reader.value, true));
+        holder.into_iter().chain(readers)
     }
 }
 
@@ -263,11 +263,6 @@ impl Inspection {
     #[must_use]
     pub fn nodes(&self) -> &[InspectedNode] {
         &self.nodes
-    }
-
-    /// What the nodes that could be asked store.
-    pub(crate) fn stored(&self) -> impl Iterator<Item = &StoredLock> {
-        self.nodes.iter().filter_map(|it| it.stored.as_ref().ok())
     }
 }
 

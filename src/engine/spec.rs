@@ -69,17 +69,17 @@ impl LockSpec {
     /// The same for a hold of this slot, of a semaphore.
     pub(crate) fn of_slot(self: &Arc<LockSpec>, slot: Option<u8>) -> Arc<LockSpec> {
         match slot {
-            Some(slot) => self.with_plan(self.commands.of_slot(slot)),
+            Some(slot) => self.with_commands(self.commands.of_slot(slot)),
             None => Arc::clone(self),
         }
     }
 
     /// The same for one of several readers.
     pub(crate) fn to_read(&self) -> Arc<LockSpec> {
-        self.with_plan(self.commands.to_read())
+        self.with_commands(self.commands.to_read())
     }
 
-    fn with_plan(&self, commands: LockCommands) -> Arc<LockSpec> {
+    fn with_commands(&self, commands: LockCommands) -> Arc<LockSpec> {
         Arc::new(LockSpec {
             commands,
             ..self.clone()

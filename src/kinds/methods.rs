@@ -14,7 +14,7 @@ use crate::engine::{Engine, LockSpec};
 use crate::error::{AcquireError, ReleaseError, WithError};
 use crate::ids::LockName;
 use crate::inspection::Inspection;
-use crate::lock::{Hold, LockGuard, WaitLimit, acquire};
+use crate::lock::{LockGuard, WaitLimit, acquire};
 use crate::sys::logging::debug;
 use crate::time;
 use crate::wire::{KeyTtls, LockCommands};
@@ -86,11 +86,6 @@ impl LockHandle {
     pub(super) fn take(&self, patience: WaitLimit) -> Result<LockGuard, AcquireError> {
         let hold = acquire(&self.engine, &self.spec, patience)?;
         Ok(LockGuard(hold))
-    }
-
-    /// For reading: beside other readers.
-    pub(super) fn take_read(&self, patience: WaitLimit) -> Result<Hold, AcquireError> {
-        acquire(&self.engine, &self.spec.to_read(), patience)
     }
 }
 

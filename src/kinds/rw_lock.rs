@@ -4,7 +4,7 @@ use crate::error::{AcquireError, WithError};
 use crate::kinds::methods::{
     LockHandle, finish_with, inspected, lock_methods, named, setters, shown,
 };
-use crate::lock::{ReadGuard, WaitLimit, WriteGuard};
+use crate::lock::{ReadGuard, WaitLimit, WriteGuard, acquire};
 use crate::manager::LockManager;
 
 /// A lock for any number of readers or one writer at a time, in the whole fleet.
@@ -68,7 +68,8 @@ impl LockManager {
 
 impl RwLock {
     fn take_read(&self, patience: WaitLimit) -> Result<ReadGuard, AcquireError> {
-        self.inner.take_read(patience).map(ReadGuard)
+        let LockHandle { engine, spec } = &self.inner;
+        acquire(engine, &spec.to_read(), patience).map(ReadGuard)
     }
 
     fn take_write(&self, patience: WaitLimit) -> Result<WriteGuard, AcquireError> {

@@ -46,7 +46,7 @@ pub(crate) fn acquire(
     spec.check(&engine.shared.config)?;
     engine.operate(|shared| {
         let fanout = &shared.fanout;
-        fanout.records.note_use();
+        fanout.records.is_used.store(true, Ordering::Relaxed);
         fanout.upcall.tell(|| Event::Began {
             lock: spec.observed(),
         });
@@ -271,7 +271,8 @@ impl<'a> Acquisition<'a> {
                     continue;
                 }
                 Woken::Stopped => {
-                    let would_ask = queued.waits_for_turn();
+                    // Only other rounds of this manager keep the call from asking the nodes.
+                    let would_ask = queued.turn.is_awaited();
                     drop(queued);
                     return Err(self.stopped().unwrap_or_else(|| {
                         if would_ask {

@@ -15,9 +15,9 @@ use crate::time::Tick;
 pub(crate) struct Confirmations {
     /// How many nodes there are in all.
     nodes: usize,
-    confirmed: NodeSet,
+    pub(crate) confirmed: NodeSet,
     /// When the round was sent that they confirmed.
-    since: Tick,
+    pub(crate) since: Tick,
 }
 
 /// An extension that found no majority.
@@ -37,14 +37,6 @@ impl Confirmations {
             confirmed,
             since,
         }
-    }
-
-    pub(crate) fn confirmed(&self) -> NodeSet {
-        self.confirmed
-    }
-
-    pub(crate) fn since(&self) -> Tick {
-        self.since
     }
 
     /// The same, with more nodes that have confirmed that round.
@@ -118,8 +110,8 @@ mod tests {
         let before = confirmations(3, &[0, 1]);
         let lock = before.and(set(&[2]));
         assert_eq!(
-            (lock.confirmed(), lock.since()),
-            (set(&[0, 1, 2]), before.since())
+            (lock.confirmed, lock.since),
+            (set(&[0, 1, 2]), before.since)
         );
         assert!(before.is_suspect(set(&[0])) && !lock.is_suspect(set(&[0])));
     }

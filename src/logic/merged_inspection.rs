@@ -11,7 +11,9 @@ impl Inspection {
     /// What a majority of the nodes says; nodes that could not be asked are no part of any.
     #[must_use]
     pub fn state(&self) -> LockState {
-        state(self.nodes.len(), &self.stored().collect::<Vec<_>>())
+        let answers = self.nodes.iter();
+        let stored: Vec<_> = answers.filter_map(|it| it.stored.as_ref().ok()).collect();
+        state(self.nodes.len(), &stored)
     }
 }
 

@@ -115,7 +115,8 @@ impl Quarantines {
         }
     }
 
-    /// Whether a lock that is gone there may be set again.
+    /// Whether a lost key may be set again on the server. Not for a while after a step of its clock: extensions count then,
+    /// because a key that is there has been there all the time.
     pub(crate) fn may_heal(&self, now: Tick, length: Option<Duration>) -> bool {
         self.stepped
             .zip(length)

@@ -16,7 +16,7 @@ const MAX: usize = 1 << 20;
 /// nothing about the new limit, so they cause no other cut.
 #[derive(Debug)]
 pub(crate) struct RoundLimit {
-    rounds: usize,
+    pub(crate) rounds: usize,
     /// Rounds that were answered while calls wait, since the limit was another one.
     answered: usize,
     cut_at: Option<Tick>,
@@ -33,10 +33,6 @@ impl Default for RoundLimit {
 }
 
 impl RoundLimit {
-    pub(crate) fn rounds(&self) -> usize {
-        self.rounds
-    }
-
     /// A majority has answered a round while calls wait.
     pub(crate) fn on_answered(&mut self) {
         self.answered = self.answered.saturating_add(1);
@@ -83,9 +79,9 @@ mod tests {
         for _ in 0..FIRST {
             limit.on_timeout(asked, now, FIRST);
         }
-        assert_eq!(limit.rounds(), FIRST / 2);
+        assert_eq!(limit.rounds, FIRST / 2);
         limit.on_timeout(now, now, FIRST / 2);
-        assert_eq!(limit.rounds(), FIRST / 4);
+        assert_eq!(limit.rounds, FIRST / 4);
     }
 
     #[test]
@@ -93,23 +89,23 @@ mod tests {
         let start = time::tick();
         let mut limit = RoundLimit::default();
         limit.on_timeout(start, start, 40);
-        assert_eq!(limit.rounds(), 20, "half of 40");
+        assert_eq!(limit.rounds, 20, "half of 40");
         for _ in 0..10 {
             limit.on_timeout(start, start, 1);
         }
-        assert_eq!(limit.rounds(), MIN);
+        assert_eq!(limit.rounds, MIN);
     }
 
     #[test]
     fn h5_rounds_that_are_answered_while_calls_wait_raise_the_limit() {
         let mut limit = RoundLimit::of(MIN);
         for _ in 0..MIN {
-            assert_eq!(limit.rounds(), MIN);
+            assert_eq!(limit.rounds, MIN);
             limit.on_answered();
         }
-        assert_eq!(limit.rounds(), MIN + 1);
+        assert_eq!(limit.rounds, MIN + 1);
         let mut limit = RoundLimit::of(MAX);
         (0..ANSWERED_FOR_ONE).for_each(|_| limit.on_answered());
-        assert_eq!(limit.rounds(), MAX);
+        assert_eq!(limit.rounds, MAX);
     }
 }

@@ -40,11 +40,6 @@ impl Shown {
             away_since: None,
         }
     }
-
-    fn has_been_away_for(&self, time: Duration, now: Tick) -> bool {
-        self.away_since
-            .is_some_and(|it| time < now.saturating_duration_since(it))
-    }
 }
 
 /// Another node has shown the run id before.
@@ -87,7 +82,9 @@ impl RunIds {
         let other = others
             .find(|it| it.run_id.as_deref() == Some(run_id))
             .map(|shown| {
-                let has_left = shown.has_been_away_for(self.longest, now);
+                let has_left = shown
+                    .away_since
+                    .is_some_and(|away| self.longest < now.saturating_duration_since(away));
                 if has_left {
                     shown.run_id = None;
                 }

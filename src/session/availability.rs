@@ -45,7 +45,7 @@ impl Health {
 /// See the module.
 #[derive(Clone, Debug)]
 pub(crate) struct Availability {
-    pub(super) health: Health,
+    pub(crate) health: Health,
     /// Time of the oldest command without an answer.
     pub(super) oldest: Option<Tick>,
     /// That answer was overdue when the socket was found empty.
@@ -54,13 +54,13 @@ pub(crate) struct Availability {
     pub(crate) is_silent: bool,
     /// Number of commands without an answer.
     pub(crate) unanswered: usize,
-    pub(super) quarantines: Quarantines,
+    pub(crate) quarantines: Quarantines,
     /// Somebody takes locks and has stored the server's record, so its quarantine has begun.
     pub(crate) shows_quarantine: bool,
     /// By how many microseconds the server's clock is ahead of the one of leases, at least and at most.
     pub(super) clock: Option<(i64, i64)>,
     /// When the server's clock was last seen to have been set forward.
-    pub(super) stepped_at: Option<Tick>,
+    pub(crate) stepped_at: Option<Tick>,
     /// A round trip takes less time than to wake a thread.
     pub(crate) is_near: bool,
     /// Commands wait for an answer, behind which they are written together.
@@ -72,11 +72,6 @@ pub(crate) struct Availability {
 impl Availability {
     pub(crate) fn is_up(&self) -> bool {
         matches!(self.health, Health::Up)
-    }
-
-    /// Whether nobody has tried to connect.
-    pub(crate) fn is_unused(&self) -> bool {
-        matches!(self.health, Health::Unused)
     }
 
     /// Why a command is not sent now, if so: the server is down, or was found silent, for longer than `patience`.
@@ -128,17 +123,6 @@ impl Availability {
     ) -> Option<(Duration, QuarantineReason)> {
         self.quarantines
             .quarantine_remaining(VoteKind::Grant, asked, length)
-    }
-
-    /// Whether a lock that is gone there may be set again. Not for a while after a step of the server's clock: extensions are
-    /// counted then, because a key that is there has been there all the time.
-    pub(crate) fn may_heal(&self, length: Option<Duration>, now: Tick) -> bool {
-        self.quarantines.may_heal(now, length)
-    }
-
-    /// Whether the server's clock was seen to have been set forward at `since` or later.
-    pub(crate) fn has_stepped(&self, since: Tick) -> bool {
-        self.stepped_at.is_some_and(|stepped| since <= stepped)
     }
 
     /// What the server's clock shows now, at least and at most: microseconds since 1970.

@@ -52,15 +52,6 @@ impl RecordRules {
         }
     }
 
-    /// In a login servers are looked at only, until a lock is asked for.
-    pub(crate) fn in_login(&self) -> Command {
-        self.sync_record(if self.is_used {
-            SyncKind::Note
-        } else {
-            SyncKind::Look
-        })
-    }
-
     pub(crate) fn sync_record(&self, kind: SyncKind) -> Command {
         wire::sync_record(&SyncRecord {
             record_version: RecordVersion::draw(),

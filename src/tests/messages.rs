@@ -272,7 +272,12 @@ fn every_message() -> Vec<String> {
         all(TLS, "TlsFailure", tls_failures()),
         all(FINDING, "NodeFinding", findings()),
         rows().iter().map(|it| it.answer.to_string()).collect(),
-        vec![BuildError::of(problems()).to_string()],
+        vec![
+            BuildError {
+                problems: problems(),
+            }
+            .to_string(),
+        ],
     ]
     .concat()
 }

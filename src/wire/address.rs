@@ -7,7 +7,6 @@ use std::sync::Arc;
 
 use redis::{ConnectionAddr, IntoConnectionInfo};
 
-use crate::ids::OwnerLabel;
 use crate::tls::Setup;
 
 /// A node's address. Its `Debug` and `Display` forms show host and port, or the socket's path, and no login.
@@ -132,7 +131,7 @@ impl Address {
                 .map(|password| Credentials::new(login.username(), password)),
             database,
             security,
-            client_name: CLIENT_NAME.to_owned(),
+            client_name: "quorlock".to_owned(),
             tag: None,
         })
     }
@@ -146,16 +145,6 @@ impl Address {
         }
     }
 
-    /// Logs in with `login`, unless the URL says how.
-    pub(crate) fn log_in_with(&mut self, login: &Credentials) {
-        self.login.get_or_insert_with(|| login.clone());
-    }
-
-    /// Adds the owner's label to the name of our connections.
-    pub(crate) fn call_us(&mut self, label: &OwnerLabel) {
-        self.client_name = format!("{CLIENT_NAME}:{}", label.0);
-    }
-
     #[cfg(all(test, feature = "tls"))]
     pub(crate) fn is_to_be_secured(&self) -> bool {
         !matches!(self.security, Security::Plain)
@@ -167,7 +156,6 @@ impl Address {
     }
 }
 
-const CLIENT_NAME: &str = "quorlock";
 const EXPECTED: &str =
     "expected redis://[user:password@]host[:port][/database] or redis+unix:///path";
 const LOGIN_OPTION: &str =
@@ -396,7 +384,7 @@ mod tests {
         };
         let after = |url| {
             let mut address = Address::parse(url).unwrap();
-            address.log_in_with(&login);
+            address.login.get_or_insert_with(|| login.clone());
             let Credentials { user, password } = address.login.unwrap();
             format!("{user:?} {password:?}")
         };
@@ -408,14 +396,6 @@ mod tests {
         assert_eq!(after("redis://:own@host"), r#"None "own""#);
         assert_eq!(after("redis://bob:own@host"), r#"Some("bob") "own""#);
         assert_eq!(format!("{login:?}"), "Credentials { .. }");
-    }
-
-    #[test]
-    fn connections_are_called_by_the_crate_and_the_owner_s_label() {
-        let mut address = Address::parse("redis://host").unwrap();
-        assert_eq!(address.client_name, "quorlock");
-        address.call_us(&OwnerLabel::new("web-3", 4711, "nightly"));
-        assert_eq!(address.client_name, "quorlock:web-3/4711/nightly");
     }
 
     #[test]

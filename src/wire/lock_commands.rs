@@ -1,29 +1,22 @@
-//! The keys of one lock and the commands on them.
+//! The commands of one lock, and those by which operators look at a lock, take it, or find it.
 //!
 //! The lock key is exactly the name, with the manager's prefix: so every client of the plain Redlock layout on the
 //! same nodes excludes us, and we it. Keys of ours beside it begin with `quorlock:` and the kind, *before* the name,
 //! so that no two names can meet: a name with a suffix could be another name. See `wire::keys`.
 
-mod inspect_commands;
-mod list_commands;
-mod queue_policy;
-
 use std::slice;
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::answer::Which;
 use crate::config::RESERVED;
 use crate::ids::{ClientId, OwnerLabel, OwnerToken, RecordVersion};
 use crate::wire::command::{Command, push_digits};
 use crate::wire::keys::{LockKeys, RECORD, digits, keys_of, multi_key};
-use crate::wire::lock_commands::queue_policy::NO_SLOTS;
 use crate::wire::reply::HandedOver;
 use crate::wire::script::{Kind, Script};
 
 pub(crate) use crate::wire::keys::KeyTtls;
-
-pub(crate) use list_commands::{FoundName, ScanPlace, list, names};
-pub(crate) use queue_policy::{Entering, Offer, QueueEntry, QueuePolicy, QueueUpdate};
 
 /// What the rounds of one lock send: the commands of a lock kind, as data.
 #[derive(Clone, Debug)]
@@ -343,6 +336,161 @@ pub(crate) fn sync_record(sync_command: &SyncRecord) -> Command {
         &servers,
     ];
     Command::of_script(Script::SyncRecord, &[RECORD], &args)
+}
+
+/// What commands say of slots where there are none.
+const NO_SLOTS: &[u8] = b"-";
+
+/// How an acquire treats the clients that wait.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) struct QueuePolicy {
+    /// When the call began: microseconds since 1970.
+    pub(crate) since: u64,
+    /// The entry in the waiting list, of a call that waits.
+    pub(crate) entry: Option<QueueEntry>,
+    /// Enter the waiting list if refused.
+    pub(crate) enters: bool,
+    /// Of a semaphore: this slot or none.
+    pub(crate) only: Option<u8>,
+}
+
+/// The entry of a client's call in a waiting list.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) struct QueueEntry {
+    pub(crate) client: ClientId,
+    /// Life of the list after it, in milliseconds.
+    pub(crate) life: u64,
+}
+
+/// What a release offers to the next owner.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub(crate) struct Offer {
+    /// A fencing token; 0 for none.
+    pub(crate) token: u64,
+    /// The fencing token of the owner that releases, if its acquire has proposed another one to the nodes.
+    pub(crate) raised: Option<u64>,
+}
+
+impl Offer {
+    /// As releases have it. `keep`: see `scripts/release.lua`.
+    fn text(self, ttls: KeyTtls, keep: &[u8]) -> Vec<u8> {
+        let Offer { token, raised } = self;
+        let mut text = Vec::with_capacity(48);
+        for number in [token, ttls.fence, ttls.first, raised.unwrap_or(0)] {
+            push_digits(&mut text, number);
+            text.push(b' ');
+        }
+        text.extend_from_slice(keep);
+        text
+    }
+}
+
+/// What a release changes in the waiting list, besides handing the lock over to the first call in it.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub(crate) enum QueueUpdate {
+    /// Nothing: its call was never in it.
+    None,
+    /// Its call leaves the list.
+    Leave(ClientId),
+    /// Likewise, and a call of the client enters it.
+    Enter(Entering),
+}
+
+/// A call that enters a waiting list by a release.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub(crate) struct Entering {
+    pub(crate) entry: QueueEntry,
+    /// When it began.
+    pub(crate) since: u64,
+    /// In the list of which of several locks.
+    pub(crate) which: Which,
+    /// See [`LockCommands::member`].
+    pub(crate) member: Vec<u8>,
+    /// It gives back what it was granted: to whoever began before it, and never to itself.
+    pub(crate) yields: bool,
+}
+
+/// How many readers a node names.
+const READERS_MAX: u64 = 100;
+/// Longer values are not sent: no client of the plain layout has any. Bytes.
+const VALUE_MAX: u64 = 512;
+
+impl LockKeys {
+    /// What is looked at: a lock, or one slot of a semaphore. `name`: with the prefix.
+    pub(crate) fn named(name: &[u8], slot: Option<u8>) -> LockKeys {
+        match slot {
+            None => LockKeys::of(name.into()),
+            Some(slot) => LockKeys::of_slot(name, slot),
+        }
+    }
+
+    /// Asks what nodes store about it.
+    pub(crate) fn inspect(&self) -> Command {
+        let LockKeys {
+            lock,
+            fence,
+            waiting,
+            readers,
+            ..
+        } = self;
+        Command::of_script(
+            Script::Inspect,
+            &[&**lock, fence, waiting, readers],
+            &[&digits(READERS_MAX), &digits(VALUE_MAX)],
+        )
+    }
+
+    /// Ends it where it has this value, or the entry of the reader with it, and nowhere else; then it is the next call's turn.
+    pub(crate) fn take(&self, value: &[u8], reads: bool, ttls: KeyTtls) -> Command {
+        let script = if reads {
+            Script::ReleaseShared
+        } else {
+            Script::Release
+        };
+        // Whoever comes next asks for a token of its own.
+        let offer = Offer::default().text(ttls, NO_SLOTS);
+        Command::of_script(script, &self.all(), &[value, &offer])
+    }
+
+    /// Deletes the counter where it still is this number. It is no lock's key, so nobody stands in line for it.
+    pub(crate) fn forget(&self, counter: u64) -> Command {
+        let counter_as_lock = LockKeys::of(self.fence[..].into());
+        let ttls = KeyTtls { fence: 0, first: 1 };
+        counter_as_lock.take(&digits(counter), false, ttls)
+    }
+}
+
+/// How many keys a node returns at a time: as many as an array of a reply may have, and some less.
+const KEYS_MAX: usize = 60;
+/// How long each is at most, and all of them together: what a reply may have, and some less. Bytes.
+const KEY_MAX: u64 = 60_000;
+const TOTAL_MAX: u64 = 200_000;
+
+/// A lock, or a slot of a semaphore: its name with the prefix, and the slot.
+pub(crate) type FoundName = (Vec<u8>, Option<u8>);
+
+/// What of a node's keys is looked at next.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub(crate) struct ScanPlace {
+    pub(crate) cursor: u64,
+    /// How many keys, about.
+    pub(crate) count: u64,
+}
+
+/// Asks for the keys of ours that stand at this place.
+pub(crate) fn list(place: ScanPlace) -> Command {
+    let ours = [RESERVED, b"*"].concat();
+    let max = digits(u64::try_from(KEYS_MAX).unwrap_or(0));
+    let args = [
+        digits(place.cursor),
+        digits(place.count),
+        ours,
+        max,
+        digits(KEY_MAX),
+        digits(TOTAL_MAX),
+    ];
+    let args: Vec<_> = args.iter().map(Vec::as_slice).collect();
+    Command::of_script(Script::List, &[RECORD], &args)
 }
 
 #[cfg(test)]

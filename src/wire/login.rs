@@ -411,7 +411,7 @@ fn bad_answer(to: &str) -> NodeFailure {
 }
 
 fn no_memory() -> NodeFailure {
-    NodeFailure::protocol("no memory in the answer to a sync_command")
+    NodeFailure::protocol("no record in the answer to a sync")
 }
 
 #[cfg(test)]

@@ -134,7 +134,7 @@ impl Search {
         self.place.cursor = next;
         self.place.count = portion(self.place.count, too_many);
         self.pages = self.pages.saturating_add(1);
-        found.extend(wire::names(&keys));
+        found.extend(keys.iter().filter_map(|key| wire::owner_of(key)));
         // Behind an answer of which there were too many keys the same place comes again.
         if next == 0 && !too_many {
             return Ok(false);

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use crate::answer::{Answer, ExtendReply};
 use crate::engine::live_hold::held::{HoldInner, HoldState, Renewal};
-use crate::engine::nodes::fanout::{Broadcast, Enqueued};
+use crate::engine::nodes::fanout::{Broadcast, Enqueued, Recipients};
 use crate::engine::round::attempt::Grants;
 use crate::engine::round::pending::Pending;
 use crate::engine::schedule::{Announcement, Due, ScheduleEntry};
@@ -84,7 +84,7 @@ impl Due for HoldInner {
             .is_some_and(|it| moment.has_reached(it));
         if is_first && !state.is_handed_over {
             // One that owes its answer may grant the lock yet. While servers are slow, extensions would only make them slower.
-            let confirmed = state.confirmations().confirmed();
+            let confirmed = state.confirmations().confirmed;
             let lacking = fanout.voting(tick).without(confirmed);
             let owed = lacking.without(state.grants.answered());
             if lacking.without(owed).is_empty() {
@@ -129,7 +129,7 @@ impl Due for HoldInner {
         let (until, confirmed) = {
             let state = self.state.lock();
             let until = state.lease.valid_until(now).ok()?;
-            (until, state.confirmations().confirmed())
+            (until, state.confirmations().confirmed)
         };
         let fanout = &self.shared.fanout;
         let missing = fanout.voting(time::tick()).without(confirmed);
@@ -184,10 +184,7 @@ impl HoldInner {
     /// How long until a majority has to confirm the lock ahead of time: clocks of nodes have been set forward, so that it is in
     /// doubt, or a node cannot be healed before that.
     fn recheck_in(&self, state: &HoldState, tick: Tick) -> Option<Duration> {
-        let stepped = self
-            .shared
-            .fanout
-            .stepped_since(state.confirmations.since());
+        let stepped = self.shared.fanout.stepped_since(state.confirmations.since);
         let is_sure = stepped.is_empty() || !state.confirmations().is_suspect(stepped);
         if is_sure && !state.unhealed {
             return None;
@@ -293,7 +290,12 @@ impl HoldInner {
                         .leave_out(node, NodeAnswer::Failed(NodeFailure::Stalled));
                 }
                 let others = fanout.ids().collect::<NodeSet>().without(owed);
-                let enqueued = fanout.enqueue(broadcast.patiently().to(Some(others)), tick);
+                let renewal = Broadcast {
+                    to: Some(others),
+                    recipients: Recipients::Patient,
+                    ..broadcast
+                };
+                let enqueued = fanout.enqueue(renewal, tick);
                 state.owed = state.owed.union(enqueued.taken);
                 enqueued
             }
@@ -543,7 +545,7 @@ impl Extension {
             gone: self.round.nodes_with(Answer::is_gone),
             stepped: stepped_since(self.sent.at.tick),
         };
-        confirmations.are_lost(stepped_since(confirmations.since()), failed)
+        confirmations.are_lost(stepped_since(confirmations.since), failed)
     }
 
     /// A majority has confirmed the lock. Notes which other nodes have since, and which counters were shown. Sets the key again on
@@ -585,7 +587,7 @@ impl Extension {
             // nobody deletes.
             let mut state = self.lock.state.lock();
             state.number = largest.map_or(state.number, |it| it.max(state.number));
-            if state.confirmations.since() == self.sent.at.tick {
+            if state.confirmations.since == self.sent.at.tick {
                 state.confirmations = state
                     .confirmations
                     .and(self.round.nodes_with(Answer::is_extended));
@@ -597,7 +599,7 @@ impl Extension {
                 .commands
                 .heal(*owner, lease::millis(self.sent.ttl), self.number);
             let healing = Arc::new(Healing(Arc::clone(&self.lock)));
-            let nodes = fanout.that_may_heal(lost, tick);
+            let nodes = fanout.healable(lost, tick);
             let enqueued = fanout.enqueue(Broadcast::ask(command, &healing).to(Some(nodes)), tick);
             state.reached = state.reached.union(enqueued.taken);
             state.unhealed |= self.number < state.number;

@@ -343,7 +343,7 @@ impl HoldInner {
         match state.lease.release(now) {
             Ending::Released { until } => {
                 let held = Held {
-                    confirmed: state.confirmations().confirmed(),
+                    confirmed: state.confirmations().confirmed,
                     until,
                 };
                 let renewal = state.renewal.take();

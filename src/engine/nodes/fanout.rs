@@ -221,9 +221,9 @@ impl Fanout {
     }
 
     /// Nodes of `some` on which a lock that is gone may be set again.
-    pub(crate) fn that_may_heal(&self, some: NodeSet, now: Tick) -> NodeSet {
+    pub(crate) fn healable(&self, some: NodeSet, now: Tick) -> NodeSet {
         let length = self.records.rules().quarantine();
-        some.without(self.nodes_that(|it| !it.may_heal(length, now)))
+        some.without(self.nodes_that(|it| !it.quarantines.may_heal(now, length)))
     }
 
     /// Connected nodes that are not quarantined.
@@ -246,7 +246,7 @@ impl Fanout {
 
     /// Nodes whose clock was seen to have been set forward at `since` or later.
     pub(crate) fn stepped_since(&self, since: Tick) -> NodeSet {
-        self.nodes_that(|it| it.has_stepped(since))
+        self.nodes_that(|it| it.stepped_at.is_some_and(|stepped| since <= stepped))
     }
 
     /// How many nodes can tell us what they hand over.
@@ -313,23 +313,26 @@ impl Fanout {
 
 /// A command for several nodes, and the handler of their answers.
 pub(crate) struct Broadcast {
-    pub(super) command: Arc<Command>,
-    pub(super) handler: Option<Arc<dyn ReplyHandler>>,
+    pub(crate) command: Arc<Command>,
+    pub(crate) handler: Option<Arc<dyn ReplyHandler>>,
     /// All nodes if `None`.
-    to: Option<NodeSet>,
-    pub(super) recipients: Recipients,
+    pub(crate) to: Option<NodeSet>,
+    pub(crate) recipients: Recipients,
 }
 
 /// Which nodes take a command.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(super) enum Recipients {
-    /// Those that can take it now; the others refuse it.
+pub(crate) enum Recipients {
+    /// Ready nodes; the others refuse the command.
     Ready,
-    /// Likewise; but a node refuses it only after a longer silence, see [`Broadcast::patiently`].
+    /// A slow node takes the command too, because a late answer counts. A node that has sent nothing for a second or the
+    /// response timeout, whichever is longer, refuses it: otherwise the end of what its commands have set would move on, and
+    /// a dead connection would stay.
     Patient,
-    /// Likewise; but it goes to no node while so many are stalled that no majority can take it.
+    /// Ready nodes, if they are a majority. While too many nodes are stalled no node gets the command: sending and undoing
+    /// hopeless acquires would keep the healthy nodes saturated.
     ReadyMajority,
-    /// A release: every node, whatever its health. It is worth sending for so long.
+    /// Every node, whatever its health: a release, and how long it is worth sending.
     All(Duration),
 }
 
@@ -348,26 +351,6 @@ impl Broadcast {
     /// For `nodes` only, if that is some.
     pub(crate) fn to(self, nodes: Option<NodeSet>) -> Broadcast {
         Broadcast { to: nodes, ..self }
-    }
-
-    /// It is of no use at fewer nodes than a majority. So while that many are stalled it is sent to none: what the others
-    /// would be asked, and would have to be asked to take back, is all that many callers that try again and again would keep
-    /// them busy with, and they might never catch up.
-    pub(crate) fn for_majority(self) -> Broadcast {
-        Broadcast {
-            recipients: Recipients::ReadyMajority,
-            ..self
-        }
-    }
-
-    /// A late answer counts as well. So a slow node takes it; a node that has sent nothing for a second or the response
-    /// timeout, whichever is longer, does not. Otherwise the end of what its commands have set would move on, and a dead
-    /// connection would stay.
-    pub(crate) fn patiently(self) -> Broadcast {
-        Broadcast {
-            recipients: Recipients::Patient,
-            ..self
-        }
     }
 
     /// A release for `nodes`, whatever their health. `keep`: how long it is worth sending.

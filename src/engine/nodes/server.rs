@@ -69,7 +69,8 @@ pub(crate) trait NodeEvents: Send + Sync {
 pub(crate) struct Records {
     settings: RecordRules,
     max_ttl: AtomicU64,
-    is_used: AtomicBool,
+    /// A lock was asked for.
+    pub(crate) is_used: AtomicBool,
 }
 
 impl Records {
@@ -97,11 +98,6 @@ impl Records {
         if before < rules.max_ttl {
             self.max_ttl.fetch_max(rules.max_ttl, Ordering::Relaxed);
         }
-    }
-
-    /// A lock is asked for.
-    pub(crate) fn note_use(&self) {
-        self.is_used.store(true, Ordering::Relaxed);
     }
 }
 
@@ -209,10 +205,14 @@ impl Server {
         while self.has_commands() {
             // RACE: T1 finds that commands wait for an answer; T2, the worker, has taken that and found the channel empty. Therefore
             // T1 looks after it has given its command, and T2 looks at the channel after it has published.
-            let (takes, is_unused) =
-                self.availability(|it| (it.takes_commands(now.tick), it.is_unused()));
+            let (takes, is_unused) = self.availability(|it| {
+                (
+                    it.takes_commands(now.tick),
+                    matches!(it.health, Health::Unused),
+                )
+            });
             if is_unused {
-                // It waits for its first command.
+                // The worker waits for its first command.
                 self.wake_worker();
             }
             if !takes {

@@ -23,6 +23,7 @@ use crate::stats::count;
 use crate::sys::logging::{Level, error, warn, write_line};
 use crate::sys::{Events, OwnThread, Poll, Registry, SOCKET, WAKE, Waker, aside};
 use crate::time::{self, Tick};
+use crate::wire::SyncKind;
 
 /// Pauses between attempts to connect: doubling, and a random part on top so that clients do not come in step.
 const RETRY_FIRST: Duration = Duration::from_millis(50);
@@ -184,7 +185,13 @@ impl Worker {
             }
             self.wait_until(found_by)?;
         };
-        let sync_record = self.node.common.records.rules().in_login();
+        let rules = self.node.common.records.rules();
+        // A server is only looked at until a lock is asked for.
+        let sync_record = rules.sync_record(if rules.is_used {
+            SyncKind::Note
+        } else {
+            SyncKind::Look
+        });
         let left = deadline.saturating_duration_since(time::tick());
         connect::connect(&address, Some(&sync_record), left, self.failures, self)
     }

@@ -57,7 +57,7 @@ impl Admission {
 
     fn take(self: &Arc<Self>, may_enter: impl FnOnce(&Tickets) -> bool) -> Option<RoundTicket> {
         let mut tickets = self.tickets.lock();
-        if !may_enter(&tickets) || tickets.limit.rounds() <= tickets.under_way {
+        if !may_enter(&tickets) || tickets.limit.rounds <= tickets.under_way {
             return None;
         }
         tickets.under_way = tickets.under_way.saturating_add(1);
@@ -117,7 +117,7 @@ impl Admission {
         let mut woken = Vec::new();
         let mut tickets = self.tickets.lock();
         work(&mut tickets);
-        while tickets.under_way < tickets.limit.rounds()
+        while tickets.under_way < tickets.limit.rounds
             && let Some((id, parker)) = tickets.waiting.pop_first()
         {
             tickets.under_way = tickets.under_way.saturating_add(1);

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use crate::answer::{AcquireReply, Answer};
 use crate::config::Config;
-use crate::engine::nodes::fanout::{Broadcast, Fanout};
+use crate::engine::nodes::fanout::{Broadcast, Fanout, Recipients};
 use crate::engine::round::admission::RoundTicket;
 use crate::engine::round::pending::Pending;
 use crate::engine::spec::LockSpec;
@@ -89,9 +89,10 @@ impl Attempt {
             only: known.only,
             ..request.policy
         };
-        // While no time is known, a place that may be a wrong one is not taken: behind the answers it is known.
+        // Behind all others, in no list. While the nodes' time is unknown the place may be wrong: the answers show that time.
         if known.has_no_place || time.is_none() {
-            policy = policy.without_place();
+            policy.since = u64::MAX;
+            policy.enters = false;
         }
         let proposal = token::propose(time.unwrap_or(sent.moment.wall_micros()), seen);
         let proposal = proposal.ok_or_else(|| {
@@ -107,7 +108,10 @@ impl Attempt {
             .spec
             .commands
             .acquire(owner.token, ttl_ms, proposal, &policy);
-        let broadcast = Broadcast::ask(command, &round);
+        let broadcast = Broadcast {
+            recipients: Recipients::ReadyMajority,
+            ..Broadcast::ask(command, &round)
+        };
         let attempt = Attempt {
             owner,
             sent,
@@ -158,7 +162,7 @@ impl Attempt {
         request: &Request,
         broadcast: Broadcast,
     ) -> Result<Won, LostAttempt> {
-        self.round.send(fanout, broadcast.for_majority());
+        self.round.send(fanout, broadcast);
         self.round.spin(fanout, &self.round_ticket.admission);
         self.finish(fanout, request)
     }
@@ -456,7 +460,7 @@ impl Request {
         end: Option<Tick>,
     ) -> Request {
         let life = pause::longest_pause(config.retry_max).saturating_mul(PAUSES_IN_A_LIFE);
-        let life = u64::try_from(life.as_millis()).unwrap_or(u64::MAX);
+        let life = lease::millis(life);
         let entry = client.map(|client| QueueEntry { client, life });
         let began = Moment::now();
         let policy = QueuePolicy {

@@ -14,7 +14,7 @@ use crate::engine::round::attempt::{
     Asked, Attempt, AttemptFacts, LostAttempt, NotWon, Owner, Request,
 };
 use crate::engine::round::pending::Pending;
-use crate::ids::{ClientId, NodeId, NodeSet, OwnerToken};
+use crate::ids::{NodeId, NodeSet, OwnerToken};
 use crate::logic::acquire_round::{AcquireRound, Rule};
 use crate::logic::lease;
 use crate::logic::pause;
@@ -322,11 +322,6 @@ impl Ticket {
         )?;
         state.hand_overs.won = Some(Arc::clone(&attempt.round));
         Some(attempt)
-    }
-
-    /// Who it is in the lists of the nodes.
-    pub(super) fn client(&self) -> Option<ClientId> {
-        self.request.policy.entry.map(|it| it.client)
     }
 
     /// Enters the waiting lists of the nodes by a release of the lock, with this token, that goes to these nodes: what that says.

@@ -10,7 +10,7 @@ use crate::engine::round::admission::{Admission, RoundTicket, RoundWait};
 use crate::engine::round::attempt::{Attempt, LostAttempt, NotWon, Owner, Request, Won};
 use crate::engine::wait::queue::{HandOvers, Ticket};
 use crate::engine::wait::queues::Queues;
-use crate::ids::{NodeSet, OwnerToken};
+use crate::ids::OwnerToken;
 use crate::logic::pause;
 use crate::stats::count;
 use crate::sys::sync::Mutex;
@@ -45,8 +45,8 @@ pub(crate) struct QueuedCall<'a> {
     /// How many nodes had handed the lock over when the last attempt began.
     handed_over: usize,
     false_alarms: u32,
-    /// To begin a round.
-    turn: RoundWait,
+    /// Turn to begin a round.
+    pub(crate) turn: RoundWait,
     /// The hold that it became.
     held: Option<u64>,
 }
@@ -130,11 +130,6 @@ impl<'a> QueuedCall<'a> {
         }
     }
 
-    /// Whether nothing but other rounds of this manager keeps the call from asking the nodes.
-    pub(crate) fn waits_for_turn(&self) -> bool {
-        self.turn.is_awaited()
-    }
-
     /// Asks the nodes.
     pub(crate) fn try_now(&mut self, round_ticket: RoundTicket) -> Result<Won, NotWon> {
         self.fanout.wait_for_room();
@@ -192,8 +187,11 @@ impl<'a> QueuedCall<'a> {
     /// Who the call is to the nodes after a lost attempt.
     fn note_owner(&self, lost: &LostAttempt) {
         let round = &lost.round;
-        self.add_reached(round.reached());
+        let reached = round.reached();
         let mut state = self.ticket.state.lock();
+        if let Some(owner) = &mut state.owner {
+            owner.reached = owner.reached.union(reached);
+        }
         if !lost.is_released {
             // It waits for others that hand the lock over, and asks then.
             let granted = round.nodes_with(Answer::is_granted);
@@ -229,12 +227,6 @@ impl<'a> QueuedCall<'a> {
         }
     }
 
-    fn add_reached(&self, nodes: NodeSet) {
-        if let Some(owner) = &mut self.ticket.state.lock().owner {
-            owner.reached = owner.reached.union(nodes);
-        }
-    }
-
     /// Ends the wait of all calls of the queue that were there when `lost` began: what it found out about the nodes counts
     /// for them, too. A call that came later asks the nodes once at least.
     pub(crate) fn give_up_for_all(&self, lost: &LostAttempt) {
@@ -267,12 +259,13 @@ impl<'a> QueuedCall<'a> {
         if self.held.is_some() {
             return;
         }
+        let request = &self.ticket.request;
         if !owner.reached.is_empty()
-            && let Some(client) = self.ticket.client()
+            && let Some(entry) = request.policy.entry
         {
-            let commands = &self.ticket.request.spec.commands;
+            let commands = &request.spec.commands;
             let seen = self.ticket.state.lock().known.seen;
-            let update = QueueUpdate::Leave(client);
+            let update = QueueUpdate::Leave(entry.client);
             let leave = commands.release(owner.token, self.fanout.offer(seen), update);
             let leave = Broadcast::release(leave, owner.reached, LEAVE_FOR);
             self.fanout.send(leave, time::tick());

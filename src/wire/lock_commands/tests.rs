@@ -3,7 +3,6 @@
 mod handed_over;
 
 use super::*;
-use crate::answer::Which;
 use crate::inspection::SecretValue;
 
 #[test]
@@ -31,6 +30,15 @@ fn entering(entry: QueueEntry) -> QueuePolicy {
         entry: Some(entry),
         enters: true,
         only: None,
+    }
+}
+
+/// Of a call behind all others, in no list.
+fn without_place(entry: QueueEntry) -> QueuePolicy {
+    QueuePolicy {
+        since: u64::MAX,
+        enters: false,
+        ..entering(entry)
     }
 }
 
@@ -96,10 +104,7 @@ fn the_commands_of_a_mutex_have_the_keys_and_arguments_that_its_scripts_state() 
     };
     acquires(entering(entry), &format!("{since} 9 {me} 800 - 1"));
     let last = "18446744073709551615";
-    acquires(
-        entering(entry).without_place(),
-        &format!("{last}  {me} 800 - 1"),
-    );
+    acquires(without_place(entry), &format!("{last}  {me} 800 - 1"));
     let alone = QueuePolicy {
         entry: None,
         ..entering(entry)
@@ -544,7 +549,7 @@ fn every_command_says_for_how_long_its_lock_can_live_and_whether_the_client_may_
         for (policy, waits) in [
             (alone, false),
             (entering(entry), true),
-            (entering(entry).without_place(), true),
+            (without_place(entry), true),
         ] {
             let command = commands.acquire(owner, 1_500, 1, &policy);
             assert_eq!(
@@ -578,4 +583,104 @@ fn every_command_says_for_how_long_its_lock_can_live_and_whether_the_client_may_
         }
     }
     assert!(Command::time().life.is_zero());
+}
+
+fn same(command: &Command, script: Script, keys: &[&[u8]], args: &[&[u8]]) {
+    let [sent, expected] = [command, &Command::of_script(script, keys, args)]
+        .map(|it| it.packed().escape_ascii().to_string());
+    assert_eq!(sent, expected);
+}
+
+const OPERATOR_TTLS: KeyTtls = KeyTtls {
+    fence: 9,
+    first: 800,
+};
+
+#[test]
+fn an_operators_commands_have_the_keys_and_arguments_that_the_scripts_state() {
+    let (fence, list, mark) = (
+        b"quorlock:fence:a",
+        b"quorlock:waiting:a",
+        b"quorlock:mark:a",
+    );
+    let readers = b"quorlock:readers:a";
+    let lock = LockKeys::named(b"a", None);
+    same(
+        &lock.inspect(),
+        Script::Inspect,
+        &[b"a", fence, list, readers],
+        &[b"100", b"512"],
+    );
+    let keys: [&[u8]; 6] = [b"a", fence, RECORD, mark, list, readers];
+    same(
+        &lock.take(b"v", false, OPERATOR_TTLS),
+        Script::Release,
+        &keys,
+        &[b"v", b"0 9 800 0 -"],
+    );
+    same(
+        &lock.take(b"v", true, OPERATOR_TTLS),
+        Script::ReleaseShared,
+        &keys,
+        &[b"v", b"0 9 800 0 -"],
+    );
+    forgets(&lock, "quorlock:fence:a");
+}
+
+/// The counter `fence` stands in place of a lock, with a list of its own, in which nobody is.
+fn forgets(looked: &LockKeys, fence: &str) {
+    let beside = ["fence", "waiting", "mark", "readers"];
+    let [of_fence, list, mark, readers] = beside.map(|kind| format!("quorlock:{kind}:{fence}"));
+    let keys = [
+        fence.as_bytes(),
+        of_fence.as_bytes(),
+        RECORD,
+        mark.as_bytes(),
+        list.as_bytes(),
+        readers.as_bytes(),
+    ];
+    same(
+        &looked.forget(7),
+        Script::Release,
+        &keys,
+        &[b"7", b"0 0 1 0 -"],
+    );
+}
+
+#[test]
+fn a_slot_is_looked_at_by_its_own_key_and_counter_and_the_list_of_all_slots() {
+    let slot = LockKeys::named(b"a", Some(7));
+    let (key, fence, none) = (
+        b"quorlock:slot-7:a",
+        b"quorlock:slot-fence-7:a",
+        b"quorlock:slot-readers-7:a",
+    );
+    let (list, mark) = (b"quorlock:slot-waiting:a", b"quorlock:slot-mark:a");
+    same(
+        &slot.inspect(),
+        Script::Inspect,
+        &[key, fence, list, none],
+        &[b"100", b"512"],
+    );
+    same(
+        &slot.take(b"v", false, OPERATOR_TTLS),
+        Script::Release,
+        &[key, fence, RECORD, mark, list, none],
+        &[b"v", b"0 9 800 0 -"],
+    );
+    forgets(&slot, "quorlock:slot-fence-7:a");
+}
+
+#[test]
+fn the_search_for_locks_has_the_key_and_arguments_that_its_script_states() {
+    let written = |command: &Command| command.packed().escape_ascii().to_string();
+    let args: [&[u8]; 6] = [b"17", b"500", b"quorlock:*", b"60", b"60000", b"200000"];
+    let expected = Command::of_script(Script::List, &[b"quorlock:record"], &args);
+    assert_eq!(
+        written(&list(ScanPlace {
+            cursor: 17,
+            count: 500
+        })),
+        written(&expected)
+    );
 }

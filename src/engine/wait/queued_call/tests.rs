@@ -635,7 +635,10 @@ fn a_call_that_leaves_gives_back_what_nodes_have_handed_over_and_hand_over_yet()
     let (queued, ticket, attempt) = asked(shared);
     let owner = owner_of(&ticket);
     answer(&attempt, [held(1), held(1), held(1)]);
-    queued.add_reached(attempt.round.reached());
+    let reached = attempt.round.reached();
+    if let Some(owner) = &mut ticket.state.lock().owner {
+        owner.reached = owner.reached.union(reached);
+    }
     shared.queues.handed_over(node(0), &handed_to(owner, 20));
     let before = sent(shared);
 
