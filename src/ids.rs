@@ -42,7 +42,8 @@ impl RecordVersion {
 
     /// The last fifteen digits.
     pub(crate) fn new(number: u64) -> RecordVersion {
-        let (mut digits, mut rest) = ([b'0'; RecordVersion::LEN], number);
+        let mut digits = [b'0'; RecordVersion::LEN];
+        let mut rest = number;
         for digit in digits.iter_mut().rev() {
             *digit = b'0'.saturating_add(u8::try_from(rest % 10).unwrap_or(0));
             rest /= 10;
@@ -241,7 +242,8 @@ pub(crate) struct ClientId(pub(crate) [u8; 16]);
 impl ClientId {
     /// Draws an id from the operating system's generator.
     pub(crate) fn draw() -> Result<ClientId, getrandom::Error> {
-        let (mut bytes, mut digits) = ([0; 8], [0; 16]);
+        let mut bytes = [0; 8];
+        let mut digits = [0; 16];
         fill_random(&mut bytes)?;
         digits.copy_from_slice(format!("{:016x}", u64::from_ne_bytes(bytes)).as_bytes());
         Ok(ClientId(digits))

@@ -278,7 +278,8 @@ mod tests {
             holder: Some("web-3/4711".into()),
             value,
         };
-        let (left, waiting_for) = (Some(Duration::from_secs(12)), Some(Duration::from_secs(3)));
+        let left = Some(Duration::from_secs(12));
+        let waiting_for = Some(Duration::from_secs(3));
         let stored = StoredLock {
             key,
             left,

@@ -375,6 +375,6 @@ impl Admin<'_> {
     /// ```
     #[doc(alias = "delete")]
     pub fn forget(&self, seen: &Inspection) -> Result<Vec<NodeReport>, AcquireError> {
-        self.engine.operate(|shared| shared.forget(seen))
+        self.engine.operate(|shared| shared.delete_counters(seen))
     }
 }

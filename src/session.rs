@@ -246,7 +246,7 @@ impl Session {
             .record_reply
             .as_ref()
             .and_then(|shown| self.rules.noted(shown));
-        self.learn(server_info);
+        self.store_info(server_info);
         self.note_change(change, now.tick);
         if self.wants_notices {
             self.subscribe(now);
@@ -275,7 +275,7 @@ impl Session {
     }
 
     /// Remembers what the server says about itself.
-    fn learn(&mut self, server_info: ServerInfo) {
+    fn store_info(&mut self, server_info: ServerInfo) {
         let before = self.server_info.replace(server_info.clone());
         let known = before
             .as_ref()
@@ -543,12 +543,12 @@ impl Session {
     /// anybody may publish.
     fn judge_hand_over(&mut self, notice: HandedOver, now: Now) -> HandedOver {
         self.eligibility.length = self.rules.quarantine();
-        let heard = Timing {
+        let timing = Timing {
             asked: self.last_asked,
             answered: now,
         };
         let has_vote =
-            !self.lease_is_over(now.moment) && !self.eligibility.would_step(notice.time, heard);
+            !self.lease_is_over(now.moment) && !self.eligibility.would_step(notice.time, timing);
         let left = self
             .eligibility
             .quarantine_remaining(VoteKind::Grant, self.synced_at);
@@ -580,7 +580,7 @@ impl Session {
             ..self.server_info.clone().unwrap_or_default()
         };
         let refusal = self.rules.refusal(&server_info);
-        self.learn(server_info);
+        self.store_info(server_info);
         if let Some(failure) = refusal {
             return Answer::Failed(failure);
         }

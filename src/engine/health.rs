@@ -115,7 +115,9 @@ impl ManagerState {
         let mut rows = self.check_nodes();
         for (id, answers) in nodes.into_iter().zip(answers) {
             let answer = answers.into_iter().nth(id.index());
-            if let (Some(row), Some((Err(failure), _))) = (rows.get_mut(id.index()), answer) {
+            if let Some((Err(failure), _)) = answer
+                && let Some(row) = rows.get_mut(id.index())
+            {
                 row.failure = Some(failure);
             }
         }

@@ -66,7 +66,7 @@ impl ManagerState {
                 }
             }
         }
-        self.tell(
+        self.send_each(
             holds
                 .into_iter()
                 .map(|((value, reads), to)| (lock.take(value.as_bytes(), reads, ttls), to)),
@@ -75,7 +75,7 @@ impl ManagerState {
 
     /// Deletes the counters that were seen, if nobody was seen to hold the lock or to wait for it. One that has changed since
     /// stays: nodes compare.
-    pub(crate) fn forget(&self, seen: &Inspection) -> Vec<NodeReport> {
+    pub(crate) fn delete_counters(&self, seen: &Inspection) -> Vec<NodeReport> {
         let lock = self.looked(&seen.name, seen.slot);
         let stored = || {
             seen.nodes
@@ -89,15 +89,15 @@ impl ManagerState {
                 counters.entry(counter).or_default().insert(node);
             }
         }
-        self.tell(
+        self.send_each(
             counters
                 .into_iter()
-                .map(|(counter, to)| (lock.forget(counter), to)),
+                .map(|(counter, to)| (lock.delete_counter(counter), to)),
         )
     }
 
     /// What the nodes answer, of which each gets the commands that are for it.
-    fn tell(&self, commands: impl Iterator<Item = (Command, NodeSet)>) -> Vec<NodeReport> {
+    fn send_each(&self, commands: impl Iterator<Item = (Command, NodeSet)>) -> Vec<NodeReport> {
         let mut rows = vec![NodeAnswer::NotAsked; self.fanout.nodes.len()];
         for (command, to) in commands {
             let answers = ask(&self.fanout, command, Some(to));

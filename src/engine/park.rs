@@ -172,7 +172,8 @@ mod tests {
 
     #[test]
     fn a_thread_that_is_woken_before_it_sleeps_does_not_sleep() {
-        let (parker, until) = (Parker::default(), far());
+        let parker = Parker::default();
+        let until = far();
 
         parker.wake();
         parker.sleep(Some(until));
@@ -182,10 +183,8 @@ mod tests {
 
     #[test]
     fn a_signal_wakes_all_that_watch_it_and_forgets_those_that_have_left() {
-        let (signal, parkers) = (
-            Signal::default(),
-            [(); 3].map(|()| Arc::new(Parker::default())),
-        );
+        let signal = Signal::default();
+        let parkers = [(); 3].map(|()| Arc::new(Parker::default()));
         let until = far();
         {
             let signals = [&signal];

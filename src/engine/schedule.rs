@@ -33,7 +33,7 @@ pub(crate) trait Due: Send + Sync {
     fn on_due(self: Arc<Self>, now: Now, batch: &mut Enqueued) -> Option<Duration>;
 
     /// How long it is until it is over: what is over soonest is looked after first.
-    fn left(&self, now: Moment) -> Duration;
+    fn ends_in(&self, now: Moment) -> Duration;
 
     /// What it is, if it is a lock that is held.
     fn hold(&self) -> Option<HeldLock>;
@@ -106,7 +106,7 @@ impl Schedule {
     /// wakes a few times per ttl, not once per lock.
     ///
     /// RACE: a call wins a lock, [`Schedule::stop`] does not find it, the call enters it; therefore it ends here.
-    pub(crate) fn commands(&self, due: Arc<dyn Due>, wait: Duration) {
+    pub(crate) fn enter(&self, due: Arc<dyn Due>, wait: Duration) {
         // Zero means "not entered".
         let at = self.nanos(time::tick()).saturating_add(nanos(wait)).max(1);
         let mut queue = self.queue.lock();
@@ -283,7 +283,7 @@ mod tests {
             None
         }
 
-        fn left(&self, _now: Moment) -> Duration {
+        fn ends_in(&self, _now: Moment) -> Duration {
             Duration::ZERO
         }
 
@@ -311,7 +311,7 @@ mod tests {
             .collect();
         things
             .iter()
-            .for_each(|it| schedule.commands(Arc::<Thing>::clone(it), Duration::ZERO));
+            .for_each(|it| schedule.enter(Arc::<Thing>::clone(it), Duration::ZERO));
         let held = || {
             schedule
                 .held()
@@ -324,7 +324,7 @@ mod tests {
         assert_eq!((due.len(), held()), (2, vec![0, 1]));
         schedule.remove(&things[0].0);
         assert_eq!(held(), [1]);
-        schedule.commands(Arc::<Thing>::clone(&things[1]), Duration::ZERO);
+        schedule.enter(Arc::<Thing>::clone(&things[1]), Duration::ZERO);
         schedule.stop();
         assert_eq!(held(), [0; 0]);
     }
@@ -334,7 +334,7 @@ mod tests {
         let schedule = Schedule::new();
         let waits = [Duration::ZERO, TOGETHER, Duration::from_secs(3_600)];
         for (id, wait) in (0..).zip(waits) {
-            schedule.commands(Arc::new(Thing(ScheduleEntry::new(id))), wait);
+            schedule.enter(Arc::new(Thing(ScheduleEntry::new(id))), wait);
         }
 
         // On a slow machine the second is due by then.

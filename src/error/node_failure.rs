@@ -173,11 +173,11 @@ pub enum NodeFailure {
     },
     /// The server does not serve the locks' slot of its cluster: the slot is moving or has moved, or nobody serves it.
     #[error(
-        "the slot of the locks is not served: {said}; see CLUSTER INFO and CLUSTER SLOTS there"
+        "the slot of the locks is not served: {message}; see CLUSTER INFO and CLUSTER SLOTS there"
     )]
     SlotNotServed {
         /// Text from the server.
-        said: String,
+        message: String,
     },
     /// Something else uses the lock's name: its key, or a key beside it, holds a value of another type or a fencing counter that is not a
     /// number below 2^53.

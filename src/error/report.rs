@@ -41,10 +41,10 @@ impl fmt::Display for Rows<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut groups: Vec<(String, Vec<&NodeReport>)> = Vec::new();
         for row in self.0 {
-            let said = row.answer.to_string();
-            match groups.iter_mut().find(|(it, _)| *it == said) {
+            let text = row.answer.to_string();
+            match groups.iter_mut().find(|(it, _)| *it == text) {
                 Some((_, rows)) => rows.push(row),
-                None => groups.push((said, vec![row])),
+                None => groups.push((text, vec![row])),
             }
         }
         // A grant or a missing answer needs no action.
@@ -53,7 +53,7 @@ impl fmt::Display for Rows<'_> {
                 || matches!(it.answer, NodeAnswer::Pending | NodeAnswer::NotAsked)
         };
         groups.sort_by_key(|(_, rows)| rows.iter().all(is_idle));
-        let groups = groups.iter().map(|(said, rows)| {
+        let groups = groups.iter().map(|(text, rows)| {
             let with_address = rows.len() == 1
                 || rows
                     .iter()
@@ -65,7 +65,7 @@ impl fmt::Display for Rows<'_> {
                     node.to_string()
                 }
             });
-            format!("{}: {said}", joined(nodes, ", "))
+            format!("{}: {text}", joined(nodes, ", "))
         });
         f.write_str(&joined(groups, "; "))
     }
@@ -123,7 +123,7 @@ impl NodeAnswer {
         matches!(self, NodeAnswer::Granted | NodeAnswer::GrantedBehind)
     }
 
-    /// The same, said of one of several names.
+    /// The same, text of one of several names.
     pub(crate) fn about(mut self, of: Arc<str>) -> NodeAnswer {
         if let NodeAnswer::Held { name, .. }
         | NodeAnswer::HeldByReaders { name, .. }

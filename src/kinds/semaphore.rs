@@ -48,7 +48,8 @@ impl LockManager {
     #[must_use]
     #[doc(alias = "rate_limit")]
     pub fn semaphore(&self, name: impl AsRef<[u8]>, permits: usize) -> Semaphore {
-        let (name, slots) = (name.as_ref(), permits.min(PERMITS_MAX));
+        let name = name.as_ref();
+        let slots = permits.min(PERMITS_MAX);
         let commands = |prefix: &[u8], ttls| LockCommands::semaphore(prefix, name, slots, ttls);
         Semaphore {
             inner: LockHandle::new(&self.engine, name, commands),

@@ -89,17 +89,18 @@ impl<'a> Acquisition<'a> {
         spec: &'a Arc<LockSpec>,
         patience: WaitLimit,
     ) -> Acquisition<'a> {
-        let (config, began) = (&engine.shared.config, time::tick());
+        let config = &engine.shared.config;
+        let began = time::tick();
         let waits_until = match patience {
             WaitLimit::None => Some(began),
             WaitLimit::Until(until) => Some(until.max(began)),
             WaitLimit::Forever => None,
         };
         // A connection, its turn or a raise, and a round.
-        let more = config
+        let slack = config
             .connect_timeout
             .saturating_add(config.response_timeout.saturating_mul(2));
-        let end = waits_until.and_then(|it| it.checked_add(more));
+        let end = waits_until.and_then(|it| it.checked_add(slack));
         Acquisition {
             engine,
             spec,
@@ -312,7 +313,8 @@ impl<'a> Acquisition<'a> {
     }
 
     fn note(&mut self, lost: LostAttempt, pause: Duration) {
-        let (took, pause) = (About(lost.took), About(pause));
+        let took = About(lost.took);
+        let pause = About(pause);
         debug!(
             "{:?}: lost round ({}) in {took}, next try in {pause}",
             self.spec.name, lost.why
@@ -355,7 +357,8 @@ impl<'a> Acquisition<'a> {
         let is_news = shared.outage.lock().on_failure(lost.asked, time::tick());
         if is_news {
             let rows = shared.fanout.report(lost.rows.clone());
-            let (name, rows) = (&self.spec.name, Rows(&rows));
+            let name = &self.spec.name;
+            let rows = Rows(&rows);
             warn!("{name:?}: no lock can be taken, no quorum: {rows}");
         }
     }
@@ -530,14 +533,14 @@ mod tests {
      {
         let (engine, spec) = full();
         let config = &engine.shared.config;
-        let more = config.connect_timeout + config.response_timeout * 2;
+        let slack = config.connect_timeout + config.response_timeout * 2;
         let until = time::deadline(Duration::from_secs(60));
 
         let waits = Acquisition::new(&engine, &spec, WaitLimit::Until(until));
-        assert_eq!(waits.end, Some(until + more));
-        assert_eq!(waits.deadline(Duration::from_secs(600)), until + more);
+        assert_eq!(waits.end, Some(until + slack));
+        assert_eq!(waits.deadline(Duration::from_secs(600)), until + slack);
         let tries = Acquisition::new(&engine, &spec, WaitLimit::None);
-        assert_eq!(tries.end, Some(tries.began + more));
+        assert_eq!(tries.end, Some(tries.began + slack));
         assert!(tries.deadline(Duration::ZERO) <= time::tick());
         assert_eq!(
             Acquisition::new(&engine, &spec, WaitLimit::Forever).end,

@@ -80,10 +80,10 @@ impl Hold {
     ///
     /// How the lock was lost.
     pub fn check(&self) -> Result<(), Lost> {
-        self.left().map(drop)
+        self.lease_left().map(drop)
     }
 
-    fn left(&self) -> Result<Duration, Lost> {
+    fn lease_left(&self) -> Result<Duration, Lost> {
         self.lock.remaining().inspect_err(|_| self.await_shutdown())
     }
 
@@ -97,7 +97,7 @@ impl Hold {
     /// Lease left unless the lock is extended; zero if it was lost. Blocks as `is_valid` does.
     #[must_use]
     pub fn remaining(&self) -> Duration {
-        self.left().unwrap_or(Duration::ZERO)
+        self.lease_left().unwrap_or(Duration::ZERO)
     }
 
     /// The end of the lease unless the lock is extended; in the past if it was lost. Blocks as `is_valid` does.

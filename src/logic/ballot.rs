@@ -263,7 +263,8 @@ mod tests {
         type End = usize;
 
         fn decide(&self, votes: &Votes, _now: Moment) -> Option<usize> {
-            let (open, voted) = (votes.open(), votes.count(|_| true));
+            let open = votes.open();
+            let voted = votes.count(|_| true);
             (open == 0 || self.0 <= voted).then_some(voted)
         }
     }

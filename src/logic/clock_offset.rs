@@ -56,15 +56,14 @@ impl NodeClock {
         };
         let old = self.seen.replace(new)?;
         let drift = drift(self.rate, answered.saturating_sub(old.at));
-        let (low, high) = (
-            old.low.saturating_sub(drift),
-            old.high.saturating_add(drift),
-        );
+        let low = old.low.saturating_sub(drift);
+        let high = old.high.saturating_add(drift);
         if high.saturating_add(GRAIN) < new.low {
             return Some(micros(new.low.saturating_sub(old.high)));
         }
         // Both are right, if they can be: not after a step back.
-        let (low, high) = (low.max(new.low), high.min(new.high));
+        let low = low.max(new.low);
+        let high = high.min(new.high);
         if low <= high {
             self.seen = Some(ClockInterval {
                 low,
@@ -76,7 +75,7 @@ impl NodeClock {
     }
 
     /// Begins anew, with another clock.
-    pub(crate) fn forget(&mut self) {
+    pub(crate) fn reset(&mut self) {
         self.seen = None;
     }
 
@@ -182,7 +181,8 @@ mod tests {
 
     #[test]
     fn a_clock_is_known_as_well_as_its_answers_together_show_it() {
-        let (mut clock, ahead) = (NodeClock::new(0.0), |it: u64| (T - 100 * S + it) as i64);
+        let mut clock = NodeClock::new(0.0);
+        let ahead = |it: u64| (T - 100 * S + it) as i64;
         assert_eq!(clock.offset(), None);
         clock.on_answer(T + 100, 100 * S, 100 * S + 100);
         assert_eq!(clock.offset(), Some((ahead(0), ahead(100))));
@@ -193,7 +193,7 @@ mod tests {
         clock.on_answer(T + 300, 100 * S, 100 * S + 50);
         assert_eq!(clock.offset(), Some((ahead(250), ahead(300))));
 
-        clock.forget();
+        clock.reset();
         assert_eq!(clock.offset(), None);
         assert_eq!(
             clock.on_answer(T + 900 * S, 100 * S, 100 * S),

@@ -40,9 +40,9 @@ impl Confirmations {
     }
 
     /// The same, with more nodes that have confirmed that round.
-    pub(crate) fn and(self, more: NodeSet) -> Confirmations {
+    pub(crate) fn and(self, others: NodeSet) -> Confirmations {
         Confirmations {
-            confirmed: self.confirmed.union(more),
+            confirmed: self.confirmed.union(others),
             ..self
         }
     }
@@ -177,7 +177,8 @@ mod tests {
                         .flat_map(|a| (0..all).map(move |b| (a, b)))
                         .filter(|(a, b)| a & b == 0)
                     {
-                        let (extended, gone) = (from_bits(extended), from_bits(gone));
+                        let extended = from_bits(extended);
+                        let gone = from_bits(gone);
                         let kept = !lock.are_lost(
                             stepped,
                             Failed {

@@ -85,7 +85,7 @@ impl Eligibility {
         self.met = None;
         self.noted = false;
         // Another process, on another machine perhaps.
-        self.clock.forget();
+        self.clock.reset();
         let _ = self.on_time(server.time, timing);
         let length = self.length?;
         let restarted = if server.run_id.is_none() {
@@ -103,7 +103,7 @@ impl Eligibility {
                 Record::Missing | Record::KeptFromNothing => QuarantineReason::New,
                 _ => QuarantineReason::Restarted,
             };
-            self.remember(shown, restarted.unwrap_or(why), timing)
+            self.apply_record(shown, restarted.unwrap_or(why), timing)
         });
         self.met = Some(timing.answered.tick);
         change.or(restarted.map(|_| ServerChange::Restarted))
@@ -128,10 +128,10 @@ impl Eligibility {
             // The reason that we know.
             (_, why) => why.unwrap_or(QuarantineReason::Emptied),
         };
-        self.remember(shown, why, timing)
+        self.apply_record(shown, why, timing)
     }
 
-    fn remember(
+    fn apply_record(
         &mut self,
         shown: &RecordReply,
         why: QuarantineReason,
@@ -248,7 +248,8 @@ mod tests {
 
     /// What the server says about itself at the beginning of a connection.
     fn server(run_id: &str, second: u64) -> ServerInfo {
-        let (run_id, time) = (Some(run_id.to_owned()), Some((WALL + second) * 1_000_000));
+        let run_id = Some(run_id.to_owned());
+        let time = Some((WALL + second) * 1_000_000);
         ServerInfo {
             run_id,
             time,

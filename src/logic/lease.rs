@@ -270,7 +270,8 @@ mod tests {
     fn the_holder_stops_a_margin_before_the_nodes_can_let_the_lock_expire() {
         let sent = Moment::at(Duration::from_secs(5), Duration::from_secs(1_000));
         let after = |time| sent.checked_add(time);
-        let (ttl, margin) = (Duration::from_secs(10), Duration::from_millis(102));
+        let ttl = Duration::from_secs(10);
+        let margin = Duration::from_millis(102);
         assert_eq!(
             use_until(sent, ttl, margin),
             after(Duration::from_millis(9_898))
@@ -335,7 +336,8 @@ mod tests {
     #[test]
     fn a_lease_can_be_extended_three_times_before_it_is_over_and_no_failure_makes_for_a_busy_loop()
     {
-        let (ttl, timeout) = (Duration::from_secs(30), Duration::from_millis(50));
+        let ttl = Duration::from_secs(30);
+        let timeout = Duration::from_millis(50);
         let fit = ttl.as_nanos() / renew_after(ttl).as_nanos();
         assert_eq!(fit, 3);
         assert!(
@@ -355,7 +357,8 @@ mod tests {
             Duration::from_secs(10),
             Duration::from_secs(3_600),
         ] {
-            let (early, due) = (renew_with_others_after(ttl), renew_after(ttl));
+            let early = renew_with_others_after(ttl);
+            let due = renew_after(ttl);
             assert!(early < due && due < early.mul_f64(1.1), "{ttl:?}");
         }
     }

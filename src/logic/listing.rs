@@ -25,7 +25,8 @@ pub(crate) fn pause(took: Duration) -> Duration {
 
 /// Whether a name looks like `pattern`, where `*` stands for any bytes, and `?` for one.
 pub(crate) fn fits(pattern: &[u8], name: &[u8]) -> bool {
-    let (mut rest, mut name_rest) = (pattern, name);
+    let mut rest = pattern;
+    let mut name_rest = name;
     // Where to go on if the last star stands for one byte more.
     let mut star: Option<(&[u8], &[u8])> = None;
     loop {
@@ -35,13 +36,15 @@ pub(crate) fn fits(pattern: &[u8], name: &[u8]) -> bool {
                 rest = behind;
             }
             ([wanted, pattern @ ..], [byte, name @ ..]) if *wanted == b'?' || wanted == byte => {
-                (rest, name_rest) = (pattern, name);
+                rest = pattern;
+                name_rest = name;
             }
             ([], []) => return true,
             _ => match star {
                 Some((behind, [_, name @ ..])) => {
                     star = Some((behind, name));
-                    (rest, name_rest) = (behind, name);
+                    rest = behind;
+                    name_rest = name;
                 }
                 _ => return false,
             },

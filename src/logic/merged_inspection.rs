@@ -55,11 +55,11 @@ fn state(nodes: usize, stored: &[&StoredLock]) -> LockState {
         StoredKey::Missing => LockState::Free,
         StoredKey::Held { holder, .. } => LockState::Held {
             holder: holder.clone(),
-            left: left(nodes, &most),
+            left: time_left(nodes, &most),
         },
         StoredKey::Foreign => LockState::Held {
             holder: None,
-            left: left(nodes, &most),
+            left: time_left(nodes, &most),
         },
         StoredKey::OtherType => LockState::KeyInUse,
         StoredKey::Read { .. } => {
@@ -73,14 +73,14 @@ fn state(nodes: usize, stored: &[&StoredLock]) -> LockState {
             let readers = most.iter().map(count).max().unwrap_or(0);
             LockState::Read {
                 readers,
-                left: left(nodes, &most),
+                left: time_left(nodes, &most),
             }
         }
     }
 }
 
 /// For how long a majority goes on having these keys: as long as the last but so many of them.
-fn left(nodes: usize, keys: &[&StoredLock]) -> Option<Duration> {
+fn time_left(nodes: usize, keys: &[&StoredLock]) -> Option<Duration> {
     let mut left: Vec<_> = keys
         .iter()
         .map(|it| it.left.unwrap_or(Duration::MAX))
@@ -147,10 +147,8 @@ mod tests {
 
     #[test]
     fn a_lock_is_held_for_as_long_as_a_majority_has_its_key() {
-        let (a, b) = (
-            |seconds| held("a", Some(seconds)),
-            |seconds| held("b", Some(seconds)),
-        );
+        let a = |seconds| held("a", Some(seconds));
+        let b = |seconds| held("b", Some(seconds));
         assert_eq!(of(3, &[a(3), b(9), a(5)]), held_by("a", Some(3)));
         assert_eq!(of(3, &[a(3), a(9), a(5)]), held_by("a", Some(5)));
         assert_eq!(
@@ -207,7 +205,8 @@ mod tests {
 
     #[test]
     fn nobody_has_a_majority_only_where_nodes_that_were_not_asked_could_not_make_one() {
-        let (a, b) = (|| held("a", Some(1)), || held("b", Some(1)));
+        let a = || held("a", Some(1));
+        let b = || held("b", Some(1));
         assert_eq!(of(3, &[a(), b(), free()]), LockState::NoMajority);
         assert_eq!(of(3, &[a(), b()]), LockState::Unknown);
         assert_eq!(

@@ -72,7 +72,8 @@ mod tests {
 
     /// The round trip, in milliseconds, after answers at these seconds that took so many milliseconds.
     fn after(answers: &[(u64, u64)]) -> u128 {
-        let (mut rtt, start) = (MinRtt::default(), time::tick());
+        let mut rtt = MinRtt::default();
+        let start = time::tick();
         for (at, took) in answers {
             rtt.on_answer(
                 start.checked_add(Duration::from_secs(*at)).unwrap(),

@@ -9,7 +9,7 @@ use crate::time::Tick;
 /// Rounds that are further apart say nothing about the time between them: two failures need not be one outage.
 const APART: Duration = Duration::from_secs(30);
 /// How often the log warns of outages at most: nodes may come and go.
-const SAID_EVERY: Duration = Duration::from_secs(60);
+const WARNED_EVERY: Duration = Duration::from_secs(60);
 
 /// What a manager knows of an outage from its rounds: each is asked at one time and ends at another.
 #[derive(Clone, Copy, Debug)]
@@ -26,7 +26,7 @@ struct OngoingOutage {
     /// When the last round ended that reached no majority.
     last: Tick,
     /// The log has warned of it.
-    said: bool,
+    logged: bool,
 }
 
 impl Outage {
@@ -41,7 +41,7 @@ impl Outage {
 
     /// A majority has answered, whatever it said. Returns since when none had, if the log has warned of that.
     pub(crate) fn on_majority(&mut self) -> Option<Tick> {
-        self.seen.take().filter(|it| it.said).map(|it| it.since)
+        self.seen.take().filter(|it| it.logged).map(|it| it.since)
     }
 
     /// A round reached no majority. Returns whether the log has to warn of that.
@@ -49,18 +49,21 @@ impl Outage {
         let known = self
             .seen
             .filter(|it| asked.saturating_duration_since(it.last) <= self.apart);
-        let may_say = self
+        let may_log = self
             .logged_at
-            .is_none_or(|it| SAID_EVERY <= now.saturating_duration_since(it));
-        let is_news = known.is_none() && may_say;
+            .is_none_or(|it| WARNED_EVERY <= now.saturating_duration_since(it));
+        let is_news = known.is_none() && may_log;
         if is_news {
             self.logged_at = Some(now);
         }
-        let (since, said) = known.map_or((now, is_news), |it| (it.since, it.said));
-        self.seen = Some(OngoingOutage {
-            since,
+        let outage = known.unwrap_or(OngoingOutage {
+            since: now,
             last: now,
-            said,
+            logged: is_news,
+        });
+        self.seen = Some(OngoingOutage {
+            last: now,
+            ..outage
         });
         is_news
     }

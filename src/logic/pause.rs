@@ -27,10 +27,10 @@ pub(crate) fn free_in(nodes: &[Option<Duration>]) -> Option<Duration> {
 /// the nodes between them do not meet again, and it grows, so that many of them do not overload the nodes. If `free_in`
 /// says when the keys can have expired, it ends by up to `min` after that.
 ///
-/// `is_told`: the caller will get notices of releases, and tries only in case a notice was lost. Then it lies between `max` and
+/// `is_notified`: the caller will get notices of releases, and tries only in case a notice was lost. Then it lies between `max` and
 /// five times that, and a quarter up or down.
 pub(crate) fn pause(
-    is_told: bool,
+    is_notified: bool,
     tries: u32,
     min: Duration,
     max: Duration,
@@ -38,7 +38,7 @@ pub(crate) fn pause(
     random: f64,
 ) -> Duration {
     let doubled = 2_u32.saturating_pow(tries.min(31));
-    let pause = if is_told {
+    let pause = if is_notified {
         let limit = max.saturating_mul(doubled.min(LONGER));
         share(limit, 0.75).saturating_add(share(share(limit, 0.5), random))
     } else {
@@ -144,7 +144,8 @@ mod tests {
 
     #[test]
     fn a11_pauses_are_random_bounded_and_grow() {
-        let (min, max) = (ms(10), ms(200));
+        let min = ms(10);
+        let max = ms(200);
         assert_eq!(pause(false, 0, min, max, None, 1.0), ms(10));
         assert_eq!(pause(false, 1, min, max, None, 1.0), ms(20));
         assert_eq!(pause(false, 2, min, max, None, 1.0), ms(40));
@@ -193,7 +194,8 @@ mod tests {
     #[test]
     fn a_caller_that_is_told_of_releases_asks_rarely_and_never_more_rarely_than_the_longest_pause()
     {
-        let (min, max) = (ms(10), ms(200));
+        let min = ms(10);
+        let max = ms(200);
         assert_eq!(pause(true, 0, min, max, None, 0.0), ms(150));
         assert_eq!(pause(true, 0, min, max, None, 1.0), ms(250));
         assert_eq!(pause(true, 1, min, max, None, 0.5), ms(400));

@@ -200,7 +200,9 @@ mod tests {
 
     #[test]
     fn b1_one_process_has_one_vote_until_it_is_another_process() {
-        let (n0, n1, now) = (NodeId::new(0), NodeId::new(1), time::tick());
+        let n0 = NodeId::new(0);
+        let n1 = NodeId::new(1);
+        let now = time::tick();
         let mut run_ids = RunIds::new(2, LONGEST);
         assert_eq!(run_ids.claim(n0, "a", now), Ok(()));
         assert_eq!(run_ids.claim(n0, "a", now), Ok(()), "a reconnect");
@@ -307,11 +309,16 @@ mod tests {
     fn b1_whoever_comes_first_what_two_nodes_of_one_run_id_grant_never_counts_together() {
         use Deed::{Claim, Leave, Pass};
         let deeds = [Claim(0), Claim(1), Leave(0), Leave(1), Pass(6), Pass(11)];
-        let (begin, length) = (time::tick(), 6_u32);
-        let (mut worlds, mut both_had_it, mut nobody_had_it) = (0_u32, 0_u32, 0_u32);
+        let begin = time::tick();
+        let length = 6_u32;
+        let mut worlds = 0_u32;
+        let mut both_had_it = 0_u32;
+        let mut nobody_had_it = 0_u32;
         for world in 0..deeds.len().pow(length) {
             let mut run_ids = RunIds::new(2, LONGEST);
-            let (mut seconds, mut up, mut counted_at) = (0, [false; 2], [None; 2]);
+            let mut seconds = 0;
+            let mut up = [false; 2];
+            let mut counted_at = [None; 2];
             for place in 0..length {
                 match deeds[world / deeds.len().pow(place) % deeds.len()] {
                     Claim(node) => {
@@ -319,9 +326,8 @@ mod tests {
                             .claim(NodeId::new(node), "a", after(begin, seconds))
                             .is_ok();
                         up[usize::from(node)] = claimed;
-                        let (other, idle) = (1 - usize::from(node), |it: u64| {
-                            LONGEST.as_secs() < seconds - it
-                        });
+                        let other = 1 - usize::from(node);
+                        let idle = |it: u64| LONGEST.as_secs() < seconds - it;
                         // The pair loses one vote, and not both for ever.
                         let free = !up[other] && counted_at[other].is_none_or(idle);
                         nobody_had_it += u32::from(free && !claimed);

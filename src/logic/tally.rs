@@ -44,7 +44,8 @@ impl Round for ExtendRound {
     const LATE_ANSWERS_MATTER: bool = true;
 
     fn decide(&self, votes: &Votes, _now: Moment) -> Option<ExtendEnd> {
-        let (quorum, open) = (votes.quorum(), votes.open());
+        let quorum = votes.quorum();
+        let open = votes.open();
         let extended = votes.count(Answer::is_extended);
         let gone = votes.count(Answer::is_gone);
         let is_hopeless =
@@ -133,7 +134,9 @@ impl ReleaseRound {
 
     /// Whether nothing that nodes may still say makes a loss of this, or takes one back.
     fn is_settled(&self, votes: &Votes) -> bool {
-        let (quorum, open, sure) = (votes.quorum(), votes.open_nodes(), self.sure(votes));
+        let quorum = votes.quorum();
+        let open = votes.open_nodes();
+        let sure = self.sure(votes);
         self.held.is_none() || quorum <= sure.without(open).len() || sure.union(open).len() < quorum
     }
 }
@@ -445,7 +448,8 @@ mod tests {
     #[test]
     fn a_probe_knows_how_long_each_answer_took() {
         let mut ballot = Ballot::new(2, ProbeRound::default());
-        let (sent, later) = (at(10), Duration::from_millis(7));
+        let sent = at(10);
+        let later = Duration::from_millis(7);
         ballot.on_vote(
             NodeId::new(1),
             Answer::Time,

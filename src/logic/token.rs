@@ -91,7 +91,8 @@ mod tests {
 
     #[test]
     fn a_counter_far_ahead_is_believed_only_if_more_nodes_show_it_than_a_majority_can_do_without() {
-        let (now, far) = (1_700_000_000_000_000, LIMIT - 1);
+        let now = 1_700_000_000_000_000;
+        let far = LIMIT - 1;
         let seen = |counters: &[u64]| largest_seen(counters.iter().copied(), now, 1);
         assert_eq!(seen(&[]), 0);
         assert_eq!(seen(&[5, now + 7, 3]), now + 7);

@@ -49,7 +49,8 @@ pub(crate) struct Exactly(pub(crate) Duration);
 
 impl fmt::Display for Exactly {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (seconds, nanos) = (self.0.as_secs(), self.0.as_nanos());
+        let seconds = self.0.as_secs();
+        let nanos = self.0.as_nanos();
         if CENTURY <= seconds {
             return f.write_str("more than 100 years");
         }

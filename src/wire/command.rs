@@ -168,7 +168,7 @@ impl Command {
 #[cfg(test)]
 impl Command {
     /// Marks the command as one after which the client may be in a waiting list.
-    pub(crate) fn that_waits(self) -> Command {
+    pub(crate) fn with_wait(self) -> Command {
         Command {
             waits: true,
             ..self
@@ -339,7 +339,7 @@ mod tests {
     fn a_command_that_waits_says_whether_its_client_is_told() {
         let keys: [&[u8]; 1] = [b"a"];
         let command =
-            Command::of_script(Script::Acquire, &keys, &[b"x", Command::IS_NOTIFIED]).that_waits();
+            Command::of_script(Script::Acquire, &keys, &[b"x", Command::IS_NOTIFIED]).with_wait();
         for (is_notified, flag) in [(true, b"1"), (false, b"0")] {
             let expected = Command::of_script(Script::Acquire, &keys, &[b"x", flag]);
             assert!(command.waits && !expected.waits);

@@ -117,7 +117,7 @@ impl<T: AsRef<Command>> Conn<T> {
     }
 
     /// Writes without a command.
-    pub(crate) fn say(&mut self, bytes: &[u8]) {
+    pub(crate) fn push_bytes(&mut self, bytes: &[u8]) {
         self.unsent.extend_from_slice(bytes);
     }
 

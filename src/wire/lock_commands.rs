@@ -319,22 +319,16 @@ pub(crate) enum SyncKind {
 }
 
 /// Updates a server's record, and asks since when the server has kept its data.
-pub(crate) fn sync_record(sync_command: &SyncRecord) -> Command {
-    let word: &[u8] = match sync_command.kind {
+pub(crate) fn sync_record(sync: &SyncRecord) -> Command {
+    let word: &[u8] = match sync.kind {
         SyncKind::Look => b"look",
         SyncKind::Note => b"note",
         SyncKind::Vouch => b"vouch",
     };
-    let own = digits(sync_command.own);
-    let reported = digits(sync_command.reported);
-    let servers = digits(sync_command.servers);
-    let args: [&[u8]; 5] = [
-        &sync_command.record_version.0,
-        &own,
-        &reported,
-        word,
-        &servers,
-    ];
+    let own = digits(sync.own);
+    let reported = digits(sync.reported);
+    let servers = digits(sync.servers);
+    let args: [&[u8]; 5] = [&sync.record_version.0, &own, &reported, word, &servers];
     Command::of_script(Script::SyncRecord, &[RECORD], &args)
 }
 
@@ -453,7 +447,7 @@ impl LockKeys {
     }
 
     /// Deletes the counter where it still is this number. It is no lock's key, so nobody stands in line for it.
-    pub(crate) fn forget(&self, counter: u64) -> Command {
+    pub(crate) fn delete_counter(&self, counter: u64) -> Command {
         let counter_as_lock = LockKeys::of(self.fence[..].into());
         let ttls = KeyTtls { fence: 0, first: 1 };
         counter_as_lock.take(&digits(counter), false, ttls)

@@ -65,7 +65,7 @@ pub(crate) fn of(error: &ServerError) -> Option<NodeFailure> {
         "WRONGPASS" => NodeFailure::WRONG_PASSWORD,
         "NOPERM" => not_permitted(&message()),
         "MOVED" | "ASK" | "TRYAGAIN" | "CLUSTERDOWN" => {
-            NodeFailure::SlotNotServed { said: message() }
+            NodeFailure::SlotNotServed { message: message() }
         }
         "CROSSSLOT" => NodeFailure::CLUSTER_NODE,
         "ERR" if details.contains("cluster support disabled") => NodeFailure::NO_CLUSTER,
@@ -215,25 +215,25 @@ mod tests {
             (
                 "-MOVED 3999 127.0.0.1:6381",
                 NodeFailure::SlotNotServed {
-                    said: "MOVED 3999 127.0.0.1:6381".to_owned(),
+                    message: "MOVED 3999 127.0.0.1:6381".to_owned(),
                 },
             ),
             (
                 "-ASK 3999 127.0.0.1:6381",
                 NodeFailure::SlotNotServed {
-                    said: "ASK 3999 127.0.0.1:6381".to_owned(),
+                    message: "ASK 3999 127.0.0.1:6381".to_owned(),
                 },
             ),
             (
                 "-TRYAGAIN Multiple keys",
                 NodeFailure::SlotNotServed {
-                    said: "TRYAGAIN Multiple keys".to_owned(),
+                    message: "TRYAGAIN Multiple keys".to_owned(),
                 },
             ),
             (
                 "-CLUSTERDOWN Hash slot not served",
                 NodeFailure::SlotNotServed {
-                    said: "CLUSTERDOWN Hash slot not served".to_owned(),
+                    message: "CLUSTERDOWN Hash slot not served".to_owned(),
                 },
             ),
             ("-CROSSSLOT Keys in request", NodeFailure::CLUSTER_NODE),

@@ -122,11 +122,9 @@ fn inspected(parts: &[Value]) -> Option<Reply> {
     else {
         return None;
     };
-    let (time, value, count) = (
-        natural(number(time)?)?,
-        text(value)?,
-        natural(number(count)?)?,
-    );
+    let time = natural(number(time)?)?;
+    let value = text(value)?;
+    let count = natural(number(count)?)?;
     // Half a reader is the answer behind this one, in a frame whose length was garbled.
     let (readers, []) = readers.as_chunks::<2>() else {
         return None;
@@ -142,7 +140,8 @@ fn inspected(parts: &[Value]) -> Option<Reply> {
         },
         3 => {
             let reader = |[value, left]: &[Value; 2]| {
-                let (value, left) = (text(value)?, millis(number(left)?)?);
+                let value = text(value)?;
+                let left = millis(number(left)?)?;
                 Some(StoredReader {
                     holder: holder_in(value.as_bytes()),
                     left,

@@ -120,17 +120,16 @@ impl Due for HoldInner {
         Some(give_up.min(state.lease.ends_in(moment)))
     }
 
-    fn left(&self, now: Moment) -> Duration {
+    fn ends_in(&self, now: Moment) -> Duration {
         self.state.lock().lease.ends_in(now)
     }
 
     fn hold(&self) -> Option<HeldLock> {
         let now = Moment::now();
-        let (until, confirmed) = {
-            let state = self.state.lock();
-            let until = state.lease.valid_until(now).ok()?;
-            (until, state.confirmations().confirmed)
-        };
+        let state = self.state.lock();
+        let until = state.lease.valid_until(now).ok()?;
+        let confirmed = state.confirmations().confirmed;
+        drop(state);
         let fanout = &self.shared.fanout;
         let missing = fanout.voting(time::tick()).without(confirmed);
         Some(HeldLock {
@@ -392,7 +391,7 @@ impl HoldInner {
         let Some(wait) = due_in() else { return };
         self.shared
             .schedule
-            .commands(Arc::<HoldInner>::clone(self), wait);
+            .enter(Arc::<HoldInner>::clone(self), wait);
         // RACE: a release that ran between the look at the state and the entry has removed nothing. The entry would
         // find a released lease and do nothing, but would keep it in memory until then. Likewise a node's clock that was
         // set forward in between: the thread has looked at all leases but this one.
@@ -401,7 +400,7 @@ impl HoldInner {
             Some(sooner) if sooner < wait => self
                 .shared
                 .schedule
-                .commands(Arc::<HoldInner>::clone(self), sooner),
+                .enter(Arc::<HoldInner>::clone(self), sooner),
             Some(_) => {}
         }
     }
@@ -470,7 +469,7 @@ impl Extension {
                 lock.lose(Lost::Gone);
             }
             ExtendEnd::NotConfirmed => {
-                lock.note_failed_extension(lock.left(now));
+                lock.note_failed_extension(lock.ends_in(now));
                 if self.is_lost_by_clock() {
                     lock.lose(Lost::NodeClock);
                 } else {

@@ -233,13 +233,10 @@ impl HoldInner {
             return Err(Lost::Forked);
         }
         let now = Moment::now();
-        let (valid, loss) = {
-            let mut state = self.state.lock();
-            (
-                state.lease.valid_until(now),
-                self.end_by_clock(&mut state, now),
-            )
-        };
+        let mut state = self.state.lock();
+        let valid = state.lease.valid_until(now);
+        let loss = self.end_by_clock(&mut state, now);
+        drop(state);
         if let Some(loss) = loss {
             // First seen here: the renewal thread may be late, as this process was.
             self.announce(loss);
@@ -389,7 +386,7 @@ impl HoldInner {
     }
 
     /// What is handed over to its owner from now on is given back.
-    fn forget_owner(&self) {
+    fn remove_owner(&self) {
         if self.waited {
             self.shared.queues.owners.remove(self.owner);
         }
@@ -448,7 +445,7 @@ impl HoldInner {
     pub(super) fn announce(&self, loss: Loss) {
         self.shared.fanout.flush(loss.reached);
         self.shared.schedule.remove(&self.entry);
-        self.forget_owner();
+        self.remove_owner();
         self.shared.queues.end_hold(&self.spec.commands, self.id);
         let listeners = {
             let mut state = self.state.lock();
@@ -496,6 +493,6 @@ impl HoldInner {
 /// Behind its release, which undoes what nodes hand over before it.
 impl Drop for HoldInner {
     fn drop(&mut self) {
-        self.forget_owner();
+        self.remove_owner();
     }
 }

@@ -26,7 +26,7 @@ fn survive(shared: &ManagerState, due: &[Arc<dyn Due>], work: impl FnOnce()) {
         // Their leases end at their deadline, visibly; all others go on.
         error!("the renewal thread panicked and continues; please report this");
         for it in due {
-            shared.schedule.commands(Arc::clone(it), COMPARE);
+            shared.schedule.enter(Arc::clone(it), COMPARE);
         }
     }
 }
@@ -34,7 +34,7 @@ fn survive(shared: &ManagerState, due: &[Arc<dyn Due>], work: impl FnOnce()) {
 /// After a delay of this thread many are due, with different ttls: what ends soonest is written first.
 fn soonest_first(mut due: Vec<Arc<dyn Due>>) -> Vec<Arc<dyn Due>> {
     let now = Moment::now();
-    due.sort_by_cached_key(|it| it.left(now));
+    due.sort_by_cached_key(|it| it.ends_in(now));
     due
 }
 
@@ -43,7 +43,7 @@ fn look_after(shared: &ManagerState, due: &[Arc<dyn Due>]) {
     let mut batch = Enqueued::default();
     for it in due {
         if let Some(again_in) = Arc::clone(it).on_due(now, &mut batch) {
-            shared.schedule.commands(Arc::clone(it), again_in);
+            shared.schedule.enter(Arc::clone(it), again_in);
         }
     }
     shared.fanout.hand_over(batch);
@@ -106,7 +106,8 @@ mod tests {
     fn h21_while_a_majority_owes_the_answer_to_a_renewal_nobody_is_asked_again() {
         let engine = engine();
         let ttl = engine.shared.config.ttl;
-        let (lock, mut batch) = (hold(&engine, ttl), Enqueued::default());
+        let lock = hold(&engine, ttl);
+        let mut batch = Enqueued::default();
         let due = |it: &HoldInner| {
             it.state
                 .lock()
@@ -157,9 +158,9 @@ mod tests {
                 lock.state.lock().logged_long
             };
             let hour = lease::LONG_HOLD;
-            let said =
+            let logged =
                 [Duration::ZERO, hour - Duration::from_millis(1), hour, hour].map(logged_after);
-            assert_eq!(said, [false, false, renewed, renewed]);
+            assert_eq!(logged, [false, false, renewed, renewed]);
             lock.lose(Lost::ShutDown);
         }
     }
@@ -176,7 +177,7 @@ mod tests {
         let now = Moment::now();
         let left: Vec<_> = soonest_first(due)
             .iter()
-            .map(|it| it.left(now).as_secs_f64().ceil())
+            .map(|it| it.ends_in(now).as_secs_f64().ceil())
             .collect();
 
         assert_eq!(left, [3.0, 6.0, 9.0]);
@@ -241,7 +242,8 @@ mod tests {
     #[test]
     fn a_lock_that_no_serving_server_lacks_is_not_extended_early() {
         let engine = engine();
-        let (lock, mut batch) = (hold(&engine, engine.shared.config.ttl), Enqueued::default());
+        let lock = hold(&engine, engine.shared.config.ttl);
+        let mut batch = Enqueued::default();
         let moment = lock.state.lock().first_extension.unwrap();
         let now = Now {
             moment,
@@ -263,7 +265,8 @@ mod tests {
     fn a_lock_is_extended_with_others_if_it_is_nearly_due_and_not_if_it_is_not() {
         let engine = engine();
         let ttl = engine.shared.config.ttl;
-        let (early, due) = (lease::renew_with_others_after(ttl), lease::renew_after(ttl));
+        let early = lease::renew_with_others_after(ttl);
+        let due = lease::renew_after(ttl);
         let a_moment = ttl / 100;
         for (age, is_extended) in [
             (early / 2, false),
@@ -271,7 +274,8 @@ mod tests {
             (due - a_moment, true),
             (due, true),
         ] {
-            let (lock, mut batch) = (hold(&engine, ttl), Enqueued::default());
+            let lock = hold(&engine, ttl);
+            let mut batch = Enqueued::default();
             let moment = lock.state.lock().renewed_at.checked_add(age).unwrap();
 
             let again_in = Arc::clone(&lock).on_due(

@@ -255,7 +255,7 @@ struct Line<'a> {
 
 impl Dialogue for Line<'_> {
     fn write(&mut self, bytes: &[u8]) {
-        self.conn.say(bytes);
+        self.conn.push_bytes(bytes);
     }
 
     fn reply(&mut self) -> Result<Vec<u8>, NodeFailure> {
@@ -473,7 +473,8 @@ mod tests {
 
     #[test]
     fn h13_an_address_that_is_slow_goes_on_while_others_are_begun() {
-        let (slow, deaf) = (Deaf::new(), Deaf::new());
+        let slow = Deaf::new();
+        let deaf = Deaf::new();
         let addresses = [slow.address, deaf.address];
         // The system repeats its packet after one second, and after three: when the other address was begun.
         let answers = thread::spawn(move || {
@@ -507,7 +508,8 @@ mod tests {
     fn h1_the_time_of_a_server_counts_from_when_it_was_said_and_not_from_when_the_scripts_are_loaded()
      {
         fn read_until(server: &mut TcpStream, last: &str) {
-            let (mut asked, mut bytes) = (Vec::new(), [0; 65_536]);
+            let mut asked = Vec::new();
+            let mut bytes = [0; 65_536];
             while !String::from_utf8_lossy(&asked).contains(last) {
                 let read = server.read(&mut bytes).unwrap();
                 asked.extend_from_slice(&bytes[..read]);

@@ -130,7 +130,7 @@ impl Fanout {
 
     /// Lets other callers give their commands, if they are about to: one write takes all.
     pub(crate) fn yield_to_a_crowd(&self) {
-        if !self.nodes_that(|it| CROWD < it.unanswered).is_empty() {
+        if !self.nodes_with(|it| CROWD < it.unanswered).is_empty() {
             yield_now();
         }
     }
@@ -212,7 +212,7 @@ impl Fanout {
     }
 
     /// Nodes of which this is so.
-    fn nodes_that(&self, is_so: impl Fn(&Availability) -> bool) -> NodeSet {
+    fn nodes_with(&self, is_so: impl Fn(&Availability) -> bool) -> NodeSet {
         self.nodes
             .iter()
             .filter(|it| it.availability(&is_so))
@@ -223,35 +223,35 @@ impl Fanout {
     /// Nodes of `some` on which a lock that is gone may be set again.
     pub(crate) fn healable(&self, some: NodeSet, now: Tick) -> NodeSet {
         let length = self.records.rules().quarantine();
-        some.without(self.nodes_that(|it| !it.quarantines.may_heal(now, length)))
+        some.without(self.nodes_with(|it| !it.quarantines.may_heal(now, length)))
     }
 
     /// Connected nodes that are not quarantined.
     pub(crate) fn voting(&self, now: Tick) -> NodeSet {
         let length = self.records.rules().quarantine();
-        self.nodes_that(|it| it.is_up() && it.quarantine(length, now).is_none())
+        self.nodes_with(|it| it.is_up() && it.quarantine(length, now).is_none())
     }
 
     /// Whether a majority of the nodes is so near that a round takes less time than to wake a thread.
     pub(crate) fn is_near(&self) -> bool {
-        quorum(self.nodes.len()) <= self.nodes_that(|it| it.is_near).len()
+        quorum(self.nodes.len()) <= self.nodes_with(|it| it.is_near).len()
     }
 
     /// Whether a node owes an answer for longer than the response timeout, or its answer has not been read.
     pub(crate) fn is_late(&self, now: Tick) -> bool {
         !self
-            .nodes_that(|it| it.is_late(self.response_timeout, now))
+            .nodes_with(|it| it.is_late(self.response_timeout, now))
             .is_empty()
     }
 
     /// Nodes whose clock was seen to have been set forward at `since` or later.
     pub(crate) fn stepped_since(&self, since: Tick) -> NodeSet {
-        self.nodes_that(|it| it.stepped_at.is_some_and(|stepped| since <= stepped))
+        self.nodes_with(|it| it.stepped_at.is_some_and(|stepped| since <= stepped))
     }
 
     /// How many nodes can tell us what they hand over.
     pub(crate) fn notifying(&self) -> usize {
-        self.nodes_that(|it| it.is_notified).len()
+        self.nodes_with(|it| it.is_notified).len()
     }
 
     /// Writes what was given to `nodes`. Call it with nothing locked.

@@ -147,7 +147,7 @@ impl Primary {
         for (index, report) in self.answers.try_iter() {
             if let Some((_, last)) = self.members.get_mut(index) {
                 // A member that names nobody for a moment ends no lease: what it said before counts until then.
-                if report.said.is_ok() || last.as_ref().is_none_or(|it| it.said.is_err()) {
+                if report.named.is_ok() || last.as_ref().is_none_or(|it| it.named.is_err()) {
                     *last = Some(report);
                 }
             }
@@ -163,7 +163,7 @@ mod tests {
     fn report(at: Moment, place: Option<&Endpoint>) -> Option<Report> {
         Some(Report {
             asked: at,
-            said: Ok(place.cloned()),
+            named: Ok(place.cloned()),
         })
     }
 

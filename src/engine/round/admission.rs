@@ -149,7 +149,7 @@ impl Admission {
 
 impl RoundTicket {
     /// The limit learns from a round that began at `asked`.
-    pub(super) fn learn(&self, asked: Tick, timed_out: bool) {
+    pub(super) fn adjust_limit(&self, asked: Tick, timed_out: bool) {
         self.admission.change(|tickets| {
             if timed_out {
                 let under_way = tickets.under_way;
@@ -236,10 +236,8 @@ mod tests {
     #[test]
     fn h5_slots_are_given_in_the_order_in_which_they_were_asked_for() {
         let admission = admission(2);
-        let (first, second) = (
-            admission.try_enter().unwrap(),
-            admission.try_enter().unwrap(),
-        );
+        let first = admission.try_enter().unwrap();
+        let second = admission.try_enter().unwrap();
         assert!(admission.try_enter().is_none());
         let [a, b, c] = [(); 3].map(|()| enqueue(&admission));
 
@@ -301,7 +299,7 @@ mod tests {
         let waiting = [(); 3].map(|()| enqueue(&admission));
 
         for _ in 0..2 {
-            ticket.learn(time::tick(), false);
+            ticket.adjust_limit(time::tick(), false);
         }
         drop(ticket);
 

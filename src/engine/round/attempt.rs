@@ -82,7 +82,8 @@ impl Attempt {
     ) -> Result<(Attempt, Broadcast), NotWon> {
         let sent = Now::read();
         let use_until = lease::use_until(sent.moment, request.spec.ttl(), request.margin);
-        let (seen, nodes) = (known.seen, fanout.nodes.len());
+        let seen = known.seen;
+        let nodes = fanout.nodes.len();
         let time = fanout.time_for_all(sent.moment);
         let mut policy = QueuePolicy {
             since: request.since(fanout),
@@ -182,7 +183,7 @@ impl Attempt {
         let is_answered = end != AcquireEnd::Lost(LossReason::NoQuorum);
         let timed_out = self.round.timed_out();
         if time == fanout.response_timeout && (is_answered || timed_out) {
-            self.round_ticket.learn(self.sent.tick, timed_out);
+            self.round_ticket.adjust_limit(self.sent.tick, timed_out);
         }
         let nodes = fanout.nodes.len();
         let mut seen = self
@@ -233,7 +234,9 @@ impl Attempt {
                 took,
             })
         };
-        if let (AcquireEnd::Won { token }, Some(use_until)) = (end, self.use_until) {
+        if let AcquireEnd::Won { token } = end
+            && let Some(use_until) = self.use_until
+        {
             count(&fanout.counters.rounds_won);
             tell(RoundOutcome::Won);
             debug!(
@@ -275,10 +278,9 @@ impl Attempt {
                 waited: client.is_some(),
             });
         }
-        let why = if let AcquireEnd::Lost(why) = end {
-            why
-        } else {
-            LossReason::Overtaken
+        let why = match end {
+            AcquireEnd::Lost(why) => why,
+            _ => LossReason::Overtaken,
         };
         let counters = &fanout.counters;
         let (counter, outcome) = match why {
@@ -580,17 +582,17 @@ pub(crate) struct Grants {
 impl Grants {
     /// Nodes that have answered, granted or not.
     pub(crate) fn answered(&self) -> NodeSet {
-        self.round
-            .as_ref()
-            .map_or(NodeSet::default(), |it| it.nodes_with(|_| true))
+        self.nodes_with(|_| true)
     }
 
     pub(crate) fn nodes(&self) -> NodeSet {
-        let granted = |it: &Answer| it.is_granted() && it.slot() == self.slot;
-        self.round
-            .as_ref()
-            .map_or(NodeSet::default(), |it| it.nodes_with(granted))
+        self.nodes_with(|it| it.is_granted() && it.slot() == self.slot)
             .without(self.gone)
+    }
+
+    fn nodes_with(&self, what: impl Fn(&Answer) -> bool) -> NodeSet {
+        let nodes = self.round.as_ref().map(|round| round.nodes_with(what));
+        nodes.unwrap_or_default()
     }
 }
 

@@ -174,13 +174,12 @@ impl<R: Round> Pending<R> {
 
     /// Counts a node as failed that is not asked. `row` is what reports say of it.
     pub(crate) fn leave_out(&self, node: NodeId, row: NodeAnswer) {
-        let end = {
-            let mut state = self.state.lock();
-            if state.ballot.votes().get(node).is_none() {
-                state.amended.push((node, row));
-            }
-            state.take(node, Answer::Failed(NodeFailure::TimedOut))
-        };
+        let mut state = self.state.lock();
+        if state.ballot.votes().get(node).is_none() {
+            state.amended.push((node, row));
+        }
+        let end = state.take(node, Answer::Failed(NodeFailure::TimedOut));
+        drop(state);
         self.announce(end);
     }
 
@@ -217,13 +216,13 @@ impl<R: Round> RoundState<R> {
 
 impl<R: Round> ReplyHandler for Pending<R> {
     fn deliver(&self, node: NodeId, answer: Answer, reached: bool) -> bool {
-        let (counted, end) = {
-            let mut state = self.state.lock();
-            if !reached {
-                state.reached.remove(node);
-            }
-            (state.ballot.end().is_none(), state.take(node, answer))
-        };
+        let mut state = self.state.lock();
+        if !reached {
+            state.reached.remove(node);
+        }
+        let counted = state.ballot.end().is_none();
+        let end = state.take(node, answer);
+        drop(state);
         self.announce(end);
         // Costs nothing while no thread waits for it, which is nearly always.
         self.answered.notify_all();

@@ -333,9 +333,9 @@ impl Ticket {
         to: NodeSet,
     ) -> Option<Entering> {
         fanout.time_for_all(self.request.began)?;
-        let is_told = quorum(fanout.nodes.len()) <= fanout.notifying();
+        let is_notified = quorum(fanout.nodes.len()) <= fanout.notifying();
         // Before it asks for itself it waits for nodes that fall behind, and leaves out those that have.
-        if !is_told || !fanout.has_room() || fanout.is_late(time::tick()) {
+        if !is_notified || !fanout.has_room() || fanout.is_late(time::tick()) {
             return None;
         }
         self.enter(fanout, token, to)
@@ -484,7 +484,8 @@ mod tests {
 
     #[test]
     fn a_writer_asks_alone_and_readers_ask_together_until_the_next_writer() {
-        let (write, read) = ([writer(), writer()], [reader(), reader(), reader()]);
+        let write = [writer(), writer()];
+        let read = [reader(), reader(), reader()];
         let mut queue = queue(&[&write[0], &read[0], &read[1], &write[1], &read[2]]);
         assert_eq!(asking(&queue), [true, false, false, false, false]);
         queue.tickets.pop_front();
@@ -564,7 +565,8 @@ mod tests {
             queue.pass_on(7, entered).is_none() && is_held(&queue),
             "nobody waits: the hold goes on"
         );
-        let (first, second) = (reader(), reader());
+        let first = reader();
+        let second = reader();
         queue.tickets.push_back(Arc::clone(&first));
         queue.tickets.push_back(second);
         assert!(

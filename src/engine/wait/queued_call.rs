@@ -247,10 +247,10 @@ impl<'a> QueuedCall<'a> {
 
     /// Leaves the waiting lists of the nodes, and gives back what they have handed over, unless the call holds the lock.
     fn leave_lists(&self) {
-        let (owner, former) = {
-            let state = self.ticket.state.lock();
-            (state.owner, state.former)
-        };
+        let state = self.ticket.state.lock();
+        let owner = state.owner;
+        let former = state.former;
+        drop(state);
         if let Some(former) = former {
             self.queues.owners.remove(former);
         }

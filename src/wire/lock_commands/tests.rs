@@ -89,8 +89,10 @@ pub(super) fn assert_sent(command: &Command, script: Script, keys: &[&str], args
 
 #[test]
 fn the_commands_of_a_mutex_have_the_keys_and_arguments_that_its_scripts_state() {
-    let (client, owner) = (ClientId::draw().unwrap(), OwnerToken::draw().unwrap());
-    let (me, token) = (&*text(&client.0), &*text(&owner.to_value()));
+    let client = ClientId::draw().unwrap();
+    let owner = OwnerToken::draw().unwrap();
+    let me = &*text(&client.0);
+    let token = &*text(&owner.to_value());
     let commands = LockCommands::mutex(b"app:", b"a", TTLS);
     let beside = beside("app:a");
     let keys = in_order("app:a", &beside);
@@ -146,8 +148,10 @@ fn the_commands_of_a_mutex_have_the_keys_and_arguments_that_its_scripts_state() 
 
 #[test]
 fn a_readers_commands_have_the_keys_and_arguments_that_its_scripts_state() {
-    let (client, owner) = (ClientId::draw().unwrap(), OwnerToken::draw().unwrap());
-    let (me, token) = (&*text(&client.0), &*text(&owner.to_value()));
+    let client = ClientId::draw().unwrap();
+    let owner = OwnerToken::draw().unwrap();
+    let me = &*text(&client.0);
+    let token = &*text(&owner.to_value());
     let entry = QueueEntry { client, life: 9 };
     let commands = LockCommands::mutex(b"", b"a", TTLS).to_read();
     let beside = beside("a");
@@ -193,9 +197,11 @@ fn a_readers_commands_have_the_keys_and_arguments_that_its_scripts_state() {
 #[test]
 fn the_commands_of_several_locks_have_their_keys_kind_by_kind_and_the_arguments_that_the_scripts_state()
  {
-    let (client, owner) = (ClientId::draw().unwrap(), OwnerToken::draw().unwrap());
+    let client = ClientId::draw().unwrap();
+    let owner = OwnerToken::draw().unwrap();
     let commands = LockCommands::multi(b"", [&b"a"[..], b"b"].into_iter(), TTLS);
-    let (me, token) = (&*text(&client.0), &*text(&owner.to_value()));
+    let me = &*text(&client.0);
+    let token = &*text(&owner.to_value());
     let entry = QueueEntry { client, life: 9 };
     let beside = ["a", "b"].map(beside);
     let [a, b] = &beside;
@@ -240,14 +246,14 @@ fn the_commands_of_several_locks_have_their_keys_kind_by_kind_and_the_arguments_
 
 #[test]
 fn the_commands_of_a_semaphore_have_the_keys_of_all_slots_and_those_of_a_hold_its_own() {
-    let (client, owner) = (ClientId::draw().unwrap(), OwnerToken::draw().unwrap());
+    let client = ClientId::draw().unwrap();
+    let owner = OwnerToken::draw().unwrap();
     let commands = LockCommands::semaphore(b"", b"s", 2, TTLS);
-    let (me, token) = (&*text(&client.0), &*text(&owner.to_value()));
+    let me = &*text(&client.0);
+    let token = &*text(&owner.to_value());
     let entry = QueueEntry { client, life: 9 };
-    let (slots, fences) = (
-        ["quorlock:slot-0:s", "quorlock:slot-1:s"],
-        ["quorlock:slot-fence-0:s", "quorlock:slot-fence-1:s"],
-    );
+    let slots = ["quorlock:slot-0:s", "quorlock:slot-1:s"];
+    let fences = ["quorlock:slot-fence-0:s", "quorlock:slot-fence-1:s"];
     let of_all = ["quorlock:slot-mark:s", "quorlock:slot-waiting:s"];
     let keys = [&slots[..], &fences, &[RECORD_KEY], &of_all].concat();
 
@@ -517,10 +523,8 @@ fn every_command_of_a_hold_has_the_same_value_with_the_label_behind_the_token() 
             commands.heal(owner, 1, 1),
             commands.release(owner, Offer::default(), QueueUpdate::None),
         ] {
-            let (bytes, argument) = (
-                command.packed(),
-                format!("\r\n${}\r\n{value}\r\n", value.len()),
-            );
+            let bytes = command.packed();
+            let argument = format!("\r\n${}\r\n{value}\r\n", value.len());
             let found = bytes
                 .windows(argument.len())
                 .filter(|it| *it == argument.as_bytes())
@@ -598,11 +602,9 @@ const OPERATOR_TTLS: KeyTtls = KeyTtls {
 
 #[test]
 fn an_operators_commands_have_the_keys_and_arguments_that_the_scripts_state() {
-    let (fence, list, mark) = (
-        b"quorlock:fence:a",
-        b"quorlock:waiting:a",
-        b"quorlock:mark:a",
-    );
+    let fence = b"quorlock:fence:a";
+    let list = b"quorlock:waiting:a";
+    let mark = b"quorlock:mark:a";
     let readers = b"quorlock:readers:a";
     let lock = LockKeys::named(b"a", None);
     same(
@@ -640,7 +642,7 @@ fn forgets(looked: &LockKeys, fence: &str) {
         readers.as_bytes(),
     ];
     same(
-        &looked.forget(7),
+        &looked.delete_counter(7),
         Script::Release,
         &keys,
         &[b"7", b"0 0 1 0 -"],
@@ -650,12 +652,11 @@ fn forgets(looked: &LockKeys, fence: &str) {
 #[test]
 fn a_slot_is_looked_at_by_its_own_key_and_counter_and_the_list_of_all_slots() {
     let slot = LockKeys::named(b"a", Some(7));
-    let (key, fence, none) = (
-        b"quorlock:slot-7:a",
-        b"quorlock:slot-fence-7:a",
-        b"quorlock:slot-readers-7:a",
-    );
-    let (list, mark) = (b"quorlock:slot-waiting:a", b"quorlock:slot-mark:a");
+    let key = b"quorlock:slot-7:a";
+    let fence = b"quorlock:slot-fence-7:a";
+    let none = b"quorlock:slot-readers-7:a";
+    let list = b"quorlock:slot-waiting:a";
+    let mark = b"quorlock:slot-mark:a";
     same(
         &slot.inspect(),
         Script::Inspect,

@@ -13,7 +13,7 @@ use crate::wire::Endpoint;
 pub(super) struct Report {
     /// Time of the question.
     pub(super) asked: Moment,
-    pub(super) said: Result<Option<Endpoint>, NodeFailure>,
+    pub(super) named: Result<Option<Endpoint>, NodeFailure>,
 }
 
 /// Time after a question within which its answer counts: one question may be lost.
@@ -32,7 +32,7 @@ pub(super) fn choose(
     }
     let reports = || members.iter().filter_map(|it| it.1.as_ref());
     let named = reports().filter_map(|report| {
-        let place = report.said.as_ref().ok()?.as_ref()?;
+        let place = report.named.as_ref().ok()?.as_ref()?;
         Some((place, report.asked.checked_add(LEASE)?))
     });
     let mut named: Vec<_> = named.collect();
@@ -56,20 +56,20 @@ pub(super) fn choose(
         [] => {}
     }
     // What somebody has to mend, if nobody is named; otherwise what each member said.
-    let mut failures = reports().filter_map(|it| it.said.as_ref().err());
+    let mut failures = reports().filter_map(|it| it.named.as_ref().err());
     let to_mend = failures.find(|failure| failure.needs_somebody());
     if let Some(failure) = to_mend.filter(|_| named.is_empty()) {
         return Err(failure.clone());
     }
     let mut reason = "too few members name the same primary".to_owned();
     for (member, report) in &*members {
-        let said = match report.as_ref().map(|it| &it.said) {
+        let answer = match report.as_ref().map(|it| &it.named) {
             None => "no answer yet".to_owned(),
             Some(Ok(None)) => "a replica".to_owned(),
             Some(Ok(Some(place))) => place.to_string(),
             Some(Err(failure)) => failure.to_string(),
         };
-        reason += &format!(", {member}: {said}");
+        reason += &format!(", {member}: {answer}");
     }
     Err(NodeFailure::NoPrimary {
         reason: reason.into(),
@@ -95,21 +95,21 @@ mod tests {
     fn names(host: &str, second: u64) -> Option<Report> {
         Some(Report {
             asked: at(second),
-            said: Ok(Some(place(host))),
+            named: Ok(Some(place(host))),
         })
     }
 
     fn replica() -> Option<Report> {
         Some(Report {
             asked: at(100),
-            said: Ok(None),
+            named: Ok(None),
         })
     }
 
     fn fails(failure: NodeFailure) -> Option<Report> {
         Some(Report {
             asked: at(100),
-            said: Err(failure),
+            named: Err(failure),
         })
     }
 
@@ -128,7 +128,8 @@ mod tests {
     fn the_lease_of_a_server_counts_from_the_oldest_question_that_a_majority_needs() {
         let reports = [names("a", 100), names("a", 98), names("a", 99)];
         assert_eq!(chosen(2, &reports, 100), Ok((place("a"), 101)));
-        let (one_behind, silent) = (names("b", 100), None);
+        let one_behind = names("b", 100);
+        let silent = None;
         assert_eq!(
             chosen(2, &[names("a", 99), names("a", 100), one_behind], 100),
             Ok((place("a"), 101))
@@ -193,19 +194,19 @@ mod tests {
         let minds = ["a", "b", "c"];
         for count in 1..=4_u32 {
             for world in 0..minds.len().pow(count) {
-                let said: Vec<_> = (0..count)
+                let sent: Vec<_> = (0..count)
                     .map(|member| names(minds[world / minds.len().pow(member) % minds.len()], 100))
                     .collect();
                 let mut all = Vec::new();
-                for heard in 0..1_u32 << count {
-                    let hears = |(member, it): (u32, &Option<Report>)| {
-                        it.clone().filter(|_| heard >> member & 1 == 1)
+                for received in 0..1_u32 << count {
+                    let receive = |(member, it): (u32, &Option<Report>)| {
+                        it.clone().filter(|_| received >> member & 1 == 1)
                     };
-                    let reports: Vec<_> = (0..).zip(&said).map(hears).collect();
+                    let reports: Vec<_> = (0..).zip(&sent).map(receive).collect();
                     all.extend(chosen(quorum(reports.len()), &reports, 100).ok());
                 }
                 all.dedup();
-                assert!(all.len() <= 1, "{said:?}: {all:?}");
+                assert!(all.len() <= 1, "{sent:?}: {all:?}");
             }
         }
     }

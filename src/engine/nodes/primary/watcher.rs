@@ -41,23 +41,23 @@ impl<F: Fn(Report)> Watcher<F> {
                 Some(open) => Ok(open),
                 None => connect(&member, None, self.timeout, failures, &mut self),
             };
-            let said = open.and_then(|mut open| {
-                let named = self.ask(&mut open)?;
+            let named = open.and_then(|mut open| {
+                let answer = self.ask(&mut open)?;
                 kept = Some(open);
-                Ok(named)
+                Ok(answer)
             });
-            failures = match &said {
+            failures = match &named {
                 Ok(_) => 0,
                 Err(_) => failures.wrapping_add(1),
             };
-            (self.report)(Report { asked, said });
+            (self.report)(Report { asked, named });
             next = self.asked.recv_timeout(ASKED_EVERY);
         }
     }
 
     fn ask(&mut self, open: &mut Opened) -> Result<Option<Endpoint>, NodeFailure> {
         let conn = &mut open.login.conn;
-        conn.say(&self.question.packed());
+        conn.push_bytes(&self.question.packed());
         let deadline = time::deadline(self.timeout);
         let reply = exchange(conn, &open.socket, deadline, Conn::poll_reply, self)?;
         let reply = answer(&reply.ok_or(NodeFailure::TimedOut)?)?;
