@@ -40,9 +40,9 @@ impl ManagerState {
     /// How far away the nodes are that are connected. With a deadline of its own, without those that are silent: they have used
     /// up the time of the first question.
     fn measure(&self, rows: &mut [NodeCheck]) {
-        let is_silent = |it: &NodeCheck| {
+        let is_silent = |row: &NodeCheck| {
             matches!(
-                it.failure,
+                row.failure,
                 Some(NodeFailure::TimedOut | NodeFailure::Stalled)
             )
         };
@@ -68,15 +68,15 @@ impl ManagerState {
     /// Says of every node that is new, as far as is known, that it has forgotten nothing; then checks all of them.
     /// The failure of a node that could not be reached comes first.
     pub(crate) fn vouch(&self) -> Vec<NodeCheck> {
-        let is_new = |it: &NodeCheck| {
+        let is_new = |row: &NodeCheck| {
             matches!(
-                it.failure,
+                row.failure,
                 Some(NodeFailure::Quarantined {
                     why: QuarantineReason::New,
                     ..
                 })
             )
-            .then_some(it.node)
+            .then_some(row.node)
         };
         let rows = self.check_nodes();
         let new = rows.iter().filter_map(is_new).collect::<NodeSet>();

@@ -48,9 +48,9 @@ impl fmt::Display for Rows<'_> {
             }
         }
         // A grant or a missing answer needs no action.
-        let is_idle = |it: &&NodeReport| {
-            it.answer.is_granted()
-                || matches!(it.answer, NodeAnswer::Pending | NodeAnswer::NotAsked)
+        let is_idle = |row: &&NodeReport| {
+            row.answer.is_granted()
+                || matches!(row.answer, NodeAnswer::Pending | NodeAnswer::NotAsked)
         };
         groups.sort_by_key(|(_, rows)| rows.iter().all(is_idle));
         let groups = groups.iter().map(|(text, rows)| {

@@ -301,9 +301,9 @@ struct Entry(Key);
 impl Drop for Entry {
     fn drop(&mut self) {
         // A guard in another thread-local may outlive the table: then there is nothing to remove.
-        let removed = HOLDS.try_with(|it| {
-            let mut holds = it.borrow_mut();
-            // Only if the entry is still this hold's: where it was lost, a logger that ran since may have taken the lock again.
+        let removed = HOLDS.try_with(|table| {
+            let mut holds = table.borrow_mut();
+            // Only if the entry is still this hold's: where table was lost, a logger that ran since may have taken the lock again.
             let is_over = holds.get(&self.0).is_some_and(|it| it.strong_count() == 0);
             is_over.then(|| holds.remove(&self.0))
         });

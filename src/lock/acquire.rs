@@ -366,8 +366,8 @@ impl<'a> Acquisition<'a> {
     /// The one thing that a newcomer waits for without anybody else having the lock: said once per manager.
     fn note_quarantine(&self, lost: &LostAttempt) {
         // One that is over but for the answers of others is not worth a line.
-        let is_long = |it: &(usize, Duration)| {
-            lost.why == LossReason::NoQuorum && Duration::from_millis(10) < it.1
+        let is_long = |waits: &(usize, Duration)| {
+            lost.why == LossReason::NoQuorum && Duration::from_millis(10) < waits.1
         };
         let Some((quarantined, left)) = lost.quarantine().filter(is_long) else {
             return;
@@ -375,9 +375,9 @@ impl<'a> Acquisition<'a> {
         let shared = &self.engine.shared;
         if !shared.logged_quarantine.swap(true, Ordering::Relaxed) {
             let rows = shared.fanout.report(lost.rows.clone()).into_iter();
-            let rows = rows.filter(|it| {
+            let rows = rows.filter(|row| {
                 matches!(
-                    it.answer,
+                    row.answer,
                     NodeAnswer::Failed(NodeFailure::Quarantined { .. })
                 )
             });
@@ -411,8 +411,9 @@ impl<'a> Acquisition<'a> {
         let shared = &self.engine.shared;
         let patience = shared.config.outage_timeout;
         let of_manager = || shared.outage.lock().since();
-        let is_settled =
-            |it: &LostAttempt| it.why == LossReason::KeyInUse || outage::is_of_access(&it.rows);
+        let is_settled = |lost: &LostAttempt| {
+            lost.why == LossReason::KeyInUse || outage::is_of_access(&lost.rows)
+        };
         self.lost.as_ref().is_some_and(is_settled)
             || self
                 .outage

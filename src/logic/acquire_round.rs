@@ -107,9 +107,9 @@ impl Round for AcquireRound {
     fn decide(&self, votes: &Votes, now: Moment) -> Option<AcquireEnd> {
         let quorum = votes.quorum();
         let slot = leading_slot(votes);
-        let granted = votes.count(|it| match self.rule {
-            Rule::Exclusive => it.is_granted() && it.slot() == slot,
-            Rule::Shared => matches!(it, Answer::Acquire(AcquireReply::Shared { .. })),
+        let granted = votes.count(|vote| match self.rule {
+            Rule::Exclusive => vote.is_granted() && vote.slot() == slot,
+            Rule::Shared => matches!(vote, Answer::Acquire(AcquireReply::Shared { .. })),
         });
         if granted.saturating_add(votes.open()) < quorum {
             return Some(AcquireEnd::Lost(why(votes)));
@@ -225,7 +225,7 @@ impl Ballot<AcquireRound> {
     /// rounds that meet do not look at the slots in the same order.
     pub(crate) fn common_slot(&self) -> Option<u8> {
         let free = |slot: u8| {
-            let has = |it: &Answer| matches!(it, Answer::Acquire(AcquireReply::Slot { free, .. }) if free.contains(slot));
+            let has = |vote: &Answer| matches!(vote, Answer::Acquire(AcquireReply::Slot { free, .. }) if free.contains(slot));
             self.votes.quorum() <= self.votes.count(has)
         };
         let first = self
@@ -246,7 +246,7 @@ impl Ballot<AcquireRound> {
 
     /// How many nodes have queued the call in their waiting lists.
     pub(crate) fn queued(&self) -> usize {
-        self.votes.count(|it| match it {
+        self.votes.count(|vote| match vote {
             Answer::Acquire(
                 AcquireReply::Held { queued, .. } | AcquireReply::HeldByReaders { queued, .. },
             ) => *queued,
@@ -258,10 +258,10 @@ impl Ballot<AcquireRound> {
 /// Of a semaphore, the slot that most nodes have granted: a majority has to grant *the same*. `None` for whatever is none.
 fn leading_slot(votes: &Votes) -> Option<u8> {
     let slots = || votes.iter().filter_map(Answer::slot);
-    slots().max_by_key(|it| {
+    slots().max_by_key(|slot| {
         (
-            slots().filter(|other| other == it).count(),
-            u8::MAX.saturating_sub(*it),
+            slots().filter(|other| other == slot).count(),
+            u8::MAX.saturating_sub(*slot),
         )
     })
 }
@@ -269,9 +269,9 @@ fn leading_slot(votes: &Votes) -> Option<u8> {
 /// Why no majority of these nodes grants the lock.
 fn why(votes: &Votes) -> LossReason {
     let held = votes.count(Answer::is_held);
-    let unusable = votes.count(|it| {
+    let unusable = votes.count(|vote| {
         matches!(
-            it,
+            vote,
             Answer::Acquire(AcquireReply::WrongType { .. } | AcquireReply::BadCounter { .. })
                 | Answer::Failed(NodeFailure::KeyInUse { .. })
         )
@@ -332,9 +332,9 @@ impl Round for RaiseRound {
     fn decide(&self, votes: &Votes, now: Moment) -> Option<AcquireEnd> {
         let quorum = votes.quorum();
         let taken = votes.count(|it| *it == Answer::Raise(RaiseReply::Taken));
-        let spoke = votes.count(|it| {
+        let spoke = votes.count(|vote| {
             matches!(
-                it,
+                vote,
                 Answer::Raise(RaiseReply::Taken | RaiseReply::Above { .. } | RaiseReply::Gone)
             )
         });

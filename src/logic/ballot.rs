@@ -101,7 +101,8 @@ impl<R: Round> Ballot<R> {
 
     /// What reports say of each node.
     pub(crate) fn rows(&self) -> impl Iterator<Item = (NodeId, NodeAnswer)> {
-        let row = |it: Option<&Answer>| it.map_or(NodeAnswer::Pending, |it| self.round.row(it));
+        let row =
+            |answer: Option<&Answer>| answer.map_or(NodeAnswer::Pending, |it| self.round.row(it));
         self.votes.places().map(move |(node, it)| (node, row(it)))
     }
 }
@@ -133,7 +134,7 @@ impl Votes {
     fn put_late(&mut self, node: NodeId, vote: Answer, may_replace: bool) {
         let place = self.answers.get_mut(node.index());
         let timed_out =
-            |it: &&mut Option<Answer>| **it == Some(Answer::Failed(NodeFailure::TimedOut));
+            |place: &&mut Option<Answer>| **place == Some(Answer::Failed(NodeFailure::TimedOut));
         if let Some(place) = place.filter(|it| it.is_none() || (may_replace && timed_out(it))) {
             *place = Some(vote);
             self.late.insert(node);

@@ -77,8 +77,10 @@ impl Eligibility {
         if server.run_id.is_some() && server.run_id == self.run_id {
             // The same process: it has been there all the time. It may have been emptied.
             let stepped = self.on_time(server.time, timing);
-            let change =
-                shown.and_then(|it| self.on_record(it, timing).filter(|_| !it.record.is_older()));
+            let change = shown.and_then(|shown| {
+                self.on_record(shown, timing)
+                    .filter(|_| !shown.record.is_older())
+            });
             return change.or(stepped);
         }
         self.run_id.clone_from(&server.run_id);
@@ -151,8 +153,9 @@ impl Eligibility {
             served: shown.served,
             why,
         };
-        let left =
-            |it: &Eligibility| it.quarantine_remaining(VoteKind::Grant, timing.answered.tick);
+        let left = |eligibility: &Eligibility| {
+            eligibility.quarantine_remaining(VoteKind::Grant, timing.answered.tick)
+        };
         let known_for = left(self).map_or(Duration::ZERO, |it| it.0);
         // What we knew already does not begin again because it turns out to last longer.
         let is_known = self.met.is_some_and(|met| {

@@ -63,8 +63,8 @@ fn state(nodes: usize, stored: &[&StoredLock]) -> LockState {
         },
         StoredKey::OtherType => LockState::KeyInUse,
         StoredKey::Read { .. } => {
-            let count = |it: &&StoredLock| {
-                if let StoredKey::Read { count, .. } = it.key {
+            let count = |lock: &&StoredLock| {
+                if let StoredKey::Read { count, .. } = lock.key {
                     count
                 } else {
                     0

@@ -89,7 +89,7 @@ pub(crate) fn is_hopeless(
 /// Whether a majority of the nodes lets this user in only after somebody has changed settings: no patience helps.
 pub(crate) fn is_of_access(rows: &[NodeAnswer]) -> bool {
     let refuses =
-        |it: &&NodeAnswer| matches!(it, NodeAnswer::Failed(failure) if failure.is_of_access());
+        |row: &&NodeAnswer| matches!(row, NodeAnswer::Failed(failure) if failure.is_of_access());
     quorum(rows.len()) <= rows.iter().filter(refuses).count()
 }
 

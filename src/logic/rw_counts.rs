@@ -20,7 +20,7 @@ use crate::logic::token;
 /// The number that all of a majority have, of nodes of which a majority has let the reader in; otherwise the one to which the
 /// counters have to be lifted. `proposal`: what they were given for a counter that is missing.
 pub(super) fn last_writer(votes: &Votes, proposal: u64) -> Result<u64, u64> {
-    let counter = |it: &Answer| match it {
+    let counter = |vote: &Answer| match vote {
         Answer::Acquire(AcquireReply::Shared { counter }) => Some(*counter),
         _ => None,
     };

@@ -146,7 +146,7 @@ impl Round for ReleaseRound {
 
     fn note(&mut self, node: NodeId, vote: &Answer, now: Moment) {
         // RACE: an answer that comes after the end of the lease may be that of a key that has expired.
-        let proves = |it: Held| it.confirmed.contains(node) && !now.has_reached(it.until);
+        let proves = |held: Held| held.confirmed.contains(node) && !now.has_reached(held.until);
         if *vote == Answer::Release(ReleaseReply::NotOurs) && self.held.is_some_and(proves) {
             self.gone.insert(node);
         }

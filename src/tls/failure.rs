@@ -40,8 +40,8 @@ fn of_certificate(err: CertificateError, expected: &Arc<str>) -> TlsFailure {
         }
         CertificateError::NotValidForNameContext { presented, .. } => {
             // `DnsName("a.example")` is `DNS:a.example` in the files of certificates.
-            let name = |it: &String| {
-                it.replace("DnsName(\"", "DNS:")
+            let name = |name: &String| {
+                name.replace("DnsName(\"", "DNS:")
                     .replace("IpAddress(", "IP:")
             };
             let names: Vec<_> = presented.iter().map(name).collect();

@@ -191,7 +191,7 @@ fn length(line: &[u8], max: usize) -> Result<Option<usize>, String> {
     }
     let digits = std::str::from_utf8(line)
         .ok()
-        .filter(|it| it.bytes().all(|it| it.is_ascii_digit()));
+        .filter(|text| text.bytes().all(|it| it.is_ascii_digit()));
     match digits.and_then(|it| it.parse::<usize>().ok()) {
         Some(len) if len <= max => Ok(Some(len)),
         Some(len) => Err(format!("a length of {len}, more than {max}")),

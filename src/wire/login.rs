@@ -321,7 +321,7 @@ impl Questions<'_> {
         // The history that it had as a replica: no offset and no id if it never was one.
         self.info.promoted = field(text, "second_repl_offset")
             .is_some_and(|it| !it.starts_with('-'))
-            && field(text, "master_replid2").is_some_and(|it| it.bytes().any(|it| it != b'0'));
+            && field(text, "master_replid2").is_some_and(|id| id.bytes().any(|it| it != b'0'));
         match field(text, "role") {
             Some(ACTIVE_REPLICA) => self.fail(NodeFailure::MULTI_MASTER),
             _ => Ok(()),

@@ -40,10 +40,10 @@ pub(crate) fn of(error: &ServerError) -> Option<NodeFailure> {
     // Servers before 7.0 wrap an error inside a script into one of their own, with its code in the middle.
     let wrapped = ["OOM", "MISCONF", "NOREPLICAS", "READONLY", "WRONGTYPE"]
         .into_iter()
-        .find(|it| {
+        .find(|code| {
             error.code() == "ERR"
                 && details.contains("@user_script")
-                && details.split([' ', '-']).any(|word| word == *it)
+                && details.split([' ', '-']).any(|word| word == *code)
         });
     let message = || shown(&format!("{} {details}", error.code()));
     Some(match wrapped.unwrap_or(error.code()) {

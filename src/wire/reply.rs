@@ -101,8 +101,8 @@ fn number(value: &Value) -> Option<i64> {
 
 /// What a node stores about a lock.
 fn inspected(parts: &[Value]) -> Option<Reply> {
-    let text = |it: &Value| match it {
-        Value::BulkString(it) if !has_swallowed(it) => Some(SecretValue::new(it)),
+    let text = |value: &Value| match value {
+        Value::BulkString(value) if !has_swallowed(value) => Some(SecretValue::new(value)),
         _ => None,
     };
     // Negative: none, or no end.
@@ -228,7 +228,7 @@ fn listed(parts: Vec<Value>) -> Option<Answer> {
         Some(Value::Int(1)) => true,
         _ => return None,
     };
-    let keys = parts.map(|it| match it {
+    let keys = parts.map(|value| match value {
         Value::BulkString(key) if key.starts_with(RESERVED) && !has_swallowed(&key) => Some(key),
         _ => None,
     });

@@ -562,8 +562,9 @@ impl Extension {
         } = &*self.lock;
         let fanout = &shared.fanout;
         let Now { moment, tick } = Now::read();
-        let shown: Vec<_> = self.round.with_ballot(|it| {
-            it.votes()
+        let shown: Vec<_> = self.round.with_ballot(|ballot| {
+            ballot
+                .votes()
                 .places()
                 .filter_map(|(_, answer)| answer?.counter())
                 .collect()
@@ -571,8 +572,8 @@ impl Extension {
         let nodes = fanout.nodes.len();
         let time = (!shown.is_empty())
             .then(|| fanout.time_for_all(moment).unwrap_or(moment.wall_micros()));
-        let largest = time.map(|it| {
-            token::largest_seen(shown.into_iter(), it, nodes.saturating_sub(quorum(nodes)))
+        let largest = time.map(|time| {
+            token::largest_seen(shown.into_iter(), time, nodes.saturating_sub(quorum(nodes)))
         });
         let lost = {
             let mut settled = self.settled.lock();

@@ -110,7 +110,7 @@ impl Fanout {
         let connected = self
             .nodes
             .iter()
-            .filter_map(|it| it.availability(|it| it.connects_until(now, self.connect_timeout)))
+            .filter_map(|node| node.availability(|it| it.connects_until(now, self.connect_timeout)))
             .max();
         let from = connected.map_or(now, |it| it.max(now));
         from.checked_add(self.response_timeout).unwrap_or(now)
@@ -280,7 +280,7 @@ impl Fanout {
         let clocks = self
             .nodes
             .iter()
-            .filter_map(|it| it.availability(|it| it.clock_shows(now)));
+            .filter_map(|node| node.availability(|it| it.clock_shows(now)));
         clock_offset::time_for_all(now.wall_micros(), clocks, self.nodes.len())
     }
 
@@ -299,8 +299,11 @@ impl Fanout {
         let now = time::tick();
         let length = self.records.rules().quarantine();
         let left = |node: &Arc<Server>| {
-            let left =
-                node.availability(|it| it.quarantine(length, now).filter(|_| it.shows_quarantine))?;
+            let left = node.availability(|shown| {
+                shown
+                    .quarantine(length, now)
+                    .filter(|_| shown.shows_quarantine)
+            })?;
             Some((node.id, left.0))
         };
         self.nodes.iter().filter_map(left).collect()

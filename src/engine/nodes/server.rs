@@ -205,10 +205,10 @@ impl Server {
         while self.has_commands() {
             // RACE: T1 finds that commands wait for an answer; T2, the worker, has taken that and found the channel empty. Therefore
             // T1 looks after it has given its command, and T2 looks at the channel after it has published.
-            let (takes, is_unused) = self.availability(|it| {
+            let (takes, is_unused) = self.availability(|shown| {
                 (
-                    it.takes_commands(now.tick),
-                    matches!(it.health, Health::Unused),
+                    shown.takes_commands(now.tick),
+                    matches!(shown.health, Health::Unused),
                 )
             });
             if is_unused {

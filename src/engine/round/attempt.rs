@@ -669,7 +669,7 @@ impl LostAttempt {
     /// The nodes whose quarantine stands in the way, and for how long: until enough of them vote. That is no outage; `None` if no
     /// majority will be there even then.
     pub(crate) fn quarantine(&self) -> Option<(usize, Duration)> {
-        let left = |it: &NodeAnswer| match it {
+        let left = |row: &NodeAnswer| match row {
             NodeAnswer::Failed(NodeFailure::Quarantined { left, .. }) => Some(*left),
             _ => None,
         };

@@ -238,7 +238,7 @@ impl<'a> QueuedCall<'a> {
         let others = queue
             .tickets
             .iter()
-            .filter(|it| !Arc::ptr_eq(it, &self.ticket) && it.joined <= lost.asked);
+            .filter(|ticket| !Arc::ptr_eq(ticket, &self.ticket) && ticket.joined <= lost.asked);
         for ticket in others {
             ticket.state.lock().given_up = Some(Arc::clone(&lost));
             ticket.parker.wake();
