@@ -23,7 +23,7 @@ use crate::time::{About, Exactly};
 pub(crate) use report::Rows;
 use report::joined;
 
-/// What the system says of an error, without its number.
+/// Text of a system error, without its number.
 pub(crate) fn reason(err: &io::Error) -> String {
     let text = err.to_string();
     text.split(" (os error")
@@ -117,7 +117,7 @@ pub enum AcquireError {
     /// [this thread](HeldBy::ThisThread).
     #[error("held by {by} (waited {}){}", About(*waited), InTheWay(*by, nodes))]
     Held {
-        /// Who holds it, as far as this manager knows.
+        /// The holder, from the view of this manager.
         by: HeldBy,
         /// The answers of the nodes in the last round.
         nodes: Vec<NodeReport>,
@@ -293,7 +293,7 @@ impl AcquireError {
     }
 }
 
-/// What to do about an [`AcquireError`](crate::AcquireError): [`AcquireError::kind`](crate::AcquireError::kind).
+/// What to do about an [`AcquireError`]: [`AcquireError::kind`].
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 #[non_exhaustive]
 pub enum ErrorKind {
@@ -351,7 +351,7 @@ pub enum ExtendError {
     /// No majority confirmed. The lock is still held until its previous end.
     #[error("not extended, no majority confirmed: {}", Rows(nodes))]
     NoQuorum {
-        /// What each node answered.
+        /// The answer of each node.
         nodes: Vec<NodeReport>,
     },
     /// The ttl is not allowed under the manager's settings.
@@ -392,7 +392,7 @@ pub enum ReleaseError {
     NotConfirmed {
         /// The number of confirming nodes.
         confirmed: usize,
-        /// What each node answered.
+        /// The answer of each node.
         nodes: Vec<NodeReport>,
     },
 }

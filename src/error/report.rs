@@ -13,11 +13,11 @@ use crate::time::About;
 #[derive(Clone, Eq, PartialEq)]
 #[non_exhaustive]
 pub struct NodeReport {
-    /// Which node.
+    /// The node.
     pub node: NodeId,
     /// Its host and port, or the path of its socket; without user and password.
     pub address: Arc<str>,
-    /// What it answered.
+    /// Its answer.
     pub answer: NodeAnswer,
 }
 
@@ -33,8 +33,8 @@ impl fmt::Debug for NodeReport {
     }
 }
 
-/// Rows of a report in one line. Nodes that say the same share a row; that of failed nodes keeps their addresses, because
-/// it is there that something has to be done.
+/// Rows of a report in one line. Nodes with the same answer share a row. Rows of failed nodes keep their addresses, for
+/// the person who has to act.
 pub(crate) struct Rows<'a>(pub(crate) &'a [NodeReport]);
 
 impl fmt::Display for Rows<'_> {
@@ -91,14 +91,14 @@ pub enum NodeAnswer {
         /// The holder, if the key's value names one: `host/process` and perhaps a [label](crate::Builder::owner_label). `None`: another
         /// client's value, or a manager without a label. Cut, escaped, and only as reliable as the client that wrote it.
         holder: Option<Arc<str>>,
-        /// Which name it is, of a lock of [several](crate::LockManager::multi_lock); `None` for a lock of one name. Cut and escaped.
+        /// The name, for a lock of [several names](crate::LockManager::multi_lock); otherwise `None`. Cut and escaped.
         name: Option<Arc<str>>,
     },
     /// Readers hold the lock there: see [`RwLock`](crate::RwLock).
     HeldByReaders {
         /// Time to live of the last of their entries. `None`: the lock's key has no expiry.
         left: Option<Duration>,
-        /// Which name it is, of a lock of [several](crate::LockManager::multi_lock); `None` for a lock of one name. Cut and escaped.
+        /// The name, for a lock of [several names](crate::LockManager::multi_lock); otherwise `None`. Cut and escaped.
         name: Option<Arc<str>>,
     },
     /// The lock was extended there.
@@ -118,7 +118,7 @@ pub enum NodeAnswer {
 }
 
 impl NodeAnswer {
-    /// The caller's key stands there.
+    /// Whether the caller's key is on the node.
     pub(crate) fn is_granted(&self) -> bool {
         matches!(self, NodeAnswer::Granted | NodeAnswer::GrantedBehind)
     }
@@ -162,7 +162,7 @@ impl fmt::Display for NodeAnswer {
     }
 }
 
-/// Who holds the lock, and for how long.
+/// Writes the holder and the time left.
 fn write_held(
     f: &mut fmt::Formatter<'_>,
     name: Option<&str>,
@@ -183,30 +183,30 @@ fn write_held(
 #[derive(Clone, Debug, Eq, PartialEq)]
 #[non_exhaustive]
 pub struct NodeCheck {
-    /// Which node.
+    /// The node.
     pub node: NodeId,
     /// Its host and port, or the path of its socket; without user and password.
     pub address: Arc<str>,
-    /// Why its vote does not count now, if so.
+    /// Why its vote does not count now.
     pub failure: Option<NodeFailure>,
-    /// What weakens the locks although it votes; empty if it could not be asked.
+    /// Weaknesses of a voting node; empty without an answer.
     pub findings: Vec<NodeFinding>,
-    /// How long it took just now to ask it for its time and to hear it; `None` if it could not be asked.
+    /// Round-trip time of a `TIME` command; `None` without an answer.
     pub round_trip: Option<Duration>,
-    /// What runs there, as it says itself: `Redis 7.0.15`. `None` if it does not.
+    /// Reported server and version: `Redis 7.0.15`. `None` if not reported.
     pub version: Option<Arc<str>>,
-    /// For how long it had been running at the beginning of the connection, as it says itself, in whole seconds.
+    /// Reported uptime at the beginning of the connection, in whole seconds.
     pub uptime: Option<Duration>,
-    /// Whether it logs every write to its disk, as it says itself: `appendonly`. One that does
-    /// not has forgotten some or all of its locks and fencing counters after a restart. `None` if it does not say.
+    /// Whether it logs every write to its disk, as reported: `appendonly`. Without it, a restart loses some or all
+    /// locks and fencing counters. `None` if not reported.
     pub append_only: Option<bool>,
-    /// The longest ttl of any lock, as the node's record has it. `None` without [quarantine](crate::Builder::quarantine), and if
-    /// there is no record yet.
+    /// The longest ttl of any lock, from the node's record. `None` without [quarantine](crate::Builder::quarantine) or
+    /// without a record.
     pub max_ttl: Option<Duration>,
 }
 
 impl NodeCheck {
-    /// Whether its vote counts and nothing was found.
+    /// Whether its vote counts and it has no weakness.
     #[must_use]
     pub fn is_fine(&self) -> bool {
         self.failure.is_none() && self.findings.is_empty()

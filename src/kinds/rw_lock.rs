@@ -79,13 +79,13 @@ impl RwLock {
     /// Acquires the lock like [`read`](RwLock::read), calls `work`, and releases.
     ///
     /// Blocks as `read` does, then for the time of `work`, then for the release. If `work` panics the lock is released and the
-    /// panic goes on. That a release was not confirmed is logged and is no error: the work is done.
+    /// panic goes on. An unconfirmed release is logged, not returned.
     ///
     /// # Errors
     ///
     /// - [`WithError::NotAcquired`]: as for `read`; `work` was not called.
-    /// - [`WithError::Lost`]: `work` was called and has returned, but the lock was lost before that, so what it has read may be
-    ///   that of two writers; its value is in the error.
+    /// - [`WithError::Lost`]: the lock was lost before `work` returned, so a writer may have changed the data during
+    ///   the read. The error has the value of `work`.
     #[doc(alias = "with_read")]
     pub fn read_with<R>(&self, work: impl FnOnce(&ReadGuard) -> R) -> Result<R, WithError<R>> {
         let guard = self.read()?;
@@ -96,12 +96,12 @@ impl RwLock {
     /// Acquires the lock like [`write`](RwLock::write), calls `work`, and releases.
     ///
     /// Blocks as `write` does, then for the time of `work`, then for the release. If `work` panics the lock is released and the
-    /// panic goes on. That a release was not confirmed is logged and is no error: the work is done.
+    /// panic goes on. An unconfirmed release is logged, not returned.
     ///
     /// # Errors
     ///
     /// - [`WithError::NotAcquired`]: as for `write`; `work` was not called.
-    /// - [`WithError::Lost`]: `work` was called and has returned, but the lock was lost before that; its value is in the error.
+    /// - [`WithError::Lost`]: the lock was lost before `work` returned. The error has its value.
     #[doc(alias = "with_write")]
     pub fn write_with<R>(&self, work: impl FnOnce(&WriteGuard) -> R) -> Result<R, WithError<R>> {
         let guard = self.write()?;
@@ -118,8 +118,7 @@ shown!(RwLock, name);
 lock_methods! {
     RwLock::take_read -> ReadGuard, made: r#"rw_lock("catalog")"#,
     inside: "Other readers may be here, and no writer is.", doing: "reading the catalog",
-    /// For reading: other readers are not in the way, and a writer is. For how long others hold it matters as long as they
-    /// write, or a writer waits that began earlier.
+    /// For reading: beside other readers. The call waits only while a writer holds the lock or an earlier writer waits.
     about,
     #[doc(alias = "lock_shared")]
     #[doc(alias = "read_lock")]
@@ -134,7 +133,7 @@ lock_methods! {
 lock_methods! {
     RwLock::take_write -> WriteGuard, made: r#"rw_lock("catalog")"#,
     inside: "Only one process in the fleet is here.", doing: "writing the catalog",
-    /// For writing: readers are in the way, and so are other writers and whoever has the mutex of that name.
+    /// For writing: the call waits while readers, another writer or a mutex of that name hold the lock.
     about,
     #[doc(alias = "lock_exclusive")]
     #[doc(alias = "write_lock")]

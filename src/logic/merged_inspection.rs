@@ -1,4 +1,4 @@
-//! What the nodes together say of a lock that somebody looks at.
+//! The state of an inspected lock, from all nodes.
 
 use std::cmp::Reverse;
 use std::fmt;
@@ -8,7 +8,7 @@ use crate::inspection::{Inspection, LockState, StoredKey, StoredLock};
 use crate::logic::ballot::quorum;
 
 impl Inspection {
-    /// What a majority of the nodes says; nodes that could not be asked are no part of any.
+    /// The state on a majority of the nodes; failed nodes are in no majority.
     #[must_use]
     pub fn state(&self) -> LockState {
         let answers = self.nodes.iter();
@@ -17,7 +17,7 @@ impl Inspection {
     }
 }
 
-/// What a majority says, and a line for each node.
+/// The state on a majority, and a line for each node.
 impl fmt::Display for Inspection {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.state().fmt(f)?;
@@ -25,9 +25,9 @@ impl fmt::Display for Inspection {
     }
 }
 
-/// `stored`: what some of `nodes` have said.
+/// `stored`: the answers of some of `nodes`.
 fn state(nodes: usize, stored: &[&StoredLock]) -> LockState {
-    // Those that store the same as `one`: readers count together, whichever a node knows.
+    // Answers with the same state as `one`: readers count together, whichever a node has.
     let like = |one: &StoredKey| -> Vec<&StoredLock> {
         let same = |other: &StoredKey| match (one, other) {
             (StoredKey::Held { value: one, .. }, StoredKey::Held { value: other, .. }) => {
@@ -79,7 +79,7 @@ fn state(nodes: usize, stored: &[&StoredLock]) -> LockState {
     }
 }
 
-/// For how long a majority goes on having these keys: as long as the last but so many of them.
+/// Time for which a majority keeps these keys.
 fn time_left(nodes: usize, keys: &[&StoredLock]) -> Option<Duration> {
     let mut left: Vec<_> = keys
         .iter()

@@ -1,31 +1,31 @@
-//! Extensions that failed: when they are tried again, all locks of a manager together, and when the log says so.
+//! Retries of failed extensions, at one pace for all locks of a manager, and their warnings.
 //!
-//! Thousands of retries that come at once would keep the next answers late.
+//! Thousands of simultaneous retries would delay the next answers.
 
 use std::time::Duration;
 
 use crate::time::Tick;
 
-/// What one retry takes of the pace that all of them share.
+/// Share of one retry in the common pace.
 const EACH: Duration = Duration::from_micros(100);
-/// The same while nodes owe answers for longer than the response timeout.
+/// The same while answers are late.
 const EACH_WHILE_LATE: Duration = Duration::from_micros(400);
-/// The log warns of failed extensions no more often.
+/// Shortest time between two warnings of failed extensions.
 const WARNED_EVERY: Duration = Duration::from_secs(1);
 
 /// The retries of a manager.
 #[derive(Debug, Default)]
 pub(crate) struct Retries {
-    /// When the last one that has a turn has it.
+    /// Turn of the last retry.
     last: Option<Tick>,
     logged_at: Option<Tick>,
 }
 
 impl Retries {
-    /// After how long a lock without a confirmation is looked after again: in its turn, and after `least` at least.
+    /// Pause of a lock without a confirmation: until its turn, and at least `least`.
     ///
-    /// A lock waits for half of what is `left` of its lease at most. So the one that ends soonest comes first, and comes more
-    /// often the nearer its end is.
+    /// At most half of the time `left` of its lease. So the lock that ends soonest comes first, and more often near its
+    /// end.
     pub(crate) fn wait(
         &mut self,
         least: Duration,
@@ -47,7 +47,7 @@ impl Retries {
         wait.min(urgent).max(least)
     }
 
-    /// Whether the log may warn of a failed extension now. If so, it does.
+    /// Whether the log may warn of a failed extension now. Notes the warning.
     pub(crate) fn may_warn(&mut self, now: Tick) -> bool {
         let may = self
             .logged_at

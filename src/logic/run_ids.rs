@@ -1,11 +1,11 @@
-//! Which server process each node is, so that one process does not vote twice.
+//! The server process of each node, so that no process votes twice.
 //!
-//! A process shows the same run id at each of its addresses. Nodes that show the same one have one vote together. The node
-//! that showed it first has that vote, until it has been away for so long that every lock which it granted is over.
+//! A process shows the same run id at each of its addresses. Nodes with the same run id share one vote. The first of
+//! them has the vote until it has been disconnected so long that all its granted locks are over.
 //!
-//! They may be two processes all the same: copies of one virtual machine, or a node that claims to be another. From here
-//! nobody can tell which of them is right, so it makes no difference. Two majorities then have at least one node besides
-//! the pair in common: `n - 1` votes are left, and each majority has more than half of `n`.
+//! They may still be two processes: copies of one virtual machine, or a node that pretends to be another. The manager
+//! cannot tell which one is right, and it makes no difference. Two majorities then share at least one node besides the
+//! pair: `n - 1` votes are left, and each majority has more than half of `n`.
 
 use std::collections::HashSet;
 use std::time::Duration;
@@ -13,21 +13,21 @@ use std::time::Duration;
 use crate::ids::NodeId;
 use crate::time::Tick;
 
-/// The run id that each node showed last, and which other node shows the same one.
+/// The last run id of each node, and its double.
 #[derive(Clone, Debug)]
 pub(crate) struct RunIds {
     nodes: Vec<Shown>,
-    /// How long a lock that a node has granted can last.
+    /// Longest life of a granted lock.
     longest: Duration,
 }
 
 #[derive(Clone, Debug)]
 struct Shown {
     of: NodeId,
-    /// Only the node that has the vote keeps it.
+    /// Kept only by the node with the vote.
     run_id: Option<String>,
     double: Option<NodeId>,
-    /// Since when it has no connection.
+    /// Start of its time without a connection.
     away_since: Option<Tick>,
 }
 
@@ -42,11 +42,11 @@ impl Shown {
     }
 }
 
-/// Another node has shown the run id before.
+/// Another node has the run id already.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) struct DuplicateServer {
     pub(crate) other: NodeId,
-    /// The log has not said it yet.
+    /// Whether the pair is new.
     pub(crate) is_news: bool,
 }
 
@@ -60,11 +60,11 @@ impl RunIds {
         }
     }
 
-    /// Notes that `node`, which has just been connected, says that it is the process `run_id`. If another node has said so
-    /// before, the two have one vote together, and that node has it.
+    /// Notes the run id of a newly connected `node`. If another node has the same one, the two share one vote, and the
+    /// other node has it.
     ///
-    /// A node keeps what it claimed for a while after its connection has ended: a lock may be held that it confirmed, and
-    /// its double would confirm the same lock once more.
+    /// A node keeps its claim for a while after a disconnect: it may have confirmed a held lock, and its double would
+    /// confirm that lock again.
     pub(crate) fn claim(
         &mut self,
         node: NodeId,
@@ -93,7 +93,7 @@ impl RunIds {
         let has_vote = other.is_none_or(|it| it.1);
         let other = other.map(|it| it.0);
         let before = self.double_of(node);
-        // What it said before may have paired it with another node.
+        // Its last run id may have paired it with another node.
         self.nodes
             .iter_mut()
             .filter(|it| it.double == Some(node))
@@ -119,26 +119,26 @@ impl RunIds {
         }
     }
 
-    /// Notes that the connection of `node` has ended, if it had one.
+    /// Notes the end of the connection of `node`, if any.
     pub(crate) fn leave(&mut self, node: NodeId, now: Tick) {
         if let Some(shown) = self.nodes.get_mut(node.index()) {
             shown.away_since.get_or_insert(now);
         }
     }
 
-    /// Which other node showed the same run id, if one did.
+    /// The other node with the same run id, if any.
     pub(crate) fn double_of(&self, node: NodeId) -> Option<NodeId> {
         self.nodes.get(node.index())?.double
     }
 }
 
-/// The processes that one address has led to, one after another, with the time at which each was first shown.
+/// Successive processes behind one address, with the time of each first answer.
 #[derive(Debug, Default)]
 pub(crate) struct BehindAddress(Vec<(String, Tick)>);
 
 impl BehindAddress {
-    /// Notes that the address leads to `run_id`. True if it leads to several processes by turns, or did so minutes ago: one
-    /// that is shown again after another was alive all the time. After a restart the old one never comes back.
+    /// Notes that the address leads to `run_id`. True if it leads to several processes by turns, now or minutes ago: an
+    /// id that returns after another one was alive all along. After a restart the old id never returns.
     pub(crate) fn is_several(&mut self, run_id: &str, now: Tick) -> bool {
         let BehindAddress(shown) = self;
         shown.retain(|it| now.saturating_duration_since(it.1) < SEVERAL_FOR);
@@ -152,9 +152,9 @@ impl BehindAddress {
     }
 }
 
-/// For how long an address that led to several processes is not trusted again.
+/// Time for which an address with several processes is not trusted.
 const SEVERAL_FOR: Duration = Duration::from_secs(10 * 60);
-/// A server that is restarted all the time shows any number.
+/// Limit for a constantly restarting server.
 const SHOWN_MAX: usize = 8;
 
 #[cfg(test)]

@@ -1,7 +1,7 @@
-//! The renewal thread: one for all held locks, and it waits for none of them.
+//! The renewal thread: one for all held locks. It waits for no node.
 //!
-//! It sleeps until the first lease is due, enqueues the extensions of all that are due, writes once to each node, and sleeps
-//! again. The thread that reads the deciding answer enters the lease in the schedule anew.
+//! It sleeps until the first lease is due, enqueues all due extensions, writes once to each node, and sleeps again. The
+//! thread that reads the deciding answer enters the lease in the schedule again.
 
 use std::sync::Arc;
 
@@ -20,10 +20,10 @@ pub(crate) fn run(shared: &Arc<ManagerState>) {
     }
 }
 
-/// Does the `work` for the leases that are `due`, and outlives a bug in it.
+/// Does the `work` for the `due` leases and outlives a panic in it.
 fn survive(shared: &ManagerState, due: &[Arc<dyn Due>], work: impl FnOnce()) {
     if std::panic::catch_unwind(std::panic::AssertUnwindSafe(work)).is_err() {
-        // Their leases end at their deadline, visibly; all others go on.
+        // The leases end visibly at their deadlines; all others go on.
         error!("the renewal thread panicked and continues; please report this");
         for it in due {
             shared.schedule.enter(Arc::clone(it), COMPARE);
@@ -31,7 +31,7 @@ fn survive(shared: &ManagerState, due: &[Arc<dyn Due>], work: impl FnOnce()) {
     }
 }
 
-/// After a delay of this thread many are due, with different ttls: what ends soonest is written first.
+/// After a delay of this thread many are due, with different ttls: the first to end is written first.
 fn soonest_first(mut due: Vec<Arc<dyn Due>>) -> Vec<Arc<dyn Due>> {
     let now = Moment::now();
     due.sort_by_cached_key(|it| it.ends_in(now));

@@ -26,11 +26,11 @@ use crate::sys::{OwnThread, yield_now};
 use crate::time::{self, Moment, Now, Tick};
 use crate::wire::{Command, Offer};
 
-/// Longest wait for nodes that cannot keep up, and how often a caller looks.
+/// Longest wait for slow nodes, and interval of the checks.
 const ROOM_WAIT_MAX: Duration = Duration::from_millis(20);
 const ROOM_LOOK: Duration = Duration::from_millis(1);
 
-/// Number of commands without an answer at a server, above which other callers are about to give theirs.
+/// Number of commands without an answer above which other callers probably follow.
 const CROWD: usize = 16;
 
 /// All nodes of a manager.
@@ -71,7 +71,7 @@ impl Fanout {
             match Worker::start(id, address, common.clone(), &mut threads) {
                 Ok(node) => nodes.push(node),
                 Err(err) => {
-                    // What runs already must not stay behind.
+                    // Started workers must not stay behind.
                     nodes.iter().for_each(|it| it.stop(time::tick()));
                     return Err(err);
                 }
@@ -88,7 +88,7 @@ impl Fanout {
         Ok((fanout, threads))
     }
 
-    /// Those of `nodes` whose grants do not count, as far as we know now, for what they were asked at `asked`; and why.
+    /// Those of `nodes` whose grants do not count for commands sent at `asked`, as known now, with the reason.
     pub(crate) fn quarantined_of(&self, nodes: NodeSet, asked: Tick) -> Vec<(NodeId, NodeFailure)> {
         let length = self.records.rules().quarantine();
         let nodes = self.nodes.iter().filter(|it| nodes.contains(it.id));
@@ -104,8 +104,7 @@ impl Fanout {
         self.nodes.iter().map(|it| it.id)
     }
 
-    /// When a round that begins now is closed: one response timeout, and what is left of the time to connect where that
-    /// comes first.
+    /// End of a round that begins now: one response timeout, after the remaining time to connect.
     pub(crate) fn deadline(&self, now: Tick) -> Tick {
         let connected = self
             .nodes
@@ -116,7 +115,7 @@ impl Fanout {
         from.checked_add(self.response_timeout).unwrap_or(now)
     }
 
-    /// Sends a command. The result: nodes that took it and could have refused it.
+    /// Sends a command. Returns the nodes that took it and could have refused it.
     pub(crate) fn send(&self, broadcast: Broadcast, now: Tick) -> NodeSet {
         let is_awaited = broadcast.handler.is_some();
         let enqueued = self.enqueue(broadcast, now);
@@ -128,14 +127,14 @@ impl Fanout {
         taken
     }
 
-    /// Lets other callers give their commands, if they are about to: one write takes all.
+    /// Lets other callers add their commands: one write takes all.
     pub(crate) fn yield_to_a_crowd(&self) {
         if !self.nodes_with(|it| CROWD < it.unanswered).is_empty() {
             yield_now();
         }
     }
 
-    /// Gives a command to the nodes and writes nothing: for many in a row, and with something locked. The result has to be
+    /// Gives a command to the nodes without a write: for many in a row, and with something locked. The result must be
     /// [handed over](Fanout::hand_over) with nothing locked.
     pub(crate) fn enqueue(&self, broadcast: Broadcast, now: Tick) -> Enqueued {
         let mut enqueued = Enqueued::default();
@@ -143,7 +142,7 @@ impl Fanout {
             Recipients::Patient => self.response_timeout.max(MUTE_MIN),
             _ => Duration::ZERO,
         };
-        // Of a release none is asked for.
+        // Releases need no refusals.
         let refusals: Vec<_> = self
             .nodes
             .iter()
@@ -179,7 +178,7 @@ impl Fanout {
         enqueued
     }
 
-    /// Whether so many nodes are stalled that no majority can be asked.
+    /// Whether stalled nodes alone prevent a majority.
     fn are_behind(&self, refusals: &[Option<NodeFailure>]) -> bool {
         let ready = refusals.iter().filter(|it| it.is_none()).count();
         let stalled = refusals
@@ -190,7 +189,7 @@ impl Fanout {
         ready < quorum && quorum <= ready.saturating_add(stalled)
     }
 
-    /// Writes what was given, and reports the refusals. Call it with nothing locked.
+    /// Writes the given commands and reports refusals. Called with nothing locked.
     pub(crate) fn hand_over(&self, enqueued: Enqueued) {
         self.flush(enqueued.asked);
         for (handler, node, failure) in enqueued.refused {
@@ -198,12 +197,12 @@ impl Fanout {
         }
     }
 
-    /// Whether a call may begin a round without outrunning a node.
+    /// Whether a call may begin a round without flooding a node.
     pub(crate) fn has_room(&self) -> bool {
         self.nodes.iter().all(|it| it.has_room())
     }
 
-    /// Waits for nodes that cannot keep up with what callers ask for, for 20 ms at most: such a node is left out then.
+    /// Waits for slow nodes, for 20 ms at most. After that they are skipped.
     pub(crate) fn wait_for_room(&self) {
         let until = time::deadline(ROOM_WAIT_MAX);
         while !self.has_room() && time::tick() < until {
@@ -211,7 +210,7 @@ impl Fanout {
         }
     }
 
-    /// Nodes of which this is so.
+    /// Nodes with this property.
     fn nodes_with(&self, is_so: impl Fn(&Availability) -> bool) -> NodeSet {
         self.nodes
             .iter()
@@ -220,41 +219,41 @@ impl Fanout {
             .collect()
     }
 
-    /// Nodes of `some` on which a lock that is gone may be set again.
+    /// Nodes of `some` on which a lost key may be set again.
     pub(crate) fn healable(&self, some: NodeSet, now: Tick) -> NodeSet {
         let length = self.records.rules().quarantine();
         some.without(self.nodes_with(|it| !it.quarantines.may_heal(now, length)))
     }
 
-    /// Connected nodes that are not quarantined.
+    /// Connected nodes without a quarantine.
     pub(crate) fn voting(&self, now: Tick) -> NodeSet {
         let length = self.records.rules().quarantine();
         self.nodes_with(|it| it.is_up() && it.quarantine(length, now).is_none())
     }
 
-    /// Whether a majority of the nodes is so near that a round takes less time than to wake a thread.
+    /// Whether a round with a majority takes less time than to wake a thread.
     pub(crate) fn is_near(&self) -> bool {
         quorum(self.nodes.len()) <= self.nodes_with(|it| it.is_near).len()
     }
 
-    /// Whether a node owes an answer for longer than the response timeout, or its answer has not been read.
+    /// Whether an answer of a node is late or unread.
     pub(crate) fn is_late(&self, now: Tick) -> bool {
         !self
             .nodes_with(|it| it.is_late(self.response_timeout, now))
             .is_empty()
     }
 
-    /// Nodes whose clock was seen to have been set forward at `since` or later.
+    /// Nodes with a known clock step forward at `since` or later.
     pub(crate) fn stepped_since(&self, since: Tick) -> NodeSet {
         self.nodes_with(|it| it.stepped_at.is_some_and(|stepped| since <= stepped))
     }
 
-    /// How many nodes can tell us what they hand over.
+    /// Number of nodes that can announce hand-overs.
     pub(crate) fn notifying(&self) -> usize {
         self.nodes_with(|it| it.is_notified).len()
     }
 
-    /// Writes what was given to `nodes`. Call it with nothing locked.
+    /// Writes the commands given to `nodes`. Called with nothing locked.
     pub(crate) fn flush(&self, nodes: NodeSet) {
         let now = Now::read();
         let nodes = self.nodes.iter().filter(|it| nodes.contains(it.id));
@@ -274,7 +273,7 @@ impl Fanout {
             .collect()
     }
 
-    /// What time it is for all, microseconds since 1970, if the clocks of a majority are known; see
+    /// The common time of all clients, microseconds since 1970, once the clocks of a majority are known; see
     /// [`clock_offset::time_for_all`].
     pub(crate) fn time_for_all(&self, now: Moment) -> Option<u64> {
         let clocks = self
@@ -284,7 +283,7 @@ impl Fanout {
         clock_offset::time_for_all(now.wall_micros(), clocks, self.nodes.len())
     }
 
-    /// What a release of an owner with this token, or proposal, offers to the next one.
+    /// The offer of a release to the next owner, after this token or proposal.
     pub(crate) fn offer(&self, token: u64) -> Offer {
         let now = Moment::now();
         let time = self.time_for_all(now).unwrap_or(now.wall_micros());
@@ -294,7 +293,7 @@ impl Fanout {
         }
     }
 
-    /// Nodes whose grants do not count yet, and for how long.
+    /// Quarantined nodes, and the time left of each.
     pub(crate) fn quarantined(&self) -> Vec<(NodeId, Duration)> {
         let now = time::tick();
         let length = self.records.rules().quarantine();
@@ -323,7 +322,7 @@ pub(crate) struct Broadcast {
     pub(crate) recipients: Recipients,
 }
 
-/// Which nodes take a command.
+/// The nodes that take a command.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum Recipients {
     /// Ready nodes; the others refuse the command.
@@ -340,7 +339,7 @@ pub(crate) enum Recipients {
 }
 
 impl Broadcast {
-    /// For all nodes that can take it now.
+    /// A command for all ready nodes.
     pub(crate) fn ask<H: ReplyHandler + 'static>(command: Command, handler: &Arc<H>) -> Broadcast {
         let handler: Arc<dyn ReplyHandler> = Arc::<H>::clone(handler);
         Broadcast {
@@ -351,7 +350,7 @@ impl Broadcast {
         }
     }
 
-    /// For `nodes` only, if that is some.
+    /// Limits the command to `nodes`, if given.
     pub(crate) fn to(self, nodes: Option<NodeSet>) -> Broadcast {
         Broadcast { to: nodes, ..self }
     }
@@ -366,7 +365,7 @@ impl Broadcast {
         }
     }
 
-    /// Its answers go to `handler`, if that is some.
+    /// Sends the answers to `handler`, if given.
     pub(crate) fn answered_to<H: ReplyHandler + 'static>(
         self,
         handler: Option<&Arc<H>>,
@@ -376,15 +375,15 @@ impl Broadcast {
     }
 }
 
-/// Commands that were enqueued: which nodes took them, and why others did not.
+/// Enqueued commands: the nodes that took them, and the refusals.
 #[derive(Default)]
 #[must_use]
 pub(crate) struct Enqueued {
-    /// Nodes to which something was given.
+    /// Nodes that got a command.
     pub(crate) asked: NodeSet,
-    /// Those of them that took a command that they could have refused.
+    /// Those of them that could have refused it.
     pub(crate) taken: NodeSet,
-    /// Handlers that have to be notified of a node's refusal.
+    /// Handlers of refused commands, to be notified.
     refused: Vec<(Arc<dyn ReplyHandler>, NodeId, NodeFailure)>,
 }
 

@@ -1,4 +1,4 @@
-//! Which server is the primary, from what the members said last. Pure.
+//! Choice of the primary from the last answers of the members. Pure.
 
 use std::cmp::Reverse;
 use std::sync::Arc;
@@ -8,7 +8,7 @@ use crate::error::NodeFailure;
 use crate::time::Moment;
 use crate::wire::Endpoint;
 
-/// Answer of a member: the server that it names, none if it is a replica, or why there is no answer.
+/// Answer of a member: the named server, none from a replica, or why there is no answer.
 #[derive(Clone, Debug)]
 pub(super) struct Report {
     /// Time of the question.
@@ -19,7 +19,7 @@ pub(super) struct Report {
 /// Time after a question within which its answer counts: one question may be lost.
 pub(super) const LEASE: Duration = Duration::from_secs(2);
 
-/// The server that enough members name, and until when that holds. Drops answers that count no more.
+/// The server named by enough members, and the end of its lease. Drops expired answers.
 ///
 /// `members`: address and last answer of each. `needed`: how many have to name the same server.
 pub(super) fn choose(
@@ -37,7 +37,7 @@ pub(super) fn choose(
     });
     let mut named: Vec<_> = named.collect();
     named.sort_unstable_by_key(|(_, until)| Reverse(until.boot_micros()));
-    // So long enough members have named a server: until the last that it needs.
+    // The lease of a server ends with the oldest answer that it needs.
     let mut primaries: Vec<(&Endpoint, Moment)> = Vec::new();
     for (index, (place, until)) in named.iter().enumerate() {
         let names = named.iter().take(index.saturating_add(1));
@@ -55,7 +55,7 @@ pub(super) fn choose(
         }
         [] => {}
     }
-    // What somebody has to mend, if nobody is named; otherwise what each member said.
+    // A failure that needs somebody, if no server is named; otherwise the answer of each member.
     let mut failures = reports().filter_map(|it| it.named.as_ref().err());
     let to_mend = failures.find(|failure| failure.needs_somebody());
     if let Some(failure) = to_mend.filter(|_| named.is_empty()) {
@@ -188,7 +188,7 @@ mod tests {
         );
     }
 
-    /// Two clients that ask the same members, and hear some of them only, never choose different servers at once.
+    /// Two clients of the same members, each with some of the answers, never choose different servers at once.
     #[test]
     fn two_clients_that_hear_different_members_never_choose_different_servers() {
         let minds = ["a", "b", "c"];

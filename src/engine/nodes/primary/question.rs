@@ -1,4 +1,4 @@
-//! The question to each member, and the server that its answer names.
+//! The command to each member, and the server named in its answer.
 
 use crate::error::NodeFailure;
 use crate::wire::{Endpoint, Value, question};
@@ -23,7 +23,7 @@ impl Question {
         }
     }
 
-    /// The server that `member` names in its answer; none if it is a replica.
+    /// The server in the answer of `member`; none from a replica.
     pub(super) fn read(
         &self,
         answer: &Value,
@@ -74,7 +74,7 @@ fn text(value: &Value) -> Option<&str> {
     }
 }
 
-/// Host and port at the beginning of `fields`. A server that has announced no host has the host of `member`.
+/// Host and port at the beginning of `fields`. Without an announced host: the host of `member`.
 fn place(fields: &[Value], member: &Endpoint) -> Result<Endpoint, NodeFailure> {
     let ([host, port, ..], Endpoint::Tcp { host: own, .. }) = (fields, member) else {
         return Err(NodeFailure::of_another_command());

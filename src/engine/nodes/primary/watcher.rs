@@ -1,4 +1,4 @@
-//! The thread that asks one member, over a connection of its own.
+//! The thread of one member, with a connection of its own.
 
 use std::time::Duration;
 
@@ -15,7 +15,7 @@ use crate::wire::{Address, Conn, Endpoint, answer};
 /// Pause between two questions to a member.
 pub(super) const ASKED_EVERY: Duration = Duration::from_millis(500);
 
-/// See the module. It ends when nobody can ask any more; a name that is being resolved keeps it until then.
+/// See the module. Ends with the channel of questions, after a name resolution under way.
 pub(super) struct Watcher<F> {
     pub(super) member: Address,
     pub(super) question: Question,
@@ -29,7 +29,7 @@ pub(super) struct Watcher<F> {
 }
 
 impl<F: Fn(Report)> Watcher<F> {
-    /// Asks when it is told to, and then at least once per pause. A connection is kept until a question has no answer.
+    /// Asks on each message, and then at least once per pause. Keeps the connection until a question has no answer.
     pub(super) fn run(mut self) {
         let mut kept = None;
         let mut failures = 0_usize;
