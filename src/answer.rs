@@ -128,7 +128,8 @@ impl Answer {
 /// The row of an answer in a report.
 impl From<&Answer> for NodeAnswer {
     fn from(answer: &Answer) -> NodeAnswer {
-        let failure = match answer {
+        let in_use = |what| NodeFailure::KeyInUse { name: None, what };
+        NodeAnswer::Failed(match answer {
             Answer::Acquire(
                 AcquireReply::Accepted
                 | AcquireReply::Shared { .. }
@@ -136,9 +137,7 @@ impl From<&Answer> for NodeAnswer {
             )
             | Answer::Raise(RaiseReply::Taken) => return NodeAnswer::Granted,
             Answer::Acquire(AcquireReply::Behind { .. } | AcquireReply::Slot { .. })
-            | Answer::Raise(RaiseReply::Above { .. }) => {
-                return NodeAnswer::GrantedBehind;
-            }
+            | Answer::Raise(RaiseReply::Above { .. }) => return NodeAnswer::GrantedBehind,
             Answer::Acquire(AcquireReply::Held { left, holder, .. }) => {
                 return NodeAnswer::Held {
                     left: *left,
@@ -158,26 +157,16 @@ impl From<&Answer> for NodeAnswer {
             }
             Answer::Extend(
                 ExtendReply::Extended | ExtendReply::Lifted { .. } | ExtendReply::Healed,
-            ) => {
-                return NodeAnswer::Extended;
-            }
+            ) => return NodeAnswer::Extended,
             Answer::Extend(ExtendReply::Superseded) => return NodeAnswer::Superseded,
             // Not sent again: the round was over.
             Answer::Changed => return NodeAnswer::Pending,
-            Answer::Release(ReleaseReply::Deleted | ReleaseReply::NotOurs) => {
-                return NodeAnswer::Released;
-            }
+            Answer::Release(_) => return NodeAnswer::Released,
             Answer::Acquire(AcquireReply::Ahead { .. }) => NodeFailure::ClockBehind,
-            Answer::Acquire(AcquireReply::WrongType { .. }) => NodeFailure::KeyInUse {
-                name: None,
-                what: NodeFailure::ANOTHER_TYPE,
-            },
+            Answer::Acquire(AcquireReply::WrongType { .. }) => in_use(NodeFailure::ANOTHER_TYPE),
             Answer::Acquire(AcquireReply::BadCounter { .. })
             | Answer::Raise(RaiseReply::Unusable)
-            | Answer::Extend(ExtendReply::Unusable) => NodeFailure::KeyInUse {
-                name: None,
-                what: NodeFailure::BAD_COUNTER,
-            },
+            | Answer::Extend(ExtendReply::Unusable) => in_use(NodeFailure::BAD_COUNTER),
             Answer::NoScript => NodeFailure::Refused {
                 message: "the script is gone".to_owned(),
             },
@@ -187,8 +176,7 @@ impl From<&Answer> for NodeAnswer {
             | Answer::Inspect(_)
             | Answer::Listed { .. }
             | Answer::Time => NodeFailure::of_another_command(),
-        };
-        NodeAnswer::Failed(failure)
+        })
     }
 }
 

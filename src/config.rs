@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use crate::error::BuildProblem;
-use crate::ids::OwnerLabel;
+use crate::ids::{OwnerLabel, wide};
 use crate::observer::Upcall;
 use crate::time::{About, Exactly};
 
@@ -85,7 +85,7 @@ impl Margin {
         let with_fixed = usable.saturating_add(self.fixed).as_secs_f64();
         let about =
             Duration::try_from_secs_f64(with_fixed / (1.0 - self.share)).unwrap_or(Duration::MAX);
-        let mut ttl = Duration::from_millis(u64::try_from(about.as_millis()).unwrap_or(u64::MAX));
+        let mut ttl = Duration::from_millis(wide(about.as_millis()));
         // Rounding is less than this.
         for _ in 0..4 {
             if usable <= ttl.saturating_sub(self.of(ttl)) {
@@ -98,7 +98,7 @@ impl Margin {
 }
 
 const TTL_MIN: Duration = Duration::from_millis(100);
-const TTL_MAX: Duration = Duration::from_secs(60 * 60);
+pub(crate) const TTL_MAX: Duration = Duration::from_secs(60 * 60);
 /// Longest ttl without a given `max_ttl`: the default ttl. Not less, however short the ttl is: the first program
 /// decides for the servers, and others may have the default.
 const MAX_TTL: Duration = Duration::from_secs(10);
@@ -195,12 +195,6 @@ impl Config {
             ));
         }
         problems
-    }
-
-    /// Longest life of a lock after a grant or confirmation of a node.
-    pub(crate) fn longest_life(&self) -> Duration {
-        let longest = self.longest_ttl().unwrap_or(TTL_MAX);
-        longest.saturating_add(self.margin.of(longest))
     }
 
     /// The longest ttl of any lock of this manager, if there is a limit.

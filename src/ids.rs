@@ -7,6 +7,11 @@ use uuid::Uuid;
 
 use crate::sys::fill_random;
 
+/// The number as `u64`; the largest one if it does not fit.
+pub(crate) fn wide(number: impl TryInto<u64>) -> u64 {
+    number.try_into().unwrap_or(u64::MAX)
+}
+
 /// One configured node, by its place in the list given to the builder.
 ///
 /// Shown as `n0`, `n1`, … in logs and errors.
@@ -43,12 +48,9 @@ impl RecordVersion {
 
     /// The last fifteen digits.
     pub(crate) fn new(number: u64) -> RecordVersion {
-        let mut digits = [b'0'; RecordVersion::LEN];
-        let mut rest = number;
-        for digit in digits.iter_mut().rev() {
-            *digit = b'0'.saturating_add(u8::try_from(rest % 10).unwrap_or(0));
-            rest /= 10;
-        }
+        let text = format!("{:015}", number % 1_000_000_000_000_000);
+        let mut digits = [0; RecordVersion::LEN];
+        digits.copy_from_slice(text.as_bytes());
         RecordVersion(digits)
     }
 

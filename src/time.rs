@@ -13,6 +13,7 @@ mod shown;
 
 use std::time::Duration;
 
+use crate::ids::wide;
 use crate::sys;
 
 pub(crate) use crate::sys::{Tick, tick};
@@ -96,12 +97,12 @@ impl Moment {
 
     /// Microseconds since 1970, for fencing proposals.
     pub(crate) fn wall_micros(self) -> u64 {
-        u64::try_from(self.wall.as_micros()).unwrap_or(u64::MAX)
+        wide(self.wall.as_micros())
     }
 
     /// Microseconds on the clock that runs in suspend and is never stepped, for comparing other clocks with it.
     pub(crate) fn boot_micros(self) -> u64 {
-        u64::try_from(self.boot.as_micros()).unwrap_or(u64::MAX)
+        wide(self.boot.as_micros())
     }
 
     #[cfg(test)]

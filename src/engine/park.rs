@@ -121,7 +121,7 @@ pub(crate) fn sleep(until: Tick, signals: &[&Signal]) {
 /// ```
 #[derive(Clone, Default)]
 pub struct CancelHandle {
-    signal: Signal,
+    pub(crate) signal: Signal,
 }
 
 // Its mutex is not poisoned, and no code under it panics.
@@ -144,10 +144,6 @@ impl CancelHandle {
     #[must_use]
     pub fn is_cancelled(&self) -> bool {
         self.signal.is_given()
-    }
-
-    pub(crate) fn signal(&self) -> &Signal {
-        &self.signal
     }
 }
 

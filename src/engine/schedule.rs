@@ -7,6 +7,7 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use crate::engine::nodes::fanout::Enqueued;
+use crate::ids::wide;
 use crate::observer::HeldLock;
 use crate::sys::sync::{AtomicU64, Condvar, Mutex, MutexGuard};
 use crate::time::{self, Moment, Now, Tick};
@@ -262,7 +263,7 @@ fn clocks_differ(last: &mut Now, tick: Tick) -> bool {
 }
 
 fn nanos(time: Duration) -> u64 {
-    u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
+    wide(time.as_nanos())
 }
 
 #[cfg(not(quorlock_shuttle))]

@@ -357,11 +357,11 @@ macro_rules! mutex_methods {
     };
 }
 
-/// `with`, over the waiting call.
+/// `with`, or the method of this name, over the waiting call. `token`: the method of the guard in the example.
 macro_rules! with_method {
     (
-        $kind:ident -> $guard:ty, made: $made:literal,
-        over: $lock:ident,
+        $kind:ident::$with:ident -> $guard:ty, made: $made:literal,
+        over: $lock:ident, token: $token:ident,
         $(#[$about:meta])* about,
     ) => {
         impl $kind {
@@ -385,9 +385,9 @@ macro_rules! with_method {
             ///
             /// ```
             /// # fn run(locks: &quorlock::LockManager) -> Result<(), quorlock::WithError<u64>> {
-            #[doc = concat!("let pages = locks.", $made, ".with(|guard| {")]
-            ///     // Hand guard.fencing_token() to whatever stores the report.
-            ///     guard.fencing_token().get()
+            #[doc = concat!("let pages = locks.", $made, ".", stringify!($with), "(|guard| {")]
+            #[doc = concat!("    // Pass guard.", stringify!($token), "() to the storage.")]
+            #[doc = concat!("    guard.", stringify!($token), "().get()")]
             /// })?;
             /// # let _ = pages;
             /// # Ok(())
@@ -398,7 +398,7 @@ macro_rules! with_method {
             #[doc(alias = "lock_with")]
             #[doc(alias = "run")]
             #[doc(alias = "using")]
-            pub fn with<R>(&self, work: impl FnOnce(&$guard) -> R) -> Result<R, crate::error::WithError<R>> {
+            pub fn $with<R>(&self, work: impl FnOnce(&$guard) -> R) -> Result<R, crate::error::WithError<R>> {
                 let guard = self.$lock()?;
                 let value = work(&guard);
                 crate::kinds::methods::finish_with(&self.inner.spec.name, value, guard.release())

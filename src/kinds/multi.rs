@@ -123,7 +123,7 @@ mutex_methods! {
 }
 
 with_method! {
-    MultiLock -> LockGuard, made: r#"multi_lock(["account:7", "account:9"])"#,
-    over: lock,
+    MultiLock::with -> LockGuard, made: r#"multi_lock(["account:7", "account:9"])"#,
+    over: lock, token: fencing_token,
     about,
 }

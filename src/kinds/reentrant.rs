@@ -143,8 +143,8 @@ mutex_methods! {
 }
 
 with_method! {
-    ReentrantMutex -> ReentrantGuard, made: r#"reentrant_mutex("nightly-report")"#,
-    over: lock,
+    ReentrantMutex::with -> ReentrantGuard, made: r#"reentrant_mutex("nightly-report")"#,
+    over: lock, token: fencing_token,
     /// `work` can call it again: the lock is released with the thread's last guard. Inner and outer calls report a loss
     /// alike.
     about,
@@ -209,7 +209,11 @@ impl ReentrantGuard {
             return self.check().map(|()| None).map_err(ReleaseError::from);
         }
         Rc::into_inner(self.hold)
-            .map(|hold| hold.into_guard().release())
+            .map(|hold| {
+                // The thread must not find a hold whose release has begun.
+                drop(hold.entry);
+                hold.guard.release()
+            })
             .transpose()
     }
 }
@@ -286,15 +290,6 @@ struct ThreadHold {
     // Dropped first: a thread that is already releasing the lock does not hold it any more.
     entry: Entry,
     guard: LockGuard,
-}
-
-impl ThreadHold {
-    /// Removes the entry and returns the guard, for its release.
-    fn into_guard(self) -> LockGuard {
-        let ThreadHold { entry, guard } = self;
-        drop(entry);
-        guard
-    }
 }
 
 /// The place of a hold in the table; removes it when dropped.

@@ -1,8 +1,8 @@
 //! The read-write lock: many readers, or one writer.
 
-use crate::error::{AcquireError, WithError};
+use crate::error::AcquireError;
 use crate::kinds::methods::{
-    LockHandle, finish_with, inspected, lock_methods, named, setters, shown,
+    LockHandle, inspected, lock_methods, named, setters, shown, with_method,
 };
 use crate::lock::{ReadGuard, WaitLimit, WriteGuard, acquire};
 use crate::manager::LockManager;
@@ -75,39 +75,6 @@ impl RwLock {
     fn take_write(&self, patience: WaitLimit) -> Result<WriteGuard, AcquireError> {
         self.inner.take(patience).map(WriteGuard)
     }
-
-    /// Acquires the lock like [`read`](RwLock::read), calls `work`, and releases.
-    ///
-    /// Blocks as `read` does, then for the time of `work`, then for the release. If `work` panics the lock is released and the
-    /// panic goes on. An unconfirmed release is logged, not returned.
-    ///
-    /// # Errors
-    ///
-    /// - [`WithError::NotAcquired`]: as for `read`; `work` was not called.
-    /// - [`WithError::Lost`]: the lock was lost before `work` returned, so a writer may have changed the data during
-    ///   the read. The error has the value of `work`.
-    #[doc(alias = "with_read")]
-    pub fn read_with<R>(&self, work: impl FnOnce(&ReadGuard) -> R) -> Result<R, WithError<R>> {
-        let guard = self.read()?;
-        let value = work(&guard);
-        finish_with(&self.inner.spec.name, value, guard.release())
-    }
-
-    /// Acquires the lock like [`write`](RwLock::write), calls `work`, and releases.
-    ///
-    /// Blocks as `write` does, then for the time of `work`, then for the release. If `work` panics the lock is released and the
-    /// panic goes on. An unconfirmed release is logged, not returned.
-    ///
-    /// # Errors
-    ///
-    /// - [`WithError::NotAcquired`]: as for `write`; `work` was not called.
-    /// - [`WithError::Lost`]: the lock was lost before `work` returned. The error has its value.
-    #[doc(alias = "with_write")]
-    pub fn write_with<R>(&self, work: impl FnOnce(&WriteGuard) -> R) -> Result<R, WithError<R>> {
-        let guard = self.write()?;
-        let value = work(&guard);
-        finish_with(&self.inner.spec.name, value, guard.release())
-    }
 }
 
 named!(RwLock);
@@ -143,4 +110,19 @@ lock_methods! {
     #[doc(alias = "write_timeout")]
     try_write_for,
     errors,
+}
+
+with_method! {
+    RwLock::read_with -> ReadGuard, made: r#"rw_lock("catalog")"#,
+    over: read, token: last_writer,
+    /// After a loss, a writer may have changed the data during the read.
+    #[doc(alias = "with_read")]
+    about,
+}
+
+with_method! {
+    RwLock::write_with -> WriteGuard, made: r#"rw_lock("catalog")"#,
+    over: write, token: fencing_token,
+    #[doc(alias = "with_write")]
+    about,
 }

@@ -132,8 +132,8 @@ lock_methods! {
 }
 
 with_method! {
-    Semaphore -> Permit, made: r#"semaphore("mail-server", 5)"#,
-    over: acquire,
+    Semaphore::with -> Permit, made: r#"semaphore("mail-server", 5)"#,
+    over: acquire, token: fencing_token,
     about,
 }
 

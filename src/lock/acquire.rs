@@ -122,7 +122,7 @@ impl<'a> Acquisition<'a> {
     }
 
     fn signals(&self) -> Vec<&'a engine::Signal> {
-        let cancel = self.spec.cancel.as_ref().map(CancelHandle::signal);
+        let cancel = self.spec.cancel.as_ref().map(|cancel| &cancel.signal);
         [Some(&self.engine.shutdown), cancel]
             .into_iter()
             .flatten()

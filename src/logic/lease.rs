@@ -13,6 +13,7 @@
 use std::time::Duration;
 
 use crate::error::Lost;
+use crate::ids::wide;
 use crate::time::Moment;
 
 /// The moment from which the holder must no longer act; `None` if no clock can show it.
@@ -28,7 +29,7 @@ pub(crate) fn whole_millis(ttl: Duration) -> Duration {
 }
 
 pub(crate) fn millis(ttl: Duration) -> u64 {
-    u64::try_from(ttl.as_millis()).unwrap_or(u64::MAX)
+    wide(ttl.as_millis())
 }
 
 /// Time from the send of the last confirmed round to the next extension: a third of the ttl, so that two more tries fit

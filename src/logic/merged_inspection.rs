@@ -51,16 +51,14 @@ fn state(nodes: usize, stored: &[&StoredLock]) -> LockState {
             LockState::NoMajority
         };
     };
+    let left = time_left(nodes, &most);
     match &one.key {
         StoredKey::Missing => LockState::Free,
         StoredKey::Held { holder, .. } => LockState::Held {
             holder: holder.clone(),
-            left: time_left(nodes, &most),
+            left,
         },
-        StoredKey::Foreign => LockState::Held {
-            holder: None,
-            left: time_left(nodes, &most),
-        },
+        StoredKey::Foreign => LockState::Held { holder: None, left },
         StoredKey::OtherType => LockState::KeyInUse,
         StoredKey::Read { .. } => {
             let count = |lock: &&StoredLock| {
@@ -71,10 +69,7 @@ fn state(nodes: usize, stored: &[&StoredLock]) -> LockState {
                 }
             };
             let readers = most.iter().map(count).max().unwrap_or(0);
-            LockState::Read {
-                readers,
-                left: time_left(nodes, &most),
-            }
+            LockState::Read { readers, left }
         }
     }
 }

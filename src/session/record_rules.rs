@@ -5,7 +5,7 @@ use std::time::Duration;
 use crate::answer::{Record, RecordReply, ServerInfo};
 use crate::config::{Config, Margin};
 use crate::error::{NodeFailure, NodeFinding};
-use crate::ids::RecordVersion;
+use crate::ids::{RecordVersion, wide};
 use crate::logic::lease;
 use crate::wire::{self, Command, SyncKind, SyncRecord};
 
@@ -31,7 +31,7 @@ impl RecordRules {
             own: config.longest_ttl().filter(|_| config.quarantine),
             margin: config.margin,
             silence_of_promoted: config.silence_of_promoted,
-            servers: u64::try_from(servers).unwrap_or(u64::MAX),
+            servers: wide(servers),
             strict: config.strict,
             max_ttl: 0,
             is_used: false,

@@ -9,6 +9,7 @@ use rustls::client::{ClientConfig, ClientConnection};
 use rustls::pki_types::ServerName;
 
 use crate::error::{NodeFailure, TlsFailure};
+use crate::ids::wide;
 use crate::tls::failure;
 
 /// Most plaintext of one record.
@@ -210,8 +211,4 @@ fn closed() -> NodeFailure {
     NodeFailure::Disconnected {
         reason: "closed by the server".to_owned(),
     }
-}
-
-fn wide(len: usize) -> u64 {
-    u64::try_from(len).unwrap_or(u64::MAX)
 }

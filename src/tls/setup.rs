@@ -97,7 +97,10 @@ impl Setup {
     /// With the present files, or with the earlier ones if the present ones are unusable: they may be half written.
     fn config(&self) -> Arc<ClientConfig> {
         let mut loaded = self.loaded.lock();
-        if !self.tls.has_files() {
+        let is_file = |pem: &Pem| matches!(pem, Pem::File(_));
+        let has_files = matches!(&self.tls.roots, Roots::Given(pem) if is_file(pem))
+            || matches!(&self.tls.client, Some((chain, key)) if is_file(chain) || is_file(key));
+        if !has_files {
             return Arc::clone(&loaded.config);
         }
         let read = Read::now(&self.tls);
@@ -149,17 +152,6 @@ impl SystemRoots {
     }
 }
 
-impl Tls {
-    fn has_files(&self) -> bool {
-        let is_file = |it: &Pem| matches!(it, Pem::File(_));
-        matches!(&self.roots, Roots::Given(pem) if is_file(pem))
-            || self
-                .client
-                .as_ref()
-                .is_some_and(|(chain, key)| is_file(chain) || is_file(key))
-    }
-}
-
 impl Read {
     fn now(tls: &Tls) -> Result<Read, String> {
         let roots = match &tls.roots {
@@ -198,14 +190,16 @@ impl Read {
             .with_root_certificates(roots);
         let mut config = match &self.client {
             None => builder.with_no_client_auth(),
-            Some((chain, key)) => builder
-                .with_client_auth_cert(
-                    certificates(chain, "the client certificate")?,
-                    private_key(key)?,
-                )
-                .map_err(|err| {
+            Some((chain, key)) => {
+                let chain = certificates(chain, "the client certificate")?;
+                // The error shows no part of the key.
+                let key = PrivateKeyDer::from_pem_slice(key).map_err(
+                    |_| "the client's key: there is no key in it, unencrypted and in the form PEM",
+                )?;
+                builder.with_client_auth_cert(chain, key).map_err(|err| {
                     format!("client certificate and key: {}", failure::in_words(&err))
-                })?,
+                })?
+            }
         };
         config.resumption = Resumption::in_memory_sessions(SESSIONS);
         // The default. Must stay: early data can be replayed.
@@ -253,11 +247,4 @@ fn authorities(pem: &[u8]) -> Result<RootCertStore, String> {
             .map_err(|err| format!("the certificate authorities: {}", failure::in_words(&err)))?;
     }
     Ok(roots)
-}
-
-/// The error shows no part of the key.
-fn private_key(pem: &[u8]) -> Result<PrivateKeyDer<'static>, String> {
-    PrivateKeyDer::from_pem_slice(pem).map_err(|_| {
-        "the client's key: there is no key in it, unencrypted and in the form PEM".to_owned()
-    })
 }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::ids::RecordVersion;
+use crate::ids::{RecordVersion, wide};
 use crate::wire::keys::{RECORD, in_slot_of};
 use crate::wire::script::{Kind, Script};
 
@@ -211,7 +211,7 @@ fn pack(out: &mut Vec<u8>, arg: &[u8]) {
 /// A sign, a number, a line end.
 fn pack_number(out: &mut Vec<u8>, sign: u8, number: usize) {
     out.push(sign);
-    push_digits(out, u64::try_from(number).unwrap_or(u64::MAX));
+    push_digits(out, wide(number));
     out.extend_from_slice(b"\r\n");
 }
 

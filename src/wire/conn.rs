@@ -16,7 +16,7 @@ use std::time::Duration;
 
 use crate::answer::{Answer, ServerInfo};
 use crate::error::{NodeFailure, TlsFailure};
-use crate::ids::RecordVersion;
+use crate::ids::{RecordVersion, wide};
 use crate::time::{Now, Tick};
 use crate::tls::Session;
 use crate::wire::command::{Command, Destination};
@@ -422,10 +422,6 @@ impl<T: AsRef<Command>> Conn<T> {
             }
         }
     }
-}
-
-fn wide(len: usize) -> u64 {
-    u64::try_from(len).unwrap_or(u64::MAX)
 }
 
 #[cfg(test)]

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use crate::answer::Which;
 use crate::config::RESERVED;
-use crate::ids::{ClientId, OwnerLabel, OwnerToken, RecordVersion};
+use crate::ids::{ClientId, OwnerLabel, OwnerToken, RecordVersion, wide};
 use crate::wire::command::{Command, push_digits};
 use crate::wire::keys::{LockKeys, RECORD, digits, keys_of, multi_key};
 use crate::wire::reply::HandedOver;
@@ -193,7 +193,7 @@ impl LockCommands {
         }
         if self.has_slots {
             // The same for all nodes, and another one for each attempt.
-            let slots = u64::try_from(self.locks.len()).unwrap_or(u64::MAX);
+            let slots = wide(self.locks.len());
             let chosen = owner.number().checked_rem(slots).unwrap_or(0);
             let slot = policy.only.map_or(chosen, u64::from);
             push_digits(&mut place, slot.saturating_add(1));

@@ -16,7 +16,16 @@ pub(crate) fn run(shared: &Arc<ManagerState>) {
     let mut last = Now::read();
     while let Some(due) = shared.schedule.next(&mut last) {
         let due = soonest_first(due);
-        survive(shared, &due, || look_after(shared, &due));
+        survive(shared, &due, || {
+            let now = Now::read();
+            let mut batch = Enqueued::default();
+            for lease in &due {
+                if let Some(again_in) = Arc::clone(lease).on_due(now, &mut batch) {
+                    shared.schedule.enter(Arc::clone(lease), again_in);
+                }
+            }
+            shared.fanout.hand_over(batch);
+        });
     }
 }
 
@@ -36,17 +45,6 @@ fn soonest_first(mut due: Vec<Arc<dyn Due>>) -> Vec<Arc<dyn Due>> {
     let now = Moment::now();
     due.sort_by_cached_key(|it| it.ends_in(now));
     due
-}
-
-fn look_after(shared: &ManagerState, due: &[Arc<dyn Due>]) {
-    let now = Now::read();
-    let mut batch = Enqueued::default();
-    for it in due {
-        if let Some(again_in) = Arc::clone(it).on_due(now, &mut batch) {
-            shared.schedule.enter(Arc::clone(it), again_in);
-        }
-    }
-    shared.fanout.hand_over(batch);
 }
 
 #[cfg(test)]

@@ -1,12 +1,11 @@
 //! The same command to every node.
 
 use std::io;
-use std::iter::repeat;
 use std::sync::Arc;
 use std::time::Duration;
 
 use crate::answer::Answer;
-use crate::config::Config;
+use crate::config::{Config, TTL_MAX};
 use crate::engine::nodes::primary::NodeAddress;
 use crate::engine::nodes::server::{NodeContext, NodeEvents, Records, Server};
 use crate::engine::nodes::worker::Worker;
@@ -53,7 +52,9 @@ impl Fanout {
         events: Arc<dyn NodeEvents>,
     ) -> io::Result<(Fanout, Vec<OwnThread>)> {
         let rules = RecordRules::new(config, addresses.len());
-        let run_ids = RunIds::new(addresses.len(), config.longest_life());
+        let longest_ttl = config.longest_ttl().unwrap_or(TTL_MAX);
+        let longest_life = longest_ttl.saturating_add(config.margin.of(longest_ttl));
+        let run_ids = RunIds::new(addresses.len(), longest_life);
         let common = NodeContext {
             response_timeout: config.response_timeout,
             connect_timeout: config.connect_timeout,
@@ -142,19 +143,14 @@ impl Fanout {
             Recipients::Patient => self.response_timeout.max(MUTE_MIN),
             _ => Duration::ZERO,
         };
-        // Releases need no refusals.
-        let refusals: Vec<_> = self
-            .nodes
-            .iter()
-            .filter(|_| !matches!(broadcast.recipients, Recipients::All(_)))
-            .map(|node| node.refusal(patience, now))
-            .collect();
+        // No node refuses a release.
+        let refusal = |node: &Arc<Server>| match broadcast.recipients {
+            Recipients::All(_) => None,
+            _ => node.refusal(patience, now),
+        };
+        let refusals: Vec<_> = self.nodes.iter().map(refusal).collect();
         let is_behind = self.are_behind(&refusals);
-        for (node, refusal) in self
-            .nodes
-            .iter()
-            .zip(refusals.into_iter().chain(repeat(None)))
-        {
+        for (node, refusal) in self.nodes.iter().zip(refusals) {
             if broadcast.to.is_some_and(|it| !it.contains(node.id)) {
                 continue;
             }

@@ -288,7 +288,7 @@ mod tests {
         cancel.cancel();
         let far = time::tick().checked_add(Duration::from_secs(600)).unwrap();
 
-        assert!(admission.wait(far, &[cancel.signal()]).is_none());
+        assert!(admission.wait(far, &[&cancel.signal]).is_none());
         assert!(admission.wait(time::tick(), &[]).is_none());
         assert!(admission.tickets.lock().waiting.is_empty());
     }

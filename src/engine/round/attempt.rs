@@ -298,8 +298,6 @@ impl Attempt {
         }
         let rows = self.round.rows();
         let taken_back = self.take_back(fanout, request, &rows, pause::keeps_its_place(why));
-        let (queued, common_slot) = self.round.with_ballot(|it| (it.queued(), it.common_slot()));
-        let common_slot = common_slot.filter(|_| why == LossReason::Held);
         let asked = self.sent.tick;
         let waited = self.round_ticket.waited;
         Err(LostAttempt {
@@ -310,8 +308,6 @@ impl Attempt {
             took,
             waited,
             seen,
-            common_slot,
-            queued,
             enters: self.enters,
             is_released: taken_back.is_some(),
             release: taken_back.flatten(),
@@ -515,8 +511,11 @@ pub(crate) struct AttemptFacts {
 impl AttemptFacts {
     /// The facts after a lost attempt.
     pub(crate) fn after(self, lost: &LostAttempt) -> AttemptFacts {
+        let mut only = None;
         // One try for this slot, then a random one again.
-        let only = lost.common_slot.filter(|_| self.only.is_none());
+        if lost.why == LossReason::Held && self.only.is_none() {
+            only = lost.round.with_ballot(Ballot::<AcquireRound>::common_slot);
+        }
         AttemptFacts {
             seen: self.seen.max(lost.seen),
             has_no_place: !pause::keeps_its_place(lost.why),
@@ -609,11 +608,7 @@ pub(crate) struct LostAttempt {
     pub(crate) waited: Duration,
     /// The largest fencing counter that was seen.
     pub(crate) seen: u64,
-    /// Slot of a semaphore that is free at a majority, after nodes granted different slots.
-    pub(crate) common_slot: Option<u8>,
-    /// Number of nodes with the call in their waiting lists.
-    pub(crate) queued: usize,
-    /// Whether it asked to enter these lists.
+    /// Whether it asked to enter the waiting lists.
     pub(crate) enters: bool,
     /// Whether a release of its owner was sent.
     pub(crate) is_released: bool,
@@ -634,8 +629,6 @@ impl LostAttempt {
             took: Duration::ZERO,
             waited: Duration::ZERO,
             seen: 0,
-            common_slot: None,
-            queued: 0,
             enters: true,
             is_released: false,
             release: None,

@@ -75,21 +75,12 @@ impl WaitQueue {
 
     /// Turns the hold `id` into the hold `reader` of a reader.
     pub(super) fn share_hold(&mut self, id: u64, reader: u64) {
-        let exclusive = self.holds.iter_mut().filter(|it| it.is_exclusive());
-        for hold in exclusive.filter(|it| it.id == id) {
-            hold.id = reader;
-            hold.rule = Some(Rule::Shared);
+        for hold in &mut self.holds {
+            if hold.id == id && hold.is_exclusive() {
+                hold.id = reader;
+                hold.rule = Some(Rule::Shared);
+            }
         }
-    }
-
-    /// Number of calls that may ask the nodes together, if the manager does not hold the lock alone: the first, or all
-    /// readers before the first writer.
-    fn len_of_front(&self) -> usize {
-        self.tickets
-            .iter()
-            .take_while(|it| it.request.spec.commands.is_shared)
-            .count()
-            .max(1)
     }
 
     /// Threads that took the manager's holds.
@@ -99,17 +90,21 @@ impl WaitQueue {
 
     /// The manager's hold, if it is exclusive.
     fn holder(&self) -> Option<u64> {
-        let holder = self.holds.iter().find(|it| it.is_exclusive());
-        holder.map(|it| it.id)
+        let mut exclusive = self.holds.iter().filter(|it| it.is_exclusive());
+        Some(exclusive.next()?.id)
     }
 
-    /// Admits the calls [in front](WaitQueue::len_of_front) unless the manager holds the lock alone. A writer asks
-    /// although readers of the manager hold the lock: so it is in the nodes' lists before later readers.
+    /// Admits the calls in front unless the manager holds the lock alone: the first call, or all readers before the first
+    /// writer. A writer asks although readers of the manager hold the lock: so it is in the nodes' lists before later
+    /// readers.
     pub(super) fn admit(&self) {
-        let admitted = if self.holder().is_none() {
-            self.len_of_front()
-        } else {
-            0
+        let readers = self
+            .tickets
+            .iter()
+            .take_while(|it| it.request.spec.commands.is_shared);
+        let admitted = match self.holder() {
+            None => readers.count().max(1),
+            Some(_) => 0,
         };
         for (place, ticket) in self.tickets.iter().enumerate() {
             let mut state = ticket.state.lock();

@@ -11,6 +11,8 @@ use crate::engine::round::attempt::{Attempt, LostAttempt, NotWon, Owner, Request
 use crate::engine::wait::queue::{HandOvers, Ticket};
 use crate::engine::wait::queues::Queues;
 use crate::ids::OwnerToken;
+use crate::logic::acquire_round::AcquireRound;
+use crate::logic::ballot::Ballot;
 use crate::logic::pause;
 use crate::stats::count;
 use crate::sys::sync::Mutex;
@@ -155,7 +157,8 @@ impl<'a> QueuedCall<'a> {
         };
         self.note_owner(&lost);
         let majority = self.queues.quorum;
-        let announced = majority <= lost.queued && majority <= self.fanout.notifying();
+        let queued = lost.round.with_ballot(Ballot::<AcquireRound>::queued);
+        let announced = majority <= queued && majority <= self.fanout.notifying();
         let known = self.ticket.state.lock().known.after(&lost);
         let (min, max) = self.queues.pauses;
         let random = fastrand::f64();
