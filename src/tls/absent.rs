@@ -1,4 +1,4 @@
-//! Without the feature `tls`: nothing of this exists, and what asks for it is left out by the compiler.
+//! Stand-ins without the feature `tls`. They have no values, so the compiler drops their callers.
 
 use crate::error::NodeFailure;
 

@@ -346,7 +346,10 @@ impl Log for Late {
 #[test]
 fn h19_a_process_that_exits_behind_a_drop_logs_the_loss_of_its_lock() -> TestResult {
     let servers = Servers::start(3)?;
-    let mut child = child("operations::loggers::child_that_exits_behind_a_drop", &servers.urls());
+    let mut child = child(
+        "operations::loggers::child_that_exits_behind_a_drop",
+        &servers.urls(),
+    );
     assert_eq!(child.hear(), "held");
 
     servers.iter().for_each(|it| del(it, "report"));
