@@ -1,11 +1,11 @@
 //! What locks cost, next to the raw floor and to other clients, on five real servers.
 //!
 //! ```text
-//! cargo bench --bench locks                          all of it, some twenty minutes
-//! cargo bench --bench locks -- uncontended           one scenario
-//! cargo bench --bench locks -- uncontended threads   several
-//! cargo bench --bench locks -- --quick               all of it, a few minutes; take the numbers lightly
-//! cargo bench --bench locks -- uncontended threads --svg FILE
+//! cargo bench --package quorlock-benches --bench locks                          all of it, some twenty minutes
+//! cargo bench --package quorlock-benches --bench locks -- uncontended           one scenario
+//! cargo bench --package quorlock-benches --bench locks -- uncontended threads   several
+//! cargo bench --package quorlock-benches --bench locks -- --quick               all of it, a few minutes; take the numbers lightly
+//! cargo bench --package quorlock-benches --bench locks -- uncontended threads --svg FILE
 //!                                                    ratios of these two as bars, too
 //! ```
 //!
@@ -59,7 +59,6 @@ use std::path::Path;
 use std::process::ExitCode;
 
 use support::floor::process as floor;
-use support::peers::Peers;
 use support::scenarios::{
     contended, faults, handover, held, idle, network, observer, once as locks_once, overload,
     permits, readers, rwlock, several, startup, threads, uncontended,
@@ -86,11 +85,6 @@ const SCENARIOS: [(&str, Scenario); 16] = [
     ("once", locks_once::run),
     ("startup", startup::run),
     ("network", network::run),
-];
-
-/// Those whose numbers cannot be compared with other clients', so that they need not wait for a build.
-const ALONE: [&str; 9] = [
-    "held", "idle", "observer", "once", "startup", "rwlock", "readers", "several", "permits",
 ];
 
 fn main() -> ExitCode {
@@ -136,9 +130,7 @@ fn main() -> ExitCode {
         return ExitCode::from(2);
     }
 
-    let compares = wanted.is_empty() || wanted.iter().any(|it| !ALONE.contains(&it.as_str()));
-    let peers = if compares { Peers::build() } else { None };
-    let setting = Setting::new(has("--quick"), peers);
+    let setting = Setting::new(has("--quick"));
     for (name, run) in SCENARIOS {
         if !wanted.is_empty() && !wanted.iter().any(|it| *it == name) {
             continue;

@@ -1,7 +1,7 @@
 //! What a lock costs over TLS beside one without.
 //!
 //! ```text
-//! cargo bench --features tls --bench tls_costs
+//! cargo bench --package quorlock-benches --features tls --bench tls_costs
 //! ```
 //!
 //! Five servers that have TLS of their own, with a port for each. *pair*: blocks of acquisitions and their releases on either, in

@@ -6,9 +6,7 @@ use super::Result;
 use super::floor::{Floor, Form};
 use super::ours::Ours;
 use super::peer::Peer;
-use super::peers::Peers;
 use super::servers::Nodes;
-use super::setting::Setting;
 use super::stats::{Batch, Window, process_cpu};
 
 /// How long a peer may take for a batch before it counts as hung.
@@ -29,13 +27,9 @@ pub(crate) enum Contender {
 }
 
 impl Contender {
-    /// The floors and ours, then those of `clients` that there are: the first four have [numbers](FLOOR).
-    pub(crate) fn all(
-        setting: &Setting,
-        clients: &[&'static str],
-        nodes: &Nodes,
-    ) -> Result<Vec<Self>> {
-        let mut all = Self::ours_and(setting, clients, nodes)?;
+    /// The floors and ours, then those of `clients`: the first four have [numbers](FLOOR).
+    pub(crate) fn all(clients: &[&'static str], nodes: &Nodes) -> Result<Vec<Self>> {
+        let mut all = Self::ours_and(clients, nodes)?;
         let form = Form::record(nodes.client()?, |name| match &mut all[0] {
             Self::Ours(ours) if ours.pairs(1, name).failed == 0 => Ok(()),
             _ => Err("nothing to record: no lock".into()),
@@ -52,21 +46,11 @@ impl Contender {
         Ok(Self::Ours(Ours::open(&nodes.urls())?))
     }
 
-    pub(crate) fn peer(peers: &Peers, client: &'static str, nodes: &Nodes) -> Result<Self> {
-        Ok(Self::Peer(peers.start(client, &nodes.urls())?))
-    }
-
-    /// Ours, then those of `clients` that there are.
-    pub(crate) fn ours_and(
-        setting: &Setting,
-        clients: &[&'static str],
-        nodes: &Nodes,
-    ) -> Result<Vec<Self>> {
+    /// Ours, then those of `clients`.
+    pub(crate) fn ours_and(clients: &[&'static str], nodes: &Nodes) -> Result<Vec<Self>> {
         let mut all = vec![Self::ours(nodes)?];
-        if let Some(peers) = &setting.peers {
-            for client in clients {
-                all.push(Self::peer(peers, client, nodes)?);
-            }
+        for client in clients {
+            all.push(Self::Peer(Peer::other(client, &nodes.urls())?));
         }
         Ok(all)
     }

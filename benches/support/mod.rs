@@ -1,6 +1,7 @@
 //! What the scenarios are made of.
 
 pub(crate) mod blocks;
+pub(crate) mod build;
 pub(crate) mod chart;
 pub(crate) mod contenders;
 pub(crate) mod floor;
@@ -9,7 +10,6 @@ pub(crate) mod loops;
 pub(crate) mod once;
 pub(crate) mod ours;
 pub(crate) mod peer;
-pub(crate) mod peers;
 pub(crate) mod proxy;
 pub(crate) mod runs;
 pub(crate) mod scenarios;

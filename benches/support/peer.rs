@@ -1,5 +1,5 @@
 //! A client in a process of its own: another one, or ours. It is told what to do one line at a time, and answers
-//! each with one line; `benches/peers/src/main.rs` and `worker.rs` describe them.
+//! each with one line; `benches/peers/main.rs` and `worker.rs` describe them.
 
 use std::env;
 use std::fmt::Display;
@@ -15,6 +15,10 @@ use super::line::field;
 use super::sections::{Job, Report};
 use super::stats::{Batch, Samples, Window};
 use super::worker;
+
+/// The program that runs the other clients, and those that it knows.
+const PROGRAM: &str = env!("CARGO_BIN_EXE_quorlock-peers");
+pub(crate) const CLIENTS: [&str; 3] = ["rslock-mt", "rslock-ct", "redlock"];
 
 /// The time to live that peers lock with, in milliseconds; ours and the floor use the same.
 const TTL_MS: u64 = 10_000;
@@ -37,6 +41,15 @@ pub(crate) struct Locked {
 }
 
 impl Peer {
+    /// One of [`CLIENTS`].
+    ///
+    /// # Errors
+    ///
+    /// If the process cannot be started.
+    pub(crate) fn other(client: &'static str, urls: &[String]) -> io::Result<Self> {
+        Self::start(Path::new(PROGRAM), client, client, urls)
+    }
+
     /// Runs `program`, which finds its client in the first argument and the servers in the others.
     ///
     /// # Errors

@@ -7,7 +7,6 @@ use std::path::Path;
 use super::Result;
 use super::chart::{self, Bar, Chart};
 use super::contenders::OURS;
-use super::peers::Peers;
 use super::runs::Runs;
 use super::stats::num;
 
@@ -15,8 +14,6 @@ use super::stats::num;
 pub(crate) struct Setting {
     /// Seconds, not minutes: to see that everything still runs.
     pub(crate) quick: bool,
-    /// The other clients, if they could be built.
-    pub(crate) peers: Option<Peers>,
     /// All scenarios so far: where their numbers are, and where they are meant to be.
     verdicts: RefCell<Vec<String>>,
     charts: RefCell<Vec<Chart>>,
@@ -30,10 +27,9 @@ pub(crate) enum Target {
 }
 
 impl Setting {
-    pub(crate) fn new(quick: bool, peers: Option<Peers>) -> Self {
+    pub(crate) fn new(quick: bool) -> Self {
         Self {
             quick,
-            peers,
             verdicts: RefCell::default(),
             charts: RefCell::default(),
         }
@@ -99,7 +95,9 @@ impl Setting {
         if charts.is_empty() {
             return Err("no chart: run `uncontended` or `threads`".into());
         }
-        fs::write(file, chart::svg(&charts))
+        // Cargo runs a bench in its package's folder.
+        let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("..").join(file);
+        fs::write(&file, chart::svg(&charts))
             .map_err(|err| format!("{}: {err}", file.display()).into())
     }
 

@@ -121,9 +121,9 @@ pub(crate) fn on(
         .map(|_| Peer::ours(&urls))
         .collect::<std::io::Result<Vec<_>>>()?;
     let mut others = Vec::new();
-    if let Some(peers) = setting.peers.as_ref().filter(|_| with_peer) {
+    if with_peer {
         for _ in 0..PEER_MAX {
-            others.push(peers.start(PEER, &urls)?);
+            others.push(Peer::other(PEER, &urls)?);
         }
     }
     for process in floor.iter_mut().chain(&mut ours).chain(&mut others) {

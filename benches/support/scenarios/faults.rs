@@ -33,7 +33,7 @@ pub(crate) fn run(setting: &Setting) -> Result {
             "faults: one of five {fault:?}, {cycles} cycles, blocks of up to {pairs} pairs or {BUDGET:?}"
         ));
         let nodes = Nodes::start()?;
-        let mut runs: Vec<Run> = Contender::ours_and(setting, &PEERS, &nodes)?
+        let mut runs: Vec<Run> = Contender::ours_and(&PEERS, &nodes)?
             .into_iter()
             .map(Run::of)
             .collect();

@@ -65,12 +65,10 @@ pub(crate) fn on(
         Two::new(NOTIFY, block, [Peer::floor(&urls)?, Peer::floor(&urls)?])?,
         Two::new("quorlock", block, [Peer::ours(&urls)?, Peer::ours(&urls)?])?,
     ];
-    if let Some(peers) = &setting.peers {
-        for client in clients {
-            // It sleeps for a tenth of a second before it looks again, so there is time for fewer.
-            let ends = [peers.start(client, &urls)?, peers.start(client, &urls)?];
-            all.push(Two::new(client, setting.size(20, 5), ends)?);
-        }
+    for client in clients {
+        // It sleeps for a tenth of a second before it looks again, so there is time for fewer.
+        let ends = [Peer::other(client, &urls)?, Peer::other(client, &urls)?];
+        all.push(Two::new(client, setting.size(20, 5), ends)?);
     }
     let mut runs = Runs::new(all.iter().map(|it| it.name));
     for _ in 0..count {

@@ -30,7 +30,7 @@ const SHARE_MIN: f64 = 50.0;
 pub(crate) fn run(setting: &Setting) -> Result {
     let window = Duration::from_millis(setting.size(4000, 1000));
     let nodes = Nodes::start()?;
-    let mut all = Contender::ours_and(setting, &[PEER], &nodes)?;
+    let mut all = Contender::ours_and(&[PEER], &nodes)?;
     for contender in &mut all {
         contender.pairs(50)?; // warm-up
     }

@@ -8,7 +8,7 @@ use std::env;
 use std::path::PathBuf;
 
 use crate::support::Result;
-use crate::support::peers::build;
+use crate::support::build::build;
 use crate::support::runs::Runs;
 use crate::support::servers::Nodes;
 use crate::support::setting::Setting;

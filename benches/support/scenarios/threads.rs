@@ -88,7 +88,7 @@ pub(crate) fn on(
     setting.begin(&format!(
         "threads: {threads} threads, a key each, {count} runs of {WINDOWS} windows of {window:?}"
     ));
-    let mut all = Contender::all(setting, clients, nodes)?;
+    let mut all = Contender::all(clients, nodes)?;
     for contender in &mut all {
         contender.pairs(50)?; // warm-up
         contender.threads(threads, window / 10)?;

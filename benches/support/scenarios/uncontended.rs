@@ -11,7 +11,7 @@
 
 use crate::support::Result;
 use crate::support::contenders::{Contender, FLOOR, OURS, SCRIPTS};
-use crate::support::peers::CLIENTS;
+use crate::support::peer::CLIENTS;
 use crate::support::runs::Runs;
 use crate::support::servers::Nodes;
 use crate::support::setting::{Setting, Target};
@@ -61,7 +61,7 @@ pub(crate) fn on(
     setting.begin(&format!(
         "uncontended: one thread, {count} runs of {cycles} cycles of {BLOCK} pairs each, in rotating order"
     ));
-    let mut all = Contender::all(setting, clients, nodes)?;
+    let mut all = Contender::all(clients, nodes)?;
     for contender in &mut all {
         contender.pairs(BLOCK)?; // warm-up: connections, scripts, caches
     }

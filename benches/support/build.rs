@@ -1,43 +1,9 @@
-//! The program that runs other clients, each in a process of its own; see `benches/peers`.
+//! Programs of the workspace that are no part of the benches.
 
 use std::env;
 use std::io;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
-
-use super::peer::Peer;
-
-/// The clients that the program knows.
-pub(crate) const CLIENTS: [&str; 3] = ["rslock-mt", "rslock-ct", "redlock"];
-
-/// The program, built.
-pub(crate) struct Peers {
-    program: PathBuf,
-}
-
-impl Peers {
-    /// Builds the program. Where that fails (no network, say) one line tells so, and the bench goes on
-    /// without peers.
-    pub(crate) fn build() -> Option<Self> {
-        println!("building the other clients");
-        match build("quorlock-peers", &["--package", "quorlock-peers"]) {
-            Ok(program) => Some(Self { program }),
-            Err(err) => {
-                println!("peers cannot be built, going on without them: {err}");
-                None
-            }
-        }
-    }
-
-    /// Starts the program for `client`, one of [`CLIENTS`].
-    ///
-    /// # Errors
-    ///
-    /// If the process cannot be started.
-    pub(crate) fn start(&self, client: &'static str, urls: &[String]) -> io::Result<Peer> {
-        Peer::start(&self.program, client, client, urls)
-    }
-}
 
 /// Builds a program of this workspace with cargo, and says where it is.
 pub(crate) fn build(name: &str, args: &[&str]) -> io::Result<PathBuf> {
