@@ -39,7 +39,7 @@ impl Journal {
     }
 
     /// Counts the event, and queues it for the observer. Does not block.
-    pub(crate) fn tell(&self, event: Event) {
+    pub(crate) fn record(&self, event: Event) {
         if let Some(counter) = self.counter(&event) {
             count(counter);
         }
@@ -172,7 +172,7 @@ mod tests {
         })))
         .unwrap();
 
-        (0..3).for_each(|node| journal.tell(silent(node)));
+        (0..3).for_each(|node| journal.record(silent(node)));
         end(&journal);
 
         assert_eq!(*calls.lock().unwrap_or_else(|it| it.into_inner()), 1);
@@ -189,13 +189,13 @@ mod tests {
             };
             sender.send(format!("({node}")).unwrap();
             if node.index() < 2 {
-                own.get().unwrap().tell(silent([1, 2][node.index()]));
+                own.get().unwrap().record(silent([1, 2][node.index()]));
             }
             sender.send(")".to_owned()).unwrap();
         });
         let journal = place.get_or_init(|| Journal::start(Some(observer)).unwrap());
 
-        journal.tell(silent(0));
+        journal.record(silent(0));
 
         let told: String = (0..6)
             .map(|_| receiver.recv_timeout(PATIENCE).unwrap())

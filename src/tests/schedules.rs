@@ -22,10 +22,10 @@ mod flush;
 mod hand_overs;
 mod leases;
 mod lines;
+mod observed;
 mod records;
 mod rounds;
 mod server;
-mod told;
 mod turns;
 mod workers;
 
@@ -41,8 +41,8 @@ use crate::manager::LockManager;
 use crate::sys::checked::{self, OwnThread, Sleeper, check};
 use crate::wire::Kind;
 
+use self::observed::Observed;
 use self::server::{Ran, Seen, Server};
-use self::told::Told;
 
 const fn ms(millis: u64) -> Duration {
     Duration::from_millis(millis)
@@ -72,7 +72,7 @@ fn calm_down() {
 /// Servers and managers of one run.
 struct World {
     servers: Vec<Server>,
-    told: Mutex<Vec<Arc<Told>>>,
+    observed: Mutex<Vec<Arc<Observed>>>,
 }
 
 impl World {
@@ -84,7 +84,7 @@ impl World {
     fn with_room(servers: u16, room: usize) -> World {
         World {
             servers: (0..servers).map(|it| Server::start(it, room)).collect(),
-            told: Mutex::default(),
+            observed: Mutex::default(),
         }
     }
 
@@ -94,11 +94,15 @@ impl World {
 
     fn manager_with(&self, options: impl FnOnce(Builder) -> Builder) -> LockManager {
         let urls = (0..self.servers.len()).map(|it| Server::url(u16::try_from(it).unwrap()));
-        let told = Arc::new(Told::default());
-        self.told.lock().unwrap().push(Arc::clone(&told));
-        options(LockManager::builder(urls).quarantine(false).observer(told))
-            .build()
-            .unwrap()
+        let observed = Arc::new(Observed::default());
+        self.observed.lock().unwrap().push(Arc::clone(&observed));
+        options(
+            LockManager::builder(urls)
+                .quarantine(false)
+                .observer(observed),
+        )
+        .build()
+        .unwrap()
     }
 
     /// Ends the managers, then the servers, and looks at what these have seen.
@@ -108,7 +112,11 @@ impl World {
             manager.shutdown();
             assert_eq!(manager.stats().waiting, 0, "a ticket was left behind");
         }
-        self.told.into_inner().unwrap().iter().for_each(Told::check);
+        self.observed
+            .into_inner()
+            .unwrap()
+            .iter()
+            .for_each(Observed::check);
         let seen: Vec<Seen> = self.servers.into_iter().map(Server::stop).collect();
         seen.iter().for_each(|it| assert_order(&it.log));
         seen

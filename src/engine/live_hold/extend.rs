@@ -306,7 +306,7 @@ impl HoldInner {
     }
 
     fn note_failed_extension(&self, left: Duration) {
-        self.shared.fanout.journal.tell(Event::NotExtended {
+        self.shared.fanout.journal.record(Event::NotExtended {
             lock: self.spec.observed(),
             left,
         });
@@ -520,7 +520,7 @@ impl Extension {
         let again = std::mem::take(&mut state.unextended) == Some(true);
         drop(state);
         drop(first_life);
-        fanout.journal.tell(Event::Extended {
+        fanout.journal.record(Event::Extended {
             lock: lock.spec.observed(),
             took,
             left,
@@ -662,7 +662,7 @@ impl ReplyHandler for Healing {
                 shared.fanout.journal,
                 "{:?}: its lost key was set again on {node}", spec.name
             );
-            shared.fanout.journal.tell(Event::Healed {
+            shared.fanout.journal.record(Event::Healed {
                 lock: spec.observed(),
                 node,
             });

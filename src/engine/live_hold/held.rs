@@ -135,11 +135,11 @@ impl PendingRelease<'_> {
         let lock = self.lock;
         let fanout = &lock.shared.fanout;
         if end.lost {
-            lock.tell_loss(Lost::Gone);
+            lock.record_loss(Lost::Gone);
             lock.notify(Lost::Gone, self.ended.renewed_at, self.ended.listeners);
             return Err(Lost::Gone.into());
         }
-        lock.tell(|lock, held| Event::Released {
+        lock.record_end(|lock, held| Event::Released {
             lock,
             held,
             confirmed: end.enough,
@@ -413,10 +413,10 @@ impl HoldInner {
         Some(self.begin_loss(state, reason))
     }
 
-    /// Tells a new loss. The keys stay until the guard is dropped or they expire: the protected work may continue. A
+    /// Records a new loss. The keys stay until the guard is dropped or they expire: the protected work may continue. A
     /// shutdown releases them.
     fn begin_loss(&self, state: &mut HoldState, reason: Lost) -> Loss {
-        self.tell_loss(reason);
+        self.record_loss(reason);
         if reason == Lost::ShutDown {
             self.release_rest(state);
         }
@@ -452,17 +452,16 @@ impl HoldInner {
         self.notify(loss.reason, loss.renewed_at, listeners);
     }
 
-    /// Tells the loss, and counts it before anybody else can see it.
-    fn tell_loss(&self, why: Lost) {
-        self.tell(|lock, held| Event::Lost { lock, held, why });
+    /// Records the loss before anybody else can see it.
+    fn record_loss(&self, why: Lost) {
+        self.record_end(|lock, held| Event::Lost { lock, held, why });
     }
 
-    /// Tells the end of the hold.
-    fn tell(&self, event: impl FnOnce(ObservedLock, Duration) -> Event) {
+    fn record_end(&self, event: impl FnOnce(ObservedLock, Duration) -> Event) {
         self.shared
             .fanout
             .journal
-            .tell(event(self.spec.observed(), Moment::now().since(self.began)));
+            .record(event(self.spec.observed(), Moment::now().since(self.began)));
     }
 
     fn notify(&self, reason: Lost, renewed_at: Moment, listeners: Listeners) {

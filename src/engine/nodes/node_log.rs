@@ -65,14 +65,14 @@ impl NodeLog {
                     self.node.common.journal,
                     "{node}: not responding: {address}"
                 );
-                self.node.common.journal.tell(Event::NodeSilent { node });
+                self.node.common.journal.record(Event::NodeSilent { node });
             }
             SessionEvent::Responding => {
                 info!(
                     self.node.common.journal,
                     "{node}: responding again: {address}"
                 );
-                self.node.common.journal.tell(Event::NodeAnswers { node });
+                self.node.common.journal.record(Event::NodeAnswers { node });
             }
             SessionEvent::ReleasesDropped => {
                 if self.may_warn("dropped releases".to_owned(), WARNED_EVERY) {
@@ -91,7 +91,7 @@ impl NodeLog {
         let Server { id, address, .. } = &*node;
         // Not where quarantines are switched off.
         if !left.is_zero() {
-            node.common.journal.tell(Event::NodeQuarantined {
+            node.common.journal.record(Event::NodeQuarantined {
                 node: *id,
                 left,
                 why,
@@ -137,7 +137,7 @@ impl NodeLog {
     pub(super) fn down(&mut self, failure: &NodeFailure, was_idle: bool) {
         let node = self.node.id;
         let address = Arc::clone(&self.node.address);
-        self.node.common.journal.tell(Event::NodeDown {
+        self.node.common.journal.record(Event::NodeDown {
             node,
             address: Arc::clone(&address),
             why: failure.clone(),

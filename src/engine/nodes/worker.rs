@@ -256,7 +256,7 @@ impl Worker {
         if !self.flapping {
             self.log.up();
         }
-        node.common.journal.tell(Event::NodeUp {
+        node.common.journal.record(Event::NodeUp {
             node: node.id,
             address: Arc::clone(&node.address),
         });

@@ -229,7 +229,7 @@ impl Attempt {
         }
         let took = Moment::now().since(self.sent.moment);
         let tell = |outcome| {
-            fanout.journal.tell(Event::Round {
+            fanout.journal.record(Event::Round {
                 lock: request.spec.observed(),
                 outcome,
                 took,

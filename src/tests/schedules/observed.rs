@@ -1,11 +1,11 @@
-//! An observer of each manager of a run: what it must have been told by the end.
+//! An observer of each manager of a run: the events that it must have by the end.
 
 use std::sync::{Arc, Mutex};
 
 use crate::observer::{Event, Observer};
 
 #[derive(Default)]
-pub(super) struct Told(Mutex<Counts>);
+pub(super) struct Observed(Mutex<Counts>);
 
 #[derive(Clone, Debug, Default)]
 struct Counts {
@@ -17,7 +17,7 @@ struct Counts {
     wrong: Vec<Event>,
 }
 
-impl Observer for Told {
+impl Observer for Observed {
     fn event(&self, event: &Event) {
         let mut counts = self.0.lock().unwrap();
         match event {
@@ -36,13 +36,13 @@ impl Observer for Told {
     }
 }
 
-impl Told {
+impl Observed {
     /// All calls have ended, and the manager was shut down.
     pub(super) fn check(self: &Arc<Self>) {
         let counts = self.0.lock().unwrap().clone();
         assert!(
             counts.wrong.is_empty(),
-            "told too early: {:?}",
+            "recorded too early: {:?}",
             counts.wrong
         );
         assert_eq!(counts.began, counts.acquired + counts.refused, "{counts:?}");
