@@ -402,13 +402,7 @@ fn g6_a_reader_lifts_no_counter_to_what_one_node_alone_shows_far_ahead() -> Test
 #[test]
 fn h22_readers_outlive_a_rolling_restart_that_loses_all_data_while_others_come() -> TestResult {
     let servers = Servers::start(3)?;
-    let strict = || {
-        builder(servers.urls())
-            .quarantine(true)
-            .ttl(secs(3))
-            .max_ttl(secs(3))
-            .response_timeout(ms(700))
-    };
+    let strict = || with_quarantine(servers.urls(), secs(3));
     let programs: Vec<_> = (0..4).map(|_| connected(strict(), 3)).collect();
     let guards: Vec<_> = programs
         .iter()
