@@ -1,4 +1,4 @@
-//! What a node can say: read by `wire`, counted by `logic`.
+//! Answers of a node, read by `wire`, counted by `logic`.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -7,7 +7,7 @@ use crate::error::{NodeAnswer, NodeFailure, NodeFinding};
 use crate::ids::RecordVersion;
 use crate::inspection::StoredLock;
 
-/// What a node answered to one command.
+/// Answer of a node to one command.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub(crate) enum Answer {
     Acquire(AcquireReply),
@@ -17,9 +17,9 @@ pub(crate) enum Answer {
     Record(RecordReply),
     /// Releases are announced on this connection from now on.
     Subscribed,
-    /// What the node stores about a lock.
+    /// The state of a lock on the node.
     Inspect(Box<StoredLock>),
-    /// Keys of ours, and where to go on. `too_many`: none, and the same place in smaller parts.
+    /// Keys of this crate, and the next cursor. `too_many`: no keys; repeat the place in smaller parts.
     Listed {
         next: u64,
         too_many: bool,
@@ -27,15 +27,15 @@ pub(crate) enum Answer {
     },
     /// The node's time, and nothing else.
     Time,
-    /// The script is not known there, and nothing was executed.
+    /// The server lacks the script and has run nothing.
     NoScript,
-    /// The server's record is another one than the client connected with, and nothing was executed.
+    /// The server's record has another version than the command, and the server has run nothing.
     Changed,
     Failed(NodeFailure),
 }
 
 impl Answer {
-    /// Whether the lock's key is the caller's there now.
+    /// Whether the lock's key is the caller's now.
     pub(crate) fn is_granted(&self) -> bool {
         matches!(
             self,
@@ -48,7 +48,7 @@ impl Answer {
         )
     }
 
-    /// Whether it is, and the proposal is the node's counter now.
+    /// Whether it is, and the node's counter is the proposal.
     pub(crate) fn is_accepted(&self) -> bool {
         matches!(
             self,
@@ -64,7 +64,7 @@ impl Answer {
         )
     }
 
-    /// Which slot of a semaphore was granted; `None` for whatever is no semaphore.
+    /// The granted slot of a semaphore; `None` otherwise.
     pub(crate) fn slot(&self) -> Option<u8> {
         match self {
             Answer::Acquire(AcquireReply::Slot { slot, .. }) => Some(*slot),
@@ -72,7 +72,7 @@ impl Answer {
         }
     }
 
-    /// Whether the lock was the caller's without a gap, and has its full ttl again.
+    /// Whether the lock was the caller's without a gap and has its full ttl again.
     pub(crate) fn is_extended(&self) -> bool {
         matches!(
             self,
@@ -89,7 +89,7 @@ impl Answer {
         )
     }
 
-    /// Which of several locks is in the way of all of them.
+    /// The conflicting one of several locks.
     pub(crate) fn which(&self) -> Which {
         match self {
             Answer::Acquire(
@@ -102,7 +102,7 @@ impl Answer {
         }
     }
 
-    /// The fencing counter that the node has shown, where that is not what it was offered.
+    /// The node's fencing counter, if it differs from the proposal.
     pub(crate) fn counter(&self) -> Option<u64> {
         match self {
             Answer::Acquire(
@@ -125,10 +125,11 @@ impl Answer {
     }
 }
 
-/// The row that an answer makes in a report.
+/// The row of an answer in a report.
 impl From<&Answer> for NodeAnswer {
     fn from(answer: &Answer) -> NodeAnswer {
-        let failure = match answer {
+        let in_use = |what| NodeFailure::KeyInUse { name: None, what };
+        NodeAnswer::Failed(match answer {
             Answer::Acquire(
                 AcquireReply::Accepted
                 | AcquireReply::Shared { .. }
@@ -136,9 +137,7 @@ impl From<&Answer> for NodeAnswer {
             )
             | Answer::Raise(RaiseReply::Taken) => return NodeAnswer::Granted,
             Answer::Acquire(AcquireReply::Behind { .. } | AcquireReply::Slot { .. })
-            | Answer::Raise(RaiseReply::Above { .. }) => {
-                return NodeAnswer::GrantedBehind;
-            }
+            | Answer::Raise(RaiseReply::Above { .. }) => return NodeAnswer::GrantedBehind,
             Answer::Acquire(AcquireReply::Held { left, holder, .. }) => {
                 return NodeAnswer::Held {
                     left: *left,
@@ -158,26 +157,16 @@ impl From<&Answer> for NodeAnswer {
             }
             Answer::Extend(
                 ExtendReply::Extended | ExtendReply::Lifted { .. } | ExtendReply::Healed,
-            ) => {
-                return NodeAnswer::Extended;
-            }
+            ) => return NodeAnswer::Extended,
             Answer::Extend(ExtendReply::Superseded) => return NodeAnswer::Superseded,
-            // It was not sent once more: the round was over.
+            // Not sent again: the round was over.
             Answer::Changed => return NodeAnswer::Pending,
-            Answer::Release(ReleaseReply::Deleted | ReleaseReply::NotOurs) => {
-                return NodeAnswer::Released;
-            }
+            Answer::Release(_) => return NodeAnswer::Released,
             Answer::Acquire(AcquireReply::Ahead { .. }) => NodeFailure::ClockBehind,
-            Answer::Acquire(AcquireReply::WrongType { .. }) => NodeFailure::KeyInUse {
-                name: None,
-                what: NodeFailure::ANOTHER_TYPE,
-            },
+            Answer::Acquire(AcquireReply::WrongType { .. }) => in_use(NodeFailure::ANOTHER_TYPE),
             Answer::Acquire(AcquireReply::BadCounter { .. })
             | Answer::Raise(RaiseReply::Unusable)
-            | Answer::Extend(ExtendReply::Unusable) => NodeFailure::KeyInUse {
-                name: None,
-                what: NodeFailure::BAD_COUNTER,
-            },
+            | Answer::Extend(ExtendReply::Unusable) => in_use(NodeFailure::BAD_COUNTER),
             Answer::NoScript => NodeFailure::Refused {
                 message: "the script is gone".to_owned(),
             },
@@ -187,12 +176,11 @@ impl From<&Answer> for NodeAnswer {
             | Answer::Inspect(_)
             | Answer::Listed { .. }
             | Answer::Time => NodeFailure::of_another_command(),
-        };
-        NodeAnswer::Failed(failure)
+        })
     }
 }
 
-/// Which slots of a semaphore a node can grant.
+/// Slots of a semaphore that a node can grant.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub(crate) struct FreeSlots([u64; 4]);
 
@@ -210,7 +198,7 @@ impl FreeSlots {
     }
 }
 
-/// Which of several locks, in the order of the command, an answer is about; `None` if it asked for one.
+/// The one of several locks that an answer is about, in the order of the command; `None` for a single lock.
 pub(crate) type Which = Option<u8>;
 
 #[derive(Clone, Debug, Eq, PartialEq)]
@@ -221,14 +209,14 @@ pub(crate) enum AcquireReply {
     Behind { counter: u64 },
     /// Granted to a reader; the counter is the last writer's.
     Shared { counter: u64 },
-    /// Readers have it.
+    /// Readers hold it.
     HeldByReaders {
         counter: u64,
         left: Option<Duration>,
         queued: bool,
         which: Which,
     },
-    /// A slot of a semaphore is granted; its counter, unless the proposal is that now; and what was free.
+    /// A granted slot of a semaphore; its counter, unless that is the proposal now; and the free slots.
     Slot {
         slot: u8,
         counter: Option<u64>,
@@ -238,9 +226,9 @@ pub(crate) enum AcquireReply {
     Held {
         counter: u64,
         left: Option<Duration>,
-        /// The client is in the waiting list now.
+        /// Whether the client is in the waiting list.
         queued: bool,
-        /// Who holds it, fit to be shown.
+        /// Label of the holder, safe to show.
         holder: Option<Arc<str>>,
         which: Which,
     },
@@ -248,7 +236,7 @@ pub(crate) enum AcquireReply {
     Ahead { counter: u64 },
     /// The lock's key holds something else.
     WrongType { which: Which },
-    /// The lock's counter does.
+    /// The lock's counter holds something else.
     BadCounter { which: Which },
 }
 
@@ -272,10 +260,10 @@ pub(crate) enum ExtendReply {
     Lifted { counter: u64 },
     /// It had been gone and was set again.
     Healed,
-    /// The fencing counter is above our token: a rival was granted the lock there, or tried. That does not prove a loss. Readers
-    /// are [`Lifted`](ExtendReply::Lifted).
+    /// The fencing counter is above our token: a rival was granted the lock there, or tried. That does not prove a
+    /// loss. Readers get [`Lifted`](ExtendReply::Lifted).
     Superseded,
-    /// Not there. With the fencing counter.
+    /// No key. With the fencing counter.
     Gone { counter: u64 },
     /// Someone else's.
     Taken,
@@ -287,36 +275,36 @@ pub(crate) enum ExtendReply {
 pub(crate) enum ReleaseReply {
     /// It was ours, and is gone now.
     Deleted,
-    /// It was not there, or someone else's.
+    /// No key, or someone else's.
     NotOurs,
 }
 
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub(crate) struct RecordReply {
     pub(crate) record: Record,
-    /// For how long the server's process has kept all data.
+    /// Time for which the server's process has kept all data.
     pub(crate) served: Duration,
-    /// The longest ttl of any lock, in milliseconds.
+    /// Longest ttl of any lock, in milliseconds.
     pub(crate) max_ttl: u64,
-    /// The record is stored as the server was asked to.
+    /// Whether the record is stored as asked.
     pub(crate) kept: bool,
-    /// Of the record that is stored.
+    /// Version of the stored record.
     pub(crate) record_version: RecordVersion,
-    /// How many servers other programs have; 0 if none has said that.
+    /// Number of servers of other programs; 0 if unknown.
     pub(crate) servers: u64,
-    /// What it does when its memory is full, unless that is to refuse writes.
+    /// Eviction policy, unless it refuses writes with full memory.
     pub(crate) evicts: Option<String>,
-    /// Its memory has a limit.
+    /// Whether its memory has a limit.
     pub(crate) is_limited: bool,
     /// Whether it logs every write to its disk.
     pub(crate) append_only: Option<bool>,
-    /// How many replicas are connected to it.
+    /// Number of connected replicas.
     pub(crate) replicas: u64,
 }
 
 #[cfg(test)]
 impl RecordReply {
-    /// Of a record that is stored as it was asked to be, and shows nothing else.
+    /// A stored record without further facts.
     pub(crate) fn of(record: Record, served: Duration) -> RecordReply {
         let record_version = RecordVersion::NONE;
         RecordReply {
@@ -334,16 +322,16 @@ impl RecordReply {
     }
 }
 
-/// What a server's record shows.
+/// State of a server's record at a sync.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum Record {
-    /// The process had it before the sync, and began with the data of another process.
+    /// The process had it before, and began with the data of another process.
     Kept,
-    /// The process had it before the sync, and began with no data.
+    /// The process had it before, and began without data.
     KeptFromNothing,
-    /// There was none before the sync.
+    /// There was none before.
     Missing,
-    /// It was another process's before the sync.
+    /// It was another process's before.
     Another,
     /// An operator has confirmed that nothing was lost.
     Vouched,
@@ -352,7 +340,7 @@ pub(crate) enum Record {
 }
 
 impl Record {
-    /// Whether it was there before the sync.
+    /// Whether it existed before the sync.
     pub(crate) fn is_older(self) -> bool {
         matches!(
             self,
@@ -361,33 +349,33 @@ impl Record {
     }
 }
 
-/// What a server said about itself.
+/// Facts about a server, from its login.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub(crate) struct ServerInfo {
-    /// Changes with every start of the process. `None` if the access list forbids `INFO`.
+    /// Id of the process, new with every start. `None` if the access list forbids `INFO`.
     pub(crate) run_id: Option<String>,
-    /// What it calls itself: a name and a version.
+    /// Name and version.
     pub(crate) version: Option<String>,
-    /// It can push notices on this connection: `RESP3`.
+    /// Whether it can push notices on this connection: `RESP3`.
     pub(crate) pushes: bool,
     /// Whole seconds since its process was started, by its own wall clock.
     pub(crate) uptime: Option<i64>,
     /// Its wall clock: microseconds since 1970.
     pub(crate) time: Option<u64>,
-    /// It was a replica once and has been promoted.
+    /// Whether it was a replica and has been promoted.
     pub(crate) promoted: bool,
-    /// The node was given with its replicas.
+    /// Whether the node's URL has its replicas.
     pub(crate) has_members: bool,
-    /// It does not know what every server does.
+    /// Whether it lacks a command of every server.
     pub(crate) proxied: bool,
-    /// Other programs have another number of servers.
+    /// Finding about another number of servers of other programs.
     pub(crate) other_nodes: Option<NodeFinding>,
-    /// What it remembers, if it was asked.
+    /// Its record, if synced.
     pub(crate) record_reply: Option<RecordReply>,
 }
 
 impl ServerInfo {
-    /// What weakens locks, of what it said; the worst first.
+    /// Weaknesses in these facts, the worst first.
     pub(crate) fn findings(&self) -> Vec<NodeFinding> {
         let shown = self.record_reply.as_ref();
         let replicas = shown.map_or(0, |it| it.replicas);

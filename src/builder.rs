@@ -12,7 +12,7 @@ use crate::engine::{Engine, NodeAddress, OVERLAP, Process};
 use crate::error::{BuildError, BuildProblem};
 use crate::ids::NodeSet;
 use crate::manager::LockManager;
-use crate::observer::{Observer, Upcall};
+use crate::observer::{Observer, UserObserver};
 #[cfg(feature = "tls")]
 use crate::tls::Tls;
 use crate::wire::Credentials;
@@ -67,8 +67,8 @@ impl LockManager {
 
 /// Options of a [`LockManager`]. Setters store; [`build`](Builder::build) checks all of them.
 ///
-/// Most programs set [`ttl`](Builder::ttl) at most. The options stand in two groups: those that you may need, and those for
-/// special cases.
+/// Most programs set [`ttl`](Builder::ttl) at most. There are two groups of options: those that you may need, and those
+/// for special cases.
 #[derive(Clone, Debug)]
 #[must_use = "a builder does nothing until `build` is called"]
 pub struct Builder {
@@ -99,7 +99,7 @@ impl Builder {
         }
         problems.extend(self.config.problems());
         if !problems.is_empty() {
-            return Err(BuildError::of(problems));
+            return Err(BuildError { problems });
         }
         for (address, node) in addresses.iter_mut().zip(self.nodes) {
             let login = node.login.as_ref().or(self.login.as_ref());
@@ -112,19 +112,21 @@ impl Builder {
                 } else {
                     login
                 };
-                login.iter().for_each(|login| connection.log_in_with(login));
+                // The URL's own login wins.
+                connection.login = connection.login.take().or(login.cloned());
             }
         }
         if let Some(own) = &self.owner_label {
-            // Here and not in the setter: a builder may be made before a fork.
+            // Here, not in the setter: a builder may be made before a fork.
             let label = Process::this().label(own);
             let connections = addresses.iter_mut().flat_map(NodeAddress::connections);
-            connections.for_each(|(connection, _)| connection.call_us(&label));
+            connections.for_each(|(it, _)| it.client_name += &format!(":{}", label.0));
             self.config.owner_label = label;
         }
         let engine = Engine::start(self.config, addresses).map_err(|err| {
             let reason = err.to_string();
-            BuildError::of(vec![BuildProblem::NoThreads { reason }])
+            let problems = vec![BuildProblem::NoThreads { reason }];
+            BuildError { problems }
         })?;
         Ok(LockManager {
             engine: Arc::new(engine),
@@ -249,7 +251,7 @@ impl Builder {
         self
     }
 
-    /// Sets the observer, which receives what the manager does: for metrics, traces and records of your own.
+    /// Sets the observer, which receives the events of the manager: for metrics, traces and records of your own.
     ///
     /// Your threads and one of the manager's own call it: see [`Observer`](crate::observer::Observer). A closure is one.
     ///
@@ -274,7 +276,7 @@ impl Builder {
     #[doc(alias = "events")]
     #[doc(alias = "listener")]
     pub fn observer(mut self, observer: impl Observer + 'static) -> Builder {
-        self.config.upcall = Upcall::to(Arc::new(observer));
+        self.config.observer = Some(UserObserver::new(observer));
         self
     }
 
@@ -369,7 +371,7 @@ impl Builder {
 
     /// Sets how long one guard can hold a lock. Then the lock is no longer extended and is [lost](crate::Lost::MaxHold).
     ///
-    /// Bounds guards that are forgotten or stuck in an endless loop. Without a bound the log warns once of each lock held for an hour.
+    /// Bounds forgotten guards and endless loops. Without a bound the log warns once of each lock held for an hour.
     ///
     /// Default: `None`, no bound. Allowed: at least the ttl.
     pub fn max_hold(mut self, max_hold: impl Into<Option<Duration>>) -> Builder {
@@ -382,7 +384,7 @@ impl Builder {
     /// A server that was restarted without its data, was emptied, or had its clock set forward would grant locks that others hold. It
     /// is quarantined for the [`max_ttl`](Builder::max_ttl) of the servers and the margin: ten seconds by default. `lock` waits until
     /// it is over; other calls report [`Quarantined`](crate::error::NodeFailure::Quarantined) with the time left. Renewal goes on.
-    /// A brand-new server counts as emptied; an operator who knows better may [vouch](crate::Admin::vouch) for it.
+    /// A brand-new server counts as emptied; an operator with better knowledge may [vouch](crate::Admin::vouch) for it.
     ///
     /// Quarantine is a property of a server: the first program that locks there decides for all. A manager with another setting gets
     /// [`QuarantineDiffers`](crate::error::NodeFailure::QuarantineDiffers).
@@ -407,12 +409,12 @@ impl Builder {
         self
     }
 
-    /// Sets the pause between the attempts of a waiting call that is not handed the lock: a random time between `shortest`
-    /// and a limit that doubles with every attempt, up to `longest`.
+    /// Sets the pause between the attempts of a waiting call: a random time between `shortest` and a limit that doubles
+    /// with every attempt, up to `longest`.
     ///
-    /// Where nodes cannot hand it the lock the pause is half a second at most, and a free lock is kept for such a call for a
-    /// second. Usually nodes hand it over; then the pause is only a safety net, from about `longest` up to five times that. See
-    /// [`guide::waiting`](crate::guide::waiting).
+    /// If nodes cannot hand the call the lock, the pause is half a second at most, and a free lock is kept for such a
+    /// call for a second. Usually nodes can. Then the pause is a safety net, from about `longest` up to five times
+    /// that. See [`guide::waiting`](crate::guide::waiting).
     ///
     /// Default: 10 ms to 200 ms. Allowed: 1 ms to 60 s each.
     #[doc(alias = "retry_count")]
@@ -448,7 +450,7 @@ fn check_addresses(nodes: &[Node], prefix: &[u8]) -> (Vec<NodeAddress>, Vec<Buil
     for (index, node) in nodes.iter().enumerate() {
         match node.address.clone().and_then(|it| it.pin(prefix)) {
             Err(reason) => problems.push(BuildProblem::BadAddress { index, reason }),
-            // By place alone: another database or user of the same server is the same server.
+            // By place alone: another database or user does not make another server.
             Ok(address) => match addresses.iter().find(|(_, it)| {
                 it.server.place == address.server.place && it.question == address.question
             }) {

@@ -1,10 +1,11 @@
-//! What a manager was built with, and what is allowed.
+//! Options of a manager, and their limits.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use crate::error::BuildProblem;
-use crate::ids::OwnerLabel;
-use crate::observer::Upcall;
+use crate::ids::{OwnerLabel, wide};
+use crate::observer::UserObserver;
 use crate::time::{About, Exactly};
 
 /// All options of a manager. Every default is written here, once; the builder's docs name them again for readers.
@@ -22,14 +23,14 @@ pub(crate) struct Config {
     pub(crate) fencing_ttl: Option<Duration>,
     pub(crate) quarantine: bool,
     pub(crate) max_ttl: Option<Duration>,
-    /// How much longer than that a server may have no vote that was promoted. Known to the builder, by the nodes.
+    /// Additional quarantine of a promoted server. Set by the builder, according to the nodes.
     pub(crate) silence_of_promoted: Duration,
     pub(crate) strict: bool,
     pub(crate) shutdown_grace: Duration,
     pub(crate) prefix: Vec<u8>,
-    /// Made by the builder: it names the process.
+    /// Made by the builder, with the process.
     pub(crate) owner_label: OwnerLabel,
-    pub(crate) upcall: Upcall,
+    pub(crate) observer: Option<Arc<UserObserver>>,
 }
 
 impl Default for Config {
@@ -55,22 +56,22 @@ impl Default for Config {
             shutdown_grace: Duration::from_secs(1),
             prefix: Vec::new(),
             owner_label: OwnerLabel::default(),
-            upcall: Upcall::default(),
+            observer: None,
         }
     }
 }
 
-/// The part of a ttl that a holder does not use, because clocks of nodes may run faster than ours.
+/// The part of a ttl that a holder does not use, because nodes' clocks may run faster.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Margin {
-    /// Of the ttl: how much faster a node's clock may run.
+    /// Share of the ttl: allowed speed-up of a node's clock.
     pub(crate) share: f64,
-    /// In addition: a node counts in whole milliseconds and expires keys with that grain.
+    /// Fixed addition: a node counts in whole milliseconds and expires keys with that grain.
     pub(crate) fixed: Duration,
 }
 
 impl Margin {
-    /// The margin of a lease of `ttl`, rounded up; longer than any ttl if the share makes no sense.
+    /// The margin of a lease of `ttl`, rounded up; longer than any ttl for an invalid share.
     pub(crate) fn of(self, ttl: Duration) -> Duration {
         let share =
             Duration::try_from_secs_f64(ttl.as_secs_f64() * self.share).unwrap_or(Duration::MAX);
@@ -79,14 +80,14 @@ impl Margin {
             .saturating_add(self.fixed)
     }
 
-    /// The shortest ttl, in whole milliseconds, of which at least `usable` is left beside its margin.
+    /// The shortest ttl, in whole milliseconds, with at least `usable` beside its margin.
     pub(crate) fn ttl_for(self, usable: Duration) -> Duration {
         let grain = Duration::from_millis(1);
         let with_fixed = usable.saturating_add(self.fixed).as_secs_f64();
         let about =
             Duration::try_from_secs_f64(with_fixed / (1.0 - self.share)).unwrap_or(Duration::MAX);
-        let mut ttl = Duration::from_millis(u64::try_from(about.as_millis()).unwrap_or(u64::MAX));
-        // What is rounded is less than this.
+        let mut ttl = Duration::from_millis(wide(about.as_millis()));
+        // Rounding is less than this.
         for _ in 0..4 {
             if usable <= ttl.saturating_sub(self.of(ttl)) {
                 break;
@@ -98,15 +99,15 @@ impl Margin {
 }
 
 const TTL_MIN: Duration = Duration::from_millis(100);
-const TTL_MAX: Duration = Duration::from_secs(60 * 60);
-/// The longest ttl, if `max_ttl` was not given: the default ttl. Not less, however short the ttl is: the first program decides
-/// for the servers, and others may have the default.
+pub(crate) const TTL_MAX: Duration = Duration::from_secs(60 * 60);
+/// Longest ttl without a given `max_ttl`: the default ttl. Not less, however short the ttl is: the first program
+/// decides for the servers, and others may have the default.
 const MAX_TTL: Duration = Duration::from_secs(10);
 /// A renewal gets several tries within a ttl only if a try is much shorter than it.
 const RESPONSE_TIMEOUTS_IN_A_TTL: u32 = 4;
-/// How many times the longest ttl of a lock must at least fit into that of a fencing counter.
+/// Smallest ratio of the fencing ttl to the longest ttl of a lock.
 const TTLS_IN_A_FENCING_TTL: u32 = 2;
-/// Of timeouts and pauses.
+/// Limits of timeouts and pauses.
 const WAIT_MIN: Duration = Duration::from_millis(1);
 const WAIT_MAX: Duration = Duration::from_secs(60);
 const MARGIN_SHARE_MAX: f64 = 0.5;
@@ -114,15 +115,15 @@ const FENCING_TTL_MIN: Duration = Duration::from_secs(60);
 const FENCING_TTL_MAX: Duration = Duration::from_secs(10 * 366 * 24 * 60 * 60);
 /// Names and prefixes together are a Redis key; longer ones are a mistake, and every round would carry them.
 pub(crate) const NAME_MAX: usize = 64 * 1024;
-/// The most names that can be taken together.
+/// Largest number of names taken together.
 pub(crate) const NAMES_MAX: usize = 64;
-/// The most permits of a semaphore.
+/// Largest number of permits of a semaphore.
 pub(crate) const PERMITS_MAX: usize = 256;
-/// Keys of this crate beside the locks begin so; see `wire::lock_commands`.
+/// Prefix of this crate's keys beside the locks; see `wire::lock_commands`.
 pub(crate) const RESERVED: &[u8] = b"quorlock:";
 
 impl Config {
-    /// Everything that is wrong with these options.
+    /// All problems of these options.
     pub(crate) fn problems(&self) -> Vec<BuildProblem> {
         let mut problems = Vec::new();
         problems.extend(self.ttl_problem(self.ttl));
@@ -197,19 +198,13 @@ impl Config {
         problems
     }
 
-    /// How long a lock can rest at most on what a node has granted or confirmed.
-    pub(crate) fn longest_life(&self) -> Duration {
-        let longest = self.longest_ttl().unwrap_or(TTL_MAX);
-        longest.saturating_add(self.margin.of(longest))
-    }
-
     /// The longest ttl of any lock of this manager, if there is a limit.
     pub(crate) fn longest_ttl(&self) -> Option<Duration> {
         self.max_ttl
             .or(self.quarantine.then(|| self.ttl.max(MAX_TTL)))
     }
 
-    /// What is wrong with `ttl` under these options; also for the ttl of one lock and of one extension.
+    /// Problem of `ttl` under these options, if any; also for the ttl of one lock and of one extension.
     pub(crate) fn ttl_problem(&self, ttl: Duration) -> Option<BuildProblem> {
         let needed = self
             .response_timeout
@@ -239,7 +234,7 @@ impl Config {
             return Some(bad("ttl", reason));
         }
         let margin = self.margin.of(ttl);
-        // Half of it must be usable: a renewal begins at a third.
+        // Half of the ttl must be usable: a renewal begins at a third.
         if ttl.checked_div(2)? < margin {
             let reason = format!(
                 "is {} of a ttl of {}: at most half of the ttl is allowed",
@@ -248,7 +243,7 @@ impl Config {
             );
             return Some(bad("clock_margin", reason));
         }
-        // With a `max_ttl` that one is checked, by `problems`.
+        // `problems` checks a given `max_ttl` instead.
         if self.max_ttl.is_none() {
             self.fencing_problem(ttl)
         } else {
@@ -256,9 +251,9 @@ impl Config {
         }
     }
 
-    /// Whether counters may expire under the holder of a lock of `ttl`. They are renewed with the lock, every third of its
-    /// ttl, and less often only where theirs is much longer (`lease::keep_counter_after`). So a node that could not be
-    /// reached for a whole ttl still has its counter when the next holder comes.
+    /// Problem of counters that may expire under the holder of a lock of `ttl`, if any. They are renewed with the lock,
+    /// every third of its ttl, and less often only if their ttl is much longer (`lease::keep_counter_after`). So a node
+    /// that was unreachable for a whole ttl still has its counter for the next holder.
     fn fencing_problem(&self, ttl: Duration) -> Option<BuildProblem> {
         let needed = ttl.saturating_mul(TTLS_IN_A_FENCING_TTL);
         let fencing_ttl = self.fencing_ttl.filter(|it| *it < needed)?;

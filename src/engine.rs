@@ -29,7 +29,7 @@ use crate::error::AcquireError;
 use crate::ids::ClientId;
 use crate::logic::outage::Outage;
 use crate::logic::pause;
-use crate::stats::{Counters, count};
+use crate::observer::Journal;
 use crate::time::{self, Tick};
 
 pub use crate::engine::listeners::LostReceiver;
@@ -53,14 +53,9 @@ use crate::engine::schedule::Schedule;
 use crate::engine::shared::NodeEventHandler;
 use crate::engine::wait::queues::Queues;
 use crate::sys::OwnThread;
-use crate::sys::aside::{self, BackgroundQueue};
 use crate::sys::logging::{error, warn};
 use crate::sys::sync::{AtomicBool, AtomicU64, Condvar, Mutex};
 
-/// So many lines and events may wait until they are told.
-const UNTOLD_MAX: usize = 16 * 1024;
-/// For how long the thread that tells them waits for more.
-const TOLD_LINGERS: Duration = Duration::from_millis(100);
 /// Workers end by themselves at the deadline of a shutdown; a little more, for the last write.
 const LAST_WRITE: Duration = Duration::from_millis(50);
 
@@ -72,8 +67,6 @@ pub(crate) struct Engine {
     calls: Mutex<Calls>,
     /// The last call under way has ended, or the shutdown.
     ended: Condvar,
-    /// Calls the logger and the observer for the threads.
-    told: Arc<BackgroundQueue>,
 }
 
 /// Acquisitions and releases under way: the workers must not end under them.
@@ -97,39 +90,30 @@ impl fmt::Debug for Engine {
 impl Engine {
     /// Starts the threads. Touches no network.
     pub(crate) fn start(config: Config, addresses: Vec<NodeAddress>) -> io::Result<Engine> {
-        let counters = Arc::new(Counters::default());
-        let told = Arc::new(BackgroundQueue::new(
-            "quorlock-told",
-            UNTOLD_MAX,
-            TOLD_LINGERS,
-        ));
-        let tells = Arc::clone(&told);
-        let counts = Arc::clone(&counters);
-        let _left = aside::leave_to(Some(Arc::new(move |work| {
-            if let Err(left_out) = tells.run(work) {
-                left_out.iter().for_each(|_| count(&counts.untold));
-            }
-        })));
         let client = ClientId::draw().map_err(io::Error::other)?;
+        let journal = Journal::start(config.observer.clone())?;
         let queues = Arc::new(Queues::new(
             client,
             addresses.len(),
             &config,
-            Arc::clone(&counters),
+            Arc::clone(&journal),
         ));
         let schedule = Arc::new(Schedule::new());
         let events = Arc::new(NodeEventHandler {
             queues: Arc::clone(&queues),
             schedule: Arc::clone(&schedule),
         });
-        let (fanout, mut threads) = Fanout::start(addresses, &config, counters, client, events)?;
+        let (fanout, mut threads) =
+            Fanout::start(addresses, &config, Arc::clone(&journal), client, events)
+                // No thread stays behind.
+                .inspect_err(|_| drop(journal.close()))?;
         let shared = Arc::new(ManagerState {
             outage: Mutex::new(Outage::new(pause::longest_pause(config.retry_max))),
             retries: Mutex::default(),
             admission: Arc::default(),
             next_lock: AtomicU64::new(0),
             logged_quarantine: AtomicBool::new(false),
-            callbacks: Callbacks::default(),
+            callbacks: Callbacks::new(journal),
             process: Process::this(),
             config,
             fanout,
@@ -137,10 +121,13 @@ impl Engine {
             queues,
         });
         let for_renewal = Arc::clone(&shared);
-        let renewal = aside::spawn("quorlock-renewal".to_owned(), move || {
+        let renewal = OwnThread::spawn("quorlock-renewal".to_owned(), move || {
             live_hold::renewal::run(&for_renewal)
         });
-        threads.push(renewal.inspect_err(|_| shared.fanout.stop(time::tick()))?);
+        threads.push(renewal.inspect_err(|_| {
+            shared.fanout.stop(time::tick());
+            shared.fanout.journal.close();
+        })?);
         let calls = Calls {
             under_way: 0,
             threads: Some(threads),
@@ -152,7 +139,6 @@ impl Engine {
             shutdown: Signal::default(),
             calls: Mutex::new(calls),
             ended: Condvar::default(),
-            told,
         })
     }
 
@@ -235,23 +221,30 @@ impl Engine {
         fanout.stop(deadline);
         let mut threads = threads.into_iter();
         let workers = threads.by_ref().take(fanout.nodes.len());
-        workers.for_each(|it| join(it, over_at));
+        workers.for_each(|it| self.join(it, over_at));
         self.calls.lock().is_over = true;
         self.ended.notify_all();
         // Not before: the process may end with whoever hears of it. Nobody waits for observers, nor for the name of a member.
         losses.into_iter().for_each(|announce| announce());
-        threads.for_each(|it| join(it, over_at));
-        self.told.end(over_at);
+        threads.for_each(|it| self.join(it, over_at));
+        // Lines and events that are queued by now are not lost, unless the logger or the observer blocks.
+        if let Some(thread) = self.shared.fanout.journal.close() {
+            thread.join_until(over_at);
+        }
     }
-}
 
-/// Waits for a thread to end, until `deadline`; then it is left behind, and the log says so.
-fn join(thread: OwnThread, deadline: Tick) {
-    let name = thread.name().to_owned();
-    match thread.join_until(deadline) {
-        None => warn!("{name}: still busy after the shutdown grace, so it is left running"),
-        Some(Err(_)) => error!("{name}: ended by a panic"),
-        Some(Ok(())) => {}
+    /// Waits for a thread to end, until `deadline`; then it is left behind, with a line in the log.
+    fn join(&self, thread: OwnThread, deadline: Tick) {
+        let journal = &self.shared.fanout.journal;
+        let name = thread.name().to_owned();
+        match thread.join_until(deadline) {
+            None => warn!(
+                journal,
+                "{name}: still busy after the shutdown grace, so it is left running"
+            ),
+            Some(Err(_)) => error!(journal, "{name}: ended by a panic"),
+            Some(Ok(())) => {}
+        }
     }
 }
 
@@ -279,5 +272,6 @@ impl Drop for Engine {
             return;
         }
         self.shutdown(self.shared.config.shutdown_grace);
+        self.shared.callbacks.close();
     }
 }

@@ -3,8 +3,6 @@
 //! The error types stand at the root of the crate as well, and the rows stand here. [`AcquireError::kind`] answers the question
 //! that code asks of an error: try again, give up, or wake somebody.
 
-mod check;
-mod error_kind;
 mod finding;
 mod node_failure;
 mod report;
@@ -16,18 +14,16 @@ use std::time::Duration;
 
 use thiserror::Error;
 
-pub use check::NodeCheck;
-pub use error_kind::ErrorKind;
 pub use finding::NodeFinding;
 pub use node_failure::{NodeFailure, QuarantineReason};
-pub use report::{NodeAnswer, NodeReport};
+pub use report::{NodeAnswer, NodeCheck, NodeReport};
 pub use tls_failure::TlsFailure;
 
 use crate::time::{About, Exactly};
 pub(crate) use report::Rows;
 use report::joined;
 
-/// What the system says of an error, without its number.
+/// Text of a system error, without its number.
 pub(crate) fn reason(err: &io::Error) -> String {
     let text = err.to_string();
     text.split(" (os error")
@@ -40,14 +36,10 @@ pub(crate) fn reason(err: &io::Error) -> String {
 #[derive(Clone, Debug, Error, PartialEq)]
 #[error("cannot build the lock manager: {}", joined(problems, "; "))]
 pub struct BuildError {
-    problems: Vec<BuildProblem>,
+    pub(crate) problems: Vec<BuildProblem>,
 }
 
 impl BuildError {
-    pub(crate) fn of(problems: Vec<BuildProblem>) -> BuildError {
-        BuildError { problems }
-    }
-
     /// All problems that were found; never empty.
     #[must_use]
     pub fn problems(&self) -> &[BuildProblem] {
@@ -125,7 +117,7 @@ pub enum AcquireError {
     /// [this thread](HeldBy::ThisThread).
     #[error("held by {by} (waited {}){}", About(*waited), InTheWay(*by, nodes))]
     Held {
-        /// Who holds it, as far as this manager knows.
+        /// The holder, from the view of this manager.
         by: HeldBy,
         /// The answers of the nodes in the last round.
         nodes: Vec<NodeReport>,
@@ -301,6 +293,24 @@ impl AcquireError {
     }
 }
 
+/// What to do about an [`AcquireError`]: [`AcquireError::kind`].
+#[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
+#[non_exhaustive]
+pub enum ErrorKind {
+    /// Someone else holds the lock. Expected: try again later, or leave the work to the holder.
+    Yield,
+    /// Too few nodes answered in time, or this process is overloaded. Try again; raise an alert if it lasts.
+    Retry,
+    /// Too many nodes are [quarantined](crate::Builder::quarantine). It ends by itself: try again later, or call `lock`.
+    Wait,
+    /// Settings, a name, or a server must be changed first. Retries do not help: tell somebody.
+    Fix,
+    /// The call was cancelled or the manager was shut down. The program is ending: end with it.
+    Stop,
+    /// A mistake in the program, or the system has no resources: a forked process, guards of a lost reentrant hold. Report it.
+    Report,
+}
+
 /// How a lock was lost while its guard still existed.
 ///
 /// In every case stop the protected work, or let its storage check the
@@ -341,7 +351,7 @@ pub enum ExtendError {
     /// No majority confirmed. The lock is still held until its previous end.
     #[error("not extended, no majority confirmed: {}", Rows(nodes))]
     NoQuorum {
-        /// What each node answered.
+        /// The answer of each node.
         nodes: Vec<NodeReport>,
     },
     /// The ttl is not allowed under the manager's settings.
@@ -382,7 +392,7 @@ pub enum ReleaseError {
     NotConfirmed {
         /// The number of confirming nodes.
         confirmed: usize,
-        /// What each node answered.
+        /// The answer of each node.
         nodes: Vec<NodeReport>,
     },
 }

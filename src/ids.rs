@@ -1,4 +1,4 @@
-//! Names and numbers that identify things. Nothing here does anything.
+//! Names and numbers.
 
 use std::fmt::{self, Write};
 use std::sync::Arc;
@@ -6,6 +6,11 @@ use std::sync::Arc;
 use uuid::Uuid;
 
 use crate::sys::fill_random;
+
+/// The number as `u64`; the largest one if it does not fit.
+pub(crate) fn wide(number: impl TryInto<u64>) -> u64 {
+    number.try_into().unwrap_or(u64::MAX)
+}
 
 /// One configured node, by its place in the list given to the builder.
 ///
@@ -31,26 +36,25 @@ impl fmt::Display for NodeId {
     }
 }
 
-/// Of a server's record: see `wire/scripts/record.lua`. Fifteen digits, kept as text, because every command has it as text.
+/// Version of a server's record: see `wire/scripts/record.lua`. Fifteen digits, as text, because every command has it
+/// as text.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) struct RecordVersion(pub(crate) [u8; RecordVersion::LEN]);
 
 impl RecordVersion {
     pub(crate) const LEN: usize = 15;
-    /// No record has it.
+    /// The version of no record.
     pub(crate) const NONE: RecordVersion = RecordVersion([b'0'; RecordVersion::LEN]);
 
     /// The last fifteen digits.
     pub(crate) fn new(number: u64) -> RecordVersion {
-        let (mut digits, mut rest) = ([b'0'; RecordVersion::LEN], number);
-        for digit in digits.iter_mut().rev() {
-            *digit = b'0'.saturating_add(u8::try_from(rest % 10).unwrap_or(0));
-            rest /= 10;
-        }
+        let text = format!("{:015}", number % 1_000_000_000_000_000);
+        let mut digits = [0; RecordVersion::LEN];
+        digits.copy_from_slice(text.as_bytes());
         RecordVersion(digits)
     }
 
-    /// One that was never used.
+    /// A new version.
     pub(crate) fn draw() -> RecordVersion {
         let mut bytes = [0; 8];
         let number = if fill_random(&mut bytes).is_ok() {
@@ -67,7 +71,7 @@ impl RecordVersion {
 pub(crate) struct NodeSet(u32);
 
 impl NodeSet {
-    /// The largest number of nodes a manager can have.
+    /// Largest number of nodes of a manager.
     pub(crate) const MAX: u8 = 31;
 
     pub(crate) fn insert(&mut self, node: NodeId) {
@@ -136,7 +140,7 @@ impl fmt::Display for FencingToken {
     }
 }
 
-/// A number that came back from storage.
+/// A number read back from storage.
 impl From<u64> for FencingToken {
     fn from(number: u64) -> FencingToken {
         FencingToken(number)
@@ -151,9 +155,9 @@ impl From<FencingToken> for u64 {
 
 /// The secret that proves who holds a lock: the value of the lock key.
 ///
-/// A fresh random value, and never used again once a release of it was sent: a command that arrives late then matches
-/// nothing. With it the lock can be released, so its `Debug` form shows the first eight hex digits only: enough to match two
-/// log lines, too little to forge a release.
+/// A fresh random value, never used again after a release of it was sent: a late command then matches nothing. It is
+/// enough to release the lock, so `Debug` shows the first eight hex digits only: enough to match two log lines, too
+/// little to forge a release.
 #[derive(Clone, Copy, Eq, Hash, PartialEq)]
 pub(crate) struct OwnerToken(Uuid);
 
@@ -182,12 +186,12 @@ impl OwnerToken {
         Uuid::try_parse_ascii(digits).ok().map(OwnerToken)
     }
 
-    /// A number that is as random as the token, and the same wherever that is sent.
+    /// A number as random as the token, and the same for all nodes.
     pub(crate) fn number(self) -> u64 {
         self.0.as_u64_pair().1
     }
 
-    /// The token as it stands in a lock's value: 32 hex digits, which every client and every tool can show.
+    /// The token in a lock's value: 32 hex digits, which every client and tool can show.
     pub(crate) fn to_value(self) -> [u8; 32] {
         let mut value = [0; 32];
         self.0.simple().encode_lower(&mut value);
@@ -202,18 +206,18 @@ impl fmt::Debug for OwnerToken {
     }
 }
 
-/// What a manager is called, for people who look for the holder of a lock: `host/process[/label]`, printable ASCII without
-/// spaces. Empty if the program wants it so.
+/// Label of a manager, for people who look for the holder of a lock: `host/process[/label]`, printable ASCII without
+/// spaces. May be empty.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub(crate) struct OwnerLabel(pub(crate) Arc<str>);
 
 impl OwnerLabel {
-    /// The longest, in bytes: with an owner token and a space before it, a lock's value has 96 at most.
+    /// Longest label, in bytes: with an owner token and a space before it, a lock's value has at most 96.
     pub(crate) const MAX: usize = 63;
-    /// How much of it is left to what its program calls itself.
+    /// Longest part of the program, in bytes.
     const OWN_MAX: usize = 32;
 
-    /// Cut to what fits: the process and the start of `own` always do.
+    /// Cut to fit: the process and the start of `own` always do.
     pub(crate) fn new(host: &str, process: u32, own: &str) -> OwnerLabel {
         let own = printable(own, Self::OWN_MAX);
         let behind = if own.is_empty() {
@@ -234,20 +238,22 @@ fn printable(text: &str, max: usize) -> String {
         .collect()
 }
 
-/// One manager, in the waiting lists and as a channel: 16 hex digits. Not a secret: all that it allows is to wake the manager for nothing.
+/// One manager, in waiting lists and as a channel: 16 hex digits. Not a secret: it only allows to wake the manager for
+/// nothing.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 pub(crate) struct ClientId(pub(crate) [u8; 16]);
 
 impl ClientId {
     /// Draws an id from the operating system's generator.
     pub(crate) fn draw() -> Result<ClientId, getrandom::Error> {
-        let (mut bytes, mut digits) = ([0; 8], [0; 16]);
+        let mut bytes = [0; 8];
+        let mut digits = [0; 16];
         fill_random(&mut bytes)?;
         digits.copy_from_slice(format!("{:016x}", u64::from_ne_bytes(bytes)).as_bytes());
         Ok(ClientId(digits))
     }
 
-    /// The channel on which the manager is told of releases.
+    /// The manager's channel for releases.
     pub(crate) fn channel(self) -> String {
         format!("quorlock:wake:{}", self.0.escape_ascii())
     }
@@ -259,7 +265,7 @@ impl ClientId {
 pub(crate) struct LockName(Arc<[u8]>);
 
 impl LockName {
-    /// How many characters of a name are shown; the rest is cut, so that a 64 KiB name does not become a 64 KiB log line.
+    /// Number of shown characters; the rest is cut, so that a 64 KiB name does not become a 64 KiB log line.
     const SHOWN: usize = 80;
 
     pub(crate) fn new(name: &[u8]) -> LockName {
@@ -297,9 +303,9 @@ impl fmt::Display for LockName {
     }
 }
 
-/// Control characters, and what else is not printed, in the form of Rust's literals.
+/// Writes control and other unprintable characters as in Rust's literals.
 fn write_text(f: &mut fmt::Formatter<'_>, text: &str) -> fmt::Result {
-    // An apostrophe needs no escape, and is the one that names have.
+    // An apostrophe needs no escape, and is common in names.
     for (i, part) in text.split('\'').enumerate() {
         if 0 < i {
             f.write_char('\'')?;

@@ -1,4 +1,4 @@
-//! What nodes store about a lock, for people who look into it.
+//! The state of a lock on the nodes, for people.
 
 use std::fmt;
 use std::sync::Arc;
@@ -8,7 +8,7 @@ use crate::error::{NodeFailure, NodeReport};
 use crate::ids::NodeId;
 use crate::time::About;
 
-/// What the nodes store about one lock, or one slot of a semaphore: [`Mutex::inspect`](crate::Mutex::inspect),
+/// The state of one lock on the nodes, or of one slot of a semaphore: [`Mutex::inspect`](crate::Mutex::inspect),
 /// [`Semaphore::inspect`](crate::Semaphore::inspect).
 ///
 /// Valid when the nodes answered and possibly outdated now: for people, logs and health pages, not a basis for work that the lock
@@ -81,15 +81,15 @@ pub enum LockState {
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct InspectedNode {
-    /// Which node.
+    /// The node.
     pub node: NodeId,
     /// Its host and port, or the path of its socket; without user and password.
     pub address: Arc<str>,
-    /// What it stores, or why it failed.
+    /// Its state of the lock, or why it failed.
     pub stored: Result<StoredLock, NodeFailure>,
 }
 
-/// What one node stores about a lock.
+/// The state of a lock on one node.
 #[derive(Clone, Debug, Eq, PartialEq)]
 #[non_exhaustive]
 pub struct StoredLock {
@@ -113,7 +113,7 @@ pub enum StoredKey {
     Missing,
     /// The key of a holder.
     Held {
-        /// Who, if the value says so: see [`NodeAnswer::Held`](crate::error::NodeAnswer::Held).
+        /// The holder, if the value names one: see [`NodeAnswer::Held`](crate::error::NodeAnswer::Held).
         holder: Option<Arc<str>>,
         /// The secret value, for [`Admin::release`](crate::Admin::release).
         value: SecretValue,
@@ -125,7 +125,7 @@ pub enum StoredKey {
         /// Up to a hundred of them.
         readers: Vec<StoredReader>,
     },
-    /// A value longer than that of any lock: another program's.
+    /// A value longer than that of any lock, from another program.
     Foreign,
     /// A key of another type.
     OtherType,
@@ -135,7 +135,7 @@ pub enum StoredKey {
 #[derive(Clone, Debug, Eq, PartialEq)]
 #[non_exhaustive]
 pub struct StoredReader {
-    /// Who: see [`NodeAnswer::Held`](crate::error::NodeAnswer::Held).
+    /// The holder: see [`NodeAnswer::Held`](crate::error::NodeAnswer::Held).
     pub holder: Option<Arc<str>>,
     /// Time to live of its entry.
     pub left: Duration,
@@ -163,17 +163,17 @@ impl fmt::Debug for SecretValue {
 }
 
 impl StoredKey {
-    /// What proves each hold of the lock, and whether that is a reader's.
+    /// The secret of each hold, and whether it is a reader's.
     pub(crate) fn holds(&self) -> impl Iterator<Item = (&SecretValue, bool)> {
-        let (holder, readers) = match self {
-            StoredKey::Held { value, .. } => (Some(value), &[][..]),
-            StoredKey::Read { readers, .. } => (None, &readers[..]),
-            StoredKey::Missing | StoredKey::Foreign | StoredKey::OtherType => (None, &[][..]),
-        };
-        holder
-            .map(|it| (it, false))
-            .into_iter()
-            .chain(readers.iter().map(|it| (&it.value, true)))
+        let mut holder = None;
+        let mut readers = &[][..];
+        match self {
+            StoredKey::Held { value, .. } => holder = Some((value, false)),
+            StoredKey::Read { readers: all, .. } => readers = all,
+            StoredKey::Missing | StoredKey::Foreign | StoredKey::OtherType => {}
+        }
+        let readers = readers.iter().map(|reader| (&reader.value, true));
+        holder.into_iter().chain(readers)
     }
 }
 
@@ -264,11 +264,6 @@ impl Inspection {
     pub fn nodes(&self) -> &[InspectedNode] {
         &self.nodes
     }
-
-    /// What the nodes that could be asked store.
-    pub(crate) fn stored(&self) -> impl Iterator<Item = &StoredLock> {
-        self.nodes.iter().filter_map(|it| it.stored.as_ref().ok())
-    }
 }
 
 #[cfg(test)]
@@ -283,7 +278,8 @@ mod tests {
             holder: Some("web-3/4711".into()),
             value,
         };
-        let (left, waiting_for) = (Some(Duration::from_secs(12)), Some(Duration::from_secs(3)));
+        let left = Some(Duration::from_secs(12));
+        let waiting_for = Some(Duration::from_secs(3));
         let stored = StoredLock {
             key,
             left,

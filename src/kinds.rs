@@ -1,5 +1,5 @@
-//! Lock kinds: descriptions that users make guards from. A kind is its commands, as data; rounds, renewal and
-//! guards are written once, below, and the methods that kinds have in common in `methods`.
+//! Lock kinds: descriptions that return guards. A kind is its commands, as data. Rounds, renewal and guards are written
+//! once, below, and the common methods in `methods`.
 
 mod methods;
 mod multi;

@@ -75,16 +75,17 @@
 //! | `quorlock-n0`, `quorlock-n1`, … | one per node |
 //! | `quorlock-n0-watch0`, `quorlock-n0-watch1`, … | besides, for a node of several servers: one per member, which asks it for the primary |
 //! | `quorlock-renewal` | one, for all held locks |
-//! | `quorlock-on-lost` | one while [`Hold::on_lost`] callbacks run, one after another |
-//! | `quorlock-told` | one while log lines or events of these threads are passed on |
+//! | `quorlock-events` | one, for log lines and the observer |
+//! | `quorlock-on-lost` | one, from the first due [`Hold::on_lost`] callback on |
 //! | `quorlock-resolver` | while a host name is resolved |
 //!
-//! [`Builder::build`] starts the node and renewal threads. They end with the last handle or guard of the manager,
+//! [`Builder::build`] starts the node, renewal and events threads. They end with the last handle or guard of the manager,
 //! within the [`Builder::shutdown_grace`]. A thread that is still busy then is left behind, and the log reports it.
 //!
 //! # Log levels
 //!
-//! Through the crate `log`:
+//! Through the crate `log`, on the thread `quorlock-events`. A slow logger costs lines ([`Stats::dropped_events`]), and
+//! nothing else. A shutdown waits for the queued lines within its grace: end a manager before the process exits.
 //!
 //! | level | contents |
 //! | --- | --- |

@@ -116,15 +116,15 @@ impl LockManager {
                 .count(),
             quarantined: shared.fanout.quarantined(),
             nodes: shared.fanout.nodes.iter().map(|it| it.stats()).collect(),
-            ..shared.fanout.counters.snapshot()
+            ..shared.fanout.journal.counters.snapshot()
         }
     }
 
-    /// The locks that this manager holds now, oldest first. For health pages and to find forgotten guards. Does not block; asks no
-    /// node.
+    /// The locks held by this manager now, oldest first. For health pages and to find forgotten guards. Does not block;
+    /// asks no node.
     ///
-    /// Also those whose guards other threads have. What several threads or processes of this machine hold by other managers is
-    /// not in it: [`inspect`](crate::Mutex::inspect) asks the nodes who holds a lock. In a forked child it is empty.
+    /// Includes locks whose guards are on other threads, and no locks of other managers:
+    /// [`inspect`](crate::Mutex::inspect) asks the nodes for the holder of any lock. Empty in a forked child.
     ///
     /// # Examples
     ///
@@ -146,8 +146,8 @@ impl LockManager {
         }
     }
 
-    /// Checks every node: whether its grants count, and what weakens your locks although they do. For start-up, health pages and
-    /// command lines.
+    /// Checks every node: whether its grants count, and which weaknesses it has. For start-up, health pages and command
+    /// lines.
     ///
     /// Blocks until all nodes have answered, for at most twice the [response timeout](crate::Builder::response_timeout), and
     /// twice the [connect timeout](crate::Builder::connect_timeout) where a node is connected to first: until the first lock,
@@ -174,24 +174,25 @@ impl LockManager {
 
     /// Finds all held locks and permits and inspects each of them. For people and command lines.
     ///
-    /// `pattern`: how their names look, without the [prefix](crate::Builder::prefix): `*` stands for any bytes, and `?` for
-    /// one. There is no register of names. They are found by what this crate stores beside a lock, so a lock that only other
-    /// clients have used for the last [`fencing_ttl`](crate::Builder::fencing_ttl) is not found; and where the key is there
-    /// as well, on the same node, so a lock that is free is not listed. Names longer than 60,000 bytes are left out, and there
-    /// are 100,000 at most.
+    /// `pattern`: a pattern for names without the [prefix](crate::Builder::prefix). `*` stands for any bytes, `?` for
+    /// one byte. There is no register of names: the search finds a lock by the keys that this crate stores beside it,
+    /// if the lock's own key is on the same node. So it finds no free locks, and no lock that only other clients have
+    /// used within the [`fencing_ttl`](crate::Builder::fencing_ttl). Names above 60,000 bytes are left out. At most
+    /// 100,000 locks are listed.
     ///
-    /// Changes nothing. Needs `SCAN`: see the [access list](crate::guide::redis_access#access-list). A user that may not use all keys needs a
-    /// prefix, or a pattern, that only those fit which it may: a node refuses the question otherwise.
+    /// Changes nothing. Needs `SCAN`: see the [access list](crate::guide::redis_access#access-list). A user with access
+    /// to some keys only needs a prefix or a pattern that matches only permitted keys. Otherwise a node refuses the
+    /// command.
     ///
-    /// Blocks for as long as it takes to look through all keys of all nodes, side by side, in parts of 500 keys with
-    /// pauses in between, so that no node works for more than a fifth of the time for it: a few seconds for each million of
-    /// keys. A node that does not answer is given up after a [response timeout](crate::Builder::response_timeout).
-    /// A [shutdown](LockManager::shutdown) ends it.
+    /// Blocks until all keys of all nodes are searched, side by side, in parts of 500 keys. Pauses between the parts
+    /// limit the search to a fifth of a node's time: a few seconds per million keys. A node without an answer within a
+    /// [response timeout](crate::Builder::response_timeout) is given up. A [shutdown](LockManager::shutdown) ends the
+    /// search.
     ///
     /// # Errors
     ///
-    /// A manager that was shut down, before or meanwhile, or a forked process. A node that cannot be asked is no error:
-    /// [`Listing::missed`] says why.
+    /// A manager that was shut down, before or during the search, or a forked process. A failing node is no error:
+    /// [`Listing::missed`] has the reason.
     ///
     /// # Examples
     ///
@@ -211,7 +212,7 @@ impl LockManager {
             .operate(|shared| shared.list(pattern.as_ref(), &self.engine.shutdown))?
     }
 
-    /// What only an operator should do, by hand.
+    /// Operations for an operator, by hand.
     #[must_use]
     pub fn admin(&self) -> Admin<'_> {
         Admin {
@@ -221,13 +222,13 @@ impl LockManager {
 
     /// Ends the manager before its last handle goes.
     ///
-    /// Held locks are [lost](crate::Lost::ShutDown) and released, all together. What is queued is sent, and all threads are
-    /// joined. Once the releases are written, guards report the loss, and waiting calls return
-    /// [`AcquireError::ShutDown`](crate::AcquireError::ShutDown), as do all later ones. So the process may end when any of them
-    /// returns: see [`guide::programs`](crate::guide::programs).
+    /// Held locks are [lost](crate::Lost::ShutDown) and released, all together. Queued commands are sent, and all
+    /// threads are joined. Once the releases are written, guards report the loss, and waiting calls return
+    /// [`AcquireError::ShutDown`](crate::AcquireError::ShutDown), as do all later ones. So the process may end when any
+    /// of them returns: see [`guide::programs`](crate::guide::programs).
     ///
-    /// Blocks for at most the [shutdown grace](crate::Builder::shutdown_grace); a thread that is still busy then, with a name
-    /// server for example, is left behind, and the log says so. A second call waits for the first one.
+    /// Blocks for at most the [shutdown grace](crate::Builder::shutdown_grace). A thread that is still busy then, for
+    /// example with a name server, is left behind and logged. A second call waits for the first one.
     #[doc(alias = "shut_down")]
     #[doc(alias = "close")]
     #[doc(alias = "stop")]
@@ -237,33 +238,33 @@ impl LockManager {
     }
 }
 
-/// What `check` finds, or that no node can be asked.
+/// The rows of `check`; rows without an answer after a shutdown or a fork.
 fn checked(engine: &Engine, check: impl FnOnce(&ManagerState) -> Vec<NodeCheck>) -> Vec<NodeCheck> {
     engine
         .operate(|shared| check(shared))
         .unwrap_or_else(|_| engine.shared.check_nothing())
 }
 
-/// What only an operator should do, by hand: [`LockManager::admin`].
+/// Operations for an operator, by hand: [`LockManager::admin`].
 #[derive(Debug)]
 pub struct Admin<'a> {
     engine: &'a Engine,
 }
 
 impl Admin<'_> {
-    /// Confirms, as an operator who knows it, that the new servers have lost nothing. Their grants count at once.
+    /// Confirms that the new servers have lost nothing. Their grants count at once.
     ///
-    /// **Two can hold a lock after this** if it is not true. A server that was restarted without its data, or replaced by an empty
-    /// one, looks like a new server and may have lost locks that are held. Call this once, when somebody sets up servers that no
-    /// program has used: in a command of its own, or as a step of an installation. Never call it when a program starts, nor
-    /// because locks are unavailable.
+    /// **Two can hold a lock after this** if the confirmation is wrong. A server restarted without its data, or
+    /// replaced by an empty one, looks like a new server and may have lost held locks. Call this once, for new servers
+    /// that no program has used: in a command of its own, or as a step of an installation. Never call it at the start
+    /// of a program or because locks are unavailable.
     ///
-    /// Confirms nodes without a trace of use ([`QuarantineReason::New`](crate::error::QuarantineReason::New)), for the server
-    /// process that runs now, and for all clients. A node that was restarted, promoted, restored or emptied, as far as this
-    /// manager or the node's own record shows, stays quarantined for its time.
+    /// Confirms nodes without a trace of use ([`QuarantineReason::New`](crate::error::QuarantineReason::New)), for the
+    /// running server process and for all clients. A node that was restarted, promoted, restored or emptied, according
+    /// to this manager or to its own record, stays quarantined for its time.
     ///
-    /// Returns the rows of [`check_nodes`](LockManager::check_nodes) after that: a node that could not be confirmed has the reason.
-    /// Blocks as long as three of these calls. Connected clients notice with their next command.
+    /// Returns the rows of a [`check_nodes`](LockManager::check_nodes) afterwards. The row of a node that could not be
+    /// confirmed has the reason. Blocks as long as three such calls. Connected clients notice with their next command.
     ///
     /// # Examples
     ///
@@ -281,16 +282,15 @@ impl Admin<'_> {
         checked(self.engine, ManagerState::vouch)
     }
 
-    /// Raises the longest ttl of any lock on all servers, and with it the quarantine of a server that has lost its data. Never
-    /// lowers it.
+    /// Raises the longest ttl of any lock on all servers, and with it the length of quarantines. Never lowers it.
     ///
-    /// It [belongs to the servers](crate::Builder::max_ttl): programs with a longer one get no vote before this. Changes nothing
-    /// unless every node answers and takes writes, because a server that keeps a shorter one would vote too early once it has
-    /// lost such a lock. A server that was restarted within `max_ttl` has no vote until that time is over.
+    /// It [belongs to the servers](crate::Builder::max_ttl): programs with a longer ttl get no vote before this.
+    /// Changes nothing unless every node answers and accepts writes: a server with a shorter value would vote too early
+    /// after it lost such a lock. A server restarted within `max_ttl` has no vote until that time is over.
     ///
-    /// Returns the rows of [`check_nodes`](LockManager::check_nodes) after that. It is done if
-    /// [`max_ttl`](crate::error::NodeCheck::max_ttl) of each is as long, and can be repeated otherwise. Blocks as long as three of
-    /// these calls. Call it on a manager that has taken no lock. Allowed: up to 1 h.
+    /// Returns the rows of a [`check_nodes`](LockManager::check_nodes) afterwards. Done if the
+    /// [`max_ttl`](crate::error::NodeCheck::max_ttl) of each row is at least as long; otherwise repeat the call. Blocks
+    /// as long as three such calls. Call it on a manager that has taken no lock. Allowed: up to 1 h.
     ///
     /// # Examples
     ///
@@ -308,20 +308,21 @@ impl Admin<'_> {
         checked(self.engine, |shared| shared.set_max_ttl(max_ttl))
     }
 
-    /// Takes a lock from those who were [seen](crate::Mutex::inspect) to hold it: readers and writers.
+    /// Takes a lock from its [inspected](crate::Mutex::inspect) holders: readers and writers.
     ///
-    /// **Two can be at work after this.** The old holder goes on until it tries to extend the lock, which is after a third of
-    /// its ttl, and learns then that the lock is [lost](crate::Lost::Gone); another gets the lock at once. Only storage that
-    /// checks [fencing tokens](crate::guide::safety) refuses the old one from the first moment. So this is for a lock whose
-    /// holder is known to be dead, or one whose keys have no expiry.
+    /// **Two can be at work after this.** Another caller gets the lock at once. The old holder continues until its next
+    /// extension, after a third of its ttl, finds the lock [lost](crate::Lost::Gone). Only storage that checks [fencing
+    /// tokens](crate::guide::safety) rejects the old holder from the first moment. Use this for a lock whose holder is
+    /// dead, or whose keys have no expiry.
     ///
-    /// Each node deletes what was seen there and nothing else: whoever has got the lock since keeps it. A lock of
-    /// [several names](LockManager::multi_lock) is lost when it is taken from one of them. Keys of other
-    /// programs ([`StoredKey::Foreign`](crate::inspection::StoredKey::Foreign), [`StoredKey::OtherType`](crate::inspection::StoredKey::OtherType)) stay.
+    /// Each node deletes the inspected values only: a later holder keeps the lock. A lock of [several
+    /// names](LockManager::multi_lock) is lost with one of its names. Keys of other programs
+    /// ([`StoredKey::Foreign`](crate::inspection::StoredKey::Foreign),
+    /// [`StoredKey::OtherType`](crate::inspection::StoredKey::OtherType)) stay.
     ///
-    /// Returns a row for each node: [`NodeAnswer::Released`](crate::error::NodeAnswer::Released) if what was seen is not there any
-    /// more, [`NodeAnswer::NotAsked`](crate::error::NodeAnswer::NotAsked) if nothing was seen. Blocks until the nodes have answered,
-    /// for at most the [response timeout](crate::Builder::response_timeout) for each holder.
+    /// Returns a row for each node: [`NodeAnswer::Released`](crate::error::NodeAnswer::Released) if the inspected
+    /// values are gone, [`NodeAnswer::NotAsked`](crate::error::NodeAnswer::NotAsked) if there were none. Blocks for at
+    /// most one [response timeout](crate::Builder::response_timeout) per holder.
     ///
     /// # Errors
     ///
@@ -333,8 +334,7 @@ impl Admin<'_> {
     /// # fn run(locks: &quorlock::LockManager) -> Result<(), quorlock::AcquireError> {
     /// let seen = locks.mutex("nightly-report").inspect()?;
     /// println!("{seen}");
-    /// // If somebody says that this is to go:
-    /// locks.admin().release(&seen)?;
+    /// // If this lock has to go:
     /// # Ok(())
     /// # }
     /// # run(&quorlock_testing::Nodes::start(3).manager().build().unwrap()).unwrap();
@@ -345,20 +345,20 @@ impl Admin<'_> {
         self.engine.operate(|shared| shared.take_from(seen))
     }
 
-    /// Deletes the fencing counters that were [seen](crate::Mutex::inspect) of a lock, so that nodes keep nothing of its name.
+    /// Deletes the [inspected](crate::Mutex::inspect) fencing counters of a lock, so that nodes keep nothing of its
+    /// name.
     ///
-    /// For names that are used once, by a test or a measurement: else nodes keep a counter for the
-    /// [`fencing_ttl`](crate::Builder::fencing_ttl) behind each of them. **Not for a name that is used again soon**: the next
-    /// fencing token comes from the clocks of clients then, and is larger than the last one only if they differ by less than the
+    /// For names used once, by a test or a measurement: otherwise nodes keep a counter of each for the
+    /// [`fencing_ttl`](crate::Builder::fencing_ttl). **Not for a name that is used again soon**: the next fencing token
+    /// then comes from the clients' clocks. It is larger than the last one only if these clocks differ by less than the
     /// time in between.
     ///
-    /// Does nothing if anybody was seen to hold the lock or to wait for it. Each node deletes the counter that was seen there and
-    /// no other: whoever has got the lock since keeps its own. Call it for a slot of a [semaphore](crate::Semaphore::inspect) as
-    /// well.
+    /// Does nothing if the inspection shows a holder or a waiting call. Each node deletes the inspected counter only: a
+    /// later holder keeps its own. Call it for a slot of a [semaphore](crate::Semaphore::inspect) as well.
     ///
-    /// Returns a row for each node: [`NodeAnswer::Released`](crate::error::NodeAnswer::Released) if the counter that was seen is not
-    /// there any more, [`NodeAnswer::NotAsked`](crate::error::NodeAnswer::NotAsked) if there was none. Blocks until the nodes have
-    /// answered, for at most the [response timeout](crate::Builder::response_timeout) for each number that was seen.
+    /// Returns a row for each node: [`NodeAnswer::Released`](crate::error::NodeAnswer::Released) if the inspected
+    /// counter is gone, [`NodeAnswer::NotAsked`](crate::error::NodeAnswer::NotAsked) if there was none. Blocks for at
+    /// most one [response timeout](crate::Builder::response_timeout) per counter.
     ///
     /// # Errors
     ///
@@ -375,6 +375,6 @@ impl Admin<'_> {
     /// ```
     #[doc(alias = "delete")]
     pub fn forget(&self, seen: &Inspection) -> Result<Vec<NodeReport>, AcquireError> {
-        self.engine.operate(|shared| shared.forget(seen))
+        self.engine.operate(|shared| shared.delete_counters(seen))
     }
 }

@@ -1,11 +1,11 @@
 //! Events for metrics, traces and records of your own: see [`Builder::observer`](crate::Builder::observer).
 
 mod event;
+mod journal;
 #[cfg(feature = "metrics")]
 mod metrics;
-mod upcall;
 
 pub use event::{Event, HeldLock, ObservedLock, Observer, RoundOutcome};
+pub(crate) use journal::{Journal, UserObserver};
 #[cfg(feature = "metrics")]
 pub use metrics::MetricsObserver;
-pub(crate) use upcall::Upcall;

@@ -1,22 +1,22 @@
-//! The session with one server: what is sent to it, and what its answers count for. It has no socket, thread, clock or log.
+//! The session with one server: commands to it, and the value of its answers. Pure: no socket, thread, clock or log.
 //!
-//! Commands, bytes and the time come in; bytes, votes and events come out. A session lasts as long as its manager, over all
-//! connections to the server.
+//! Commands, bytes and the time come in; bytes, votes and events come out. A session lasts as long as its manager, over
+//! all connections to the server.
 //!
 //! A command passes these gates before it is sent:
 //!
 //! 1. The server is connected. Otherwise the command is refused, and a release is kept for the next connection.
-//! 2. The server has stored the record that this manager asks for. Otherwise the command waits until the server is synced.
+//! 2. The server has stored the record of this manager. Otherwise the command waits for a sync.
 //!
-//! An answer passes these before it is a vote:
+//! An answer passes these gates before it is a vote:
 //!
-//! 3. The connection makes sense so far ([`Conn`]): the answer is one that the oldest command can have.
-//! 4. The server has run the script. If it does not know it, or its record is another one than the command says, the command is
-//!    sent again while its round is open.
-//! 5. If the server is one of several members: they named it when it was asked.
-//! 6. The quarantine of the server was over when it was asked.
+//! 3. The connection is valid so far ([`Conn`]): the oldest command can have this answer.
+//! 4. The server has run the script. Without the script, or with another record version than in the command, it has run
+//!    nothing: the session sends the command again while its round is open.
+//! 5. With members: they named the server when the command was sent.
+//! 6. The quarantine of the server was over when the command was sent.
 //!
-//! A connection passes one more when it begins: the settings of the server cost no lock, and its record fits this manager.
+//! A new connection passes one more gate: the settings of the server cost no lock, and its record fits this manager.
 
 pub(crate) mod availability;
 pub(crate) mod pending_command;
@@ -39,35 +39,35 @@ use crate::session::release_retries::ReleaseRetries;
 use crate::time::{Moment, Now, Tick};
 use crate::wire::{Command, Conn, ConnEvent, HandedOver, Kind, Reply, SyncKind};
 
-/// Shortest silence after which a connection can be given up, however short-lived its locks are: a server may be busy for a
+/// Shortest silence after which a connection can be given up, however short its locks are: a server may be busy for a
 /// moment, and a new connection to it would wait as well.
 pub(crate) const MUTE_MIN: Duration = Duration::from_secs(1);
-/// How often a server is asked again what the login has asked.
+/// Interval of the syncs after the login.
 const FACTS_EVERY: Duration = Duration::from_secs(60);
-/// How often a command is sent for one round. Somebody deletes or sets the record all the time then.
+/// Largest number of sends of a command for one round. More sends mean that a program keeps changing the record.
 const CHANGES_MAX: u8 = 16;
 const RECORD_CHANGES: &str = "its record changes all the time; check that no program deletes or sets the key quorlock:record there: MONITOR";
 
-/// What became of a command, for whoever wants to know.
+/// Result of a command, for its handler.
 pub(crate) struct Vote {
     pub(crate) handler: Option<Arc<dyn ReplyHandler>>,
     pub(crate) answer: Answer,
-    /// False only if nothing of the command can have come to the server.
+    /// False only if no byte of the command can have reached the server.
     pub(crate) reached: bool,
-    /// Time that the server took; none if this is no answer of it.
+    /// Response time; none without an answer of the server.
     pub(crate) took: Option<Duration>,
 }
 
-/// What has happened besides votes, in order.
+/// Events besides votes, in order.
 #[derive(Debug)]
 pub(crate) enum SessionEvent {
-    /// The server is quarantined for so long, or its clock was set forward.
+    /// The server was quarantined for the time `left`, or its clock was set forward.
     Changed {
         change: ServerChange,
         left: Duration,
         why: QuarantineReason,
     },
-    /// The server shows a weakness that it had not shown before.
+    /// The server shows a new weakness.
     Found(NodeFinding),
     /// The server has refused a command.
     Refused(NodeFailure),
@@ -81,58 +81,58 @@ pub(crate) enum SessionEvent {
     ReleasesDropped,
 }
 
-/// A connection that has logged in.
+/// A connection after its login.
 pub(crate) struct Login {
     pub(crate) conn: Conn<PendingCommand>,
     pub(crate) server_info: ServerInfo,
-    /// When the server was asked what it says about itself, or before.
+    /// Time before the first command of the login.
     pub(crate) asked: Now,
-    /// When it had said what time it is.
+    /// Time after the reply with the server's time.
     pub(crate) reported_time: Moment,
 }
 
 /// See the module.
 pub(crate) struct Session {
-    /// Set before each call to what the records of all servers have shown.
+    /// Rules with the facts of all records, set before each call.
     pub(crate) rules: RecordRules,
     response_timeout: Duration,
     subscribe: Arc<Command>,
     health: Health,
-    /// For whoever moves its bytes.
+    /// Connection, for the thread that moves its bytes.
     pub(crate) conn: Conn<PendingCommand>,
-    /// Something that makes sense has come back on this connection.
+    /// Whether the server has answered on this connection.
     pub(crate) has_answered: bool,
     eligibility: Eligibility,
-    /// End of the time for which the members of the node name this server; none for a plain address.
+    /// End of the members' lease for this server; none for a plain address.
     pub(crate) lease_until: Option<Moment>,
-    /// What the server last said about itself.
+    /// Last facts about the server.
     pub(crate) server_info: Option<ServerInfo>,
     stepped_at: Option<Tick>,
-    /// `max_ttl` of the server's record, if the record is as it was asked to be.
+    /// `max_ttl` of the server's record, if stored as asked.
     noted: Option<u64>,
-    /// Commands that wait until the server is synced, if it is being synced for them.
+    /// Commands waiting for a sync, during a sync.
     held_back: Option<Vec<PendingCommand>>,
-    /// Why the connection is of no use any more, once all that has come is dealt with.
+    /// Reason to end the connection after the present input.
     over: Option<NodeFailure>,
-    /// Number of releases of whole locks that were sent.
+    /// Number of sent releases of whole locks.
     releases: u64,
     retries: ReleaseRetries,
-    /// When the server is asked again what the login has asked.
+    /// Time of the next sync.
     facts_at: Tick,
-    /// When the last command was asked that was answered on this connection, or the login.
+    /// Send of the last answered command on this connection, or of the login.
     last_asked: Now,
-    /// When it connected with the record that it has.
+    /// Time of the first sync with the present record version.
     synced_at: Tick,
     min_rtt: MinRtt,
-    /// The oldest answer was overdue when the socket was found empty.
+    /// Whether the oldest answer was overdue at an empty socket.
     is_stalled: bool,
-    /// The server was called silent.
+    /// Whether the server was reported silent.
     is_silent: bool,
-    /// When its thread looks at it again at the latest.
+    /// Latest time of the worker's next turn.
     wakes_at: Tick,
-    /// Some call has waited, so a new connection listens from its beginning.
+    /// Whether a call has waited: new connections subscribe at once.
     wants_notices: bool,
-    /// The thread ends soon: nothing waits for answers.
+    /// Whether the worker ends soon: commands do not wait for answers.
     pub(crate) is_stopping: bool,
     pub(crate) votes: Vec<Vote>,
     /// Locks that the server has handed over.
@@ -178,7 +178,7 @@ impl Session {
         }
     }
 
-    /// What callers may know of it.
+    /// The state for callers.
     pub(crate) fn availability(&self) -> Availability {
         Availability {
             health: self.health.clone(),
@@ -196,8 +196,8 @@ impl Session {
         }
     }
 
-    /// Whether a thread that is asked to stop has something to bring to the server: `queued`, kept releases if it connects, and
-    /// what waits for answers. A silent server is not waited for: it has what was written, and runs it when it goes on.
+    /// Whether a stopping worker still has work: `queued` commands, kept releases if it connects, and commands under
+    /// way. It does not wait for a silent server, which runs the written commands later.
     pub(crate) fn has_work(&self, queued: bool, connects: bool) -> bool {
         let is_waiting = matches!(self.health, Health::Up)
             && (!self.conn.is_flushed() || self.conn.in_flight() != 0 && !self.is_stalled);
@@ -207,12 +207,12 @@ impl Session {
 
 /// Connections.
 impl Session {
-    /// The thread tries to connect, and commands wait for that until then.
+    /// The worker connects, and commands wait for it until then.
     pub(crate) fn connect(&mut self, until: Tick) {
         self.health = Health::Connecting { until };
     }
 
-    /// An error: why a server that has logged in has no vote.
+    /// An error: why a server has no vote after its login.
     pub(crate) fn check(&mut self, server_info: &mut ServerInfo) -> Result<(), NodeFailure> {
         if let Some(reply) = &server_info.record_reply {
             server_info.other_nodes = self.rules.other_nodes(reply);
@@ -221,7 +221,7 @@ impl Session {
         self.rules.refusal(server_info).map_or(Ok(()), Err)
     }
 
-    /// Begins with a new connection, and sends what was left from the one before: releases that are older than any command.
+    /// Begins a connection and sends the kept releases, which are older than any command.
     pub(crate) fn open(&mut self, login: Login, now: Now) {
         let Login {
             conn,
@@ -246,7 +246,7 @@ impl Session {
             .record_reply
             .as_ref()
             .and_then(|shown| self.rules.noted(shown));
-        self.learn(server_info);
+        self.store_info(server_info);
         self.note_change(change, now.tick);
         if self.wants_notices {
             self.subscribe(now);
@@ -256,8 +256,8 @@ impl Session {
         }
     }
 
-    /// Ends with the connection, or with the attempt: whatever has no answer fails, and releases are kept. True if nothing had
-    /// waited for an answer.
+    /// Ends the connection or the attempt: commands without an answer fail, and releases are kept. True if there were
+    /// none.
     pub(crate) fn close(&mut self, failure: &NodeFailure, health: Health, now: Tick) -> bool {
         self.health = health;
         self.is_stalled = false;
@@ -274,8 +274,8 @@ impl Session {
         is_idle
     }
 
-    /// Remembers what the server says about itself.
-    fn learn(&mut self, server_info: ServerInfo) {
+    /// Stores facts about the server, and reports new weaknesses.
+    fn store_info(&mut self, server_info: ServerInfo) {
         let before = self.server_info.replace(server_info.clone());
         let known = before
             .as_ref()
@@ -296,7 +296,7 @@ impl Session {
         }
     }
 
-    /// Whether the server's quarantine has begun: somebody takes locks and has stored its record.
+    /// Whether the server's quarantine has begun: a program takes locks and has stored its record.
     fn shows_quarantine(&self) -> bool {
         let shown = self
             .server_info
@@ -332,13 +332,13 @@ impl Session {
         }
     }
 
-    /// Sends a command, or holds it back until the server is synced.
+    /// Sends a command, or holds it back until the next sync.
     fn admit(&mut self, mut command: PendingCommand, now: Now) {
         if command.command.kind == Kind::Release && !command.command.keeps_a_slot {
             self.releases = self.releases.wrapping_add(1);
         }
         command.releases = self.releases;
-        // No other record is known to have a longer `max_ttl`.
+        // Only if no other record has a longer `max_ttl`.
         let is_noted = self.noted.is_some_and(|noted| self.rules.max_ttl <= noted);
         if command.command.compares() && (!is_noted || self.held_back.is_some()) {
             self.sync_record(now);
@@ -348,7 +348,7 @@ impl Session {
         }
     }
 
-    /// Syncs the records of the server, unless it is being synced for commands that wait.
+    /// Syncs the server's record, unless a sync is under way for waiting commands.
     fn sync_record(&mut self, now: Now) {
         if self.held_back.is_none() {
             self.enqueue_own(self.rules.sync_record(SyncKind::Note), now);
@@ -356,10 +356,10 @@ impl Session {
         }
     }
 
-    /// Puts a command behind all others, and the subscription before it if it needs that.
+    /// Puts a command behind all others, after the subscription if it needs one.
     ///
-    /// RACE: T1, this client, enters a waiting list; T2 releases; T1 subscribes: the release is announced to nobody. Therefore
-    /// both go over this connection, the subscription first.
+    /// RACE: T1, this client, enters a waiting list; T2 releases the lock; T1 subscribes too late for the message.
+    /// Therefore both go over this connection, the subscription first.
     fn send(&mut self, mut command: PendingCommand, now: Now) {
         if command.command.waits {
             self.wants_notices = true;
@@ -376,12 +376,12 @@ impl Session {
         }
     }
 
-    /// Asks something whose answer nobody else wants.
+    /// Sends a command without a handler.
     fn enqueue_own(&mut self, command: Command, now: Now) {
         self.send(PendingCommand::new(Arc::new(command), None), now);
     }
 
-    /// Ends a command without an answer of the server, and keeps a release.
+    /// Fails a command without an answer, and keeps a release.
     fn fail(
         &mut self,
         mut command: PendingCommand,
@@ -413,7 +413,7 @@ impl Session {
 
 /// Bytes and the time.
 impl Session {
-    /// Bytes have come. An error ends the connection; what has come before it counts.
+    /// Handles new bytes. An error ends the connection; earlier answers count.
     pub(crate) fn on_bytes(&mut self, now: Now) -> Result<(), NodeFailure> {
         let mut is_gone = false;
         self.votes.reserve(self.conn.in_flight());
@@ -445,7 +445,7 @@ impl Session {
                 }
             }
         }
-        // The server may have evicted it.
+        // The server may have evicted the key.
         if is_gone {
             self.enqueue_own(self.rules.sync_record(SyncKind::Look), now);
         }
@@ -480,22 +480,22 @@ impl Session {
             }
             return;
         };
-        // These have ended the connection.
+        // These end the connection.
         if !matches!(failure, NodeFailure::Replica | NodeFailure::Loading) {
             self.events.push(SessionEvent::Refused(failure));
         }
-        // A server that is busy or cannot write refuses releases as well, and the key would stay for its ttl.
+        // A busy server, or one that refuses writes, refuses releases too. The key would stay for its ttl.
         if self.retries.keep_refused(command, now.tick) {
             self.events.push(SessionEvent::ReleasesDropped);
         }
     }
 
-    /// The oldest command was answered, however.
+    /// Notes any answer to the oldest command.
     fn note_answer(&mut self, command: &mut PendingCommand, asked: Now, now: Now) {
         let took = now.tick.saturating_duration_since(asked.tick);
         self.has_answered = true;
         self.last_asked = asked;
-        // If it is sent again, others may be.
+        // A second send may not be alone.
         if std::mem::take(&mut command.is_alone) {
             self.min_rtt.on_answer(now.tick, took);
         }
@@ -505,7 +505,7 @@ impl Session {
         }
     }
 
-    /// What an answer counts for: a grant of a server that may have forgotten who holds the lock is none.
+    /// The vote in an answer: a grant of a server that may have lost locks is none.
     fn judge(&mut self, Reply { answer, time }: Reply, timing: Timing) -> Answer {
         self.eligibility.length = self.rules.quarantine();
         let change = self.eligibility.on_time(time, timing);
@@ -513,13 +513,14 @@ impl Session {
         let vote_kind = match &answer {
             Answer::Record(shown) => return self.judge_record(shown, timing),
             answer if answer.is_granted() => VoteKind::Grant,
-            // RACE: T1, this client, sets the key on a restarted server, by an acquire or a healing that was on its way; T2 was
-            // granted the lock there before, and collects votes. If T1 counted the extension, its lease would go on while its
+            // RACE: T1, this client, sets the key on a restarted server by a late acquire or healing; T2 was granted
+            // the lock there earlier and collects votes. If T1 counted the extension, its lease would go on while its
             // other keys expire, and T2 would get them. Therefore extensions do not count either.
             answer if answer.is_extended() => VoteKind::Extension,
             _ => return answer,
         };
-        // RACE: T1, this process, is stopped and goes on when T2 has promoted another server. T1 reads old answers first.
+        // RACE: T1, this process, is paused; T2 promotes another server; T1 continues and reads old answers first.
+        // Therefore they do not count after the lease.
         if self.lease_is_over(timing.asked.moment) {
             return Answer::Failed(NodeFailure::UNCONFIRMED);
         }
@@ -532,23 +533,23 @@ impl Session {
         }
     }
 
-    /// What a hand-over counts for: it is the answer to what was asked last, on this connection and with this record.
+    /// The vote in a hand-over: it answers the last acquire on this connection with this record.
     ///
-    /// RACE: T1, this client, asks; T2, the server, loses its data, and its quarantine passes; T2 hands the lock over by what was
-    /// put back. Therefore it does not count for what was asked before the server connected with this record, nor before the
-    /// end of a quarantine that is known.
+    /// RACE: T1, this client, asks; T2, the server, loses its data, and its quarantine passes; T2 hands the lock over
+    /// from restored data. Therefore a hand-over does not answer commands sent before the sync of this record, or
+    /// before the end of a known quarantine.
     ///
-    /// RACE: T2, the server, has its clock set forward, and deletes a lock that others hold; it hands it over before any answer
-    /// has shown its clock. Therefore the message shows it, and one that shows a step does not count. It begins no quarantine:
-    /// anybody may publish.
+    /// RACE: T2, the server, has its clock set forward, deletes a held lock and hands it over before any answer shows
+    /// the clock. Therefore the message has the server's time, and one with a clock step does not count. It begins no
+    /// quarantine: anybody may publish.
     fn judge_hand_over(&mut self, notice: HandedOver, now: Now) -> HandedOver {
         self.eligibility.length = self.rules.quarantine();
-        let heard = Timing {
+        let timing = Timing {
             asked: self.last_asked,
             answered: now,
         };
         let has_vote =
-            !self.lease_is_over(now.moment) && !self.eligibility.would_step(notice.time, heard);
+            !self.lease_is_over(now.moment) && !self.eligibility.would_step(notice.time, timing);
         let left = self
             .eligibility
             .quarantine_remaining(VoteKind::Grant, self.synced_at);
@@ -560,7 +561,7 @@ impl Session {
         }
     }
 
-    /// Whether the members of the node named another server at this time, or none.
+    /// Whether the members named another server, or none, at this time.
     fn lease_is_over(&self, at: Moment) -> bool {
         self.lease_until
             .is_some_and(|until| until.boot_micros() < at.boot_micros())
@@ -580,7 +581,7 @@ impl Session {
             ..self.server_info.clone().unwrap_or_default()
         };
         let refusal = self.rules.refusal(&server_info);
-        self.learn(server_info);
+        self.store_info(server_info);
         if let Some(failure) = refusal {
             return Answer::Failed(failure);
         }
@@ -590,7 +591,7 @@ impl Session {
         Answer::Record(shown.clone())
     }
 
-    /// The server was synced, and commands that waited for that are sent.
+    /// Ends a sync and sends the waiting commands.
     fn on_synced(&mut self, answer: &Answer, now: Now) {
         self.noted = match answer {
             Answer::Record(shown) => self.rules.noted(shown),
@@ -616,8 +617,8 @@ impl Session {
         }
     }
 
-    /// The server has not run this command, because its record is another one than it connected with. `is_known`: it was
-    /// synced since.
+    /// The server has not run this command, because its record has another version. `is_known`: a sync has shown that
+    /// version.
     fn on_changed(&mut self, mut command: PendingCommand, is_known: bool, now: Now) {
         if !is_known {
             self.sync_record(now);
@@ -633,10 +634,10 @@ impl Session {
         }
     }
 
-    /// The socket was found empty at `now`, behind all that had come. An error: the connection is of no use any more.
+    /// The socket was empty at `now`, after all input. An error ends the connection.
     ///
-    /// Not called for what may lie unread: on a busy machine the thread that would read it waits for a processor, and that is no
-    /// delay of the server.
+    /// Not called with possibly unread input: on a busy machine the reading thread waits for a processor, and that is
+    /// no delay of the server.
     pub(crate) fn on_empty(&mut self, now: Tick) -> Result<(), NodeFailure> {
         if !self.is_overdue(now) {
             return Ok(());
@@ -653,14 +654,14 @@ impl Session {
         }
     }
 
-    /// Whether the oldest command has no answer for nearly the response timeout.
+    /// Whether the oldest answer is late by nearly the response timeout.
     pub(crate) fn is_overdue(&self, now: Tick) -> bool {
         let oldest = self.conn.oldest();
         oldest.is_some_and(|it| self.patience() <= now.saturating_duration_since(it))
     }
 
-    /// Time after which a command without an answer is overdue: a little less than the response timeout, so that whoever asks
-    /// again after that finds the server silent.
+    /// Time after which an answer is overdue: a little less than the response timeout, so that the next caller finds
+    /// the server silent.
     fn patience(&self) -> Duration {
         self.response_timeout.mul_f64(0.97)
     }
@@ -669,7 +670,7 @@ impl Session {
         self.conn.give_up_at(self.response_timeout.max(MUTE_MIN))
     }
 
-    /// Sends what is due at `now`: kept releases, and the question what has changed at the server.
+    /// Sends due commands: kept releases, and the regular sync.
     pub(crate) fn on_time(&mut self, now: Now) {
         if self.facts_at <= now.tick {
             self.facts_at = now.tick.checked_add(FACTS_EVERY).unwrap_or(now.tick);
@@ -680,10 +681,10 @@ impl Session {
         }
     }
 
-    /// When its thread has to look at it again at the latest. As long as it is used that is within the response timeout, so that
-    /// the silence of the server is found in time.
+    /// Latest time of the worker's next turn. With commands under way it is within the response timeout, so that
+    /// silence is found in time.
     pub(crate) fn plan(&mut self, now: Tick) -> Tick {
-        // Where none is under way another may come soon, and need not wake the thread.
+        // Without one under way another may follow soon, and need not wake the thread.
         let soon = || (now < self.wakes_at).then_some(now);
         let oldest = self.conn.oldest().or_else(soon);
         let overdue_at = oldest
@@ -697,8 +698,7 @@ impl Session {
         self.wakes_at
     }
 
-    /// Whether its thread has to be woken for what was sent since it [planned](Session::plan): it would find the silence of the
-    /// server too late.
+    /// Whether commands sent since the [plan](Session::plan) need a wake-up: the worker would find silence too late.
     pub(crate) fn is_unwatched(&self, now: Tick) -> bool {
         self.conn.oldest().is_some()
             && !self.is_stalled

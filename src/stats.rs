@@ -81,7 +81,7 @@ counters! {
     /// Clocks of nodes found to have been set forward.
     clock_steps,
     /// Log lines and events dropped because the logger or the observer was too slow.
-    untold,
+    dropped_events,
 }
 
 /// One node, as the manager last saw it: [`Stats::nodes`]. No network access.

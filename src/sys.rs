@@ -3,7 +3,7 @@
 //! `--cfg quorlock_shuttle` puts the stand-ins of the checker of schedules in place of the system, for this crate's unit tests.
 //! The switch is `sys/system.rs` and nothing else: `sys/os` and `sys/checked` have the same form.
 
-pub(crate) mod aside;
+pub(crate) mod background;
 #[cfg(all(quorlock_shuttle, test))]
 pub(crate) mod checked;
 pub(crate) mod logging;
@@ -14,7 +14,7 @@ mod system;
 
 pub(crate) use system::{
     Events, OwnThread, Poll, Registry, SPINS_MAX, Socket, ThreadId, Tick, Token, Waker, boot_clock,
-    fill_random, is_unwinding, this_thread, tick, wall_clock, yield_now,
+    fill_random, this_thread, tick, wall_clock, yield_now,
 };
 
 /// What a wake-up of a poll is known by.

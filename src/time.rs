@@ -2,23 +2,24 @@
 //!
 //! Two kinds of them, never mixed:
 //!
-//! - a [`Moment`] says how long a *lease* may be trusted. It is a pair of clocks, one that runs while the machine is
-//!   suspended and the wall clock, and of two elapsed times the larger one counts. A machine that sleeps, a virtual
-//!   machine that was stopped and then had its wall clock corrected, or a step of the wall clock can then only
-//!   shorten what a holder believes in, never lengthen it.
-//! - a [`Tick`] says how long to *wait* for something. It is the standard library's monotonic clock, which a step of
-//!   the wall clock does not move: a deadline of five seconds is five seconds of this process' life.
+//! - a [`Moment`] measures *leases*. It is a pair of clocks, one that runs while the machine is suspended and the wall
+//!   clock, and of two elapsed times the larger one counts. A machine that sleeps, a virtual machine that was stopped
+//!   and then had its wall clock corrected, or a step of the wall clock can then only shorten a lease, never lengthen
+//!   it.
+//! - a [`Tick`] measures *waits*. It is the standard library's monotonic clock, which a step of the wall clock does not
+//!   move: a deadline of five seconds is five seconds of this process' life.
 
 mod shown;
 
 use std::time::Duration;
 
+use crate::ids::wide;
 use crate::sys;
 
 pub(crate) use crate::sys::{Tick, tick};
 pub(crate) use shown::{About, Exactly};
 
-/// What time it is, on all clocks, for one step: read once, at its beginning.
+/// All clocks, read once at the beginning of a step.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Now {
     pub(crate) moment: Moment,
@@ -66,14 +67,14 @@ impl Moment {
         })
     }
 
-    /// How long ago `earlier` was: the larger answer of the two clocks.
+    /// Time since `earlier`: the larger one of the two clocks.
     pub(crate) fn since(self, earlier: Moment) -> Duration {
         self.boot
             .saturating_sub(earlier.boot)
             .max(self.wall.saturating_sub(earlier.wall))
     }
 
-    /// How long it is until `deadline`: the smaller answer of the two clocks, zero once either has passed it.
+    /// Time until `deadline`: the smaller one of the two clocks, zero once either has passed it.
     pub(crate) fn until(self, deadline: Moment) -> Duration {
         deadline
             .boot
@@ -81,7 +82,7 @@ impl Moment {
             .min(deadline.wall.saturating_sub(self.wall))
     }
 
-    /// The deadline that is over as soon as one of the two is.
+    /// The deadline that ends with the first of the two.
     pub(crate) fn earliest(self, other: Moment) -> Moment {
         Moment {
             boot: self.boot.min(other.boot),
@@ -96,12 +97,12 @@ impl Moment {
 
     /// Microseconds since 1970, for fencing proposals.
     pub(crate) fn wall_micros(self) -> u64 {
-        u64::try_from(self.wall.as_micros()).unwrap_or(u64::MAX)
+        wide(self.wall.as_micros())
     }
 
     /// Microseconds on the clock that runs in suspend and is never stepped, for comparing other clocks with it.
     pub(crate) fn boot_micros(self) -> u64 {
-        u64::try_from(self.boot.as_micros()).unwrap_or(u64::MAX)
+        wide(self.boot.as_micros())
     }
 
     #[cfg(test)]

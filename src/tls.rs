@@ -1,7 +1,7 @@
-//! What secures a connection: options in, ciphertext in and out. It has no socket and no thread; it reads files.
+//! TLS: options in, ciphertext in and out. No socket and no thread; it reads files.
 //!
-//! Only this room names `rustls`. Without the feature `tls` there are stand-ins of which no value can exist, so that nothing
-//! else has to ask.
+//! Only this module names `rustls`. Without the feature `tls` it has stand-ins without values, so that callers need no
+//! conditions.
 
 #[cfg(not(feature = "tls"))]
 mod absent;

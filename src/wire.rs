@@ -19,10 +19,10 @@ pub(crate) use command::Command;
 pub(crate) use command::Destination;
 pub(crate) use conn::{Conn, ConnEvent};
 
-pub(crate) use keys::{LockKeys, hash_tag};
+pub(crate) use keys::{LockKeys, hash_tag, owner_of};
 pub(crate) use lock_commands::{
     Entering, FoundName, KeyTtls, LockCommands, Offer, QueueEntry, QueuePolicy, QueueUpdate,
-    ScanPlace, SyncKind, SyncRecord, list, names, sync_record,
+    ScanPlace, SyncKind, SyncRecord, list, sync_record,
 };
 pub(crate) use login::{Dialogue, answer, log_in, question};
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! One node: its URL, and what does not stand in the URL.
+//! One node: its URL, and the options outside the URL.
 
 #[cfg(feature = "tls")]
 use std::sync::Arc;
@@ -10,7 +10,7 @@ use crate::wire::Credentials;
 #[cfg(feature = "tls")]
 use crate::wire::{Endpoint, Security};
 
-/// One node of a manager: a URL, and the options of this node that do not stand in the URL.
+/// One node of a manager: a URL, and options of this node outside the URL.
 ///
 /// Strings convert into it, so [`LockManager::builder`](crate::LockManager::builder) takes URLs as they are. Make a `Node` for
 /// a node that differs from the others. `Debug` shows no password.
@@ -151,8 +151,7 @@ impl Node {
     }
 }
 
-/// Secures the connections whose addresses ask for it, with their node's own options or with those `of_all`. Gives back
-/// what is wrong, if something is.
+/// Secures the connections with TLS URLs, with the node's own options or with `of_all`. Returns a problem, if any.
 #[cfg(feature = "tls")]
 pub(super) fn secure(
     addresses: &mut [NodeAddress],
@@ -211,7 +210,7 @@ impl<T: AsRef<str>> From<T> for Node {
 
 /// The nodes of a manager: one URL or [`Node`], or any number of them. This crate alone implements it.
 ///
-/// `Count` tells the two apart and is never named.
+/// `Count` distinguishes the two and is never named.
 pub trait IntoNodes<Count> {
     /// The nodes, in order.
     fn into_nodes(self) -> Vec<Node>;

@@ -1,4 +1,4 @@
-//! The health check: every node is asked, and what is wrong with it is reported.
+//! The health check of all nodes.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,15 +12,14 @@ use crate::logic::lease;
 use crate::time::{self, Moment};
 use crate::wire::{Command, SyncKind};
 
-/// A smaller difference of clocks is not reported.
+/// Smallest reported difference of clocks.
 const CLOCKS_DIFFER: Duration = Duration::from_secs(1);
 
 impl ManagerState {
-    /// Asks every node whether it takes writes, connecting where that has not been done, and says what was found. Waits for
-    /// all of them.
+    /// Checks whether every node accepts writes, and connects to it first if necessary. Waits for all nodes.
     pub(crate) fn check_nodes(&self) -> Vec<NodeCheck> {
         let nodes = &self.fanout.nodes;
-        // A server that was emptied since it was last asked for a lock shows that here.
+        // A sync shows a server that was emptied since its last lock.
         let look = self.fanout.records.rules().sync_record(SyncKind::Look);
         let mut failures = vec![None; nodes.len()];
         let query = |command| NodeQuery { command, to: None };
@@ -37,12 +36,12 @@ impl ManagerState {
         rows
     }
 
-    /// How far away the nodes are that are connected. With a deadline of its own, without those that are silent: they have used
-    /// up the time of the first question.
+    /// Measures the round trips to connected nodes. With a deadline of its own, without silent nodes: they have used up
+    /// the time of the first command.
     fn measure(&self, rows: &mut [NodeCheck]) {
-        let is_silent = |it: &NodeCheck| {
+        let is_silent = |row: &NodeCheck| {
             matches!(
-                it.failure,
+                row.failure,
                 Some(NodeFailure::TimedOut | NodeFailure::Stalled)
             )
         };
@@ -54,7 +53,7 @@ impl ManagerState {
         if up.is_empty() {
             return;
         }
-        // Alone, and behind everything else: nothing of the connecting is in it.
+        // Alone, behind everything else: without the time to connect.
         let query = NodeQuery {
             command: Command::time(),
             to: Some(up),
@@ -65,18 +64,18 @@ impl ManagerState {
         }
     }
 
-    /// Says of every node that is new, as far as is known, that it has forgotten nothing; then checks all of them.
-    /// The failure of a node that could not be reached comes first.
+    /// Confirms that all new nodes have lost nothing, then checks all nodes. The failure of an unreachable node comes
+    /// first.
     pub(crate) fn vouch(&self) -> Vec<NodeCheck> {
-        let is_new = |it: &NodeCheck| {
+        let is_new = |row: &NodeCheck| {
             matches!(
-                it.failure,
+                row.failure,
                 Some(NodeFailure::Quarantined {
                     why: QuarantineReason::New,
                     ..
                 })
             )
-            .then_some(it.node)
+            .then_some(row.node)
         };
         let rows = self.check_nodes();
         let new = rows.iter().filter_map(is_new).collect::<NodeSet>();
@@ -86,7 +85,7 @@ impl ManagerState {
         self.sync_records(new, SyncKind::Vouch)
     }
 
-    /// Raises the `max_ttl` of all servers, if all can be reached; then checks them.
+    /// Raises the `max_ttl` of all servers if all are reachable, then checks them.
     pub(crate) fn set_max_ttl(&self, max_ttl: Duration) -> Vec<NodeCheck> {
         let rows = self.check_nodes();
         let can_be_raised = |row: &NodeCheck| {
@@ -103,9 +102,9 @@ impl ManagerState {
         self.sync_records(all, SyncKind::Note)
     }
 
-    /// Syncs the records of these nodes; then checks all nodes. The failure of a node that could not be reached comes first.
+    /// Syncs the records of these nodes, then checks all nodes. The failure of an unreachable node comes first.
     fn sync_records(&self, to: NodeSet, kind: SyncKind) -> Vec<NodeCheck> {
-        // No two may have a record of the same version.
+        // Each record needs a version of its own.
         let nodes: Vec<_> = self.fanout.ids().filter(|id| to.contains(*id)).collect();
         let queries = nodes.iter().map(|id| NodeQuery {
             command: self.fanout.records.rules().sync_record(kind),
@@ -115,14 +114,16 @@ impl ManagerState {
         let mut rows = self.check_nodes();
         for (id, answers) in nodes.into_iter().zip(answers) {
             let answer = answers.into_iter().nth(id.index());
-            if let (Some(row), Some((Err(failure), _))) = (rows.get_mut(id.index()), answer) {
+            if let Some((Err(failure), _)) = answer
+                && let Some(row) = rows.get_mut(id.index())
+            {
                 row.failure = Some(failure);
             }
         }
         rows
     }
 
-    /// The same, where no node can be asked.
+    /// The same rows without a command, after a shutdown or a fork.
     pub(crate) fn check_nothing(&self) -> Vec<NodeCheck> {
         let nodes = self.fanout.nodes.iter();
         nodes
@@ -131,7 +132,7 @@ impl ManagerState {
     }
 }
 
-/// The row of a node, whose questions have ended with `failure`.
+/// The row of a node after its commands ended with `failure`.
 fn check(node: &Server, failure: Option<NodeFailure>) -> NodeCheck {
     let rules = node.common.records.rules();
     let server_info = node.server_info();
@@ -182,7 +183,7 @@ fn clock_differs(node: &Server) -> Option<NodeFinding> {
     let now = Moment::now();
     let (low, high) = node.availability(|it| it.clock_shows(now))?;
     let wall = now.wall_micros();
-    // Zero as long as ours lies between what is possible.
+    // Zero while our clock is within the possible interval.
     let by = Duration::from_micros(wall.abs_diff(wall.clamp(low, high.max(low))));
     (CLOCKS_DIFFER < by).then_some(NodeFinding::ClockDiffers {
         by,

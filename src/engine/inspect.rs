@@ -1,4 +1,4 @@
-//! Looking at a lock, and taking it from whoever holds it: for operators and health pages.
+//! Inspecting a lock and taking it from its holder, for operators and health pages.
 
 mod list;
 
@@ -15,7 +15,7 @@ use crate::inspection::{InspectedNode, Inspection, StoredKey};
 use crate::wire::{Command, KeyTtls, LockCommands, LockKeys};
 
 impl ManagerState {
-    /// Whether a lock can be called so.
+    /// Checks a name.
     pub(crate) fn check_name(&self, name: &[u8]) -> Result<(), AcquireError> {
         spec::check_name(&LockCommands::mutex(
             &self.config.prefix,
@@ -24,8 +24,7 @@ impl ManagerState {
         ))
     }
 
-    /// Asks all nodes what they store about the lock called `name`, or about a slot of the semaphore that is called so, and
-    /// waits for all of them.
+    /// The state of the lock `name`, or of a slot of the semaphore `name`, on all nodes. Waits for all of them.
     pub(crate) fn inspect(&self, name: &[u8], slot: Option<u8>) -> Inspection {
         let command = self.looked(name, slot).inspect();
         self.inspection(name, slot, ask(&self.fanout, command, None))
@@ -53,8 +52,8 @@ impl ManagerState {
         }
     }
 
-    /// Takes a lock from those who were seen to hold it, on the nodes where they were seen. What came to stand there since
-    /// stays: nodes compare.
+    /// Takes a lock from its inspected holders, on the nodes that showed them. Nodes compare values, so a later holder
+    /// keeps the lock.
     pub(crate) fn take_from(&self, seen: &Inspection) -> Vec<NodeReport> {
         let lock = self.looked(&seen.name, seen.slot);
         let ttls = LockSpec::key_ttls(&self.config);
@@ -66,16 +65,16 @@ impl ManagerState {
                 }
             }
         }
-        self.tell(
+        self.send_each(
             holds
                 .into_iter()
                 .map(|((value, reads), to)| (lock.take(value.as_bytes(), reads, ttls), to)),
         )
     }
 
-    /// Deletes the counters that were seen, if nobody was seen to hold the lock or to wait for it. One that has changed since
-    /// stays: nodes compare.
-    pub(crate) fn forget(&self, seen: &Inspection) -> Vec<NodeReport> {
+    /// Deletes the inspected counters if the inspection shows neither a holder nor a waiting call. Nodes compare
+    /// values, so a changed counter stays.
+    pub(crate) fn delete_counters(&self, seen: &Inspection) -> Vec<NodeReport> {
         let lock = self.looked(&seen.name, seen.slot);
         let stored = || {
             seen.nodes
@@ -89,20 +88,20 @@ impl ManagerState {
                 counters.entry(counter).or_default().insert(node);
             }
         }
-        self.tell(
+        self.send_each(
             counters
                 .into_iter()
-                .map(|(counter, to)| (lock.forget(counter), to)),
+                .map(|(counter, to)| (lock.delete_counter(counter), to)),
         )
     }
 
-    /// What the nodes answer, of which each gets the commands that are for it.
-    fn tell(&self, commands: impl Iterator<Item = (Command, NodeSet)>) -> Vec<NodeReport> {
+    /// Sends each command to its nodes. Returns a row per node.
+    fn send_each(&self, commands: impl Iterator<Item = (Command, NodeSet)>) -> Vec<NodeReport> {
         let mut rows = vec![NodeAnswer::NotAsked; self.fanout.nodes.len()];
         for (command, to) in commands {
             let answers = ask(&self.fanout, command, Some(to));
             for ((node, answer), row) in self.fanout.ids().zip(answers).zip(&mut rows) {
-                // A failure is what counts: something of the lock may still stand there.
+                // A failure wins: the lock may still be there.
                 if to.contains(node) && !matches!(row, NodeAnswer::Failed(_)) {
                     *row = answer.map_or_else(NodeAnswer::Failed, |it| NodeAnswer::from(&it));
                 }

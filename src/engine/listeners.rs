@@ -5,16 +5,15 @@ use std::fmt;
 use std::ops::Deref;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
-use std::time::Duration;
 
 use crossbeam_channel::{Receiver, Sender, bounded};
 
 use crate::engine::process::Process;
 use crate::error::Lost;
-use crate::sys::aside::BackgroundQueue;
-use crate::sys::is_unwinding;
+use crate::observer::Journal;
+use crate::sys::background::BackgroundQueue;
 use crate::sys::logging::error;
-use crate::sys::sync::{Mutex, afterwards, is_anything_locked};
+use crate::sys::sync::Mutex;
 
 /// The channels and callbacks of one hold. Dropped at its end: nothing of the user's is kept longer than that.
 #[derive(Default)]
@@ -79,11 +78,6 @@ impl Listeners {
 /// Sends nothing: the lock was not lost. The channels are closed, and the callbacks are dropped uncalled.
 impl Drop for Listeners {
     fn drop(&mut self) {
-        let nothing_of_users = self.callbacks.is_empty();
-        debug_assert!(
-            nothing_of_users || !is_anything_locked() || is_unwinding(),
-            "dropped with something locked"
-        );
         drop(self.take_senders());
     }
 }
@@ -145,34 +139,46 @@ impl fmt::Debug for LostReceiver {
 /// What a user wants to have called.
 pub(crate) type Callback = Box<dyn FnOnce(Lost) + Send>;
 
-/// The callbacks of one manager that are due. They may block, and may drop guards and the manager: so they run on a
-/// thread of their own, which has nothing locked, and wait for no logger. No thread waits for it: at a shutdown, too, it calls
-/// what is due.
-pub(crate) struct Callbacks(Arc<BackgroundQueue>);
-
-impl Default for Callbacks {
-    fn default() -> Callbacks {
-        Callbacks(Arc::new(BackgroundQueue::new(
-            "quorlock-on-lost",
-            usize::MAX,
-            Duration::ZERO,
-        )))
-    }
+/// The due callbacks of one manager. They may block, and may drop guards and the manager: they run on a thread of their own,
+/// started with the first one, which waits for no logger. No thread waits for it: callbacks that are due at a shutdown run as well.
+pub(crate) struct Callbacks {
+    queue: Mutex<Option<BackgroundQueue>>,
+    journal: Arc<Journal>,
 }
 
 impl Callbacks {
-    /// Calls them all, in this order, behind those of earlier calls. Does not wait.
+    pub(crate) fn new(journal: Arc<Journal>) -> Callbacks {
+        Callbacks {
+            queue: Mutex::default(),
+            journal,
+        }
+    }
+
+    /// Runs the callbacks in this order, behind those of earlier calls. Does not block.
     pub(crate) fn call(&self, callbacks: Vec<Callback>, lost: Lost) {
         for callback in callbacks {
+            let journal = Arc::clone(&self.journal);
             let call = move || {
-                debug_assert!(!is_anything_locked(), "a callback with something locked");
                 if catch_unwind(AssertUnwindSafe(|| callback(lost))).is_err() {
-                    error!("an on_lost callback panicked");
+                    error!(journal, "an on_lost callback panicked");
                 }
             };
-            if let Err(left) = self.0.run(Box::new(call)) {
-                left.into_iter().for_each(afterwards);
+            let mut queue = self.queue.lock();
+            if queue.is_none() {
+                *queue = BackgroundQueue::start("quorlock-on-lost").ok();
             }
+            match &*queue {
+                Some(queue) => drop(queue.run(usize::MAX, call)),
+                // The system gives no thread for them.
+                None => self.journal.run(call),
+            }
+        }
+    }
+
+    /// Ends the thread behind the due callbacks, without waiting.
+    pub(crate) fn close(&self) {
+        if let Some(queue) = &*self.queue.lock() {
+            queue.close();
         }
     }
 }
@@ -180,8 +186,13 @@ impl Callbacks {
 #[cfg(test)]
 mod tests {
     use std::sync::mpsc;
+    use std::time::Duration;
 
     use super::*;
+
+    fn callbacks() -> Callbacks {
+        Callbacks::new(Journal::start(None).unwrap())
+    }
 
     #[test]
     fn receivers_that_are_gone_are_not_kept_and_each_that_is_there_is_notified() {
@@ -192,7 +203,7 @@ mod tests {
         }
         assert_eq!(listeners.channels(), 3);
 
-        listeners.notify(Lost::Expired, &Arc::default());
+        listeners.notify(Lost::Expired, &callbacks());
 
         for receiver in kept {
             assert_eq!(receiver.recv(), Ok(Lost::Expired));
@@ -214,7 +225,7 @@ mod tests {
 
     #[test]
     fn callbacks_run_one_after_another_on_one_thread_and_a_panic_ends_none_of_the_others() {
-        let callbacks = Callbacks::default();
+        let callbacks = callbacks();
         let (said, hear) = mpsc::channel();
         let (go_on, wait) = mpsc::channel::<()>();
         let first: Callback = Box::new(move |_| wait.recv_timeout(PATIENCE).unwrap());

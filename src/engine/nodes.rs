@@ -1,4 +1,4 @@
-//! The nodes: a session, a connection and a worker for each, and one door to all of them.
+//! The nodes: a session, a connection and a worker for each, and the fan-out to all of them.
 
 pub(crate) mod connect;
 pub(crate) mod fanout;

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use crate::sys::sync::{Condvar, Mutex};
 use crate::time::Tick;
 
-/// A signal that is given once and stays given, and wakes all threads that watch it.
+/// A signal, given once and for ever. It wakes all threads that watch it.
 #[derive(Clone, Default)]
 pub(crate) struct Signal {
     shared: Arc<Mutex<Sleepers>>,
@@ -21,7 +21,7 @@ struct Sleepers {
     sleepers: HashMap<u64, Arc<Parker>>,
 }
 
-/// What one thread sleeps on. Several signals can wake it.
+/// Sleeping place of one thread. Several signals can wake it.
 #[derive(Default)]
 pub(crate) struct Parker {
     is_woken: Mutex<bool>,
@@ -29,25 +29,26 @@ pub(crate) struct Parker {
 }
 
 impl Parker {
-    /// Wakes the thread, or lets its next sleep end at once.
+    /// Wakes the thread, or ends its next sleep at once.
     ///
-    /// With nothing locked: otherwise the thread would be given the mutex before it runs, and whoever wakes it once more
-    /// would wait for that.
+    /// Called with nothing locked: otherwise the woken thread is handed the mutex before it runs, and the next waker
+    /// waits for that thread.
     pub(crate) fn wake(&self) {
         *self.is_woken.lock() = true;
         self.wake.notify_one();
     }
 
-    /// Sleeps until `until` (`None`: without end), or until it is woken.
+    /// Sleeps until `until` (`None`: no limit), or until a wake.
     pub(crate) fn sleep(&self, until: Option<Tick>) {
         let mut is_woken = self.is_woken.lock();
         while !*is_woken && self.wake.wait(&mut is_woken, until) {}
         *is_woken = false;
     }
 
-    /// Lets `signals` wake it, while the result lives.
+    /// Lets `signals` wake the thread while the result lives.
     ///
-    /// RACE: a signal that was given before does not wake it: look at it after this.
+    /// RACE: T1 gives a signal; T2 watches it after that and is not woken. Therefore T2 looks at the signals after this
+    /// call.
     pub(crate) fn watch<'a>(self: &Arc<Parker>, signals: &'a [&'a Signal]) -> Watching<'a> {
         let mut entries = Vec::new();
         for signal in signals {
@@ -102,11 +103,11 @@ pub(crate) fn sleep(until: Tick, signals: &[&Signal]) {
 
 /// Ends waiting calls from another thread.
 ///
-/// Clones are the same handle. Give it to a lock with [`Mutex::cancelled_by`](crate::Mutex::cancelled_by); once
-/// [`cancel`](CancelHandle::cancel) is called, every call that waits for such a lock, now or later, returns
-/// [`AcquireError::Cancelled`](crate::AcquireError::Cancelled). A call whose round is under way ends that round first,
-/// which takes at most one response timeout, and the connect timeout where nodes are connected to first. Guards that are
-/// held already are not affected.
+/// Clones are the same handle. Give it to a lock with [`Mutex::cancelled_by`](crate::Mutex::cancelled_by). After
+/// [`cancel`](CancelHandle::cancel) every waiting call for such a lock, now or later, returns
+/// [`AcquireError::Cancelled`](crate::AcquireError::Cancelled). A call with a round under way ends that round first,
+/// which takes at most one response timeout, and the connect timeout for nodes without a connection. Existing guards
+/// are not affected.
 ///
 /// ```no_run
 /// # fn run(locks: &quorlock::LockManager) -> Result<(), Box<dyn std::error::Error>> {
@@ -120,10 +121,10 @@ pub(crate) fn sleep(until: Tick, signals: &[&Signal]) {
 /// ```
 #[derive(Clone, Default)]
 pub struct CancelHandle {
-    signal: Signal,
+    pub(crate) signal: Signal,
 }
 
-// Its mutex is not poisoned, and nothing under it panics.
+// Its mutex is not poisoned, and no code under it panics.
 impl UnwindSafe for CancelHandle {}
 impl RefUnwindSafe for CancelHandle {}
 
@@ -134,7 +135,7 @@ impl CancelHandle {
         CancelHandle::default()
     }
 
-    /// Ends all calls that wait with this handle, now and in future. Does not block.
+    /// Ends all waiting calls with this handle, now and in future. Does not block.
     pub fn cancel(&self) {
         self.signal.give();
     }
@@ -143,10 +144,6 @@ impl CancelHandle {
     #[must_use]
     pub fn is_cancelled(&self) -> bool {
         self.signal.is_given()
-    }
-
-    pub(crate) fn signal(&self) -> &Signal {
-        &self.signal
     }
 }
 
@@ -172,7 +169,8 @@ mod tests {
 
     #[test]
     fn a_thread_that_is_woken_before_it_sleeps_does_not_sleep() {
-        let (parker, until) = (Parker::default(), far());
+        let parker = Parker::default();
+        let until = far();
 
         parker.wake();
         parker.sleep(Some(until));
@@ -182,10 +180,8 @@ mod tests {
 
     #[test]
     fn a_signal_wakes_all_that_watch_it_and_forgets_those_that_have_left() {
-        let (signal, parkers) = (
-            Signal::default(),
-            [(); 3].map(|()| Arc::new(Parker::default())),
-        );
+        let signal = Signal::default();
+        let parkers = [(); 3].map(|()| Arc::new(Parker::default()));
         let until = far();
         {
             let signals = [&signal];

@@ -1,30 +1,29 @@
-//! Which process this is: a manager belongs to the one that built it.
+//! The process of a manager, to detect a fork.
 
 use crate::ids::OwnerLabel;
 
-/// The first process of a PID namespace has this number.
+/// Id of the first process of a PID namespace.
 const FIRST: u32 = 1;
 
-/// The process that has the threads of a manager. A child after a fork has copies of everything but them, and its copies
-/// of mutexes may be locked for ever: ask before anything is locked.
+/// The process with the threads of a manager. After a fork the child has copies of everything but the threads, and its
+/// copies of mutexes may be locked for ever: check before anything is locked.
 ///
-/// Told apart by the process id, which costs one short system call: guards are asked often. A child in a PID namespace of
-/// its own may have the same number. That is likely only for number 1, which the main program of a container has and the
-/// first child in every namespace: so for that number, and no other, the namespace is looked at as well, which takes a
-/// microsecond or two.
+/// Compares the process id, which costs one short system call: guards are asked often. A child in a PID namespace of
+/// its own may have the same id. That is likely only for id 1, of the main program of a container and of the first
+/// child in every namespace. So for id 1 alone the namespace is compared too, which takes a microsecond or two.
 ///
-/// Deliberately not handled: a forked child that goes on with the parent's program in a namespace of its own, in which so
-/// many processes were started before it that it has the parent's number, above 1; and a child of a child whose number is
-/// the parent's, long after that has ended. Nothing that tells these apart without `unsafe` is cheap.
+/// Deliberately not handled: a forked child in a namespace of its own in which so many processes were started before
+/// that it has the parent's id, above 1. And a child of a child with the id of a parent that has ended long ago.
+/// Without `unsafe` no cheap check tells these apart.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Process {
     id: u32,
-    /// Of process 1 only; `None` where the system does not say.
+    /// PID namespace of process 1; `None` for other processes and systems.
     namespace: Option<u64>,
 }
 
 impl Process {
-    /// The calling one.
+    /// The calling process.
     pub(crate) fn this() -> Process {
         let id = std::process::id();
         Process {
@@ -33,12 +32,12 @@ impl Process {
         }
     }
 
-    /// Who this process is, for people; `own` is what its program calls itself.
+    /// Label of this process, for people. `own`: the program's part.
     pub(crate) fn label(self, own: &str) -> OwnerLabel {
         OwnerLabel::new(&host_name(), self.id, own)
     }
 
-    /// Whether the caller is another process, which was forked from this one.
+    /// Whether the caller is a forked child of this process.
     pub(crate) fn is_forked(self) -> bool {
         self.differs(std::process::id(), namespace)
     }
@@ -48,7 +47,7 @@ impl Process {
     }
 }
 
-/// What this machine, or container, calls itself.
+/// Name of this machine or container.
 #[cfg(unix)]
 fn host_name() -> String {
     rustix::system::uname()
@@ -62,7 +61,7 @@ fn host_name() -> String {
     std::env::var("COMPUTERNAME").unwrap_or_default()
 }
 
-/// The number of the caller's PID namespace.
+/// Number of the caller's PID namespace.
 #[cfg(target_os = "linux")]
 fn namespace() -> Option<u64> {
     use std::os::unix::fs::MetadataExt;

@@ -1,4 +1,4 @@
-//! Rounds: votes in, a decision out; attempts to get a lock, which are made of rounds; and which of them may begin now.
+//! Rounds: votes in, one decision out. Attempts to get a lock, made of rounds, and their admission.
 
 pub(crate) mod admission;
 pub(crate) mod attempt;

@@ -1,4 +1,4 @@
-//! One schedule for anything that can be due, on which one thread sleeps.
+//! The schedule of everything with a due time, for one thread.
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
@@ -7,59 +7,60 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use crate::engine::nodes::fanout::Enqueued;
+use crate::ids::wide;
 use crate::observer::HeldLock;
 use crate::sys::sync::{AtomicU64, Condvar, Mutex, MutexGuard};
 use crate::time::{self, Moment, Now, Tick};
 
-/// What is due within this time of each other is looked after together.
+/// Entries due within this time of each other are handled together.
 const TOGETHER: Duration = Duration::from_millis(20);
-/// While anything is entered, the clocks are compared this often: time spent in suspend, and steps of the wall clock, are
-/// not seen by the clock that the thread sleeps on, and a lease that they ended has to be announced.
+/// Interval of the clock comparison while there are entries: the thread's clock does not show time in suspend and steps
+/// of the wall clock, and a lease that they ended has to be announced.
 pub(crate) const COMPARE: Duration = Duration::from_secs(1);
-/// Everything is made due no more often, whatever nodes say about their clocks.
+/// Shortest time between two moments at which everything is made due.
 const LOOK_PAUSE: Duration = Duration::from_millis(100);
-/// How far the clocks may differ before it counts as a step.
+/// Difference of the clocks that counts as a step.
 const STEP: Duration = Duration::from_millis(50);
 
-/// Something that can be due.
+/// Something with a due time.
 pub(crate) trait Due: Send + Sync {
-    /// Where it is entered.
+    /// Its entry.
     fn entry(&self) -> &ScheduleEntry;
 
-    /// It is due, or nearly so and others are, and it is not entered any more. Says after what time it is due again; `None` if
-    /// it is over, or enters itself.
+    /// Handles the due time, or an early one with others. Returns the time until the next one; `None` if it is over or
+    /// enters itself. Called without an entry in the schedule.
     ///
-    /// What it sends goes into `batch`: it is written once for all that is due together.
+    /// Commands go into `batch`, written once for all due entries.
     fn on_due(self: Arc<Self>, now: Now, batch: &mut Enqueued) -> Option<Duration>;
 
-    /// How long it is until it is over: what is over soonest is looked after first.
-    fn left(&self, now: Moment) -> Duration;
+    /// Time until its end. The soonest end is handled first.
+    fn ends_in(&self, now: Moment) -> Duration;
 
-    /// What it is, if it is a lock that is held.
+    /// Its row in the list of held locks, if held.
     fn hold(&self) -> Option<HeldLock>;
 
-    /// Whether it is a lock whose last extension no majority has confirmed.
+    /// Whether no majority confirmed its last extension.
     fn is_unextended(&self) -> bool {
         false
     }
 
-    /// The schedule has stopped, so it will never be due: ends it. The result announces that, unless it was over.
+    /// Ends it after the stop of the schedule. The result announces the end, if new.
     fn on_stop(self: Arc<Self>) -> Option<Announcement>;
 }
 
 /// See [`Due::on_stop`].
 pub(crate) type Announcement = Box<dyn FnOnce()>;
 
-/// Where something is entered in the schedule.
+/// A place in the schedule.
 #[derive(Debug)]
 pub(crate) struct ScheduleEntry {
     id: u64,
-    /// In nanoseconds since the start of the schedule; 0 if it is not entered.
+    /// Nanoseconds since the start of the schedule; 0 without an entry.
     at: AtomicU64,
 }
 
 impl ScheduleEntry {
-    /// `id`: no two of one schedule have the same.
+    /// `id`: unique in the schedule.
     pub(crate) fn new(id: u64) -> ScheduleEntry {
         ScheduleEntry {
             id,
@@ -68,7 +69,7 @@ impl ScheduleEntry {
     }
 }
 
-/// When each thing is due.
+/// See the module.
 pub(crate) struct Schedule {
     start: Tick,
     queue: Mutex<DueQueue>,
@@ -79,9 +80,9 @@ pub(crate) struct Schedule {
 struct DueQueue {
     /// By time, in nanoseconds since the start, and id.
     due: BTreeMap<(u64, u64), Arc<dyn Due>>,
-    /// All that was entered and not removed, by id: also what is just being looked after.
+    /// All entries until removed, by id, including those being handled.
     all_known: BTreeMap<u64, Weak<dyn Due>>,
-    /// The thread sleeps until then; `None` if it sleeps without end or is awake.
+    /// End of the thread's sleep; `None` for a sleep without end or an awake thread.
     sleeps_until: Option<u64>,
     asleep: bool,
     /// Everything is due now.
@@ -100,13 +101,13 @@ impl Schedule {
         }
     }
 
-    /// Enters something that is due after `wait`, in place of its old entry.
+    /// Enters something due after `wait`, in place of its old entry.
     ///
-    /// The thread is woken only if it would come too late: with a steady stream of short locks of the same ttl it
-    /// wakes a few times per ttl, not once per lock.
+    /// Wakes the thread only if it would come too late: with a steady stream of short locks of the same ttl it wakes a
+    /// few times per ttl, not once per lock.
     ///
-    /// RACE: a call wins a lock, [`Schedule::stop`] does not find it, the call enters it; therefore it ends here.
-    pub(crate) fn commands(&self, due: Arc<dyn Due>, wait: Duration) {
+    /// RACE: T1 wins a lock; T2 runs [`Schedule::stop`] without finding it; T1 enters it. Therefore T1 ends it here.
+    pub(crate) fn enter(&self, due: Arc<dyn Due>, wait: Duration) {
         // Zero means "not entered".
         let at = self.nanos(time::tick()).saturating_add(nanos(wait)).max(1);
         let mut queue = self.queue.lock();
@@ -141,15 +142,15 @@ impl Schedule {
         drop(removed);
     }
 
-    /// The locks that are held, the oldest first.
+    /// The held locks, oldest first.
     pub(crate) fn held(&self) -> Vec<HeldLock> {
         let mut held: Vec<_> = self.known().iter().filter_map(|it| it.hold()).collect();
-        // Not by their ids: a write lock that has become a read lock has a new one.
+        // Not by id: a downgraded lock has a new one.
         held.sort_by_key(|it| Reverse(it.age));
         held
     }
 
-    /// The held locks whose last extension no majority has confirmed.
+    /// The held locks without a majority for their last extension.
     pub(crate) fn unextended(&self) -> Vec<HeldLock> {
         self.known()
             .iter()
@@ -158,7 +159,7 @@ impl Schedule {
             .collect()
     }
 
-    /// Each has a mutex of its own, which is locked with nothing else locked.
+    /// Each has a mutex of its own, to be locked with nothing else locked.
     fn known(&self) -> Vec<Arc<dyn Due>> {
         self.queue
             .lock()
@@ -176,8 +177,8 @@ impl Schedule {
         self.unlock(queue, wakes);
     }
 
-    /// Woken with the queue unlocked, or the thread would be given the mutex before it runs, and whoever comes next would wait
-    /// for that.
+    /// Wakes with the queue unlocked: otherwise the thread is handed the mutex before it runs, and the next caller
+    /// waits for it.
     fn unlock(&self, queue: MutexGuard<'_, DueQueue>, wakes: bool) {
         drop(queue);
         if wakes {
@@ -185,7 +186,7 @@ impl Schedule {
         }
     }
 
-    /// Ends the thread and all that is known, also what it is just looking after. The results announce that.
+    /// Ends the thread and all entries, including those being handled. The results announce these ends.
     pub(crate) fn stop(&self) -> Vec<Announcement> {
         let mut queue = self.queue.lock();
         queue.stopped = true;
@@ -204,7 +205,7 @@ impl Schedule {
         nanos(at.saturating_duration_since(self.start))
     }
 
-    /// Sleeps until something is due, and takes all that is; `None` once stopped. `last` is the caller's, between calls.
+    /// Sleeps until entries are due and takes them; `None` after a stop. `last`: the caller's, between calls.
     pub(crate) fn next(&self, last: &mut Now) -> Option<Vec<Arc<dyn Due>>> {
         let mut queue = self.queue.lock();
         loop {
@@ -249,7 +250,7 @@ impl Schedule {
     }
 }
 
-/// Whether, since `last`, more time has passed on a lease's clocks than on the one that we sleep on.
+/// Whether the clocks of leases advanced further since `last` than the clock of sleeps.
 fn clocks_differ(last: &mut Now, tick: Tick) -> bool {
     let now = Now {
         moment: Moment::now(),
@@ -262,7 +263,7 @@ fn clocks_differ(last: &mut Now, tick: Tick) -> bool {
 }
 
 fn nanos(time: Duration) -> u64 {
-    u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
+    wide(time.as_nanos())
 }
 
 #[cfg(not(quorlock_shuttle))]
@@ -283,7 +284,7 @@ mod tests {
             None
         }
 
-        fn left(&self, _now: Moment) -> Duration {
+        fn ends_in(&self, _now: Moment) -> Duration {
             Duration::ZERO
         }
 
@@ -311,7 +312,7 @@ mod tests {
             .collect();
         things
             .iter()
-            .for_each(|it| schedule.commands(Arc::<Thing>::clone(it), Duration::ZERO));
+            .for_each(|it| schedule.enter(Arc::<Thing>::clone(it), Duration::ZERO));
         let held = || {
             schedule
                 .held()
@@ -324,7 +325,7 @@ mod tests {
         assert_eq!((due.len(), held()), (2, vec![0, 1]));
         schedule.remove(&things[0].0);
         assert_eq!(held(), [1]);
-        schedule.commands(Arc::<Thing>::clone(&things[1]), Duration::ZERO);
+        schedule.enter(Arc::<Thing>::clone(&things[1]), Duration::ZERO);
         schedule.stop();
         assert_eq!(held(), [0; 0]);
     }
@@ -334,7 +335,7 @@ mod tests {
         let schedule = Schedule::new();
         let waits = [Duration::ZERO, TOGETHER, Duration::from_secs(3_600)];
         for (id, wait) in (0..).zip(waits) {
-            schedule.commands(Arc::new(Thing(ScheduleEntry::new(id))), wait);
+            schedule.enter(Arc::new(Thing(ScheduleEntry::new(id))), wait);
         }
 
         // On a slow machine the second is due by then.

@@ -1,4 +1,4 @@
-//! What all parts of a manager share.
+//! State shared by all parts of a manager.
 
 use std::sync::Arc;
 
@@ -16,7 +16,7 @@ use crate::logic::retries::Retries;
 use crate::sys::sync::{AtomicBool, AtomicU64, Mutex};
 use crate::wire::HandedOver;
 
-/// Hands on what the nodes report.
+/// Forwards the events of the nodes.
 pub(crate) struct NodeEventHandler {
     pub(crate) queues: Arc<Queues>,
     pub(crate) schedule: Arc<Schedule>,
@@ -32,19 +32,19 @@ impl NodeEvents for NodeEventHandler {
     }
 }
 
-/// Shared by callers, guards and the renewal thread. Holds no thread, so that no thread keeps itself alive.
+/// Shared by callers, guards and the renewal thread. Has no thread, so that no thread keeps itself alive.
 pub(crate) struct ManagerState {
     pub(crate) config: Config,
     pub(crate) fanout: Fanout,
     pub(crate) schedule: Arc<Schedule>,
     pub(crate) queues: Arc<Queues>,
-    /// Since when no majority answers acquisitions.
+    /// The outage, if no majority answers acquisitions.
     pub(crate) outage: Mutex<Outage>,
-    /// Extensions that failed.
+    /// Pace of failed extensions.
     pub(crate) retries: Mutex<Retries>,
     pub(crate) admission: Arc<Admission>,
     pub(crate) next_lock: AtomicU64,
-    /// The log has said that calls wait until servers have a vote.
+    /// Whether the log has a line about waiting for quarantined servers.
     pub(crate) logged_quarantine: AtomicBool,
     pub(crate) callbacks: Callbacks,
     pub(crate) process: Process,

@@ -1,4 +1,4 @@
-//! What a lock is and how its calls take it, as data.
+//! A lock and how its calls take it, as data.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,19 +12,19 @@ use crate::logic::lease;
 use crate::observer::ObservedLock;
 use crate::wire::{KeyTtls, LockCommands};
 
-/// The description of a lock: shared by the lock kind, its calls under way and the hold that they win.
+/// Description of a lock, shared by the lock kind, its calls under way and their hold.
 #[derive(Clone)]
 pub(crate) struct LockSpec {
-    /// In logs and errors.
+    /// Name for logs and errors.
     pub(crate) name: LockName,
-    /// Of several locks that are taken together, in the order of the commands; none otherwise.
+    /// Names of several locks taken together, in the order of the commands; none otherwise.
     pub(crate) names: Arc<[LockName]>,
     pub(crate) commands: LockCommands,
-    /// As the caller gave it, not checked: see [`LockSpec::ttl`].
+    /// Unchecked ttl of the caller: see [`LockSpec::ttl`].
     pub(crate) given_ttl: Duration,
     pub(crate) renew: bool,
     pub(crate) cancel: Option<CancelHandle>,
-    /// What the program calls locks of this sort, for its observer.
+    /// The program's class of this lock, for its observer.
     pub(crate) class: Option<Arc<str>>,
 }
 
@@ -42,9 +42,9 @@ impl LockSpec {
         }
     }
 
-    /// How long what a lock of these options leaves on a node lasts there.
+    /// Life of the keys that a lock with these options leaves on a node.
     pub(crate) fn key_ttls(config: &Config) -> KeyTtls {
-        // A lock that lasts for longer than a quarantine could have two holders.
+        // A lock that outlives a quarantine could have two holders.
         let longest = config.longest_ttl().unwrap_or(lease::FIRST_LIFE);
         KeyTtls {
             fence: config.fencing_ttl.map_or(0, lease::millis),
@@ -57,7 +57,7 @@ impl LockSpec {
         ObservedLock::new(&self.name, self.class.as_ref())
     }
 
-    /// How many may hold it.
+    /// Rule for the number of holders.
     pub(crate) fn rule(&self) -> Rule {
         if self.commands.is_shared {
             Rule::Shared
@@ -69,29 +69,29 @@ impl LockSpec {
     /// The same for a hold of this slot, of a semaphore.
     pub(crate) fn of_slot(self: &Arc<LockSpec>, slot: Option<u8>) -> Arc<LockSpec> {
         match slot {
-            Some(slot) => self.with_plan(self.commands.of_slot(slot)),
+            Some(slot) => self.with_commands(self.commands.of_slot(slot)),
             None => Arc::clone(self),
         }
     }
 
     /// The same for one of several readers.
     pub(crate) fn to_read(&self) -> Arc<LockSpec> {
-        self.with_plan(self.commands.to_read())
+        self.with_commands(self.commands.to_read())
     }
 
-    fn with_plan(&self, commands: LockCommands) -> Arc<LockSpec> {
+    fn with_commands(&self, commands: LockCommands) -> Arc<LockSpec> {
         Arc::new(LockSpec {
             commands,
             ..self.clone()
         })
     }
 
-    /// The ttl that nodes are asked for: whole milliseconds.
+    /// The ttl in commands: whole milliseconds.
     pub(crate) fn ttl(&self) -> Duration {
         lease::whole_millis(self.given_ttl)
     }
 
-    /// Whether there can be such a lock. Asks no node.
+    /// Checks the description. Asks no node.
     pub(crate) fn check(&self, config: &Config) -> Result<(), AcquireError> {
         check_name(&self.commands)?;
         config
@@ -100,7 +100,7 @@ impl LockSpec {
     }
 }
 
-/// Whether a lock can be called so.
+/// Checks the names of a lock.
 pub(crate) fn check_name(commands: &LockCommands) -> Result<(), AcquireError> {
     if NAME_MAX < commands.key_len {
         return Err(AcquireError::NameTooLong {

@@ -1,4 +1,4 @@
-//! Calls of this manager that wait for the same lock: their queues, and the way of one call along its queue.
+//! Waiting calls of this manager: a queue per lock, and the path of one call through its queue.
 
 pub(crate) mod queue;
 pub(crate) mod queued_call;

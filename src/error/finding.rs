@@ -1,4 +1,4 @@
-//! What can be wrong with a node although it votes.
+//! Weaknesses of voting nodes.
 
 use std::time::Duration;
 
@@ -34,17 +34,18 @@ pub enum NodeFinding {
         /// How many.
         count: u64,
     },
-    /// Its access list forbids `INFO`. So nobody can see whether it is the same server as another node, was restarted, or
-    /// may evict locks; with [quarantine](crate::Builder::quarantine) it is quarantined at the beginning of every connection.
+    /// Its access list forbids `INFO`. So the manager cannot detect restarts, evictions, or a second node on the same
+    /// server. With [quarantine](crate::Builder::quarantine) the node is quarantined at the beginning of every
+    /// connection.
     #[error("forbids INFO, so it cannot be checked: see the ACL line in the guide")]
     Unverifiable,
-    /// Another node shows the same run id, and has no vote because of that. Both are one server, or one of them claims to
-    /// be the other.
+    /// Another node shows the same run id and has no vote. Both are one server, or one of them pretends to be the
+    /// other.
     #[error(
         "shows the same run id as {other}, so the two have one vote: every node must be a server of its own"
     )]
     SameServer {
-        /// The node that has no vote.
+        /// The node without a vote.
         other: NodeId,
     },
     /// Other programs have [another number of servers](crate::guide::servers_change). One server more or less is a change of
@@ -58,9 +59,9 @@ pub enum NodeFinding {
         }
     )]
     OtherNodes {
-        /// How many servers the programs have that wrote the number into the server's record.
+        /// The number of servers of the programs that wrote the server's record.
         there: u64,
-        /// How many this manager has.
+        /// The number of servers of this manager.
         here: u64,
     },
     /// Its clock differs from the one of this machine.
@@ -68,22 +69,22 @@ pub enum NodeFinding {
     ClockDiffers {
         /// By how much.
         by: Duration,
-        /// Whether it is the node's that is ahead.
+        /// Whether the node's clock is ahead.
         ahead: bool,
     },
-    /// It does not know `ROLE`, which every Redis server does: something stands between, as the proxy of a managed service. A failover
-    /// behind that need not end our connection, and two servers may answer on one.
+    /// It does not support `ROLE`, unlike every Redis server: a proxy stands between, as in some managed services. A
+    /// failover behind the proxy may keep our connection open, and two servers may answer on it.
     #[error(
         "does not know ROLE, so a proxy stands between that may fail over unseen: give the address of a server itself"
     )]
     Proxied,
-    /// It cannot announce releases, so calls that wait ask it now and then.
+    /// It cannot announce releases, so waiting calls poll it.
     #[error("announces no releases: it does not speak RESP3")]
     NoNotices,
 }
 
 impl NodeFinding {
-    /// Whether it can cost a lock, so that a strict manager does not let the node vote.
+    /// Whether it can cost a lock: a strict manager gives such a node no vote.
     pub(crate) fn disqualifies(&self) -> bool {
         match self {
             NodeFinding::WouldEvict { .. }

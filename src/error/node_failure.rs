@@ -12,7 +12,7 @@ use crate::error::tls_failure::TlsFailure;
 use crate::ids::NodeId;
 use crate::time::{About, Exactly};
 
-/// A name in front of what is said about its key.
+/// A name in front of a message about its key.
 struct Of<'a>(&'a Option<Arc<str>>);
 
 impl fmt::Display for Of<'_> {
@@ -31,7 +31,7 @@ pub enum QuarantineReason {
          holds a lock"
     )]
     New,
-    /// It was restarted, promoted, restored from a snapshot or swapped.
+    /// It was restarted, promoted, restored from a snapshot or replaced.
     #[error(
         "the server was restarted, promoted or restored, and may have lost held locks; wait until its quarantine is over"
     )]
@@ -74,13 +74,13 @@ pub enum NodeFailure {
     /// The name could not be resolved, or the connection was refused or not established in time.
     #[error("cannot connect: {reason}")]
     Connect {
-        /// What the system said.
+        /// Message of the system.
         reason: String,
     },
     /// The connection ended before the answer came.
     #[error("connection lost: {reason}")]
     Disconnected {
-        /// What the system said.
+        /// Message of the system.
         reason: String,
     },
     /// TLS failed, or the server requires it.
@@ -95,8 +95,8 @@ pub enum NodeFailure {
     /// The server is still loading its data.
     #[error("loading its data")]
     Loading,
-    /// It cannot be used for locks as it is, or as it was given: another kind of server, a version that is too old, or settings by
-    /// which two clients may get one lock.
+    /// The server is unsuitable as it is, or as it was given: another kind of server, a version that is too old, or
+    /// settings by which two clients may get one lock.
     #[error("{reason}")]
     Unsuitable {
         /// What is in the way; and, behind a semicolon, what to do.
@@ -123,7 +123,7 @@ pub enum NodeFailure {
     /// See [`Builder::quarantine`](crate::Builder::quarantine).
     #[error("{}", if *on_server { MANAGER_WITHOUT } else { SERVER_WITHOUT })]
     QuarantineDiffers {
-        /// Whether it is the server that has one.
+        /// Whether the server has one.
         on_server: bool,
     },
     /// This manager's [`max_ttl`](crate::Builder::max_ttl) is longer than that of the server's record, so the quarantine there
@@ -139,20 +139,19 @@ pub enum NodeFailure {
         /// This manager's.
         here: Duration,
     },
-    /// The server's clock is behind the fencing token that was proposed to it, by more than half of its quarantine. That clock is
-    /// wrong, or those of most servers.
+    /// The server's clock is behind the proposed fencing token by more than half of its quarantine. That clock is
+    /// wrong, or the clocks of most servers are.
     #[error(
         "its clock and those of most servers are more than half a quarantine apart: correct the wrong one"
     )]
     ClockBehind,
-    /// Something about the server can cost a lock. Only with [`Builder::strict`](crate::Builder::strict); without it the
-    /// server votes.
+    /// A finding can cost a lock. Only with [`Builder::strict`](crate::Builder::strict); otherwise the server votes.
     #[error("{finding} (refused by Builder::strict)")]
     Disqualified {
-        /// What that is, and what to do.
+        /// The finding, and what to do.
         finding: NodeFinding,
     },
-    /// The server is out of memory, cannot persist what it is told, or has too few replicas for a write.
+    /// The server is out of memory, cannot persist writes, or has too few replicas for a write.
     #[error("{reason}")]
     WritesRefused {
         /// Which of these; and, behind a semicolon, what to do.
@@ -173,26 +172,26 @@ pub enum NodeFailure {
     },
     /// The server does not serve the locks' slot of its cluster: the slot is moving or has moved, or nobody serves it.
     #[error(
-        "the slot of the locks is not served: {said}; see CLUSTER INFO and CLUSTER SLOTS there"
+        "the slot of the locks is not served: {message}; see CLUSTER INFO and CLUSTER SLOTS there"
     )]
     SlotNotServed {
         /// Text from the server.
-        said: String,
+        message: String,
     },
-    /// Something else uses the lock's name: its key, or a key beside it, holds a value of another type or a fencing counter that is not a
-    /// number below 2^53.
+    /// The lock's name is in use: its key, or a key beside it, holds a value of another type or a fencing counter that
+    /// is not a number below 2^53.
     #[error("{}{what}", Of(name))]
     KeyInUse {
-        /// Which name it is, of a lock of [several](crate::LockManager::multi_lock); `None` for a lock of one name.
+        /// The name, for a lock of [several names](crate::LockManager::multi_lock); otherwise `None`.
         name: Option<Arc<str>>,
         /// What is wrong with the value.
         what: &'static str,
     },
-    /// Another configured node shows the same run id, so it is the same server process, or one of them claims to be. The
-    /// two have one vote, and it is the other's for as long as that is connected, and for the longest ttl after that.
+    /// Another configured node shows the same run id: it is the same server process, or one of them pretends to be the
+    /// other. The two have one vote. The other node has it while it is connected, and for the longest ttl after that.
     #[error("the same server as {other}: every node must be a server of its own")]
     SameServer {
-        /// The node that keeps the vote.
+        /// The node with the vote.
         other: NodeId,
     },
     /// The reply is not valid for a Redis server. The connection was closed.
@@ -204,7 +203,7 @@ pub enum NodeFailure {
     /// Another error reply.
     #[error("refused: {message}")]
     Refused {
-        /// What the server said.
+        /// Message of the server.
         message: String,
     },
     /// The manager is shutting down.
@@ -244,7 +243,7 @@ impl NodeFailure {
         reason: Cow::Borrowed("its members name another primary, or none named it shortly before"),
     };
 
-    /// With a text of our own.
+    /// With a fixed text.
     pub(crate) const fn access(reason: &'static str) -> NodeFailure {
         NodeFailure::Access {
             reason: Cow::Borrowed(reason),
@@ -267,7 +266,7 @@ impl NodeFailure {
         }
     }
 
-    /// What it says before any detail: the same for all failures of one kind.
+    /// The text before any detail: the same for all failures of one kind.
     pub(crate) fn kind(&self) -> String {
         let text = self.to_string();
         let kind = text.trim_start_matches("TLS: ").split([':', ';']).next();
@@ -281,12 +280,12 @@ impl NodeFailure {
         }
     }
 
-    /// What came is no answer to what was asked.
+    /// The answer belongs to another command.
     pub(crate) fn of_another_command() -> NodeFailure {
         NodeFailure::protocol("an answer to another command")
     }
 
-    /// Whether the server lets this program in only after somebody has changed its settings or ours: waiting ends nothing.
+    /// Whether access needs a change of settings, on the server or here: waiting does not help.
     pub(crate) fn is_of_access(&self) -> bool {
         matches!(
             self,
@@ -297,7 +296,7 @@ impl NodeFailure {
         )
     }
 
-    /// Whether it stays as it is until somebody changes the server, its settings or the address: the log warns of it.
+    /// Whether it lasts until somebody changes the server, its settings or the address: the log warns of it.
     /// `SameServer` does not count: the log warns of the pair.
     pub(crate) fn needs_somebody(&self) -> bool {
         if let NodeFailure::Tls(failure) = self {

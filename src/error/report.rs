@@ -1,9 +1,10 @@
-//! What one node answered: rows of errors.
+//! What one node answered or was found to be: rows of errors and of the health check.
 
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::error::finding::NodeFinding;
 use crate::error::node_failure::NodeFailure;
 use crate::ids::NodeId;
 use crate::time::About;
@@ -12,11 +13,11 @@ use crate::time::About;
 #[derive(Clone, Eq, PartialEq)]
 #[non_exhaustive]
 pub struct NodeReport {
-    /// Which node.
+    /// The node.
     pub node: NodeId,
     /// Its host and port, or the path of its socket; without user and password.
     pub address: Arc<str>,
-    /// What it answered.
+    /// Its answer.
     pub answer: NodeAnswer,
 }
 
@@ -32,27 +33,27 @@ impl fmt::Debug for NodeReport {
     }
 }
 
-/// Rows of a report in one line. Nodes that say the same share a row; that of failed nodes keeps their addresses, because
-/// it is there that something has to be done.
+/// Rows of a report in one line. Nodes with the same answer share a row. Rows of failed nodes keep their addresses, for
+/// the person who has to act.
 pub(crate) struct Rows<'a>(pub(crate) &'a [NodeReport]);
 
 impl fmt::Display for Rows<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut groups: Vec<(String, Vec<&NodeReport>)> = Vec::new();
         for row in self.0 {
-            let said = row.answer.to_string();
-            match groups.iter_mut().find(|(it, _)| *it == said) {
+            let text = row.answer.to_string();
+            match groups.iter_mut().find(|(it, _)| *it == text) {
                 Some((_, rows)) => rows.push(row),
-                None => groups.push((said, vec![row])),
+                None => groups.push((text, vec![row])),
             }
         }
         // A grant or a missing answer needs no action.
-        let is_idle = |it: &&NodeReport| {
-            it.answer.is_granted()
-                || matches!(it.answer, NodeAnswer::Pending | NodeAnswer::NotAsked)
+        let is_idle = |row: &&NodeReport| {
+            row.answer.is_granted()
+                || matches!(row.answer, NodeAnswer::Pending | NodeAnswer::NotAsked)
         };
         groups.sort_by_key(|(_, rows)| rows.iter().all(is_idle));
-        let groups = groups.iter().map(|(said, rows)| {
+        let groups = groups.iter().map(|(text, rows)| {
             let with_address = rows.len() == 1
                 || rows
                     .iter()
@@ -64,7 +65,7 @@ impl fmt::Display for Rows<'_> {
                     node.to_string()
                 }
             });
-            format!("{}: {said}", joined(nodes, ", "))
+            format!("{}: {text}", joined(nodes, ", "))
         });
         f.write_str(&joined(groups, "; "))
     }
@@ -90,14 +91,14 @@ pub enum NodeAnswer {
         /// The holder, if the key's value names one: `host/process` and perhaps a [label](crate::Builder::owner_label). `None`: another
         /// client's value, or a manager without a label. Cut, escaped, and only as reliable as the client that wrote it.
         holder: Option<Arc<str>>,
-        /// Which name it is, of a lock of [several](crate::LockManager::multi_lock); `None` for a lock of one name. Cut and escaped.
+        /// The name, for a lock of [several names](crate::LockManager::multi_lock); otherwise `None`. Cut and escaped.
         name: Option<Arc<str>>,
     },
     /// Readers hold the lock there: see [`RwLock`](crate::RwLock).
     HeldByReaders {
         /// Time to live of the last of their entries. `None`: the lock's key has no expiry.
         left: Option<Duration>,
-        /// Which name it is, of a lock of [several](crate::LockManager::multi_lock); `None` for a lock of one name. Cut and escaped.
+        /// The name, for a lock of [several names](crate::LockManager::multi_lock); otherwise `None`. Cut and escaped.
         name: Option<Arc<str>>,
     },
     /// The lock was extended there.
@@ -117,12 +118,12 @@ pub enum NodeAnswer {
 }
 
 impl NodeAnswer {
-    /// The caller's key stands there.
+    /// Whether the caller's key is on the node.
     pub(crate) fn is_granted(&self) -> bool {
         matches!(self, NodeAnswer::Granted | NodeAnswer::GrantedBehind)
     }
 
-    /// The same, said of one of several names.
+    /// The same, text of one of several names.
     pub(crate) fn about(mut self, of: Arc<str>) -> NodeAnswer {
         if let NodeAnswer::Held { name, .. }
         | NodeAnswer::HeldByReaders { name, .. }
@@ -161,7 +162,7 @@ impl fmt::Display for NodeAnswer {
     }
 }
 
-/// Who holds the lock, and for how long.
+/// Writes the holder and the time left.
 fn write_held(
     f: &mut fmt::Formatter<'_>,
     name: Option<&str>,
@@ -175,6 +176,54 @@ fn write_held(
     match left {
         Some(left) => write!(f, "{} left", About(left)),
         None => f.write_str("no expiry"),
+    }
+}
+
+/// One node, as [`LockManager::check_nodes`](crate::LockManager::check_nodes) found it.
+#[derive(Clone, Debug, Eq, PartialEq)]
+#[non_exhaustive]
+pub struct NodeCheck {
+    /// The node.
+    pub node: NodeId,
+    /// Its host and port, or the path of its socket; without user and password.
+    pub address: Arc<str>,
+    /// Why its vote does not count now.
+    pub failure: Option<NodeFailure>,
+    /// Weaknesses of a voting node; empty without an answer.
+    pub findings: Vec<NodeFinding>,
+    /// Round-trip time of a `TIME` command; `None` without an answer.
+    pub round_trip: Option<Duration>,
+    /// Reported server and version: `Redis 7.0.15`. `None` if not reported.
+    pub version: Option<Arc<str>>,
+    /// Reported uptime at the beginning of the connection, in whole seconds.
+    pub uptime: Option<Duration>,
+    /// Whether it logs every write to its disk, as reported: `appendonly`. Without it, a restart loses some or all
+    /// locks and fencing counters. `None` if not reported.
+    pub append_only: Option<bool>,
+    /// The longest ttl of any lock, from the node's record. `None` without [quarantine](crate::Builder::quarantine) or
+    /// without a record.
+    pub max_ttl: Option<Duration>,
+}
+
+impl NodeCheck {
+    /// Whether its vote counts and it has no weakness.
+    #[must_use]
+    pub fn is_fine(&self) -> bool {
+        self.failure.is_none() && self.findings.is_empty()
+    }
+}
+
+impl fmt::Display for NodeCheck {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} ({}): ", self.node, self.address)?;
+        match &self.failure {
+            Some(failure) => write!(f, "no vote: {failure}")?,
+            None => f.write_str("votes")?,
+        }
+        for finding in &self.findings {
+            write!(f, "; {finding}")?;
+        }
+        Ok(())
     }
 }
 

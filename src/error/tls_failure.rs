@@ -1,29 +1,30 @@
-//! Why a connection could not be secured, or is not.
+//! Why a connection is not secured.
 
 use std::sync::Arc;
 
 use thiserror::Error;
 
-/// Why a node with a `rediss://` address could not be talked to, or one without asks for TLS, and what to do about it.
+/// Why TLS with a node with a `rediss://` address failed, or why a node without one requires TLS, and what to do.
 ///
-/// Nothing is sent to a node whose certificate was not accepted: no password, no name of a lock.
+/// Before the certificate is accepted nothing is sent to the node: no password, no name of a lock.
 #[derive(Clone, Debug, Eq, Error, PartialEq)]
 #[non_exhaustive]
 pub enum TlsFailure {
-    /// The server answered, and not with TLS: a port without it. A Redis Cluster may name such ports of its masters although it was
-    /// asked by TLS: before Redis 7.2 it does so unless it has `tls-cluster yes`.
+    /// The server answered without TLS. A Redis Cluster before 7.2 without `tls-cluster yes` names ports without TLS
+    /// for its masters.
     #[error("answered without TLS: give its TLS port, or write redis:// if it has none")]
     NotTls,
-    /// The server speaks TLS, and the address is one without.
+    /// The server requires TLS, and the address has none.
     #[error("its port speaks TLS: write rediss:// instead of redis://")]
     SpeaksTls,
-    /// The connection was accepted, and the handshake not ended within the [connect timeout](crate::Builder::connect_timeout).
+    /// The connection was accepted, but the handshake did not end within the [connect
+    /// timeout](crate::Builder::connect_timeout).
     #[error("no answer to the TLS handshake in time")]
     NoAnswer,
     /// The server closed the connection in the handshake, without a reason.
     #[error("closed in the TLS handshake: {reason}; see the server's log")]
     Closed {
-        /// What the system said.
+        /// Message of the system.
         reason: String,
     },
     /// The server's certificate has expired; or this machine's clock is wrong.
@@ -32,7 +33,7 @@ pub enum TlsFailure {
     /// The server's certificate is not valid yet; or this machine's clock is wrong.
     #[error("its certificate is not valid yet: correct this machine's clock, or wait")]
     NotYetValid,
-    /// The server's certificate was not signed by a certificate authority that is trusted here.
+    /// The server's certificate is not from a trusted authority.
     #[error(
         "its certificate is from an unknown authority: trust that authority, or give its CA file"
     )]
@@ -44,7 +45,7 @@ pub enum TlsFailure {
         if presented.is_empty() { "no name" } else { presented }
     )]
     NameMismatch {
-        /// The name that was asked for: that of the address, or of `Tls::server_name`.
+        /// The expected name: that of the address, or of `Tls::server_name`.
         expected: Arc<str>,
         /// The names in the certificate's `subjectAltName`, as in `DNS:a.example, IP:10.0.0.1`: cut and escaped.
         presented: String,
@@ -52,10 +53,10 @@ pub enum TlsFailure {
     /// The server's certificate cannot be used for another reason.
     #[error("its certificate cannot be used: {reason}")]
     BadCertificate {
-        /// What is wrong with it; and, behind a semicolon, what to do.
+        /// The problem; behind a semicolon, what to do.
         reason: String,
     },
-    /// The server wants a certificate of ours, and was given none.
+    /// The server requires a client certificate, and none was given.
     #[error("a client certificate is required, and none was given: give one, with its key")]
     CertificateRequired,
     /// The server has refused our certificate.
@@ -63,7 +64,7 @@ pub enum TlsFailure {
         "it refuses our client certificate ({alert}): see that it is valid, and signed by an authority that the server knows"
     )]
     CertificateRefused {
-        /// The name of the alert that it sent.
+        /// Name of the alert.
         alert: String,
     },
     /// The server has ended the connection with an alert.
@@ -75,19 +76,19 @@ pub enum TlsFailure {
     /// A certificate, key or list of authorities of ours cannot be used.
     #[error("cannot use our own certificates: {reason}")]
     OwnFiles {
-        /// Which file, and what is wrong with it.
+        /// The file and its problem.
         reason: String,
     },
-    /// What came is not what TLS allows, or nothing that both sides know.
+    /// The server violated TLS, or both sides have no version or cipher in common.
     #[error("no TLS that we understand: {reason}")]
     Protocol {
-        /// What was wrong with it.
+        /// The violation.
         reason: String,
     },
 }
 
 impl TlsFailure {
-    /// Whether it stays as it is until somebody changes something.
+    /// Whether it lasts until somebody changes something.
     pub(super) fn needs_somebody(&self) -> bool {
         !matches!(
             self,

@@ -1,10 +1,14 @@
-//! What all kinds have in common: a lock with the manager that takes it, and the methods that every kind has, written and
-//! documented once.
+//! A lock with its manager, and the methods of every kind, written and documented once.
 //!
-//! A kind has a field `inner`, a description of a lock, and for each guard that it gives a
-//! `fn(&self, WaitLimit) -> Result<Guard, AcquireError>`. It says what its methods are called, with their aliases, and what
-//! their docs add; `made` is how an example gets a lock of the kind from a manager,
-//! `inside` who is in it, and `doing` what that does. Its file imports `AcquireError` and `WaitLimit`.
+//! A kind has a field `inner`, a [`LockHandle`], and for each of its guards a
+//! `fn(&self, WaitLimit) -> Result<Guard, AcquireError>`. Its file imports `AcquireError` and `WaitLimit`. Parameters
+//! of the macros:
+//!
+//! - `made`: the call on a manager that makes a lock of the kind, for examples
+//! - `inside`: a comment in the example of the held lock
+//! - `doing`: the text that the example prints
+//! - `about`: docs of the kind for all of its methods
+//! - `errors`: further errors
 
 use std::panic::{RefUnwindSafe, UnwindSafe};
 use std::sync::Arc;
@@ -12,10 +16,8 @@ use std::time::Duration;
 
 use crate::engine::{Engine, LockSpec};
 use crate::error::{AcquireError, ReleaseError, WithError};
-use crate::ids::LockName;
 use crate::inspection::Inspection;
-use crate::lock::{Hold, LockGuard, WaitLimit, acquire};
-use crate::sys::logging::debug;
+use crate::lock::{LockGuard, WaitLimit, acquire};
 use crate::time;
 use crate::wire::{KeyTtls, LockCommands};
 
@@ -60,15 +62,15 @@ impl LockHandle {
         self.spec.check(&self.engine.shared.config)
     }
 
-    /// What the nodes store about this lock.
+    /// The state of this lock on the nodes.
     pub(super) fn inspect(&self) -> Result<Inspection, AcquireError> {
         self.engine.shared.check_name(self.name())?;
         self.engine
             .operate(|shared| shared.inspect(self.name(), None))
     }
 
-    /// The same for each of these names, or slots of a name. An unresponsive node delays the first answer only: it is skipped
-    /// until it responds.
+    /// The same for each of these names, or slots of a name. An unresponsive node delays the first answer only: it is
+    /// skipped until it responds.
     pub(super) fn inspect_each(
         &self,
         each: &[(&[u8], Option<u8>)],
@@ -86,11 +88,6 @@ impl LockHandle {
     pub(super) fn take(&self, patience: WaitLimit) -> Result<LockGuard, AcquireError> {
         let hold = acquire(&self.engine, &self.spec, patience)?;
         Ok(LockGuard(hold))
-    }
-
-    /// For reading: beside other readers.
-    pub(super) fn take_read(&self, patience: WaitLimit) -> Result<Hold, AcquireError> {
-        acquire(&self.engine, &self.spec.to_read(), patience)
     }
 }
 
@@ -166,7 +163,7 @@ macro_rules! shown {
 macro_rules! setters {
     ($kind:ident) => {
         impl $kind {
-            /// Sets the ttl of this lock. See [`Builder::ttl`](crate::Builder::ttl) for what it means and what is allowed.
+            /// Sets the ttl of this lock. See [`Builder::ttl`](crate::Builder::ttl) for its meaning and limits.
             ///
             /// Default: the manager's. Checked when the lock is taken.
             #[must_use]
@@ -177,8 +174,9 @@ macro_rules! setters {
 
             /// Sets whether a thread of the manager extends the lock while it is held.
             ///
-            /// Without renewal the lock ends after its ttl: a fixed lease, for work with a hard limit. Its keys are extended in
-            /// one case only, and to that end: if a node's clock was stepped forward and they would expire before it.
+            /// Without renewal the lock ends after its ttl: a fixed lease, for work with a hard limit. Its keys are
+            /// extended in one case only, up to that end: if a node's clock was stepped forward and the keys would
+            /// expire earlier.
             ///
             /// Default: the manager's, see [`Builder::renew`](crate::Builder::renew).
             #[must_use]
@@ -210,10 +208,9 @@ macro_rules! setters {
     };
 }
 
-/// The three calls that take the lock: `lock`, `try_lock`, `try_lock_for`, or what the kind calls them.
+/// The three calls that take the lock: `lock`, `try_lock`, `try_lock_for`, under the names of the kind.
 ///
-/// `about` is what the docs of all three add; each has attributes of its own, its aliases, in front of its name; `errors`
-/// are more errors of the first.
+/// Each name has attributes of its own in front of it: its aliases.
 macro_rules! lock_methods {
     (
         $kind:ident::$take:ident -> $guard:ty, made: $made:literal, inside: $inside:literal, doing: $doing:literal,
@@ -270,7 +267,7 @@ macro_rules! lock_methods {
             /// nodes answer in time, the call waits one response timeout for its turn and then returns
             /// [`Busy`](AcquireError::Busy).
             ///
-            /// A free lock goes to a call that has waited for longer, and counts as held.
+            /// A free lock with an earlier waiting call goes to that call, and counts as held.
             ///
             /// If contenders split the nodes so that nobody gets a majority, the call repeats the attempt up to three times,
             /// after a random part of the [retry delay](crate::Builder::retry_delay).
@@ -308,9 +305,9 @@ macro_rules! lock_methods {
             ///
             #[doc = concat!("Blocks. Returns within `timeout` plus the time of one [`", stringify!($try_lock), "`](Self::",
                 stringify!($try_lock), "): a round that is")]
-            /// under way when time runs out is brought to its end, so that nothing of it stays on the nodes.
-            /// [`Duration::ZERO`](std::time::Duration::ZERO) makes one attempt. A timeout too long for the clock to show
-            /// means no limit.
+            /// under way at the end of the timeout is completed, so that nothing of it stays on the nodes.
+            /// [`Duration::ZERO`](std::time::Duration::ZERO) makes one attempt. A timeout too long for the clock means
+            /// no limit.
             ///
             /// An outage ends the wait earlier, after the [outage timeout](crate::Builder::outage_timeout). **In an older outage
             /// the call does not wait:** it makes one attempt and returns 100 ms after its beginning, or after `timeout` if that
@@ -330,7 +327,7 @@ macro_rules! lock_methods {
     };
 }
 
-/// [`lock_methods`] with the usual names of a mutex, and the names under which users of other crates look for them.
+/// [`lock_methods`] with the usual names of a mutex, and the names in other crates as aliases.
 macro_rules! mutex_methods {
     (
         $kind:ident::$take:ident -> $guard:ty, made: $made:literal,
@@ -358,13 +355,11 @@ macro_rules! mutex_methods {
     };
 }
 
-/// `with`, over the call that waits for the lock.
-///
-/// `about` is what its docs add.
+/// `with`, or the method of this name, over the waiting call. `token`: the method of the guard in the example.
 macro_rules! with_method {
     (
-        $kind:ident -> $guard:ty, made: $made:literal,
-        over: $lock:ident,
+        $kind:ident::$with:ident -> $guard:ty, made: $made:literal,
+        over: $lock:ident, token: $token:ident,
         $(#[$about:meta])* about,
     ) => {
         impl $kind {
@@ -372,8 +367,8 @@ macro_rules! with_method {
             /// calls `work`, and releases.
             ///
             #[doc = concat!("Blocks as `", stringify!($lock), "` does, then for the time of `work`,")]
-            /// then for the release. If `work` panics the lock is released and the panic goes on. That a release was not
-            /// confirmed is logged and is no error: the work is done.
+            /// then for the release. If `work` panics the lock is released and the panic goes on. An unconfirmed
+            /// release is logged, not returned.
             ///
             $(#[$about])*
             ///
@@ -381,16 +376,16 @@ macro_rules! with_method {
             ///
             #[doc = concat!("- [`WithError::NotAcquired`](crate::error::WithError::NotAcquired): as for [`", stringify!($lock),
                 "`](Self::", stringify!($lock), "); `work` was not called.")]
-            /// - [`WithError::Lost`](crate::error::WithError::Lost): `work` was called and has returned, but the lock was lost
-            ///   before that; its value is in the error.
+            /// - [`WithError::Lost`](crate::error::WithError::Lost): the lock was lost before `work` returned. The
+            ///   error has its value.
             ///
             /// # Examples
             ///
             /// ```
             /// # fn run(locks: &quorlock::LockManager) -> Result<(), quorlock::WithError<u64>> {
-            #[doc = concat!("let pages = locks.", $made, ".with(|guard| {")]
-            ///     // Hand guard.fencing_token() to whatever stores the report.
-            ///     guard.fencing_token().get()
+            #[doc = concat!("let pages = locks.", $made, ".", stringify!($with), "(|guard| {")]
+            #[doc = concat!("    // Pass guard.", stringify!($token), "() to the storage.")]
+            #[doc = concat!("    guard.", stringify!($token), "().get()")]
             /// })?;
             /// # let _ = pages;
             /// # Ok(())
@@ -401,10 +396,10 @@ macro_rules! with_method {
             #[doc(alias = "lock_with")]
             #[doc(alias = "run")]
             #[doc(alias = "using")]
-            pub fn with<R>(&self, work: impl FnOnce(&$guard) -> R) -> Result<R, crate::error::WithError<R>> {
+            pub fn $with<R>(&self, work: impl FnOnce(&$guard) -> R) -> Result<R, crate::error::WithError<R>> {
                 let guard = self.$lock()?;
                 let value = work(&guard);
-                crate::kinds::methods::finish_with(&self.inner.spec.name, value, guard.release())
+                crate::kinds::methods::finish_with(value, guard.release())
             }
         }
     };
@@ -412,23 +407,20 @@ macro_rules! with_method {
 
 pub(super) use {inspected, lock_methods, mutex_methods, named, setters, shown, with_method};
 
-/// A timeout too long for the clock to show is none.
+/// A timeout too long for the clock means no limit.
 pub(super) fn patience(timeout: Duration) -> WaitLimit {
     time::tick()
         .checked_add(timeout)
         .map_or(WaitLimit::Forever, WaitLimit::Until)
 }
 
-/// What `with` returns once its closure has returned `value`: a loss is an error, a release that nobody confirmed is not.
+/// The result of `with` after its closure returned `value`: a loss is an error, an unconfirmed release is not.
 pub(super) fn finish_with<R, T>(
-    name: &LockName,
     value: R,
     released: Result<T, ReleaseError>,
 ) -> Result<R, WithError<R>> {
     match released {
-        Err(ReleaseError::Lost(lost)) => return Err(WithError::Lost { lost, value }),
-        Err(err @ ReleaseError::NotConfirmed { .. }) => debug!("{name:?}: {err}"),
-        Ok(_) => {}
+        Err(ReleaseError::Lost(lost)) => Err(WithError::Lost { lost, value }),
+        Err(ReleaseError::NotConfirmed { .. }) | Ok(_) => Ok(value),
     }
-    Ok(value)
 }

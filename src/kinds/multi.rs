@@ -14,16 +14,17 @@ use crate::wire::LockCommands;
 
 /// Several locks taken together: all or none.
 ///
-/// A cheap description, made by [`LockManager::multi_lock`](crate::LockManager::multi_lock), without any state of a hold. Each hold is
-/// a [`LockGuard`] for all the names.
+/// A cheap description, made by [`LockManager::multi_lock`](crate::LockManager::multi_lock), without any state of a
+/// hold. Each hold is one [`LockGuard`] for all the names.
 ///
-/// Each node grants all names or none, in one step. So nobody holds one name and waits for another, and there is **no order
-/// to keep**: two calls that name the same locks the other way round never wait for each other. Every name is the lock that
-/// [`mutex`](crate::LockManager::mutex) of that name is, and so excludes it, the reentrant mutex, other sets that have
+/// Each node grants all names or none, in one step. So no caller holds one name and waits for another, and **the order
+/// of names does not matter**: two calls with the same names in reverse order never deadlock. Every name is the lock of
+/// the [`mutex`](crate::LockManager::mutex) of that name. It excludes that mutex, the reentrant mutex, other sets with
 /// this name, and clients of the plain Redlock layout.
 ///
-/// A hold has one [fencing token](LockGuard::fencing_token), larger than that of every earlier holder of each of the names.
-/// It is **lost as a whole**: as soon as no majority of the nodes has all of the names, and they are all released then.
+/// A hold has one [fencing token](LockGuard::fencing_token), larger than that of every earlier holder of each of the
+/// names. It is **lost as a whole** once no majority of the nodes has all of the names, and all names are released
+/// then.
 ///
 /// Not reentrant. See [`guide::other_locks`](crate::guide::other_locks#several-names).
 #[derive(Clone)]
@@ -34,11 +35,11 @@ pub struct MultiLock {
 }
 
 impl LockManager {
-    /// Describes a lock of several names, which are taken together: all of them, or none. Does not block; asks no node.
+    /// Describes a lock of several names, taken together: all of them, or none. Does not block; asks no node.
     ///
-    /// One to 64 names, and 64 KiB of them together with their [prefixes](crate::Builder::prefix); each is as for
-    /// [`mutex`](LockManager::mutex). Their order does not matter, and a name that is given twice is one: a transfer from an
-    /// account to itself needs no case of its own. Names that cannot be used are an error when the lock is taken.
+    /// One to 64 names, at most 64 KiB in total with their [prefixes](crate::Builder::prefix). The rules for each are
+    /// those of [`mutex`](LockManager::mutex). The order does not matter, and a repeated name counts once: a transfer
+    /// from an account to itself needs no case of its own. Invalid names are an error when the lock is taken.
     ///
     /// # Examples
     ///
@@ -80,9 +81,9 @@ impl MultiLock {
         self.inner.spec.names.iter().map(LockName::as_bytes)
     }
 
-    /// What the nodes store about each name, in the order of [`names`](MultiLock::names): see
-    /// [`Mutex::inspect`](crate::Mutex::inspect). Blocks as that does, for one name after the other; an unresponsive node delays the
-    /// first one only.
+    /// The state of each name on the nodes, in the order of [`names`](MultiLock::names): see
+    /// [`Mutex::inspect`](crate::Mutex::inspect). Blocks as that does, for one name after the other. An unresponsive
+    /// node delays the first one only.
     ///
     /// # Errors
     ///
@@ -113,16 +114,16 @@ shown!(MultiLock, names);
 
 mutex_methods! {
     MultiLock::take -> LockGuard, made: r#"multi_lock(["account:7", "account:9"])"#,
-    /// The call waits for one name at a time, that which was in its way, and does not keep the others from anybody
-    /// meanwhile. So calls for single names can come before it for as long as its names are never free at once: see
-    /// [`guide::other_locks`](crate::guide::other_locks#several-names) for what to do then.
+    /// While the call waits for a conflicting name, other callers can take the remaining names. So calls for single
+    /// names can overtake it as long as its names are never free at once: see
+    /// [`guide::other_locks`](crate::guide::other_locks#several-names) for a remedy.
     about,
     /// - [`AcquireError::NoNames`], [`AcquireError::TooManyNames`]: likewise.
     errors,
 }
 
 with_method! {
-    MultiLock -> LockGuard, made: r#"multi_lock(["account:7", "account:9"])"#,
-    over: lock,
+    MultiLock::with -> LockGuard, made: r#"multi_lock(["account:7", "account:9"])"#,
+    over: lock, token: fencing_token,
     about,
 }

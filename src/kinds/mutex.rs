@@ -60,7 +60,7 @@ mutex_methods! {
 }
 
 with_method! {
-    Mutex -> LockGuard, made: r#"mutex("nightly-report")"#,
-    over: lock,
+    Mutex::with -> LockGuard, made: r#"mutex("nightly-report")"#,
+    over: lock, token: fencing_token,
     about,
 }

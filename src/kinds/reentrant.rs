@@ -1,4 +1,4 @@
-//! The lock that the thread that holds it can take again.
+//! A lock that its holding thread can take again.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -16,18 +16,18 @@ use crate::kinds::methods::{LockHandle, inspected, mutex_methods, named, setters
 use crate::kinds::mutex::Mutex;
 use crate::lock::{LockGuard, WaitLimit};
 use crate::manager::LockManager;
-use crate::sys::logging::debug;
 
 /// A lock with one holding thread at a time, in the whole fleet. That thread can take it again.
 ///
-/// For code that calls itself, or calls other code that needs the same lock. A cheap description, made by
-/// [`LockManager::reentrant_mutex`](crate::LockManager::reentrant_mutex). Clone it or share it between threads: it has no state of a
-/// hold. Each call that takes the lock returns a [`ReentrantGuard`], which stays in its thread. The drop of the thread's last guard
-/// releases the lock, in any order.
+/// For code that calls itself, or calls other code with the same lock. A cheap description, made by
+/// [`LockManager::reentrant_mutex`](crate::LockManager::reentrant_mutex). Clone it or share it between threads: it has
+/// no state of a hold. Each call that takes the lock returns a [`ReentrantGuard`], which stays in its thread. The drop
+/// of the thread's last guard releases the lock, in any order.
 ///
-/// Descriptions with the same name are the same lock, as with [`Mutex`]. On one thread they share one *hold* if they belong to the
-/// same manager or its clones; two managers are two owners. A plain `Mutex` of the same name is the same lock on the nodes and does
-/// not look at what the thread holds: a thread that holds one of the two and takes the other waits for itself.
+/// Descriptions with the same name are the same lock, as with [`Mutex`]. On one thread they share one *hold* if they
+/// belong to the same manager or its clones; two managers are two owners. A plain `Mutex` of the same name is the same
+/// lock on the nodes and ignores the holds of the thread: a thread that holds one of the two and takes the other waits
+/// for itself.
 ///
 /// # Taking it again
 ///
@@ -63,7 +63,7 @@ use crate::sys::logging::debug;
 #[derive(Clone)]
 pub struct ReentrantMutex {
     inner: LockHandle,
-    /// How many guards a thread can have. Always the same, and here so that a test can reach it.
+    /// Largest number of guards of a thread. A field so that tests can lower it.
     holds_max: u32,
 }
 
@@ -87,12 +87,12 @@ impl ReentrantMutex {
         self.take_with(|it| it.take(patience))
     }
 
-    /// `acquire` is called if the thread does not hold the lock.
+    /// Calls `acquire` unless the thread holds the lock.
     fn take_with(
         &self,
         acquire: impl FnOnce(&LockHandle) -> Result<LockGuard, AcquireError>,
     ) -> Result<ReentrantGuard, AcquireError> {
-        // Also if the thread holds the lock: the same call should not be an error on some days only.
+        // Also for a held lock: otherwise the same call would fail on some days only.
         self.inner.check()?;
         let key = Key::new(&self.inner.engine, &self.inner.spec.name);
         match find(&key)? {
@@ -103,7 +103,7 @@ impl ReentrantMutex {
         }
     }
 
-    /// Lets one more guard pass, or drops it.
+    /// Accepts one more guard, or drops it.
     fn take_again(&self, guard: ReentrantGuard) -> Result<ReentrantGuard, AcquireError> {
         if !counts(Rc::strong_count(&guard.hold), self.holds_max) {
             return Err(AcquireError::TooManyHolds {
@@ -111,15 +111,12 @@ impl ReentrantMutex {
             });
         }
         let ttl = self.inner.spec.ttl();
-        if is_low(guard.remaining(), ttl)
-            && let Err(err) = guard.extend(ttl)
-        {
-            debug!(
-                "{:?}: taken again with little time left, and {err}",
-                self.inner.spec.name
-            );
+        if is_low(guard.remaining(), ttl) {
+            // Checked below, whatever comes of it.
+            let _ = guard.extend(ttl);
         }
-        // Whatever came of the extension. Without a confirmation the hold has its old time, as its other guards have.
+        // Whatever the result of the extension: without a confirmation the hold keeps its old end, as its other guards
+        // do.
         guard.check().map_err(not_again)?;
         Ok(guard)
     }
@@ -131,8 +128,8 @@ setters!(ReentrantMutex);
 
 mutex_methods! {
     ReentrantMutex::take -> ReentrantGuard, made: r#"reentrant_mutex("nightly-report")"#,
-    /// A thread that holds the lock [takes it again](ReentrantMutex#taking-it-again). That does not block, except for an
-    /// extension. The lock is another's if another thread holds it, of whatever process, or another manager.
+    /// A thread that holds the lock [takes it again](ReentrantMutex#taking-it-again). That does not block, except for
+    /// an extension. A lock of another thread, in any process, or of another manager counts as held by someone else.
     about,
     /// - [`AcquireError::HoldLost`]: this thread held the lock and has lost it. Drop its guards first.
     /// - [`AcquireError::TooManyHolds`]: this thread has 4,294,967,295 guards of it.
@@ -141,10 +138,10 @@ mutex_methods! {
 }
 
 with_method! {
-    ReentrantMutex -> ReentrantGuard, made: r#"reentrant_mutex("nightly-report")"#,
-    over: lock,
-    /// Can be called in `work` again: the lock is released with the thread's last guard. Inner and outer calls report a
-    /// loss alike.
+    ReentrantMutex::with -> ReentrantGuard, made: r#"reentrant_mutex("nightly-report")"#,
+    over: lock, token: fencing_token,
+    /// `work` can call it again: the lock is released with the thread's last guard. Inner and outer calls report a loss
+    /// alike.
     about,
 }
 
@@ -160,8 +157,8 @@ impl fmt::Debug for ReentrantMutex {
 
 /// One of the guards with which a thread holds a [`ReentrantMutex`].
 ///
-/// Each of them dereferences to the [`LockGuard`] of the hold. The lock is held until the last one is dropped; that drop releases
-/// and blocks like the drop of a `LockGuard`. The other drops do not block.
+/// Each of them dereferences to the [`LockGuard`] of the hold. The lock is held until the last guard is dropped. That
+/// drop releases and blocks like the drop of a `LockGuard`; the others do not block.
 ///
 /// A guard stays in its thread:
 ///
@@ -184,7 +181,7 @@ impl UnwindSafe for ReentrantGuard {}
 impl RefUnwindSafe for ReentrantGuard {}
 
 impl ReentrantGuard {
-    /// How many guards of this hold the thread has, with this one; those that were forgotten count. Does not block.
+    /// Number of the thread's guards of this hold, including this one and forgotten ones. Does not block.
     #[must_use]
     pub fn holds(&self) -> u32 {
         // More than that are refused.
@@ -193,21 +190,25 @@ impl ReentrantGuard {
 
     /// Drops this guard and reports how that went.
     ///
-    /// If it is the thread's last one the lock is released. That blocks for one round trip, at most one response timeout.
-    /// Otherwise the lock stays held, the answer is `None`, and nothing blocks.
+    /// The thread's last guard releases the lock. That blocks for one round trip, at most one response timeout.
+    /// Otherwise the lock stays held, the result is `None`, and nothing blocks.
     ///
     /// # Errors
     ///
-    /// - [`ReleaseError::Lost`]: the lock had been lost before, so the work was not protected to its end. Each guard of
-    ///   the hold says so, not the last one only.
+    /// - [`ReleaseError::Lost`]: the lock was lost earlier, so the work was not protected to its end. Each guard of the
+    ///   hold reports this.
     /// - [`ReleaseError::NotConfirmed`]: this was the last guard, and no majority confirmed in time. The release stays
-    ///   queued for nodes that did not; where it never arrives the key expires within one ttl.
+    ///   queued for the other nodes. Where it never arrives, the key expires within one ttl.
     pub fn release(self) -> Result<Option<Released>, ReleaseError> {
         if self.holds() != 1 {
             return self.check().map(|()| None).map_err(ReleaseError::from);
         }
         Rc::into_inner(self.hold)
-            .map(|hold| hold.into_guard().release())
+            .map(|hold| {
+                // The thread must not find a hold whose release has begun.
+                drop(hold.entry);
+                hold.guard.release()
+            })
             .transpose()
     }
 }
@@ -229,18 +230,18 @@ impl fmt::Debug for ReentrantGuard {
     }
 }
 
-/// Whether so many guards can be counted.
+/// Whether this number of guards is allowed.
 fn counts(guards: usize, max: u32) -> bool {
     u32::try_from(guards).is_ok_and(|it| it <= max)
 }
 
-/// Whether so little is left of a lock that it is extended before it is taken again: less than a third of its ttl.
+/// Whether the lock is extended before it is taken again: less than a third of its ttl is left.
 fn is_low(remaining: Duration, ttl: Duration) -> bool {
     remaining.saturating_mul(3) < ttl
 }
 
-/// Why a lost hold is not taken again. After a fork or a shutdown it would not help to drop guards, so these are said as
-/// to a thread that has none.
+/// Why a lost hold is not taken again. After a fork or a shutdown dropping guards does not help, so the error is that
+/// of a thread without guards.
 fn not_again(lost: Lost) -> AcquireError {
     match lost {
         Lost::Forked => AcquireError::Forked,
@@ -249,20 +250,20 @@ fn not_again(lost: Lost) -> AcquireError {
     }
 }
 
-// Which locks this thread holds, so that it can take them again.
+// The locks held by this thread, so that it can take them again.
 //
-// Invariant: an entry has a hold for as long as the hold has a guard. The last guard removes the entry, so entries do not
-// pile up, and an entry without a hold counts for nothing.
+// Invariant: an entry has a hold as long as the hold has a guard. The last guard removes the entry, so entries do not
+// pile up. An entry without a hold does not count.
 //
-// The table is not borrowed while other code runs: a release blocks, ends managers and calls loggers, and each of these may
-// use the table.
+// The table is not borrowed while other code runs: a release blocks, ends managers and calls loggers, which may use the
+// table.
 thread_local! {
     static HOLDS: RefCell<BTreeMap<Key, Weak<ThreadHold>>> = const { RefCell::new(BTreeMap::new()) };
 }
 
-/// One lock of one manager. The prefix is the manager's, so the name says which key it is.
+/// One lock of one manager. The prefix is the manager's, so the name identifies the key.
 ///
-/// The address says which manager. Another manager could get the address of one that was dropped, but a hold keeps its
+/// The address identifies the manager. Another manager could get the address of a dropped one, but a hold keeps its
 /// manager alive, and an entry without a hold does not count.
 #[derive(Clone, Eq, Ord, PartialEq, PartialOrd)]
 struct Key {
@@ -279,20 +280,11 @@ impl Key {
     }
 }
 
-/// One hold, shared by the thread's guards: they are counted by their `Rc`.
+/// One hold, shared by the thread's guards, which its `Rc` counts.
 struct ThreadHold {
     // Dropped first: a thread that is already releasing the lock does not hold it any more.
     entry: Entry,
     guard: LockGuard,
-}
-
-impl ThreadHold {
-    /// The guard, which the thread does not find any more: it is about to release the lock.
-    fn into_guard(self) -> LockGuard {
-        let ThreadHold { entry, guard } = self;
-        drop(entry);
-        guard
-    }
 }
 
 /// The place of a hold in the table; removes it when dropped.
@@ -300,10 +292,10 @@ struct Entry(Key);
 
 impl Drop for Entry {
     fn drop(&mut self) {
-        // A guard in another thread-local may outlive the table: then there is nothing to remove.
-        let removed = HOLDS.try_with(|it| {
-            let mut holds = it.borrow_mut();
-            // Only if the entry is still this hold's: where it was lost, a logger that ran since may have taken the lock again.
+        // A guard in another thread-local may outlive the table. Then there is no entry to remove.
+        let removed = HOLDS.try_with(|table| {
+            let mut holds = table.borrow_mut();
+            // Only an entry of this hold: after a loss, a logger may have taken the lock again.
             let is_over = holds.get(&self.0).is_some_and(|it| it.strong_count() == 0);
             is_over.then(|| holds.remove(&self.0))
         });
@@ -311,7 +303,7 @@ impl Drop for Entry {
     }
 }
 
-/// This thread's hold of a lock, if there is one. It is counted by its `Rc`: make a guard of it.
+/// This thread's hold of a lock. Make a guard of the result: its `Rc` counts.
 fn find(key: &Key) -> Result<Option<Rc<ThreadHold>>, AcquireError> {
     let found = HOLDS.try_with(|it| it.borrow().get(key).and_then(Weak::upgrade));
     found.map_err(|_| AcquireError::ThreadEnding)
@@ -324,12 +316,12 @@ fn enter(key: Key, guard: LockGuard) -> Result<Rc<ThreadHold>, AcquireError> {
         guard,
     });
     let replaced = HOLDS.try_with(|it| it.borrow_mut().insert(key, Rc::downgrade(&hold)));
-    // Without an entry the hold could not be found again, and the thread would wait for itself: rather release it.
+    // Without an entry the thread would wait for its own hold: release it instead.
     replaced.map(drop).map_err(|_| AcquireError::ThreadEnding)?;
     Ok(hold)
 }
 
-/// How many entries this thread has.
+/// Number of entries of this thread.
 #[cfg(test)]
 fn entries() -> usize {
     HOLDS.with(|it| it.borrow().len())

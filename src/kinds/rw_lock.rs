@@ -1,10 +1,10 @@
 //! The read-write lock: many readers, or one writer.
 
-use crate::error::{AcquireError, WithError};
+use crate::error::AcquireError;
 use crate::kinds::methods::{
-    LockHandle, finish_with, inspected, lock_methods, named, setters, shown,
+    LockHandle, inspected, lock_methods, named, setters, shown, with_method,
 };
-use crate::lock::{ReadGuard, WaitLimit, WriteGuard};
+use crate::lock::{ReadGuard, WaitLimit, WriteGuard, acquire};
 use crate::manager::LockManager;
 
 /// A lock for any number of readers or one writer at a time, in the whole fleet.
@@ -68,44 +68,12 @@ impl LockManager {
 
 impl RwLock {
     fn take_read(&self, patience: WaitLimit) -> Result<ReadGuard, AcquireError> {
-        self.inner.take_read(patience).map(ReadGuard)
+        let LockHandle { engine, spec } = &self.inner;
+        acquire(engine, &spec.to_read(), patience).map(ReadGuard)
     }
 
     fn take_write(&self, patience: WaitLimit) -> Result<WriteGuard, AcquireError> {
         self.inner.take(patience).map(WriteGuard)
-    }
-
-    /// Acquires the lock like [`read`](RwLock::read), calls `work`, and releases.
-    ///
-    /// Blocks as `read` does, then for the time of `work`, then for the release. If `work` panics the lock is released and the
-    /// panic goes on. That a release was not confirmed is logged and is no error: the work is done.
-    ///
-    /// # Errors
-    ///
-    /// - [`WithError::NotAcquired`]: as for `read`; `work` was not called.
-    /// - [`WithError::Lost`]: `work` was called and has returned, but the lock was lost before that, so what it has read may be
-    ///   that of two writers; its value is in the error.
-    #[doc(alias = "with_read")]
-    pub fn read_with<R>(&self, work: impl FnOnce(&ReadGuard) -> R) -> Result<R, WithError<R>> {
-        let guard = self.read()?;
-        let value = work(&guard);
-        finish_with(&self.inner.spec.name, value, guard.release())
-    }
-
-    /// Acquires the lock like [`write`](RwLock::write), calls `work`, and releases.
-    ///
-    /// Blocks as `write` does, then for the time of `work`, then for the release. If `work` panics the lock is released and the
-    /// panic goes on. That a release was not confirmed is logged and is no error: the work is done.
-    ///
-    /// # Errors
-    ///
-    /// - [`WithError::NotAcquired`]: as for `write`; `work` was not called.
-    /// - [`WithError::Lost`]: `work` was called and has returned, but the lock was lost before that; its value is in the error.
-    #[doc(alias = "with_write")]
-    pub fn write_with<R>(&self, work: impl FnOnce(&WriteGuard) -> R) -> Result<R, WithError<R>> {
-        let guard = self.write()?;
-        let value = work(&guard);
-        finish_with(&self.inner.spec.name, value, guard.release())
     }
 }
 
@@ -117,8 +85,7 @@ shown!(RwLock, name);
 lock_methods! {
     RwLock::take_read -> ReadGuard, made: r#"rw_lock("catalog")"#,
     inside: "Other readers may be here, and no writer is.", doing: "reading the catalog",
-    /// For reading: other readers are not in the way, and a writer is. For how long others hold it matters as long as they
-    /// write, or a writer waits that began earlier.
+    /// For reading: beside other readers. The call waits only while a writer holds the lock or an earlier writer waits.
     about,
     #[doc(alias = "lock_shared")]
     #[doc(alias = "read_lock")]
@@ -133,7 +100,7 @@ lock_methods! {
 lock_methods! {
     RwLock::take_write -> WriteGuard, made: r#"rw_lock("catalog")"#,
     inside: "Only one process in the fleet is here.", doing: "writing the catalog",
-    /// For writing: readers are in the way, and so are other writers and whoever has the mutex of that name.
+    /// For writing: the call waits while readers, another writer or a mutex of that name hold the lock.
     about,
     #[doc(alias = "lock_exclusive")]
     #[doc(alias = "write_lock")]
@@ -143,4 +110,19 @@ lock_methods! {
     #[doc(alias = "write_timeout")]
     try_write_for,
     errors,
+}
+
+with_method! {
+    RwLock::read_with -> ReadGuard, made: r#"rw_lock("catalog")"#,
+    over: read, token: last_writer,
+    /// After a loss, a writer may have changed the data during the read.
+    #[doc(alias = "with_read")]
+    about,
+}
+
+with_method! {
+    RwLock::write_with -> WriteGuard, made: r#"rw_lock("catalog")"#,
+    over: write, token: fencing_token,
+    #[doc(alias = "with_write")]
+    about,
 }

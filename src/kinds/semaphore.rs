@@ -1,4 +1,4 @@
-//! A lock that several holders can have, up to a number.
+//! A lock for a limited number of holders.
 
 use std::fmt;
 use std::ops::Deref;
@@ -48,7 +48,8 @@ impl LockManager {
     #[must_use]
     #[doc(alias = "rate_limit")]
     pub fn semaphore(&self, name: impl AsRef<[u8]>, permits: usize) -> Semaphore {
-        let (name, slots) = (name.as_ref(), permits.min(PERMITS_MAX));
+        let name = name.as_ref();
+        let slots = permits.min(PERMITS_MAX);
         let commands = |prefix: &[u8], ttls| LockCommands::semaphore(prefix, name, slots, ttls);
         Semaphore {
             inner: LockHandle::new(&self.engine, name, commands),
@@ -64,21 +65,21 @@ impl Semaphore {
         self.permits
     }
 
-    /// What the nodes store about each slot: who has the permit, and for how long. For people, health pages and command
-    /// lines.
+    /// The state of each slot on the nodes: the holder of its permit, and for how long. For people, health pages and
+    /// command lines.
     ///
-    /// As many as this description has permits, in the order of the [slots](Permit::slot); each is like a
-    /// [lock that is looked at](crate::Mutex::inspect). Those who wait do so for any slot, and are counted in each
-    /// of them. [`Admin::release`](crate::Admin::release) takes a permit from who was seen to have it.
+    /// One [`Inspection`] per permit of this description, as from [`Mutex::inspect`](crate::Mutex::inspect), in the
+    /// order of the [slots](Permit::slot). Waiting calls wait for any slot, and each slot counts them.
+    /// [`Admin::release`](crate::Admin::release) removes the permit of an inspected holder.
     ///
-    /// Changes nothing. Blocks until the nodes have answered for each slot; a node that does not answer is waited for once, for
-    /// at most the [response timeout](crate::Builder::response_timeout), and the
-    /// [connect timeout](crate::Builder::connect_timeout) where it is connected to first.
+    /// Changes nothing. Blocks until the nodes have answered for each slot. A failing node delays the call once, for at
+    /// most the [response timeout](crate::Builder::response_timeout), and the [connect
+    /// timeout](crate::Builder::connect_timeout) for a node without a connection.
     ///
     /// # Errors
     ///
-    /// A name or a number that cannot be used, a manager that was [shut down](crate::LockManager::shutdown), or a forked
-    /// process. A node that cannot be asked is no error: its [rows](Inspection::nodes) say why.
+    /// An invalid name or number, a manager that was [shut down](crate::LockManager::shutdown), or a forked process. A
+    /// failing node is no error: its [rows](Inspection::nodes) have the reason.
     ///
     /// # Examples
     ///
@@ -131,8 +132,8 @@ lock_methods! {
 }
 
 with_method! {
-    Semaphore -> Permit, made: r#"semaphore("mail-server", 5)"#,
-    over: acquire,
+    Semaphore::with -> Permit, made: r#"semaphore("mail-server", 5)"#,
+    over: acquire, token: fencing_token,
     about,
 }
 
@@ -155,10 +156,10 @@ pub struct Permit {
 }
 
 impl Permit {
-    /// Which of the permits it is, from 0. Does not block.
+    /// The number of this permit, from 0. Does not block.
     ///
-    /// [Fencing tokens](LockGuard::fencing_token) grow with the holders of one slot: storage that is to refuse a holder
-    /// that was stopped for too long keeps the largest token *of each slot*.
+    /// [Fencing tokens](LockGuard::fencing_token) grow with the holders of one slot. Storage that rejects paused
+    /// holders keeps the largest token *of each slot*.
     #[must_use]
     pub fn slot(&self) -> usize {
         self.guard.slot().map_or(0, usize::from)

@@ -1,4 +1,4 @@
-//! The blocking loop: an attempt, and if it was lost, wait and try again.
+//! The blocking loop: attempts, with a wait after each lost one.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -16,17 +16,16 @@ use crate::observer::Event;
 use crate::sys::logging::{debug, info, warn};
 use crate::time::{self, About, Moment, Tick};
 
-/// Rounds of one `try_lock`, if those before may have been lost to contenders of whom none got the lock: they split the
-/// nodes between them, or pushed each other's fencing counters. Without a second try a fleet that starts a job at the
-/// same second would often find everyone refused and nobody at work.
+/// Rounds of one `try_lock`, if contenders split the nodes between them or pushed each other's fencing counters, so
+/// that possibly none got the lock. Otherwise a fleet that starts a job at the same second would often find everyone
+/// refused and nobody at work.
 const UNDECIDED_MAX: u32 = 4;
-/// How long an error waits for the reasons of nodes that were not needed to decide it.
+/// Wait of an error for the reasons of further nodes.
 const REASONS: Duration = Duration::from_millis(20);
-/// A call that an outage ends at its first attempt lasts this long all the same, if it may: a program that tries again in a
-/// loop does not spin.
+/// Shortest duration of a call in an outage, if its timeout allows it: a program that retries in a loop does not spin.
 const OUTAGE_PAUSE: Duration = Duration::from_millis(100);
 
-/// How long a call waits.
+/// Limit of a call's wait.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum WaitLimit {
     /// One attempt.
@@ -37,7 +36,7 @@ pub(crate) enum WaitLimit {
     Forever,
 }
 
-/// Acquires the lock, or says why not.
+/// Acquires the lock.
 pub(crate) fn acquire(
     engine: &Arc<Engine>,
     spec: &Arc<LockSpec>,
@@ -46,8 +45,8 @@ pub(crate) fn acquire(
     spec.check(&engine.shared.config)?;
     engine.operate(|shared| {
         let fanout = &shared.fanout;
-        fanout.records.note_use();
-        fanout.upcall.tell(|| Event::Began {
+        fanout.records.is_used.store(true, Ordering::Relaxed);
+        fanout.journal.tell(Event::Began {
             lock: spec.observed(),
         });
         let mut call = Acquisition::new(engine, spec, patience);
@@ -58,7 +57,7 @@ pub(crate) fn acquire(
             WaitLimit::Forever => call.wait(None),
         };
         if let (Err(error), false) = (&result, call.won) {
-            fanout.upcall.tell(|| Event::NotAcquired {
+            fanout.journal.tell(Event::NotAcquired {
                 lock: spec.observed(),
                 waited: call.waited(),
                 error: error.clone(),
@@ -73,13 +72,13 @@ struct Acquisition<'a> {
     engine: &'a Arc<Engine>,
     spec: &'a Arc<LockSpec>,
     began: Tick,
-    /// No round goes on for longer.
+    /// End of all rounds.
     end: Option<Tick>,
-    /// Since when its own attempts have found no majority.
+    /// Start of its own outage: attempts without a majority.
     outage: Option<Tick>,
-    /// The last lost attempt.
+    /// Last lost attempt.
     lost: Option<LostAttempt>,
-    /// The observer was told that it has won.
+    /// Whether the observer has its `Acquired` event.
     won: bool,
 }
 
@@ -89,17 +88,18 @@ impl<'a> Acquisition<'a> {
         spec: &'a Arc<LockSpec>,
         patience: WaitLimit,
     ) -> Acquisition<'a> {
-        let (config, began) = (&engine.shared.config, time::tick());
+        let config = &engine.shared.config;
+        let began = time::tick();
         let waits_until = match patience {
             WaitLimit::None => Some(began),
             WaitLimit::Until(until) => Some(until.max(began)),
             WaitLimit::Forever => None,
         };
-        // A connection, its turn or a raise, and a round.
-        let more = config
+        // Time for a connection, a turn or a raise, and a round.
+        let slack = config
             .connect_timeout
             .saturating_add(config.response_timeout.saturating_mul(2));
-        let end = waits_until.and_then(|it| it.checked_add(more));
+        let end = waits_until.and_then(|it| it.checked_add(slack));
         Acquisition {
             engine,
             spec,
@@ -111,7 +111,7 @@ impl<'a> Acquisition<'a> {
         }
     }
 
-    /// What ends after `timeout`, or with the call.
+    /// The end of `timeout`, or of the call.
     fn deadline(&self, timeout: Duration) -> Tick {
         let deadline = time::deadline(timeout);
         self.end.map_or(deadline, |end| end.min(deadline))
@@ -122,14 +122,14 @@ impl<'a> Acquisition<'a> {
     }
 
     fn signals(&self) -> Vec<&'a engine::Signal> {
-        let cancel = self.spec.cancel.as_ref().map(CancelHandle::signal);
+        let cancel = self.spec.cancel.as_ref().map(|cancel| &cancel.signal);
         [Some(&self.engine.shutdown), cancel]
             .into_iter()
             .flatten()
             .collect()
     }
 
-    /// Why no further round may begin, if so.
+    /// Reason to begin no further round, if any.
     fn stopped(&self) -> Option<AcquireError> {
         if self.engine.shutdown.is_given() {
             return Some(AcquireError::ShutDown);
@@ -142,21 +142,21 @@ impl<'a> Acquisition<'a> {
         cancelled.then_some(AcquireError::Cancelled)
     }
 
-    /// The guard of a lock that was won. `note` notes the hold in the queue of its lock.
+    /// The guard of a won lock. `note` notes the hold in the queue of its lock.
     ///
-    /// RACE: it is noted before anybody else knows of it. From the moment at which it is in the schedule it can end: this
-    /// process may have been stopped for longer than its ttl. An end that came before the note would leave the queue with a
-    /// hold that never ends, and all later calls behind it.
+    /// RACE: T1, this thread, enters the hold in the schedule; T2, the renewal thread, ends it, because the process was
+    /// paused for longer than the ttl; T1 notes it in the queue, where it never ends, with all later calls behind it.
+    /// Therefore T1 notes it first.
     fn guard(&mut self, won: Won, note: impl FnOnce(u64)) -> Result<Hold, AcquireError> {
         let shared: &Arc<ManagerState> = &self.engine.shared;
         self.note_majority();
         let id = shared.next_lock.fetch_add(1, Ordering::Relaxed);
         let lock = Arc::new(HoldInner::new(Arc::clone(shared), id, won));
-        // From here on the lock is given back whatever happens.
+        // From here on a drop releases the lock.
         let guard = Hold::new(Arc::clone(self.engine), Arc::clone(&lock));
         note(id);
         self.won = true;
-        shared.fanout.upcall.tell(|| Event::Acquired {
+        shared.fanout.journal.tell(Event::Acquired {
             lock: self.spec.observed(),
             waited: self.waited(),
             token: lock.token,
@@ -164,14 +164,14 @@ impl<'a> Acquisition<'a> {
         });
         lock.plan_next(true, Moment::now());
         if self.engine.shutdown.is_given() {
-            // No thread would extend it. A drop would wait for the shutdown, which waits for this call.
+            // No thread would extend the lock. A drop would wait for the shutdown, which waits for this call.
             let _ = guard.into_parts().map(|(_, lock)| lock.release());
             return Err(AcquireError::ShutDown);
         }
         Ok(guard)
     }
 
-    /// Asks the nodes once, as an owner of its own.
+    /// Makes one attempt, as a new owner.
     fn attempt(
         &self,
         round_ticket: RoundTicket,
@@ -187,7 +187,7 @@ impl<'a> Acquisition<'a> {
             .map_err(NotWon::Lost)
     }
 
-    /// One attempt, without a place in the queue. `to_the_end`: repeated as long as it may be that nobody got the lock.
+    /// One attempt, without a place in the queue. `to_the_end`: repeated while possibly no call got the lock.
     fn once(&mut self, to_the_end: bool) -> Result<Hold, AcquireError> {
         let shared = &self.engine.shared;
         let request = Request::new(self.spec, &shared.config, None, self.end);
@@ -218,7 +218,7 @@ impl<'a> Acquisition<'a> {
                         lost.free_in(),
                         fastrand::f64(),
                     );
-                    // It knows which slot to ask for.
+                    // The next slot is known.
                     let pause = if known.only.is_some() {
                         Duration::ZERO
                     } else {
@@ -237,11 +237,11 @@ impl<'a> Acquisition<'a> {
         Err(self.give_up())
     }
 
-    /// Attempts until the lock is won or until `until`, in the queue of this manager.
+    /// Attempts until the lock is won or until `until`, in the manager's queue.
     fn wait(&mut self, until: Option<Tick>) -> Result<Hold, AcquireError> {
         let shared = &self.engine.shared;
         let signals = self.signals();
-        // Others may give back a permit.
+        // Other holders may release a permit.
         let own = !self.spec.commands.has_slots
             && shared.queues.held_by(&self.spec.commands) == HeldBy::ThisThread;
         let mut warn_at = if own {
@@ -271,7 +271,8 @@ impl<'a> Acquisition<'a> {
                     continue;
                 }
                 Woken::Stopped => {
-                    let would_ask = queued.waits_for_turn();
+                    // Only other rounds of this manager keep the call from asking the nodes.
+                    let would_ask = queued.turn.is_awaited();
                     drop(queued);
                     return Err(self.stopped().unwrap_or_else(|| {
                         if would_ask {
@@ -301,7 +302,7 @@ impl<'a> Acquisition<'a> {
         }
     }
 
-    /// The error of a call that waits no more, because of an outage, or because the lock's key is in use.
+    /// The error of a call that an outage ends, or a key in use.
     fn give_up_in_outage(&mut self, until: Option<Tick>) -> AcquireError {
         if self.outage.is_some() {
             let end = self.began.checked_add(OUTAGE_PAUSE).unwrap_or(self.began);
@@ -311,13 +312,14 @@ impl<'a> Acquisition<'a> {
     }
 
     fn note(&mut self, lost: LostAttempt, pause: Duration) {
-        let (took, pause) = (About(lost.took), About(pause));
+        let took = About(lost.took);
+        let pause = About(pause);
         debug!(
-            "{:?}: lost round ({}) in {took}, next try in {pause}",
-            self.spec.name, lost.why
+            self.engine.shared.fanout.journal,
+            "{:?}: lost round ({}) in {took}, next try in {pause}", self.spec.name, lost.why
         );
         self.note_quarantine(&lost);
-        // What was waited for others of this manager is no time without an answer.
+        // The wait for other calls of this manager is no outage.
         self.outage = self.outage.and_then(|it| it.checked_add(lost.waited));
         match lost.finds_a_majority() {
             Some(true) => {
@@ -333,16 +335,19 @@ impl<'a> Acquisition<'a> {
         self.lost = Some(lost);
     }
 
-    /// A majority has answered, as far as the whole manager is concerned.
+    /// Notes an answer of a majority, for the whole manager.
     fn note_majority(&self) {
         let outage = self.engine.shared.outage.lock().on_majority();
         if let Some(since) = outage {
             let lasted = About(time::tick().saturating_duration_since(since));
-            info!("a majority of the nodes responds again, after {lasted}");
+            info!(
+                self.engine.shared.fanout.journal,
+                "a majority of the nodes responds again, after {lasted}"
+            );
         }
     }
 
-    /// None has.
+    /// Notes an attempt without a majority.
     fn note_failure(&self, lost: &LostAttempt) {
         if lost
             .rows
@@ -354,16 +359,20 @@ impl<'a> Acquisition<'a> {
         let is_news = shared.outage.lock().on_failure(lost.asked, time::tick());
         if is_news {
             let rows = shared.fanout.report(lost.rows.clone());
-            let (name, rows) = (&self.spec.name, Rows(&rows));
-            warn!("{name:?}: no lock can be taken, no quorum: {rows}");
+            let name = &self.spec.name;
+            let rows = Rows(&rows);
+            warn!(
+                self.engine.shared.fanout.journal,
+                "{name:?}: no lock can be taken, no quorum: {rows}"
+            );
         }
     }
 
-    /// The one thing that a newcomer waits for without anybody else having the lock: said once per manager.
+    /// Logs a wait for quarantined servers, once per manager: a newcomer would not expect it.
     fn note_quarantine(&self, lost: &LostAttempt) {
-        // One that is over but for the answers of others is not worth a line.
-        let is_long = |it: &(usize, Duration)| {
-            lost.why == LossReason::NoQuorum && Duration::from_millis(10) < it.1
+        // A quarantine that is nearly over needs no line.
+        let is_long = |waits: &(usize, Duration)| {
+            lost.why == LossReason::NoQuorum && Duration::from_millis(10) < waits.1
         };
         let Some((quarantined, left)) = lost.quarantine().filter(is_long) else {
             return;
@@ -371,9 +380,9 @@ impl<'a> Acquisition<'a> {
         let shared = &self.engine.shared;
         if !shared.logged_quarantine.swap(true, Ordering::Relaxed) {
             let rows = shared.fanout.report(lost.rows.clone()).into_iter();
-            let rows = rows.filter(|it| {
+            let rows = rows.filter(|row| {
                 matches!(
-                    it.answer,
+                    row.answer,
                     NodeAnswer::Failed(NodeFailure::Quarantined { .. })
                 )
             });
@@ -381,6 +390,7 @@ impl<'a> Acquisition<'a> {
                 .map(|it| format!("{} ({})", it.node, it.address))
                 .collect();
             warn!(
+                self.engine.shared.fanout.journal,
                 "{:?}: no lock can be taken for {} more: {quarantined} of {} servers are new or were restarted and may have lost \
                  locks that are still held: {}; wait, as lock() does; if the servers are new and nobody holds a lock, run \
                  `quorlock vouch` or call `admin().vouch()` to skip the wait",
@@ -392,7 +402,7 @@ impl<'a> Acquisition<'a> {
         }
     }
 
-    /// The error of a call that did not come to ask, because others were first; that of its last attempt if it had one.
+    /// The error of a call without its turn; that of its last attempt if it had one.
     fn not_asked(&mut self) -> AcquireError {
         if self.lost.is_some() {
             return self.give_up();
@@ -402,25 +412,27 @@ impl<'a> Acquisition<'a> {
         }
     }
 
-    /// Whether waiting is of no use any more.
+    /// Whether a further wait is useless.
     fn is_hopeless(&self) -> bool {
         let shared = &self.engine.shared;
         let patience = shared.config.outage_timeout;
         let of_manager = || shared.outage.lock().since();
-        let is_settled =
-            |it: &LostAttempt| it.why == LossReason::KeyInUse || outage::is_of_access(&it.rows);
+        let is_settled = |lost: &LostAttempt| {
+            lost.why == LossReason::KeyInUse || outage::is_of_access(&lost.rows)
+        };
         self.lost.as_ref().is_some_and(is_settled)
             || self
                 .outage
                 .is_some_and(|own| outage::is_hopeless(own, of_manager(), patience, time::tick()))
     }
 
-    /// Says that this thread has waited for a ttl for a lock that it took itself. Called when that is so.
+    /// Logs that this thread has waited for a ttl for a lock that it took itself.
     ///
-    /// Only a call that found it so at its beginning can come to that: no thread takes a lock while it waits for it.
+    /// Only a call that began so can be in this state: no thread takes a lock while it waits for it.
     fn note_own_hold(&self) {
         if self.engine.shared.queues.held_by(&self.spec.commands) == HeldBy::ThisThread {
             warn!(
+                self.engine.shared.fanout.journal,
                 "{:?}: this thread has waited for {} for a lock it took itself, a deadlock if it still has the guard: drop the \
                  guard first",
                 self.spec.name,
@@ -429,13 +441,13 @@ impl<'a> Acquisition<'a> {
         }
     }
 
-    /// The error of the last attempt. Waits, within a response timeout and the call's time, until what was granted is given back, so that
-    /// nothing of the call is left where it can be helped.
+    /// The error of the last attempt. Waits for the release of its grants, within a response timeout and the call's
+    /// time, so that the call leaves nothing behind if possible.
     fn give_up(&mut self) -> AcquireError {
         let shared = &self.engine.shared;
         let waited = self.waited();
         let Some(lost) = self.lost.take() else {
-            // The manager holds the lock itself, or other calls were first: no node had to be asked.
+            // The manager holds the lock itself, or other calls were first. No node was asked.
             let nodes = shared
                 .fanout
                 .report(vec![NodeAnswer::NotAsked; shared.fanout.nodes.len()]);
@@ -516,6 +528,7 @@ mod tests {
             engine
                 .shared
                 .fanout
+                .journal
                 .counters
                 .snapshot()
                 .rounds_without_quorum,
@@ -529,14 +542,14 @@ mod tests {
      {
         let (engine, spec) = full();
         let config = &engine.shared.config;
-        let more = config.connect_timeout + config.response_timeout * 2;
+        let slack = config.connect_timeout + config.response_timeout * 2;
         let until = time::deadline(Duration::from_secs(60));
 
         let waits = Acquisition::new(&engine, &spec, WaitLimit::Until(until));
-        assert_eq!(waits.end, Some(until + more));
-        assert_eq!(waits.deadline(Duration::from_secs(600)), until + more);
+        assert_eq!(waits.end, Some(until + slack));
+        assert_eq!(waits.deadline(Duration::from_secs(600)), until + slack);
         let tries = Acquisition::new(&engine, &spec, WaitLimit::None);
-        assert_eq!(tries.end, Some(tries.began + more));
+        assert_eq!(tries.end, Some(tries.began + slack));
         assert!(tries.deadline(Duration::ZERO) <= time::tick());
         assert_eq!(
             Acquisition::new(&engine, &spec, WaitLimit::Forever).end,
@@ -595,6 +608,6 @@ mod tests {
             "after a wait"
         );
         drop((tried, waited));
-        assert_eq!(shared.fanout.counters.snapshot().locks_lost, 2);
+        assert_eq!(shared.fanout.journal.counters.snapshot().locks_lost, 2);
     }
 }

@@ -1,4 +1,4 @@
-//! One hold of a lock, of any kind: what all guards share; and the guard of a lock with one holder.
+//! The hold behind every guard, and the guard of a lock with one holder.
 
 use std::fmt;
 use std::ops::Deref;
@@ -10,10 +10,9 @@ use std::time::{Duration, Instant};
 use crate::engine::{Engine, HoldInner, LostReceiver};
 use crate::error::{ExtendError, Lost, ReleaseError, Released};
 use crate::ids::FencingToken;
-use crate::sys::logging::debug;
 use crate::time::{self, About};
 
-/// One hold of a lock of any kind: what all guards share.
+/// One hold of a lock of any kind: the common part of all guards.
 ///
 /// Every guard dereferences to it, so a function that takes `&Hold` accepts a [`LockGuard`](crate::LockGuard), a
 /// [`ReadGuard`](crate::ReadGuard), a [`WriteGuard`](crate::WriteGuard), a [`Permit`](crate::Permit) and a
@@ -57,7 +56,7 @@ impl Hold {
         }
     }
 
-    /// The slot, of a semaphore.
+    /// The slot of a semaphore.
     pub(crate) fn slot(&self) -> Option<u8> {
         self.lock.spec.commands.slot
     }
@@ -78,16 +77,17 @@ impl Hold {
     ///
     /// # Errors
     ///
-    /// How the lock was lost.
+    /// The cause of the loss.
     pub fn check(&self) -> Result<(), Lost> {
-        self.left().map(drop)
+        self.lease_left().map(drop)
     }
 
-    fn left(&self) -> Result<Duration, Lost> {
+    fn lease_left(&self) -> Result<Duration, Lost> {
         self.lock.remaining().inspect_err(|_| self.await_shutdown())
     }
 
-    /// A loss to a shutdown is reported when its releases are written: the process may end with whoever hears of it.
+    /// A loss by shutdown is reported after its releases are written: the process may end once a caller learns of the
+    /// loss.
     fn await_shutdown(&self) {
         if let Some(engine) = &self.engine {
             engine.await_shutdown();
@@ -97,7 +97,7 @@ impl Hold {
     /// Lease left unless the lock is extended; zero if it was lost. Blocks as `is_valid` does.
     #[must_use]
     pub fn remaining(&self) -> Duration {
-        self.left().unwrap_or(Duration::ZERO)
+        self.lease_left().unwrap_or(Duration::ZERO)
     }
 
     /// The end of the lease unless the lock is extended; in the past if it was lost. Blocks as `is_valid` does.
@@ -112,9 +112,10 @@ impl Hold {
 
     /// A channel that announces the loss of the lock. Does not block.
     ///
-    /// It gets one message if the lock is lost, or was lost before. It closes without a message when the lock is released. For use in `crossbeam_channel::select!` beside the channels of the work itself (with
-    /// `crossbeam-channel = "0.5"` among your dependencies), or alone: `guard.lost().recv_timeout(pause)` is a pause that
-    /// ends early if the lock is lost. Each call makes a new channel.
+    /// It gets one message if the lock is lost, or was lost before. It closes without a message when the lock is
+    /// released. Use it in `crossbeam_channel::select!` beside the channels of the work (with
+    /// `crossbeam-channel = "0.5"` among your dependencies), or alone: `guard.lost().recv_timeout(pause)` is a pause
+    /// that ends early if the lock is lost. Each call makes a new channel.
     #[must_use]
     pub fn lost(&self) -> LostReceiver {
         self.lock.lost()
@@ -138,9 +139,9 @@ impl Hold {
     /// # Errors
     ///
     /// - [`ExtendError::Lost`]: the lock was lost, before or now.
-    /// - [`ExtendError::NoQuorum`]: too few nodes confirmed; the lock is still held for its old time, and for the new one as
-    ///   soon as a late majority confirms.
-    /// - [`ExtendError::BadTtl`]: `ttl` is outside of what [`Builder::ttl`](crate::Builder::ttl) allows.
+    /// - [`ExtendError::NoQuorum`]: too few nodes confirmed. The lock is still held until its old end, and until the
+    ///   new one once a late majority confirms.
+    /// - [`ExtendError::BadTtl`]: `ttl` is outside the limits of [`Builder::ttl`](crate::Builder::ttl).
     #[doc(alias = "renew")]
     #[doc(alias = "refresh")]
     pub fn extend(&self, ttl: Duration) -> Result<(), ExtendError> {
@@ -151,22 +152,22 @@ impl Hold {
     ///
     /// # Errors
     ///
-    /// - [`ReleaseError::Lost`]: the lock had been lost before, so the work was not protected to its end. Or the release
-    ///   found it gone: of the nodes that had confirmed it, so many no longer held it that no majority was left. Then this
-    ///   is the first that anybody hears of it, and whoever listens is told as well.
-    /// - [`ReleaseError::NotConfirmed`]: no majority confirmed in time. The release stays queued for nodes that did
-    ///   not; where it never arrives the key expires within one ttl.
+    /// - [`ReleaseError::Lost`]: the lock was lost earlier, so the work was not protected to its end. Or the release
+    ///   discovers the loss: so many of the confirming nodes no longer hold the lock that no majority is left.
+    ///   Listeners are notified too.
+    /// - [`ReleaseError::NotConfirmed`]: no majority confirmed in time. The release stays queued for the other nodes.
+    ///   Where it never arrives, the key expires within one ttl.
     #[doc(alias = "unlock")]
     pub fn release(mut self) -> Result<Released, ReleaseError> {
         self.end(|_, lock| lock.release())
     }
 
-    /// What the hold is made of, for who ends it.
+    /// The parts of the hold, for its release.
     pub(super) fn into_parts(mut self) -> Result<(Arc<Engine>, Arc<HoldInner>), ReleaseError> {
         Ok((self.take_engine()?, Arc::clone(&self.lock)))
     }
 
-    /// The same hold, of one of several readers.
+    /// The same hold as one of several readers.
     pub(super) fn downgrade(mut self) -> Result<Hold, Lost> {
         self.end(|engine, lock| {
             let reader = lock.downgrade(engine.shared.next_lock.fetch_add(1, Relaxed))?;
@@ -174,7 +175,7 @@ impl Hold {
         })
     }
 
-    /// Lets `end` end the hold, unless that has been done, or is the shutdown's or the parent process's to do.
+    /// Ends the hold by `end`, once. In a forked child and after a shutdown the hold is not the caller's to end.
     fn end<T, E: From<Lost>>(
         &mut self,
         end: impl FnOnce(&Arc<Engine>, &HoldInner) -> Result<T, E>,
@@ -185,7 +186,7 @@ impl Hold {
             .unwrap_or_else(|| Err(Lost::ShutDown.into()))
     }
 
-    /// The manager, for who ends the hold: nobody does so twice, nor in a forked child.
+    /// The manager, for the end of the hold: once, and never in a forked child.
     fn take_engine(&mut self) -> Result<Arc<Engine>, Lost> {
         let engine = self.engine.take().ok_or(Lost::Gone)?;
         if engine.shared.process.is_forked() {
@@ -198,15 +199,8 @@ impl Hold {
 
 impl Drop for Hold {
     fn drop(&mut self) {
-        let released = self.end(|_, lock| lock.release());
-        // A loss is in the log, or will be.
-        if let Err(ReleaseError::NotConfirmed { confirmed, nodes }) = released {
-            debug!(
-                "{:?}: release confirmed by {confirmed} of {} nodes; the others free it within its ttl",
-                self.lock.spec.name,
-                nodes.len()
-            );
-        }
+        // The journal has a failure.
+        let _ = self.end(|_, lock| lock.release());
     }
 }
 

@@ -1,4 +1,4 @@
-//! Many guards, given back together.
+//! Many guards, released together.
 
 use std::sync::Arc;
 
@@ -7,27 +7,27 @@ use crate::error::{Lost, ReleaseError};
 use crate::lock::hold::Hold;
 use crate::time::{self, Tick};
 
-/// So many releases are under way at once: few enough for every node to answer them within a response timeout.
+/// Number of releases under way at once: few enough for every node to answer them within a response timeout.
 const AT_ONCE: usize = 256;
 
-/// Releases many locks together, 256 at a time: thousands take a few round trips, and not one each as with one drop after
-/// the other.
+/// Releases many locks together, 256 at a time: thousands take a few round trips. One drop after the other takes a
+/// round trip each.
 ///
 /// Takes guards of every kind, of one manager or of several. A [reentrant](crate::ReentrantGuard) guard is released by itself.
 ///
-/// Blocks for one round trip for each 256 guards. It waits as long as releases are confirmed, and one
-/// [response timeout](crate::Builder::response_timeout) after the last of them. Then all others are sent without a wait.
+/// Blocks for one round trip per 256 guards, as long as releases are confirmed. One [response
+/// timeout](crate::Builder::response_timeout) after the last confirmation it sends all others without a wait.
 ///
 /// Returns the result of each guard, in order.
 ///
 /// # Errors
 ///
-/// Of each guard, as for [`Hold::release`]. Releases that are [not confirmed](ReleaseError::NotConfirmed) stay queued;
-/// where one never arrives the key expires within one ttl.
+/// Of each guard, as for [`Hold::release`]. [Unconfirmed](ReleaseError::NotConfirmed) releases stay queued. Where one
+/// never arrives, the key expires within one ttl.
 ///
 /// # Panics
 ///
-/// If the iterator does. The guards that it has not handed out are dropped, the others may be released already.
+/// If the iterator does. Guards still in the iterator are dropped; earlier ones may be released already.
 ///
 /// # Examples
 ///
@@ -64,12 +64,12 @@ pub fn release_all<H: Into<Hold>>(
     }
 }
 
-/// What a hold is made of, unless it ended before.
+/// Parts of a hold, unless it ended before.
 type Parts = Result<(Arc<Engine>, Arc<HoldInner>), ReleaseError>;
 /// Its release under way.
 type SentRelease<'a> = (&'a Engine, Operation<'a>, PendingRelease<'a>);
 
-/// Releases these. `late`: when the wait for an earlier one ended without an answer in time.
+/// Releases these. `late`: end of the wait for an earlier release without an answer in time.
 fn release(holds: &[Parts], late: &mut Option<Tick>) -> Vec<Result<(), ReleaseError>> {
     let sent: Vec<_> = holds
         .iter()
@@ -94,7 +94,7 @@ fn release(holds: &[Parts], late: &mut Option<Tick>) -> Vec<Result<(), ReleaseEr
         .into_iter()
         .map(|sent| sent.and_then(&mut wait))
         .collect();
-    // Not before all of them have ended: the shutdown waits for these calls.
+    // After the end of all of them: the shutdown waits for these calls.
     for (engine, _) in holds.iter().flatten() {
         engine.await_shutdown();
     }

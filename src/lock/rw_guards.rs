@@ -8,9 +8,9 @@ use crate::lock::hold::{Hold, LockGuard};
 
 /// Holds a read-write lock for reading until it is dropped: beside other readers, without a writer.
 ///
-/// It is a [`Hold`], kept, lost, released and dropped like any other, and can be sent to another thread. What you read is the
-/// work of one writer *if the guard is still valid afterwards*: read, then [`check`](Hold::check), then use the result.
-/// A writer that continues after the loss of its lock must be rejected by the storage: see
+/// It is a [`Hold`], kept, lost, released and dropped like any other, and can be sent to another thread. The data that
+/// you read is the work of one writer *if the guard is still valid afterwards*: read, then [`check`](Hold::check), then
+/// use the result. Storage must reject a writer that continues after the loss of its lock: see
 /// [`guide::safety`](crate::guide::safety#readers).
 ///
 /// Readers have no fencing token. They have the number of the [last writer](ReadGuard::last_writer).
@@ -21,24 +21,24 @@ pub struct ReadGuard(pub(crate) Hold);
 
 /// Holds a read-write lock for writing until it is dropped.
 ///
-/// It is the [`LockGuard`] of the [mutex](crate::LockManager::mutex) of that name, which all functions take that take one,
-/// and can be [made a reader](WriteGuard::downgrade) without a gap.
+/// It is the [`LockGuard`] of the [mutex](crate::LockManager::mutex) of that name, for any function that takes one, and
+/// can become [a reader](WriteGuard::downgrade) without a gap.
 #[doc(alias = "RwLockWriteGuard")]
 #[must_use = "a guard that is not bound to a name releases the lock at once: write `let _guard = …`, not `let _ = …`"]
 #[derive(Debug)]
 pub struct WriteGuard(pub(crate) LockGuard);
 
 impl ReadGuard {
-    /// A number that is not below the fencing token of any writer before this hold, and below that of every writer after it.
-    /// Does not block.
+    /// At least the fencing token of every writer before this hold, and below that of every writer after it. Does not
+    /// block.
     ///
-    /// For what is done with what was read: a reader that was stopped, and goes on after its lock was lost, acts on what a
-    /// writer has replaced since. Storage that keeps the largest [fencing token](LockGuard::fencing_token) it has seen from
-    /// writers, and refuses numbers below it, refuses such a reader as well. Readers need not register there, and several have
-    /// the same number. See [`guide::safety`](crate::guide::safety#readers), also for what they can register.
+    /// For actions on the data read: a reader that was paused and continues after the loss of its lock acts on replaced
+    /// data. Storage that keeps the largest [fencing token](LockGuard::fencing_token) of writers and rejects smaller
+    /// numbers rejects such a reader too. Readers need not register there, and several have the same number. See
+    /// [`guide::safety`](crate::guide::safety#readers), also for numbers that readers can register.
     ///
-    /// It holds as long as the nodes keep their counters, see [`Builder::fencing_ttl`](crate::Builder::fencing_ttl). Where
-    /// there has been no writer yet it is a number below that of the first.
+    /// Valid as long as the nodes keep their counters: see [`Builder::fencing_ttl`](crate::Builder::fencing_ttl).
+    /// Before the first writer it is a number below that writer's token.
     #[must_use]
     pub fn last_writer(&self) -> FencingToken {
         self.0.lock.token
@@ -58,13 +58,13 @@ impl ReadGuard {
 impl WriteGuard {
     /// Continues as a reader, without a gap for another writer. Waiting readers join.
     ///
-    /// Blocks for one round trip, at most one [response timeout](crate::Builder::response_timeout). Nodes that do not answer
-    /// in time keep readers out for a little longer: they are told again with the next renewal. The reader's lock lasts for as
-    /// long as the writer's, and who listens for the loss of that hears of the loss of this.
+    /// Blocks for one round trip, at most one [response timeout](crate::Builder::response_timeout). Nodes without an
+    /// answer in time exclude readers a little longer, until the next renewal. The reader's lock ends when the writer's
+    /// would have ended. Listeners for the loss of the writer's lock get the loss of the reader's.
     ///
-    /// There is no way back: two readers that both waited to become writers would wait for each other for ever. Release,
-    /// [`write`](crate::RwLock::write), and look again: if nobody has written meanwhile, the storage's largest token is still
-    /// the [last writer's](ReadGuard::last_writer).
+    /// There is no way back: two readers that both waited to become writers would wait for each other for ever.
+    /// Release, take [`write`](crate::RwLock::write), and look again. If nobody has written in between, the storage's
+    /// largest token is still the [last writer's](ReadGuard::last_writer).
     ///
     /// # Errors
     ///

@@ -1,4 +1,4 @@
-//! The rounds of an acquisition: the acquire round, and the raise round that follows where counters were ahead.
+//! The rounds of an acquisition: the acquire round, and the raise round after it if counters were ahead.
 
 use std::sync::Arc;
 
@@ -15,9 +15,9 @@ use crate::time::Moment;
 pub(crate) enum AcquireEnd {
     /// Held, with this fencing token.
     Won { token: u64 },
-    /// A majority granted, but did not accept the proposal: offer them this token. Not held yet.
+    /// A majority granted, but did not accept the proposal: raise to this token. Not held yet.
     Raise { token: u64 },
-    /// Not held. Whatever the nodes granted must be taken back.
+    /// Not held. All grants must be taken back.
     Lost(LossReason),
 }
 
@@ -30,10 +30,10 @@ pub(crate) enum LossReason {
     /// Failures alone keep the majority out of reach.
     #[error("no quorum")]
     NoQuorum,
-    /// The answers came when nothing usable of the ttl was left.
+    /// The answers came after the usable part of the ttl.
     #[error("too late")]
     TooLate,
-    /// Too many nodes hold something that is not a lock.
+    /// Too many nodes hold another value than a lock.
     #[error("key in use")]
     KeyInUse,
     /// Another contender moved the fencing counters during the raise. The lock is free or about to be: try again.
@@ -41,7 +41,7 @@ pub(crate) enum LossReason {
     Overtaken,
 }
 
-/// How many may hold the lock.
+/// Number of holders.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum Rule {
     /// One at a time, with a token of its own.
@@ -51,7 +51,7 @@ pub(crate) enum Rule {
 }
 
 impl Rule {
-    /// Whether such a vote can be one of the majority that wins with `token`.
+    /// Whether the vote counts for the majority that wins with `token`.
     pub(crate) fn counts(self, vote: &Answer, token: u64) -> bool {
         match vote {
             Answer::Acquire(_) if vote.is_accepted() => self == Rule::Exclusive,
@@ -69,16 +69,16 @@ impl Rule {
 pub(crate) struct AcquireRound {
     rule: Rule,
     proposal: u64,
-    /// The largest counter that was seen before the round.
+    /// Largest counter seen before the round.
     pub(crate) known: u64,
-    /// The holder's deadline if this round is won; `None` if no clock can show it, and then it cannot be won.
+    /// Deadline of the holder if the round is won. `None`: no clock can show it, and the round cannot be won.
     use_until: Option<Moment>,
-    /// The names of a lock that has several, in the order of its commands.
+    /// Several names of the lock, in the order of its commands.
     pub(crate) names: Arc<[LockName]>,
 }
 
 impl AcquireRound {
-    /// A round that was sent with `proposal`.
+    /// A round with this `proposal`.
     pub(crate) fn new(rule: Rule, proposal: u64, use_until: Option<Moment>) -> AcquireRound {
         AcquireRound {
             rule,
@@ -107,9 +107,9 @@ impl Round for AcquireRound {
     fn decide(&self, votes: &Votes, now: Moment) -> Option<AcquireEnd> {
         let quorum = votes.quorum();
         let slot = leading_slot(votes);
-        let granted = votes.count(|it| match self.rule {
-            Rule::Exclusive => it.is_granted() && it.slot() == slot,
-            Rule::Shared => matches!(it, Answer::Acquire(AcquireReply::Shared { .. })),
+        let granted = votes.count(|vote| match self.rule {
+            Rule::Exclusive => vote.is_granted() && vote.slot() == slot,
+            Rule::Shared => matches!(vote, Answer::Acquire(AcquireReply::Shared { .. })),
         });
         if granted.saturating_add(votes.open()) < quorum {
             return Some(AcquireEnd::Lost(why(votes)));
@@ -126,9 +126,8 @@ impl Round for AcquireRound {
                 Err(token) => AcquireEnd::Raise { token },
             });
         }
-        // A node that granted with its counter ahead does not order holders: it is not counted. And to be on the safe
-        // side, a token must also be larger than the counters of nodes that are not counted, because a counter may have
-        // been lost elsewhere.
+        // A node that granted with its counter ahead does not order holders and does not count. To be safe, a token
+        // must also exceed the counters of nodes that do not count, because a counter may have been lost elsewhere.
         let accepted = votes.count(|it| it.is_accepted() && it.slot() == slot);
         let seen = seen(votes, self.proposal).max(self.known);
         if quorum <= accepted && seen < self.proposal {
@@ -136,7 +135,7 @@ impl Round for AcquireRound {
                 token: self.proposal,
             });
         }
-        // The nodes that are still open are not waited for: one of them may be hung, and a raise is one round trip.
+        // No wait for open nodes: one of them may hang, and a raise is one round trip.
         Some(match token::above(seen.max(self.proposal)) {
             Some(token) => AcquireEnd::Raise { token },
             None => AcquireEnd::Lost(LossReason::KeyInUse),
@@ -145,7 +144,7 @@ impl Round for AcquireRound {
 }
 
 impl Ballot<AcquireRound> {
-    /// The largest counter that nodes have shown, counted or not; see [`token::largest_seen`].
+    /// Largest counter shown by any node; see [`token::largest_seen`].
     pub(crate) fn seen(&self) -> u64 {
         seen(&self.votes, self.round.proposal)
     }
@@ -154,8 +153,8 @@ impl Ballot<AcquireRound> {
         self.round.proposal
     }
 
-    /// Whether it counts as a vote that `node` has handed the lock over since it answered, with this token: it had refused us, and
-    /// its counter was lower. So the key was set behind that answer, and outlives a lease that is counted from before the round.
+    /// Whether a hand-over of `node` with this token counts: the node's answer was a refusal with a lower counter. So
+    /// the key was set after that answer, and outlives a lease counted from before the round.
     pub(crate) fn may_follow(&self, node: NodeId, token: u64) -> bool {
         let refused = self.votes.get(node).filter(|it| it.is_held());
         // Readers have no token of their own.
@@ -165,8 +164,8 @@ impl Ballot<AcquireRound> {
             .is_some_and(|it| it < least)
     }
 
-    /// The round that nodes have decided by handing the lock over since this one was lost; `None` while they have not. `tokens`:
-    /// each of a node whose hand-over [counts](Ballot::may_follow).
+    /// The round won by hand-overs since this one was lost, if any. `tokens`: of the nodes whose hand-over
+    /// [counts](Ballot::may_follow).
     pub(crate) fn of_hand_overs(
         &self,
         tokens: &[(NodeId, u64)],
@@ -178,10 +177,10 @@ impl Ballot<AcquireRound> {
             .iter()
             .map(|it| it.1)
             .max_by_key(|it| with(*it).count())?;
-        // It is above whatever others have shown, late or not.
+        // It must exceed all other counters, late ones included.
         let handed = |node: NodeId| with(token).any(|it| it.0 == node);
         let others = self.votes.places().filter(|it| !handed(it.0));
-        // The counter of a node that has accepted the proposal is that now.
+        // An accepted proposal is the node's counter.
         let shown = |vote: &Answer| {
             if vote.is_accepted() {
                 Some(self.round.proposal)
@@ -207,7 +206,7 @@ impl Ballot<AcquireRound> {
         matches!(ballot.end(), Some(AcquireEnd::Won { .. })).then_some(ballot)
     }
 
-    /// The vote of a node that has handed the lock over with this token, if it is that of the round.
+    /// The vote of a hand-over with this token, if it is the token of the round.
     pub(crate) fn vote_with(&self, token: Option<u64>) -> Option<Answer> {
         let counter = token.filter(|it| *it == self.round.proposal)?;
         Some(Answer::Acquire(match self.round.rule {
@@ -216,16 +215,16 @@ impl Ballot<AcquireRound> {
         }))
     }
 
-    /// Of a semaphore, the slot that most nodes have granted: of a round that is won, that which it has won.
+    /// The slot of a semaphore with the most grants: of a won round, the won slot.
     pub(crate) fn slot(&self) -> Option<u8> {
         leading_slot(&self.votes)
     }
 
-    /// Of a semaphore, a slot that a majority of the nodes could have granted, where they have granted different ones. Two
-    /// rounds that meet do not look at the slots in the same order.
+    /// A slot of a semaphore that was free at a majority, after nodes granted different ones. Two colliding rounds
+    /// search in different orders.
     pub(crate) fn common_slot(&self) -> Option<u8> {
         let free = |slot: u8| {
-            let has = |it: &Answer| matches!(it, Answer::Acquire(AcquireReply::Slot { free, .. }) if free.contains(slot));
+            let has = |vote: &Answer| matches!(vote, Answer::Acquire(AcquireReply::Slot { free, .. }) if free.contains(slot));
             self.votes.quorum() <= self.votes.count(has)
         };
         let first = self
@@ -239,14 +238,14 @@ impl Ballot<AcquireRound> {
             .find(|it| free(*it))
     }
 
-    /// Which of several locks is in the way, as the first node says that names one.
+    /// The conflicting one of several locks, from the first node that names one.
     pub(crate) fn in_the_way(&self) -> Which {
         self.votes.iter().find_map(Answer::which)
     }
 
-    /// How many nodes have queued the call in their waiting lists.
+    /// Number of nodes with the call in their waiting lists.
     pub(crate) fn queued(&self) -> usize {
-        self.votes.count(|it| match it {
+        self.votes.count(|vote| match vote {
             Answer::Acquire(
                 AcquireReply::Held { queued, .. } | AcquireReply::HeldByReaders { queued, .. },
             ) => *queued,
@@ -255,23 +254,23 @@ impl Ballot<AcquireRound> {
     }
 }
 
-/// Of a semaphore, the slot that most nodes have granted: a majority has to grant *the same*. `None` for whatever is none.
+/// The slot with the most grants: a majority has to grant *the same*. `None` without a semaphore.
 fn leading_slot(votes: &Votes) -> Option<u8> {
     let slots = || votes.iter().filter_map(Answer::slot);
-    slots().max_by_key(|it| {
+    slots().max_by_key(|slot| {
         (
-            slots().filter(|other| other == it).count(),
-            u8::MAX.saturating_sub(*it),
+            slots().filter(|other| other == slot).count(),
+            u8::MAX.saturating_sub(*slot),
         )
     })
 }
 
-/// Why no majority of these nodes grants the lock.
+/// Reason of a round without a majority.
 fn why(votes: &Votes) -> LossReason {
     let held = votes.count(Answer::is_held);
-    let unusable = votes.count(|it| {
+    let unusable = votes.count(|vote| {
         matches!(
-            it,
+            vote,
             Answer::Acquire(AcquireReply::WrongType { .. } | AcquireReply::BadCounter { .. })
                 | Answer::Failed(NodeFailure::KeyInUse { .. })
         )
@@ -297,7 +296,7 @@ fn why(votes: &Votes) -> LossReason {
     }
 }
 
-/// The largest counter that nodes have shown in a round that offered `number`; of a semaphore, that of the leading slot.
+/// Largest counter shown in a round with the proposal `number`; for a semaphore, of the leading slot.
 fn seen(votes: &Votes, number: u64) -> u64 {
     let slot = leading_slot(votes);
     let counters = votes
@@ -316,7 +315,7 @@ pub(crate) struct RaiseRound {
 }
 
 impl RaiseRound {
-    /// A raise to `token`. `use_until` is the acquire round's, which was counted from before *its* send.
+    /// A raise to `token`. `use_until`: the acquire round's, counted from before *its* send.
     pub(crate) fn new(rule: Rule, token: u64, use_until: Option<Moment>) -> RaiseRound {
         RaiseRound {
             rule,
@@ -332,9 +331,9 @@ impl Round for RaiseRound {
     fn decide(&self, votes: &Votes, now: Moment) -> Option<AcquireEnd> {
         let quorum = votes.quorum();
         let taken = votes.count(|it| *it == Answer::Raise(RaiseReply::Taken));
-        let spoke = votes.count(|it| {
+        let spoke = votes.count(|vote| {
             matches!(
-                it,
+                vote,
                 Answer::Raise(RaiseReply::Taken | RaiseReply::Above { .. } | RaiseReply::Gone)
             )
         });
@@ -356,7 +355,7 @@ impl Round for RaiseRound {
 }
 
 impl Ballot<RaiseRound> {
-    /// The largest counter that nodes have shown; see [`token::largest_seen`].
+    /// Largest counter shown by any node; see [`token::largest_seen`].
     pub(crate) fn seen(&self) -> u64 {
         seen(&self.votes, self.round.token)
     }

@@ -1,4 +1,4 @@
-//! What to do about a lock that was not acquired.
+//! Advice after a failed acquisition.
 
 use crate::error::{AcquireError, ErrorKind, NodeAnswer, NodeFailure, NodeReport};
 use crate::logic::ballot::quorum;
@@ -47,7 +47,7 @@ impl AcquireError {
     }
 }
 
-/// What stands in the way of a quorum: the least that would have to change.
+/// The smallest change that would allow a quorum.
 fn kind_without_quorum(nodes: &[NodeReport]) -> ErrorKind {
     let count = |what: fn(&NodeFailure) -> bool| {
         nodes

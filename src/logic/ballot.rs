@@ -5,40 +5,40 @@ use crate::error::{NodeAnswer, NodeFailure};
 use crate::ids::{NodeId, NodeSet};
 use crate::time::Moment;
 
-/// How many nodes make a majority of `nodes` *configured* ones; never count connected ones instead.
+/// Number of nodes in a majority of `nodes` *configured* ones; never count connected ones instead.
 pub(crate) fn quorum(nodes: usize) -> usize {
     (nodes / 2).saturating_add(1)
 }
 
-/// How a kind of round is decided; a [`Ballot`] does the rest.
+/// Decision of a kind of round; a [`Ballot`] does the rest.
 pub(crate) trait Round: Send + 'static {
-    /// How the round can end.
+    /// Result of the round.
     type End: Copy + Send;
 
-    /// Whether an answer after the time-out takes the place of "timed out".
+    /// Whether a late answer replaces "timed out".
     const LATE_ANSWERS_MATTER: bool = false;
 
-    /// Takes note of a vote, if it matters when it came.
+    /// Notes a vote, if its time matters.
     fn note(&mut self, _node: NodeId, _vote: &Answer, _now: Moment) {}
 
-    /// What reports say of an answer.
+    /// Row of an answer in reports.
     fn row(&self, answer: &Answer) -> NodeAnswer {
         NodeAnswer::from(answer)
     }
 
-    /// The end, if the votes decide it. They have to when no node is open.
+    /// The end, if the votes decide it. Without an open node they must.
     fn decide(&self, votes: &Votes, now: Moment) -> Option<Self::End>;
 }
 
-/// What a vote leads to.
+/// Effect of a vote.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum Step<D> {
     /// Nothing is decided yet.
     Wait,
     /// The round is over, now.
     Decided(D),
-    /// The round was over before this vote, or this node had voted already. Nothing is left to do: the thread that ended
-    /// the round has taken care of what a late vote can leave on its node.
+    /// The round was over, or the node had voted. Nothing is left to do: the thread that ended the round handles the
+    /// effects of late votes on nodes.
     Late,
 }
 
@@ -71,12 +71,12 @@ impl<R: Round> Ballot<R> {
         self.decide(now)
     }
 
-    /// Takes a vote after the end. It needs no time.
+    /// Takes a vote after the end.
     pub(crate) fn on_late_vote(&mut self, node: NodeId, vote: Answer) {
         self.votes.put_late(node, vote, R::LATE_ANSWERS_MATTER);
     }
 
-    /// Ends an open round: a node that has not voted by now has failed.
+    /// Ends an open round: nodes without a vote have failed.
     pub(crate) fn on_timeout(&mut self, now: Moment) -> Step<R::End> {
         if self.end.is_some() {
             return Step::Late;
@@ -90,7 +90,7 @@ impl<R: Round> Ballot<R> {
         self.end.map_or(Step::Wait, Step::Decided)
     }
 
-    /// How the round was decided, if it was.
+    /// The decision, if any.
     pub(crate) fn end(&self) -> Option<R::End> {
         self.end
     }
@@ -99,18 +99,19 @@ impl<R: Round> Ballot<R> {
         &self.votes
     }
 
-    /// What reports say of each node.
+    /// Rows of all nodes in reports.
     pub(crate) fn rows(&self) -> impl Iterator<Item = (NodeId, NodeAnswer)> {
-        let row = |it: Option<&Answer>| it.map_or(NodeAnswer::Pending, |it| self.round.row(it));
+        let row =
+            |answer: Option<&Answer>| answer.map_or(NodeAnswer::Pending, |it| self.round.row(it));
         self.votes.places().map(move |(node, it)| (node, row(it)))
     }
 }
 
-/// What the nodes have answered: each has one place.
+/// Answers of the nodes, one place each.
 #[derive(Clone, Debug)]
 pub(crate) struct Votes {
     answers: Vec<Option<Answer>>,
-    /// Nodes that answered after the end. Reports show what they said; it does not count.
+    /// Nodes with a late answer. Reports show it; it does not count.
     late: NodeSet,
 }
 
@@ -122,7 +123,8 @@ impl Votes {
         }
     }
 
-    /// Takes the vote of `node`; `None` if it has voted already, because each node counts once, or is not in the round.
+    /// Takes the vote of `node`; `None` for a second vote, because each node counts once, or for a node outside the
+    /// round.
     fn put(&mut self, node: NodeId, vote: Answer) -> Option<&Answer> {
         match self.answers.get_mut(node.index()) {
             Some(place @ None) => Some(place.insert(vote)),
@@ -133,26 +135,26 @@ impl Votes {
     fn put_late(&mut self, node: NodeId, vote: Answer, may_replace: bool) {
         let place = self.answers.get_mut(node.index());
         let timed_out =
-            |it: &&mut Option<Answer>| **it == Some(Answer::Failed(NodeFailure::TimedOut));
+            |place: &&mut Option<Answer>| **place == Some(Answer::Failed(NodeFailure::TimedOut));
         if let Some(place) = place.filter(|it| it.is_none() || (may_replace && timed_out(it))) {
             *place = Some(vote);
             self.late.insert(node);
         }
     }
 
-    /// Lets every node fail that has not voted.
+    /// Lets nodes without a vote fail.
     fn close(&mut self) {
         for place in &mut self.answers {
             place.get_or_insert(Answer::Failed(NodeFailure::TimedOut));
         }
     }
 
-    /// What `node` has answered, whether it counts or not.
+    /// Answer of `node`, late ones included.
     pub(crate) fn get(&self, node: NodeId) -> Option<&Answer> {
         self.answers.get(node.index())?.as_ref()
     }
 
-    /// The nodes that have given such an answer, whether it counts or not.
+    /// Nodes with such an answer, late ones included.
     pub(crate) fn nodes_with(&self, what: impl Fn(&Answer) -> bool) -> NodeSet {
         self.places()
             .filter(|(_, it)| it.is_some_and(&what))
@@ -160,7 +162,7 @@ impl Votes {
             .collect()
     }
 
-    /// The nodes that have not answered.
+    /// Nodes without an answer.
     pub(crate) fn open_nodes(&self) -> NodeSet {
         self.places()
             .filter(|(_, it)| it.is_none())
@@ -174,12 +176,12 @@ impl Votes {
             .zip(self.answers.iter().map(Option::as_ref))
     }
 
-    /// How many have not answered.
+    /// Number of nodes without an answer.
     pub(crate) fn open(&self) -> usize {
         self.open_nodes().len()
     }
 
-    /// The votes that count.
+    /// Votes in time.
     pub(super) fn iter(&self) -> impl Iterator<Item = &Answer> {
         self.places()
             .filter_map(|(node, it)| it.filter(|_| !self.late.contains(node)))
@@ -189,7 +191,7 @@ impl Votes {
         self.iter().filter(|it| what(it)).count()
     }
 
-    /// How many nodes there are.
+    /// Number of nodes.
     pub(super) fn len(&self) -> usize {
         self.answers.len()
     }
@@ -198,7 +200,7 @@ impl Votes {
         quorum(self.answers.len())
     }
 
-    /// How many nodes may fail with a majority still within reach.
+    /// Number of nodes that may fail without preventing a majority.
     pub(super) fn spare(&self) -> usize {
         self.answers.len().saturating_sub(self.quorum())
     }
@@ -263,7 +265,8 @@ mod tests {
         type End = usize;
 
         fn decide(&self, votes: &Votes, _now: Moment) -> Option<usize> {
-            let (open, voted) = (votes.open(), votes.count(|_| true));
+            let open = votes.open();
+            let voted = votes.count(|_| true);
             (open == 0 || self.0 <= voted).then_some(voted)
         }
     }

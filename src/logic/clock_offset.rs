@@ -1,30 +1,29 @@
-//! A node's clock as seen from here: whether it was stepped, and what it shows.
+//! A node's clock relative to ours: its steps and its time.
 //!
-//! Keys expire by the node's own wall clock. A step forward makes all of them expire early, which is as if the node had
-//! forgotten them; a step back makes them live longer, which only costs time. The node's time comes with its answers,
-//! and is compared with a clock of ours that nobody steps.
+//! Keys expire by the node's own wall clock. A step forward expires all of them early, as if the node had lost them. A
+//! step back only lengthens their life. The node's time comes with its answers and is compared with an unstepped clock
+//! of ours.
 
 use std::time::Duration;
 
 use crate::logic::ballot::quorum;
 
-/// Differences that are smaller are not called a step: a server reads its clock a little before it answers.
+/// Smallest difference that counts as a step: a server reads its clock a little before it answers.
 const GRAIN: i64 = 20_000;
 
-/// By how much two clocks that are in order may run apart: quartz by 100 ppm and time daemons by 500 ppm, on both sides. Less
-/// is never called a step, however small the margin is.
+/// Drift of two correct clocks: quartz by 100 ppm and time daemons by 500 ppm, on both sides. A smaller difference
+/// never counts as a step, however small the margin is.
 const ORDINARY: f64 = 0.0012;
 
-/// What we know of a node's clock. Times are microseconds: the node's since 1970, ours on the clock that leases are
-/// counted on.
+/// Facts about a node's clock. Times are microseconds: the node's since 1970, ours on the clock of leases.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct NodeClock {
-    /// How much faster it may run than ours without having been stepped.
+    /// Allowed drift against our clock without a step.
     rate: f64,
     seen: Option<ClockInterval>,
 }
 
-/// The difference between the two clocks lies between these, as of some time not before `at`.
+/// Interval of the difference of the two clocks, at some time not before `at`.
 #[derive(Clone, Copy, Debug)]
 struct ClockInterval {
     low: i64,
@@ -33,7 +32,7 @@ struct ClockInterval {
 }
 
 impl NodeClock {
-    /// `share`: the margin's share of the ttl, by which it may run faster.
+    /// `share`: the margin's share of the ttl, an allowed drift.
     pub(crate) fn new(share: f64) -> NodeClock {
         NodeClock {
             rate: share.max(ORDINARY),
@@ -41,11 +40,10 @@ impl NodeClock {
         }
     }
 
-    /// The node's clock showed `node` at some time between `asked` and `answered`. By how much it was set forward, at least, if
-    /// it was: keys have expired early. After a step back they live longer, which endangers nobody.
+    /// The node's clock showed `node` at some time between `asked` and `answered`. Returns the smallest possible step
+    /// forward, if any: keys expired early. After a step back they live longer, which is harmless.
     ///
-    /// Steps below 20 ms, and those that hide in the time that an answer took, are not seen. Nor is one before the
-    /// first answer.
+    /// Not detected: steps below 20 ms, steps within the response time, and steps before the first answer.
     pub(crate) fn on_answer(&mut self, node: u64, asked: u64, answered: u64) -> Option<Duration> {
         let [node, asked, answered] =
             [node, asked, answered].map(|it| i64::try_from(it).unwrap_or(i64::MAX));
@@ -56,15 +54,14 @@ impl NodeClock {
         };
         let old = self.seen.replace(new)?;
         let drift = drift(self.rate, answered.saturating_sub(old.at));
-        let (low, high) = (
-            old.low.saturating_sub(drift),
-            old.high.saturating_add(drift),
-        );
+        let low = old.low.saturating_sub(drift);
+        let high = old.high.saturating_add(drift);
         if high.saturating_add(GRAIN) < new.low {
             return Some(micros(new.low.saturating_sub(old.high)));
         }
-        // Both are right, if they can be: not after a step back.
-        let (low, high) = (low.max(new.low), high.min(new.high));
+        // Both intervals hold, except after a step back.
+        let low = low.max(new.low);
+        let high = high.min(new.high);
         if low <= high {
             self.seen = Some(ClockInterval {
                 low,
@@ -75,29 +72,29 @@ impl NodeClock {
         None
     }
 
-    /// Begins anew, with another clock.
-    pub(crate) fn forget(&mut self) {
+    /// Starts over with another clock.
+    pub(crate) fn reset(&mut self) {
         self.seen = None;
     }
 
-    /// By how much the node's clock is ahead of the one that [`Moment::boot_micros`](crate::time::Moment::boot_micros) reads, if
-    /// it was ever asked: at least and at most.
+    /// Lead of the node's clock over the clock of [`Moment::boot_micros`](crate::time::Moment::boot_micros), at least
+    /// and at most, if known.
     pub(crate) fn offset(&self) -> Option<(i64, i64)> {
         self.seen.map(|it| (it.low, it.high))
     }
 }
 
-/// What time it is for all clients of the same nodes, microseconds since 1970. It is `wall`, our own clock, where the clocks
-/// of the nodes allow that, and otherwise the earliest time that they allow: who is behind has the disadvantage alone, and
-/// who is ahead makes all others need a second round. Fencing tokens and places in waiting lists go by it, because no client
-/// can tell whether its own clock is right.
+/// The common time of all clients of the same nodes, microseconds since 1970: `wall`, our own clock, if the nodes'
+/// clocks allow it, otherwise the earliest time that they allow. So a slow client harms only itself; a fast one would
+/// cost all others a second round. Fencing tokens and places in waiting lists use this time, because no client can
+/// check its own clock.
 ///
-/// A place has to be one number for all nodes. If each counted by its own clock for how long a call has waited, two calls that
-/// began at nearly the same time could have another order on each: with one of three nodes down, each would be the first on
+/// A place must be one number for all nodes. With waiting times on the nodes' own clocks, two calls of nearly the same
+/// start could have different orders on different nodes. With one of three nodes down, each call could be the first on
 /// one of the other two, and neither would ever get the lock.
 ///
-/// `clocks` says what the nodes' clocks show, at least and at most, where we know it. `None` as long as we know those of no
-/// majority: one or two of many may be wrong as well.
+/// `clocks`: times on the known clocks of nodes, at least and at most. `None` without a majority of known clocks: one
+/// or two of many may be wrong as well.
 pub(crate) fn time_for_all(
     wall: u64,
     clocks: impl Iterator<Item = (u64, u64)>,
@@ -111,10 +108,10 @@ pub(crate) fn time_for_all(
     is_known.then_some(if is_right { wall } else { low })
 }
 
-/// A minority of wrong times cannot move it far.
+/// A minority of wrong times cannot move the median far.
 fn median(mut times: Vec<u64>) -> Option<u64> {
     times.sort_unstable();
-    // The lower one of two: counters correct a time that is behind, and nothing corrects one that is ahead.
+    // The lower one of two: counters correct a slow time, and nothing corrects a fast one.
     times.get(times.len().saturating_sub(1) / 2).copied()
 }
 
@@ -182,7 +179,8 @@ mod tests {
 
     #[test]
     fn a_clock_is_known_as_well_as_its_answers_together_show_it() {
-        let (mut clock, ahead) = (NodeClock::new(0.0), |it: u64| (T - 100 * S + it) as i64);
+        let mut clock = NodeClock::new(0.0);
+        let ahead = |it: u64| (T - 100 * S + it) as i64;
         assert_eq!(clock.offset(), None);
         clock.on_answer(T + 100, 100 * S, 100 * S + 100);
         assert_eq!(clock.offset(), Some((ahead(0), ahead(100))));
@@ -193,7 +191,7 @@ mod tests {
         clock.on_answer(T + 300, 100 * S, 100 * S + 50);
         assert_eq!(clock.offset(), Some((ahead(250), ahead(300))));
 
-        clock.forget();
+        clock.reset();
         assert_eq!(clock.offset(), None);
         assert_eq!(
             clock.on_answer(T + 900 * S, 100 * S, 100 * S),

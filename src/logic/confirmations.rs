@@ -1,36 +1,36 @@
-//! Which nodes have confirmed a held lock, and whether a majority of them still has it after clocks were set forward.
+//! Nodes that confirmed a held lock, and whether a majority of them still has it after clock steps.
 //!
-//! A node's key expires by that node's wall clock. If that clock is set forward, the key expires early, and the node may
-//! grant the lock to somebody else while we count on it. As long as a majority is left without that node, nothing is lost.
-//! Otherwise the lock is in doubt, and has to be confirmed anew.
+//! A node's key expires by that node's wall clock. After a step forward the key expires early, and the node may grant
+//! the lock to another client while the holder counts on it. A majority without that node keeps the lock. Otherwise the
+//! lock is in doubt and needs a new confirmation.
 //!
-//! A node that was restarted without its data is another case: it is quarantined until our lease is over.
+//! A node restarted without its data is another case: it is quarantined until our lease is over.
 
 use crate::ids::NodeSet;
 use crate::logic::ballot::quorum;
 use crate::time::Tick;
 
-/// The nodes that have confirmed a lease until its end.
+/// Nodes that confirmed a lease until its end.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Confirmations {
-    /// How many nodes there are in all.
+    /// Number of all nodes.
     nodes: usize,
-    confirmed: NodeSet,
-    /// When the round was sent that they confirmed.
-    since: Tick,
+    pub(crate) confirmed: NodeSet,
+    /// Send of the confirmed round.
+    pub(crate) since: Tick,
 }
 
-/// An extension that found no majority.
+/// An extension without a majority.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Failed {
     pub(crate) extended: NodeSet,
     pub(crate) gone: NodeSet,
-    /// Nodes whose clock was set forward after the extension had been sent.
+    /// Nodes with a clock step forward after the send of the extension.
     pub(crate) stepped: NodeSet,
 }
 
 impl Confirmations {
-    /// These nodes have confirmed a round that was sent at `since`.
+    /// Confirmations of a round sent at `since`.
     pub(crate) fn new(nodes: usize, confirmed: NodeSet, since: Tick) -> Confirmations {
         Confirmations {
             nodes,
@@ -39,30 +39,22 @@ impl Confirmations {
         }
     }
 
-    pub(crate) fn confirmed(&self) -> NodeSet {
-        self.confirmed
-    }
-
-    pub(crate) fn since(&self) -> Tick {
-        self.since
-    }
-
-    /// The same, with more nodes that have confirmed that round.
-    pub(crate) fn and(self, more: NodeSet) -> Confirmations {
+    /// Adds further confirmations of that round.
+    pub(crate) fn and(self, others: NodeSet) -> Confirmations {
         Confirmations {
-            confirmed: self.confirmed.union(more),
+            confirmed: self.confirmed.union(others),
             ..self
         }
     }
 
-    /// Whether no majority is left without `stepped`, the nodes whose clocks have been set forward since.
+    /// Whether no majority is left without `stepped`: nodes with a later clock step forward.
     pub(crate) fn is_suspect(&self, stepped: NodeSet) -> bool {
         !self.confirmed.both(stepped).is_empty()
             && self.confirmed.without(stepped).len() < quorum(self.nodes)
     }
 
-    /// Whether too few nodes hold the lock, as far as we know, after an extension has failed. Where clocks were set while that was
-    /// under way, nobody knows: it has to be sent once more.
+    /// Whether too few nodes hold the lock after a failed extension. After a clock step during that extension the
+    /// answer is unknown: it has to be sent again.
     pub(crate) fn are_lost(&self, stepped: NodeSet, failed: Failed) -> bool {
         let sure = self
             .confirmed
@@ -118,8 +110,8 @@ mod tests {
         let before = confirmations(3, &[0, 1]);
         let lock = before.and(set(&[2]));
         assert_eq!(
-            (lock.confirmed(), lock.since()),
-            (set(&[0, 1, 2]), before.since())
+            (lock.confirmed, lock.since),
+            (set(&[0, 1, 2]), before.since)
         );
         assert!(before.is_suspect(set(&[0])) && !lock.is_suspect(set(&[0])));
     }
@@ -185,7 +177,8 @@ mod tests {
                         .flat_map(|a| (0..all).map(move |b| (a, b)))
                         .filter(|(a, b)| a & b == 0)
                     {
-                        let (extended, gone) = (from_bits(extended), from_bits(gone));
+                        let extended = from_bits(extended);
+                        let gone = from_bits(gone);
                         let kept = !lock.are_lost(
                             stepped,
                             Failed {

@@ -1,8 +1,8 @@
-//! Whether a server may vote: not before everything that it can have lost has expired.
+//! Whether a server may vote: not before all its possibly lost locks have expired.
 //!
-//! A server that lost its data grants locks that others hold. What it has lost was granted before that. So once the longest ttl
-//! in use has passed, it has expired, or has been extended on a majority without that server. Until then the server is in
-//! quarantine: its grants do not count.
+//! A server that lost its data grants held locks. The lost locks were granted earlier. After the longest ttl in use
+//! they have expired, or were extended on a majority without that server. Until then the server is in quarantine: its
+//! grants do not count.
 
 use std::time::Duration;
 
@@ -12,40 +12,40 @@ use crate::logic::clock_offset::NodeClock;
 use crate::logic::quarantines::{QuarantineStart, Quarantines, VoteKind};
 use crate::time::{Now, Tick};
 
-/// A record's age comes by the server's clock, which was read before ours.
+/// Grain of a record's age: the server reads its clock before we read ours.
 const GRAIN: Duration = Duration::from_secs(1);
 
-/// When something was asked, or before, and when it was answered, or after: each on the clock for waiting and on the one
-/// for leases. Neither follows from the other: the clock for waiting stands still while the machine is suspended.
+/// Time before a command and time after its answer, on both clocks: for waiting and for leases. Neither follows from
+/// the other: the clock for waiting stops in suspend.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Timing {
     pub(crate) asked: Now,
     pub(crate) answered: Now,
 }
 
-/// What an answer shows about a server.
+/// Change of a server, found in an answer.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum ServerChange {
-    /// Its process was started a short while ago, or may have been: it is quarantined.
+    /// Its process was, or may have been, started recently: it is quarantined.
     Restarted,
-    /// It is new, or has lost everything: it is quarantined.
+    /// It is new, or has lost all data: it is quarantined.
     Empty,
-    /// It has what another process kept, or an older copy of its own: it is quarantined.
+    /// It has the data of another process, or an older copy of its own: it is quarantined.
     Another,
-    /// Its clock was set forward, by so much at least: it is quarantined.
+    /// Its clock was set forward by at least this time: it is quarantined.
     Stepped(Duration),
 }
 
-/// What a manager knows of one server, across its connections.
+/// Facts of a manager about one server, over all connections.
 #[derive(Clone, Debug)]
 pub(crate) struct Eligibility {
-    /// How long a quarantine lasts, also one under way; `None` if there is none. It grows when a record shows a
-    /// longer ttl.
+    /// Length of a quarantine, also of one under way; `None` without quarantine. It grows with a longer ttl in a
+    /// record.
     pub(crate) length: Option<Duration>,
     run_id: Option<String>,
-    /// When we first synced that process.
+    /// First sync with that process.
     met: Option<Tick>,
-    /// Its record was stored as we asked: one that is missing after that is lost.
+    /// Whether its record was stored as asked: a missing one later is lost.
     noted: bool,
     pub(crate) quarantines: Quarantines,
     pub(crate) clock: NodeClock,
@@ -64,9 +64,9 @@ impl Eligibility {
         }
     }
 
-    /// A connection begins, and the server has said this about itself.
+    /// A connection begins with these facts about the server.
     ///
-    /// That holds for the life of the connection, because no connection outlives the process at its other end.
+    /// They hold for the life of the connection, because no connection outlives the server's process.
     pub(crate) fn on_connect(
         &mut self,
         server: &ServerInfo,
@@ -75,23 +75,25 @@ impl Eligibility {
         let known = self.run_id.is_some();
         let shown = server.record_reply.as_ref();
         if server.run_id.is_some() && server.run_id == self.run_id {
-            // The same process: it has been there all the time. It may have been emptied.
+            // The same process all along. It may have been emptied.
             let stepped = self.on_time(server.time, timing);
-            let change =
-                shown.and_then(|it| self.on_record(it, timing).filter(|_| !it.record.is_older()));
+            let change = shown.and_then(|shown| {
+                self.on_record(shown, timing)
+                    .filter(|_| !shown.record.is_older())
+            });
             return change.or(stepped);
         }
         self.run_id.clone_from(&server.run_id);
         self.met = None;
         self.noted = false;
-        // Another process, on another machine perhaps.
-        self.clock.forget();
+        // Another process, perhaps on another machine.
+        self.clock.reset();
         let _ = self.on_time(server.time, timing);
         let length = self.length?;
         let restarted = if server.run_id.is_none() {
             Some(QuarantineReason::Unverifiable)
         } else {
-            // Counted by our own clock: the server's own may have been stepped.
+            // By our own clock: the server's may have been stepped.
             (known || shown.is_none()).then_some(QuarantineReason::Restarted)
         };
         if let Some(why) = restarted {
@@ -103,15 +105,15 @@ impl Eligibility {
                 Record::Missing | Record::KeptFromNothing => QuarantineReason::New,
                 _ => QuarantineReason::Restarted,
             };
-            self.remember(shown, restarted.unwrap_or(why), timing)
+            self.apply_record(shown, restarted.unwrap_or(why), timing)
         });
         self.met = Some(timing.answered.tick);
         change.or(restarted.map(|_| ServerChange::Restarted))
     }
 
-    /// The server has been synced on a connection.
+    /// A sync on a connection.
     ///
-    /// It counts by its own clock. So what we have seen ourselves stays, and this can only lengthen a quarantine.
+    /// The server counts by its own clock. So our own observations stay, and a sync can only lengthen a quarantine.
     pub(crate) fn on_record(
         &mut self,
         shown: &RecordReply,
@@ -121,17 +123,17 @@ impl Eligibility {
             .quarantine_remaining(VoteKind::Grant, timing.answered.tick)
             .is_some();
         let why = match (shown.record, self.quarantines.why()) {
-            // It is quarantined already, and we know why. It is not new: that would allow an operator to vouch for it.
+            // It is quarantined already for a known reason. It is not new: an operator could vouch for a new one.
             (Record::Kept, Some(why)) if quarantined && why != QuarantineReason::New => why,
             (Record::Another | Record::Kept, _) => QuarantineReason::Restarted,
             (Record::Missing, _) if self.noted => QuarantineReason::Emptied,
-            // The reason that we know.
+            // The known reason.
             (_, why) => why.unwrap_or(QuarantineReason::Emptied),
         };
-        self.remember(shown, why, timing)
+        self.apply_record(shown, why, timing)
     }
 
-    fn remember(
+    fn apply_record(
         &mut self,
         shown: &RecordReply,
         why: QuarantineReason,
@@ -140,7 +142,7 @@ impl Eligibility {
         self.noted |= shown.kept;
         let length = self.length?;
         if matches!(shown.record, Record::Vouched | Record::Off) {
-            // Nothing was lost that was there before we came. What we have seen ourselves to be lost is lost.
+            // Nothing was lost before our first sync. Losses that we observed remain.
             if self.quarantines.why() == Some(QuarantineReason::New) {
                 self.quarantines = Quarantines::default();
             }
@@ -151,10 +153,11 @@ impl Eligibility {
             served: shown.served,
             why,
         };
-        let left =
-            |it: &Eligibility| it.quarantine_remaining(VoteKind::Grant, timing.answered.tick);
+        let left = |eligibility: &Eligibility| {
+            eligibility.quarantine_remaining(VoteKind::Grant, timing.answered.tick)
+        };
         let known_for = left(self).map_or(Duration::ZERO, |it| it.0);
-        // What we knew already does not begin again because it turns out to last longer.
+        // A known quarantine does not begin again when it turns out to be longer.
         let is_known = self.met.is_some_and(|met| {
             shown.record.is_older()
                 && timing.asked.tick.saturating_duration_since(met)
@@ -168,7 +171,7 @@ impl Eligibility {
         let left = left(self).map_or(Duration::ZERO, |it| it.0);
         match shown.record {
             _ if began.until(length).is_none() => None,
-            // It is synced again and again, and its quarantine lasts as long as we knew.
+            // A repeated sync without a longer quarantine.
             it if it.is_older() && left <= known_for.saturating_add(GRAIN) => None,
             Record::Missing => Some(ServerChange::Empty),
             Record::Another => Some(ServerChange::Another),
@@ -185,13 +188,13 @@ impl Eligibility {
         Some(ServerChange::Stepped(step))
     }
 
-    /// Whether that time would show a step of its clock.
+    /// Whether that time would show a clock step.
     pub(crate) fn would_step(&self, time: u64, timing: Timing) -> bool {
         let mut clock = self.clock;
         step(&mut clock, time, timing).is_some()
     }
 
-    /// How much of its quarantine is left for what was asked at `asked`, and why: see [`Quarantines::left`].
+    /// Time left of its quarantine for a command sent at `asked`, and why: see [`Quarantines::quarantine_remaining`].
     pub(crate) fn quarantine_remaining(
         &self,
         vote_kind: VoteKind,
@@ -202,7 +205,7 @@ impl Eligibility {
     }
 }
 
-/// The step of its clock that this time shows.
+/// The clock step shown by this time.
 fn step(clock: &mut NodeClock, time: u64, timing: Timing) -> Option<Duration> {
     let asked = timing.asked.moment.boot_micros();
     let answered = timing.answered.moment.boot_micros();
@@ -248,7 +251,8 @@ mod tests {
 
     /// What the server says about itself at the beginning of a connection.
     fn server(run_id: &str, second: u64) -> ServerInfo {
-        let (run_id, time) = (Some(run_id.to_owned()), Some((WALL + second) * 1_000_000));
+        let run_id = Some(run_id.to_owned());
+        let time = Some((WALL + second) * 1_000_000);
         ServerInfo {
             run_id,
             time,

@@ -1,4 +1,4 @@
-//! The life of one held lock: held, then lost or released, and never held again; and how long it may be trusted.
+//! The life of one held lock: held, then lost or released, never held again; and its deadlines.
 //!
 //! ```text
 //!   sent            won                      use_until      may expire
@@ -6,39 +6,40 @@
 //!    |------------------------- ttl ---------------------------|
 //! ```
 //!
-//! Every node starts its own countdown when the command reaches it, which is never before we sent it. So the holder
-//! counts from `sent`, and can only be too careful: counting from `won` would trust the lock for one round trip longer
-//! than the nodes do.
+//! Every node starts its own countdown when the command arrives, which is never before the send. So the holder counts
+//! from `sent` and is always on the safe side: counting from `won` would trust the lock for one round trip longer than
+//! the nodes do.
 
 use std::time::Duration;
 
 use crate::error::Lost;
+use crate::ids::wide;
 use crate::time::Moment;
 
 /// The moment from which the holder must no longer act; `None` if no clock can show it.
 ///
-/// A `ttl` that is too short for its own `margin` gives `sent`: nothing of it is usable. Nothing here wraps or panics.
+/// A `ttl` shorter than its `margin` gives `sent`: nothing of it is usable. Nothing here wraps or panics.
 pub(crate) fn use_until(sent: Moment, ttl: Duration, margin: Duration) -> Option<Moment> {
     sent.checked_add(ttl.saturating_sub(margin))
 }
 
-/// A ttl as it is sent: whole milliseconds, rounded down. The holder counts with the same number.
+/// The ttl in commands: whole milliseconds, rounded down. The holder counts with the same number.
 pub(crate) fn whole_millis(ttl: Duration) -> Duration {
     Duration::from_millis(millis(ttl))
 }
 
 pub(crate) fn millis(ttl: Duration) -> u64 {
-    u64::try_from(ttl.as_millis()).unwrap_or(u64::MAX)
+    wide(ttl.as_millis())
 }
 
-/// How long after the send of the last confirmed round a lease is extended: a third of its ttl, so that two more tries fit
-/// before the lease is over.
+/// Time from the send of the last confirmed round to the next extension: a third of the ttl, so that two more tries fit
+/// before the end of the lease.
 pub(crate) fn renew_after(ttl: Duration) -> Duration {
     ttl.checked_div(3).unwrap_or(ttl)
 }
 
-/// After how long an extension may go along with others that are due by then. Locks that were acquired at about the same time
-/// are extended together from then on: what is sent together costs a third of what it costs one by one, or less.
+/// Time after which an extension may join others that are due. Locks acquired at about the same time are extended
+/// together from then on: a joint send costs a third of single sends, or less.
 pub(crate) fn renew_with_others_after(ttl: Duration) -> Duration {
     renew_after(ttl)
         .saturating_mul(15)
@@ -46,34 +47,33 @@ pub(crate) fn renew_with_others_after(ttl: Duration) -> Duration {
         .unwrap_or(ttl)
 }
 
-/// How long after an extension that failed the next is tried.
+/// Pause after a failed extension.
 pub(crate) fn retry_after(response_timeout: Duration) -> Duration {
     response_timeout.checked_div(2).unwrap_or(response_timeout)
 }
 
-/// For how long a server hands a lock over: until the call that gets it has extended it. A client that was stopped holds up the
-/// others for so long.
+/// Life of a handed-over lock, until the call has extended it. A stopped client delays the others for this time.
 pub(crate) const FIRST_LIFE: Duration = Duration::from_secs(1);
 
-/// After how long a hold is extended whose keys have that life, or that lacks a server which has a vote.
+/// Time to the first extension of a hold with such keys, or without a voting server.
 pub(crate) const FIRST_EXTENSION: Duration = Duration::from_millis(50);
 
-/// After how long a hold that is still renewed is worth a warning: its guard may be forgotten.
+/// Age of a renewed hold that is worth a warning: its guard may be forgotten.
 pub(crate) const LONG_HOLD: Duration = Duration::from_secs(60 * 60);
 
-/// How long after one check of a lock in doubt the next may follow: a node whose clock is set all the time must not make
-/// for more extensions than renewal does.
+/// Shortest time between two checks of a lock in doubt: a node with constant clock steps must not cause more extensions
+/// than renewal does.
 pub(crate) fn check_pause(ttl: Duration) -> Duration {
     renew_after(ttl).checked_div(2).unwrap_or(ttl)
 }
 
-/// After how long an extension gives a lock's fencing counters their full `life` again. Much longer than most locks are
-/// held for, and short enough that a counter which misses some of these still outlasts every ttl that is allowed with it.
+/// Time after which an extension renews the full `life` of a lock's fencing counters. Much longer than most locks are
+/// held, and short enough that a counter that misses some of these still outlasts every allowed ttl.
 pub(crate) fn keep_counter_after(life: Duration) -> Duration {
     life.checked_div(24).unwrap_or(life)
 }
 
-/// Where a lease is in its life. It goes from `Held` to one of the others, once.
+/// Phase of a lease. Goes once from `Held` to one of the others.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 enum LeasePhase {
     Held,
@@ -81,7 +81,7 @@ enum LeasePhase {
     Released,
 }
 
-/// The right to act until [`Lease::valid_until`] says.
+/// The right to act until [`Lease::valid_until`].
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Lease {
     phase: LeasePhase,
@@ -91,32 +91,32 @@ pub(crate) struct Lease {
     renewed: bool,
 }
 
-/// What a confirmed extension has changed.
+/// Effect of a confirmed extension.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum Extended {
     /// The lease now lasts as long as the extension allows.
     Longer,
-    /// Nothing: an earlier one lasts longer.
+    /// No change: an earlier one lasts longer.
     NotLonger,
-    /// It was confirmed, but after the lease was over: what it left on the nodes must be taken back.
+    /// Confirmed after the end of the lease: its effects on the nodes must be taken back.
     TooLate,
-    /// The lease had been released: the release is queued behind the extension and takes care of it.
+    /// The lease was released: the release runs after the extension.
     Released,
 }
 
-/// What a lease was when its holder gave it back.
+/// State of a lease at its release.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum Ending {
-    /// It was held, and nobody else can have the lock before `until`.
+    /// Held. No other client can have the lock before `until`.
     Released { until: Moment },
-    /// It had run out, and nobody had noticed: that is to be announced.
+    /// Expired unnoticed: the loss is to be announced.
     LostNow(Lost),
-    /// It had been lost, which has been announced, or is being.
+    /// Lost before: the loss was announced, or is about to be.
     LostBefore(Lost),
 }
 
 impl Lease {
-    /// A lease that was just won. `renewed`: whether someone extends it before it runs out.
+    /// A new lease. `renewed`: whether it is extended before its end.
     pub(crate) fn new(won_until: Moment, hold_until: Option<Moment>, renewed: bool) -> Lease {
         let mut lease = Lease {
             phase: LeasePhase::Held,
@@ -128,21 +128,21 @@ impl Lease {
         lease
     }
 
-    /// Until when the holder may act, or how the lock was lost.
+    /// End of the holder's right to act, or how the lock was lost.
     ///
-    /// The clock decides, whether or not anybody has announced the loss yet. A caller that is told "lost" by the clock has
-    /// to call [`Lease::on_tick`] with the same `now`: a wall clock that is stepped back must not make it "held" again.
+    /// The clock decides, announced or not. After a loss by the clock the caller must call [`Lease::on_tick`] with the
+    /// same `now`: a wall clock that is stepped back must not make the lease "held" again.
     pub(crate) fn valid_until(&self, now: Moment) -> Result<Moment, Lost> {
         match self.phase {
             LeasePhase::Held if !now.has_reached(self.use_until) => Ok(self.use_until),
             LeasePhase::Held => Err(self.reason_of_end()),
             LeasePhase::Lost(lost) => Err(lost),
-            // Only a thread that raced the release asks this. For it the lock is gone.
+            // Only a thread in a race with the release comes here. For it the lock is gone.
             LeasePhase::Released => Err(Lost::Gone),
         }
     }
 
-    /// Whether someone extends it before it runs out.
+    /// Whether it is extended before its end.
     pub(crate) fn is_renewed(&self) -> bool {
         self.renewed
     }
@@ -166,16 +166,16 @@ impl Lease {
             && self.hold_until.is_none_or(|it| !now.has_reached(it))
     }
 
-    /// A majority confirmed an extension that lasts until `new_until`.
+    /// A majority confirmed an extension until `new_until`.
     ///
-    /// RACE: the answer may come after the deadline that the extension was to move. Until it came the lock was not
-    /// known to be ours, so it is not brought back: nobody can say who held it in between.
+    /// RACE: T1 sends an extension; the old deadline passes; T2 brings the answer. Therefore the lease stays lost:
+    /// another client may have held the lock in between.
     pub(crate) fn on_extended(&mut self, new_until: Moment, now: Moment) -> Extended {
         match self.phase {
             LeasePhase::Released => Extended::Released,
             LeasePhase::Held if !now.has_reached(self.use_until) => {
                 let new_until = self.capped(new_until);
-                // Never shorter: nodes never shorten a key's life either.
+                // Never shorter: nor do nodes shorten a key's life.
                 if now.until(new_until) < now.until(self.use_until) {
                     return Extended::NotLonger;
                 }
@@ -186,7 +186,7 @@ impl Lease {
         }
     }
 
-    /// Ends the lease for `reason`; true if it was held until now, so that the loss is announced exactly once.
+    /// Ends the lease for `reason`. True if it was held until now, so that the loss is announced exactly once.
     pub(crate) fn lose(&mut self, reason: Lost) -> bool {
         let was_held = self.phase == LeasePhase::Held;
         if was_held {
@@ -195,14 +195,14 @@ impl Lease {
         was_held
     }
 
-    /// Lets the clock end the lease; the reason if it did so now.
+    /// Ends an expired lease. The reason, if it ended now.
     pub(crate) fn on_tick(&mut self, now: Moment) -> Option<Lost> {
         let over = self.phase == LeasePhase::Held && now.has_reached(self.use_until);
         let reason = over.then(|| self.reason_of_end())?;
         self.lose(reason).then_some(reason)
     }
 
-    /// The holder gives the lock back. It reads "not held" from here on.
+    /// Releases the lease: "not held" from here on.
     pub(crate) fn release(&mut self, now: Moment) -> Ending {
         match self.phase {
             LeasePhase::Held => match self.on_tick(now) {
@@ -215,12 +215,12 @@ impl Lease {
                 }
             },
             LeasePhase::Lost(reason) => Ending::LostBefore(reason),
-            // This cannot come: a release takes the guard.
+            // Impossible: a release consumes the guard.
             LeasePhase::Released => Ending::LostBefore(Lost::Gone),
         }
     }
 
-    /// How long it is until something has to be done: the extension that is due at `renew_at`, or the end.
+    /// Time until the next event: the extension at `renew_at`, or the end.
     pub(crate) fn next_event(&self, renew_at: Moment, now: Moment) -> Duration {
         let end = self.ends_in(now);
         if self.renewed && self.may_extend(now) {
@@ -230,12 +230,12 @@ impl Lease {
         }
     }
 
-    /// How long it is until the end, if nothing is extended.
+    /// Time until the end without an extension.
     pub(crate) fn ends_in(&self, now: Moment) -> Duration {
         now.until(self.use_until)
     }
 
-    /// When it ends, if nothing is extended.
+    /// End without an extension.
     pub(crate) fn end(&self) -> Moment {
         self.use_until
     }
@@ -270,7 +270,8 @@ mod tests {
     fn the_holder_stops_a_margin_before_the_nodes_can_let_the_lock_expire() {
         let sent = Moment::at(Duration::from_secs(5), Duration::from_secs(1_000));
         let after = |time| sent.checked_add(time);
-        let (ttl, margin) = (Duration::from_secs(10), Duration::from_millis(102));
+        let ttl = Duration::from_secs(10);
+        let margin = Duration::from_millis(102);
         assert_eq!(
             use_until(sent, ttl, margin),
             after(Duration::from_millis(9_898))
@@ -335,7 +336,8 @@ mod tests {
     #[test]
     fn a_lease_can_be_extended_three_times_before_it_is_over_and_no_failure_makes_for_a_busy_loop()
     {
-        let (ttl, timeout) = (Duration::from_secs(30), Duration::from_millis(50));
+        let ttl = Duration::from_secs(30);
+        let timeout = Duration::from_millis(50);
         let fit = ttl.as_nanos() / renew_after(ttl).as_nanos();
         assert_eq!(fit, 3);
         assert!(
@@ -355,7 +357,8 @@ mod tests {
             Duration::from_secs(10),
             Duration::from_secs(3_600),
         ] {
-            let (early, due) = (renew_with_others_after(ttl), renew_after(ttl));
+            let early = renew_with_others_after(ttl);
+            let due = renew_after(ttl);
             assert!(early < due && due < early.mul_f64(1.1), "{ttl:?}");
         }
     }

@@ -1,15 +1,15 @@
-//! How a node's keys are looked through, without being a burden to it.
+//! Pace of the search through a node's keys.
 
 use std::time::Duration;
 
-/// So many keys are looked at by one command.
+/// Largest number of keys per command.
 const COUNT_MAX: u64 = 500;
-/// A node rests for so many times as long as a question took.
+/// Rest after a command, in multiples of its duration.
 const REST: u32 = 4;
-/// The longest rest: what takes longer than a part of this is the way, or the work for others.
+/// Longest rest: longer durations are network time or other work of the node.
 const REST_MAX: Duration = Duration::from_millis(20);
 
-/// How many keys are looked at next, after `count`: fewer where too many of them are ours.
+/// Number of keys of the next command, after `count`: fewer if too many of them are this crate's.
 pub(crate) fn portion(count: u64, too_many: bool) -> u64 {
     if too_many {
         (count / 8).max(1)
@@ -18,15 +18,16 @@ pub(crate) fn portion(count: u64, too_many: bool) -> u64 {
     }
 }
 
-/// How long a node is left alone after questions that took so long: it works for at most a fifth of the time for us.
+/// Rest of a node after commands that took this time: the search uses at most a fifth of its time.
 pub(crate) fn pause(took: Duration) -> Duration {
     took.saturating_mul(REST).min(REST_MAX)
 }
 
-/// Whether a name looks like `pattern`, where `*` stands for any bytes, and `?` for one.
+/// Whether a name matches `pattern`, where `*` stands for any bytes, and `?` for one.
 pub(crate) fn fits(pattern: &[u8], name: &[u8]) -> bool {
-    let (mut rest, mut name_rest) = (pattern, name);
-    // Where to go on if the last star stands for one byte more.
+    let mut rest = pattern;
+    let mut name_rest = name;
+    // Next try, with one more byte for the last star.
     let mut star: Option<(&[u8], &[u8])> = None;
     loop {
         match (rest, name_rest) {
@@ -35,13 +36,15 @@ pub(crate) fn fits(pattern: &[u8], name: &[u8]) -> bool {
                 rest = behind;
             }
             ([wanted, pattern @ ..], [byte, name @ ..]) if *wanted == b'?' || wanted == byte => {
-                (rest, name_rest) = (pattern, name);
+                rest = pattern;
+                name_rest = name;
             }
             ([], []) => return true,
             _ => match star {
                 Some((behind, [_, name @ ..])) => {
                     star = Some((behind, name));
-                    (rest, name_rest) = (behind, name);
+                    rest = behind;
+                    name_rest = name;
                 }
                 _ => return false,
             },

@@ -1,4 +1,4 @@
-//! What the nodes together say of a lock that somebody looks at.
+//! The state of an inspected lock, from all nodes.
 
 use std::cmp::Reverse;
 use std::fmt;
@@ -8,14 +8,16 @@ use crate::inspection::{Inspection, LockState, StoredKey, StoredLock};
 use crate::logic::ballot::quorum;
 
 impl Inspection {
-    /// What a majority of the nodes says; nodes that could not be asked are no part of any.
+    /// The state on a majority of the nodes; failed nodes are in no majority.
     #[must_use]
     pub fn state(&self) -> LockState {
-        state(self.nodes.len(), &self.stored().collect::<Vec<_>>())
+        let answers = self.nodes.iter();
+        let stored: Vec<_> = answers.filter_map(|it| it.stored.as_ref().ok()).collect();
+        state(self.nodes.len(), &stored)
     }
 }
 
-/// What a majority says, and a line for each node.
+/// The state on a majority, and a line for each node.
 impl fmt::Display for Inspection {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.state().fmt(f)?;
@@ -23,9 +25,9 @@ impl fmt::Display for Inspection {
     }
 }
 
-/// `stored`: what some of `nodes` have said.
+/// `stored`: the answers of some of `nodes`.
 fn state(nodes: usize, stored: &[&StoredLock]) -> LockState {
-    // Those that store the same as `one`: readers count together, whichever a node knows.
+    // Answers with the same state as `one`: readers count together, whichever a node has.
     let like = |one: &StoredKey| -> Vec<&StoredLock> {
         let same = |other: &StoredKey| match (one, other) {
             (StoredKey::Held { value: one, .. }, StoredKey::Held { value: other, .. }) => {
@@ -49,36 +51,31 @@ fn state(nodes: usize, stored: &[&StoredLock]) -> LockState {
             LockState::NoMajority
         };
     };
+    let left = time_left(nodes, &most);
     match &one.key {
         StoredKey::Missing => LockState::Free,
         StoredKey::Held { holder, .. } => LockState::Held {
             holder: holder.clone(),
-            left: left(nodes, &most),
+            left,
         },
-        StoredKey::Foreign => LockState::Held {
-            holder: None,
-            left: left(nodes, &most),
-        },
+        StoredKey::Foreign => LockState::Held { holder: None, left },
         StoredKey::OtherType => LockState::KeyInUse,
         StoredKey::Read { .. } => {
-            let count = |it: &&StoredLock| {
-                if let StoredKey::Read { count, .. } = it.key {
+            let count = |lock: &&StoredLock| {
+                if let StoredKey::Read { count, .. } = lock.key {
                     count
                 } else {
                     0
                 }
             };
             let readers = most.iter().map(count).max().unwrap_or(0);
-            LockState::Read {
-                readers,
-                left: left(nodes, &most),
-            }
+            LockState::Read { readers, left }
         }
     }
 }
 
-/// For how long a majority goes on having these keys: as long as the last but so many of them.
-fn left(nodes: usize, keys: &[&StoredLock]) -> Option<Duration> {
+/// Time for which a majority keeps these keys.
+fn time_left(nodes: usize, keys: &[&StoredLock]) -> Option<Duration> {
     let mut left: Vec<_> = keys
         .iter()
         .map(|it| it.left.unwrap_or(Duration::MAX))
@@ -145,10 +142,8 @@ mod tests {
 
     #[test]
     fn a_lock_is_held_for_as_long_as_a_majority_has_its_key() {
-        let (a, b) = (
-            |seconds| held("a", Some(seconds)),
-            |seconds| held("b", Some(seconds)),
-        );
+        let a = |seconds| held("a", Some(seconds));
+        let b = |seconds| held("b", Some(seconds));
         assert_eq!(of(3, &[a(3), b(9), a(5)]), held_by("a", Some(3)));
         assert_eq!(of(3, &[a(3), a(9), a(5)]), held_by("a", Some(5)));
         assert_eq!(
@@ -205,7 +200,8 @@ mod tests {
 
     #[test]
     fn nobody_has_a_majority_only_where_nodes_that_were_not_asked_could_not_make_one() {
-        let (a, b) = (|| held("a", Some(1)), || held("b", Some(1)));
+        let a = || held("a", Some(1));
+        let b = || held("b", Some(1));
         assert_eq!(of(3, &[a(), b(), free()]), LockState::NoMajority);
         assert_eq!(of(3, &[a(), b()]), LockState::Unknown);
         assert_eq!(

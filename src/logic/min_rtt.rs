@@ -1,27 +1,27 @@
-//! The round trip to a server, without a queue of ours.
+//! Minimum round-trip time to a server, excluding our own queueing.
 
 use std::time::Duration;
 
 use crate::time::Tick;
 
-/// The round trip is that of the fastest answer within this time, and as long before it.
+/// Window of the fastest answer, together with the window before.
 const WINDOW: Duration = Duration::from_secs(10);
 
-/// A shorter round trip costs less than what it costs to send, run and answer batches that are smaller. Where it is longer, a
-/// batch goes out as often: with 64 threads and 5 ms, three at a time would make a pair a fifth longer.
+/// Round trip below which larger batches pay off. Above it a batch is sent about as often as this: with 64 threads and
+/// 5 ms, three batches at a time would make a pair a fifth longer.
 const SHORT: Duration = Duration::from_micros(250);
-/// With fewer batches under way commands wait longer for their turn where the round trip is not short; with more, batches are
-/// small.
+/// Smallest number of batches under way for longer round trips: with fewer, commands wait longer; with more, batches
+/// are small.
 const BATCHES: usize = 3;
 
-/// The shortest round trip of late, together with the time that one command takes.
+/// The shortest recent round trip, including the time of one command.
 ///
-/// One that has become longer is known after twice the window: nothing that was measured once counts for ever.
+/// A longer round trip shows after twice the window: no measurement counts for ever.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct MinRtt {
-    /// When this window began, and the shortest time in it.
+    /// Start of this window, and the shortest time in it.
     window: Option<(Tick, Duration)>,
-    /// The shortest time in the window before.
+    /// Shortest time in the window before.
     before: Option<Duration>,
 }
 
@@ -35,25 +35,25 @@ impl MinRtt {
         if age < WINDOW {
             self.window = Some((began, shortest.min(took)));
         } else {
-            // Nobody has looked for longer than the next window: then this one is too old as well.
+            // After a pause longer than the next window, this one is too old as well.
             self.before = Some(shortest).filter(|_| age < WINDOW.saturating_mul(2));
             self.window = Some((now, took));
         }
     }
 
-    /// `None` if nothing is known.
+    /// `None` without an answer so far.
     pub(crate) fn shortest(&self) -> Option<Duration> {
         let this = self.window.map(|(_, shortest)| shortest);
         this.into_iter().chain(self.before).min()
     }
 
-    /// Whether it takes less time than to wake a thread.
+    /// Whether a round trip takes less time than to wake a thread.
     pub(crate) fn is_short(&self) -> bool {
         self.shortest().is_some_and(|rtt| rtt < SHORT)
     }
 
-    /// How many batches of commands may be under way before further commands wait, to be written together when an answer comes:
-    /// every batch costs a wake-up here and one at the server, and a command waits for as long as one is on its way.
+    /// Number of batches under way above which commands wait, to be written together after an answer: every batch costs
+    /// a wake-up here and one at the server, and a command waits while one is under way.
     pub(crate) fn batches(&self) -> usize {
         if self.is_short() {
             return 1;
@@ -72,7 +72,8 @@ mod tests {
 
     /// The round trip, in milliseconds, after answers at these seconds that took so many milliseconds.
     fn after(answers: &[(u64, u64)]) -> u128 {
-        let (mut rtt, start) = (MinRtt::default(), time::tick());
+        let mut rtt = MinRtt::default();
+        let start = time::tick();
         for (at, took) in answers {
             rtt.on_answer(
                 start.checked_add(Duration::from_secs(*at)).unwrap(),

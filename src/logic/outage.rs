@@ -1,4 +1,4 @@
-//! Since when no majority can be reached, and how long calls wait for one.
+//! Outages without a majority, and how long calls wait for one.
 
 use std::time::Duration;
 
@@ -6,31 +6,31 @@ use crate::error::NodeAnswer;
 use crate::logic::ballot::quorum;
 use crate::time::Tick;
 
-/// Rounds that are further apart say nothing about the time between them: two failures need not be one outage.
+/// Rounds further apart show nothing about the time between them: two failures need not be one outage.
 const APART: Duration = Duration::from_secs(30);
-/// How often the log warns of outages at most: nodes may come and go.
-const SAID_EVERY: Duration = Duration::from_secs(60);
+/// Shortest time between two warnings of outages.
+const WARNED_EVERY: Duration = Duration::from_secs(60);
 
-/// What a manager knows of an outage from its rounds: each is asked at one time and ends at another.
+/// The outage of a manager, from the start and end of each round.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Outage {
     apart: Duration,
     seen: Option<OngoingOutage>,
-    /// When the log last warned of one.
+    /// Time of the last warning.
     logged_at: Option<Tick>,
 }
 
 #[derive(Clone, Copy, Debug)]
 struct OngoingOutage {
     since: Tick,
-    /// When the last round ended that reached no majority.
+    /// End of the last round without a majority.
     last: Tick,
-    /// The log has warned of it.
-    said: bool,
+    /// Whether the log has warned of it.
+    logged: bool,
 }
 
 impl Outage {
-    /// `longest_pause`: the longest time that a waiting call lets pass between two rounds.
+    /// `longest_pause`: longest pause of a waiting call between two rounds.
     pub(crate) fn new(longest_pause: Duration) -> Outage {
         Outage {
             apart: longest_pause.max(APART),
@@ -39,40 +39,43 @@ impl Outage {
         }
     }
 
-    /// A majority has answered, whatever it said. Returns since when none had, if the log has warned of that.
+    /// Notes any answer of a majority. Returns the start of the outage, if the log has warned of it.
     pub(crate) fn on_majority(&mut self) -> Option<Tick> {
-        self.seen.take().filter(|it| it.said).map(|it| it.since)
+        self.seen.take().filter(|it| it.logged).map(|it| it.since)
     }
 
-    /// A round reached no majority. Returns whether the log has to warn of that.
+    /// Notes a round without a majority. Returns whether the log has to warn.
     pub(crate) fn on_failure(&mut self, asked: Tick, now: Tick) -> bool {
         let known = self
             .seen
             .filter(|it| asked.saturating_duration_since(it.last) <= self.apart);
-        let may_say = self
+        let may_log = self
             .logged_at
-            .is_none_or(|it| SAID_EVERY <= now.saturating_duration_since(it));
-        let is_news = known.is_none() && may_say;
+            .is_none_or(|it| WARNED_EVERY <= now.saturating_duration_since(it));
+        let is_news = known.is_none() && may_log;
         if is_news {
             self.logged_at = Some(now);
         }
-        let (since, said) = known.map_or((now, is_news), |it| (it.since, it.said));
-        self.seen = Some(OngoingOutage {
-            since,
+        let outage = known.unwrap_or(OngoingOutage {
+            since: now,
             last: now,
-            said,
+            logged: is_news,
+        });
+        self.seen = Some(OngoingOutage {
+            last: now,
+            ..outage
         });
         is_news
     }
 
-    /// Since when; `None` if there is none.
+    /// Start of the outage; `None` without one.
     pub(crate) fn since(&self) -> Option<Tick> {
         self.seen.map(|it| it.since)
     }
 }
 
-/// Whether a call gives up whose last round reached no majority. `own`: since when its own rounds have reached none;
-/// `of_manager`: since when no round of its manager has.
+/// Whether a call gives up after a round without a majority. `own`: start of its own outage; `of_manager`: start of the
+/// manager's.
 pub(crate) fn is_hopeless(
     own: Tick,
     of_manager: Option<Tick>,
@@ -83,10 +86,10 @@ pub(crate) fn is_hopeless(
     patience <= now.saturating_duration_since(since)
 }
 
-/// Whether a majority of the nodes lets this user in only after somebody has changed settings: no patience helps.
+/// Whether a majority of the nodes rejects this user until somebody changes settings: waiting does not help.
 pub(crate) fn is_of_access(rows: &[NodeAnswer]) -> bool {
     let refuses =
-        |it: &&NodeAnswer| matches!(it, NodeAnswer::Failed(failure) if failure.is_of_access());
+        |row: &&NodeAnswer| matches!(row, NodeAnswer::Failed(failure) if failure.is_of_access());
     quorum(rows.len()) <= rows.iter().filter(refuses).count()
 }
 

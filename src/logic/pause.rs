@@ -1,4 +1,4 @@
-//! How long a refused caller waits before it tries again.
+//! Pauses of a refused caller.
 
 use std::time::Duration;
 
@@ -7,13 +7,13 @@ use crate::logic::ballot::quorum;
 use crate::logic::lease::FIRST_LIFE;
 use crate::time::Tick;
 
-/// How much longer a caller pauses that gets notices of releases.
+/// Factor of the pauses of a caller with notices of releases.
 const LONGER: u32 = 5;
-/// How long a caller waits at least for the other nodes, when some have announced a release.
+/// Shortest wait for other nodes after a first announcement.
 const GRACE_MIN: Duration = Duration::from_millis(2);
 
-/// The earliest time at which a majority of the nodes can be free if nobody releases anything. `nodes`: the same of each, as its
-/// answer says. `None` if nobody can say.
+/// Earliest time at which a majority can be free without a release. `nodes`: the same per node, from its answer. `None`
+/// if unknown.
 pub(crate) fn free_in(nodes: &[Option<Duration>]) -> Option<Duration> {
     let mut times: Vec<_> = nodes.iter().flatten().collect();
     times.sort_unstable();
@@ -23,14 +23,14 @@ pub(crate) fn free_in(nodes: &[Option<Duration>]) -> Option<Duration> {
 
 /// The pause before try number `tries` + 1, for `random` from 0 to 1.
 ///
-/// It lies between `min` and a limit that doubles with every try, up to `max`. It is random, so that contenders that split
-/// the nodes between them do not meet again, and it grows, so that many of them do not overload the nodes. If `free_in`
-/// says when the keys can have expired, it ends by up to `min` after that.
+/// It lies between `min` and a limit that doubles with every try, up to `max`. It is random, so that contenders that
+/// split the nodes do not collide again, and it grows, so that many of them do not overload the nodes. With `free_in`,
+/// the expiry of the keys, it ends at most `min` later.
 ///
-/// `is_told`: the caller will get notices of releases, and tries only in case a notice was lost. Then it lies between `max` and
-/// five times that, and a quarter up or down.
+/// `is_notified`: the caller gets notices of releases and retries only for a lost one. Then the pause lies between
+/// `max` and five times that, and a quarter up or down.
 pub(crate) fn pause(
-    is_told: bool,
+    is_notified: bool,
     tries: u32,
     min: Duration,
     max: Duration,
@@ -38,7 +38,7 @@ pub(crate) fn pause(
     random: f64,
 ) -> Duration {
     let doubled = 2_u32.saturating_pow(tries.min(31));
-    let pause = if is_told {
+    let pause = if is_notified {
         let limit = max.saturating_mul(doubled.min(LONGER));
         share(limit, 0.75).saturating_add(share(share(limit, 0.5), random))
     } else {
@@ -46,33 +46,33 @@ pub(crate) fn pause(
         min.saturating_add(share(limit.saturating_sub(min), random))
     };
     match free_in {
-        // A split vote leaves nothing to wait for but the others' pauses.
+        // After a split vote only the pauses of the others matter.
         None | Some(Duration::ZERO) => pause,
         Some(free_in) => pause.min(free_in.saturating_add(share(min, random))),
     }
 }
 
-/// The pause of a caller in waiting lists that is not told when a lock is handed over to it: so short that it finds the lock
-/// before that ends.
+/// The pause of a caller in waiting lists without notices of hand-overs: short enough to find a handed-over lock before
+/// it ends.
 pub(crate) fn in_a_list(pause: Duration) -> Duration {
     pause.min(share(FIRST_LIFE, 0.5))
 }
 
-/// The longest pause there is: a caller that has not asked for several of them is gone.
+/// The longest pause: a caller silent for several of them is gone.
 pub(crate) fn longest_pause(max: Duration) -> Duration {
     let limit = max.saturating_mul(LONGER);
     limit.saturating_add(share(limit, 0.25))
 }
 
-/// How long to wait for the other nodes once one has announced a release. They are as far apart as the answers of the
-/// last round, which took `took`; and twice that after each [false alarm](false_alarms).
+/// Wait for the other nodes after a first announcement. They are as far apart as the answers of the last round, which
+/// took `took`; and twice that after each [false alarm](false_alarms).
 pub(crate) fn grace(took: Duration, false_alarms: u32) -> Duration {
     took.max(GRACE_MIN)
         .saturating_mul(2_u32.saturating_pow(false_alarms))
 }
 
-/// The false alarms of a call, `before` and with one more lost round, which `announced` nodes had announced. Fewer than a
-/// `majority` may announce without end what nobody has released: one server does, or whoever may publish there.
+/// The false alarms of a call, after `before` ones and a lost round announced by `announced` nodes. Fewer than a
+/// `majority` may announce releases without end that never happened: one faulty server, or a publisher there.
 pub(crate) fn false_alarms(before: u32, announced: usize, majority: usize) -> u32 {
     match announced {
         0 => before,
@@ -81,8 +81,8 @@ pub(crate) fn false_alarms(before: u32, announced: usize, majority: usize) -> u3
     }
 }
 
-/// When a caller tries again that planned to do so at `planned`; `None` for at once. `announced` nodes have announced a
-/// release: a `majority` of them is enough, and fewer are enough at `in_time`.
+/// Time of the next try of a caller, planned for `planned`; `None`: at once. A `majority` of announcing nodes is
+/// enough, and fewer are enough at `in_time`.
 pub(crate) fn next_try(
     planned: Tick,
     majority: usize,
@@ -95,10 +95,10 @@ pub(crate) fn next_try(
     Some(in_time.map_or(planned, |it| it.min(planned)))
 }
 
-/// Whether a call keeps its place before later ones after a round that was lost for this reason.
+/// Whether a call keeps its place before later ones after a round lost for this reason.
 ///
-/// Every node has its own list. Calls that reach one node each, and no majority, cannot win anywhere, and would be the
-/// first in every list: between them they would keep a free lock from others.
+/// Every node has its own list. Calls that reach one node each, and no majority, cannot win, and would be first in
+/// every list: together they would keep a free lock from others.
 pub(crate) fn keeps_its_place(why: LossReason) -> bool {
     match why {
         LossReason::Held | LossReason::Overtaken | LossReason::KeyInUse => true,
@@ -144,7 +144,8 @@ mod tests {
 
     #[test]
     fn a11_pauses_are_random_bounded_and_grow() {
-        let (min, max) = (ms(10), ms(200));
+        let min = ms(10);
+        let max = ms(200);
         assert_eq!(pause(false, 0, min, max, None, 1.0), ms(10));
         assert_eq!(pause(false, 1, min, max, None, 1.0), ms(20));
         assert_eq!(pause(false, 2, min, max, None, 1.0), ms(40));
@@ -193,7 +194,8 @@ mod tests {
     #[test]
     fn a_caller_that_is_told_of_releases_asks_rarely_and_never_more_rarely_than_the_longest_pause()
     {
-        let (min, max) = (ms(10), ms(200));
+        let min = ms(10);
+        let max = ms(200);
         assert_eq!(pause(true, 0, min, max, None, 0.0), ms(150));
         assert_eq!(pause(true, 0, min, max, None, 1.0), ms(250));
         assert_eq!(pause(true, 1, min, max, None, 0.5), ms(400));

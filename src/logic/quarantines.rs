@@ -1,23 +1,23 @@
-//! The quarantines of a server: when they began, and what is left of them.
+//! The quarantines of a server, with their starts and remaining times.
 
 use std::time::Duration;
 
 use crate::error::QuarantineReason;
 use crate::time::Tick;
 
-/// What is asked of a server that may be in quarantine.
+/// Vote of a server in question.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum VoteKind {
     Grant,
     Extension,
 }
 
-/// A quarantine that began at some time. How long it lasts may only turn out later.
+/// The start of a quarantine. Its length may become known later.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct QuarantineStart {
-    /// When we learned of it.
+    /// Time at which it became known.
     pub(crate) seen: Tick,
-    /// How long before that it began.
+    /// Time between its start and `seen`.
     pub(crate) served: Duration,
     pub(crate) why: QuarantineReason,
 }
@@ -25,11 +25,11 @@ pub(crate) struct QuarantineStart {
 /// See the module.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Quarantines {
-    /// After a restart, or the beginning of the record.
+    /// The quarantine after a restart, or since the start of the record.
     began: Option<QuarantineStart>,
-    /// From when on extensions count: the end of that quarantine, as it was known when we learned of it.
+    /// Start of counting extensions: the end of that quarantine as first known.
     extends_from: Option<Tick>,
-    /// After a step of the clock.
+    /// The quarantine after a clock step.
     stepped: Option<QuarantineStart>,
 }
 
@@ -62,13 +62,13 @@ impl QuarantineStart {
 }
 
 impl Quarantines {
-    /// One begins, of this length as far as is known.
+    /// Begins a quarantine, of this length as known so far.
     pub(crate) fn begin(&mut self, began: QuarantineStart, length: Duration) {
         self.lengthen(began);
         self.extends_from = self.extends_from.max(began.until(length));
     }
 
-    /// One that was known has begun later than was known. That ends no hold.
+    /// Moves the start of a known quarantine to a later time. That ends no hold.
     pub(crate) fn lengthen(&mut self, began: QuarantineStart) {
         /// A thousand years: longer than any quarantine, so that neither is over.
         const LONG: Duration = Duration::from_secs(31_622_400_000);
@@ -87,12 +87,12 @@ impl Quarantines {
         self.began.map(|it| it.why)
     }
 
-    /// How much is left for what was asked at `asked`, and why; `None` if it counts. From the time of asking, because the
-    /// server may have executed the command at any time after it.
+    /// Time left for a command sent at `asked`, and why; `None` if its vote counts. From the send, because the server
+    /// may have run the command at any time after it.
     ///
-    /// A longer quarantine that turns up late does not count for extensions: it would end the holds of those who hold a lock
-    /// there, and keep nobody from anything. Nor does a step of the clock: a key that is ours after it was ours before, because
-    /// nothing sets it again there before [`Quarantines::may_heal`].
+    /// A later discovered longer quarantine does not count for extensions: it would end holds and protect nobody. Nor
+    /// does a clock step: a key that is ours now was ours before, because nothing sets it again there before
+    /// [`Quarantines::may_heal`].
     pub(crate) fn quarantine_remaining(
         &self,
         vote_kind: VoteKind,
@@ -115,7 +115,8 @@ impl Quarantines {
         }
     }
 
-    /// Whether a lock that is gone there may be set again.
+    /// Whether a lost key may be set again on the server. Not for a while after a step of its clock: extensions count then,
+    /// because a key that is there has been there all the time.
     pub(crate) fn may_heal(&self, now: Tick, length: Option<Duration>) -> bool {
         self.stepped
             .zip(length)

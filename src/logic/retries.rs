@@ -1,31 +1,31 @@
-//! Extensions that failed: when they are tried again, all locks of a manager together, and when the log says so.
+//! Retries of failed extensions, at one pace for all locks of a manager, and their warnings.
 //!
-//! Thousands of retries that come at once would keep the next answers late.
+//! Thousands of simultaneous retries would delay the next answers.
 
 use std::time::Duration;
 
 use crate::time::Tick;
 
-/// What one retry takes of the pace that all of them share.
+/// Share of one retry in the common pace.
 const EACH: Duration = Duration::from_micros(100);
-/// The same while nodes owe answers for longer than the response timeout.
+/// The same while answers are late.
 const EACH_WHILE_LATE: Duration = Duration::from_micros(400);
-/// The log warns of failed extensions no more often.
-const SAID_EVERY: Duration = Duration::from_secs(1);
+/// Shortest time between two warnings of failed extensions.
+const WARNED_EVERY: Duration = Duration::from_secs(1);
 
 /// The retries of a manager.
 #[derive(Debug, Default)]
 pub(crate) struct Retries {
-    /// When the last one that has a turn has it.
+    /// Turn of the last retry.
     last: Option<Tick>,
     logged_at: Option<Tick>,
 }
 
 impl Retries {
-    /// After how long a lock without a confirmation is looked after again: in its turn, and after `least` at least.
+    /// Pause of a lock without a confirmation: until its turn, and at least `least`.
     ///
-    /// A lock waits for half of what is `left` of its lease at most. So the one that ends soonest comes first, and comes more
-    /// often the nearer its end is.
+    /// At most half of the time `left` of its lease. So the lock that ends soonest comes first, and more often near its
+    /// end.
     pub(crate) fn wait(
         &mut self,
         least: Duration,
@@ -39,21 +39,19 @@ impl Retries {
             .map_or(now, |it| it.max(now))
             .checked_add(each)
             .unwrap_or(now);
-        let (wait, urgent) = (
-            turn.saturating_duration_since(now),
-            left.checked_div(2).unwrap_or(left),
-        );
+        let wait = turn.saturating_duration_since(now);
+        let urgent = left.checked_div(2).unwrap_or(left);
         if wait <= urgent {
             self.last = Some(turn);
         }
         wait.min(urgent).max(least)
     }
 
-    /// Whether the log may warn of a failed extension now. If so, it does.
+    /// Whether the log may warn of a failed extension now. Notes the warning.
     pub(crate) fn may_warn(&mut self, now: Tick) -> bool {
         let may = self
             .logged_at
-            .is_none_or(|it| SAID_EVERY <= now.saturating_duration_since(it));
+            .is_none_or(|it| WARNED_EVERY <= now.saturating_duration_since(it));
         if may {
             self.logged_at = Some(now);
         }
@@ -91,7 +89,8 @@ mod tests {
     #[test]
     fn h21_the_retries_of_a_manager_share_one_pace_which_falls_while_answers_are_late() {
         for (is_late, a_second) in [(false, 10_000), (true, 2_500)] {
-            let (mut retries, start) = (Retries::default(), crate::time::tick());
+            let mut retries = Retries::default();
+            let start = crate::time::tick();
             let waits = waits(&mut retries, 2 * a_second, LEFT, is_late, start);
             let within =
                 |time| u32::try_from(waits.iter().filter(|it| **it <= time).count()).unwrap();
@@ -108,7 +107,8 @@ mod tests {
 
     #[test]
     fn h21_of_many_locks_those_that_end_soonest_are_tried_again_first_and_soonest_near_their_end() {
-        let (mut retries, now) = (Retries::default(), crate::time::tick());
+        let mut retries = Retries::default();
+        let now = crate::time::tick();
         waits(&mut retries, 25_000, LEFT, false, now);
 
         let wait = |retries: &mut Retries, left| {
@@ -128,7 +128,8 @@ mod tests {
 
     #[test]
     fn the_log_warns_of_failed_extensions_once_a_second() {
-        let (mut retries, start) = (Retries::default(), crate::time::tick());
+        let mut retries = Retries::default();
+        let start = crate::time::tick();
         let said = [0, 1, 999, 1_000, 1_500, 7_000]
             .map(|it| retries.may_warn(start + Duration::from_millis(it)));
         assert_eq!(said, [true, false, false, true, false, true]);

@@ -1,23 +1,22 @@
-//! How many rounds may be under way at once.
+//! Limit of the rounds under way.
 
 use crate::time::Tick;
 
-/// Enough for all that a machine ordinarily does at once: as long as nothing times out, fewer calls than this never wait for their
-/// turn.
+/// First limit, enough for the usual load of a machine: without a time-out fewer calls never wait for their turn.
 const FIRST: usize = 128;
-/// Rounds that time out never cut it below this.
+/// Lowest limit after time-outs.
 const MIN: usize = 4;
-/// How many answered rounds raise the limit by one, if it is not lower.
+/// Number of answered rounds that raise the limit by one, if the limit is not lower.
 const ANSWERED_FOR_ONE: usize = 32;
 /// More than the threads that a process can have.
 const MAX: usize = 1 << 20;
 
-/// Halved when a round times out, and one more for 32 rounds that are answered while calls wait. Rounds that were under way at a cut say
-/// nothing about the new limit, so they cause no other cut.
+/// Halved by a time-out, raised by one per 32 rounds answered while calls wait. Rounds under way at a cut show nothing
+/// about the new limit, so they cause no further cut.
 #[derive(Debug)]
 pub(crate) struct RoundLimit {
-    rounds: usize,
-    /// Rounds that were answered while calls wait, since the limit was another one.
+    pub(crate) rounds: usize,
+    /// Rounds answered while calls wait, since the last change of the limit.
     answered: usize,
     cut_at: Option<Tick>,
 }
@@ -33,11 +32,7 @@ impl Default for RoundLimit {
 }
 
 impl RoundLimit {
-    pub(crate) fn rounds(&self) -> usize {
-        self.rounds
-    }
-
-    /// A majority has answered a round while calls wait.
+    /// Notes a round answered by a majority while calls wait.
     pub(crate) fn on_answered(&mut self) {
         self.answered = self.answered.saturating_add(1);
         if ANSWERED_FOR_ONE.min(self.rounds) <= self.answered {
@@ -46,8 +41,8 @@ impl RoundLimit {
         }
     }
 
-    /// A round has timed out that began at `asked`, while so many were `under_way`: what was allowed and not used did not slow it
-    /// down.
+    /// Notes the time-out of a round that began at `asked`, with `under_way` rounds: an unused part of the limit did
+    /// not slow it down.
     pub(crate) fn on_timeout(&mut self, asked: Tick, now: Tick, under_way: usize) {
         if self.cut_at.is_none_or(|cut_at| cut_at <= asked) {
             let used = self.rounds.min(under_way);
@@ -57,7 +52,7 @@ impl RoundLimit {
         }
     }
 
-    /// With a limit of so many.
+    /// With this limit.
     #[cfg(test)]
     pub(crate) fn of(rounds: usize) -> RoundLimit {
         RoundLimit {
@@ -83,9 +78,9 @@ mod tests {
         for _ in 0..FIRST {
             limit.on_timeout(asked, now, FIRST);
         }
-        assert_eq!(limit.rounds(), FIRST / 2);
+        assert_eq!(limit.rounds, FIRST / 2);
         limit.on_timeout(now, now, FIRST / 2);
-        assert_eq!(limit.rounds(), FIRST / 4);
+        assert_eq!(limit.rounds, FIRST / 4);
     }
 
     #[test]
@@ -93,23 +88,23 @@ mod tests {
         let start = time::tick();
         let mut limit = RoundLimit::default();
         limit.on_timeout(start, start, 40);
-        assert_eq!(limit.rounds(), 20, "half of 40");
+        assert_eq!(limit.rounds, 20, "half of 40");
         for _ in 0..10 {
             limit.on_timeout(start, start, 1);
         }
-        assert_eq!(limit.rounds(), MIN);
+        assert_eq!(limit.rounds, MIN);
     }
 
     #[test]
     fn h5_rounds_that_are_answered_while_calls_wait_raise_the_limit() {
         let mut limit = RoundLimit::of(MIN);
         for _ in 0..MIN {
-            assert_eq!(limit.rounds(), MIN);
+            assert_eq!(limit.rounds, MIN);
             limit.on_answered();
         }
-        assert_eq!(limit.rounds(), MIN + 1);
+        assert_eq!(limit.rounds, MIN + 1);
         let mut limit = RoundLimit::of(MAX);
         (0..ANSWERED_FOR_ONE).for_each(|_| limit.on_answered());
-        assert_eq!(limit.rounds(), MAX);
+        assert_eq!(limit.rounds, MAX);
     }
 }

@@ -1,11 +1,11 @@
-//! Which server process each node is, so that one process does not vote twice.
+//! The server process of each node, so that no process votes twice.
 //!
-//! A process shows the same run id at each of its addresses. Nodes that show the same one have one vote together. The node
-//! that showed it first has that vote, until it has been away for so long that every lock which it granted is over.
+//! A process shows the same run id at each of its addresses. Nodes with the same run id share one vote. The first of
+//! them has the vote until it has been disconnected so long that all its granted locks are over.
 //!
-//! They may be two processes all the same: copies of one virtual machine, or a node that claims to be another. From here
-//! nobody can tell which of them is right, so it makes no difference. Two majorities then have at least one node besides
-//! the pair in common: `n - 1` votes are left, and each majority has more than half of `n`.
+//! They may still be two processes: copies of one virtual machine, or a node that pretends to be another. The manager
+//! cannot tell which one is right, and it makes no difference. Two majorities then share at least one node besides the
+//! pair: `n - 1` votes are left, and each majority has more than half of `n`.
 
 use std::collections::HashSet;
 use std::time::Duration;
@@ -13,21 +13,21 @@ use std::time::Duration;
 use crate::ids::NodeId;
 use crate::time::Tick;
 
-/// The run id that each node showed last, and which other node shows the same one.
+/// The last run id of each node, and its double.
 #[derive(Clone, Debug)]
 pub(crate) struct RunIds {
     nodes: Vec<Shown>,
-    /// How long a lock that a node has granted can last.
+    /// Longest life of a granted lock.
     longest: Duration,
 }
 
 #[derive(Clone, Debug)]
 struct Shown {
     of: NodeId,
-    /// Only the node that has the vote keeps it.
+    /// Kept only by the node with the vote.
     run_id: Option<String>,
     double: Option<NodeId>,
-    /// Since when it has no connection.
+    /// Start of its time without a connection.
     away_since: Option<Tick>,
 }
 
@@ -40,18 +40,13 @@ impl Shown {
             away_since: None,
         }
     }
-
-    fn has_been_away_for(&self, time: Duration, now: Tick) -> bool {
-        self.away_since
-            .is_some_and(|it| time < now.saturating_duration_since(it))
-    }
 }
 
-/// Another node has shown the run id before.
+/// Another node has the run id already.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) struct DuplicateServer {
     pub(crate) other: NodeId,
-    /// The log has not said it yet.
+    /// Whether the pair is new.
     pub(crate) is_news: bool,
 }
 
@@ -65,11 +60,11 @@ impl RunIds {
         }
     }
 
-    /// Notes that `node`, which has just been connected, says that it is the process `run_id`. If another node has said so
-    /// before, the two have one vote together, and that node has it.
+    /// Notes the run id of a newly connected `node`. If another node has the same one, the two share one vote, and the
+    /// other node has it.
     ///
-    /// A node keeps what it claimed for a while after its connection has ended: a lock may be held that it confirmed, and
-    /// its double would confirm the same lock once more.
+    /// A node keeps its claim for a while after a disconnect: it may have confirmed a held lock, and its double would
+    /// confirm that lock again.
     pub(crate) fn claim(
         &mut self,
         node: NodeId,
@@ -87,7 +82,9 @@ impl RunIds {
         let other = others
             .find(|it| it.run_id.as_deref() == Some(run_id))
             .map(|shown| {
-                let has_left = shown.has_been_away_for(self.longest, now);
+                let has_left = shown
+                    .away_since
+                    .is_some_and(|away| self.longest < now.saturating_duration_since(away));
                 if has_left {
                     shown.run_id = None;
                 }
@@ -96,7 +93,7 @@ impl RunIds {
         let has_vote = other.is_none_or(|it| it.1);
         let other = other.map(|it| it.0);
         let before = self.double_of(node);
-        // What it said before may have paired it with another node.
+        // Its last run id may have paired it with another node.
         self.nodes
             .iter_mut()
             .filter(|it| it.double == Some(node))
@@ -122,26 +119,26 @@ impl RunIds {
         }
     }
 
-    /// Notes that the connection of `node` has ended, if it had one.
+    /// Notes the end of the connection of `node`, if any.
     pub(crate) fn leave(&mut self, node: NodeId, now: Tick) {
         if let Some(shown) = self.nodes.get_mut(node.index()) {
             shown.away_since.get_or_insert(now);
         }
     }
 
-    /// Which other node showed the same run id, if one did.
+    /// The other node with the same run id, if any.
     pub(crate) fn double_of(&self, node: NodeId) -> Option<NodeId> {
         self.nodes.get(node.index())?.double
     }
 }
 
-/// The processes that one address has led to, one after another, with the time at which each was first shown.
+/// Successive processes behind one address, with the time of each first answer.
 #[derive(Debug, Default)]
 pub(crate) struct BehindAddress(Vec<(String, Tick)>);
 
 impl BehindAddress {
-    /// Notes that the address leads to `run_id`. True if it leads to several processes by turns, or did so minutes ago: one
-    /// that is shown again after another was alive all the time. After a restart the old one never comes back.
+    /// Notes that the address leads to `run_id`. True if it leads to several processes by turns, now or minutes ago: an
+    /// id that returns after another one was alive all along. After a restart the old id never returns.
     pub(crate) fn is_several(&mut self, run_id: &str, now: Tick) -> bool {
         let BehindAddress(shown) = self;
         shown.retain(|it| now.saturating_duration_since(it.1) < SEVERAL_FOR);
@@ -155,9 +152,9 @@ impl BehindAddress {
     }
 }
 
-/// For how long an address that led to several processes is not trusted again.
+/// Time for which an address with several processes is not trusted.
 const SEVERAL_FOR: Duration = Duration::from_secs(10 * 60);
-/// A server that is restarted all the time shows any number.
+/// Limit for a constantly restarting server.
 const SHOWN_MAX: usize = 8;
 
 #[cfg(test)]
@@ -203,7 +200,9 @@ mod tests {
 
     #[test]
     fn b1_one_process_has_one_vote_until_it_is_another_process() {
-        let (n0, n1, now) = (NodeId::new(0), NodeId::new(1), time::tick());
+        let n0 = NodeId::new(0);
+        let n1 = NodeId::new(1);
+        let now = time::tick();
         let mut run_ids = RunIds::new(2, LONGEST);
         assert_eq!(run_ids.claim(n0, "a", now), Ok(()));
         assert_eq!(run_ids.claim(n0, "a", now), Ok(()), "a reconnect");
@@ -310,11 +309,16 @@ mod tests {
     fn b1_whoever_comes_first_what_two_nodes_of_one_run_id_grant_never_counts_together() {
         use Deed::{Claim, Leave, Pass};
         let deeds = [Claim(0), Claim(1), Leave(0), Leave(1), Pass(6), Pass(11)];
-        let (begin, length) = (time::tick(), 6_u32);
-        let (mut worlds, mut both_had_it, mut nobody_had_it) = (0_u32, 0_u32, 0_u32);
+        let begin = time::tick();
+        let length = 6_u32;
+        let mut worlds = 0_u32;
+        let mut both_had_it = 0_u32;
+        let mut nobody_had_it = 0_u32;
         for world in 0..deeds.len().pow(length) {
             let mut run_ids = RunIds::new(2, LONGEST);
-            let (mut seconds, mut up, mut counted_at) = (0, [false; 2], [None; 2]);
+            let mut seconds = 0;
+            let mut up = [false; 2];
+            let mut counted_at = [None; 2];
             for place in 0..length {
                 match deeds[world / deeds.len().pow(place) % deeds.len()] {
                     Claim(node) => {
@@ -322,9 +326,8 @@ mod tests {
                             .claim(NodeId::new(node), "a", after(begin, seconds))
                             .is_ok();
                         up[usize::from(node)] = claimed;
-                        let (other, idle) = (1 - usize::from(node), |it: u64| {
-                            LONGEST.as_secs() < seconds - it
-                        });
+                        let other = 1 - usize::from(node);
+                        let idle = |it: u64| LONGEST.as_secs() < seconds - it;
                         // The pair loses one vote, and not both for ever.
                         let free = !up[other] && counted_at[other].is_none_or(idle);
                         nobody_had_it += u32::from(free && !claimed);

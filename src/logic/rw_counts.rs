@@ -1,12 +1,12 @@
-//! The number of the last writer, as readers find it.
+//! The number of the last writer, for readers.
 //!
-//! A reader has no token of its own. It finds a number such that every writer that was counted before it at a common node
-//! has a token that is not above, and every writer that is counted after it there has one that is. So storage that refuses
-//! numbers below the largest it has seen refuses a reader that acts on what it read before the last write.
+//! A reader has no token of its own. Its number is at least the token of every writer counted before it at a common
+//! node, and below that of every writer counted after it there. So storage that rejects numbers below the largest one
+//! rejects a reader that acts on data from before the last write.
 //!
-//! A node that lets a reader in shows its counter. If a majority shows the same, that is the number: what the last writer
-//! left everywhere. If not, one raise lifts the counters that lag behind to the largest, only where the reader's entry
-//! stands still, and the nodes that have it then are the majority.
+//! A node that admits a reader shows its counter. If a majority shows the same counter, that is the number: the last
+//! writer left it everywhere. Otherwise one raise lifts the lower counters to the largest, only where the reader's
+//! entry exists, and the nodes with that number then are the majority.
 //!
 //! Why it is right: at a common node the writer's token was written while its key was set, and the reader's number was the
 //! counter when it was let in, or was written while its entry stood. One of the two came after the other had gone. The
@@ -17,16 +17,16 @@ use crate::answer::{AcquireReply, Answer};
 use crate::logic::ballot::Votes;
 use crate::logic::token;
 
-/// The number that all of a majority have, of nodes of which a majority has let the reader in; otherwise the one to which the
-/// counters have to be lifted. `proposal`: what they were given for a counter that is missing.
+/// The common number of a majority, after a majority has admitted the reader; otherwise the target of the raise.
+/// `proposal`: the number for a missing counter.
 pub(super) fn last_writer(votes: &Votes, proposal: u64) -> Result<u64, u64> {
-    let counter = |it: &Answer| match it {
+    let counter = |vote: &Answer| match vote {
         Answer::Acquire(AcquireReply::Shared { counter }) => Some(*counter),
         _ => None,
     };
     let counters = || votes.iter().filter_map(counter);
     let agreed = counters().find(|one| votes.quorum() <= counters().filter(|it| it == one).count());
-    // One that is far ahead is not believed from a single node: that node cannot be counted.
+    // A number far ahead on a single node does not count: nor can that node.
     agreed.ok_or_else(|| token::largest_seen(counters(), proposal, votes.spare()))
 }
 

@@ -1,4 +1,4 @@
-//! The rounds of a held lock: extension and release; and the probe of the nodes.
+//! The rounds of a held lock, extension and release; and the probe of the nodes.
 
 use std::time::Duration;
 
@@ -9,19 +9,19 @@ use crate::logic::ballot::quorum;
 use crate::logic::ballot::{Ballot, Round, Votes};
 use crate::time::Moment;
 
-/// How an extension ends.
+/// End of an extension.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum ExtendEnd {
     /// A majority extended.
     Confirmed,
-    /// So many nodes no longer hold the lock that no majority can: it is lost now, before its time.
+    /// Too many nodes no longer hold the lock for a majority: it is lost before its time.
     Gone,
-    /// Neither, so far: late answers count, and it is tried again while there is time.
+    /// Neither, so far: late answers count, and renewal retries while there is time.
     NotConfirmed,
 }
 
 impl ExtendEnd {
-    /// How an extension of so many `nodes` has ended for good, after so many have answered, in time or late.
+    /// Final end of an extension on this number of `nodes`, from these answers, in time or late.
     fn of(nodes: usize, extended: usize, gone: usize) -> Option<ExtendEnd> {
         let quorum = quorum(nodes);
         if quorum <= extended {
@@ -44,7 +44,8 @@ impl Round for ExtendRound {
     const LATE_ANSWERS_MATTER: bool = true;
 
     fn decide(&self, votes: &Votes, _now: Moment) -> Option<ExtendEnd> {
-        let (quorum, open) = (votes.quorum(), votes.open());
+        let quorum = votes.quorum();
+        let open = votes.open();
         let extended = votes.count(Answer::is_extended);
         let gone = votes.count(Answer::is_gone);
         let is_hopeless =
@@ -55,7 +56,7 @@ impl Round for ExtendRound {
 }
 
 impl Ballot<ExtendRound> {
-    /// How it has ended, if it has: what was not confirmed in time can be confirmed late, or found gone.
+    /// Its end so far: late answers can confirm it or show the loss.
     pub(crate) fn end_for_good(&self) -> Option<ExtendEnd> {
         let with = |what: fn(&Answer) -> bool| self.votes.nodes_with(what).len();
         let late = || {
@@ -69,44 +70,44 @@ impl Ballot<ExtendRound> {
     }
 }
 
-/// How a release ends.
+/// End of a release.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) struct ReleaseEnd {
-    /// Nodes that confirmed that they no longer hold the lock for us.
+    /// Number of nodes that confirmed the release.
     pub(crate) confirmed: usize,
-    /// Whether those are as many as were needed.
+    /// Whether enough nodes confirmed.
     pub(crate) enough: bool,
-    /// Whether too few nodes still held it when the release came: it was lost before that.
+    /// Whether too few nodes still held the lock at the release: it was lost earlier.
     pub(crate) lost: bool,
 }
 
-/// Which nodes were counted for a held lock when it was released.
+/// Nodes counted for a lock at its release.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Held {
-    /// The nodes that had confirmed it last.
+    /// Nodes of the last confirmation.
     pub(crate) confirmed: NodeSet,
-    /// Until then none of them can have let it expire.
+    /// End of the time in which none of them can have let it expire.
     pub(crate) until: Moment,
 }
 
 /// One release round.
 ///
-/// "Not ours" is an ordinary answer of a node that never granted the lock, and of any node once the lease is over. From a
-/// node that had confirmed the lease, and before that is over, it means that somebody took the key away.
+/// "Not ours" is an ordinary answer of a node without a grant, and of any node after the end of the lease. From a node
+/// that confirmed the lease, before its end, it means that somebody removed the key.
 ///
-/// A release that is sent again, on another connection, has no vote: the first has failed by then. So a node is not counted
-/// that says "not ours" because it deleted the key the first time.
+/// A resent release, on another connection, has no vote: the first one has failed. So "not ours" after a delete by the
+/// first one does not count.
 #[derive(Debug)]
 pub(crate) struct ReleaseRound {
     needed: usize,
-    /// For a lock that was held.
+    /// State of a held lock.
     held: Option<Held>,
-    /// Nodes that had confirmed the lease and do not have it any more, before its time.
+    /// Nodes that confirmed the lease and have lost it before its end.
     gone: NodeSet,
 }
 
 impl ReleaseRound {
-    /// A round that is over once `needed` nodes have confirmed: those that had granted, for a round that was lost.
+    /// A round that ends after `needed` confirmations: of the grants of a lost round.
     pub(crate) fn new(needed: usize) -> ReleaseRound {
         ReleaseRound {
             needed,
@@ -115,8 +116,8 @@ impl ReleaseRound {
         }
     }
 
-    /// A round for a lock that is held on some of `nodes`, which a majority has to confirm. It goes on until it is known
-    /// whether a majority had the lock to the end: with the first answers, as a rule.
+    /// A round for a lock held on some of `nodes`, to be confirmed by a majority. It lasts until it is known whether a
+    /// majority had the lock to the end: usually with the first answers.
     pub(crate) fn of_held(nodes: usize, held: Held) -> ReleaseRound {
         ReleaseRound {
             held: Some(held),
@@ -124,16 +125,18 @@ impl ReleaseRound {
         }
     }
 
-    /// Nodes that held the lock to the end, as far as we know; a node that says nothing is taken to have.
+    /// Nodes that held the lock to the end, as far as known; a silent node counts as such.
     fn sure(&self, votes: &Votes) -> NodeSet {
         let confirmed = self.held.map_or(NodeSet::default(), |it| it.confirmed);
         let deleted = votes.nodes_with(|it| *it == Answer::Release(ReleaseReply::Deleted));
         confirmed.without(self.gone).union(deleted)
     }
 
-    /// Whether nothing that nodes may still say makes a loss of this, or takes one back.
+    /// Whether no open answer can show a loss or refute it.
     fn is_settled(&self, votes: &Votes) -> bool {
-        let (quorum, open, sure) = (votes.quorum(), votes.open_nodes(), self.sure(votes));
+        let quorum = votes.quorum();
+        let open = votes.open_nodes();
+        let sure = self.sure(votes);
         self.held.is_none() || quorum <= sure.without(open).len() || sure.union(open).len() < quorum
     }
 }
@@ -142,8 +145,9 @@ impl Round for ReleaseRound {
     type End = ReleaseEnd;
 
     fn note(&mut self, node: NodeId, vote: &Answer, now: Moment) {
-        // RACE: an answer that comes after the end of the lease may be that of a key that has expired.
-        let proves = |it: Held| it.confirmed.contains(node) && !now.has_reached(it.until);
+        // RACE: T1, a node, lets the key expire at the end of the lease; T2, this release, comes after that; the node
+        // answers "not ours". Therefore an answer after the end proves no loss.
+        let proves = |held: Held| held.confirmed.contains(node) && !now.has_reached(held.until);
         if *vote == Answer::Release(ReleaseReply::NotOurs) && self.held.is_some_and(proves) {
             self.gone.insert(node);
         }
@@ -165,10 +169,10 @@ impl Round for ReleaseRound {
     }
 }
 
-/// A round that only probes the nodes: it is over once every node has answered.
+/// A probe of the nodes, until every node has answered.
 #[derive(Debug, Default)]
 pub(crate) struct ProbeRound {
-    /// When each answer came.
+    /// Time of each answer.
     came: Vec<(NodeId, Moment)>,
 }
 
@@ -185,7 +189,7 @@ impl Round for ProbeRound {
 }
 
 impl Ballot<ProbeRound> {
-    /// What `node` has answered, or what is wrong with it.
+    /// Answer of `node`, or its failure.
     pub(crate) fn answer(&self, node: NodeId) -> Result<&Answer, NodeFailure> {
         let answer = self.votes.get(node).ok_or(NodeFailure::TimedOut)?;
         match (answer, NodeAnswer::from(answer)) {
@@ -197,7 +201,7 @@ impl Ballot<ProbeRound> {
         }
     }
 
-    /// How long after `sent` the answer of `node` came, or whatever stood in for it.
+    /// Time from `sent` to the answer of `node`, or to its failure.
     pub(crate) fn took(&self, node: NodeId, sent: Moment) -> Option<Duration> {
         let (_, came) = self.round.came.iter().find(|(it, _)| *it == node)?;
         Some(Duration::from_micros(
@@ -445,7 +449,8 @@ mod tests {
     #[test]
     fn a_probe_knows_how_long_each_answer_took() {
         let mut ballot = Ballot::new(2, ProbeRound::default());
-        let (sent, later) = (at(10), Duration::from_millis(7));
+        let sent = at(10);
+        let later = Duration::from_millis(7);
         ballot.on_vote(
             NodeId::new(1),
             Answer::Time,

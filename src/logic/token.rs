@@ -13,26 +13,26 @@
 //! larger than the counter that it found. So at every common node tokens differ, and have the order of the grants. This
 //! needs no time and no clocks, as long as nodes keep their counters.
 //!
-//! A node that has forgotten takes part again when it has been quarantined for the longest ttl. Every token that it may have
-//! known was proposed before that, and was ahead of its clock by half of that time at most: nodes refuse other proposals,
-//! unless they are one more than the counter. So the next token is larger if nodes' clocks agree to within the other half,
-//! whatever clients' clocks show, and no counter was ahead of them: time makes up for the missing counter. The node sees to
-//! that itself: where it has no counter, the end of its quarantine takes its place.
-//! `tests::model::fencing` shows what holds, and `guide::safety` says it.
+//! A node without its data votes again after a quarantine of the longest ttl. Every token that it may have known was
+//! proposed before that, and was at most half of that time ahead of its clock: nodes refuse other proposals, unless
+//! they are one more than the counter. So the next token is larger if nodes' clocks agree to within the other half,
+//! whatever the clients' clocks show, and if no counter was ahead of them: time makes up for the missing counter. The
+//! node enforces that itself: without a counter the end of its quarantine takes its place. `tests::model::fencing`
+//! shows the conditions, and `guide::safety` explains them.
 
-/// The first number that is not a token any more: above it, a script's floating-point comparison is not exact.
+/// First number above all tokens: scripts compare larger ones inexactly, as floating-point numbers.
 pub(crate) const LIMIT: u64 = 1 << 53;
 
-/// How far a proposal may be ahead of the time because a counter is. Nodes without that counter refuse a proposal that is
-/// ahead of their clocks by half a quarantine: by twice as much at least.
+/// Longest lead of a proposal over the time, caused by a counter. Nodes without that counter refuse a proposal that is
+/// ahead of their clocks by half a quarantine: at least twice as much.
 const AHEAD_MAX: u64 = 25_000;
-/// How far a counter may be ahead of a proposal to be believed from a single node.
+/// Longest lead of a single node's counter over a proposal that still counts.
 const COUNTER_AHEAD_MAX: u64 = 24 * 3_600 * 1_000_000;
 
-/// The largest of the `counters` that nodes have shown, as far as it is believed in a round that proposed `proposal`.
+/// The largest plausible one of the nodes' `counters` in a round with this `proposal`.
 ///
-/// A number that is far ahead is believed only if more than `spare` nodes show it, or a larger one: a majority can do
-/// without nodes that lie, and a single one must not use up the range of tokens for all.
+/// A number far ahead counts only if more than `spare` nodes show it, or a larger one: a majority exists without lying
+/// nodes, and a single node must not use up the range of tokens.
 pub(crate) fn largest_seen(
     counters: impl Iterator<Item = u64>,
     proposal: u64,
@@ -52,10 +52,10 @@ pub(crate) fn largest_seen(
 /// The number to propose: the [time](crate::logic::clock_offset::time_for_all) in microseconds, or one more than the largest
 /// counter seen.
 ///
-/// A counter that is far ahead is left to the raise that follows, which costs a round: nodes that have not got that counter
-/// would take the proposal for that of a wrong clock.
+/// A counter far ahead is left to the raise, which costs a round: nodes without that counter would take the proposal
+/// for one of a wrong clock.
 ///
-/// `None` once the range is used up. That takes until the year 2255, or a counter that this crate has not written.
+/// `None` once the range is used up: in the year 2255, or by a counter of another program.
 pub(crate) fn propose(time: u64, seen: u64) -> Option<u64> {
     let next = above(seen)?;
     let proposal = if next <= time.saturating_add(AHEAD_MAX) {
@@ -91,7 +91,8 @@ mod tests {
 
     #[test]
     fn a_counter_far_ahead_is_believed_only_if_more_nodes_show_it_than_a_majority_can_do_without() {
-        let (now, far) = (1_700_000_000_000_000, LIMIT - 1);
+        let now = 1_700_000_000_000_000;
+        let far = LIMIT - 1;
         let seen = |counters: &[u64]| largest_seen(counters.iter().copied(), now, 1);
         assert_eq!(seen(&[]), 0);
         assert_eq!(seen(&[5, now + 7, 3]), now + 7);

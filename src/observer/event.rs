@@ -15,16 +15,17 @@ pub(super) const OTHER: &str = "other";
 ///
 /// A closure `|event: &Event|` is an observer.
 ///
-/// Called with nothing of the manager locked: on your thread for what your call did, and on the thread `quorlock-told` for the
-/// manager's own work. A blocking observer delays the current call and later events, and loses no lock. Up to 16,384 events and
-/// log lines wait for that thread; further ones are dropped and counted in [`Stats::untold`](crate::Stats::untold).
+/// Called by the thread `quorlock-events` alone, for one event at a time, and soon after the call that caused it returned or goes
+/// on. A blocking observer delays later events and log lines, and nothing else. Up to 16,384 of them wait; further ones are dropped
+/// and counted in [`Stats::dropped_events`](crate::Stats::dropped_events). A [shutdown](crate::LockManager::shutdown) waits for the
+/// queued ones, within its grace: end a manager before the process exits.
 ///
-/// It may call anything except what ends the manager. Its own calls cause events too, delivered after it returns: an observer that
-/// locks at every event never stops. It must not own the manager, or the manager never ends.
+/// It may call anything, also what ends the manager. Its own calls cause events too: an observer that locks at every event never
+/// stops. It must not own the manager, or the manager never ends.
 ///
-/// Events come from several threads at once. Those of one call and its hold come in order, with two exceptions: a lock passed on
-/// to a waiting thread can be [acquired](Event::Acquired) before its [release](Event::Released) event, and the end of a hold can
-/// come before an extension or a restored key of the moment before. A forked child gets no events.
+/// Events of one call and its hold come in order, with two exceptions: a lock passed on to a waiting thread can be
+/// [acquired](Event::Acquired) before its [release](Event::Released) event, and the end of a hold can come before an extension or a
+/// restored key of the moment before. A forked child gets no events.
 ///
 /// After a panic, which is caught and logged, it is not called again.
 pub trait Observer: Send + Sync {

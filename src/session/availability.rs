@@ -1,4 +1,4 @@
-//! What callers see of a session without waiting for it.
+//! The state of a session for callers, without a wait.
 
 use std::time::Duration;
 
@@ -6,34 +6,34 @@ use crate::error::{NodeFailure, QuarantineReason};
 use crate::logic::quarantines::{Quarantines, VoteKind};
 use crate::time::{Moment, Tick};
 
-/// So many commands without an answer hold nobody up: a server runs them in some milliseconds.
+/// Number of commands without an answer that need no wait: a server runs them in some milliseconds.
 const COMMANDS: usize = 256;
 
-/// Longest time that commands wait for an answer, behind which they are written together.
+/// Longest wait of commands for an answer after which they are written together.
 const BUNDLE_MAX: Duration = Duration::from_millis(10);
 
 /// State of a connection.
 #[derive(Clone, Debug, Default)]
 pub(crate) enum Health {
-    /// Nothing was ever sent, so nobody has tried to connect.
+    /// Without any command so far, and without an attempt to connect.
     #[default]
     Unused,
-    /// The first attempt, or the first after a connection was lost. Commands wait for it until then.
+    /// The first attempt, or the first after a lost connection. Commands wait for it until then.
     Connecting {
         until: Tick,
     },
     Up,
-    /// Commands are refused at once, and not kept.
+    /// Commands are refused at once.
     Down(NodeFailure),
 }
 
 impl Health {
-    /// Why a command is refused at once, if it is.
+    /// Reason to refuse a command at once, if any.
     pub(crate) fn refusal(&self, now: Tick) -> Option<NodeFailure> {
         match self {
             Health::Up | Health::Unused => None,
             Health::Connecting { until } if now < *until => None,
-            // The name server or the network takes longer than allowed; the thread is still at it.
+            // Name server or network is slower than allowed. The thread still tries.
             Health::Connecting { .. } => Some(NodeFailure::Connect {
                 reason: "no connection in time".to_owned(),
             }),
@@ -45,27 +45,27 @@ impl Health {
 /// See the module.
 #[derive(Clone, Debug)]
 pub(crate) struct Availability {
-    pub(super) health: Health,
+    pub(crate) health: Health,
     /// Time of the oldest command without an answer.
     pub(super) oldest: Option<Tick>,
-    /// That answer was overdue when the socket was found empty.
+    /// Whether that answer was overdue at an empty socket.
     pub(super) is_stalled: bool,
-    /// The log has said that the server does not respond.
+    /// Whether the server was reported silent.
     pub(crate) is_silent: bool,
     /// Number of commands without an answer.
     pub(crate) unanswered: usize,
-    pub(super) quarantines: Quarantines,
-    /// Somebody takes locks and has stored the server's record, so its quarantine has begun.
+    pub(crate) quarantines: Quarantines,
+    /// Whether its quarantine has begun: a program takes locks and has stored the server's record.
     pub(crate) shows_quarantine: bool,
-    /// By how many microseconds the server's clock is ahead of the one of leases, at least and at most.
+    /// Lead of the server's clock over the clock of leases, in microseconds: at least and at most.
     pub(super) clock: Option<(i64, i64)>,
-    /// When the server's clock was last seen to have been set forward.
-    pub(super) stepped_at: Option<Tick>,
-    /// A round trip takes less time than to wake a thread.
+    /// Time of the last known clock step forward.
+    pub(crate) stepped_at: Option<Tick>,
+    /// Whether a round trip takes less time than to wake a thread.
     pub(crate) is_near: bool,
-    /// Commands wait for an answer, behind which they are written together.
+    /// Whether commands wait for an answer, to be written together after it.
     pub(super) is_bundling: bool,
-    /// Releases are announced on this connection.
+    /// Whether the server announces releases on this connection.
     pub(crate) is_notified: bool,
 }
 
@@ -74,12 +74,7 @@ impl Availability {
         matches!(self.health, Health::Up)
     }
 
-    /// Whether nobody has tried to connect.
-    pub(crate) fn is_unused(&self) -> bool {
-        matches!(self.health, Health::Unused)
-    }
-
-    /// Why a command is not sent now, if so: the server is down, or was found silent, for longer than `patience`.
+    /// Reason to refuse a command now, if any: the server is down, or silent for longer than `patience`.
     pub(crate) fn refusal(&self, patience: Duration, now: Tick) -> Option<NodeFailure> {
         let is_stalled = self.is_stalled && (patience.is_zero() || self.is_late(patience, now));
         self.health
@@ -87,14 +82,14 @@ impl Availability {
             .or_else(|| is_stalled.then_some(NodeFailure::Stalled))
     }
 
-    /// Whether the oldest command has no answer after `timeout`, or nobody has read it.
+    /// Whether the oldest answer is late by `timeout`, or unread.
     pub(crate) fn is_late(&self, timeout: Duration, now: Tick) -> bool {
         self.oldest
             .is_some_and(|oldest| timeout < now.saturating_duration_since(oldest))
     }
 
-    /// Whether commands are sent or refused now. Otherwise they wait, for a connection, or for an answer behind which they are
-    /// written together: a server that is slow gets them all the same, as it has to get releases.
+    /// Whether commands are sent or refused now. Otherwise they wait, for a connection, or for an answer after which
+    /// they are written together. A slow server gets them nevertheless, because it must get releases.
     pub(crate) fn takes_commands(&self, now: Tick) -> bool {
         match self.health {
             Health::Up => !self.is_bundling || self.is_late(BUNDLE_MAX, now),
@@ -102,7 +97,7 @@ impl Availability {
         }
     }
 
-    /// Until when a round that begins now may have to wait for a connection first.
+    /// Longest wait for a connection of a round that begins now.
     pub(crate) fn connects_until(&self, now: Tick, connect_timeout: Duration) -> Option<Tick> {
         match self.health {
             Health::Unused => now.checked_add(connect_timeout),
@@ -111,16 +106,15 @@ impl Availability {
         }
     }
 
-    /// Whether a call may begin a round, with `queued` commands that were not sent yet. A server that is silent holds nobody up.
+    /// Whether a call may begin a round with `queued` unsent commands. A silent server blocks no call.
     ///
-    /// A round ends at the majority. So nothing else holds callers back when one server, or the thread that serves it, gets less
-    /// done than they ask for: its queue would grow until every round has to do without that server.
+    /// A round ends at the majority. So nothing else slows callers down for one slow server or its thread: its queue
+    /// would grow until every round had to do without that server.
     pub(crate) fn has_room(&self, queued: usize) -> bool {
         !self.is_up() || self.is_stalled || self.unanswered.saturating_add(queued) <= COMMANDS
     }
 
-    /// For how long what the server grants does not count yet that was asked for at `asked`, and why. `length`: that of a
-    /// quarantine.
+    /// Time until the server's grants count for commands sent at `asked`, and why. `length`: of a quarantine.
     pub(crate) fn quarantine(
         &self,
         length: Option<Duration>,
@@ -130,18 +124,7 @@ impl Availability {
             .quarantine_remaining(VoteKind::Grant, asked, length)
     }
 
-    /// Whether a lock that is gone there may be set again. Not for a while after a step of the server's clock: extensions are
-    /// counted then, because a key that is there has been there all the time.
-    pub(crate) fn may_heal(&self, length: Option<Duration>, now: Tick) -> bool {
-        self.quarantines.may_heal(now, length)
-    }
-
-    /// Whether the server's clock was seen to have been set forward at `since` or later.
-    pub(crate) fn has_stepped(&self, since: Tick) -> bool {
-        self.stepped_at.is_some_and(|stepped| since <= stepped)
-    }
-
-    /// What the server's clock shows now, at least and at most: microseconds since 1970.
+    /// Present time on the server's clock, at least and at most: microseconds since 1970.
     pub(crate) fn clock_shows(&self, now: Moment) -> Option<(u64, u64)> {
         let (low, high) = self.clock?;
         let shows = |offset| now.boot_micros().checked_add_signed(offset);

@@ -1,4 +1,4 @@
-//! One command for one server, and who wants its answer.
+//! One command for one server, with the handler of its answer.
 
 use std::sync::Arc;
 
@@ -7,30 +7,30 @@ use crate::ids::NodeId;
 use crate::time::Tick;
 use crate::wire::{Command, Kind};
 
-/// Who wants the answer to a command.
+/// Handler of the answer to a command.
 pub(crate) trait ReplyHandler: Send + Sync {
-    /// Takes the answer of `node`. `reached` is false only if nothing of the command can have come to the node.
+    /// Takes the answer of `node`. `reached` is false only if no byte of the command can have reached the node.
     ///
-    /// Called once per node at most, on a worker's thread or on the sender's own; must not block. False if it came too
-    /// late to count.
+    /// Called at most once per node, on a worker's thread or on the sender's own. Must not block. False for an answer
+    /// too late to count.
     fn deliver(&self, node: NodeId, answer: Answer, reached: bool) -> bool;
 
-    /// Whether an answer can still make a difference.
+    /// Whether an answer still matters.
     fn is_open(&self) -> bool;
 }
 
-/// A command that has no answer yet.
+/// A command without an answer so far.
 pub(crate) struct PendingCommand {
     pub(crate) command: Arc<Command>,
-    /// Nothing else was under way when it was sent: its answer shows the round trip.
+    /// Whether it was sent with no other command under way: its answer shows the round trip.
     pub(super) is_alone: bool,
-    /// Who wants the answer; nobody, once it has been given.
+    /// Handler of the answer; none after the answer.
     pub(super) handler: Option<Arc<dyn ReplyHandler>>,
-    /// A release is sent again after a reconnect until then: after that the key has expired by itself.
+    /// End of the resends of a release. After that the key has expired.
     keep_until: Option<Tick>,
-    /// The server has refused it, and it is sent again.
+    /// Whether the server refused it before.
     pub(super) was_refused: bool,
-    /// How often the server's record was another one when it was run.
+    /// Number of runs with another record version on the server.
     pub(super) changes: u8,
     /// Number of releases before it: see [`PendingCommand::is_overtaken`].
     pub(super) releases: u64,
@@ -59,7 +59,7 @@ impl PendingCommand {
         }
     }
 
-    /// A release, which is worth sending until `keep_until` whether or not anybody waits for it.
+    /// A release, worth sending until `keep_until`, with or without a handler.
     pub(crate) fn release(
         command: Arc<Command>,
         handler: Option<Arc<dyn ReplyHandler>>,
@@ -71,21 +71,22 @@ impl PendingCommand {
         }
     }
 
-    /// Whether this is a release that can still find a key.
+    /// Whether it is a release whose key may still exist.
     pub(super) fn is_worth_keeping(&self, now: Tick) -> bool {
         self.command.kind == Kind::Release && self.keep_until.is_some_and(|it| now < it)
     }
 
-    /// Whether a command that was not run must not be sent again, because its release may be on its way. The command of a lock
-    /// that was won without it is sent: the lock is to be on this server too. `releases`: number of releases by now.
+    /// Whether a command that did not run must not be sent again, because its release may be under way. The command of
+    /// a lock won without it is sent: the lock should be on this server too. `releases`: number of releases so far.
     ///
-    /// RACE: T1 ends a round: it closes the round, then gives the releases. T2 comes here. The round is still open, or no release
-    /// came since the command was sent; therefore the releases are in the channel or not given yet, and run behind what T2 sends.
+    /// RACE: T1 closes a round and then gives the releases; T2 comes here. The round is still open, or no release came
+    /// since the command was sent. Therefore the releases are in the channel or not given yet, and run after the
+    /// command of T2.
     ///
-    /// Not handled: the release of all slots of a semaphore but one, which follows a won round, does not count. A permit's command
-    /// that is sent behind it can take another slot on this server. It is given back with the permit or expires.
+    /// Not handled: the release of all slots of a semaphore but one, after a won round, does not count. A permit's
+    /// command sent behind it can take another slot on this server, which is given back with the permit or expires.
     pub(super) fn is_overtaken(&self, releases: u64) -> bool {
-        // A release is always of use, and a sync.
+        // Releases and syncs are always sent.
         self.releases != releases
             && !matches!(self.command.kind, Kind::Release | Kind::SyncRecord)
             && self.handler.as_ref().is_none_or(|it| !it.is_open())

@@ -1,27 +1,27 @@
-//! What a manager asks of the records of its servers, and what their records have shown.
+//! Rules of a manager for the records of its servers, and facts from these records.
 
 use std::time::Duration;
 
 use crate::answer::{Record, RecordReply, ServerInfo};
 use crate::config::{Config, Margin};
 use crate::error::{NodeFailure, NodeFinding};
-use crate::ids::RecordVersion;
+use crate::ids::{RecordVersion, wide};
 use crate::logic::lease;
 use crate::wire::{self, Command, SyncKind, SyncRecord};
 
-/// See the module. The settings, and what all servers together have shown so far.
+/// See the module. The settings, and the facts from all servers so far.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct RecordRules {
-    /// The longest ttl of this manager's locks; `None` without quarantine.
+    /// Longest ttl of this manager's locks; `None` without quarantine.
     own: Option<Duration>,
     pub(super) margin: Margin,
     silence_of_promoted: Duration,
     servers: u64,
-    /// A server with a finding that can cost a lock is refused.
+    /// Whether a server with a finding that can cost a lock is refused.
     strict: bool,
-    /// The largest `max_ttl` that any record has shown, in milliseconds. It only grows: a server that has lost it gets it back.
+    /// Largest `max_ttl` in any record, in milliseconds. It only grows: a server that has lost it gets it back.
     pub(crate) max_ttl: u64,
-    /// A lock was asked for. Until then servers are only looked at.
+    /// Whether a lock was asked for. Until then servers are only looked at.
     pub(crate) is_used: bool,
 }
 
@@ -31,34 +31,25 @@ impl RecordRules {
             own: config.longest_ttl().filter(|_| config.quarantine),
             margin: config.margin,
             silence_of_promoted: config.silence_of_promoted,
-            servers: u64::try_from(servers).unwrap_or(u64::MAX),
+            servers: wide(servers),
             strict: config.strict,
             max_ttl: 0,
             is_used: false,
         }
     }
 
-    /// For how long a server has no vote that has lost its data; `None` without quarantine.
+    /// Length of a quarantine; `None` without quarantine.
     pub(crate) fn quarantine(&self) -> Option<Duration> {
         let max_ttl = self.own?.max(Duration::from_millis(self.max_ttl));
         let life = max_ttl.saturating_add(self.margin.of(max_ttl));
         Some(life.saturating_add(self.silence_of_promoted))
     }
 
-    /// All records are to have this `max_ttl`, or more.
+    /// Raises the `max_ttl` for all records.
     pub(crate) fn raise(&mut self, max_ttl: u64) {
         if self.own.is_some() {
             self.max_ttl = self.max_ttl.max(max_ttl);
         }
-    }
-
-    /// In a login servers are looked at only, until a lock is asked for.
-    pub(crate) fn in_login(&self) -> Command {
-        self.sync_record(if self.is_used {
-            SyncKind::Note
-        } else {
-            SyncKind::Look
-        })
     }
 
     pub(crate) fn sync_record(&self, kind: SyncKind) -> Command {
@@ -71,8 +62,8 @@ impl RecordRules {
         })
     }
 
-    /// Why this manager cannot use a server with this record: it has a quarantine and the manager has none, or the other way
-    /// round, or it lasts too short for the manager's locks.
+    /// Reason to refuse a server with this record: only one of server and manager has a quarantine, or that of the
+    /// server is too short for the manager's locks.
     pub(crate) fn record_mismatch(&self, shown: &RecordReply) -> Option<NodeFailure> {
         let on_server = shown.record != Record::Off;
         if on_server != self.own.is_some() {
@@ -80,12 +71,12 @@ impl RecordRules {
         }
         let here = self.own?;
         let there = Duration::from_millis(shown.max_ttl);
-        // Zero if only looked at, and there is no record.
+        // Zero after a look without a record.
         let is_short = !there.is_zero() && shown.max_ttl < lease::millis(here);
         is_short.then_some(NodeFailure::MaxTtl { there, here })
     }
 
-    /// Why a server that shows this has no vote.
+    /// Reason to refuse the vote of such a server, if any.
     pub(crate) fn refusal(&self, server_info: &ServerInfo) -> Option<NodeFailure> {
         let shown = server_info.record_reply.as_ref();
         let evicts = shown
@@ -102,11 +93,11 @@ impl RecordRules {
         {
             return Some(NodeFailure::Disqualified { finding });
         }
-        // Whoever only looks is not refused.
+        // A look is never refused.
         self.record_mismatch(shown.filter(|_| self.is_used)?)
     }
 
-    /// Whether the programs that this server knows have another number of servers.
+    /// The finding, if other programs on this server have another number of servers.
     pub(crate) fn other_nodes(&self, shown: &RecordReply) -> Option<NodeFinding> {
         (shown.servers != 0 && shown.servers != self.servers).then_some(NodeFinding::OtherNodes {
             there: shown.servers,
@@ -114,7 +105,7 @@ impl RecordRules {
         })
     }
 
-    /// The `max_ttl` of a record that is stored and fits.
+    /// The `max_ttl` of a stored record that fits.
     pub(crate) fn noted(&self, shown: &RecordReply) -> Option<u64> {
         (shown.kept && self.record_mismatch(shown).is_none()).then_some(shown.max_ttl)
     }

@@ -1,4 +1,4 @@
-//! Releases that a server has not confirmed, kept to be sent again.
+//! Unconfirmed releases of a server, kept for another send.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -6,25 +6,25 @@ use std::time::Duration;
 use crate::session::pending_command::PendingCommand;
 use crate::time::Tick;
 
-/// How many are kept for one server. A server can refuse every release and break every connection, and each is worth sending
-/// for as long as its key may live.
+/// Largest number of kept releases per server. A server can refuse every release and break every connection, and each
+/// release is worth sending as long as its key may exist.
 const RELEASES_MAX: usize = 16 * 1024;
 
-/// Pause before releases that the server has refused are sent again.
+/// Pause before refused releases are sent again.
 const PAUSE: Duration = Duration::from_millis(100);
-/// How many are sent after each pause as long as none is taken: all of them, ten times a second, would be more than everything
-/// else that the server is asked.
+/// Number of releases sent after each pause until the server takes one: all of them, ten times a second, would be more
+/// than its other commands.
 const PROBES: usize = 16;
 
-/// Releases in the order in which they are sent again: what a lost connection owes, and what the server refused.
+/// Releases in the order of their next send: those of a lost connection and refused ones.
 pub(crate) struct ReleaseRetries {
     releases: VecDeque<PendingCommand>,
     max: usize,
-    /// When the next few are sent, if the server has refused them and none that was sent again was taken.
+    /// Time of the next probes, if the server refuses releases.
     probe_at: Option<Tick>,
-    /// Some were dropped since it was empty.
+    /// Whether releases were dropped since the queue was empty.
     overflowed: bool,
-    /// How many times a kept release was looked at.
+    /// Number of checks of kept releases.
     #[cfg(test)]
     looks: usize,
 }
@@ -43,11 +43,11 @@ impl Default for ReleaseRetries {
 }
 
 impl ReleaseRetries {
-    /// Keeps a release, unless its key has expired. Where there is no room the oldest one is dropped: its key is the next to
-    /// expire by itself. True if that is to be logged.
+    /// Keeps a release, unless its key has expired. A full queue drops the oldest one: its key is the next to expire.
+    /// True if the drop is to be logged.
     ///
-    /// Expired ones in front make room, one look for each. A look at all of them costs more than all other work of the
-    /// reading thread as soon as a server refuses every release.
+    /// Expired ones in front make room, with one check each. A check of all of them costs more than all other work of
+    /// the reading thread once a server refuses every release.
     pub(crate) fn keep(&mut self, release: PendingCommand, now: Tick) -> bool {
         if !release.is_worth_keeping(now) {
             return false;
@@ -69,7 +69,7 @@ impl ReleaseRetries {
         is_full && !std::mem::replace(&mut self.overflowed, true)
     }
 
-    /// Keeps a release that the server has refused, if this is one; it is sent again after a pause. True if a dropped one is to be logged.
+    /// Keeps a refused release until after a pause. True if a drop is to be logged.
     pub(crate) fn keep_refused(&mut self, mut release: PendingCommand, now: Tick) -> bool {
         if !release.is_worth_keeping(now) {
             return false;
@@ -80,19 +80,18 @@ impl ReleaseRetries {
         self.keep(release, now)
     }
 
-    /// The server has taken one that it had refused: it may take the others.
+    /// The server took a refused release: it may take the others.
     pub(crate) fn on_taken(&mut self) {
         self.probe_at = None;
     }
 
-    /// All of them whose keys may still be there. What the server refuses after that is planned anew.
+    /// Takes all whose keys may still exist. Later refusals begin a new pause.
     pub(crate) fn take_all(&mut self, now: Tick) -> Vec<PendingCommand> {
         self.probe_at = None;
         self.take(now, usize::MAX)
     }
 
-    /// Those that are sent again now: all of them, or a few only after each pause where the server has refused those that are
-    /// kept.
+    /// Takes those to send now: all, or a few after each pause if the server refuses them.
     pub(crate) fn take_due(&mut self, now: Tick) -> Vec<PendingCommand> {
         match self.probe_at {
             None => self.take(now, usize::MAX),
@@ -105,7 +104,7 @@ impl ReleaseRetries {
         }
     }
 
-    /// When the next ones are due.
+    /// Time of the next ones.
     pub(crate) fn due_at(&self) -> Option<Tick> {
         self.probe_at.filter(|_| !self.is_empty())
     }
@@ -252,7 +251,7 @@ mod tests {
         kept.on_taken();
         assert_eq!(sent(&mut kept, later(2)), (PROBES + 2, None));
 
-        // What has expired meanwhile is no probe.
+        // An expired release is no probe.
         kept.keep_refused(release("a", after(start, 1)), start);
         assert_eq!(sent(&mut kept, after(start, 2)), (0, None));
         assert_eq!(kept.probe_at, None);

@@ -484,7 +484,7 @@ fn h7_what_a_slow_server_was_sent_is_not_kept_while_more_is_given_to_it() {
 fn what_a_command_needs_is_sent_before_it() {
     let mut tried = Tried::open();
     tried.give(
-        Command::of_script(Script::Acquire, &[b"a"], &[b"x", Command::IS_NOTIFIED]).that_waits(),
+        Command::of_script(Script::Acquire, &[b"a"], &[b"x", Command::IS_NOTIFIED]).with_wait(),
     );
 
     let conn = std::mem::take(&mut tried.session.conn);

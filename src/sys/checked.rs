@@ -25,9 +25,6 @@ mod socket;
 mod threads;
 mod trace;
 
-use std::cell::{Cell, RefCell};
-use std::sync::Arc;
-
 pub(crate) use channel::{Receiver, Sender, unbounded};
 pub(crate) use clock::{Sleeper, Tick, boot_clock, now, point, suspend, tick, wall_clock};
 pub(crate) use explore::{check, set_haste};
@@ -35,27 +32,8 @@ pub(crate) use locks::{Condvar, Mutex, MutexGuard};
 pub(crate) use poll::{Events, Poll, Registry, Token, Waker};
 pub(crate) use shuttle::sync::atomic::{AtomicBool, AtomicU64, fence};
 pub(crate) use socket::{Peer, Socket, accept};
-pub(crate) use threads::{
-    OwnThread, SPINS_MAX, ThreadId, is_unwinding, run_aside, this_thread, yield_now,
-};
+pub(crate) use threads::{OwnThread, SPINS_MAX, ThreadId, this_thread, yield_now};
 pub(crate) use trace::trace;
-
-/// What waits until a thread has nothing locked, or has done something else.
-pub(super) type Work = Box<dyn FnOnce()>;
-/// The same for another thread.
-pub(crate) type SendWork = Box<dyn FnOnce() + Send>;
-/// Where a thread leaves it.
-pub(crate) type Leave = Arc<dyn Fn(SendWork) + Send + Sync>;
-
-// Of each thread, for `sync`: see `sys/os.rs`.
-shuttle::thread_local! {
-    pub(super) static LOCKED: Cell<usize> = Cell::new(0);
-    pub(super) static IS_WAITING: Cell<bool> = Cell::new(false);
-    pub(super) static WAITING: RefCell<Vec<Work>> = RefCell::new(Vec::new());
-    pub(super) static NEXT: RefCell<Option<Vec<Work>>> = RefCell::new(None);
-    /// Where it leaves what belongs to users, if it is one of ours.
-    pub(super) static LEAVE: RefCell<Option<Leave>> = RefCell::new(None);
-}
 
 /// Fills it from the generator of the run, so that a run can be repeated.
 pub(crate) fn fill_random(bytes: &mut [u8]) -> Result<(), getrandom::Error> {

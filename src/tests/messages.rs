@@ -73,7 +73,7 @@ fn failures() -> Vec<NodeFailure> {
         },
         NodeFailure::UNCONFIRMED,
         NodeFailure::SlotNotServed {
-            said: "MOVED 3999 127.0.0.1:6381".to_owned(),
+            message: "MOVED 3999 127.0.0.1:6381".to_owned(),
         },
         NodeFailure::KeyInUse {
             name: None,
@@ -177,7 +177,8 @@ fn problems() -> Vec<BuildProblem> {
 }
 
 fn rows() -> Vec<NodeReport> {
-    let (left, name) = (Some(SECOND), Some("it's".into()));
+    let left = Some(SECOND);
+    let name = Some("it's".into());
     let answers = [
         NodeAnswer::Granted,
         NodeAnswer::GrantedBehind,
@@ -272,7 +273,12 @@ fn every_message() -> Vec<String> {
         all(TLS, "TlsFailure", tls_failures()),
         all(FINDING, "NodeFinding", findings()),
         rows().iter().map(|it| it.answer.to_string()).collect(),
-        vec![BuildError::of(problems()).to_string()],
+        vec![
+            BuildError {
+                problems: problems(),
+            }
+            .to_string(),
+        ],
     ]
     .concat()
 }

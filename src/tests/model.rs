@@ -284,7 +284,8 @@ impl Plan<'_> {
                             let never = votes.len() < late_from;
                             for late in if never { &self.late[..1] } else { self.late } {
                                 courses += 1;
-                                let (echoes, stragglers) = (self.echoes, self.stragglers);
+                                let echoes = self.echoes;
+                                let stragglers = self.stragglers;
                                 visit(&Course {
                                     order,
                                     votes,

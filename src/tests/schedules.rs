@@ -147,7 +147,9 @@ fn call(
     section: &Section,
     cancel: Option<&CancelHandle>,
 ) -> OwnThread {
-    let (lock, section, cancelled) = (locks.mutex(name), section.clone(), cancel.is_some());
+    let lock = locks.mutex(name);
+    let section = section.clone();
+    let cancelled = cancel.is_some();
     let lock = if let Some(cancel) = cancel {
         lock.cancelled_by(cancel)
     } else {

@@ -1,4 +1,4 @@
-//! Durations as people read them: a number, a space, and one unit.
+//! Durations for people: a number, a space, and one unit.
 
 use std::fmt;
 use std::time::Duration;
@@ -6,10 +6,10 @@ use std::time::Duration;
 const MINUTE: u64 = 60;
 const TWO_MINUTES: u64 = 2 * MINUTE;
 const HOUR: u64 = 60 * MINUTE;
-/// Nobody waits for that long: what callers mean by it is "for ever".
+/// No wait is longer: callers mean "for ever".
 const CENTURY: u64 = 100 * 365 * 24 * HOUR;
 
-/// What was measured: `3.0 s`, `120 ms`.
+/// A measured duration: `3.0 s`, `120 ms`.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct About(pub(crate) Duration);
 
@@ -34,7 +34,7 @@ impl fmt::Display for About {
     }
 }
 
-/// What [`Exactly`] counts in, but for seconds: nanoseconds of each.
+/// Units of [`Exactly`] besides seconds, in nanoseconds.
 const UNITS: [(u128, &str); 5] = [
     (3_600_000_000_000, "h"),
     (60_000_000_000, "min"),
@@ -43,13 +43,14 @@ const UNITS: [(u128, &str); 5] = [
     (1, "ns"),
 ];
 
-/// What was set: `3.999 s`, `1 h`, and nothing rounded.
+/// A setting, unrounded: `3.999 s`, `1 h`.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Exactly(pub(crate) Duration);
 
 impl fmt::Display for Exactly {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (seconds, nanos) = (self.0.as_secs(), self.0.as_nanos());
+        let seconds = self.0.as_secs();
+        let nanos = self.0.as_nanos();
         if CENTURY <= seconds {
             return f.write_str("more than 100 years");
         }

@@ -1,4 +1,4 @@
-//! What went wrong in TLS, in our words.
+//! TLS failures in our words.
 
 use std::fmt;
 use std::sync::Arc;
@@ -7,10 +7,10 @@ use rustls::{AlertDescription, CertificateError, Error};
 
 use crate::error::TlsFailure;
 
-/// So much of the names in a certificate is shown.
+/// Longest quoted text, in characters.
 const SHOWN_MAX: usize = 160;
 
-/// `expected`: the name that was asked for. `shows_certificate`: whether we had one to show.
+/// `expected`: the expected name. `shows_certificate`: whether we have a client certificate.
 pub(super) fn of(err: Error, expected: &Arc<str>, shows_certificate: bool) -> TlsFailure {
     match err {
         Error::InvalidCertificate(err) => of_certificate(err, expected),
@@ -34,14 +34,14 @@ fn of_certificate(err: CertificateError, expected: &Arc<str>) -> TlsFailure {
         CertificateError::NotValidYet | CertificateError::NotValidYetContext { .. } => {
             TlsFailure::NotYetValid
         }
-        // The second: an authority of the same name, as a new one often has.
+        // The second: a new authority of the same name.
         CertificateError::UnknownIssuer | CertificateError::BadSignature => {
             TlsFailure::UnknownIssuer
         }
         CertificateError::NotValidForNameContext { presented, .. } => {
             // `DnsName("a.example")` is `DNS:a.example` in the files of certificates.
-            let name = |it: &String| {
-                it.replace("DnsName(\"", "DNS:")
+            let name = |name: &String| {
+                name.replace("DnsName(\"", "DNS:")
                     .replace("IpAddress(", "IP:")
             };
             let names: Vec<_> = presented.iter().map(name).collect();
@@ -53,7 +53,7 @@ fn of_certificate(err: CertificateError, expected: &Arc<str>) -> TlsFailure {
     }
 }
 
-/// What is wrong with a certificate, and what to do.
+/// The problem of a certificate, and what to do.
 fn reason(err: &CertificateError) -> String {
     let text = err.to_string();
     match text.trim_start_matches("Other(OtherError(").trim_end_matches(')') {
@@ -64,7 +64,7 @@ fn reason(err: &CertificateError) -> String {
     .to_owned()
 }
 
-/// An error of rustls, whose texts have names of variants in them: `BadEncoding` is `bad encoding`. Without their fields.
+/// Text of a rustls error, with names of variants as words: `BadEncoding` is `bad encoding`. Without their fields.
 pub(super) fn in_words(err: &impl fmt::Display) -> String {
     let mut words = String::new();
     for it in err.to_string().chars().take_while(|it| *it != '{') {

@@ -1,4 +1,4 @@
-//! What users say about TLS.
+//! TLS options of users.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -6,15 +6,16 @@ use std::path::PathBuf;
 /// TLS options for nodes with a `rediss://` URL: trusted authorities and the client certificate. For
 /// [`Builder::tls`](crate::Builder::tls).
 ///
-/// Needs the crate's feature `tls`. TLS 1.2 and 1.3, by `rustls` with `ring`; a provider installed by your
-/// program is not used. Verification cannot be switched off. For a node with another name in its certificate use
-/// [`server_name`](Tls::server_name); for a self-signed certificate pass it to [`with_ca_file`](Tls::with_ca_file), if it is one of an
+/// Needs the crate's feature `tls`. TLS 1.2 and 1.3, by `rustls` with `ring`; a provider installed by your program is
+/// not used. Verification cannot be switched off. Use [`server_name`](Tls::server_name) for a node with another name in
+/// its certificate. Pass a self-signed certificate to [`with_ca_file`](Tls::with_ca_file), if it is one of an
 /// authority.
 ///
 /// No early data (0-RTT) is sent, because it can be replayed.
 ///
-/// [`build`](crate::Builder::build) reads the files, and each new connection reads them again: renewed files apply from the next
-/// connection on. If they cannot be read then, or do not match, the earlier ones stay in use and the log warns.
+/// [`build`](crate::Builder::build) reads the files, and each new connection reads them again: renewed files apply from
+/// the next connection on. If the new files are unreadable or do not match, the earlier ones stay in use and the log
+/// warns.
 ///
 /// # Examples
 ///
@@ -35,14 +36,14 @@ pub struct Tls {
     pub(super) server_name: Option<String>,
 }
 
-/// Which authorities are trusted.
+/// Trusted authorities.
 #[derive(Clone, Debug)]
 pub(super) enum Roots {
     System,
     Given(Pem),
 }
 
-/// Where certificates or a key are. Its `Debug` form shows no bytes of them.
+/// Source of certificates or a key. `Debug` shows no bytes.
 #[derive(Clone)]
 pub(super) enum Pem {
     Bytes(Vec<u8>),
@@ -67,8 +68,8 @@ impl Tls {
         }
     }
 
-    /// Trusts the certificate authorities that the system trusts: on Linux those of OpenSSL's folders, or of `SSL_CERT_FILE` and
-    /// `SSL_CERT_DIR`. They are read once, by [`build`](crate::Builder::build).
+    /// Trusts the system's certificate authorities: on Linux those of OpenSSL's folders, or of `SSL_CERT_FILE` and
+    /// `SSL_CERT_DIR`. [`build`](crate::Builder::build) reads them once.
     ///
     /// The default for nodes with a `rediss://` URL.
     pub fn system_roots() -> Tls {
@@ -85,9 +86,8 @@ impl Tls {
         Tls::trusting(Roots::Given(Pem::Bytes(pem.into())))
     }
 
-    /// Shows the servers a certificate, for those that want one (`tls-auth-clients`): the file of the certificate, with those
-    /// that lead to its authority behind it, and the file of its key, unencrypted. Both in the form PEM; of the key the kinds
-    /// PKCS#8, PKCS#1 and SEC1.
+    /// Sets the client certificate for servers that require one (`tls-auth-clients`). `chain`: file of the certificate
+    /// and the chain to its authority, in PEM. `key`: file of its key, unencrypted, in PEM: PKCS#8, PKCS#1 or SEC1.
     ///
     /// Default: none.
     pub fn client_cert_files(mut self, chain: impl Into<PathBuf>, key: impl Into<PathBuf>) -> Tls {
@@ -104,12 +104,12 @@ impl Tls {
         self
     }
 
-    /// Sets the name, or the IP address, for which the server must have a certificate, and which is sent to it (SNI; an IP
-    /// address is not). For nodes that are reached by another name than their own: through a tunnel, or by an IP address.
-    /// Where nodes have different names, see [`Node::tls`](crate::Node::tls).
+    /// Sets the name or IP address that the server's certificate must have. The name is also sent to the server (SNI);
+    /// an IP address is not. For nodes reached under another name: through a tunnel, or by an IP address. For different
+    /// names per node see [`Node::tls`](crate::Node::tls).
     ///
-    /// Default: the host of the node's address; of a master that sentinels or a cluster name, what they call it: see
-    /// [`guide::redis_access`](crate::guide::redis_access#tls).
+    /// Default: the host of the node's address. For a primary named by Sentinels or a cluster, the host that they name:
+    /// see [`guide::redis_access`](crate::guide::redis_access#tls).
     pub fn server_name(mut self, name: impl Into<String>) -> Tls {
         self.server_name = Some(name.into());
         self

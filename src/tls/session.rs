@@ -9,35 +9,36 @@ use rustls::client::{ClientConfig, ClientConnection};
 use rustls::pki_types::ServerName;
 
 use crate::error::{NodeFailure, TlsFailure};
+use crate::ids::wide;
 use crate::tls::failure;
 
-/// The most plaintext of one record.
+/// Most plaintext of one record.
 const RECORD: usize = 16_384;
-/// What records begin with: a change of ciphers, an alert, a handshake, data.
+/// First bytes of records: a change of ciphers, an alert, a handshake, data.
 const RECORD_KINDS: std::ops::RangeInclusive<u8> = 20..=23;
 
-/// See the module. What is decrypted is taken out by whoever has given the ciphertext, in the same turn, so that nothing is
-/// ever left in here of which no socket tells.
+/// See the module. The caller takes decrypted data out in the same turn in which it adds the ciphertext, so that none
+/// is left here without a socket event.
 pub(crate) struct Session {
     tls: Box<ClientConnection>,
-    /// For which name a certificate is wanted.
+    /// Expected name in the certificate.
     expected: Arc<str>,
     shows_certificate: bool,
-    /// Ciphertext that was not written yet.
+    /// Unwritten ciphertext.
     unsent: Vec<u8>,
     unsent_from: usize,
-    /// How many bytes of ciphertext were written.
+    /// Written bytes of ciphertext.
     written: u64,
-    /// How much plaintext is in records that were made.
+    /// Bytes of plaintext in all records.
     sealed: u64,
-    /// How much of that is in records that were written to their end. The other side can read no others.
+    /// Bytes of plaintext in completely written records: the server can read only these.
     sent: u64,
-    /// Of the records that were not: the end of each among all ciphertext, and that of its plaintext among all of that.
+    /// Other records: the end of each in the ciphertext, and in the plaintext.
     records: VecDeque<(u64, u64)>,
-    /// Ciphertext that has come and was not looked at.
+    /// Unread ciphertext from the server.
     incoming: Vec<u8>,
     incoming_len: usize,
-    /// Something has come.
+    /// Whether any bytes have come.
     received: bool,
 }
 
@@ -76,30 +77,30 @@ impl Session {
         Ok(session)
     }
 
-    /// The handshake is under way.
+    /// Whether the handshake is under way.
     pub(crate) fn is_securing(&self) -> bool {
         self.tls.is_handshaking()
     }
 
-    /// How much plaintext was sealed.
+    /// Bytes of plaintext in all records.
     pub(crate) fn sealed(&self) -> u64 {
         self.sealed
     }
 
-    /// Nothing waits to be written.
+    /// Whether all ciphertext is written.
     pub(crate) fn is_flushed(&self) -> bool {
         self.unsent.is_empty()
     }
 
-    /// Makes records of all of `plain`. False, and nothing is done, while the handshake is under way or earlier ones wait to be
-    /// written: what is sealed cannot be taken back, and is kept once more.
+    /// Makes records of all of `plain`. False, without effect, during the handshake or with unwritten records: sealed
+    /// bytes cannot be taken back, and are stored twice.
     pub(crate) fn seal(&mut self, plain: &[u8]) -> bool {
         if self.is_securing() || !self.unsent.is_empty() {
             return false;
         }
         for record in plain.chunks(RECORD) {
             if self.tls.writer().write_all(record).is_err() {
-                // Only with a limit to what is kept, and there is none: it is taken out at once.
+                // Only with a limit of the buffer, and there is none.
                 return false;
             }
             self.take_ciphertext();
@@ -112,12 +113,13 @@ impl Session {
         true
     }
 
-    /// What is to be written now.
+    /// The bytes to write now.
     pub(crate) fn unsent(&self) -> &[u8] {
         self.unsent.get(self.unsent_from..).unwrap_or_default()
     }
 
-    /// So many bytes of [`Session::unsent`] were written. How much plaintext is in records that have been written.
+    /// Removes `len` written bytes of [`Session::unsent`]. Returns the bytes of plaintext in completely written
+    /// records.
     pub(crate) fn wrote(&mut self, len: usize) -> u64 {
         self.unsent_from = self.unsent_from.saturating_add(len);
         self.written = self.written.saturating_add(wide(len));
@@ -134,7 +136,7 @@ impl Session {
         self.sent
     }
 
-    /// Room for what is read next.
+    /// Space for the next read.
     pub(crate) fn space(&mut self) -> &mut [u8] {
         self.incoming
             .resize(self.incoming_len.saturating_add(RECORD), 0);
@@ -143,7 +145,7 @@ impl Session {
             .unwrap_or_default()
     }
 
-    /// So many bytes were read into the [space](Session::space).
+    /// Adds `len` bytes read into the [space](Session::space).
     pub(crate) fn filled(&mut self, len: usize) {
         self.incoming_len = self
             .incoming_len
@@ -151,8 +153,8 @@ impl Session {
             .min(self.incoming.len());
     }
 
-    /// Takes plaintext out of what has come; 0 once nothing is left. An error ends the connection: what is still to be written
-    /// says why to the other side.
+    /// Takes plaintext from the input; 0 without any. An error ends the connection; the unsent bytes report it to the
+    /// server.
     pub(crate) fn open(&mut self, into: &mut [u8]) -> Result<usize, NodeFailure> {
         let mut from = 0;
         let result = loop {
@@ -196,7 +198,7 @@ impl Session {
         result
     }
 
-    /// What is to be sent is kept here, where what was written of it is counted.
+    /// Moves ciphertext into `unsent`, where written bytes are counted.
     fn take_ciphertext(&mut self) {
         // Writing to memory does not fail.
         while self.tls.wants_write() && self.tls.write_tls(&mut self.unsent).is_ok_and(|it| it != 0)
@@ -209,8 +211,4 @@ fn closed() -> NodeFailure {
     NodeFailure::Disconnected {
         reason: "closed by the server".to_owned(),
     }
-}
-
-fn wide(len: usize) -> u64 {
-    u64::try_from(len).unwrap_or(u64::MAX)
 }

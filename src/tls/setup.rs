@@ -1,4 +1,4 @@
-//! From options to what a connection begins with. Reads files.
+//! From options to sessions. Reads files.
 
 use std::fmt;
 use std::panic::RefUnwindSafe;
@@ -11,35 +11,36 @@ use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
 
 use crate::error::{self, NodeFailure, TlsFailure};
-use crate::sys::logging::warn;
 use crate::sys::sync::Mutex;
 use crate::tls::failure;
 use crate::tls::options::{Pem, Roots, Tls};
 use crate::tls::session::Session;
 
-/// For how many names sessions are kept to be resumed: of one node, which may be several servers.
+/// Number of names with resumable sessions: one node may be several servers.
 const SESSIONS: usize = 32;
 
-/// What the connections to one node are secured with. Its `Debug` form shows nothing.
+/// TLS setup of the connections to one node. `Debug` shows nothing.
 pub(crate) struct Setup {
     tls: Tls,
-    /// The system's, read once for all nodes.
+    /// Authorities of the system, read once for all nodes.
     system: Option<Arc<RootCertStore>>,
     loaded: Mutex<Loaded>,
 }
 
-/// What was read from files last and could be used.
+/// Last usable contents of the files.
 struct Loaded {
     config: Arc<ClientConfig>,
     hash: Hash,
-    /// The files that could not be used, which the log has been told of.
+    /// Last unusable files with a log line.
     refused: Option<Result<Hash, String>>,
+    /// Not yet in the log.
+    warning: Option<String>,
 }
 
-/// A fingerprint of all files. Not the files: a key is kept in one place only.
+/// A fingerprint of all files instead of the files: a key is kept in one place only.
 type Hash = [u8; 20];
 
-/// The bytes of all that is used.
+/// The contents of all files.
 struct Read {
     roots: Option<Vec<u8>>,
     client: Option<(Vec<u8>, Vec<u8>)>,
@@ -51,16 +52,16 @@ impl fmt::Debug for Setup {
     }
 }
 
-/// What a panic could leave half done is replaced as a whole.
+/// The state behind the mutex is replaced as a whole.
 impl RefUnwindSafe for Setup {}
 
-/// The certificate authorities of the system, once they were read.
+/// The certificate authorities of the system, once read.
 #[derive(Default)]
 pub(crate) struct SystemRoots(Option<Arc<RootCertStore>>);
 
 impl Setup {
-    /// For a server at `host`, if that is known. Blocks while files are read. The error says what cannot be used.
-    /// `system` is kept between the nodes of a manager.
+    /// For a server at `host`, if known. Blocks while it reads files. The error names unusable files. `system` is
+    /// shared between the nodes of a manager.
     pub(crate) fn new(
         tls: &Tls,
         host: Option<&str>,
@@ -78,6 +79,7 @@ impl Setup {
             config: read.config(system.as_ref())?,
             hash: read.hash(),
             refused: None,
+            warning: None,
         };
         Ok(Setup {
             tls: tls.clone(),
@@ -86,7 +88,7 @@ impl Setup {
         })
     }
 
-    /// Begins a connection to `host`, with the files as they are now. Blocks while they are read.
+    /// Begins a connection to `host`, with the present files. Blocks while it reads them.
     pub(crate) fn begin(&self, host: &str) -> Result<Session, NodeFailure> {
         let unusable = |reason| NodeFailure::Tls(TlsFailure::OwnFiles { reason });
         let name = server_name(&self.tls, host).map_err(unusable)?;
@@ -94,10 +96,18 @@ impl Setup {
         Session::begin(self.config(), name, shown.into(), self.tls.client.is_some())
     }
 
-    /// With the files as they are now; with the earlier ones where those cannot be used: they may be half written.
+    /// Why changed files cannot be used. Each reason once.
+    pub(crate) fn take_warning(&self) -> Option<String> {
+        self.loaded.lock().warning.take()
+    }
+
+    /// With the present files, or with the earlier ones if the present ones are unusable: they may be half written.
     fn config(&self) -> Arc<ClientConfig> {
         let mut loaded = self.loaded.lock();
-        if !self.tls.has_files() {
+        let is_file = |pem: &Pem| matches!(pem, Pem::File(_));
+        let has_files = matches!(&self.tls.roots, Roots::Given(pem) if is_file(pem))
+            || matches!(&self.tls.client, Some((chain, key)) if is_file(chain) || is_file(key));
+        if !has_files {
             return Arc::clone(&loaded.config);
         }
         let read = Read::now(&self.tls);
@@ -112,12 +122,11 @@ impl Setup {
                     config,
                     hash: hash.unwrap_or_default(),
                     refused: None,
+                    warning: None,
                 }
             }
             Err(reason) if loaded.refused.as_ref() != Some(&hash) => {
-                warn!(
-                    "TLS: the changed files cannot be loaded, so the previous ones stay in use: {reason}"
-                );
+                loaded.warning = Some(reason);
                 loaded.refused = Some(hash);
             }
             Err(_) => {}
@@ -127,7 +136,7 @@ impl Setup {
 }
 
 impl SystemRoots {
-    /// Those that can be used: a single bad one keeps nobody from the others.
+    /// The usable ones: a single bad one is skipped.
     fn get(&mut self) -> Result<Arc<RootCertStore>, String> {
         if let Some(known) = &self.0 {
             return Ok(Arc::clone(known));
@@ -146,17 +155,6 @@ impl SystemRoots {
             ));
         }
         Ok(Arc::clone(self.0.insert(Arc::new(roots))))
-    }
-}
-
-impl Tls {
-    fn has_files(&self) -> bool {
-        let is_file = |it: &Pem| matches!(it, Pem::File(_));
-        matches!(&self.roots, Roots::Given(pem) if is_file(pem))
-            || self
-                .client
-                .as_ref()
-                .is_some_and(|(chain, key)| is_file(chain) || is_file(key))
     }
 }
 
@@ -198,17 +196,19 @@ impl Read {
             .with_root_certificates(roots);
         let mut config = match &self.client {
             None => builder.with_no_client_auth(),
-            Some((chain, key)) => builder
-                .with_client_auth_cert(
-                    certificates(chain, "the client certificate")?,
-                    private_key(key)?,
-                )
-                .map_err(|err| {
+            Some((chain, key)) => {
+                let chain = certificates(chain, "the client certificate")?;
+                // The error shows no part of the key.
+                let key = PrivateKeyDer::from_pem_slice(key).map_err(
+                    |_| "the client's key: there is no key in it, unencrypted and in the form PEM",
+                )?;
+                builder.with_client_auth_cert(chain, key).map_err(|err| {
                     format!("client certificate and key: {}", failure::in_words(&err))
-                })?,
+                })?
+            }
         };
         config.resumption = Resumption::in_memory_sessions(SESSIONS);
-        // The default, and so it must be: early data can be replayed.
+        // The default. Must stay: early data can be replayed.
         config.enable_early_data = false;
         Ok(Arc::new(config))
     }
@@ -253,11 +253,4 @@ fn authorities(pem: &[u8]) -> Result<RootCertStore, String> {
             .map_err(|err| format!("the certificate authorities: {}", failure::in_words(&err)))?;
     }
     Ok(roots)
-}
-
-/// The error never shows anything of the key.
-fn private_key(pem: &[u8]) -> Result<PrivateKeyDer<'static>, String> {
-    PrivateKeyDer::from_pem_slice(pem).map_err(|_| {
-        "the client's key: there is no key in it, unencrypted and in the form PEM".to_owned()
-    })
 }

@@ -1,4 +1,4 @@
-//! Where a node is and how to log in, read from a URL.
+//! Place and login of a node, from a URL.
 
 use std::fmt;
 use std::net::Ipv6Addr;
@@ -7,24 +7,23 @@ use std::sync::Arc;
 
 use redis::{ConnectionAddr, IntoConnectionInfo};
 
-use crate::ids::OwnerLabel;
 use crate::tls::Setup;
 
-/// A node's address. Its `Debug` and `Display` forms show host and port, or the socket's path, and no login.
+/// A node's address. `Debug` shows host and port, or the socket's path, and no login.
 #[derive(Clone)]
 pub(crate) struct Address {
     pub(crate) place: Endpoint,
     pub(crate) login: Option<Credentials>,
     pub(crate) database: i64,
     pub(crate) security: Security,
-    /// The name of our connections there.
+    /// Name of the connections.
     pub(crate) client_name: String,
     /// Hash tag of all keys, in a cluster.
     pub(crate) tag: Option<Arc<[u8]>>,
     shown: Arc<str>,
 }
 
-/// A password, and the user that it is for, if there is one. Its `Debug` form shows neither.
+/// A password and its user, if any. `Debug` shows neither.
 #[derive(Clone, Eq, PartialEq)]
 pub(crate) struct Credentials {
     pub(crate) user: Option<String>,
@@ -54,12 +53,12 @@ impl fmt::Debug for Credentials {
 )]
 pub(crate) enum Security {
     Plain,
-    /// By TLS, but nobody has said how: there is no connection then.
+    /// By TLS, without options yet: no connection is possible.
     Wanted,
     Tls(Arc<Setup>),
 }
 
-/// Where to connect to.
+/// Place to connect to.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub(crate) enum Endpoint {
     Tcp { host: String, port: u16 },
@@ -67,7 +66,7 @@ pub(crate) enum Endpoint {
 }
 
 impl Address {
-    /// Reads a URL. The error says what is wrong and never repeats the URL, which may hold a password.
+    /// Parses a URL. The error never repeats the URL, which may contain a password.
     pub(crate) fn parse(url: &str) -> Result<Address, String> {
         let Some((scheme, rest)) = url.split_once("://") else {
             return Err(format!("not a URL: {EXPECTED}"));
@@ -86,13 +85,13 @@ impl Address {
             return Err(mistake.to_owned());
         }
         let database = database_in(url, is_unix)?;
-        // The parser knows no TLS.
+        // The parser does not support TLS.
         let url = match security {
             Security::Plain => url.to_owned(),
             _ => format!("redis://{rest}"),
         };
         let info = url.into_connection_info().map_err(|err| {
-            // Only the fixed text before the dash: what follows may quote the URL.
+            // Only the fixed text before the dash: the rest may quote the URL.
             let err = err.to_string();
             match err.split(" - ").next().unwrap_or("not a Redis URL") {
                 fixed if fixed.contains("UTF-8") => PERCENT.to_owned(),
@@ -132,28 +131,18 @@ impl Address {
                 .map(|password| Credentials::new(login.username(), password)),
             database,
             security,
-            client_name: CLIENT_NAME.to_owned(),
+            client_name: "quorlock".to_owned(),
             tag: None,
         })
     }
 
-    /// The same login, and everything else, at another place.
+    /// The same address at another place.
     pub(crate) fn at(&self, place: Endpoint) -> Address {
         Address {
             shown: place.to_string().into(),
             place,
             ..self.clone()
         }
-    }
-
-    /// Logs in with `login`, unless the URL says how.
-    pub(crate) fn log_in_with(&mut self, login: &Credentials) {
-        self.login.get_or_insert_with(|| login.clone());
-    }
-
-    /// Adds the owner's label to the name of our connections.
-    pub(crate) fn call_us(&mut self, label: &OwnerLabel) {
-        self.client_name = format!("{CLIENT_NAME}:{}", label.0);
     }
 
     #[cfg(all(test, feature = "tls"))]
@@ -167,7 +156,6 @@ impl Address {
     }
 }
 
-const CLIENT_NAME: &str = "quorlock";
 const EXPECTED: &str =
     "expected redis://[user:password@]host[:port][/database] or redis+unix:///path";
 const LOGIN_OPTION: &str =
@@ -191,8 +179,8 @@ const PORT_TOO_LARGE: &str = "the port is above 65535";
 const PORT_NO_NUMBER: &str = "the port is not a number";
 const NO_BRACKETS: &str = "an IPv6 address stands in brackets: redis://[::1]:6379";
 
-/// Mistakes in URLs that a parser reports as something else or not at all: to it, what follows a `/` in a password is a path,
-/// and what precedes it the host.
+/// Mistakes in URLs that the parser misreports or accepts: after a `/` in a password it reads a path, and before it the
+/// host.
 fn mistake_in(rest: &str, is_unix: bool) -> Option<&'static str> {
     if rest.ends_with("#insecure") {
         return Some(INSECURE);
@@ -230,7 +218,7 @@ fn mistake_in(rest: &str, is_unix: bool) -> Option<&'static str> {
     port.parse::<u16>().is_err().then_some(PORT_TOO_LARGE)
 }
 
-/// The database in the options of a URL. None is ignored: it could be what keeps two programs apart, or a login.
+/// The database in the options of a URL. No option is ignored: it could separate two programs, or be a login.
 fn database_in(url: &str, is_unix: bool) -> Result<Option<i64>, &'static str> {
     let (_, options) = url.split_once('?').unwrap_or_default();
     let mut database = None;
@@ -239,7 +227,7 @@ fn database_in(url: &str, is_unix: bool) -> Result<Option<i64>, &'static str> {
         match name {
             "db" if database.is_none() => database = Some(value.parse().map_err(|_| EXPECTED)?),
             "user" | "pass" if is_unix => {}
-            // What it chooses is chosen in the login.
+            // The login chooses the protocol.
             "protocol" => {}
             "user" | "username" | "pass" | "password" => return Err(LOGIN_OPTION),
             _ if name.starts_with("ssl") || name.starts_with("tls") => return Err(TLS_OPTION),
@@ -396,7 +384,7 @@ mod tests {
         };
         let after = |url| {
             let mut address = Address::parse(url).unwrap();
-            address.log_in_with(&login);
+            address.login.get_or_insert_with(|| login.clone());
             let Credentials { user, password } = address.login.unwrap();
             format!("{user:?} {password:?}")
         };
@@ -408,14 +396,6 @@ mod tests {
         assert_eq!(after("redis://:own@host"), r#"None "own""#);
         assert_eq!(after("redis://bob:own@host"), r#"Some("bob") "own""#);
         assert_eq!(format!("{login:?}"), "Credentials { .. }");
-    }
-
-    #[test]
-    fn connections_are_called_by_the_crate_and_the_owner_s_label() {
-        let mut address = Address::parse("redis://host").unwrap();
-        assert_eq!(address.client_name, "quorlock");
-        address.call_us(&OwnerLabel::new("web-3", 4711, "nightly"));
-        assert_eq!(address.client_name, "quorlock:web-3/4711/nightly");
     }
 
     #[test]

@@ -2,18 +2,18 @@
 
 use std::time::Duration;
 
-use crate::ids::RecordVersion;
+use crate::ids::{RecordVersion, wide};
 use crate::wire::keys::{RECORD, in_slot_of};
 use crate::wire::script::{Kind, Script};
 
-/// One command, packed once for all nodes of a round: what differs between connections is changed in the copy of each.
+/// One command, packed once for all nodes of a round. Each connection changes its parts in the copy.
 #[cfg_attr(test, derive(Debug))]
 pub(crate) struct Command {
-    /// What its answer reads like.
+    /// Form of its answer.
     pub(crate) kind: Kind,
-    /// Otherwise `text` is the whole command.
+    /// Script; without one, `text` is the whole command.
     pub(super) script: Option<Script>,
-    /// The number of keys, the keys and the arguments of a script, packed.
+    /// Number of keys, keys and arguments of a script, packed.
     text: Vec<u8>,
     /// Number of keys and arguments.
     parts: usize,
@@ -21,33 +21,33 @@ pub(crate) struct Command {
     record_at: Option<usize>,
     /// Place of the version in the text, if its script compares that with the version of the server's record.
     version_at: Option<usize>,
-    /// It releases all slots of a semaphore but one: that of a hold.
+    /// Whether it releases all slots of a semaphore but that of a hold.
     pub(crate) keeps_a_slot: bool,
-    /// The client may be in a waiting list after it, and should be subscribed to releases before. Its last argument ends
-    /// with [`Command::IS_NOTIFIED`].
+    /// Whether the client may be in a waiting list after it: it should be subscribed to releases before. The last
+    /// argument ends with [`Command::IS_NOTIFIED`].
     pub(crate) waits: bool,
-    /// How long the lock's key can live because of it.
+    /// Longest life that it gives to the lock's key.
     pub(super) life: Duration,
 }
 
-/// What a command has from the connection that it is written to.
+/// Parts of a command that depend on the connection.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Destination<'a> {
-    /// The server may not know the script: it is given the source, and not the hash.
+    /// Whether it has the source of the script instead of its hash.
     pub(crate) with_source: bool,
-    /// Releases can be announced to this client.
+    /// Whether the server can announce releases to this client.
     pub(crate) is_notified: bool,
-    /// Of the record that the client connected with.
+    /// Record version of the last sync.
     pub(crate) record_version: RecordVersion,
-    /// In a cluster the hash tag of all keys. What belongs to no lock has a key in its slot.
+    /// Hash tag of all keys, in a cluster. Keys of no lock are in its slot.
     pub(crate) tag: Option<&'a [u8]>,
 }
 
 impl Command {
-    /// The end of a command that waits: the client is notified of releases over the connection.
+    /// End of a waiting command: the client gets releases on the connection.
     pub(crate) const IS_NOTIFIED: &[u8] = b"1";
     const NOT_NOTIFIED: u8 = b'0';
-    /// Length of most commands at most.
+    /// Usual length of a command.
     const USUAL_LEN: usize = 512;
 
     pub(crate) fn of_script(script: Script, keys: &[&[u8]], args: &[&[u8]]) -> Command {
@@ -84,18 +84,18 @@ impl Command {
         self.parts = self.parts.saturating_add(1);
     }
 
-    /// Adds the version of the server's record, which its script compares.
+    /// Adds the record version, which its script compares.
     pub(super) fn push_record_version(&mut self) {
         self.version_at = Some(self.text.len().saturating_add(b"$15\r\n".len()));
         self.push(&RecordVersion::NONE.0);
     }
 
-    /// Whether its script compares the version of the server's record.
+    /// Whether its script compares the record version.
     pub(crate) fn compares(&self) -> bool {
         self.version_at.is_some()
     }
 
-    /// Subscribes the connection that it is written to, to `channel`.
+    /// Subscribes its connection to `channel`.
     pub(crate) fn subscribe(channel: &str) -> Command {
         Command::without_script(
             Kind::Subscribe,
@@ -103,12 +103,12 @@ impl Command {
         )
     }
 
-    /// Asks for the node's time. For a node of which nothing but an answer is wanted.
+    /// Asks for the node's time, only to measure the answer.
     pub(crate) fn time() -> Command {
         Command::without_script(Kind::Time, redis::cmd("TIME").get_packed_command())
     }
 
-    /// The same, and whether the node takes writes.
+    /// Asks for the node's time and whether it accepts writes.
     pub(crate) fn check() -> Command {
         Command::of_script(Script::Check, &[RECORD], &[])
     }
@@ -168,14 +168,14 @@ impl Command {
 #[cfg(test)]
 impl Command {
     /// Marks the command as one after which the client may be in a waiting list.
-    pub(crate) fn that_waits(self) -> Command {
+    pub(crate) fn with_wait(self) -> Command {
         Command {
             waits: true,
             ..self
         }
     }
 
-    /// As it is written to a server that was not synced.
+    /// The bytes for a server before its sync.
     pub(crate) fn packed(&self) -> Vec<u8> {
         self.packed_as(false)
     }
@@ -193,7 +193,7 @@ impl Command {
 
 #[cfg(test)]
 impl Destination<'_> {
-    /// A server that was not synced, and tells of releases.
+    /// A server before its sync that announces releases.
     pub(crate) const NOT_SYNCED: Destination<'static> = Destination {
         with_source: false,
         is_notified: true,
@@ -211,7 +211,7 @@ fn pack(out: &mut Vec<u8>, arg: &[u8]) {
 /// A sign, a number, a line end.
 fn pack_number(out: &mut Vec<u8>, sign: u8, number: usize) {
     out.push(sign);
-    push_digits(out, u64::try_from(number).unwrap_or(u64::MAX));
+    push_digits(out, wide(number));
     out.extend_from_slice(b"\r\n");
 }
 
@@ -339,7 +339,7 @@ mod tests {
     fn a_command_that_waits_says_whether_its_client_is_told() {
         let keys: [&[u8]; 1] = [b"a"];
         let command =
-            Command::of_script(Script::Acquire, &keys, &[b"x", Command::IS_NOTIFIED]).that_waits();
+            Command::of_script(Script::Acquire, &keys, &[b"x", Command::IS_NOTIFIED]).with_wait();
         for (is_notified, flag) in [(true, b"1"), (false, b"0")] {
             let expected = Command::of_script(Script::Acquire, &keys, &[b"x", flag]);
             assert!(command.waits && !expected.waits);

@@ -1,13 +1,13 @@
 //! One connection as data: commands into bytes, bytes into answers. It has no socket, no thread, no clock and no log.
 //!
-//! It begins with the [login](crate::wire::log_in), which writes and reads without commands.
+//! It begins with the [login](crate::wire::log_in), which exchanges bytes without commands.
 //!
-//! Four kinds of methods: questions about it; `space`, `filled` and `wrote`, for what has happened to its bytes; what it is
-//! given to do; and `poll_write` and `poll_event`, for what is to be done next. An error of `poll_event` ends it.
+//! Four kinds of methods: its state; `space`, `filled` and `wrote`, for moved bytes; new commands; and `poll_write` and
+//! `poll_event`, for the next output and event. An error of `poll_event` ends it.
 //!
-//! Two rules hold whatever is given to it and however its bytes are cut: an answer is that of the oldest command without
-//! one, and a command that was given later is sent later. It ends with an answer that its command cannot have, as whatever
-//! comes behind it may be that of another, and behind the answer of a replica or of a server that loads its data.
+//! Two rules hold for any input, however cut: an answer belongs to the oldest command without one, and commands are
+//! sent in order. An impossible answer for its command ends the connection, because later answers may belong to other
+//! commands. So does the answer of a replica or of a server that loads its data.
 
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -16,7 +16,7 @@ use std::time::Duration;
 
 use crate::answer::{Answer, ServerInfo};
 use crate::error::{NodeFailure, TlsFailure};
-use crate::ids::RecordVersion;
+use crate::ids::{RecordVersion, wide};
 use crate::time::{Now, Tick};
 use crate::tls::Session;
 use crate::wire::command::{Command, Destination};
@@ -24,63 +24,63 @@ use crate::wire::frame::Inbox;
 use crate::wire::reply::{HandedOver, Push, Reply, push};
 use crate::wire::script::{Kind, Script};
 
-/// See the module. `T` is what a command is sent for, and comes back with the answer.
+/// See the module. `T`: the caller's tag of a command, returned with the answer.
 pub(crate) struct Conn<T> {
-    /// What stands between these bytes and those of the wire, if that is so.
+    /// TLS session, if the connection is encrypted.
     tls: Option<Session>,
     inbox: Inbox,
-    /// At least one reply has come.
+    /// Whether a reply has come.
     has_replied: bool,
     unsent: Vec<u8>,
-    /// Where the bytes begin that were not written yet.
+    /// Start of the unwritten bytes.
     unsent_from: usize,
-    /// How many bytes were written.
+    /// Number of written bytes.
     sent: u64,
     in_flight: VecDeque<InFlight<T>>,
-    /// Batches that were written and are not answered to their end.
+    /// Written batches without their last answer.
     pub(crate) batches: usize,
-    /// The scripts whose source the server has, or was given on it.
+    /// Scripts that the server has, or got the source of.
     introduced: Vec<Script>,
     /// Hash tag of all keys, in a cluster.
     tag: Option<Arc<[u8]>>,
-    /// Of the server's record, as the last sync has shown it.
+    /// Version of the server's record in the last sync.
     record_version: RecordVersion,
-    /// It can carry pushes, and the server has not refused to announce releases.
+    /// Whether pushes are possible and the server has not refused the subscription.
     pushes: bool,
-    /// The client's channel was asked for on it.
+    /// Whether it is subscribed to the client's channel.
     subscribed: bool,
-    /// Until when a lock can stand there because of any command on this connection.
+    /// Latest expiry of a key set by a command on this connection.
     stands_until: Option<Tick>,
-    /// Why the server may have other data than when it was synced: nothing that comes after that counts.
+    /// Why the server may have other data than at the sync: nothing later counts.
     over: Option<&'static str>,
 }
 
-/// A command that was written, or is about to be, and has no answer yet.
+/// A command without an answer, written or about to be.
 struct InFlight<T> {
     tag: T,
-    /// When it was given to the connection.
+    /// Time at which the connection got it.
     asked: Now,
-    /// Whether it carries the script's source.
+    /// Whether it has the script's source.
     with_source: bool,
-    /// The version that it carries.
+    /// Its record version.
     record_version: RecordVersion,
-    /// Where its last byte is among all that were given to the connection.
+    /// Position of its last byte among all bytes of the connection.
     end: u64,
-    /// The last command of a batch that was written at once.
+    /// Whether it is the last one of a batch.
     ends_batch: bool,
 }
 
-/// What has come.
+/// An event of the connection.
 #[derive(Debug)]
 pub(crate) enum ConnEvent<T> {
     /// The answer to a command.
     Answer { tag: T, asked: Now, reply: Reply },
-    /// The server does not know the script and has run nothing: see [`Conn::enqueue_again`].
+    /// The server has run nothing, without the script: see [`Conn::enqueue_again`].
     UnknownScript { tag: T, asked: Now },
-    /// The server's record is another one than the command says, and nothing was run: the command may be given again.
-    /// `is_known`: the server has been synced meanwhile; otherwise it is to be synced before.
+    /// The server has run nothing, because its record has another version: the command may be given again. `is_known`:
+    /// a sync has shown that version; otherwise sync first.
     Changed { tag: T, asked: Now, is_known: bool },
-    /// A lock was handed over to a call of this client.
+    /// A hand-over to a call of this client.
     HandedOver(HandedOver),
 }
 
@@ -107,7 +107,7 @@ impl<T> Default for Conn<T> {
 }
 
 impl<T: AsRef<Command>> Conn<T> {
-    /// A connection that is established now, and is secured by `tls` if that is some. `tag`: hash tag of all keys, in a cluster.
+    /// A new connection, secured by `tls`, if any. `tag`: hash tag of all keys, in a cluster.
     pub(crate) fn begin(tls: Option<Session>, tag: Option<Arc<[u8]>>) -> Conn<T> {
         Conn {
             tls,
@@ -116,8 +116,8 @@ impl<T: AsRef<Command>> Conn<T> {
         }
     }
 
-    /// Writes without a command.
-    pub(crate) fn say(&mut self, bytes: &[u8]) {
+    /// Writes bytes without a command.
+    pub(crate) fn push_bytes(&mut self, bytes: &[u8]) {
         self.unsent.extend_from_slice(bytes);
     }
 
@@ -127,7 +127,7 @@ impl<T: AsRef<Command>> Conn<T> {
         Ok(reply.map(|it| self.inbox.get(it).to_vec()))
     }
 
-    /// The login is over.
+    /// Ends the login.
     pub(crate) fn on_login(&mut self, server_info: &ServerInfo) -> Result<(), NodeFailure> {
         self.pushes = server_info.pushes;
         if let Some(synced) = &server_info.record_reply {
@@ -141,7 +141,7 @@ impl<T: AsRef<Command>> Conn<T> {
         Ok(())
     }
 
-    /// One that has logged in.
+    /// A connection after its login.
     #[cfg(test)]
     pub(crate) fn ready(pushes: bool) -> Conn<T> {
         Conn {
@@ -150,71 +150,70 @@ impl<T: AsRef<Command>> Conn<T> {
         }
     }
 
-    /// Ends with the connection: what was never answered, in order.
+    /// Ends the connection. Returns the commands without an answer, in order.
     pub(crate) fn close(self) -> impl Iterator<Item = T> {
         self.in_flight.into_iter().map(|it| it.tag)
     }
 
-    /// Goes on with the handshake of TLS, if there is one; some once it is over.
+    /// Continues the TLS handshake, if any; some at its end.
     pub(crate) fn poll_secured(&mut self) -> Result<Option<()>, NodeFailure> {
         while self.open()? {}
         Ok((!self.is_securing()).then_some(()))
     }
 
-    /// Whether the login has to wait for the end of the handshake of TLS.
+    /// Whether the TLS handshake is under way.
     pub(crate) fn is_securing(&self) -> bool {
         self.tls.as_ref().is_some_and(Session::is_securing)
     }
 
-    /// Whether at least one reply has come.
+    /// Whether a reply has come.
     pub(crate) fn has_replied(&self) -> bool {
         self.has_replied
     }
 
-    /// Nothing waits to be written.
+    /// Whether all bytes are written.
     pub(crate) fn is_flushed(&self) -> bool {
         self.unsent.is_empty() && self.tls.as_ref().is_none_or(Session::is_flushed)
     }
 
-    /// How many commands have no answer.
+    /// Number of commands without an answer.
     pub(crate) fn in_flight(&self) -> usize {
         self.in_flight.len()
     }
 
-    /// When the oldest command without an answer was given.
+    /// Time of the oldest command without an answer.
     pub(crate) fn oldest(&self) -> Option<Tick> {
         self.in_flight.front().map(|it| it.asked.tick)
     }
 
-    /// When the connection is worth nothing any more if no answer comes: the oldest is due for `patience`, and whatever
-    /// its commands have set has expired. `None` if none is due. A node that does not answer is sent nothing that sets
-    /// anything, so this does not move on for ever.
+    /// Time at which a connection without answers is useless: the oldest command is overdue by `patience`, and all keys
+    /// set by its commands have expired. `None` without a command. A silent node gets no command that sets keys, so
+    /// this time does not move on for ever.
     ///
-    /// Before that nobody may give it up: a release that has to run behind an acquire is only sure to do so on the same
-    /// connection. After that it does not matter. One gap stays open, as it does when a connection breaks: a server that
-    /// was stopped can run the acquire when it goes on, from the old connection, and the key stays for one ttl. Nobody
-    /// counted that vote.
+    /// Before that nobody may give it up: only the same connection runs a release after its acquire. After that the
+    /// order does not matter. One gap stays open, as after a broken connection: a paused server can run the acquire
+    /// later, from the old connection, and the key stays for one ttl. Nobody counted that vote.
     pub(crate) fn give_up_at(&self, patience: Duration) -> Option<Tick> {
         self.stands_until.max(self.oldest()?.checked_add(patience))
     }
 
-    /// Whether its client's channel can be asked for, and was not.
+    /// Whether a subscription is possible and missing.
     pub(crate) fn may_subscribe(&self) -> bool {
         self.pushes && !self.subscribed
     }
 
-    /// Whether the server can tell the client over it what it hands over, as far as is known.
+    /// Whether the server can announce hand-overs on this connection.
     pub(crate) fn is_notified(&self) -> bool {
         self.pushes
     }
 
-    /// How many bytes are kept to be written.
+    /// Number of unwritten bytes.
     #[cfg(test)]
     pub(crate) fn kept(&self) -> usize {
         self.unsent.len()
     }
 
-    /// Room for what is read next.
+    /// Space for the next read.
     pub(crate) fn space(&mut self) -> &mut [u8] {
         match &mut self.tls {
             Some(tls) => tls.space(),
@@ -222,7 +221,7 @@ impl<T: AsRef<Command>> Conn<T> {
         }
     }
 
-    /// So many bytes were read into the [space](Conn::space).
+    /// Adds `len` bytes read into the [space](Conn::space).
     pub(crate) fn filled(&mut self, len: usize) {
         match &mut self.tls {
             Some(tls) => tls.filled(len),
@@ -230,7 +229,7 @@ impl<T: AsRef<Command>> Conn<T> {
         }
     }
 
-    /// So many bytes of [`Conn::poll_write`] were written.
+    /// Removes `len` written bytes of [`Conn::poll_write`].
     pub(crate) fn wrote(&mut self, len: usize) {
         if let Some(tls) = &mut self.tls {
             self.sent = tls.wrote(len);
@@ -242,13 +241,13 @@ impl<T: AsRef<Command>> Conn<T> {
             self.unsent.clear();
             self.unsent_from = 0;
         } else if self.unsent.len() / 2 < self.unsent_from {
-            // Where more is always given than is written, all is never sent. Not each time, as the rest is moved.
+            // With a steady backlog the buffer is never empty. Not each time, because it moves the rest.
             self.unsent.drain(..self.unsent_from);
             self.unsent_from = 0;
         }
     }
 
-    /// Puts a command behind all others. The first with a script that the server need not know carries its source.
+    /// Puts a command behind all others. The first one with an unknown script has its source.
     pub(crate) fn enqueue(&mut self, tag: T, asked: Now) {
         self.subscribed |= tag.as_ref().kind == Kind::Subscribe;
         let script = tag.as_ref().script;
@@ -257,8 +256,8 @@ impl<T: AsRef<Command>> Conn<T> {
         self.put(tag, asked, script.is_some());
     }
 
-    /// Puts a command behind all others once more, whose script the server does not know. Only if it is still wanted: its
-    /// release may have been given meanwhile, and would run before it.
+    /// Puts a command behind all others again, with its script's source. Only if still wanted: its release may have
+    /// been given since, and would run before it.
     pub(crate) fn enqueue_again(&mut self, tag: T, asked: Now) {
         self.put(tag, asked, true);
     }
@@ -292,7 +291,7 @@ impl<T: AsRef<Command>> Conn<T> {
         });
     }
 
-    /// What is to be written now; the commands in it are a batch.
+    /// The bytes to write now; their commands are a batch.
     pub(crate) fn poll_write(&mut self) -> &[u8] {
         if let Some(last) = self.in_flight.back_mut()
             && !last.ends_batch
@@ -309,12 +308,11 @@ impl<T: AsRef<Command>> Conn<T> {
         self.unsent.get(self.unsent_from..).unwrap_or_default()
     }
 
-    /// What has come next. Answers come in the order of commands, so an answer that is late is still that command's and
-    /// nobody else's.
+    /// The next event. Answers come in the order of commands, so a late answer still belongs to its command.
     ///
-    /// TCP lets changed bytes through now and then, and a proxy may lose its place. From there on each answer may be that
-    /// of another command. So an answer that its command cannot have, or that nothing asked for, is an error: the command
-    /// has no answer then, and those behind it have none.
+    /// TCP can deliver corrupted bytes, and a proxy can lose its place. From there on each answer may belong to another
+    /// command. So an impossible answer, or one without a command, is an error: neither its command nor later ones have
+    /// an answer.
     pub(crate) fn poll_event(&mut self) -> Result<Option<ConnEvent<T>>, NodeFailure> {
         loop {
             if let Some(reason) = self.over {
@@ -333,10 +331,10 @@ impl<T: AsRef<Command>> Conn<T> {
                     if first.is_some_and(|it| it.tag.as_ref().kind == Kind::Subscribe) => {}
                 Push::Message(None) => continue,
                 Push::Message(Some(notice)) => {
-                    // RACE: T1, the server, loses its data and is synced anew; T2 has published before that. Therefore a token
-                    // of another version counts for nothing.
+                    // RACE: T1, the server, loses its data and is synced again; T2 has published before that. Therefore
+                    // a token of another version does not count.
                     let is_same = notice.record_version == self.record_version;
-                    // What orders a reader's is the order on the connection alone, which a cluster does not promise.
+                    // A reader's hand-over relies on the order on the connection, which a cluster does not guarantee.
                     let is_ordered = self.tag.is_none() || !notice.reads;
                     let token = notice.token.filter(|_| is_same && is_ordered);
                     return Ok(Some(ConnEvent::HandedOver(HandedOver { token, ..notice })));
@@ -348,8 +346,8 @@ impl<T: AsRef<Command>> Conn<T> {
             let Some(first) = first else {
                 return Err(NodeFailure::protocol("an answer to nothing"));
             };
-            // What is answered keeps nobody from sending more: a server that answers without reading could have any
-            // number of commands kept here.
+            // An answered command does not limit further ones: a server that answers without reading could make this
+            // client keep any number of commands.
             if self.sent < first.end {
                 return Err(NodeFailure::protocol("an answer to what was not sent yet"));
             }
@@ -394,7 +392,7 @@ impl<T: AsRef<Command>> Conn<T> {
         }
     }
 
-    /// Decrypts some of what has come. False if nothing is left.
+    /// Decrypts some input. False without any.
     fn open(&mut self) -> Result<bool, NodeFailure> {
         let Some(tls) = &mut self.tls else {
             return Ok(false);
@@ -424,10 +422,6 @@ impl<T: AsRef<Command>> Conn<T> {
             }
         }
     }
-}
-
-fn wide(len: usize) -> u64 {
-    u64::try_from(len).unwrap_or(u64::MAX)
 }
 
 #[cfg(test)]

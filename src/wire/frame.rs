@@ -1,7 +1,7 @@
-//! The buffer in which replies are put together, and where one reply ends: found before anything of it is believed.
+//! The input buffer, and the length of the first reply in it, checked before its content.
 //!
-//! The `redis` crate's parser has no limit on lengths. This looks at the announced lengths first, so that a broken or
-//! hostile server cannot make us hold a gigabyte, count for ever or recurse until the stack ends.
+//! The `redis` crate's parser has no limit on lengths. This module checks the announced lengths first, so that a broken
+//! or hostile server cannot make us hold a gigabyte, count for ever or recurse until the stack ends.
 
 use std::ops::Range;
 
@@ -16,23 +16,23 @@ const DEPTH_MAX: usize = 4;
 /// All of one reply.
 const TOTAL_MAX: usize = 256 * 1024;
 
-/// What these records begin with.
+/// First bytes of an alert and of a handshake.
 const TLS_RECORDS: [u8; 2] = [0x15, 0x16];
 
-/// Bytes that have come and are not complete replies yet. Lives and dies with its connection.
+/// Input that is not a complete reply yet. Belongs to one connection.
 #[derive(Debug, Default)]
 pub(crate) struct Inbox {
     bytes: Vec<u8>,
-    /// Where the first reply that has not been taken begins.
+    /// Start of the first untaken reply.
     start: usize,
-    /// Where the bytes that have come end.
+    /// End of the input.
     end: usize,
 }
 
 impl Inbox {
     const READ_SIZE: usize = 16_384;
 
-    /// Room for what is read next. What was taken is forgotten.
+    /// Space for the next read. Drops taken replies.
     pub(crate) fn space(&mut self) -> &mut [u8] {
         if self.start != 0 {
             self.bytes.copy_within(self.start..self.end, 0);
@@ -40,25 +40,25 @@ impl Inbox {
             self.start = 0;
         }
         if self.bytes.len() < self.end.saturating_add(Self::READ_SIZE) {
-            // Bounded: a reply that would not fit is refused by its announced length before it has come.
+            // Bounded: a too long reply is refused by its announced length.
             self.bytes
                 .resize(self.end.saturating_add(Self::READ_SIZE), 0);
         }
         self.bytes.get_mut(self.end..).unwrap_or_default()
     }
 
-    /// So many bytes were read into the [space](Inbox::space).
+    /// Adds `len` bytes read into the [space](Inbox::space).
     pub(crate) fn filled(&mut self, len: usize) {
         self.end = self.end.saturating_add(len).min(self.bytes.len());
     }
 
-    /// What has come and was not taken.
+    /// Untaken input.
     fn rest(&self) -> &[u8] {
         self.bytes.get(self.start..self.end).unwrap_or_default()
     }
 
-    /// Takes the next complete reply; [`Inbox::get`] reads it. The error says why these bytes are not a Redis reply: close
-    /// the connection.
+    /// Takes the next complete reply; [`Inbox::get`] reads it. An error: the bytes are no Redis reply. Close the
+    /// connection.
     pub(crate) fn take_reply(&mut self) -> Result<Option<Range<usize>>, String> {
         let Some(len) = reply_len(self.rest())? else {
             return Ok(None);
@@ -67,7 +67,7 @@ impl Inbox {
         Ok(Some(std::mem::replace(&mut self.start, end)..end))
     }
 
-    /// Whether what was not taken is what a server says that expects TLS: an alert, or its part of a handshake.
+    /// Whether the input is an alert or handshake of TLS.
     pub(crate) fn is_of_tls(&self) -> bool {
         self.rest()
             .first()
@@ -79,12 +79,12 @@ impl Inbox {
         self.end.saturating_sub(self.start)
     }
 
-    /// Whether all that has come was taken.
+    /// Whether all input was taken.
     pub(crate) fn is_empty(&self) -> bool {
         self.end <= self.start
     }
 
-    /// One in which these have come.
+    /// A buffer with this input.
     #[cfg(test)]
     pub(crate) fn of(bytes: &[u8]) -> Inbox {
         Inbox {
@@ -99,7 +99,7 @@ impl Inbox {
     }
 }
 
-/// The length of the reply at the start of `bytes`; `None` if its end has not come yet.
+/// Length of the reply at the start of `bytes`; `None` if incomplete.
 pub(crate) fn reply_len(bytes: &[u8]) -> Result<Option<usize>, String> {
     let mut scan = Scan { bytes, at: 0 };
     let complete = scan.value(0)?.is_some();
@@ -115,7 +115,7 @@ struct Scan<'a> {
 }
 
 impl<'a> Scan<'a> {
-    /// Passes over one value; `None` if the bytes end before it does.
+    /// Skips one value; `None` if incomplete.
     fn value(&mut self, depth: usize) -> Result<Option<()>, String> {
         if DEPTH_MAX < depth {
             return Err(format!("a reply more than {DEPTH_MAX} levels deep"));
@@ -191,7 +191,7 @@ fn length(line: &[u8], max: usize) -> Result<Option<usize>, String> {
     }
     let digits = std::str::from_utf8(line)
         .ok()
-        .filter(|it| it.bytes().all(|it| it.is_ascii_digit()));
+        .filter(|text| text.bytes().all(|it| it.is_ascii_digit()));
     match digits.and_then(|it| it.parse::<usize>().ok()) {
         Some(len) if len <= max => Ok(Some(len)),
         Some(len) => Err(format!("a length of {len}, more than {max}")),

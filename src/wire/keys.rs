@@ -1,7 +1,7 @@
 //! The keys of a lock: its name with the prefix, and beside it `quorlock:KIND:NAME`, where NAME is the lock's key.
 //!
-//! KIND has no colon, so the keys of different locks never meet. In a cluster the prefix of all locks has a hash tag, which
-//! is part of each NAME: all keys are in one slot.
+//! KIND has no colon, so keys of different locks never collide. In a cluster the prefix of all locks has a hash tag,
+//! which is part of each NAME: all keys are in one slot.
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::slice;
@@ -17,19 +17,19 @@ pub(crate) fn beside(kind: &str, lock: &[u8]) -> Vec<u8> {
     [RESERVED, kind.as_bytes(), b":", lock].concat()
 }
 
-/// The key that stands for `key`, which belongs to no lock, in the slot of a hash tag.
+/// The form of `key`, which belongs to no lock, in the slot of a hash tag.
 pub(crate) fn in_slot_of(tag: &[u8], key: &[u8]) -> Vec<u8> {
     [key, b":{", tag, b"}"].concat()
 }
 
-/// The hash tag of a key: the text between the first `{` and the next `}`, if there is any.
+/// The hash tag of a key: the text between the first `{` and the next `}`, if not empty.
 pub(crate) fn hash_tag(key: &[u8]) -> Option<&[u8]> {
     let behind = key.splitn(2, |byte| *byte == b'{').nth(1)?;
     let end = behind.iter().position(|byte| *byte == b'}')?;
     behind.get(..end).filter(|tag| !tag.is_empty())
 }
 
-/// Whose counter this is, or whose readers' set: the name of a lock, with the prefix; or that of a semaphore, and a slot.
+/// Owner of a counter or a set of readers: the name of a lock, with the prefix; or of a semaphore, with a slot.
 pub(crate) fn owner_of(key: &[u8]) -> Option<(Vec<u8>, Option<u8>)> {
     let (kind, name) = kind_of(key)?;
     if matches!(kind, b"fence" | b"readers") {
@@ -52,7 +52,7 @@ fn slot_of<'a>(key: &'a [u8], before: &[u8]) -> Option<(&'a [u8], u8)> {
     let (kind, name) = kind_of(key)?;
     let digits = std::str::from_utf8(kind.strip_prefix(before)?).ok()?;
     let slot: u8 = digits.parse().ok()?;
-    // Anybody can make a key that only looks like one of ours.
+    // Anybody can make a key that resembles ours.
     (slot.to_string() == digits).then_some((name, slot))
 }
 
@@ -63,17 +63,17 @@ pub(crate) struct LockKeys {
     pub(super) fence: Vec<u8>,
     /// The waiting list.
     pub(super) waiting: Vec<u8>,
-    /// There while a call may wait.
+    /// Exists while a call may wait.
     pub(super) mark: Vec<u8>,
     pub(super) readers: Vec<u8>,
 }
 
-/// How long things last on a node, in milliseconds.
+/// Life of keys on a node, in milliseconds.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub(crate) struct KeyTtls {
-    /// Of a fencing counter; 0 for no end.
+    /// Life of a fencing counter; 0 for no expiry.
     pub(crate) fence: u64,
-    /// Of a lock that is handed over.
+    /// Life of a handed-over lock.
     pub(crate) first: u64,
 }
 
@@ -90,12 +90,12 @@ impl LockKeys {
         }
     }
 
-    /// All of them, as the scripts have those of one lock.
+    /// All keys, in the order of the scripts.
     pub(super) fn all(&self) -> Vec<&[u8]> {
         keys_of(slice::from_ref(self), false)
     }
 
-    /// Of a slot of the semaphore `name`. It has no readers, and the list and the mark of all slots together.
+    /// Keys of a slot of the semaphore `name`. It has no readers, and shares list and mark with all slots.
     pub(super) fn of_slot(name: &[u8], slot: u8) -> LockKeys {
         let [lock, fence, readers] = ["slot", "slot-fence", "slot-readers"]
             .map(|kind| beside(&format!("{kind}-{slot}"), name));
@@ -109,7 +109,7 @@ impl LockKeys {
         }
     }
 
-    /// Of a lock or a slot whose key this is.
+    /// Keys of the lock or slot with this key.
     pub(super) fn of_key(key: &[u8]) -> LockKeys {
         match slot_of(key, b"slot-") {
             Some((name, slot)) => LockKeys::of_slot(name, slot),
@@ -118,7 +118,8 @@ impl LockKeys {
     }
 }
 
-/// All keys of these locks, as the scripts have them: see `scripts/acquire.lua`. Slots have the list and the mark of the first.
+/// All keys of these locks, in the order of the scripts: see `scripts/acquire.lua`. Slots share the list and the mark
+/// of the first.
 pub(super) fn keys_of(locks: &[LockKeys], are_slots: bool) -> Vec<&[u8]> {
     let lists = locks.len().min(if are_slots { 1 } else { usize::MAX });
     let mut keys: Vec<&[u8]> = Vec::with_capacity(locks.len().saturating_mul(5).saturating_add(1));
@@ -133,9 +134,9 @@ pub(super) fn keys_of(locks: &[LockKeys], are_slots: bool) -> Vec<&[u8]> {
     keys
 }
 
-/// Stands for several keys together: in the queues of a manager, and in the notices that its calls get. No lock has it.
+/// Stands for several keys: in the queues of a manager, and in the notices of its calls. No lock has it.
 pub(super) fn multi_key(kind: &str, names: &[&[u8]]) -> Arc<[u8]> {
-    // The same in all versions is not needed: it tells what has several keys apart within one manager.
+    // Need not be the same in all versions: it is unique within one manager.
     let mut hasher = DefaultHasher::new();
     names.iter().for_each(|it| it.hash(&mut hasher));
     [

@@ -1,50 +1,43 @@
-//! The keys of one lock and the commands on them.
+//! The commands of one lock, and those by which operators look at a lock, take it, or find it.
 //!
-//! The lock key is exactly the name, with the manager's prefix: so every client of the plain Redlock layout on the
-//! same nodes excludes us, and we it. Keys of ours beside it begin with `quorlock:` and the kind, *before* the name,
-//! so that no two names can meet: a name with a suffix could be another name. See `wire::keys`.
-
-mod inspect_commands;
-mod list_commands;
-mod queue_policy;
+//! The lock key is exactly the name, with the manager's prefix: so clients of the plain Redlock layout on the same
+//! nodes and this crate exclude each other. Further keys begin with `quorlock:` and the kind, *before* the name, so
+//! that no two names collide: a name with a suffix could be another name. See `wire::keys`.
 
 use std::slice;
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::answer::Which;
 use crate::config::RESERVED;
-use crate::ids::{ClientId, OwnerLabel, OwnerToken, RecordVersion};
+use crate::ids::{ClientId, OwnerLabel, OwnerToken, RecordVersion, wide};
 use crate::wire::command::{Command, push_digits};
 use crate::wire::keys::{LockKeys, RECORD, digits, keys_of, multi_key};
-use crate::wire::lock_commands::queue_policy::NO_SLOTS;
 use crate::wire::reply::HandedOver;
 use crate::wire::script::{Kind, Script};
 
 pub(crate) use crate::wire::keys::KeyTtls;
 
-pub(crate) use list_commands::{FoundName, ScanPlace, list, names};
-pub(crate) use queue_policy::{Entering, Offer, QueueEntry, QueuePolicy, QueueUpdate};
-
-/// What the rounds of one lock send: the commands of a lock kind, as data.
+/// The commands of a lock kind, as data.
 #[derive(Clone, Debug)]
 pub(crate) struct LockCommands {
-    /// The locks that are taken together, sorted and none of them twice; or the slots of a semaphore. Each key is that of a lock
-    /// of its own, so they exclude, and are excluded by, whoever takes some of these locks otherwise.
+    /// The locks taken together, sorted and unique; or the slots of a semaphore. Each key is a lock of its own, and
+    /// excludes other holders of it.
     locks: Arc<[LockKeys]>,
-    /// What tells the locks of a manager apart: the lock key, or what stands for several of them.
+    /// Identity of the lock within a manager: the lock key, or a key for several of them.
     pub(crate) key: Arc<[u8]>,
-    /// Keys of the names of a lock that has several, none otherwise.
+    /// Keys of several names; none for one name.
     pub(crate) parts: Arc<[Arc<[u8]>]>,
     /// Length of the names with the prefix, in bytes.
     pub(crate) key_len: usize,
-    /// A name with the prefix looks like one of the keys that are kept beside locks.
+    /// Whether a name with the prefix resembles the keys beside locks.
     pub(crate) is_reserved: bool,
-    /// One of the slots is taken, with a fencing counter of its own, and one waiting list for all. Calls of the manager wait for
-    /// any of them, and otherwise as long as the manager is known to hold the lock.
+    /// Whether it takes one of several slots, with a fencing counter each and one waiting list for all. Calls wait for
+    /// any slot, also while the manager holds one.
     pub(crate) has_slots: bool,
     /// Slot of a hold, of a semaphore.
     pub(crate) slot: Option<u8>,
-    /// Several readers may hold it at a time: the lock key is shared by all of them, and each has an entry beside it.
+    /// Whether several readers may hold it: they share the lock key, and each has an entry beside it.
     pub(crate) is_shared: bool,
     /// Text behind the owner token, in the value of the lock.
     pub(crate) label: OwnerLabel,
@@ -60,7 +53,7 @@ impl LockCommands {
         LockCommands::of(locks.into(), &[&key], Arc::clone(&key), ttls)
     }
 
-    /// Several locks that are taken together; `names`: sorted, and none of them twice.
+    /// Several locks taken together; `names`: sorted and unique.
     pub(crate) fn multi<'a>(
         prefix: &[u8],
         names: impl Iterator<Item = &'a [u8]>,
@@ -73,7 +66,7 @@ impl LockCommands {
         LockCommands { parts, ..commands }
     }
 
-    /// A semaphore with so many permits, 1 to 256.
+    /// A semaphore with 1 to 256 permits.
     pub(crate) fn semaphore(
         prefix: &[u8],
         name: &[u8],
@@ -83,7 +76,7 @@ impl LockCommands {
         let name = [prefix, name].concat();
         let slots = (0..=u8::MAX).take(permits);
         let locks = slots.map(|it| LockKeys::of_slot(&name, it)).collect();
-        // Not of the number of permits: calls that say another number wait in the same list.
+        // Without the number of permits: calls with another number share the list.
         let key = multi_key("slots", &[&name]);
         LockCommands {
             has_slots: true,
@@ -108,7 +101,7 @@ impl LockCommands {
         }
     }
 
-    /// The lock of a mutex, for one of several readers at a time.
+    /// The lock of a mutex, for one of several readers.
     pub(crate) fn to_read(&self) -> LockCommands {
         LockCommands {
             is_shared: true,
@@ -116,7 +109,7 @@ impl LockCommands {
         }
     }
 
-    /// The same for a hold of this slot, of a semaphore.
+    /// The same for a hold of this slot of a semaphore.
     pub(crate) fn of_slot(&self, slot: u8) -> LockCommands {
         LockCommands {
             slot: Some(slot).filter(|_| self.has_slots),
@@ -124,7 +117,7 @@ impl LockCommands {
         }
     }
 
-    /// A hold of each kind, for what is true of all of them.
+    /// A hold of each kind, for common tests.
     #[cfg(test)]
     fn of_each_kind(ttls: KeyTtls) -> [LockCommands; 4] {
         let mutex = LockCommands::mutex(b"", b"a", ttls);
@@ -140,14 +133,14 @@ impl LockCommands {
 
 /// Commands.
 impl LockCommands {
-    /// The value of the lock while `owner` holds it: its token, a space, and the label. The same in all commands of a hold,
-    /// because nodes compare whole values.
+    /// The value of the lock while `owner` holds it: its token, a space, and the label. The same in all commands of a
+    /// hold, because nodes compare whole values.
     fn value(&self, owner: OwnerToken) -> Vec<u8> {
         let space: &[u8] = if self.label.0.is_empty() { b"" } else { b" " };
         [&owner.to_value(), space, self.label.0.as_bytes()].concat()
     }
 
-    /// How a call of that owner is called in a waiting list, behind its client.
+    /// The call of this owner in a waiting list, after its client.
     pub(crate) fn member(&self, owner: OwnerToken) -> Vec<u8> {
         let kind: &[u8] = if self.is_shared { b"r" } else { b"w" };
         [kind, &self.value(owner)].concat()
@@ -159,12 +152,12 @@ impl LockCommands {
         Command::of_script(self.script(scripts), &keys, &[&self.value(owner)])
     }
 
-    /// That of readers is the second.
+    /// The script of readers is the second.
     fn script(&self, [exclusive, shared]: [Script; 2]) -> Script {
         if self.is_shared { shared } else { exclusive }
     }
 
-    /// Adds what gives a key a life of `ttl_ms`, if the server's record is the one that the client knows.
+    /// Adds the arguments that set a key for `ttl_ms`, if the server's record has the client's version.
     fn compare(&self, command: &mut Command, ttl_ms: u64, token: u64) {
         for number in [ttl_ms, token, self.ttls.fence] {
             command.push_number(number);
@@ -200,7 +193,7 @@ impl LockCommands {
         }
         if self.has_slots {
             // The same for all nodes, and another one for each attempt.
-            let slots = u64::try_from(self.locks.len()).unwrap_or(u64::MAX);
+            let slots = wide(self.locks.len());
             let chosen = owner.number().checked_rem(slots).unwrap_or(0);
             let slot = policy.only.map_or(chosen, u64::from);
             push_digits(&mut place, slot.saturating_add(1));
@@ -212,7 +205,7 @@ impl LockCommands {
         command
     }
 
-    /// `keep`: the counter gets its full life again.
+    /// `keep`: renews the full life of the counter.
     pub(crate) fn extend(&self, owner: OwnerToken, ttl_ms: u64, token: u64, keep: bool) -> Command {
         // Of a semaphore the slot of the hold.
         let slot = self.slot.and_then(|it| self.locks.get(usize::from(it)));
@@ -226,14 +219,14 @@ impl LockCommands {
         command
     }
 
-    /// Sets the lock again where it is gone. Only for an owner who has just been confirmed by a majority.
+    /// Sets a lost key again. Only for an owner just confirmed by a majority.
     pub(crate) fn heal(&self, owner: OwnerToken, ttl_ms: u64, token: u64) -> Command {
         let mut command = self.extend(owner, ttl_ms, token, false);
         command.push(b"heal");
         command
     }
 
-    /// Raises the counters to the token, where the lock is the owner's.
+    /// Raises the counters to the token, where the owner holds the lock.
     pub(crate) fn raise(&self, owner: OwnerToken, token: u64) -> Command {
         let mut command = self.extend(owner, 1, token, false);
         command.push(b"raise");
@@ -247,8 +240,7 @@ impl LockCommands {
         self.give_back(keep, owner, offer, update)
     }
 
-    /// Gives back what nodes have granted besides the slot of a hold, and leaves their waiting lists; nothing where there are
-    /// no slots.
+    /// Releases all slots besides that of the hold, and leaves the nodes' waiting lists; `None` without slots.
     pub(crate) fn keep(&self, owner: OwnerToken, client: Option<ClientId>) -> Option<Command> {
         let update = client.map_or(QueueUpdate::None, QueueUpdate::Leave);
         let keep = digits(u64::from(self.slot?).saturating_add(1));
@@ -288,7 +280,7 @@ impl LockCommands {
         command
     }
 
-    /// Gives back what a node has handed over to an owner of this client that has gone.
+    /// Releases a lock handed over to a missing owner of this client.
     pub(crate) fn give_back_handed_over(notice: &HandedOver, client: ClientId) -> Command {
         let keys = LockKeys::of_key(&notice.key);
         let ttls = KeyTtls {
@@ -301,20 +293,20 @@ impl LockCommands {
     }
 }
 
-/// What a sync tells a server: see `scripts/sync_record.lua`.
+/// Arguments of a sync: see `scripts/sync_record.lua`.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct SyncRecord {
-    /// For the record if it changes.
+    /// Version of the record if it changes.
     pub(crate) record_version: RecordVersion,
-    /// The longest ttl of this client's locks, and the longest that records of other servers have: milliseconds.
+    /// Longest ttl of this client's locks, and longest one in records of other servers: milliseconds.
     pub(crate) own: u64,
     pub(crate) reported: u64,
-    /// How many servers this client has.
+    /// Number of this client's servers.
     pub(crate) servers: u64,
     pub(crate) kind: SyncKind,
 }
 
-/// What a sync is for.
+/// Purpose of a sync.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum SyncKind {
     /// Nothing is written.
@@ -325,24 +317,174 @@ pub(crate) enum SyncKind {
     Vouch,
 }
 
-/// Updates a server's record, and asks since when the server has kept its data.
-pub(crate) fn sync_record(sync_command: &SyncRecord) -> Command {
-    let word: &[u8] = match sync_command.kind {
+/// Updates a server's record, and asks for the age of its data.
+pub(crate) fn sync_record(sync: &SyncRecord) -> Command {
+    let word: &[u8] = match sync.kind {
         SyncKind::Look => b"look",
         SyncKind::Note => b"note",
         SyncKind::Vouch => b"vouch",
     };
-    let own = digits(sync_command.own);
-    let reported = digits(sync_command.reported);
-    let servers = digits(sync_command.servers);
-    let args: [&[u8]; 5] = [
-        &sync_command.record_version.0,
-        &own,
-        &reported,
-        word,
-        &servers,
-    ];
+    let own = digits(sync.own);
+    let reported = digits(sync.reported);
+    let servers = digits(sync.servers);
+    let args: [&[u8]; 5] = [&sync.record_version.0, &own, &reported, word, &servers];
     Command::of_script(Script::SyncRecord, &[RECORD], &args)
+}
+
+/// Placeholder of the slot in commands without slots.
+const NO_SLOTS: &[u8] = b"-";
+
+/// Place of an acquire among waiting clients.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) struct QueuePolicy {
+    /// Start of the call: microseconds since 1970.
+    pub(crate) since: u64,
+    /// Entry of a waiting call in the waiting list.
+    pub(crate) entry: Option<QueueEntry>,
+    /// Whether it enters the waiting list if refused.
+    pub(crate) enters: bool,
+    /// The only acceptable slot of a semaphore, if any.
+    pub(crate) only: Option<u8>,
+}
+
+/// The entry of a client's call in a waiting list.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) struct QueueEntry {
+    pub(crate) client: ClientId,
+    /// Life of the list after it, in milliseconds.
+    pub(crate) life: u64,
+}
+
+/// Offer of a release to the next owner.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub(crate) struct Offer {
+    /// A fencing token; 0 for none.
+    pub(crate) token: u64,
+    /// Fencing token of the releasing owner, if its acquire proposed another one.
+    pub(crate) raised: Option<u64>,
+}
+
+impl Offer {
+    /// Argument of a release. `keep`: see `scripts/release.lua`.
+    fn text(self, ttls: KeyTtls, keep: &[u8]) -> Vec<u8> {
+        let Offer { token, raised } = self;
+        let mut text = Vec::with_capacity(48);
+        for number in [token, ttls.fence, ttls.first, raised.unwrap_or(0)] {
+            push_digits(&mut text, number);
+            text.push(b' ');
+        }
+        text.extend_from_slice(keep);
+        text
+    }
+}
+
+/// Change of the waiting list by a release, besides the hand-over to the first call.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub(crate) enum QueueUpdate {
+    /// Nothing: its call was never in it.
+    None,
+    /// Its call leaves the list.
+    Leave(ClientId),
+    /// Likewise, and a call of the client enters it.
+    Enter(Entering),
+}
+
+/// A call that enters a waiting list by a release.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub(crate) struct Entering {
+    pub(crate) entry: QueueEntry,
+    /// When it began.
+    pub(crate) since: u64,
+    /// In the list of which of several locks.
+    pub(crate) which: Which,
+    /// See [`LockCommands::member`].
+    pub(crate) member: Vec<u8>,
+    /// Whether it gives back its own grant: to an earlier call, never to itself.
+    pub(crate) yields: bool,
+}
+
+/// Largest number of readers in an inspection.
+const READERS_MAX: u64 = 100;
+/// Longest value in an inspection, in bytes: no client of the plain layout has longer ones.
+const VALUE_MAX: u64 = 512;
+
+impl LockKeys {
+    /// Keys of a lock, or of one slot of a semaphore. `name`: with the prefix.
+    pub(crate) fn named(name: &[u8], slot: Option<u8>) -> LockKeys {
+        match slot {
+            None => LockKeys::of(name.into()),
+            Some(slot) => LockKeys::of_slot(name, slot),
+        }
+    }
+
+    /// Asks for the state of the lock.
+    pub(crate) fn inspect(&self) -> Command {
+        let LockKeys {
+            lock,
+            fence,
+            waiting,
+            readers,
+            ..
+        } = self;
+        Command::of_script(
+            Script::Inspect,
+            &[&**lock, fence, waiting, readers],
+            &[&digits(READERS_MAX), &digits(VALUE_MAX)],
+        )
+    }
+
+    /// Deletes the key with this value, or the reader's entry with it, and nothing else. Then the next call has its
+    /// turn.
+    pub(crate) fn take(&self, value: &[u8], reads: bool, ttls: KeyTtls) -> Command {
+        let script = if reads {
+            Script::ReleaseShared
+        } else {
+            Script::Release
+        };
+        // The next call asks for a token of its own.
+        let offer = Offer::default().text(ttls, NO_SLOTS);
+        Command::of_script(script, &self.all(), &[value, &offer])
+    }
+
+    /// Deletes the counter with this value. It is no lock's key, so no call waits for it.
+    pub(crate) fn delete_counter(&self, counter: u64) -> Command {
+        let counter_as_lock = LockKeys::of(self.fence[..].into());
+        let ttls = KeyTtls { fence: 0, first: 1 };
+        counter_as_lock.take(&digits(counter), false, ttls)
+    }
+}
+
+/// Largest number of keys per reply: somewhat less than the limit of an array.
+const KEYS_MAX: usize = 60;
+/// Longest key, and all keys together, in bytes: somewhat less than the limits of a reply.
+const KEY_MAX: u64 = 60_000;
+const TOTAL_MAX: u64 = 200_000;
+
+/// A lock, or a slot of a semaphore: its name with the prefix, and the slot.
+pub(crate) type FoundName = (Vec<u8>, Option<u8>);
+
+/// Next place in the search of a node's keys.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub(crate) struct ScanPlace {
+    pub(crate) cursor: u64,
+    /// Number of keys, about.
+    pub(crate) count: u64,
+}
+
+/// Asks for this crate's keys at this place.
+pub(crate) fn list(place: ScanPlace) -> Command {
+    let ours = [RESERVED, b"*"].concat();
+    let max = digits(u64::try_from(KEYS_MAX).unwrap_or(0));
+    let args = [
+        digits(place.cursor),
+        digits(place.count),
+        ours,
+        max,
+        digits(KEY_MAX),
+        digits(TOTAL_MAX),
+    ];
+    let args: Vec<_> = args.iter().map(Vec::as_slice).collect();
+    Command::of_script(Script::List, &[RECORD], &args)
 }
 
 #[cfg(test)]

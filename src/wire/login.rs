@@ -1,10 +1,10 @@
-//! What is said on a new connection before anything votes on it.
+//! The login of a new connection, before its first vote.
 //!
-//! One write, one read: log in (`HELLO 3`), choose the database, ask which scripts the server knows, who it is, and since when
-//! it remembers. A server that does not know `HELLO` is asked again in the older protocol, on the same connection. One that
-//! does not know all scripts is given the others, in one write more.
+//! One write, one read: log in (`HELLO 3`), choose the database, check the scripts, read run id and replication, and
+//! sync the record. A server without `HELLO` gets the older protocol, on the same connection. A server without all
+//! scripts gets the missing ones in one more write.
 //!
-//! A member that only says which server has its node's vote has a short login: user, password and name, in the older protocol.
+//! A member that only names its node's server has a short login: user, password and name, in the older protocol.
 
 use redis::{Cmd, ServerError, Value, cmd, parse_redis_value};
 
@@ -17,7 +17,7 @@ use crate::wire::refusal;
 use crate::wire::reply::Reply;
 use crate::wire::script::{Kind, Script};
 
-/// The connection that logs in.
+/// The connection during the login.
 pub(crate) trait Dialogue {
     /// Writes behind everything before.
     fn write(&mut self, bytes: &[u8]);
@@ -25,11 +25,11 @@ pub(crate) trait Dialogue {
     /// Waits for the next reply.
     fn reply(&mut self) -> Result<Vec<u8>, NodeFailure>;
 
-    /// The server has said what time it is.
+    /// Notes the time after the reply with the server's time.
     fn note_time(&mut self);
 }
 
-/// Logs in; what the server says about itself. `sync`: what to ask it for its record; none for a member.
+/// Logs in and returns the facts about the server. `sync_record`: command for its record; none for a member.
 pub(crate) fn log_in(
     server: &mut dyn Dialogue,
     address: &Address,
@@ -54,14 +54,14 @@ pub(crate) fn log_in(
         failure: None,
     };
     let end = login.run();
-    // What has gone wrong before is the better reason, if the server closes the connection after it.
+    // An earlier failure is the better reason if the server then closes the connection.
     match login.failure {
         Some(failure) => Err(failure),
         None => end.map(|()| login.info),
     }
 }
 
-/// A question to a member.
+/// A command to a member.
 pub(crate) fn question(words: &[&str]) -> Vec<u8> {
     Cmd::new().arg(words).get_packed_command()
 }
@@ -83,12 +83,12 @@ fn read(frame: &[u8]) -> Result<Value, NodeFailure> {
 struct Questions<'a> {
     server: &'a mut dyn Dialogue,
     address: &'a Address,
-    /// What asks for the server's record; empty for a member.
+    /// Packed command for the server's record; empty for a member.
     sync_command: Vec<u8>,
     info: ServerInfo,
-    /// Scripts that the server does not know.
+    /// Scripts that the server lacks.
     unknown: Vec<Script>,
-    /// What has gone wrong so far.
+    /// First failure so far.
     failure: Option<NodeFailure>,
 }
 
@@ -104,7 +104,7 @@ impl Questions<'_> {
         if self.failure.is_some() || self.unknown.is_empty() {
             return Ok(());
         }
-        // It is given the scripts that it does not know, and asked again what it could not answer without them.
+        // Loads the missing scripts, and repeats the command that needed one.
         let mut bytes = Vec::new();
         let unknown = std::mem::take(&mut self.unknown);
         for script in &unknown {
@@ -132,14 +132,14 @@ impl Questions<'_> {
         Ok(())
     }
 
-    /// Writes the questions, and reads the answers one after another. False: the server does not know the newer protocol.
+    /// Writes the commands and reads the answers one by one. False: the server lacks the newer protocol.
     fn ask(&mut self, newer: bool) -> Result<bool, NodeFailure> {
         self.server.write(&self.questions(newer));
         let mut is_known = true;
         if newer {
             self.info.pushes = true;
             if let Value::ServerError(error) = self.value()? {
-                // It does not know the protocol or the command, in whatever words.
+                // An unknown protocol or command, in any wording.
                 is_known = failure_of(&error) != NodeFailure::PROXY;
                 if is_known {
                     self.fail(refusal::of_login(&error))?;
@@ -151,7 +151,7 @@ impl Questions<'_> {
             {
                 self.fail(refusal::of_login(&error))?;
             }
-            // A name for people: whatever the answer is.
+            // A name for people. Any answer will do.
             self.okay()?;
         }
         if self.address.database != 0
@@ -171,7 +171,7 @@ impl Questions<'_> {
         let replication = self.info()?;
         self.read_replication(&replication)?;
         self.read_role()?;
-        // Last: it writes, and a server that refuses writes is recognized by its role first.
+        // Last, because it writes: a server that refuses writes is recognized by its role first.
         if self.read_sync()? && !self.unknown.contains(&Script::SyncRecord) {
             self.unknown.push(Script::SyncRecord);
         }
@@ -207,8 +207,8 @@ impl Questions<'_> {
         if !self.sync_command.is_empty() {
             let hashes = Script::NEEDED.map(Script::hash);
             ask(cmd("SCRIPT").arg("EXISTS").arg(&hashes));
-            // One command each: older servers take one name only. Not all parts, because others grow without end: any client may
-            // make up as many kinds of errors as it likes, and the server lists them all.
+            // One command each: older servers take one name only. Not all sections, because some grow without limit: a
+            // client can create any number of error kinds, and the server lists them all.
             ask(cmd("INFO").arg("server"));
             ask(cmd("INFO").arg("replication"));
             ask(&cmd("ROLE"));
@@ -221,7 +221,7 @@ impl Questions<'_> {
         read(&self.server.reply()?)
     }
 
-    /// Reads whether the server does something; the error if it does not.
+    /// Reads the result of a command; the error if refused.
     fn okay(&mut self) -> Result<Option<ServerError>, NodeFailure> {
         match self.value()? {
             Value::Okay => Ok(None),
@@ -230,10 +230,10 @@ impl Questions<'_> {
         }
     }
 
-    /// The first failure counts: those after it are its consequences. Unless the server says what it is: then those before it are
-    /// consequences of that, as a Sentinel has no scripts. An error ends the login.
+    /// Notes a failure. The first one counts, because later ones are its consequences. An identification of the server
+    /// replaces earlier ones: a Sentinel, for example, has no scripts. An error ends the login.
     fn fail(&mut self, failure: NodeFailure) -> Result<(), NodeFailure> {
-        // It said so when the connection came, whatever it was asked, and says nothing else.
+        // The server sends this at the connection, before any command, and nothing else.
         if refusal::is_of_accepting(&failure) {
             return Err(failure);
         }
@@ -257,7 +257,7 @@ impl Questions<'_> {
                 }
                 Ok(())
             }
-            // The access list may forbid to ask.
+            // The access list may forbid this command.
             Value::ServerError(error) if error.code() == "NOPERM" => {
                 self.unknown = Script::NEEDED.to_vec();
                 Ok(())
@@ -267,7 +267,7 @@ impl Questions<'_> {
         }
     }
 
-    /// Part of `INFO`; empty if the access list forbids it. The node votes all the same, and cannot be checked.
+    /// A section of `INFO`; empty if the access list forbids it. The node votes nevertheless, unchecked.
     fn info(&mut self) -> Result<String, NodeFailure> {
         match self.value()? {
             Value::VerbatimString { text, .. } => return Ok(text),
@@ -290,7 +290,7 @@ impl Questions<'_> {
             .iter()
             .find_map(|(name, key)| Some(format!("{name} {}", field(key)?)));
         self.info.version = version.map(|it| refusal::shown(&it));
-        // Valkey has called it so since its version 9.
+        // The name since Valkey 9.
         let mode = field("redis_mode").or_else(|| field("server_mode"));
         let in_cluster = self.address.tag.is_some();
         let unsuitable = |reason: String| NodeFailure::Unsuitable {
@@ -318,10 +318,10 @@ impl Questions<'_> {
     }
 
     fn read_replication(&mut self, text: &str) -> Result<(), NodeFailure> {
-        // The history that it had as a replica: no offset and no id if it never was one.
+        // Its history as a replica: no offset and no id without one.
         self.info.promoted = field(text, "second_repl_offset")
             .is_some_and(|it| !it.starts_with('-'))
-            && field(text, "master_replid2").is_some_and(|it| it.bytes().any(|it| it != b'0'));
+            && field(text, "master_replid2").is_some_and(|id| id.bytes().any(|it| it != b'0'));
         match field(text, "role") {
             Some(ACTIVE_REPLICA) => self.fail(NodeFailure::MULTI_MASTER),
             _ => Ok(()),
@@ -354,14 +354,14 @@ impl Questions<'_> {
         }
     }
 
-    /// True: the server does not know the script.
+    /// True: the server lacks the script.
     fn read_sync(&mut self) -> Result<bool, NodeFailure> {
         match Reply::read(Kind::SyncRecord, &self.server.reply()?).answer {
             Answer::Record(reply) => self.info.record_reply = Some(reply),
             Answer::NoScript => return Ok(true),
-            // There is no record and none can be stored. It can be asked for everything but locks.
+            // There is no record and none can be stored. Everything but locks works.
             Answer::Failed(NodeFailure::WritesRefused { .. }) => {}
-            // The access list may forbid INFO, which says that it is part of a cluster.
+            // The access list may forbid INFO, which would show the cluster.
             Answer::Failed(NodeFailure::SlotNotServed { .. }) if self.address.tag.is_none() => {
                 self.fail(NodeFailure::CLUSTER_NODE)?;
             }
@@ -379,7 +379,7 @@ fn field<'a>(info: &'a str, name: &str) -> Option<&'a str> {
 
 const BAD_DATABASE: &str = "it has no such database; correct the number at the end of the URL";
 
-/// Where servers say their version. One that is made after Redis says as well which Redis it is like.
+/// Fields of server versions. Servers derived from Redis also have the Redis version.
 const VERSIONS: [(&str, &str); 4] = [
     ("Valkey", "valkey_version"),
     ("Garnet", "garnet_version"),
@@ -387,10 +387,10 @@ const VERSIONS: [(&str, &str); 4] = [
     ("Redis", "redis_version"),
 ];
 
-/// What KeyDB calls one of several servers that take writes and merge them.
+/// KeyDB's role of one of several servers that accept writes and merge them.
 const ACTIVE_REPLICA: &str = "active-replica";
 
-/// Whether the scripts do not run there. What is not a version is left to show itself.
+/// Whether the version is too old for the scripts. False for any other text.
 fn is_too_old(version: &str) -> bool {
     let mut numbers = version.split('.').map_while(|it| it.parse::<u32>().ok());
     match (numbers.next(), numbers.next()) {
@@ -411,7 +411,7 @@ fn bad_answer(to: &str) -> NodeFailure {
 }
 
 fn no_memory() -> NodeFailure {
-    NodeFailure::protocol("no memory in the answer to a sync_command")
+    NodeFailure::protocol("no record in the answer to a sync")
 }
 
 #[cfg(test)]

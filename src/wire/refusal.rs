@@ -1,4 +1,4 @@
-//! Error replies of a server, sorted by what to do about them.
+//! Error replies of a server, sorted by remedy.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -8,14 +8,14 @@ use redis::ServerError;
 use crate::error::NodeFailure;
 use crate::ids::OwnerLabel;
 
-/// How much of a server's text is repeated.
+/// Longest quoted text of a server, in characters.
 const SHOWN: usize = 160;
-/// How much of a long hex number is repeated: as much as the log shows of an owner token.
+/// Quoted digits of a long hex number: as many as the log shows of an owner token.
 const HEX_SHOWN: usize = 8;
-/// The same of a holder's label: what containers are called by has twelve digits, and a token has 32.
+/// The same for a holder's label: container ids have twelve digits, and a token has 32.
 const HEX_SHOWN_OF_A_HOLDER: usize = 16;
 
-/// The commands behind the login. A server may have none of that name.
+/// The commands after the login. A server may lack them.
 const SENT: [&str; 4] = ["EVALSHA", "EVAL", "SUBSCRIBE", "TIME"];
 
 const OUT_OF_MEMORY: &str = "out of memory; raise maxmemory, or use a dedicated server for locks";
@@ -30,8 +30,8 @@ fn not_permitted(message: &str) -> NodeFailure {
     }
 }
 
-/// Sorts an error reply to a command; none if the server does not know the script's hash, and has executed nothing. Not for the
-/// login phase, where servers echo what they were sent.
+/// Sorts an error reply to a command; none if the server lacks the script and has run nothing. Not for the login, where
+/// servers echo its arguments.
 pub(crate) fn of(error: &ServerError) -> Option<NodeFailure> {
     let details = error.details().unwrap_or_default();
     if error.code() == "NOSCRIPT" {
@@ -40,10 +40,10 @@ pub(crate) fn of(error: &ServerError) -> Option<NodeFailure> {
     // Servers before 7.0 wrap an error inside a script into one of their own, with its code in the middle.
     let wrapped = ["OOM", "MISCONF", "NOREPLICAS", "READONLY", "WRONGTYPE"]
         .into_iter()
-        .find(|it| {
+        .find(|code| {
             error.code() == "ERR"
                 && details.contains("@user_script")
-                && details.split([' ', '-']).any(|word| word == *it)
+                && details.split([' ', '-']).any(|word| word == *code)
         });
     let message = || shown(&format!("{} {details}", error.code()));
     Some(match wrapped.unwrap_or(error.code()) {
@@ -65,7 +65,7 @@ pub(crate) fn of(error: &ServerError) -> Option<NodeFailure> {
         "WRONGPASS" => NodeFailure::WRONG_PASSWORD,
         "NOPERM" => not_permitted(&message()),
         "MOVED" | "ASK" | "TRYAGAIN" | "CLUSTERDOWN" => {
-            NodeFailure::SlotNotServed { said: message() }
+            NodeFailure::SlotNotServed { message: message() }
         }
         "CROSSSLOT" => NodeFailure::CLUSTER_NODE,
         "ERR" if details.contains("cluster support disabled") => NodeFailure::NO_CLUSTER,
@@ -77,7 +77,7 @@ pub(crate) fn of(error: &ServerError) -> Option<NodeFailure> {
         "ERR" if details.contains("max number of clients") => NodeFailure::Busy {
             reason: TOO_MANY_CLIENTS.into(),
         },
-        // What a script may not do, as Valkey says it and as Redis does.
+        // A forbidden command of a script, in the words of Valkey and Redis.
         "ERR"
             if [
                 "ACL failure in script",
@@ -92,7 +92,7 @@ pub(crate) fn of(error: &ServerError) -> Option<NodeFailure> {
     })
 }
 
-/// Whether a server says this of every connection, before it is asked.
+/// Whether a server sends this at the connection, before any command.
 pub(crate) fn is_of_accepting(failure: &NodeFailure) -> bool {
     let (NodeFailure::Access { reason } | NodeFailure::Busy { reason }) = failure else {
         return false;
@@ -100,8 +100,7 @@ pub(crate) fn is_of_accepting(failure: &NodeFailure) -> bool {
     [PROTECTED_MODE, TOO_MANY_CLIENTS].contains(&&**reason)
 }
 
-/// Whether that is no error reply to a command of ours, but another answer whose bytes were changed on the way, or the answer to
-/// bytes that are no command any more.
+/// Whether the reply is a corrupted answer, or the answer to a corrupted command.
 pub(crate) fn is_garbled(frame: &[u8], error: &ServerError) -> bool {
     let line = frame.strip_suffix(b"\r\n").unwrap_or(frame);
     let is_line = line.get(1).is_some_and(u8::is_ascii_alphabetic)
@@ -113,11 +112,11 @@ pub(crate) fn is_garbled(frame: &[u8], error: &ServerError) -> bool {
     !is_line || named.is_some_and(|named| !SENT.iter().any(|it| it.eq_ignore_ascii_case(named)))
 }
 
-/// Sorts an error reply to a login command, without repeating any of it.
+/// Sorts an error reply to a login command, without a quotation.
 pub(crate) fn of_login(error: &ServerError) -> NodeFailure {
     match of(error) {
         Some(failure @ (NodeFailure::Loading | NodeFailure::Busy { .. })) => failure,
-        // A text of our own repeats nothing.
+        // A fixed text quotes nothing.
         Some(
             failure @ NodeFailure::Access {
                 reason: Cow::Borrowed(_),
@@ -128,14 +127,14 @@ pub(crate) fn of_login(error: &ServerError) -> NodeFailure {
     }
 }
 
-/// Text of a server, fit for a line of a log: cut, with control characters escaped, and of long hex numbers only the
-/// beginning. Servers repeat the arguments of commands that they refuse, and owner tokens are among ours: with one the lock
-/// can be released. Not covered: a server that writes them in another form, to get them into our log.
+/// Text of a server for a log line: cut, with control characters escaped, and long hex numbers shortened. Servers quote
+/// arguments of refused commands, and owner tokens are among ours: a token is enough to release the lock. Not covered:
+/// a server that writes them in another form to get them into our log.
 pub(crate) fn shown(text: &str) -> String {
     cut(text, SHOWN, HEX_SHOWN)
 }
 
-/// The label in a lock's value, in the same way; `None` if there is none.
+/// The label in a lock's value, in the same way; `None` without one.
 pub(crate) fn shown_holder(label: &[u8]) -> Option<Arc<str>> {
     let shown = || {
         cut(
@@ -161,7 +160,7 @@ fn cut(text: &str, max: usize, hex_max: usize) -> String {
             0
         };
         match digits.checked_sub(hex_max) {
-            // No quotation marks are around it.
+            // The text has no quotation marks around it.
             None | Some(0) if matches!(it, '\'' | '"') => shown.push(it),
             None | Some(0) => shown.extend(it.escape_debug()),
             Some(1) => shown.push_str(".."),
@@ -215,25 +214,25 @@ mod tests {
             (
                 "-MOVED 3999 127.0.0.1:6381",
                 NodeFailure::SlotNotServed {
-                    said: "MOVED 3999 127.0.0.1:6381".to_owned(),
+                    message: "MOVED 3999 127.0.0.1:6381".to_owned(),
                 },
             ),
             (
                 "-ASK 3999 127.0.0.1:6381",
                 NodeFailure::SlotNotServed {
-                    said: "ASK 3999 127.0.0.1:6381".to_owned(),
+                    message: "ASK 3999 127.0.0.1:6381".to_owned(),
                 },
             ),
             (
                 "-TRYAGAIN Multiple keys",
                 NodeFailure::SlotNotServed {
-                    said: "TRYAGAIN Multiple keys".to_owned(),
+                    message: "TRYAGAIN Multiple keys".to_owned(),
                 },
             ),
             (
                 "-CLUSTERDOWN Hash slot not served",
                 NodeFailure::SlotNotServed {
-                    said: "CLUSTERDOWN Hash slot not served".to_owned(),
+                    message: "CLUSTERDOWN Hash slot not served".to_owned(),
                 },
             ),
             ("-CROSSSLOT Keys in request", NodeFailure::CLUSTER_NODE),

@@ -21,7 +21,7 @@ use crate::wire::frame;
 use crate::wire::refusal;
 use crate::wire::script::Kind;
 
-/// What came back, and the time that the node's clock showed, where the command asks for it: microseconds since 1970.
+/// An answer, and the node's time if the command asks for it: microseconds since 1970.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub(crate) struct Reply {
     pub(crate) answer: Answer,
@@ -29,7 +29,7 @@ pub(crate) struct Reply {
 }
 
 impl Reply {
-    /// Reads the reply to a command. Never fails: what has a form that this command is never answered in is
+    /// Reads the reply to a command. Never fails: a form that no answer to this command has is
     /// [`NodeFailure::Protocol`], and nothing else is.
     pub(crate) fn read(kind: Kind, frame: &[u8]) -> Reply {
         Reply::of(kind, frame).unwrap_or_else(|| {
@@ -57,7 +57,7 @@ impl Reply {
             Value::ServerError(error) if !refusal::is_garbled(frame, &error) => {
                 match refusal::of(&error) {
                     None => Answer::NoScript,
-                    // Whoever has that key, it is not a lock of ours.
+                    // That key is not a lock of ours.
                     Some(NodeFailure::KeyInUse { .. }) if kind == Kind::Release => {
                         Answer::Release(ReleaseReply::NotOurs)
                     }
@@ -99,13 +99,13 @@ fn number(value: &Value) -> Option<i64> {
     }
 }
 
-/// What a node stores about a lock.
+/// The state of a lock on a node.
 fn inspected(parts: &[Value]) -> Option<Reply> {
-    let text = |it: &Value| match it {
-        Value::BulkString(it) if !has_swallowed(it) => Some(SecretValue::new(it)),
+    let text = |value: &Value| match value {
+        Value::BulkString(value) if !has_swallowed(value) => Some(SecretValue::new(value)),
         _ => None,
     };
-    // Negative: none, or no end.
+    // Negative: none, or no expiry.
     let natural = |it: i64| u64::try_from(it).ok();
     let millis = |it: i64| natural(it).map(Duration::from_millis);
     let [
@@ -122,12 +122,10 @@ fn inspected(parts: &[Value]) -> Option<Reply> {
     else {
         return None;
     };
-    let (time, value, count) = (
-        natural(number(time)?)?,
-        text(value)?,
-        natural(number(count)?)?,
-    );
-    // Half a reader is the answer behind this one, in a frame whose length was garbled.
+    let time = natural(number(time)?)?;
+    let value = text(value)?;
+    let count = natural(number(count)?)?;
+    // Half a reader comes from the next answer, in a frame with a corrupted length.
     let (readers, []) = readers.as_chunks::<2>() else {
         return None;
     };
@@ -142,7 +140,8 @@ fn inspected(parts: &[Value]) -> Option<Reply> {
         },
         3 => {
             let reader = |[value, left]: &[Value; 2]| {
-                let (value, left) = (text(value)?, millis(number(left)?)?);
+                let value = text(value)?;
+                let left = millis(number(left)?)?;
                 Some(StoredReader {
                     holder: holder_in(value.as_bytes()),
                     left,
@@ -170,7 +169,7 @@ fn inspected(parts: &[Value]) -> Option<Reply> {
     })
 }
 
-/// What a server's record shows.
+/// The facts in a server's record.
 fn synced(parts: &[Value]) -> Option<Answer> {
     let (Value::BulkString(policy), parts) = parts.split_last()? else {
         return None;
@@ -217,7 +216,7 @@ fn synced(parts: &[Value]) -> Option<Answer> {
     }))
 }
 
-/// Keys of a node, and where to go on.
+/// Keys of a node, and the next cursor.
 fn listed(parts: Vec<Value>) -> Option<Answer> {
     let mut parts = parts.into_iter();
     let Some(Value::BulkString(next)) = parts.next() else {
@@ -229,7 +228,7 @@ fn listed(parts: Vec<Value>) -> Option<Answer> {
         Some(Value::Int(1)) => true,
         _ => return None,
     };
-    let keys = parts.map(|it| match it {
+    let keys = parts.map(|value| match value {
         Value::BulkString(key) if key.starts_with(RESERVED) && !has_swallowed(&key) => Some(key),
         _ => None,
     });
@@ -240,7 +239,7 @@ fn listed(parts: Vec<Value>) -> Option<Answer> {
     })
 }
 
-/// Who says in a lock's value that it is its own: behind 32 digits and a space.
+/// The label in a lock's value, after 32 digits and a space.
 fn holder_in(value: &[u8]) -> Option<Arc<str>> {
     let (token, label) = value.split_at_checked(32)?;
     let label = label
@@ -253,15 +252,15 @@ fn holder_in(value: &[u8]) -> Option<Arc<str>> {
     }
 }
 
-/// A number alone that is above this is a time, and means "granted": no status is as large, and no node's clock shows so little
-/// for longer than a second.
+/// A single number above this is a time, and means "granted": no status is as large, and no node's clock shows so
+/// little for longer than a second.
 const STATUS_MAX: i64 = 1_000_000;
-/// What a script returns that found another record than its client connected with.
+/// Status of a script that found another record version than in its command.
 const CHANGED: i64 = -3;
 
-/// What the scripts of locks return: a number alone, or what `scripts/acquire.lua` lists.
+/// Reply of a lock script: a single number, or the list in `scripts/acquire.lua`.
 ///
-/// Exactly as many: with one more it would have swallowed the answer behind it, and each command after that would be given the
+/// Exactly this many numbers: with one more it would contain the next answer, and each later command would get the
 /// answer of another.
 struct LockReply<'a> {
     is_alone: bool,
@@ -273,12 +272,12 @@ struct LockReply<'a> {
 impl LockReply<'_> {
     /// `None` if the reply has another form.
     ///
-    /// Read here and not by the crate's parser: this is the reply to nearly every command, and a caller waits for it. The parser
-    /// takes a microsecond and a dozen allocations for what is a few additions.
+    /// Parsed here and not by the crate: this is the reply to nearly every command, and a caller waits for it. The
+    /// crate takes a microsecond and a dozen allocations for a few additions.
     fn read(mut frame: &[u8]) -> Option<LockReply<'_>> {
         let mut numbers = [0; 6];
         if let Some(number) = take_number(&mut frame, b':') {
-            // Nothing may follow: half of a frame in other words is none of ours.
+            // Nothing may follow.
             let [status, ..] = &mut numbers;
             *status = number;
             return frame.is_empty().then_some(LockReply {
@@ -303,7 +302,7 @@ impl LockReply<'_> {
         })
     }
 
-    /// `None` for what the scripts of this kind do not return.
+    /// `None` for an impossible reply of the scripts of this kind.
     fn to(&self, kind: Kind) -> Option<Reply> {
         let [mut status, counter, left, queued, mut time, which] = self.numbers;
         if kind == Kind::Release || self.is_alone {
@@ -321,7 +320,7 @@ impl LockReply<'_> {
             time = std::mem::replace(&mut status, 1);
         }
         let counter = u64::try_from(counter).ok()?;
-        // Negative: no end. It must not be read as "free now".
+        // Negative: no expiry. It must not be read as "free now".
         let left = u64::try_from(left).ok().map(Duration::from_millis);
         let queued = queued == 1;
         // Scripts count from 1.
@@ -373,7 +372,7 @@ impl LockReply<'_> {
     }
 }
 
-/// Takes the number on the first line, behind a sign.
+/// Takes the number on the first line, after a sign.
 fn take_number(rest: &mut &[u8], sign: u8) -> Option<i64> {
     let end = rest.iter().position(|it| *it == b'\n')?;
     let (line, behind) = rest.split_at_checked(end)?;
@@ -395,10 +394,10 @@ fn free_slots(digits: &[u8]) -> Option<FreeSlots> {
     Some(free)
 }
 
-/// A lock that a server has handed over, for a short life, to a call that waits: see `scripts/handover.lua`.
+/// A hand-over of a lock to a waiting call, for a short life: see `scripts/handover.lua`.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub(crate) struct HandedOver {
-    /// The fencing token, if it is the server's counter now; of a reader, what the counter is.
+    /// Fencing token, if it is the server's counter now; for a reader, the counter.
     pub(crate) token: Option<u64>,
     /// Of the server's record.
     pub(crate) record_version: RecordVersion,
@@ -406,11 +405,11 @@ pub(crate) struct HandedOver {
     pub(crate) life: u64,
     /// Node time, microseconds since 1970.
     pub(crate) time: u64,
-    /// What was asked before that does not count: see `Session::judge_hand_over`.
+    /// Commands sent earlier do not count: see `Session::judge_hand_over`.
     pub(crate) asked_from: Option<Tick>,
-    /// It is handed over to a reader.
+    /// Whether the call is a reader.
     pub(crate) reads: bool,
-    /// Whose it is now: owner token and label.
+    /// Owner token and label of the new holder.
     pub(crate) value: SecretValue,
     pub(crate) key: Vec<u8>,
 }
@@ -443,22 +442,22 @@ impl HandedOver {
         })
     }
 
-    /// The owner to whom it is handed over.
+    /// Owner token of the new holder.
     pub(crate) fn owner(&self) -> Option<OwnerToken> {
         OwnerToken::of_value(self.value.as_bytes())
     }
 }
 
-/// What a server said unasked.
+/// A push of a server.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub(crate) enum Push {
-    /// Nothing: it is an ordinary reply.
+    /// An ordinary reply.
     None,
-    /// The confirmation of a subscription: the one push that answers a command.
+    /// Confirmation of a subscription: the only push that answers a command.
     Subscribed,
-    /// A message on the client's channel; none if it makes no sense: anybody may publish there.
+    /// A message on the client's channel; none if invalid: anybody may publish there.
     Message(Option<HandedOver>),
-    /// Something else, which nobody asked for.
+    /// Any other push.
     Other,
 }
 
@@ -485,8 +484,8 @@ pub(crate) fn push(frame: &[u8]) -> Push {
     }
 }
 
-/// Whether what stands behind a line break in a text may be the beginning of other replies, because the text's length was changed
-/// on the way. Scripts return no such text. A notice with such a name costs the connection.
+/// Whether a text contains a line break and then the beginning of other replies, because its length was corrupted.
+/// Scripts return no such text. A notice with such a name costs the connection.
 fn has_swallowed(text: &[u8]) -> bool {
     let breaks = text
         .windows(2)

@@ -1,29 +1,29 @@
-//! What commands do, and the scripts that do it.
+//! Kinds of commands, and their scripts.
 
 use std::sync::OnceLock;
 
 use sha1_smol::Sha1;
 
-/// What a command does, and so how its reply reads. Several scripts may do the same, each for another form of lock.
+/// Kind of a command and of its reply. Several scripts may have one kind, each for another form of lock.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum Kind {
     Acquire,
     Raise,
     Extend,
     Release,
-    /// Updates the server's record, and asks since when the server has kept its data.
+    /// Updates the server's record, and asks for the age of its data.
     SyncRecord,
-    /// Opens the channel of this client. No script.
+    /// Subscribes to the channel of this client. No script.
     Subscribe,
-    /// Asks what the node stores about a lock.
+    /// Asks for the state of a lock.
     Inspect,
-    /// Asks which locks have left something on the node.
+    /// Asks for locks with keys on the node.
     List,
-    /// Asks for the node's time, and whether it takes writes.
+    /// Asks for the node's time, and whether it accepts writes.
     Time,
 }
 
-/// What there is to say of a script.
+/// Row of a script.
 pub(crate) struct Row {
     pub(crate) kind: Kind,
     text: &'static str,
@@ -72,8 +72,8 @@ scripts! {
 }
 
 impl Script {
-    /// The scripts that every lock needs: a server that does not know them is given them in the login. It is given the source of
-    /// another one with the first command on a connection that runs it. This takes no longer.
+    /// Scripts that every lock needs: the login loads missing ones. Other scripts have their source in their first
+    /// command on a connection, which takes no longer.
     pub(crate) const NEEDED: [Script; 4] = [
         Script::Acquire,
         Script::Extend,
@@ -85,7 +85,7 @@ impl Script {
         self.lines().collect()
     }
 
-    /// Of scripts that are used alone, and without their source in one piece: it is on the way to the first lock of a program.
+    /// Computed for used scripts only, and line by line: it delays the first lock of a program.
     pub(crate) fn hash(self) -> &'static str {
         self.row().hash.get_or_init(|| {
             let mut sha = Sha1::new();
@@ -94,8 +94,8 @@ impl Script {
         })
     }
 
-    /// The lines of the source, and the parts that it has in common with others: servers have no means for scripts to share
-    /// code. Without comments, which are half of it: each program hashes it, and servers are sent it and keep it.
+    /// Lines of the source with its includes: scripts on servers cannot share code. Without comments, which are half of
+    /// it: each program hashes it, and servers keep it.
     fn lines(self) -> impl Iterator<Item = &'static str> {
         let with_parts = self.row().text.split_inclusive('\n').flat_map(|line| {
             let part = match line.trim() {

@@ -13,7 +13,7 @@ use std::{process, thread};
 use quorlock::observer::{Event, Observer};
 use quorlock::{AcquireError, LockManager, Lost, ReleaseError};
 
-use crate::ambush::{Ambush, Phase};
+use crate::ambush::{Ambush, Phase, REPORTED};
 use crate::child::{orders, say};
 use crate::grip::{Call, Grip, Taken};
 use crate::history::Way;
@@ -139,10 +139,9 @@ fn child_that_locks() {
 
 /// Reports each loss to the judge at once: the client may be killed before its next look at its guard.
 ///
-/// RACE: a renewal finds no majority with the lock; the manager releases the rest; another client gets the lock; this client
-/// is killed. Therefore the report has to come before the release. The manager calls the observer with the failed renewal
-/// before it queues the release, and the observer waits for the judge. `Lost` comes behind the release: it is for losses by
-/// clocks.
+/// RACE: T1, a renewal, finds no majority with the lock, counts that, and queues the release of the rest; T2, another client, gets
+/// the lock; T3, an ambush, kills this client before its events are told. Therefore the ambush waits until everything counted
+/// is reported.
 fn reports_losses(role: &Role) -> Arc<dyn Observer> {
     let (number, judge) = (role.number, Mutex::new(Line::connect(&role.judge)));
     Arc::new(move |event: &Event| {
@@ -153,6 +152,9 @@ fn reports_losses(role: &Role) -> Arc<dyn Observer> {
         };
         if lost {
             judge.lock().unwrap().ask(&format!("lost {number}"));
+        }
+        if matches!(event, Event::NotExtended { .. } | Event::Lost { .. }) {
+            REPORTED.fetch_add(1, Ordering::SeqCst);
         }
     })
 }

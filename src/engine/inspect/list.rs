@@ -1,4 +1,4 @@
-//! Looking for locks whose names nobody knows.
+//! The search for held locks.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -13,14 +13,14 @@ use crate::logic::listing::{fits, pause, portion};
 use crate::time::{self, Tick};
 use crate::wire::{self, FoundName, LockKeys, ScanPlace};
 
-/// More are not listed.
+/// Largest number of listed locks.
 const LOCKS_MAX: usize = 100_000;
-/// So many are inspected at once.
+/// Number of locks inspected at once.
 const TOGETHER: usize = 60;
-/// No server has so many pages: one that goes on after that has no end.
+/// Largest number of pages of a server: a search beyond it has no end.
 const PAGES_MAX: usize = 1_000_000;
 
-/// A look through the keys of one server, a page at a time.
+/// The search of one server, a page at a time.
 struct Search {
     node: NodeId,
     place: ScanPlace,
@@ -28,8 +28,7 @@ struct Search {
 }
 
 impl ManagerState {
-    /// Looks through all nodes side by side, for locks and permits that somebody holds and whose name fits. Stops when
-    /// `shutdown` is given.
+    /// Searches all nodes side by side for held locks and permits with fitting names. Stops when `shutdown` is given.
     pub(crate) fn list(&self, pattern: &[u8], shutdown: &Signal) -> Result<Listing, AcquireError> {
         let prefix = &*self.config.prefix;
         let is_fitting = |name: &[u8]| {
@@ -54,7 +53,7 @@ impl ManagerState {
         };
         while locks.len() < LOCKS_MAX && !searches.is_empty() {
             let began = time::tick();
-            // Whose keys stand on the next page of each search.
+            // Names on the next page of each search.
             let mut found = BTreeSet::new();
             let queries = searches.iter().map(|search| NodeQuery {
                 command: wire::list(search.place),
@@ -117,7 +116,7 @@ impl ManagerState {
 }
 
 impl Search {
-    /// Takes an answer, and those whose keys are in it. False at the end of the search.
+    /// Adds the names in an answer to `found`. False at the end of the search.
     fn take(
         &mut self,
         answer: Result<Answer, NodeFailure>,
@@ -134,8 +133,8 @@ impl Search {
         self.place.cursor = next;
         self.place.count = portion(self.place.count, too_many);
         self.pages = self.pages.saturating_add(1);
-        found.extend(wire::names(&keys));
-        // Behind an answer of which there were too many keys the same place comes again.
+        found.extend(keys.iter().filter_map(|key| wire::owner_of(key)));
+        // After an answer with too many keys the search repeats the place.
         if next == 0 && !too_many {
             return Ok(false);
         }
@@ -146,7 +145,7 @@ impl Search {
     }
 }
 
-/// The pause after questions that were sent at `began`. It ends with the manager.
+/// The pause after commands sent at `began`. A shutdown ends it.
 fn rest(began: Tick, shutdown: &Signal) -> Result<(), AcquireError> {
     let took = time::tick().saturating_duration_since(began);
     sleep(time::deadline(pause(took)), &[shutdown]);

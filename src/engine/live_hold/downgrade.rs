@@ -1,8 +1,8 @@
-//! A writer that becomes a reader, without a moment at which another writer could come in.
+//! Downgrade of a writer to a reader, without a gap for another writer.
 //!
-//! The hold of the writer ends here, and that of a reader begins, with the same owner, the same end and the same listeners.
-//! The nodes are told by the reader's first extension: where the key is still the writer's, it makes the lock a shared one.
-//! Both forms keep other writers out. So it does not matter which nodes it has come to: the next extension does the rest.
+//! The writer's hold ends and a reader's begins, with the same owner, end and listeners. The reader's first extension
+//! makes the lock a shared one on each node that still has the writer's key. Both forms exclude other writers. So a
+//! node that misses the extension does no harm: the next extension does the rest.
 
 use std::sync::Arc;
 
@@ -12,11 +12,12 @@ use crate::error::Lost;
 use crate::time::Now;
 
 impl HoldInner {
-    /// Makes a hold of one of several readers out of this one; `id` is its own. Waits until a majority lets other readers in,
-    /// for at most a response timeout.
+    /// Turns this hold into the reader's hold `id`. Waits until a majority admits other readers, for at most a response
+    /// timeout.
     pub(crate) fn downgrade(&self, id: u64) -> Result<Arc<HoldInner>, Lost> {
         let lease = self.state.lock().lease;
-        // RACE: an extension that is confirmed in between would have moved the end. The older end is the earlier one.
+        // RACE: T1 reads the lease; T2 confirms an extension and moves the end; T1 ends the hold. Therefore the reader
+        // has the older end, which is the earlier one.
         let ended = self.end()?;
         let state = self.state.lock();
         let won = Won {
@@ -32,7 +33,7 @@ impl HoldInner {
             reached: ended.reached,
             grants: Grants::default(),
             is_handed_over: state.is_handed_over,
-            // It is extended at once.
+            // The reader is extended at once.
             first_life: None,
             in_lists: self.in_lists,
             waited: self.waited,
@@ -48,7 +49,8 @@ impl HoldInner {
         of_reader.number = state.number;
         drop(state);
         let reader = Arc::new(reader);
-        // RACE: enqueued before calls of this manager that want to read may ask the nodes.
+        // RACE: T1 shares the hold in the queue; T2, a reading call, asks the nodes before the lock is shared there.
+        // Therefore T1 enqueues the extension first.
         let (extension, enqueued) = {
             let mut state = reader.state.lock();
             let sent = reader.next_extension(&state, Now::read());

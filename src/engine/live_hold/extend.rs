@@ -1,15 +1,14 @@
-//! The extensions of a held lock: renewal, those that its holder asks for, and what they show about the lock.
+//! Extensions of a held lock, by renewal or by its holder, and their results.
 //!
-//! An extension alone erodes: every node that is restarted without its data is one that no longer holds the lock, and
-//! after the last one that a majority can do without, the lock is lost. So once a majority has confirmed the lock, its key
-//! is set again where it is gone.
+//! Extensions alone erode a lock: every node restarted without its data no longer holds it. After too many of them the
+//! lock is lost. So once a majority has confirmed the lock, *healing* sets lost keys again.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use crate::answer::{Answer, ExtendReply};
 use crate::engine::live_hold::held::{HoldInner, HoldState, Renewal};
-use crate::engine::nodes::fanout::{Broadcast, Enqueued};
+use crate::engine::nodes::fanout::{Broadcast, Enqueued, Recipients};
 use crate::engine::round::attempt::Grants;
 use crate::engine::round::pending::Pending;
 use crate::engine::schedule::{Announcement, Due, ScheduleEntry};
@@ -22,17 +21,16 @@ use crate::logic::tally::{ExtendEnd, ExtendRound};
 use crate::logic::{quorum, retries, token};
 use crate::observer::{Event, HeldLock};
 use crate::session::pending_command::ReplyHandler;
-use crate::stats::count;
 use crate::sys::logging::{Level, debug, warn, write_line};
 use crate::sys::sync::Mutex;
 use crate::time::{self, About, Moment, Now, Tick};
 
-/// An extension that was sent.
+/// A sent extension.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Extending {
     ttl: Duration,
     pub(super) at: Now,
-    /// When the lease ends if it is confirmed.
+    /// End of the lease, if the extension is confirmed.
     until: Moment,
 }
 
@@ -41,7 +39,7 @@ impl Due for HoldInner {
         &self.entry
     }
 
-    /// Announces the end of the lease, or extends it if that is due. Called by the renewal thread.
+    /// Announces the end of the lease, or extends it if due. Called by the renewal thread.
     fn on_due(self: Arc<Self>, now: Now, batch: &mut Enqueued) -> Option<Duration> {
         let Now { moment, tick } = now;
         let fanout = &self.shared.fanout;
@@ -60,6 +58,7 @@ impl Due for HoldInner {
         {
             state.logged_long = true;
             warn!(
+                self.shared.fanout.journal,
                 "{:?}: held for {} and still extended, {:?}",
                 self.spec.name,
                 About(lease::LONG_HOLD),
@@ -83,8 +82,9 @@ impl Due for HoldInner {
             .first_extension
             .is_some_and(|it| moment.has_reached(it));
         if is_first && !state.is_handed_over {
-            // One that owes its answer may grant the lock yet. While servers are slow, extensions would only make them slower.
-            let confirmed = state.confirmations().confirmed();
+            // A node without an answer may still grant the lock. While servers are slow, extensions only make them
+            // slower.
+            let confirmed = state.confirmations().confirmed;
             let lacking = fanout.voting(tick).without(confirmed);
             let owed = lacking.without(state.grants.answered());
             if lacking.without(owed).is_empty() {
@@ -94,11 +94,11 @@ impl Due for HoldInner {
         let ttl = self.spec.ttl();
         let recheck = self.recheck_in(&state, tick);
         let due_in = |after| state.due_in(state.extend_at(after), recheck, moment);
-        // It may be looked at a little early, because others are due.
+        // The thread may come early, for other locks that are due.
         if !due_in(lease::renew_with_others_after(ttl)).is_zero() {
             return Some(due_in(lease::renew_after(ttl)));
         }
-        // A doubt has to be settled at once.
+        // A doubt needs an answer from all nodes now.
         let owed = if recheck.is_some() {
             NodeSet::default()
         } else {
@@ -120,17 +120,16 @@ impl Due for HoldInner {
         Some(give_up.min(state.lease.ends_in(moment)))
     }
 
-    fn left(&self, now: Moment) -> Duration {
+    fn ends_in(&self, now: Moment) -> Duration {
         self.state.lock().lease.ends_in(now)
     }
 
     fn hold(&self) -> Option<HeldLock> {
         let now = Moment::now();
-        let (until, confirmed) = {
-            let state = self.state.lock();
-            let until = state.lease.valid_until(now).ok()?;
-            (until, state.confirmations().confirmed())
-        };
+        let state = self.state.lock();
+        let until = state.lease.valid_until(now).ok()?;
+        let confirmed = state.confirmations().confirmed;
+        drop(state);
         let fanout = &self.shared.fanout;
         let missing = fanout.voting(time::tick()).without(confirmed);
         Some(HeldLock {
@@ -153,7 +152,8 @@ impl Due for HoldInner {
 }
 
 impl HoldState {
-    /// When a lease is extended that was extended last, or won, `after` this time. `None`: no clock shows it.
+    /// Time of the extension `after` this time since the last one, or since the lock was won. `None`: no clock shows
+    /// it.
     fn extend_at(&self, after: Duration) -> Option<Moment> {
         let renew_at = self.renewed_at.checked_add(after)?;
         Some(
@@ -162,7 +162,7 @@ impl HoldState {
         )
     }
 
-    /// How long until the lock has to be looked at: for the extension at `extend_at`, the end of the lease, or a `recheck`.
+    /// Time until the next step: the extension at `extend_at`, the end of the lease, or a `recheck`.
     fn due_in(
         &self,
         extend_at: Option<Moment>,
@@ -171,7 +171,7 @@ impl HoldState {
     ) -> Duration {
         let extend_at = extend_at.unwrap_or(now);
         let event = if self.is_handed_over && self.lease.may_extend(now) {
-            // Also one that is not renewed.
+            // Also without renewal.
             now.until(extend_at).min(self.lease.ends_in(now))
         } else {
             self.lease.next_event(extend_at, now)
@@ -181,13 +181,10 @@ impl HoldState {
 }
 
 impl HoldInner {
-    /// How long until a majority has to confirm the lock ahead of time: clocks of nodes have been set forward, so that it is in
-    /// doubt, or a node cannot be healed before that.
+    /// Time until a majority has to confirm the lock early: node clocks were set forward so that the lock is in doubt,
+    /// or a node cannot be healed before.
     fn recheck_in(&self, state: &HoldState, tick: Tick) -> Option<Duration> {
-        let stepped = self
-            .shared
-            .fanout
-            .stepped_since(state.confirmations.since());
+        let stepped = self.shared.fanout.stepped_since(state.confirmations.since);
         let is_sure = stepped.is_empty() || !state.confirmations().is_suspect(stepped);
         if is_sure && !state.unhealed {
             return None;
@@ -201,19 +198,19 @@ impl HoldInner {
     /// An extension for `ttl` from `at`.
     fn extension(&self, ttl: Duration, at: Now) -> Extending {
         let margin = self.shared.config.margin.of(ttl);
-        // Counted from before the send; a clock that cannot show it gives no extension.
+        // Counted from before the send. If no clock can show the end, the extension gains nothing.
         let until = lease::use_until(at.moment, ttl, margin).unwrap_or(at.moment);
         Extending { ttl, at, until }
     }
 
-    /// An extension that nobody has asked for.
+    /// An extension by renewal.
     pub(super) fn next_extension(&self, state: &HoldState, at: Now) -> Extending {
         let lease = &state.lease;
-        // The keys of a lock that was handed over have not had their full life yet.
+        // The keys of a handed-over lock do not have their full life yet.
         if lease.is_renewed() || state.is_handed_over {
             return self.extension(self.spec.ttl(), at);
         }
-        // No more than what is left was asked for. Keys live longer by what is rounded, and the lease does not.
+        // Only for the time left. Rounding lengthens the life of the keys, not the lease.
         let sent = self.extension(
             self.shared.config.margin.ttl_for(lease.ends_in(at.moment)),
             at,
@@ -224,7 +221,7 @@ impl HoldInner {
         }
     }
 
-    /// Extends for `ttl` from now, and waits for the answers.
+    /// Extends for `ttl` from now and waits for the answers.
     pub(crate) fn extend(self: &Arc<Self>, ttl: Duration) -> Result<(), ExtendError> {
         if self.shared.process.is_forked() {
             return Err(Lost::Forked.into());
@@ -252,8 +249,8 @@ impl HoldInner {
         })
     }
 
-    /// Enqueues an extension. A renewal leaves out nodes that owe the answer to one; one that a caller
-    /// [waits for](Extension::wait) goes to all.
+    /// Enqueues an extension. A renewal skips nodes without an answer to an earlier renewal. An extension with a
+    /// [waiting](Extension::wait) caller goes to all.
     pub(super) fn send_extension(
         self: &Arc<Self>,
         state: &mut HoldState,
@@ -267,7 +264,7 @@ impl HoldInner {
             let kept_for = tick.saturating_duration_since(state.counter_kept);
             lease::keep_counter_after(life) <= kept_for
         });
-        // Noted as it is sent: a node that it does not come to has the time of many others.
+        // Noted at the send: a node that misses this one gets many others.
         if keep {
             state.counter_kept = tick;
         }
@@ -293,7 +290,12 @@ impl HoldInner {
                         .leave_out(node, NodeAnswer::Failed(NodeFailure::Stalled));
                 }
                 let others = fanout.ids().collect::<NodeSet>().without(owed);
-                let enqueued = fanout.enqueue(broadcast.patiently().to(Some(others)), tick);
+                let renewal = Broadcast {
+                    to: Some(others),
+                    recipients: Recipients::Patient,
+                    ..broadcast
+                };
+                let enqueued = fanout.enqueue(renewal, tick);
                 state.owed = state.owed.union(enqueued.taken);
                 enqueued
             }
@@ -304,15 +306,14 @@ impl HoldInner {
     }
 
     fn note_failed_extension(&self, left: Duration) {
-        count(&self.shared.fanout.counters.extensions_failed);
-        self.shared.fanout.upcall.tell(|| Event::NotExtended {
+        self.shared.fanout.journal.tell(Event::NotExtended {
             lock: self.spec.observed(),
             left,
         });
     }
 
-    /// Logs that no majority has extended it: once, until it is extended again, and for one lock a second. If other locks
-    /// are not extended either, the line has their number in place of this lock. Called with nothing locked.
+    /// Logs a missing majority for an extension: once until the next confirmed one, and for one lock a second. If other
+    /// locks are not extended either, the line has their number. Called with nothing locked.
     fn note_not_extended(&self, round: &Pending<ExtendRound>, now: Moment) {
         let (left, warns) = {
             let mut state = self.state.lock();
@@ -331,6 +332,7 @@ impl HoldInner {
                 retries::summary(self.shared.schedule.unextended(), |lock| lock.left)
         {
             write_line!(
+                self.shared.fanout.journal,
                 level,
                 "{count} locks not extended, the first (\"{}\") ends in {}: {}",
                 first.lock,
@@ -340,6 +342,7 @@ impl HoldInner {
             return;
         }
         write_line!(
+            self.shared.fanout.journal,
             level,
             "{:?}: not extended, {} left, {:?}: {}",
             self.spec.name,
@@ -349,7 +352,7 @@ impl HoldInner {
         );
     }
 
-    /// How long a lock waits that no majority has extended. With its state locked.
+    /// Pause of a lock after an extension without a majority. Called with its state locked.
     fn retry_after(&self, state: &HoldState, Now { moment, tick }: Now) -> Duration {
         let fanout = &self.shared.fanout;
         let left = state.lease.ends_in(moment);
@@ -361,7 +364,7 @@ impl HoldInner {
             .min(left)
     }
 
-    /// Enters the lease in the schedule: for the next extension, or for its end. Nothing happens if it is over.
+    /// Enters the lease in the schedule, for the next extension or its end, if the lock is held.
     pub(crate) fn plan_next(self: &Arc<Self>, confirmed: bool, now: Moment) {
         let extend_at = {
             let state = self.state.lock();
@@ -390,42 +393,42 @@ impl HoldInner {
         let Some(wait) = due_in() else { return };
         self.shared
             .schedule
-            .commands(Arc::<HoldInner>::clone(self), wait);
-        // RACE: a release that ran between the look at the state and the entry has removed nothing. The entry would
-        // find a released lease and do nothing, but would keep it in memory until then. Likewise a node's clock that was
-        // set forward in between: the thread has looked at all leases but this one.
+            .enter(Arc::<HoldInner>::clone(self), wait);
+        // RACE: T1 reads the state; T2 releases the lock and has no entry to remove; T1 enters a released lease. It
+        // would stay in memory until due. Or T2, a node, sets its clock forward after the thread has looked at all
+        // other leases. Therefore T1 reads the state again after the entry.
         match due_in() {
             None => self.shared.schedule.remove(&self.entry),
             Some(sooner) if sooner < wait => self
                 .shared
                 .schedule
-                .commands(Arc::<HoldInner>::clone(self), sooner),
+                .enter(Arc::<HoldInner>::clone(self), sooner),
             Some(_) => {}
         }
     }
 }
 
-/// An extension under way, and its late answers.
+/// An extension under way, with its late answers.
 pub(super) struct Extension {
     lock: Arc<HoldInner>,
     round: Pending<ExtendRound>,
     sent: Extending,
     number: u64,
-    /// Nobody waits for it.
+    /// No caller waits for it.
     is_renewal: bool,
     settled: Mutex<Settled>,
 }
 
-/// What an extension has led to so far.
+/// Result of an extension so far.
 #[derive(Default)]
 struct Settled {
     end: Option<ExtendEnd>,
-    /// Nodes that had lost the key, where it was set again.
+    /// Nodes with a lost key, where healing set it again.
     healed: NodeSet,
 }
 
 impl Extension {
-    /// Waits for the answers, and deals with the end.
+    /// Waits for the answers and handles the end.
     pub(super) fn wait(&self, enqueued: Enqueued) -> ExtendEnd {
         let fanout = &self.lock.shared.fanout;
         fanout.hand_over(enqueued);
@@ -434,8 +437,8 @@ impl Extension {
         end
     }
 
-    /// Deals with the end, if there is one and nobody has; and again if late answers have made another of it. `first`: also with
-    /// the first end, which a caller that waits deals with itself.
+    /// Handles the end once, and again if late answers change it. `first`: also the first end; otherwise its waiting
+    /// caller handles it.
     fn settle(&self, first: bool) {
         let lock = &self.lock;
         let (end, is_late) = {
@@ -455,7 +458,7 @@ impl Extension {
             if !state.lease.is_held() {
                 return;
             }
-            // The first end is that of the renewal which is noted there: another is sent only after that.
+            // The state has this renewal: the next is sent only after its first end.
             if !is_late {
                 state.renewal = None;
             }
@@ -468,7 +471,7 @@ impl Extension {
                 lock.lose(Lost::Gone);
             }
             ExtendEnd::NotConfirmed => {
-                lock.note_failed_extension(lock.left(now));
+                lock.note_failed_extension(lock.ends_in(now));
                 if self.is_lost_by_clock() {
                     lock.lose(Lost::NodeClock);
                 } else {
@@ -508,23 +511,23 @@ impl Extension {
         state.first_extension = None;
         state.is_handed_over = false;
         let first_life = state.first_life.take();
-        // The next renewal is no retry: a node that hangs is seen by the command that it refuses.
+        // The next renewal is no retry: a hanging node refuses its command.
         state.owed = NodeSet::default();
-        // One that was sent later may have been confirmed before.
+        // A later extension may have been confirmed before.
         if took < now.since(state.renewed_at) {
             state.renewed_at = at.moment;
         }
         let again = std::mem::take(&mut state.unextended) == Some(true);
         drop(state);
         drop(first_life);
-        count(&fanout.counters.extensions);
-        fanout.upcall.tell(|| Event::Extended {
+        fanout.journal.tell(Event::Extended {
             lock: lock.spec.observed(),
             took,
             left,
         });
         let level = if again { Level::Info } else { Level::Debug };
         write_line!(
+            fanout.journal,
             level,
             "{:?}: extended {}in {}, {:?}",
             lock.spec.name,
@@ -534,7 +537,7 @@ impl Extension {
         );
     }
 
-    /// Whether too few nodes hold the lock for sure, after it was not confirmed.
+    /// Whether too few nodes certainly hold the lock after a failed extension.
     fn is_lost_by_clock(&self) -> bool {
         let confirmations = self.lock.state.lock().confirmations();
         let stepped_since = |it: Tick| self.lock.shared.fanout.stepped_since(it);
@@ -543,11 +546,15 @@ impl Extension {
             gone: self.round.nodes_with(Answer::is_gone),
             stepped: stepped_since(self.sent.at.tick),
         };
-        confirmations.are_lost(stepped_since(confirmations.since()), failed)
+        confirmations.are_lost(stepped_since(confirmations.since), failed)
     }
 
-    /// A majority has confirmed the lock. Notes which other nodes have since, and which counters were shown. Sets the key again on
-    /// nodes that have lost it and have no counter above the number of this extension: the majority has no smaller one.
+    /// Called after a majority confirmed the lock. Notes later confirmations and the shown counters. Heals nodes that
+    /// have lost the key and whose counter is not above the number of this extension: the majority has no smaller one.
+    ///
+    /// A counter above that number comes from another call that was granted an emptied node and gave the lock back,
+    /// from other readers, or from a newer holder. The next extension follows at once and lifts the counters of nodes
+    /// with the key. If a majority has the key, there was no newer holder, and the other nodes can be healed.
     ///
     /// Where counters are above that number, another call was granted a node that was emptied and gave it back, or other readers
     /// have lifted them; or a newer holder has. The next extension, at once, lifts those of the nodes that still have the key: if
@@ -561,8 +568,9 @@ impl Extension {
         } = &*self.lock;
         let fanout = &shared.fanout;
         let Now { moment, tick } = Now::read();
-        let shown: Vec<_> = self.round.with_ballot(|it| {
-            it.votes()
+        let shown: Vec<_> = self.round.with_ballot(|ballot| {
+            ballot
+                .votes()
                 .places()
                 .filter_map(|(_, answer)| answer?.counter())
                 .collect()
@@ -570,8 +578,8 @@ impl Extension {
         let nodes = fanout.nodes.len();
         let time = (!shown.is_empty())
             .then(|| fanout.time_for_all(moment).unwrap_or(moment.wall_micros()));
-        let largest = time.map(|it| {
-            token::largest_seen(shown.into_iter(), it, nodes.saturating_sub(quorum(nodes)))
+        let largest = time.map(|time| {
+            token::largest_seen(shown.into_iter(), time, nodes.saturating_sub(quorum(nodes)))
         });
         let lost = {
             let mut settled = self.settled.lock();
@@ -581,11 +589,11 @@ impl Extension {
             lost.without(std::mem::replace(&mut settled.healed, lost))
         };
         let (enqueued, unhealed) = {
-            // RACE: enqueued with the state locked, like an extension: see `end`. Behind the release it would leave a key that
-            // nobody deletes.
+            // RACE: T1 sends the healing; T2 releases the lock in between, and the healing leaves a key that nobody
+            // deletes. Therefore T1 enqueues with the state locked, as extensions do: see `end`.
             let mut state = self.lock.state.lock();
             state.number = largest.map_or(state.number, |it| it.max(state.number));
-            if state.confirmations.since() == self.sent.at.tick {
+            if state.confirmations.since == self.sent.at.tick {
                 state.confirmations = state
                     .confirmations
                     .and(self.round.nodes_with(Answer::is_extended));
@@ -597,7 +605,7 @@ impl Extension {
                 .commands
                 .heal(*owner, lease::millis(self.sent.ttl), self.number);
             let healing = Arc::new(Healing(Arc::clone(&self.lock)));
-            let nodes = fanout.that_may_heal(lost, tick);
+            let nodes = fanout.healable(lost, tick);
             let enqueued = fanout.enqueue(Broadcast::ask(command, &healing).to(Some(nodes)), tick);
             state.reached = state.reached.union(enqueued.taken);
             state.unhealed |= self.number < state.number;
@@ -613,7 +621,8 @@ impl Extension {
 impl Renewal for Extension {
     fn give_up(&self) {
         self.round.close();
-        // RACE: a worker may decide it in this moment. Whoever of the two deals with that enters the lease anew.
+        // RACE: T1, a worker, decides the round; T2, this thread, closes it. Therefore both call `settle`, which
+        // handles an end once.
         self.settle(true);
     }
 }
@@ -642,16 +651,18 @@ impl ReplyHandler for Extension {
     }
 }
 
-/// Takes the answers to a healing, only to count them.
+/// Counts the answers to a healing.
 struct Healing(Arc<HoldInner>);
 
 impl ReplyHandler for Healing {
     fn deliver(&self, node: NodeId, answer: Answer, _reached: bool) -> bool {
         if answer == Answer::Extend(ExtendReply::Healed) {
             let HoldInner { spec, shared, .. } = &*self.0;
-            count(&shared.fanout.counters.healed);
-            debug!("{:?}: its lost key was set again on {node}", spec.name);
-            shared.fanout.upcall.tell(|| Event::Healed {
+            debug!(
+                shared.fanout.journal,
+                "{:?}: its lost key was set again on {node}", spec.name
+            );
+            shared.fanout.journal.tell(Event::Healed {
                 lock: spec.observed(),
                 node,
             });
@@ -659,7 +670,7 @@ impl ReplyHandler for Healing {
         true
     }
 
-    /// It is not sent again to a server that has forgotten its scripts: the next extension comes soon enough.
+    /// Not sent again to a server without the script: the next extension follows soon.
     fn is_open(&self) -> bool {
         false
     }

@@ -1,4 +1,4 @@
-//! A held lock: its state, its end, and the listeners that are notified when it is lost.
+//! A held lock: its state, its end, and the notification of its listeners.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -19,7 +19,7 @@ use crate::logic::lease::{self, Ending, Lease};
 use crate::logic::tally::{Held, ReleaseRound};
 use crate::observer::{Event, ObservedLock};
 use crate::stats::count;
-use crate::sys::logging::{Level, write_line};
+use crate::sys::logging::{Level, debug, write_line};
 use crate::sys::sync::Mutex;
 use crate::time::{self, Moment, Tick};
 use crate::wire::{Command, Offer, QueueUpdate};
@@ -32,11 +32,11 @@ pub(crate) struct HoldInner {
     pub(super) owner: OwnerToken,
     pub(crate) token: FencingToken,
     pub(super) raised: bool,
-    /// When it was won, or sent for: the hold's age counts from there.
+    /// Start of the hold's age: the send of the winning acquire.
     pub(super) began: Moment,
-    /// The call may be in waiting lists, of nodes that refused it.
+    /// Client in the waiting lists of nodes that refused the call, if it may be there.
     pub(super) in_lists: Option<ClientId>,
-    /// Nodes may hand the lock over to its owner: its call has waited.
+    /// Whether its call has waited: nodes may hand the lock over to its owner.
     pub(super) waited: bool,
     pub(super) shared: Arc<ManagerState>,
     pub(super) state: Mutex<HoldState>,
@@ -44,66 +44,66 @@ pub(crate) struct HoldInner {
 
 pub(super) struct HoldState {
     pub(super) lease: Lease,
-    /// When the last confirmed round was sent: renewal counts from there.
+    /// Send of the last confirmed round. Renewal counts from there.
     pub(super) renewed_at: Moment,
-    /// When it is extended for the first time, until that is confirmed, or was not needed: its keys have the life of a lock that was
-    /// handed over, or it may lack a node that has a vote.
+    /// Time of the first extension, until confirmed or not needed: the keys have the short life of a handed-over lock,
+    /// or a voting node may lack the lock.
     pub(super) first_extension: Option<Moment>,
-    /// Its keys have that life.
+    /// Whether the keys have that short life.
     pub(super) is_handed_over: bool,
-    /// Others may hold what they are handed over when it has ended, or the hold.
+    /// Round ticket of a handed-over lock, until the first extension or the end of the hold.
     pub(super) first_life: Option<RoundTicket>,
-    /// The number that its extensions carry: its token, or the largest counter that nodes have shown, if that is larger.
+    /// Number in its extensions: its token, or the largest counter shown by nodes, if larger.
     pub(super) number: u64,
-    /// A node that has lost the key has shown a counter above the number of the last extension.
+    /// Whether a node without the key has shown a counter above the number of the last extension.
     pub(super) unhealed: bool,
-    /// The renewal that is under way, and when it is given up.
+    /// Renewal under way, and the time to give it up.
     pub(super) renewal: Option<UnderWay>,
-    /// Nodes that owe the answer to a renewal: its retries leave them out.
+    /// Nodes without an answer to a renewal. Its retries skip them.
     pub(super) owed: NodeSet,
     pub(super) confirmations: Confirmations,
-    /// Nodes that have confirmed it besides, until the first extension.
+    /// Further confirming nodes, until the first extension.
     pub(super) grants: Grants,
-    /// When it was in doubt and was checked.
+    /// Time of the last check of a lock in doubt.
     pub(super) checked_at: Option<Tick>,
-    /// When a command was last sent that gave the fencing counters their full life.
+    /// Send of the last command that gave the fencing counters their full life.
     pub(super) counter_kept: Tick,
-    /// The longest life that any command gave to the key: a release is worth sending for so long.
+    /// Longest life that any command gave to the key, and of a release in the queues.
     pub(super) longest_ttl: Duration,
     pub(super) reached: NodeSet,
     pub(super) listeners: Listeners,
-    /// The listeners have been notified of the loss.
+    /// Whether the listeners were notified of the loss.
     is_announced: bool,
-    /// The log has said that it is held for long.
+    /// Whether the log has a line about the long hold.
     pub(super) logged_long: bool,
-    /// Since the last extension that failed, until one is confirmed: whether a line was written for it.
+    /// Some between a failed extension and the next confirmed one: whether the log has a line for it.
     pub(super) unextended: Option<bool>,
 }
 
-/// An extension that nobody waits for.
+/// An extension without a waiting caller.
 pub(super) trait Renewal: Send + Sync {
-    /// Ends it now, and enters the lease in the schedule anew. Called with nothing locked.
+    /// Ends it and enters the lease in the schedule again. Called with nothing locked.
     fn give_up(&self);
 }
 
-/// A renewal, and when it is given up.
+/// A renewal, and the time to give it up.
 type UnderWay = (Arc<dyn Renewal>, Tick);
 
-/// A hold that its holder has ended in time: what is to be released, and the listeners, if that finds it lost.
+/// A hold ended in time by its holder, with everything for its release, and its listeners for a late loss.
 pub(super) struct EndedHold {
     held: Held,
     pub(super) reached: NodeSet,
-    /// How long a release is worth sending.
+    /// Time in which a release is worth sending.
     pub(super) keep: Duration,
     pub(super) renewed_at: Moment,
     pub(super) listeners: Listeners,
 }
 
-/// A release that was given to the nodes, and may not be written.
+/// A release given to the nodes, possibly unwritten.
 #[must_use]
 pub(crate) struct PendingRelease<'a> {
     lock: &'a HoldInner,
-    /// The call of this manager that comes next, if it enters the waiting lists by it.
+    /// The next call of this manager, if it enters the waiting lists by this release.
     next: Option<Arc<Ticket>>,
     ended: EndedHold,
     round: Arc<Pending<ReleaseRound>>,
@@ -111,14 +111,14 @@ pub(crate) struct PendingRelease<'a> {
 }
 
 impl PendingRelease<'_> {
-    /// Writes it. The next call may ask then.
+    /// Writes the release and admits the next calls.
     pub(crate) fn flush(&self) {
         self.lock.shared.fanout.flush(self.ended.reached);
         self.admit_next();
     }
 
-    /// Lets calls ask the nodes that come next. Not before the release was sent: they would be refused if their acquire came first.
-    /// If one has entered the waiting lists by the release, the hold is over in the queue.
+    /// Lets the next calls ask the nodes. Not before the release was sent: an earlier acquire would be refused. If a
+    /// call enters the waiting lists by the release, the queue has ended the hold already.
     fn admit_next(&self) {
         let HoldInner { shared, spec, .. } = self.lock;
         if self.next.is_some() {
@@ -128,22 +128,17 @@ impl PendingRelease<'_> {
         }
     }
 
-    /// Waits until a majority has confirmed it, until `deadline` at most.
+    /// Waits for the confirmation of a majority, until `deadline` at most.
     pub(crate) fn wait(self, deadline: Tick) -> Result<Released, ReleaseError> {
         let end = self.round.wait(deadline);
         drop(self.round_ticket);
         let lock = self.lock;
         let fanout = &lock.shared.fanout;
         if end.lost {
-            count(&fanout.counters.locks_lost);
+            lock.tell_loss(Lost::Gone);
             lock.notify(Lost::Gone, self.ended.renewed_at, self.ended.listeners);
             return Err(Lost::Gone.into());
         }
-        count(if end.enough {
-            &fanout.counters.releases
-        } else {
-            &fanout.counters.releases_unconfirmed
-        });
         lock.tell(|lock, held| Event::Released {
             lock,
             held,
@@ -155,27 +150,29 @@ impl PendingRelease<'_> {
                 nodes: fanout.nodes.len(),
             })
         } else {
-            Err(ReleaseError::NotConfirmed {
+            let err = ReleaseError::NotConfirmed {
                 confirmed: end.confirmed,
                 nodes: fanout.report(self.round.rows()),
-            })
+            };
+            debug!(fanout.journal, "{:?}: {err}", lock.spec.name);
+            Err(err)
         }
     }
 }
 
-/// A hold that was lost just now, which has to be announced, with nothing locked.
+/// A new loss, to be announced with nothing locked.
 #[must_use]
 pub(super) struct Loss {
     reason: Lost,
     reached: NodeSet,
     renewed_at: Moment,
-    /// These are dropped with nothing locked.
+    /// Dropped with nothing locked.
     _renewal: Option<UnderWay>,
     _first_life: Option<RoundTicket>,
 }
 
 impl HoldState {
-    /// What the lease rests on for all that is known by now.
+    /// The nodes on which the lease rests, including late grants.
     pub(super) fn confirmations(&self) -> Confirmations {
         self.confirmations.and(self.grants.nodes())
     }
@@ -227,30 +224,27 @@ impl HoldInner {
         }
     }
 
-    /// How much of the lease is left, or how it was lost. Reads the clock; asks nobody.
+    /// Time left of the lease, or how it was lost. Reads the clock; asks no node.
     pub(crate) fn remaining(&self) -> Result<Duration, Lost> {
         if self.shared.process.is_forked() {
             return Err(Lost::Forked);
         }
         let now = Moment::now();
-        let (valid, loss) = {
-            let mut state = self.state.lock();
-            (
-                state.lease.valid_until(now),
-                self.end_by_clock(&mut state, now),
-            )
-        };
+        let mut state = self.state.lock();
+        let valid = state.lease.valid_until(now);
+        let loss = self.end_by_clock(&mut state, now);
+        drop(state);
         if let Some(loss) = loss {
-            // First seen here: the renewal thread may be late, as this process was.
+            // The renewal thread may be late, as this process was.
             self.announce(loss);
         }
         valid.map(|until| now.until(until))
     }
 
-    /// A channel that carries the loss, if there will be one, and is closed without a message if there is none.
+    /// A channel for the loss. It closes without a message if there is none.
     pub(crate) fn lost(&self) -> LostReceiver {
         if self.shared.process.is_forked() {
-            // Looked at before anything is locked: see `Process`.
+            // Checked before anything is locked: see `Process`.
             return LostReceiver::of(Lost::Forked);
         }
         let mut state = self.state.lock();
@@ -262,8 +256,9 @@ impl HoldInner {
 
     pub(crate) fn on_lost(&self, callback: Callback) {
         if self.shared.process.is_forked() {
-            // Beside all others: in a forked child nothing that the manager has may be locked.
-            return Callbacks::default().call(vec![callback], Lost::Forked);
+            // Not with the manager's callbacks: in a forked child no mutex of the manager may be locked.
+            return Callbacks::new(Arc::clone(&self.shared.fanout.journal))
+                .call(vec![callback], Lost::Forked);
         }
         let lost = {
             let mut state = self.state.lock();
@@ -275,10 +270,9 @@ impl HoldInner {
         self.shared.callbacks.call(vec![callback], lost);
     }
 
-    /// Gives the lock back: "not held" from here on. Waits until a majority has confirmed, for at most a response timeout.
+    /// Releases the lock: "not held" from here on. Waits for a majority, for at most a response timeout.
     ///
-    /// If it was lost before, or turns out to have been, the error says how. The listeners have been notified then, or are
-    /// being.
+    /// The error says how the lock was lost, before or as found now. Its listeners are notified or about to be.
     pub(crate) fn release(&self) -> Result<Released, ReleaseError> {
         let began = time::tick();
         let release = self.begin_release()?;
@@ -290,7 +284,7 @@ impl HoldInner {
         if let Some(next) = &release.next {
             fanout.flush(release.ended.reached);
             release.round.wait(deadline);
-            // Mostly it has been woken by those who have handed the lock over. If not, it waits for that from here on.
+            // Usually the hand-overs have woken the next call. Otherwise its wait for them begins here.
             next.set_grace(time::tick().saturating_duration_since(began));
             release.admit_next();
         } else {
@@ -300,8 +294,8 @@ impl HoldInner {
         release.wait(deadline)
     }
 
-    /// Like [`HoldInner::release`], but does not wait, and only gives the release to the nodes: it never waits for its turn. The
-    /// result has to be [flushed](PendingRelease::flush), whatever happens, and then [waited for](PendingRelease::wait).
+    /// Like [`HoldInner::release`], without a wait and without a turn: gives the release to the nodes. The result must
+    /// be [flushed](PendingRelease::flush) and then [waited for](PendingRelease::wait).
     pub(crate) fn begin_release(&self) -> Result<PendingRelease<'_>, Lost> {
         let ManagerState { fanout, queues, .. } = &*self.shared;
         let ended = self.end()?;
@@ -314,7 +308,7 @@ impl HoldInner {
         });
         let (next, update) = match next {
             Some((next, entering)) => {
-                count(&fanout.counters.hand_overs);
+                count(&fanout.journal.counters.hand_overs);
                 (Some(next), QueueUpdate::Enter(entering))
             }
             None => (None, self.update()),
@@ -331,19 +325,18 @@ impl HoldInner {
         })
     }
 
-    /// Ends the hold on this side: it reads "not held" from here on. If it was over, the error says how; the release of what is
-    /// left of it on the nodes is queued then.
+    /// Ends the hold on this side: "not held" from here on. The error says how it was over before; the release of its
+    /// leftovers on the nodes is then queued.
     pub(super) fn end(&self) -> Result<EndedHold, Lost> {
         let now = Moment::now();
-        // RACE: the renewal may be extending this lock right now, and we do not wait for it. The state changes
-        // first, so an extension that is answered "not yours", because our release got there before it, is not
-        // reported as a loss. Extensions are enqueued with this state locked, so all of them run before the release
-        // that follows here.
+        // RACE: T1, the renewal, extends the lock; T2, this thread, releases it without waiting; a node runs the
+        // release first and answers the extension "not yours". Therefore T2 changes the state first, so that T1 reports
+        // no loss. T1 enqueues with the state locked, so all extensions run before the release.
         let mut state = self.state.lock();
         match state.lease.release(now) {
             Ending::Released { until } => {
                 let held = Held {
-                    confirmed: state.confirmations().confirmed(),
+                    confirmed: state.confirmations().confirmed,
                     until,
                 };
                 let renewal = state.renewal.take();
@@ -367,7 +360,8 @@ impl HoldInner {
                 self.announce(loss);
                 Err(reason)
             }
-            // RACE: the thread that ended it notifies the listeners, and may not have done so yet.
+            // RACE: T1 has ended the hold and is about to notify the listeners; T2 comes here. Therefore T2 returns the
+            // loss without a notification.
             Ending::LostBefore(reason) => {
                 self.release_rest(&state);
                 let reached = state.reached;
@@ -378,7 +372,7 @@ impl HoldInner {
         }
     }
 
-    /// Carries a token that was raised: a node that the raise did not come to may be all that remembers it one day.
+    /// Includes a raised token: it may have missed the node that must keep it.
     fn release_command(&self, update: QueueUpdate) -> Command {
         let token = self.token.get();
         let offer = Offer {
@@ -388,8 +382,8 @@ impl HoldInner {
         self.spec.commands.release(self.owner, offer, update)
     }
 
-    /// What is handed over to its owner from now on is given back.
-    fn forget_owner(&self) {
+    /// From now on hand-overs to its owner are given back.
+    fn remove_owner(&self) {
         if self.waited {
             self.shared.queues.owners.remove(self.owner);
         }
@@ -399,30 +393,30 @@ impl HoldInner {
         self.in_lists.map_or(QueueUpdate::None, QueueUpdate::Leave)
     }
 
-    /// Ends the lease for `reason` and notifies the listeners, once. Nothing happens if it was over already.
+    /// Ends the lease for `reason` and notifies the listeners, if the lock was held.
     pub(crate) fn lose(&self, reason: Lost) {
         if let Some(loss) = self.end_for(reason) {
             self.announce(loss);
         }
     }
 
-    /// Like [`HoldInner::lose`], but it is left to the caller to announce the loss.
+    /// Like [`HoldInner::lose`]; the caller announces the loss.
     pub(super) fn end_for(&self, reason: Lost) -> Option<Loss> {
         let mut state = self.state.lock();
         let lost = state.lease.lose(reason);
         lost.then(|| self.begin_loss(&mut state, reason))
     }
 
-    /// Lets the clock end the lease, if it is time.
+    /// Ends the lease if its time is over.
     pub(super) fn end_by_clock(&self, state: &mut HoldState, now: Moment) -> Option<Loss> {
         let reason = state.lease.on_tick(now)?;
         Some(self.begin_loss(state, reason))
     }
 
-    /// The lease has just been lost: counts that. What is left of it on the nodes stays there until its user has let go of it, or
-    /// expires: the work that it protects may still go on. A shutdown lets go of all.
+    /// Tells a new loss. The keys stay until the guard is dropped or they expire: the protected work may continue. A
+    /// shutdown releases them.
     fn begin_loss(&self, state: &mut HoldState, reason: Lost) -> Loss {
-        count(&self.shared.fanout.counters.locks_lost);
+        self.tell_loss(reason);
         if reason == Lost::ShutDown {
             self.release_rest(state);
         }
@@ -435,8 +429,8 @@ impl HoldInner {
         }
     }
 
-    /// Enqueues the release of a lock that was lost; the caller flushes it. With the state locked: every extension that was
-    /// sent comes before it.
+    /// Enqueues the release of a lost lock. Called with the state locked, so that it follows every extension; the
+    /// caller flushes.
     fn release_rest(&self, state: &HoldState) {
         let command = self.release_command(self.update());
         let release = Broadcast::release(command, state.reached, state.longest_ttl);
@@ -444,11 +438,11 @@ impl HoldInner {
         drop(self.shared.fanout.enqueue(release, time::tick()));
     }
 
-    /// Ends everything that goes with the hold, and notifies the listeners.
+    /// Ends everything that belongs to the hold and notifies the listeners.
     pub(super) fn announce(&self, loss: Loss) {
         self.shared.fanout.flush(loss.reached);
         self.shared.schedule.remove(&self.entry);
-        self.forget_owner();
+        self.remove_owner();
         self.shared.queues.end_hold(&self.spec.commands, self.id);
         let listeners = {
             let mut state = self.state.lock();
@@ -458,24 +452,22 @@ impl HoldInner {
         self.notify(loss.reason, loss.renewed_at, listeners);
     }
 
-    /// Tells the observer of the end of the hold.
+    /// Tells the loss, and counts it before anybody else can see it.
+    fn tell_loss(&self, why: Lost) {
+        self.tell(|lock, held| Event::Lost { lock, held, why });
+    }
+
+    /// Tells the end of the hold.
     fn tell(&self, event: impl FnOnce(ObservedLock, Duration) -> Event) {
         self.shared
             .fanout
-            .upcall
-            .tell(|| event(self.spec.observed(), Moment::now().since(self.began)));
+            .journal
+            .tell(event(self.spec.observed(), Moment::now().since(self.began)));
     }
 
-    /// The observer and the log come last, because they may take their time.
     fn notify(&self, reason: Lost, renewed_at: Moment, listeners: Listeners) {
-        listeners.notify(reason, &self.shared.callbacks);
-        self.tell(|lock, held| Event::Lost {
-            lock,
-            held,
-            why: reason,
-        });
         let age = Moment::now().since(renewed_at);
-        // A shutdown is what the program wanted.
+        // The program asked for a shutdown.
         let level = if reason == Lost::ShutDown {
             Level::Info
         } else {
@@ -483,6 +475,7 @@ impl HoldInner {
         };
         let why = reason.to_string();
         write_line!(
+            self.shared.fanout.journal,
             level,
             "{:?}: LOST, last extended {} ago: {}, {:?}",
             self.spec.name,
@@ -490,12 +483,13 @@ impl HoldInner {
             why.trim_start_matches("lock lost: "),
             self.owner
         );
+        listeners.notify(reason, &self.shared.callbacks);
     }
 }
 
-/// Behind its release, which undoes what nodes hand over before it.
+/// After its release, which undoes earlier hand-overs.
 impl Drop for HoldInner {
     fn drop(&mut self) {
-        self.forget_owner();
+        self.remove_owner();
     }
 }

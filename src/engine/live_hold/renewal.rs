@@ -1,7 +1,7 @@
-//! The renewal thread: one for all held locks, and it waits for none of them.
+//! The renewal thread: one for all held locks. It waits for no node.
 //!
-//! It sleeps until the first lease is due, enqueues the extensions of all that are due, writes once to each node, and sleeps
-//! again. The thread that reads the deciding answer enters the lease in the schedule anew.
+//! It sleeps until the first lease is due, enqueues all due extensions, writes once to each node, and sleeps again. The
+//! thread that reads the deciding answer enters the lease in the schedule again.
 
 use std::sync::Arc;
 
@@ -16,37 +16,38 @@ pub(crate) fn run(shared: &Arc<ManagerState>) {
     let mut last = Now::read();
     while let Some(due) = shared.schedule.next(&mut last) {
         let due = soonest_first(due);
-        survive(shared, &due, || look_after(shared, &due));
+        survive(shared, &due, || {
+            let now = Now::read();
+            let mut batch = Enqueued::default();
+            for lease in &due {
+                if let Some(again_in) = Arc::clone(lease).on_due(now, &mut batch) {
+                    shared.schedule.enter(Arc::clone(lease), again_in);
+                }
+            }
+            shared.fanout.hand_over(batch);
+        });
     }
 }
 
-/// Does the `work` for the leases that are `due`, and outlives a bug in it.
+/// Does the `work` for the `due` leases and outlives a panic in it.
 fn survive(shared: &ManagerState, due: &[Arc<dyn Due>], work: impl FnOnce()) {
     if std::panic::catch_unwind(std::panic::AssertUnwindSafe(work)).is_err() {
-        // Their leases end at their deadline, visibly; all others go on.
-        error!("the renewal thread panicked and continues; please report this");
+        // The leases end visibly at their deadlines; all others go on.
+        error!(
+            shared.fanout.journal,
+            "the renewal thread panicked and continues; please report this"
+        );
         for it in due {
-            shared.schedule.commands(Arc::clone(it), COMPARE);
+            shared.schedule.enter(Arc::clone(it), COMPARE);
         }
     }
 }
 
-/// After a delay of this thread many are due, with different ttls: what ends soonest is written first.
+/// After a delay of this thread many are due, with different ttls: the first to end is written first.
 fn soonest_first(mut due: Vec<Arc<dyn Due>>) -> Vec<Arc<dyn Due>> {
     let now = Moment::now();
-    due.sort_by_cached_key(|it| it.left(now));
+    due.sort_by_cached_key(|it| it.ends_in(now));
     due
-}
-
-fn look_after(shared: &ManagerState, due: &[Arc<dyn Due>]) {
-    let now = Now::read();
-    let mut batch = Enqueued::default();
-    for it in due {
-        if let Some(again_in) = Arc::clone(it).on_due(now, &mut batch) {
-            shared.schedule.commands(Arc::clone(it), again_in);
-        }
-    }
-    shared.fanout.hand_over(batch);
 }
 
 #[cfg(test)]
@@ -106,7 +107,8 @@ mod tests {
     fn h21_while_a_majority_owes_the_answer_to_a_renewal_nobody_is_asked_again() {
         let engine = engine();
         let ttl = engine.shared.config.ttl;
-        let (lock, mut batch) = (hold(&engine, ttl), Enqueued::default());
+        let lock = hold(&engine, ttl);
+        let mut batch = Enqueued::default();
         let due = |it: &HoldInner| {
             it.state
                 .lock()
@@ -157,9 +159,9 @@ mod tests {
                 lock.state.lock().logged_long
             };
             let hour = lease::LONG_HOLD;
-            let said =
+            let logged =
                 [Duration::ZERO, hour - Duration::from_millis(1), hour, hour].map(logged_after);
-            assert_eq!(said, [false, false, renewed, renewed]);
+            assert_eq!(logged, [false, false, renewed, renewed]);
             lock.lose(Lost::ShutDown);
         }
     }
@@ -176,7 +178,7 @@ mod tests {
         let now = Moment::now();
         let left: Vec<_> = soonest_first(due)
             .iter()
-            .map(|it| it.left(now).as_secs_f64().ceil())
+            .map(|it| it.ends_in(now).as_secs_f64().ceil())
             .collect();
 
         assert_eq!(left, [3.0, 6.0, 9.0]);
@@ -196,7 +198,10 @@ mod tests {
 
         assert_eq!(lock.remaining(), Err(Lost::Expired));
         assert_eq!(lost.try_recv(), Ok(Lost::Expired));
-        assert_eq!(engine.shared.fanout.counters.snapshot().locks_lost, 1);
+        assert_eq!(
+            engine.shared.fanout.journal.counters.snapshot().locks_lost,
+            1
+        );
     }
 
     /// Also where nobody renews it: its keys have the life of a lock that was handed over.
@@ -241,7 +246,8 @@ mod tests {
     #[test]
     fn a_lock_that_no_serving_server_lacks_is_not_extended_early() {
         let engine = engine();
-        let (lock, mut batch) = (hold(&engine, engine.shared.config.ttl), Enqueued::default());
+        let lock = hold(&engine, engine.shared.config.ttl);
+        let mut batch = Enqueued::default();
         let moment = lock.state.lock().first_extension.unwrap();
         let now = Now {
             moment,
@@ -263,7 +269,8 @@ mod tests {
     fn a_lock_is_extended_with_others_if_it_is_nearly_due_and_not_if_it_is_not() {
         let engine = engine();
         let ttl = engine.shared.config.ttl;
-        let (early, due) = (lease::renew_with_others_after(ttl), lease::renew_after(ttl));
+        let early = lease::renew_with_others_after(ttl);
+        let due = lease::renew_after(ttl);
         let a_moment = ttl / 100;
         for (age, is_extended) in [
             (early / 2, false),
@@ -271,7 +278,8 @@ mod tests {
             (due - a_moment, true),
             (due, true),
         ] {
-            let (lock, mut batch) = (hold(&engine, ttl), Enqueued::default());
+            let lock = hold(&engine, ttl);
+            let mut batch = Enqueued::default();
             let moment = lock.state.lock().renewed_at.checked_add(age).unwrap();
 
             let again_in = Arc::clone(&lock).on_due(

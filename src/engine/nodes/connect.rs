@@ -1,4 +1,4 @@
-//! Connecting: from the address to a server that may vote, or to a member that answers questions. Blocks, with deadlines.
+//! Connecting: from the address to a logged-in server or member. Blocks, with deadlines.
 
 use std::collections::VecDeque;
 use std::io;
@@ -13,41 +13,41 @@ use crate::time::{self, Moment, Now, Tick};
 use crate::tls::Session;
 use crate::wire::{Address, Command, Conn, Dialogue, Endpoint, Security, log_in};
 
-/// How many addresses of a name are tried: each is a connection, as long as none is established.
+/// Largest number of addresses tried of a name: each opens a connection until one is established.
 const ADDRESSES_MAX: usize = 16;
 
-/// Every server answers this, if only that it wants a password first.
+/// Every server answers this, if only with the demand for a password.
 const PLAIN_QUESTION: &[u8] = b"PING\r\n";
-/// What such answers begin with.
+/// First bytes of such answers.
 const PLAIN_ANSWERS: &[u8] = b"+-";
 
-/// The thread that connects.
+/// The connecting thread.
 pub(crate) trait Waits {
-    /// Where sockets announce what happens to them.
+    /// Registry of its poll.
     fn registry(&self) -> &Registry;
 
-    /// Sleeps until something happens, or until the deadline. An error: nobody wants the connection any more.
+    /// Sleeps until an event or the deadline. An error: the connection is not wanted any more.
     fn wait_until(&mut self, deadline: Tick) -> Result<(), NodeFailure>;
 }
 
-/// A connection on which the node may vote.
+/// A connection after its login.
 pub(crate) struct Opened {
     pub(crate) socket: Socket,
     pub(crate) login: Login,
 }
 
-/// How much a read found.
+/// Result of a read.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum Filled {
-    /// Nothing was there.
+    /// No bytes.
     Nothing,
-    /// Less than there was room for: the stream is empty.
+    /// Less than the space: the stream is empty.
     Short,
-    /// As much as there was room for: there may be more.
+    /// As much as the space: there may be more.
     Full,
 }
 
-/// Writes what the system takes now. After an error the connection is of no use: half a command may be written.
+/// Writes as much as the system takes now. After an error the connection is unusable: half a command may be written.
 pub(super) fn write(conn: &mut Conn<PendingCommand>, socket: &Socket) -> io::Result<()> {
     loop {
         let bytes = conn.poll_write();
@@ -76,7 +76,7 @@ pub(super) fn read(conn: &mut Conn<PendingCommand>, socket: &Socket) -> io::Resu
     })
 }
 
-/// Writes and reads until `poll` finds something in what has come; none at the deadline.
+/// Writes and reads until `poll` finds something in the input; none at the deadline.
 pub(super) fn exchange<T>(
     conn: &mut Conn<PendingCommand>,
     socket: &Socket,
@@ -87,7 +87,7 @@ pub(super) fn exchange<T>(
     loop {
         let written = write(conn, socket);
         let filled = read(conn, socket);
-        // What has come is read before the end of the connection is believed: a server that refuses says why and closes.
+        // Read the input before the end of the connection: a refusing server sends its reason and closes.
         match poll(conn) {
             Ok(None) => {}
             Ok(found) => return Ok(found),
@@ -98,7 +98,7 @@ pub(super) fn exchange<T>(
             }
         }
         match written.and(filled).map_err(|err| lost(&err, conn))? {
-            // Only now the system announces the next bytes.
+            // Only after an empty read the system announces the next bytes.
             Filled::Nothing if deadline <= time::tick() => return Ok(None),
             Filled::Nothing => thread.wait_until(deadline)?,
             Filled::Short | Filled::Full => {}
@@ -106,11 +106,12 @@ pub(super) fn exchange<T>(
     }
 }
 
-/// Connects and logs in. Resolving a name blocks, see [`Socket::resolve`], and its time is not part of `timeout`: where names
-/// are slow the node is down for longer, but it does come up.
+/// Connects and logs in. Name resolution blocks, see [`Socket::resolve`], and is not part of `timeout`: with slow names
+/// the node is down for longer, but connects.
 ///
-/// `sync`: what asks the server for its record; none for a member. `turn`: number of attempts before. Each begins with another
-/// address of the name: one that accepts the connection and then says nothing uses up the time of the others.
+/// `sync_record`: command for the server's record; none for a member. `turn`: number of earlier attempts. Each begins
+/// with another address of the name: an address that accepts the connection and stays silent takes the time of the
+/// others.
 pub(crate) fn connect(
     address: &Address,
     sync_record: Option<&Command>,
@@ -125,9 +126,9 @@ pub(crate) fn connect(
     connect_to(address, sync_record, timeout, turn, addresses, thread)
 }
 
-/// The addresses of a name are begun one after another: the next one when one has failed, or when its share of the time is
-/// over. An address that only swallows packets must not use up the time of the others. One that is merely slow goes on
-/// beside them, and whichever is connected first is logged in on.
+/// Begins the addresses of a name one after another: the next one after a failure, or after its share of the time. An
+/// address that drops packets must not use up the time of the others. A slow one goes on beside them. The first
+/// connection logs in.
 fn connect_to(
     address: &Address,
     sync_record: Option<&Command>,
@@ -189,7 +190,7 @@ fn connect_to(
         failure = match connected {
             Err(err) => cannot(&err),
             Ok(_) => match begin(address, sync_record, socket, to, half, deadline, thread) {
-                // Another address may do better.
+                // Another address may work.
                 Err(failure @ NodeFailure::Disconnected { .. }) => failure,
                 result => return result,
             },
@@ -203,7 +204,7 @@ fn register(thread: &dyn Waits, socket: io::Result<Socket>) -> io::Result<Socket
     Ok(socket)
 }
 
-/// Logs in on a connection that is established, once it is secured.
+/// Secures an established connection and logs in.
 fn begin(
     address: &Address,
     sync_record: Option<&Command>,
@@ -244,7 +245,7 @@ fn begin(
     })
 }
 
-/// A connection that logs in.
+/// A connection during its login.
 struct Line<'a> {
     thread: &'a mut dyn Waits,
     conn: Conn<PendingCommand>,
@@ -255,7 +256,7 @@ struct Line<'a> {
 
 impl Dialogue for Line<'_> {
     fn write(&mut self, bytes: &[u8]) {
-        self.conn.say(bytes);
+        self.conn.push_bytes(bytes);
     }
 
     fn reply(&mut self) -> Result<Vec<u8>, NodeFailure> {
@@ -274,10 +275,10 @@ impl Dialogue for Line<'_> {
     }
 }
 
-/// Why a server does not answer the handshake of TLS, on the connection `secured`: whether it does not speak it.
+/// Whether a server without an answer to the TLS handshake, on the connection `secured`, speaks plain Redis.
 ///
-/// A Redis port without TLS says nothing to a handshake: it waits for the end of what it takes for a line. So it is asked on a
-/// connection of its own, with something that is no secret, and whoever answers that speaks no TLS.
+/// A Redis port without TLS does not answer a handshake: it waits for the end of a line. So a second connection sends a
+/// harmless command. A server that answers speaks no TLS.
 fn is_plain(
     to: SocketAddr,
     secured: &Socket,
@@ -290,7 +291,7 @@ fn is_plain(
     let mut is_asked = false;
     let mut answer = [0];
     while !secured.has_unread() && time::tick() < deadline {
-        // What is not written at once is not worth waiting for.
+        // No wait for a partial write.
         is_asked = is_asked
             || matches!(socket.is_connected(), Ok(true)) && socket.write(PLAIN_QUESTION).is_ok();
         if is_asked && !matches!(socket.read(&mut answer), Ok(None)) {
@@ -301,13 +302,13 @@ fn is_plain(
     Ok(false)
 }
 
-/// What secures a connection that begins now. Reads files, if it is to be secured. The certificate has to be for the name in the
+/// TLS session for a new connection, if its URL asks for TLS. Reads files. The certificate must be for the name in the
 /// settings, or the host.
 fn secure(address: &Address) -> Result<Option<Session>, NodeFailure> {
     match (&address.security, &address.place) {
         (Security::Plain, _) => Ok(None),
         (Security::Tls(setup), Endpoint::Tcp { host, .. }) => setup.begin(host).map(Some),
-        // Never without, whatever comes.
+        // Never without TLS.
         (Security::Tls(_) | Security::Wanted, _) => Err(NodeFailure::Internal),
     }
 }
@@ -328,7 +329,7 @@ fn lost(err: &io::Error, conn: &Conn<PendingCommand>) -> NodeFailure {
         return NodeFailure::Tls(TlsFailure::Closed { reason });
     }
     if !conn.has_replied() {
-        // As Redis does where TLS was expected.
+        // As Redis does if TLS was expected.
         reason.push_str(
             " before it answered; if its port speaks TLS, the address begins with rediss://",
         );
@@ -473,7 +474,8 @@ mod tests {
 
     #[test]
     fn h13_an_address_that_is_slow_goes_on_while_others_are_begun() {
-        let (slow, deaf) = (Deaf::new(), Deaf::new());
+        let slow = Deaf::new();
+        let deaf = Deaf::new();
         let addresses = [slow.address, deaf.address];
         // The system repeats its packet after one second, and after three: when the other address was begun.
         let answers = thread::spawn(move || {
@@ -507,7 +509,8 @@ mod tests {
     fn h1_the_time_of_a_server_counts_from_when_it_was_said_and_not_from_when_the_scripts_are_loaded()
      {
         fn read_until(server: &mut TcpStream, last: &str) {
-            let (mut asked, mut bytes) = (Vec::new(), [0; 65_536]);
+            let mut asked = Vec::new();
+            let mut bytes = [0; 65_536];
             while !String::from_utf8_lossy(&asked).contains(last) {
                 let read = server.read(&mut bytes).unwrap();
                 asked.extend_from_slice(&bytes[..read]);

@@ -1,12 +1,11 @@
 //! The same command to every node.
 
 use std::io;
-use std::iter::repeat;
 use std::sync::Arc;
 use std::time::Duration;
 
 use crate::answer::Answer;
-use crate::config::Config;
+use crate::config::{Config, TTL_MAX};
 use crate::engine::nodes::primary::NodeAddress;
 use crate::engine::nodes::server::{NodeContext, NodeEvents, Records, Server};
 use crate::engine::nodes::worker::Worker;
@@ -15,28 +14,26 @@ use crate::error::{NodeAnswer, NodeFailure, NodeReport};
 use crate::ids::{ClientId, NodeId, NodeSet};
 use crate::logic::run_ids::RunIds;
 use crate::logic::{clock_offset, quorum, token};
-use crate::observer::Upcall;
+use crate::observer::Journal;
 use crate::session::MUTE_MIN;
 use crate::session::availability::Availability;
 use crate::session::pending_command::{PendingCommand, ReplyHandler};
 use crate::session::record_rules::RecordRules;
-use crate::stats::Counters;
 use crate::sys::sync::Mutex;
 use crate::sys::{OwnThread, yield_now};
 use crate::time::{self, Moment, Now, Tick};
 use crate::wire::{Command, Offer};
 
-/// Longest wait for nodes that cannot keep up, and how often a caller looks.
+/// Longest wait for slow nodes, and interval of the checks.
 const ROOM_WAIT_MAX: Duration = Duration::from_millis(20);
 const ROOM_LOOK: Duration = Duration::from_millis(1);
 
-/// Number of commands without an answer at a server, above which other callers are about to give theirs.
+/// Number of commands without an answer above which other callers probably follow.
 const CROWD: usize = 16;
 
 /// All nodes of a manager.
 pub(crate) struct Fanout {
-    pub(crate) counters: Arc<Counters>,
-    pub(crate) upcall: Upcall,
+    pub(crate) journal: Arc<Journal>,
     pub(crate) response_timeout: Duration,
     connect_timeout: Duration,
     pub(crate) nodes: Vec<Arc<Server>>,
@@ -48,17 +45,18 @@ impl Fanout {
     pub(crate) fn start(
         addresses: Vec<NodeAddress>,
         config: &Config,
-        counters: Arc<Counters>,
+        journal: Arc<Journal>,
         client: ClientId,
         events: Arc<dyn NodeEvents>,
     ) -> io::Result<(Fanout, Vec<OwnThread>)> {
         let rules = RecordRules::new(config, addresses.len());
-        let run_ids = RunIds::new(addresses.len(), config.longest_life());
+        let longest_ttl = config.longest_ttl().unwrap_or(TTL_MAX);
+        let longest_life = longest_ttl.saturating_add(config.margin.of(longest_ttl));
+        let run_ids = RunIds::new(addresses.len(), longest_life);
         let common = NodeContext {
             response_timeout: config.response_timeout,
             connect_timeout: config.connect_timeout,
-            counters,
-            upcall: config.upcall.clone(),
+            journal,
             client,
             events,
             records: Arc::new(Records::new(rules)),
@@ -71,15 +69,14 @@ impl Fanout {
             match Worker::start(id, address, common.clone(), &mut threads) {
                 Ok(node) => nodes.push(node),
                 Err(err) => {
-                    // What runs already must not stay behind.
+                    // Started workers must not stay behind.
                     nodes.iter().for_each(|it| it.stop(time::tick()));
                     return Err(err);
                 }
             }
         }
         let fanout = Fanout {
-            counters: common.counters,
-            upcall: common.upcall,
+            journal: common.journal,
             nodes,
             response_timeout: common.response_timeout,
             connect_timeout: common.connect_timeout,
@@ -88,7 +85,7 @@ impl Fanout {
         Ok((fanout, threads))
     }
 
-    /// Those of `nodes` whose grants do not count, as far as we know now, for what they were asked at `asked`; and why.
+    /// Those of `nodes` whose grants do not count for commands sent at `asked`, as known now, with the reason.
     pub(crate) fn quarantined_of(&self, nodes: NodeSet, asked: Tick) -> Vec<(NodeId, NodeFailure)> {
         let length = self.records.rules().quarantine();
         let nodes = self.nodes.iter().filter(|it| nodes.contains(it.id));
@@ -104,19 +101,18 @@ impl Fanout {
         self.nodes.iter().map(|it| it.id)
     }
 
-    /// When a round that begins now is closed: one response timeout, and what is left of the time to connect where that
-    /// comes first.
+    /// End of a round that begins now: one response timeout, after the remaining time to connect.
     pub(crate) fn deadline(&self, now: Tick) -> Tick {
         let connected = self
             .nodes
             .iter()
-            .filter_map(|it| it.availability(|it| it.connects_until(now, self.connect_timeout)))
+            .filter_map(|node| node.availability(|it| it.connects_until(now, self.connect_timeout)))
             .max();
         let from = connected.map_or(now, |it| it.max(now));
         from.checked_add(self.response_timeout).unwrap_or(now)
     }
 
-    /// Sends a command. The result: nodes that took it and could have refused it.
+    /// Sends a command. Returns the nodes that took it and could have refused it.
     pub(crate) fn send(&self, broadcast: Broadcast, now: Tick) -> NodeSet {
         let is_awaited = broadcast.handler.is_some();
         let enqueued = self.enqueue(broadcast, now);
@@ -128,14 +124,14 @@ impl Fanout {
         taken
     }
 
-    /// Lets other callers give their commands, if they are about to: one write takes all.
+    /// Lets other callers add their commands: one write takes all.
     pub(crate) fn yield_to_a_crowd(&self) {
-        if !self.nodes_that(|it| CROWD < it.unanswered).is_empty() {
+        if !self.nodes_with(|it| CROWD < it.unanswered).is_empty() {
             yield_now();
         }
     }
 
-    /// Gives a command to the nodes and writes nothing: for many in a row, and with something locked. The result has to be
+    /// Gives a command to the nodes without a write: for many in a row, and with something locked. The result must be
     /// [handed over](Fanout::hand_over) with nothing locked.
     pub(crate) fn enqueue(&self, broadcast: Broadcast, now: Tick) -> Enqueued {
         let mut enqueued = Enqueued::default();
@@ -143,19 +139,14 @@ impl Fanout {
             Recipients::Patient => self.response_timeout.max(MUTE_MIN),
             _ => Duration::ZERO,
         };
-        // Of a release none is asked for.
-        let refusals: Vec<_> = self
-            .nodes
-            .iter()
-            .filter(|_| !matches!(broadcast.recipients, Recipients::All(_)))
-            .map(|node| node.refusal(patience, now))
-            .collect();
+        // No node refuses a release.
+        let refusal = |node: &Arc<Server>| match broadcast.recipients {
+            Recipients::All(_) => None,
+            _ => node.refusal(patience, now),
+        };
+        let refusals: Vec<_> = self.nodes.iter().map(refusal).collect();
         let is_behind = self.are_behind(&refusals);
-        for (node, refusal) in self
-            .nodes
-            .iter()
-            .zip(refusals.into_iter().chain(repeat(None)))
-        {
+        for (node, refusal) in self.nodes.iter().zip(refusals) {
             if broadcast.to.is_some_and(|it| !it.contains(node.id)) {
                 continue;
             }
@@ -179,7 +170,7 @@ impl Fanout {
         enqueued
     }
 
-    /// Whether so many nodes are stalled that no majority can be asked.
+    /// Whether stalled nodes alone prevent a majority.
     fn are_behind(&self, refusals: &[Option<NodeFailure>]) -> bool {
         let ready = refusals.iter().filter(|it| it.is_none()).count();
         let stalled = refusals
@@ -190,7 +181,7 @@ impl Fanout {
         ready < quorum && quorum <= ready.saturating_add(stalled)
     }
 
-    /// Writes what was given, and reports the refusals. Call it with nothing locked.
+    /// Writes the given commands and reports refusals. Called with nothing locked.
     pub(crate) fn hand_over(&self, enqueued: Enqueued) {
         self.flush(enqueued.asked);
         for (handler, node, failure) in enqueued.refused {
@@ -198,12 +189,12 @@ impl Fanout {
         }
     }
 
-    /// Whether a call may begin a round without outrunning a node.
+    /// Whether a call may begin a round without flooding a node.
     pub(crate) fn has_room(&self) -> bool {
         self.nodes.iter().all(|it| it.has_room())
     }
 
-    /// Waits for nodes that cannot keep up with what callers ask for, for 20 ms at most: such a node is left out then.
+    /// Waits for slow nodes, for 20 ms at most. After that they are skipped.
     pub(crate) fn wait_for_room(&self) {
         let until = time::deadline(ROOM_WAIT_MAX);
         while !self.has_room() && time::tick() < until {
@@ -211,8 +202,8 @@ impl Fanout {
         }
     }
 
-    /// Nodes of which this is so.
-    fn nodes_that(&self, is_so: impl Fn(&Availability) -> bool) -> NodeSet {
+    /// Nodes with this property.
+    fn nodes_with(&self, is_so: impl Fn(&Availability) -> bool) -> NodeSet {
         self.nodes
             .iter()
             .filter(|it| it.availability(&is_so))
@@ -220,41 +211,41 @@ impl Fanout {
             .collect()
     }
 
-    /// Nodes of `some` on which a lock that is gone may be set again.
-    pub(crate) fn that_may_heal(&self, some: NodeSet, now: Tick) -> NodeSet {
+    /// Nodes of `some` on which a lost key may be set again.
+    pub(crate) fn healable(&self, some: NodeSet, now: Tick) -> NodeSet {
         let length = self.records.rules().quarantine();
-        some.without(self.nodes_that(|it| !it.may_heal(length, now)))
+        some.without(self.nodes_with(|it| !it.quarantines.may_heal(now, length)))
     }
 
-    /// Connected nodes that are not quarantined.
+    /// Connected nodes without a quarantine.
     pub(crate) fn voting(&self, now: Tick) -> NodeSet {
         let length = self.records.rules().quarantine();
-        self.nodes_that(|it| it.is_up() && it.quarantine(length, now).is_none())
+        self.nodes_with(|it| it.is_up() && it.quarantine(length, now).is_none())
     }
 
-    /// Whether a majority of the nodes is so near that a round takes less time than to wake a thread.
+    /// Whether a round with a majority takes less time than to wake a thread.
     pub(crate) fn is_near(&self) -> bool {
-        quorum(self.nodes.len()) <= self.nodes_that(|it| it.is_near).len()
+        quorum(self.nodes.len()) <= self.nodes_with(|it| it.is_near).len()
     }
 
-    /// Whether a node owes an answer for longer than the response timeout, or its answer has not been read.
+    /// Whether an answer of a node is late or unread.
     pub(crate) fn is_late(&self, now: Tick) -> bool {
         !self
-            .nodes_that(|it| it.is_late(self.response_timeout, now))
+            .nodes_with(|it| it.is_late(self.response_timeout, now))
             .is_empty()
     }
 
-    /// Nodes whose clock was seen to have been set forward at `since` or later.
+    /// Nodes with a known clock step forward at `since` or later.
     pub(crate) fn stepped_since(&self, since: Tick) -> NodeSet {
-        self.nodes_that(|it| it.has_stepped(since))
+        self.nodes_with(|it| it.stepped_at.is_some_and(|stepped| since <= stepped))
     }
 
-    /// How many nodes can tell us what they hand over.
+    /// Number of nodes that can announce hand-overs.
     pub(crate) fn notifying(&self) -> usize {
-        self.nodes_that(|it| it.is_notified).len()
+        self.nodes_with(|it| it.is_notified).len()
     }
 
-    /// Writes what was given to `nodes`. Call it with nothing locked.
+    /// Writes the commands given to `nodes`. Called with nothing locked.
     pub(crate) fn flush(&self, nodes: NodeSet) {
         let now = Now::read();
         let nodes = self.nodes.iter().filter(|it| nodes.contains(it.id));
@@ -274,17 +265,17 @@ impl Fanout {
             .collect()
     }
 
-    /// What time it is for all, microseconds since 1970, if the clocks of a majority are known; see
+    /// The common time of all clients, microseconds since 1970, once the clocks of a majority are known; see
     /// [`clock_offset::time_for_all`].
     pub(crate) fn time_for_all(&self, now: Moment) -> Option<u64> {
         let clocks = self
             .nodes
             .iter()
-            .filter_map(|it| it.availability(|it| it.clock_shows(now)));
+            .filter_map(|node| node.availability(|it| it.clock_shows(now)));
         clock_offset::time_for_all(now.wall_micros(), clocks, self.nodes.len())
     }
 
-    /// What a release of an owner with this token, or proposal, offers to the next one.
+    /// The offer of a release to the next owner, after this token or proposal.
     pub(crate) fn offer(&self, token: u64) -> Offer {
         let now = Moment::now();
         let time = self.time_for_all(now).unwrap_or(now.wall_micros());
@@ -294,13 +285,16 @@ impl Fanout {
         }
     }
 
-    /// Nodes whose grants do not count yet, and for how long.
+    /// Quarantined nodes, and the time left of each.
     pub(crate) fn quarantined(&self) -> Vec<(NodeId, Duration)> {
         let now = time::tick();
         let length = self.records.rules().quarantine();
         let left = |node: &Arc<Server>| {
-            let left =
-                node.availability(|it| it.quarantine(length, now).filter(|_| it.shows_quarantine))?;
+            let left = node.availability(|shown| {
+                shown
+                    .quarantine(length, now)
+                    .filter(|_| shown.shows_quarantine)
+            })?;
             Some((node.id, left.0))
         };
         self.nodes.iter().filter_map(left).collect()
@@ -313,28 +307,31 @@ impl Fanout {
 
 /// A command for several nodes, and the handler of their answers.
 pub(crate) struct Broadcast {
-    pub(super) command: Arc<Command>,
-    pub(super) handler: Option<Arc<dyn ReplyHandler>>,
+    pub(crate) command: Arc<Command>,
+    pub(crate) handler: Option<Arc<dyn ReplyHandler>>,
     /// All nodes if `None`.
-    to: Option<NodeSet>,
-    pub(super) recipients: Recipients,
+    pub(crate) to: Option<NodeSet>,
+    pub(crate) recipients: Recipients,
 }
 
-/// Which nodes take a command.
+/// The nodes that take a command.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(super) enum Recipients {
-    /// Those that can take it now; the others refuse it.
+pub(crate) enum Recipients {
+    /// Ready nodes; the others refuse the command.
     Ready,
-    /// Likewise; but a node refuses it only after a longer silence, see [`Broadcast::patiently`].
+    /// A slow node takes the command too, because a late answer counts. A node that has sent nothing for a second or the
+    /// response timeout, whichever is longer, refuses it: otherwise the end of what its commands have set would move on, and
+    /// a dead connection would stay.
     Patient,
-    /// Likewise; but it goes to no node while so many are stalled that no majority can take it.
+    /// Ready nodes, if they are a majority. While too many nodes are stalled no node gets the command: sending and undoing
+    /// hopeless acquires would keep the healthy nodes saturated.
     ReadyMajority,
-    /// A release: every node, whatever its health. It is worth sending for so long.
+    /// Every node, whatever its health: a release, and how long it is worth sending.
     All(Duration),
 }
 
 impl Broadcast {
-    /// For all nodes that can take it now.
+    /// A command for all ready nodes.
     pub(crate) fn ask<H: ReplyHandler + 'static>(command: Command, handler: &Arc<H>) -> Broadcast {
         let handler: Arc<dyn ReplyHandler> = Arc::<H>::clone(handler);
         Broadcast {
@@ -345,29 +342,9 @@ impl Broadcast {
         }
     }
 
-    /// For `nodes` only, if that is some.
+    /// Limits the command to `nodes`, if given.
     pub(crate) fn to(self, nodes: Option<NodeSet>) -> Broadcast {
         Broadcast { to: nodes, ..self }
-    }
-
-    /// It is of no use at fewer nodes than a majority. So while that many are stalled it is sent to none: what the others
-    /// would be asked, and would have to be asked to take back, is all that many callers that try again and again would keep
-    /// them busy with, and they might never catch up.
-    pub(crate) fn for_majority(self) -> Broadcast {
-        Broadcast {
-            recipients: Recipients::ReadyMajority,
-            ..self
-        }
-    }
-
-    /// A late answer counts as well. So a slow node takes it; a node that has sent nothing for a second or the response
-    /// timeout, whichever is longer, does not. Otherwise the end of what its commands have set would move on, and a dead
-    /// connection would stay.
-    pub(crate) fn patiently(self) -> Broadcast {
-        Broadcast {
-            recipients: Recipients::Patient,
-            ..self
-        }
     }
 
     /// A release for `nodes`, whatever their health. `keep`: how long it is worth sending.
@@ -380,7 +357,7 @@ impl Broadcast {
         }
     }
 
-    /// Its answers go to `handler`, if that is some.
+    /// Sends the answers to `handler`, if given.
     pub(crate) fn answered_to<H: ReplyHandler + 'static>(
         self,
         handler: Option<&Arc<H>>,
@@ -390,15 +367,15 @@ impl Broadcast {
     }
 }
 
-/// Commands that were enqueued: which nodes took them, and why others did not.
+/// Enqueued commands: the nodes that took them, and the refusals.
 #[derive(Default)]
 #[must_use]
 pub(crate) struct Enqueued {
-    /// Nodes to which something was given.
+    /// Nodes that got a command.
     pub(crate) asked: NodeSet,
-    /// Those of them that took a command that they could have refused.
+    /// Those of them that could have refused it.
     pub(crate) taken: NodeSet,
-    /// Handlers that have to be notified of a node's refusal.
+    /// Handlers of refused commands, to be notified.
     refused: Vec<(Arc<dyn ReplyHandler>, NodeId, NodeFailure)>,
 }
 

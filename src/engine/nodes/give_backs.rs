@@ -1,7 +1,7 @@
-//! Locks that are given back because a node has handed them over to a call that is gone.
+//! Release of locks that a node has handed over to a missing call.
 //!
-//! Until then the node keeps such a lock from others for a second. But whoever can send notices could have any number of answers
-//! to them queued here, so there is an end to them.
+//! Without the release the node blocks such a lock for a second. A publisher could cause any number of releases, so
+//! their number has a limit.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -11,20 +11,20 @@ use crate::ids::NodeId;
 use crate::session::pending_command::ReplyHandler;
 use crate::sys::sync::Mutex;
 
-/// How much is given back to one node at a time, and how long the keys and values of these locks are together. Beyond that nothing
-/// is said, and the next call in the list gets the lock a second later.
+/// Largest number of releases per node at a time, and of bytes of their keys and values. Beyond the limits nothing is
+/// sent, and the next call in the list gets the lock a second later.
 const GIVEN_BACK_MAX: usize = 64;
 const BYTES_MAX: usize = 64 * 1024;
 
-/// What is being given back to one node: the value of each lock, and its key.
+/// Releases under way to one node: value and key of each lock.
 #[derive(Default)]
 pub(crate) struct GiveBacks {
     locks: Mutex<HashSet<Arc<[u8]>>>,
 }
 
 impl GiveBacks {
-    /// Notes that the lock `key` with this value is given back now, until the result, which wants the answer, is dropped. `None` if
-    /// that has been said, or too much is being said already.
+    /// Begins the release of the lock `key` with this value, until the result is dropped. `None` if it is under way
+    /// already, or the limits are reached.
     pub(crate) fn begin(
         self: &Arc<Self>,
         value: &[u8],

@@ -42,27 +42,42 @@ impl NodeLog {
         let address = Arc::clone(&self.node.address);
         match event {
             SessionEvent::Changed { change, left, why } => self.note_change(change, left, why),
-            SessionEvent::Found(finding) => warn!("{node}: {address}: {finding}"),
+            SessionEvent::Found(finding) => {
+                warn!(self.node.common.journal, "{node}: {address}: {finding}")
+            }
             // The node is connected. It may go on refusing, and nobody else says it.
             SessionEvent::Refused(failure) => {
                 if self.may_warn_of(&failure) {
-                    warn!("{node}: {address}: is not counted: it rejected a command: {failure}");
+                    warn!(
+                        self.node.common.journal,
+                        "{node}: {address}: is not counted: it rejected a command: {failure}"
+                    );
                 }
             }
             SessionEvent::Deaf(answer) => {
-                debug!("{node}: no notices of releases, so waiting calls poll: {answer}");
+                debug!(
+                    self.node.common.journal,
+                    "{node}: no notices of releases, so waiting calls poll: {answer}"
+                );
             }
             SessionEvent::Silent => {
-                info!("{node}: not responding: {address}");
-                self.node.common.upcall.tell(|| Event::NodeSilent { node });
+                info!(
+                    self.node.common.journal,
+                    "{node}: not responding: {address}"
+                );
+                self.node.common.journal.tell(Event::NodeSilent { node });
             }
             SessionEvent::Responding => {
-                info!("{node}: responding again: {address}");
-                self.node.common.upcall.tell(|| Event::NodeAnswers { node });
+                info!(
+                    self.node.common.journal,
+                    "{node}: responding again: {address}"
+                );
+                self.node.common.journal.tell(Event::NodeAnswers { node });
             }
             SessionEvent::ReleasesDropped => {
                 if self.may_warn("dropped releases".to_owned(), WARNED_EVERY) {
                     warn!(
+                        self.node.common.journal,
                         "{node}: {address}: too many queued releases: the oldest were dropped, and their keys expire by themselves"
                     );
                 }
@@ -76,7 +91,7 @@ impl NodeLog {
         let Server { id, address, .. } = &*node;
         // Not where quarantines are switched off.
         if !left.is_zero() {
-            node.common.upcall.tell(|| Event::NodeQuarantined {
+            node.common.journal.tell(Event::NodeQuarantined {
                 node: *id,
                 left,
                 why,
@@ -89,17 +104,21 @@ impl NodeLog {
             ServerChange::Another => "its server was restarted, promoted, restored or swapped",
             ServerChange::Stepped(by) => {
                 node.common.events.clock_stepped();
-                count(&node.common.counters.clock_steps);
+                count(&node.common.journal.counters.clock_steps);
                 if self.may_warn("steps".to_owned(), WARNED_EVERY) {
                     let by = About(by);
                     warn!(
+                        self.node.common.journal,
                         "{id}: {address}: its clock was set forward by {by}, so locks expired early there: quarantined for {left}"
                     );
                 }
                 return;
             }
         };
-        info!("{id}: {address}: quarantined for {left}: {reason}");
+        info!(
+            self.node.common.journal,
+            "{id}: {address}: quarantined for {left}: {reason}"
+        );
     }
 
     /// The node is connected.
@@ -108,9 +127,9 @@ impl NodeLog {
         match self.down_since.take() {
             Some(since) => {
                 let down = About(time::tick().saturating_duration_since(since));
-                info!("{id}: up after {down}: {address}");
+                info!(self.node.common.journal, "{id}: up after {down}: {address}");
             }
-            None => debug!("{id}: connected: {address}"),
+            None => debug!(self.node.common.journal, "{id}: connected: {address}"),
         }
     }
 
@@ -118,7 +137,7 @@ impl NodeLog {
     pub(super) fn down(&mut self, failure: &NodeFailure, was_idle: bool) {
         let node = self.node.id;
         let address = Arc::clone(&self.node.address);
-        self.node.common.upcall.tell(|| Event::NodeDown {
+        self.node.common.journal.tell(Event::NodeDown {
             node,
             address: Arc::clone(&address),
             why: failure.clone(),
@@ -126,7 +145,6 @@ impl NodeLog {
         if *failure == NodeFailure::ShutDown {
             return;
         }
-        count(&self.node.common.counters.connection_failures);
         count(&self.node.own_counters.connection_failures);
         // Balancers end idle connections: that nothing waited for this one is no news unless the next attempt fails.
         let is_quiet = was_idle && matches!(failure, NodeFailure::Disconnected { .. });
@@ -142,7 +160,11 @@ impl NodeLog {
         } else {
             ""
         };
-        write_line!(level, "{node}: {still}down: {address}: {failure}");
+        write_line!(
+            self.node.common.journal,
+            level,
+            "{node}: {still}down: {address}: {failure}"
+        );
         if !is_quiet {
             self.down_since.get_or_insert_with(time::tick);
         }

@@ -1,4 +1,4 @@
-//! Where the one server of a node is now.
+//! The present server of a node.
 //!
 //! A plain address is that server. Otherwise the *members* of the node name it: Sentinels, servers that replicate each other, or
 //! servers of a cluster. A watcher thread per member asks it over a connection of its own. The node connects to the
@@ -23,7 +23,7 @@ use self::watcher::{ASKED_EVERY, Watcher};
 use crate::engine::nodes::server::Server;
 use crate::error::NodeFailure;
 use crate::logic::quorum;
-use crate::sys::{OwnThread, Poll, aside};
+use crate::sys::{OwnThread, Poll};
 use crate::time::Moment;
 use crate::wire::{Address, Endpoint};
 
@@ -90,7 +90,7 @@ impl Primary {
                     server.wake_worker();
                 },
             };
-            threads.push(aside::spawn(name, move || watcher.run())?);
+            threads.push(OwnThread::spawn(name, move || watcher.run())?);
         }
         Ok(primary)
     }
@@ -124,8 +124,8 @@ impl Primary {
 
     /// Until when grants of the server count, or why it is not the primary any more. `None`: a plain address always is.
     ///
-    /// RACE: T1, this process, is stopped; T2 promotes another server; T1 goes on, and the old primary answers first.
-    /// Therefore one answer renews a lease that has ended only if all members answered within the last lease. A slow
+    /// RACE: T1, this process, is paused; T2 promotes another server; T1 continues, and the old primary answers first.
+    /// Therefore one answer renews an ended lease only if all members answered within the last lease. A slow
     /// connection, or a slow name of the server, ends leases as well.
     pub(crate) fn lease(&mut self) -> Option<Result<Moment, NodeFailure>> {
         if self.members.is_empty() {
@@ -146,8 +146,8 @@ impl Primary {
     fn choose(&mut self) -> Result<(Endpoint, Moment), NodeFailure> {
         for (index, report) in self.answers.try_iter() {
             if let Some((_, last)) = self.members.get_mut(index) {
-                // A member that names nobody for a moment ends no lease: what it said before counts until then.
-                if report.said.is_ok() || last.as_ref().is_none_or(|it| it.said.is_err()) {
+                // A failed answer ends no lease: the earlier answer counts until its end.
+                if report.named.is_ok() || last.as_ref().is_none_or(|it| it.named.is_err()) {
                     *last = Some(report);
                 }
             }
@@ -163,7 +163,7 @@ mod tests {
     fn report(at: Moment, place: Option<&Endpoint>) -> Option<Report> {
         Some(Report {
             asked: at,
-            said: Ok(place.cloned()),
+            named: Ok(place.cloned()),
         })
     }
 

@@ -1,7 +1,7 @@
 //! One node: a session, its socket, and the channel in which commands wait for it.
 //!
-//! Whoever gives a command writes it, if nobody else writes, and takes along what others have given. The worker alone reads. A
-//! command is in the channel, then in the session, and in both places commands are in the order in which they were given.
+//! The caller that gives a command writes it together with other callers' commands, unless another thread writes. Only
+//! the worker reads. In the channel and then in the session, commands keep the order in which they were given.
 
 use std::io;
 use std::sync::Arc;
@@ -14,26 +14,26 @@ use crate::engine::nodes::give_backs::GiveBacks;
 use crate::error::{self, NodeFailure};
 use crate::ids::{ClientId, NodeId};
 use crate::logic::run_ids::RunIds;
-use crate::observer::{Event, Upcall};
+use crate::observer::{Event, Journal};
 use crate::session::availability::{Availability, Health};
 use crate::session::pending_command::PendingCommand;
 use crate::session::record_rules::RecordRules;
 use crate::session::{Session, SessionEvent, Vote};
-use crate::stats::{Counters, NodeCounters, NodeStats, count};
+use crate::stats::{NodeCounters, NodeStats, count};
 use crate::sys::logging::{debug, trace};
 use crate::sys::sync::{AtomicBool, AtomicU64, Mutex, Receiver, Sender, fence, unbounded};
 use crate::sys::{Registry, SOCKET, Socket, Waker};
 use crate::time::{self, Now, Tick};
 use crate::wire::{HandedOver, LockCommands};
 
-/// See the module. Shared by its worker and everybody who sends.
+/// See the module. Shared by its worker and all senders.
 pub(crate) struct Server {
     pub(crate) id: NodeId,
     pub(crate) address: Arc<str>,
     given: Sender<PendingCommand>,
     commands: Receiver<PendingCommand>,
     link: Mutex<Link>,
-    /// What callers see of the session, published whenever it changes. Never locked for longer than a look.
+    /// Copy of the session's state for callers, published with every change. Locked for a read or a copy only.
     availability: Mutex<Availability>,
     waker: Waker,
     give_backs: Arc<GiveBacks>,
@@ -41,35 +41,35 @@ pub(crate) struct Server {
     pub(super) own_counters: NodeCounters,
 }
 
-/// What all nodes of a manager have in common.
+/// Common parts of all nodes of a manager.
 #[derive(Clone)]
 pub(crate) struct NodeContext {
     pub(crate) response_timeout: Duration,
     pub(crate) connect_timeout: Duration,
-    pub(crate) counters: Arc<Counters>,
-    pub(crate) upcall: Upcall,
-    /// What the waiting lists call this manager.
+    pub(crate) journal: Arc<Journal>,
+    /// This manager in the waiting lists.
     pub(crate) client: ClientId,
     pub(crate) events: Arc<dyn NodeEvents>,
     pub(crate) records: Arc<Records>,
     pub(crate) run_ids: Arc<Mutex<RunIds>>,
 }
 
-/// What the nodes report to the floors above them. Called by the thread that has noticed it, which may be any. Must not block, nor call anything of users.
+/// Events of the nodes for higher modules. Called by any thread. Must not block or call user code.
 pub(crate) trait NodeEvents: Send + Sync {
-    /// `node` has handed a lock over. False if that is for nobody here: the node gets it back.
+    /// `node` has handed a lock over. False without a call or hold for it: the node gets the lock back.
     fn handed_over(&self, node: NodeId, notice: &HandedOver) -> bool;
 
-    /// A node's clock was set forward, and its status says so already.
+    /// A node's clock was set forward. Its availability is already updated.
     fn clock_stepped(&self);
 }
 
-/// What the records of all servers have shown, for all sessions of a manager.
+/// Facts from the records of all servers, for all sessions of a manager.
 #[derive(Debug)]
 pub(crate) struct Records {
     settings: RecordRules,
     max_ttl: AtomicU64,
-    is_used: AtomicBool,
+    /// Whether a lock was asked for.
+    pub(crate) is_used: AtomicBool,
 }
 
 impl Records {
@@ -81,7 +81,7 @@ impl Records {
         }
     }
 
-    /// The rules as they are now.
+    /// The present rules.
     pub(crate) fn rules(&self) -> RecordRules {
         let mut rules = self.settings;
         rules.max_ttl = self.max_ttl.load(Ordering::Relaxed);
@@ -89,7 +89,7 @@ impl Records {
         rules
     }
 
-    /// All records are to have this `max_ttl`, or more.
+    /// Raises the `max_ttl` for all records.
     pub(crate) fn raise(&self, max_ttl: u64) {
         let mut rules = self.rules();
         let before = rules.max_ttl;
@@ -98,33 +98,28 @@ impl Records {
             self.max_ttl.fetch_max(rules.max_ttl, Ordering::Relaxed);
         }
     }
-
-    /// A lock is asked for.
-    pub(crate) fn note_use(&self) {
-        self.is_used.store(true, Ordering::Relaxed);
-    }
 }
 
-/// The session and its socket. Whoever has it locked may write, so that the order of writes is the order of commands.
+/// The session and its socket. Only the thread with the mutex writes, so writes keep the order of commands.
 pub(super) struct Link {
     pub(super) session: Session,
-    /// None without a connection.
+    /// Socket of the connection, if connected.
     socket: Option<Socket>,
-    /// The worker is woken when the socket can be written.
+    /// Whether the poll wakes the worker once the socket is writable.
     waits_to_write: bool,
-    /// Why the socket cannot be written any more.
+    /// Failure of the last write.
     broken: Option<NodeFailure>,
-    /// When the worker ends, if it was asked to.
+    /// End of the worker, if asked to stop.
     stop_at: Option<Tick>,
 }
 
-/// What a turn of the worker has found.
+/// Result of a worker's turn.
 pub(super) struct Turn {
-    /// How much was read, or why the connection is of no use any more.
+    /// Result of the read, or why the connection ends.
     pub(super) filled: Result<Filled, NodeFailure>,
-    /// Something that makes sense has come on this connection.
+    /// Whether the server has answered on this connection.
     pub(super) has_answered: bool,
-    /// When the next turn is due; none if the worker was asked to stop and nothing is left to do.
+    /// Time of the next turn; none if the worker was asked to stop and has no work left.
     pub(super) wakes_at: Option<Tick>,
     pub(super) now: Now,
     pub(super) events: Vec<SessionEvent>,
@@ -162,7 +157,7 @@ impl Server {
         }
     }
 
-    /// Looks at what is known of the session.
+    /// Reads the published state of the session.
     pub(crate) fn availability<T>(&self, look: impl FnOnce(&Availability) -> T) -> T {
         look(&self.availability.lock())
     }
@@ -171,10 +166,11 @@ impl Server {
         self.availability(Availability::is_up)
     }
 
-    /// Why a command is not sent now, if so: see [`Availability::refusal`]. Does not block, also with something locked.
+    /// Reason to refuse a command now, if any: see [`Availability::refusal`]. Does not block. Safe with something
+    /// locked.
     ///
-    /// RACE: T1, the worker, finds the server silent; T2, the server, answers; T1 waits for a processor and does not read that.
-    /// Therefore a server whose answers lie unread is no longer called silent here.
+    /// RACE: T1, the worker, finds the server silent; T2, the server, answers; T1 waits for a processor and does not
+    /// read. Therefore a server with unread answers does not count as silent here.
     pub(crate) fn refusal(&self, patience: Duration, now: Tick) -> Option<NodeFailure> {
         let refusal = self.availability(|it| it.refusal(patience, now))?;
         if refusal != NodeFailure::Stalled {
@@ -192,27 +188,33 @@ impl Server {
         refusal
     }
 
-    /// Whether a call may begin a round without outrunning this node.
+    /// Whether a call may begin a round without flooding this node.
     pub(crate) fn has_room(&self) -> bool {
         self.availability(|it| it.has_room(self.commands.len()))
     }
 
-    /// Takes a command, behind all others. It is written by [`Server::flush`]. Does not block, also with something locked.
+    /// Takes a command, behind all others. [`Server::flush`] writes it. Does not block. Safe with something locked.
     pub(crate) fn give(&self, command: PendingCommand) {
-        count(&self.common.counters.commands);
-        // The receiver is ours, so it is there.
+        count(&self.common.journal.counters.commands);
+        // The receiver is in this struct, so it exists.
         let _ = self.given.send(command);
     }
 
-    /// Writes what was given, unless another thread has the session, and reports what is refused. Call it with nothing locked.
+    /// Writes the given commands, unless another thread has the session, and reports refusals. Called with nothing
+    /// locked.
     pub(crate) fn flush(&self, now: Now) {
         while self.has_commands() {
-            // RACE: T1 finds that commands wait for an answer; T2, the worker, has taken that and found the channel empty. Therefore
-            // T1 looks after it has given its command, and T2 looks at the channel after it has published.
-            let (takes, is_unused) =
-                self.availability(|it| (it.takes_commands(now.tick), it.is_unused()));
+            // RACE: T1 reads that commands wait for an answer; T2, the worker, has read that answer and found the
+            // channel empty. Therefore T1 reads after it has given its command, and T2 checks the channel after it has
+            // published.
+            let (takes, is_unused) = self.availability(|shown| {
+                (
+                    shown.takes_commands(now.tick),
+                    matches!(shown.health, Health::Unused),
+                )
+            });
             if is_unused {
-                // It waits for its first command.
+                // The worker waits for its first command.
                 self.wake_worker();
             }
             if !takes {
@@ -234,12 +236,12 @@ impl Server {
         }
     }
 
-    /// What the server last said about itself.
+    /// Last facts about the server.
     pub(crate) fn server_info(&self) -> Option<ServerInfo> {
         self.with(|link| link.session.server_info.clone())
     }
 
-    /// What is known of it.
+    /// Statistics of the node.
     pub(crate) fn stats(&self) -> NodeStats {
         let of = |counter: &std::sync::atomic::AtomicU64| counter.load(Ordering::Relaxed);
         let shown = self.availability(Availability::clone);
@@ -257,7 +259,7 @@ impl Server {
         }
     }
 
-    /// Asks the worker to end: at once if nothing is left to do, at `deadline` in any case.
+    /// Asks the worker to end: at once without work, at `deadline` in any case.
     pub(crate) fn stop(&self, deadline: Tick) {
         self.with(|link| {
             link.stop_at = Some(deadline);
@@ -266,24 +268,27 @@ impl Server {
         self.wake_worker();
     }
 
-    /// Makes the worker take a turn, now or next. Its poll keeps that until it polls.
+    /// Makes the worker take a turn. The wake-up lasts until its next poll.
     pub(crate) fn wake_worker(&self) {
         if let Err(err) = self.waker.wake() {
-            debug!("{}: cannot wake its thread: {err}", self.id);
+            debug!(
+                self.common.journal,
+                "{}: cannot wake its thread: {err}", self.id
+            );
         }
     }
 }
 
 /// The worker.
 impl Server {
-    /// RACE: T1 has written what was given, and has the session locked; T2 gives a command and does not get the session; T1
-    /// unlocks. Therefore whoever has locked it looks at the channel after that.
+    /// RACE: T1 has written the given commands and holds the session; T2 gives a command and does not get the session;
+    /// T1 unlocks. Therefore each thread checks the channel after it has unlocked the session.
     pub(super) fn has_commands(&self) -> bool {
         fence(Ordering::SeqCst);
         !self.commands.is_empty()
     }
 
-    /// When the worker ends, if it was asked to; now if nothing is left to do. `connects`: it connects to the server.
+    /// End of the worker, if asked to stop; now without work. `connects`: whether it connects to the server.
     pub(super) fn stop_at(&self, connects: bool, now: Tick) -> Option<Tick> {
         let queued = !self.commands.is_empty();
         self.with(|link| {
@@ -292,7 +297,7 @@ impl Server {
         })
     }
 
-    /// Begins with a connection, which is registered at the worker's poll.
+    /// Begins a connection, which is registered at the worker's poll.
     pub(super) fn open(&self, Opened { socket, login }: Opened) {
         self.with(|link| {
             link.socket = Some(socket);
@@ -302,13 +307,13 @@ impl Server {
         });
     }
 
-    /// Reads once, if `is_readable`, and writes what is due and what was given.
+    /// Reads once if `is_readable`, and writes due and given commands.
     pub(super) fn turn(&self, is_readable: bool, registry: &Registry) -> Turn {
         self.with(|link| link.turn(is_readable, &self.commands, registry))
     }
 
-    /// Ends with the connection, or with the attempt. True if there was one and nothing had waited for an answer; and what
-    /// became of commands, to be [delivered](Server::deliver).
+    /// Ends the connection or the attempt. True if there was a connection without commands under way. Also returns
+    /// votes to [deliver](Server::deliver).
     pub(super) fn close(&self, failure: &NodeFailure, health: Health) -> (bool, Vec<Vote>) {
         self.with(|link| {
             let was_open = link.socket.take().is_some();
@@ -319,10 +324,10 @@ impl Server {
         })
     }
 
-    /// Hands out votes, with nothing locked.
+    /// Delivers votes. Called with nothing locked.
     pub(super) fn deliver(&self, votes: Vec<Vote>) {
         for vote in votes {
-            trace!("{}: {:?}", self.id, vote.answer);
+            trace!(self.common.journal, "{}: {:?}", self.id, vote.answer);
             if let Some(took) = vote.took {
                 count(&self.own_counters.answers);
                 let mut failure = None;
@@ -330,7 +335,7 @@ impl Server {
                     count(&self.own_counters.failures);
                     failure = Some(why);
                 }
-                self.common.upcall.tell(|| Event::NodeReply {
+                self.common.journal.tell(Event::NodeReply {
                     node: self.id,
                     took,
                     failure: failure.cloned(),
@@ -340,13 +345,13 @@ impl Server {
                 .handler
                 .is_some_and(|it| !it.deliver(self.id, vote.answer, vote.reached));
             if is_late && vote.took.is_some() {
-                count(&self.common.counters.late_answers);
+                count(&self.common.journal.counters.late_answers);
             }
         }
     }
 
-    /// The server has handed a lock over. What is for nobody here, it gets back; but not what no lock is: anybody may publish, and
-    /// could have any key deleted here whose value is known.
+    /// Handles a hand-over. A lock for a missing call is given back. Other messages are not: anybody may publish, and
+    /// could have any key with a known value deleted.
     pub(super) fn take_notice(&self, notice: &HandedOver, now: Now) {
         if self.common.events.handed_over(self.id, notice) || notice.owner().is_none() {
             return;
@@ -363,7 +368,8 @@ impl Server {
         self.flush(now);
     }
 
-    /// Works on the session, publishes what callers see of it, and writes what was given meanwhile. Call it with nothing locked.
+    /// Works on the session, publishes its availability, and writes commands given during the work. Called with nothing
+    /// locked.
     pub(super) fn with<T>(&self, work: impl FnOnce(&mut Link) -> T) -> T {
         let result = self.update(&mut self.link.lock(), work);
         if self.has_commands() {
@@ -382,7 +388,7 @@ impl Server {
 }
 
 impl Link {
-    /// Takes commands along and writes, as far as the session and the system take it.
+    /// Moves commands into the session and writes, as far as session and system allow.
     fn write(&mut self, commands: &Receiver<PendingCommand>, now: Now) {
         if self.session.availability().takes_commands(now.tick) {
             commands
@@ -397,8 +403,7 @@ impl Link {
         }
     }
 
-    /// Whether the worker has to look at the connection, if there is one: it is broken, has to be written when there is room, or
-    /// would be looked at too late.
+    /// Whether a connection needs the worker: it is broken, waits to be writable, or would be checked too late.
     fn needs_worker(&mut self, now: Tick) -> bool {
         self.socket.is_some()
             && (self.broken.is_some()
@@ -419,8 +424,8 @@ impl Link {
             if filled != Filled::Nothing {
                 self.session.on_bytes(now)?;
             }
-            // RACE: T1 finds the socket empty and is stopped; T2, the server, answers in time; T1 goes on when that is overdue.
-            // Therefore the time before the look counts.
+            // RACE: T1 finds the socket empty and is paused; T2, the server, answers in time; T1 continues when the
+            // answer is overdue. Therefore the time before the read counts.
             if filled != Filled::Full {
                 self.session.on_empty(looked_at)?;
             }
@@ -444,7 +449,7 @@ impl Link {
         }
     }
 
-    /// Reads once, also where the server would be called silent at `now`: its answer may lie unread.
+    /// Reads once, also before the server counts as silent at `now`: its answer may be unread.
     fn read(&mut self, is_readable: bool, now: Tick) -> Result<Filled, NodeFailure> {
         match &self.socket {
             Some(socket) if is_readable || self.session.is_overdue(now) => {
@@ -454,7 +459,7 @@ impl Link {
         }
     }
 
-    /// Lets the worker be woken when the socket can be written, exactly while something waits for that.
+    /// Lets a writable socket wake the worker, exactly while bytes wait to be written.
     fn watch(&mut self, registry: &Registry) -> Result<(), NodeFailure> {
         let waits_to_write = !self.session.conn.is_flushed();
         if let Some(socket) = &mut self.socket
@@ -490,7 +495,7 @@ mod tests {
         let engine = Engine::start(Config::default(), vec![address]).unwrap();
         let shared = &engine.shared;
         let commands_for = |value: &[u8], key: &str| {
-            let before = shared.fanout.counters.snapshot().commands;
+            let before = shared.fanout.journal.counters.snapshot().commands;
             let notice = HandedOver {
                 token: Some(7),
                 record_version: RecordVersion::NONE,
@@ -504,9 +509,9 @@ mod tests {
             for node in &shared.fanout.nodes {
                 node.take_notice(&notice, Now::read());
             }
-            shared.fanout.counters.snapshot().commands - before
+            shared.fanout.journal.counters.snapshot().commands - before
         };
-        // A counter, and what anybody may know.
+        // A counter and public data.
         for (value, key) in [
             (&b"1700000000000000"[..], "quorlock:fence:a"),
             (b"", "a"),

@@ -1,9 +1,9 @@
-//! The thread of one node: connects, reads answers as they come, and writes what callers have left.
+//! The thread of one node: connects, reads answers, and writes the rest of the callers' commands.
 //!
-//! It sleeps in one place, on the socket and on its wake-up. A connection is given up when it breaks or talks nonsense, and not
-//! because an answer is late: what is queued behind that answer, releases above all, must run behind it. Only when no answer has
-//! come for so long that everything that is under way has expired, it is given up as well: bytes may be acknowledged by
-//! something whose far side is gone.
+//! It sleeps in one place, on the socket and on its waker. It ends a broken or invalid connection, but none with a late
+//! answer: releases, queued behind that answer, must run after it. One exception: without an answer until all keys of
+//! the commands under way have expired, the connection ends too, because a middlebox may acknowledge bytes for a dead
+//! server.
 
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -21,14 +21,15 @@ use crate::observer::Event;
 use crate::session::availability::Health;
 use crate::stats::count;
 use crate::sys::logging::{Level, error, warn, write_line};
-use crate::sys::{Events, OwnThread, Poll, Registry, SOCKET, WAKE, Waker, aside};
+use crate::sys::{Events, OwnThread, Poll, Registry, SOCKET, WAKE, Waker};
 use crate::time::{self, Tick};
+use crate::wire::{Security, SyncKind};
 
-/// Pauses between attempts to connect: doubling, and a random part on top so that clients do not come in step.
+/// Pauses between attempts to connect: doubling, with a random part so that clients do not synchronize.
 const RETRY_FIRST: Duration = Duration::from_millis(50);
 const RETRY_LAST: Duration = Duration::from_secs(1);
 
-/// What the thread does next.
+/// Next step of the thread.
 enum Next {
     /// Waits for the first command.
     Wait,
@@ -45,20 +46,19 @@ pub(super) struct Worker {
     log: NodeLog,
     poll: Poll,
     poll_events: Events,
-    /// Failed attempts to connect since the node was up.
+    /// Failed attempts to connect since the last connection with an answer.
     failures: usize,
-    /// The last connection was established, and lost before it had answered anything: the node is not called up again
-    /// before it answers.
+    /// Whether the last connection was lost before any answer: the node is not logged as up before its next answer.
     flapping: bool,
     behind: BehindAddress,
-    /// The first of two connections.
+    /// First of two connections.
     first: Option<Opened>,
     logged_cannot_wait: bool,
 }
 
 impl Worker {
-    /// Starts the thread of a node, in front of `threads`, and those that watch its members, behind them. Touches no network: it
-    /// connects when it gets its first command.
+    /// Starts the thread of a node, in front of `threads`, and the watchers of its members, behind them. Touches no
+    /// network: it connects at its first command.
     pub(super) fn start(
         id: NodeId,
         address: NodeAddress,
@@ -82,7 +82,7 @@ impl Worker {
             first: None,
             logged_cannot_wait: false,
         };
-        let thread = aside::spawn(format!("quorlock-{id}"), move || worker.run())?;
+        let thread = OwnThread::spawn(format!("quorlock-{id}"), move || worker.run())?;
         threads.insert(0, thread);
         Ok(node)
     }
@@ -91,17 +91,20 @@ impl Worker {
     fn run(mut self) {
         let mut next = Some(Next::Wait);
         while let Some(step) = next {
-            // One bad reply must cost one connection, not this node's vote for the rest of the process.
+            // A bad reply must cost one connection, not the node's vote for the rest of the process.
             next = catch_unwind(AssertUnwindSafe(|| self.step(step))).unwrap_or_else(|_| {
                 let Server { id, address, .. } = &*self.node;
-                error!("{id}: {address}: its thread panicked and reconnects; please report this");
+                error!(
+                    self.node.common.journal,
+                    "{id}: {address}: its thread panicked and reconnects; please report this"
+                );
                 Some(self.on_disconnected(&NodeFailure::Internal))
             });
         }
         self.on_disconnected(&NodeFailure::ShutDown);
     }
 
-    /// None: it was asked to stop, and nothing is left to do.
+    /// None: asked to stop, without work left.
     fn step(&mut self, step: Next) -> Option<Next> {
         match step {
             Next::Wait => {
@@ -116,7 +119,7 @@ impl Worker {
                 }
                 Some(match self.connect() {
                     Err(NodeFailure::ShutDown) => return None,
-                    // Whoever only looks has the time to see whether the address leads to the same server once more.
+                    // Until the first lock there is time to check whether the address leads to the same server twice.
                     Ok(opened)
                         if self.first.is_none()
                             && self.primary.lease().is_none()
@@ -139,7 +142,7 @@ impl Worker {
         }
     }
 
-    /// Sleeps until `until`, or until there is something to do. None: it was asked to stop, and may. `connects`: see
+    /// Sleeps until `until`, or until there is work. None: asked to stop, and allowed to. `connects`: see
     /// [`Server::stop_at`].
     fn wait(&mut self, until: Option<Tick>, connects: bool) -> Option<()> {
         let now = time::tick();
@@ -151,7 +154,7 @@ impl Worker {
         Some(())
     }
 
-    /// Sleeps until `until`, for the socket, or for a wake-up.
+    /// Sleeps until `until`, a socket event or a wake-up.
     fn sleep(&mut self, until: Option<Tick>, now: Tick) {
         let timeout = until.map(|it| it.saturating_duration_since(now));
         if let Err(err) = self.poll.poll(&mut self.poll_events, timeout)
@@ -164,11 +167,15 @@ impl Worker {
             };
             self.logged_cannot_wait = true;
             let Server { id, address, .. } = &*self.node;
-            write_line!(level, "{id}: {address}: cannot wait for its socket: {err}");
+            write_line!(
+                self.node.common.journal,
+                level,
+                "{id}: {address}: cannot wait for its socket: {err}"
+            );
         }
     }
 
-    /// Connects and logs in. Half of the time is for finding out where the server is.
+    /// Connects and logs in. Half of the time is for finding the server.
     fn connect(&mut self) -> Result<Opened, NodeFailure> {
         let connect_timeout = self.node.common.connect_timeout;
         let deadline = time::deadline(connect_timeout);
@@ -184,27 +191,42 @@ impl Worker {
             }
             self.wait_until(found_by)?;
         };
-        let sync_record = self.node.common.records.rules().in_login();
+        let rules = self.node.common.records.rules();
+        // A server is only looked at until a lock is asked for.
+        let sync_record = rules.sync_record(if rules.is_used {
+            SyncKind::Note
+        } else {
+            SyncKind::Look
+        });
         let left = deadline.saturating_duration_since(time::tick());
-        connect::connect(&address, Some(&sync_record), left, self.failures, self)
+        let opened = connect::connect(&address, Some(&sync_record), left, self.failures, self);
+        if let Security::Tls(setup) = &address.security
+            && let Some(reason) = setup.take_warning()
+        {
+            warn!(
+                self.node.common.journal,
+                "TLS: the changed files cannot be loaded, so the previous ones stay in use: {reason}"
+            );
+        }
+        opened
     }
 
-    /// Begins with a connection, unless the server has no vote.
+    /// Begins a connection, unless the server has no vote.
     fn on_connected(&mut self, mut opened: Opened) -> Result<(), NodeFailure> {
         let node = Arc::clone(&self.node);
         let first = self.first.take();
         let server_info = &mut opened.login.server_info;
         if self.renew_lease()? {
-            // That is what the node was given as.
+            // The URL has its replicas.
             server_info.has_members = true;
         } else {
-            // What has ended its connection may have been restarted.
+            // A server that ended its connection may have restarted.
             let first = first.and_then(|mut first| {
                 let is_open = connect::read(&mut first.login.conn, &first.socket).is_ok();
                 first.login.server_info.run_id.filter(|_| is_open)
             });
             let mut is_several = false;
-            // The first once more: it is alive beside the second.
+            // The first one again: both servers are alive.
             for run_id in [&first, &server_info.run_id, &first].into_iter().flatten() {
                 is_several = self.behind.is_several(run_id, time::tick());
             }
@@ -223,26 +245,26 @@ impl Worker {
                 if is_news {
                     let Server { id, address, .. } = &*node;
                     warn!(
+                        node.common.journal,
                         "{id}: {address}: the same server as {other}, or one of them shows a false run ID: the two are counted as one"
                     );
                 }
                 return Err(NodeFailure::SameServer { other });
             }
         }
-        count(&node.common.counters.connections);
         count(&node.own_counters.connections);
         if !self.flapping {
             self.log.up();
         }
-        node.open(opened);
-        node.common.upcall.tell(|| Event::NodeUp {
+        node.common.journal.tell(Event::NodeUp {
             node: node.id,
             address: Arc::clone(&node.address),
         });
+        node.open(opened);
         Ok(())
     }
 
-    /// Grants count as long as the members name the server. False if the node has no members.
+    /// Renews the lease of grants while the members name the server. False without members.
     fn renew_lease(&mut self) -> Result<bool, NodeFailure> {
         let Some(lease) = self.primary.lease() else {
             return Ok(false);
@@ -253,7 +275,7 @@ impl Worker {
         Ok(true)
     }
 
-    /// Serves an open connection until it is lost, or until the worker is to stop.
+    /// Serves an open connection until it is lost or the worker has to stop.
     fn serve(&mut self) -> Result<(), NodeFailure> {
         let node = Arc::clone(&self.node);
         let mut is_readable = true;
@@ -261,7 +283,7 @@ impl Worker {
         loop {
             self.renew_lease()?;
             let turn = node.turn(is_readable, self.poll.registry());
-            // Callers may look at what has happened as soon as they have their votes.
+            // Callers may read the effects of events as soon as they have their votes.
             turn.events.into_iter().for_each(|it| self.log.note(it));
             node.deliver(turn.votes);
             for notice in turn.notices {
@@ -276,7 +298,7 @@ impl Worker {
             let Some(wakes_at) = turn.wakes_at else {
                 return Ok(());
             };
-            // After a short read the next bytes are announced, but not an end that came with the last ones.
+            // After a short read the poll announces the next bytes, but not an end that came with the last ones.
             if filled == Filled::Full || is_closing && filled == Filled::Short {
                 is_readable = true;
                 continue;
@@ -290,24 +312,24 @@ impl Worker {
         }
     }
 
-    /// The connection is of no use any more.
+    /// Ends a failed connection.
     fn lose_connection(&mut self, failure: &NodeFailure) -> Next {
         self.flapping = !self.node.with(|link| link.session.has_answered);
         if !self.flapping {
             self.failures = 0;
         }
         if self.failures != 0 {
-            // It has not answered anything since it came up.
+            // No answer since it connected.
             return self.on_disconnected(failure);
         }
-        // The first attempt to come back is made at once, and commands wait for it: most lost connections are
-        // restarts, and proxies that close what is idle.
+        // The first reconnect follows at once, and commands wait for it: most lost connections are restarts, or proxies
+        // that close idle ones.
         let until = time::deadline(self.node.common.connect_timeout);
         self.disconnect(failure, Health::Connecting { until });
         Next::Connect { at: time::tick() }
     }
 
-    /// Ends the connection, or the attempt, and refuses what comes until the next one.
+    /// Ends the connection or the attempt. Commands are refused until the next one.
     fn on_disconnected(&mut self, failure: &NodeFailure) -> Next {
         self.disconnect(failure, Health::Down(failure.clone()));
         let pause = RETRY_FIRST
@@ -320,7 +342,7 @@ impl Worker {
         }
     }
 
-    /// Closes the connection: every command without an answer gets the failure, and releases are kept.
+    /// Closes the connection: commands without an answer get the failure, and releases are kept.
     fn disconnect(&mut self, failure: &NodeFailure, health: Health) {
         let node = Arc::clone(&self.node);
         let (was_idle, votes) = node.close(failure, health);

@@ -1,8 +1,8 @@
-//! Which calls may begin a round now, and which wait for their turn: see "Rounds and load" in ARCHITECTURE.md.
+//! Admission of rounds: see "Rounds and load" in ARCHITECTURE.md.
 //!
-//! Everything that a caller waits for takes a ticket until it is decided. So does a hold of a lock that was handed over, until its
-//! first extension. Releases take one at once, whatever the limit: what holds up others must not wait for them. Acquire rounds
-//! begin as long as there is a ticket within the limit, and otherwise in the order in which they came.
+//! Every round with a waiting caller has a ticket until it is decided. A hold of a handed-over lock has one until its
+//! first extension. Releases take one at once, beyond the limit: they must not wait for the calls that they block.
+//! Acquire rounds take a ticket within the limit, in order of arrival.
 
 use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use crate::logic::round_limit::RoundLimit;
 use crate::sys::sync::Mutex;
 use crate::time::{self, Tick};
 
-/// The rounds of a manager that are under way, and the calls that wait to begin one.
+/// The manager's rounds under way, and the calls that wait for a ticket.
 #[derive(Default)]
 pub(crate) struct Admission {
     tickets: Mutex<Tickets>,
@@ -24,20 +24,20 @@ struct Tickets {
     limit: RoundLimit,
     under_way: usize,
     next: u64,
-    /// Calls that wait, in the order in which they came.
+    /// Waiting calls, in order of arrival.
     waiting: BTreeMap<u64, Arc<Parker>>,
-    /// Calls that were given a ticket and have not taken it yet.
+    /// Calls with a ticket that they have not taken yet.
     given: HashSet<u64>,
 }
 
-/// The right to have a round under way.
+/// The right to a round.
 pub(crate) struct RoundTicket {
     pub(super) admission: Arc<Admission>,
-    /// How long it was waited for.
+    /// Wait for this ticket.
     pub(super) waited: Duration,
 }
 
-/// A place among the calls that wait for a ticket, given up when it is dropped.
+/// A place among the waiting calls until dropped.
 pub(crate) struct Waiting {
     admission: Arc<Admission>,
     id: u64,
@@ -45,26 +45,26 @@ pub(crate) struct Waiting {
 }
 
 impl Admission {
-    /// A ticket, if no call has to wait for one.
+    /// A ticket, if no call waits for one.
     pub(crate) fn try_enter(self: &Arc<Self>) -> Option<RoundTicket> {
         self.take(|tickets| tickets.waiting.is_empty())
     }
 
-    /// A ticket for what nodes have handed over, within the limit: no node is asked, so it is taken before calls that wait.
+    /// A ticket for a handed-over lock, within the limit and before waiting calls: no node is asked.
     pub(crate) fn try_hold(self: &Arc<Self>) -> Option<RoundTicket> {
         self.take(|_| true)
     }
 
     fn take(self: &Arc<Self>, may_enter: impl FnOnce(&Tickets) -> bool) -> Option<RoundTicket> {
         let mut tickets = self.tickets.lock();
-        if !may_enter(&tickets) || tickets.limit.rounds() <= tickets.under_way {
+        if !may_enter(&tickets) || tickets.limit.rounds <= tickets.under_way {
             return None;
         }
         tickets.under_way = tickets.under_way.saturating_add(1);
         Some(self.ticket(Duration::ZERO))
     }
 
-    /// A ticket, as soon as it is there; `None` at `until`, or when one of `signals` is given.
+    /// Waits for a ticket; `None` at `until`, or when one of the `signals` is given.
     pub(crate) fn wait(self: &Arc<Self>, until: Tick, signals: &[&Signal]) -> Option<RoundTicket> {
         if let Some(ticket) = self.try_enter() {
             return Some(ticket);
@@ -97,7 +97,7 @@ impl Admission {
         }
     }
 
-    /// Waits for a ticket. `parker` is woken when it is there: see [`Waiting::take`].
+    /// Joins the waiting calls. The ticket wakes `parker`: see [`Waiting::take`].
     pub(crate) fn enqueue(self: &Arc<Self>, parker: &Arc<Parker>) -> Waiting {
         let mut id = 0;
         self.change(|tickets| {
@@ -112,12 +112,12 @@ impl Admission {
         }
     }
 
-    /// Changes something, and then gives tickets to the calls that came first, as long as there are any.
+    /// Changes the tickets, then gives free ones to waiting calls in order.
     fn change(&self, work: impl FnOnce(&mut Tickets)) {
         let mut woken = Vec::new();
         let mut tickets = self.tickets.lock();
         work(&mut tickets);
-        while tickets.under_way < tickets.limit.rounds()
+        while tickets.under_way < tickets.limit.rounds
             && let Some((id, parker)) = tickets.waiting.pop_first()
         {
             tickets.under_way = tickets.under_way.saturating_add(1);
@@ -128,18 +128,18 @@ impl Admission {
         woken.iter().for_each(|parker| parker.wake());
     }
 
-    /// Lets no more than so many be under way, until the limit learns something else.
+    /// Sets the limit, until the next adjustment.
     #[cfg(test)]
     pub(crate) fn allow(&self, rounds: usize) {
         self.tickets.lock().limit = RoundLimit::of(rounds);
     }
 
-    /// Whether no two rounds are under way.
+    /// Whether at most one round is under way.
     pub(crate) fn is_alone(&self) -> bool {
         self.tickets.lock().under_way <= 1
     }
 
-    /// Nothing is under way, and no call waits.
+    /// Whether no round is under way and no call waits.
     #[cfg(test)]
     pub(crate) fn is_idle(&self) -> bool {
         let tickets = self.tickets.lock();
@@ -148,8 +148,8 @@ impl Admission {
 }
 
 impl RoundTicket {
-    /// The limit learns from a round that began at `asked`.
-    pub(super) fn learn(&self, asked: Tick, timed_out: bool) {
+    /// Adjusts the limit after a round that began at `asked`.
+    pub(super) fn adjust_limit(&self, asked: Tick, timed_out: bool) {
         self.admission.change(|tickets| {
             if timed_out {
                 let under_way = tickets.under_way;
@@ -169,7 +169,7 @@ impl Drop for RoundTicket {
 }
 
 impl Waiting {
-    /// The ticket, if it is there.
+    /// The ticket, if given.
     pub(crate) fn take(&self) -> Option<RoundTicket> {
         let is_given = self.admission.tickets.lock().given.remove(&self.id);
         let waited = time::tick().saturating_duration_since(self.since);
@@ -180,18 +180,19 @@ impl Waiting {
 impl Drop for Waiting {
     fn drop(&mut self) {
         self.admission.tickets.lock().waiting.remove(&self.id);
-        // RACE: T1, this call, ends; T2 has given it a ticket before it left. Therefore T1 gives that back, for the next call.
+        // RACE: T1, this call, leaves; T2 has given it a ticket before. Therefore T1 returns the ticket, for the next
+        // call.
         drop(self.take());
     }
 }
 
-/// When a call that waits for other things as well may begin a round.
+/// The wait for a ticket of a call with other things to wait for.
 #[derive(Default)]
 pub(crate) struct RoundWait(Option<Waiting>);
 
 impl RoundWait {
-    /// A ticket, if the call `wants` one and it is there; `parker` is woken when it is. A call that does not want it any
-    /// more loses its place.
+    /// A ticket, if the call `wants` one and it is free. Otherwise the ticket wakes `parker` later. A call that does
+    /// not want a ticket loses its place.
     pub(crate) fn wait(
         &mut self,
         wants: bool,
@@ -201,7 +202,7 @@ impl RoundWait {
         let ticket = match &self.0 {
             _ if !wants => None,
             Some(waiting) => Some(waiting.take()?),
-            // It may be there at once: then the thread is woken for nothing.
+            // A ticket may be free at once: the thread then wakes for nothing.
             None => admission
                 .try_enter()
                 .or_else(|| self.0.insert(admission.enqueue(parker)).take()),
@@ -212,7 +213,7 @@ impl RoundWait {
         ticket
     }
 
-    /// Whether nothing else keeps the call from asking the nodes.
+    /// Whether the call waits for a ticket.
     pub(crate) fn is_awaited(&self) -> bool {
         self.0.is_some()
     }
@@ -236,10 +237,8 @@ mod tests {
     #[test]
     fn h5_slots_are_given_in_the_order_in_which_they_were_asked_for() {
         let admission = admission(2);
-        let (first, second) = (
-            admission.try_enter().unwrap(),
-            admission.try_enter().unwrap(),
-        );
+        let first = admission.try_enter().unwrap();
+        let second = admission.try_enter().unwrap();
         assert!(admission.try_enter().is_none());
         let [a, b, c] = [(); 3].map(|()| enqueue(&admission));
 
@@ -289,7 +288,7 @@ mod tests {
         cancel.cancel();
         let far = time::tick().checked_add(Duration::from_secs(600)).unwrap();
 
-        assert!(admission.wait(far, &[cancel.signal()]).is_none());
+        assert!(admission.wait(far, &[&cancel.signal]).is_none());
         assert!(admission.wait(time::tick(), &[]).is_none());
         assert!(admission.tickets.lock().waiting.is_empty());
     }
@@ -301,7 +300,7 @@ mod tests {
         let waiting = [(); 3].map(|()| enqueue(&admission));
 
         for _ in 0..2 {
-            ticket.learn(time::tick(), false);
+            ticket.adjust_limit(time::tick(), false);
         }
         drop(ticket);
 

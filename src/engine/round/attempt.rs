@@ -1,12 +1,12 @@
-//! One attempt to get a lock: an acquire round, a raise round if fencing counters were ahead, and if it was lost,
-//! everything of it taken back; and how it has ended.
+//! One attempt to get a lock: an acquire round, a raise round if fencing counters were ahead, and the removal of a lost
+//! attempt; and its result.
 
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use crate::answer::{AcquireReply, Answer};
 use crate::config::Config;
-use crate::engine::nodes::fanout::{Broadcast, Fanout};
+use crate::engine::nodes::fanout::{Broadcast, Fanout, Recipients};
 use crate::engine::round::admission::RoundTicket;
 use crate::engine::round::pending::Pending;
 use crate::engine::spec::LockSpec;
@@ -22,33 +22,33 @@ use crate::sys::logging::debug;
 use crate::time::{self, About, Moment, Now, Tick};
 use crate::wire::{Entering, QueueEntry, QueuePolicy, QueueUpdate};
 
-/// An attempt on its way.
+/// An attempt under way.
 pub(crate) struct Attempt {
     owner: Owner,
-    /// Read before the first byte can leave, anew for every attempt.
+    /// Clock reading before the first byte is sent, new for each attempt.
     pub(crate) sent: Now,
     use_until: Option<Moment>,
-    /// The largest fencing counter that was seen before.
+    /// Largest fencing counter seen before.
     seen: u64,
-    /// It enters the waiting lists of nodes that refuse it.
+    /// Whether it enters the waiting lists of refusing nodes.
     pub(crate) enters: bool,
     pub(crate) deadline: Tick,
     pub(crate) round: Arc<Pending<AcquireRound>>,
-    /// Others may begin when it has ended.
+    /// Round ticket, returned at its end.
     round_ticket: RoundTicket,
-    /// Nobody was asked: see [`Attempt::of_hand_overs`].
+    /// Whether hand-overs won it: see [`Attempt::of_hand_overs`].
     is_handed_over: bool,
 }
 
-/// Who asks: one owner for all attempts of a call, until a release of it was sent.
+/// The owner of a call: one for all attempts, until a release of it was sent.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Owner {
     pub(crate) token: OwnerToken,
-    /// Who the call is after that, if it goes on waiting.
+    /// Owner of the call after that, if it keeps waiting.
     pub(crate) successor: OwnerToken,
-    /// Nodes that were asked for it.
+    /// Nodes that may have got a command of it.
     pub(crate) reached: NodeSet,
-    /// It has the lock on some of them: an attempt claims the others.
+    /// Whether some of them granted it the lock: the attempt claims the others.
     pub(crate) claims: bool,
 }
 
@@ -70,9 +70,9 @@ impl Owner {
 }
 
 impl Attempt {
-    /// Prepares an attempt, and what has to be sent.
+    /// Prepares an attempt and its command.
     ///
-    /// Its time runs from here on: what the call has waited for its round ticket does not count.
+    /// The time of the attempt begins here: the wait for its ticket does not count.
     pub(crate) fn prepare(
         fanout: &Fanout,
         round_ticket: RoundTicket,
@@ -82,16 +82,19 @@ impl Attempt {
     ) -> Result<(Attempt, Broadcast), NotWon> {
         let sent = Now::read();
         let use_until = lease::use_until(sent.moment, request.spec.ttl(), request.margin);
-        let (seen, nodes) = (known.seen, fanout.nodes.len());
+        let seen = known.seen;
+        let nodes = fanout.nodes.len();
         let time = fanout.time_for_all(sent.moment);
         let mut policy = QueuePolicy {
             since: request.since(fanout),
             only: known.only,
             ..request.policy
         };
-        // While no time is known, a place that may be a wrong one is not taken: behind the answers it is known.
+        // Behind all others, in no list. While the nodes' time is unknown the place may be wrong; the answers show that
+        // time.
         if known.has_no_place || time.is_none() {
-            policy = policy.without_place();
+            policy.since = u64::MAX;
+            policy.enters = false;
         }
         let proposal = token::propose(time.unwrap_or(sent.moment.wall_micros()), seen);
         let proposal = proposal.ok_or_else(|| {
@@ -107,7 +110,10 @@ impl Attempt {
             .spec
             .commands
             .acquire(owner.token, ttl_ms, proposal, &policy);
-        let broadcast = Broadcast::ask(command, &round);
+        let broadcast = Broadcast {
+            recipients: Recipients::ReadyMajority,
+            ..Broadcast::ask(command, &round)
+        };
         let attempt = Attempt {
             owner,
             sent,
@@ -122,8 +128,8 @@ impl Attempt {
         Ok((attempt, broadcast))
     }
 
-    /// The attempt that nodes have made for a call that waits: they have handed the lock over to it, with these tokens, since it
-    /// `asked` last. `None` while that wins nothing. `use_until`: counted from when the call asked, since the keys were set after that.
+    /// The attempt of a waiting call by hand-overs with these `tokens` since it `asked` last. `None` if they win
+    /// nothing. `use_until`: counted from the send of that acquire, since the keys were set later.
     pub(crate) fn of_hand_overs(
         request: &Request,
         owner: Owner,
@@ -151,34 +157,34 @@ impl Attempt {
         })
     }
 
-    /// Sends it, and waits until it is won or lost.
+    /// Sends the attempt and waits for its result.
     pub(crate) fn run(
         self,
         fanout: &Fanout,
         request: &Request,
         broadcast: Broadcast,
     ) -> Result<Won, LostAttempt> {
-        self.round.send(fanout, broadcast.for_majority());
+        self.round.send(fanout, broadcast);
         self.round.spin(fanout, &self.round_ticket.admission);
         self.finish(fanout, request)
     }
 
-    /// Waits for an attempt that was sent.
+    /// Waits for the result of a sent attempt.
     pub(crate) fn finish(self, fanout: &Fanout, request: &Request) -> Result<Won, LostAttempt> {
         let mut end = self.round.wait(self.deadline);
         if request.policy.entry.is_some() && matches!(end, AcquireEnd::Lost(_)) {
-            // What others grant is given back in the same step, to whoever comes first.
+            // The release also gives back later grants of other nodes, to the first waiting call.
             let grace = pause::grace(Moment::now().since(self.sent.moment), 0);
             self.round
                 .wait_for_rows(self.deadline.min(time::deadline(grace)));
         }
-        // The limit learns from the first round. One that connected, was cut short, or was over at once because nobody could be
-        // asked, says nothing about load.
+        // The limit follows the first round. A round that connected, was cut short, or ended at once without a
+        // reachable node shows nothing about load.
         let time = self.deadline.saturating_duration_since(self.sent.tick);
         let is_answered = end != AcquireEnd::Lost(LossReason::NoQuorum);
         let timed_out = self.round.timed_out();
         if time == fanout.response_timeout && (is_answered || timed_out) {
-            self.round_ticket.learn(self.sent.tick, timed_out);
+            self.round_ticket.adjust_limit(self.sent.tick, timed_out);
         }
         let nodes = fanout.nodes.len();
         let mut seen = self
@@ -196,7 +202,7 @@ impl Attempt {
             _ => NodeSet::default(),
         };
         if let AcquireEnd::Raise { token } = end {
-            count(&fanout.counters.fencing_raises);
+            count(&fanout.journal.counters.fencing_raises);
             let raise = Arc::new(Pending::new(
                 nodes,
                 RaiseRound::new(rule, token, self.use_until),
@@ -212,8 +218,8 @@ impl Attempt {
             counted = raise.nodes_with(|it| rule.counts(it, token));
             raised = true;
         }
-        // RACE: T1 counts a grant of a node whose quarantine is over as far as is known. T2 takes in the record of another node
-        // of the majority, with a longer ttl. Therefore all of them are looked at once more.
+        // RACE: T1 counts a grant of a node after its known quarantine; T2 reads the record of another node of the
+        // majority, with a longer ttl. Therefore T1 checks all of them once more.
         let mut quarantined = Vec::new();
         if matches!(end, AcquireEnd::Won { .. }) && fanout.records.rules().quarantine().is_some() {
             quarantined = fanout.quarantined_of(counted, self.sent.tick);
@@ -223,16 +229,18 @@ impl Attempt {
         }
         let took = Moment::now().since(self.sent.moment);
         let tell = |outcome| {
-            fanout.upcall.tell(|| Event::Round {
+            fanout.journal.tell(Event::Round {
                 lock: request.spec.observed(),
                 outcome,
                 took,
             })
         };
-        if let (AcquireEnd::Won { token }, Some(use_until)) = (end, self.use_until) {
-            count(&fanout.counters.rounds_won);
+        if let AcquireEnd::Won { token } = end
+            && let Some(use_until) = self.use_until
+        {
             tell(RoundOutcome::Won);
             debug!(
+                fanout.journal,
                 "{:?}: won in {}, token {token}, {:?}",
                 request.spec.name,
                 About(took),
@@ -247,11 +255,11 @@ impl Attempt {
             let keep = spec.commands.keep(self.owner.token, client);
             let in_lists = client.filter(|_| keep.is_none());
             if let Some(keep) = keep {
-                // Slots besides its own that nodes have granted, or may grant yet, are given back, and the waiting lists of these
-                // nodes are left: the next call of this manager that waits has the same entry.
+                // Other slots that nodes granted, or may still grant, are given back. The call leaves the lists of
+                // these nodes: the manager's next waiting call has the same entry.
                 let others = self.reached().without(grants.nodes());
                 if !others.is_empty() {
-                    // RACE: as in `take_back`, behind the acquire.
+                    // RACE: behind the acquire, as in `take_back`.
                     let release = Broadcast::release(keep, others, spec.ttl());
                     fanout.send(release, time::tick());
                 }
@@ -271,28 +279,22 @@ impl Attempt {
                 waited: client.is_some(),
             });
         }
-        let why = if let AcquireEnd::Lost(why) = end {
-            why
-        } else {
-            LossReason::Overtaken
+        let why = match end {
+            AcquireEnd::Lost(why) => why,
+            _ => LossReason::Overtaken,
         };
-        let counters = &fanout.counters;
-        let (counter, outcome) = match why {
-            LossReason::Held => (&counters.rounds_held, RoundOutcome::Held),
-            LossReason::Overtaken => (&counters.rounds_held, RoundOutcome::Overtaken),
-            LossReason::KeyInUse => (&counters.rounds_held, RoundOutcome::KeyInUse),
-            LossReason::NoQuorum => (&counters.rounds_without_quorum, RoundOutcome::NoQuorum),
-            LossReason::TooLate => (&counters.rounds_too_late, RoundOutcome::TooLate),
-        };
-        count(counter);
-        tell(outcome);
+        tell(match why {
+            LossReason::Held => RoundOutcome::Held,
+            LossReason::Overtaken => RoundOutcome::Overtaken,
+            LossReason::KeyInUse => RoundOutcome::KeyInUse,
+            LossReason::NoQuorum => RoundOutcome::NoQuorum,
+            LossReason::TooLate => RoundOutcome::TooLate,
+        });
         for (node, failure) in quarantined {
             self.round.amend(node, NodeAnswer::Failed(failure));
         }
         let rows = self.round.rows();
         let taken_back = self.take_back(fanout, request, &rows, pause::keeps_its_place(why));
-        let (queued, common_slot) = self.round.with_ballot(|it| (it.queued(), it.common_slot()));
-        let common_slot = common_slot.filter(|_| why == LossReason::Held);
         let asked = self.sent.tick;
         let waited = self.round_ticket.waited;
         Err(LostAttempt {
@@ -303,21 +305,20 @@ impl Attempt {
             took,
             waited,
             seen,
-            common_slot,
-            queued,
             enters: self.enters,
             is_released: taken_back.is_some(),
             release: taken_back.flatten(),
         })
     }
 
-    /// Nodes to which a command of its owner may have come.
+    /// Nodes that may have got a command of its owner.
     fn reached(&self) -> NodeSet {
         self.owner.reached.union(self.round.reached())
     }
 
-    /// Takes back whatever a lost attempt may have left on the nodes; `None` if there is nothing and the call goes on as the same
-    /// owner, otherwise what was granted, on its way back. `stays`: the call keeps its place in their lists.
+    /// Removes everything that a lost attempt may have left on the nodes. `None` if there is nothing to remove and the
+    /// call keeps its owner; otherwise the release of the grants, under way. `stays`: the call keeps its place in the
+    /// lists.
     fn take_back(
         &self,
         fanout: &Fanout,
@@ -326,8 +327,8 @@ impl Attempt {
         stays: bool,
     ) -> Option<Option<Arc<Pending<ReleaseRound>>>> {
         if request.policy.entry.is_some() && self.round.reached().is_empty() {
-            // It has changed nothing anywhere. While servers are slow, a release for each such attempt would only make them slower;
-            // what they have handed over lasts for a second.
+            // No node got the command. While servers are slow, a release for each such attempt would slow them down
+            // further. A hand-over lasts for a second.
             return None;
         }
         let mut to = self.reached();
@@ -340,12 +341,12 @@ impl Attempt {
                 NodeAnswer::Granted | NodeAnswer::GrantedBehind => {
                     granted = granted.saturating_add(1);
                 }
-                // A key there is no vote, and the holder could not heal the lock.
+                // A key there is no vote, and its holder could not heal the lock.
                 NodeAnswer::Failed(NodeFailure::Quarantined { .. }) => {
                     granted = granted.saturating_add(1);
                     has_quarantined = true;
                 }
-                // The only answers that prove that no key of ours is there. An entry may be.
+                // Only these answers prove that no key of ours is there. An entry may be.
                 NodeAnswer::Held { .. } | NodeAnswer::HeldByReaders { .. }
                     if request.policy.entry.is_none() =>
                 {
@@ -357,27 +358,25 @@ impl Attempt {
                 _ => {}
             }
         }
-        // RACE: T1, this call, loses its round before a server in quarantine has answered; T2, the server, grants the lock; T1 waits
-        // for others and claims nothing. Therefore T1 takes back what such a server may have granted.
+        // RACE: T1, this call, loses its round before a quarantined server has answered; T2, the server, grants the
+        // lock; T1 waits for other servers and claims nothing. Therefore T1 takes back such a possible grant.
         has_quarantined =
             has_quarantined || !fanout.quarantined_of(silent, self.sent.tick).is_empty();
         let may_be_granted = granted != 0 || !silent.is_empty();
         let goes_on = !(has_quarantined || self.owner.claims && may_be_granted);
         if stays && request.policy.entry.is_some() && goes_on {
-            // It is in their lists, and whoever releases the lock hands it over. What some have granted meanwhile it claims, once.
+            // The call is in the lists, and a release hands the lock over to it. It claims the grants once.
             return None;
         }
-        // RACE: a node may grant the lock after we have given up on it. We do not wait to find out. The release goes
-        // into the same queue as the acquire, and there is one connection to a node, so the node runs
-        // them in that order: whatever the late acquire does, the release undoes.
+        // RACE: T1, this call, gives up on a node; T2, the node, grants the lock late. Therefore T1 puts the release
+        // behind the acquire, on the only connection to the node: the node runs them in that order.
         //
-        // One gap stays open on purpose. If the connection itself breaks between the two, the node may still find the
-        // acquire in the old socket after it has run the release from the new one. The key then stays for one ttl.
-        // Nobody counted that vote, so there is no second holder; the price is a node that refuses all clients until the
-        // key expires.
+        // One gap stays open on purpose. If the connection breaks between the two, the node may run the acquire from
+        // the old socket after the release from the new one. The key then stays for one ttl and the node refuses all
+        // clients for that time. Nobody counted the vote, so there is no second holder.
         let update = match request.policy.entry {
             None => QueueUpdate::None,
-            // Those who began earlier are handed what it gives back: nobody hands anything to itself.
+            // A release hands the lock over to earlier calls, never to its own.
             Some(entry) if stays => QueueUpdate::Enter(Entering {
                 entry,
                 since: request.since(fanout),
@@ -401,15 +400,15 @@ impl Attempt {
     }
 }
 
-/// What a call has asked the nodes last.
+/// The last acquire of a call.
 pub(crate) struct Asked {
     pub(crate) sent: Now,
     pub(crate) round: Arc<Pending<AcquireRound>>,
 }
 
 impl Asked {
-    /// What a release of the lock is to the call that enters the waiting lists by it: a round in which every node has refused it,
-    /// with the token of the lock as the counter. Its owner is a new one, so what is handed over to it was set after the release.
+    /// The acquire of a call that enters the waiting lists by a release of the lock: a round refused by every node,
+    /// with the token of the lock as the counter. Its owner is new, so any hand-over to it was set after the release.
     pub(crate) fn by_release(request: &Request, fanout: &Fanout, token: u64) -> Asked {
         let sent = Now::read();
         let round = AcquireRound::new(request.spec.rule(), token, None);
@@ -431,24 +430,24 @@ impl Asked {
     }
 }
 
-/// A waiting list is kept for several of the longest pauses, so that calls that are alive do not fall out of it.
+/// Life of a waiting list in longest pauses, so that live calls do not drop out.
 const PAUSES_IN_A_LIFE: u32 = 3;
 
-/// What a call asks the nodes for.
+/// The request of a call.
 pub(crate) struct Request {
     pub(crate) spec: Arc<LockSpec>,
-    /// By how much the lease ends earlier for its holder than for the nodes.
+    /// Time by which the lease ends earlier for its holder than for the nodes.
     pub(crate) margin: Duration,
-    /// But for the place: see [`Request::since`].
+    /// Place in the lists, except for its start: see [`Request::since`].
     pub(crate) policy: QueuePolicy,
     pub(crate) began: Moment,
-    /// No round of the call goes on for longer.
+    /// End of all rounds of the call.
     end: Option<Tick>,
     place: OnceLock<u64>,
 }
 
 impl Request {
-    /// `client`: of a call that waits, and enters the waiting lists of the nodes.
+    /// `client`: of a waiting call, which enters the nodes' waiting lists.
     pub(crate) fn new(
         spec: &Arc<LockSpec>,
         config: &Config,
@@ -456,7 +455,7 @@ impl Request {
         end: Option<Tick>,
     ) -> Request {
         let life = pause::longest_pause(config.retry_max).saturating_mul(PAUSES_IN_A_LIFE);
-        let life = u64::try_from(life.as_millis()).unwrap_or(u64::MAX);
+        let life = lease::millis(life);
         let entry = client.map(|client| QueueEntry { client, life });
         let began = Moment::now();
         let policy = QueuePolicy {
@@ -475,19 +474,19 @@ impl Request {
         }
     }
 
-    /// When a round ends that would otherwise end at `deadline`.
+    /// The earlier one of `deadline` and the end of the call.
     pub(super) fn limit(&self, deadline: Tick) -> Tick {
         self.end.map_or(deadline, |end| end.min(deadline))
     }
 
-    /// When the call began, microseconds since 1970: calls of all clients are ordered by it.
+    /// Start of the call, microseconds since 1970: the order of calls of all clients.
     ///
-    /// Does not change once the clocks of a majority are known.
+    /// Fixed once the clocks of a majority are known.
     pub(crate) fn since(&self, fanout: &Fanout) -> u64 {
         if let Some(place) = self.place.get() {
             return *place;
         }
-        // Not within `get_or_init`: it takes locks.
+        // Not within `get_or_init`: this locks.
         match fanout.time_for_all(self.began) {
             Some(time) => *self.place.get_or_init(|| time),
             None => self.began.wall_micros(),
@@ -495,22 +494,25 @@ impl Request {
     }
 }
 
-/// What a call knows from its attempts so far.
+/// Facts from the attempts of a call so far.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct AttemptFacts {
     /// The largest fencing counter that was seen.
     pub(crate) seen: u64,
-    /// It could not win its last round even if nobody has the lock: see [`pause::keeps_its_place`].
+    /// Whether its last round could not be won even without a holder: see [`pause::keeps_its_place`].
     pub(crate) has_no_place: bool,
-    /// Of a semaphore: the nodes granted different slots, and this one is free at a majority.
+    /// Slot of a semaphore that is free at a majority, after nodes granted different slots.
     pub(crate) only: Option<u8>,
 }
 
 impl AttemptFacts {
-    /// What is known after a lost attempt.
+    /// The facts after a lost attempt.
     pub(crate) fn after(self, lost: &LostAttempt) -> AttemptFacts {
-        // One try for a slot, and then by chance again.
-        let only = lost.common_slot.filter(|_| self.only.is_none());
+        let mut only = None;
+        // One try for this slot, then a random one again.
+        if lost.why == LossReason::Held && self.only.is_none() {
+            only = lost.round.with_ballot(Ballot::<AcquireRound>::common_slot);
+        }
         AttemptFacts {
             seen: self.seen.max(lost.seen),
             has_no_place: !pause::keeps_its_place(lost.why),
@@ -519,31 +521,31 @@ impl AttemptFacts {
     }
 }
 
-/// What a won acquisition knows.
+/// A won acquisition.
 pub(crate) struct Won {
     pub(crate) spec: Arc<LockSpec>,
     pub(crate) owner: OwnerToken,
     pub(crate) token: FencingToken,
-    /// The nodes were offered another one first.
+    /// Whether the nodes got another proposal first.
     pub(crate) raised: bool,
-    /// Read before the first byte could leave.
+    /// Clock reading before the first byte was sent.
     pub(crate) sent: Now,
     pub(crate) use_until: Moment,
-    /// Nodes have handed it over, for a short life.
+    /// Whether nodes handed it over, for a short life.
     pub(crate) is_handed_over: bool,
     pub(crate) first_life: Option<RoundTicket>,
-    /// Nodes to which the acquire may have come.
+    /// Nodes that may have got the acquire.
     pub(crate) reached: NodeSet,
     pub(crate) grants: Grants,
-    /// The call may be in waiting lists, of nodes that refused it.
+    /// Client in the waiting lists of nodes that refused the call, if it may be there.
     pub(crate) in_lists: Option<ClientId>,
-    /// Nodes may hand the lock over to its owner: its call has waited.
+    /// Whether its call has waited: nodes may hand the lock over to its owner.
     pub(crate) waited: bool,
 }
 
 #[cfg(test)]
 impl Won {
-    /// A lock that was won just now, that no node knows of, and that ends after `lasts`.
+    /// A lock won now, unknown to all nodes, that ends after `lasts`.
     pub(crate) fn just_now(spec: &Arc<LockSpec>, lasts: Duration) -> Won {
         let sent = Now::read();
         Won {
@@ -563,61 +565,57 @@ impl Won {
     }
 }
 
-/// Which nodes granted a lock: also those whose answers come, or came, when it was won already.
+/// Nodes that granted a lock, with late answers.
 #[derive(Default)]
 pub(crate) struct Grants {
     pub(crate) round: Option<Arc<Pending<AcquireRound>>>,
-    /// The slot, of a semaphore. Others that were granted besides are given back.
+    /// Slot of a semaphore. Other granted slots are given back.
     pub(crate) slot: Option<u8>,
-    /// Nodes on which it turned out to be gone.
+    /// Nodes that have lost the key.
     pub(crate) gone: NodeSet,
 }
 
 impl Grants {
-    /// Nodes that have answered, granted or not.
+    /// Nodes with any answer.
     pub(crate) fn answered(&self) -> NodeSet {
-        self.round
-            .as_ref()
-            .map_or(NodeSet::default(), |it| it.nodes_with(|_| true))
+        self.nodes_with(|_| true)
     }
 
     pub(crate) fn nodes(&self) -> NodeSet {
-        let granted = |it: &Answer| it.is_granted() && it.slot() == self.slot;
-        self.round
-            .as_ref()
-            .map_or(NodeSet::default(), |it| it.nodes_with(granted))
+        self.nodes_with(|it| it.is_granted() && it.slot() == self.slot)
             .without(self.gone)
+    }
+
+    fn nodes_with(&self, what: impl Fn(&Answer) -> bool) -> NodeSet {
+        let nodes = self.round.as_ref().map(|round| round.nodes_with(what));
+        nodes.unwrap_or_default()
     }
 }
 
-/// A lost attempt, with everything of it taken back.
+/// A lost attempt, taken back on all nodes.
 #[derive(Clone)]
 pub(crate) struct LostAttempt {
     pub(crate) why: LossReason,
     pub(crate) rows: Vec<NodeAnswer>,
     pub(crate) round: Arc<Pending<AcquireRound>>,
-    /// When it began.
+    /// Start of the attempt.
     pub(crate) asked: Tick,
     pub(crate) took: Duration,
-    /// For how long the call has waited for its round ticket before.
+    /// Wait for its round ticket.
     pub(crate) waited: Duration,
     /// The largest fencing counter that was seen.
     pub(crate) seen: u64,
-    /// Of a semaphore, of which the nodes granted different slots: one that is free at a majority.
-    pub(crate) common_slot: Option<u8>,
-    /// How many nodes have queued the call in their waiting lists.
-    pub(crate) queued: usize,
-    /// It asked to enter these lists.
+    /// Whether it asked to enter the waiting lists.
     pub(crate) enters: bool,
-    /// A release of its owner was sent.
+    /// Whether a release of its owner was sent.
     pub(crate) is_released: bool,
-    /// The release of what was granted, on its way.
+    /// Release of the grants, under way.
     pub(crate) release: Option<Arc<Pending<ReleaseRound>>>,
 }
 
 #[cfg(test)]
 impl LostAttempt {
-    /// An attempt of which no node has taken note.
+    /// An attempt that reached no node.
     pub(crate) fn of_nobody(nodes: usize) -> LostAttempt {
         let round = AcquireRound::new(crate::logic::acquire_round::Rule::Exclusive, 0, None);
         LostAttempt {
@@ -628,8 +626,6 @@ impl LostAttempt {
             took: Duration::ZERO,
             waited: Duration::ZERO,
             seen: 0,
-            common_slot: None,
-            queued: 0,
             enters: true,
             is_released: false,
             release: None,
@@ -638,12 +634,12 @@ impl LostAttempt {
 }
 
 impl LostAttempt {
-    /// Whether it may be that nobody got the lock: something was granted to us, and to others the rest.
+    /// Whether possibly no call got the lock: some nodes granted it to this call, the others to other calls.
     pub(crate) fn is_undecided(&self) -> bool {
         match self.why {
             LossReason::Overtaken => true,
             LossReason::Held => self.rows.iter().any(NodeAnswer::is_granted),
-            // The next attempt knows the nodes' time.
+            // The next attempt has the nodes' time.
             LossReason::NoQuorum => self
                 .rows
                 .contains(&NodeAnswer::Failed(NodeFailure::ClockBehind)),
@@ -651,7 +647,7 @@ impl LostAttempt {
         }
     }
 
-    /// Whether a majority of the nodes can be asked; `None` if the attempt says nothing about it.
+    /// Whether a majority of the nodes is reachable; `None` if the attempt shows nothing about that.
     pub(crate) fn finds_a_majority(&self) -> Option<bool> {
         match self.why {
             LossReason::NoQuorum => Some(self.quarantine().is_some()),
@@ -660,10 +656,10 @@ impl LostAttempt {
         }
     }
 
-    /// The nodes whose quarantine stands in the way, and for how long: until enough of them vote. That is no outage; `None` if no
-    /// majority will be there even then.
+    /// Number of quarantined nodes in the way, and the time until enough of them vote. That is no outage. `None` if
+    /// there is no majority even then.
     pub(crate) fn quarantine(&self) -> Option<(usize, Duration)> {
-        let left = |it: &NodeAnswer| match it {
+        let left = |row: &NodeAnswer| match row {
             NodeAnswer::Failed(NodeFailure::Quarantined { left, .. }) => Some(*left),
             _ => None,
         };
@@ -676,12 +672,12 @@ impl LostAttempt {
             .then_some((lasts.len(), longest))
     }
 
-    /// The earliest time at which a majority of the nodes can be free if nobody releases anything.
+    /// Earliest time at which a majority can be free without a release.
     pub(crate) fn free_in(&self) -> Option<Duration> {
         let free_in = |row: &NodeAnswer| match row {
-            // That grant is being taken back.
+            // This grant is being taken back.
             NodeAnswer::Granted | NodeAnswer::GrantedBehind => Some(Duration::ZERO),
-            // When the key there expires, unless its owner extends it.
+            // The key expires then, unless its owner extends it.
             NodeAnswer::Held { left, .. } | NodeAnswer::HeldByReaders { left, .. } => *left,
             NodeAnswer::Failed(NodeFailure::Quarantined { left, .. }) => Some(*left),
             _ => None,
@@ -691,7 +687,7 @@ impl LostAttempt {
     }
 }
 
-/// Why an attempt has won nothing.
+/// Reason for a failed attempt.
 pub(crate) enum NotWon {
     Lost(LostAttempt),
     /// Nothing was sent.

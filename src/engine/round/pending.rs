@@ -1,9 +1,9 @@
-//! A round that is under way: votes come in from the workers, one decision goes out.
+//! A round under way: votes come in from the workers, one decision goes out.
 //!
-//! One shared place per round and one wake-up, at the decision. A channel per request, or a wake-up per answer, costs
+//! One shared place and one wake-up per round, at the decision. A channel per request, or a wake-up per answer, costs
 //! half of the throughput.
 //!
-//! [`ask_many`] is for commands of which every answer is of interest.
+//! [`ask_many`] waits for every answer.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -25,17 +25,17 @@ use crate::wire::Command;
 pub(crate) struct Pending<R: Round> {
     state: Mutex<RoundState<R>>,
     decided: Condvar,
-    /// Told of every answer that comes after the decision.
+    /// Notified of every answer.
     answered: Condvar,
 }
 
 struct RoundState<R: Round> {
     ballot: Ballot<R>,
-    /// Not decided by votes.
+    /// Whether the time-out decided the round.
     timed_out: bool,
-    /// Rows that say something else than the votes. Few rounds have any.
+    /// Rows that differ from the votes. Few rounds have any.
     amended: Vec<(NodeId, NodeAnswer)>,
-    /// Nodes to which something of the command may have come.
+    /// Nodes that may have got the command.
     reached: NodeSet,
 }
 
@@ -44,7 +44,7 @@ impl<R: Round> Pending<R> {
         Pending::of_ballot(Ballot::new(nodes, round), NodeSet::default())
     }
 
-    /// A round with the votes of `ballot`, of a command that may have come to the nodes `reached`.
+    /// A round with the votes of `ballot`. `reached`: nodes that may have got its command.
     pub(crate) fn of_ballot(ballot: Ballot<R>, reached: NodeSet) -> Pending<R> {
         Pending {
             state: Mutex::new(RoundState {
@@ -58,7 +58,7 @@ impl<R: Round> Pending<R> {
         }
     }
 
-    /// A round that goes to the nodes `to`, if that is some. The others do not have to be asked.
+    /// A round among the nodes `to`, or all. The other nodes count as failed.
     pub(crate) fn among(fanout: &Fanout, round: R, to: Option<NodeSet>) -> Arc<Pending<R>> {
         let pending = Arc::new(Pending::new(fanout.nodes.len(), round));
         let is_left_out = |node: &NodeId| to.is_some_and(|to| !to.contains(*node));
@@ -68,7 +68,7 @@ impl<R: Round> Pending<R> {
         pending
     }
 
-    /// Remembers to which nodes the command was given.
+    /// Adds nodes that got the command.
     pub(crate) fn set_reached(&self, nodes: NodeSet) {
         let mut state = self.state.lock();
         state.reached = state.reached.union(nodes);
@@ -84,8 +84,8 @@ impl<R: Round> Pending<R> {
         self.set_reached(taken);
     }
 
-    /// Looks for the decision for a moment, and lets other threads run meanwhile. For a caller that is alone, with nodes that are
-    /// near: to fall asleep and to be woken takes longer than such a round.
+    /// Polls for the decision for a moment and yields to other threads. For a lone caller with near nodes: to sleep and
+    /// wake takes longer than such a round.
     pub(crate) fn spin(&self, fanout: &Fanout, admission: &Admission) {
         if !admission.is_alone() || !fanout.is_near() {
             return;
@@ -98,7 +98,7 @@ impl<R: Round> Pending<R> {
         }
     }
 
-    /// Waits until the round is decided; at `deadline` it is decided with the votes that are there.
+    /// Waits for the decision. At `deadline` the votes so far decide.
     pub(crate) fn wait(&self, deadline: Tick) -> R::End {
         let mut state = self.state.lock();
         loop {
@@ -116,30 +116,30 @@ impl<R: Round> Pending<R> {
         self.end().is_some()
     }
 
-    /// How it was decided, if it was.
+    /// The decision, if any.
     pub(crate) fn end(&self) -> Option<R::End> {
         self.state.lock().ballot.end()
     }
 
-    /// Whether it was not decided by votes.
+    /// Whether the time-out decided the round.
     pub(crate) fn timed_out(&self) -> bool {
         self.state.lock().timed_out
     }
 
-    /// Ends the round now; false if it was over already.
+    /// Ends the round now; false if it was over.
     pub(crate) fn close(&self) -> bool {
         let end = self.state.lock().close();
         self.announce(end);
         end.is_some()
     }
 
-    /// Waits until every node has answered, also after the decision, or until `deadline`: for reports.
+    /// Waits for every answer, also after the decision, until `deadline`: for reports.
     pub(crate) fn wait_for_rows(&self, deadline: Tick) {
         let mut state = self.state.lock();
         while state.ballot.votes().open() != 0 && self.answered.wait(&mut state, Some(deadline)) {}
     }
 
-    /// What each node answered so far.
+    /// The rows of all nodes so far.
     pub(crate) fn rows(&self) -> Vec<NodeAnswer> {
         let state = self.state.lock();
         let amended = |node| {
@@ -157,30 +157,29 @@ impl<R: Round> Pending<R> {
             .collect()
     }
 
-    /// Says what an answer turned out to be worth, after the end.
+    /// Corrects a row after the end.
     pub(crate) fn amend(&self, node: NodeId, row: NodeAnswer) {
         self.state.lock().amended.push((node, row));
     }
 
-    /// The nodes with an answer like this so far.
+    /// Nodes with such an answer so far.
     pub(crate) fn nodes_with(&self, what: impl Fn(&Answer) -> bool) -> NodeSet {
         self.state.lock().ballot.votes().nodes_with(what)
     }
 
-    /// Looks at the votes.
+    /// Reads the votes.
     pub(crate) fn with_ballot<T>(&self, look: impl FnOnce(&Ballot<R>) -> T) -> T {
         look(&self.state.lock().ballot)
     }
 
-    /// Counts a node as failed that is not asked. `row` is what reports say of it.
+    /// Counts a skipped node as failed. `row`: its row in reports.
     pub(crate) fn leave_out(&self, node: NodeId, row: NodeAnswer) {
-        let end = {
-            let mut state = self.state.lock();
-            if state.ballot.votes().get(node).is_none() {
-                state.amended.push((node, row));
-            }
-            state.take(node, Answer::Failed(NodeFailure::TimedOut))
-        };
+        let mut state = self.state.lock();
+        if state.ballot.votes().get(node).is_none() {
+            state.amended.push((node, row));
+        }
+        let end = state.take(node, Answer::Failed(NodeFailure::TimedOut));
+        drop(state);
         self.announce(end);
     }
 
@@ -192,7 +191,7 @@ impl<R: Round> Pending<R> {
 }
 
 impl<R: Round> RoundState<R> {
-    /// The end, if this vote decides the round.
+    /// Takes a vote. Returns the end if the vote decides the round.
     fn take(&mut self, node: NodeId, vote: Answer) -> Option<R::End> {
         if self.ballot.end().is_some() {
             self.ballot.on_late_vote(node, vote);
@@ -204,7 +203,7 @@ impl<R: Round> RoundState<R> {
         }
     }
 
-    /// The end, if the round was open: its time-out always ends it.
+    /// Ends an open round: a time-out always decides.
     fn close(&mut self) -> Option<R::End> {
         let now = Moment::now();
         let Step::Decided(end) = self.ballot.on_timeout(now) else {
@@ -217,15 +216,15 @@ impl<R: Round> RoundState<R> {
 
 impl<R: Round> ReplyHandler for Pending<R> {
     fn deliver(&self, node: NodeId, answer: Answer, reached: bool) -> bool {
-        let (counted, end) = {
-            let mut state = self.state.lock();
-            if !reached {
-                state.reached.remove(node);
-            }
-            (state.ballot.end().is_none(), state.take(node, answer))
-        };
+        let mut state = self.state.lock();
+        if !reached {
+            state.reached.remove(node);
+        }
+        let counted = state.ballot.end().is_none();
+        let end = state.take(node, answer);
+        drop(state);
         self.announce(end);
-        // Costs nothing while no thread waits for it, which is nearly always.
+        // Costs nothing without a waiting thread, which is the usual case.
         self.answered.notify_all();
         counted
     }
@@ -235,8 +234,8 @@ impl<R: Round> ReplyHandler for Pending<R> {
     }
 }
 
-/// Waits for the answers of all nodes, or of those in `to`, as long as a round lasts: what each has answered, or why it has not
-/// answered as it should, in node order.
+/// Waits for the answers of all nodes, or of those in `to`, as long as a round lasts. Returns the answer or failure of
+/// each, in node order.
 pub(crate) fn ask(
     fanout: &Fanout,
     command: Command,
@@ -246,7 +245,7 @@ pub(crate) fn ask(
     answers.into_iter().flatten().map(|it| it.0).collect()
 }
 
-/// What a node has answered, or why it has not answered as it should; and how long that took.
+/// Answer or failure of a node, and how long it took.
 pub(crate) type Timed = (Result<Answer, NodeFailure>, Option<Duration>);
 
 /// A command for all nodes, or for those in `to`.
@@ -255,7 +254,7 @@ pub(crate) struct NodeQuery {
     pub(crate) to: Option<NodeSet>,
 }
 
-/// Several commands at once, each for its nodes: the answers to each, in node order.
+/// Sends several commands at once, each to its nodes. Returns the answers to each, in node order.
 pub(crate) fn ask_many(
     fanout: &Fanout,
     commands: impl IntoIterator<Item = NodeQuery>,

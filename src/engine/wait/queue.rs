@@ -1,5 +1,4 @@
-//! The calls that wait for one lock, as seen by the threads that hand it to them or notify them of a release, and the holds
-//! that the manager has of it.
+//! The waiting calls of one lock and the manager's holds of it.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
@@ -14,7 +13,7 @@ use crate::engine::round::attempt::{
     Asked, Attempt, AttemptFacts, LostAttempt, NotWon, Owner, Request,
 };
 use crate::engine::round::pending::Pending;
-use crate::ids::{ClientId, NodeId, NodeSet, OwnerToken};
+use crate::ids::{NodeId, NodeSet, OwnerToken};
 use crate::logic::acquire_round::{AcquireRound, Rule};
 use crate::logic::lease;
 use crate::logic::pause;
@@ -25,13 +24,13 @@ use crate::sys::{ThreadId, this_thread};
 use crate::time::{self, Moment, Tick};
 use crate::wire::{Entering, HandedOver};
 
-/// By lock key.
+/// Queues by lock key.
 pub(super) type WaitQueues = HashMap<Arc<[u8]>, WaitQueue>;
 
 /// The queue of one lock.
 #[derive(Default)]
 pub(super) struct WaitQueue {
-    /// The manager's holds.
+    /// Holds of the manager.
     holds: Vec<HoldEntry>,
     pub(super) tickets: VecDeque<Arc<Ticket>>,
 }
@@ -39,10 +38,10 @@ pub(super) struct WaitQueue {
 /// A hold of the manager.
 struct HoldEntry {
     id: u64,
-    /// How many may hold the lock. None: a hold of a set of locks that this one belongs to, or a permit. That says whose it is,
-    /// and nobody waits for it.
+    /// Rule of the lock. None for a hold of a set with this lock, or for a permit: it shows the holder, and no call
+    /// waits for it.
     rule: Option<Rule>,
-    /// The thread that took it. The guard may be another thread's by now.
+    /// Thread that took the lock. The guard may be on another thread now.
     taker: ThreadId,
 }
 
@@ -57,7 +56,7 @@ impl WaitQueue {
         self.holds.is_empty() && self.tickets.is_empty()
     }
 
-    /// The calling thread has taken the lock; without a `rule`: a set of locks with this one, or a permit.
+    /// Begins a hold of the calling thread. Without a `rule`: of a set with this lock, or of a permit.
     pub(super) fn begin_hold(&mut self, id: u64, rule: Option<Rule>) {
         let taker = this_thread().id();
         self.holds.push(HoldEntry { id, rule, taker });
@@ -67,57 +66,51 @@ impl WaitQueue {
         self.holds.retain(|it| it.id != id || it.rule.is_some());
     }
 
-    /// Ends the hold; false if there is none with this id.
+    /// Ends the hold; false without one of this id.
     pub(super) fn end_hold(&mut self, id: u64) -> bool {
         let before = self.holds.len();
         self.holds.retain(|it| it.id != id || it.rule.is_none());
         self.holds.len() < before
     }
 
-    /// The hold `id` is that of a reader from now on, and is called `reader`.
+    /// Turns the hold `id` into the hold `reader` of a reader.
     pub(super) fn share_hold(&mut self, id: u64, reader: u64) {
-        let exclusive = self.holds.iter_mut().filter(|it| it.is_exclusive());
-        for hold in exclusive.filter(|it| it.id == id) {
-            hold.id = reader;
-            hold.rule = Some(Rule::Shared);
+        for hold in &mut self.holds {
+            if hold.id == id && hold.is_exclusive() {
+                hold.id = reader;
+                hold.rule = Some(Rule::Shared);
+            }
         }
     }
 
-    /// How many calls may ask the nodes together, if the manager does not hold the lock alone: the first, or all that read and
-    /// stand before the first that writes.
-    fn len_of_front(&self) -> usize {
-        self.tickets
-            .iter()
-            .take_while(|it| it.request.spec.commands.is_shared)
-            .count()
-            .max(1)
-    }
-
-    /// Which threads took the manager's holds.
+    /// Threads that took the manager's holds.
     pub(super) fn takers(&self) -> impl Iterator<Item = ThreadId> {
         self.holds.iter().map(|it| it.taker)
     }
 
-    /// The manager's hold, if it holds the lock alone.
+    /// The manager's hold, if it is exclusive.
     fn holder(&self) -> Option<u64> {
-        let holder = self.holds.iter().find(|it| it.is_exclusive());
-        holder.map(|it| it.id)
+        let mut exclusive = self.holds.iter().filter(|it| it.is_exclusive());
+        Some(exclusive.next()?.id)
     }
 
-    /// Lets the calls [in front](WaitQueue::len_of_front) ask the nodes if the manager does not hold the lock alone, and none
-    /// otherwise. A call that writes asks although calls of the manager read: so it stands in the lists of the nodes before
-    /// readers that come later.
+    /// Admits the calls in front unless the manager holds the lock alone: the first call, or all readers before the first
+    /// writer. A writer asks although readers of the manager hold the lock: so it is in the nodes' lists before later
+    /// readers.
     pub(super) fn admit(&self) {
-        let admitted = if self.holder().is_none() {
-            self.len_of_front()
-        } else {
-            0
+        let readers = self
+            .tickets
+            .iter()
+            .take_while(|it| it.request.spec.commands.is_shared);
+        let admitted = match self.holder() {
+            None => readers.count().max(1),
+            Some(_) => 0,
         };
         for (place, ticket) in self.tickets.iter().enumerate() {
             let mut state = ticket.state.lock();
             let may_ask = place < admitted;
             if !may_ask && !state.may_ask {
-                // Nor may those behind it.
+                // Nor are the calls behind it admitted.
                 break;
             }
             let begins = may_ask && !state.may_ask;
@@ -126,7 +119,7 @@ impl WaitQueue {
                 state.try_at = None;
             }
             state.may_ask = may_ask;
-            // Its thread looks at the ticket first.
+            // The woken thread locks the ticket first.
             drop(state);
             if begins {
                 ticket.parker.wake();
@@ -134,13 +127,13 @@ impl WaitQueue {
         }
     }
 
-    /// Ends the hold `id` for the first call, if that can `enter` the waiting lists by the release.
+    /// Ends the hold `id` for the first call, if the call can `enter` the waiting lists by the release.
     pub(super) fn pass_on<T>(
         &mut self,
         id: u64,
         enter: impl FnOnce(&Arc<Ticket>) -> Option<T>,
     ) -> Option<T> {
-        // Readers hand nothing over: a call that waits behind them has asked.
+        // Readers hand nothing over: a call behind them has asked already.
         let first = self.tickets.front()?;
         if !first.request.spec.commands.has_slots && self.holder() != Some(id) {
             return None;
@@ -151,7 +144,7 @@ impl WaitQueue {
     }
 }
 
-/// The calls that wait, and the holds that came from them, by the owners that nodes know them by.
+/// Waiting calls and their later holds, by the owner tokens on the nodes.
 #[derive(Default)]
 pub(crate) struct Owners(Mutex<HashMap<OwnerToken, Arc<Ticket>>>);
 
@@ -160,14 +153,14 @@ impl Owners {
         self.0.lock().get(&owner).cloned()
     }
 
-    /// To be called before a command of it is sent.
+    /// Called before a command of this owner is sent.
     fn insert(&self, owner: Owner, ticket: &Arc<Ticket>) {
         let mut owners = self.0.lock();
         owners.insert(owner.token, Arc::clone(ticket));
         owners.insert(owner.successor, Arc::clone(ticket));
     }
 
-    /// What is handed over to it from now on is given back.
+    /// From now on hand-overs to this owner are given back.
     pub(crate) fn remove(&self, owner: OwnerToken) {
         let ticket = self.0.lock().remove(&owner);
         // Dropped with nothing locked.
@@ -192,42 +185,42 @@ pub(crate) struct Ticket {
 
 #[derive(Default)]
 pub(super) struct TicketState {
-    /// The call is the first in its queue, and the manager does not hold the lock.
+    /// Whether the call is in front of its queue and the manager does not hold the lock.
     pub(super) may_ask: bool,
-    /// An attempt of it is under way.
+    /// Whether an attempt is under way.
     pub(super) asks: bool,
-    /// When it asks them next if nothing is handed over to it; at once if `None`.
+    /// Time of the next attempt without a hand-over; at once if `None`.
     pub(super) try_at: Option<Tick>,
-    /// Who it is to the nodes.
+    /// Its owner on the nodes.
     pub(super) owner: Option<Owner>,
-    /// Who it was to them until its last attempt was taken back.
+    /// Its owner before the last attempt was taken back.
     pub(super) former: Option<OwnerToken>,
-    /// What it has asked them last, as that owner.
+    /// Its last acquire as the present owner.
     pub(super) asked: Option<Asked>,
     pub(super) hand_overs: HandOvers,
-    /// How long other nodes are waited for once one has handed the lock over.
+    /// Wait for other nodes after the first hand-over.
     pub(super) grace: Duration,
     pub(super) known: AttemptFacts,
-    /// The last attempt of the first call, which has given up because of an outage.
+    /// Last attempt of the first call, which gave up in an outage.
     pub(super) given_up: Option<Arc<LostAttempt>>,
 }
 
-/// What nodes have handed over since the call asked last.
+/// Hand-overs since the last acquire.
 #[derive(Default)]
 pub(super) struct HandOvers {
     pub(super) nodes: NodeSet,
-    /// When the first of them did.
+    /// Time of the first hand-over.
     pub(super) since: Option<Tick>,
-    /// Those that are votes, and their tokens.
+    /// Hand-overs that count as votes, with their tokens.
     votes: Vec<(NodeId, u64)>,
-    /// The shortest life of these.
+    /// Shortest life of these.
     life: Duration,
-    /// The round that they have won.
+    /// Round that they have won.
     won: Option<Arc<Pending<AcquireRound>>>,
 }
 
 impl TicketState {
-    /// When to ask the nodes; `None` for at once.
+    /// Time of the next attempt; `None`: at once.
     pub(super) fn next_try(&self, quorum: usize) -> Option<Tick> {
         let HandOvers {
             nodes: by, since, ..
@@ -238,14 +231,14 @@ impl TicketState {
 }
 
 impl Ticket {
-    /// `node` has handed the lock over to this call, or to the hold that it has become.
+    /// `node` has handed the lock over to this call or its hold.
     ///
-    /// RACE: T1, this call, asks; T2, the node, has handed the lock over before, and the key has expired since; T1 reads of that
-    /// behind the answer. Therefore a hand-over is a vote only behind the answer to what was asked last, and is forgotten when
-    /// the call asks again.
+    /// RACE: T1, this call, asks; T2, the node, has handed the lock over before, and the key has expired since; T1
+    /// reads the message behind the answer. Therefore a hand-over is a vote only behind the answer to the last acquire,
+    /// and the next acquire drops it.
     ///
-    /// RACE: T1, the call, wins a slot that nodes have handed over to it; T2, a worker, brings that message behind their answers.
-    /// Therefore nothing is given back here: a permit gives back all other slots once it is won.
+    /// RACE: T1, the call, wins a handed-over slot; T2, a worker, delivers that message behind the answers. Therefore
+    /// nothing is given back here: a won permit gives back all other slots.
     pub(super) fn handed_over(&self, node: NodeId, notice: &HandedOver, quorum: usize) {
         let commands = &self.request.spec.commands;
         let mut state = self.state.lock();
@@ -258,7 +251,7 @@ impl Ticket {
             }
             return;
         }
-        // One of several names, or any slot of a semaphore, says nothing of the others.
+        // One name of several, or one slot of a semaphore, is no vote.
         let is_vote = is_current && commands.parts.is_empty() && !commands.has_slots;
         if let Some(asked) = &state.asked
             && let Some(token) = notice.token.filter(|_| is_vote)
@@ -280,18 +273,19 @@ impl Ticket {
         let so_far = hand_overs.nodes.len();
         let may_ask = state.may_ask;
         drop(state);
-        // Once for the time to wait for the others, and once for a majority. It does not know of a release yet by which it has
-        // entered the lists.
+        // Once to begin the wait for other nodes, and once for a majority. The thread may not have the result of the
+        // entering release yet.
         if so_far == 1 && may_ask || so_far == quorum {
             self.parker.wake();
         }
     }
 
-    /// The attempt that nodes have made by handing the lock over, if a majority has, and the call may hold it so. Otherwise it
-    /// claims the lock in its turn.
+    /// The attempt won by hand-overs of a majority, if the lease allows it. Otherwise the call claims the lock in its
+    /// turn.
     ///
-    /// RACE: T1, another client, releases many locks at once; T2, slow servers, hand them over to calls of this manager; T3, its
-    /// renewal thread, has to extend all of them within one short life. Therefore each has a round ticket until its first extension.
+    /// RACE: T1, another client, releases many locks at once; T2, slow servers, hand them over to calls of this
+    /// manager; T3, the renewal thread, has to extend all of them within one short life. Therefore each has a round
+    /// ticket until its first extension.
     pub(super) fn won_by_hand_overs(
         &self,
         state: &mut TicketState,
@@ -302,8 +296,8 @@ impl Ticket {
         if votes.len() < quorum {
             return None;
         }
-        // RACE: the first extension has to be answered before the lease ends. Therefore a call whose answers take long asks again, and
-        // one of whose lease little is left.
+        // RACE: T1 wins with little time left; T2 answers the first extension after the end of the lease. Therefore a
+        // call with slow answers or a short rest of the lease asks again.
         let asked = state.asked.as_ref()?;
         let now = Moment::now();
         let use_until = lease::use_until(asked.sent.moment, *life, self.margin.of(*life))?;
@@ -324,13 +318,8 @@ impl Ticket {
         Some(attempt)
     }
 
-    /// Who it is in the lists of the nodes.
-    pub(super) fn client(&self) -> Option<ClientId> {
-        self.request.policy.entry.map(|it| it.client)
-    }
-
-    /// Enters the waiting lists of the nodes by a release of the lock, with this token, that goes to these nodes: what that says.
-    /// `None` if the call is in them, is about to ask, or would not be told.
+    /// Enters the nodes' waiting lists by a release of the lock with this token, sent to the nodes `to`. `None` if the
+    /// call is in the lists, is about to ask, or would get no message.
     pub(crate) fn enter_by_release(
         self: &Arc<Self>,
         fanout: &Fanout,
@@ -338,19 +327,19 @@ impl Ticket {
         to: NodeSet,
     ) -> Option<Entering> {
         fanout.time_for_all(self.request.began)?;
-        let is_told = quorum(fanout.nodes.len()) <= fanout.notifying();
-        // Before it asks for itself it waits for nodes that fall behind, and leaves out those that have.
-        if !is_told || !fanout.has_room() || fanout.is_late(time::tick()) {
+        let is_notified = quorum(fanout.nodes.len()) <= fanout.notifying();
+        // An acquire of its own waits for slow nodes and skips stalled ones.
+        if !is_notified || !fanout.has_room() || fanout.is_late(time::tick()) {
             return None;
         }
         self.enter(fanout, token, to)
     }
 
-    /// RACE: T1, the call, loses an attempt and releases its owner; T2, this thread, would enter it as that owner behind that
-    /// release, and nobody would take it out. Therefore it enters as a new one, and not while it asks.
+    /// RACE: T1, the call, loses an attempt and releases its owner; T2, this thread, enters the call as that owner
+    /// behind the release, and nobody removes it. Therefore T2 draws a new owner, and not during an attempt.
     ///
-    /// RACE: T2 has entered the call here and has not sent the release; T1 leaves the queue, and the release enters it after that.
-    /// The node hands the lock over to nobody, and gets it back.
+    /// RACE: T2 enters the call here; T1 leaves the queue; T2 sends the release, which enters the call in the lists.
+    /// Therefore a hand-over to a missing owner is given back.
     pub(super) fn enter(
         self: &Arc<Self>,
         fanout: &Fanout,
@@ -368,10 +357,10 @@ impl Ticket {
         };
         state.owner = Some(owner);
         state.asked = Some(Asked::by_release(&self.request, fanout, token));
-        // If nobody tells it: the lock may have been handed over to it for a moment.
+        // Without a message: the lock may be handed over for a short life only.
         state.try_at = time::tick().checked_add(lease::FIRST_LIFE.mul_f64(0.5));
-        // RACE: T1 enters this call; T2, which has released before, lets the first call ask, and that is this one; T3, the first
-        // node, tells it. Therefore it has time for the others, until T1 knows how long its release has taken.
+        // RACE: T1 enters this call; T2, an earlier release, admits it as the first call; T3, the first node, hands the
+        // lock over. Therefore the call waits for other nodes until T1 knows the duration of its release.
         state.grace = lease::FIRST_EXTENSION;
         drop(state);
         self.owners.insert(owner, self);
@@ -384,14 +373,14 @@ impl Ticket {
         })
     }
 
-    /// Prepares an attempt for the call. The result has to be sent.
+    /// Prepares an attempt, to be sent by the caller.
     pub(super) fn prepare(
         self: &Arc<Self>,
         fanout: &Fanout,
         round_ticket: RoundTicket,
     ) -> Result<(Attempt, Broadcast), NotWon> {
         let mut state = self.state.lock();
-        // What a node has granted behind the end of the last attempt.
+        // Grants after the end of the last attempt.
         let asked = state.asked.as_ref();
         let has_late_grant =
             asked.is_some_and(|it| !it.round.nodes_with(Answer::is_granted).is_empty());
@@ -402,7 +391,7 @@ impl Ticket {
             },
             None => Owner::draw()?,
         };
-        // Known before anything can fail: whoever leaves the queue takes it out of the owners.
+        // Noted before anything can fail: the leaving call removes it from the owners.
         state.owner = Some(owner);
         let known = state.known;
         drop(state);
@@ -418,7 +407,7 @@ impl Ticket {
         Ok((attempt, broadcast))
     }
 
-    /// How long nodes take to hand a lock over: about `took`.
+    /// Sets the wait for other nodes, from a hand-over that took `took`.
     pub(crate) fn set_grace(&self, took: Duration) {
         self.state.lock().grace = pause::grace(took, 0);
     }
@@ -489,7 +478,8 @@ mod tests {
 
     #[test]
     fn a_writer_asks_alone_and_readers_ask_together_until_the_next_writer() {
-        let (write, read) = ([writer(), writer()], [reader(), reader(), reader()]);
+        let write = [writer(), writer()];
+        let read = [reader(), reader(), reader()];
         let mut queue = queue(&[&write[0], &read[0], &read[1], &write[1], &read[2]]);
         assert_eq!(asking(&queue), [true, false, false, false, false]);
         queue.tickets.pop_front();
@@ -569,7 +559,8 @@ mod tests {
             queue.pass_on(7, entered).is_none() && is_held(&queue),
             "nobody waits: the hold goes on"
         );
-        let (first, second) = (reader(), reader());
+        let first = reader();
+        let second = reader();
         queue.tickets.push_back(Arc::clone(&first));
         queue.tickets.push_back(second);
         assert!(

@@ -1,4 +1,4 @@
-//! One call's way along a queue: it waits, asks the nodes or takes what they hand over, and leaves.
+//! One call in a queue: it waits, asks the nodes or takes a hand-over, and leaves.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,49 +10,51 @@ use crate::engine::round::admission::{Admission, RoundTicket, RoundWait};
 use crate::engine::round::attempt::{Attempt, LostAttempt, NotWon, Owner, Request, Won};
 use crate::engine::wait::queue::{HandOvers, Ticket};
 use crate::engine::wait::queues::Queues;
-use crate::ids::{NodeSet, OwnerToken};
+use crate::ids::OwnerToken;
+use crate::logic::acquire_round::AcquireRound;
+use crate::logic::ballot::Ballot;
 use crate::logic::pause;
 use crate::stats::count;
 use crate::sys::sync::Mutex;
 use crate::time::{self, Tick};
 use crate::wire::QueueUpdate;
 
-/// For how long it is worth to tell a node that a call has stopped waiting: its list forgets by itself, and until then
-/// it costs others the time of one hand-over.
+/// Time in which a leaving call is worth a command: the node's list drops the call by itself, and until then other
+/// calls wait for one hand-over.
 const LEAVE_FOR: Duration = Duration::from_secs(5);
 
-/// What a call waits for.
+/// Reason for the end of a wait.
 pub(crate) enum Woken {
-    /// The nodes may be asked now: see [`QueuedCall::try_now`].
+    /// The call may ask the nodes: see [`QueuedCall::try_now`].
     Try(RoundTicket),
     /// Nodes have handed the lock over: see [`QueuedCall::finish`].
     Won(Attempt),
-    /// The first call has given up because of an outage, after this attempt. It is over for all of them.
+    /// The first call gave up in an outage after this attempt. The wait of all calls is over.
     GivenUp(LostAttempt),
-    /// Time is up, or a signal was given.
+    /// The deadline has passed, or a signal was given.
     Stopped,
 }
 
-/// A call in its queue, until it is dropped.
+/// A call in its queue until dropped.
 pub(crate) struct QueuedCall<'a> {
     fanout: &'a Fanout,
     queues: &'a Queues,
     admission: &'a Arc<Admission>,
     ticket: Arc<Ticket>,
     tries: u32,
-    /// The wait after the last attempt if no notice comes.
+    /// Wait after the last attempt without a notice.
     pub(crate) pause: Duration,
-    /// How many nodes had handed the lock over when the last attempt began.
+    /// Number of hand-overs at the start of the last attempt.
     handed_over: usize,
     false_alarms: u32,
-    /// To begin a round.
-    turn: RoundWait,
-    /// The hold that it became.
+    /// Turn to begin a round.
+    pub(crate) turn: RoundWait,
+    /// Hold of the call, once won.
     held: Option<u64>,
 }
 
 impl<'a> QueuedCall<'a> {
-    /// Goes to the end of the queue.
+    /// Joins the end of the queue.
     pub(crate) fn join(
         fanout: &'a Fanout,
         queues: &'a Queues,
@@ -70,7 +72,7 @@ impl<'a> QueuedCall<'a> {
         });
         let commands = &ticket.request.spec.commands;
         let mut by_key = queues.by_key.lock();
-        count(&queues.counters.waiting);
+        count(&queues.journal.counters.waiting);
         let queue = by_key.entry(Arc::clone(&commands.key)).or_default();
         queue.tickets.push_back(Arc::clone(&ticket));
         queue.admit();
@@ -89,7 +91,7 @@ impl<'a> QueuedCall<'a> {
         }
     }
 
-    /// Waits until there is something to do, until `until`, or until one of `signals` is given.
+    /// Waits for something to do, until `until` or one of the `signals`.
     pub(crate) fn wait(&mut self, until: Option<Tick>, signals: &[&Signal]) -> Woken {
         let parker = Arc::clone(&self.ticket.parker);
         let mut watching = None;
@@ -122,17 +124,12 @@ impl<'a> QueuedCall<'a> {
                 self.ticket.state.lock().asks = true;
                 return Woken::Try(round_ticket);
             }
-            // Most calls need not sleep. The signals are looked at once more behind it.
+            // Most calls need no sleep. The signals are checked once more after the watch begins.
             match watching {
                 Some(_) => parker.sleep(wake_at),
                 None => watching = Some(parker.watch(signals)),
             }
         }
-    }
-
-    /// Whether nothing but other rounds of this manager keeps the call from asking the nodes.
-    pub(crate) fn waits_for_turn(&self) -> bool {
-        self.turn.is_awaited()
     }
 
     /// Asks the nodes.
@@ -144,7 +141,7 @@ impl<'a> QueuedCall<'a> {
         self.note(result)
     }
 
-    /// Ends the attempt that nodes have made by handing the lock over.
+    /// Finishes an attempt won by hand-overs.
     pub(crate) fn finish(&mut self, attempt: Attempt) -> Result<Won, NotWon> {
         self.turn = RoundWait::default();
         self.handed_over = 0;
@@ -152,7 +149,7 @@ impl<'a> QueuedCall<'a> {
         self.note(result)
     }
 
-    /// Plans the next try after a lost one.
+    /// Plans the next try after a lost attempt.
     fn note(&mut self, result: Result<Won, LostAttempt>) -> Result<Won, NotWon> {
         let lost = match result {
             Ok(won) => return Ok(won),
@@ -160,7 +157,8 @@ impl<'a> QueuedCall<'a> {
         };
         self.note_owner(&lost);
         let majority = self.queues.quorum;
-        let announced = majority <= lost.queued && majority <= self.fanout.notifying();
+        let queued = lost.round.with_ballot(Ballot::<AcquireRound>::queued);
+        let announced = majority <= queued && majority <= self.fanout.notifying();
         let known = self.ticket.state.lock().known.after(&lost);
         let (min, max) = self.queues.pauses;
         let random = fastrand::f64();
@@ -174,7 +172,7 @@ impl<'a> QueuedCall<'a> {
         let mut state = self.ticket.state.lock();
         state.asks = false;
         state.known = known;
-        // The first attempt has not entered the lists, and the second may.
+        // The first attempt did not enter the lists. The second one may.
         let is_early = self.tries == 1 && !lost.enters && !known.has_no_place;
         let pause = if known.only.is_some() || is_early {
             Duration::ZERO
@@ -183,19 +181,22 @@ impl<'a> QueuedCall<'a> {
         };
         state.try_at = time::tick().checked_add(pause);
         state.grace = pause::grace(lost.took, self.false_alarms);
-        // It knows something newer.
+        // This attempt is newer.
         state.given_up = None;
         drop(state);
         Err(NotWon::Lost(lost))
     }
 
-    /// Who the call is to the nodes after a lost attempt.
+    /// Updates the owner of the call after a lost attempt.
     fn note_owner(&self, lost: &LostAttempt) {
         let round = &lost.round;
-        self.add_reached(round.reached());
+        let reached = round.reached();
         let mut state = self.ticket.state.lock();
+        if let Some(owner) = &mut state.owner {
+            owner.reached = owner.reached.union(reached);
+        }
         if !lost.is_released {
-            // It waits for others that hand the lock over, and asks then.
+            // The call waits for hand-overs of other nodes, and then asks.
             let granted = round.nodes_with(Answer::is_granted);
             if !granted.is_empty() {
                 let hand_overs = &mut state.hand_overs;
@@ -207,8 +208,9 @@ impl<'a> QueuedCall<'a> {
         let Some(before) = state.owner.take() else {
             return;
         };
-        // RACE: T1, the holder, releases the lock, and nodes hand it over to this call; T2, this call, takes back its attempt there,
-        // and nobody hands over what it gives back itself. Therefore messages to who it was, of before and after this, make it ask.
+        // RACE: T1, the holder, releases the lock, and nodes hand it over to this call; T2, this call, takes back its
+        // attempt there, and no node hands over what a call gives back to itself. Therefore messages to the former
+        // owner, earlier or later, make the call ask.
         let HandOvers { nodes, since, .. } = std::mem::take(&mut state.hand_overs);
         state.hand_overs.nodes = nodes;
         state.hand_overs.since = since;
@@ -216,7 +218,7 @@ impl<'a> QueuedCall<'a> {
         if let Some(former) = state.former.replace(before.token) {
             self.queues.owners.remove(former);
         }
-        // Its entries in the lists have the successor.
+        // Its entries in the lists are those of the successor.
         match OwnerToken::draw() {
             Ok(successor) if pause::keeps_its_place(lost.why) => {
                 state.owner = Some(Owner {
@@ -229,14 +231,8 @@ impl<'a> QueuedCall<'a> {
         }
     }
 
-    fn add_reached(&self, nodes: NodeSet) {
-        if let Some(owner) = &mut self.ticket.state.lock().owner {
-            owner.reached = owner.reached.union(nodes);
-        }
-    }
-
-    /// Ends the wait of all calls of the queue that were there when `lost` began: what it found out about the nodes counts
-    /// for them, too. A call that came later asks the nodes once at least.
+    /// Ends the wait of all calls that joined before `lost` began: its result about the nodes counts for them too. A
+    /// later call asks the nodes at least once.
     pub(crate) fn give_up_for_all(&self, lost: &LostAttempt) {
         let lost = Arc::new(lost.clone());
         let by_key = self.queues.by_key.lock();
@@ -246,19 +242,19 @@ impl<'a> QueuedCall<'a> {
         let others = queue
             .tickets
             .iter()
-            .filter(|it| !Arc::ptr_eq(it, &self.ticket) && it.joined <= lost.asked);
+            .filter(|ticket| !Arc::ptr_eq(ticket, &self.ticket) && ticket.joined <= lost.asked);
         for ticket in others {
             ticket.state.lock().given_up = Some(Arc::clone(&lost));
             ticket.parker.wake();
         }
     }
 
-    /// Leaves the waiting lists of the nodes, and gives back what they have handed over, unless the call holds the lock.
+    /// Leaves the nodes' waiting lists and gives back hand-overs, unless the call holds the lock.
     fn leave_lists(&self) {
-        let (owner, former) = {
-            let state = self.ticket.state.lock();
-            (state.owner, state.former)
-        };
+        let state = self.ticket.state.lock();
+        let owner = state.owner;
+        let former = state.former;
+        drop(state);
         if let Some(former) = former {
             self.queues.owners.remove(former);
         }
@@ -267,12 +263,13 @@ impl<'a> QueuedCall<'a> {
         if self.held.is_some() {
             return;
         }
+        let request = &self.ticket.request;
         if !owner.reached.is_empty()
-            && let Some(client) = self.ticket.client()
+            && let Some(entry) = request.policy.entry
         {
-            let commands = &self.ticket.request.spec.commands;
+            let commands = &request.spec.commands;
             let seen = self.ticket.state.lock().known.seen;
-            let update = QueueUpdate::Leave(client);
+            let update = QueueUpdate::Leave(entry.client);
             let leave = commands.release(owner.token, self.fanout.offer(seen), update);
             let leave = Broadcast::release(leave, owner.reached, LEAVE_FOR);
             self.fanout.send(leave, time::tick());

@@ -1,10 +1,10 @@
-//! The wait queues of a manager: one for each lock that calls of it wait for, first come first served.
+//! The wait queues of a manager: one per lock with waiting calls, first come first served.
 //!
-//! Only the first call of a queue asks the nodes, or all in front that read, and none does while the manager holds the lock
-//! alone: a release enters the first call in the lists of the nodes. They hand the lock over to whoever comes first there, of this
-//! manager or another, and say so: that is their vote.
+//! Only the first call of a queue asks the nodes, or all readers in front. No call asks while the manager holds the
+//! lock alone: a release enters the first call in the nodes' lists. Nodes hand the lock over to the first call there,
+//! of any manager, and publish that: it is their vote.
 //!
-//! Mutexes are locked in this order: the queues, then a ticket, or what was waited for.
+//! Mutexes are locked in this order: the queues, then a ticket, then a round.
 
 use std::iter;
 use std::sync::Arc;
@@ -17,23 +17,24 @@ use crate::engine::wait::queue::{Owners, Ticket, WaitQueue, WaitQueues};
 use crate::error::HeldBy;
 use crate::ids::{ClientId, NodeId};
 use crate::logic::quorum;
-use crate::stats::{Counters, count};
+use crate::observer::Journal;
+use crate::stats::count;
 use crate::sys::sync::Mutex;
 use crate::sys::this_thread;
 use crate::wire::{HandedOver, LockCommands};
 
 /// All wait queues of a manager.
 pub(crate) struct Queues {
-    /// Who this manager is in the lists of the nodes.
+    /// This manager in the lists of the nodes.
     pub(crate) client: ClientId,
-    /// How many nodes are a majority.
+    /// Number of nodes in a majority.
     pub(super) quorum: usize,
     pub(super) margin: Margin,
-    /// The shortest and the longest pause between the attempts of a call.
+    /// Shortest and longest pause between the attempts of a call.
     pub(super) pauses: (Duration, Duration),
     pub(super) by_key: Mutex<WaitQueues>,
     pub(crate) owners: Arc<Owners>,
-    pub(super) counters: Arc<Counters>,
+    pub(super) journal: Arc<Journal>,
 }
 
 impl Queues {
@@ -41,7 +42,7 @@ impl Queues {
         client: ClientId,
         nodes: usize,
         config: &Config,
-        counters: Arc<Counters>,
+        journal: Arc<Journal>,
     ) -> Queues {
         Queues {
             client,
@@ -50,18 +51,18 @@ impl Queues {
             pauses: (config.retry_min, config.retry_max),
             by_key: Mutex::default(),
             owners: Arc::default(),
-            counters,
+            journal,
         }
     }
 
-    /// Notes that the manager holds the lock, by the hold `id`.
+    /// Begins the hold `id` of the calling thread.
     pub(crate) fn begin_hold(&self, spec: &LockSpec, id: u64) {
         let mut queues = self.by_key.lock();
         begin_hold(&mut queues, spec, id);
         change(&mut queues, &spec.commands.key, |queue| queue.admit());
     }
 
-    /// Whether the manager holds the lock itself, or one of several, as the calling thread sees it.
+    /// The holder of the lock, or of one of several names, from the view of the calling thread.
     pub(crate) fn held_by(&self, commands: &LockCommands) -> HeldBy {
         let queues = self.by_key.lock();
         let held = iter::once(&commands.key)
@@ -77,12 +78,12 @@ impl Queues {
         }
     }
 
-    /// Notes that the hold `id` is over, if a call waits and can `enter` the waiting lists of the nodes by its release. It then has
-    /// to be [admitted](Queues::admit).
+    /// Ends the hold `id` if a call waits and can `enter` the nodes' waiting lists by the release. The call must be
+    /// [admitted](Queues::admit) afterwards.
     ///
-    /// RACE: while no call waits, the hold goes on until its release is sent and [`Queues::end_hold`] is called. A call that
-    /// came in between would ask the nodes before that and be refused, and the release would remove it from their waiting
-    /// lists.
+    /// RACE: T1 ends the hold and is about to send the release; T2, a new call, asks the nodes before the release and
+    /// is refused; the release removes T2 from the lists. Therefore without a waiting call the hold goes on until
+    /// [`Queues::end_hold`], after the send.
     pub(crate) fn pass_on<T>(
         &self,
         commands: &LockCommands,
@@ -95,12 +96,12 @@ impl Queues {
         Some(entered)
     }
 
-    /// Lets calls ask that stand in front.
+    /// Admits the calls in front.
     pub(crate) fn admit(&self, key: &[u8]) {
         change(&mut self.by_key.lock(), key, |queue| queue.admit());
     }
 
-    /// Notes that the manager's hold `id` is that of a reader now, and is called `reader`.
+    /// Turns the manager's hold `id` into the hold `reader` of a reader.
     pub(crate) fn share_hold(&self, key: &[u8], id: u64, reader: u64) {
         change(&mut self.by_key.lock(), key, |queue| {
             queue.share_hold(id, reader);
@@ -108,7 +109,7 @@ impl Queues {
         });
     }
 
-    /// Notes that the hold `id` is over, for a reason that says nothing about the nodes. The next call tries by itself.
+    /// Ends the hold `id` without a hand-over. The next call asks by itself.
     pub(crate) fn end_hold(&self, commands: &LockCommands, id: u64) {
         let mut queues = self.by_key.lock();
         end_parts(&mut queues, commands, id);
@@ -119,9 +120,9 @@ impl Queues {
         });
     }
 
-    /// A node has handed a lock over. False if that is for nobody here.
+    /// A node has handed a lock over. False without a call or hold for it.
     pub(crate) fn handed_over(&self, node: NodeId, notice: &HandedOver) -> bool {
-        count(&self.counters.notices);
+        count(&self.journal.counters.notices);
         let ticket = notice.owner().and_then(|it| self.owners.get(it));
         if let Some(ticket) = &ticket {
             ticket.handed_over(node, notice, self.quorum);
@@ -129,7 +130,7 @@ impl Queues {
         ticket.is_some()
     }
 
-    /// No call waits, and the manager holds nothing.
+    /// Whether there is neither a waiting call nor a hold.
     #[cfg(test)]
     pub(crate) fn is_empty(&self) -> bool {
         self.by_key.lock().is_empty() && self.owners.is_empty()
@@ -143,7 +144,7 @@ impl Queues {
         let before = queue.tickets.len();
         queue.tickets.retain(|it| !Arc::ptr_eq(it, ticket));
         if queue.tickets.len() < before {
-            self.counters.waiting.fetch_sub(1, Relaxed);
+            self.journal.counters.waiting.fetch_sub(1, Relaxed);
         }
         if let Some(id) = held {
             begin_hold(queues, spec, id);
@@ -152,7 +153,7 @@ impl Queues {
     }
 }
 
-/// Changes the queue of a lock, if there is one. One that is empty then is removed.
+/// Changes the queue of a lock, if any. Removes an empty queue.
 fn change(queues: &mut WaitQueues, key: &[u8], change: impl FnOnce(&mut WaitQueue)) {
     if let Some(queue) = queues.get_mut(key) {
         change(queue);
@@ -162,7 +163,7 @@ fn change(queues: &mut WaitQueues, key: &[u8], change: impl FnOnce(&mut WaitQueu
     }
 }
 
-/// Notes the hold `id` of the calling thread: of several locks, with each of them as well.
+/// Begins the hold `id` of the calling thread, and of each of several names.
 fn begin_hold(queues: &mut WaitQueues, spec: &LockSpec, id: u64) {
     for part in parts(&spec.commands) {
         queues
@@ -178,7 +179,7 @@ fn begin_hold(queues: &mut WaitQueues, spec: &LockSpec, id: u64) {
     }
 }
 
-/// What notes a hold only to say whose it is: the names of a set, and a semaphore.
+/// Keys whose queues only show the holder: the names of a set, and a semaphore.
 fn parts(commands: &LockCommands) -> impl Iterator<Item = &Arc<[u8]>> {
     commands
         .parts
@@ -186,7 +187,7 @@ fn parts(commands: &LockCommands) -> impl Iterator<Item = &Arc<[u8]>> {
         .chain(commands.has_slots.then_some(&commands.key))
 }
 
-/// The hold `id` is over, as far as it says whose a lock is.
+/// Ends the hold `id` in the queues that only show the holder.
 fn end_parts(queues: &mut WaitQueues, commands: &LockCommands, id: u64) {
     for part in parts(commands) {
         change(queues, part, |queue| queue.end_hold_of_set(id));

@@ -140,7 +140,7 @@ pub(crate) struct Condvar {
 }
 
 impl Condvar {
-    pub(crate) fn sleep<T>(&self, guard: &mut MutexGuard<'_, T>, until: Option<Tick>) -> bool {
+    pub(crate) fn wait<T>(&self, guard: &mut MutexGuard<'_, T>, until: Option<Tick>) -> bool {
         let sleeper = Sleeper::new();
         self.sleepers
             .lock()

@@ -4,7 +4,6 @@ use std::io;
 use std::sync::Arc;
 
 pub(crate) use shuttle::thread::{ThreadId, current as this_thread, yield_now};
-pub(crate) use std::thread::panicking as is_unwinding;
 
 pub(crate) const SPINS_MAX: usize = 2;
 
@@ -59,7 +58,7 @@ impl OwnThread {
         }
         let mut ended = self.ended.0.lock();
         while !*ended {
-            if !self.ended.1.sleep(&mut ended, Some(deadline)) {
+            if !self.ended.1.wait(&mut ended, Some(deadline)) {
                 return None;
             }
         }
@@ -67,9 +66,4 @@ impl OwnThread {
         self.handle.join().unwrap();
         Some(Ok(()))
     }
-}
-
-pub(crate) fn run_aside(name: &str, work: impl FnOnce() + Send + 'static) -> io::Result<()> {
-    let thread = shuttle::thread::Builder::new().name(name.to_owned());
-    thread.spawn(work).map(drop)
 }

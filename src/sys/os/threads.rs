@@ -10,9 +10,7 @@ use std::time::{Duration, Instant, SystemTime};
 use crossbeam_channel::{Receiver, Sender, bounded};
 use parking_lot::MutexGuard;
 
-pub(crate) use std::thread::{
-    ThreadId, current as this_thread, panicking as is_unwinding, yield_now,
-};
+pub(crate) use std::thread::{ThreadId, current as this_thread, yield_now};
 
 /// How often a thread gives others the processor before it sleeps: for some 200 µs, if no other has anything to do.
 pub(crate) const SPINS_MAX: usize = 256;
@@ -75,7 +73,7 @@ pub(crate) struct Condvar {
 
 impl Condvar {
     /// Unlocks what `guard` has locked, and sleeps until somebody calls, or until `until`: whether somebody has called.
-    pub(crate) fn sleep<T>(&self, guard: &mut MutexGuard<'_, T>, until: Option<Tick>) -> bool {
+    pub(crate) fn wait<T>(&self, guard: &mut MutexGuard<'_, T>, until: Option<Tick>) -> bool {
         // RACE: with the caller's mutex still locked. Who locks that after this and calls finds the sleeper counted, and waits for
         // `calls` until it sleeps.
         self.sleepers.fetch_add(1, Relaxed);
@@ -171,10 +169,4 @@ impl OwnThread {
         }
         Some(self.handle.join())
     }
-}
-
-/// Starts a short-lived thread that nobody waits for.
-pub(crate) fn run_aside(name: &str, work: impl FnOnce() + Send + 'static) -> io::Result<()> {
-    let thread = thread::Builder::new().name(name.to_owned());
-    thread.spawn(work).map(drop)
 }

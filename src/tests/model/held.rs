@@ -17,7 +17,8 @@ const EXTEND_VOTES: [Vote; 4] = [
 
 fn extend_oracle(facts: &Facts<'_>) -> Step<ExtendEnd> {
     // What every way in which the open nodes may answer leads to; certain if all of them lead to the same.
-    let (mut extended_or_not, mut gone_or_not) = ([false; 2], [false; 2]);
+    let mut extended_or_not = [false; 2];
+    let mut gone_or_not = [false; 2];
     for more_extended in 0..=facts.open() {
         let extended = facts.count(|it| *it == EXTENDED) + more_extended;
         extended_or_not[usize::from(majority(facts.nodes, extended))] = true;

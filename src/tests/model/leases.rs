@@ -71,7 +71,8 @@ impl Life {
     fn happen(&mut self, event: Event) {
         self.past.push(event);
         let now = self.now();
-        let (was_held, was_valid) = (self.lease.is_held(), self.lease.valid_until(now));
+        let was_held = self.lease.is_held();
+        let was_valid = self.lease.valid_until(now);
         match event {
             Event::Pass(by) => {
                 self.boot += by;
@@ -144,7 +145,8 @@ impl Life {
     }
 
     fn check(&self) {
-        let (lease, now) = (&self.lease, self.now());
+        let lease = &self.lease;
+        let now = self.now();
         let over = self.released || self.announced.is_some();
         assert_eq!(lease.is_held(), !over, "{self:?}");
         assert_eq!(lease.lost(), self.announced, "{self:?}");

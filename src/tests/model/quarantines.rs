@@ -200,7 +200,8 @@ impl World {
 
     fn search(&self) -> Findings {
         let mut visited = Visited::new(self.start());
-        let (mut findings, mut at) = (Findings::default(), 0);
+        let mut findings = Findings::default();
+        let mut at = 0;
         while let Some(state) = visited.get(at) {
             let is_held = state.held_since.is_some_and(|it| state.now < it + LONG);
             if self.wins(&state, OTHER) {

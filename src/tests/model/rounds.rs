@@ -135,7 +135,8 @@ fn a3_no_answers_win_without_a_majority_in_time() {
 fn a3_no_order_of_answers_and_no_second_answer_makes_a_difference() {
     let few = [ACCEPTED, behind(13), FAILED];
     let echoes = [ACCEPTED, held(99), FAILED];
-    let (every_order, stragglers) = (true, &ACCEPTED);
+    let every_order = true;
+    let stragglers = &ACCEPTED;
     let mut courses = 0;
     let five = if long() {
         &few[..]
@@ -393,7 +394,8 @@ fn a7_no_answers_to_a_raise_win_unless_a_majority_took_the_token_in_time() {
 fn a7_no_order_of_answers_to_a_raise_and_no_second_answer_makes_a_difference() {
     let few = [TAKEN, GONE, FAILED];
     let echoes = [TAKEN, above(99), FAILED];
-    let (every_order, stragglers) = (true, &TAKEN);
+    let every_order = true;
+    let stragglers = &TAKEN;
     let mut courses = 0;
     let five = if long() { &few[..] } else { &[TAKEN, FAILED] };
     for (nodes, kinds) in [(1..=3, &RAISE_VOTES[..]), (4..=4, &few[..]), (5..=5, five)] {

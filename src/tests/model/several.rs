@@ -166,7 +166,8 @@ impl<const A: usize> World<A> {
 
     /// What a node does with a command: the scripts.
     fn run(&self, node: &mut Node<A>, me: usize, command: u8, token: u8) -> Said {
-        let (owner, counter) = (u8::try_from(me).unwrap(), self.counter(node, me));
+        let owner = u8::try_from(me).unwrap();
+        let counter = self.counter(node, me);
         let is_others =
             |node: &Node<A>, it: usize| node.keys[it].is_some() && !Self::is_mine(node, me, it);
         let has_all = |node: &Node<A>| self.names(me).all(|it| Self::is_mine(node, me, it));
@@ -377,7 +378,8 @@ impl<const A: usize> World<A> {
     /// at with one attempt alone.
     fn is_settled(&self, state: &State<A>) -> bool {
         let mut left = state.attempts.iter().filter(|it| it.phase != Phase::Over);
-        let (first, second) = (left.next(), left.next());
+        let first = left.next();
+        let second = left.next();
         let nobody_held = state.largest == [0; NAMES];
         let holds = first.is_none_or(|it| matches!(it.phase, Phase::Holding | Phase::Extending));
         1 < A && self.flaw == Flaw::None && second.is_none() && (nobody_held || holds)

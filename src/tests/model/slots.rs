@@ -53,7 +53,8 @@ fn votes() -> Vec<Vote> {
 /// By the rules: the end of a round of which these votes have come in this order.
 fn expected(nodes: usize, votes: &[Vote]) -> Option<AcquireEnd> {
     for n in 1..=votes.len() {
-        let (votes, open) = (&votes[..n], nodes - n);
+        let votes = &votes[..n];
+        let open = nodes - n;
         let of = |slot: u8| {
             votes
                 .iter()
@@ -168,7 +169,8 @@ fn a_slot_that_is_free_at_a_majority_is_found_where_nodes_granted_different_ones
 fn nodes_that_count_holders_let_more_in_than_they_count_to() {
     for (nodes, permits, inside) in [(3, 2, 3), (3, 10, 15), (5, 10, 16), (5, 1, 1)] {
         let quorum = nodes / 2 + 1;
-        let (mut room, mut clients) = (vec![permits; nodes], 0);
+        let mut room = vec![permits; nodes];
+        let mut clients = 0;
         loop {
             // The next one is let in where there is most room.
             let mut order: Vec<_> = (0..nodes).collect();
@@ -308,7 +310,8 @@ impl<const A: usize> World<A> {
                 } else {
                     slot
                 };
-                let (number, counter) = (u8::try_from(slot).unwrap(), node.counters[of]);
+                let number = u8::try_from(slot).unwrap();
+                let counter = node.counters[of];
                 if self.proposals[me] <= counter {
                     return Said::Slot(number, Some(counter));
                 }
@@ -316,10 +319,8 @@ impl<const A: usize> World<A> {
                 Said::Slot(number, None)
             }
             RAISE => {
-                let (is_mine, counter) = (
-                    node.slots[usize::from(slot)] == owner,
-                    &mut node.counters[usize::from(slot)],
-                );
+                let is_mine = node.slots[usize::from(slot)] == owner;
+                let counter = &mut node.counters[usize::from(slot)];
                 if !is_mine || *counter == 0 {
                     Said::Gone
                 } else if token <= *counter {

@@ -20,7 +20,8 @@ const A_MOMENT: Duration = ms(4);
 fn a_waiter_hears_of_a_release_by_another_manager() {
     patiently(4_000, || {
         let world = World::new(1);
-        let (ours, theirs) = (world.manager(), world.manager());
+        let ours = world.manager();
+        let theirs = world.manager();
         let guard = ours.mutex("a").try_lock().unwrap();
         let lock = theirs.mutex("a");
         let waiter = spawn("waiter", move || {
@@ -41,7 +42,8 @@ fn a_waiter_hears_of_a_release_by_another_manager() {
 fn calls_beside_a_waiter_get_their_answers() {
     patiently(4_000, || {
         let world = World::new(2);
-        let (ours, theirs) = (world.manager(), world.manager());
+        let ours = world.manager();
+        let theirs = world.manager();
         let guard = ours.mutex("a").try_lock().unwrap();
         let cancel = CancelHandle::new();
         let lock = theirs.mutex("a").cancelled_by(&cancel);

@@ -43,11 +43,14 @@ fn a_release_meets_the_ask_of_the_call_that_waits_and_the_call_has_the_lock() {
     for servers in [1, 3] {
         patiently(2_000, move || {
             let world = World::new(servers);
-            let (ours, theirs) = (world.manager(), world.manager());
+            let ours = world.manager();
+            let theirs = world.manager();
             let section = Section::default();
             let guard = ours.mutex("a").try_lock().unwrap();
             let token = Arc::new(AtomicU64::new(0));
-            let (lock, inside, won) = (theirs.mutex("a"), section.clone(), Arc::clone(&token));
+            let lock = theirs.mutex("a");
+            let inside = section.clone();
+            let won = Arc::clone(&token);
             let waiter = spawn("waiter", move || {
                 let guard = lock.lock().unwrap();
                 won.store(guard.fencing_token().get(), Ordering::Relaxed);
@@ -78,7 +81,8 @@ fn clients_that_meet_over_and_over_get_the_lock_in_turn_and_leave_nothing() {
         let managers = [world.manager(), world.manager(), world.manager()];
         let section = Section::default();
         let threads = managers.each_ref().map(|locks| {
-            let (lock, section) = (locks.mutex("a"), section.clone());
+            let lock = locks.mutex("a");
+            let section = section.clone();
             spawn("looper", move || {
                 for _ in 0..2 {
                     if let Ok(guard) = lock.try_lock_for(ms(400)) {
@@ -95,18 +99,18 @@ fn clients_that_meet_over_and_over_get_the_lock_in_turn_and_leave_nothing() {
         let queues = managers
             .each_ref()
             .map(|locks| Arc::clone(&locks.engine.shared.queues));
-        let counters = managers
+        let journals = managers
             .each_ref()
-            .map(|locks| Arc::clone(&locks.engine.shared.fanout.counters));
+            .map(|locks| Arc::clone(&locks.engine.shared.fanout.journal));
         let servers = world.end(managers);
         assert!(
             queues.iter().all(|it| it.is_empty()),
             "an owner was left behind"
         );
         // A server that did not run for longer than the ttl: see `Conn::give_up_at`.
-        let given_up = counters
+        let given_up = journals
             .iter()
-            .any(|it| it.snapshot().connection_failures != 0);
+            .any(|it| it.counters.snapshot().connection_failures != 0);
         assert!(
             given_up || servers.iter().all(|it| it.locks == 0),
             "a key was left behind"
@@ -165,8 +169,10 @@ fn a_hold_that_is_released_while_the_lock_is_still_handed_to_it_leaves_nothing()
         let (world, [ours, theirs], guard) = taken();
         let lock = theirs.mutex("a");
         let late = A_MOMENT * 3;
-        let (held, released) = (Arc::new(AtomicBool::new(false)), Arc::new(Mutex::new(None)));
-        let (has, result) = (Arc::clone(&held), Arc::clone(&released));
+        let held = Arc::new(AtomicBool::new(false));
+        let released = Arc::new(Mutex::new(None));
+        let has = Arc::clone(&held);
+        let result = Arc::clone(&released);
         let waiter = spawn("waiter", move || {
             let guard = lock.lock().unwrap();
             has.store(true, Ordering::Relaxed);
@@ -193,7 +199,8 @@ fn a_hold_that_is_released_while_the_lock_is_still_handed_to_it_leaves_nothing()
 fn handed_over(renew: bool) -> (World, [LockManager; 2], LockGuard) {
     let (world, [ours, theirs], guard) = taken();
     let won = Arc::new(Mutex::new(None));
-    let (lock, wins) = (theirs.mutex("a").ttl(TTL).renew(renew), Arc::clone(&won));
+    let lock = theirs.mutex("a").ttl(TTL).renew(renew);
+    let wins = Arc::clone(&won);
     let waiter = spawn("waiter", move || {
         *wins.lock().unwrap() = Some(lock.lock().unwrap())
     });

@@ -95,7 +95,8 @@ fn a_loss_is_announced_once_and_a_late_extension_does_not_take_it_back() {
         sleep_until(USE - ms(20));
         world.servers[0].read_nothing_until(USE - ms(1));
         hurry();
-        let (theirs, extended) = (Arc::clone(&guard), Arc::new(AtomicBool::new(false)));
+        let theirs = Arc::clone(&guard);
+        let extended = Arc::new(AtomicBool::new(false));
         let extends = Arc::clone(&extended);
         let extender = spawn("extender", move || {
             extends.store(theirs.extend(TTL).is_ok(), Ordering::Relaxed)
@@ -164,7 +165,8 @@ fn c4_a_step_that_is_seen_while_a_lock_is_won_is_not_missed() {
             let locks = world.manager_with(|it| it.ttl(TTL));
             // From now on its clock is known.
             drop(locks.mutex("b").try_lock().unwrap());
-            let (theirs, won) = (locks.clone(), Arc::new(Mutex::new(None)));
+            let theirs = locks.clone();
+            let won = Arc::new(Mutex::new(None));
             let wins = Arc::clone(&won);
             let winner = spawn("winner", move || {
                 *wins.lock().unwrap() = Some(theirs.mutex("a").renew(renew).try_lock().unwrap());

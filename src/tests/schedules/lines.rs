@@ -17,7 +17,8 @@ fn every_call_in_line_gets_the_lock_as_soon_as_it_is_released() {
         let locks = world.manager();
         let section = Section::default();
         let take = |name| {
-            let (lock, section) = (locks.mutex("a"), section.clone());
+            let lock = locks.mutex("a");
+            let section = section.clone();
             spawn(name, move || {
                 let guard = lock.lock().unwrap();
                 section.pass(&guard);
@@ -43,7 +44,8 @@ fn every_call_in_line_gets_a_permit_as_soon_as_one_is_given_back() {
             let locks = world.manager();
             let inside = Arc::new(Mutex::new(0));
             let take = |name| {
-                let (lock, inside) = (locks.semaphore("a", permits), Arc::clone(&inside));
+                let lock = locks.semaphore("a", permits);
+                let inside = Arc::clone(&inside);
                 spawn(name, move || {
                     let permit = lock.acquire().unwrap();
                     *inside.lock().unwrap() += 1;
@@ -91,7 +93,8 @@ fn a_call_that_is_cancelled_while_it_is_handed_the_lock_holds_nobody_up() {
 fn a_cancelled_call_leaves_the_lists_and_does_not_take_the_next_in_line_off_them() {
     patiently(5_000, || {
         let world = World::new(1);
-        let (elsewhere, locks) = (world.manager(), world.manager());
+        let elsewhere = world.manager();
+        let locks = world.manager();
         let guard = elsewhere.mutex("a").lock().unwrap();
         let cancel = CancelHandle::new();
         let lock = locks.mutex("a").cancelled_by(&cancel);
@@ -121,7 +124,8 @@ fn h8_calls_that_give_up_in_an_outage_wake_each_other_and_leave_no_ticket_and_no
         let section = Section::default();
         world.servers[0].read_nothing_until(ms(300));
         let take = |name| {
-            let (lock, section) = (locks.mutex("a").renew(false), section.clone());
+            let lock = locks.mutex("a").renew(false);
+            let section = section.clone();
             spawn(name, move || match lock.lock() {
                 Ok(guard) => section.pass(&guard),
                 Err(AcquireError::NoQuorum { .. } | AcquireError::TooLate { .. }) => {}
@@ -133,11 +137,11 @@ fn h8_calls_that_give_up_in_an_outage_wake_each_other_and_leave_no_ticket_and_no
 
         section.passed();
         let queues = Arc::clone(&locks.engine.shared.queues);
-        let counters = Arc::clone(&locks.engine.shared.fanout.counters);
+        let journal = Arc::clone(&locks.engine.shared.fanout.journal);
         let servers = world.end([locks]);
         assert!(queues.is_empty(), "a line was left behind");
         // A server that did not run for longer than the ttl: see `Conn::give_up_at`.
-        let given_up = || counters.snapshot().connection_failures != 0;
+        let given_up = || journal.counters.snapshot().connection_failures != 0;
         assert!(
             servers.iter().all(|it| it.locks == 0) || given_up(),
             "a key was left behind"
@@ -152,7 +156,8 @@ fn deadlines_and_hand_overs_leave_no_ticket_and_no_key() {
         let locks = world.manager();
         let section = Section::default();
         let take = |(name, patience)| {
-            let (lock, section) = (locks.mutex("a").renew(false), section.clone());
+            let lock = locks.mutex("a").renew(false);
+            let section = section.clone();
             spawn(name, move || {
                 if let Ok(guard) = lock.try_lock_for(ms(patience)) {
                     section.pass(&guard);
@@ -163,7 +168,8 @@ fn deadlines_and_hand_overs_leave_no_ticket_and_no_key() {
 
         let waiters = [("hasty", 50), ("slow", 200), ("slower", 400)].map(take);
         // Beside the line: it takes the lock when it can, and hands it to the first in line.
-        let (lock, theirs) = (locks.mutex("a").renew(false), section.clone());
+        let lock = locks.mutex("a").renew(false);
+        let theirs = section.clone();
         let passer_by = spawn("passer-by", move || {
             for _ in 0..3 {
                 if let Ok(guard) = lock.try_lock() {

@@ -24,7 +24,8 @@ fn deliver(
     node: u8,
     counted: &Arc<AtomicUsize>,
 ) -> OwnThread {
-    let (pending, counted) = (Arc::clone(pending), Arc::clone(counted));
+    let pending = Arc::clone(pending);
+    let counted = Arc::clone(counted);
     spawn("deliverer", move || {
         if pending.deliver(
             NodeId::new(node),
@@ -96,7 +97,8 @@ fn votes_a_timeout_and_somebody_who_closes_the_round_agree_on_one_end() {
         let counted = Arc::default();
         let mut threads: Vec<_> = (0..2).map(|it| deliver(&pending, it, &counted)).collect();
         let closed = Arc::new(AtomicUsize::new(0));
-        let (theirs, closing) = (Arc::clone(&pending), Arc::clone(&closed));
+        let theirs = Arc::clone(&pending);
+        let closing = Arc::clone(&closed);
         threads.push(spawn("closer", move || {
             closing.store(usize::from(theirs.close()), Ordering::Relaxed);
         }));

@@ -51,7 +51,7 @@ impl Server {
     /// client has logged in.
     pub(super) fn start(index: u16, room: usize) -> Server {
         let data: Arc<Mutex<Data>> = Arc::default();
-        data.lock().unwrap().learn(&Script::ALL);
+        data.lock().unwrap().adjust_limit(&Script::ALL);
         let port = FIRST_PORT + index;
         let peers = checked::accept(port, &Sleeper::new());
         assert!(peers.is_empty());
@@ -86,7 +86,7 @@ impl Server {
     /// How long the lock of this name lasts there.
     pub(super) fn left(&self, name: &str) -> Option<Duration> {
         let mut data = self.data.lock().unwrap();
-        match data.say(&[b"PTTL", name.as_bytes()]) {
+        match data.push_bytes(&[b"PTTL", name.as_bytes()]) {
             Reply::Int(millis) => u64::try_from(millis).ok().map(Duration::from_millis),
             other => panic!("{other:?}"),
         }
@@ -96,7 +96,7 @@ impl Server {
     pub(super) fn occupy(&self, name: &str, life: Duration) {
         let mut data = self.data.lock().unwrap();
         let millis = life.as_millis().to_string();
-        data.say(&[b"SET", name.as_bytes(), b"other", b"PX", millis.as_bytes()]);
+        data.push_bytes(&[b"SET", name.as_bytes(), b"other", b"PX", millis.as_bytes()]);
     }
 
     /// How many have a connection to it.
@@ -113,25 +113,30 @@ impl Server {
     pub(super) fn forget(&self, scripts: &[Script]) {
         checked::point();
         let mut data = self.data.lock().unwrap();
-        data.say(&[b"SCRIPT", b"FLUSH"]);
+        data.push_bytes(&[b"SCRIPT", b"FLUSH"]);
         let others: Vec<_> = Script::ALL
             .into_iter()
             .filter(|it| !scripts.contains(it))
             .collect();
-        data.learn(&others);
+        data.adjust_limit(&others);
     }
 
     /// Loses all locks, as if their keys had been deleted.
     pub(super) fn lose_locks(&self) {
         let mut data = self.data.lock().unwrap();
         let locks = data.locks();
-        locks.iter().for_each(|it| drop(data.say(&[b"DEL", it])));
+        locks
+            .iter()
+            .for_each(|it| drop(data.push_bytes(&[b"DEL", it])));
     }
 
     /// Loses its record, as if somebody had deleted the key.
     pub(super) fn lose_record(&self) {
         checked::point();
-        self.data.lock().unwrap().say(&[b"DEL", b"quorlock:record"]);
+        self.data
+            .lock()
+            .unwrap()
+            .push_bytes(&[b"DEL", b"quorlock:record"]);
     }
 
     /// A command has found another record than its client connected with.
@@ -143,7 +148,7 @@ impl Server {
     /// Loses all keys.
     pub(super) fn lose_all(&self) {
         checked::point();
-        self.data.lock().unwrap().say(&[b"FLUSHALL"]);
+        self.data.lock().unwrap().push_bytes(&[b"FLUSHALL"]);
     }
 
     /// Leaves everything unread until then.
@@ -339,7 +344,7 @@ impl Data {
             .filter(|it| scripts.contains(it.0))
         {
             assert_eq!(
-                self.say(&[b"SCRIPT", b"LOAD", source.as_bytes()]),
+                self.push_bytes(&[b"SCRIPT", b"LOAD", source.as_bytes()]),
                 Reply::Bulk(script.hash().into())
             );
         }
@@ -360,7 +365,8 @@ impl Data {
             push(&mut confirmed, true, [b"subscribe", &args[1]], Some(1));
             return vec![(from, confirmed)];
         }
-        let (now, channels) = (self.now(), &self.channels);
+        let now = self.now();
+        let channels = &self.channels;
         let done = self.store.execute(args, now);
         if let Some(sha) = done.ran {
             let kind = Script::ALL

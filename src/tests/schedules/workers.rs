@@ -47,7 +47,8 @@ fn a_release_is_behind_its_acquire_and_two_are_never_inside_whatever_times_out()
         let locks = world.manager();
         let section = Section::default();
         let take = |_| {
-            let (lock, section) = (locks.mutex("a"), section.clone());
+            let lock = locks.mutex("a");
+            let section = section.clone();
             spawn("caller", move || {
                 if let Ok(guard) = lock.renew(false).try_lock() {
                     section.pass(&guard);
@@ -82,7 +83,8 @@ fn h6_a_server_that_has_answered_everything_is_asked() {
         let first = locks.mutex("a").renew(false).try_lock().unwrap();
         hurry();
         let take = |name: &'static str| {
-            let (lock, guards) = (locks.mutex(name).renew(false), Arc::clone(&guards));
+            let lock = locks.mutex(name).renew(false);
+            let guards = Arc::clone(&guards);
             spawn(name, move || {
                 let guard = lock.try_lock();
                 guards.lock().unwrap().extend(guard.ok());
@@ -231,7 +233,8 @@ fn a_shutdown_answers_everybody_and_leaves_no_key() {
         let locks = world.manager();
         let kept = Arc::new(Mutex::new(Vec::new()));
         let take = |name: &'static str| {
-            let (lock, kept) = (locks.mutex(name), Arc::clone(&kept));
+            let lock = locks.mutex(name);
+            let kept = Arc::clone(&kept);
             spawn(name, move || match lock.try_lock() {
                 Ok(guard) if name == "a" => kept.lock().unwrap().push(guard),
                 Ok(guard) => match guard.release() {

@@ -215,7 +215,8 @@ fn however_what_comes_is_cut_the_same_answers_meet_the_same_commands() {
 
     for first in 0..said.len() {
         for second in first..said.len() {
-            let (mut conn, mut found) = (asked().1, Vec::new());
+            let mut conn = asked().1;
+            let mut found = Vec::new();
             for part in [&said[..first], &said[first..second], &said[second..]] {
                 read(&mut conn, part);
                 found.extend(events(&mut conn));
@@ -240,7 +241,7 @@ fn however_the_answers_to_the_login_are_cut_each_is_read_once_and_in_order() {
     let said = replies.concat();
     for cut in 0..said.len() {
         let mut conn = Conn::<Tag>::default();
-        conn.say(b"PING");
+        conn.push_bytes(b"PING");
         assert_eq!(write_all(&mut conn), b"PING");
         let mut found = Vec::new();
         for part in [&said[..cut], &said[cut..]] {
@@ -558,7 +559,7 @@ fn a_command_that_waits_says_that_nobody_is_told_where_the_subscription_was_refu
         assert_eq!(events(&mut conn).len(), 1);
 
         let command = Command::of_script(Script::Acquire, &[b"key"], &[b"x", Command::IS_NOTIFIED])
-            .that_waits();
+            .with_wait();
         conn.enqueue(Tag { id: 1, command }, Now::read());
 
         assert_eq!(write_all(&mut conn).iter().rev().nth(2), Some(&told));
@@ -705,7 +706,7 @@ fn a_connection_without_pushes_is_not_asked_for_notices_and_says_that_nobody_is_
     let mut conn = Conn::ready(false);
     assert!(!conn.may_subscribe());
     let command = || {
-        Command::of_script(Script::Acquire, &[b"key"], &[b"x", Command::IS_NOTIFIED]).that_waits()
+        Command::of_script(Script::Acquire, &[b"key"], &[b"x", Command::IS_NOTIFIED]).with_wait()
     };
 
     conn.enqueue(

@@ -3,7 +3,6 @@
 mod handed_over;
 
 use super::*;
-use crate::answer::Which;
 use crate::inspection::SecretValue;
 
 #[test]
@@ -31,6 +30,15 @@ fn entering(entry: QueueEntry) -> QueuePolicy {
         entry: Some(entry),
         enters: true,
         only: None,
+    }
+}
+
+/// Of a call behind all others, in no list.
+fn without_place(entry: QueueEntry) -> QueuePolicy {
+    QueuePolicy {
+        since: u64::MAX,
+        enters: false,
+        ..entering(entry)
     }
 }
 
@@ -81,8 +89,10 @@ pub(super) fn assert_sent(command: &Command, script: Script, keys: &[&str], args
 
 #[test]
 fn the_commands_of_a_mutex_have_the_keys_and_arguments_that_its_scripts_state() {
-    let (client, owner) = (ClientId::draw().unwrap(), OwnerToken::draw().unwrap());
-    let (me, token) = (&*text(&client.0), &*text(&owner.to_value()));
+    let client = ClientId::draw().unwrap();
+    let owner = OwnerToken::draw().unwrap();
+    let me = &*text(&client.0);
+    let token = &*text(&owner.to_value());
     let commands = LockCommands::mutex(b"app:", b"a", TTLS);
     let beside = beside("app:a");
     let keys = in_order("app:a", &beside);
@@ -96,10 +106,7 @@ fn the_commands_of_a_mutex_have_the_keys_and_arguments_that_its_scripts_state() 
     };
     acquires(entering(entry), &format!("{since} 9 {me} 800 - 1"));
     let last = "18446744073709551615";
-    acquires(
-        entering(entry).without_place(),
-        &format!("{last}  {me} 800 - 1"),
-    );
+    acquires(without_place(entry), &format!("{last}  {me} 800 - 1"));
     let alone = QueuePolicy {
         entry: None,
         ..entering(entry)
@@ -141,8 +148,10 @@ fn the_commands_of_a_mutex_have_the_keys_and_arguments_that_its_scripts_state() 
 
 #[test]
 fn a_readers_commands_have_the_keys_and_arguments_that_its_scripts_state() {
-    let (client, owner) = (ClientId::draw().unwrap(), OwnerToken::draw().unwrap());
-    let (me, token) = (&*text(&client.0), &*text(&owner.to_value()));
+    let client = ClientId::draw().unwrap();
+    let owner = OwnerToken::draw().unwrap();
+    let me = &*text(&client.0);
+    let token = &*text(&owner.to_value());
     let entry = QueueEntry { client, life: 9 };
     let commands = LockCommands::mutex(b"", b"a", TTLS).to_read();
     let beside = beside("a");
@@ -188,9 +197,11 @@ fn a_readers_commands_have_the_keys_and_arguments_that_its_scripts_state() {
 #[test]
 fn the_commands_of_several_locks_have_their_keys_kind_by_kind_and_the_arguments_that_the_scripts_state()
  {
-    let (client, owner) = (ClientId::draw().unwrap(), OwnerToken::draw().unwrap());
+    let client = ClientId::draw().unwrap();
+    let owner = OwnerToken::draw().unwrap();
     let commands = LockCommands::multi(b"", [&b"a"[..], b"b"].into_iter(), TTLS);
-    let (me, token) = (&*text(&client.0), &*text(&owner.to_value()));
+    let me = &*text(&client.0);
+    let token = &*text(&owner.to_value());
     let entry = QueueEntry { client, life: 9 };
     let beside = ["a", "b"].map(beside);
     let [a, b] = &beside;
@@ -235,14 +246,14 @@ fn the_commands_of_several_locks_have_their_keys_kind_by_kind_and_the_arguments_
 
 #[test]
 fn the_commands_of_a_semaphore_have_the_keys_of_all_slots_and_those_of_a_hold_its_own() {
-    let (client, owner) = (ClientId::draw().unwrap(), OwnerToken::draw().unwrap());
+    let client = ClientId::draw().unwrap();
+    let owner = OwnerToken::draw().unwrap();
     let commands = LockCommands::semaphore(b"", b"s", 2, TTLS);
-    let (me, token) = (&*text(&client.0), &*text(&owner.to_value()));
+    let me = &*text(&client.0);
+    let token = &*text(&owner.to_value());
     let entry = QueueEntry { client, life: 9 };
-    let (slots, fences) = (
-        ["quorlock:slot-0:s", "quorlock:slot-1:s"],
-        ["quorlock:slot-fence-0:s", "quorlock:slot-fence-1:s"],
-    );
+    let slots = ["quorlock:slot-0:s", "quorlock:slot-1:s"];
+    let fences = ["quorlock:slot-fence-0:s", "quorlock:slot-fence-1:s"];
     let of_all = ["quorlock:slot-mark:s", "quorlock:slot-waiting:s"];
     let keys = [&slots[..], &fences, &[RECORD_KEY], &of_all].concat();
 
@@ -512,10 +523,8 @@ fn every_command_of_a_hold_has_the_same_value_with_the_label_behind_the_token() 
             commands.heal(owner, 1, 1),
             commands.release(owner, Offer::default(), QueueUpdate::None),
         ] {
-            let (bytes, argument) = (
-                command.packed(),
-                format!("\r\n${}\r\n{value}\r\n", value.len()),
-            );
+            let bytes = command.packed();
+            let argument = format!("\r\n${}\r\n{value}\r\n", value.len());
             let found = bytes
                 .windows(argument.len())
                 .filter(|it| *it == argument.as_bytes())
@@ -544,7 +553,7 @@ fn every_command_says_for_how_long_its_lock_can_live_and_whether_the_client_may_
         for (policy, waits) in [
             (alone, false),
             (entering(entry), true),
-            (entering(entry).without_place(), true),
+            (without_place(entry), true),
         ] {
             let command = commands.acquire(owner, 1_500, 1, &policy);
             assert_eq!(
@@ -578,4 +587,101 @@ fn every_command_says_for_how_long_its_lock_can_live_and_whether_the_client_may_
         }
     }
     assert!(Command::time().life.is_zero());
+}
+
+fn same(command: &Command, script: Script, keys: &[&[u8]], args: &[&[u8]]) {
+    let [sent, expected] = [command, &Command::of_script(script, keys, args)]
+        .map(|it| it.packed().escape_ascii().to_string());
+    assert_eq!(sent, expected);
+}
+
+const OPERATOR_TTLS: KeyTtls = KeyTtls {
+    fence: 9,
+    first: 800,
+};
+
+#[test]
+fn an_operators_commands_have_the_keys_and_arguments_that_the_scripts_state() {
+    let fence = b"quorlock:fence:a";
+    let list = b"quorlock:waiting:a";
+    let mark = b"quorlock:mark:a";
+    let readers = b"quorlock:readers:a";
+    let lock = LockKeys::named(b"a", None);
+    same(
+        &lock.inspect(),
+        Script::Inspect,
+        &[b"a", fence, list, readers],
+        &[b"100", b"512"],
+    );
+    let keys: [&[u8]; 6] = [b"a", fence, RECORD, mark, list, readers];
+    same(
+        &lock.take(b"v", false, OPERATOR_TTLS),
+        Script::Release,
+        &keys,
+        &[b"v", b"0 9 800 0 -"],
+    );
+    same(
+        &lock.take(b"v", true, OPERATOR_TTLS),
+        Script::ReleaseShared,
+        &keys,
+        &[b"v", b"0 9 800 0 -"],
+    );
+    forgets(&lock, "quorlock:fence:a");
+}
+
+/// The counter `fence` stands in place of a lock, with a list of its own, in which nobody is.
+fn forgets(looked: &LockKeys, fence: &str) {
+    let beside = ["fence", "waiting", "mark", "readers"];
+    let [of_fence, list, mark, readers] = beside.map(|kind| format!("quorlock:{kind}:{fence}"));
+    let keys = [
+        fence.as_bytes(),
+        of_fence.as_bytes(),
+        RECORD,
+        mark.as_bytes(),
+        list.as_bytes(),
+        readers.as_bytes(),
+    ];
+    same(
+        &looked.delete_counter(7),
+        Script::Release,
+        &keys,
+        &[b"7", b"0 0 1 0 -"],
+    );
+}
+
+#[test]
+fn a_slot_is_looked_at_by_its_own_key_and_counter_and_the_list_of_all_slots() {
+    let slot = LockKeys::named(b"a", Some(7));
+    let key = b"quorlock:slot-7:a";
+    let fence = b"quorlock:slot-fence-7:a";
+    let none = b"quorlock:slot-readers-7:a";
+    let list = b"quorlock:slot-waiting:a";
+    let mark = b"quorlock:slot-mark:a";
+    same(
+        &slot.inspect(),
+        Script::Inspect,
+        &[key, fence, list, none],
+        &[b"100", b"512"],
+    );
+    same(
+        &slot.take(b"v", false, OPERATOR_TTLS),
+        Script::Release,
+        &[key, fence, RECORD, mark, list, none],
+        &[b"v", b"0 9 800 0 -"],
+    );
+    forgets(&slot, "quorlock:slot-fence-7:a");
+}
+
+#[test]
+fn the_search_for_locks_has_the_key_and_arguments_that_its_script_states() {
+    let written = |command: &Command| command.packed().escape_ascii().to_string();
+    let args: [&[u8]; 6] = [b"17", b"500", b"quorlock:*", b"60", b"60000", b"200000"];
+    let expected = Command::of_script(Script::List, &[b"quorlock:record"], &args);
+    assert_eq!(
+        written(&list(ScanPlace {
+            cursor: 17,
+            count: 500
+        })),
+        written(&expected)
+    );
 }

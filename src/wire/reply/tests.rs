@@ -348,9 +348,8 @@ fn what_a_node_stores_about_a_lock_is_read() {
         Answer::Inspect(stored) => *stored,
         other => panic!("{other:?}"),
     };
-    let (secs, value) = (Duration::from_secs, |text: &str| {
-        SecretValue::new(text.as_bytes())
-    });
+    let secs = Duration::from_secs;
+    let value = |text: &str| SecretValue::new(text.as_bytes());
     let token = "0123456789abcdef0123456789abcdef";
     let free = stored(&["0", "0", "-1", "0", "0", "1700000000000000", "$", "0"]);
     let nothing = StoredLock {

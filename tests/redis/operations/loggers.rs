@@ -60,7 +60,7 @@ impl Log for Curious {
             LINES.lock().unwrap().push(record.args().to_string());
         }
         // What that writes comes here as well.
-        if thread::current().name() == Some("quorlock-told")
+        if thread::current().name() == Some("quorlock-events")
             && let Some(locks) = LOCKS.get()
             && !TAKES.replace(true)
         {
@@ -322,4 +322,59 @@ fn child_with_a_broken_logger() {
     other.check().unwrap();
     assert!(0 < BROKEN_LINES.load(Ordering::SeqCst));
     say("lost and renewed");
+}
+
+/// Passes on what it logs of a loss, after others have had their turn.
+struct Late;
+
+impl Log for Late {
+    fn enabled(&self, _: &Metadata<'_>) -> bool {
+        true
+    }
+
+    fn log(&self, record: &Record<'_>) {
+        let line = record.args().to_string();
+        if line.contains("LOST") {
+            thread::sleep(ms(50));
+            say(line);
+        }
+    }
+
+    fn flush(&self) {}
+}
+
+#[test]
+fn h19_a_process_that_exits_behind_a_drop_logs_the_loss_of_its_lock() -> TestResult {
+    let servers = Servers::start(3)?;
+    let mut child = child(
+        "operations::loggers::child_that_exits_behind_a_drop",
+        &servers.urls(),
+    );
+    assert_eq!(child.hear(), "held");
+
+    servers.iter().for_each(|it| del(it, "report"));
+    child.go_on();
+
+    let line = child.hear();
+    assert!(line.contains("\"report\": LOST"), "{line}");
+    assert!(child.wait().success());
+    Ok(())
+}
+
+#[test]
+#[ignore = "a process of another test"]
+fn child_that_exits_behind_a_drop() {
+    let urls = child_urls();
+    if urls.is_empty() {
+        return;
+    }
+    log::set_logger(&Late).unwrap();
+    log::set_max_level(LevelFilter::Warn);
+    let locks = connected(builder(urls).ttl(LONG), 3);
+    let guard = lock_in_the_end(&locks, "report");
+    say("held");
+    wait_for_parent();
+    drop(guard);
+    drop(locks);
+    std::process::exit(0);
 }

@@ -175,7 +175,7 @@ fn child_with_many_managers() {
                 .iter()
                 .filter(|it| it.starts_with("quorlock-"))
                 .count()
-                == 6
+                == 7
         });
         match turn % 3 {
             0 => drop(guard),

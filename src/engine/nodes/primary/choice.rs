@@ -1,4 +1,4 @@
-//! Which server is the primary, from what the members said last. Pure.
+//! Choice of the primary from the last answers of the members. Pure.
 
 use std::cmp::Reverse;
 use std::sync::Arc;
@@ -8,18 +8,18 @@ use crate::error::NodeFailure;
 use crate::time::Moment;
 use crate::wire::Endpoint;
 
-/// Answer of a member: the server that it names, none if it is a replica, or why there is no answer.
+/// Answer of a member: the named server, none from a replica, or why there is no answer.
 #[derive(Clone, Debug)]
 pub(super) struct Report {
     /// Time of the question.
     pub(super) asked: Moment,
-    pub(super) said: Result<Option<Endpoint>, NodeFailure>,
+    pub(super) named: Result<Option<Endpoint>, NodeFailure>,
 }
 
 /// Time after a question within which its answer counts: one question may be lost.
 pub(super) const LEASE: Duration = Duration::from_secs(2);
 
-/// The server that enough members name, and until when that holds. Drops answers that count no more.
+/// The server named by enough members, and the end of its lease. Drops expired answers.
 ///
 /// `members`: address and last answer of each. `needed`: how many have to name the same server.
 pub(super) fn choose(
@@ -32,12 +32,12 @@ pub(super) fn choose(
     }
     let reports = || members.iter().filter_map(|it| it.1.as_ref());
     let named = reports().filter_map(|report| {
-        let place = report.said.as_ref().ok()?.as_ref()?;
+        let place = report.named.as_ref().ok()?.as_ref()?;
         Some((place, report.asked.checked_add(LEASE)?))
     });
     let mut named: Vec<_> = named.collect();
     named.sort_unstable_by_key(|(_, until)| Reverse(until.boot_micros()));
-    // So long enough members have named a server: until the last that it needs.
+    // The lease of a server ends with the oldest answer that it needs.
     let mut primaries: Vec<(&Endpoint, Moment)> = Vec::new();
     for (index, (place, until)) in named.iter().enumerate() {
         let names = named.iter().take(index.saturating_add(1));
@@ -55,21 +55,21 @@ pub(super) fn choose(
         }
         [] => {}
     }
-    // What somebody has to mend, if nobody is named; otherwise what each member said.
-    let mut failures = reports().filter_map(|it| it.said.as_ref().err());
+    // A failure that needs somebody, if no server is named; otherwise the answer of each member.
+    let mut failures = reports().filter_map(|it| it.named.as_ref().err());
     let to_mend = failures.find(|failure| failure.needs_somebody());
     if let Some(failure) = to_mend.filter(|_| named.is_empty()) {
         return Err(failure.clone());
     }
     let mut reason = "too few members name the same primary".to_owned();
     for (member, report) in &*members {
-        let said = match report.as_ref().map(|it| &it.said) {
+        let answer = match report.as_ref().map(|it| &it.named) {
             None => "no answer yet".to_owned(),
             Some(Ok(None)) => "a replica".to_owned(),
             Some(Ok(Some(place))) => place.to_string(),
             Some(Err(failure)) => failure.to_string(),
         };
-        reason += &format!(", {member}: {said}");
+        reason += &format!(", {member}: {answer}");
     }
     Err(NodeFailure::NoPrimary {
         reason: reason.into(),
@@ -95,21 +95,21 @@ mod tests {
     fn names(host: &str, second: u64) -> Option<Report> {
         Some(Report {
             asked: at(second),
-            said: Ok(Some(place(host))),
+            named: Ok(Some(place(host))),
         })
     }
 
     fn replica() -> Option<Report> {
         Some(Report {
             asked: at(100),
-            said: Ok(None),
+            named: Ok(None),
         })
     }
 
     fn fails(failure: NodeFailure) -> Option<Report> {
         Some(Report {
             asked: at(100),
-            said: Err(failure),
+            named: Err(failure),
         })
     }
 
@@ -128,7 +128,8 @@ mod tests {
     fn the_lease_of_a_server_counts_from_the_oldest_question_that_a_majority_needs() {
         let reports = [names("a", 100), names("a", 98), names("a", 99)];
         assert_eq!(chosen(2, &reports, 100), Ok((place("a"), 101)));
-        let (one_behind, silent) = (names("b", 100), None);
+        let one_behind = names("b", 100);
+        let silent = None;
         assert_eq!(
             chosen(2, &[names("a", 99), names("a", 100), one_behind], 100),
             Ok((place("a"), 101))
@@ -187,25 +188,25 @@ mod tests {
         );
     }
 
-    /// Two clients that ask the same members, and hear some of them only, never choose different servers at once.
+    /// Two clients of the same members, each with some of the answers, never choose different servers at once.
     #[test]
     fn two_clients_that_hear_different_members_never_choose_different_servers() {
         let minds = ["a", "b", "c"];
         for count in 1..=4_u32 {
             for world in 0..minds.len().pow(count) {
-                let said: Vec<_> = (0..count)
+                let sent: Vec<_> = (0..count)
                     .map(|member| names(minds[world / minds.len().pow(member) % minds.len()], 100))
                     .collect();
                 let mut all = Vec::new();
-                for heard in 0..1_u32 << count {
-                    let hears = |(member, it): (u32, &Option<Report>)| {
-                        it.clone().filter(|_| heard >> member & 1 == 1)
+                for received in 0..1_u32 << count {
+                    let receive = |(member, it): (u32, &Option<Report>)| {
+                        it.clone().filter(|_| received >> member & 1 == 1)
                     };
-                    let reports: Vec<_> = (0..).zip(&said).map(hears).collect();
+                    let reports: Vec<_> = (0..).zip(&sent).map(receive).collect();
                     all.extend(chosen(quorum(reports.len()), &reports, 100).ok());
                 }
                 all.dedup();
-                assert!(all.len() <= 1, "{said:?}: {all:?}");
+                assert!(all.len() <= 1, "{sent:?}: {all:?}");
             }
         }
     }

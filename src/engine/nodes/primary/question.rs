@@ -1,4 +1,4 @@
-//! The question to each member, and the server that its answer names.
+//! The command to each member, and the server named in its answer.
 
 use crate::error::NodeFailure;
 use crate::wire::{Endpoint, Value, question};
@@ -23,7 +23,7 @@ impl Question {
         }
     }
 
-    /// The server that `member` names in its answer; none if it is a replica.
+    /// The server in the answer of `member`; none from a replica.
     pub(super) fn read(
         &self,
         answer: &Value,
@@ -59,7 +59,7 @@ impl Question {
                     }
                 });
                 let owner = owner.ok_or_else(|| NodeFailure::SlotNotServed {
-                    said: format!("slot {slot} has no primary"),
+                    message: format!("slot {slot} has no primary"),
                 })?;
                 place(owner, member).map(Some)
             }
@@ -74,7 +74,7 @@ fn text(value: &Value) -> Option<&str> {
     }
 }
 
-/// Host and port at the beginning of `fields`. A server that has announced no host has the host of `member`.
+/// Host and port at the beginning of `fields`. Without an announced host: the host of `member`.
 fn place(fields: &[Value], member: &Endpoint) -> Result<Endpoint, NodeFailure> {
     let ([host, port, ..], Endpoint::Tcp { host: own, .. }) = (fields, member) else {
         return Err(NodeFailure::of_another_command());
@@ -116,7 +116,7 @@ mod tests {
         }
     }
 
-    fn said(question: &Question, reply: &str) -> Result<Option<Endpoint>, NodeFailure> {
+    fn read_reply(question: &Question, reply: &str) -> Result<Option<Endpoint>, NodeFailure> {
         question.read(&read_value(reply.as_bytes()).unwrap(), &tcp("own", 7))
     }
 
@@ -133,27 +133,27 @@ mod tests {
 
     #[test]
     fn a_server_says_that_it_is_the_primary_or_a_replica() {
-        let said = |reply| said(&Question::Role, reply);
+        let read = |reply| read_reply(&Question::Role, reply);
         assert_eq!(
-            said("*3\r\n$6\r\nmaster\r\n:0\r\n*0\r\n"),
+            read("*3\r\n$6\r\nmaster\r\n:0\r\n*0\r\n"),
             Ok(Some(tcp("own", 7)))
         );
         let replica = "*5\r\n$5\r\nslave\r\n$1\r\na\r\n:1\r\n$9\r\nconnected\r\n:1\r\n";
-        assert_eq!(said(replica), Ok(None));
-        assert_eq!(said("*1\r\n$8\r\nsentinel\r\n"), Err(NodeFailure::SENTINEL));
-        assert!(protocol(&said("+OK\r\n")));
+        assert_eq!(read(replica), Ok(None));
+        assert_eq!(read("*1\r\n$8\r\nsentinel\r\n"), Err(NodeFailure::SENTINEL));
+        assert!(protocol(&read("+OK\r\n")));
     }
 
     #[test]
     fn a_sentinel_names_the_primary_or_knows_none_of_that_name() {
         let question = Question::Sentinel("locks".to_owned());
-        let said = |reply| said(&question, reply);
+        let read = |reply| read_reply(&question, reply);
         assert_eq!(
-            said("*2\r\n$2\r\nDB\r\n$4\r\n6379\r\n"),
+            read("*2\r\n$2\r\nDB\r\n$4\r\n6379\r\n"),
             Ok(Some(tcp("DB", 6379)))
         );
         for reply in ["*-1\r\n", "_\r\n"] {
-            let failure = said(reply).unwrap_err();
+            let failure = read(reply).unwrap_err();
             assert!(
                 failure.to_string().contains("know no primary locks"),
                 "{failure}"
@@ -164,7 +164,7 @@ mod tests {
             "*2\r\n$1\r\na\r\n$1\r\n0\r\n",
             "*2\r\n$1\r\na\r\n$1\r\nx\r\n",
         ] {
-            assert!(protocol(&said(reply)), "{reply}");
+            assert!(protocol(&read(reply)), "{reply}");
         }
     }
 
@@ -178,10 +178,10 @@ mod tests {
             range(0, 99, "$1\r\na"),
             range(100, 200, "$1\r\nb")
         );
-        let said = |slot, reply: &str| said(&Question::Slot(slot), reply);
-        assert_eq!(said(99, &slots), Ok(Some(tcp("a", 7000))));
-        assert_eq!(said(100, &slots), Ok(Some(tcp("b", 7000))));
-        let nobody = said(201, &slots).unwrap_err();
+        let read = |slot, reply: &str| read_reply(&Question::Slot(slot), reply);
+        assert_eq!(read(99, &slots), Ok(Some(tcp("a", 7000))));
+        assert_eq!(read(100, &slots), Ok(Some(tcp("b", 7000))));
+        let nobody = read(201, &slots).unwrap_err();
         assert!(
             matches!(nobody, NodeFailure::SlotNotServed { .. }),
             "{nobody}"
@@ -189,7 +189,7 @@ mod tests {
         // A host that it does not know is the one that the client used.
         for unknown in ["$0\r\n", "$-1", "$1\r\n?"] {
             let reply = format!("*1\r\n{}", range(0, 99, unknown));
-            assert_eq!(said(5, &reply), Ok(Some(tcp("own", 7000))), "{unknown}");
+            assert_eq!(read(5, &reply), Ok(Some(tcp("own", 7000))), "{unknown}");
         }
     }
 }

@@ -21,7 +21,7 @@ pub(crate) struct NodeAddress {
 }
 
 impl NodeAddress {
-    /// Reads a URL. The error says what is wrong and never repeats the URL, which may hold a password.
+    /// Parses a URL. The error never repeats the URL, which may contain a password.
     pub(crate) fn parse(url: &str) -> Result<NodeAddress, String> {
         let (scheme, rest) = url.split_once("://").unwrap_or_default();
         let scheme = scheme.to_ascii_lowercase();

@@ -1,4 +1,4 @@
-//! The thread that asks one member, over a connection of its own.
+//! The thread of one member, with a connection of its own.
 
 use std::time::Duration;
 
@@ -15,7 +15,7 @@ use crate::wire::{Address, Conn, Endpoint, answer};
 /// Pause between two questions to a member.
 pub(super) const ASKED_EVERY: Duration = Duration::from_millis(500);
 
-/// See the module. It ends when nobody can ask any more; a name that is being resolved keeps it until then.
+/// See the module. Ends with the channel of questions, after a name resolution under way.
 pub(super) struct Watcher<F> {
     pub(super) member: Address,
     pub(super) question: Question,
@@ -29,7 +29,7 @@ pub(super) struct Watcher<F> {
 }
 
 impl<F: Fn(Report)> Watcher<F> {
-    /// Asks when it is told to, and then at least once per pause. A connection is kept until a question has no answer.
+    /// Asks on each message, and then at least once per pause. Keeps the connection until a question has no answer.
     pub(super) fn run(mut self) {
         let mut kept = None;
         let mut failures = 0_usize;
@@ -41,23 +41,23 @@ impl<F: Fn(Report)> Watcher<F> {
                 Some(open) => Ok(open),
                 None => connect(&member, None, self.timeout, failures, &mut self),
             };
-            let said = open.and_then(|mut open| {
-                let named = self.ask(&mut open)?;
+            let named = open.and_then(|mut open| {
+                let answer = self.ask(&mut open)?;
                 kept = Some(open);
-                Ok(named)
+                Ok(answer)
             });
-            failures = match &said {
+            failures = match &named {
                 Ok(_) => 0,
                 Err(_) => failures.wrapping_add(1),
             };
-            (self.report)(Report { asked, said });
+            (self.report)(Report { asked, named });
             next = self.asked.recv_timeout(ASKED_EVERY);
         }
     }
 
     fn ask(&mut self, open: &mut Opened) -> Result<Option<Endpoint>, NodeFailure> {
         let conn = &mut open.login.conn;
-        conn.say(&self.question.packed());
+        conn.push_bytes(&self.question.packed());
         let deadline = time::deadline(self.timeout);
         let reply = exchange(conn, &open.socket, deadline, Conn::poll_reply, self)?;
         let reply = answer(&reply.ok_or(NodeFailure::TimedOut)?)?;

@@ -28,7 +28,7 @@ fn join(shared: &ManagerState) -> QueuedCall<'_> {
 }
 
 fn sent(shared: &ManagerState) -> u64 {
-    shared.fanout.counters.snapshot().commands
+    shared.fanout.journal.counters.snapshot().commands
 }
 
 /// An attempt that has come to all nodes, as far as anybody knows.
@@ -67,7 +67,7 @@ fn a_call_that_ends_leaves_the_lists_that_it_has_entered_by_a_release() {
         3,
         "a release for each node, which leaves its list"
     );
-    assert_eq!(shared.fanout.counters.snapshot().waiting, 0);
+    assert_eq!(shared.fanout.journal.counters.snapshot().waiting, 0);
     assert!(shared.queues.is_empty());
 }
 
@@ -138,7 +138,8 @@ fn h4_a_call_that_reached_no_majority_is_behind_all_others_until_it_does() {
 fn h8_who_came_after_the_last_attempt_of_a_call_that_gives_up_makes_one_of_his_own() {
     let engine = engine();
     let shared = &engine.shared;
-    let (first, mut second) = (join(shared), join(shared));
+    let first = join(shared);
+    let mut second = join(shared);
     let last = LostAttempt::of_nobody(3);
     while time::tick() <= last.asked {}
     let mut third = join(shared);
@@ -491,7 +492,8 @@ fn a_call_whose_claim_is_refused_everywhere_goes_on_as_the_same_owner() {
     let engine = engine();
     let shared = &engine.shared;
     let (mut queued, ticket, first) = asked(shared);
-    let (owner, before) = (owner_of(&ticket), sent(shared));
+    let owner = owner_of(&ticket);
+    let before = sent(shared);
     answer(&first, [GRANTED, held(1), held(1)]);
     assert!(queued.finish(first).is_err());
 
@@ -635,7 +637,10 @@ fn a_call_that_leaves_gives_back_what_nodes_have_handed_over_and_hand_over_yet()
     let (queued, ticket, attempt) = asked(shared);
     let owner = owner_of(&ticket);
     answer(&attempt, [held(1), held(1), held(1)]);
-    queued.add_reached(attempt.round.reached());
+    let reached = attempt.round.reached();
+    if let Some(owner) = &mut ticket.state.lock().owner {
+        owner.reached = owner.reached.union(reached);
+    }
     shared.queues.handed_over(node(0), &handed_to(owner, 20));
     let before = sent(shared);
 

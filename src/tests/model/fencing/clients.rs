@@ -217,7 +217,8 @@ impl<const A: usize> World<A> {
         me: usize,
         end: ExtendEnd,
     ) -> Option<Violation> {
-        let (mut lease, now) = (Self::lease(), self.now(&state.attempts[me]));
+        let mut lease = Self::lease();
+        let now = self.now(&state.attempts[me]);
         match end {
             ExtendEnd::Gone => {
                 assert!(lease.lose(Lost::Gone));
@@ -297,7 +298,8 @@ impl<const A: usize> World<A> {
         }
         let now = self.now(attempt);
         if attempt.phase == Phase::Holding {
-            let (mut released, mut lost) = (Self::lease(), Self::lease());
+            let mut released = Self::lease();
+            let mut lost = Self::lease();
             assert!(
                 matches!(released.release(in_time()), Ending::Released { .. })
                     && !released.is_held()
@@ -329,7 +331,8 @@ impl<const A: usize> World<A> {
                 all.push(Violation::LaterStartSmallerToken);
             }
             for node in &state.nodes {
-                let (mine, theirs) = (&node.lines[me], &node.lines[other]);
+                let mine = &node.lines[me];
+                let theirs = &node.lines[other];
                 // A flawed node can be counted without a grant; that has no place in an order.
                 let known = mine.rank != 0 && theirs.rank != 0;
                 if mine.counted

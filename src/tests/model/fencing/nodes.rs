@@ -94,7 +94,8 @@ impl<const A: usize> World<A> {
     }
 
     pub(super) fn acquire(&self, state: &mut State<A>, me: usize, node: usize) -> Said {
-        let (value, proposal) = (self.value(me), state.attempts[me].proposal);
+        let value = self.value(me);
+        let proposal = state.attempts[me].proposal;
         let most = self.most_ahead().map(|it| state.clock + it);
         let node = &mut state.nodes[node];
         if most.is_some_and(|it| it < proposal) && node.counter + 1 < proposal {
@@ -160,7 +161,8 @@ impl<const A: usize> World<A> {
     }
 
     pub(super) fn raise(&self, state: &mut State<A>, me: usize, node: usize) -> Said {
-        let (value, token) = (self.value(me), state.attempts[me].token);
+        let value = self.value(me);
+        let token = state.attempts[me].token;
         let node = &mut state.nodes[node];
         let counter = node.counter;
         if (node.key != Some(value) || counter == 0) && self.flaw != Flaw::RaisesForAnyone {
@@ -174,7 +176,8 @@ impl<const A: usize> World<A> {
     }
 
     pub(super) fn extend(&self, state: &mut State<A>, me: usize, node: usize, round: u8) -> Said {
-        let (value, number) = (self.value(me), state.attempts[me].number(round));
+        let value = self.value(me);
+        let number = state.attempts[me].number(round);
         let node = &mut state.nodes[node];
         if node.key != Some(value) {
             return Said::Gone(if node.key.is_none() { node.counter } else { 0 });

@@ -44,10 +44,8 @@ impl Beside {
     }
 
     fn step(&mut self, random: &mut fastrand::Rng) {
-        let (me, offered) = (
-            random.usize(0..CLIENTS),
-            token(random, self.model.nodes[0].counter, 13),
-        );
+        let me = random.usize(0..CLIENTS);
+        let offered = token(random, self.model.nodes[0].counter, 13);
         let Node { counter, .. } = self.model.nodes[0];
         // One more than a counter is a microsecond there, and a second here.
         let is_ahead = self.model.clock + AHEAD < offered;
@@ -100,7 +98,8 @@ impl Beside {
 
     /// What the model's node says, where it has an answer.
     fn expect(&mut self, me: usize, command: u8) -> Option<Said> {
-        let (world, model) = (&self.world, &mut self.model);
+        let world = &self.world;
+        let model = &mut self.model;
         match command {
             ACQUIRE => Some(world.acquire(model, me, 0)),
             RAISE => Some(world.raise(model, me, 0)),
@@ -124,7 +123,9 @@ impl Beside {
         has_won: bool,
         random: &mut fastrand::Rng,
     ) -> Vote {
-        let (commands, owner, token) = (&self.commands, self.owners[me], number(token));
+        let commands = &self.commands;
+        let owner = self.owners[me];
+        let token = number(token);
         let sent = match command {
             ACQUIRE => commands.acquire(owner, LIFE, token, &ALONE),
             RAISE => commands.raise(owner, token),

@@ -251,7 +251,8 @@ impl<const A: usize> World<A> {
                 state.nodes[node].lines[me].sent &= !command;
                 state
             };
-            let (mut state, line) = (*state, *line);
+            let mut state = *state;
+            let line = *line;
             if self.refuses(&state, me, node, command) {
                 visit(
                     Move::Drop {
@@ -453,7 +454,8 @@ impl Findings {
         let Move::Hear { attempt: me, .. } = step else {
             return;
         };
-        let (old, new) = (&before.attempts[me], &after.attempts[me]);
+        let old = &before.attempts[me];
+        let new = &after.attempts[me];
         if !old.phase.has_won() && new.phase.has_won() {
             *(if old.phase == Phase::Raising {
                 &mut self.won_by_raise

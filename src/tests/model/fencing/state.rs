@@ -313,7 +313,8 @@ impl<const A: usize> State<A> {
 
     /// Whether nothing more can go wrong from here.
     pub(super) fn is_settled(&self, world: &World<A>) -> bool {
-        let (mut lost, mut over) = (0, 0);
+        let mut lost = 0;
+        let mut over = 0;
         for attempt in &self.attempts {
             lost += usize::from(attempt.phase == Phase::Lost);
             over += usize::from(attempt.phase == Phase::Over);
@@ -420,8 +421,11 @@ impl<const A: usize> State<A> {
                 4 => Phase::Over,
                 _ => Phase::Lost,
             };
-            let (flags, numbers, seen) = (bits.take(2), bits.take(8), bits.take(8));
-            let (shown, rounds) = (bits.take(4), bits.take(6));
+            let flags = bits.take(2);
+            let numbers = bits.take(8);
+            let seen = bits.take(8);
+            let shown = bits.take(4);
+            let rounds = bits.take(6);
             Attempt {
                 phase,
                 late: flags & 1 != 0,
@@ -443,18 +447,26 @@ impl<const A: usize> State<A> {
         let nodes = std::array::from_fn(|node| {
             let mut bits = Reader(packed[node]);
             let key = bits.take(3).checked_sub(1);
-            let (key_rank, key_round, counter) = (bits.take(3), bits.take(2), bits.take(4));
-            let (quarantined, floor) = (bits.take(4), bits.take(4));
+            let key_rank = bits.take(3);
+            let key_round = bits.take(2);
+            let counter = bits.take(4);
+            let quarantined = bits.take(4);
+            let floor = bits.take(4);
             let lines = std::array::from_fn(|_| {
-                let (sent, said, flags) = (bits.take(8), bits.take(8), bits.take(4));
+                let sent = bits.take(8);
+                let said = bits.take(8);
+                let flags = bits.take(4);
                 let answer = if said == 0 {
                     Answer::None
                 } else {
                     Answer::OnItsWay(Said::from_code(said))
                 };
-                let (doubtful, counted, blocks) = (flags & 1 != 0, flags & 2 != 0, flags >> 2);
+                let doubtful = flags & 1 != 0;
+                let counted = flags & 2 != 0;
+                let blocks = flags >> 2;
                 let known = bits.take(2);
-                let (barred, synced) = (known & 1 != 0, known & 2 != 0);
+                let barred = known & 1 != 0;
+                let synced = known & 2 != 0;
                 Line {
                     sent,
                     answer,

@@ -67,7 +67,8 @@ fn h15_fewer_than_a_majority_may_lose_their_data_whoever_reaches_whom() {
     let flaw = Flaw::NotHeard;
     check_unsafe(World { flaw, ..ONE }, Case::Other);
     // Another has made the record, and the one of a third node comes in the middle of a round.
-    let (witness, flaw) = (Some(SHORT), Flaw::NotLengthened);
+    let witness = Some(SHORT);
+    let flaw = Flaw::NotLengthened;
     check_unsafe(
         World {
             witness,

@@ -36,7 +36,8 @@ impl Beside {
     }
 
     fn step(&mut self, random: &mut fastrand::Rng) {
-        let (client, before) = (random.usize(0..3), self.model);
+        let client = random.usize(0..3);
+        let before = self.model;
         match random.u8(0..10) {
             0..=3 => {
                 let reported = self.world.reported(&self.model, client);

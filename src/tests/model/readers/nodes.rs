@@ -203,7 +203,8 @@ impl<const A: usize> World<A> {
     }
 
     fn extend(node: &mut Node<A>, me: usize, attempt: Attempt, heals: bool) -> Said {
-        let (end, token) = (1 + attempt.extensions, attempt.number);
+        let end = 1 + attempt.extensions;
+        let token = attempt.number;
         match node.lock {
             _ if node.has(me) && token < node.counter => return Said::Superseded,
             _ if node.has(me) => node.lasts[me] = end,

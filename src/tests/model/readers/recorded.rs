@@ -42,7 +42,8 @@ impl Beside {
         };
         let real = Real::in_use(LATEST, millis(QUARANTINE));
         let commands = LockCommands::mutex(b"", LOCK.as_bytes(), KeyTtls::default());
-        let (model, owners) = (world.start(), [(); CLIENTS].map(|()| draw()));
+        let model = world.start();
+        let owners = [(); CLIENTS].map(|()| draw());
         Beside {
             world,
             model,
@@ -54,10 +55,8 @@ impl Beside {
     }
 
     fn step(&mut self, random: &mut fastrand::Rng) {
-        let (me, token) = (
-            random.usize(0..CLIENTS),
-            token(random, self.model.nodes[0].counter, LATEST),
-        );
+        let me = random.usize(0..CLIENTS);
+        let token = token(random, self.model.nodes[0].counter, LATEST);
         let before = self.model;
         let was_made_a_reader =
             self.model.attempts[me].reads != (self.world.rules[me] == Rule::Shared);
@@ -145,16 +144,16 @@ impl Beside {
         self.begun[me] = true;
         let attempt = &mut self.model.attempts[me];
         (attempt.token, attempt.number, attempt.won) = (token, token, token.is_multiple_of(2));
-        let (owner, reads, won) = (self.owners[me], attempt.reads, attempt.won);
+        let owner = self.owners[me];
+        let reads = attempt.reads;
+        let won = attempt.won;
         let commands = if reads {
             self.commands.to_read()
         } else {
             self.commands.clone()
         };
-        let (expected, token) = (
-            self.world.execute(&mut self.model, me, 0, command),
-            number(token),
-        );
+        let expected = self.world.execute(&mut self.model, me, 0, command);
+        let token = number(token);
         let sent = match command {
             ACQUIRE => commands.acquire(owner, LIFE, token, &ALONE),
             RAISE => commands.raise(owner, token),

@@ -39,10 +39,8 @@ impl Beside {
                 _ => LockCommands::multi(b"", names.into_iter(), KeyTtls::default()),
             }
         };
-        let (node, owners) = (
-            world.start([[0; NAMES]; NODES]).nodes[0],
-            [(); CLIENTS].map(|()| draw()),
-        );
+        let node = world.start([[0; NAMES]; NODES]).nodes[0];
+        let owners = [(); CLIENTS].map(|()| draw());
         Beside {
             world,
             node,
@@ -54,7 +52,8 @@ impl Beside {
     }
 
     fn step(&mut self, random: &mut fastrand::Rng) {
-        let (me, before) = (random.usize(0..CLIENTS), self.node);
+        let me = random.usize(0..CLIENTS);
+        let before = self.node;
         let counter = before.counters[random.usize(0..NAMES)];
         let token = token(random, counter, 11);
         let command = match random.u8(0..14) {
@@ -88,7 +87,9 @@ impl Beside {
                 return self.real.delete(COUNTERS[name]);
             }
         };
-        let (commands, owner, number) = (&self.all_commands[me], self.owners[me], number(token));
+        let commands = &self.all_commands[me];
+        let owner = self.owners[me];
+        let number = number(token);
         let sent = match command {
             ACQUIRE => commands.acquire(owner, LIFE, number, &ALONE),
             RAISE => commands.raise(owner, number),

@@ -33,7 +33,8 @@ impl Beside {
     }
 
     fn step(&mut self, random: &mut fastrand::Rng) {
-        let (me, slot) = (random.usize(0..CLIENTS), random.u8(0..SLOTS as u8));
+        let me = random.usize(0..CLIENTS);
+        let slot = random.u8(0..SLOTS as u8);
         let token = token(random, self.node.counters[usize::from(slot)], 11);
         let command = match random.u8(0..12) {
             0..=4 => ACQUIRE,
@@ -58,7 +59,9 @@ impl Beside {
             self.world.first[me] = (self.owners[me].number() % SLOTS as u64) as u8;
             self.world.proposals[me] = token;
         }
-        let (before, owner, number) = (self.node, self.owners[me], number(token));
+        let before = self.node;
+        let owner = self.owners[me];
+        let number = number(token);
         let commands = LockCommands::semaphore(b"", b"s", SLOTS, KeyTtls::default());
         let sent = match command {
             ACQUIRE => commands.acquire(owner, LIFE, number, &ALONE),
@@ -72,10 +75,8 @@ impl Beside {
             slot,
             token,
         };
-        let (expected, found) = (
-            self.world.run(&mut self.node, me, command, attempt),
-            self.real.send(ONLY, &sent),
-        );
+        let expected = self.world.run(&mut self.node, me, command, attempt);
+        let found = self.real.send(ONLY, &sent);
         if expected != Said::Nothing {
             assert_eq!(
                 said(found),

@@ -208,7 +208,8 @@ impl Stream {
         self.asked.iter().for_each(|it| conn.enqueue(it, self.now));
         let len = conn.poll_write().len();
         conn.wrote(len);
-        let (mut answered, mut begin) = (0, of_nonsense(bytes));
+        let mut answered = 0;
+        let mut begin = of_nonsense(bytes);
         loop {
             let event = match conn.poll_event() {
                 Ok(Some(event)) => event,
@@ -286,7 +287,8 @@ fn h18_one_byte_more_or_less_or_another_gives_no_command_the_answer_of_another()
     let mut counts = [0; 3];
     // Of the same kind: an answer that moves up has the form that is expected.
     let behind = |at: usize| [SAID[at]; 4];
-    let (release, present) = (SAID[22], SAID[36]);
+    let release = SAID[22];
+    let present = SAID[36];
     let mut behinds = vec![[present, release, present, release]];
     behinds.extend([0, 16, 22, 34].map(behind));
     if std::env::var_os("QUORLOCK_LONG").is_some() {

@@ -78,7 +78,8 @@ fn secured() -> (Conn<Tag>, ServerConnection) {
 
 /// The system takes so many bytes of what is to be written. How much the server can read of it.
 fn deliver(conn: &mut Conn<Tag>, server: &mut ServerConnection, len: usize) -> usize {
-    let (mut bytes, mut plain) = (&conn.poll_write()[..len], Vec::new());
+    let mut bytes = &conn.poll_write()[..len];
+    let mut plain = Vec::new();
     while !bytes.is_empty() {
         server.read_tls(&mut bytes).unwrap();
         server.process_new_packets().unwrap();

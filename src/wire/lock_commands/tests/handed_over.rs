@@ -252,7 +252,8 @@ fn handed(call: Call, token: Option<u64>, reads: bool) -> (String, HandedOver) {
 
 #[test]
 fn a_release_hands_the_lock_to_each_call_in_the_order_in_which_they_began() {
-    let (mut node, commands) = (Node::new(), mutex());
+    let mut node = Node::new();
+    let commands = mutex();
     let mut owner = node.taken(&commands);
     let [first, second, third] = [1, 2, 3].map(Call::new);
     for call in [second, third, first] {
@@ -279,7 +280,8 @@ fn a_release_hands_the_lock_to_each_call_in_the_order_in_which_they_began() {
 
 #[test]
 fn who_claims_what_was_handed_over_gets_the_full_life_of_a_lock() {
-    let (mut node, commands) = (Node::new(), mutex());
+    let mut node = Node::new();
+    let commands = mutex();
     let holder = node.taken(&commands);
     let [first, second] = [1, 2].map(Call::new);
     node.enters(&commands, first);
@@ -297,7 +299,8 @@ fn who_claims_what_was_handed_over_gets_the_full_life_of_a_lock() {
 
 #[test]
 fn a_client_that_is_gone_is_skipped_and_struck_from_the_list() {
-    let (mut node, commands) = (Node::new(), mutex());
+    let mut node = Node::new();
+    let commands = mutex();
     let holder = node.taken(&commands);
     let [gone, gone_too, there, last] = [1, 2, 3, 4].map(Call::new);
     for call in [gone, gone_too, there, last] {
@@ -318,7 +321,8 @@ fn a_client_that_is_gone_is_skipped_and_struck_from_the_list() {
 
 #[test]
 fn where_all_that_wait_are_gone_the_lock_is_free() {
-    let (mut node, commands) = (Node::new(), mutex());
+    let mut node = Node::new();
+    let commands = mutex();
     let holder = node.taken(&commands);
     let readers = commands.to_read();
     for (call, waits_for) in [(Call::new(1), &commands), (Call::new(2), &readers)] {
@@ -335,7 +339,8 @@ fn where_all_that_wait_are_gone_the_lock_is_free() {
 /// The token that reached no client is offered again.
 #[test]
 fn a7_a_reader_behind_a_writer_that_is_gone_gets_the_counter_and_a_later_writer_the_token() {
-    let (mut node, commands) = (Node::new(), mutex());
+    let mut node = Node::new();
+    let commands = mutex();
     let reads = commands.to_read();
     let holder = node.taken(&commands);
     let [gone, reader, gone_too, writer] = [1, 2, 3, 4].map(Call::new);
@@ -362,7 +367,8 @@ fn a7_a_reader_behind_a_writer_that_is_gone_gets_the_counter_and_a_later_writer_
 /// Its entry says that by half a microsecond.
 #[test]
 fn a_client_that_polls_is_handed_the_lock_without_a_listener() {
-    let (mut node, commands) = (Node::new(), mutex());
+    let mut node = Node::new();
+    let commands = mutex();
     let holder = node.taken(&commands);
     let polls = Call::new(1);
     let acquire = commands.acquire(polls.owner, TTL, NOW, &polls.waits());
@@ -381,7 +387,8 @@ fn who_goes_on_waiting_is_not_handed_what_it_gives_back() {
         (&[1], Some(0)),
         (&[9, 1, 2], Some(1)),
     ] {
-        let (mut node, commands) = (Node::new(), mutex());
+        let mut node = Node::new();
+        let commands = mutex();
         let me = Call::new(5);
         let acquire = commands.acquire(me.owner, TTL, NOW, &me.waits());
         assert!(node.run(&acquire).is_granted());
@@ -424,7 +431,8 @@ fn who_goes_on_waiting_is_not_handed_what_it_gives_back() {
 
 #[test]
 fn who_leaves_hands_on_what_it_was_handed() {
-    let (mut node, commands) = (Node::new(), mutex());
+    let mut node = Node::new();
+    let commands = mutex();
     let holder = node.taken(&commands);
     let [first, second] = [1, 2].map(Call::new);
     node.enters(&commands, first);
@@ -440,7 +448,8 @@ fn who_leaves_hands_on_what_it_was_handed() {
 
 #[test]
 fn what_was_handed_to_nobody_is_given_to_the_next() {
-    let (mut node, commands) = (Node::new(), mutex());
+    let mut node = Node::new();
+    let commands = mutex();
     let holder = node.taken(&commands);
     let [first, second] = [1, 2].map(Call::new);
     node.enters(&commands, first);
@@ -462,7 +471,8 @@ fn what_was_handed_to_nobody_is_given_to_the_next() {
 
 #[test]
 fn readers_before_the_first_writer_get_the_lock_together_and_those_behind_it_do_not() {
-    let (mut node, commands) = (Node::new(), mutex());
+    let mut node = Node::new();
+    let commands = mutex();
     let reads = commands.to_read();
     let holder = node.taken(&commands);
     let [first, second, gone, writer, behind] = [1, 2, 3, 4, 5].map(Call::new);
@@ -509,7 +519,8 @@ fn readers_before_the_first_writer_get_the_lock_together_and_those_behind_it_do_
 
 #[test]
 fn a_writer_that_leaves_lets_in_the_readers_behind_it() {
-    let (mut node, commands) = (Node::new(), mutex());
+    let mut node = Node::new();
+    let commands = mutex();
     let reads = commands.to_read();
     let holder = node.taken(&reads);
     let [writer, reader] = [1, 2].map(Call::new);
@@ -531,9 +542,11 @@ fn a_writer_that_leaves_lets_in_the_readers_behind_it() {
 #[test]
 fn a_key_of_another_type_is_never_overwritten() {
     for other in [&["HSET", LOCK, "x", "y"][..], &["SADD", LOCK, "x"]] {
-        let (mut node, commands) = (Node::new(), mutex());
+        let mut node = Node::new();
+        let commands = mutex();
         let holder = node.taken(&commands);
-        let (writer, reader) = (Call::new(1), Call::new(2));
+        let writer = Call::new(1);
+        let reader = Call::new(2);
         node.enters(&commands, writer);
         node.enters(&commands.to_read(), reader);
         node.plain(&["DEL", LOCK]);
@@ -560,7 +573,8 @@ fn where_the_list_cannot_be_read_a_release_leaves_the_lock_free() {
             node.plain(&["SADD", LIST, "x"]);
         },
     ] {
-        let (mut node, commands) = (Node::new(), mutex());
+        let mut node = Node::new();
+        let commands = mutex();
         let holder = node.taken(&commands);
         let waiting = Call::new(1);
         node.enters(&commands, waiting);
@@ -580,7 +594,8 @@ fn where_the_list_cannot_be_read_a_release_leaves_the_lock_free() {
 
 #[test]
 fn a_client_that_may_not_publish_hands_the_lock_over_and_tells_nobody() {
-    let (mut node, commands) = (Node::new(), mutex());
+    let mut node = Node::new();
+    let commands = mutex();
     let holder = node.taken(&commands);
     let waiting = Call::new(1);
     node.enters(&commands, waiting);
@@ -609,7 +624,8 @@ fn a7_a_token_is_handed_over_only_above_the_counter() {
         (Some("90000000000000000"), None),
         (Some("abcdefghijklmnop"), None),
     ] {
-        let (mut node, commands) = (Node::new(), mutex());
+        let mut node = Node::new();
+        let commands = mutex();
         let holder = node.taken(&commands);
         let waiting = Call::new(1);
         node.enters(&commands, waiting);
@@ -660,7 +676,9 @@ fn a7_a_token_before_the_end_of_the_quarantine_is_not_handed_over() {
 #[test]
 fn b1_a_server_in_quarantine_or_without_a_record_hands_nothing_over() {
     for has_record in [false, true] {
-        let (mut node, commands, waiting) = (Node::new(), mutex(), Call::new(1));
+        let mut node = Node::new();
+        let commands = mutex();
+        let waiting = Call::new(1);
         let holder = node.taken(&commands);
         node.enters(&commands, waiting);
         node.plain(&["DEL", RECORD_KEY]);
@@ -680,7 +698,8 @@ fn b1_a_server_in_quarantine_or_without_a_record_hands_nothing_over() {
 
 #[test]
 fn a_later_call_that_finds_the_lock_free_makes_the_hand_over_and_is_refused() {
-    let (mut node, commands) = (Node::new(), mutex());
+    let mut node = Node::new();
+    let commands = mutex();
     let holder = node.taken(&commands);
     let [first, later] = [1, 2].map(Call::new);
     node.enters(&commands, first);
