@@ -45,6 +45,14 @@ pub(crate) fn with_ttl(urls: impl IntoIterator<Item = impl AsRef<str>>, ttl: Dur
     builder(urls).response_timeout(ttl / 4).ttl(ttl)
 }
 
+/// The same with a quarantine of that length.
+pub(crate) fn with_quarantine(
+    urls: impl IntoIterator<Item = impl AsRef<str>>,
+    ttl: Duration,
+) -> Builder {
+    with_ttl(urls, ttl).quarantine(true).max_ttl(ttl)
+}
+
 /// The loss, when it is announced.
 pub(crate) fn announced(lost: &LostReceiver) -> Lost {
     lost.recv_timeout(PATIENCE).expect("the loss is announced")
@@ -100,6 +108,14 @@ pub(crate) fn lock_keys(server: &Server) -> Vec<String> {
         .iter()
         .map(|it| String::from_utf8_lossy(it.as_bytes().unwrap()).into_owned());
     keys.filter(|it| !it.starts_with("quorlock:")).collect()
+}
+
+/// Adds a user with these rules; a URL that logs in as it.
+pub(crate) fn add_user(server: &Server, name: &str, rules: &str) -> String {
+    let words = format!("ACL SETUSER {name} reset on >pw {rules}");
+    let words: Vec<_> = words.split(' ').collect();
+    server.command(&words).unwrap();
+    format!("redis://{name}:pw@{}", server.addr())
 }
 
 /// Deletes the key on all servers.
@@ -252,6 +268,13 @@ pub(crate) fn failure(err: &AcquireError, node: usize) -> &NodeFailure {
         NodeAnswer::Failed(failure) => failure,
         other => panic!("n{node} did not fail but said {other:?}: {err}"),
     }
+}
+
+/// How many nodes have failed in that round with a text that begins with these words.
+pub(crate) fn failures(err: &AcquireError, words: &str) -> usize {
+    let rows = err.nodes().iter();
+    rows.filter(|row| matches!(&row.answer, NodeAnswer::Failed(failure) if says(failure, words)))
+        .count()
 }
 
 /// Whether the failure's text begins with these words: kinds of failures have several texts.

@@ -1,6 +1,5 @@
 //! A server's wall clock, stepped while it runs.
 
-use std::process::Command;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use devnodes::{Clock, Server, eventually};

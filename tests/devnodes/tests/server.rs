@@ -2,7 +2,7 @@
 
 use std::thread;
 
-use devnodes::{PATIENCE, Reply, Server, Servers, eventually};
+use devnodes::{Reply, Server, Servers, eventually};
 
 #[test]
 fn pauses_and_resumes() {

@@ -329,6 +329,10 @@ fn d12_a_hold_of_any_kind_is_renewed_and_one_without_renewal_is_lost_at_its_end(
     Ok(())
 }
 
+fn panics<G>(_: &G) {
+    resume_unwind(Box::new("on purpose"))
+}
+
 #[test]
 fn f3_a_guard_of_any_kind_that_is_dropped_by_a_panic_is_released_on_all_nodes() -> TestResult {
     let servers = Servers::start(3)?;
@@ -342,41 +346,11 @@ fn f3_a_guard_of_any_kind_that_is_dropped_by_a_panic_is_released_on_all_nodes() 
         nothing_is_left_of(&[kind], &servers);
     }
     let closures: [&dyn Fn(); 5] = [
-        &|| {
-            drop(
-                locks
-                    .mutex("report")
-                    .with(|_| -> () { resume_unwind(Box::new("on purpose")) }),
-            )
-        },
-        &|| {
-            drop(
-                locks
-                    .rw_lock("read")
-                    .read_with(|_| -> () { resume_unwind(Box::new("on purpose")) }),
-            )
-        },
-        &|| {
-            drop(
-                locks
-                    .rw_lock("written")
-                    .write_with(|_| -> () { resume_unwind(Box::new("on purpose")) }),
-            )
-        },
-        &|| {
-            drop(
-                locks
-                    .multi_lock(["a", "b"])
-                    .with(|_| -> () { resume_unwind(Box::new("on purpose")) }),
-            )
-        },
-        &|| {
-            drop(
-                locks
-                    .semaphore("mail", 1)
-                    .with(|_| -> () { resume_unwind(Box::new("on purpose")) }),
-            )
-        },
+        &|| drop(locks.mutex("report").with(panics)),
+        &|| drop(locks.rw_lock("read").read_with(panics)),
+        &|| drop(locks.rw_lock("written").write_with(panics)),
+        &|| drop(locks.multi_lock(["a", "b"]).with(panics)),
+        &|| drop(locks.semaphore("mail", 1).with(panics)),
     ];
     for closure in closures {
         let panic = catch_unwind(AssertUnwindSafe(closure)).unwrap_err();

@@ -299,46 +299,29 @@ fn h22_a_reader_is_healed_where_a_writer_tried_once_a_majority_with_its_entry_ha
     Ok(())
 }
 
-/// What readers that come and go leave on all servers but one.
-fn lift(servers: &Servers, number: u64, but: usize) {
-    for (_, server) in servers.iter().enumerate().filter(|(at, _)| *at != but) {
-        set(server, &fence(NAME), &number.to_string());
-    }
-}
-
+/// Others leave larger counters as they come and go, on all servers or on all but the one that is emptied.
 #[test]
 fn h22_a_reader_outlives_the_loss_of_each_server_while_others_lift_the_counters() -> TestResult {
-    let servers = Servers::start(3)?;
-    let locks = connected(with_ttl(servers.urls(), secs(3)), 3);
-    let guard = read(&locks, &servers, NAME);
-    let lost = guard.lost();
-    for (server, more) in servers.iter().zip(1..) {
-        let healed = locks.stats().healed;
-        lift(&servers, guard.last_writer().get() + more, servers.len());
-        del(server, NAME);
-        eventually("it is healed, or lost", || {
-            healed < locks.stats().healed || lost.try_recv().is_ok()
-        });
-        guard.check()?;
-    }
-    Ok(())
-}
-
-#[test]
-fn h22_a_server_that_was_emptied_is_healed_though_others_have_lifted_the_counters_since()
--> TestResult {
-    let servers = Servers::start(3)?;
-    let locks = connected(with_ttl(servers.urls(), secs(3)), 3);
-    let guard = read(&locks, &servers, NAME);
-    let lost = guard.lost();
-    for (at, more) in (0..servers.len()).zip(1..) {
-        let healed = locks.stats().healed;
-        lift(&servers, guard.last_writer().get() + more, at);
-        servers[at].command(&["FLUSHALL"])?;
-        eventually("it is healed, or lost", || {
-            healed < locks.stats().healed || lost.try_recv().is_ok()
-        });
-        guard.check()?;
+    for is_emptied in [false, true] {
+        let servers = Servers::start(3)?;
+        let locks = connected(with_ttl(servers.urls(), secs(3)), 3);
+        let guard = read(&locks, &servers, NAME);
+        let lost = guard.lost();
+        for (at, more) in (0..servers.len()).zip(1..) {
+            let healed = locks.stats().healed;
+            let number = (guard.last_writer().get() + more).to_string();
+            let lifted = (0..servers.len()).filter(|other| !is_emptied || *other != at);
+            lifted.for_each(|other| set(&servers[other], &fence(NAME), &number));
+            if is_emptied {
+                servers[at].command(&["FLUSHALL"])?;
+            } else {
+                del(&servers[at], NAME);
+            }
+            eventually("it is healed, or lost", || {
+                healed < locks.stats().healed || lost.try_recv().is_ok()
+            });
+            guard.check()?;
+        }
     }
     Ok(())
 }
@@ -402,13 +385,7 @@ fn g6_a_reader_lifts_no_counter_to_what_one_node_alone_shows_far_ahead() -> Test
 #[test]
 fn h22_readers_outlive_a_rolling_restart_that_loses_all_data_while_others_come() -> TestResult {
     let servers = Servers::start(3)?;
-    let strict = || {
-        builder(servers.urls())
-            .quarantine(true)
-            .ttl(secs(3))
-            .max_ttl(secs(3))
-            .response_timeout(ms(700))
-    };
+    let strict = || with_quarantine(servers.urls(), secs(3));
     let programs: Vec<_> = (0..4).map(|_| connected(strict(), 3)).collect();
     let guards: Vec<_> = programs
         .iter()

@@ -161,16 +161,7 @@ fn a_login_or_a_command_that_a_majority_refuses_ends_a_waiting_call_at_once() ->
     needs!(AccessLists);
     let servers = Servers::start_with(3, |it| it.password("pw"))?;
     for server in &servers {
-        server.command(&[
-            "ACL",
-            "SETUSER",
-            "eve",
-            "on",
-            ">pw",
-            "~elsewhere*",
-            "&*",
-            "+@all",
-        ])?;
+        add_user(server, "eve", "~elsewhere* &* +@all");
     }
     let refused = |login: [&str; 3]| {
         let urls = login

@@ -112,13 +112,10 @@ fn b4_who_is_strict_refuses_servers_that_may_have_missed_locks_or_will() -> Test
         fine.info("connected_slaves").as_deref() == Some("0")
     });
     evicting.command(&["CONFIG", "SET", "maxmemory-policy", "allkeys-lru"])?;
-    mute.command(&[
-        "ACL", "SETUSER", "locks", "on", ">pw", "~*", "&*", "+@all", "-info",
-    ])?;
     let mut urls: Vec<_> = [&fine, &promoted, &evicting, &has_replica]
         .map(Server::url)
         .into();
-    urls.push(format!("redis://locks:pw@{}", mute.addr()));
+    urls.push(add_user(&mute, "locks", "~* &* +@all -info"));
     urls.push(silent.url());
 
     let locks = impatient(urls.clone()).strict(true).build()?;
@@ -274,12 +271,9 @@ fn a_look_says_what_runs_there_since_when_how_far_it_is_and_whether_it_takes_wri
 {
     needs!(Settings);
     let servers = Servers::start(2)?;
-    servers[1].command(&[
-        "ACL", "SETUSER", "locks", "on", ">pw", "~*", "&*", "+@all", "-zadd",
-    ])?;
+    let restricted = add_user(&servers[1], "locks", "~* &* +@all -zadd");
     let proxy = Proxy::start(servers[0].addr())?;
     proxy.set_delay(ms(50));
-    let restricted = format!("redis://locks:pw@{}", servers[1].addr());
     let locks = connected(builder([proxy.url(), restricted]), 2);
     servers[1].command(&["FLUSHALL"])?;
 
@@ -364,9 +358,6 @@ fn one_look_finds_everything_that_is_wrong_and_says_it_in_a_line_each() -> TestR
         server.command(&["CONFIG", "SET", "maxmemory-policy", "volatile-ttl"])?;
     }
     evicts.command(&["CONFIG", "SET", "maxmemory", "100mb"])?;
-    unverifiable.command(&[
-        "ACL", "SETUSER", "locks", "on", ">pw", "~*", "&*", "+@all", "-info",
-    ])?;
     down.kill()?;
     let mut urls: Vec<_> = [
         &fine,
@@ -380,7 +371,7 @@ fn one_look_finds_everything_that_is_wrong_and_says_it_in_a_line_each() -> TestR
     ]
     .map(Server::url)
     .into();
-    urls.push(format!("redis://locks:pw@{}", unverifiable.addr()));
+    urls.push(add_user(&unverifiable, "locks", "~* &* +@all -info"));
     urls.push(double.url());
     let ahead = Clock::available()
         .then(|| Server::builder().stepped_clock().start())

@@ -128,24 +128,8 @@ fn child_that_meets_servers_that_never_heal() {
         .start()
         .unwrap();
     let access = server();
-    access
-        .command(&[
-            "ACL", "SETUSER", "nobody", "on", ">pw", "~*", "&*", "+@all", "-script",
-        ])
-        .unwrap();
-    access
-        .command(&[
-            "ACL",
-            "SETUSER",
-            "others",
-            "on",
-            ">pw",
-            "~quorlock:*",
-            "~others:*",
-            "&*",
-            "+@all",
-        ])
-        .unwrap();
+    let no_login = add_user(&access, "nobody", "~* &* +@all -script");
+    let no_keys = add_user(&access, "others", "~quorlock:* ~others:* &* +@all");
     let sentinel = FakeServer::start(|conn| {
         while let Some(command) = conn.read_command() {
             let reply = match command[0].as_slice() {
@@ -175,17 +159,11 @@ fn child_that_meets_servers_that_never_heal() {
         ("cluster", cluster.url()),
         ("sentinel", sentinel.url()),
         ("protected mode", protected.url()),
-        (
-            "forbidden login",
-            format!("redis://nobody:pw@{}", access.addr()),
-        ),
+        ("forbidden login", no_login),
         ("database", format!("redis://{}/99", access.addr())),
         ("evicts", evicts.url()),
         ("no Redis", web.url()),
-        (
-            "forbidden key",
-            format!("redis://others:pw@{}", access.addr()),
-        ),
+        ("forbidden key", no_keys),
         ("no writes", full.url()),
     ];
     let mut teller = Teller(0);
@@ -531,13 +509,7 @@ fn child_whose_servers_are_emptied() {
     let Some(_) = parent_urls() else { return };
     let servers = Servers::start(3).unwrap();
     servers.iter().for_each(|it| set(it, RECORD, "0"));
-    let locks = builder(servers.urls())
-        .quarantine(true)
-        .ttl(secs(2))
-        .max_ttl(secs(2))
-        .response_timeout(ms(500))
-        .build()
-        .unwrap();
+    let locks = with_quarantine(servers.urls(), secs(2)).build().unwrap();
     // Waits until the start of the servers is long enough ago.
     let votes = || locks.check_nodes().iter().all(|it| it.failure.is_none());
     eventually("all of them vote", votes);

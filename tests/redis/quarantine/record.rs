@@ -478,14 +478,8 @@ fn a_user_who_may_not_ask_who_the_server_is_leaves_what_others_know_of_it() -> T
     let servers = aged(1, |it| it);
     let server = &servers[0];
     remember(server, 0);
-    server.command(&[
-        "ACL", "SETUSER", "locks", "on", ">pw", "~*", "&*", "+@all", "-info",
-    ])?;
-    let mute = || {
-        strict([format!("redis://locks:pw@127.0.0.1:{}", server.port())])
-            .build()
-            .unwrap()
-    };
+    let url = add_user(server, "locks", "~* &* +@all -info");
+    let mute = || strict([url.clone()]).build().unwrap();
 
     assert!(
         secs(500) < quarantine(&mute()),
@@ -788,10 +782,8 @@ fn a_server_that_cannot_note_that_it_was_vouched_for_says_so_and_stays_silent() 
 fn where_nobody_may_ask_who_the_server_is_nobody_can_vouch_for_it() -> TestResult {
     needs!(AccessLists);
     let server = Server::start()?;
-    server.command(&[
-        "ACL", "SETUSER", "locks", "on", ">pw", "~*", "&*", "+@all", "-info",
-    ])?;
-    let mute = strict([format!("redis://locks:pw@127.0.0.1:{}", server.port())]).build()?;
+    let url = add_user(&server, "locks", "~* &* +@all -info");
+    let mute = strict([url]).build()?;
 
     let rows = mute.admin().vouch();
 

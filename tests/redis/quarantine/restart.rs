@@ -111,10 +111,7 @@ fn the_time_that_an_error_names_is_what_the_record_leaves() -> TestResult {
 fn lock_waits_through_the_quarantine_however_short_its_patience_with_outages() -> TestResult {
     let servers = Servers::start(3)?;
     let began = Instant::now();
-    let locks = strict(&servers)
-        .ttl(secs(2))
-        .max_ttl(secs(2))
-        .response_timeout(ms(500))
+    let locks = with_quarantine(servers.urls(), secs(2))
         .outage_timeout(ms(0))
         .build()?;
 
@@ -197,11 +194,7 @@ fn without_quarantine_a_node_that_restarts_empty_helps_to_break_a_lock() -> Test
 fn b6_i3_j2_k4_emptied_servers_have_no_vote_on_any_kind_of_lock_until_their_records_are_old_enough()
 -> TestResult {
     let servers = Servers::start(3)?;
-    let locks = strict(&servers)
-        .ttl(secs(3))
-        .max_ttl(secs(3))
-        .response_timeout(ms(700))
-        .build()?;
+    let locks = with_quarantine(servers.urls(), secs(3)).build()?;
     wait_for_all_votes(&locks, &servers);
     for kind in KINDS {
         // All servers have been keeping everything for long enough.
@@ -232,11 +225,7 @@ fn b6_i3_j2_k4_emptied_servers_have_no_vote_on_any_kind_of_lock_until_their_reco
 fn h17_a_server_whose_record_is_lost_or_changed_by_hand_is_silent_for_every_name() -> TestResult {
     let servers = Servers::start(1)?;
     let server = &servers[0];
-    let locks = strict(&servers)
-        .ttl(secs(2))
-        .max_ttl(secs(2))
-        .response_timeout(ms(500))
-        .build()?;
+    let locks = with_quarantine(servers.urls(), secs(2)).build()?;
     drop(locks.mutex("known").lock()?);
     let is_silent = |what: &str| {
         for name in ["known", what] {
@@ -290,12 +279,7 @@ fn h17_a_server_whose_record_is_lost_or_changed_by_hand_is_silent_for_every_name
 fn a_broken_connection_is_no_restart() -> TestResult {
     let servers = Servers::start(3)?;
     let (proxies, urls) = proxies(&servers);
-    let locks = builder(urls)
-        .quarantine(true)
-        .ttl(secs(3))
-        .max_ttl(secs(3))
-        .response_timeout(ms(700))
-        .build()?;
+    let locks = with_quarantine(urls, secs(3)).build()?;
     wait_for_all_votes(&locks, &servers);
     let connections = locks.stats().connections;
 
@@ -392,12 +376,7 @@ fn d8_servers_that_were_in_quarantine_when_a_lock_was_taken_extend_it_after_that
 #[test]
 fn d8_200_locks_of_all_kinds_that_others_wait_for_outlive_every_restart() -> TestResult {
     let servers = Servers::start(3)?;
-    let strict = || {
-        strict(&servers)
-            .ttl(secs(4))
-            .max_ttl(secs(4))
-            .response_timeout(secs(1))
-    };
+    let strict = || with_quarantine(servers.urls(), secs(4));
     let locks = strict().build()?;
     eventually("somebody vouches for all", || {
         locks.admin().vouch().iter().all(|it| it.failure.is_none())
@@ -641,12 +620,7 @@ fn h27_programs_with_different_ttls_have_one_holder_whoever_comes_first_and_is_c
 #[test]
 fn r6_a_node_in_quarantine_does_not_keep_a_lock_alive() -> TestResult {
     let servers = Servers::start(3)?;
-    let locks = builder(servers.urls())
-        .quarantine(true)
-        .ttl(secs(3))
-        .max_ttl(secs(3))
-        .response_timeout(ms(700))
-        .build()?;
+    let locks = with_quarantine(servers.urls(), secs(3)).build()?;
     drop(locks.mutex("report").lock()?);
     connect(&locks, 3);
     for how in ["restart", "flush"] {

@@ -22,39 +22,21 @@ const LOCKS: usize = 200;
 const EXITED: i32 = 3;
 
 /// How the process ends once the shutdown has begun.
-#[derive(Clone, Copy, Debug, PartialEq)]
-enum Way {
-    Check,
-    CheckInThread,
-    Extend,
-    Channel,
-    LateChannel,
-    Callback,
-    LateCallback,
-    Refused,
-    Waiting,
-    Release,
-    ReleaseAll,
-    Drop,
-    Shutdown,
-    SecondSignal,
-}
-
-const WAYS: [Way; 14] = [
-    Way::Check,
-    Way::CheckInThread,
-    Way::Extend,
-    Way::Channel,
-    Way::LateChannel,
-    Way::Callback,
-    Way::LateCallback,
-    Way::Refused,
-    Way::Waiting,
-    Way::Release,
-    Way::ReleaseAll,
-    Way::Drop,
-    Way::Shutdown,
-    Way::SecondSignal,
+const WAYS: [&str; 14] = [
+    "check",
+    "check in thread",
+    "extend",
+    "channel",
+    "late channel",
+    "callback",
+    "late callback",
+    "refused",
+    "waiting",
+    "release",
+    "release all",
+    "drop",
+    "shutdown",
+    "second signal",
 ];
 
 fn without_spaces(code: &str) -> String {
@@ -81,8 +63,8 @@ fn a_process_that_stops_as_the_guide_says_leaves_no_key_behind() -> TestResult {
     for way in WAYS {
         let status = stop(&servers, way);
         let ends_as_meant = match way {
-            Way::Callback | Way::LateCallback => status.code() == Some(EXITED),
-            Way::SecondSignal => status.signal() == Some(Signal::TERM.as_raw()),
+            "callback" | "late callback" => status.code() == Some(EXITED),
+            "second signal" => status.signal() == Some(Signal::TERM.as_raw()),
             _ => status.success(),
         };
         assert!(ends_as_meant, "{way:?}: {status}");
@@ -94,7 +76,7 @@ fn a_process_that_stops_as_the_guide_says_leaves_no_key_behind() -> TestResult {
 #[test]
 fn a_process_that_stops_beside_a_hung_server_leaves_no_key_on_the_others() -> TestResult {
     let servers = Servers::start(3)?;
-    for way in [Way::Check, Way::Callback] {
+    for way in ["check", "callback"] {
         let mut child = start(&servers, way);
         servers[0].pause()?;
         child.signal(Signal::TERM);
@@ -132,20 +114,20 @@ fn child_that_is_the_example() {
 }
 
 /// Starts a process with many locks.
-fn start(servers: &Servers, way: Way) -> ChildProcess {
+fn start(servers: &Servers, way: &str) -> ChildProcess {
     let mut child = child(
         "renewal::signals::child_that_ends_in_one_way",
         &servers.urls(),
     );
-    child.tell(&format!("{way:?}"));
+    child.tell(way);
     assert_eq!(child.hear(), "held", "{way:?}");
     child
 }
 
-fn stop(servers: &Servers, way: Way) -> ExitStatus {
+fn stop(servers: &Servers, way: &str) -> ExitStatus {
     let mut child = start(servers, way);
     child.signal(Signal::TERM);
-    if way == Way::SecondSignal {
+    if way == "second signal" {
         assert_eq!(child.hear(), "stopping");
         child.signal(Signal::TERM);
     }
@@ -168,30 +150,28 @@ fn keys(servers: &Servers) -> Vec<usize> {
 #[ignore = "a process of another test"]
 fn child_that_ends_in_one_way() {
     let Some(urls) = parent_urls() else { return };
-    let told = hear_parent();
-    let way = WAYS.into_iter().find(|it| told == Some(format!("{it:?}")));
-    let way = way.unwrap();
+    let way = hear_parent().unwrap();
     let locks = connected(builder(urls).ttl(LONG), 3);
     example::shutdown_on_signals(&locks).unwrap();
     let guards = (0..LOCKS).map(|it| lock_in_the_end(&locks, &format!("report {it}")));
     let guards: Vec<_> = guards.collect();
-    end(way, &locks, guards);
+    end(&way, &locks, guards);
     // Nothing runs after `main`: no thread has time to finish anything.
     process::exit(0);
 }
 
-fn end(way: Way, locks: &LockManager, mut guards: Vec<LockGuard>) {
+fn end(way: &str, locks: &LockManager, mut guards: Vec<LockGuard>) {
     // A sign of the shutdown that waits for nothing.
     let begins = || while_not(|| locks.held().is_empty());
     // A drop would wait for the shutdown.
     let last = ManuallyDrop::new(guards.pop().unwrap());
     std::mem::forget(guards);
     match way {
-        Way::Check => {
+        "check" => {
             say("held");
             while_not(|| last.check().is_err());
         }
-        Way::CheckInThread => {
+        "check in thread" => {
             let (ended, end) = mpsc::channel();
             thread::spawn(move || {
                 while_not(|| last.check().is_err());
@@ -201,69 +181,70 @@ fn end(way: Way, locks: &LockManager, mut guards: Vec<LockGuard>) {
             say("held");
             end.recv().unwrap();
         }
-        Way::Extend => {
+        "extend" => {
             say("held");
             begins();
             assert!(last.extend(LONG).is_err());
         }
-        Way::Channel => {
+        "channel" => {
             let lost = last.lost();
             say("held");
             assert_eq!(lost.recv(), Ok(Lost::ShutDown));
         }
-        Way::LateChannel => {
+        "late channel" => {
             say("held");
             begins();
             assert_eq!(last.lost().recv(), Ok(Lost::ShutDown));
         }
-        Way::Callback => {
+        "callback" => {
             last.on_lost(|_| process::exit(EXITED));
             say("held");
             park();
         }
-        Way::LateCallback => {
+        "late callback" => {
             say("held");
             begins();
             last.on_lost(|_| process::exit(EXITED));
             park();
         }
-        Way::Refused => {
+        "refused" => {
             say("held");
             begins();
             let refused = locks.mutex("other").try_lock();
             assert_eq!(refused.map(drop), Err(AcquireError::ShutDown));
         }
-        Way::Waiting => {
+        "waiting" => {
             say("held");
             let waited = locks.mutex("report 0").lock();
             assert_eq!(waited.map(drop), Err(AcquireError::ShutDown));
         }
-        Way::Release => {
+        "release" => {
             say("held");
             begins();
             let _ = ManuallyDrop::into_inner(last).release();
         }
-        Way::ReleaseAll => {
+        "release all" => {
             say("held");
             begins();
             let _ = release_all([ManuallyDrop::into_inner(last)]);
         }
-        Way::Drop => {
+        "drop" => {
             say("held");
             begins();
             drop(ManuallyDrop::into_inner(last));
         }
-        Way::Shutdown => {
+        "shutdown" => {
             say("held");
             begins();
             locks.shutdown();
         }
-        Way::SecondSignal => {
+        "second signal" => {
             say("held");
             begins();
             say("stopping");
             park();
         }
+        other => panic!("{other:?} is no way to end"),
     }
 }
 

@@ -51,10 +51,7 @@ fn a_release_of_several_names_offers_each_to_whoever_waits_for_it() -> TestResul
     let waiting: Vec<_> = NAMES
         .into_iter()
         .zip(&others)
-        .map(|(name, locks)| {
-            let waiting = listed(&servers, 1, locks.mutex(name));
-            waiting
-        })
+        .map(|(name, locks)| listed(&servers, 1, locks.mutex(name)))
         .collect();
 
     held.release()?;

@@ -56,15 +56,9 @@ fn assert_refused(locks: &LockManager) {
 }
 
 /// Adds a user to all servers; URLs that log in as it.
-fn log_in_as(servers: &Servers, rules: &[&str]) -> Vec<String> {
-    for server in servers {
-        let rules = [&["ACL", "SETUSER", "ann", "reset", "on", ">pw"], rules].concat();
-        server.command(&rules).unwrap();
-    }
-    servers
-        .iter()
-        .map(|it| format!("redis://ann:pw@{}", it.addr()))
-        .collect()
+fn log_in_as(servers: &Servers, rules: &str) -> Vec<String> {
+    let url = |server| add_user(server, "ann", rules);
+    servers.iter().map(url).collect()
 }
 
 /// Takes the lock until no list and no mark is left. First lives do not end on all nodes at once: one of them may have refused it.
@@ -119,8 +113,8 @@ fn h3_a_process_that_cannot_be_told_gets_its_turns() -> TestResult {
     let (first, second) = (on_all(&servers, near), on_all(&servers, near));
     // May not use channels, as every new user of Redis 7; or may not subscribe. Two managers loop, or two threads of one.
     for (rules, other) in [
-        (&["~*", "resetchannels", "+@all"][..], &second),
-        (&["~*", "&*", "+@all", "-subscribe"], &first),
+        ("~* resetchannels +@all", &second),
+        ("~* &* +@all -subscribe", &first),
     ] {
         let waiting = connected(builder(log_in_as(&servers, rules)).ttl(LONG), 3);
         gets_in_between(&[&first, other], &waiting);
@@ -203,7 +197,7 @@ fn h3_a_holder_who_may_not_publish_leaves_the_lock_to_those_who_wait() -> TestRe
     needs!(AccessLists);
     let servers = Servers::start(3)?;
     let mute = connected(
-        builder(log_in_as(&servers, &["~*", "&*", "+@all", "-publish"])).ttl(LONG),
+        builder(log_in_as(&servers, "~* &* +@all -publish")).ttl(LONG),
         3,
     );
     let waiting = on_all(&servers, near);
