@@ -51,7 +51,7 @@ impl Server {
     /// client has logged in.
     pub(super) fn start(index: u16, room: usize) -> Server {
         let data: Arc<Mutex<Data>> = Arc::default();
-        data.lock().unwrap().adjust_limit(&Script::ALL);
+        data.lock().unwrap().load(&Script::ALL);
         let port = FIRST_PORT + index;
         let peers = checked::accept(port, &Sleeper::new());
         assert!(peers.is_empty());
@@ -86,7 +86,7 @@ impl Server {
     /// How long the lock of this name lasts there.
     pub(super) fn left(&self, name: &str) -> Option<Duration> {
         let mut data = self.data.lock().unwrap();
-        match data.push_bytes(&[b"PTTL", name.as_bytes()]) {
+        match data.execute(&[b"PTTL", name.as_bytes()]) {
             Reply::Int(millis) => u64::try_from(millis).ok().map(Duration::from_millis),
             other => panic!("{other:?}"),
         }
@@ -96,7 +96,7 @@ impl Server {
     pub(super) fn occupy(&self, name: &str, life: Duration) {
         let mut data = self.data.lock().unwrap();
         let millis = life.as_millis().to_string();
-        data.push_bytes(&[b"SET", name.as_bytes(), b"other", b"PX", millis.as_bytes()]);
+        data.execute(&[b"SET", name.as_bytes(), b"other", b"PX", millis.as_bytes()]);
     }
 
     /// How many have a connection to it.
@@ -113,12 +113,12 @@ impl Server {
     pub(super) fn forget(&self, scripts: &[Script]) {
         checked::point();
         let mut data = self.data.lock().unwrap();
-        data.push_bytes(&[b"SCRIPT", b"FLUSH"]);
+        data.execute(&[b"SCRIPT", b"FLUSH"]);
         let others: Vec<_> = Script::ALL
             .into_iter()
             .filter(|it| !scripts.contains(it))
             .collect();
-        data.adjust_limit(&others);
+        data.load(&others);
     }
 
     /// Loses all locks, as if their keys had been deleted.
@@ -127,7 +127,7 @@ impl Server {
         let locks = data.locks();
         locks
             .iter()
-            .for_each(|it| drop(data.push_bytes(&[b"DEL", it])));
+            .for_each(|it| drop(data.execute(&[b"DEL", it])));
     }
 
     /// Loses its record, as if somebody had deleted the key.
@@ -136,7 +136,7 @@ impl Server {
         self.data
             .lock()
             .unwrap()
-            .push_bytes(&[b"DEL", b"quorlock:record"]);
+            .execute(&[b"DEL", b"quorlock:record"]);
     }
 
     /// A command has found another record than its client connected with.
@@ -148,7 +148,7 @@ impl Server {
     /// Loses all keys.
     pub(super) fn lose_all(&self) {
         checked::point();
-        self.data.lock().unwrap().push_bytes(&[b"FLUSHALL"]);
+        self.data.lock().unwrap().execute(&[b"FLUSHALL"]);
     }
 
     /// Leaves everything unread until then.
@@ -335,7 +335,7 @@ impl Data {
     }
 
     /// The server is sent these scripts.
-    fn learn(&mut self, scripts: &[Script]) {
+    fn load(&mut self, scripts: &[Script]) {
         static SOURCES: OnceLock<Vec<String>> = OnceLock::new();
         let sources = SOURCES.get_or_init(|| Script::ALL.iter().map(|it| it.source()).collect());
         for (script, source) in Script::ALL
@@ -344,14 +344,14 @@ impl Data {
             .filter(|it| scripts.contains(it.0))
         {
             assert_eq!(
-                self.push_bytes(&[b"SCRIPT", b"LOAD", source.as_bytes()]),
+                self.execute(&[b"SCRIPT", b"LOAD", source.as_bytes()]),
                 Reply::Bulk(script.hash().into())
             );
         }
     }
 
     /// As somebody who is not on one of its connections.
-    fn say(&mut self, command: &[&[u8]]) -> Reply {
+    fn execute(&mut self, command: &[&[u8]]) -> Reply {
         let now = self.now();
         self.store.execute(command, now).reply
     }
