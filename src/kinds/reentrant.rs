@@ -181,7 +181,7 @@ pub struct ReentrantGuard {
     hold: Rc<ThreadHold>,
 }
 
-// As of a `LockGuard`; the table of what the thread holds is not borrowed while anything else runs.
+// As for a `LockGuard`. The thread's table is not borrowed while other code runs.
 impl UnwindSafe for ReentrantGuard {}
 impl RefUnwindSafe for ReentrantGuard {}
 
@@ -314,7 +314,7 @@ fn find(key: &Key) -> Result<Option<Rc<ThreadHold>>, AcquireError> {
     found.map_err(|_| AcquireError::ThreadEnding)
 }
 
-/// Enters a hold that was just won.
+/// Enters a new hold.
 fn enter(key: Key, guard: LockGuard) -> Result<Rc<ThreadHold>, AcquireError> {
     let hold = Rc::new(ThreadHold {
         entry: Entry(key.clone()),

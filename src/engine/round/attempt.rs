@@ -173,7 +173,7 @@ impl Attempt {
     pub(crate) fn finish(self, fanout: &Fanout, request: &Request) -> Result<Won, LostAttempt> {
         let mut end = self.round.wait(self.deadline);
         if request.policy.entry.is_some() && matches!(end, AcquireEnd::Lost(_)) {
-            // The release also gives back later grants of other nodes, to the first waiting call.
+            // A short wait for the other nodes: one release then gives back all grants, to the first waiting call.
             let grace = pause::grace(Moment::now().since(self.sent.moment), 0);
             self.round
                 .wait_for_rows(self.deadline.min(time::deadline(grace)));
