@@ -336,7 +336,7 @@ pub(crate) enum Recipients {
 
 impl Broadcast {
     /// A command for all ready nodes.
-    pub(crate) fn ask<H: ReplyHandler + 'static>(command: Command, handler: &Arc<H>) -> Broadcast {
+    pub(crate) fn new<H: ReplyHandler + 'static>(command: Command, handler: &Arc<H>) -> Broadcast {
         let handler: Arc<dyn ReplyHandler> = Arc::<H>::clone(handler);
         Broadcast {
             command: Arc::new(command),
