@@ -95,7 +95,10 @@ impl ReentrantMutex {
     ) -> Result<ReentrantGuard, AcquireError> {
         // Also for a held lock: otherwise the same call would fail on some days only.
         self.inner.check()?;
-        let key = Key::new(&self.inner.engine, &self.inner.spec.name);
+        let key = Key {
+            engine: Arc::as_ptr(&self.inner.engine),
+            name: self.inner.spec.name.clone(),
+        };
         match find(&key)? {
             Some(hold) => self.take_again(ReentrantGuard { hold }),
             None => Ok(ReentrantGuard {
@@ -276,15 +279,6 @@ struct Key {
     name: LockName,
 }
 
-impl Key {
-    fn new(engine: &Arc<Engine>, name: &LockName) -> Key {
-        Key {
-            engine: Arc::as_ptr(engine),
-            name: name.clone(),
-        }
-    }
-}
-
 /// One hold, shared by the thread's guards, which its `Rc` counts.
 struct ThreadHold {
     // Dropped first: a thread that is already releasing the lock does not hold it any more.
@@ -458,7 +452,10 @@ mod tests {
     #[test]
     fn a_hold_that_ends_leaves_the_place_of_a_later_one_alone() {
         let engine = engine();
-        let key = || Key::new(&engine, &LockName::new(b"x"));
+        let key = || Key {
+            engine: Arc::as_ptr(&engine),
+            name: LockName::new(b"x"),
+        };
         let earlier = enter(key(), won(&engine, 1)).ok().unwrap();
         let later = enter(key(), won(&engine, 2)).ok().unwrap();
 

@@ -312,7 +312,7 @@ impl Ticket {
             votes,
             use_until,
             now,
-            admission.try_hold()?,
+            admission.try_enter()?,
         )?;
         state.hand_overs.won = Some(Arc::clone(&attempt.round));
         Some(attempt)
