@@ -6,7 +6,7 @@
 //! A command passes these gates before it is sent:
 //!
 //! 1. The server is connected. Otherwise the command is refused, and a release is kept for the next connection.
-//! 2. The server has stored the record of this manager. Otherwise the command waits for a sync.
+//! 2. The server has stored its record as this manager asks. Otherwise the command waits for a sync.
 //!
 //! An answer passes these gates before it is a vote:
 //!

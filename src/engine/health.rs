@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::engine::nodes::server::Server;
-use crate::engine::round::pending::{NodeQuery, ask_many};
+use crate::engine::round::pending::{NodeQuery, query_many};
 use crate::engine::shared::ManagerState;
 use crate::error::{NodeCheck, NodeFailure, NodeFinding, QuarantineReason};
 use crate::ids::NodeSet;
@@ -23,7 +23,7 @@ impl ManagerState {
         let look = self.fanout.records.rules().sync_record(SyncKind::Look);
         let mut failures = vec![None; nodes.len()];
         let query = |command| NodeQuery { command, to: None };
-        for answers in ask_many(&self.fanout, [look, Command::check()].map(query)) {
+        for answers in query_many(&self.fanout, [look, Command::check()].map(query)) {
             for (failure, (answer, _)) in failures.iter_mut().zip(answers) {
                 *failure = failure.take().or(answer.err());
             }
@@ -58,7 +58,7 @@ impl ManagerState {
             command: Command::time(),
             to: Some(up),
         };
-        let times = ask_many(&self.fanout, [query]);
+        let times = query_many(&self.fanout, [query]);
         for (row, (answer, took)) in rows.iter_mut().zip(times.into_iter().flatten()) {
             row.round_trip = took.filter(|_| answer.is_ok() && up.contains(row.node));
         }
@@ -110,7 +110,7 @@ impl ManagerState {
             command: self.fanout.records.rules().sync_record(kind),
             to: Some([*id].into_iter().collect()),
         });
-        let answers = ask_many(&self.fanout, queries);
+        let answers = query_many(&self.fanout, queries);
         let mut rows = self.check_nodes();
         for (id, answers) in nodes.into_iter().zip(answers) {
             let answer = answers.into_iter().nth(id.index());

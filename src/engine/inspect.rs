@@ -6,7 +6,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use crate::answer::Answer;
-use crate::engine::round::pending::ask;
+use crate::engine::round::pending::query;
 use crate::engine::shared::ManagerState;
 use crate::engine::spec::{self, LockSpec};
 use crate::error::{AcquireError, NodeAnswer, NodeFailure, NodeReport};
@@ -27,7 +27,7 @@ impl ManagerState {
     /// The state of the lock `name`, or of a slot of the semaphore `name`, on all nodes. Waits for all of them.
     pub(crate) fn inspect(&self, name: &[u8], slot: Option<u8>) -> Inspection {
         let command = self.looked(name, slot).inspect();
-        self.inspection(name, slot, ask(&self.fanout, command, None))
+        self.inspection(name, slot, query(&self.fanout, command, None))
     }
 
     fn inspection(
@@ -99,7 +99,7 @@ impl ManagerState {
     fn send_each(&self, commands: impl Iterator<Item = (Command, NodeSet)>) -> Vec<NodeReport> {
         let mut rows = vec![NodeAnswer::NotAsked; self.fanout.nodes.len()];
         for (command, to) in commands {
-            let answers = ask(&self.fanout, command, Some(to));
+            let answers = query(&self.fanout, command, Some(to));
             for ((node, answer), row) in self.fanout.ids().zip(answers).zip(&mut rows) {
                 // A failure wins: the lock may still be there.
                 if to.contains(node) && !matches!(row, NodeAnswer::Failed(_)) {

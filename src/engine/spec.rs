@@ -29,7 +29,7 @@ pub(crate) struct LockSpec {
 }
 
 impl LockSpec {
-    /// The lock called `name` with the options of its manager.
+    /// The lock `name` with the options of its manager.
     pub(crate) fn new(config: &Config, name: &[u8], commands: LockCommands) -> LockSpec {
         LockSpec {
             name: LockName::new(name),

@@ -108,8 +108,8 @@ macro_rules! named {
 macro_rules! inspected {
     ($kind:ident, made: $made:literal) => {
         impl $kind {
-            /// What the nodes store about this lock: who holds it, for how long, and who waits. For people, health pages and
-            /// command lines.
+            /// The state of this lock on the nodes: its holder, the time left, and the waiting calls. For people,
+            /// health pages and command lines.
             ///
             /// Changes nothing. Not a basis for work that the lock protects: the answer may be outdated when it arrives. Blocks until
             /// all nodes have answered, for the [response timeout](crate::Builder::response_timeout) at most, and the

@@ -94,7 +94,10 @@ impl ReentrantMutex {
     ) -> Result<ReentrantGuard, AcquireError> {
         // Also for a held lock: otherwise the same call would fail on some days only.
         self.inner.check()?;
-        let key = Key::new(&self.inner.engine, &self.inner.spec.name);
+        let key = Key {
+            engine: Arc::as_ptr(&self.inner.engine),
+            name: self.inner.spec.name.clone(),
+        };
         match find(&key)? {
             Some(hold) => self.take_again(ReentrantGuard { hold }),
             None => Ok(ReentrantGuard {
@@ -176,7 +179,7 @@ pub struct ReentrantGuard {
     hold: Rc<ThreadHold>,
 }
 
-// As of a `LockGuard`; the table of what the thread holds is not borrowed while anything else runs.
+// As for a `LockGuard`. The thread's table is not borrowed while other code runs.
 impl UnwindSafe for ReentrantGuard {}
 impl RefUnwindSafe for ReentrantGuard {}
 
@@ -271,15 +274,6 @@ struct Key {
     name: LockName,
 }
 
-impl Key {
-    fn new(engine: &Arc<Engine>, name: &LockName) -> Key {
-        Key {
-            engine: Arc::as_ptr(engine),
-            name: name.clone(),
-        }
-    }
-}
-
 /// One hold, shared by the thread's guards, which its `Rc` counts.
 struct ThreadHold {
     // Dropped first: a thread that is already releasing the lock does not hold it any more.
@@ -309,7 +303,7 @@ fn find(key: &Key) -> Result<Option<Rc<ThreadHold>>, AcquireError> {
     found.map_err(|_| AcquireError::ThreadEnding)
 }
 
-/// Enters a hold that was just won.
+/// Enters a new hold.
 fn enter(key: Key, guard: LockGuard) -> Result<Rc<ThreadHold>, AcquireError> {
     let hold = Rc::new(ThreadHold {
         entry: Entry(key.clone()),
@@ -453,7 +447,10 @@ mod tests {
     #[test]
     fn a_hold_that_ends_leaves_the_place_of_a_later_one_alone() {
         let engine = engine();
-        let key = || Key::new(&engine, &LockName::new(b"x"));
+        let key = || Key {
+            engine: Arc::as_ptr(&engine),
+            name: LockName::new(b"x"),
+        };
         let earlier = enter(key(), won(&engine, 1)).ok().unwrap();
         let later = enter(key(), won(&engine, 2)).ok().unwrap();
 

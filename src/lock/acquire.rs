@@ -199,7 +199,7 @@ impl<'a> Acquisition<'a> {
                 return Err(err);
             }
             let Some(round_ticket) = shared.admission.wait(turn_until, &self.signals()) else {
-                return Err(self.stopped().unwrap_or_else(|| self.not_asked()));
+                return Err(self.stopped().unwrap_or_else(|| self.without_turn()));
             };
             match self.attempt(round_ticket, &request, known) {
                 Ok(won) => return self.guard(won, |id| shared.queues.begin_hold(self.spec, id)),
@@ -272,11 +272,11 @@ impl<'a> Acquisition<'a> {
                 }
                 Woken::Stopped => {
                     // Only other rounds of this manager keep the call from asking the nodes.
-                    let would_ask = queued.turn.is_awaited();
+                    let waits_for_turn = queued.turn.is_awaited();
                     drop(queued);
                     return Err(self.stopped().unwrap_or_else(|| {
-                        if would_ask {
-                            self.not_asked()
+                        if waits_for_turn {
+                            self.without_turn()
                         } else {
                             self.give_up()
                         }
@@ -356,7 +356,7 @@ impl<'a> Acquisition<'a> {
             return;
         }
         let shared = &self.engine.shared;
-        let is_news = shared.outage.lock().on_failure(lost.asked, time::tick());
+        let is_news = shared.outage.lock().on_failure(lost.began, time::tick());
         if is_news {
             let rows = shared.fanout.report(lost.rows.clone());
             let name = &self.spec.name;
@@ -403,7 +403,7 @@ impl<'a> Acquisition<'a> {
     }
 
     /// The error of a call without its turn; that of its last attempt if it had one.
-    fn not_asked(&mut self) -> AcquireError {
+    fn without_turn(&mut self) -> AcquireError {
         if self.lost.is_some() {
             return self.give_up();
         }

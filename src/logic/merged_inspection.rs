@@ -74,7 +74,7 @@ fn state(nodes: usize, stored: &[&StoredLock]) -> LockState {
     }
 }
 
-/// Time for which a majority keeps these keys.
+/// Time for which a majority keeps these keys: until the first of its longest-lived ones expires.
 fn time_left(nodes: usize, keys: &[&StoredLock]) -> Option<Duration> {
     let mut left: Vec<_> = keys
         .iter()

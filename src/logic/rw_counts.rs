@@ -8,10 +8,10 @@
 //! writer left it everywhere. Otherwise one raise lifts the lower counters to the largest, only where the reader's
 //! entry exists, and the nodes with that number then are the majority.
 //!
-//! Why it is right: at a common node the writer's token was written while its key was set, and the reader's number was the
-//! counter when it was let in, or was written while its entry stood. One of the two came after the other had gone. The
-//! counter never falls, and a writer is counted only with a token strictly above it. The largest counter of just any
-//! majority would not do: it may be that of a writer which this majority's other nodes have still before them.
+//! Why it is right: at a common node the writer's token was written while its key was set. The reader's number was the
+//! counter at its admission, or was written while its entry existed. One of the two came after the end of the other.
+//! The counter never falls, and a writer counts only with a token strictly above it. The largest counter of any
+//! majority would not do: it may be the counter of a writer that is still to come on other nodes of this majority.
 
 use crate::answer::{AcquireReply, Answer};
 use crate::logic::ballot::Votes;

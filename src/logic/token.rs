@@ -8,10 +8,10 @@
 //! its lock key still holds our value, and only if its counter is smaller. The majority then consists of exactly the nodes
 //! that took it.
 //!
-//! Why it is right: two holders' majorities share a node. The holder that was counted there first wrote its token while its
-//! key was set. The other's grant needed the key gone, so it came later, and it was counted only with a number strictly
-//! larger than the counter that it found. So at every common node tokens differ, and have the order of the grants. This
-//! needs no time and no clocks, as long as nodes keep their counters.
+//! Why it is right: two holders' majorities share a node. The holder counted there first wrote its token while its key
+//! was set. The other's grant needed the key gone, so it came later, and it counted only with a number strictly larger
+//! than the counter there. So at every common node tokens differ and have the order of the grants. This needs no time
+//! and no clocks, as long as nodes keep their counters.
 //!
 //! A node without its data votes again after a quarantine of the longest ttl. Every token that it may have known was
 //! proposed before that, and was at most half of that time ahead of its clock: nodes refuse other proposals, unless

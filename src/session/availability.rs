@@ -97,15 +97,6 @@ impl Availability {
         }
     }
 
-    /// Longest wait for a connection of a round that begins now.
-    pub(crate) fn connects_until(&self, now: Tick, connect_timeout: Duration) -> Option<Tick> {
-        match self.health {
-            Health::Unused => now.checked_add(connect_timeout),
-            Health::Connecting { until } => Some(until),
-            Health::Up | Health::Down(_) => None,
-        }
-    }
-
     /// Whether a call may begin a round with `queued` unsent commands. A silent server blocks no call.
     ///
     /// A round ends at the majority. So nothing else slows callers down for one slow server or its thread: its queue

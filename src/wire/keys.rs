@@ -48,7 +48,7 @@ fn kind_of(key: &[u8]) -> Option<(&[u8], &[u8])> {
 }
 
 /// The name of a semaphore, and the slot, in a key whose kind is `before` and the number of a slot.
-fn slot_of<'a>(key: &'a [u8], before: &[u8]) -> Option<(&'a [u8], u8)> {
+pub(super) fn slot_of<'a>(key: &'a [u8], before: &[u8]) -> Option<(&'a [u8], u8)> {
     let (kind, name) = kind_of(key)?;
     let digits = std::str::from_utf8(kind.strip_prefix(before)?).ok()?;
     let slot: u8 = digits.parse().ok()?;
@@ -106,14 +106,6 @@ impl LockKeys {
             waiting,
             mark,
             readers,
-        }
-    }
-
-    /// Keys of the lock or slot with this key.
-    pub(super) fn of_key(key: &[u8]) -> LockKeys {
-        match slot_of(key, b"slot-") {
-            Some((name, slot)) => LockKeys::of_slot(name, slot),
-            None => LockKeys::of(key.into()),
         }
     }
 }

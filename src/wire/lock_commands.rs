@@ -12,7 +12,7 @@ use crate::answer::Which;
 use crate::config::RESERVED;
 use crate::ids::{ClientId, OwnerLabel, OwnerToken, RecordVersion, wide};
 use crate::wire::command::{Command, push_digits};
-use crate::wire::keys::{LockKeys, RECORD, digits, keys_of, multi_key};
+use crate::wire::keys::{LockKeys, RECORD, digits, keys_of, multi_key, slot_of};
 use crate::wire::reply::HandedOver;
 use crate::wire::script::{Kind, Script};
 
@@ -282,7 +282,10 @@ impl LockCommands {
 
     /// Releases a lock handed over to a missing owner of this client.
     pub(crate) fn give_back_handed_over(notice: &HandedOver, client: ClientId) -> Command {
-        let keys = LockKeys::of_key(&notice.key);
+        let keys = match slot_of(&notice.key, b"slot-") {
+            Some((name, slot)) => LockKeys::of_slot(name, slot),
+            None => LockKeys::of(notice.key[..].into()),
+        };
         let ttls = KeyTtls {
             fence: 0,
             first: notice.life,

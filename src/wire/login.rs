@@ -95,11 +95,11 @@ struct Questions<'a> {
 impl Questions<'_> {
     fn run(&mut self) -> Result<(), NodeFailure> {
         let is_member = self.sync_command.is_empty();
-        if is_member || !self.ask(true)? {
+        if is_member || !self.exchange(true)? {
             self.info = ServerInfo::default();
             self.unknown.clear();
             self.failure = None;
-            self.ask(false)?;
+            self.exchange(false)?;
         }
         if self.failure.is_some() || self.unknown.is_empty() {
             return Ok(());
@@ -133,7 +133,7 @@ impl Questions<'_> {
     }
 
     /// Writes the commands and reads the answers one by one. False: the server lacks the newer protocol.
-    fn ask(&mut self, newer: bool) -> Result<bool, NodeFailure> {
+    fn exchange(&mut self, newer: bool) -> Result<bool, NodeFailure> {
         self.server.write(&self.questions(newer));
         let mut is_known = true;
         if newer {
@@ -186,7 +186,7 @@ impl Questions<'_> {
             ..
         } = self.address;
         let mut bytes = Vec::new();
-        let mut ask = |command: &Cmd| command.write_packed_command(&mut bytes);
+        let mut push = |command: &Cmd| command.write_packed_command(&mut bytes);
         if newer {
             let mut hello = cmd("HELLO");
             hello.arg(3);
@@ -194,24 +194,24 @@ impl Questions<'_> {
                 let user = user.as_deref().unwrap_or("default");
                 hello.arg("AUTH").arg(user).arg(password);
             }
-            ask(hello.arg("SETNAME").arg(client_name));
+            push(hello.arg("SETNAME").arg(client_name));
         } else {
             if let Some(Credentials { user, password }) = login {
-                ask(cmd("AUTH").arg(user).arg(password));
+                push(cmd("AUTH").arg(user).arg(password));
             }
-            ask(cmd("CLIENT").arg("SETNAME").arg(client_name));
+            push(cmd("CLIENT").arg("SETNAME").arg(client_name));
         }
         if *database != 0 {
-            ask(cmd("SELECT").arg(database));
+            push(cmd("SELECT").arg(database));
         }
         if !self.sync_command.is_empty() {
             let hashes = Script::NEEDED.map(Script::hash);
-            ask(cmd("SCRIPT").arg("EXISTS").arg(&hashes));
+            push(cmd("SCRIPT").arg("EXISTS").arg(&hashes));
             // One command each: older servers take one name only. Not all sections, because some grow without limit: a
             // client can create any number of error kinds, and the server lists them all.
-            ask(cmd("INFO").arg("server"));
-            ask(cmd("INFO").arg("replication"));
-            ask(&cmd("ROLE"));
+            push(cmd("INFO").arg("server"));
+            push(cmd("INFO").arg("replication"));
+            push(&cmd("ROLE"));
             bytes.extend_from_slice(&self.sync_command);
         }
         bytes

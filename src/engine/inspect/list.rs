@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use crate::answer::Answer;
 use crate::engine::park::{Signal, sleep};
-use crate::engine::round::pending::{NodeQuery, Timed, ask_many};
+use crate::engine::round::pending::{NodeQuery, Timed, query_many};
 use crate::engine::shared::ManagerState;
 use crate::error::{AcquireError, NodeAnswer, NodeFailure};
 use crate::ids::NodeId;
@@ -59,7 +59,7 @@ impl ManagerState {
                 command: wire::list(search.place),
                 to: Some([search.node].into_iter().collect()),
             });
-            let mut answers = ask_many(&self.fanout, queries).into_iter();
+            let mut answers = query_many(&self.fanout, queries).into_iter();
             searches.retain_mut(|search| {
                 let answers = answers.next().unwrap_or_default();
                 let Some((answer, _)) = answers.into_iter().nth(search.node.index()) else {
@@ -106,7 +106,7 @@ impl ManagerState {
             command: LockKeys::named(name, *slot).inspect(),
             to: None,
         };
-        let answers = ask_many(&self.fanout, found.iter().map(query));
+        let answers = query_many(&self.fanout, found.iter().map(query));
         let inspection = |((name, slot), answers): (&FoundName, Vec<Timed>)| {
             let name = name.get(self.config.prefix.len()..).unwrap_or_default();
             self.inspection(name, *slot, answers.into_iter().map(|(answer, _)| answer))

@@ -280,7 +280,7 @@ impl HoldInner {
             is_renewal: renewal.is_some(),
             settled: Mutex::default(),
         });
-        let broadcast = Broadcast::ask(command, &extension);
+        let broadcast = Broadcast::new(command, &extension);
         let enqueued = match renewal {
             None => fanout.enqueue(broadcast, tick),
             Some(owed) => {
@@ -606,7 +606,7 @@ impl Extension {
                 .heal(*owner, lease::millis(self.sent.ttl), self.number);
             let healing = Arc::new(Healing(Arc::clone(&self.lock)));
             let nodes = fanout.healable(lost, tick);
-            let enqueued = fanout.enqueue(Broadcast::ask(command, &healing).to(Some(nodes)), tick);
+            let enqueued = fanout.enqueue(Broadcast::new(command, &healing).to(Some(nodes)), tick);
             state.reached = state.reached.union(enqueued.taken);
             state.unhealed |= self.number < state.number;
             (enqueued, state.unhealed)

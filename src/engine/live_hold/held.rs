@@ -68,7 +68,7 @@ pub(super) struct HoldState {
     pub(super) checked_at: Option<Tick>,
     /// Send of the last command that gave the fencing counters their full life.
     pub(super) counter_kept: Tick,
-    /// Longest life that any command gave to the key, and of a release in the queues.
+    /// Longest life that any command gave to the key: a release is worth sending for this time.
     pub(super) longest_ttl: Duration,
     pub(super) reached: NodeSet,
     pub(super) listeners: Listeners,

@@ -16,7 +16,7 @@ use crate::logic::run_ids::RunIds;
 use crate::logic::{clock_offset, quorum, token};
 use crate::observer::Journal;
 use crate::session::MUTE_MIN;
-use crate::session::availability::Availability;
+use crate::session::availability::{Availability, Health};
 use crate::session::pending_command::{PendingCommand, ReplyHandler};
 use crate::session::record_rules::RecordRules;
 use crate::sys::sync::Mutex;
@@ -106,7 +106,13 @@ impl Fanout {
         let connected = self
             .nodes
             .iter()
-            .filter_map(|node| node.availability(|it| it.connects_until(now, self.connect_timeout)))
+            .filter_map(|node| {
+                node.availability(|shown| match shown.health {
+                    Health::Unused => now.checked_add(self.connect_timeout),
+                    Health::Connecting { until } => Some(until),
+                    Health::Up | Health::Down(_) => None,
+                })
+            })
             .max();
         let from = connected.map_or(now, |it| it.max(now));
         from.checked_add(self.response_timeout).unwrap_or(now)
@@ -145,7 +151,14 @@ impl Fanout {
             _ => node.refusal(patience, now),
         };
         let refusals: Vec<_> = self.nodes.iter().map(refusal).collect();
-        let is_behind = self.are_behind(&refusals);
+        let ready = refusals.iter().filter(|it| it.is_none()).count();
+        let stalled = refusals
+            .iter()
+            .filter(|it| **it == Some(NodeFailure::Stalled))
+            .count();
+        let quorum = quorum(self.nodes.len());
+        // Stalled nodes alone prevent a majority.
+        let is_behind = ready < quorum && quorum <= ready.saturating_add(stalled);
         for (node, refusal) in self.nodes.iter().zip(refusals) {
             if broadcast.to.is_some_and(|it| !it.contains(node.id)) {
                 continue;
@@ -168,17 +181,6 @@ impl Fanout {
             enqueued.asked.insert(node.id);
         }
         enqueued
-    }
-
-    /// Whether stalled nodes alone prevent a majority.
-    fn are_behind(&self, refusals: &[Option<NodeFailure>]) -> bool {
-        let ready = refusals.iter().filter(|it| it.is_none()).count();
-        let stalled = refusals
-            .iter()
-            .filter(|it| **it == Some(NodeFailure::Stalled))
-            .count();
-        let quorum = quorum(self.nodes.len());
-        ready < quorum && quorum <= ready.saturating_add(stalled)
     }
 
     /// Writes the given commands and reports refusals. Called with nothing locked.
@@ -332,7 +334,7 @@ pub(crate) enum Recipients {
 
 impl Broadcast {
     /// A command for all ready nodes.
-    pub(crate) fn ask<H: ReplyHandler + 'static>(command: Command, handler: &Arc<H>) -> Broadcast {
+    pub(crate) fn new<H: ReplyHandler + 'static>(command: Command, handler: &Arc<H>) -> Broadcast {
         let handler: Arc<dyn ReplyHandler> = Arc::<H>::clone(handler);
         Broadcast {
             command: Arc::new(command),

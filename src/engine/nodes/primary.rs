@@ -19,7 +19,7 @@ use crossbeam_channel::{Receiver, Sender, bounded, unbounded};
 use self::choice::{LEASE, Report, choose};
 use self::question::Question;
 pub(crate) use self::url::NodeAddress;
-use self::watcher::{ASKED_EVERY, Watcher};
+use self::watcher::{QUESTION_PAUSE, Watcher};
 use crate::engine::nodes::server::Server;
 use crate::error::NodeFailure;
 use crate::logic::quorum;
@@ -47,8 +47,8 @@ pub(crate) struct Primary {
 }
 
 impl Primary {
-    /// Starts a watcher per member, into `threads`. They touch no network before [`Primary::ask`], and wake the worker of
-    /// `server` after an answer.
+    /// Starts a watcher per member, into `threads`. They touch no network before [`Primary::begin_search`], and wake
+    /// the worker of `server` after an answer.
     pub(crate) fn start(
         address: NodeAddress,
         server: &Arc<Server>,
@@ -82,7 +82,7 @@ impl Primary {
             let watcher = Watcher {
                 member,
                 question: address.question.clone(),
-                timeout: half.min(ASKED_EVERY),
+                timeout: half.min(QUESTION_PAUSE),
                 poll: Poll::new()?,
                 asked,
                 report: move |report| {
@@ -96,7 +96,7 @@ impl Primary {
     }
 
     /// Begins to look for the server: earlier answers do not count.
-    pub(crate) fn ask(&mut self) {
+    pub(crate) fn begin_search(&mut self) {
         self.members.iter_mut().for_each(|it| it.1 = None);
         // A full channel: the question is on its way.
         self.questions.iter().for_each(|ask| _ = ask.try_send(()));

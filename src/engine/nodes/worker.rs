@@ -182,7 +182,7 @@ impl Worker {
         if self.failures == 0 {
             self.node.with(|link| link.session.connect(deadline));
         }
-        self.primary.ask();
+        self.primary.begin_search();
         let half = connect_timeout.checked_div(2).unwrap_or_default();
         let found_by = deadline.checked_sub(half).unwrap_or(deadline);
         let address = loop {

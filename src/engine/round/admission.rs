@@ -45,19 +45,10 @@ pub(crate) struct Waiting {
 }
 
 impl Admission {
-    /// A ticket, if no call waits for one.
+    /// A ticket within the limit, if one is free. While calls wait none is: `change` gives them all free tickets.
     pub(crate) fn try_enter(self: &Arc<Self>) -> Option<RoundTicket> {
-        self.take(|tickets| tickets.waiting.is_empty())
-    }
-
-    /// A ticket for a handed-over lock, within the limit and before waiting calls: no node is asked.
-    pub(crate) fn try_hold(self: &Arc<Self>) -> Option<RoundTicket> {
-        self.take(|_| true)
-    }
-
-    fn take(self: &Arc<Self>, may_enter: impl FnOnce(&Tickets) -> bool) -> Option<RoundTicket> {
         let mut tickets = self.tickets.lock();
-        if !may_enter(&tickets) || tickets.limit.rounds <= tickets.under_way {
+        if tickets.limit.rounds <= tickets.under_way {
             return None;
         }
         tickets.under_way = tickets.under_way.saturating_add(1);

@@ -112,7 +112,7 @@ impl Attempt {
             .acquire(owner.token, ttl_ms, proposal, &policy);
         let broadcast = Broadcast {
             recipients: Recipients::ReadyMajority,
-            ..Broadcast::ask(command, &round)
+            ..Broadcast::new(command, &round)
         };
         let attempt = Attempt {
             owner,
@@ -128,25 +128,25 @@ impl Attempt {
         Ok((attempt, broadcast))
     }
 
-    /// The attempt of a waiting call by hand-overs with these `tokens` since it `asked` last. `None` if they win
+    /// The attempt of a waiting call by hand-overs with these `tokens` since its last `acquire`. `None` if they win
     /// nothing. `use_until`: counted from the send of that acquire, since the keys were set later.
     pub(crate) fn of_hand_overs(
         request: &Request,
         owner: Owner,
-        asked: &Asked,
+        acquire: &SentAcquire,
         tokens: &[(NodeId, u64)],
         use_until: Moment,
         now: Moment,
         round_ticket: RoundTicket,
     ) -> Option<Attempt> {
-        let ballot = asked
+        let ballot = acquire
             .round
             .with_ballot(|it| it.of_hand_overs(tokens, Some(use_until), now))?;
         let round = Arc::new(Pending::of_ballot(ballot, owner.reached));
-        let deadline = request.limit(asked.sent.tick);
+        let deadline = request.limit(acquire.sent.tick);
         Some(Attempt {
             owner,
-            sent: asked.sent,
+            sent: acquire.sent,
             use_until: Some(use_until),
             seen: 0,
             enters: true,
@@ -173,7 +173,7 @@ impl Attempt {
     pub(crate) fn finish(self, fanout: &Fanout, request: &Request) -> Result<Won, LostAttempt> {
         let mut end = self.round.wait(self.deadline);
         if request.policy.entry.is_some() && matches!(end, AcquireEnd::Lost(_)) {
-            // The release also gives back later grants of other nodes, to the first waiting call.
+            // A short wait for the other nodes: one release then gives back all grants, to the first waiting call.
             let grace = pause::grace(Moment::now().since(self.sent.moment), 0);
             self.round
                 .wait_for_rows(self.deadline.min(time::deadline(grace)));
@@ -208,7 +208,7 @@ impl Attempt {
                 RaiseRound::new(rule, token, self.use_until),
             ));
             let deadline = request.limit(time::deadline(fanout.response_timeout));
-            let broadcast = Broadcast::ask(spec.commands.raise(self.owner.token, token), &raise);
+            let broadcast = Broadcast::new(spec.commands.raise(self.owner.token, token), &raise);
             raise.send(fanout, broadcast);
             end = raise.wait(deadline);
             seen = seen
@@ -295,13 +295,13 @@ impl Attempt {
         }
         let rows = self.round.rows();
         let taken_back = self.take_back(fanout, request, &rows, pause::keeps_its_place(why));
-        let asked = self.sent.tick;
+        let began = self.sent.tick;
         let waited = self.round_ticket.waited;
         Err(LostAttempt {
             why,
             rows,
             round: self.round,
-            asked,
+            began,
             took,
             waited,
             seen,
@@ -401,15 +401,15 @@ impl Attempt {
 }
 
 /// The last acquire of a call.
-pub(crate) struct Asked {
+pub(crate) struct SentAcquire {
     pub(crate) sent: Now,
     pub(crate) round: Arc<Pending<AcquireRound>>,
 }
 
-impl Asked {
+impl SentAcquire {
     /// The acquire of a call that enters the waiting lists by a release of the lock: a round refused by every node,
     /// with the token of the lock as the counter. Its owner is new, so any hand-over to it was set after the release.
-    pub(crate) fn by_release(request: &Request, fanout: &Fanout, token: u64) -> Asked {
+    pub(crate) fn by_release(request: &Request, fanout: &Fanout, token: u64) -> SentAcquire {
         let sent = Now::read();
         let round = AcquireRound::new(request.spec.rule(), token, None);
         let mut ballot = Ballot::new(fanout.nodes.len(), round);
@@ -423,7 +423,7 @@ impl Asked {
             };
             ballot.on_late_vote(node, Answer::Acquire(held));
         }
-        Asked {
+        SentAcquire {
             sent,
             round: Arc::new(Pending::of_ballot(ballot, NodeSet::default())),
         }
@@ -599,7 +599,7 @@ pub(crate) struct LostAttempt {
     pub(crate) rows: Vec<NodeAnswer>,
     pub(crate) round: Arc<Pending<AcquireRound>>,
     /// Start of the attempt.
-    pub(crate) asked: Tick,
+    pub(crate) began: Tick,
     pub(crate) took: Duration,
     /// Wait for its round ticket.
     pub(crate) waited: Duration,
@@ -622,7 +622,7 @@ impl LostAttempt {
             why: LossReason::KeyInUse,
             rows: vec![NodeAnswer::Pending; nodes],
             round: Arc::new(Pending::new(nodes, round)),
-            asked: time::tick(),
+            began: time::tick(),
             took: Duration::ZERO,
             waited: Duration::ZERO,
             seen: 0,

@@ -3,7 +3,7 @@
 //! One shared place and one wake-up per round, at the decision. A channel per request, or a wake-up per answer, costs
 //! half of the throughput.
 //!
-//! [`ask_many`] waits for every answer.
+//! [`query_many`] waits for every answer.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -236,12 +236,12 @@ impl<R: Round> ReplyHandler for Pending<R> {
 
 /// Waits for the answers of all nodes, or of those in `to`, as long as a round lasts. Returns the answer or failure of
 /// each, in node order.
-pub(crate) fn ask(
+pub(crate) fn query(
     fanout: &Fanout,
     command: Command,
     to: Option<NodeSet>,
 ) -> Vec<Result<Answer, NodeFailure>> {
-    let answers = ask_many(fanout, [NodeQuery { command, to }]);
+    let answers = query_many(fanout, [NodeQuery { command, to }]);
     answers.into_iter().flatten().map(|it| it.0).collect()
 }
 
@@ -255,7 +255,7 @@ pub(crate) struct NodeQuery {
 }
 
 /// Sends several commands at once, each to its nodes. Returns the answers to each, in node order.
-pub(crate) fn ask_many(
+pub(crate) fn query_many(
     fanout: &Fanout,
     commands: impl IntoIterator<Item = NodeQuery>,
 ) -> Vec<Vec<Timed>> {
@@ -263,7 +263,7 @@ pub(crate) fn ask_many(
     let begin = |NodeQuery { command, to }| {
         let round = Pending::among(fanout, ProbeRound::default(), to);
         let sent = Moment::now();
-        round.send(fanout, Broadcast::ask(command, &round).to(to));
+        round.send(fanout, Broadcast::new(command, &round).to(to));
         (round, sent)
     };
     let rounds: Vec<_> = commands.into_iter().map(begin).collect();

@@ -10,7 +10,7 @@ use crate::engine::nodes::fanout::{Broadcast, Fanout};
 use crate::engine::park::Parker;
 use crate::engine::round::admission::{Admission, RoundTicket};
 use crate::engine::round::attempt::{
-    Asked, Attempt, AttemptFacts, LostAttempt, NotWon, Owner, Request,
+    Attempt, AttemptFacts, LostAttempt, NotWon, Owner, Request, SentAcquire,
 };
 use crate::engine::round::pending::Pending;
 use crate::ids::{NodeId, NodeSet, OwnerToken};
@@ -108,17 +108,17 @@ impl WaitQueue {
         };
         for (place, ticket) in self.tickets.iter().enumerate() {
             let mut state = ticket.state.lock();
-            let may_ask = place < admitted;
-            if !may_ask && !state.may_ask {
+            let is_admitted = place < admitted;
+            if !is_admitted && !state.is_admitted {
                 // Nor are the calls behind it admitted.
                 break;
             }
-            let begins = may_ask && !state.may_ask;
-            let is_in_lists = state.asked.is_some() && !state.known.has_no_place;
+            let begins = is_admitted && !state.is_admitted;
+            let is_in_lists = state.acquire.is_some() && !state.known.has_no_place;
             if begins && !is_in_lists {
                 state.try_at = None;
             }
-            state.may_ask = may_ask;
+            state.is_admitted = is_admitted;
             // The woken thread locks the ticket first.
             drop(state);
             if begins {
@@ -186,9 +186,9 @@ pub(crate) struct Ticket {
 #[derive(Default)]
 pub(super) struct TicketState {
     /// Whether the call is in front of its queue and the manager does not hold the lock.
-    pub(super) may_ask: bool,
+    pub(super) is_admitted: bool,
     /// Whether an attempt is under way.
-    pub(super) asks: bool,
+    pub(super) has_attempt: bool,
     /// Time of the next attempt without a hand-over; at once if `None`.
     pub(super) try_at: Option<Tick>,
     /// Its owner on the nodes.
@@ -196,7 +196,7 @@ pub(super) struct TicketState {
     /// Its owner before the last attempt was taken back.
     pub(super) former: Option<OwnerToken>,
     /// Its last acquire as the present owner.
-    pub(super) asked: Option<Asked>,
+    pub(super) acquire: Option<SentAcquire>,
     pub(super) hand_overs: HandOvers,
     /// Wait for other nodes after the first hand-over.
     pub(super) grace: Duration,
@@ -253,10 +253,10 @@ impl Ticket {
         }
         // One name of several, or one slot of a semaphore, is no vote.
         let is_vote = is_current && commands.parts.is_empty() && !commands.has_slots;
-        if let Some(asked) = &state.asked
+        if let Some(acquire) = &state.acquire
             && let Some(token) = notice.token.filter(|_| is_vote)
-            && notice.asked_from.is_some_and(|it| it <= asked.sent.tick)
-            && asked.round.with_ballot(|it| it.may_follow(node, token))
+            && notice.asked_from.is_some_and(|it| it <= acquire.sent.tick)
+            && acquire.round.with_ballot(|it| it.may_follow(node, token))
             && !state.hand_overs.nodes.contains(node)
         {
             let life = Duration::from_millis(notice.life);
@@ -271,11 +271,11 @@ impl Ticket {
         hand_overs.nodes.insert(node);
         hand_overs.since.get_or_insert_with(time::tick);
         let so_far = hand_overs.nodes.len();
-        let may_ask = state.may_ask;
+        let is_admitted = state.is_admitted;
         drop(state);
         // Once to begin the wait for other nodes, and once for a majority. The thread may not have the result of the
         // entering release yet.
-        if so_far == 1 && may_ask || so_far == quorum {
+        if so_far == 1 && is_admitted || so_far == quorum {
             self.parker.wake();
         }
     }
@@ -298,9 +298,9 @@ impl Ticket {
         }
         // RACE: T1 wins with little time left; T2 answers the first extension after the end of the lease. Therefore a
         // call with slow answers or a short rest of the lease asks again.
-        let asked = state.asked.as_ref()?;
+        let acquire = state.acquire.as_ref()?;
         let now = Moment::now();
-        let use_until = lease::use_until(asked.sent.moment, *life, self.margin.of(*life))?;
+        let use_until = lease::use_until(acquire.sent.moment, *life, self.margin.of(*life))?;
         let least = lease::FIRST_EXTENSION.saturating_add(state.grace.saturating_mul(2));
         if now.until(use_until) < least.max(life.checked_div(4)?) {
             return None;
@@ -308,11 +308,11 @@ impl Ticket {
         let attempt = Attempt::of_hand_overs(
             &self.request,
             state.owner?,
-            asked,
+            acquire,
             votes,
             use_until,
             now,
-            admission.try_hold()?,
+            admission.try_enter()?,
         )?;
         state.hand_overs.won = Some(Arc::clone(&attempt.round));
         Some(attempt)
@@ -348,7 +348,7 @@ impl Ticket {
     ) -> Option<Entering> {
         let entry = self.request.policy.entry?;
         let mut state = self.state.lock();
-        if state.asks || state.owner.is_some() {
+        if state.has_attempt || state.owner.is_some() {
             return None;
         }
         let owner = Owner {
@@ -356,7 +356,7 @@ impl Ticket {
             ..Owner::draw().ok()?
         };
         state.owner = Some(owner);
-        state.asked = Some(Asked::by_release(&self.request, fanout, token));
+        state.acquire = Some(SentAcquire::by_release(&self.request, fanout, token));
         // Without a message: the lock may be handed over for a short life only.
         state.try_at = time::tick().checked_add(lease::FIRST_LIFE.mul_f64(0.5));
         // RACE: T1 enters this call; T2, an earlier release, admits it as the first call; T3, the first node, hands the
@@ -381,9 +381,9 @@ impl Ticket {
     ) -> Result<(Attempt, Broadcast), NotWon> {
         let mut state = self.state.lock();
         // Grants after the end of the last attempt.
-        let asked = state.asked.as_ref();
+        let acquire = state.acquire.as_ref();
         let has_late_grant =
-            asked.is_some_and(|it| !it.round.nodes_with(Answer::is_granted).is_empty());
+            acquire.is_some_and(|it| !it.round.nodes_with(Answer::is_granted).is_empty());
         let owner = match state.owner {
             Some(owner) => Owner {
                 claims: !state.hand_overs.nodes.is_empty() || has_late_grant,
@@ -399,7 +399,7 @@ impl Ticket {
         let (attempt, broadcast) =
             Attempt::prepare(fanout, round_ticket, &self.request, known, owner)?;
         state = self.state.lock();
-        state.asked = Some(Asked {
+        state.acquire = Some(SentAcquire {
             sent: attempt.sent,
             round: Arc::clone(&attempt.round),
         });
@@ -472,7 +472,7 @@ mod tests {
         queue
             .tickets
             .iter()
-            .map(|it| it.state.lock().may_ask)
+            .map(|it| it.state.lock().is_admitted)
             .collect()
     }
 

@@ -107,7 +107,7 @@ impl<'a> QueuedCall<'a> {
                     self.ticket
                         .won_by_hand_overs(&mut state, self.queues.quorum, self.admission)
                 {
-                    state.asks = true;
+                    state.has_attempt = true;
                     return Woken::Won(attempt);
                 }
                 let now = time::tick();
@@ -115,13 +115,13 @@ impl<'a> QueuedCall<'a> {
                     return Woken::Stopped;
                 }
                 match state.next_try(self.queues.quorum) {
-                    _ if !state.may_ask => (until, false),
+                    _ if !state.is_admitted => (until, false),
                     Some(at) if now < at => (Some(until.map_or(at, |it| it.min(at))), false),
                     _ => (until, true),
                 }
             };
             if let Some(round_ticket) = self.turn.wait(asks, self.admission, &parker) {
-                self.ticket.state.lock().asks = true;
+                self.ticket.state.lock().has_attempt = true;
                 return Woken::Try(round_ticket);
             }
             // Most calls need no sleep. The signals are checked once more after the watch begins.
@@ -170,7 +170,7 @@ impl<'a> QueuedCall<'a> {
         self.false_alarms = pause::false_alarms(self.false_alarms, self.handed_over, majority);
         self.pause = pause;
         let mut state = self.ticket.state.lock();
-        state.asks = false;
+        state.has_attempt = false;
         state.known = known;
         // The first attempt did not enter the lists. The second one may.
         let is_early = self.tries == 1 && !lost.enters && !known.has_no_place;
@@ -214,7 +214,7 @@ impl<'a> QueuedCall<'a> {
         let HandOvers { nodes, since, .. } = std::mem::take(&mut state.hand_overs);
         state.hand_overs.nodes = nodes;
         state.hand_overs.since = since;
-        state.asked = None;
+        state.acquire = None;
         if let Some(former) = state.former.replace(before.token) {
             self.queues.owners.remove(former);
         }
@@ -242,7 +242,7 @@ impl<'a> QueuedCall<'a> {
         let others = queue
             .tickets
             .iter()
-            .filter(|ticket| !Arc::ptr_eq(ticket, &self.ticket) && ticket.joined <= lost.asked);
+            .filter(|ticket| !Arc::ptr_eq(ticket, &self.ticket) && ticket.joined <= lost.began);
         for ticket in others {
             ticket.state.lock().given_up = Some(Arc::clone(&lost));
             ticket.parker.wake();

@@ -1,5 +1,4 @@
--- acquire.lua: takes a lock that is free, all of several locks or none, or one of the slots of a semaphore; and offers a fencing
--- token.
+-- acquire.lua: takes a free lock, all of several locks or none, or one slot of a semaphore; and offers a fencing token.
 --
 -- KEYS[1]      lock keys, n of them
 -- KEYS[n + 1]  fencing counters, in the same order, as all that follows
@@ -37,22 +36,24 @@
 --   text       with status 0 and 6 the label in the lock's value, behind the random part, which stays secret. With a slot those
 --              that were free or the caller's: hex digits, the first four slots first, each digit's lowest bit first
 --
--- A key that already holds our token is a grant, and gets its full life: it was handed over to us, or the command is executed
--- twice. But a counter that already is our proposal is never an acceptance: it may be another owner's.
+-- A key with our token is a grant and gets its full life: it was handed over to us, or the command runs twice. But a
+-- counter equal to our proposal is never an acceptance: it may be another owner's.
 --
--- A call waits in one list of a node at a time: that of the lock that was in its way. Where that one is handed over to it and
--- another is in its way, it hands the first on in the same step. So a free lock is not kept for a call that cannot have them all.
+-- A call waits in one list of a node at a time: that of the conflicting lock. If this lock is handed over to it and
+-- another one conflicts, the call hands the first one on in the same step. So no free lock is kept for a call that
+-- cannot have all of them.
 --
--- All nodes begin at the same slot, so they grant the same one where they agree on what is free.
+-- All nodes begin at the same slot, so nodes with the same free slots grant the same one.
 
 -- include clock.lua
 local proposal = tonumber(ARGV[3])
 
--- The shortest way for one lock, before any function: Lua makes each of them anew in every run. Four commands, because this runs
--- on every node for every acquisition. The lock is set before the rest is read, and deleted again if need be: a script is atomic,
--- so no other command sees it. No node refuses a proposal that is so little ahead: half of the shortest quarantine, microseconds.
--- Counters are compared as text where the lengths are those of times, which orders numbers correctly; text of that length that
--- is not a number may be replaced. The record's END is text of that length as well, characters 34 to 49.
+-- The shortest way for one lock, before any function, because Lua makes each function again in every run. Four
+-- commands, because this runs on every node for every acquisition. The lock is set before the rest is read, and deleted
+-- again if necessary: a script is atomic, so no other command sees it. No node refuses a proposal with so small a lead:
+-- half of the shortest quarantine, microseconds. Counters are compared as text if they have the length of times, which
+-- orders numbers correctly; other text of that length may be replaced. The record's END is text of that length as well,
+-- characters 34 to 49.
 if #KEYS == 6 and proposal <= now + 50000 and redis.call("SET", KEYS[1], ARGV[1], "NX", "PX", ARGV[2]) then
   local found = redis.call("MGET", KEYS[2], KEYS[3], KEYS[4])
   local seen, record = found[1], found[2]
@@ -75,7 +76,7 @@ local record = found[2 * n + 1]
 -- include counter.lua
 -- include reply.lua
 -- include record.lua
--- What is no string, and so no lock that is free.
+-- Keys of another type: no free locks.
 local present, misused = 0, {}
 for i = 1, 2 * n do
   present = present + (found[i] and 1 or 0)
@@ -86,7 +87,7 @@ if present < 2 * n and redis.call("EXISTS", unpack(KEYS, 1, 2 * n)) ~= present t
   end
 end
 
--- Which are wanted, and of several which is in the way.
+-- The wanted ones, and the conflicting one of several.
 local wanted, which, free = {}, 0, ""
 if has_slots then
   slot = tonumber(slot)
@@ -156,7 +157,7 @@ if has_waiting then
     end
   end
   if has_slots and wanted[1] and found[wanted[1]] ~= ARGV[1] then
-    -- A free slot goes to each call that began earlier. The one that is left is ours.
+    -- A free slot goes to each earlier call. The remaining one is ours.
     wanted = {}
     for i = 0, n - 1 do
       local at = (from - 1 + i) % n + 1
@@ -181,7 +182,7 @@ if has_waiting then
   end
 
   if which ~= 0 or not wanted[1] then
-    -- It enters the list in the same step, so that no release after this is missed, and hands on what is its own.
+    -- It enters the list in the same step, so that it misses no later release, and hands its own locks on.
     local left, text, list = -1, "", 1
     if has_slots then
       for i = 1, n do
@@ -216,13 +217,14 @@ if bad ~= 0 then
   return reply(bad, 0, (n > 1 or has_slots) and bad_which or 0)
 end
 
--- The proposal stays stored unless the counter was larger; a raise that follows needs a counter of each. END is not stored: a lock
--- that other servers have granted during this quarantine has a smaller token, and extend.lua refuses a token below the counter.
+-- The proposal stays stored unless the counter was larger: a later raise needs a counter of each lock. END is not
+-- stored: a lock granted by other servers during this quarantine has a smaller token, and extend.lua refuses a token
+-- below the counter.
 for _, i in ipairs(wanted) do
   if (whole(found[n + i]) or 0) < proposal then
     set_counter(redis.call, KEYS[n + i], ARGV[3], ARGV[4])
   end
-  -- Never shorter: the owner relies on what an extension gave.
+  -- Never shorter: the owner relies on its extensions.
   local left = found[i] and redis.call("PTTL", KEYS[i])
   if not left then
     redis.call("SET", KEYS[i], ARGV[1], "PX", ARGV[2])

@@ -1,4 +1,4 @@
--- acquire_shared.lua: lets a reader in where no writer holds the lock or waits before it.
+-- acquire_shared.lua: admits a reader if no writer holds the lock or waits before the reader.
 --
 -- KEYS, and ARGV but for these, as in acquire.lua
 -- KEYS[1]  lock key
@@ -17,10 +17,10 @@
 --   counter    7 as it is now; otherwise as it was found, 0 if that is no whole number below 2^53
 --   the others as in acquire.lua
 --
--- Readers: a sorted set with the owner token of each, scored by when its entry ends, in milliseconds of this node's clock. The
--- lock key is the truth, and the set its detail: an entry counts only while the lock key says that the lock is shared. So
--- whoever makes it shared deletes the set first, and one that was left over revives no reader. The lock key lives for at
--- least as long as each entry: here and in extend_shared.lua its life only grows.
+-- Readers: a sorted set with the owner token of each, scored by the end of its entry, in milliseconds of this node's
+-- clock. The lock key decides: an entry counts only while the lock key shows a shared lock. So the script that makes
+-- the lock shared deletes the set first, and an old set revives no reader. The lock key lives at least as long as each
+-- entry: here and in extend_shared.lua its life only grows.
 
 -- include clock.lua
 local ms = math.floor(now / 1000)
@@ -38,7 +38,7 @@ if mark or lock and lock ~= "quorlock:shared" then
   if mark then
     redis.pcall("ZREM", KEYS[5], me)
   end
-  -- Its entry stands: it was handed over, or the command is executed twice.
+  -- Its entry exists: it was handed over, or the command runs twice.
   local score = lock == SHARED and tonumber(redis.pcall("ZSCORE", KEYS[6], ARGV[1]))
   local blocked = false
   if not (score and score > ms) and (not lock or lock == SHARED) then
@@ -51,7 +51,7 @@ if mark or lock and lock ~= "quorlock:shared" then
     end
     return { lock == SHARED and 6 or 0, whole(counter) or 0, redis.call("PTTL", KEYS[1]), entered, now, 0, label_in(lock) }
   end
-  -- Readers that stand behind it, and before the next writer.
+  -- Readers after it, before the next writer.
   let_others_in = function(number)
     hand_over(keys, SHARED, number, record, mark, { ARGV[3], ARGV[4], first }, "", math.huge)
   end
@@ -71,7 +71,7 @@ if is_lost then
   seen = math.max(seen, quarantine_end(record))
 end
 
--- Nobody comes in who may not leave: release_shared.lua looks for the entry that ends last.
+-- Only a reader that can leave is admitted: release_shared.lua reads the last entry.
 local last = redis.pcall("ZRANGE", KEYS[6], -1, -1)
 if last.err and not string.find(last.err, "WRONGTYPE", 1, true) then
   return last
@@ -79,18 +79,18 @@ end
 local lasts = ttl
 if lock then
   lasts = redis.call("PTTL", KEYS[1])
-  -- Entries that are over go here. So a release needs no command for it that an access list may forbid.
+  -- Removes expired entries here. So a release needs no command for them that an access list may forbid.
   redis.call("ZREMRANGEBYSCORE", KEYS[6], "-inf", string.format("%.0f", ms))
 else
-  -- Before anything is set. PEXPIRE of a missing set shows only whether the access list permits it: no set is left without
-  -- an end.
+  -- Before anything is set. PEXPIRE of a missing set only shows whether the access list permits it: no set stays
+  -- without an expiry.
   redis.call("DEL", KEYS[6])
   redis.call("PEXPIRE", KEYS[6], ttl)
   if not redis.call("SET", KEYS[1], "quorlock:shared", "NX", "PX", ttl) then
     return reply(-1, 0)
   end
 end
--- An entry that stands gets its full life from this asking.
+-- An existing entry gets its full life from this acquire.
 local added = redis.pcall("ZADD", KEYS[6], "GT", string.format("%.0f", ms + ttl), ARGV[1])
 if type(added) ~= "number" then
   if not lock then
@@ -102,7 +102,7 @@ if lasts >= 0 and lasts < ttl then
   lasts = ttl
   redis.call("PEXPIRE", KEYS[1], ttl)
 end
--- No entry lasts for two hours. A lock without an end is one to which somebody else has done that.
+-- No entry lasts for two hours. A lock without an expiry was changed by another program.
 redis.call("PEXPIRE", KEYS[6], lasts < 0 and 7200000 or lasts)
 
 if is_lost then

@@ -1,6 +1,6 @@
 -- counter.lua: fencing counters. Included in the scripts that read or set them.
 
--- The number that `found` is: a whole number below 2^53; nil for anything else.
+-- `found` as a whole number below 2^53; nil for any other value.
 local function whole(found)
   local number = type(found) == "string" and #found <= 16 and string.find(found, "^%d+$") and tonumber(found)
   return number and number < 9007199254740992 and number or nil
@@ -20,9 +20,8 @@ local function read_counter(key, found)
   return 0
 end
 
--- Sets a counter for `life` whole milliseconds, 0 for no end; returns what was there. The value is stored as it was sent: a
--- number that the script formats loses digits. `call`: redis.pcall if an error is to be returned, redis.call if it is to
--- end the script.
+-- Sets a counter for `life` whole milliseconds, 0 for no expiry; returns the old value. Stores the text as sent: a
+-- number formatted by the script loses digits. `call`: redis.pcall to return an error, redis.call to end the script.
 local function set_counter(call, key, value, life)
   if life == "0" then
     return call("SET", key, value, "GET")

@@ -1,5 +1,5 @@
--- extend.lua: sets the time to live of one or several locks that their owner still holds to its full length again, or heals
--- them: sets those again that are missing.
+-- extend.lua: renews the full time to live of one or several locks of their owner, or heals them: sets missing ones
+-- again.
 --
 -- KEYS as in acquire.lua; of a semaphore those of one slot
 -- ARGV[1]  owner token
@@ -25,17 +25,16 @@
 --   counter    the largest that was found
 --   node time  microseconds since 1970
 --
--- Only "heal" creates a key, never where a counter is ahead, and only if that makes all complete: a lock that has expired may
--- have had another owner since. One that is ours is extended whatever became of the others, unless its counter is above the
--- token. The life of a key is never shortened: the owner relies on what an earlier extension gave.
+-- Only "heal" creates a key, never with a counter ahead, and only if that completes all locks: an expired lock may have
+-- had another owner since. A lock of ours is extended regardless of the others, unless its counter is above the token.
+-- The life of a key is never shortened: the owner relies on earlier extensions.
 local n = (#KEYS - 1) / 5
 -- include clock.lua
 local found = redis.call("MGET", unpack(KEYS, 1, 2 * n + 1))
 local record = found[2 * n + 1]
 -- include record_version.lua
 
--- The shortest way, before any function, as in acquire.lua. Extensions are most of a server's work for locks that are held for
--- long.
+-- The shortest way, before any function, as in acquire.lua. Extensions are most of a server's work for long holds.
 local raises = ARGV[6] == "raise"
 local is_short = not raises
 for i = 1, n do
@@ -72,8 +71,8 @@ for i = 1, n do
   is_lost = is_lost or not counter
 end
 
--- Only while our keys are set: a raise that arrives after our release would raise a counter during another owner's hold, and tokens
--- would no longer be ordered like holds. And only where a counter is: otherwise it was lost since the acquire.
+-- Only while our keys are set: a raise after our release would raise a counter during another owner's hold, and tokens
+-- would lose the order of holds. And only with a counter: a missing one was lost since the acquire.
 if raises then
   if gone or taken or is_lost then
     return reply(0, seen)

@@ -1,4 +1,4 @@
--- extend_shared.lua: gives a reader's entry its full life again, or heals it, or makes a reader of the writer that it was.
+-- extend_shared.lua: renews the full life of a reader's entry, heals it, or turns a writer into a reader.
 --
 -- KEYS as in acquire.lua, of one lock
 -- ARGV[1]  owner token
@@ -25,14 +25,14 @@
 --             -2 the counter is not a whole number below 2^53
 --   the others as in extend.lua
 --
--- Where the lock key is the owner's own, this is the first command since it was a writer: the lock is shared from here on,
+-- If the lock key is the owner's own, this is its first command since it was a writer: the lock is shared from here on,
 -- without a gap.
 --
--- An entry that stands is extended whatever the counter is. It stands if it is in the set, its end is in the future, and the
--- lock is shared: whoever makes the lock shared deletes the set, so no writer was granted the lock here since the entry was
--- set. Other readers lift counters. Only "heal" makes an entry, and never where the counter is above the number, to which the
--- nodes have lifted theirs that have just confirmed the reader: a writer may have come and gone there. The life of an entry
--- and of the lock key is never shortened.
+-- An existing entry is extended with any counter. It exists if it is in the set, its end is in the future, and the lock
+-- is shared: making the lock shared deletes the set, so no writer was granted the lock here since the entry was set.
+-- Other readers lift counters. Only "heal" makes an entry, and never with a counter above the number: the nodes that
+-- just confirmed the reader have lifted theirs to it, so a writer may have come and gone here. The life of an entry and
+-- of the lock key is never shortened.
 local SHARED_LOCK = "quorlock:shared"
 
 -- include clock.lua
@@ -92,7 +92,7 @@ if was_writer then
     redis.call("SET", KEYS[1], SHARED_LOCK, "PX", math.max(lasts, 1))
   end
 end
--- What a writer has been given it keeps as a reader.
+-- A writer keeps its life as a reader.
 local till = math.max(score or 0, ms + ttl, was_writer and ms + lasts or 0)
 redis.call("ZADD", KEYS[6], string.format("%.0f", till), ARGV[1])
 if lasts >= 0 and lasts < ttl then

@@ -1,30 +1,31 @@
--- handover.lua: who gets a lock that is free, and who waits for one. Included in the scripts that grant and free locks, behind
--- counter.lua, where calls may wait.
+-- handover.lua: hands free locks over to waiting calls, and keeps the waiting lists. Included in the scripts that grant
+-- and free locks, after counter.lua, if calls may wait.
 --
--- Waiting list: a sorted set with one member for each call that waits, scored by when it began, microseconds since 1970: the
--- same on all nodes, so all of them have the same order. Half a microsecond is added for a call that cannot be told over the
--- connection that entered it, and polls. A member is the client's id (16 hex digits), "w" or "r" for one that writes or reads,
--- and the value that the lock key or the reader's entry gets: the call's owner token (32 hex digits), and its label.
--- Mark: a string that exists while a call may wait, so that the shortest ways see with one command that none does. Its value is
--- until when a writer that polls keeps readers out, milliseconds since 1970; "" for none.
+-- Waiting list: a sorted set with one member per waiting call, scored by the start of the call, microseconds since
+-- 1970: the same order on all nodes. A call that polls, because its connection gets no messages, has half a microsecond
+-- more. A member is the client's id (16 hex digits), "w" or "r" for a writer or reader, and the value for the lock key
+-- or the reader's entry: the call's owner token (32 hex digits), and its label.
 --
--- A lock that is free is handed over to the first call that is still there, for a short life: the key gets its value, the
--- counter the token that was offered by whoever freed the lock or found it free, and the client is told. That is a grant like any
--- other, and the call counts it as this node's answer to what it asked last. Where that is not enough it asks again with the same
--- owner token: the key is its own, and gets its full life. Readers that no writer stands before get the lock together, and the
--- counter as it is.
+-- Mark: a string that exists while a call may wait, so that the shortest ways need one command to see that none does.
+-- Its value is the time until which a polling writer keeps readers out, milliseconds since 1970; "" for none.
 --
--- The list says who comes first, and the key says who holds the lock: where an access list forbids one of these commands, or one of
--- the keys has another type, calls wait without it.
+-- A free lock is handed over to the first live call, for a short life: the key gets its value, the counter gets the
+-- token offered by the releasing or acquiring call, and the client gets a message. That is a grant like any other, and
+-- the call counts it as this node's answer to its last acquire. If that is not enough, the call acquires again with the
+-- same owner token: the key is its own and gets its full life. Readers before the first writer get the lock together,
+-- with an unchanged counter.
 --
--- What the client is told: "TOKEN VERSION LIFE TIME KIND LENGTH VALUE KEY". TOKEN is 0 where the counter is not that; TIME is the
--- node time, microseconds since 1970; KIND is "w" or "r"; LENGTH is that of VALUE.
+-- The list decides who comes first, and the key who holds the lock. If an access list forbids one of these commands, or
+-- a key has another type, calls wait without the list.
+--
+-- The message: "TOKEN VERSION LIFE TIME KIND LENGTH VALUE KEY". TOKEN is 0 if the counter differs; TIME is the node
+-- time, microseconds since 1970; KIND is "w" or "r"; LENGTH is that of VALUE.
 
 -- The value of the lock key while readers share it.
 local SHARED = "quorlock:shared"
--- How many calls one run removes from the list. Each takes a server about a microsecond.
+-- Largest number of calls removed from the list per run. Each takes a server about a microsecond.
 local REMOVED_MAX = 1000
--- For how long a writer that polls keeps readers out: milliseconds.
+-- Time for which a polling writer keeps readers out: milliseconds.
 local POLLS = 1000
 
 local function micros()
@@ -36,8 +37,8 @@ local function millis()
   return math.floor(micros() / 1000)
 end
 
--- Puts back the call that was popped last. If it was the only one, its list is a new key and gets the life of the mark: both were
--- entered together.
+-- Puts back the last popped call. If it was the only one, its list is a new key and gets the life of the mark: both
+-- were made together.
 local function put_back(keys, began, member)
   redis.pcall("ZADD", keys[3], began, member)
   if redis.pcall("PTTL", keys[3]) == -1 then
@@ -46,17 +47,17 @@ local function put_back(keys, began, member)
   end
 end
 
--- Hands a lock over to the first call that waits and is still there, or to all readers before the first writer; but to none that
--- comes after the call `me`, which began at `since`.
+-- Hands a lock over to the first live call, or to all readers before the first writer; but to none after the call `me`,
+-- which began at `since`.
 --   keys    lock key, counter, waiting list, mark, readers
---   owner   what the lock key has; false or nil if the lock is free. Readers may come in where it is shared
---   seen    what the counter has
---   offer   the token that is offered, as text; the life of the counter; that of what is handed over: milliseconds
--- Returns what the lock key has then, "" if more of the dead stand before `me` than one run removes; and whether a writer stands
--- before `me`, or may.
+--   owner   value of the lock key; false or nil for a free lock. A shared lock admits readers
+--   seen    value of the counter
+--   offer   offered token, as text; life of the counter; life of a handed-over lock: milliseconds
+-- Returns the value of the lock key then, "" if more dead calls are before `me` than one run removes; and whether a
+-- writer is, or may be, before `me`.
 --
--- A server in quarantine, or without a record, hands nothing over: its vote would not count, and the holder could not heal the
--- lock there.
+-- A server in quarantine, or without a record, hands nothing over: its vote would not count, and the holder could not
+-- heal the lock there.
 local function hand_over(keys, owner, seen, record, mark, offer, me, since)
   local finish, now = string.sub(record or "", 34, 49), micros()
   if (tonumber(finish) or math.huge) > now then
@@ -77,15 +78,15 @@ local function hand_over(keys, owner, seen, record, mark, offer, me, since)
     local kind, polls = string.sub(member, 17, 17), began % 1 ~= 0
     local channel, value = "quorlock:wake:" .. string.sub(member, 1, 16), string.sub(member, 18)
     if owner and kind ~= "r" then
-      -- A writer behind readers. Where the access list forbids to ask who listens, readers pass it.
+      -- A writer behind readers. If the access list forbids to read the listeners, readers pass it.
       local heard = polls and ((tonumber(mark) or 0) > millis() and 1 or 0) or redis.pcall("PUBSUB", "NUMSUB", channel)[2]
       if heard ~= 0 then
         put_back(keys, popped[2], member)
         return owner, heard ~= nil
       end
     else
-      -- A counter that is missing or below the end of the quarantine counts as that. Readers are given the counter as it is. A token
-      -- that reached no client is offered once more.
+      -- A missing counter, or one below the end of the quarantine, counts as that end. Readers get the counter
+      -- unchanged. A token that reached no client is offered again.
       local token = "0"
       if kind == "r" then
         token = seen and #seen == 16 and finish <= seen and seen or "0"
@@ -114,7 +115,7 @@ local function hand_over(keys, owner, seen, record, mark, offer, me, since)
         redis.call("ZADD", keys[5], string.format("%.0f", millis() + offer[3]), value)
         redis.call("PEXPIRE", keys[5], lasts)
       elseif token ~= "0" and not is_offered then
-        -- A counter of another type orders no tokens: the call asks, and is told so.
+        -- A counter of another type orders no tokens: the call acquires and gets the error.
         if type(set_counter(redis.pcall, keys[2], token, offer[2])) == "table" then
           token = "0"
         else
@@ -140,7 +141,7 @@ local function hand_over(keys, owner, seen, record, mark, offer, me, since)
   return owner or has_more and "" or nil, has_more
 end
 
--- Takes a call off the list. There is no mark without a list.
+-- Removes a call from the list. There is no mark without a list.
 local function leave(keys, member)
   if redis.pcall("ZREM", keys[3], member) == 1 and redis.call("EXISTS", keys[3]) == 0 then
     redis.call("DEL", keys[4])
@@ -166,7 +167,7 @@ local function enter(keys, member, since, life, told, keeps_out)
   return 1
 end
 
--- The label in a lock's value, behind the random part, which stays secret; "" if there is none.
+-- The label in a lock's value, after the random part, which stays secret; "" without one.
 local function label_in(value)
   local named = #value <= 96 and select(2, string.find(value, "^%x+ ")) == 33 and not string.find(value, "\r\n%p")
   return named and string.sub(value, 34) or ""

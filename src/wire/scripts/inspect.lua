@@ -1,4 +1,4 @@
--- inspect.lua: what a node stores about a lock. Changes nothing.
+-- inspect.lua: the state of a lock on a node. Changes nothing.
 --
 -- KEYS[1]  lock key
 -- KEYS[2]  fencing counter
@@ -17,9 +17,7 @@
 --   node time      microseconds since 1970
 --   value          of the lock key; "" unless the first number is 1
 --
--- A key of another type counts as an empty one, beside the lock key.
--- include counter.lua
--- include clock.lua
+-- Beside the lock key, a key of another type counts as empty.
 local ms = math.floor(now / 1000)
 
 local function number(found)

@@ -1,4 +1,4 @@
--- list.lua: which locks and permits have left something on the node, a part of its keys at a time. Changes nothing.
+-- list.lua: the locks and permits with keys on the node, a part of its keys at a time. Changes nothing.
 --
 -- KEYS[1]  record, which is not read: a script names a key
 -- ARGV[1]  where to go on: "0" at first

@@ -19,17 +19,17 @@
 --
 -- "0" alone is an operator's statement: this process has lost nothing since its start. Any other value is no record.
 --
--- A counter is no sign of memory. One that is missing or below END may have been lost, and counts as END: lost counters were
--- proposed before SINCE, and were ahead of this clock by half a quarantine at most. The other half is for servers' clocks that
--- differ.
+-- A counter is no proof of kept data. A missing one, or one below END, may have been lost and counts as END: lost
+-- counters were proposed before SINCE, and were at most half a quarantine ahead of this clock. The other half is for
+-- differences between servers' clocks.
 
 -- END: microseconds since 1970.
 local function quarantine_end(record)
   return tonumber(string.sub(record, 34, 49))
 end
 
--- How far a proposal may be ahead of this node's clock: microseconds. Without a quarantine an hour, so that one client with a
--- wrong clock does not raise counters so far that all others need a second round for as long as the lock is in use.
+-- Largest lead of a proposal over this node's clock: microseconds. Without a quarantine an hour, so that a client with
+-- a wrong clock does not raise counters so far that all others need a second round while the lock is in use.
 local function ahead_max(record)
   local length = quarantine_end(record) - tonumber(string.sub(record, 17, 32))
   return length > 0 and length / 2 or 3600000000

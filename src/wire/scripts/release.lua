@@ -1,5 +1,4 @@
--- release.lua: ends those of several locks or slots that their owner holds, and no others; hands each over to the first call that
--- waits for it.
+-- release.lua: releases the owner's locks or slots, and no others; hands each over to the first waiting call.
 --
 -- KEYS as in acquire.lua
 -- ARGV[1]  owner token
@@ -22,11 +21,10 @@
 --
 -- Returns 1 if all locks were its owner's, or one slot; 0 otherwise.
 --
--- A key of another type is not ours. Harmless if it is repeated or arrives late: nobody uses an owner token again that was
--- released.
+-- A key of another type is not ours. Harmless if repeated or late: a released owner token is never used again.
 
--- The shortest ways for one lock, before any function, as in acquire.lua: nobody waits; or a writer comes next, the first in the list
--- or the one that would enter it.
+-- The shortest ways for one lock, before any function, as in acquire.lua: without a waiting call; or with a writer
+-- next, as the first call in the list or as the call that would enter it.
 if #KEYS == 6 and string.sub(ARGV[2], -4) == " 0 -" then
   local found = redis.call("MGET", KEYS[1], KEYS[4])
   local mine, mark = found[1] == ARGV[1], found[2]
@@ -62,7 +60,7 @@ if #KEYS == 6 and string.sub(ARGV[2], -4) == " 0 -" then
     if redis.pcall("PUBLISH", "quorlock:wake:" .. string.sub(member, 1, 16), table.concat(message, " ")) ~= 0 then
       return 1
     end
-    -- Nobody has heard that: the same token is offered to the next.
+    -- No client got the message: the same token is offered to the next call.
     redis.call("SET", KEYS[1], ARGV[1])
     redis.call("SET", KEYS[2], seen, "PX", life)
   elseif popped[1] then
@@ -80,7 +78,7 @@ local ended, has_waiting, mine = 0, ARGV[5], {}
 for i = 1, n do
   mine[i] = found[i] == ARGV[1] and i ~= tonumber(keep)
   if mine[i] then
-    -- The raise may not have reached this node. Never without our key and never without a counter, as in extend.lua.
+    -- The raise may have missed this node. Never without our key and never without a counter, as in extend.lua.
     if raised ~= "0" and (whole(found[n + i]) or math.huge) < tonumber(raised) then
       set_counter(redis.pcall, KEYS[n + i], raised, life)
       found[n + i] = raised

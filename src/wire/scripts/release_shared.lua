@@ -1,12 +1,11 @@
--- release_shared.lua: ends a reader's entry, and no other; the lock is free when no entry is left, and is handed over then.
+-- release_shared.lua: ends a reader's entry, and no other. Without further entries the lock is free and is handed over.
 --
 -- KEYS[1]  lock key, and the other KEYS and ARGV as in release.lua, of a call that reads; RAISED is always 0, and KEEP "-"
 --
 -- Returns 1 if the entry was ended, 0 if it was already gone.
 --
--- A lock key with the owner's own token is that of a writer that meant to become a reader, and the command for that has not
--- come here. A reader that has crashed keeps the lock for no longer than its own entry lasts: the lock key's life is cut to
--- the longest of those that are left.
+-- A lock key with the owner's own token belongs to a writer whose downgrade missed this node. A crashed reader keeps
+-- the lock only until its own entry ends: the life of the lock key is cut to the longest remaining entry.
 local found = redis.call("MGET", KEYS[1], KEYS[4], KEYS[2], KEYS[3])
 local lock, mark = found[1], found[2]
 local ended, is_free = 0, not lock

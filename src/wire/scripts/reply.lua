@@ -1,5 +1,4 @@
--- reply.lua: what a script about locks returns where a number alone does not say it, and no time is left: see acquire.lua.
--- Included behind the node time, and behind the shortest way.
+-- reply.lua: the reply of a lock script if a single number is not enough, without a time left: see acquire.lua.
 local function reply(status, counter, which, text)
   return { status, counter, 0, 0, now, which or 0, text or "" }
 end

@@ -1,8 +1,9 @@
--- sync_record.lua: reads the server's record, and updates it: which process keeps the data, since when, and the longest ttl of any
--- lock there. Runs in the login, before any command that can set a lock, and again when the record has another version.
+-- sync_record.lua: reads the server's record and updates it: the process that keeps the data, since when, and the
+-- longest ttl of any lock there. Runs in the login, before any command that can set a lock, and again for another
+-- version of the record.
 --
 -- KEYS[1]  record
--- ARGV[1]  an version that was never used: 15 digits
+-- ARGV[1]  a new version: 15 digits
 -- ARGV[2]  the longest ttl of this client's locks, whole milliseconds, for a server without a record; 0 for a client without
 --          quarantine
 -- ARGV[3]  the longest that records of other servers have, or that an operator sets: whole milliseconds
@@ -28,10 +29,10 @@
 --   replicas connected to it
 --   policy   maxmemory-policy; "" if INFO does not show it
 --
--- The number of servers follows clients that have one server more or less, and no others. It is no part of the version:
--- clients with two numbers would sync the server because of each other with every command.
+-- The number of servers follows clients with one server more or less, and no others. It is no part of the version: two
+-- clients with two numbers would otherwise force each other to sync with every command.
 
--- No ttl is longer: milliseconds.
+-- Longest ttl: milliseconds.
 local LONGEST = 3600000
 
 local texts = {}
@@ -42,8 +43,8 @@ local function info(section, pattern)
 end
 
 -- include clock.lua
--- A process that was a replica and was promoted is another since: it may have missed what its primary received, and be the one
--- whose record that primary had taken over.
+-- A promoted replica counts as another process: it may have missed writes of its primary, and may be the one whose
+-- record that primary had taken over.
 local run = info("server", "run_id:(%w+)") or "?"
 if run ~= "?" and info("replication", "second_repl_offset:(%d+)") then
   run = run .. (info("replication", "master_replid:(%w+)") or "")
@@ -66,11 +67,11 @@ if not version or #version ~= 15 or #since ~= 16 or #finish ~= 16 or #servers > 
 end
 since = tonumber(since)
 local stored = finish and math.max(0, math.min(math.floor((tonumber(finish) - since) / 1000), LONGEST)) or 0
--- RACE: a client with a shorter ttl writes the first record of an emptied server before it has seen the others. Whoever has
--- seen both raises it.
+-- RACE: T1, a client with a shorter ttl, writes the first record of an emptied server before it has seen the others.
+-- Therefore a client that has seen both raises it.
 local max_ttl = math.max(stored > 0 and stored or own, reported)
 
--- A promoted process without replicas shows after an hour no longer that it was promoted.
+-- After an hour a promoted process without replicas no longer shows its promotion.
 local is_kept = run == "?" or run == its_run or run == string.sub(its_run, 1, #run)
 local status = 1
 if not since then

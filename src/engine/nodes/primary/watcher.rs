@@ -13,7 +13,7 @@ use crate::time::{self, Moment, Tick};
 use crate::wire::{Address, Conn, Endpoint, answer};
 
 /// Pause between two questions to a member.
-pub(super) const ASKED_EVERY: Duration = Duration::from_millis(500);
+pub(super) const QUESTION_PAUSE: Duration = Duration::from_millis(500);
 
 /// See the module. Ends with the channel of questions, after a name resolution under way.
 pub(super) struct Watcher<F> {
@@ -42,7 +42,7 @@ impl<F: Fn(Report)> Watcher<F> {
                 None => connect(&member, None, self.timeout, failures, &mut self),
             };
             let named = open.and_then(|mut open| {
-                let answer = self.ask(&mut open)?;
+                let answer = self.query(&mut open)?;
                 kept = Some(open);
                 Ok(answer)
             });
@@ -51,11 +51,11 @@ impl<F: Fn(Report)> Watcher<F> {
                 Err(_) => failures.wrapping_add(1),
             };
             (self.report)(Report { asked, named });
-            next = self.asked.recv_timeout(ASKED_EVERY);
+            next = self.asked.recv_timeout(QUESTION_PAUSE);
         }
     }
 
-    fn ask(&mut self, open: &mut Opened) -> Result<Option<Endpoint>, NodeFailure> {
+    fn query(&mut self, open: &mut Opened) -> Result<Option<Endpoint>, NodeFailure> {
         let conn = &mut open.login.conn;
         conn.push_bytes(&self.question.packed());
         let deadline = time::deadline(self.timeout);

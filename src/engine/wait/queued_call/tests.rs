@@ -141,7 +141,7 @@ fn h8_who_came_after_the_last_attempt_of_a_call_that_gives_up_makes_one_of_his_o
     let first = join(shared);
     let mut second = join(shared);
     let last = LostAttempt::of_nobody(3);
-    while time::tick() <= last.asked {}
+    while time::tick() <= last.began {}
     let mut third = join(shared);
 
     first.give_up_for_all(&last);
