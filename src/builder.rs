@@ -50,9 +50,7 @@ impl LockManager {
     ///     .build()?; // starts the threads, touches no network
     /// # Ok::<(), quorlock::BuildError>(())
     /// ```
-    #[doc(alias = "new")]
-    #[doc(alias = "connect")]
-    #[doc(alias = "open")]
+    #[doc(alias("new", "connect", "open"))]
     pub fn builder<Count>(nodes: impl IntoNodes<Count>) -> Builder {
         Builder {
             nodes: nodes.into_nodes(),
@@ -88,8 +86,7 @@ impl Builder {
     /// # Errors
     ///
     /// [`BuildError`] names every problem at once.
-    #[doc(alias = "connect")]
-    #[doc(alias = "finish")]
+    #[doc(alias("connect", "finish"))]
     pub fn build(mut self) -> Result<LockManager, BuildError> {
         let (mut addresses, mut problems) = check_addresses(&self.nodes, &self.config.prefix);
         #[cfg(feature = "tls")]
@@ -142,9 +139,7 @@ impl Builder {
     /// one survives longer outages. Sent to the nodes in whole milliseconds, rounded down.
     ///
     /// Default: 10 s. Allowed: 100 ms to 1 h, and at least four [response timeouts](Builder::response_timeout).
-    #[doc(alias = "lease")]
-    #[doc(alias = "expiry")]
-    #[doc(alias = "lease_time")]
+    #[doc(alias("lease", "expiry", "lease_time"))]
     pub fn ttl(mut self, ttl: Duration) -> Builder {
         self.config.ttl = ttl;
         self
@@ -179,10 +174,7 @@ impl Builder {
     ///     .build()?;
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
-    #[doc(alias = "password")]
-    #[doc(alias = "username")]
-    #[doc(alias = "auth")]
-    #[doc(alias = "login")]
+    #[doc(alias("password", "username", "auth", "login"))]
     pub fn credentials(mut self, user: Option<&str>, password: &str) -> Builder {
         self.login = Some(Credentials::new(user, password));
         self
@@ -206,8 +198,7 @@ impl Builder {
     /// # Ok::<(), quorlock::BuildError>(())
     /// ```
     #[cfg(feature = "tls")]
-    #[doc(alias = "ssl")]
-    #[doc(alias = "certificate")]
+    #[doc(alias("ssl", "certificate"))]
     pub fn tls(mut self, tls: Tls) -> Builder {
         self.tls = Some(tls);
         self
@@ -218,7 +209,7 @@ impl Builder {
     /// For servers that hold other data too, or to share locks with other clients: RedLock.net and pottery use `redlock:`.
     ///
     /// Default: empty. Allowed: up to 64 KiB, together with the name.
-    #[doc(alias = "namespace")]
+    #[doc(alias("namespace", "key_prefix"))]
     pub fn prefix(mut self, prefix: impl AsRef<[u8]>) -> Builder {
         self.config.prefix = prefix.as_ref().to_vec();
         self
@@ -244,8 +235,7 @@ impl Builder {
     ///     .build()?; // locks are held by web-3/4711/nightly
     /// # Ok::<(), quorlock::BuildError>(())
     /// ```
-    #[doc(alias = "client_name")]
-    #[doc(alias = "holder")]
+    #[doc(alias("client_name", "holder"))]
     pub fn owner_label<'a>(mut self, label: impl Into<Option<&'a str>>) -> Builder {
         self.owner_label = label.into().map(str::to_owned);
         self
@@ -253,7 +243,7 @@ impl Builder {
 
     /// Sets the observer, which receives the events of the manager: for metrics, traces and records of your own.
     ///
-    /// Your threads and one of the manager's own call it: see [`Observer`](crate::observer::Observer). A closure is one.
+    /// A thread of the manager calls it: see [`Observer`](crate::observer::Observer). A closure is one.
     ///
     /// Default: none.
     ///
@@ -272,9 +262,7 @@ impl Builder {
     ///     .build()?;
     /// # Ok::<(), quorlock::BuildError>(())
     /// ```
-    #[doc(alias = "metrics")]
-    #[doc(alias = "events")]
-    #[doc(alias = "listener")]
+    #[doc(alias("metrics", "events", "listener"))]
     pub fn observer(mut self, observer: impl Observer + 'static) -> Builder {
         self.config.observer = Some(UserObserver::new(observer));
         self
@@ -350,8 +338,7 @@ impl Builder {
     ///
     /// Default: 0.01 and 2 ms, as the Redlock algorithm recommends. Allowed: a share of 0 to 0.5; both together at most half of the
     /// ttl.
-    #[doc(alias = "drift")]
-    #[doc(alias = "drift_factor")]
+    #[doc(alias("drift", "drift_factor"))]
     pub fn clock_margin(mut self, share: f64, fixed: Duration) -> Builder {
         self.config.margin = Margin { share, fixed };
         self
@@ -361,9 +348,7 @@ impl Builder {
     /// renewal a lock ends after its ttl.
     ///
     /// Default: `true`. One lock can differ: [`Mutex::renew`](crate::Mutex::renew).
-    #[doc(alias = "auto_extend")]
-    #[doc(alias = "watchdog")]
-    #[doc(alias = "heartbeat")]
+    #[doc(alias("auto_extend", "watchdog", "heartbeat"))]
     pub fn renew(mut self, renew: bool) -> Builder {
         self.config.renew = renew;
         self

@@ -1,10 +1,6 @@
 //! Threads, channels and shared state: the only place that has any.
 //!
-//! From the top: [`hold`] has the held locks, what extends them and the renewal thread; [`health`] checks the nodes;
-//! [`inspect`] looks at a lock; [`shared`] is what all parts of a manager share; [`wait`] has the calls that wait for the
-//! same lock; [`round`] makes attempts out of rounds; [`schedule`] says when anything is due; [`nodes`] has the connections,
-//! their workers and the one door to all of them; [`listeners`] announce a loss; [`spec`] describes a lock; in [`park`]
-//! threads sleep and are woken; [`process`] knows a fork.
+//! ARCHITECTURE.md has a row for each part.
 
 pub(crate) mod health;
 mod inspect;

@@ -112,6 +112,7 @@ pub enum BuildProblem {
 /// [`kind`](AcquireError::kind) to decide what to do.
 #[derive(Clone, Debug, Error, PartialEq)]
 #[non_exhaustive]
+#[doc(alias = "LockError")]
 pub enum AcquireError {
     /// Another program, thread, or this thread holds the lock. Normal operation, except for
     /// [this thread](HeldBy::ThisThread).
@@ -317,6 +318,7 @@ pub enum ErrorKind {
 /// [fencing token](crate::LockGuard::fencing_token).
 #[derive(Clone, Copy, Debug, Eq, Error, PartialEq)]
 #[non_exhaustive]
+#[doc(alias("LossReason", "LockLost"))]
 pub enum Lost {
     /// No majority confirmed an extension in time: nodes failed, or this process or machine was paused.
     #[error("lock lost: no majority of nodes extended it in time")]

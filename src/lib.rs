@@ -77,7 +77,6 @@
 //! | `quorlock-renewal` | one, for all held locks |
 //! | `quorlock-events` | one, for log lines and the observer |
 //! | `quorlock-on-lost` | one, from the first due [`Hold::on_lost`] callback on |
-//! | `quorlock-resolver` | while a host name is resolved |
 //!
 //! [`Builder::build`] starts the node, renewal and events threads. They end with the last handle or guard of the manager,
 //! within the [`Builder::shutdown_grace`]. A thread that is still busy then is left behind, and the log reports it.

@@ -20,8 +20,7 @@ use crate::stats::Stats;
 /// After a `fork` the child has none of these threads: every attempt to lock there is
 /// [`AcquireError::Forked`](crate::AcquireError::Forked). Build a manager of its own in the child.
 #[derive(Clone, Debug)]
-#[doc(alias = "redlock")]
-#[doc(alias = "redsync")]
+#[doc(alias("redlock", "redsync"))]
 pub struct LockManager {
     pub(crate) engine: Arc<Engine>,
 }
@@ -70,6 +69,7 @@ impl LockManager {
     /// # Errors
     ///
     /// As for [`Mutex::try_lock_for`](crate::Mutex::try_lock_for).
+    #[doc(alias("lock_timeout", "lock_for"))]
     pub fn try_lock_for(
         &self,
         name: impl AsRef<[u8]>,
@@ -96,6 +96,7 @@ impl LockManager {
     /// # }
     /// # run(&quorlock_testing::Nodes::start(3).manager().build().unwrap()).unwrap();
     /// ```
+    #[doc(alias("with_lock", "run"))]
     pub fn with<R>(
         &self,
         name: impl AsRef<[u8]>,
@@ -166,8 +167,7 @@ impl LockManager {
     /// # run(&quorlock_testing::Nodes::start(3).manager().build().unwrap()).unwrap();
     /// ```
     #[must_use]
-    #[doc(alias = "ping")]
-    #[doc(alias = "health")]
+    #[doc(alias("ping", "health", "check_servers"))]
     pub fn check_nodes(&self) -> Vec<NodeCheck> {
         checked(&self.engine, ManagerState::check_nodes)
     }
@@ -205,8 +205,7 @@ impl LockManager {
     /// # }
     /// # run(&quorlock_testing::Nodes::start(3).manager().build().unwrap()).unwrap();
     /// ```
-    #[doc(alias = "keys")]
-    #[doc(alias = "scan")]
+    #[doc(alias("keys", "scan", "list_locks"))]
     pub fn list(&self, pattern: impl AsRef<[u8]>) -> Result<Listing, AcquireError> {
         self.engine
             .operate(|shared| shared.list(pattern.as_ref(), &self.engine.shutdown))?
@@ -229,9 +228,7 @@ impl LockManager {
     ///
     /// Blocks for at most the [shutdown grace](crate::Builder::shutdown_grace). A thread that is still busy then, for
     /// example with a name server, is left behind and logged. A second call waits for the first one.
-    #[doc(alias = "shut_down")]
-    #[doc(alias = "close")]
-    #[doc(alias = "stop")]
+    #[doc(alias("shut_down", "close", "stop"))]
     pub fn shutdown(&self) {
         self.engine
             .shutdown(self.engine.shared.config.shutdown_grace);
@@ -335,12 +332,12 @@ impl Admin<'_> {
     /// let seen = locks.mutex("nightly-report").inspect()?;
     /// println!("{seen}");
     /// // If this lock has to go:
+    /// locks.admin().release(&seen)?;
     /// # Ok(())
     /// # }
     /// # run(&quorlock_testing::Nodes::start(3).manager().build().unwrap()).unwrap();
     /// ```
-    #[doc(alias = "force_unlock")]
-    #[doc(alias = "break_lock")]
+    #[doc(alias("force_unlock", "force_release", "break_lock"))]
     pub fn release(&self, seen: &Inspection) -> Result<Vec<NodeReport>, AcquireError> {
         self.engine.operate(|shared| shared.take_from(seen))
     }

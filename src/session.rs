@@ -17,6 +17,10 @@
 //! 6. The quarantine of the server was over when the command was sent.
 //!
 //! A new connection passes one more gate: the settings of the server cost no lock, and its record fits this manager.
+//!
+//! A command for a stalled or crowded server does not come here (`availability.rs`). A message that hands a lock over
+//! passes gate 5, shows no clock step, and is a vote if its token and call are current (`engine/wait/queue.rs`). A won
+//! round checks gate 6 again (`engine/round/attempt.rs`).
 
 pub(crate) mod availability;
 pub(crate) mod pending_command;
@@ -104,7 +108,7 @@ pub(crate) struct Session {
     pub(crate) has_answered: bool,
     eligibility: Eligibility,
     /// End of the members' lease for this server; none for a plain address.
-    pub(crate) lease_until: Option<Moment>,
+    pub(crate) confirmed_until: Option<Moment>,
     /// Last facts about the server.
     pub(crate) server_info: Option<ServerInfo>,
     stepped_at: Option<Tick>,
@@ -155,7 +159,7 @@ impl Session {
             conn: Conn::default(),
             has_answered: false,
             eligibility: Eligibility::new(rules.quarantine(), rules.margin.share),
-            lease_until: None,
+            confirmed_until: None,
             server_info: None,
             stepped_at: None,
             noted: None,
@@ -521,7 +525,7 @@ impl Session {
         };
         // RACE: T1, this process, is paused; T2 promotes another server; T1 continues and reads old answers first.
         // Therefore they do not count after the lease.
-        if self.lease_is_over(timing.asked.moment) {
+        if self.confirmation_is_over(timing.asked.moment) {
             return Answer::Failed(NodeFailure::UNCONFIRMED);
         }
         match self
@@ -548,8 +552,8 @@ impl Session {
             asked: self.last_asked,
             answered: now,
         };
-        let has_vote =
-            !self.lease_is_over(now.moment) && !self.eligibility.would_step(notice.time, timing);
+        let has_vote = !self.confirmation_is_over(now.moment)
+            && !self.eligibility.would_step(notice.time, timing);
         let left = self
             .eligibility
             .quarantine_remaining(VoteKind::Grant, self.synced_at);
@@ -562,8 +566,8 @@ impl Session {
     }
 
     /// Whether the members named another server, or none, at this time.
-    fn lease_is_over(&self, at: Moment) -> bool {
-        self.lease_until
+    fn confirmation_is_over(&self, at: Moment) -> bool {
+        self.confirmed_until
             .is_some_and(|until| until.boot_micros() < at.boot_micros())
     }
 

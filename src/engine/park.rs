@@ -120,6 +120,7 @@ pub(crate) fn sleep(until: Tick, signals: &[&Signal]) {
 /// # }
 /// ```
 #[derive(Clone, Default)]
+#[doc(alias("CancelToken", "CancellationToken"))]
 pub struct CancelHandle {
     pub(crate) signal: Signal,
 }

@@ -134,9 +134,7 @@ macro_rules! inspected {
             /// # }
             /// # run(&quorlock_testing::Nodes::start(3).manager().build().unwrap()).unwrap();
             /// ```
-            #[doc(alias = "is_locked")]
-            #[doc(alias = "status")]
-            #[doc(alias = "peek")]
+            #[doc(alias("is_locked", "status", "peek"))]
             pub fn inspect(&self) -> Result<crate::inspection::Inspection, AcquireError> {
                 self.inner.inspect()
             }
@@ -175,11 +173,12 @@ macro_rules! setters {
             /// Sets whether a thread of the manager extends the lock while it is held.
             ///
             /// Without renewal the lock ends after its ttl: a fixed lease, for work with a hard limit. Its keys are
-            /// extended in one case only, up to that end: if a node's clock was stepped forward and the keys would
-            /// expire earlier.
+            /// extended up to that end in two cases only: soon after a hand-over, which sets a short life, and after a
+            /// forward step of a node's clock, which would end them earlier.
             ///
             /// Default: the manager's, see [`Builder::renew`](crate::Builder::renew).
             #[must_use]
+            #[doc(alias("auto_renew", "auto_extend"))]
             pub fn renew(mut self, renew: bool) -> $kind {
                 self.inner.spec_mut().renew = renew;
                 self
@@ -340,15 +339,12 @@ macro_rules! mutex_methods {
             $(#[$about])* about,
             #[doc(alias = "acquire")]
             lock,
-            #[doc(alias = "try_acquire")]
-            #[doc(alias = "lock_nowait")]
+            #[doc(alias("try_acquire", "lock_nowait"))]
             try_lock,
-            #[doc(alias = "lock_timeout")]
-            #[doc(alias = "try_lock_timeout")]
-            #[doc(alias = "lock_for")]
-            #[doc(alias = "acquire_timeout")]
-            #[doc(alias = "blocking_timeout")]
-            #[doc(alias = "wait_time")]
+            #[doc(alias(
+                "lock_timeout", "try_lock_timeout", "lock_for", "acquire_timeout",
+                "blocking_timeout", "wait_time"
+            ))]
             try_lock_for,
             $(#[$errors])* errors,
         }
@@ -392,10 +388,7 @@ macro_rules! with_method {
             /// # }
             /// # run(&quorlock_testing::Nodes::start(3).manager().build().unwrap()).unwrap();
             /// ```
-            #[doc(alias = "with_lock")]
-            #[doc(alias = "lock_with")]
-            #[doc(alias = "run")]
-            #[doc(alias = "using")]
+            #[doc(alias("with_lock", "lock_with", "run", "using"))]
             pub fn $with<R>(&self, work: impl FnOnce(&$guard) -> R) -> Result<R, crate::error::WithError<R>> {
                 let guard = self.$lock()?;
                 let value = work(&guard);

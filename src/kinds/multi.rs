@@ -28,8 +28,7 @@ use crate::wire::LockCommands;
 ///
 /// Not reentrant. See [`guide::other_locks`](crate::guide::other_locks#several-names).
 #[derive(Clone)]
-#[doc(alias = "MultiMutex")]
-#[doc(alias = "RedissonMultiLock")]
+#[doc(alias("MultiMutex", "RedissonMultiLock"))]
 pub struct MultiLock {
     inner: LockHandle,
 }
@@ -53,8 +52,7 @@ impl LockManager {
     /// # run(&quorlock_testing::Nodes::start(3).manager().build().unwrap()).unwrap();
     /// ```
     #[must_use]
-    #[doc(alias = "lock_all")]
-    #[doc(alias = "mlock")]
+    #[doc(alias("lock_all", "mlock"))]
     pub fn multi_lock<N: AsRef<[u8]>>(&self, names: impl IntoIterator<Item = N>) -> MultiLock {
         let names: BTreeSet<LockName> = names
             .into_iter()

@@ -28,10 +28,7 @@ impl LockManager {
     /// Redlock clients with the same nodes and name share the lock. Names that begin with `quorlock:` are reserved. An invalid
     /// name is an error when the lock is taken.
     #[must_use]
-    #[doc(alias = "get_lock")]
-    #[doc(alias = "create_lock")]
-    #[doc(alias = "leader")]
-    #[doc(alias = "leader_election")]
+    #[doc(alias("get_lock", "create_lock", "leader", "leader_election"))]
     pub fn mutex(&self, name: impl AsRef<[u8]>) -> Mutex {
         let name = name.as_ref();
         Mutex {

@@ -46,8 +46,7 @@ use crate::manager::LockManager;
 /// # }
 /// # run(&quorlock_testing::Nodes::start(3).manager().build().unwrap()).unwrap();
 /// ```
-#[doc(alias = "RwMutex")]
-#[doc(alias = "ReadWriteLock")]
+#[doc(alias("RwMutex", "ReadWriteLock"))]
 #[derive(Clone)]
 pub struct RwLock {
     inner: LockHandle,
@@ -58,7 +57,7 @@ impl LockManager {
     ///
     /// Its writer is the [`mutex(name)`](LockManager::mutex), and names are as there.
     #[must_use]
-    #[doc(alias = "read_write_lock")]
+    #[doc(alias("rwlock", "read_write_lock"))]
     pub fn rw_lock(&self, name: impl AsRef<[u8]>) -> RwLock {
         RwLock {
             inner: self.mutex(name).inner,
@@ -87,8 +86,7 @@ lock_methods! {
     inside: "Other readers may be here, and no writer is.", doing: "reading the catalog",
     /// For reading: beside other readers. The call waits only while a writer holds the lock or an earlier writer waits.
     about,
-    #[doc(alias = "lock_shared")]
-    #[doc(alias = "read_lock")]
+    #[doc(alias("lock_shared", "read_lock"))]
     read,
     #[doc(alias = "try_lock_shared")]
     try_read,
@@ -102,8 +100,7 @@ lock_methods! {
     inside: "Only one process in the fleet is here.", doing: "writing the catalog",
     /// For writing: the call waits while readers, another writer or a mutex of that name hold the lock.
     about,
-    #[doc(alias = "lock_exclusive")]
-    #[doc(alias = "write_lock")]
+    #[doc(alias("lock_exclusive", "write_lock"))]
     write,
     #[doc(alias = "try_lock_exclusive")]
     try_write,

@@ -67,8 +67,7 @@ impl Hold {
     /// nodes confirmed. The process can be paused between this call and your next step; only storage that checks the
     /// [fencing token](crate::LockGuard::fencing_token) closes that gap.
     #[must_use]
-    #[doc(alias = "is_held")]
-    #[doc(alias = "is_locked")]
+    #[doc(alias("is_held", "is_locked"))]
     pub fn is_valid(&self) -> bool {
         self.check().is_ok()
     }
@@ -117,6 +116,7 @@ impl Hold {
     /// `crossbeam-channel = "0.5"` among your dependencies), or alone: `guard.lost().recv_timeout(pause)` is a pause
     /// that ends early if the lock is lost. Each call makes a new channel.
     #[must_use]
+    #[doc(alias("lost_receiver", "lost_channel"))]
     pub fn lost(&self) -> LostReceiver {
         self.lock.lost()
     }
@@ -142,8 +142,7 @@ impl Hold {
     /// - [`ExtendError::NoQuorum`]: too few nodes confirmed. The lock is still held until its old end, and until the
     ///   new one once a late majority confirms.
     /// - [`ExtendError::BadTtl`]: `ttl` is outside the limits of [`Builder::ttl`](crate::Builder::ttl).
-    #[doc(alias = "renew")]
-    #[doc(alias = "refresh")]
+    #[doc(alias("renew", "refresh"))]
     pub fn extend(&self, ttl: Duration) -> Result<(), ExtendError> {
         self.lock.extend(ttl).inspect_err(|_| self.await_shutdown())
     }
@@ -215,8 +214,7 @@ impl fmt::Debug for Hold {
 }
 
 /// Holds a lock until it is dropped: a [`Hold`] with a fencing token.
-#[doc(alias = "MutexGuard")]
-#[doc(alias = "Guard")]
+#[doc(alias("MutexGuard", "Guard"))]
 #[must_use = "a guard that is not bound to a name releases the lock at once: write `let _guard = …`, not `let _ = …`"]
 #[derive(Debug)]
 pub struct LockGuard(pub(crate) Hold);
@@ -224,8 +222,7 @@ pub struct LockGuard(pub(crate) Hold);
 impl LockGuard {
     /// The number of this hold: larger than that of every earlier holder of the lock. Does not block.
     #[must_use]
-    #[doc(alias = "token")]
-    #[doc(alias = "fencing")]
+    #[doc(alias("token", "fencing"))]
     pub fn fencing_token(&self) -> FencingToken {
         self.0.lock.token
     }

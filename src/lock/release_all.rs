@@ -42,9 +42,7 @@ const AT_ONCE: usize = 256;
 /// # }
 /// # run(&quorlock_testing::Nodes::start(3).manager().build().unwrap()).unwrap();
 /// ```
-#[doc(alias = "unlock_all")]
-#[doc(alias = "drop_all")]
-#[doc(alias = "release_many")]
+#[doc(alias("unlock_all", "drop_all", "release_many"))]
 pub fn release_all<H: Into<Hold>>(
     holds: impl IntoIterator<Item = H>,
 ) -> Vec<Result<(), ReleaseError>> {

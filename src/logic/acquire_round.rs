@@ -46,7 +46,7 @@ pub(crate) enum LossReason {
 pub(crate) enum Rule {
     /// One at a time, with a token of its own.
     Exclusive,
-    /// Any number of readers, with the number of the last writer: see [`shared`].
+    /// Any number of readers, with the number of the last writer: see [`rw_counts`](crate::logic::rw_counts).
     Shared,
 }
 

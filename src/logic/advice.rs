@@ -25,6 +25,7 @@ impl AcquireError {
     /// # nightly(&quorlock_testing::Nodes::start(3).manager().build().unwrap()).unwrap();
     /// ```
     #[must_use]
+    #[doc(alias("is_retryable", "is_transient"))]
     pub fn kind(&self) -> ErrorKind {
         match self {
             AcquireError::Held { .. } => ErrorKind::Yield,

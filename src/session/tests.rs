@@ -297,7 +297,7 @@ fn what_a_server_was_asked_when_nobody_had_confirmed_for_long_that_it_is_the_pri
     let second = Duration::from_secs(1);
     assert_eq!(judged(&mut tried.session, second), granted().answer);
 
-    tried.session.lease_until = now.moment.checked_add(second);
+    tried.session.confirmed_until = now.moment.checked_add(second);
 
     assert_eq!(judged(&mut tried.session, second), granted().answer);
     assert_eq!(
@@ -540,7 +540,7 @@ fn a_server_whose_lease_is_over_hands_over_no_token() {
     let mut tried = Tried::open();
     let record_version = RecordVersion::NONE;
     let until = tried.now.moment.checked_add(TIMEOUT).unwrap();
-    tried.session.lease_until = Some(until);
+    tried.session.confirmed_until = Some(until);
     tried.receive(&handed_over_push(&record_version)).unwrap();
     tried.later(TIMEOUT);
     tried.receive(&handed_over_push(&record_version)).unwrap();

@@ -77,6 +77,7 @@ impl Tls {
     }
 
     /// Trusts the certificate authorities in this file and no others: one or more certificates, in the form PEM.
+    #[doc(alias = "tls_ca_file")]
     pub fn with_ca_file(file: impl Into<PathBuf>) -> Tls {
         Tls::trusting(Roots::Given(Pem::File(file.into())))
     }

@@ -431,7 +431,7 @@ impl Extension {
     /// Waits for the answers and handles the end.
     pub(super) fn wait(&self, enqueued: Enqueued) -> ExtendEnd {
         let fanout = &self.lock.shared.fanout;
-        fanout.hand_over(enqueued);
+        fanout.dispatch(enqueued);
         let end = self.round.wait(fanout.deadline(self.sent.at.tick));
         self.settle(true);
         end
@@ -555,10 +555,6 @@ impl Extension {
     /// A counter above that number comes from another call that was granted an emptied node and gave the lock back,
     /// from other readers, or from a newer holder. The next extension follows at once and lifts the counters of nodes
     /// with the key. If a majority has the key, there was no newer holder, and the other nodes can be healed.
-    ///
-    /// Where counters are above that number, another call was granted a node that was emptied and gave it back, or other readers
-    /// have lifted them; or a newer holder has. The next extension, at once, lifts those of the nodes that still have the key: if
-    /// a majority has it, there was no newer holder, and the others can be healed.
     fn after_confirmation(&self) {
         let HoldInner {
             shared,
@@ -611,7 +607,7 @@ impl Extension {
             state.unhealed |= self.number < state.number;
             (enqueued, state.unhealed)
         };
-        fanout.hand_over(enqueued);
+        fanout.dispatch(enqueued);
         if unhealed {
             self.lock.plan_next(true, moment);
         }

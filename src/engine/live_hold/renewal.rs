@@ -24,7 +24,7 @@ pub(crate) fn run(shared: &Arc<ManagerState>) {
                     shared.schedule.enter(Arc::clone(lease), again_in);
                 }
             }
-            shared.fanout.hand_over(batch);
+            shared.fanout.dispatch(batch);
         });
     }
 }

@@ -126,7 +126,7 @@ impl Fanout {
         if is_awaited {
             self.yield_to_a_crowd();
         }
-        self.hand_over(enqueued);
+        self.dispatch(enqueued);
         taken
     }
 
@@ -138,7 +138,7 @@ impl Fanout {
     }
 
     /// Gives a command to the nodes without a write: for many in a row, and with something locked. The result must be
-    /// [handed over](Fanout::hand_over) with nothing locked.
+    /// [dispatched](Fanout::dispatch) with nothing locked.
     pub(crate) fn enqueue(&self, broadcast: Broadcast, now: Tick) -> Enqueued {
         let mut enqueued = Enqueued::default();
         let patience = match broadcast.recipients {
@@ -184,7 +184,7 @@ impl Fanout {
     }
 
     /// Writes the given commands and reports refusals. Called with nothing locked.
-    pub(crate) fn hand_over(&self, enqueued: Enqueued) {
+    pub(crate) fn dispatch(&self, enqueued: Enqueued) {
         self.flush(enqueued.asked);
         for (handler, node, failure) in enqueued.refused {
             handler.deliver(node, Answer::Failed(failure), false);

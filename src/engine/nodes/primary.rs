@@ -127,7 +127,7 @@ impl Primary {
     /// RACE: T1, this process, is paused; T2 promotes another server; T1 continues, and the old primary answers first.
     /// Therefore one answer renews an ended lease only if all members answered within the last lease. A slow
     /// connection, or a slow name of the server, ends leases as well.
-    pub(crate) fn lease(&mut self) -> Option<Result<Moment, NodeFailure>> {
+    pub(crate) fn confirmed_until(&mut self) -> Option<Result<Moment, NodeFailure>> {
         if self.members.is_empty() {
             return None;
         }
@@ -184,7 +184,7 @@ mod tests {
                 questions: Vec::new(),
                 until,
             };
-            primary.lease().unwrap()
+            primary.confirmed_until().unwrap()
         };
         let silent = report(long_ago, None);
         assert!(renewed(1, silent.clone(), until(now)).is_ok());

@@ -122,7 +122,7 @@ impl Worker {
                     // Until the first lock there is time to check whether the address leads to the same server twice.
                     Ok(opened)
                         if self.first.is_none()
-                            && self.primary.lease().is_none()
+                            && self.primary.confirmed_until().is_none()
                             && !self.node.common.records.rules().is_used =>
                     {
                         self.first = Some(opened);
@@ -216,7 +216,7 @@ impl Worker {
         let node = Arc::clone(&self.node);
         let first = self.first.take();
         let server_info = &mut opened.login.server_info;
-        if self.renew_lease()? {
+        if self.renew_confirmation()? {
             // The URL has its replicas.
             server_info.has_members = true;
         } else {
@@ -265,13 +265,13 @@ impl Worker {
     }
 
     /// Renews the lease of grants while the members name the server. False without members.
-    fn renew_lease(&mut self) -> Result<bool, NodeFailure> {
-        let Some(lease) = self.primary.lease() else {
+    fn renew_confirmation(&mut self) -> Result<bool, NodeFailure> {
+        let Some(lease) = self.primary.confirmed_until() else {
             return Ok(false);
         };
         let until = lease?;
         self.node
-            .with(|link| link.session.lease_until = Some(until));
+            .with(|link| link.session.confirmed_until = Some(until));
         Ok(true)
     }
 
@@ -281,7 +281,7 @@ impl Worker {
         let mut is_readable = true;
         let mut is_closing = false;
         loop {
-            self.renew_lease()?;
+            self.renew_confirmation()?;
             let turn = node.turn(is_readable, self.poll.registry());
             // Callers may read the effects of events as soon as they have their votes.
             turn.events.into_iter().for_each(|it| self.log.note(it));

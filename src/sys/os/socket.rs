@@ -26,8 +26,7 @@ pub(crate) enum Socket {
 impl Socket {
     /// The addresses behind a name.
     ///
-    /// Blocks while the name is resolved, for as long as the system's resolver takes: only for a thread of the node's
-    /// own, or of the name's.
+    /// Blocks while the name is resolved, for as long as the system's resolver takes: only for a node's thread.
     pub(crate) fn resolve(host: &str, port: u16) -> io::Result<Vec<SocketAddr>> {
         Ok(std::net::ToSocketAddrs::to_socket_addrs(&(host, port))?.collect())
     }
