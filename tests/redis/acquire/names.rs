@@ -119,21 +119,15 @@ fn a12_a_ttl_that_cannot_work_is_refused_without_asking_a_node() -> TestResult {
     }
     // Allowed as such, but not with this response timeout.
     let err = locks.mutex("report").ttl(secs(1)).lock().unwrap_err();
-    assert!(
-        matches!(
-            err,
-            AcquireError::BadTtl(BuildProblem::BadOption { option: "ttl", .. })
-        ),
-        "{err:?}"
+    assert_matches!(
+        err,
+        AcquireError::BadTtl(BuildProblem::BadOption { option: "ttl", .. })
     );
     assert_eq!(locks.stats().commands, 0);
 
     let guard = locks.mutex("report").try_lock()?;
     for ttl in bad {
-        assert!(
-            matches!(guard.extend(ttl), Err(ExtendError::BadTtl(_))),
-            "{ttl:?}"
-        );
+        assert_matches!(guard.extend(ttl), Err(ExtendError::BadTtl(_)));
     }
     assert!(guard.is_valid());
     Ok(())

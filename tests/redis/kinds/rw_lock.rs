@@ -657,10 +657,10 @@ fn i7_wrong_types_under_every_key_of_a_reader_are_errors_that_say_so() -> TestRe
     for server in &servers {
         set(server, &fence("c"), "many");
     }
-    assert!(matches!(
+    assert_matches!(
         locks.rw_lock("c").try_read().unwrap_err(),
         AcquireError::KeyInUse { .. }
-    ));
+    );
     // A set that was left over is deleted, whatever it is.
     for server in &servers {
         set(server, &readers("d"), "x");

@@ -240,10 +240,10 @@ fn names_that_cannot_be_used_are_typed_errors_and_no_node_is_asked() -> TestResu
             .unwrap_err(),
         AcquireError::NameReserved
     );
-    assert!(matches!(
+    assert_matches!(
         locks.multi_lock(["a"]).ttl(ms(1)).try_lock(),
         Err(AcquireError::BadTtl(_))
-    ));
+    );
     assert_eq!(locks.stats().commands, before);
 
     // As many and as long as is allowed, and any bytes.

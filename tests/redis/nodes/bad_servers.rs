@@ -517,12 +517,9 @@ fn a_key_of_another_type_is_in_use_and_survives() -> TestResult {
         let err = locks.mutex("report").try_lock().unwrap_err();
         assert!(matches!(err, AcquireError::KeyInUse { .. }), "{err:?}");
         for node in 0..2 {
-            assert!(
-                matches!(
-                    failure(&err, node),
-                    NodeFailure::KeyInUse { name: None, .. }
-                ),
-                "{err}"
+            assert_matches!(
+                failure(&err, node),
+                NodeFailure::KeyInUse { name: None, .. }
             );
         }
     }

@@ -16,7 +16,7 @@ use rustix::process::Signal;
 use crate::operations::log_lines::{heard, listen};
 use crate::support::{
     self, LONG, TestResult, announced, child, child_urls, connected, lock_in_the_end, ms, needs,
-    proxies, say, secs, set,
+    parent_urls, proxies, say, secs, set,
 };
 
 const PAGE: &str = include_str!("../../../src/guide/operations.md");
@@ -526,10 +526,7 @@ fn holder_stopped(page: &mut Section) {
 #[test]
 #[ignore = "a process of another test"]
 fn child_that_is_stopped() {
-    let urls = child_urls();
-    if urls.is_empty() {
-        return;
-    }
+    let Some(urls) = parent_urls() else { return };
     listen();
     let metrics = Watch::of(OF_HOLDER);
     let locks = builder(urls)

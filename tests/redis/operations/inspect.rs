@@ -158,15 +158,12 @@ fn readers_are_counted_and_named() -> TestResult {
         |it: &quorlock::inspection::StoredLock| matches!(&it.key, StoredKey::Read { count: 2, .. });
     let held = seen(&a, |it| on_all(it, of_two));
 
-    assert!(
-        matches!(
-            held.state(),
-            LockState::Read {
-                readers: 2,
-                left: Some(_)
-            }
-        ),
-        "{held}"
+    assert_matches!(
+        held.state(),
+        LockState::Read {
+            readers: 2,
+            left: Some(_)
+        }
     );
     let StoredKey::Read { readers, .. } = &held.nodes()[0].stored.as_ref().unwrap().key else {
         panic!("{held}")
@@ -243,24 +240,18 @@ fn keys_of_other_programs_are_seen_whatever_they_are_and_a_node_that_is_down_say
 fn a_name_that_no_lock_can_have_is_not_looked_at() -> TestResult {
     let servers = Servers::start(1)?;
     let locks = manager(&servers);
-    assert!(matches!(
+    assert_matches!(
         locks.mutex("quorlock:record").inspect(),
         Err(AcquireError::NameReserved)
-    ));
+    );
     assert!(matches!(
         locks.mutex("x".repeat(70_000)).inspect(),
         Err(AcquireError::NameTooLong { .. })
     ));
     let seen = locks.mutex("report").inspect()?;
     locks.shutdown();
-    assert!(matches!(
-        locks.mutex("report").inspect(),
-        Err(AcquireError::ShutDown)
-    ));
-    assert!(matches!(
-        locks.admin().release(&seen),
-        Err(AcquireError::ShutDown)
-    ));
+    assert_matches!(locks.mutex("report").inspect(), Err(AcquireError::ShutDown));
+    assert_matches!(locks.admin().release(&seen), Err(AcquireError::ShutDown));
     Ok(())
 }
 
@@ -447,14 +438,14 @@ fn the_slots_of_a_semaphore_are_looked_at_one_by_one_and_a_permit_can_be_taken_f
             .all(|it| it.state() == LockState::Free)
     );
     drop(permit);
-    assert!(matches!(
+    assert_matches!(
         operator.semaphore("mail", 0).inspect(),
         Err(AcquireError::BadPermits { .. })
-    ));
-    assert!(matches!(
+    );
+    assert_matches!(
         operator.semaphore("quorlock:x", 2).inspect(),
         Err(AcquireError::NameReserved)
-    ));
+    );
     Ok(())
 }
 

@@ -104,10 +104,10 @@ fn a_manager_with_a_prefix_finds_its_own_and_leaves_the_prefix_out() -> TestResu
         with_prefix.mutex("report").lock()?,
     ];
     assert_eq!(names(&with_prefix.list("*")?), ["report"]);
-    assert!(matches!(
+    assert_matches!(
         with_prefix.list("report")?.locks()[0].state(),
         LockState::Held { .. }
-    ));
+    );
     assert_eq!(names(&plain.list("*")?), ["app:report", "report"]);
     drop(guards);
     Ok(())
@@ -170,19 +170,13 @@ fn a_node_that_is_down_or_forbids_it_is_named_and_the_others_suffice() -> TestRe
     let [down, forbids] = listing.missed() else {
         panic!("{listing:?}")
     };
-    assert!(
-        matches!(
-            &down.answer,
-            NodeAnswer::Failed(NodeFailure::Connect { .. })
-        ),
-        "{down}"
+    assert_matches!(
+        &down.answer,
+        NodeAnswer::Failed(NodeFailure::Connect { .. })
     );
-    assert!(
-        matches!(
-            &forbids.answer,
-            NodeAnswer::Failed(NodeFailure::Access { .. })
-        ),
-        "{forbids}"
+    assert_matches!(
+        &forbids.answer,
+        NodeAnswer::Failed(NodeFailure::Access { .. })
     );
     // What it forbids is to look for names, and not to look at one.
     assert!(
@@ -223,12 +217,9 @@ fn a_user_that_may_use_some_keys_finds_those_by_a_prefix_or_a_pattern() -> TestR
     let [refused] = with_neither.missed() else {
         panic!("{with_neither:?}")
     };
-    assert!(
-        matches!(
-            &refused.answer,
-            NodeAnswer::Failed(NodeFailure::Access { .. })
-        ),
-        "{refused}"
+    assert_matches!(
+        &refused.answer,
+        NodeAnswer::Failed(NodeFailure::Access { .. })
     );
     Ok(())
 }

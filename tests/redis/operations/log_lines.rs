@@ -65,10 +65,7 @@ fn what_a_call_that_waits_has_for_the_log_is_written_before_it_waits() -> TestRe
 #[test]
 #[ignore = "a process of another test"]
 fn child_that_waits() {
-    let urls = child_urls();
-    if urls.is_empty() {
-        return;
-    }
+    let Some(urls) = parent_urls() else { return };
     listen();
     // Not that it hears of anything, and it does not ask again as long as this test lasts.
     let minute = secs(60);
@@ -108,10 +105,7 @@ pub(crate) fn warnings(child: &ChildProcess) -> Vec<String> {
 #[test]
 #[ignore = "a process of another test"]
 fn child_that_looks_at_its_nodes() {
-    let urls = child_urls();
-    if urls.is_empty() {
-        return;
-    }
+    let Some(urls) = parent_urls() else { return };
     listen();
     let locks = builder(&urls)
         .quarantine(true)
@@ -193,10 +187,7 @@ fn nodes_that_go_and_come_are_logged_once_each_and_secrets_never() -> TestResult
 #[test]
 #[ignore = "a process of another test"]
 fn child_that_logs() {
-    let urls = child_urls();
-    if urls.is_empty() {
-        return;
-    }
+    let Some(urls) = parent_urls() else { return };
     listen();
     let locks = builder(urls)
         .response_timeout(secs(1))
@@ -309,10 +300,7 @@ fn a_manager_that_waits_for_new_servers_says_so_once_and_what_to_do() -> TestRes
 #[test]
 #[ignore = "a process of another test"]
 fn child_that_meets_new_servers() {
-    let urls = child_urls();
-    if urls.is_empty() {
-        return;
-    }
+    let Some(urls) = parent_urls() else { return };
     listen();
     for names in [["first", "second"], ["third", "fourth"]] {
         let locks = builder(urls.clone()).quarantine(true).build().unwrap();

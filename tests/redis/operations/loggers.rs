@@ -97,10 +97,7 @@ fn h19_a_logger_that_takes_locks_holds_nothing_up() -> TestResult {
 #[test]
 #[ignore = "a process of another test"]
 fn child_with_a_curious_logger() {
-    let urls = child_urls();
-    if urls.is_empty() {
-        return;
-    }
+    let Some(urls) = parent_urls() else { return };
     log::set_logger(&Curious).unwrap();
     // Not the lines of single answers: each lock that it takes would cause more of them than it has time for.
     log::set_max_level(LevelFilter::Debug);
@@ -202,10 +199,7 @@ fn h19_a_logger_that_blocks_delays_no_renewal_no_guard_and_no_call() -> TestResu
 #[test]
 #[ignore = "a process of another test"]
 fn child_with_a_slow_logger() {
-    let urls = child_urls();
-    if urls.is_empty() {
-        return;
-    }
+    let Some(urls) = parent_urls() else { return };
     log::set_logger(&Slow).unwrap();
     log::set_max_level(LevelFilter::Info);
     // Nobody but the renewal thread asks the nodes.
@@ -285,10 +279,7 @@ fn h19_a_logger_that_panics_ends_no_thread_and_no_call() -> TestResult {
 #[test]
 #[ignore = "a process of another test"]
 fn child_with_a_broken_logger() {
-    let urls = child_urls();
-    if urls.is_empty() {
-        return;
-    }
+    let Some(urls) = parent_urls() else { return };
     log::set_logger(&Broken).unwrap();
     log::set_max_level(LevelFilter::Debug);
     let locks = builder(urls)
@@ -364,10 +355,7 @@ fn h19_a_process_that_exits_behind_a_drop_logs_the_loss_of_its_lock() -> TestRes
 #[test]
 #[ignore = "a process of another test"]
 fn child_that_exits_behind_a_drop() {
-    let urls = child_urls();
-    if urls.is_empty() {
-        return;
-    }
+    let Some(urls) = parent_urls() else { return };
     log::set_logger(&Late).unwrap();
     log::set_max_level(LevelFilter::Warn);
     let locks = connected(builder(urls).ttl(LONG), 3);

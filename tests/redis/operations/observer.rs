@@ -3,6 +3,7 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Mutex, OnceLock};
 use std::thread;
+use std::time::Duration;
 
 use crossbeam_channel::bounded;
 use devnodes::{PATIENCE, Server, Servers, eventually};
@@ -31,6 +32,18 @@ impl Told {
     /// How many are so.
     fn count(&self, is: impl Fn(&Event) -> bool) -> usize {
         self.all().iter().filter(|it| is(it)).count()
+    }
+
+    /// Reasons of all losses.
+    fn losses(&self) -> Vec<Lost> {
+        self.collect(|event| match event {
+            Event::Lost { why, .. } => Some(*why),
+            _ => None,
+        })
+    }
+
+    fn collect<T>(&self, of: impl Fn(&Event) -> Option<T>) -> Vec<T> {
+        self.all().iter().filter_map(of).collect()
     }
 
     #[track_caller]
@@ -139,21 +152,17 @@ fn a_call_that_gets_nothing_is_told_with_what_it_returns() -> TestResult {
     assert!(new.mutex("quorlock:x").lock().is_err());
 
     new.shutdown();
-    let errors = told.all().into_iter().filter_map(|it| match it {
-        Event::NotAcquired { error, .. } => Some(error),
+    let errors = told.collect(|event| match event {
+        Event::NotAcquired { error, .. } => Some(error.clone()),
         _ => None,
     });
-    let errors: Vec<_> = errors.collect();
-    assert!(
-        matches!(
-            errors[..],
-            [
-                AcquireError::Held { .. },
-                AcquireError::Cancelled,
-                AcquireError::KeyInUse { .. }
-            ]
-        ),
-        "{errors:?}"
+    assert_matches!(
+        errors[..],
+        [
+            AcquireError::Held { .. },
+            AcquireError::Cancelled,
+            AcquireError::KeyInUse { .. }
+        ]
     );
     assert_eq!(told_of_new.story(), ["began", "lost round", "not acquired"]);
     assert_eq!(
@@ -185,16 +194,7 @@ fn a_loss_that_an_extension_finds_is_told_once_with_how_it_was_lost() -> TestRes
         told.story(),
         ["began", "won", "acquired", "not extended", "lost"]
     );
-    assert_eq!(
-        told.count(|it| matches!(
-            it,
-            Event::Lost {
-                why: Lost::Gone,
-                ..
-            }
-        )),
-        1
-    );
+    assert_eq!(told.losses(), [Lost::Gone]);
     Ok(())
 }
 
@@ -219,7 +219,7 @@ fn the_end_of_a_lease_that_nobody_looks_at_is_told() -> TestResult {
     let ending = locks.mutex("report").ttl(secs(20)).renew(false).lock()?;
     drop(ending);
     locks.shutdown();
-    assert_eq!(told.count(|it| matches!(it, Event::Lost { .. })), 0);
+    assert_eq!(told.losses(), []);
 
     let (locks, told) = observed(
         builder(servers.urls())
@@ -256,32 +256,19 @@ fn an_extension_is_told_with_what_was_left_before_and_one_that_fails_with_what_i
         matches!(it, Event::NotExtended { .. })
     });
 
-    let lefts = |of: fn(&Event) -> Option<std::time::Duration>| {
-        told.all().iter().filter_map(of).collect::<Vec<_>>()
-    };
-    let extended = lefts(|it| {
-        if let Event::Extended { left, .. } = it {
-            Some(*left)
-        } else {
-            None
-        }
+    let extended = told.collect(|event| match event {
+        Event::Extended { left, .. } => Some(*left),
+        _ => None,
     });
-    let failed = lefts(|it| {
-        if let Event::NotExtended { left, .. } = it {
-            Some(*left)
-        } else {
-            None
-        }
+    let failed = told.collect(|event| match event {
+        Event::NotExtended { left, .. } => Some(*left),
+        _ => None,
     });
-    assert!(
-        !extended.is_empty() && extended.iter().all(|it| LONG / 2 < *it && *it < LONG),
-        "{extended:?}"
-    );
-    assert!(
-        !failed.is_empty() && failed.iter().all(|it| LONG / 2 < *it && *it < LONG),
-        "{failed:?}"
-    );
-    assert_eq!(told.count(|it| matches!(it, Event::Lost { .. })), 0);
+    for lefts in [extended, failed] {
+        let is_most = |left: &Duration| LONG / 2 < *left && *left < LONG;
+        assert!(!lefts.is_empty() && lefts.iter().all(is_most), "{lefts:?}");
+    }
+    assert_eq!(told.losses(), []);
     servers[0].resume()?;
     servers[1].resume()?;
     Ok(())
@@ -513,16 +500,7 @@ fn every_call_and_every_hold_has_one_end_whatever_happens() -> TestResult {
     assert!(0 < of("not acquired") && 0 < of("released"));
     assert_eq!(of("began"), of("acquired") + of("not acquired"));
     assert_eq!(of("acquired"), of("released") + of("lost"));
-    assert_eq!(
-        told.count(|it| matches!(
-            it,
-            Event::Lost {
-                why: Lost::ShutDown,
-                ..
-            }
-        )),
-        1
-    );
+    assert_eq!(told.losses(), [Lost::ShutDown]);
     Ok(())
 }
 

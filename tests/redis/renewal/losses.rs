@@ -99,15 +99,12 @@ fn h10_run_says_that_the_lock_was_taken_while_its_closure_ran() -> TestResult {
 
     let ran = locks.mutex("report").with(steal);
 
-    assert!(
-        matches!(
-            ran,
-            Err(WithError::Lost {
-                lost: Lost::Gone,
-                value: "done"
-            })
-        ),
-        "{ran:?}"
+    assert_matches!(
+        ran,
+        Err(WithError::Lost {
+            lost: Lost::Gone,
+            value: "done"
+        })
     );
     let again = locks.reentrant_mutex("again").with(|guard| {
         let inner = locks
@@ -115,15 +112,12 @@ fn h10_run_says_that_the_lock_was_taken_while_its_closure_ran() -> TestResult {
             .with(|_| del_all(&servers, "again"));
         assert!(inner.is_ok() && guard.is_valid(), "nobody can know yet");
     });
-    assert!(
-        matches!(
-            again,
-            Err(WithError::Lost {
-                lost: Lost::Gone,
-                ..
-            })
-        ),
-        "{again:?}"
+    assert_matches!(
+        again,
+        Err(WithError::Lost {
+            lost: Lost::Gone,
+            ..
+        })
     );
     assert_eq!(locks.stats().locks_lost, 2);
     Ok(())

@@ -90,10 +90,7 @@ fn h21_an_extension_whose_caller_has_given_up_counts_when_a_majority_confirms_it
     let guard = lock_in_the_end(&locks, "report");
 
     slow_down(&proxies);
-    assert!(matches!(
-        guard.extend(LONG),
-        Err(ExtendError::NoQuorum { .. })
-    ));
+    assert_matches!(guard.extend(LONG), Err(ExtendError::NoQuorum { .. }));
     assert!(guard.remaining() < secs(20));
 
     eventually("it is extended", || secs(400) < guard.remaining());
@@ -115,10 +112,7 @@ fn a_loss_that_answers_show_late_is_announced_when_they_come() -> TestResult {
     servers.iter().take(2).for_each(|it| del(it, "report"));
 
     slow_down(&proxies);
-    assert!(matches!(
-        guard.extend(LONG),
-        Err(ExtendError::NoQuorum { .. })
-    ));
+    assert_matches!(guard.extend(LONG), Err(ExtendError::NoQuorum { .. }));
 
     assert_eq!(lost.recv_timeout(PATIENCE), Ok(Lost::Gone));
     Ok(())

@@ -165,12 +165,9 @@ fn h16_a_promoted_replica_does_not_help_to_break_a_lock() -> TestResult {
             // The lease of the old primary and the time until all members know the new one are on top.
             assert!(QUARANTINE < left, "{left:?}");
             let err = locks.mutex("report").try_lock().unwrap_err();
-            assert!(
-                matches!(
-                    err,
-                    AcquireError::NoQuorum { .. } | AcquireError::Held { .. }
-                ),
-                "{err}"
+            assert_matches!(
+                err,
+                AcquireError::NoQuorum { .. } | AcquireError::Held { .. }
             );
         }
         assert!(guard.is_valid());

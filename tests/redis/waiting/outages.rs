@@ -51,10 +51,7 @@ fn h8_calls_in_a_line_give_up_together_when_the_outage_outlasts_the_patience() -
         assert_eq!(*failed, ends[0].1, "the outage began anew for another call");
         assert_matches!(err, AcquireError::NoQuorum { waited, .. } if ms(500) <= *waited);
         for node in 0..2 {
-            assert!(
-                matches!(answer(err, node), NodeAnswer::Failed(_)),
-                "{err:?}"
-            );
+            assert_matches!(answer(err, node), NodeAnswer::Failed(_));
         }
     }
     assert_eq!(locks.stats().waiting, 0);
@@ -142,9 +139,9 @@ fn h8_a_call_that_begins_in_an_old_outage_lasts_a_tenth_of_a_second() -> TestRes
     // The pause can be ended.
     let cancel = quorlock::CancelHandle::new();
     cancel.cancel();
-    assert!(matches!(
+    assert_matches!(
         lock.cancelled_by(&cancel).lock(),
         Err(AcquireError::Cancelled)
-    ));
+    );
     Ok(())
 }

@@ -128,15 +128,12 @@ fn calls_for_the_same_names_queue_in_their_manager_and_are_handed_the_lock() -> 
         .multi_lock(["a", "b"])
         .try_lock_for(Duration::ZERO)
         .unwrap_err();
-    assert!(
-        matches!(
-            err,
-            AcquireError::Held {
-                by: HeldBy::ThisThread,
-                ..
-            }
-        ),
-        "{err:?}"
+    assert_matches!(
+        err,
+        AcquireError::Held {
+            by: HeldBy::ThisThread,
+            ..
+        }
     );
     held.release()?;
     for thread in waiting {
