@@ -1,6 +1,5 @@
 //! What an observer is told.
 
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Mutex, OnceLock};
 use std::thread;
 use std::time::Duration;
@@ -423,32 +422,6 @@ fn a_quarantine_is_told_with_its_reason() -> TestResult {
     Ok(())
 }
 
-fn drop_by_panic(guard: LockGuard) {
-    let panicked = catch_unwind(AssertUnwindSafe(move || {
-        let _guard = guard;
-        std::panic::resume_unwind(Box::new("on purpose"));
-    }));
-    assert!(panicked.is_err());
-}
-
-#[test]
-fn an_observer_that_panics_while_a_panic_drops_a_guard_ends_nothing() -> TestResult {
-    let servers = Servers::start(3)?;
-    let panics = Arc::new(|event: &Event| {
-        assert!(
-            !matches!(event, Event::Released { .. }),
-            "an observer that panics"
-        );
-    });
-    let locks = builder(servers.urls()).ttl(LONG).observer(panics).build()?;
-
-    drop_by_panic(locks.mutex("report").lock()?);
-
-    nothing_is_left(&servers);
-    locks.mutex("report").lock()?.release()?;
-    Ok(())
-}
-
 #[test]
 fn a_write_lock_that_becomes_a_read_lock_is_one_hold() -> TestResult {
     let servers = Servers::start(3)?;
@@ -581,47 +554,6 @@ fn h11_an_observer_may_ask_manager_and_guards_whenever_it_is_called() -> TestRes
     guard.release()?;
     servers.iter().for_each(|it| del(it, "watched"));
     assert!(known.get().unwrap().1.extend(LONG).is_err());
-    locks.shutdown();
-    Ok(())
-}
-
-#[test]
-fn an_observer_that_takes_a_lock_against_its_rules_is_not_called_out_of_itself() -> TestResult {
-    let servers = Servers::start(3)?;
-    let known: Arc<OnceLock<LockManager>> = Arc::default();
-    let told = Arc::new(Told::default());
-    let (uses, tells) = (Arc::clone(&known), Arc::clone(&told));
-    let observer = Arc::new(move |event: &Event| {
-        tells.event(event);
-        match (event, uses.get()) {
-            // On the thread of the caller, and on one that reads answers: there it may get nothing.
-            (Event::Released { lock, .. }, Some(locks)) if lock.name() == b"report" => {
-                drop(locks.mutex("audit").try_lock());
-                tells.event(event);
-            }
-            (Event::NodeDown { .. }, Some(locks)) => drop(locks.mutex("warm-up").try_lock()),
-            _ => {}
-        }
-    });
-    let locks = builder(servers.urls())
-        .ttl(LONG)
-        .observer(observer)
-        .build()?;
-    connect(&locks, 3);
-    assert!(known.set(locks.clone()).is_ok());
-
-    locks.mutex("report").lock()?.release()?;
-    eventually("the story", || 6 <= told.story().len());
-    let story = told.story();
-    assert_eq!(
-        story[..6],
-        ["began", "won", "acquired", "released", "released", "began"],
-        "{story:?}"
-    );
-
-    kill_and_restart(&servers[0], &locks)?;
-    told.in_the_end("it is told", |it| matches!(it, Event::NodeDown { .. }));
-    lock_in_the_end(&locks, "report").release()?;
     locks.shutdown();
     Ok(())
 }
