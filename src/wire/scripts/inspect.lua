@@ -18,6 +18,8 @@
 --   value          of the lock key; "" unless the first number is 1
 --
 -- Beside the lock key, a key of another type counts as empty.
+-- include counter.lua
+-- include clock.lua
 local ms = math.floor(now / 1000)
 
 local function number(found)
