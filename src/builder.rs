@@ -253,7 +253,7 @@ impl Builder {
 
     /// Sets the observer, which receives the events of the manager: for metrics, traces and records of your own.
     ///
-    /// Your threads and one of the manager's own call it: see [`Observer`](crate::observer::Observer). A closure is one.
+    /// The thread `quorlock-events` calls it: see [`Observer`](crate::observer::Observer). A closure is one.
     ///
     /// Default: none.
     ///
