@@ -15,8 +15,8 @@ pub(super) const OTHER: &str = "other";
 ///
 /// A closure `|event: &Event|` is an observer.
 ///
-/// Called by the thread `quorlock-events` alone, for one event at a time, and soon after its cause: the call returns or continues
-/// first. A blocking observer delays later events and log lines, and nothing else. Up to 16,384 of them wait; further ones are dropped
+/// Called by the thread `quorlock-events` alone, for one event at a time, and soon after its cause. Calls do not wait for it.
+/// A blocking observer delays later events and log lines, and nothing else. Up to 16,384 of them wait; further ones are dropped
 /// and counted in [`Stats::dropped_events`](crate::Stats::dropped_events). A [shutdown](crate::LockManager::shutdown) waits for the
 /// queued ones, within its grace: end a manager before the process exits.
 ///
