@@ -222,7 +222,7 @@ impl fmt::Debug for Hold {
 pub struct LockGuard(pub(crate) Hold);
 
 impl LockGuard {
-    /// The number of this hold: larger than that of every earlier holder of the lock. Does not block.
+    /// The fencing token of this hold: larger than that of every earlier holder of the lock. Does not block.
     #[must_use]
     #[doc(alias = "token")]
     #[doc(alias = "fencing")]

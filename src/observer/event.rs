@@ -68,7 +68,7 @@ pub enum Event {
         lock: ObservedLock,
         /// Duration of the call, mostly waiting.
         waited: Duration,
-        /// The number of the hold.
+        /// The fencing token of the hold.
         token: FencingToken,
         /// The ttl with which it was taken.
         ttl: Duration,
@@ -269,7 +269,7 @@ impl fmt::Debug for ObservedLock {
 pub struct HeldLock {
     /// Which.
     pub lock: ObservedLock,
-    /// The number of the hold.
+    /// The fencing token of the hold.
     pub token: FencingToken,
     /// How long it has been held.
     pub age: Duration,
