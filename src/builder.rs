@@ -243,7 +243,7 @@ impl Builder {
 
     /// Sets the observer, which receives the events of the manager: for metrics, traces and records of your own.
     ///
-    /// A thread of the manager calls it: see [`Observer`](crate::observer::Observer). A closure is one.
+    /// The thread `quorlock-events` calls it: see [`Observer`](crate::observer::Observer). A closure is one.
     ///
     /// Default: none.
     ///

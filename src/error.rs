@@ -1,7 +1,7 @@
 //! What can go wrong: one error type per operation, with a row per node.
 //!
-//! The error types stand at the root of the crate as well, and the rows stand here. [`AcquireError::kind`] answers the question
-//! that code asks of an error: try again, give up, or wake somebody.
+//! The error types stand at the root of the crate as well, and the rows stand here. [`AcquireError::kind`] is for code: try
+//! again, give up, or raise an alert.
 
 mod finding;
 mod node_failure;
@@ -133,7 +133,7 @@ pub enum AcquireError {
         /// How long the call tried.
         waited: Duration,
     },
-    /// This process has more calls under way than the nodes answer in time, and the call did not get its turn. No node was asked.
+    /// This process has more calls under way than the nodes answer in time, and the call did not get its turn. Nothing was sent.
     /// Use fewer threads, or wait longer.
     #[error(
         "busy: this process has more calls under way than the nodes answer in time (waited {}): use fewer threads, or wait \
@@ -255,7 +255,7 @@ impl fmt::Display for HeldBy {
     }
 }
 
-/// What to do about it, and what the nodes said, unless none of them was asked.
+/// What to do about it, and the answers of the nodes, if any.
 struct InTheWay<'a>(HeldBy, &'a [NodeReport]);
 
 impl fmt::Display for InTheWay<'_> {
@@ -304,7 +304,7 @@ pub enum ErrorKind {
     Retry,
     /// Too many nodes are [quarantined](crate::Builder::quarantine). It ends by itself: try again later, or call `lock`.
     Wait,
-    /// Settings, a name, or a server must be changed first. Retries do not help: tell somebody.
+    /// Settings, a name, or a server must be changed first. Retries do not help: raise an alert.
     Fix,
     /// The call was cancelled or the manager was shut down. The program is ending: end with it.
     Stop,

@@ -1,4 +1,6 @@
-//! The user's guide. Begin with [`first_lock`].
+//! The user's guide.
+//!
+#![doc = include_str!("guide/contents.md")]
 
 #[allow(unused_imports, reason = "the pages link to them")]
 use crate::{error::*, inspection::*, observer::*, *};
@@ -6,11 +8,11 @@ use crate::{error::*, inspection::*, observer::*, *};
 #[doc = include_str!("guide/first_lock.md")]
 pub mod first_lock {}
 
-#[doc = include_str!("guide/safety.md")]
-pub mod safety {}
-
 #[doc = include_str!("guide/choosing.md")]
 pub mod choosing {}
+
+#[doc = include_str!("guide/safety.md")]
+pub mod safety {}
 
 #[doc = include_str!("guide/waiting.md")]
 pub mod waiting {}
@@ -18,20 +20,20 @@ pub mod waiting {}
 #[doc = include_str!("guide/other_locks.md")]
 pub mod other_locks {}
 
-#[doc = include_str!("guide/coming_from.md")]
-pub mod coming_from {}
+#[doc = include_str!("guide/programs.md")]
+pub mod programs {}
+
+#[doc = include_str!("guide/async.md")]
+pub mod async_code {}
 
 #[doc = include_str!("guide/testing.md")]
 pub mod testing {}
 
-#[doc = include_str!("guide/programs.md")]
-pub mod programs {}
+#[doc = include_str!("guide/coming_from.md")]
+pub mod coming_from {}
 
 #[doc = include_str!("guide/servers.md")]
 pub mod servers {}
-
-#[doc = include_str!("guide/sentinel_and_cluster.md")]
-pub mod sentinel_and_cluster {}
 
 #[doc = include_str!("guide/redis_access.md")]
 pub mod redis_access {}
@@ -48,5 +50,5 @@ pub mod metrics {}
 #[doc = include_str!("guide/command.md")]
 pub mod command {}
 
-#[doc = include_str!("guide/async.md")]
-pub mod async_code {}
+#[doc = include_str!("guide/sentinel_and_cluster.md")]
+pub mod sentinel_and_cluster {}

@@ -22,7 +22,7 @@
 //! ```
 //!
 //! On new servers the first lock takes up to eleven seconds by default. New and restarted servers may have lost
-//! locks, so they do not vote until those have expired: [`Builder::quarantine`]. Allow half a minute, or call
+//! locks, so they do not vote until these locks have expired: [`Builder::quarantine`]. Allow half a minute, or call
 //! [`Mutex::lock`].
 //!
 //! # What a lock guarantees
@@ -40,24 +40,7 @@
 //!
 //! # Guide
 //!
-//! | page | contents |
-//! | --- | --- |
-//! | [`guide::first_lock`] | start here: servers, the first lock, errors |
-//! | [`guide::safety`] | guarantees, conditions, fencing tokens, faults |
-//! | [`guide::choosing`] | which lock for which job; alternatives |
-//! | [`guide::waiting`] | order, time limits, outages |
-//! | [`guide::other_locks`] | several names, semaphores, read-write and reentrant locks |
-//! | [`guide::coming_from`] | for users of rslock, redlock, redsync, Redisson, redis-py, ShedLock |
-//! | [`guide::testing`] | tests without servers |
-//! | [`guide::programs`] | signals and the end of a program |
-//! | [`guide::servers`] | which servers and services fit |
-//! | [`guide::sentinel_and_cluster`] | replicated servers, Sentinel or Redis Cluster as one node |
-//! | [`guide::redis_access`] | users, access lists, TLS |
-//! | [`guide::servers_change`] | replace, add, remove and restart servers |
-//! | [`guide::operations`] | what to monitor; incidents |
-//! | [`guide::metrics`] | metrics, alerts, observers |
-//! | [`guide::command`] | the command `quorlock` |
-//! | [`guide::async_code`] | calls from async code |
+#![doc = include_str!("guide/contents.md")]
 //!
 //! # Cargo features
 //!
@@ -73,7 +56,7 @@
 //! | thread | number |
 //! | --- | --- |
 //! | `quorlock-n0`, `quorlock-n1`, … | one per node |
-//! | `quorlock-n0-watch0`, `quorlock-n0-watch1`, … | besides, for a node of several servers: one per member, which asks it for the primary |
+//! | `quorlock-n0-watch0`, `quorlock-n0-watch1`, … | also, for a node of several servers: one per member, to find the primary |
 //! | `quorlock-renewal` | one, for all held locks |
 //! | `quorlock-events` | one, for log lines and the observer |
 //! | `quorlock-on-lost` | one, from the first due [`Hold::on_lost`] callback on |
@@ -89,7 +72,7 @@
 //! | level | contents |
 //! | --- | --- |
 //! | error | a caught panic, in this crate or in a callback, or a failure of the operating system |
-//! | warn | somebody must act: a lock was lost or not extended, no majority can vote, a server needs other settings |
+//! | warn | you must act: a lock was lost or not extended, no majority can vote, a server needs other settings |
 //! | info | a node went down, came back, or lost its vote for a while; a warning has ended. Once per change |
 //! | debug | the result of each round; further failures of a node that is down |
 //! | trace | every reply |

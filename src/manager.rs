@@ -13,8 +13,8 @@ use crate::stats::Stats;
 
 /// Connects to the nodes and extends held locks. Make one per program and set of nodes.
 ///
-/// Cheap to clone: clones are the same manager. Runs one thread per node and one for renewal, named `quorlock-n0`, … and
-/// `quorlock-renewal`. They end with the last handle: a clone of the manager, a lock description or a guard.
+/// Cheap to clone: clones are the same manager. Its [threads](crate#threads) are `quorlock-n0`, … for the nodes,
+/// `quorlock-renewal` and `quorlock-events`. They end with the last handle: a clone of the manager, a lock description or a guard.
 /// Dropping the last one blocks for at most the [shutdown grace](crate::Builder::shutdown_grace), usually not at all.
 ///
 /// After a `fork` the child has none of these threads: every attempt to lock there is
@@ -122,10 +122,10 @@ impl LockManager {
     }
 
     /// The locks held by this manager now, oldest first. For health pages and to find forgotten guards. Does not block;
-    /// asks no node.
+    /// contacts no node.
     ///
     /// Includes locks whose guards are on other threads, and no locks of other managers:
-    /// [`inspect`](crate::Mutex::inspect) asks the nodes for the holder of any lock. Empty in a forked child.
+    /// [`inspect`](crate::Mutex::inspect) shows the holder of any lock. Empty in a forked child.
     ///
     /// # Examples
     ///
@@ -153,7 +153,7 @@ impl LockManager {
     /// Blocks until all nodes have answered, for at most twice the [response timeout](crate::Builder::response_timeout), and
     /// twice the [connect timeout](crate::Builder::connect_timeout) where a node is connected to first: until the first lock,
     /// managers connect twice, to find several servers behind one address. Settings are read anew, and each server tries a
-    /// write that changes nothing. After a [shutdown](LockManager::shutdown) no node is asked.
+    /// write that changes nothing. After a [shutdown](LockManager::shutdown) nothing is sent.
     ///
     /// # Examples
     ///

@@ -8,7 +8,7 @@ use crate::ids::NodeId;
 
 macro_rules! counters {
     ($($(#[$doc:meta])* $name:ident),* $(,)?) => {
-        /// What the manager has done since it was built.
+        /// Counters of the manager since it was built.
         ///
         /// A snapshot: the counters are read one after another, so under load two of them may be a few events apart.
         /// All numbers but `waiting` and `partly_held` only grow.
@@ -86,7 +86,7 @@ counters! {
 
 /// One node, as the manager last saw it: [`Stats::nodes`]. No network access.
 ///
-/// [`check_nodes`](crate::LockManager::check_nodes) asks the node and reports what is wrong with it.
+/// [`check_nodes`](crate::LockManager::check_nodes) contacts the node and reports its problems.
 #[derive(Clone, Debug, Eq, PartialEq)]
 #[non_exhaustive]
 pub struct NodeStats {

@@ -93,9 +93,9 @@ impl Node {
         self
     }
 
-    /// The user and password of this node's sentinels. A `sentinel_password` in the URL wins.
+    /// The user and password of this node's Sentinels. A `sentinel_password` in the URL wins.
     ///
-    /// Without them no login is sent to sentinels. The password of the servers is never sent to a sentinel.
+    /// Without them no login is sent to Sentinels. The password of the servers is never sent to a Sentinel.
     #[must_use]
     pub fn sentinel_credentials(mut self, user: Option<&str>, password: &str) -> Node {
         self.sentinel_login = Some(Credentials::new(user, password));
@@ -126,10 +126,10 @@ impl Node {
         self
     }
 
-    /// The TLS options of this node's sentinels. Default: those of the servers.
+    /// The TLS options of this node's Sentinels. Default: those of the servers.
     ///
-    /// Needed where sentinels name the primary by its IP address: [`Tls::server_name`] is then the servers' name and is wrong for
-    /// the sentinels. For sentinels without TLS write `?sentinel_tls=no` into the URL.
+    /// Needed where Sentinels name the primary by its IP address: [`Tls::server_name`] is then the servers' name and is wrong for
+    /// the Sentinels. For Sentinels without TLS write `?sentinel_tls=no` into the URL.
     ///
     /// # Examples
     ///

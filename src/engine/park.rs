@@ -114,7 +114,7 @@ pub(crate) fn sleep(until: Tick, signals: &[&Signal]) {
 /// let cancel = quorlock::CancelHandle::new();
 /// let report = locks.mutex("nightly-report").cancelled_by(&cancel);
 /// let waiter = std::thread::spawn(move || report.lock().map(drop));
-/// cancel.cancel(); // for example when the program is asked to end
+/// cancel.cancel(); // for example when the program must end
 /// assert!(waiter.join().unwrap().is_err());
 /// # Ok(())
 /// # }

@@ -11,7 +11,7 @@ use thiserror::Error;
 #[non_exhaustive]
 pub enum TlsFailure {
     /// The server answered without TLS. A Redis Cluster before 7.2 without `tls-cluster yes` names ports without TLS
-    /// for its masters.
+    /// for its primaries.
     #[error("answered without TLS: give its TLS port, or write redis:// if it has none")]
     NotTls,
     /// The server requires TLS, and the address has none.

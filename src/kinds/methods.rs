@@ -250,7 +250,7 @@ macro_rules! lock_methods {
             /// - [`AcquireError::Cancelled`]: the wait was ended from another thread.
             /// - [`AcquireError::ShutDown`]: the manager was shut down, before or during the wait.
             /// - [`AcquireError::NameTooLong`], [`AcquireError::NameReserved`], [`AcquireError::BadTtl`]: the description
-            ///   cannot be used. No node was asked.
+            ///   cannot be used. Nothing was sent.
             /// - [`AcquireError::Forked`], [`AcquireError::NoRandomness`].
             $(#[$errors])*
             $(#[$lock_attr])*
@@ -279,7 +279,7 @@ macro_rules! lock_methods {
             ///
             /// - [`AcquireError::Held`]: someone else holds it. Normal under contention. If it is
             ///   [this thread](crate::error::HeldBy::ThisThread), it is a mistake: one of its own guards is in the way.
-            /// - [`AcquireError::Busy`]: this process has too many calls under way. No node was asked.
+            /// - [`AcquireError::Busy`]: this process has too many calls under way. Nothing was sent.
             /// - [`AcquireError::TooLate`]: a majority granted it, but nothing usable of the ttl was left.
             ///
             /// # Examples

@@ -34,7 +34,7 @@ pub struct MultiLock {
 }
 
 impl LockManager {
-    /// Describes a lock of several names, taken together: all of them, or none. Does not block; asks no node.
+    /// Describes a lock of several names, taken together: all of them, or none. Does not block; contacts no node.
     ///
     /// One to 64 names, at most 64 KiB in total with their [prefixes](crate::Builder::prefix). The rules for each are
     /// those of [`mutex`](LockManager::mutex). The order does not matter, and a repeated name counts once: a transfer

@@ -22,7 +22,7 @@ pub struct Mutex {
 }
 
 impl LockManager {
-    /// Describes the lock called `name`. Does not block; asks no node.
+    /// Describes the lock called `name`. Does not block; contacts no node.
     ///
     /// A name is any bytes, up to 64 KiB with the [prefix](crate::Builder::prefix), and may be empty. It is the Redis key, so other
     /// Redlock clients with the same nodes and name share the lock. Names that begin with `quorlock:` are reserved. An invalid

@@ -68,7 +68,7 @@ pub struct ReentrantMutex {
 }
 
 impl LockManager {
-    /// Describes the lock called `name`, for code that may hold it already: the holding thread gets it again. Does not block; asks
+    /// Describes the lock called `name`, for code that may hold it already: the holding thread gets it again. Does not block; contacts
     /// no node.
     ///
     /// On the nodes it is the lock [`mutex(name)`](LockManager::mutex), with the same rules for names. A thread that holds the
@@ -191,7 +191,7 @@ impl ReentrantGuard {
         u32::try_from(Rc::strong_count(&self.hold)).unwrap_or(u32::MAX)
     }
 
-    /// Drops this guard and reports how that went.
+    /// Drops this guard and returns the result.
     ///
     /// The thread's last guard releases the lock. That blocks for one round trip, at most one response timeout.
     /// Otherwise the lock stays held, the result is `None`, and nothing blocks.

@@ -53,7 +53,7 @@ pub struct RwLock {
 }
 
 impl LockManager {
-    /// Describes the read-write lock called `name`. Does not block; asks no node.
+    /// Describes the read-write lock called `name`. Does not block; contacts no node.
     ///
     /// Its writer is the [`mutex(name)`](LockManager::mutex), and names are as there.
     #[must_use]

@@ -28,7 +28,7 @@ pub struct Semaphore {
 }
 
 impl LockManager {
-    /// Describes a semaphore called `name`, with this number of permits for the whole fleet. Does not block; asks no node.
+    /// Describes a semaphore called `name`, with this number of permits for the whole fleet. Does not block; contacts no node.
     ///
     /// Names are as for [`mutex`](LockManager::mutex), and a semaphore shares nothing with a lock of the same name. 1 to 256
     /// permits; another number is an error when a permit is taken. Use the same number in all processes: otherwise the largest
@@ -166,7 +166,7 @@ impl Permit {
         self.guard.slot().map_or(0, usize::from)
     }
 
-    /// Releases the permit and reports how that went: see [`Hold::release`].
+    /// Releases the permit and returns the result: see [`Hold::release`].
     ///
     /// # Errors
     ///

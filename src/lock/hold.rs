@@ -28,7 +28,7 @@ use crate::time::{self, About};
 /// Dropping releases the lock on every node and waits until a majority has confirmed. After the scope the lock is free. The
 /// drop blocks for one [response timeout](crate::Builder::response_timeout) at most, usually for one round trip. It never
 /// panics, also while the thread unwinds. Keys of a lost lock stay on the nodes until the drop or until they expire.
-/// Call [`release`](Hold::release) instead to learn how the release went, and [`release_all`](crate::release_all) for many.
+/// Call [`release`](Hold::release) instead for the result of the release, and [`release_all`](crate::release_all) for many.
 ///
 /// While the manager [shuts down](crate::LockManager::shutdown), a drop and every method here except `lost` and `on_lost` block
 /// until all releases are written, within the [shutdown grace](crate::Builder::shutdown_grace).
@@ -63,8 +63,8 @@ impl Hold {
 
     /// Whether the lock is held right now.
     ///
-    /// Does not block, except during a [shutdown](Hold#drop), and asks no node: the answer comes from the clock and from what the
-    /// nodes confirmed. The process can be paused between this call and your next step; only storage that checks the
+    /// Does not block, except during a [shutdown](Hold#drop), and contacts no node: the answer comes from the clock and from
+    /// earlier confirmations. The process can be paused between this call and your next step; only storage that checks the
     /// [fencing token](crate::LockGuard::fencing_token) closes that gap.
     #[must_use]
     #[doc(alias("is_held", "is_locked"))]
@@ -147,12 +147,12 @@ impl Hold {
         self.lock.extend(ttl).inspect_err(|_| self.await_shutdown())
     }
 
-    /// Releases the lock and reports how that went. Blocks for one round trip, at most one response timeout.
+    /// Releases the lock and returns the result. Blocks for one round trip, at most one response timeout.
     ///
     /// # Errors
     ///
     /// - [`ReleaseError::Lost`]: the lock was lost earlier, so the work was not protected to its end. Or the release
-    ///   discovers the loss: so many of the confirming nodes no longer hold the lock that no majority is left.
+    ///   discovers the loss: too many of the confirming nodes no longer hold the lock, and no majority is left.
     ///   Listeners are notified too.
     /// - [`ReleaseError::NotConfirmed`]: no majority confirmed in time. The release stays queued for the other nodes.
     ///   Where it never arrives, the key expires within one ttl.
@@ -220,14 +220,14 @@ impl fmt::Debug for Hold {
 pub struct LockGuard(pub(crate) Hold);
 
 impl LockGuard {
-    /// The number of this hold: larger than that of every earlier holder of the lock. Does not block.
+    /// The fencing token of this hold: larger than that of every earlier holder of the lock. Does not block.
     #[must_use]
     #[doc(alias("token", "fencing"))]
     pub fn fencing_token(&self) -> FencingToken {
         self.0.lock.token
     }
 
-    /// Releases the lock and reports how that went: see [`Hold::release`].
+    /// Releases the lock and returns the result: see [`Hold::release`].
     ///
     /// # Errors
     ///

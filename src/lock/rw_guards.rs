@@ -44,7 +44,7 @@ impl ReadGuard {
         self.0.lock.token
     }
 
-    /// Releases the lock and reports how that went. Blocks like [`Hold::release`].
+    /// Releases the lock and returns the result. Blocks like [`Hold::release`].
     ///
     /// # Errors
     ///
@@ -74,7 +74,7 @@ impl WriteGuard {
         self.0.0.downgrade().map(ReadGuard)
     }
 
-    /// Releases the lock and reports how that went. Blocks like [`Hold::release`].
+    /// Releases the lock and returns the result. Blocks like [`Hold::release`].
     ///
     /// # Errors
     ///

@@ -1,4 +1,4 @@
-//! Events, who is told of them, and the locks that they are about.
+//! Events, their observers, and their locks.
 
 use std::fmt;
 use std::sync::Arc;
@@ -15,8 +15,8 @@ pub(super) const OTHER: &str = "other";
 ///
 /// A closure `|event: &Event|` is an observer.
 ///
-/// Called by the thread `quorlock-events` alone, for one event at a time, and soon after the call that caused it returned or goes
-/// on. A blocking observer delays later events and log lines, and nothing else. Up to 16,384 of them wait; further ones are dropped
+/// Called by the thread `quorlock-events` alone, for one event at a time, and soon after its cause. Calls do not wait for it.
+/// A blocking observer delays later events and log lines, and nothing else. Up to 16,384 of them wait; further ones are dropped
 /// and counted in [`Stats::dropped_events`](crate::Stats::dropped_events). A [shutdown](crate::LockManager::shutdown) waits for the
 /// queued ones, within its grace: end a manager before the process exits.
 ///
@@ -68,7 +68,7 @@ pub enum Event {
         lock: ObservedLock,
         /// Duration of the call, mostly waiting.
         waited: Duration,
-        /// The number of the hold.
+        /// The fencing token of the hold.
         token: FencingToken,
         /// The ttl with which it was taken.
         ttl: Duration,
@@ -269,7 +269,7 @@ impl fmt::Debug for ObservedLock {
 pub struct HeldLock {
     /// Which.
     pub lock: ObservedLock,
-    /// The number of the hold.
+    /// The fencing token of the hold.
     pub token: FencingToken,
     /// How long it has been held.
     pub age: Duration,

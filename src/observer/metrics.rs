@@ -25,8 +25,8 @@ const LOSSES: [Lost; 5] = [
 /// Feeds the [`metrics`](https://docs.rs/metrics) facade, from which exporters for Prometheus, OpenTelemetry and others take
 /// it. With the feature `metrics`.
 ///
-/// [`guide::metrics`](crate::guide::metrics) says what each metric means. No name of a lock becomes a label: give the locks of a
-/// sort a [`class`](crate::Mutex::class).
+/// [`guide::metrics`](crate::guide::metrics) lists the metrics. No name of a lock becomes a label: give related
+/// locks a [`class`](crate::Mutex::class).
 ///
 /// Install the recorder before you create this: earlier values are not recorded. Two managers of one process add up, except
 /// for nodes: `n0` of one and of the other are the same series.
@@ -50,7 +50,7 @@ const LOSSES: [Lost; 5] = [
 pub struct MetricsObserver;
 
 impl MetricsObserver {
-    /// Says to the recorder that is installed what each metric is.
+    /// Describes each metric to the installed recorder.
     #[must_use]
     pub fn new() -> MetricsObserver {
         let seconds = Unit::Seconds;

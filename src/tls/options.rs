@@ -109,7 +109,7 @@ impl Tls {
     /// an IP address is not. For nodes reached under another name: through a tunnel, or by an IP address. For different
     /// names per node see [`Node::tls`](crate::Node::tls).
     ///
-    /// Default: the host of the node's address. For a primary named by Sentinels or a cluster, the host that they name:
+    /// Default: the host of the node's address. For a primary named by Sentinels or a cluster, the named host:
     /// see [`guide::redis_access`](crate::guide::redis_access#tls).
     pub fn server_name(mut self, name: impl Into<String>) -> Tls {
         self.server_name = Some(name.into());
