@@ -59,7 +59,7 @@ impl LockManager {
             .map(|it| LockName::new(it.as_ref()))
             .collect();
         let names: Arc<[LockName]> = names.into_iter().collect();
-        let together = names
+        let joined = names
             .iter()
             .map(LockName::as_bytes)
             .collect::<Vec<_>>()
@@ -67,7 +67,7 @@ impl LockManager {
         let commands = |prefix: &[u8], ttls| {
             LockCommands::multi(prefix, names.iter().map(LockName::as_bytes), ttls)
         };
-        let mut inner = LockHandle::new(&self.engine, &together, commands);
+        let mut inner = LockHandle::new(&self.engine, &joined, commands);
         inner.spec_mut().names = names;
         MultiLock { inner }
     }

@@ -27,7 +27,7 @@ pub(crate) struct LockCommands {
     /// Identity of the lock within a manager: the lock key, or a key for several of them.
     pub(crate) key: Arc<[u8]>,
     /// Keys of several names; none for one name.
-    pub(crate) parts: Arc<[Arc<[u8]>]>,
+    pub(crate) multi_keys: Arc<[Arc<[u8]>]>,
     /// Length of the names with the prefix, in bytes.
     pub(crate) key_len: usize,
     /// Whether a name with the prefix resembles the keys beside locks.
@@ -59,11 +59,15 @@ impl LockCommands {
         names: impl Iterator<Item = &'a [u8]>,
         ttls: KeyTtls,
     ) -> LockCommands {
-        let parts: Arc<[Arc<[u8]>]> = names.map(|name| [prefix, name].concat().into()).collect();
-        let names: Vec<&[u8]> = parts.iter().map(|part| &**part).collect();
-        let locks = parts.iter().cloned().map(LockKeys::of).collect();
+        let multi_keys: Arc<[Arc<[u8]>]> =
+            names.map(|name| [prefix, name].concat().into()).collect();
+        let names: Vec<&[u8]> = multi_keys.iter().map(|part| &**part).collect();
+        let locks = multi_keys.iter().cloned().map(LockKeys::of).collect();
         let commands = LockCommands::of(locks, &names, multi_key("many", &names), ttls);
-        LockCommands { parts, ..commands }
+        LockCommands {
+            multi_keys,
+            ..commands
+        }
     }
 
     /// A semaphore with 1 to 256 permits.
@@ -88,7 +92,7 @@ impl LockCommands {
         LockCommands {
             locks,
             key,
-            parts: Arc::default(),
+            multi_keys: Arc::default(),
             key_len: names
                 .iter()
                 .fold(0, |len, name| len.saturating_add(name.len())),
@@ -121,11 +125,11 @@ impl LockCommands {
     #[cfg(test)]
     fn of_each_kind(ttls: KeyTtls) -> [LockCommands; 4] {
         let mutex = LockCommands::mutex(b"", b"a", ttls);
-        let several = LockCommands::multi(b"", [&b"a"[..], b"b"].into_iter(), ttls);
+        let multi = LockCommands::multi(b"", [&b"a"[..], b"b"].into_iter(), ttls);
         [
             mutex.to_read(),
             mutex,
-            several,
+            multi,
             LockCommands::semaphore(b"", b"s", 2, ttls).of_slot(1),
         ]
     }

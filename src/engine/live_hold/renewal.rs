@@ -81,10 +81,10 @@ mod tests {
         hold(engine, Duration::from_millis(20))
     }
 
-    fn hold(engine: &Engine, lasts: Duration) -> Arc<HoldInner> {
+    fn hold(engine: &Engine, time_left: Duration) -> Arc<HoldInner> {
         let commands = LockCommands::mutex(b"", b"x", KeyTtls::default());
         let spec = Arc::new(LockSpec::new(&engine.shared.config, b"x", commands));
-        let won = Won::just_now(&spec, lasts);
+        let won = Won::just_now(&spec, time_left);
         Arc::new(HoldInner::new(Arc::clone(&engine.shared), 0, won))
     }
 
@@ -169,8 +169,8 @@ mod tests {
     #[test]
     fn h21_of_locks_that_are_due_together_the_one_that_ends_soonest_is_extended_first() {
         let engine = engine();
-        let lasts = [9, 3, 6].map(Duration::from_secs);
-        let due: Vec<Arc<dyn Due>> = lasts
+        let time_left = [9, 3, 6].map(Duration::from_secs);
+        let due: Vec<Arc<dyn Due>> = time_left
             .iter()
             .map(|it| -> Arc<dyn Due> { hold(&engine, *it) })
             .collect();

@@ -546,7 +546,7 @@ pub(crate) struct Won {
 #[cfg(test)]
 impl Won {
     /// A lock won now, unknown to all nodes, that ends after `lasts`.
-    pub(crate) fn just_now(spec: &Arc<LockSpec>, lasts: Duration) -> Won {
+    pub(crate) fn just_now(spec: &Arc<LockSpec>, time_left: Duration) -> Won {
         let sent = Now::read();
         Won {
             spec: Arc::clone(spec),
@@ -554,7 +554,7 @@ impl Won {
             token: FencingToken(1),
             raised: false,
             sent,
-            use_until: sent.moment.checked_add(lasts).unwrap(),
+            use_until: sent.moment.checked_add(time_left).unwrap(),
             is_handed_over: false,
             first_life: None,
             reached: NodeSet::default(),
@@ -663,13 +663,13 @@ impl LostAttempt {
             NodeAnswer::Failed(NodeFailure::Quarantined { left, .. }) => Some(*left),
             _ => None,
         };
-        let lasts: Vec<_> = self.rows.iter().filter_map(left).collect();
-        let longest = lasts.iter().copied().max()?;
+        let times_left: Vec<_> = self.rows.iter().filter_map(left).collect();
+        let longest = times_left.iter().copied().max()?;
         let failed = |it: &&NodeAnswer| matches!(it, NodeAnswer::Failed(_));
         let failed = self.rows.iter().filter(failed).count();
-        let gone = failed.saturating_sub(lasts.len());
+        let gone = failed.saturating_sub(times_left.len());
         (quorum(self.rows.len()) <= self.rows.len().saturating_sub(gone))
-            .then_some((lasts.len(), longest))
+            .then_some((times_left.len(), longest))
     }
 
     /// Earliest time at which a majority can be free without a release.

@@ -252,7 +252,7 @@ impl Ticket {
             return;
         }
         // One name of several, or one slot of a semaphore, is no vote.
-        let is_vote = is_current && commands.parts.is_empty() && !commands.has_slots;
+        let is_vote = is_current && commands.multi_keys.is_empty() && !commands.has_slots;
         if let Some(acquire) = &state.acquire
             && let Some(token) = notice.token.filter(|_| is_vote)
             && notice.asked_from.is_some_and(|it| it <= acquire.sent.tick)

@@ -66,7 +66,7 @@ impl Queues {
     pub(crate) fn held_by(&self, commands: &LockCommands) -> HeldBy {
         let queues = self.by_key.lock();
         let held = iter::once(&commands.key)
-            .chain(commands.parts.iter())
+            .chain(commands.multi_keys.iter())
             .filter_map(|it| queues.get(it));
         let mut takers = held.flat_map(WaitQueue::takers).peekable();
         if takers.peek().is_none() {
@@ -92,7 +92,7 @@ impl Queues {
     ) -> Option<T> {
         let mut queues = self.by_key.lock();
         let entered = queues.get_mut(&commands.key)?.pass_on(id, enter)?;
-        end_parts(&mut queues, commands, id);
+        end_multi(&mut queues, commands, id);
         Some(entered)
     }
 
@@ -112,7 +112,7 @@ impl Queues {
     /// Ends the hold `id` without a hand-over. The next call asks by itself.
     pub(crate) fn end_hold(&self, commands: &LockCommands, id: u64) {
         let mut queues = self.by_key.lock();
-        end_parts(&mut queues, commands, id);
+        end_multi(&mut queues, commands, id);
         change(&mut queues, &commands.key, |queue| {
             if queue.end_hold(id) {
                 queue.admit();
@@ -165,7 +165,7 @@ fn change(queues: &mut WaitQueues, key: &[u8], change: impl FnOnce(&mut WaitQueu
 
 /// Begins the hold `id` of the calling thread, and of each of several names.
 fn begin_hold(queues: &mut WaitQueues, spec: &LockSpec, id: u64) {
-    for part in parts(&spec.commands) {
+    for part in multi_keys(&spec.commands) {
         queues
             .entry(Arc::clone(part))
             .or_default()
@@ -180,16 +180,16 @@ fn begin_hold(queues: &mut WaitQueues, spec: &LockSpec, id: u64) {
 }
 
 /// Keys whose queues only show the holder: the names of a set, and a semaphore.
-fn parts(commands: &LockCommands) -> impl Iterator<Item = &Arc<[u8]>> {
+fn multi_keys(commands: &LockCommands) -> impl Iterator<Item = &Arc<[u8]>> {
     commands
-        .parts
+        .multi_keys
         .iter()
         .chain(commands.has_slots.then_some(&commands.key))
 }
 
 /// Ends the hold `id` in the queues that only show the holder.
-fn end_parts(queues: &mut WaitQueues, commands: &LockCommands, id: u64) {
-    for part in parts(commands) {
+fn end_multi(queues: &mut WaitQueues, commands: &LockCommands, id: u64) {
+    for part in multi_keys(commands) {
         change(queues, part, |queue| queue.end_hold_of_set(id));
     }
 }

@@ -7,7 +7,7 @@ use super::{
     Server, World, calm_down, hastily, join, ms, patiently, sleep_until, spawn, take_each, until,
 };
 use crate::engine::CancelHandle;
-use crate::engine::round::pending::ask;
+use crate::engine::round::pending::{NodeQuery, query_many};
 use crate::error::AcquireError;
 use crate::manager::LockManager;
 use crate::sys::checked::{self, OwnThread};
@@ -183,7 +183,8 @@ fn a_command_that_is_given_while_the_worker_ends_is_sent_or_refused() {
         let theirs = locks.clone();
         let caller = spawn("caller", move || {
             let fanout = &theirs.engine.shared.fanout;
-            ask(fanout, Command::time(), None);
+            let command = Command::time();
+            query_many(fanout, [NodeQuery { command, to: None }]);
         });
 
         locks.shutdown();

@@ -341,14 +341,19 @@ fn only_a_semaphore_has_slots_and_only_others_are_noted() {
 #[test]
 fn only_a_set_has_parts_which_are_the_keys_of_its_names() {
     let set = LockCommands::multi(b"p:", [&b"a"[..], b"b"].into_iter(), TTLS);
-    assert!(set.parts.iter().map(|it| &**it).eq([&b"p:a"[..], b"p:b"]));
+    assert!(
+        set.multi_keys
+            .iter()
+            .map(|it| &**it)
+            .eq([&b"p:a"[..], b"p:b"])
+    );
     let mutex = LockCommands::mutex(b"p:", b"a", TTLS);
     for commands in [
         mutex.to_read(),
         mutex,
         LockCommands::semaphore(b"p:", b"a", 2, TTLS),
     ] {
-        assert_eq!(commands.parts.len(), 0, "{commands:?}");
+        assert_eq!(commands.multi_keys.len(), 0, "{commands:?}");
     }
 }
 
