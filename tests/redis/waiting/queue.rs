@@ -87,7 +87,8 @@ fn a_hand_over_to_the_next_thread_is_one_release_on_each_node() -> TestResult {
     let after = locks.stats();
     assert!(earlier < guard.fencing_token());
     assert_eq!(after.hand_overs - before.hand_overs, 1);
-    assert_eq!(after.commands - before.commands, 3);
+    // The hold's first extension follows 50 ms later: on a busy machine it may have been sent by now.
+    assert!([3, 6].contains(&(after.commands - before.commands)));
     assert_eq!(
         (after.rounds_won - before.rounds_won, after.rounds_held),
         (1, before.rounds_held)
@@ -97,7 +98,7 @@ fn a_hand_over_to_the_next_thread_is_one_release_on_each_node() -> TestResult {
         servers
             .iter()
             .zip(&scripts)
-            .all(|(it, before)| scripts_run(it) == before + 1)
+            .all(|(it, before)| (before + 1..=before + 2).contains(&scripts_run(it)))
     });
     Ok(())
 }
