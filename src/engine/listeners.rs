@@ -139,6 +139,9 @@ impl fmt::Debug for LostReceiver {
 /// What a user wants to have called.
 pub(crate) type Callback = Box<dyn FnOnce(Lost) + Send>;
 
+/// Name of the thread for callbacks.
+const THREAD: &str = "quorlock-on-lost";
+
 /// The due callbacks of one manager. They may block, and may drop guards and the manager: they run on a thread of their own,
 /// started with the first one, which waits for no logger. No thread waits for it: callbacks that are due at a shutdown run as well.
 pub(crate) struct Callbacks {
@@ -165,7 +168,7 @@ impl Callbacks {
             };
             let mut queue = self.queue.lock();
             if queue.is_none() {
-                *queue = BackgroundQueue::start("quorlock-on-lost").ok();
+                *queue = BackgroundQueue::start(THREAD).ok();
             }
             match &*queue {
                 Some(queue) => drop(queue.run(usize::MAX, call)),
@@ -180,6 +183,18 @@ impl Callbacks {
         if let Some(queue) = &*self.queue.lock() {
             queue.close();
         }
+    }
+}
+
+/// Runs the callback on a thread of its own, without a manager. On this one if the system gives no thread.
+pub(crate) fn call_alone(callback: Callback, lost: Lost) {
+    match BackgroundQueue::start(THREAD) {
+        Ok(queue) => {
+            queue.run(1, move || callback(lost));
+            queue.close();
+        }
+        // A panic of the callback must not end the caller. The panic hook has reported it.
+        Err(_) => drop(catch_unwind(AssertUnwindSafe(|| callback(lost)))),
     }
 }
 

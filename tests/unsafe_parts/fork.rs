@@ -201,6 +201,10 @@ fn f1_in_a_forked_child_nothing_is_held_and_nothing_is_sent(servers: &Servers) {
         let (sender, called) = mpsc::channel();
         first.on_lost(move |lost| sender.send(lost).expect("the test waits for it"));
         assert_eq!(called.recv_timeout(SOON), Ok(Lost::Forked));
+        #[cfg(target_os = "linux")]
+        eventually("the thread of the callback ends", || {
+            std::fs::read_dir("/proc/self/task").unwrap().count() == 1
+        });
         assert!(matches!(
             first.extend(LONG),
             Err(ExtendError::Lost(Lost::Forked))

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::engine::listeners::{Callback, Callbacks, Listeners, LostReceiver};
+use crate::engine::listeners::{Callback, Listeners, LostReceiver, call_alone};
 use crate::engine::nodes::fanout::Broadcast;
 use crate::engine::round::admission::RoundTicket;
 use crate::engine::round::attempt::{Grants, Won};
@@ -257,8 +257,7 @@ impl HoldInner {
     pub(crate) fn on_lost(&self, callback: Callback) {
         if self.shared.process.is_forked() {
             // Not with the manager's callbacks: in a forked child no mutex of the manager may be locked.
-            return Callbacks::new(Arc::clone(&self.shared.fanout.journal))
-                .call(vec![callback], Lost::Forked);
+            return call_alone(callback, Lost::Forked);
         }
         let lost = {
             let mut state = self.state.lock();
