@@ -46,7 +46,7 @@ pub(crate) fn acquire(
     engine.operate(|shared| {
         let fanout = &shared.fanout;
         fanout.records.is_used.store(true, Ordering::Relaxed);
-        fanout.journal.record(Event::Began {
+        fanout.journal.observe(|| Event::Began {
             lock: spec.observed(),
         });
         let mut call = Acquisition::new(engine, spec, patience);
@@ -57,7 +57,7 @@ pub(crate) fn acquire(
             WaitLimit::Forever => call.wait(None),
         };
         if let (Err(error), false) = (&result, call.won) {
-            fanout.journal.record(Event::NotAcquired {
+            fanout.journal.observe(|| Event::NotAcquired {
                 lock: spec.observed(),
                 waited: call.waited(),
                 error: error.clone(),
@@ -156,7 +156,7 @@ impl<'a> Acquisition<'a> {
         let guard = Hold::new(Arc::clone(self.engine), Arc::clone(&lock));
         note(id);
         self.won = true;
-        shared.fanout.journal.record(Event::Acquired {
+        shared.fanout.journal.observe(|| Event::Acquired {
             lock: self.spec.observed(),
             waited: self.waited(),
             token: lock.token,

@@ -43,8 +43,14 @@ impl Journal {
         if let Some(counter) = self.counter(&event) {
             count(counter);
         }
+        self.observe(|| event);
+    }
+
+    /// The same for an event without a counter, which is made only if there is an observer.
+    pub(crate) fn observe(&self, event: impl FnOnce() -> Event) {
         if let Some(observer) = &self.observer {
             let observer = Arc::clone(observer);
+            let event = event();
             self.queue(move || observer.call(&event));
         }
     }
@@ -158,7 +164,7 @@ mod tests {
 
     fn end(journal: &Journal) {
         let thread = journal.close().unwrap();
-        let joined = thread.join_until(time::deadline(Duration::from_secs(60)));
+        let joined = thread.join_until(time::deadline(PATIENCE));
         joined.expect("the thread has ended").unwrap();
     }
 
@@ -176,6 +182,13 @@ mod tests {
         end(&journal);
 
         assert_eq!(*calls.lock().unwrap_or_else(|it| it.into_inner()), 1);
+    }
+
+    #[test]
+    fn no_event_is_made_for_nobody() {
+        let journal = Journal::start(None).unwrap();
+        journal.observe(|| panic!("it was made"));
+        end(&journal);
     }
 
     #[test]

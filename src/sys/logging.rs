@@ -6,7 +6,6 @@ pub(crate) use log::Level;
 use log::{Metadata, Record};
 
 /// Where in the source a line is written.
-#[derive(Clone, Copy)]
 pub(crate) struct SourceLocation {
     pub(crate) module: &'static str,
     pub(crate) file: &'static str,

@@ -6,7 +6,7 @@ use std::time::Duration;
 use crate::engine::nodes::server::Server;
 use crate::error::{NodeFailure, QuarantineReason};
 use crate::logic::eligibility::ServerChange;
-use crate::observer::Event;
+use crate::observer::{Event, Journal};
 use crate::session::SessionEvent;
 use crate::stats::count;
 use crate::sys::logging::{Level, debug, info, warn, write_line};
@@ -21,6 +21,7 @@ const FAILURE_WARNED_EVERY: Duration = Duration::from_secs(60 * 60);
 /// See the module. Used by the node's worker alone.
 pub(super) struct NodeLog {
     node: Arc<Server>,
+    journal: Arc<Journal>,
     /// What the log has warned of, and until when it does not do so again.
     warned: Vec<(String, Tick)>,
     /// Since when the log says that the node is down.
@@ -30,6 +31,7 @@ pub(super) struct NodeLog {
 impl NodeLog {
     pub(super) fn new(node: Arc<Server>) -> NodeLog {
         NodeLog {
+            journal: Arc::clone(&node.common.journal),
             node,
             warned: Vec::new(),
             down_since: None,
@@ -43,41 +45,41 @@ impl NodeLog {
         match event {
             SessionEvent::Changed { change, left, why } => self.note_change(change, left, why),
             SessionEvent::Found(finding) => {
-                warn!(self.node.common.journal, "{node}: {address}: {finding}")
+                warn!(self.journal, "{node}: {address}: {finding}")
             }
             // The node is connected. It may go on refusing, and nobody else says it.
             SessionEvent::Refused(failure) => {
                 if self.may_warn_of(&failure) {
                     warn!(
-                        self.node.common.journal,
+                        self.journal,
                         "{node}: {address}: is not counted: it rejected a command: {failure}"
                     );
                 }
             }
             SessionEvent::Deaf(answer) => {
                 debug!(
-                    self.node.common.journal,
+                    self.journal,
                     "{node}: no notices of releases, so waiting calls poll: {answer}"
                 );
             }
             SessionEvent::Silent => {
-                info!(
-                    self.node.common.journal,
-                    "{node}: not responding: {address}"
-                );
-                self.node.common.journal.record(Event::NodeSilent { node });
+                info!(self.journal, "{node}: not responding: {address}");
+                self.node
+                    .common
+                    .journal
+                    .observe(|| Event::NodeSilent { node });
             }
             SessionEvent::Responding => {
-                info!(
-                    self.node.common.journal,
-                    "{node}: responding again: {address}"
-                );
-                self.node.common.journal.record(Event::NodeAnswers { node });
+                info!(self.journal, "{node}: responding again: {address}");
+                self.node
+                    .common
+                    .journal
+                    .observe(|| Event::NodeAnswers { node });
             }
             SessionEvent::ReleasesDropped => {
                 if self.may_warn("dropped releases".to_owned(), WARNED_EVERY) {
                     warn!(
-                        self.node.common.journal,
+                        self.journal,
                         "{node}: {address}: too many queued releases: the oldest were dropped, and their keys expire by themselves"
                     );
                 }
@@ -91,7 +93,7 @@ impl NodeLog {
         let Server { id, address, .. } = &*node;
         // Not where quarantines are switched off.
         if !left.is_zero() {
-            node.common.journal.record(Event::NodeQuarantined {
+            self.journal.observe(|| Event::NodeQuarantined {
                 node: *id,
                 left,
                 why,
@@ -104,11 +106,11 @@ impl NodeLog {
             ServerChange::Another => "its server was restarted, promoted, restored or swapped",
             ServerChange::Stepped(by) => {
                 node.common.events.clock_stepped();
-                count(&node.common.journal.counters.clock_steps);
+                count(&self.journal.counters.clock_steps);
                 if self.may_warn("steps".to_owned(), WARNED_EVERY) {
                     let by = About(by);
                     warn!(
-                        self.node.common.journal,
+                        self.journal,
                         "{id}: {address}: its clock was set forward by {by}, so locks expired early there: quarantined for {left}"
                     );
                 }
@@ -116,7 +118,7 @@ impl NodeLog {
             }
         };
         info!(
-            self.node.common.journal,
+            self.journal,
             "{id}: {address}: quarantined for {left}: {reason}"
         );
     }
@@ -127,9 +129,9 @@ impl NodeLog {
         match self.down_since.take() {
             Some(since) => {
                 let down = About(time::tick().saturating_duration_since(since));
-                info!(self.node.common.journal, "{id}: up after {down}: {address}");
+                info!(self.journal, "{id}: up after {down}: {address}");
             }
-            None => debug!(self.node.common.journal, "{id}: connected: {address}"),
+            None => debug!(self.journal, "{id}: connected: {address}"),
         }
     }
 
@@ -137,7 +139,7 @@ impl NodeLog {
     pub(super) fn down(&mut self, failure: &NodeFailure, was_idle: bool) {
         let node = self.node.id;
         let address = Arc::clone(&self.node.address);
-        self.node.common.journal.record(Event::NodeDown {
+        self.journal.record(Event::NodeDown {
             node,
             address: Arc::clone(&address),
             why: failure.clone(),
@@ -161,7 +163,7 @@ impl NodeLog {
             ""
         };
         write_line!(
-            self.node.common.journal,
+            self.journal,
             level,
             "{node}: {still}down: {address}: {failure}"
         );

@@ -335,7 +335,7 @@ impl Server {
                     count(&self.own_counters.failures);
                     failure = Some(why);
                 }
-                self.common.journal.record(Event::NodeReply {
+                self.common.journal.observe(|| Event::NodeReply {
                     node: self.id,
                     took,
                     failure: failure.cloned(),

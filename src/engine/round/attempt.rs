@@ -228,7 +228,7 @@ impl Attempt {
             }
         }
         let took = Moment::now().since(self.sent.moment);
-        let tell = |outcome| {
+        let record = |outcome| {
             fanout.journal.record(Event::Round {
                 lock: request.spec.observed(),
                 outcome,
@@ -238,7 +238,7 @@ impl Attempt {
         if let AcquireEnd::Won { token } = end
             && let Some(use_until) = self.use_until
         {
-            tell(RoundOutcome::Won);
+            record(RoundOutcome::Won);
             debug!(
                 fanout.journal,
                 "{:?}: won in {}, token {token}, {:?}",
@@ -283,7 +283,7 @@ impl Attempt {
             AcquireEnd::Lost(why) => why,
             _ => LossReason::Overtaken,
         };
-        tell(match why {
+        record(match why {
             LossReason::Held => RoundOutcome::Held,
             LossReason::Overtaken => RoundOutcome::Overtaken,
             LossReason::KeyInUse => RoundOutcome::KeyInUse,
