@@ -2,7 +2,6 @@
 //!
 //! A logger is the whole process's, so it is another process that has it.
 
-use std::cell::Cell;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, OnceLock};
 use std::thread;
@@ -21,12 +20,8 @@ struct Curious;
 static LOCKS: OnceLock<LockManager> = OnceLock::new();
 static GUARDS: Mutex<Vec<&'static LockGuard>> = Mutex::new(Vec::new());
 static LINES: Mutex<Vec<String>> = Mutex::new(Vec::new());
-/// How often it has taken a lock, where no thread of a user has written the line.
+/// How often it has taken a lock.
 static TAKEN: AtomicUsize = AtomicUsize::new(0);
-thread_local! {
-    /// This thread is taking it.
-    static TAKES: Cell<bool> = const { Cell::new(false) };
-}
 
 impl Curious {
     fn ask() {
@@ -55,18 +50,19 @@ impl Log for Curious {
     }
 
     fn log(&self, record: &Record<'_>) {
-        if record.target() == "quorlock" {
-            Curious::ask();
-            LINES.lock().unwrap().push(record.args().to_string());
+        if record.target() != "quorlock" {
+            return;
         }
-        // What that writes comes here as well.
-        if thread::current().name() == Some("quorlock-events")
-            && let Some(locks) = LOCKS.get()
-            && !TAKES.replace(true)
+        Curious::ask();
+        let line = record.args().to_string();
+        // The lines of its own locks come here as well.
+        let is_own = line.contains("for the logger");
+        LINES.lock().unwrap().push(line);
+        if let Some(locks) = LOCKS.get()
+            && !is_own
         {
             let taken = locks.mutex("for the logger").try_lock_for(secs(1)).is_ok();
             TAKEN.fetch_add(usize::from(taken), Ordering::Relaxed);
-            TAKES.set(false);
         }
     }
 
