@@ -52,25 +52,25 @@ use crate::sys::OwnThread;
 use crate::sys::logging::{error, warn};
 use crate::sys::sync::{AtomicBool, AtomicU64, Condvar, Mutex};
 
-/// Workers end by themselves at the deadline of a shutdown; a little more, for the last write.
+/// Time for the last write of a worker, after the deadline of a shutdown.
 const LAST_WRITE: Duration = Duration::from_millis(50);
 
-/// A running manager: the threads, and what they share. Ends when the last handle or guard goes.
+/// A running manager: its threads and their shared state. Ends with the last handle or guard.
 pub(crate) struct Engine {
     pub(crate) shared: Arc<ManagerState>,
-    /// Given at shutdown: wakes all calls that wait.
+    /// Given at shutdown. Wakes all waiting calls.
     pub(crate) shutdown: Signal,
     calls: Mutex<Calls>,
-    /// The last call under way has ended, or the shutdown.
+    /// Notified when the last call under way or the shutdown has ended.
     ended: Condvar,
 }
 
-/// Acquisitions and releases under way: the workers must not end under them.
+/// Acquisitions and releases under way. The workers end after them.
 struct Calls {
     under_way: usize,
-    /// Those of all nodes first, then those of watchers of members and of the renewal. Taken by the first shutdown.
+    /// The threads of all nodes, then those of watchers and the renewal. Taken by the first shutdown.
     threads: Option<Vec<OwnThread>>,
-    /// Latest end of the shutdown that has begun: no call begins any more, and what is held is released by the shutdown alone.
+    /// Latest end of the shutdown, once begun. No call begins any more, and the shutdown alone releases the held locks.
     over_at: Option<Tick>,
     is_over: bool,
 }
@@ -138,8 +138,8 @@ impl Engine {
         })
     }
 
-    /// Does what asks the nodes, unless the manager is shutting down: the workers do not end under it. In a forked child there
-    /// are no threads for it.
+    /// Runs `work` while holding off the end of the workers. An error after the begin of a shutdown, and in a forked
+    /// child, which has no threads for it.
     pub(crate) fn operate<T>(
         &self,
         work: impl FnOnce(&Arc<ManagerState>) -> T,
@@ -152,8 +152,8 @@ impl Engine {
             .ok_or(AcquireError::ShutDown)
     }
 
-    /// Does `work` as a call under way; `None` once a shutdown has begun. Returns behind a shutdown that begins meanwhile: the
-    /// process may end with this call.
+    /// Runs `work` as a call under way. `None` after the begin of a shutdown. Waits for the releases of a shutdown that
+    /// begins during `work`: the process may end with this call.
     pub(crate) fn count<T>(&self, work: impl FnOnce() -> T) -> Option<T> {
         let result = self.begin().map(|_call| work());
         self.await_releases();
@@ -163,7 +163,7 @@ impl Engine {
     /// Counts a call while the result lives.
     pub(crate) fn begin(&self) -> Option<Operation<'_>> {
         let mut calls = self.calls.lock();
-        // RACE: looked at with the count locked, so that a shutdown either sees this call or is seen by it.
+        // RACE: T1 begins a call; T2 begins a shutdown. Both use the locked count; therefore T2 waits for T1, or T1 ends here.
         if calls.over_at.is_some() {
             return None;
         }
@@ -171,7 +171,7 @@ impl Engine {
         Some(Operation { engine: self })
     }
 
-    /// Waits for the releases of a shutdown that has begun, within its time. Not to be called by a call under way.
+    /// Waits for the releases of a shutdown, within its time. A call under way must not call this.
     pub(crate) fn await_shutdown(&self) {
         // Before anything is locked: see `Process`.
         if !self.shared.process.is_forked() {
@@ -179,7 +179,7 @@ impl Engine {
         }
     }
 
-    /// Likewise, in the process of the manager.
+    /// The same in the process of the manager.
     fn await_releases(&self) {
         let mut calls = self.calls.lock();
         if let Some(over_at) = calls.over_at {
@@ -187,8 +187,8 @@ impl Engine {
         }
     }
 
-    /// Ends everything, within `grace`: held locks are lost and released, waiting calls return, what is queued is sent, threads
-    /// are joined. Then the losses are announced.
+    /// Ends everything within `grace`. Held locks are lost and released, waiting calls return, queued commands are sent and
+    /// threads are joined. Then the losses are announced.
     pub(crate) fn shutdown(&self, grace: Duration) {
         if self.shared.process.is_forked() {
             // The threads are the parent's.
@@ -210,7 +210,7 @@ impl Engine {
         } = &*self.shared;
         let losses = schedule.stop();
         fanout.flush(fanout.ids().collect());
-        // Acquisitions end their round and give back what they won; releases end theirs.
+        // Acquisitions end their rounds and give won locks back. Releases end their rounds.
         let mut calls = self.calls.lock();
         while calls.under_way != 0 && self.ended.wait(&mut calls, Some(deadline)) {}
         drop(calls);
@@ -220,16 +220,16 @@ impl Engine {
         workers.for_each(|it| self.join(it, over_at));
         self.calls.lock().is_over = true;
         self.ended.notify_all();
-        // Not before: the process may end with whoever hears of it. Nobody waits for observers, nor for the name of a member.
+        // Last: the process may end with a notified thread. Nobody waits for observers or for the name of a member.
         losses.into_iter().for_each(|announce| announce());
         threads.for_each(|it| self.join(it, over_at));
-        // Lines and events that are queued by now are not lost, unless the logger or the observer blocks.
+        // Keeps the queued lines and events, unless the logger or the observer blocks.
         if let Some(thread) = self.shared.fanout.journal.close() {
             thread.join_until(over_at);
         }
     }
 
-    /// Waits for a thread to end, until `deadline`; then it is left behind, with a line in the log.
+    /// Joins a thread until `deadline`. A running thread is left behind, with a line in the log.
     fn join(&self, thread: OwnThread, deadline: Tick) {
         let journal = &self.shared.fanout.journal;
         let name = thread.name().to_owned();
@@ -262,8 +262,8 @@ impl Drop for Operation<'_> {
 impl Drop for Engine {
     fn drop(&mut self) {
         if self.shared.process.is_forked() {
-            // These handles name threads of the parent. Threads that this process has started since may have the same
-            // names, and dropping the handles would detach those: their join then fails with a panic.
+            // These handles belong to threads of the parent. New threads of this process may have the same ids. To drop the
+            // handles would detach them, and their joins would panic.
             std::mem::forget(self.calls.get_mut().threads.take());
             return;
         }

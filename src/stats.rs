@@ -32,7 +32,7 @@ macro_rules! counters {
         }
 
         impl Counters {
-            /// Without what is said of nodes and of held locks.
+            /// Without the numbers of nodes and held locks.
             pub(crate) fn snapshot(&self) -> Stats {
                 Stats { $($name: self.$name.load(Ordering::Relaxed),)* ..Stats::default() }
             }
@@ -112,7 +112,7 @@ pub struct NodeStats {
     pub connection_failures: u64,
 }
 
-/// What is counted of one node.
+/// Counters of one node.
 #[derive(Debug, Default)]
 pub(crate) struct NodeCounters {
     pub(crate) answers: AtomicU64,

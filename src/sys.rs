@@ -17,7 +17,7 @@ pub(crate) use system::{
     fill_random, this_thread, tick, wall_clock, yield_now,
 };
 
-/// What a wake-up of a poll is known by.
+/// Token of wake-ups of a poll.
 pub(crate) const WAKE: Token = Token(0);
-/// What the socket of a poll is known by.
+/// Token of the socket of a poll.
 pub(crate) const SOCKET: Token = Token(1);

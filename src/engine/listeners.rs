@@ -1,4 +1,4 @@
-//! The listeners to the loss of one lock: channels and callbacks.
+//! Listeners to the loss of one lock: channels and callbacks.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -15,7 +15,7 @@ use crate::sys::background::BackgroundQueue;
 use crate::sys::logging::error;
 use crate::sys::sync::Mutex;
 
-/// The channels and callbacks of one hold. Dropped at its end: nothing of the user's is kept longer than that.
+/// Channels and callbacks of one hold, dropped at its end. Values of the user live no longer.
 #[derive(Default)]
 pub(crate) struct Listeners {
     /// None before the first.
@@ -23,7 +23,7 @@ pub(crate) struct Listeners {
     pub(crate) callbacks: Vec<Callback>,
 }
 
-/// The sending ends, for as long as the receiving end exists.
+/// Sending ends whose receiving ends exist.
 #[derive(Default)]
 struct Channels {
     next: u64,
@@ -31,7 +31,7 @@ struct Channels {
 }
 
 impl Listeners {
-    /// A channel that will carry the loss, and is closed if there is none.
+    /// A channel that carries the loss, or is closed without one.
     pub(crate) fn listen(&mut self, process: Process) -> LostReceiver {
         let (sender, receiver) = bounded(1);
         let channels = self.channels.get_or_insert_with(Arc::default);
@@ -50,7 +50,7 @@ impl Listeners {
         }
     }
 
-    /// Tells them all.
+    /// Notifies all listeners.
     pub(crate) fn notify(mut self, lost: Lost, callbacks: &Callbacks) {
         for sender in self.take_senders().into_values() {
             // A channel of one place, used once.
@@ -66,7 +66,7 @@ impl Listeners {
             .unwrap_or_default()
     }
 
-    /// How many channels are kept.
+    /// Number of channels.
     #[cfg(test)]
     pub(crate) fn channels(&self) -> usize {
         self.channels
@@ -84,11 +84,11 @@ impl Drop for Listeners {
 
 /// A channel on which the loss of a lock is announced, see [`Hold::lost`](crate::Hold::lost).
 ///
-/// It is used as the [`Receiver`](crossbeam_channel::Receiver) to which it derefs: by the methods of that, and in
-/// `crossbeam_channel::select!`. Dropped it is forgotten at once, so it may be asked for in a loop, as often as one likes.
-/// A clone of the `Receiver` inside ends with it.
+/// Use it as the [`Receiver`](crossbeam_channel::Receiver) to which it dereferences: by its methods, and in
+/// `crossbeam_channel::select!`. A drop removes it at once, so you may get a new one in each turn of a loop. A clone of the
+/// inner `Receiver` is closed with it.
 pub struct LostReceiver {
-    /// None if nothing more will be sent.
+    /// None if the message was sent already.
     _registration: Option<Registration>,
     receiver: Receiver<Lost>,
 }
@@ -100,7 +100,7 @@ struct Registration {
 }
 
 impl LostReceiver {
-    /// One that has its message already.
+    /// A channel with its message.
     pub(crate) fn of(lost: Lost) -> LostReceiver {
         let (sender, receiver) = bounded(1);
         // A fresh channel of one place has room.
@@ -122,7 +122,7 @@ impl Deref for LostReceiver {
 
 impl Drop for Registration {
     fn drop(&mut self) {
-        // Looked at before anything is locked: see `Process`.
+        // Before anything is locked: see `Process`.
         if !self.process.is_forked() {
             let sender = self.channels.lock().senders.remove(&self.number);
             drop(sender);
@@ -136,7 +136,7 @@ impl fmt::Debug for LostReceiver {
     }
 }
 
-/// What a user wants to have called.
+/// A callback of the user.
 pub(crate) type Callback = Box<dyn FnOnce(Lost) + Send>;
 
 /// Name of the thread for callbacks.
@@ -172,7 +172,7 @@ impl Callbacks {
             }
             match &*queue {
                 Some(queue) => drop(queue.run(usize::MAX, call)),
-                // The system gives no thread for them.
+                // The system has no thread for them.
                 None => self.journal.run(call),
             }
         }

@@ -7,7 +7,7 @@ use std::time::Duration;
 use crate::error::{AcquireError, Lost, NodeFailure, QuarantineReason};
 use crate::ids::{FencingToken, LockName, NodeId};
 
-/// The class of locks that were given none.
+/// The class of locks without one.
 pub(super) const OTHER: &str = "other";
 
 /// Receives the events of a manager: for metrics, traces and records of your own. See

@@ -13,7 +13,7 @@ use crate::ids::NodeId;
 use crate::observer::event::{Event, OTHER, ObservedLock, Observer, RoundOutcome};
 use crate::time::Moment;
 
-/// Losses that are worth an alert: what a shutdown ends, the program has ended, and in a forked child nothing is told.
+/// Losses worth an alert: not those by a shutdown of the program. A forked child has no events.
 const LOSSES: [Lost; 5] = [
     Lost::Expired,
     Lost::Gone,
@@ -148,7 +148,7 @@ impl Observer for MetricsObserver {
                 call_ended(lock, *waited, "acquired");
                 gauge!("quorlock_ttl_seconds", "class" => class(lock)).set(*ttl);
                 gauge!("quorlock_held", "class" => class(lock)).increment(1.0);
-                // They are there before the first loss: a series that begins with 1 has never grown, for Prometheus.
+                // Creates the series before the first loss: for Prometheus, a series that begins with 1 has never grown.
                 LOSSES.iter().for_each(|it| lost(lock, *it).increment(0));
             }
             Event::NotAcquired {
@@ -194,7 +194,7 @@ impl Observer for MetricsObserver {
             }
             Event::NodeDown { node, address, why } => {
                 gauge!("quorlock_node_up", "node" => node.to_string()).set(0.0);
-                // Also of a node that was never connected: alerts take the address from there.
+                // Also for a node that never connected: alerts take the address from this series.
                 node_seen(*node, address);
                 node_failed(*node, why);
             }
@@ -307,7 +307,7 @@ fn of_quarantine(why: QuarantineReason) -> &'static str {
     }
 }
 
-/// What kind of thing has to be done about it.
+/// The kind of failure, by its cure.
 fn of_failure(failure: &NodeFailure) -> &'static str {
     match failure {
         NodeFailure::Connect { .. } | NodeFailure::Disconnected { .. } => "connection",
@@ -320,7 +320,7 @@ fn of_failure(failure: &NodeFailure) -> &'static str {
         NodeFailure::KeyInUse { .. } => "key",
         NodeFailure::Refused { .. } | NodeFailure::Protocol { .. } => "refused",
         NodeFailure::Internal => "internal",
-        // What it is, or how it is set up.
+        // Kind or settings of the server.
         _ => "settings",
     }
 }

@@ -1,4 +1,4 @@
-//! What the operating system gives.
+//! The operating system.
 
 mod socket;
 mod threads;

@@ -1,4 +1,4 @@
-//! What threads meet at: mutexes, condition variables, atomics, channels.
+//! Mutexes, condition variables, atomics and channels.
 
 pub(crate) use crate::sys::system::{
     AtomicBool, AtomicU64, Condvar, Mutex, MutexGuard, Receiver, Sender, fence, unbounded,

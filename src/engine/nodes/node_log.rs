@@ -1,4 +1,4 @@
-//! What the log and the observer are told of a node.
+//! Log lines and events of a node.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,19 +12,18 @@ use crate::stats::count;
 use crate::sys::logging::{Level, debug, info, warn, write_line};
 use crate::time::{self, About, Tick};
 
-/// The log warns of steps of a node's clock, and of dropped releases, no more often: a clock that is broken is set with every
-/// answer.
+/// Shortest time between warnings of clock steps, and of dropped releases: a broken clock may step with every answer.
 const WARNED_EVERY: Duration = Duration::from_secs(60);
-/// The same for a kind of failure that somebody has to mend.
+/// The same for a kind of failure that an operator has to mend.
 const FAILURE_WARNED_EVERY: Duration = Duration::from_secs(60 * 60);
 
 /// See the module. Used by the node's worker alone.
 pub(super) struct NodeLog {
     node: Arc<Server>,
     journal: Arc<Journal>,
-    /// What the log has warned of, and until when it does not do so again.
+    /// Past warnings, each with the end of its silence.
     warned: Vec<(String, Tick)>,
-    /// Since when the log says that the node is down.
+    /// Time of the first line that reported the node down.
     down_since: Option<Tick>,
 }
 
@@ -38,7 +37,7 @@ impl NodeLog {
         }
     }
 
-    /// Something has happened to the session. Passes on what others have to know.
+    /// Logs and records an event of the session.
     pub(super) fn note(&mut self, event: SessionEvent) {
         let node = self.node.id;
         let address = Arc::clone(&self.node.address);
@@ -47,7 +46,7 @@ impl NodeLog {
             SessionEvent::Found(finding) => {
                 warn!(self.journal, "{node}: {address}: {finding}")
             }
-            // The node is connected. It may go on refusing, and nobody else says it.
+            // The node is connected and may go on refusing. No other line reports this.
             SessionEvent::Refused(failure) => {
                 if self.may_warn_of(&failure) {
                     warn!(
@@ -87,7 +86,7 @@ impl NodeLog {
         }
     }
 
-    /// `left`: for how long the node is quarantined because of that.
+    /// `left`: remaining quarantine.
     fn note_change(&mut self, change: ServerChange, left: Duration, why: QuarantineReason) {
         let node = Arc::clone(&self.node);
         let Server { id, address, .. } = &*node;
@@ -135,7 +134,7 @@ impl NodeLog {
         }
     }
 
-    /// The connection has ended, or an attempt to connect. `was_idle`: nothing had waited for an answer.
+    /// A connection or an attempt to connect has ended. `was_idle`: no command waited for an answer.
     pub(super) fn down(&mut self, failure: &NodeFailure, was_idle: bool) {
         let node = self.node.id;
         let address = Arc::clone(&self.node.address);
@@ -148,7 +147,7 @@ impl NodeLog {
             return;
         }
         count(&self.node.own_counters.connection_failures);
-        // Balancers end idle connections: that nothing waited for this one is no news unless the next attempt fails.
+        // Balancers end idle connections: no news unless the next attempt fails.
         let is_quiet = was_idle && matches!(failure, NodeFailure::Disconnected { .. });
         let level = if self.may_warn_of(failure) {
             Level::Warn
@@ -172,12 +171,12 @@ impl NodeLog {
         }
     }
 
-    /// Whether the log warns of this failure now: of one that stays until somebody mends it, once in a while.
+    /// Whether to warn of this failure now: once an hour, and only of failures that an operator has to mend.
     fn may_warn_of(&mut self, failure: &NodeFailure) -> bool {
         failure.needs_somebody() && self.may_warn(failure.kind(), FAILURE_WARNED_EVERY)
     }
 
-    /// Whether the log warns of this now: not again within `every`.
+    /// Whether to warn of this now: not twice within `every`.
     fn may_warn(&mut self, what: String, every: Duration) -> bool {
         let now = time::tick();
         self.warned.retain(|(_, until)| now < *until);

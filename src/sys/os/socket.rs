@@ -1,4 +1,4 @@
-//! The bytes' way in and out: a non-blocking stream, and waiting for it.
+//! A non-blocking stream, and its registration with a poll.
 
 use std::io::{self, Read, Write};
 use std::net::SocketAddr;
@@ -7,10 +7,10 @@ use std::time::Duration;
 use mio::event::Source;
 use mio::{Interest, Registry, Token};
 
-/// A connection to a server that is alive as a process and dead as a link is given up after this time without an
-/// acknowledgement of what was sent. The kernel's own patience is a quarter of an hour.
+/// A connection over a dead link is given up after this time without an acknowledgement of sent bytes. The kernel's own
+/// limit is a quarter of an hour.
 ///
-/// Not a time-out for answers: a server that is merely slow acknowledges, and its connection is kept.
+/// Not a time-out for answers: a slow server acknowledges, and its connection is kept.
 const DEAD_LINK: Duration = Duration::from_secs(15);
 /// An idle connection is probed after this time, for the same reason.
 const IDLE_PROBE: Duration = Duration::from_secs(15);
@@ -68,14 +68,13 @@ impl Socket {
         }
     }
 
-    /// Announces to the waiting thread behind `registry` when the connection is established, and what comes then.
+    /// Registers for the end of the connection attempt and for later input.
     pub(crate) fn register(&mut self, registry: &Registry, token: Token) -> io::Result<()> {
         self.source()
             .register(registry, token, Interest::READABLE | Interest::WRITABLE)
     }
 
-    /// Changes what is announced to the waiting thread: what comes, and if `writable` that there is room to write. What is so
-    /// already is announced at once.
+    /// Changes the registration: input, and with `writable` also room to write. A present state is announced at once.
     pub(crate) fn watch(
         &mut self,
         registry: &Registry,
@@ -108,7 +107,7 @@ impl Socket {
         .map(|it| it.unwrap_or(0))
     }
 
-    /// Whether a read would find something now: bytes, the end or an error. For whoever must not read.
+    /// Whether a read would find bytes, the end or an error now. For threads that must not read.
     pub(crate) fn has_unread(&self) -> bool {
         #[cfg(unix)]
         {
@@ -121,7 +120,7 @@ impl Socket {
                 Socket::Tcp(stream) => PollFd::new(stream, PollFlags::IN),
                 Socket::Unix(stream) => PollFd::new(stream, PollFlags::IN),
             }];
-            // An error says nothing about the socket.
+            // An error of the poll shows nothing about the socket.
             poll(&mut fds, Some(&at_once)).is_ok_and(|it| it != 0)
         }
         #[cfg(not(unix))]
@@ -133,7 +132,7 @@ impl Socket {
         }
     }
 
-    /// Reads what is there; `None` if nothing is there now. The end of the stream is an error.
+    /// Reads the present bytes; `None` if there are none. The end of the stream is an error.
     pub(crate) fn read(&self, into: &mut [u8]) -> io::Result<Option<usize>> {
         let read = retry(|| match self {
             Socket::Tcp(stream) => (&mut &*stream).read(into),

@@ -1,4 +1,4 @@
-//! Threads, what they sleep on, and the clocks: the only file that starts or joins a thread, or reads a clock.
+//! Threads, condition variables and clocks: the only file that starts or joins a thread, or reads a clock.
 
 use std::io;
 use std::sync::PoisonError;
@@ -12,7 +12,7 @@ use parking_lot::MutexGuard;
 
 pub(crate) use std::thread::{ThreadId, current as this_thread, yield_now};
 
-/// How often a thread gives others the processor before it sleeps: for some 200 µs, if no other has anything to do.
+/// Number of yields before a thread sleeps: some 200 µs if no other thread runs.
 pub(crate) const SPINS_MAX: usize = 256;
 
 /// A point in time for waiting and for time-outs.
@@ -28,7 +28,7 @@ pub(crate) fn tick() -> Tick {
 pub(crate) fn wall_clock() -> Duration {
     #[expect(clippy::disallowed_methods, reason = "this is the one place")]
     let now = SystemTime::now();
-    // A wall clock before 1970 is as good as none: all differences are then zero and the other clock decides.
+    // A wall clock before 1970 counts as none: all differences are zero, and the other clock decides.
     now.duration_since(SystemTime::UNIX_EPOCH)
         .unwrap_or(Duration::ZERO)
 }
@@ -51,13 +51,12 @@ pub(crate) fn boot_clock() -> Duration {
 /// Since some fixed point.
 #[cfg(not(unix))]
 pub(crate) fn boot_clock() -> Duration {
-    // No safe reading of such a clock here. The standard library's is the best there is; a suspend is then seen by
-    // the wall clock alone.
+    // No safe reading of such a clock here. With the standard library's, only the wall clock shows a suspend.
     static START: std::sync::OnceLock<Tick> = std::sync::OnceLock::new();
     tick().saturating_duration_since(*START.get_or_init(tick))
 }
 
-/// A condition variable for mutexes of `parking_lot` that knows nothing of who sleeps.
+/// A condition variable for mutexes of `parking_lot` without a table of its sleepers.
 ///
 /// That of `parking_lot` keeps all waiting threads of the process in one hash table of pointers to thread-local memory. In a forked
 /// child the entries of the parent's threads stay, although those threads do not exist. New threads of the child can get the same
@@ -66,16 +65,16 @@ pub(crate) fn boot_clock() -> Duration {
 #[derive(Default)]
 pub(crate) struct Condvar {
     sleepers: AtomicUsize,
-    /// How often somebody has called them.
+    /// Number of notifications.
     calls: std::sync::Mutex<u64>,
     called: std::sync::Condvar,
 }
 
 impl Condvar {
-    /// Unlocks what `guard` has locked, and sleeps until somebody calls, or until `until`: whether somebody has called.
+    /// Unlocks the mutex of `guard` and sleeps until a notification, or until `until`. False at `until`.
     pub(crate) fn wait<T>(&self, guard: &mut MutexGuard<'_, T>, until: Option<Tick>) -> bool {
-        // RACE: with the caller's mutex still locked. Who locks that after this and calls finds the sleeper counted, and waits for
-        // `calls` until it sleeps.
+        // RACE: T1 counts itself with the caller's mutex locked; T2 locks that mutex and notifies. Therefore T2 finds T1
+        // counted, and waits for `calls` until T1 sleeps.
         self.sleepers.fetch_add(1, Relaxed);
         let calls = self.calls.lock().unwrap_or_else(PoisonError::into_inner);
         let before = *calls;
@@ -112,7 +111,7 @@ impl Condvar {
         }
     }
 
-    /// Whether anybody sleeps. It costs a look at a number if nobody does.
+    /// Whether any thread sleeps. Costs one load if none does.
     fn call(&self) -> bool {
         let is_anybody_there = self.sleepers.load(Relaxed) != 0;
         if is_anybody_there {
@@ -128,7 +127,7 @@ impl Condvar {
 pub(crate) struct OwnThread {
     name: String,
     handle: JoinHandle<()>,
-    /// Disconnected when the thread ends, in whatever way: a join has no time limit of its own.
+    /// Disconnected at the end of the thread. A join has no time limit of its own.
     ended: Receiver<()>,
 }
 
@@ -153,11 +152,10 @@ impl OwnThread {
         &self.name
     }
 
-    /// Waits for the thread to end, until `deadline`: how it ended, or `None` if it runs on.
+    /// Waits for the end of the thread until `deadline`. `None` if it still runs.
     pub(crate) fn join_until(self, deadline: Tick) -> Option<thread::Result<()>> {
         if self.handle.thread().id() == thread::current().id() {
-            // The last handle to the manager can be dropped by a thread of its own, and a thread that waits for its
-            // own end waits for ever.
+            // A thread of the manager may drop the last handle. To join itself would block for ever.
             return Some(Ok(()));
         }
         let left = deadline.saturating_duration_since(tick());
