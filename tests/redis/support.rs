@@ -153,6 +153,11 @@ pub(crate) fn set(server: &Server, key: &str, value: &str) {
     server.command(&["SET", key, value]).unwrap();
 }
 
+/// The same on all servers.
+pub(crate) fn set_all(servers: &Servers, key: &str, value: &str) {
+    servers.iter().for_each(|server| set(server, key, value));
+}
+
 pub(crate) fn set_px(server: &Server, key: &str, value: &str, millis: u64) {
     server
         .command(&["SET", key, value, "PX", &millis.to_string()])
@@ -380,6 +385,28 @@ pub(crate) fn child_with(
             .into_iter()
             .chain([(CHILD_URLS.into(), urls.join(" ").into())]),
     )
+}
+
+/// Runs the ignored test `name` in a process of its own, with servers of its own. It has to end with [`passed`].
+#[track_caller]
+pub(crate) fn assert_passes(name: &str) {
+    assert_passes_with(name, "none");
+}
+
+/// The same with an argument, which it finds with [`child_urls`].
+#[track_caller]
+pub(crate) fn assert_passes_with(name: &str, argument: &str) {
+    let mut child = child(name, &[argument.to_owned()]);
+    let said = child.hear_within(4 * PATIENCE);
+    assert_eq!(said.as_deref(), Some(PASSED), "{name}");
+    assert!(child.wait().success(), "{name}");
+}
+
+const PASSED: &str = "passed";
+
+/// In a child process: the end of a test that its parent runs with [`assert_passes`].
+pub(crate) fn passed() {
+    say(PASSED);
 }
 
 /// In a child process: its servers. `None` elsewhere, and then there is nothing to do.
