@@ -7,7 +7,7 @@ use std::{env, iter};
 
 pub(crate) use devnodes::{ChildProcess, say};
 use devnodes::{PATIENCE, Proxy, Server, Servers, eventually};
-use quorlock::error::{NodeAnswer, NodeFailure};
+use quorlock::error::{NodeAnswer, NodeFailure, NodeReport};
 use quorlock::{AcquireError, Builder, LockGuard, LockManager, Lost, LostReceiver};
 
 pub(crate) type TestResult = Result<(), Box<dyn std::error::Error>>;
@@ -258,6 +258,13 @@ pub(crate) fn fence(name: &str) -> String {
 pub(crate) fn in_an_hour() -> u64 {
     let now = std::time::UNIX_EPOCH.elapsed().unwrap();
     u64::try_from(now.as_micros()).unwrap() + 3_600_000_000
+}
+
+/// Asserts that every node has answered that it released something.
+#[track_caller]
+pub(crate) fn assert_released(rows: &[NodeReport]) {
+    let is_released = |row: &NodeReport| row.answer == NodeAnswer::Released;
+    assert!(rows.iter().all(is_released), "{rows:?}");
 }
 
 /// What the node said in the round that failed.
