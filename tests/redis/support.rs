@@ -118,6 +118,14 @@ pub(crate) fn add_user(server: &Server, name: &str, rules: &str) -> String {
     format!("redis://{name}:pw@{}", server.addr())
 }
 
+/// What a server that is too old for `HELLO` answers, and so it announces nothing.
+pub(crate) fn without_hello(builder: devnodes::Builder) -> devnodes::Builder {
+    // The other option makes the number of words even.
+    let limit = ["--client-output-buffer-limit", "normal", "0", "0", "0"];
+    let builder = builder.arg("--rename-command", "HELLO").arg("", limit[0]);
+    builder.arg(limit[1], limit[2]).arg(limit[3], limit[4])
+}
+
 /// Deletes the key on all servers.
 pub(crate) fn del_all(servers: &Servers, key: &str) {
     servers.iter().for_each(|server| del(server, key));

@@ -7,17 +7,17 @@ use quorlock::error::{NodeCheck, NodeFailure, NodeFinding};
 use crate::operations::log_lines;
 use crate::support::*;
 
-/// Makes `server` a replica of `master` and promotes it.
-fn promote(server: &Server, master: &Server) -> TestResult {
-    replicate(server, master)?;
+/// Makes `server` a replica of `primary` and promotes it.
+fn promote(server: &Server, primary: &Server) -> TestResult {
+    replicate(server, primary)?;
     server.command(&["REPLICAOF", "NO", "ONE"])?;
     Ok(())
 }
 
-/// Makes `server` a replica of `master`, and waits until it has everything.
-fn replicate(server: &Server, master: &Server) -> TestResult {
-    master.command(&["CONFIG", "SET", "repl-diskless-sync-delay", "0"])?;
-    server.command(&["REPLICAOF", "127.0.0.1", &master.port().to_string()])?;
+/// Makes `server` a replica of `primary`, and waits until it has everything.
+fn replicate(server: &Server, primary: &Server) -> TestResult {
+    primary.command(&["CONFIG", "SET", "repl-diskless-sync-delay", "0"])?;
+    server.command(&["REPLICAOF", "127.0.0.1", &primary.port().to_string()])?;
     eventually("it is a replica", || {
         server.info("master_link_status").as_deref() == Some("up")
     });
@@ -28,15 +28,11 @@ fn row(checks: &[NodeCheck], node: usize) -> (Option<NodeFailure>, Vec<NodeFindi
     (checks[node].failure.clone(), checks[node].findings.clone())
 }
 
-/// A server that knows no `HELLO`, and so announces nothing.
-fn without_hello() -> Result<Server, devnodes::Error> {
-    // The other option makes the number of words even.
-    let limit = ["--client-output-buffer-limit", "normal", "0", "0", "0"];
-    let server = Server::builder()
-        .arg("--rename-command", "HELLO")
-        .arg("", limit[0])
-        .arg(limit[1], limit[2]);
-    server.arg(limit[3], limit[4]).start()
+/// Asserts that the node has failed with a text that begins with these words.
+#[track_caller]
+fn assert_fails(check: &NodeCheck, words: &str) {
+    let failure = check.failure.as_ref();
+    assert!(failure.is_some_and(|it| says(it, words)), "{check}");
 }
 
 /// What a strict manager says of it.
@@ -54,15 +50,13 @@ fn connected_to_vouched(servers: &Servers) -> LockManager {
 #[test]
 fn b4_a_promoted_replica_votes_and_is_found_and_logged() -> TestResult {
     needs!(Settings);
-    let (servers, master) = (Servers::start(2)?, Server::start()?);
-    promote(&servers[0], &master)?;
+    let (servers, primary) = (Servers::start(2)?, Server::start()?);
+    promote(&servers[0], &primary)?;
     let locks = connected_to_vouched(&servers);
 
-    assert_eq!(
-        row(&locks.check_nodes(), 0),
-        (None, vec![NodeFinding::Promoted])
-    );
-    assert!(locks.check_nodes()[1].is_fine());
+    let checks = locks.check_nodes();
+    assert_eq!(row(&checks, 0), (None, vec![NodeFinding::Promoted]));
+    assert!(checks[1].is_fine(), "{checks:?}");
     // Both are needed.
     assert!(locks.mutex("report").try_lock()?.is_valid());
 
@@ -78,18 +72,15 @@ fn b4_a_promoted_replica_votes_and_is_found_and_logged() -> TestResult {
     child.go_on();
     // Once each, although it has connected twice.
     let lines = log_lines::warnings(&child);
-    let one = |node: &str, says: &str| {
-        lines
-            .iter()
-            .filter(|it| it.starts_with(node) && it.contains(says))
-            .count()
-            == 1
+    let [first, second] = &lines[..] else {
+        panic!("{lines:?}")
     };
-    assert_eq!(lines.len(), 2, "{lines:?}");
-    assert!(
-        one("WARN n0: ", "has been promoted") && one("WARN n1: ", "would evict locks"),
-        "{lines:?}"
-    );
+    for (line, node, words) in [
+        (first, "WARN n0: ", "has been promoted"),
+        (second, "WARN n1: ", "would evict locks"),
+    ] {
+        assert!(line.starts_with(node) && line.contains(words), "{line}");
+    }
     Ok(())
 }
 
@@ -97,15 +88,9 @@ fn b4_a_promoted_replica_votes_and_is_found_and_logged() -> TestResult {
 fn b4_who_is_strict_refuses_servers_that_may_have_missed_locks_or_will() -> TestResult {
     needs!(Settings);
     let fresh = Server::start;
-    let (fine, promoted, evicting, has_replica, replica, mute, silent) = (
-        fresh()?,
-        fresh()?,
-        fresh()?,
-        fresh()?,
-        fresh()?,
-        fresh()?,
-        without_hello()?,
-    );
+    let (fine, promoted, evicting, has_replica, replica, mute) =
+        (fresh()?, fresh()?, fresh()?, fresh()?, fresh()?, fresh()?);
+    let silent = without_hello(Server::builder()).start()?;
     promote(&promoted, &fine)?;
     replicate(&replica, &has_replica)?;
     eventually("the other one has left it", || {
@@ -119,13 +104,14 @@ fn b4_who_is_strict_refuses_servers_that_may_have_missed_locks_or_will() -> Test
     urls.push(silent.url());
 
     let locks = impatient(urls.clone()).strict(true).build()?;
+    let is_late = |it: &Option<NodeFailure>| {
+        matches!(
+            it,
+            Some(NodeFailure::TimedOut | NodeFailure::Connect { .. })
+        )
+    };
     eventually("all have been asked", || {
-        locks.check_nodes().iter().all(|it| {
-            !matches!(
-                it.failure,
-                Some(NodeFailure::TimedOut | NodeFailure::Connect { .. })
-            )
-        })
+        !locks.check_nodes().iter().any(|it| is_late(&it.failure))
     });
     let checks = locks.check_nodes();
 
@@ -146,11 +132,8 @@ fn b4_who_is_strict_refuses_servers_that_may_have_missed_locks_or_will() -> Test
     assert_eq!(row(&checks, 5), (None, vec![NodeFinding::NoNotices]));
     let err = locks.mutex("report").try_lock().unwrap_err();
     assert_no_quorum(&err);
-    assert_eq!(
-        Some(failure(&err, 1).clone()),
-        disqualified(NodeFinding::Promoted),
-        "{err}"
-    );
+    let expected = disqualified(NodeFinding::Promoted);
+    assert_eq!(Some(failure(&err, 1)), expected.as_ref(), "{err}");
     // A manager that is not strict has the votes of all.
     drop(lock_in_the_end(&builder(&urls).build()?, "report"));
     // And one that is set right votes again.
@@ -184,13 +167,11 @@ fn b5_a_look_finds_settings_that_were_changed_since_the_login() -> TestResult {
 
     for locks in [&locks, &strict] {
         let checks = locks.check_nodes();
-        for (node, words) in [(0, "may evict locks that are held"), (1, "refuses writes")] {
-            let failure = checks[node].failure.as_ref();
-            assert!(failure.is_some_and(|it| says(it, words)), "{checks:?}");
-        }
+        assert_fails(&checks[0], "may evict locks that are held");
+        assert_fails(&checks[1], "refuses writes");
         let finding = NodeFinding::HasReplicas { count: 1 };
         let expected = if std::ptr::eq(locks, &strict) {
-            (Some(NodeFailure::Disqualified { finding }), Vec::new())
+            (disqualified(finding), vec![])
         } else {
             (None, vec![finding])
         };
@@ -223,20 +204,14 @@ fn b5_a_key_that_is_gone_while_its_record_is_not_shows_that_a_server_evicts() ->
 fn b10_a_look_finds_that_one_address_leads_to_several_servers() -> TestResult {
     needs!(Settings);
     let servers = Servers::start(2)?;
-    let (balancer, alone) = (
-        Proxy::start(servers[0].addr())?,
-        Proxy::start(servers[0].addr())?,
-    );
+    let proxy = || Proxy::start(servers[0].addr()).unwrap();
+    let (balancer, alone) = (proxy(), proxy());
     balancer.spread_to(servers[1].addr());
     let locks = builder([balancer.url(), alone.url()]).build()?;
 
     let checks = locks.check_nodes();
 
-    let failure = checks[0].failure.as_ref();
-    assert!(
-        failure.is_some_and(|it| says(it, "several servers by turns")),
-        "{checks:?}"
-    );
+    assert_fails(&checks[0], "several servers by turns");
     assert!(checks[1].is_fine(), "{}", checks[1]);
     assert!(locks.mutex("report").try_lock().is_err());
     Ok(())
@@ -245,30 +220,26 @@ fn b10_a_look_finds_that_one_address_leads_to_several_servers() -> TestResult {
 #[test]
 fn b10_a_server_that_comes_back_behind_an_address_after_another_has_no_vote() -> TestResult {
     let servers = Servers::start(2)?;
-    let way = Proxy::start(servers[0].addr())?;
-    let locks = connected(builder([way.url()]), 1);
-    way.lead_to(servers[1].addr());
-    way.cut();
+    let proxy = Proxy::start(servers[0].addr())?;
+    let locks = connected(builder([proxy.url()]), 1);
+    proxy.lead_to(servers[1].addr());
+    proxy.cut();
     eventually("it is connected to the other one", || {
         locks.stats().nodes[0].connections == 2
     });
     drop(lock_in_the_end(&locks, "report"));
 
-    way.lead_to(servers[0].addr());
-    way.cut();
+    proxy.lead_to(servers[0].addr());
+    proxy.cut();
 
-    eventually("the address is not trusted", || {
-        let Err(err) = locks.mutex("report").try_lock() else {
-            return false;
-        };
-        says(failure(&err, 0), "several servers by turns")
+    error_in_the_end(&locks, "report", |err| {
+        says(failure(err, 0), "several servers by turns")
     });
     Ok(())
 }
 
 #[test]
-fn a_look_says_what_runs_there_since_when_how_far_it_is_and_whether_it_takes_writes() -> TestResult
-{
+fn a_look_says_what_runs_since_when_how_far_and_whether_it_takes_writes() -> TestResult {
     needs!(Settings);
     let servers = Servers::start(2)?;
     let restricted = add_user(&servers[1], "locks", "~* &* +@all -zadd");
@@ -284,16 +255,11 @@ fn a_look_says_what_runs_there_since_when_how_far_it_is_and_whether_it_takes_wri
     };
     assert!(far.round_trip.is_some_and(|it| ms(50) <= it), "{far:?}");
     assert!(near.round_trip.is_some_and(|it| it < secs(60)), "{near:?}");
-    assert!(
-        far.is_fine() && near.is_fine(),
-        "locks do without: {checks:?}"
-    );
     for check in &checks {
+        assert!(check.is_fine(), "locks do without: {check}");
         let version = check.version.as_deref().unwrap_or_default();
-        assert!(
-            version.starts_with("Redis ") || version.starts_with("Valkey "),
-            "{version}"
-        );
+        let is_known = |it: &&str| version.starts_with(*it);
+        assert!(["Redis ", "Valkey "].iter().any(is_known), "{version}");
         assert!(check.uptime.is_some_and(|it| it < secs(600)), "{check:?}");
     }
     servers[0].command(&["CONFIG", "SET", "maxmemory", "1"])?;
@@ -301,23 +267,18 @@ fn a_look_says_what_runs_there_since_when_how_far_it_is_and_whether_it_takes_wri
     let [full, refuses] = &locks.check_nodes()[..] else {
         panic!("two nodes")
     };
-    let says = |check: &NodeCheck, words| check.failure.as_ref().is_some_and(|it| says(it, words));
-    assert!(says(full, "out of memory"), "{full}");
+    assert_fails(full, "out of memory");
+    assert_fails(refuses, "not permitted");
     // Servers before 7.0 do not name it.
-    assert!(says(refuses, "not permitted"), "{refuses}");
-    assert!(
-        refuses.to_string().contains("'set'") || refuses.to_string().contains("@user_script:"),
-        "{refuses}"
-    );
+    let names = ["'set'", "@user_script:"];
+    let text = refuses.to_string();
+    assert!(names.iter().any(|it| text.contains(it)), "{text}");
     let keys = servers[1].command(&["KEYS", "*"])?;
     assert_eq!(keys.as_array(), Some(&[][..]), "looking sets no key");
     locks.shutdown();
-    assert!(
-        locks
-            .check_nodes()
-            .iter()
-            .all(|it| it.round_trip.is_none() && it.version.is_none())
-    );
+    for check in locks.check_nodes() {
+        assert_eq!((check.round_trip, check.version), (None, None));
+    }
     Ok(())
 }
 
@@ -330,12 +291,9 @@ fn a_node_that_does_not_answer_keeps_nobody_from_seeing_how_far_the_others_are()
 
     let checks = locks.check_nodes();
 
-    assert_eq!(checks[1].round_trip, None);
+    let has_round_trip = checks.iter().map(|it| it.round_trip.is_some());
+    assert!(has_round_trip.eq([true, false, true]), "{checks:?}");
     assert!(checks[1].failure.is_some(), "{}", checks[1]);
-    assert!(
-        checks[0].round_trip.is_some() && checks[2].round_trip.is_some(),
-        "{checks:?}"
-    );
     Ok(())
 }
 
@@ -347,7 +305,7 @@ fn one_look_finds_everything_that_is_wrong_and_says_it_in_a_line_each() -> TestR
     let (fine, promoted, would_evict, evicts, has_replica) =
         (fresh()?, fresh()?, fresh()?, fresh()?, fresh()?);
     let (unverifiable, replica, down) = (fresh()?, fresh()?, fresh()?);
-    let silent = without_hello()?;
+    let silent = without_hello(Server::builder()).start()?;
     let double = Proxy::start(fine.addr())?;
     promote(&promoted, &has_replica)?;
     replicate(&replica, &has_replica)?;
@@ -359,18 +317,10 @@ fn one_look_finds_everything_that_is_wrong_and_says_it_in_a_line_each() -> TestR
     }
     evicts.command(&["CONFIG", "SET", "maxmemory", "100mb"])?;
     down.kill()?;
-    let mut urls: Vec<_> = [
-        &fine,
-        &promoted,
-        &would_evict,
-        &evicts,
-        &has_replica,
-        &replica,
-        &silent,
-        &down,
-    ]
-    .map(Server::url)
-    .into();
+    let mut urls = [&fine, &promoted, &would_evict, &evicts]
+        .map(Server::url)
+        .to_vec();
+    urls.extend([&has_replica, &replica, &silent, &down].map(Server::url));
     urls.push(add_user(&unverifiable, "locks", "~* &* +@all -info"));
     urls.push(double.url());
     let ahead = Clock::available()
@@ -385,11 +335,8 @@ fn one_look_finds_everything_that_is_wrong_and_says_it_in_a_line_each() -> TestR
     let mut checks = locks.check_nodes();
     eventually("all have been asked", || {
         checks = locks.check_nodes();
-        let doubles = checks.iter().filter(|it| {
-            it.findings
-                .iter()
-                .any(|it| matches!(it, NodeFinding::SameServer { .. }))
-        });
+        let findings = checks.iter().flat_map(|it| &it.findings);
+        let doubles = findings.filter(|it| matches!(it, NodeFinding::SameServer { .. }));
         urls.len() - 4 <= checks.iter().filter(|it| it.failure.is_none()).count()
             && doubles.count() == 1
     });
@@ -406,17 +353,10 @@ fn one_look_finds_everything_that_is_wrong_and_says_it_in_a_line_each() -> TestR
     ] {
         assert_eq!(row(&checks, node), (None, vec![finding]), "{all}");
     }
-    for (node, words) in [
-        (
-            3,
-            "may evict locks that are held, as its maxmemory-policy is volatile-ttl; ",
-        ),
-        (5, "a replica"),
-        (7, "cannot connect"),
-    ] {
-        let (failure, findings) = row(&checks, node);
-        assert!(failure.is_some_and(|it| says(&it, words)), "{all}");
-        assert_eq!(findings, [], "{all}");
+    let evicts_held = "may evict locks that are held, as its maxmemory-policy is volatile-ttl; ";
+    for (node, words) in [(3, evicts_held), (5, "a replica"), (7, "cannot connect")] {
+        assert_fails(&checks[node], words);
+        assert_eq!(checks[node].findings, [], "{all}");
     }
     // Whichever of the two came first has the vote.
     let same = |one: usize, other: usize| {
@@ -431,10 +371,8 @@ fn one_look_finds_everything_that_is_wrong_and_says_it_in_a_line_each() -> TestR
         let [NodeFinding::ClockDiffers { by, ahead: true }] = findings[..] else {
             panic!("{all}")
         };
-        assert!(
-            failure.is_none() && secs(7_000) < by && by < secs(7_201),
-            "{all}"
-        );
+        assert!(failure.is_none(), "{all}");
+        assert!(secs(7_000) < by && by < secs(7_201), "{all}");
     }
     assert!(!checks.iter().any(|it| it.is_fine()), "{all}");
 
@@ -450,28 +388,19 @@ fn one_look_finds_everything_that_is_wrong_and_says_it_in_a_line_each() -> TestR
     begins(6, &silent, "votes; announces no releases");
     begins(7, &down, "no vote: cannot connect");
     begins(8, &unverifiable, "votes; forbids INFO");
-    assert!(
-        shown
-            .iter()
-            .all(|it| !it.contains('\n') && !it.contains("pw")),
-        "{all}"
-    );
-    assert!(
-        checks
-            .iter()
-            .enumerate()
-            .all(|(i, it)| it.node.index() == i)
-    );
+    for line in &shown {
+        assert!(!line.contains('\n') && !line.contains("pw"), "{line}");
+    }
+    let indices = checks.iter().map(|it| it.node.index());
+    assert!(indices.eq(0..urls.len()));
 
     locks.shutdown();
     let after = locks.check_nodes();
     assert_eq!(after.len(), urls.len());
-    assert!(
-        after
-            .iter()
-            .all(|it| it.failure == Some(NodeFailure::ShutDown) && it.findings.is_empty()),
-        "{after:?}"
-    );
+    for node in 0..after.len() {
+        let expected = (Some(NodeFailure::ShutDown), vec![]);
+        assert_eq!(row(&after, node), expected);
+    }
     Ok(())
 }
 
@@ -479,44 +408,32 @@ fn one_look_finds_everything_that_is_wrong_and_says_it_in_a_line_each() -> TestR
 fn a_look_says_which_servers_log_what_they_store_and_the_max_ttl_of_the_servers() -> TestResult {
     needs!(Settings);
     let servers = [Server::start()?, Server::builder().appendonly().start()?];
-    let urls = || servers.iter().map(Server::url);
-    let of_an_hour = crate::builder_for(urls())
-        .max_ttl(secs(3_600))
-        .response_timeout(secs(2))
-        .build()?;
+    let with = |max_ttl| {
+        let builder = crate::builder_for(servers.iter().map(Server::url));
+        let builder = builder.max_ttl(max_ttl).response_timeout(secs(2));
+        builder.build().unwrap()
+    };
+    let of_an_hour = with(secs(3_600));
     eventually("both are told", || {
         let _ = of_an_hour.mutex("report").try_lock();
         servers.iter().all(|it| record(it).is_some())
     });
-    let ours = crate::builder_for(urls())
-        .max_ttl(secs(20))
-        .response_timeout(secs(2))
-        .build()?;
+    let ours = with(secs(20));
 
     eventually("both can be asked", || {
         ours.check_nodes().iter().all(|it| it.append_only.is_some())
     });
 
     let checks = ours.check_nodes();
-    assert_eq!(
-        [&checks[0], &checks[1]].map(|it| it.append_only),
-        [Some(false), Some(true)]
-    );
-    for check in &checks {
-        assert!(
-            check.max_ttl.is_some_and(|it| it == secs(3_600)),
-            "{check:?}"
-        );
+    for (check, append_only) in checks.iter().zip([false, true]) {
+        assert_eq!(check.append_only, Some(append_only), "{check:?}");
+        assert_eq!(check.max_ttl, Some(secs(3_600)), "{check:?}");
     }
     // A manager of the other kind says so.
     let differs = Some(NodeFailure::QuarantineDiffers { on_server: true });
     eventually("both are known", || {
-        builder(urls())
-            .build()
-            .unwrap()
-            .check_nodes()
-            .iter()
-            .all(|it| it.failure == differs)
+        let other = builder(servers.iter().map(Server::url)).build().unwrap();
+        other.check_nodes().iter().all(|it| it.failure == differs)
     });
     Ok(())
 }

@@ -4,18 +4,16 @@ use std::process;
 
 use devnodes::{Server, Servers, eventually};
 use quorlock::AcquireError;
-use quorlock::error::NodeAnswer;
+use quorlock::error::{NodeAnswer, NodeReport};
 
 use crate::support::*;
 
 /// The error of a call for `name` that has been refused by all nodes.
 fn refused(servers: &Servers, name: &str) -> AcquireError {
     let locks = manager(servers);
+    let is_held = |row: &NodeReport| matches!(row.answer, NodeAnswer::Held { .. });
     error_in_the_end(&locks, name, |err| {
-        err.nodes()
-            .iter()
-            .all(|it| matches!(it.answer, NodeAnswer::Held { .. }))
-            && !err.nodes().is_empty()
+        err.nodes().iter().all(is_held) && !err.nodes().is_empty()
     })
 }
 
@@ -33,6 +31,10 @@ fn value(server: &Server) -> (String, Option<String>) {
         Some((token, label)) => (token.to_owned(), Some(label.to_owned())),
         None => (value, None),
     }
+}
+
+fn is_random(token: &str) -> bool {
+    token.len() == 32 && token.bytes().all(|it| it.is_ascii_hexdigit())
 }
 
 fn names_of_connections(server: &Server) -> Vec<String> {
@@ -60,17 +62,13 @@ fn a_refused_call_is_told_which_process_holds_the_lock_and_never_its_random_part
     };
     assert!(!host.is_empty());
     assert_eq!(id, process::id().to_string());
-    assert!(
-        token.len() == 32 && token.bytes().all(|it| it.is_ascii_hexdigit()),
-        "{token}"
-    );
+    assert!(is_random(&token), "{token}");
     assert!((0..3).all(|i| holder(&err, i) == Some(&label)), "{err}");
     let shown = format!("{err} {err:?} {:?}", err.nodes());
     assert!(shown.contains(&format!("held by {label}, ")), "{shown}");
-    assert!(
-        !shown.contains(&token[..9]) && !shown.contains(&token[8..]),
-        "{shown}"
-    );
+    for secret in [&token[..9], &token[8..]] {
+        assert!(!shown.contains(secret), "{shown}");
+    }
 
     // The value is the same in whatever is sent for the hold.
     guard.extend(LONG)?;
@@ -81,42 +79,28 @@ fn a_refused_call_is_told_which_process_holds_the_lock_and_never_its_random_part
 }
 
 #[test]
-fn a_manager_that_does_not_want_to_say_who_it_is_has_a_random_number_as_value_and_a_plain_name()
--> TestResult {
+fn a_manager_without_a_label_has_a_random_value_and_a_plain_name() -> TestResult {
     needs!(ConnectionNames);
     let servers = Servers::start(1)?;
     let locks = builder(servers.urls()).owner_label(None::<&str>).build()?;
     let _guard = locks.mutex("report").lock()?;
 
     let (token, label) = value(&servers[0]);
-    assert!(
-        token.len() == 32 && token.bytes().all(|it| it.is_ascii_hexdigit()),
-        "{token}"
-    );
+    assert!(is_random(&token), "{token}");
     assert_eq!(label, None);
     assert!(names_of_connections(&servers[0]).contains(&"quorlock".to_owned()));
     let err = refused(&servers, "report");
     assert_eq!(holder(&err, 0), None);
-    assert!(
-        err.to_string().contains("held by another client, "),
-        "{err}"
-    );
+    let words = "held by another client, ";
+    assert!(err.to_string().contains(words), "{err}");
     Ok(())
 }
 
 #[test]
-fn connections_are_called_by_who_keeps_them_whatever_the_label_is_and_whatever_a_user_may_do()
--> TestResult {
+fn connections_are_named_after_their_process_whatever_label_and_rights_are() -> TestResult {
     needs!(ConnectionNames);
     let server = Server::start()?;
-    let rule = "on nopass ~* &* +@all -client".split(' ');
-    server.command(
-        &["ACL", "SETUSER", "locks"]
-            .into_iter()
-            .chain(rule)
-            .collect::<Vec<_>>(),
-    )?;
-    let url = format!("redis://locks:any@{}", server.addr());
+    let url = add_user(&server, "locks", "~* &* +@all -client");
     let label = "a b\r\nSET x y\r\n\0\u{202e}ü\"";
     let locks = builder([url]).owner_label(label).build()?;
 
@@ -124,18 +108,13 @@ fn connections_are_called_by_who_keeps_them_whatever_the_label_is_and_whatever_a
 
     let names = names_of_connections(&server);
     let end = format!("/{}/a_b__SET_x_y_____\"", process::id());
-    assert!(
-        names
-            .iter()
-            .any(|it| it.starts_with("quorlock:") && it.ends_with(&end)),
-        "{names:?}"
-    );
+    let is_ours = |name: &String| name.starts_with("quorlock:") && name.ends_with(&end);
+    assert!(names.iter().any(is_ours), "{names:?}");
     Ok(())
 }
 
 #[test]
-fn the_values_of_other_clients_are_their_secrets_and_what_they_say_is_cut_and_escaped() -> TestResult
-{
+fn values_of_other_clients_are_secret_and_their_labels_are_escaped() -> TestResult {
     let servers = Servers::start(1)?;
     let hex = "0123456789abcdef0123456789abcdef";
     let long = format!("{hex} {}", "x".repeat(64));
@@ -154,14 +133,11 @@ fn the_values_of_other_clients_are_their_secrets_and_what_they_say_is_cut_and_es
         let err = refused(&servers, "report");
         assert_eq!(holder(&err, 0), None, "{value}");
         let shown = format!("{err} {err:?}");
-        assert!(
-            shown.contains("held by another client, no expiry"),
-            "{shown}"
-        );
-        assert!(
-            !shown.contains("foreign") && !shown.contains("012345678") && !shown.contains("xx"),
-            "{shown}"
-        );
+        let words = "held by another client, no expiry";
+        assert!(shown.contains(words), "{shown}");
+        for secret in ["foreign", "012345678", "xx"] {
+            assert!(!shown.contains(secret), "{shown}");
+        }
     }
     for (label, expected) in [
         ("web-3/4711", "web-3/4711"),
@@ -172,10 +148,8 @@ fn the_values_of_other_clients_are_their_secrets_and_what_they_say_is_cut_and_es
         set(&servers[0], "report", &format!("{hex} {label}"));
         let err = refused(&servers, "report");
         assert_eq!(holder(&err, 0), Some(expected));
-        assert!(
-            !format!("{err} {err:?}").chars().any(char::is_control),
-            "{err:?}"
-        );
+        let shown = format!("{err} {err:?}");
+        assert!(!shown.contains(char::is_control), "{shown:?}");
     }
     Ok(())
 }

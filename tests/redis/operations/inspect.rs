@@ -2,26 +2,37 @@
 
 use std::thread;
 
-use devnodes::{Server, Servers, eventually};
-use quorlock::error::NodeAnswer;
-use quorlock::inspection::{Inspection, LockState, StoredKey};
+use devnodes::{Servers, eventually};
+use quorlock::error::{NodeAnswer, NodeReport};
+use quorlock::inspection::{InspectedNode, Inspection, LockState, StoredKey, StoredLock};
 use quorlock::{AcquireError, FencingToken, LockManager};
 
 use crate::nodes::access_list::access_list;
 use crate::support::*;
 use crate::waiting::lists::hold;
 
-/// What the nodes store about "report", once it fits.
+/// What the nodes store about "report".
+fn report(locks: &LockManager) -> Inspection {
+    locks.mutex("report").inspect().unwrap()
+}
+
+/// The same, once it fits.
 fn seen(locks: &LockManager, fits: impl Fn(&Inspection) -> bool) -> Inspection {
-    let mut seen = locks.mutex("report").inspect().unwrap();
+    let mut seen = report(locks);
     eventually("the nodes store what they should", || {
-        seen = locks.mutex("report").inspect().unwrap();
+        seen = report(locks);
         fits(&seen)
     });
     seen
 }
 
-fn on_all(seen: &Inspection, fits: impl Fn(&quorlock::inspection::StoredLock) -> bool) -> bool {
+/// Held by a client that sets no expiry.
+const LEAKED: LockState = LockState::Held {
+    holder: None,
+    left: None,
+};
+
+fn on_all(seen: &Inspection, fits: impl Fn(&StoredLock) -> bool) -> bool {
     seen.nodes()
         .iter()
         .all(|it| it.stored.as_ref().is_ok_and(&fits))
@@ -35,11 +46,9 @@ fn is_held(seen: &Inspection) -> bool {
 fn a_lock_is_free_then_held_by_whom_for_how_long_and_free_again_with_its_counter() -> TestResult {
     let servers = Servers::start(3)?;
     let locks = connected(builder(servers.urls()).owner_label("night"), 3);
-    let before = locks.mutex("report").inspect()?;
-    assert_eq!(
-        (before.state(), before.name()),
-        (LockState::Free, &b"report"[..])
-    );
+    let before = report(&locks);
+    assert_eq!(before.state(), LockState::Free);
+    assert_eq!(before.name(), b"report");
     assert!(on_all(&before, |it| it.counter.is_none() && it.left.is_none()));
 
     let guard = locks.mutex("report").lock()?;
@@ -53,18 +62,13 @@ fn a_lock_is_free_then_held_by_whom_for_how_long_and_free_again_with_its_counter
     };
     assert!(holder.ends_with("/night"), "{holder}");
     assert!(secs(0) < left && left <= secs(20), "{left:?}");
-    assert!(
-        on_all(&held, |it| it.counter == Some(guard.fencing_token().get())),
-        "{held:?}"
-    );
+    let number = guard.fencing_token().get();
+    assert!(on_all(&held, |it| it.counter == Some(number)), "{held:?}");
     let token = String::from_utf8(servers[0].get("report").unwrap())?;
     let shown = format!("{held} {held:?}");
-    assert!(
-        shown.contains(&*holder) && !shown.contains(&token[..8]),
-        "{shown}"
-    );
+    assert!(shown.contains(&*holder), "{shown}");
+    assert!(!shown.contains(&token[..8]), "{shown}");
 
-    let number = guard.fencing_token().get();
     guard.release()?;
     let after = seen(&locks, |it| on_all(it, |it| it.key == StoredKey::Missing));
     assert_eq!(after.state(), LockState::Free);
@@ -78,7 +82,7 @@ fn look(locks: &LockManager) -> Inspection {
         locks.check_nodes().iter().all(|it| it.round_trip.is_some())
     });
     locks.list("*").unwrap();
-    locks.mutex("report").inspect().unwrap()
+    report(locks)
 }
 
 #[test]
@@ -100,13 +104,9 @@ fn h25_looks_write_nothing_on_new_servers_nor_on_others() -> TestResult {
 
     let _guard = without.mutex("report").lock()?;
     eventually("all have it", || servers.holders("report") == 3);
-    let records = || {
-        servers
-            .iter()
-            .map(|it| record(it).unwrap())
-            .collect::<Vec<_>>()
-    };
+    let records = || servers.iter().map(record).collect::<Vec<_>>();
     let before = records();
+    assert!(before.iter().all(Option::is_some));
 
     let [other, same] = kinds();
     for locks in [&without, &with, &other, &same] {
@@ -128,19 +128,15 @@ fn those_who_wait_are_counted_and_the_first_of_them_is_the_one_that_waits_longes
     let guard = lock_in_the_end(&locks, "report");
     let calls = others.map(|it| thread::spawn(move || it.mutex("report").lock().map(drop)));
 
-    let waits = |it: &quorlock::inspection::StoredLock| it.waiting == 2 && it.waiting_for.is_some();
+    let waits = |it: &StoredLock| it.waiting == 2 && it.waiting_for.is_some();
     let held = seen(&locks, |it| on_all(it, waits));
     let next = seen(&locks, |it| on_all(it, waits));
     for (earlier, later) in held.nodes().iter().zip(next.nodes()) {
-        let waited = |it: &quorlock::inspection::InspectedNode| {
-            it.stored.as_ref().unwrap().waiting_for.unwrap()
-        };
+        let waited = |it: &InspectedNode| it.stored.as_ref().unwrap().waiting_for;
         assert!(waited(earlier) <= waited(later), "{held}, then {next}");
     }
-    assert!(
-        held.to_string().contains("; 2 waiting, the first for "),
-        "{held}"
-    );
+    let words = "; 2 waiting, the first for ";
+    assert!(held.to_string().contains(words), "{held}");
 
     guard.release()?;
     calls.into_iter().try_for_each(|it| join(it))?;
@@ -154,36 +150,25 @@ fn readers_are_counted_and_named() -> TestResult {
     let [a, b] = ["a", "b"].map(|it| connected(builder(servers.urls()).owner_label(it), 3));
     let guards = [a.rw_lock("report").read()?, b.rw_lock("report").read()?];
 
-    let of_two =
-        |it: &quorlock::inspection::StoredLock| matches!(&it.key, StoredKey::Read { count: 2, .. });
+    let of_two = |it: &StoredLock| matches!(&it.key, StoredKey::Read { count: 2, .. });
     let held = seen(&a, |it| on_all(it, of_two));
 
-    assert_matches!(
-        held.state(),
-        LockState::Read {
-            readers: 2,
-            left: Some(_)
-        }
-    );
+    let is_read = |it| matches!(it, LockState::Read { readers: 2, left } if left.is_some());
+    assert!(is_read(held.state()), "{held}");
     let StoredKey::Read { readers, .. } = &held.nodes()[0].stored.as_ref().unwrap().key else {
         panic!("{held}")
     };
-    let mut names: Vec<_> = readers
-        .iter()
-        .map(|it| it.holder.clone().unwrap())
-        .collect();
-    names.sort_by_key(|it| it.rsplit('/').next().unwrap().to_owned());
-    assert!(
-        names[0].ends_with("/a") && names[1].ends_with("/b"),
-        "{names:?}"
-    );
+    let label = |holder: &str| holder.rsplit('/').next().unwrap().to_owned();
+    let labels = readers.iter().map(|it| label(it.holder.as_ref().unwrap()));
+    let mut labels: Vec<_> = labels.collect();
+    labels.sort();
+    assert_eq!(labels, ["a", "b"]);
     drop(guards);
     Ok(())
 }
 
 #[test]
-fn keys_of_other_programs_are_seen_whatever_they_are_and_a_node_that_is_down_says_so() -> TestResult
-{
+fn keys_of_other_programs_are_seen_and_a_node_that_is_down_says_so() -> TestResult {
     let servers = Servers::start(3)?;
     let locks = connected(builder(servers.urls()), 3);
     servers[0].command(&["LPUSH", "report", "a"])?;
@@ -196,7 +181,7 @@ fn keys_of_other_programs_are_seen_whatever_they_are_and_a_node_that_is_down_say
         servers[1].command(&["LPUSH", key, "a"])?;
     }
 
-    let found = locks.mutex("report").inspect()?;
+    let found = report(&locks);
     let stored = |node: usize| found.nodes()[node].stored.clone().unwrap();
     assert_eq!(
         (stored(0).key, stored(1).key, stored(2).key),
@@ -208,20 +193,11 @@ fn keys_of_other_programs_are_seen_whatever_they_are_and_a_node_that_is_down_say
     );
     assert_eq!(found.state(), LockState::NoMajority);
     servers[2].command(&["LPUSH", "report", "a"])?;
-    assert_eq!(
-        locks.mutex("report").inspect()?.state(),
-        LockState::KeyInUse
-    );
-    servers[2].command(&["DEL", "report"])?;
-    servers[2].command(&["SET", "report", &"x".repeat(10_000)])?;
-    assert_eq!(
-        locks.mutex("report").inspect()?.state(),
-        LockState::Held {
-            holder: None,
-            left: None
-        }
-    );
-    servers[2].command(&["DEL", "report"])?;
+    assert_eq!(report(&locks).state(), LockState::KeyInUse);
+    del(&servers[2], "report");
+    set(&servers[2], "report", &"x".repeat(10_000));
+    assert_eq!(report(&locks).state(), LEAKED);
+    del(&servers[2], "report");
 
     servers[0].kill()?;
     let without = seen(&locks, |it| it.nodes()[0].stored.is_err());
@@ -240,44 +216,31 @@ fn keys_of_other_programs_are_seen_whatever_they_are_and_a_node_that_is_down_say
 fn a_name_that_no_lock_can_have_is_not_looked_at() -> TestResult {
     let servers = Servers::start(1)?;
     let locks = manager(&servers);
-    assert_matches!(
-        locks.mutex("quorlock:record").inspect(),
-        Err(AcquireError::NameReserved)
-    );
-    assert!(matches!(
-        locks.mutex("x".repeat(70_000)).inspect(),
-        Err(AcquireError::NameTooLong { .. })
-    ));
-    let seen = locks.mutex("report").inspect()?;
+    let error = |name: &str| locks.mutex(name).inspect().unwrap_err();
+    assert_eq!(error("quorlock:record"), AcquireError::NameReserved);
+    assert_matches!(error(&"x".repeat(70_000)), AcquireError::NameTooLong { .. });
+    let seen = report(&locks);
     locks.shutdown();
-    assert_matches!(locks.mutex("report").inspect(), Err(AcquireError::ShutDown));
+    assert_eq!(error("report"), AcquireError::ShutDown);
     assert_matches!(locks.admin().release(&seen), Err(AcquireError::ShutDown));
     Ok(())
 }
 
 #[test]
-fn a_lock_that_is_taken_from_its_holder_is_lost_to_it_and_goes_to_the_next_who_waits() -> TestResult
-{
+fn a_lock_taken_from_its_holder_is_lost_to_it_and_goes_to_the_next() -> TestResult {
     let servers = Servers::start(3)?;
     let locks = with_ttl(servers.urls(), secs(4)).build()?;
     let (other, operator) = (manager(&servers), manager(&servers));
     let guard = lock_in_the_end(&locks, "report");
     let number = guard.fencing_token();
     // A call that gets a node for itself is on no list there.
-    seen(&operator, |it| {
-        on_all(it, |it| matches!(it.key, StoredKey::Held { .. }))
-    });
+    seen(&operator, is_held);
     let call = thread::spawn(move || other.mutex("report").lock().map(|it| it.fencing_token()));
     let held = seen(&operator, |it| {
         is_held(it) && on_all(it, |it| it.waiting == 1)
     });
 
-    let rows = operator.admin().release(&held)?;
-
-    assert!(
-        rows.iter().all(|it| it.answer == NodeAnswer::Released),
-        "{rows:?}"
-    );
+    assert_released(&operator.admin().release(&held)?);
     assert!(number < join(call)?, "the next one has a larger number");
     eventually("the old one has tried to extend", || !guard.is_valid());
     drop(guard);
@@ -295,12 +258,7 @@ fn what_came_after_the_look_stays() -> TestResult {
     let second = lock_in_the_end(&locks, "report");
     seen(&locks, is_held);
 
-    let rows = locks.admin().release(&held)?;
-
-    assert!(
-        rows.iter().all(|it| it.answer == NodeAnswer::Released),
-        "{rows:?}"
-    );
+    assert_released(&locks.admin().release(&held)?);
     assert_eq!(second.check(), Ok(()));
     assert_eq!(servers.holders("report"), 3);
     Ok(())
@@ -320,17 +278,9 @@ fn readers_and_keys_without_expiry_are_taken_away_too() -> TestResult {
     drop(reader);
     nothing_is_left(&servers);
 
-    servers
-        .iter()
-        .for_each(|it: &Server| set(it, "report", "leaked"));
-    let leaked = operator.mutex("report").inspect()?;
-    assert_eq!(
-        leaked.state(),
-        LockState::Held {
-            holder: None,
-            left: None
-        }
-    );
+    set_all(&servers, "report", "leaked");
+    let leaked = report(&operator);
+    assert_eq!(leaked.state(), LEAKED);
     assert!(leaked.to_string().contains("without expiry"), "{leaked}");
     operator.admin().release(&leaked)?;
     drop(lock_in_the_end(&operator, "report"));
@@ -338,8 +288,7 @@ fn readers_and_keys_without_expiry_are_taken_away_too() -> TestResult {
 }
 
 #[test]
-fn a_user_that_may_only_lock_sees_who_holds_and_with_three_commands_more_who_waits_and_reads()
--> TestResult {
+fn a_user_that_may_only_lock_needs_three_commands_to_see_waiters_and_readers() -> TestResult {
     needs!(AccessLists);
     let servers = Servers::start(1)?;
     let server = &servers[0];
@@ -358,19 +307,11 @@ fn a_user_that_may_only_lock_sees_who_holds_and_with_three_commands_more_who_wai
     let call = thread::spawn(move || other.mutex("report").lock().map(drop));
     eventually("it waits", || server.exists("quorlock:waiting:report"));
 
-    let stored = eyes.mutex("report").inspect()?.nodes()[0].stored.clone()?;
-    assert_eq!(
-        (stored.key, stored.waiting),
-        (
-            StoredKey::Read {
-                count: 0,
-                readers: Vec::new()
-            },
-            0
-        )
-    );
+    let stored = report(&eyes).nodes()[0].stored.clone()?;
+    assert_matches!(stored.key, StoredKey::Read { count: 0, readers } if readers.is_empty());
+    assert_eq!(stored.waiting, 0);
     set_user(0..3);
-    let stored = eyes.mutex("report").inspect()?.nodes()[0].stored.clone()?;
+    let stored = report(&eyes).nodes()[0].stored.clone()?;
     assert!(
         matches!(&stored.key, StoredKey::Read { count: 1, readers } if readers.len() == 1),
         "{stored:?}"
@@ -383,20 +324,17 @@ fn a_user_that_may_only_lock_sees_who_holds_and_with_three_commands_more_who_wai
 }
 
 #[test]
-fn the_slots_of_a_semaphore_are_looked_at_one_by_one_and_a_permit_can_be_taken_from_who_has_it()
--> TestResult {
+fn slots_of_a_semaphore_are_looked_at_singly_and_a_permit_can_be_taken() -> TestResult {
     let servers = Servers::start(3)?;
-    let (locks, operator) = (
-        connected(builder(servers.urls()).owner_label("mailer"), 3),
-        manager(&servers),
-    );
+    let locks = connected(builder(servers.urls()).owner_label("mailer"), 3);
+    let operator = manager(&servers);
     let semaphore = operator.semaphore("mail", 3);
-    assert!(
-        semaphore
-            .inspect()?
-            .iter()
-            .all(|it| it.state() == LockState::Free)
-    );
+    let free = || {
+        let slots = semaphore.inspect().unwrap();
+        let is_free = |it: &&Inspection| it.state() == LockState::Free;
+        slots.iter().filter(is_free).count()
+    };
+    assert_eq!(free(), 3);
     let permit = locks.semaphore("mail", 3).acquire()?;
     let has_it = |it: &Inspection| is_held(it) && it.slot() == Some(permit.slot());
     let mut slots = semaphore.inspect()?;
@@ -404,48 +342,20 @@ fn the_slots_of_a_semaphore_are_looked_at_one_by_one_and_a_permit_can_be_taken_f
         slots = semaphore.inspect().unwrap();
         slots.iter().any(has_it)
     });
-    assert_eq!(
-        slots.iter().map(Inspection::slot).collect::<Vec<_>>(),
-        [Some(0), Some(1), Some(2)]
-    );
+    assert!(slots.iter().map(Inspection::slot).eq([0, 1, 2].map(Some)));
     let held = &slots[permit.slot()];
-    assert!(
-        held.to_string().contains("/mailer") && held.name() == b"mail",
-        "{held}"
-    );
-    assert!(
-        on_all(held, |it| it.counter == Some(permit.fencing_token().get())),
-        "{held:?}"
-    );
-    assert_eq!(
-        slots
-            .iter()
-            .filter(|it| it.state() == LockState::Free)
-            .count(),
-        2
-    );
+    assert!(held.to_string().contains("/mailer"), "{held}");
+    assert_eq!(held.name(), b"mail");
+    let number = Some(permit.fencing_token().get());
+    assert!(on_all(held, |it| it.counter == number), "{held:?}");
+    assert_eq!(free(), 2);
 
-    let rows = operator.admin().release(held)?;
-
-    assert!(
-        rows.iter().all(|it| it.answer == NodeAnswer::Released),
-        "{rows:?}"
-    );
-    assert!(
-        semaphore
-            .inspect()?
-            .iter()
-            .all(|it| it.state() == LockState::Free)
-    );
+    assert_released(&operator.admin().release(held)?);
+    assert_eq!(free(), 3);
     drop(permit);
-    assert_matches!(
-        operator.semaphore("mail", 0).inspect(),
-        Err(AcquireError::BadPermits { .. })
-    );
-    assert_matches!(
-        operator.semaphore("quorlock:x", 2).inspect(),
-        Err(AcquireError::NameReserved)
-    );
+    let error = |name, permits| operator.semaphore(name, permits).inspect().unwrap_err();
+    assert_matches!(error("mail", 0), AcquireError::BadPermits { .. });
+    assert_eq!(error("quorlock:x", 2), AcquireError::NameReserved);
     Ok(())
 }
 
@@ -475,18 +385,12 @@ fn the_counter_of_a_name_that_nobody_uses_is_forgotten_and_no_other() -> TestRes
     let locks = manager(&servers);
     let other = lock_in_the_end(&locks, "other").fencing_token();
     let guard = lock_in_the_end(&locks, "report");
-    let rows = |seen: &Inspection| {
-        locks
-            .admin()
-            .forget(seen)
-            .unwrap()
-            .into_iter()
-            .map(|it| it.answer)
+    let assert_kept = |seen: &Inspection, why| {
+        let rows = locks.admin().forget(seen).unwrap();
+        let is_kept = |it: &NodeReport| it.answer == NodeAnswer::NotAsked;
+        assert!(rows.iter().all(is_kept), "{why}: {rows:?}");
     };
-    assert!(
-        rows(&seen(&locks, is_held)).all(|it| it == NodeAnswer::NotAsked),
-        "it is held"
-    );
+    assert_kept(&seen(&locks, is_held), "it is held");
     let is_free = |seen: &Inspection, number: FencingToken| {
         on_all(seen, |it| {
             it.key == StoredKey::Missing && it.counter == Some(number.get())
@@ -500,44 +404,29 @@ fn the_counter_of_a_name_that_nobody_uses_is_forgotten_and_no_other() -> TestRes
     guard.release()?;
     let after = seen(&locks, |it| is_free(it, second));
 
-    // Somebody who waits: on one server, and it counts for all.
     let list = "quorlock:waiting:report";
     servers[1].command(&["ZADD", list, "1", "client"])?;
-    assert!(rows(&locks.mutex("report").inspect()?).all(|it| it == NodeAnswer::NotAsked));
-    servers[1].command(&["DEL", list])?;
+    assert_kept(&report(&locks), "somebody waits, on one server for all");
+    del(&servers[1], list);
 
-    assert!(rows(&before).all(|it| it == NodeAnswer::Released));
-    assert!(
-        is_free(&locks.mutex("report").inspect()?, second),
-        "used since then, and so it stays"
-    );
-    assert!(rows(&after).all(|it| it == NodeAnswer::Released));
+    assert_released(&locks.admin().forget(&before)?);
+    let is_kept = is_free(&report(&locks), second);
+    assert!(is_kept, "used since then, and so it stays");
+    assert_released(&locks.admin().forget(&after)?);
 
-    let stands = |key: &str| servers.holders(key);
-    assert_eq!(
-        (
-            stands("quorlock:fence:report"),
-            stands("quorlock:fence:other")
-        ),
-        (0, 3)
-    );
-    assert!(
-        rows(&locks.mutex("report").inspect()?).all(|it| it == NodeAnswer::NotAsked),
-        "there is none"
-    );
+    assert_eq!(servers.holders(fence("report")), 0);
+    assert_eq!(servers.holders(fence("other")), 3);
+    assert_kept(&report(&locks), "there is none");
     assert!(other < lock_in_the_end(&locks, "other").fencing_token());
 
     let slots = locks.semaphore("mail", 2);
     slots.acquire()?.release()?;
     eventually("both slots are forgotten", || {
-        slots
-            .inspect()
-            .unwrap()
-            .iter()
-            .for_each(|it| drop(locks.admin().forget(it)));
-        [0, 1]
-            .iter()
-            .all(|it| stands(&format!("quorlock:slot-fence-{it}:mail")) == 0)
+        for slot in slots.inspect().unwrap() {
+            let _ = locks.admin().forget(&slot);
+        }
+        let is_forgotten = |it| servers.holders(format!("quorlock:slot-fence-{it}:mail")) == 0;
+        [0, 1].into_iter().all(is_forgotten)
     });
     Ok(())
 }

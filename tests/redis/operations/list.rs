@@ -4,16 +4,15 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use devnodes::{Proxy, Server, Servers, eventually};
-use quorlock::error::{NodeAnswer, NodeFailure};
+use quorlock::error::{NodeAnswer, NodeFailure, NodeReport};
 use quorlock::inspection::{Inspection, Listing, LockState};
 use quorlock::{AcquireError, LockManager};
 
 use crate::support::*;
 
 fn names(listing: &Listing) -> Vec<String> {
-    listing
-        .locks()
-        .iter()
+    let locks = listing.locks().iter();
+    locks
         .map(|it| it.name().escape_ascii().to_string())
         .collect()
 }
@@ -24,13 +23,17 @@ fn found(locks: &LockManager, pattern: &str, expected: &[&str]) -> Listing {
     eventually("all of them are found on all nodes", || {
         listing = locks.list(pattern).unwrap();
         let held = |it: &Inspection| {
-            it.nodes()
-                .iter()
-                .all(|it| it.stored.as_ref().is_ok_and(|it| it.left.is_some()))
+            let mut nodes = it.nodes().iter();
+            nodes.all(|it| it.stored.as_ref().is_ok_and(|it| it.left.is_some()))
         };
         names(&listing) == expected && listing.locks().iter().all(held)
     });
     listing
+}
+
+/// Whether the node forbids it.
+fn is_refused(row: &NodeReport) -> bool {
+    matches!(row.answer, NodeAnswer::Failed(NodeFailure::Access { .. }))
 }
 
 /// Keys of another program, in the same database.
@@ -38,9 +41,8 @@ fn populate(server: &Server, keys: u64) {
     let script = "for i = 1, ARGV[1] do redis.call('SET', 'foreign:' .. i, 'x') end";
     let mut client = server.client().unwrap();
     client.set_timeout(secs(120)).unwrap();
-    client
-        .command(&["EVAL", script, "0", &keys.to_string()])
-        .unwrap();
+    let command = ["EVAL", script, "0", &keys.to_string()];
+    client.command(&command).unwrap();
 }
 
 #[test]
@@ -53,41 +55,25 @@ fn what_somebody_holds_is_found_by_whatever_means_and_what_is_free_is_not() -> T
     let permit = locks.semaphore("mail", 3).acquire()?;
     let both = locks.multi_lock(["account:7", "account:9"]).lock()?;
 
-    let expected = [
-        "",
-        "account:7",
-        "account:9",
-        "a}b",
-        "catalog",
-        "mail",
-        "order:{7}",
-        "{",
-        "\\xc3\\xbc",
-    ];
+    let expected: Vec<_> = ",account:7,account:9,a}b,catalog,mail,order:{7},{,\\xc3\\xbc"
+        .split(',')
+        .collect();
     let listing = found(&locks, "*", &expected);
 
-    assert!(
-        listing.is_complete() && listing.missed().is_empty(),
-        "{listing:?}"
-    );
-    let slots: Vec<_> = listing
-        .locks()
-        .iter()
-        .filter_map(Inspection::slot)
-        .collect();
-    assert_eq!(slots, [permit.slot()]);
-    assert!(
-        matches!(
-            listing.locks()[4].state(),
-            LockState::Read { readers: 1, .. }
-        ),
-        "{}",
-        listing.locks()[4]
-    );
-    assert_eq!(names(&locks.list("account:*")?), ["account:7", "account:9"]);
-    assert_eq!(names(&locks.list("account:?")?), ["account:7", "account:9"]);
-    assert_eq!(names(&locks.list("mail")?), ["mail"]);
-    assert_eq!(names(&locks.list("no such")?), Vec::<String>::new());
+    assert!(listing.is_complete(), "{listing:?}");
+    assert!(listing.missed().is_empty(), "{listing:?}");
+    let slots = listing.locks().iter().filter_map(Inspection::slot);
+    assert!(slots.eq([permit.slot()]), "{listing:?}");
+    let state = listing.locks()[4].state();
+    assert_matches!(state, LockState::Read { readers: 1, .. });
+    for (pattern, expected) in [
+        ("account:*", &["account:7", "account:9"][..]),
+        ("account:?", &["account:7", "account:9"]),
+        ("mail", &["mail"]),
+        ("no such", &[]),
+    ] {
+        assert_eq!(names(&locks.list(pattern)?), expected, "{pattern}");
+    }
     drop((odd, reader, permit, both));
     Ok(())
 }
@@ -95,19 +81,12 @@ fn what_somebody_holds_is_found_by_whatever_means_and_what_is_free_is_not() -> T
 #[test]
 fn a_manager_with_a_prefix_finds_its_own_and_leaves_the_prefix_out() -> TestResult {
     let servers = Servers::start(1)?;
-    let (plain, with_prefix) = (
-        manager(&servers),
-        builder(servers.urls()).prefix("app:").build()?,
-    );
-    let guards = [
-        plain.mutex("report").lock()?,
-        with_prefix.mutex("report").lock()?,
-    ];
+    let plain = manager(&servers);
+    let with_prefix = builder(servers.urls()).prefix("app:").build()?;
+    let guards = [&plain, &with_prefix].map(|it| it.mutex("report").lock().unwrap());
     assert_eq!(names(&with_prefix.list("*")?), ["report"]);
-    assert_matches!(
-        with_prefix.list("report")?.locks()[0].state(),
-        LockState::Held { .. }
-    );
+    let found = with_prefix.list("report")?;
+    assert_matches!(found.locks()[0].state(), LockState::Held { .. });
     assert_eq!(names(&plain.list("*")?), ["app:report", "report"]);
     drop(guards);
     Ok(())
@@ -124,19 +103,15 @@ fn keys_without_expiry_and_keys_on_a_minority_are_found_and_told_apart() -> Test
         drop(guard);
     }
     nothing_is_left(&servers);
-    servers.iter().for_each(|it| set(it, "leaked", "x"));
+    set_all(&servers, "leaked", "x");
     set_px(&servers[1], "minority", "x", 600_000);
 
     let listing = locks.list("*")?;
 
     assert_eq!(names(&listing), ["leaked", "minority"]);
-    assert_eq!(
-        listing.locks()[0].state(),
-        LockState::Held {
-            holder: None,
-            left: None
-        }
-    );
+    let (holder, left) = (None, None);
+    let leaked = LockState::Held { holder, left };
+    assert_eq!(listing.locks()[0].state(), leaked);
     assert_eq!(listing.locks()[1].state(), LockState::Free);
     Ok(())
 }
@@ -149,19 +124,13 @@ fn a_node_that_is_down_or_forbids_it_is_named_and_the_others_suffice() -> TestRe
     let locks = manager(&servers);
     let _guard = locks.mutex("report").lock()?;
     found(&locks, "*", &["report"]);
-    servers[2].command(&[
-        "ACL", "SETUSER", "eyes", "on", ">secret", "~*", "&*", "+@all", "-scan",
-    ])?;
-    let restricted = servers[2].url().replacen("://", "://eyes:secret@", 1);
+    let restricted = add_user(&servers[2], "eyes", "~* &* +@all -scan");
     let eyes = connected(builder([servers[0].url(), servers[1].url(), restricted]), 3);
     servers[0].kill()?;
-    let is_down = || {
-        matches!(
-            eyes.check_nodes()[0].failure,
-            Some(NodeFailure::Connect { .. })
-        )
-    };
-    eventually("it is known to be down", is_down);
+    eventually("it is known to be down", || {
+        let failure = &eyes.check_nodes()[0].failure;
+        matches!(failure, Some(NodeFailure::Connect { .. }))
+    });
 
     let listing = eyes.list("*")?;
 
@@ -170,20 +139,12 @@ fn a_node_that_is_down_or_forbids_it_is_named_and_the_others_suffice() -> TestRe
     let [down, forbids] = listing.missed() else {
         panic!("{listing:?}")
     };
-    assert_matches!(
-        &down.answer,
-        NodeAnswer::Failed(NodeFailure::Connect { .. })
-    );
-    assert_matches!(
-        &forbids.answer,
-        NodeAnswer::Failed(NodeFailure::Access { .. })
-    );
+    assert!(is_refused(forbids), "{forbids:?}");
+    let is_connect = |it: &NodeFailure| matches!(it, NodeFailure::Connect { .. });
+    assert_matches!(&down.answer, NodeAnswer::Failed(it) if is_connect(it));
     // What it forbids is to look for names, and not to look at one.
-    assert!(
-        listing.locks()[0].nodes()[2].stored.is_ok(),
-        "{}",
-        listing.locks()[0]
-    );
+    let found = &listing.locks()[0];
+    assert!(found.nodes()[2].stored.is_ok(), "{found}");
     Ok(())
 }
 
@@ -192,51 +153,30 @@ fn a_user_that_may_use_some_keys_finds_those_by_a_prefix_or_a_pattern() -> TestR
     needs!(AccessLists);
     let servers = Servers::start(1)?;
     let locks = manager(&servers);
-    let _guards = (
-        locks.mutex("app:report").lock()?,
-        locks.mutex("other:report").lock()?,
-    );
-    let user = "on >secret ~quorlock:* ~app:* &* -@all +hello +auth +script|exists +script|load +evalsha +eval +info +role \
-                +get +exists +pttl +time +zrange +scan";
-    let words: Vec<_> = ["ACL", "SETUSER", "eyes"]
-        .into_iter()
-        .chain(user.split_whitespace())
-        .collect();
-    servers[0].command(&words)?;
-    let url = servers[0].url().replacen("://", "://eyes:secret@", 1);
+    let _guards = ["app:report", "other:report"].map(|it| locks.mutex(it).lock().unwrap());
+    let rules = "~quorlock:* ~app:* &* -@all +hello +auth +script|exists +script|load +evalsha +eval +info +role \
+                 +get +exists +pttl +time +zrange +scan";
+    let url = add_user(&servers[0], "eyes", rules);
 
     let with_prefix = builder([&url]).prefix("app:").build()?.list("*")?;
     let with_pattern = builder([&url]).build()?.list("app:*")?;
     let with_neither = builder([&url]).build()?.list("*")?;
 
-    assert_eq!(
-        (names(&with_prefix), names(&with_pattern)),
-        (vec!["report".to_owned()], vec!["app:report".to_owned()])
-    );
+    assert_eq!(names(&with_prefix), ["report"]);
+    assert_eq!(names(&with_pattern), ["app:report"]);
     assert!(with_prefix.is_complete() && with_pattern.is_complete());
     let [refused] = with_neither.missed() else {
         panic!("{with_neither:?}")
     };
-    assert_matches!(
-        &refused.answer,
-        NodeAnswer::Failed(NodeFailure::Access { .. })
-    );
+    assert!(is_refused(refused), "{refused:?}");
     Ok(())
 }
 
 #[test]
 fn nodes_are_looked_through_side_by_side() -> TestResult {
     let servers = Servers::start(3)?;
-    let proxies = servers
-        .iter()
-        .map(|it| Proxy::start(it.addr()))
-        .collect::<Result<Vec<_>, _>>()?;
-    let locks = connected(
-        builder(proxies.iter().map(Proxy::url))
-            .response_timeout(secs(60))
-            .ttl(secs(600)),
-        3,
-    );
+    let (proxies, urls) = proxies(&servers);
+    let locks = connected(builder(urls).response_timeout(secs(60)).ttl(LONG), 3);
     let _guard = locks.mutex("report").lock()?;
     let asked = |server: &Server| calls(server, "scan");
     let before: Vec<_> = servers.iter().map(asked).collect();
@@ -245,10 +185,8 @@ fn nodes_are_looked_through_side_by_side() -> TestResult {
     let call = thread::spawn(move || search.list("*").map(|it| names(&it)));
     // None of them has been heard.
     eventually("all are asked", || {
-        servers
-            .iter()
-            .zip(&before)
-            .all(|(it, before)| *before < asked(it))
+        let mut all = servers.iter().zip(&before);
+        all.all(|(it, before)| *before < asked(it))
     });
     proxies.iter().for_each(Proxy::release_replies);
     assert_eq!(join(call)?, ["report"]);
@@ -268,8 +206,8 @@ fn a_shutdown_ends_the_search() -> TestResult {
     let call = thread::spawn(move || search.list("*").map(|it| it.locks().len()));
     eventually("it is at it", || before + 4 <= locks.stats().commands);
     locks.shutdown();
-    assert!(matches!(join(call), Err(AcquireError::ShutDown)));
-    assert!(matches!(locks.list("*"), Err(AcquireError::ShutDown)));
+    assert_eq!(join(call), Err(AcquireError::ShutDown));
+    assert_eq!(locks.list("*").unwrap_err(), AcquireError::ShutDown);
     Ok(())
 }
 
@@ -282,8 +220,8 @@ fn more_names_than_fit_into_an_answer_are_all_found() -> TestResult {
     server.command(&["EVAL", script, "0"])?;
     let long = "x".repeat(50_000);
     for i in 0..10 {
-        server.command(&["SET", &fence(&format!("{i}{long}")), "1"])?;
-        server.command(&["SET", &format!("{i}{long}"), "x"])?;
+        set(&server, &fence(&format!("{i}{long}")), "1");
+        set(&server, &format!("{i}{long}"), "x");
     }
     let listing = locks.list("*")?;
     assert!(listing.is_complete(), "{:?}", listing.missed());
@@ -306,10 +244,8 @@ fn a_search_among_many_keys_of_others_is_no_burden_to_the_server() -> TestResult
     let listing = locks.list("*")?;
 
     let took = began.elapsed();
-    assert_eq!(
-        (names(&listing), listing.is_complete()),
-        (vec!["report".to_owned()], true)
-    );
+    assert_eq!(names(&listing), ["report"]);
+    assert!(listing.is_complete());
     let stat = |what: &str| -> u64 {
         let line = server.info("cmdstat_evalsha").unwrap_or_default();
         line.split([',', ':'])

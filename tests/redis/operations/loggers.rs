@@ -14,6 +14,27 @@ use quorlock::{LockGuard, LockManager, Lost};
 use crate::operations::log_lines::down_and_up;
 use crate::support::*;
 
+/// A logger that calls a function.
+struct Logger(fn(&Record<'_>));
+
+impl Log for Logger {
+    fn enabled(&self, _: &Metadata<'_>) -> bool {
+        true
+    }
+
+    fn log(&self, record: &Record<'_>) {
+        (self.0)(record);
+    }
+
+    fn flush(&self) {}
+}
+
+fn log_to(log: fn(&Record<'_>), level: LevelFilter) {
+    let logger = Box::leak(Box::new(Logger(log)));
+    log::set_logger(logger).unwrap();
+    log::set_max_level(level);
+}
+
 /// Asks everything that promises not to block, at every line and before, and takes a lock at many.
 struct Curious;
 
@@ -72,10 +93,8 @@ impl Log for Curious {
 #[test]
 fn h19_a_logger_that_takes_locks_holds_nothing_up() -> TestResult {
     let servers = Servers::start(3)?;
-    let mut child = child(
-        "operations::loggers::child_with_a_curious_logger",
-        &servers.urls(),
-    );
+    let name = "operations::loggers::child_with_a_curious_logger";
+    let mut child = child(name, &servers.urls());
 
     assert_eq!(child.hear(), "held");
     servers[0].pause()?;
@@ -83,7 +102,7 @@ fn h19_a_logger_that_takes_locks_holds_nothing_up() -> TestResult {
     assert_eq!(child.hear(), "one does not respond");
     servers[0].resume()?;
     down_and_up(&mut child, &servers[1])?;
-    servers.iter().for_each(|it| del(it, "watched"));
+    del_all(&servers, "watched");
     child.go_on();
     assert_eq!(child.hear(), "the end");
     assert!(child.wait().success());
@@ -126,11 +145,8 @@ fn child_with_a_curious_logger() {
     };
     // Nobody asks the nodes but the renewal thread, and of its locks the watched one is due first.
     eventually("the renewal says so", || {
-        LINES
-            .lock()
-            .unwrap()
-            .iter()
-            .any(|it| it.contains("n0: not responding"))
+        let lines = LINES.lock().unwrap();
+        lines.iter().any(|it| it.contains("n0: not responding"))
     });
     say("one does not respond");
     wait_for_parent();
@@ -151,36 +167,24 @@ fn child_with_a_curious_logger() {
     say("the end");
 }
 
-/// Does not come back from the line that says that a node does not respond, until it is let go.
-struct Slow;
-
 static REACHED: OnceLock<Sender<()>> = OnceLock::new();
 static LET_GO: OnceLock<Receiver<()>> = OnceLock::new();
 
-impl Log for Slow {
-    fn enabled(&self, _: &Metadata<'_>) -> bool {
-        true
+/// Does not come back from the line that says that a node does not respond, until it is let go.
+fn log_slowly(record: &Record<'_>) {
+    if let (Some(reached), Some(let_go)) = (REACHED.get(), LET_GO.get())
+        && record.args().to_string().contains("not responding")
+    {
+        let _ = reached.try_send(());
+        let _ = let_go.recv_timeout(PATIENCE);
     }
-
-    fn log(&self, record: &Record<'_>) {
-        if let (Some(reached), Some(let_go)) = (REACHED.get(), LET_GO.get())
-            && record.args().to_string().contains("not responding")
-        {
-            let _ = reached.try_send(());
-            let _ = let_go.recv_timeout(PATIENCE);
-        }
-    }
-
-    fn flush(&self) {}
 }
 
 #[test]
 fn h19_a_logger_that_blocks_delays_no_renewal_no_guard_and_no_call() -> TestResult {
     let servers = Servers::start(3)?;
-    let mut child = child(
-        "operations::loggers::child_with_a_slow_logger",
-        &servers.urls(),
-    );
+    let name = "operations::loggers::child_with_a_slow_logger";
+    let mut child = child(name, &servers.urls());
 
     assert_eq!(child.hear(), "held");
     servers[0].pause()?;
@@ -196,8 +200,7 @@ fn h19_a_logger_that_blocks_delays_no_renewal_no_guard_and_no_call() -> TestResu
 #[ignore = "a process of another test"]
 fn child_with_a_slow_logger() {
     let Some(urls) = parent_urls() else { return };
-    log::set_logger(&Slow).unwrap();
-    log::set_max_level(LevelFilter::Info);
+    log_to(log_slowly, LevelFilter::Info);
     // Nobody but the renewal thread asks the nodes.
     let locks = builder(urls)
         .response_timeout(ms(300))
@@ -235,37 +238,25 @@ fn child_with_a_slow_logger() {
     wait_for_parent();
 }
 
-/// Prints to a pipe that nobody reads any more, as it were.
-struct Broken;
-
 static BROKEN_LINES: AtomicUsize = AtomicUsize::new(0);
 
-impl Log for Broken {
-    fn enabled(&self, _: &Metadata<'_>) -> bool {
-        true
+/// Prints to a pipe that nobody reads any more, as it were.
+fn log_to_nobody(record: &Record<'_>) {
+    if record.target() == "quorlock" {
+        BROKEN_LINES.fetch_add(1, Ordering::SeqCst);
+        panic!("failed printing to stdout");
     }
-
-    fn log(&self, record: &Record<'_>) {
-        if record.target() == "quorlock" {
-            BROKEN_LINES.fetch_add(1, Ordering::SeqCst);
-            panic!("failed printing to stdout");
-        }
-    }
-
-    fn flush(&self) {}
 }
 
 #[test]
 fn h19_a_logger_that_panics_ends_no_thread_and_no_call() -> TestResult {
     let servers = Servers::start(3)?;
-    let mut child = child(
-        "operations::loggers::child_with_a_broken_logger",
-        &servers.urls(),
-    );
+    let name = "operations::loggers::child_with_a_broken_logger";
+    let mut child = child(name, &servers.urls());
 
     assert_eq!(child.hear(), "held");
     down_and_up(&mut child, &servers[0])?;
-    servers.iter().for_each(|it| del(it, "watched"));
+    del_all(&servers, "watched");
     child.go_on();
     assert_eq!(child.hear(), "lost and renewed");
     assert!(child.wait().success());
@@ -276,8 +267,7 @@ fn h19_a_logger_that_panics_ends_no_thread_and_no_call() -> TestResult {
 #[ignore = "a process of another test"]
 fn child_with_a_broken_logger() {
     let Some(urls) = parent_urls() else { return };
-    log::set_logger(&Broken).unwrap();
-    log::set_max_level(LevelFilter::Debug);
+    log_to(log_to_nobody, LevelFilter::Debug);
     let locks = builder(urls)
         .response_timeout(ms(500))
         .ttl(secs(2))
@@ -312,34 +302,22 @@ fn child_with_a_broken_logger() {
 }
 
 /// Passes on what it logs of a loss, after others have had their turn.
-struct Late;
-
-impl Log for Late {
-    fn enabled(&self, _: &Metadata<'_>) -> bool {
-        true
+fn log_late(record: &Record<'_>) {
+    let line = record.args().to_string();
+    if line.contains("LOST") {
+        thread::sleep(ms(50));
+        say(line);
     }
-
-    fn log(&self, record: &Record<'_>) {
-        let line = record.args().to_string();
-        if line.contains("LOST") {
-            thread::sleep(ms(50));
-            say(line);
-        }
-    }
-
-    fn flush(&self) {}
 }
 
 #[test]
 fn h19_a_process_that_exits_behind_a_drop_logs_the_loss_of_its_lock() -> TestResult {
     let servers = Servers::start(3)?;
-    let mut child = child(
-        "operations::loggers::child_that_exits_behind_a_drop",
-        &servers.urls(),
-    );
+    let name = "operations::loggers::child_that_exits_behind_a_drop";
+    let mut child = child(name, &servers.urls());
     assert_eq!(child.hear(), "held");
 
-    servers.iter().for_each(|it| del(it, "report"));
+    del_all(&servers, "report");
     child.go_on();
 
     let line = child.hear();
@@ -352,8 +330,7 @@ fn h19_a_process_that_exits_behind_a_drop_logs_the_loss_of_its_lock() -> TestRes
 #[ignore = "a process of another test"]
 fn child_that_exits_behind_a_drop() {
     let Some(urls) = parent_urls() else { return };
-    log::set_logger(&Late).unwrap();
-    log::set_max_level(LevelFilter::Warn);
+    log_to(log_late, LevelFilter::Warn);
     let locks = connected(builder(urls).ttl(LONG), 3);
     let guard = lock_in_the_end(&locks, "report");
     say("held");
