@@ -9,6 +9,7 @@ use quorlock::{Builder, LockManager};
 use rustix::process::Signal;
 use rustix::time::{ClockId, clock_gettime};
 
+use crate::kinds::semaphore::rounds;
 use crate::support::*;
 use crate::waiting::lists::{NAME, wait_until_listed};
 
@@ -89,9 +90,8 @@ impl Contender {
     #[track_caller]
     pub(crate) fn hear_held(&self) -> u64 {
         let said = self.0.hear();
-        let token = said
-            .strip_prefix("held ")
-            .unwrap_or_else(|| panic!("it does not hold the lock but says: {said}"));
+        let token = said.strip_prefix("held ");
+        let token = token.unwrap_or_else(|| panic!("not held: {said}"));
         token.parse().unwrap()
     }
 
@@ -215,22 +215,14 @@ pub(crate) fn contend(servers: &Servers, processes: usize, sections: u64) -> Tal
     }
 
     stays.sort_unstable_by_key(|[_, enter, _]| *enter);
-    assert!(
-        stays
-            .iter()
-            .all(|[asked, enter, leave]| asked <= enter && enter < leave)
-    );
-    for pair in stays.windows(2) {
-        assert!(
-            pair[0][2] < pair[1][1],
-            "two processes had the lock at once: {pair:?} of {stays:?}"
-        );
+    for (i, later @ [asked, enter, leave]) in stays.iter().enumerate() {
+        assert!(asked <= enter && enter < leave, "{later:?}");
+        let overtakes = |earlier: &&[u64; 3]| later[0] < earlier[0];
+        tally.overtaken += stays[..i].iter().filter(overtakes).count();
     }
-    for (i, later) in stays.iter().enumerate() {
-        tally.overtaken += stays[..i]
-            .iter()
-            .filter(|earlier| later[0] < earlier[0])
-            .count();
+    for pair in stays.windows(2) {
+        let is_alone = pair[0][2] < pair[1][1];
+        assert!(is_alone, "two had the lock at once: {pair:?} of {stays:?}");
     }
     tally
 }
@@ -262,7 +254,7 @@ fn child_that_loops() {
     say("connected");
     wait_for_parent();
 
-    let before = locks.stats();
+    let (before, rounds_before) = (locks.stats(), rounds(&locks));
     for _ in 0..sections.parse::<u64>().unwrap() {
         let asked = nanos();
         let guard = lock.lock().unwrap();
@@ -275,12 +267,9 @@ fn child_that_loops() {
         say(format_args!("{asked} {enter} {leave}"));
     }
     let after = locks.stats();
-    let rounds = |it: &quorlock::Stats| {
-        it.rounds_won + it.rounds_held + it.rounds_without_quorum + it.rounds_too_late
-    };
+    let rounds = rounds(&locks) - rounds_before;
     say(format_args!(
-        "{} {}",
-        after.rounds_won - before.rounds_won,
-        rounds(&after) - rounds(&before)
+        "{} {rounds}",
+        after.rounds_won - before.rounds_won
     ));
 }

@@ -1,8 +1,6 @@
 //! What holds for calls that wait for any kind of lock.
 
-use std::array;
-
-use devnodes::{Servers, eventually};
+use devnodes::eventually;
 use quorlock::{AcquireError, CancelHandle, LockManager};
 use rustix::process::Signal;
 
@@ -12,8 +10,7 @@ use crate::waiting::lists::*;
 
 #[test]
 fn j3_k6_calls_of_any_kind_that_end_or_die_keep_nobody_out() -> TestResult {
-    let servers = Servers::start(3)?;
-    let [holder, leaver, waiter] = array::from_fn(|_| on_all(&servers, far));
+    let (servers, [holder, leaver, waiter]) = with_managers(far);
     let held = KINDS.map(|kind| (kind, kind.take(&holder, &servers)));
     let listed = |count| {
         for kind in KINDS {
@@ -64,10 +61,8 @@ fn child_that_waits() {
 
 /// As where a leave command was lost with its connection. The call listens, as it has waited before.
 #[test]
-fn h28_j3_k6_what_is_handed_to_a_call_of_any_kind_that_is_gone_is_passed_on_at_once() -> TestResult
-{
-    let servers = Servers::start(3)?;
-    let [holder, gone, other] = array::from_fn(|_| on_all(&servers, far));
+fn h28_j3_k6_what_a_gone_call_of_any_kind_is_handed_is_passed_on_at_once() -> TestResult {
+    let (servers, [holder, gone, other]) = with_managers(far);
     for kind in KINDS {
         let list = kind.list();
         let held = kind.take(&holder, &servers);

@@ -29,9 +29,8 @@ fn is_handed_over(servers: &Servers, member: &str) -> bool {
 
 #[test]
 fn who_gets_the_lock_by_asking_is_on_no_list_while_it_holds_it() -> TestResult {
-    let servers = Servers::start(3)?;
-    let locks = on_all(&servers, far);
-    servers.iter().for_each(|it| set(it, NAME, "foreign"));
+    let (servers, [locks]) = with_managers(far);
+    set_all(&servers, NAME, "foreign");
     let waiter = listed(&servers, 1, locks.mutex(NAME));
     let member = members_of(&servers[0], NAME).remove(0);
 
@@ -41,10 +40,8 @@ fn who_gets_the_lock_by_asking_is_on_no_list_while_it_holds_it() -> TestResult {
 
     let guard = join(waiter)?;
     eventually("it is on no list, and no mark is left", || {
-        servers.holders(NAME) == 3
-            && servers
-                .iter()
-                .all(|it| !it.exists(list(NAME)) && !it.exists(mark(NAME)))
+        let left = servers.holders(list(NAME)) + servers.holders(mark(NAME));
+        (servers.holders(NAME), left) == (3, 0)
     });
     guard.release()?;
     nothing_waits(&servers);
@@ -53,11 +50,10 @@ fn who_gets_the_lock_by_asking_is_on_no_list_while_it_holds_it() -> TestResult {
 
 #[test]
 fn a_waiter_asks_again_when_the_keys_that_it_was_told_of_can_have_expired() -> TestResult {
-    let servers = Servers::start(3)?;
-    let locks = on_all(&servers, keen);
-    servers
-        .iter()
-        .for_each(|it| set_px(it, NAME, "foreign", 1_500));
+    let (servers, [locks]) = with_managers(keen);
+    for server in &servers {
+        set_px(server, NAME, "foreign", 1_500);
+    }
 
     // The longest pause is longer than a test's patience.
     let guard = join(wait_in_thread(locks.mutex(NAME)))?;
@@ -99,12 +95,8 @@ fn h28_a_stopped_waiter_loses_what_it_was_handed_and_does_not_believe_in_it() ->
 
 #[test]
 fn the_mark_is_kept_for_as_long_as_the_list_whoever_waits_besides() -> TestResult {
-    let servers = Servers::start(3)?;
-    let (first, patient, brief) = (
-        on_all(&servers, far),
-        on_all(&servers, far),
-        on_all(&servers, near),
-    );
+    let (servers, [first, patient]) = with_managers(far);
+    let brief = on_all(&servers, near);
     let held = hold(&first, &servers, NAME);
     let waiter = listed(&servers, 1, patient.mutex(NAME));
 
@@ -117,16 +109,12 @@ fn the_mark_is_kept_for_as_long_as_the_list_whoever_waits_besides() -> TestResul
 
     for server in &servers {
         for key in [list(NAME), mark(NAME)] {
-            assert!(
-                100_000 < server.pttl(&key),
-                "{key} ends in {} ms",
-                server.pttl(&key)
-            );
+            let left = server.pttl(&key);
+            assert!(100_000 < left, "{key} ends in {left} ms");
         }
     }
     drop(held);
-    drop(join(waiter)?);
-    nothing_waits(&servers);
+    assert_gets_in(waiter, &servers);
     Ok(())
 }
 
@@ -181,8 +169,7 @@ fn a_call_that_leaves_takes_along_nothing_that_another_was_handed() -> TestResul
 
 #[test]
 fn the_last_of_a_list_leaves_nothing_if_it_is_dead() -> TestResult {
-    let servers = Servers::start(3)?;
-    let locks = on_all(&servers, far);
+    let (servers, [locks]) = with_managers(far);
     let held = hold(&locks, &servers, NAME);
     let mut head = Contender::first_in_line(&servers, Manner::FAR);
     let members = waiters_of(&servers[0], NAME);
@@ -198,8 +185,7 @@ fn the_last_of_a_list_leaves_nothing_if_it_is_dead() -> TestResult {
 
 #[test]
 fn a_release_that_finds_no_key_tells_the_head_all_the_same() -> TestResult {
-    let servers = Servers::start(3)?;
-    let (first, second) = (on_all(&servers, far), on_all(&servers, far));
+    let (servers, [first, second]) = with_managers(far);
     let held = hold(&first, &servers, NAME);
     let waiter = listed(&servers, 1, second.mutex(NAME));
 
@@ -214,8 +200,7 @@ fn a_release_that_finds_no_key_tells_the_head_all_the_same() -> TestResult {
 
 #[test]
 fn a_waiter_whose_connections_were_cut_is_told_over_the_next_ones() -> TestResult {
-    let servers = Servers::start(3)?;
-    let (first, second) = (on_all(&servers, far), on_all(&servers, far));
+    let (servers, [first, second]) = with_managers(far);
     let held = hold(&first, &servers, NAME);
     let waiter = listed(&servers, 1, second.mutex(NAME));
     let members = waiters_of(&servers[0], NAME);
@@ -229,9 +214,7 @@ fn a_waiter_whose_connections_were_cut_is_told_over_the_next_ones() -> TestResul
         6 <= second.stats().connections && servers.iter().all(|it| listeners_of(it) == members)
     });
     drop(held);
-
-    drop(join(waiter)?);
-    nothing_waits(&servers);
+    assert_gets_in(waiter, &servers);
     Ok(())
 }
 
@@ -276,20 +259,15 @@ fn a_waiter_listens_before_it_is_on_a_list() -> TestResult {
     assert!(heard.iter().any(|it| it.contains("SUBSCRIBE")), "{heard:?}");
     wait_until_listed(&servers, NAME, 1);
     drop(held);
-    drop(join(waiter)?);
-    nothing_waits(&servers);
+    assert_gets_in(waiter, &servers);
     Ok(())
 }
 
 #[test]
 fn a_waiter_that_gives_back_what_it_was_granted_is_on_the_list_there_too() -> TestResult {
-    let servers = Servers::start(3)?;
-    let locks = on_all(&servers, near);
+    let (servers, [locks]) = with_managers(near);
     // One node grants it the lock, which is no majority.
-    servers
-        .iter()
-        .take(2)
-        .for_each(|it| set(it, NAME, "foreign"));
+    (0..2).for_each(|it| set(&servers[it], NAME, "foreign"));
 
     let cancel = CancelHandle::new();
     let waiter = wait_in_thread(locks.mutex(NAME).cancelled_by(&cancel));
@@ -303,15 +281,14 @@ fn a_waiter_that_gives_back_what_it_was_granted_is_on_the_list_there_too() -> Te
     });
     cancel.cancel();
     assert!(join(waiter).is_err());
-    servers.iter().take(2).for_each(|it| del(it, NAME));
+    (0..2).for_each(|it| del(&servers[it], NAME));
     nothing_waits(&servers);
     Ok(())
 }
 
 #[test]
 fn nobody_is_handed_anything_while_the_lock_is_held() -> TestResult {
-    let servers = Servers::start(3)?;
-    let [first, second, third, fourth] = [(); 4].map(|()| on_all(&servers, far));
+    let (servers, [first, second, third, fourth]) = with_managers(far);
     let held = hold(&first, &servers, NAME);
     let head = listed(&servers, 1, second.mutex(NAME));
     let members = waiters_of(&servers[0], NAME);
@@ -333,15 +310,13 @@ fn nobody_is_handed_anything_while_the_lock_is_held() -> TestResult {
     drop(second.mutex("other").try_lock_for(PATIENCE)?);
     assert_eq!(second.stats().notices, 0);
     drop(held);
-    drop(join(head)?);
-    nothing_waits(&servers);
+    assert_gets_in(head, &servers);
     Ok(())
 }
 
 #[test]
 fn eight_managers_hold_one_after_the_other_in_order_by_hand_overs() -> TestResult {
-    let servers = Servers::start(3)?;
-    let holder = on_all(&servers, near);
+    let (servers, [holder]) = with_managers(near);
     let managers = repeat(8, || on_all(&servers, near));
     let names: Vec<_> = (0..8).map(|it| it.to_string()).collect();
 
@@ -360,12 +335,9 @@ fn eight_managers_hold_one_after_the_other_in_order_by_hand_overs() -> TestResul
         drop(held);
         threads.into_iter().for_each(join);
 
-        let is_in_order = order.names() == names;
-        assert!(
-            is_in_order || FIRST_LIFE_AT_LEAST <= order.longest_gap(),
-            "{:?}",
-            order.names()
-        );
+        let is_slow = FIRST_LIFE_AT_LEAST <= order.longest_gap();
+        let got = order.names();
+        assert!(got == names || is_slow, "{got:?}");
         let asked_once = |(locks, before): (&LockManager, &Stats)| {
             let after = locks.stats();
             let refused = after.rounds_held - before.rounds_held;
@@ -388,8 +360,7 @@ fn eight_managers_hold_one_after_the_other_in_order_by_hand_overs() -> TestResul
 
 #[test]
 fn h28_a_holder_that_is_killed_at_once_costs_the_next_a_first_life_and_no_ttl() -> TestResult {
-    let servers = Servers::start(3)?;
-    let (first, second) = (on_all(&servers, near), on_all(&servers, near));
+    let (servers, [first, second]) = with_managers(near);
     for _ in 0..20 {
         let held = hold(&first, &servers, NAME);
         let mut head = Contender::first_in_line(&servers, Manner::USUAL);
@@ -452,13 +423,11 @@ fn a_holder_heals_its_lock_on_a_server_that_lost_it_while_several_wait_for_it() 
     let managers = repeat(5, || on_all(&servers, near));
     let held = hold(&holder, &servers, NAME);
     let value = servers[0].get(NAME);
-    let waiters = managers
-        .iter()
-        .map(|it| {
-            let lock = it.mutex(NAME);
-            thread::spawn(move || lock.lock().map(drop))
-        })
-        .collect::<Vec<_>>();
+    let mut waiters = Vec::new();
+    for locks in &managers {
+        let lock = locks.mutex(NAME);
+        waiters.push(thread::spawn(move || lock.lock().map(drop)));
+    }
     wait_until_listed(&servers, NAME, 5);
 
     del(&servers[2], NAME);

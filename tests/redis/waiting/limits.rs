@@ -4,14 +4,10 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use devnodes::{PATIENCE, Servers, eventually};
-use quorlock::{AcquireError, CancelHandle, Lost, Mutex};
+use quorlock::{AcquireError, CancelHandle, Lost};
 
 use crate::support::*;
-
-/// Waits for the lock in a thread; returns what came of it, and when.
-fn wait_for(lock: Mutex) -> thread::JoinHandle<Result<quorlock::LockGuard, AcquireError>> {
-    thread::spawn(move || lock.lock())
-}
+use crate::waiting::lists::wait_in_thread;
 
 #[test]
 fn a_waiter_does_not_wait_for_keys_that_a_majority_can_do_without() -> TestResult {
@@ -78,13 +74,13 @@ fn a_cancelled_wait_ends_also_in_the_middle_of_a_pause() -> TestResult {
         .retry_delay(secs(60), secs(60))
         .build()?;
     // A pause ends when the keys can have expired, so they must not.
-    for server in &servers {
-        set(server, "report", "foreign");
-    }
+    set_all(&servers, "report", "foreign");
     let cancel = CancelHandle::new();
 
-    let waiters = repeat(3, || wait_for(second.mutex("report").cancelled_by(&cancel)));
-    let bystander = wait_for(first.mutex("report"));
+    let waiters = repeat(3, || {
+        wait_in_thread(second.mutex("report").cancelled_by(&cancel))
+    });
+    let bystander = wait_in_thread(first.mutex("report"));
     // The others stand in line behind the first.
     eventually("all wait", || second.stats().waiting == 3);
     eventually("two were refused", || {
@@ -93,16 +89,11 @@ fn a_cancelled_wait_ends_also_in_the_middle_of_a_pause() -> TestResult {
     cancel.cancel();
 
     for waiter in waiters {
-        let err = join(waiter).unwrap_err();
-        assert!(matches!(err, AcquireError::Cancelled), "{err:?}");
+        assert_eq!(join(waiter).unwrap_err(), AcquireError::Cancelled);
     }
     assert!(cancel.is_cancelled());
-    let err = second
-        .mutex("other")
-        .cancelled_by(&cancel)
-        .lock()
-        .unwrap_err();
-    assert!(matches!(err, AcquireError::Cancelled), "{err:?}");
+    let other = second.mutex("other").cancelled_by(&cancel);
+    assert_eq!(other.lock().unwrap_err(), AcquireError::Cancelled);
     assert!(!bystander.is_finished());
     for server in &servers {
         assert_eq!(server.get("report").as_deref(), Some(&b"foreign"[..]));
@@ -120,8 +111,8 @@ fn shutting_down_ends_waits_and_loses_and_releases_what_is_held() -> TestResult 
     let held = first.mutex("held elsewhere").lock()?;
     let guard = second.mutex("report").ttl(LONG).lock()?;
     let lost = guard.lost();
-    let mut waiters = repeat(3, || wait_for(second.mutex("held elsewhere")));
-    waiters.extend(repeat(10, || wait_for(second.mutex("report"))));
+    let mut waiters = repeat(3, || wait_in_thread(second.mutex("held elsewhere")));
+    waiters.extend(repeat(10, || wait_in_thread(second.mutex("report"))));
     eventually("all wait, and the first was refused", || {
         second.stats().waiting == 13 && 1 <= second.stats().rounds_held
     });
@@ -136,14 +127,10 @@ fn shutting_down_ends_waits_and_loses_and_releases_what_is_held() -> TestResult 
     assert_eq!(guard.check(), Err(Lost::ShutDown));
     assert_eq!(guard.remaining(), Duration::ZERO);
     servers.wait_until_free("report")?;
-    assert_eq!(
-        second.mutex("report").try_lock().unwrap_err(),
-        AcquireError::ShutDown
-    );
-    assert_eq!(
-        second.mutex("other").lock().unwrap_err(),
-        AcquireError::ShutDown
-    );
+    let err = second.mutex("report").try_lock().unwrap_err();
+    assert_eq!(err, AcquireError::ShutDown);
+    let err = second.mutex("other").lock().unwrap_err();
+    assert_eq!(err, AcquireError::ShutDown);
     second.shutdown();
     drop(guard);
 
@@ -165,8 +152,8 @@ fn no_lock_that_was_won_during_the_shutdown_is_left_behind_or_goes_on_unnoticed(
                 thread::spawn(move || {
                     loop {
                         match lock.try_lock() {
-                            // Won before, during or after: it must hear of the end.
-                            Ok(guard) if lock_is_told_of_the_end(&guard) => return,
+                            // Won before, during or after: the guard must hear of the end.
+                            Ok(guard) if guard.check() == Err(Lost::ShutDown) => return,
                             Ok(_) => {}
                             Err(AcquireError::ShutDown) => return,
                             // The workers have ended under the round.
@@ -189,11 +176,6 @@ fn no_lock_that_was_won_during_the_shutdown_is_left_behind_or_goes_on_unnoticed(
         nothing_is_left(&servers);
     }
     Ok(())
-}
-
-/// Gives the lock back at once, unless the manager is at its end: then the guard must say so. True in that case.
-fn lock_is_told_of_the_end(guard: &quorlock::LockGuard) -> bool {
-    guard.check() == Err(Lost::ShutDown)
 }
 
 #[test]
@@ -243,13 +225,8 @@ fn a_guard_that_outlives_the_shutdown_is_never_valid_again() -> TestResult {
             }
         };
         join(shutting_down);
-        if let Some(guard) = last {
-            assert_eq!(
-                guard.check(),
-                Err(Lost::ShutDown),
-                "won during the shutdown, and nobody looks after it"
-            );
-        }
+        // Won during the shutdown, and nobody looks after it.
+        assert!(last.is_none_or(|it| it.check() == Err(Lost::ShutDown)));
         nothing_is_left(&servers);
     }
     Ok(())

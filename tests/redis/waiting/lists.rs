@@ -1,5 +1,6 @@
 //! What the nodes know of clients that wait: the lists, the marks, and the subscribers of notices. And calls that wait.
 
+use std::array;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
@@ -28,6 +29,15 @@ pub(crate) fn near(servers: &Servers) -> Builder {
 /// A manager with these options that is connected to all servers.
 pub(crate) fn on_all(servers: &Servers, options: fn(&Servers) -> Builder) -> LockManager {
     connected(options(servers), u64::try_from(servers.len()).unwrap())
+}
+
+/// Three servers, and managers with these options that are connected to all of them.
+pub(crate) fn with_managers<const N: usize>(
+    options: fn(&Servers) -> Builder,
+) -> (Servers, [LockManager; N]) {
+    let servers = Servers::start(3).unwrap();
+    let managers = array::from_fn(|_| on_all(&servers, options));
+    (servers, managers)
 }
 
 /// The waiting list of `name`.
@@ -74,12 +84,8 @@ pub(crate) fn is_up(server: &Server) -> bool {
 }
 
 pub(crate) fn strings(reply: &Reply) -> Vec<String> {
-    reply
-        .as_array()
-        .unwrap()
-        .iter()
-        .map(|it| it.as_str().unwrap().to_owned())
-        .collect()
+    let texts = reply.as_array().unwrap().iter();
+    texts.map(|it| it.as_str().unwrap().to_owned()).collect()
 }
 
 /// The entries in the waiting list of `name` there, first come first.
@@ -99,10 +105,8 @@ pub(crate) fn client_of(member: &str) -> String {
 
 /// The managers that wait for `name` there, first come first.
 pub(crate) fn waiters_of(server: &Server, name: &str) -> Vec<String> {
-    members_of(server, name)
-        .iter()
-        .map(|it| client_of(it))
-        .collect()
+    let members = members_of(server, name);
+    members.iter().map(|it| client_of(it)).collect()
 }
 
 /// When the call began for which the manager `client` waits there, in microseconds since 1970.
@@ -117,15 +121,10 @@ pub(crate) fn since(server: &Server, name: &str, client: &str) -> Option<i64> {
 
 /// The managers that listen for notices there.
 pub(crate) fn listeners_of(server: &Server) -> Vec<String> {
-    let channels = strings(
-        &server
-            .command(&["PUBSUB", "CHANNELS", &format!("{CHANNEL}*")])
-            .unwrap(),
-    );
-    channels
-        .iter()
-        .map(|it| it.strip_prefix(CHANNEL).unwrap().to_owned())
-        .collect()
+    let command = ["PUBSUB", "CHANNELS", &format!("{CHANNEL}*")];
+    let channels = strings(&server.command(&command).unwrap());
+    let clients = channels.iter().map(|it| it.strip_prefix(CHANNEL).unwrap());
+    clients.map(str::to_owned).collect()
 }
 
 /// Waits until so many managers wait for `name` on every server that can be asked, and listen there.
@@ -149,10 +148,8 @@ pub(crate) fn wait_until_in(servers: &Servers, list: &str, count: usize) {
 #[track_caller]
 pub(crate) fn wait_until_deaf(servers: &Servers, members: &[String]) {
     eventually("they do not listen any more", || {
-        servers
-            .iter()
-            .filter(|it| is_up(it))
-            .all(|it| listeners_of(it).iter().all(|it| !members.contains(it)))
+        let mut up = servers.iter().filter(|it| is_up(it));
+        up.all(|it| listeners_of(it).iter().all(|it| !members.contains(it)))
     });
 }
 
@@ -217,6 +214,22 @@ pub(crate) fn listed(servers: &Servers, count: usize, lock: quorlock::Mutex) -> 
     waiter
 }
 
+/// A call of each manager that waits for [`NAME`], one behind the other in the lists of all servers.
+#[track_caller]
+pub(crate) fn line_up(servers: &Servers, managers: &[LockManager]) -> Vec<Waiter> {
+    let managers = managers.iter().enumerate();
+    managers
+        .map(|(i, locks)| listed(servers, i + 1, locks.mutex(NAME)))
+        .collect()
+}
+
+/// Asserts that the waiting call gets the lock, and leaves nothing when it has given it back.
+#[track_caller]
+pub(crate) fn assert_gets_in(waiter: Waiter, servers: &Servers) {
+    drop(join(waiter).unwrap());
+    nothing_waits(servers);
+}
+
 /// Starts a call of the manager that waits, and returns once it does: later ones are behind it.
 #[track_caller]
 pub(crate) fn queue_up<T: Send + 'static>(
@@ -265,21 +278,14 @@ impl Order {
     }
 
     pub(crate) fn names(&self) -> Vec<String> {
-        self.0
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .iter()
-            .map(|(who, _)| who.clone())
-            .collect()
+        let order = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        order.iter().map(|(who, _)| who.clone()).collect()
     }
 
     /// The longest time from one note to the next.
     pub(crate) fn longest_gap(&self) -> Duration {
         let order = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        order
-            .windows(2)
-            .map(|it| it[1].1.duration_since(it[0].1))
-            .max()
-            .unwrap_or_default()
+        let gaps = order.windows(2).map(|it| it[1].1 - it[0].1);
+        gaps.max().unwrap_or_default()
     }
 }

@@ -20,11 +20,21 @@ fn behind_proxies(servers: &Servers) -> (Vec<Proxy>, LockManager) {
 
 /// Takes away what is not the server of this index.
 fn leave_only(proxies: &[Proxy], index: usize, away: impl Fn(&Proxy)) {
-    proxies
-        .iter()
-        .enumerate()
-        .filter(|(i, _)| *i != index)
-        .for_each(|(_, it)| away(it));
+    let (before, after) = (&proxies[..index], &proxies[index + 1..]);
+    before.iter().chain(after).for_each(away);
+}
+
+fn managers_of(cut_off: &[(Vec<Proxy>, LockManager)]) -> Vec<LockManager> {
+    cut_off.iter().map(|(_, locks)| locks.clone()).collect()
+}
+
+/// Shuts these managers down, whose calls still wait.
+fn shut_down(cut_off: &[(Vec<Proxy>, LockManager)], waiters: Vec<Waiter>) {
+    assert!(waiters.iter().all(|it| !it.is_finished()));
+    cut_off.iter().for_each(|(_, locks)| locks.shutdown());
+    for waiter in waiters {
+        assert!(join(waiter).is_err());
+    }
 }
 
 fn refuse(proxy: &Proxy) {
@@ -40,11 +50,7 @@ fn h4_calls_that_reach_a_minority_hold_a_free_lock_back_from_nobody() -> TestRes
         let (holder, healthy) = (on_all(&servers, far), on_all(&servers, near));
         let cut_off = repeat(2, || behind_proxies(&servers));
         let held = hold(&holder, &servers, NAME);
-        let mut waiters = Vec::new();
-        for (i, (_, locks)) in cut_off.iter().enumerate() {
-            waiters.push(wait_in_thread(locks.mutex(NAME)));
-            wait_until_listed(&servers, NAME, i + 1);
-        }
+        let waiters = line_up(&servers, &managers_of(&cut_off));
         let last = listed(&servers, 3, healthy.mutex(NAME));
 
         // Each keeps one server, and not the same one.
@@ -61,20 +67,13 @@ fn h4_calls_that_reach_a_minority_hold_a_free_lock_back_from_nobody() -> TestRes
         for _ in 0..5 {
             drop(healthy.mutex(NAME).lock()?);
         }
-        assert!(waiters.iter().all(|it| !it.is_finished()));
-        for (_, locks) in &cut_off {
-            locks.shutdown();
-        }
-        waiters
-            .into_iter()
-            .for_each(|it| assert!(join(it).is_err()));
+        shut_down(&cut_off, waiters);
     }
     Ok(())
 }
 
 #[test]
-fn h4_a_call_that_reaches_a_minority_is_on_no_list_there_and_has_its_old_place_when_it_reaches_more()
--> TestResult {
+fn h4_a_call_that_reaches_a_minority_is_on_no_list_and_keeps_its_place() -> TestResult {
     // Refused at once, so that nobody waits for the node that is left; or never answered.
     for away in [refuse, |it: &Proxy| it.black_hole(true)] {
         let servers = Servers::start(3)?;
@@ -119,20 +118,14 @@ fn h4_a_call_that_reaches_a_minority_is_on_no_list_there_and_has_its_old_place_w
 
 #[test]
 fn h4_calls_that_reached_a_minority_ask_behind_all_who_wait() -> TestResult {
-    let servers = Servers::start(3)?;
-    let holder = on_all(&servers, far);
+    let (servers, [holder]) = with_managers(far);
     let healthy = on_all(&servers, near);
     let held = hold(&holder, &servers, NAME);
-    let (mut cut_off, mut waiters) = (Vec::new(), Vec::new());
-    for reached in 0..2 {
-        let (proxies, locks) = behind_proxies(&servers);
-        waiters.push(wait_in_thread(locks.mutex(NAME)));
-        wait_until_listed(&servers, NAME, reached + 1);
-        cut_off.push((reached, proxies, locks));
-    }
+    let cut_off = repeat(2, || behind_proxies(&servers));
+    let waiters = line_up(&servers, &managers_of(&cut_off));
     let last = listed(&servers, 3, healthy.mutex(NAME));
-    for (reached, proxies, locks) in &cut_off {
-        leave_only(proxies, *reached, |it| it.black_hole(true));
+    for (reached, (proxies, locks)) in cut_off.iter().enumerate() {
+        leave_only(proxies, reached, |it| it.black_hole(true));
         eventually("it has noticed", || {
             2 <= locks.stats().rounds_without_quorum
         });
@@ -142,12 +135,6 @@ fn h4_calls_that_reached_a_minority_ask_behind_all_who_wait() -> TestResult {
     del_all(&servers, NAME);
     // On the servers that one of them does not reach its old entry costs a first life.
     drop((join(last)?, held));
-    assert!(waiters.iter().all(|it| !it.is_finished()));
-    for (_, _, locks) in &cut_off {
-        locks.shutdown();
-    }
-    waiters
-        .into_iter()
-        .for_each(|it| assert!(join(it).is_err()));
+    shut_down(&cut_off, waiters);
     Ok(())
 }

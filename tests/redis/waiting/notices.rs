@@ -11,8 +11,7 @@ use crate::waiting::lists::*;
 
 #[test]
 fn a_waiter_in_another_manager_is_let_in_by_a_notice() -> TestResult {
-    let servers = Servers::start(3)?;
-    let (first, second) = (on_all(&servers, far), on_all(&servers, far));
+    let (servers, [first, second]) = with_managers(far);
     let held = hold(&first, &servers, NAME);
 
     let waiter = listed(&servers, 1, second.mutex(NAME));
@@ -39,42 +38,25 @@ fn what_the_nodes_keep_about_those_who_wait_has_a_form_and_an_end() -> TestResul
     let managers = repeat(3, || on_all(&servers, far));
     let mut held = hold(&managers[0], &servers, NAME);
     let before = micros();
-    let mut waiters = Vec::new();
-    for (i, locks) in managers[1..].iter().enumerate() {
-        waiters.push(wait_in_thread(locks.mutex(NAME)));
-        wait_until_listed(&servers, NAME, i + 1);
-    }
+    let waiters = line_up(&servers, &managers[1..]);
     let after = micros();
 
     let members = members_of(&servers[0], NAME);
     for member in &members {
         let is_hex = |it: &str| it.bytes().all(|it| it.is_ascii_hexdigit());
         let (client, value) = member.split_at(16);
-        let value = value.strip_prefix('w').unwrap();
-        assert!(is_hex(client) && is_hex(&value[..32]), "{member}");
-        assert!(
-            value[32..].is_empty() || value[32..].starts_with(' '),
-            "{member}"
-        );
+        let (owner, label) = value.strip_prefix('w').unwrap().split_at(32);
+        assert!(is_hex(client) && is_hex(owner), "{member}");
+        assert!(label.is_empty() || label.starts_with(' '), "{member}");
     }
     for server in &servers {
-        assert_eq!(
-            members_of(server, NAME),
-            members,
-            "all nodes agree on the order"
-        );
-        let began: Vec<_> = members
-            .iter()
-            .map(|it| since(server, NAME, it).unwrap())
-            .collect();
-        assert!(
-            before <= began[0] && began[0] < began[1] && began[1] <= after,
-            "{began:?}"
-        );
-        assert_eq!(
-            server.command(&["TYPE", &list(NAME)])?.as_str(),
-            Some("zset")
-        );
+        let order = members_of(server, NAME);
+        assert_eq!(order, members, "all nodes agree on the order");
+        let began = members.iter().map(|it| since(server, NAME, it).unwrap());
+        let times: Vec<_> = [before].into_iter().chain(began).chain([after]).collect();
+        assert!(times.is_sorted() && times[1] < times[2], "{times:?}");
+        let kind = server.command(&["TYPE", &list(NAME)])?;
+        assert_eq!(kind.as_str(), Some("zset"));
         assert!(0 < server.pttl(list(NAME)));
     }
     for waiter in waiters {
@@ -101,21 +83,15 @@ fn only_the_head_of_the_list_is_told() -> TestResult {
     let managers = repeat(4, || on_all(&servers, far));
     let mut held = hold(&managers[0], &servers, NAME);
     let waiting = &managers[1..];
-    let mut waiters = Vec::new();
-    for (i, locks) in waiting.iter().enumerate() {
-        waiters.push(wait_in_thread(locks.mutex(NAME)));
-        wait_until_listed(&servers, NAME, i + 1);
-    }
+    let waiters = line_up(&servers, waiting);
     let commands: Vec<_> = waiting.iter().map(|it| it.stats().commands).collect();
 
     for (i, waiter) in waiters.into_iter().enumerate() {
         drop(held);
         held = join(waiter)?;
         for (later, before) in waiting.iter().zip(&commands).skip(i + 1) {
-            assert_eq!(
-                (later.stats().notices, later.stats().commands),
-                (0, *before)
-            );
+            let stats = later.stats();
+            assert_eq!((stats.notices, stats.commands), (0, *before));
         }
     }
     drop(held);
@@ -124,8 +100,7 @@ fn only_the_head_of_the_list_is_told() -> TestResult {
 }
 
 #[test]
-fn a_notice_comes_also_when_two_of_five_nodes_were_killed_paused_or_restarted_meanwhile()
--> TestResult {
+fn a_notice_comes_although_two_of_five_nodes_were_killed_paused_or_restarted() -> TestResult {
     type Fault = fn(&Server) -> Result<(), devnodes::Error>;
     let faults: [(&str, Fault); 3] = [
         ("kill", Server::kill),
@@ -149,10 +124,9 @@ fn a_notice_comes_also_when_two_of_five_nodes_were_killed_paused_or_restarted_me
         drop(guard);
         // What those remember that could not be asked is left to expire.
         nothing_waits(&servers);
-        servers
-            .iter()
-            .filter(|it| it.is_paused())
-            .for_each(|it| it.resume().unwrap());
+        for server in servers.iter().filter(|it| it.is_paused()) {
+            server.resume()?;
+        }
     }
     Ok(())
 }
@@ -167,9 +141,7 @@ fn a_waiter_that_came_when_two_of_five_nodes_were_down_is_told_by_the_others() -
     let waiter = listed(&servers, 1, second.mutex(NAME));
 
     drop(held);
-
-    drop(join(waiter)?);
-    nothing_waits(&servers);
+    assert_gets_in(waiter, &servers);
     servers[1].resume()?;
     Ok(())
 }
@@ -177,13 +149,8 @@ fn a_waiter_that_came_when_two_of_five_nodes_were_down_is_told_by_the_others() -
 #[test]
 fn a_waiter_gets_in_when_the_keys_of_a_killed_holder_expire() -> TestResult {
     let servers = Servers::start(3)?;
-    let mut holder = Contender::start(
-        &servers,
-        Manner {
-            ttl_ms: 2_000,
-            ..Manner::USUAL
-        },
-    );
+    let (far, ttl_ms) = (false, 2_000);
+    let mut holder = Contender::start(&servers, Manner { far, ttl_ms });
     holder.lock();
     let earlier = holder.hear_held();
     let locks = on_all(&servers, near);
@@ -205,9 +172,7 @@ fn foreign_keys_that_are_deleted_or_expire_let_everybody_in_without_a_notice() -
     let servers = Servers::start(3)?;
     let managers = repeat(2, || on_all(&servers, near));
     for expire in [false, true] {
-        servers
-            .iter()
-            .for_each(|server| set(server, NAME, "foreign"));
+        set_all(&servers, NAME, "foreign");
         let mut waiters = Vec::new();
         for locks in &managers {
             waiters.extend(repeat(2, || wait_in_thread(locks.mutex(NAME))));
@@ -244,8 +209,7 @@ fn everybody_gets_in(mut waiters: Vec<Waiter>) -> TestResult {
 
 #[test]
 fn a_manager_that_stops_waiting_for_one_lock_goes_on_waiting_for_another() -> TestResult {
-    let servers = Servers::start(3)?;
-    let (first, second) = (on_all(&servers, far), on_all(&servers, far));
+    let (servers, [first, second]) = with_managers(far);
     let (held, other) = (
         hold(&first, &servers, NAME),
         hold(&first, &servers, "other"),
@@ -263,31 +227,22 @@ fn a_manager_that_stops_waiting_for_one_lock_goes_on_waiting_for_another() -> Te
     assert!(servers.iter().all(|it| waiters_of(it, NAME).len() == 1));
     drop(other);
     drop(held);
-
-    drop(join(waiter)?);
-    nothing_waits(&servers);
+    assert_gets_in(waiter, &servers);
     Ok(())
 }
 
 /// The managers on all lists, also on those whose key does not show the name, if all of them listen.
 fn places(server: &Server) -> Option<usize> {
     let lists = server.command(&["KEYS", "quorlock:waiting*"]).unwrap();
-    let members = |it: &Reply| {
-        server
-            .command(&[b"ZRANGE", it.as_bytes().unwrap(), b"0", b"-1"])
-            .unwrap()
-    };
-    let members: Vec<_> = lists
-        .as_array()
-        .unwrap()
-        .iter()
-        .flat_map(|it| strings(&members(it)))
-        .collect();
+    let lists = lists.as_array().unwrap().iter();
+    let members = lists.flat_map(|list: &Reply| {
+        let range = [b"ZRANGE", list.as_bytes().unwrap(), b"0", b"-1"];
+        strings(&server.command(&range).unwrap())
+    });
+    let clients: Vec<_> = members.map(|it| client_of(&it)).collect();
     let listeners = listeners_of(server);
-    members
-        .iter()
-        .all(|it| listeners.contains(&client_of(it)))
-        .then_some(members.len())
+    let all_listen = clients.iter().all(|it| listeners.contains(it));
+    all_listen.then_some(clients.len())
 }
 
 #[test]
@@ -296,10 +251,7 @@ fn lock_after_lock_goes_through_many_managers_by_notices_alone() -> TestResult {
     let managers = repeat(4, || on_all(&servers, far));
     let names = ["report", "", "a}b{c", "\u{fc}n\u{ef}c\u{f6}de \r\n"];
     let mut waiters = Vec::new();
-    let held: Vec<_> = names
-        .iter()
-        .map(|it| hold(&managers[0], &servers, it))
-        .collect();
+    let held = names.map(|it| hold(&managers[0], &servers, it));
     for (i, locks) in managers[1..].iter().enumerate() {
         for name in names {
             waiters.push(wait_in_thread(locks.mutex(name)));
@@ -329,8 +281,6 @@ fn a_first_call_that_waits_without_any_connection_is_told_too() -> TestResult {
         2 <= servers.iter().filter(|it| places(it) == Some(1)).count()
     });
     drop(held);
-
-    drop(join(waiter)?);
-    nothing_waits(&servers);
+    assert_gets_in(waiter, &servers);
     Ok(())
 }

@@ -1,31 +1,42 @@
 //! Permits that are waited for: who is told of one, and in which order.
 
+use std::thread::JoinHandle;
+
 use devnodes::{Server, Servers, eventually};
+use quorlock::{AcquireError, LockManager, Permit};
 
 use crate::kinds::semaphore::*;
 use crate::support::*;
 use crate::waiting::lists::{
-    channel, client_of, far, hand_over_message, member, members_in, nothing_waits, on_all,
+    channel, client_of, far, hand_over_message, member, members_in, nothing_waits, with_managers,
 };
 
-#[test]
-fn k6_every_waiting_call_is_told_when_it_is_its_turn_also_where_two_permits_come_back_at_once()
--> TestResult {
-    let servers = Servers::start(3)?;
-    let holder = on_all(&servers, far);
-    let waiters = repeat(3, || on_all(&servers, far));
-    let held: Vec<_> = (0..2)
-        .map(|_| {
-            let permit = holder.semaphore(NAME, 2).acquire().unwrap();
-            wait_until_everywhere(&servers, &permit);
-            permit
-        })
-        .collect();
+/// The only two permits.
+fn hold_both(servers: &Servers, holder: &LockManager) -> [Permit; 2] {
+    let held = [(); 2].map(|()| holder.semaphore(NAME, 2).acquire().unwrap());
+    held.iter()
+        .for_each(|it| wait_until_everywhere(servers, it));
+    held
+}
+
+/// A call of each manager that waits for a permit, one behind the other.
+fn line_up(
+    servers: &Servers,
+    managers: &[LockManager],
+) -> Vec<JoinHandle<Result<Permit, AcquireError>>> {
     let mut waiting = Vec::new();
-    for (i, locks) in waiters.iter().enumerate() {
+    for locks in managers {
         waiting.push(wait_for(locks.semaphore(NAME, 2)));
-        wait_until_listed(&servers, i + 1);
+        wait_until_listed(servers, waiting.len());
     }
+    waiting
+}
+
+#[test]
+fn k6_waiting_calls_are_told_in_turn_also_where_two_permits_come_back_at_once() -> TestResult {
+    let (servers, [holder, waiters @ ..]) = with_managers::<4>(far);
+    let held = hold_both(&servers, &holder);
+    let mut waiting = line_up(&servers, &waiters);
 
     // Nothing but notices can give them one.
     drop(held);
@@ -42,22 +53,12 @@ fn k6_every_waiting_call_is_told_when_it_is_its_turn_also_where_two_permits_come
 
 #[test]
 fn who_finds_free_slots_hands_them_to_the_calls_that_began_earlier() -> TestResult {
-    let servers = Servers::start(3)?;
-    let waiters = repeat(2, || on_all(&servers, far));
-    servers
-        .iter()
-        .for_each(|it| (0..2).for_each(|slot| set(it, &slot_key(slot), "foreign")));
-    let mut waiting = Vec::new();
-    for (i, locks) in waiters.iter().enumerate() {
-        waiting.push(wait_for(locks.semaphore(NAME, 2)));
-        wait_until_listed(&servers, i + 1);
-    }
-    servers.iter().for_each(|it| {
-        it.command(&["DEL", &slot_key(0), &slot_key(1)]).unwrap();
-    });
+    let (servers, [third, waiters @ ..]) = with_managers::<3>(far);
+    (0..2).for_each(|slot| set_all(&servers, &slot_key(slot), "foreign"));
+    let waiting = line_up(&servers, &waiters);
+    (0..2).for_each(|slot| del_all(&servers, &slot_key(slot)));
 
     // A third call asks. Nothing but what it hands over can give the others a slot.
-    let third = on_all(&servers, far);
     let third = wait_for(third.semaphore(NAME, 2));
     let permits: Vec<_> = waiting.into_iter().map(|it| join(it).unwrap()).collect();
     assert_ne!(permits[0].slot(), permits[1].slot());
@@ -68,19 +69,16 @@ fn who_finds_free_slots_hands_them_to_the_calls_that_began_earlier() -> TestResu
 }
 
 #[test]
-fn one_free_slot_goes_to_each_call_that_came_first_and_the_others_are_for_whoever_asks()
--> TestResult {
-    let servers = Servers::start(3)?;
-    let locks = on_all(&servers, far);
+fn each_earlier_call_has_one_free_slot_and_the_others_are_for_whoever_asks() -> TestResult {
+    let (servers, [locks]) = with_managers(far);
     // One that began before all others, and one that will begin after them. They poll, and do not come.
     let owners = ["0123456789abcdef", "0123456789abcdee"].map(|it| it.repeat(2));
     let [early, later] = owners.each_ref().map(|it| member(&it[..16], "w", it));
     let line_up = || {
         for server in &servers {
-            let scores = ["1.5".to_owned(), in_an_hour().to_string()];
-            server
-                .command(&["ZADD", &list(), &scores[0], &early, &scores[1], &later])
-                .unwrap();
+            let in_an_hour = in_an_hour().to_string();
+            let command = ["ZADD", &list(), "1.5", &early, &in_an_hour, &later];
+            server.command(&command).unwrap();
             set_px(server, &mark(), "", 600_000);
         }
     };
@@ -97,11 +95,8 @@ fn one_free_slot_goes_to_each_call_that_came_first_and_the_others_are_for_whoeve
     servers.wait_until_free(&other)?;
     line_up();
     assert!(locks.semaphore(NAME, 2).try_acquire().is_err());
-    eventually("all have handed it over", || {
-        servers
-            .iter()
-            .all(|it| is_handed_over(it) || !it.exists(list()))
-    });
+    let is_done = |it: &Server| is_handed_over(it) || !it.exists(list());
+    eventually("all have handed it over", || servers.iter().all(is_done));
 
     servers.wait_until_free(&other)?;
     for server in &servers {
@@ -116,13 +111,8 @@ fn one_free_slot_goes_to_each_call_that_came_first_and_the_others_are_for_whoeve
 /// after the answers.
 #[test]
 fn k6_a_permit_stays_when_its_call_reads_late_that_the_slot_was_handed_over_to_it() -> TestResult {
-    let servers = Servers::start(3)?;
-    let (holder, waiter) = (on_all(&servers, far), on_all(&servers, far));
-    let held = holder.semaphore(NAME, 2).acquire()?;
-    let other = holder.semaphore(NAME, 2).acquire()?;
-    for it in [&held, &other] {
-        wait_until_everywhere(&servers, it);
-    }
+    let (servers, [holder, waiter]) = with_managers(far);
+    let [held, other] = hold_both(&servers, &holder);
     let waiting = wait_for(waiter.semaphore(NAME, 2));
     wait_until_listed(&servers, 1);
     let client = client_of(&members_in(&servers[0], &list())[0]);

@@ -7,7 +7,7 @@ use std::thread;
 use std::time::Instant;
 
 use crossbeam_channel::bounded;
-use devnodes::{PATIENCE, Servers, eventually};
+use devnodes::{PATIENCE, Server, Servers, eventually};
 use quorlock::{AcquireError, CancelHandle, LockGuard, LockManager, Lost, Mutex};
 
 use crate::support::*;
@@ -15,8 +15,7 @@ use crate::waiting::lists::*;
 
 #[test]
 fn threads_of_one_manager_get_the_lock_in_the_order_they_came() -> TestResult {
-    let servers = Servers::start(3)?;
-    let (elsewhere, locks) = (on_all(&servers, far), on_all(&servers, far));
+    let (servers, [elsewhere, locks]) = with_managers(far);
     let names: Vec<_> = (0..8).map(|i| format!("thread {i}")).collect();
 
     // Behind a guard of their own manager, and behind another manager's.
@@ -50,9 +49,7 @@ fn while_a_guard_is_held_those_who_wait_in_its_manager_ask_no_node() -> TestResu
     let before = locks.stats();
 
     let (order, lock) = (Order::default(), locks.mutex(NAME));
-    let threads: Vec<_> = (0..20)
-        .map(|i| order.queue(&locks, lock.clone(), &i.to_string()))
-        .collect();
+    let threads = repeat(20, || order.queue(&locks, lock.clone(), "a thread"));
     assert_eq!(locks.stats().waiting, 20);
     // Time goes by: another manager has a hundred rounds.
     for _ in 0..100 {
@@ -71,14 +68,11 @@ fn while_a_guard_is_held_those_who_wait_in_its_manager_ask_no_node() -> TestResu
 
 #[test]
 fn a_hand_over_to_the_next_thread_is_one_release_on_each_node() -> TestResult {
-    let servers = Servers::start(3)?;
-    let locks = on_all(&servers, far);
+    let (servers, [locks]) = with_managers(far);
     let held = hold(&locks, &servers, NAME);
     let waiter = queue(&locks);
-    let (before, scripts) = (
-        locks.stats(),
-        servers.iter().map(scripts_run).collect::<Vec<_>>(),
-    );
+    let before = locks.stats();
+    let scripts: Vec<_> = servers.iter().map(scripts_run).collect();
     let earlier = held.fencing_token();
 
     drop(held);
@@ -89,34 +83,26 @@ fn a_hand_over_to_the_next_thread_is_one_release_on_each_node() -> TestResult {
     assert_eq!(after.hand_overs - before.hand_overs, 1);
     // The hold's first extension follows 50 ms later: on a busy machine it may have been sent by now.
     assert!([3, 6].contains(&(after.commands - before.commands)));
-    assert_eq!(
-        (after.rounds_won - before.rounds_won, after.rounds_held),
-        (1, before.rounds_held)
-    );
+    assert_eq!(after.rounds_won - before.rounds_won, 1);
+    assert_eq!(after.rounds_held, before.rounds_held);
     assert_eq!((after.releases - before.releases, after.waiting), (1, 0));
     eventually("each server was asked once", || {
-        servers
-            .iter()
-            .zip(&scripts)
-            .all(|(it, before)| (before + 1..=before + 2).contains(&scripts_run(it)))
+        let mut all = servers.iter().zip(&scripts);
+        all.all(|(it, before)| (before + 1..=before + 2).contains(&scripts_run(it)))
     });
     Ok(())
 }
 
 #[test]
 fn a_lock_that_nobody_waits_for_is_released_without_a_hand_over() -> TestResult {
-    let servers = Servers::start(3)?;
-    let locks = on_all(&servers, far);
+    let (servers, [locks]) = with_managers(far);
     let held = hold(&locks, &servers, NAME);
     let other = hold(&locks, &servers, "other");
     let waiter = queue(&locks);
 
     assert_eq!(other.release()?.nodes, 3);
     assert_eq!(locks.stats().hand_overs, 0);
-    assert!(
-        !waiter.is_finished(),
-        "the release of one lock let somebody into another"
-    );
+    assert!(!waiter.is_finished(), "it waits for another lock");
     servers.wait_until_free("other")?;
     drop(held);
     drop(join(waiter)?);
@@ -128,8 +114,7 @@ fn a_lock_that_nobody_waits_for_is_released_without_a_hand_over() -> TestResult 
 
 #[test]
 fn a_lock_that_is_handed_over_is_the_next_one_s_own_in_all_respects() -> TestResult {
-    let servers = Servers::start(3)?;
-    let locks = on_all(&servers, far);
+    let (servers, [locks]) = with_managers(far);
     let held = hold(&locks, &servers, NAME);
     let lock = locks.mutex(NAME).ttl(secs(300)).renew(false);
 
@@ -138,14 +123,12 @@ fn a_lock_that_is_handed_over_is_the_next_one_s_own_in_all_respects() -> TestRes
     let guard = join(waiter)?;
 
     // It has a short life first.
-    eventually("it has the new one's life", || {
-        secs(200) < guard.remaining()
-    });
+    let has_remaining = || secs(200) < guard.remaining();
+    eventually("it has the new one's life", has_remaining);
     assert!(guard.remaining() <= secs(300), "{guard:?}");
+    let is_new = |it: &Server| (200_001..=300_000).contains(&it.pttl(NAME));
     eventually("the key's life is the new one's", || {
-        servers
-            .iter()
-            .all(|it| (200_001..=300_000).contains(&it.pttl(NAME)))
+        servers.iter().all(is_new)
     });
     guard.extend(secs(400))?;
     assert_eq!(guard.release()?.nodes, 3);
@@ -177,8 +160,7 @@ impl Section {
 }
 
 #[test]
-fn threads_of_several_managers_get_the_lock_once_each_and_leave_nothing_but_their_subscriptions()
--> TestResult {
+fn threads_of_several_managers_get_the_lock_once_each_and_leave_nothing() -> TestResult {
     let servers = Servers::start(3)?;
     let managers = repeat(3, || on_all(&servers, near));
     let section = Arc::new(Section::default());
@@ -212,16 +194,12 @@ fn threads_of_several_managers_get_the_lock_once_each_and_leave_nothing_but_thei
 
 #[test]
 fn those_who_leave_the_middle_of_the_queue_disturb_nobody() -> TestResult {
-    let servers = Servers::start(3)?;
-    let locks = on_all(&servers, far);
+    let (servers, [locks]) = with_managers(far);
     let held = hold(&locks, &servers, NAME);
     let (order, cancel) = (Order::default(), CancelHandle::new());
 
-    let (cancelled, short, lock) = (
-        locks.mutex(NAME).cancelled_by(&cancel),
-        locks.mutex(NAME),
-        locks.mutex(NAME),
-    );
+    let lock = locks.mutex(NAME);
+    let (short, cancelled) = (lock.clone(), lock.clone().cancelled_by(&cancel));
     let first = order.queue(&locks, lock.clone(), "first");
     let cancelled = queue_up(&locks, move || cancelled.lock());
     let second = order.queue(&locks, lock.clone(), "second");
@@ -232,8 +210,7 @@ fn those_who_leave_the_middle_of_the_queue_disturb_nobody() -> TestResult {
     assert_eq!(locks.stats().waiting, 4);
     cancel.cancel();
 
-    let err = join(cancelled).unwrap_err();
-    assert!(matches!(err, AcquireError::Cancelled), "{err:?}");
+    assert_eq!(join(cancelled).unwrap_err(), AcquireError::Cancelled);
     assert_eq!(locks.stats().waiting, 3);
     assert_eq!(order.names().len(), 0);
     held.check()?;
@@ -246,8 +223,7 @@ fn those_who_leave_the_middle_of_the_queue_disturb_nobody() -> TestResult {
 
 #[test]
 fn when_the_first_in_the_queue_is_cancelled_the_next_one_takes_its_place() -> TestResult {
-    let servers = Servers::start(3)?;
-    let (elsewhere, locks) = (on_all(&servers, far), on_all(&servers, far));
+    let (servers, [elsewhere, locks]) = with_managers(far);
     let held = hold(&elsewhere, &servers, NAME);
     let cancel = CancelHandle::new();
     let lock = locks.mutex(NAME).cancelled_by(&cancel);
@@ -258,25 +234,19 @@ fn when_the_first_in_the_queue_is_cancelled_the_next_one_takes_its_place() -> Te
     let next = queue(&locks);
 
     cancel.cancel();
-    let err = join(cancelled).unwrap_err();
-    assert!(matches!(err, AcquireError::Cancelled), "{err:?}");
+    assert_eq!(join(cancelled).unwrap_err(), AcquireError::Cancelled);
     eventually("the next one is on the lists, from when it came", || {
-        servers
-            .iter()
-            .zip(&places)
-            .all(|(it, before)| *before < since(it, NAME, &member))
+        let mut all = servers.iter().zip(&places);
+        all.all(|(it, before)| *before < since(it, NAME, &member))
     });
     drop(held);
-
-    drop(join(next)?);
-    nothing_waits(&servers);
+    assert_gets_in(next, &servers);
     Ok(())
 }
 
 #[test]
 fn a_single_try_does_not_stand_in_the_queue() -> TestResult {
-    let servers = Servers::start(3)?;
-    let (elsewhere, locks) = (on_all(&servers, far), on_all(&servers, far));
+    let (servers, [elsewhere, locks]) = with_managers(far);
     for holder in [&locks, &elsewhere] {
         let held = hold(holder, &servers, NAME);
         let waiters = repeat(3, || queue(&locks));
@@ -326,8 +296,7 @@ fn a_guard_whose_lock_has_run_out_keeps_nobody_of_its_manager_out() -> TestResul
 
 #[test]
 fn a_guard_whose_keys_are_gone_keeps_nobody_of_its_manager_out() -> TestResult {
-    let servers = Servers::start(3)?;
-    let locks = on_all(&servers, far);
+    let (servers, [locks]) = with_managers(far);
     let held = hold(&locks, &servers, NAME);
     let waiter = queue(&locks);
 
@@ -363,8 +332,7 @@ fn every_end_of_a_guard_hands_the_lock_over() -> TestResult {
             assert!(section.join().is_err());
         }),
     ];
-    let servers = Servers::start(3)?;
-    let locks = on_all(&servers, far);
+    let (servers, [locks]) = with_managers(far);
     for (how, end) in ends {
         let held = hold(&locks, &servers, NAME);
         let waiter = queue(&locks);
@@ -397,8 +365,7 @@ fn every_end_of_a_guard_hands_the_lock_over() -> TestResult {
 
 #[test]
 fn a_wait_that_is_cancelled_during_its_hand_over_keeps_nobody_out() -> TestResult {
-    let servers = Servers::start(3)?;
-    let locks = on_all(&servers, far);
+    let (servers, [locks]) = with_managers(far);
     for turn in 0..60 {
         let held = locks.mutex(NAME).try_lock_for(PATIENCE)?;
         let cancel = CancelHandle::new();

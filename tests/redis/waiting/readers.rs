@@ -4,7 +4,7 @@ use std::sync::{Arc, Barrier};
 use std::thread::{self, JoinHandle};
 
 use devnodes::{Server, Servers, eventually};
-use quorlock::error::NodeAnswer;
+use quorlock::error::{NodeAnswer, NodeReport};
 use quorlock::{AcquireError, CancelHandle, LockManager, ReadGuard, WriteGuard};
 
 use crate::kinds::rw_lock::read;
@@ -26,8 +26,7 @@ fn queue_writer(locks: &LockManager) -> JoinHandle<Result<WriteGuard, AcquireErr
 
 #[test]
 fn a_writer_waits_for_every_reader_and_they_for_it() -> TestResult {
-    let servers = Servers::start(3)?;
-    let [one, two, three] = [(); 3].map(|()| on_all(&servers, far));
+    let (servers, [one, two, three]) = with_managers(far);
     let (first, second) = (read(&one, &servers, NAME), read(&two, &servers, NAME));
 
     let writer = queue_writer(&three);
@@ -56,12 +55,8 @@ fn a_writer_comes_when_the_entry_of_a_reader_that_is_gone_ends() -> TestResult {
     wait_until_listed(&servers, NAME, 1);
     for server in &servers {
         let ends = time_at(server) / 1_000 + 1_000;
-        server.command(&[
-            "ZADD",
-            &format!("quorlock:readers:{NAME}"),
-            &ends.to_string(),
-            "gone",
-        ])?;
+        let readers = format!("quorlock:readers:{NAME}");
+        server.command(&["ZADD", &readers, &ends.to_string(), "gone"])?;
     }
 
     alive.release()?;
@@ -103,33 +98,26 @@ fn i8_readers_behind_a_writer_go_in_together() -> TestResult {
 /// Waits until so many calls that want to read are in the lists of all servers.
 #[track_caller]
 fn wait_until_listed_readers(servers: &Servers, count: usize) {
+    let readers = |server| {
+        let members = members_of(server, NAME).into_iter();
+        members.filter(|it| it.as_bytes()[16] == b'r').count()
+    };
     eventually("the readers are in the lists", || {
-        servers.iter().all(|it| {
-            members_of(it, NAME)
-                .iter()
-                .filter(|it| it.chars().nth(16) == Some('r'))
-                .count()
-                == count
-        })
+        servers.iter().all(|it| readers(it) == count)
     });
 }
 
 #[test]
 fn a_waiting_writer_keeps_later_readers_out_and_is_before_them() -> TestResult {
-    let servers = Servers::start(3)?;
-    let [one, two, three] = [(); 3].map(|()| on_all(&servers, far));
+    let (servers, [one, two, three]) = with_managers(far);
     let first = read(&one, &servers, NAME);
     let writer = queue_writer(&two);
     wait_until_listed(&servers, NAME, 1);
 
     let err = three.rw_lock(NAME).try_read().unwrap_err();
     assert_held(&err);
-    assert!(
-        err.nodes()
-            .iter()
-            .any(|it| matches!(it.answer, NodeAnswer::HeldByReaders { .. })),
-        "{err:?}"
-    );
+    let is_read = |row: &NodeReport| matches!(row.answer, NodeAnswer::HeldByReaders { .. });
+    assert!(err.nodes().iter().any(is_read), "{err:?}");
     let reader = queue_reader(&three);
     // And of the manager that reads itself.
     let local = queue_reader(&one);
@@ -147,18 +135,13 @@ fn a_waiting_writer_keeps_later_readers_out_and_is_before_them() -> TestResult {
 
 #[test]
 fn i8_readers_behind_a_writer_that_gives_up_are_let_in() -> TestResult {
-    let servers = Servers::start(3)?;
-    let [one, two, three] = [(); 3].map(|()| on_all(&servers, far));
+    let (servers, [one, two, three]) = with_managers(far);
     let first = read(&one, &servers, NAME);
     let cancel = CancelHandle::new();
     let lock = two.rw_lock(NAME).cancelled_by(&cancel);
     let writer = queue_up(&two, move || lock.write());
     wait_until_listed(&servers, NAME, 1);
-    let readers = [
-        queue_reader(&three),
-        queue_reader(&three),
-        queue_reader(&one),
-    ];
+    let readers = [&three, &three, &one].map(queue_reader);
     wait_until_listed_readers(&servers, 3);
 
     cancel.cancel();
@@ -173,8 +156,7 @@ fn i8_readers_behind_a_writer_that_gives_up_are_let_in() -> TestResult {
 
 #[test]
 fn i8_a_dead_writer_in_line_keeps_no_reader_out() -> TestResult {
-    let servers = Servers::start(3)?;
-    let (one, two) = (on_all(&servers, far), on_all(&servers, far));
+    let (servers, [one, two]) = with_managers(far);
     let first = read(&one, &servers, NAME);
     // One that was notified over its connection, and one that polls.
     for (since, client) in [("5", "00000000000000aa"), ("5.5", "00000000000000bb")] {
@@ -185,12 +167,7 @@ fn i8_a_dead_writer_in_line_keeps_no_reader_out() -> TestResult {
         }
         let mut guard = None;
         // RACE: who gets in has asked a majority. The others take it off their lists when they are asked again.
-        let is_listed = |it: &Server| {
-            it.command(&["ZSCORE", &list(NAME), member])
-                .unwrap()
-                .as_bytes()
-                .is_some()
-        };
+        let is_listed = |it: &Server| members_of(it, NAME).contains(member);
         eventually("a reader gets in", || {
             guard = two.rw_lock(NAME).try_read().ok();
             guard.is_some() && !servers.iter().any(is_listed)
@@ -205,8 +182,7 @@ fn i8_a_dead_writer_in_line_keeps_no_reader_out() -> TestResult {
 
 #[test]
 fn an_inner_read_behind_waiting_writers_ends_with_an_error_when_its_time_is_over() -> TestResult {
-    let servers = Servers::start(3)?;
-    let (one, two) = (on_all(&servers, far), on_all(&servers, far));
+    let (servers, [one, two]) = with_managers(far);
     let outer = read(&one, &servers, NAME);
     // Of another manager, and of the same.
     let writers = [queue_writer(&two), queue_writer(&one)];
@@ -225,8 +201,7 @@ fn an_inner_read_behind_waiting_writers_ends_with_an_error_when_its_time_is_over
 
 #[test]
 fn threads_of_one_manager_take_turns_as_readers_and_writers_in_the_order_they_came() -> TestResult {
-    let servers = Servers::start(3)?;
-    let locks = on_all(&servers, far);
+    let (servers, [locks]) = with_managers(far);
     let order = Order::default();
     let held = hold(&locks, &servers, NAME);
     let mut threads = Vec::new();
@@ -251,24 +226,20 @@ fn threads_of_one_manager_take_turns_as_readers_and_writers_in_the_order_they_ca
     held.release()?;
     threads.into_iter().for_each(join);
 
-    let kind = |it| if it % 2 == 0 { "readers" } else { "writers" };
-    let expected: Vec<_> = (0..12)
-        .map(|it| it / 2)
-        .map(|it| format!("{} {it}", kind(it)))
-        .collect();
-    assert_eq!(order.names(), expected);
+    let kinds = ["readers", "writers"];
+    let expected = (0..12).map(|it| format!("{} {}", kinds[it / 2 % 2], it / 2));
+    assert_eq!(order.names(), expected.collect::<Vec<_>>());
     nothing_waits(&servers);
     Ok(())
 }
 
 #[test]
 fn a_downgrade_lets_readers_in_that_wait() -> TestResult {
-    let servers = Servers::start(3)?;
-    let (one, two) = (on_all(&servers, far), on_all(&servers, far));
+    let (servers, [one, two]) = with_managers(far);
     let writer = one.rw_lock(NAME).try_write()?;
     // A server that a reader asks first lets it in, and has it in no list.
     eventually("the lock is on all servers", || servers.holders(NAME) == 3);
-    let readers = [queue_reader(&two), queue_reader(&one), queue_reader(&two)];
+    let readers = [&two, &one, &two].map(queue_reader);
     wait_until_listed_readers(&servers, 2);
 
     let reader = writer.downgrade()?;
@@ -319,14 +290,9 @@ fn child_that_reads() {
 
 #[test]
 fn i8_a_stream_of_readers_does_not_starve_a_writer() -> TestResult {
-    let servers = Servers::start(3)?;
-    let locks = on_all(&servers, far);
-    let mut children = repeat(8, || {
-        child(
-            "waiting::readers::child_that_reads_in_a_loop",
-            &servers.urls(),
-        )
-    });
+    let (servers, [locks]) = with_managers(far);
+    let name = "waiting::readers::child_that_reads_in_a_loop";
+    let mut children = repeat(8, || child(name, &servers.urls()));
     for child in &mut children {
         assert_eq!(child.hear(), "reads");
     }

@@ -2,7 +2,7 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use devnodes::{PATIENCE, Servers};
 use quorlock::AcquireError;
@@ -14,21 +14,16 @@ use crate::waiting::lists::*;
 
 #[test]
 fn a_call_is_told_when_the_name_in_its_way_is_free() -> TestResult {
-    let servers = Servers::start(3)?;
-    let (holder, waiter) = (on_all(&servers, far), on_all(&servers, far));
+    let (servers, [holder, waiter]) = with_managers(far);
     let held = NAMES.map(|it| hold(&holder, &servers, it));
 
     let waiting = wait_for(waiter.multi_lock(NAMES));
     // One after another is in its way.
     for (name, guard) in NAMES.into_iter().zip(held) {
         wait_until_listed(&servers, name, 1);
-        let elsewhere = NAMES.into_iter().filter(|it| *it != name);
-        assert!(
-            elsewhere
-                .into_iter()
-                .all(|it| servers.iter().all(|at| waiters_of(at, it).is_empty())),
-            "in one list"
-        );
+        for other in NAMES.into_iter().filter(|it| *it != name) {
+            assert_eq!(servers.holders(list(other)), 0, "in one list");
+        }
         assert!(!waiting.is_finished());
         guard.release()?;
     }
@@ -43,16 +38,11 @@ fn a_call_is_told_when_the_name_in_its_way_is_free() -> TestResult {
 
 #[test]
 fn a_release_of_several_names_offers_each_to_whoever_waits_for_it() -> TestResult {
-    let servers = Servers::start(3)?;
-    let holder = on_all(&servers, far);
+    let (servers, [holder]) = with_managers(far);
     let others = NAMES.map(|_| on_all(&servers, far));
     let held = holder.multi_lock(NAMES).lock()?;
     wait_until_everywhere(&servers, &NAMES);
-    let waiting: Vec<_> = NAMES
-        .into_iter()
-        .zip(&others)
-        .map(|(name, locks)| listed(&servers, 1, locks.mutex(name)))
-        .collect();
+    let waiting = [0, 1, 2].map(|it| listed(&servers, 1, others[it].mutex(NAMES[it])));
 
     held.release()?;
 
@@ -65,8 +55,7 @@ fn a_release_of_several_names_offers_each_to_whoever_waits_for_it() -> TestResul
 
 #[test]
 fn j3_no_name_is_idle_while_a_call_for_several_waits_for_another() -> TestResult {
-    let servers = Servers::start(3)?;
-    let (holder, waiter) = (on_all(&servers, far), on_all(&servers, far));
+    let (servers, [holder, waiter]) = with_managers(far);
     let others = repeat(3, || on_all(&servers, far));
     let (a, c) = (hold(&holder, &servers, "a"), hold(&holder, &servers, "c"));
     let several = wait_for(waiter.multi_lock(["a", "b", "c"]));
@@ -102,8 +91,7 @@ fn j3_no_name_is_idle_while_a_call_for_several_waits_for_another() -> TestResult
 
 #[test]
 fn calls_for_the_same_names_queue_in_their_manager_and_are_handed_the_lock() -> TestResult {
-    let servers = Servers::start(3)?;
-    let locks = on_all(&servers, far);
+    let (servers, [locks]) = with_managers(far);
     let held = locks.multi_lock(["a", "b"]).lock()?;
     wait_until_everywhere(&servers, &["a", "b"]);
     let before = locks.stats();
@@ -111,30 +99,14 @@ fn calls_for_the_same_names_queue_in_their_manager_and_are_handed_the_lock() -> 
     let waiting: Vec<_> = (0..4)
         .map(|i| {
             // The order of the names makes no difference.
-            let lock = if i % 2 == 0 {
-                locks.multi_lock(["b", "a"])
-            } else {
-                locks.multi_lock(["a", "b", "a"])
-            };
+            let lock = locks.multi_lock([&["b", "a"][..], &["a", "b", "a"]][i % 2]);
             queue_up(&locks, move || lock.lock().map(drop))
         })
         .collect();
-    assert_eq!(
-        locks.stats().commands,
-        before.commands,
-        "the manager holds it itself"
-    );
-    let err = locks
-        .multi_lock(["a", "b"])
-        .try_lock_for(Duration::ZERO)
-        .unwrap_err();
-    assert_matches!(
-        err,
-        AcquireError::Held {
-            by: HeldBy::ThisThread,
-            ..
-        }
-    );
+    let commands = locks.stats().commands;
+    assert_eq!(commands, before.commands, "the manager holds it itself");
+    let err = locks.multi_lock(["a", "b"]).try_lock_for(ms(0));
+    assert_matches!(err, Err(AcquireError::Held { by, .. }) if *by == HeldBy::ThisThread);
     held.release()?;
     for thread in waiting {
         join(thread)?;
@@ -147,8 +119,7 @@ fn calls_for_the_same_names_queue_in_their_manager_and_are_handed_the_lock() -> 
 
 #[test]
 fn a_free_name_is_offered_when_the_call_that_comes_next_cannot_have_them_all() -> TestResult {
-    let servers = Servers::start(3)?;
-    let [locks, early, late] = [(); 3].map(|()| on_all(&servers, far));
+    let (servers, [locks, early, late]) = with_managers(far);
     let held = locks.multi_lock(["a", "b"]).lock()?;
     wait_until_everywhere(&servers, &["a", "b"]);
     // Before the next call of the manager for both, somebody waits for the one, and behind it somebody for the other.
