@@ -31,10 +31,10 @@ impl Tale {
 
     /// A hold that nothing extends: asked for and acquired at these times, and valid at `from`.
     fn hold(&self, client: u64, token: u64, asked: u64, from: u64) -> String {
-        self.hold_as("alone registers/0", client, token, asked, from)
+        self.hold_as("exclusive registers/0", client, token, asked, from)
     }
 
-    /// The same in some other way, or of other names.
+    /// The same in some other mode, or of other names.
     pub(crate) fn hold_as(
         &self,
         as_: &str,
@@ -104,23 +104,23 @@ fn holds_one_after_another_are_right() {
 
     let report = tale.assert_objections(&[]);
 
-    assert_eq!(
-        (
-            report.count("leases"),
-            report.count("writes"),
-            report.count("stale")
-        ),
-        (3, 1, 0)
-    );
+    let counts = ["leases", "writes", "stale"].map(|it| report.count(it));
+    assert_eq!(counts, [3, 1, 0]);
 }
 
-#[test]
-fn a_stale_write_is_refused_and_that_is_right() {
-    let tale = Tale::begin(Manner::default());
+/// A hold that is over, and one after it; both have registered.
+fn after_a_stale_hold(manner: Manner) -> (Tale, String, String) {
+    let tale = Tale::begin(manner);
     let a = tale.hold(1, 10, 0, 5);
     tale.tell(format!("register {a}"));
     let b = tale.hold(2, 11, 100, 110);
     tale.tell(format!("register {b}"));
+    (tale, a, b)
+}
+
+#[test]
+fn a_stale_write_is_refused_and_that_is_right() {
+    let (tale, a, b) = after_a_stale_hold(Manner::default());
 
     assert_eq!(tale.tell(format!("write {a} 0")), "stale");
     tale.tell(format!("seen {a} {} {} 0", 2 * TTL, 2 * TTL));
@@ -131,14 +131,7 @@ fn a_stale_write_is_refused_and_that_is_right() {
 
 #[test]
 fn storage_that_accepts_a_stale_write_is_seen() {
-    let tale = Tale::begin(Manner {
-        trusting: true,
-        ..Manner::default()
-    });
-    let a = tale.hold(1, 10, 0, 5);
-    tale.tell(format!("register {a}"));
-    let b = tale.hold(2, 11, 100, 110);
-    tale.tell(format!("register {b}"));
+    let (tale, a, b) = after_a_stale_hold(Manner::TRUSTING);
     tale.tell(format!("write {b} 0"));
 
     assert_eq!(tale.tell(format!("write {a} 0")), "ok 2");
@@ -147,32 +140,22 @@ fn storage_that_accepts_a_stale_write_is_seen() {
 }
 
 #[test]
-fn two_holds_with_one_token_are_seen() {
-    let tale = Tale::begin(Manner::default());
-    let a = tale.hold(1, 10, 0, 5);
-    tale.release(&a, 10);
-    tale.hold(2, 10, 4, 20);
+fn two_holds_at_once_or_with_tokens_that_do_not_grow_are_seen() {
+    // The first is released at this time; the second has this token, and was asked for and acquired at these.
+    for (released, token, asked, acquired, rules) in [
+        (Some(10), 10, 4, 20, &["duplicate", "order"][..]),
+        (Some(10), 9, 15, 20, &["late-start", "order"]),
+        (None, 11, 0, 99, &["overlap"]),
+    ] {
+        let tale = Tale::begin(Manner::default());
+        let first = tale.hold(1, 10, 0, 5);
+        if let Some(at) = released {
+            tale.release(&first, at);
+        }
+        tale.hold(2, token, asked, acquired);
 
-    tale.assert_objections(&["duplicate", "order"]);
-}
-
-#[test]
-fn a_token_that_does_not_grow_is_seen() {
-    let tale = Tale::begin(Manner::default());
-    let a = tale.hold(1, 10, 0, 5);
-    tale.release(&a, 10);
-    tale.hold(2, 9, 15, 20);
-
-    tale.assert_objections(&["late-start", "order"]);
-}
-
-#[test]
-fn two_holds_at_once_are_seen() {
-    let tale = Tale::begin(Manner::default());
-    tale.hold(1, 10, 0, 5);
-    tale.hold(2, 11, 0, 99);
-
-    tale.assert_objections(&["overlap"]);
+        tale.assert_objections(rules);
+    }
 }
 
 #[test]
@@ -182,11 +165,8 @@ fn a_killed_client_is_believed_to_its_end_unless_its_manager_reported_a_loss() {
         (Some(2), &["overlap"]),
         (Some(1), &[]),
     ] {
-        let tale = Tale::begin(Manner {
-            quarantine: true,
-            ..Manner::default()
-        });
-        let killed = tale.tell(format!("lease 1 alone registers/0 10 {TTL} true 0 1"));
+        let tale = Tale::begin(Manner::WITH_QUARANTINE);
+        let killed = tale.tell(format!("lease 1 exclusive registers/0 10 {TTL} true 0 1"));
         tale.tell(format!("seen {killed} 1 1 900000000"));
         // Proves no loss: the client's manager finds that out.
         tale.fault(Effect::Forgets, 10);
@@ -203,7 +183,7 @@ fn a_killed_client_is_believed_to_its_end_unless_its_manager_reported_a_loss() {
 fn a_reported_loss_shortens_neither_what_a_client_saw_nor_what_it_released() {
     // Killed. Its last look has a connection of its own, and comes behind the report.
     let tale = Tale::begin(Manner::default());
-    let killed = tale.tell(format!("lease 1 alone registers/0 10 {TTL} true 0 1"));
+    let killed = tale.tell(format!("lease 1 exclusive registers/0 10 {TTL} true 0 1"));
     tale.tell(format!("seen {killed} 1 1 900000000"));
     tale.tell("lost 1");
     tale.tell(format!("seen {killed} {at} {at} 400000000", at = TTL / 2));
@@ -222,7 +202,7 @@ fn a_reported_loss_shortens_neither_what_a_client_saw_nor_what_it_released() {
 #[test]
 fn a_hold_that_outlasts_a_stop_in_its_middle_is_seen() {
     let tale = Tale::begin(Manner::default());
-    let lease = tale.tell(format!("lease 7 alone registers/0 10 {TTL} true 0 1"));
+    let lease = tale.tell(format!("lease 7 exclusive registers/0 10 {TTL} true 0 1"));
     tale.tell(format!("seen {lease} 1 1 500000000"));
     tale.tell(format!("stopped 7 2 {}", TTL + 2));
     tale.tell(format!("seen {lease} {} {} 500000000", TTL + 3, TTL + 3));
@@ -232,33 +212,34 @@ fn a_hold_that_outlasts_a_stop_in_its_middle_is_seen() {
 
 #[test]
 fn a_guard_that_claims_too_much_is_seen() {
-    // More than a ttl can give.
-    let tale = Tale::begin(Manner::default());
-    let lease = tale.tell(format!("lease 1 alone registers/0 10 {TTL} true 0 1"));
-    tale.tell(format!("seen {lease} 1 1 {TTL}"));
-    tale.assert_objections(&["honesty"]);
-
-    // Later than it said at first, and nobody extended it.
-    let tale = Tale::begin(Manner::default());
-    let lease = tale.tell(format!("lease 1 alone registers/0 10 {TTL} false 0 1"));
-    tale.tell(format!("seen {lease} 1 1 500000000"));
-    tale.tell(format!("seen {lease} 10 11 500000000"));
-    tale.assert_objections(&["honesty"]);
-
-    // The library has extended it once, and nobody did so again.
-    let tale = Tale::begin(Manner::default());
-    let lease = tale.tell(format!("lease 1 alone registers/0 10 {TTL} false 0 1"));
-    tale.tell(format!("seen {lease} 1 1 500000000"));
-    tale.tell(format!("seen {lease} 60000000 60000001 500000000"));
-    tale.tell(format!("seen {lease} 160000000 160000001 500000000"));
-    tale.assert_objections(&["honesty"]);
-
-    // Again, after it was not valid.
-    let tale = Tale::begin(Manner::default());
-    let lease = tale.tell(format!("lease 1 alone registers/0 10 {TTL} true 0 1"));
-    tale.tell(format!("seen {lease} 1 1 0"));
-    tale.tell(format!("seen {lease} 2 2 500000000"));
-    tale.assert_objections(&["honesty"]);
+    let half = TTL / 2;
+    // Whether it is extended; from when to when it was looked at, and what was left.
+    for (extended, looks) in [
+        // More than a ttl can give.
+        (true, &[(1, 1, TTL)][..]),
+        // Later than it said at first, and nobody extended it.
+        (false, &[(1, 1, half), (10, 11, half)]),
+        // The library has extended it once, and nobody did so again.
+        (
+            false,
+            &[
+                (1, 1, half),
+                (60_000_000, 60_000_001, half),
+                (160_000_000, 160_000_001, half),
+            ],
+        ),
+        // Again, after it was not valid.
+        (true, &[(1, 1, 0), (2, 2, half)]),
+    ] {
+        let tale = Tale::begin(Manner::default());
+        let lease = tale.tell(format!(
+            "lease 1 exclusive registers/0 10 {TTL} {extended} 0 1"
+        ));
+        for (from, to, left) in looks {
+            tale.tell(format!("seen {lease} {from} {to} {left}"));
+        }
+        tale.assert_objections(&["honesty"]);
+    }
 }
 
 #[test]
@@ -268,11 +249,9 @@ fn a_holder_that_is_refused_while_it_is_valid_is_seen() {
     tale.release(&a, 10);
     tale.tell(format!("register {a}"));
     // The judge's own time is on the same clock, and is far ahead of these.
-    let lease = tale.tell(format!(
-        "lease 2 alone registers/0 9 {TTL} true {} {}",
-        10 * TTL,
-        11 * TTL
-    ));
+    let (asked, acquired) = (10 * TTL, 11 * TTL);
+    let lease = format!("lease 2 exclusive registers/0 9 {TTL} true {asked} {acquired}");
+    let lease = tale.tell(lease);
     assert_eq!(tale.tell(format!("register {lease}")), "stale");
     tale.still_valid(&lease);
 
@@ -282,9 +261,10 @@ fn a_holder_that_is_refused_while_it_is_valid_is_seen() {
 #[test]
 fn a_loss_excuses_what_it_can_have_caused_and_nothing_else() {
     let told = |effect, at, quarantine| {
+        let trusting = false;
         let tale = Tale::begin(Manner {
+            trusting,
             quarantine,
-            ..Manner::default()
         });
         tale.hold(1, 10, 10, 15);
         tale.hold(2, 11, 50, 60);
@@ -296,12 +276,8 @@ fn a_loss_excuses_what_it_can_have_caused_and_nothing_else() {
         (Effect::Hastens, true),
         (Effect::Forgets, false),
     ] {
-        assert_eq!(
-            told(effect, 30, quarantine)
-                .assert_objections(&[])
-                .excused("overlap"),
-            1
-        );
+        let report = told(effect, 30, quarantine).assert_objections(&[]);
+        assert_eq!(report.excused("overlap"), 1);
         // Before either was asked for, and after both were acquired.
         told(effect, 9, quarantine).assert_objections(&["overlap"]);
         told(effect, 61, quarantine).assert_objections(&["overlap"]);
@@ -319,10 +295,7 @@ fn a_counter_is_forgotten_without_a_trace_only_if_it_was_ahead_of_its_nodes_cloc
     // A second after the loss, and ten after the epoch.
     const QUARANTINE_ENDS: u64 = 10_000_000 + 1_300_000;
     let told = |token, epoch, effect, at| {
-        let tale = Tale::begin(Manner {
-            quarantine: true,
-            ..Manner::default()
-        });
+        let tale = Tale::begin(Manner::WITH_QUARANTINE);
         let a = tale.hold(1, token, 10, 15);
         tale.release(&a, 20);
         tale.fault_of_clock(effect, at, epoch);
@@ -330,25 +303,25 @@ fn a_counter_is_forgotten_without_a_trace_only_if_it_was_ahead_of_its_nodes_cloc
         tale
     };
     let excused = told(QUARANTINE_ENDS + 1, 10_000_000, Effect::Forgets, 30).assert_objections(&[]);
-    assert_eq!(
-        (excused.excused("late-start"), excused.excused("order")),
-        (1, 1)
-    );
-
     let objections = ["late-start", "order"];
-    told(QUARANTINE_ENDS, 10_000_000, Effect::Forgets, 30).assert_objections(&objections);
-    told(QUARANTINE_ENDS + 1, 10_000_001, Effect::Forgets, 30).assert_objections(&objections);
-    told(QUARANTINE_ENDS + 1, 10_000_000, Effect::None, 30).assert_objections(&objections);
-    told(QUARANTINE_ENDS + 1, 10_000_000, Effect::Forgets, 9).assert_objections(&objections);
-    told(u64::MAX / 2, 10_000_000, Effect::Forgets, 152).assert_objections(&objections);
+    assert_eq!(objections.map(|it| excused.excused(it)), [1, 1]);
 
-    // Its clock was set back before anybody saw the loss.
-    let tale = told(QUARANTINE_ENDS, 10_000_000, Effect::Forgets, 30);
-    tale.fault_of_clock(Effect::None, 40, 9_999_999);
-    tale.assert_objections(&[]);
-    let tale = told(QUARANTINE_ENDS, 10_000_000, Effect::Forgets, 30);
-    tale.fault_of_clock(Effect::None, 29, 9_999_999);
-    tale.assert_objections(&objections);
+    for (token, epoch, effect, at) in [
+        (QUARANTINE_ENDS, 10_000_000, Effect::Forgets, 30),
+        (QUARANTINE_ENDS + 1, 10_000_001, Effect::Forgets, 30),
+        (QUARANTINE_ENDS + 1, 10_000_000, Effect::None, 30),
+        (QUARANTINE_ENDS + 1, 10_000_000, Effect::Forgets, 9),
+        (u64::MAX / 2, 10_000_000, Effect::Forgets, 152),
+    ] {
+        told(token, epoch, effect, at).assert_objections(&objections);
+    }
+
+    // Its clock was set back before anybody saw the loss, or before the loss.
+    for (at, expected) in [(40, &[][..]), (29, &objections)] {
+        let tale = told(QUARANTINE_ENDS, 10_000_000, Effect::Forgets, 30);
+        tale.fault_of_clock(Effect::None, at, 9_999_999);
+        tale.assert_objections(expected);
+    }
 
     // And it makes no hold the only one, nor a token another.
     let tale = told(QUARANTINE_ENDS + 1, 10_000_000, Effect::Forgets, 30);
@@ -358,24 +331,18 @@ fn a_counter_is_forgotten_without_a_trace_only_if_it_was_ahead_of_its_nodes_cloc
 
 #[test]
 fn a_hold_that_ended_early_is_held_to_what_was_seen_of_it() {
-    let tale = Tale::begin(Manner::default());
-    let a = tale.hold(1, 10, 0, 5);
-    // Its wall clock was stepped, say: over at some time before 50, and another had it from 40 on.
-    tale.tell(format!("seen {a} {} {} 0", TTL / 2, TTL / 2));
-    tale.hold(2, 11, 20, 40);
-    tale.assert_objections(&[]);
-
-    // But seen to be valid at 45, it was.
-    let tale = Tale::begin(Manner::default());
-    let a = tale.hold(1, 10, 0, 5);
-    tale.tell(format!(
-        "seen {a} {} {} 100",
-        TTL * 45 / 100,
-        TTL * 45 / 100
-    ));
-    tale.tell(format!("seen {a} {} {} 0", TTL / 2, TTL / 2));
-    tale.hold(2, 11, 20, 40);
-    tale.assert_objections(&["overlap"]);
+    // Its wall clock was stepped, say: over at some time before 50, and another had it from 40 on. But seen to be valid at 45,
+    // it was.
+    for (seen, rules) in [(None, &[][..]), (Some(TTL * 45 / 100), &["overlap"])] {
+        let tale = Tale::begin(Manner::default());
+        let a = tale.hold(1, 10, 0, 5);
+        if let Some(at) = seen {
+            tale.tell(format!("seen {a} {at} {at} 100"));
+        }
+        tale.tell(format!("seen {a} {at} {at} 0", at = TTL / 2));
+        tale.hold(2, 11, 20, 40);
+        tale.assert_objections(rules);
+    }
 }
 
 /// Runs a planted campaign with one seed after another, until the judge objects as it should.
@@ -383,12 +350,8 @@ fn a_hold_that_ended_early_is_held_to_what_was_seen_of_it() {
 pub(crate) fn run_until(rule: &str, plan: Plan) -> Report {
     let mut last = Report::default();
     for seed in 1..=10 {
-        last = Plan {
-            seed,
-            ..plan.clone()
-        }
-        .run()
-        .report;
+        let plan = plan.clone();
+        last = Plan { seed, ..plan }.run().report;
         if 0 < last.objections_to(rule) {
             return last;
         }
@@ -413,14 +376,12 @@ pub(crate) fn assert_deaf_clients_are_seen(rule: &str, work: Work, trusting: boo
 
 #[test]
 fn clients_that_trust_their_locks_for_too_long_are_seen() {
-    let report = run_until(
-        "overlap",
-        Plan {
-            deaf: true,
-            works: vec![Work::Registers],
-            ..Plan::new("planted: deaf", 3, ms(2_000), 1)
-        },
-    );
+    let plan = Plan {
+        deaf: true,
+        works: vec![Work::Registers],
+        ..Plan::new("planted: deaf", 3, ms(2_000), 1)
+    };
+    let report = run_until("overlap", plan);
 
     // And the resource protects itself.
     assert!(0 < report.count("stale"), "{report}");
@@ -434,13 +395,11 @@ fn storage_without_tokens_loses_updates_of_clients_that_were_stopped() {
     let Some(lasts) = seconds(3.0, true) else {
         return;
     };
-    let plan = Plan::new("planted: no tokens", 3, lasts, 1);
-    let works = vec![Work::Registers];
     let plan = Plan {
         trusting: true,
-        works,
+        works: vec![Work::Registers],
         client_faults: vec![ClientFault::StopInRenewal],
-        ..plan
+        ..Plan::new("planted: no tokens", 3, lasts, 1)
     };
 
     let report = run_until("stale-write", plan);
@@ -450,14 +409,12 @@ fn storage_without_tokens_loses_updates_of_clients_that_were_stopped() {
 
 #[test]
 fn nodes_that_forget_all_the_time_are_seen() {
-    let plan = Plan::new("planted: flushes that nobody tells of", 3, ms(2_000), 1);
-    let works = vec![Work::Registers];
     let plan = Plan {
         secretive: true,
-        works,
+        works: vec![Work::Registers],
         hands: 3,
         node_faults: vec![NodeFault::Flush],
-        ..plan
+        ..Plan::new("planted: flushes that nobody tells of", 3, ms(2_000), 1)
     };
 
     let report = run_until("overlap", plan);

@@ -16,7 +16,7 @@ use quorlock::{AcquireError, LockManager, Lost, ReleaseError};
 use crate::ambush::{Ambush, Phase, REPORTED};
 use crate::child::{orders, say};
 use crate::grip::{Call, Grip, Taken};
-use crate::history::Way;
+use crate::history::Mode;
 use crate::judge::Line;
 use crate::options::builder;
 use crate::support::{between, boot, nanos, times};
@@ -229,10 +229,10 @@ impl Client {
         acquired: u64,
     ) -> Hold {
         let Role { number, ttl, .. } = &self.role;
-        let Taken { grip, way, names } = taken;
+        let Taken { grip, mode, names } = taken;
         let (token, ttl) = (grip.token().get(), nanos(*ttl));
         let lease =
-            format!("lease {number} {way} {names} {token} {ttl} {extended} {asked} {acquired}");
+            format!("lease {number} {mode} {names} {token} {ttl} {extended} {asked} {acquired}");
         let number = self.judge.ask(&lease);
         Hold {
             grip,
@@ -323,7 +323,7 @@ impl Client {
         // It may rest on whatever was granted since the writer asked.
         let taken = Taken {
             grip: read.ok()?,
-            way: Way::Beside,
+            mode: Mode::Shared,
             names,
         };
         Some(self.claim(taken, extends, extended, asked, acquired))

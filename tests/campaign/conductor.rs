@@ -101,6 +101,15 @@ impl Plan {
         }
         Campaign::start(self).run()
     }
+
+    /// The same. Panics if a rule was broken, or if the campaign was none.
+    #[track_caller]
+    pub(crate) fn run_safely(self) -> Outcome {
+        let clients = self.clients;
+        let outcome = self.run();
+        outcome.assert_safe(clients);
+        outcome
+    }
 }
 
 struct Campaign {
@@ -123,16 +132,10 @@ impl Campaign {
             trusting: plan.trusting,
             quarantine: QUARANTINE,
         });
-        let needs_links = plan
-            .node_faults
-            .iter()
-            .any(|it| NodeFault::OF_LINKS.contains(it));
-        let links = nodes
-            .servers
-            .iter()
-            .filter(|_| needs_links)
-            .map(|it| Proxy::start(it.addr()).unwrap())
-            .collect();
+        let is_of_link = |it: &NodeFault| NodeFault::OF_LINKS.contains(it);
+        let needs_links = plan.node_faults.iter().any(is_of_link);
+        let linked = nodes.servers.iter().filter(|_| needs_links);
+        let links = linked.map(|it| Proxy::start(it.addr()).unwrap()).collect();
         let hold_of_nodes = (0..plan.nodes).map(|_| Mutex::new(())).collect();
         let until = boot() + nanos(plan.lasts);
         let (last_loss, faults) = (Mutex::new(0), Mutex::default());
@@ -325,11 +328,8 @@ impl Campaign {
 
     /// What clients do now.
     fn work_of_now(&self) -> Work {
-        Work::of_now(
-            &self.plan.works,
-            self.plan.ttl,
-            self.plan.kind != Kind::Servers,
-        )
+        let is_slow = self.plan.kind != Kind::Servers;
+        Work::of_now(&self.plan.works, self.plan.ttl, is_slow)
     }
 
     fn is_acquired_since(&self, since: u64, work: Work) -> bool {
@@ -351,13 +351,9 @@ impl Campaign {
         } else {
             0
         };
-        self.judge.hear_of_fault(
-            &fault.name(),
-            fault.effect(),
-            &format!("n{node}"),
-            times,
-            epoch(ahead),
-        );
+        let (name, node) = (fault.name(), format!("n{node}"));
+        self.judge
+            .hear_of_fault(&name, fault.effect(), &node, times, epoch(ahead));
     }
 
     /// Without quarantine, one loss of memory per ttl is what a lock can be asked to bear. With it, a node is silent for a
@@ -391,12 +387,8 @@ impl Campaign {
             let done = fault.inflict(whom, *ttl, &mut crew.rng, &self.judge);
             let (phase, dead) = done.unwrap_or_else(|err| panic!("{fault:?}: {err}"));
             if let Some(phase) = phase {
-                *self
-                    .faults
-                    .lock()
-                    .unwrap()
-                    .entry(format!("{}:{phase}", fault.name()))
-                    .or_default() += 1;
+                let name = format!("{}:{phase}", fault.name());
+                *self.faults.lock().unwrap().entry(name).or_default() += 1;
             }
             if dead {
                 crew.members[i] = crew.recruit();
@@ -407,12 +399,10 @@ impl Campaign {
     }
 
     fn heal(&self) {
-        assert!(
-            self.nodes
-                .all_servers()
-                .all(|it| it.is_running() && !it.is_paused()),
-            "every fault undoes itself"
-        );
+        for server in self.nodes.all_servers() {
+            let is_well = server.is_running() && !server.is_paused();
+            assert!(is_well, "every fault undoes itself");
+        }
         for (i, server) in self.nodes.servers.iter().enumerate() {
             if Clock::available() {
                 server.set_clock_rate(0).unwrap();
@@ -451,20 +441,14 @@ impl Campaign {
         }
         #[expect(clippy::cast_precision_loss, reason = "a bound in two digits")]
         let bound = 3.0 / leases.max(1) as f64;
-        let _ = write!(
-            summary,
-            "{} violations (95 % bound {bound:.1e})",
-            report.violations()
-        );
+        let violations = report.violations();
+        let _ = write!(summary, "{violations} violations (95 % bound {bound:.1e})");
         for rule in RULES.iter().filter(|it| 0 < report.excused(it)) {
             let _ = write!(summary, ", {} {rule} excused", report.excused(rule));
         }
         for rule in RULES.iter().filter(|it| 0 < report.objections_to(it)) {
-            let _ = write!(
-                summary,
-                ", {} {rule} NOT EXCUSED",
-                report.objections_to(rule)
-            );
+            let number = report.objections_to(rule);
+            let _ = write!(summary, ", {number} {rule} NOT EXCUSED");
         }
         let _ = write!(summary, ", {} orphans", orphans.len());
         announce(&summary);
@@ -480,34 +464,26 @@ impl Campaign {
 impl Outcome {
     /// Panics if a rule was broken, or if the campaign was none: nobody did anything, or a fault was not done.
     #[track_caller]
-    pub(crate) fn assert_safe(&self, clients: u64) {
+    fn assert_safe(&self, clients: u64) {
         let Outcome {
             report,
             orphans,
             summary,
             ..
         } = self;
-        assert_eq!(
-            report.violations(),
-            0,
-            "{summary}\n{}",
-            report.objections.join("\n")
-        );
+        let objections = report.objections.join("\n");
+        assert_eq!(report.violations(), 0, "{summary}\n{objections}");
         assert_eq!(orphans, &Vec::<String>::new(), "{summary}");
-        assert!(
-            clients <= report.count("leases-valid") && clients <= report.count("writes"),
-            "{summary}"
-        );
+        for what in ["leases-valid", "writes"] {
+            assert!(clients <= report.count(what), "{what}: {summary}");
+        }
     }
 
     /// How often it was done.
     pub(crate) fn done(&self, fault: &str) -> u64 {
         let of = |name: &str| name.split(':').next() == Some(fault);
-        self.faults
-            .iter()
-            .filter(|(name, _)| of(name))
-            .map(|(_, number)| number)
-            .sum()
+        let faults = self.faults.iter().filter(|(name, _)| of(name));
+        faults.map(|(_, number)| number).sum()
     }
 }
 

@@ -3,11 +3,11 @@
 use std::time::Duration;
 
 use quorlock::{
-    AcquireError, FencingToken, Hold, LockGuard, Lost, Permit, ReadGuard, ReleaseError, Released,
-    WriteGuard,
+    AcquireError, FencingToken, Hold, LockGuard, Lost, Mutex, Permit, ReadGuard, ReleaseError,
+    Released, WriteGuard,
 };
 
-use crate::history::Way;
+use crate::history::Mode;
 
 /// How a client asks this time.
 pub(crate) struct Call {
@@ -17,6 +17,15 @@ pub(crate) struct Call {
 }
 
 impl Call {
+    pub(crate) fn lock(&self, mutex: Mutex) -> Result<LockGuard, AcquireError> {
+        let mutex = mutex.renew(self.renew);
+        self.ask(
+            || mutex.try_lock(),
+            |wait| mutex.try_lock_for(wait),
+            || mutex.lock(),
+        )
+    }
+
     /// Once, for a while, or for as long as it takes.
     pub(crate) fn ask<G>(
         &self,
@@ -35,16 +44,16 @@ impl Call {
 /// What a client has got.
 pub(crate) struct Taken {
     pub(crate) grip: Grip,
-    pub(crate) way: Way,
+    pub(crate) mode: Mode,
     /// Of the resources, with commas between them.
     pub(crate) names: String,
 }
 
 impl Taken {
-    pub(crate) fn alone(guard: LockGuard, names: impl Into<String>) -> Taken {
+    pub(crate) fn exclusive(guard: LockGuard, names: impl Into<String>) -> Taken {
         Taken {
             grip: Grip::Lock(guard),
-            way: Way::Alone,
+            mode: Mode::Exclusive,
             names: names.into(),
         }
     }

@@ -10,7 +10,7 @@
 //!
 //! | a client asks | the answer |
 //! | --- | --- |
-//! | `lease CLIENT WAY NAMES TOKEN TTL EXTENDED ASKED ACQUIRED`: see [`Way`]; commas between the names | the lease's number |
+//! | `lease CLIENT MODE NAMES TOKEN TTL EXTENDED ASKED ACQUIRED`: see [`Mode`]; commas between the names | the lease's number |
 //! | `seen LEASE BEFORE AFTER REMAINING`: the guard was asked between these times, and said so | `ok` |
 //! | `register LEASE`: its token comes before its first read | `ok VERSION` or `stale` |
 //! | `read LEASE` | `ok VERSION` or `stale` |
@@ -39,7 +39,7 @@ const FIRST_EXTENSION: u64 = 30_000_000;
 #[derive(Clone, Debug)]
 pub(crate) struct Lease {
     pub(crate) client: u64,
-    pub(crate) way: Way,
+    pub(crate) mode: Mode,
     pub(crate) names: Vec<String>,
     /// Of a reader the number of the last writer.
     pub(crate) token: u64,
@@ -74,11 +74,11 @@ pub(crate) struct Lease {
 
 /// Whom a hold keeps out.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(crate) enum Way {
-    /// `alone`: everybody.
-    Alone,
-    /// `beside`: whoever is not a reader as well.
-    Beside,
+pub(crate) enum Mode {
+    /// `exclusive`: everybody.
+    Exclusive,
+    /// `shared`: whoever is not a reader as well.
+    Shared,
     /// `one-of-N`: everybody from one of N resources.
     OneOf(usize),
 }
@@ -181,7 +181,7 @@ impl History {
             "lease" => {
                 self.leases.push(Lease {
                     client: number(1)?,
-                    way: Way::named(words.get(2)?)?,
+                    mode: Mode::named(words.get(2)?)?,
                     names: words.get(3)?.split(',').map(str::to_owned).collect(),
                     token: number(4)?,
                     ttl: number(5)?,
@@ -362,7 +362,7 @@ impl History {
             .half_paid
             .filter(|it| *it != number && self.leases[*it].work() == lease.work());
         let changed = resource
-            .filter(|_| lease.way == Way::Beside && first != version)
+            .filter(|_| lease.mode == Mode::Shared && first != version)
             .and_then(Resource::last_writer);
         let by = half.or(changed);
         let lease = &mut self.leases[number];
@@ -376,7 +376,7 @@ impl Resource {
     fn later_than(&self, lease: &Lease) -> Option<usize> {
         let over = self
             .last_writer
-            .filter(|(number, _)| lease.way != Way::Beside && lease.token <= *number);
+            .filter(|(number, _)| lease.mode != Mode::Shared && lease.token <= *number);
         self.highest
             .filter(|(highest, _)| lease.token < *highest)
             .or(over)
@@ -384,7 +384,7 @@ impl Resource {
     }
 
     fn register(&mut self, number: usize, lease: &Lease) {
-        let largest = if lease.way == Way::Beside {
+        let largest = if lease.mode == Mode::Shared {
             &mut self.last_writer
         } else {
             &mut self.highest
@@ -416,22 +416,22 @@ enum Access {
     Pay,
 }
 
-impl Way {
-    fn named(name: &str) -> Option<Way> {
+impl Mode {
+    fn named(name: &str) -> Option<Mode> {
         Some(match name {
-            "alone" => Way::Alone,
-            "beside" => Way::Beside,
-            _ => Way::OneOf(name.strip_prefix("one-of-")?.parse().ok()?),
+            "exclusive" => Mode::Exclusive,
+            "shared" => Mode::Shared,
+            _ => Mode::OneOf(name.strip_prefix("one-of-")?.parse().ok()?),
         })
     }
 }
 
-impl fmt::Display for Way {
+impl fmt::Display for Mode {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Way::Alone => f.write_str("alone"),
-            Way::Beside => f.write_str("beside"),
-            Way::OneOf(permits) => write!(f, "one-of-{permits}"),
+            Mode::Exclusive => f.write_str("exclusive"),
+            Mode::Shared => f.write_str("shared"),
+            Mode::OneOf(permits) => write!(f, "one-of-{permits}"),
         }
     }
 }
@@ -463,12 +463,12 @@ impl Lease {
 
     /// Whether its token is right for a hold that came after `earlier`.
     pub(crate) fn comes_after(&self, earlier: &Lease) -> bool {
-        earlier.token < self.token || self.way == Way::Beside && earlier.token == self.token
+        earlier.token < self.token || self.mode == Mode::Shared && earlier.token == self.token
     }
 
     /// Whether both may have the same name at a time.
     pub(crate) fn bears(&self, other: &Lease) -> bool {
-        self.way == Way::Beside && other.way == Way::Beside
+        self.mode == Mode::Shared && other.mode == Mode::Shared
     }
 
     /// The time in which its client could rely on the lock, to the best of the judge's knowledge and never too long.
@@ -493,7 +493,7 @@ impl fmt::Display for Lease {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Lease {
             client,
-            way,
+            mode,
             names,
             token,
             asked,
@@ -504,7 +504,7 @@ impl fmt::Display for Lease {
         let names = names.join(" and ");
         write!(
             f,
-            "client {client} had {names} {way} with {token}, asked {asked}, acquired {acquired}, "
+            "client {client} had {names} {mode} with {token}, asked {asked}, acquired {acquired}, "
         )?;
         match self.window() {
             Some((from, to)) => write!(f, "valid {from} to {to}, {end:?}"),

@@ -21,6 +21,18 @@ pub(crate) struct Manner {
     pub(crate) quarantine: bool,
 }
 
+impl Manner {
+    pub(crate) const TRUSTING: Manner = Manner {
+        trusting: true,
+        quarantine: false,
+    };
+
+    pub(crate) const WITH_QUARANTINE: Manner = Manner {
+        trusting: false,
+        quarantine: true,
+    };
+}
+
 /// A judge, and a line to it. Killed when dropped.
 pub(crate) struct Judge {
     /// Where clients find it.

@@ -35,9 +35,7 @@ fn campaign(name: &str, kind: Kind, usual: f64) {
         client_faults: ClientFault::ALL.to_vec(),
         ..plan(name, kind, lasts, seed)
     };
-    let clients = plan.clients;
-    let outcome = plan.run();
-    outcome.assert_safe(clients);
+    let outcome = plan.run_safely();
     assert!(!outcome.faults.is_empty(), "nothing was done");
 }
 
@@ -69,29 +67,20 @@ fn assert_seen_without_quarantine(name: &str, kind: Kind, fault: NodeFault) {
 #[test]
 #[ignore = "minutes, and chance decides how many: for changes of the campaign"]
 fn replicas_of_groups_that_vote_as_soon_as_they_are_promoted_are_seen() {
-    assert_seen_without_quarantine(
-        "planted: promoted in groups",
-        Kind::Groups,
-        NodeFault::FailOver,
-    );
+    let name = "planted: promoted in groups";
+    assert_seen_without_quarantine(name, Kind::Groups, NodeFault::FailOver);
 }
 
 #[test]
 #[ignore = "minutes, and chance decides how many: for changes of the campaign"]
 fn replicas_of_clusters_that_vote_as_soon_as_they_are_promoted_are_seen() {
-    assert_seen_without_quarantine(
-        "planted: promoted in clusters",
-        Kind::Clusters,
-        NodeFault::TakeOver,
-    );
+    let name = "planted: promoted in clusters";
+    assert_seen_without_quarantine(name, Kind::Clusters, NodeFault::TakeOver);
 }
 
 #[test]
 #[ignore = "minutes, and chance decides how many: for changes of the campaign"]
 fn masters_that_vote_as_soon_as_they_have_taken_a_slot_are_seen() {
-    assert_seen_without_quarantine(
-        "planted: slots taken in clusters",
-        Kind::Clusters,
-        NodeFault::LoseSlot,
-    );
+    let name = "planted: slots taken in clusters";
+    assert_seen_without_quarantine(name, Kind::Clusters, NodeFault::LoseSlot);
 }

@@ -25,7 +25,7 @@
 use std::collections::{BTreeMap, HashMap};
 use std::fmt;
 
-use crate::history::{Effect, End, Event, Fault, History, Lease, Way};
+use crate::history::{Effect, End, Event, Fault, History, Lease, Mode};
 
 /// The rules, in the order of the table.
 pub(crate) const RULES: [&str; 10] = [
@@ -75,13 +75,10 @@ impl Report {
     pub(crate) fn read<'a>(lines: impl Iterator<Item = &'a str>) -> Report {
         let mut report = Report::default();
         for line in lines {
-            if let Some((name, number)) = line
-                .strip_prefix("count ")
-                .and_then(|it| it.rsplit_once(' '))
-            {
-                report
-                    .counts
-                    .insert(name.to_owned(), number.parse().unwrap());
+            if let Some(count) = line.strip_prefix("count ") {
+                let (name, number) = count.rsplit_once(' ').unwrap();
+                let number = number.parse().unwrap();
+                report.counts.insert(name.to_owned(), number);
             } else if let Some(objection) = line.strip_prefix("objection ") {
                 report.objections.push(objection.to_owned());
             }
@@ -92,6 +89,10 @@ impl Report {
     fn set(&mut self, name: &str, number: usize) {
         self.counts
             .insert(name.to_owned(), u64::try_from(number).unwrap());
+    }
+
+    fn add(&mut self, name: &str) {
+        *self.counts.entry(name.to_owned()).or_default() += 1;
     }
 
     fn object(&mut self, rule: &str, excused: bool, what: impl fmt::Display) {
@@ -106,12 +107,11 @@ impl Report {
 
 impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.counts
-            .iter()
-            .try_for_each(|(name, number)| writeln!(f, "count {name} {number}"))?;
-        self.objections
-            .iter()
-            .try_for_each(|it| writeln!(f, "objection {it}"))
+        for (name, number) in &self.counts {
+            writeln!(f, "count {name} {number}")?;
+        }
+        let mut objections = self.objections.iter();
+        objections.try_for_each(|it| writeln!(f, "objection {it}"))
     }
 }
 
@@ -119,16 +119,9 @@ impl fmt::Display for Report {
 pub(crate) fn verdict(history: &History) -> Report {
     let mut report = Report::default();
     report.set("leases", history.leases.len());
-    report.set(
-        "leases-valid",
-        history
-            .leases
-            .iter()
-            .filter(|it| it.valid.is_some())
-            .count(),
-    );
-    let is_lost = |it: &&Lease| it.end == End::Lost;
-    report.set("lost", history.leases.iter().filter(is_lost).count());
+    let count = |is: fn(&&Lease) -> bool| history.leases.iter().filter(is).count();
+    report.set("leases-valid", count(|it| it.valid.is_some()));
+    report.set("lost", count(|it| it.end == End::Lost));
     report.counts.insert("stale".to_owned(), history.stale);
     report.counts.insert("writes".to_owned(), history.writes);
     for (why, number) in &history.failed {
@@ -145,15 +138,11 @@ pub(crate) fn verdict(history: &History) -> Report {
     let mut of: BTreeMap<&str, Vec<&Lease>> = BTreeMap::new();
     let mut permits: BTreeMap<&str, Vec<&Lease>> = BTreeMap::new();
     for lease in &history.leases {
-        *report
-            .counts
-            .entry(format!("leases:{}", lease.work()))
-            .or_default() += 1;
-        lease
-            .names
-            .iter()
-            .for_each(|it| of.entry(it).or_default().push(lease));
-        if matches!(lease.way, Way::OneOf(_)) {
+        report.add(&format!("leases:{}", lease.work()));
+        for name in &lease.names {
+            of.entry(name).or_default().push(lease);
+        }
+        if matches!(lease.mode, Mode::OneOf(_)) {
             permits.entry(lease.work()).or_default().push(lease);
         }
     }
@@ -167,11 +156,8 @@ pub(crate) fn verdict(history: &History) -> Report {
     for (earlier, later, at) in &history.refused_while_valid {
         let (by, refused) = (&history.leases[*earlier], &history.leases[*later]);
         let what = format_args!("at {at}: {}", history.between(by, refused));
-        report.object(
-            "refused",
-            history.excuses(by, refused) || history.excuses_order(by, refused),
-            what,
-        );
+        let excused = history.excuses(by, refused) || history.excuses_order(by, refused);
+        report.object("refused", excused, what);
     }
     for (writer, reader, at) in &history.torn_while_valid {
         let (writer, reader) = (&history.leases[*writer], &history.leases[*reader]);
@@ -187,17 +173,11 @@ fn slept_through(history: &History, report: &mut Report) {
         let Some((_, last)) = lease.valid else {
             continue;
         };
-        let stops = history
-            .stops
-            .iter()
-            .filter(|(client, ..)| *client == lease.client);
-        for (_, from, to) in stops {
-            if lease.acquired < *from && *to < last && lease.ttl <= to - from {
-                report.object(
-                    "honesty",
-                    false,
-                    format_args!("valid after a stop from {from} to {to}: {lease}"),
-                );
+        for (client, from, to) in &history.stops {
+            let in_it = *client == lease.client && lease.acquired < *from && *to < last;
+            if in_it && lease.ttl <= to - from {
+                let what = format_args!("valid after a stop from {from} to {to}: {lease}");
+                report.object("honesty", false, what);
             }
         }
     }
@@ -205,7 +185,7 @@ fn slept_through(history: &History, report: &mut Report) {
 
 fn accesses(history: &History, events: &[Event], report: &mut Report) {
     // What a reader knows to be over comes behind the writer that has the same number.
-    let rank = |it: &Lease| (it.token, it.way == Way::Beside);
+    let rank = |it: &Lease| (it.token, it.mode == Mode::Shared);
     let mut highest: Option<&Lease> = None;
     let mut version = 0;
     for event in events {
@@ -219,18 +199,12 @@ fn accesses(history: &History, events: &[Event], report: &mut Report) {
             Event::Wrote { lease, base } => {
                 let lease = &history.leases[lease];
                 if let Some(other) = highest.filter(|it| rank(lease) < rank(it)) {
-                    report.object(
-                        "stale-write",
-                        false,
-                        format_args!("{lease}; registered: {other}"),
-                    );
+                    let what = format_args!("{lease}; registered: {other}");
+                    report.object("stale-write", false, what);
                 }
                 if base != version {
-                    report.object(
-                        "lost-update",
-                        false,
-                        format_args!("version {base} for {version}: {lease}"),
-                    );
+                    let what = format_args!("version {base} for {version}: {lease}");
+                    report.object("lost-update", false, what);
                 }
                 version += 1;
             }
@@ -240,7 +214,7 @@ fn accesses(history: &History, events: &[Event], report: &mut Report) {
 
 fn tokens(history: &History, leases: &[&Lease], report: &mut Report) {
     let mut seen: HashMap<u64, &Lease> = HashMap::new();
-    for lease in leases.iter().filter(|it| it.way != Way::Beside) {
+    for lease in leases.iter().filter(|it| it.mode != Mode::Shared) {
         if let Some(other) = seen.insert(lease.token, lease) {
             report.object("duplicate", false, format_args!("{lease}; and {other}"));
         }
@@ -258,11 +232,8 @@ fn tokens(history: &History, leases: &[&Lease], report: &mut Report) {
             }
         }
         if let Some(before) = highest.filter(|it| !lease.comes_after(it)) {
-            report.object(
-                "late-start",
-                history.excuses_order(before, lease),
-                history.between(before, lease),
-            );
+            let excused = history.excuses_order(before, lease);
+            report.object("late-start", excused, history.between(before, lease));
         }
     }
 }
@@ -280,19 +251,16 @@ fn held<'a>(leases: &[&'a Lease]) -> Vec<(u64, u64, &'a Lease)> {
 fn windows(history: &History, leases: &[&Lease], report: &mut Report) {
     let mut running: Vec<(u64, &Lease)> = Vec::new();
     // Of all, and of those that are no readers.
-    let (mut highest, mut highest_alone): (Option<&Lease>, Option<&Lease>) = (None, None);
+    let (mut highest, mut highest_exclusive): (Option<&Lease>, Option<&Lease>) = (None, None);
     let higher = |than: Option<&Lease>, lease: &Lease| than.is_none_or(|it| it.token < lease.token);
     for (from, to, lease) in held(leases) {
         running.retain(|(end, _)| from < *end);
         for (_, other) in running.iter().filter(|(_, it)| !it.bears(lease)) {
-            report.object(
-                "overlap",
-                history.excuses(other, lease),
-                history.between(other, lease),
-            );
+            let excused = history.excuses(other, lease);
+            report.object("overlap", excused, history.between(other, lease));
         }
-        let before = if lease.way == Way::Beside {
-            highest_alone
+        let before = if lease.mode == Mode::Shared {
+            highest_exclusive
         } else {
             highest
         };
@@ -300,20 +268,15 @@ fn windows(history: &History, leases: &[&Lease], report: &mut Report) {
             let excused = history.excuses(other, lease) || history.excuses_order(other, lease);
             report.object("order", excused, history.between(other, lease));
         } else {
-            highest = if higher(highest, lease) {
-                Some(lease)
-            } else {
-                highest
-            };
-            if lease.way != Way::Beside && higher(highest_alone, lease) {
-                highest_alone = Some(lease);
+            if higher(highest, lease) {
+                highest = Some(lease);
+            }
+            if lease.mode != Mode::Shared && higher(highest_exclusive, lease) {
+                highest_exclusive = Some(lease);
             }
         }
         if running.iter().any(|(_, it)| it.bears(lease)) {
-            *report
-                .counts
-                .entry("readers-together".to_owned())
-                .or_default() += 1;
+            report.add("readers-together");
         }
         running.push((to, lease));
     }
@@ -325,60 +288,48 @@ fn crowds(history: &History, leases: &[&Lease], report: &mut Report) {
     for (from, to, lease) in held(leases) {
         running.retain(|(end, _)| from < *end);
         if !running.is_empty() {
-            *report
-                .counts
-                .entry("permits-together".to_owned())
-                .or_default() += 1;
+            report.add("permits-together");
         }
         running.push((to, lease));
-        if let Way::OneOf(permits) = lease.way
+        if let Mode::OneOf(permits) = lease.mode
             && permits < running.len()
         {
             let all = || running.iter().map(|(_, it)| *it);
             let excused = all().any(|one| all().any(|other| history.excuses(one, other)));
             let all: Vec<_> = all().map(Lease::to_string).collect();
-            report.object(
-                "crowd",
-                excused,
-                format_args!("{} of {permits}: {}", all.len(), all.join("; and ")),
-            );
+            let what = format_args!("{} of {permits}: {}", all.len(), all.join("; and "));
+            report.object("crowd", excused, what);
         }
     }
 }
 
 impl History {
+    fn faults_between(&self, from: u64, to: u64) -> impl Iterator<Item = &Fault> {
+        let faults = self.faults.iter();
+        faults.filter(move |it| it.from <= to && from <= it.to)
+    }
+
     /// Whether a fault can have given the second what the first had.
     fn excuses(&self, first: &Lease, second: &Lease) -> bool {
-        let (from, to) = (
-            first.asked.min(second.asked),
-            first.acquired.max(second.acquired),
-        );
-        self.faults
-            .iter()
-            .filter(|it| it.from <= to && from <= it.to)
-            .any(|it| match it.effect {
-                Effect::None => false,
-                Effect::Forgets => !self.quarantine,
-                Effect::Hastens => true,
-            })
+        let from = first.asked.min(second.asked);
+        let to = first.acquired.max(second.acquired);
+        let mut faults = self.faults_between(from, to);
+        faults.any(|it| match it.effect {
+            Effect::None => false,
+            Effect::Forgets => !self.quarantine,
+            Effect::Hastens => true,
+        })
     }
 
     /// Whether a node can have forgotten the first's token and have taken a smaller one of the second, because the token was
     /// ahead of the node's clock.
     fn excuses_order(&self, first: &Lease, second: &Lease) -> bool {
         let since = |it: &&Fault| first.asked <= it.to && it.from <= second.acquired;
-        let forgotten = self
-            .faults
-            .iter()
-            .filter(since)
-            .filter(|it| it.effect == Effect::Forgets);
-        forgotten.into_iter().any(|loss| {
+        let faults = || self.faults.iter().filter(since);
+        let mut forgotten = faults().filter(|it| it.effect == Effect::Forgets);
+        forgotten.any(|loss| {
             // The quarantine begins when a client sees the loss: the clock may have been set back by then.
-            let later = self
-                .faults
-                .iter()
-                .filter(since)
-                .filter(|it| it.node == loss.node && loss.from <= it.from);
+            let later = faults().filter(|it| it.node == loss.node && loss.from <= it.from);
             let epoch = later.map(|it| it.epoch).min().unwrap_or(loss.epoch);
             epoch + (loss.to + first.ttl) / 1_000 < first.token
         })
@@ -386,27 +337,18 @@ impl History {
 
     /// Two leases and what was done while they lasted, for whoever has to find out.
     fn between(&self, first: &Lease, second: &Lease) -> String {
-        let (from, to) = (
-            first.asked.min(second.asked),
-            second.window().map_or(second.acquired, |(_, to)| to),
-        );
-        let faults = self
-            .faults
-            .iter()
-            .filter(|it| it.from <= to && from <= it.to);
-        let faults: Vec<_> = faults
+        let from = first.asked.min(second.asked);
+        let to = second.window().map_or(second.acquired, |(_, to)| to);
+        let faults: Vec<_> = self
+            .faults_between(from, to)
             .map(|it| format!("{} on {} from {} to {}", it.kind, it.node, it.from, it.to))
             .collect();
-        let stops = self
-            .stops
-            .iter()
-            .filter(|(_, stop, go_on)| *stop <= to && from <= *go_on);
+        let is_between = |(_, stop, go_on): &&(u64, u64, u64)| *stop <= to && from <= *go_on;
+        let stops = self.stops.iter().filter(is_between);
         let stops: Vec<_> = stops
             .map(|(client, stop, go_on)| format!("client {client} stopped {stop} to {go_on}"))
             .collect();
-        format!(
-            "{first}; and {second}; meanwhile: {}",
-            [faults, stops].concat().join(", ")
-        )
+        let meanwhile = [faults, stops].concat().join(", ");
+        format!("{first}; and {second}; meanwhile: {meanwhile}")
     }
 }

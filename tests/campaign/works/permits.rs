@@ -4,7 +4,7 @@ use quorlock::{AcquireError, LockManager};
 
 use crate::client::{Client, Hold};
 use crate::grip::{Call, Grip, Taken};
-use crate::history::Way;
+use crate::history::Mode;
 
 pub(crate) const NAME: &str = "permits";
 
@@ -25,7 +25,7 @@ pub(crate) fn take(
     let names = format!("{NAME}/{}", permit.slot());
     Ok(Taken {
         grip: Grip::Permit(permit),
-        way: Way::OneOf(PERMITS),
+        mode: Mode::OneOf(PERMITS),
         names,
     })
 }

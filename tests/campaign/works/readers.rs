@@ -4,7 +4,7 @@ use quorlock::{AcquireError, LockManager};
 
 use crate::client::{Client, Hold};
 use crate::grip::{Call, Grip, Taken};
-use crate::history::Way;
+use crate::history::Mode;
 
 pub(crate) const NAME: &str = "readers";
 
@@ -25,19 +25,14 @@ pub(crate) fn take(
         )?;
         return Ok(Taken {
             grip: Grip::Read(guard),
-            way: Way::Beside,
+            mode: Mode::Shared,
             names: name,
         });
     }
     if rng.u8(..4) == 0 {
         // The same lock by another name.
-        let lock = locks.mutex(&name).renew(call.renew);
-        let guard = call.ask(
-            || lock.try_lock(),
-            |wait| lock.try_lock_for(wait),
-            || lock.lock(),
-        )?;
-        return Ok(Taken::alone(guard, name));
+        let guard = call.lock(locks.mutex(&name))?;
+        return Ok(Taken::exclusive(guard, name));
     }
     let guard = call.ask(
         || lock.try_write(),
@@ -46,7 +41,7 @@ pub(crate) fn take(
     )?;
     Ok(Taken {
         grip: Grip::Write(guard),
-        way: Way::Alone,
+        mode: Mode::Exclusive,
         names: name,
     })
 }
@@ -72,8 +67,8 @@ mod tests {
     use crate::judge::Manner;
     use crate::works::Work;
 
-    const READS: &str = "beside readers/0";
-    const WRITES: &str = "alone readers/0";
+    const READS: &str = "shared readers/0";
+    const WRITES: &str = "exclusive readers/0";
 
     #[test]
     fn readers_together_behind_a_writer_are_right() {
@@ -94,30 +89,28 @@ mod tests {
 
     #[test]
     fn a_writer_beside_a_reader_is_seen() {
-        let tale = Tale::begin(Manner::default());
-        tale.hold_as(READS, 1, 10, 0, 5);
-        tale.hold_as(WRITES, 2, 11, 0, 99);
-        tale.assert_objections(&["overlap"]);
-
-        let tale = Tale::begin(Manner::default());
-        tale.hold_as(WRITES, 1, 10, 0, 5);
-        tale.hold_as(READS, 2, 10, 0, 99);
-        tale.assert_objections(&["overlap"]);
+        for (first, second, token) in [(READS, WRITES, 11), (WRITES, READS, 10)] {
+            let tale = Tale::begin(Manner::default());
+            tale.hold_as(first, 1, 10, 0, 5);
+            tale.hold_as(second, 2, token, 0, 99);
+            tale.assert_objections(&["overlap"]);
+        }
     }
 
     #[test]
-    fn a_number_of_a_reader_that_is_below_the_last_writer_or_not_below_the_next_is_seen() {
-        let told = |first: (&str, u64), second: (&str, u64)| {
+    fn a_number_of_a_reader_outside_those_of_the_writers_around_it_is_seen() {
+        for (first, second, token, rules) in [
+            (WRITES, READS, 10, &[][..]),
+            (WRITES, READS, 9, &["late-start", "order"]),
+            (READS, WRITES, 11, &[]),
+            (READS, WRITES, 10, &["late-start", "order"]),
+        ] {
             let tale = Tale::begin(Manner::default());
-            let before = tale.hold_as(first.0, 1, first.1, 0, 5);
+            let before = tale.hold_as(first, 1, 10, 0, 5);
             tale.release(&before, 10);
-            tale.hold_as(second.0, 2, second.1, 15, 20);
-            tale
-        };
-        told((WRITES, 10), (READS, 10)).assert_objections(&[]);
-        told((WRITES, 10), (READS, 9)).assert_objections(&["late-start", "order"]);
-        told((READS, 10), (WRITES, 11)).assert_objections(&[]);
-        told((READS, 10), (WRITES, 10)).assert_objections(&["late-start", "order"]);
+            tale.hold_as(second, 2, token, 15, 20);
+            tale.assert_objections(rules);
+        }
     }
 
     #[test]
@@ -137,10 +130,7 @@ mod tests {
 
     #[test]
     fn two_versions_under_a_guard_that_is_valid_are_seen() {
-        let tale = Tale::begin(Manner {
-            trusting: true,
-            ..Manner::default()
-        });
+        let tale = Tale::begin(Manner::TRUSTING);
         let writer = tale.hold_as(WRITES, 1, 10, 0, 5);
         tale.tell(format!("register {writer}"));
         let reader = tale.tell(format!(

@@ -15,13 +15,7 @@ pub(crate) fn take(
     call: &Call,
 ) -> Result<Taken, AcquireError> {
     let name = LOCKS[rng.usize(..LOCKS.len())];
-    let lock = locks.mutex(name).renew(call.renew);
-    let guard = call.ask(
-        || lock.try_lock(),
-        |wait| lock.try_lock_for(wait),
-        || lock.lock(),
-    )?;
-    Ok(Taken::alone(guard, name))
+    Ok(Taken::exclusive(call.lock(locks.mutex(name))?, name))
 }
 
 pub(crate) fn work(client: &mut Client, hold: Hold) -> Option<Hold> {

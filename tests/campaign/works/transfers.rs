@@ -24,15 +24,12 @@ pub(crate) fn take(
             |wait| lock.try_lock_for(wait),
             || lock.lock(),
         )?;
-        return Ok(Taken::alone(guard, names.join(",")));
+        return Ok(Taken::exclusive(guard, names.join(",")));
     }
-    let lock = locks.mutex(names[0]).renew(call.renew);
-    let guard = call.ask(
-        || lock.try_lock(),
-        |wait| lock.try_lock_for(wait),
-        || lock.lock(),
-    )?;
-    Ok(Taken::alone(guard, names[0]))
+    Ok(Taken::exclusive(
+        call.lock(locks.mutex(names[0]))?,
+        names[0],
+    ))
 }
 
 pub(crate) fn work(client: &mut Client, hold: Hold) -> Option<Hold> {
@@ -63,7 +60,7 @@ mod tests {
     use crate::judge::Manner;
     use crate::works::Work;
 
-    const BOTH: &str = "alone transfers/0,transfers/1";
+    const BOTH: &str = "exclusive transfers/0,transfers/1";
 
     /// A transfer that is half done, by a hold with token 10 that is over; and a later hold of one of its names.
     fn half_a_transfer(manner: Manner) -> (Tale, String, String) {
@@ -71,7 +68,8 @@ mod tests {
         let both = tale.hold_as(BOTH, 1, 10, 0, 5);
         tale.tell(format!("register {both}"));
         assert_eq!(tale.tell(format!("pay {both}")), "ok 1");
-        let one = tale.tell("lease 2 alone transfers/1 11 1000000000 true 1100000000 1100000000");
+        let one =
+            tale.tell("lease 2 exclusive transfers/1 11 1000000000 true 1100000000 1100000000");
         (tale, both, one)
     }
 
@@ -90,10 +88,7 @@ mod tests {
 
     #[test]
     fn half_a_transfer_under_a_guard_that_is_valid_is_seen() {
-        let (tale, _, one) = half_a_transfer(Manner {
-            trusting: true,
-            ..Manner::default()
-        });
+        let (tale, _, one) = half_a_transfer(Manner::TRUSTING);
         tale.tell(format!("register {one}"));
         tale.tell(format!("read {one}"));
         tale.assert_objections(&[]);
@@ -106,8 +101,8 @@ mod tests {
     #[test]
     fn a_set_and_one_of_its_names_at_once_are_seen_and_two_names_are_right() {
         let tale = Tale::begin(Manner::default());
-        tale.hold_as("alone transfers/0", 1, 10, 0, 5);
-        tale.hold_as("alone transfers/1", 2, 10, 0, 6);
+        tale.hold_as("exclusive transfers/0", 1, 10, 0, 5);
+        tale.hold_as("exclusive transfers/1", 2, 10, 0, 6);
         tale.assert_objections(&[]);
 
         tale.hold_as(BOTH, 3, 11, 0, 99);
@@ -119,7 +114,7 @@ mod tests {
     #[test]
     fn a_token_of_a_set_that_is_not_above_that_of_each_name_is_seen() {
         let tale = Tale::begin(Manner::default());
-        let one = tale.hold_as("alone transfers/1", 1, 10, 0, 5);
+        let one = tale.hold_as("exclusive transfers/1", 1, 10, 0, 5);
         tale.release(&one, 10);
         tale.hold_as(BOTH, 2, 9, 15, 20);
 
