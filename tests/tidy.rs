@@ -99,13 +99,10 @@ fn no_room_uses_what_is_above_or_beside_it() {
                 panic!("{folder}/{file} has no floor in this table")
             };
             for (number, used) in uses {
-                if let Some(other) =
-                    room(floors, &used).filter(|other| other.1 != own.1 && own.0 <= other.0)
-                {
-                    wrong.push(format!(
-                        "{folder}/{file}.rs:{number}: {} uses {}",
-                        own.1, other.1
-                    ));
+                let other = room(floors, &used);
+                if let Some(other) = other.filter(|it| it.1 != own.1 && own.0 <= it.0) {
+                    let (own, other) = (own.1, other.1);
+                    wrong.push(format!("{folder}/{file}.rs:{number}: {own} uses {other}"));
                 }
             }
         }
@@ -120,15 +117,14 @@ fn no_file_uses_one_that_declares_it() {
     let mut wrong = Vec::new();
     for (folder, crate_root, _) in CRATES {
         // Pages of the guide link to what users see, which the crate's root declares.
-        for (file, uses) in imports(folder)
-            .into_iter()
-            .filter(|(file, _)| file != "guide")
-        {
-            let above = |used: &str| used == *crate_root || file.starts_with(&format!("{used}/"));
-            let uses = uses.into_iter().filter(|(_, used)| above(used));
-            wrong.extend(
-                uses.map(|(number, used)| format!("{folder}/{file}.rs:{number} uses {used}")),
-            );
+        let mut imports = imports(folder);
+        imports.remove("guide");
+        for (file, uses) in imports {
+            for (number, used) in uses {
+                if used == *crate_root || file.starts_with(&format!("{used}/")) {
+                    wrong.push(format!("{folder}/{file}.rs:{number} uses {used}"));
+                }
+            }
         }
     }
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
@@ -163,12 +159,8 @@ fn in_circles(uses: &Uses) -> impl Iterator<Item = &String> {
         // Everything that it uses, by whatever way.
         let (mut seen, mut next) = (BTreeSet::new(), vec![*file]);
         while let Some(file) = next.pop() {
-            next.extend(
-                uses.get(file)
-                    .into_iter()
-                    .flatten()
-                    .filter(|used| seen.insert(*used)),
-            );
+            let used = uses.get(file).into_iter().flatten();
+            next.extend(used.filter(|used| seen.insert(*used)));
         }
         seen.contains(file)
     })
@@ -180,11 +172,9 @@ fn whole_folders(files: &Uses, depth: usize) -> Uses {
     let mut folders = Uses::new();
     for (file, uses) in files {
         let own = folder(file);
-        let others = uses
-            .iter()
-            .map(|used| folder(used))
-            .filter(|used| *used != own);
-        folders.entry(own.clone()).or_default().extend(others);
+        let mut others: BTreeSet<_> = uses.iter().map(|used| folder(used)).collect();
+        others.remove(&own);
+        folders.entry(own).or_default().extend(others);
     }
     folders
 }
@@ -193,19 +183,14 @@ fn whole_folders(files: &Uses, depth: usize) -> Uses {
 fn the_page_on_architecture_has_a_row_for_each_room_and_names_files_that_exist() {
     let page = fs::read_to_string(root().join("ARCHITECTURE.md")).unwrap();
     for room in FLOORS.iter().flat_map(|it| it.iter()) {
-        assert!(
-            page.contains(&format!("| `{room}` |")),
-            "there is no row for {room}"
-        );
+        let has_row = page.contains(&format!("| `{room}` |"));
+        assert!(has_row, "there is no row for {room}");
     }
     let is_file = |name: &str| [".rs", ".lua", ".md"].iter().any(|end| name.ends_with(end));
-    for file in page
-        .split('`')
-        .filter(|name| is_file(name) || name.contains('/') && name.ends_with('/'))
-    {
-        let exists = ["", "src", "src/wire/scripts"]
-            .iter()
-            .any(|it| root().join(it).join(file).exists());
+    let is_folder = |name: &str| name.contains('/') && name.ends_with('/');
+    for file in page.split('`').filter(|it| is_file(it) || is_folder(it)) {
+        let folders = ["", "src", "src/wire/scripts"].map(|it| root().join(it));
+        let exists = folders.iter().any(|it| it.join(file).exists());
         assert!(exists, "{file} does not exist");
     }
 }
@@ -227,12 +212,9 @@ fn imports(folder: &str) -> BTreeMap<String, Vec<(usize, String)>> {
         let mut lines = code_lines(&file).into_iter();
         while let Some((number, mut line)) = lines.next() {
             // A tree of names goes on to its last brace.
-            while line
-                .trim_start()
-                .trim_start_matches("pub(crate) ")
-                .starts_with("use ")
-                && !line.contains(';')
-            {
+            let begin = line.trim_start().trim_start_matches("pub(crate) ");
+            let is_use = begin.starts_with("use ");
+            while is_use && !line.contains(';') {
                 line += &lines.next().map_or(";".to_owned(), |it| it.1);
             }
             for path in paths(&line, &own) {
@@ -322,41 +304,40 @@ fn name(folder: &str, file: &Path) -> Option<String> {
     (!CRATES.iter().any(|it| (it.0, it.1) == (folder, &name))).then_some(name)
 }
 
-#[test]
-fn only_tls_names_the_crate_for_it() {
-    assert_only_in("rustls", |file| is_in(file, "tls"));
-}
+/// Names with the room that they belong to.
+const OWNED: &[(&str, &[&str])] = &[
+    ("tls", &["rustls"]),
+    ("wire", &["redis::"]),
+    // So one switch exchanges it for the checker of schedules.
+    (
+        "sys",
+        &[
+            "parking_lot",
+            "std::thread",
+            "mio::",
+            "Instant::now",
+            "SystemTime::now",
+            "clock_gettime",
+            "getrandom::fill",
+        ],
+    ),
+    // There it waits until nothing is locked.
+    ("sys/logging", &["log::"]),
+];
 
 #[test]
-fn only_wire_names_the_redis_crate() {
-    assert_only_in("redis::", |file| is_in(file, "wire"));
-}
-
-/// So one switch exchanges it for the checker of schedules.
-#[test]
-fn only_sys_names_the_system() {
-    let system = [
-        "parking_lot",
-        "std::thread",
-        "mio::",
-        "Instant::now",
-        "SystemTime::now",
-        "clock_gettime",
-        "getrandom::fill",
-    ];
-    for name in system {
-        assert_only_in(name, |file| is_in(file, "sys"));
+fn no_other_room_names_what_belongs_to_one() {
+    for (room, names) in OWNED {
+        let mut others = sources("src");
+        others.retain(|file| !is_in(file, room));
+        names.iter().for_each(|name| assert_not_in(&others, name));
     }
-}
-
-/// There it waits until nothing is locked.
-#[test]
-fn only_one_place_calls_the_logger() {
-    assert_only_in("log::", |file| file.ends_with("src/sys/logging.rs"));
 }
 
 #[test]
 fn decisions_are_pure() {
+    let mut logic = sources("src");
+    logic.retain(|file| is_in(file, "logic"));
     for effect in [
         "log::",
         "std::io",
@@ -367,13 +348,15 @@ fn decisions_are_pure() {
         "Now::read",
         "tick()",
     ] {
-        assert_only_in(effect, |file| !is_in(file, "logic"));
+        assert_not_in(&logic, effect);
     }
 }
 
 /// Its time and its bytes are arguments: the checker of schedules has its servers run it.
 #[test]
 fn the_store_of_stand_ins_is_pure() {
+    let mut store = sources("testing/src/store");
+    store.push(root().join("testing/src/store.rs"));
     for effect in [
         "std::thread",
         "std::net",
@@ -382,8 +365,7 @@ fn the_store_of_stand_ins_is_pure() {
         "SystemTime",
         "quorlock",
     ] {
-        assert_not_in(&sources("testing/src/store"), effect);
-        assert_not_in(&[root().join("testing/src/store.rs")], effect);
+        assert_not_in(&store, effect);
     }
 }
 
@@ -391,29 +373,21 @@ fn the_store_of_stand_ins_is_pure() {
 fn files_are_short() {
     for file in FOLDERS.iter().flat_map(|it| sources(it)) {
         let lines = fs::read_to_string(&file).unwrap().lines().count();
-        assert!(
-            lines <= LINES_MAX,
-            "{} has {lines} lines, more than {LINES_MAX}",
-            file.display()
-        );
+        assert!(lines <= LINES_MAX, "{}: {lines} lines", file.display());
     }
 }
 
 #[test]
 fn every_exception_from_a_lint_gives_its_reason() {
     for file in FOLDERS.iter().flat_map(|it| sources(it)) {
+        let text = fs::read_to_string(&file).unwrap();
         for (number, line) in code_lines(&file) {
-            let exception = line.contains("#[allow(")
-                || line.contains("#[expect(")
-                || line.contains("#![allow(");
-            let joined: String = fs::read_to_string(&file)
-                .unwrap()
-                .lines()
-                .skip(number - 1)
-                .take(6)
-                .collect();
+            let attributes = ["#[allow(", "#[expect(", "#![allow("];
+            let exception = attributes.iter().any(|it| line.contains(it));
+            let joined: String = text.lines().skip(number - 1).take(6).collect();
+            let has_reason = joined.contains("reason =");
             assert!(
-                !exception || joined.contains("reason ="),
+                !exception || has_reason,
                 "{}:{number}: {line}",
                 file.display()
             );
@@ -436,10 +410,8 @@ fn every_obligation_has_a_row_with_all_its_tests() {
         {
             let id = id.trim_start_matches("| ");
             assert!(!what.is_empty(), "{id}");
-            assert!(
-                ["enforced", "detected", "documented"].contains(&how),
-                "{id}"
-            );
+            let is_known = ["enforced", "detected", "documented"].contains(&how);
+            assert!(is_known, "{id}: {how}");
             let names = tests.iter().filter(|name| is_named_after(name, id));
             let names: Vec<_> = names.map(|name| format!("`{name}`")).collect();
             assert!(!names.is_empty(), "{id} has no test");
@@ -456,11 +428,8 @@ fn every_obligation_has_a_row_with_all_its_tests() {
     if env::var_os("QUORLOCK_WRITE_OBLIGATIONS").is_some() {
         fs::write(file, generated).unwrap();
     } else {
-        let is_current = page == generated;
-        assert!(
-            is_current,
-            "run this with QUORLOCK_WRITE_OBLIGATIONS=1 to write the tests' names"
-        );
+        let what_to_do = "run this with QUORLOCK_WRITE_OBLIGATIONS=1 to write the tests' names";
+        assert!(page == generated, "{what_to_do}");
     }
 }
 
@@ -491,27 +460,13 @@ fn tests() -> BTreeSet<String> {
     names
 }
 
-fn assert_only_in(what: &str, allowed: impl Fn(&Path) -> bool) {
-    assert_not_in(
-        &sources("src")
-            .into_iter()
-            .filter(|it| !allowed(it))
-            .collect::<Vec<_>>(),
-        what,
-    );
-}
-
 fn assert_not_in(files: &[PathBuf], what: &str) {
     for file in files {
         for (number, line) in code_lines(file) {
-            let at = line
-                .find(what)
-                .filter(|at| !line[..*at].ends_with(|it: char| it.is_alphanumeric() || it == '_'));
-            assert!(
-                at.is_none(),
-                "{}:{number}: {what} has another place",
-                file.display()
-            );
+            let is_word = |it: char| it.is_alphanumeric() || it == '_';
+            let at = line.find(what).filter(|at| !line[..*at].ends_with(is_word));
+            let place = format!("{}:{number}", file.display());
+            assert!(at.is_none(), "{place}: {what} has another place");
         }
     }
 }
@@ -523,29 +478,23 @@ fn is_in(file: &Path, room: &str) -> bool {
 /// Lines that are not comments, with their numbers; without the unit tests at the end of a file.
 fn code_lines(file: &Path) -> Vec<(usize, String)> {
     let source = fs::read_to_string(file).unwrap();
-    let tests = source
-        .find("#[cfg(test)]\nmod tests {")
-        .unwrap_or(source.len());
+    let tests = source.find("#[cfg(test)]\nmod tests {");
+    let tests = tests.unwrap_or(source.len());
     let inside = file.strip_prefix(root()).unwrap_or(file).with_extension("");
     let in_tests = inside
         .components()
         .any(|it| TEST_MODULES.iter().any(|name| it.as_os_str() == *name));
     let code = if in_tests { "" } else { &source[..tests] };
-    let lines = code
-        .lines()
-        .enumerate()
-        .map(|(i, line)| (i + 1, line.to_owned()));
+    let lines = (1..).zip(code.lines().map(str::to_owned));
     lines
         .filter(|(_, line)| !line.trim_start().starts_with("//"))
         .collect()
 }
 
 fn sources(folder: &str) -> Vec<PathBuf> {
-    let is_source = |it: &PathBuf| it.extension().is_some_and(|it| it == "rs");
-    files(&root().join(folder))
-        .into_iter()
-        .filter(is_source)
-        .collect()
+    let mut files = files(&root().join(folder));
+    files.retain(|it| it.extension().is_some_and(|it| it == "rs"));
+    files
 }
 
 fn files(folder: &Path) -> Vec<PathBuf> {

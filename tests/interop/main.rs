@@ -54,13 +54,9 @@ struct World {
 impl World {
     fn new(client: Client, nodes: usize) -> Result<World, Box<dyn std::error::Error>> {
         let servers = Servers::start(nodes)?;
-        let locks = LockManager::builder(servers.urls());
+        let locks = LockManager::builder(servers.urls()).prefix(client.prefix());
         // The servers are new, and the other client does not care.
-        let locks = locks
-            .ttl(TTL)
-            .prefix(client.prefix())
-            .quarantine(false)
-            .build()?;
+        let locks = locks.ttl(TTL).quarantine(false).build()?;
         let peer = Peer::start(client, &servers.urls())?;
         Ok(World {
             servers,
@@ -90,15 +86,15 @@ impl World {
 
     fn key_counts(&self) -> Vec<usize> {
         let without_record = |it: &devnodes::Server| {
-            it.key_count()
-                .saturating_sub(it.exists("quorlock:record").into())
+            let record = it.exists("quorlock:record").into();
+            it.key_count().saturating_sub(record)
         };
         self.servers.iter().map(without_record).collect()
     }
 
-    /// Somebody deletes the lock, so that it is free although its owner believes in it.
-    fn delete_lock(&self) -> TestResult {
-        for server in &self.servers {
+    /// Somebody deletes the lock on so many servers.
+    fn delete_lock(&self, servers: usize) -> TestResult {
+        for server in self.servers.iter().take(servers) {
             server.command(&["DEL", &self.key])?;
         }
         Ok(())
@@ -146,9 +142,7 @@ fn run(client: Client, nodes: usize, claim: fn(World) -> TestResult) -> TestResu
 
 fn what_they_hold_on_a_bare_majority_we_are_refused_and_give_back(mut world: World) -> TestResult {
     world.peer_takes_it()?;
-    for server in world.servers.iter().take(world.servers.len() / 2) {
-        server.command(&["DEL", &world.key])?;
-    }
+    world.delete_lock(world.servers.len() / 2)?;
     let values = world.values();
 
     let err = world.locks.mutex("report").try_lock().unwrap_err();
@@ -163,9 +157,7 @@ fn what_we_hold_on_a_bare_majority_they_are_refused(mut world: World) -> TestRes
     // Without renewal, which would heal the nodes that lost it.
     let guard = world.locks.mutex("report").renew(false).try_lock()?;
     world.wait_until_everywhere();
-    for server in world.servers.iter().take(world.servers.len() / 2) {
-        server.command(&["DEL", &world.key])?;
-    }
+    world.delete_lock(world.servers.len() / 2)?;
 
     assert!(!world.peer.acquire("report", TTL)?, "held by us");
 
@@ -176,7 +168,7 @@ fn what_we_hold_on_a_bare_majority_they_are_refused(mut world: World) -> TestRes
 
 fn what_they_lose_we_get_and_their_release_leaves_alone(mut world: World) -> TestResult {
     world.peer_takes_it()?;
-    world.delete_lock()?;
+    world.delete_lock(world.servers.len())?;
     let guard = world.locks.mutex("report").try_lock()?;
     world.wait_until_everywhere();
     let values = world.values();
@@ -190,17 +182,11 @@ fn what_they_lose_we_get_and_their_release_leaves_alone(mut world: World) -> Tes
 }
 
 fn what_expired_for_us_they_get_and_our_guard_leaves_alone(mut world: World) -> TestResult {
-    let guard = world
-        .locks
-        .mutex("report")
-        .ttl(SHORT)
-        .renew(false)
-        .try_lock()?;
+    let lock = world.locks.mutex("report").ttl(SHORT).renew(false);
+    let guard = lock.try_lock()?;
     world.servers.wait_until_free(&world.key)?;
-    assert!(
-        !guard.is_valid(),
-        "the nodes forget it after the holder does"
-    );
+    let is_valid = guard.is_valid();
+    assert!(!is_valid, "the nodes forget it after the holder does");
     world.peer_takes_it()?;
     let values = world.values();
 

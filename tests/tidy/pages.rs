@@ -28,10 +28,8 @@ fn the_links_of_the_readme_lead_to_pages_and_headings_that_exist() {
         let Some(page) = link.strip_prefix("https://docs.rs/quorlock/latest/quorlock/guide/")
         else {
             let folder = Path::new(link).parent().unwrap();
-            assert!(
-                ["", "docs"].iter().any(|allowed| folder == *allowed),
-                "{link}: not in the repository's root"
-            );
+            let is_near = ["", "docs"].iter().any(|allowed| folder == *allowed);
+            assert!(is_near, "{link}: not in the repository's root");
             assert!(root().join(link).exists(), "{link} does not exist");
             continue;
         };
@@ -54,10 +52,8 @@ fn the_links_of_the_readme_lead_to_pages_and_headings_that_exist() {
                 .to_lowercase()
                 .replace(' ', "-")
         };
-        let found = heading.is_empty()
-            || text
-                .lines()
-                .any(|line| line.starts_with('#') && anchor(line) == heading);
+        let mut headings = text.lines().filter(|line| line.starts_with('#'));
+        let found = heading.is_empty() || headings.any(|line| anchor(line) == heading);
         assert!(found, "{link}: there is no such heading");
     }
 }
@@ -72,11 +68,8 @@ fn pages_beside_the_guide_have_short_lines_and_links_to_files_that_exist() {
         "CONTRIBUTING.md",
         "SECURITY.md",
     ];
-    for page in
-        of_the_root
-            .iter()
-            .chain(&["cli/README.md", "testing/README.md", "tests/OBLIGATIONS.md"])
-    {
+    let others = ["cli/README.md", "testing/README.md", "tests/OBLIGATIONS.md"];
+    for page in of_the_root.iter().chain(&others) {
         let text = fs::read_to_string(root().join(page)).unwrap();
         let mut in_block = false;
         let long = text.lines().find(|line| {
@@ -85,15 +78,10 @@ fn pages_beside_the_guide_have_short_lines_and_links_to_files_that_exist() {
         });
         assert_eq!(long, None, "{page}: longer than {COLUMNS_MAX} columns");
         let folder = root().join(page).parent().unwrap().to_owned();
-        for link in text
-            .split("](")
-            .skip(1)
-            .map(|rest| rest.split([')', '#']).next().unwrap())
-        {
-            assert!(
-                link.starts_with("https://") || folder.join(link).exists(),
-                "{page}: {link} does not exist"
-            );
+        for rest in text.split("](").skip(1) {
+            let link = rest.split([')', '#']).next().unwrap();
+            let exists = link.starts_with("https://") || folder.join(link).exists();
+            assert!(exists, "{page}: {link} does not exist");
         }
     }
 }
@@ -104,27 +92,20 @@ fn every_variable_of_tests_is_in_the_table_for_contributors() {
     let page = fs::read_to_string(root().join("CONTRIBUTING.md")).unwrap();
     let prefix = ["QUORLOCK", "_"].concat();
     let mut found = BTreeSet::new();
-    for file in ["src", "testing", "tests", "benches"]
-        .iter()
-        .flat_map(|folder| sources(folder))
-    {
+    let folders = ["src", "testing", "tests", "benches"];
+    for file in folders.iter().flat_map(|folder| sources(folder)) {
         let text = fs::read_to_string(file).unwrap();
-        let names = text
-            .split(&prefix)
-            .skip(1)
-            .map(|rest| rest.split(|it: char| it != '_' && !it.is_ascii_uppercase()));
-        found.extend(
-            names.filter_map(|mut parts| parts.next().map(|name| format!("{prefix}{name}"))),
-        );
+        for rest in text.split(&prefix).skip(1) {
+            let end = rest.find(|it: char| it != '_' && !it.is_ascii_uppercase());
+            found.insert(format!("{prefix}{}", &rest[..end.unwrap_or(rest.len())]));
+        }
     }
     found.retain(|name| {
         ![prefix.clone() + "NODES", prefix.clone() + "NO_QUARANTINE"].contains(name)
     });
     assert!(10 < found.len(), "{found:?}");
     for name in found {
-        assert!(
-            page.contains(&format!("`{name}")),
-            "CONTRIBUTING.md lacks {name}"
-        );
+        let is_there = page.contains(&format!("`{name}"));
+        assert!(is_there, "CONTRIBUTING.md lacks {name}");
     }
 }
