@@ -102,11 +102,8 @@ fn a_node_whose_tls_is_wrong_says_so_and_keeps_nobody_from_the_others() -> TestR
         // Longer than a test is waited for: whoever waited for the node would be noticed.
         // It gives up soon at its end, what it has for that node.
         let (long, grace) = (Duration::from_secs(60), Duration::from_millis(50));
-        let patient_one = patient(&urls)
-            .connect_timeout(long)
-            .shutdown_grace(grace)
-            .tls(nodes.tls())
-            .build()?;
+        let options = patient(&urls).shutdown_grace(grace).tls(nodes.tls());
+        let patient_one = options.clone().connect_timeout(long).build()?;
         let guard = patient_one.mutex("report").lock()?;
         eventually("both others have granted it", || {
             (1..3).all(|it| nodes.servers[it].exists("report"))
@@ -115,11 +112,8 @@ fn a_node_whose_tls_is_wrong_says_so_and_keeps_nobody_from_the_others() -> TestR
         guard.release()?;
         nothing_is_left(&nodes.servers, "report");
 
-        let locks = patient(&urls)
-            .connect_timeout(Duration::from_millis(500))
-            .shutdown_grace(grace)
-            .tls(nodes.tls())
-            .build()?;
+        let short = Duration::from_millis(500);
+        let locks = options.connect_timeout(short).build()?;
         let failure = tls_failure(&locks, 0);
         assert!(is_said(&failure), "{what}: {failure:?}");
         drop(lock_in_the_end(&locks, "report"));
@@ -131,11 +125,9 @@ fn a_node_whose_tls_is_wrong_says_so_and_keeps_nobody_from_the_others() -> TestR
 #[test]
 fn where_no_majority_can_be_talked_to_the_error_says_why_and_nothing_is_left() -> TestResult {
     let nodes = Secured::start(3);
+    let expired = nodes.authority.certify_between(&["127.0.0.1"], 2000, 2001);
     for front in &nodes.fronts[..2] {
-        front.set_certificate(
-            &nodes.authority.certify_between(&["127.0.0.1"], 2000, 2001),
-            None,
-        );
+        front.set_certificate(&expired, None);
     }
     let locks = nodes.builder().build()?;
 
@@ -146,11 +138,8 @@ fn where_no_majority_can_be_talked_to_the_error_says_why_and_nothing_is_left() -
     };
     let expired = NodeAnswer::Failed(NodeFailure::Tls(TlsFailure::Expired));
     assert_eq!((&rows[0].answer, &rows[1].answer), (&expired, &expired));
-    assert!(
-        err.to_string()
-            .contains("TLS: its certificate has expired: renew it"),
-        "{err}"
-    );
+    let words = "TLS: its certificate has expired: renew it";
+    assert!(err.to_string().contains(words), "{err}");
     nothing_is_left(&nodes.servers, "report");
     // And when they are renewed, all is well again.
     nodes
@@ -162,8 +151,7 @@ fn where_no_majority_can_be_talked_to_the_error_says_why_and_nothing_is_left() -
 }
 
 #[test]
-fn a_server_that_answers_the_handshake_with_something_else_is_known_to_speak_no_tls() -> TestResult
-{
+fn a_server_that_answers_the_handshake_in_another_protocol_speaks_no_tls() -> TestResult {
     for words in [
         "-DENIED Redis is running in protected mode\r\n",
         "HTTP/1.1 400 Bad Request\r\n\r\n",
@@ -196,14 +184,9 @@ fn no_password_is_sent_to_a_server_that_was_not_accepted() -> TestResult {
 
     let failure = tls_failure(&locks, 0);
 
-    assert!(
-        matches!(failure, TlsFailure::NameMismatch { .. }),
-        "{failure:?}"
-    );
-    assert_eq!(
-        listens.commands_seen(),
-        Vec::<devnodes::fake::Command>::new()
-    );
+    let is_mismatch = matches!(failure, TlsFailure::NameMismatch { .. });
+    assert!(is_mismatch, "{failure:?}");
+    assert!(listens.commands_seen().is_empty());
     // The same server, under its name.
     let accepted = patient(&[url])
         .connect_timeout(Duration::from_millis(500))

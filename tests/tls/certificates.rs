@@ -77,10 +77,8 @@ fn a_certificate_as_people_make_them_gets_a_cause_and_a_cure() -> TestResult {
 
         let text = tls_failure(&locks, 0).to_string();
 
-        assert!(
-            text.starts_with(&format!("its certificate {said}")),
-            "{text}"
-        );
+        let begin = format!("its certificate {said}");
+        assert!(text.starts_with(&begin), "{text}");
         assert_eq!(debug_form(&text), None);
     }
     Ok(())

@@ -43,19 +43,14 @@ impl Files {
 #[test]
 fn a_client_certificate_that_is_renewed_is_shown_by_the_next_connection() -> TestResult {
     let (nodes, files, stranger) = (Secured::start(3), Files::new(), Authority::generate());
-    nodes
-        .fronts
-        .iter()
-        .for_each(|it| it.set_certificate(&right(&nodes.authority), Some(&nodes.authority)));
+    nodes.ask_for_certificates();
     files.write("ca.pem", nodes.authority.pem());
     files.write_client(&stranger.certify(&["client"]));
     let locks = patient(nodes.urls()).tls(files.tls()).build()?;
 
     let refused = tls_failure(&locks, 0);
-    assert!(
-        matches!(refused, TlsFailure::CertificateRefused { .. }),
-        "{refused:?}"
-    );
+    let is_refused = matches!(refused, TlsFailure::CertificateRefused { .. });
+    assert!(is_refused, "{refused:?}");
     files.write_client(&nodes.authority.certify(&["client"]));
 
     let guard = lock_in_the_end(&locks, "report");
@@ -87,10 +82,7 @@ fn an_authority_that_is_replaced_is_trusted_by_the_next_connection() -> TestResu
 #[test]
 fn files_that_are_half_written_or_gone_leave_what_was_read_before() -> TestResult {
     let (nodes, files) = (Secured::start(3), Files::new());
-    nodes
-        .fronts
-        .iter()
-        .for_each(|it| it.set_certificate(&right(&nodes.authority), Some(&nodes.authority)));
+    nodes.ask_for_certificates();
     files.write("ca.pem", nodes.authority.pem());
     files.write_client(&nodes.authority.certify(&["client"]));
     let locks = patient(nodes.urls()).tls(files.tls()).build()?;
@@ -105,11 +97,7 @@ fn files_that_are_half_written_or_gone_leave_what_was_read_before() -> TestResul
     ];
     for (round, break_files) in breaks.iter().enumerate() {
         break_files();
-        nodes.fronts.iter().for_each(|it| it.cut());
-        devnodes::eventually("all nodes are connected again", || {
-            let _ = locks.mutex("report").try_lock();
-            nodes.fronts.iter().all(|it| round + 2 <= it.handshakes())
-        });
+        nodes.reconnect(&locks, round + 2);
         (0..3).for_each(|it| comes_up(&locks, it));
     }
     Ok(())

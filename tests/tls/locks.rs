@@ -5,7 +5,6 @@ use std::time::Duration;
 
 use devnodes::{Proxy, eventually};
 use quorlock::Node;
-use quorlock::{LockManager, Mutex};
 
 use crate::support::*;
 
@@ -15,19 +14,14 @@ fn a_lock_is_taken_refused_to_others_extended_handed_over_and_released() -> Test
     let build = || nodes.builder().ttl(Duration::from_secs(20)).build();
     let (first, second) = (build()?, build()?);
     let guard = first.mutex("report").lock()?;
-    eventually("all grants are known", || {
-        nodes.servers.holders("report") == 3
-    });
+    nodes.wait_for_grants();
 
     assert!(second.mutex("report").try_lock().unwrap_err().is_held());
     guard.extend(LONG)?;
     let waiter = thread::spawn(move || {
-        let guard = second.mutex("report").try_lock_for(devnodes::PATIENCE)?;
-        let notices = second.stats().notices;
-        guard
-            .release()
-            .map(|_| notices)
-            .map_err(|err| panic!("{err:?}"))
+        let guard = second.mutex("report").try_lock_for(devnodes::PATIENCE);
+        guard.unwrap().release().unwrap();
+        second.stats().notices
     });
     eventually("the other waits", || {
         first.stats().waiting == 0 && nodes.servers.holders("quorlock:waiting:report") != 0
@@ -35,13 +29,9 @@ fn a_lock_is_taken_refused_to_others_extended_handed_over_and_released() -> Test
     guard.release()?;
 
     // It was told of the release, over the same connections.
-    let notices: u64 = waiter
-        .join()
-        .unwrap()
-        .map_err(|err: quorlock::AcquireError| err)?;
-    assert_ne!(notices, 0);
+    assert_ne!(waiter.join().unwrap(), 0);
     nothing_is_left(&nodes.servers, "report");
-    assert!(nodes.fronts.iter().all(|it| it.handshakes() == 2));
+    assert_eq!(nodes.handshakes(), [2; 3]);
     Ok(())
 }
 
@@ -57,18 +47,15 @@ fn many_threads_lock_at_a_time() -> TestResult {
             scope.spawn(move || {
                 for turn in 0..40 {
                     let own = locks.mutex(format!("{thread}-{turn}")).try_lock().unwrap();
-                    let common = locks
-                        .mutex("common")
-                        .try_lock_for(devnodes::PATIENCE)
-                        .unwrap();
-                    drop((own, common));
+                    let common = locks.mutex("common").try_lock_for(devnodes::PATIENCE);
+                    drop((own, common.unwrap()));
                 }
             });
         }
     });
 
     nothing_is_left(&nodes.servers, "common");
-    assert!(nodes.fronts.iter().all(|it| it.handshakes() == 1));
+    assert_eq!(nodes.handshakes(), [1; 3]);
     Ok(())
 }
 
@@ -108,13 +95,12 @@ fn records_that_come_byte_by_byte_and_are_taken_in_parts_are_put_together() -> T
     eventually("nothing is left", || {
         (0..8).all(|it: i32| nodes.servers.holders(it.to_string().repeat(60_000)) == 0)
     });
-    assert!(nodes.fronts.iter().all(|it| it.handshakes() == 1));
+    assert_eq!(nodes.handshakes(), [1; 3]);
     Ok(())
 }
 
 #[test]
-fn a_server_may_change_its_keys_and_ask_for_new_ones_of_ours_in_the_middle_of_replies() -> TestResult
-{
+fn a_server_may_renew_its_keys_and_ours_in_the_middle_of_replies() -> TestResult {
     let nodes = Secured::start(3);
     let locks = nodes.builder().build()?;
     nodes.fronts.iter().for_each(|it| it.set_refresh(true));
@@ -123,7 +109,7 @@ fn a_server_may_change_its_keys_and_ask_for_new_ones_of_ours_in_the_middle_of_re
         lock_in_the_end(&locks, &format!("report-{turn}")).release()?;
     }
 
-    assert!(nodes.fronts.iter().all(|it| it.handshakes() == 1));
+    assert_eq!(nodes.handshakes(), [1; 3]);
     Ok(())
 }
 
@@ -135,20 +121,13 @@ fn servers_that_speak_the_version_before_are_talked_to_in_that() -> TestResult {
         .iter()
         .for_each(|it| it.set_old(&right(&nodes.authority), Some(&nodes.authority)));
     let certificate = nodes.authority.certify(&["client"]);
-    let locks = nodes
-        .builder()
-        .tls(
-            nodes
-                .tls()
-                .client_cert_pem(certificate.chain, certificate.key),
-        )
-        .build()?;
+    let tls = nodes.tls();
+    let tls = tls.client_cert_pem(certificate.chain, certificate.key);
+    let locks = nodes.builder().tls(tls).build()?;
 
     let guard = lock_in_the_end(&locks, "report");
 
-    eventually("all nodes have granted it", || {
-        nodes.servers.holders("report") == 3
-    });
+    nodes.wait_for_grants();
     guard.release()?;
     Ok(())
 }
@@ -160,18 +139,11 @@ fn a_new_connection_goes_on_with_the_session_of_the_one_before() -> TestResult {
     drop(lock_in_the_end(&locks, "report"));
     (0..3).for_each(|it| comes_up(&locks, it));
 
-    nodes.fronts.iter().for_each(|it| it.cut());
-    eventually("all nodes are connected again", || {
-        let _ = locks.mutex("report").try_lock();
-        nodes.fronts.iter().all(|it| 2 <= it.handshakes())
-    });
+    nodes.reconnect(&locks, 2);
 
-    assert!(
-        nodes
-            .fronts
-            .iter()
-            .all(|it| it.resumed() == it.handshakes() - 1)
-    );
+    for front in &nodes.fronts {
+        assert_eq!(front.resumed(), front.handshakes() - 1);
+    }
     Ok(())
 }
 
@@ -187,20 +159,13 @@ fn a_node_is_reached_by_another_name_than_its_certificate_has() -> TestResult {
 
     let guard = lock_in_the_end(&locks, "report");
 
-    eventually("all nodes have granted it", || {
-        nodes.servers.holders("report") == 3
-    });
+    nodes.wait_for_grants();
     drop(guard);
-    let one_name = nodes
-        .builder()
-        .tls(nodes.tls().server_name(names[1]))
-        .build()?;
+    let one_name = nodes.tls().server_name(names[1]);
+    let one_name = nodes.builder().tls(one_name).build()?;
     comes_up(&one_name, 1);
-    assert!(
-        tls_failure(&one_name, 0)
-            .to_string()
-            .contains("r0.internal")
-    );
+    let failure = tls_failure(&one_name, 0).to_string();
+    assert!(failure.contains("r0.internal"), "{failure}");
     Ok(())
 }
 
@@ -209,14 +174,11 @@ fn nodes_with_tls_and_nodes_without_form_one_set() -> TestResult {
     let nodes = Secured::start(3);
     let mut urls = nodes.urls();
     urls[1] = format!("redis://{}", nodes.servers[1].addr());
-    let locks: LockManager = patient(&urls).tls(nodes.tls()).build()?;
-    let report: Mutex = locks.mutex("report");
+    let locks = patient(&urls).tls(nodes.tls()).build()?;
 
-    let guard = report.lock()?;
+    let guard = locks.mutex("report").lock()?;
 
-    eventually("all nodes have granted it", || {
-        nodes.servers.holders("report") == 3
-    });
+    nodes.wait_for_grants();
     guard.release()?;
     Ok(())
 }

@@ -73,10 +73,8 @@ fn a_server_with_tls_of_its_own_that_wants_a_certificate_gets_one() -> TestResul
     let failure = tls_failure(&patient(&url).tls(trusting()).build()?, 0);
     assert_eq!(failure, TlsFailure::CertificateRequired);
     let failure = tls_failure(&patient(&url).tls(showing(&stranger)).build()?, 0);
-    assert!(
-        matches!(failure, TlsFailure::CertificateRefused { .. }),
-        "{failure:?}"
-    );
+    let is_refused = matches!(failure, TlsFailure::CertificateRefused { .. });
+    assert!(is_refused, "{failure:?}");
     let locks = patient(&url).tls(showing(&authority)).build()?;
     drop(lock_in_the_end(&locks, "report"));
     Ok(())
@@ -90,20 +88,13 @@ fn an_address_without_tls_of_a_port_with_it_says_what_that_may_be() -> TestResul
         return Ok(());
     };
     let locks = LockManager::builder([format!("redis://{address}")]).build()?;
-    let mut failure = None;
-
-    eventually("the node fails", || {
-        failure = locks.check_nodes().swap_remove(0).failure;
-        matches!(failure, Some(NodeFailure::Disconnected { .. }))
+    let text = eventually_some("the node fails", || {
+        let failure = locks.check_nodes().swap_remove(0).failure?;
+        matches!(failure, NodeFailure::Disconnected { .. }).then(|| failure.to_string())
     });
 
-    let said = failure.unwrap().to_string();
-    assert!(
-        said.ends_with(
-            "before it answered; if its port speaks TLS, the address begins with rediss://"
-        ),
-        "{said}"
-    );
+    let end = "before it answered; if its port speaks TLS, the address begins with rediss://";
+    assert!(text.ends_with(end), "{text}");
     Ok(())
 }
 
@@ -130,8 +121,7 @@ fn list<'a>(
 }
 
 #[test]
-fn sentinels_with_tls_name_the_tls_port_of_the_master_and_after_a_failover_that_of_another()
--> TestResult {
+fn sentinels_with_tls_name_the_tls_port_of_each_primary() -> TestResult {
     let authority = Authority::generate();
     let Some(group) = watched(&authority) else {
         return Ok(());
@@ -190,10 +180,8 @@ fn a_member_without_tls_says_so() -> TestResult {
         list(&group.sentinels, Server::tls_addr)
     );
     let said = node_failure(&patient(&[url]).build()?).to_string();
-    assert!(
-        said.contains("if its port speaks TLS, the address begins with rediss"),
-        "{said}"
-    );
+    let words = "if its port speaks TLS, the address begins with rediss";
+    assert!(said.contains(words), "{said}");
     Ok(())
 }
 

@@ -22,11 +22,8 @@ fn problem(builder: Builder) -> String {
 
 #[test]
 fn what_cannot_be_used_is_an_error_of_build_that_says_which_and_why() -> TestResult {
-    let (one, other) = (
-        Authority::generate().certify(&["client"]),
-        Authority::generate().certify(&["client"]),
-    );
     let ca = Authority::generate();
+    let [one, other] = [(); 2].map(|()| ca.certify(&["client"]));
     let secured = |tls| LockManager::builder(["rediss://10.0.0.1"]).tls(tls);
     let trusting = || Tls::with_ca_pem(ca.pem());
 
@@ -143,8 +140,6 @@ fn addresses_with_tls_are_the_same_servers_as_those_without() {
         .build()
         .unwrap_err();
 
-    assert!(
-        matches!(err.problems(), [BuildProblem::DuplicateNode { .. }]),
-        "{err:?}"
-    );
+    let is_double = matches!(err.problems(), [BuildProblem::DuplicateNode { .. }]);
+    assert!(is_double, "{err:?}");
 }

@@ -38,6 +38,38 @@ impl Secured {
         self.fronts.iter().map(Terminator::url).collect()
     }
 
+    /// Clients must show a certificate of the same authority from the next connection on.
+    pub(crate) fn ask_for_certificates(&self) {
+        let shown = right(&self.authority);
+        for front in &self.fronts {
+            front.set_certificate(&shown, Some(&self.authority));
+        }
+    }
+
+    /// Ends all connections; returns when each server has had this many handshakes.
+    #[track_caller]
+    pub(crate) fn reconnect(&self, locks: &LockManager, handshakes: usize) {
+        self.fronts.iter().for_each(Terminator::cut);
+        eventually("all nodes are connected again", || {
+            let _ = locks.mutex("report").try_lock();
+            self.fronts.iter().all(|it| handshakes <= it.handshakes())
+        });
+    }
+
+    /// Waits until all servers have granted the lock "report".
+    #[track_caller]
+    pub(crate) fn wait_for_grants(&self) {
+        let all = self.servers.len();
+        eventually("all have granted it", || {
+            self.servers.holders("report") == all
+        });
+    }
+
+    /// How many handshakes each server has had.
+    pub(crate) fn handshakes(&self) -> Vec<usize> {
+        self.fronts.iter().map(Terminator::handshakes).collect()
+    }
+
     /// Trusts who has signed their certificates.
     pub(crate) fn tls(&self) -> Tls {
         Tls::with_ca_pem(self.authority.pem())
@@ -67,37 +99,39 @@ pub(crate) fn patient<N: Into<Node>>(nodes: impl IntoIterator<Item = N>) -> Buil
 /// Takes the lock, and again until it works: for nodes that come back.
 #[track_caller]
 pub(crate) fn lock_in_the_end(locks: &LockManager, name: &str) -> LockGuard {
-    let mut guard = None;
-    eventually("the lock can be taken", || {
-        guard = locks.mutex(name).try_lock().ok();
-        guard.is_some()
+    eventually_some("the lock can be taken", || {
+        locks.mutex(name).try_lock().ok()
+    })
+}
+
+/// Waits until there is something; returns it.
+#[track_caller]
+pub(crate) fn eventually_some<T>(what: &str, mut find: impl FnMut() -> Option<T>) -> T {
+    let mut found = None;
+    eventually(what, || {
+        found = find();
+        found.is_some()
     });
-    guard.unwrap()
+    found.unwrap()
 }
 
 /// Why the node cannot vote, once it is known to be in its TLS.
 #[track_caller]
 pub(crate) fn tls_failure(locks: &LockManager, node: usize) -> TlsFailure {
-    let mut found = None;
-    eventually("the node fails for its TLS", || {
-        found = match &locks.check_nodes()[node].failure {
-            Some(NodeFailure::Tls(failure)) => Some(failure.clone()),
+    eventually_some("the node fails for its TLS", || {
+        match locks.check_nodes().swap_remove(node).failure {
+            Some(NodeFailure::Tls(failure)) => Some(failure),
             _ => None,
-        };
-        found.is_some()
-    });
-    found.unwrap()
+        }
+    })
 }
 
 /// Why the first node cannot vote, once that is so.
 #[track_caller]
 pub(crate) fn node_failure(locks: &LockManager) -> NodeFailure {
-    let mut found = None;
-    eventually("the node fails", || {
-        found = locks.check_nodes().swap_remove(0).failure;
-        found.is_some()
-    });
-    found.unwrap()
+    eventually_some("the node fails", || {
+        locks.check_nodes().swap_remove(0).failure
+    })
 }
 
 /// Waits until the node votes.
