@@ -6,13 +6,14 @@ use std::fmt::Display;
 use std::fs;
 use std::io::{BufRead, BufReader, Write};
 use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::Mutex;
 use std::sync::mpsc::{self, Receiver};
-use std::sync::{Mutex, PoisonError};
 use std::thread;
 use std::time::Duration;
 
 use rustix::process::{Pid, Signal, kill_process};
 
+use crate::lock;
 use crate::tls::for_children;
 use crate::wait::{PATIENCE, eventually};
 
@@ -73,11 +74,7 @@ impl ChildProcess {
 
     /// What it says next, unless that takes longer.
     pub fn hear_within(&self, time: Duration) -> Option<String> {
-        self.says
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .recv_timeout(time)
-            .ok()
+        lock(&self.says).recv_timeout(time).ok()
     }
 
     /// Sends it a line. Nothing happens if it has ended.

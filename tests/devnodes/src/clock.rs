@@ -5,10 +5,10 @@ use std::ffi::OsString;
 use std::fs::{self, File};
 use std::os::unix::fs::{FileExt, symlink};
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, PoisonError};
+use std::sync::Mutex;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use crate::Error;
+use crate::{Error, lock};
 
 /// The wall clock of the processes that are started with its [environment](Clock::environment): the system's, plus an
 /// offset that can be changed at any time. It goes on where it is when such a process starts again.
@@ -95,16 +95,12 @@ impl Clock {
     /// How far it is ahead of the system's clock right now, in nanoseconds.
     pub fn ahead(&self) -> Result<i64, Error> {
         let now = system_time()?;
-        Ok(self
-            .set
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .ahead(now))
+        Ok(lock(&self.set).ahead(now))
     }
 
     fn change(&self, change: impl FnOnce(&mut Set, i64)) -> Result<(), Error> {
         let now = system_time()?;
-        let mut set = self.set.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut set = lock(&self.set);
         change(&mut set, now);
         // Odd while the rest is written.
         self.write(0, &[set.writes.wrapping_add(1)])?;

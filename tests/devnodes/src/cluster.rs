@@ -1,12 +1,12 @@
 //! A real Redis Cluster.
 
 use std::net::SocketAddr;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard};
 
 use crate::server::OwnTls;
 use crate::tls::{Authority, Certificate};
 use crate::wait::wait_for;
-use crate::{Builder, Error, Servers};
+use crate::{Builder, Error, Servers, lock};
 
 mod bus;
 mod failover;
@@ -372,7 +372,7 @@ impl Cluster {
     }
 
     pub(crate) fn changing(&self) -> MutexGuard<'_, ()> {
-        self.changing.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.changing)
     }
 
     pub(crate) fn wait_for_owner(&self, slot: u16, owner: Option<usize>) -> Result<(), Error> {
@@ -441,7 +441,7 @@ impl Cluster {
 
     /// The servers that can be asked.
     fn present(&self) -> impl Iterator<Item = usize> {
-        let cut_off = *self.cut_off.lock().unwrap_or_else(PoisonError::into_inner);
+        let cut_off = *lock(&self.cut_off);
         let is_present = move |it: &usize| {
             Some(*it) != cut_off && self.servers[*it].is_running() && !self.servers[*it].is_paused()
         };

@@ -3,11 +3,11 @@
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpStream};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::thread;
 
 use crate::port::Acceptor;
-use crate::{Client, Error, Reply};
+use crate::{Client, Error, Reply, lock};
 
 /// A command's name and arguments.
 pub type Command = Vec<Vec<u8>>;
@@ -151,20 +151,12 @@ impl FakeServer {
 
     /// Every command read so far, of all connections, in the order of reading.
     pub fn commands_seen(&self) -> Vec<Command> {
-        self.shared
-            .seen
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .clone()
+        lock(&self.shared.seen).clone()
     }
 
     /// How many connections were accepted so far.
     pub fn connections(&self) -> usize {
-        self.shared
-            .streams
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .len()
+        lock(&self.shared.streams).len()
     }
 }
 
@@ -173,13 +165,7 @@ impl Drop for FakeServer {
         self.shared.stopped.store(true, Ordering::SeqCst);
         self.acceptor.stop();
         // The closures end when their connections do; they are not waited for, as a test may block one on purpose.
-        for stream in self
-            .shared
-            .streams
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .iter()
-        {
+        for stream in lock(&self.shared.streams).iter() {
             let _ = stream.shutdown(Shutdown::Both);
         }
     }
@@ -203,11 +189,7 @@ impl FakeConn {
             self.stream.read_exact(&mut [0; 2]).ok()?;
             command.push(arg);
         }
-        self.shared
-            .seen
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .push(command.clone());
+        lock(&self.shared.seen).push(command.clone());
         Some(command)
     }
 
@@ -228,11 +210,7 @@ where
     F: Fn(&mut FakeConn) + Send + Sync + 'static,
 {
     stream.set_nodelay(true)?;
-    shared
-        .streams
-        .lock()
-        .unwrap_or_else(PoisonError::into_inner)
-        .push(stream.try_clone()?);
+    lock(&shared.streams).push(stream.try_clone()?);
     thread::Builder::new()
         .name("devnodes-fake".into())
         .spawn(move || {

@@ -65,3 +65,10 @@ pub use servers::Servers;
 pub use spoil::{Spoiled, spoil};
 pub use wait::{PATIENCE, eventually};
 pub use words::debug_form;
+
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+/// Also where a thread has panicked with it: tests show the first panic.
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

@@ -7,14 +7,14 @@
 use std::collections::HashSet;
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
-use std::sync::{Arc, LazyLock, Mutex, PoisonError};
+use std::sync::{Arc, LazyLock, Mutex};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 use std::{fs, io};
 
 use rustix::net::{Shutdown, shutdown};
 
-use crate::Error;
+use crate::{Error, lock};
 
 /// The lowest port handed out.
 const LOWEST: u16 = 10_000;
@@ -67,10 +67,7 @@ impl Port {
 
 impl Drop for Port {
     fn drop(&mut self) {
-        TAKEN
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .remove(&self.0);
+        lock(&TAKEN).remove(&self.0);
     }
 }
 
@@ -97,10 +94,7 @@ fn listen_reserved() -> Result<(TcpListener, Port), Error> {
 fn reserve(wanted: u16) -> io::Result<Option<(TcpListener, Port)>> {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, wanted))?;
     let number = listener.local_addr()?.port();
-    let is_free = TAKEN
-        .lock()
-        .unwrap_or_else(PoisonError::into_inner)
-        .insert(number);
+    let is_free = lock(&TAKEN).insert(number);
     Ok(is_free.then_some((listener, Port(number))))
 }
 

@@ -7,13 +7,13 @@ use std::io::{Read, Write};
 use std::net::{IpAddr, Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::mpsc::{self, Receiver, Sender};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use crate::Error;
 use crate::port::Acceptor;
 use crate::tls::in_front_of;
+use crate::{Error, lock};
 
 /// Stands between a client and a server. Every setting takes effect at once, also on open connections, unless it says
 /// otherwise. Dropping it closes everything.
@@ -442,8 +442,4 @@ fn write(
     if !link.swallows.load(Ordering::SeqCst) {
         let _ = to.shutdown(Shutdown::Write);
     }
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

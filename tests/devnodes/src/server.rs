@@ -5,15 +5,13 @@ use std::fs;
 use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::process::Child;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard};
 use std::time::Duration;
 use std::{env, io, thread};
 
 use rustix::process::{Signal, kill_process};
 use tempfile::TempDir;
 
-use crate::Clock;
-use crate::Error;
 use crate::client::{Client, Reply};
 use crate::find::{self, Found};
 use crate::launch::{
@@ -23,6 +21,7 @@ use crate::port::{BUS, Port};
 use crate::tls::{Authority, Certificate, Terminator, in_front_of, put_in_front_of};
 use crate::wait::wait_for;
 use crate::watchdog::Watchdog;
+use crate::{Clock, Error, lock};
 
 /// How a server is to be started. Made by [`Server::builder`].
 #[derive(Debug, Clone, Default)]
@@ -659,8 +658,4 @@ fn encoded(password: &str) -> String {
             }
         })
         .collect()
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

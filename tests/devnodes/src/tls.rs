@@ -7,7 +7,7 @@ use std::env;
 use std::io::{self, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, LazyLock, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, LazyLock, Mutex, OnceLock};
 use std::thread;
 use std::time::Duration;
 
@@ -28,7 +28,7 @@ use rustls::{
 };
 
 use crate::port::Acceptor;
-use crate::{Backend, Error, backend};
+use crate::{Backend, Error, backend, lock};
 
 /// Where a [`ChildProcess`](crate::ChildProcess) finds the certificate of its parent's authority.
 const AUTHORITY: &str = "QUORLOCK_TEST_AUTHORITY";
@@ -424,8 +424,4 @@ fn would_block(result: io::Result<usize>) -> io::Result<Option<usize>> {
         Err(err) if err.kind() == io::ErrorKind::WouldBlock => Ok(None),
         Err(err) => Err(err),
     }
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -1,12 +1,11 @@
 //! Masters that are replaced by their replicas.
 
-use std::sync::PoisonError;
 use std::time::{Duration, Instant};
 
 use crate::cluster::PATIENT;
 use crate::cluster::map::is_ready;
 use crate::wait::wait_for;
-use crate::{Cluster, Error};
+use crate::{Cluster, Error, lock};
 
 /// How long a server is silent before the others begin to think that it is gone, while a test waits for a failover.
 const HASTY: &str = "1000";
@@ -77,7 +76,7 @@ impl Cluster {
         let bus = self.bus.as_ref().expect("started with .cuttable()");
         let slot = self.slot_behind(master)?;
         bus.cut(&self.servers, master);
-        *self.cut_off.lock().unwrap_or_else(PoisonError::into_inner) = Some(master);
+        *lock(&self.cut_off) = Some(master);
         self.wait_for_successor(master, slot)
     }
 
