@@ -92,10 +92,8 @@ fn in_child<F: FnOnce()>(work: F) -> F {
     let mut why = String::new();
     said.read_to_string(&mut why)
         .expect("what the child says is text");
-    assert!(
-        status.and_then(WaitStatus::exit_status) == Some(0),
-        "the child: {status:?} {why}"
-    );
+    let code = status.and_then(WaitStatus::exit_status);
+    assert_eq!(code, Some(0), "the child: {status:?} {why}");
     work
 }
 
@@ -141,26 +139,16 @@ fn f1_sockets_are_not_handed_to_programs_that_are_started(servers: &Servers) {
 
 fn f1_in_a_forked_child_nothing_is_held_and_nothing_is_sent(servers: &Servers) {
     let locks = manager(servers);
-    let (first, second) = (
-        hold(servers, &locks, "report"),
-        hold(servers, &locks, "other"),
-    );
+    let [first, second] = ["report", "other"].map(|name| hold(servers, &locks, name));
     let again = locks.reentrant_mutex("again");
-    let (outer, inner) = (
-        again.lock().expect("it is free"),
-        again.lock().expect("it is ours"),
-    );
+    let [outer, inner] = [(); 2].map(|()| again.lock().expect("it is free or ours"));
     let free = locks.mutex("free");
     let (read, written) = (locks.rw_lock("read"), locks.rw_lock("written"));
-    let (reader, writer) = (
-        read.read().expect("it is free"),
-        written.write().expect("it is free"),
-    );
+    let reader = read.read().expect("it is free");
+    let writer = written.write().expect("it is free");
     let (both, permits) = (locks.multi_lock(["a", "b"]), locks.semaphore("mail", 2));
-    let (set, permit) = (
-        both.lock().expect("they are free"),
-        permits.acquire().expect("there are two"),
-    );
+    let set = both.lock().expect("they are free");
+    let permit = permits.acquire().expect("there are two");
     let slot = format!("quorlock:slot-{}:mail", permit.slot());
     let names = [
         "report", "other", "again", "read", "written", "a", "b", &slot,
@@ -205,30 +193,20 @@ fn f1_in_a_forked_child_nothing_is_held_and_nothing_is_sent(servers: &Servers) {
         eventually("the thread of the callback ends", || {
             std::fs::read_dir("/proc/self/task").unwrap().count() == 1
         });
-        assert!(matches!(
-            first.extend(LONG),
-            Err(ExtendError::Lost(Lost::Forked))
-        ));
-        assert!(matches!(
-            second.release(),
-            Err(ReleaseError::Lost(Lost::Forked))
-        ));
+        let extended = first.extend(LONG);
+        assert_eq!(extended, Err(ExtendError::Lost(Lost::Forked)));
+        let released = Err(ReleaseError::Lost(Lost::Forked));
+        assert_eq!(second.release(), released);
 
-        assert_eq!(free.lock().unwrap_err(), AcquireError::Forked);
-        assert_eq!(free.try_lock().unwrap_err(), AcquireError::Forked);
-        assert_eq!(
-            free.try_lock_for(PATIENCE).unwrap_err(),
-            AcquireError::Forked
-        );
+        for result in [free.lock(), free.try_lock(), free.try_lock_for(PATIENCE)] {
+            assert_eq!(result.unwrap_err(), AcquireError::Forked);
+        }
         assert_eq!(again.lock().unwrap_err(), AcquireError::Forked);
         assert!(!inner.is_valid());
 
         assert_eq!(reader.check(), Err(Lost::Forked));
         assert_eq!(writer.downgrade().map(drop), Err(Lost::Forked));
-        assert!(matches!(
-            set.release(),
-            Err(ReleaseError::Lost(Lost::Forked))
-        ));
+        assert_eq!(set.release(), released);
         assert_eq!(permit.check(), Err(Lost::Forked));
         assert_eq!(read.read().map(drop), Err(AcquireError::Forked));
         assert_eq!(written.write().map(drop), Err(AcquireError::Forked));
@@ -241,20 +219,14 @@ fn f1_in_a_forked_child_nothing_is_held_and_nothing_is_sent(servers: &Servers) {
         assert_eq!(
             EVENTS.load(Ordering::SeqCst),
             told,
-            "the observer was called"
+            "an observer was called"
         );
     });
-    assert!(
-        0 < EVENTS.load(Ordering::SeqCst),
-        "it is called in the parent"
-    );
+    let in_parent = EVENTS.load(Ordering::SeqCst);
+    assert!(0 < in_parent, "it is called in the parent");
 
     assert_eq!(commands(), sent, "the child has sent something");
-    assert_eq!(
-        connections(),
-        connected,
-        "the child has closed a connection of its parent"
-    );
+    assert_eq!(connections(), connected, "the child has closed one");
     assert_eq!(names.map(|it| servers[0].get(it)), values);
     // What the child dropped is still the parent's, and ends with the parent's.
     drop(parents);
@@ -273,17 +245,12 @@ fn f1_a_forked_child_can_lock_with_a_manager_of_its_own(servers: &Servers) {
         // Its options may be older than the process: what it calls itself is not.
         let own = early.build().expect("the options are good");
         let err = own.mutex("report").try_lock().unwrap_err();
-        assert!(
-            err.is_held() && err.to_string().contains(&format!("/{parent}, ")),
-            "the parent holds it: {err}"
-        );
+        let by_parent = err.to_string().contains(&format!("/{parent}, "));
+        assert!(err.is_held() && by_parent, "the parent holds it: {err}");
         let kept = hold(servers, &own, "of the child");
         let value = servers[0].get("of the child").expect("it is there");
-        assert!(
-            value.ends_with(format!("/{}", process::id()).as_bytes()),
-            "{}",
-            value.escape_ascii()
-        );
+        let end = format!("/{}", process::id());
+        assert!(value.ends_with(end.as_bytes()), "{}", value.escape_ascii());
         drop(hold(servers, &own, "given back"));
         // The copies of the parent's handles go while the child has threads of its own.
         drop((guard, locks));
@@ -346,12 +313,8 @@ fn f1_a_child_forked_in_the_middle_of_everything_is_told_at_once(servers: &Serve
             let (over, locks) = (&over, &locks);
             scope.spawn(move || {
                 while !over.load(Ordering::SeqCst) {
-                    drop(
-                        locks
-                            .mutex(format!("busy {}", i % 2))
-                            .lock()
-                            .expect("it becomes free"),
-                    );
+                    let busy = locks.mutex(format!("busy {}", i % 2));
+                    drop(busy.lock().expect("it becomes free"));
                 }
             });
         }
@@ -360,14 +323,9 @@ fn f1_a_child_forked_in_the_middle_of_everything_is_told_at_once(servers: &Serve
             let _ = in_child(|| {
                 assert_eq!(guard.check(), Err(Lost::Forked));
                 assert_eq!(guard.lost().recv_timeout(SOON), Ok(Lost::Forked));
-                assert_eq!(
-                    locks.mutex("report").lock().unwrap_err(),
-                    AcquireError::Forked
-                );
-                assert_eq!(
-                    locks.mutex("free").try_lock().unwrap_err(),
-                    AcquireError::Forked
-                );
+                let (held, free) = (locks.mutex("report"), locks.mutex("free"));
+                assert_eq!(held.lock().unwrap_err(), AcquireError::Forked);
+                assert_eq!(free.try_lock().unwrap_err(), AcquireError::Forked);
             });
             assert!(guard.is_valid());
         }
