@@ -84,6 +84,34 @@ pub(crate) fn connect(locks: &LockManager, connections: u64) {
     drop(guard);
 }
 
+/// New servers, and a manager with these options that is connected to all of them.
+pub(crate) fn start_connected(
+    n: usize,
+    options: impl FnOnce(Vec<String>) -> Builder,
+) -> (Servers, LockManager) {
+    let servers = Servers::start(n).unwrap();
+    let locks = connected(options(servers.urls()), n as u64);
+    (servers, locks)
+}
+
+/// The same, with options that need the servers.
+pub(crate) fn start_on_all(n: usize, options: fn(&Servers) -> Builder) -> (Servers, LockManager) {
+    let servers = Servers::start(n).unwrap();
+    let locks = connected(options(&servers), n as u64);
+    (servers, locks)
+}
+
+/// New servers with a proxy in front of each, and a manager that is connected to all of them.
+pub(crate) fn start_behind_proxies(
+    n: usize,
+    options: impl FnOnce(Vec<String>) -> Builder,
+) -> (Servers, Vec<Proxy>, LockManager) {
+    let servers = Servers::start(n).unwrap();
+    let (proxies, urls) = proxies(&servers);
+    let locks = connected(options(urls), n as u64);
+    (servers, proxies, locks)
+}
+
 /// A proxy in front of each server.
 pub(crate) fn proxies(servers: &Servers) -> (Vec<Proxy>, Vec<String>) {
     let proxies: Vec<_> = servers
@@ -126,6 +154,18 @@ pub(crate) fn without_hello(builder: devnodes::Builder) -> devnodes::Builder {
     builder.arg(limit[1], limit[2]).arg(limit[3], limit[4])
 }
 
+/// Sends the command to all servers.
+pub(crate) fn command_all(servers: &Servers, words: &[&str]) {
+    servers
+        .iter()
+        .for_each(|server| drop(server.command(words).unwrap()));
+}
+
+/// Sets `key` on all servers, as another client would.
+pub(crate) fn set_all(servers: &Servers, key: &str, value: &str) {
+    servers.iter().for_each(|server| set(server, key, value));
+}
+
 /// Deletes the key on all servers.
 pub(crate) fn del_all(servers: &Servers, key: &str) {
     servers.iter().for_each(|server| del(server, key));
@@ -159,11 +199,6 @@ pub(crate) fn calls(server: &Server, command: &str) -> u64 {
 /// Sets `key` as another client would.
 pub(crate) fn set(server: &Server, key: &str, value: &str) {
     server.command(&["SET", key, value]).unwrap();
-}
-
-/// The same on all servers.
-pub(crate) fn set_all(servers: &Servers, key: &str, value: &str) {
-    servers.iter().for_each(|server| set(server, key, value));
 }
 
 pub(crate) fn set_px(server: &Server, key: &str, value: &str, millis: u64) {
@@ -216,6 +251,13 @@ impl Record {
             servers: "0".to_owned(),
             rest: String::new(),
         }
+    }
+
+    /// The same with a change, written to the server.
+    pub(crate) fn write_changed(server: &Server, change: impl FnOnce(&mut Record)) {
+        let mut record = Record::of_ever(server);
+        change(&mut record);
+        record.write(server);
     }
 
     pub(crate) fn write(&self, server: &Server) {
@@ -302,6 +344,22 @@ pub(crate) fn says(failure: &NodeFailure, words: &str) -> bool {
     failure.to_string().starts_with(words)
 }
 
+/// Asserts that no quorum was reached, and that these nodes failed in this way.
+#[track_caller]
+pub(crate) fn assert_failed(err: &AcquireError, nodes: &[usize], expected: &NodeFailure) {
+    assert_no_quorum(err);
+    for node in nodes {
+        assert_eq!(failure(err, *node), expected, "{err}");
+    }
+}
+
+/// Asserts that the text contains these words, and shows it if not.
+#[track_caller]
+pub(crate) fn assert_contains(text: impl ToString, words: &str) {
+    let text = text.to_string();
+    assert!(text.contains(words), "{text}");
+}
+
 #[track_caller]
 pub(crate) fn assert_no_quorum(err: &AcquireError) {
     assert!(matches!(err, AcquireError::NoQuorum { .. }), "{err:?}");
@@ -315,12 +373,38 @@ pub(crate) fn assert_held(err: &AcquireError) {
 /// Takes the lock with [`try_lock`](quorlock::Mutex::try_lock), and again until it works: for nodes that come back.
 #[track_caller]
 pub(crate) fn lock_in_the_end(locks: &LockManager, name: &str) -> LockGuard {
-    let mut guard = None;
-    eventually("the lock can be taken", || {
-        guard = locks.mutex(name).try_lock().ok();
-        guard.is_some()
+    eventually_some("the lock can be taken", || {
+        locks.mutex(name).try_lock().ok()
+    })
+}
+
+/// Waits until there is something; returns it.
+#[track_caller]
+pub(crate) fn eventually_some<T>(what: &str, mut find: impl FnMut() -> Option<T>) -> T {
+    let mut found = None;
+    eventually(what, || {
+        found = find();
+        found.is_some()
     });
-    guard.unwrap()
+    found.unwrap()
+}
+
+/// Tries once for the lock "report" in a thread. It is not renewed.
+pub(crate) fn try_in_thread(locks: &LockManager) -> JoinHandle<Result<LockGuard, AcquireError>> {
+    let report = locks.mutex("report").renew(false);
+    thread::spawn(move || report.try_lock())
+}
+
+/// The same; returns when its commands are sent.
+pub(crate) fn attempt_under_way(
+    locks: &LockManager,
+) -> JoinHandle<Result<LockGuard, AcquireError>> {
+    let commands = locks.stats().commands;
+    let attempt = try_in_thread(locks);
+    eventually("the attempt is under way", || {
+        commands < locks.stats().commands
+    });
+    attempt
 }
 
 /// Waits until a try for the lock ends in an error that looks as it should; returns it.
@@ -341,6 +425,15 @@ pub(crate) fn error_in_the_end(
         thread::sleep(ms(2));
     }
     panic!("no try ended as it should; the last: {last}");
+}
+
+/// Waits until the manager has had this many more extensions confirmed.
+#[track_caller]
+pub(crate) fn wait_for_extensions(locks: &LockManager, more: u64) {
+    let before = locks.stats().extensions;
+    eventually("locks are extended", || {
+        before + more <= locks.stats().extensions
+    });
 }
 
 /// Waits until the manager has had this many more refusals: a call is really waiting.

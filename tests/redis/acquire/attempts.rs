@@ -1,9 +1,8 @@
 //! Attempts to take a lock: when they begin, how they end, and which nodes they leave out.
 
-use std::thread;
 use std::time::Instant;
 
-use devnodes::{Proxy, Servers, eventually};
+use devnodes::{Proxy, Server, Servers, eventually};
 use quorlock::error::NodeAnswer;
 use quorlock::{AcquireError, LockManager};
 use rustix::process::Signal;
@@ -16,14 +15,7 @@ const LEFT: std::time::Duration = ms(20_000 - 202 - 500);
 
 /// Begins an attempt, lets it be under way for a [`WHILE`], then calls `go_on`; how much is left of the lock it gets.
 fn left_after_a_while(locks: &LockManager, go_on: impl FnOnce()) -> std::time::Duration {
-    let commands = locks.stats().commands;
-    let attempt = thread::spawn({
-        let report = locks.mutex("report").renew(false);
-        move || report.try_lock()
-    });
-    eventually("the attempt is under way", || {
-        commands < locks.stats().commands
-    });
+    let attempt = attempt_under_way(locks);
     let since = Instant::now();
     eventually("a while has passed", || WHILE <= since.elapsed());
     go_on();
@@ -32,28 +24,28 @@ fn left_after_a_while(locks: &LockManager, go_on: impl FnOnce()) -> std::time::D
 
 #[test]
 fn a1_a_lease_counts_from_before_the_first_request_leaves() -> TestResult {
-    let servers = Servers::start(3)?;
-    let (proxies, urls) = proxies(&servers);
-    let locks = connected(builder(urls).ttl(secs(20)), 3);
+    let (servers, proxies, locks) = start_behind_proxies(3, |urls| builder(urls).ttl(secs(20)));
 
-    proxies.iter().for_each(Proxy::hold_requests);
-    let left = left_after_a_while(&locks, || proxies.iter().for_each(Proxy::release_requests));
-    assert!(left <= LEFT, "{left:?}");
-    nothing_is_left(&servers);
-
-    proxies.iter().for_each(Proxy::hold_replies);
-    let left = left_after_a_while(&locks, || proxies.iter().for_each(Proxy::release_replies));
-    assert!(left <= LEFT, "{left:?}");
+    type Act = fn(&Proxy);
+    let holds: [(Act, Act); 2] = [
+        (Proxy::hold_requests, Proxy::release_requests),
+        (Proxy::hold_replies, Proxy::release_replies),
+    ];
+    for (hold, release) in holds {
+        proxies.iter().for_each(hold);
+        let left = left_after_a_while(&locks, || proxies.iter().for_each(release));
+        assert!(left <= LEFT, "{left:?}");
+        nothing_is_left(&servers);
+    }
     Ok(())
 }
 
 #[test]
 fn a1_every_attempt_of_a_waiting_call_counts_from_its_own_beginning() -> TestResult {
-    let servers = Servers::start(3)?;
-    let locks = connected(with_ttl(servers.urls(), secs(2)), 3);
-    for server in &servers {
-        set_px(server, "report", "foreign", 3_000);
-    }
+    let (servers, locks) = start_connected(3, |urls| with_ttl(urls, secs(2)));
+    servers
+        .iter()
+        .for_each(|it| set_px(it, "report", "foreign", 3_000));
 
     let began = Instant::now();
     let guard = locks.mutex("report").lock()?;
@@ -66,40 +58,29 @@ fn a1_every_attempt_of_a_waiting_call_counts_from_its_own_beginning() -> TestRes
 
 #[test]
 fn a6_an_attempt_that_is_sent_twice_counts_from_its_first_sending() -> TestResult {
-    let servers = Servers::start(3)?;
-    let (proxies, urls) = proxies(&servers);
-    let locks = connected(builder(urls).ttl(secs(20)), 3);
+    let (servers, proxies, locks) = start_behind_proxies(3, |urls| builder(urls).ttl(secs(20)));
     nothing_is_left(&servers);
-    for server in &servers {
-        server.command(&["SCRIPT", "FLUSH"])?;
-    }
+    command_all(&servers, &["SCRIPT", "FLUSH"]);
 
     proxies.iter().for_each(Proxy::hold_replies);
     let left = left_after_a_while(&locks, || proxies.iter().for_each(Proxy::release_replies));
 
-    let sent_again = servers
-        .iter()
-        .filter(|it| it.info("cmdstat_eval").is_some())
-        .count();
-    assert!(2 <= sent_again, "{sent_again}");
+    let sent_again = servers.iter().filter(|it| 0 < calls(it, "eval"));
+    assert!(2 <= sent_again.count());
     assert!(left <= LEFT, "{left:?}");
     Ok(())
 }
 
 #[test]
-fn a8_a_node_that_a_won_round_did_not_wait_for_is_extended_and_released_with_the_others()
--> TestResult {
-    let servers = Servers::start(3)?;
-    let (proxies, urls) = proxies(&servers);
-    let locks = connected(builder(urls).ttl(secs(30)).response_timeout(secs(7)), 3);
+fn a8_a_node_behind_a_won_round_is_extended_and_released_with_the_others() -> TestResult {
+    let (servers, proxies, locks) = start_behind_proxies(3, |urls| {
+        builder(urls).ttl(secs(30)).response_timeout(secs(7))
+    });
     let other = manager(&servers);
 
     proxies[2].hold_requests();
     let guard = locks.mutex("report").renew(false).try_lock()?;
-    assert_eq!(
-        (guard.is_valid(), servers[2].exists("report")),
-        (true, false)
-    );
+    assert!(guard.is_valid() && !servers[2].exists("report"));
     proxies[2].release_requests();
     eventually("the straggler has granted as well", || {
         servers[2].exists("report")
@@ -116,8 +97,7 @@ fn a8_a_node_that_a_won_round_did_not_wait_for_is_extended_and_released_with_the
 }
 
 #[test]
-fn a9_a_majority_that_is_out_of_reach_ends_the_attempt_without_waiting_for_the_slowest()
--> TestResult {
+fn a9_a_majority_out_of_reach_ends_an_attempt_before_the_slowest_node_answers() -> TestResult {
     let servers = Servers::start(5)?;
     // So long that an attempt which waited for a paused node would never end here.
     let options = builder(servers.urls())
@@ -125,10 +105,7 @@ fn a9_a_majority_that_is_out_of_reach_ends_the_attempt_without_waiting_for_the_s
         .connect_timeout(secs(60))
         .ttl(LONG);
     let locks = connected(options.clone(), 5);
-    let attempt = |locks: &LockManager| {
-        let report = locks.mutex("report");
-        join(thread::spawn(move || report.try_lock().map(drop))).unwrap_err()
-    };
+    let attempt = |locks: &LockManager| join(try_in_thread(locks)).unwrap_err();
     for server in servers.iter().take(3) {
         set(server, "report", "foreign");
     }
@@ -143,9 +120,7 @@ fn a9_a_majority_that_is_out_of_reach_ends_the_attempt_without_waiting_for_the_s
     );
 
     servers[3].resume()?;
-    for server in servers.iter().take(3) {
-        server.kill()?;
-    }
+    servers.iter().take(3).try_for_each(Server::kill)?;
     let fresh = options.build()?;
     let err = attempt(&fresh);
     assert_no_quorum(&err);
@@ -156,8 +131,7 @@ fn a9_a_majority_that_is_out_of_reach_ends_the_attempt_without_waiting_for_the_s
 }
 
 #[test]
-fn c3_a_process_stopped_in_the_middle_of_its_attempt_does_not_take_the_grants_for_a_lock()
--> TestResult {
+fn c3_a_process_stopped_in_its_attempt_does_not_take_the_grants_for_a_lock() -> TestResult {
     let servers = Servers::start(3)?;
     let (proxies, urls) = proxies(&servers);
     // The round waits for a connection to this one.
@@ -184,10 +158,8 @@ fn c3_a_process_stopped_in_the_middle_of_its_attempt_does_not_take_the_grants_fo
     assert_eq!(child.hear(), "too late");
     child.go_on();
     servers.wait_until_free("report")?;
-    assert!(
-        servers[0].exists(fence("report")),
-        "the node has granted it"
-    );
+    let is_granted = servers[0].exists(fence("report"));
+    assert!(is_granted, "the node has granted it");
     assert!(child.wait().success());
     Ok(())
 }

@@ -17,8 +17,7 @@ mod store;
 use store::{AT_FIRST, Entered, StoreError, Tickets};
 
 #[test]
-fn f6_a_process_stopped_between_its_last_check_and_its_write_is_refused_by_the_resource()
--> TestResult {
+fn f6_a_process_stopped_between_check_and_write_is_refused_by_the_resource() -> TestResult {
     needs!(PlainUrls);
     needs!(Storage);
     let (servers, data) = (Servers::start(3)?, Server::start()?);
@@ -27,10 +26,8 @@ fn f6_a_process_stopped_between_its_last_check_and_its_write_is_refused_by_the_r
         "acquire::fenced_resource::child_that_is_stopped_before_it_writes",
         &urls,
     );
-    assert_eq!(
-        child.hear(),
-        format!("has checked its lock and read {AT_FIRST}")
-    );
+    let has_read = format!("has checked its lock and read {AT_FIRST}");
+    assert_eq!(child.hear(), has_read);
 
     child.signal(Signal::STOP);
     let guard = manager(&servers).mutex("tickets").lock()?;
@@ -41,10 +38,8 @@ fn f6_a_process_stopped_between_its_last_check_and_its_write_is_refused_by_the_r
     child.signal(Signal::CONT);
 
     // It is refused before its successor has written anything: the token is registered before the first read.
-    assert_eq!(
-        child.hear(),
-        format!("refused, because of {}", guard.fencing_token())
-    );
+    let refused = format!("refused, because of {}", guard.fencing_token());
+    assert_eq!(child.hear(), refused);
     assert_eq!(child.hear(), format!("{:?}", Err::<(), _>(Lost::Expired)));
     assert!(child.wait().success());
     entered.sell()?;
@@ -130,14 +125,9 @@ fn f6_no_accepted_write_is_lost_however_holders_overlap() -> TestResult {
         }
     });
 
-    assert_eq!(
-        Tickets::open(&url)?.left()?,
-        AT_FIRST - sold.load(Ordering::SeqCst)
-    );
-    assert_eq!(
-        sold.load(Ordering::SeqCst) + refused.load(Ordering::SeqCst),
-        2_000
-    );
-    assert!(0 < sold.load(Ordering::SeqCst));
+    let (sold, refused) = (sold.into_inner(), refused.into_inner());
+    assert_eq!(Tickets::open(&url)?.left()?, AT_FIRST - sold);
+    assert_eq!(sold + refused, 2_000);
+    assert!(0 < sold);
     Ok(())
 }

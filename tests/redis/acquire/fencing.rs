@@ -63,18 +63,10 @@ fn a_counter_that_is_ahead_on_any_voting_node_is_passed() -> TestResult {
         let token_1 = token(&first);
         assert!(far < token_1, "{ahead} ahead: {token_1}");
         // One more if the first was decided before the largest was seen.
-        assert!(
-            (1..=2).contains(&first.stats().fencing_raises),
-            "{:?}",
-            first.stats()
-        );
-        let token_2 = token(&second);
-        let token_3 = token(&first);
-
-        assert!(
-            token_1 < token_2 && token_2 < token_3,
-            "{ahead} ahead: {token_1} {token_2} {token_3}"
-        );
+        let raises = first.stats().fencing_raises;
+        assert!((1..=2).contains(&raises), "{raises}");
+        let tokens = [token_1, token(&second), token(&first)];
+        assert!(tokens.is_sorted_by(|a, b| a < b), "{ahead}: {tokens:?}");
         nothing_is_left(&servers);
     }
     Ok(())
@@ -82,8 +74,7 @@ fn a_counter_that_is_ahead_on_any_voting_node_is_passed() -> TestResult {
 
 #[test]
 fn tokens_grow_over_every_change_of_the_majority() -> TestResult {
-    let servers = Servers::start(3)?;
-    let locks = connected(builder(servers.urls()), 3);
+    let (servers, locks) = start_connected(3, builder);
     // As lost rounds and clocks leave them: all different, and far apart.
     let far = in_an_hour();
     for (i, counter) in [far + 7_000, far, 5].into_iter().enumerate() {
@@ -117,9 +108,7 @@ fn counter(server: &devnodes::Server) -> u64 {
 
 #[test]
 fn h1_a_release_brings_a_raised_token_to_a_node_that_the_raise_did_not_come_to() -> TestResult {
-    let servers = Servers::start(3)?;
-    let (proxies, urls) = proxies(&servers);
-    let locks = connected(builder(urls), 3);
+    let (servers, proxies, locks) = start_behind_proxies(3, builder);
     drop(locks.mutex("report").try_lock()?);
     eventually("all have a counter", || {
         servers.iter().all(|it| it.exists(fence("report")))
@@ -159,8 +148,7 @@ fn h1_a_release_brings_a_raised_token_to_a_node_that_the_raise_did_not_come_to()
 /// A release lifts a counter while the key is the owner's, and in no other case.
 #[test]
 fn h1_a_release_without_its_key_or_without_a_counter_lifts_nothing() -> TestResult {
-    let servers = Servers::start(1)?;
-    let locks = connected(builder(servers.urls()), 1);
+    let (servers, locks) = start_connected(1, builder);
     let ahead = in_an_hour();
     for (key, found, left) in [
         ("", Some(7), Some(7)),
@@ -190,8 +178,8 @@ fn h1_a_release_without_its_key_or_without_a_counter_lifts_nothing() -> TestResu
                 .is_none_or(|it| it == b"somebody else")
         });
         let counter = servers[0]
-            .get(fence("report"))
-            .map(|it| String::from_utf8(it).unwrap().parse::<u64>().unwrap());
+            .exists(fence("report"))
+            .then(|| counter(&servers[0]));
         assert_eq!(counter, left, "{key:?}");
         if key == "somebody else" {
             del(&servers[0], "report");
@@ -206,9 +194,7 @@ fn tokens_grow_also_when_all_counters_were_lost() -> TestResult {
     let locks = manager(&servers);
     let before = token(&locks);
 
-    for server in &servers {
-        server.command(&["FLUSHALL"])?;
-    }
+    command_all(&servers, &["FLUSHALL"]);
 
     assert!(before < token(&manager(&servers)));
     assert!(before < token(&locks));
@@ -217,8 +203,7 @@ fn tokens_grow_also_when_all_counters_were_lost() -> TestResult {
 
 #[test]
 fn counters_that_are_nonsense_on_a_majority_make_the_key_in_use() -> TestResult {
-    let servers = Servers::start(3)?;
-    let locks = connected(builder(servers.urls()), 3);
+    let (servers, locks) = start_connected(3, builder);
 
     for (i, value) in NO_COUNTERS.into_iter().enumerate() {
         let name = format!("report {i}");
@@ -233,15 +218,10 @@ fn counters_that_are_nonsense_on_a_majority_make_the_key_in_use() -> TestResult 
                 "{value:?}: {err}"
             );
         }
-        assert!(
-            is_used(&locks.mutex(&name).lock().unwrap_err()),
-            "waiting would not help"
-        );
-        assert_eq!(
-            servers[0].get(fence(&name)).as_deref(),
-            Some(value.as_bytes()),
-            "not ours to mend"
-        );
+        let err = locks.mutex(&name).lock().unwrap_err();
+        assert!(is_used(&err), "waiting would not help");
+        let counter = servers[0].get(fence(&name)).unwrap();
+        assert_eq!(counter, value.as_bytes(), "not ours to mend");
     }
     nothing_is_left(&servers);
     Ok(())
@@ -251,17 +231,12 @@ fn counters_that_are_nonsense_on_a_majority_make_the_key_in_use() -> TestResult 
 fn the_largest_counter_leaves_no_token() -> TestResult {
     let servers = Servers::start(3)?;
     let locks = manager(&servers);
-    for server in &servers {
-        set(server, &fence("report"), "9007199254740991");
-    }
+    set_all(&servers, &fence("report"), "9007199254740991");
 
     let err = locks.mutex("report").try_lock().unwrap_err();
 
     assert!(is_used(&err), "{err:?}");
-    assert_eq!(
-        servers[0].get(fence("report")).as_deref(),
-        Some(&b"9007199254740991"[..])
-    );
+    assert_eq!(counter(&servers[0]), 9_007_199_254_740_991);
     nothing_is_left(&servers);
     Ok(())
 }
@@ -289,18 +264,15 @@ const NO_COUNTERS: [&str; 17] = [
 
 #[test]
 fn a_lock_that_is_held_is_held_whatever_stands_in_its_counter() -> TestResult {
-    let servers = Servers::start(1)?;
-    let locks = connected(builder(servers.urls()), 1);
+    let (servers, locks) = start_connected(1, builder);
     set(&servers[0], "report", "foreign");
 
     for counter in NO_COUNTERS {
         set(&servers[0], &fence("report"), counter);
         for _ in 0..2 {
             let err = locks.mutex("report").try_lock().unwrap_err();
-            assert!(
-                matches!(answer(&err, 0), NodeAnswer::Held { .. }),
-                "{counter}: {err}"
-            );
+            let is_held = matches!(answer(&err, 0), NodeAnswer::Held { .. });
+            assert!(is_held, "{counter}: {err}");
         }
         // It waits, which is more than one round knows.
         let err = locks.mutex("report").try_lock_for(ms(1)).unwrap_err();
@@ -338,57 +310,32 @@ fn a_counter_lives_for_a_day_after_its_last_use_or_for_ever() -> TestResult {
         .fencing_ttl(Some(secs(3600)))
         .build()?;
     let lives = |name: &str| -> Vec<_> {
-        servers
-            .iter()
-            .filter(|it| it.exists(fence(name)))
-            .map(|it| it.pttl(fence(name)))
-            .collect()
+        let with_it = servers.iter().filter(|it| it.exists(fence(name)));
+        with_it.map(|it| it.pttl(fence(name))).collect()
     };
 
-    drop(by_default.mutex("a").try_lock()?);
-    drop(for_ever.mutex("b").try_lock()?);
-    drop(an_hour.mutex("c").try_lock()?);
-
-    assert!(
-        2 <= lives("a").len()
-            && lives("a")
-                .iter()
-                .all(|it| (DAY - 600_000..=DAY).contains(it)),
-        "{:?}",
-        lives("a")
-    );
-    assert!(
-        2 <= lives("b").len() && lives("b").iter().all(|it| *it == -1),
-        "{:?}",
-        lives("b")
-    );
-    assert!(
-        2 <= lives("c").len()
-            && lives("c")
-                .iter()
-                .all(|it| (3_000_000..=3_600_000).contains(it))
-    );
+    for (locks, name, expected) in [
+        (&by_default, "a", DAY - 600_000..=DAY),
+        (&for_ever, "b", -1..=-1),
+        (&an_hour, "c", 3_000_000..=3_600_000),
+    ] {
+        drop(locks.mutex(name).try_lock()?);
+        let lives = lives(name);
+        assert!(2 <= lives.len(), "{name}: {lives:?}");
+        let fit = lives.iter().all(|it| expected.contains(it));
+        assert!(fit, "{name}: {lives:?}");
+    }
 
     // A use renews it, of which extensions are none for an hour.
-    for server in &servers {
-        server.command(&["PEXPIRE", &fence("a"), "100000"])?;
-    }
+    command_all(&servers, &["PEXPIRE", &fence("a"), "100000"]);
     let guard = by_default.mutex("a").try_lock()?;
     eventually("it is on all nodes", || servers.holders("a") == 3);
-    assert!(
-        2 <= lives("a").iter().filter(|it| DAY - 600_000 < **it).count(),
-        "{:?}",
-        lives("a")
-    );
-    for server in &servers {
-        server.command(&["PEXPIRE", &fence("a"), "100000"])?;
-    }
+    let renewed = lives("a").into_iter().filter(|it| DAY - 600_000 < *it);
+    assert!(2 <= renewed.count());
+    command_all(&servers, &["PEXPIRE", &fence("a"), "100000"]);
     guard.extend(secs(20))?;
-    assert!(
-        lives("a").iter().all(|it| *it <= 100_000),
-        "{:?}",
-        lives("a")
-    );
+    let lives = lives("a");
+    assert!(lives.iter().all(|it| *it <= 100_000), "{lives:?}");
     Ok(())
 }
 
@@ -398,9 +345,7 @@ fn a_lock_that_is_held_for_long_gives_its_counters_their_life_again() -> TestRes
     // A twenty-fourth of it is some seconds.
     let locks = connected(builder(servers.urls()).fencing_ttl(Some(secs(60))), 3);
     let guard = locks.mutex("report").renew(false).lock()?;
-    for server in &servers {
-        server.command(&["PEXPIRE", &fence("report"), "1000000"])?;
-    }
+    command_all(&servers, &["PEXPIRE", &fence("report"), "1000000"]);
 
     for _ in 0..2 {
         eventually(
@@ -410,9 +355,7 @@ fn a_lock_that_is_held_for_long_gives_its_counters_their_life_again() -> TestRes
                 servers.iter().all(|it| it.pttl(fence("report")) <= 60_000)
             },
         );
-        for server in &servers {
-            server.command(&["PEXPIRE", &fence("report"), "1000000"])?;
-        }
+        command_all(&servers, &["PEXPIRE", &fence("report"), "1000000"]);
     }
     Ok(())
 }

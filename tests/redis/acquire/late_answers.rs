@@ -22,9 +22,7 @@ fn e3_a_script_that_was_forgotten_is_not_sent_again_for_a_round_that_is_over() -
     eventually("it is on all nodes", || servers.holders("other") == 3);
 
     // The servers know how to release, and not how to acquire.
-    for server in &servers {
-        server.command(&["SCRIPT", "FLUSH"])?;
-    }
+    command_all(&servers, &["SCRIPT", "FLUSH"]);
     others.release()?;
     nothing_is_left(&servers);
     let before: Vec<_> = servers.iter().map(scripts_run).collect();
@@ -63,19 +61,12 @@ fn g1_a_late_answer_is_never_read_as_the_answer_to_a_later_command() -> TestResu
         free.try_lock().unwrap().release().unwrap();
         before + 11 <= scripts_run(&servers[0])
     });
-    assert!(
-        !attempt.is_finished(),
-        "the round is open until node 0 is heard"
-    );
+    assert!(!attempt.is_finished(), "node 0 has not answered");
     let connections = locks.stats().connections;
     proxy.release_replies();
 
     assert_held(&join(attempt).unwrap_err());
-    assert_eq!(
-        locks.stats().connections,
-        connections,
-        "the connection was kept"
-    );
+    assert_eq!(locks.stats().connections, connections, "it was kept");
     eventually("only foreign keys are left", || {
         (lock_keys(&servers[0]), lock_keys(&servers[2])) == (vec!["taken".to_owned()], vec![])
     });
@@ -92,9 +83,8 @@ fn g1_a_late_answer_is_never_read_as_the_answer_to_a_later_command() -> TestResu
 
 #[test]
 fn g1_many_locks_stay_consistent_while_one_nodes_answers_lag() -> TestResult {
-    let servers = Servers::start(3)?;
-    let (proxies, urls) = proxies(&servers);
-    let locks = connected(builder(urls).ttl(LONG).response_timeout(secs(60)), 3);
+    let (servers, proxies, locks) =
+        start_behind_proxies(3, |urls| builder(urls).ttl(LONG).response_timeout(secs(60)));
     let other = manager(&servers);
     proxies[0].set_delay(ms(30));
     proxies[1].set_delay(ms(5));
@@ -116,18 +106,14 @@ fn g1_many_locks_stay_consistent_while_one_nodes_answers_lag() -> TestResult {
     });
 
     nothing_is_left(&servers);
-    assert_eq!(
-        (locks.stats().connections, locks.stats().locks_lost),
-        (3, 0)
-    );
+    let stats = locks.stats();
+    assert_eq!((stats.connections, stats.locks_lost), (3, 0));
     Ok(())
 }
 
 #[test]
 fn answers_that_come_after_their_round_are_counted() -> TestResult {
-    let servers = Servers::start(3)?;
-    let (proxies, urls) = proxies(&servers);
-    let locks = connected(builder(urls), 3);
+    let (_servers, proxies, locks) = start_behind_proxies(3, builder);
     let before = locks.stats().late_answers;
 
     proxies[2].hold_replies();
@@ -142,9 +128,8 @@ fn answers_that_come_after_their_round_are_counted() -> TestResult {
 
 #[test]
 fn a10_answers_that_trickle_in_byte_by_byte_delay_nothing() -> TestResult {
-    let servers = Servers::start(3)?;
-    let (proxies, urls) = proxies(&servers);
-    let locks = connected(builder(urls).ttl(LONG).response_timeout(secs(60)), 3);
+    let (servers, proxies, locks) =
+        start_behind_proxies(3, |urls| builder(urls).ttl(LONG).response_timeout(secs(60)));
 
     proxies[2].trickle(ms(1));
     for i in 0..10 {

@@ -49,25 +49,14 @@ fn a_name_that_is_too_long_is_refused_together_with_its_prefix() -> TestResult {
     let plain = manager(&servers);
     let prefixed = builder(servers.urls()).prefix("app:").build()?;
 
-    let err = plain
-        .mutex(vec![b'x'; NAME_MAX + 1])
-        .try_lock()
-        .unwrap_err();
-    assert_eq!(
-        err,
-        AcquireError::NameTooLong {
-            len: NAME_MAX + 1,
-            max: NAME_MAX
-        }
-    );
-    let err = prefixed.mutex(vec![b'x'; NAME_MAX - 3]).lock().unwrap_err();
-    assert_eq!(
-        err,
-        AcquireError::NameTooLong {
-            len: NAME_MAX + 1,
-            max: NAME_MAX
-        }
-    );
+    let too_long = AcquireError::NameTooLong {
+        len: NAME_MAX + 1,
+        max: NAME_MAX,
+    };
+    let longer = plain.mutex(vec![b'x'; NAME_MAX + 1]);
+    assert_eq!(longer.try_lock().unwrap_err(), too_long);
+    let with_prefix = prefixed.mutex(vec![b'x'; NAME_MAX - 3]);
+    assert_eq!(with_prefix.lock().unwrap_err(), too_long);
 
     drop(prefixed.mutex(vec![b'x'; NAME_MAX - 4]).try_lock()?);
     Ok(())
@@ -107,22 +96,19 @@ fn a12_a_ttl_that_cannot_work_is_refused_without_asking_a_node() -> TestResult {
         Duration::MAX,
     ];
 
+    let is_bad = |it: &AcquireError| {
+        matches!(
+            it,
+            AcquireError::BadTtl(BuildProblem::BadOption { option: "ttl", .. })
+        )
+    };
     for ttl in bad {
         let err = locks.mutex("report").ttl(ttl).try_lock().unwrap_err();
-        assert!(
-            matches!(
-                err,
-                AcquireError::BadTtl(BuildProblem::BadOption { option: "ttl", .. })
-            ),
-            "{ttl:?}: {err:?}"
-        );
+        assert!(is_bad(&err), "{ttl:?}: {err:?}");
     }
     // Allowed as such, but not with this response timeout.
     let err = locks.mutex("report").ttl(secs(1)).lock().unwrap_err();
-    assert_matches!(
-        err,
-        AcquireError::BadTtl(BuildProblem::BadOption { option: "ttl", .. })
-    );
+    assert!(is_bad(&err), "{err:?}");
     assert_eq!(locks.stats().commands, 0);
 
     let guard = locks.mutex("report").try_lock()?;

@@ -9,11 +9,20 @@ use quorlock::error::HeldBy;
 use crate::operations::log_lines::{heard, listen, tell, told};
 use crate::support::*;
 
+const BY_THIS_THREAD: &str = "held by this process, taken by this thread (waited ";
+
 fn held_by(err: &AcquireError) -> HeldBy {
     match err {
         AcquireError::Held { by, .. } => *by,
         other => panic!("{other:?}"),
     }
+}
+
+/// Asserts who holds the lock, and that the error's text begins with these words.
+#[track_caller]
+fn assert_held_by(err: &AcquireError, by: HeldBy, words: &str) {
+    assert_eq!(held_by(err), by);
+    assert!(err.to_string().starts_with(words), "{err}");
 }
 
 #[test]
@@ -28,14 +37,9 @@ fn a_lock_that_this_thread_or_another_one_of_the_process_holds_is_reported_as_su
         report.try_lock_for(ms(50)).unwrap_err(),
         report.try_lock().unwrap_err(),
     ] {
-        assert_eq!(held_by(&err), HeldBy::ThisThread);
-        let shown = err.to_string();
-        assert!(
-            shown.starts_with("held by this process, taken by this thread (waited "),
-            "{shown}"
-        );
-        assert!(shown.contains("): drop its guard first"), "{shown}");
-        assert!(!shown.contains("not asked"), "{shown}");
+        assert_held_by(&err, HeldBy::ThisThread, BY_THIS_THREAD);
+        assert_contains(&err, "): drop its guard first");
+        assert!(!err.to_string().contains("not asked"), "{err}");
     }
     thread::scope(|scope| {
         let other = scope.spawn(|| {
@@ -44,30 +48,19 @@ fn a_lock_that_this_thread_or_another_one_of_the_process_holds_is_reported_as_su
                 report.try_lock().unwrap_err(),
             ]
         });
+        let by_another = "held by this process, by another thread (waited ";
         for err in other.join().unwrap() {
-            assert_eq!(held_by(&err), HeldBy::ThisProcess);
-            assert!(
-                err.to_string()
-                    .starts_with("held by this process, by another thread (waited "),
-                "{err}"
-            );
+            assert_held_by(&err, HeldBy::ThisProcess, by_another);
         }
     });
     let err = error_in_the_end(&others, "report", AcquireError::is_held);
-    assert_eq!(held_by(&err), HeldBy::Other);
-    assert!(
-        err.to_string().starts_with("held by someone else (waited "),
-        "{err}"
-    );
+    assert_held_by(&err, HeldBy::Other, "held by someone else (waited ");
 
     // A hold that is over is nobody's.
     guard.release()?;
-    let guard = others.mutex("report").lock()?;
-    assert_eq!(
-        held_by(&report.try_lock_for(ms(50)).unwrap_err()),
-        HeldBy::Other
-    );
-    drop(guard);
+    let _guard = others.mutex("report").lock()?;
+    let err = report.try_lock_for(ms(50)).unwrap_err();
+    assert_eq!(held_by(&err), HeldBy::Other);
     Ok(())
 }
 
@@ -85,11 +78,8 @@ fn a_call_that_waits_behind_others_of_its_process_says_so() -> TestResult {
         let err = locks.mutex("report").try_lock_for(ms(50)).unwrap_err();
 
         assert_eq!(held_by(&err), HeldBy::Other);
-        assert!(
-            err.to_string()
-                .ends_with("): other calls of this process came first"),
-            "{err}"
-        );
+        let end = "): other calls of this process came first";
+        assert!(err.to_string().ends_with(end), "{err}");
         locks.shutdown();
         assert_eq!(first.join().unwrap(), Err(AcquireError::ShutDown));
     });
@@ -98,8 +88,7 @@ fn a_call_that_waits_behind_others_of_its_process_says_so() -> TestResult {
 
 /// All that one thread can take and then be in its own way with.
 #[test]
-fn a_set_and_a_lock_of_one_of_its_names_or_another_set_with_it_know_each_other_s_thread()
--> TestResult {
+fn sets_and_locks_that_share_a_name_report_each_other_s_thread() -> TestResult {
     let servers = Servers::start(1)?;
     let locks = manager(&servers);
     let (both, others, none) = (
@@ -181,12 +170,7 @@ fn a_permit_that_this_thread_or_another_one_of_the_process_has_is_reported_as_su
         ]
     };
     for err in refused() {
-        assert_eq!(held_by(&err), HeldBy::ThisThread);
-        assert!(
-            err.to_string()
-                .starts_with("held by this process, taken by this thread (waited "),
-            "{err}"
-        );
+        assert_held_by(&err, HeldBy::ThisThread, BY_THIS_THREAD);
     }
     for err in thread::scope(|scope| scope.spawn(refused).join().unwrap()) {
         assert_eq!(held_by(&err), HeldBy::ThisProcess);
@@ -235,8 +219,7 @@ fn a_set_that_is_handed_over_is_its_new_thread_s_by_each_of_its_names() -> TestR
 }
 
 #[test]
-fn a_thread_that_waits_for_a_lock_that_it_took_itself_is_warned_once_after_a_ttl_and_nobody_else_is()
--> TestResult {
+fn only_a_thread_that_waits_for_its_own_lock_is_warned_once_after_a_ttl() -> TestResult {
     let servers = Servers::start(1)?;
     let child = child(
         "acquire::own_hold::child_that_waits_for_itself",
@@ -280,10 +263,7 @@ fn child_that_waits_for_itself() {
     thread::scope(|scope| {
         scope.spawn(|| assert!(report.try_lock_for(ttl * 3).is_err()));
     });
-    assert_eq!(
-        heard().iter().filter(|it| it.starts_with("WARN")).count(),
-        0
-    );
+    assert!(!heard().iter().any(|it| it.starts_with("WARN")));
     let longer = ttl * 3 / 2;
     let err = report.try_lock_for(longer).unwrap_err();
     assert_eq!(held_by(&err), HeldBy::ThisThread);

@@ -7,7 +7,7 @@ use std::thread;
 use std::time::Duration;
 
 use crossbeam_channel::TryRecvError;
-use devnodes::{PATIENCE, Servers, eventually};
+use devnodes::{PATIENCE, Proxy, Servers, eventually};
 use quorlock::error::BuildProblem;
 use quorlock::{
     AcquireError, CancelHandle, LockManager, Lost, ReentrantGuard, ReentrantMutex, ReleaseError,
@@ -16,9 +16,9 @@ use quorlock::{
 
 use crate::support::*;
 
-/// A manager whose renewal and topping up send nothing while a test runs.
-fn quiet(servers: &Servers) -> LockManager {
-    connected(builder(servers.urls()).ttl(LONG), 3)
+/// Servers, and a manager whose renewal and topping up send nothing while a test runs.
+fn quiet() -> (Servers, LockManager) {
+    start_connected(3, |urls| builder(urls).ttl(LONG))
 }
 
 /// Takes the lock and waits until no command of that is under way.
@@ -40,28 +40,19 @@ fn short(servers: &Servers) -> ReentrantMutex {
 fn bounded(servers: &Servers) -> (ReentrantMutex, ReentrantGuard) {
     let builder = with_ttl(servers.urls(), ms(600)).max_hold(ms(900));
     let lock = connected(builder.renew(false), 3).reentrant_mutex("report");
-    let mut guard = None;
-    eventually("the lock can be taken and extended", || {
-        guard = lock.try_lock().ok().filter(|it| it.extend(secs(5)).is_ok());
-        guard.is_some()
-    });
-    (lock, guard.unwrap())
+    let extended = || lock.try_lock().ok().filter(|it| it.extend(secs(5)).is_ok());
+    let guard = eventually_some("the lock can be taken and extended", extended);
+    (lock, guard)
 }
 
 /// Takes it until it works: a busy machine may be too slow for a lock so short.
 fn take_in_the_end(lock: &ReentrantMutex) -> ReentrantGuard {
-    let mut guard = None;
-    eventually("the lock can be taken", || {
-        guard = lock.try_lock().ok();
-        guard.is_some()
-    });
-    guard.unwrap()
+    eventually_some("the lock can be taken", || lock.try_lock().ok())
 }
 
 #[test]
 fn the_thread_that_holds_it_gets_it_again_without_a_command() -> TestResult {
-    let servers = Servers::start(3)?;
-    let locks = quiet(&servers);
+    let (servers, locks) = quiet();
     let lock = locks.reentrant_mutex("report");
     let first = settled(&lock, &servers);
     let commands = locks.stats().commands;
@@ -75,32 +66,21 @@ fn the_thread_that_holds_it_gets_it_again_without_a_command() -> TestResult {
 
     assert_eq!(locks.stats().commands, commands);
     assert_eq!((first.holds(), guards[7].holds()), (301, 301));
-    let shown = format!("{first:?}");
-    assert!(
-        shown.starts_with(
-            "ReentrantGuard { holds: 301, guard: LockGuard(Hold { name: \"report\", token: "
-        ),
-        "{shown}"
-    );
-    assert!(
-        guards
-            .iter()
-            .all(|it| it.is_valid() && it.fencing_token() == first.fencing_token())
-    );
+    let shown = r#"ReentrantGuard { holds: 301, guard: LockGuard(Hold { name: "report", token: "#;
+    assert_contains(format!("{first:?}"), shown);
+    let is_same =
+        |it: &ReentrantGuard| it.is_valid() && it.fencing_token() == first.fencing_token();
+    assert!(guards.iter().all(is_same));
     drop(guards);
-    assert_eq!(
-        locks.stats().commands,
-        commands,
-        "giving back what was taken again asks no node either"
-    );
+    assert_eq!(locks.stats().commands, commands, "at the release of them");
     assert_eq!((first.holds(), first.check()), (1, Ok(())));
     Ok(())
 }
 
 #[test]
 fn it_is_released_when_its_last_guard_goes_in_whatever_order() -> TestResult {
-    let servers = Servers::start(3)?;
-    let (locks, other) = (quiet(&servers), manager(&servers));
+    let (servers, locks) = quiet();
+    let other = manager(&servers);
     let lock = locks.reentrant_mutex("report");
 
     for order in [
@@ -114,10 +94,8 @@ fn it_is_released_when_its_last_guard_goes_in_whatever_order() -> TestResult {
         let mut guards = [Some(lock.lock()?), Some(lock.lock()?), Some(lock.lock()?)];
         for (gone, i) in order.into_iter().enumerate() {
             let guard = guards[i].take().unwrap();
-            assert_eq!(
-                (guard.holds(), guard.check()),
-                (3 - u32::try_from(gone)?, Ok(()))
-            );
+            assert_eq!(guard.holds(), 3 - u32::try_from(gone)?);
+            guard.check()?;
             assert_held(&other.mutex("report").try_lock().unwrap_err());
             drop(guard);
         }
@@ -130,8 +108,8 @@ fn it_is_released_when_its_last_guard_goes_in_whatever_order() -> TestResult {
 
 #[test]
 fn release_says_whether_the_lock_was_released() -> TestResult {
-    let servers = Servers::start(3)?;
-    let (locks, other) = (quiet(&servers), manager(&servers));
+    let (servers, locks) = quiet();
+    let other = manager(&servers);
     let lock = locks.reentrant_mutex("report");
     let (first, second, third) = (lock.lock()?, lock.lock()?, lock.lock()?);
     let lost = third.lost();
@@ -151,19 +129,16 @@ fn release_says_whether_the_lock_was_released() -> TestResult {
 
 #[test]
 fn another_thread_of_the_process_is_excluded_until_the_last_guard_goes() -> TestResult {
-    let servers = Servers::start(3)?;
-    let locks = quiet(&servers);
+    let (_servers, locks) = quiet();
     let lock = locks.reentrant_mutex("report");
     let (first, second) = (lock.lock()?, lock.lock()?);
     let token = first.fencing_token();
 
-    let waiter = thread::spawn({
-        let lock = lock.clone();
-        move || {
-            assert_held(&lock.try_lock().unwrap_err());
-            let guard = lock.lock().unwrap();
-            (guard.holds(), guard.fencing_token())
-        }
+    let in_thread = lock.clone();
+    let waiter = thread::spawn(move || {
+        assert_held(&in_thread.try_lock().unwrap_err());
+        let guard = in_thread.lock().unwrap();
+        (guard.holds(), guard.fencing_token())
     });
     eventually("the other thread waits", || locks.stats().waiting == 1);
     drop(first);
@@ -181,7 +156,7 @@ fn another_thread_of_the_process_is_excluded_until_the_last_guard_goes() -> Test
 #[test]
 fn two_managers_are_two_holders_also_on_one_thread() -> TestResult {
     let servers = Servers::start(3)?;
-    let (first, second) = (quiet(&servers), manager(&servers));
+    let (first, second) = (manager(&servers), manager(&servers));
     let _held = first.reentrant_mutex("report").lock()?;
 
     assert_held(&second.reentrant_mutex("report").try_lock().unwrap_err());
@@ -216,9 +191,8 @@ fn a_manager_does_not_inherit_the_holds_of_one_that_is_gone() -> TestResult {
 }
 
 #[test]
-fn descriptions_of_one_name_are_one_hold_and_of_two_names_two() -> TestResult {
-    let servers = Servers::start(3)?;
-    let locks = quiet(&servers);
+fn handles_of_one_name_are_one_hold_and_of_two_names_two() -> TestResult {
+    let (servers, locks) = quiet();
     let first = locks.reentrant_mutex("report").lock()?;
 
     let second = locks
@@ -241,8 +215,7 @@ fn descriptions_of_one_name_are_one_hold_and_of_two_names_two() -> TestResult {
 
 #[test]
 fn a_mutex_of_the_same_name_is_the_same_lock_and_not_reentrant() -> TestResult {
-    let servers = Servers::start(3)?;
-    let locks = quiet(&servers);
+    let (_servers, locks) = quiet();
     let (plain, reentrant) = (locks.mutex("report"), locks.reentrant_mutex("report"));
 
     let guard = reentrant.lock()?;
@@ -278,10 +251,8 @@ fn a_hold_that_ran_out_is_an_error_until_all_its_guards_are_dropped() -> TestRes
     assert_matches!(err, WithError::NotAcquired(AcquireError::HoldLost { .. }));
     assert_eq!(first.holds(), 1, "an error leaves no guard");
     // Free for everyone else, this manager's other threads among them.
-    join(thread::spawn({
-        let lock = lock.clone();
-        move || drop(take_in_the_end(&lock))
-    }));
+    let in_thread = lock.clone();
+    join(thread::spawn(move || drop(take_in_the_end(&in_thread))));
 
     drop(first);
     assert!(token < take_in_the_end(&lock).fencing_token());
@@ -290,17 +261,14 @@ fn a_hold_that_ran_out_is_an_error_until_all_its_guards_are_dropped() -> TestRes
 
 #[test]
 fn every_guard_of_a_lost_hold_says_so_when_it_is_released() -> TestResult {
-    let servers = Servers::start(3)?;
-    let locks = quiet(&servers);
+    let (servers, locks) = quiet();
     let lock = locks.reentrant_mutex("report");
     let (first, second, third) = (settled(&lock, &servers), lock.lock()?, lock.lock()?);
     del_all(&servers, "report");
     assert!(second.extend(LONG).is_err());
 
-    assert_eq!(
-        lock.lock().unwrap_err(),
-        AcquireError::HoldLost { lost: Lost::Gone }
-    );
+    let lost = AcquireError::HoldLost { lost: Lost::Gone };
+    assert_eq!(lock.lock().unwrap_err(), lost);
     for guard in [second, first, third] {
         assert_eq!(guard.check(), Err(Lost::Gone));
         assert_eq!(guard.release(), Err(ReleaseError::Lost(Lost::Gone)));
@@ -311,8 +279,7 @@ fn every_guard_of_a_lost_hold_says_so_when_it_is_released() -> TestResult {
 
 #[test]
 fn a_lock_with_little_time_left_is_extended_when_it_is_taken_again() -> TestResult {
-    let servers = Servers::start(3)?;
-    let locks = connected(builder(servers.urls()), 3);
+    let (servers, locks) = start_connected(3, builder);
     let first = settled(&locks.reentrant_mutex("report").renew(false), &servers);
     let (stats, left) = (locks.stats(), first.remaining());
     assert!(left < secs(20));
@@ -337,39 +304,31 @@ fn a_lock_with_little_time_left_is_extended_when_it_is_taken_again() -> TestResu
 
 #[test]
 fn a_lock_that_cannot_be_extended_is_taken_again_while_it_is_held() -> TestResult {
-    let servers = Servers::start(3)?;
-    let (proxies, urls) = proxies(&servers);
-    let locks = connected(builder(urls).response_timeout(ms(200)).renew(false), 3);
+    let (_servers, proxies, locks) = start_behind_proxies(3, |urls| {
+        builder(urls).response_timeout(ms(200)).renew(false)
+    });
     let first = locks.reentrant_mutex("report").lock()?;
     let failed = locks.stats().extensions_failed;
 
-    for proxy in &proxies {
-        proxy.hold_replies();
-    }
+    proxies.iter().for_each(Proxy::hold_replies);
     let second = locks.reentrant_mutex("report").ttl(LONG).try_lock()?;
 
     assert_eq!(locks.stats().extensions_failed, failed + 1);
     assert!(second.is_valid() && second.remaining() < secs(20));
     assert_eq!(first.holds(), 2);
-    for proxy in &proxies {
-        proxy.release_replies();
-    }
+    proxies.iter().for_each(Proxy::release_replies);
     Ok(())
 }
 
 #[test]
 fn an_extension_that_finds_the_lock_gone_is_an_error() -> TestResult {
-    let servers = Servers::start(3)?;
-    let locks = connected(builder(servers.urls()).renew(false), 3);
+    let (servers, locks) = start_connected(3, |urls| builder(urls).renew(false));
     let first = settled(&locks.reentrant_mutex("report"), &servers);
     del_all(&servers, "report");
     assert!(first.is_valid(), "nobody has looked yet");
 
-    let err = locks
-        .reentrant_mutex("report")
-        .ttl(LONG)
-        .lock()
-        .unwrap_err();
+    let longer = locks.reentrant_mutex("report").ttl(LONG);
+    let err = longer.lock().unwrap_err();
 
     assert_eq!(err, AcquireError::HoldLost { lost: Lost::Gone });
     assert_eq!((first.holds(), first.check()), (1, Err(Lost::Gone)));
@@ -379,8 +338,8 @@ fn an_extension_that_finds_the_lock_gone_is_an_error() -> TestResult {
 
 #[test]
 fn runs_in_runs_hold_the_lock_until_the_outer_one_ends() -> TestResult {
-    let servers = Servers::start(3)?;
-    let (locks, other) = (quiet(&servers), manager(&servers));
+    let (servers, locks) = quiet();
+    let other = manager(&servers);
     let lock = locks.reentrant_mutex("report");
 
     let holds = lock.with(|outer| {
@@ -396,8 +355,7 @@ fn runs_in_runs_hold_the_lock_until_the_outer_one_ends() -> TestResult {
 
 #[test]
 fn inner_and_outer_runs_say_that_the_lock_was_lost_and_keep_their_values() -> TestResult {
-    let servers = Servers::start(3)?;
-    let locks = quiet(&servers);
+    let (servers, locks) = quiet();
     let lock = locks.reentrant_mutex("report");
 
     let outer = lock.with(|_| {
@@ -409,29 +367,25 @@ fn inner_and_outer_runs_say_that_the_lock_was_lost_and_keep_their_values() -> Te
         })
     });
 
-    let WithError::Lost {
-        lost: Lost::Gone,
-        value: inner,
-    } = outer.unwrap_err()
-    else {
+    let Err(WithError::Lost { lost, value: inner }) = outer else {
         panic!("not lost")
     };
-    let WithError::Lost {
-        lost: Lost::Gone,
-        value,
-    } = inner.unwrap_err()
-    else {
-        panic!("not lost")
-    };
-    assert_eq!(value, 42);
+    assert_eq!(lost, Lost::Gone);
+    assert_matches!(
+        inner,
+        Err(WithError::Lost {
+            lost: Lost::Gone,
+            value: 42
+        })
+    );
     assert!(lock.with(|guard| guard.is_valid())?, "taken anew");
     Ok(())
 }
 
 #[test]
 fn f3_a_panic_gives_back_the_guards_that_it_unwinds_and_no_others() -> TestResult {
-    let servers = Servers::start(3)?;
-    let (locks, other) = (quiet(&servers), manager(&servers));
+    let (servers, locks) = quiet();
+    let other = manager(&servers);
     let lock = locks.reentrant_mutex("report");
 
     let outer = lock.lock()?;
@@ -461,25 +415,19 @@ fn f4_a_forgotten_guard_keeps_the_lock_until_the_thread_cannot_have_it_any_more(
     let (lock, guard) = bounded(&servers);
 
     std::mem::forget(guard);
-    eventually("it is lost", || lock.lock().is_err());
+    let err = eventually_some("it is lost", || lock.lock().err());
 
-    assert_eq!(
-        lock.lock().unwrap_err(),
-        AcquireError::HoldLost {
-            lost: Lost::MaxHold
-        }
-    );
+    let lost = Lost::MaxHold;
+    assert_eq!(err, AcquireError::HoldLost { lost });
     drop(manager(&servers).mutex("report").lock()?);
     Ok(())
 }
 
 #[test]
 fn who_does_not_wait_cannot_be_cancelled() -> TestResult {
-    let servers = Servers::start(3)?;
+    let (_servers, locks) = quiet();
     let cancel = CancelHandle::new();
-    let lock = quiet(&servers)
-        .reentrant_mutex("report")
-        .cancelled_by(&cancel);
+    let lock = locks.reentrant_mutex("report").cancelled_by(&cancel);
     let guard = lock.lock()?;
 
     cancel.cancel();
@@ -491,16 +439,12 @@ fn who_does_not_wait_cannot_be_cancelled() -> TestResult {
 }
 
 #[test]
-fn a_description_that_cannot_be_used_is_an_error_also_to_the_holder() -> TestResult {
-    let servers = Servers::start(3)?;
-    let locks = quiet(&servers);
+fn a_handle_that_cannot_be_used_is_an_error_also_to_the_holder() -> TestResult {
+    let (_servers, locks) = quiet();
     let guard = locks.reentrant_mutex("report").lock()?;
 
-    let err = locks
-        .reentrant_mutex("report")
-        .ttl(Duration::ZERO)
-        .lock()
-        .unwrap_err();
+    let without_ttl = locks.reentrant_mutex("report").ttl(Duration::ZERO);
+    let err = without_ttl.lock().unwrap_err();
 
     assert_matches!(err, AcquireError::BadTtl(BuildProblem::BadOption { .. }));
     assert_eq!((guard.holds(), guard.check()), (1, Ok(())));
@@ -509,8 +453,7 @@ fn a_description_that_cannot_be_used_is_an_error_also_to_the_holder() -> TestRes
 
 #[test]
 fn after_a_shutdown_the_holder_is_told_as_everybody_is() -> TestResult {
-    let servers = Servers::start(3)?;
-    let locks = quiet(&servers);
+    let (servers, locks) = quiet();
     let lock = locks.reentrant_mutex("report");
     let guard = lock.lock()?;
 
@@ -543,8 +486,7 @@ fn guards_that_a_thread_leaves_behind_are_dropped_with_it_and_do_not_panic() -> 
     thread_local! {
         static EARLY: RefCell<Option<Left>> = const { RefCell::new(None) };
     }
-    let servers = Servers::start(3)?;
-    let locks = quiet(&servers);
+    let (servers, locks) = quiet();
     let lock = locks.reentrant_mutex("report");
     let (found, says) = mpsc::channel();
 

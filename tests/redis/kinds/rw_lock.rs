@@ -7,17 +7,22 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
 use std::thread;
 use std::time::Instant;
 
-use devnodes::{Proxy, Servers, eventually};
-use quorlock::error::NodeAnswer;
+use devnodes::{Proxy, Server, Servers, eventually};
+use quorlock::error::{NodeAnswer, NodeReport};
 use quorlock::{AcquireError, LockManager, Lost, ReadGuard, WithError};
 
 use crate::support::*;
+use crate::waiting::lists::members_in;
 
 pub(crate) const NAME: &str = "catalog";
 
 /// Where the readers of a lock are.
 pub(crate) fn readers(name: &str) -> String {
     format!("quorlock:readers:{name}")
+}
+
+fn is_shared(server: &Server) -> bool {
+    server.get(NAME).as_deref() == Some(b"quorlock:shared")
 }
 
 /// How many entries of readers there are on each server.
@@ -50,7 +55,7 @@ pub(crate) fn read(locks: &LockManager, servers: &Servers, name: &str) -> ReadGu
 #[track_caller]
 fn assert_held_by_readers(err: &AcquireError) {
     assert_held(err);
-    let said = |it: &quorlock::error::NodeReport| {
+    let by_readers = |it: &NodeReport| {
         matches!(
             it.answer,
             NodeAnswer::HeldByReaders {
@@ -59,17 +64,14 @@ fn assert_held_by_readers(err: &AcquireError) {
             }
         )
     };
-    assert!(err.nodes().iter().any(said), "{err}");
-    assert!(err.to_string().contains("held by readers"), "{err}");
+    assert!(err.nodes().iter().any(by_readers), "{err}");
+    assert_contains(err, "held by readers");
 }
 
 #[test]
 fn i1_readers_share_the_lock_and_writers_do_not() -> TestResult {
-    let servers = Servers::start(3)?;
-    let (locks, other) = (
-        connected(builder(servers.urls()), 3),
-        connected(builder(servers.urls()), 3),
-    );
+    let (servers, locks) = start_connected(3, builder);
+    let other = connected(builder(servers.urls()), 3);
     let (here, there) = (locks.rw_lock(NAME), other.rw_lock(NAME));
 
     let first = read(&locks, &servers, NAME);
@@ -106,8 +108,7 @@ fn i1_readers_share_the_lock_and_writers_do_not() -> TestResult {
 
 #[test]
 fn i1_a_client_of_the_plain_layout_excludes_readers_and_they_it() -> TestResult {
-    let servers = Servers::start(3)?;
-    let locks = connected(builder(servers.urls()), 3);
+    let (servers, locks) = start_connected(3, builder);
 
     let guard = read(&locks, &servers, NAME);
     for server in &servers {
@@ -115,15 +116,15 @@ fn i1_a_client_of_the_plain_layout_excludes_readers_and_they_it() -> TestResult 
         assert!(said.as_str().is_none(), "{said:?}");
     }
     guard.release()?;
-    for server in &servers {
-        set_px(server, NAME, "foreign", 600_000);
-    }
+    servers
+        .iter()
+        .for_each(|it| set_px(it, NAME, "foreign", 600_000));
     let err = locks.rw_lock(NAME).try_read().unwrap_err();
     assert_held(&err);
     // The third is not waited for.
-    let is_held = |node: &usize| {
+    let is_held = |it: &&NodeReport| {
         matches!(
-            answer(&err, *node),
+            it.answer,
             NodeAnswer::Held {
                 left: Some(_),
                 holder: None,
@@ -131,14 +132,14 @@ fn i1_a_client_of_the_plain_layout_excludes_readers_and_they_it() -> TestResult 
             }
         )
     };
-    assert!(2 <= (0..3).filter(is_held).count(), "{err}");
+    let refusals = err.nodes().iter().filter(is_held).count();
+    assert!(2 <= refusals, "{err}");
     Ok(())
 }
 
 #[test]
 fn i2_the_last_writer_of_a_reader_is_the_writer_before_it_and_is_below_the_next() -> TestResult {
-    let servers = Servers::start(3)?;
-    let locks = connected(builder(servers.urls()), 3);
+    let (_servers, locks) = start_connected(3, builder);
     let lock = locks.rw_lock(NAME);
 
     let nobody = lock.try_read()?;
@@ -157,8 +158,7 @@ fn i2_the_last_writer_of_a_reader_is_the_writer_before_it_and_is_below_the_next(
 
 #[test]
 fn i2_a_reader_lifts_counters_that_no_majority_agrees_about() -> TestResult {
-    let servers = Servers::start(3)?;
-    let locks = connected(builder(servers.urls()), 3);
+    let (servers, locks) = start_connected(3, builder);
     for (server, counter) in servers.iter().zip(["700", "300", "500"]) {
         set(server, &fence(NAME), counter);
     }
@@ -168,13 +168,8 @@ fn i2_a_reader_lifts_counters_that_no_majority_agrees_about() -> TestResult {
     assert_eq!(locks.stats().fencing_raises, 1);
     let last = guard.last_writer().get().to_string();
     assert!(["500", "700"].contains(&&*last), "{last}");
-    let with_it = || {
-        servers
-            .iter()
-            .filter(|it| it.get(fence(NAME)).unwrap() == last.as_bytes())
-            .count()
-    };
-    assert!(2 <= with_it());
+    let has_it = |it: &&Server| it.get(fence(NAME)).unwrap() == last.as_bytes();
+    assert!(2 <= servers.iter().filter(has_it).count());
     let one = guard.last_writer();
     drop(guard);
     assert!(one < locks.rw_lock(NAME).try_write()?.fencing_token());
@@ -182,10 +177,8 @@ fn i2_a_reader_lifts_counters_that_no_majority_agrees_about() -> TestResult {
 }
 
 #[test]
-fn i4_a_longer_ttl_of_one_reader_lengthens_the_lock_and_the_end_of_it_shortens_that_again()
--> TestResult {
-    let servers = Servers::start(3)?;
-    let locks = connected(builder(servers.urls()).max_ttl(LONG), 3);
+fn i4_the_longest_ttl_of_readers_lengthens_the_lock_until_that_reader_ends() -> TestResult {
+    let (servers, locks) = start_connected(3, |urls| builder(urls).max_ttl(LONG));
     let short = read(&locks, &servers, NAME);
     assert!(servers.iter().all(|it| it.pttl(NAME) <= 20_000));
 
@@ -207,8 +200,7 @@ fn i4_a_longer_ttl_of_one_reader_lengthens_the_lock_and_the_end_of_it_shortens_t
 
 #[test]
 fn i4_an_entry_that_is_gone_is_healed_and_a_lock_that_is_deleted_is_lost() -> TestResult {
-    let servers = Servers::start(3)?;
-    let locks = connected(with_ttl(servers.urls(), secs(3)), 3);
+    let (servers, locks) = start_connected(3, |urls| with_ttl(urls, secs(3)));
     let guard = read(&locks, &servers, NAME);
 
     // Readers' set alone on one server, and the lock itself on none.
@@ -217,9 +209,7 @@ fn i4_an_entry_that_is_gone_is_healed_and_a_lock_that_is_deleted_is_lost() -> Te
         servers[0].exists(readers(NAME))
     });
     del(&servers[1], NAME);
-    eventually("the lock is set again", || {
-        servers[1].get(NAME).as_deref() == Some(b"quorlock:shared")
-    });
+    eventually("the lock is set again", || is_shared(&servers[1]));
     eventually("both are counted", || 2 <= locks.stats().healed);
     assert!(guard.is_valid());
 
@@ -234,23 +224,17 @@ fn i4_an_entry_that_is_gone_is_healed_and_a_lock_that_is_deleted_is_lost() -> Te
 
 #[test]
 fn i4_a_reader_is_not_healed_where_somebody_else_holds_the_lock() -> TestResult {
-    let servers = Servers::start(3)?;
-    let locks = connected(with_ttl(servers.urls(), secs(3)), 3);
+    let (servers, locks) = start_connected(3, |urls| with_ttl(urls, secs(3)));
     let guard = read(&locks, &servers, NAME);
 
     // Of a client that knows no counter.
     del(&servers[2], &readers(NAME));
     set(&servers[2], NAME, "foreign");
-    let extensions = locks.stats().extensions;
-    eventually("it is extended", || {
-        extensions + 3 <= locks.stats().extensions
-    });
+    wait_for_extensions(&locks, 3);
 
     assert_eq!(servers[2].get(NAME).as_deref(), Some(&b"foreign"[..]));
-    assert!(
-        !servers[2].exists(readers(NAME)),
-        "an entry beside another client's key"
-    );
+    let has_entry = servers[2].exists(readers(NAME));
+    assert!(!has_entry, "an entry beside another client's key");
     assert_eq!(locks.stats().healed, 0);
     assert!(guard.is_valid());
     Ok(())
@@ -258,8 +242,7 @@ fn i4_a_reader_is_not_healed_where_somebody_else_holds_the_lock() -> TestResult 
 
 #[test]
 fn i5_a_set_that_was_left_over_revives_no_reader() -> TestResult {
-    let servers = Servers::start(3)?;
-    let locks = connected(builder(servers.urls()).renew(false).ttl(LONG), 3);
+    let (servers, locks) = start_connected(3, |urls| builder(urls).renew(false).ttl(LONG));
     let old = read(&locks, &servers, NAME);
     del_all(&servers, NAME);
 
@@ -275,10 +258,8 @@ fn i5_a_set_that_was_left_over_revives_no_reader() -> TestResult {
 }
 
 #[test]
-fn h22_a_reader_is_healed_where_a_writer_tried_once_a_majority_with_its_entry_has_that_counter()
--> TestResult {
-    let servers = Servers::start(3)?;
-    let locks = connected(builder(servers.urls()).renew(false).ttl(LONG), 3);
+fn h22_a_reader_is_healed_once_a_majority_has_the_counter_of_a_failed_writer() -> TestResult {
+    let (servers, locks) = start_connected(3, |urls| builder(urls).renew(false).ttl(LONG));
     let guard = read(&locks, &servers, NAME);
     // As a writer leaves a node that has come and gone.
     let number = (guard.last_writer().get() + 1).to_string();
@@ -290,11 +271,8 @@ fn h22_a_reader_is_healed_where_a_writer_tried_once_a_majority_with_its_entry_ha
         servers[0].exists(NAME)
     });
     for server in &servers {
-        assert_eq!(
-            server.get(fence(NAME)).as_deref(),
-            Some(number.as_bytes()),
-            "healed before"
-        );
+        let counter = server.get(fence(NAME)).unwrap();
+        assert_eq!(counter, number.as_bytes(), "healed before");
     }
     Ok(())
 }
@@ -329,17 +307,8 @@ fn h22_a_reader_outlives_the_loss_of_each_server_while_others_lift_the_counters(
 /// What makes the counter anew is a reader: no quarantine, and no other server that it would have to lift.
 #[test]
 fn h22_a_reader_outlives_that_each_server_is_emptied_and_read_by_others_at_once() -> TestResult {
-    let servers = Servers::start(3)?;
-    let build = || {
-        connected(
-            builder(servers.urls())
-                .quarantine(false)
-                .renew(false)
-                .ttl(LONG),
-            3,
-        )
-    };
-    let (locks, other) = (build(), build());
+    let (servers, locks) = start_connected(3, |urls| builder(urls).renew(false).ttl(LONG));
+    let other = connected(builder(servers.urls()).ttl(LONG), 3);
     let guard = read(&locks, &servers, NAME);
     for server in &servers {
         let healed = locks.stats().healed;
@@ -359,11 +328,10 @@ fn h22_a_reader_outlives_that_each_server_is_emptied_and_read_by_others_at_once(
 
 #[test]
 fn g6_a_reader_lifts_no_counter_to_what_one_node_alone_shows_far_ahead() -> TestResult {
-    let servers = Servers::start(3)?;
-    let locks = connected(builder(servers.urls()).renew(false).ttl(LONG), 3);
+    let (servers, locks) = start_connected(3, |urls| builder(urls).renew(false).ttl(LONG));
     let guard = read(&locks, &servers, NAME);
     let absurd = in_an_hour() + 48 * 3_600_000_000;
-    let shown = |server: &devnodes::Server| server.get(fence(NAME)).unwrap();
+    let shown = |server: &Server| server.get(fence(NAME)).unwrap();
     let before = shown(&servers[1]);
     set(&servers[0], &fence(NAME), &absurd.to_string());
     del(&servers[0], NAME);
@@ -374,10 +342,7 @@ fn g6_a_reader_lifts_no_counter_to_what_one_node_alone_shows_far_ahead() -> Test
         extended + 10 < scripts_run(&servers[0])
     });
 
-    assert_eq!(
-        (shown(&servers[1]), shown(&servers[2])),
-        (before.clone(), before)
-    );
+    assert!(servers.iter().skip(1).all(|it| shown(it) == before));
     Ok(())
 }
 
@@ -387,19 +352,11 @@ fn h22_readers_outlive_a_rolling_restart_that_loses_all_data_while_others_come()
     let servers = Servers::start(3)?;
     let strict = || with_quarantine(servers.urls(), secs(3));
     let programs: Vec<_> = (0..4).map(|_| connected(strict(), 3)).collect();
-    let guards: Vec<_> = programs
-        .iter()
-        .map(|it| it.rw_lock(NAME).read().unwrap())
-        .collect();
-    let members = |server: &devnodes::Server| {
-        let set = server
-            .command(&["ZRANGE", &readers(NAME), "0", "-1"])
-            .unwrap();
-        set.as_array()
-            .unwrap()
-            .iter()
-            .map(|it| it.as_bytes().unwrap().to_vec())
-            .collect::<HashSet<_>>()
+    let read = |it: &LockManager| it.rw_lock(NAME).read().unwrap();
+    let guards: Vec<_> = programs.iter().map(read).collect();
+    let members = |server: &Server| {
+        let members = members_in(server, &readers(NAME));
+        members.into_iter().collect::<HashSet<_>>()
     };
     eventually("all are everywhere", || {
         entries(&servers, NAME) == [4, 4, 4]
@@ -453,7 +410,7 @@ fn h22_readers_that_come_to_a_new_name_together_are_all_extended() -> TestResult
     let servers = Servers::start(3)?;
     let ways: Vec<Vec<Proxy>> = (0..8u64)
         .map(|program| {
-            let way = |(k, server): (u64, &devnodes::Server)| {
+            let way = |(k, server): (u64, &Server)| {
                 let way = Proxy::start(server.addr()).unwrap();
                 way.set_delay(ms((program * 7 + k * 11) % 21));
                 way
@@ -488,11 +445,8 @@ fn h22_readers_that_come_to_a_new_name_together_are_all_extended() -> TestResult
 
 #[test]
 fn a_writer_goes_on_as_a_reader_without_a_gap() -> TestResult {
-    let servers = Servers::start(3)?;
-    let (locks, other) = (
-        connected(builder(servers.urls()), 3),
-        connected(builder(servers.urls()), 3),
-    );
+    let (servers, locks) = start_connected(3, builder);
+    let other = connected(builder(servers.urls()), 3);
     let writer = locks.rw_lock(NAME).try_write()?;
     let token = writer.fencing_token();
     let lost = writer.lost();
@@ -519,8 +473,7 @@ fn a_writer_goes_on_as_a_reader_without_a_gap() -> TestResult {
 #[test]
 fn i9_no_writer_comes_in_while_another_becomes_a_reader() -> TestResult {
     const ROUNDS: u64 = 50;
-    let servers = Servers::start(3)?;
-    let locks = connected(builder(servers.urls()), 3);
+    let (servers, locks) = start_connected(3, builder);
     let lock = locks.rw_lock(NAME);
     // Odd while the lock is held on all servers; even in between.
     let round = AtomicU64::new(0);
@@ -541,10 +494,8 @@ fn i9_no_writer_comes_in_while_another_becomes_a_reader() -> TestResult {
                     let said = client
                         .command(&["SET", NAME, "foreign", "NX", "PX", "1"])
                         .unwrap();
-                    assert!(
-                        said.as_str().is_none() || round.load(SeqCst) != before,
-                        "a gap"
-                    );
+                    let is_free = said.as_str().is_some();
+                    assert!(!is_free || round.load(SeqCst) != before, "a gap");
                 }
             });
         }
@@ -560,9 +511,7 @@ fn i9_no_writer_comes_in_while_another_becomes_a_reader() -> TestResult {
             });
             round.fetch_add(1, SeqCst);
             let reader = writer.downgrade().unwrap();
-            let shared =
-                |it: &devnodes::Server| it.get(NAME).as_deref() == Some(b"quorlock:shared");
-            eventually("it is shared everywhere", || servers.iter().all(shared));
+            eventually("it is shared everywhere", || servers.iter().all(is_shared));
             round.fetch_add(1, SeqCst);
             reader.release().unwrap();
         }
@@ -581,20 +530,13 @@ fn i9_a_downgrade_that_is_lost_on_the_way_is_finished_by_renewal() -> TestResult
     eventually("the lock is on all servers", || servers.holders(NAME) == 3);
 
     // What is sent now is lost with the connections.
-    proxies
-        .iter()
-        .take(2)
-        .for_each(devnodes::Proxy::hold_requests);
+    proxies[..2].iter().for_each(Proxy::hold_requests);
     let reader = writer.downgrade()?;
     assert!(reader.is_valid(), "both forms keep writers out");
-    proxies.iter().take(2).for_each(devnodes::Proxy::cut);
-    proxies
-        .iter()
-        .take(2)
-        .for_each(devnodes::Proxy::release_requests);
+    proxies[..2].iter().for_each(Proxy::cut);
+    proxies[..2].iter().for_each(Proxy::release_requests);
 
-    let shared = |it: &devnodes::Server| it.get(NAME).as_deref() == Some(b"quorlock:shared");
-    eventually("it is shared everywhere", || servers.iter().all(shared));
+    eventually("it is shared everywhere", || servers.iter().all(is_shared));
     assert_eq!(other.rw_lock(NAME).try_read()?.last_writer(), token);
     reader.check()?;
     Ok(())
@@ -602,8 +544,7 @@ fn i9_a_downgrade_that_is_lost_on_the_way_is_finished_by_renewal() -> TestResult
 
 #[test]
 fn i9_a_downgrade_keeps_the_end_of_a_lock_that_is_not_renewed() -> TestResult {
-    let servers = Servers::start(1)?;
-    let locks = connected(builder(servers.urls()).ttl(LONG).renew(false), 1);
+    let (_servers, locks) = start_connected(1, |urls| builder(urls).ttl(LONG).renew(false));
     // What the keys' life is rounded up to is another each time.
     for _ in 0..20 {
         let writer = locks.rw_lock(NAME).try_write()?;
@@ -623,8 +564,7 @@ fn i9_a_downgrade_keeps_the_end_of_a_lock_that_is_not_renewed() -> TestResult {
 
 #[test]
 fn closures_are_run_with_the_lock_and_say_when_it_was_lost() -> TestResult {
-    let servers = Servers::start(3)?;
-    let locks = connected(builder(servers.urls()), 3);
+    let (servers, locks) = start_connected(3, builder);
     let lock = locks.rw_lock(NAME);
 
     assert!(lock.read_with(|guard| guard.is_valid())?);
@@ -640,31 +580,21 @@ fn closures_are_run_with_the_lock_and_say_when_it_was_lost() -> TestResult {
 
 #[test]
 fn i7_wrong_types_under_every_key_of_a_reader_are_errors_that_say_so() -> TestResult {
-    let servers = Servers::start(3)?;
-    let locks = connected(builder(servers.urls()), 3);
+    let (servers, locks) = start_connected(3, builder);
     // A name for each case: a command of the case before may still be on its way to a node that was not waited for.
     for (name, key) in [("a", "a".to_owned()), ("b", fence("b"))] {
-        for server in &servers {
-            server.command(&["SADD", &key, "x"])?;
-        }
+        command_all(&servers, &["SADD", &key, "x"]);
         let err = locks.rw_lock(name).try_read().unwrap_err();
-        assert!(
-            matches!(err, AcquireError::KeyInUse { .. }),
-            "{key}: {err:?}"
-        );
+        assert_matches!(err, AcquireError::KeyInUse { .. });
     }
     // A counter that is none.
-    for server in &servers {
-        set(server, &fence("c"), "many");
-    }
+    set_all(&servers, &fence("c"), "many");
     assert_matches!(
         locks.rw_lock("c").try_read().unwrap_err(),
         AcquireError::KeyInUse { .. }
     );
     // A set that was left over is deleted, whatever it is.
-    for server in &servers {
-        set(server, &readers("d"), "x");
-    }
+    set_all(&servers, &readers("d"), "x");
     drop(locks.rw_lock("d").try_read()?);
     // Lists and marks of another type are no obstacle: see `handover.lua`.
     for server in &servers {

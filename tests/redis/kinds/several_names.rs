@@ -39,35 +39,35 @@ pub(crate) fn wait_for(lock: MultiLock) -> Waiter {
     thread::spawn(move || lock.lock())
 }
 
-/// Which name is in the way at that node.
-fn name_in_the_way(err: &AcquireError, node: usize) -> Option<&str> {
-    match answer(err, node) {
-        NodeAnswer::Held { name, .. } => name.as_deref(),
-        other => panic!("n{node} said {other:?}"),
-    }
+/// Waits until the names are on no server.
+#[track_caller]
+fn wait_until_nowhere(servers: &Servers, names: &[&str]) {
+    eventually("all names are gone", || {
+        servers.iter().all(|it| count(it, names) == 0)
+    });
+}
+
+/// Asserts that each node was asked, and that this name is held there.
+#[track_caller]
+fn assert_is_held_everywhere(err: &AcquireError, name: &str) {
+    let is_held = |it: &NodeReport| matches!(&it.answer, NodeAnswer::Held { name: Some(held), .. } if **held == *name);
+    assert!(err.nodes().iter().all(is_held), "{err}");
+    assert_eq!(err.nodes().len(), 3);
 }
 
 /// The error of a try that every node has refused.
 #[track_caller]
 fn refused(lock: &MultiLock) -> AcquireError {
-    let mut err = None;
-    eventually("every node refuses it", || {
-        err = lock.try_lock().err();
-        err.as_ref().is_some_and(|it: &AcquireError| {
-            !it.nodes().is_empty()
-                && it
-                    .nodes()
-                    .iter()
-                    .all(|it| matches!(it.answer, NodeAnswer::Held { .. }))
-        })
-    });
-    err.unwrap()
+    let is_held = |it: &NodeReport| matches!(it.answer, NodeAnswer::Held { .. });
+    let by_all = |it: &AcquireError| !it.nodes().is_empty() && it.nodes().iter().all(is_held);
+    eventually_some("every node refuses it", || {
+        lock.try_lock().err().filter(by_all)
+    })
 }
 
 #[test]
 fn all_names_have_one_value_and_one_token_and_are_given_back_together() -> TestResult {
-    let servers = Servers::start(3)?;
-    let locks = on_all(&servers, far);
+    let (servers, locks) = start_on_all(3, far);
     let several = locks.multi_lock(["c", "a", "b", "a"]);
     assert_eq!(
         several.names().collect::<Vec<_>>(),
@@ -81,13 +81,9 @@ fn all_names_have_one_value_and_one_token_and_are_given_back_together() -> TestR
     for server in &servers {
         let values = NAMES.map(|it| server.get(it).unwrap());
         assert!(values.iter().all(|it| *it == values[0]), "{values:?}");
+        let token = guard.fencing_token().to_string().into_bytes();
         let counters = NAMES.map(|it| server.get(fence(it)).unwrap());
-        assert!(
-            counters
-                .iter()
-                .all(|it| *it == guard.fencing_token().to_string().as_bytes()),
-            "{counters:?}"
-        );
+        assert_eq!(counters, [(); 3].map(|()| token.clone()));
     }
     guard.extend(LONG * 2)?;
     eventually("all are extended", || {
@@ -98,17 +94,14 @@ fn all_names_have_one_value_and_one_token_and_are_given_back_together() -> TestR
         })
     });
     assert_eq!(guard.release()?.nodes, 3);
-    eventually("all are gone", || {
-        servers.iter().all(|it| count(it, &NAMES) == 0)
-    });
+    wait_until_nowhere(&servers, &NAMES);
     nothing_waits(&servers);
     Ok(())
 }
 
 #[test]
 fn a_lock_of_one_name_is_the_mutex_of_that_name() -> TestResult {
-    let servers = Servers::start(3)?;
-    let locks = on_all(&servers, far);
+    let (servers, locks) = start_on_all(3, far);
 
     let guard = locks.multi_lock(["a", "a"]).try_lock()?;
 
@@ -121,10 +114,9 @@ fn a_lock_of_one_name_is_the_mutex_of_that_name() -> TestResult {
 }
 
 #[test]
-fn j1_each_name_excludes_whoever_takes_it_otherwise_and_the_rows_say_which_name_is_in_the_way()
--> TestResult {
-    let servers = Servers::start(3)?;
-    let (locks, other) = (on_all(&servers, far), on_all(&servers, far));
+fn j1_each_name_of_a_set_excludes_others_and_the_rows_have_the_held_name() -> TestResult {
+    let (servers, locks) = start_on_all(3, far);
+    let other = on_all(&servers, far);
     let guard = locks.multi_lock(NAMES).lock()?;
     wait_until_everywhere(&servers, &NAMES);
     for name in NAMES {
@@ -132,33 +124,19 @@ fn j1_each_name_excludes_whoever_takes_it_otherwise_and_the_rows_say_which_name_
         assert_held(&other.reentrant_mutex(name).try_lock().unwrap_err());
         let overlapping = other.multi_lock([name, "z"]);
         let err = refused(&overlapping);
-        assert!(
-            (0..3).all(|node| name_in_the_way(&err, node) == Some(name)),
-            "{err}"
-        );
-        assert!(
-            err.to_string().contains(&format!("{name} is held by")),
-            "{err}"
-        );
+        assert_is_held_everywhere(&err, name);
+        assert_contains(&err, &format!("{name} is held by"));
         assert_eq!(servers.holders("z"), 0, "all or none");
         // As a client of the plain layout.
         let taken = servers[0].command(&["SET", name, "foreign", "NX", "PX", "1000"])?;
         assert_eq!(taken.as_str(), None, "{name}");
     }
     guard.release()?;
-    eventually("all are gone", || {
-        servers.iter().all(|it| count(it, &NAMES) == 0)
-    });
+    wait_until_nowhere(&servers, &NAMES);
 
     for name in NAMES {
-        servers
-            .iter()
-            .for_each(|it| set_px(it, name, "foreign", 60_000));
-        let err = refused(&locks.multi_lock(NAMES));
-        assert!(
-            (0..3).all(|node| name_in_the_way(&err, node) == Some(name)),
-            "{err}"
-        );
+        set_all(&servers, name, "foreign");
+        assert_is_held_everywhere(&refused(&locks.multi_lock(NAMES)), name);
         let others: Vec<_> = NAMES.into_iter().filter(|it| *it != name).collect();
         assert!(servers.iter().all(|it| count(it, &others) == 0));
         del_all(&servers, name);
@@ -168,8 +146,7 @@ fn j1_each_name_excludes_whoever_takes_it_otherwise_and_the_rows_say_which_name_
 }
 
 #[test]
-fn j1_a_reader_of_one_name_and_a_set_with_it_exclude_each_other_and_wait_for_each_other()
--> TestResult {
+fn j1_a_reader_and_a_set_with_its_name_exclude_and_wait_for_each_other() -> TestResult {
     let servers = Servers::start(3)?;
     let (readers, others) = (on_all(&servers, far), on_all(&servers, far));
     let read = readers.rw_lock("b").read()?;
@@ -177,15 +154,13 @@ fn j1_a_reader_of_one_name_and_a_set_with_it_exclude_each_other_and_wait_for_eac
 
     let err = others.multi_lock(NAMES).try_lock().unwrap_err();
     assert_held(&err);
-    let by_readers = |it: &NodeReport| match &it.answer {
+    let by_readers = |it: &&NodeReport| match &it.answer {
         NodeAnswer::HeldByReaders { name, .. } => name.as_deref() == Some("b"),
         _ => false,
     };
-    assert!(
-        2 <= err.nodes().iter().filter(|it| by_readers(it)).count(),
-        "{err}"
-    );
-    assert!(err.to_string().contains("b is held by readers, "), "{err}");
+    let refusals = err.nodes().iter().filter(by_readers).count();
+    assert!(2 <= refusals, "{err}");
+    assert_contains(&err, "b is held by readers, ");
     let waiting = wait_for(others.multi_lock(NAMES));
     wait_until_listed(&servers, "b", 1);
     assert!(servers.iter().all(|it| count(it, &["a", "c"]) == 0));
@@ -210,36 +185,30 @@ fn j1_a_reader_of_one_name_and_a_set_with_it_exclude_each_other_and_wait_for_eac
 
 #[test]
 fn names_that_cannot_be_used_are_typed_errors_and_no_node_is_asked() -> TestResult {
-    let servers = Servers::start(1)?;
-    let locks = on_all(&servers, far);
+    let (servers, locks) = start_on_all(1, far);
     let before = locks.stats().commands;
     let none: [&str; 0] = [];
 
-    assert_eq!(
-        locks.multi_lock(none).lock().unwrap_err(),
-        AcquireError::NoNames
-    );
     let many = (0..65).map(|i| i.to_string());
-    assert_eq!(
-        locks.multi_lock(many).try_lock().unwrap_err(),
-        AcquireError::TooManyNames { count: 65, max: 64 }
-    );
     let long = ["x".repeat(40_000), "y".repeat(40_000)];
-    let too_long = AcquireError::NameTooLong {
-        len: 80_000,
-        max: 65_536,
-    };
-    assert_eq!(
-        locks.multi_lock(&long).try_lock_for(LONG).unwrap_err(),
-        too_long
-    );
-    assert_eq!(
-        locks
-            .multi_lock(["a", "quorlock:x"])
-            .try_lock()
-            .unwrap_err(),
-        AcquireError::NameReserved
-    );
+    let (len, max) = (80_000, 65_536);
+    let reserved = ["a", "quorlock:x"];
+    for (lock, expected) in [
+        (locks.multi_lock(none), AcquireError::NoNames),
+        (
+            locks.multi_lock(many),
+            AcquireError::TooManyNames { count: 65, max: 64 },
+        ),
+        (
+            locks.multi_lock(&long),
+            AcquireError::NameTooLong { len, max },
+        ),
+        (locks.multi_lock(reserved), AcquireError::NameReserved),
+    ] {
+        assert_eq!(lock.try_lock().unwrap_err(), expected);
+        assert_eq!(lock.try_lock_for(LONG).unwrap_err(), expected);
+        assert_eq!(lock.lock().unwrap_err(), expected);
+    }
     assert_matches!(
         locks.multi_lock(["a"]).ttl(ms(1)).try_lock(),
         Err(AcquireError::BadTtl(_))
@@ -258,19 +227,12 @@ fn names_that_cannot_be_used_are_typed_errors_and_no_node_is_asked() -> TestResu
 }
 
 #[test]
-fn j4_a_key_of_another_type_under_any_name_is_told_with_the_name_and_nothing_is_taken() -> TestResult
-{
-    let servers = Servers::start(1)?;
-    let locks = on_all(&servers, far);
+fn j4_a_key_of_another_type_under_any_name_is_reported_and_nothing_is_taken() -> TestResult {
+    let (servers, locks) = start_on_all(1, far);
     let failed = |err: &AcquireError, what| {
         assert!(matches!(err, AcquireError::KeyInUse { .. }), "{err:?}");
-        assert_eq!(
-            *failure(err, 0),
-            NodeFailure::KeyInUse {
-                name: Some("b".into()),
-                what
-            }
-        );
+        let name = Some("b".into());
+        assert_eq!(*failure(err, 0), NodeFailure::KeyInUse { name, what });
         assert_eq!(count(&servers[0], &["a", "c"]), 0);
     };
     for key in ["b", &fence("b")] {
@@ -284,11 +246,7 @@ fn j4_a_key_of_another_type_under_any_name_is_told_with_the_name_and_nothing_is_
     set(&servers[0], &fence("b"), "12x");
     let err = locks.multi_lock(NAMES).try_lock().unwrap_err();
     failed(&err, "the fencing counter holds nonsense");
-    assert!(
-        err.to_string()
-            .contains("b: the fencing counter holds nonsense"),
-        "{err}"
-    );
+    assert_contains(&err, "b: the fencing counter holds nonsense");
     del(&servers[0], &fence("b"));
 
     // Those of the queue decide nothing about who holds it.
@@ -305,8 +263,7 @@ fn j4_a_key_of_another_type_under_any_name_is_told_with_the_name_and_nothing_is_
 
 #[test]
 fn a14_a_token_is_above_every_earlier_holders_of_each_name() -> TestResult {
-    let servers = Servers::start(3)?;
-    let locks = on_all(&servers, far);
+    let (servers, locks) = start_on_all(3, far);
     let mut earlier: BTreeMap<&str, FencingToken> = BTreeMap::new();
     let mut take = |names: &[&'static str]| {
         let guard = match names {
@@ -324,9 +281,7 @@ fn a14_a_token_is_above_every_earlier_holders_of_each_name() -> TestResult {
     };
     // The counters of the names are at different places, and one of them is far ahead of all clocks.
     let ahead = in_an_hour();
-    servers
-        .iter()
-        .for_each(|it| set(it, &fence("b"), &ahead.to_string()));
+    set_all(&servers, &fence("b"), &ahead.to_string());
     for names in [
         &["a"][..],
         &["a", "b"],
@@ -482,8 +437,7 @@ fn j3_those_who_name_the_same_locks_in_opposite_orders_never_wait_for_each_other
 
 #[test]
 fn d13_one_name_that_is_gone_at_a_majority_is_a_loss_and_the_others_are_released() -> TestResult {
-    let servers = Servers::start(3)?;
-    let locks = connected(builder(servers.urls()).ttl(secs(20)), 3);
+    let (servers, locks) = start_connected(3, |urls| builder(urls).ttl(secs(20)));
     let guard = locks.multi_lock(NAMES).lock()?;
     wait_until_everywhere(&servers, &NAMES);
 
@@ -497,17 +451,13 @@ fn d13_one_name_that_is_gone_at_a_majority_is_a_loss_and_the_others_are_released
 
     assert_eq!(guard.check(), Err(Lost::Gone));
     drop(guard);
-    eventually("nothing is left of the others", || {
-        servers.iter().all(|it| count(it, &NAMES) == 0)
-    });
+    wait_until_nowhere(&servers, &NAMES);
     Ok(())
 }
 
 #[test]
-fn d13_a_name_that_another_has_got_meanwhile_is_not_taken_back_nor_are_the_others_set_again_there()
--> TestResult {
-    let servers = Servers::start(3)?;
-    let locks = connected(builder(servers.urls()).ttl(secs(20)), 3);
+fn d13_where_another_holds_one_name_no_name_is_set_again() -> TestResult {
+    let (servers, locks) = start_connected(3, |urls| builder(urls).ttl(secs(20)));
     let guard = locks.multi_lock(NAMES).lock()?;
     wait_until_everywhere(&servers, &NAMES);
 
@@ -528,9 +478,7 @@ fn d13_a_name_that_another_has_got_meanwhile_is_not_taken_back_nor_are_the_other
     assert!(!servers[0].exists("a") && servers[0].exists("c"));
     assert_eq!(locks.stats().healed, 0);
     guard.release()?;
-    eventually("its own are gone", || {
-        servers.iter().all(|it| count(it, &["a", "c"]) == 0)
-    });
+    wait_until_nowhere(&servers, &["a", "c"]);
     Ok(())
 }
 

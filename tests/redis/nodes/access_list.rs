@@ -1,7 +1,7 @@
 //! The access list of the guide's page on access: it is enough, nothing of it is too much, and it lets nobody do more.
 
 use std::thread;
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
 use devnodes::{Server, Servers, eventually};
 use quorlock::error::{NodeAnswer, NodeFailure};
@@ -55,6 +55,12 @@ impl Place {
         self.server.command(&words).unwrap();
         self.server.command(&["FLUSHALL"]).unwrap();
         self.server.command(&["SCRIPT", "FLUSH"]).unwrap();
+    }
+
+    /// Adds rules for the user.
+    fn allow(&self, words: &[String]) {
+        let user = ["ACL", "SETUSER", "locks"].map(str::to_owned);
+        self.server.command(&[&user[..], words].concat()).unwrap();
     }
 
     fn options(&self, url: &str) -> Builder {
@@ -213,8 +219,7 @@ impl Claim {
                 it.extend(LONG).is_ok() && at.server.exists(at.fence("e"))
             }),
             CountersAheadArePassed => {
-                let hour_ahead = SystemTime::UNIX_EPOCH.elapsed().unwrap() + secs(3_600);
-                let ahead = u64::try_from(hour_ahead.as_micros()).unwrap();
+                let ahead = in_an_hour();
                 set(&at.server, &at.fence("f"), &ahead.to_string());
                 take("f").is_ok_and(|it| ahead < it.fencing_token().get())
             }
@@ -284,12 +289,8 @@ impl Claim {
             }),
             WaitersLeaveTheList => {
                 // Another client's lock, so that no release clears up.
-                set_px(
-                    &at.server,
-                    &format!("{PREFIX}waited for"),
-                    "another's",
-                    60_000,
-                );
+                let key = format!("{PREFIX}waited for");
+                set_px(&at.server, &key, "another's", 60_000);
                 let waiter = at.manager();
                 // Connected before the time begins: a call whose time is over by then enters no list.
                 let _ = waiter.check_nodes();
@@ -378,10 +379,10 @@ fn no_command_on_the_access_list_of_the_guide_is_too_much() -> TestResult {
         .filter(|it| it.starts_with('+'))
         .collect();
     let known: Vec<&str> = NEEDED_FOR.iter().map(|it| it.0).collect();
-    assert!(
-        known.iter().all(|it| listed.iter().any(|word| word == it)),
-        "not in the guide any more: {known:?}"
-    );
+    for command in known {
+        let is_listed = listed.iter().any(|word| word == command);
+        assert!(is_listed, "not in the guide any more: {command}");
+    }
     let place = Place::new();
     for command in &listed {
         place.set_user(command);
@@ -403,19 +404,10 @@ fn without_the_last_line_of_the_access_list_locks_work_and_waiters_ask_again() -
     let place = Place::new();
     let all = access_list(0);
     let waiting = &all[all.iter().position(|word| word == "+zadd").unwrap()..];
-    assert!(
-        waiting.contains(&"+subscribe".to_owned()) && waiting.contains(&"+zadd".to_owned()),
-        "{waiting:?}"
-    );
+    assert!(waiting.contains(&"+subscribe".to_owned()), "{waiting:?}");
     place.set_user("");
     let denied: Vec<_> = waiting.iter().map(|it| it.replace('+', "-")).collect();
-    place.server.command(
-        &[
-            &["ACL".to_owned(), "SETUSER".to_owned(), "locks".to_owned()],
-            &denied[..],
-        ]
-        .concat(),
-    )?;
+    place.allow(&denied);
 
     let is_waiting = |word: &str| waiting.iter().any(|it| it == word);
     let others = NEEDED_FOR.iter().filter(|it| !is_waiting(it.0));
@@ -449,28 +441,11 @@ fn h24_whatever_command_is_forbidden_no_call_leaves_a_key_without_expiry() -> Te
         .collect();
     let left_without = |missing: &str, readers: &[String]| {
         place.set_user(missing);
-        let readers: Vec<_> = readers
-            .iter()
-            .filter(|word| *word != missing)
-            .cloned()
-            .collect();
-        place
-            .server
-            .command(
-                &[
-                    &["ACL", "SETUSER", "locks"].map(str::to_owned)[..],
-                    &readers,
-                ]
-                .concat(),
-            )
-            .unwrap();
+        let readers = readers.iter().filter(|word| *word != missing);
+        place.allow(&readers.cloned().collect::<Vec<_>>());
         let (one, other) = (place.manager(), place.manager());
-        set_px(
-            &place.server,
-            &format!("{PREFIX}taken"),
-            "another's",
-            60_000,
-        );
+        let taken = format!("{PREFIX}taken");
+        set_px(&place.server, &taken, "another's", 60_000);
         let waits = one.mutex("taken").try_lock_for(ms(100));
         let reader = one.rw_lock("read").try_read();
         let second = other.rw_lock("read").try_read();
@@ -480,18 +455,10 @@ fn h24_whatever_command_is_forbidden_no_call_leaves_a_key_without_expiry() -> Te
             let released = reader.release();
             // The first list has all that a release needs.
             let is_out = released.is_ok() || access_list(0).iter().any(|word| word == missing);
-            assert!(
-                is_out,
-                "without {missing}: in and not out; {result:?}, {released:?}"
-            );
+            assert!(is_out, "without {missing}: {result:?}, {released:?}");
         }
         drop((waits, writer));
-        let keys = place.server.command(&["KEYS", "*"]).unwrap();
-        let keys = keys
-            .as_array()
-            .unwrap()
-            .iter()
-            .map(|key| key.as_str().unwrap().to_owned());
+        let keys = lists::strings(&place.server.command(&["KEYS", "*"]).unwrap()).into_iter();
         let is_left =
             |key: &String| place.server.command(&["PTTL", key]).unwrap().as_int() == Some(-1);
         keys.filter(|key| !FOR_EVER.contains(&key.as_str()) && is_left(key))
@@ -499,11 +466,8 @@ fn h24_whatever_command_is_forbidden_no_call_leaves_a_key_without_expiry() -> Te
     };
 
     for missing in &all {
-        assert_eq!(
-            left_without(missing, &of_readers()),
-            [""; 0],
-            "without {missing}"
-        );
+        let left = left_without(missing, &of_readers());
+        assert_eq!(left, [""; 0], "without {missing}");
     }
     assert_eq!(left_without("", &[]), [""; 0], "with the first list alone");
     Ok(())
@@ -559,20 +523,13 @@ fn the_user_of_the_guide_can_do_nothing_else() -> TestResult {
             "can't run this command",
             "can't access at least one of the keys",
         ];
-        assert!(
-            denied.iter().any(|it| err.contains(it)),
-            "{command:?}: {err}"
-        );
+        let is_denied = denied.iter().any(|it| err.contains(it));
+        assert!(is_denied, "{command:?}: {err}");
     }
-    assert_eq!(
-        place.server.get("of another application").as_deref(),
-        Some(&b"precious"[..])
-    );
-    assert_eq!(
-        user.command(&["SET", &format!("{PREFIX}mine"), "x"])?
-            .as_str(),
-        Some("OK")
-    );
+    let kept = place.server.get("of another application").unwrap();
+    assert_eq!(kept, b"precious");
+    let set = user.command(&["SET", &format!("{PREFIX}mine"), "x"])?;
+    assert_eq!(set.as_str(), Some("OK"));
     Ok(())
 }
 
@@ -586,13 +543,8 @@ fn i7_readers_say_which_permission_they_lack() -> TestResult {
     needs!(AccessLists);
     let place = Place::new();
     let more = of_readers();
-    let allow = |words: &[String]| {
-        place.set_user("");
-        let user = ["ACL", "SETUSER", "locks"].map(str::to_owned);
-        place.server.command(&[&user[..], words].concat()).unwrap();
-    };
-
-    allow(&more);
+    place.set_user("");
+    place.allow(&more);
     let (one, two) = (place.manager(), place.manager());
     let (first, second) = (one.rw_lock("a").read()?, two.rw_lock("a").read()?);
     first.extend(LONG)?;
@@ -609,18 +561,9 @@ fn i7_readers_say_which_permission_they_lack() -> TestResult {
     assert_eq!(log.as_array(), Some(&[][..]), "refused: {log:?}");
 
     for missing in &more {
-        allow(
-            &more
-                .iter()
-                .map(|it| {
-                    if it == missing {
-                        it.replace('+', "-")
-                    } else {
-                        it.clone()
-                    }
-                })
-                .collect::<Vec<_>>(),
-        );
+        place.set_user("");
+        place.allow(&more);
+        place.allow(&[missing.replace('+', "-")]);
         let locks = place.manager();
         let other = place.manager();
         let read = || locks.rw_lock("b").try_read();

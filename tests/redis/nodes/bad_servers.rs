@@ -119,26 +119,13 @@ fn g6_a_majority_that_talks_nonsense_is_never_a_grant() -> TestResult {
 
 #[test]
 fn error_replies_to_the_login_are_told_apart() -> TestResult {
-    let cases: [(&[u8], &str); 4] = [
-        (
-            b"-LOADING Redis is loading the dataset in memory\r\n",
-            "loading its data",
-        ),
-        (
-            b"-ERR max number of clients reached\r\n",
-            "too many clients; ",
-        ),
-        (
-            b"-BUSY Redis is busy running a script.\r\n",
-            "busy with a long script; ",
-        ),
-        (
-            b"-WRONGPASS invalid username-password pair\r\n",
-            "login refused; ",
-        ),
-    ];
-    for (reply, expected) in cases {
-        let fake = FakeServer::replying(reply)?;
+    for (reply, expected) in [
+        ("LOADING Redis is loading the dataset", "loading its data"),
+        ("ERR max number of clients reached", "too many clients; "),
+        ("BUSY Redis is busy running", "busy with a long script; "),
+        ("WRONGPASS invalid username-password", "login refused; "),
+    ] {
+        let fake = FakeServer::replying(format!("-{reply}\r\n"))?;
         let locks = builder([fake.url()]).build()?;
 
         let err = locks.mutex("report").try_lock().unwrap_err();
@@ -163,16 +150,9 @@ fn a_server_in_protected_mode_is_said_to_be_one_and_not_to_have_another_password
 
     let checks = locks.check_nodes();
 
-    assert!(
-        says(checks[0].failure.as_ref().unwrap(), "in protected mode"),
-        "{}",
-        checks[0]
-    );
-    assert!(
-        checks[0].to_string().contains("set a password"),
-        "{}",
-        checks[0]
-    );
+    let failure = checks[0].failure.as_ref().unwrap();
+    assert!(says(failure, "in protected mode"), "{failure}");
+    assert_contains(&checks[0], "set a password");
     Ok(())
 }
 
@@ -221,10 +201,9 @@ fn g5_passwords_and_users_are_checked_before_any_vote() -> TestResult {
         let err = locks.mutex("report").try_lock().unwrap_err();
         assert_no_quorum(&err);
         // The round is over with the second of them.
-        let words = if login.is_empty() {
-            "a password is required"
-        } else {
-            "login refused; "
+        let words = match login {
+            "" => "a password is required",
+            _ => "login refused; ",
         };
         assert!(2 <= failures(&err, words), "{login}: {err:?}");
         assert!(!format!("{err} {err:?}").contains("s3cret"));
@@ -243,8 +222,7 @@ fn g5_passwords_and_users_are_checked_before_any_vote() -> TestResult {
 #[test]
 fn a_password_that_is_changed_later_counts_from_the_next_connection_on() -> TestResult {
     needs!(Passwords);
-    let servers = Servers::start(1)?;
-    let locks = connected(builder(servers.urls()), 1);
+    let (servers, locks) = start_connected(1, builder);
 
     servers[0].command(&["CONFIG", "SET", "requirepass", "later"])?;
     drop(locks.mutex("report").try_lock()?);
@@ -321,24 +299,15 @@ fn b2_replicas_have_no_vote_not_even_writable_ones() -> TestResult {
     servers[1].command(&replicate)?;
 
     let err = manager(&servers).mutex("report").try_lock().unwrap_err();
-    assert_no_quorum(&err);
-    for node in 0..2 {
-        assert_eq!(*failure(&err, node), NodeFailure::Replica);
-    }
+    assert_failed(&err, &[0, 1], &NodeFailure::Replica);
     // Also where the connection is older than the change.
     let err = before.mutex("report").try_lock().unwrap_err();
-    assert_no_quorum(&err);
-    for node in 0..2 {
-        assert_eq!(*failure(&err, node), NodeFailure::Replica);
-    }
+    assert_failed(&err, &[0, 1], &NodeFailure::Replica);
 
     servers[0].command(&["CONFIG", "SET", "replica-read-only", "no"])?;
     servers[1].command(&["CONFIG", "SET", "replica-read-only", "no"])?;
     let err = manager(&servers).mutex("report").try_lock().unwrap_err();
-    assert_no_quorum(&err);
-    for node in 0..2 {
-        assert_eq!(*failure(&err, node), NodeFailure::Replica);
-    }
+    assert_failed(&err, &[0, 1], &NodeFailure::Replica);
     eventually("nothing of it is left", || {
         lock_keys(&servers[2]).is_empty()
     });
@@ -351,14 +320,11 @@ fn b2_replicas_have_no_vote_not_even_writable_ones() -> TestResult {
 #[test]
 fn e5_servers_out_of_memory_grant_nothing_and_still_release_and_extend() -> TestResult {
     needs!(Settings);
-    let servers = Servers::start(3)?;
-    let locks = connected(builder(servers.urls()).ttl(LONG), 3);
+    let (servers, locks) = start_connected(3, |urls| builder(urls).ttl(LONG));
     let guard = locks.mutex("report").lock()?;
     eventually("it is on all nodes", || servers.holders("report") == 3);
 
-    for server in &servers {
-        server.command(&["CONFIG", "SET", "maxmemory", "1"])?;
-    }
+    command_all(&servers, &["CONFIG", "SET", "maxmemory", "1"]);
 
     let err = locks.mutex("other").try_lock().unwrap_err();
     assert_no_quorum(&err);
@@ -373,8 +339,7 @@ fn e5_servers_out_of_memory_grant_nothing_and_still_release_and_extend() -> Test
 #[test]
 fn servers_that_refuse_writes_for_want_of_replicas_are_told_apart() -> TestResult {
     needs!(Settings);
-    let servers = Servers::start(3)?;
-    let locks = connected(builder(servers.urls()).ttl(LONG), 3);
+    let (servers, locks) = start_connected(3, |urls| builder(urls).ttl(LONG));
     for i in 0..2 {
         servers[i].command(&["CONFIG", "SET", "min-replicas-to-write", "1"])?;
     }
@@ -388,47 +353,6 @@ fn servers_that_refuse_writes_for_want_of_replicas_are_told_apart() -> TestResul
     servers[1].command(&["CONFIG", "SET", "min-replicas-to-write", "0"])?;
     drop(locks.mutex("report").try_lock()?);
     nothing_is_left(&servers);
-    Ok(())
-}
-
-#[test]
-fn b3_cluster_nodes_have_no_vote() -> TestResult {
-    needs!(Clusters);
-    let servers = Servers::start_with(2, |it| it.arg("--cluster-enabled", "yes"))?;
-
-    let err = manager(&servers).mutex("report").try_lock().unwrap_err();
-
-    assert_no_quorum(&err);
-    assert!(1 <= failures(&err, "part of a cluster; "), "{err:?}");
-    Ok(())
-}
-
-#[test]
-fn b3_a_sentinel_is_refused_in_words() -> TestResult {
-    // As one says it; a real one wants a file of settings to write to.
-    let fake = FakeServer::start(|conn| {
-        while let Some(command) = conn.read_command() {
-            let reply = match command[0].as_slice() {
-                b"HELLO" => "%0\r\n".to_owned(),
-                b"INFO" => "$23\r\nredis_mode:sentinel\r\n\r\n\r\n".to_owned(),
-                b"ROLE" => "*2\r\n$8\r\nsentinel\r\n*0\r\n".to_owned(),
-                other => format!("-ERR unknown command '{}'\r\n", other.escape_ascii()),
-            };
-            if !conn.write(reply.as_bytes()) {
-                return;
-            }
-        }
-    })?;
-    let locks = builder([fake.url()]).build()?;
-
-    let err = locks.mutex("report").try_lock().unwrap_err();
-
-    assert!(says(failure(&err, 0), "a Sentinel"), "{err}");
-    assert!(
-        err.to_string()
-            .contains("a Sentinel, which stores nothing; give the address of a primary"),
-        "{err}"
-    );
     Ok(())
 }
 
@@ -475,15 +399,7 @@ fn b1_one_server_behind_two_addresses_has_one_vote() -> TestResult {
 
         servers[1].pause()?;
         let impatient = impatient(urls).connect_timeout(ms(500)).build()?;
-        let err = error_in_the_end(&impatient, "report", |it| {
-            matches!(it, AcquireError::NoQuorum { .. })
-        });
-        let err = if has_double(&err) {
-            err
-        } else {
-            error_in_the_end(&impatient, "report", has_double)
-        };
-        assert_no_quorum(&err);
+        assert_no_quorum(&error_in_the_end(&impatient, "report", has_double));
         servers[1].resume()?;
         nothing_is_left(&servers);
     }
@@ -500,8 +416,7 @@ fn has_double(err: &AcquireError) -> bool {
 
 #[test]
 fn a_key_of_another_type_is_in_use_and_survives() -> TestResult {
-    let servers = Servers::start(3)?;
-    let locks = connected(builder(servers.urls()), 3);
+    let (servers, locks) = start_connected(3, builder);
     let is_hash =
         |i: usize| servers[i].command(&["TYPE", "report"]).unwrap().as_str() == Some("hash");
     servers[0].command(&["HSET", "report", "field", "value"])?;
@@ -534,7 +449,7 @@ fn a_key_of_another_type_is_in_use_and_survives() -> TestResult {
 fn servers_busy_with_a_script_are_told_apart_and_come_back() -> TestResult {
     needs!(Settings);
     let servers = Servers::start(3)?;
-    let locks: LockManager = connected(builder(servers.urls()).ttl(LONG), 3);
+    let locks = connected(builder(servers.urls()).ttl(LONG), 3);
     let endless = [make_busy(&servers[0]), make_busy(&servers[1])];
 
     let err = locks.mutex("report").try_lock().unwrap_err();

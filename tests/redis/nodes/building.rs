@@ -1,6 +1,6 @@
 //! Building a manager: every problem at once, no secrets, no network.
 
-use devnodes::{FakeServer, Servers, eventually};
+use devnodes::{FakeServer, Server, Servers, eventually};
 use quorlock::LockManager;
 use quorlock::error::{BuildProblem, NodeAnswer, NodeFailure};
 
@@ -12,9 +12,9 @@ fn building_touches_no_network() -> TestResult {
 
     let locks = builder([fake.url()]).build()?;
     let unused = builder([fake.url()]).build()?;
-    let _description = unused.mutex("report");
+    let _handle = unused.mutex("report");
     // Its threads have ended, so nothing can come later.
-    drop((_description, unused));
+    drop((_handle, unused));
     assert_eq!(fake.connections(), 0);
 
     assert_no_quorum(&locks.mutex("report").try_lock().unwrap_err());
@@ -26,9 +26,7 @@ fn building_touches_no_network() -> TestResult {
 fn a_manager_is_built_while_all_nodes_are_down_and_works_once_they_are_up() -> TestResult {
     needs!(ClosedPorts);
     let servers = Servers::start(3)?;
-    for server in &servers {
-        server.kill()?;
-    }
+    servers.iter().try_for_each(Server::kill)?;
 
     let locks = manager(&servers);
     let err = locks.mutex("report").try_lock().unwrap_err();
@@ -40,9 +38,7 @@ fn a_manager_is_built_while_all_nodes_are_down_and_works_once_they_are_up() -> T
         .filter(|it| matches!(it.answer, NodeAnswer::Failed(NodeFailure::Connect { .. })));
     assert!(2 <= refused.count(), "{err:?}");
 
-    for server in &servers {
-        server.restart()?;
-    }
+    servers.iter().try_for_each(Server::restart)?;
     drop(locks.mutex("report").lock()?);
     nothing_is_left(&servers);
     Ok(())

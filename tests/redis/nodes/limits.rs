@@ -50,8 +50,7 @@ fn commands_after(notices: Vec<String>) -> u64 {
 }
 
 #[test]
-fn h7_a_node_that_announces_what_nobody_waits_for_brings_few_commands_about_until_it_answers_them()
-{
+fn h7_notices_for_which_nobody_waits_bring_few_commands_until_they_are_answered() {
     let of_many = (0..5_000).map(notice).collect();
     let of_one = (0..5_000).map(|_| notice(0)).collect();
 
@@ -114,8 +113,7 @@ fn short_lived(proxy: &Proxy) -> LockManager {
 }
 
 #[test]
-fn h9_a_connection_that_never_answers_again_is_given_up_when_all_that_it_carried_has_expired()
--> TestResult {
+fn h9_a_mute_connection_is_given_up_when_all_that_it_carried_has_expired() -> TestResult {
     let servers = Servers::start(1)?;
     let (proxy, other) = (
         Proxy::start(servers[0].addr())?,
@@ -181,8 +179,7 @@ fn h9_a_mute_connection_is_given_up_also_while_a_call_waits_for_notices_on_it() 
 }
 
 #[test]
-fn h9_a_client_that_was_stopped_reads_what_has_come_before_it_gives_a_connection_up() -> TestResult
-{
+fn h9_a_client_that_was_stopped_reads_answers_before_it_gives_a_connection_up() -> TestResult {
     let servers = Servers::start(1)?;
     loop {
         let proxy = Proxy::start(servers[0].addr())?;

@@ -1,7 +1,5 @@
 //! When servers are given the scripts.
 
-use std::time::Duration;
-
 use devnodes::{Server, Servers, eventually};
 use quorlock::LockManager;
 
@@ -24,14 +22,17 @@ fn misses(server: &Server) -> Option<String> {
     server.info("errorstat_NOSCRIPT")
 }
 
-/// Takes a lock, extends it and gives it back.
-fn use_a_lock(locks: &LockManager) -> TestResult {
-    use_a_lock_for(locks, secs(20))
+/// Asserts how often it was asked about scripts or given one, and how often it did not know one.
+#[track_caller]
+fn assert_counts(server: &Server, expected: u64, expected_misses: u64) {
+    assert_eq!(asked_or_given(server), expected);
+    assert_eq!(misses(server), Some(format!("count={expected_misses}")));
 }
 
-fn use_a_lock_for(locks: &LockManager, ttl: Duration) -> TestResult {
+/// Takes a lock, extends it and gives it back.
+fn use_a_lock(locks: &LockManager) -> TestResult {
     let guard = locks.mutex("report").lock()?;
-    guard.extend(ttl)?;
+    guard.extend(secs(20))?;
     guard.release()?;
     Ok(())
 }
@@ -42,37 +43,27 @@ fn a_server_is_given_what_every_lock_needs_by_its_first_connection_and_by_no_oth
     let servers = Servers::start(1)?;
     for connections in 1..=2 {
         use_a_lock(&connected(builder(servers.urls()), 1))?;
-        assert_eq!(asked_or_given(&servers[0]), NEEDED + connections);
+        // One miss: the sync of the first connection.
+        assert_counts(&servers[0], NEEDED + connections, 1);
     }
-    // The sync of the first connection.
-    assert_eq!(
-        (calls(&servers[0], "eval"), misses(&servers[0]).as_deref()),
-        (0, Some("count=1"))
-    );
+    assert_eq!(calls(&servers[0], "eval"), 0);
     Ok(())
 }
 
 #[test]
-fn a_server_that_was_restarted_or_has_forgotten_its_scripts_is_given_them_by_the_next_connection()
--> TestResult {
+fn the_next_connection_gives_scripts_to_a_server_that_lost_them() -> TestResult {
     needs!(ErrorCounts);
     let servers = Servers::start(1)?;
     use_a_lock(&connected(builder(servers.urls()), 1))?;
     servers[0].command(&["SCRIPT", "FLUSH"])?;
     use_a_lock(&connected(builder(servers.urls()), 1))?;
-    assert_eq!(
-        (asked_or_given(&servers[0]), misses(&servers[0]).as_deref()),
-        (2 * NEEDED + 2, Some("count=2"))
-    );
+    assert_counts(&servers[0], 2 * NEEDED + 2, 2);
 
     let locks = connected(builder(servers.urls()), 1);
     servers[0].kill()?;
     servers[0].restart()?;
     eventually("it is used again", || use_a_lock(&locks).is_ok());
-    assert_eq!(
-        (asked_or_given(&servers[0]), misses(&servers[0]).as_deref()),
-        (NEEDED + 1, Some("count=1"))
-    );
+    assert_counts(&servers[0], NEEDED + 1, 1);
     Ok(())
 }
 
@@ -86,11 +77,8 @@ fn another_script_goes_along_with_the_first_command_of_a_connection_that_needs_i
             locks.mutex("report").inspect()?;
         }
         for server in &servers {
-            assert_eq!(
-                (calls(server, "eval"), asked_or_given(server)),
-                (connection, NEEDED + connection)
-            );
-            assert_eq!(misses(server).as_deref(), Some("count=1"));
+            assert_eq!(calls(server, "eval"), connection);
+            assert_counts(server, NEEDED + connection, 1);
         }
     }
     Ok(())

@@ -62,13 +62,7 @@ fn h26_a_program_with_two_servers_more_is_found_and_refused_by_strict() -> TestR
         assert_eq!(row.answer, refused, "{err}");
     }
     // Without it is no outage, and whoever was there first is not disturbed.
-    let expected = vec![
-        Some(other(3, 5)),
-        Some(other(3, 5)),
-        Some(other(3, 5)),
-        None,
-        None,
-    ];
+    let expected = [vec![Some(other(3, 5)); 3], vec![None; 2]].concat();
     assert_eq!(found(program(&servers, 5)), expected);
     drop(used(program(&servers, 5)));
     eventually_numbers(&servers, &["3", "3", "3", "5", "5"]);

@@ -2,10 +2,11 @@
 
 use std::thread;
 
-use devnodes::{Servers, eventually};
-use quorlock::error::{NodeAnswer, NodeFailure};
+use devnodes::{Server, Servers, eventually};
+use quorlock::error::{NodeAnswer, NodeCheck, NodeFailure};
 
 use crate::support::*;
+use crate::waiting::lists::wait_in_thread;
 
 #[test]
 fn b7_clients_with_different_nodes_do_not_exclude_each_other() -> TestResult {
@@ -49,8 +50,7 @@ fn b7_growing_from_three_to_five_nodes_while_locks_are_held_breaks_them() -> Tes
 
 /// Whoever uses a server first decides for all.
 #[test]
-fn h27_a_client_with_another_kind_of_quarantine_is_refused_and_those_before_it_go_on() -> TestResult
-{
+fn h27_a_client_with_another_kind_of_quarantine_is_refused_and_others_go_on() -> TestResult {
     for on_server in [true, false] {
         let servers = Servers::start(3)?;
         let first = builder(servers.urls()).quarantine(on_server).build()?;
@@ -63,28 +63,16 @@ fn h27_a_client_with_another_kind_of_quarantine_is_refused_and_those_before_it_g
             .build()?;
         let err = second.mutex("another").lock().unwrap_err();
         let differs = NodeFailure::QuarantineDiffers { on_server };
-        let refused = err
-            .nodes()
-            .iter()
-            .filter(|it| it.answer == NodeAnswer::Failed(differs.clone()))
-            .count();
-        assert!(2 <= refused, "{err}");
-        assert!(
-            servers
-                .iter()
-                .all(|it| !it.exists("another") && !it.exists(fence("another")))
-        );
+        assert!(2 <= failures(&err, &differs.to_string()), "{err}");
+        assert_eq!(servers.holders("another"), 0);
+        assert_eq!(servers.holders(fence("another")), 0);
 
         guard.extend(secs(20))?;
         guard.release()?;
         // They were emptied, and another kind of program came first.
         let origin = if on_server { "off" } else { "old" };
         for server in servers.iter().take(2) {
-            Record {
-                origin: origin.to_owned(),
-                ..Record::of_ever(server)
-            }
-            .write(server);
+            Record::write_changed(server, |it| it.origin = origin.to_owned());
         }
         let differs = NodeAnswer::Failed(NodeFailure::QuarantineDiffers {
             on_server: !on_server,
@@ -105,29 +93,18 @@ fn b8_a_proxy_that_passes_connections_on_changes_nothing() -> TestResult {
 
     let guard = through.mutex("report").lock()?;
     assert_held(&direct.mutex("report").try_lock().unwrap_err());
-    let waiter = thread::spawn({
-        let report = direct.mutex("report");
-        move || report.lock()
-    });
+    let waiter = wait_in_thread(direct.mutex("report"));
     wait_for_refusals(&direct, 1);
     guard.release()?;
     let guard = join(waiter)?;
     assert_held(&through.mutex("report").try_lock().unwrap_err());
-    let waiter = thread::spawn({
-        let report = through.mutex("report");
-        move || report.lock()
-    });
+    let waiter = wait_in_thread(through.mutex("report"));
     wait_for_refusals(&through, 1);
     guard.release()?;
     join(waiter)?.release()?;
 
     nothing_is_left(&servers);
-    assert!(
-        through
-            .check_nodes()
-            .iter()
-            .all(quorlock::error::NodeCheck::is_fine)
-    );
+    assert!(through.check_nodes().iter().all(NodeCheck::is_fine));
     // One each: everything goes over the same connection, in order.
     assert!(proxies.iter().all(|it| it.connections() == 1));
     Ok(())
@@ -138,16 +115,11 @@ fn b9_a_kill_loses_no_lock_where_writes_go_to_the_file_at_once_and_proves_no_mor
     needs!(DataOnDisk);
     for fsync in ["always", "no"] {
         let servers = Servers::start_with(3, |it| it.appendonly().arg("--appendfsync", fsync))?;
-        let guard = builder(servers.urls())
-            .ttl(LONG)
-            .build()?
-            .mutex("report")
-            .lock()?;
+        let locks = builder(servers.urls()).ttl(LONG).build()?;
+        let guard = locks.mutex("report").lock()?;
         eventually("it is on all nodes", || servers.holders("report") == 3);
 
-        for server in &servers {
-            server.kill()?;
-        }
+        servers.iter().try_for_each(Server::kill)?;
         for server in &servers {
             server.restart()?;
         }
@@ -176,10 +148,8 @@ fn g3_the_addresses_of_one_name_are_one_node() -> TestResult {
     guard.release()?;
 
     let checks = locks.check_nodes();
-    assert!(
-        checks.len() == 3 && checks.iter().all(quorlock::error::NodeCheck::is_fine),
-        "{checks:?}"
-    );
+    assert_eq!(checks.len(), 3);
+    assert!(checks.iter().all(NodeCheck::is_fine), "{checks:?}");
     nothing_is_left(&servers);
     Ok(())
 }
@@ -200,20 +170,15 @@ fn g3_a_name_that_cannot_be_resolved_costs_its_own_vote_and_no_time() -> TestRes
         .shutdown_grace(ms(0));
     let locks = options.build()?;
 
-    let worker = thread::spawn({
-        let locks = locks.clone();
-        move || {
-            for i in 0..20 {
-                locks
-                    .mutex(format!("report {i}"))
-                    .lock()
-                    .unwrap()
-                    .release()
-                    .unwrap();
-            }
+    // A call that waits for the name would never end here.
+    let mutexes: Vec<_> = (0..20)
+        .map(|i| locks.mutex(format!("report {i}")))
+        .collect();
+    join(thread::spawn(move || {
+        for mutex in mutexes {
+            mutex.lock().unwrap().release().unwrap();
         }
-    });
-    join(worker);
+    }));
 
     nothing_is_left(&servers);
     servers[1].kill()?;

@@ -6,8 +6,7 @@ use crate::quarantine::record::*;
 use crate::support::*;
 
 #[test]
-fn h16_a_promoted_replica_that_has_been_up_for_long_is_silent_for_clients_that_never_knew_it()
--> TestResult {
+fn h16_a_promoted_replica_with_a_long_uptime_is_quarantined_for_new_clients() -> TestResult {
     needs!(Replicas);
     // Else a master waits five seconds for more replicas.
     needs!(SteppedClocks);
@@ -24,13 +23,13 @@ fn h16_a_promoted_replica_that_has_been_up_for_long_is_silent_for_clients_that_n
     replica.command(&["REPLICAOF", "NO", "ONE"])?;
     del(replica, "report");
 
-    let first = quarantine(&strict([replica.url()]).build()?);
+    let first = quarantine_of(replica);
     assert!(secs(500) < first, "{first:?}");
     let kept = record(replica).unwrap();
     assert!(kept.run_id.starts_with(&run_id(replica)), "{kept:?}");
     // The next client is told how much of it is left.
     eventually("the next one hears of less", || {
-        let next = quarantine(&strict([replica.url()]).build().unwrap());
+        let next = quarantine_of(replica);
         assert!(secs(300) < next, "{next:?} after {first:?}");
         next + ms(500) < first
     });
@@ -41,25 +40,20 @@ fn h16_a_promoted_replica_that_has_been_up_for_long_is_silent_for_clients_that_n
 
 /// Of what the master in between has granted it knows nothing, and its record is its own.
 #[test]
-fn h16_a_master_that_was_a_replica_in_between_is_silent_although_it_was_never_restarted()
--> TestResult {
+fn h16_a_primary_that_was_a_replica_in_between_is_quarantined_without_a_restart() -> TestResult {
     needs!(Replicas);
     needs!(SteppedClocks);
-    let servers = aged(1, |it| it);
-    let server = &servers[0];
+    let server = &aged(1, |it| it)[0];
     remember(server, 0);
-    assert_eq!(quarantine(&strict([server.url()]).build()?), secs(0));
+    assert_eq!(quarantine_of(server), secs(0));
 
     // That master is gone before it has told it anything.
     server.command(&["REPLICAOF", "127.0.0.1", "1"])?;
     server.command(&["REPLICAOF", "NO", "ONE"])?;
 
-    assert!(secs(500) < quarantine(&strict([server.url()]).build()?));
-    let kept = record(server).unwrap();
-    assert!(
-        kept.run_id.starts_with(&run_id(server)) && run_id(server) != kept.run_id,
-        "{kept:?}"
-    );
+    assert!(secs(500) < quarantine_of(server));
+    let (kept, run_id) = (record(server).unwrap().run_id, run_id(server));
+    assert!(kept.starts_with(&run_id) && run_id != kept, "{kept}");
     Ok(())
 }
 
@@ -67,21 +61,15 @@ fn h16_a_master_that_was_a_replica_in_between_is_silent_although_it_was_never_re
 fn a_server_that_forgets_after_an_hour_that_it_was_promoted_is_the_same() -> TestResult {
     needs!(Replicas);
     needs!(SteppedClocks);
-    let servers = aged(1, |it| it);
-    let server = &servers[0];
-    Record {
-        run_id: run_id(server) + &"7".repeat(40),
-        ..Record::of_ever(server)
-    }
-    .write(server);
-    assert_eq!(quarantine(&strict([server.url()]).build()?), secs(0));
+    let server = &aged(1, |it| it)[0];
+    Record::write_changed(server, |it| it.run_id += &"7".repeat(40));
+    assert_eq!(quarantine_of(server), secs(0));
     Ok(())
 }
 
 /// Of three servers one has the last writer's token, one came back with older data, and its quarantine is over, and one was away.
 #[test]
-fn h27_a_server_with_old_data_gives_no_reader_a_number_that_is_older_than_its_memory() -> TestResult
-{
+fn h27_a_server_with_old_data_gives_no_reader_a_number_older_than_its_record() -> TestResult {
     needs!(SteppedClocks);
     let servers = aged(3, |it| it);
     let now = time_at(&servers[0]);
@@ -91,25 +79,12 @@ fn h27_a_server_with_old_data_gives_no_reader_a_number_that_is_older_than_its_me
         remember(server, 0);
         set(server, &fence("report"), &counter.to_string());
     }
-    Record {
-        since: micros(700),
-        ..Record::of_ever(&servers[1])
-    }
-    .write(&servers[1]);
+    Record::write_changed(&servers[1], |it| it.since = micros(700));
     servers[0].kill().unwrap();
 
-    let number = strict(servers.urls())
-        .build()
-        .unwrap()
-        .rw_lock("report")
-        .read()
-        .unwrap()
-        .last_writer()
-        .get();
+    let locks = strict(servers.urls()).build()?;
+    let number = locks.rw_lock("report").read()?.last_writer().get();
 
-    assert!(
-        token <= number,
-        "{number} is below the token of the writer before it, {token}"
-    );
+    assert!(token <= number, "{token} of the writer before {number}");
     Ok(())
 }

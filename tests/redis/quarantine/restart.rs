@@ -3,12 +3,14 @@
 use std::thread;
 use std::time::Instant;
 
-use devnodes::{Server, Servers, eventually};
-use quorlock::error::{NodeAnswer, NodeFailure};
-use quorlock::{AcquireError, Builder, CancelHandle, LockManager};
+use devnodes::{Proxy, Server, Servers, eventually};
+use quorlock::error::{NodeAnswer, NodeFailure, NodeReport};
+use quorlock::{AcquireError, Builder, CancelHandle, ExtendError, Hold, LockManager};
 
 use crate::kinds::each_kind::{KINDS, nothing_is_left_of};
+use crate::quarantine::record::remember;
 use crate::support::*;
+use crate::topology::replicated::vouched;
 use crate::waiting::lists::*;
 
 /// Long enough that nothing of it passes by itself while a test looks.
@@ -20,9 +22,7 @@ fn strict(servers: &Servers) -> Builder {
 
 /// Vouches for a server that was just started: as if it had been used for long.
 fn vouch(servers: &Servers) {
-    for server in servers {
-        set(server, RECORD, "0");
-    }
+    set_all(servers, RECORD, "0");
 }
 
 /// Takes the lock until all nodes have a vote: the last one may have heard of us later than the others.
@@ -40,17 +40,14 @@ fn holders(servers: &Servers) -> Vec<bool> {
 
 /// Nodes that are quarantined, by the rows of an error.
 fn quarantined(err: &AcquireError) -> Vec<usize> {
-    let is_quarantined = |it: &&quorlock::error::NodeReport| {
+    let is_quarantined = |it: &&NodeReport| {
         matches!(
             it.answer,
             NodeAnswer::Failed(NodeFailure::Quarantined { .. })
         )
     };
-    err.nodes()
-        .iter()
-        .filter(is_quarantined)
-        .map(|it| it.node.index())
-        .collect()
+    let rows = err.nodes().iter().filter(is_quarantined);
+    rows.map(|it| it.node.index()).collect()
 }
 
 #[test]
@@ -69,17 +66,11 @@ fn b6_servers_that_were_just_started_have_no_vote_and_the_error_says_for_how_lon
         }
     }
     let quarantined = locks.stats().quarantined;
-    assert!(
-        !quarantined.is_empty() && quarantined.iter().all(|(_, left)| secs(1) < *left),
-        "{quarantined:?}"
-    );
-    let checks = locks.check_nodes();
-    assert!(
-        checks
-            .iter()
-            .all(|it| matches!(it.failure, Some(NodeFailure::Quarantined { .. }))),
-        "{checks:?}"
-    );
+    let is_long = |(_, left): &(_, _)| secs(1) < *left;
+    assert!(!quarantined.is_empty() && quarantined.iter().all(is_long));
+    for row in locks.check_nodes() {
+        assert_matches!(row.failure, Some(NodeFailure::Quarantined { .. }));
+    }
     nothing_is_left(&servers);
     Ok(())
 }
@@ -87,11 +78,8 @@ fn b6_servers_that_were_just_started_have_no_vote_and_the_error_says_for_how_lon
 #[test]
 fn the_time_that_an_error_names_is_what_the_record_leaves() -> TestResult {
     let servers = Servers::start(1)?;
-    Record {
-        since: time_at(&servers[0]) - 200_000_000,
-        ..Record::of_ever(&servers[0])
-    }
-    .write(&servers[0]);
+    let since = time_at(&servers[0]) - 200_000_000;
+    Record::write_changed(&servers[0], |it| it.since = since);
     let locks = strict(&servers).max_ttl(secs(300)).build()?;
 
     let err = locks.mutex("report").try_lock().unwrap_err();
@@ -100,10 +88,8 @@ fn the_time_that_an_error_names_is_what_the_record_leaves() -> TestResult {
     let NodeFailure::Quarantined { left, .. } = failure(&err, 0) else {
         panic!("{err}")
     };
-    assert!(
-        secs(60) < after.1 && after.1 <= *left && *left <= secs(104),
-        "{after:?} {left:?}"
-    );
+    assert!(secs(60) < after.1 && after.1 <= *left, "{after:?} {left:?}");
+    assert!(*left <= secs(104), "{left:?}");
     Ok(())
 }
 
@@ -191,8 +177,7 @@ fn without_quarantine_a_node_that_restarts_empty_helps_to_break_a_lock() -> Test
 }
 
 #[test]
-fn b6_i3_j2_k4_emptied_servers_have_no_vote_on_any_kind_of_lock_until_their_records_are_old_enough()
--> TestResult {
+fn b6_i3_j2_k4_emptied_servers_have_no_vote_on_any_kind_until_records_are_old() -> TestResult {
     let servers = Servers::start(3)?;
     let locks = with_quarantine(servers.urls(), secs(3)).build()?;
     wait_for_all_votes(&locks, &servers);
@@ -242,28 +227,17 @@ fn h17_a_server_whose_record_is_lost_or_changed_by_hand_is_silent_for_every_name
         set(server, RECORD, nonsense);
         is_silent(nonsense);
     }
+    type Change = fn(&mut Record);
+    let changes: [(&str, Change); 2] = [
+        ("another run", |it| it.run_id = "abc".to_owned()),
+        ("the future", |it| it.since = 9_007_199_254_740_991),
+    ];
     let fine = record(server).unwrap();
-    for (what, changed) in [
-        (
-            "another run",
-            Record {
-                run_id: "abc".to_owned(),
-                ..fine.clone()
-            },
-        ),
-        (
-            "the future",
-            Record {
-                since: 9_007_199_254_740_991,
-                ..fine
-            },
-        ),
-    ] {
-        Record {
-            record_version: "000000000000001".to_owned(),
-            ..changed
-        }
-        .write(server);
+    for (what, change) in changes {
+        let mut changed = fine.clone();
+        changed.record_version = "000000000000001".to_owned();
+        change(&mut changed);
+        changed.write(server);
         is_silent(what);
     }
     del(server, RECORD);
@@ -283,7 +257,7 @@ fn a_broken_connection_is_no_restart() -> TestResult {
     wait_for_all_votes(&locks, &servers);
     let connections = locks.stats().connections;
 
-    proxies.iter().for_each(devnodes::Proxy::cut);
+    proxies.iter().for_each(Proxy::cut);
     eventually("it gets the lock again", || {
         locks.mutex("report").try_lock().is_ok()
     });
@@ -300,18 +274,13 @@ fn a_ttl_above_the_one_that_the_quarantine_covers_is_refused() -> TestResult {
 
     let err = locks.mutex("report").ttl(secs(31)).try_lock().unwrap_err();
     assert!(matches!(err, AcquireError::BadTtl(_)), "{err}");
-    assert!(err.to_string().contains("max_ttl"), "{err}");
+    assert_contains(&err, "max_ttl");
     assert!(!matches!(
         locks.mutex("report").ttl(secs(30)).try_lock(),
         Err(AcquireError::BadTtl(_))
     ));
-    assert!(
-        strict(&servers)
-            .ttl(secs(20))
-            .max_ttl(secs(19))
-            .build()
-            .is_err()
-    );
+    let less = strict(&servers).ttl(secs(20)).max_ttl(secs(19));
+    assert!(less.build().is_err());
     // By default it is the manager's ttl; without quarantine nobody depends on it.
     let by_default = strict(&servers).ttl(secs(20)).build()?;
     assert!(matches!(
@@ -319,23 +288,17 @@ fn a_ttl_above_the_one_that_the_quarantine_covers_is_refused() -> TestResult {
         Err(AcquireError::BadTtl(_))
     ));
     let another = Servers::start(1)?;
-    assert!(
-        manager(&another)
-            .mutex("report")
-            .ttl(secs(21))
-            .try_lock()
-            .is_ok()
-    );
+    let without = manager(&another);
+    drop(without.mutex("report").ttl(secs(21)).try_lock()?);
     Ok(())
 }
 
 #[test]
 fn d8_servers_that_were_in_quarantine_when_a_lock_was_taken_extend_it_after_that() -> TestResult {
     let servers = Servers::start(5)?;
-    servers
-        .iter()
-        .take(3)
-        .for_each(|it| Record::of_ever(it).write(it));
+    for server in servers.iter().take(3) {
+        Record::of_ever(server).write(server);
+    }
     let locks = strict(&servers)
         .ttl(secs(4))
         .max_ttl(secs(10))
@@ -349,11 +312,8 @@ fn d8_servers_that_were_in_quarantine_when_a_lock_was_taken_extend_it_after_that
     let several = locks.multi_lock(["a", "b"]).lock()?;
     let writer = locks.rw_lock("data").write()?;
     let permit = locks.semaphore("jobs", 2).acquire()?;
-    assert_eq!(
-        locks.stats().quarantined.len(),
-        2,
-        "the case did not happen"
-    );
+    let quarantined = locks.stats().quarantined.len();
+    assert_eq!(quarantined, 2, "the case did not happen");
     let has_permit =
         |it: &Server| (0..2).any(|slot| it.exists(format!("quorlock:slot-{slot}:jobs")));
     eventually("all have them", || {
@@ -377,42 +337,24 @@ fn d8_servers_that_were_in_quarantine_when_a_lock_was_taken_extend_it_after_that
 fn d8_200_locks_of_all_kinds_that_others_wait_for_outlive_every_restart() -> TestResult {
     let servers = Servers::start(3)?;
     let strict = || with_quarantine(servers.urls(), secs(4));
-    let locks = strict().build()?;
-    eventually("somebody vouches for all", || {
-        locks.admin().vouch().iter().all(|it| it.failure.is_none())
-    });
-    let of = |kind: &str| (0..40).map(|it| format!("{kind}-{it}")).collect::<Vec<_>>();
-    let mutexes: Vec<_> = of("mutex")
-        .iter()
-        .map(|it| locks.mutex(it).lock())
-        .collect::<Result<_, _>>()?;
-    let readers: Vec<_> = of("read")
-        .iter()
-        .map(|it| locks.rw_lock(it).read())
-        .collect::<Result<_, _>>()?;
-    let writers: Vec<_> = of("write")
-        .iter()
-        .map(|it| locks.rw_lock(it).write())
-        .collect::<Result<_, _>>()?;
-    let several = |it: &String| {
-        locks
-            .multi_lock([format!("{it}-a"), format!("{it}-b")])
-            .lock()
+    let locks = vouched(strict());
+    let both = |it: usize| [format!("several-{it}-a"), format!("several-{it}-b")];
+    let take = |it: usize| -> Result<[Hold; 5], AcquireError> {
+        Ok([
+            locks.mutex(format!("mutex-{it}")).lock()?.into(),
+            locks.rw_lock(format!("read-{it}")).read()?.into(),
+            locks.rw_lock(format!("write-{it}")).write()?.into(),
+            locks.multi_lock(both(it)).lock()?.into(),
+            locks.semaphore(format!("permit-{it}"), 1).acquire()?.into(),
+        ])
     };
-    let several: Vec<_> = of("several")
-        .iter()
-        .map(several)
-        .collect::<Result<_, _>>()?;
-    let permits: Vec<_> = of("permit")
-        .iter()
-        .map(|it| locks.semaphore(it, 1).acquire())
-        .collect::<Result<_, _>>()?;
+    let holds: Vec<_> = (0..40).map(take).collect::<Result<_, _>>()?;
 
     let newcomer = strict().build()?;
     let wait_for = |it: usize| -> [Box<dyn FnOnce() + Send>; 5] {
         let mutex = newcomer.mutex(format!("mutex-{it}"));
         let [read, write] = ["read", "write"].map(|kind| newcomer.rw_lock(format!("{kind}-{it}")));
-        let several = newcomer.multi_lock([format!("several-{it}-a"), format!("several-{it}-b")]);
+        let several = newcomer.multi_lock(both(it));
         let permit = newcomer.semaphore(format!("permit-{it}"), 1);
         [
             Box::new(move || assert!(mutex.lock().is_err())),
@@ -435,9 +377,7 @@ fn d8_200_locks_of_all_kinds_that_others_wait_for_outlive_every_restart() -> Tes
     }
 
     assert_eq!(locks.stats().locks_lost, 0, "{:?}", locks.stats());
-    assert!(mutexes.iter().all(|it| it.is_valid()) && several.iter().all(|it| it.is_valid()));
-    assert!(readers.iter().all(|it| it.is_valid()) && writers.iter().all(|it| it.is_valid()));
-    assert!(permits.iter().all(|it| it.is_valid()));
+    assert!(holds.iter().flatten().all(|it| it.is_valid()));
     newcomer.shutdown();
     waiting.into_iter().for_each(join);
     Ok(())
@@ -445,8 +385,7 @@ fn d8_200_locks_of_all_kinds_that_others_wait_for_outlive_every_restart() -> Tes
 
 /// RACE: T1, a waiting call, loses its round; T2, a server in quarantine, has granted the lock, and its answer comes later.
 #[test]
-fn b1_a_waiting_call_takes_back_what_a_server_in_quarantine_grants_too_late_for_its_round()
--> TestResult {
+fn b1_a_waiting_call_takes_back_a_late_grant_of_a_server_in_quarantine() -> TestResult {
     let servers = Servers::start(3)?;
     servers.iter().for_each(|it| Record::of_ever(it).write(it));
     let (proxies, urls) = proxies(&servers);
@@ -459,10 +398,9 @@ fn b1_a_waiting_call_takes_back_what_a_server_in_quarantine_grants_too_late_for_
         !locks.stats().quarantined.is_empty()
     });
     eventually("nothing is left of that", || !servers[2].exists("other"));
-    servers
-        .iter()
-        .take(2)
-        .for_each(|it| set(it, NAME, "foreign"));
+    for server in servers.iter().take(2) {
+        set(server, NAME, "foreign");
+    }
 
     proxies[2].hold_replies();
     let cancel = CancelHandle::new();
@@ -508,10 +446,7 @@ fn h17_a_hold_outlives_whatever_becomes_of_one_servers_record() -> TestResult {
     ];
     for (i, spoil) in spoil.into_iter().enumerate() {
         let servers = Servers::start(3)?;
-        let locks = strict(&servers).max_ttl(QUARANTINE).ttl(LONG).build()?;
-        eventually("somebody vouches for all", || {
-            locks.admin().vouch().iter().all(|it| it.failure.is_none())
-        });
+        let locks = vouched(strict(&servers).max_ttl(QUARANTINE).ttl(LONG));
         connect(&locks, 3);
         let other = strict(&servers).max_ttl(QUARANTINE).build()?;
 
@@ -535,10 +470,7 @@ fn h17_a_hold_outlives_whatever_becomes_of_one_servers_record() -> TestResult {
         servers[1].kill()?;
         spoil(&servers[0]);
         let extended = guard.extend(LONG);
-        assert!(
-            matches!(extended, Err(quorlock::ExtendError::NoQuorum { .. })),
-            "{i}: {extended:?}"
-        );
+        assert_matches!(extended, Err(ExtendError::NoQuorum { .. }));
         drop(guard);
         server_is_silent_for_all(&servers[0], i != 3);
     }
@@ -547,29 +479,20 @@ fn h17_a_hold_outlives_whatever_becomes_of_one_servers_record() -> TestResult {
 
 /// For a manager that comes now; where it may look.
 fn server_is_silent_for_all(server: &devnodes::Server, may_look: bool) {
-    let locks = builder([server.url()])
-        .quarantine(true)
-        .max_ttl(QUARANTINE)
-        .build()
-        .unwrap();
+    let options = builder([server.url()]).quarantine(true);
+    let locks = options.max_ttl(QUARANTINE).build().unwrap();
     let err = locks.mutex("report").try_lock().unwrap_err();
-    let failure = failure(&err, 0);
-    let is_silent = matches!(failure, NodeFailure::Quarantined { .. });
-    assert!(
-        if may_look {
-            is_silent
-        } else {
-            matches!(failure, NodeFailure::Access { .. })
-        },
-        "{err}"
-    );
+    match failure(&err, 0) {
+        NodeFailure::Quarantined { .. } => assert!(may_look),
+        NodeFailure::Access { .. } => assert!(!may_look),
+        other => panic!("{other}"),
+    }
 }
 
 /// The servers have a `max_ttl` of ten minutes, as one program has, and the other some twenty seconds. The first one cannot reach
 /// one of the servers, holds a lock on the others, and one of these is emptied.
 #[test]
-fn h27_programs_with_different_ttls_have_one_holder_whoever_comes_first_and_is_cut_off()
--> TestResult {
+fn h27_programs_with_different_ttls_have_one_holder_whoever_is_first_or_cut_off() -> TestResult {
     for (long_first, cut_off) in [
         (true, None),
         (true, Some(2)),
@@ -579,13 +502,7 @@ fn h27_programs_with_different_ttls_have_one_holder_whoever_comes_first_and_is_c
         (false, Some(1)),
     ] {
         let servers = Servers::start(3)?;
-        for server in &servers {
-            Record {
-                max_ttl: 600_000,
-                ..Record::of_ever(server)
-            }
-            .write(server);
-        }
+        servers.iter().for_each(|it| remember(it, 600_000));
         let (proxies, urls) = proxies(&servers);
         cut_off.iter().for_each(|it| proxies[*it].refuse(true));
         let long = builder(urls)
@@ -642,10 +559,7 @@ fn r6_a_node_in_quarantine_does_not_keep_a_lock_alive() -> TestResult {
         set_px(&servers[1], "report", "theirs", 60_000);
         let err = guard.extend(secs(3)).unwrap_err();
 
-        assert!(
-            matches!(err, quorlock::ExtendError::NoQuorum { .. }),
-            "{how}: {err}"
-        );
+        assert_matches!(err, ExtendError::NoQuorum { .. });
         assert!(err.to_string().contains("quarantined"), "{how}: {err}");
         del(&servers[1], "report");
         drop(guard);
@@ -669,16 +583,8 @@ fn d7_a_node_whose_counter_is_ahead_is_healed_once_a_majority_has_that_counter()
 
     eventually("it is healed", || servers[2].exists("report"));
 
-    let counters = servers
-        .iter()
-        .map(|it| it.command(&["GET", &fence("report")]));
-    let counters = counters.collect::<Result<Vec<_>, _>>()?;
-    assert!(
-        counters
-            .iter()
-            .all(|it| it.as_bytes() == counters[2].as_bytes()),
-        "{counters:?}"
-    );
+    let counters = [0, 1, 2].map(|it: usize| servers[it].get(fence("report")));
+    assert_eq!(counters, [2, 2, 2].map(|it| counters[it].clone()));
     assert!(guard.is_valid());
     Ok(())
 }

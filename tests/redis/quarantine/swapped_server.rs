@@ -166,8 +166,7 @@ fn h17_a_group_swapped_between_two_looks_has_no_vote() -> TestResult {
 /// Its round is over by then, and nobody extends the lock.
 #[test]
 fn h17_a_straggler_that_meets_another_record_sets_its_key_all_the_same() -> TestResult {
-    let servers = Servers::start(3)?;
-    let locks = connected(builder(servers.urls()), 3);
+    let (servers, locks) = start_connected(3, builder);
     locks.mutex("another").lock()?.release()?;
     eventually("all have been used", || {
         servers.iter().all(|it| record(it).is_some())

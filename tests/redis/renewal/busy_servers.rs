@@ -7,7 +7,7 @@ use std::thread::{self, JoinHandle};
 
 use devnodes::{Servers, eventually};
 use quorlock::error::NodeFailure;
-use quorlock::{LockGuard, LockManager};
+use quorlock::{AcquireError, LockGuard, LockManager};
 
 use crate::support::*;
 
@@ -76,21 +76,14 @@ fn name(i: usize) -> String {
 
 #[test]
 fn h6_a_lock_that_stands_on_a_bare_majority_is_spread_at_the_next_renewal() -> TestResult {
-    let servers = Servers::start(3)?;
-    let locks = connected(
-        builder(servers.urls())
-            .response_timeout(ms(250))
-            .ttl(secs(6)),
-        3,
-    );
+    let (servers, locks) = start_connected(3, |urls| {
+        builder(urls).response_timeout(ms(250)).ttl(secs(6))
+    });
     servers[1].pause()?;
     servers[2].pause()?;
     drop(locks.mutex("other").try_lock());
-    let err = error_in_the_end(&locks, "other", |it| {
-        [1, 2]
-            .iter()
-            .all(|node| *failure(it, *node) == NodeFailure::Stalled)
-    });
+    let is_stalled = |it: &AcquireError, node| *failure(it, node) == NodeFailure::Stalled;
+    let err = error_in_the_end(&locks, "other", |it| is_stalled(it, 1) && is_stalled(it, 2));
     assert_no_quorum(&err);
     servers[1].resume()?;
     let guard = lock_in_the_end(&locks, "report");
@@ -102,10 +95,7 @@ fn h6_a_lock_that_stands_on_a_bare_majority_is_spread_at_the_next_renewal() -> T
     // The server has it before its answer is read here.
     eventually("it is counted", || locks.stats().healed == 1);
     servers[0].kill()?;
-    let extensions = locks.stats().extensions;
-    eventually("it is extended", || {
-        extensions + 2 <= locks.stats().extensions
-    });
+    wait_for_extensions(&locks, 2);
     assert!(guard.is_valid());
     Ok(())
 }
@@ -123,11 +113,7 @@ fn keeps_its_share_of_commands(threads: usize, names: usize) {
     drop(lock_in_the_end(&locks, "warm-up"));
     proxies[2].narrow(SLOWER);
     let before = [0, 1, 2].map(|it| scripts_run(&servers[it]));
-    let ran = || -> Vec<u64> {
-        (0..3)
-            .map(|it| scripts_run(&servers[it]) - before[it])
-            .collect()
-    };
+    let ran = || [0, 1, 2].map(|it| scripts_run(&servers[it]) - before[it]);
 
     let busy = Busy::on(&locks, threads, names);
     eventually("enough is run", || {
@@ -177,13 +163,8 @@ fn h6_the_death_of_any_one_node_of_a_busy_machine_loses_no_lock() -> TestResult 
             (0..held).all(|i| servers.holders(name(i)) == 3)
         });
         let before = [0, 1, 2].map(|it| scripts_run(&servers[it]));
-        let extensions = locks.stats().extensions;
-        eventually("they are renewed", || {
-            extensions + 2 * held as u64 <= locks.stats().extensions
-        });
-        let ran: Vec<u64> = (0..3)
-            .map(|it| scripts_run(&servers[it]) - before[it])
-            .collect();
+        wait_for_extensions(&locks, 2 * held as u64);
+        let ran = [0, 1, 2].map(|it| scripts_run(&servers[it]) - before[it]);
         let (least, most) = (ran.iter().min().unwrap(), ran.iter().max().unwrap());
         eprintln!(
             "run {run}: commands {ran:?}, healed {}",
@@ -193,10 +174,7 @@ fn h6_the_death_of_any_one_node_of_a_busy_machine_loses_no_lock() -> TestResult 
 
         servers[run % 3].kill()?;
 
-        let extensions = locks.stats().extensions;
-        eventually("they are renewed", || {
-            extensions + 3 * held as u64 <= locks.stats().extensions
-        });
+        wait_for_extensions(&locks, 3 * held as u64);
         let lost = guards.iter().filter(|it| !it.is_valid()).count();
         assert_eq!(lost, 0, "of {held} in run {run}");
         drop(busy);

@@ -6,7 +6,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use crossbeam_channel::{Receiver, RecvTimeoutError, bounded};
-use devnodes::{PATIENCE, Servers, eventually};
+use devnodes::{PATIENCE, Proxy, Server, Servers, eventually};
 use quorlock::{Builder, ExtendError, LockGuard, Lost, LostReceiver, ReleaseError};
 
 use crate::support::*;
@@ -52,10 +52,8 @@ impl Doors {
         assert_eq!(self.called.recv_timeout(PATIENCE), Ok(lost));
         // A listener that comes after the loss is told as well.
         assert_eq!(guard.lost().recv_timeout(PATIENCE), Ok(lost));
-        assert_eq!(
-            Doors::listen(&guard, &self.calls).recv_timeout(PATIENCE),
-            Ok(lost)
-        );
+        let late = Doors::listen(&guard, &self.calls);
+        assert_eq!(late.recv_timeout(PATIENCE), Ok(lost));
 
         assert!(!guard.is_valid());
         assert_eq!(guard.check(), Err(lost));
@@ -64,15 +62,17 @@ impl Doors {
         assert_eq!(guard.extend(LONG), Err(ExtendError::Lost(lost)));
         assert_eq!(guard.release(), Err(ReleaseError::Lost(lost)));
 
-        for door in [&*self.early, &self.called] {
-            assert_eq!(
-                door.recv_timeout(PATIENCE),
-                Err(RecvTimeoutError::Disconnected),
-                "announced twice"
-            );
-        }
+        assert_is_closed(&self.early);
+        assert_is_closed(&self.called);
         assert_eq!(self.calls.load(Ordering::SeqCst), 2);
     }
+}
+
+/// Nothing more is announced.
+#[track_caller]
+fn assert_is_closed(lost: &Receiver<Lost>) {
+    let closed = Err(RecvTimeoutError::Disconnected);
+    assert_eq!(lost.recv_timeout(PATIENCE), closed);
 }
 
 #[test]
@@ -147,37 +147,24 @@ fn d3_a_key_deleted_on_a_majority_is_announced_as_gone_and_never_created_again()
 }
 
 #[test]
-fn d6_extending_never_creates_a_key_that_is_gone() -> TestResult {
-    let servers = Servers::start(3)?;
-    let locks = connected(builder(servers.urls()).ttl(LONG), 3);
-    let guard = locks.mutex("report").lock()?;
-    let doors = Doors::of(&guard);
-    eventually("it is on all nodes", || servers.holders("report") == 3);
-    del_all(&servers, "report");
+fn d6_extending_creates_no_key_and_touches_none_of_someone_else() -> TestResult {
+    for foreign in [false, true] {
+        let (servers, locks) = start_connected(3, |urls| builder(urls).ttl(LONG));
+        let guard = locks.mutex("report").lock()?;
+        let doors = Doors::of(&guard);
+        eventually("it is on all nodes", || servers.holders("report") == 3);
+        del_all(&servers, "report");
+        let set = |it| set_px(it, "report", "foreign", 100_000);
+        servers.iter().filter(|_| foreign).for_each(set);
 
-    assert_eq!(guard.extend(LONG), Err(ExtendError::Lost(Lost::Gone)));
+        assert_eq!(guard.extend(LONG), Err(ExtendError::Lost(Lost::Gone)));
 
-    assert_eq!(servers.holders("report"), 0);
-    doors.assert_said_once(guard, Lost::Gone);
-    assert_eq!(servers.holders("report"), 0);
-    Ok(())
-}
-
-#[test]
-fn d6_extending_never_touches_a_key_of_someone_else() -> TestResult {
-    let servers = Servers::start(3)?;
-    let locks = connected(builder(servers.urls()).ttl(LONG), 3);
-    let guard = locks.mutex("report").lock()?;
-    eventually("it is on all nodes", || servers.holders("report") == 3);
-    for server in &servers {
-        set_px(server, "report", "foreign", 100_000);
-    }
-
-    assert_eq!(guard.extend(LONG), Err(ExtendError::Lost(Lost::Gone)));
-
-    for server in &servers {
-        assert_eq!(server.get("report").as_deref(), Some(&b"foreign"[..]));
-        assert!(server.pttl("report") <= 100_000);
+        let left = foreign.then(|| b"foreign".to_vec());
+        let is_left = || servers.iter().all(|it| it.get("report") == left);
+        assert!(is_left(), "foreign: {foreign}");
+        doors.assert_said_once(guard, Lost::Gone);
+        assert!(is_left(), "foreign: {foreign}");
+        assert!(servers.iter().all(|it| it.pttl("report") <= 100_000));
     }
     Ok(())
 }
@@ -190,14 +177,10 @@ fn d4_a_lock_whose_nodes_all_died_expires_and_is_never_valid_again() -> TestResu
     let guard = lock_in_the_end(&locks, "report");
     let doors = Doors::of(&guard);
 
-    for server in &servers {
-        server.kill()?;
-    }
+    servers.iter().try_for_each(Server::kill)?;
     eventually("it is lost", || !guard.is_valid());
     assert!(ms(900) <= began.elapsed(), "before its deadline");
-    for server in &servers {
-        server.restart()?;
-    }
+    servers.iter().try_for_each(Server::restart)?;
 
     let next = lock_in_the_end(&manager(&servers), "report");
     assert!(next.is_valid());
@@ -209,20 +192,14 @@ fn d4_a_lock_whose_nodes_all_died_expires_and_is_never_valid_again() -> TestResu
 
 #[test]
 fn d4_an_extension_confirmed_after_the_deadline_brings_nothing_back() -> TestResult {
-    let servers = Servers::start(3)?;
-    let (proxies, urls) = proxies(&servers);
-    let locks = connected(with_ttl(urls, secs(1)), 3);
+    let (servers, proxies, locks) = start_behind_proxies(3, |urls| with_ttl(urls, secs(1)));
     let guard = lock_in_the_end(&locks, "report");
     let doors = Doors::of(&guard);
 
     // The nodes extend it in time, and their answers come too late.
-    for proxy in &proxies {
-        proxy.hold_replies();
-    }
+    proxies.iter().for_each(Proxy::hold_replies);
     eventually("it is over", || !guard.is_valid());
-    for proxy in &proxies {
-        proxy.release_replies();
-    }
+    proxies.iter().for_each(Proxy::release_replies);
 
     doors.assert_said_once(guard, Lost::Expired);
     nothing_is_left(&servers);
@@ -232,26 +209,19 @@ fn d4_an_extension_confirmed_after_the_deadline_brings_nothing_back() -> TestRes
 
 #[test]
 fn d4_an_extension_asked_for_in_time_and_confirmed_too_late_brings_nothing_back() -> TestResult {
-    let servers = Servers::start(3)?;
-    let (proxies, urls) = proxies(&servers);
-    let locks = connected(with_ttl(urls, secs(1)).renew(false), 3);
+    let (servers, proxies, locks) =
+        start_behind_proxies(3, |urls| with_ttl(urls, secs(1)).renew(false));
     let guard = lock_in_the_end(&locks, "report");
     let doors = Doors::of(&guard);
 
     eventually("its end is near", || guard.remaining() < ms(120));
-    for proxy in &proxies {
-        proxy.hold_replies();
-    }
+    proxies.iter().for_each(Proxy::hold_replies);
     thread::scope(|scope| {
         let extending = scope.spawn(|| guard.extend(LONG));
         eventually("it is over", || !guard.is_valid());
-        for proxy in &proxies {
-            proxy.release_replies();
-        }
-        assert_eq!(
-            extending.join().unwrap(),
-            Err(ExtendError::Lost(Lost::LeaseOver))
-        );
+        proxies.iter().for_each(Proxy::release_replies);
+        let extended = extending.join().unwrap();
+        assert_eq!(extended, Err(ExtendError::Lost(Lost::LeaseOver)));
     });
 
     doors.assert_said_once(guard, Lost::LeaseOver);
@@ -262,9 +232,7 @@ fn d4_an_extension_asked_for_in_time_and_confirmed_too_late_brings_nothing_back(
 
 #[test]
 fn a_loss_that_two_find_at_once_is_announced_once() -> TestResult {
-    let servers = Servers::start(3)?;
-    let (proxies, urls) = proxies(&servers);
-    let locks = connected(builder(urls).ttl(LONG), 3);
+    let (servers, proxies, locks) = start_behind_proxies(3, |urls| builder(urls).ttl(LONG));
     let guard = locks.mutex("report").lock()?;
     let doors = Doors::of(&guard);
     eventually("it is on all nodes", || servers.holders("report") == 3);
@@ -277,12 +245,10 @@ fn a_loss_that_two_find_at_once_is_announced_once() -> TestResult {
     thread::scope(|scope| {
         let extending = repeat(2, || scope.spawn(|| guard.extend(LONG)));
         eventually("both have asked", || commands + 6 <= locks.stats().commands);
-        proxies.iter().for_each(devnodes::Proxy::release_replies);
+        proxies.iter().for_each(Proxy::release_replies);
         for extending in extending {
-            assert_eq!(
-                extending.join().unwrap(),
-                Err(ExtendError::Lost(Lost::Gone))
-            );
+            let extended = extending.join().unwrap();
+            assert_eq!(extended, Err(ExtendError::Lost(Lost::Gone)));
         }
     });
 
@@ -293,20 +259,16 @@ fn a_loss_that_two_find_at_once_is_announced_once() -> TestResult {
 
 #[test]
 fn d2_failed_renewals_end_nothing_while_there_is_time() -> TestResult {
-    let servers = Servers::start(3)?;
-    let (proxies, urls) = proxies(&servers);
-    let locks = connected(builder(urls).response_timeout(ms(200)).ttl(secs(20)), 3);
+    let (servers, proxies, locks) = start_behind_proxies(3, |urls| {
+        builder(urls).response_timeout(ms(200)).ttl(secs(20))
+    });
     let guard = lock_in_the_end(&locks, "report");
 
-    for proxy in &proxies {
-        proxy.hold_replies();
-    }
+    proxies.iter().for_each(Proxy::hold_replies);
     let err = guard.extend(secs(20)).unwrap_err();
     assert!(matches!(err, ExtendError::NoQuorum { .. }), "{err:?}");
     assert!(guard.is_valid());
-    for proxy in &proxies {
-        proxy.release_replies();
-    }
+    proxies.iter().for_each(Proxy::release_replies);
 
     eventually("it can be extended again", || {
         guard.extend(secs(30)).is_ok()
@@ -336,8 +298,7 @@ fn d10_a_lock_ends_at_the_maximum_hold_and_is_free_afterwards() -> TestResult {
 
 #[test]
 fn d5_extending_lengthens_and_never_shortens() -> TestResult {
-    let servers = Servers::start(3)?;
-    let locks = connected(builder(servers.urls()), 3);
+    let (servers, locks) = start_connected(3, builder);
     let guard = locks.mutex("report").renew(false).lock()?;
     eventually("it is on all nodes", || servers.holders("report") == 3);
     assert!(guard.remaining() < secs(20));
@@ -368,18 +329,12 @@ fn d5_a_renewal_does_not_shorten_what_an_extension_gave() -> TestResult {
     let guard = lock_in_the_end(&locks, "report");
     eventually("it is extended", || guard.extend(LONG).is_ok());
 
-    let extensions = locks.stats().extensions;
-    eventually("it is renewed", || {
-        extensions + 3 <= locks.stats().extensions
-    });
+    wait_for_extensions(&locks, 3);
 
     assert!(secs(400) < guard.remaining());
     eventually("the nodes keep it as long", || {
-        servers
-            .iter()
-            .filter(|it| 400_000 < it.pttl("report"))
-            .count()
-            >= 2
+        let keep = servers.iter().filter(|it| 400_000 < it.pttl("report"));
+        2 <= keep.count()
     });
     guard.release()?;
     nothing_is_left(&servers);
@@ -402,24 +357,17 @@ fn e1_d9_a_released_lock_is_never_reported_lost_however_renewals_and_releases_me
                         let lost = guard.lost();
                         // Renewal is due after 400 ms.
                         let until_then = ms(392 + (t * 5 + i) % 16);
-                        assert_eq!(
-                            lost.recv_timeout(until_then),
-                            Err(RecvTimeoutError::Timeout)
-                        );
+                        let early = lost.recv_timeout(until_then);
+                        assert_eq!(early, Err(RecvTimeoutError::Timeout));
                         drop(guard);
-                        assert_eq!(
-                            lost.recv_timeout(PATIENCE),
-                            Err(RecvTimeoutError::Disconnected)
-                        );
+                        assert_is_closed(&lost);
                     }
                 })
             })
             .collect();
         // A script that is gone puts an extension behind the release that was sent after it.
         while !holders.iter().all(|it| it.is_finished()) {
-            for server in &servers {
-                server.command(&["SCRIPT", "FLUSH"]).unwrap();
-            }
+            command_all(&servers, &["SCRIPT", "FLUSH"]);
             thread::sleep(ms(3));
         }
     });
@@ -432,18 +380,14 @@ fn e1_d9_a_released_lock_is_never_reported_lost_however_renewals_and_releases_me
 
 #[test]
 fn e1_an_extension_that_finds_the_lock_released_is_no_loss() -> TestResult {
-    let servers = Servers::start(3)?;
-    let (proxies, urls) = proxies(&servers);
-    let locks = connected(with_ttl(urls, secs(9)), 3);
+    let (servers, proxies, locks) = start_behind_proxies(3, |urls| with_ttl(urls, secs(9)));
     let guard = lock_in_the_end(&locks, "report");
     let lost = guard.lost();
     eventually("it is on all nodes", || servers.holders("report") == 3);
 
     // The extension is on its way when an operator deletes the key and the holder releases: its answer is "gone".
     let commands = locks.stats().commands;
-    for proxy in &proxies {
-        proxy.hold_replies();
-    }
+    proxies.iter().for_each(Proxy::hold_replies);
     del_all(&servers, "report");
     // To a majority: the third node may not have been heard since it granted, and is not asked.
     eventually("the renewal has been sent", || {
@@ -453,9 +397,7 @@ fn e1_an_extension_that_finds_the_lock_released_is_no_loss() -> TestResult {
     eventually("the release has been sent", || {
         commands + 5 <= locks.stats().commands || releasing.is_finished()
     });
-    for proxy in &proxies {
-        proxy.release_replies();
-    }
+    proxies.iter().for_each(Proxy::release_replies);
 
     // The release hears that the key is gone, unless the answers came so late that the machine was too slow. The extension
     // makes no loss of it, nor a second one.
@@ -466,27 +408,20 @@ fn e1_an_extension_that_finds_the_lock_released_is_no_loss() -> TestResult {
         other => panic!("{other:?}"),
     };
     assert_eq!(lost.recv_timeout(PATIENCE).is_ok(), is_lost);
-    assert_eq!(
-        lost.recv_timeout(PATIENCE),
-        Err(RecvTimeoutError::Disconnected)
-    );
+    assert_is_closed(&lost);
     assert_eq!(locks.stats().locks_lost, u64::from(is_lost));
     Ok(())
 }
 
 #[test]
-fn d11_of_many_locks_that_are_extended_together_one_is_lost_and_a_node_hangs_and_the_others_are_kept()
--> TestResult {
+fn d11_one_of_many_locks_is_lost_while_a_node_hangs_and_the_others_are_kept() -> TestResult {
     let servers = Servers::start(3)?;
     let locks = with_ttl(servers.urls(), secs(6)).build()?;
     connect(&locks, 3);
     let mut guards: Vec<_> = (0..200)
         .map(|i| lock_in_the_end(&locks, &format!("report {i}")))
         .collect();
-    let extensions = locks.stats().extensions;
-    eventually("all are extended", || {
-        extensions + 200 <= locks.stats().extensions
-    });
+    wait_for_extensions(&locks, 200);
 
     let gone = guards.remove(100);
     let doors = Doors::of(&gone);
@@ -495,15 +430,10 @@ fn d11_of_many_locks_that_are_extended_together_one_is_lost_and_a_node_hangs_and
         !gone.is_valid()
     });
     servers[2].pause()?;
-    let extensions = locks.stats().extensions;
-    eventually("the others are extended twice more", || {
-        extensions + 2 * 199 <= locks.stats().extensions
-    });
+    wait_for_extensions(&locks, 2 * 199);
 
     doors.assert_said_once(gone, Lost::Gone);
-    for guard in &guards {
-        assert_eq!(guard.check(), Ok(()));
-    }
+    guards.iter().try_for_each(|it| it.check())?;
     assert_eq!(locks.stats().locks_lost, 1);
     servers[2].resume()?;
     drop(guards);
@@ -521,9 +451,7 @@ fn d11_one_lock_that_cannot_be_renewed_does_not_stop_the_others() -> TestResult 
     let fine = lock_in_the_end(&locks, "fine");
 
     // Counters ahead of the token: a rival seems to have been granted it, and no renewal counts.
-    for server in &servers {
-        set(server, &fence("stuck"), "9007199254740000");
-    }
+    set_all(&servers, &fence("stuck"), "9007199254740000");
     eventually("it is lost", || !stuck.is_valid());
 
     doors.assert_said_once(stuck, Lost::Expired);

@@ -27,11 +27,8 @@ fn f2_a_process_that_exits_or_is_killed_with_a_held_guard_leaves_keys_that_expir
         }
 
         assert_eq!(child.wait().success(), !is_killed);
-        assert!(
-            servers
-                .iter()
-                .all(|it| it.pttl("report") <= 2_000 && it.pttl("report") != -1)
-        );
+        let left = servers.iter().map(|it| it.pttl("report"));
+        assert!(left.into_iter().all(|it| it <= 2_000 && it != -1));
         drop(manager(&servers).mutex("report").lock()?);
     }
     Ok(())
@@ -50,8 +47,7 @@ fn child_that_exits_with_a_guard() {
 
 #[test]
 fn f8_panics_in_callbacks_and_holders_leave_a_lost_lock_lost() -> TestResult {
-    let servers = Servers::start(3)?;
-    let locks = connected(builder(servers.urls()).ttl(LONG), 3);
+    let (servers, locks) = start_connected(3, |urls| builder(urls).ttl(LONG));
     let guard = locks.mutex("report").lock()?;
     eventually("it is on all nodes", || servers.holders("report") == 3);
     let (sender, called) = crossbeam_channel::bounded(1);
@@ -121,10 +117,8 @@ fn child_that_is_stopped() {
     wait_for_parent();
     say(format_args!("valid: {}", guard.is_valid()));
     say(format_args!("{:?}", guard.check()));
-    say(format_args!(
-        "{:?}",
-        lost.recv_timeout(PATIENCE).map_err(drop)
-    ));
+    let lost = lost.recv_timeout(PATIENCE).map_err(drop);
+    say(format_args!("{lost:?}"));
     drop(guard);
 }
 
@@ -151,13 +145,11 @@ fn f7_managers_that_are_gone_leave_no_thread_and_no_descriptor() -> TestResult {
 fn child_with_many_managers() {
     let Some(urls) = parent_urls() else { return };
     let count = |what: &str| fs::read_dir(format!("/proc/self/{what}")).unwrap().count();
-    let names = || -> Vec<_> {
-        let tasks = fs::read_dir("/proc/self/task")
-            .unwrap()
-            .map_while(Result::ok);
-        tasks
-            .filter_map(|it| fs::read_to_string(it.path().join("comm")).ok())
-            .collect()
+    let our_threads = || {
+        let tasks = fs::read_dir("/proc/self/task").unwrap();
+        let paths = tasks.map_while(Result::ok).map(|it| it.path().join("comm"));
+        let names = paths.filter_map(|it| fs::read_to_string(it).ok());
+        names.filter(|it| it.starts_with("quorlock-")).count()
     };
     let (threads, descriptors) = (count("task"), count("fd"));
 
@@ -170,13 +162,7 @@ fn child_with_many_managers() {
             .unwrap();
         let guard = lock_in_the_end(&locks, "report");
         // A new thread names itself when it first runs.
-        eventually("all threads run", || {
-            names()
-                .iter()
-                .filter(|it| it.starts_with("quorlock-"))
-                .count()
-                == 7
-        });
+        eventually("all threads run", || our_threads() == 7);
         match turn % 3 {
             0 => drop(guard),
             1 => locks.shutdown(),
@@ -227,8 +213,7 @@ fn a_manager_whose_last_handle_goes_in_a_callback_does_not_hang() -> TestResult 
 
 #[test]
 fn a_guard_dropped_in_its_own_callback_does_not_hang() -> TestResult {
-    let servers = Servers::start(3)?;
-    let locks = connected(with_ttl(servers.urls(), secs(1)).renew(false), 3);
+    let (_servers, locks) = start_connected(3, |urls| with_ttl(urls, secs(1)).renew(false));
     let guard = lock_in_the_end(&locks, "report");
     let (sender, guards) = crossbeam_channel::bounded(1);
     let (done, dropped) = crossbeam_channel::bounded(1);
@@ -244,6 +229,13 @@ fn a_guard_dropped_in_its_own_callback_does_not_hang() -> TestResult {
         .recv_timeout(PATIENCE)
         .expect("the last handle is dropped");
     Ok(())
+}
+
+/// A number of this process' status.
+fn status(field: &str) -> Option<u64> {
+    let status = fs::read_to_string("/proc/self/status").unwrap();
+    let line = status.lines().find_map(|it| it.strip_prefix(field))?;
+    line.split_whitespace().next()?.parse().ok()
 }
 
 /// So many cycles level off on any machine.
@@ -277,25 +269,14 @@ fn f7_many_cycles_do_not_grow_the_process() -> TestResult {
 fn child_with_many_cycles() {
     let Some(urls) = parent_urls() else { return };
     let total: u32 = hear_parent().unwrap().parse().unwrap();
-    let memory = || -> u64 {
-        let status = fs::read_to_string("/proc/self/status").unwrap();
-        // Not what is read of the program itself as it runs.
-        let line = status
-            .lines()
-            .find_map(|it| it.strip_prefix("RssAnon:"))
-            .unwrap();
-        line.trim().trim_end_matches(" kB").parse().unwrap()
-    };
+    // Not what is read of the program itself as it runs.
+    let memory = || status("RssAnon:").unwrap();
     let count = |what: &str| fs::read_dir(format!("/proc/self/{what}")).unwrap().count();
     let locks = builder(urls).ttl(Duration::from_secs(20)).build().unwrap();
     let cycles = |turns: u32| {
         for i in 0..turns {
-            locks
-                .mutex(format!("report {}", i % 100))
-                .lock()
-                .unwrap()
-                .release()
-                .unwrap();
+            let guard = locks.mutex(format!("report {}", i % 100)).lock().unwrap();
+            guard.release().unwrap();
         }
     };
     cycles(1_000);
@@ -324,7 +305,7 @@ fn child_with_many_cycles() {
 
 #[test]
 #[cfg(target_os = "linux")]
-fn d12_threads_that_cannot_be_started_are_an_error_of_the_builder_and_leave_none_behind() {
+fn d12_threads_that_cannot_be_started_are_an_error_of_build_and_leave_none() {
     let mut child = child(
         "renewal::process::child_without_room_for_threads",
         &["redis://a".to_owned()],
@@ -340,29 +321,13 @@ fn child_without_room_for_threads() {
     use rustix::process::{Resource, Rlimit, setrlimit};
 
     let Some(_) = parent_urls() else { return };
-    let number = |line: &str| {
-        line.split_whitespace()
-            .nth(1)
-            .unwrap()
-            .parse::<u64>()
-            .unwrap()
-    };
-    let status = |field: &str| {
-        let status = std::fs::read_to_string("/proc/self/status").unwrap();
-        number(status.lines().find(|it| it.starts_with(field)).unwrap())
-    };
+    let status = |field| status(field).unwrap();
     let urls = (1..=31).map(|it| format!("redis://127.0.0.1:{it}"));
     let before = status("Threads:");
     // Room for the stacks of a few threads.
-    let room = Some(status("VmSize:") * 1024 + 9 * 1024 * 1024);
-    setrlimit(
-        Resource::As,
-        Rlimit {
-            current: room,
-            maximum: room,
-        },
-    )
-    .unwrap();
+    let current = Some(status("VmSize:") * 1024 + 9 * 1024 * 1024);
+    let maximum = current;
+    setrlimit(Resource::As, Rlimit { current, maximum }).unwrap();
 
     let err = builder(urls).build().unwrap_err();
 

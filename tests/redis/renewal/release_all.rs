@@ -39,9 +39,9 @@ fn keys(servers: &Servers) -> usize {
 fn guards_that_are_given_back_together_do_not_wait_for_each_other_s_answers() -> TestResult {
     const LOCKS: usize = 1_000;
     const AT_ONCE: usize = 256;
-    let servers = Servers::start(3)?;
-    let (proxies, urls) = proxies(&servers);
-    let locks = connected(builder(urls).response_timeout(LONG / 10).ttl(LONG), 3);
+    let (servers, proxies, locks) = start_behind_proxies(3, |urls| {
+        builder(urls).response_timeout(LONG / 10).ttl(LONG)
+    });
     let guards = take(&locks, LOCKS);
     eventually("all are on all servers", || keys(&servers) == 3 * LOCKS);
     proxies.iter().for_each(Proxy::hold_replies);
@@ -57,11 +57,8 @@ fn guards_that_are_given_back_together_do_not_wait_for_each_other_s_answers() ->
 
     assert_eq!(results, vec![Ok(()); LOCKS]);
     nothing_is_left(&servers);
-    assert_eq!(
-        locks.stats().releases,
-        LOCKS as u64 + 1,
-        "and the one of the warm-up"
-    );
+    // And the one of the warm-up.
+    assert_eq!(locks.stats().releases, LOCKS as u64 + 1);
     assert!(locks.held().is_empty());
     drop(take(&locks, 10));
     Ok(())
@@ -113,23 +110,15 @@ fn guards_of_all_kinds_and_managers_can_be_given_back_together() -> TestResult {
     let (locks, others) = (manager(&servers), manager(&servers));
     assert!(release_all(Vec::<LockGuard>::new()).is_empty());
 
-    assert_eq!(
-        release_all([
-            locks.mutex("a").lock()?,
-            others.multi_lock(["b", "c"]).lock()?
-        ]),
-        [Ok(()), Ok(())]
-    );
-    assert_eq!(
-        release_all([locks.rw_lock("a").read()?, others.rw_lock("a").read()?]),
-        [Ok(()), Ok(())]
-    );
+    let both = others.multi_lock(["b", "c"]).lock()?;
+    let results = release_all([locks.mutex("a").lock()?, both]);
+    assert_eq!(results, [Ok(()), Ok(())]);
+    let results = release_all([locks.rw_lock("a").read()?, others.rw_lock("a").read()?]);
+    assert_eq!(results, [Ok(()), Ok(())]);
     assert_eq!(release_all([locks.rw_lock("a").write()?]), [Ok(())]);
     let mail = locks.semaphore("mail", 2);
-    assert_eq!(
-        release_all([mail.acquire()?, mail.acquire()?]),
-        [Ok(()), Ok(())]
-    );
+    let results = release_all([mail.acquire()?, mail.acquire()?]);
+    assert_eq!(results, [Ok(()), Ok(())]);
     let mixed: [Hold; 3] = [
         locks.mutex("b").lock()?.into(),
         locks.rw_lock("a").read()?.into(),
@@ -170,36 +159,27 @@ fn locks_that_are_given_back_together_go_to_those_who_wait() -> TestResult {
 
 #[test]
 fn each_guard_given_back_with_others_has_a_result_of_its_own() -> TestResult {
-    let servers = Servers::start(3)?;
-    let locks = connected(impatient(servers.urls()), 3);
+    let (servers, locks) = start_connected(3, impatient);
     let guards = ["a", "b", "c"].map(|it| locks.mutex(it).lock().unwrap());
     eventually("they are on all servers", || keys(&servers) == 9);
     servers.iter().for_each(|it| del(it, "b"));
 
-    assert_eq!(
-        release_all(guards),
-        [Ok(()), Err(ReleaseError::Lost(Lost::Gone)), Ok(())]
-    );
+    let gone = Err(ReleaseError::Lost(Lost::Gone));
+    assert_eq!(release_all(guards), [Ok(()), gone, Ok(())]);
 
     let guards = ["a", "b"].map(|it| locks.mutex(it).lock().unwrap());
     servers[0].pause()?;
     servers[1].pause()?;
-    let results = release_all(guards);
-    assert!(
-        results
-            .iter()
-            .all(|it| matches!(it, Err(ReleaseError::NotConfirmed { .. }))),
-        "{results:?}"
-    );
+    for result in release_all(guards) {
+        assert_matches!(result, Err(ReleaseError::NotConfirmed { .. }));
+    }
     servers[0].resume()?;
     servers[1].resume()?;
     nothing_is_left(&servers);
 
     let guards = ["a", "b"].map(|it| lock_in_the_end(&locks, it));
     locks.shutdown();
-    assert_eq!(
-        release_all(guards),
-        vec![Err(ReleaseError::Lost(Lost::ShutDown)); 2]
-    );
+    let shut_down = Err(ReleaseError::Lost(Lost::ShutDown));
+    assert_eq!(release_all(guards), vec![shut_down; 2]);
     Ok(())
 }

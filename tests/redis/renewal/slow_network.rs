@@ -3,7 +3,7 @@
 use std::thread;
 use std::time::{Duration, Instant};
 
-use devnodes::{PATIENCE, Proxy, Servers, eventually};
+use devnodes::{PATIENCE, Proxy, eventually};
 use quorlock::{ExtendError, LockGuard, LockManager, Lost};
 
 use crate::support::*;
@@ -31,9 +31,9 @@ fn h21_no_lock_is_lost_whose_answers_take_three_response_timeouts() -> TestResul
     } else {
         (40, secs(4))
     };
-    let servers = Servers::start(3)?;
-    let (proxies, urls) = proxies(&servers);
-    let locks = connected(builder(urls).response_timeout(RESPONSE_TIMEOUT).ttl(ttl), 3);
+    let (_servers, proxies, locks) = start_behind_proxies(3, |urls| {
+        builder(urls).response_timeout(RESPONSE_TIMEOUT).ttl(ttl)
+    });
     let guards: Vec<_> = (0..count)
         .map(|it| lock_in_the_end(&locks, &format!("{it}")))
         .collect();
@@ -78,15 +78,12 @@ fn h21_no_lock_is_lost_whose_answers_take_three_response_timeouts() -> TestResul
 
 #[test]
 fn h21_an_extension_whose_caller_has_given_up_counts_when_a_majority_confirms_it() -> TestResult {
-    let servers = Servers::start(3)?;
-    let (proxies, urls) = proxies(&servers);
-    let locks = connected(
+    let (_servers, proxies, locks) = start_behind_proxies(3, |urls| {
         builder(urls)
             .response_timeout(RESPONSE_TIMEOUT)
             .ttl(secs(20))
-            .renew(false),
-        3,
-    );
+            .renew(false)
+    });
     let guard = lock_in_the_end(&locks, "report");
 
     slow_down(&proxies);
@@ -100,12 +97,9 @@ fn h21_an_extension_whose_caller_has_given_up_counts_when_a_majority_confirms_it
 
 #[test]
 fn a_loss_that_answers_show_late_is_announced_when_they_come() -> TestResult {
-    let servers = Servers::start(3)?;
-    let (proxies, urls) = proxies(&servers);
-    let locks = connected(
-        builder(urls).response_timeout(RESPONSE_TIMEOUT).ttl(LONG),
-        3,
-    );
+    let (servers, proxies, locks) = start_behind_proxies(3, |urls| {
+        builder(urls).response_timeout(RESPONSE_TIMEOUT).ttl(LONG)
+    });
     let guard = lock_in_the_end(&locks, "report");
     let lost = guard.lost();
     eventually("it is on all nodes", || servers.holders("report") == 3);

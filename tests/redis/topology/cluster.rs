@@ -117,12 +117,7 @@ fn locks_of_every_kind_and_name_are_on_the_owner_of_the_slot_alone() -> TestResu
 }
 
 fn lock_writer(locks: &LockManager, name: &str) -> quorlock::WriteGuard {
-    let mut writer = None;
-    eventually("a writer", || {
-        writer = locks.rw_lock(name).try_write().ok();
-        writer.is_some()
-    });
-    writer.unwrap()
+    eventually_some("a writer", || locks.rw_lock(name).try_write().ok())
 }
 
 #[test]
@@ -156,8 +151,7 @@ fn a_lock_that_is_held_and_wanted_moves_with_its_slot_and_is_handed_over_there()
 }
 
 #[test]
-fn while_keys_of_a_lock_are_on_both_sides_it_is_neither_taken_nor_lost_and_released_in_the_end()
--> TestResult {
+fn a_lock_whose_slot_is_being_migrated_is_neither_taken_nor_lost() -> TestResult {
     needs!(Clusters);
     let cluster = shared();
     let tag = Tag::at(cluster, 1, "between");
@@ -265,8 +259,7 @@ fn a_promoted_replica_makes_no_second_holder_however_it_was_promoted() -> TestRe
 }
 
 #[test]
-fn a_lock_outlives_the_migration_of_its_slot_on_the_other_nodes_and_its_node_joins_again()
--> TestResult {
+fn a_lock_outlives_the_migration_of_its_slot_and_the_node_joins_again() -> TestResult {
     needs!(Clusters);
     let (cluster, singles) = (shared(), Servers::start(2)?);
     let tag = Tag::at(cluster, 0, "among");
@@ -367,8 +360,7 @@ fn an_owner_that_is_cut_off_together_with_its_client_grants_nothing_that_counts(
 /// The old owner and the replica that was promoted in its place serve the same slot side by side, and a client is cut off together
 /// with the old one: with the cluster as its only node, and with two single servers more, of which each side reaches one.
 #[test]
-fn who_is_cut_off_together_with_an_old_owner_has_lost_its_lock_before_the_other_side_can_have_it()
--> TestResult {
+fn a_client_cut_off_with_an_old_owner_loses_its_lock_before_others_get_it() -> TestResult {
     needs!(Clusters);
     if !long_tests() {
         return Ok(());

@@ -203,8 +203,7 @@ fn a_hold_outlives_the_failover_of_one_node_which_joins_again_after_its_quaranti
 }
 
 #[test]
-fn who_was_stopped_while_another_primary_was_promoted_is_granted_nothing_by_the_old_one()
--> TestResult {
+fn clients_stopped_across_a_promotion_are_granted_nothing_by_the_old_primary() -> TestResult {
     needs!(Replicas);
     let group = Group::start(1)?;
     let proxy = Proxy::start(group.servers[1].addr())?;
@@ -260,8 +259,7 @@ fn child_that_asks_the_old_primary() {
 }
 
 #[test]
-fn a_holder_that_is_stopped_across_a_failover_has_lost_its_lock_when_another_has_it() -> TestResult
-{
+fn a_holder_stopped_across_a_failover_has_lost_its_lock_when_another_has_it() -> TestResult {
     needs!(Sentinels);
     if !long_tests() {
         return Ok(());
@@ -304,8 +302,7 @@ fn child_that_holds_across_a_failover() {
 }
 
 #[test]
-fn who_is_cut_off_together_with_the_old_primary_has_lost_its_lock_before_the_other_side_can_have_it()
--> TestResult {
+fn clients_cut_off_with_the_old_primary_lose_their_lock_before_others_get_it() -> TestResult {
     needs!(Sentinels);
     if !long_tests() {
         return Ok(());

@@ -2,7 +2,7 @@
 
 use std::net::SocketAddr;
 
-use devnodes::{Clock, Cluster, FakeServer, Group, Server, SlowNames, eventually, say};
+use devnodes::{Cluster, FakeServer, Group, Server, SlowNames, eventually, say};
 use quorlock::Builder;
 use quorlock::error::NodeFailure;
 
@@ -95,9 +95,7 @@ fn places_of(server: &FakeServer) -> String {
 fn h23_a_member_whose_name_is_not_resolved_costs_its_own_answer_and_no_more() -> TestResult {
     needs!(Sentinels);
     needs!(Clusters);
-    if !Clock::available() {
-        return Ok(());
-    }
+    needs!(SteppedClocks);
     let folder = tempfile::tempdir()?;
     let (names, nodes) = (SlowNames::create(folder.path())?, Nodes::start()?);
     names.hang()?;
@@ -168,7 +166,7 @@ fn members_that_disagree_name_no_primary_and_the_error_says_what_each_names() ->
 }
 
 #[test]
-fn what_is_given_as_another_kind_of_node_is_told_how_to_be_given() -> TestResult {
+fn b3_a_node_given_as_another_kind_is_refused_with_the_right_form() -> TestResult {
     needs!(Sentinels);
     needs!(Clusters);
     let (nodes, single) = (Nodes::start()?, Server::start()?);
@@ -178,7 +176,11 @@ fn what_is_given_as_another_kind_of_node_is_told_how_to_be_given() -> TestResult
     let single = format!("{},127.0.0.1:1,127.0.0.1:2", single.addr());
     for (url, words, what_to_write) in [
         (servers[1].url(), "a replica; ", "redis+replicated://host"),
-        (sentinels[0].url(), "a Sentinel, ", "redis+sentinel://host"),
+        (
+            sentinels[0].url(),
+            "a Sentinel, which stores nothing; give the address of a primary",
+            "redis+sentinel://host",
+        ),
         (
             nodes.cluster.servers[0].url(),
             "part of a cluster; ",

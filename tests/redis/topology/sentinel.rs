@@ -79,8 +79,7 @@ fn a_replica_that_sentinels_name_as_the_primary_has_no_vote() -> TestResult {
 }
 
 #[test]
-fn a_node_without_a_majority_of_its_sentinels_loses_its_vote_although_its_primary_lives()
--> TestResult {
+fn a_node_without_a_majority_of_sentinels_loses_its_vote() -> TestResult {
     needs!(Sentinels);
     let group = Group::builder(1).sentinels(3).start()?;
     let proxies: Vec<_> = group
