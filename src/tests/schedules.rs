@@ -1,7 +1,7 @@
 //! The threads' code under the checker: many schedules of the same small program, and what must be true in all.
 //!
 //! ```text
-//! RUSTFLAGS="--cfg quorlock_shuttle" cargo test --lib --target-dir target/shuttle tests::schedules
+//! RUSTC_WORKSPACE_WRAPPER=.ci/schedules cargo test --lib tests::schedules
 //! ```
 //!
 //! `QUORLOCK_SCHEDULES=10` tries ten times as many schedules, `SHUTTLE_RANDOM_SEED=1` others, and `QUORLOCK_TRACE=1` with

@@ -303,10 +303,6 @@ mod tests {
     #[test]
     fn what_people_get_wrong_in_a_url_has_words_of_its_own() {
         for (url, reason) in [
-            #[cfg(not(feature = "tls"))]
-            ("rediss://u:secret@host", NO_TLS),
-            #[cfg(not(feature = "tls"))]
-            ("VALKEYS://host", NO_TLS),
             #[cfg(feature = "tls")]
             ("rediss://host#insecure", INSECURE),
             ("redis://:se/cret@host", RESERVED),

@@ -168,3 +168,14 @@ fn an_observer_is_a_closure_or_a_value_or_shared() {
     assert!(builder().observer(Quiet).build().is_ok());
     assert!(builder().observer(shared).build().is_ok());
 }
+
+/// Only tests of the package have no feature: see CONTRIBUTING.md.
+#[cfg(not(feature = "tls"))]
+#[test]
+fn an_address_with_tls_is_refused_with_the_name_of_the_feature_that_is_missing() {
+    for url in ["rediss://u:secret@host", "VALKEYS://host"] {
+        let refused = LockManager::builder([url]).build().unwrap_err().to_string();
+        assert!(refused.contains("feature `tls`"), "{refused}");
+        assert!(!refused.contains("secret"), "{refused}");
+    }
+}

@@ -101,7 +101,6 @@ mod operations {
     pub(crate) mod log_lines;
     mod loggers;
     mod observer;
-    #[cfg(feature = "metrics")]
     pub(crate) mod recorder;
     pub(crate) mod secrets;
 }
@@ -116,9 +115,6 @@ fn builder_for(urls: impl IntoIterator<Item = impl AsRef<str>>) -> quorlock::Bui
     if !urls.iter().any(|url| url.starts_with("rediss://")) {
         return builder;
     }
-    #[cfg(not(feature = "tls"))]
-    panic!("QUORLOCK_TEST_BACKEND=tls needs `cargo test --features tls`");
-    #[cfg(feature = "tls")]
     builder.tls(quorlock::Tls::with_ca_pem(devnodes::tls::authority_pem()))
 }
 

@@ -2,8 +2,6 @@
 //!
 //! The page has a section for each incident, and in it the lines and the metrics by which it is recognised. They are read from
 //! there, so page and crate cannot drift apart. A logger is the whole process's, so each incident has a process of its own.
-//!
-//! Metrics are looked at where they are built: `cargo test --features metrics --test redis operations`.
 
 use std::collections::BTreeSet;
 use std::thread;
@@ -14,7 +12,6 @@ use quorlock::{Builder, CancelHandle, LockManager, Lost};
 use rustix::process::Signal;
 
 use crate::operations::log_lines::{heard, listen};
-#[cfg(feature = "metrics")]
 use crate::operations::recorder;
 use crate::support::{
     self, LONG, announced, assert_passes_with, assert_released, child, child_urls, connected,
@@ -116,13 +113,11 @@ fn sections() -> Vec<Quoted> {
 }
 
 /// What the metrics of this process are to show.
-#[cfg(feature = "metrics")]
 struct Watch {
     lines: Vec<&'static str>,
     since: std::collections::BTreeMap<String, usize>,
 }
 
-#[cfg(feature = "metrics")]
 impl Watch {
     fn of(incident: usize) -> Watch {
         recorder::install();
@@ -147,23 +142,6 @@ impl Watch {
         builder.observer(std::sync::Arc::new(
             quorlock::observer::MetricsObserver::new(),
         ))
-    }
-}
-
-#[cfg(not(feature = "metrics"))]
-struct Watch;
-
-#[cfg(not(feature = "metrics"))]
-impl Watch {
-    fn of(_: usize) -> Watch {
-        Watch
-    }
-
-    fn begins(&mut self) {}
-    fn shows_all(&self) {}
-
-    fn watched(builder: Builder) -> Builder {
-        builder
     }
 }
 
