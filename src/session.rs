@@ -432,7 +432,8 @@ impl Session {
                     if tag.is_overtaken(self.releases) {
                         self.vote(&mut tag, Answer::NoScript, true, None);
                     } else {
-                        self.conn.enqueue_again(tag, now);
+                        // Its release has not been given since: it would run before it.
+                        self.conn.put(tag, now, true);
                     }
                 }
                 ConnEvent::Changed {

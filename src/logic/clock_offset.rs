@@ -20,12 +20,12 @@ const ORDINARY: f64 = 0.0012;
 pub(crate) struct NodeClock {
     /// Allowed drift against our clock without a step.
     rate: f64,
-    seen: Option<ClockInterval>,
+    pub(super) seen: Option<ClockInterval>,
 }
 
 /// Interval of the difference of the two clocks, at some time not before `at`.
 #[derive(Clone, Copy, Debug)]
-struct ClockInterval {
+pub(super) struct ClockInterval {
     low: i64,
     high: i64,
     at: i64,
@@ -70,11 +70,6 @@ impl NodeClock {
             });
         }
         None
-    }
-
-    /// Starts over with another clock.
-    pub(crate) fn reset(&mut self) {
-        self.seen = None;
     }
 
     /// Lead of the node's clock over the clock of [`Moment::boot_micros`](crate::time::Moment::boot_micros), at least
@@ -191,7 +186,7 @@ mod tests {
         clock.on_answer(T + 300, 100 * S, 100 * S + 50);
         assert_eq!(clock.offset(), Some((ahead(250), ahead(300))));
 
-        clock.reset();
+        clock.seen = None;
         assert_eq!(clock.offset(), None);
         assert_eq!(
             clock.on_answer(T + 900 * S, 100 * S, 100 * S),

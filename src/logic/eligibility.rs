@@ -87,7 +87,7 @@ impl Eligibility {
         self.met = None;
         self.noted = false;
         // Another process, perhaps on another machine.
-        self.clock.reset();
+        self.clock.seen = None;
         let _ = self.on_time(server.time, timing);
         let length = self.length?;
         let restarted = if server.run_id.is_none() {

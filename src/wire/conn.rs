@@ -75,7 +75,7 @@ struct InFlight<T> {
 pub(crate) enum ConnEvent<T> {
     /// The answer to a command.
     Answer { tag: T, asked: Now, reply: Reply },
-    /// The server has run nothing, without the script: see [`Conn::enqueue_again`].
+    /// The server has run nothing, without the script: see [`Conn::put`].
     UnknownScript { tag: T, asked: Now },
     /// The server has run nothing, because its record has another version: the command may be given again. `is_known`:
     /// a sync has shown that version; otherwise sync first.
@@ -256,13 +256,8 @@ impl<T: AsRef<Command>> Conn<T> {
         self.put(tag, asked, script.is_some());
     }
 
-    /// Puts a command behind all others again, with its script's source. Only if still wanted: its release may have
-    /// been given since, and would run before it.
-    pub(crate) fn enqueue_again(&mut self, tag: T, asked: Now) {
-        self.put(tag, asked, true);
-    }
-
-    fn put(&mut self, tag: T, asked: Now, with_source: bool) {
+    /// Puts a command behind all others, with the source of its script or without.
+    pub(crate) fn put(&mut self, tag: T, asked: Now, with_source: bool) {
         let command = tag.as_ref();
         let record_version = if command.compares() {
             self.record_version

@@ -116,7 +116,8 @@ impl Due for HoldInner {
         let (extension, enqueued) = self.send_extension(&mut state, sent, Some(owed));
         let give_up = fanout.response_timeout;
         state.renewal = Some((extension, tick.checked_add(give_up).unwrap_or(tick)));
-        batch.merge(enqueued);
+        batch.asked = batch.asked.union(enqueued.asked);
+        batch.refused.extend(enqueued.refused);
         Some(give_up.min(state.lease.ends_in(moment)))
     }
 

@@ -378,13 +378,5 @@ pub(crate) struct Enqueued {
     /// Those of them that could have refused it.
     pub(crate) taken: NodeSet,
     /// Handlers of refused commands, to be notified.
-    refused: Vec<(Arc<dyn ReplyHandler>, NodeId, NodeFailure)>,
-}
-
-impl Enqueued {
-    pub(crate) fn merge(&mut self, other: Enqueued) {
-        self.asked = self.asked.union(other.asked);
-        self.taken = self.taken.union(other.taken);
-        self.refused.extend(other.refused);
-    }
+    pub(crate) refused: Vec<(Arc<dyn ReplyHandler>, NodeId, NodeFailure)>,
 }

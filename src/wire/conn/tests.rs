@@ -380,7 +380,7 @@ impl World {
                     if tag.command.kind == Kind::Release || self.ended < tag.id =>
                 {
                     self.expected.push_back(tag.id);
-                    self.conn.enqueue_again(tag, Now::read());
+                    self.conn.put(tag, Now::read(), true);
                 }
                 _ => {}
             }
@@ -534,7 +534,7 @@ fn a_script_that_a_server_need_not_know_comes_with_its_source_once_on_a_connecti
     let Ok(Some(ConnEvent::UnknownScript { tag, .. })) = conn.poll_event() else {
         panic!()
     };
-    conn.enqueue_again(tag, Now::read());
+    conn.put(tag, Now::read(), true);
     assert!(write_all(&mut conn).windows(6).any(|it| it == b"\nEVAL\r"));
 }
 
@@ -718,12 +718,13 @@ fn a_connection_without_pushes_is_not_asked_for_notices_and_says_that_nobody_is_
     );
     assert_eq!(write_all(&mut conn).iter().rev().nth(2), Some(&b'0'));
 
-    conn.enqueue_again(
+    conn.put(
         Tag {
             id: 1,
             command: command(),
         },
         Now::read(),
+        true,
     );
     assert_eq!(write_all(&mut conn).iter().rev().nth(2), Some(&b'0'));
 }
@@ -795,13 +796,13 @@ fn h9_a_connection_is_worth_something_until_all_that_its_owed_commands_set_has_e
         "but the lock that it releases may stand"
     );
     answer(&mut conn, b":0\r\n");
-    conn.enqueue_again(acquire(2_000), at(30_000));
+    conn.put(acquire(2_000), at(30_000), true);
     assert_eq!(
         conn.give_up_at(PATIENCE),
         Some(after(32_000)),
         "what has expired does not count any more"
     );
-    conn.enqueue_again(acquire(100), at(30_000));
+    conn.put(acquire(100), at(30_000), true);
     assert_eq!(
         conn.give_up_at(Duration::from_secs(9)),
         Some(after(39_000)),
