@@ -432,7 +432,7 @@ impl Session {
                     if tag.is_overtaken(self.releases) {
                         self.vote(&mut tag, Answer::NoScript, true, None);
                     } else {
-                        // Its release has not been given since: it would run before it.
+                        // No release was given since, which would run before the command.
                         self.conn.put(tag, now, true);
                     }
                 }
