@@ -5,7 +5,7 @@ use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 use std::{env, iter};
 
-pub(crate) use devnodes::{ChildProcess, say};
+pub(crate) use devnodes::{ChildProcess, eventually_some, say};
 use devnodes::{PATIENCE, Proxy, Server, Servers, eventually};
 use quorlock::error::{NodeAnswer, NodeFailure, NodeReport};
 use quorlock::{AcquireError, Builder, LockGuard, LockManager, Lost, LostReceiver};
@@ -146,7 +146,7 @@ pub(crate) fn add_user(server: &Server, name: &str, rules: &str) -> String {
     format!("redis://{name}:pw@{}", server.addr())
 }
 
-/// What a server that is too old for `HELLO` answers, and so it announces nothing.
+/// The server answers `HELLO` as one that is too old for it, and so it announces nothing.
 pub(crate) fn without_hello(builder: devnodes::Builder) -> devnodes::Builder {
     // The other option makes the number of words even.
     let limit = ["--client-output-buffer-limit", "normal", "0", "0", "0"];
@@ -376,17 +376,6 @@ pub(crate) fn lock_in_the_end(locks: &LockManager, name: &str) -> LockGuard {
     eventually_some("the lock can be taken", || {
         locks.mutex(name).try_lock().ok()
     })
-}
-
-/// Waits until there is something; returns it.
-#[track_caller]
-pub(crate) fn eventually_some<T>(what: &str, mut find: impl FnMut() -> Option<T>) -> T {
-    let mut found = None;
-    eventually(what, || {
-        found = find();
-        found.is_some()
-    });
-    found.unwrap()
 }
 
 /// Tries once for the lock "report" in a thread. It is not renewed.

@@ -2,7 +2,7 @@
 
 use devnodes::find::server_version;
 use devnodes::tls::Authority;
-use devnodes::{Cluster, ClusterBuilder, Error, Group, Server, eventually};
+use devnodes::{Cluster, ClusterBuilder, Error, Group, Server, eventually, eventually_some};
 use quorlock::error::{NodeFailure, TlsFailure};
 use quorlock::{LockManager, Tls};
 

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use devnodes::tls::{Authority, Certificate, Terminator};
-use devnodes::{PATIENCE, Server, Servers, eventually};
+use devnodes::{PATIENCE, Server, Servers, eventually, eventually_some};
 use quorlock::Node;
 use quorlock::error::{NodeFailure, TlsFailure};
 use quorlock::{Builder, LockGuard, LockManager, Tls};
@@ -102,17 +102,6 @@ pub(crate) fn lock_in_the_end(locks: &LockManager, name: &str) -> LockGuard {
     eventually_some("the lock can be taken", || {
         locks.mutex(name).try_lock().ok()
     })
-}
-
-/// Waits until there is something; returns it.
-#[track_caller]
-pub(crate) fn eventually_some<T>(what: &str, mut find: impl FnMut() -> Option<T>) -> T {
-    let mut found = None;
-    eventually(what, || {
-        found = find();
-        found.is_some()
-    });
-    found.unwrap()
 }
 
 /// Why the node cannot vote, once it is known to be in its TLS.

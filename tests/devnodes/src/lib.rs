@@ -63,7 +63,7 @@ pub use proxy::Proxy;
 pub use server::{Builder, Server};
 pub use servers::Servers;
 pub use spoil::{Spoiled, spoil};
-pub use wait::{PATIENCE, eventually};
+pub use wait::{PATIENCE, eventually, eventually_some};
 pub use words::debug_form;
 
 use std::sync::{Mutex, MutexGuard, PoisonError};

@@ -27,6 +27,17 @@ pub fn eventually(what: &str, look: impl FnMut() -> bool) {
     }
 }
 
+/// As [`eventually`], until `find` finds something; returns it.
+#[track_caller]
+pub fn eventually_some<T>(what: &str, mut find: impl FnMut() -> Option<T>) -> T {
+    let mut found = None;
+    eventually(what, || {
+        found = find();
+        found.is_some()
+    });
+    found.expect("`eventually` returns when something is found")
+}
+
 /// As [`eventually`], for code that returns its errors.
 pub(crate) fn wait_for(what: impl Fn() -> String, look: impl FnMut() -> bool) -> Result<(), Error> {
     wait_for_longer(1, what, look)

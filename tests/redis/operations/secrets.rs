@@ -117,7 +117,7 @@ fn an_owner_token_that_a_server_repeats_in_an_error_is_in_no_row_and_in_no_error
 }
 
 /// Whether it shows the name or the password with which these tests log in.
-fn shows_login(text: &str) -> bool {
+pub(crate) fn shows_login(text: &str) -> bool {
     text.contains("hunter2") || text.contains("zoe")
 }
 
