@@ -289,7 +289,7 @@ impl Worker {
             for notice in turn.notices {
                 node.take_notice(&notice, turn.now);
             }
-            if turn.has_answered && self.failures != 0 {
+            if turn.has_answered && (self.flapping || self.failures != 0) {
                 self.failures = 0;
                 self.flapping = false;
                 self.log.up();

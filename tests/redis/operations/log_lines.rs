@@ -3,8 +3,9 @@
 //! A logger is the whole process's, so it is another process that listens.
 
 use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, Ordering};
 
-use devnodes::{Server, Servers, debug_form, eventually};
+use devnodes::{FakeServer, Server, Servers, debug_form, eventually};
 use log::{LevelFilter, Log, Metadata, Record};
 
 use crate::operations::secrets;
@@ -269,5 +270,32 @@ fn child_that_meets_new_servers() {
         let is_named = |it: &&Server| warning.contains(&format!(" ({})", shown_address(it)));
         assert!(2 <= servers.iter().filter(is_named).count(), "{warning}");
     }
+    passed();
+}
+
+#[test]
+fn a_node_whose_first_connection_answered_nothing_is_logged_as_up_again() {
+    assert_passes("operations::log_lines::child_whose_first_connection_fails");
+}
+
+#[test]
+#[ignore = "a process of another test"]
+fn child_whose_first_connection_fails() {
+    let Some(_) = parent_urls() else { return };
+    let server = Server::start().unwrap();
+    let fails = AtomicBool::new(true);
+    let fake = FakeServer::speaking_for(server.addr(), move |_, command| {
+        let names = command.iter().any(|it| it.ends_with(b"report"));
+        let is_first = names && fails.swap(false, Ordering::SeqCst);
+        is_first.then(|| b"garbage\r\n".to_vec())
+    })
+    .unwrap();
+    listen();
+    let locks = builder([fake.url()]).build().unwrap();
+    drop(lock_in_the_end(&locks, "report"));
+
+    let has = |words| heard().iter().any(|it| it.contains(words));
+    eventually("it is logged as down", || has(" n0: down: "));
+    eventually("and as up again", || has(" n0: up after "));
     passed();
 }
