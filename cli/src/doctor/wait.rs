@@ -59,12 +59,17 @@ pub(crate) fn run(
             thread::park_timeout(CONNECTED_WITHIN);
         }
         if missing.is_empty() && whole {
-            let mut found = seen::partly_held(&locks.list("*")?);
-            match &partly_held {
+            let listing = locks.list("*")?;
+            let mut found = seen::partly_held(&listing);
+            if let Some(before) = &partly_held {
                 // Others were just being taken or released.
-                Some(before) => found.retain(|it| before.contains(it)),
-                None if found.is_empty() => {}
-                None => show::warn(&format!("waiting for {}", found.join("; "))),
+                found.retain(|it| before.contains(it));
+            }
+            // What such a server lacks is not known.
+            let missed = listing.missed().iter();
+            found.extend(missed.map(|it| format!("the locks of {it}")));
+            if partly_held.is_none() && !found.is_empty() {
+                show::warn(&format!("waiting for {}", found.join("; ")));
             }
             partly_held = Some(found);
         }
@@ -97,8 +102,8 @@ fn end(
         let nodes: Vec<_> = rows.iter().map(seen::check).collect();
         json!({ "quorlock": 1, "votes": votes, "partly_held": partly_held, "nodes": nodes })
             .to_string()
-    } else if let Some(lock) = partly_held.first() {
-        format!("lock {lock}")
+    } else if let Some(lacking) = partly_held.first() {
+        lacking.clone()
     } else if votes {
         format!("{} of {} servers vote", rows.len(), rows.len())
     } else {

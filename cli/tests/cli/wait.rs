@@ -157,7 +157,7 @@ fn a_held_lock_that_a_server_lacks_is_shown_and_waited_for() -> TestResult {
     for (args, says) in [
         (&["status", "report"][..], ", NOT ON n2\n"),
         (&["doctor", "--looks=1"], "note: report, NOT ON n2\n"),
-        (&["doctor", "--wait=0"], "lock report, NOT ON n2\n"),
+        (&["doctor", "--wait=0"], "report, NOT ON n2\n"),
     ] {
         let said = stdout(&quorlock(&servers).args(args).output()?);
         assert!(said.contains(says), "{said}");
@@ -169,6 +169,23 @@ fn a_held_lock_that_a_server_lacks_is_shown_and_waited_for() -> TestResult {
 
     assert_eq!(wait.status(), Some(0));
     assert_eq!(servers.holders("report"), 3);
+    Ok(())
+}
+
+#[test]
+fn a_server_whose_locks_cannot_be_listed_is_not_taken_to_have_them_all() -> TestResult {
+    let servers = Servers::start(3)?;
+    servers[1].command(&[
+        "ACL", "SETUSER", "locks", "on", ">pw", "~*", "&*", "+@all", "-scan",
+    ])?;
+    let mut urls = servers.urls();
+    urls[1] = format!("redis://locks:pw@{}", servers[1].addr());
+
+    let output = quorlock_at(&urls).args(["doctor", "--wait=0"]).output()?;
+
+    let says = format!("the locks of n1 ({}): ", servers[1].addr());
+    assert!(stdout(&output).starts_with(&says), "{}", stdout(&output));
+    assert_eq!(output.status.code(), Some(69));
     Ok(())
 }
 
