@@ -186,9 +186,9 @@ fn b5_a_look_finds_settings_that_were_changed_since_the_login() -> TestResult {
 fn b5_a_key_that_is_gone_while_its_record_is_not_shows_that_a_server_evicts() -> TestResult {
     needs!(Settings);
     let servers = Servers::start(3)?;
-    let locks = connected(with_ttl(servers.urls(), secs(3)), 3);
+    let locks = connected(with_ttl(servers.urls(), secs(9)), 3);
     let guard = lock_in_the_end(&locks, "report");
-    assert!(locks.stats().nodes.iter().all(|it| it.up));
+    eventually("all are up", || locks.stats().nodes.iter().all(|it| it.up));
     set_to_evict(&servers[0]);
 
     servers[0].command(&["DEL", "report"])?;
