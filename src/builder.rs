@@ -356,7 +356,7 @@ impl Builder {
 
     /// Sets how long one guard can hold a lock. Then the lock is no longer extended and is [lost](crate::Lost::MaxHold).
     ///
-    /// Bounds forgotten guards and endless loops. Without a bound the log warns once of each lock held for an hour.
+    /// Bounds forgotten guards and endless loops. The log warns once of each lock extended for an hour.
     ///
     /// Default: `None`, no bound. Allowed: at least the ttl.
     pub fn max_hold(mut self, max_hold: impl Into<Option<Duration>>) -> Builder {

@@ -53,7 +53,7 @@ counters! {
     waiting,
     /// Locks handed to a waiting call of the same manager together with the release.
     hand_overs,
-    /// Release notices received, counted per node. A notice is a hint and can get lost.
+    /// Messages that hand a lock over, counted per node. A lost message costs time only.
     notices,
     /// Second rounds, with a larger fencing token for nodes whose counter was ahead.
     fencing_raises,

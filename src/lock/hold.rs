@@ -132,9 +132,9 @@ impl Hold {
 
     /// Extends the lock so that it lasts at least `ttl` from now, less the margin; never shortens it.
     ///
-    /// Blocks for one round trip, at most one response timeout. Needed for locks without renewal, or before a step
-    /// that must not be interrupted by an outage shorter than `ttl`. A later renewal uses the lock's own ttl and does
-    /// not shorten this one. Whole milliseconds, rounded down.
+    /// Blocks for one round trip, at most one response timeout, and the connect timeout if nodes reconnect. Needed for
+    /// locks without renewal, or before a step that must not be interrupted by an outage shorter than `ttl`. A later
+    /// renewal uses the lock's own ttl and does not shorten this one. Whole milliseconds, rounded down.
     ///
     /// # Errors
     ///

@@ -58,9 +58,9 @@ impl ReadGuard {
 impl WriteGuard {
     /// Continues as a reader, without a gap for another writer. Waiting readers join.
     ///
-    /// Blocks for one round trip, at most one [response timeout](crate::Builder::response_timeout). Nodes without an
-    /// answer in time exclude readers a little longer, until the next renewal. The reader's lock ends when the writer's
-    /// would have ended. Listeners for the loss of the writer's lock get the loss of the reader's.
+    /// Blocks like [`Hold::extend`]. Nodes without an answer in time exclude readers a little longer, until the next
+    /// renewal. The reader's lock ends when the writer's would have ended. Listeners for the loss of the writer's lock
+    /// get the loss of the reader's.
     ///
     /// There is no way back: two readers that both waited to become writers would wait for each other for ever.
     /// Release, take [`write`](crate::RwLock::write), and look again. If nobody has written in between, the storage's
