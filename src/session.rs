@@ -12,7 +12,7 @@
 //!
 //! 3. The connection is valid so far ([`Conn`]): the oldest command can have this answer.
 //! 4. The server has run the script. Without the script, or with another record version than in the command, it has run
-//!    nothing: the session sends the command again while its round is open.
+//!    nothing: the session sends the command again, unless its round is over and a release came since.
 //! 5. With members: they named the server when the command was sent.
 //! 6. The quarantine of the server was over when the command was sent.
 //!
