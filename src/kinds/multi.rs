@@ -24,7 +24,7 @@ use crate::wire::LockCommands;
 ///
 /// A hold has one [fencing token](LockGuard::fencing_token), larger than that of every earlier holder of each of the
 /// names. It is **lost as a whole** once no majority of the nodes has all of the names. The remaining keys stay until
-/// the drop of the guard.
+/// the guard is dropped or they expire.
 ///
 /// Not reentrant. See [`guide::other_locks`](crate::guide::other_locks#several-names).
 #[derive(Clone)]

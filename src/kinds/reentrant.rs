@@ -37,7 +37,8 @@ use crate::manager::LockManager;
 /// One exception: if less than a third of the [ttl](ReentrantMutex::ttl) of this description is left, the call first extends the
 /// lock by that ttl, not beyond the [maximum hold](crate::Builder::max_hold). This blocks like
 /// [`extend`](crate::Hold::extend). If too few nodes confirm, the call still succeeds, because the lock is held until its
-/// previous end: see [`remaining`](crate::Hold::remaining). In all other ways the hold stays as it was first taken, with its own ttl and renewal.
+/// previous end: see [`remaining`](crate::Hold::remaining). In all other ways the hold stays as it was first taken, with its
+/// own ttl and renewal.
 ///
 /// A lost hold is not taken again: the call returns [`AcquireError::HoldLost`] until all guards of the hold are dropped. Otherwise
 /// the outer code would seem to have held the lock all along.
