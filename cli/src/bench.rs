@@ -44,7 +44,7 @@ Measures, each for a quarter of the time:
 
 The servers work at full load, so choose a quiet hour. bench takes only locks with new, random names and prints these names \
 first. At the end, also after a signal, it deletes their keys. If it is killed or a server is down, the keys expire within a \
-minute, or within twice the ttl if that is longer. If an access list limits the keys, give their --prefix.
+minute, or within twice the max-ttl if that is longer. If an access list limits the keys, give their --prefix.
 
 Exit status: 0 measured; 69 no majority of the servers; 128+N signal N ended the measurement
 
