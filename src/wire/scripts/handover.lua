@@ -106,14 +106,17 @@ local function hand_over(keys, owner, seen, record, mark, offer, me, since)
         end
         is_set = true
       end
+      local added
       if kind == "r" then
-        local lasts = redis.call("PTTL", keys[1])
-        if lasts >= 0 and lasts < tonumber(offer[3]) then
-          lasts = offer[3]
+        local lasts, first = redis.call("PTTL", keys[1]), tonumber(offer[3])
+        if lasts >= 0 and lasts < first then
+          lasts = first
           redis.call("PEXPIRE", keys[1], lasts)
         end
-        redis.call("ZADD", keys[5], string.format("%.0f", millis() + offer[3]), value)
-        redis.call("PEXPIRE", keys[5], lasts)
+        -- Never shorter: a reader that was refused here, and is in the list, may have got its entry by healing.
+        added = redis.call("ZADD", keys[5], "GT", string.format("%.0f", millis() + first), value)
+        -- As in acquire_shared.lua.
+        redis.call("PEXPIRE", keys[5], lasts < 0 and 7200000 or lasts)
       elseif token ~= "0" and not is_offered then
         -- A counter of another type orders no tokens: the call acquires and gets the error.
         if type(set_counter(redis.pcall, keys[2], token, offer[2])) == "table" then
@@ -129,7 +132,7 @@ local function hand_over(keys, owner, seen, record, mark, offer, me, since)
         if kind ~= "r" then
           return owner
         end
-      elseif kind == "r" then
+      elseif added == 1 then
         redis.call("ZREM", keys[5], value)
       end
     end

@@ -7,7 +7,7 @@ use devnodes::{Server, Servers, eventually};
 use quorlock::error::{NodeAnswer, NodeReport};
 use quorlock::{AcquireError, CancelHandle, LockManager, ReadGuard, WriteGuard};
 
-use crate::kinds::rw_lock::read;
+use crate::kinds::rw_lock::{entries, read};
 use crate::support::*;
 use crate::waiting::lists::*;
 
@@ -322,4 +322,59 @@ fn child_that_reads_in_a_loop() {
         thread::sleep(ms(5));
         guard.check().unwrap();
     }
+}
+
+/// A server that refused it has it in its list, and gets the entry by an extension before it hands the lock over.
+#[test]
+fn h22_a_reader_that_is_handed_what_it_has_loses_no_time_there() -> TestResult {
+    let (servers, [one, two]) = with_managers(near);
+    let last = &servers[2];
+    set_px(last, NAME, "another's", 600_000);
+    let first = one.rw_lock(NAME).read()?;
+    eventually("it is in the list there", || {
+        members_of(last, NAME).len() == 1
+    });
+    del(last, NAME);
+    let readers = format!("quorlock:readers:{NAME}");
+    eventually("it reads there too", || {
+        first.extend(LONG).unwrap();
+        last.exists(&readers)
+    });
+
+    let second = read(&two, &servers, NAME);
+    second.release()?;
+
+    let left = last.pttl(NAME);
+    assert!(300_000 < left, "{left} ms are left");
+    // Another server loses the lock.
+    thread::sleep(ms(1_100));
+    del(&servers[0], NAME);
+    let writer = two.rw_lock(NAME).try_write();
+    assert!(first.is_valid());
+    assert_held(&writer.unwrap_err());
+    Ok(())
+}
+
+/// Another program has made the lock last for ever.
+#[test]
+fn h22_readers_stay_in_a_lock_without_an_end_when_others_are_let_in() -> TestResult {
+    let (servers, [one, two, three]) = with_managers(far);
+    let first = read(&one, &servers, NAME);
+    let cancel = CancelHandle::new();
+    let lock = two.rw_lock(NAME).cancelled_by(&cancel);
+    let writer = queue_up(&two, move || lock.write());
+    wait_until_listed(&servers, NAME, 1);
+    let second = queue_reader(&three);
+    wait_until_listed_readers(&servers, 1);
+    command_all(&servers, &["PERSIST", NAME]);
+
+    cancel.cancel();
+    assert!(matches!(join(writer), Err(AcquireError::Cancelled)));
+    let second = join(second)?;
+
+    assert_eq!(entries(&servers, NAME), [2, 2, 2]);
+    first.extend(LONG)?;
+    drop((first, second));
+    nothing_waits(&servers);
+    Ok(())
 }
