@@ -61,7 +61,7 @@ if #KEYS == 6 and string.sub(ARGV[2], -4) == " 0 -" then
       return 1
     end
     -- No client got the message: the same token is offered to the next call.
-    redis.call("SET", KEYS[1], ARGV[1])
+    redis.call("SET", KEYS[1], ARGV[1], "PX", first)
     redis.call("SET", KEYS[2], seen, "PX", life)
   elseif popped[1] then
     redis.pcall("ZADD", KEYS[5], popped[2], popped[1])

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use devnodes::{Server, Servers, eventually};
 use quorlock::error::{NodeAnswer, NodeFailure};
-use quorlock::{AcquireError, Builder, CancelHandle, LockGuard, LockManager};
+use quorlock::{AcquireError, Builder, CancelHandle, LockGuard, LockManager, ReleaseError};
 
 use crate::support::*;
 use crate::waiting::lists;
@@ -470,6 +470,29 @@ fn h24_whatever_command_is_forbidden_no_call_leaves_a_key_without_expiry() -> Te
         assert_eq!(left, [""; 0], "without {missing}");
     }
     assert_eq!(left_without("", &[]), [""; 0], "with the first list alone");
+    Ok(())
+}
+
+/// The release hands the lock over to a call that is gone, and takes that back.
+#[test]
+fn h24_a_release_that_may_not_delete_leaves_no_key_without_expiry() -> TestResult {
+    needs!(AccessLists);
+    let place = Place::new();
+    place.set_user("");
+    let (name, locks) = (format!("{PREFIX}a"), place.manager());
+    // From now on there is a counter.
+    drop(locks.mutex("a").try_lock()?);
+    place.allow(&["-del".to_owned()]);
+    let guard = locks.mutex("a").try_lock()?;
+    let gone = lists::member("0123456789abcdef", "w", &"0123456789abcdef".repeat(2));
+    place
+        .server
+        .command(&["ZADD", &lists::list(&name), "1", &gone])?;
+    set(&place.server, &lists::mark(&name), "");
+
+    assert_matches!(guard.release(), Err(ReleaseError::NotConfirmed { .. }));
+
+    assert_ne!(place.server.pttl(&name), -1);
     Ok(())
 }
 
