@@ -27,7 +27,7 @@ const AT_ONCE: usize = 256;
 ///
 /// # Panics
 ///
-/// If the iterator does. Guards still in the iterator are dropped; earlier ones may be released already.
+/// If the iterator does. All guards that are not released by then are dropped.
 ///
 /// # Examples
 ///
@@ -50,11 +50,9 @@ pub fn release_all<H: Into<Hold>>(
     let mut results = Vec::new();
     let mut late = None;
     loop {
-        let some: Vec<Parts> = holds
-            .by_ref()
-            .take(AT_ONCE)
-            .map(|hold| hold.into().into_parts())
-            .collect();
+        // Holds until the iterator has given all of them: if it panics, their drops release them.
+        let some: Vec<Hold> = holds.by_ref().take(AT_ONCE).map(Into::into).collect();
+        let some: Vec<Parts> = some.into_iter().map(Hold::into_parts).collect();
         if some.is_empty() {
             return results;
         }

@@ -1,5 +1,6 @@
 //! Many locks that end together.
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, mpsc};
 use std::thread;
 
@@ -181,5 +182,19 @@ fn each_guard_given_back_with_others_has_a_result_of_its_own() -> TestResult {
     locks.shutdown();
     let shut_down = Err(ReleaseError::Lost(Lost::ShutDown));
     assert_eq!(release_all(guards), vec![shut_down; 2]);
+    Ok(())
+}
+
+#[test]
+fn a_panic_of_the_iterator_leaves_no_lock_held() -> TestResult {
+    let (servers, locks) = start_connected(3, |urls| builder(urls).ttl(LONG));
+    let guards = take(&locks, 5).into_iter().enumerate();
+    let failing = guards.map(|(at, guard)| if at == 3 { panic!("on purpose") } else { guard });
+
+    let result = catch_unwind(AssertUnwindSafe(|| release_all(failing)));
+
+    assert!(result.is_err());
+    assert!(locks.held().is_empty());
+    nothing_is_left(&servers);
     Ok(())
 }
