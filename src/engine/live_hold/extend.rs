@@ -50,6 +50,10 @@ impl Due for HoldInner {
             return None;
         }
         if !state.lease.is_held() {
+            // RACE: T1, the renewal thread, plans the next step of the lock; T2 releases it and removes its entry; T1
+            // enters it again. Therefore T1 removes it here, when that entry is due.
+            drop(state);
+            self.shared.schedule.remove(&self.entry);
             return None;
         }
         if state.lease.is_renewed()

@@ -103,6 +103,23 @@ mod tests {
         assert_eq!(lock.remaining(), Err(Lost::Expired));
     }
 
+    /// RACE: T1, the renewal thread, plans the next step of a lock; T2 releases the lock; T1 enters it.
+    #[test]
+    fn f7_a_lock_that_is_entered_behind_its_end_leaves_nothing_in_the_schedule() {
+        let engine = engine();
+        let lock = short_hold(&engine);
+        lock.lose(Lost::ShutDown);
+
+        let due = Arc::<HoldInner>::clone(&lock);
+        engine.shared.schedule.enter(due, Duration::ZERO);
+
+        let until = time::tick().checked_add(PATIENCE).unwrap();
+        while 1 < Arc::strong_count(&lock) || Arc::weak_count(&lock) != 0 {
+            assert!(time::tick() < until, "it stays in memory");
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    }
+
     #[test]
     fn h21_while_a_majority_owes_the_answer_to_a_renewal_nobody_is_asked_again() {
         let engine = engine();
