@@ -105,10 +105,15 @@ impl LockManager {
         self.mutex(name).with(work)
     }
 
-    /// Counters since the manager was built. Does not block.
+    /// Counters since the manager was built. Does not block. Without nodes in a forked child.
     #[must_use]
     pub fn stats(&self) -> Stats {
         let shared = &self.engine.shared;
+        let counters = shared.fanout.journal.counters.snapshot();
+        // Looked at before anything is locked: see `Process`.
+        if shared.process.is_forked() {
+            return counters;
+        }
         Stats {
             partly_held: self
                 .held()
@@ -117,7 +122,7 @@ impl LockManager {
                 .count(),
             quarantined: shared.fanout.quarantined(),
             nodes: shared.fanout.nodes.iter().map(|it| it.stats()).collect(),
-            ..shared.fanout.journal.counters.snapshot()
+            ..counters
         }
     }
 
