@@ -488,6 +488,9 @@ impl HoldInner {
 /// After its release, which undoes earlier hand-overs.
 impl Drop for HoldInner {
     fn drop(&mut self) {
-        self.remove_owner();
+        // Before anything is locked: see `Process`.
+        if !self.shared.process.is_forked() {
+            self.remove_owner();
+        }
     }
 }
