@@ -190,9 +190,12 @@ fn locks_that_are_being_renewed_during_the_shutdown_hear_of_it_as_well() -> Test
         let lost: Vec<_> = guards.iter().map(|guard| guard.lost()).collect();
 
         let commands = locks.stats().commands;
-        while locks.stats().commands == commands {
+        let is_asked = || {
             thread::sleep(Duration::from_micros(50));
-        }
+            locks.stats().commands != commands
+        };
+        // Closely, to be there before all have been asked.
+        eventually("they are being renewed", || (0..1_000).any(|_| is_asked()));
         locks.shutdown();
 
         for lost in lost {
