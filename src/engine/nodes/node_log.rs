@@ -63,17 +63,11 @@ impl NodeLog {
             }
             SessionEvent::Silent => {
                 info!(self.journal, "{node}: not responding: {address}");
-                self.node
-                    .common
-                    .journal
-                    .observe(|| Event::NodeSilent { node });
+                self.journal.observe(|| Event::NodeSilent { node });
             }
             SessionEvent::Responding => {
                 info!(self.journal, "{node}: responding again: {address}");
-                self.node
-                    .common
-                    .journal
-                    .observe(|| Event::NodeAnswers { node });
+                self.journal.observe(|| Event::NodeAnswers { node });
             }
             SessionEvent::ReleasesDropped => {
                 if self.may_warn("dropped releases".to_owned(), WARNED_EVERY) {
