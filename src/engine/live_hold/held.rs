@@ -383,7 +383,8 @@ impl HoldInner {
 
     /// From now on hand-overs to its owner are given back.
     fn remove_owner(&self) {
-        if self.waited {
+        // Checked before anything is locked: see `Process`.
+        if self.waited && !self.shared.process.is_forked() {
             self.shared.queues.owners.remove(self.owner);
         }
     }
@@ -488,9 +489,6 @@ impl HoldInner {
 /// After its release, which undoes earlier hand-overs.
 impl Drop for HoldInner {
     fn drop(&mut self) {
-        // Before anything is locked: see `Process`.
-        if !self.shared.process.is_forked() {
-            self.remove_owner();
-        }
+        self.remove_owner();
     }
 }
