@@ -110,7 +110,7 @@ impl LockManager {
     pub fn stats(&self) -> Stats {
         let shared = &self.engine.shared;
         let counters = shared.fanout.journal.counters.snapshot();
-        // Looked at before anything is locked: see `Process`.
+        // Before anything is locked: see `Process`.
         if shared.process.is_forked() {
             return counters;
         }
@@ -144,7 +144,7 @@ impl LockManager {
     #[must_use]
     pub fn held(&self) -> Vec<HeldLock> {
         let shared = &self.engine.shared;
-        // Looked at before anything is locked: see `Process`.
+        // Before anything is locked: see `Process`.
         if shared.process.is_forked() {
             Vec::new()
         } else {

@@ -285,8 +285,8 @@ fn child_whose_first_connection_fails() {
     let server = Server::start().unwrap();
     let fails = AtomicBool::new(true);
     let fake = FakeServer::speaking_for(server.addr(), move |_, command| {
-        let names = command.iter().any(|it| it.ends_with(b"report"));
-        let is_first = names && fails.swap(false, Ordering::SeqCst);
+        let is_about_lock = command.iter().any(|it| it.ends_with(b"report"));
+        let is_first = is_about_lock && fails.swap(false, Ordering::SeqCst);
         is_first.then(|| b"garbage\r\n".to_vec())
     })
     .unwrap();

@@ -82,7 +82,7 @@ fn h28_a_stopped_waiter_loses_what_it_was_handed_and_does_not_believe_in_it() ->
     head.resume();
     // It reads what it was handed, asks, and is refused. The holder may be on a list as well: of the server that refused it
     // when the others granted.
-    wait_until_waits(&servers, NAME, &client_of(&member));
+    wait_until_client_listed(&servers, NAME, &client_of(&member));
     head.ping();
     guard.check()?;
     let earlier = guard.fencing_token().get();

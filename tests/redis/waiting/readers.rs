@@ -355,7 +355,7 @@ fn h22_a_reader_that_is_handed_what_it_has_loses_no_time_there() -> TestResult {
 
     let left = last.pttl(NAME);
     assert!(300_000 < left, "{left} ms are left");
-    // Another server loses the lock.
+    // Longer than the life of a lock that is handed over. Then another server loses the lock.
     thread::sleep(ms(1_100));
     del(&servers[0], NAME);
     let writer = two.rw_lock(NAME).try_write();
