@@ -290,6 +290,8 @@ pub(crate) struct RecordReply {
     pub(crate) kept: bool,
     /// Version of the stored record.
     pub(crate) record_version: RecordVersion,
+    /// This version and those out of which it grew.
+    pub(crate) versions: String,
     /// Number of servers of other programs; 0 if unknown.
     pub(crate) servers: u64,
     /// Eviction policy, unless it refuses writes with full memory.
@@ -313,6 +315,7 @@ impl RecordReply {
             max_ttl: 0,
             kept: true,
             record_version,
+            versions: "0".repeat(15),
             servers: 0,
             evicts: None,
             is_limited: false,

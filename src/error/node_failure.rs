@@ -31,9 +31,9 @@ pub enum QuarantineReason {
          holds a lock"
     )]
     New,
-    /// It was restarted, promoted, restored from a snapshot or replaced.
+    /// It was restarted, promoted, restored from a snapshot or replaced; or its data were swapped.
     #[error(
-        "the server was restarted, promoted or restored, and may have lost held locks; wait until its quarantine is over"
+        "the server was restarted, promoted, restored or swapped, and may have lost held locks; wait until its quarantine is over"
     )]
     Restarted,
     /// It lost its data while it was running.

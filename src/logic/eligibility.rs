@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use crate::answer::{Record, RecordReply, ServerInfo};
 use crate::error::QuarantineReason;
+use crate::ids::RecordVersion;
 use crate::logic::clock_offset::NodeClock;
 use crate::logic::quarantines::{QuarantineStart, Quarantines, VoteKind};
 use crate::time::{Now, Tick};
@@ -45,8 +46,9 @@ pub(crate) struct Eligibility {
     run_id: Option<String>,
     /// First sync with that process.
     met: Option<Tick>,
-    /// Whether its record was stored as asked: a missing one later is lost.
-    noted: bool,
+    /// Version of its record, last stored as asked. A missing record later is lost, and one that did not grow out of
+    /// this version belongs to other data.
+    noted: Option<RecordVersion>,
     pub(crate) quarantines: Quarantines,
     pub(crate) clock: NodeClock,
 }
@@ -58,7 +60,7 @@ impl Eligibility {
             length,
             run_id: None,
             met: None,
-            noted: false,
+            noted: None,
             quarantines,
             clock: NodeClock::new(rate),
         }
@@ -79,13 +81,13 @@ impl Eligibility {
             let stepped = self.on_time(server.time, timing);
             let change = shown.and_then(|shown| {
                 self.on_record(shown, timing)
-                    .filter(|_| !shown.record.is_older())
+                    .filter(|it| *it != ServerChange::Restarted)
             });
             return change.or(stepped);
         }
         self.run_id.clone_from(&server.run_id);
         self.met = None;
-        self.noted = false;
+        self.noted = None;
         // Another process, perhaps on another machine.
         self.clock.seen = None;
         let _ = self.on_time(server.time, timing);
@@ -114,11 +116,24 @@ impl Eligibility {
     /// A sync on a connection.
     ///
     /// The server counts by its own clock. So our own observations stay, and a sync can only lengthen a quarantine.
+    ///
+    /// RACE: T1, this client, has synced the record; T2 gets a lock; T3 swaps the data for others, where T4 was the only
+    /// client for long. Their record is old and shows nothing of T2. Therefore a record that did not grow out of the last
+    /// one begins a quarantine now, whatever its age.
     pub(crate) fn on_record(
         &mut self,
         shown: &RecordReply,
         timing: Timing,
     ) -> Option<ServerChange> {
+        let mut shown = shown.clone();
+        let mut versions = shown.versions.split(' ');
+        let is_other = self
+            .noted
+            .is_some_and(|noted| versions.all(|it| it.as_bytes() != noted.0));
+        if is_other && shown.record.is_older() {
+            shown.record = Record::Another;
+            shown.served = Duration::ZERO;
+        }
         let quarantined = self
             .quarantine_remaining(VoteKind::Grant, timing.answered.tick)
             .is_some();
@@ -126,11 +141,11 @@ impl Eligibility {
             // It is quarantined already for a known reason. It is not new: an operator could vouch for a new one.
             (Record::Kept, Some(why)) if quarantined && why != QuarantineReason::New => why,
             (Record::Another | Record::Kept, _) => QuarantineReason::Restarted,
-            (Record::Missing, _) if self.noted => QuarantineReason::Emptied,
+            (Record::Missing, _) if self.noted.is_some() => QuarantineReason::Emptied,
             // The known reason.
             (_, why) => why.unwrap_or(QuarantineReason::Emptied),
         };
-        self.apply_record(shown, why, timing)
+        self.apply_record(&shown, why, timing)
     }
 
     fn apply_record(
@@ -139,7 +154,9 @@ impl Eligibility {
         why: QuarantineReason,
         timing: Timing,
     ) -> Option<ServerChange> {
-        self.noted |= shown.kept;
+        if shown.kept {
+            self.noted = Some(shown.record_version);
+        }
         let length = self.length?;
         if matches!(shown.record, Record::Vouched | Record::Off) {
             // Nothing was lost before our first sync. Losses that we observed remain.
@@ -624,6 +641,59 @@ mod tests {
                 (record == Record::Missing).then_some(ServerChange::Empty)
             );
             assert_eq!(of.quarantine_remaining(60), [10 - served; 2]);
+        }
+    }
+
+    /// However old the data are of which it tells: it may have been swapped a moment ago.
+    #[test]
+    fn h17_a_record_that_did_not_grow_out_of_the_last_one_is_of_other_data() {
+        let of_version = |record, version: &str, versions: &str, kept| {
+            let record_version = RecordVersion(version.as_bytes().try_into().unwrap());
+            RecordReply {
+                record_version,
+                versions: versions.into(),
+                kept,
+                ..shown(500, record)
+            }
+        };
+        let [a, b, c] = ["000000000000001", "000000000000002", "000000000000003"];
+        let grown = format!("{b} {a}");
+        let olds = [Record::Kept, Record::KeptFromNothing, Record::Vouched];
+        for record in olds {
+            for reconnects in [false, true] {
+                let mut of = Of::new();
+                let mut sync = |version: &str, versions: &str, kept, second| {
+                    let shown = of_version(record, version, versions, kept);
+                    let timing = at(of.start, second);
+                    let news = if reconnects {
+                        let record_reply = Some(shown);
+                        let server = server("a", second);
+                        of.eligibility.on_connect(
+                            &ServerInfo {
+                                record_reply,
+                                ..server
+                            },
+                            timing,
+                        )
+                    } else {
+                        of.eligibility.on_record(&shown, timing)
+                    };
+                    let left = of
+                        .eligibility
+                        .quarantine_remaining(VoteKind::Extension, timing.asked.tick);
+                    (news, left.map_or(0, |it| it.0.as_secs()))
+                };
+                // Nothing is known of the first one.
+                assert_eq!(sync(a, a, true, 0), (None, 0), "{record:?}");
+                assert_eq!(sync(b, &grown, true, 20), (None, 0), "{record:?}");
+                assert_eq!(sync(b, &grown, true, 40), (None, 0), "{record:?}");
+                let other = (Some(ServerChange::Another), 10);
+                assert_eq!(sync(c, c, false, 60), other, "{record:?}");
+                assert_eq!(sync(c, c, true, 61), other, "{record:?}: only looked at");
+                assert_eq!(sync(c, c, true, 64), (None, 7), "{record:?}");
+                assert_eq!(sync(b, &grown, true, 80), other, "{record:?}: back");
+                assert_eq!(sync(a, a, true, 100), other, "{record:?}: an older copy");
+            }
         }
     }
 

@@ -171,12 +171,13 @@ fn inspected(parts: &[Value]) -> Option<Reply> {
 
 /// The facts in a server's record.
 fn synced(parts: &[Value]) -> Option<Answer> {
-    let (Value::BulkString(policy), parts) = parts.split_last()? else {
+    let (Value::BulkString(text), parts) = parts.split_last()? else {
         return None;
     };
-    let policy = std::str::from_utf8(policy)
+    let text = std::str::from_utf8(text)
         .ok()
         .filter(|it| !it.contains('\r'))?;
+    let (policy, versions) = text.split_once(' ')?;
     let number = |it: &Value| u64::try_from(number(it)?).ok();
     let numbers: Vec<_> = parts.iter().map(number).collect::<Option<_>>()?;
     let [
@@ -208,6 +209,7 @@ fn synced(parts: &[Value]) -> Option<Answer> {
         max_ttl,
         kept: kept == 1,
         record_version: RecordVersion::new(record_version),
+        versions: versions.to_owned(),
         servers,
         evicts: (!matches!(policy, "" | "noeviction")).then(|| refusal::shown(policy)),
         is_limited: limited != 0,

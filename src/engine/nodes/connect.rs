@@ -531,7 +531,7 @@ mod tests {
             server
                 .write_all(hashes.collect::<String>().as_bytes())
                 .unwrap();
-            let synced = "*10\r\n:1\r\n:5000\r\n:10102\r\n:1\r\n:20000\r\n:7\r\n:0\r\n:2\r\n:0\r\n$0\r\n\r\n";
+            let synced = "*10\r\n:1\r\n:5000\r\n:10102\r\n:1\r\n:20000\r\n:7\r\n:0\r\n:2\r\n:0\r\n$16\r\n 000000000020000\r\n";
             server.write_all(synced.as_bytes()).unwrap();
             loading
         });

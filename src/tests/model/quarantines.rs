@@ -2,7 +2,8 @@
 //! losses and syncs.
 //!
 //! The program with the longer one holds the lock for [`LONG`]: from the beginning of the world on, or it takes the lock first.
-//! Nodes restart empty, or come back with an old copy of their data, always without the lock. A client of the other program was
+//! Nodes restart empty, or come back with an old copy of their data, or have them swapped for other data of the same process whose
+//! record is old; always without the lock. A client of the other program was
 //! started just now, or has known the nodes from before. It takes the lock when a majority grants it and counts for it, and must
 //! not have it before [`LONG`] is over. The holder comes back to nodes that lost their data, or is cut off from them for good.
 //! There may be a witness: a client of either program that has started just now.
@@ -47,12 +48,16 @@ enum Flaw {
     NotRefused,
     /// It raises the record's to its own.
     OwnRaises,
+    /// It goes by the age of a record that did not grow out of the one it had from the same process.
+    NoLineage,
 }
 
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 enum Comeback {
     Empty,
     WithAnOldCopy,
+    /// The same process, with a record of its own from before the world.
+    Swapped,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -102,8 +107,10 @@ struct Node {
     /// The holder's key is there. In a round of the holder or of the other client: this node has granted the lock.
     held: bool,
     granted: [bool; 2],
-    /// Of the three clients, who has synced this process, and who with the record that it has now.
+    /// Of the three clients, who has synced this process with these data, who has with those before, and who with the record that
+    /// it has now.
     synced: [bool; 3],
+    had_others: [bool; 3],
     current: [bool; 3],
     /// Since when the node remembers, as the holder and the other client know; and how long a quarantine they made of that.
     begun: [Option<(u64, u64)>; 2],
@@ -115,6 +122,8 @@ struct Node {
 struct Record {
     /// `None`: since before the world began.
     since: Option<u64>,
+    /// Whether it grew out of the one of the data that were swapped in.
+    is_swapped_in: bool,
     is_of_this_process: bool,
     max_ttl: u64,
 }
@@ -172,12 +181,14 @@ impl World {
                 first: None,
                 record: Some(Record {
                     since: None,
+                    is_swapped_in: false,
                     is_of_this_process: true,
                     max_ttl: self.records[it],
                 }),
                 held: self.held[it] && !self.holder_comes,
                 granted: [false; 2],
                 synced: known,
+                had_others: [false; 3],
                 current: known,
                 begun: [None; 2],
                 is_asked: false,
@@ -314,17 +325,25 @@ impl World {
     fn lost(&self, state: &State, node: usize) -> Node {
         let record = state.nodes[node]
             .record
-            .filter(|_| self.comeback == Comeback::WithAnOldCopy);
+            .filter(|_| self.comeback != Comeback::Empty);
+        let is_swapped_in = self.comeback == Comeback::Swapped;
         let record = record.map(|it| Record {
-            is_of_this_process: self.flaw == Flaw::NoRunId,
+            is_swapped_in,
+            is_of_this_process: is_swapped_in || self.flaw == Flaw::NoRunId,
             ..it
         });
+        let had_others = if is_swapped_in {
+            state.nodes[node].synced
+        } else {
+            [false; 3]
+        };
         // What it has granted was heard.
         Node {
             lost_at: Some(state.now),
             record,
             held: false,
             synced: [false; 3],
+            had_others,
             current: [false; 3],
             begun: [None; 2],
             ..state.nodes[node]
@@ -380,6 +399,7 @@ impl World {
         };
         let record = Record {
             since: known.map_or(Some(state.now), |it| it.since),
+            is_swapped_in: known.is_some_and(|it| it.is_swapped_in),
             is_of_this_process: true,
             max_ttl: own.max(reported),
         };
@@ -395,11 +415,20 @@ impl World {
             it.first = it.first.or(Some(client));
         }
         it.record = Some(record);
+        // It had another record from this process, out of which this one did not grow.
+        let is_other = it.had_others[client] && !it.synced[client] && self.flaw != Flaw::NoLineage;
         (it.synced[client], it.current[client]) = (true, true);
         next.shown[client] = next.shown[client].max(record.max_ttl);
         if let Some(place) = place(client) {
             let length = self.length(&next, client);
-            next.nodes[node].begun[place] = record.since.map(|it| (it, length));
+            let since = if is_other {
+                Some(state.now)
+            } else {
+                record.since
+            };
+            let begun = &mut next.nodes[node].begun[place];
+            // What it has seen itself stays.
+            *begun = since.max(begun.map(|it| it.0)).map(|it| (it, length));
         }
         next
     }

@@ -18,8 +18,7 @@ const INFO: Range<usize> = 2..4;
 const ROLE: usize = INFO.end;
 const GREET: usize = ROLE + 1;
 
-const GREET_REPLY: &str =
-    "*10\r\n:1\r\n:5000\r\n:10102\r\n:1\r\n:20000\r\n:7\r\n:0\r\n:2\r\n:0\r\n$0\r\n\r\n";
+const GREET_REPLY: &str = "*10\r\n:1\r\n:5000\r\n:10102\r\n:1\r\n:20000\r\n:7\r\n:0\r\n:2\r\n:0\r\n$16\r\n 000000000020000\r\n";
 const NO_SCRIPT: &str = "-NOSCRIPT No matching script. Please use EVAL.\r\n";
 
 fn answers(hello: &str) -> Vec<String> {
@@ -44,6 +43,7 @@ fn record_reply() -> RecordReply {
     RecordReply {
         max_ttl: 10_102,
         record_version: RecordVersion::new(20_000),
+        versions: "000000000020000".to_owned(),
         servers: 7,
         ..shown
     }

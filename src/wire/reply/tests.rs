@@ -120,7 +120,7 @@ fn every_status_of_a_script_is_an_answer_of_its_own() {
         read(
             Kind::SyncRecord,
             format!(
-                "*10\r\n:{status}\r\n:900\r\n:8\r\n:{}\r\n:9\r\n:3\r\n:1\r\n:0\r\n:2\r\n$12\r\nvolatile-ttl\r\n",
+                "*10\r\n:{status}\r\n:900\r\n:8\r\n:{}\r\n:9\r\n:3\r\n:1\r\n:0\r\n:2\r\n$44\r\nvolatile-ttl 000000000000009 000000000000004\r\n",
                 status % 2
             ),
         )
@@ -137,6 +137,7 @@ fn every_status_of_a_script_is_an_answer_of_its_own() {
             max_ttl: 8,
             kept: status % 2 == 1,
             record_version: RecordVersion::new(9),
+            versions: "000000000000009 000000000000004".to_owned(),
             servers: 3,
             is_limited: true,
             append_only: Some(false),
@@ -155,9 +156,9 @@ fn every_status_of_a_script_is_an_answer_of_its_own() {
 #[test]
 fn the_policy_of_a_server_is_cut_and_has_no_control_characters() {
     let policy = format!("\x1b[2J{}", "x".repeat(50_000));
-    let size = policy.len();
+    let size = policy.len() + 1;
     let frame = format!(
-        "*10\r\n:1\r\n:900\r\n:8\r\n:1\r\n:9\r\n:3\r\n:1\r\n:0\r\n:2\r\n${size}\r\n{policy}\r\n"
+        "*10\r\n:1\r\n:900\r\n:8\r\n:1\r\n:9\r\n:3\r\n:1\r\n:0\r\n:2\r\n${size}\r\n{policy} \r\n"
     );
     let Answer::Record(shown) = Reply::read(Kind::SyncRecord, frame.as_bytes()).answer else {
         panic!("no sync_command")

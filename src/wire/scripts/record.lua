@@ -2,7 +2,7 @@
 --
 -- Record: a key without expiry, one for each server. sync_record.lua writes it. Its value:
 --
---   VERSION SINCE END FORMAT RUN_ID ORIGIN SERVERS
+--   VERSION SINCE END FORMAT RUN_ID ORIGIN SERVERS EARLIER
 --
 --   VERSION  15 digits, drawn anew for every write of the record that changes more than SERVERS. A client has the version of
 --            its last sync. Every script that grants or confirms a lock compares the two, and does nothing where they
@@ -10,12 +10,15 @@
 --   SINCE    since when this process has kept all data: microseconds since 1970, 16 digits; 0 for ever
 --   END      when the quarantine that began at SINCE ends: SINCE and the longest ttl of any lock on these servers, in the same
 --            form; the same as SINCE if the server has no quarantine
---   FORMAT   1. Later formats begin with the same seven fields; what follows them is kept as it is
+--   FORMAT   1. Later formats begin with the same seven fields; 240 characters behind them are kept
 --   RUN_ID   the run id of that process, from INFO; "?" if INFO does not show it. Of a promoted process, the id of its
 --            replication behind it
 --   ORIGIN   what the process began with: "new", no data; "old", the data of another process; "vouched", no data, and an
 --            operator has confirmed that nothing was lost; "off": the server has no quarantine
 --   SERVERS  how many servers the clients have, as sync_record.lua keeps it; 0 if nobody has written that
+--   EARLIER  versions out of which this one grew, the latest first, with a blank between two; nothing, and no blank before it, if
+--            these data begin with this version. A client finds neither this version nor one of these to be the last that it
+--            had from this process: the data are other data, swapped or restored, and are quarantined
 --
 -- "0" alone is an operator's statement: this process has lost nothing since its start. Any other value is no record.
 --

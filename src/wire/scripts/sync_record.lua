@@ -12,7 +12,7 @@
 --          "vouch": an operator confirms that nothing was lost, if there is no record or this process began without one
 -- ARGV[5]  the number of this client's servers
 --
--- Returns { status, served, max_ttl, kept, version, servers, limited, logged, replicas, policy }
+-- Returns { status, served, max_ttl, kept, version, servers, limited, logged, replicas, text }
 --   status   1 this process has kept all data, and began with the data of another process
 --            2 there was no record: the server is new, or has lost all data
 --            3 there was a record of another process: the server was restarted, promoted, restored or swapped
@@ -27,7 +27,7 @@
 --   limited  0 if its memory has no limit
 --   logged   1 if every write is logged to the disk, 0 if not, 2 if INFO does not show it
 --   replicas connected to it
---   policy   maxmemory-policy; "" if INFO does not show it
+--   text     maxmemory-policy, nothing if INFO does not show it; that version; and the versions out of which it grew
 --
 -- The number of servers follows clients with one server more or less, and no others. It is no part of the version: two
 -- clients with two numbers would otherwise force each other to sync with every command.
@@ -58,8 +58,10 @@ end
 found = type(found) == "string" and found or ""
 local version, since, finish, format, its_run, origin, servers, rest =
   string.match(found, "^(%d+) (%d+) (%d+) (%d+) ([%w%?]+) (%l+) (%d+)(.*)$")
+-- Fifteen earlier versions.
+local grown = version and string.sub(" " .. version .. rest, 1, 240)
 if not version or #version ~= 15 or #since ~= 16 or #finish ~= 16 or #servers > 3 then
-  version, since, finish, its_run, servers, rest = "0", nil, nil, run, "0", ""
+  version, since, finish, its_run, servers, rest, grown = "0", nil, nil, run, "0", "", ""
   if found == "0" then
     since = now - 1000000 * tonumber(info("server", "uptime_in_seconds:(%d+)") or 0)
   end
@@ -83,7 +85,7 @@ if status ~= 1 then
   if since and origin ~= "off" then
     origin = "old"
   end
-  since, its_run, format, rest = now, run, "1", ""
+  since, its_run, format, rest, grown = now, run, "1", "", ""
 elseif origin == "new" then
   status = 4
 end
@@ -103,6 +105,7 @@ local function value(servers)
   return string.format("%016.0f %016.0f %s %s %s %s%s", since, finish, format, its_run, origin, servers, rest)
 end
 local own_servers, kept = tonumber(ARGV[5]), value(servers) == string.sub(found, 17)
+rest = kept and rest or grown
 local follows = own_servers > 0 and (servers == "0" or math.abs(own_servers - tonumber(servers)) == 1)
 if word ~= "look" and (follows or not kept) then
   local new = kept and version or ARGV[1]
@@ -119,5 +122,5 @@ return {
   info("memory", "maxmemory:0") and 0 or 1,
   tonumber(info("persistence", "aof_enabled:([01])") or 2),
   tonumber(info("replication", "connected_slaves:(%d+)") or 0),
-  info("memory", "maxmemory_policy:([%w%-]+)") or "",
+  (info("memory", "maxmemory_policy:([%w%-]+)") or "") .. " " .. version .. rest,
 }

@@ -1,9 +1,10 @@
 //! A server gets the data of another one under connections that outlive it: replicated from there and promoted, or restored.
 
 use devnodes::{Proxy, Server, Servers, eventually};
-use quorlock::error::NodeFailure;
+use quorlock::error::{NodeAnswer, NodeFailure, NodeReport};
 use quorlock::{LockGuard, LockManager};
 
+use crate::quarantine::record::{quarantine, remember, strict};
 use crate::support::*;
 use crate::topology::replicated::{QUARANTINE, failure_in_the_end, vouched};
 
@@ -185,5 +186,119 @@ fn h17_a_straggler_that_meets_another_record_sets_its_key_all_the_same() -> Test
 
     guard.release()?;
     nothing_is_left(&servers);
+    Ok(())
+}
+
+/// A client of three servers that were in use, with two databases each; and one that holds a lock in the first.
+struct Databases {
+    servers: Servers,
+    holder: LockManager,
+    other: LockManager,
+}
+
+impl Databases {
+    fn start() -> Databases {
+        let servers = Servers::start(3).unwrap();
+        let in_second: Vec<_> = servers.iter().map(|it| it.url() + "/1").collect();
+        let options = |urls: &[String]| builder(urls).max_ttl(QUARANTINE).ttl(secs(300));
+        let connected = |urls: &[String]| {
+            let locks = vouched(options(urls));
+            connect(&locks, 3);
+            drop(lock_in_the_end(&locks, "warm-up"));
+            locks
+        };
+        drop(connected(&in_second));
+        let [holder, other] = [0, 1].map(|_| connected(&servers.urls()));
+        Databases {
+            servers,
+            holder,
+            other,
+        }
+    }
+
+    fn swap(&self) {
+        command_all(&self.servers, &["SWAPDB", "0", "1"]);
+    }
+
+    /// No client that was connected counts any of the servers.
+    #[track_caller]
+    fn assert_quarantined(&self, locks: &LockManager) {
+        let is_quarantined = |it: &NodeReport| matches!(&it.answer, NodeAnswer::Failed(NodeFailure::Quarantined { left, .. }) if secs(300) < *left);
+        let err = locks.mutex("report").try_lock().unwrap_err();
+        let quarantined = err.nodes().iter().filter(|it| is_quarantined(it)).count();
+        assert!(2 <= quarantined, "{err}");
+    }
+}
+
+#[test]
+fn h17_a_swapped_database_grants_nothing_to_connected_clients() -> TestResult {
+    let databases = Databases::start();
+    let guard = databases.holder.mutex("report").renew(false).lock()?;
+    databases.swap();
+
+    databases.assert_quarantined(&databases.other);
+    assert!(guard.extend(secs(300)).is_err(), "its keys are gone");
+
+    // A swap back is a swap: here with the holder's keys, which it may lack as well.
+    databases.swap();
+    del_all(&databases.servers, "report");
+    databases.assert_quarantined(&databases.other);
+    Ok(())
+}
+
+/// A server that was in use for long, a client that has raised its `max_ttl`, and the record before that.
+fn raised() -> (Servers, LockManager, Record) {
+    let servers = Servers::start(1).unwrap();
+    let server = &servers[0];
+    remember(server, 600_000);
+    let locks = strict([server.url()]).build().unwrap();
+    drop(lock_in_the_end(&locks, "report"));
+    let older = record(server).unwrap();
+    let rows = locks.admin().set_max_ttl(secs(900));
+    assert!(rows.iter().all(|it| it.failure.is_none()), "{rows:?}");
+    drop(lock_in_the_end(&locks, "report"));
+    (servers, locks, older)
+}
+
+#[test]
+fn h17_a_record_that_did_not_grow_out_of_the_last_one_begins_a_quarantine() -> TestResult {
+    type Change = fn(&mut Record);
+    let changes: [(&str, Change); 3] = [
+        ("an older copy", |_| {}),
+        ("another change of an older copy", |it| {
+            it.rest = format!(" {}", it.record_version);
+            it.record_version = "000000000000009".to_owned();
+        }),
+        ("by hand", |it| {
+            it.record_version = "000000000000009".to_owned()
+        }),
+    ];
+    for (what, change) in changes {
+        for reconnects in [false, true] {
+            let (servers, locks, mut restored) = raised();
+            change(&mut restored);
+            servers[0].command(&["FLUSHALL"])?;
+            restored.write(&servers[0]);
+            if reconnects {
+                servers[0].command(&["CLIENT", "KILL", "TYPE", "normal"])?;
+                eventually("it has a new connection", || 2 <= locks.stats().connections);
+            }
+            assert!(secs(800) < quarantine(&locks), "{what}");
+            assert!(secs(800) < quarantine(&locks), "{what}: a while later");
+        }
+    }
+    Ok(())
+}
+
+#[test]
+fn h17_a_record_that_others_changed_several_times_costs_no_vote() -> TestResult {
+    let (servers, idle, _) = raised();
+    let busy = strict([servers[0].url()]).build()?;
+    for seconds in 901..910 {
+        let _ = busy.admin().set_max_ttl(secs(seconds));
+        drop(lock_in_the_end(&busy, "report"));
+    }
+    assert_eq!(record(&servers[0]).unwrap().max_ttl, 909_000);
+    drop(idle.mutex("report").try_lock()?);
     Ok(())
 }

@@ -193,3 +193,31 @@ fn h16_servers_that_come_back_with_old_data_keep_others_out_though_nobody_else_k
         assert!(!World { flaw, ..world }.search().cases().is_empty());
     }
 }
+
+/// The holder has its key in data that are swapped for others, of which the record is old. Whoever has known the nodes from before
+/// finds that out; a client that was started just now cannot, as the guide says.
+#[test]
+fn h17_swapped_data_grant_nothing_to_clients_that_have_known_the_nodes_from_before() {
+    for held in [WORLD.held, ONE.held] {
+        for losses in [1, MAJORITY, NODES] {
+            let idle = World {
+                comeback: Comeback::Swapped,
+                is_idle: true,
+                losses,
+                held,
+                ..WORLD
+            };
+            let findings = idle.search();
+            assert_eq!(findings.cases(), [], "{idle:?}: {:?}", findings.two_hold);
+            // A majority is without the holder's key.
+            let is_free = held == ONE.held || MAJORITY <= losses;
+            assert_eq!(findings.got_it_late, is_free, "{idle:?}");
+            assert!(100 < findings.states, "{idle:?}");
+            let two_hold = |world: World| !world.search().two_hold.is_empty();
+            let flaw = Flaw::NoLineage;
+            assert_eq!(two_hold(World { flaw, ..idle }), is_free, "{idle:?}");
+            let is_idle = false;
+            assert_eq!(two_hold(World { is_idle, ..idle }), is_free, "a new client");
+        }
+    }
+}

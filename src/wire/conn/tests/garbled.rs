@@ -99,7 +99,7 @@ const SAID: [Said; 37] = [
     ),
     (
         Run(Script::SyncRecord),
-        "*10\r\n:1\r\n:900\r\n:8\r\n:1\r\n:123456789012345\r\n:3\r\n:1\r\n:0\r\n:2\r\n$11\r\nallkeys-lru\r\n",
+        "*10\r\n:1\r\n:900\r\n:8\r\n:1\r\n:123456789012345\r\n:3\r\n:1\r\n:0\r\n:2\r\n$43\r\nallkeys-lru 123456789012345 000000000000001\r\n",
     ),
     (Run(Script::Acquire), ":-3\r\n"),
     (Run(Script::Extend), ":-3\r\n"),
