@@ -219,8 +219,7 @@ impl Builder {
     /// `host/process/label`. Refused calls [report it](crate::error::NodeAnswer::Held), and `CLIENT LIST` shows it as the name of the
     /// connections.
     ///
-    /// `""` leaves `host/process`. `None::<&str>` stores the random number alone and names the connections `quorlock`, for servers
-    /// that must not show the names of machines.
+    /// `""` leaves `host/process`. [`without_owner_label`](Builder::without_owner_label) omits it.
     ///
     /// Everyone who may read keys or list clients can read the label: no secrets. The first 32 characters count, and of the host's name
     /// those that fit into 63 with the rest. Spaces and other characters than printable ASCII become `_`.
@@ -236,8 +235,17 @@ impl Builder {
     /// # Ok::<(), quorlock::BuildError>(())
     /// ```
     #[doc(alias("client_name", "holder"))]
-    pub fn owner_label<'a>(mut self, label: impl Into<Option<&'a str>>) -> Builder {
-        self.owner_label = label.into().map(str::to_owned);
+    pub fn owner_label(mut self, label: impl Into<String>) -> Builder {
+        self.owner_label = Some(label.into());
+        self
+    }
+
+    /// Stores the random number of a holder alone and names the connections `quorlock`, for servers that must not show
+    /// the names of machines.
+    ///
+    /// Default: an [`owner_label`](Builder::owner_label).
+    pub fn without_owner_label(mut self) -> Builder {
+        self.owner_label = None;
         self
     }
 

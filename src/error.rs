@@ -19,6 +19,7 @@ pub use node_failure::{NodeFailure, QuarantineReason};
 pub use report::{NodeAnswer, NodeCheck, NodeReport};
 pub use tls_failure::TlsFailure;
 
+use crate::ids::LockName;
 use crate::time::{About, Exactly};
 pub(crate) use report::Rows;
 use report::joined;
@@ -116,8 +117,10 @@ pub enum BuildProblem {
 pub enum AcquireError {
     /// Another program, thread, or this thread holds the lock. Normal operation, except for
     /// [this thread](HeldBy::ThisThread).
-    #[error("held by {by} (waited {}){}", About(*waited), InTheWay(*by, nodes))]
+    #[error("{name:?}: held by {by} (waited {}){}", About(*waited), InTheWay(*by, nodes))]
     Held {
+        /// The name of the lock.
+        name: LockName,
         /// The holder, from the view of this manager.
         by: HeldBy,
         /// The answers of the nodes in the last round.
@@ -126,8 +129,10 @@ pub enum AcquireError {
         waited: Duration,
     },
     /// Too many nodes failed to decide who holds the lock.
-    #[error("no majority of nodes after {}: {}", About(*waited), Rows(nodes))]
+    #[error("{name:?}: no majority of nodes after {}: {}", About(*waited), Rows(nodes))]
     NoQuorum {
+        /// The name of the lock.
+        name: LockName,
         /// The answers of the nodes in the last round.
         nodes: Vec<NodeReport>,
         /// How long the call tried.
@@ -136,28 +141,37 @@ pub enum AcquireError {
     /// This process has more calls under way than the nodes answer in time, and the call did not get its turn. Nothing was sent.
     /// Use fewer threads, or wait longer.
     #[error(
-        "busy: this process has more calls under way than the nodes answer in time (waited {}): use fewer threads, or wait \
+        "{name:?}: busy: this process has more calls under way than the nodes answer in time (waited {}): use fewer threads, or wait \
          longer",
         About(*waited)
     )]
     Busy {
+        /// The name of the lock.
+        name: LockName,
         /// How long the call waited for its turn.
         waited: Duration,
     },
     /// A majority granted the lock too late: nothing usable of its ttl was left. It was released.
     #[error(
-        "granted too late: the round took {} of a ttl of {}; the nodes or this machine are too slow",
+        "{name:?}: granted too late: the round took {} of a ttl of {}; the nodes or this machine are too slow",
         About(*took), Exactly(*ttl)
     )]
     TooLate {
+        /// The name of the lock.
+        name: LockName,
         /// How long the last round took.
         took: Duration,
         /// The requested ttl.
         ttl: Duration,
     },
     /// On too many nodes the key or the fencing counter holds something else than a lock.
-    #[error("the key is in use for something that is not a lock: {}", Rows(nodes))]
+    #[error(
+        "{name:?}: the key is in use for something that is not a lock: {}",
+        Rows(nodes)
+    )]
     KeyInUse {
+        /// The name of the lock.
+        name: LockName,
         /// The answers of the nodes in the last round.
         nodes: Vec<NodeReport>,
     },
@@ -288,7 +302,7 @@ impl AcquireError {
         match self {
             AcquireError::Held { nodes, .. }
             | AcquireError::NoQuorum { nodes, .. }
-            | AcquireError::KeyInUse { nodes } => nodes,
+            | AcquireError::KeyInUse { nodes, .. } => nodes,
             _ => &[],
         }
     }
@@ -365,7 +379,8 @@ pub enum ExtendError {
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 #[non_exhaustive]
 pub struct Released {
-    /// Nodes that had confirmed when the call returned. The command went to the others too.
+    /// Nodes that had confirmed when the call returned. The command went to the others too. For a lock that
+    /// [stays](crate::Hold::keep_for): nodes that confirmed the lock before.
     pub confirmed: usize,
     /// All nodes of the manager.
     pub nodes: usize,
@@ -400,31 +415,15 @@ pub enum ReleaseError {
 }
 
 /// Why [`with`](crate::Mutex::with), [`read_with`](crate::RwLock::read_with) or [`write_with`](crate::RwLock::write_with) failed.
-#[derive(Error)]
-pub enum WithError<R> {
+///
+/// Independent of the closure's value, so that `?` takes it in every function that returns a boxed error.
+#[derive(Clone, Debug, Error, PartialEq)]
+pub enum WithError {
     /// The lock was not acquired, and the closure was not called.
     #[error("{0}")]
     NotAcquired(#[from] AcquireError),
-    /// The closure ran to its end, but the lock was lost before that: another holder may have been at work too.
-    #[error("{lost}")]
-    Lost {
-        /// How the lock was lost.
-        #[source]
-        lost: Lost,
-        /// What the closure returned.
-        value: R,
-    },
-}
-
-// Not derived: the closure's value need not be `Debug`.
-impl<R> fmt::Debug for WithError<R> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            WithError::NotAcquired(err) => f.debug_tuple("NotAcquired").field(err).finish(),
-            WithError::Lost { lost, .. } => f
-                .debug_struct("Lost")
-                .field("lost", lost)
-                .finish_non_exhaustive(),
-        }
-    }
+    /// The closure ran to its end, but the lock was lost before that: another holder may have been at work too. The
+    /// closure's value is dropped.
+    #[error("{0}")]
+    Lost(#[from] Lost),
 }

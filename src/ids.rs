@@ -259,20 +259,26 @@ impl ClientId {
     }
 }
 
-/// The name of a lock: any bytes. Text is shown as it is. Other bytes, characters that cannot be seen, quotation marks and
+/// The name of a lock, without the manager's prefix: any bytes. Of a lock of several names: all of them, joined by `", "`.
+///
+/// Text is shown as it is, up to 80 characters. Other bytes, characters that cannot be seen, quotation marks and
 /// backslashes are escaped, so that a name never breaks a line.
 #[derive(Clone, Eq, Hash, Ord, PartialEq, PartialOrd)]
-pub(crate) struct LockName(Arc<[u8]>);
+pub struct LockName(Arc<[u8]>);
 
 impl LockName {
     /// Number of shown characters; the rest is cut, so that a 64 KiB name does not become a 64 KiB log line.
     const SHOWN: usize = 80;
 
-    pub(crate) fn new(name: &[u8]) -> LockName {
+    /// For tests of your own: an error with this name.
+    #[must_use]
+    pub fn new(name: &[u8]) -> LockName {
         LockName(name.into())
     }
 
-    pub(crate) fn as_bytes(&self) -> &[u8] {
+    /// The bytes.
+    #[must_use]
+    pub fn as_bytes(&self) -> &[u8] {
         &self.0
     }
 }

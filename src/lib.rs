@@ -132,7 +132,7 @@ pub use engine::{CancelHandle, LostReceiver};
 pub use error::{
     AcquireError, BuildError, ErrorKind, ExtendError, Lost, ReleaseError, Released, WithError,
 };
-pub use ids::{FencingToken, NodeId};
+pub use ids::{FencingToken, LockName, NodeId};
 pub use kinds::{MultiLock, Mutex, Permit, ReentrantGuard, ReentrantMutex, RwLock, Semaphore};
 pub use lock::{Hold, LockGuard, ReadGuard, WriteGuard, release_all};
 pub use manager::{Admin, LockManager};

@@ -101,8 +101,28 @@ impl LockManager {
         &self,
         name: impl AsRef<[u8]>,
         work: impl FnOnce(&LockGuard) -> R,
-    ) -> Result<R, WithError<R>> {
+    ) -> Result<R, WithError> {
         self.mutex(name).with(work)
+    }
+
+    /// The state of the lock called `name` on the nodes: short for [`mutex(name).inspect()`](crate::Mutex::inspect), and
+    /// blocks as that does.
+    ///
+    /// # Errors
+    ///
+    /// As for [`Mutex::inspect`](crate::Mutex::inspect).
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # fn run(locks: &quorlock::LockManager) -> Result<(), quorlock::AcquireError> {
+    /// println!("nightly-report: {}", locks.inspect("nightly-report")?.state());
+    /// # Ok(())
+    /// # }
+    /// # run(&quorlock_testing::Nodes::start(3).manager().build().unwrap()).unwrap();
+    /// ```
+    pub fn inspect(&self, name: impl AsRef<[u8]>) -> Result<Inspection, AcquireError> {
+        self.mutex(name).inspect()
     }
 
     /// Counters since the manager was built. Does not block. Without nodes in a forked child.

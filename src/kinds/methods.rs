@@ -190,8 +190,8 @@ macro_rules! setters {
             ///
             /// Default: none, which observers see as `other`.
             #[must_use]
-            pub fn class(mut self, class: &str) -> $kind {
-                self.inner.spec_mut().class = Some(class.into());
+            pub fn class(mut self, class: impl AsRef<str>) -> $kind {
+                self.inner.spec_mut().class = Some(class.as_ref().into());
                 self
             }
 
@@ -372,13 +372,13 @@ macro_rules! with_method {
             ///
             #[doc = concat!("- [`WithError::NotAcquired`](crate::error::WithError::NotAcquired): as for [`", stringify!($lock),
                 "`](Self::", stringify!($lock), "); `work` was not called.")]
-            /// - [`WithError::Lost`](crate::error::WithError::Lost): the lock was lost before `work` returned. The
-            ///   error has its value.
+            /// - [`WithError::Lost`](crate::error::WithError::Lost): the lock was lost before `work` returned. Its value
+            ///   is dropped. Keep a value in a variable outside of `work` if you need it even then.
             ///
             /// # Examples
             ///
             /// ```
-            /// # fn run(locks: &quorlock::LockManager) -> Result<(), quorlock::WithError<u64>> {
+            /// # fn run(locks: &quorlock::LockManager) -> Result<(), quorlock::WithError> {
             #[doc = concat!("let pages = locks.", $made, ".", stringify!($with), "(|guard| {")]
             #[doc = concat!("    // Pass guard.", stringify!($token), "() to the storage.")]
             #[doc = concat!("    guard.", stringify!($token), "().get()")]
@@ -389,7 +389,7 @@ macro_rules! with_method {
             /// # run(&quorlock_testing::Nodes::start(3).manager().build().unwrap()).unwrap();
             /// ```
             #[doc(alias("with_lock", "lock_with", "run", "using"))]
-            pub fn $with<R>(&self, work: impl FnOnce(&$guard) -> R) -> Result<R, crate::error::WithError<R>> {
+            pub fn $with<R>(&self, work: impl FnOnce(&$guard) -> R) -> Result<R, crate::error::WithError> {
                 let guard = self.$lock()?;
                 let value = work(&guard);
                 crate::kinds::methods::finish_with(value, guard.release())
@@ -411,9 +411,9 @@ pub(super) fn patience(timeout: Duration) -> WaitLimit {
 pub(super) fn finish_with<R, T>(
     value: R,
     released: Result<T, ReleaseError>,
-) -> Result<R, WithError<R>> {
-    match released {
-        Err(ReleaseError::Lost(lost)) => Err(WithError::Lost { lost, value }),
-        Err(ReleaseError::NotConfirmed { .. }) | Ok(_) => Ok(value),
+) -> Result<R, WithError> {
+    if let Err(ReleaseError::Lost(lost)) = released {
+        return Err(lost.into());
     }
+    Ok(value)
 }

@@ -408,6 +408,7 @@ impl<'a> Acquisition<'a> {
             return self.give_up();
         }
         AcquireError::Busy {
+            name: self.spec.name.clone(),
             waited: self.waited(),
         }
     }
@@ -446,12 +447,14 @@ impl<'a> Acquisition<'a> {
     fn give_up(&mut self) -> AcquireError {
         let shared = &self.engine.shared;
         let waited = self.waited();
+        let name = self.spec.name.clone();
         let Some(lost) = self.lost.take() else {
             // The manager holds the lock itself, or other calls were first. No node was asked.
             let nodes = shared
                 .fanout
                 .report(vec![NodeAnswer::NotAsked; shared.fanout.nodes.len()]);
             return AcquireError::Held {
+                name,
                 by: shared.queues.held_by(&self.spec.commands),
                 nodes,
                 waited,
@@ -466,16 +469,22 @@ impl<'a> Acquisition<'a> {
         let nodes = shared.fanout.report(lost.round.rows());
         match lost.why {
             LossReason::Held | LossReason::Overtaken => AcquireError::Held {
+                name,
                 by: shared.queues.held_by(&self.spec.commands),
                 nodes,
                 waited,
             },
-            LossReason::NoQuorum => AcquireError::NoQuorum { nodes, waited },
+            LossReason::NoQuorum => AcquireError::NoQuorum {
+                name,
+                nodes,
+                waited,
+            },
             LossReason::TooLate => AcquireError::TooLate {
+                name,
                 took: lost.took,
                 ttl: self.spec.ttl(),
             },
-            LossReason::KeyInUse => AcquireError::KeyInUse { nodes },
+            LossReason::KeyInUse => AcquireError::KeyInUse { name, nodes },
         }
     }
 }

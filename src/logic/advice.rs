@@ -75,7 +75,7 @@ mod tests {
 
     use super::*;
     use crate::error::QuarantineReason;
-    use crate::ids::NodeId;
+    use crate::ids::{LockName, NodeId};
 
     fn without_quorum(answers: [NodeAnswer; 3]) -> ErrorKind {
         let row = |(index, answer)| NodeReport {
@@ -85,6 +85,7 @@ mod tests {
         };
         let nodes = (0..3).zip(answers).map(row).collect();
         AcquireError::NoQuorum {
+            name: LockName::new(b"x"),
             nodes,
             waited: Duration::ZERO,
         }

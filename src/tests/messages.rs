@@ -6,7 +6,7 @@ use std::time::Duration;
 use devnodes::debug_form;
 
 use crate::error::*;
-use crate::ids::NodeId;
+use crate::ids::{LockName, NodeId};
 
 const SECOND: Duration = Duration::from_secs(1);
 
@@ -205,7 +205,9 @@ fn rows() -> Vec<NodeReport> {
 }
 
 fn acquire_errors() -> Vec<AcquireError> {
+    let name = || LockName::new(b"report");
     let held = |by, nodes| AcquireError::Held {
+        name: name(),
         by,
         nodes,
         waited: SECOND,
@@ -216,15 +218,23 @@ fn acquire_errors() -> Vec<AcquireError> {
     all.extend(problems().into_iter().map(AcquireError::BadTtl));
     all.extend([
         AcquireError::NoQuorum {
+            name: name(),
             nodes: rows(),
             waited: SECOND,
         },
-        AcquireError::Busy { waited: SECOND },
+        AcquireError::Busy {
+            name: name(),
+            waited: SECOND,
+        },
         AcquireError::TooLate {
+            name: name(),
             took: SECOND,
             ttl: SECOND,
         },
-        AcquireError::KeyInUse { nodes: rows() },
+        AcquireError::KeyInUse {
+            name: name(),
+            nodes: rows(),
+        },
         AcquireError::Cancelled,
         AcquireError::ShutDown,
         AcquireError::Forked,

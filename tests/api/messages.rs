@@ -3,18 +3,26 @@
 use std::time::Duration;
 
 use quorlock::error::{HeldBy, NodeAnswer, NodeFailure, NodeFinding};
-use quorlock::{AcquireError, LockManager, Lost};
+use quorlock::{AcquireError, LockManager, LockName, Lost};
+
+fn name() -> LockName {
+    LockName::new(b"report")
+}
 
 #[test]
 fn the_debug_form_of_an_error_has_its_fields() {
     let err = AcquireError::NoQuorum {
+        name: name(),
         nodes: vec![],
         waited: Duration::from_micros(10_065_228),
     };
-    assert_eq!(err.to_string(), "no majority of nodes after 10.1 s: ");
+    assert_eq!(
+        err.to_string(),
+        "\"report\": no majority of nodes after 10.1 s: "
+    );
     assert_eq!(
         format!("{err:?}"),
-        "NoQuorum { nodes: [], waited: 10.065228s }"
+        "NoQuorum { name: \"report\", nodes: [], waited: 10.065228s }"
     );
     assert_eq!(
         format!("{:?} {}", Lost::Gone, Lost::Gone),
@@ -40,13 +48,22 @@ fn build_errors_say_what_is_allowed() {
 fn durations_in_errors_are_numbers_with_a_unit() {
     let (odd, ttl) = (Duration::from_nanos(3_000_123_456), Duration::from_secs(10));
     assert_eq!(
-        AcquireError::Busy { waited: odd }.to_string(),
-        "busy: this process has more calls under way than the nodes answer in time (waited 3.0 s): use fewer threads, or \
+        AcquireError::Busy {
+            name: name(),
+            waited: odd
+        }
+        .to_string(),
+        "\"report\": busy: this process has more calls under way than the nodes answer in time (waited 3.0 s): use fewer threads, or \
          wait longer",
     );
     assert_eq!(
-        AcquireError::TooLate { took: odd, ttl }.to_string(),
-        "granted too late: the round took 3.0 s of a ttl of 10 s; the nodes or this machine are too slow",
+        AcquireError::TooLate {
+            name: name(),
+            took: odd,
+            ttl
+        }
+        .to_string(),
+        "\"report\": granted too late: the round took 3.0 s of a ttl of 10 s; the nodes or this machine are too slow",
     );
     assert_eq!(
         LockManager::builder("redis://127.0.0.1")
@@ -86,6 +103,7 @@ fn durations_in_errors_are_numbers_with_a_unit() {
 fn a_lock_that_is_held_says_by_whom_and_what_to_do_if_that_is_the_caller() {
     let held = |by| {
         AcquireError::Held {
+            name: name(),
             by,
             nodes: vec![],
             waited: Duration::from_secs(3),
@@ -94,15 +112,15 @@ fn a_lock_that_is_held_says_by_whom_and_what_to_do_if_that_is_the_caller() {
     };
     assert_eq!(
         held(HeldBy::Other),
-        "held by someone else (waited 3.0 s): other calls of this process came first"
+        "\"report\": held by someone else (waited 3.0 s): other calls of this process came first"
     );
     assert_eq!(
         held(HeldBy::ThisProcess),
-        "held by this process, by another thread (waited 3.0 s)"
+        "\"report\": held by this process, by another thread (waited 3.0 s)"
     );
     assert_eq!(
         held(HeldBy::ThisThread),
-        "held by this process, taken by this thread (waited 3.0 s): drop its guard first",
+        "\"report\": held by this process, taken by this thread (waited 3.0 s): drop its guard first",
     );
 }
 

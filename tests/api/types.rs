@@ -90,16 +90,16 @@ fn every_error_is_one_that_the_question_mark_takes() {
     error::<ExtendError>();
     error::<ReleaseError>();
     error::<Lost>();
-    error::<WithError<u8>>();
+    error::<WithError>();
 }
 
 #[test]
 fn the_source_of_a_run_that_failed_is_why_it_failed() {
-    let err: WithError<u8> = AcquireError::ShutDown.into();
+    let err: WithError = AcquireError::ShutDown.into();
     let source = err.source().and_then(|it| it.downcast_ref());
     assert_eq!(source, Some(&AcquireError::ShutDown));
     let lost = Lost::Gone;
-    let err = WithError::Lost { lost, value: 7 };
+    let err = WithError::from(lost);
     let source = err.source().and_then(|it| it.downcast_ref());
     assert_eq!(source, Some(&lost));
 }
@@ -114,15 +114,74 @@ fn errors_are_found_at_the_root_and_in_a_module_of_their_own() {
 fn a_run_ends_in_the_same_errors_as_the_lock() {
     let locks = nowhere();
     locks.shutdown();
-    let results: [Result<(), WithError<()>>; 4] = [
+    let results: [Result<(), WithError>; 4] = [
         locks.mutex("x").with(|_| unreachable!()),
         locks.reentrant_mutex("x").with(|_| unreachable!()),
         locks.semaphore("x", 2).with(|_| unreachable!()),
         locks.multi_lock(["x", "y"]).with(|_| unreachable!()),
     ];
-    let shut_down = WithError::NotAcquired::<()>(AcquireError::ShutDown).to_string();
+    let shut_down = WithError::NotAcquired(AcquireError::ShutDown).to_string();
     for result in results {
         assert_eq!(result.unwrap_err().to_string(), shut_down);
+    }
+}
+
+type Boxed = Box<dyn Error + Send + Sync>;
+
+/// A wrapper of any work, as programs write it.
+fn wrapped<T, E: Into<Boxed>>(
+    locks: &LockManager,
+    work: impl FnOnce(&LockGuard) -> Result<T, E>,
+) -> Result<T, Boxed> {
+    locks.with("x", work)?.map_err(Into::into)
+}
+
+/// The same of every kind, for values that cannot outlive their caller.
+fn wrapped_kinds<T>(locks: &LockManager, work: impl Fn() -> T) -> Result<Vec<T>, Box<dyn Error>> {
+    Ok(vec![
+        locks.mutex("x").with(|_| work())?,
+        locks.reentrant_mutex("x").with(|_| work())?,
+        locks.semaphore("x", 2).with(|_| work())?,
+        locks.multi_lock(["x", "y"]).with(|_| work())?,
+        locks.rw_lock("x").read_with(|_| work())?,
+        locks.rw_lock("x").write_with(|_| work())?,
+    ])
+}
+
+#[test]
+fn a_wrapper_of_any_work_compiles_also_with_a_borrowed_result() {
+    let locks = nowhere();
+    locks.shutdown();
+    let (text, shared) = (String::from("text"), std::rc::Rc::new(()));
+    let borrowed = wrapped(&locks, |_| Ok::<&str, Boxed>(&text)).unwrap_err();
+    let parsed = wrapped(&locks, |_| text.parse::<u8>()).unwrap_err();
+    let of_thread = wrapped_kinds(&locks, || std::rc::Rc::clone(&shared)).unwrap_err();
+    let shut_down = AcquireError::ShutDown.to_string();
+    for err in [
+        borrowed.to_string(),
+        parsed.to_string(),
+        of_thread.to_string(),
+    ] {
+        assert_eq!(err, shut_down);
+    }
+}
+
+#[test]
+fn a_label_is_a_string_or_a_reference_to_one() {
+    let label = String::from("nightly");
+    let locks = || LockManager::builder("redis://127.0.0.1:1");
+    for builder in [
+        locks().owner_label("nightly"),
+        locks().owner_label(&label),
+        locks().owner_label(label.clone()),
+        locks().without_owner_label(),
+    ] {
+        let locks = builder.build().unwrap();
+        let _ = [
+            locks.mutex("x").class("job"),
+            locks.mutex("x").class(&label),
+            locks.mutex("x").class(label.clone()),
+        ];
     }
 }
 

@@ -99,7 +99,8 @@ impl Attempt {
         let proposal = token::propose(time.unwrap_or(sent.moment.wall_micros()), seen);
         let proposal = proposal.ok_or_else(|| {
             let nodes = fanout.report(vec![NodeAnswer::Pending; nodes]);
-            NotWon::Failed(AcquireError::KeyInUse { nodes })
+            let name = request.spec.name.clone();
+            NotWon::Failed(AcquireError::KeyInUse { name, nodes })
         })?;
         let mut round = AcquireRound::new(request.spec.rule(), proposal, use_until);
         round.known = seen;

@@ -574,7 +574,7 @@ fn closures_are_run_with_the_lock_and_say_when_it_was_lost() -> TestResult {
         del_all(&servers, NAME);
         7
     });
-    assert_matches!(lost, Err(WithError::Lost { value: 7, .. }));
+    assert_matches!(lost, Err(WithError::Lost(Lost::Gone)));
     Ok(())
 }
 

@@ -82,7 +82,7 @@ fn a_refused_call_is_told_which_process_holds_the_lock_and_never_its_random_part
 fn a_manager_without_a_label_has_a_random_value_and_a_plain_name() -> TestResult {
     needs!(ConnectionNames);
     let servers = Servers::start(1)?;
-    let locks = builder(servers.urls()).owner_label(None::<&str>).build()?;
+    let locks = builder(servers.urls()).without_owner_label().build()?;
     let _guard = locks.mutex("report").lock()?;
 
     let (token, label) = value(&servers[0]);

@@ -451,7 +451,7 @@ fn what_is_stored_has_the_forms_that_the_guide_describes() -> TestResult {
     needs!(SteppedClocks);
     let server = &aged(1, |it| it)[0];
     set(server, RECORD, "0");
-    let locks = strict([server.url()]).owner_label(None::<&str>).build()?;
+    let locks = strict([server.url()]).without_owner_label().build()?;
     let other = strict([server.url()]).build()?;
     let guard = locks.mutex("report").lock()?;
     let waiter = std::thread::spawn(move || other.mutex("report").lock().map(drop));

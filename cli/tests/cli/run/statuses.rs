@@ -88,7 +88,7 @@ fn held_is_no_status_of_a_command_and_can_be_chosen() -> TestResult {
             "{options:?}"
         );
         assert!(
-            stderr(&output).starts_with("quorlock: held by "),
+            stderr(&output).starts_with("quorlock: \"report\": held by "),
             "{}",
             stderr(&output)
         );
