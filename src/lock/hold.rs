@@ -61,6 +61,13 @@ impl Hold {
         self.lock.spec.commands.slot
     }
 
+    /// The name of the lock, without the manager's prefix; of [several names](crate::MultiLock), all of them, joined by
+    /// `", "`. Does not block.
+    #[must_use]
+    pub fn name(&self) -> &[u8] {
+        self.lock.spec.name.as_bytes()
+    }
+
     /// Whether the lock is held right now.
     ///
     /// Does not block, except during a [shutdown](Hold#drop), and contacts no node: the answer comes from the clock and from
@@ -118,7 +125,40 @@ impl Hold {
     #[must_use]
     #[doc(alias("lost_receiver", "lost_channel"))]
     pub fn lost(&self) -> LostReceiver {
-        self.lock.lost()
+        self.lock.lost(false)
+    }
+
+    /// A channel that warns before the loss of the lock, while there is time for a clean-up. Does not block.
+    ///
+    /// It gets one message if no extension was confirmed until a third of the [ttl](crate::Builder::ttl) was left, within
+    /// the pause of the next extension. The message is the imminent loss. A loss without a warning, such as
+    /// [`Lost::Gone`], is a message as well, so a leader needs no second channel. In all other ways it is like
+    /// [`lost`](Hold::lost), and closes without a message when the lock is released.
+    ///
+    /// A late extension can still save the lock after the message. A lock [without renewal](crate::Mutex::renew) has no
+    /// warning, nor has the [maximum hold](crate::Builder::max_hold): their end is known. See
+    /// [`valid_until`](Hold::valid_until).
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # fn run(locks: &quorlock::LockManager) -> Result<(), quorlock::AcquireError> {
+    /// use std::time::Duration;
+    ///
+    /// let leader = locks.mutex("leader").lock()?;
+    /// let expiring = leader.expiring();
+    /// while expiring.recv_timeout(Duration::from_millis(100)).is_err() {
+    ///     // One step of the leader's work.
+    /// #   break;
+    /// }
+    /// // A third of the ttl is left for the clean-up.
+    /// # Ok(())
+    /// # }
+    /// # run(&quorlock_testing::Nodes::start(3).manager().build().unwrap()).unwrap();
+    /// ```
+    #[must_use]
+    pub fn expiring(&self) -> LostReceiver {
+        self.lock.lost(true)
     }
 
     /// Calls `callback` once if the lock is lost; at once if that has happened already. Does not block.
@@ -147,7 +187,53 @@ impl Hold {
         self.lock.extend(ttl).inspect_err(|_| self.await_shutdown())
     }
 
+    /// Keeps the lock for `time` from now at least, whatever becomes of the program: no caller gets it before, this
+    /// manager's included. For jobs that must not run again on a machine with a late clock.
+    ///
+    /// Blocks like [`extend`](Hold::extend), and extends the lock likewise, by its ttl at least: a majority of the nodes
+    /// confirms keys that live for `time` on their clocks. From then on a drop or [`release`](Hold::release) ends the hold here at once and
+    /// does not block, and the manager releases the lock on the nodes when `time` is over. If the program or the manager
+    /// ends earlier, or the lock is lost, the keys expire by themselves: after `time`, or one [ttl](crate::Builder::ttl)
+    /// after the last extension if that is later. A shorter `time` in a second call changes nothing.
+    ///
+    /// For every kind of lock: readers keep writers out, and a permit stays taken. An operator's
+    /// [`Admin::release`](crate::Admin::release) still takes the lock.
+    ///
+    /// # Errors
+    ///
+    /// As for [`extend`](Hold::extend); then a release frees the lock as without this call. `time` is at most the
+    /// [`max_ttl`](crate::Builder::max_ttl), rounded down to whole milliseconds on the nodes.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # fn run(locks: &quorlock::LockManager) -> Result<(), Box<dyn std::error::Error>> {
+    /// use std::time::Duration;
+    ///
+    /// let guard = locks.mutex("nightly-report").try_lock()?;
+    /// guard.keep_for(Duration::from_secs(10))?;
+    /// // The job, which may be over in an instant.
+    /// drop(guard);
+    /// assert!(locks.mutex("nightly-report").try_lock().unwrap_err().is_held());
+    /// # Ok(())
+    /// # }
+    /// # run(&quorlock_testing::Nodes::start(3).manager().build().unwrap()).unwrap();
+    /// ```
+    #[doc(alias = "lock_at_least_for")]
+    pub fn keep_for(&self, time: Duration) -> Result<(), ExtendError> {
+        // Not the clock of leases: a step of the wall clock would shorten the time.
+        let until = time::deadline(time);
+        // The ttl is never too short for an extension.
+        self.extend(time.max(self.lock.spec.ttl()))?;
+        self.lock.keep_until(until);
+        // RACE: T1, this thread, extends the lock; T2, a shutdown, releases it; T1 notes the time, which T2 has not
+        // seen. Therefore T1 looks at the lease afterwards.
+        Ok(self.check()?)
+    }
+
     /// Releases the lock and returns the result. Blocks for one round trip, at most one response timeout.
+    ///
+    /// A lock that [has to stay](Hold::keep_for) is released later. The result then has the nodes that confirmed the time.
     ///
     /// # Errors
     ///
@@ -177,7 +263,7 @@ impl Hold {
     /// Ends the hold by `end`, once. In a forked child and after a shutdown the hold is not the caller's to end.
     fn end<T, E: From<Lost>>(
         &mut self,
-        end: impl FnOnce(&Arc<Engine>, &HoldInner) -> Result<T, E>,
+        end: impl FnOnce(&Arc<Engine>, &Arc<HoldInner>) -> Result<T, E>,
     ) -> Result<T, E> {
         let engine = self.take_engine()?;
         engine

@@ -240,7 +240,8 @@ impl Lease {
         self.use_until
     }
 
-    fn reason_of_end(&self) -> Lost {
+    /// How it is lost at its end without an extension.
+    pub(crate) fn reason_of_end(&self) -> Lost {
         if self
             .hold_until
             .is_some_and(|it| self.use_until.has_reached(it))

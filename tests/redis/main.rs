@@ -45,6 +45,7 @@ mod waiting {
 
 mod renewal {
     mod busy_servers;
+    mod early_warning;
     mod extensions;
     mod losses;
     mod process;
@@ -76,6 +77,7 @@ mod quarantine {
 
 mod kinds {
     pub(crate) mod each_kind;
+    mod keep_for;
     mod reentrant;
     pub(crate) mod rw_lock;
     pub(crate) mod semaphore;

@@ -50,11 +50,28 @@ impl Due for HoldInner {
             return None;
         }
         if !state.lease.is_held() {
+            // Released: now, if the lock was kept.
+            if state.lease.lost().is_none() {
+                let kept_for = state.kept_until.saturating_duration_since(tick);
+                if !kept_for.is_zero() {
+                    return Some(kept_for);
+                }
+                self.release_rest(&state);
+                batch.asked = batch.asked.union(state.reached);
+            }
             // RACE: T1, the renewal thread, plans the next step of the lock; T2 releases it and removes its entry; T1
-            // enters it again. Therefore T1 removes it here, when that entry is due.
+            // enters it again. Therefore T1 removes it here, when that entry is due. A second release is harmless.
             drop(state);
             self.shared.schedule.remove(&self.entry);
             return None;
+        }
+        // Not in the first life of a handed-over lock, which is always short.
+        if state.lease.ends_in(moment) <= lease::renew_after(self.spec.ttl())
+            && !state.is_handed_over
+        {
+            // A woken thread waits for this step at most, once per hold.
+            let end = state.lease.reason_of_end();
+            std::mem::take(&mut state.early).notify(end, &self.shared.callbacks);
         }
         if state.lease.is_renewed()
             && !state.logged_long

@@ -71,7 +71,11 @@ pub(super) struct HoldState {
     /// Longest life that any command gave to the key: a release is worth sending for this time.
     pub(super) longest_ttl: Duration,
     pub(super) reached: NodeSet,
+    /// No release is sent before: see [`HoldInner::keep_until`].
+    pub(super) kept_until: Tick,
     pub(super) listeners: Listeners,
+    /// For a warning before the loss.
+    pub(super) early: Listeners,
     /// Whether the listeners were notified of the loss.
     is_announced: bool,
     /// Whether the log has a line about the long hold.
@@ -204,7 +208,9 @@ impl HoldInner {
             counter_kept: won.sent.tick,
             longest_ttl: won.spec.ttl(),
             reached: won.reached,
+            kept_until: won.sent.tick,
             listeners: Listeners::default(),
+            early: Listeners::default(),
             is_announced: false,
             logged_long: false,
             unextended: None,
@@ -241,8 +247,8 @@ impl HoldInner {
         valid.map(|until| now.until(until))
     }
 
-    /// A channel for the loss. It closes without a message if there is none.
-    pub(crate) fn lost(&self) -> LostReceiver {
+    /// A channel for the loss, or for an `early` warning of it. It closes without a message if there is none.
+    pub(crate) fn lost(&self, early: bool) -> LostReceiver {
         if self.shared.process.is_forked() {
             // Checked before anything is locked: see `Process`.
             return LostReceiver::of(Lost::Forked);
@@ -250,8 +256,15 @@ impl HoldInner {
         let mut state = self.state.lock();
         match state.lease.lost() {
             Some(lost) if state.is_announced => LostReceiver::of(lost),
+            _ if early => state.early.listen(self.shared.process),
             _ => state.listeners.listen(self.shared.process),
         }
+    }
+
+    /// Sends no release before this time.
+    pub(crate) fn keep_until(&self, until: Tick) {
+        let mut state = self.state.lock();
+        state.kept_until = state.kept_until.max(until);
     }
 
     pub(crate) fn on_lost(&self, callback: Callback) {
@@ -272,8 +285,32 @@ impl HoldInner {
     /// Releases the lock: "not held" from here on. Waits for a majority, for at most a response timeout.
     ///
     /// The error says how the lock was lost, before or as found now. Its listeners are notified or about to be.
-    pub(crate) fn release(&self) -> Result<Released, ReleaseError> {
+    ///
+    /// A kept lock is not held from here on either. The renewal thread sends its release in time.
+    pub(crate) fn release(self: &Arc<Self>) -> Result<Released, ReleaseError> {
         let began = time::tick();
+        let kept_for = (self.state.lock().kept_until).saturating_duration_since(began);
+        if !kept_for.is_zero() {
+            let confirmed = self.end()?.held.confirmed.len();
+            let ManagerState {
+                fanout,
+                schedule,
+                queues,
+                ..
+            } = &*self.shared;
+            schedule.enter(Arc::<HoldInner>::clone(self), kept_for);
+            // The next calls ask the nodes themselves.
+            queues.end_hold(&self.spec.commands, self.id);
+            self.record_end(|lock, held| Event::Released {
+                lock,
+                held,
+                confirmed: true,
+            });
+            return Ok(Released {
+                confirmed,
+                nodes: fanout.nodes.len(),
+            });
+        }
         let release = self.begin_release()?;
         let ManagerState {
             fanout, admission, ..
@@ -340,6 +377,7 @@ impl HoldInner {
                 };
                 let renewal = state.renewal.take();
                 let first_life = state.first_life.take();
+                let early = std::mem::take(&mut state.early);
                 let ended = EndedHold {
                     held,
                     reached: state.reached,
@@ -348,7 +386,7 @@ impl HoldInner {
                     listeners: std::mem::take(&mut state.listeners),
                 };
                 drop(state);
-                drop((renewal, first_life));
+                drop((renewal, first_life, early));
                 self.shared.schedule.remove(&self.entry);
                 Ok(ended)
             }
@@ -429,9 +467,12 @@ impl HoldInner {
         }
     }
 
-    /// Enqueues the release of a lost lock. Called with the state locked, so that it follows every extension; the
-    /// caller flushes.
-    fn release_rest(&self, state: &HoldState) {
+    /// Enqueues the release of a lost or kept lock, unless it is still kept. Called with the state locked, so that it
+    /// follows every extension; the caller flushes.
+    pub(super) fn release_rest(&self, state: &HoldState) {
+        if time::tick() < state.kept_until {
+            return;
+        }
         let command = self.release_command(self.update());
         let release = Broadcast::release(command, state.reached, state.longest_ttl);
         // No node refuses it.
@@ -444,11 +485,15 @@ impl HoldInner {
         self.shared.schedule.remove(&self.entry);
         self.remove_owner();
         self.shared.queues.end_hold(&self.spec.commands, self.id);
-        let listeners = {
+        let (listeners, early) = {
             let mut state = self.state.lock();
             state.is_announced = true;
-            std::mem::take(&mut state.listeners)
+            (
+                std::mem::take(&mut state.listeners),
+                std::mem::take(&mut state.early),
+            )
         };
+        early.notify(loss.reason, &self.shared.callbacks);
         self.notify(loss.reason, loss.renewed_at, listeners);
     }
 

@@ -92,7 +92,7 @@ mod tests {
     fn d12_a_lock_whose_renewal_panicked_is_announced_as_lost_at_its_deadline() {
         let engine = engine();
         let lock = short_hold(&engine);
-        let lost = lock.lost();
+        let lost = lock.lost(false);
 
         survive(&engine.shared, &[Arc::<HoldInner>::clone(&lock)], || {
             panic!("a bug")
@@ -205,7 +205,7 @@ mod tests {
     fn d12_a_lock_that_no_thread_looks_after_is_lost_at_its_deadline() {
         let engine = engine();
         let lock = short_hold(&engine);
-        let lost = lock.lost();
+        let lost = lock.lost(false);
 
         let until = time::tick().checked_add(PATIENCE).unwrap();
         while lock.remaining().is_ok() {

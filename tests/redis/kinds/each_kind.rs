@@ -39,7 +39,7 @@ impl Kind {
     }
 
     /// What its holder refuses.
-    fn try_against(self, locks: &LockManager) -> Result<Hold, AcquireError> {
+    pub(crate) fn try_against(self, locks: &LockManager) -> Result<Hold, AcquireError> {
         match self {
             Kind::Reader => Ok(locks.rw_lock("read").try_write()?.into()),
             _ => self.try_take(locks),
