@@ -20,6 +20,9 @@ pub mod waiting {}
 #[doc = include_str!("guide/other_locks.md")]
 pub mod other_locks {}
 
+#[doc = include_str!("guide/periods_and_leaders.md")]
+pub mod periods_and_leaders {}
+
 #[doc = include_str!("guide/programs.md")]
 pub mod programs {}
 
