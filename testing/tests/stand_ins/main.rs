@@ -517,11 +517,11 @@ fn what_is_impossible_panics_with_a_sentence() {
     let panics: [(&dyn Fn(), &str); 3] = [
         (
             &|| drop(nodes.hold("report")),
-            "a hold of \"report\" is impossible: \"report\": held by ",
+            "a hold of \"report\" is impossible: held by ",
         ),
         (
             &|| drop(nodes.hold_shared("report")),
-            "a shared hold of \"report\" is impossible: \"report\": held by ",
+            "a shared hold of \"report\" is impossible: held by ",
         ),
         (
             &|| drop(nodes.hold_permit("mail", 1)),

@@ -20,7 +20,7 @@ fn a_holder_without_extensions_is_warned_before_its_lock_is_lost() -> TestResult
 
     assert_eq!(announced(&expiring), Lost::Expired);
     assert_eq!(lost.try_recv(), Err(TryRecvError::Empty), "no time is left");
-    assert!(guard.remaining() <= secs(1));
+    assert!(guard.is_valid() && guard.remaining() <= secs(1));
     assert_eq!(announced(&other), Lost::Expired);
     assert_eq!(announced(&lost), Lost::Expired);
     assert_eq!(announced(&guard.expiring()), Lost::Expired, "afterwards");
