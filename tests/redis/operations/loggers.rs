@@ -269,8 +269,8 @@ fn child_with_a_broken_logger() {
     let Some(urls) = parent_urls() else { return };
     log_to(log_to_nobody, LevelFilter::Debug);
     let locks = builder(urls)
-        .response_timeout(ms(500))
-        .ttl(secs(2))
+        .response_timeout(secs(1))
+        .ttl(secs(5))
         .build()
         .unwrap();
     connect(&locks, 3);
