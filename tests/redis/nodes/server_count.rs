@@ -7,10 +7,10 @@ use quorlock::{AcquireError, Builder, LockManager};
 use crate::operations::log_lines;
 use crate::support::*;
 
-/// A program with the first `nodes` of these servers. Nobody has forgotten anything there.
+/// A program with the first `nodes` of these servers. They have kept everything for ever.
 fn program(servers: &Servers, nodes: usize) -> Builder {
     for server in servers.iter().filter(|server| !server.exists(RECORD)) {
-        set(server, RECORD, "0");
+        Record::of_ever(server).write(server);
     }
     builder(servers.iter().take(nodes).map(|server| server.url())).quarantine(true)
 }
