@@ -246,6 +246,25 @@ fn h17_a_swapped_database_grants_nothing_to_connected_clients() -> TestResult {
     Ok(())
 }
 
+#[test]
+fn h17_a_held_lock_is_set_again_in_the_swapped_database_of_one_server() -> TestResult {
+    let databases = Databases::start();
+    let guard = databases.holder.mutex("report").renew(false).lock()?;
+    let servers = &databases.servers;
+    eventually("all have the key", || {
+        guard.extend(secs(300)).is_ok() && servers.holders("report") == 3
+    });
+    servers[0].command(&["SWAPDB", "0", "1"])?;
+
+    eventually("it is set again", || {
+        guard.extend(secs(300)).is_ok() && servers.holders("report") == 3
+    });
+    assert!(databases.other.mutex("report").try_lock().is_err());
+    guard.release()?;
+    nothing_is_left(servers);
+    Ok(())
+}
+
 /// A server that was in use for long, a client that has raised its `max_ttl`, and the record before that.
 fn raised() -> (Servers, LockManager, Record) {
     let servers = Servers::start(1).unwrap();
