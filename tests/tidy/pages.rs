@@ -9,6 +9,9 @@ use crate::{root, sources};
 /// Of a line of Markdown that is not in a table.
 const COLUMNS_MAX: usize = 120;
 
+/// Of a line of code in a page.
+const CODE_COLUMNS_MAX: usize = 100;
+
 #[test]
 fn the_links_of_the_readme_lead_to_pages_and_headings_that_exist() {
     let readme = fs::read_to_string(root().join("README.md")).unwrap();
@@ -68,7 +71,13 @@ fn pages_beside_the_guide_have_short_lines_and_links_to_files_that_exist() {
         "CONTRIBUTING.md",
         "SECURITY.md",
     ];
-    let others = ["cli/README.md", "testing/README.md", "tests/OBLIGATIONS.md"];
+    let others = [
+        "cli/README.md",
+        "cli/CHANGELOG.md",
+        "testing/README.md",
+        "testing/CHANGELOG.md",
+        "tests/OBLIGATIONS.md",
+    ];
     for page in of_the_root.iter().chain(&others) {
         let text = fs::read_to_string(root().join(page)).unwrap();
         let mut in_block = false;
@@ -83,6 +92,43 @@ fn pages_beside_the_guide_have_short_lines_and_links_to_files_that_exist() {
             let exists = link.starts_with("https://") || folder.join(link).exists();
             assert!(exists, "{page}: {link} does not exist");
         }
+    }
+}
+
+/// A window of 1,280 pixels has room for a hundred columns beside the list of contents.
+#[test]
+fn no_line_of_code_of_a_page_is_cut_in_a_window_of_1280_pixels() {
+    let guide = fs::read_dir(root().join("src/guide")).unwrap();
+    let pages = guide.map(|entry| entry.unwrap().path());
+    let readmes = ["README.md", "cli/README.md", "testing/README.md"].map(|it| root().join(it));
+    let mut wrong = Vec::new();
+    for page in pages.filter(|it| it.is_file()).chain(readmes) {
+        let text = fs::read_to_string(&page).unwrap();
+        // What a terminal shows is not ours to break.
+        let blocks = text.split("```").skip(1).step_by(2);
+        for block in blocks.filter(|block| !block.starts_with("console")) {
+            for line in block
+                .lines()
+                .filter(|it| CODE_COLUMNS_MAX < it.chars().count())
+            {
+                wrong.push(format!("{}: {line}", page.display()));
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+/// A link in a package would be published as a file with a path in it.
+#[test]
+fn every_package_has_the_texts_of_the_licences_and_a_changelog() {
+    for package in ["cli", "testing"] {
+        for licence in ["LICENSE-MIT", "LICENSE-APACHE"] {
+            let own = fs::read_to_string(root().join(package).join(licence)).unwrap();
+            let expected = fs::read_to_string(root().join(licence)).unwrap();
+            assert!(own == expected, "{package}/{licence} is another text");
+        }
+        let changes = fs::read_to_string(root().join(package).join("CHANGELOG.md")).unwrap();
+        assert!(changes.contains("## 0.1.0"), "{package}");
     }
 }
 
