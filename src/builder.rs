@@ -33,6 +33,8 @@ impl LockManager {
     /// [`guide::sentinel_and_cluster`](crate::guide::sentinel_and_cluster). Three nodes survive the failure of one, five of two. An
     /// even number survives no more failures than one node less.
     ///
+    /// IPv6 addresses are in brackets, link-local ones with their zone: `redis://[fe80::1%25eth0]:6379`.
+    ///
     /// An unknown option behind a `?` is an error of [`build`](Builder::build).
     ///
     /// In a user or password write `/ ? # @ %` as `%2F %3F %23 %40 %25`, or pass both to [`credentials`](Builder::credentials).

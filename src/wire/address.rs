@@ -1,7 +1,6 @@
 //! Place and login of a node, from a URL.
 
 use std::fmt;
-use std::net::Ipv6Addr;
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -85,11 +84,15 @@ impl Address {
             return Err(mistake.to_owned());
         }
         let database = database_in(url, is_unix)?;
-        // The parser does not support TLS.
+        // The parser supports neither TLS nor zones: [fe80::1%25eth0]. People write one percent sign.
+        let place = rest.rsplit('@').next();
+        let host = place.and_then(|it| it.strip_prefix('[')?.split(']').next());
+        let zone = host.unwrap_or_default().trim_start_matches(|it| it != '%');
         let url = match security {
             Security::Plain => url.to_owned(),
             _ => format!("redis://{rest}"),
         };
+        let url = url.replace(&format!("{zone}]"), "]");
         let info = url.into_connection_info().map_err(|err| {
             // Only the fixed text before the dash: the rest may quote the URL.
             let err = err.to_string();
@@ -100,7 +103,7 @@ impl Address {
         })?;
         let place = match info.addr() {
             ConnectionAddr::Tcp(host, port) => Endpoint::Tcp {
-                host: host.to_ascii_lowercase(),
+                host: host.to_ascii_lowercase() + &zone.replace("%25", "%"),
                 port: *port,
             },
             ConnectionAddr::Unix(path) => Endpoint::Unix(path.clone()),
@@ -205,10 +208,7 @@ fn mistake_in(rest: &str, is_unix: bool) -> Option<&'static str> {
             .rsplit_once(':')
             .map_or((place, None), |(host, port)| (host, Some(port))),
     };
-    if [host, place]
-        .iter()
-        .any(|it| it.parse::<Ipv6Addr>().is_ok())
-    {
+    if host.contains(':') && !host.starts_with('[') {
         return Some(NO_BRACKETS);
     }
     let port = port.filter(|it| !it.is_empty())?;
@@ -291,6 +291,26 @@ mod tests {
         assert_eq!((address.login, address.database), (ann("secret"), 2));
     }
 
+    /// Names of interfaces differ by case.
+    #[test]
+    fn the_zone_of_a_link_local_address_is_read_as_the_system_wants_it() {
+        for (url, place) in [
+            ("redis://[FE80::1%25Eth0]", "[fe80::1%Eth0]:6379"),
+            ("redis://[fe80::1%eth0.7]:7000/3", "[fe80::1%eth0.7]:7000"),
+            ("valkey://:a]b%c@[fe80::1%251]", "[fe80::1%1]:6379"),
+            ("redis://:50%off@[::1]:7000", "[::1]:7000"),
+            ("redis://:a[b%25c]d@host", "host:6379"),
+            #[cfg(feature = "tls")]
+            ("rediss://[fe80::1%25eth0]:7000", "[fe80::1%eth0]:7000"),
+            ("unix:///run/[a%25b].sock", "/run/[a%b].sock"),
+        ] {
+            assert_eq!(shown(url), place, "{url}");
+        }
+        let address = Address::parse("redis://ann:50%25@[fe80::1%25eth0]/3").unwrap();
+        assert_eq!(address.login, Some(Credentials::new(Some("ann"), "50%")));
+        assert_eq!(address.database, 3);
+    }
+
     #[test]
     fn debug_shows_no_secret() {
         let address = Address::parse("redis://ann:secret@host/3").unwrap();
@@ -318,6 +338,8 @@ mod tests {
             ("redis://host:-1", PORT_NO_NUMBER),
             ("redis://::1", NO_BRACKETS),
             ("redis://u:secret@fe80::1:6379", NO_BRACKETS),
+            ("redis://fe80::1%eth0", NO_BRACKETS),
+            ("redis://u:secret@fe80::1%25eth0:6379", NO_BRACKETS),
             ("redis://ann@host", NO_PASSWORD),
         ] {
             assert_eq!(Address::parse(url).unwrap_err(), reason, "{url}");
