@@ -178,7 +178,7 @@ fn advice(failure: &NodeFailure) -> (Level, &'static str, &'static str, String) 
     }
     let text = failure.to_string();
     let action = split(&text).1;
-    let options = if text.contains("password") {
+    let options = if text.ends_with("user and password") {
         " (--user, --password-file, or the URLs in --nodes-file)"
     } else {
         ""

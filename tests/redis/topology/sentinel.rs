@@ -39,13 +39,15 @@ fn sentinels_and_servers_have_passwords_of_their_own() -> TestResult {
 
     // The password of the servers is not for Sentinels.
     let of_servers_only = builder([&plain]).credentials(None, "s3rver").build()?;
-    for (locks, words) in [
-        (apart("s3rver", "0ther"), "login refused; "),
-        (of_servers_only, "a password is required, "),
-        (apart("0ther", "s3ntinel"), "login refused; "),
+    for (locks, words, of_sentinels) in [
+        (apart("s3rver", "0ther"), "login refused; ", true),
+        (of_servers_only, "a password is required, ", true),
+        (apart("0ther", "s3ntinel"), "login refused; ", false),
     ] {
         let failure = failure_in_the_end(&locks, |_| true);
         assert!(says(&failure, words), "{failure}");
+        let names_option = failure.to_string().contains("sentinel_password");
+        assert_eq!(names_option, of_sentinels, "{failure}");
     }
     Ok(())
 }

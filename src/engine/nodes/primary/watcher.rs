@@ -41,11 +41,19 @@ impl<F: Fn(Report)> Watcher<F> {
                 Some(open) => Ok(open),
                 None => connect(&member, None, self.timeout, failures, &mut self),
             };
-            let named = open.and_then(|mut open| {
+            let mut named = open.and_then(|mut open| {
                 let answer = self.query(&mut open)?;
                 kept = Some(open);
                 Ok(answer)
             });
+            // Their logins are others than those of servers.
+            if let (Question::Sentinel(_), Err(NodeFailure::Access { reason })) =
+                (&self.question, &mut named)
+            {
+                reason
+                    .to_mut()
+                    .push_str(" (of the Sentinels: ?sentinel_password=…)");
+            }
             failures = match &named {
                 Ok(_) => 0,
                 Err(_) => failures.wrapping_add(1),
