@@ -5,7 +5,7 @@ use std::io::{self, Write};
 use std::process::ExitCode;
 
 use quorlock::error::{NodeAnswer, NodeFailure};
-use quorlock::{AcquireError, ReleaseError};
+use quorlock::{AcquireError, ErrorKind, ReleaseError};
 use serde_json::json;
 
 use crate::screen;
@@ -113,6 +113,7 @@ impl From<AcquireError> for Failed {
             {
                 Exit::NO_PERMISSION
             }
+            AcquireError::NoQuorum { .. } if err.kind() == ErrorKind::Fix => Exit::CONFIG,
             AcquireError::NoQuorum { .. }
             | AcquireError::Busy { .. }
             | AcquireError::TooLate { .. } => Exit::NO_QUORUM,

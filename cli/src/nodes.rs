@@ -58,7 +58,8 @@ impl Settings {
     pub(crate) fn build(&self) -> Result<LockManager, Failed> {
         let place = |index: &usize| self.places.get(*index).map_or("?", String::as_str);
         let text = |it: &BuildProblem| match it {
-            BuildProblem::BadAddress { index, reason } => format!("{}: {reason}", place(index)),
+            BuildProblem::BadAddress { index, reason } => format!("{}: {reason}", place(index))
+                .replace(".prefix(\"{locks}:\")", "--prefix '{locks}:'"),
             BuildProblem::DuplicateNode {
                 first,
                 second,

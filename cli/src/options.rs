@@ -12,7 +12,12 @@ pub(crate) struct NodeArgs {
     /// Redis server: redis://host:port/database; repeat for each, or set QUORLOCK_NODES to all
     ///
     /// Put passwords into a file or a variable: all users of this machine can see the options of a command.
-    #[arg(long = "node", value_name = "URL", hide_env = true)]
+    #[arg(
+        long = "node",
+        visible_alias = "server",
+        value_name = "URL",
+        hide_env = true
+    )]
     pub(crate) nodes: Vec<String>,
     /// Redis servers, separated by spaces or commas
     #[arg(

@@ -144,7 +144,7 @@ fn with_quarantine_servers_without_a_vote_are_not_measured_and_others_keep_their
     assert_eq!(vouched.status.code(), Some(0), "{}", stderr(&vouched));
     assert_nothing_is_left(&servers);
     let without = bench().arg("--no-quarantine").output()?;
-    assert_eq!(without.status.code(), Some(69), "{}", stdout(&without));
+    assert_eq!(without.status.code(), Some(78), "{}", stdout(&without));
     assert!(
         stderr(&without).contains("enable quarantine here"),
         "{}",

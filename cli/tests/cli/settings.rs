@@ -356,3 +356,78 @@ fn tables_fit_the_terminal() -> TestResult {
     assert!(widest(80) <= 80 && 80 < widest(200));
     Ok(())
 }
+
+/// Repeating is of no use: 69 would say so.
+#[test]
+fn what_has_to_be_changed_first_is_the_status_of_a_configuration() -> TestResult {
+    let servers = Servers::start(3)?;
+    let take = |command: &str, options: &[&str]| {
+        let mut take = bare();
+        take.env("QUORLOCK_NODES", servers.urls().join(","))
+            .env("QUORLOCK_RESPONSE_TIMEOUT", "2")
+            .args([command, "-n", "report"])
+            .args(options);
+        if command == "run" {
+            take.args(["--", "true"]);
+        } else {
+            take.arg("--until-signal");
+        }
+        let output = take.output().unwrap();
+        (output.status.code(), stderr(&output))
+    };
+    let vouched = bare()
+        .env("QUORLOCK_NODES", servers.urls().join(","))
+        .args(["vouch", "--yes"])
+        .output()?;
+    assert!(vouched.status.success(), "{}", stderr(&vouched));
+    for command in ["run", "hold"] {
+        // A longer ttl than the servers have.
+        let (status, text) = take(command, &["--ttl", "60"]);
+        assert_eq!(status, Some(78), "{text}");
+        assert!(text.contains("doctor --max-ttl 60s"), "{text}");
+        // Other programs have a quarantine.
+        let (status, text) = take(command, &["--no-quarantine"]);
+        assert_eq!(status, Some(78), "{text}");
+    }
+    for server in &servers {
+        server.command(&["CONFIG", "SET", "maxmemory-policy", "allkeys-lru"])?;
+    }
+    for command in ["run", "hold"] {
+        let (status, text) = take(command, &["--strict"]);
+        assert_eq!(status, Some(78), "{text}");
+        assert!(text.contains("maxmemory-policy"), "{text}");
+    }
+    // One alone is in nobody's way, and servers that are down may come back.
+    servers[1].kill()?;
+    servers[2].kill()?;
+    let (status, text) = take("run", &["--ttl", "60"]);
+    assert_eq!(status, Some(69), "{text}");
+    Ok(())
+}
+
+#[test]
+fn what_a_setting_lacks_is_named_in_the_words_of_the_command() -> TestResult {
+    for options in [&[][..], &["--prefix", "shop:"]] {
+        let output = bare()
+            .args(["--server", "redis+cluster://a,b,c", "status", "report"])
+            .args(options)
+            .output()?;
+        assert_eq!(output.status.code(), Some(78));
+        let text = stderr(&output);
+        assert!(
+            text.contains("server 1 of --node: ")
+                && text.contains("--prefix '{locks}:'")
+                && !text.contains(".prefix("),
+            "{text}"
+        );
+    }
+    let mut command = bare();
+    command.args([
+        "--server",
+        "redis://127.0.0.1:1",
+        "--node",
+        "redis://127.0.0.1:2",
+    ]);
+    assert_eq!(addresses(&mut command), ["127.0.0.1:1", "127.0.0.1:2"]);
+    Ok(())
+}
