@@ -92,7 +92,8 @@ impl Failed {
             screen::message(&self.reason)
         };
         // Without a reader there is still the status.
-        let _ = writeln!(io::stderr(), "{line}");
+        let written = screen::aside(move || writeln!(io::stderr(), "{line}"));
+        let _ = written.recv_timeout(screen::PATIENCE);
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::io::{self, Read};
 use std::process::ExitCode;
-use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, TryRecvError, channel};
 use std::thread;
 use std::time::Duration;
 
@@ -12,6 +12,7 @@ use serde_json::{Value, json};
 use crate::exit::{Exit, Failed};
 use crate::holding::Hold;
 use crate::options::NodeArgs;
+use crate::screen::{self, PATIENCE};
 use crate::taking::Held;
 use crate::{nested, nodes, show, signals, waiting};
 
@@ -50,8 +51,8 @@ pub(crate) fn run(args: &NodeArgs, hold: &Hold) -> Result<ExitCode, Failed> {
     };
     held.hold
         .on_lost(move |lost| drop(ends.send(End::Lost(lost))));
-    say(hold, &event(&held, "held"))?;
-    let end = wait(hold, &held, &ended)?;
+    let mut written = say(hold, event(&held, "held"));
+    let end = wait(hold, &held, &ended, &mut written)?;
     // A loss found by the release counts as well.
     let lost = match end {
         End::Lost(lost) => Some(lost),
@@ -71,7 +72,11 @@ pub(crate) fn run(args: &NodeArgs, hold: &Hold) -> Result<ExitCode, Failed> {
             ExitCode::SUCCESS,
         ),
     };
-    say(hold, &event)?;
+    // In their order.
+    let _ = written.recv_timeout(PATIENCE);
+    if let Ok(written) = say(hold, event).recv_timeout(PATIENCE) {
+        written?;
+    }
     Ok(status)
 }
 
@@ -122,8 +127,13 @@ fn is_in_background(stdin: &io::Stdin) -> bool {
     rustix::termios::tcgetpgrp(stdin).is_ok_and(|it| it != rustix::process::getpgrp())
 }
 
-/// Waits for the end, and reports extensions to programs.
-fn wait(hold: &Hold, held: &Held, ended: &Receiver<End>) -> Result<End, Failed> {
+/// Waits for the end, and reports extensions to programs. Those behind an event that is still unwritten are left out.
+fn wait(
+    hold: &Hold,
+    held: &Held,
+    ended: &Receiver<End>,
+    written: &mut Written,
+) -> Result<End, Failed> {
     let mut before = held.hold.remaining();
     loop {
         match ended.recv_timeout(LOOKS) {
@@ -133,10 +143,14 @@ fn wait(hold: &Hold, held: &Held, ended: &Receiver<End>) -> Result<End, Failed> 
             }
             Err(RecvTimeoutError::Timeout) => {}
         }
+        let unwritten = written.try_recv();
         // Only an extension makes the time longer.
         let now = held.hold.remaining();
-        if hold.json && before < now {
-            say(hold, &event(held, "renewed"))?;
+        if hold.json && before < now && !matches!(unwritten, Err(TryRecvError::Empty)) {
+            *written = say(hold, event(held, "renewed"));
+        }
+        if let Ok(written) = unwritten {
+            written?;
         }
         before = now;
     }
@@ -157,13 +171,15 @@ fn event(held: &Held, what: &str) -> Value {
     })
 }
 
-fn say(hold: &Hold, event: &Value) -> Result<(), Failed> {
-    if hold.json {
-        return show::say(&event.to_string());
-    }
+/// The result of a write.
+type Written = Receiver<Result<(), Failed>>;
+
+fn say(hold: &Hold, event: Value) -> Written {
     let words = ["event", "token", "last_writer", "reason"].map(|it| &event[it]);
     let words = words.into_iter().filter(|it| !it.is_null());
     let word = |it: &Value| it.as_str().map_or_else(|| it.to_string(), str::to_owned);
     let slot = event["slot"].as_u64().map(|it| format!("slot {it}"));
-    show::say(&words.map(word).chain(slot).collect::<Vec<_>>().join(" "))
+    let line = words.map(word).chain(slot).collect::<Vec<_>>().join(" ");
+    let line = if hold.json { event.to_string() } else { line };
+    screen::aside(move || show::say(&line))
 }

@@ -1,6 +1,9 @@
 //! Colour and the width of terminals.
 
 use std::io::{self, IsTerminal};
+use std::sync::mpsc::{Receiver, channel};
+use std::thread;
+use std::time::Duration;
 
 use anstream::{AutoStream, ColorChoice};
 use clap::builder::styling::{AnsiColor, Style};
@@ -10,6 +13,17 @@ pub(crate) const BOLD: Style = Style::new().bold();
 pub(crate) const RED: Style = AnsiColor::Red.on_default().bold();
 pub(crate) const YELLOW: Style = AnsiColor::Yellow.on_default().bold();
 pub(crate) const BLUE: Style = AnsiColor::Blue.on_default().bold();
+
+/// The longest wait for a reader of stdout or stderr.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(2);
+
+/// Writes on a thread of its own, and sends the result: without a reader a write takes for ever, and no thread that handles
+/// signals may wait longer than [`PATIENCE`] for it.
+pub(crate) fn aside<T: Send + 'static>(write: impl FnOnce() -> T + Send + 'static) -> Receiver<T> {
+    let (sender, written) = channel();
+    let _ = thread::Builder::new().spawn(move || sender.send(write()));
+    written
+}
 
 /// A message of the command, for stderr.
 pub(crate) fn message(text: &str) -> String {

@@ -1,12 +1,14 @@
 //! `quorlock hold`.
 
 use std::fs::File;
+use std::io::Read;
 use std::os::unix::process::ExitStatusExt;
 use std::process::Stdio;
+use std::thread;
 
 use devnodes::{Servers, eventually};
 use quorlock::LockManager;
-use rustix::process::Signal;
+use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
 use crate::stalls::on_a_machine_that_runs;
@@ -320,6 +322,126 @@ fn what_cannot_be_said_ends_the_hold_with_a_status_and_no_panic() -> TestResult 
         (Some(13), ""),
         "as SIGPIPE ends a program"
     );
+    nothing_is_left(&servers, "report");
+    Ok(())
+}
+
+/// As a driver that reads the first line and then works.
+#[test]
+fn a_hold_whose_output_nobody_reads_ends_with_stdin_a_signal_or_the_lock() -> TestResult {
+    thread::scope(|scope| {
+        for json in [false, true] {
+            for (end, status) in [("stdin", 0), ("a signal", 0), ("the lock", 79)] {
+                scope.spawn(move || {
+                    let servers = Servers::start(3).unwrap();
+                    let mut command = quorlock(&servers);
+                    command.args(["hold", "--ttl", "6", "--response-timeout", "1", "report"]);
+                    command.args(json.then_some("--json"));
+                    let (_reader, writer) = full_pipe();
+                    let mut hold = command
+                        .stdin(Stdio::piped())
+                        .stdout(writer)
+                        .spawn()
+                        .unwrap();
+                    eventually("it is held", || servers.holders("report") == 3);
+                    match end {
+                        "stdin" => drop(hold.stdin.take()),
+                        "a signal" => kill_process(Pid::from_child(&hold), Signal::TERM).unwrap(),
+                        _ => servers.iter().for_each(|it| {
+                            it.command(&["DEL", "report"]).unwrap();
+                        }),
+                    }
+                    nothing_is_left(&servers, "report");
+                    let mut ended = None;
+                    eventually("it ends", || {
+                        ended = hold.try_wait().unwrap();
+                        ended.is_some()
+                    });
+                    assert_eq!(ended.unwrap().code(), Some(status), "{end} {json}");
+                });
+            }
+        }
+    });
+    Ok(())
+}
+
+/// Extensions in between are left out. What is read in the end has its order.
+#[test]
+fn a_reader_that_comes_late_gets_the_events_in_order_and_few_extensions() -> TestResult {
+    let servers = Servers::start(3)?;
+    let mut command = quorlock(&servers);
+    command.args([
+        "hold",
+        "--json",
+        "--ttl",
+        "3",
+        "--response-timeout",
+        "700ms",
+    ]);
+    let (mut reader, writer) = full_pipe();
+    let mut hold = command
+        .arg("report")
+        .stdin(Stdio::piped())
+        .stdout(writer)
+        .spawn()?;
+    // The command has the other end as well, until it is dropped.
+    drop(command);
+    eventually("it is held", || servers.holders("report") == 3);
+    let life = || servers[0].command(&["PTTL", "report"]).unwrap().as_int();
+    for _ in 0..2 {
+        eventually("it has lived a while", || life() < Some(2_500));
+        eventually("it is extended", || Some(2_500) < life());
+    }
+    let mut unread = vec![b'x'];
+    while unread == b"x" {
+        reader.read_exact(&mut unread)?;
+    }
+    drop(hold.stdin.take());
+    reader.read_to_end(&mut unread)?;
+    let events: Vec<Value> = String::from_utf8(unread)?
+        .lines()
+        .map(|it| serde_json::from_str(it).unwrap())
+        .collect();
+    let words: Vec<_> = events.iter().map(|it| it["event"].clone()).collect();
+    assert_eq!(
+        (&words[0], &words[words.len() - 1]),
+        (&"held".into(), &"released".into())
+    );
+    assert!(words.len() <= 3, "{words:?}");
+    assert_eq!(hold.wait()?.code(), Some(0));
+    Ok(())
+}
+
+#[test]
+fn a_reason_that_nobody_reads_keeps_no_command_from_its_end() -> TestResult {
+    let servers = Servers::start(3)?;
+    let guard = others(&servers).mutex("report").lock()?;
+    eventually("it is on all nodes", || servers.holders("report") == 3);
+    for args in [
+        &["hold", "-n", "report"][..],
+        &["hold", "-n", "--json", "report"],
+        &["run", "-n", "report", "--", "true"],
+    ] {
+        let (_reader, writer) = full_pipe();
+        let mut command = quorlock(&servers);
+        let mut ending = Running::start_with(command.args(args), writer.into());
+        assert_eq!(ending.status(), Some(75), "{args:?}");
+    }
+    drop(guard);
+    Ok(())
+}
+
+#[test]
+fn a_file_behind_stdout_that_cannot_grow_ends_the_hold_with_a_status() -> TestResult {
+    let servers = Servers::start(3)?;
+    let file = tempfile::NamedTempFile::new()?;
+    let limited = ["sh", "-c", "ulimit -f 0; exec \"$0\" \"$@\""];
+    let mut command = quorlock(&servers);
+    command.args(["hold", "--until-signal", "report"]);
+    let output = started_by(&limited, &command)
+        .stdout(file.reopen()?)
+        .output()?;
+    assert_eq!(output.status.code(), Some(70), "{}", stderr(&output));
     nothing_is_left(&servers, "report");
     Ok(())
 }

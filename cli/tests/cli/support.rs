@@ -1,7 +1,7 @@
 //! What these tests have in common.
 
 use std::fs::File;
-use std::io::{BufRead, BufReader, Read, Write};
+use std::io::{BufRead, BufReader, PipeReader, PipeWriter, Read, Write};
 use std::os::unix::ffi::OsStrExt;
 use std::process::{Child, ChildStdin, Command, Output, Stdio};
 use std::sync::mpsc::{Receiver, channel};
@@ -11,6 +11,7 @@ use std::time::Duration;
 
 use devnodes::{PATIENCE, Servers, eventually};
 use quorlock::{Builder, LockManager};
+use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
 use rustix::process::{Pid, Signal, kill_process};
 use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
 use signal_hook::consts::{
@@ -131,10 +132,15 @@ pub(crate) struct Running {
 
 impl Running {
     pub(crate) fn start(command: &mut Command) -> Running {
+        Running::start_with(command, Stdio::piped())
+    }
+
+    /// With this as stderr.
+    pub(crate) fn start_with(command: &mut Command, stderr: Stdio) -> Running {
         command
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
-            .stderr(Stdio::piped());
+            .stderr(stderr);
         let mut child = command.spawn().unwrap();
         let (stdin, stdout) = (child.stdin.take(), child.stdout.take().unwrap());
         let (sender, lines) = channel();
@@ -301,4 +307,17 @@ impl Drop for Terminal {
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
+}
+
+/// A pipe that is full, as one whose reader has ceased to read.
+pub(crate) fn full_pipe() -> (PipeReader, PipeWriter) {
+    let (reader, writer) = std::io::pipe().unwrap();
+    let flags = fcntl_getfl(&writer).unwrap();
+    fcntl_setfl(&writer, flags | OFlags::NONBLOCK).unwrap();
+    // At last byte by byte: nothing has room.
+    for size in [4096, 1] {
+        while rustix::io::write(&writer, &b"x".repeat(size)).is_ok() {}
+    }
+    fcntl_setfl(&writer, flags).unwrap();
+    (reader, writer)
 }
