@@ -6,8 +6,8 @@
 //! Behind the time stand the held locks, for calls of quorlock by the command.
 
 use std::fs::{self, File, OpenOptions};
-use std::io::{self, Write};
-use std::os::unix::fs::OpenOptionsExt;
+use std::io;
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 use std::{env, thread};
@@ -18,7 +18,7 @@ use rustix::fs::{FlockOperation, flock};
 pub(crate) const VARIABLE: &str = "QUORLOCK_LEASE";
 
 /// The line's lead. The time follows: nanoseconds of the clock that continues while the machine sleeps.
-const MARK: &str = "kill-at-boottime-ns ";
+pub(crate) const MARK: &str = "kill-at-boottime-ns ";
 
 #[derive(Debug)]
 pub(crate) struct Lease {
@@ -26,19 +26,22 @@ pub(crate) struct Lease {
     /// Lines behind the time.
     held: String,
     /// Locked, until the gate is opened.
-    gate: Option<File>,
+    file: File,
 }
 
 impl Lease {
-    /// Makes the file. The gate is closed. `held`: the lines of `nested::locks`.
+    /// Makes the file, with a time that is over. The gate is closed. `held`: the lines of `nested::locks`.
     pub(crate) fn create(path: PathBuf, held: String) -> io::Result<Lease> {
-        let gate = create(&path)?;
-        flock(&gate, FlockOperation::LockExclusive)?;
-        Ok(Lease {
-            path,
-            held,
-            gate: Some(gate),
-        })
+        let file = OpenOptions::new()
+            .write(true)
+            .create_new(true)
+            .mode(0o600)
+            .open(&path)?;
+        // Removes the file if something fails.
+        let lease = Lease { path, held, file };
+        flock(&lease.file, FlockOperation::LockExclusive)?;
+        lease.set(Duration::ZERO)?;
+        Ok(lease)
     }
 
     pub(crate) fn path(&self) -> &Path {
@@ -46,46 +49,36 @@ impl Lease {
     }
 
     /// Lets the command begin.
-    pub(crate) fn open_gate(&mut self, kill_at: Duration) -> io::Result<()> {
-        let Some(mut gate) = self.gate.take() else {
-            return Ok(());
-        };
-        // One write, so nobody reads half a time. The end of this function unlocks the file.
-        gate.write_all(self.text(kill_at).as_bytes())
+    pub(crate) fn open_gate(&self, kill_at: Duration) -> io::Result<()> {
+        self.set(kill_at)?;
+        Ok(flock(&self.file, FlockOperation::Unlock)?)
     }
 
-    /// Replaces the time. Readers find the old or the new one.
+    /// Overwrites the time in place: the disk may be full by now. If that fails, there is no file any more: `quorlock check`
+    /// cannot tell then.
     pub(crate) fn set(&self, kill_at: Duration) -> io::Result<()> {
-        let new = self.path.with_extension("new");
-        let text = self.text(kill_at);
-        let written = create(&new).and_then(|mut file| file.write_all(text.as_bytes()));
-        written
-            .and_then(|()| fs::rename(&new, &self.path))
-            .inspect_err(|_| drop(fs::remove_file(&new)))
+        // Twice, as a reader may come in the middle, and always as long.
+        let time = format!("{MARK}{}\n", kill_at.as_nanos());
+        let text = format!("{time}{}{time:\n<80}", self.held);
+        let written = self.file.write_all_at(text.as_bytes(), 0);
+        written.inspect_err(|_| drop(fs::remove_file(&self.path)))
     }
 
     /// The lock is no longer held.
     pub(crate) fn end(&self) {
-        if self.set(Duration::ZERO).is_err() {
-            // Without a file, `quorlock check` fails as well.
-            let _ = fs::remove_file(&self.path);
-        }
-    }
-
-    fn text(&self, kill_at: Duration) -> String {
-        format!("{MARK}{}\n{}", kill_at.as_nanos(), self.held)
+        let _ = self.set(Duration::ZERO);
     }
 }
 
-/// A path for a new file. XDG_RUNTIME_DIR comes second: the logout of its user empties it.
-pub(crate) fn new_path() -> io::Result<PathBuf> {
+/// A path for a new file, where all of it can be written. XDG_RUNTIME_DIR comes second: the logout of its user empties it.
+pub(crate) fn new_path(held: &str) -> io::Result<PathBuf> {
     let name = format!("quorlock-{:016x}.lease", fastrand::u64(..));
     let runtime = env::var_os("XDG_RUNTIME_DIR").unwrap_or_default();
     [env::temp_dir(), runtime.into(), "/dev/shm".into()]
         .map(|folder| folder.join(&name))
         .into_iter()
-        .find(|it| it.is_absolute() && create(it).and_then(|_| fs::remove_file(it)).is_ok())
-        .ok_or_else(|| io::Error::other("no writable folder: set TMPDIR to one"))
+        .find(|it| it.is_absolute() && Lease::create(it.clone(), held.to_owned()).is_ok())
+        .ok_or_else(|| io::Error::other("no folder where a file can be written: set TMPDIR to one"))
 }
 
 /// The file of the surrounding `quorlock run`.
@@ -110,53 +103,65 @@ pub(crate) fn wait_for_gate(path: &Path) -> io::Result<Option<Duration>> {
         }
         thread::yield_now();
     }
-    read(path)
+    Ok(time(&io::read_to_string(file)?))
 }
 
-/// The time in the file, if any.
-pub(crate) fn read(path: &Path) -> io::Result<Option<Duration>> {
-    Ok(time(&fs::read_to_string(path)?))
+/// The time in the file.
+pub(crate) fn read(path: &Path) -> io::Result<Duration> {
+    // Again, if it was just being written.
+    let mut found = (0..9).map_while(|_| fs::read_to_string(path).ok());
+    let found = found.find_map(|it| time(&it));
+    found.ok_or_else(|| io::Error::other("no time in it"))
 }
 
-/// The time in the text of a file, if any.
+/// The time in the text of a file, if any: all times are equal.
 pub(crate) fn time(text: &str) -> Option<Duration> {
-    let time = text
-        .strip_suffix('\n')
-        .and_then(|it| it.lines().find_map(|line| line.strip_prefix(MARK)));
-    time.and_then(|it| it.parse().ok())
-        .map(Duration::from_nanos)
-}
-
-fn create(path: &Path) -> io::Result<File> {
-    OpenOptions::new()
-        .write(true)
-        .create_new(true)
-        .mode(0o600)
-        .open(path)
+    let mut times = text.lines().filter_map(|it| it.strip_prefix(MARK));
+    let time = times.next()?;
+    let nanos = time.parse().ok().filter(|_| times.all(|it| it == time));
+    nanos.map(Duration::from_nanos)
 }
 
 #[cfg(test)]
 mod tests {
-    use std::os::unix::fs::PermissionsExt;
+    use std::os::unix::fs::{MetadataExt, PermissionsExt};
 
     use super::*;
 
     #[test]
     fn a_lease_is_for_its_owner_alone_and_goes_with_what_made_it() {
-        let mut lease = Lease::create(new_path().unwrap(), "held x\n".to_owned()).unwrap();
-        let path = lease.path().to_owned();
-        assert_eq!(read(&path).unwrap(), None, "the gate is closed");
+        let path = new_path("held x\n").unwrap();
+        let lease = Lease::create(path.clone(), "held x\n".to_owned()).unwrap();
+        assert_eq!(read(&path).unwrap(), Duration::ZERO, "the gate is closed");
         lease.open_gate(Duration::from_nanos(7)).unwrap();
         assert_eq!(wait_for_gate(&path).unwrap(), Some(Duration::from_nanos(7)));
+        let before = fs::metadata(&path).unwrap();
         lease.set(Duration::from_secs(9)).unwrap();
-        assert_eq!(read(&path).unwrap(), Some(Duration::from_secs(9)));
-        assert_eq!(
-            fs::metadata(&path).unwrap().permissions().mode() & 0o777,
-            0o600
-        );
+        assert_eq!(read(&path).unwrap(), Duration::from_secs(9));
+        let after = fs::metadata(&path).unwrap();
+        assert_eq!(after.permissions().mode() & 0o777, 0o600);
+        // It needs no room that a full disk does not have.
+        assert_eq!(after.ino(), before.ino());
         lease.end();
-        assert_eq!(read(&path).unwrap(), Some(Duration::ZERO));
+        assert_eq!(read(&path).unwrap(), Duration::ZERO);
+        assert!(fs::read_to_string(&path).unwrap().contains("\nheld x\n"));
         drop(lease);
         assert!(!path.exists());
+    }
+
+    /// Whatever part of a write a reader sees: the old time, the new one or none.
+    #[test]
+    fn a_time_that_is_half_written_is_none() {
+        let text = |time: &str| format!("{MARK}{time}\nheld x\n{MARK}{time}\n\n");
+        let (old, new) = (text("00199"), text("00200"));
+        for cut in 0..=old.len() {
+            let seen = format!("{}{}", &new[..cut], &old[cut..]);
+            let time = time(&seen).map(|it| it.as_nanos());
+            assert!([None, Some(199), Some(200)].contains(&time), "{seen}");
+        }
+        assert_eq!(time(&old), Some(Duration::from_nanos(199)));
+        for nothing in ["", "x\n", MARK] {
+            assert_eq!(time(nothing), None);
+        }
     }
 }

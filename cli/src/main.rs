@@ -8,8 +8,9 @@
 //! | `clap` | options, help, variables | the usual one |
 //! | `clap_complete`, `clap_mangen` | completions, manual pages | generated from the options |
 //! | `comfy-table` | tables as wide as the terminal | two small dependencies |
+//! | `ctor` | ignored signals of the starter | Rust's runtime changes SIGPIPE before `main`; no unsafe code here |
 //! | `indicatif` | the progress bar of `bench` | the usual one; three small dependencies |
-//! | `nix` | blocks signals | `rustix` does not |
+//! | `nix` | blocks signals; starts a program with SIGPIPE as it is | `rustix` and Rust's library do not |
 //! | `serde`, `serde_json` | `--json` | the usual ones |
 //! | `signal-hook` | signals | no unsafe code here |
 //! | `toml` | the config file | the usual one |
@@ -97,7 +98,7 @@ fn main() -> ExitCode {
     };
     done.unwrap_or_else(|failed| {
         #[cfg(unix)]
-        if failed.exit == Exit::PIPE {
+        if failed.exit == Exit::PIPE && !signals::is_ignored(signal_hook::consts::SIGPIPE) {
             // Locks are released by now. Fails for unknown signals only.
             let _ = signal_hook::low_level::emulate_default_handler(signal_hook::consts::SIGPIPE);
         }

@@ -20,9 +20,10 @@ pub(crate) fn locks(args: &NodeArgs, taking: &Taking) -> Result<String, Failed> 
         let is_held = |it| it == alone || (it == shared && !taking.is_shared());
         if locks.lines().any(is_held) {
             let outer = locks.lines().filter_map(|it| it.splitn(3, ' ').last());
-            let chain = outer.chain([&**name]).collect::<Vec<_>>().join(" > ");
+            let shown = name.escape_debug().to_string();
+            let chain = outer.chain([&*shown]).collect::<Vec<_>>().join(" > ");
             let reason = format!(
-                "{name}: already held by the command around this one ({chain}): take it once"
+                "{shown}: already held by the command around this one ({chain}): take it once"
             );
             return Err(Failed::new(Exit::CONFIG, reason));
         }
@@ -36,7 +37,15 @@ pub(crate) fn locks(args: &NodeArgs, taking: &Taking) -> Result<String, Failed> 
 fn surrounding() -> String {
     let text = lease::surrounding().and_then(|it| fs::read_to_string(it).ok());
     text.filter(|it| lease::time(it).is_some_and(|it| clock::now() < it))
-        .and_then(|it| it.split_once('\n').map(|it| it.1.to_owned()))
+        .and_then(|it| {
+            Some(
+                it.split_once('\n')?
+                    .1
+                    .rsplit_once(lease::MARK)?
+                    .0
+                    .to_owned(),
+            )
+        })
         .unwrap_or_default()
 }
 

@@ -7,18 +7,19 @@ mod signals;
 mod terminal;
 mod times;
 
-use std::ffi::OsString;
-use std::os::unix::process::CommandExt;
-use std::path::Path;
-use std::process::{Command, ExitCode};
-use std::time::Duration;
-use std::{env, io};
+use std::ffi::{CString, OsStr, OsString};
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::process::{CommandExt, parent_id};
+use std::process::{Command, ExitCode, id};
+use std::{env, fs, io};
 
+use nix::unistd::execvp;
 use quorlock::{CancelHandle, LockManager, ReleaseError};
 
 use crate::exit::{Exit, Failed};
 use crate::holding::{Check, Run};
 use crate::options::NodeArgs;
+use crate::run::group::ourselves;
 use crate::run::job::Job;
 use crate::run::signals::{Event, Events};
 use crate::run::times::Times;
@@ -31,10 +32,10 @@ pub(crate) fn run(args: &NodeArgs, run: &Run) -> Result<ExitCode, Failed> {
     let settings = nodes::with_locks(args)?;
     let times =
         Times::new(settings.ttl, run.kill_after).map_err(|err| Failed::new(Exit::USAGE, err))?;
-    // Before the wait: a command that cannot be started needs no lock.
-    lease::new_path()?;
     let cancel = CancelHandle::new();
     let events = signals::listen(&cancel)?;
+    // Before the wait: a command that cannot be started needs no lock.
+    lease::new_path(&of_locks)?;
     let ttl = settings.ttl;
     let locks = settings.build()?;
     let held = match take(run, &locks, &cancel, &events) {
@@ -94,33 +95,61 @@ pub(crate) fn help() -> Option<ExitCode> {
     let task = arguments.next()?;
     if task == guardian::TASK {
         Some(guardian::guard(arguments))
-    } else if task == job::TASK {
-        Some(become_command(arguments))
+    } else if task == job::TASK || task == job::TASK_WITHOUT_PIPE {
+        Some(become_command(&task, &arguments.collect::<Vec<_>>()))
     } else {
         None
     }
 }
 
 /// Waits for the gate and becomes the command.
-fn become_command(mut arguments: impl Iterator<Item = OsString>) -> ExitCode {
-    let (Some(program), Some(path)) = (arguments.next(), lease::surrounding()) else {
+fn become_command(task: &OsStr, line: &[OsString]) -> ExitCode {
+    let ([program, arguments @ ..], Some(path)) = (line, lease::surrounding()) else {
         return Exit::USAGE.code();
     };
     match lease::wait_for_gate(&path) {
         Ok(Some(kill_at)) if clock::now() < kill_at => {}
-        // quorlock was killed, or the lock has expired.
-        Ok(_) => return Exit::LOST.code(),
-        Err(err) => {
-            say(&format!("{}: {err}", path.display()));
-            return Exit::INTERNAL.code();
-        }
+        // quorlock was killed or has failed, or the lock has expired.
+        _ => return Exit::LOST.code(),
     }
-    let err = Command::new(&program).args(arguments).exec();
-    say(&format!("{}: {err}", program.display()));
-    match err.kind() {
-        io::ErrorKind::NotFound => Exit::NOT_FOUND.code(),
-        _ => Exit::NOT_EXECUTABLE.code(),
-    }
+    // Service managers give these to one process by its id.
+    let ids = ["LISTEN_PID", "WATCHDOG_PID", "SYSTEMD_EXEC_PID"].map(|it| (it, id().to_string()));
+    let is_ours = |it: &(&str, String)| env::var(it.0) == Ok(parent_id().to_string());
+    let mut ids = ids.into_iter().filter(is_ours).peekable();
+    let err = if task == job::TASK {
+        Command::new(program).args(arguments).envs(ids).exec()
+    } else if ids.peek().is_some() {
+        // Again, with these variables.
+        ourselves(job::TASK_WITHOUT_PIPE)
+            .map_or_else(|err| err, |mut it| it.args(line).envs(ids).exec())
+    } else {
+        // A `Command` would set SIGPIPE to its default.
+        let text = |it: &OsString| CString::new(it.as_bytes()).unwrap_or_default();
+        let Err(err) = execvp(&text(program), &line.iter().map(text).collect::<Vec<_>>());
+        err.into()
+    };
+    let (exit, blamed) = match err.kind() {
+        io::ErrorKind::NotFound => (Exit::NOT_FOUND, blamed(program)),
+        _ => (Exit::NOT_EXECUTABLE, None),
+    };
+    let blamed = blamed.unwrap_or_default();
+    say(&format!("{}: {err}{blamed}", program.display()));
+    exit.code()
+}
+
+/// The first line of a script that is there: it names an interpreter that is not.
+fn blamed(program: &OsStr) -> Option<String> {
+    let path = env::var_os("PATH").filter(|_| !program.as_bytes().contains(&b'/'));
+    let path = path.unwrap_or_else(|| ".".into());
+    let mut files = env::split_paths(&path).map(|it| it.join(program));
+    let text = files.find_map(|it| fs::read_to_string(it).ok())?;
+    let line = text.split('\n').next()?;
+    let windows = if line.ends_with('\r') {
+        ", with Windows line ends"
+    } else {
+        ""
+    };
+    Some(format!(": {line:?}{windows}"))
 }
 
 /// `quorlock check`: whether the command may continue.
@@ -132,27 +161,17 @@ pub(crate) fn check(check: &Check) -> Result<ExitCode, Failed> {
         );
         return Err(Failed::new(Exit::USAGE, reason));
     };
-    let kill_at = match lease::read(&path) {
-        Ok(kill_at) => kill_at,
-        // quorlock or its guardian has removed it.
-        Err(err)
-            if err.kind() == io::ErrorKind::NotFound && path.parent().is_some_and(Path::is_dir) =>
-        {
-            None
-        }
-        Err(err) => {
-            let reason = format!("cannot read {}: {err}", path.display());
-            return Err(Failed::new(Exit::INTERNAL, reason));
-        }
-    };
-    let left = kill_at.map_or(Duration::ZERO, |it| it.saturating_sub(clock::now()));
+    let kill_at = lease::read(&path).map_err(|err| {
+        let reason = format!("cannot read {}: {err}", path.display());
+        Failed::new(Exit::INTERNAL, reason)
+    })?;
+    let left = kill_at.saturating_sub(clock::now());
     if left.is_zero() || left < check.at_least {
-        let reason = match kill_at {
-            Some(_) if !left.is_zero() => format!(
-                "the lock is held for {} only, unless extended",
-                show::time(left)
-            ),
-            _ => "the lock is no longer held".to_owned(),
+        let reason = if left.is_zero() {
+            "the lock is no longer held".to_owned()
+        } else {
+            let left = show::time(left);
+            format!("the lock is held for {left} only, unless extended")
         };
         return Err(Failed::new(Exit::LOST, reason));
     }

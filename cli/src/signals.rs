@@ -2,10 +2,12 @@
 
 use std::fs;
 use std::io;
+use std::sync::Arc;
 use std::thread;
 
 use nix::sys::signal::SigSet;
-use signal_hook::consts::{SIGCHLD, SIGHUP, SIGINT, SIGTERM};
+use signal_hook::consts::{SIGCHLD, SIGHUP, SIGINT, SIGTERM, SIGXFSZ};
+use signal_hook::flag;
 use signal_hook::iterator::{Handle, Signals};
 
 /// Signals that end a program.
@@ -20,6 +22,10 @@ pub(crate) fn on_each(
     let heard = |it: &i32| *it == SIGCHLD || !is_ignored(*it);
     let mut signals = Signals::new(signals.into_iter().filter(heard))?;
     SigSet::all().thread_unblock()?;
+    if !is_ignored(SIGXFSZ) {
+        // An error of the write in its place.
+        flag::register(SIGXFSZ, Arc::default())?;
+    }
     let handle = signals.handle();
     thread::Builder::new()
         .name("signals".into())
@@ -27,11 +33,14 @@ pub(crate) fn on_each(
     Ok(handle)
 }
 
-/// Whether this process ignores a signal.
-fn is_ignored(signal: i32) -> bool {
+/// The status of this process before Rust's runtime, which ignores SIGPIPE.
+#[ctor::ctor]
+static AT_START: String = fs::read_to_string("/proc/self/status").unwrap_or_default();
+
+/// Whether our starter ignores a signal.
+pub(crate) fn is_ignored(signal: i32) -> bool {
     // Without /proc no signal counts as ignored.
-    let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
-    let bits = status.lines().find_map(|it| it.strip_prefix("SigIgn:"));
+    let bits = AT_START.lines().find_map(|it| it.strip_prefix("SigIgn:"));
     bits.and_then(|it| u64::from_str_radix(it.trim(), 16).ok())
         .is_some_and(|it| is_in(it, signal))
 }

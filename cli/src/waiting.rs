@@ -37,7 +37,7 @@ pub(crate) fn take(
         let (token, waited) = (held.token, show::time(clock::now() - began));
         say(&format!(
             "{}: held with token {token}, after {waited}",
-            taking.names.join(", ")
+            seen::shown(taking.names.join(", ").as_bytes())
         ));
     }
     Ok(held)
@@ -54,6 +54,7 @@ fn notice(taking: &Taking, locks: &LockManager) -> Option<Notice> {
     }
     let (sender, done) = channel();
     let (names, permits) = (taking.names.clone(), taking.permits);
+    let shown = seen::shown(names.join(", ").as_bytes());
     let (locks, began) = (locks.clone(), clock::now());
     let look = move || {
         let (mut pause, mut said, mut again) = (FIRST, String::new(), Duration::ZERO);
@@ -73,7 +74,7 @@ fn notice(taking: &Taking, locks: &LockManager) -> Option<Notice> {
             if is_due && done.try_recv() != Err(TryRecvError::Disconnected) {
                 say(&format!(
                     "{}: waiting for {}, {who}{until}",
-                    names.join(", "),
+                    shown,
                     show::time(waited)
                 ));
                 (said, again) = (who, waited * 2);

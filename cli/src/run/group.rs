@@ -1,6 +1,7 @@
 //! The process group of a command.
 
 use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::Command;
@@ -48,10 +49,10 @@ pub(crate) fn ourselves(task: &str) -> io::Result<Command> {
     Ok(command)
 }
 
-/// A command line for the user's shell.
+/// A command line for the user's shell. Users of services have `nologin` or `false` in its place.
 pub(crate) fn shell(line: impl AsRef<OsStr>) -> Command {
     let shell = env::var_os("SHELL")
-        .filter(|it| !it.is_empty())
+        .filter(|it| it.as_bytes().ends_with(b"sh") && Path::new(it).is_file())
         .unwrap_or_else(|| "/bin/sh".into());
     let mut command = Command::new(shell);
     command.arg("-c").arg(line);

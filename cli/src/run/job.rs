@@ -8,6 +8,7 @@ use std::time::Duration;
 use quorlock::Lost;
 use rustix::io::Errno;
 use rustix::process::{Pid, Signal, WaitOptions, WaitStatus, kill_process, wait};
+use signal_hook::consts::SIGPIPE;
 
 use crate::exit::{Exit, Failed};
 use crate::holding::Run;
@@ -17,12 +18,16 @@ use crate::run::guardian::Guardian;
 use crate::run::signals::{Event, Events};
 use crate::run::terminal::Terminal;
 use crate::run::times::Times;
+use crate::signals::is_ignored;
 use crate::stderr::say;
 use crate::taking::Held;
 use crate::{clock, lease};
 
 /// The argument of the helper that becomes the command.
 pub(crate) const TASK: &str = "__start";
+
+/// The same, where SIGPIPE stays ignored.
+pub(crate) const TASK_WITHOUT_PIPE: &str = "__start-without-pipe";
 
 /// The interval of looks for the end of a group: the system does not announce it.
 const GROUP_LOOK: Duration = Duration::from_millis(20);
@@ -82,13 +87,18 @@ impl<'a> Job<'a> {
     ) -> io::Result<Job<'a>> {
         adopt_orphans();
         events.hold_on()?;
-        let path = lease::new_path()?;
+        let path = lease::new_path(&of_locks)?;
         // RACE: quorlock can be killed at each of these lines. The guardian is there before the file, and removes it. The command
         // begins when the gate opens, after the guardian has its group. A gate that is never opened ends the helper, see `lease`,
         // also if one of these lines fails.
         let mut guardian = Guardian::start(&path)?;
-        let mut lease = Lease::create(path, of_locks)?;
-        let mut command = ourselves(TASK)?;
+        let lease = Lease::create(path, of_locks)?;
+        let ignores_pipe = is_ignored(SIGPIPE);
+        let mut command = ourselves(if ignores_pipe {
+            TASK_WITHOUT_PIPE
+        } else {
+            TASK
+        })?;
         match &run.line {
             Some(line) => command.args(parts(&shell(line))),
             None => command.args(&run.command),
@@ -99,7 +109,11 @@ impl<'a> Job<'a> {
         guardian.watch(group, times.guardian_at(kill_at))?;
         let mut terminal = Terminal::ours();
         terminal.give_if_used(group);
-        lease.open_gate(kill_at)?;
+        if let Err(err) = lease.open_gate(kill_at) {
+            // Nothing was started.
+            guardian.dismiss();
+            return Err(err);
+        }
         Ok(Job {
             run,
             held,

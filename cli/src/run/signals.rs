@@ -7,7 +7,7 @@ use quorlock::CancelHandle;
 use signal_hook::consts::{SIGCHLD, SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGTSTP, SIGUSR1, SIGUSR2};
 use signal_hook::iterator::Handle;
 
-use crate::signals::on_each;
+use crate::signals::{is_ignored, on_each};
 
 /// Forwarded to the command. Before it runs they end the wait.
 const FORWARDED: [i32; 6] = [SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2];
@@ -58,6 +58,9 @@ pub(crate) fn listen(cancel: &CancelHandle) -> io::Result<Events> {
 impl Events {
     /// From now on Ctrl-Z does not stop us: the lock would expire.
     pub(crate) fn hold_on(&self) -> io::Result<()> {
+        if is_ignored(SIGTSTP) {
+            return Ok(());
+        }
         self.handle.add_signal(SIGTSTP)
     }
 

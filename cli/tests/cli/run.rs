@@ -1,5 +1,7 @@
 //! `quorlock run` and `quorlock check`.
 
+mod folders;
+mod inherited;
 mod losses;
 mod processes;
 mod starters;

@@ -65,6 +65,51 @@ fn what_cannot_be_run_has_the_statuses_of_shells_and_gives_the_lock_back() -> Te
 }
 
 #[test]
+fn a_script_that_cannot_be_run_for_its_first_line_has_that_as_the_reason() -> TestResult {
+    let servers = Servers::start(3)?;
+    let folder = tempfile::tempdir()?;
+    let program = |name: &str, text: &[u8]| {
+        let file = folder.path().join(name);
+        fs::write(&file, text).unwrap();
+        fs::set_permissions(&file, Permissions::from_mode(0o755)).unwrap();
+        file.display().to_string()
+    };
+    for (name, text, reason) in [
+        (
+            "windows",
+            &b"#!/bin/sh\r\necho ran\r\n"[..],
+            "Windows line ends",
+        ),
+        ("option", b"#!/opt/sh -e\r\necho ran\r\n", "/opt/sh"),
+        (
+            "none",
+            b"#!/no/such/interpreter\necho ran\n",
+            "/no/such/interpreter",
+        ),
+        ("spaces", b"#! /no/python3 -u\n", "/no/python3"),
+        ("esc", b"#!/no/\x1b[31mred\n", "\\u{1b}"),
+    ] {
+        let path = program(name, text);
+        for command in [path.as_str(), name] {
+            for signals in ["--default-signal=PIPE", "--ignore-signal=PIPE"] {
+                let mut run = quorlock(&servers);
+                let folders = format!("/nowhere:{}:/usr/bin:/bin", folder.path().display());
+                run.env("PATH", folders)
+                    .args(["run", "report", "--", command]);
+                let output = started_by(&["env", signals], &run).output()?;
+                let text = stderr(&output);
+                assert_eq!(output.status.code(), Some(127), "{command} {text}");
+                assert!(
+                    text.starts_with(&format!("quorlock: {command}: ")) && text.contains(reason),
+                    "{command} {text}"
+                );
+            }
+        }
+    }
+    Ok(())
+}
+
+#[test]
 fn held_is_no_status_of_a_command_and_can_be_chosen() -> TestResult {
     let servers = Servers::start(3)?;
     let locks = others(&servers);

@@ -119,3 +119,53 @@ fn who_waits_for_new_servers_is_told_of_their_quarantine() -> TestResult {
     run.wait_for(" more; if new and never used: quorlock vouch\r\n");
     Ok(())
 }
+
+/// Names that would colour a terminal, write lines of their own or turn its text around.
+#[test]
+fn no_name_reaches_a_terminal_as_it_is() -> TestResult {
+    let servers = Servers::start(3)?;
+    let locks = others(&servers);
+    for (name, shown) in [
+        ("\x1b[31mred", "\\u{1b}[31mred"),
+        ("a\nquorlock: b", "a\\nquorlock: b"),
+        ("\u{202e}gnp", "\\u{202e}gnp"),
+        ("ünï s", "ünï s"),
+    ] {
+        let guard = locks.mutex(name).lock()?;
+        let run = |args: &[&str]| {
+            let output = quorlock(&servers).args(args).output().unwrap();
+            let text = stderr(&output);
+            let lines = text.lines().filter(|it| it.contains(shown)).count();
+            let others = ["held by ", "no quorum", "the key "];
+            let is_other = |it: &str| others.iter().any(|other| it.contains(other));
+            let known = text.lines().filter(|it| it.contains(shown) || is_other(it));
+            assert_eq!(known.count(), text.lines().count(), "{args:?} {text:?}");
+            assert!(
+                !text.contains('\x1b') && !text.contains('\u{202e}'),
+                "{text:?}"
+            );
+            lines
+        };
+        run(&["run", "-v", "-w", "1.5", "-E", "0", name, "--", "true"]);
+        drop(guard);
+        assert_eq!(run(&["run", "-v", name, "--", "true"]), 1);
+        assert_eq!(run(&["run", "-v", name, "other", "--", "true"]), 1);
+        // Both the name and the chain have it.
+        let nested = [
+            "run",
+            name,
+            "--",
+            env!("CARGO_BIN_EXE_quorlock"),
+            "run",
+            name,
+            "--",
+            "true",
+        ];
+        assert_eq!(run(&nested), 1);
+        for server in &servers {
+            server.command(&["LPUSH", name, "x"])?;
+        }
+        run(&["run", "-n", name, "other", "--", "true"]);
+    }
+    Ok(())
+}
