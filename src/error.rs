@@ -115,7 +115,7 @@ pub enum BuildProblem {
 #[non_exhaustive]
 #[doc(alias = "LockError")]
 pub enum AcquireError {
-    /// Another program, thread, or this thread holds the lock. Normal operation, except for
+    /// A majority votes, and another program, thread, or this thread holds the lock. Normal operation, except for
     /// [this thread](HeldBy::ThisThread).
     #[error("{name:?}: held by {by} (waited {}){}", About(*waited), InTheWay(*by, nodes))]
     Held {

@@ -8,10 +8,10 @@ use crate::engine::{
     self, Attempt, AttemptFacts, CancelHandle, Engine, HoldInner, LockSpec, LostAttempt,
     ManagerState, NotWon, Owner, QueuedCall, Request, RoundTicket, Woken, Won,
 };
-use crate::error::{AcquireError, HeldBy, NodeAnswer, NodeFailure, Rows};
+use crate::error::{AcquireError, HeldBy, NodeAnswer, NodeFailure, NodeReport, Rows};
 use crate::lock::hold::Hold;
 use crate::logic::acquire_round::LossReason;
-use crate::logic::{outage, pause};
+use crate::logic::{outage, pause, quorum};
 use crate::observer::Event;
 use crate::sys::logging::{debug, info, warn};
 use crate::time::{self, About, Moment, Tick};
@@ -450,12 +450,19 @@ impl<'a> Acquisition<'a> {
         let name = self.spec.name.clone();
         let Some(lost) = self.lost.take() else {
             // The manager holds the lock itself, or other calls were first. No node was asked.
-            let nodes = shared
-                .fanout
-                .report(vec![NodeAnswer::NotAsked; shared.fanout.nodes.len()]);
+            let by = shared.queues.held_by(&self.spec.commands);
+            let nodes = shared.fanout.not_asked(time::tick());
+            let asks = |row: &&NodeReport| row.answer == NodeAnswer::NotAsked;
+            if by == HeldBy::Other && nodes.iter().filter(asks).count() < quorum(nodes.len()) {
+                return AcquireError::NoQuorum {
+                    name,
+                    nodes,
+                    waited,
+                };
+            }
             return AcquireError::Held {
                 name,
-                by: shared.queues.held_by(&self.spec.commands),
+                by,
                 nodes,
                 waited,
             };

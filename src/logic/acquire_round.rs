@@ -24,10 +24,10 @@ pub(crate) enum AcquireEnd {
 /// Why a round was lost.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
 pub(crate) enum LossReason {
-    /// Someone else holds the lock, or several contenders split the nodes between them.
+    /// A majority votes. Someone else holds the lock, or several contenders split the nodes between them.
     #[error("held")]
     Held,
-    /// Failures alone keep the majority out of reach.
+    /// Too few nodes vote for any majority.
     #[error("no quorum")]
     NoQuorum,
     /// The answers came after the usable part of the ttl.
@@ -51,6 +51,13 @@ pub(crate) enum Rule {
 }
 
 impl Rule {
+    fn grants(self, vote: &Answer) -> bool {
+        match self {
+            Rule::Exclusive => vote.is_granted(),
+            Rule::Shared => matches!(vote, Answer::Acquire(AcquireReply::Shared { .. })),
+        }
+    }
+
     /// Whether the vote counts for the majority that wins with `token`.
     pub(crate) fn counts(self, vote: &Answer, token: u64) -> bool {
         match vote {
@@ -107,12 +114,9 @@ impl Round for AcquireRound {
     fn decide(&self, votes: &Votes, now: Moment) -> Option<AcquireEnd> {
         let quorum = votes.quorum();
         let slot = leading_slot(votes);
-        let granted = votes.count(|vote| match self.rule {
-            Rule::Exclusive => vote.is_granted() && vote.slot() == slot,
-            Rule::Shared => matches!(vote, Answer::Acquire(AcquireReply::Shared { .. })),
-        });
+        let granted = votes.count(|it| self.rule.grants(it) && it.slot() == slot);
         if granted.saturating_add(votes.open()) < quorum {
-            return Some(AcquireEnd::Lost(why(votes)));
+            return why(self.rule, votes).map(AcquireEnd::Lost);
         }
         if self.use_until.is_none_or(|it| now.has_reached(it)) {
             return Some(AcquireEnd::Lost(LossReason::TooLate));
@@ -265,9 +269,10 @@ fn leading_slot(votes: &Votes) -> Option<u8> {
     })
 }
 
-/// Reason of a round without a majority.
-fn why(votes: &Votes) -> LossReason {
-    let held = votes.count(Answer::is_held);
+/// Reason of a round without a majority. `None` while open nodes decide whether a majority votes: a refusal by a
+/// minority may come from a call that loses its round as well.
+fn why(rule: Rule, votes: &Votes) -> Option<LossReason> {
+    let voted = votes.count(|it| rule.grants(it) || it.is_held());
     let unusable = votes.count(|vote| {
         matches!(
             vote,
@@ -275,24 +280,13 @@ fn why(votes: &Votes) -> LossReason {
                 | Answer::Failed(NodeFailure::KeyInUse { .. })
         )
     });
-    let others = votes
-        .count(Answer::is_granted)
-        .saturating_add(held)
-        .saturating_add(unusable);
-    let failed = votes.count(|_| true).saturating_sub(others);
-    if votes.spare() < failed {
-        LossReason::NoQuorum
-    } else if votes.spare() < unusable {
-        LossReason::KeyInUse
-    } else if held == 0
-        && votes
-            .count(|it| it.slot().is_some())
-            .saturating_add(votes.open())
-            < votes.quorum()
-    {
-        LossReason::NoQuorum
+    let without = votes.count(|_| true).saturating_sub(voted);
+    if without.saturating_sub(unusable) <= votes.spare() && votes.spare() < unusable {
+        Some(LossReason::KeyInUse)
+    } else if votes.spare() < without {
+        Some(LossReason::NoQuorum)
     } else {
-        LossReason::Held
+        (votes.quorum() <= voted).then_some(LossReason::Held)
     }
 }
 
@@ -461,7 +455,7 @@ mod tests {
                 [bad.clone(), wrong[1].clone(), held(1, false)],
                 LossReason::KeyInUse,
             ),
-            ([bad.clone(), held(1, false), FAILED], LossReason::Held),
+            ([bad.clone(), held(1, false), FAILED], LossReason::NoQuorum),
             ([bad, FAILED, ACCEPTED], LossReason::NoQuorum),
         ] {
             let shown = format!("{votes:?}");
@@ -547,20 +541,65 @@ mod tests {
         }
     }
 
-    /// With four nodes, a round in which two have granted different slots is lost before the last answer, if one has failed.
+    /// The end of a round of so many nodes after these votes, and after its time-out.
+    fn ends(nodes: usize, votes: &[Answer]) -> (Option<LossReason>, Option<LossReason>) {
+        let mut ballot = Ballot::new(nodes, AcquireRound::new(Rule::Exclusive, 10, Some(at(10))));
+        for (node, vote) in (0..).map(NodeId::new).zip(votes) {
+            ballot.on_vote(node, vote.clone(), at(1));
+        }
+        let why = |end| match end {
+            Some(AcquireEnd::Lost(why)) => Some(why),
+            _ => None,
+        };
+        let before = why(ballot.end());
+        ballot.on_timeout(at(2));
+        (before, why(ballot.end()))
+    }
+
     #[test]
-    fn permits_that_rivals_split_are_held_whoever_has_not_answered_yet() {
-        let taken = |it| slot(it, None, []);
-        for (votes, why) in [
-            ([FAILED, taken(0), taken(1)], LossReason::Held),
-            ([FAILED, taken(0), FAILED], LossReason::NoQuorum),
+    fn held_is_the_answer_of_a_majority_and_no_quorum_that_of_too_many_silent_nodes() {
+        let (held, taken) = (|| held(1, false), |it| slot(it, None, []));
+        let bad = || Answer::Acquire(AcquireReply::BadCounter { which: None });
+        let known = |why| (Some(why), Some(why));
+        let open = (None, Some(LossReason::NoQuorum));
+        for (nodes, votes, end) in [
+            (3, vec![held(), held()], known(LossReason::Held)),
+            (3, vec![held(), ACCEPTED, FAILED], known(LossReason::Held)),
+            (3, vec![FAILED, held()], open),
+            (3, vec![bad(), held()], open),
+            (3, vec![FAILED, held(), FAILED], known(LossReason::NoQuorum)),
+            (2, vec![held()], open),
+            (4, vec![held(), held()], open),
+            (4, vec![FAILED, taken(0), taken(1)], open),
+            (
+                4,
+                vec![FAILED, taken(0), taken(1), held()],
+                known(LossReason::Held),
+            ),
+            (
+                4,
+                vec![FAILED, taken(0), FAILED],
+                known(LossReason::NoQuorum),
+            ),
+            (5, vec![held(), held(), held()], known(LossReason::Held)),
+            (
+                5,
+                vec![FAILED, held(), held()],
+                (None, Some(LossReason::NoQuorum)),
+            ),
+            (
+                5,
+                vec![FAILED, held(), held(), held()],
+                known(LossReason::Held),
+            ),
+            (5, vec![FAILED, bad(), held(), held()], open),
+            (
+                5,
+                vec![FAILED, bad(), held(), bad()],
+                known(LossReason::NoQuorum),
+            ),
         ] {
-            let mut ballot = Ballot::new(4, AcquireRound::new(Rule::Exclusive, 10, Some(at(10))));
-            let shown = format!("{votes:?}");
-            for (node, vote) in (0..).map(NodeId::new).zip(votes) {
-                ballot.on_vote(node, vote, at(1));
-            }
-            assert_eq!(ballot.end(), Some(AcquireEnd::Lost(why)), "{shown}");
+            assert_eq!(ends(nodes, &votes), end, "{nodes}: {votes:?}");
         }
     }
 

@@ -71,6 +71,7 @@ mod nodes {
 mod quarantine {
     mod promotion;
     pub(crate) mod record;
+    mod refusals;
     mod restart;
     mod swapped_server;
 }

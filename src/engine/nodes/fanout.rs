@@ -87,14 +87,26 @@ impl Fanout {
 
     /// Those of `nodes` whose grants do not count for commands sent at `asked`, as known now, with the reason.
     pub(crate) fn quarantined_of(&self, nodes: NodeSet, asked: Tick) -> Vec<(NodeId, NodeFailure)> {
-        let length = self.records.rules().quarantine();
         let nodes = self.nodes.iter().filter(|it| nodes.contains(it.id));
         nodes
-            .filter_map(|node| {
-                let (left, why) = node.availability(|it| it.quarantine(length, asked))?;
-                Some((node.id, NodeFailure::Quarantined { left, why }))
-            })
+            .filter_map(|node| Some((node.id, self.quarantine_of(node, asked)?)))
             .collect()
+    }
+
+    fn quarantine_of(&self, node: &Server, asked: Tick) -> Option<NodeFailure> {
+        let length = self.records.rules().quarantine();
+        let (left, why) = node.availability(|it| it.quarantine(length, asked))?;
+        Some(NodeFailure::Quarantined { left, why })
+    }
+
+    /// The rows of a call that has not asked: why nodes would not vote.
+    pub(crate) fn not_asked(&self, now: Tick) -> Vec<NodeReport> {
+        let row = |node: &Arc<Server>| {
+            node.refusal(Duration::ZERO, now)
+                .or_else(|| self.quarantine_of(node, now))
+                .map_or(NodeAnswer::NotAsked, NodeAnswer::Failed)
+        };
+        self.report(self.nodes.iter().map(row).collect())
     }
 
     pub(crate) fn ids(&self) -> impl Iterator<Item = NodeId> {

@@ -219,14 +219,26 @@ impl Attempt {
             counted = raise.nodes_with(|it| rule.counts(it, token));
             raised = true;
         }
+        let quarantined_of = |nodes| fanout.quarantined_of(nodes, self.sent.tick);
+        let lacks_votes =
+            |of: NodeSet| of.len().saturating_sub(quarantined_of(of).len()) < quorum(nodes);
+        // RACE: T1 and T2 ask servers of which a majority is quarantined; each finds the other's keys there and gives
+        // back its own. Therefore such refusals are no votes, and the open nodes decide whether a majority votes.
+        let is_held = end == AcquireEnd::Lost(LossReason::Held);
+        if is_held {
+            let answered = || self.round.nodes_with(Answer::is_vote);
+            if lacks_votes(answered()) {
+                self.round.wait_for_rows(self.deadline);
+            }
+            counted = answered();
+        }
         // RACE: T1 counts a grant of a node after its known quarantine; T2 reads the record of another node of the
         // majority, with a longer ttl. Therefore T1 checks all of them once more.
-        let mut quarantined = Vec::new();
-        if matches!(end, AcquireEnd::Won { .. }) && fanout.records.rules().quarantine().is_some() {
-            quarantined = fanout.quarantined_of(counted, self.sent.tick);
-            if counted.len().saturating_sub(quarantined.len()) < quorum(nodes) {
-                end = AcquireEnd::Lost(LossReason::NoQuorum);
+        if (is_held || matches!(end, AcquireEnd::Won { .. })) && lacks_votes(counted) {
+            for (node, failure) in quarantined_of(counted) {
+                self.round.amend(node, NodeAnswer::Failed(failure));
             }
+            end = AcquireEnd::Lost(LossReason::NoQuorum);
         }
         let took = Moment::now().since(self.sent.moment);
         let record = |outcome| {
@@ -291,9 +303,6 @@ impl Attempt {
             LossReason::NoQuorum => RoundOutcome::NoQuorum,
             LossReason::TooLate => RoundOutcome::TooLate,
         });
-        for (node, failure) in quarantined {
-            self.round.amend(node, NodeAnswer::Failed(failure));
-        }
         let rows = self.round.rows();
         let taken_back = self.take_back(fanout, request, &rows, pause::keeps_its_place(why));
         let began = self.sent.tick;

@@ -80,16 +80,19 @@ fn acquire_oracle(facts: &Facts<'_>) -> Step<AcquireEnd> {
         .fold(0, |largest, it| largest.max(counter(it)));
 
     if !facts.within_reach(granted) {
-        // Blame what alone is enough to explain it.
-        return Step::Decided(AcquireEnd::Lost(if !majority(nodes, nodes - failed) {
+        // Blame what alone is enough to explain it. A lock is held where a majority votes.
+        let why = if !majority(nodes, nodes - failed) {
             LossReason::NoQuorum
         } else if !majority(nodes, nodes - unusable) {
             LossReason::KeyInUse
-        } else if 0 < held {
+        } else if !majority(nodes, nodes - failed - unusable) {
+            LossReason::NoQuorum
+        } else if majority(nodes, granted + held) {
             LossReason::Held
         } else {
-            LossReason::NoQuorum
-        }));
+            return Step::Wait;
+        };
+        return Step::Decided(AcquireEnd::Lost(why));
     }
     if facts.late {
         return Step::Decided(AcquireEnd::Lost(LossReason::TooLate));

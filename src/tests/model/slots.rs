@@ -78,16 +78,13 @@ fn expected(nodes: usize, votes: &[Vote]) -> Option<AcquireEnd> {
         }
         if !(0..3).any(|it| majority(nodes, of(it).len() + open)) {
             let failed = votes.iter().filter(|it| **it == FAILED).count();
-            let granted = votes.iter().filter(|it| it.is_granted()).count();
-            let is_held = votes.contains(&held()) || majority(nodes, granted + open);
             // So many have failed that the others are none.
-            let no_quorum = !majority(nodes, nodes - failed) || !is_held;
-            let why = if no_quorum {
-                LossReason::NoQuorum
-            } else {
-                LossReason::Held
-            };
-            return Some(AcquireEnd::Lost(why));
+            if !majority(nodes, nodes - failed) {
+                return Some(AcquireEnd::Lost(LossReason::NoQuorum));
+            }
+            if majority(nodes, votes.len() - failed) {
+                return Some(AcquireEnd::Lost(LossReason::Held));
+            }
         }
     }
     None
