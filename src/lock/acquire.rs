@@ -179,7 +179,6 @@ impl<'a> Acquisition<'a> {
         known: AttemptFacts,
     ) -> Result<Won, NotWon> {
         let fanout = &self.engine.shared.fanout;
-        fanout.wait_for_room();
         let (attempt, broadcast) =
             Attempt::prepare(fanout, round_ticket, request, known, Owner::draw()?)?;
         attempt

@@ -6,9 +6,6 @@ use crate::error::{NodeFailure, QuarantineReason};
 use crate::logic::quarantines::{Quarantines, VoteKind};
 use crate::time::{Moment, Tick};
 
-/// Number of commands without an answer that need no wait: a server runs them in some milliseconds.
-const COMMANDS: usize = 256;
-
 /// Longest wait of commands for an answer after which they are written together.
 const BUNDLE_MAX: Duration = Duration::from_millis(10);
 
@@ -95,14 +92,6 @@ impl Availability {
             Health::Up => !self.is_bundling || self.is_late(BUNDLE_MAX, now),
             _ => self.health.refusal(now).is_some(),
         }
-    }
-
-    /// Whether a call may begin a round with `queued` unsent commands. A silent server blocks no call.
-    ///
-    /// A round ends at the majority. So nothing else slows callers down for one slow server or its thread: its queue
-    /// would grow until every round had to do without that server.
-    pub(crate) fn has_room(&self, queued: usize) -> bool {
-        !self.is_up() || self.is_stalled || self.unanswered.saturating_add(queued) <= COMMANDS
     }
 
     /// Time until the server's grants count for commands sent at `asked`, and why. `length`: of a quarantine.

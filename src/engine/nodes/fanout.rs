@@ -9,7 +9,6 @@ use crate::config::{Config, TTL_MAX};
 use crate::engine::nodes::primary::NodeAddress;
 use crate::engine::nodes::server::{NodeContext, NodeEvents, Records, Server};
 use crate::engine::nodes::worker::Worker;
-use crate::engine::park;
 use crate::error::{NodeAnswer, NodeFailure, NodeReport};
 use crate::ids::{ClientId, NodeId, NodeSet};
 use crate::logic::run_ids::RunIds;
@@ -23,10 +22,6 @@ use crate::sys::sync::Mutex;
 use crate::sys::{OwnThread, yield_now};
 use crate::time::{self, Moment, Now, Tick};
 use crate::wire::{Command, Offer};
-
-/// Longest wait for slow nodes, and interval of the checks.
-const ROOM_WAIT_MAX: Duration = Duration::from_millis(20);
-const ROOM_LOOK: Duration = Duration::from_millis(1);
 
 /// Number of commands without an answer above which other callers probably follow.
 const CROWD: usize = 16;
@@ -200,19 +195,6 @@ impl Fanout {
         self.flush(enqueued.asked);
         for (handler, node, failure) in enqueued.refused {
             handler.deliver(node, Answer::Failed(failure), false);
-        }
-    }
-
-    /// Whether a call may begin a round without flooding a node.
-    pub(crate) fn has_room(&self) -> bool {
-        self.nodes.iter().all(|it| it.has_room())
-    }
-
-    /// Waits for slow nodes, for 20 ms at most. After that they are skipped.
-    pub(crate) fn wait_for_room(&self) {
-        let until = time::deadline(ROOM_WAIT_MAX);
-        while !self.has_room() && time::tick() < until {
-            park::sleep(time::deadline(ROOM_LOOK), &[]);
         }
     }
 

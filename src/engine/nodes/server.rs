@@ -188,11 +188,6 @@ impl Server {
         refusal
     }
 
-    /// Whether a call may begin a round without flooding this node.
-    pub(crate) fn has_room(&self) -> bool {
-        self.availability(|it| it.has_room(self.commands.len()))
-    }
-
     /// Takes a command, behind all others. [`Server::flush`] writes it. Does not block. Safe with something locked.
     pub(crate) fn give(&self, command: PendingCommand) {
         count(&self.common.journal.counters.commands);

@@ -328,8 +328,8 @@ impl Ticket {
     ) -> Option<Entering> {
         fanout.time_for_all(self.request.began)?;
         let is_notified = quorum(fanout.nodes.len()) <= fanout.notifying();
-        // An acquire of its own waits for slow nodes and skips stalled ones.
-        if !is_notified || !fanout.has_room() || fanout.is_late(time::tick()) {
+        // An acquire of its own skips stalled nodes.
+        if !is_notified || fanout.is_late(time::tick()) {
             return None;
         }
         self.enter(fanout, token, to)

@@ -134,7 +134,6 @@ impl<'a> QueuedCall<'a> {
 
     /// Asks the nodes.
     pub(crate) fn try_now(&mut self, round_ticket: RoundTicket) -> Result<Won, NotWon> {
-        self.fanout.wait_for_room();
         self.handed_over = self.ticket.state.lock().hand_overs.nodes.len();
         let (attempt, broadcast) = self.ticket.prepare(self.fanout, round_ticket)?;
         let result = attempt.run(self.fanout, &self.ticket.request, broadcast);
