@@ -312,9 +312,7 @@ impl HoldInner {
             });
         }
         let release = self.begin_release()?;
-        let ManagerState {
-            fanout, admission, ..
-        } = &*self.shared;
+        let fanout = &self.shared.fanout;
         let deadline = time::deadline(fanout.response_timeout);
         fanout.yield_to_a_crowd();
         if let Some(next) = &release.next {
@@ -325,7 +323,7 @@ impl HoldInner {
             release.admit_next();
         } else {
             release.flush();
-            release.round.spin(fanout, admission);
+            release.round.spin(fanout);
         }
         release.wait(deadline)
     }

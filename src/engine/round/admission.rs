@@ -6,10 +6,12 @@
 
 use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use crate::engine::park::{Parker, Signal};
 use crate::logic::round_limit::RoundLimit;
+use crate::sys::TICKETS;
 use crate::sys::sync::Mutex;
 use crate::time::{self, Tick};
 
@@ -42,6 +44,11 @@ pub(crate) struct Waiting {
     admission: Arc<Admission>,
     id: u64,
     since: Tick,
+}
+
+/// Whether at most one round of all managers of this process is under way.
+pub(crate) fn is_alone() -> bool {
+    TICKETS.load(Ordering::Relaxed) <= 1
 }
 
 impl Admission {
@@ -82,6 +89,7 @@ impl Admission {
     }
 
     fn ticket(self: &Arc<Self>, waited: Duration) -> RoundTicket {
+        TICKETS.fetch_add(1, Ordering::Relaxed);
         RoundTicket {
             admission: Arc::clone(self),
             waited,
@@ -125,11 +133,6 @@ impl Admission {
         self.tickets.lock().limit = RoundLimit::of(rounds);
     }
 
-    /// Whether at most one round is under way.
-    pub(crate) fn is_alone(&self) -> bool {
-        self.tickets.lock().under_way <= 1
-    }
-
     /// Whether no round is under way and no call waits.
     #[cfg(test)]
     pub(crate) fn is_idle(&self) -> bool {
@@ -154,6 +157,7 @@ impl RoundTicket {
 
 impl Drop for RoundTicket {
     fn drop(&mut self) {
+        TICKETS.fetch_sub(1, Ordering::Relaxed);
         self.admission
             .change(|tickets| tickets.under_way = tickets.under_way.saturating_sub(1));
     }
@@ -219,6 +223,13 @@ mod tests {
         let admission = Arc::new(Admission::default());
         admission.allow(limit);
         admission
+    }
+
+    #[test]
+    fn h5_a_caller_beside_a_round_of_another_manager_is_not_alone() {
+        let _others = [admission(1).enter(), admission(1).try_enter().unwrap()];
+
+        assert!(!is_alone());
     }
 
     fn enqueue(admission: &Arc<Admission>) -> Waiting {

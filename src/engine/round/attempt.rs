@@ -166,7 +166,7 @@ impl Attempt {
         broadcast: Broadcast,
     ) -> Result<Won, LostAttempt> {
         self.round.send(fanout, broadcast);
-        self.round.spin(fanout, &self.round_ticket.admission);
+        self.round.spin(fanout);
         self.finish(fanout, request)
     }
 

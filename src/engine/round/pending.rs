@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use crate::answer::Answer;
 use crate::engine::nodes::fanout::{Broadcast, Fanout};
-use crate::engine::round::admission::Admission;
+use crate::engine::round::admission;
 use crate::error::{NodeAnswer, NodeFailure};
 use crate::ids::{NodeId, NodeSet};
 use crate::logic::ballot::{Ballot, Round, Step};
@@ -84,16 +84,13 @@ impl<R: Round> Pending<R> {
         self.set_reached(taken);
     }
 
-    /// Polls for the decision for a moment and yields to other threads. For a lone caller with near nodes: to sleep and
-    /// wake takes longer than such a round.
-    pub(crate) fn spin(&self, fanout: &Fanout, admission: &Admission) {
-        if !admission.is_alone() || !fanout.is_near() {
-            return;
-        }
-        for _ in 0..SPINS_MAX {
-            if self.is_over() {
-                break;
-            }
+    /// Polls for the decision for a moment and yields to other threads. For the only caller of the process with near
+    /// nodes: the workers then often answer before it sleeps. Many callers, or many yields, would take the processor
+    /// from workers and servers.
+    pub(crate) fn spin(&self, fanout: &Fanout) {
+        let mut left = SPINS_MAX;
+        while 0 < left && !self.is_over() && admission::is_alone() && fanout.is_near() {
+            left = left.saturating_sub(1);
             yield_now();
         }
     }
