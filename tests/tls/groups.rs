@@ -199,12 +199,14 @@ fn no_password_is_sent_to_a_sentinel_that_was_not_accepted() -> TestResult {
     let listens = FakeServer::silent()?;
     let (_fronts, url) = in_front(&nodes, &listens, &["s1.internal"]);
     let url = format!("{url}?sentinel_password=the-password");
-    let failure = tls_failure(&hasty(&url).tls(nodes.tls()).build()?, 0);
+    // Long enough that a busy machine is no other failure.
+    let patience = |it: Builder| it.connect_timeout(Duration::from_secs(20));
+    let failure = tls_failure(&patience(hasty(&url)).tls(nodes.tls()).build()?, 0);
     assert!(is_mismatch(&failure, "127.0.0.1"), "{failure}");
     assert!(listens.commands_seen().is_empty());
 
     let named = nodes.tls().server_name("s1.internal");
-    let locks = hasty(Node::url(&url).sentinel_tls(named)).build()?;
+    let locks = patience(hasty(Node::url(&url).sentinel_tls(named))).build()?;
     // A try may end before it was the turn of the Sentinel.
     eventually("it is logged in to", || {
         let brief = locks.mutex("report");

@@ -15,8 +15,8 @@ const MAX_TTL: Duration = secs(1);
 /// How wrong clocks are here: far more than that, and far less than what nodes refuse.
 const WRONG: Duration = secs(30);
 const MINUTE: Duration = secs(60);
-/// More than a login takes.
-const LOGIN_MAX: Duration = secs(1);
+/// More than a login takes, unless the machine is very busy.
+const LOGIN_MAX: Duration = secs(2);
 
 #[derive(Clone, Copy, Debug)]
 enum Wrong {
@@ -169,39 +169,50 @@ fn wait_for_waiters(servers: &Servers, n: usize) -> String {
     first
 }
 
+/// Whether the case happened: the program logged in within [`LOGIN_MAX`].
+fn waits_in_its_place(wrong: Wrong) -> bool {
+    let (servers, other) = start_connected(3, builder);
+    let guard = manager(&servers).mutex("report").lock().unwrap();
+    let name = "acquire::first_call::child_that_waits_for_the_lock";
+    program(wrong, name, &servers, |mut child| {
+        // Before the one that is ahead others must not come; the one that is behind must not come before others.
+        let child_is_first = matches!(wrong, Wrong::Ahead);
+        let mut first = String::new();
+        if child_is_first {
+            child.tell("begin");
+            first = wait_for_waiters(&servers, 1);
+        }
+        let lock = other.mutex("report");
+        let call = thread::spawn(move || lock.lock().map(drop));
+        let mut began = Instant::now();
+        if !child_is_first {
+            first = wait_for_waiters(&servers, 1);
+            // While it logs in it learns the time, and no more precisely than a login takes.
+            let entered = Instant::now();
+            eventually("the call is older than a login takes", || {
+                LOGIN_MAX < entered.elapsed()
+            });
+            began = Instant::now();
+            child.tell("begin");
+        }
+
+        let still_first = wait_for_waiters(&servers, 2);
+        let is_quick = child_is_first || began.elapsed() < LOGIN_MAX;
+        assert!(!is_quick || still_first == first, "{wrong:?}");
+        guard.release().unwrap();
+        join(call).unwrap();
+        assert_eq!(child.hear(), "held");
+        assert!(child.wait().success());
+        is_quick
+    })
+}
+
 #[test]
 fn h1_the_first_call_of_a_program_with_a_wrong_clock_has_its_place_in_the_list() -> TestResult {
     needs!(SteppedClocks);
     for wrong in [Wrong::Ahead, Wrong::Behind] {
-        let (servers, other) = start_connected(3, builder);
-        let guard = manager(&servers).mutex("report").lock()?;
-        let name = "acquire::first_call::child_that_waits_for_the_lock";
-        program(wrong, name, &servers, |mut child| {
-            // Before the one that is ahead others must not come; the one that is behind must not come before others.
-            let child_is_first = matches!(wrong, Wrong::Ahead);
-            let mut first = String::new();
-            if child_is_first {
-                child.tell("begin");
-                first = wait_for_waiters(&servers, 1);
-            }
-            let lock = other.mutex("report");
-            let call = thread::spawn(move || lock.lock().map(drop));
-            if !child_is_first {
-                first = wait_for_waiters(&servers, 1);
-                // While it logs in it learns the time, and no more precisely than a login takes.
-                let entered = Instant::now();
-                eventually("the call is older than a login takes", || {
-                    LOGIN_MAX < entered.elapsed()
-                });
-                child.tell("begin");
-            }
-
-            assert_eq!(wait_for_waiters(&servers, 2), first, "{wrong:?}");
-            guard.release().unwrap();
-            join(call).unwrap();
-            assert_eq!(child.hear(), "held");
-            assert!(child.wait().success());
-        });
+        let happened = (0..10).any(|_| waits_in_its_place(wrong));
+        assert!(happened, "{wrong:?}: each login took {LOGIN_MAX:?}");
     }
     Ok(())
 }
@@ -210,8 +221,8 @@ fn h1_the_first_call_of_a_program_with_a_wrong_clock_has_its_place_in_the_list()
 #[ignore = "a process of another test"]
 fn child_that_waits_for_the_lock() {
     let Some(urls) = parent_urls() else { return };
-    let locks = builder(urls).build().unwrap();
     wait_for_parent();
+    let locks = builder(urls).build().unwrap();
     match locks.mutex("report").lock() {
         Ok(_guard) => say("held"),
         Err(err) => say(err),

@@ -1,6 +1,7 @@
 //! A lock that this manager holds itself: the error says so, and a thread that waits for itself is warned.
 
 use std::thread;
+use std::time::Duration;
 
 use devnodes::{Servers, eventually};
 use quorlock::AcquireError;
@@ -8,6 +9,9 @@ use quorlock::error::HeldBy;
 
 use crate::operations::log_lines::{heard, listen, tell, told};
 use crate::support::*;
+
+/// A wait in which also a busy server answers.
+const BRIEF: Duration = ms(150);
 
 const BY_THIS_THREAD: &str = "held by this process, taken by this thread (waited ";
 
@@ -34,7 +38,7 @@ fn a_lock_that_this_thread_or_another_one_of_the_process_holds_is_reported_as_su
 
     // Waiting, which asks nobody, and at once, which asks.
     for err in [
-        report.try_lock_for(ms(50)).unwrap_err(),
+        report.try_lock_for(BRIEF).unwrap_err(),
         report.try_lock().unwrap_err(),
     ] {
         assert_held_by(&err, HeldBy::ThisThread, BY_THIS_THREAD);
@@ -44,7 +48,7 @@ fn a_lock_that_this_thread_or_another_one_of_the_process_holds_is_reported_as_su
     thread::scope(|scope| {
         let other = scope.spawn(|| {
             [
-                report.try_lock_for(ms(50)).unwrap_err(),
+                report.try_lock_for(BRIEF).unwrap_err(),
                 report.try_lock().unwrap_err(),
             ]
         });
@@ -59,7 +63,7 @@ fn a_lock_that_this_thread_or_another_one_of_the_process_holds_is_reported_as_su
     // A hold that is over is nobody's.
     guard.release()?;
     let _guard = others.mutex("report").lock()?;
-    let err = report.try_lock_for(ms(50)).unwrap_err();
+    let err = report.try_lock_for(BRIEF).unwrap_err();
     assert_eq!(held_by(&err), HeldBy::Other);
     Ok(())
 }
@@ -75,7 +79,7 @@ fn a_call_that_waits_behind_others_of_its_process_says_so() -> TestResult {
             1 <= locks.stats().rounds_held
         });
 
-        let err = locks.mutex("report").try_lock_for(ms(50)).unwrap_err();
+        let err = locks.mutex("report").try_lock_for(BRIEF).unwrap_err();
 
         assert_eq!(held_by(&err), HeldBy::Other);
         let end = "): other calls of this process came first";
@@ -100,16 +104,16 @@ fn sets_and_locks_that_share_a_name_report_each_other_s_thread() -> TestResult {
     let of_one = |it: Result<_, _>| it.map(drop).map_err(|err| held_by(&err));
     let sets = || {
         let asked = [&both, &others].map(|it| of_one(it.try_lock()));
-        let waited = [&both, &others].map(|it| of_one(it.try_lock_for(ms(20))));
+        let waited = [&both, &others].map(|it| of_one(it.try_lock_for(BRIEF)));
         [asked, waited].concat()
     };
     let singles = || {
         let by_hand = |it: Result<_, AcquireError>| it.map_err(|err| held_by(&err));
         vec![
             of_one(mutex.try_lock()),
-            of_one(mutex.try_lock_for(ms(20))),
+            of_one(mutex.try_lock_for(BRIEF)),
             by_hand(rw.try_read().map(drop)),
-            by_hand(rw.try_read_for(ms(20)).map(drop)),
+            by_hand(rw.try_read_for(BRIEF).map(drop)),
             by_hand(rw.try_write().map(drop)),
             by_hand(locks.reentrant_mutex("b").try_lock().map(drop)),
         ]
@@ -165,7 +169,7 @@ fn a_permit_that_this_thread_or_another_one_of_the_process_has_is_reported_as_su
 
     let refused = || {
         [
-            mail.try_acquire_for(ms(50)).unwrap_err(),
+            mail.try_acquire_for(BRIEF).unwrap_err(),
             mail.try_acquire().unwrap_err(),
         ]
     };
@@ -252,18 +256,19 @@ fn only_a_thread_that_waits_for_its_own_lock_is_warned_once_after_a_ttl() -> Tes
 fn child_that_waits_for_itself() {
     let Some(urls) = parent_urls() else { return };
     listen();
-    let locks = builder(urls).response_timeout(ms(100)).build().unwrap();
+    let locks = builder(urls).response_timeout(ms(250)).build().unwrap();
     let report = locks.mutex("report");
     let guard = report.clone().ttl(LONG).lock().unwrap();
     // Less than a ttl: no reason to be worried yet.
-    let ttl = ms(400);
+    let ttl = secs(1);
     assert!(report.try_lock_for(ttl).is_err());
     // Another thread waits, as is usual, and for longer than a ttl.
     let report = report.ttl(ttl);
     thread::scope(|scope| {
-        scope.spawn(|| assert!(report.try_lock_for(ttl * 3).is_err()));
+        scope.spawn(|| assert!(report.try_lock_for(ttl * 3 / 2).is_err()));
     });
-    assert!(!heard().iter().any(|it| it.starts_with("WARN")));
+    // A server that a busy machine holds up is a warning too.
+    assert!(!heard().iter().any(|it| it.contains(": this thread ")));
     let longer = ttl * 3 / 2;
     let err = report.try_lock_for(longer).unwrap_err();
     assert_eq!(held_by(&err), HeldBy::ThisThread);
