@@ -275,7 +275,7 @@ fn a_lock_that_is_held_is_held_whatever_stands_in_its_counter() -> TestResult {
             assert!(is_held, "{counter}: {err}");
         }
         // It waits, which is more than one round knows.
-        let err = locks.mutex("report").try_lock_for(ms(1)).unwrap_err();
+        let err = locks.mutex("report").try_lock_for(ms(300)).unwrap_err();
         assert!(err.is_held(), "{counter}: {err}");
     }
 

@@ -163,7 +163,7 @@ fn a_key_without_expiry_is_held_and_never_taken_for_free() -> TestResult {
     set(&servers[1], "report", "foreign");
     let locks = manager(&servers);
 
-    let err = locks.mutex("report").try_lock_for(ms(300)).unwrap_err();
+    let err = locks.mutex("report").try_lock_for(secs(1)).unwrap_err();
     assert_held(&err);
     for node in 0..2 {
         assert_matches!(

@@ -293,14 +293,14 @@ fn d8_a_hold_of_any_kind_that_others_try_for_outlives_its_loss_on_each_server() 
 #[test]
 fn d12_a_hold_of_any_kind_is_renewed_and_one_without_renewal_is_lost_at_its_end() -> TestResult {
     let servers = Servers::start(3)?;
-    let options = || with_ttl(servers.urls(), secs(2));
+    let options = || with_ttl(servers.urls(), secs(3));
     let locks = connected(options(), 3);
     let fixed = connected(options().renew(false).prefix("fixed:"), 3);
     let renewed = KINDS.map(|it| it.try_take(&locks).unwrap());
     let fixed = KINDS.map(|it| it.try_take(&fixed).unwrap());
 
     for hold in &fixed {
-        assert_eq!(hold.lost().recv()?, Lost::LeaseOver);
+        assert_eq!(announced(&hold.lost()), Lost::LeaseOver);
         assert_eq!(hold.check(), Err(Lost::LeaseOver));
     }
 

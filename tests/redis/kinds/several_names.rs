@@ -254,7 +254,7 @@ fn j4_a_key_of_another_type_under_any_name_is_reported_and_nothing_is_taken() ->
         servers[0].command(&["HSET", &key, "f", "v"])?;
         drop(locks.multi_lock(NAMES).try_lock()?);
         set(&servers[0], "b", "foreign");
-        assert_held(&locks.multi_lock(NAMES).try_lock_for(ms(1)).unwrap_err());
+        assert_held(&locks.multi_lock(NAMES).try_lock_for(ms(300)).unwrap_err());
         servers[0].command(&["DEL", "b", &key])?;
     }
     drop(locks.multi_lock(NAMES).try_lock()?);

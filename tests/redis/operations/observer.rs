@@ -552,8 +552,8 @@ fn h19_an_observer_that_blocks_delays_no_renewal_and_no_call() -> TestResult {
         }
     });
     let locks = builder(servers.urls())
-        .response_timeout(ms(300))
-        .ttl(secs(3))
+        .response_timeout(ms(750))
+        .ttl(secs(4))
         .observer(observer)
         .build()?;
     connect(&locks, 3);

@@ -177,7 +177,7 @@ fn h10_a_release_that_a_spare_node_does_not_know_is_no_loss() -> TestResult {
 #[test]
 fn h12_a_callback_is_dropped_with_its_guard_while_a_node_owes_an_extension() -> TestResult {
     let servers = Servers::start(3)?;
-    let locks = with_ttl(servers.urls(), secs(1)).build()?;
+    let locks = with_ttl(servers.urls(), secs(3)).build()?;
     let guard = lock_in_the_end(&locks, "report");
     eventually("all nodes are connected", || locks.stats().connections == 3);
     servers[0].pause()?;

@@ -265,16 +265,16 @@ fn a_lock_outlives_the_migration_of_its_slot_and_the_node_joins_again() -> TestR
     let tag = Tag::at(cluster, 0, "among");
     let urls: Vec<_> = [cluster.url()].into_iter().chain(singles.urls()).collect();
     let short = |it: Builder| {
-        it.ttl(secs(2))
-            .max_ttl(secs(2))
-            .response_timeout(ms(500))
-            .connect_timeout(ms(500))
+        it.ttl(secs(5))
+            .max_ttl(secs(5))
+            .response_timeout(secs(1))
+            .connect_timeout(secs(1))
     };
     let managers = repeat(2, || vouched(short(tag.of(&urls))));
     let guard = managers[0].mutex("report").lock()?;
 
     let migration = cluster.begin_migration(tag.slot, 2)?;
-    guard.extend(secs(2))?;
+    guard.extend(secs(5))?;
     assert_held(&managers[1].mutex("report").try_lock().unwrap_err());
     migration.finish()?;
 

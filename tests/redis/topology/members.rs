@@ -129,7 +129,7 @@ fn one_member_of_three_that_names_a_wrong_server_changes_nothing() -> TestResult
     let owner = nodes.cluster.owner_of("{locks}").unwrap();
     let right = [&nodes.group.servers[0], &nodes.cluster.servers[owner]];
     for (url, server) in nodes.urls(&places_of(&liar)).iter().zip(right) {
-        let locks = pinned(url).ttl(secs(1)).response_timeout(ms(250)).build()?;
+        let locks = pinned(url).ttl(secs(4)).response_timeout(secs(1)).build()?;
         let guard = locks.mutex("report").try_lock()?;
         assert!(server.exists("{locks}:report"));
         let asked = liar.commands_seen().len();

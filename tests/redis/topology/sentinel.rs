@@ -91,8 +91,8 @@ fn a_node_without_a_majority_of_sentinels_loses_its_vote() -> TestResult {
         .collect();
     let sentinels: Vec<_> = proxies.iter().map(|it| it.addr().to_string()).collect();
     let locks = builder([url_of(&sentinels)])
-        .ttl(secs(1))
-        .response_timeout(ms(250))
+        .ttl(secs(4))
+        .response_timeout(secs(1))
         .connect_timeout(ms(400))
         .build()?;
     drop(lock_in_the_end(&locks, "report"));

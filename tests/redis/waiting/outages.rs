@@ -1,6 +1,7 @@
 //! An outage is the manager's: whichever call notices it, it begins for all.
 
 use std::thread;
+use std::time::Duration;
 
 use devnodes::{Servers, eventually};
 use quorlock::error::NodeAnswer;
@@ -8,10 +9,12 @@ use quorlock::{AcquireError, LockManager};
 
 use crate::support::*;
 
+const OUTAGE: Duration = secs(1);
+
 /// Tries again soon, so that an outage is seen many times within the outage timeout.
 fn builder_with_timeout(servers: &Servers) -> quorlock::Builder {
     builder(servers.urls())
-        .outage_timeout(ms(500))
+        .outage_timeout(OUTAGE)
         .retry_delay(ms(5), ms(10))
 }
 
@@ -49,7 +52,7 @@ fn h8_calls_in_a_line_give_up_together_when_the_outage_outlasts_the_patience() -
     for (err, failed) in &ends {
         // The calls behind the first one ask no node: it is known that none can be reached.
         assert_eq!(*failed, ends[0].1, "the outage began anew for another call");
-        assert_matches!(err, AcquireError::NoQuorum { waited, .. } if ms(500) <= *waited);
+        assert_matches!(err, AcquireError::NoQuorum { waited, .. } if OUTAGE <= *waited);
         for node in 0..2 {
             assert_matches!(answer(err, node), NodeAnswer::Failed(_));
         }
@@ -80,7 +83,7 @@ fn h8_an_outage_that_single_tries_have_noticed_is_known_to_waiting_calls() -> Te
     let locks = builder_with_timeout(&servers).build()?;
     kill_two(&servers);
     assert_no_quorum(&locks.mutex("report").try_lock().unwrap_err());
-    thread::sleep(ms(500)); // the outage timeout, not an event
+    thread::sleep(OUTAGE); // the outage timeout, not an event
 
     let before = failed_rounds(&locks);
     assert_no_quorum(&locks.mutex("report").lock().unwrap_err());

@@ -197,7 +197,7 @@ fn an_inner_read_behind_waiting_writers_ends_with_an_error_when_its_time_is_over
     let writers = [queue_writer(&two), queue_writer(&one)];
     wait_until_listed(&servers, NAME, 2);
 
-    assert_held(&one.rw_lock(NAME).try_read_for(ms(200)).unwrap_err());
+    assert_held(&one.rw_lock(NAME).try_read_for(secs(1)).unwrap_err());
 
     assert!(outer.is_valid());
     drop(outer);

@@ -296,7 +296,7 @@ fn h3_no_turn_is_kept_without_an_end() -> TestResult {
     (1..3).for_each(|it| set(&servers[it], NAME, "foreign"));
 
     // It is granted one lock, and gives it back: into a list that is none.
-    assert_held(&locks.mutex(NAME).try_lock_for(ms(200)).unwrap_err());
+    assert_held(&locks.mutex(NAME).try_lock_for(secs(1)).unwrap_err());
     let is_free = || !servers[0].exists(NAME);
     eventually("what was granted is given back", is_free);
 
