@@ -43,8 +43,7 @@ use crate::session::release_retries::ReleaseRetries;
 use crate::time::{Moment, Now, Tick};
 use crate::wire::{Command, Conn, ConnEvent, HandedOver, Kind, Reply, SyncKind};
 
-/// Shortest silence after which a connection can be given up, however short its locks are: a server may be busy for a
-/// moment, and a new connection to it would wait as well.
+/// Shortest silence after which a connection is mute: a server may be busy for a moment.
 pub(crate) const MUTE_MIN: Duration = Duration::from_secs(1);
 /// Interval of the syncs after the login.
 const FACTS_EVERY: Duration = Duration::from_secs(60);
@@ -132,6 +131,8 @@ pub(crate) struct Session {
     is_stalled: bool,
     /// Whether the server was reported silent.
     is_silent: bool,
+    /// Time of the last bytes on this connection, or of the last [`NodeFailure::Stalled`].
+    quiet_since: Tick,
     /// Latest time of the worker's next turn.
     wakes_at: Tick,
     /// Whether a call has waited: new connections subscribe at once.
@@ -173,6 +174,7 @@ impl Session {
             min_rtt: MinRtt::default(),
             is_stalled: false,
             is_silent: false,
+            quiet_since: now.tick,
             wakes_at: now.tick,
             wants_notices: false,
             is_stopping: false,
@@ -420,6 +422,7 @@ impl Session {
     /// Handles new bytes. An error ends the connection; earlier answers count.
     pub(crate) fn on_bytes(&mut self, now: Now) -> Result<(), NodeFailure> {
         let mut is_gone = false;
+        self.quiet_since = now.tick;
         self.votes.reserve(self.conn.in_flight());
         while let Some(event) = self.conn.poll_event()? {
             match event {
@@ -639,7 +642,8 @@ impl Session {
         }
     }
 
-    /// The socket was empty at `now`, after all input. An error ends the connection.
+    /// The socket was empty at `now`, after all input. An error ends the connection, [`NodeFailure::Stalled`] only if a
+    /// second connection gets answers; it comes again after as long a silence.
     ///
     /// Not called with possibly unread input: on a busy machine the reading thread waits for a processor, and that is
     /// no delay of the server.
@@ -651,12 +655,19 @@ impl Session {
         if !std::mem::replace(&mut self.is_silent, true) {
             self.events.push(SessionEvent::Silent);
         }
-        match self.given_up_at() {
-            Some(at) if at <= now => Err(NodeFailure::Disconnected {
-                reason: "no answer to anything any more".to_owned(),
-            }),
-            _ => Ok(()),
+        if self.mute_at().is_none_or(|it| now < it) {
+            return Ok(());
         }
+        self.quiet_since = now;
+        // Longest life of a key. Before its end only a second connection may end this one, because only the same
+        // connection runs a release after its acquire. One gap stays open, as after a broken connection: the server can
+        // run the acquire later, from the old connection, and the key stays for one ttl. Nobody counted that vote.
+        let life = self.rules.quarantine().unwrap_or(FACTS_EVERY);
+        Err(if self.availability().is_late(life, now) {
+            NodeFailure::TimedOut
+        } else {
+            NodeFailure::Stalled
+        })
     }
 
     /// Whether the oldest answer is late by nearly the response timeout.
@@ -671,8 +682,10 @@ impl Session {
         self.response_timeout.mul_f64(0.97)
     }
 
-    fn given_up_at(&self) -> Option<Tick> {
-        self.conn.give_up_at(self.response_timeout.max(MUTE_MIN))
+    /// Time at which the connection is mute: neither the oldest answer nor anything else has come for long.
+    fn mute_at(&self) -> Option<Tick> {
+        let quiet_since = self.conn.oldest()?.max(self.quiet_since);
+        quiet_since.checked_add(self.response_timeout.max(MUTE_MIN))
     }
 
     /// Sends due commands: kept releases, and the regular sync.
@@ -695,8 +708,8 @@ impl Session {
         let overdue_at = oldest
             .filter(|_| !self.is_stalled)
             .and_then(|it| it.checked_add(self.patience()));
-        let given_up_at = self.given_up_at().filter(|_| self.is_stalled);
-        self.wakes_at = [overdue_at, given_up_at, self.retries.due_at()]
+        let mute_at = self.mute_at().filter(|_| self.is_stalled);
+        self.wakes_at = [overdue_at, mute_at, self.retries.due_at()]
             .into_iter()
             .flatten()
             .fold(self.facts_at, Tick::min);

@@ -406,20 +406,47 @@ fn h6_a_server_is_stalled_once_its_socket_was_found_empty_and_an_answer_is_overd
 }
 
 #[test]
-fn h9_a_connection_is_given_up_when_all_that_it_can_have_set_has_expired() {
+fn h9_a_mute_connection_is_compared_with_a_second_one_once_a_second() {
     let mut tried = Tried::open();
-    tried.give(acquire());
+    tried.give(Command::time());
     tried.write();
-    tried.later(TIMEOUT * 2);
-    assert_eq!(tried.session.on_empty(tried.now.tick), Ok(()));
+    let start = tried.now.tick;
+    let end = |tried: &mut Tried, millis| {
+        tried
+            .session
+            .on_empty(start + Duration::from_millis(millis))
+    };
+    assert_eq!(end(&mut tried, 999), Ok(()));
+    assert_eq!(tried.session.plan(start), start + MUTE_MIN);
 
-    tried.later(MUTE_MIN * 2);
+    for second in 1..5 {
+        assert_eq!(end(&mut tried, second * 1_000), Err(NodeFailure::Stalled));
+        assert_eq!(end(&mut tried, second * 1_000 + 999), Ok(()));
+    }
 
-    let end = tried.session.on_empty(tried.now.tick);
-    assert!(
-        matches!(end, Err(NodeFailure::Disconnected { .. })),
-        "{end:?}"
-    );
+    // An answer to an earlier command came late, so the connection is slow and works.
+    tried.give(Command::time());
+    tried.write();
+    tried.later(MUTE_MIN * 6);
+    tried.receive(TIME_REPLY).unwrap();
+    assert_eq!(end(&mut tried, 6_999), Ok(()));
+    assert_eq!(end(&mut tried, 7_000), Err(NodeFailure::Stalled));
+}
+
+#[test]
+fn h9_a_connection_without_answers_ends_when_all_keys_have_expired() {
+    for (has_quarantine, seconds) in [(true, 10), (false, 60)] {
+        let mut tried = Tried::new(has_quarantine);
+        tried.connect();
+        tried.give(Command::time());
+        tried.write();
+        let mut end = |seconds| {
+            let now = tried.now.tick + Duration::from_secs(seconds);
+            tried.session.on_empty(now)
+        };
+        assert_eq!(end(seconds), Err(NodeFailure::Stalled));
+        assert_eq!(end(seconds + 1), Err(NodeFailure::TimedOut));
+    }
 }
 
 #[test]

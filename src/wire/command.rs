@@ -1,7 +1,5 @@
 //! The commands of one connection, as bytes.
 
-use std::time::Duration;
-
 use crate::ids::{RecordVersion, wide};
 use crate::wire::keys::{RECORD, in_slot_of};
 use crate::wire::script::{Kind, Script};
@@ -26,8 +24,6 @@ pub(crate) struct Command {
     /// Whether the client may be in a waiting list after it: it should be subscribed to releases before. The last
     /// argument ends with [`Command::IS_NOTIFIED`].
     pub(crate) waits: bool,
-    /// Longest life that it gives to the lock's key.
-    pub(super) life: Duration,
 }
 
 /// Parts of a command that depend on the connection.
@@ -123,7 +119,6 @@ impl Command {
             version_at: None,
             keeps_a_slot: false,
             waits: false,
-            life: Duration::ZERO,
         }
     }
 

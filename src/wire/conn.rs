@@ -12,7 +12,6 @@
 use std::collections::VecDeque;
 use std::ops::Range;
 use std::sync::Arc;
-use std::time::Duration;
 
 use crate::answer::{Answer, ServerInfo};
 use crate::error::{NodeFailure, TlsFailure};
@@ -49,8 +48,6 @@ pub(crate) struct Conn<T> {
     pushes: bool,
     /// Whether it is subscribed to the client's channel.
     subscribed: bool,
-    /// Latest expiry of a key set by a command on this connection.
-    stands_until: Option<Tick>,
     /// Why the server may have other data than at the sync: nothing later counts.
     over: Option<&'static str>,
 }
@@ -100,7 +97,6 @@ impl<T> Default for Conn<T> {
             record_version: RecordVersion::NONE,
             pushes: false,
             subscribed: false,
-            stands_until: None,
             over: None,
         }
     }
@@ -186,17 +182,6 @@ impl<T: AsRef<Command>> Conn<T> {
         self.in_flight.front().map(|it| it.asked.tick)
     }
 
-    /// Time at which a connection without answers is useless: the oldest command is overdue by `patience`, and all keys
-    /// set by its commands have expired. `None` without a command. A silent node gets no command that sets keys, so
-    /// this time does not move on for ever.
-    ///
-    /// Before that nobody may give it up: only the same connection runs a release after its acquire. After that the
-    /// order does not matter. One gap stays open, as after a broken connection: a paused server can run the acquire
-    /// later, from the old connection, and the key stays for one ttl. Nobody counted that vote.
-    pub(crate) fn give_up_at(&self, patience: Duration) -> Option<Tick> {
-        self.stands_until.max(self.oldest()?.checked_add(patience))
-    }
-
     /// Whether a subscription is possible and missing.
     pub(crate) fn may_subscribe(&self) -> bool {
         self.pushes && !self.subscribed
@@ -271,9 +256,6 @@ impl<T: AsRef<Command>> Conn<T> {
             tag: self.tag.as_deref(),
         };
         command.write(&mut self.unsent, to);
-        self.stands_until = self
-            .stands_until
-            .max(asked.tick.checked_add(tag.as_ref().life));
         let before = self.tls.as_ref().map_or(self.sent, Session::sealed);
         let end = before.saturating_add(wide(self.unsent.len().saturating_sub(self.unsent_from)));
         self.in_flight.push_back(InFlight {

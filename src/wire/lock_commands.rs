@@ -6,7 +6,6 @@
 
 use std::slice;
 use std::sync::Arc;
-use std::time::Duration;
 
 use crate::answer::Which;
 use crate::config::RESERVED;
@@ -167,7 +166,6 @@ impl LockCommands {
             command.push_number(number);
         }
         command.push_record_version();
-        command.life = Duration::from_millis(ttl_ms);
     }
 
     pub(crate) fn acquire(
@@ -235,7 +233,6 @@ impl LockCommands {
         let mut command = self.extend(owner, 1, token, false);
         command.push(b"raise");
         command.kind = Kind::Raise;
-        command.life = Duration::ZERO;
         command
     }
 

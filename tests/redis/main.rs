@@ -60,6 +60,7 @@ mod nodes {
     mod building;
     mod clocks;
     mod failures;
+    mod forgotten_flows;
     mod limits;
     pub(crate) mod lying_servers;
     mod one_bad_server;

@@ -34,6 +34,8 @@ pub(crate) trait Waits {
 pub(crate) struct Opened {
     pub(crate) socket: Socket,
     pub(crate) login: Login,
+    /// Address of the server; none for a Unix socket.
+    pub(super) to: Option<SocketAddr>,
 }
 
 /// Result of a read.
@@ -129,7 +131,7 @@ pub(crate) fn connect(
 /// Begins the addresses of a name one after another: the next one after a failure, or after its share of the time. An
 /// address that drops packets must not use up the time of the others. A slow one goes on beside them. The first
 /// connection logs in.
-fn connect_to(
+pub(super) fn connect_to(
     address: &Address,
     sync_record: Option<&Command>,
     timeout: Duration,
@@ -236,6 +238,7 @@ fn begin(
     line.conn.on_login(&server_info)?;
     Ok(Opened {
         socket: line.socket,
+        to,
         login: Login {
             conn: line.conn,
             server_info,

@@ -316,8 +316,7 @@ pub(crate) enum Recipients {
     /// Ready nodes; the others refuse the command.
     Ready,
     /// A slow node takes the command too, because a late answer counts. A node that has sent nothing for a second or the
-    /// response timeout, whichever is longer, refuses it: otherwise the end of what its commands have set would move on, and
-    /// a dead connection would stay.
+    /// response timeout, whichever is longer, refuses it: its connection is mute.
     Patient,
     /// Ready nodes, if they are a majority. While too many nodes are stalled no node gets the command: sending and undoing
     /// hopeless acquires would keep the healthy nodes saturated.

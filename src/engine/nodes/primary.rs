@@ -34,7 +34,7 @@ pub(crate) const OVERLAP: Duration = LEASE.saturating_add(Duration::from_secs(5)
 /// See the module.
 pub(crate) struct Primary {
     /// Address of the server. With members its place follows them.
-    server: Address,
+    pub(super) server: Address,
     /// Number of members that have to name the same server.
     needed: usize,
     /// Address and last answer of each member. None, for a plain address.

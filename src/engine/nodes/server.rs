@@ -293,7 +293,7 @@ impl Server {
     }
 
     /// Begins a connection, which is registered at the worker's poll.
-    pub(super) fn open(&self, Opened { socket, login }: Opened) {
+    pub(super) fn open(&self, Opened { socket, login, .. }: Opened) {
         self.with(|link| {
             link.socket = Some(socket);
             link.waits_to_write = true;

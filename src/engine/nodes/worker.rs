@@ -1,11 +1,12 @@
 //! The thread of one node: connects, reads answers, and writes the rest of the callers' commands.
 //!
 //! It sleeps in one place, on the socket and on its waker. It ends a broken or invalid connection, but none with a late
-//! answer: releases, queued behind that answer, must run after it. One exception: without an answer until all keys of
-//! the commands under way have expired, the connection ends too, because a middlebox may acknowledge bytes for a dead
-//! server.
+//! answer: releases, queued behind that answer, must run after it. Two exceptions, because a middlebox may acknowledge
+//! bytes and lose them: a second connection gets answers and this one none, or no answer has come until all keys of the
+//! commands under way have expired.
 
 use std::io;
+use std::net::SocketAddr;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::Duration;
@@ -53,6 +54,8 @@ pub(super) struct Worker {
     behind: BehindAddress,
     /// First of two connections.
     first: Option<Opened>,
+    /// Address of the last connection.
+    to: Option<SocketAddr>,
     logged_cannot_wait: bool,
 }
 
@@ -80,6 +83,7 @@ impl Worker {
             flapping: false,
             behind: BehindAddress::default(),
             first: None,
+            to: None,
             logged_cannot_wait: false,
         };
         let thread = OwnThread::spawn(format!("quorlock-{id}"), move || worker.run())?;
@@ -137,6 +141,7 @@ impl Worker {
             }
             Next::Serve => match self.serve() {
                 Ok(()) => None,
+                Err(NodeFailure::Stalled) if !self.is_answered_anew() => Some(Next::Serve),
                 Err(failure) => Some(self.lose_connection(&failure)),
             },
         }
@@ -260,8 +265,29 @@ impl Worker {
             node: node.id,
             address: Arc::clone(&node.address),
         });
+        self.to = opened.to;
         node.open(opened);
         Ok(())
+    }
+
+    /// Whether a second connection gets answers, beside a mute one that still gets none: a firewall or balancer has lost
+    /// the first one.
+    ///
+    /// A slow or stopped server answers on neither, and then on the first one first. So its commands keep their order.
+    fn is_answered_anew(&mut self) -> bool {
+        // Runs a script: a server can answer other commands while it holds scripts back.
+        let sync_record = self.node.common.records.rules().sync_record(SyncKind::Look);
+        let server = self.primary.server.clone();
+        // Not by name: nobody reads while the system resolves it.
+        let to = self.to.into_iter().collect();
+        let timeout = self.node.common.connect_timeout;
+        let second = connect::connect_to(&server, Some(&sync_record), timeout, 0, to, self);
+        second.is_ok() && self.is_stalled()
+    }
+
+    fn is_stalled(&self) -> bool {
+        let refusal = self.node.refusal(Duration::ZERO, time::tick());
+        refusal == Some(NodeFailure::Stalled)
     }
 
     /// Renews the lease of grants while the members name the server. False without members.
@@ -360,6 +386,9 @@ impl Waits for Worker {
     }
 
     fn wait_until(&mut self, deadline: Tick) -> Result<(), NodeFailure> {
-        self.wait(Some(deadline), true).ok_or(NodeFailure::ShutDown)
+        // A connection beside a mute one is not wanted after an answer there.
+        let is_wanted = !self.node.is_up() || self.is_stalled();
+        let waited = self.wait(Some(deadline), true).filter(|()| is_wanted);
+        waited.ok_or(NodeFailure::ShutDown)
     }
 }

@@ -107,7 +107,7 @@ fn clients_that_meet_over_and_over_get_the_lock_in_turn_and_leave_nothing() {
             queues.iter().all(|it| it.is_empty()),
             "an owner was left behind"
         );
-        // A server that did not run for longer than the ttl: see `Conn::give_up_at`.
+        // A server that did not run for longer than the ttl: see `Session::on_empty`.
         let given_up = journals
             .iter()
             .any(|it| it.counters.snapshot().connection_failures != 0);

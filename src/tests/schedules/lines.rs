@@ -140,7 +140,7 @@ fn h8_calls_that_give_up_in_an_outage_wake_each_other_and_leave_no_ticket_and_no
         let journal = Arc::clone(&locks.engine.shared.fanout.journal);
         let servers = world.end([locks]);
         assert!(queues.is_empty(), "a line was left behind");
-        // A server that did not run for longer than the ttl: see `Conn::give_up_at`.
+        // A server that did not run for longer than the ttl: see `Session::on_empty`.
         let given_up = || journal.counters.snapshot().connection_failures != 0;
         assert!(
             servers.iter().all(|it| it.locks == 0) || given_up(),
@@ -184,7 +184,7 @@ fn deadlines_and_hand_overs_leave_no_ticket_and_no_key() {
         let queues = Arc::clone(&locks.engine.shared.queues);
         let servers = world.end([locks.clone()]);
         assert!(queues.is_empty(), "a line was left behind");
-        // A server that did not run for longer than the ttl: see `Conn::give_up_at`.
+        // A server that did not run for longer than the ttl: see `Session::on_empty`.
         let given_up = locks.stats().connection_failures != 0;
         assert!(
             given_up || servers.iter().all(|it| it.locks == 0),

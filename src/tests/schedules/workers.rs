@@ -62,7 +62,7 @@ fn a_release_is_behind_its_acquire_and_two_are_never_inside_whatever_times_out()
         section.passed();
         let servers = world.end([locks.clone()]);
         // A server that does not run for so long that its connection is given up may run an acquire that it finds on it
-        // after the release, which came on the next: see `Conn::give_up_at`.
+        // after the release, which came on the next: see `Session::on_empty`.
         let given_up = locks.stats().connection_failures != 0;
         assert!(
             given_up || servers.iter().all(|it| it.locks == 0),

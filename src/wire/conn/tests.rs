@@ -11,12 +11,10 @@ mod secured;
 
 use std::collections::VecDeque;
 use std::sync::LazyLock;
-use std::time::Duration;
 
 use super::*;
 use crate::answer::ReleaseReply;
 use crate::ids::OwnerToken;
-use crate::wire::{KeyTtls, LockCommands, Offer, QueuePolicy, QueueUpdate};
 
 /// What a command of these tests is sent for: a number of its own, which is also the owner in it.
 #[derive(Debug)]
@@ -727,85 +725,4 @@ fn a_connection_without_pushes_is_not_asked_for_notices_and_says_that_nobody_is_
         true,
     );
     assert_eq!(write_all(&mut conn).iter().rev().nth(2), Some(&b'0'));
-}
-
-#[test]
-fn h9_a_connection_is_worth_something_until_all_that_its_owed_commands_set_has_expired() {
-    const PATIENCE: Duration = Duration::from_secs(1);
-    let commands = || LockCommands::mutex(b"", b"a", KeyTtls::default());
-    let acquire = |ttl_ms| {
-        let policy = QueuePolicy {
-            since: 1,
-            entry: None,
-            enters: false,
-            only: None,
-        };
-        Tag {
-            id: 1,
-            command: commands().acquire(OwnerToken::nobody(), ttl_ms, 1, &policy),
-        }
-    };
-    let release = || Tag {
-        id: 1,
-        command: commands().release(OwnerToken::nobody(), Offer::default(), QueueUpdate::None),
-    };
-    let start = Now::read();
-    let after = |millis| {
-        start
-            .tick
-            .checked_add(Duration::from_millis(millis))
-            .unwrap()
-    };
-    let at = |millis| Now {
-        tick: after(millis),
-        ..start
-    };
-    let answer = |conn: &mut Conn<Tag>, answers: &[u8]| {
-        write_all(conn);
-        read(conn, answers);
-        let answers = answers.iter().filter(|it| **it == b':').count();
-        assert_eq!((events(conn).len(), conn.in_flight()), (answers, 0));
-    };
-    let mut conn = Conn::default();
-    assert_eq!(conn.give_up_at(PATIENCE), None, "nothing is in flight");
-
-    conn.enqueue(release(), start);
-    assert_eq!(
-        conn.give_up_at(PATIENCE),
-        Some(after(1_000)),
-        "it sets nothing"
-    );
-    conn.enqueue(acquire(20_000), at(100));
-    conn.enqueue(acquire(5_000), at(200));
-    conn.enqueue(release(), at(20_000));
-    assert_eq!(
-        conn.give_up_at(PATIENCE),
-        Some(after(20_100)),
-        "the longest life, not the oldest or the last one"
-    );
-
-    answer(
-        &mut conn,
-        b":0\r\n:1700000000000000\r\n:1700000000000000\r\n:0\r\n",
-    );
-    assert_eq!(conn.give_up_at(PATIENCE), None, "all is answered");
-    conn.enqueue(release(), at(15_000));
-    assert_eq!(
-        conn.give_up_at(PATIENCE),
-        Some(after(20_100)),
-        "but the lock that it releases may stand"
-    );
-    answer(&mut conn, b":0\r\n");
-    conn.put(acquire(2_000), at(30_000), true);
-    assert_eq!(
-        conn.give_up_at(PATIENCE),
-        Some(after(32_000)),
-        "what has expired does not count any more"
-    );
-    conn.put(acquire(100), at(30_000), true);
-    assert_eq!(
-        conn.give_up_at(Duration::from_secs(9)),
-        Some(after(39_000)),
-        "and patience is kept in any case"
-    );
 }
