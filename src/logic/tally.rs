@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::answer::{Answer, ReleaseReply};
+use crate::answer::{Answer, ExtendReply, ReleaseReply};
 use crate::error::{NodeAnswer, NodeFailure};
 use crate::ids::{NodeId, NodeSet};
 use crate::logic::ballot::quorum;
@@ -52,6 +52,26 @@ impl Round for ExtendRound {
             extended.saturating_add(open) < quorum && gone.saturating_add(open) <= votes.spare();
         ExtendEnd::of(votes.len(), extended, gone)
             .or_else(|| is_hopeless.then_some(ExtendEnd::NotConfirmed))
+    }
+}
+
+impl ExtendRound {
+    /// The `answer` of a node as it counts. `had`: whether the node had this lock of the caller before. `raised`: the
+    /// number of the extension, if it is above the caller's token.
+    ///
+    /// RACE: T1 is refused by a node, waits in its list, and wins with other nodes; T2, a writer, is granted the lock
+    /// there and releases it; the node hands it over to T1. Therefore a key or an entry behind a newer counter counts
+    /// only where T1 had one, or after a majority without this node has confirmed the number: the healing shows that.
+    pub(crate) fn counted(answer: Answer, had: bool, raised: Option<u64>) -> Answer {
+        let ahead = match answer {
+            Answer::Extend(ExtendReply::Extended) => raised,
+            Answer::Extend(ExtendReply::Lifted { counter }) => Some(counter),
+            _ => None,
+        };
+        match ahead {
+            Some(counter) if !had => Answer::Extend(ExtendReply::Gone { counter }),
+            _ => answer,
+        }
     }
 }
 

@@ -62,7 +62,7 @@ impl Command {
     }
 
     /// Adds an argument.
-    pub(super) fn push(&mut self, arg: &[u8]) {
+    pub(crate) fn push(&mut self, arg: &[u8]) {
         pack(&mut self.text, arg);
         self.parts = self.parts.saturating_add(1);
     }

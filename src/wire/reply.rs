@@ -411,6 +411,8 @@ pub(crate) struct HandedOver {
     pub(crate) asked_from: Option<Tick>,
     /// Whether the call is a reader.
     pub(crate) reads: bool,
+    /// Whether nothing was handed over: a missing call leaves the list.
+    pub(crate) is_question: bool,
     /// Owner token and label of the new holder.
     pub(crate) value: SecretValue,
     pub(crate) key: Vec<u8>,
@@ -425,11 +427,10 @@ impl HandedOver {
         let record_version = part()?.try_into().ok()?;
         let life = number(part()?)?;
         let time = number(part()?)?;
-        let reads = match part()? {
-            b"r" => true,
-            b"w" => false,
-            _ => return None,
-        };
+        let kind = part()?;
+        if !matches!(kind, b"r" | b"w" | b"q") {
+            return None;
+        }
         let len = usize::try_from(number(part()?)?).ok()?;
         let (value, key) = part()?.split_at_checked(len)?;
         Some(HandedOver {
@@ -438,7 +439,8 @@ impl HandedOver {
             life,
             time,
             asked_from: None,
-            reads,
+            reads: kind == b"r",
+            is_question: kind == b"q",
             value: SecretValue::new(value),
             key: key.strip_prefix(b" ")?.to_vec(),
         })

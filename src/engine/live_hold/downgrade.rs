@@ -35,7 +35,6 @@ impl HoldInner {
             is_handed_over: state.is_handed_over,
             // The reader is extended at once.
             first_life: None,
-            in_lists: self.in_lists,
             waited: self.waited,
         };
         let mut reader = HoldInner::new(Arc::clone(&self.shared), id, won);
@@ -43,6 +42,7 @@ impl HoldInner {
         let of_reader = reader.state.get_mut();
         of_reader.lease = lease;
         of_reader.confirmations = state.confirmations();
+        of_reader.had = state.had.union(of_reader.confirmations.confirmed);
         of_reader.longest_ttl = ended.keep;
         of_reader.listeners = ended.listeners;
         of_reader.logged_long = state.logged_long;

@@ -290,10 +290,14 @@ impl HoldInner {
         if keep {
             state.counter_kept = tick;
         }
-        let command = self
-            .spec
-            .commands
-            .extend(self.owner, lease::millis(sent.ttl), number, keep);
+        let keep = keep || self.waited.is_some();
+        let mut command =
+            self.spec
+                .commands
+                .extend(self.owner, lease::millis(sent.ttl), number, keep);
+        if let Some(client) = self.waited {
+            command.push(&client.0);
+        }
         let extension = Arc::new(Extension {
             lock: Arc::clone(self),
             round: Pending::new(fanout.nodes.len(), ExtendRound),
@@ -653,9 +657,17 @@ impl ReplyHandler for Extension {
             is_renewal,
             ..
         } = self;
+        let mut state = lock.state.lock();
         if *is_renewal {
-            lock.state.lock().owed.remove(node);
+            state.owed.remove(node);
         }
+        let had = state.had.union(state.grants.nodes()).contains(node);
+        let raised = Some(self.number).filter(|it| lock.token.get() < *it);
+        let answer = ExtendRound::counted(answer, had, raised);
+        if answer.is_extended() {
+            state.had.insert(node);
+        }
+        drop(state);
         let counted = round.deliver(node, answer, reached);
         self.settle(*is_renewal);
         if round.with_ballot(Ballot::end_for_good) == Some(ExtendEnd::Confirmed) {
@@ -674,7 +686,11 @@ struct Healing(Arc<HoldInner>);
 
 impl ReplyHandler for Healing {
     fn deliver(&self, node: NodeId, answer: Answer, _reached: bool) -> bool {
-        if answer == Answer::Extend(ExtendReply::Healed) {
+        let is_healed = answer == Answer::Extend(ExtendReply::Healed);
+        if is_healed || answer == Answer::Extend(ExtendReply::Extended) {
+            self.0.state.lock().had.insert(node);
+        }
+        if is_healed {
             let HoldInner { spec, shared, .. } = &*self.0;
             debug!(
                 shared.fanout.journal,

@@ -34,10 +34,8 @@ pub(crate) struct HoldInner {
     pub(super) raised: bool,
     /// Start of the hold's age: the send of the winning acquire.
     pub(super) began: Moment,
-    /// Client in the waiting lists of nodes that refused the call, if it may be there.
-    pub(super) in_lists: Option<ClientId>,
-    /// Whether its call has waited: nodes may hand the lock over to its owner.
-    pub(super) waited: bool,
+    /// Client of a call that has waited: it may be in lists of nodes, and nodes may hand the lock over to its owner.
+    pub(super) waited: Option<ClientId>,
     pub(super) shared: Arc<ManagerState>,
     pub(super) state: Mutex<HoldState>,
 }
@@ -64,6 +62,8 @@ pub(super) struct HoldState {
     pub(super) confirmations: Confirmations,
     /// Further confirming nodes, until the first extension.
     pub(super) grants: Grants,
+    /// Nodes that extended or healed the lock.
+    pub(super) had: NodeSet,
     /// Time of the last check of a lock in doubt.
     pub(super) checked_at: Option<Tick>,
     /// Send of the last command that gave the fencing counters their full life.
@@ -204,6 +204,7 @@ impl HoldInner {
                 won.sent.tick,
             ),
             grants: won.grants,
+            had: NodeSet::default(),
             checked_at: None,
             counter_kept: won.sent.tick,
             longest_ttl: won.spec.ttl(),
@@ -223,7 +224,6 @@ impl HoldInner {
             token: won.token,
             raised: won.raised,
             began: won.sent.moment,
-            in_lists: won.in_lists,
             waited: won.waited,
             shared,
             state: Mutex::new(state),
@@ -420,13 +420,13 @@ impl HoldInner {
     /// From now on hand-overs to its owner are given back.
     fn remove_owner(&self) {
         // Checked before anything is locked: see `Process`.
-        if self.waited && !self.shared.process.is_forked() {
+        if self.waited.is_some() && !self.shared.process.is_forked() {
             self.shared.queues.owners.remove(self.owner);
         }
     }
 
     fn update(&self) -> QueueUpdate {
-        self.in_lists.map_or(QueueUpdate::None, QueueUpdate::Leave)
+        self.waited.map_or(QueueUpdate::None, QueueUpdate::Leave)
     }
 
     /// Ends the lease for `reason` and notifies the listeners, if the lock was held.

@@ -271,10 +271,10 @@ impl Fanout {
         clock_offset::time_for_all(now.wall_micros(), clocks, self.nodes.len())
     }
 
-    /// The offer of a release to the next owner, after this token or proposal.
+    /// The offer of a release to the next owner, after this token or proposal. No token while the nodes' time is unknown: no
+    /// node checks it.
     pub(crate) fn offer(&self, token: u64) -> Offer {
-        let now = Moment::now();
-        let time = self.time_for_all(now).unwrap_or(now.wall_micros());
+        let time = self.time_for_all(Moment::now()).unwrap_or_default();
         Offer {
             token: token::propose(time, token).unwrap_or_default(),
             raised: None,

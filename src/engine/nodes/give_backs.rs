@@ -1,4 +1,4 @@
-//! Release of locks that a node has handed over to a missing call.
+//! Release of locks that a node has handed over to a missing call, and of the places of missing calls in its lists.
 //!
 //! Without the release the node blocks such a lock for a second. A publisher could cause any number of releases, so
 //! their number has a limit.

@@ -498,6 +498,7 @@ mod tests {
                 time: 0,
                 asked_from: None,
                 reads: false,
+                is_question: false,
                 value: SecretValue::new(value),
                 key: key.as_bytes().to_vec(),
             };

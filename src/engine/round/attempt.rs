@@ -265,9 +265,7 @@ impl Attempt {
                 gone,
             };
             let client = request.policy.entry.map(|it| it.client);
-            let keep = spec.commands.keep(self.owner.token, client);
-            let in_lists = client.filter(|_| keep.is_none());
-            if let Some(keep) = keep {
+            if let Some(keep) = spec.commands.keep(self.owner.token, client) {
                 // Other slots that nodes granted, or may still grant, are given back. The call leaves the lists of
                 // these nodes: the manager's next waiting call has the same entry.
                 let others = self.reached().without(grants.nodes());
@@ -288,8 +286,7 @@ impl Attempt {
                 reached: self.reached(),
                 first_life: self.is_handed_over.then_some(self.round_ticket),
                 grants,
-                in_lists,
-                waited: client.is_some(),
+                waited: client,
             });
         }
         let why = match end {
@@ -547,10 +544,8 @@ pub(crate) struct Won {
     /// Nodes that may have got the acquire.
     pub(crate) reached: NodeSet,
     pub(crate) grants: Grants,
-    /// Client in the waiting lists of nodes that refused the call, if it may be there.
-    pub(crate) in_lists: Option<ClientId>,
-    /// Whether its call has waited: nodes may hand the lock over to its owner.
-    pub(crate) waited: bool,
+    /// Client of a call that has waited: it may be in lists of nodes, and nodes may hand the lock over to its owner.
+    pub(crate) waited: Option<ClientId>,
 }
 
 #[cfg(test)]
@@ -569,8 +564,7 @@ impl Won {
             first_life: None,
             reached: NodeSet::default(),
             grants: Grants::default(),
-            in_lists: None,
-            waited: false,
+            waited: None,
         }
     }
 }

@@ -19,9 +19,9 @@ use crate::sys::sync::Mutex;
 use crate::time::{self, Tick};
 use crate::wire::QueueUpdate;
 
-/// Time in which a leaving call is worth a command: the node's list drops the call by itself, and until then other
-/// calls wait for one hand-over.
-const LEAVE_FOR: Duration = Duration::from_secs(5);
+/// Time in which a leaving call is worth a command. Later a node drops the call when it comes first in its list: see
+/// `scripts/handover.lua`.
+const LEAVE_FOR: Duration = Duration::from_secs(60);
 
 /// Reason for the end of a wait.
 pub(crate) enum Woken {

@@ -120,11 +120,13 @@ impl Queues {
         });
     }
 
-    /// A node has handed a lock over. False without a call or hold for it.
+    /// A node has handed a lock over, or has a call in its list. False without a call or hold for it.
     pub(crate) fn handed_over(&self, node: NodeId, notice: &HandedOver) -> bool {
         count(&self.journal.counters.notices);
         let ticket = notice.owner().and_then(|it| self.owners.get(it));
-        if let Some(ticket) = &ticket {
+        if let Some(ticket) = &ticket
+            && !notice.is_question
+        {
             ticket.handed_over(node, notice, self.quorum);
         }
         ticket.is_some()

@@ -48,6 +48,8 @@ const LOCKS: usize = 2;
 type Locks = &'static [usize];
 const ALL: Locks = &[0, 1];
 const ALONE: [Locks; LOCKS] = [&[0], &[1]];
+/// A proposal of a clock that is far ahead.
+const FAR: u64 = 1 << 40;
 /// The time at which a world begins: longer than any quarantine.
 const BEGIN: u64 = 1_000;
 
@@ -63,6 +65,8 @@ enum Violation {
     ReaderBeforeWriter,
     /// A server still has something of a call after its release.
     Orphan,
+    /// A counter is far ahead of all clocks of servers.
+    FarAhead,
 }
 
 /// What calls want.
@@ -145,6 +149,8 @@ enum Flaw {
     PushShowsNoClock,
     /// A client does not quarantine a server after a step of its clock.
     IgnoresSteps,
+    /// A reader that finds the lock free offers its proposal unchecked.
+    OffersUnchecked,
 }
 
 /// What happens often enough to be counted.
@@ -265,6 +271,8 @@ struct World {
     disorder: u32,
     /// One in so many waiting calls asks without a cause.
     calm: u32,
+    /// One in so many asks comes from a clock that is far ahead.
+    wrong_clocks: u32,
     servers: Vec<Server>,
     /// Of each client to each server.
     lines: Vec<Vec<Line>>,
@@ -323,6 +331,7 @@ impl World {
             slowness,
             disorder,
             calm,
+            wrong_clocks: 0,
             servers: vec![],
             lines: vec![],
             clients: vec![],

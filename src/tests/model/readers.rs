@@ -78,6 +78,8 @@ enum Flaw {
     TakesCounterOfQuarantine,
     /// A node that hears that its writer reads from now on frees the lock.
     DowngradeFrees,
+    /// An entry that a reader is handed while it holds counts as one that it had.
+    CountsWhatItIsHanded,
 }
 
 /// Commands of an attempt to a node, one bit each; the lowest comes first.
@@ -147,6 +149,8 @@ struct Node<const A: usize> {
     sent: [u8; A],
     said: [Said; A],
     counted: [Counted; A],
+    /// Where an attempt was healed.
+    healed: [bool; A],
     /// In which order keys and entries were set here that are or may be counted.
     order: [u8; A],
 }
@@ -190,6 +194,7 @@ struct State<const A: usize> {
     attempts: [Attempt; A],
     nodes: [Node<A>; NODES],
     losses: u8,
+    hands: u8,
     crashes: u8,
 }
 
@@ -205,6 +210,8 @@ struct World<const A: usize> {
     downgrades: bool,
     /// Lock keys, or sets of readers, that may be lost.
     losses: u8,
+    /// Entries that readers may be handed while they hold.
+    hands: u8,
     /// Nodes that may restart with nothing, or with what they had at the beginning.
     crashes: u8,
     /// Goes on when nothing but an orphan can come any more.
@@ -255,12 +262,14 @@ impl<const A: usize> World<A> {
             sent: [0; A],
             said: [Said::Nothing; A],
             counted: [Counted::No; A],
+            healed: [false; A],
             order: [0; A],
         };
         State {
             attempts: self.rules.map(attempt),
             nodes: self.counters.map(node),
             losses: self.losses,
+            hands: self.hands,
             crashes: self.crashes,
         }
     }
@@ -295,7 +304,9 @@ impl<const A: usize> World<A> {
 
     /// What an attempt makes of what the nodes have said, or of its time-out.
     fn decide(&self, state: &mut State<A>, me: usize, closed: bool) {
-        let said = state.nodes.map(|it| it.said[me]);
+        let said = state
+            .nodes
+            .map(|it| self.as_it_counts(&it, state, me, it.said[me]));
         let votes = (0..)
             .map(NodeId::new)
             .zip(said)
@@ -375,11 +386,11 @@ impl<const A: usize> World<A> {
                     Some(ExtendEnd::Confirmed) => {
                         let own = &mut state.attempts[me];
                         (own.phase, own.confirmed) = (Phase::Holding, own.extensions);
-                        for node in &mut state.nodes {
-                            if matches!(node.said[me], Said::Extended | Said::Lifted(_)) {
+                        for (node, said) in state.nodes.iter_mut().zip(said) {
+                            if matches!(said, Said::Extended | Said::Lifted(_)) {
                                 node.counted[me] = node.counted[me].max(kind);
                             }
-                            own.hear(node, me, node.said[me]);
+                            own.hear(node, me, said);
                         }
                     }
                     Some(ExtendEnd::Gone) => Self::send(state, me, Phase::Over, RELEASE),
@@ -388,6 +399,17 @@ impl<const A: usize> World<A> {
                 }
             }
             _ => {}
+        }
+    }
+
+    fn as_it_counts(&self, node: &Node<A>, state: &State<A>, me: usize, said: Said) -> Said {
+        let Attempt { token, number, .. } = state.attempts[me];
+        let raised = Some(number.into()).filter(|_| token < number);
+        let had = node.counted[me] != Counted::No || node.healed[me];
+        let had = had || self.flaw == Flaw::CountsWhatItIsHanded;
+        match ExtendRound::counted(said.vote(), had, raised) {
+            Vote::Extend(ExtendReply::Gone { counter }) => Said::Gone(counter as u8),
+            _ => said,
         }
     }
 
@@ -475,7 +497,14 @@ impl<const A: usize> World<A> {
                 if confirmed == extensions && matches!(said, Said::Gone(_) | Said::Lifted(_)) =>
             {
                 all.push(next);
+                let said = self.as_it_counts(&next.nodes[node], state, me, said);
                 next.attempts[me].hear(&mut next.nodes[node], me, said);
+            }
+            (HEAL, phase) if phase.holds() && said != Said::Silent => {
+                all.push(next);
+                let is_wrong = self.flaw == Flaw::HealsWithoutCounter;
+                next.nodes[node].healed[me] |=
+                    said == Said::Extended || is_wrong && matches!(said, Said::Lifted(_));
             }
             // Between what an attempt that is over had sent before, others would be refused: the same as not asked.
             (_, Phase::Over) if !self.whole => {

@@ -422,6 +422,7 @@ fn what_was_handed_over_to_nobody_is_given_back_by_its_key() {
             time: 0,
             asked_from: None,
             reads,
+            is_question: false,
             value: SecretValue::new(value.as_bytes()),
             key: keys[0].clone().into(),
         };

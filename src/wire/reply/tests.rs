@@ -679,6 +679,7 @@ fn what_a_server_hands_over_is_read() {
                 time: NOW,
                 asked_from: None,
                 reads: false,
+                is_question: false,
                 value: SecretValue::new(value.as_bytes()),
                 key: key.as_bytes().to_vec(),
             };

@@ -29,12 +29,13 @@ local lock, counter, mark, record = unpack(redis.call("MGET", KEYS[1], KEYS[2], 
 local ttl = tonumber(ARGV[2])
 -- include counter.lua
 -- include reply.lua
-local let_others_in
+-- include record.lua
+local is_ahead, let_others_in = tonumber(ARGV[3]) > now + ahead_max(record), nil
 if mark or lock and lock ~= "quorlock:shared" then
   -- include handover.lua
   local keys = { KEYS[1], KEYS[2], KEYS[5], KEYS[4], KEYS[6] }
   local call_began, life, client, first, told = string.match(ARGV[6], "^(%d+) (%d*) (%x*) (%d+) %- (%d)$")
-  local me = client .. "r" .. ARGV[1]
+  local me, offer = client .. "r" .. ARGV[1], { is_ahead and "0" or ARGV[3], ARGV[4], first }
   if mark then
     redis.pcall("ZREM", KEYS[5], me)
   end
@@ -42,7 +43,7 @@ if mark or lock and lock ~= "quorlock:shared" then
   local score = lock == SHARED and tonumber(redis.pcall("ZSCORE", KEYS[6], ARGV[1]))
   local blocked = false
   if not (score and score > ms) and (not lock or lock == SHARED) then
-    lock, blocked = hand_over(keys, lock, counter, record, mark, { ARGV[3], ARGV[4], first }, me, tonumber(call_began))
+    lock, blocked = hand_over(keys, lock, counter, record, mark, offer, me, tonumber(call_began))
   end
   if blocked or lock and lock ~= SHARED then
     local entered = 0
@@ -53,7 +54,7 @@ if mark or lock and lock ~= "quorlock:shared" then
   end
   -- Readers after it, before the next writer.
   let_others_in = function(number)
-    hand_over(keys, SHARED, number, record, mark, { ARGV[3], ARGV[4], first }, "", math.huge)
+    hand_over(keys, SHARED, number, record, mark, offer, "", math.huge)
   end
 end
 
@@ -61,14 +62,12 @@ local seen, wrong = read_counter(KEYS[2], counter)
 if wrong then
   return reply(wrong, 0)
 end
--- include record.lua
 local is_lost = not counter or seen < quarantine_end(record)
 if is_lost then
-  seen = tonumber(ARGV[3])
-  if seen > now + ahead_max(record) then
+  if is_ahead then
     return reply(5, 0)
   end
-  seen = math.max(seen, quarantine_end(record))
+  seen = math.max(tonumber(ARGV[3]), quarantine_end(record))
 end
 
 -- Only a reader that can leave is admitted: release_shared.lua reads the last entry.

@@ -10,6 +10,7 @@
 -- ARGV[6]  "keep": gives the counters their full life again
 --          "heal": the same, and sets missing lock keys again. Only for an owner that a majority has just confirmed
 --          "raise": raises the counters to the token, and does nothing else
+-- ARGV[7]  client id, if the owner may be in a waiting list: it leaves it
 --
 -- Returns the node time if all were extended and each counter is the token; -3 if the record has another version, and nothing
 -- was done; otherwise
@@ -51,6 +52,10 @@ if is_short then
     end
   end
   return now
+end
+
+for i = 1, ARGV[7] and n or 0 do
+  redis.pcall("ZREM", KEYS[3 * n + 1 + i], ARGV[7] .. "w" .. ARGV[1])
 end
 
 -- include counter.lua

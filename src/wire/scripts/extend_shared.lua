@@ -10,6 +10,7 @@
 -- ARGV[6]  "keep": gives the counter its full life again
 --          "heal": the same, and sets a missing entry again. Only for a reader that a majority has just confirmed
 --          "raise": only lifts the counter to the number, and nothing where there is no counter: it was lost since the acquire
+-- ARGV[7]  as in extend.lua
 --
 -- Returns the node time if extended and the counter is the number; -3 if the record has another version, and nothing was done;
 -- otherwise
@@ -40,6 +41,9 @@ local ms = math.floor(now / 1000)
 local found = redis.call("MGET", KEYS[1], KEYS[2], KEYS[3])
 local lock, counter, record = found[1], found[2], found[3]
 -- include record_version.lua
+if ARGV[7] then
+  redis.pcall("ZREM", KEYS[5], ARGV[7] .. "w" .. ARGV[1], ARGV[7] .. "r" .. ARGV[1])
+end
 -- include counter.lua
 -- include reply.lua
 local seen, wrong = read_counter(KEYS[2], counter)

@@ -19,7 +19,8 @@
 -- a key has another type, calls wait without the list.
 --
 -- The message: "TOKEN VERSION LIFE TIME KIND LENGTH VALUE KEY". TOKEN is 0 if the counter differs; TIME is the node
--- time, microseconds since 1970; KIND is "w" or "r"; LENGTH is that of VALUE.
+-- time, microseconds since 1970; KIND is "w" or "r"; LENGTH is that of VALUE. A client with the call of a writer in the list
+-- that keeps readers out gets a question, of KIND "q": nothing was handed over, and a missing call leaves the list.
 
 -- The value of the lock key while readers share it.
 local SHARED = "quorlock:shared"
@@ -63,7 +64,7 @@ local function hand_over(keys, owner, seen, record, mark, offer, me, since)
   if (tonumber(finish) or math.huge) > now then
     return owner
   end
-  local is_set, is_offered, has_more = false, false, false
+  local has_more = false
   for removed = 1, REMOVED_MAX do
     local popped = redis.pcall("ZPOPMIN", keys[3])
     local member, began = popped[1], tonumber(popped[2])
@@ -76,21 +77,31 @@ local function hand_over(keys, owner, seen, record, mark, offer, me, since)
       break
     end
     local kind, polls = string.sub(member, 17, 17), began % 1 ~= 0
-    local channel, value = "quorlock:wake:" .. string.sub(member, 1, 16), string.sub(member, 18)
+    local channel, value, token = "quorlock:wake:" .. string.sub(member, 1, 16), string.sub(member, 18), "0"
+    local function publish(kind)
+      return redis.pcall("PUBLISH", channel, table.concat({ token, string.sub(record, 1, 15), offer[3],
+        string.format("%.0f", now), kind, #value, value, keys[1] }, " "))
+    end
+    -- Not the number of those who get a message: subscribers of patterns are among them.
+    local heard = polls and 1 or redis.pcall("PUBSUB", "NUMSUB", channel)[2]
     if owner and kind ~= "r" then
       -- A writer behind readers. If the access list forbids to read the listeners, readers pass it.
-      local heard = polls and ((tonumber(mark) or 0) > millis() and 1 or 0) or redis.pcall("PUBSUB", "NUMSUB", channel)[2]
+      if polls and (tonumber(mark) or 0) <= millis() then
+        heard = 0
+      end
       if heard ~= 0 then
+        if me ~= "" then
+          publish("q")
+        end
         put_back(keys, popped[2], member)
         return owner, heard ~= nil
       end
-    else
+    elseif (heard or redis.pcall("PUBLISH", channel, "")) ~= 0 then
       -- A missing counter, or one below the end of the quarantine, counts as that end. Readers get the counter
-      -- unchanged. A token that reached no client is offered again.
-      local token = "0"
+      -- unchanged.
       if kind == "r" then
         token = seen and #seen == 16 and finish <= seen and seen or "0"
-      elseif #offer[1] == 16 and finish < offer[1] and (is_offered or not seen or #seen == 16 and seen < offer[1]) then
+      elseif #offer[1] == 16 and finish < offer[1] and (not seen or #seen == 16 and seen < offer[1]) then
         token = offer[1]
       end
       if not owner then
@@ -98,15 +109,14 @@ local function hand_over(keys, owner, seen, record, mark, offer, me, since)
           redis.call("DEL", keys[5])
         end
         -- Never a key of another type.
-        local held, mode = kind == "r" and SHARED or value, is_set and "XX" or "NX"
-        local set = redis.pcall("SET", keys[1], held, mode, "PX", offer[3])
+        owner = kind == "r" and SHARED or value
+        local set = redis.pcall("SET", keys[1], owner, "NX", "PX", offer[3])
         if not set or not set.ok then
           put_back(keys, popped[2], member)
+          owner = nil
           break
         end
-        is_set = true
       end
-      local added
       if kind == "r" then
         local lasts, first = redis.call("PTTL", keys[1]), tonumber(offer[3])
         if lasts >= 0 and lasts < first then
@@ -114,39 +124,27 @@ local function hand_over(keys, owner, seen, record, mark, offer, me, since)
           redis.call("PEXPIRE", keys[1], lasts)
         end
         -- Never shorter: a reader that was refused here, and is in the list, may have got its entry by healing.
-        added = redis.call("ZADD", keys[5], "GT", string.format("%.0f", millis() + first), value)
+        redis.call("ZADD", keys[5], "GT", string.format("%.0f", millis() + first), value)
         -- As in acquire_shared.lua.
         redis.call("PEXPIRE", keys[5], lasts < 0 and 7200000 or lasts)
-      elseif token ~= "0" and not is_offered then
+      elseif token ~= "0" and type(set_counter(redis.pcall, keys[2], token, offer[2])) == "table" then
         -- A counter of another type orders no tokens: the call acquires and gets the error.
-        if type(set_counter(redis.pcall, keys[2], token, offer[2])) == "table" then
-          token = "0"
-        else
-          seen, is_offered = token, true
-        end
+        token = "0"
       end
-      local heard = redis.pcall("PUBLISH", channel, table.concat({ token, string.sub(record, 1, 15), offer[3],
-        string.format("%.0f", now), kind, #value, value, keys[1] }, " "))
-      if heard ~= 0 or polls then
-        owner = kind == "r" and SHARED or value
-        if kind ~= "r" then
-          return owner
-        end
-      elseif added == 1 then
-        redis.call("ZREM", keys[5], value)
+      publish(kind)
+      if kind ~= "r" then
+        return owner
       end
     end
     has_more = removed == REMOVED_MAX
-  end
-  if is_set and not owner then
-    redis.call("DEL", keys[1])
   end
   return owner or has_more and "" or nil, has_more
 end
 
 -- Removes a call from the list. There is no mark without a list.
 local function leave(keys, member)
-  if redis.pcall("ZREM", keys[3], member) == 1 and redis.call("EXISTS", keys[3]) == 0 then
+  redis.pcall("ZREM", keys[3], member)
+  if redis.call("EXISTS", keys[3]) == 0 then
     redis.call("DEL", keys[4])
   end
 end

@@ -53,17 +53,16 @@ if #KEYS == 6 and string.sub(ARGV[2], -4) == " 0 -" then
     end
   end
   if told and member and string.sub(member, 17, 17) == "w" then
-    local value = string.sub(member, 18)
-    redis.call("SET", KEYS[1], value, "PX", first)
-    redis.call("SET", KEYS[2], token, "PX", life)
-    local message = { token, string.sub(record, 1, 15), first, now, "w", #value, value, KEYS[1] }
-    if redis.pcall("PUBLISH", "quorlock:wake:" .. string.sub(member, 1, 16), table.concat(message, " ")) ~= 0 then
+    local channel, value = "quorlock:wake:" .. string.sub(member, 1, 16), string.sub(member, 18)
+    -- A full server refuses to begin with SET.
+    if (redis.pcall("PUBSUB", "NUMSUB", channel)[2] or 0) ~= 0 and redis.pcall("SET", KEYS[1], value, "PX", first).ok then
+      redis.call("SET", KEYS[2], token, "PX", life)
+      redis.pcall("PUBLISH", channel,
+        table.concat({ token, string.sub(record, 1, 15), first, now, "w", #value, value, KEYS[1] }, " "))
       return 1
     end
-    -- No client got the message: the same token is offered to the next call.
-    redis.call("SET", KEYS[1], ARGV[1], "PX", first)
-    redis.call("SET", KEYS[2], seen, "PX", life)
-  elseif popped[1] then
+  end
+  if popped[1] then
     redis.pcall("ZADD", KEYS[5], popped[2], popped[1])
   end
 end
@@ -78,12 +77,13 @@ local ended, has_waiting, mine = 0, ARGV[5], {}
 for i = 1, n do
   mine[i] = found[i] == ARGV[1] and i ~= tonumber(keep)
   if mine[i] then
+    -- First: a full server runs SET only behind another write.
+    redis.call("DEL", KEYS[i])
     -- The raise may have missed this node. Never without our key and never without a counter, as in extend.lua.
     if raised ~= "0" and (whole(found[n + i]) or math.huge) < tonumber(raised) then
       set_counter(redis.pcall, KEYS[n + i], raised, life)
       found[n + i] = raised
     end
-    redis.call("DEL", KEYS[i])
     ended = ended + 1
   end
 end

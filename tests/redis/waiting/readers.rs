@@ -2,8 +2,9 @@
 
 use std::sync::{Arc, Barrier};
 use std::thread::{self, JoinHandle};
+use std::time::Instant;
 
-use devnodes::{Server, Servers, eventually};
+use devnodes::{PATIENCE, Server, Servers, eventually};
 use quorlock::error::{NodeAnswer, NodeReport};
 use quorlock::{AcquireError, CancelHandle, LockManager, ReadGuard, WriteGuard};
 
@@ -185,6 +186,75 @@ fn i8_a_dead_writer_in_line_keeps_no_reader_out() -> TestResult {
     }
     drop(first);
     drop(one.rw_lock(NAME).try_write()?);
+    nothing_waits(&servers);
+    Ok(())
+}
+
+/// As where its connections were cut when it gave up, for longer than its leave command is kept.
+#[test]
+fn h29_a_writer_that_is_gone_keeps_no_reader_out_although_its_process_listens() -> TestResult {
+    let (servers, [one, two, three]) = with_managers(far);
+    let first = read(&one, &servers, NAME);
+    let cancel = CancelHandle::new();
+    let lock = two.rw_lock(NAME).cancelled_by(&cancel);
+    let writer = queue_up(&two, move || lock.write());
+    wait_until_listed(&servers, NAME, 1);
+    let member = members_of(&servers[0], NAME).remove(0);
+    cancel.cancel();
+    assert!(matches!(join(writer), Err(AcquireError::Cancelled)));
+    wait_until_listed(&servers, NAME, 0);
+    for server in &servers {
+        server.command(&["ZADD", &list(NAME), "1", &member])?;
+        set_px(server, &mark(NAME), "", 600_000);
+    }
+
+    let second = three.rw_lock(NAME).try_read_for(PATIENCE)?;
+
+    wait_until_listed(&servers, NAME, 0);
+    drop((first, second));
+    nothing_waits(&servers);
+    Ok(())
+}
+
+/// Its manager has another call that waits.
+#[test]
+fn h29_a_writer_that_was_cut_off_when_it_gave_up_refuses_no_reader_later() -> TestResult {
+    if !long_tests() {
+        return Ok(());
+    }
+    let (servers, [one, three]) = with_managers(near);
+    let (proxies, urls) = proxies(&servers);
+    let two = connected(builder(urls).ttl(LONG), 3);
+    set_all(&servers, "other", "foreign");
+    let other = queue_up(&two, {
+        let lock = two.mutex("other");
+        move || lock.lock()
+    });
+    wait_until_listed(&servers, "other", 1);
+    let first = read(&one, &servers, NAME);
+    let cancel = CancelHandle::new();
+    let lock = two.rw_lock(NAME).cancelled_by(&cancel);
+    let writer = queue_up(&two, move || lock.write());
+    wait_until_listed(&servers, NAME, 1);
+    proxies.iter().for_each(|it| it.black_hole(true));
+    cancel.cancel();
+    assert!(join(writer).is_err());
+    // Others renew the life of the list.
+    let began = Instant::now();
+    while began.elapsed() < secs(8) {
+        let _ = three.rw_lock(NAME).try_read_for(ms(100));
+    }
+    proxies.iter().for_each(|it| {
+        it.black_hole(false);
+        it.cut();
+    });
+    connect(&two, 3);
+    wait_until_listed(&servers, NAME, 0);
+    let refused = (0..8).filter(|_| three.rw_lock(NAME).try_read().is_err());
+    assert_eq!(refused.count(), 0);
+    drop(first);
+    del_all(&servers, "other");
+    drop(join(other)?);
     nothing_waits(&servers);
     Ok(())
 }

@@ -189,6 +189,7 @@ fn handed_to(owner: OwnerToken, token: impl Into<Option<u64>>) -> HandedOver {
         time: 0,
         asked_from: time::tick().checked_sub(Duration::from_secs(10)),
         reads: false,
+        is_question: false,
         value: SecretValue::new(&owner.to_value()),
         key: b"x".to_vec(),
     }
@@ -550,7 +551,7 @@ fn h2_calls_that_have_left_and_holds_that_have_ended_leave_no_owner_behind() {
     let Ok(won) = queued.finish(attempt) else {
         panic!("it was not won")
     };
-    assert!(won.is_handed_over && won.waited && won.owner == owner);
+    assert!(won.is_handed_over && won.waited.is_some() && won.owner == owner);
     let hold = HoldInner::new(Arc::clone(&engine.shared), 7, won);
     let left = hold.remaining().unwrap();
     assert!(

@@ -300,7 +300,10 @@ impl World {
         let me = self.clients[c].member(c);
         let seen = self.call(c).seen;
         let wants = self.call(c).wants;
-        let proposal = self.propose(seen);
+        let mut proposal = self.propose(seen);
+        if self.one_in(self.wrong_clocks) {
+            proposal = FAR;
+        }
         let mut ask = self.new_ask(wants.rule(), proposal, seen);
         ask.is_claim = self.call(c).has_grants(servers);
         if self.flaw == Flaw::PushOutlivesAsk {

@@ -338,6 +338,9 @@ impl World {
             if said != 0 && self.flaw != Flaw::HandOverStoresNothing {
                 server.locks[lock].counter = said;
             }
+            if FAR <= said {
+                self.violate(Violation::FarAhead);
+            }
             return false;
         }
     }
@@ -364,6 +367,8 @@ impl World {
 
     pub(super) fn acquire(&mut self, s: usize, me: Member, wants: Wants, proposal: u64) -> Answer {
         match wants {
+            // The answer "not looked at".
+            Wants::Names(_) | Wants::Permit if FAR <= proposal => FAILED,
             Wants::Names(names) => self.acquire_names(s, me, names, proposal),
             Wants::Reads => self.acquire_shared(s, me, proposal),
             Wants::Permit => self.acquire_permit(s, me, proposal),
@@ -418,13 +423,25 @@ impl World {
     fn acquire_shared(&mut self, s: usize, me: Member, proposal: u64) -> Answer {
         let stands = self.servers[s].has(0, me.owner);
         let is_owned = |server: &Server| matches!(server.locks[0].key, Key::Owned { .. });
+        let is_far = FAR <= proposal;
+        let offer = match self.flaw {
+            Flaw::OffersUnchecked => proposal,
+            _ if is_far => 0,
+            _ => proposal,
+        };
         let is_ahead =
-            !stands && !is_owned(&self.servers[s]) && self.hand_over_found(s, 0, proposal, &me);
+            !stands && !is_owned(&self.servers[s]) && self.hand_over_found(s, 0, offer, &me);
         if is_ahead || is_owned(&self.servers[s]) {
             self.enter(s, 0, me);
             return held(self.servers[s].locks[0].counter, 0);
         }
         self.leave(s, me.owner);
+        let server = &self.servers[s];
+        let is_lost =
+            server.locks[0].counter == 0 || server.locks[0].counter < server.quarantine_end();
+        if is_lost && is_far {
+            return FAILED;
+        }
         if !stands {
             self.check_order(s, &me);
         }

@@ -72,3 +72,16 @@ fn names_that_are_handed_over_one_by_one_have_one_holder_each() {
 fn permits_that_are_handed_over_have_one_holder_each() {
     hold(Kind::Permits, &[]);
 }
+
+#[test]
+fn h1_a_reader_with_a_wrong_clock_moves_no_counter_ahead_by_a_hand_over() {
+    let found = |flaw| {
+        (0..300).find_map(|seed| {
+            let mut world = World::new(seed, Kind::Readers, flaw);
+            world.wrong_clocks = 20;
+            world.walk(STEPS)
+        })
+    };
+    assert_eq!(found(Flaw::None), None);
+    assert_eq!(found(Flaw::OffersUnchecked), Some(Violation::FarAhead));
+}

@@ -54,6 +54,7 @@ impl<const A: usize> Node<A> {
         ] {
             it.swap(a, b);
         }
+        self.healed.swap(a, b);
         self.said.swap(a, b);
         self.counted.swap(a, b);
     }
@@ -68,6 +69,7 @@ impl<const A: usize> Node<A> {
                 // Of its ends none is later than another.
                 self.lasts[me] = self.lasts[me].min(1);
                 self.entries[me] = self.entries[me].min(1);
+                self.healed[me] = false;
             }
         }
         if self.lock != Lock::Shared && flaw != Flaw::KeepsOldEntries {
@@ -327,6 +329,24 @@ impl<const A: usize> World<A> {
             after(&|it| {
                 it.nodes[at].entries = [0; A];
                 it.losses -= 1;
+            });
+        }
+        // It was refused here, and waits in the list.
+        let is_handed = |it: &usize| {
+            let is_held = state.attempts[*it].phase.holds() && state.attempts[*it].reads;
+            is_held && !node.has(*it) && node.sent[*it] == 0 && node.counted[*it] == Counted::No
+        };
+        let is_open = !matches!(node.lock, Lock::Writer(_));
+        for me in (0..A).filter(|it| state.hands != 0 && is_open && is_handed(it)) {
+            after(&|it| {
+                let node = &mut it.nodes[at];
+                if node.lock == Lock::Absent {
+                    self.share(node, me, 1);
+                }
+                node.lasts[me] = 1;
+                node.entries[me] = 1;
+                node.note(me);
+                it.hands -= 1;
             });
         }
         if state.crashes != 0 {

@@ -31,6 +31,7 @@ fn world<const A: usize>(rules: [Rule; A], counters: [u8; NODES]) -> World<A> {
         extensions: [0; A],
         downgrades: false,
         losses: 0,
+        hands: 0,
         crashes: 0,
         to_the_end: false,
         whole: longest(),
@@ -120,6 +121,24 @@ fn i5_a_reader_that_is_healed_where_a_writer_was_since_is_found_out() {
             world.search(held_by_a_reader(&world, [true, true, false])),
             Some(Violation::WrongNumber)
         );
+    }
+}
+
+#[test]
+fn i5_a_reader_is_not_confirmed_by_what_it_is_handed_behind_a_newer_writer() {
+    for (flaw, found) in [
+        (Flaw::None, None),
+        (Flaw::CountsWhatItIsHanded, Some(Violation::WrongNumber)),
+    ] {
+        let world = World {
+            extensions: [0, 2],
+            losses: 1,
+            hands: 1,
+            flaw,
+            ..world([W, R], EVEN)
+        };
+        let start = held_by_a_reader(&world, [true, true, false]);
+        assert_eq!(world.search(start), found);
     }
 }
 

@@ -35,6 +35,7 @@ impl Beside {
             extensions: [1; CLIENTS],
             downgrades: true,
             losses: 0,
+            hands: 0,
             crashes: 0,
             to_the_end: true,
             whole: true,
