@@ -177,8 +177,10 @@ impl LockManager {
     ///
     /// Blocks until all nodes have answered, for at most twice the [response timeout](crate::Builder::response_timeout), and
     /// twice the [connect timeout](crate::Builder::connect_timeout) where a node is connected to first: until the first lock,
-    /// managers connect twice, to find several servers behind one address. Settings are read anew, and each server tries a
-    /// write that changes nothing. After a [shutdown](LockManager::shutdown) nothing is sent.
+    /// managers connect twice, to find several servers behind one address. Settings are read anew, and each server
+    /// runs the scripts of a mutex and of a read-write lock, on names that nobody else uses and that expire after
+    /// seconds. A user without the commands of read-write locks then appears in the server's `ACL LOG`. After a
+    /// [shutdown](LockManager::shutdown) nothing is sent.
     ///
     /// # Examples
     ///

@@ -488,8 +488,10 @@ impl Session {
             }
             return;
         };
-        // These end the connection.
-        if !matches!(failure, NodeFailure::Replica | NodeFailure::Loading) {
+        // These end the connection, and a check reports its own.
+        if !matches!(failure, NodeFailure::Replica | NodeFailure::Loading)
+            && command.command.kind != Kind::Check
+        {
             self.events.push(SessionEvent::Refused(failure));
         }
         // A busy server, or one that refuses writes, refuses releases too. The key would stay for its ttl.

@@ -22,7 +22,7 @@ pub(crate) use conn::{Conn, ConnEvent};
 pub(crate) use keys::{LockKeys, hash_tag, owner_of};
 pub(crate) use lock_commands::{
     Entering, FoundName, KeyTtls, LockCommands, Offer, QueueEntry, QueuePolicy, QueueUpdate,
-    ScanPlace, SyncKind, SyncRecord, list, sync_record,
+    ScanPlace, SyncKind, SyncRecord, check, list, sync_record,
 };
 pub(crate) use login::{Dialogue, answer, log_in, question};
 #[cfg(test)]

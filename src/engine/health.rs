@@ -1,5 +1,6 @@
 //! The health check of all nodes.
 
+use std::iter;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -10,27 +11,32 @@ use crate::error::{NodeCheck, NodeFailure, NodeFinding, QuarantineReason};
 use crate::ids::NodeSet;
 use crate::logic::lease;
 use crate::time::{self, Moment};
-use crate::wire::{Command, SyncKind};
+use crate::wire::{Command, SyncKind, check};
 
 /// Smallest reported difference of clocks.
 const CLOCKS_DIFFER: Duration = Duration::from_secs(1);
+/// Number of commands of a check that every lock needs: the sync, and the first ones of [`check`].
+const NEEDED: usize = 7;
 
 impl ManagerState {
-    /// Checks whether every node accepts writes, and connects to it first if necessary. Waits for all nodes.
+    /// Tries on every node what locks do, and connects to it first if necessary. Waits for all nodes.
     pub(crate) fn check_nodes(&self) -> Vec<NodeCheck> {
         let nodes = &self.fanout.nodes;
         // A sync shows a server that was emptied since its last lock.
         let look = self.fanout.records.rules().sync_record(SyncKind::Look);
-        let mut failures = vec![None; nodes.len()];
+        let commands = iter::once(look).chain(check(&self.config.prefix));
         let query = |command| NodeQuery { command, to: None };
-        for answers in query_many(&self.fanout, [look, Command::check()].map(query)) {
-            for (failure, (answer, _)) in failures.iter_mut().zip(answers) {
+        let mut failures = vec![[None, None]; nodes.len()];
+        let answers = query_many(&self.fanout, commands.map(query));
+        for (number, answers) in answers.into_iter().enumerate() {
+            for ([failure, other], (answer, _)) in failures.iter_mut().zip(answers) {
+                let failure = if number < NEEDED { failure } else { other };
                 *failure = failure.take().or(answer.err());
             }
         }
         let checked = nodes.iter().zip(failures);
         let mut rows: Vec<_> = checked
-            .map(|(node, failure)| check(node, failure))
+            .map(|(node, failures)| row_of(node, failures))
             .collect();
         self.measure(&mut rows);
         rows
@@ -132,8 +138,8 @@ impl ManagerState {
     }
 }
 
-/// The row of a node after its commands ended with `failure`.
-fn check(node: &Server, failure: Option<NodeFailure>) -> NodeCheck {
+/// The row of a node with these failures: of the commands of all locks, and of the others.
+fn row_of(node: &Server, [failure, other]: [Option<NodeFailure>; 2]) -> NodeCheck {
     let rules = node.common.records.rules();
     let server_info = node.server_info();
     let shown = server_info.as_ref().and_then(|it| it.record_reply.as_ref());
@@ -152,6 +158,9 @@ fn check(node: &Server, failure: Option<NodeFailure>) -> NodeCheck {
         row.findings
             .extend(double.map(|other| NodeFinding::SameServer { other }));
         row.findings.extend(clock_differs(node));
+        if let Some(NodeFailure::Access { reason }) = other {
+            row.findings.push(NodeFinding::NoReaders { reason });
+        }
         row.uptime = server_info
             .uptime
             .and_then(|it| u64::try_from(it).ok())

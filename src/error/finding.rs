@@ -1,5 +1,6 @@
 //! Weaknesses of voting nodes.
 
+use std::borrow::Cow;
 use std::time::Duration;
 
 use crate::ids::NodeId;
@@ -81,6 +82,13 @@ pub enum NodeFinding {
     /// It cannot announce releases, so waiting calls poll it.
     #[error("announces no releases: it does not speak RESP3")]
     NoNotices,
+    /// A command is missing that read-write locks need. The other locks work. See the
+    /// [access list](crate::guide::redis_access). [`NodeCheck::is_fine`](crate::error::NodeCheck::is_fine) ignores this.
+    #[error("read-write locks do not work in full: {reason}")]
+    NoReaders {
+        /// What is missing; and, behind a semicolon, what to do.
+        reason: Cow<'static, str>,
+    },
 }
 
 impl NodeFinding {
@@ -95,7 +103,8 @@ impl NodeFinding {
             NodeFinding::OtherNodes { there, here } => there.abs_diff(*here) != 1,
             NodeFinding::SameServer { .. }
             | NodeFinding::ClockDiffers { .. }
-            | NodeFinding::NoNotices => false,
+            | NodeFinding::NoNotices
+            | NodeFinding::NoReaders { .. } => false,
         }
     }
 }

@@ -206,10 +206,11 @@ pub struct NodeCheck {
 }
 
 impl NodeCheck {
-    /// Whether its vote counts and it has no weakness.
+    /// Whether its vote counts and it has no weakness. [`NoReaders`](NodeFinding::NoReaders) is none.
     #[must_use]
     pub fn is_fine(&self) -> bool {
-        self.failure.is_none() && self.findings.is_empty()
+        let mut findings = self.findings.iter();
+        self.failure.is_none() && findings.all(|it| matches!(it, NodeFinding::NoReaders { .. }))
     }
 }
 

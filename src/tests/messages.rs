@@ -139,6 +139,9 @@ fn findings() -> Vec<NodeFinding> {
         clock(false),
         NodeFinding::Proxied,
         NodeFinding::NoNotices,
+        NodeFinding::NoReaders {
+            reason: "not permitted: 'zscore'; see the ACL line in the guide".into(),
+        },
     ]
 }
 

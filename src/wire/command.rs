@@ -104,9 +104,10 @@ impl Command {
         Command::without_script(Kind::Time, redis::cmd("TIME").get_packed_command())
     }
 
-    /// Asks for the node's time and whether it accepts writes.
-    pub(crate) fn check() -> Command {
-        Command::of_script(Script::Check, &[RECORD], &[])
+    /// A command of a check, without a script.
+    pub(super) fn plain(words: &[&[u8]]) -> Command {
+        let packed = redis::Cmd::new().arg(words).get_packed_command();
+        Command::without_script(Kind::Check, packed)
     }
 
     fn without_script(kind: Kind, text: Vec<u8>) -> Command {

@@ -11,7 +11,7 @@ use crate::answer::Which;
 use crate::config::RESERVED;
 use crate::ids::{ClientId, OwnerLabel, OwnerToken, RecordVersion, wide};
 use crate::wire::command::{Command, push_digits};
-use crate::wire::keys::{LockKeys, RECORD, digits, keys_of, multi_key, slot_of};
+use crate::wire::keys::{LockKeys, RECORD, beside, digits, keys_of, multi_key, slot_of};
 use crate::wire::reply::HandedOver;
 use crate::wire::script::{Kind, Script};
 
@@ -333,6 +333,51 @@ pub(crate) fn sync_record(sync: &SyncRecord) -> Command {
     let servers = digits(sync.servers);
     let args: [&[u8]; 5] = [&sync.record_version.0, &own, &reported, word, &servers];
     Command::of_script(Script::SyncRecord, &[RECORD], &args)
+}
+
+/// What locks send, on keys of their own and with a record of their own: of version 0 and without quarantine. So it
+/// needs neither a vote of the server nor its record. First a mutex, then a reader: a call takes the lock, a second one
+/// waits and gets it. What they set is gone at the end, or expires.
+pub(crate) fn check(prefix: &[u8]) -> Vec<Command> {
+    let lock = [prefix, b"quorlock:check:", &RecordVersion::draw().0].concat();
+    let record = beside("check", &lock);
+    let lock = LockKeys::of(lock.into());
+    let [key, fence, _, rest @ ..] = &lock.all()[..] else {
+        return Vec::new();
+    };
+    let keys = [&[*key, fence, &record], rest].concat();
+    let zeros = [b'0'; 49];
+    let mut commands = vec![Command::plain(&[b"SET", &record, &zeros, b"PX", b"9999"])];
+    let mut run = |script, args: &str| {
+        let args: Vec<_> = args.split(',').map(str::as_bytes).collect();
+        let mut command = Command::of_script(script, &keys, &args);
+        command.kind = Kind::Check;
+        commands.push(command);
+    };
+    for [acquire, extend, release] in [
+        [Script::Acquire, Script::Extend, Script::Release],
+        [
+            Script::AcquireShared,
+            Script::ExtendShared,
+            Script::ReleaseShared,
+        ],
+    ] {
+        for owner in ["1", "2"] {
+            run(
+                acquire,
+                &[
+                    owner,
+                    ",999,1,999,000000000000000,1 999 0000000000000000 999 - 0",
+                ]
+                .concat(),
+            );
+        }
+        run(extend, "1,9999,1,999,000000000000000,keep");
+        run(release, "1,0 999 999 0 -");
+        run(release, "2,0 999 999 0 -");
+    }
+    commands.push(Command::plain(&[b"DEL", fence, &record]));
+    commands
 }
 
 /// Placeholder of the slot in commands without slots.

@@ -402,6 +402,8 @@ fn is_too_old(version: &str) -> bool {
 fn failure_of(error: &ServerError) -> NodeFailure {
     match refusal::of(error) {
         None | Some(NodeFailure::Refused { .. }) => NodeFailure::PROXY,
+        // An unknown command.
+        Some(NodeFailure::Access { .. }) if error.code() == "ERR" => NodeFailure::PROXY,
         Some(failure) => failure,
     }
 }

@@ -7,6 +7,7 @@ use redis::ServerError;
 
 use crate::error::NodeFailure;
 use crate::ids::OwnerLabel;
+use crate::wire::script::Script;
 
 /// Longest quoted text of a server, in characters.
 const SHOWN: usize = 160;
@@ -16,7 +17,7 @@ const HEX_SHOWN: usize = 8;
 const HEX_SHOWN_OF_A_HOLDER: usize = 16;
 
 /// The commands after the login. A server may lack them.
-const SENT: [&str; 4] = ["EVALSHA", "EVAL", "SUBSCRIBE", "TIME"];
+const SENT: [&str; 6] = ["EVALSHA", "EVAL", "SUBSCRIBE", "TIME", "SET", "DEL"];
 
 const OUT_OF_MEMORY: &str = "out of memory; raise maxmemory, or use a dedicated server for locks";
 const LONG_SCRIPT: &str = "busy with a long script; find the client that runs it: SLOWLOG GET";
@@ -28,6 +29,19 @@ fn not_permitted(message: &str) -> NodeFailure {
     NodeFailure::Access {
         reason: format!("not permitted: {message}; see the ACL line in the guide").into(),
     }
+}
+
+/// The failed command of a script: servers before 7.2 show its line only.
+fn in_script(details: &str) -> Option<String> {
+    let (_, line) = details.split_once("@user_script:")?;
+    let line = line.split(['.', ':']).next()?.parse().ok()?;
+    let script = Script::ALL
+        .iter()
+        .find(|it| details.contains(it.hash()))?;
+    let source = script.source();
+    let (_, command) = source.lines().take(line).last()?.rsplit_once("call(\"")?;
+    let (command, _) = command.split_once('"')?;
+    Some(format!("'{}': ", command.to_lowercase()))
 }
 
 /// Sorts an error reply to a command; none if the server lacks the script and has run nothing. Not for the login, where
@@ -77,16 +91,21 @@ pub(crate) fn of(error: &ServerError) -> Option<NodeFailure> {
         "ERR" if details.contains("max number of clients") => NodeFailure::Busy {
             reason: TOO_MANY_CLIENTS.into(),
         },
-        // A forbidden command of a script, in the words of Valkey and Redis.
+        // A forbidden command of a script, in the words of Valkey and Redis; and a renamed command.
         "ERR"
             if [
                 "ACL failure in script",
                 "The user executing the script can't",
+                "Unknown Redis command",
+                "unknown command",
             ]
             .iter()
             .any(|it| details.contains(it)) =>
         {
-            not_permitted(&message())
+            // Without arguments, which differ between servers.
+            let text = message();
+            let text = text.split(", with").next().unwrap_or_default();
+            not_permitted(&(in_script(details).unwrap_or_default() + text))
         }
         _ => NodeFailure::Refused { message: message() },
     })
@@ -344,6 +363,45 @@ mod tests {
                 matches!(sort(line), Some(NodeFailure::Access { .. })),
                 "{line}"
             );
+        }
+    }
+
+    #[test]
+    fn a_refused_command_of_a_script_is_named_after_its_line_in_the_words_of_each_version() {
+        for (script, command) in [
+            (Script::Extend, "PTTL"),
+            (Script::ExtendShared, "ZSCORE"),
+            (Script::SyncRecord, "GET"),
+        ] {
+            let source = script.source();
+            let call = format!("redis.call(\"{command}\"");
+            let line = 1 + source.lines().position(|it| it.contains(&call)).unwrap();
+            let (hash, name) = (script.hash(), format!("'{}': ", command.to_lowercase()));
+            for error in [
+                format!(
+                    "-ERR The user executing the script can't run this command or subcommand script: {hash}, on @user_script:{line}."
+                ),
+                format!(
+                    "-ERR Error running script (call to f_{hash}): @user_script:{line}: @user_script: {line}: The user executing the script can't run this command or subcommand"
+                ),
+                format!(
+                    "-ERR Unknown Redis command called from script script: {hash}, on @user_script:{line}."
+                ),
+            ] {
+                let failure = sort(&error).unwrap().to_string();
+                assert!(failure.contains(&name), "{failure}");
+            }
+        }
+        for (hash, line) in [
+            (Script::Extend.hash(), "0"),
+            (Script::Extend.hash(), "x"),
+            ("f00", "1"),
+        ] {
+            let error = format!(
+                "-ERR The user executing the script can't x script: {hash}, on @user_script:{line}."
+            );
+            let failure = sort(&error).unwrap().to_string();
+            assert!(failure.starts_with("not permitted: ERR"), "{failure}");
         }
     }
 

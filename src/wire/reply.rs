@@ -51,6 +51,7 @@ impl Reply {
                 Answer::Subscribed
             }
             Value::Array(parts) if kind == Kind::Time => return time(&parts),
+            Value::Array(_) | Value::Int(_) | Value::Okay if kind == Kind::Check => Answer::Time,
             Value::Array(parts) if kind == Kind::Inspect => return inspected(&parts),
             Value::Array(parts) if kind == Kind::SyncRecord => synced(&parts)?,
             Value::Array(parts) if kind == Kind::List => listed(parts)?,

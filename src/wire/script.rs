@@ -19,8 +19,10 @@ pub(crate) enum Kind {
     Inspect,
     /// Asks for locks with keys on the node.
     List,
-    /// Asks for the node's time, and whether it accepts writes.
+    /// Asks for the node's time. No script.
     Time,
+    /// Any command in a check of the node: only errors count.
+    Check,
 }
 
 /// Row of a script.
@@ -41,7 +43,6 @@ macro_rules! scripts {
         }
 
         impl Script {
-            #[cfg(test)]
             pub(crate) const ALL: [Script; [$($file),*].len()] = [$(Script::$name),*];
 
             pub(crate) fn row(self) -> &'static Row {
@@ -67,7 +68,6 @@ scripts! {
     ReleaseShared: Release, "release_shared.lua";
     SyncRecord: SyncRecord, "sync_record.lua";
     Inspect: Inspect, "inspect.lua";
-    Check: Time, "check.lua";
     List: List, "list.lua";
 }
 

@@ -58,6 +58,7 @@ mod nodes {
     pub(crate) mod access_list;
     mod bad_servers;
     mod building;
+    mod checks;
     mod clocks;
     mod failures;
     mod forgotten_flows;

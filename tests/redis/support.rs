@@ -148,9 +148,14 @@ pub(crate) fn add_user(server: &Server, name: &str, rules: &str) -> String {
 
 /// The server answers `HELLO` as one that is too old for it, and so it announces nothing.
 pub(crate) fn without_hello(builder: devnodes::Builder) -> devnodes::Builder {
+    without(builder, "HELLO")
+}
+
+/// The server lacks this command, as hardening guides and providers have it.
+pub(crate) fn without(builder: devnodes::Builder, command: &str) -> devnodes::Builder {
     // The other option makes the number of words even.
     let limit = ["--client-output-buffer-limit", "normal", "0", "0", "0"];
-    let builder = builder.arg("--rename-command", "HELLO").arg("", limit[0]);
+    let builder = builder.arg("--rename-command", command).arg("", limit[0]);
     builder.arg(limit[1], limit[2]).arg(limit[3], limit[4])
 }
 

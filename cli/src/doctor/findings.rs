@@ -236,9 +236,14 @@ fn weakness(check: &NodeCheck, finding: &NodeFinding) -> Finding {
             "waiting clients poll, and get a lock later",
             "permit HELLO 3, or use Redis 6.2 or newer",
         ),
+        NodeFinding::NoReaders { .. } => (
+            "no_read_write_locks",
+            "other locks work",
+            "if you use them, permit what the guide lists: quorlock::guide::redis_access",
+        ),
         _ => ("other", "it weakens the locks", "check the message above"),
     };
-    let level = if is_changing {
+    let level = if is_changing || matches!(finding, NodeFinding::NoReaders { .. }) {
         Level::Note
     } else {
         Level::Warning

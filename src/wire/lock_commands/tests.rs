@@ -677,3 +677,52 @@ fn the_search_for_locks_has_the_key_and_arguments_that_its_script_states() {
         written(&expected)
     );
 }
+
+/// The words of a command without hex digits, which differ between owners and times.
+fn shape(command: &Command) -> Vec<String> {
+    let packed = text(&command.packed());
+    let words = packed.lines().skip(2).step_by(2);
+    words
+        .map(|word| word.replace(|it: char| it.is_ascii_hexdigit(), ""))
+        .collect()
+}
+
+#[test]
+fn b11_a_check_sends_what_locks_send_on_keys_of_its_own() {
+    const RECORD_AT: usize = 5;
+    for prefix in ["", "x:", "{x}"] {
+        let commands = check(prefix.as_bytes());
+        let [_, of_locks @ .., _] = &commands[..] else {
+            panic!("{commands:?}")
+        };
+        assert_eq!(of_locks.len(), 10);
+        for (part, is_shared) in of_locks.chunks(5).zip([false, true]) {
+            let mutex = LockCommands::mutex(prefix.as_bytes(), b"quorlock:check:1", TTLS);
+            let lock = if is_shared { mutex.to_read() } else { mutex };
+            let owner = OwnerToken::nobody();
+            let entry = QueueEntry {
+                client: ClientId([b'0'; 16]),
+                life: 999,
+            };
+            let acquire = || lock.acquire(owner, 999, 1, &entering(entry));
+            let release = || lock.release(owner, Offer::default(), QueueUpdate::None);
+            let extend = lock.extend(owner, 9999, 1, true);
+            let sent = [acquire(), acquire(), extend, release(), release()];
+            for (checked, sent) in part.iter().zip(&sent) {
+                let (mut here, mut there) = (shape(checked), shape(sent));
+                assert_ne!(here.remove(RECORD_AT), there.remove(RECORD_AT));
+                assert_eq!(here, there);
+            }
+        }
+        // In a cluster all keys are in the slot of the prefix, and permitted by the access list.
+        for command in &commands {
+            let packed = text(&command.packed());
+            let keys = packed.lines().filter(|it| it.contains("quorlock:"));
+            for key in keys {
+                assert!(key.contains(&format!("{prefix}quorlock:check:")), "{key}");
+                let is_ours = key.starts_with(prefix) || key.starts_with("quorlock:");
+                assert!(is_ours, "{key}");
+            }
+        }
+    }
+}

@@ -70,11 +70,6 @@ if is_lost then
   seen = math.max(tonumber(ARGV[3]), quarantine_end(record))
 end
 
--- Only a reader that can leave is admitted: release_shared.lua reads the last entry.
-local last = redis.pcall("ZRANGE", KEYS[6], -1, -1)
-if last.err and not string.find(last.err, "WRONGTYPE", 1, true) then
-  return last
-end
 local lasts = ttl
 if lock then
   lasts = redis.call("PTTL", KEYS[1])
@@ -85,18 +80,15 @@ else
   -- without an expiry.
   redis.call("DEL", KEYS[6])
   redis.call("PEXPIRE", KEYS[6], ttl)
+  -- Likewise. Only a reader that can leave is admitted: release_shared.lua reads the last entry.
+  redis.call("ZADD", KEYS[6], "XX", 0, "")
+  redis.call("ZRANGE", KEYS[6], -1, -1)
   if not redis.call("SET", KEYS[1], "quorlock:shared", "NX", "PX", ttl) then
     return reply(-1, 0)
   end
 end
 -- An existing entry gets its full life from this acquire.
-local added = redis.pcall("ZADD", KEYS[6], "GT", string.format("%.0f", ms + ttl), ARGV[1])
-if type(added) ~= "number" then
-  if not lock then
-    redis.call("DEL", KEYS[1])
-  end
-  return string.find(added.err, "WRONGTYPE", 1, true) and reply(-1, 0) or added
-end
+redis.call("ZADD", KEYS[6], "GT", string.format("%.0f", ms + ttl), ARGV[1])
 if lasts >= 0 and lasts < ttl then
   lasts = ttl
   redis.call("PEXPIRE", KEYS[1], ttl)

@@ -57,11 +57,7 @@ if lock and lock ~= SHARED_LOCK and not was_writer then
 end
 local ttl, number, score = tonumber(ARGV[2]), tonumber(ARGV[3]), nil
 if lock == SHARED_LOCK then
-  score = redis.pcall("ZSCORE", KEYS[6], ARGV[1])
-  if type(score) == "table" then
-    return string.find(score.err, "WRONGTYPE", 1, true) and reply(-1, 0) or score
-  end
-  score = tonumber(score)
+  score = tonumber(redis.call("ZSCORE", KEYS[6], ARGV[1]) or nil)
 end
 local stands = was_writer or score ~= nil and score > ms
 local raises = ARGV[6] == "raise"

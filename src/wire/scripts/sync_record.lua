@@ -53,7 +53,7 @@ local own, reported, word = math.min(tonumber(ARGV[2]), LONGEST), math.min(tonum
 
 local found = redis.pcall("GET", KEYS[1])
 if type(found) == "table" and not string.find(found.err, "WRONGTYPE", 1, true) then
-  return found
+  return redis.call("GET", KEYS[1])
 end
 found = type(found) == "string" and found or ""
 local version, since, finish, format, its_run, origin, servers, rest =
@@ -113,7 +113,7 @@ if word ~= "look" and (follows or not kept) then
   if done.ok then
     kept, version = true, new
   elseif not kept and (word == "vouch" or version == "0") then
-    return done
+    return redis.call("SET", KEYS[1], found)
   end
 end
 local age = math.floor((now - since) / 1000)

@@ -175,6 +175,27 @@ fn a_lock_whose_slot_is_being_migrated_is_neither_taken_nor_lost() -> TestResult
 }
 
 #[test]
+fn b11_a_check_finds_that_a_slot_is_half_moved() -> TestResult {
+    needs!(Clusters);
+    let cluster = shared();
+    let tag = Tag::at(cluster, 0, "half");
+    let locks = tag.alone().ttl(LONG).build()?;
+    let guard = lock_in_the_end(&locks, "report");
+    assert!(locks.check_nodes()[0].is_fine());
+
+    // The record and the lock are still there. New locks are refused.
+    let migration = cluster.begin_migration(tag.slot, 1)?;
+    let row = locks.check_nodes().remove(0);
+
+    let is_refused = |it: &NodeFailure| matches!(it, NodeFailure::SlotNotServed { .. });
+    assert!(row.failure.as_ref().is_some_and(is_refused), "{row}");
+    failure_in_the_end(&tag.alone().build()?, is_refused);
+    migration.finish()?;
+    drop(guard);
+    Ok(())
+}
+
+#[test]
 fn a_slot_that_nobody_serves_is_an_error_of_its_own() -> TestResult {
     needs!(Clusters);
     let cluster = shared();
