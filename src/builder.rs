@@ -364,7 +364,7 @@ impl Builder {
         self
     }
 
-    /// Sets how long one guard can hold a lock. Then the lock is no longer extended and is [lost](crate::Lost::MaxHold).
+    /// Sets how long one guard can hold a lock. Then the lock is no longer extended and is [lost](crate::LostReason::MaxHold).
     ///
     /// Bounds forgotten guards and endless loops. The log warns once of each lock extended for an hour.
     ///

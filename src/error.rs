@@ -222,7 +222,7 @@ pub enum AcquireError {
     #[error(transparent)]
     BadTtl(BuildProblem),
     /// This thread still has guards of a lost hold of this [reentrant](crate::ReentrantMutex) lock. Drop them first.
-    #[error("this thread still has guards of a lost hold; drop them first: {lost}")]
+    #[error("{lost}; this thread still has guards of the lost hold: drop them first")]
     HoldLost {
         /// How the hold was lost.
         lost: Lost,
@@ -326,14 +326,36 @@ pub enum ErrorKind {
     Report,
 }
 
-/// How a lock was lost while its guard still existed.
+/// A lock that was lost while its guard still existed.
 ///
 /// In every case stop the protected work, or let its storage check the
 /// [fencing token](crate::LockGuard::fencing_token).
+///
+/// # Examples
+///
+/// ```
+/// use quorlock::{LockName, Lost, LostReason};
+///
+/// // For a test of your own.
+/// let lost = Lost {
+///     name: LockName::new(b"report"),
+///     reason: LostReason::MaxHold,
+/// };
+/// assert_eq!(lost.to_string(), r#""report": lock lost: held for the maximum time"#);
+/// ```
+#[derive(Clone, Debug, Eq, Error, PartialEq)]
+#[error("{name:?}: {reason}")]
+pub struct Lost {
+    /// The name of the lock, as in [`Hold::name`](crate::Hold::name).
+    pub name: LockName,
+    /// How it was lost.
+    pub reason: LostReason,
+}
+
+/// How a lock was lost: [`Lost::reason`].
 #[derive(Clone, Copy, Debug, Eq, Error, PartialEq)]
 #[non_exhaustive]
-#[doc(alias("LossReason", "LockLost"))]
-pub enum Lost {
+pub enum LostReason {
     /// No majority confirmed an extension in time: nodes failed, or this process or machine was paused.
     #[error("lock lost: no majority of nodes extended it in time")]
     Expired,

@@ -130,7 +130,8 @@ pub use builder::{Builder, Node};
 pub use engine::{CancelHandle, LostReceiver};
 #[doc(inline)]
 pub use error::{
-    AcquireError, BuildError, ErrorKind, ExtendError, Lost, ReleaseError, Released, WithError,
+    AcquireError, BuildError, ErrorKind, ExtendError, Lost, LostReason, ReleaseError, Released,
+    WithError,
 };
 pub use ids::{FencingToken, LockName, NodeId};
 pub use kinds::{MultiLock, Mutex, Permit, ReentrantGuard, ReentrantMutex, RwLock, Semaphore};

@@ -248,7 +248,7 @@ impl LockManager {
 
     /// Ends the manager before its last handle goes.
     ///
-    /// Held locks are [lost](crate::Lost::ShutDown) and released, all together. Queued commands are sent, and all
+    /// Held locks are [lost](crate::LostReason::ShutDown) and released, all together. Queued commands are sent, and all
     /// threads are joined. Once the releases are written, guards report the loss, and waiting calls return
     /// [`AcquireError::ShutDown`](crate::AcquireError::ShutDown), as do all later ones. So the process may end when any
     /// of them returns: see [`guide::programs`](crate::guide::programs).
@@ -335,7 +335,7 @@ impl Admin<'_> {
     /// Takes a lock from its [inspected](crate::Mutex::inspect) holders: readers and writers.
     ///
     /// **Two can be at work after this.** Another caller gets the lock at once. The old holder continues until its next
-    /// extension, after a third of its ttl, finds the lock [lost](crate::Lost::Gone). Only storage that checks [fencing
+    /// extension, after a third of its ttl, finds the lock [lost](crate::LostReason::Gone). Only storage that checks [fencing
     /// tokens](crate::guide::safety) rejects the old holder from the first moment. Use this for a lock whose holder is
     /// dead, or whose keys have no expiry.
     ///

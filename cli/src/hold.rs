@@ -64,7 +64,7 @@ pub(crate) fn run(args: &NodeArgs, hold: &Hold) -> Result<ExitCode, Failed> {
     };
     let (event, status) = match lost {
         Some(lost) => (
-            json!({ "quorlock": 1, "event": "lost", "reason": reason(lost) }),
+            json!({ "quorlock": 1, "event": "lost", "reason": reason(&lost) }),
             Exit::LOST.code(),
         ),
         None => (
@@ -157,8 +157,8 @@ fn wait(
 }
 
 /// The reason without its lead, which the event has already.
-fn reason(lost: Lost) -> String {
-    let text = lost.to_string();
+fn reason(lost: &Lost) -> String {
+    let text = lost.reason.to_string();
     text.strip_prefix("lock lost: ").unwrap_or(&text).to_owned()
 }
 

@@ -78,7 +78,10 @@ fn take(
 fn release(run: &Run, held: Held, ended: Result<u8, Failed>) -> Result<u8, Failed> {
     match held.hold.release() {
         Err(ReleaseError::Lost(lost)) => ended.and_then(|status| {
-            let reason = format!("{lost} before the command ended with status {status}");
+            let reason = format!(
+                "{} before the command ended with status {status}",
+                lost.reason
+            );
             Err(Failed::new(Exit::LOST, reason))
         }),
         Err(err) if run.taking.verbose => {

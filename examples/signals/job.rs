@@ -4,7 +4,7 @@ use std::error::Error;
 use std::thread;
 use std::time::Duration;
 
-use quorlock::{LockManager, Lost};
+use quorlock::{LockManager, LostReason};
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 use signal_hook::low_level::emulate_default_handler;
@@ -41,7 +41,7 @@ pub(crate) fn job(locks: &LockManager, in_the_middle: impl FnOnce() -> Result) -
             break lost;
         }
     };
-    if lost != Lost::ShutDown {
+    if lost.reason != LostReason::ShutDown {
         return Err(lost.into());
     }
     println!(

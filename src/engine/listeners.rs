@@ -51,10 +51,10 @@ impl Listeners {
     }
 
     /// Notifies all listeners.
-    pub(crate) fn notify(mut self, lost: Lost, callbacks: &Callbacks) {
+    pub(crate) fn notify(mut self, lost: &Lost, callbacks: &Callbacks) {
         for sender in self.take_senders().into_values() {
             // A channel of one place, used once.
-            let _ = sender.try_send(lost);
+            let _ = sender.try_send(lost.clone());
         }
         callbacks.call(std::mem::take(&mut self.callbacks), lost);
     }
@@ -158,9 +158,9 @@ impl Callbacks {
     }
 
     /// Runs the callbacks in this order, behind those of earlier calls. Does not block.
-    pub(crate) fn call(&self, callbacks: Vec<Callback>, lost: Lost) {
+    pub(crate) fn call(&self, callbacks: Vec<Callback>, lost: &Lost) {
         for callback in callbacks {
-            let journal = Arc::clone(&self.journal);
+            let (journal, lost) = (Arc::clone(&self.journal), lost.clone());
             let call = move || {
                 if catch_unwind(AssertUnwindSafe(|| callback(lost))).is_err() {
                     error!(journal, "an on_lost callback panicked");
@@ -204,9 +204,18 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
+    use crate::error::LostReason;
+    use crate::ids::LockName;
 
     fn callbacks() -> Callbacks {
         Callbacks::new(Journal::start(None).unwrap())
+    }
+
+    fn lost(reason: LostReason) -> Lost {
+        Lost {
+            name: LockName::new(b"report"),
+            reason,
+        }
     }
 
     #[test]
@@ -218,10 +227,10 @@ mod tests {
         }
         assert_eq!(listeners.channels(), 3);
 
-        listeners.notify(Lost::Expired, &callbacks());
+        listeners.notify(&lost(LostReason::Expired), &callbacks());
 
         for receiver in kept {
-            assert_eq!(receiver.recv(), Ok(Lost::Expired));
+            assert_eq!(receiver.recv(), Ok(lost(LostReason::Expired)));
             assert!(receiver.recv().is_err(), "closed behind its one message");
         }
     }
@@ -244,15 +253,15 @@ mod tests {
         let (said, hear) = mpsc::channel();
         let (go_on, wait) = mpsc::channel::<()>();
         let first: Callback = Box::new(move |_| wait.recv_timeout(PATIENCE).unwrap());
-        callbacks.call(vec![first], Lost::Gone);
+        callbacks.call(vec![first], &lost(LostReason::Gone));
         for number in 0..1_000 {
             let said = said.clone();
             let callback: Callback = Box::new(move |lost| {
-                said.send((number, lost, std::thread::current().id()))
+                said.send((number, lost.reason, std::thread::current().id()))
                     .unwrap();
                 assert!(number % 2 == 0, "a callback that panics");
             });
-            callbacks.call(vec![callback], Lost::Expired);
+            callbacks.call(vec![callback], &lost(LostReason::Expired));
         }
         assert!(
             hear.try_recv().is_err(),
@@ -268,7 +277,7 @@ mod tests {
             heard
                 .iter()
                 .enumerate()
-                .all(|(i, it)| *it == (i, Lost::Expired, heard[0].2))
+                .all(|(i, it)| *it == (i, LostReason::Expired, heard[0].2))
         );
     }
 }

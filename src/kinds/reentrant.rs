@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::engine::Engine;
-use crate::error::{AcquireError, Lost, ReleaseError, Released};
+use crate::error::{AcquireError, Lost, LostReason, ReleaseError, Released};
 use crate::ids::LockName;
 use crate::kinds::methods::{LockHandle, inspected, mutex_methods, named, setters, with_method};
 use crate::kinds::mutex::Mutex;
@@ -247,10 +247,10 @@ fn is_low(remaining: Duration, ttl: Duration) -> bool {
 /// Why a lost hold is not taken again. After a fork or a shutdown dropping guards does not help, so the error is that
 /// of a thread without guards.
 fn not_again(lost: Lost) -> AcquireError {
-    match lost {
-        Lost::Forked => AcquireError::Forked,
-        Lost::ShutDown => AcquireError::ShutDown,
-        lost => AcquireError::HoldLost { lost },
+    match lost.reason {
+        LostReason::Forked => AcquireError::Forked,
+        LostReason::ShutDown => AcquireError::ShutDown,
+        _ => AcquireError::HoldLost { lost },
     }
 }
 
@@ -470,11 +470,19 @@ mod tests {
 
     #[test]
     fn f1_a_child_process_is_told_that_it_was_forked() {
-        assert_eq!(not_again(Lost::Forked), AcquireError::Forked);
-        assert_eq!(not_again(Lost::ShutDown), AcquireError::ShutDown);
+        let lost = |reason| Lost {
+            name: LockName::new(b"report"),
+            reason,
+        };
+        assert_eq!(not_again(lost(LostReason::Forked)), AcquireError::Forked);
         assert_eq!(
-            not_again(Lost::Gone),
-            AcquireError::HoldLost { lost: Lost::Gone }
+            not_again(lost(LostReason::ShutDown)),
+            AcquireError::ShutDown
+        );
+        let gone = lost(LostReason::Gone);
+        assert_eq!(
+            not_again(gone.clone()),
+            AcquireError::HoldLost { lost: gone }
         );
     }
 }

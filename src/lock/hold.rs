@@ -8,7 +8,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 
 use crate::engine::{Engine, HoldInner, LostReceiver};
-use crate::error::{ExtendError, Lost, ReleaseError, Released};
+use crate::error::{ExtendError, Lost, LostReason, ReleaseError, Released};
 use crate::ids::FencingToken;
 use crate::time::{self, About};
 
@@ -83,7 +83,7 @@ impl Hold {
     ///
     /// # Errors
     ///
-    /// The cause of the loss.
+    /// The loss, with the name of the lock.
     pub fn check(&self) -> Result<(), Lost> {
         self.lease_left().map(drop)
     }
@@ -132,7 +132,7 @@ impl Hold {
     ///
     /// It gets one message if no extension was confirmed until a third of the [ttl](crate::Builder::ttl) was left, within
     /// the pause of the next extension. The message is the imminent loss. A loss without a warning, such as
-    /// [`Lost::Gone`], is a message as well, so a leader needs no second channel. In all other ways it is like
+    /// [`LostReason::Gone`], is a message as well, so a leader needs no second channel. In all other ways it is like
     /// [`lost`](Hold::lost), and closes without a message when the lock is released.
     ///
     /// A late extension can still save the lock after the message. A lock [without renewal](crate::Mutex::renew) has no
@@ -268,17 +268,16 @@ impl Hold {
         let engine = self.take_engine()?;
         engine
             .count(|| end(&engine, &self.lock))
-            .unwrap_or_else(|| Err(Lost::ShutDown.into()))
+            .unwrap_or_else(|| Err(self.lock.lost_by(LostReason::ShutDown).into()))
     }
 
     /// The manager, for the end of the hold: once, and never in a forked child.
     fn take_engine(&mut self) -> Result<Arc<Engine>, Lost> {
-        let engine = self.engine.take().ok_or(Lost::Gone)?;
-        if engine.shared.process.is_forked() {
-            Err(Lost::Forked)
-        } else {
-            Ok(engine)
-        }
+        // Only a drop finds none, and does not look at the error.
+        self.engine
+            .take()
+            .filter(|it| !it.shared.process.is_forked())
+            .ok_or_else(|| self.lock.lost_by(LostReason::Forked))
     }
 }
 

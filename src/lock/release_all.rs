@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use crate::engine::{Engine, HoldInner, Operation, PendingRelease};
-use crate::error::{Lost, ReleaseError};
+use crate::error::{LostReason, ReleaseError};
 use crate::lock::hold::Hold;
 use crate::time::{self, Tick};
 
@@ -71,7 +71,9 @@ fn release(holds: &[Parts], late: &mut Option<Tick>) -> Vec<Result<(), ReleaseEr
         .iter()
         .map(|hold| -> Result<SentRelease<'_>, ReleaseError> {
             let (engine, lock) = hold.as_ref().map_err(Clone::clone)?;
-            let call = engine.begin().ok_or(Lost::ShutDown)?;
+            let call = engine
+                .begin()
+                .ok_or_else(|| lock.lost_by(LostReason::ShutDown))?;
             Ok((engine, call, lock.begin_release()?))
         })
         .collect();

@@ -12,7 +12,7 @@
 
 use std::time::Duration;
 
-use crate::error::Lost;
+use crate::error::LostReason;
 use crate::ids::wide;
 use crate::time::Moment;
 
@@ -77,7 +77,7 @@ pub(crate) fn keep_counter_after(life: Duration) -> Duration {
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 enum LeasePhase {
     Held,
-    Lost(Lost),
+    Lost(LostReason),
     Released,
 }
 
@@ -110,9 +110,9 @@ pub(crate) enum Ending {
     /// Held. No other client can have the lock before `until`.
     Released { until: Moment },
     /// Expired unnoticed: the loss is to be announced.
-    LostNow(Lost),
+    LostNow(LostReason),
     /// Lost before: the loss was announced, or is about to be.
-    LostBefore(Lost),
+    LostBefore(LostReason),
 }
 
 impl Lease {
@@ -132,13 +132,13 @@ impl Lease {
     ///
     /// The clock decides, announced or not. After a loss by the clock the caller must call [`Lease::on_tick`] with the
     /// same `now`: a wall clock that is stepped back must not make the lease "held" again.
-    pub(crate) fn valid_until(&self, now: Moment) -> Result<Moment, Lost> {
+    pub(crate) fn valid_until(&self, now: Moment) -> Result<Moment, LostReason> {
         match self.phase {
             LeasePhase::Held if !now.has_reached(self.use_until) => Ok(self.use_until),
             LeasePhase::Held => Err(self.reason_of_end()),
             LeasePhase::Lost(lost) => Err(lost),
             // Only a thread in a race with the release comes here. For it the lock is gone.
-            LeasePhase::Released => Err(Lost::Gone),
+            LeasePhase::Released => Err(LostReason::Gone),
         }
     }
 
@@ -151,7 +151,7 @@ impl Lease {
         self.phase == LeasePhase::Held
     }
 
-    pub(crate) fn lost(&self) -> Option<Lost> {
+    pub(crate) fn lost(&self) -> Option<LostReason> {
         if let LeasePhase::Lost(lost) = self.phase {
             Some(lost)
         } else {
@@ -187,7 +187,7 @@ impl Lease {
     }
 
     /// Ends the lease for `reason`. True if it was held until now, so that the loss is announced exactly once.
-    pub(crate) fn lose(&mut self, reason: Lost) -> bool {
+    pub(crate) fn lose(&mut self, reason: LostReason) -> bool {
         let was_held = self.phase == LeasePhase::Held;
         if was_held {
             self.phase = LeasePhase::Lost(reason);
@@ -196,7 +196,7 @@ impl Lease {
     }
 
     /// Ends an expired lease. The reason, if it ended now.
-    pub(crate) fn on_tick(&mut self, now: Moment) -> Option<Lost> {
+    pub(crate) fn on_tick(&mut self, now: Moment) -> Option<LostReason> {
         let over = self.phase == LeasePhase::Held && now.has_reached(self.use_until);
         let reason = over.then(|| self.reason_of_end())?;
         self.lose(reason).then_some(reason)
@@ -216,7 +216,7 @@ impl Lease {
             },
             LeasePhase::Lost(reason) => Ending::LostBefore(reason),
             // Impossible: a release consumes the guard.
-            LeasePhase::Released => Ending::LostBefore(Lost::Gone),
+            LeasePhase::Released => Ending::LostBefore(LostReason::Gone),
         }
     }
 
@@ -241,16 +241,16 @@ impl Lease {
     }
 
     /// How it is lost at its end without an extension.
-    pub(crate) fn reason_of_end(&self) -> Lost {
+    pub(crate) fn reason_of_end(&self) -> LostReason {
         if self
             .hold_until
             .is_some_and(|it| self.use_until.has_reached(it))
         {
-            Lost::MaxHold
+            LostReason::MaxHold
         } else if self.renewed {
-            Lost::Expired
+            LostReason::Expired
         } else {
-            Lost::LeaseOver
+            LostReason::LeaseOver
         }
     }
 
@@ -305,8 +305,8 @@ mod tests {
 
         assert_eq!(lease.on_extended(at(2_000), at(1_000)), Extended::TooLate);
 
-        assert_eq!(lease.valid_until(at(1_000)), Err(Lost::Expired));
-        assert_eq!(lease.on_tick(at(1_000)), Some(Lost::Expired));
+        assert_eq!(lease.valid_until(at(1_000)), Err(LostReason::Expired));
+        assert_eq!(lease.on_tick(at(1_000)), Some(LostReason::Expired));
         assert_eq!(lease.on_tick(at(1_001)), None, "announced twice");
     }
 
@@ -317,7 +317,7 @@ mod tests {
         assert_eq!(lease.on_extended(at(1_300), at(999)), Extended::Longer);
 
         assert_eq!(lease.valid_until(at(1_299)), Ok(at(1_300)));
-        assert_eq!(lease.valid_until(at(1_300)), Err(Lost::Expired));
+        assert_eq!(lease.valid_until(at(1_300)), Err(LostReason::Expired));
     }
 
     #[test]
@@ -369,8 +369,11 @@ mod tests {
         let mut lease = Lease::new(at(1_000), None, true);
         assert!(lease.is_renewed() && !Lease::new(at(1_000), None, false).is_renewed());
         assert_eq!(lease.lost(), None);
-        assert!(lease.lose(Lost::Gone) && !lease.lose(Lost::Expired));
-        assert_eq!((lease.lost(), lease.is_held()), (Some(Lost::Gone), false));
+        assert!(lease.lose(LostReason::Gone) && !lease.lose(LostReason::Expired));
+        assert_eq!(
+            (lease.lost(), lease.is_held()),
+            (Some(LostReason::Gone), false)
+        );
         assert_eq!(lease.ends_in(at(400)), Duration::from_millis(600));
     }
 
@@ -399,7 +402,7 @@ mod tests {
 
         assert_eq!(lease.release(at(10)), Ending::Released { until: at(1_000) });
 
-        assert!(!lease.lose(Lost::Gone));
+        assert!(!lease.lose(LostReason::Gone));
         assert_eq!(lease.on_tick(at(5_000)), None);
         assert_eq!(lease.on_extended(at(2_000), at(20)), Extended::Released);
         assert!(lease.valid_until(at(20)).is_err());
@@ -408,13 +411,19 @@ mod tests {
     #[test]
     fn h10_releasing_a_lost_lease_says_that_it_was_lost_and_whether_anybody_has_been_told() {
         let mut lease = Lease::new(at(1_000), None, true);
-        assert_eq!(lease.release(at(1_000)), Ending::LostNow(Lost::Expired));
+        assert_eq!(
+            lease.release(at(1_000)),
+            Ending::LostNow(LostReason::Expired)
+        );
         assert_eq!(lease.on_tick(at(1_001)), None, "announced twice");
-        assert_eq!(lease.release(at(1_001)), Ending::LostBefore(Lost::Expired));
+        assert_eq!(
+            lease.release(at(1_001)),
+            Ending::LostBefore(LostReason::Expired)
+        );
 
         let mut lease = Lease::new(at(1_000), None, true);
-        assert!(lease.lose(Lost::Gone));
-        assert_eq!(lease.release(at(10)), Ending::LostBefore(Lost::Gone));
+        assert!(lease.lose(LostReason::Gone));
+        assert_eq!(lease.release(at(10)), Ending::LostBefore(LostReason::Gone));
     }
 
     #[test]
@@ -425,7 +434,7 @@ mod tests {
 
         assert_eq!(lease.valid_until(at(2_499)), Ok(at(2_500)));
         assert!(lease.may_extend(at(2_499)) && !lease.may_extend(at(2_500)));
-        assert_eq!(lease.on_tick(at(2_500)), Some(Lost::MaxHold));
+        assert_eq!(lease.on_tick(at(2_500)), Some(LostReason::MaxHold));
     }
 
     #[test]
@@ -435,7 +444,7 @@ mod tests {
             lease.next_event(at(300), at(100)),
             Duration::from_millis(900)
         );
-        assert_eq!(lease.valid_until(at(1_000)), Err(Lost::LeaseOver));
+        assert_eq!(lease.valid_until(at(1_000)), Err(LostReason::LeaseOver));
 
         let renewed = Lease::new(at(1_000), None, true);
         assert_eq!(

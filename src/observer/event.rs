@@ -4,7 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::error::{AcquireError, Lost, NodeFailure, QuarantineReason};
+use crate::error::{AcquireError, LostReason, NodeFailure, QuarantineReason};
 use crate::ids::{FencingToken, LockName, NodeId};
 
 /// The class of locks without one.
@@ -111,7 +111,7 @@ pub enum Event {
         /// How long it was held.
         held: Duration,
         /// How.
-        why: Lost,
+        why: LostReason,
     },
     /// A majority confirmed an extension.
     #[non_exhaustive]

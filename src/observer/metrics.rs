@@ -8,18 +8,18 @@ use metrics::{
     gauge, histogram,
 };
 
-use crate::error::{AcquireError, Lost, NodeFailure, QuarantineReason};
+use crate::error::{AcquireError, LostReason, NodeFailure, QuarantineReason};
 use crate::ids::NodeId;
 use crate::observer::event::{Event, OTHER, ObservedLock, Observer, RoundOutcome};
 use crate::time::Moment;
 
 /// Losses worth an alert: not those by a shutdown of the program. A forked child has no events.
-const LOSSES: [Lost; 5] = [
-    Lost::Expired,
-    Lost::Gone,
-    Lost::NodeClock,
-    Lost::MaxHold,
-    Lost::LeaseOver,
+const LOSSES: [LostReason; 5] = [
+    LostReason::Expired,
+    LostReason::Gone,
+    LostReason::NodeClock,
+    LostReason::MaxHold,
+    LostReason::LeaseOver,
 ];
 
 /// Feeds the [`metrics`](https://docs.rs/metrics) facade, from which exporters for Prometheus, OpenTelemetry and others take
@@ -227,7 +227,7 @@ impl Observer for MetricsObserver {
     }
 }
 
-fn lost(lock: &ObservedLock, why: Lost) -> Counter {
+fn lost(lock: &ObservedLock, why: LostReason) -> Counter {
     counter!("quorlock_locks_lost_total", "class" => class(lock), "why" => of_loss(why))
 }
 
@@ -285,15 +285,15 @@ fn of_error(error: &AcquireError) -> &'static str {
     }
 }
 
-fn of_loss(lost: Lost) -> &'static str {
+fn of_loss(lost: LostReason) -> &'static str {
     match lost {
-        Lost::Expired => "expired",
-        Lost::Gone => "gone",
-        Lost::NodeClock => "node_clock",
-        Lost::MaxHold => "max_hold",
-        Lost::LeaseOver => "lease_over",
-        Lost::ShutDown => "shutdown",
-        Lost::Forked => "forked",
+        LostReason::Expired => "expired",
+        LostReason::Gone => "gone",
+        LostReason::NodeClock => "node_clock",
+        LostReason::MaxHold => "max_hold",
+        LostReason::LeaseOver => "lease_over",
+        LostReason::ShutDown => "shutdown",
+        LostReason::Forked => "forked",
     }
 }
 
@@ -414,7 +414,7 @@ mod tests {
                     observer.event(&Event::Lost {
                         lock: lock(),
                         held: second,
-                        why: Lost::Gone,
+                        why: LostReason::Gone,
                     });
                 }
             }

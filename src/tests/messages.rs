@@ -145,15 +145,22 @@ fn findings() -> Vec<NodeFinding> {
     ]
 }
 
-fn losses() -> Vec<Lost> {
+fn lost(reason: LostReason) -> Lost {
+    Lost {
+        name: LockName::new(b"report"),
+        reason,
+    }
+}
+
+fn losses() -> Vec<LostReason> {
     vec![
-        Lost::Expired,
-        Lost::Gone,
-        Lost::NodeClock,
-        Lost::MaxHold,
-        Lost::LeaseOver,
-        Lost::ShutDown,
-        Lost::Forked,
+        LostReason::Expired,
+        LostReason::Gone,
+        LostReason::NodeClock,
+        LostReason::MaxHold,
+        LostReason::LeaseOver,
+        LostReason::ShutDown,
+        LostReason::Forked,
     ]
 }
 
@@ -246,7 +253,9 @@ fn acquire_errors() -> Vec<AcquireError> {
         AcquireError::TooManyNames { count: 9, max: 8 },
         AcquireError::BadPermits { permits: 9, max: 8 },
         AcquireError::NameReserved,
-        AcquireError::HoldLost { lost: Lost::Gone },
+        AcquireError::HoldLost {
+            lost: lost(LostReason::Gone),
+        },
         AcquireError::TooManyHolds { max: 3 },
         AcquireError::ThreadEnding,
         AcquireError::NoRandomness { reason: reason() },
@@ -259,11 +268,11 @@ fn every_message() -> Vec<String> {
     const NODE: &str = include_str!("../error/node_failure.rs");
     const TLS: &str = include_str!("../error/tls_failure.rs");
     const FINDING: &str = include_str!("../error/finding.rs");
-    let lost = |it| ExtendError::Lost(it);
-    let mut extend: Vec<_> = losses().into_iter().map(lost).collect();
+    let losses = || losses().into_iter();
+    let mut extend: Vec<_> = losses().map(|it| ExtendError::Lost(lost(it))).collect();
     extend.extend(problems().into_iter().map(ExtendError::BadTtl));
     extend.push(ExtendError::NoQuorum { nodes: rows() });
-    let mut release: Vec<_> = losses().into_iter().map(ReleaseError::Lost).collect();
+    let mut release: Vec<_> = losses().map(|it| ReleaseError::Lost(lost(it))).collect();
     release.push(ReleaseError::NotConfirmed {
         confirmed: 1,
         nodes: rows(),
@@ -278,7 +287,7 @@ fn every_message() -> Vec<String> {
     [
         all(ERROR, "BuildProblem", problems()),
         all(ERROR, "AcquireError", acquire_errors()),
-        all(ERROR, "Lost", losses()),
+        all(ERROR, "LostReason", losses().collect()),
         all(ERROR, "ExtendError", extend),
         all(ERROR, "ReleaseError", release),
         all(NODE, "QuarantineReason", quarantines),

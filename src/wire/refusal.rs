@@ -35,9 +35,7 @@ fn not_permitted(message: &str) -> NodeFailure {
 fn in_script(details: &str) -> Option<String> {
     let (_, line) = details.split_once("@user_script:")?;
     let line = line.split(['.', ':']).next()?.parse().ok()?;
-    let script = Script::ALL
-        .iter()
-        .find(|it| details.contains(it.hash()))?;
+    let script = Script::ALL.iter().find(|it| details.contains(it.hash()))?;
     let source = script.source();
     let (_, command) = source.lines().take(line).last()?.rsplit_once("call(\"")?;
     let (command, _) = command.split_once('"')?;

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use quorlock::error::{HeldBy, NodeAnswer, NodeFailure, NodeFinding};
-use quorlock::{AcquireError, LockManager, LockName, Lost};
+use quorlock::{AcquireError, LockManager, LockName, Lost, LostReason};
 
 fn name() -> LockName {
     LockName::new(b"report")
@@ -25,8 +25,17 @@ fn the_debug_form_of_an_error_has_its_fields() {
         "NoQuorum { name: \"report\", nodes: [], waited: 10.065228s }"
     );
     assert_eq!(
-        format!("{:?} {}", Lost::Gone, Lost::Gone),
+        format!("{:?} {}", LostReason::Gone, LostReason::Gone),
         "Gone lock lost: too many nodes no longer hold it"
+    );
+    let lost = Lost {
+        name: name(),
+        reason: LostReason::Gone,
+    };
+    assert_eq!(
+        format!("{lost:?}: {lost}"),
+        "Lost { name: \"report\", reason: Gone }: \
+         \"report\": lock lost: too many nodes no longer hold it"
     );
 }
 
@@ -127,9 +136,15 @@ fn a_lock_that_is_held_says_by_whom_and_what_to_do_if_that_is_the_caller() {
 #[test]
 fn a_lost_hold_says_what_to_do_and_how_it_was_lost() {
     assert_eq!(
-        AcquireError::HoldLost { lost: Lost::Gone }.to_string(),
-        "this thread still has guards of a lost hold; drop them first: \
-         lock lost: too many nodes no longer hold it",
+        AcquireError::HoldLost {
+            lost: Lost {
+                name: name(),
+                reason: LostReason::Gone
+            }
+        }
+        .to_string(),
+        "\"report\": lock lost: too many nodes no longer hold it; \
+         this thread still has guards of the lost hold: drop them first",
     );
     assert_eq!(
         AcquireError::TooManyHolds { max: u32::MAX }.to_string(),

@@ -9,8 +9,8 @@ use quorlock::error::{NodeCheck, NodeReport};
 use quorlock::inspection::{Inspection, Listing};
 use quorlock::{
     AcquireError, BuildError, Builder, CancelHandle, ExtendError, FencingToken, Hold, LockGuard,
-    LockManager, Lost, MultiLock, Mutex, Permit, ReadGuard, ReentrantGuard, ReentrantMutex,
-    ReleaseError, Semaphore, Stats, WithError, WriteGuard,
+    LockManager, LockName, Lost, LostReason, MultiLock, Mutex, Permit, ReadGuard, ReentrantGuard,
+    ReentrantMutex, ReleaseError, Semaphore, Stats, WithError, WriteGuard,
 };
 
 fn shared<T: Send + Sync + 'static>() {}
@@ -90,6 +90,7 @@ fn every_error_is_one_that_the_question_mark_takes() {
     error::<ExtendError>();
     error::<ReleaseError>();
     error::<Lost>();
+    error::<LostReason>();
     error::<WithError>();
 }
 
@@ -98,8 +99,11 @@ fn the_source_of_a_run_that_failed_is_why_it_failed() {
     let err: WithError = AcquireError::ShutDown.into();
     let source = err.source().and_then(|it| it.downcast_ref());
     assert_eq!(source, Some(&AcquireError::ShutDown));
-    let lost = Lost::Gone;
-    let err = WithError::from(lost);
+    let lost = Lost {
+        name: LockName::new(b"report"),
+        reason: LostReason::Gone,
+    };
+    let err = WithError::from(lost.clone());
     let source = err.source().and_then(|it| it.downcast_ref());
     assert_eq!(source, Some(&lost));
 }

@@ -11,7 +11,7 @@ use std::time::Duration;
 use std::{process, thread};
 
 use quorlock::observer::{Event, Observer};
-use quorlock::{AcquireError, LockManager, Lost, ReleaseError};
+use quorlock::{AcquireError, LockManager, LostReason, ReleaseError};
 
 use crate::ambush::{Ambush, Phase, REPORTED};
 use crate::child::{orders, say};
@@ -318,7 +318,7 @@ impl Client {
         self.ambush.enter(Phase::Renewal);
         let how = read
             .as_ref()
-            .map_or_else(|lost| how_lost(*lost), |_| "released");
+            .map_or_else(|lost| how_lost(lost.reason), |_| "released");
         self.judge.ask(&format!("ended {number} {how}"));
         // It may rest on whatever was granted since the writer asked.
         let taken = Taken {
@@ -387,7 +387,7 @@ impl Client {
         } else {
             match grip.release() {
                 Ok(_) | Err(ReleaseError::NotConfirmed { .. }) => "released",
-                Err(ReleaseError::Lost(lost)) => how_lost(lost),
+                Err(ReleaseError::Lost(lost)) => how_lost(lost.reason),
                 Err(_) => "lost",
             }
         };
@@ -396,9 +396,9 @@ impl Client {
     }
 }
 
-fn how_lost(lost: Lost) -> &'static str {
+fn how_lost(lost: LostReason) -> &'static str {
     match lost {
-        Lost::Expired | Lost::LeaseOver => "expired",
+        LostReason::Expired | LostReason::LeaseOver => "expired",
         _ => "lost",
     }
 }

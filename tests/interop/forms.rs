@@ -7,7 +7,7 @@
 use std::thread;
 
 use devnodes::{PATIENCE, eventually};
-use quorlock::{AcquireError, Hold, LockManager, Lost, ReleaseError};
+use quorlock::{AcquireError, Hold, LockManager, LostReason, ReleaseError};
 
 use crate::{TTL, TestResult, World};
 
@@ -149,7 +149,8 @@ pub(crate) fn what_any_form_of_ours_loses_they_get_and_our_release_leaves_alone(
 
         // We have not noticed: this release is really sent, and finds it.
         let released = ours.release();
-        let is_gone = matches!(released, Err(ReleaseError::Lost(Lost::Gone)));
+        let is_gone =
+            matches!(&released, Err(ReleaseError::Lost(lost)) if lost.reason == LostReason::Gone);
         assert!(is_gone, "{form:?}: {released:?}");
 
         // On the nodes that refuse this the release has been executed before.

@@ -8,7 +8,10 @@ use std::{env, iter};
 pub(crate) use devnodes::{ChildProcess, eventually_some, say};
 use devnodes::{PATIENCE, Proxy, Server, Servers, eventually};
 use quorlock::error::{NodeAnswer, NodeFailure, NodeReport};
-use quorlock::{AcquireError, Builder, LockGuard, LockManager, Lost, LostReceiver};
+use quorlock::{
+    AcquireError, Builder, ExtendError, LockGuard, LockManager, LockName, Lost, LostReason,
+    LostReceiver, ReleaseError,
+};
 
 pub(crate) type TestResult = Result<(), Box<dyn std::error::Error>>;
 
@@ -54,8 +57,53 @@ pub(crate) fn with_quarantine(
 }
 
 /// The loss, when it is announced.
-pub(crate) fn announced(lost: &LostReceiver) -> Lost {
-    lost.recv_timeout(PATIENCE).expect("the loss is announced")
+pub(crate) fn announced(lost: &LostReceiver) -> LostReason {
+    lost.recv_timeout(PATIENCE)
+        .expect("the loss is announced")
+        .reason
+}
+
+/// The loss of the lock with this name.
+pub(crate) fn loss(name: &str, reason: LostReason) -> Lost {
+    Lost {
+        name: LockName::new(name.as_bytes()),
+        reason,
+    }
+}
+
+/// An error that can be a loss.
+pub(crate) trait Loss: std::fmt::Debug {
+    fn reason(&self) -> Option<LostReason>;
+}
+
+impl Loss for Lost {
+    fn reason(&self) -> Option<LostReason> {
+        Some(self.reason)
+    }
+}
+
+impl Loss for ExtendError {
+    fn reason(&self) -> Option<LostReason> {
+        if let ExtendError::Lost(lost) = self {
+            return Some(lost.reason);
+        }
+        None
+    }
+}
+
+impl Loss for ReleaseError {
+    fn reason(&self) -> Option<LostReason> {
+        if let ReleaseError::Lost(lost) = self {
+            return Some(lost.reason);
+        }
+        None
+    }
+}
+
+/// The result with the plain reason of the loss.
+#[track_caller]
+pub(crate) fn reason<T>(result: Result<T, impl Loss>) -> Result<T, LostReason> {
+    result.map_err(|err| err.reason().unwrap_or_else(|| panic!("not lost: {err:?}")))
 }
 
 pub(crate) fn manager(servers: &Servers) -> LockManager {

@@ -14,7 +14,7 @@ use std::time::Duration;
 
 use devnodes::{PATIENCE, Servers, eventually};
 use quorlock::observer::Event;
-use quorlock::{AcquireError, Builder, ExtendError, LockGuard, LockManager, Lost, ReleaseError};
+use quorlock::{AcquireError, Builder, LockGuard, LockManager, LockName, Lost, LostReason};
 use rustix::process::{Pid, Signal, WaitOptions, WaitStatus, kill_process, waitpid};
 
 /// Longer than this program runs: nothing expires and nothing is renewed meanwhile.
@@ -138,6 +138,14 @@ fn f1_sockets_are_not_handed_to_programs_that_are_started(servers: &Servers) {
     done("f1_sockets_are_not_handed_to_programs_that_are_started");
 }
 
+/// The loss of the lock with this name in a child process.
+fn forked(name: &str) -> Lost {
+    Lost {
+        name: LockName::new(name.as_bytes()),
+        reason: LostReason::Forked,
+    }
+}
+
 fn f1_in_a_forked_child_nothing_is_held_and_nothing_is_sent(servers: &Servers) {
     let locks = manager(servers);
     let [first, second] = ["report", "other"].map(|name| hold(servers, &locks, name));
@@ -184,20 +192,19 @@ fn f1_in_a_forked_child_nothing_is_held_and_nothing_is_sent(servers: &Servers) {
     let parents = in_child(|| {
         let told = EVENTS.load(Ordering::SeqCst);
         assert!(!first.is_valid());
-        assert_eq!(first.check(), Err(Lost::Forked));
+        assert_eq!(first.check(), Err(forked("report")));
         assert_eq!(first.remaining(), Duration::ZERO);
-        assert_eq!(first.lost().recv_timeout(SOON), Ok(Lost::Forked));
+        assert_eq!(first.lost().recv_timeout(SOON), Ok(forked("report")));
         let (sender, called) = mpsc::channel();
         first.on_lost(move |lost| sender.send(lost).expect("the test waits for it"));
-        assert_eq!(called.recv_timeout(SOON), Ok(Lost::Forked));
+        assert_eq!(called.recv_timeout(SOON), Ok(forked("report")));
         #[cfg(target_os = "linux")]
         eventually("the thread of the callback ends", || {
             std::fs::read_dir("/proc/self/task").unwrap().count() == 1
         });
         let extended = first.extend(LONG);
-        assert_eq!(extended, Err(ExtendError::Lost(Lost::Forked)));
-        let released = Err(ReleaseError::Lost(Lost::Forked));
-        assert_eq!(second.release(), released);
+        assert_eq!(extended, Err(forked("report").into()));
+        assert_eq!(second.release(), Err(forked("other").into()));
 
         for result in [free.lock(), free.try_lock(), free.try_lock_for(PATIENCE)] {
             assert_eq!(result.unwrap_err(), AcquireError::Forked);
@@ -205,10 +212,10 @@ fn f1_in_a_forked_child_nothing_is_held_and_nothing_is_sent(servers: &Servers) {
         assert_eq!(again.lock().unwrap_err(), AcquireError::Forked);
         assert!(!inner.is_valid());
 
-        assert_eq!(reader.check(), Err(Lost::Forked));
-        assert_eq!(writer.downgrade().map(drop), Err(Lost::Forked));
-        assert_eq!(set.release(), released);
-        assert_eq!(permit.check(), Err(Lost::Forked));
+        assert_eq!(reader.check(), Err(forked("read")));
+        assert_eq!(writer.downgrade().map(drop), Err(forked("written")));
+        assert_eq!(set.release(), Err(forked("a, b").into()));
+        assert_eq!(permit.check(), Err(forked("mail")));
         assert_eq!(read.read().map(drop), Err(AcquireError::Forked));
         assert_eq!(written.write().map(drop), Err(AcquireError::Forked));
         assert_eq!(both.lock().map(drop), Err(AcquireError::Forked));
@@ -322,8 +329,8 @@ fn f1_a_child_forked_in_the_middle_of_everything_is_told_at_once(servers: &Serve
         let guard = hold(servers, &locks, "report");
         for _ in 0..50 {
             let _ = in_child(|| {
-                assert_eq!(guard.check(), Err(Lost::Forked));
-                assert_eq!(guard.lost().recv_timeout(SOON), Ok(Lost::Forked));
+                assert_eq!(guard.check(), Err(forked("report")));
+                assert_eq!(guard.lost().recv_timeout(SOON), Ok(forked("report")));
                 let (held, free) = (locks.mutex("report"), locks.mutex("free"));
                 assert_eq!(held.lock().unwrap_err(), AcquireError::Forked);
                 assert_eq!(free.try_lock().unwrap_err(), AcquireError::Forked);

@@ -5,7 +5,7 @@ use std::process::{Command, Stdio};
 use std::sync::mpsc::RecvTimeoutError;
 use std::time::Duration;
 
-use quorlock::Lost;
+use quorlock::LostReason;
 use rustix::io::Errno;
 use rustix::process::{Pid, Signal, WaitOptions, WaitStatus, kill_process, wait};
 use signal_hook::consts::SIGPIPE;
@@ -178,7 +178,7 @@ impl<'a> Job<'a> {
         // Read before the lock: see `Times::kill_at`.
         let now = clock::now();
         if let Err(lost) = self.held.hold.check() {
-            self.lose(now, lost);
+            self.lose(now, lost.reason);
         } else if self.ending.is_none() {
             let kill_at = self.times.kill_at(now, self.held.hold.remaining());
             if GRAIN < kill_at.abs_diff(self.kill_at) {
@@ -216,7 +216,7 @@ impl<'a> Job<'a> {
     }
 
     /// The lock was lost.
-    fn lose(&mut self, now: Duration, lost: Lost) {
+    fn lose(&mut self, now: Duration, lost: LostReason) {
         if self.said_lost {
             return;
         }

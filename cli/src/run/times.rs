@@ -9,7 +9,7 @@
 
 use std::time::Duration;
 
-use quorlock::Lost;
+use quorlock::LostReason;
 
 const KILL_AFTER: Duration = Duration::from_secs(5);
 
@@ -72,9 +72,9 @@ impl Times {
     }
 
     /// The same after a loss.
-    pub(crate) fn kill_lost(&self, now: Duration, lost: Lost, kill_at: Duration) -> Duration {
+    pub(crate) fn kill_lost(&self, now: Duration, lost: LostReason, kill_at: Duration) -> Duration {
         match lost {
-            Lost::Expired | Lost::MaxHold | Lost::LeaseOver => now,
+            LostReason::Expired | LostReason::MaxHold | LostReason::LeaseOver => now,
             _ => kill_at.min(now + self.kill_after.min(GRACE)),
         }
     }
@@ -139,8 +139,11 @@ mod tests {
         for (kill_at, soon, gone) in [(10, 10, 10), (13, 13, 11), (40, 15, 11)] {
             let (kill_at, now) = (kill_at * SECOND, 10 * SECOND);
             assert_eq!(times.kill_soon(now, kill_at), soon * SECOND);
-            assert_eq!(times.kill_lost(now, Lost::Gone, kill_at), gone * SECOND);
-            assert_eq!(times.kill_lost(now, Lost::Expired, kill_at), now);
+            assert_eq!(
+                times.kill_lost(now, LostReason::Gone, kill_at),
+                gone * SECOND
+            );
+            assert_eq!(times.kill_lost(now, LostReason::Expired, kill_at), now);
         }
     }
 }

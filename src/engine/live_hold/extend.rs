@@ -12,7 +12,7 @@ use crate::engine::nodes::fanout::{Broadcast, Enqueued, Recipients};
 use crate::engine::round::attempt::Grants;
 use crate::engine::round::pending::Pending;
 use crate::engine::schedule::{Announcement, Due, ScheduleEntry};
-use crate::error::{ExtendError, Lost, NodeAnswer, NodeFailure, Rows};
+use crate::error::{ExtendError, LostReason, NodeAnswer, NodeFailure, Rows};
 use crate::ids::{NodeId, NodeSet};
 use crate::logic::ballot::Ballot;
 use crate::logic::confirmations::{Confirmations, Failed};
@@ -71,7 +71,7 @@ impl Due for HoldInner {
         {
             // A woken thread waits for this step at most, once per hold.
             let end = state.lease.reason_of_end();
-            std::mem::take(&mut state.early).notify(end, &self.shared.callbacks);
+            std::mem::take(&mut state.early).notify(&self.lost_by(end), &self.shared.callbacks);
         }
         if state.lease.is_renewed()
             && !state.logged_long
@@ -168,7 +168,7 @@ impl Due for HoldInner {
     }
 
     fn on_stop(self: Arc<Self>) -> Option<Announcement> {
-        let loss = self.end_for(Lost::ShutDown)?;
+        let loss = self.end_for(LostReason::ShutDown)?;
         Some(Box::new(move || self.announce(loss)))
     }
 }
@@ -245,9 +245,7 @@ impl HoldInner {
 
     /// Extends for `ttl` from now and waits for the answers.
     pub(crate) fn extend(self: &Arc<Self>, ttl: Duration) -> Result<(), ExtendError> {
-        if self.shared.process.is_forked() {
-            return Err(Lost::Forked.into());
-        }
+        self.remaining()?;
         if let Some(problem) = self.shared.config.ttl_problem(ttl) {
             return Err(ExtendError::BadTtl(problem));
         }
@@ -255,9 +253,11 @@ impl HoldInner {
         let sent = self.extension(ttl, Now::read());
         let (extension, enqueued) = {
             let mut state = self.state.lock();
-            state.lease.valid_until(sent.at.moment)?;
             if !state.lease.may_extend(sent.at.moment) {
-                return Err(Lost::MaxHold.into());
+                // Lost or released before, or the longest hold is over.
+                drop(state);
+                self.remaining()?;
+                return Err(self.lost_by(LostReason::MaxHold).into());
             }
             self.send_extension(&mut state, sent, None)
         };
@@ -494,12 +494,12 @@ impl Extension {
             ExtendEnd::Confirmed => self.confirm(now),
             ExtendEnd::Gone => {
                 lock.note_failed_extension(Duration::ZERO);
-                lock.lose(Lost::Gone);
+                lock.lose(LostReason::Gone);
             }
             ExtendEnd::NotConfirmed => {
                 lock.note_failed_extension(lock.ends_in(now));
                 if self.is_lost_by_clock() {
-                    lock.lose(Lost::NodeClock);
+                    lock.lose(LostReason::NodeClock);
                 } else {
                     lock.note_not_extended(&self.round, now);
                 }

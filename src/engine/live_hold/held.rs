@@ -12,7 +12,7 @@ use crate::engine::schedule::ScheduleEntry;
 use crate::engine::shared::ManagerState;
 use crate::engine::spec::LockSpec;
 use crate::engine::wait::queue::Ticket;
-use crate::error::{Lost, ReleaseError, Released};
+use crate::error::{Lost, LostReason, ReleaseError, Released};
 use crate::ids::{ClientId, FencingToken, NodeSet, OwnerToken};
 use crate::logic::confirmations::Confirmations;
 use crate::logic::lease::{self, Ending, Lease};
@@ -76,8 +76,8 @@ pub(super) struct HoldState {
     pub(super) listeners: Listeners,
     /// For a warning before the loss.
     pub(super) early: Listeners,
-    /// Whether the listeners were notified of the loss.
-    is_announced: bool,
+    /// The loss of which the listeners were notified.
+    announced: Option<Lost>,
     /// Whether the log has a line about the long hold.
     pub(super) logged_long: bool,
     /// Some between a failed extension and the next confirmed one: whether the log has a line for it.
@@ -139,9 +139,10 @@ impl PendingRelease<'_> {
         let lock = self.lock;
         let fanout = &lock.shared.fanout;
         if end.lost {
-            lock.record_loss(Lost::Gone);
-            lock.notify(Lost::Gone, self.ended.renewed_at, self.ended.listeners);
-            return Err(Lost::Gone.into());
+            let lost = lock.lost_by(LostReason::Gone);
+            lock.record_loss(lost.reason);
+            lock.notify(&lost, self.ended.renewed_at, self.ended.listeners);
+            return Err(lost.into());
         }
         lock.record_end(|lock, held| Event::Released {
             lock,
@@ -167,7 +168,7 @@ impl PendingRelease<'_> {
 /// A new loss, to be announced with nothing locked.
 #[must_use]
 pub(super) struct Loss {
-    reason: Lost,
+    lost: Lost,
     reached: NodeSet,
     renewed_at: Moment,
     /// Dropped with nothing locked.
@@ -212,7 +213,7 @@ impl HoldInner {
             kept_until: won.sent.tick,
             listeners: Listeners::default(),
             early: Listeners::default(),
-            is_announced: false,
+            announced: None,
             logged_long: false,
             unextended: None,
         };
@@ -230,10 +231,18 @@ impl HoldInner {
         }
     }
 
+    /// The loss with the name of the lock.
+    pub(crate) fn lost_by(&self, reason: LostReason) -> Lost {
+        Lost {
+            name: self.spec.name.clone(),
+            reason,
+        }
+    }
+
     /// Time left of the lease, or how it was lost. Reads the clock; asks no node.
     pub(crate) fn remaining(&self) -> Result<Duration, Lost> {
         if self.shared.process.is_forked() {
-            return Err(Lost::Forked);
+            return Err(self.lost_by(LostReason::Forked));
         }
         let now = Moment::now();
         let mut state = self.state.lock();
@@ -244,18 +253,20 @@ impl HoldInner {
             // The renewal thread may be late, as this process was.
             self.announce(loss);
         }
-        valid.map(|until| now.until(until))
+        valid
+            .map(|until| now.until(until))
+            .map_err(|reason| self.lost_by(reason))
     }
 
     /// A channel for the loss, or for an `early` warning of it. It closes without a message if there is none.
     pub(crate) fn lost(&self, early: bool) -> LostReceiver {
         if self.shared.process.is_forked() {
             // Checked before anything is locked: see `Process`.
-            return LostReceiver::of(Lost::Forked);
+            return LostReceiver::of(self.lost_by(LostReason::Forked));
         }
         let mut state = self.state.lock();
-        match state.lease.lost() {
-            Some(lost) if state.is_announced => LostReceiver::of(lost),
+        match &state.announced {
+            Some(lost) => LostReceiver::of(lost.clone()),
             _ if early => state.early.listen(self.shared.process),
             _ => state.listeners.listen(self.shared.process),
         }
@@ -270,16 +281,14 @@ impl HoldInner {
     pub(crate) fn on_lost(&self, callback: Callback) {
         if self.shared.process.is_forked() {
             // Not with the manager's callbacks: in a forked child no mutex of the manager may be locked.
-            return call_alone(callback, Lost::Forked);
+            return call_alone(callback, self.lost_by(LostReason::Forked));
         }
-        let lost = {
-            let mut state = self.state.lock();
-            match state.lease.lost() {
-                Some(lost) if state.is_announced => lost,
-                _ => return state.listeners.callbacks.push(callback),
-            }
+        let mut state = self.state.lock();
+        let Some(lost) = state.announced.clone() else {
+            return state.listeners.callbacks.push(callback);
         };
-        self.shared.callbacks.call(vec![callback], lost);
+        drop(state);
+        self.shared.callbacks.call(vec![callback], &lost);
     }
 
     /// Releases the lock: "not held" from here on. Waits for a majority, for at most a response timeout.
@@ -393,7 +402,7 @@ impl HoldInner {
                 self.release_rest(&state);
                 drop(state);
                 self.announce(loss);
-                Err(reason)
+                Err(self.lost_by(reason))
             }
             // RACE: T1 has ended the hold and is about to notify the listeners; T2 comes here. Therefore T2 returns the
             // loss without a notification.
@@ -402,7 +411,7 @@ impl HoldInner {
                 let reached = state.reached;
                 drop(state);
                 self.shared.fanout.flush(reached);
-                Err(reason)
+                Err(self.lost_by(reason))
             }
         }
     }
@@ -430,14 +439,14 @@ impl HoldInner {
     }
 
     /// Ends the lease for `reason` and notifies the listeners, if the lock was held.
-    pub(crate) fn lose(&self, reason: Lost) {
+    pub(crate) fn lose(&self, reason: LostReason) {
         if let Some(loss) = self.end_for(reason) {
             self.announce(loss);
         }
     }
 
     /// Like [`HoldInner::lose`]; the caller announces the loss.
-    pub(super) fn end_for(&self, reason: Lost) -> Option<Loss> {
+    pub(super) fn end_for(&self, reason: LostReason) -> Option<Loss> {
         let mut state = self.state.lock();
         let lost = state.lease.lose(reason);
         lost.then(|| self.begin_loss(&mut state, reason))
@@ -451,13 +460,13 @@ impl HoldInner {
 
     /// Records a new loss. The keys stay until the guard is dropped or they expire: the protected work may continue. A
     /// shutdown releases them.
-    fn begin_loss(&self, state: &mut HoldState, reason: Lost) -> Loss {
+    fn begin_loss(&self, state: &mut HoldState, reason: LostReason) -> Loss {
         self.record_loss(reason);
-        if reason == Lost::ShutDown {
+        if reason == LostReason::ShutDown {
             self.release_rest(state);
         }
         Loss {
-            reason,
+            lost: self.lost_by(reason),
             reached: state.reached,
             renewed_at: state.renewed_at,
             _renewal: state.renewal.take(),
@@ -485,18 +494,18 @@ impl HoldInner {
         self.shared.queues.end_hold(&self.spec.commands, self.id);
         let (listeners, early) = {
             let mut state = self.state.lock();
-            state.is_announced = true;
+            state.announced = Some(loss.lost.clone());
             (
                 std::mem::take(&mut state.listeners),
                 std::mem::take(&mut state.early),
             )
         };
-        early.notify(loss.reason, &self.shared.callbacks);
-        self.notify(loss.reason, loss.renewed_at, listeners);
+        early.notify(&loss.lost, &self.shared.callbacks);
+        self.notify(&loss.lost, loss.renewed_at, listeners);
     }
 
     /// Records the loss before anybody else can see it.
-    fn record_loss(&self, why: Lost) {
+    fn record_loss(&self, why: LostReason) {
         self.record_end(|lock, held| Event::Lost { lock, held, why });
     }
 
@@ -507,25 +516,24 @@ impl HoldInner {
             .record(event(self.spec.observed(), Moment::now().since(self.began)));
     }
 
-    fn notify(&self, reason: Lost, renewed_at: Moment, listeners: Listeners) {
+    fn notify(&self, lost: &Lost, renewed_at: Moment, listeners: Listeners) {
         let age = Moment::now().since(renewed_at);
         // The program asked for a shutdown.
-        let level = if reason == Lost::ShutDown {
+        let level = if lost.reason == LostReason::ShutDown {
             Level::Info
         } else {
             Level::Warn
         };
-        let why = reason.to_string();
         write_line!(
             self.shared.fanout.journal,
             level,
             "{:?}: LOST, last extended {} ago: {}, {:?}",
-            self.spec.name,
+            lost.name,
             time::About(age),
-            why.trim_start_matches("lock lost: "),
+            lost.reason.to_string().trim_start_matches("lock lost: "),
             self.owner
         );
-        listeners.notify(reason, &self.shared.callbacks);
+        listeners.notify(lost, &self.shared.callbacks);
     }
 }
 

@@ -59,7 +59,7 @@ mod tests {
     use crate::engine::live_hold::held::HoldInner;
     use crate::engine::nodes::primary::NodeAddress;
     use crate::engine::{Engine, LockSpec, Won};
-    use crate::error::Lost;
+    use crate::error::LostReason;
     use crate::ids::{NodeId, NodeSet};
     use crate::logic::lease;
     use crate::time;
@@ -99,8 +99,11 @@ mod tests {
         });
 
         // By the renewal thread: nobody else looks at it.
-        assert_eq!(lost.recv_timeout(PATIENCE), Ok(Lost::Expired));
-        assert_eq!(lock.remaining(), Err(Lost::Expired));
+        assert_eq!(
+            lost.recv_timeout(PATIENCE),
+            Ok(lock.lost_by(LostReason::Expired))
+        );
+        assert_eq!(lock.remaining(), Err(lock.lost_by(LostReason::Expired)));
     }
 
     /// RACE: T1, the renewal thread, plans the next step of a lock; T2 releases the lock; T1 enters it.
@@ -108,7 +111,7 @@ mod tests {
     fn f7_a_lock_that_is_entered_behind_its_end_leaves_nothing_in_the_schedule() {
         let engine = engine();
         let lock = short_hold(&engine);
-        lock.lose(Lost::ShutDown);
+        lock.lose(LostReason::ShutDown);
 
         let due = Arc::<HoldInner>::clone(&lock);
         engine.shared.schedule.enter(due, Duration::ZERO);
@@ -151,7 +154,7 @@ mod tests {
         Arc::clone(&lock).on_due(now, &mut batch);
         assert!(batch.asked != NodeSet::default() || lock.state.lock().renewal.is_some());
         drop(batch);
-        lock.lose(Lost::ShutDown);
+        lock.lose(LostReason::ShutDown);
     }
 
     #[test]
@@ -179,7 +182,7 @@ mod tests {
             let logged =
                 [Duration::ZERO, hour - Duration::from_millis(1), hour, hour].map(logged_after);
             assert_eq!(logged, [false, false, renewed, renewed]);
-            lock.lose(Lost::ShutDown);
+            lock.lose(LostReason::ShutDown);
         }
     }
 
@@ -213,8 +216,8 @@ mod tests {
             std::thread::yield_now();
         }
 
-        assert_eq!(lock.remaining(), Err(Lost::Expired));
-        assert_eq!(lost.try_recv(), Ok(Lost::Expired));
+        assert_eq!(lock.remaining(), Err(lock.lost_by(LostReason::Expired)));
+        assert_eq!(lost.try_recv(), Ok(lock.lost_by(LostReason::Expired)));
         assert_eq!(
             engine.shared.fanout.journal.counters.snapshot().locks_lost,
             1
@@ -256,7 +259,7 @@ mod tests {
             let longest = lock.state.lock().longest_ttl;
             assert_eq!(longest, engine.shared.config.ttl, "its full life");
             drop(batch);
-            lock.lose(Lost::ShutDown);
+            lock.lose(LostReason::ShutDown);
         }
     }
 
@@ -279,7 +282,7 @@ mod tests {
         assert!(state.renewal.is_none() && state.first_extension.is_none());
         drop(state);
         assert!(lease::FIRST_EXTENSION < again_in.unwrap());
-        lock.lose(Lost::ShutDown);
+        lock.lose(LostReason::ShutDown);
     }
 
     #[test]
@@ -315,7 +318,7 @@ mod tests {
                 "again in {again_in:?}"
             );
             drop(batch);
-            lock.lose(Lost::ShutDown);
+            lock.lose(LostReason::ShutDown);
         }
     }
 }

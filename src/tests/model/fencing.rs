@@ -27,7 +27,7 @@ use self::search::{Findings, after_a_hold};
 use self::state::*;
 use super::*;
 use crate::answer::{AcquireReply, ExtendReply, RaiseReply};
-use crate::error::Lost;
+use crate::error::LostReason;
 use crate::logic::acquire_round::{AcquireEnd, AcquireRound, RaiseRound, Rule};
 use crate::logic::lease::{Ending, Extended, Lease};
 use crate::logic::tally::{ExtendEnd, ExtendRound};

@@ -1,7 +1,7 @@
 //! Every short life of a lease.
 
 use super::*;
-use crate::error::Lost;
+use crate::error::LostReason;
 use crate::logic::lease::{Ending, Extended, Lease};
 
 /// What can happen to a lease. Times are relative to the moment at which it happens.
@@ -30,7 +30,7 @@ struct Life {
     confirmed: Vec<(u64, u64)>,
     hold: Option<u64>,
     renewed: bool,
-    announced: Option<Lost>,
+    announced: Option<LostReason>,
     released: bool,
     past: Vec<Event>,
 }
@@ -116,9 +116,9 @@ impl Life {
                 }
             }
             Event::Lose => {
-                assert_eq!(self.lease.lose(Lost::Gone), was_held, "{self:?}");
+                assert_eq!(self.lease.lose(LostReason::Gone), was_held, "{self:?}");
                 if was_held {
-                    self.announce(Some(Lost::Gone));
+                    self.announce(Some(LostReason::Gone));
                 }
             }
             Event::Release => match self.lease.release(now) {
@@ -138,7 +138,7 @@ impl Life {
         self.check();
     }
 
-    fn announce(&mut self, lost: Option<Lost>) {
+    fn announce(&mut self, lost: Option<LostReason>) {
         assert_eq!(self.announced, None, "announced twice: {self:?}");
         assert!(!self.released, "released, then announced as lost: {self:?}");
         self.announced = lost;
@@ -186,12 +186,12 @@ impl Life {
                         "sleeps after its end: {self:?}"
                     );
                     let of_its_kind = if self.renewed {
-                        Lost::Expired
+                        LostReason::Expired
                     } else {
-                        Lost::LeaseOver
+                        LostReason::LeaseOver
                     };
                     assert!(
-                        lost == of_its_kind || (lost == Lost::MaxHold && self.hold.is_some()),
+                        lost == of_its_kind || (lost == LostReason::MaxHold && self.hold.is_some()),
                         "{self:?}"
                     );
                 }
@@ -305,8 +305,8 @@ fn d5_an_extension_that_is_over_before_the_lease_leaves_the_lease_as_it_is() {
 #[test]
 fn the_reason_of_a_loss_does_not_depend_on_when_it_is_noticed() {
     let mut lease = Lease::new(at(1_000), Some(at(5_000)), true);
-    assert_eq!(lease.valid_until(at(1_000)), Err(Lost::Expired));
-    assert_eq!(lease.on_tick(at(5_000)), Some(Lost::Expired));
+    assert_eq!(lease.valid_until(at(1_000)), Err(LostReason::Expired));
+    assert_eq!(lease.on_tick(at(5_000)), Some(LostReason::Expired));
 }
 
 /// The wall clock is stepped forward by mistake and back again, and only the holder's own thread looks in between.
@@ -314,7 +314,7 @@ fn the_reason_of_a_loss_does_not_depend_on_when_it_is_noticed() {
 fn d4_a_holder_who_was_told_no_is_never_told_yes_again() {
     let mut lease = Lease::new(at(1_000), None, true);
     let stepped = apart(BOOT + 10, WALL + 2_000);
-    assert_eq!(lease.valid_until(stepped), Err(Lost::Expired));
-    assert_eq!(lease.on_tick(stepped), Some(Lost::Expired));
-    assert_eq!(lease.valid_until(at(20)), Err(Lost::Expired));
+    assert_eq!(lease.valid_until(stepped), Err(LostReason::Expired));
+    assert_eq!(lease.on_tick(stepped), Some(LostReason::Expired));
+    assert_eq!(lease.valid_until(at(20)), Err(LostReason::Expired));
 }

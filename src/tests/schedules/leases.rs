@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use super::{World, calm_down, hurry, ms, patiently, sleep_until, spawn, until};
-use crate::error::{Lost, ReleaseError};
+use crate::error::{LostReason, ReleaseError};
 use crate::sys::checked;
 use crate::wire::Kind;
 
@@ -136,21 +136,21 @@ fn h10_a_lock_that_ends_while_it_is_released_is_lost_once_and_everybody_is_told(
         let lost = guard.lost();
         let seen = Arc::new(Mutex::new(None));
         let told = Arc::clone(&seen);
-        guard.on_lost(move |it| *told.lock().unwrap() = Some(it));
+        guard.on_lost(move |it| *told.lock().unwrap() = Some(it.reason));
         sleep_until(USE);
 
         let released = guard.release();
 
         assert!(
-            matches!(released, Err(ReleaseError::Lost(Lost::LeaseOver))),
+            matches!(&released, Err(ReleaseError::Lost(lost)) if lost.reason == LostReason::LeaseOver),
             "{released:?}"
         );
         // Whoever found it, its release is in line: what comes now comes behind it, though the key would last longer.
         drop(locks.mutex("a").try_lock().unwrap());
         let stats = locks.stats();
         assert_eq!((stats.locks_lost, stats.releases), (1, 1));
-        until(|| lost.try_recv() == Ok(Lost::LeaseOver));
-        until(|| *seen.lock().unwrap() == Some(Lost::LeaseOver));
+        until(|| lost.try_recv().map(|it| it.reason) == Ok(LostReason::LeaseOver));
+        until(|| *seen.lock().unwrap() == Some(LostReason::LeaseOver));
         world.end([locks]);
     });
 }
@@ -180,8 +180,12 @@ fn c4_a_step_that_is_seen_while_a_lock_is_won_is_not_missed() {
             let lost = guard.lost();
             // Before any renewal is due.
             sleep_until(ms(150));
-            let lost = lost.try_recv().ok();
-            assert_eq!(lost, expired.then_some(Lost::Gone), "renewed: {renew}");
+            let lost = lost.try_recv().ok().map(|it| it.reason);
+            assert_eq!(
+                lost,
+                expired.then_some(LostReason::Gone),
+                "renewed: {renew}"
+            );
             assert_eq!(guard.is_valid(), !expired);
             drop(guard);
             world.end([locks]);

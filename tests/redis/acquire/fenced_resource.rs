@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use std::thread;
 
 use devnodes::{PATIENCE, Server, Servers};
-use quorlock::{FencingToken, Lost};
+use quorlock::{FencingToken, LostReason};
 use rustix::process::Signal;
 
 use crate::support::*;
@@ -40,7 +40,10 @@ fn f6_a_process_stopped_between_check_and_write_is_refused_by_the_resource() -> 
     // It is refused before its successor has written anything: the token is registered before the first read.
     let refused = format!("refused, because of {}", guard.fencing_token());
     assert_eq!(child.hear(), refused);
-    assert_eq!(child.hear(), format!("{:?}", Err::<(), _>(Lost::Expired)));
+    assert_eq!(
+        child.hear(),
+        format!("{:?}", Err::<(), _>(LostReason::Expired))
+    );
     assert!(child.wait().success());
     entered.sell()?;
     assert_eq!(store.left()?, AT_FIRST - 1);
@@ -67,7 +70,7 @@ fn child_that_is_stopped_before_it_writes() {
         Err(StoreError::Refused { seen, .. }) => say(format_args!("refused, because of {seen}")),
         other => say(format_args!("not refused: {other:?}")),
     }
-    say(format_args!("{:?}", guard.check()));
+    say(format_args!("{:?}", reason(guard.check())));
 }
 
 #[test]

@@ -5,7 +5,7 @@ use std::thread;
 
 use crossbeam_channel::{RecvTimeoutError, TryRecvError};
 use devnodes::{PATIENCE, Proxy, Servers, eventually};
-use quorlock::{AcquireError, Lost, ReleaseError, WithError};
+use quorlock::{AcquireError, LostReason, WithError};
 
 use crate::support::*;
 
@@ -77,7 +77,7 @@ fn e2_a_release_deletes_nothing_that_is_not_ours() -> TestResult {
 
     // An operator, or our ttl, has made room for someone else.
     set_all(&servers, "report", "foreign");
-    assert_eq!(guard.release(), Err(ReleaseError::Lost(Lost::Gone)));
+    assert_eq!(reason(guard.release()), Err(LostReason::Gone));
 
     connect(&locks, 3);
     for server in &servers {

@@ -4,7 +4,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::thread::{self, JoinHandle};
 
 use devnodes::{Proxy, Server, Servers, eventually};
-use quorlock::{AcquireError, CancelHandle, Hold, LockManager, Lost};
+use quorlock::{AcquireError, CancelHandle, Hold, LockManager, LostReason};
 
 use crate::support::*;
 use crate::waiting::lists;
@@ -300,8 +300,8 @@ fn d12_a_hold_of_any_kind_is_renewed_and_one_without_renewal_is_lost_at_its_end(
     let fixed = KINDS.map(|it| it.try_take(&fixed).unwrap());
 
     for hold in &fixed {
-        assert_eq!(announced(&hold.lost()), Lost::LeaseOver);
-        assert_eq!(hold.check(), Err(Lost::LeaseOver));
+        assert_eq!(announced(&hold.lost()), LostReason::LeaseOver);
+        assert_eq!(reason(hold.check()), Err(LostReason::LeaseOver));
     }
 
     assert!(renewed.iter().all(|it| it.check().is_ok()));

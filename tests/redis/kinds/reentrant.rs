@@ -10,8 +10,7 @@ use crossbeam_channel::TryRecvError;
 use devnodes::{PATIENCE, Proxy, Servers, eventually};
 use quorlock::error::BuildProblem;
 use quorlock::{
-    AcquireError, CancelHandle, LockManager, Lost, ReentrantGuard, ReentrantMutex, ReleaseError,
-    WithError,
+    AcquireError, CancelHandle, LockManager, LostReason, ReentrantGuard, ReentrantMutex, WithError,
 };
 
 use crate::support::*;
@@ -240,7 +239,7 @@ fn a_hold_that_ran_out_is_an_error_until_all_its_guards_are_dropped() -> TestRes
     drop(other.mutex("report").lock()?);
 
     let lost = AcquireError::HoldLost {
-        lost: Lost::LeaseOver,
+        lost: loss("report", LostReason::LeaseOver),
     };
     assert_eq!(lock.lock().unwrap_err(), lost);
     assert_eq!(lock.try_lock_for(secs(1)).unwrap_err(), lost);
@@ -267,11 +266,13 @@ fn every_guard_of_a_lost_hold_says_so_when_it_is_released() -> TestResult {
     del_all(&servers, "report");
     assert!(second.extend(LONG).is_err());
 
-    let lost = AcquireError::HoldLost { lost: Lost::Gone };
+    let lost = AcquireError::HoldLost {
+        lost: loss("report", LostReason::Gone),
+    };
     assert_eq!(lock.lock().unwrap_err(), lost);
     for guard in [second, first, third] {
-        assert_eq!(guard.check(), Err(Lost::Gone));
-        assert_eq!(guard.release(), Err(ReleaseError::Lost(Lost::Gone)));
+        assert_eq!(reason(guard.check()), Err(LostReason::Gone));
+        assert_eq!(reason(guard.release()), Err(LostReason::Gone));
     }
     assert_eq!(lock.lock()?.holds(), 1);
     Ok(())
@@ -330,8 +331,16 @@ fn an_extension_that_finds_the_lock_gone_is_an_error() -> TestResult {
     let longer = locks.reentrant_mutex("report").ttl(LONG);
     let err = longer.lock().unwrap_err();
 
-    assert_eq!(err, AcquireError::HoldLost { lost: Lost::Gone });
-    assert_eq!((first.holds(), first.check()), (1, Err(Lost::Gone)));
+    assert_eq!(
+        err,
+        AcquireError::HoldLost {
+            lost: loss("report", LostReason::Gone)
+        }
+    );
+    assert_eq!(
+        (first.holds(), reason(first.check())),
+        (1, Err(LostReason::Gone))
+    );
     assert_eq!(servers.holders("report"), 0);
     Ok(())
 }
@@ -367,8 +376,14 @@ fn inner_and_outer_runs_say_that_the_lock_was_lost_and_keep_their_values() -> Te
         }));
     });
 
-    assert_eq!(inner, Some(Err(WithError::Lost(Lost::Gone))));
-    assert_eq!(outer, Err(WithError::Lost(Lost::Gone)));
+    assert_eq!(
+        inner,
+        Some(Err(WithError::Lost(loss("report", LostReason::Gone))))
+    );
+    assert_eq!(
+        outer,
+        Err(WithError::Lost(loss("report", LostReason::Gone)))
+    );
     assert!(lock.with(|guard| guard.is_valid())?, "taken anew");
     Ok(())
 }
@@ -408,7 +423,7 @@ fn f4_a_forgotten_guard_keeps_the_lock_until_the_thread_cannot_have_it_any_more(
     std::mem::forget(guard);
     let err = eventually_some("it is lost", || lock.lock().err());
 
-    let lost = Lost::MaxHold;
+    let lost = loss("report", LostReason::MaxHold);
     assert_eq!(err, AcquireError::HoldLost { lost });
     drop(manager(&servers).mutex("report").lock()?);
     Ok(())
@@ -451,7 +466,7 @@ fn after_a_shutdown_the_holder_is_told_as_everybody_is() -> TestResult {
     locks.shutdown();
 
     assert_eq!(lock.lock().unwrap_err(), AcquireError::ShutDown);
-    assert_eq!(guard.release(), Err(ReleaseError::Lost(Lost::ShutDown)));
+    assert_eq!(reason(guard.release()), Err(LostReason::ShutDown));
     nothing_is_left(&servers);
     Ok(())
 }

@@ -6,7 +6,7 @@ use std::thread;
 
 use devnodes::{Server, Servers, eventually};
 use quorlock::error::{NodeAnswer, NodeFailure, NodeReport};
-use quorlock::{AcquireError, FencingToken, LockManager, Lost, MultiLock};
+use quorlock::{AcquireError, FencingToken, LockManager, LostReason, MultiLock};
 use rustix::process::Signal;
 
 use crate::support::*;
@@ -449,7 +449,7 @@ fn d13_one_name_that_is_gone_at_a_majority_is_a_loss_and_the_others_are_released
     servers.iter().take(2).for_each(|it| del(it, "b"));
     assert!(guard.extend(secs(20)).is_err());
 
-    assert_eq!(guard.check(), Err(Lost::Gone));
+    assert_eq!(reason(guard.check()), Err(LostReason::Gone));
     drop(guard);
     wait_until_nowhere(&servers, &NAMES);
     Ok(())

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use devnodes::{Clock, Server, Servers, eventually};
 use quorlock::error::{NodeFailure, NodeFinding};
-use quorlock::{Builder, ExtendError, LockGuard, LockManager, Lost};
+use quorlock::{Builder, ExtendError, LockGuard, LockManager, LostReason};
 
 use crate::kinds::each_kind::KINDS;
 use crate::operations::log_lines::{self, QUARANTINE};
@@ -144,8 +144,8 @@ fn c4_a_hold_that_expired_early_is_healed_on_a_minority_and_lost_on_a_majority()
     }
     for (kind, hold) in &holds {
         let err = hold.extend(LONG).unwrap_err();
-        assert_eq!(err, ExtendError::Lost(Lost::Gone), "{kind:?}");
-        assert_eq!(hold.check(), Err(Lost::Gone));
+        assert_eq!(err.reason(), Some(LostReason::Gone), "{kind:?}");
+        assert_eq!(reason(hold.check()), Err(LostReason::Gone));
     }
     Ok(())
 }
@@ -191,8 +191,8 @@ fn c4_a_step_that_is_seen_ends_a_lock_at_once_if_a_majority_has_lost_it() -> Tes
         let _seen = locks.check_nodes();
 
         // Its next renewal would be in more than three minutes.
-        assert_eq!(announced(&lost), Lost::Gone, "renewed: {renew}");
-        assert_eq!(guard.check(), Err(Lost::Gone));
+        assert_eq!(announced(&lost), LostReason::Gone, "renewed: {renew}");
+        assert_eq!(reason(guard.check()), Err(LostReason::Gone));
     }
     Ok(())
 }
@@ -209,8 +209,8 @@ fn c4_a_lock_whose_majority_rests_on_a_stepped_clock_is_lost() -> TestResult {
         servers[0].step_clock_forward(secs(700))?;
         let _seen = locks.check_nodes();
 
-        assert_eq!(announced(&lost), Lost::NodeClock, "renewed: {renew}");
-        assert_eq!(guard.check(), Err(Lost::NodeClock));
+        assert_eq!(announced(&lost), LostReason::NodeClock, "renewed: {renew}");
+        assert_eq!(reason(guard.check()), Err(LostReason::NodeClock));
         servers[2].resume()?;
         drop((guard, locks));
         nothing_is_left(&servers);
@@ -231,7 +231,7 @@ fn c4_a_grant_without_an_extension_does_not_make_up_for_a_stepped_clock() -> Tes
     servers[0].step_clock_forward(secs(700))?;
     let _seen = locks.check_nodes();
 
-    assert_eq!(announced(&lost), Lost::NodeClock);
+    assert_eq!(announced(&lost), LostReason::NodeClock);
     servers[2].resume()?;
     Ok(())
 }

@@ -1,7 +1,7 @@
 //! What a manager says of the locks that it holds, and of its nodes, without asking anybody.
 
 use devnodes::{Servers, eventually};
-use quorlock::{LockManager, Lost};
+use quorlock::{LockManager, LostReason};
 
 use crate::support::*;
 
@@ -62,7 +62,7 @@ fn a_lost_hold_is_not_listed_and_a_downgraded_one_keeps_its_age() -> TestResult 
     assert_eq!(names(&locks), ["catalog", "later"]);
     drop(later);
     locks.shutdown();
-    assert!(locks.held().is_empty() && reader.check() == Err(Lost::ShutDown));
+    assert!(locks.held().is_empty() && reason(reader.check()) == Err(LostReason::ShutDown));
     Ok(())
 }
 

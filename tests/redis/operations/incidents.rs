@@ -8,7 +8,7 @@ use std::thread;
 
 use devnodes::{Clock, Need, Servers, eventually, lacks};
 use quorlock::error::{NodeCheck, NodeFailure};
-use quorlock::{Builder, CancelHandle, LockManager, Lost};
+use quorlock::{Builder, CancelHandle, LockManager, LostReason};
 use rustix::process::Signal;
 
 use crate::operations::log_lines::{heard, listen};
@@ -470,7 +470,7 @@ fn child_that_is_stopped() {
                 .find(|it| it.contains("LOST"))
         };
         eventually("it is in the log", || line().is_some());
-        if lost == Lost::Expired {
+        if lost == LostReason::Expired {
             metrics.shows_all();
         }
         say(line().unwrap());

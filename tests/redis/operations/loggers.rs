@@ -9,7 +9,7 @@ use std::thread;
 use crossbeam_channel::{Receiver, Sender, bounded};
 use devnodes::{PATIENCE, Servers, eventually};
 use log::{LevelFilter, Log, Metadata, Record};
-use quorlock::{LockGuard, LockManager, Lost};
+use quorlock::{LockGuard, LockManager, LostReason};
 
 use crate::operations::log_lines::down_and_up;
 use crate::support::*;
@@ -156,7 +156,10 @@ fn child_with_a_curious_logger() {
     cycle_until("n1: up after");
     say("all are up");
     wait_for_parent();
-    assert_eq!(lost.recv_timeout(PATIENCE), Ok(Lost::Gone));
+    assert_eq!(
+        lost.recv_timeout(PATIENCE).map(|it| it.reason),
+        Ok(LostReason::Gone)
+    );
     cycle_until("\"watched\": LOST");
     assert!(other.is_valid(), "its renewal was held up");
     eventually("the logger has taken locks", || {
@@ -291,8 +294,14 @@ fn child_with_a_broken_logger() {
     });
     say("all are up");
     wait_for_parent();
-    assert_eq!(lost.recv_timeout(PATIENCE), Ok(Lost::Gone));
-    assert_eq!(tells.recv_timeout(PATIENCE), Ok(Lost::Gone));
+    assert_eq!(
+        lost.recv_timeout(PATIENCE).map(|it| it.reason),
+        Ok(LostReason::Gone)
+    );
+    assert_eq!(
+        tells.recv_timeout(PATIENCE).map(|it| it.reason),
+        Ok(LostReason::Gone)
+    );
     let before = locks.stats().extensions;
     eventually("the other lock is renewed", || {
         before + 2 <= locks.stats().extensions

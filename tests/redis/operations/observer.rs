@@ -8,7 +8,7 @@ use crossbeam_channel::bounded;
 use devnodes::{PATIENCE, Servers, eventually};
 use quorlock::error::{NodeFailure, QuarantineReason};
 use quorlock::observer::{Event, Observer, RoundOutcome};
-use quorlock::{AcquireError, Builder, CancelHandle, LockGuard, LockManager, Lost};
+use quorlock::{AcquireError, Builder, CancelHandle, LockGuard, LockManager, LostReason};
 
 use crate::support::*;
 use crate::waiting::lists::hold;
@@ -34,7 +34,7 @@ impl Told {
     }
 
     /// Reasons of all losses.
-    fn losses(&self) -> Vec<Lost> {
+    fn losses(&self) -> Vec<LostReason> {
         self.collect(|event| match event {
             Event::Lost { why, .. } => Some(*why),
             _ => None,
@@ -203,7 +203,7 @@ fn a_loss_is_told_once_whether_an_extension_finds_it_or_the_release() -> TestRes
         let mut expected = vec!["began", "won", "acquired", "not extended", "lost"];
         expected.retain(|it| extends || *it != "not extended");
         assert_eq!(told.story(), expected);
-        assert_eq!(told.losses(), [Lost::Gone]);
+        assert_eq!(told.losses(), [LostReason::Gone]);
     }
     Ok(())
 }
@@ -219,7 +219,9 @@ fn the_end_of_a_lease_that_nobody_looks_at_is_told() -> TestResult {
 
     let (locks, told) = observed(with_ttl(servers.urls(), ms(200)).renew(false));
     std::mem::forget(lock_in_the_end(&locks, "other"));
-    eventually("the loss is told", || told.losses() == [Lost::LeaseOver]);
+    eventually("the loss is told", || {
+        told.losses() == [LostReason::LeaseOver]
+    });
     Ok(())
 }
 
@@ -430,7 +432,7 @@ fn every_call_and_every_hold_has_one_end_whatever_happens() -> TestResult {
     assert!(0 < of("not acquired") && 0 < of("released"));
     assert_eq!(of("began"), of("acquired") + of("not acquired"));
     assert_eq!(of("acquired"), of("released") + of("lost"));
-    assert_eq!(told.losses(), [Lost::ShutDown]);
+    assert_eq!(told.losses(), [LostReason::ShutDown]);
     Ok(())
 }
 

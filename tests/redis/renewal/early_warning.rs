@@ -2,7 +2,7 @@
 
 use crossbeam_channel::TryRecvError;
 use devnodes::eventually;
-use quorlock::Lost;
+use quorlock::LostReason;
 
 use crate::support::*;
 
@@ -18,12 +18,16 @@ fn a_holder_without_extensions_is_warned_before_its_lock_is_lost() -> TestResult
     servers[0].pause()?;
     servers[1].pause()?;
 
-    assert_eq!(announced(&expiring), Lost::Expired);
+    assert_eq!(announced(&expiring), LostReason::Expired);
     assert_eq!(lost.try_recv(), Err(TryRecvError::Empty), "no time is left");
     assert!(guard.is_valid() && guard.remaining() <= secs(1));
-    assert_eq!(announced(&other), Lost::Expired);
-    assert_eq!(announced(&lost), Lost::Expired);
-    assert_eq!(announced(&guard.expiring()), Lost::Expired, "afterwards");
+    assert_eq!(announced(&other), LostReason::Expired);
+    assert_eq!(announced(&lost), LostReason::Expired);
+    assert_eq!(
+        announced(&guard.expiring()),
+        LostReason::Expired,
+        "afterwards"
+    );
     Ok(())
 }
 
@@ -34,7 +38,7 @@ fn a_loss_without_a_warning_is_told_to_who_waits_for_one_and_a_release_is_not() 
     let expiring = guard.expiring();
     del_all(&servers, "report");
     assert!(guard.extend(LONG).is_err());
-    assert_eq!(announced(&expiring), Lost::Gone);
+    assert_eq!(announced(&expiring), LostReason::Gone);
 
     let guard = locks.mutex("other").lock()?;
     let expiring = guard.expiring();

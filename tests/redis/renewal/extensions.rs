@@ -7,7 +7,9 @@ use std::time::{Duration, Instant};
 
 use crossbeam_channel::{Receiver, RecvTimeoutError, bounded};
 use devnodes::{PATIENCE, Proxy, Server, Servers, eventually};
-use quorlock::{Builder, ExtendError, LockGuard, Lost, LostReceiver, ReleaseError};
+use quorlock::{
+    Builder, ExtendError, LockGuard, LockName, Lost, LostReason, LostReceiver, ReleaseError,
+};
 
 use crate::support::*;
 
@@ -47,19 +49,23 @@ impl Doors {
 
     /// Asserts that all of them say this, once, and that the guard agrees.
     #[track_caller]
-    fn assert_said_once(self, guard: LockGuard, lost: Lost) {
-        assert_eq!(self.early.recv_timeout(PATIENCE), Ok(lost));
-        assert_eq!(self.called.recv_timeout(PATIENCE), Ok(lost));
+    fn assert_said_once(self, guard: LockGuard, reason: LostReason) {
+        let lost = Lost {
+            name: LockName::new(guard.name()),
+            reason,
+        };
+        assert_eq!(self.early.recv_timeout(PATIENCE), Ok(lost.clone()));
+        assert_eq!(self.called.recv_timeout(PATIENCE), Ok(lost.clone()));
         // A listener that comes after the loss is told as well.
-        assert_eq!(guard.lost().recv_timeout(PATIENCE), Ok(lost));
+        assert_eq!(guard.lost().recv_timeout(PATIENCE), Ok(lost.clone()));
         let late = Doors::listen(&guard, &self.calls);
-        assert_eq!(late.recv_timeout(PATIENCE), Ok(lost));
+        assert_eq!(late.recv_timeout(PATIENCE), Ok(lost.clone()));
 
         assert!(!guard.is_valid());
-        assert_eq!(guard.check(), Err(lost));
+        assert_eq!(guard.check(), Err(lost.clone()));
         assert_eq!(guard.remaining(), Duration::ZERO);
         assert!(guard.valid_until() <= Instant::now());
-        assert_eq!(guard.extend(LONG), Err(ExtendError::Lost(lost)));
+        assert_eq!(guard.extend(LONG), Err(ExtendError::Lost(lost.clone())));
         assert_eq!(guard.release(), Err(ReleaseError::Lost(lost)));
 
         assert_is_closed(&self.early);
@@ -117,7 +123,7 @@ fn a_lock_without_renewal_ends_after_its_ttl_and_says_so_once() -> TestResult {
 
     assert!(ms(900) <= began.elapsed());
     assert_eq!(locks.stats().extensions, 0);
-    doors.assert_said_once(guard, Lost::LeaseOver);
+    doors.assert_said_once(guard, LostReason::LeaseOver);
     assert_eq!(locks.stats().locks_lost, 1);
     drop(manager(&servers).mutex("report").lock()?);
     Ok(())
@@ -137,7 +143,7 @@ fn d3_a_key_deleted_on_a_majority_is_announced_as_gone_and_never_created_again()
         guard.check().is_err()
     });
 
-    doors.assert_said_once(guard, Lost::Gone);
+    doors.assert_said_once(guard, LostReason::Gone);
     assert_eq!(locks.stats().locks_lost, 1);
     // What was left on the third node is taken back.
     nothing_is_left(&servers);
@@ -157,12 +163,12 @@ fn d6_extending_creates_no_key_and_touches_none_of_someone_else() -> TestResult 
         let set = |it| set_px(it, "report", "foreign", 100_000);
         servers.iter().filter(|_| foreign).for_each(set);
 
-        assert_eq!(guard.extend(LONG), Err(ExtendError::Lost(Lost::Gone)));
+        assert_eq!(reason(guard.extend(LONG)), Err(LostReason::Gone));
 
         let left = foreign.then(|| b"foreign".to_vec());
         let is_left = || servers.iter().all(|it| it.get("report") == left);
         assert!(is_left(), "foreign: {foreign}");
-        doors.assert_said_once(guard, Lost::Gone);
+        doors.assert_said_once(guard, LostReason::Gone);
         assert!(is_left(), "foreign: {foreign}");
         assert!(servers.iter().all(|it| it.pttl("report") <= 100_000));
     }
@@ -184,7 +190,7 @@ fn d4_a_lock_whose_nodes_all_died_expires_and_is_never_valid_again() -> TestResu
 
     let next = lock_in_the_end(&manager(&servers), "report");
     assert!(next.is_valid());
-    doors.assert_said_once(guard, Lost::Expired);
+    doors.assert_said_once(guard, LostReason::Expired);
     assert_eq!(locks.stats().locks_lost, 1);
     assert!(next.is_valid() && 2 <= servers.holders("report"));
     Ok(())
@@ -201,7 +207,7 @@ fn d4_an_extension_confirmed_after_the_deadline_brings_nothing_back() -> TestRes
     eventually("it is over", || !guard.is_valid());
     proxies.iter().for_each(Proxy::release_replies);
 
-    doors.assert_said_once(guard, Lost::Expired);
+    doors.assert_said_once(guard, LostReason::Expired);
     nothing_is_left(&servers);
     drop(lock_in_the_end(&locks, "report"));
     Ok(())
@@ -221,10 +227,10 @@ fn d4_an_extension_asked_for_in_time_and_confirmed_too_late_brings_nothing_back(
         eventually("it is over", || !guard.is_valid());
         proxies.iter().for_each(Proxy::release_replies);
         let extended = extending.join().unwrap();
-        assert_eq!(extended, Err(ExtendError::Lost(Lost::LeaseOver)));
+        assert_eq!(reason(extended), Err(LostReason::LeaseOver));
     });
 
-    doors.assert_said_once(guard, Lost::LeaseOver);
+    doors.assert_said_once(guard, LostReason::LeaseOver);
     // Also where the nodes have made its key live for longer.
     nothing_is_left(&servers);
     Ok(())
@@ -248,11 +254,11 @@ fn a_loss_that_two_find_at_once_is_announced_once() -> TestResult {
         proxies.iter().for_each(Proxy::release_replies);
         for extending in extending {
             let extended = extending.join().unwrap();
-            assert_eq!(extended, Err(ExtendError::Lost(Lost::Gone)));
+            assert_eq!(reason(extended), Err(LostReason::Gone));
         }
     });
 
-    doors.assert_said_once(guard, Lost::Gone);
+    doors.assert_said_once(guard, LostReason::Gone);
     assert_eq!(locks.stats().locks_lost, 1);
     Ok(())
 }
@@ -290,7 +296,7 @@ fn d10_a_lock_ends_at_the_maximum_hold_and_is_free_afterwards() -> TestResult {
     eventually("it is over", || !guard.is_valid());
 
     assert!(ms(4500) <= began.elapsed());
-    doors.assert_said_once(guard, Lost::MaxHold);
+    doors.assert_said_once(guard, LostReason::MaxHold);
     servers.wait_until_free("report")?;
     drop(locks.mutex("report").lock()?);
     Ok(())
@@ -403,7 +409,7 @@ fn e1_an_extension_that_finds_the_lock_released_is_no_loss() -> TestResult {
     // makes no loss of it, nor a second one.
     let released = join(releasing);
     let is_lost = match released {
-        Err(ReleaseError::Lost(Lost::Gone)) => true,
+        Err(ReleaseError::Lost(lost)) if lost.reason == LostReason::Gone => true,
         Err(ReleaseError::NotConfirmed { .. }) => false,
         other => panic!("{other:?}"),
     };
@@ -432,7 +438,7 @@ fn d11_one_of_many_locks_is_lost_while_a_node_hangs_and_the_others_are_kept() ->
     servers[2].pause()?;
     wait_for_extensions(&locks, 2 * 199);
 
-    doors.assert_said_once(gone, Lost::Gone);
+    doors.assert_said_once(gone, LostReason::Gone);
     guards.iter().try_for_each(|it| it.check())?;
     assert_eq!(locks.stats().locks_lost, 1);
     servers[2].resume()?;
@@ -454,7 +460,7 @@ fn d11_one_lock_that_cannot_be_renewed_does_not_stop_the_others() -> TestResult 
     set_all(&servers, &fence("stuck"), "9007199254740000");
     eventually("it is lost", || !stuck.is_valid());
 
-    doors.assert_said_once(stuck, Lost::Expired);
+    doors.assert_said_once(stuck, LostReason::Expired);
     assert!(fine.is_valid());
     fine.release()?;
     nothing_is_left(&servers);

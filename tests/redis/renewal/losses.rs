@@ -6,7 +6,7 @@ use std::thread;
 
 use crossbeam_channel::{Receiver, bounded};
 use devnodes::{PATIENCE, Servers, eventually};
-use quorlock::{ExtendError, LockGuard, LockManager, Lost, LostReceiver, ReleaseError, WithError};
+use quorlock::{LockGuard, LockManager, Lost, LostReason, LostReceiver, WithError};
 
 use crate::support::*;
 use crate::waiting::lists::*;
@@ -28,9 +28,12 @@ impl Told {
     }
 
     #[track_caller]
-    fn say(&self, lost: Lost) {
+    fn say(&self, reason: LostReason) {
         for channel in [&*self.lost, &self.called] {
-            assert_eq!(channel.recv_timeout(PATIENCE), Ok(lost));
+            assert_eq!(
+                channel.recv_timeout(PATIENCE).map(|it| it.reason),
+                Ok(reason)
+            );
         }
         self.say_nothing();
     }
@@ -61,9 +64,9 @@ fn h10_a_release_that_finds_the_lock_taken_reports_the_loss_everywhere() -> Test
     del_all(&servers, "report");
     let thief = other.mutex("report").try_lock()?;
 
-    assert_eq!(guard.release(), Err(ReleaseError::Lost(Lost::Gone)));
+    assert_eq!(reason(guard.release()), Err(LostReason::Gone));
 
-    told.say(Lost::Gone);
+    told.say(LostReason::Gone);
     assert_eq!(losses_and_releases(&locks), (before.0 + 1, before.1));
     assert!(thief.is_valid());
     let released = thief.release()?;
@@ -74,8 +77,37 @@ fn h10_a_release_that_finds_the_lock_taken_reports_the_loss_everywhere() -> Test
     let told = Told::by(&guard);
     set_all(&servers, "other", "somebody else");
     drop(guard);
-    told.say(Lost::Gone);
+    told.say(LostReason::Gone);
     assert_eq!(losses_and_releases(&locks), (before.0 + 2, before.1));
+    Ok(())
+}
+
+#[test]
+fn h10_every_report_of_a_loss_names_the_lock() -> TestResult {
+    let (servers, locks) = start_connected(3, |urls| builder(urls).ttl(LONG));
+    let guard = locks.multi_lock(["a", "b"]).lock()?;
+    let (told, expiring) = (Told::by(&guard), guard.expiring());
+    let writer = locks.rw_lock("shared").write()?;
+    let leader = locks.mutex("leader").lock()?;
+    del_all(&servers, "a");
+
+    let gone = loss("a, b", LostReason::Gone);
+    assert_eq!(guard.extend(LONG), Err(gone.clone().into()));
+    for channel in [&*told.lost, &told.called, &*expiring, &*guard.lost()] {
+        assert_eq!(channel.recv_timeout(PATIENCE), Ok(gone.clone()));
+    }
+    assert_eq!(guard.check(), Err(gone.clone()));
+    assert_eq!(guard.release(), Err(gone.into()));
+
+    let gone = WithError::Lost(loss("report", LostReason::Gone));
+    let ran = (locks.mutex("report")).with(|_| del_all(&servers, "report"));
+    assert_eq!(ran, Err(gone));
+
+    locks.shutdown();
+    let over = loss("shared", LostReason::ShutDown);
+    assert_eq!(writer.downgrade().map(drop), Err(over));
+    let over = loss("leader", LostReason::ShutDown);
+    assert_eq!(leader.release(), Err(over.into()));
     Ok(())
 }
 
@@ -89,14 +121,14 @@ fn h10_run_says_that_the_lock_was_taken_while_its_closure_ran() -> TestResult {
 
     let ran = locks.mutex("report").with(steal);
 
-    assert_matches!(ran, Err(WithError::Lost(Lost::Gone)));
+    assert_matches!(ran, Err(WithError::Lost(lost)) if lost.reason == LostReason::Gone);
     let again = locks.reentrant_mutex("again").with(|guard| {
         let inner = locks
             .reentrant_mutex("again")
             .with(|_| del_all(&servers, "again"));
         assert!(inner.is_ok() && guard.is_valid(), "nobody can know yet");
     });
-    assert_matches!(again, Err(WithError::Lost(Lost::Gone)));
+    assert_matches!(again, Err(WithError::Lost(lost)) if lost.reason == LostReason::Gone);
     assert_eq!(locks.stats().locks_lost, 2);
     Ok(())
 }
@@ -113,8 +145,8 @@ fn nobody_gets_a_lost_lock_before_its_user_has_let_go_of_it() -> TestResult {
         set(&servers[1], "report", "somebody else's");
         if finds == "extend" {
             let told = Told::by(&guard);
-            assert_eq!(guard.extend(LONG), Err(ExtendError::Lost(Lost::Gone)));
-            told.say(Lost::Gone);
+            assert_eq!(reason(guard.extend(LONG)), Err(LostReason::Gone));
+            told.say(LostReason::Gone);
             // Whatever was sent has been answered.
             locks.mutex("report").inspect()?;
             assert_held(&others.mutex("report").try_lock().unwrap_err());
@@ -141,7 +173,7 @@ fn a_lost_lock_leaves_the_waiting_lists() -> TestResult {
     });
     servers.iter().take(2).for_each(|it| del(it, "report"));
 
-    assert_eq!(guard.extend(LONG), Err(ExtendError::Lost(Lost::Gone)));
+    assert_eq!(reason(guard.extend(LONG)), Err(LostReason::Gone));
     drop(guard);
 
     eventually("it is not any more", || {
@@ -215,14 +247,14 @@ fn callbacks_that_are_due_at_a_shutdown_are_all_called_and_never_two_at_once() -
             let others = inside.fetch_add(1, Ordering::SeqCst);
             thread::yield_now();
             inside.fetch_sub(1, Ordering::SeqCst);
-            said.send((others, lost)).unwrap();
+            said.send((others, lost.reason)).unwrap();
         });
     }
 
     locks.shutdown();
 
     for _ in 0..LOCKS {
-        assert_eq!(called.recv_timeout(PATIENCE), Ok((0, Lost::ShutDown)));
+        assert_eq!(called.recv_timeout(PATIENCE), Ok((0, LostReason::ShutDown)));
     }
     drop(guards);
     Ok(())

@@ -6,7 +6,7 @@ use std::time::Duration;
 use std::{env, fs, process};
 
 use devnodes::{PATIENCE, Servers, eventually};
-use quorlock::{LockManager, Lost};
+use quorlock::{LockManager, LostReason};
 use rustix::process::Signal;
 
 use crate::support::*;
@@ -67,7 +67,7 @@ fn f8_panics_in_callbacks_and_holders_leave_a_lost_lock_lost() -> TestResult {
 
     // The callback after the one that panics is called, and all listeners are told the same from now on.
     let (lost, token) = called.recv_timeout(PATIENCE).expect("it is called");
-    assert_eq!(lost, Lost::Gone);
+    assert_eq!(lost.reason, LostReason::Gone);
     assert!(guard.fencing_token() < token);
     let panicked = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
         guard.on_lost(panics);
@@ -75,8 +75,8 @@ fn f8_panics_in_callbacks_and_holders_leave_a_lost_lock_lost() -> TestResult {
     }));
     assert!(panicked.is_err());
     for _ in 0..3 {
-        assert_eq!(guard.check(), Err(Lost::Gone));
-        assert_eq!(announced(&guard.lost()), Lost::Gone);
+        assert_eq!(reason(guard.check()), Err(LostReason::Gone));
+        assert_eq!(announced(&guard.lost()), LostReason::Gone);
     }
     // And the manager works on.
     drop(locks.mutex("report").lock()?);
@@ -99,8 +99,14 @@ fn f5_a_process_stopped_for_longer_than_the_ttl_is_told_by_its_first_call() -> T
     child.signal(Signal::CONT);
 
     assert_eq!(child.hear(), "valid: false");
-    assert_eq!(child.hear(), format!("{:?}", Err::<(), _>(Lost::Expired)));
-    assert_eq!(child.hear(), format!("{:?}", Ok::<_, ()>(Lost::Expired)));
+    assert_eq!(
+        child.hear(),
+        format!("{:?}", Err::<(), _>(LostReason::Expired))
+    );
+    assert_eq!(
+        child.hear(),
+        format!("{:?}", Ok::<_, ()>(LostReason::Expired))
+    );
     assert!(child.wait().success());
     // And no renewal or release of it has touched the successor's key.
     assert!(taken.is_valid() && 2 <= servers.holders("report"));
@@ -118,8 +124,11 @@ fn child_that_is_stopped() {
     say("held");
     wait_for_parent();
     say(format_args!("valid: {}", guard.is_valid()));
-    say(format_args!("{:?}", guard.check()));
-    let lost = lost.recv_timeout(PATIENCE).map_err(drop);
+    say(format_args!("{:?}", reason(guard.check())));
+    let lost = lost
+        .recv_timeout(PATIENCE)
+        .map(|it| it.reason)
+        .map_err(drop);
     say(format_args!("{lost:?}"));
     drop(guard);
 }

@@ -6,7 +6,7 @@ use std::thread;
 
 use devnodes::{Proxy, Servers, eventually};
 use quorlock::observer::{Event, Observer};
-use quorlock::{Hold, LockGuard, LockManager, Lost, ReleaseError, release_all};
+use quorlock::{Hold, LockGuard, LockManager, LostReason, ReleaseError, release_all};
 
 use crate::support::*;
 
@@ -101,7 +101,11 @@ fn a_shutdown_sends_all_releases_before_it_tells_anybody_of_a_loss() -> TestResu
         drop((first, go_on));
     });
 
-    assert!(guards.iter().all(|it| it.check() == Err(Lost::ShutDown)));
+    assert!(
+        guards
+            .iter()
+            .all(|it| reason(it.check()) == Err(LostReason::ShutDown))
+    );
     Ok(())
 }
 
@@ -165,7 +169,7 @@ fn each_guard_given_back_with_others_has_a_result_of_its_own() -> TestResult {
     eventually("they are on all servers", || keys(&servers) == 9);
     servers.iter().for_each(|it| del(it, "b"));
 
-    let gone = Err(ReleaseError::Lost(Lost::Gone));
+    let gone = Err(ReleaseError::Lost(loss("b", LostReason::Gone)));
     assert_eq!(release_all(guards), [Ok(()), gone, Ok(())]);
 
     let guards = ["a", "b"].map(|it| locks.mutex(it).lock().unwrap());
@@ -180,8 +184,8 @@ fn each_guard_given_back_with_others_has_a_result_of_its_own() -> TestResult {
 
     let guards = ["a", "b"].map(|it| lock_in_the_end(&locks, it));
     locks.shutdown();
-    let shut_down = Err(ReleaseError::Lost(Lost::ShutDown));
-    assert_eq!(release_all(guards), vec![shut_down; 2]);
+    let shut_down = |it| Err(ReleaseError::Lost(loss(it, LostReason::ShutDown)));
+    assert_eq!(release_all(guards), ["a", "b"].map(shut_down));
     Ok(())
 }
 

@@ -7,7 +7,7 @@ use std::sync::mpsc;
 use std::{process, thread};
 
 use devnodes::{ChildProcess, Servers};
-use quorlock::{AcquireError, LockGuard, LockManager, Lost, release_all};
+use quorlock::{AcquireError, LockGuard, LockManager, LostReason, release_all};
 use rustix::process::Signal;
 
 use crate::support::*;
@@ -179,7 +179,7 @@ fn end(way: &str, locks: &LockManager, mut guards: Vec<LockGuard>) {
         "channel" => {
             let lost = last.lost();
             say("held");
-            assert_eq!(lost.recv(), Ok(Lost::ShutDown));
+            assert_eq!(lost.recv().map(|it| it.reason), Ok(LostReason::ShutDown));
         }
         "callback" => {
             last.on_lost(|_| process::exit(EXITED));
@@ -204,7 +204,10 @@ fn end(way: &str, locks: &LockManager, mut guards: Vec<LockGuard>) {
 fn end_late(way: &str, locks: &LockManager, last: ManuallyDrop<LockGuard>) {
     match way {
         "extend" => assert!(last.extend(LONG).is_err()),
-        "late channel" => assert_eq!(last.lost().recv(), Ok(Lost::ShutDown)),
+        "late channel" => assert_eq!(
+            last.lost().recv().map(|it| it.reason),
+            Ok(LostReason::ShutDown)
+        ),
         "late callback" => {
             last.on_lost(|_| process::exit(EXITED));
             park();

@@ -4,7 +4,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use devnodes::{PATIENCE, Proxy, eventually};
-use quorlock::{ExtendError, LockGuard, LockManager, Lost};
+use quorlock::{ExtendError, LockGuard, LockManager, LostReason};
 
 use crate::support::*;
 
@@ -108,6 +108,9 @@ fn a_loss_that_answers_show_late_is_announced_when_they_come() -> TestResult {
     slow_down(&proxies);
     assert_matches!(guard.extend(LONG), Err(ExtendError::NoQuorum { .. }));
 
-    assert_eq!(lost.recv_timeout(PATIENCE), Ok(Lost::Gone));
+    assert_eq!(
+        lost.recv_timeout(PATIENCE).map(|it| it.reason),
+        Ok(LostReason::Gone)
+    );
     Ok(())
 }

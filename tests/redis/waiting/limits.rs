@@ -4,7 +4,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use devnodes::{PATIENCE, Servers, eventually};
-use quorlock::{AcquireError, CancelHandle, Lost};
+use quorlock::{AcquireError, CancelHandle, LostReason};
 
 use crate::support::*;
 use crate::waiting::lists::wait_in_thread;
@@ -123,8 +123,8 @@ fn shutting_down_ends_waits_and_loses_and_releases_what_is_held() -> TestResult 
         assert_eq!(join(waiter).unwrap_err(), AcquireError::ShutDown);
     }
     assert_eq!(second.stats().waiting, 0);
-    assert_eq!(announced(&lost), Lost::ShutDown);
-    assert_eq!(guard.check(), Err(Lost::ShutDown));
+    assert_eq!(announced(&lost), LostReason::ShutDown);
+    assert_eq!(reason(guard.check()), Err(LostReason::ShutDown));
     assert_eq!(guard.remaining(), Duration::ZERO);
     servers.wait_until_free("report")?;
     let err = second.mutex("report").try_lock().unwrap_err();
@@ -153,7 +153,9 @@ fn no_lock_that_was_won_during_the_shutdown_is_left_behind_or_goes_on_unnoticed(
                     loop {
                         match lock.try_lock() {
                             // Won before, during or after: the guard must hear of the end.
-                            Ok(guard) if guard.check() == Err(Lost::ShutDown) => return,
+                            Ok(guard) if reason(guard.check()) == Err(LostReason::ShutDown) => {
+                                return;
+                            }
                             Ok(_) => {}
                             Err(AcquireError::ShutDown) => return,
                             // The workers have ended under the round.
@@ -229,7 +231,7 @@ fn a_guard_that_outlives_the_shutdown_is_never_valid_again() -> TestResult {
         };
         join(shutting_down);
         // Won during the shutdown, and nobody looks after it.
-        assert!(last.is_none_or(|it| it.check() == Err(Lost::ShutDown)));
+        assert!(last.is_none_or(|it| reason(it.check()) == Err(LostReason::ShutDown)));
         nothing_is_left(&servers);
     }
     Ok(())

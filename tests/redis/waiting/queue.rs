@@ -8,7 +8,7 @@ use std::time::Instant;
 
 use crossbeam_channel::bounded;
 use devnodes::{PATIENCE, Server, Servers, eventually};
-use quorlock::{AcquireError, CancelHandle, LockGuard, LockManager, Lost, Mutex};
+use quorlock::{AcquireError, CancelHandle, LockGuard, LockManager, LostReason, Mutex};
 
 use crate::support::*;
 use crate::waiting::lists::*;
@@ -279,7 +279,7 @@ fn a_guard_whose_lock_has_run_out_keeps_nobody_of_its_manager_out() -> TestResul
 
     for waiter in waiters {
         let guard = join(waiter)?;
-        assert_eq!(held.check(), Err(Lost::LeaseOver));
+        assert_eq!(reason(held.check()), Err(LostReason::LeaseOver));
         guard.check()?;
         assert!(held.fencing_token() < guard.fencing_token());
         assert!(2 <= servers.holders(NAME));
@@ -304,7 +304,7 @@ fn a_guard_whose_keys_are_gone_keeps_nobody_of_its_manager_out() -> TestResult {
     assert!(held.extend(LONG).is_err());
 
     let guard = join(waiter)?;
-    assert_eq!(held.check(), Err(Lost::Gone));
+    assert_eq!(reason(held.check()), Err(LostReason::Gone));
     drop(held);
     guard.release()?;
     nothing_waits(&servers);

@@ -5,7 +5,7 @@ use crate::answer::AcquireReply;
 use crate::config::Config;
 use crate::engine::nodes::primary::NodeAddress;
 use crate::engine::{Engine, HoldInner, LockSpec, ManagerState};
-use crate::error::{Lost, NodeFailure};
+use crate::error::{LostReason, NodeFailure};
 use crate::ids::{NodeId, RecordVersion};
 use crate::inspection::SecretValue;
 use crate::logic::acquire_round::{AcquireEnd, LossReason};
@@ -561,7 +561,7 @@ fn h2_calls_that_have_left_and_holds_that_have_ended_leave_no_owner_behind() {
     queued.leave_with(7);
     assert!(!shared.queues.is_empty(), "the hold is known by its owner");
 
-    hold.lose(Lost::ShutDown);
+    hold.lose(LostReason::ShutDown);
 
     assert!(shared.queues.is_empty());
     drop(ticket);
@@ -603,7 +603,7 @@ fn h5_a_call_asks_for_what_is_handed_over_to_it_while_as_many_holds_as_may_wait_
         shared.admission.try_enter().is_none(),
         "when it is its turn"
     );
-    first.lose(Lost::ShutDown);
+    first.lose(LostReason::ShutDown);
     assert!(wins().is_some());
     drop(second);
 

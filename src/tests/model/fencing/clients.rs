@@ -221,7 +221,7 @@ impl<const A: usize> World<A> {
         let now = self.now(&state.attempts[me]);
         match end {
             ExtendEnd::Gone => {
-                assert!(lease.lose(Lost::Gone));
+                assert!(lease.lose(LostReason::Gone));
                 self.end_hold(state, me);
                 return None;
             }
