@@ -17,9 +17,7 @@ struct Of<'a>(&'a Option<Arc<str>>);
 
 impl fmt::Display for Of<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0
-            .as_deref()
-            .map_or(Ok(()), |it| write!(f, "{}: ", it.escape_debug()))
+        self.0.as_deref().map_or(Ok(()), |it| write!(f, "{it}: "))
     }
 }
 

@@ -97,7 +97,7 @@ fn h28_j3_k6_what_a_gone_call_of_any_kind_is_handed_is_passed_on_at_once() -> Te
 
 /// Monitors subscribe to patterns.
 #[test]
-fn h30_the_dead_are_skipped_at_once_beside_a_subscriber_of_all_channels() -> TestResult {
+fn h3_the_dead_are_skipped_at_once_beside_a_subscriber_of_all_channels() -> TestResult {
     let (servers, [holder, other]) = with_managers(far);
     let monitor = |server: &Server| {
         let mut client = server.client().unwrap();
@@ -157,7 +157,7 @@ fn wins_beside_a_foreign_key<T>(
 }
 
 #[test]
-fn h29_a_holder_of_any_kind_is_in_no_list_of_a_server_that_refused_it() -> TestResult {
+fn h3_a_holder_of_any_kind_is_in_no_list_of_a_server_that_refused_it() -> TestResult {
     let (servers, [locks]) = with_managers(far);
     let is_listed = |list: &str| servers.iter().any(|it| !members_in(it, list).is_empty());
     for kind in KINDS {
@@ -197,7 +197,7 @@ fn inspections(kind: Kind, locks: &LockManager) -> Result<Vec<Inspection>, Acqui
 }
 
 #[test]
-fn h31_all_that_gives_something_back_works_on_full_servers() -> TestResult {
+fn e5_all_that_gives_something_back_works_on_full_servers() -> TestResult {
     needs!(Settings);
     let (servers, [holder, gone, other]) = with_managers(far);
     let full = |is_full: bool| {

@@ -192,7 +192,7 @@ fn i8_a_dead_writer_in_line_keeps_no_reader_out() -> TestResult {
 
 /// As where its connections were cut when it gave up, for longer than its leave command is kept.
 #[test]
-fn h29_a_writer_that_is_gone_keeps_no_reader_out_although_its_process_listens() -> TestResult {
+fn i8_a_writer_that_is_gone_keeps_no_reader_out_although_its_process_listens() -> TestResult {
     let (servers, [one, two, three]) = with_managers(far);
     let first = read(&one, &servers, NAME);
     let cancel = CancelHandle::new();
@@ -218,7 +218,7 @@ fn h29_a_writer_that_is_gone_keeps_no_reader_out_although_its_process_listens() 
 
 /// Its manager has another call that waits.
 #[test]
-fn h29_a_writer_that_was_cut_off_when_it_gave_up_refuses_no_reader_later() -> TestResult {
+fn i8_a_writer_that_was_cut_off_when_it_gave_up_refuses_no_reader_later() -> TestResult {
     if !long_tests() {
         return Ok(());
     }
