@@ -64,11 +64,6 @@ impl Answer {
         )
     }
 
-    /// Whether it grants or refuses the lock.
-    pub(crate) fn is_vote(&self) -> bool {
-        self.is_granted() || self.is_held()
-    }
-
     /// The granted slot of a semaphore; `None` otherwise.
     pub(crate) fn slot(&self) -> Option<u8> {
         match self {

@@ -196,7 +196,6 @@ impl Session {
             shows_quarantine: self.shows_quarantine(),
             clock: self.eligibility.clock.offset(),
             stepped_at: self.stepped_at,
-            is_near: self.min_rtt.is_short(),
             is_bundling: self.min_rtt.batches() <= self.conn.batches && !self.is_stopping,
             is_notified: self.conn.is_notified(),
         }

@@ -8,7 +8,7 @@ use crate::engine::{
     self, Attempt, AttemptFacts, CancelHandle, Engine, HoldInner, LockSpec, LostAttempt,
     ManagerState, NotWon, Owner, QueuedCall, Request, RoundTicket, Woken, Won,
 };
-use crate::error::{AcquireError, HeldBy, NodeAnswer, NodeFailure, NodeReport, Rows};
+use crate::error::{AcquireError, HeldBy, NodeAnswer, NodeFailure, Rows};
 use crate::lock::hold::Hold;
 use crate::logic::acquire_round::LossReason;
 use crate::logic::{outage, pause, quorum};
@@ -447,12 +447,12 @@ impl<'a> Acquisition<'a> {
         let shared = &self.engine.shared;
         let waited = self.waited();
         let name = self.spec.name.clone();
+        let by = shared.queues.held_by(&self.spec.commands);
         let Some(lost) = self.lost.take() else {
             // The manager holds the lock itself, or other calls were first. No node was asked.
-            let by = shared.queues.held_by(&self.spec.commands);
             let nodes = shared.fanout.not_asked(time::tick());
-            let asks = |row: &&NodeReport| row.answer == NodeAnswer::NotAsked;
-            if by == HeldBy::Other && nodes.iter().filter(asks).count() < quorum(nodes.len()) {
+            let votes = nodes.iter().filter(|it| it.answer == NodeAnswer::NotAsked);
+            if by == HeldBy::Other && votes.count() < quorum(nodes.len()) {
                 return AcquireError::NoQuorum {
                     name,
                     nodes,
@@ -476,7 +476,7 @@ impl<'a> Acquisition<'a> {
         match lost.why {
             LossReason::Held | LossReason::Overtaken => AcquireError::Held {
                 name,
-                by: shared.queues.held_by(&self.spec.commands),
+                by,
                 nodes,
                 waited,
             },

@@ -281,7 +281,7 @@ fn why(rule: Rule, votes: &Votes) -> Option<LossReason> {
         )
     });
     let without = votes.count(|_| true).saturating_sub(voted);
-    if without.saturating_sub(unusable) <= votes.spare() && votes.spare() < unusable {
+    if votes.spare() < unusable {
         Some(LossReason::KeyInUse)
     } else if votes.spare() < without {
         Some(LossReason::NoQuorum)

@@ -47,18 +47,15 @@ impl MinRtt {
         this.into_iter().chain(self.before).min()
     }
 
-    /// Whether a round trip takes less time than to wake a thread.
-    pub(crate) fn is_short(&self) -> bool {
-        self.shortest().is_some_and(|rtt| rtt < SHORT)
-    }
-
     /// Number of batches under way above which commands wait, to be written together after an answer: every batch costs
     /// a wake-up here and one at the server, and a command waits while one is under way.
     pub(crate) fn batches(&self) -> usize {
-        if self.is_short() {
+        let Some(rtt) = self.shortest() else {
+            return BATCHES;
+        };
+        if rtt < SHORT {
             return 1;
         }
-        let rtt = self.shortest().unwrap_or_default();
         let often = rtt.as_nanos().checked_div(SHORT.as_nanos());
         let often = usize::try_from(often.unwrap_or_default());
         often.unwrap_or(usize::MAX).max(BATCHES)

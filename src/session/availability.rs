@@ -58,8 +58,6 @@ pub(crate) struct Availability {
     pub(super) clock: Option<(i64, i64)>,
     /// Time of the last known clock step forward.
     pub(crate) stepped_at: Option<Tick>,
-    /// Whether a round trip takes less time than to wake a thread.
-    pub(crate) is_near: bool,
     /// Whether commands wait for an answer, to be written together after it.
     pub(super) is_bundling: bool,
     /// Whether the server announces releases on this connection.

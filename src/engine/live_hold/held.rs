@@ -332,7 +332,6 @@ impl HoldInner {
             release.admit_next();
         } else {
             release.flush();
-            release.round.spin(fanout);
         }
         release.wait(deadline)
     }

@@ -219,11 +219,6 @@ impl Fanout {
         self.nodes_with(|it| it.is_up() && it.quarantine(length, now).is_none())
     }
 
-    /// Whether a round with a majority takes less time than to wake a thread.
-    pub(crate) fn is_near(&self) -> bool {
-        quorum(self.nodes.len()) <= self.nodes_with(|it| it.is_near).len()
-    }
-
     /// Whether an answer of a node is late or unread.
     pub(crate) fn is_late(&self, now: Tick) -> bool {
         !self

@@ -166,7 +166,6 @@ impl Attempt {
         broadcast: Broadcast,
     ) -> Result<Won, LostAttempt> {
         self.round.send(fanout, broadcast);
-        self.round.spin(fanout);
         self.finish(fanout, request)
     }
 
@@ -226,7 +225,7 @@ impl Attempt {
         // back its own. Therefore such refusals are no votes, and the open nodes decide whether a majority votes.
         let is_held = end == AcquireEnd::Lost(LossReason::Held);
         if is_held {
-            let answered = || self.round.nodes_with(Answer::is_vote);
+            let answered = || self.round.nodes_with(|it| it.is_granted() || it.is_held());
             if lacks_votes(answered()) {
                 self.round.wait_for_rows(self.deadline);
             }
@@ -340,18 +339,15 @@ impl Attempt {
         }
         let mut to = self.reached();
         let mut granted = 0_usize;
-        let mut has_quarantined = false;
         let asked = self.round.reached();
-        let mut silent = NodeSet::default();
+        let mut may_have_granted = NodeSet::default();
         for (node, answer) in fanout.ids().zip(answers) {
             match answer {
-                NodeAnswer::Granted | NodeAnswer::GrantedBehind => {
+                NodeAnswer::Granted
+                | NodeAnswer::GrantedBehind
+                | NodeAnswer::Failed(NodeFailure::Quarantined { .. }) => {
                     granted = granted.saturating_add(1);
-                }
-                // A key there is no vote, and its holder could not heal the lock.
-                NodeAnswer::Failed(NodeFailure::Quarantined { .. }) => {
-                    granted = granted.saturating_add(1);
-                    has_quarantined = true;
+                    may_have_granted.insert(node);
                 }
                 // Only these answers prove that no key of ours is there. An entry may be.
                 NodeAnswer::Held { .. } | NodeAnswer::HeldByReaders { .. }
@@ -360,17 +356,17 @@ impl Attempt {
                     to.remove(node)
                 }
                 NodeAnswer::Pending | NodeAnswer::Failed(_) if asked.contains(node) => {
-                    silent.insert(node);
+                    may_have_granted.insert(node);
                 }
                 _ => {}
             }
         }
         // RACE: T1, this call, loses its round before a quarantined server has answered; T2, the server, grants the
         // lock; T1 waits for other servers and claims nothing. Therefore T1 takes back such a possible grant.
-        has_quarantined =
-            has_quarantined || !fanout.quarantined_of(silent, self.sent.tick).is_empty();
-        let may_be_granted = granted != 0 || !silent.is_empty();
-        let goes_on = !(has_quarantined || self.owner.claims && may_be_granted);
+        // A key there is no vote, and its holder could not heal the lock.
+        let quarantined = fanout.quarantined_of(may_have_granted, self.sent.tick);
+        let claims = self.owner.claims && !may_have_granted.is_empty();
+        let goes_on = quarantined.is_empty() && !claims;
         if stays && request.policy.entry.is_some() && goes_on {
             // The call is in the lists, and a release hands the lock over to it. It claims the grants once.
             return None;

@@ -6,18 +6,18 @@
 //! [`query_many`] waits for every answer.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use crate::answer::Answer;
 use crate::engine::nodes::fanout::{Broadcast, Fanout};
-use crate::engine::round::admission;
 use crate::error::{NodeAnswer, NodeFailure};
 use crate::ids::{NodeId, NodeSet};
 use crate::logic::ballot::{Ballot, Round, Step};
 use crate::logic::tally::ProbeRound;
 use crate::session::pending_command::ReplyHandler;
 use crate::sys::sync::{Condvar, Mutex, MutexGuard};
-use crate::sys::{SPINS_MAX, yield_now};
+use crate::sys::{SPINS_MAX, TICKETS, yield_now};
 use crate::time::{self, Moment, Tick};
 use crate::wire::Command;
 
@@ -84,19 +84,15 @@ impl<R: Round> Pending<R> {
         self.set_reached(taken);
     }
 
-    /// Polls for the decision for a moment and yields to other threads. For the only caller of the process with near
-    /// nodes: the workers then often answer before it sleeps. Many callers, or many yields, would take the processor
-    /// from workers and servers.
-    pub(crate) fn spin(&self, fanout: &Fanout) {
-        let mut left = SPINS_MAX;
-        while 0 < left && !self.is_over() && admission::is_alone() && fanout.is_near() {
-            left = left.saturating_sub(1);
+    /// Waits for the decision. At `deadline` the votes so far decide.
+    ///
+    /// The only caller of the process yields a few times before it sleeps: near nodes then often answer first. Many
+    /// callers, or many yields, would take the processor from workers and servers.
+    pub(crate) fn wait(&self, deadline: Tick) -> R::End {
+        let mut yields = 0..SPINS_MAX;
+        while !self.is_over() && TICKETS.load(Ordering::Relaxed) <= 1 && yields.next().is_some() {
             yield_now();
         }
-    }
-
-    /// Waits for the decision. At `deadline` the votes so far decide.
-    pub(crate) fn wait(&self, deadline: Tick) -> R::End {
         let mut state = self.state.lock();
         loop {
             if let Some(end) = state.ballot.end() {
