@@ -222,7 +222,7 @@ pub enum AcquireError {
     #[error(transparent)]
     BadTtl(BuildProblem),
     /// This thread still has guards of a lost hold of this [reentrant](crate::ReentrantMutex) lock. Drop them first.
-    #[error("{lost}; this thread still has guards of the lost hold: drop them first")]
+    #[error("{lost}; drop the guards of this thread first")]
     HoldLost {
         /// How the hold was lost.
         lost: Lost,

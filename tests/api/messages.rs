@@ -144,7 +144,7 @@ fn a_lost_hold_says_what_to_do_and_how_it_was_lost() {
         }
         .to_string(),
         "\"report\": lock lost: too many nodes no longer hold it; \
-         this thread still has guards of the lost hold: drop them first",
+         drop the guards of this thread first",
     );
     assert_eq!(
         AcquireError::TooManyHolds { max: u32::MAX }.to_string(),

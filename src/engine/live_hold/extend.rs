@@ -44,6 +44,18 @@ impl Due for HoldInner {
         let Now { moment, tick } = now;
         let fanout = &self.shared.fanout;
         let mut state = self.state.lock();
+        // Not in the first life of a handed-over lock, which is always short.
+        if state.lease.is_held()
+            && state.lease.ends_in(moment) <= lease::renew_after(self.spec.ttl())
+            && !state.is_handed_over
+        {
+            let lost = self.lost_by(state.lease.reason_of_end());
+            let early = std::mem::take(&mut state.early);
+            drop(state);
+            early.notify(&lost, &self.shared.callbacks);
+            // RACE: T1, the renewal thread, unlocks; T2 releases the lock or loses it. Therefore T1 decides only now.
+            state = self.state.lock();
+        }
         if let Some(loss) = self.end_by_clock(&mut state, moment) {
             drop(state);
             self.announce(loss);
@@ -64,14 +76,6 @@ impl Due for HoldInner {
             drop(state);
             self.shared.schedule.remove(&self.entry);
             return None;
-        }
-        // Not in the first life of a handed-over lock, which is always short.
-        if state.lease.ends_in(moment) <= lease::renew_after(self.spec.ttl())
-            && !state.is_handed_over
-        {
-            // A woken thread waits for this step at most, once per hold.
-            let end = state.lease.reason_of_end();
-            std::mem::take(&mut state.early).notify(&self.lost_by(end), &self.shared.callbacks);
         }
         if state.lease.is_renewed()
             && !state.logged_long

@@ -253,9 +253,7 @@ impl HoldInner {
             // The renewal thread may be late, as this process was.
             self.announce(loss);
         }
-        valid
-            .map(|until| now.until(until))
-            .map_err(|reason| self.lost_by(reason))
+        Ok(now.until(valid.map_err(|reason| self.lost_by(reason))?))
     }
 
     /// A channel for the loss, or for an `early` warning of it. It closes without a message if there is none.
@@ -265,8 +263,8 @@ impl HoldInner {
             return LostReceiver::of(self.lost_by(LostReason::Forked));
         }
         let mut state = self.state.lock();
-        match &state.announced {
-            Some(lost) => LostReceiver::of(lost.clone()),
+        match state.announced.clone() {
+            Some(lost) => LostReceiver::of(lost),
             _ if early => state.early.listen(self.shared.process),
             _ => state.listeners.listen(self.shared.process),
         }
