@@ -98,7 +98,9 @@ pub(crate) fn of(error: &ServerError) -> Option<NodeFailure> {
                 "unknown command",
             ]
             .iter()
-            .any(|it| details.contains(it)) =>
+            .any(|it| details.contains(it))
+                // Members are asked of another kind of server.
+                && !details.contains("SENTINEL") =>
         {
             // Without arguments, which differ between servers.
             let text = message();

@@ -347,7 +347,11 @@ fn c4_a_client_that_comes_after_the_step_does_not_see_it_and_gets_a_larger_token
     assert!(first.is_valid() && second.is_valid());
     assert!(first.fencing_token() < second.fencing_token());
     // Managers that have seen the nodes before know better.
-    assert_eq!(quarantined(&holder), [0, 1, 2]);
+    let checks = holder.check_nodes();
+    assert!(
+        checks.iter().all(|it| is_quarantined(it.failure.as_ref())),
+        "{checks:?}"
+    );
     Ok(())
 }
 

@@ -91,7 +91,7 @@ fn an_owner_token_that_a_server_repeats_in_an_error_is_in_no_row_and_in_no_error
         };
         let keys: usize = str::from_utf8(count).ok()?.parse().ok()?;
         let repeated = args.get(keys..)?.join(&b"' '"[..]);
-        let begin = b"-ERR unknown command 'EVALSHA', with args beginning with: '";
+        let begin = b"-ERR upstream failure at 'EVALSHA', with args beginning with: '";
         (name == b"EVALSHA").then(|| [begin, &repeated[..], b"'\r\n"].concat())
     });
     let locks = builder([fake.url()]).outage_timeout(secs(0)).build()?;
