@@ -63,8 +63,8 @@ impl Due for HoldInner {
         }
         if !state.lease.is_held() {
             // Released: now, if the lock was kept.
-            if state.lease.lost().is_none() {
-                let kept_for = state.kept_until.saturating_duration_since(tick);
+            if let Some(kept_until) = state.kept_until.filter(|_| state.lease.lost().is_none()) {
+                let kept_for = kept_until.saturating_duration_since(tick);
                 if !kept_for.is_zero() {
                     return Some(kept_for);
                 }
@@ -72,7 +72,7 @@ impl Due for HoldInner {
                 batch.asked = batch.asked.union(state.reached);
             }
             // RACE: T1, the renewal thread, plans the next step of the lock; T2 releases it and removes its entry; T1
-            // enters it again. Therefore T1 removes it here, when that entry is due. A second release is harmless.
+            // enters it again. Therefore T1 removes it here, when that entry is due.
             drop(state);
             self.shared.schedule.remove(&self.entry);
             return None;

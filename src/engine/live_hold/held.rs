@@ -72,7 +72,7 @@ pub(super) struct HoldState {
     pub(super) longest_ttl: Duration,
     pub(super) reached: NodeSet,
     /// No release is sent before: see [`HoldInner::keep_until`].
-    pub(super) kept_until: Tick,
+    pub(super) kept_until: Option<Tick>,
     pub(super) listeners: Listeners,
     /// For a warning before the loss.
     pub(super) early: Listeners,
@@ -210,7 +210,7 @@ impl HoldInner {
             counter_kept: won.sent.tick,
             longest_ttl: won.spec.ttl(),
             reached: won.reached,
-            kept_until: won.sent.tick,
+            kept_until: None,
             listeners: Listeners::default(),
             early: Listeners::default(),
             announced: None,
@@ -273,7 +273,7 @@ impl HoldInner {
     /// Sends no release before this time.
     pub(crate) fn keep_until(&self, until: Tick) {
         let mut state = self.state.lock();
-        state.kept_until = state.kept_until.max(until);
+        state.kept_until = state.kept_until.max(Some(until));
     }
 
     pub(crate) fn on_lost(&self, callback: Callback) {
@@ -296,8 +296,15 @@ impl HoldInner {
     /// A kept lock is not held from here on either. The renewal thread sends its release in time.
     pub(crate) fn release(self: &Arc<Self>) -> Result<Released, ReleaseError> {
         let began = time::tick();
-        let kept_for = (self.state.lock().kept_until).saturating_duration_since(began);
-        if !kept_for.is_zero() {
+        // RACE: T1, this thread, ends the hold; T2, the renewal thread, finds it ended and sends the release of a kept
+        // lock; the release of T1 finds no key, and its lock counts as lost. Therefore T1 first says that it is not kept.
+        let kept_until = {
+            let mut state = self.state.lock();
+            state.kept_until = state.kept_until.filter(|it| began < *it);
+            state.kept_until
+        };
+        if let Some(kept_until) = kept_until {
+            let kept_for = kept_until.saturating_duration_since(began);
             let confirmed = self.end()?.held.confirmed.len();
             let ManagerState {
                 fanout,
@@ -474,7 +481,7 @@ impl HoldInner {
     /// Enqueues the release of a lost or kept lock, unless it is still kept. Called with the state locked, so that it
     /// follows every extension; the caller flushes.
     pub(super) fn release_rest(&self, state: &HoldState) {
-        if time::tick() < state.kept_until {
+        if state.kept_until.is_some_and(|it| time::tick() < it) {
             return;
         }
         let command = self.release_command(self.update());
