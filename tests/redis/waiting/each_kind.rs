@@ -228,6 +228,8 @@ fn e5_all_that_gives_something_back_works_on_full_servers() -> TestResult {
             });
             full(true);
             held.release()?;
+            // A full server grants nothing to a call that comes too late for its hand-over, and asks.
+            full(false);
             for call in other.into_iter().chain(next) {
                 join(call)?.release()?;
             }
