@@ -18,7 +18,7 @@
 //!
 //! A new connection passes one more gate: the settings of the server cost no lock, and its record fits this manager.
 //!
-//! A command for a stalled or crowded server does not come here (`availability.rs`). A message that hands a lock over
+//! A command for a stalled server does not come here (`availability.rs`). A message that hands a lock over
 //! passes gate 5, shows no clock step, and is a vote if its token and call are current (`engine/wait/queue.rs`). A won
 //! round checks gate 6 again (`engine/round/attempt.rs`).
 
