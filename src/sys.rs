@@ -13,8 +13,8 @@ pub(crate) mod sync;
 mod system;
 
 pub(crate) use system::{
-    Events, OwnThread, Poll, Registry, SPINS_MAX, Socket, TICKETS, ThreadId, Tick, Token, Waker,
-    boot_clock, fill_random, this_thread, tick, wall_clock, yield_now,
+    Events, OwnThread, Poll, Registry, Socket, ThreadId, Tick, Token, Waker, boot_clock,
+    fill_random, this_thread, tick, wall_clock, yield_now,
 };
 
 /// Token of wake-ups of a poll.

@@ -32,7 +32,7 @@ pub(crate) use locks::{Condvar, Mutex, MutexGuard};
 pub(crate) use poll::{Events, Poll, Registry, Token, Waker};
 pub(crate) use shuttle::sync::atomic::{AtomicBool, AtomicU64, fence};
 pub(crate) use socket::{Peer, Socket, accept};
-pub(crate) use threads::{OwnThread, SPINS_MAX, TICKETS, ThreadId, this_thread, yield_now};
+pub(crate) use threads::{OwnThread, ThreadId, this_thread, yield_now};
 pub(crate) use trace::trace;
 
 /// Fills it from the generator of the run, so that a run can be repeated.

@@ -10,8 +10,7 @@ pub(crate) use std::sync::atomic::{AtomicBool, AtomicU64, fence};
 
 pub(crate) use socket::Socket;
 pub(crate) use threads::{
-    Condvar, OwnThread, SPINS_MAX, TICKETS, ThreadId, Tick, boot_clock, this_thread, tick,
-    wall_clock, yield_now,
+    Condvar, OwnThread, ThreadId, Tick, boot_clock, this_thread, tick, wall_clock, yield_now,
 };
 
 /// Fills it from the system's generator.

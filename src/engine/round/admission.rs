@@ -6,12 +6,10 @@
 
 use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use crate::engine::park::{Parker, Signal};
 use crate::logic::round_limit::RoundLimit;
-use crate::sys::TICKETS;
 use crate::sys::sync::Mutex;
 use crate::time::{self, Tick};
 
@@ -84,7 +82,6 @@ impl Admission {
     }
 
     fn ticket(self: &Arc<Self>, waited: Duration) -> RoundTicket {
-        TICKETS.fetch_add(1, Ordering::Relaxed);
         RoundTicket {
             admission: Arc::clone(self),
             waited,
@@ -152,7 +149,6 @@ impl RoundTicket {
 
 impl Drop for RoundTicket {
     fn drop(&mut self) {
-        TICKETS.fetch_sub(1, Ordering::Relaxed);
         self.admission
             .change(|tickets| tickets.under_way = tickets.under_way.saturating_sub(1));
     }
@@ -218,13 +214,6 @@ mod tests {
         let admission = Arc::new(Admission::default());
         admission.allow(limit);
         admission
-    }
-
-    #[test]
-    fn h5_a_caller_beside_a_round_of_another_manager_is_not_alone() {
-        let _others = [admission(1).enter(), admission(1).try_enter().unwrap()];
-
-        assert!(2 <= TICKETS.load(Ordering::Relaxed));
     }
 
     fn enqueue(admission: &Arc<Admission>) -> Waiting {

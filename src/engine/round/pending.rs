@@ -6,7 +6,6 @@
 //! [`query_many`] waits for every answer.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use crate::answer::Answer;
@@ -17,7 +16,6 @@ use crate::logic::ballot::{Ballot, Round, Step};
 use crate::logic::tally::ProbeRound;
 use crate::session::pending_command::ReplyHandler;
 use crate::sys::sync::{Condvar, Mutex, MutexGuard};
-use crate::sys::{SPINS_MAX, TICKETS, yield_now};
 use crate::time::{self, Moment, Tick};
 use crate::wire::Command;
 
@@ -86,13 +84,8 @@ impl<R: Round> Pending<R> {
 
     /// Waits for the decision. At `deadline` the votes so far decide.
     ///
-    /// The only caller of the process yields a few times before it sleeps: near nodes then often answer first. Many
-    /// callers, or many yields, would take the processor from workers and servers.
+    /// It sleeps at once: on a busy machine each yield may cost a slice of the processor.
     pub(crate) fn wait(&self, deadline: Tick) -> R::End {
-        let mut yields = 0..SPINS_MAX;
-        while !self.is_over() && TICKETS.load(Ordering::Relaxed) <= 1 && yields.next().is_some() {
-            yield_now();
-        }
         let mut state = self.state.lock();
         loop {
             if let Some(end) = state.ballot.end() {

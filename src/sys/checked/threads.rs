@@ -2,26 +2,8 @@
 
 use std::io;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 pub(crate) use shuttle::thread::{ThreadId, current as this_thread, yield_now};
-
-pub(crate) const SPINS_MAX: usize = 2;
-
-/// No count: schedules of other threads run in the same process, and a schedule has to be the same each time.
-pub(crate) struct NoCount;
-
-pub(crate) static TICKETS: NoCount = NoCount;
-
-impl NoCount {
-    pub(crate) fn fetch_add(&self, _: usize, _: Ordering) {}
-
-    pub(crate) fn fetch_sub(&self, _: usize, _: Ordering) {}
-
-    pub(crate) fn load(&self, _: Ordering) -> usize {
-        0
-    }
-}
 
 use super::clock::Tick;
 use super::locks::{Condvar, Mutex};

@@ -12,12 +12,6 @@ use parking_lot::MutexGuard;
 
 pub(crate) use std::thread::{ThreadId, current as this_thread, yield_now};
 
-/// Number of yields before a thread sleeps. Few: beside busy programs each yield may cost a slice of the processor.
-pub(crate) const SPINS_MAX: usize = 8;
-
-/// Number of round tickets of all managers of this process.
-pub(crate) static TICKETS: AtomicUsize = AtomicUsize::new(0);
-
 /// A point in time for waiting and for time-outs.
 pub(crate) type Tick = Instant;
 
