@@ -49,27 +49,28 @@
 local proposal = tonumber(ARGV[3])
 
 -- The shortest way for one lock, before any function, because Lua makes each function again in every run. Four
--- commands, because this runs on every node for every acquisition. The lock is set before the rest is read, and deleted
--- again if necessary: a script is atomic, so no other command sees it. No node refuses a proposal with so small a lead:
--- half of the shortest quarantine, microseconds. Counters are compared as text if they have the length of times, which
--- orders numbers correctly; other text of that length may be replaced. The record's END is text of that length as well,
+-- commands, because this runs on every node for every acquisition. All is read before the lock is set: an access list
+-- that forbids one of the commands leaves no lock behind. No node refuses a proposal with so small a lead: half of the
+-- shortest quarantine, microseconds. Counters are compared as text if they have the length of times, which orders
+-- numbers correctly; other text of that length may be replaced. The record's END is text of that length as well,
 -- characters 34 to 49.
-if #KEYS == 6 and proposal <= now + 50000 and redis.call("SET", KEYS[1], ARGV[1], "NX", "PX", ARGV[2]) then
-  local found = redis.call("MGET", KEYS[2], KEYS[3], KEYS[4])
-  local seen, record = found[1], found[2]
-  if not found[3] and seen and #seen == 16 and #ARGV[3] == 16 and seen < ARGV[3] and ARGV[4] ~= "0" and record
-    and string.sub(record, 1, 15) == ARGV[5] and string.sub(record, 34, 49) <= seen then
+local found
+if #KEYS == 6 then
+  found = redis.call("MGET", KEYS[1], KEYS[2], KEYS[3], KEYS[4])
+  local lock, seen, record, mark = unpack(found)
+  if not lock and not mark and proposal <= now + 50000 and seen and #seen == 16 and #ARGV[3] == 16 and seen < ARGV[3]
+    and ARGV[4] ~= "0" and record and string.sub(record, 1, 15) == ARGV[5] and string.sub(record, 34, 49) <= seen
+    and redis.call("SET", KEYS[1], ARGV[1], "NX", "PX", ARGV[2]) then
     redis.call("SET", KEYS[2], ARGV[3], "PX", ARGV[4])
     return now
   end
-  redis.call("DEL", KEYS[1])
 end
 
 local call_began, life, client, first, slot, told = string.match(ARGV[6], "^(%d+) (%d*) (%x*) (%d+) (%-?%d*) (%d)$")
 local has_slots, from = slot ~= "-", math.abs(tonumber(slot) or 1)
 local n = has_slots and (#KEYS - 3) / 2 or (#KEYS - 1) / 5
 local lists = has_slots and 1 or n
-local found = redis.call("MGET", unpack(KEYS, 1, 2 * n + 1 + lists))
+found = found or redis.call("MGET", unpack(KEYS, 1, 2 * n + 1 + lists))
 local record = found[2 * n + 1]
 -- include record_version.lua
 
@@ -223,6 +224,11 @@ end
 for _, i in ipairs(wanted) do
   if (whole(found[n + i]) or 0) < proposal then
     set_counter(redis.call, KEYS[n + i], ARGV[3], ARGV[4])
+    -- Deletes nothing: only who may release the lock gets it. Not as the first write, behind which a full server
+    -- runs SET.
+    if not found[i] then
+      redis.call("DEL", KEYS[i])
+    end
   end
   -- Never shorter: the owner relies on its extensions.
   local left = found[i] and redis.call("PTTL", KEYS[i])

@@ -498,6 +498,41 @@ fn b11_a_check_finds_every_missing_command_and_names_it_and_so_do_locks() -> Tes
 }
 
 #[test]
+fn b11_a_call_that_is_refused_for_a_missing_command_leaves_no_lock_behind() -> TestResult {
+    needs!(AccessLists);
+    let place = Place::new();
+    let kinds: [fn(&LockManager) -> bool; 5] = [
+        |it| it.mutex("a").try_lock().is_ok(),
+        |it| it.multi_lock(["a", "b"]).try_lock().is_ok(),
+        |it| it.semaphore("a", 3).try_acquire().is_ok(),
+        |it| it.rw_lock("a").try_read().is_ok(),
+        |it| it.rw_lock("a").try_write().is_ok(),
+    ];
+    for missing in of_all() {
+        for (number, kind) in kinds.iter().enumerate() {
+            for has_counter in [false, true] {
+                place.set_reader("");
+                assert!(!has_counter || kind(&place.manager()));
+                let is_denied =
+                    place
+                        .server
+                        .command(&["ACL", "SETUSER", "locks", &missing.replace('+', "-")]);
+                is_denied?;
+                if kind(&place.manager()) {
+                    continue;
+                }
+                let keys = lists::strings(&place.server.command(&["KEYS", "*"])?);
+                let is_lock =
+                    |it: &String| it.starts_with(PREFIX) || it.starts_with("quorlock:slot-0");
+                let locks: Vec<_> = keys.into_iter().filter(is_lock).collect();
+                assert_eq!(locks, [""; 0], "{missing}: kind {number}, {has_counter}");
+            }
+        }
+    }
+    Ok(())
+}
+
+#[test]
 fn b11_a_check_of_a_user_with_the_lists_of_the_guide_finds_nothing_to_be_refused() -> TestResult {
     needs!(AccessLists);
     let place = Place::new();
