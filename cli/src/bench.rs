@@ -242,7 +242,7 @@ fn progress() -> ProgressBar {
 #[cfg(unix)]
 fn listen(stop: &CancelHandle, signal: &Arc<AtomicU8>) -> Result<(), Failed> {
     let (stop, signal) = (stop.clone(), Arc::clone(signal));
-    let tell = move |number| {
+    let tell = move |number, _| {
         signal.store(u8::try_from(number).unwrap_or(0), Ordering::SeqCst);
         stop.cancel();
     };

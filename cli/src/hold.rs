@@ -83,7 +83,7 @@ pub(crate) fn run(args: &NodeArgs, hold: &Hold) -> Result<ExitCode, Failed> {
 /// From now on signals and the end of stdin end the wait and the hold.
 fn listen(hold: &Hold, cancel: &CancelHandle, ends: &Sender<End>) -> Result<(), Failed> {
     let (on_signal, told) = (cancel.clone(), ends.clone());
-    let tell = move |signal| {
+    let tell = move |signal, _| {
         let _ = told.send(End::Signal(u8::try_from(signal).unwrap_or(0)));
         on_signal.cancel();
     };

@@ -12,7 +12,7 @@
 //! | `indicatif` | the progress bar of `bench` | the usual one; three small dependencies |
 //! | `nix` | blocks signals; starts a program with SIGPIPE as it is | `rustix` and Rust's library do not |
 //! | `serde`, `serde_json` | `--json` | the usual ones |
-//! | `signal-hook` | signals | no unsafe code here |
+//! | `signal-hook` | signals and their senders | no unsafe code here |
 //! | `toml` | the config file | the usual one |
 
 mod args;

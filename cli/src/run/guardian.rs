@@ -9,17 +9,17 @@ use std::fs;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Child, ExitCode, Stdio};
-use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
+use std::thread::park_timeout;
 use std::time::Duration;
 
+use nix::sys::signal::SigSet;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, Signal, kill_process};
-use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGTSTP, SIGUSR1, SIGUSR2};
 
 use crate::clock;
 use crate::exit::Exit;
 use crate::run::group::{Group, ourselves};
+use crate::signals::is_in_row;
 use crate::stderr::say;
 
 /// The argument of this task.
@@ -67,6 +67,17 @@ impl Guardian {
         let _ = self.write(&format!("{}\n", kill_at.as_nanos()));
     }
 
+    /// Whether it gets this signal too. Blocks for 0.1 s, in which a service manager signals all processes of a unit.
+    pub(crate) fn has_got(&mut self, signal: i32) -> bool {
+        park_timeout(LOOK / 10);
+        let status = fs::read_to_string(format!("/proc/{}/status", self.process.id()));
+        let has_got = is_in_row(&status.unwrap_or_default(), "ShdPnd:", signal);
+        if has_got {
+            let _ = self.write("\n");
+        }
+        has_got
+    }
+
     /// The group is gone.
     pub(crate) fn dismiss(mut self) {
         let _ = self.write(&format!("{DONE}\n"));
@@ -85,10 +96,8 @@ impl Guardian {
 /// The work of the guardian process.
 pub(crate) fn guard(mut arguments: impl Iterator<Item = OsString>) -> ExitCode {
     let lease = arguments.next().map(PathBuf::from);
-    for signal in [SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGTSTP, SIGUSR1, SIGUSR2] {
-        // Caught and ignored. Fails only for signals that cannot be caught.
-        let _ = signal_hook::flag::register(signal, Arc::new(AtomicBool::new(false)));
-    }
+    // They stay pending, where quorlock sees them. Fails for invalid sets only.
+    let _ = SigSet::all().thread_block();
     let mut heard = Heard::default();
     let why = loop {
         match heard.listen() {
@@ -158,6 +167,9 @@ impl Heard {
         let line = String::from_utf8_lossy(&line);
         if line == DONE {
             self.done = true;
+        } else if line.is_empty() {
+            // One is pending: quorlock has seen it.
+            let _ = SigSet::all().wait();
         } else if self.group.is_none() {
             self.group = line.parse().ok().and_then(Pid::from_raw).map(Group);
         } else {

@@ -143,7 +143,7 @@ impl<'a> Job<'a> {
             }
             self.look();
             match self.events.receiver.recv_timeout(self.pause()) {
-                Ok(Event::Signal(number)) => self.forward(number),
+                Ok(Event::Signal(number, of_manager)) => self.forward(number, of_manager),
                 Ok(Event::Stop) => self.say("a command that holds a lock cannot be suspended"),
                 Ok(Event::Child | Event::Lost)
                 | Err(RecvTimeoutError::Timeout | RecvTimeoutError::Disconnected) => {}
@@ -288,7 +288,11 @@ impl<'a> Job<'a> {
         }
     }
 
-    fn forward(&self, number: i32) {
+    fn forward(&mut self, number: i32, of_manager: bool) {
+        // A whole unit gets it: the guardian, and the command too. `pkill -f quorlock` finds the guardian alone.
+        if self.guardian.has_got(number) && of_manager {
+            return;
+        }
         if let Some(signal) = Signal::from_named_raw(number) {
             let _ = self.group.signal(signal);
         }
@@ -381,7 +385,7 @@ impl<'a> Job<'a> {
     fn wait_for_on_lost(&mut self) {
         while self.on_lost.is_some() {
             match self.events.receiver.recv() {
-                Ok(Event::Signal(_)) | Err(_) => return,
+                Ok(Event::Signal(..)) | Err(_) => return,
                 Ok(_) => self.reap(),
             }
         }

@@ -14,8 +14,8 @@ const FORWARDED: [i32; 6] = [SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2]
 
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum Event {
-    /// To be forwarded.
-    Signal(i32),
+    /// To be forwarded; with true a signal of what may be a service manager.
+    Signal(i32, bool),
     /// Ctrl-Z.
     Stop,
     /// A child process has ended or stopped.
@@ -36,18 +36,21 @@ pub(crate) struct Events {
 pub(crate) fn listen(cancel: &CancelHandle) -> io::Result<Events> {
     let (sender, receiver) = channel();
     let (cancel, told) = (cancel.clone(), sender.clone());
-    let handle = on_each(FORWARDED.into_iter().chain([SIGCHLD]), move |signal| {
-        let event = match signal {
-            SIGCHLD => Event::Child,
-            SIGTSTP => Event::Stop,
-            signal => Event::Signal(signal),
-        };
-        // Sent first: after a cancelled wait, the reason is there.
-        let _ = told.send(event);
-        if matches!(event, Event::Signal(_)) {
-            cancel.cancel();
-        }
-    })?;
+    let handle = on_each(
+        FORWARDED.into_iter().chain([SIGCHLD]),
+        move |signal, of_manager| {
+            let event = match signal {
+                SIGCHLD => Event::Child,
+                SIGTSTP => Event::Stop,
+                signal => Event::Signal(signal, of_manager),
+            };
+            // Sent first: after a cancelled wait, the reason is there.
+            let _ = told.send(event);
+            if matches!(event, Event::Signal(..)) {
+                cancel.cancel();
+            }
+        },
+    )?;
     Ok(Events {
         receiver,
         sender,
@@ -67,7 +70,7 @@ impl Events {
     /// The first signal, if any.
     pub(crate) fn signal(&self) -> Option<u8> {
         let signal = |it| {
-            if let Event::Signal(number) = it {
+            if let Event::Signal(number, _) = it {
                 u8::try_from(number).ok()
             } else {
                 None

@@ -127,17 +127,17 @@ fn a_guardian_that_was_killed_is_replaced_and_the_second_one_watches_as_well() -
         let (beats, locks) = (Beats::new(), others(&servers));
         let mut run = start(&servers, &beats);
         let first = guardian(&run).ok_or("a guardian")?;
-        // It does not end for what ends others: it catches INT, TERM, HUP and QUIT.
-        let caught = |it: &str| {
-            it.strip_prefix("SigCgt:")
+        // It does not end for what ends others: it blocks INT, TERM, HUP and QUIT.
+        let blocked = |it: &str| {
+            it.strip_prefix("SigBlk:")
                 .map(|it| u64::from_str_radix(it.trim(), 16).unwrap_or(0))
         };
-        eventually("it catches signals", || {
+        eventually("it blocks signals", || {
             let status =
                 fs::read_to_string(format!("/proc/{}/status", first.as_raw_nonzero())).unwrap();
             status
                 .lines()
-                .find_map(caught)
+                .find_map(blocked)
                 .is_some_and(|it| it & 0x4007 == 0x4007)
         });
         kill_process(first, Signal::KILL)?;

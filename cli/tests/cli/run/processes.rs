@@ -62,6 +62,67 @@ fn each_signal_is_handed_on_and_a_command_that_goes_on_keeps_the_lock() -> TestR
     Ok(())
 }
 
+/// As service managers do, and init tools by the program of a process.
+#[test]
+fn a_signal_to_the_unit_to_quorlock_or_to_its_processes_reaches_the_command_once() -> TestResult {
+    let servers = Servers::start(3)?;
+    let line = "for it in INT TERM HUP QUIT USR1; do trap \"echo $it\" $it; done; trap 'exit 5' USR2; \
+                sh -c 'trap \"\" INT TERM HUP QUIT USR1; while :; do sleep 0.05; done' & \
+                echo ready; while :; do sleep 0.05; done";
+    let mut run = Running::start(quorlock(&servers).args(["run", "report", "-c", line]));
+    assert_eq!(run.line().as_deref(), Some("ready"));
+    let mut unit = children(run.pid());
+    let command = unit.iter().position(|it| !it.1.contains("__guard"));
+    let (command, _) = unit.remove(command.ok_or("a command")?);
+    let (guardian, _) = unit.pop().ok_or("a guardian")?;
+    let all = [
+        &[run.pid(), guardian, command][..],
+        &children(command)
+            .into_iter()
+            .map(|it| it.0)
+            .collect::<Vec<_>>(),
+    ]
+    .concat();
+    let signals = [
+        (Signal::TERM, "TERM"),
+        (Signal::HUP, "HUP"),
+        (Signal::INT, "INT"),
+        (Signal::QUIT, "QUIT"),
+        (Signal::USR1, "USR1"),
+    ];
+    // Another signal each time: two of one kind could become one.
+    let mut next = signals.iter().cycle();
+    for _ in 0..7 {
+        let (signal, name) = next.next().ok_or("a signal")?;
+        // The command first: it has done with it when quorlock gets it.
+        for pid in all.iter().rev() {
+            // A sleep may have ended.
+            let _ = kill_process(*pid, *signal);
+            if *pid == command {
+                assert_eq!(run.line().as_deref(), Some(*name), "to the unit");
+            }
+        }
+        let (signal, name) = next.next().ok_or("a signal")?;
+        run.signal(*signal);
+        assert_eq!(run.line().as_deref(), Some(*name), "to quorlock");
+        // What `pkill -f quorlock` finds.
+        let (signal, name) = next.next().ok_or("a signal")?;
+        let both = [run.pid(), guardian].map(|it| it.as_raw_nonzero().to_string());
+        let mut kill = Command::new("kill");
+        let kill = kill.arg(format!("-{}", signal.as_raw())).args(both);
+        assert!(kill.status()?.success());
+        assert_eq!(run.line().as_deref(), Some(*name), "to its processes");
+    }
+    // Behind all others.
+    run.signal(Signal::USR2);
+    assert_eq!(
+        (run.line(), run.status()),
+        (None, Some(5)),
+        "no signal comes twice"
+    );
+    Ok(())
+}
+
 #[test]
 fn what_was_ignored_at_the_start_is_ignored_by_the_command() -> TestResult {
     let servers = Servers::start(3)?;
