@@ -1,6 +1,5 @@
 //! The health check of all nodes.
 
-use std::iter;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -15,16 +14,17 @@ use crate::wire::{Command, SyncKind, check};
 
 /// Smallest reported difference of clocks.
 const CLOCKS_DIFFER: Duration = Duration::from_secs(1);
-/// Number of commands of a check that every lock needs: the sync, and the first ones of [`check`].
-const NEEDED: usize = 7;
+/// Number of commands of a check that every lock needs: two, and the first ones of [`check`].
+const NEEDED: usize = 8;
 
 impl ManagerState {
     /// Tries on every node what locks do, and connects to it first if necessary. Waits for all nodes.
     pub(crate) fn check_nodes(&self) -> Vec<NodeCheck> {
         let nodes = &self.fanout.nodes;
-        // A sync shows a server that was emptied since its last lock.
+        // A sync shows a server that was emptied since its last lock, and the time a step of its clock.
         let look = self.fanout.records.rules().sync_record(SyncKind::Look);
-        let commands = iter::once(look).chain(check(&self.config.prefix));
+        let of_all = [look, Command::time()].into_iter();
+        let commands = of_all.chain(check(&self.config.prefix));
         let query = |command| NodeQuery { command, to: None };
         let mut failures = vec![[None, None]; nodes.len()];
         let answers = query_many(&self.fanout, commands.map(query));

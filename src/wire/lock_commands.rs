@@ -342,18 +342,12 @@ pub(crate) fn check(prefix: &[u8]) -> Vec<Command> {
     let lock = [prefix, b"quorlock:check:", &RecordVersion::draw().0].concat();
     let record = beside("check", &lock);
     let lock = LockKeys::of(lock.into());
-    let [key, fence, _, rest @ ..] = &lock.all()[..] else {
-        return Vec::new();
-    };
-    let keys = [&[*key, fence, &record], rest].concat();
+    let mut keys = lock.all();
+    if let Some(it) = keys.get_mut(2) {
+        *it = &record;
+    }
     let zeros = [b'0'; 49];
     let mut commands = vec![Command::plain(&[b"SET", &record, &zeros, b"PX", b"9999"])];
-    let mut run = |script, args: &str| {
-        let args: Vec<_> = args.split(',').map(str::as_bytes).collect();
-        let mut command = Command::of_script(script, &keys, &args);
-        command.kind = Kind::Check;
-        commands.push(command);
-    };
     for [acquire, extend, release] in [
         [Script::Acquire, Script::Extend, Script::Release],
         [
@@ -362,21 +356,26 @@ pub(crate) fn check(prefix: &[u8]) -> Vec<Command> {
             Script::ReleaseShared,
         ],
     ] {
-        for owner in ["1", "2"] {
-            run(
+        for (script, args) in [
+            (
                 acquire,
-                &[
-                    owner,
-                    ",999,1,999,000000000000000,1 999 0000000000000000 999 - 0",
-                ]
-                .concat(),
-            );
+                "1,999,1,999,000000000000000,1 999 0000000000000000 999 - 0",
+            ),
+            (
+                acquire,
+                "2,999,1,999,000000000000000,1 999 0000000000000000 999 - 0",
+            ),
+            (extend, "1,9999,1,999,000000000000000,keep"),
+            (release, "1,0 999 999 0 -"),
+            (release, "2,0 999 999 0 -"),
+        ] {
+            let args: Vec<_> = args.split(',').map(str::as_bytes).collect();
+            let mut command = Command::of_script(script, &keys, &args);
+            command.kind = Kind::Check;
+            commands.push(command);
         }
-        run(extend, "1,9999,1,999,000000000000000,keep");
-        run(release, "1,0 999 999 0 -");
-        run(release, "2,0 999 999 0 -");
     }
-    commands.push(Command::plain(&[b"DEL", fence, &record]));
+    commands.push(Command::plain(&[b"DEL", &lock.fence, &record]));
     commands
 }
 

@@ -33,13 +33,12 @@ fn not_permitted(message: &str) -> NodeFailure {
 
 /// The failed command of a script: servers before 7.2 show its line only.
 fn in_script(details: &str) -> Option<String> {
-    let (_, line) = details.split_once("@user_script:")?;
+    let line = details.split("@user_script:").nth(1)?;
     let line = line.split(['.', ':']).next()?.parse().ok()?;
-    let script = Script::ALL.iter().find(|it| details.contains(it.hash()))?;
-    let source = script.source();
-    let (_, command) = source.lines().take(line).last()?.rsplit_once("call(\"")?;
-    let (command, _) = command.split_once('"')?;
-    Some(format!("'{}': ", command.to_lowercase()))
+    let mut scripts = Script::ALL.into_iter();
+    let script = scripts.find(|it| details.contains(it.hash()))?;
+    let (_, call) = script.lines().take(line).last()?.rsplit_once("call(\"")?;
+    Some(format!("'{}': ", call.split('"').next()?.to_lowercase()))
 }
 
 /// Sorts an error reply to a command; none if the server lacks the script and has run nothing. Not for the login, where

@@ -51,14 +51,7 @@ impl Reply {
                 Answer::Subscribed
             }
             Value::Array(parts) if kind == Kind::Time => return time(&parts),
-            // An extension returns the time, others a count.
-            Value::Int(number) if kind == Kind::Check => {
-                return Some(Reply {
-                    answer: Answer::Time,
-                    time: u64::try_from(number).ok().filter(|it| 1_000_000_000 < *it),
-                });
-            }
-            Value::Array(_) | Value::Okay if kind == Kind::Check => Answer::Time,
+            Value::Array(_) | Value::Int(_) | Value::Okay if kind == Kind::Check => Answer::Time,
             Value::Array(parts) if kind == Kind::Inspect => return inspected(&parts),
             Value::Array(parts) if kind == Kind::SyncRecord => synced(&parts)?,
             Value::Array(parts) if kind == Kind::List => listed(parts)?,

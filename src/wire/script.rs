@@ -96,7 +96,7 @@ impl Script {
 
     /// Lines of the source with its includes: scripts on servers cannot share code. Without comments, which are half of
     /// it: each program hashes it, and servers keep it.
-    fn lines(self) -> impl Iterator<Item = &'static str> {
+    pub(super) fn lines(self) -> impl Iterator<Item = &'static str> {
         let with_parts = self.row().text.split_inclusive('\n').flat_map(|line| {
             let part = match line.trim() {
                 "-- include handover.lua" => include_str!("scripts/handover.lua"),

@@ -56,7 +56,7 @@ local proposal = tonumber(ARGV[3])
 -- characters 34 to 49.
 local found
 if #KEYS == 6 then
-  found = redis.call("MGET", KEYS[1], KEYS[2], KEYS[3], KEYS[4])
+  found = redis.call("MGET", unpack(KEYS, 1, 4))
   local lock, seen, record, mark = unpack(found)
   if not lock and not mark and proposal <= now + 50000 and seen and #seen == 16 and #ARGV[3] == 16 and seen < ARGV[3]
     and ARGV[4] ~= "0" and record and string.sub(record, 1, 15) == ARGV[5] and string.sub(record, 34, 49) <= seen
