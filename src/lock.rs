@@ -6,6 +6,7 @@ mod release_all;
 mod rw_guards;
 
 pub(crate) use acquire::{WaitLimit, acquire};
+pub(crate) use hold::contains;
 pub use hold::{Hold, LockGuard};
 pub use release_all::release_all;
 pub use rw_guards::{ReadGuard, WriteGuard};

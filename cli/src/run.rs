@@ -147,12 +147,8 @@ fn blamed(program: &OsStr) -> Option<String> {
     let mut files = env::split_paths(&path).map(|it| it.join(program));
     let text = files.find_map(|it| fs::read_to_string(it).ok())?;
     let line = text.split('\n').next()?;
-    let windows = if line.ends_with('\r') {
-        ", with Windows line ends"
-    } else {
-        ""
-    };
-    Some(format!(": {line:?}{windows}"))
+    let line = line.replace('\r', " (with Windows line ends)");
+    Some(format!(": {line:?}"))
 }
 
 /// `quorlock check`: whether the command may continue.

@@ -1,13 +1,12 @@
 //! A lock for a limited number of holders.
 
 use std::fmt;
-use std::ops::Deref;
 
 use crate::config::PERMITS_MAX;
 use crate::error::{AcquireError, ReleaseError, Released};
 use crate::inspection::Inspection;
 use crate::kinds::methods::{LockHandle, lock_methods, named, setters, with_method};
-use crate::lock::{Hold, LockGuard, WaitLimit};
+use crate::lock::{Hold, LockGuard, WaitLimit, contains};
 use crate::manager::LockManager;
 use crate::wire::LockCommands;
 
@@ -176,19 +175,7 @@ impl Permit {
     }
 }
 
-impl From<Permit> for Hold {
-    fn from(permit: Permit) -> Hold {
-        permit.guard.into()
-    }
-}
-
-impl Deref for Permit {
-    type Target = LockGuard;
-
-    fn deref(&self) -> &LockGuard {
-        &self.guard
-    }
-}
+contains! { Permit: LockGuard, guard; }
 
 impl fmt::Debug for Permit {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

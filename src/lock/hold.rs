@@ -1,7 +1,6 @@
 //! The hold behind every guard, and the guard of a lock with one holder.
 
 use std::fmt;
-use std::ops::Deref;
 use std::panic::{RefUnwindSafe, UnwindSafe};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
@@ -323,16 +322,24 @@ impl LockGuard {
     }
 }
 
-impl From<LockGuard> for Hold {
-    fn from(guard: LockGuard) -> Hold {
-        guard.0
-    }
-}
+/// Guards that are what they contain, and more.
+macro_rules! contains {
+    ($($guard:ident: $content:ident, $place:tt;)*) => {$(
+        impl From<$guard> for Hold {
+            fn from(guard: $guard) -> Self {
+                guard.$place.into()
+            }
+        }
 
-impl Deref for LockGuard {
-    type Target = Hold;
+        impl ::std::ops::Deref for $guard {
+            type Target = $content;
 
-    fn deref(&self) -> &Hold {
-        &self.0
-    }
+            fn deref(&self) -> &$content {
+                &self.$place
+            }
+        }
+    )*};
 }
+pub(crate) use contains;
+
+contains! { LockGuard: Hold, 0; }

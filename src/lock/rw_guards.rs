@@ -1,10 +1,8 @@
 //! Holds of a read-write lock.
 
-use std::ops::Deref;
-
 use crate::error::{Lost, ReleaseError, Released};
 use crate::ids::FencingToken;
-use crate::lock::hold::{Hold, LockGuard};
+use crate::lock::hold::{Hold, LockGuard, contains};
 
 /// Holds a read-write lock for reading until it is dropped: beside other readers, without a writer.
 ///
@@ -85,30 +83,4 @@ impl WriteGuard {
     }
 }
 
-impl From<ReadGuard> for Hold {
-    fn from(guard: ReadGuard) -> Hold {
-        guard.0
-    }
-}
-
-impl From<WriteGuard> for Hold {
-    fn from(guard: WriteGuard) -> Hold {
-        guard.0.0
-    }
-}
-
-impl Deref for ReadGuard {
-    type Target = Hold;
-
-    fn deref(&self) -> &Hold {
-        &self.0
-    }
-}
-
-impl Deref for WriteGuard {
-    type Target = LockGuard;
-
-    fn deref(&self) -> &LockGuard {
-        &self.0
-    }
-}
+contains! { ReadGuard: Hold, 0; WriteGuard: LockGuard, 0; }

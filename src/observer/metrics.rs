@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use metrics::{
-    Counter, SharedString, Unit, counter, describe_counter, describe_gauge, describe_histogram,
-    gauge, histogram,
+    Counter, Gauge, SharedString, Unit, counter, describe_counter, describe_gauge,
+    describe_histogram, gauge, histogram,
 };
 
 use crate::error::{AcquireError, LostReason, NodeFailure, QuarantineReason};
@@ -189,21 +189,17 @@ impl Observer for MetricsObserver {
                 counter!("quorlock_healed_total", "node" => node.to_string()).increment(1)
             }
             Event::NodeUp { node, address } => {
-                gauge!("quorlock_node_up", "node" => node.to_string()).set(1.0);
+                of_node("quorlock_node_up", *node).set(1.0);
                 node_seen(*node, address);
             }
             Event::NodeDown { node, address, why } => {
-                gauge!("quorlock_node_up", "node" => node.to_string()).set(0.0);
+                of_node("quorlock_node_up", *node).set(0.0);
                 // Also for a node that never connected: alerts take the address from this series.
                 node_seen(*node, address);
                 node_failed(*node, why);
             }
-            Event::NodeSilent { node } => {
-                gauge!("quorlock_node_silent", "node" => node.to_string()).set(1.0)
-            }
-            Event::NodeAnswers { node } => {
-                gauge!("quorlock_node_silent", "node" => node.to_string()).set(0.0)
-            }
+            Event::NodeSilent { node } => of_node("quorlock_node_silent", *node).set(1.0),
+            Event::NodeAnswers { node } => of_node("quorlock_node_silent", *node).set(0.0),
             Event::NodeReply {
                 node,
                 took,
@@ -217,8 +213,7 @@ impl Observer for MetricsObserver {
             Event::NodeQuarantined { node, left, why } => {
                 let now = Duration::from_micros(Moment::now().wall_micros());
                 let until = now.saturating_add(*left).as_secs_f64();
-                gauge!("quorlock_node_quarantined_until_seconds", "node" => node.to_string())
-                    .set(until);
+                of_node("quorlock_node_quarantined_until_seconds", *node).set(until);
                 let why = of_quarantine(*why);
                 counter!("quorlock_node_quarantines_total", "node" => node.to_string(), "why" => why)
                     .increment(1);
@@ -242,8 +237,12 @@ fn hold_ended(lock: &ObservedLock, held: Duration, end: &'static str) {
     histogram!("quorlock_hold_seconds", "class" => class(lock), "end" => end).record(held);
 }
 
+fn of_node(gauge: &'static str, node: NodeId) -> Gauge {
+    gauge!(gauge, "node" => node.to_string())
+}
+
 fn node_seen(node: NodeId, address: &Arc<str>) {
-    gauge!("quorlock_node_silent", "node" => node.to_string()).set(0.0);
+    of_node("quorlock_node_silent", node).set(0.0);
     gauge!("quorlock_node_info", "node" => node.to_string(), "address" => Arc::clone(address))
         .set(1.0);
 }

@@ -69,13 +69,9 @@ impl Events {
 
     /// The first signal, if any.
     pub(crate) fn signal(&self) -> Option<u8> {
-        let signal = |it| {
-            if let Event::Signal(number, _) = it {
-                u8::try_from(number).ok()
-            } else {
-                None
-            }
-        };
-        self.receiver.try_iter().find_map(signal)
+        self.receiver.try_iter().find_map(|it| match it {
+            Event::Signal(number, _) => u8::try_from(number).ok(),
+            _ => None,
+        })
     }
 }

@@ -496,14 +496,11 @@ impl HoldInner {
         self.shared.schedule.remove(&self.entry);
         self.remove_owner();
         self.shared.queues.end_hold(&self.spec.commands, self.id);
-        let (listeners, early) = {
-            let mut state = self.state.lock();
-            state.announced = Some(loss.lost.clone());
-            (
-                std::mem::take(&mut state.listeners),
-                std::mem::take(&mut state.early),
-            )
-        };
+        let mut state = self.state.lock();
+        state.announced = Some(loss.lost.clone());
+        let listeners = std::mem::take(&mut state.listeners);
+        let early = std::mem::take(&mut state.early);
+        drop(state);
         early.notify(&loss.lost, &self.shared.callbacks);
         self.notify(&loss.lost, loss.renewed_at, listeners);
     }
