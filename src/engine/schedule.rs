@@ -145,7 +145,7 @@ impl Schedule {
     /// The held locks, oldest first.
     pub(crate) fn held(&self) -> Vec<HeldLock> {
         let mut held: Vec<_> = self.known().iter().filter_map(|it| it.hold()).collect();
-        // Not by id: a downgraded lock has a new one.
+        // Not by id: a handed-over lock is older.
         held.sort_by_key(|it| Reverse(it.age));
         held
     }

@@ -22,8 +22,7 @@ use crate::manager::LockManager;
 ///
 /// Not reentrant. A thread that holds a read guard and reads the same lock again can wait behind a writer, which waits for
 /// that guard. Do not nest reads: pass the guard on. With [`try_read_for`](RwLock::try_read_for) the inner read ends with an
-/// error. A thread that reads and then writes always waits for itself; see [`downgrade`](WriteGuard::downgrade) for the
-/// other direction.
+/// error. A thread that reads and then writes always waits for itself.
 ///
 /// # Examples
 ///
@@ -40,7 +39,6 @@ use crate::manager::LockManager;
 ///
 /// let guard = catalog.write()?; // alone
 /// store(guard.fencing_token().get());
-/// let guard = guard.downgrade()?; // a reader from here on; no other writer comes in between
 /// # drop((rows, guard));
 /// # Ok(())
 /// # }

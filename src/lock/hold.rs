@@ -3,7 +3,6 @@
 use std::fmt;
 use std::panic::{RefUnwindSafe, UnwindSafe};
 use std::sync::Arc;
-use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 
 use crate::engine::{Engine, HoldInner, LostReceiver};
@@ -243,7 +242,7 @@ impl Hold {
     ///   Where it never arrives, the key expires within one ttl.
     #[doc(alias = "unlock")]
     pub fn release(mut self) -> Result<Released, ReleaseError> {
-        self.end(|_, lock| lock.release())
+        self.end()
     }
 
     /// The parts of the hold, for its release.
@@ -251,22 +250,10 @@ impl Hold {
         Ok((self.take_engine()?, Arc::clone(&self.lock)))
     }
 
-    /// The same hold as one of several readers.
-    pub(super) fn downgrade(mut self) -> Result<Hold, Lost> {
-        self.end(|engine, lock| {
-            let reader = lock.downgrade(engine.shared.next_lock.fetch_add(1, Relaxed))?;
-            Ok(Hold::new(Arc::clone(engine), reader))
-        })
-    }
-
-    /// Ends the hold by `end`, once. In a forked child and after a shutdown the hold is not the caller's to end.
-    fn end<T, E: From<Lost>>(
-        &mut self,
-        end: impl FnOnce(&Arc<Engine>, &Arc<HoldInner>) -> Result<T, E>,
-    ) -> Result<T, E> {
-        let engine = self.take_engine()?;
-        engine
-            .count(|| end(&engine, &self.lock))
+    /// Ends the hold, once. In a forked child and after a shutdown the hold is not the caller's to end.
+    fn end(&mut self) -> Result<Released, ReleaseError> {
+        self.take_engine()?
+            .count(|| self.lock.release())
             .unwrap_or_else(|| Err(self.lock.lost_by(LostReason::ShutDown).into()))
     }
 
@@ -283,7 +270,7 @@ impl Hold {
 impl Drop for Hold {
     fn drop(&mut self) {
         // The journal has a failure.
-        let _ = self.end(|_, lock| lock.release());
+        let _ = self.end();
     }
 }
 

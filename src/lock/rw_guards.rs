@@ -1,6 +1,6 @@
 //! Holds of a read-write lock.
 
-use crate::error::{Lost, ReleaseError, Released};
+use crate::error::{ReleaseError, Released};
 use crate::ids::FencingToken;
 use crate::lock::hold::{Hold, LockGuard, contains};
 
@@ -19,8 +19,7 @@ pub struct ReadGuard(pub(crate) Hold);
 
 /// Holds a read-write lock for writing until it is dropped.
 ///
-/// It is the [`LockGuard`] of the [mutex](crate::LockManager::mutex) of that name, for any function that takes one, and
-/// can become [a reader](WriteGuard::downgrade) without a gap.
+/// It is the [`LockGuard`] of the [mutex](crate::LockManager::mutex) of that name, for any function that takes one.
 #[doc(alias = "RwLockWriteGuard")]
 #[must_use = "a guard that is not bound to a name releases the lock at once: write `let _guard = …`, not `let _ = …`"]
 #[derive(Debug)]
@@ -54,24 +53,6 @@ impl ReadGuard {
 }
 
 impl WriteGuard {
-    /// Continues as a reader, without a gap for another writer. Waiting readers join.
-    ///
-    /// Blocks like [`Hold::extend`]. Nodes without an answer in time exclude readers a little longer, until the next
-    /// renewal. The reader's lock ends when the writer's would have ended. Listeners for the loss of the writer's lock
-    /// get the loss of the reader's.
-    ///
-    /// There is no way back: two readers that both waited to become writers would wait for each other for ever.
-    /// Release, take [`write`](crate::RwLock::write), and look again. If nobody has written in between, the storage's
-    /// largest token is still the [last writer's](ReadGuard::last_writer).
-    ///
-    /// # Errors
-    ///
-    /// How the lock was lost, before or now. It is not held then.
-    #[doc(alias = "into_read")]
-    pub fn downgrade(self) -> Result<ReadGuard, Lost> {
-        self.0.0.downgrade().map(ReadGuard)
-    }
-
     /// Releases the lock and returns the result. Blocks like [`Hold::release`].
     ///
     /// # Errors

@@ -49,9 +49,8 @@ impl<O: Observer + ?Sized> Observer for Arc<O> {
 ///
 /// After one [`Began`](Event::Began) comes one [`Acquired`](Event::Acquired) or one [`NotAcquired`](Event::NotAcquired), and
 /// after that `Acquired` one of [`Released`](Event::Released) and [`Lost`](Event::Lost).
-/// A reentrant mutex taken again by its thread is one hold, and so is a write lock downgraded to a read lock. A call refused at once,
-/// for its name, its ttl or a shutdown, causes no event. A call overtaken by a shutdown can report `Acquired` for a lock that is
-/// then released.
+/// A reentrant mutex taken again by its thread is one hold. A call refused at once, for its name, its ttl or a shutdown, causes
+/// no event. A call overtaken by a shutdown can report `Acquired` for a lock that is then released.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub enum Event {

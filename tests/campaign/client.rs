@@ -16,7 +16,6 @@ use quorlock::{AcquireError, LockManager, LostReason, ReleaseError};
 use crate::ambush::{Ambush, Phase, REPORTED};
 use crate::child::{orders, say};
 use crate::grip::{Call, Grip, Taken};
-use crate::history::Mode;
 use crate::judge::Line;
 use crate::options::builder;
 use crate::support::{between, boot, nanos, times};
@@ -173,9 +172,6 @@ pub(crate) struct Hold {
     pub(crate) names: String,
     number: String,
     extends: bool,
-    /// The judge may not expect its end at the ttl.
-    extended: bool,
-    asked: u64,
 }
 
 impl Client {
@@ -192,6 +188,7 @@ impl Client {
         let extends = self.rng.u8(..4) == 0;
         // A renewal finds out what has been lost.
         let renew = self.rng.u8(..4) >= if *slow { 2 } else { 1 } && !deaf;
+        // The judge may not expect its end at the ttl.
         let extended = renew || extends || *deaf;
         let wait = between(&mut self.rng, *ttl, 0.0, 3.0);
         let call = Call {
@@ -207,10 +204,10 @@ impl Client {
         self.ambush.enter(Phase::Renewal);
         match taken {
             Ok(taken) => {
-                let hold = self.claim(taken, extends, extended, asked, acquired);
-                if let Some(hold) = work.work(self, hold) {
-                    self.end(hold);
-                }
+                let times = format!("{extended} {asked} {acquired}");
+                let hold = self.claim(taken, extends, &times);
+                work.work(self, &hold);
+                self.end(hold);
             }
             Err(err) => {
                 self.judge.ask(&format!("failed {}", kind_of(&err)));
@@ -220,27 +217,17 @@ impl Client {
         self.ambush.enter(Phase::Nothing);
     }
 
-    fn claim(
-        &mut self,
-        taken: Taken,
-        extends: bool,
-        extended: bool,
-        asked: u64,
-        acquired: u64,
-    ) -> Hold {
+    fn claim(&mut self, taken: Taken, extends: bool, times: &str) -> Hold {
         let Role { number, ttl, .. } = &self.role;
         let Taken { grip, mode, names } = taken;
         let (token, ttl) = (grip.token().get(), nanos(*ttl));
-        let lease =
-            format!("lease {number} {mode} {names} {token} {ttl} {extended} {asked} {acquired}");
+        let lease = format!("lease {number} {mode} {names} {token} {ttl} {times}");
         let number = self.judge.ask(&lease);
         Hold {
             grip,
             names,
             number,
             extends,
-            extended,
-            asked,
         }
     }
 
@@ -298,35 +285,6 @@ impl Client {
             self.read(hold);
             self.look(hold);
         }
-    }
-
-    /// Goes on as a reader, which is another hold for the judge. `None` if it was lost.
-    pub(crate) fn downgrade(&mut self, hold: Hold) -> Option<Hold> {
-        self.look(&hold);
-        let Hold {
-            grip,
-            names,
-            number,
-            extends,
-            extended,
-            asked,
-        } = hold;
-        self.judge.ask(&format!("releasing {number} {}", boot()));
-        self.ambush.enter(Phase::Acquire);
-        let read = grip.downgrade();
-        let acquired = boot();
-        self.ambush.enter(Phase::Renewal);
-        let how = read
-            .as_ref()
-            .map_or_else(|lost| how_lost(lost.reason), |_| "released");
-        self.judge.ask(&format!("ended {number} {how}"));
-        // It may rest on whatever was granted since the writer asked.
-        let taken = Taken {
-            grip: read.ok()?,
-            mode: Mode::Shared,
-            names,
-        };
-        Some(self.claim(taken, extends, extended, asked, acquired))
     }
 
     /// Lets time pass; whether the guard was valid to the end.

@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use quorlock::{
-    AcquireError, FencingToken, Hold, LockGuard, Lost, Mutex, Permit, ReadGuard, ReleaseError,
-    Released, WriteGuard,
+    AcquireError, FencingToken, Hold, LockGuard, Mutex, Permit, ReadGuard, ReleaseError, Released,
+    WriteGuard,
 };
 
 use crate::history::Mode;
@@ -88,16 +88,6 @@ impl Grip {
 
     pub(crate) fn release(self) -> Result<Released, ReleaseError> {
         Hold::from(self).release()
-    }
-
-    /// # Panics
-    ///
-    /// If it is no writer's.
-    pub(crate) fn downgrade(self) -> Result<Grip, Lost> {
-        let Grip::Write(guard) = self else {
-            panic!("it is no writer's")
-        };
-        guard.downgrade().map(Grip::Read)
     }
 }
 

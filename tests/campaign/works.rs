@@ -25,8 +25,8 @@ pub(crate) enum Work {
 struct Parts {
     name: &'static str,
     take: fn(&LockManager, &mut fastrand::Rng, &Call) -> Result<Taken, AcquireError>,
-    /// What is done under the lock, and what is left of the hold.
-    work: fn(&mut Client, Hold) -> Option<Hold>,
+    /// What is done under the lock.
+    work: fn(&mut Client, &Hold),
 }
 
 /// The parts of a work, from its file.
@@ -76,8 +76,8 @@ impl Work {
         (self.parts().take)(locks, rng, call)
     }
 
-    /// What is done under the lock, and what is left of the hold.
-    pub(crate) fn work(self, client: &mut Client, hold: Hold) -> Option<Hold> {
-        (self.parts().work)(client, hold)
+    /// What is done under the lock.
+    pub(crate) fn work(self, client: &mut Client, hold: &Hold) {
+        (self.parts().work)(client, hold);
     }
 }

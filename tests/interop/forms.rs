@@ -2,7 +2,7 @@
 //!
 //! | they hold the lock, and we want | we hold it, and they want it |
 //! | --- | --- |
-//! | the mutex, to read, to write, the set: refused | a mutex; readers, one or several; a writer; a set; a writer that has become a reader: refused |
+//! | the mutex, to read, to write, the set: refused | a mutex; readers, one or several; a writer; a set: refused |
 
 use std::thread;
 
@@ -100,21 +100,6 @@ pub(crate) fn what_several_readers_hold_they_are_refused_until_the_last_is_gone(
     first.release()?;
     world.peer_is_refused(Form::Reader)?;
     second.release()?;
-    world.peer_gets_it(Form::Reader)
-}
-
-pub(crate) fn what_a_writer_keeps_as_a_reader_they_are_refused(mut world: World) -> TestResult {
-    let writer = world.locks.rw_lock("report").try_write()?;
-    world.peer_is_refused(Form::Writer)?;
-    let reader = writer.downgrade()?;
-    // It returns when a majority says so.
-    let is_shared = |it: &Option<Vec<u8>>| it.as_deref() == Some(b"quorlock:shared");
-    eventually("every node knows it as a reader's", || {
-        world.values().iter().all(is_shared)
-    });
-    world.peer_is_refused(Form::Reader)?;
-    reader.extend(TTL)?;
-    reader.release()?;
     world.peer_gets_it(Form::Reader)
 }
 

@@ -22,7 +22,6 @@ use std::time::Duration;
 
 use devnodes::{PATIENCE, Servers, eventually};
 use forms::{
-    what_a_writer_keeps_as_a_reader_they_are_refused,
     what_any_form_of_ours_holds_they_are_refused_until_it_is_released,
     what_any_form_of_ours_loses_they_get_and_our_release_leaves_alone,
     what_several_readers_hold_they_are_refused_until_the_last_is_gone,
@@ -119,7 +118,6 @@ claims! {
     what_they_hold_no_form_of_ours_gets_or_changes,
     what_any_form_of_ours_holds_they_are_refused_until_it_is_released,
     what_several_readers_hold_they_are_refused_until_the_last_is_gone,
-    what_a_writer_keeps_as_a_reader_they_are_refused,
     what_they_release_any_form_of_ours_gets_while_waiting,
     what_any_form_of_ours_loses_they_get_and_our_release_leaves_alone,
 }

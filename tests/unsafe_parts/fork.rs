@@ -213,7 +213,7 @@ fn f1_in_a_forked_child_nothing_is_held_and_nothing_is_sent(servers: &Servers) {
         assert!(!inner.is_valid());
 
         assert_eq!(reader.check(), Err(forked("read")));
-        assert_eq!(writer.downgrade().map(drop), Err(forked("written")));
+        assert_eq!(writer.release(), Err(forked("written").into()));
         assert_eq!(set.release(), Err(forked("a, b").into()));
         assert_eq!(permit.check(), Err(forked("mail")));
         assert_eq!(read.read().map(drop), Err(AcquireError::Forked));

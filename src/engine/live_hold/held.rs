@@ -31,7 +31,7 @@ pub(crate) struct HoldInner {
     pub(crate) spec: Arc<LockSpec>,
     pub(super) owner: OwnerToken,
     pub(crate) token: FencingToken,
-    pub(super) raised: bool,
+    raised: bool,
     /// Start of the hold's age: the send of the winning acquire.
     pub(super) began: Moment,
     /// Client of a call that has waited: it may be in lists of nodes, and nodes may hand the lock over to its owner.
@@ -73,7 +73,7 @@ pub(super) struct HoldState {
     pub(super) reached: NodeSet,
     /// No release is sent before: see [`HoldInner::keep_until`].
     pub(super) kept_until: Option<Tick>,
-    pub(super) listeners: Listeners,
+    listeners: Listeners,
     /// For a warning before the loss.
     pub(super) early: Listeners,
     /// The loss of which the listeners were notified.
@@ -94,13 +94,13 @@ pub(super) trait Renewal: Send + Sync {
 type UnderWay = (Arc<dyn Renewal>, Tick);
 
 /// A hold ended in time by its holder, with everything for its release, and its listeners for a late loss.
-pub(super) struct EndedHold {
+struct EndedHold {
     held: Held,
-    pub(super) reached: NodeSet,
+    reached: NodeSet,
     /// Time in which a release is worth sending.
-    pub(super) keep: Duration,
-    pub(super) renewed_at: Moment,
-    pub(super) listeners: Listeners,
+    keep: Duration,
+    renewed_at: Moment,
+    listeners: Listeners,
 }
 
 /// A release given to the nodes, possibly unwritten.
@@ -374,7 +374,7 @@ impl HoldInner {
 
     /// Ends the hold on this side: "not held" from here on. The error says how it was over before; the release of its
     /// leftovers on the nodes is then queued.
-    pub(super) fn end(&self) -> Result<EndedHold, Lost> {
+    fn end(&self) -> Result<EndedHold, Lost> {
         let now = Moment::now();
         // RACE: T1, the renewal, extends the lock; T2, this thread, releases it without waiting; a node runs the
         // release first and answers the extension "not yours". Therefore T2 changes the state first, so that T1 reports

@@ -73,16 +73,6 @@ impl WaitQueue {
         self.holds.len() < before
     }
 
-    /// Turns the hold `id` into the hold `reader` of a reader.
-    pub(super) fn share_hold(&mut self, id: u64, reader: u64) {
-        for hold in &mut self.holds {
-            if hold.id == id && hold.is_exclusive() {
-                hold.id = reader;
-                hold.rule = Some(Rule::Shared);
-            }
-        }
-    }
-
     /// Threads that took the manager's holds.
     pub(super) fn takers(&self) -> impl Iterator<Item = ThreadId> {
         self.holds.iter().map(|it| it.taker)
@@ -507,17 +497,15 @@ mod tests {
         assert_eq!(asking(&queue), [true]);
         queue.begin_hold(7, Some(Rule::Exclusive));
         assert_eq!((asking(&queue), is_held(&queue)), (vec![false], true));
-        queue.share_hold(7, 8);
+        assert!(queue.end_hold(7));
+        queue.begin_hold(8, Some(Rule::Shared));
         assert_eq!((asking(&queue), is_held(&queue)), (vec![true], false));
     }
 
     #[test]
-    fn a_hold_ends_once_and_one_that_became_a_readers_ends_by_its_new_number() {
+    fn a_hold_ends_once_and_no_other_with_it() {
         let mut queue = WaitQueue::default();
-        queue.begin_hold(7, Some(Rule::Exclusive));
-        queue.share_hold(6, 9);
-        assert!(is_held(&queue) && !queue.end_hold(9), "another hold");
-        queue.share_hold(7, 8);
+        queue.begin_hold(8, Some(Rule::Shared));
         queue.begin_hold(5, Some(Rule::Shared));
         assert!(!queue.end_hold(7) && queue.end_hold(8) && !queue.end_hold(8) && !queue.is_empty());
         assert!(queue.end_hold(5) && queue.is_empty());

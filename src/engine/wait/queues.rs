@@ -101,14 +101,6 @@ impl Queues {
         change(&mut self.by_key.lock(), key, |queue| queue.admit());
     }
 
-    /// Turns the manager's hold `id` into the hold `reader` of a reader.
-    pub(crate) fn share_hold(&self, key: &[u8], id: u64, reader: u64) {
-        change(&mut self.by_key.lock(), key, |queue| {
-            queue.share_hold(id, reader);
-            queue.admit();
-        });
-    }
-
     /// Ends the hold `id` without a hand-over. The next call asks by itself.
     pub(crate) fn end_hold(&self, commands: &LockCommands, id: u64) {
         let mut queues = self.by_key.lock();

@@ -12,7 +12,7 @@
 //! Checked: see [`Violation`]. Each [`Flaw`] leaves out one rule; `mistakes` has a world for each that shows it.
 //!
 //! Left out: the grace before a claim and the quarter of a first life before a win, which only forbid; servers' clocks with
-//! different rates, downgrades, several calls of one client, failover. Counters are lost alone only where pushes are in
+//! different rates, several calls of one client, failover. Counters are lost alone only where pushes are in
 //! order: otherwise an old push looks young. Steps of clocks are checked for clients that have seen the clock before.
 //!
 //! Two rules are more precise here than a vote by an answer needs. A push shows the server's clock, as an answer does

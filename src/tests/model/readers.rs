@@ -1,7 +1,7 @@
 //! Readers and writers of one lock in a small world: the shipped rounds, and nodes that do what the scripts do.
 //!
-//! A few attempts at one lock on three nodes, of writers and of readers: acquire, raise, hold, extend, heal, become a reader,
-//! release. Commands of an attempt come to a node in their order, and each of them at any time or never; answers get lost;
+//! A few attempts at one lock on three nodes, of writers and of readers: acquire, raise, hold, extend, heal, release.
+//! Commands of an attempt come to a node in their order, and each of them at any time or never; answers get lost;
 //! an attempt can give up, and a holder let go, at any time. All states that can be reached are visited, but for those from
 //! which nothing can go wrong any more.
 //!
@@ -76,8 +76,6 @@ enum Flaw {
     /// A node takes any counter for what it is; or any that is not from before its quarantine.
     TakesOldCounter,
     TakesCounterOfQuarantine,
-    /// A node that hears that its writer reads from now on frees the lock.
-    DowngradeFrees,
     /// An entry that a reader is handed while it holds counts as one that it had.
     CountsWhatItIsHanded,
 }
@@ -123,14 +121,6 @@ enum Lock {
     Shared,
 }
 
-/// As what an attempt has counted a node. What was a writer may count others as a reader.
-#[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
-enum Counted {
-    No,
-    Reader,
-    Writer,
-}
-
 /// A node, and everything else that is told apart by node. Ends are numbered: 1 is that of the acquire, 2 that of the first
 /// extension, and so on; 0 is none.
 #[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
@@ -148,7 +138,8 @@ struct Node<const A: usize> {
     forgot: [u8; A],
     sent: [u8; A],
     said: [Said; A],
-    counted: [Counted; A],
+    /// The attempts that have counted the node.
+    counted: [bool; A],
     /// Where an attempt was healed.
     healed: [bool; A],
     /// In which order keys and entries were set here that are or may be counted.
@@ -161,8 +152,6 @@ struct Attempt {
     /// What its raise offers; once it has won, its token or number.
     token: u8,
     won: bool,
-    /// It is a reader, or was made one.
-    reads: bool,
     /// It began after a node had restarted.
     is_late: bool,
     /// A writer with a larger token had won when its last extension was sent.
@@ -206,8 +195,6 @@ struct World<const A: usize> {
     counters: [u8; NODES],
     /// How often each may extend.
     extensions: [u8; A],
-    /// Writers may become readers.
-    downgrades: bool,
     /// Lock keys, or sets of readers, that may be lost.
     losses: u8,
     /// Entries that readers may be handed while they hold.
@@ -239,11 +226,10 @@ impl Phase {
 
 impl<const A: usize> World<A> {
     fn start(&self) -> State<A> {
-        let attempt = |rule| Attempt {
+        let attempt = Attempt {
             phase: Phase::Idle,
             token: 0,
             won: false,
-            reads: rule == Rule::Shared,
             is_late: false,
             outdated: false,
             number: 0,
@@ -261,12 +247,12 @@ impl<const A: usize> World<A> {
             forgot: [0; A],
             sent: [0; A],
             said: [Said::Nothing; A],
-            counted: [Counted::No; A],
+            counted: [false; A],
             healed: [false; A],
             order: [0; A],
         };
         State {
-            attempts: self.rules.map(attempt),
+            attempts: [attempt; A],
             nodes: self.counters.map(node),
             losses: self.losses,
             hands: self.hands,
@@ -312,18 +298,8 @@ impl<const A: usize> World<A> {
             .zip(said)
             .filter(|it| it.1 != Said::Nothing)
             .map(|it| (it.0, it.1.vote()));
-        let Attempt {
-            phase,
-            token,
-            reads,
-            ..
-        } = state.attempts[me];
+        let Attempt { phase, token, .. } = state.attempts[me];
         let rule = self.rules[me];
-        let kind = if reads {
-            Counted::Reader
-        } else {
-            Counted::Writer
-        };
         match phase {
             Phase::Acquiring => {
                 let proposal = u64::from(self.proposal(state, me));
@@ -335,7 +311,7 @@ impl<const A: usize> World<A> {
                 )
                 .end()
                 {
-                    Some(AcquireEnd::Won { token }) => self.win(state, me, token, kind),
+                    Some(AcquireEnd::Won { token }) => self.win(state, me, token),
                     Some(AcquireEnd::Raise { .. })
                         if rule == Rule::Shared && self.flaw == Flaw::LargestOfAnyMajority =>
                     {
@@ -353,7 +329,7 @@ impl<const A: usize> World<A> {
                             .iter_mut()
                             .filter(|it| matches!(it.said[me], Said::Shared(_)))
                         {
-                            node.counted[me] = Counted::Reader;
+                            node.counted[me] = true;
                         }
                     }
                     Some(AcquireEnd::Raise { token }) => {
@@ -373,7 +349,7 @@ impl<const A: usize> World<A> {
                 )
                 .end()
                 {
-                    Some(AcquireEnd::Won { token }) => self.win(state, me, token, kind),
+                    Some(AcquireEnd::Won { token }) => self.win(state, me, token),
                     Some(_) => Self::send(state, me, Phase::Over, RELEASE),
                     None => {}
                 }
@@ -388,7 +364,7 @@ impl<const A: usize> World<A> {
                         (own.phase, own.confirmed) = (Phase::Holding, own.extensions);
                         for (node, said) in state.nodes.iter_mut().zip(said) {
                             if matches!(said, Said::Extended | Said::Lifted(_)) {
-                                node.counted[me] = node.counted[me].max(kind);
+                                node.counted[me] = true;
                             }
                             own.hear(node, me, said);
                         }
@@ -405,7 +381,7 @@ impl<const A: usize> World<A> {
     fn as_it_counts(&self, node: &Node<A>, state: &State<A>, me: usize, said: Said) -> Said {
         let Attempt { token, number, .. } = state.attempts[me];
         let raised = Some(number.into()).filter(|_| token < number);
-        let had = node.counted[me] != Counted::No || node.healed[me];
+        let had = node.counted[me] || node.healed[me];
         let had = had || self.flaw == Flaw::CountsWhatItIsHanded;
         match ExtendRound::counted(said.vote(), had, raised) {
             Vote::Extend(ExtendReply::Gone { counter }) => Said::Gone(counter as u8),
@@ -413,7 +389,7 @@ impl<const A: usize> World<A> {
         }
     }
 
-    fn win(&self, state: &mut State<A>, me: usize, token: u64, kind: Counted) {
+    fn win(&self, state: &mut State<A>, me: usize, token: u64) {
         let own = &mut state.attempts[me];
         (own.phase, own.won, own.token) = (Phase::Holding, true, u8::try_from(token).unwrap());
         for node in state
@@ -421,17 +397,14 @@ impl<const A: usize> World<A> {
             .iter_mut()
             .filter(|it| self.rules[me].counts(&it.said[me].vote(), token))
         {
-            node.counted[me] = kind;
+            node.counted[me] = true;
         }
     }
 
     /// All that clients can do next.
     fn each_step(&self, state: &State<A>, me: usize, all: &mut Vec<State<A>>) {
         let Attempt {
-            phase,
-            reads,
-            extensions,
-            ..
+            phase, extensions, ..
         } = state.attempts[me];
         let mut after = |change: &dyn Fn(&mut State<A>)| {
             let mut next = *state;
@@ -454,16 +427,8 @@ impl<const A: usize> World<A> {
             .nodes
             .iter()
             .any(|it| it.sent[me] & (EXTEND | HEAL) != 0);
-        if phase == Phase::Holding && !is_busy {
-            if extensions < self.extensions[me] {
-                after(&|it| self.send_extension(it, me));
-            }
-            if self.downgrades && !reads {
-                after(&|it| {
-                    it.attempts[me].reads = true;
-                    self.send_extension(it, me);
-                });
-            }
+        if phase == Phase::Holding && !is_busy && extensions < self.extensions[me] {
+            after(&|it| self.send_extension(it, me));
         }
         for node in 0..NODES {
             self.executed(state, me, node, all);
@@ -532,7 +497,7 @@ impl<const A: usize> World<A> {
 
     /// Whether this attempt may send another extension.
     fn may_extend(&self, attempt: &Attempt, me: usize) -> bool {
-        attempt.extensions < self.extensions[me] || self.downgrades && !attempt.reads
+        attempt.extensions < self.extensions[me]
     }
 
     /// Whether this attempt may still be counted by a node that does not count it yet.
@@ -564,7 +529,8 @@ impl<const A: usize> walk::World for World<A> {
     fn violation(&self, before: &State<A>, state: &State<A>) -> Option<Violation> {
         let own = |it: usize| &state.attempts[it];
         for (a, b) in pairs::<A>() {
-            if self.losses == 0 && own(a).phase.holds() && own(b).phase.holds() && !own(a).reads {
+            let both_hold = own(a).phase.holds() && own(b).phase.holds();
+            if self.losses == 0 && both_hold && self.rules[a] == Rule::Exclusive {
                 return Some(Violation::BesideAWriter);
             }
             if !own(a).won || !own(b).won {
@@ -572,13 +538,11 @@ impl<const A: usize> walk::World for World<A> {
             }
             for (node, old) in state.nodes.iter().zip(&before.nodes) {
                 // At this node `a` came before `b`.
-                let fits = match (node.counted[a], node.counted[b]) {
-                    (Counted::Reader, Counted::Reader) | (Counted::No, _) | (_, Counted::No) => {
-                        true
-                    }
-                    (Counted::Writer, Counted::Reader) => own(a).token <= own(b).token,
-                    (_, Counted::Writer) => own(a).token < own(b).token,
-                };
+                let fits = match (self.rules[a], self.rules[b]) {
+                    (Rule::Shared, Rule::Shared) => true,
+                    (_, Rule::Shared) => own(a).token <= own(b).token,
+                    _ => own(a).token < own(b).token,
+                } || !(node.counted[a] && node.counted[b]);
                 if node.counted != old.counted && node.order[a] < node.order[b] && !fits {
                     return Some(Violation::WrongNumber);
                 }
@@ -588,13 +552,7 @@ impl<const A: usize> walk::World for World<A> {
         if self.losses == 0 && !has_writer && (0..A).any(|it| own(it).refused) {
             return Some(Violation::ThrownOut);
         }
-        let counted = |me: usize| {
-            state
-                .nodes
-                .iter()
-                .filter(|it| it.counted[me] != Counted::No)
-                .count()
-        };
+        let counted = |me: usize| state.nodes.iter().filter(|it| it.counted[me]).count();
         if (0..A).any(|it| own(it).won && !majority(NODES, counted(it))) {
             return Some(Violation::NoMajority);
         }
@@ -625,7 +583,7 @@ impl<const A: usize> walk::World for World<A> {
                 if !is_awaited {
                     node.said[me] = Said::Nothing;
                 }
-                if !may_gain && node.counted[me] == Counted::No {
+                if !may_gain && !node.counted[me] {
                     node.order[me] = 0;
                 }
                 // What a reader that gave up does where a counter is, its release undoes: others would be refused for a while.

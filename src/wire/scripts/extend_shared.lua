@@ -1,4 +1,4 @@
--- extend_shared.lua: renews the full life of a reader's entry, heals it, or turns a writer into a reader.
+-- extend_shared.lua: renews the full life of a reader's entry, or heals it.
 --
 -- KEYS as in acquire.lua, of one lock
 -- ARGV[1]  owner token
@@ -18,16 +18,12 @@
 --   status     1 extended
 --              4 set again
 --              6 extended, and the counter is above the number
---              2 not extended: the lock key is the writer's that the owner was, and the counter is above its token, as in extend.lua
---                or, with "raise": the counter is above the number, and this node must not be counted
+--              2 with "raise": the counter is above the number, and this node must not be counted
 --              0 the entry is gone or over. With "heal": it was not set again, because the counter is above the number
 --              3 the lock key is another owner's
 --             -1 the counter or the readers have another type
 --             -2 the counter is not a whole number below 2^53
 --   the others as in extend.lua
---
--- If the lock key is the owner's own, this is its first command since it was a writer: the lock is shared from here on,
--- without a gap.
 --
 -- An existing entry is extended with any counter. It exists if it is in the set, its end is in the future, and the lock
 -- is shared: making the lock shared deletes the set, so no writer was granted the lock here since the entry was set.
@@ -42,7 +38,7 @@ local found = redis.call("MGET", KEYS[1], KEYS[2], KEYS[3])
 local lock, counter, record = found[1], found[2], found[3]
 -- include record_version.lua
 if ARGV[7] then
-  redis.pcall("ZREM", KEYS[5], ARGV[7] .. "w" .. ARGV[1], ARGV[7] .. "r" .. ARGV[1])
+  redis.pcall("ZREM", KEYS[5], ARGV[7] .. "r" .. ARGV[1])
 end
 -- include counter.lua
 -- include reply.lua
@@ -51,64 +47,44 @@ if wrong then
   return reply(wrong, 0)
 end
 
-local was_writer = lock == ARGV[1]
-if lock and lock ~= SHARED_LOCK and not was_writer then
+if lock and lock ~= SHARED_LOCK then
   return reply(3, seen)
 end
-local ttl, number, score = tonumber(ARGV[2]), tonumber(ARGV[3]), nil
-if lock == SHARED_LOCK then
-  score = tonumber(redis.call("ZSCORE", KEYS[6], ARGV[1]) or nil)
-end
-local stands = was_writer or score ~= nil and score > ms
+local ttl, number = tonumber(ARGV[2]), tonumber(ARGV[3])
+local score = lock and tonumber(redis.call("ZSCORE", KEYS[6], ARGV[1]) or nil)
+local stands = score and score > ms
 local raises = ARGV[6] == "raise"
 if raises and not counter or not stands and (ARGV[6] ~= "heal" or seen > number) then
   return reply(0, seen)
 end
-if (was_writer or raises) and seen > number then
-  return reply(2, seen)
-end
-
 if raises then
+  if seen > number then
+    return reply(2, seen)
+  end
   if seen < number then
     set_counter(redis.call, KEYS[2], ARGV[3], ARGV[4])
   end
   return now
 end
 
-local lasts = lock and redis.call("PTTL", KEYS[1]) or ttl
-if lock ~= SHARED_LOCK then
+local lasts = ttl
+if lock then
+  lasts = redis.call("PTTL", KEYS[1])
+else
   -- Before anything is set, as in acquire_shared.lua.
   redis.call("DEL", KEYS[6])
   redis.call("PEXPIRE", KEYS[6], ttl)
-end
-if not lock and not redis.call("SET", KEYS[1], SHARED_LOCK, "NX", "PX", ttl) then
-  -- A key of another type.
-  return reply(3, seen)
-end
-if was_writer then
-  if lasts < 0 then
-    redis.call("SET", KEYS[1], SHARED_LOCK)
-  else
-    redis.call("SET", KEYS[1], SHARED_LOCK, "PX", math.max(lasts, 1))
+  if not redis.call("SET", KEYS[1], SHARED_LOCK, "NX", "PX", ttl) then
+    -- A key of another type.
+    return reply(3, seen)
   end
 end
--- A writer keeps its life as a reader.
-local till = math.max(score or 0, ms + ttl, was_writer and ms + lasts or 0)
-redis.call("ZADD", KEYS[6], string.format("%.0f", till), ARGV[1])
+redis.call("ZADD", KEYS[6], "GT", string.format("%.0f", ms + ttl), ARGV[1])
 if lasts >= 0 and lasts < ttl then
   lasts = ttl
   redis.call("PEXPIRE", KEYS[1], ttl)
 end
 redis.call("PEXPIRE", KEYS[6], lasts < 0 and 7200000 or lasts)
-
-if was_writer then
-  local mark = redis.pcall("GET", KEYS[4])
-  if type(mark) == "string" then
-    -- include handover.lua
-    local keys = { KEYS[1], KEYS[2], KEYS[5], KEYS[4], KEYS[6] }
-    hand_over(keys, SHARED, counter, record, mark, { "0", "0", math.min(1000, ttl) }, "", math.huge)
-  end
-end
 
 local status = stands and 1 or 4
 if seen < number then

@@ -4,14 +4,12 @@
 --
 -- Returns 1 if the entry was ended, 0 if it was already gone.
 --
--- A lock key with the owner's own token belongs to a writer whose downgrade missed this node. A crashed reader keeps
--- the lock only until its own entry ends: the life of the lock key is cut to the longest remaining entry.
+-- A crashed reader keeps the lock only until its own entry ends: the life of the lock key is cut to the longest
+-- remaining entry.
 local found = redis.call("MGET", KEYS[1], KEYS[4], KEYS[2], KEYS[3])
 local lock, mark = found[1], found[2]
 local ended, is_free = 0, not lock
-if lock == ARGV[1] then
-  ended, is_free = redis.call("DEL", KEYS[1]), true
-elseif lock == "quorlock:shared" then
+if lock == "quorlock:shared" then
   ended = redis.call("ZREM", KEYS[6], ARGV[1])
   local clock = redis.call("TIME")
   local last = redis.call("ZRANGE", KEYS[6], -1, -1, "WITHSCORES")

@@ -30,9 +30,8 @@ pub(crate) fn take(
     })
 }
 
-pub(crate) fn work(client: &mut Client, hold: Hold) -> Option<Hold> {
-    client.update(&hold);
-    Some(hold)
+pub(crate) fn work(client: &mut Client, hold: &Hold) {
+    client.update(hold);
 }
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! The work of a read-write lock: readers read twice what writers write anew. Who writes may go on as a reader.
+//! The work of a read-write lock: readers read twice what writers write anew.
 
 use quorlock::{AcquireError, LockManager};
 
@@ -46,19 +46,11 @@ pub(crate) fn take(
     })
 }
 
-/// What is left of the hold.
-pub(crate) fn work(client: &mut Client, hold: Hold) -> Option<Hold> {
+pub(crate) fn work(client: &mut Client, hold: &Hold) {
     match hold.grip {
-        Grip::Read(_) => client.compare(&hold),
-        Grip::Write(_) if client.rng.u8(..3) == 0 => {
-            client.update(&hold);
-            let hold = client.downgrade(hold)?;
-            client.compare(&hold);
-            return Some(hold);
-        }
-        _ => client.update(&hold),
+        Grip::Read(_) => client.compare(hold),
+        _ => client.update(hold),
     }
-    Some(hold)
 }
 
 #[cfg(test)]

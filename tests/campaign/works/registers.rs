@@ -18,7 +18,6 @@ pub(crate) fn take(
     Ok(Taken::exclusive(call.lock(locks.mutex(name))?, name))
 }
 
-pub(crate) fn work(client: &mut Client, hold: Hold) -> Option<Hold> {
-    client.update(&hold);
-    Some(hold)
+pub(crate) fn work(client: &mut Client, hold: &Hold) {
+    client.update(hold);
 }

@@ -32,12 +32,7 @@ pub(crate) fn take(
     ))
 }
 
-pub(crate) fn work(client: &mut Client, hold: Hold) -> Option<Hold> {
-    pay(client, &hold);
-    Some(hold)
-}
-
-fn pay(client: &mut Client, hold: &Hold) {
+pub(crate) fn work(client: &mut Client, hold: &Hold) {
     let pays = hold.names.contains(',') && client.rng.u8(..4) != 0;
     if !pays {
         return client.compare(hold);

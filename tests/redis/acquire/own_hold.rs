@@ -134,7 +134,7 @@ fn sets_and_locks_that_share_a_name_report_each_other_s_thread() -> TestResult {
     guard.release()?;
     let guard = rw.write()?;
     all_are(HeldBy::ThisThread, sets(), "writer");
-    guard.downgrade()?.release()?;
+    guard.release()?;
     let reentrant = locks.reentrant_mutex("b");
     let guards = (reentrant.lock()?, reentrant.lock()?);
     all_are(HeldBy::ThisThread, sets(), "reentrant mutex");

@@ -720,14 +720,14 @@ fn i7_readers_say_which_permission_they_lack() -> TestResult {
     let (first, second) = (one.rw_lock("a").read()?, two.rw_lock("a").read()?);
     first.extend(LONG)?;
     let writer = one.rw_lock("a");
-    let writer = thread::spawn(move || writer.write().unwrap().downgrade());
+    let writer = thread::spawn(move || writer.write().unwrap());
     let is_behind = |it: &AcquireError| matches!(answer(it, 0), NodeAnswer::HeldByReaders { .. });
     eventually("a reader stays behind the writer", || {
         two.rw_lock("a").try_read().is_err_and(|it| is_behind(&it))
     });
     first.release()?;
     second.release()?;
-    join(writer)?.release()?;
+    join(writer).release()?;
     let log = place.server.command(&["ACL", "LOG"])?;
     assert_eq!(log.as_array(), Some(&[][..]), "refused: {log:?}");
 

@@ -389,18 +389,6 @@ fn a_quarantine_is_told_with_its_reason() -> TestResult {
 }
 
 #[test]
-fn a_write_lock_that_becomes_a_read_lock_is_one_hold() -> TestResult {
-    let servers = Servers::start(3)?;
-    let (locks, told) = connected_and_observed(builder(servers.urls()).ttl(LONG));
-    locks.rw_lock("catalog").write()?.downgrade()?.release()?;
-    locks.shutdown();
-
-    let expected = ["began", "won", "acquired", "extended", "released"];
-    assert_eq!(told.story(), expected);
-    Ok(())
-}
-
-#[test]
 fn every_call_and_every_hold_has_one_end_whatever_happens() -> TestResult {
     let servers = Servers::start(3)?;
     let (locks, told) = connected_and_observed(builder(servers.urls()).ttl(LONG));

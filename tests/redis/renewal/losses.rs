@@ -105,7 +105,7 @@ fn h10_every_report_of_a_loss_names_the_lock() -> TestResult {
 
     locks.shutdown();
     let over = loss("shared", LostReason::ShutDown);
-    assert_eq!(writer.downgrade().map(drop), Err(over));
+    assert_eq!(writer.release(), Err(over.into()));
     let over = loss("leader", LostReason::ShutDown);
     assert_eq!(leader.release(), Err(over.into()));
     Ok(())

@@ -92,7 +92,8 @@ fn locks_of_every_kind_and_name_are_on_the_owner_of_the_slot_alone() -> TestResu
         drop(several);
         let writer = lock_writer(&locks, "catalog{x}");
         assert_held(&locks.rw_lock("catalog{x}").try_read().unwrap_err());
-        let reader = writer.downgrade()?;
+        writer.release()?;
+        let reader = locks.rw_lock("catalog{x}").read()?;
         drop(locks.rw_lock("catalog{x}").try_read()?);
         reader.release()?;
         let mail = locks.semaphore("mail", 2);

@@ -312,24 +312,6 @@ fn threads_of_one_manager_take_turns_as_readers_and_writers_in_the_order_they_ca
     Ok(())
 }
 
-#[test]
-fn a_downgrade_lets_readers_in_that_wait() -> TestResult {
-    let (servers, [one, two]) = with_managers(far);
-    let writer = one.rw_lock(NAME).try_write()?;
-    // A server that a reader asks first lets it in, and has it in no list.
-    eventually("the lock is on all servers", || servers.holders(NAME) == 3);
-    let readers = [&two, &one, &two].map(queue_reader);
-    wait_until_listed_readers(&servers, 2);
-
-    let reader = writer.downgrade()?;
-
-    let guards = readers.map(|it| join(it).unwrap());
-    assert!(reader.is_valid());
-    drop((reader, guards));
-    nothing_waits(&servers);
-    Ok(())
-}
-
 /// The fault of other read-write locks over Redis: readers that go on reading keep what a dead one has left alive.
 #[test]
 fn i6_a_dead_reader_delays_a_writer_by_its_ttl_only_while_others_read() -> TestResult {

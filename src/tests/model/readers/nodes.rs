@@ -33,7 +33,7 @@ impl<const A: usize> Node<A> {
     /// The key or entry of this attempt is set here, after all others that are. Where it has been counted its first place says
     /// more: it still has that number.
     fn note(&mut self, me: usize) {
-        if self.counted[me] == Counted::No {
+        if !self.counted[me] {
             self.order[me] = 1 + self.order.iter().max().unwrap();
         }
     }
@@ -113,15 +113,11 @@ impl<const A: usize> World<A> {
         let attempt = state.attempts[me];
         let proposal = self.proposal(state, me);
         let node = &mut state.nodes[node];
-        match (command, attempt.reads) {
-            (ACQUIRE, _) if self.rules[me] == Rule::Shared => {
-                self.acquire_shared(node, me, proposal)
-            }
-            (ACQUIRE, _) => self.acquire(node, me, proposal),
-            (RAISE, _) if self.rules[me] == Rule::Shared => {
-                self.raise_shared(node, me, attempt.token)
-            }
-            (RAISE, _) => Self::raise(node, me, attempt.token),
+        match (command, self.rules[me] == Rule::Shared) {
+            (ACQUIRE, true) => self.acquire_shared(node, me, proposal),
+            (ACQUIRE, false) => self.acquire(node, me, proposal),
+            (RAISE, true) => self.raise_shared(node, me, attempt.token),
+            (RAISE, false) => Self::raise(node, me, attempt.token),
             (EXTEND | HEAL, true) => self.extend_shared(node, me, attempt, command == HEAL),
             (EXTEND | HEAL, false) => Self::extend(node, me, attempt, command == HEAL),
             (_, true) => self.release_shared(node, me),
@@ -235,13 +231,8 @@ impl<const A: usize> World<A> {
         if !stands && (is_taken || is_not_healed) {
             return Said::Gone(if is_taken { 0 } else { node.counter });
         }
-        if is_ahead && stands && (node.lock != Lock::Shared || self.flaw == Flaw::ExtendsOnlyBelow)
-        {
+        if is_ahead && stands && self.flaw == Flaw::ExtendsOnlyBelow {
             return Said::Superseded;
-        }
-        if node.lock != Lock::Shared && stands && self.flaw == Flaw::DowngradeFrees {
-            node.unlock();
-            return Said::Extended;
         }
         if node.lock == Lock::Shared {
             if self.flaw != Flaw::LastsForTheFirst {
@@ -273,9 +264,7 @@ impl<const A: usize> World<A> {
     }
 
     fn release_shared(&self, node: &mut Node<A>, me: usize) -> Said {
-        if node.lock == Lock::Writer(me as u8) {
-            node.unlock();
-        } else if node.lock == Lock::Shared {
+        if node.lock == Lock::Shared {
             node.entries[me] = 0;
             if node.entries == [0; A] || self.flaw == Flaw::DeletesSharedLock {
                 node.unlock();
@@ -333,8 +322,8 @@ impl<const A: usize> World<A> {
         }
         // It was refused here, and waits in the list.
         let is_handed = |it: &usize| {
-            let is_held = state.attempts[*it].phase.holds() && state.attempts[*it].reads;
-            is_held && !node.has(*it) && node.sent[*it] == 0 && node.counted[*it] == Counted::No
+            let is_held = state.attempts[*it].phase.holds() && self.rules[*it] == Rule::Shared;
+            is_held && !node.has(*it) && node.sent[*it] == 0 && !node.counted[*it]
         };
         let is_open = !matches!(node.lock, Lock::Writer(_));
         for me in (0..A).filter(|it| state.hands != 0 && is_open && is_handed(it)) {

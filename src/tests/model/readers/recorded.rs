@@ -33,7 +33,6 @@ impl Beside {
             proposals: [0; CLIENTS],
             counters: [0; NODES],
             extensions: [1; CLIENTS],
-            downgrades: true,
             losses: 0,
             hands: 0,
             crashes: 0,
@@ -59,26 +58,22 @@ impl Beside {
         let me = random.usize(0..CLIENTS);
         let token = token(random, self.model.nodes[0].counter, LATEST);
         let before = self.model;
-        let was_made_a_reader =
-            self.model.attempts[me].reads != (self.world.rules[me] == Rule::Shared);
-        match random.u8(0..24) {
+        match random.u8(0..22) {
             // The first command of an attempt, and once.
-            0..=4 if !self.begun[me] && !was_made_a_reader => {
+            0..=4 if !self.begun[me] => {
                 self.world.proposals[me] = token;
                 self.run(me, ACQUIRE, token);
             }
-            5 | 6 if !was_made_a_reader => self.run(me, RAISE, token),
+            5 | 6 => self.run(me, RAISE, token),
             7..=9 => self.run(me, EXTEND, token),
             10 | 11 => self.run(me, HEAL, token),
             12 | 13 => self.run(me, RELEASE, token),
-            14 | 15 => self.model.attempts[me].reads = true,
             // Another attempt.
-            16 | 17 if !self.model.nodes[0].has(me) && self.model.nodes[0].entries[me] == 0 => {
+            14 | 15 if !self.model.nodes[0].has(me) && self.model.nodes[0].entries[me] == 0 => {
                 self.begun[me] = false;
                 self.owners[me] = draw();
-                self.model.attempts[me].reads = self.world.rules[me] == Rule::Shared;
             }
-            18 if self.model.nodes[0].entries[me] != 0 => {
+            16 if self.model.nodes[0].entries[me] != 0 => {
                 // Its time is over, and it is still in the set.
                 self.model.nodes[0].entries[me] = 0;
                 let now = (self.real.now() / 1_000).to_string();
@@ -86,16 +81,16 @@ impl Beside {
                 self.real
                     .plain(&[b"ZADD", READERS.as_bytes(), b"XX", now.as_bytes(), &owner]);
             }
-            19 => {
+            17 => {
                 self.model.nodes[0].lock = Lock::Absent;
                 self.real.delete(LOCK);
             }
-            20 => {
+            18 => {
                 self.model.nodes[0].entries = [0; CLIENTS];
                 self.real.delete(READERS);
             }
             // With nothing, or an older copy of the counter.
-            21 | 22 if self.model.nodes[0].floor == 0 => {
+            19 | 20 if self.model.nodes[0].floor == 0 => {
                 let node = &mut self.model.nodes[0];
                 let older = if random.bool() {
                     0
@@ -146,7 +141,7 @@ impl Beside {
         let attempt = &mut self.model.attempts[me];
         (attempt.token, attempt.number, attempt.won) = (token, token, token.is_multiple_of(2));
         let owner = self.owners[me];
-        let reads = attempt.reads;
+        let reads = self.world.rules[me] == Rule::Shared;
         let won = attempt.won;
         let commands = if reads {
             self.commands.to_read()
