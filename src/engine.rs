@@ -29,7 +29,7 @@ use crate::observer::Journal;
 use crate::time::{self, Tick};
 
 pub use crate::engine::listeners::LostReceiver;
-pub(crate) use crate::engine::live_hold::held::{HoldInner, PendingRelease};
+pub(crate) use crate::engine::live_hold::held::HoldInner;
 pub use crate::engine::park::CancelHandle;
 pub(crate) use crate::engine::park::{Signal, sleep};
 pub(crate) use crate::engine::process::Process;
@@ -161,7 +161,7 @@ impl Engine {
     }
 
     /// Counts a call while the result lives.
-    pub(crate) fn begin(&self) -> Option<Operation<'_>> {
+    fn begin(&self) -> Option<Operation<'_>> {
         let mut calls = self.calls.lock();
         // RACE: T1 begins a call; T2 begins a shutdown. Both use the locked count; therefore T2 waits for T1, or T1 ends here.
         if calls.over_at.is_some() {
@@ -245,7 +245,7 @@ impl Engine {
 }
 
 /// A call under way: see [`Engine::begin`].
-pub(crate) struct Operation<'a> {
+struct Operation<'a> {
     engine: &'a Engine,
 }
 

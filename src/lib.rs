@@ -135,7 +135,7 @@ pub use error::{
 };
 pub use ids::{FencingToken, LockName, NodeId};
 pub use kinds::{MultiLock, Mutex, Permit, ReentrantGuard, ReentrantMutex, RwLock, Semaphore};
-pub use lock::{Hold, LockGuard, ReadGuard, WriteGuard, release_all};
+pub use lock::{Hold, LockGuard, ReadGuard, WriteGuard};
 pub use manager::{Admin, LockManager};
 pub use stats::{NodeStats, Stats};
 #[cfg(feature = "tls")]

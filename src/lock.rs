@@ -2,11 +2,9 @@
 
 mod acquire;
 mod hold;
-mod release_all;
 mod rw_guards;
 
 pub(crate) use acquire::{WaitLimit, acquire};
 pub(crate) use hold::contains;
 pub use hold::{Hold, LockGuard};
-pub use release_all::release_all;
 pub use rw_guards::{ReadGuard, WriteGuard};

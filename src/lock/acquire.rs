@@ -152,8 +152,6 @@ impl<'a> Acquisition<'a> {
         self.note_majority();
         let id = shared.next_lock.fetch_add(1, Ordering::Relaxed);
         let lock = Arc::new(HoldInner::new(Arc::clone(shared), id, won));
-        // From here on a drop releases the lock.
-        let guard = Hold::new(Arc::clone(self.engine), Arc::clone(&lock));
         note(id);
         self.won = true;
         shared.fanout.journal.observe(|| Event::Acquired {
@@ -165,10 +163,10 @@ impl<'a> Acquisition<'a> {
         lock.plan_next(true, Moment::now());
         if self.engine.shutdown.is_given() {
             // No thread would extend the lock. A drop would wait for the shutdown, which waits for this call.
-            let _ = guard.into_parts().map(|(_, lock)| lock.release());
+            let _ = lock.release();
             return Err(AcquireError::ShutDown);
         }
-        Ok(guard)
+        Ok(Hold::new(Arc::clone(self.engine), lock))
     }
 
     /// Makes one attempt, as a new owner.

@@ -26,7 +26,7 @@ use crate::time::{self, About};
 /// Dropping releases the lock on every node and waits until a majority has confirmed. After the scope the lock is free. The
 /// drop blocks for one [response timeout](crate::Builder::response_timeout) at most, usually for one round trip. It never
 /// panics, also while the thread unwinds. Keys of a lost lock stay on the nodes until the drop or until they expire.
-/// Call [`release`](Hold::release) instead for the result of the release, and [`release_all`](crate::release_all) for many.
+/// Call [`release`](Hold::release) instead for the result of the release.
 ///
 /// While the manager [shuts down](crate::LockManager::shutdown), a drop and every method here except `lost` and `on_lost` block
 /// until all releases are written, within the [shutdown grace](crate::Builder::shutdown_grace).
@@ -245,25 +245,15 @@ impl Hold {
         self.end()
     }
 
-    /// The parts of the hold, for its release.
-    pub(super) fn into_parts(mut self) -> Result<(Arc<Engine>, Arc<HoldInner>), ReleaseError> {
-        Ok((self.take_engine()?, Arc::clone(&self.lock)))
-    }
-
     /// Ends the hold, once. In a forked child and after a shutdown the hold is not the caller's to end.
     fn end(&mut self) -> Result<Released, ReleaseError> {
-        self.take_engine()?
+        // Only a drop finds none, and does not look at the error.
+        let engine = self.engine.take();
+        engine
+            .filter(|it| !it.shared.process.is_forked())
+            .ok_or_else(|| self.lock.lost_by(LostReason::Forked))?
             .count(|| self.lock.release())
             .unwrap_or_else(|| Err(self.lock.lost_by(LostReason::ShutDown).into()))
-    }
-
-    /// The manager, for the end of the hold: once, and never in a forked child.
-    fn take_engine(&mut self) -> Result<Arc<Engine>, Lost> {
-        // Only a drop finds none, and does not look at the error.
-        self.engine
-            .take()
-            .filter(|it| !it.shared.process.is_forked())
-            .ok_or_else(|| self.lock.lost_by(LostReason::Forked))
     }
 }
 

@@ -49,7 +49,7 @@ mod renewal {
     mod extensions;
     mod losses;
     mod process;
-    mod release_all;
+    mod shutdown;
     mod signals;
     mod slow_network;
 }

@@ -11,7 +11,6 @@ use crate::engine::round::pending::Pending;
 use crate::engine::schedule::ScheduleEntry;
 use crate::engine::shared::ManagerState;
 use crate::engine::spec::LockSpec;
-use crate::engine::wait::queue::Ticket;
 use crate::error::{Lost, LostReason, ReleaseError, Released};
 use crate::ids::{ClientId, FencingToken, NodeSet, OwnerToken};
 use crate::logic::confirmations::Confirmations;
@@ -101,68 +100,6 @@ struct EndedHold {
     keep: Duration,
     renewed_at: Moment,
     listeners: Listeners,
-}
-
-/// A release given to the nodes, possibly unwritten.
-#[must_use]
-pub(crate) struct PendingRelease<'a> {
-    lock: &'a HoldInner,
-    /// The next call of this manager, if it enters the waiting lists by this release.
-    next: Option<Arc<Ticket>>,
-    ended: EndedHold,
-    round: Arc<Pending<ReleaseRound>>,
-    round_ticket: RoundTicket,
-}
-
-impl PendingRelease<'_> {
-    /// Writes the release and admits the next calls.
-    pub(crate) fn flush(&self) {
-        self.lock.shared.fanout.flush(self.ended.reached);
-        self.admit_next();
-    }
-
-    /// Lets the next calls ask the nodes. Not before the release was sent: an earlier acquire would be refused. If a
-    /// call enters the waiting lists by the release, the queue has ended the hold already.
-    fn admit_next(&self) {
-        let HoldInner { shared, spec, .. } = self.lock;
-        if self.next.is_some() {
-            shared.queues.admit(&spec.commands.key);
-        } else {
-            shared.queues.end_hold(&spec.commands, self.lock.id);
-        }
-    }
-
-    /// Waits for the confirmation of a majority, until `deadline` at most.
-    pub(crate) fn wait(self, deadline: Tick) -> Result<Released, ReleaseError> {
-        let end = self.round.wait(deadline);
-        drop(self.round_ticket);
-        let lock = self.lock;
-        let fanout = &lock.shared.fanout;
-        if end.lost {
-            let lost = lock.lost_by(LostReason::Gone);
-            lock.record_loss(lost.reason);
-            lock.notify(&lost, self.ended.renewed_at, self.ended.listeners);
-            return Err(lost.into());
-        }
-        lock.record_end(|lock, held| Event::Released {
-            lock,
-            held,
-            confirmed: end.enough,
-        });
-        if end.enough {
-            Ok(Released {
-                confirmed: end.confirmed,
-                nodes: fanout.nodes.len(),
-            })
-        } else {
-            let err = ReleaseError::NotConfirmed {
-                confirmed: end.confirmed,
-                nodes: fanout.report(self.round.rows()),
-            };
-            debug!(fanout.journal, "{:?}: {err}", lock.spec.name);
-            Err(err)
-        }
-    }
 }
 
 /// A new loss, to be announced with nothing locked.
@@ -303,53 +240,34 @@ impl HoldInner {
             state.kept_until = state.kept_until.filter(|it| began < *it);
             state.kept_until
         };
+        let ended = self.end()?;
+        let ManagerState {
+            fanout,
+            schedule,
+            queues,
+            ..
+        } = &*self.shared;
+        let commands = &self.spec.commands;
+        let nodes = fanout.nodes.len();
         if let Some(kept_until) = kept_until {
             let kept_for = kept_until.saturating_duration_since(began);
-            let confirmed = self.end()?.held.confirmed.len();
-            let ManagerState {
-                fanout,
-                schedule,
-                queues,
-                ..
-            } = &*self.shared;
             schedule.enter(Arc::<HoldInner>::clone(self), kept_for);
             // The next calls ask the nodes themselves.
-            queues.end_hold(&self.spec.commands, self.id);
+            queues.end_hold(commands, self.id);
             self.record_end(|lock, held| Event::Released {
                 lock,
                 held,
                 confirmed: true,
             });
             return Ok(Released {
-                confirmed,
-                nodes: fanout.nodes.len(),
+                confirmed: ended.held.confirmed.len(),
+                nodes,
             });
         }
-        let release = self.begin_release()?;
-        let fanout = &self.shared.fanout;
-        let deadline = time::deadline(fanout.response_timeout);
-        fanout.yield_to_a_crowd();
-        if let Some(next) = &release.next {
-            fanout.flush(release.ended.reached);
-            release.round.wait(deadline);
-            // Usually the hand-overs have woken the next call. Otherwise its wait for them begins here.
-            next.set_grace(time::tick().saturating_duration_since(began));
-            release.admit_next();
-        } else {
-            release.flush();
-        }
-        release.wait(deadline)
-    }
-
-    /// Like [`HoldInner::release`], without a wait and without a turn: gives the release to the nodes. The result must
-    /// be [flushed](PendingRelease::flush) and then [waited for](PendingRelease::wait).
-    pub(crate) fn begin_release(&self) -> Result<PendingRelease<'_>, Lost> {
-        let ManagerState { fanout, queues, .. } = &*self.shared;
-        let ended = self.end()?;
-        let round = ReleaseRound::of_held(fanout.nodes.len(), ended.held);
+        let round = ReleaseRound::of_held(nodes, ended.held);
         let round = Pending::among(fanout, round, Some(ended.reached));
         let round_ticket = self.shared.admission.enter();
-        let next = queues.pass_on(&self.spec.commands, self.id, |next| {
+        let next = queues.pass_on(commands, self.id, |next| {
             let entering = next.enter_by_release(fanout, self.token.get(), ended.reached)?;
             Some((Arc::clone(next), entering))
         });
@@ -363,13 +281,43 @@ impl HoldInner {
         let release = Broadcast::release(self.release_command(update), ended.reached, ended.keep);
         // No node refuses it.
         drop(fanout.enqueue(release.answered_to(Some(&round)), time::tick()));
-        Ok(PendingRelease {
-            lock: self,
-            next,
-            ended,
-            round,
-            round_ticket,
-        })
+        let deadline = time::deadline(fanout.response_timeout);
+        fanout.yield_to_a_crowd();
+        fanout.flush(ended.reached);
+        // The next calls may ask the nodes. Not before the release was sent: an earlier acquire would be refused.
+        if let Some(next) = next {
+            round.wait(deadline);
+            // Usually the hand-overs have woken the next call. Otherwise its wait for them begins here.
+            next.set_grace(time::tick().saturating_duration_since(began));
+            queues.admit(&commands.key);
+        } else {
+            queues.end_hold(commands, self.id);
+        }
+        let end = round.wait(deadline);
+        drop(round_ticket);
+        if end.lost {
+            let lost = self.lost_by(LostReason::Gone);
+            self.record_loss(lost.reason);
+            self.notify(&lost, ended.renewed_at, ended.listeners);
+            return Err(lost.into());
+        }
+        self.record_end(|lock, held| Event::Released {
+            lock,
+            held,
+            confirmed: end.enough,
+        });
+        if end.enough {
+            return Ok(Released {
+                confirmed: end.confirmed,
+                nodes,
+            });
+        }
+        let err = ReleaseError::NotConfirmed {
+            confirmed: end.confirmed,
+            nodes: fanout.report(round.rows()),
+        };
+        debug!(fanout.journal, "{:?}: {err}", self.spec.name);
+        Err(err)
     }
 
     /// Ends the hold on this side: "not held" from here on. The error says how it was over before; the release of its

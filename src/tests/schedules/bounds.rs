@@ -42,31 +42,6 @@ fn e6_a_drop_lasts_one_response_timeout_however_many_rounds_are_under_way() {
 }
 
 #[test]
-fn e6_guards_given_back_together_last_one_response_timeout_where_no_node_answers() {
-    patiently(100, || {
-        let world = World::new(3);
-        let locks = world.manager();
-        let guards: Vec<_> = (0..5)
-            .map(|it| locks.mutex(format!("{it}")).lock().unwrap())
-            .collect();
-        world
-            .servers
-            .iter()
-            .for_each(|it| it.read_nothing_until(ms(5_000)));
-
-        let (lasted, results) = lasts(|| crate::lock::release_all(guards));
-
-        assert!(
-            results.iter().all(Result::is_err) && lasted <= RESPONSE_TIMEOUT,
-            "{lasted:?}"
-        );
-        sleep_until(ms(6_000));
-        assert!(world.all_free());
-        world.end([locks]);
-    });
-}
-
-#[test]
 fn h5_a_try_lasts_a_connect_timeout_and_two_response_timeouts_at_most() {
     patiently(300, || {
         let world = World::new(3);

@@ -7,7 +7,7 @@ use std::sync::mpsc;
 use std::{process, thread};
 
 use devnodes::{ChildProcess, Servers};
-use quorlock::{AcquireError, LockGuard, LockManager, LostReason, release_all};
+use quorlock::{AcquireError, LockGuard, LockManager, LostReason};
 use rustix::process::Signal;
 
 use crate::support::*;
@@ -22,7 +22,7 @@ const LOCKS: usize = 200;
 const EXITED: i32 = 3;
 
 /// How the process ends once the shutdown has begun.
-const WAYS: [&str; 14] = [
+const WAYS: [&str; 13] = [
     "check",
     "check in thread",
     "extend",
@@ -33,7 +33,6 @@ const WAYS: [&str; 14] = [
     "refused",
     "waiting",
     "release",
-    "release all",
     "drop",
     "shutdown",
     "second signal",
@@ -217,7 +216,6 @@ fn end_late(way: &str, locks: &LockManager, last: ManuallyDrop<LockGuard>) {
             assert_eq!(refused.map(drop), Err(AcquireError::ShutDown));
         }
         "release" => drop(ManuallyDrop::into_inner(last).release()),
-        "release all" => drop(release_all([ManuallyDrop::into_inner(last)])),
         "drop" => drop(ManuallyDrop::into_inner(last)),
         "shutdown" => locks.shutdown(),
         "second signal" => {

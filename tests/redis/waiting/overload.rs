@@ -84,10 +84,10 @@ fn h5_many_locks_that_are_freed_at_once_go_to_all_who_wait_for_them() -> TestRes
     const LOCKS: usize = 500;
     let servers = Servers::start(3)?;
     let (locks, proxies) = behind_lines(&servers);
-    let holder = manager(&servers);
     let name = |number| format!("{number}");
 
     let are_all_kept = || {
+        let holder = manager(&servers);
         let held: Vec<_> = (0..LOCKS)
             .map(|it| holder.mutex(name(it)).lock().unwrap())
             .collect();
@@ -99,7 +99,8 @@ fn h5_many_locks_that_are_freed_at_once_go_to_all_who_wait_for_them() -> TestRes
                 before.rounds_held + LOCKS as u64 <= locks.stats().rounds_held
             });
             proxies.iter().for_each(|it| it.narrow(NARROW));
-            drop(quorlock::release_all(held));
+            holder.shutdown();
+            drop(held);
             waiting.join().unwrap()
         });
         let guards = all_ok(results);

@@ -609,7 +609,7 @@ fn h5_a_call_asks_for_what_is_handed_over_to_it_while_as_many_holds_as_may_wait_
 
     let third = hold(hand_over().0);
     assert!(!shared.admission.is_idle());
-    drop(third.begin_release());
+    drop(Arc::new(third).release());
     assert!(shared.admission.is_idle());
 }
 
