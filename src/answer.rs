@@ -72,11 +72,13 @@ impl Answer {
         }
     }
 
-    /// Whether the lock was the caller's without a gap and has its full ttl again.
+    /// Whether the lock is the caller's and has its full ttl again.
     pub(crate) fn is_extended(&self) -> bool {
         matches!(
             self,
-            Answer::Extend(ExtendReply::Extended | ExtendReply::Lifted { .. })
+            Answer::Extend(
+                ExtendReply::Extended | ExtendReply::Lifted { .. } | ExtendReply::Healed
+            )
         )
     }
 

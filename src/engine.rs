@@ -3,12 +3,13 @@
 //! ARCHITECTURE.md has a row for each part.
 
 pub(crate) mod health;
+pub(crate) mod held;
 mod inspect;
 pub(crate) mod listeners;
-pub(crate) mod live_hold;
 pub(crate) mod nodes;
 pub(crate) mod park;
 pub(crate) mod process;
+mod renewal;
 pub(crate) mod round;
 pub(crate) mod schedule;
 pub(crate) mod shared;
@@ -28,8 +29,8 @@ use crate::logic::pause;
 use crate::observer::Journal;
 use crate::time::{self, Tick};
 
+pub(crate) use crate::engine::held::HoldInner;
 pub use crate::engine::listeners::LostReceiver;
-pub(crate) use crate::engine::live_hold::held::HoldInner;
 pub use crate::engine::park::CancelHandle;
 pub(crate) use crate::engine::park::{Signal, sleep};
 pub(crate) use crate::engine::process::Process;
@@ -118,7 +119,7 @@ impl Engine {
         });
         let for_renewal = Arc::clone(&shared);
         let renewal = OwnThread::spawn("quorlock-renewal".to_owned(), move || {
-            live_hold::renewal::run(&for_renewal)
+            renewal::run(&for_renewal)
         });
         threads.push(renewal.inspect_err(|_| {
             shared.fanout.stop(time::tick());

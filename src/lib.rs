@@ -110,6 +110,7 @@ mod config;
 mod engine;
 pub mod error;
 pub mod guide;
+mod hold;
 mod ids;
 pub mod inspection;
 mod kinds;

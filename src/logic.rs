@@ -6,7 +6,6 @@ pub(crate) mod acquire_round;
 mod advice;
 pub(crate) mod ballot;
 pub(crate) mod clock_offset;
-pub(crate) mod confirmations;
 pub(crate) mod eligibility;
 pub(crate) mod lease;
 pub(crate) mod listing;

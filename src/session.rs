@@ -426,7 +426,10 @@ impl Session {
         while let Some(event) = self.conn.poll_event()? {
             match event {
                 ConnEvent::Answer { tag, asked, reply } => {
-                    is_gone |= matches!(reply.answer, Answer::Extend(ExtendReply::Gone { .. }));
+                    is_gone |= matches!(
+                        reply.answer,
+                        Answer::Extend(ExtendReply::Gone { .. } | ExtendReply::Healed)
+                    );
                     self.on_answer(tag, asked, reply, now);
                 }
                 ConnEvent::UnknownScript { mut tag, asked } => {
@@ -521,8 +524,11 @@ impl Session {
         self.note_change(change, timing.answered.tick);
         let vote_kind = match &answer {
             Answer::Record(shown) => return self.judge_record(shown, timing),
-            answer if answer.is_granted() => VoteKind::Grant,
-            // RACE: T1, this client, sets the key on a restarted server by a late acquire or healing; T2 was granted
+            // A key that was set is a grant.
+            answer if answer.is_granted() || *answer == Answer::Extend(ExtendReply::Healed) => {
+                VoteKind::Grant
+            }
+            // RACE: T1, this client, sets the key on a restarted server by a late acquire or extension; T2 was granted
             // the lock there earlier and collects votes. If T1 counted the extension, its lease would go on while its
             // other keys expire, and T2 would get them. Therefore extensions do not count either.
             answer if answer.is_extended() => VoteKind::Extension,

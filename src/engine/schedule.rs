@@ -27,11 +27,11 @@ pub(crate) trait Due: Send + Sync {
     /// Its entry.
     fn entry(&self) -> &ScheduleEntry;
 
-    /// Handles the due time, or an early one with others. Returns the time until the next one; `None` if it is over or
-    /// enters itself. Called without an entry in the schedule.
+    /// Handles the due time, or an early one with others, and enters itself for the next one. Called without an entry in
+    /// the schedule.
     ///
     /// Commands go into `batch`, written once for all due entries.
-    fn on_due(self: Arc<Self>, now: Now, batch: &mut Enqueued) -> Option<Duration>;
+    fn on_due(self: Arc<Self>, now: Now, batch: &mut Enqueued);
 
     /// Time until its end. The soonest end is handled first.
     fn ends_in(&self, now: Moment) -> Duration;
@@ -106,17 +106,15 @@ impl Schedule {
     /// Wakes the thread only if it would come too late: with a steady stream of short locks of the same ttl it wakes a
     /// few times per ttl, not once per lock.
     ///
-    /// RACE: T1 wins a lock; T2 runs [`Schedule::stop`] without finding it; T1 enters it. Therefore T1 ends it here.
-    pub(crate) fn enter(&self, due: Arc<dyn Due>, wait: Duration) {
+    /// RACE: T1 wins a lock; T2 runs [`Schedule::stop`] without finding it; T1 enters it. Therefore this is false then, and
+    /// T1 ends it.
+    #[must_use]
+    pub(crate) fn enter(&self, due: Arc<dyn Due>, wait: Duration) -> bool {
         // Zero means "not entered".
         let at = self.nanos(time::tick()).saturating_add(nanos(wait)).max(1);
         let mut queue = self.queue.lock();
         if queue.stopped {
-            drop(queue);
-            if let Some(announce) = due.on_stop() {
-                announce();
-            }
-            return;
+            return false;
         }
         let entry = due.entry();
         let id = entry.id;
@@ -129,6 +127,7 @@ impl Schedule {
         queue.due.insert((at, id), due);
         let too_late = queue.asleep && queue.sleeps_until.is_none_or(|it| at < it);
         self.unlock(queue, too_late);
+        true
     }
 
     pub(crate) fn remove(&self, entry: &ScheduleEntry) {
@@ -280,9 +279,7 @@ mod tests {
             &self.0
         }
 
-        fn on_due(self: Arc<Self>, _now: Now, _batch: &mut Enqueued) -> Option<Duration> {
-            None
-        }
+        fn on_due(self: Arc<Self>, _now: Now, _batch: &mut Enqueued) {}
 
         fn ends_in(&self, _now: Moment) -> Duration {
             Duration::ZERO
@@ -312,7 +309,7 @@ mod tests {
             .collect();
         things
             .iter()
-            .for_each(|it| schedule.enter(Arc::<Thing>::clone(it), Duration::ZERO));
+            .for_each(|it| assert!(schedule.enter(Arc::<Thing>::clone(it), Duration::ZERO)));
         let held = || {
             schedule
                 .held()
@@ -325,7 +322,7 @@ mod tests {
         assert_eq!((due.len(), held()), (2, vec![0, 1]));
         schedule.remove(&things[0].0);
         assert_eq!(held(), [1]);
-        schedule.enter(Arc::<Thing>::clone(&things[1]), Duration::ZERO);
+        assert!(schedule.enter(Arc::<Thing>::clone(&things[1]), Duration::ZERO));
         schedule.stop();
         assert_eq!(held(), [0; 0]);
     }
@@ -335,7 +332,7 @@ mod tests {
         let schedule = Schedule::new();
         let waits = [Duration::ZERO, TOGETHER, Duration::from_secs(3_600)];
         for (id, wait) in (0..).zip(waits) {
-            schedule.enter(Arc::new(Thing(ScheduleEntry::new(id))), wait);
+            assert!(schedule.enter(Arc::new(Thing(ScheduleEntry::new(id))), wait));
         }
 
         // On a slow machine the second is due by then.

@@ -1,6 +1,7 @@
 //! State shared by all parts of a manager.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use crate::config::Config;
 use crate::engine::listeners::Callbacks;
@@ -10,10 +11,13 @@ use crate::engine::process::Process;
 use crate::engine::round::admission::Admission;
 use crate::engine::schedule::Schedule;
 use crate::engine::wait::queues::Queues;
-use crate::ids::NodeId;
+use crate::hold::Servers;
+use crate::ids::{NodeId, NodeSet};
+use crate::logic::lease;
 use crate::logic::outage::Outage;
 use crate::logic::retries::Retries;
 use crate::sys::sync::{AtomicBool, AtomicU64, Mutex};
+use crate::time::{Moment, Tick};
 use crate::wire::HandedOver;
 
 /// Forwards the events of the nodes.
@@ -29,6 +33,33 @@ impl NodeEvents for NodeEventHandler {
 
     fn clock_stepped(&self) {
         self.schedule.make_all_due();
+    }
+}
+
+impl Servers for ManagerState {
+    fn voting(&self, now: Tick) -> NodeSet {
+        self.fanout.voting(now)
+    }
+
+    fn settable(&self, now: Tick) -> NodeSet {
+        self.fanout.settable(now)
+    }
+
+    fn stepped_since(&self, since: Tick) -> NodeSet {
+        self.fanout.stepped_since(since)
+    }
+
+    fn time_for_all(&self, now: Moment) -> Option<u64> {
+        self.fanout.time_for_all(now)
+    }
+
+    fn pause(&self, left: Duration, now: Tick) -> Duration {
+        let least = lease::retry_after(self.fanout.response_timeout);
+        let is_late = self.fanout.is_late(now);
+        self.retries
+            .lock()
+            .wait(least, left, is_late, now)
+            .min(left)
     }
 }
 

@@ -14,7 +14,7 @@ use crate::logic::acquire_round::LossReason;
 use crate::logic::{outage, pause, quorum};
 use crate::observer::Event;
 use crate::sys::logging::{debug, info, warn};
-use crate::time::{self, About, Moment, Tick};
+use crate::time::{self, About, Tick};
 
 /// Rounds of one `try_lock`, if contenders split the nodes between them or pushed each other's fencing counters, so
 /// that possibly none got the lock. Otherwise a fleet that starts a job at the same second would often find everyone
@@ -160,7 +160,7 @@ impl<'a> Acquisition<'a> {
             token: lock.token,
             ttl: self.spec.ttl(),
         });
-        lock.plan_next(true, Moment::now());
+        lock.start();
         if self.engine.shutdown.is_given() {
             // No thread would extend the lock. A drop would wait for the shutdown, which waits for this call.
             let _ = lock.release();

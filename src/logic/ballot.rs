@@ -15,9 +15,6 @@ pub(crate) trait Round: Send + 'static {
     /// Result of the round.
     type End: Copy + Send;
 
-    /// Whether a late answer replaces "timed out".
-    const LATE_ANSWERS_MATTER: bool = false;
-
     /// Notes a vote, if its time matters.
     fn note(&mut self, _node: NodeId, _vote: &Answer, _now: Moment) {}
 
@@ -73,7 +70,7 @@ impl<R: Round> Ballot<R> {
 
     /// Takes a vote after the end.
     pub(crate) fn on_late_vote(&mut self, node: NodeId, vote: Answer) {
-        self.votes.put_late(node, vote, R::LATE_ANSWERS_MATTER);
+        self.votes.put_late(node, vote);
     }
 
     /// Ends an open round: nodes without a vote have failed.
@@ -132,11 +129,9 @@ impl Votes {
         }
     }
 
-    fn put_late(&mut self, node: NodeId, vote: Answer, may_replace: bool) {
+    fn put_late(&mut self, node: NodeId, vote: Answer) {
         let place = self.answers.get_mut(node.index());
-        let timed_out =
-            |place: &&mut Option<Answer>| **place == Some(Answer::Failed(NodeFailure::TimedOut));
-        if let Some(place) = place.filter(|it| it.is_none() || (may_replace && timed_out(it))) {
+        if let Some(place) = place.filter(|it| it.is_none()) {
             *place = Some(vote);
             self.late.insert(node);
         }

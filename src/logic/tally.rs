@@ -1,94 +1,13 @@
-//! The rounds of a held lock, extension and release; and the probe of the nodes.
+//! The round of a release, and the probe of the nodes.
 
 use std::time::Duration;
 
-use crate::answer::{Answer, ExtendReply, ReleaseReply};
+use crate::answer::{Answer, ReleaseReply};
 use crate::error::{NodeAnswer, NodeFailure};
 use crate::ids::{NodeId, NodeSet};
 use crate::logic::ballot::quorum;
 use crate::logic::ballot::{Ballot, Round, Votes};
 use crate::time::Moment;
-
-/// End of an extension.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(crate) enum ExtendEnd {
-    /// A majority extended.
-    Confirmed,
-    /// Too many nodes no longer hold the lock for a majority: it is lost before its time.
-    Gone,
-    /// Neither, so far: late answers count, and renewal retries while there is time.
-    NotConfirmed,
-}
-
-impl ExtendEnd {
-    /// Final end of an extension on this number of `nodes`, from these answers, in time or late.
-    fn of(nodes: usize, extended: usize, gone: usize) -> Option<ExtendEnd> {
-        let quorum = quorum(nodes);
-        if quorum <= extended {
-            Some(ExtendEnd::Confirmed)
-        } else if nodes.saturating_sub(quorum) < gone {
-            Some(ExtendEnd::Gone)
-        } else {
-            None
-        }
-    }
-}
-
-/// One extension round.
-#[derive(Debug)]
-pub(crate) struct ExtendRound;
-
-impl Round for ExtendRound {
-    type End = ExtendEnd;
-
-    const LATE_ANSWERS_MATTER: bool = true;
-
-    fn decide(&self, votes: &Votes, _now: Moment) -> Option<ExtendEnd> {
-        let quorum = votes.quorum();
-        let open = votes.open();
-        let extended = votes.count(Answer::is_extended);
-        let gone = votes.count(Answer::is_gone);
-        let is_hopeless =
-            extended.saturating_add(open) < quorum && gone.saturating_add(open) <= votes.spare();
-        ExtendEnd::of(votes.len(), extended, gone)
-            .or_else(|| is_hopeless.then_some(ExtendEnd::NotConfirmed))
-    }
-}
-
-impl ExtendRound {
-    /// The `answer` of a node as it counts. `had`: whether the node had this lock of the caller before. `raised`: the
-    /// number of the extension, if it is above the caller's token.
-    ///
-    /// RACE: T1 is refused by a node, waits in its list, and wins with other nodes; T2, a writer, is granted the lock
-    /// there and releases it; the node hands it over to T1. Therefore a key or an entry behind a newer counter counts
-    /// only where T1 had one, or after a majority without this node has confirmed the number: the healing shows that.
-    pub(crate) fn counted(answer: Answer, had: bool, raised: Option<u64>) -> Answer {
-        let ahead = match answer {
-            Answer::Extend(ExtendReply::Extended) => raised,
-            Answer::Extend(ExtendReply::Lifted { counter }) => Some(counter),
-            _ => None,
-        };
-        match ahead {
-            Some(counter) if !had => Answer::Extend(ExtendReply::Gone { counter }),
-            _ => answer,
-        }
-    }
-}
-
-impl Ballot<ExtendRound> {
-    /// Its end so far: late answers can confirm it or show the loss.
-    pub(crate) fn end_for_good(&self) -> Option<ExtendEnd> {
-        let with = |what: fn(&Answer) -> bool| self.votes.nodes_with(what).len();
-        let late = || {
-            ExtendEnd::of(
-                self.votes.len(),
-                with(Answer::is_extended),
-                with(Answer::is_gone),
-            )
-        };
-        self.end().map(|end| late().unwrap_or(end))
-    }
-}
 
 /// End of a release.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -101,15 +20,6 @@ pub(crate) struct ReleaseEnd {
     pub(crate) lost: bool,
 }
 
-/// Nodes counted for a lock at its release.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Held {
-    /// Nodes of the last confirmation.
-    pub(crate) confirmed: NodeSet,
-    /// End of the time in which none of them can have let it expire.
-    pub(crate) until: Moment,
-}
-
 /// One release round.
 ///
 /// "Not ours" is an ordinary answer of a node without a grant, and of any node after the end of the lease. From a node
@@ -120,9 +30,9 @@ pub(crate) struct Held {
 #[derive(Debug)]
 pub(crate) struct ReleaseRound {
     needed: usize,
-    /// State of a held lock.
-    held: Option<Held>,
-    /// Nodes that confirmed the lease and have lost it before its end.
+    /// The end of each node's promise, of a held lock.
+    held: Vec<Option<Moment>>,
+    /// Nodes that have lost the lock before that.
     gone: NodeSet,
 }
 
@@ -131,25 +41,27 @@ impl ReleaseRound {
     pub(crate) fn new(needed: usize) -> ReleaseRound {
         ReleaseRound {
             needed,
-            held: None,
+            held: Vec::new(),
             gone: NodeSet::default(),
         }
     }
 
-    /// A round for a lock held on some of `nodes`, to be confirmed by a majority. It lasts until it is known whether a
-    /// majority had the lock to the end: usually with the first answers.
-    pub(crate) fn of_held(nodes: usize, held: Held) -> ReleaseRound {
+    /// A round for a lock that nodes have promised until then, to be confirmed by a majority. It lasts until it is known
+    /// whether a majority had the lock to the end: usually with the first answers.
+    pub(crate) fn of_held(held: Vec<Option<Moment>>) -> ReleaseRound {
         ReleaseRound {
-            held: Some(held),
-            ..ReleaseRound::new(quorum(nodes))
+            needed: quorum(held.len()),
+            held,
+            gone: NodeSet::default(),
         }
     }
 
     /// Nodes that held the lock to the end, as far as known; a silent node counts as such.
     fn sure(&self, votes: &Votes) -> NodeSet {
-        let confirmed = self.held.map_or(NodeSet::default(), |it| it.confirmed);
+        let held = (0..).map(NodeId::new).zip(&self.held);
+        let promised: NodeSet = held.filter(|it| it.1.is_some()).map(|it| it.0).collect();
         let deleted = votes.nodes_with(|it| *it == Answer::Release(ReleaseReply::Deleted));
-        confirmed.without(self.gone).union(deleted)
+        promised.without(self.gone).union(deleted)
     }
 
     /// Whether no open answer can show a loss or refute it.
@@ -157,7 +69,9 @@ impl ReleaseRound {
         let quorum = votes.quorum();
         let open = votes.open_nodes();
         let sure = self.sure(votes);
-        self.held.is_none() || quorum <= sure.without(open).len() || sure.union(open).len() < quorum
+        self.held.is_empty()
+            || quorum <= sure.without(open).len()
+            || sure.union(open).len() < quorum
     }
 }
 
@@ -165,10 +79,11 @@ impl Round for ReleaseRound {
     type End = ReleaseEnd;
 
     fn note(&mut self, node: NodeId, vote: &Answer, now: Moment) {
-        // RACE: T1, a node, lets the key expire at the end of the lease; T2, this release, comes after that; the node
+        // RACE: T1, a node, lets the key expire at the end of its promise; T2, this release, comes after that; the node
         // answers "not ours". Therefore an answer after the end proves no loss.
-        let proves = |held: Held| held.confirmed.contains(node) && !now.has_reached(held.until);
-        if *vote == Answer::Release(ReleaseReply::NotOurs) && self.held.is_some_and(proves) {
+        let until = self.held.get(node.index()).copied().flatten();
+        let is_promised = until.is_some_and(|it| !now.has_reached(it));
+        if *vote == Answer::Release(ReleaseReply::NotOurs) && is_promised {
             self.gone.insert(node);
         }
     }
@@ -233,7 +148,6 @@ impl Ballot<ProbeRound> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::answer::ExtendReply;
     use crate::logic::ballot::Step;
 
     fn at(millis: u64) -> Moment {
@@ -247,13 +161,9 @@ mod tests {
     /// The end of a release of three nodes, of which `confirmed` had confirmed the lease until 1000 ms: after these votes, or
     /// none yet.
     fn released(confirmed: &[u8], votes: &[(u8, Answer, u64)]) -> Option<ReleaseEnd> {
-        let round = ReleaseRound::of_held(
-            3,
-            Held {
-                confirmed: nodes(confirmed),
-                until: at(1_000),
-            },
-        );
+        let promised = |node| nodes(confirmed).contains(NodeId::new(node));
+        let held = (0..3).map(|node| promised(node).then(|| at(1_000)));
+        let round = ReleaseRound::of_held(held.collect());
         let mut ballot = Ballot::new(3, round);
         votes.iter().find_map(|(node, vote, now)| {
             match ballot.on_vote(NodeId::new(*node), vote.clone(), at(*now)) {
@@ -261,65 +171,6 @@ mod tests {
                 _ => None,
             }
         })
-    }
-
-    /// How an extension of three nodes has ended for good: after these votes, the time-out, and these late answers.
-    fn extended(votes: &[(u8, Answer)], late: &[(u8, Answer)]) -> Option<ExtendEnd> {
-        let mut ballot = Ballot::new(3, ExtendRound);
-        let mut vote =
-            |(node, vote): &(u8, Answer)| ballot.on_vote(NodeId::new(*node), vote.clone(), at(1));
-        for it in votes {
-            let _ = vote(it);
-        }
-        let timed_out = ballot.end().is_none() && !late.is_empty();
-        if timed_out {
-            assert_eq!(
-                ballot.on_timeout(at(2)),
-                Step::Decided(ExtendEnd::NotConfirmed)
-            );
-        }
-        let mut vote =
-            |(node, vote): &(u8, Answer)| ballot.on_vote(NodeId::new(*node), vote.clone(), at(3));
-        late.iter().for_each(|it| assert_eq!(vote(it), Step::Late));
-        ballot.end_for_good()
-    }
-
-    #[test]
-    fn late_answers_decide_an_extension_that_was_not_confirmed_and_no_other() {
-        let yes = |node| (node, Answer::Extend(ExtendReply::Extended));
-        let gone = |node| (node, Answer::Extend(ExtendReply::Gone { counter: 0 }));
-        let failed = |node| (node, Answer::Failed(NodeFailure::Stalled));
-        assert_eq!(extended(&[yes(0)], &[]), None);
-        assert_eq!(
-            extended(&[yes(0)], &[failed(1)]),
-            Some(ExtendEnd::NotConfirmed)
-        );
-        assert_eq!(extended(&[yes(0)], &[yes(1)]), Some(ExtendEnd::Confirmed));
-        assert_eq!(
-            extended(&[yes(0)], &[gone(1), yes(2)]),
-            Some(ExtendEnd::Confirmed)
-        );
-        assert_eq!(
-            extended(&[yes(0)], &[gone(1), gone(2)]),
-            Some(ExtendEnd::Gone)
-        );
-        assert_eq!(
-            extended(&[yes(0)], &[yes(0)]),
-            Some(ExtendEnd::NotConfirmed),
-            "a node counts once"
-        );
-        assert_eq!(
-            extended(&[yes(0), yes(1)], &[gone(2)]),
-            Some(ExtendEnd::Confirmed)
-        );
-        assert_eq!(
-            extended(&[gone(0), gone(1)], &[yes(2)]),
-            Some(ExtendEnd::Gone)
-        );
-        assert_eq!(
-            extended(&[failed(0), failed(1)], &[yes(2)]),
-            Some(ExtendEnd::NotConfirmed)
-        );
     }
 
     const DELETED: Answer = Answer::Release(ReleaseReply::Deleted);

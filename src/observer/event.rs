@@ -132,7 +132,7 @@ pub enum Event {
         /// Lease left. At zero a [`Lost`](Event::Lost) event follows.
         left: Duration,
     },
-    /// The key of a held lock was restored on a node that had lost it.
+    /// A node that lacked a held lock has it again.
     #[non_exhaustive]
     Healed {
         /// Which.
@@ -274,6 +274,6 @@ pub struct HeldLock {
     pub age: Duration,
     /// Lease left unless the lock is extended.
     pub left: Duration,
-    /// Nodes with a vote that have not confirmed it since the last extension was sent. A lost key is restored after the next one.
+    /// Nodes with a vote that have not confirmed it since the last extension was sent. The next one sets a lost key again.
     pub missing_on: Vec<NodeId>,
 }

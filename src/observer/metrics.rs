@@ -130,7 +130,7 @@ impl MetricsObserver {
         );
         describe_counter!(
             "quorlock_healed_total",
-            "Keys of held locks that were set again on the node"
+            "Held locks that the node lacked and has again"
         );
         MetricsObserver
     }

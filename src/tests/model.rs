@@ -19,6 +19,7 @@ mod fencing;
 mod handover;
 mod held;
 mod leases;
+mod ledgers;
 mod quarantines;
 mod readers;
 mod recorded;

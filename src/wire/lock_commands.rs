@@ -207,30 +207,36 @@ impl LockCommands {
         command
     }
 
-    /// `keep`: renews the full life of the counter.
-    pub(crate) fn extend(&self, owner: OwnerToken, ttl_ms: u64, token: u64, keep: bool) -> Command {
+    /// `sets`: also sets missing keys.
+    pub(crate) fn extend(
+        &self,
+        owner: OwnerToken,
+        ttl_ms: u64,
+        number: u64,
+        sets: bool,
+        client: Option<ClientId>,
+    ) -> Command {
+        let mut command = self.extension(owner, ttl_ms, number);
+        command.push(if sets { b"set" } else { b"keep" });
+        if let Some(client) = client {
+            command.push(&client.0);
+        }
+        command
+    }
+
+    fn extension(&self, owner: OwnerToken, ttl_ms: u64, number: u64) -> Command {
         // Of a semaphore the slot of the hold.
         let slot = self.slot.and_then(|it| self.locks.get(usize::from(it)));
         let held = slot.map_or(&self.locks[..], slice::from_ref);
         let script = self.script([Script::Extend, Script::ExtendShared]);
         let mut command = Command::of_script(script, &keys_of(held, false), &[&self.value(owner)]);
-        self.compare(&mut command, ttl_ms, token);
-        if keep {
-            command.push(b"keep");
-        }
-        command
-    }
-
-    /// Sets a lost key again. Only for an owner just confirmed by a majority.
-    pub(crate) fn heal(&self, owner: OwnerToken, ttl_ms: u64, token: u64) -> Command {
-        let mut command = self.extend(owner, ttl_ms, token, false);
-        command.push(b"heal");
+        self.compare(&mut command, ttl_ms, number);
         command
     }
 
     /// Raises the counters to the token, where the owner holds the lock.
     pub(crate) fn raise(&self, owner: OwnerToken, token: u64) -> Command {
-        let mut command = self.extend(owner, 1, token, false);
+        let mut command = self.extension(owner, 1, token);
         command.push(b"raise");
         command.kind = Kind::Raise;
         command
@@ -365,7 +371,7 @@ pub(crate) fn check(prefix: &[u8]) -> Vec<Command> {
                 acquire,
                 "2,999,1,999,000000000000000,1 999 0000000000000000 999 - 0",
             ),
-            (extend, "1,9999,1,999,000000000000000,keep"),
+            (extend, "1,9999,1,999,000000000000000,set"),
             (release, "1,0 999 999 0 -"),
             (release, "2,0 999 999 0 -"),
         ] {

@@ -207,10 +207,10 @@ impl Fanout {
             .collect()
     }
 
-    /// Nodes of `some` on which a lost key may be set again.
-    pub(crate) fn healable(&self, some: NodeSet, now: Tick) -> NodeSet {
+    /// Nodes on which a missing key may be set.
+    pub(crate) fn settable(&self, now: Tick) -> NodeSet {
         let length = self.records.rules().quarantine();
-        some.without(self.nodes_with(|it| !it.quarantines.may_heal(now, length)))
+        self.nodes_with(|it| it.quarantines.may_heal(now, length))
     }
 
     /// Connected nodes without a quarantine.

@@ -218,23 +218,27 @@ impl Attempt {
             counted = raise.nodes_with(|it| rule.counts(it, token));
             raised = true;
         }
-        let quarantined_of = |nodes| fanout.quarantined_of(nodes, self.sent.tick);
-        let lacks_votes =
-            |of: NodeSet| of.len().saturating_sub(quarantined_of(of).len()) < quorum(nodes);
+        let quarantined_of = |of| fanout.quarantined_of(of, self.sent.tick);
         // RACE: T1 and T2 ask servers of which a majority is quarantined; each finds the other's keys there and gives
         // back its own. Therefore such refusals are no votes, and the open nodes decide whether a majority votes.
         let is_held = end == AcquireEnd::Lost(LossReason::Held);
+        let lacks_votes = |of: NodeSet, quarantined: &[_]| {
+            of.len().saturating_sub(quarantined.len()) < quorum(nodes)
+        };
         if is_held {
             let answered = || self.round.nodes_with(|it| it.is_granted() || it.is_held());
-            if lacks_votes(answered()) {
+            if lacks_votes(answered(), &quarantined_of(answered())) {
                 self.round.wait_for_rows(self.deadline);
             }
             counted = answered();
         }
         // RACE: T1 counts a grant of a node after its known quarantine; T2 reads the record of another node of the
         // majority, with a longer ttl. Therefore T1 checks all of them once more.
-        if (is_held || matches!(end, AcquireEnd::Won { .. })) && lacks_votes(counted) {
-            for (node, failure) in quarantined_of(counted) {
+        let quarantined = quarantined_of(counted);
+        gone = gone.union(quarantined.iter().map(|it| it.0).collect());
+        let is_decided = is_held || matches!(end, AcquireEnd::Won { .. });
+        if is_decided && lacks_votes(counted, &quarantined) {
+            for (node, failure) in quarantined {
                 self.round.amend(node, NodeAnswer::Failed(failure));
             }
             end = AcquireEnd::Lost(LossReason::NoQuorum);
@@ -546,9 +550,13 @@ pub(crate) struct Won {
 
 #[cfg(test)]
 impl Won {
-    /// A lock won now, unknown to all nodes, that ends after `lasts`.
+    /// A lock won now, granted by all nodes, that ends after `lasts`.
     pub(crate) fn just_now(spec: &Arc<LockSpec>, time_left: Duration) -> Won {
         let sent = Now::read();
+        let mut ballot = Ballot::new(NodeSet::MAX.into(), AcquireRound::new(spec.rule(), 1, None));
+        for node in (0..NodeSet::MAX).map(NodeId::new) {
+            ballot.on_late_vote(node, Answer::Acquire(AcquireReply::Accepted));
+        }
         Won {
             spec: Arc::clone(spec),
             owner: OwnerToken::draw().unwrap(),
@@ -559,7 +567,10 @@ impl Won {
             is_handed_over: false,
             first_life: None,
             reached: NodeSet::default(),
-            grants: Grants::default(),
+            grants: Grants {
+                round: Some(Arc::new(Pending::of_ballot(ballot, NodeSet::default()))),
+                ..Grants::default()
+            },
             waited: None,
         }
     }
@@ -571,16 +582,11 @@ pub(crate) struct Grants {
     pub(crate) round: Option<Arc<Pending<AcquireRound>>>,
     /// Slot of a semaphore. Other granted slots are given back.
     pub(crate) slot: Option<u8>,
-    /// Nodes that have lost the key.
+    /// Nodes whose grant does not count: the key is lost, or they are quarantined.
     pub(crate) gone: NodeSet,
 }
 
 impl Grants {
-    /// Nodes with any answer.
-    pub(crate) fn answered(&self) -> NodeSet {
-        self.nodes_with(|_| true)
-    }
-
     pub(crate) fn nodes(&self) -> NodeSet {
         self.nodes_with(|it| it.is_granted() && it.slot() == self.slot)
             .without(self.gone)

@@ -1,6 +1,6 @@
-//! The protocol in a small world: the shipped rounds and the shipped lease, and nodes that do what the scripts do.
+//! The protocol in a small world: the shipped rounds and the shipped hold, and nodes that do what the scripts do.
 //!
-//! A few attempts at one lock on three nodes: acquire, raise, hold, extend, heal, release. Each attempt has its own
+//! A few attempts at one lock on three nodes: acquire, raise, hold, extend, release. Each attempt has its own
 //! connection to each node, on which its commands stay in order ([`Lines::InOrder`]); between connections there is no
 //! order at all. Commands and answers can be delayed for ever, and an attempt can give up at any time. Other mishaps
 //! come as often as the world says ([`Accidents`]): lost commands, commands that are executed twice, keys that vanish
@@ -27,11 +27,9 @@ use self::search::{Findings, after_a_hold};
 use self::state::*;
 use super::*;
 use crate::answer::{AcquireReply, ExtendReply, RaiseReply};
-use crate::error::LostReason;
 use crate::logic::acquire_round::{AcquireEnd, AcquireRound, RaiseRound, Rule};
-use crate::logic::lease::{Ending, Extended, Lease};
-use crate::logic::tally::{ExtendEnd, ExtendRound};
 use crate::logic::token;
+use crate::tests::model::ledgers::{Calm, Ledger, ROUNDS, Reply, Sent};
 
 const NODES: usize = 3;
 
@@ -131,13 +129,13 @@ enum Flaw {
     DeletesAnyKey,
     /// A node extends whatever its counter is, as on the page that describes Redlock.
     ExtendsWithoutCounter,
-    /// A node sets a key again whatever its counter is.
-    HealsWithoutCounter,
-    /// The client heals with the counter that a node has just shown, before a majority has confirmed that.
-    HealsWithShown,
+    /// A node sets a missing key whatever its counter is.
+    SetsWithoutCounter,
+    /// The client has keys set up to a number that a node has just shown, before a majority has confirmed that.
+    SetsUnconfirmed,
     /// A node compares the record in no acquire.
     AcquiresWithoutRecord,
-    /// A node compares the record in no extension and no heal.
+    /// A node compares the record in no extension.
     ExtendsWithoutRecord,
     /// The client counts nodes that granted, but did not accept.
     CountsRefusers,
@@ -149,12 +147,14 @@ enum Flaw {
     IgnoresDeadline,
     /// The client believes in an extension that was confirmed after the deadline.
     LateExtensionRevives,
-    /// The client counts on an extension that too few nodes have confirmed.
+    /// The client counts the promise of one node as that of all.
     MinorityExtends,
     /// The client counts extensions by a node in quarantine, where a key may stand that nobody was to count.
     CountsExtensionsInQuarantine,
-    /// The client sends a heal behind the release.
-    HealsBehindRelease,
+    /// The client takes a key that a node has set for one that was there, and counts it in quarantine.
+    CountsSetKeysInQuarantine,
+    /// The client sends an extension behind the release.
+    ExtendsBehindRelease,
     /// A release lifts the counter whosever key is set there, and creates it.
     ReleaseLiftsForAnyone,
     /// The client counts a grant after the quarantine, whenever it asked for that.
@@ -194,9 +194,10 @@ struct World<const A: usize> {
     counters: [u8; NODES],
     keys: Keys,
     lines: Lines,
-    /// How often a holder sends an extension, at most twice.
+    /// How often a holder sends an extension: at most [`ROUNDS`] times.
     extensions: u8,
-    heals: bool,
+    /// Extensions set missing keys.
+    sets: bool,
     /// Clients notice some time later that a deadline has passed.
     slow: bool,
     left: Accidents,
@@ -216,7 +217,7 @@ impl<const A: usize> World<A> {
             keys,
             lines: Lines::InOrder,
             extensions: 0,
-            heals: false,
+            sets: false,
             slow: false,
             left: match keys {
                 Keys::Last => NO_ACCIDENTS,
@@ -253,9 +254,13 @@ impl<const A: usize> World<A> {
         let line = Line {
             sent: 0,
             answer: Answer::None,
+            round: 0,
+            promise: 0,
+            gone: 0,
+            counts_from: 0,
             synced: true,
             doubtful: false,
-            barred: false,
+            barred: 0,
             rank: 0,
             counted: false,
             blocks: 0,
@@ -269,9 +274,9 @@ impl<const A: usize> World<A> {
             after: 0,
             round: 0,
             confirmed: 0,
-            renewal: Renewal::None,
-            shown: 0,
-            outdated: false,
+            number: 0,
+            sent: [Sent::default(); ROUNDS],
+            outdated: 0,
         };
         State {
             attempts: [attempt; A],

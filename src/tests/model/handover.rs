@@ -1,13 +1,16 @@
-//! A release hands the lock over: random walks through that protocol, with the shipped rounds, lease and quarantines.
+//! A release hands the lock over: random walks through that protocol, with the shipped rounds, quarantines, and the shipped
+//! machine of a held lock.
 //!
 //! Four clients compete on three or five servers: as writers of one name, as readers and writers, for one or several names,
 //! or for the permits of a semaphore. A server that frees a lock gives it to the first waiting call for a short *first
 //! life*, and pushes that to its client. The client counts the push as the server's vote for its last ask.
 //!
-//! Clients act at random: they claim, yield, leave, extend, heal and release at any time, so nothing here rests on timers.
+//! Clients act at random: they claim, yield, leave, extend, renew and release at any time, so nothing here rests on timers.
 //! Connections keep the order of commands. After a break the server may still execute a part of them, at any later time.
 //! Pushes of a cluster's bus come in any order ([`World::in_order`]). Clients stop and crash. Servers hang, restart without
 //! data, lose all data or one counter, get a longer quarantine, or have their clock set forward.
+//!
+//! Where keys vanish unnoticed ([`World::vanishes`]), only extensions are checked: none is confirmed behind a newer writer.
 //!
 //! Checked: see [`Violation`]. Each [`Flaw`] leaves out one rule; `mistakes` has a world for each that shows it.
 //!
@@ -37,9 +40,10 @@ use self::network::Line;
 use self::servers::Server;
 use super::*;
 use crate::answer::{AcquireReply, Answer, ExtendReply, FreeSlots, RaiseReply};
+use crate::ids::NodeSet;
 use crate::logic::acquire_round::{AcquireEnd, AcquireRound, RaiseRound, Rule};
 use crate::logic::token;
-use crate::time::Tick;
+use crate::time::{Now, Tick};
 
 const SERVERS_MAX: usize = 5;
 const CLIENTS: usize = 4;
@@ -129,6 +133,18 @@ enum Flaw {
     FirstLifeAboveQuarantine,
     /// One server alone confirms an extension.
     ExtendsAlone,
+    /// The promise of an extension counts from its answer.
+    PromiseFromAnswer,
+    /// An extension counts whatever the quarantine of its server.
+    ExtendsInQuarantine,
+    /// An answer behind the end of the lease counts as of its send.
+    RevivedByAnswer,
+    /// A server sets a missing key whatever its counter.
+    SetsBelowCounter,
+    /// A set key counts as one that was there, whatever the quarantine.
+    CountsSetAsKept,
+    /// An extension is sent behind the release.
+    ExtendsBehindRelease,
     /// Readers are handed the lock although a living writer waits before them.
     ReadersPassWriters,
     /// Readers' pushes count where they come in any order.
@@ -172,7 +188,9 @@ enum Event {
     Yield,
     Leave,
     Extension,
-    Heal,
+    /// A missing key was set.
+    Set,
+    Lost,
     LeaseOver,
     Restart,
     Emptied,
@@ -195,7 +213,8 @@ const EVENTS: [Event; Event::Crash as usize + 1] = [
     Event::Yield,
     Event::Leave,
     Event::Extension,
-    Event::Heal,
+    Event::Set,
+    Event::Lost,
     Event::LeaseOver,
     Event::Restart,
     Event::Emptied,
@@ -277,6 +296,8 @@ struct World {
     /// Of each client to each server.
     lines: Vec<Vec<Line>>,
     clients: Vec<Client>,
+    /// One in so many steps a key vanishes, and nobody is shown that. Then only the order of tokens holds.
+    vanishes: u32,
     last_id: u32,
     /// The largest tokens of writers so far, and the largest numbers of readers.
     last_tokens: [u64; LOCKS],
@@ -332,6 +353,7 @@ impl World {
             disorder,
             calm,
             wrong_clocks: 0,
+            vanishes: 0,
             servers: vec![],
             lines: vec![],
             clients: vec![],
@@ -386,6 +408,13 @@ impl World {
         self.start + span(time)
     }
 
+    fn clocks(&self) -> Now {
+        Now {
+            moment: at(self.now),
+            tick: self.tick(self.now),
+        }
+    }
+
     /// The token that a client proposes after it was shown a counter.
     fn propose(&mut self, seen: u64) -> u64 {
         let time = if self.good_clocks {
@@ -413,7 +442,11 @@ impl World {
 }
 
 fn span(time: u64) -> Duration {
-    Duration::from_nanos(time)
+    Duration::from_millis(time)
+}
+
+fn at(time: u64) -> Moment {
+    super::at(1_000_000 * time)
 }
 
 fn held(counter: u64, which: usize) -> Answer {

@@ -1,6 +1,7 @@
-//! Readers and writers of one lock in a small world: the shipped rounds, and nodes that do what the scripts do.
+//! Readers and writers of one lock in a small world: the shipped rounds, the shipped machine of a held lock, and nodes that do
+//! what the scripts do.
 //!
-//! A few attempts at one lock on three nodes, of writers and of readers: acquire, raise, hold, extend, heal, release.
+//! A few attempts at one lock on three nodes, of writers and of readers: acquire, raise, hold, extend, release.
 //! Commands of an attempt come to a node in their order, and each of them at any time or never; answers get lost;
 //! an attempt can give up, and a holder let go, at any time. All states that can be reached are visited, but for those from
 //! which nothing can go wrong any more.
@@ -20,6 +21,7 @@
 //! writer, whose scripts and rounds these are. Which worlds, and why these: see `proofs`. For every rule there is a [`Flaw`],
 //! which has to be found.
 
+mod ledger;
 mod nodes;
 mod proofs;
 mod recorded;
@@ -28,7 +30,6 @@ use super::walk::World as _;
 use super::*;
 use crate::answer::{AcquireReply, ExtendReply, RaiseReply};
 use crate::logic::acquire_round::{AcquireEnd, AcquireRound, RaiseRound, Rule};
-use crate::logic::tally::{ExtendEnd, ExtendRound};
 
 const NODES: usize = 3;
 
@@ -63,10 +64,20 @@ enum Flaw {
     RaisesWithoutCounter,
     /// A node does not extend an entry that stands if its counter is above the reader's number.
     ExtendsOnlyBelow,
-    /// A node heals a reader whatever its counter is.
-    HealsWithoutCounter,
-    /// A reader is healed with the counter that the node has just shown, before those of a majority are lifted to it.
-    HealsWithSeen,
+    /// A node sets a missing key or entry whatever its counter is.
+    SetsWithoutCounter,
+    /// An extension sets with the counter that a node has just shown, before those of a majority are lifted to it.
+    SetsUnconfirmed,
+    /// A set key counts as one that was there, also on a node that has forgotten everything.
+    CountsSetAsKept,
+    /// One node confirms an extension.
+    ExtendsAlone,
+    /// A promise is counted on for longer than the key lasts.
+    OutlastsKey,
+    /// A node confirms a writer where readers have the lock.
+    ReadersPromiseForWriters,
+    /// An extension is sent behind the release.
+    ExtendsBehindRelease,
     /// The release of a reader deletes the lock, whoever else reads.
     DeletesSharedLock,
     /// The lock lasts for as long as the first reader of it does.
@@ -84,8 +95,9 @@ enum Flaw {
 const ACQUIRE: u8 = 1;
 const RAISE: u8 = 2;
 const EXTEND: u8 = 4;
-const HEAL: u8 = 8;
-const RELEASE: u8 = 16;
+const RELEASE: u8 = 8;
+/// Behind a release by mistake.
+const AGAIN: u8 = 16;
 
 #[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
 enum Said {
@@ -101,6 +113,9 @@ enum Said {
     Lifted(u8),
     Superseded,
     Gone(u8),
+    Healed,
+    /// The same where the node had promised the key.
+    SetAgain,
 }
 
 #[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
@@ -109,8 +124,6 @@ enum Phase {
     Acquiring,
     Raising,
     Holding,
-    /// It extends what it holds.
-    Extending,
     Over,
 }
 
@@ -140,8 +153,8 @@ struct Node<const A: usize> {
     said: [Said; A],
     /// The attempts that have counted the node.
     counted: [bool; A],
-    /// Where an attempt was healed.
-    healed: [bool; A],
+    /// The last promise to each: 1 that of the acquire, 2 that of the first extension, and so on; 0 for none.
+    promised: [u8; A],
     /// In which order keys and entries were set here that are or may be counted.
     order: [u8; A],
 }
@@ -154,11 +167,15 @@ struct Attempt {
     won: bool,
     /// It began after a node had restarted.
     is_late: bool,
-    /// A writer with a larger token had won when its last extension was sent.
-    outdated: bool,
-    /// What it extends and heals with, and the largest counter that nodes have shown since.
+    /// Its first extension that was sent after a writer with a larger token had won; 0 for none.
+    outdated: u8,
+    /// The number of its last extension, and whether that sets missing keys.
     number: u8,
-    seen: u8,
+    sets: bool,
+    /// Numbers of all its extensions.
+    numbers: [u8; EXTENSIONS_MAX],
+    /// Of the next extension.
+    next: Next,
     /// It was not confirmed by answers of all nodes.
     refused: bool,
     /// Extensions sent, and the last one confirmed.
@@ -166,16 +183,13 @@ struct Attempt {
     confirmed: u8,
 }
 
-impl Attempt {
-    /// What a node says to an extension that is confirmed.
-    fn hear<const A: usize>(&mut self, node: &mut Node<A>, me: usize, said: Said) {
-        if let Said::Gone(counter) | Said::Lifted(counter) = said {
-            self.seen = self.seen.max(counter);
-        }
-        if matches!(said, Said::Gone(_)) {
-            node.sent[me] |= HEAL;
-        }
-    }
+const EXTENSIONS_MAX: usize = 3;
+
+/// The number that an extension would have, and whether it would set missing keys.
+#[derive(Clone, Copy, Debug, Default, Eq, Hash, Ord, PartialEq, PartialOrd)]
+struct Next {
+    number: u8,
+    sets: bool,
 }
 
 #[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
@@ -220,7 +234,7 @@ impl Phase {
     }
 
     fn holds(self) -> bool {
-        matches!(self, Phase::Holding | Phase::Extending)
+        self == Phase::Holding
     }
 }
 
@@ -231,9 +245,11 @@ impl<const A: usize> World<A> {
             token: 0,
             won: false,
             is_late: false,
-            outdated: false,
+            outdated: 0,
             number: 0,
-            seen: 0,
+            sets: false,
+            numbers: [0; EXTENSIONS_MAX],
+            next: Next::default(),
             refused: false,
             extensions: 0,
             confirmed: 0,
@@ -248,7 +264,7 @@ impl<const A: usize> World<A> {
             sent: [0; A],
             said: [Said::Nothing; A],
             counted: [false; A],
-            healed: [false; A],
+            promised: [0; A],
             order: [0; A],
         };
         State {
@@ -281,18 +297,22 @@ impl<const A: usize> World<A> {
         let token = state.attempts[me].token;
         let is_newer =
             |it: usize| self.rules[it] == Rule::Exclusive && token < state.attempts[it].token;
-        state.attempts[me].outdated = (0..A).any(|it| state.attempts[it].won && is_newer(it));
+        let outdated = (0..A).any(|it| state.attempts[it].won && is_newer(it));
         let own = &mut state.attempts[me];
         own.extensions += 1;
-        own.number = token.max(own.number).max(own.seen);
-        Self::send(state, me, Phase::Extending, EXTEND);
+        if outdated && own.outdated == 0 {
+            own.outdated = own.extensions;
+        }
+        own.number = own.next.number;
+        own.sets = own.next.sets || self.flaw == Flaw::SetsUnconfirmed;
+        own.numbers[usize::from(own.extensions) - 1] = own.number;
+        own.refused = false;
+        Self::send(state, me, Phase::Holding, EXTEND);
     }
 
     /// What an attempt makes of what the nodes have said, or of its time-out.
     fn decide(&self, state: &mut State<A>, me: usize, closed: bool) {
-        let said = state
-            .nodes
-            .map(|it| self.as_it_counts(&it, state, me, it.said[me]));
+        let said = state.nodes.map(|it| it.said[me]);
         let votes = (0..)
             .map(NodeId::new)
             .zip(said)
@@ -330,7 +350,9 @@ impl<const A: usize> World<A> {
                             .filter(|it| matches!(it.said[me], Said::Shared(_)))
                         {
                             node.counted[me] = true;
+                            node.promised[me] = 1;
                         }
+                        state.attempts[me].next = self.next_extension(state, me);
                     }
                     Some(AcquireEnd::Raise { token }) => {
                         state.attempts[me].token = u8::try_from(token).unwrap();
@@ -354,38 +376,7 @@ impl<const A: usize> World<A> {
                     None => {}
                 }
             }
-            Phase::Extending => {
-                let round = round_after(NODES, ExtendRound, votes, closed);
-                let all_said = !said.contains(&Said::Nothing);
-                state.attempts[me].refused = all_said && round.end() != Some(ExtendEnd::Confirmed);
-                match round.end() {
-                    Some(ExtendEnd::Confirmed) => {
-                        let own = &mut state.attempts[me];
-                        (own.phase, own.confirmed) = (Phase::Holding, own.extensions);
-                        for (node, said) in state.nodes.iter_mut().zip(said) {
-                            if matches!(said, Said::Extended | Said::Lifted(_)) {
-                                node.counted[me] = true;
-                            }
-                            own.hear(node, me, said);
-                        }
-                    }
-                    Some(ExtendEnd::Gone) => Self::send(state, me, Phase::Over, RELEASE),
-                    Some(ExtendEnd::NotConfirmed) => state.attempts[me].phase = Phase::Holding,
-                    None => {}
-                }
-            }
             _ => {}
-        }
-    }
-
-    fn as_it_counts(&self, node: &Node<A>, state: &State<A>, me: usize, said: Said) -> Said {
-        let Attempt { token, number, .. } = state.attempts[me];
-        let raised = Some(number.into()).filter(|_| token < number);
-        let had = node.counted[me] || node.healed[me];
-        let had = had || self.flaw == Flaw::CountsWhatItIsHanded;
-        match ExtendRound::counted(said.vote(), had, raised) {
-            Vote::Extend(ExtendReply::Gone { counter }) => Said::Gone(counter as u8),
-            _ => said,
         }
     }
 
@@ -395,10 +386,18 @@ impl<const A: usize> World<A> {
         for node in state
             .nodes
             .iter_mut()
+            .filter(|it| it.said[me].vote().is_granted())
+        {
+            node.promised[me] = 1;
+        }
+        for node in state
+            .nodes
+            .iter_mut()
             .filter(|it| self.rules[me].counts(&it.said[me].vote(), token))
         {
             node.counted[me] = true;
         }
+        state.attempts[me].next = self.next_extension(state, me);
     }
 
     /// All that clients can do next.
@@ -417,17 +416,13 @@ impl<const A: usize> World<A> {
                 Self::send(it, me, Phase::Acquiring, ACQUIRE);
             });
         }
-        if matches!(phase, Phase::Acquiring | Phase::Raising | Phase::Extending) {
+        if matches!(phase, Phase::Acquiring | Phase::Raising) {
             after(&|it| self.decide(it, me, true));
         }
         if phase.holds() {
             after(&|it| Self::send(it, me, Phase::Over, RELEASE));
         }
-        let is_busy = state
-            .nodes
-            .iter()
-            .any(|it| it.sent[me] & (EXTEND | HEAL) != 0);
-        if phase == Phase::Holding && !is_busy && extensions < self.extensions[me] {
+        if phase == Phase::Holding && !state.is_extending(me) && extensions < self.extensions[me] {
             after(&|it| self.send_extension(it, me));
         }
         for node in 0..NODES {
@@ -445,31 +440,18 @@ impl<const A: usize> World<A> {
         let mut next = *state;
         next.nodes[node].sent[me] &= !command;
         let said = self.run(&mut next, me, node, command);
-        let Attempt {
-            phase,
-            extensions,
-            confirmed,
-            ..
-        } = state.attempts[me];
-        match (command, phase) {
-            (ACQUIRE, Phase::Acquiring) | (RAISE, Phase::Raising) | (EXTEND, Phase::Extending) => {
+        if command == RELEASE && self.flaw == Flaw::ExtendsBehindRelease {
+            next.nodes[node].sent[me] |= AGAIN;
+        }
+        match (command, state.attempts[me].phase) {
+            (ACQUIRE, Phase::Acquiring) | (RAISE, Phase::Raising) => {
                 all.push(next);
                 next.nodes[node].said[me] = said;
                 self.decide(&mut next, me, false);
             }
-            // An answer to an extension that is confirmed already.
-            (EXTEND, Phase::Holding)
-                if confirmed == extensions && matches!(said, Said::Gone(_) | Said::Lifted(_)) =>
-            {
+            (EXTEND, Phase::Holding) => {
                 all.push(next);
-                let said = self.as_it_counts(&next.nodes[node], state, me, said);
-                next.attempts[me].hear(&mut next.nodes[node], me, said);
-            }
-            (HEAL, phase) if phase.holds() && said != Said::Silent => {
-                all.push(next);
-                let is_wrong = self.flaw == Flaw::HealsWithoutCounter;
-                next.nodes[node].healed[me] |=
-                    said == Said::Extended || is_wrong && matches!(said, Said::Lifted(_));
+                self.hear(&mut next, me, node, said);
             }
             // Between what an attempt that is over had sent before, others would be refused: the same as not asked.
             (_, Phase::Over) if !self.whole => {
@@ -504,7 +486,7 @@ impl<const A: usize> World<A> {
     fn may_gain(&self, state: &State<A>, me: usize) -> bool {
         let Attempt { phase, won, .. } = state.attempts[me];
         phase != Phase::Over
-            && (!won || phase == Phase::Extending || self.may_extend(&state.attempts[me], me))
+            && (!won || state.is_extending(me) || self.may_extend(&state.attempts[me], me))
     }
 
     /// Whether two that matter to each other may still come to hold the lock, or to be counted.
@@ -556,7 +538,8 @@ impl<const A: usize> walk::World for World<A> {
         if (0..A).any(|it| own(it).won && !majority(NODES, counted(it))) {
             return Some(Violation::NoMajority);
         }
-        if (0..A).any(|it| own(it).outdated && before.attempts[it].confirmed < own(it).confirmed) {
+        let is_outdated = |it: &Attempt| it.outdated != 0 && it.outdated <= it.confirmed;
+        if state.attempts.iter().any(is_outdated) {
             return Some(Violation::Resurrected);
         }
         for node in state.nodes.iter().filter(|_| self.to_the_end) {
@@ -577,11 +560,15 @@ impl<const A: usize> walk::World for World<A> {
         for me in 0..A {
             let (may_gain, Attempt { phase, won, .. }) =
                 (self.may_gain(&state, me), state.attempts[me]);
+            let is_extending = state.is_extending(me);
+            let may_extend = phase != Phase::Over && self.may_extend(&state.attempts[me], me);
             for node in &mut state.nodes {
-                let is_awaited =
-                    matches!(phase, Phase::Acquiring | Phase::Raising | Phase::Extending);
+                let is_awaited = matches!(phase, Phase::Acquiring | Phase::Raising) || is_extending;
                 if !is_awaited {
                     node.said[me] = Said::Nothing;
+                }
+                if !may_extend && !is_extending && won {
+                    node.promised[me] = 0;
                 }
                 if !may_gain && !node.counted[me] {
                     node.order[me] = 0;
@@ -594,20 +581,19 @@ impl<const A: usize> walk::World for World<A> {
                     node.sent[me] = 0;
                 }
             }
-            state.attempts[me].outdated &= phase == Phase::Extending;
-            if phase == Phase::Over || !self.may_extend(&state.attempts[me], me) {
-                state.attempts[me].seen = 0;
+            if !may_extend && won {
+                state.attempts[me].next = Next::default();
+            }
+            if !may_extend && !is_extending && won {
+                state.attempts[me].outdated = 0;
+                state.attempts[me].numbers = [0; EXTENSIONS_MAX];
             }
             if phase == Phase::Over {
                 let own = &mut state.attempts[me];
                 (own.extensions, own.confirmed, own.token) =
                     (0, 0, if won { own.token } else { 0 });
-                if state
-                    .nodes
-                    .iter()
-                    .all(|it| it.sent[me] & (EXTEND | HEAL) == 0)
-                {
-                    own.number = 0;
+                if !is_extending && self.flaw != Flaw::ExtendsBehindRelease {
+                    (own.number, own.sets) = (0, false);
                 }
             }
         }
@@ -625,6 +611,14 @@ impl<const A: usize> walk::World for World<A> {
             }
         }
         Some(state)
+    }
+}
+
+impl<const A: usize> State<A> {
+    /// Whether an extension of this attempt is under way.
+    fn is_extending(&self, me: usize) -> bool {
+        let is_sent = |it: &Node<A>| it.sent[me] & (EXTEND | AGAIN) != 0;
+        self.nodes.iter().any(is_sent)
     }
 }
 
@@ -659,12 +653,15 @@ impl Said {
             Said::Above(counter) => Vote::Raise(RaiseReply::Above {
                 counter: counter.into(),
             }),
-            Said::Gone(_) => Vote::Raise(RaiseReply::Gone),
             Said::Extended => Vote::Extend(ExtendReply::Extended),
+            Said::Healed | Said::SetAgain => Vote::Extend(ExtendReply::Healed),
             Said::Lifted(counter) => Vote::Extend(ExtendReply::Lifted {
                 counter: counter.into(),
             }),
             Said::Superseded => Vote::Extend(ExtendReply::Superseded),
+            Said::Gone(counter) => Vote::Extend(ExtendReply::Gone {
+                counter: counter.into(),
+            }),
             Said::Silent | Said::Nothing => FAILED,
         }
     }

@@ -1,4 +1,4 @@
-//! Several names at once in a small world: the shipped rounds, and nodes that do what the scripts for several locks do.
+//! Several names at once in a small world: the shipped rounds, the shipped hold, and nodes that do what the scripts for several locks do.
 //!
 //! A few attempts at two names, "a" and "b", on three nodes: of both together, and of one of them. Commands of an attempt come
 //! to a node in their order, and each of them at any time or never; answers get lost; an attempt can give up at any time. A key
@@ -13,11 +13,11 @@
 
 mod recorded;
 
+use super::ledgers::{Calm, Ledger, Reply, Sent, before, sent_at};
 use super::walk::World as _;
 use super::*;
 use crate::answer::{AcquireReply, ExtendReply, RaiseReply};
 use crate::logic::acquire_round::{AcquireEnd, AcquireRound, RaiseRound, Rule};
-use crate::logic::tally::{ExtendEnd, ExtendRound};
 
 const NODES: usize = 3;
 const NAMES: usize = 2;
@@ -59,8 +59,8 @@ const ACQUIRE: u8 = 1;
 /// The rest of an acquire that is not one step.
 const ACQUIRE_REST: u8 = 2;
 const RAISE: u8 = 4;
-const EXTEND: u8 = 8;
-const HEAL: u8 = 16;
+/// The first extension, and the second.
+const EXTEND: [u8; 2] = [8, 16];
 const RELEASE: u8 = 32;
 
 #[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
@@ -72,8 +72,11 @@ enum Said {
     Taken,
     Above(u8),
     Extended,
+    /// Extended: some were missing.
+    Set,
     Superseded,
-    Gone,
+    Gone(u8),
+    Foreign,
 }
 
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
@@ -82,15 +85,13 @@ enum Phase {
     Acquiring,
     Raising,
     Holding,
-    /// It extends what it holds.
-    Extending,
     Over,
 }
 
 #[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
 struct Key {
     owner: u8,
-    /// Set or extended by the acquire (0) or by the extension (1).
+    /// The last command that has set or extended it: the acquire (0) or an extension.
     life: u8,
 }
 
@@ -100,14 +101,18 @@ struct Node<const A: usize> {
     counters: [u8; NAMES],
     sent: [u8; A],
     said: [Said; A],
+    /// See [`Ledger`].
+    promises: [u8; A],
+    gone: [u8; A],
+    counts_from: [u8; A],
 }
 
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 struct Attempt {
     phase: Phase,
     token: u8,
-    /// The extension was confirmed.
-    renewed: bool,
+    /// Of a holder; what it has of single nodes is in [`Node`].
+    ledger: Ledger,
 }
 
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
@@ -122,7 +127,8 @@ struct State<const A: usize> {
 struct World<const A: usize> {
     wants: [[bool; NAMES]; A],
     proposals: [u8; A],
-    extends: bool,
+    /// Extensions of a hold.
+    extensions: u8,
     flaw: Flaw,
 }
 
@@ -132,13 +138,16 @@ impl<const A: usize> World<A> {
             attempts: [Attempt {
                 phase: Phase::Idle,
                 token: 0,
-                renewed: false,
+                ledger: Ledger::default(),
             }; A],
             nodes: counters.map(|counters| Node {
                 keys: [None; NAMES],
                 counters,
                 sent: [0; A],
                 said: [Said::Nothing; A],
+                promises: [0; A],
+                gone: [0; A],
+                counts_from: [0; A],
             }),
             largest: [0; NAMES],
         }
@@ -165,7 +174,11 @@ impl<const A: usize> World<A> {
     }
 
     /// What a node does with a command: the scripts.
-    fn run(&self, node: &mut Node<A>, me: usize, command: u8, token: u8) -> Said {
+    fn run(&self, node: &mut Node<A>, me: usize, command: u8, sent: Sent) -> Said {
+        let Sent {
+            number: token,
+            sets,
+        } = sent;
         let owner = u8::try_from(me).unwrap();
         let counter = self.counter(node, me);
         let is_others =
@@ -207,7 +220,7 @@ impl<const A: usize> World<A> {
                 let counts = has_all(node) && has_counters
                     || self.flaw == Flaw::RaisesWithOneMissing && has_some;
                 if !counts {
-                    Said::Gone
+                    Said::Foreign
                 } else if token <= counter {
                     Said::Above(counter)
                 } else {
@@ -215,26 +228,30 @@ impl<const A: usize> World<A> {
                     Said::Taken
                 }
             }
-            EXTEND => {
-                self.prolong(node, me, token);
-                if !has_all(node) && self.flaw != Flaw::CountsWithOneMissing {
-                    Said::Gone
+            _ if EXTEND.contains(&command) => {
+                let is_taken = self.names(me).any(|it| is_others(node, it));
+                let is_gone = self.names(me).any(|it| node.keys[it].is_none());
+                let sets = sets && is_gone && !is_taken && counter <= token;
+                let counts = self.flaw == Flaw::CountsWithOneMissing;
+                let life = round_of(command);
+                for it in self.names(me) {
+                    let is_extended = Self::is_mine(node, me, it) && node.counters[it] <= token;
+                    if is_extended || sets && node.keys[it].is_none() {
+                        let life = life.max(node.keys[it].map_or(0, |it| it.life));
+                        node.keys[it] = Some(Key { owner, life });
+                    }
+                }
+                if is_taken && !counts {
+                    Said::Foreign
+                } else if is_gone && !sets && !counts {
+                    Said::Gone(counter)
                 } else if token < counter {
                     Said::Superseded
                 } else {
-                    self.names(me).for_each(|it| node.counters[it] = token);
-                    Said::Extended
+                    self.names(me)
+                        .for_each(|it| node.counters[it] = node.counters[it].max(token));
+                    if sets { Said::Set } else { Said::Extended }
                 }
-            }
-            HEAL => {
-                self.prolong(node, me, token);
-                if !self.names(me).any(|it| is_others(node, it)) && counter <= token {
-                    self.names(me).for_each(|it| {
-                        node.keys[it] = Some(Key { owner, life: 1 });
-                        node.counters[it] = token;
-                    });
-                }
-                Said::Nothing
             }
             _ => {
                 let some = if self.flaw == Flaw::ReleasesSome {
@@ -248,18 +265,6 @@ impl<const A: usize> World<A> {
                     }
                 }
                 Said::Nothing
-            }
-        }
-    }
-
-    /// Gives each key that is there its full life, but not where the counter is ahead.
-    fn prolong(&self, node: &mut Node<A>, me: usize, token: u8) {
-        for it in self.names(me) {
-            if Self::is_mine(node, me, it) && node.counters[it] <= token {
-                node.keys[it] = Some(Key {
-                    owner: u8::try_from(me).unwrap(),
-                    life: 1,
-                });
             }
         }
     }
@@ -313,33 +318,73 @@ impl<const A: usize> World<A> {
                     None => {}
                 }
             }
-            Phase::Extending => match round_after(NODES, ExtendRound, votes(), closed).end() {
-                Some(ExtendEnd::Confirmed) => {
-                    state.attempts[me].phase = Phase::Holding;
-                    state.attempts[me].renewed = true;
-                    for node in &mut state.nodes {
-                        if node.said[me] == Said::Gone {
-                            node.sent[me] |= HEAL;
-                        }
-                    }
-                }
-                Some(ExtendEnd::Gone) => Self::send(state, me, Phase::Over, RELEASE),
-                Some(ExtendEnd::NotConfirmed) => state.attempts[me].phase = Phase::Holding,
-                None => {}
-            },
             _ => {}
         }
     }
 
     fn win(&self, state: &mut State<A>, me: usize, token: u64) {
-        state.attempts[me].token = u8::try_from(token).unwrap();
+        let token = u8::try_from(token).unwrap();
+        let granted = state.nodes.map(|it| it.said[me].is_grant());
+        state.attempts[me].token = token;
         state.attempts[me].phase = Phase::Holding;
+        state
+            .nodes
+            .iter_mut()
+            .for_each(|it| it.said[me] = Said::Nothing);
+        Self::record(state, me, Ledger::new(token, granted));
+    }
+
+    fn ledger(state: &State<A>, me: usize) -> Ledger {
+        Ledger {
+            promises: state.nodes.map(|it| it.promises[me]),
+            gone: state.nodes.map(|it| it.gone[me]),
+            counts_from: state.nodes.map(|it| it.counts_from[me]),
+            ..state.attempts[me].ledger
+        }
+    }
+
+    fn record(state: &mut State<A>, me: usize, ledger: Ledger) {
+        for (node, it) in state.nodes.iter_mut().enumerate() {
+            it.promises[me] = ledger.promises[node];
+            it.gone[me] = ledger.gone[node];
+            it.counts_from[me] = ledger.counts_from[node];
+        }
+        state.attempts[me].ledger = Ledger {
+            promises: Default::default(),
+            gone: Default::default(),
+            counts_from: Default::default(),
+            ..ledger
+        };
+    }
+
+    fn extend(state: &State<A>, me: usize) -> State<A> {
+        let mut next = *state;
+        let mut ledger = Self::ledger(state, me);
+        assert!(ledger.extend(false, &Calm { settable: true }));
+        let command = EXTEND[usize::from(ledger.round) - 1];
+        Self::record(&mut next, me, ledger);
+        Self::send(&mut next, me, Phase::Holding, command);
+        next
+    }
+
+    /// The answer of a node to an extension comes: early in the lease, and just before its end.
+    fn hear(state: &State<A>, me: usize, reply: Reply, all: &mut Vec<State<A>>) {
+        let old = Self::ledger(state, me);
+        for at in [sent_at(old.round), before(old.confirmed)] {
+            let mut next = *state;
+            let mut ledger = old;
+            match ledger.hear([reply].into_iter(), at) {
+                Some(true) => Self::record(&mut next, me, ledger),
+                _ => Self::send(&mut next, me, Phase::Over, RELEASE),
+            }
+            all.push(next);
+        }
     }
 
     /// Whether a key may be gone by itself.
     fn may_expire(state: &State<A>, key: Key) -> bool {
-        let Attempt { phase, renewed, .. } = state.attempts[usize::from(key.owner)];
-        phase == Phase::Over || renewed && key.life == 0
+        let Attempt { phase, ledger, .. } = state.attempts[usize::from(key.owner)];
+        phase == Phase::Over || key.life < ledger.confirmed
     }
 
     /// A node executes the next command of an attempt: with an answer that comes, and with one that does not.
@@ -349,24 +394,37 @@ impl<const A: usize> World<A> {
         if command == 0 {
             return;
         }
-        let Attempt { phase, token, .. } = state.attempts[me];
-        let token = if command <= ACQUIRE_REST {
-            self.proposals[me]
-        } else {
-            token
+        let Attempt {
+            phase,
+            token,
+            ledger,
+        } = state.attempts[me];
+        let round = round_of(command);
+        let sent = match round {
+            0 if command <= ACQUIRE_REST => Sent::of(self.proposals[me]),
+            0 => Sent::of(token),
+            _ => ledger.sent[usize::from(round) - 1],
         };
         let mut next = *state;
         next.nodes[node].sent[me] &= !command;
-        let said = self.run(&mut next.nodes[node], me, command, token);
+        let said = self.run(&mut next.nodes[node], me, command, sent);
         if said != Said::Nothing {
             all.push(next);
         }
         let awaited = match command {
             ACQUIRE | ACQUIRE_REST => phase == Phase::Acquiring,
             RAISE => phase == Phase::Raising,
-            EXTEND => phase == Phase::Extending,
             _ => false,
         };
+        let is_heard = round != 0 && phase == Phase::Holding && ledger.confirmed < self.extensions;
+        if let Some(answer) = said.reply().filter(|_| is_heard) {
+            let reply = Reply {
+                round,
+                node,
+                answer,
+            };
+            return Self::hear(&next, me, reply, all);
+        }
         if awaited {
             next.nodes[node].said[me] = said;
             self.decide(&mut next, me, false);
@@ -381,7 +439,7 @@ impl<const A: usize> World<A> {
         let first = left.next();
         let second = left.next();
         let nobody_held = state.largest == [0; NAMES];
-        let holds = first.is_none_or(|it| matches!(it.phase, Phase::Holding | Phase::Extending));
+        let holds = first.is_none_or(|it| it.phase == Phase::Holding);
         1 < A && self.flaw == Flaw::None && second.is_none() && (nobody_held || holds)
     }
 }
@@ -393,7 +451,7 @@ impl<const A: usize> walk::World for World<A> {
     fn next(&self, state: &State<A>) -> Vec<State<A>> {
         let mut all = Vec::new();
         for me in 0..A {
-            let Attempt { phase, renewed, .. } = state.attempts[me];
+            let Attempt { phase, ledger, .. } = state.attempts[me];
             let mut begin = |phase, command| {
                 let mut next = *state;
                 Self::send(&mut next, me, phase, command);
@@ -401,14 +459,13 @@ impl<const A: usize> walk::World for World<A> {
             };
             match phase {
                 Phase::Idle => begin(Phase::Acquiring, ACQUIRE),
-                Phase::Holding | Phase::Extending => begin(Phase::Over, RELEASE),
+                Phase::Holding => begin(Phase::Over, RELEASE),
                 _ => {}
             }
-            let is_sent = state.nodes.iter().any(|it| it.sent[me] & EXTEND != 0);
-            if phase == Phase::Holding && self.extends && !renewed && !is_sent {
-                begin(Phase::Extending, EXTEND);
+            if phase == Phase::Holding && ledger.round < self.extensions {
+                all.push(Self::extend(state, me));
             }
-            if matches!(phase, Phase::Acquiring | Phase::Raising | Phase::Extending) {
+            if matches!(phase, Phase::Acquiring | Phase::Raising) {
                 let mut next = *state;
                 self.decide(&mut next, me, true);
                 all.push(next);
@@ -428,8 +485,7 @@ impl<const A: usize> walk::World for World<A> {
     }
 
     fn violation(&self, before: &State<A>, state: &State<A>) -> Option<Violation> {
-        let holds =
-            |it: usize| matches!(state.attempts[it].phase, Phase::Holding | Phase::Extending);
+        let holds = |it: usize| state.attempts[it].phase == Phase::Holding;
         for name in 0..NAMES {
             if 1 < (0..A)
                 .filter(|it| holds(*it) && self.wants[*it][name])
@@ -455,7 +511,7 @@ impl<const A: usize> walk::World for World<A> {
                     .filter(|it| Self::is_mine(node, me, *it))
                     .count();
                 // Where nobody has deleted one, and before those of an attempt that is over expire one by one.
-                let is_whole = !self.extends;
+                let is_whole = self.extensions == 0;
                 if is_whole
                     && has != 0
                     && has < self.names(me).count()
@@ -480,12 +536,62 @@ impl<const A: usize> walk::World for World<A> {
                     .for_each(|it| state.largest[it] = state.largest[it].max(token));
             }
         }
+        for me in 0..A {
+            // Nothing comes after the last confirmation but the end.
+            let Attempt { phase, ledger, .. } = state.attempts[me];
+            if phase != Phase::Holding || ledger.confirmed == self.extensions {
+                let is_held = phase == Phase::Holding;
+                let under_way = state.nodes.iter().fold(0, |all, it| all | it.sent[me]);
+                let mut left = Ledger::default();
+                if is_held {
+                    (left.round, left.confirmed) = (ledger.round, ledger.confirmed);
+                }
+                for (command, sent) in EXTEND.iter().zip(0..) {
+                    if under_way & command != 0 {
+                        left.sent[sent] = ledger.sent[sent];
+                    }
+                }
+                state.attempts[me].ledger = left;
+                for node in &mut state.nodes {
+                    (node.promises[me], node.gone[me]) = (0, 0);
+                }
+            }
+        }
         state.nodes.sort_unstable();
         (!self.is_settled(&state)).then_some(state)
     }
 }
 
+/// The extension that a command is; 0 for another one.
+fn round_of(command: u8) -> u8 {
+    (1..)
+        .zip(EXTEND)
+        .find(|it| it.1 == command)
+        .map_or(0, |it| it.0)
+}
+
 impl Said {
+    fn is_grant(self) -> bool {
+        matches!(
+            self,
+            Said::Accepted | Said::Behind(_) | Said::Taken | Said::Above(_)
+        )
+    }
+
+    /// An answer to an extension.
+    fn reply(self) -> Option<ExtendReply> {
+        Some(match self {
+            Said::Extended => ExtendReply::Extended,
+            Said::Set => ExtendReply::Healed,
+            Said::Superseded => ExtendReply::Superseded,
+            Said::Gone(counter) => ExtendReply::Gone {
+                counter: counter.into(),
+            },
+            Said::Foreign => ExtendReply::Gone { counter: 0 },
+            _ => return None,
+        })
+    }
+
     fn vote(self) -> Vote {
         match self {
             Said::Accepted => Vote::Acquire(AcquireReply::Accepted),
@@ -503,13 +609,11 @@ impl Said {
                 })
             }
             Said::Taken => Vote::Raise(RaiseReply::Taken),
+            Said::Foreign => Vote::Raise(RaiseReply::Gone),
             Said::Above(counter) => Vote::Raise(RaiseReply::Above {
                 counter: counter.into(),
             }),
-            Said::Extended => Vote::Extend(ExtendReply::Extended),
-            Said::Superseded => Vote::Extend(ExtendReply::Superseded),
-            Said::Gone => Vote::Extend(ExtendReply::Gone { counter: 0 }),
-            Said::Nothing => panic!("no vote"),
+            _ => panic!("{self:?} is no vote of a round"),
         }
     }
 }
@@ -517,7 +621,7 @@ impl Said {
 const PAIR: World<2> = World {
     wants: [BOTH, BOTH],
     proposals: [2, 1],
-    extends: false,
+    extensions: 0,
     flaw: Flaw::None,
 };
 const WITH_ONE: World<2> = World {
@@ -529,11 +633,9 @@ const FRESH: [[u8; NAMES]; NODES] = [[0; NAMES]; NODES];
 /// The first holds both names on all nodes, and somebody has deleted one key.
 fn held<const A: usize>(world: &World<A>) -> State<A> {
     let mut state = world.start(FRESH);
-    state.attempts[0] = Attempt {
-        phase: Phase::Holding,
-        token: 2,
-        renewed: false,
-    };
+    state.attempts[0].phase = Phase::Holding;
+    state.attempts[0].token = 2;
+    World::record(&mut state, 0, Ledger::new(2, [true; NODES]));
     for node in &mut state.nodes {
         node.keys = [Some(Key { owner: 0, life: 0 }); NAMES];
         node.counters = [2; NAMES];
@@ -565,7 +667,7 @@ fn an_attempt_at_several_names_leaves_none_of_them_behind() {
         let world = World {
             wants: [BOTH],
             proposals: [2],
-            extends: false,
+            extensions: 0,
             flaw: Flaw::None,
         };
         assert_eq!(world.search(world.start(counters)), None);
@@ -577,7 +679,7 @@ fn several_names_and_each_of_them_alone_are_held_by_one_at_a_time() {
     let world = World {
         wants: [BOTH, ONLY_A, ONLY_B],
         proposals: [1, 1, 1],
-        extends: false,
+        extensions: 0,
         flaw: Flaw::None,
     };
     if longest() {
@@ -588,14 +690,8 @@ fn several_names_and_each_of_them_alone_are_held_by_one_at_a_time() {
     for node in &mut start.nodes[..2] {
         (node.keys[0], node.counters[0]) = (Some(Key { owner: 1, life: 0 }), 1);
     }
-    (start.attempts[1], start.largest[0]) = (
-        Attempt {
-            phase: Phase::Holding,
-            token: 1,
-            renewed: false,
-        },
-        1,
-    );
+    (start.attempts[1].phase, start.attempts[1].token) = (Phase::Holding, 1);
+    start.largest[0] = 1;
     start.attempts[2].phase = Phase::Over;
     assert_eq!(world.search(start), None);
 }
@@ -605,10 +701,17 @@ fn several_names_are_held_by_one_at_a_time_also_after_extensions_and_where_one_k
     for wants in [[BOTH, BOTH], [BOTH, ONLY_A], [BOTH, ONLY_B]] {
         let world = World {
             wants,
-            extends: true,
+            extensions: 1,
             ..PAIR
         };
         assert_eq!(world.search(held(&world)), None);
+        if long() {
+            let world = World {
+                extensions: 2,
+                ..world
+            };
+            assert_eq!(world.search(held(&world)), None);
+        }
     }
 }
 
@@ -625,7 +728,7 @@ fn a14_names_that_are_taken_one_by_one_are_found_out() {
 fn d13_a_node_that_counts_with_one_name_missing_is_found_out() {
     let world = World {
         wants: [BOTH, ONLY_A],
-        extends: true,
+        extensions: 1,
         flaw: Flaw::CountsWithOneMissing,
         ..PAIR
     };
@@ -671,7 +774,7 @@ fn a_raise_that_counts_where_one_name_is_missing_is_found_out() {
         let world = World {
             wants: [BOTH, ONLY_A],
             proposals: [1, 3],
-            extends: true,
+            extensions: 1,
             flaw,
         };
         // Two nodes have granted both names, and somebody has deleted a key since.
@@ -683,7 +786,7 @@ fn a_raise_that_counts_where_one_name_is_missing_is_found_out() {
         start.attempts[0] = Attempt {
             phase: Phase::Raising,
             token: 2,
-            renewed: false,
+            ledger: Ledger::default(),
         };
         assert_eq!(world.search(start), expected);
     }

@@ -122,13 +122,16 @@ fn the_commands_of_a_mutex_have_the_keys_and_arguments_that_its_scripts_state() 
             &[&always[..], more].concat(),
         );
     };
-    extends(&commands.extend(owner, 1, 2, false), &[]);
-    extends(&commands.extend(owner, 1, 2, true), &["keep"]);
-    extends(&commands.heal(owner, 1, 2), &["heal"]);
+    extends(&commands.extend(owner, 1, 2, false, None), &["keep"]);
+    extends(&commands.extend(owner, 1, 2, true, None), &["set"]);
+    extends(
+        &commands.extend(owner, 1, 2, true, Some(client)),
+        &["set", me],
+    );
     let raise = commands.raise(owner, 2);
     extends(&raise, &["raise"]);
     assert_eq!(
-        (raise.kind, commands.heal(owner, 1, 2).kind),
+        (raise.kind, commands.extend(owner, 1, 2, true, None).kind),
         (Kind::Raise, Kind::Extend)
     );
 
@@ -178,10 +181,10 @@ fn a_readers_commands_have_the_keys_and_arguments_that_its_scripts_state() {
         &[token, "1", "4", FENCE_LIFE, RECORD_VERSION, "raise"],
     );
     assert_sent(
-        &commands.heal(owner, 1, 2),
+        &commands.extend(owner, 1, 2, true, None),
         Script::ExtendShared,
         &keys,
-        &[token, "1", "2", FENCE_LIFE, RECORD_VERSION, "heal"],
+        &[token, "1", "2", FENCE_LIFE, RECORD_VERSION, "set"],
     );
     let next = OwnerToken::draw().unwrap();
     let enters = format!("1 9 1 w{} 1", text(&next.to_value()));
@@ -222,10 +225,10 @@ fn the_commands_of_several_locks_have_their_keys_kind_by_kind_and_the_arguments_
         ],
     );
     assert_sent(
-        &commands.heal(owner, 1, 2),
+        &commands.extend(owner, 1, 2, true, None),
         Script::Extend,
         &keys,
-        &[token, "1", "2", FENCE_LIFE, RECORD_VERSION, "heal"],
+        &[token, "1", "2", FENCE_LIFE, RECORD_VERSION, "set"],
     );
     let next = OwnerToken::draw().unwrap();
     let next_value = text(&next.to_value());
@@ -303,10 +306,10 @@ fn the_commands_of_a_semaphore_have_the_keys_of_all_slots_and_those_of_a_hold_it
         "quorlock:slot-readers-1:s",
     ];
     assert_sent(
-        &held.heal(owner, 1, 2),
+        &held.extend(owner, 1, 2, true, None),
         Script::Extend,
         &own,
-        &[token, "1", "2", FENCE_LIFE, RECORD_VERSION, "heal"],
+        &[token, "1", "2", FENCE_LIFE, RECORD_VERSION, "set"],
     );
     releases(
         &held.release(owner, Offer::default(), QueueUpdate::None),
@@ -525,8 +528,7 @@ fn every_command_of_a_hold_has_the_same_value_with_the_label_behind_the_token() 
         for command in [
             commands.acquire(owner, 1, 1, &policy),
             commands.raise(owner, 1),
-            commands.extend(owner, 1, 1, true),
-            commands.heal(owner, 1, 1),
+            commands.extend(owner, 1, 1, true, None),
             commands.release(owner, Offer::default(), QueueUpdate::None),
         ] {
             let bytes = command.packed();
@@ -564,8 +566,8 @@ fn every_command_says_whether_the_client_may_be_in_a_list_after_it() {
             assert_eq!(command.waits, waits, "{commands:?} {policy:?}");
         }
         for command in [
-            commands.extend(owner, 1_500, 1, true),
-            commands.heal(owner, 1_500, 1),
+            commands.extend(owner, 1_500, 1, false, Some(client)),
+            commands.extend(owner, 1_500, 1, true, None),
         ] {
             assert!(!command.waits, "{commands:?}");
         }
@@ -706,7 +708,7 @@ fn b11_a_check_sends_what_locks_send_on_keys_of_its_own() {
             };
             let acquire = || lock.acquire(owner, 999, 1, &entering(entry));
             let release = || lock.release(owner, Offer::default(), QueueUpdate::None);
-            let extend = lock.extend(owner, 9999, 1, true);
+            let extend = lock.extend(owner, 9999, 1, true, None);
             let sent = [acquire(), acquire(), extend, release(), release()];
             for (checked, sent) in part.iter().zip(&sent) {
                 let (mut here, mut there) = (shape(checked), shape(sent));

@@ -1,14 +1,13 @@
--- extend.lua: renews the full time to live of one or several locks of their owner, or heals them: sets missing ones
--- again.
+-- extend.lua: renews the full time to live of one or several locks of their owner, and sets missing ones.
 --
 -- KEYS as in acquire.lua; of a semaphore those of one slot
 -- ARGV[1]  owner token
 -- ARGV[2]  time to live of the locks, whole milliseconds, at least 1
--- ARGV[3]  fencing token of the owner, a whole number below 2^53
+-- ARGV[3]  number of the owner: its fencing token, or a larger counter that it was shown: a whole number below 2^53
 -- ARGV[4]  life of the counters, whole milliseconds; 0 for no end
 -- ARGV[5]  version of the record that the client connected with
--- ARGV[6]  "keep": gives the counters their full life again
---          "heal": the same, and sets missing lock keys again. Only for an owner that a majority has just confirmed
+-- ARGV[6]  "set": sets missing lock keys, too. Only if a majority has confirmed the owner with this number
+--          "keep": sets nothing
 --          "raise": raises the counters to the token, and does nothing else
 -- ARGV[7]  client id, if the owner may be in a waiting list: it leaves it
 --
@@ -16,7 +15,7 @@
 -- was done; otherwise
 -- { status, counter, 0, 0, node time, 0, "" }
 --   status     1 all extended
---              4 all are there, and some were set again
+--              4 all are there, and some were set
 --              3 one is another owner's
 --              0 one is gone, and none is another owner's
 --              2 a counter is above the token, and none is gone: another owner has been granted that lock since
@@ -26,7 +25,7 @@
 --   counter    the largest that was found
 --   node time  microseconds since 1970
 --
--- Only "heal" creates a key, never with a counter ahead, and only if that completes all locks: an expired lock may have
+-- Only "set" creates a key, never with a counter ahead, and only if that completes all locks: an expired lock may have
 -- had another owner since. A lock of ours is extended regardless of the others, unless its counter is above the token.
 -- The life of a key is never shortened: the owner relies on earlier extensions.
 local n = (#KEYS - 1) / 5
@@ -47,7 +46,7 @@ if is_short then
     if left >= 0 and left < tonumber(ARGV[2]) then
       redis.call("PEXPIRE", KEYS[i], ARGV[2])
     end
-    if ARGV[6] and ARGV[4] ~= "0" then
+    if ARGV[4] ~= "0" then
       redis.call("PEXPIRE", KEYS[n + i], ARGV[4])
     end
   end
@@ -91,13 +90,13 @@ if raises then
   return now
 end
 
-local heals = ARGV[6] == "heal" and gone and not taken and seen <= token
-if heals then
+local sets = ARGV[6] == "set" and gone and not taken and seen <= token
+if sets then
   for i = 1, n do
     -- A key of another type is not gone.
     taken = taken or not found[i] and redis.call("EXISTS", KEYS[i]) == 1
   end
-  heals = not taken
+  sets = not taken
 end
 for i = 1, n do
   if found[i] == ARGV[1] and numbers[i] <= token then
@@ -105,14 +104,14 @@ for i = 1, n do
     if left >= 0 and left < tonumber(ARGV[2]) then
       redis.call("PEXPIRE", KEYS[i], ARGV[2])
     end
-  elseif not found[i] and heals then
+  elseif not found[i] and sets then
     redis.call("SET", KEYS[i], ARGV[1], "PX", ARGV[2])
   end
 end
 if taken then
   return reply(3, seen)
 end
-if gone and not heals then
+if gone and not sets then
   return reply(0, seen)
 end
 if seen > token then
@@ -122,11 +121,11 @@ end
 for i = 1, n do
   if numbers[i] < token then
     set_counter(redis.call, KEYS[n + i], ARGV[3], ARGV[4])
-  elseif ARGV[6] and ARGV[4] ~= "0" then
+  elseif ARGV[4] ~= "0" then
     redis.call("PEXPIRE", KEYS[n + i], ARGV[4])
   end
 end
-if heals then
+if sets then
   return reply(4, seen)
 end
 return now

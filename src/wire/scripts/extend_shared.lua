@@ -1,4 +1,4 @@
--- extend_shared.lua: renews the full life of a reader's entry, or heals it.
+-- extend_shared.lua: renews the full life of a reader's entry, or sets a missing one.
 --
 -- KEYS as in acquire.lua, of one lock
 -- ARGV[1]  owner token
@@ -7,8 +7,8 @@
 --          below 2^53
 -- ARGV[4]  life of the counter, whole milliseconds; 0 for no end
 -- ARGV[5]  version of the record that the client connected with
--- ARGV[6]  "keep": gives the counter its full life again
---          "heal": the same, and sets a missing entry again. Only for a reader that a majority has just confirmed
+-- ARGV[6]  "set": sets a missing entry, too. Only if a majority has confirmed the reader with this number
+--          "keep": sets nothing
 --          "raise": only lifts the counter to the number, and nothing where there is no counter: it was lost since the acquire
 -- ARGV[7]  as in extend.lua
 --
@@ -19,7 +19,7 @@
 --              4 set again
 --              6 extended, and the counter is above the number
 --              2 with "raise": the counter is above the number, and this node must not be counted
---              0 the entry is gone or over. With "heal": it was not set again, because the counter is above the number
+--              0 the entry is gone or over. With "set": it was not set, because the counter is above the number
 --              3 the lock key is another owner's
 --             -1 the counter or the readers have another type
 --             -2 the counter is not a whole number below 2^53
@@ -27,8 +27,8 @@
 --
 -- An existing entry is extended with any counter. It exists if it is in the set, its end is in the future, and the lock
 -- is shared: making the lock shared deletes the set, so no writer was granted the lock here since the entry was set.
--- Other readers lift counters. Only "heal" makes an entry, and never with a counter above the number: the nodes that
--- just confirmed the reader have lifted theirs to it, so a writer may have come and gone here. The life of an entry and
+-- Other readers lift counters. Only "set" makes an entry, and never with a counter above the number: the nodes that
+-- confirmed the reader have lifted theirs to it, so a writer may have come and gone here. The life of an entry and
 -- of the lock key is never shortened.
 local SHARED_LOCK = "quorlock:shared"
 
@@ -54,7 +54,7 @@ local ttl, number = tonumber(ARGV[2]), tonumber(ARGV[3])
 local score = lock and tonumber(redis.call("ZSCORE", KEYS[6], ARGV[1]) or nil)
 local stands = score and score > ms
 local raises = ARGV[6] == "raise"
-if raises and not counter or not stands and (ARGV[6] ~= "heal" or seen > number) then
+if raises and not counter or not stands and (ARGV[6] ~= "set" or seen > number) then
   return reply(0, seen)
 end
 if raises then
@@ -89,7 +89,7 @@ redis.call("PEXPIRE", KEYS[6], lasts < 0 and 7200000 or lasts)
 local status = stands and 1 or 4
 if seen < number then
   set_counter(redis.call, KEYS[2], ARGV[3], ARGV[4])
-elseif ARGV[6] and ARGV[4] ~= "0" then
+elseif ARGV[4] ~= "0" then
   redis.call("PEXPIRE", KEYS[2], ARGV[4])
 end
 if status == 1 and seen == number then

@@ -222,12 +222,13 @@ fn c4_a_lock_whose_majority_rests_on_a_stepped_clock_is_lost() -> TestResult {
 fn c4_a_grant_without_an_extension_does_not_make_up_for_a_stepped_clock() -> TestResult {
     needs!(SteppedClocks);
     let (servers, locks) = start_long();
-    let guard = locks.mutex("report").renew(false).lock()?;
+    let guard = locks.mutex("report").ttl(secs(8)).renew(false).lock()?;
     let lost = guard.lost();
     eventually("it is on all nodes", || servers.holders("report") == 3);
     servers[2].pause()?;
     guard.extend(secs(600))?;
 
+    // When the grant of the third is over.
     servers[0].step_clock_forward(secs(700))?;
     let _seen = locks.check_nodes();
 

@@ -153,7 +153,7 @@ fn d3_a_key_deleted_on_a_majority_is_announced_as_gone_and_never_created_again()
 }
 
 #[test]
-fn d6_extending_creates_no_key_and_touches_none_of_someone_else() -> TestResult {
+fn d6_an_extension_of_removed_keys_leaves_none_and_touches_none_of_someone_else() -> TestResult {
     for foreign in [false, true] {
         let (servers, locks) = start_connected(3, |urls| builder(urls).ttl(LONG));
         let guard = locks.mutex("report").lock()?;
@@ -167,7 +167,7 @@ fn d6_extending_creates_no_key_and_touches_none_of_someone_else() -> TestResult 
 
         let left = foreign.then(|| b"foreign".to_vec());
         let is_left = || servers.iter().all(|it| it.get("report") == left);
-        assert!(is_left(), "foreign: {foreign}");
+        eventually("keys that it set are released", is_left);
         doors.assert_said_once(guard, LostReason::Gone);
         assert!(is_left(), "foreign: {foreign}");
         assert!(servers.iter().all(|it| it.pttl("report") <= 100_000));
@@ -244,7 +244,7 @@ fn a_loss_that_two_find_at_once_is_announced_once() -> TestResult {
     eventually("it is on all nodes", || servers.holders("report") == 3);
 
     for (server, proxy) in servers.iter().zip(&proxies) {
-        del(server, "report");
+        set_px(server, "report", "somebody else's", 100_000);
         proxy.hold_replies();
     }
     let commands = locks.stats().commands;
@@ -405,12 +405,12 @@ fn e1_an_extension_that_finds_the_lock_released_is_no_loss() -> TestResult {
     });
     proxies.iter().for_each(Proxy::release_replies);
 
-    // The release hears that the key is gone, unless the answers came so late that the machine was too slow. The extension
-    // makes no loss of it, nor a second one.
+    // The extension sets the keys again, unless it came before they were removed: the release hears that then, unless the
+    // answers came so late that the machine was too slow. The extension makes no loss of it, nor a second one.
     let released = join(releasing);
     let is_lost = match released {
         Err(ReleaseError::Lost(lost)) if lost.reason == LostReason::Gone => true,
-        Err(ReleaseError::NotConfirmed { .. }) => false,
+        Ok(_) | Err(ReleaseError::NotConfirmed { .. }) => false,
         other => panic!("{other:?}"),
     };
     assert_eq!(lost.recv_timeout(PATIENCE).is_ok(), is_lost);

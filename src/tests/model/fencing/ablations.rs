@@ -7,7 +7,7 @@ const TIMED: World<2> = World::new([2, 1], Keys::Last);
 const ASYNC: World<2> = World::new([2, 1], Keys::Vanish);
 const RENEWED: World<2> = World {
     extensions: 1,
-    heals: true,
+    sets: true,
     ..TIMED
 };
 const ONE_CRASH: Accidents = Accidents {
@@ -166,13 +166,13 @@ fn r1_d7_an_extension_without_a_look_at_the_counter_is_found_out() {
     );
 }
 
-/// A heal alone brings back a key, and in the next round the lock.
+/// A set key counts at once.
 #[test]
-fn r2_d8_a_heal_without_a_look_at_the_counter_is_found_out() {
+fn r2_d8_a_key_that_is_set_without_a_look_at_the_counter_is_found_out() {
     let world = World {
         extensions: 1,
-        heals: true,
-        flaw: Flaw::HealsWithoutCounter,
+        sets: true,
+        flaw: Flaw::SetsWithoutCounter,
         ..ASYNC
     };
     find(
@@ -186,12 +186,16 @@ fn r2_d8_a_heal_without_a_look_at_the_counter_is_found_out() {
 
 /// The counter may be that of a newer holder, who has come and gone there.
 #[test]
-fn d7_a_heal_with_a_counter_that_no_majority_has_confirmed_is_found_out() {
+fn d7_a_key_that_is_set_up_to_a_number_that_no_majority_has_confirmed_is_found_out() {
     find(
         World {
-            extensions: 1,
-            heals: true,
-            flaw: Flaw::HealsWithShown,
+            extensions: 2,
+            sets: true,
+            flaw: Flaw::SetsUnconfirmed,
+            left: Accidents {
+                vanished: 1,
+                ..NO_ACCIDENTS
+            },
             claims: only(&[Violation::Revived]),
             ..ASYNC
         },
@@ -200,16 +204,16 @@ fn d7_a_heal_with_a_counter_that_no_majority_has_confirmed_is_found_out() {
 }
 
 #[test]
-fn d9_a_heal_behind_the_release_is_found_out() {
+fn d9_an_extension_behind_the_release_is_found_out() {
     let left = Accidents {
         lost: 1,
         ..NO_ACCIDENTS
     };
     let world = World {
         extensions: 1,
-        heals: true,
+        sets: true,
         left,
-        flaw: Flaw::HealsBehindRelease,
+        flaw: Flaw::ExtendsBehindRelease,
         ..World::new([1], Keys::Last)
     };
     find(
@@ -285,7 +289,7 @@ fn d4_a_client_that_believes_in_a_late_extension_is_found_out() {
 }
 
 #[test]
-fn d1_d2_a_client_that_counts_on_a_minority_is_found_out() {
+fn d1_d2_a_client_that_counts_on_the_promises_of_a_minority_is_found_out() {
     let world = World {
         extensions: 1,
         flaw: Flaw::MinorityExtends,
@@ -604,13 +608,12 @@ fn r6_extensions_that_count_in_quarantine_are_found_out() {
     );
 }
 
-/// The same with a key that was healed: it takes one more round.
+/// The same with a key that an extension has set there.
 #[test]
-fn r6_extensions_that_count_after_a_heal_in_quarantine_are_found_out() {
+fn r6_keys_that_an_extension_sets_in_quarantine_and_that_count_are_found_out() {
     let world = World {
         clocks: Clocks::Good,
-        flaw: Flaw::CountsExtensionsInQuarantine,
-        extensions: 2,
+        flaw: Flaw::CountsSetKeysInQuarantine,
         ..RENEWED
     };
     let claims = only(&[Violation::TwoHold]);
@@ -646,11 +649,10 @@ fn h17_acquires_that_do_not_compare_the_record_are_found_out() {
 
 /// As with extensions that count in quarantine: the client does not know of any.
 #[test]
-fn h17_extensions_and_heals_that_do_not_compare_the_record_are_found_out() {
+fn h17_extensions_that_do_not_compare_the_record_are_found_out() {
     let world = World {
         clocks: Clocks::Good,
         flaw: Flaw::ExtendsWithoutRecord,
-        extensions: 2,
         ..RENEWED
     };
     let claims = only(&[Violation::TwoHold]);

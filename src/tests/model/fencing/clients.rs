@@ -1,6 +1,8 @@
-//! What clients do: the shipped rounds and the shipped lease, and around them what `engine` does with their decisions.
+//! What clients do: the shipped rounds and the shipped hold, and around them what `engine` does with their decisions.
 
+use super::nodes::round_of;
 use super::*;
+use crate::tests::model::ledgers::{before, sent_at, until};
 
 impl<const A: usize> World<A> {
     pub(super) fn may_start(&self, state: &State<A>, me: usize) -> bool {
@@ -45,11 +47,7 @@ impl<const A: usize> World<A> {
     }
 
     fn now(&self, attempt: &Attempt) -> Moment {
-        let ignored = match attempt.phase {
-            Phase::Holding => self.flaw == Flaw::LateExtensionRevives,
-            _ => self.flaw == Flaw::IgnoresDeadline,
-        };
-        if attempt.late && !ignored {
+        if attempt.late && self.flaw != Flaw::IgnoresDeadline {
             deadline()
         } else {
             in_time()
@@ -73,42 +71,61 @@ impl<const A: usize> World<A> {
         for heard in 1..=arrived {
             for last in 0..NODES {
                 if heard & !arrived == 0 && heard & 1 << last != 0 {
-                    let mut next = *state;
-                    if let Some(violation) = self.hear(&mut next, me, heard, Some(last)) {
-                        visit(heard, next, violation);
+                    let is_set = |node: usize| {
+                        heard & 1 << node != 0
+                            && state.nodes[node].lines[me].answer == Answer::OnItsWay(Said::Set)
+                    };
+                    // Whether a promise of that node is over makes a difference there.
+                    let times: &[bool] = if (0..NODES).any(is_set) {
+                        &[false, true]
+                    } else {
+                        &[false]
+                    };
+                    for at_end in times {
+                        let mut next = *state;
+                        if let Some(violation) =
+                            self.hear(&mut next, me, heard, Some(last), *at_end)
+                        {
+                            visit(heard, next, violation);
+                        }
                     }
                 }
             }
         }
     }
 
+    /// An answer that is on its way arrives.
+    fn arrive(&self, state: &mut State<A>, me: usize, node: usize) {
+        let quarantined = state.nodes[node].is_quarantined();
+        let line = &mut state.nodes[node].lines[me];
+        let Answer::OnItsWay(said) = line.answer else {
+            return;
+        };
+        line.answer = Answer::Counted(match said {
+            _ if line.doubtful && quarantined => Said::Quarantined,
+            Said::Accepted | Said::Behind(_) | Said::Taken if line.barred != 0 && line.synced => {
+                Said::Quarantined
+            }
+            Said::Set if line.round < line.barred && line.synced => Said::Quarantined,
+            Said::Behind(_) if self.flaw == Flaw::CountsRefusers => Said::Accepted,
+            Said::Ahead(_) if self.flaw == Flaw::CountsAhead => Said::Accepted,
+            _ => said,
+        });
+    }
+
     /// The answers of the nodes in `heard` arrive, that of `last` after the others; or, without it, the attempt stops
-    /// waiting after them. `None` if that does not decide the round, or some of them would have done so before.
+    /// waiting after them. To a holder they come early in its lease, or `at_end`. `None` if that does not decide anything,
+    /// or some of them would have done so before.
     pub(super) fn hear(
         &self,
         state: &mut State<A>,
         me: usize,
         heard: u8,
         last: Option<usize>,
+        at_end: bool,
     ) -> Option<Option<Violation>> {
-        for (node, it) in state.nodes.iter_mut().enumerate() {
-            let quarantined = it.is_quarantined();
-            let line = &mut it.lines[me];
-            if let Answer::OnItsWay(said) = line.answer
-                && heard & 1 << node != 0
-            {
-                line.answer = Answer::Counted(match said {
-                    _ if line.doubtful && quarantined => Said::Quarantined,
-                    Said::Accepted | Said::Behind(_) | Said::Taken
-                        if line.barred && line.synced =>
-                    {
-                        Said::Quarantined
-                    }
-                    Said::Behind(_) if self.flaw == Flaw::CountsRefusers => Said::Accepted,
-                    Said::Ahead(_) if self.flaw == Flaw::CountsAhead => Said::Accepted,
-                    _ => said,
-                });
-            }
+        for node in (0..NODES).filter(|it| heard & 1 << it != 0) {
+            self.arrive(state, me, node);
         }
         let attempt = state.attempts[me];
         let now = self.now(&attempt);
@@ -142,14 +159,7 @@ impl<const A: usize> World<A> {
                 })?;
                 self.on_acquire_end(state, me, end)
             }
-            Phase::Holding if attempt.renewal == Renewal::Open => {
-                let end = replay(ExtendRound, state, me, last, now, extend_vote, |_| {})?;
-                self.on_extension_end(state, me, end)
-            }
-            Phase::Holding => {
-                self.send_heals(state, me);
-                None
-            }
+            Phase::Holding => self.hear_as_holder(state, me, last, at_end)?,
             Phase::Idle | Phase::Over | Phase::Lost => panic!("nobody waits for this"),
         };
         let known = &mut state.attempts[me].seen;
@@ -165,13 +175,22 @@ impl<const A: usize> World<A> {
     ) -> Option<Violation> {
         match end {
             AcquireEnd::Won { token } => {
-                for node in &mut state.nodes {
+                let mut granted = [false; NODES];
+                for (node, granted) in state.nodes.iter_mut().zip(&mut granted) {
                     let line = &mut node.lines[me];
                     line.counted =
                         matches!(line.answer, Answer::Counted(Said::Accepted | Said::Taken));
+                    *granted = line.counted
+                        || matches!(
+                            line.answer,
+                            Answer::Counted(Said::Behind(_) | Said::Above(_))
+                        );
                 }
                 state.attempts[me].token = number(token);
                 state.enter(me, Phase::Holding, 0);
+                if self.flaw != Flaw::HalfIsEnough {
+                    state.set_ledger(me, &Ledger::new(number(token), granted));
+                }
                 self.violation_of_win(state, me)
             }
             AcquireEnd::Raise { token } => {
@@ -188,105 +207,180 @@ impl<const A: usize> World<A> {
         }
     }
 
-    /// The lease of an attempt that holds.
-    fn lease() -> Lease {
-        Lease::new(deadline(), None, true)
-    }
-
     pub(super) fn may_extend(&self, state: &State<A>, me: usize) -> bool {
         let attempt = &state.attempts[me];
-        attempt.phase == Phase::Holding
-            && attempt.renewal != Renewal::Open
-            && attempt.round < self.extensions
-            && Self::lease().may_extend(self.now(attempt))
+        attempt.phase == Phase::Holding && attempt.round < self.extensions
     }
 
-    pub(super) fn send_extension(&self, state: &mut State<A>, me: usize) {
-        let outdated = state.newer(me).next().is_some();
-        let attempt = &mut state.attempts[me];
-        let command = EXTEND[usize::from(attempt.round)];
-        attempt.round += 1;
-        attempt.renewal = Renewal::Open;
-        attempt.outdated = outdated;
-        state.enter(me, Phase::Holding, command);
+    /// False if that is too late.
+    pub(super) fn send_extension(&self, state: &mut State<A>, me: usize) -> bool {
+        let mut ledger = state.ledger(me);
+        let servers = Calm {
+            settable: self.sets,
+        };
+        let attempt = &state.attempts[me];
+        let is_late = attempt.late && self.flaw != Flaw::LateExtensionRevives;
+        if !ledger.extend(is_late, &servers) {
+            return false;
+        }
+        let round = ledger.round;
+        let sent = &mut ledger.sent[usize::from(round) - 1];
+        sent.sets |= self.flaw == Flaw::SetsUnconfirmed;
+        state.set_ledger(me, &ledger);
+        let is_outdated = state.newer(me).next().is_some();
+        state.attempts[me].outdated |= u8::from(is_outdated) << (round - 1);
+        for node in &mut state.nodes {
+            let line = &mut node.lines[me];
+            line.sent |= EXTEND[usize::from(round) - 1];
+            if line.round == 0 {
+                line.answer = Answer::None;
+            }
+        }
+        true
     }
 
-    fn on_extension_end(
+    /// The answers that are counted now come to a holder, that of `last` after the others.
+    fn hear_as_holder(
         &self,
         state: &mut State<A>,
         me: usize,
-        end: ExtendEnd,
-    ) -> Option<Violation> {
-        let mut lease = Self::lease();
-        let now = self.now(&state.attempts[me]);
-        match end {
-            ExtendEnd::Gone => {
-                assert!(lease.lose(LostReason::Gone));
-                self.end_hold(state, me);
-                return None;
+        last: Option<usize>,
+        at_end: bool,
+    ) -> Option<Option<Violation>> {
+        let attempt = state.attempts[me];
+        let old = state.ledger(me);
+        let mut heard: Vec<_> = (0..NODES).filter(|it| Some(*it) != last).collect();
+        heard.extend(last);
+        let mut replies = Vec::new();
+        for node in heard {
+            let line = &mut state.nodes[node].lines[me];
+            let Answer::Counted(said) = line.answer else {
+                continue;
+            };
+            line.answer = Answer::None;
+            if line.round == 0 {
+                // One by one.
+                let is_alone = Some(node) == last && replies.is_empty();
+                return is_alone
+                    .then(|| self.hear_late_grant(state, me, node, said))
+                    .flatten();
             }
-            ExtendEnd::NotConfirmed if self.flaw != Flaw::MinorityExtends => {
-                state.attempts[me].renewal = Renewal::None;
-                state.enter(me, Phase::Holding, 0);
+            let Some(answer) = extend_reply(said) else {
+                // The ledger takes it for none.
                 return None;
+            };
+            let round = line.round;
+            replies.push(Reply {
+                round,
+                node,
+                answer,
+            });
+            // Enough for a majority.
+            if self.flaw == Flaw::MinorityExtends && matches!(said, Said::Extended | Said::Set) {
+                let promised = |node| Reply {
+                    round,
+                    node,
+                    answer,
+                };
+                replies.extend((0..NODES).filter(|it| *it != node).take(1).map(promised));
             }
-            ExtendEnd::Confirmed | ExtendEnd::NotConfirmed => {}
         }
-        match lease.on_extended(at(2 * TTL), now) {
-            Extended::Longer | Extended::NotLonger => {
-                assert_eq!(lease.valid_until(now), Ok(at(2 * TTL)))
-            }
-            Extended::TooLate => {
-                assert!(lease.on_tick(now).is_some(), "too late, but not over");
-                self.end_hold(state, me);
-                return None;
-            }
-            Extended::Released => panic!("a released lease waits for nothing"),
+        let is_late = attempt.late && self.flaw != Flaw::LateExtensionRevives;
+        let now = if is_late {
+            until(old.confirmed)
+        } else if at_end {
+            before(old.confirmed)
+        } else {
+            sent_at(old.round)
+        };
+        let mut ledger = old;
+        if !ledger.hear(replies.into_iter(), now)? {
+            self.end_hold(state, me);
+            return Some(None);
         }
-        let attempt = &mut state.attempts[me];
-        attempt.confirmed = attempt.round;
-        attempt.renewal = Renewal::Confirmed;
-        attempt.late = false;
-        let outdated = attempt.outdated;
-        self.send_heals(state, me);
-        if outdated && self.claims(Violation::Resurrected) {
-            return Some(Violation::Resurrected);
+        if !ledger.differs(&old) {
+            return None;
+        }
+        state.set_ledger(me, &ledger);
+        if ledger.confirmed == old.confirmed {
+            return Some(None);
+        }
+        state.attempts[me].late = false;
+        let is_outdated = attempt.outdated >> (ledger.confirmed - 1) & 1 != 0;
+        if is_outdated && self.claims(Violation::Resurrected) {
+            return Some(Some(Violation::Resurrected));
         }
         let others = (0..A).any(|it| it != me && state.is_holding(it));
-        (others && self.claims(Violation::TwoHold)).then_some(Violation::TwoHold)
+        Some((others && self.claims(Violation::TwoHold)).then_some(Violation::TwoHold))
     }
 
-    /// After a confirmed extension: heals where the key was said to be gone.
-    fn send_heals(&self, state: &mut State<A>, me: usize) {
-        let Attempt {
-            round, mut shown, ..
-        } = state.attempts[me];
-        let valid = Self::lease()
-            .valid_until(self.now(&state.attempts[me]))
-            .is_ok();
-        for node in &mut state.nodes {
-            let line = &mut node.lines[me];
-            match line.answer {
-                Answer::Counted(Said::Gone(counter)) if self.heals && valid => {
-                    if round == 1 {
-                        shown = shown.max(counter);
-                    }
-                    line.sent |= match self.flaw {
-                        Flaw::HealsBehindRelease => LATE_HEAL,
-                        _ => HEAL[usize::from(round) - 1],
-                    };
-                }
-                Answer::OnItsWay(Said::Gone(_)) if self.heals => continue,
-                _ => {}
-            }
-            line.answer = Answer::None;
+    /// One more grant comes before the first extension.
+    fn hear_late_grant(
+        &self,
+        state: &mut State<A>,
+        me: usize,
+        node: usize,
+        said: Said,
+    ) -> Option<Option<Violation>> {
+        let is_grant = matches!(
+            said,
+            Said::Accepted | Said::Behind(_) | Said::Taken | Said::Above(_)
+        );
+        if !is_grant || state.attempts[me].late {
+            return None;
         }
-        state.attempts[me].shown = shown;
+        let line = &mut state.nodes[node].lines[me];
+        line.promise = line.promise.max(1);
+        Some(None)
+    }
+
+    /// An answer to an earlier extension comes just now and decides nothing. A later answer takes its place. `None` if it does
+    /// decide something, or does not matter.
+    pub(super) fn hear_in_passing(
+        &self,
+        state: &State<A>,
+        me: usize,
+        node: usize,
+        command: u8,
+    ) -> Option<State<A>> {
+        let Attempt { phase, late, .. } = state.attempts[me];
+        let line = &state.nodes[node].lines[me];
+        let is_replaced = 0 < line.round && line.round < round_of(command);
+        let is_promise = matches!(line.answer, Answer::OnItsWay(Said::Extended | Said::Set));
+        if phase != Phase::Holding || late || !is_replaced || !is_promise {
+            return None;
+        }
+        let mut state = *state;
+        self.arrive(&mut state, me, node);
+        let line = &mut state.nodes[node].lines[me];
+        let Answer::Counted(said) = line.answer else {
+            return None;
+        };
+        line.answer = Answer::None;
+        let reply = Reply {
+            round: line.round,
+            node,
+            answer: extend_reply(said)?,
+        };
+        let old = state.ledger(me);
+        let mut ledger = old;
+        let now = before(old.confirmed);
+        let is_held = ledger.hear([reply].into_iter(), now)?;
+        if !is_held || ledger.differs(&old) {
+            return None;
+        }
+        state.set_ledger(me, &ledger);
+        Some(state)
     }
 
     /// The holder gives the lock back, or notices that its time is over.
     pub(super) fn end_hold(&self, state: &mut State<A>, me: usize) {
-        state.enter(me, Phase::Over, RELEASE);
+        let late = if self.flaw == Flaw::ExtendsBehindRelease {
+            LATE_EXTEND
+        } else {
+            0
+        };
+        state.enter(me, Phase::Over, RELEASE | late);
     }
 
     /// The deadline of an attempt passes. Clients that are not slow notice at once.
@@ -296,18 +390,10 @@ impl<const A: usize> World<A> {
         if self.slow {
             return;
         }
-        let now = self.now(attempt);
         if attempt.phase == Phase::Holding {
-            let mut released = Self::lease();
-            let mut lost = Self::lease();
-            assert!(
-                matches!(released.release(in_time()), Ending::Released { .. })
-                    && !released.is_held()
-            );
-            assert!(lost.on_tick(now).is_some() && !lost.is_held());
             self.end_hold(state, me);
         } else {
-            let decided = self.hear(state, me, 0, None);
+            let decided = self.hear(state, me, 0, None, false);
             assert_eq!(
                 (decided, state.attempts[me].phase),
                 (Some(None), Phase::Lost),
@@ -437,14 +523,14 @@ fn raise_vote(said: Said) -> Vote {
     })
 }
 
-fn extend_vote(said: Said) -> Vote {
-    Vote::Extend(match said {
+fn extend_reply(said: Said) -> Option<ExtendReply> {
+    Some(match said {
         Said::Extended => ExtendReply::Extended,
-        Said::Superseded => ExtendReply::Superseded,
+        Said::Set => ExtendReply::Healed,
         Said::Gone(counter) => ExtendReply::Gone {
             counter: u64::from(counter),
         },
-        Said::Quarantined => return FAILED,
+        Said::Quarantined => return None,
         other => panic!("{other:?} is no answer to an extension"),
     })
 }

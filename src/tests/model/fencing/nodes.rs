@@ -1,7 +1,7 @@
 //! What nodes do, and the accidents that befall a node.
 //!
 //! Stands for `acquire.lua`, `extend.lua`, `release.lua` and `record.lua`; `recorded` compares them. On purpose: no
-//! waiting lists; the quarantine begins with the loss, and not with the first sync after it; a heal finds its own key gone.
+//! waiting lists; the quarantine begins with the loss, and not with the first sync after it.
 
 use super::*;
 
@@ -22,35 +22,36 @@ impl<const A: usize> World<A> {
                 self.release(state, me, node);
                 return None;
             }
-            _ if EXTEND.contains(&command) => {
-                let answer = self.extend(state, me, node, 1 + u8::from(command == EXTEND[1]));
+            _ => {
+                let answer = self.extend(state, me, node, command);
                 let revives = state
                     .newer(me)
                     .any(|other| state.nodes[node].lines[other].counted);
-                if answer == Said::Extended && revives && self.claims(Violation::Revived) {
+                let is_kept = matches!(answer, Said::Extended | Said::Set);
+                if is_kept && revives && self.claims(Violation::Revived) {
                     return Some(Violation::Revived);
                 }
                 answer
             }
-            _ => return self.heal(state, me, node, 1 + u8::from(command == HEAL[1])),
         };
 
         let Attempt {
             phase,
-            round,
-            renewal,
+            proposal,
+            token,
+            round: sent,
             ..
         } = state.attempts[me];
+        let round = round_of(command);
+        // What comes to a holder before its first extension is one more grant. It matters behind a raised number only.
+        let is_late_grant = phase == Phase::Holding && sent == 0 && 1 < self.extensions;
         let awaited = match command {
-            ACQUIRE => phase == Phase::Acquiring,
-            RAISE => phase == Phase::Raising,
-            _ if phase != Phase::Holding || command != EXTEND[usize::from(round) - 1] => false,
-            // Of a round that is confirmed only this answer still changes anything.
+            ACQUIRE => phase == Phase::Acquiring || is_late_grant && proposal == token,
+            RAISE => phase == Phase::Raising || is_late_grant,
             _ => {
-                renewal == Renewal::Open
-                    || renewal == Renewal::Confirmed
-                        && matches!(answer, Said::Gone(_))
-                        && self.heals
+                phase == Phase::Holding
+                    && answer != Said::Superseded
+                    && state.nodes[node].lines[me].round <= round
             }
         };
         let quarantined = state.nodes[node].is_quarantined() && self.is_quarantined(answer);
@@ -62,6 +63,7 @@ impl<const A: usize> World<A> {
             matches!(line.answer, Answer::Counted(_)) || keep && line.answer != Answer::None;
         if awaited && !heard {
             line.answer = Answer::OnItsWay(answer);
+            line.round = round;
             line.doubtful = quarantined && line.synced;
             if matches!(answer, Said::Accepted | Said::Behind(_) | Said::Taken) {
                 line.rank = *key_rank;
@@ -77,6 +79,13 @@ impl<const A: usize> World<A> {
             Said::Accepted | Said::Behind(_) | Said::Taken => self.guard == Guard::Record,
             Said::Extended => {
                 self.guard == Guard::Record && self.flaw != Flaw::CountsExtensionsInQuarantine
+            }
+            Said::Set => {
+                let counts = matches!(
+                    self.flaw,
+                    Flaw::CountsExtensionsInQuarantine | Flaw::CountsSetKeysInQuarantine
+                );
+                self.guard == Guard::Record && !counts
             }
             _ => false,
         }
@@ -175,57 +184,44 @@ impl<const A: usize> World<A> {
         }
     }
 
-    pub(super) fn extend(&self, state: &mut State<A>, me: usize, node: usize, round: u8) -> Said {
+    pub(super) fn extend(&self, state: &mut State<A>, me: usize, node: usize, command: u8) -> Said {
         let value = self.value(me);
-        let number = state.attempts[me].number(round);
-        let node = &mut state.nodes[node];
-        if node.key != Some(value) {
-            return Said::Gone(if node.key.is_none() { node.counter } else { 0 });
-        }
-        if number < node.counter && self.flaw != Flaw::ExtendsWithoutCounter {
-            return Said::Superseded;
-        }
-        node.key_round = node.key_round.max(round);
-        node.counter = node.counter.max(number);
-        Said::Extended
-    }
-
-    pub(super) fn heal(
-        &self,
-        state: &mut State<A>,
-        me: usize,
-        node: usize,
-        round: u8,
-    ) -> Option<Violation> {
-        let attempt = state.attempts[me];
-        let number = match self.flaw {
-            Flaw::HealsWithShown => attempt.number(2),
-            _ => attempt.number(round),
+        let round = round_of(command);
+        let attempt = &state.attempts[me];
+        let late = Sent {
+            number: attempt.token,
+            sets: true,
         };
-        let value = self.value(me);
-        let revives = state
-            .newer(me)
-            .any(|other| state.nodes[node].lines[other].counted);
-        let healed = &mut state.nodes[node];
-        if healed.key.is_some() || number < healed.counter && self.flaw != Flaw::HealsWithoutCounter
-        {
-            return None;
+        let Sent { number, sets } = match round {
+            0 => late,
+            _ => attempt.sent[usize::from(round) - 1],
+        };
+        let node = &mut state.nodes[node];
+        match node.key {
+            Some(key) if key == value => {
+                if number < node.counter && self.flaw != Flaw::ExtendsWithoutCounter {
+                    return Said::Superseded;
+                }
+                node.key_round = node.key_round.max(round);
+                node.counter = node.counter.max(number);
+                Said::Extended
+            }
+            Some(_) => Said::Gone(0),
+            None if sets && (node.counter <= number || self.flaw == Flaw::SetsWithoutCounter) => {
+                node.key = Some(value);
+                node.key_round = round;
+                node.counter = node.counter.max(number);
+                Said::Set
+            }
+            None => Said::Gone(node.counter),
         }
-        healed.key = Some(value);
-        healed.key_round = round;
-        healed.counter = healed.counter.max(number);
-        if revives && self.claims(Violation::Revived) {
-            return Some(Violation::Revived);
-        }
-        self.is_orphan(state, me, node, HEAL[0])
-            .then_some(Violation::Orphan)
     }
 
     /// Whether the command has left a key that nothing of the attempt will take away.
     fn is_orphan(&self, state: &State<A>, me: usize, node: usize, command: u8) -> bool {
         let node = &state.nodes[node];
         let over = state.attempts[me].phase.is_over();
-        over && command & SETS != 0
+        over && command & state.setting(me) != 0
             && node.key == Some(self.value(me))
             && node.lines[me].sent & RELEASE == 0
     }
@@ -302,21 +298,20 @@ impl<const A: usize> World<A> {
             Flaw::CountsWhatWasAskedBefore | Flaw::TakesAnyCounter
         );
         for (attempt, line) in state.attempts.iter().zip(&mut ended.lines) {
-            line.barred |= attempt.phase.is_alive() && !counts;
+            if attempt.phase.is_alive() && !counts {
+                line.barred = attempt.round + 1;
+            }
         }
         Some(state)
     }
 }
 
-impl Attempt {
-    /// What its commands of an extension round carry.
-    fn number(&self, round: u8) -> u8 {
-        if round == 2 {
-            self.token.max(self.shown)
-        } else {
-            self.token
-        }
-    }
+/// The extension that a command is; 0 for another one.
+pub(super) fn round_of(command: u8) -> u8 {
+    (1..)
+        .zip(EXTEND)
+        .find(|it| it.1 == command)
+        .map_or(0, |it| it.0)
 }
 
 impl<const A: usize> State<A> {

@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use super::walk::Visited;
 use super::*;
 
-/// No world here is meant to be larger: it would not end within minutes.
+/// No world here is meant to be larger: it would not end within minutes. Those that take minutes are.
 const STATES_MAX: usize = 5_000_000;
 
 /// What happens between two states. Nodes and attempts are counted from 0.
@@ -85,7 +85,9 @@ pub(super) struct Findings {
     pub(super) won_at_once: u64,
     pub(super) won_by_raise: u64,
     pub(super) confirmed: u64,
-    pub(super) heals: u64,
+    /// Keys set by extensions, and extensions confirmed with the help of one.
+    pub(super) sets: u64,
+    pub(super) confirmed_by_set: u64,
     /// Acquires or raises that did not count because of a quarantine.
     pub(super) quarantined: u64,
     /// Moves after which every attempt has won.
@@ -149,7 +151,10 @@ impl<const A: usize> World<A> {
                 }
             });
             at += 1;
-            assert!(visited.len() < STATES_MAX, "does not end: {findings:?}");
+            assert!(
+                longest() || visited.len() < STATES_MAX,
+                "does not end: {findings:?}"
+            );
         }
         findings.states += visited.len();
     }
@@ -194,7 +199,7 @@ impl<const A: usize> World<A> {
             self.pass_deadline(&mut next, me);
             visit(Move::DeadlinePasses { attempt: me }, next, None);
         }
-        if gives_up || attempt.renewal == Renewal::Open {
+        if gives_up {
             self.stop_waiting(state, me, visit);
         }
         self.each_decision(state, me, &mut |nodes, next, violation| {
@@ -207,8 +212,9 @@ impl<const A: usize> World<A> {
         }
         if self.may_extend(state, me) {
             let mut next = *state;
-            self.send_extension(&mut next, me);
-            visit(Move::Extend { attempt: me }, next, None);
+            if self.send_extension(&mut next, me) {
+                visit(Move::Extend { attempt: me }, next, None);
+            }
         }
     }
 
@@ -225,7 +231,7 @@ impl<const A: usize> World<A> {
                 || self.is_retried(me) && (0..NODES).all(|it| heard & 1 << it == 0 || arrived(it))
             {
                 let mut next = *state;
-                if let Some(violation) = self.hear(&mut next, me, heard, None) {
+                if let Some(violation) = self.hear(&mut next, me, heard, None, false) {
                     visit(Move::StopsWaiting { attempt: me, heard }, next, violation);
                 }
             }
@@ -267,17 +273,20 @@ impl<const A: usize> World<A> {
                 state.nodes[node].lines[me].synced = true;
             }
             let state = &state;
-            let mut next = taken(*state);
-            let violation = self.execute(&mut next, me, node, command, false);
-            visit(
-                Move::Execute {
-                    attempt: me,
-                    node,
-                    command,
-                },
-                next,
-                violation,
-            );
+            for before in [Some(*state), self.hear_in_passing(state, me, node, command)] {
+                let Some(before) = before else { continue };
+                let mut next = taken(before);
+                let violation = self.execute(&mut next, me, node, command, false);
+                visit(
+                    Move::Execute {
+                        attempt: me,
+                        node,
+                        command,
+                    },
+                    next,
+                    violation,
+                );
+            }
             if command == RELEASE {
                 // Lost or executed again: the same as late, or as nothing.
                 continue;
@@ -451,7 +460,11 @@ impl Findings {
             self.quarantined +=
                 u64::from(line.doubtful || line.answer == Answer::OnItsWay(Said::Quarantined));
         }
-        let Move::Hear { attempt: me, .. } = step else {
+        if let Move::Execute { attempt, node, .. } = step {
+            let is_set = after.nodes[node].lines[attempt].answer == Answer::OnItsWay(Said::Set);
+            self.sets += u64::from(is_set);
+        }
+        let Move::Hear { attempt: me, nodes } = step else {
             return;
         };
         let old = &before.attempts[me];
@@ -464,13 +477,13 @@ impl Findings {
             }) += 1;
             self.all_won += u64::from(after.attempts.iter().all(|it| it.phase.has_won()));
         }
-        self.confirmed += u64::from(old.confirmed < new.confirmed);
-        let heals = |state: &State<A>| {
-            state
-                .nodes
-                .iter()
-                .any(|it| it.lines[me].sent & (HEAL[0] | HEAL[1]) != 0)
-        };
-        self.heals += u64::from(!heals(before) && heals(after));
+        if old.confirmed < new.confirmed {
+            let is_set = |node: usize| {
+                nodes & 1 << node != 0
+                    && before.nodes[node].lines[me].answer == Answer::OnItsWay(Said::Set)
+            };
+            self.confirmed += 1;
+            self.confirmed_by_set += u64::from((0..NODES).any(is_set));
+        }
     }
 }

@@ -15,6 +15,8 @@ pub(super) enum Said {
     Taken,
     Above(u8),
     Extended,
+    /// Extended: the key was missing.
+    Set,
     Superseded,
     Gone(u8),
 }
@@ -31,14 +33,11 @@ pub(super) enum Answer {
 
 pub(super) const ACQUIRE: u8 = 1;
 pub(super) const RAISE: u8 = 2;
-/// Of the first and of the second extension round.
-pub(super) const EXTEND: [u8; 2] = [4, 16];
-pub(super) const HEAL: [u8; 2] = [8, 32];
-pub(super) const RELEASE: u8 = 64;
-/// A heal that gets behind the release. Nobody but a flawed client sends it.
-pub(super) const LATE_HEAL: u8 = 128;
-/// Commands after which the attempt's key may stand on the node.
-pub(super) const SETS: u8 = ACQUIRE | HEAL[0] | HEAL[1] | LATE_HEAL;
+/// One for each extension.
+pub(super) const EXTEND: [u8; ROUNDS] = [4, 8, 16];
+pub(super) const RELEASE: u8 = 32;
+/// An extension that gets behind the release. Nobody but a flawed client sends it.
+pub(super) const LATE_EXTEND: u8 = 64;
 
 /// An attempt's connection to a node.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -47,12 +46,21 @@ pub(super) struct Line {
     /// in this order and none of them twice.
     pub(super) sent: u8,
     pub(super) answer: Answer,
+    /// The extension that is answered; 0 for what went before.
+    pub(super) round: u8,
+    /// One more than the round of the last promise that has come; 0 without one.
+    pub(super) promise: u8,
+    /// The last answer of the node is that the key is gone: one more than its counter; otherwise 0.
+    pub(super) gone: u8,
+    /// The round from which promises of the node count.
+    pub(super) counts_from: u8,
     /// The client has been synced with the record that the node has now.
     pub(super) synced: bool,
     /// The answer was given in quarantine, as the client knows.
     pub(super) doubtful: bool,
-    /// Nothing that the attempt is granted here counts: it began when the node was quarantined.
-    pub(super) barred: bool,
+    /// Nothing that the attempt is granted here counts, nor what is set by an extension before this one: it was asked for when
+    /// the node was quarantined. 0 for no such thing.
+    pub(super) barred: u8,
     /// The place of the grant that is counted here among all that are, and of the present key.
     pub(super) rank: u8,
     /// This node is part of the attempt's majority.
@@ -94,14 +102,6 @@ pub(super) enum Phase {
 }
 
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(super) enum Renewal {
-    None,
-    Open,
-    /// Confirmed; nodes that have not answered yet may still say that the key is gone.
-    Confirmed,
-}
-
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) struct Attempt {
     pub(super) phase: Phase,
     /// Its deadline has passed, and it does not know yet.
@@ -113,14 +113,14 @@ pub(super) struct Attempt {
     pub(super) seen: u8,
     /// Who had won before this one started: one bit each.
     pub(super) after: u8,
-    /// Extension rounds sent, and the last one confirmed.
+    /// Extensions sent, and the last one confirmed.
     pub(super) round: u8,
     pub(super) confirmed: u8,
-    pub(super) renewal: Renewal,
-    /// The largest counter that nodes without its key have shown to the first extension: the second carries it.
-    pub(super) shown: u8,
-    /// A newer holder had won when the present extension was sent.
-    pub(super) outdated: bool,
+    /// The number of the next extension.
+    pub(super) number: u8,
+    pub(super) sent: [Sent; ROUNDS],
+    /// Extensions that were sent when a newer holder had won: one bit each.
+    pub(super) outdated: u8,
 }
 
 /// How often each mishap can still happen.
@@ -204,8 +204,55 @@ impl<const A: usize> State<A> {
             let line = &mut node.lines[me];
             line.sent |= command;
             line.answer = Answer::None;
+            line.round = 0;
             line.doubtful = false;
         }
+    }
+
+    /// What the attempt has been promised.
+    pub(super) fn ledger(&self, me: usize) -> Ledger {
+        let Attempt {
+            token,
+            round,
+            confirmed,
+            number,
+            sent,
+            ..
+        } = self.attempts[me];
+        Ledger {
+            token,
+            promises: self.nodes.map(|it| it.lines[me].promise),
+            gone: self.nodes.map(|it| it.lines[me].gone),
+            counts_from: self.nodes.map(|it| it.lines[me].counts_from),
+            round,
+            confirmed,
+            number,
+            sent,
+        }
+    }
+
+    pub(super) fn set_ledger(&mut self, me: usize, ledger: &Ledger) {
+        let attempt = &mut self.attempts[me];
+        attempt.round = ledger.round;
+        attempt.confirmed = ledger.confirmed;
+        attempt.number = ledger.number;
+        attempt.sent = ledger.sent;
+        for (node, it) in self.nodes.iter_mut().enumerate() {
+            it.lines[me].promise = ledger.promises[node];
+            it.lines[me].gone = ledger.gone[node];
+            it.lines[me].counts_from = ledger.counts_from[node];
+        }
+    }
+
+    /// Commands after which the attempt's key may stand on the node.
+    pub(super) fn setting(&self, me: usize) -> u8 {
+        let mut commands = ACQUIRE | LATE_EXTEND;
+        for (command, sent) in EXTEND.iter().zip(&self.attempts[me].sent) {
+            if sent.sets {
+                commands |= command;
+            }
+        }
+        commands
     }
 
     /// Numbers the grants of each node anew, in their order, so that equal orders are equal states.
@@ -262,30 +309,49 @@ impl<const A: usize> State<A> {
                 attempt.late = false;
                 attempt.round = 0;
                 attempt.confirmed = 0;
-                attempt.renewal = Renewal::None;
-                attempt.outdated = false;
+                attempt.number = 0;
+                attempt.outdated = 0;
             }
-            if under_way & (EXTEND[1] | HEAL[1]) == 0 && phase.is_over() {
-                attempt.shown = 0;
+            // Nothing comes after the last confirmation but the end.
+            let is_last = phase == Phase::Holding && attempt.confirmed == world.extensions;
+            if phase.is_over() || is_last {
+                for (command, sent) in EXTEND.iter().zip(&mut attempt.sent) {
+                    if under_way & command == 0 {
+                        *sent = Sent::default();
+                    }
+                }
+                for node in &mut self.nodes {
+                    let line = &mut node.lines[me];
+                    (line.promise, line.gone, line.counts_from) = (0, 0, 0);
+                    (line.answer, line.round) = (Answer::None, 0);
+                }
+            }
+            if is_last {
+                attempt.number = 0;
+                attempt.outdated = 0;
             }
             if !world.is_retried(me) {
                 attempt.seen = 0;
             }
             let Attempt { confirmed, .. } = *attempt;
+            let setting = self.setting(me);
             for node in &mut self.nodes {
                 let mine = node.key == Some(world.value(me));
                 let line = &mut node.lines[me];
                 if phase.is_over() {
                     line.answer = Answer::None;
                     line.blocks = 0;
-                    line.barred = false;
+                    line.barred = 0;
                     line.synced = true;
                     // Nothing that is under way here can do anything.
-                    if !mine && line.sent & SETS == 0 && !world.flaw.acts_without_key() {
+                    if !mine && line.sent & setting == 0 && !world.flaw.acts_without_key() {
                         line.sent = 0;
                     }
                 } else if line.blocks <= confirmed {
                     line.blocks = 0;
+                }
+                if line.answer == Answer::None {
+                    line.round = 0;
                 }
                 if phase == Phase::Lost || (phase.has_won() && !line.counted) {
                     line.rank = 0;
@@ -334,7 +400,8 @@ impl<const A: usize> State<A> {
             bits.put(node.quarantined, 4);
             bits.put(node.floor, 4);
             for line in &node.lines {
-                bits.put(line.sent, 8);
+                bits.put(line.sent, 7);
+                bits.put(line.round | line.promise << 2, 5);
                 bits.put(
                     match line.answer {
                         Answer::None => 0,
@@ -345,10 +412,13 @@ impl<const A: usize> State<A> {
                 );
                 bits.put(
                     line.blocks << 2 | u8::from(line.counted) << 1 | u8::from(line.doubtful),
-                    4,
+                    5,
                 );
-                bits.put(u8::from(line.barred) | u8::from(line.synced) << 1, 2);
+                bits.put(line.barred << 1 | u8::from(line.synced), 4);
                 bits.put(line.rank, 3);
+                // No more than two attempts are extended, and there is no room.
+                bits.put(line.gone, if A < 3 { 5 } else { 0 });
+                bits.put(line.counts_from, if A < 3 { 3 } else { 0 });
             }
             *word = bits.0;
         }
@@ -357,14 +427,18 @@ impl<const A: usize> State<A> {
         let mut bits = Writer(0, 0);
         for attempt in &self.attempts {
             bits.put(attempt.phase as u8, 3);
-            bits.put(u8::from(attempt.late) | u8::from(attempt.outdated) << 1, 2);
+            bits.put(u8::from(attempt.late) | attempt.outdated << 1, 4);
             bits.put(attempt.proposal << 4 | attempt.token, 8);
             bits.put(attempt.seen << 4 | attempt.after, 8);
-            bits.put(attempt.shown, 4);
-            bits.put(
-                attempt.round | attempt.confirmed << 2 | (attempt.renewal as u8) << 4,
-                6,
-            );
+            bits.put(attempt.number, 4);
+            bits.put(attempt.round | attempt.confirmed << 2, 4);
+            // The first extension carries the token.
+            for sent in &attempt.sent[1..] {
+                bits.put(sent.number, 4);
+            }
+            for sent in &attempt.sent {
+                bits.put(u8::from(sent.sets), 1);
+            }
         }
         packed[NODES] = bits.0;
         let left = &self.left;
@@ -421,27 +495,31 @@ impl<const A: usize> State<A> {
                 4 => Phase::Over,
                 _ => Phase::Lost,
             };
-            let flags = bits.take(2);
+            let flags = bits.take(4);
             let numbers = bits.take(8);
             let seen = bits.take(8);
-            let shown = bits.take(4);
-            let rounds = bits.take(6);
+            let number = bits.take(4);
+            let rounds = bits.take(4);
+            let later = [bits.take(4), bits.take(4)];
+            let mut sent = [numbers & 15, later[0], later[1]].map(|number| Sent {
+                number,
+                sets: false,
+            });
+            for it in &mut sent {
+                it.sets = bits.take(1) != 0;
+            }
             Attempt {
                 phase,
                 late: flags & 1 != 0,
-                outdated: flags & 2 != 0,
+                outdated: flags >> 1,
                 proposal: numbers >> 4,
                 token: numbers & 15,
                 seen: seen >> 4,
                 after: seen & 15,
-                shown,
+                number,
+                sent,
                 round: rounds & 3,
-                confirmed: rounds >> 2 & 3,
-                renewal: match rounds >> 4 {
-                    0 => Renewal::None,
-                    1 => Renewal::Open,
-                    _ => Renewal::Confirmed,
-                },
+                confirmed: rounds >> 2,
             }
         });
         let nodes = std::array::from_fn(|node| {
@@ -453,9 +531,10 @@ impl<const A: usize> State<A> {
             let quarantined = bits.take(4);
             let floor = bits.take(4);
             let lines = std::array::from_fn(|_| {
-                let sent = bits.take(8);
+                let sent = bits.take(7);
+                let ledger = bits.take(5);
                 let said = bits.take(8);
-                let flags = bits.take(4);
+                let flags = bits.take(5);
                 let answer = if said == 0 {
                     Answer::None
                 } else {
@@ -464,18 +543,22 @@ impl<const A: usize> State<A> {
                 let doubtful = flags & 1 != 0;
                 let counted = flags & 2 != 0;
                 let blocks = flags >> 2;
-                let known = bits.take(2);
-                let barred = known & 1 != 0;
-                let synced = known & 2 != 0;
+                let known = bits.take(4);
+                let barred = known >> 1;
+                let synced = known & 1 != 0;
                 Line {
                     sent,
                     answer,
+                    round: ledger & 3,
+                    promise: ledger >> 2 & 7,
                     synced,
                     doubtful,
                     barred,
                     counted,
                     blocks,
                     rank: bits.take(3),
+                    gone: bits.take(if A < 3 { 5 } else { 0 }),
+                    counts_from: bits.take(if A < 3 { 3 } else { 0 }),
                 }
             });
             Node {
@@ -511,6 +594,7 @@ impl Said {
             Said::Superseded => 8,
             Said::Gone(counter) => 9 | counter << 4,
             Said::Ahead(counter) => 10 | counter << 4,
+            Said::Set => 11,
         }
     }
 
@@ -526,6 +610,7 @@ impl Said {
             7 => Said::Extended,
             8 => Said::Superseded,
             10 => Said::Ahead(counter),
+            11 => Said::Set,
             _ => Said::Gone(counter),
         }
     }

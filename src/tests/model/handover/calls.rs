@@ -1,12 +1,12 @@
 //! A client's state: its call, the answers to its last ask, the pushes since then, and the quarantines of servers.
 
+use super::holders::Holding;
 use super::servers::{Caller, Member, Stamp, Wants};
 use super::*;
 use crate::answer::{Record, RecordReply};
 use crate::error::QuarantineReason;
-use crate::logic::lease::{self, Lease};
+use crate::logic::lease;
 use crate::logic::quarantines::{QuarantineStart, Quarantines, VoteKind};
-use crate::logic::tally::ExtendRound;
 
 pub(super) struct Client {
     /// Of its process.
@@ -28,6 +28,7 @@ pub(super) struct Known {
     pub(super) quarantines: Quarantines,
     /// The steps of its clock that it has shown. The client has seen the clock before the world began.
     clock_steps: u32,
+    pub(super) stepped_at: Option<Tick>,
 }
 
 /// A call, from its first ask to its release.
@@ -66,6 +67,7 @@ pub(super) struct Push {
     pub(super) read_at: u64,
 }
 
+#[expect(clippy::large_enum_variant, reason = "most phases are holds")]
 pub(super) enum Phase {
     Asking,
     Raising {
@@ -74,22 +76,7 @@ pub(super) enum Phase {
         locks: Locks,
         ballot: Ballot<RaiseRound>,
     },
-    Holding(Hold),
-}
-
-pub(super) struct Hold {
-    pub(super) locks: Locks,
-    pub(super) token: u64,
-    /// Of a reader: the largest counter it was shown.
-    pub(super) number: u64,
-    pub(super) lease: Lease,
-    pub(super) extension: Option<Extension>,
-}
-
-pub(super) struct Extension {
-    pub(super) tag: u32,
-    pub(super) sent: u64,
-    pub(super) ballot: Ballot<ExtendRound>,
+    Holding(Holding),
 }
 
 /// A majority of pushes.
@@ -97,6 +84,7 @@ pub(super) struct Pushed {
     pub(super) token: u64,
     pub(super) lock: usize,
     pub(super) until: Moment,
+    pub(super) by: NodeSet,
 }
 
 pub(super) fn node(s: usize) -> NodeId {
@@ -126,7 +114,7 @@ impl Call {
     pub(super) fn caller(&self) -> Caller {
         let locks = match &self.phase {
             Phase::Asking => self.wants.locks(),
-            Phase::Raising { locks, .. } | Phase::Holding(Hold { locks, .. }) => locks,
+            Phase::Raising { locks, .. } | Phase::Holding(Holding { locks, .. }) => locks,
         };
         let owner = self.owner;
         let rule = self.wants.rule();
@@ -217,11 +205,13 @@ impl Call {
             for (s, _) in same() {
                 let _ = ballot.on_vote(node(s), self.as_answer(token, one.lock), now);
             }
+            let by = ballot.votes().nodes_with(Answer::is_granted);
             match ballot.end() {
                 Some(AcquireEnd::Won { token }) => Some(Pushed {
                     token,
                     lock: one.lock,
                     until: until?,
+                    by,
                 }),
                 _ => None,
             }
@@ -267,6 +257,7 @@ impl Known {
         if self.clock_steps < stamp.clock_steps {
             self.clock_steps = stamp.clock_steps;
             self.quarantines.step(seen);
+            self.stepped_at = Some(seen);
         }
     }
 }

@@ -1,6 +1,7 @@
 //! What a client does until its call holds: with what it reads, and of its own accord.
 
 use super::calls::{Ask, Call, Client, Known, Phase, Push, node, until};
+use super::holders::Won;
 use super::network::{Command, Message};
 use super::servers::{Member, Release, Stamp, Wants};
 use super::*;
@@ -57,6 +58,9 @@ impl World {
         let Some(call) = &self.clients[c].call else {
             return;
         };
+        if call.ask.tag != tag && matches!(call.phase, Phase::Holding(_)) {
+            return self.on_extended(c, s, tag, answer, stamp);
+        }
         let sent = call.ask.sent;
         let answer = match answer {
             Answer::Changed => FAILED,
@@ -71,7 +75,14 @@ impl World {
         let is_own = match &call.phase {
             Phase::Asking => call.ask.tag == tag,
             Phase::Raising { tag: own, .. } => *own == tag,
-            Phase::Holding(_) => return self.on_extended(c, s, tag, answer),
+            Phase::Holding(_) => {
+                call.ask.ballot.on_late_vote(node(s), answer);
+                if is_early {
+                    self.violate(Violation::CountedInQuarantine);
+                }
+                self.step_hold(c, |_, _, _| ());
+                return;
+            }
         };
         if is_own && notices {
             call.seen = call.seen.max(answer.counter().unwrap_or(0));
@@ -93,8 +104,20 @@ impl World {
             Phase::Raising { ballot, locks, .. } if is_own => {
                 let locks = *locks;
                 let step = ballot.on_vote(node(s), answer, now);
+                let gone = ballot.votes().nodes_with(Answer::is_gone);
                 if let Step::Decided(AcquireEnd::Won { token }) = step {
-                    self.hold(c, token, locks, until(sent, self.ttl), Event::HoldByRaise);
+                    let until = until(sent, self.ttl).unwrap();
+                    self.hold(
+                        c,
+                        Won {
+                            token,
+                            locks,
+                            until,
+                            road: Event::HoldByRaise,
+                            pushed: None,
+                            gone,
+                        },
+                    );
                 }
             }
             _ => {}
@@ -110,6 +133,7 @@ impl World {
         {
             self.conclude_ask(c, end);
         }
+        self.fail_extensions(c, s);
     }
 
     fn conclude_ask(&mut self, c: usize, end: AcquireEnd) {
@@ -123,9 +147,19 @@ impl World {
             true => Event::HoldByClaim,
             false => Event::HoldByAsk,
         };
-        let until = until(call.ask.sent, ttl);
+        let until = until(call.ask.sent, ttl).unwrap();
         match end {
-            AcquireEnd::Won { token } => self.hold(c, token, locks, until, road),
+            AcquireEnd::Won { token } => self.hold(
+                c,
+                Won {
+                    token,
+                    locks,
+                    until,
+                    road,
+                    pushed: None,
+                    gone: NodeSet::default(),
+                },
+            ),
             AcquireEnd::Raise { token } => self.send_raise(c, token, locks),
             AcquireEnd::Lost(_) => {}
         }
@@ -211,7 +245,17 @@ impl World {
                 Wants::Reads => (ALONE[0], Event::ReaderByPush),
                 Wants::Permit => (ALONE[pushed.lock], Event::HoldByPush),
             };
-            self.hold(c, pushed.token, locks, Some(pushed.until), road);
+            self.hold(
+                c,
+                Won {
+                    token: pushed.token,
+                    locks,
+                    until: pushed.until,
+                    road,
+                    pushed: Some(pushed.by),
+                    gone: NodeSet::default(),
+                },
+            );
         }
     }
 
@@ -369,7 +413,7 @@ impl World {
         let locks = call.wants.locks();
         let waits_for = call.waits_for;
         let token = match &call.phase {
-            Phase::Holding(hold) => hold.token,
+            Phase::Holding(holding) => holding.token,
             _ => 0,
         };
         let seen = token.max(call.seen);

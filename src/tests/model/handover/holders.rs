@@ -1,43 +1,165 @@
-//! What a client does while its call holds.
+//! What a client does while its call holds: what the machine of its held lock decides.
 
-use super::calls::{Extension, Hold, Phase, node, until};
+use super::calls::{Known, Phase, node};
 use super::network::Command;
-use super::servers::Wants;
+use super::servers::{Stamp, Wants};
 use super::*;
-use crate::ids::NodeSet;
-use crate::logic::lease::{Extended, Lease};
+use crate::config::Margin;
+use crate::hold::promises::Promise;
+use crate::hold::{Extension, Hold, News, Servers, Terms};
 use crate::logic::quarantines::VoteKind;
-use crate::logic::tally::{ExtendEnd, ExtendRound};
+
+/// A held lock.
+pub(super) struct Holding {
+    pub(super) locks: Locks,
+    pub(super) token: u64,
+    hold: Hold,
+    /// The promise in each grant.
+    grant: Promise,
+    /// Servers whose hand-overs have won it.
+    pushed: Option<NodeSet>,
+    /// Servers that have lost the key since their grant.
+    gone: NodeSet,
+    sent: Vec<SentExtension>,
+    /// The first extension that was sent after a writer with a larger token had won.
+    outdated: Option<u64>,
+}
+
+#[derive(Clone, Copy)]
+struct SentExtension {
+    tag: u32,
+    extension: Extension,
+    /// Servers that may still answer.
+    open: NodeSet,
+}
+
+/// What a call has won, and by what.
+pub(super) struct Won {
+    pub(super) token: u64,
+    pub(super) locks: Locks,
+    pub(super) until: Moment,
+    pub(super) road: Event,
+    pub(super) pushed: Option<NodeSet>,
+    pub(super) gone: NodeSet,
+}
+
+/// The servers, as a client sees them.
+pub(super) struct View {
+    voting: NodeSet,
+    settable: NodeSet,
+    stepped_at: [Option<Tick>; SERVERS_MAX],
+    time: u64,
+}
+
+impl Servers for View {
+    fn voting(&self, _now: Tick) -> NodeSet {
+        self.voting
+    }
+
+    fn settable(&self, _now: Tick) -> NodeSet {
+        self.settable
+    }
+
+    fn stepped_since(&self, since: Tick) -> NodeSet {
+        let stepped = |s: &usize| self.stepped_at[*s].is_some_and(|it| since <= it);
+        (0..SERVERS_MAX).filter(stepped).map(node).collect()
+    }
+
+    fn time_for_all(&self, _now: Moment) -> Option<u64> {
+        Some(self.time)
+    }
+
+    fn pause(&self, left: Duration, _now: Tick) -> Duration {
+        span(2).min(left)
+    }
+}
 
 impl World {
+    fn view(&self, c: usize) -> View {
+        let client = &self.clients[c];
+        let now = self.tick(self.now);
+        let max_ttl = Some(span(client.max_ttl));
+        let servers = 0..self.servers.len();
+        let votes = |s: &usize| {
+            self.record_version(c, *s).is_some() && self.may_vote(c, *s, VoteKind::Grant, self.now)
+        };
+        let may_set = |s: &usize| client.known[*s].quarantines.may_heal(now, max_ttl);
+        View {
+            voting: servers.clone().filter(votes).map(node).collect(),
+            settable: servers.filter(may_set).map(node).collect(),
+            stepped_at: client.known.map(|Known { stepped_at, .. }| stepped_at),
+            time: self.now,
+        }
+    }
+
+    fn holding(&mut self, c: usize) -> Option<&mut Holding> {
+        match &mut self.clients[c].call.as_mut()?.phase {
+            Phase::Holding(holding) => Some(holding),
+            _ => None,
+        }
+    }
+
     /// A call has won.
-    pub(super) fn hold(
-        &mut self,
-        c: usize,
-        token: u64,
-        locks: Locks,
-        until: Option<Moment>,
-        road: Event,
-    ) {
+    pub(super) fn hold(&mut self, c: usize, won: Won) {
+        let Won {
+            token,
+            locks,
+            until,
+            road,
+            pushed,
+            gone,
+        } = won;
         self.show(format_args!("{c} holds {locks:?} with {token}: {road:?}"));
         self.counts.add(road);
+        let now = at(self.now);
+        let renewed = self.random.bool();
+        let sent = self.call(c).ask.sent;
+        let terms = Terms {
+            nodes: self.servers.len(),
+            ttl: span(self.ttl),
+            margin: Margin {
+                share: 0.0,
+                fixed: Duration::ZERO,
+            },
+            renewed,
+            began: at(sent),
+            hold_until: self
+                .one_in(8)
+                .then(|| at(sent + self.random.u64(..3 * self.ttl))),
+            token,
+            response_timeout: span(10),
+        };
+        let reached = (0..self.servers.len()).map(node).collect();
+        let grant = Promise {
+            round: 0,
+            sent: Now {
+                moment: at(sent),
+                tick: self.tick(sent),
+            },
+            until,
+            number: token,
+        };
         let call = self.call(c);
         let wants = call.wants;
-        call.phase = Phase::Holding(Hold {
+        call.phase = Phase::Holding(Holding {
             locks,
             token,
-            number: token,
-            lease: Lease::new(until.unwrap(), None, true),
-            extension: None,
+            hold: Hold::new(terms, pushed.is_some(), reached, now),
+            grant,
+            pushed,
+            gone,
+            sent: vec![],
+            outdated: None,
         });
-        self.check_alone(c, locks);
+        self.step_hold(c, |_, _, _| ());
         for lock in locks.iter().copied() {
             let last_token = self.last_tokens[lock];
             let is_in_order = match wants {
                 Wants::Reads => last_token <= token,
                 _ => last_token.max(self.last_numbers[lock]) < token,
             };
-            if !is_in_order && self.orders_tokens() {
+            // Where a key vanished, an older grant may be read late.
+            if !is_in_order && self.orders_tokens() && self.vanishes == 0 {
                 self.violate(Violation::OutOfOrder);
             }
             let last = match wants {
@@ -51,12 +173,67 @@ impl World {
         }
     }
 
-    /// What this client's call holds now, if its lease is not over.
+    /// Takes the grants that have come in since, then steps, and checks what came out.
+    pub(super) fn step_hold<T>(
+        &mut self,
+        c: usize,
+        step: impl FnOnce(&mut Hold, Now, &View) -> T,
+    ) -> Option<T> {
+        let now = self.clocks();
+        let view = self.view(c);
+        let call = self.clients[c].call.as_mut()?;
+        let Phase::Holding(holding) = &mut call.phase else {
+            return None;
+        };
+        let slot = (call.wants == Wants::Permit).then_some(holding.locks[0] as u8);
+        for (node, answer) in call.ask.ballot.votes().places() {
+            let is_pushed = holding.pushed.is_some_and(|it| it.contains(node));
+            let is_grant =
+                |it: &Answer| it.is_granted() && it.slot() == slot && !holding.gone.contains(node);
+            if let Some(answer) = answer {
+                let is_grant = is_pushed || is_grant(answer);
+                let grant = is_grant.then_some(holding.grant);
+                holding.hold.on_grant(node, answer, grant, now.moment);
+            }
+        }
+        let result = step(&mut holding.hold, now, &view);
+        let news = std::mem::take(&mut holding.hold.news);
+        let (locks, token) = (holding.locks, holding.token);
+        let is_held = holding.hold.left(now.moment).is_ok();
+        let outdated = holding.outdated;
+        let is_outdated = outdated.is_some_and(|it| it <= holding.hold.promises.round());
+        for it in news {
+            self.show(format_args!("{c}: {it:?}"));
+            match it {
+                News::Extended { .. } => {
+                    self.counts.add(Event::Extension);
+                    let is_newer = self.vanishes == 0 && self.is_overtaken(locks, token);
+                    if (is_newer || is_outdated) && self.orders_tokens() {
+                        self.violate(Violation::OutOfOrder);
+                    }
+                }
+                News::Healed(_) => self.counts.add(Event::Set),
+                News::Lost(_) => self.counts.add(Event::Lost),
+                _ => {}
+            }
+        }
+        if is_held && self.vanishes == 0 {
+            self.check_alone(c, locks);
+        }
+        Some(result)
+    }
+
+    /// Whether somebody with a larger number than this token has won since.
+    fn is_overtaken(&self, locks: Locks, token: u64) -> bool {
+        locks.iter().any(|lock| token < self.last_tokens[*lock])
+    }
+
+    /// What this client's call holds now.
     fn holds(&self, c: usize) -> Option<(Locks, Wants)> {
         let call = self.clients[c].call.as_ref()?;
         match &call.phase {
-            Phase::Holding(hold) if hold.lease.valid_until(at(self.now)).is_ok() => {
-                Some((hold.locks, call.wants))
+            Phase::Holding(it) if it.hold.left(at(self.now)).is_ok() => {
+                Some((it.locks, call.wants))
             }
             _ => None,
         }
@@ -82,118 +259,185 @@ impl World {
             return self.end_call(c);
         }
         match self.random.u32(..12) {
-            0..4 => self.extend_hold(c),
-            4..8 => self.end_call(c),
+            0..2 => self.extend_hold(c, true),
+            2..6 => self.extend_hold(c, false),
+            6..8 => {
+                let _ = self.step_hold(c, |hold, now, _| hold.release(now.moment));
+                self.release_hold(c);
+            }
             _ => {}
         }
     }
 
-    /// Rule 14, and all later extensions.
-    fn extend_hold(&mut self, c: usize) {
-        let tag = self.fresh();
-        let sent = self.now;
-        let ballot = Ballot::new(self.servers.len(), ExtendRound);
-        let call = self.call(c);
-        let caller = call.caller();
-        let Phase::Holding(hold) = &mut call.phase else {
-            return;
-        };
-        hold.extension = Some(Extension { tag, sent, ballot });
-        let token = hold.number;
-        for s in 0..self.servers.len() {
-            self.send_extension(c, s, |record_version| Command::Extend {
-                tag,
-                caller,
-                token,
-                heals: false,
-                record_version,
-            });
+    fn release_hold(&mut self, c: usize) {
+        let caller = self.call(c).caller();
+        let number = self.call(c).seen;
+        self.end_call(c);
+        if self.flaw == Flaw::ExtendsBehindRelease {
+            for s in 0..self.servers.len() {
+                if let Some(record_version) = self.record_version(c, s) {
+                    let command = Command::Extend {
+                        tag: 0,
+                        caller,
+                        number,
+                        life: self.ttl,
+                        sets: true,
+                        record_version,
+                    };
+                    self.send(c, s, command);
+                }
+            }
         }
     }
 
-    fn send_extension(&mut self, c: usize, s: usize, command: impl Fn(u32) -> Command) {
-        if let Some(record_version) = self.record_version(c, s) {
-            self.send(c, s, command(record_version));
+    /// An extension by the holder, or what the machine does by itself.
+    fn extend_hold(&mut self, c: usize, is_asked_for: bool) {
+        let ttl = span(self.ttl);
+        let extension = self.step_hold(c, |hold, now, servers| {
+            if is_asked_for {
+                hold.extend(ttl, now, now.tick + span(10), servers)
+            } else {
+                hold.on_due(now, servers)
+            }
+        });
+        let Some(Some(extension)) = extension else {
+            return;
+        };
+        let tag = self.fresh();
+        let caller = self.call(c).caller();
+        let Extension {
+            promise,
+            ttl,
+            to,
+            sets,
+            ..
+        } = extension;
+        let mut taken = NodeSet::default();
+        let mut refused = vec![];
+        for s in (0..self.servers.len()).filter(|s| to.contains(node(*s))) {
+            let is_sent = self.record_version(c, s).is_some_and(|record_version| {
+                let command = Command::Extend {
+                    tag,
+                    caller,
+                    number: promise.number,
+                    life: ttl.as_millis() as u64,
+                    sets: sets.contains(node(s)),
+                    record_version,
+                };
+                self.send(c, s, command)
+            });
+            if is_sent {
+                taken.insert(node(s));
+            } else {
+                refused.push(s);
+            }
         }
+        let open = taken;
+        let holding = self.holding(c);
+        let overtaken = holding.map(|it| (it.locks, it.token));
+        let overtaken = overtaken.is_some_and(|it| self.is_overtaken(it.0, it.1));
+        let Some(holding) = self.holding(c) else {
+            return;
+        };
+        holding.sent.push(SentExtension {
+            tag,
+            extension,
+            open,
+        });
+        holding.hold.on_sent(&extension, taken);
+        if overtaken {
+            holding.outdated.get_or_insert(promise.round);
+        }
+        for s in refused {
+            self.deliver(c, s, extension, FAILED);
+        }
+    }
+
+    fn deliver(&mut self, c: usize, s: usize, extension: Extension, answer: Answer) {
+        let flaw = self.flaw;
+        let servers = self.servers.len();
+        let mut extension = extension;
+        if flaw == Flaw::PromiseFromAnswer {
+            let sent = self.clocks();
+            let until = sent.moment.checked_add(extension.ttl).unwrap();
+            extension.promise = Promise {
+                sent,
+                until,
+                ..extension.promise
+            };
+        }
+        let _ = self.step_hold(c, |hold, now, view| {
+            let now = match flaw {
+                Flaw::RevivedByAnswer => extension.promise.sent,
+                _ => now,
+            };
+            let is_enough = flaw == Flaw::ExtendsAlone && answer.is_extended();
+            for other in (0..servers).filter(|it| is_enough && *it != s) {
+                hold.on_answer(&extension, node(other), answer.clone(), now, view);
+            }
+            hold.on_answer(&extension, node(s), answer, now, view);
+        });
     }
 
     /// A server has answered to an extension.
-    pub(super) fn on_extended(&mut self, c: usize, s: usize, tag: u32, answer: Answer) {
-        let now = at(self.now);
-        let Some(call) = &self.clients[c].call else {
+    pub(super) fn on_extended(
+        &mut self,
+        c: usize,
+        s: usize,
+        tag: u32,
+        answer: Answer,
+        stamp: Stamp,
+    ) {
+        let Some(extension) = self.answered(c, s, |it| it.tag == tag).pop() else {
             return;
         };
-        let Phase::Holding(Hold {
-            extension: Some(extension),
-            ..
-        }) = &call.phase
-        else {
-            return;
+        // When the extension was sent, on the world's clock.
+        let sent = extension.promise.sent.tick.duration_since(self.start);
+        let sent = sent.as_millis() as u64;
+        let is_set = answer == Answer::Extend(ExtendReply::Healed);
+        let kind = match is_set && self.flaw != Flaw::CountsSetAsKept {
+            true => VoteKind::Grant,
+            false => VoteKind::Extension,
         };
-        let sent = extension.sent;
-        if extension.tag != tag {
-            return;
+        let is_barred = answer.is_extended()
+            && self.flaw != Flaw::ExtendsInQuarantine
+            && !self.may_vote(c, s, kind, sent);
+        let answer = match answer {
+            Answer::Changed => FAILED,
+            _ if is_barred => FAILED,
+            answer => answer,
+        };
+        if is_set && answer != FAILED && sent < stamp.counts_from {
+            self.violate(Violation::CountedInQuarantine);
         }
-        let is_barred = answer.is_extended() && !self.may_vote(c, s, VoteKind::Extension, sent);
-        let answer = if is_barred { FAILED } else { answer };
-        let is_enough = self.flaw == Flaw::ExtendsAlone && answer.is_extended();
-        let new_until = until(sent, self.ttl);
-        let call = self.call(c);
-        let reads = call.wants == Wants::Reads;
-        let caller = call.caller();
-        let Phase::Holding(hold) = &mut call.phase else {
-            return;
-        };
-        if reads {
-            hold.number = hold.number.max(answer.counter().unwrap_or(0));
-        }
-        let number = hold.number;
-        let token = hold.token;
-        let ballot = &mut hold.extension.as_mut().unwrap().ballot;
-        let is_gone = answer.is_gone();
-        let end = match ballot.on_vote(node(s), answer, now) {
-            Step::Decided(_) | Step::Wait if is_enough => Some(ExtendEnd::Confirmed),
-            Step::Decided(end) => Some(end),
-            Step::Wait | Step::Late => None,
-        };
-        let is_confirmed = ballot.end() == Some(ExtendEnd::Confirmed);
-        let gone = match end {
-            Some(_) => ballot.votes().nodes_with(Answer::is_gone),
-            None => [node(s)].into_iter().filter(|_| is_gone).collect(),
-        };
-        let is_longer = end == Some(ExtendEnd::Confirmed)
-            && hold.lease.on_extended(new_until.unwrap(), now) == Extended::Longer;
-        if is_longer {
-            self.counts.add(Event::Extension);
-            self.check_alone(c, caller.locks);
-            let last = caller.locks.iter().map(|lock| self.last_tokens[*lock]);
-            if last.max() > Some(token) && self.orders_tokens() {
-                self.violate(Violation::OutOfOrder);
-            }
-        }
-        if end == Some(ExtendEnd::Gone) {
-            self.end_call(c);
-        } else if is_confirmed {
-            self.heal(c, gone, |record_version| Command::Extend {
-                tag: 0,
-                caller,
-                token: number,
-                heals: true,
-                record_version,
-            });
+        self.deliver(c, s, extension, answer);
+    }
+
+    /// No answer will come from this server to any extension.
+    pub(super) fn fail_extensions(&mut self, c: usize, s: usize) {
+        for extension in self.answered(c, s, |_| true) {
+            self.deliver(c, s, extension, FAILED);
         }
     }
 
-    /// Sets again what is gone at these servers.
-    fn heal(&mut self, c: usize, gone: NodeSet, command: impl Fn(u32) -> Command) {
-        let now = self.tick(self.now);
-        let max_ttl = Some(span(self.clients[c].max_ttl));
-        for s in 0..self.servers.len() {
-            let quarantines = self.clients[c].known[s].quarantines;
-            if gone.contains(node(s)) && quarantines.may_heal(now, max_ttl) {
-                self.counts.add(Event::Heal);
-                self.send_extension(c, s, &command);
+    /// Removes a server from those that may still answer such extensions.
+    fn answered(
+        &mut self,
+        c: usize,
+        s: usize,
+        is_such: impl Fn(&SentExtension) -> bool,
+    ) -> Vec<Extension> {
+        let Some(holding) = self.holding(c) else {
+            return vec![];
+        };
+        let mut found = vec![];
+        for it in &mut holding.sent {
+            if it.open.contains(node(s)) && is_such(it) {
+                it.open.remove(node(s));
+                found.push(it.extension);
             }
         }
+        holding.sent.retain(|it| !it.open.is_empty());
+        found
     }
 }

@@ -42,8 +42,9 @@ pub(super) enum Command {
     Extend {
         tag: u32,
         caller: Caller,
-        token: u64,
-        heals: bool,
+        number: u64,
+        life: u64,
+        sets: bool,
         record_version: u32,
     },
     Release(Release),
@@ -189,10 +190,16 @@ impl World {
             Command::Extend {
                 tag,
                 caller,
-                token,
-                heals,
+                number,
+                life,
+                sets,
                 ..
-            } => Message::Reply(tag, self.extend(s, caller, token, heals)),
+            } => {
+                if !is_late && self.servers[s].released.contains(&caller.owner) {
+                    self.violate(Violation::Orphan);
+                }
+                Message::Reply(tag, self.extend(s, caller, number, life, sets))
+            }
             Command::Release(release) => return self.release(s, release),
         };
         if !is_late {
@@ -299,6 +306,10 @@ impl World {
         if self.one_in(counters) {
             self.counts.add(Event::LostCounter);
             self.servers[s].locks[self.random.usize(..LOCKS)].counter = 0;
+        }
+        if self.one_in(self.vanishes) {
+            self.show(format_args!("a key of n{s} vanishes"));
+            self.servers[s].vanish(self.random.usize(..LOCKS));
         }
         if self.one_in(clock_steps) {
             self.counts.add(Event::ClockStep);

@@ -13,6 +13,8 @@ pub(super) struct Server {
     stepped_at: u64,
     clock_steps: u32,
     pub(super) hung_until: u64,
+    /// The last owner tokens whose release was executed here.
+    pub(super) released: VecDeque<u32>,
 }
 
 #[derive(Debug, Default)]
@@ -142,6 +144,10 @@ impl Server {
             hung_until: self.hung_until,
             ..Server::default()
         };
+    }
+
+    pub(super) fn vanish(&mut self, lock: usize) {
+        self.locks[lock].key = Key::Free;
     }
 
     pub(super) fn step_clock(&mut self, now: u64, by: u64) {
@@ -503,10 +509,18 @@ impl World {
         })
     }
 
-    /// Extends what is there, or heals what is missing.
-    pub(super) fn extend(&mut self, s: usize, caller: Caller, token: u64, heals: bool) -> Answer {
+    /// Extends what is there, and sets what is missing.
+    pub(super) fn extend(
+        &mut self,
+        s: usize,
+        caller: Caller,
+        number: u64,
+        life: u64,
+        sets: bool,
+    ) -> Answer {
         let Caller { owner, locks, rule } = caller;
-        let until = self.server_time(s) + self.ttl;
+        let until = self.server_time(s) + life;
+        let flaw = self.flaw;
         let server = &mut self.servers[s];
         let counter = server.counter(locks);
         let is_missing = |lock: &usize| !server.has(*lock, owner);
@@ -515,28 +529,29 @@ impl World {
             let key = &server.locks[*lock].key;
             !(matches!(key, Key::Free) || rule == Rule::Shared && matches!(key, Key::Shared(_)))
         });
-        let heals = heals && is_gone && !is_taken && counter <= token;
+        let is_below = counter <= number || flaw == Flaw::SetsBelowCounter;
+        let sets = sets && is_gone && !is_taken && is_below;
         for lock in locks {
             let has = server.has(*lock, owner);
-            if rule == Rule::Shared && (has || heals) {
+            if rule == Rule::Shared && (has || sets) {
                 server.let_reader_in(owner, until);
-            } else if heals && !has || has && server.locks[*lock].counter <= token {
+            } else if sets && !has || has && server.locks[*lock].counter <= number {
                 server.keep(*lock, owner, until);
             }
         }
         Answer::Extend(if is_taken {
             ExtendReply::Taken
-        } else if is_gone && !heals {
+        } else if is_gone && !sets {
             ExtendReply::Gone { counter }
-        } else if token < counter && rule == Rule::Exclusive {
+        } else if number < counter && rule == Rule::Exclusive && !(sets && is_below) {
             ExtendReply::Superseded
         } else {
             locks
                 .iter()
-                .for_each(|lock| server.locks[*lock].counter = counter.max(token));
-            match heals {
+                .for_each(|lock| server.locks[*lock].counter = counter.max(number));
+            match sets {
                 true => ExtendReply::Healed,
-                false if token < counter => ExtendReply::Lifted { counter },
+                false if number < counter => ExtendReply::Lifted { counter },
                 false => ExtendReply::Extended,
             }
         })
@@ -550,6 +565,11 @@ impl World {
             next,
             stay,
         } = release;
+        if keep.is_none() && stay.is_none_or(|it| it.1.owner != owner) {
+            let released = &mut self.servers[s].released;
+            released.push_back(owner);
+            released.drain(..released.len().saturating_sub(8));
+        }
         self.leave(s, owner);
         if let Some((lock, member)) = stay {
             self.enter(s, lock, member);

@@ -15,7 +15,7 @@ const ALWAYS: &[Event] = &[
     Event::Yield,
     Event::Leave,
     Event::Extension,
-    Event::Heal,
+    Event::Set,
     Event::LeaseOver,
     Event::Restart,
     Event::Emptied,

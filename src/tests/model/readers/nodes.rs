@@ -54,7 +54,7 @@ impl<const A: usize> Node<A> {
         ] {
             it.swap(a, b);
         }
-        self.healed.swap(a, b);
+        self.promised.swap(a, b);
         self.said.swap(a, b);
         self.counted.swap(a, b);
     }
@@ -69,7 +69,7 @@ impl<const A: usize> Node<A> {
                 // Of its ends none is later than another.
                 self.lasts[me] = self.lasts[me].min(1);
                 self.entries[me] = self.entries[me].min(1);
-                self.healed[me] = false;
+                self.promised[me] = 0;
             }
         }
         if self.lock != Lock::Shared && flaw != Flaw::KeepsOldEntries {
@@ -95,6 +95,8 @@ impl<const A: usize> World<A> {
             self.flaw != Flaw::NoSilence && state.nodes[node].is_silent(&state.attempts);
         match self.execute(state, me, node, command) {
             Said::Accepted | Said::Behind(_) | Said::Shared(_) if is_silent => Said::Silent,
+            Said::Healed if is_silent && self.flaw == Flaw::CountsSetAsKept => Said::Healed,
+            Said::Healed if is_silent => Said::Silent,
             Said::Taken | Said::Above(_) | Said::Extended | Said::Lifted(_) if is_silent => {
                 Said::Silent
             }
@@ -118,8 +120,8 @@ impl<const A: usize> World<A> {
             (ACQUIRE, false) => self.acquire(node, me, proposal),
             (RAISE, true) => self.raise_shared(node, me, attempt.token),
             (RAISE, false) => Self::raise(node, me, attempt.token),
-            (EXTEND | HEAL, true) => self.extend_shared(node, me, attempt, command == HEAL),
-            (EXTEND | HEAL, false) => Self::extend(node, me, attempt, command == HEAL),
+            (EXTEND | AGAIN, true) => self.extend_shared(node, me, attempt),
+            (EXTEND | AGAIN, false) => self.extend(node, me, attempt),
             (_, true) => self.release_shared(node, me),
             (_, false) => Self::release(node, me, attempt),
         }
@@ -200,35 +202,41 @@ impl<const A: usize> World<A> {
         }
     }
 
-    fn extend(node: &mut Node<A>, me: usize, attempt: Attempt, heals: bool) -> Said {
-        let end = 1 + attempt.extensions;
-        let token = attempt.number;
-        match node.lock {
-            _ if node.has(me) && token < node.counter => return Said::Superseded,
-            _ if node.has(me) => node.lasts[me] = end,
-            Lock::Absent if heals && node.counter <= token => {
-                node.lock(Lock::Writer(me as u8), me, end);
-                node.note(me);
-            }
-            Lock::Absent => return Said::Gone(node.counter),
-            _ => return Said::Gone(0),
-        }
-        node.lift(token)
+    /// The end that an extension gives.
+    fn end_of(&self, attempt: Attempt) -> u8 {
+        attempt.extensions + u8::from(self.flaw != Flaw::OutlastsKey)
     }
 
-    fn extend_shared(&self, node: &mut Node<A>, me: usize, attempt: Attempt, heals: bool) -> Said {
-        let end = 1 + attempt.extensions;
-        let seen = if heals && self.flaw == Flaw::HealsWithSeen {
-            attempt.seen
-        } else {
-            0
-        };
-        let number = attempt.number.max(seen);
+    fn extend(&self, node: &mut Node<A>, me: usize, attempt: Attempt) -> Said {
+        let end = self.end_of(attempt);
+        let token = attempt.number;
+        let is_set = self.flaw == Flaw::SetsWithoutCounter || node.counter <= token;
+        match node.lock {
+            _ if node.has(me) && token < node.counter => Said::Superseded,
+            _ if node.has(me) => {
+                node.lasts[me] = end;
+                node.lift(token)
+            }
+            Lock::Absent if attempt.sets && is_set => {
+                node.lock(Lock::Writer(me as u8), me, end);
+                node.note(me);
+                node.lift(token);
+                Said::Healed
+            }
+            Lock::Absent => Said::Gone(node.counter),
+            Lock::Shared if self.flaw == Flaw::ReadersPromiseForWriters => Said::Extended,
+            _ => Said::Gone(0),
+        }
+    }
+
+    fn extend_shared(&self, node: &mut Node<A>, me: usize, attempt: Attempt) -> Said {
+        let end = self.end_of(attempt);
+        let number = attempt.number;
         let stands = node.has(me);
         let is_ahead = number < node.counter;
-        let is_not_healed = !heals || is_ahead && self.flaw != Flaw::HealsWithoutCounter;
+        let is_not_set = !attempt.sets || is_ahead && self.flaw != Flaw::SetsWithoutCounter;
         let is_taken = matches!(node.lock, Lock::Writer(_));
-        if !stands && (is_taken || is_not_healed) {
+        if !stands && (is_taken || is_not_set) {
             return Said::Gone(if is_taken { 0 } else { node.counter });
         }
         if is_ahead && stands && self.flaw == Flaw::ExtendsOnlyBelow {
@@ -245,10 +253,13 @@ impl<const A: usize> World<A> {
         if !stands {
             node.note(me);
         }
-        if is_ahead {
-            Said::Lifted(node.counter)
-        } else {
-            node.lift(number)
+        match (stands, is_ahead) {
+            (false, _) => {
+                node.lift(number);
+                Said::Healed
+            }
+            (true, true) => Said::Lifted(node.counter),
+            (true, false) => node.lift(number),
         }
     }
 

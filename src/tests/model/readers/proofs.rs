@@ -81,14 +81,15 @@ fn held_by_a_reader(world: &World<2>, entries: [bool; NODES]) -> State<2> {
     ) = (Phase::Holding, true, 5);
     for (node, _) in start.nodes.iter_mut().zip(entries).filter(|it| it.1) {
         (node.lock, node.lasts, node.entries, node.order) = (Lock::Shared, [0, 1], [0, 1], [0, 1]);
-        node.counted[1] = true;
+        (node.counted[1], node.promised[1]) = (true, 1);
     }
+    start.attempts[1].next = world.next_extension(&start, 1);
     start
 }
 
 #[test]
 fn i5_no_extension_of_a_reader_is_confirmed_behind_a_newer_writer_whatever_nodes_lose() {
-    // The third extension counts what was healed after the second has lifted the counters.
+    // The third extension counts what was set after the second has lifted the counters.
     let world = World {
         extensions: [0, if long() { 3 } else { 2 }],
         losses: 1,
@@ -107,17 +108,22 @@ fn i5_no_extension_of_a_reader_is_confirmed_behind_a_newer_writer_whatever_nodes
 }
 
 #[test]
-fn i5_a_reader_that_is_healed_where_a_writer_was_since_is_found_out() {
-    for flaw in [Flaw::HealsWithoutCounter, Flaw::HealsWithSeen] {
+fn i5_a_readers_entry_that_is_set_where_a_writer_was_since_is_found_out() {
+    for (flaw, extensions, violation) in [
+        (Flaw::SetsWithoutCounter, 2, Violation::WrongNumber),
+        // What the second sets counts in the third.
+        (Flaw::SetsUnconfirmed, 3, Violation::Resurrected),
+    ] {
         let world = World {
-            extensions: [0, 2],
+            extensions: [0, extensions],
             losses: 1,
             flaw,
             ..world([W, R], EVEN)
         };
         assert_eq!(
             world.search(held_by_a_reader(&world, [true, true, false])),
-            Some(Violation::WrongNumber)
+            Some(violation),
+            "{flaw:?}"
         );
     }
 }
@@ -183,7 +189,7 @@ fn h22_a_node_that_extends_no_entry_below_its_counter_is_found_out() {
 }
 
 /// A writer, and two readers that hold the lock. One has its entries at the first and the last node; the last one was emptied
-/// since. There the other was healed, and a raise of it comes that was under way for long.
+/// since. There the entry of the other was set again, and a raise of it comes that was under way for long.
 fn late_raise(world: &World<3>) -> State<3> {
     let mut start = world.start();
     for (reader, nodes) in [(1, [0, 1]), (2, [0, 2])] {
@@ -193,7 +199,10 @@ fn late_raise(world: &World<3>) -> State<3> {
             start.attempts[reader].token,
         ) = (Phase::Holding, true, 5);
         for at in nodes {
-            start.nodes[at].counted[reader] = true;
+            (
+                start.nodes[at].counted[reader],
+                start.nodes[at].promised[reader],
+            ) = (true, 1);
             start.nodes[at].entries[reader] = u8::from(at != 2);
         }
     }
@@ -436,4 +445,42 @@ fn i3_a_node_that_votes_at_once_after_it_has_forgotten_everything_is_found_out()
         ..world([W, R], EVEN)
     };
     assert_eq!(world.found(), Some(Violation::BesideAWriter));
+}
+
+#[test]
+fn i1_a_promise_that_is_none_is_found_out() {
+    // Of the writer: how often it may extend, and the nodes that may restart.
+    for (flaw, crashes, violation) in [
+        (Flaw::None, 0, None),
+        (Flaw::None, 1, None),
+        (Flaw::ExtendsAlone, 0, Some(Violation::BesideAWriter)),
+        (Flaw::OutlastsKey, 0, Some(Violation::BesideAWriter)),
+        (
+            Flaw::ReadersPromiseForWriters,
+            1,
+            Some(Violation::WrongNumber),
+        ),
+        (Flaw::CountsSetAsKept, 1, Some(Violation::WrongNumber)),
+    ] {
+        let world = World {
+            crashes,
+            flaw,
+            extensions: [1, 0],
+            ..world([W, R], EVEN)
+        };
+        assert_eq!(world.found(), violation, "{flaw:?}");
+    }
+}
+
+#[test]
+fn no_extension_is_sent_behind_a_release() {
+    for rules in [[W, R], [R, R]] {
+        let world = World {
+            to_the_end: true,
+            flaw: Flaw::ExtendsBehindRelease,
+            extensions: [1, 0],
+            ..world(rules, EVEN)
+        };
+        assert_eq!(world.found(), Some(Violation::Orphan));
+    }
 }

@@ -12,6 +12,8 @@ const CLIENTS: usize = 4;
 const QUARANTINE: u8 = FLOOR - SINCE;
 /// The largest token, and the time at which commands are executed: none is refused for being ahead of it.
 const LATEST: u8 = 24;
+/// An extension that sets.
+const SET: u8 = 64;
 const LOCK: &str = "a";
 const COUNTER: &str = "quorlock:fence:a";
 const READERS: &str = "quorlock:readers:a";
@@ -66,7 +68,7 @@ impl Beside {
             }
             5 | 6 => self.run(me, RAISE, token),
             7..=9 => self.run(me, EXTEND, token),
-            10 | 11 => self.run(me, HEAL, token),
+            10 | 11 => self.run(me, SET, token),
             12 | 13 => self.run(me, RELEASE, token),
             // Another attempt.
             14 | 15 if !self.model.nodes[0].has(me) && self.model.nodes[0].entries[me] == 0 => {
@@ -148,13 +150,14 @@ impl Beside {
         } else {
             self.commands.clone()
         };
-        let expected = self.world.execute(&mut self.model, me, 0, command);
+        attempt.sets = command == SET;
+        let executed = if command == SET { EXTEND } else { command };
+        let expected = self.world.execute(&mut self.model, me, 0, executed);
         let token = number(token);
         let sent = match command {
             ACQUIRE => commands.acquire(owner, LIFE, token, &ALONE),
             RAISE => commands.raise(owner, token),
-            EXTEND => commands.extend(owner, LIFE, token, false),
-            HEAL => commands.heal(owner, LIFE, token),
+            EXTEND | SET => commands.extend(owner, LIFE, token, command == SET, None),
             _ => commands.release(owner, offer(won.then_some(token)), QueueUpdate::None),
         };
         let found = self.real.send(ONLY, &sent);
@@ -175,7 +178,8 @@ fn said(vote: Vote) -> Said {
         ) => Said::Held(of_model(counter)),
         Vote::Raise(RaiseReply::Taken) => Said::Taken,
         Vote::Raise(RaiseReply::Above { counter }) => Said::Above(of_model(counter)),
-        Vote::Extend(ExtendReply::Extended | ExtendReply::Healed) => Said::Extended,
+        Vote::Extend(ExtendReply::Extended) => Said::Extended,
+        Vote::Extend(ExtendReply::Healed) => Said::Healed,
         Vote::Extend(ExtendReply::Superseded) => Said::Superseded,
         Vote::Extend(ExtendReply::Lifted { counter }) => Said::Lifted(of_model(counter)),
         Vote::Extend(ExtendReply::Gone { counter }) => Said::Gone(of_model(counter)),

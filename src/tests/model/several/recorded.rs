@@ -7,7 +7,7 @@ use crate::wire::{KeyTtls, LockCommands, Offer, QueueUpdate};
 
 const CLIENTS: usize = 3;
 const LOCKS: [&str; NAMES] = ["a", "b"];
-/// What an extension gives a key.
+/// What the extension gives a key.
 const LONGER: u64 = 2 * LIFE;
 const COUNTERS: [&str; NAMES] = ["quorlock:fence:a", "quorlock:fence:b"];
 
@@ -17,7 +17,7 @@ struct Beside {
     real: Real,
     all_commands: [LockCommands; CLIENTS],
     owners: [OwnerToken; CLIENTS],
-    /// Attempts that have extended or healed.
+    /// Attempts that have extended.
     has_extended: [bool; CLIENTS],
 }
 
@@ -26,7 +26,7 @@ impl Beside {
         let world = World {
             wants,
             proposals: [0; CLIENTS],
-            extends: true,
+            extensions: 1,
             flaw: Flaw::None,
         };
         let commands = |wants: [bool; NAMES]| {
@@ -73,8 +73,7 @@ impl Beside {
                 ACQUIRE
             }
             4 | 5 => RAISE,
-            6 | 7 => EXTEND,
-            8 | 9 => HEAL,
+            6..=9 => EXTEND[0],
             10 | 11 => RELEASE,
             12 => {
                 let name = random.usize(0..NAMES);
@@ -90,16 +89,19 @@ impl Beside {
         let commands = &self.all_commands[me];
         let owner = self.owners[me];
         let number = number(token);
+        let with = Sent {
+            number: token,
+            sets: random.bool(),
+        };
         let sent = match command {
             ACQUIRE => commands.acquire(owner, LIFE, number, &ALONE),
             RAISE => commands.raise(owner, number),
-            EXTEND => commands.extend(owner, LONGER, number, random.bool()),
-            HEAL => commands.heal(owner, LONGER, number),
+            _ if command == EXTEND[0] => commands.extend(owner, LONGER, number, with.sets, None),
             // The model has no release that brings a token: see `fencing`.
             _ => commands.release(owner, Offer::default(), QueueUpdate::None),
         };
-        self.has_extended[me] |= command == EXTEND || command == HEAL;
-        let expected = self.world.run(&mut self.node, me, command, token);
+        self.has_extended[me] |= command == EXTEND[0];
+        let expected = self.world.run(&mut self.node, me, command, with);
         let found = self.real.send(ONLY, &sent);
         if expected != Said::Nothing {
             assert_eq!(
@@ -135,9 +137,10 @@ fn said(vote: Vote) -> Said {
         Vote::Raise(RaiseReply::Taken) => Said::Taken,
         Vote::Raise(RaiseReply::Above { counter }) => Said::Above(of_model(counter)),
         Vote::Extend(ExtendReply::Extended) => Said::Extended,
+        Vote::Extend(ExtendReply::Healed) => Said::Set,
         Vote::Extend(ExtendReply::Superseded) => Said::Superseded,
-        Vote::Raise(RaiseReply::Gone)
-        | Vote::Extend(ExtendReply::Gone { .. } | ExtendReply::Taken) => Said::Gone,
+        Vote::Extend(ExtendReply::Gone { counter }) => Said::Gone(of_model(counter)),
+        Vote::Raise(RaiseReply::Gone) | Vote::Extend(ExtendReply::Taken) => Said::Foreign,
         other => panic!("{other:?}"),
     }
 }

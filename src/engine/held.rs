@@ -1,0 +1,747 @@
+//! A held lock between threads: lock, step, unlock, do what came out. [`Hold`] decides; this sends extensions, brings
+//! their answers, notifies listeners, and releases.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::answer::{Answer, ExtendReply};
+use crate::engine::listeners::{Callback, Listeners, LostReceiver, call_alone};
+use crate::engine::nodes::fanout::{Broadcast, Enqueued, Recipients};
+use crate::engine::round::admission::RoundTicket;
+use crate::engine::round::attempt::{Grants, Won};
+use crate::engine::round::pending::Pending;
+use crate::engine::schedule::{Announcement, Due, ScheduleEntry};
+use crate::engine::shared::ManagerState;
+use crate::engine::spec::LockSpec;
+use crate::error::{ExtendError, Lost, LostReason, ReleaseError, Released, Rows};
+use crate::hold::promises::Promise;
+use crate::hold::{Extension, Hold, News, Terms};
+use crate::ids::{ClientId, FencingToken, NodeId, NodeSet, OwnerToken};
+use crate::logic::tally::ReleaseRound;
+use crate::logic::{lease, retries};
+use crate::observer::{Event, HeldLock, ObservedLock};
+use crate::session::pending_command::ReplyHandler;
+use crate::stats::count;
+use crate::sys::logging::{Level, debug, warn, write_line};
+use crate::sys::sync::{Condvar, Mutex};
+use crate::time::{self, About, Moment, Now, Tick};
+use crate::wire::{Command, Offer, QueueUpdate};
+
+/// One held lock, shared by its guard, the renewal and the extensions under way.
+pub(crate) struct HoldInner {
+    pub(crate) id: u64,
+    entry: ScheduleEntry,
+    pub(crate) spec: Arc<LockSpec>,
+    owner: OwnerToken,
+    pub(crate) token: FencingToken,
+    raised: bool,
+    /// The send of the winning acquire.
+    pub(super) began: Now,
+    /// Client of a call that has waited: it may be in lists of nodes, and nodes may hand the lock over to its owner.
+    waited: Option<ClientId>,
+    shared: Arc<ManagerState>,
+    pub(super) state: Mutex<HoldState>,
+    /// Notified of the end of an extension.
+    extended: Condvar,
+}
+
+pub(super) struct HoldState {
+    pub(super) hold: Hold,
+    /// The promise in each grant. Late grants count until the first extension.
+    grant: Promise,
+    grants: Grants,
+    /// Round ticket of a handed-over lock, until the first extension or the end of the hold.
+    round_ticket: Option<RoundTicket>,
+    /// No release is sent before: see [`HoldInner::keep_until`].
+    kept_until: Option<Tick>,
+    listeners: Listeners,
+    /// For a warning before the loss.
+    early: Listeners,
+    /// The loss of which the listeners were notified.
+    announced: Option<Lost>,
+}
+
+/// What came out of a step, to be done with nothing locked.
+#[must_use]
+struct Outcome {
+    news: Vec<News>,
+    /// Dropped with nothing locked.
+    _round_ticket: Option<RoundTicket>,
+}
+
+/// A hold ended in time by its holder, with everything for its release, and its listeners for a late loss.
+struct EndedHold {
+    /// The end of each node's promise.
+    promised: Vec<Option<Moment>>,
+    reached: NodeSet,
+    /// Time in which a release is worth sending.
+    keep: Duration,
+    listeners: Listeners,
+}
+
+impl HoldState {
+    /// Takes the grants that have come in since.
+    fn note_grants(&mut self, now: Moment) {
+        let HoldState {
+            hold,
+            grant,
+            grants,
+            ..
+        } = self;
+        let Some(round) = &grants.round else { return };
+        round.with_ballot(|ballot| {
+            for (node, answer) in ballot.votes().places() {
+                let Some(answer) = answer else { continue };
+                let is_grant = answer.is_granted()
+                    && answer.slot() == grants.slot
+                    && !grants.gone.contains(node);
+                hold.on_grant(node, answer, is_grant.then_some(*grant), now);
+            }
+        });
+    }
+}
+
+impl HoldInner {
+    pub(crate) fn new(shared: Arc<ManagerState>, id: u64, won: Won) -> HoldInner {
+        let config = &shared.config;
+        let now = Moment::now();
+        let token = won.token.get();
+        let terms = Terms {
+            nodes: shared.fanout.nodes.len(),
+            ttl: won.spec.ttl(),
+            margin: config.margin,
+            renewed: won.spec.renew,
+            began: won.sent.moment,
+            hold_until: config
+                .max_hold
+                .and_then(|it| won.sent.moment.checked_add(it)),
+            token,
+            response_timeout: config.response_timeout,
+        };
+        let mut state = HoldState {
+            hold: Hold::new(terms, won.is_handed_over, won.reached, now),
+            grant: Promise {
+                round: 0,
+                sent: won.sent,
+                until: won.use_until,
+                number: token,
+            },
+            grants: won.grants,
+            round_ticket: won.first_life,
+            kept_until: None,
+            listeners: Listeners::default(),
+            early: Listeners::default(),
+            announced: None,
+        };
+        state.note_grants(now);
+        HoldInner {
+            id,
+            entry: ScheduleEntry::new(id),
+            spec: won.spec,
+            owner: won.owner,
+            token: won.token,
+            raised: won.raised,
+            began: won.sent,
+            waited: won.waited,
+            shared,
+            state: Mutex::new(state),
+            extended: Condvar::default(),
+        }
+    }
+
+    /// Locks, steps, unlocks, does what came out.
+    fn step<T>(&self, step: impl FnOnce(&mut HoldState, Now) -> T) -> T {
+        let (result, outcome) = self.step_only(step);
+        self.carry_out(outcome);
+        result
+    }
+
+    fn step_only<T>(&self, step: impl FnOnce(&mut HoldState, Now) -> T) -> (T, Outcome) {
+        let now = Now::read();
+        let mut state = self.state.lock();
+        state.note_grants(now.moment);
+        let result = step(&mut state, now);
+        let mut outcome = Outcome {
+            news: std::mem::take(&mut state.hold.news),
+            _round_ticket: None,
+        };
+        // Recorded before anybody else can see it.
+        for it in &outcome.news {
+            let lock = self.spec.observed();
+            let event = match *it {
+                News::Extended { took, left, .. } => Event::Extended { lock, took, left },
+                News::NotExtended { left } => Event::NotExtended { lock, left },
+                News::Healed(node) => Event::Healed { lock, node },
+                News::Lost(why) => {
+                    let held = now.moment.since(self.began.moment);
+                    // Keys stay until the guard is dropped or they expire: the protected work may continue. But removed
+                    // ones that the extension has set do not.
+                    match why {
+                        LostReason::ShutDown => self.release_rest(&state, state.hold.reached),
+                        LostReason::Gone => self.release_rest(&state, state.hold.promises.gone()),
+                        _ => {}
+                    }
+                    Event::Lost { lock, held, why }
+                }
+                _ => continue,
+            };
+            self.shared.fanout.journal.record(event);
+            if matches!(it, News::Lost(_) | News::Extended { .. }) {
+                outcome._round_ticket = state.round_ticket.take();
+            }
+        }
+        (result, outcome)
+    }
+
+    /// Enters the next step in the schedule.
+    ///
+    /// RACE: T1 plans the next step; T2 releases the lock and removes its entry; T1 enters it. Therefore both have the
+    /// state locked.
+    fn plan(self: &Arc<Self>, state: &mut HoldState, now: Now) {
+        if let Some(wait) = state.hold.next_in(now, &*self.shared)
+            && !self
+                .shared
+                .schedule
+                .enter(Arc::<HoldInner>::clone(self), wait)
+        {
+            state.hold.lose(LostReason::ShutDown);
+        }
+    }
+
+    /// Begins to look after the lock.
+    pub(crate) fn start(self: &Arc<Self>) {
+        self.step(|state, now| self.plan(state, now));
+    }
+
+    /// Enqueues an extension. With the state locked, so that a release follows it: see `end`.
+    fn send(self: &Arc<Self>, state: &mut HoldState, extension: Extension, batch: &mut Enqueued) {
+        let Extension {
+            promise,
+            ttl,
+            to,
+            sets,
+            ..
+        } = extension;
+        let sent = Arc::new(SentExtension {
+            lock: Arc::clone(self),
+            extension,
+        });
+        for (is_set, nodes) in [(true, to.both(sets)), (false, to.without(sets))] {
+            if nodes.is_empty() {
+                continue;
+            }
+            let ttl_ms = lease::millis(ttl);
+            let commands = &self.spec.commands;
+            let command = commands.extend(self.owner, ttl_ms, promise.number, is_set, self.waited);
+            // A late answer counts.
+            let recipients = if extension.is_awaited {
+                Recipients::Ready
+            } else {
+                Recipients::Patient
+            };
+            let broadcast = Broadcast {
+                recipients,
+                ..Broadcast::new(command, &sent).to(Some(nodes))
+            };
+            let enqueued = self.shared.fanout.enqueue(broadcast, promise.sent.tick);
+            state.hold.on_sent(&extension, enqueued.taken);
+            batch.asked = batch.asked.union(enqueued.asked);
+            batch.refused.extend(enqueued.refused);
+        }
+    }
+
+    /// Extends for `ttl` from now and waits for the answers.
+    pub(crate) fn extend(self: &Arc<Self>, ttl: Duration) -> Result<(), ExtendError> {
+        self.remaining()?;
+        if let Some(problem) = self.shared.config.ttl_problem(ttl) {
+            return Err(ExtendError::BadTtl(problem));
+        }
+        let ttl = lease::whole_millis(ttl);
+        let fanout = &self.shared.fanout;
+        let ends_at = fanout.deadline(time::tick());
+        let mut batch = Enqueued::default();
+        let extension = self.step(|state, now| {
+            let extension = state.hold.extend(ttl, now, ends_at, &*self.shared)?;
+            self.send(state, extension, &mut batch);
+            Some(extension)
+        });
+        let Some(extension) = extension else {
+            // Lost or released before, or the longest hold is over.
+            self.remaining()?;
+            return Err(self.lost_by(LostReason::MaxHold).into());
+        };
+        fanout.dispatch(batch);
+        let mut state = self.state.lock();
+        while state.hold.awaits(&extension, Moment::now())
+            && self.extended.wait(&mut state, Some(ends_at))
+        {}
+        drop(state);
+        let (is_confirmed, rows) = self.step(|state, now| {
+            if state.hold.is_open(&extension) {
+                state.hold.fail(now, &*self.shared);
+                self.plan(state, now);
+            }
+            let is_confirmed = state.hold.has_confirmed(&extension, now.moment);
+            (is_confirmed, state.hold.rows())
+        });
+        self.remaining()?;
+        if is_confirmed {
+            return Ok(());
+        }
+        Err(ExtendError::NoQuorum {
+            nodes: fanout.report(rows),
+        })
+    }
+
+    /// The loss with the name of the lock.
+    pub(crate) fn lost_by(&self, reason: LostReason) -> Lost {
+        Lost {
+            name: self.spec.name.clone(),
+            reason,
+        }
+    }
+
+    /// Time left of the lease, or how it was lost. Reads the clock; asks no node.
+    pub(crate) fn remaining(&self) -> Result<Duration, Lost> {
+        if self.shared.process.is_forked() {
+            return Err(self.lost_by(LostReason::Forked));
+        }
+        let now = Moment::now();
+        let left = self.state.lock().hold.left(now);
+        // The renewal thread may be late, as this process was.
+        left.map_err(|reason| {
+            self.step(|state, _| state.hold.end_by_clock(now));
+            self.lost_by(reason)
+        })
+    }
+
+    /// A channel for the loss, or for an `early` warning of it. It closes without a message if there is none.
+    pub(crate) fn lost(&self, early: bool) -> LostReceiver {
+        if self.shared.process.is_forked() {
+            // Checked before anything is locked: see `Process`.
+            return LostReceiver::of(self.lost_by(LostReason::Forked));
+        }
+        let mut state = self.state.lock();
+        match state.announced.clone() {
+            Some(lost) => LostReceiver::of(lost),
+            _ if early => state.early.listen(self.shared.process),
+            _ => state.listeners.listen(self.shared.process),
+        }
+    }
+
+    /// Sends no release before this time.
+    pub(crate) fn keep_until(&self, until: Tick) {
+        let mut state = self.state.lock();
+        state.kept_until = state.kept_until.max(Some(until));
+    }
+
+    pub(crate) fn on_lost(&self, callback: Callback) {
+        if self.shared.process.is_forked() {
+            // Not with the manager's callbacks: in a forked child no mutex of the manager may be locked.
+            return call_alone(callback, self.lost_by(LostReason::Forked));
+        }
+        let mut state = self.state.lock();
+        let Some(lost) = state.announced.clone() else {
+            return state.listeners.callbacks.push(callback);
+        };
+        drop(state);
+        self.shared.callbacks.call(vec![callback], &lost);
+    }
+
+    /// Releases the lock: "not held" from here on. Waits for a majority, for at most a response timeout.
+    ///
+    /// The error says how the lock was lost, before or as found now. Its listeners are notified or about to be.
+    ///
+    /// A kept lock is not held from here on either. The renewal thread sends its release in time.
+    pub(crate) fn release(self: &Arc<Self>) -> Result<Released, ReleaseError> {
+        let began = time::tick();
+        // RACE: T1, this thread, ends the hold; T2, the renewal thread, finds it ended and sends the release of a kept
+        // lock; the release of T1 finds no key, and its lock counts as lost. Therefore T1 first says that it is not kept.
+        let kept_until = {
+            let mut state = self.state.lock();
+            state.kept_until = state.kept_until.filter(|it| began < *it);
+            state.kept_until
+        };
+        let ended = self.end()?;
+        let ManagerState {
+            fanout,
+            schedule,
+            queues,
+            ..
+        } = &*self.shared;
+        let commands = &self.spec.commands;
+        let nodes = fanout.nodes.len();
+        if let Some(kept_until) = kept_until {
+            let kept_for = kept_until.saturating_duration_since(began);
+            // Without a schedule the keys expire by themselves.
+            let _ = schedule.enter(Arc::<HoldInner>::clone(self), kept_for);
+            // The next calls ask the nodes themselves.
+            queues.end_hold(commands, self.id);
+            self.record_end(|lock, held| Event::Released {
+                lock,
+                held,
+                confirmed: true,
+            });
+            return Ok(Released {
+                confirmed: ended.promised.iter().flatten().count(),
+                nodes,
+            });
+        }
+        let round = ReleaseRound::of_held(ended.promised);
+        let round = Pending::among(fanout, round, Some(ended.reached));
+        let round_ticket = self.shared.admission.enter();
+        let next = queues.pass_on(commands, self.id, |next| {
+            let entering = next.enter_by_release(fanout, self.token.get(), ended.reached)?;
+            Some((Arc::clone(next), entering))
+        });
+        let (next, update) = match next {
+            Some((next, entering)) => {
+                count(&fanout.journal.counters.hand_overs);
+                (Some(next), QueueUpdate::Enter(entering))
+            }
+            None => (None, self.update()),
+        };
+        let release = Broadcast::release(self.release_command(update), ended.reached, ended.keep);
+        // No node refuses it.
+        drop(fanout.enqueue(release.answered_to(Some(&round)), time::tick()));
+        let deadline = time::deadline(fanout.response_timeout);
+        fanout.yield_to_a_crowd();
+        fanout.flush(ended.reached);
+        // The next calls may ask the nodes. Not before the release was sent: an earlier acquire would be refused.
+        if let Some(next) = next {
+            round.wait(deadline);
+            // Usually the hand-overs have woken the next call. Otherwise its wait for them begins here.
+            next.set_grace(time::tick().saturating_duration_since(began));
+            queues.admit(&commands.key);
+        } else {
+            queues.end_hold(commands, self.id);
+        }
+        let end = round.wait(deadline);
+        drop(round_ticket);
+        if end.lost {
+            let lost = self.lost_by(LostReason::Gone);
+            let why = lost.reason;
+            self.record_end(|lock, held| Event::Lost { lock, held, why });
+            self.notify(&lost, ended.listeners);
+            return Err(lost.into());
+        }
+        self.record_end(|lock, held| Event::Released {
+            lock,
+            held,
+            confirmed: end.enough,
+        });
+        if end.enough {
+            return Ok(Released {
+                confirmed: end.confirmed,
+                nodes,
+            });
+        }
+        let err = ReleaseError::NotConfirmed {
+            confirmed: end.confirmed,
+            nodes: fanout.report(round.rows()),
+        };
+        debug!(fanout.journal, "{:?}: {err}", self.spec.name);
+        Err(err)
+    }
+
+    /// Ends the hold on this side: "not held" from here on. The error says how it was over before; the release of its
+    /// leftovers on the nodes is then queued.
+    fn end(&self) -> Result<EndedHold, Lost> {
+        // RACE: T1, the renewal, extends the lock; T2, this thread, releases it without waiting; a node runs the
+        // release first and answers the extension "not yours". Therefore T2 changes the state first, so that T1 reports
+        // no loss. T1 enqueues with the state locked, so all extensions run before the release.
+        let (ended, dropped) = self.step(|state, now| match state.hold.release(now.moment) {
+            Ok(promised) => {
+                self.shared.schedule.remove(&self.entry);
+                let ended = EndedHold {
+                    promised,
+                    reached: state.hold.reached,
+                    keep: state.hold.longest_ttl,
+                    listeners: std::mem::take(&mut state.listeners),
+                };
+                (
+                    Ok(ended),
+                    Some((state.round_ticket.take(), std::mem::take(&mut state.early))),
+                )
+            }
+            Err(reason) => {
+                self.release_rest(state, state.hold.reached);
+                (Err((reason, state.hold.reached)), None)
+            }
+        });
+        // With nothing locked.
+        drop(dropped);
+        ended.map_err(|(reason, reached)| {
+            self.shared.fanout.flush(reached);
+            self.lost_by(reason)
+        })
+    }
+
+    /// Includes a raised token: it may have missed the node that must keep it.
+    fn release_command(&self, update: QueueUpdate) -> Command {
+        let token = self.token.get();
+        let offer = Offer {
+            raised: self.raised.then_some(token),
+            ..self.shared.fanout.offer(token)
+        };
+        self.spec.commands.release(self.owner, offer, update)
+    }
+
+    /// From now on hand-overs to its owner are given back.
+    fn remove_owner(&self) {
+        // Checked before anything is locked: see `Process`.
+        if self.waited.is_some() && !self.shared.process.is_forked() {
+            self.shared.queues.owners.remove(self.owner);
+        }
+    }
+
+    fn update(&self) -> QueueUpdate {
+        self.waited.map_or(QueueUpdate::None, QueueUpdate::Leave)
+    }
+
+    #[cfg(test)]
+    pub(crate) fn lose(&self, reason: LostReason) {
+        self.step(|state, _| state.hold.lose(reason));
+    }
+
+    /// Enqueues the release of a lost or kept lock on the nodes `to`, unless it is still kept. Called with the state locked, so that it
+    /// follows every extension; the caller flushes.
+    fn release_rest(&self, state: &HoldState, to: NodeSet) {
+        if state.kept_until.is_some_and(|it| time::tick() < it) {
+            return;
+        }
+        let command = self.release_command(self.update());
+        let release = Broadcast::release(command, to, state.hold.longest_ttl);
+        // No node refuses it.
+        drop(self.shared.fanout.enqueue(release, time::tick()));
+    }
+
+    /// Writes the news to the log and announces a loss. Called with nothing locked.
+    fn carry_out(&self, outcome: Outcome) {
+        if !outcome.news.is_empty() {
+            self.extended.notify_all();
+        }
+        let journal = &self.shared.fanout.journal;
+        let name = &self.spec.name;
+        for it in &outcome.news {
+            match *it {
+                News::Extended { took, again, .. } => {
+                    let (level, again) = if again {
+                        (Level::Info, "again ")
+                    } else {
+                        (Level::Debug, "")
+                    };
+                    let took = About(took);
+                    write_line!(
+                        journal,
+                        level,
+                        "{name:?}: extended {again}in {took}, {:?}",
+                        self.owner
+                    );
+                }
+                News::NotExtended { left } => self.log_failure(left),
+                News::Healed(node) => {
+                    debug!(journal, "{name:?}: its lost key was set again on {node}");
+                }
+                News::Expiring(reason) => {
+                    let early = std::mem::take(&mut self.state.lock().early);
+                    early.notify(&self.lost_by(reason), &self.shared.callbacks);
+                }
+                News::HeldLong => {
+                    let age = About(lease::LONG_HOLD);
+                    warn!(
+                        journal,
+                        "{name:?}: held for {age} and still extended, {:?}", self.owner
+                    );
+                }
+                News::Lost(reason) => self.announce(self.lost_by(reason)),
+            }
+        }
+    }
+
+    /// Logs a missing majority for an extension: once until the next confirmed one, and for one lock a second. If other
+    /// locks are not extended either, the line has their number.
+    fn log_failure(&self, left: Duration) {
+        let ManagerState {
+            fanout,
+            retries,
+            schedule,
+            ..
+        } = &*self.shared;
+        let (warns, rows) = {
+            let mut state = self.state.lock();
+            if !state.hold.is_held() {
+                return;
+            }
+            let named = state.hold.unextended.unwrap_or(false);
+            let warns = !named && retries.lock().may_warn(time::tick());
+            state.hold.unextended = Some(named || warns);
+            (warns, fanout.report(state.hold.rows()))
+        };
+        let level = if warns { Level::Warn } else { Level::Debug };
+        let others = if warns {
+            schedule.unextended()
+        } else {
+            Vec::new()
+        };
+        let rows = Rows(&rows);
+        if let Some((count, first)) = retries::summary(others, |lock| lock.left) {
+            let (lock, left) = (&first.lock, About(first.left));
+            write_line!(
+                fanout.journal,
+                level,
+                "{count} locks not extended, the first (\"{lock}\") ends in {left}: {rows}"
+            );
+        } else {
+            let (name, left) = (&self.spec.name, About(left));
+            write_line!(
+                fanout.journal,
+                level,
+                "{name:?}: not extended, {left} left, {:?}: {rows}",
+                self.owner
+            );
+        }
+    }
+
+    /// Ends everything that belongs to the hold and notifies the listeners.
+    fn announce(&self, lost: Lost) {
+        self.shared.schedule.remove(&self.entry);
+        self.remove_owner();
+        self.shared.queues.end_hold(&self.spec.commands, self.id);
+        let mut state = self.state.lock();
+        state.announced = Some(lost.clone());
+        let listeners = std::mem::take(&mut state.listeners);
+        let early = std::mem::take(&mut state.early);
+        let reached = state.hold.reached;
+        drop(state);
+        self.shared.fanout.flush(reached);
+        early.notify(&lost, &self.shared.callbacks);
+        self.notify(&lost, listeners);
+    }
+
+    fn record_end(&self, event: impl FnOnce(ObservedLock, Duration) -> Event) {
+        let age = Moment::now().since(self.began.moment);
+        self.shared
+            .fanout
+            .journal
+            .record(event(self.spec.observed(), age));
+    }
+
+    fn notify(&self, lost: &Lost, listeners: Listeners) {
+        let age = self.state.lock().hold.promises.age(Moment::now());
+        // The program asked for a shutdown.
+        let level = if lost.reason == LostReason::ShutDown {
+            Level::Info
+        } else {
+            Level::Warn
+        };
+        write_line!(
+            self.shared.fanout.journal,
+            level,
+            "{:?}: LOST, last extended {} ago: {}, {:?}",
+            lost.name,
+            About(age),
+            lost.reason.to_string().trim_start_matches("lock lost: "),
+            self.owner
+        );
+        listeners.notify(lost, &self.shared.callbacks);
+    }
+}
+
+impl Due for HoldInner {
+    fn entry(&self) -> &ScheduleEntry {
+        &self.entry
+    }
+
+    fn on_due(self: Arc<Self>, _now: Now, batch: &mut Enqueued) {
+        self.step(|state, now| {
+            if let Some(extension) = state.hold.on_due(now, &*self.shared) {
+                self.send(state, extension, batch);
+            }
+            if state.hold.is_held() {
+                return self.plan(state, now);
+            }
+            // Released: now, if the lock was kept.
+            if let Some(kept_until) = state.kept_until.filter(|_| !state.hold.is_lost()) {
+                let wait = kept_until.saturating_duration_since(now.tick);
+                let due = Arc::<HoldInner>::clone(&self);
+                if !wait.is_zero() && self.shared.schedule.enter(due, wait) {
+                    return;
+                }
+                self.release_rest(state, state.hold.reached);
+                batch.asked = batch.asked.union(state.hold.reached);
+            }
+            self.shared.schedule.remove(&self.entry);
+        });
+    }
+
+    fn ends_in(&self, now: Moment) -> Duration {
+        self.state.lock().hold.ends_in(now)
+    }
+
+    fn hold(&self) -> Option<HeldLock> {
+        let Now { moment, tick } = Now::read();
+        let (left, kept) = {
+            let hold = &self.state.lock().hold;
+            (hold.left(moment).ok()?, hold.promises.kept(moment))
+        };
+        let fanout = &self.shared.fanout;
+        let missing = fanout.voting(tick).without(kept);
+        Some(HeldLock {
+            lock: self.spec.observed(),
+            token: self.token,
+            age: moment.since(self.began.moment),
+            left,
+            missing_on: fanout.ids().filter(|it| missing.contains(*it)).collect(),
+        })
+    }
+
+    fn is_unextended(&self) -> bool {
+        self.state.lock().hold.unextended.is_some()
+    }
+
+    fn on_stop(self: Arc<Self>) -> Option<Announcement> {
+        let ((), outcome) = self.step_only(|state, _| state.hold.lose(LostReason::ShutDown));
+        let is_lost = !outcome.news.is_empty();
+        is_lost.then(|| -> Announcement { Box::new(move || self.carry_out(outcome)) })
+    }
+}
+
+/// An extension sent, and where its answers go.
+struct SentExtension {
+    lock: Arc<HoldInner>,
+    extension: Extension,
+}
+
+impl ReplyHandler for SentExtension {
+    fn deliver(&self, node: NodeId, answer: Answer, _reached: bool) -> bool {
+        let SentExtension { lock, extension } = self;
+        // RACE: T1 sends an extension; the lock is lost; T2, a node, sets the key, which is in the way of others. Therefore
+        // T1 releases it there.
+        let is_set = answer == Answer::Extend(ExtendReply::Healed);
+        let to = NodeSet::from_iter(is_set.then_some(node));
+        let counted = lock.step(|state, now| {
+            let counted = state
+                .hold
+                .on_answer(extension, node, answer, now, &*lock.shared);
+            lock.plan(state, now);
+            if is_set && state.hold.is_lost() {
+                lock.release_rest(state, to);
+            }
+            counted
+        });
+        lock.shared.fanout.flush(to);
+        counted
+    }
+
+    fn is_open(&self) -> bool {
+        self.lock.state.lock().hold.is_open(&self.extension)
+    }
+}
+
+/// After its release, which undoes earlier hand-overs.
+impl Drop for HoldInner {
+    fn drop(&mut self) {
+        self.remove_owner();
+    }
+}
