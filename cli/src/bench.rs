@@ -182,7 +182,7 @@ fn measure(
     let nodes = measure::round_trips(locks, part("round trips"));
     let single = measure::pairs(locks, rest, part("one thread"))?;
     let several = measure::pairs(locks, names, part("several threads"))?;
-    let pair = single.times.percentile(50).unwrap_or_default();
+    let pair = single.times.percentile(50.0).unwrap_or_default();
     let hand_over = measure::hand_over([locks, other], first, pair, part("hand-over"))?;
     Ok(Measured {
         nodes,

@@ -9,6 +9,7 @@
 //! | `clap_complete`, `clap_mangen` | completions, manual pages | generated from the options |
 //! | `comfy-table` | tables as wide as the terminal | two small dependencies |
 //! | `ctor` | ignored signals of the starter | Rust's runtime changes SIGPIPE before `main`; no unsafe code here |
+//! | `hdrhistogram` | the times of `bench` | the usual one, with a known precision; two small dependencies |
 //! | `indicatif` | the progress bar of `bench` | the usual one; three small dependencies |
 //! | `nix` | blocks signals; starts a program with SIGPIPE as it is | `rustix` and Rust's library do not |
 //! | `serde`, `serde_json` | `--json` | the usual ones |

@@ -89,12 +89,7 @@ impl Measured {
 }
 
 fn lengths(times: &Times) -> [Option<Duration>; 4] {
-    [
-        times.percentile(50),
-        times.percentile(90),
-        times.percentile(99),
-        times.longest(),
-    ]
+    [50.0, 90.0, 99.0, 100.0].map(|it| times.percentile(it))
 }
 
 fn object(times: &Times) -> Value {
@@ -105,7 +100,7 @@ fn object(times: &Times) -> Value {
 
 /// A bar for each range of times.
 fn histogram(times: &Times) -> String {
-    let rows = times.rows().into_iter().map(|(end, count)| {
+    let rows = times.rows().map(|(end, count)| {
         let length =
             (u128::from(count) * u128::from(BAR)).div_ceil(u128::from(times.count().max(1)));
         let bar = "#".repeat(usize::try_from(length).unwrap_or_default());
