@@ -15,7 +15,6 @@ use serde_json::{Value, json};
 
 use crate::doctor::finding::Finding;
 use crate::doctor::seen::{Plan, Seen};
-use crate::doctor::wait::Wait;
 use crate::exit::{Exit, Failed};
 use crate::options::{NodeArgs, duration};
 use crate::{nodes, screen, show};
@@ -54,7 +53,7 @@ pub(crate) struct Doctor {
         default_missing_value = wait::FOREVER,
         value_parser = wait::parse
     )]
-    wait: Option<Wait>,
+    wait: Option<Duration>,
     /// --max-ttl is an option of this command, and no setting.
     #[arg(skip)]
     pub(crate) max_ttl: Option<Duration>,
@@ -232,6 +231,6 @@ fn object(seen: &Seen, findings: &[Finding]) -> Value {
             "ttl": it.ttl.as_secs_f64(), "margin": it.margin.as_secs_f64(), "tries": it.tries,
             "shortest_ttl": show::seconds(it.shortest.map(|it| it.0)), "response_timeout": show::seconds(it.shortest.map(|it| it.1)),
         })),
-        "nodes": rows.map(node).collect::<Vec<_>>(), "findings": findings.iter().map(finding).collect::<Vec<_>>(),
+        "nodes": rows.map(node).collect::<Value>(), "findings": findings.iter().map(finding).collect::<Value>(),
     })
 }

@@ -20,22 +20,19 @@ const PAUSE: Duration = Duration::from_secs(1);
 /// Programs connect again within this time.
 const CONNECTED_WITHIN: Duration = Duration::from_secs(2);
 
-/// The longest wait; none: without an end.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Wait(Option<Duration>);
-
-pub(crate) fn parse(text: &str) -> Result<Wait, String> {
+/// The longest wait.
+pub(crate) fn parse(text: &str) -> Result<Duration, String> {
     if text == FOREVER {
-        Ok(Wait(None))
+        Ok(Duration::MAX)
     } else {
-        duration(text).map(|it| Wait(Some(it)))
+        duration(text)
     }
 }
 
 /// `whole`: waits for held locks as well.
 pub(crate) fn run(
     args: &NodeArgs,
-    wait: Wait,
+    wait: Duration,
     json: bool,
     whole: bool,
 ) -> Result<ExitCode, Failed> {
@@ -51,9 +48,7 @@ pub(crate) fn run(
             locks.admin().set_max_ttl(Duration::ZERO)
         };
         let missing: Vec<_> = rows.iter().filter(|row| row.failure.is_some()).collect();
-        let patience = wait
-            .0
-            .map_or(PAUSE, |it| it.saturating_sub(began.elapsed()));
+        let patience = wait.saturating_sub(began.elapsed());
         if missing.is_empty() && !said.is_empty() {
             // Programs count a quarantine from their new connection.
             thread::park_timeout(CONNECTED_WITHIN);
@@ -134,8 +129,8 @@ mod tests {
 
     #[test]
     fn a_wait_has_a_time_or_no_end() {
-        assert_eq!(parse("2m").unwrap().0, Some(Duration::from_secs(120)));
-        assert_eq!(parse(FOREVER).unwrap().0, None);
+        assert_eq!(parse("2m"), Ok(Duration::from_secs(120)));
+        assert_eq!(parse(FOREVER), Ok(Duration::MAX));
         assert!(parse("").is_err() && parse("soon").is_err());
     }
 }
