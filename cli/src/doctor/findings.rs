@@ -119,8 +119,7 @@ fn advice(failure: &NodeFailure) -> (Level, &'static str, &'static str, String) 
                 QuarantineReason::New => {
                     "quorlock doctor --wait; if you have just set it up: quorlock vouch"
                 }
-                QuarantineReason::ClockStep => "wait, and let its time daemon slew the clock",
-                _ => "wait: it then votes by itself",
+                _ => "",
             },
         ),
         NodeFailure::QuarantineDiffers { on_server } => {
