@@ -61,7 +61,7 @@ fn object(listing: &Listing) -> Value {
     let missed = |it: &NodeReport| json!({ "node": it.node.to_string(), "address": &*it.address, "failure": it.answer.to_string() });
     json!({
         "quorlock": 1, "complete": listing.is_complete(),
-        "locks": listing.locks().iter().map(seen::object).collect::<Vec<_>>(),
-        "missed": listing.missed().iter().map(missed).collect::<Vec<_>>(),
+        "locks": listing.locks().iter().map(seen::object).collect::<Value>(),
+        "missed": listing.missed().iter().map(missed).collect::<Value>(),
     })
 }

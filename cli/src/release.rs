@@ -4,7 +4,7 @@ use std::process::ExitCode;
 
 use quorlock::error::{NodeAnswer, NodeReport};
 use quorlock::inspection::{Inspection, LockState, StoredKey};
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::exit::{Exit, Failed};
 use crate::options::NodeArgs;
@@ -104,7 +104,7 @@ fn stands(seen: &Inspection) -> bool {
         .any(|stored| matches!(stored.key, StoredKey::Held { .. } | StoredKey::Read { .. }))
 }
 
-fn object(seen: &Inspection, rows: &[NodeReport]) -> serde_json::Value {
+fn object(seen: &Inspection, rows: &[NodeReport]) -> Value {
     let row = |it: &NodeReport| {
         let answer = match &it.answer {
             NodeAnswer::Released => "released".to_owned(),
@@ -113,5 +113,5 @@ fn object(seen: &Inspection, rows: &[NodeReport]) -> serde_json::Value {
         };
         json!({ "node": it.node.to_string(), "address": &*it.address, "answer": answer })
     };
-    json!({ "seen": seen::object(seen), "nodes": rows.iter().map(row).collect::<Vec<_>>() })
+    json!({ "seen": seen::object(seen), "nodes": rows.iter().map(row).collect::<Value>() })
 }

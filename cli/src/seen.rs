@@ -1,6 +1,7 @@
 //! The state of a lock, for people and for programs.
 
 use std::str::Utf8Chunk;
+use std::sync::Arc;
 use std::time::Duration;
 
 use quorlock::error::{NodeCheck, NodeFailure, QuarantineReason};
@@ -80,11 +81,15 @@ fn cells(row: &InspectedNode) -> Vec<String> {
 fn holder(key: &StoredKey) -> String {
     match key {
         StoredKey::Missing => "free".to_owned(),
-        StoredKey::Held { holder, .. } => holder.as_deref().unwrap_or("another client").to_owned(),
+        StoredKey::Held { holder, .. } => by(holder).to_owned(),
         StoredKey::Read { count, .. } => format!("readers: {count}"),
         StoredKey::Foreign => "another program".to_owned(),
         _ => "not a lock: another type".to_owned(),
     }
+}
+
+pub(crate) fn by(holder: &Option<Arc<str>>) -> &str {
+    holder.as_deref().unwrap_or("another client")
 }
 
 pub(crate) fn left(left: Option<Duration>) -> String {
@@ -107,10 +112,9 @@ pub(crate) fn lines(
     let row = |it: &&Inspection| {
         let (state, time) = match it.state() {
             LockState::Free => ("free".to_owned(), String::new()),
-            LockState::Held { holder, left: time } => (
-                format!("held by {}", holder.as_deref().unwrap_or("another client")),
-                left(time),
-            ),
+            LockState::Held { holder, left: time } => {
+                (format!("held by {}", by(&holder)), left(time))
+            }
             LockState::Read {
                 readers,
                 left: time,
@@ -229,7 +233,7 @@ pub(crate) fn object(seen: &Inspection) -> Value {
     json!({
         "quorlock": 1, "name": name(seen), "slot": seen.slot(), "state": state, "holder": holder.as_deref(),
         "left": show::seconds(left), "without_expiry": is_leaked(seen), "minority": is_on_a_minority(seen),
-        "nodes": seen.nodes().iter().map(node).collect::<Vec<_>>(),
+        "nodes": seen.nodes().iter().map(node).collect::<Value>(),
     })
 }
 

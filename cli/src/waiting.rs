@@ -108,11 +108,7 @@ fn in_the_way(found: &[Inspection], are_permits: bool) -> Option<(String, String
     let (mut who, mut until, mut unknown) = (Vec::new(), None, false);
     for it in found {
         let (holder, left) = match it.state() {
-            LockState::Held {
-                holder: Some(holder),
-                left,
-            } => (holder.to_string(), left),
-            LockState::Held { holder: None, left } => ("another client".to_owned(), left),
+            LockState::Held { holder, left } => (seen::by(&holder).to_owned(), left),
             LockState::Read { left, .. } => ("readers".to_owned(), left),
             LockState::Free | LockState::NoMajority => continue,
             _ => {

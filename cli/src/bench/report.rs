@@ -81,7 +81,7 @@ impl Measured {
         let node = |it: &Node| json!({ "node": it.node, "address": it.address, "failure": it.failure, "times": object(&it.times) });
         let pairs = |it: &Pairs, threads: usize| json!({ "threads": threads, "per_second": it.per_second, "times": object(&it.times) });
         json!({
-            "quorlock": 1, "event": "measured", "round_trips": self.nodes.iter().map(node).collect::<Vec<_>>(),
+            "quorlock": 1, "event": "measured", "round_trips": self.nodes.iter().map(node).collect::<Value>(),
             "pairs": [pairs(&self.single, 1), pairs(&self.several, self.threads)],
             "hand_over": object(&self.hand_over), "left_on": left,
         })
