@@ -29,6 +29,8 @@ use crate::wire::{Security, SyncKind};
 /// Pauses between attempts to connect: doubling, with a random part so that clients do not synchronize.
 const RETRY_FIRST: Duration = Duration::from_millis(50);
 const RETRY_LAST: Duration = Duration::from_secs(1);
+/// Time in which a mute connection may still deliver an answer, once a second one has.
+const ANEW: Duration = Duration::from_millis(100);
 
 /// Next step of the thread.
 enum Next {
@@ -273,7 +275,8 @@ impl Worker {
     /// Whether a second connection gets answers, beside a mute one that still gets none: a firewall or balancer has lost
     /// the first one.
     ///
-    /// A slow or stopped server answers on neither, and then on the first one first. So its commands keep their order.
+    /// A slow or stopped server answers on neither, and then on the first one first. So its commands keep their order. But
+    /// two connections may deliver answers in another order than the server has written them: hence the wait.
     fn is_answered_anew(&mut self) -> bool {
         // Runs a script: a server can answer other commands while it holds scripts back.
         let sync_record = self.node.common.records.rules().sync_record(SyncKind::Look);
@@ -282,6 +285,10 @@ impl Worker {
         let to = self.to.into_iter().collect();
         let timeout = self.node.common.connect_timeout;
         let second = connect::connect_to(&server, Some(&sync_record), timeout, 0, to, self);
+        let until = time::deadline(ANEW);
+        while second.is_ok() && self.is_stalled() && time::tick() < until {
+            self.sleep(Some(until), time::tick());
+        }
         second.is_ok() && self.is_stalled()
     }
 
