@@ -80,7 +80,7 @@ struct EndedHold {
 }
 
 impl HoldState {
-    /// Takes the grants that have come in since.
+    /// Takes the grants that have come in since, before a step that depends on each node.
     fn note_grants(&mut self, now: Moment) {
         let HoldState {
             hold,
@@ -159,7 +159,6 @@ impl HoldInner {
     fn step_only<T>(&self, step: impl FnOnce(&mut HoldState, Now) -> T) -> (T, Outcome) {
         let now = Now::read();
         let mut state = self.state.lock();
-        state.note_grants(now.moment);
         let result = step(&mut state, now);
         let mut outcome = Outcome {
             news: std::mem::take(&mut state.hold.news),
@@ -261,6 +260,7 @@ impl HoldInner {
         let ends_at = fanout.deadline(time::tick());
         let mut batch = Enqueued::default();
         let extension = self.step(|state, now| {
+            state.note_grants(now.moment);
             let extension = state.hold.extend(ttl, now, ends_at, &*self.shared)?;
             self.send(state, extension, &mut batch);
             Some(extension)
@@ -655,6 +655,7 @@ impl Due for HoldInner {
 
     fn on_due(self: Arc<Self>, _now: Now, batch: &mut Enqueued) {
         self.step(|state, now| {
+            state.note_grants(now.moment);
             if let Some(extension) = state.hold.on_due(now, &*self.shared) {
                 self.send(state, extension, batch);
             }
@@ -682,7 +683,9 @@ impl Due for HoldInner {
     fn hold(&self) -> Option<HeldLock> {
         let Now { moment, tick } = Now::read();
         let (left, kept) = {
-            let hold = &self.state.lock().hold;
+            let mut state = self.state.lock();
+            state.note_grants(moment);
+            let hold = &state.hold;
             (hold.left(moment).ok()?, hold.promises.kept(moment))
         };
         let fanout = &self.shared.fanout;
