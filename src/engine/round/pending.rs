@@ -113,7 +113,7 @@ impl<R: Round> Pending<R> {
     }
 
     /// Ends the round now; false if it was over.
-    #[cfg(quorlock_shuttle)]
+    #[cfg(all(test, quorlock_shuttle))]
     pub(crate) fn close(&self) -> bool {
         let end = self.state.lock().close();
         self.announce(end);
