@@ -354,7 +354,7 @@ impl Hold {
     }
 
     /// Time until the next step, with an extension `after` this time since the last one; `None` if it is over.
-    fn due_in(&self, after: Duration, now: Now, servers: &impl Servers) -> Option<Duration> {
+    fn due_in(&self, after: Duration, now: Now, recheck: Option<Duration>) -> Option<Duration> {
         let Now { moment, tick } = now;
         let left = self.left(moment).ok()?;
         if let (Some(_), Some(extension)) = (self.open, self.extension) {
@@ -366,12 +366,16 @@ impl Hold {
             let first = self.first_at.map_or(due, |it| moment.until(it).min(due));
             wait = wait.min(self.retry_at.map_or(first, |it| moment.until(it)));
         }
-        Some(wait.min(self.recheck_in(now, servers).unwrap_or(wait)))
+        Some(wait.min(recheck.unwrap_or(wait)))
     }
 
     /// Time until the next step; `None` if the hold is over.
     pub(crate) fn next_in(&self, now: Now, servers: &impl Servers) -> Option<Duration> {
-        self.due_in(lease::renew_after(self.terms.ttl), now, servers)
+        // Nothing is checked beside an extension under way.
+        let recheck = self
+            .open
+            .map_or_else(|| self.recheck_in(now, servers), |_| None);
+        self.due_in(lease::renew_after(self.terms.ttl), now, recheck)
     }
 
     /// An extension, if due. The renewal thread may come early, for other locks that are due.
@@ -407,13 +411,12 @@ impl Hold {
                 self.first_at = None;
             }
         }
-        if !self
-            .due_in(lease::renew_with_others_after(ttl), now, servers)?
-            .is_zero()
-        {
+        let recheck = self.recheck_in(now, servers);
+        let after = lease::renew_with_others_after(ttl);
+        if !self.due_in(after, now, recheck)?.is_zero() {
             return None;
         }
-        let is_check = self.recheck_in(now, servers) == Some(Duration::ZERO);
+        let is_check = recheck == Some(Duration::ZERO);
         // A doubt needs an answer from all nodes now.
         let owed = if is_check {
             NodeSet::default()
@@ -459,9 +462,12 @@ impl Hold {
         if !extension.is_awaited {
             self.owed.remove(node);
         }
-        self.end_by_clock(moment);
-        let Ok(left) = self.left(moment) else {
-            return false;
+        let left = match self.left(moment) {
+            Ok(left) => left,
+            Err(reason) => {
+                self.lose(reason);
+                return false;
+            }
         };
         let was_open = self.is_open(extension);
         let Extension { promise, .. } = *extension;
@@ -469,8 +475,8 @@ impl Hold {
             .promises
             .counted(node, answer, promise.number, self.terms.token);
         let kept = answer.is_extended().then_some(promise);
-        let was_kept = self.promises.kept(moment).contains(node);
-        if kept.is_some() && (!was_kept || answer == Answer::Extend(ExtendReply::Healed)) {
+        let is_set = answer == Answer::Extend(ExtendReply::Healed);
+        if kept.is_some() && (is_set || !self.promises.runs(node, moment)) {
             self.news.push(News::Healed(node));
         }
         self.promises.note(node, answer, kept, moment, |since| {
@@ -532,10 +538,15 @@ impl Hold {
         }
         if self.is_last(extension) {
             let gone = self.promises.gone();
-            let unasked = servers.settable(now.tick).without(extension.sets);
-            self.is_unset = !gone.is_empty() && extension.promise.number < self.number
-                || !gone.both(unasked).is_empty();
+            let unasked = || servers.settable(now.tick).without(extension.sets);
+            self.is_unset = !gone.is_empty()
+                && (extension.promise.number < self.number || !gone.both(unasked()).is_empty());
         }
+    }
+
+    /// Whether a step has changed the next one.
+    pub(crate) fn has_changed(&self) -> bool {
+        self.is_unset || !self.news.is_empty()
     }
 
     /// The extension under way has no majority.

@@ -221,6 +221,7 @@ impl HoldInner {
             sets,
             ..
         } = extension;
+        state.grants.round = None;
         let sent = Arc::new(SentExtension {
             lock: Arc::clone(self),
             extension,
@@ -727,7 +728,9 @@ impl ReplyHandler for SentExtension {
             let counted = state
                 .hold
                 .on_answer(extension, node, answer, now, &*lock.shared);
-            lock.plan(state, now);
+            if state.hold.has_changed() {
+                lock.plan(state, now);
+            }
             if is_set && state.hold.is_lost() {
                 lock.release_rest(state, to);
             }

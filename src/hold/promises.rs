@@ -64,7 +64,7 @@ impl Promises {
     }
 
     /// Takes the `answer` of a node, with its promise if it has one. Nothing shortens a promise, as no command shortens
-    /// the life of a key, but for a step of the node's clock: a promise in doubt is replaced.
+    /// the life of a key, but for a step of the node's clock.
     pub(crate) fn note(
         &mut self,
         node: NodeId,
@@ -73,6 +73,7 @@ impl Promises {
         now: Moment,
         in_doubt: impl Fn(Tick) -> bool,
     ) {
+        let runs = self.runs(node, now);
         let Some(entry) = self.of.get_mut(node.index()) else {
             return;
         };
@@ -86,7 +87,7 @@ impl Promises {
             }
             _ => false,
         };
-        let is_removed = is_set && entry.promise.is_some_and(|it| !now.has_reached(it.until));
+        let is_removed = is_set && runs;
         if is_removed {
             entry.counts_from = self.round.saturating_add(1);
         }
@@ -96,10 +97,8 @@ impl Promises {
         }
         entry.answer = Some(answer);
         let Some(new) = promise else { return };
-        let old = entry
-            .promise
-            .filter(|it| !in_doubt(it.sent.tick))
-            .unwrap_or(new);
+        let old = entry.promise.unwrap_or(new);
+        let is_longer = now.until(old.until) <= now.until(new.until);
         entry.promise = Some(Promise {
             round: old.round.max(new.round),
             sent: if old.round < new.round {
@@ -107,7 +106,7 @@ impl Promises {
             } else {
                 old.sent
             },
-            until: if now.until(old.until) < now.until(new.until) {
+            until: if is_longer || in_doubt(old.sent.tick) {
                 new.until
             } else {
                 old.until
@@ -140,9 +139,10 @@ impl Promises {
 
     /// The largest of these that a majority of promises reaches.
     fn by_majority<T: Ord>(&self, of: impl Fn(&Promise) -> T) -> Option<T> {
-        let all = || self.of.iter().filter_map(|it| it.promise.as_ref()).map(&of);
-        let reached = |it: &T| quorum(self.of.len()) <= all().filter(|other| it <= other).count();
-        all().filter(reached).max()
+        let promises = self.of.iter().filter_map(|it| it.promise.as_ref());
+        let mut all: Vec<T> = promises.map(of).collect();
+        all.sort_unstable_by(|one, other| other.cmp(one));
+        all.into_iter().nth(quorum(self.of.len()).saturating_sub(1))
     }
 
     /// Time left of the lease.
@@ -192,8 +192,14 @@ impl Promises {
         self.of.len().saturating_sub(quorum(self.of.len())) < self.gone().len()
     }
 
+    /// Whether the promise of the node is not over.
+    pub(crate) fn runs(&self, node: NodeId, now: Moment) -> bool {
+        let entry = self.of.get(node.index());
+        entry.is_some_and(|it| it.promise.is_some_and(|it| !now.has_reached(it.until)))
+    }
+
     fn running(&self, now: Moment) -> NodeSet {
-        self.nodes_with(|_, it| it.promise.is_some_and(|it| !now.has_reached(it.until)))
+        self.nodes_with(|id, _| self.runs(id, now))
     }
 
     /// Nodes that have the lock, as far as known.
@@ -226,8 +232,8 @@ impl Promises {
         stepped_since: impl Fn(Tick) -> NodeSet,
         now: Moment,
     ) -> Option<Duration> {
-        let mut sure = self.clone();
         let nodes = self.sure(&stepped_since, now)?;
+        let mut sure = self.clone();
         for (id, entry) in (0..).map(NodeId::new).zip(&mut sure.of) {
             entry.promise.take_if(|_| !nodes.contains(id));
         }
