@@ -49,6 +49,8 @@ pub(super) struct HoldState {
     pub(super) hold: Hold,
     /// The promise in each grant. Late grants count until the first extension.
     grant: Promise,
+    /// The end of the promise of a node that handed the lock over.
+    handed_until: Moment,
     grants: Grants,
     /// Round ticket of a handed-over lock, until the first extension or the end of the hold.
     round_ticket: Option<RoundTicket>,
@@ -85,6 +87,7 @@ impl HoldState {
         let HoldState {
             hold,
             grant,
+            handed_until,
             grants,
             ..
         } = self;
@@ -92,10 +95,18 @@ impl HoldState {
         round.with_ballot(|ballot| {
             for (node, answer) in ballot.votes().places() {
                 let Some(answer) = answer else { continue };
-                let is_grant = answer.is_granted()
-                    && answer.slot() == grants.slot
-                    && !grants.gone.contains(node);
-                hold.on_grant(node, answer, is_grant.then_some(*grant), now);
+                let is_handed_over = grants.handed.contains(node);
+                let is_grant = is_handed_over
+                    || answer.is_granted()
+                        && answer.slot() == grants.slot
+                        && !grants.gone.contains(node);
+                let until = if is_handed_over {
+                    *handed_until
+                } else {
+                    grant.until
+                };
+                let promise = Promise { until, ..*grant };
+                hold.on_grant(node, answer, is_grant.then_some(promise), now);
             }
         });
     }
@@ -106,6 +117,7 @@ impl HoldInner {
         let config = &shared.config;
         let now = Moment::now();
         let token = won.token.get();
+        let first_life = won.spec.ttl().min(lease::FIRST_LIFE);
         let terms = Terms {
             nodes: shared.fanout.nodes.len(),
             ttl: won.spec.ttl(),
@@ -126,6 +138,12 @@ impl HoldInner {
                 until: won.use_until,
                 number: token,
             },
+            handed_until: lease::use_until(
+                won.sent.moment,
+                first_life,
+                config.margin.of(first_life),
+            )
+            .unwrap_or(won.sent.moment),
             grants: won.grants,
             round_ticket: won.first_life,
             kept_until: None,

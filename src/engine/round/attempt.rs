@@ -262,10 +262,15 @@ impl Attempt {
                 About(took),
                 self.owner.token
             );
+            // RACE: T1, this call, is refused by a node and enters its list; T2 releases the lock there, and the node hands
+            // it over to T1; T1 raises its token and finds the key there. It has the short life of a hand-over.
+            let handed = counted.without(self.round.nodes_with(Answer::is_granted));
+            let is_handed_over = self.is_handed_over || !handed.is_empty();
             let grants = Grants {
                 round: Some(Arc::clone(&self.round)),
                 slot,
                 gone,
+                handed,
             };
             let client = request.policy.entry.map(|it| it.client);
             if let Some(keep) = spec.commands.keep(self.owner.token, client) {
@@ -285,9 +290,9 @@ impl Attempt {
                 raised,
                 sent: self.sent,
                 use_until,
-                is_handed_over: self.is_handed_over,
+                is_handed_over,
                 reached: self.reached(),
-                first_life: self.is_handed_over.then_some(self.round_ticket),
+                first_life: is_handed_over.then_some(self.round_ticket),
                 grants,
                 waited: client,
             });
@@ -584,6 +589,8 @@ pub(crate) struct Grants {
     pub(crate) slot: Option<u8>,
     /// Nodes whose grant does not count: the key is lost, or they are quarantined.
     pub(crate) gone: NodeSet,
+    /// Nodes that handed the lock over and took the raised token.
+    pub(crate) handed: NodeSet,
 }
 
 impl Grants {

@@ -330,8 +330,10 @@ fn h22_a_reader_outlives_that_each_server_is_emptied_and_read_by_others_at_once(
             server.exists(fence(NAME))
         });
         eventually("it is healed", || {
-            guard.extend(LONG).unwrap();
-            healed < locks.stats().healed
+            // A busy machine may answer too late.
+            let _ = guard.extend(LONG);
+            // Not while an earlier extension is under way, for which its entry was gone.
+            healed < locks.stats().healed && locks.stats().partly_held == 0
         });
     }
     assert!(guard.is_valid());
