@@ -329,6 +329,11 @@ impl Hold {
             .is_some_and(|it| it.promise.round == extension.promise.round)
     }
 
+    /// The last extension, while its end is open.
+    fn under_way(&self) -> Option<Extension> {
+        self.extension.filter(|_| self.open.is_some())
+    }
+
     /// Whether the end of the extension is open.
     pub(crate) fn is_open(&self, extension: &Extension) -> bool {
         self.open.is_some() && self.is_last(extension)
@@ -357,7 +362,7 @@ impl Hold {
     fn due_in(&self, after: Duration, now: Now, recheck: Option<Duration>) -> Option<Duration> {
         let Now { moment, tick } = now;
         let left = self.left(moment).ok()?;
-        if let (Some(_), Some(extension)) = (self.open, self.extension) {
+        if let Some(extension) = self.under_way() {
             return Some(extension.ends_at.saturating_duration_since(tick).min(left));
         }
         let mut wait = left;
@@ -398,9 +403,7 @@ impl Hold {
             self.logged_long = true;
             self.news.push(News::HeldLong);
         }
-        if let (Some(_), Some(extension)) = (self.open, self.extension)
-            && extension.ends_at <= tick
-        {
+        if self.under_way().is_some_and(|it| it.ends_at <= tick) {
             self.fail(now, servers);
         }
         if self.first_at.is_some_and(|it| moment.has_reached(it)) && !self.is_handed_over {

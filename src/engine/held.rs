@@ -203,9 +203,10 @@ impl HoldInner {
                 _ => continue,
             };
             self.shared.fanout.journal.record(event);
-            if matches!(it, News::Lost(_) | News::Extended { .. }) {
-                outcome._round_ticket = state.round_ticket.take();
-            }
+        }
+        let ends_first_life = |it: &News| matches!(it, News::Lost(_) | News::Extended { .. });
+        if outcome.news.iter().any(ends_first_life) {
+            outcome._round_ticket = state.round_ticket.take();
         }
         (result, outcome)
     }
@@ -672,7 +673,7 @@ impl Due for HoldInner {
         &self.entry
     }
 
-    fn on_due(self: Arc<Self>, _now: Now, batch: &mut Enqueued) {
+    fn on_due(self: Arc<Self>, batch: &mut Enqueued) {
         self.step(|state, now| {
             state.note_grants(now.moment);
             if let Some(extension) = state.hold.on_due(now, &*self.shared) {

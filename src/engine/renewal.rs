@@ -17,10 +17,9 @@ pub(crate) fn run(shared: &Arc<ManagerState>) {
     while let Some(due) = shared.schedule.next(&mut last) {
         let due = soonest_first(due);
         survive(shared, &due, || {
-            let now = Now::read();
             let mut batch = Enqueued::default();
             for lease in &due {
-                Arc::clone(lease).on_due(now, &mut batch);
+                Arc::clone(lease).on_due(&mut batch);
             }
             shared.fanout.dispatch(batch);
         });

@@ -31,7 +31,7 @@ pub(crate) trait Due: Send + Sync {
     /// the schedule.
     ///
     /// Commands go into `batch`, written once for all due entries.
-    fn on_due(self: Arc<Self>, now: Now, batch: &mut Enqueued);
+    fn on_due(self: Arc<Self>, batch: &mut Enqueued);
 
     /// Time until its end. The soonest end is handled first.
     fn ends_in(&self, now: Moment) -> Duration;
@@ -279,7 +279,7 @@ mod tests {
             &self.0
         }
 
-        fn on_due(self: Arc<Self>, _now: Now, _batch: &mut Enqueued) {}
+        fn on_due(self: Arc<Self>, _batch: &mut Enqueued) {}
 
         fn ends_in(&self, _now: Moment) -> Duration {
             Duration::ZERO

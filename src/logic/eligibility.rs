@@ -380,12 +380,12 @@ mod tests {
             (of.quarantine_remaining(30), of.why(30)),
             ([10, 0], Some(QuarantineReason::ClockStep))
         );
-        let may_heal = |second| {
+        let may_set = |second| {
             of.eligibility
                 .quarantines
-                .may_heal(at(of.start, second).asked.tick, Some(LENGTH))
+                .may_set(at(of.start, second).asked.tick, Some(LENGTH))
         };
-        assert!(!may_heal(39) && may_heal(40));
+        assert!(!may_set(39) && may_set(40));
     }
 
     #[test]

@@ -91,8 +91,8 @@ impl Quarantines {
     /// may have run the command at any time after it.
     ///
     /// A later discovered longer quarantine does not count for extensions: it would end holds and protect nobody. Nor
-    /// does a clock step: a key that is ours now was ours before, because nothing sets it again there before
-    /// [`Quarantines::may_heal`].
+    /// does a clock step: a key that is ours now was ours before. Where it was lost, nothing sets it again before
+    /// [`Quarantines::may_set`], but for an extension that was sent before the step was seen: its answer shows that.
     pub(crate) fn quarantine_remaining(
         &self,
         vote_kind: VoteKind,
@@ -117,7 +117,7 @@ impl Quarantines {
 
     /// Whether a lost key may be set again on the server. Not for a while after a step of its clock: extensions count then,
     /// because a key that is there has been there all the time.
-    pub(crate) fn may_heal(&self, now: Tick, length: Option<Duration>) -> bool {
+    pub(crate) fn may_set(&self, now: Tick, length: Option<Duration>) -> bool {
         self.stepped
             .zip(length)
             .is_none_or(|(it, length)| it.quarantine_remaining(now, length).is_none())

@@ -210,7 +210,7 @@ impl Fanout {
     /// Nodes on which a missing key may be set.
     pub(crate) fn settable(&self, now: Tick) -> NodeSet {
         let length = self.records.rules().quarantine();
-        self.nodes_with(|it| it.quarantines.may_heal(now, length))
+        self.nodes_with(|it| it.quarantines.may_set(now, length))
     }
 
     /// Connected nodes without a quarantine.

@@ -782,7 +782,7 @@ fn is_grant(answer: &Answer) -> bool {
     )
 }
 
-/// Whether the scripts say "done" in this form: the number 1 or a time, or numbers of which 1 or "healed" is the first, or "granted
+/// Whether the scripts say "done" in this form: the number 1 or a time, or numbers of which 1 or "some were set" is the first, or "granted
 /// behind a counter" with the slot. Read by the parser, as a second opinion.
 fn says_done(frame: &[u8]) -> bool {
     match redis::parse_redis_value(frame) {

@@ -123,7 +123,7 @@ local function hand_over(keys, owner, seen, record, mark, offer, me, since)
           lasts = first
           redis.call("PEXPIRE", keys[1], lasts)
         end
-        -- Never shorter: a reader that was refused here, and is in the list, may have got its entry by healing.
+        -- Never shorter: a reader that was refused here, and is in the list, may have got its entry by an extension.
         redis.call("ZADD", keys[5], "GT", string.format("%.0f", millis() + first), value)
         -- As in acquire_shared.lua.
         redis.call("PEXPIRE", keys[5], lasts < 0 and 7200000 or lasts)

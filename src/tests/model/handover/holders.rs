@@ -83,7 +83,7 @@ impl World {
         let votes = |s: &usize| {
             self.record_version(c, *s).is_some() && self.may_vote(c, *s, VoteKind::Grant, self.now)
         };
-        let may_set = |s: &usize| client.known[*s].quarantines.may_heal(now, max_ttl);
+        let may_set = |s: &usize| client.known[*s].quarantines.may_set(now, max_ttl);
         View {
             voting: servers.clone().filter(votes).map(node).collect(),
             settable: servers.filter(may_set).map(node).collect(),
