@@ -2,6 +2,8 @@
 //!
 //! ARCHITECTURE.md has a row for each part.
 
+pub(crate) mod admission;
+pub(crate) mod call;
 pub(crate) mod health;
 pub(crate) mod held;
 mod inspect;
@@ -9,12 +11,12 @@ pub(crate) mod listeners;
 pub(crate) mod nodes;
 pub(crate) mod park;
 pub(crate) mod process;
+pub(crate) mod queue;
 mod renewal;
 pub(crate) mod round;
 pub(crate) mod schedule;
 pub(crate) mod shared;
 pub(crate) mod spec;
-pub(crate) mod wait;
 
 use std::fmt;
 use std::io;
@@ -29,26 +31,25 @@ use crate::logic::pause;
 use crate::observer::Journal;
 use crate::time::{self, Tick};
 
-pub(crate) use crate::engine::held::HoldInner;
+pub(crate) use crate::engine::admission::{RoundTicket, Waiting};
+pub(crate) use crate::engine::call::{CallInner, Limits, draw_owner};
+pub(crate) use crate::engine::held::{HoldInner, Won};
 pub use crate::engine::listeners::LostReceiver;
 pub use crate::engine::park::CancelHandle;
 pub(crate) use crate::engine::park::{Signal, sleep};
 pub(crate) use crate::engine::process::Process;
-pub(crate) use crate::engine::round::admission::RoundTicket;
-pub(crate) use crate::engine::round::attempt::{
-    Attempt, AttemptFacts, LostAttempt, NotWon, Owner, Request, Won,
-};
+pub(crate) use crate::engine::round::Pending;
 pub(crate) use crate::engine::shared::ManagerState;
 pub(crate) use crate::engine::spec::LockSpec;
-pub(crate) use crate::engine::wait::queued_call::{QueuedCall, Woken};
 
 pub(crate) use crate::engine::nodes::primary::{NodeAddress, OVERLAP};
 
 use crate::engine::listeners::Callbacks;
+pub(crate) use crate::engine::nodes::fanout::Broadcast;
 use crate::engine::nodes::fanout::Fanout;
+use crate::engine::queue::Queues;
 use crate::engine::schedule::Schedule;
 use crate::engine::shared::NodeEventHandler;
-use crate::engine::wait::queues::Queues;
 use crate::sys::OwnThread;
 use crate::sys::logging::{error, warn};
 use crate::sys::sync::{AtomicBool, AtomicU64, Condvar, Mutex};
@@ -89,12 +90,7 @@ impl Engine {
     pub(crate) fn start(config: Config, addresses: Vec<NodeAddress>) -> io::Result<Engine> {
         let client = ClientId::draw().map_err(io::Error::other)?;
         let journal = Journal::start(config.observer.clone())?;
-        let queues = Arc::new(Queues::new(
-            client,
-            addresses.len(),
-            &config,
-            Arc::clone(&journal),
-        ));
+        let queues = Arc::new(Queues::new(client, Arc::clone(&journal)));
         let schedule = Arc::new(Schedule::new());
         let events = Arc::new(NodeEventHandler {
             queues: Arc::clone(&queues),

@@ -106,6 +106,7 @@
 
 mod answer;
 mod builder;
+mod call;
 mod config;
 mod engine;
 pub mod error;

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::engine::nodes::server::Server;
-use crate::engine::round::pending::{NodeQuery, query_many};
+use crate::engine::round::{NodeQuery, query_many};
 use crate::engine::shared::ManagerState;
 use crate::error::{NodeCheck, NodeFailure, NodeFinding, QuarantineReason};
 use crate::ids::NodeSet;

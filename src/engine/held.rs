@@ -5,11 +5,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::answer::{Answer, ExtendReply};
+use crate::call::steps::Win;
+use crate::engine::admission::RoundTicket;
+use crate::engine::call::CallInner;
 use crate::engine::listeners::{Callback, Listeners, LostReceiver, call_alone};
 use crate::engine::nodes::fanout::{Broadcast, Enqueued, Recipients};
-use crate::engine::round::admission::RoundTicket;
-use crate::engine::round::attempt::{Grants, Won};
-use crate::engine::round::pending::Pending;
+use crate::engine::round::Pending;
 use crate::engine::schedule::{Announcement, Due, ScheduleEntry};
 use crate::engine::shared::ManagerState;
 use crate::engine::spec::LockSpec;
@@ -26,6 +27,44 @@ use crate::sys::logging::{Level, debug, warn, write_line};
 use crate::sys::sync::{Condvar, Mutex};
 use crate::time::{self, About, Moment, Now, Tick};
 use crate::wire::{Command, Offer, QueueUpdate};
+
+/// A won call, to become a hold.
+pub(crate) struct Won {
+    pub(crate) spec: Arc<LockSpec>,
+    pub(crate) win: Win,
+    /// Its late grants count as well.
+    pub(crate) call: Arc<CallInner>,
+    /// Of a handed-over lock.
+    pub(crate) round_ticket: Option<RoundTicket>,
+}
+
+#[cfg(test)]
+impl Won {
+    /// A lock won now, granted by all nodes, that ends after `time_left`.
+    pub(crate) fn just_now(spec: &Arc<LockSpec>, time_left: Duration) -> Won {
+        let call = CallInner::granted(spec);
+        let sent = Now::read();
+        Won {
+            spec: Arc::clone(spec),
+            win: Win {
+                owner: OwnerToken::draw().unwrap(),
+                token: 1,
+                raised: false,
+                sent,
+                use_until: sent.moment.checked_add(time_left).unwrap(),
+                is_handed_over: false,
+                reached: NodeSet::default(),
+                slot: None,
+                gone: NodeSet::default(),
+                handed: NodeSet::default(),
+                others: NodeSet::default(),
+                took: Duration::ZERO,
+            },
+            call,
+            round_ticket: None,
+        }
+    }
+}
 
 /// One held lock, shared by its guard, the renewal and the extensions under way.
 pub(crate) struct HoldInner {
@@ -47,11 +86,13 @@ pub(crate) struct HoldInner {
 
 pub(super) struct HoldState {
     pub(super) hold: Hold,
-    /// The promise in each grant. Late grants count until the first extension.
+    /// Its late grants count until the first extension.
+    call: Option<Arc<CallInner>>,
+    /// The promise in each grant.
     grant: Promise,
     /// The end of the promise of a node that handed the lock over.
     handed_until: Moment,
-    grants: Grants,
+    win: Win,
     /// Round ticket of a handed-over lock, until the first extension or the end of the hold.
     round_ticket: Option<RoundTicket>,
     /// No release is sent before: see [`HoldInner::keep_until`].
@@ -88,18 +129,17 @@ impl HoldState {
             hold,
             grant,
             handed_until,
-            grants,
+            call,
+            win,
             ..
         } = self;
-        let Some(round) = &grants.round else { return };
-        round.with_ballot(|ballot| {
-            for (node, answer) in ballot.votes().places() {
+        let Some(call) = call else { return };
+        call.with_votes(|votes| {
+            for (node, answer) in votes.places() {
                 let Some(answer) = answer else { continue };
-                let is_handed_over = grants.handed.contains(node);
+                let is_handed_over = win.handed.contains(node);
                 let is_grant = is_handed_over
-                    || answer.is_granted()
-                        && answer.slot() == grants.slot
-                        && !grants.gone.contains(node);
+                    || answer.is_granted() && answer.slot() == win.slot && !win.gone.contains(node);
                 let until = if is_handed_over {
                     *handed_until
                 } else {
@@ -116,36 +156,37 @@ impl HoldInner {
     pub(crate) fn new(shared: Arc<ManagerState>, id: u64, won: Won) -> HoldInner {
         let config = &shared.config;
         let now = Moment::now();
-        let token = won.token.get();
+        let win = won.win;
         let first_life = won.spec.ttl().min(lease::FIRST_LIFE);
         let terms = Terms {
             nodes: shared.fanout.nodes.len(),
             ttl: won.spec.ttl(),
             margin: config.margin,
             renewed: won.spec.renew,
-            began: won.sent.moment,
+            began: win.sent.moment,
             hold_until: config
                 .max_hold
-                .and_then(|it| won.sent.moment.checked_add(it)),
-            token,
+                .and_then(|it| win.sent.moment.checked_add(it)),
+            token: win.token,
             response_timeout: config.response_timeout,
         };
         let mut state = HoldState {
-            hold: Hold::new(terms, won.is_handed_over, won.reached, now),
+            hold: Hold::new(terms, win.is_handed_over, win.reached, now),
             grant: Promise {
                 round: 0,
-                sent: won.sent,
-                until: won.use_until,
-                number: token,
+                sent: win.sent,
+                until: win.use_until,
+                number: win.token,
             },
             handed_until: lease::use_until(
-                won.sent.moment,
+                win.sent.moment,
                 first_life,
                 config.margin.of(first_life),
             )
-            .unwrap_or(won.sent.moment),
-            grants: won.grants,
-            round_ticket: won.first_life,
+            .unwrap_or(win.sent.moment),
+            call: Some(Arc::clone(&won.call)),
+            win: win.clone(),
+            round_ticket: won.round_ticket,
             kept_until: None,
             listeners: Listeners::default(),
             early: Listeners::default(),
@@ -156,11 +197,11 @@ impl HoldInner {
             id,
             entry: ScheduleEntry::new(id),
             spec: won.spec,
-            owner: won.owner,
-            token: won.token,
-            raised: won.raised,
-            began: won.sent,
-            waited: won.waited,
+            owner: win.owner,
+            token: FencingToken(win.token),
+            raised: win.raised,
+            began: win.sent,
+            waited: won.call.entry.map(|it| it.client),
             shared,
             state: Mutex::new(state),
             extended: Condvar::default(),
@@ -240,7 +281,7 @@ impl HoldInner {
             sets,
             ..
         } = extension;
-        state.grants.round = None;
+        state.call = None;
         let sent = Arc::new(SentExtension {
             lock: Arc::clone(self),
             extension,
@@ -411,7 +452,9 @@ impl HoldInner {
         let round = Pending::among(fanout, round, Some(ended.reached));
         let round_ticket = self.shared.admission.enter();
         let next = queues.pass_on(commands, self.id, |next| {
-            let entering = next.enter_by_release(fanout, self.token.get(), ended.reached)?;
+            let (owner, entering) =
+                next.enter_by_release(fanout, self.token.get(), ended.reached)?;
+            queues.owners.insert(owner, next);
             Some((Arc::clone(next), entering))
         });
         let (next, update) = match next {
@@ -431,7 +474,8 @@ impl HoldInner {
         if let Some(next) = next {
             round.wait(deadline);
             // Usually the hand-overs have woken the next call. Otherwise its wait for them begins here.
-            next.set_grace(time::tick().saturating_duration_since(began));
+            let took = time::tick().saturating_duration_since(began);
+            next.step(|call| call.set_grace(took));
             queues.admit(&commands.key);
         } else {
             queues.end_hold(commands, self.id);

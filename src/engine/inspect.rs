@@ -6,7 +6,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use crate::answer::Answer;
-use crate::engine::round::pending::query;
+use crate::engine::round::query;
 use crate::engine::shared::ManagerState;
 use crate::engine::spec::{self, LockSpec};
 use crate::error::{AcquireError, NodeAnswer, NodeFailure, NodeReport};

@@ -4,13 +4,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::config::Config;
+use crate::engine::admission::Admission;
 use crate::engine::listeners::Callbacks;
 use crate::engine::nodes::fanout::Fanout;
 use crate::engine::nodes::server::NodeEvents;
 use crate::engine::process::Process;
-use crate::engine::round::admission::Admission;
+use crate::engine::queue::Queues;
 use crate::engine::schedule::Schedule;
-use crate::engine::wait::queues::Queues;
 use crate::hold::Servers;
 use crate::ids::{NodeId, NodeSet};
 use crate::logic::lease;

@@ -328,7 +328,6 @@ mod tests {
     use crate::config::Config;
     use crate::engine::NodeAddress;
     use crate::engine::{HoldInner, LockSpec, Won};
-    use crate::ids::FencingToken;
     use crate::lock::Hold;
     use crate::wire::{KeyTtls, LockCommands};
 
@@ -360,10 +359,8 @@ mod tests {
             renew: false,
             ..spec
         });
-        let won = Won {
-            token: FencingToken(token),
-            ..Won::just_now(&spec, TTL)
-        };
+        let mut won = Won::just_now(&spec, TTL);
+        won.win.token = token;
         let lock = HoldInner::new(Arc::clone(&engine.shared), token, won);
         let hold = Hold::new(Arc::clone(engine), Arc::new(lock));
         LockGuard(hold)

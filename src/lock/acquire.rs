@@ -1,25 +1,27 @@
-//! The blocking loop: attempts, with a wait after each lost one.
+//! The blocking loop of an acquisition, and the words of its errors.
 
+use std::cell::RefCell;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use crate::call::lost::Lost;
+use crate::call::steps::{News, Next, UNDECIDED_MAX, View, Why, Win};
 use crate::engine::{
-    self, Attempt, AttemptFacts, CancelHandle, Engine, HoldInner, LockSpec, LostAttempt,
-    ManagerState, NotWon, Owner, QueuedCall, Request, RoundTicket, Woken, Won,
+    self, Broadcast, CallInner, CancelHandle, Engine, HoldInner, Limits, LockSpec, ManagerState,
+    Pending, RoundTicket, Signal, Waiting, Won, draw_owner,
 };
 use crate::error::{AcquireError, HeldBy, NodeAnswer, NodeFailure, Rows};
+use crate::ids::{NodeId, NodeSet, OwnerToken};
 use crate::lock::hold::Hold;
 use crate::logic::acquire_round::LossReason;
-use crate::logic::{outage, pause, quorum};
-use crate::observer::Event;
+use crate::logic::quorum;
+use crate::logic::tally::ReleaseRound;
+use crate::observer::{Event, RoundOutcome};
+use crate::stats::count;
 use crate::sys::logging::{debug, info, warn};
-use crate::time::{self, About, Tick};
+use crate::time::{self, About, Moment, Now, Tick};
 
-/// Rounds of one `try_lock`, if contenders split the nodes between them or pushed each other's fencing counters, so
-/// that possibly none got the lock. Otherwise a fleet that starts a job at the same second would often find everyone
-/// refused and nobody at work.
-const UNDECIDED_MAX: u32 = 4;
 /// Wait of an error for the reasons of further nodes.
 const REASONS: Duration = Duration::from_millis(20);
 /// Shortest duration of a call in an outage, if its timeout allows it: a program that retries in a loop does not spin.
@@ -50,12 +52,7 @@ pub(crate) fn acquire(
             lock: spec.observed(),
         });
         let mut call = Acquisition::new(engine, spec, patience);
-        let result = match patience {
-            WaitLimit::None => call.once(true),
-            WaitLimit::Until(until) if until <= call.began => call.once(false),
-            WaitLimit::Until(until) => call.wait(Some(until)),
-            WaitLimit::Forever => call.wait(None),
-        };
+        let result = call.run();
         if let (Err(error), false) = (&result, call.won) {
             fanout.journal.observe(|| Event::NotAcquired {
                 lock: spec.observed(),
@@ -67,19 +64,30 @@ pub(crate) fn acquire(
     })?
 }
 
-/// A call under way.
+/// A call under way, on its thread.
 struct Acquisition<'a> {
     engine: &'a Arc<Engine>,
     spec: &'a Arc<LockSpec>,
+    call: Arc<CallInner>,
     began: Tick,
     /// End of all rounds.
     end: Option<Tick>,
-    /// Start of its own outage: attempts without a majority.
-    outage: Option<Tick>,
-    /// Last lost attempt.
-    lost: Option<LostAttempt>,
+    /// Whether it waits in the queue of its lock.
+    waits: bool,
+    /// End of that.
+    until: Option<Tick>,
+    turn: RefCell<Turn>,
+    /// Release of the last lost round, under way.
+    release: Option<Arc<Pending<ReleaseRound>>>,
     /// Whether the observer has its `Acquired` event.
     won: bool,
+}
+
+/// A place among the calls that wait for a round ticket, or the ticket.
+#[derive(Default)]
+struct Turn {
+    waiting: Option<Waiting>,
+    ticket: Option<RoundTicket>,
 }
 
 impl<'a> Acquisition<'a> {
@@ -88,25 +96,42 @@ impl<'a> Acquisition<'a> {
         spec: &'a Arc<LockSpec>,
         patience: WaitLimit,
     ) -> Acquisition<'a> {
-        let config = &engine.shared.config;
+        let shared = &engine.shared;
+        let config = &shared.config;
         let began = time::tick();
-        let waits_until = match patience {
-            WaitLimit::None => Some(began),
-            WaitLimit::Until(until) => Some(until.max(began)),
-            WaitLimit::Forever => None,
+        let (rounds, until) = match patience {
+            WaitLimit::None => (Some(UNDECIDED_MAX), Some(began)),
+            WaitLimit::Until(until) if until <= began => (Some(1), Some(began)),
+            WaitLimit::Until(until) => (None, Some(until)),
+            WaitLimit::Forever => (None, None),
         };
         // Time for a connection, a turn or a raise, and a round.
         let slack = config
             .connect_timeout
             .saturating_add(config.response_timeout.saturating_mul(2));
-        let end = waits_until.and_then(|it| it.checked_add(slack));
+        let end = until.and_then(|it| it.checked_add(slack));
+        // For the turns of all rounds of a try together.
+        let turn_until = || began.checked_add(config.response_timeout).min(end);
+        let limits = Limits {
+            rounds,
+            until: if rounds.is_some() {
+                turn_until()
+            } else {
+                until
+            },
+            end,
+        };
+        let nodes = shared.fanout.nodes.len();
         Acquisition {
             engine,
             spec,
+            call: CallInner::new(spec, config, nodes, shared.queues.client, limits),
             began,
             end,
-            outage: None,
-            lost: None,
+            waits: rounds.is_none(),
+            until,
+            turn: RefCell::default(),
+            release: None,
             won: false,
         }
     }
@@ -121,12 +146,10 @@ impl<'a> Acquisition<'a> {
         time::tick().saturating_duration_since(self.began)
     }
 
-    fn signals(&self) -> Vec<&'a engine::Signal> {
-        let cancel = self.spec.cancel.as_ref().map(|cancel| &cancel.signal);
-        [Some(&self.engine.shutdown), cancel]
-            .into_iter()
-            .flatten()
-            .collect()
+    fn signals(&self) -> [&'a Signal; 2] {
+        let shutdown = &self.engine.shutdown;
+        let cancel = self.spec.cancel.as_ref();
+        [shutdown, cancel.map_or(shutdown, |it| &it.signal)]
     }
 
     /// Reason to begin no further round, if any.
@@ -134,27 +157,166 @@ impl<'a> Acquisition<'a> {
         if self.engine.shutdown.is_given() {
             return Some(AcquireError::ShutDown);
         }
-        let cancelled = self
-            .spec
-            .cancel
-            .as_ref()
-            .is_some_and(CancelHandle::is_cancelled);
+        let cancel = self.spec.cancel.as_ref();
+        let cancelled = cancel.is_some_and(CancelHandle::is_cancelled);
         cancelled.then_some(AcquireError::Cancelled)
     }
 
-    /// The guard of a won lock. `note` notes the hold in the queue of its lock.
+    /// Steps, and does what comes out, until the call is won or gives up.
+    fn run(&mut self) -> Result<Hold, AcquireError> {
+        let shared: &Arc<ManagerState> = &self.engine.shared;
+        let fanout = &shared.fanout;
+        let call = Arc::clone(&self.call);
+        let signals = self.signals();
+        let mut watching = None;
+        let mut warn_at = self.waits.then(|| self.own_hold_at()).flatten();
+        if self.waits {
+            shared.queues.join(&call);
+        }
+        loop {
+            match self.step() {
+                Next::Ask(ask) => {
+                    if self.waits {
+                        shared.queues.owners.insert(ask.owner.token, &call);
+                        shared.queues.owners.insert(ask.owner.successor, &call);
+                    }
+                    call.ask(&ask, fanout);
+                    call.parker.sleep(Some(ask.deadline));
+                }
+                Next::Raise {
+                    round,
+                    owner,
+                    slot,
+                    token,
+                    deadline,
+                } => {
+                    count(&fanout.journal.counters.fencing_raises);
+                    let command = self.spec.of_slot(slot).commands.raise(owner, token);
+                    call.send(round, command, fanout);
+                    call.parker.sleep(Some(deadline));
+                }
+                Next::Sleep(until) => call.parker.sleep(Some(until)),
+                Next::TakeBack(release) => {
+                    self.release = call.take_back(release, fanout);
+                    self.turn.take();
+                }
+                Next::Won(win) => return self.guard(*win),
+                Next::GiveUp(why) => return Err(self.error(why)),
+                next @ (Next::Rest(until) | Next::AwaitTurn(until)) => {
+                    let mut turn = self.turn.borrow_mut();
+                    match next {
+                        // A ticket may be free at once.
+                        Next::AwaitTurn(_) if turn.waiting.is_none() => {
+                            turn.waiting = Some(shared.admission.enqueue(&call.parker));
+                            continue;
+                        }
+                        Next::Rest(_) => *turn = Turn::default(),
+                        _ => {}
+                    }
+                    drop(turn);
+                    if until.is_some_and(|it| it <= time::tick()) {
+                        continue;
+                    }
+                    // Most calls need no sleep. The signals are looked at once more after the watch begins.
+                    if watching.is_none() {
+                        watching = Some(call.parker.watch(&signals));
+                        continue;
+                    }
+                    let wake_at = warn_at.filter(|it| until.is_none_or(|until| *it < until));
+                    call.parker.sleep(wake_at.or(until));
+                    if wake_at.is_some_and(|it| it <= time::tick()) {
+                        warn_at = None;
+                        self.note_own_hold();
+                    }
+                }
+            }
+        }
+    }
+
+    /// One step of the call. Tells its news.
+    fn step(&self) -> Next {
+        let (next, news) = self.call.step(|call| {
+            let next = call.next(self, Now::read());
+            (next, std::mem::take(&mut call.news))
+        });
+        news.into_iter().for_each(|it| self.tell(it));
+        next
+    }
+
+    fn tell(&self, news: News) {
+        match news {
+            News::Load { asked, timed_out } => {
+                if let Some(ticket) = &self.turn.borrow().ticket {
+                    ticket.adjust_limit(asked, timed_out);
+                }
+            }
+            News::Forgotten(owner) => self.engine.shared.queues.owners.remove(owner),
+            News::Lost { lost, pause } => self.note(&lost, pause),
+        }
+    }
+
+    /// Leaves the queue, with a hold of this id if it has won, and the nodes' waiting lists.
+    fn leave(&self, held: Option<u64>) {
+        let shared = &self.engine.shared;
+        self.turn.take();
+        if self.waits {
+            shared.queues.leave(&self.call, held);
+        } else if let Some(id) = held {
+            shared.queues.begin_hold(self.spec, id);
+        }
+        let (release, news) = self
+            .call
+            .step(|call| (call.leave(held.is_none()), std::mem::take(&mut call.news)));
+        news.into_iter().for_each(|it| self.tell(it));
+        if let Some(release) = release {
+            self.call.leave(release, &shared.fanout);
+        }
+    }
+
+    /// The guard of a won lock.
     ///
     /// RACE: T1, this thread, enters the hold in the schedule; T2, the renewal thread, ends it, because the process was
     /// paused for longer than the ttl; T1 notes it in the queue, where it never ends, with all later calls behind it.
     /// Therefore T1 notes it first.
-    fn guard(&mut self, won: Won, note: impl FnOnce(u64)) -> Result<Hold, AcquireError> {
+    fn guard(&mut self, win: Win) -> Result<Hold, AcquireError> {
         let shared: &Arc<ManagerState> = &self.engine.shared;
+        let fanout = &shared.fanout;
+        let spec = self.spec.of_slot(win.slot);
+        self.record(RoundOutcome::Won, win.took);
+        debug!(
+            fanout.journal,
+            "{:?}: won in {}, token {}, {:?}",
+            self.spec.name,
+            About(win.took),
+            win.token,
+            win.owner
+        );
+        let client = self.call.entry.map(|it| it.client);
+        if let Some(keep) = spec.commands.keep(win.owner, client)
+            && !win.others.is_empty()
+        {
+            // Other slots that nodes granted, or may still grant, are given back. The call leaves the lists of these
+            // nodes: the manager's next waiting call has the same entry.
+            //
+            // RACE: behind the acquire, as in `Call::take_back`.
+            let release = Broadcast::release(keep, win.others, spec.ttl());
+            fanout.send(release, time::tick());
+        }
         self.note_majority();
         let id = shared.next_lock.fetch_add(1, Ordering::Relaxed);
+        let ticket = self.turn.take().ticket;
+        let round_ticket = ticket.filter(|_| win.is_handed_over);
+        let call = Arc::clone(&self.call);
+        let won = Won {
+            spec,
+            win,
+            call,
+            round_ticket,
+        };
         let lock = Arc::new(HoldInner::new(Arc::clone(shared), id, won));
-        note(id);
+        self.leave(Some(id));
         self.won = true;
-        shared.fanout.journal.observe(|| Event::Acquired {
+        fanout.journal.observe(|| Event::Acquired {
             lock: self.spec.observed(),
             waited: self.waited(),
             token: lock.token,
@@ -169,167 +331,40 @@ impl<'a> Acquisition<'a> {
         Ok(Hold::new(Arc::clone(self.engine), lock))
     }
 
-    /// Makes one attempt, as a new owner.
-    fn attempt(
-        &self,
-        round_ticket: RoundTicket,
-        request: &Request,
-        known: AttemptFacts,
-    ) -> Result<Won, NotWon> {
-        let fanout = &self.engine.shared.fanout;
-        let (attempt, broadcast) =
-            Attempt::prepare(fanout, round_ticket, request, known, Owner::draw()?)?;
-        attempt
-            .run(fanout, request, broadcast)
-            .map_err(NotWon::Lost)
+    fn record(&self, outcome: RoundOutcome, took: Duration) {
+        let lock = self.spec.observed();
+        let journal = &self.engine.shared.fanout.journal;
+        journal.record(Event::Round {
+            lock,
+            outcome,
+            took,
+        });
     }
 
-    /// One attempt, without a place in the queue. `to_the_end`: repeated while possibly no call got the lock.
-    fn once(&mut self, to_the_end: bool) -> Result<Hold, AcquireError> {
-        let shared = &self.engine.shared;
-        let request = Request::new(self.spec, &shared.config, None, self.end);
-        let mut known = AttemptFacts::default();
-        // For all tries together.
-        let turn_until = self.deadline(shared.config.response_timeout);
-        for tries in 0..UNDECIDED_MAX {
-            if let Some(err) = self.stopped() {
-                return Err(err);
-            }
-            let Some(round_ticket) = shared.admission.wait(turn_until, &self.signals()) else {
-                return Err(self.stopped().unwrap_or_else(|| self.without_turn()));
-            };
-            match self.attempt(round_ticket, &request, known) {
-                Ok(won) => return self.guard(won, |id| shared.queues.begin_hold(self.spec, id)),
-                Err(NotWon::Failed(error)) => return Err(error),
-                Err(NotWon::Lost(lost)) => {
-                    known = AttemptFacts {
-                        has_no_place: false,
-                        ..known.after(&lost)
-                    };
-                    let again = to_the_end && lost.is_undecided();
-                    let pause = pause::pause(
-                        false,
-                        tries,
-                        shared.config.retry_min,
-                        shared.config.retry_max,
-                        lost.free_in(),
-                        fastrand::f64(),
-                    );
-                    // The next slot is known.
-                    let pause = if known.only.is_some() {
-                        Duration::ZERO
-                    } else {
-                        pause
-                    };
-                    self.note(lost, pause);
-                    if !again || self.end.is_some_and(|end| end <= self.deadline(pause)) {
-                        break;
-                    }
-                    if tries.saturating_add(1) < UNDECIDED_MAX {
-                        engine::sleep(time::deadline(pause), &self.signals());
-                    }
-                }
-            }
-        }
-        Err(self.give_up())
-    }
-
-    /// Attempts until the lock is won or until `until`, in the manager's queue.
-    fn wait(&mut self, until: Option<Tick>) -> Result<Hold, AcquireError> {
-        let shared = &self.engine.shared;
-        let signals = self.signals();
-        // Other holders may release a permit.
-        let own = !self.spec.commands.has_slots
-            && shared.queues.held_by(&self.spec.commands) == HeldBy::ThisThread;
-        let mut warn_at = if own {
-            self.began.checked_add(self.spec.ttl())
-        } else {
-            None
-        };
-        let client = Some(shared.queues.client);
-        let request = Request::new(self.spec, &shared.config, client, self.end);
-        let mut queued =
-            QueuedCall::join(&shared.fanout, &shared.queues, &shared.admission, request);
-        loop {
-            let wake_at = warn_at.filter(|it| until.is_none_or(|until| *it < until));
-            let result = match queued.wait(wake_at.or(until), &signals) {
-                Woken::Try(round_ticket) => queued.try_now(round_ticket),
-                Woken::Won(attempt) => queued.finish(attempt),
-                Woken::GivenUp(lost) => {
-                    self.lost = Some(lost);
-                    drop(queued);
-                    return Err(self.give_up_in_outage(until));
-                }
-                Woken::Stopped
-                    if self.stopped().is_none() && wake_at.is_some_and(|it| it <= time::tick()) =>
-                {
-                    warn_at = None;
-                    self.note_own_hold();
-                    continue;
-                }
-                Woken::Stopped => {
-                    // Only other rounds of this manager keep the call from asking the nodes.
-                    let waits_for_turn = queued.turn.is_awaited();
-                    drop(queued);
-                    return Err(self.stopped().unwrap_or_else(|| {
-                        if waits_for_turn {
-                            self.without_turn()
-                        } else {
-                            self.give_up()
-                        }
-                    }));
-                }
-            };
-            match result {
-                Ok(won) => return self.guard(won, |id| queued.leave_with(id)),
-                Err(NotWon::Failed(error)) => return Err(error),
-                Err(NotWon::Lost(lost)) => self.note(lost, queued.pause),
-            }
-            if self.is_hopeless() {
-                if let Some(lost) = self
-                    .lost
-                    .as_ref()
-                    .filter(|it| it.finds_a_majority() == Some(false))
-                {
-                    queued.give_up_for_all(lost);
-                }
-                drop(queued);
-                return Err(self.give_up_in_outage(until));
-            }
-        }
-    }
-
-    /// The error of a call that an outage ends, or a key in use.
-    fn give_up_in_outage(&mut self, until: Option<Tick>) -> AcquireError {
-        if self.outage.is_some() {
-            let end = self.began.checked_add(OUTAGE_PAUSE).unwrap_or(self.began);
-            engine::sleep(until.map_or(end, |until| until.min(end)), &self.signals());
-        }
-        self.stopped().unwrap_or_else(|| self.give_up())
-    }
-
-    fn note(&mut self, lost: LostAttempt, pause: Duration) {
+    /// Tells of a lost round.
+    fn note(&self, lost: &Arc<Lost>, pause: Duration) {
+        self.record(
+            match lost.why {
+                LossReason::Held => RoundOutcome::Held,
+                LossReason::Overtaken => RoundOutcome::Overtaken,
+                LossReason::KeyInUse => RoundOutcome::KeyInUse,
+                LossReason::NoQuorum => RoundOutcome::NoQuorum,
+                LossReason::TooLate => RoundOutcome::TooLate,
+            },
+            lost.took,
+        );
         let took = About(lost.took);
         let pause = About(pause);
         debug!(
             self.engine.shared.fanout.journal,
             "{:?}: lost round ({}) in {took}, next try in {pause}", self.spec.name, lost.why
         );
-        self.note_quarantine(&lost);
-        // The wait for other calls of this manager is no outage.
-        self.outage = self.outage.and_then(|it| it.checked_add(lost.waited));
+        self.note_quarantine(lost);
         match lost.finds_a_majority() {
-            Some(true) => {
-                self.outage = None;
-                self.note_majority();
-            }
-            Some(false) => {
-                self.outage.get_or_insert_with(time::tick);
-                self.note_failure(&lost);
-            }
+            Some(true) => self.note_majority(),
+            Some(false) => self.note_failure(lost),
             None => {}
         }
-        self.lost = Some(lost);
     }
 
     /// Notes an answer of a majority, for the whole manager.
@@ -345,7 +380,7 @@ impl<'a> Acquisition<'a> {
     }
 
     /// Notes an attempt without a majority.
-    fn note_failure(&self, lost: &LostAttempt) {
+    fn note_failure(&self, lost: &Lost) {
         if lost
             .rows
             .contains(&NodeAnswer::Failed(NodeFailure::ShutDown))
@@ -366,7 +401,7 @@ impl<'a> Acquisition<'a> {
     }
 
     /// Logs a wait for quarantined servers, once per manager: a newcomer would not expect it.
-    fn note_quarantine(&self, lost: &LostAttempt) {
+    fn note_quarantine(&self, lost: &Lost) {
         // A quarantine that is nearly over needs no line.
         let is_long = |waits: &(usize, Duration)| {
             lost.why == LossReason::NoQuorum && Duration::from_millis(10) < waits.1
@@ -399,36 +434,23 @@ impl<'a> Acquisition<'a> {
         }
     }
 
-    /// The error of a call without its turn; that of its last attempt if it had one.
-    fn without_turn(&mut self) -> AcquireError {
-        if self.lost.is_some() {
-            return self.give_up();
-        }
-        AcquireError::Busy {
-            name: self.spec.name.clone(),
-            waited: self.waited(),
-        }
+    /// When a call for a lock that this thread took itself has waited for a ttl.
+    fn own_hold_at(&self) -> Option<Tick> {
+        // Other holders may release a permit.
+        let own = !self.spec.commands.has_slots && self.held_by() == HeldBy::ThisThread;
+        own.then(|| self.began.checked_add(self.spec.ttl()))
+            .flatten()
     }
 
-    /// Whether a further wait is useless.
-    fn is_hopeless(&self) -> bool {
-        let shared = &self.engine.shared;
-        let patience = shared.config.outage_timeout;
-        let of_manager = || shared.outage.lock().since();
-        let is_settled = |lost: &LostAttempt| {
-            lost.why == LossReason::KeyInUse || outage::is_of_access(&lost.rows)
-        };
-        self.lost.as_ref().is_some_and(is_settled)
-            || self
-                .outage
-                .is_some_and(|own| outage::is_hopeless(own, of_manager(), patience, time::tick()))
+    fn held_by(&self) -> HeldBy {
+        self.engine.shared.queues.held_by(&self.spec.commands)
     }
 
     /// Logs that this thread has waited for a ttl for a lock that it took itself.
     ///
     /// Only a call that began so can be in this state: no thread takes a lock while it waits for it.
     fn note_own_hold(&self) {
-        if self.engine.shared.queues.held_by(&self.spec.commands) == HeldBy::ThisThread {
+        if self.held_by() == HeldBy::ThisThread {
             warn!(
                 self.engine.shared.fanout.journal,
                 "{:?}: this thread has waited for {} for a lock it took itself, a deadlock if it still has the guard: drop the \
@@ -439,42 +461,51 @@ impl<'a> Acquisition<'a> {
         }
     }
 
-    /// The error of the last attempt. Waits for the release of its grants, within a response timeout and the call's
-    /// time, so that the call leaves nothing behind if possible.
-    fn give_up(&mut self) -> AcquireError {
-        let shared = &self.engine.shared;
-        let waited = self.waited();
+    /// The error of a call that gives up. It leaves its queue and the lists first.
+    fn error(&mut self, why: Why) -> AcquireError {
+        let fanout = &self.engine.shared.fanout;
         let name = self.spec.name.clone();
-        let by = shared.queues.held_by(&self.spec.commands);
-        let Some(lost) = self.lost.take() else {
-            // The manager holds the lock itself, or other calls were first. No node was asked.
-            let nodes = shared.fanout.not_asked(time::tick());
-            let votes = nodes.iter().filter(|it| it.answer == NodeAnswer::NotAsked);
-            if by == HeldBy::Other && votes.count() < quorum(nodes.len()) {
-                return AcquireError::NoQuorum {
-                    name,
-                    nodes,
-                    waited,
-                };
+        let (lost, outage) = self.call.step(|call| (call.lost.clone(), call.outage));
+        if let Some(lost) = lost.as_ref().filter(|it| it.why == LossReason::NoQuorum) {
+            self.wait_for_rows();
+            if why == Why::Hopeless && self.waits && lost.finds_a_majority() == Some(false) {
+                let rows = self.call.step(|call| call.rows());
+                let lost = Arc::new(Lost {
+                    rows,
+                    ..Lost::clone(lost)
+                });
+                self.engine.shared.queues.give_up_for_all(&self.call, &lost);
             }
-            return AcquireError::Held {
-                name,
-                by,
-                nodes,
-                waited,
-            };
+        }
+        let nodes = fanout.report(self.call.step(|call| call.rows()));
+        self.leave(None);
+        match why {
+            Why::NoRandomness(reason) => return AcquireError::NoRandomness { reason },
+            Why::NoToken => return AcquireError::KeyInUse { name, nodes },
+            Why::Hopeless if self.waits && outage.is_some() => {
+                let end = self.began.checked_add(OUTAGE_PAUSE).unwrap_or(self.began);
+                let end = self.until.map_or(end, |until| until.min(end));
+                engine::sleep(end, &self.signals());
+            }
+            _ => {}
+        }
+        let stopped = self.stopped().filter(|_| self.waits || why == Why::Stopped);
+        if let Some(stopped) = stopped {
+            return stopped;
+        }
+        let waited = self.waited();
+        let Some(lost) = lost else {
+            return self.error_unasked(why == Why::TimeOver { turn: true });
         };
-        if let Some(release) = &lost.release {
-            release.wait(self.deadline(shared.fanout.response_timeout));
+        // The release of its grants, within a response timeout and the call's time, so that the call leaves nothing behind
+        // if possible.
+        if let Some(release) = &self.release {
+            release.wait(self.deadline(fanout.response_timeout));
         }
-        if lost.why == LossReason::NoQuorum {
-            lost.round.wait_for_rows(self.deadline(REASONS));
-        }
-        let nodes = shared.fanout.report(lost.round.rows());
         match lost.why {
             LossReason::Held | LossReason::Overtaken => AcquireError::Held {
                 name,
-                by,
+                by: self.held_by(),
                 nodes,
                 waited,
             },
@@ -491,11 +522,94 @@ impl<'a> Acquisition<'a> {
             LossReason::KeyInUse => AcquireError::KeyInUse { name, nodes },
         }
     }
+
+    /// The error of a call that has asked no node: the manager holds the lock itself, other calls were first, or other
+    /// rounds had all tickets.
+    fn error_unasked(&self, awaits_turn: bool) -> AcquireError {
+        let name = self.spec.name.clone();
+        let waited = self.waited();
+        if awaits_turn {
+            return AcquireError::Busy { name, waited };
+        }
+        let by = self.held_by();
+        let nodes = self.engine.shared.fanout.not_asked(time::tick());
+        let votes = nodes.iter().filter(|it| it.answer == NodeAnswer::NotAsked);
+        if by == HeldBy::Other && votes.count() < quorum(nodes.len()) {
+            return AcquireError::NoQuorum {
+                name,
+                nodes,
+                waited,
+            };
+        }
+        AcquireError::Held {
+            name,
+            by,
+            nodes,
+            waited,
+        }
+    }
+
+    /// Waits for the reasons of all nodes.
+    fn wait_for_rows(&self) {
+        let deadline = self.deadline(REASONS);
+        while self.call.step(|call| call.has_open_rows()) && time::tick() < deadline {
+            self.call.parker.sleep(Some(deadline));
+        }
+    }
+}
+
+impl View for Acquisition<'_> {
+    fn time_for_all(&self, at: Moment) -> Option<u64> {
+        self.engine.shared.fanout.time_for_all(at)
+    }
+
+    fn quarantined_of(&self, nodes: NodeSet, asked: Tick) -> Vec<(NodeId, NodeFailure)> {
+        self.engine.shared.fanout.quarantined_of(nodes, asked)
+    }
+
+    fn notifying(&self) -> usize {
+        self.engine.shared.fanout.notifying()
+    }
+
+    fn deadline(&self, now: Tick) -> Tick {
+        self.engine.shared.fanout.deadline(now)
+    }
+
+    fn outage(&self) -> Option<Tick> {
+        self.engine.shared.outage.lock().since()
+    }
+
+    fn is_stopped(&self) -> bool {
+        self.signals().iter().any(|it| it.is_given())
+    }
+
+    fn take_turn(&self) -> Option<Duration> {
+        let mut turn = self.turn.borrow_mut();
+        let ticket = match &turn.waiting {
+            Some(waiting) => waiting.take()?,
+            None => self.engine.shared.admission.try_enter()?,
+        };
+        let waited = ticket.waited;
+        *turn = Turn {
+            waiting: None,
+            ticket: Some(ticket),
+        };
+        Some(waited)
+    }
+
+    fn draw(&self) -> Result<OwnerToken, String> {
+        draw_owner()
+    }
+
+    fn random(&self) -> f64 {
+        fastrand::f64()
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::call::Call;
     use crate::config::Config;
     use crate::engine::NodeAddress;
     use crate::wire::{KeyTtls, LockCommands};
@@ -563,29 +677,28 @@ mod tests {
         assert_eq!(waits.deadline(Duration::from_secs(600)), until + slack);
         let tries = Acquisition::new(&engine, &spec, WaitLimit::None);
         assert_eq!(tries.end, Some(tries.began + slack));
-        assert!(tries.deadline(Duration::ZERO) <= time::tick());
-        assert_eq!(
-            Acquisition::new(&engine, &spec, WaitLimit::Forever).end,
-            None
-        );
+        let endless = Acquisition::new(&engine, &spec, WaitLimit::Forever);
+        assert_eq!(endless.end, None);
 
-        let over = Some(time::tick());
-        let request = Request::new(&spec, config, None, over);
-        let round_ticket = engine.shared.admission.enter();
-        let (attempt, _) = Attempt::prepare(
-            &engine.shared.fanout,
-            round_ticket,
-            &request,
-            AttemptFacts::default(),
-            Owner::draw().unwrap_or_else(|_| panic!("no owner")),
-        )
-        .unwrap_or_else(|_| panic!("no attempt"));
-        assert_eq!(Some(attempt.deadline), over);
+        // It ends with its only round.
+        engine.shared.admission.allow(1);
+        let limits = Limits {
+            rounds: Some(1),
+            until: None,
+            end: Some(time::tick()),
+        };
+        let client = engine.shared.queues.client;
+        let over = Acquisition {
+            call: CallInner::new(&spec, config, 1, client, limits),
+            ..tries
+        };
+        let next = over.step();
+        assert!(matches!(next, Next::Ask(ask) if Some(ask.deadline) == limits.end));
     }
 
     /// Here it ends at the first moment at which it can: nobody looks after locks any more.
     #[test]
-    fn h2_a_hold_that_ends_before_its_call_has_returned_leaves_no_line() {
+    fn h2_a_hold_that_ends_before_its_call_has_returned_leaves_no_line_and_no_owner() {
         let engine = Engine::start(
             Config::default(),
             vec![NodeAddress::parse("redis://127.0.0.1:1").unwrap()],
@@ -598,29 +711,25 @@ mod tests {
             b"x",
             LockCommands::mutex(b"", b"x", KeyTtls::default()),
         );
-        let client = Some(shared.queues.client);
         let spec = Arc::new(spec);
-        let mut call = Acquisition::new(&engine, &spec, WaitLimit::None);
         shared.schedule.stop();
-        let won = || Won::just_now(&spec, Duration::from_secs(10));
-
-        let tried = call
-            .guard(won(), |id| shared.queues.begin_hold(&spec, id))
-            .unwrap();
-        assert!(shared.queues.is_empty() && !tried.is_valid(), "after a try");
-
-        let queued = QueuedCall::join(
-            &shared.fanout,
-            &shared.queues,
-            &shared.admission,
-            Request::new(&spec, &shared.config, client, None),
-        );
-        let waited = call.guard(won(), |id| queued.leave_with(id)).unwrap();
-        assert!(
-            shared.queues.is_empty() && !waited.is_valid(),
-            "after a wait"
-        );
-        drop((tried, waited));
+        for (limit, when) in [
+            (WaitLimit::None, "after a try"),
+            (WaitLimit::Forever, "after a wait"),
+        ] {
+            let mut call = Acquisition::new(&engine, &spec, limit);
+            call.call.step(Call::grant_all);
+            if call.waits {
+                shared.queues.join(&call.call);
+            }
+            let won = Won::just_now(&spec, Duration::from_secs(10));
+            if let Some(entry) = call.call.entry {
+                assert_eq!(entry.client, shared.queues.client);
+                shared.queues.owners.insert(won.win.owner, &call.call);
+            }
+            let hold = call.guard(won.win).unwrap();
+            assert!(shared.queues.is_empty() && !hold.is_valid(), "{when}");
+        }
         assert_eq!(shared.fanout.journal.counters.snapshot().locks_lost, 2);
     }
 }

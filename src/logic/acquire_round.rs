@@ -72,7 +72,7 @@ impl Rule {
 }
 
 /// One acquire round.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct AcquireRound {
     rule: Rule,
     proposal: u64,
@@ -301,7 +301,7 @@ fn seen(votes: &Votes, number: u64) -> u64 {
 }
 
 /// One raise round.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct RaiseRound {
     rule: Rule,
     token: u64,

@@ -13,7 +13,7 @@ pub(crate) fn quorum(nodes: usize) -> usize {
 /// Decision of a kind of round; a [`Ballot`] does the rest.
 pub(crate) trait Round: Send + 'static {
     /// Result of the round.
-    type End: Copy + Send;
+    type End: Copy + std::fmt::Debug + Send;
 
     /// Notes a vote, if its time matters.
     fn note(&mut self, _node: NodeId, _vote: &Answer, _now: Moment) {}
@@ -40,6 +40,7 @@ pub(crate) enum Step<D> {
 }
 
 /// A round under way.
+#[derive(Clone, Debug)]
 pub(crate) struct Ballot<R: Round> {
     pub(super) round: R,
     pub(super) votes: Votes,

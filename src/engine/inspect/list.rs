@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use crate::answer::Answer;
 use crate::engine::park::{Signal, sleep};
-use crate::engine::round::pending::{NodeQuery, Timed, query_many};
+use crate::engine::round::{NodeQuery, Timed, query_many};
 use crate::engine::shared::ManagerState;
 use crate::error::{AcquireError, NodeAnswer, NodeFailure};
 use crate::ids::NodeId;

@@ -7,7 +7,7 @@ use super::{
     Server, World, calm_down, hastily, join, ms, patiently, sleep_until, spawn, take_each, until,
 };
 use crate::engine::CancelHandle;
-use crate::engine::round::pending::{NodeQuery, query_many};
+use crate::engine::round::{NodeQuery, query_many};
 use crate::error::AcquireError;
 use crate::manager::LockManager;
 use crate::sys::checked::{self, OwnThread};

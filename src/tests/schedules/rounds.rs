@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use super::{hastily, join, ms, patiently, spawn};
 use crate::answer::{AcquireReply, Answer};
-use crate::engine::round::pending::Pending;
+use crate::engine::round::Pending;
 use crate::error::NodeAnswer;
 use crate::ids::NodeId;
 use crate::logic::acquire_round::{AcquireEnd, AcquireRound, LossReason, Rule};
@@ -16,7 +16,7 @@ use crate::time::{Moment, deadline};
 /// A round of three.
 fn round() -> Arc<Pending<AcquireRound>> {
     let round = AcquireRound::new(Rule::Exclusive, 7, Moment::now().checked_add(ms(10_000)));
-    Arc::new(Pending::new(3, round))
+    Arc::new(Pending::new(3, round, None))
 }
 
 fn deliver(
@@ -37,9 +37,8 @@ fn deliver(
     })
 }
 
-/// Calls that give up together, because of an outage, wait for the same round.
 #[test]
-fn all_who_wait_for_a_round_are_woken_by_its_decision_and_by_its_last_row() {
+fn all_who_wait_for_a_round_are_woken_by_its_decision() {
     patiently(8_000, || {
         let pending = round();
         let wait = |pending: &Pending<AcquireRound>| {
@@ -48,12 +47,6 @@ fn all_who_wait_for_a_round_are_woken_by_its_decision_and_by_its_last_row() {
                 AcquireEnd::Won { token: 7 }
             );
             assert_eq!(checked::now(), ms(0), "the wake-up was another's");
-            pending.wait_for_rows(deadline(ms(100)));
-            assert_eq!(
-                checked::now(),
-                ms(0),
-                "the wake-up of the last row was another's"
-            );
         };
         let theirs = Arc::clone(&pending);
         let other = spawn("waiter", move || wait(&theirs));
@@ -78,12 +71,6 @@ fn whoever_waits_for_a_round_is_woken_by_its_decision_and_needs_no_other_vote() 
 
         assert_eq!(end, AcquireEnd::Won { token: 7 });
         assert_eq!(checked::now(), ms(0), "the wake-up was lost");
-        pending.wait_for_rows(deadline(ms(100)));
-        assert_eq!(
-            checked::now(),
-            ms(0),
-            "the wake-up of the last row was lost"
-        );
         join(threads);
         assert_eq!(counted.load(Ordering::Relaxed), 2, "the third is late");
         assert!(pending.rows().iter().all(|it| *it == NodeAnswer::Granted));
@@ -106,7 +93,7 @@ fn votes_a_timeout_and_somebody_who_closes_the_round_agree_on_one_end() {
         let end = pending.wait(deadline(ms(100)));
 
         join(threads);
-        assert!(pending.is_over());
+        assert!(pending.end().is_some());
         assert_eq!(pending.wait(deadline(ms(100))), end, "it stays that");
         let counted = counted.load(Ordering::Relaxed);
         match end {

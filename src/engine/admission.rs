@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::engine::park::{Parker, Signal};
+use crate::engine::park::Parker;
 use crate::logic::round_limit::RoundLimit;
 use crate::sys::sync::Mutex;
 use crate::time::{self, Tick};
@@ -32,9 +32,9 @@ struct Tickets {
 
 /// The right to a round.
 pub(crate) struct RoundTicket {
-    pub(super) admission: Arc<Admission>,
+    admission: Arc<Admission>,
     /// Wait for this ticket.
-    pub(super) waited: Duration,
+    pub(crate) waited: Duration,
 }
 
 /// A place among the waiting calls until dropped.
@@ -53,25 +53,6 @@ impl Admission {
         }
         tickets.under_way = tickets.under_way.saturating_add(1);
         Some(self.ticket(Duration::ZERO))
-    }
-
-    /// Waits for a ticket; `None` at `until`, or when one of the `signals` is given.
-    pub(crate) fn wait(self: &Arc<Self>, until: Tick, signals: &[&Signal]) -> Option<RoundTicket> {
-        if let Some(ticket) = self.try_enter() {
-            return Some(ticket);
-        }
-        let parker = Arc::new(Parker::default());
-        let _watching = parker.watch(signals);
-        let waiting = self.enqueue(&parker);
-        loop {
-            if let Some(ticket) = waiting.take() {
-                return Some(ticket);
-            }
-            if until <= time::tick() || signals.iter().any(|it| it.is_given()) {
-                return None;
-            }
-            parker.sleep(Some(until));
-        }
     }
 
     /// A ticket, whatever the limit.
@@ -135,7 +116,7 @@ impl Admission {
 
 impl RoundTicket {
     /// Adjusts the limit after a round that began at `asked`.
-    pub(super) fn adjust_limit(&self, asked: Tick, timed_out: bool) {
+    pub(crate) fn adjust_limit(&self, asked: Tick, timed_out: bool) {
         self.admission.change(|tickets| {
             if timed_out {
                 let under_way = tickets.under_way;
@@ -172,43 +153,9 @@ impl Drop for Waiting {
     }
 }
 
-/// The wait for a ticket of a call with other things to wait for.
-#[derive(Default)]
-pub(crate) struct RoundWait(Option<Waiting>);
-
-impl RoundWait {
-    /// A ticket, if the call `wants` one and it is free. Otherwise the ticket wakes `parker` later. A call that does
-    /// not want a ticket loses its place.
-    pub(crate) fn wait(
-        &mut self,
-        wants: bool,
-        admission: &Arc<Admission>,
-        parker: &Arc<Parker>,
-    ) -> Option<RoundTicket> {
-        let ticket = match &self.0 {
-            _ if !wants => None,
-            Some(waiting) => Some(waiting.take()?),
-            // A ticket may be free at once: the thread then wakes for nothing.
-            None => admission
-                .try_enter()
-                .or_else(|| self.0.insert(admission.enqueue(parker)).take()),
-        };
-        if ticket.is_some() || !wants {
-            self.0 = None;
-        }
-        ticket
-    }
-
-    /// Whether the call waits for a ticket.
-    pub(crate) fn is_awaited(&self) -> bool {
-        self.0.is_some()
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::engine::park::CancelHandle;
 
     fn admission(limit: usize) -> Arc<Admission> {
         let admission = Arc::new(Admission::default());
@@ -264,19 +211,6 @@ mod tests {
             let is_given = admission.tickets.lock().given.contains(&waiting.id);
             assert_eq!(is_given, releases.len() < 2);
         }
-    }
-
-    #[test]
-    fn h5_who_waits_for_a_slot_can_be_cancelled_and_has_an_end() {
-        let admission = admission(1);
-        let _ticket = admission.enter();
-        let cancel = CancelHandle::new();
-        cancel.cancel();
-        let far = time::tick().checked_add(Duration::from_secs(600)).unwrap();
-
-        assert!(admission.wait(far, &[&cancel.signal]).is_none());
-        assert!(admission.wait(time::tick(), &[]).is_none());
-        assert!(admission.tickets.lock().waiting.is_empty());
     }
 
     #[test]
