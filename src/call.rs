@@ -90,8 +90,10 @@ struct HandOvers {
 pub(crate) struct Call {
     terms: Terms,
     phase: Phase,
-    /// Rounds so far, hand-overs included.
+    /// Rounds so far.
     rounds: u32,
+    /// Time of the last answer.
+    heard_at: Option<Tick>,
     asked: Asked,
     hand_overs: HandOvers,
     /// Its owner on the nodes.
@@ -133,6 +135,7 @@ impl Call {
         Call {
             phase: Phase::Waiting,
             rounds: 0,
+            heard_at: None,
             asked: Asked::nothing(&terms),
             terms,
             hand_overs: HandOvers::default(),
@@ -170,8 +173,14 @@ impl Call {
         self.terms.end.map_or(deadline, |end| end.min(deadline))
     }
 
-    /// The next step.
+    /// The next step. `view` was taken at `now` or later.
+    ///
+    /// RACE: T1, this call, looks at the nodes; T2, a node, shows a longer `max_ttl` and then grants the lock; T1 counts the
+    /// grant of another node, which is in quarantine for longer now. Therefore T1 looks again behind the last answer.
     pub(crate) fn next(&mut self, view: &impl View, now: Now) -> Next {
+        if self.heard_at > Some(now.tick) {
+            return Next::Sleep(now.tick);
+        }
         match &mut self.phase {
             Phase::Waiting => self.wait(view, now),
             Phase::Asking => self.ask_on(view, now),
@@ -351,17 +360,18 @@ impl Call {
         node: NodeId,
         answer: Answer,
         reached: bool,
-        now: Moment,
+        now: Now,
     ) -> (bool, bool) {
+        self.heard_at = self.heard_at.max(Some(now.tick));
         let step = match &mut self.phase {
             Phase::Raising(raising) if raising.round == round => {
-                raising.ballot.on_vote(node, answer, now)
+                raising.ballot.on_vote(node, answer, now.moment)
             }
             _ if self.asked.round == round => {
                 if !reached {
                     self.asked.reached.remove(node);
                 }
-                self.asked.ballot.on_vote(node, answer, now)
+                self.asked.ballot.on_vote(node, answer, now.moment)
             }
             _ => Step::Late,
         };

@@ -45,8 +45,8 @@ pub(crate) use crate::engine::spec::LockSpec;
 pub(crate) use crate::engine::nodes::primary::{NodeAddress, OVERLAP};
 
 use crate::engine::listeners::Callbacks;
-pub(crate) use crate::engine::nodes::fanout::Broadcast;
 use crate::engine::nodes::fanout::Fanout;
+pub(crate) use crate::engine::nodes::fanout::{Broadcast, Look};
 use crate::engine::queue::Queues;
 use crate::engine::schedule::Schedule;
 use crate::engine::shared::NodeEventHandler;

@@ -175,7 +175,7 @@ fn ask(call: &mut Call, world: &World) -> Ask {
 
 fn answer(call: &mut Call, ask: &Ask, answers: impl IntoIterator<Item = Answer>) {
     for (number, answer) in (0..).zip(answers) {
-        call.on_answer(ask.round, node(number), answer, true, Moment::now());
+        call.on_answer(ask.round, node(number), answer, true, Now::read());
     }
 }
 
@@ -635,7 +635,7 @@ fn h5_a_call_that_could_send_nothing_goes_on_as_the_same_owner_and_sends_no_rele
     };
     call.on_sent(claim.round, NodeSet::default());
     for number in 0..3 {
-        call.on_answer(claim.round, node(number), refused(), false, Moment::now());
+        call.on_answer(claim.round, node(number), refused(), false, Now::read());
     }
 
     assert!(matches!(call.next(&world, Now::read()), Next::Rest(_)));
@@ -670,7 +670,7 @@ fn a_grant_that_comes_behind_a_lost_round_is_given_back_by_the_next() {
     let early = ask(&mut call, &world);
     answer(&mut call, &early, [held(1), held(1)]);
     assert!(matches!(settled(&mut call, &world), Next::Rest(_)));
-    call.on_answer(early.round, node(2), GRANTED, true, Moment::now());
+    call.on_answer(early.round, node(2), GRANTED, true, Now::read());
 
     let next = asked(&mut call, &world, [held(1), held(1)]);
 
@@ -722,7 +722,7 @@ fn refusals_of_a_quarantined_majority_are_no_votes_and_the_open_nodes_decide() {
 
     let next = call.next(&world, after(Now::read(), TIMEOUT / 2));
     assert!(matches!(next, Next::Sleep(_)), "it waits for the third");
-    call.on_answer(asked.round, node(2), held(1), true, Moment::now());
+    call.on_answer(asked.round, node(2), held(1), true, Now::read());
 
     let _ = call.next(&world, Now::read());
     assert_eq!(call.lost.as_ref().unwrap().why, LossReason::NoQuorum);
@@ -787,7 +787,7 @@ fn counters_ahead_are_raised_and_a_key_that_was_handed_over_meanwhile_has_a_shor
 
     for number in [0, 2] {
         let taken = Answer::Raise(crate::answer::RaiseReply::Taken);
-        call.on_answer(round, node(number), taken, true, Moment::now());
+        call.on_answer(round, node(number), taken, true, Now::read());
     }
 
     let Next::Won(win) = call.next(&world, Now::read()) else {
@@ -807,7 +807,7 @@ fn an_answer_to_an_earlier_round_changes_nothing() {
     let second = ask(&mut call, &world);
 
     assert_eq!(
-        call.on_answer(early.round, node(2), GRANTED, true, Moment::now()),
+        call.on_answer(early.round, node(2), GRANTED, true, Now::read()),
         (false, false)
     );
 

@@ -172,8 +172,9 @@ impl CallInner {
         token: u64,
         to: NodeSet,
     ) -> Option<(OwnerToken, Entering)> {
-        let since = fanout.time_for_all(self.began)?;
-        let is_notified = quorum(fanout.nodes.len()) <= fanout.notifying();
+        let look = fanout.look();
+        let since = look.time_for_all(self.began)?;
+        let is_notified = quorum(fanout.nodes.len()) <= look.notifying();
         // An acquire of its own skips stalled nodes.
         if !is_notified || fanout.is_late(time::tick()) {
             return None;
@@ -214,7 +215,7 @@ pub(super) struct CallRound {
 
 impl ReplyHandler for CallRound {
     fn deliver(&self, node: NodeId, answer: Answer, reached: bool) -> bool {
-        let now = Moment::now();
+        let now = Now::read();
         let step = |call: &mut Call| call.on_answer(self.round, node, answer, reached, now);
         let (counts, is_next) = self.call.step(step);
         if is_next {

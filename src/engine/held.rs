@@ -318,7 +318,7 @@ impl HoldInner {
         }
         let ttl = lease::whole_millis(ttl);
         let fanout = &self.shared.fanout;
-        let ends_at = fanout.deadline(time::tick());
+        let ends_at = fanout.look().deadline(time::tick());
         let mut batch = Enqueued::default();
         let extension = self.step(|state, now| {
             state.note_grants(now.moment);

@@ -163,7 +163,7 @@ pub(crate) fn query_many(
     fanout: &Fanout,
     commands: impl IntoIterator<Item = NodeQuery>,
 ) -> Vec<Vec<Timed>> {
-    let deadline = fanout.deadline(time::tick());
+    let deadline = fanout.look().deadline(time::tick());
     let begin = |NodeQuery { command, to }| {
         let round = Pending::among(fanout, ProbeRound::default(), to);
         let sent = Moment::now();

@@ -50,7 +50,7 @@ impl Servers for ManagerState {
     }
 
     fn time_for_all(&self, now: Moment) -> Option<u64> {
-        self.fanout.time_for_all(now)
+        self.fanout.look().time_for_all(now)
     }
 
     fn pause(&self, left: Duration, now: Tick) -> Duration {

@@ -1,6 +1,7 @@
 //! The blocking loop of an acquisition, and the words of its errors.
 
 use std::cell::RefCell;
+use std::iter;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -8,8 +9,8 @@ use std::time::Duration;
 use crate::call::lost::Lost;
 use crate::call::steps::{News, Next, UNDECIDED_MAX, View, Why, Win};
 use crate::engine::{
-    self, Broadcast, CallInner, CancelHandle, Engine, HoldInner, Limits, LockSpec, ManagerState,
-    Pending, RoundTicket, Signal, Waiting, Won, draw_owner,
+    self, Broadcast, CallInner, CancelHandle, Engine, HoldInner, Limits, LockSpec, Look,
+    ManagerState, Pending, RoundTicket, Signal, Waiting, Won, draw_owner,
 };
 use crate::error::{AcquireError, HeldBy, NodeAnswer, NodeFailure, Rows};
 use crate::ids::{NodeId, NodeSet, OwnerToken};
@@ -146,10 +147,9 @@ impl<'a> Acquisition<'a> {
         time::tick().saturating_duration_since(self.began)
     }
 
-    fn signals(&self) -> [&'a Signal; 2] {
-        let shutdown = &self.engine.shutdown;
-        let cancel = self.spec.cancel.as_ref();
-        [shutdown, cancel.map_or(shutdown, |it| &it.signal)]
+    fn signals(&self) -> impl Iterator<Item = &'a Signal> {
+        let cancel = self.spec.cancel.as_ref().map(|it| &it.signal);
+        iter::once(&self.engine.shutdown).chain(cancel)
     }
 
     /// Reason to begin no further round, if any.
@@ -167,7 +167,7 @@ impl<'a> Acquisition<'a> {
         let shared: &Arc<ManagerState> = &self.engine.shared;
         let fanout = &shared.fanout;
         let call = Arc::clone(&self.call);
-        let signals = self.signals();
+        let signals: Vec<_> = self.signals().collect();
         let mut watching = None;
         let mut warn_at = self.waits.then(|| self.own_hold_at()).flatten();
         if self.waits {
@@ -235,8 +235,15 @@ impl<'a> Acquisition<'a> {
 
     /// One step of the call. Tells its news.
     fn step(&self) -> Next {
+        let now = Now::read();
+        // With nothing locked: a worker that brings an answer waits for this step.
+        let view = CallView {
+            acquisition: self,
+            look: self.engine.shared.fanout.look(),
+            is_stopped: self.signals().any(Signal::is_given),
+        };
         let (next, news) = self.call.step(|call| {
-            let next = call.next(self, Now::read());
+            let next = call.next(&view, now);
             (next, std::mem::take(&mut call.news))
         });
         news.into_iter().for_each(|it| self.tell(it));
@@ -485,7 +492,7 @@ impl<'a> Acquisition<'a> {
             Why::Hopeless if self.waits && outage.is_some() => {
                 let end = self.began.checked_add(OUTAGE_PAUSE).unwrap_or(self.began);
                 let end = self.until.map_or(end, |until| until.min(end));
-                engine::sleep(end, &self.signals());
+                engine::sleep(end, &self.signals().collect::<Vec<_>>());
             }
             _ => {}
         }
@@ -558,36 +565,43 @@ impl<'a> Acquisition<'a> {
     }
 }
 
-impl View for Acquisition<'_> {
+/// What one step of the call looks at.
+struct CallView<'a> {
+    acquisition: &'a Acquisition<'a>,
+    look: Look,
+    is_stopped: bool,
+}
+
+impl View for CallView<'_> {
     fn time_for_all(&self, at: Moment) -> Option<u64> {
-        self.engine.shared.fanout.time_for_all(at)
+        self.look.time_for_all(at)
     }
 
     fn quarantined_of(&self, nodes: NodeSet, asked: Tick) -> Vec<(NodeId, NodeFailure)> {
-        self.engine.shared.fanout.quarantined_of(nodes, asked)
+        self.look.quarantined_of(nodes, asked)
     }
 
     fn notifying(&self) -> usize {
-        self.engine.shared.fanout.notifying()
+        self.look.notifying()
     }
 
     fn deadline(&self, now: Tick) -> Tick {
-        self.engine.shared.fanout.deadline(now)
+        self.look.deadline(now)
     }
 
     fn outage(&self) -> Option<Tick> {
-        self.engine.shared.outage.lock().since()
+        self.acquisition.engine.shared.outage.lock().since()
     }
 
     fn is_stopped(&self) -> bool {
-        self.signals().iter().any(|it| it.is_given())
+        self.is_stopped
     }
 
     fn take_turn(&self) -> Option<Duration> {
-        let mut turn = self.turn.borrow_mut();
+        let mut turn = self.acquisition.turn.borrow_mut();
         let ticket = match &turn.waiting {
             Some(waiting) => waiting.take()?,
-            None => self.engine.shared.admission.try_enter()?,
+            None => self.acquisition.engine.shared.admission.try_enter()?,
         };
         let waited = ticket.waited;
         *turn = Turn {

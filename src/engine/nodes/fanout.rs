@@ -80,25 +80,27 @@ impl Fanout {
         Ok((fanout, threads))
     }
 
-    /// Those of `nodes` whose grants do not count for commands sent at `asked`, as known now, with the reason.
-    pub(crate) fn quarantined_of(&self, nodes: NodeSet, asked: Tick) -> Vec<(NodeId, NodeFailure)> {
-        let nodes = self.nodes.iter().filter(|it| nodes.contains(it.id));
-        nodes
-            .filter_map(|node| Some((node.id, self.quarantine_of(node, asked)?)))
-            .collect()
-    }
-
-    fn quarantine_of(&self, node: &Server, asked: Tick) -> Option<NodeFailure> {
-        let length = self.records.rules().quarantine();
-        let (left, why) = node.availability(|it| it.quarantine(length, asked))?;
-        Some(NodeFailure::Quarantined { left, why })
+    /// One look at all nodes.
+    pub(crate) fn look(&self) -> Look {
+        let shown = self
+            .nodes
+            .iter()
+            .map(|it| it.availability(Availability::clone));
+        Look {
+            shown: shown.collect(),
+            quarantine: self.records.rules().quarantine(),
+            connect_timeout: self.connect_timeout,
+            response_timeout: self.response_timeout,
+        }
     }
 
     /// The rows of a call that has not asked: why nodes would not vote.
     pub(crate) fn not_asked(&self, now: Tick) -> Vec<NodeReport> {
+        let quarantined = self.look().quarantined_of(self.ids().collect(), now);
+        let quarantine = |node| quarantined.iter().find(|it| it.0 == node);
         let row = |node: &Arc<Server>| {
             node.refusal(Duration::ZERO, now)
-                .or_else(|| self.quarantine_of(node, now))
+                .or_else(|| quarantine(node.id).map(|it| it.1.clone()))
                 .map_or(NodeAnswer::NotAsked, NodeAnswer::Failed)
         };
         self.report(self.nodes.iter().map(row).collect())
@@ -106,23 +108,6 @@ impl Fanout {
 
     pub(crate) fn ids(&self) -> impl Iterator<Item = NodeId> {
         self.nodes.iter().map(|it| it.id)
-    }
-
-    /// End of a round that begins now: one response timeout, after the remaining time to connect.
-    pub(crate) fn deadline(&self, now: Tick) -> Tick {
-        let connected = self
-            .nodes
-            .iter()
-            .filter_map(|node| {
-                node.availability(|shown| match shown.health {
-                    Health::Unused => now.checked_add(self.connect_timeout),
-                    Health::Connecting { until } => Some(until),
-                    Health::Up | Health::Down(_) => None,
-                })
-            })
-            .max();
-        let from = connected.map_or(now, |it| it.max(now));
-        from.checked_add(self.response_timeout).unwrap_or(now)
     }
 
     /// Sends a command. Returns the nodes that took it and could have refused it.
@@ -231,11 +216,6 @@ impl Fanout {
         self.nodes_with(|it| it.stepped_at.is_some_and(|stepped| since <= stepped))
     }
 
-    /// Number of nodes that can announce hand-overs.
-    pub(crate) fn notifying(&self) -> usize {
-        self.nodes_with(|it| it.is_notified).len()
-    }
-
     /// Writes the commands given to `nodes`. Called with nothing locked.
     pub(crate) fn flush(&self, nodes: NodeSet) {
         let now = Now::read();
@@ -256,20 +236,10 @@ impl Fanout {
             .collect()
     }
 
-    /// The common time of all clients, microseconds since 1970, once the clocks of a majority are known; see
-    /// [`clock_offset::time_for_all`].
-    pub(crate) fn time_for_all(&self, now: Moment) -> Option<u64> {
-        let clocks = self
-            .nodes
-            .iter()
-            .filter_map(|node| node.availability(|it| it.clock_shows(now)));
-        clock_offset::time_for_all(now.wall_micros(), clocks, self.nodes.len())
-    }
-
     /// The offer of a release to the next owner, after this token or proposal. No token while the nodes' time is unknown: no
     /// node checks it.
     pub(crate) fn offer(&self, token: u64) -> Offer {
-        let time = self.time_for_all(Moment::now()).unwrap_or_default();
+        let time = self.look().time_for_all(Moment::now()).unwrap_or_default();
         Offer {
             token: token::propose(time, token).unwrap_or_default(),
             raised: None,
@@ -293,6 +263,52 @@ impl Fanout {
 
     pub(crate) fn stop(&self, deadline: Tick) {
         self.nodes.iter().for_each(|it| it.stop(deadline));
+    }
+}
+
+/// What all nodes showed at one time.
+pub(crate) struct Look {
+    shown: Vec<Availability>,
+    /// Length of a quarantine.
+    quarantine: Option<Duration>,
+    connect_timeout: Duration,
+    response_timeout: Duration,
+}
+
+impl Look {
+    /// The common time of all clients, microseconds since 1970, once the clocks of a majority are known; see
+    /// [`clock_offset::time_for_all`].
+    pub(crate) fn time_for_all(&self, at: Moment) -> Option<u64> {
+        let clocks = self.shown.iter().filter_map(|it| it.clock_shows(at));
+        clock_offset::time_for_all(at.wall_micros(), clocks, self.shown.len())
+    }
+
+    /// Those of `nodes` whose grants do not count for commands sent at `asked`, with the reason.
+    pub(crate) fn quarantined_of(&self, nodes: NodeSet, asked: Tick) -> Vec<(NodeId, NodeFailure)> {
+        let shown = (0..).map(NodeId::new).zip(&self.shown);
+        let asked_of = shown.filter(|it| nodes.contains(it.0));
+        asked_of
+            .filter_map(|(node, shown)| {
+                let (left, why) = shown.quarantine(self.quarantine, asked)?;
+                Some((node, NodeFailure::Quarantined { left, why }))
+            })
+            .collect()
+    }
+
+    /// Number of nodes that can announce hand-overs.
+    pub(crate) fn notifying(&self) -> usize {
+        self.shown.iter().filter(|it| it.is_notified).count()
+    }
+
+    /// End of a round that begins now: one response timeout, after the remaining time to connect.
+    pub(crate) fn deadline(&self, now: Tick) -> Tick {
+        let connected = self.shown.iter().filter_map(|it| match it.health {
+            Health::Unused => now.checked_add(self.connect_timeout),
+            Health::Connecting { until } => Some(until),
+            Health::Up | Health::Down(_) => None,
+        });
+        let from = connected.max().map_or(now, |it| it.max(now));
+        from.checked_add(self.response_timeout).unwrap_or(now)
     }
 }
 
