@@ -46,7 +46,8 @@ enum Violation {
     Resurrected,
     /// A node has something of an attempt behind its release.
     Orphan,
-    /// A reader is not confirmed although all nodes have answered, nobody writes, and one node at most has lost anything.
+    /// A reader is not confirmed although all nodes have answered, nobody writes, and one node at most has lost anything, or has
+    /// got its entry late and behind a newer counter.
     ThrownOut,
 }
 

@@ -182,6 +182,14 @@ impl<const A: usize> World<A> {
         assert!(own.next.number <= next.number, "{own:?}, {next:?}");
         own.next = next;
         let all_said = state.nodes.iter().all(|it| it.said[me] != Said::Nothing);
-        own.refused = all_said && own.confirmed < own.extensions;
+        // It stands on the other nodes alone: this one has lost everything, or its first entry, of a late acquire, is behind a
+        // newer counter. Nothing tells such an entry from one that was handed over behind a newer writer.
+        let is_no_help = |it: &&Node<A>| {
+            let is_late =
+                it.promised[me] == 0 && matches!(it.said[me], Said::Gone(it) if own.number < it);
+            it.floor != 0 || is_late
+        };
+        let stands = NODES - state.nodes.iter().filter(is_no_help).count();
+        own.refused = all_said && own.confirmed < own.extensions && majority(NODES, stands);
     }
 }
