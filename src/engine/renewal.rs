@@ -57,18 +57,22 @@ mod tests {
     use crate::engine::nodes::primary::NodeAddress;
     use crate::engine::{Engine, LockSpec, Won};
     use crate::error::LostReason;
+    use crate::ids::NodeId;
+    use crate::logic::lease::FIRST_LIFE;
     use crate::time;
     use crate::wire::{KeyTtls, LockCommands};
 
     const PATIENCE: Duration = Duration::from_secs(30);
 
-    /// A manager that never talks to its node.
+    /// A manager that never talks to its nodes.
     fn engine() -> Engine {
-        Engine::start(
-            Config::default(),
-            vec![NodeAddress::parse("redis://127.0.0.1:1").unwrap()],
-        )
-        .unwrap()
+        engine_of(1)
+    }
+
+    fn engine_of(nodes: u16) -> Engine {
+        let url = |port| format!("redis://127.0.0.1:{port}");
+        let addresses = (1..=nodes).map(|it| NodeAddress::parse(&url(it)).unwrap());
+        Engine::start(Config::default(), addresses.collect()).unwrap()
     }
 
     /// A lock that was won just now, and ends in a moment unless somebody extends it; nobody looks after it yet.
@@ -77,10 +81,14 @@ mod tests {
     }
 
     fn hold(engine: &Engine, time_left: Duration) -> Arc<HoldInner> {
+        let won = won(engine, time_left);
+        Arc::new(HoldInner::new(Arc::clone(&engine.shared), 0, won))
+    }
+
+    fn won(engine: &Engine, time_left: Duration) -> Won {
         let commands = LockCommands::mutex(b"", b"x", KeyTtls::default());
         let spec = Arc::new(LockSpec::new(&engine.shared.config, b"x", commands));
-        let won = Won::just_now(&spec, time_left);
-        Arc::new(HoldInner::new(Arc::clone(&engine.shared), 0, won))
+        Won::just_now(&spec, time_left)
     }
 
     #[test]
@@ -134,6 +142,24 @@ mod tests {
             .collect();
 
         assert_eq!(left, [3.0, 6.0, 9.0]);
+    }
+
+    /// RACE: T1, a call, is refused by a node and waits in its list; T2 releases the lock there, and the node hands it over to
+    /// T1; T1 raises its token and finds the key there.
+    #[test]
+    fn h5_a_key_that_is_handed_over_before_the_raise_counts_for_its_short_life() {
+        let engine = engine_of(3);
+        let ttl = Duration::from_secs(10);
+        for (handed, is_short) in [(vec![], false), (vec![1], false), (vec![1, 2], true)] {
+            let mut won = won(&engine, ttl);
+            won.is_handed_over = !handed.is_empty();
+            won.grants.handed = handed.iter().copied().map(NodeId::new).collect();
+            let lock = HoldInner::new(Arc::clone(&engine.shared), 0, won);
+
+            let left = lock.remaining().unwrap();
+
+            assert_eq!(left <= FIRST_LIFE, is_short, "{handed:?}: {left:?}");
+        }
     }
 
     #[test]
