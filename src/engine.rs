@@ -102,7 +102,6 @@ impl Engine {
                 .inspect_err(|_| drop(journal.close()))?;
         let shared = Arc::new(ManagerState {
             outage: Mutex::new(Outage::new(pause::longest_pause(config.retry_max))),
-            retries: Mutex::default(),
             admission: Arc::default(),
             next_lock: AtomicU64::new(0),
             logged_quarantine: AtomicBool::new(false),
@@ -218,7 +217,7 @@ impl Engine {
         self.calls.lock().is_over = true;
         self.ended.notify_all();
         // Last: the process may end with a notified thread. Nobody waits for observers or for the name of a member.
-        losses.into_iter().for_each(|announce| announce());
+        losses.into_iter().for_each(|it| it.announce_stop());
         threads.for_each(|it| self.join(it, over_at));
         // Keeps the queued lines and events, unless the logger or the observer blocks.
         if let Some(thread) = self.shared.fanout.journal.close() {

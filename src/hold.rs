@@ -16,9 +16,9 @@ pub(crate) mod promises;
 
 use std::time::Duration;
 
-use crate::answer::{Answer, ExtendReply};
+use crate::answer::Answer;
 use crate::config::Margin;
-use crate::error::{LostReason, NodeAnswer};
+use crate::error::LostReason;
 use crate::hold::promises::{Promise, Promises};
 use crate::ids::{NodeId, NodeSet};
 use crate::logic::{lease, quorum, token};
@@ -68,8 +68,8 @@ pub(crate) trait Servers {
     /// Nodes on which a lost key may be set again: not for a while after a step of their clock.
     fn settable(&self, now: Tick) -> NodeSet;
 
-    /// Nodes with a known clock step forward at `since` or later.
-    fn stepped_since(&self, since: Tick) -> NodeSet;
+    /// Whether the node's clock has a known step forward at `since` or later.
+    fn has_stepped(&self, node: NodeId, since: Tick) -> bool;
 
     /// See [`clock_offset::time_for_all`](crate::logic::clock_offset::time_for_all).
     fn time_for_all(&self, now: Moment) -> Option<u64>;
@@ -113,10 +113,8 @@ pub(crate) struct Hold {
     first_at: Option<Moment>,
     /// Whether all its promises are those of a hand-over.
     is_handed_over: bool,
-    /// The last extension.
-    extension: Option<Extension>,
-    /// Nodes without an answer to it; `None` once it is over.
-    open: Option<NodeSet>,
+    /// The extension under way, to the nodes without an answer.
+    open: Option<Extension>,
     /// Nodes without an answer to a renewal. Its retries skip them.
     owed: NodeSet,
     retry_at: Option<Moment>,
@@ -145,7 +143,6 @@ impl Hold {
             confirmed: 0,
             first_at: now.checked_add(lease::FIRST_EXTENSION),
             is_handed_over,
-            extension: None,
             open: None,
             owed: NodeSet::default(),
             retry_at: None,
@@ -159,7 +156,7 @@ impl Hold {
         }
     }
 
-    /// Takes the answer of a node to the acquire, with its promise if that is a grant.
+    /// Takes the answer of a node to the acquire, with its promise if that is a grant. Not behind an extension.
     pub(crate) fn on_grant(
         &mut self,
         node: NodeId,
@@ -167,17 +164,21 @@ impl Hold {
         grant: Option<Promise>,
         now: Moment,
     ) {
-        if self.is_held() && self.extension.is_none() {
-            let grant = grant.map(|it| self.capped(it));
+        if self.is_held() && self.promises.asked == 0 {
+            let grant = grant.map(|it| Promise {
+                until: self.capped(it.until),
+                ..it
+            });
+            let answer = answer.clone();
+            let token = self.terms.token;
             self.promises
-                .note(node, answer.clone(), grant, now, |_| false);
+                .note(node, answer, grant, token, now, |_| false);
         }
     }
 
-    fn capped(&self, promise: Promise) -> Promise {
+    fn capped(&self, until: Moment) -> Moment {
         let hold_until = self.terms.hold_until;
-        let until = hold_until.map_or(promise.until, |it| promise.until.earliest(it));
-        Promise { until, ..promise }
+        hold_until.map_or(until, |it| until.earliest(it))
     }
 
     pub(crate) fn is_held(&self) -> bool {
@@ -188,9 +189,7 @@ impl Hold {
         matches!(self.phase, Phase::Lost(_))
     }
 
-    /// Time left of the lease, or how the lock was lost. The clock decides, announced or not. After a loss by the clock
-    /// the caller must call [`Hold::end_by_clock`] with the same `now`: a clock that is set back must not make the
-    /// lock held again.
+    /// Time left of the lease, or how the lock was lost. The clock decides, announced or not.
     pub(crate) fn left(&self, now: Moment) -> Result<Duration, LostReason> {
         match self.phase {
             Phase::Held => match self.promises.left(now) {
@@ -201,10 +200,6 @@ impl Hold {
             // Only a thread in a race with the release comes here. For it the lock is gone.
             Phase::Released => Err(LostReason::Gone),
         }
-    }
-
-    pub(crate) fn ends_in(&self, now: Moment) -> Duration {
-        self.left(now).unwrap_or_default()
     }
 
     /// How it is lost at its end without an extension.
@@ -229,91 +224,77 @@ impl Hold {
         }
     }
 
-    /// Ends the hold if its time is over.
+    /// The same as [`Hold::left`], and ends the hold if its time is over: a clock that is set back must not make the lock
+    /// held again.
     ///
     /// RACE: T1 sends an extension; the lease ends; T2 brings the answer. Therefore the lock stays lost: another
     /// client may have held it in between.
-    pub(crate) fn end_by_clock(&mut self, now: Moment) {
-        if let Err(reason) = self.left(now) {
+    pub(crate) fn end_by_clock(&mut self, now: Moment) -> Result<Duration, LostReason> {
+        let left = self.left(now);
+        if let Err(reason) = left {
             self.lose(reason);
         }
+        left
     }
 
     /// Ends the hold for its holder, in time: the end of each node's promise. Otherwise how it was lost.
     pub(crate) fn release(&mut self, now: Moment) -> Result<Vec<Option<Moment>>, LostReason> {
-        self.end_by_clock(now);
-        self.left(now)?;
+        self.end_by_clock(now)?;
         self.phase = Phase::Released;
         self.open = None;
         Ok(self.promises.ends(now))
     }
 
-    /// Whether an extension may be sent now.
-    fn may_extend(&self, now: Moment) -> bool {
-        let is_over = |it| now.has_reached(it);
-        self.left(now).is_ok() && !self.terms.hold_until.is_some_and(is_over)
-    }
-
-    /// An extension by its holder, for `ttl`, to all nodes. `None` if it is not held, or its longest hold is over.
+    /// An extension by its holder, for `ttl`, to all nodes. Otherwise how it was lost.
     pub(crate) fn extend(
         &mut self,
         ttl: Duration,
         now: Now,
         ends_at: Tick,
         servers: &impl Servers,
-    ) -> Option<Extension> {
-        self.may_extend(now.moment).then(|| {
-            let extension = self.extension(ttl, now, NodeSet::default(), ends_at, servers);
-            self.ask(Extension {
-                is_awaited: true,
-                ..extension
-            })
-        })
+    ) -> Result<Extension, LostReason> {
+        self.end_by_clock(now.moment)?;
+        Ok(self.ask(ttl, None, None, ends_at, now, servers))
     }
 
-    /// An extension for `ttl` from now to all nodes but `owed`.
-    fn extension(
-        &self,
+    /// Begins an extension for `ttl`, and not beyond `end`. `owed`: nodes without the command if no caller waits for it.
+    fn ask(
+        &mut self,
         ttl: Duration,
-        now: Now,
-        owed: NodeSet,
+        end: Option<Moment>,
+        owed: Option<NodeSet>,
         ends_at: Tick,
+        now: Now,
         servers: &impl Servers,
     ) -> Extension {
         // If no clock can show the end, the extension gains nothing.
         let until = lease::use_until(now.moment, ttl, self.terms.margin.of(ttl));
+        let until = self.capped(until.unwrap_or(now.moment));
+        let number = self.number;
+        let to = self.promises.ask(owed.unwrap_or_default());
         let promise = Promise {
-            round: self.promises.next_round(),
+            round: self.promises.asked,
             sent: now,
-            until: until.unwrap_or(now.moment),
-            number: self.number,
+            until: end.map_or(until, |it| until.earliest(it)),
+            number,
         };
-        let all = (0..).map(NodeId::new).take(self.terms.nodes);
-        let to = all.filter(|it| !owed.contains(*it)).collect();
         // A raised number is confirmed first: a majority without this counter proves that there was no newer holder.
-        let is_confirmed = self.number <= self.promises.number();
-        Extension {
-            promise: self.capped(promise),
-            ttl,
-            to,
-            sets: if is_confirmed {
-                servers.settable(now.tick)
-            } else {
-                NodeSet::default()
-            },
-            ends_at,
-            is_awaited: false,
-        }
-    }
-
-    fn ask(&mut self, extension: Extension) -> Extension {
+        let sets = if self.promises.has_majority(|it| number <= it.number) {
+            servers.settable(now.tick)
+        } else {
+            NodeSet::default()
+        };
         self.retry_at = None;
         self.is_unset = false;
-        self.open = Some(extension.to);
-        self.promises.ask(extension.to);
-        self.longest_ttl = self.longest_ttl.max(extension.ttl);
-        self.extension = Some(extension);
-        extension
+        self.longest_ttl = self.longest_ttl.max(ttl);
+        *self.open.insert(Extension {
+            promise,
+            ttl,
+            to,
+            sets,
+            ends_at,
+            is_awaited: owed.is_none(),
+        })
     }
 
     /// `taken`: the nodes that get the extension. The others refuse it.
@@ -324,77 +305,73 @@ impl Hold {
         }
     }
 
-    fn is_last(&self, extension: &Extension) -> bool {
-        self.extension
-            .is_some_and(|it| it.promise.round == extension.promise.round)
-    }
-
-    /// The last extension, while its end is open.
-    fn under_way(&self) -> Option<Extension> {
-        self.extension.filter(|_| self.open.is_some())
-    }
-
     /// Whether the end of the extension is open.
     pub(crate) fn is_open(&self, extension: &Extension) -> bool {
-        self.open.is_some() && self.is_last(extension)
+        let round = extension.promise.round;
+        self.open.is_some_and(|it| it.promise.round == round)
     }
 
     /// Time until a majority has to confirm the lock early: node clocks were set forward so that the lock is in doubt
     /// then, or a missing key was not set.
-    fn recheck_in(&self, Now { moment, tick }: Now, servers: &impl Servers) -> Option<Duration> {
-        if self.is_unset && self.number <= self.promises.number() {
-            return Some(Duration::ZERO);
-        }
-        let doubt = self
-            .promises
-            .sure_left(|it| servers.stepped_since(it), moment);
+    fn check_in(&self, Now { moment, tick }: Now, servers: &impl Servers) -> Option<Duration> {
         let due = if self.is_unset {
+            // Another number needs a majority first.
+            if self.promises.has_majority(|it| self.number <= it.number) {
+                return Some(Duration::ZERO);
+            }
             Duration::ZERO
         } else {
-            doubt?
+            self.promises
+                .sure_left(|node, since| servers.has_stepped(node, since), moment)?
         };
         let pause = lease::check_pause(self.terms.ttl);
         let next = self.checked_at.and_then(|it| it.checked_add(pause));
         Some(next.map_or(due, |it| it.saturating_duration_since(tick).max(due)))
     }
 
-    /// Time until the next step, with an extension `after` this time since the last one; `None` if it is over.
-    fn due_in(&self, after: Duration, now: Now, recheck: Option<Duration>) -> Option<Duration> {
+    /// Time until the next step, with a renewal `after` this time since the last one, and whether it is a check; `None`
+    /// if the hold is over.
+    fn plan(&self, after: Duration, now: Now, servers: &impl Servers) -> Option<(Duration, bool)> {
         let Now { moment, tick } = now;
         let left = self.left(moment).ok()?;
-        if let Some(extension) = self.under_way() {
-            return Some(extension.ends_at.saturating_duration_since(tick).min(left));
+        // Nothing is checked beside an extension under way.
+        if let Some(open) = &self.open {
+            let wait = open.ends_at.saturating_duration_since(tick).min(left);
+            return Some((wait, false));
         }
-        let mut wait = left;
-        if (self.terms.renewed || self.is_handed_over) && self.may_extend(moment) {
-            let due = after.saturating_sub(self.promises.age(moment));
-            let first = self.first_at.map_or(due, |it| moment.until(it).min(due));
-            wait = wait.min(self.retry_at.map_or(first, |it| moment.until(it)));
-        }
-        Some(wait.min(recheck.unwrap_or(wait)))
+        let is_renewed = self.terms.renewed || self.is_handed_over;
+        let renewal = is_renewed.then(|| after.saturating_sub(self.promises.age(moment)));
+        let first = self.first_at.map(|it| moment.until(it));
+        let soonest = renewal.into_iter().chain(first).min();
+        let retry = self.retry_at.map(|it| moment.until(it));
+        let due = soonest.map(|it| retry.unwrap_or(it));
+        let check = self.check_in(now, servers);
+        let wait = due.into_iter().chain(check).fold(left, Duration::min);
+        Some((wait, check == Some(Duration::ZERO)))
     }
 
     /// Time until the next step; `None` if the hold is over.
     pub(crate) fn next_in(&self, now: Now, servers: &impl Servers) -> Option<Duration> {
-        // Nothing is checked beside an extension under way.
-        let recheck = self
-            .open
-            .map_or_else(|| self.recheck_in(now, servers), |_| None);
-        self.due_in(lease::renew_after(self.terms.ttl), now, recheck)
+        Some(
+            self.plan(lease::renew_after(self.terms.ttl), now, servers)?
+                .0,
+        )
     }
 
     /// An extension, if due. The renewal thread may come early, for other locks that are due.
     pub(crate) fn on_due(&mut self, now: Now, servers: &impl Servers) -> Option<Extension> {
         let Now { moment, tick } = now;
-        self.end_by_clock(moment);
         let Terms {
             ttl,
             nodes,
+            margin,
             renewed,
             began,
+            response_timeout,
             ..
         } = self.terms;
-        let left = self.left(moment).ok()?;
+        let left = self.end_by_clock(moment).ok()?;
+        self.fail_overdue(now, servers);
         // Not in the first life of a handed-over lock, which is always short.
         if left <= lease::renew_after(ttl) && !self.is_handed_over {
             self.news.push(News::Expiring(self.reason_of_end(moment)));
@@ -403,25 +380,21 @@ impl Hold {
             self.logged_long = true;
             self.news.push(News::HeldLong);
         }
-        if self.under_way().is_some_and(|it| it.ends_at <= tick) {
-            self.fail(now, servers);
-        }
         if self.first_at.is_some_and(|it| moment.has_reached(it)) && !self.is_handed_over {
             // A node without an answer may still grant the lock. While servers are slow, extensions only make them
             // slower.
-            let lacking = servers.voting(tick).without(self.promises.kept(moment));
-            if lacking.both(self.promises.answered()).is_empty() {
+            let known = servers.voting(tick).without(self.promises.open());
+            if known.without(self.promises.kept(moment)).is_empty() {
                 self.first_at = None;
             }
         }
-        let recheck = self.recheck_in(now, servers);
-        let after = lease::renew_with_others_after(ttl);
-        if !self.due_in(after, now, recheck)?.is_zero() {
+        let (wait, is_check) = self.plan(lease::renew_with_others_after(ttl), now, servers)?;
+        if !wait.is_zero() {
             return None;
         }
-        let is_check = recheck == Some(Duration::ZERO);
         // A doubt needs an answer from all nodes now.
         let owed = if is_check {
+            self.checked_at = Some(tick);
             NodeSet::default()
         } else {
             self.owed
@@ -430,26 +403,20 @@ impl Hold {
             self.retry_at = moment.checked_add(servers.pause(left, tick));
             return None;
         }
-        if is_check {
-            self.checked_at = Some(tick);
-        }
-        let ends_at = tick
-            .checked_add(self.terms.response_timeout)
-            .unwrap_or(tick);
-        if renewed || self.is_handed_over {
-            return Some(self.ask(self.extension(ttl, now, owed, ends_at, servers)));
-        }
-        // Only for the time left. Rounding lengthens the life of the keys, not the lease.
-        let rest = self.extension(self.terms.margin.ttl_for(left), now, owed, ends_at, servers);
-        let until = moment
-            .checked_add(left)
-            .unwrap_or(moment)
-            .earliest(rest.promise.until);
-        let promise = Promise {
-            until,
-            ..rest.promise
+        // A lease without renewal ends at the same time as before. Rounding lengthens the life of the keys, not the lease.
+        let end = if renewed {
+            None
+        } else if self.is_handed_over {
+            // Its promises are short, and its ttl began when it was won.
+            let rest = ttl.saturating_sub(lease::FIRST_EXTENSION);
+            self.first_at
+                .and_then(|it| lease::use_until(it, rest, margin.of(ttl)))
+        } else {
+            moment.checked_add(left)
         };
-        Some(self.ask(Extension { promise, ..rest }))
+        let ttl = end.map_or(ttl, |it| margin.ttl_for(moment.until(it)));
+        let ends_at = tick.checked_add(response_timeout).unwrap_or(tick);
+        Some(self.ask(ttl, end, Some(owed), ends_at, now, servers))
     }
 
     /// Takes the answer of a node to an extension. Whether the extension was open.
@@ -462,64 +429,57 @@ impl Hold {
         servers: &impl Servers,
     ) -> bool {
         let moment = now.moment;
+        let Extension { promise, sets, .. } = *extension;
         if !extension.is_awaited {
             self.owed.remove(node);
         }
-        let left = match self.left(moment) {
-            Ok(left) => left,
-            Err(reason) => {
-                self.lose(reason);
-                return false;
-            }
+        let Ok(left) = self.end_by_clock(moment) else {
+            return false;
         };
-        let was_open = self.is_open(extension);
-        let Extension { promise, .. } = *extension;
-        let answer = self
-            .promises
-            .counted(node, answer, promise.number, self.terms.token);
+        let is_open = self.is_open(extension);
+        let still_open = self.open.as_mut().filter(|_| is_open).map(|it| {
+            it.to.remove(node);
+            it.to
+        });
         let kept = answer.is_extended().then_some(promise);
-        let is_set = answer == Answer::Extend(ExtendReply::Healed);
-        if kept.is_some() && (is_set || !self.promises.runs(node, moment)) {
+        let in_doubt = |since| servers.has_stepped(node, since);
+        let token = self.terms.token;
+        if self
+            .promises
+            .note(node, answer, kept, token, moment, in_doubt)
+        {
             self.news.push(News::Healed(node));
         }
-        self.promises.note(node, answer, kept, moment, |since| {
-            servers.stepped_since(since).contains(node)
-        });
-        if let Some(open) = self.open.as_mut().filter(|_| was_open) {
-            open.remove(node);
-        }
         if self.promises.are_gone() {
-            self.news.push(News::NotExtended {
-                left: Duration::ZERO,
-            });
+            let left = Duration::ZERO;
+            self.news.push(News::NotExtended { left });
             self.lose(LostReason::Gone);
-            return was_open;
+        } else {
+            if self.confirmed < promise.round {
+                self.confirm(left, moment);
+            }
+            if promise.round <= self.confirmed {
+                self.compare_counters(promise, sets, now, servers);
+            } else if still_open.is_some_and(NodeSet::is_empty) {
+                self.fail(now, servers);
+            }
         }
-        if self.confirmed < self.promises.round() {
-            self.confirm(left, moment);
-        }
-        if promise.round <= self.confirmed {
-            self.compare_counters(extension, now, servers);
-        } else if was_open && self.open.is_some_and(NodeSet::is_empty) {
-            self.fail(now, servers);
-        }
-        was_open
+        is_open
     }
 
-    /// A majority has confirmed the lock in a later round. `left`: before.
+    /// Looks whether a majority has confirmed the lock in a later round. `left`: before.
     fn confirm(&mut self, left: Duration, now: Moment) {
-        self.confirmed = self.promises.round();
+        let round = self.promises.round();
+        if round <= self.confirmed {
+            return;
+        }
+        self.confirmed = round;
         self.first_at = None;
         self.is_handed_over = false;
         self.retry_at = None;
         // The next renewal is no retry: a hanging node refuses its command.
         self.owed = NodeSet::default();
-        if self
-            .extension
-            .is_some_and(|it| it.promise.round <= self.confirmed)
-        {
-            self.open = None;
-        }
+        self.open.take_if(|it| it.promise.round <= round);
         let again = self.unextended.take() == Some(true);
         let took = self.promises.age(now);
         self.news.push(News::Extended { took, left, again });
@@ -529,21 +489,26 @@ impl Hold {
     /// node and gave the lock back, from other readers, or from a newer holder. The next extension follows at once and
     /// lifts the counters of nodes with the key. If a majority has the key, there was no newer holder, and the
     /// extension after that sets missing keys.
-    fn compare_counters(&mut self, extension: &Extension, now: Now, servers: &impl Servers) {
-        if let Some(largest) = self.promises.counters().max()
-            && self.number < largest
-        {
+    fn compare_counters(
+        &mut self,
+        promise: Promise,
+        sets: NodeSet,
+        now: Now,
+        servers: &impl Servers,
+    ) {
+        let counters = || self.promises.counters();
+        if counters().any(|it| self.number < it) {
             let time = servers.time_for_all(now.moment);
             let time = time.unwrap_or(now.moment.wall_micros());
             let spare = self.terms.nodes.saturating_sub(quorum(self.terms.nodes));
-            let seen = token::largest_seen(self.promises.counters(), time, spare);
+            let seen = token::largest_seen(counters(), time, spare);
             self.number = self.number.max(seen);
         }
-        if self.is_last(extension) {
+        if promise.round == self.promises.asked {
             let gone = self.promises.gone();
-            let unasked = || servers.settable(now.tick).without(extension.sets);
+            let unasked = || servers.settable(now.tick).without(sets);
             self.is_unset = !gone.is_empty()
-                && (extension.promise.number < self.number || !gone.both(unasked()).is_empty());
+                && (promise.number < self.number || !gone.both(unasked()).is_empty());
         }
     }
 
@@ -552,18 +517,21 @@ impl Hold {
         self.is_unset || !self.news.is_empty()
     }
 
+    /// Ends the extension under way if its time is over.
+    pub(crate) fn fail_overdue(&mut self, now: Now, servers: &impl Servers) {
+        if self.open.is_some_and(|it| it.ends_at <= now.tick) {
+            self.fail(now, servers);
+        }
+    }
+
     /// The extension under way has no majority.
     pub(crate) fn fail(&mut self, now: Now, servers: &impl Servers) {
         let Now { moment, tick } = now;
-        self.open = None;
-        self.promises.close();
+        let asked = self.open.take().map_or(tick, |it| it.promise.sent.tick);
         let Ok(left) = self.left(moment) else { return };
         self.news.push(News::NotExtended { left });
-        let asked = self.extension.map_or(tick, |it| it.promise.sent.tick);
-        if self
-            .promises
-            .are_lost(|it| servers.stepped_since(it), asked, moment)
-        {
+        let has_stepped = |node, since| servers.has_stepped(node, since);
+        if self.promises.are_lost(has_stepped, asked, moment) {
             return self.lose(LostReason::NodeClock);
         }
         self.unextended.get_or_insert(false);
@@ -572,17 +540,7 @@ impl Hold {
 
     /// Whether the end of the extension is open, or that of a later one, which confirms it too.
     pub(crate) fn awaits(&self, extension: &Extension, now: Moment) -> bool {
-        self.open.is_some() && !self.has_confirmed(extension, now)
-    }
-
-    /// Whether a majority has confirmed the extension, or a later one for as long.
-    pub(crate) fn has_confirmed(&self, extension: &Extension, now: Moment) -> bool {
-        self.promises.confirm(&extension.promise, now)
-    }
-
-    /// The rows of a report.
-    pub(crate) fn rows(&self) -> Vec<NodeAnswer> {
-        self.promises.rows()
+        self.open.is_some() && !self.promises.confirm(&extension.promise, now)
     }
 }
 

@@ -168,7 +168,7 @@ impl LockManager {
         if shared.process.is_forked() {
             Vec::new()
         } else {
-            shared.schedule.held()
+            shared.schedule.held(false)
         }
     }
 

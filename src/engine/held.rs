@@ -11,12 +11,12 @@ use crate::engine::call::CallInner;
 use crate::engine::listeners::{Callback, Listeners, LostReceiver, call_alone};
 use crate::engine::nodes::fanout::{Broadcast, Enqueued, Recipients};
 use crate::engine::round::Pending;
-use crate::engine::schedule::{Announcement, Due, ScheduleEntry};
+use crate::engine::schedule::Due;
 use crate::engine::shared::ManagerState;
 use crate::engine::spec::LockSpec;
 use crate::error::{ExtendError, Lost, LostReason, ReleaseError, Released, Rows};
 use crate::hold::promises::Promise;
-use crate::hold::{Extension, Hold, News, Terms};
+use crate::hold::{Extension, Hold, News, Servers, Terms};
 use crate::ids::{ClientId, FencingToken, NodeId, NodeSet, OwnerToken};
 use crate::logic::tally::ReleaseRound;
 use crate::logic::{lease, retries};
@@ -69,7 +69,6 @@ impl Won {
 /// One held lock, shared by its guard, the renewal and the extensions under way.
 pub(crate) struct HoldInner {
     pub(crate) id: u64,
-    entry: ScheduleEntry,
     pub(crate) spec: Arc<LockSpec>,
     owner: OwnerToken,
     pub(crate) token: FencingToken,
@@ -104,49 +103,26 @@ pub(super) struct HoldState {
     announced: Option<Lost>,
 }
 
-/// What came out of a step, to be done with nothing locked.
-#[must_use]
-struct Outcome {
-    news: Vec<News>,
-    /// Dropped with nothing locked.
-    _round_ticket: Option<RoundTicket>,
-}
-
-/// A hold ended in time by its holder, with everything for its release, and its listeners for a late loss.
-struct EndedHold {
-    /// The end of each node's promise.
-    promised: Vec<Option<Moment>>,
-    reached: NodeSet,
-    /// Time in which a release is worth sending.
-    keep: Duration,
-    listeners: Listeners,
-}
-
 impl HoldState {
     /// Takes the grants that have come in since, before a step that depends on each node.
     fn note_grants(&mut self, now: Moment) {
-        let HoldState {
-            hold,
-            grant,
-            handed_until,
-            call,
-            win,
-            ..
-        } = self;
-        let Some(call) = call else { return };
+        let Some(call) = &self.call else { return };
+        let Win {
+            slot, gone, handed, ..
+        } = self.win;
         call.with_votes(|votes| {
             for (node, answer) in votes.places() {
                 let Some(answer) = answer else { continue };
-                let is_handed_over = win.handed.contains(node);
-                let is_grant = is_handed_over
-                    || answer.is_granted() && answer.slot() == win.slot && !win.gone.contains(node);
-                let until = if is_handed_over {
-                    *handed_until
-                } else {
-                    grant.until
-                };
-                let promise = Promise { until, ..*grant };
-                hold.on_grant(node, answer, is_grant.then_some(promise), now);
+                let mut grant = Some(self.grant);
+                if handed.contains(node) {
+                    grant = Some(Promise {
+                        until: self.handed_until,
+                        ..self.grant
+                    });
+                } else if !answer.is_granted() || answer.slot() != slot || gone.contains(node) {
+                    grant = None;
+                }
+                self.hold.on_grant(node, answer, grant, now);
             }
         });
     }
@@ -195,7 +171,6 @@ impl HoldInner {
         state.note_grants(now);
         HoldInner {
             id,
-            entry: ScheduleEntry::new(id),
             spec: won.spec,
             owner: win.owner,
             token: FencingToken(win.token),
@@ -210,26 +185,51 @@ impl HoldInner {
 
     /// Locks, steps, unlocks, does what came out.
     fn step<T>(&self, step: impl FnOnce(&mut HoldState, Now) -> T) -> T {
-        let (result, outcome) = self.step_only(step);
-        self.carry_out(outcome);
+        let (result, news) = self.step_only(step);
+        if !news.is_empty() {
+            self.carry_out(&news);
+        }
         result
     }
 
-    fn step_only<T>(&self, step: impl FnOnce(&mut HoldState, Now) -> T) -> (T, Outcome) {
+    /// What is left to do is done with nothing locked: a loss and a warning are announced, and a failure is logged.
+    fn step_only<T>(&self, step: impl FnOnce(&mut HoldState, Now) -> T) -> (T, Vec<News>) {
         let now = Now::read();
         let mut state = self.state.lock();
         let result = step(&mut state, now);
-        let mut outcome = Outcome {
-            news: std::mem::take(&mut state.hold.news),
-            _round_ticket: None,
-        };
+        let news = std::mem::take(&mut state.hold.news);
+        let ends_first_life = |it: &News| matches!(it, News::Lost(_) | News::Extended { .. });
+        let _round_ticket = state
+            .round_ticket
+            .take_if(|_| news.iter().any(ends_first_life));
+        // Unlocked before the ticket is dropped.
+        let state = state;
+        let HoldInner { spec, owner, .. } = self;
+        let journal = &self.shared.fanout.journal;
+        let name = &spec.name;
         // Recorded before anybody else can see it.
-        for it in &outcome.news {
-            let lock = self.spec.observed();
-            let event = match *it {
-                News::Extended { took, left, .. } => Event::Extended { lock, took, left },
+        for it in &news {
+            let lock = spec.observed();
+            journal.record(match *it {
+                News::Extended { took, left, again } => {
+                    let (level, again) = if again {
+                        (Level::Info, "again ")
+                    } else {
+                        (Level::Debug, "")
+                    };
+                    let about = About(took);
+                    write_line!(
+                        journal,
+                        level,
+                        "{name:?}: extended {again}in {about}, {owner:?}"
+                    );
+                    Event::Extended { lock, took, left }
+                }
                 News::NotExtended { left } => Event::NotExtended { lock, left },
-                News::Healed(node) => Event::Healed { lock, node },
+                News::Healed(node) => {
+                    debug!(journal, "{name:?}: its lost key was set again on {node}");
+                    Event::Healed { lock, node }
+                }
                 News::Lost(why) => {
                     let held = now.moment.since(self.began.moment);
                     // Keys stay until the guard is dropped or they expire: the protected work may continue. But removed
@@ -241,15 +241,18 @@ impl HoldInner {
                     }
                     Event::Lost { lock, held, why }
                 }
-                _ => continue,
-            };
-            self.shared.fanout.journal.record(event);
+                News::HeldLong => {
+                    let age = About(lease::LONG_HOLD);
+                    warn!(
+                        journal,
+                        "{name:?}: held for {age} and still extended, {owner:?}"
+                    );
+                    continue;
+                }
+                News::Expiring(_) => continue,
+            });
         }
-        let ends_first_life = |it: &News| matches!(it, News::Lost(_) | News::Extended { .. });
-        if outcome.news.iter().any(ends_first_life) {
-            outcome._round_ticket = state.round_ticket.take();
-        }
-        (result, outcome)
+        (result, news)
     }
 
     /// Enters the next step in the schedule.
@@ -257,7 +260,7 @@ impl HoldInner {
     /// RACE: T1 plans the next step; T2 releases the lock and removes its entry; T1 enters it. Therefore both have the
     /// state locked.
     fn plan(self: &Arc<Self>, state: &mut HoldState, now: Now) {
-        if let Some(wait) = state.hold.next_in(now, &*self.shared)
+        if let Some(wait) = state.hold.next_in(now, &self.shared.fanout)
             && !self
                 .shared
                 .schedule
@@ -322,15 +325,11 @@ impl HoldInner {
         let mut batch = Enqueued::default();
         let extension = self.step(|state, now| {
             state.note_grants(now.moment);
-            let extension = state.hold.extend(ttl, now, ends_at, &*self.shared)?;
+            let extension = state.hold.extend(ttl, now, ends_at, fanout)?;
             self.send(state, extension, &mut batch);
-            Some(extension)
+            Ok(extension)
         });
-        let Some(extension) = extension else {
-            // Lost or released before, or the longest hold is over.
-            self.remaining()?;
-            return Err(self.lost_by(LostReason::MaxHold).into());
-        };
+        let extension = extension.map_err(|reason| self.lost_by(reason))?;
         fanout.dispatch(batch);
         let mut state = self.state.lock();
         while state.hold.awaits(&extension, Moment::now())
@@ -338,12 +337,11 @@ impl HoldInner {
         {}
         drop(state);
         let (is_confirmed, rows) = self.step(|state, now| {
-            if state.hold.is_open(&extension) {
-                state.hold.fail(now, &*self.shared);
-                self.plan(state, now);
-            }
-            let is_confirmed = state.hold.has_confirmed(&extension, now.moment);
-            (is_confirmed, state.hold.rows())
+            state.hold.fail_overdue(now, fanout);
+            self.plan(state, now);
+            let promises = &state.hold.promises;
+            let is_confirmed = promises.confirm(&extension.promise, now.moment);
+            (is_confirmed, promises.rows())
         });
         self.remaining()?;
         if is_confirmed {
@@ -367,13 +365,9 @@ impl HoldInner {
         if self.shared.process.is_forked() {
             return Err(self.lost_by(LostReason::Forked));
         }
-        let now = Moment::now();
-        let left = self.state.lock().hold.left(now);
         // The renewal thread may be late, as this process was.
-        left.map_err(|reason| {
-            self.step(|state, _| state.hold.end_by_clock(now));
-            self.lost_by(reason)
-        })
+        let left = self.step(|state, now| state.hold.end_by_clock(now.moment));
+        left.map_err(|reason| self.lost_by(reason))
     }
 
     /// A channel for the loss, or for an `early` warning of it. It closes without a message if there is none.
@@ -416,20 +410,39 @@ impl HoldInner {
     /// A kept lock is not held from here on either. The renewal thread sends its release in time.
     pub(crate) fn release(self: &Arc<Self>) -> Result<Released, ReleaseError> {
         let began = time::tick();
-        // RACE: T1, this thread, ends the hold; T2, the renewal thread, finds it ended and sends the release of a kept
-        // lock; the release of T1 finds no key, and its lock counts as lost. Therefore T1 first says that it is not kept.
-        let kept_until = {
-            let mut state = self.state.lock();
-            state.kept_until = state.kept_until.filter(|it| began < *it);
-            state.kept_until
-        };
-        let ended = self.end()?;
         let ManagerState {
             fanout,
             schedule,
             queues,
             ..
         } = &*self.shared;
+        // RACE: T1, the renewal, extends the lock; T2, this thread, releases it without waiting; a node runs the
+        // release first and answers the extension "not yours". Therefore T2 changes the state first, so that T1 reports
+        // no loss. T1 enqueues with the state locked, so all extensions run before the release.
+        let ended = self.step(|state, now| {
+            // RACE: T1, this thread, ends the hold; T2, the renewal thread, finds it ended and sends the release of a
+            // kept lock; the release of T1 finds no key, and its lock counts as lost. Therefore T1 says in the same step
+            // that it is not kept.
+            state.kept_until = state.kept_until.filter(|it| began < *it);
+            let reached = state.hold.reached;
+            let ended = state.hold.release(now.moment);
+            let promised = ended.map_err(|reason| {
+                self.release_rest(state, reached);
+                (reason, reached)
+            })?;
+            schedule.remove(self.id);
+            let times = (state.kept_until, state.hold.longest_ttl);
+            let early = std::mem::take(&mut state.early);
+            let to_drop = (early, state.round_ticket.take());
+            let listeners = std::mem::take(&mut state.listeners);
+            Ok((promised, reached, times, listeners, to_drop))
+        });
+        // The rest is dropped here, with nothing locked.
+        let (promised, reached, (kept_until, keep), listeners, _) =
+            ended.map_err(|(reason, reached)| {
+                fanout.flush(reached);
+                self.lost_by(reason)
+            })?;
         let commands = &self.spec.commands;
         let nodes = fanout.nodes.len();
         if let Some(kept_until) = kept_until {
@@ -444,16 +457,15 @@ impl HoldInner {
                 confirmed: true,
             });
             return Ok(Released {
-                confirmed: ended.promised.iter().flatten().count(),
+                confirmed: promised.iter().flatten().count(),
                 nodes,
             });
         }
-        let round = ReleaseRound::of_held(ended.promised);
-        let round = Pending::among(fanout, round, Some(ended.reached));
+        let round = ReleaseRound::of_held(promised);
+        let round = Pending::among(fanout, round, Some(reached));
         let round_ticket = self.shared.admission.enter();
         let next = queues.pass_on(commands, self.id, |next| {
-            let (owner, entering) =
-                next.enter_by_release(fanout, self.token.get(), ended.reached)?;
+            let (owner, entering) = next.enter_by_release(fanout, self.token.get(), reached)?;
             queues.owners.insert(owner, next);
             Some((Arc::clone(next), entering))
         });
@@ -464,12 +476,12 @@ impl HoldInner {
             }
             None => (None, self.update()),
         };
-        let release = Broadcast::release(self.release_command(update), ended.reached, ended.keep);
+        let release = Broadcast::release(self.release_command(update), reached, keep);
         // No node refuses it.
         drop(fanout.enqueue(release.answered_to(Some(&round)), time::tick()));
         let deadline = time::deadline(fanout.response_timeout);
         fanout.yield_to_a_crowd();
-        fanout.flush(ended.reached);
+        fanout.flush(reached);
         // The next calls may ask the nodes. Not before the release was sent: an earlier acquire would be refused.
         if let Some(next) = next {
             round.wait(deadline);
@@ -486,7 +498,7 @@ impl HoldInner {
             let lost = self.lost_by(LostReason::Gone);
             let why = lost.reason;
             self.record_end(|lock, held| Event::Lost { lock, held, why });
-            self.notify(&lost, ended.listeners);
+            self.notify(&lost, listeners);
             return Err(lost.into());
         }
         self.record_end(|lock, held| Event::Released {
@@ -506,39 +518,6 @@ impl HoldInner {
         };
         debug!(fanout.journal, "{:?}: {err}", self.spec.name);
         Err(err)
-    }
-
-    /// Ends the hold on this side: "not held" from here on. The error says how it was over before; the release of its
-    /// leftovers on the nodes is then queued.
-    fn end(&self) -> Result<EndedHold, Lost> {
-        // RACE: T1, the renewal, extends the lock; T2, this thread, releases it without waiting; a node runs the
-        // release first and answers the extension "not yours". Therefore T2 changes the state first, so that T1 reports
-        // no loss. T1 enqueues with the state locked, so all extensions run before the release.
-        let (ended, dropped) = self.step(|state, now| match state.hold.release(now.moment) {
-            Ok(promised) => {
-                self.shared.schedule.remove(&self.entry);
-                let ended = EndedHold {
-                    promised,
-                    reached: state.hold.reached,
-                    keep: state.hold.longest_ttl,
-                    listeners: std::mem::take(&mut state.listeners),
-                };
-                (
-                    Ok(ended),
-                    Some((state.round_ticket.take(), std::mem::take(&mut state.early))),
-                )
-            }
-            Err(reason) => {
-                self.release_rest(state, state.hold.reached);
-                (Err((reason, state.hold.reached)), None)
-            }
-        });
-        // With nothing locked.
-        drop(dropped);
-        ended.map_err(|(reason, reached)| {
-            self.shared.fanout.flush(reached);
-            self.lost_by(reason)
-        })
     }
 
     /// Includes a raised token: it may have missed the node that must keep it.
@@ -580,45 +559,18 @@ impl HoldInner {
         drop(self.shared.fanout.enqueue(release, time::tick()));
     }
 
-    /// Writes the news to the log and announces a loss. Called with nothing locked.
-    fn carry_out(&self, outcome: Outcome) {
-        if !outcome.news.is_empty() {
-            self.extended.notify_all();
-        }
-        let journal = &self.shared.fanout.journal;
-        let name = &self.spec.name;
-        for it in &outcome.news {
+    /// Called with nothing locked.
+    fn carry_out(&self, news: &[News]) {
+        self.extended.notify_all();
+        for it in news {
             match *it {
-                News::Extended { took, again, .. } => {
-                    let (level, again) = if again {
-                        (Level::Info, "again ")
-                    } else {
-                        (Level::Debug, "")
-                    };
-                    let took = About(took);
-                    write_line!(
-                        journal,
-                        level,
-                        "{name:?}: extended {again}in {took}, {:?}",
-                        self.owner
-                    );
-                }
                 News::NotExtended { left } => self.log_failure(left),
-                News::Healed(node) => {
-                    debug!(journal, "{name:?}: its lost key was set again on {node}");
-                }
                 News::Expiring(reason) => {
                     let early = std::mem::take(&mut self.state.lock().early);
                     early.notify(&self.lost_by(reason), &self.shared.callbacks);
                 }
-                News::HeldLong => {
-                    let age = About(lease::LONG_HOLD);
-                    warn!(
-                        journal,
-                        "{name:?}: held for {age} and still extended, {:?}", self.owner
-                    );
-                }
                 News::Lost(reason) => self.announce(self.lost_by(reason)),
+                _ => {}
             }
         }
     }
@@ -627,10 +579,7 @@ impl HoldInner {
     /// locks are not extended either, the line has their number.
     fn log_failure(&self, left: Duration) {
         let ManagerState {
-            fanout,
-            retries,
-            schedule,
-            ..
+            fanout, schedule, ..
         } = &*self.shared;
         let (warns, rows) = {
             let mut state = self.state.lock();
@@ -638,38 +587,37 @@ impl HoldInner {
                 return;
             }
             let named = state.hold.unextended.unwrap_or(false);
-            let warns = !named && retries.lock().may_warn(time::tick());
+            let warns = !named && fanout.retries.lock().may_warn(time::tick());
             state.hold.unextended = Some(named || warns);
-            (warns, fanout.report(state.hold.rows()))
+            (warns, fanout.report(state.hold.promises.rows()))
         };
-        let level = if warns { Level::Warn } else { Level::Debug };
+        let (journal, rows) = (&fanout.journal, Rows(&rows));
         let others = if warns {
-            schedule.unextended()
+            schedule.held(true)
         } else {
             Vec::new()
         };
-        let rows = Rows(&rows);
+        let level = if warns { Level::Warn } else { Level::Debug };
         if let Some((count, first)) = retries::summary(others, |lock| lock.left) {
             let (lock, left) = (&first.lock, About(first.left));
             write_line!(
-                fanout.journal,
+                journal,
                 level,
                 "{count} locks not extended, the first (\"{lock}\") ends in {left}: {rows}"
             );
         } else {
-            let (name, left) = (&self.spec.name, About(left));
+            let (name, left, owner) = (&self.spec.name, About(left), self.owner);
             write_line!(
-                fanout.journal,
+                journal,
                 level,
-                "{name:?}: not extended, {left} left, {:?}: {rows}",
-                self.owner
+                "{name:?}: not extended, {left} left, {owner:?}: {rows}"
             );
         }
     }
 
     /// Ends everything that belongs to the hold and notifies the listeners.
     fn announce(&self, lost: Lost) {
-        self.shared.schedule.remove(&self.entry);
+        self.shared.schedule.remove(self.id);
         self.remove_owner();
         self.shared.queues.end_hold(&self.spec.commands, self.id);
         let mut state = self.state.lock();
@@ -713,14 +661,14 @@ impl HoldInner {
 }
 
 impl Due for HoldInner {
-    fn entry(&self) -> &ScheduleEntry {
-        &self.entry
+    fn id(&self) -> u64 {
+        self.id
     }
 
     fn on_due(self: Arc<Self>, batch: &mut Enqueued) {
         self.step(|state, now| {
             state.note_grants(now.moment);
-            if let Some(extension) = state.hold.on_due(now, &*self.shared) {
+            if let Some(extension) = state.hold.on_due(now, &self.shared.fanout) {
                 self.send(state, extension, batch);
             }
             if state.hold.is_held() {
@@ -736,25 +684,26 @@ impl Due for HoldInner {
                 self.release_rest(state, state.hold.reached);
                 batch.asked = batch.asked.union(state.hold.reached);
             }
-            self.shared.schedule.remove(&self.entry);
+            self.shared.schedule.remove(self.id);
         });
     }
 
     fn ends_in(&self, now: Moment) -> Duration {
-        self.state.lock().hold.ends_in(now)
+        self.state.lock().hold.left(now).unwrap_or_default()
     }
 
-    fn hold(&self) -> Option<HeldLock> {
+    fn hold(&self, unextended: bool) -> Option<HeldLock> {
         let Now { moment, tick } = Now::read();
-        let (left, kept) = {
-            let mut state = self.state.lock();
-            state.note_grants(moment);
-            let hold = &state.hold;
-            (hold.left(moment).ok()?, hold.promises.kept(moment))
-        };
+        let mut state = self.state.lock();
+        state.note_grants(moment);
+        let hold = &state.hold;
+        let left = hold.left(moment).ok()?;
+        let kept = hold.promises.kept(moment);
+        let is_asked_for = !unextended || hold.unextended.is_some();
+        drop(state);
         let fanout = &self.shared.fanout;
         let missing = fanout.voting(tick).without(kept);
-        Some(HeldLock {
+        is_asked_for.then(|| HeldLock {
             lock: self.spec.observed(),
             token: self.token,
             age: moment.since(self.began.moment),
@@ -763,14 +712,15 @@ impl Due for HoldInner {
         })
     }
 
-    fn is_unextended(&self) -> bool {
-        self.state.lock().hold.unextended.is_some()
+    fn stop(self: Arc<Self>) -> bool {
+        let news = self
+            .step_only(|state, _| state.hold.lose(LostReason::ShutDown))
+            .1;
+        !news.is_empty()
     }
 
-    fn on_stop(self: Arc<Self>) -> Option<Announcement> {
-        let ((), outcome) = self.step_only(|state, _| state.hold.lose(LostReason::ShutDown));
-        let is_lost = !outcome.news.is_empty();
-        is_lost.then(|| -> Announcement { Box::new(move || self.carry_out(outcome)) })
+    fn announce_stop(self: Arc<Self>) {
+        self.carry_out(&[News::Lost(LostReason::ShutDown)]);
     }
 }
 
@@ -790,7 +740,7 @@ impl ReplyHandler for SentExtension {
         let counted = lock.step(|state, now| {
             let counted = state
                 .hold
-                .on_answer(extension, node, answer, now, &*lock.shared);
+                .on_answer(extension, node, answer, now, &lock.shared.fanout);
             if state.hold.has_changed() {
                 lock.plan(state, now);
             }

@@ -1,15 +1,14 @@
 //! The schedule of everything with a due time, for one thread.
 
 use std::cmp::Reverse;
-use std::collections::BTreeMap;
-use std::sync::atomic::Ordering;
-use std::sync::{Arc, Weak};
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 use std::time::Duration;
 
 use crate::engine::nodes::fanout::Enqueued;
 use crate::ids::wide;
 use crate::observer::HeldLock;
-use crate::sys::sync::{AtomicU64, Condvar, Mutex, MutexGuard};
+use crate::sys::sync::{Condvar, Mutex, MutexGuard};
 use crate::time::{self, Moment, Now, Tick};
 
 /// Entries due within this time of each other are handled together.
@@ -24,11 +23,11 @@ const STEP: Duration = Duration::from_millis(50);
 
 /// Something with a due time.
 pub(crate) trait Due: Send + Sync {
-    /// Its entry.
-    fn entry(&self) -> &ScheduleEntry;
+    /// Unique in the schedule.
+    fn id(&self) -> u64;
 
-    /// Handles the due time, or an early one with others, and enters itself for the next one. Called without an entry in
-    /// the schedule.
+    /// Handles the due time, or an early one with others, and enters itself for the next one. Called without a due time
+    /// in the schedule.
     ///
     /// Commands go into `batch`, written once for all due entries.
     fn on_due(self: Arc<Self>, batch: &mut Enqueued);
@@ -36,37 +35,13 @@ pub(crate) trait Due: Send + Sync {
     /// Time until its end. The soonest end is handled first.
     fn ends_in(&self, now: Moment) -> Duration;
 
-    /// Its row in the list of held locks, if held.
-    fn hold(&self) -> Option<HeldLock>;
+    /// Its row in the list of held locks, if held; `unextended`: and if no majority confirmed its last extension.
+    fn hold(&self, unextended: bool) -> Option<HeldLock>;
 
-    /// Whether no majority confirmed its last extension.
-    fn is_unextended(&self) -> bool {
-        false
-    }
+    /// Ends it after the stop of the schedule. Whether that is new, to be announced by [`Due::announce_stop`].
+    fn stop(self: Arc<Self>) -> bool;
 
-    /// Ends it after the stop of the schedule. The result announces the end, if new.
-    fn on_stop(self: Arc<Self>) -> Option<Announcement>;
-}
-
-/// See [`Due::on_stop`].
-pub(crate) type Announcement = Box<dyn FnOnce()>;
-
-/// A place in the schedule.
-#[derive(Debug)]
-pub(crate) struct ScheduleEntry {
-    id: u64,
-    /// Nanoseconds since the start of the schedule; 0 without an entry.
-    at: AtomicU64,
-}
-
-impl ScheduleEntry {
-    /// `id`: unique in the schedule.
-    pub(crate) fn new(id: u64) -> ScheduleEntry {
-        ScheduleEntry {
-            id,
-            at: AtomicU64::new(0),
-        }
-    }
+    fn announce_stop(self: Arc<Self>);
 }
 
 /// See the module.
@@ -79,9 +54,9 @@ pub(crate) struct Schedule {
 #[derive(Default)]
 struct DueQueue {
     /// By time, in nanoseconds since the start, and id.
-    due: BTreeMap<(u64, u64), Arc<dyn Due>>,
-    /// All entries until removed, by id, including those being handled.
-    all_known: BTreeMap<u64, Weak<dyn Due>>,
+    due: BTreeSet<(u64, u64)>,
+    /// All entries until removed, by id, including those being handled, with their last due time.
+    all_known: BTreeMap<u64, (u64, Arc<dyn Due>)>,
     /// End of the thread's sleep; `None` for a sleep without end or an awake thread.
     sleeps_until: Option<u64>,
     asleep: bool,
@@ -101,7 +76,7 @@ impl Schedule {
         }
     }
 
-    /// Enters something due after `wait`, in place of its old entry.
+    /// Enters something due after `wait`, in place of its old due time.
     ///
     /// Wakes the thread only if it would come too late: with a steady stream of short locks of the same ttl it wakes a
     /// few times per ttl, not once per lock.
@@ -110,62 +85,46 @@ impl Schedule {
     /// T1 ends it.
     #[must_use]
     pub(crate) fn enter(&self, due: Arc<dyn Due>, wait: Duration) -> bool {
-        // Zero means "not entered".
-        let at = self.nanos(time::tick()).saturating_add(nanos(wait)).max(1);
+        let at = self.nanos(time::tick()).saturating_add(nanos(wait));
         let mut queue = self.queue.lock();
         if queue.stopped {
             return false;
         }
-        let entry = due.entry();
-        let id = entry.id;
-        let old = entry.at.swap(at, Ordering::Relaxed);
+        let id = due.id();
+        let known = queue.all_known.entry(id).or_insert((at, due));
+        let old = std::mem::replace(&mut known.0, at);
         queue.due.remove(&(old, id));
-        queue
-            .all_known
-            .entry(id)
-            .or_insert_with(|| Arc::downgrade(&due));
-        queue.due.insert((at, id), due);
+        queue.due.insert((at, id));
         let too_late = queue.asleep && queue.sleeps_until.is_none_or(|it| at < it);
         self.unlock(queue, too_late);
         true
     }
 
-    pub(crate) fn remove(&self, entry: &ScheduleEntry) {
-        let removed = {
-            let mut queue = self.queue.lock();
-            let old = entry.at.swap(0, Ordering::Relaxed);
-            queue.all_known.remove(&entry.id);
-            queue.due.remove(&(old, entry.id))
-        };
+    pub(crate) fn remove(&self, id: u64) {
+        let mut queue = self.queue.lock();
+        let removed = queue.all_known.remove(&id);
+        if let Some((at, _)) = removed {
+            queue.due.remove(&(at, id));
+        }
         // Dropped with nothing locked.
+        drop(queue);
         drop(removed);
     }
 
-    /// The held locks, oldest first.
-    pub(crate) fn held(&self) -> Vec<HeldLock> {
-        let mut held: Vec<_> = self.known().iter().filter_map(|it| it.hold()).collect();
+    /// The held locks, oldest first; `unextended`: those without a majority for their last extension.
+    pub(crate) fn held(&self, unextended: bool) -> Vec<HeldLock> {
+        let queue = self.queue.lock();
+        let known: Vec<_> = queue
+            .all_known
+            .values()
+            .map(|it| Arc::clone(&it.1))
+            .collect();
+        // Each has a mutex of its own, to be locked with nothing else locked.
+        drop(queue);
+        let mut held: Vec<_> = known.iter().filter_map(|it| it.hold(unextended)).collect();
         // Not by id: a handed-over lock is older.
         held.sort_by_key(|it| Reverse(it.age));
         held
-    }
-
-    /// The held locks without a majority for their last extension.
-    pub(crate) fn unextended(&self) -> Vec<HeldLock> {
-        self.known()
-            .iter()
-            .filter(|it| it.is_unextended())
-            .filter_map(|it| it.hold())
-            .collect()
-    }
-
-    /// Each has a mutex of its own, to be locked with nothing else locked.
-    fn known(&self) -> Vec<Arc<dyn Due>> {
-        self.queue
-            .lock()
-            .all_known
-            .values()
-            .filter_map(Weak::upgrade)
-            .collect()
     }
 
     /// Makes everything due now.
@@ -185,19 +144,16 @@ impl Schedule {
         }
     }
 
-    /// Ends the thread and all entries, including those being handled. The results announce these ends.
-    pub(crate) fn stop(&self) -> Vec<Announcement> {
+    /// Ends the thread and all entries, including those being handled. The results have ended by that.
+    pub(crate) fn stop(&self) -> Vec<Arc<dyn Due>> {
         let mut queue = self.queue.lock();
         queue.stopped = true;
-        // Dropped with nothing locked.
-        let _due = std::mem::take(&mut queue.due);
+        queue.due.clear();
         let known = std::mem::take(&mut queue.all_known);
         let asleep = queue.asleep;
         self.unlock(queue, asleep);
-        known
-            .values()
-            .filter_map(|it| it.upgrade()?.on_stop())
-            .collect()
+        let known = known.into_values().map(|it| it.1);
+        known.filter(|it| Arc::clone(it).stop()).collect()
     }
 
     fn nanos(&self, at: Tick) -> u64 {
@@ -223,20 +179,14 @@ impl Schedule {
             } else {
                 now
             };
-            if queue
-                .due
-                .first_key_value()
-                .is_some_and(|((at, _), _)| *at <= limit)
-            {
-                let rest = queue
-                    .due
-                    .split_off(&(limit.saturating_add(nanos(TOGETHER)), 0));
+            let first = queue.due.first().map(|it| it.0);
+            if first.is_some_and(|it| it <= limit) {
+                let end = (limit.saturating_add(nanos(TOGETHER)), 0);
+                let rest = queue.due.split_off(&end);
                 let due = std::mem::replace(&mut queue.due, rest);
-                due.values()
-                    .for_each(|it| it.entry().at.store(0, Ordering::Relaxed));
-                return Some(due.into_values().collect());
+                let of_id = |id| Some(Arc::clone(&queue.all_known.get(&id)?.1));
+                return Some(due.into_iter().filter_map(|it| of_id(it.1)).collect());
             }
-            let first = queue.due.first_key_value().map(|((at, _), _)| *at);
             let first = first.map(|it| it.min(now.saturating_add(nanos(COMPARE))));
             let all_from = queue.all.then_some(queue.all_from);
             queue.sleeps_until = [first, all_from].into_iter().flatten().min();
@@ -272,11 +222,11 @@ mod tests {
     use crate::ids::{FencingToken, LockName};
     use crate::observer::ObservedLock;
 
-    struct Thing(ScheduleEntry);
+    struct Thing(u64);
 
     impl Due for Thing {
-        fn entry(&self) -> &ScheduleEntry {
-            &self.0
+        fn id(&self) -> u64 {
+            self.0
         }
 
         fn on_due(self: Arc<Self>, _batch: &mut Enqueued) {}
@@ -285,34 +235,34 @@ mod tests {
             Duration::ZERO
         }
 
-        fn hold(&self) -> Option<HeldLock> {
+        fn hold(&self, _unextended: bool) -> Option<HeldLock> {
             let lock = ObservedLock::new(&LockName::new(b"x"), None);
             Some(HeldLock {
                 lock,
-                token: FencingToken(self.0.id),
+                token: FencingToken(self.0),
                 age: Duration::ZERO,
                 left: Duration::ZERO,
                 missing_on: Vec::new(),
             })
         }
 
-        fn on_stop(self: Arc<Self>) -> Option<Announcement> {
-            None
+        fn stop(self: Arc<Self>) -> bool {
+            false
         }
+
+        fn announce_stop(self: Arc<Self>) {}
     }
 
     #[test]
     fn what_is_just_being_looked_after_is_held_until_it_is_removed() {
         let schedule = Schedule::new();
-        let things: Vec<_> = (0..2)
-            .map(|id| Arc::new(Thing(ScheduleEntry::new(id))))
-            .collect();
+        let things: Vec<_> = (0..2).map(|id| Arc::new(Thing(id))).collect();
         things
             .iter()
             .for_each(|it| assert!(schedule.enter(Arc::<Thing>::clone(it), Duration::ZERO)));
         let held = || {
             schedule
-                .held()
+                .held(false)
                 .iter()
                 .map(|it| it.token.get())
                 .collect::<Vec<_>>()
@@ -320,7 +270,7 @@ mod tests {
 
         let due = schedule.next(&mut Now::read()).unwrap();
         assert_eq!((due.len(), held()), (2, vec![0, 1]));
-        schedule.remove(&things[0].0);
+        schedule.remove(0);
         assert_eq!(held(), [1]);
         assert!(schedule.enter(Arc::<Thing>::clone(&things[1]), Duration::ZERO));
         schedule.stop();
@@ -332,16 +282,13 @@ mod tests {
         let schedule = Schedule::new();
         let waits = [Duration::ZERO, TOGETHER, Duration::from_secs(3_600)];
         for (id, wait) in (0..).zip(waits) {
-            assert!(schedule.enter(Arc::new(Thing(ScheduleEntry::new(id))), wait));
+            assert!(schedule.enter(Arc::new(Thing(id)), wait));
         }
 
         // On a slow machine the second is due by then.
         let due = schedule.next(&mut Now::read()).unwrap();
 
-        assert_eq!(
-            due.iter().map(|it| it.entry().id).collect::<Vec<_>>(),
-            [0, 1]
-        );
+        assert_eq!(due.iter().map(|it| it.id()).collect::<Vec<_>>(), [0, 1]);
         assert_eq!(schedule.queue.lock().due.len(), 1);
     }
 }

@@ -1,7 +1,6 @@
 //! State shared by all parts of a manager.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use crate::config::Config;
 use crate::engine::admission::Admission;
@@ -11,13 +10,9 @@ use crate::engine::nodes::server::NodeEvents;
 use crate::engine::process::Process;
 use crate::engine::queue::Queues;
 use crate::engine::schedule::Schedule;
-use crate::hold::Servers;
-use crate::ids::{NodeId, NodeSet};
-use crate::logic::lease;
+use crate::ids::NodeId;
 use crate::logic::outage::Outage;
-use crate::logic::retries::Retries;
 use crate::sys::sync::{AtomicBool, AtomicU64, Mutex};
-use crate::time::{Moment, Tick};
 use crate::wire::HandedOver;
 
 /// Forwards the events of the nodes.
@@ -36,33 +31,6 @@ impl NodeEvents for NodeEventHandler {
     }
 }
 
-impl Servers for ManagerState {
-    fn voting(&self, now: Tick) -> NodeSet {
-        self.fanout.voting(now)
-    }
-
-    fn settable(&self, now: Tick) -> NodeSet {
-        self.fanout.settable(now)
-    }
-
-    fn stepped_since(&self, since: Tick) -> NodeSet {
-        self.fanout.stepped_since(since)
-    }
-
-    fn time_for_all(&self, now: Moment) -> Option<u64> {
-        self.fanout.look().time_for_all(now)
-    }
-
-    fn pause(&self, left: Duration, now: Tick) -> Duration {
-        let least = lease::retry_after(self.fanout.response_timeout);
-        let is_late = self.fanout.is_late(now);
-        self.retries
-            .lock()
-            .wait(least, left, is_late, now)
-            .min(left)
-    }
-}
-
 /// Shared by callers, guards and the renewal thread. Has no thread, so that no thread keeps itself alive.
 pub(crate) struct ManagerState {
     pub(crate) config: Config,
@@ -71,8 +39,6 @@ pub(crate) struct ManagerState {
     pub(crate) queues: Arc<Queues>,
     /// The outage, if no majority answers acquisitions.
     pub(crate) outage: Mutex<Outage>,
-    /// Pace of failed extensions.
-    pub(crate) retries: Mutex<Retries>,
     pub(crate) admission: Arc<Admission>,
     pub(crate) next_lock: AtomicU64,
     /// Whether the log has a line about waiting for quarantined servers.

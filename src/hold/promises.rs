@@ -52,31 +52,47 @@ struct Entry {
 pub(crate) struct Promises {
     of: Vec<Entry>,
     /// The last question.
-    round: u64,
+    pub(crate) asked: u64,
 }
 
 impl Promises {
     pub(crate) fn new(nodes: usize) -> Promises {
         Promises {
             of: vec![Entry::default(); nodes],
-            round: 0,
+            asked: 0,
         }
     }
 
-    /// Takes the `answer` of a node, with its promise if it has one. Nothing shortens a promise, as no command shortens
-    /// the life of a key, but for a step of the node's clock.
+    fn quorum(&self) -> usize {
+        quorum(self.of.len())
+    }
+
+    /// Takes the `answer` of a node to the holder of `token`, with its promise if it has one. Whether it has the key anew.
+    ///
+    /// Nothing shortens a promise, as no command shortens the life of a key, but for a step of the node's clock.
+    ///
+    /// RACE: T1 is refused by a node, waits in its list, and wins with other nodes; T2, a writer, is granted the lock
+    /// there and releases it; the node hands it over to T1. Therefore a key or an entry behind a newer counter counts
+    /// only where the node had promised one, or behind a number that a majority has confirmed.
     pub(crate) fn note(
         &mut self,
         node: NodeId,
         answer: Answer,
         promise: Option<Promise>,
+        token: u64,
         now: Moment,
         in_doubt: impl Fn(Tick) -> bool,
-    ) {
+    ) -> bool {
         let runs = self.runs(node, now);
+        let number = promise.map_or(0, |it| it.number);
+        let counter = answer.counter().unwrap_or_default().max(number);
+        let is_newer = answer.is_extended()
+            && token < counter
+            && !self.has_majority(|it| counter <= it.number);
         let Some(entry) = self.of.get_mut(node.index()) else {
-            return;
+            return false;
         };
+        let promise = promise.filter(|_| !is_newer || entry.promise.is_some());
         // A promised key was removed, or expired early, and the extension has set it again. That is a loss: no extension
         // under way counts there.
         let is_set = match &answer {
@@ -87,91 +103,87 @@ impl Promises {
             }
             _ => false,
         };
+        let is_anew = promise.is_some() && (is_set || !runs);
         let is_removed = is_set && runs;
         if is_removed {
-            entry.counts_from = self.round.saturating_add(1);
+            entry.counts_from = self.asked.saturating_add(1);
         }
-        if is_removed || promise.is_some_and(|it| it.round < entry.counts_from) {
-            entry.answer = Some(Answer::Extend(ExtendReply::Gone { counter: 0 }));
-            return;
-        }
-        entry.answer = Some(answer);
-        let Some(new) = promise else { return };
-        let old = entry.promise.unwrap_or(new);
-        let is_longer = now.until(old.until) <= now.until(new.until);
-        entry.promise = Some(Promise {
-            round: old.round.max(new.round),
-            sent: if old.round < new.round {
-                new.sent
-            } else {
-                old.sent
-            },
-            until: if is_longer || in_doubt(old.sent.tick) {
-                new.until
-            } else {
-                old.until
-            },
-            number: old.number.max(new.number),
+        let new = promise.filter(|it| entry.counts_from <= it.round);
+        let is_lacking = is_removed || answer.is_extended() && new.is_none();
+        entry.answer = Some(if is_lacking {
+            Answer::Extend(ExtendReply::Gone { counter })
+        } else {
+            answer
         });
+        if let Some(new) = new {
+            let old = entry.promise.unwrap_or(new);
+            let is_later = old.round < new.round;
+            let is_longer = now.until(old.until) <= now.until(new.until);
+            entry.promise = Some(Promise {
+                round: old.round.max(new.round),
+                sent: if is_later { new.sent } else { old.sent },
+                until: if is_longer || in_doubt(old.sent.tick) {
+                    new.until
+                } else {
+                    old.until
+                },
+                number: old.number.max(new.number),
+            });
+        }
+        is_anew
     }
 
-    /// The next question.
-    pub(crate) fn next_round(&self) -> u64 {
-        self.round.saturating_add(1)
-    }
-
-    /// Asks the nodes `to`, and forgets earlier answers. The other nodes are behind.
-    pub(crate) fn ask(&mut self, to: NodeSet) {
-        self.round = self.next_round();
-        let behind = Some(Answer::Failed(NodeFailure::Stalled));
+    /// Asks all nodes but `owed`, which are behind, and forgets earlier answers.
+    pub(crate) fn ask(&mut self, owed: NodeSet) -> NodeSet {
+        self.asked = self.asked.saturating_add(1);
         for (id, entry) in (0..).map(NodeId::new).zip(&mut self.of) {
-            entry.answer = behind.clone().filter(|_| !to.contains(id));
+            let is_behind = owed.contains(id);
+            entry.answer = is_behind.then_some(Answer::Failed(NodeFailure::Stalled));
         }
-    }
-
-    /// The question is over.
-    pub(crate) fn close(&mut self) {
-        for entry in &mut self.of {
-            let late = Answer::Failed(NodeFailure::TimedOut);
-            entry.answer.get_or_insert(late);
-        }
+        self.nodes_with(|_, it| it.answer.is_none())
     }
 
     /// The largest of these that a majority of promises reaches.
-    fn by_majority<T: Ord>(&self, of: impl Fn(&Promise) -> T) -> Option<T> {
-        let promises = self.of.iter().filter_map(|it| it.promise.as_ref());
-        let mut all: Vec<T> = promises.map(of).collect();
+    fn by_majority<T: Ord>(&self, of: impl Fn(NodeId, &Promise) -> T) -> Option<T> {
+        // Several times for each answer: without an allocation.
+        let mut all = [const { None }; NodeSet::MAX as usize];
+        let entries = (0..).map(NodeId::new).zip(&self.of);
+        for (place, (id, entry)) in all.iter_mut().zip(entries) {
+            *place = entry.promise.as_ref().map(|it| of(id, it));
+        }
+        let all = all.get_mut(..self.of.len())?;
         all.sort_unstable_by(|one, other| other.cmp(one));
-        all.into_iter().nth(quorum(self.of.len()).saturating_sub(1))
+        all.get_mut(self.quorum().saturating_sub(1))?.take()
+    }
+
+    /// Whether that is so of a majority of promises.
+    pub(crate) fn has_majority(&self, is_so: impl Fn(&Promise) -> bool) -> bool {
+        let promises = self.of.iter().filter_map(|it| it.promise.as_ref());
+        self.quorum() <= promises.filter(|it| is_so(it)).count()
     }
 
     /// Time left of the lease.
     pub(crate) fn left(&self, now: Moment) -> Duration {
-        self.by_majority(|it| now.until(it.until))
+        self.by_majority(|_, it| now.until(it.until))
             .unwrap_or_default()
     }
 
     /// Time since the send of the last confirmed round.
     pub(crate) fn age(&self, now: Moment) -> Duration {
-        self.by_majority(|it| Reverse(now.since(it.sent.moment)))
+        self.by_majority(|_, it| Reverse(now.since(it.sent.moment)))
             .map_or(Duration::MAX, |it| it.0)
     }
 
     /// The last round that a majority has confirmed.
     pub(crate) fn round(&self) -> u64 {
-        self.by_majority(|it| it.round).unwrap_or_default()
-    }
-
-    /// The largest number that a majority has confirmed: a newer holder has a larger one.
-    pub(crate) fn number(&self) -> u64 {
-        self.by_majority(|it| it.number).unwrap_or_default()
+        self.by_majority(|_, it| it.round).unwrap_or_default()
     }
 
     /// Whether a majority has promised as much.
     pub(crate) fn confirm(&self, promise: &Promise, now: Moment) -> bool {
-        self.by_majority(|it| {
+        self.has_majority(|it| {
             promise.round <= it.round && now.until(promise.until) <= now.until(it.until)
-        }) == Some(true)
+        })
     }
 
     fn nodes_with(&self, is_so: impl Fn(NodeId, &Entry) -> bool) -> NodeSet {
@@ -189,17 +201,16 @@ impl Promises {
 
     /// Whether too few nodes can have the lock for a majority.
     pub(crate) fn are_gone(&self) -> bool {
-        self.of.len().saturating_sub(quorum(self.of.len())) < self.gone().len()
+        self.of.len().saturating_sub(self.gone().len()) < self.quorum()
     }
 
     /// Whether the promise of the node is not over.
-    pub(crate) fn runs(&self, node: NodeId, now: Moment) -> bool {
-        let entry = self.of.get(node.index());
-        entry.is_some_and(|it| it.promise.is_some_and(|it| !now.has_reached(it.until)))
+    fn runs(&self, node: NodeId, now: Moment) -> bool {
+        self.running(now).contains(node)
     }
 
     fn running(&self, now: Moment) -> NodeSet {
-        self.nodes_with(|id, _| self.runs(id, now))
+        self.nodes_with(|_, it| it.promise.is_some_and(|it| !now.has_reached(it.until)))
     }
 
     /// Nodes that have the lock, as far as known.
@@ -207,68 +218,45 @@ impl Promises {
         self.running(now).without(self.gone())
     }
 
-    pub(crate) fn answered(&self) -> NodeSet {
-        self.nodes_with(|_, it| it.answer.is_some())
+    /// Nodes without an answer since the last question.
+    pub(crate) fn open(&self) -> NodeSet {
+        self.nodes_with(|_, it| it.answer.is_none())
     }
 
-    /// Nodes whose clock was not set forward since their promise; `None` if that is so of all.
-    fn sure(&self, stepped_since: &impl Fn(Tick) -> NodeSet, now: Moment) -> Option<NodeSet> {
-        let sent = |it: &Entry| it.promise.map(|it| it.sent.tick);
-        let first = self.of.iter().filter_map(sent).min()?;
-        // Usually none.
-        if stepped_since(first).is_empty() {
-            return None;
-        }
+    /// Running promises of nodes whose clock was not set forward since; `None` if that is so of all.
+    fn sure(&self, has_stepped: &impl Fn(NodeId, Tick) -> bool, now: Moment) -> Option<NodeSet> {
         let running = self.running(now);
-        let is_sure =
-            |id, it: &Entry| sent(it).is_some_and(|since| !stepped_since(since).contains(id));
-        let sure = running.both(self.nodes_with(is_sure));
-        (sure != running).then_some(sure)
+        let has_stepped =
+            |id, it: &Entry| it.promise.is_some_and(|it| has_stepped(id, it.sent.tick));
+        let doubtful = running.both(self.nodes_with(has_stepped));
+        (!doubtful.is_empty()).then_some(running.without(doubtful))
     }
 
     /// If promises are in doubt, the time left of a lease without them: zero if no majority is left.
     pub(crate) fn sure_left(
         &self,
-        stepped_since: impl Fn(Tick) -> NodeSet,
+        has_stepped: impl Fn(NodeId, Tick) -> bool,
         now: Moment,
     ) -> Option<Duration> {
-        let nodes = self.sure(&stepped_since, now)?;
-        let mut sure = self.clone();
-        for (id, entry) in (0..).map(NodeId::new).zip(&mut sure.of) {
-            entry.promise.take_if(|_| !nodes.contains(id));
-        }
-        Some(sure.left(now))
+        let sure = self.sure(&has_stepped, now)?;
+        self.by_majority(|id, it| {
+            let until = Some(it.until).filter(|_| sure.contains(id));
+            until.map_or(Duration::ZERO, |it| now.until(it))
+        })
     }
 
     /// Whether too few nodes certainly have the lock, after an extension without a majority that was sent at `asked`.
     /// After a clock step during it the answer is unknown: it has to be sent again.
     pub(crate) fn are_lost(
         &self,
-        stepped_since: impl Fn(Tick) -> NodeSet,
+        has_stepped: impl Fn(NodeId, Tick) -> bool,
         asked: Tick,
         now: Moment,
     ) -> bool {
-        self.running(now).both(stepped_since(asked)).is_empty()
-            && self
-                .sure(&stepped_since, now)
-                .is_some_and(|it| it.without(self.gone()).len() < quorum(self.of.len()))
-    }
-
-    /// The `answer` of a node to a command with this number, as it counts for the holder of `token`.
-    ///
-    /// RACE: T1 is refused by a node, waits in its list, and wins with other nodes; T2, a writer, is granted the lock
-    /// there and releases it; the node hands it over to T1. Therefore a key or an entry behind a newer counter counts
-    /// only where the node had promised one, or behind a number that a majority has confirmed.
-    pub(crate) fn counted(&self, node: NodeId, answer: Answer, number: u64, token: u64) -> Answer {
-        let counter = answer.counter().unwrap_or(number).max(number);
-        let had = self
-            .of
-            .get(node.index())
-            .is_some_and(|it| it.promise.is_some());
-        if answer.is_extended() && !had && token < counter && self.number() < counter {
-            return Answer::Extend(ExtendReply::Gone { counter });
-        }
-        answer
+        let stepped = self.nodes_with(|id, _| has_stepped(id, asked));
+        let sure = self.sure(&has_stepped, now);
+        self.running(now).both(stepped).is_empty()
+            && sure.is_some_and(|it| it.without(self.gone()).len() < self.quorum())
     }
 
     /// Counters that nodes have shown.
@@ -280,11 +268,7 @@ impl Promises {
 
     /// The end of each node's promise, if it is not over.
     pub(crate) fn ends(&self, now: Moment) -> Vec<Option<Moment>> {
-        let end = |it: &Entry| {
-            it.promise
-                .map(|it| it.until)
-                .filter(|it| !now.has_reached(*it))
-        };
+        let end = |it: &Entry| Some(it.promise?.until).filter(|it| !now.has_reached(*it));
         self.of.iter().map(end).collect()
     }
 
@@ -293,13 +277,10 @@ impl Promises {
         self.of.iter().map(|it| it.counts_from).collect()
     }
 
-    /// The rows of a report.
+    /// The rows of a report at the end of a question.
     pub(crate) fn rows(&self) -> Vec<NodeAnswer> {
-        let row = |it: &Entry| {
-            it.answer
-                .as_ref()
-                .map_or(NodeAnswer::Pending, NodeAnswer::from)
-        };
-        self.of.iter().map(row).collect()
+        let late = Answer::Failed(NodeFailure::TimedOut);
+        let answer = |it: &Entry| NodeAnswer::from(it.answer.as_ref().unwrap_or(&late));
+        self.of.iter().map(answer).collect()
     }
 }

@@ -4,7 +4,8 @@
 )]
 
 use super::*;
-use crate::error::{NodeFailure, QuarantineReason};
+use crate::answer::ExtendReply;
+use crate::error::{NodeAnswer, NodeFailure, QuarantineReason};
 use crate::time;
 
 const TTL: Duration = Duration::from_secs(30);
@@ -47,9 +48,9 @@ impl Servers for World {
         self.settable
     }
 
-    fn stepped_since(&self, since: Tick) -> NodeSet {
-        let stepped = self.stepped.iter().filter(|it| since <= it.1);
-        stepped.map(|it| it.0).collect()
+    fn has_stepped(&self, node: NodeId, since: Tick) -> bool {
+        let has_stepped = |it: &(NodeId, Tick)| it.0 == node && since <= it.1;
+        self.stepped.iter().any(has_stepped)
     }
 
     fn time_for_all(&self, now: Moment) -> Option<u64> {
@@ -197,7 +198,10 @@ fn d5_an_extension_never_shortens() {
     (0..3).for_each(|it| world.answer(&mut hold, &extension, it, &YES));
 
     assert_eq!(world.left(&hold), Ok(TTL));
-    assert!(hold.has_confirmed(&extension, world.now().moment));
+    assert!(
+        hold.promises
+            .confirm(&extension.promise, world.now().moment)
+    );
 }
 
 #[test]
@@ -232,7 +236,7 @@ fn a_released_lock_is_not_lost_whatever_comes_after() {
 
     (0..3).for_each(|it| world.answer(&mut hold, &extension, it, &GONE));
     world.pass(TTL);
-    hold.end_by_clock(world.now().moment);
+    let _ = hold.end_by_clock(world.now().moment);
     hold.lose(LostReason::ShutDown);
     assert!(world.next_in(&hold).is_none());
     assert!(world.news(&mut hold).is_empty() && !hold.is_lost() && !hold.is_held());
@@ -365,7 +369,9 @@ fn a_key_behind_a_newer_counter_counts_only_where_one_was_promised() {
         let extension = world.extend(&mut hold, 2 * TTL);
         world.answer(&mut hold, &extension, 0, &YES);
         world.answer(&mut hold, &extension, index, &lifted);
-        let is_confirmed = hold.has_confirmed(&extension, world.now().moment);
+        let is_confirmed = hold
+            .promises
+            .confirm(&extension.promise, world.now().moment);
         assert_eq!(is_confirmed, counts);
     }
 }
@@ -483,7 +489,12 @@ fn a_late_majority_confirms_an_extension_that_had_failed() {
         [News::NotExtended { left: ms(19_950) }]
     );
     let late = Answer::Failed(NodeFailure::TimedOut);
-    assert!(hold.rows().iter().all(|it| *it == NodeAnswer::from(&late)));
+    assert!(
+        hold.promises
+            .rows()
+            .iter()
+            .all(|it| *it == NodeAnswer::from(&late))
+    );
 
     (0..2).for_each(|it| world.answer(&mut hold, &renewal, it, &YES));
 
@@ -506,10 +517,10 @@ fn an_extension_by_the_holder_beside_a_renewal_ends_with_the_lease_that_it_asked
     let longer = world.extend(&mut hold, 2 * TTL);
 
     (0..3).for_each(|it| world.answer(&mut hold, &renewal, it, &YES));
-    assert!(!hold.has_confirmed(&longer, world.now().moment));
+    assert!(!hold.promises.confirm(&longer.promise, world.now().moment));
     (0..2).for_each(|it| world.answer(&mut hold, &longer, it, &YES));
 
-    assert!(hold.has_confirmed(&longer, world.now().moment));
+    assert!(hold.promises.confirm(&longer.promise, world.now().moment));
     assert_eq!(world.left(&hold), Ok(2 * TTL));
     let extended = |it: &&News| matches!(it, News::Extended { .. });
     assert_eq!(world.news(&mut hold).iter().filter(extended).count(), 2);
@@ -568,8 +579,53 @@ fn a_lock_that_was_handed_over_is_extended_after_fifty_milliseconds() {
 
         let extension = hold.on_due(world.now(), &world).unwrap();
 
-        assert_eq!(extension.ttl, TTL, "its full life");
+        let rest = TTL - lease::FIRST_EXTENSION;
+        let life = if renewed { TTL } else { rest };
+        assert_eq!(extension.ttl, life, "its full life");
+        // A lease without renewal lasts for its ttl from its start, however late the extension is sent.
+        world.pass(ms(10));
+        (0..3).for_each(|it| world.answer(&mut hold, &extension, it, &YES));
+        assert_eq!(world.left(&hold), Ok(life - ms(10)));
     }
+}
+
+#[test]
+fn a_late_first_extension_makes_no_handed_over_lease_without_renewal_longer() {
+    let mut world = World::new();
+    let terms = Terms {
+        renewed: false,
+        ..world.terms()
+    };
+    let mut hold = world.won(terms, &[0, 1, 2], lease::FIRST_LIFE);
+    world.pass(ms(400));
+
+    let extension = hold.on_due(world.now(), &world).unwrap();
+    (0..3).for_each(|it| world.answer(&mut hold, &extension, it, &YES));
+
+    assert_eq!(world.left(&hold), Ok(TTL - ms(400)));
+}
+
+#[test]
+fn d8_a_fixed_lease_gets_its_missing_key_after_fifty_milliseconds_and_ends_as_before() {
+    let mut world = World::new();
+    let terms = Terms {
+        renewed: false,
+        ..world.terms()
+    };
+    let mut hold = world.won(terms, &[0, 1], TTL);
+    hold.on_grant(node(2), &GONE, None, world.now().moment);
+    assert_eq!(world.next_in(&hold), Some(lease::FIRST_EXTENSION));
+    world.pass(lease::FIRST_EXTENSION);
+
+    let extension = hold.on_due(world.now(), &world).unwrap();
+    assert_eq!((extension.to, extension.sets), (nodes(0..3), nodes(0..3)));
+    (0..2).for_each(|it| world.answer(&mut hold, &extension, it, &YES));
+    world.answer(&mut hold, &extension, 2, &SET);
+
+    let rest = TTL - lease::FIRST_EXTENSION;
+    assert_eq!(hold.promises.kept(world.now().moment), nodes(0..3));
+    assert_eq!(world.left(&hold), Ok(rest));
+    assert_eq!(world.next_in(&hold), Some(rest), "no renewal");
 }
 
 #[test]

@@ -10,9 +10,11 @@ use crate::engine::nodes::primary::NodeAddress;
 use crate::engine::nodes::server::{NodeContext, NodeEvents, Records, Server};
 use crate::engine::nodes::worker::Worker;
 use crate::error::{NodeAnswer, NodeFailure, NodeReport};
+use crate::hold::Servers;
 use crate::ids::{ClientId, NodeId, NodeSet};
+use crate::logic::retries::Retries;
 use crate::logic::run_ids::RunIds;
-use crate::logic::{clock_offset, quorum, token};
+use crate::logic::{clock_offset, lease, quorum, token};
 use crate::observer::Journal;
 use crate::session::MUTE_MIN;
 use crate::session::availability::{Availability, Health};
@@ -33,6 +35,38 @@ pub(crate) struct Fanout {
     connect_timeout: Duration,
     pub(crate) nodes: Vec<Arc<Server>>,
     pub(crate) records: Arc<Records>,
+    /// Pace of failed extensions.
+    pub(crate) retries: Mutex<Retries>,
+}
+
+impl Servers for Fanout {
+    fn voting(&self, now: Tick) -> NodeSet {
+        let length = self.records.rules().quarantine();
+        self.nodes_with(|it| it.is_up() && it.quarantine(length, now).is_none())
+    }
+
+    fn settable(&self, now: Tick) -> NodeSet {
+        let length = self.records.rules().quarantine();
+        self.nodes_with(|it| it.quarantines.may_set(now, length))
+    }
+
+    fn has_stepped(&self, node: NodeId, since: Tick) -> bool {
+        let has_stepped = |it: &Availability| it.stepped_at.is_some_and(|at| since <= at);
+        self.nodes
+            .get(node.index())
+            .is_some_and(|it| it.availability(has_stepped))
+    }
+
+    fn time_for_all(&self, now: Moment) -> Option<u64> {
+        self.look().time_for_all(now)
+    }
+
+    fn pause(&self, left: Duration, now: Tick) -> Duration {
+        let least = lease::retry_after(self.response_timeout);
+        let is_late = self.is_late(now);
+        let mut retries = self.retries.lock();
+        retries.wait(least, left, is_late, now).min(left)
+    }
 }
 
 impl Fanout {
@@ -76,6 +110,7 @@ impl Fanout {
             response_timeout: common.response_timeout,
             connect_timeout: common.connect_timeout,
             records: common.records,
+            retries: Mutex::default(),
         };
         Ok((fanout, threads))
     }
@@ -192,28 +227,11 @@ impl Fanout {
             .collect()
     }
 
-    /// Nodes on which a missing key may be set.
-    pub(crate) fn settable(&self, now: Tick) -> NodeSet {
-        let length = self.records.rules().quarantine();
-        self.nodes_with(|it| it.quarantines.may_set(now, length))
-    }
-
-    /// Connected nodes without a quarantine.
-    pub(crate) fn voting(&self, now: Tick) -> NodeSet {
-        let length = self.records.rules().quarantine();
-        self.nodes_with(|it| it.is_up() && it.quarantine(length, now).is_none())
-    }
-
     /// Whether an answer of a node is late or unread.
     pub(crate) fn is_late(&self, now: Tick) -> bool {
         !self
             .nodes_with(|it| it.is_late(self.response_timeout, now))
             .is_empty()
-    }
-
-    /// Nodes with a known clock step forward at `since` or later.
-    pub(crate) fn stepped_since(&self, since: Tick) -> NodeSet {
-        self.nodes_with(|it| it.stepped_at.is_some_and(|stepped| since <= stepped))
     }
 
     /// Writes the commands given to `nodes`. Called with nothing locked.

@@ -86,11 +86,9 @@ impl Servers for Life {
         self.nodes_with(|it| it.seen_at.is_none_or(|at| self.tick(at + LONGEST) <= now))
     }
 
-    fn stepped_since(&self, since: Tick) -> NodeSet {
-        if self.flaw == Flaw::DoubtForgotten {
-            return NodeSet::default();
-        }
-        self.nodes_with(|it| it.seen_at.is_some_and(|at| since <= self.tick(at)))
+    fn has_stepped(&self, node: NodeId, since: Tick) -> bool {
+        let seen_at = self.nodes[node.index()].seen_at;
+        self.flaw != Flaw::DoubtForgotten && seen_at.is_some_and(|at| since <= self.tick(at))
     }
 
     fn time_for_all(&self, _now: Moment) -> Option<u64> {
@@ -182,7 +180,7 @@ impl Life {
                 let ttl = Duration::from_millis(self.rng.u64(500..LONGEST));
                 let ends_at = self.tick(now + 300);
                 let mut hold = self.hold.clone();
-                if let Some(it) = hold.extend(ttl, self.clocks(), ends_at, self) {
+                if let Ok(it) = hold.extend(ttl, self.clocks(), ends_at, self) {
                     self.hold = hold;
                     self.send(&it);
                 }
@@ -331,7 +329,7 @@ impl Life {
             return false;
         }
         if !is_valid && self.flaw != Flaw::AnswersBehindTheEnd && self.flaw != Flaw::NeverEnded {
-            self.hold.end_by_clock(clocks.moment);
+            let _ = self.hold.end_by_clock(clocks.moment);
         }
         self.was_over |= !is_valid;
         let is_seen = |it: &Node| it.stepped_at.is_none_or(|at| Some(at) <= it.seen_at);
@@ -343,7 +341,7 @@ impl Life {
 
     /// Whether a check is under way, or its pause.
     fn is_checking(&self) -> bool {
-        let doubt = |since| self.stepped_since(since);
+        let doubt = |node, since| self.has_stepped(node, since);
         self.hold.promises.sure_left(doubt, self.clocks().moment) == Some(Duration::ZERO)
     }
 }

@@ -60,9 +60,8 @@ impl Servers for View {
         self.settable
     }
 
-    fn stepped_since(&self, since: Tick) -> NodeSet {
-        let stepped = |s: &usize| self.stepped_at[*s].is_some_and(|it| since <= it);
-        (0..SERVERS_MAX).filter(stepped).map(node).collect()
+    fn has_stepped(&self, node: NodeId, since: Tick) -> bool {
+        self.stepped_at[node.index()].is_some_and(|it| since <= it)
     }
 
     fn time_for_all(&self, _now: Moment) -> Option<u64> {
@@ -295,7 +294,7 @@ impl World {
         let ttl = span(self.ttl);
         let extension = self.step_hold(c, |hold, now, servers| {
             if is_asked_for {
-                hold.extend(ttl, now, now.tick + span(10), servers)
+                hold.extend(ttl, now, now.tick + span(10), servers).ok()
             } else {
                 hold.on_due(now, servers)
             }

@@ -25,8 +25,8 @@ impl Servers for AllNodes {
         all_nodes()
     }
 
-    fn stepped_since(&self, _since: Tick) -> NodeSet {
-        NodeSet::default()
+    fn has_stepped(&self, _node: NodeId, _since: Tick) -> bool {
+        false
     }
 
     fn time_for_all(&self, _now: Moment) -> Option<u64> {
@@ -53,6 +53,7 @@ fn until(round: u64) -> Moment {
 
 fn extend(hold: &mut Hold, now: Now) -> Option<Extension> {
     hold.extend(Duration::from_nanos(LEASE), now, now.tick, &AllNodes)
+        .ok()
 }
 
 impl<const A: usize> World<A> {
