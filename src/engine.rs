@@ -91,7 +91,7 @@ impl Engine {
         let client = ClientId::draw().map_err(io::Error::other)?;
         let journal = Journal::start(config.observer.clone())?;
         let queues = Arc::new(Queues::new(client, Arc::clone(&journal)));
-        let schedule = Arc::new(Schedule::new());
+        let schedule = Arc::new(Schedule::default());
         let events = Arc::new(NodeEventHandler {
             queues: Arc::clone(&queues),
             schedule: Arc::clone(&schedule),

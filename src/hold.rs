@@ -32,11 +32,10 @@ pub(crate) struct Terms {
     pub(crate) margin: Margin,
     /// Whether it is extended before its end.
     pub(crate) renewed: bool,
-    /// Start of its age.
-    pub(crate) began: Moment,
     /// Extensions end here, and so does the lease.
     pub(crate) hold_until: Option<Moment>,
-    pub(crate) token: u64,
+    /// The promise in each grant, with the token as its number. Its send is the start of its age.
+    pub(crate) grant: Promise,
     pub(crate) response_timeout: Duration,
 }
 
@@ -139,7 +138,7 @@ impl Hold {
             terms,
             phase: Phase::Held,
             promises: Promises::new(terms.nodes),
-            number: terms.token,
+            number: terms.grant.number,
             confirmed: 0,
             first_at: now.checked_add(lease::FIRST_EXTENSION),
             is_handed_over,
@@ -156,23 +155,27 @@ impl Hold {
         }
     }
 
-    /// Takes the answer of a node to the acquire, with its promise if that is a grant. Not behind an extension.
+    /// Takes the answer of a node to the acquire. Not behind an extension. `is_short`: the key has the life of a hand-over.
     pub(crate) fn on_grant(
         &mut self,
         node: NodeId,
         answer: &Answer,
-        grant: Option<Promise>,
+        is_granted: bool,
+        is_short: bool,
         now: Moment,
     ) {
         if self.is_held() && self.promises.asked == 0 {
-            let grant = grant.map(|it| Promise {
-                until: self.capped(it.until),
-                ..it
-            });
-            let answer = answer.clone();
-            let token = self.terms.token;
+            let mut grant = self.terms.grant;
+            let (start, token) = (grant.sent.moment, grant.number);
+            let life = self.terms.ttl.min(lease::FIRST_LIFE);
+            let end = lease::use_until(start, life, self.terms.margin.of(life));
+            if is_short && let Some(end) = end {
+                grant.until = end;
+            }
+            grant.until = self.capped(grant.until);
+            let grant = is_granted.then_some(grant);
             self.promises
-                .note(node, answer, grant, token, now, |_| false);
+                .note(node, answer.clone(), grant, token, now, |_| false);
         }
     }
 
@@ -366,7 +369,7 @@ impl Hold {
             nodes,
             margin,
             renewed,
-            began,
+            grant,
             response_timeout,
             ..
         } = self.terms;
@@ -376,7 +379,7 @@ impl Hold {
         if left <= lease::renew_after(ttl) && !self.is_handed_over {
             self.news.push(News::Expiring(self.reason_of_end(moment)));
         }
-        if renewed && !self.logged_long && lease::LONG_HOLD <= moment.since(began) {
+        if renewed && !self.logged_long && lease::LONG_HOLD <= moment.since(grant.sent.moment) {
             self.logged_long = true;
             self.news.push(News::HeldLong);
         }
@@ -443,7 +446,7 @@ impl Hold {
         });
         let kept = answer.is_extended().then_some(promise);
         let in_doubt = |since| servers.has_stepped(node, since);
-        let token = self.terms.token;
+        let token = self.terms.grant.number;
         if self
             .promises
             .note(node, answer, kept, token, moment, in_doubt)

@@ -17,10 +17,10 @@ use crate::engine::spec::LockSpec;
 use crate::error::{ExtendError, Lost, LostReason, ReleaseError, Released, Rows};
 use crate::hold::promises::Promise;
 use crate::hold::{Extension, Hold, News, Servers, Terms};
-use crate::ids::{ClientId, FencingToken, NodeId, NodeSet, OwnerToken};
+use crate::ids::{ClientId, FencingToken, NodeId, NodeSet};
 use crate::logic::tally::ReleaseRound;
 use crate::logic::{lease, retries};
-use crate::observer::{Event, HeldLock, ObservedLock};
+use crate::observer::{Event, HeldLock};
 use crate::session::pending_command::ReplyHandler;
 use crate::stats::count;
 use crate::sys::logging::{Level, debug, warn, write_line};
@@ -47,7 +47,7 @@ impl Won {
         Won {
             spec: Arc::clone(spec),
             win: Win {
-                owner: OwnerToken::draw().unwrap(),
+                owner: crate::ids::OwnerToken::draw().unwrap(),
                 token: 1,
                 raised: false,
                 sent,
@@ -70,11 +70,8 @@ impl Won {
 pub(crate) struct HoldInner {
     pub(crate) id: u64,
     pub(crate) spec: Arc<LockSpec>,
-    owner: OwnerToken,
+    pub(super) win: Win,
     pub(crate) token: FencingToken,
-    raised: bool,
-    /// The send of the winning acquire.
-    pub(super) began: Now,
     /// Client of a call that has waited: it may be in lists of nodes, and nodes may hand the lock over to its owner.
     waited: Option<ClientId>,
     shared: Arc<ManagerState>,
@@ -87,11 +84,6 @@ pub(super) struct HoldState {
     pub(super) hold: Hold,
     /// Its late grants count until the first extension.
     call: Option<Arc<CallInner>>,
-    /// The promise in each grant.
-    grant: Promise,
-    /// The end of the promise of a node that handed the lock over.
-    handed_until: Moment,
-    win: Win,
     /// Round ticket of a handed-over lock, until the first extension or the end of the hold.
     round_ticket: Option<RoundTicket>,
     /// No release is sent before: see [`HoldInner::keep_until`].
@@ -105,24 +97,15 @@ pub(super) struct HoldState {
 
 impl HoldState {
     /// Takes the grants that have come in since, before a step that depends on each node.
-    fn note_grants(&mut self, now: Moment) {
+    fn note_grants(&mut self, win: &Win, now: Moment) {
         let Some(call) = &self.call else { return };
-        let Win {
-            slot, gone, handed, ..
-        } = self.win;
         call.with_votes(|votes| {
             for (node, answer) in votes.places() {
                 let Some(answer) = answer else { continue };
-                let mut grant = Some(self.grant);
-                if handed.contains(node) {
-                    grant = Some(Promise {
-                        until: self.handed_until,
-                        ..self.grant
-                    });
-                } else if !answer.is_granted() || answer.slot() != slot || gone.contains(node) {
-                    grant = None;
-                }
-                self.hold.on_grant(node, answer, grant, now);
+                let is_short = win.handed.contains(node);
+                let counts = answer.slot() == win.slot && !win.gone.contains(node);
+                let is_granted = is_short || answer.is_granted() && counts;
+                self.hold.on_grant(node, answer, is_granted, is_short, now);
             }
         });
     }
@@ -133,49 +116,37 @@ impl HoldInner {
         let config = &shared.config;
         let now = Moment::now();
         let win = won.win;
-        let first_life = won.spec.ttl().min(lease::FIRST_LIFE);
         let terms = Terms {
             nodes: shared.fanout.nodes.len(),
             ttl: won.spec.ttl(),
             margin: config.margin,
             renewed: won.spec.renew,
-            began: win.sent.moment,
-            hold_until: config
-                .max_hold
-                .and_then(|it| win.sent.moment.checked_add(it)),
-            token: win.token,
-            response_timeout: config.response_timeout,
-        };
-        let mut state = HoldState {
-            hold: Hold::new(terms, win.is_handed_over, win.reached, now),
             grant: Promise {
                 round: 0,
                 sent: win.sent,
                 until: win.use_until,
                 number: win.token,
             },
-            handed_until: lease::use_until(
-                win.sent.moment,
-                first_life,
-                config.margin.of(first_life),
-            )
-            .unwrap_or(win.sent.moment),
+            hold_until: config
+                .max_hold
+                .and_then(|it| win.sent.moment.checked_add(it)),
+            response_timeout: config.response_timeout,
+        };
+        let mut state = HoldState {
+            hold: Hold::new(terms, win.is_handed_over, win.reached, now),
             call: Some(Arc::clone(&won.call)),
-            win: win.clone(),
             round_ticket: won.round_ticket,
             kept_until: None,
             listeners: Listeners::default(),
             early: Listeners::default(),
             announced: None,
         };
-        state.note_grants(now);
+        state.note_grants(&win, now);
         HoldInner {
             id,
             spec: won.spec,
-            owner: win.owner,
             token: FencingToken(win.token),
-            raised: win.raised,
-            began: win.sent,
+            win,
             waited: won.call.entry.map(|it| it.client),
             shared,
             state: Mutex::new(state),
@@ -204,7 +175,7 @@ impl HoldInner {
             .take_if(|_| news.iter().any(ends_first_life));
         // Unlocked before the ticket is dropped.
         let state = state;
-        let HoldInner { spec, owner, .. } = self;
+        let (spec, owner) = (&self.spec, self.win.owner);
         let journal = &self.shared.fanout.journal;
         let name = &spec.name;
         // Recorded before anybody else can see it.
@@ -231,7 +202,7 @@ impl HoldInner {
                     Event::Healed { lock, node }
                 }
                 News::Lost(why) => {
-                    let held = now.moment.since(self.began.moment);
+                    let held = now.moment.since(self.win.sent.moment);
                     // Keys stay until the guard is dropped or they expire: the protected work may continue. But removed
                     // ones that the extension has set do not.
                     match why {
@@ -295,7 +266,8 @@ impl HoldInner {
             }
             let ttl_ms = lease::millis(ttl);
             let commands = &self.spec.commands;
-            let command = commands.extend(self.owner, ttl_ms, promise.number, is_set, self.waited);
+            let command =
+                commands.extend(self.win.owner, ttl_ms, promise.number, is_set, self.waited);
             // A late answer counts.
             let recipients = if extension.is_awaited {
                 Recipients::Ready
@@ -324,7 +296,7 @@ impl HoldInner {
         let ends_at = fanout.look().deadline(time::tick());
         let mut batch = Enqueued::default();
         let extension = self.step(|state, now| {
-            state.note_grants(now.moment);
+            state.note_grants(&self.win, now.moment);
             let extension = state.hold.extend(ttl, now, ends_at, fanout)?;
             self.send(state, extension, &mut batch);
             Ok(extension)
@@ -451,11 +423,7 @@ impl HoldInner {
             let _ = schedule.enter(Arc::<HoldInner>::clone(self), kept_for);
             // The next calls ask the nodes themselves.
             queues.end_hold(commands, self.id);
-            self.record_end(|lock, held| Event::Released {
-                lock,
-                held,
-                confirmed: true,
-            });
+            self.record_end(Ok(true));
             return Ok(Released {
                 confirmed: promised.iter().flatten().count(),
                 nodes,
@@ -496,16 +464,11 @@ impl HoldInner {
         drop(round_ticket);
         if end.lost {
             let lost = self.lost_by(LostReason::Gone);
-            let why = lost.reason;
-            self.record_end(|lock, held| Event::Lost { lock, held, why });
+            self.record_end(Err(lost.reason));
             self.notify(&lost, listeners);
             return Err(lost.into());
         }
-        self.record_end(|lock, held| Event::Released {
-            lock,
-            held,
-            confirmed: end.enough,
-        });
+        self.record_end(Ok(end.enough));
         if end.enough {
             return Ok(Released {
                 confirmed: end.confirmed,
@@ -524,17 +487,17 @@ impl HoldInner {
     fn release_command(&self, update: QueueUpdate) -> Command {
         let token = self.token.get();
         let offer = Offer {
-            raised: self.raised.then_some(token),
+            raised: self.win.raised.then_some(token),
             ..self.shared.fanout.offer(token)
         };
-        self.spec.commands.release(self.owner, offer, update)
+        self.spec.commands.release(self.win.owner, offer, update)
     }
 
     /// From now on hand-overs to its owner are given back.
     fn remove_owner(&self) {
         // Checked before anything is locked: see `Process`.
         if self.waited.is_some() && !self.shared.process.is_forked() {
-            self.shared.queues.owners.remove(self.owner);
+            self.shared.queues.owners.remove(self.win.owner);
         }
     }
 
@@ -592,11 +555,7 @@ impl HoldInner {
             (warns, fanout.report(state.hold.promises.rows()))
         };
         let (journal, rows) = (&fanout.journal, Rows(&rows));
-        let others = if warns {
-            schedule.held(true)
-        } else {
-            Vec::new()
-        };
+        let others = warns.then(|| schedule.held(true)).unwrap_or_default();
         let level = if warns { Level::Warn } else { Level::Debug };
         if let Some((count, first)) = retries::summary(others, |lock| lock.left) {
             let (lock, left) = (&first.lock, About(first.left));
@@ -606,7 +565,7 @@ impl HoldInner {
                 "{count} locks not extended, the first (\"{lock}\") ends in {left}: {rows}"
             );
         } else {
-            let (name, left, owner) = (&self.spec.name, About(left), self.owner);
+            let (name, left, owner) = (&self.spec.name, About(left), self.win.owner);
             write_line!(
                 journal,
                 level,
@@ -631,12 +590,18 @@ impl HoldInner {
         self.notify(&lost, listeners);
     }
 
-    fn record_end(&self, event: impl FnOnce(ObservedLock, Duration) -> Event) {
-        let age = Moment::now().since(self.began.moment);
-        self.shared
-            .fanout
-            .journal
-            .record(event(self.spec.observed(), age));
+    /// Of a release: whether it is confirmed, or how it finds the lock lost.
+    fn record_end(&self, end: Result<bool, LostReason>) {
+        let lock = self.spec.observed();
+        let held = Moment::now().since(self.win.sent.moment);
+        self.shared.fanout.journal.record(match end {
+            Ok(confirmed) => Event::Released {
+                lock,
+                held,
+                confirmed,
+            },
+            Err(why) => Event::Lost { lock, held, why },
+        });
     }
 
     fn notify(&self, lost: &Lost, listeners: Listeners) {
@@ -654,7 +619,7 @@ impl HoldInner {
             lost.name,
             About(age),
             lost.reason.to_string().trim_start_matches("lock lost: "),
-            self.owner
+            self.win.owner
         );
         listeners.notify(lost, &self.shared.callbacks);
     }
@@ -667,7 +632,7 @@ impl Due for HoldInner {
 
     fn on_due(self: Arc<Self>, batch: &mut Enqueued) {
         self.step(|state, now| {
-            state.note_grants(now.moment);
+            state.note_grants(&self.win, now.moment);
             if let Some(extension) = state.hold.on_due(now, &self.shared.fanout) {
                 self.send(state, extension, batch);
             }
@@ -695,7 +660,7 @@ impl Due for HoldInner {
     fn hold(&self, unextended: bool) -> Option<HeldLock> {
         let Now { moment, tick } = Now::read();
         let mut state = self.state.lock();
-        state.note_grants(moment);
+        state.note_grants(&self.win, moment);
         let hold = &state.hold;
         let left = hold.left(moment).ok()?;
         let kept = hold.promises.kept(moment);
@@ -706,7 +671,7 @@ impl Due for HoldInner {
         is_asked_for.then(|| HeldLock {
             lock: self.spec.observed(),
             token: self.token,
-            age: moment.since(self.began.moment),
+            age: moment.since(self.win.sent.moment),
             left,
             missing_on: fanout.ids().filter(|it| missing.contains(*it)).collect(),
         })

@@ -6,7 +6,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::engine::nodes::fanout::Enqueued;
-use crate::ids::wide;
 use crate::observer::HeldLock;
 use crate::sys::sync::{Condvar, Mutex, MutexGuard};
 use crate::time::{self, Moment, Now, Tick};
@@ -45,37 +44,28 @@ pub(crate) trait Due: Send + Sync {
 }
 
 /// See the module.
+#[derive(Default)]
 pub(crate) struct Schedule {
-    start: Tick,
     queue: Mutex<DueQueue>,
     wake: Condvar,
 }
 
 #[derive(Default)]
 struct DueQueue {
-    /// By time, in nanoseconds since the start, and id.
-    due: BTreeSet<(u64, u64)>,
+    /// By time and id.
+    due: BTreeSet<(Tick, u64)>,
     /// All entries until removed, by id, including those being handled, with their last due time.
-    all_known: BTreeMap<u64, (u64, Arc<dyn Due>)>,
-    /// End of the thread's sleep; `None` for a sleep without end or an awake thread.
-    sleeps_until: Option<u64>,
-    asleep: bool,
+    all_known: BTreeMap<u64, (Tick, Arc<dyn Due>)>,
+    /// The sleep of the thread, if it does, and its end, if it has one.
+    sleep: Option<Option<Tick>>,
     /// Everything is due now.
     all: bool,
     /// But not before then.
-    all_from: u64,
+    all_from: Option<Tick>,
     stopped: bool,
 }
 
 impl Schedule {
-    pub(crate) fn new() -> Schedule {
-        Schedule {
-            start: time::tick(),
-            queue: Mutex::default(),
-            wake: Condvar::default(),
-        }
-    }
-
     /// Enters something due after `wait`, in place of its old due time.
     ///
     /// Wakes the thread only if it would come too late: with a steady stream of short locks of the same ttl it wakes a
@@ -85,7 +75,7 @@ impl Schedule {
     /// T1 ends it.
     #[must_use]
     pub(crate) fn enter(&self, due: Arc<dyn Due>, wait: Duration) -> bool {
-        let at = self.nanos(time::tick()).saturating_add(nanos(wait));
+        let at = time::deadline(wait);
         let mut queue = self.queue.lock();
         if queue.stopped {
             return false;
@@ -95,8 +85,9 @@ impl Schedule {
         let old = std::mem::replace(&mut known.0, at);
         queue.due.remove(&(old, id));
         queue.due.insert((at, id));
-        let too_late = queue.asleep && queue.sleeps_until.is_none_or(|it| at < it);
-        self.unlock(queue, too_late);
+        let is_late = |until: Option<Tick>| until.is_none_or(|it| at < it);
+        let wakes = queue.sleep.is_some_and(is_late);
+        self.unlock(queue, wakes);
         true
     }
 
@@ -131,7 +122,7 @@ impl Schedule {
     pub(crate) fn make_all_due(&self) {
         let mut queue = self.queue.lock();
         queue.all = true;
-        let wakes = queue.asleep;
+        let wakes = queue.sleep.is_some();
         self.unlock(queue, wakes);
     }
 
@@ -150,14 +141,10 @@ impl Schedule {
         queue.stopped = true;
         queue.due.clear();
         let known = std::mem::take(&mut queue.all_known);
-        let asleep = queue.asleep;
-        self.unlock(queue, asleep);
+        let wakes = queue.sleep.is_some();
+        self.unlock(queue, wakes);
         let known = known.into_values().map(|it| it.1);
         known.filter(|it| Arc::clone(it).stop()).collect()
-    }
-
-    fn nanos(&self, at: Tick) -> u64 {
-        nanos(at.saturating_duration_since(self.start))
     }
 
     /// Sleeps until entries are due and takes them; `None` after a stop. `last`: the caller's, between calls.
@@ -167,34 +154,28 @@ impl Schedule {
             if queue.stopped {
                 return None;
             }
-            let tick = time::tick();
-            let now = self.nanos(tick);
-            let all = queue.all && queue.all_from <= now;
+            let now = time::tick();
+            let mut all = queue.all && queue.all_from.is_none_or(|it| it <= now);
             if all {
                 queue.all = false;
-                queue.all_from = now.saturating_add(nanos(LOOK_PAUSE));
+                queue.all_from = now.checked_add(LOOK_PAUSE);
             }
-            let limit = if clocks_differ(last, tick) || all {
-                u64::MAX
-            } else {
-                now
-            };
+            all |= clocks_differ(last, now);
             let first = queue.due.first().map(|it| it.0);
-            if first.is_some_and(|it| it <= limit) {
-                let end = (limit.saturating_add(nanos(TOGETHER)), 0);
-                let rest = queue.due.split_off(&end);
-                let due = std::mem::replace(&mut queue.due, rest);
+            if first.is_some_and(|it| all || it <= now) {
+                let mut due = std::mem::take(&mut queue.due);
+                if !all && let Some(end) = now.checked_add(TOGETHER) {
+                    queue.due = due.split_off(&(end, 0));
+                }
                 let of_id = |id| Some(Arc::clone(&queue.all_known.get(&id)?.1));
                 return Some(due.into_iter().filter_map(|it| of_id(it.1)).collect());
             }
-            let first = first.map(|it| it.min(now.saturating_add(nanos(COMPARE))));
-            let all_from = queue.all.then_some(queue.all_from);
-            queue.sleeps_until = [first, all_from].into_iter().flatten().min();
-            queue.asleep = true;
-            let left = |until: u64| Duration::from_nanos(until.saturating_sub(now));
-            let until = queue.sleeps_until.map(|it| time::deadline(left(it)));
+            let compare = first.and_then(|it| Some(it.min(now.checked_add(COMPARE)?)));
+            let all_from = queue.all_from.filter(|_| queue.all);
+            let until = compare.into_iter().chain(all_from).min();
+            queue.sleep = Some(until);
             self.wake.wait(&mut queue, until);
-            queue.asleep = false;
+            queue.sleep = None;
         }
     }
 }
@@ -209,10 +190,6 @@ fn clocks_differ(last: &mut Now, tick: Tick) -> bool {
     tick.saturating_duration_since(last.tick)
         .saturating_add(STEP)
         < now.moment.since(last.moment)
-}
-
-fn nanos(time: Duration) -> u64 {
-    wide(time.as_nanos())
 }
 
 #[cfg(not(quorlock_shuttle))]
@@ -255,7 +232,7 @@ mod tests {
 
     #[test]
     fn what_is_just_being_looked_after_is_held_until_it_is_removed() {
-        let schedule = Schedule::new();
+        let schedule = Schedule::default();
         let things: Vec<_> = (0..2).map(|id| Arc::new(Thing(id))).collect();
         things
             .iter()
@@ -279,7 +256,7 @@ mod tests {
 
     #[test]
     fn what_is_nearly_due_is_taken_along_with_what_is_due_and_nothing_else() {
-        let schedule = Schedule::new();
+        let schedule = Schedule::default();
         let waits = [Duration::ZERO, TOGETHER, Duration::from_secs(3_600)];
         for (id, wait) in (0..).zip(waits) {
             assert!(schedule.enter(Arc::new(Thing(id)), wait));

@@ -100,25 +100,24 @@ impl World {
                 fixed: Duration::ZERO,
             },
             renewed: true,
-            began: self.now().moment,
             hold_until: None,
-            token: 7,
+            grant: Promise {
+                round: 0,
+                sent: self.now(),
+                until: self.now().moment.checked_add(TTL).unwrap(),
+                number: 7,
+            },
             response_timeout: ms(50),
         }
     }
 
     /// A hold that these nodes grant now, for so long.
-    fn won(&self, terms: Terms, by: &[u8], lasts: Duration) -> Hold {
+    fn won(&self, mut terms: Terms, by: &[u8], lasts: Duration) -> Hold {
         let now = self.now();
+        terms.grant.until = now.moment.checked_add(lasts).unwrap();
         let mut hold = Hold::new(terms, lasts < TTL, nodes(0..3), now.moment);
-        let grant = Promise {
-            round: 0,
-            sent: now,
-            until: now.moment.checked_add(lasts).unwrap(),
-            number: terms.token,
-        };
         for it in by {
-            hold.on_grant(node(*it), &YES, Some(grant), now.moment);
+            hold.on_grant(node(*it), &YES, true, false, now.moment);
         }
         hold
     }
@@ -613,7 +612,7 @@ fn d8_a_fixed_lease_gets_its_missing_key_after_fifty_milliseconds_and_ends_as_be
         ..world.terms()
     };
     let mut hold = world.won(terms, &[0, 1], TTL);
-    hold.on_grant(node(2), &GONE, None, world.now().moment);
+    hold.on_grant(node(2), &GONE, false, false, world.now().moment);
     assert_eq!(world.next_in(&hold), Some(lease::FIRST_EXTENSION));
     world.pass(lease::FIRST_EXTENSION);
 
@@ -639,7 +638,7 @@ fn a_lock_is_extended_early_if_a_voting_server_that_has_answered_lacks_it() {
         let mut hold = world.won(world.terms(), &[0, 1], TTL);
         let now = world.now();
         if refuses {
-            hold.on_grant(node(2), &GONE, None, now.moment);
+            hold.on_grant(node(2), &GONE, false, false, now.moment);
         }
         world.voting = nodes(0..if votes { 3 } else { 2 });
         world.pass(lease::FIRST_EXTENSION);

@@ -113,22 +113,20 @@ impl Life {
                 fixed: Duration::ZERO,
             },
             renewed: true,
-            began: moment(0, 0),
             hold_until: None,
-            token: 7,
+            grant: Promise {
+                round: 0,
+                sent: Now {
+                    moment: moment(0, 0),
+                    tick: start,
+                },
+                until: moment(LOCK_TTL, 0),
+                number: 7,
+            },
             response_timeout: Duration::from_millis(300),
         };
         let mut hold = Hold::new(terms, false, NodeSet::default(), moment(0, 0));
         let mut nodes = vec![Node::default(); NODES];
-        let grant = Promise {
-            round: 0,
-            sent: Now {
-                moment: moment(0, 0),
-                tick: start,
-            },
-            until: moment(LOCK_TTL, 0),
-            number: 7,
-        };
         let granted = [0, 1, 2]
             .into_iter()
             .take(QUORUM + usize::from(seed.is_multiple_of(2)));
@@ -136,7 +134,7 @@ impl Life {
             nodes[it].ours = Some(LOCK_TTL);
             nodes[it].counter = 7;
             let granted = Answer::Acquire(crate::answer::AcquireReply::Accepted);
-            hold.on_grant(id(it), &granted, Some(grant), moment(0, 0));
+            hold.on_grant(id(it), &granted, true, false, moment(0, 0));
         }
         Life {
             rng,

@@ -170,22 +170,20 @@ impl Ledger {
                 fixed: Duration::ZERO,
             },
             renewed: true,
-            began: sent_at(0),
             hold_until: None,
-            token: self.token.into(),
+            grant: Promise {
+                round: 0,
+                sent: now(sent_at(0)),
+                until: until(0),
+                number: self.token.into(),
+            },
             response_timeout: LIFE,
         };
         let mut hold = Hold::new(terms, false, all(), sent_at(0));
-        let grant = Promise {
-            round: 0,
-            sent: now(sent_at(0)),
-            until: until(0),
-            number: self.token.into(),
-        };
         let promises = || ids().zip(self.promises).filter(|it| it.1 != 0);
         for (node, _) in promises() {
             let answer = Vote::Acquire(AcquireReply::Accepted);
-            hold.on_grant(node, &answer, Some(grant), sent_at(0));
+            hold.on_grant(node, &answer, true, false, sent_at(0));
         }
         let feed = |hold: &mut Hold, round: u8, node: NodeId, answer: ExtendReply| {
             let extension = self.extension(round);

@@ -14,8 +14,6 @@ pub(super) struct Holding {
     pub(super) locks: Locks,
     pub(super) token: u64,
     hold: Hold,
-    /// The promise in each grant.
-    grant: Promise,
     /// Servers whose hand-overs have won it.
     pushed: Option<NodeSet>,
     /// Servers that have lost the key since their grant.
@@ -113,22 +111,6 @@ impl World {
         let now = at(self.now);
         let renewed = self.random.bool();
         let sent = self.call(c).ask.sent;
-        let terms = Terms {
-            nodes: self.servers.len(),
-            ttl: span(self.ttl),
-            margin: Margin {
-                share: 0.0,
-                fixed: Duration::ZERO,
-            },
-            renewed,
-            began: at(sent),
-            hold_until: self
-                .one_in(8)
-                .then(|| at(sent + self.random.u64(..3 * self.ttl))),
-            token,
-            response_timeout: span(10),
-        };
-        let reached = (0..self.servers.len()).map(node).collect();
         let grant = Promise {
             round: 0,
             sent: Now {
@@ -138,13 +120,27 @@ impl World {
             until,
             number: token,
         };
+        let terms = Terms {
+            nodes: self.servers.len(),
+            ttl: span(self.ttl),
+            margin: Margin {
+                share: 0.0,
+                fixed: Duration::ZERO,
+            },
+            renewed,
+            hold_until: self
+                .one_in(8)
+                .then(|| at(sent + self.random.u64(..3 * self.ttl))),
+            grant,
+            response_timeout: span(10),
+        };
+        let reached = (0..self.servers.len()).map(node).collect();
         let call = self.call(c);
         let wants = call.wants;
         call.phase = Phase::Holding(Holding {
             locks,
             token,
             hold: Hold::new(terms, pushed.is_some(), reached, now),
-            grant,
             pushed,
             gone,
             sent: vec![],
@@ -191,8 +187,8 @@ impl World {
                 |it: &Answer| it.is_granted() && it.slot() == slot && !holding.gone.contains(node);
             if let Some(answer) = answer {
                 let is_grant = is_pushed || is_grant(answer);
-                let grant = is_grant.then_some(holding.grant);
-                holding.hold.on_grant(node, answer, grant, now.moment);
+                let hold = &mut holding.hold;
+                hold.on_grant(node, answer, is_grant, false, now.moment);
             }
         }
         let result = step(&mut holding.hold, now, &view);

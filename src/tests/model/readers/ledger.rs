@@ -69,18 +69,16 @@ impl<const A: usize> World<A> {
                 fixed: Duration::ZERO,
             },
             renewed: true,
-            began: now.moment,
             hold_until: None,
-            token: own.token.into(),
+            grant: Promise {
+                round: 0,
+                sent: now,
+                until: until(0),
+                number: own.token.into(),
+            },
             response_timeout: Duration::ZERO,
         };
         let mut hold = Hold::new(terms, false, all_nodes(), now.moment);
-        let grant = Promise {
-            round: 0,
-            sent: now,
-            until: until(0),
-            number: own.token.into(),
-        };
         // Those whose first promise came with a set key are granted nothing before.
         let is_new = |node: &Node<A>| node.said[me] == Said::Healed;
         let nodes = || (0..).map(id).zip(&state.nodes);
@@ -88,7 +86,7 @@ impl<const A: usize> World<A> {
             let is_handed = self.flaw == Flaw::CountsWhatItIsHanded && node.has(me);
             if (node.promised[me] != 0 || is_handed) && !is_new(node) {
                 let granted = Vote::Acquire(AcquireReply::Accepted);
-                hold.on_grant(id, &granted, Some(grant), now.moment);
+                hold.on_grant(id, &granted, true, false, now.moment);
             }
         }
         let mut sent: Vec<Extension> = vec![];
