@@ -175,7 +175,7 @@ impl Hold {
             grant.until = self.capped(grant.until);
             let grant = is_granted.then_some(grant);
             self.promises
-                .note(node, answer.clone(), grant, token, now, |_| false);
+                .note(node, answer, grant, token, now, |_| false);
         }
     }
 
@@ -427,7 +427,7 @@ impl Hold {
         &mut self,
         extension: &Extension,
         node: NodeId,
-        answer: Answer,
+        answer: &Answer,
         now: Now,
         servers: &impl Servers,
     ) -> bool {
@@ -447,25 +447,25 @@ impl Hold {
         let kept = answer.is_extended().then_some(promise);
         let in_doubt = |since| servers.has_stepped(node, since);
         let token = self.terms.grant.number;
-        if self
+        let (is_anew, is_gone) = self
             .promises
-            .note(node, answer, kept, token, moment, in_doubt)
-        {
+            .note(node, answer, kept, token, moment, in_doubt);
+        if is_anew {
             self.news.push(News::Healed(node));
         }
-        if self.promises.are_gone() {
+        if is_gone && self.promises.are_gone() {
             let left = Duration::ZERO;
             self.news.push(News::NotExtended { left });
             self.lose(LostReason::Gone);
-        } else {
-            if self.confirmed < promise.round {
-                self.confirm(left, moment);
-            }
-            if promise.round <= self.confirmed {
-                self.compare_counters(promise, sets, now, servers);
-            } else if still_open.is_some_and(NodeSet::is_empty) {
-                self.fail(now, servers);
-            }
+            return is_open;
+        }
+        if self.confirmed < promise.round {
+            self.confirm(left, moment);
+        }
+        if promise.round <= self.confirmed {
+            self.compare_counters(promise, sets, now, servers);
+        } else if still_open.is_some_and(NodeSet::is_empty) {
+            self.fail(now, servers);
         }
         is_open
     }

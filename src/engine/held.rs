@@ -705,7 +705,7 @@ impl ReplyHandler for SentExtension {
         let counted = lock.step(|state, now| {
             let counted = state
                 .hold
-                .on_answer(extension, node, answer, now, &lock.shared.fanout);
+                .on_answer(extension, node, &answer, now, &lock.shared.fanout);
             if state.hold.has_changed() {
                 lock.plan(state, now);
             }

@@ -42,7 +42,9 @@ pub(crate) struct Promise {
 struct Entry {
     promise: Option<Promise>,
     /// Since the last question.
-    answer: Option<Answer>,
+    answer: Option<NodeAnswer>,
+    /// That came with it, or in its command.
+    counter: u64,
     /// The round from which its promises count: its key was found removed before.
     counts_from: u64,
 }
@@ -67,7 +69,8 @@ impl Promises {
         quorum(self.of.len())
     }
 
-    /// Takes the `answer` of a node to the holder of `token`, with its promise if it has one. Whether it has the key anew.
+    /// Takes the `answer` of a node to the holder of `token`, with its promise if it has one. Whether it has the key anew,
+    /// and whether the key is not ours.
     ///
     /// Nothing shortens a promise, as no command shortens the life of a key, but for a step of the node's clock.
     ///
@@ -77,12 +80,12 @@ impl Promises {
     pub(crate) fn note(
         &mut self,
         node: NodeId,
-        answer: Answer,
+        answer: &Answer,
         promise: Option<Promise>,
         token: u64,
         now: Moment,
         in_doubt: impl Fn(Tick) -> bool,
-    ) -> bool {
+    ) -> (bool, bool) {
         let runs = self.runs(node, now);
         let number = promise.map_or(0, |it| it.number);
         let counter = answer.counter().unwrap_or_default().max(number);
@@ -90,12 +93,12 @@ impl Promises {
             && token < counter
             && !self.has_majority(|it| counter <= it.number);
         let Some(entry) = self.of.get_mut(node.index()) else {
-            return false;
+            return (false, false);
         };
         let promise = promise.filter(|_| !is_newer || entry.promise.is_some());
         // A promised key was removed, or expired early, and the extension has set it again. That is a loss: no extension
         // under way counts there.
-        let is_set = match &answer {
+        let is_set = match answer {
             Answer::Extend(ExtendReply::Healed) => true,
             // Of answers to extensions only this one, behind a clock step.
             Answer::Failed(NodeFailure::Quarantined { why, .. }) => {
@@ -109,11 +112,12 @@ impl Promises {
             entry.counts_from = self.asked.saturating_add(1);
         }
         let new = promise.filter(|it| entry.counts_from <= it.round);
-        let is_lacking = is_removed || answer.is_extended() && new.is_none();
-        entry.answer = Some(if is_lacking {
-            Answer::Extend(ExtendReply::Gone { counter })
+        let is_gone = is_removed || answer.is_gone() || answer.is_extended() && new.is_none();
+        entry.counter = counter;
+        entry.answer = Some(if is_gone {
+            NodeAnswer::Gone
         } else {
-            answer
+            NodeAnswer::from(answer)
         });
         if let Some(new) = new {
             let old = entry.promise.unwrap_or(new);
@@ -130,7 +134,7 @@ impl Promises {
                 number: old.number.max(new.number),
             });
         }
-        is_anew
+        (is_anew, is_gone)
     }
 
     /// Asks all nodes but `owed`, which are behind, and forgets earlier answers.
@@ -138,7 +142,8 @@ impl Promises {
         self.asked = self.asked.saturating_add(1);
         for (id, entry) in (0..).map(NodeId::new).zip(&mut self.of) {
             let is_behind = owed.contains(id);
-            entry.answer = is_behind.then_some(Answer::Failed(NodeFailure::Stalled));
+            entry.answer = is_behind.then_some(NodeAnswer::Failed(NodeFailure::Stalled));
+            entry.counter = 0;
         }
         self.nodes_with(|_, it| it.answer.is_none())
     }
@@ -196,7 +201,7 @@ impl Promises {
 
     /// Nodes whose last answer is that the key is not ours.
     pub(crate) fn gone(&self) -> NodeSet {
-        self.nodes_with(|_, it| it.answer.as_ref().is_some_and(Answer::is_gone))
+        self.nodes_with(|_, it| it.answer == Some(NodeAnswer::Gone))
     }
 
     /// Whether too few nodes can have the lock for a majority.
@@ -259,11 +264,9 @@ impl Promises {
             && sure.is_some_and(|it| it.without(self.gone()).len() < self.quorum())
     }
 
-    /// Counters that nodes have shown.
+    /// Counters that nodes have shown; 0 for none.
     pub(crate) fn counters(&self) -> impl Iterator<Item = u64> {
-        self.of
-            .iter()
-            .filter_map(|it| it.answer.as_ref()?.counter())
+        self.of.iter().map(|it| it.counter)
     }
 
     /// The end of each node's promise, if it is not over.
@@ -279,8 +282,8 @@ impl Promises {
 
     /// The rows of a report at the end of a question.
     pub(crate) fn rows(&self) -> Vec<NodeAnswer> {
-        let late = Answer::Failed(NodeFailure::TimedOut);
-        let answer = |it: &Entry| NodeAnswer::from(it.answer.as_ref().unwrap_or(&late));
-        self.of.iter().map(answer).collect()
+        let late = NodeAnswer::Failed(NodeFailure::TimedOut);
+        let row = |it: &Entry| it.answer.as_ref().unwrap_or(&late).clone();
+        self.of.iter().map(row).collect()
     }
 }

@@ -134,7 +134,7 @@ impl World {
     }
 
     fn answer(&self, hold: &mut Hold, extension: &Extension, index: u8, answer: &Answer) {
-        hold.on_answer(extension, node(index), answer.clone(), self.now(), self);
+        hold.on_answer(extension, node(index), answer, self.now(), self);
     }
 
     fn left(&self, hold: &Hold) -> Result<Duration, LostReason> {

@@ -304,7 +304,7 @@ impl Life {
         let also = (self.flaw == Flaw::MinorityIsEnough).then_some((index + 1) % NODES);
         for it in [index].into_iter().chain(also) {
             let mut hold = self.hold.clone();
-            hold.on_answer(&extension, id(it), answer.clone(), clocks, self);
+            hold.on_answer(&extension, id(it), &answer, clocks, self);
             self.hold = hold;
         }
     }

@@ -188,7 +188,7 @@ impl Ledger {
         let feed = |hold: &mut Hold, round: u8, node: NodeId, answer: ExtendReply| {
             let extension = self.extension(round);
             let now = now(sent_at(self.round));
-            hold.on_answer(&extension, node, Vote::Extend(answer), now, &servers);
+            hold.on_answer(&extension, node, &Vote::Extend(answer), now, &servers);
         };
         let removed_in = |round: u8| {
             ids()
@@ -250,14 +250,14 @@ impl Ledger {
             })
         };
         let gone = hold.promises.gone();
-        // No other answer shows one here.
         let mut counters = hold.promises.counters();
         for (node, end) in ends.iter().enumerate() {
             self.promises[node] = of_end(end);
         }
         for (node, id) in ids().enumerate() {
+            let counter = counters.next().unwrap();
             self.gone[node] = if gone.contains(id) {
-                u8::try_from(counters.next().unwrap() + 1).unwrap()
+                u8::try_from(counter + 1).unwrap()
             } else {
                 0
             };
@@ -328,7 +328,7 @@ impl Ledger {
             let extension = self.extension(round);
             let node = NodeId::new(u8::try_from(node).unwrap());
             let servers = Calm { settable: true };
-            hold.on_answer(&extension, node, Vote::Extend(answer), now(at), &servers);
+            hold.on_answer(&extension, node, &Vote::Extend(answer), now(at), &servers);
             let is_over = !hold.is_held() || hold.promises.round() != u64::from(old.confirmed);
             if is_over && replies.peek().is_some() {
                 return None;
@@ -397,7 +397,7 @@ fn a_hold_that_is_built_anew_does_what_the_hold_does() {
             assert_eq!(extension.promise.number, u64::from(number));
             let vote = Vote::Extend(answer);
             let id = NodeId::new(u8::try_from(node).unwrap());
-            hold.on_answer(&extension, id, vote, now(at), &servers);
+            hold.on_answer(&extension, id, &vote, now(at), &servers);
             let reply = Reply {
                 round,
                 node,
@@ -415,15 +415,11 @@ fn a_hold_that_is_built_anew_does_what_the_hold_does() {
             };
             let shown = |hold: &Hold| {
                 let promises = &hold.promises;
-                let counters: Vec<_> = promises.counters().collect();
+                let gone = promises.gone();
+                let counters = ids().zip(promises.counters());
+                let counters: Vec<_> = counters.filter(|it| gone.contains(it.0)).collect();
                 let ends = promises.ends(sent_at(0));
-                (
-                    ends,
-                    promises.gone(),
-                    counters,
-                    promises.round(),
-                    number(promises),
-                )
+                (ends, gone, counters, promises.round(), number(promises))
             };
             assert_eq!(shown(&again), shown(&hold), "{reply:?} behind {context}");
         }

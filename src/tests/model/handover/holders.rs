@@ -368,9 +368,9 @@ impl World {
             };
             let is_enough = flaw == Flaw::ExtendsAlone && answer.is_extended();
             for other in (0..servers).filter(|it| is_enough && *it != s) {
-                hold.on_answer(&extension, node(other), answer.clone(), now, view);
+                hold.on_answer(&extension, node(other), &answer, now, view);
             }
-            hold.on_answer(&extension, node(s), answer, now, view);
+            hold.on_answer(&extension, node(s), &answer, now, view);
         });
     }
 

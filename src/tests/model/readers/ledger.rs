@@ -98,7 +98,7 @@ impl<const A: usize> World<A> {
                 && let Some((id, _)) = nodes().find(|it| confirmed < it.1.promised[me].into())
             {
                 let lifted = Vote::Extend(ExtendReply::Lifted { counter: number });
-                let _ = hold.on_answer(extension, id, lifted, now, &AllNodes);
+                let _ = hold.on_answer(extension, id, &lifted, now, &AllNodes);
             }
             let mut extension = extend(&mut hold, now).unwrap();
             extension.promise.until = until(round);
@@ -106,7 +106,7 @@ impl<const A: usize> World<A> {
             for (id, node) in nodes().filter(|it| round < it.1.promised[me].into()) {
                 if !is_new(node) {
                     let extended = Vote::Extend(ExtendReply::Extended);
-                    let _ = hold.on_answer(&extension, id, extended, now, &AllNodes);
+                    let _ = hold.on_answer(&extension, id, &extended, now, &AllNodes);
                 }
             }
             sent.push(extension);
@@ -117,7 +117,7 @@ impl<const A: usize> World<A> {
                 for (id, node) in nodes().filter(|it| is_new(it.1) == is_set) {
                     if node.said[me] != Said::Nothing {
                         let vote = node.said[me].vote();
-                        let _ = hold.on_answer(extension, id, vote, now, &AllNodes);
+                        let _ = hold.on_answer(extension, id, &vote, now, &AllNodes);
                     }
                 }
             }
@@ -153,9 +153,9 @@ impl<const A: usize> World<A> {
         let vote = said.vote();
         let is_enough = self.flaw == Flaw::ExtendsAlone && vote.is_extended();
         for other in (0..NODES).filter(|it| is_enough && *it != node) {
-            let _ = hold.on_answer(&extension, id(other), vote.clone(), now, &AllNodes);
+            let _ = hold.on_answer(&extension, id(other), &vote, now, &AllNodes);
         }
-        let _ = hold.on_answer(&extension, id(node), vote, now, &AllNodes);
+        let _ = hold.on_answer(&extension, id(node), &vote, now, &AllNodes);
         if hold.is_lost() {
             return Self::send(state, me, Phase::Over, RELEASE);
         }
