@@ -110,7 +110,6 @@ pub(crate) struct Call {
     only: Option<u8>,
     /// Whether it is in front of its queue and the manager does not hold the lock.
     is_admitted: bool,
-    awaits_turn: bool,
     /// Time of the next round without a hand-over; at once if `None`.
     try_at: Option<Tick>,
     /// Wait for other nodes after the first hand-over.
@@ -146,7 +145,6 @@ impl Call {
             has_no_place: false,
             only: None,
             is_admitted: is_try,
-            awaits_turn: false,
             try_at: None,
             grace: Duration::ZERO,
             tries: 0,
@@ -161,7 +159,7 @@ impl Call {
     }
 
     fn waits(&self) -> bool {
-        self.terms.rounds.is_none()
+        self.terms.waits()
     }
 
     fn quorum(&self) -> usize {
@@ -226,14 +224,12 @@ impl Call {
         }
         let until = self.terms.until;
         let is_over = until.is_some_and(|it| it <= now.tick);
-        let turn = self.awaits_turn;
         if is_stopped {
             return self.give_up(Why::Stopped);
         }
         if is_over && self.waits() {
-            return self.give_up(Why::TimeOver { turn });
+            return self.give_up(Why::TimeOver);
         }
-        self.awaits_turn = false;
         let limit = until.filter(|_| self.waits());
         if !self.is_admitted {
             return Next::Rest(limit);
@@ -243,11 +239,8 @@ impl Call {
         }
         match view.take_turn() {
             Some(waited) => self.ask(waited, view, now),
-            None if is_over => self.give_up(Why::TimeOver { turn: true }),
-            None => {
-                self.awaits_turn = true;
-                Next::AwaitTurn(until)
-            }
+            None if is_over => self.give_up(Why::TimeOver),
+            None => Next::AwaitTurn(until),
         }
     }
 

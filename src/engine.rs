@@ -32,11 +32,11 @@ use crate::observer::Journal;
 use crate::time::{self, Tick};
 
 pub(crate) use crate::engine::admission::{RoundTicket, Waiting};
-pub(crate) use crate::engine::call::{CallInner, Limits, draw_owner};
+pub(crate) use crate::engine::call::{CallInner, WaitLimit, draw_owner};
 pub(crate) use crate::engine::held::{HoldInner, Won};
 pub use crate::engine::listeners::LostReceiver;
 pub use crate::engine::park::CancelHandle;
-pub(crate) use crate::engine::park::{Signal, sleep};
+pub(crate) use crate::engine::park::{Signal, Watching, sleep};
 pub(crate) use crate::engine::process::Process;
 pub(crate) use crate::engine::round::Pending;
 pub(crate) use crate::engine::shared::ManagerState;

@@ -161,10 +161,7 @@ pub(crate) struct Win {
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub(crate) enum Why {
     Stopped,
-    /// Its time is over. `turn`: other rounds of the manager kept it from asking.
-    TimeOver {
-        turn: bool,
-    },
+    TimeOver,
     /// Lost, and a further round would show nothing else.
     Hopeless,
     NoRandomness(String),
@@ -193,6 +190,13 @@ pub(crate) struct Owner {
     pub(crate) reached: NodeSet,
     /// Whether some of them granted it the lock: the round claims the others.
     pub(super) claims: bool,
+}
+
+impl Terms {
+    /// Whether the call waits, in the lists of the nodes.
+    pub(crate) fn waits(&self) -> bool {
+        self.rounds.is_none()
+    }
 }
 
 impl Owner {

@@ -378,7 +378,7 @@ fn a_call_that_is_stopped_or_whose_time_is_over_begins_no_round() {
     over.admit(true);
     assert!(matches!(
         over.next(&world, now),
-        Next::GiveUp(Why::TimeOver { turn: false })
+        Next::GiveUp(Why::TimeOver)
     ));
     world.is_stopped.set(true);
     assert!(matches!(
@@ -388,7 +388,7 @@ fn a_call_that_is_stopped_or_whose_time_is_over_begins_no_round() {
 }
 
 #[test]
-fn h5_a_call_without_a_round_ticket_waits_for_one_and_says_so_at_its_end() {
+fn h5_a_call_without_a_round_ticket_waits_for_one_to_its_end() {
     let world = World::new();
     world.has_ticket.set(false);
     let now = Now::read();
@@ -402,10 +402,7 @@ fn h5_a_call_without_a_round_ticket_waits_for_one_and_says_so_at_its_end() {
         call.admit(true);
         assert!(matches!(call.next(&world, now), Next::AwaitTurn(it) if it == until));
         let next = call.next(&world, after(now, TIMEOUT));
-        assert!(
-            matches!(next, Next::GiveUp(Why::TimeOver { turn: true })),
-            "{rounds:?}"
-        );
+        assert!(matches!(next, Next::GiveUp(Why::TimeOver)), "{rounds:?}");
     }
 }
 

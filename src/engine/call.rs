@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use crate::answer::Answer;
 use crate::call::Call;
-use crate::call::steps::{Ask, TakeBack, Terms};
+use crate::call::steps::{Ask, TakeBack, Terms, UNDECIDED_MAX};
 use crate::config::Config;
 use crate::engine::nodes::fanout::{Broadcast, Fanout, Recipients};
 use crate::engine::park::Parker;
@@ -17,7 +17,7 @@ use crate::logic::tally::ReleaseRound;
 use crate::logic::{lease, pause, quorum};
 use crate::session::pending_command::ReplyHandler;
 use crate::sys::sync::Mutex;
-use crate::time::{self, Moment, Now, Tick};
+use crate::time::{self, Now, Tick};
 use crate::wire::{Command, Entering, QueueEntry, QueuePolicy, QueueUpdate};
 
 /// Life of a waiting list in longest pauses, so that live calls do not drop out.
@@ -26,13 +26,15 @@ const PAUSES_IN_A_LIFE: u32 = 3;
 /// `scripts/handover.lua`.
 const LEAVE_FOR: Duration = Duration::from_secs(60);
 
-/// Time limits of a call.
+/// Limit of a call's wait.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Limits {
-    /// Most rounds of a try; `None` for a call that waits.
-    pub(crate) rounds: Option<u32>,
-    pub(crate) until: Option<Tick>,
-    pub(crate) end: Option<Tick>,
+pub(crate) enum WaitLimit {
+    /// One attempt.
+    None,
+    /// Until then.
+    Until(Tick),
+    /// As long as it takes.
+    Forever,
 }
 
 /// One call.
@@ -40,24 +42,39 @@ pub(crate) struct CallInner {
     pub(crate) spec: Arc<LockSpec>,
     /// Its entry in the lists of the nodes; none for a try.
     pub(crate) entry: Option<QueueEntry>,
-    began: Moment,
+    pub(crate) terms: Terms,
     pub(crate) parker: Arc<Parker>,
     pub(super) call: Mutex<Call>,
 }
 
 impl CallInner {
-    /// `client`: of this manager.
+    /// A call that begins now. `client`: of this manager.
     pub(crate) fn new(
         spec: &Arc<LockSpec>,
         config: &Config,
         nodes: usize,
         client: ClientId,
-        limits: Limits,
+        patience: WaitLimit,
     ) -> Arc<CallInner> {
         let life = pause::longest_pause(config.retry_max).saturating_mul(PAUSES_IN_A_LIFE);
         let life = lease::millis(life);
         let entry = QueueEntry { client, life };
         let began = Now::read();
+        let now = began.tick;
+        let (rounds, until) = match patience {
+            WaitLimit::None => (Some(UNDECIDED_MAX), Some(now)),
+            WaitLimit::Until(until) if until <= now => (Some(1), Some(now)),
+            WaitLimit::Until(until) => (None, Some(until)),
+            WaitLimit::Forever => (None, None),
+        };
+        // Time for a connection, a turn or a raise, and a round.
+        let timeout = config.response_timeout;
+        let slack = config
+            .connect_timeout
+            .saturating_add(timeout.saturating_mul(2));
+        let end = until.and_then(|it| it.checked_add(slack));
+        // For the turns of all rounds of a try together.
+        let turn_until = now.checked_add(timeout).min(end);
         let commands = &spec.commands;
         let terms = Terms {
             nodes,
@@ -67,18 +84,18 @@ impl CallInner {
             names: Arc::clone(&spec.names),
             is_single: commands.multi_keys.is_empty() && !commands.has_slots,
             has_slots: commands.has_slots,
-            rounds: limits.rounds,
+            rounds,
             began,
-            until: limits.until,
-            end: limits.end,
-            response_timeout: config.response_timeout,
+            until: rounds.map_or(until, |_| turn_until),
+            end,
+            response_timeout: timeout,
             pauses: (config.retry_min, config.retry_max),
             outage_timeout: config.outage_timeout,
         };
         Arc::new(CallInner {
             spec: Arc::clone(spec),
-            entry: limits.rounds.is_none().then_some(entry),
-            began: began.moment,
+            entry: terms.waits().then_some(entry),
+            terms: terms.clone(),
             parker: Arc::default(),
             call: Mutex::new(Call::new(terms)),
         })
@@ -173,7 +190,7 @@ impl CallInner {
         to: NodeSet,
     ) -> Option<(OwnerToken, Entering)> {
         let look = fanout.look();
-        let since = look.time_for_all(self.began)?;
+        let since = look.time_for_all(self.terms.began.moment)?;
         let is_notified = quorum(fanout.nodes.len()) <= look.notifying();
         // An acquire of its own skips stalled nodes.
         if !is_notified || fanout.is_late(time::tick()) {
@@ -233,14 +250,9 @@ impl ReplyHandler for CallRound {
 impl CallInner {
     /// A try that every node has granted.
     pub(crate) fn granted(spec: &Arc<LockSpec>) -> Arc<CallInner> {
-        let limits = Limits {
-            rounds: Some(1),
-            until: None,
-            end: None,
-        };
         let client = ClientId::draw().unwrap();
         let nodes = usize::from(NodeSet::MAX);
-        let call = CallInner::new(spec, &Config::default(), nodes, client, limits);
+        let call = CallInner::new(spec, &Config::default(), nodes, client, WaitLimit::None);
         call.step(Call::grant_all);
         call
     }

@@ -339,7 +339,7 @@ mod tests {
 
     use super::*;
     use crate::config::Config;
-    use crate::engine::call::Limits;
+    use crate::engine::call::WaitLimit;
     use crate::wire::KeyTtls;
 
     fn commands() -> LockCommands {
@@ -349,12 +349,8 @@ mod tests {
     fn call(commands: LockCommands) -> Arc<CallInner> {
         let config = Config::default();
         let spec = Arc::new(LockSpec::new(&config, b"x", commands));
-        let limits = Limits {
-            rounds: None,
-            until: None,
-            end: None,
-        };
-        CallInner::new(&spec, &config, 3, ClientId::draw().unwrap(), limits)
+        let client = ClientId::draw().unwrap();
+        CallInner::new(&spec, &config, 3, client, WaitLimit::Forever)
     }
 
     fn writer() -> Arc<CallInner> {

@@ -152,8 +152,8 @@ mod tests {
         let ttl = Duration::from_secs(10);
         for (handed, is_short) in [(vec![], false), (vec![1], false), (vec![1, 2], true)] {
             let mut won = won(&engine, ttl);
-            won.is_handed_over = !handed.is_empty();
-            won.grants.handed = handed.iter().copied().map(NodeId::new).collect();
+            won.win.is_handed_over = !handed.is_empty();
+            won.win.handed = handed.iter().copied().map(NodeId::new).collect();
             let lock = HoldInner::new(Arc::clone(&engine.shared), 0, won);
 
             let left = lock.remaining().unwrap();

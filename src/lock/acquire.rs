@@ -7,10 +7,10 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use crate::call::lost::Lost;
-use crate::call::steps::{News, Next, UNDECIDED_MAX, View, Why, Win};
+use crate::call::steps::{News, Next, Terms, View, Why, Win};
 use crate::engine::{
-    self, Broadcast, CallInner, CancelHandle, Engine, HoldInner, Limits, LockSpec, Look,
-    ManagerState, Pending, RoundTicket, Signal, Waiting, Won, draw_owner,
+    self, Broadcast, CallInner, CancelHandle, Engine, HoldInner, LockSpec, Look, ManagerState,
+    Pending, RoundTicket, Signal, WaitLimit, Waiting, Watching, Won, draw_owner,
 };
 use crate::error::{AcquireError, HeldBy, NodeAnswer, NodeFailure, Rows};
 use crate::ids::{NodeId, NodeSet, OwnerToken};
@@ -27,17 +27,6 @@ use crate::time::{self, About, Moment, Now, Tick};
 const REASONS: Duration = Duration::from_millis(20);
 /// Shortest duration of a call in an outage, if its timeout allows it: a program that retries in a loop does not spin.
 const OUTAGE_PAUSE: Duration = Duration::from_millis(100);
-
-/// Limit of a call's wait.
-#[derive(Clone, Copy, Debug)]
-pub(crate) enum WaitLimit {
-    /// One attempt.
-    None,
-    /// Until then.
-    Until(Tick),
-    /// As long as it takes.
-    Forever,
-}
 
 /// Acquires the lock.
 pub(crate) fn acquire(
@@ -70,13 +59,6 @@ struct Acquisition<'a> {
     engine: &'a Arc<Engine>,
     spec: &'a Arc<LockSpec>,
     call: Arc<CallInner>,
-    began: Tick,
-    /// End of all rounds.
-    end: Option<Tick>,
-    /// Whether it waits in the queue of its lock.
-    waits: bool,
-    /// End of that.
-    until: Option<Tick>,
     turn: RefCell<Turn>,
     /// Release of the last lost round, under way.
     release: Option<Arc<Pending<ReleaseRound>>>,
@@ -91,60 +73,74 @@ struct Turn {
     ticket: Option<RoundTicket>,
 }
 
+/// The sleep of a call between its rounds.
+struct Sleeper<'a> {
+    signals: &'a [&'a Signal],
+    watching: Option<Watching<'a>>,
+    /// Time of a warning: this thread waits for its own lock.
+    warn_at: Option<Tick>,
+}
+
+impl Sleeper<'_> {
+    fn sleep(&mut self, until: Option<Tick>, acquisition: &Acquisition<'_>) {
+        let parker = &acquisition.call.parker;
+        if until.is_some_and(|it| it <= time::tick()) {
+            return;
+        }
+        // Most calls need no sleep. The signals are looked at once more after the watch begins.
+        if self.watching.is_none() {
+            self.watching = Some(parker.watch(self.signals));
+            return;
+        }
+        let warn_at = self
+            .warn_at
+            .filter(|it| until.is_none_or(|until| *it < until));
+        parker.sleep(warn_at.or(until));
+        if warn_at.is_some_and(|it| it <= time::tick()) {
+            self.warn_at = None;
+            acquisition.note_own_hold();
+        }
+    }
+}
+
 impl<'a> Acquisition<'a> {
     fn new(
         engine: &'a Arc<Engine>,
         spec: &'a Arc<LockSpec>,
         patience: WaitLimit,
     ) -> Acquisition<'a> {
-        let shared = &engine.shared;
-        let config = &shared.config;
-        let began = time::tick();
-        let (rounds, until) = match patience {
-            WaitLimit::None => (Some(UNDECIDED_MAX), Some(began)),
-            WaitLimit::Until(until) if until <= began => (Some(1), Some(began)),
-            WaitLimit::Until(until) => (None, Some(until)),
-            WaitLimit::Forever => (None, None),
-        };
-        // Time for a connection, a turn or a raise, and a round.
-        let slack = config
-            .connect_timeout
-            .saturating_add(config.response_timeout.saturating_mul(2));
-        let end = until.and_then(|it| it.checked_add(slack));
-        // For the turns of all rounds of a try together.
-        let turn_until = || began.checked_add(config.response_timeout).min(end);
-        let limits = Limits {
-            rounds,
-            until: if rounds.is_some() {
-                turn_until()
-            } else {
-                until
-            },
-            end,
-        };
-        let nodes = shared.fanout.nodes.len();
+        let ManagerState {
+            config,
+            fanout,
+            queues,
+            ..
+        } = &*engine.shared;
+        let nodes = fanout.nodes.len();
         Acquisition {
             engine,
             spec,
-            call: CallInner::new(spec, config, nodes, shared.queues.client, limits),
-            began,
-            end,
-            waits: rounds.is_none(),
-            until,
+            call: CallInner::new(spec, config, nodes, queues.client, patience),
             turn: RefCell::default(),
             release: None,
             won: false,
         }
     }
 
+    fn waits(&self) -> bool {
+        self.call.terms.waits()
+    }
+
     /// The end of `timeout`, or of the call.
     fn deadline(&self, timeout: Duration) -> Tick {
         let deadline = time::deadline(timeout);
-        self.end.map_or(deadline, |end| end.min(deadline))
+        self.call
+            .terms
+            .end
+            .map_or(deadline, |end| end.min(deadline))
     }
 
     fn waited(&self) -> Duration {
-        time::tick().saturating_duration_since(self.began)
+        time::tick().saturating_duration_since(self.call.terms.began.tick)
     }
 
     fn signals(&self) -> impl Iterator<Item = &'a Signal> {
@@ -168,15 +164,18 @@ impl<'a> Acquisition<'a> {
         let fanout = &shared.fanout;
         let call = Arc::clone(&self.call);
         let signals: Vec<_> = self.signals().collect();
-        let mut watching = None;
-        let mut warn_at = self.waits.then(|| self.own_hold_at()).flatten();
-        if self.waits {
+        let mut sleeper = Sleeper {
+            signals: &signals,
+            watching: None,
+            warn_at: self.waits().then(|| self.own_hold_at()).flatten(),
+        };
+        if self.waits() {
             shared.queues.join(&call);
         }
         loop {
             match self.step() {
                 Next::Ask(ask) => {
-                    if self.waits {
+                    if self.waits() {
                         shared.queues.owners.insert(ask.owner.token, &call);
                         shared.queues.owners.insert(ask.owner.successor, &call);
                     }
@@ -202,31 +201,18 @@ impl<'a> Acquisition<'a> {
                 }
                 Next::Won(win) => return self.guard(*win),
                 Next::GiveUp(why) => return Err(self.error(why)),
-                next @ (Next::Rest(until) | Next::AwaitTurn(until)) => {
+                Next::Rest(until) => {
+                    self.turn.take();
+                    sleeper.sleep(until, self);
+                }
+                Next::AwaitTurn(until) => {
                     let mut turn = self.turn.borrow_mut();
-                    match next {
-                        // A ticket may be free at once.
-                        Next::AwaitTurn(_) if turn.waiting.is_none() => {
-                            turn.waiting = Some(shared.admission.enqueue(&call.parker));
-                            continue;
-                        }
-                        Next::Rest(_) => *turn = Turn::default(),
-                        _ => {}
-                    }
-                    drop(turn);
-                    if until.is_some_and(|it| it <= time::tick()) {
-                        continue;
-                    }
-                    // Most calls need no sleep. The signals are looked at once more after the watch begins.
-                    if watching.is_none() {
-                        watching = Some(call.parker.watch(&signals));
-                        continue;
-                    }
-                    let wake_at = warn_at.filter(|it| until.is_none_or(|until| *it < until));
-                    call.parker.sleep(wake_at.or(until));
-                    if wake_at.is_some_and(|it| it <= time::tick()) {
-                        warn_at = None;
-                        self.note_own_hold();
+                    // A ticket may be free at once.
+                    if turn.waiting.is_none() {
+                        turn.waiting = Some(shared.admission.enqueue(&call.parker));
+                    } else {
+                        drop(turn);
+                        sleeper.sleep(until, self);
                     }
                 }
             }
@@ -266,7 +252,7 @@ impl<'a> Acquisition<'a> {
     fn leave(&self, held: Option<u64>) {
         let shared = &self.engine.shared;
         self.turn.take();
-        if self.waits {
+        if self.waits() {
             shared.queues.leave(&self.call, held);
         } else if let Some(id) = held {
             shared.queues.begin_hold(self.spec, id);
@@ -445,7 +431,7 @@ impl<'a> Acquisition<'a> {
     fn own_hold_at(&self) -> Option<Tick> {
         // Other holders may release a permit.
         let own = !self.spec.commands.has_slots && self.held_by() == HeldBy::ThisThread;
-        own.then(|| self.began.checked_add(self.spec.ttl()))
+        own.then(|| self.call.terms.began.tick.checked_add(self.spec.ttl()))
             .flatten()
     }
 
@@ -475,7 +461,7 @@ impl<'a> Acquisition<'a> {
         let (lost, outage) = self.call.step(|call| (call.lost.clone(), call.outage));
         if let Some(lost) = lost.as_ref().filter(|it| it.why == LossReason::NoQuorum) {
             self.wait_for_rows();
-            if why == Why::Hopeless && self.waits && lost.finds_a_majority() == Some(false) {
+            if why == Why::Hopeless && self.waits() && lost.finds_a_majority() == Some(false) {
                 let rows = self.call.step(|call| call.rows());
                 let lost = Arc::new(Lost {
                     rows,
@@ -485,24 +471,29 @@ impl<'a> Acquisition<'a> {
             }
         }
         let nodes = fanout.report(self.call.step(|call| call.rows()));
+        // Other rounds of the manager kept it from asking.
+        let awaits_turn = !self.waits() || self.turn.borrow().waiting.is_some();
         self.leave(None);
         match why {
             Why::NoRandomness(reason) => return AcquireError::NoRandomness { reason },
             Why::NoToken => return AcquireError::KeyInUse { name, nodes },
-            Why::Hopeless if self.waits && outage.is_some() => {
-                let end = self.began.checked_add(OUTAGE_PAUSE).unwrap_or(self.began);
-                let end = self.until.map_or(end, |until| until.min(end));
+            Why::Hopeless if self.waits() && outage.is_some() => {
+                let Terms { began, until, .. } = self.call.terms;
+                let end = began.tick.checked_add(OUTAGE_PAUSE).unwrap_or(began.tick);
+                let end = until.map_or(end, |until| until.min(end));
                 engine::sleep(end, &self.signals().collect::<Vec<_>>());
             }
             _ => {}
         }
-        let stopped = self.stopped().filter(|_| self.waits || why == Why::Stopped);
+        let stopped = self
+            .stopped()
+            .filter(|_| self.waits() || why == Why::Stopped);
         if let Some(stopped) = stopped {
             return stopped;
         }
         let waited = self.waited();
         let Some(lost) = lost else {
-            return self.error_unasked(why == Why::TimeOver { turn: true });
+            return self.error_unasked(awaits_turn);
         };
         // The release of its grants, within a response timeout and the call's time, so that the call leaves nothing behind
         // if possible.
@@ -686,28 +677,17 @@ mod tests {
         let slack = config.connect_timeout + config.response_timeout * 2;
         let until = time::deadline(Duration::from_secs(60));
 
-        let waits = Acquisition::new(&engine, &spec, WaitLimit::Until(until));
-        assert_eq!(waits.end, Some(until + slack));
-        assert_eq!(waits.deadline(Duration::from_secs(600)), until + slack);
+        let end = |limit| Acquisition::new(&engine, &spec, limit).call.terms.end;
+        assert_eq!(end(WaitLimit::Until(until)), Some(until + slack));
+        assert_eq!(end(WaitLimit::Forever), None);
         let tries = Acquisition::new(&engine, &spec, WaitLimit::None);
-        assert_eq!(tries.end, Some(tries.began + slack));
-        let endless = Acquisition::new(&engine, &spec, WaitLimit::Forever);
-        assert_eq!(endless.end, None);
+        let last = tries.call.terms.began.tick + slack;
+        assert_eq!(tries.call.terms.end, Some(last));
+        assert_eq!(tries.deadline(Duration::from_secs(600)), last);
 
-        // It ends with its only round.
         engine.shared.admission.allow(1);
-        let limits = Limits {
-            rounds: Some(1),
-            until: None,
-            end: Some(time::tick()),
-        };
-        let client = engine.shared.queues.client;
-        let over = Acquisition {
-            call: CallInner::new(&spec, config, 1, client, limits),
-            ..tries
-        };
-        let next = over.step();
-        assert!(matches!(next, Next::Ask(ask) if Some(ask.deadline) == limits.end));
+        let next = tries.step();
+        assert!(matches!(next, Next::Ask(ask) if ask.deadline <= last));
     }
 
     /// Here it ends at the first moment at which it can: nobody looks after locks any more.
@@ -733,7 +713,7 @@ mod tests {
         ] {
             let mut call = Acquisition::new(&engine, &spec, limit);
             call.call.step(Call::grant_all);
-            if call.waits {
+            if call.waits() {
                 shared.queues.join(&call.call);
             }
             let won = Won::just_now(&spec, Duration::from_secs(10));
