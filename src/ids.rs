@@ -73,6 +73,8 @@ pub(crate) struct NodeSet(u32);
 impl NodeSet {
     /// Largest number of nodes of a manager.
     pub(crate) const MAX: u8 = 31;
+    /// The same, for arrays.
+    pub(crate) const PLACES: usize = 31;
 
     pub(crate) fn insert(&mut self, node: NodeId) {
         self.0 |= bit(node);
@@ -330,6 +332,11 @@ impl fmt::Debug for LockName {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn an_array_has_a_place_for_each_node_of_a_set() {
+        assert_eq!(usize::from(NodeSet::MAX), NodeSet::PLACES);
+    }
 
     #[test]
     fn an_owner_token_shows_only_its_start() {

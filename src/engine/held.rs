@@ -246,7 +246,7 @@ impl HoldInner {
         self.step(|state, now| self.plan(state, now));
     }
 
-    /// Enqueues an extension. With the state locked, so that a release follows it: see `end`.
+    /// Enqueues an extension. With the state locked, so that a release follows it.
     fn send(self: &Arc<Self>, state: &mut HoldState, extension: Extension, batch: &mut Enqueued) {
         let Extension {
             promise,
@@ -555,7 +555,11 @@ impl HoldInner {
             (warns, fanout.report(state.hold.promises.rows()))
         };
         let (journal, rows) = (&fanout.journal, Rows(&rows));
-        let others = warns.then(|| schedule.held(true)).unwrap_or_default();
+        let others = if warns {
+            schedule.held(true)
+        } else {
+            Vec::new()
+        };
         let level = if warns { Level::Warn } else { Level::Debug };
         if let Some((count, first)) = retries::summary(others, |lock| lock.left) {
             let (lock, left) = (&first.lock, About(first.left));

@@ -151,7 +151,7 @@ impl Promises {
     /// The largest of these that a majority of promises reaches.
     fn by_majority<T: Ord>(&self, of: impl Fn(NodeId, &Promise) -> T) -> Option<T> {
         // Several times for each answer: without an allocation.
-        let mut all = [const { None }; NodeSet::MAX as usize];
+        let mut all = [const { None }; NodeSet::PLACES];
         let entries = (0..).map(NodeId::new).zip(&self.of);
         for (place, (id, entry)) in all.iter_mut().zip(entries) {
             *place = entry.promise.as_ref().map(|it| of(id, it));

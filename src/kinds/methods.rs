@@ -173,8 +173,9 @@ macro_rules! setters {
             /// Sets whether a thread of the manager extends the lock while it is held.
             ///
             /// Without renewal the lock ends after its ttl: a fixed lease, for work with a hard limit. Its keys are
-            /// extended up to that end in two cases only: soon after a hand-over, which sets a short life, and after a
-            /// forward step of a node's clock, which would end them earlier.
+            /// extended up to that end in three cases only: soon after a hand-over, which sets a short life; after 50 ms,
+            /// if a node with a vote lacks the lock; and after a forward step of a node's clock, which would end them
+            /// earlier.
             ///
             /// Default: the manager's, see [`Builder::renew`](crate::Builder::renew).
             #[must_use]
