@@ -24,6 +24,7 @@ mod quarantines;
 mod readers;
 mod recorded;
 mod rounds;
+mod servers;
 mod several;
 mod slots;
 mod walk;

@@ -14,7 +14,7 @@ use quorlock_testing::store::{Store, Value};
 
 use super::*;
 use crate::answer::RecordReply;
-use crate::ids::{OwnerToken, RecordVersion};
+use crate::ids::{ClientId, OwnerToken, RecordVersion};
 use crate::wire::{self, Command, Destination, Offer, QueuePolicy, Reply, SyncKind, SyncRecord};
 
 /// What the clock of a node shows when a model's clock shows 0: microseconds since 1970.
@@ -24,7 +24,7 @@ const UNIT: u64 = 1_000_000;
 /// Longer than a walk: milliseconds.
 pub(super) const LIFE: u64 = 3_600_000;
 
-const WALKS: u64 = 150;
+const WALKS: u64 = 60;
 const STEPS: usize = 60;
 
 /// The client of commands in a walk that has one.
@@ -93,6 +93,7 @@ pub(super) fn offer(raised: Option<u64>) -> Offer {
 /// A node with the scripts.
 pub(super) struct Real {
     store: Store,
+    notices: Vec<Vec<u8>>,
     /// Microseconds since 1970.
     now: u64,
     starts: u32,
@@ -108,6 +109,7 @@ impl Real {
         let now = BEGIN + UNIT * u64::from(at);
         Real {
             store: Store::new("run0"),
+            notices: Vec::new(),
             now,
             starts: 0,
             record_versions: HashMap::new(),
@@ -223,8 +225,22 @@ impl Real {
         let (args, _) = resp::parse(bytes).unwrap().unwrap();
         let done = self.store.execute(&args, Duration::from_micros(self.now));
         let mut frame = Vec::new();
+        let notices = done.notices.into_iter().map(|it| it.message);
+        self.notices.extend(notices.filter(|it| !it.is_empty()));
         done.reply.write_to(&mut frame, true);
         Reply::read(kind, &frame).answer
+    }
+
+    /// Whether a client listens to its messages.
+    pub(super) fn set_listener(&mut self, client: ClientId, listens: bool) {
+        let channel = client.channel();
+        self.store
+            .set_listeners(channel.as_bytes(), usize::from(listens));
+    }
+
+    /// What was published since the last look.
+    pub(super) fn messages(&mut self) -> Vec<Vec<u8>> {
+        std::mem::take(&mut self.notices)
     }
 
     /// A command that is no script.

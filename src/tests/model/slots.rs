@@ -4,18 +4,18 @@
 //! one semaphore on three nodes, each command executed at any time or never, answers lost, attempts given up. A key
 //! lasts as long as the attempt that counts on it. All states that can be reached are visited.
 //!
-//! A node stands for `acquire.lua`, `release.lua` and, of one slot, `extend.lua`; `recorded` compares them. On purpose: no
-//! waiting lists, and no release that brings a token along.
+//! On purpose: no waiting lists, and no release that brings a token along.
 //!
 //! A slot is a lock of its own: clocks, restarts and lost counters are searched for one lock, in `fencing`.
 
-mod recorded;
-
 use std::collections::HashSet;
 
+use super::servers::{
+    ALL, ALONE, Acquire, Caller, Mistake, Plain, Release, Said, Server, Turn, Wants,
+};
 use super::walk::World as _;
 use super::*;
-use crate::answer::{AcquireReply, FreeSlots, RaiseReply};
+use crate::answer::{AcquireReply, FreeSlots};
 use crate::logic::acquire_round::{AcquireEnd, AcquireRound, LossReason, RaiseRound, Rule};
 
 const NODES: usize = 3;
@@ -197,10 +197,9 @@ enum Violation {
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 enum Flaw {
     None,
+    Server(Mistake),
     /// The client adds up votes for different slots.
     AddsUpSlots,
-    /// A node compares a token with the counter of another slot.
-    AnotherSlotsCounter,
     /// The client does not give back what nodes have granted besides its slot.
     KeepsStrays,
 }
@@ -210,16 +209,6 @@ const ACQUIRE: u8 = 1;
 const RAISE: u8 = 2;
 const KEEP: u8 = 4;
 const RELEASE: u8 = 8;
-
-#[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
-enum Said {
-    Nothing,
-    Slot(u8, Option<u8>),
-    Held,
-    Taken,
-    Above(u8),
-    Gone,
-}
 
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 enum Phase {
@@ -232,8 +221,7 @@ enum Phase {
 
 #[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
 struct Node<const A: usize> {
-    slots: [Option<u8>; SLOTS],
-    counters: [u8; SLOTS],
+    server: Plain<(), SLOTS>,
     sent: [u8; A],
     said: [Said; A],
 }
@@ -265,8 +253,7 @@ struct World<const A: usize> {
 impl<const A: usize> World<A> {
     fn start(&self) -> State<A> {
         let node = Node {
-            slots: [None; SLOTS],
-            counters: self.counters,
+            server: Server::new(self.counters, (), ()),
             sent: [0; A],
             said: [Said::Nothing; A],
         };
@@ -286,53 +273,42 @@ impl<const A: usize> World<A> {
         self.search(self.start())
     }
 
-    /// What a node does with a command: the scripts.
-    fn run(
-        &self,
-        node: &mut Node<A>,
-        me: usize,
-        command: u8,
-        Attempt { slot, token, .. }: Attempt,
-    ) -> Said {
-        let owner = Some(u8::try_from(me).unwrap());
+    /// What a node does with a command.
+    fn run(&self, node: &mut Node<A>, me: usize, command: u8, attempt: Attempt) -> Said {
+        let Attempt { slot, token, .. } = attempt;
+        let slot = usize::from(slot);
+        let mistake = match self.flaw {
+            Flaw::Server(mistake) => mistake,
+            _ => Mistake::None,
+        };
+        let turn = &mut Turn::of(mistake);
+        let caller = Caller {
+            owner: u8::try_from(me).unwrap(),
+            locks: ALL,
+            rule: Rule::Exclusive,
+        };
         match command {
             ACQUIRE => {
-                let order = (0..SLOTS).map(|it| (it + usize::from(self.first[me])) % SLOTS);
-                let Some(slot) = order.into_iter().find(|it| node.slots[*it].is_none()) else {
-                    return Said::Held;
+                let acquire = Acquire {
+                    owner: caller.owner,
+                    wants: Wants::Permit(usize::from(self.first[me])),
+                    proposal: self.proposals[me],
+                    until: 0,
+                    member: None,
                 };
-                node.slots[slot] = owner;
-                let of = if self.flaw == Flaw::AnotherSlotsCounter {
-                    0
-                } else {
-                    slot
-                };
-                let number = u8::try_from(slot).unwrap();
-                let counter = node.counters[of];
-                if self.proposals[me] <= counter {
-                    return Said::Slot(number, Some(counter));
-                }
-                node.counters[slot] = self.proposals[me];
-                Said::Slot(number, None)
+                node.server.acquire(turn, acquire).into()
             }
             RAISE => {
-                let is_mine = node.slots[usize::from(slot)] == owner;
-                let counter = &mut node.counters[usize::from(slot)];
-                if !is_mine || *counter == 0 {
-                    Said::Gone
-                } else if token <= *counter {
-                    Said::Above(*counter)
-                } else {
-                    *counter = token;
-                    Said::Taken
-                }
+                let locks = ALONE[slot];
+                let caller = Caller { locks, ..caller };
+                node.server.raise(mistake, caller, token).into()
             }
             _ => {
-                for (i, it) in node.slots.iter_mut().enumerate() {
-                    if *it == owner && (command == RELEASE || i != usize::from(slot)) {
-                        *it = None;
-                    }
-                }
+                let release = Release {
+                    keep: Some(slot).filter(|_| command == KEEP),
+                    ..Release::of(caller)
+                };
+                node.server.release(turn, release);
                 Said::Nothing
             }
         }
@@ -349,16 +325,8 @@ impl<const A: usize> World<A> {
     fn decide(&self, state: &mut State<A>, me: usize, closed: bool) {
         let adds_up = self.flaw == Flaw::AddsUpSlots;
         let vote = |said: Said| match said {
-            Said::Slot(slot, counter) => {
-                granted(if adds_up { 0 } else { slot }, counter.map(u64::from))
-            }
-            Said::Held => held(),
-            Said::Taken => Vote::Raise(RaiseReply::Taken),
-            Said::Above(counter) => Vote::Raise(RaiseReply::Above {
-                counter: u64::from(counter),
-            }),
-            Said::Gone => Vote::Raise(RaiseReply::Gone),
-            Said::Nothing => panic!("no vote"),
+            Said::Slot(_, counter) if adds_up => Said::Slot(0, counter).vote(),
+            said => said.vote(),
         };
         let said: Vec<_> = (0..)
             .map(NodeId::new)
@@ -478,7 +446,7 @@ impl<const A: usize> walk::World for World<A> {
         }
         for (me, attempt) in state.attempts.iter().enumerate() {
             for node in state.nodes.iter().filter(|it| it.sent[me] == 0) {
-                let is_mine = |it: usize| node.slots[it].is_some_and(|it| usize::from(it) == me);
+                let is_mine = |it: usize| node.server.has(it, me as u8);
                 let has_other = (0..SLOTS).any(|it| is_mine(it) && it != usize::from(attempt.slot));
                 let has_any = (0..SLOTS).any(is_mine);
                 if attempt.phase == Phase::Holding && has_other
@@ -559,7 +527,7 @@ fn a15_votes_for_different_slots_that_are_added_up_are_found_out() {
         };
         nodes
             .into_iter()
-            .for_each(|it| start.nodes[it].slots[usize::from(me)] = Some(me));
+            .for_each(|it| start.nodes[it].server.keep(usize::from(me), me, 0));
     }
     assert_eq!(
         World {
@@ -577,7 +545,7 @@ fn a15_a_token_that_is_compared_with_another_slots_counter_is_found_out() {
     let world = World {
         first: [1, 1],
         counters: [0, 2],
-        flaw: Flaw::AnotherSlotsCounter,
+        flaw: Flaw::Server(Mistake::AnotherSlotsCounter),
         ..TWO
     };
     assert_eq!(world.found(), Some(Violation::TokenNotLarger));
