@@ -5,26 +5,26 @@
 //! lasts as long as the attempt that counts on it, and may be gone any time after that. All states that can be reached are
 //! visited.
 //!
-//! A node stands for `acquire.lua`, `extend.lua` and `release.lua`; `recorded` compares them. On
-//! purpose: no waiting lists, and no release that brings a token along.
+//! On purpose: no waiting lists, and no release that brings a token along.
 //!
 //! That the rules of one name hold for each of several is the claim here. The rules themselves, with clocks, restarts and
 //! lost counters, are searched in `fencing`.
 
-mod recorded;
-
 use super::ledgers::{Calm, Ledger, Reply, Sent, before, sent_at};
+use super::servers::{
+    ALL, ALONE, Acquire, Caller, Extend, Key, Locks, Mistake, Plain, Release, Said, Server, Turn,
+    Wants,
+};
 use super::walk::World as _;
 use super::*;
-use crate::answer::{AcquireReply, ExtendReply, RaiseReply};
 use crate::logic::acquire_round::{AcquireEnd, AcquireRound, RaiseRound, Rule};
 
 const NODES: usize = 3;
 const NAMES: usize = 2;
 
-const BOTH: [bool; NAMES] = [true, true];
-const ONLY_A: [bool; NAMES] = [true, false];
-const ONLY_B: [bool; NAMES] = [false, true];
+const BOTH: Locks = ALL;
+const ONLY_A: Locks = ALONE[0];
+const ONLY_B: Locks = ALONE[1];
 
 /// What must not happen.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -42,16 +42,9 @@ enum Violation {
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 enum Flaw {
     None,
+    Server(Mistake),
     /// A node takes one name after the other, and commands of others come in between.
     OneByOne,
-    /// A node says that all were extended when it has only some of them.
-    CountsWithOneMissing,
-    /// A node compares a token with the counter of the first name only.
-    TokenAboveTheFirst,
-    /// A node releases the first name only.
-    ReleasesSome,
-    /// A node raises the counters where it has only some of the names.
-    RaisesWithOneMissing,
 }
 
 /// Commands of an attempt to a node, one bit each; the lowest comes first.
@@ -63,22 +56,6 @@ const RAISE: u8 = 4;
 const EXTEND: [u8; 2] = [8, 16];
 const RELEASE: u8 = 32;
 
-#[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
-enum Said {
-    Nothing,
-    Accepted,
-    Behind(u8),
-    Held(u8),
-    Taken,
-    Above(u8),
-    Extended,
-    /// Extended: some were missing.
-    Set,
-    Superseded,
-    Gone(u8),
-    Foreign,
-}
-
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 enum Phase {
     Idle,
@@ -89,16 +66,9 @@ enum Phase {
 }
 
 #[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
-struct Key {
-    owner: u8,
-    /// The last command that has set or extended it: the acquire (0) or an extension.
-    life: u8,
-}
-
-#[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
 struct Node<const A: usize> {
-    keys: [Option<Key>; NAMES],
-    counters: [u8; NAMES],
+    /// The end of a key is the last command that has set or extended it: the acquire (0) or an extension.
+    server: Plain<(), NAMES>,
     sent: [u8; A],
     said: [Said; A],
     /// See [`Ledger`].
@@ -125,7 +95,7 @@ struct State<const A: usize> {
 
 #[derive(Clone, Copy, Debug)]
 struct World<const A: usize> {
-    wants: [[bool; NAMES]; A],
+    wants: [Locks; A],
     proposals: [u8; A],
     /// Extensions of a hold.
     extensions: u8,
@@ -141,8 +111,7 @@ impl<const A: usize> World<A> {
                 ledger: Ledger::default(),
             }; A],
             nodes: counters.map(|counters| Node {
-                keys: [None; NAMES],
-                counters,
+                server: Server::new(counters, (), ()),
                 sent: [0; A],
                 said: [Said::Nothing; A],
                 promises: [0; A],
@@ -154,116 +123,63 @@ impl<const A: usize> World<A> {
     }
 
     fn names(&self, me: usize) -> impl Iterator<Item = usize> {
-        let wants = self.wants[me];
-        (0..NAMES).filter(move |it| wants[*it])
-    }
-
-    /// The counter that a token has to be above.
-    fn counter(&self, node: &Node<A>, me: usize) -> u8 {
-        let counters = self.names(me).map(|it| node.counters[it]);
-        if self.flaw == Flaw::TokenAboveTheFirst {
-            counters.take(1).max()
-        } else {
-            counters.max()
-        }
-        .unwrap_or(0)
+        self.wants[me].iter().copied()
     }
 
     fn is_mine(node: &Node<A>, me: usize, name: usize) -> bool {
-        node.keys[name].is_some_and(|it| usize::from(it.owner) == me)
+        node.server.has(name, me as u8)
     }
 
-    /// What a node does with a command: the scripts.
+    /// What a node does with a command.
     fn run(&self, node: &mut Node<A>, me: usize, command: u8, sent: Sent) -> Said {
-        let Sent {
-            number: token,
-            sets,
-        } = sent;
+        let Sent { number, sets } = sent;
         let owner = u8::try_from(me).unwrap();
-        let counter = self.counter(node, me);
-        let is_others =
-            |node: &Node<A>, it: usize| node.keys[it].is_some() && !Self::is_mine(node, me, it);
-        let has_all = |node: &Node<A>| self.names(me).all(|it| Self::is_mine(node, me, it));
+        let locks = self.wants[me];
+        let server = &mut node.server;
+        let mistake = match self.flaw {
+            Flaw::Server(mistake) => mistake,
+            _ => Mistake::None,
+        };
+        let caller = Caller {
+            owner,
+            locks,
+            rule: Rule::Exclusive,
+        };
         match command {
             ACQUIRE if self.flaw == Flaw::OneByOne => {
-                let Some(first) = self.names(me).next().filter(|it| node.keys[*it].is_none())
-                else {
-                    return Said::Held(counter);
-                };
-                node.keys[first] = Some(Key { owner, life: 0 });
+                if !server.is_free(locks[0]) {
+                    return Said::Held(0);
+                }
+                server.keep(locks[0], owner, 0);
                 node.sent[me] |= ACQUIRE_REST;
                 Said::Nothing
             }
             ACQUIRE | ACQUIRE_REST => {
-                if self.names(me).any(|it| is_others(node, it)) {
-                    // A call that asks again hands on what it was handed before.
-                    for name in self.names(me).filter(|_| command == ACQUIRE) {
-                        if Self::is_mine(node, me, name) {
-                            node.keys[name] = None;
-                        }
-                    }
-                    return Said::Held(counter);
+                let acquire = Acquire {
+                    owner,
+                    wants: Wants::Names(locks),
+                    proposal: number,
+                    until: 0,
+                    member: None,
+                };
+                let before = *server;
+                let said = server.acquire(&mut Turn::of(mistake), acquire).into();
+                if command == ACQUIRE_REST && matches!(said, Said::Held(_)) {
+                    *server = before;
                 }
-                self.names(me)
-                    .for_each(|it| node.keys[it] = Some(Key { owner, life: 0 }));
-                if token <= counter {
-                    self.names(me)
-                        .for_each(|it| node.counters[it] = node.counters[it].max(token));
-                    return Said::Behind(counter);
-                }
-                self.names(me).for_each(|it| node.counters[it] = token);
-                Said::Accepted
+                said
             }
-            RAISE => {
-                let has_some = self.names(me).any(|it| Self::is_mine(node, me, it));
-                let has_counters = self.names(me).all(|it| node.counters[it] != 0);
-                let counts = has_all(node) && has_counters
-                    || self.flaw == Flaw::RaisesWithOneMissing && has_some;
-                if !counts {
-                    Said::Foreign
-                } else if token <= counter {
-                    Said::Above(counter)
-                } else {
-                    self.names(me).for_each(|it| node.counters[it] = token);
-                    Said::Taken
-                }
-            }
+            RAISE => server.raise(mistake, caller, number).into(),
             _ if EXTEND.contains(&command) => {
-                let is_taken = self.names(me).any(|it| is_others(node, it));
-                let is_gone = self.names(me).any(|it| node.keys[it].is_none());
-                let sets = sets && is_gone && !is_taken && counter <= token;
-                let counts = self.flaw == Flaw::CountsWithOneMissing;
-                let life = round_of(command);
-                for it in self.names(me) {
-                    let is_extended = Self::is_mine(node, me, it) && node.counters[it] <= token;
-                    if is_extended || sets && node.keys[it].is_none() {
-                        let life = life.max(node.keys[it].map_or(0, |it| it.life));
-                        node.keys[it] = Some(Key { owner, life });
-                    }
-                }
-                if is_taken && !counts {
-                    Said::Foreign
-                } else if is_gone && !sets && !counts {
-                    Said::Gone(counter)
-                } else if token < counter {
-                    Said::Superseded
-                } else {
-                    self.names(me)
-                        .for_each(|it| node.counters[it] = node.counters[it].max(token));
-                    if sets { Said::Set } else { Said::Extended }
-                }
+                let extend = Extend {
+                    number,
+                    until: round_of(command),
+                    sets,
+                };
+                server.extend(mistake, caller, extend).into()
             }
             _ => {
-                let some = if self.flaw == Flaw::ReleasesSome {
-                    1
-                } else {
-                    NAMES
-                };
-                for it in self.names(me).take(some) {
-                    if Self::is_mine(node, me, it) {
-                        node.keys[it] = None;
-                    }
-                }
+                server.release(&mut Turn::of(mistake), Release::of(caller));
                 Said::Nothing
             }
         }
@@ -324,7 +240,7 @@ impl<const A: usize> World<A> {
 
     fn win(&self, state: &mut State<A>, me: usize, token: u64) {
         let token = u8::try_from(token).unwrap();
-        let granted = state.nodes.map(|it| it.said[me].is_grant());
+        let granted = state.nodes.map(|it| it.said[me].vote().is_granted());
         state.attempts[me].token = token;
         state.attempts[me].phase = Phase::Holding;
         state
@@ -382,9 +298,12 @@ impl<const A: usize> World<A> {
     }
 
     /// Whether a key may be gone by itself.
-    fn may_expire(state: &State<A>, key: Key) -> bool {
-        let Attempt { phase, ledger, .. } = state.attempts[usize::from(key.owner)];
-        phase == Phase::Over || key.life < ledger.confirmed
+    fn may_expire(state: &State<A>, key: Key<u8>) -> bool {
+        let Key::Owned { owner, until } = key else {
+            return false;
+        };
+        let Attempt { phase, ledger, .. } = state.attempts[usize::from(owner)];
+        phase == Phase::Over || until < ledger.confirmed
     }
 
     /// A node executes the next command of an attempt: with an answer that comes, and with one that does not.
@@ -417,7 +336,7 @@ impl<const A: usize> World<A> {
             _ => false,
         };
         let is_heard = round != 0 && phase == Phase::Holding && ledger.confirmed < self.extensions;
-        if let Some(answer) = said.reply().filter(|_| is_heard) {
+        if let Some(answer) = said.to_extension().filter(|_| is_heard) {
             let reply = Reply {
                 round,
                 node,
@@ -475,9 +394,9 @@ impl<const A: usize> walk::World for World<A> {
             }
         }
         for (node, name) in (0..NODES).flat_map(|node| (0..NAMES).map(move |name| (node, name))) {
-            if state.nodes[node].keys[name].is_some_and(|it| Self::may_expire(state, it)) {
+            if Self::may_expire(state, state.nodes[node].server.locks[name].key) {
                 let mut next = *state;
-                next.nodes[node].keys[name] = None;
+                next.nodes[node].server.vanish(name);
                 all.push(next);
             }
         }
@@ -488,7 +407,7 @@ impl<const A: usize> walk::World for World<A> {
         let holds = |it: usize| state.attempts[it].phase == Phase::Holding;
         for name in 0..NAMES {
             if 1 < (0..A)
-                .filter(|it| holds(*it) && self.wants[*it][name])
+                .filter(|it| holds(*it) && self.wants[*it].contains(&name))
                 .count()
             {
                 return Some(Violation::TwoHold);
@@ -570,54 +489,6 @@ fn round_of(command: u8) -> u8 {
         .map_or(0, |it| it.0)
 }
 
-impl Said {
-    fn is_grant(self) -> bool {
-        matches!(
-            self,
-            Said::Accepted | Said::Behind(_) | Said::Taken | Said::Above(_)
-        )
-    }
-
-    /// An answer to an extension.
-    fn reply(self) -> Option<ExtendReply> {
-        Some(match self {
-            Said::Extended => ExtendReply::Extended,
-            Said::Set => ExtendReply::Healed,
-            Said::Superseded => ExtendReply::Superseded,
-            Said::Gone(counter) => ExtendReply::Gone {
-                counter: counter.into(),
-            },
-            Said::Foreign => ExtendReply::Gone { counter: 0 },
-            _ => return None,
-        })
-    }
-
-    fn vote(self) -> Vote {
-        match self {
-            Said::Accepted => Vote::Acquire(AcquireReply::Accepted),
-            Said::Behind(counter) => Vote::Acquire(AcquireReply::Behind {
-                counter: counter.into(),
-            }),
-            Said::Held(counter) => {
-                let counter = counter.into();
-                Vote::Acquire(AcquireReply::Held {
-                    counter,
-                    left: None,
-                    queued: false,
-                    holder: None,
-                    which: Some(0),
-                })
-            }
-            Said::Taken => Vote::Raise(RaiseReply::Taken),
-            Said::Foreign => Vote::Raise(RaiseReply::Gone),
-            Said::Above(counter) => Vote::Raise(RaiseReply::Above {
-                counter: counter.into(),
-            }),
-            _ => panic!("{self:?} is no vote of a round"),
-        }
-    }
-}
-
 const PAIR: World<2> = World {
     wants: [BOTH, BOTH],
     proposals: [2, 1],
@@ -637,10 +508,10 @@ fn held<const A: usize>(world: &World<A>) -> State<A> {
     state.attempts[0].token = 2;
     World::record(&mut state, 0, Ledger::new(2, [true; NODES]));
     for node in &mut state.nodes {
-        node.keys = [Some(Key { owner: 0, life: 0 }); NAMES];
-        node.counters = [2; NAMES];
+        node.server = Server::new([2; NAMES], (), ());
+        (0..NAMES).for_each(|it| node.server.keep(it, 0, 0));
     }
-    state.nodes[0].keys[0] = None;
+    state.nodes[0].server.vanish(0);
     state.largest = [2; NAMES];
     state
 }
@@ -688,7 +559,8 @@ fn several_names_and_each_of_them_alone_are_held_by_one_at_a_time() {
     // The rest of it: who has one name, and who then wants both.
     let mut start = world.start(FRESH);
     for node in &mut start.nodes[..2] {
-        (node.keys[0], node.counters[0]) = (Some(Key { owner: 1, life: 0 }), 1);
+        node.server = Server::new([1, 0], (), ());
+        node.server.keep(0, 1, 0);
     }
     (start.attempts[1].phase, start.attempts[1].token) = (Phase::Holding, 1);
     start.largest[0] = 1;
@@ -729,7 +601,7 @@ fn d13_a_node_that_counts_with_one_name_missing_is_found_out() {
     let world = World {
         wants: [BOTH, ONLY_A],
         extensions: 1,
-        flaw: Flaw::CountsWithOneMissing,
+        flaw: Flaw::Server(Mistake::CountsWithOneMissing),
         ..PAIR
     };
     assert_eq!(world.search(held(&world)), Some(Violation::TwoHold));
@@ -739,7 +611,7 @@ fn d13_a_node_that_counts_with_one_name_missing_is_found_out() {
 fn a14_a_token_that_is_above_the_counter_of_one_name_only_is_found_out() {
     let world = World {
         proposals: [1, 2],
-        flaw: Flaw::TokenAboveTheFirst,
+        flaw: Flaw::Server(Mistake::TokenAboveTheFirst),
         ..WITH_ONE
     };
     let start = |world: &World<2>| {
@@ -759,7 +631,7 @@ fn a14_a_token_that_is_above_the_counter_of_one_name_only_is_found_out() {
 #[test]
 fn a_release_of_some_names_is_found_out() {
     let world = World {
-        flaw: Flaw::ReleasesSome,
+        flaw: Flaw::Server(Mistake::ReleasesSome),
         ..PAIR
     };
     assert_eq!(world.search(world.start(FRESH)), Some(Violation::Orphan));
@@ -768,7 +640,10 @@ fn a_release_of_some_names_is_found_out() {
 #[test]
 fn a_raise_that_counts_where_one_name_is_missing_is_found_out() {
     for (flaw, expected) in [
-        (Flaw::RaisesWithOneMissing, Some(Violation::TwoHold)),
+        (
+            Flaw::Server(Mistake::RaisesWithOneMissing),
+            Some(Violation::TwoHold),
+        ),
         (Flaw::None, None),
     ] {
         let world = World {
@@ -780,9 +655,10 @@ fn a_raise_that_counts_where_one_name_is_missing_is_found_out() {
         // Two nodes have granted both names, and somebody has deleted a key since.
         let mut start = world.start([[1; NAMES]; NODES]);
         for node in &mut start.nodes[..2] {
-            (node.keys, node.sent[0]) = ([Some(Key { owner: 0, life: 0 }); NAMES], RAISE);
+            (0..NAMES).for_each(|it| node.server.keep(it, 0, 0));
+            node.sent[0] = RAISE;
         }
-        start.nodes[0].keys[0] = None;
+        start.nodes[0].server.vanish(0);
         start.attempts[0] = Attempt {
             phase: Phase::Raising,
             token: 2,
