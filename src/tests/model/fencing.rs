@@ -19,19 +19,22 @@ mod ablations;
 mod clients;
 mod nodes;
 mod proofs;
-mod recorded;
 mod search;
 mod state;
 
 use self::search::{Findings, after_a_hold};
 use self::state::*;
 use super::*;
-use crate::answer::{AcquireReply, ExtendReply, RaiseReply};
 use crate::logic::acquire_round::{AcquireEnd, AcquireRound, RaiseRound, Rule};
 use crate::logic::token;
 use crate::tests::model::ledgers::{Calm, Ledger, ROUNDS, Reply, Sent};
+use crate::tests::model::servers::{
+    ALONE, Acquire, Caller, Extend, Key, Lock, Locks, Mistake, Plain, Release, Said, Server, Turn,
+    Wants,
+};
 
 const NODES: usize = 3;
+const LOCK: Locks = ALONE[0];
 
 /// What must not happen.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -117,20 +120,8 @@ enum Guard {
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Flaw {
     None,
-    /// A node accepts a proposal that equals its counter.
-    AcceptsEqual,
-    /// A node that executes an acquire twice says "accepted" twice.
-    AcceptsItsOwn,
-    /// A node acknowledges a raise to what its counter is already.
-    TakesEqual,
-    /// A node raises its counter whosever key is set there.
-    RaisesForAnyone,
-    /// A node deletes the key whosever it is.
-    DeletesAnyKey,
-    /// A node extends whatever its counter is, as on the page that describes Redlock.
-    ExtendsWithoutCounter,
-    /// A node sets a missing key whatever its counter is.
-    SetsWithoutCounter,
+    /// With [`Mistake::TakesAnyCounter`] the client also counts a grant after the quarantine, whenever it asked for that.
+    Server(Mistake),
     /// The client has keys set up to a number that a node has just shown, before a majority has confirmed that.
     SetsUnconfirmed,
     /// A node compares the record in no acquire.
@@ -155,12 +146,8 @@ enum Flaw {
     CountsSetKeysInQuarantine,
     /// The client sends an extension behind the release.
     ExtendsBehindRelease,
-    /// A release lifts the counter whosever key is set there, and creates it.
-    ReleaseLiftsForAnyone,
     /// The client counts a grant after the quarantine, whenever it asked for that.
     CountsWhatWasAskedBefore,
-    /// The same, and a node takes a counter as it finds it: one that is missing for 0, and an old one for what it is.
-    TakesAnyCounter,
     /// A node is quarantined until nobody is left who knew it before, and no longer.
     QuarantinedForNoTime,
     /// A node refuses no proposal that is ahead of its clock.
@@ -174,13 +161,12 @@ enum Flaw {
 impl Flaw {
     /// Whether a node may do something for an attempt whose key is not set there.
     fn acts_without_key(self) -> bool {
-        matches!(
-            self,
-            Flaw::RaisesForAnyone
-                | Flaw::DeletesAnyKey
-                | Flaw::ReusesValue
-                | Flaw::ReleaseLiftsForAnyone
-        )
+        let mistakes = [
+            Mistake::RaisesForAnyone,
+            Mistake::DeletesAnyKey,
+            Mistake::ReleaseLiftsForAnyone,
+        ];
+        self == Flaw::ReusesValue || mistakes.map(Flaw::Server).contains(&self)
     }
 }
 
@@ -281,12 +267,9 @@ impl<const A: usize> World<A> {
         State {
             attempts: [attempt; A],
             nodes: self.counters.map(|counter| Node {
-                key: None,
+                server: Server::new([counter], (), 0),
                 key_rank: 0,
-                key_round: 0,
-                counter,
                 quarantined: 0,
-                floor: 0,
                 lines: [line; A],
             }),
             left: self.left,

@@ -311,6 +311,13 @@ impl<N: Number, R: Readers<N>, L: Lists<N>, V: Stored<N>, const K: usize> Server
         (lock.key, lock.lasts) = (Key::Free, R::none());
     }
 
+    /// Nobody looks at the end of its key any more.
+    pub(super) fn forget_end(&mut self, lock: usize) {
+        if let Key::Owned { until, .. } = &mut self.locks[lock].key {
+            *until = N::default();
+        }
+    }
+
     /// Loses all data, and has this instead of its counters and its record.
     pub(super) fn lose(&mut self, counters: [N; K], record: V) {
         let lists = L::empty();

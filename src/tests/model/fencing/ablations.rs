@@ -46,7 +46,7 @@ fn find<const A: usize>(world: World<A>, expected: Violation) {
 
 #[test]
 fn a1_a_node_that_accepts_an_equal_proposal_is_found_out() {
-    let flaw = Flaw::AcceptsEqual;
+    let flaw = Flaw::Server(Mistake::AcceptsEqual);
     find(
         World {
             flaw,
@@ -70,7 +70,7 @@ fn a2_a_client_that_counts_refusers_is_found_out() {
 /// The first client has given up once, and its releases are still under way while it tries again.
 #[test]
 fn a5_a_late_release_does_no_harm_unless_a_value_is_used_again() {
-    for flaw in [Flaw::ReusesValue, Flaw::DeletesAnyKey] {
+    for flaw in [Flaw::ReusesValue, Flaw::Server(Mistake::DeletesAnyKey)] {
         let world = World {
             retry_of: [None, None, Some(0)],
             flaw,
@@ -92,7 +92,7 @@ fn a4_a7_a_node_that_takes_its_own_counter_for_an_acceptance_is_found_out() {
         ..NO_ACCIDENTS
     };
     let world = World {
-        flaw: Flaw::AcceptsItsOwn,
+        flaw: Flaw::Server(Mistake::AcceptsItsOwn),
         left,
         ..World::new([1, 1], Keys::Vanish)
     };
@@ -103,7 +103,7 @@ fn a4_a7_a_node_that_takes_its_own_counter_for_an_acceptance_is_found_out() {
 fn a7_a_node_that_takes_an_equal_token_is_found_out() {
     find(
         World {
-            flaw: Flaw::TakesEqual,
+            flaw: Flaw::Server(Mistake::TakesEqual),
             ..World::new([1, 1], Keys::Vanish)
         },
         Violation::SameToken,
@@ -115,7 +115,7 @@ fn a7_a_node_that_takes_an_equal_token_is_found_out() {
 fn p1_a_node_that_raises_for_anyone_is_found_out() {
     let world = World {
         counters: [1, 1, 3],
-        flaw: Flaw::RaisesForAnyone,
+        flaw: Flaw::Server(Mistake::RaisesForAnyone),
         ..TIMED
     };
     find(
@@ -130,7 +130,7 @@ fn p1_a_node_that_raises_for_anyone_is_found_out() {
 #[test]
 fn p5_a_node_that_raises_for_anyone_is_found_out_where_keys_vanish() {
     let world = World {
-        flaw: Flaw::RaisesForAnyone,
+        flaw: Flaw::Server(Mistake::RaisesForAnyone),
         counters: [0, 0, 3],
         ..ASYNC
     };
@@ -147,7 +147,7 @@ fn p5_a_node_that_raises_for_anyone_is_found_out_where_keys_vanish() {
 fn r1_d7_an_extension_without_a_look_at_the_counter_is_found_out() {
     let world = World {
         extensions: 1,
-        flaw: Flaw::ExtendsWithoutCounter,
+        flaw: Flaw::Server(Mistake::ExtendsWithoutCounter),
         ..ASYNC
     };
     find(
@@ -172,7 +172,7 @@ fn r2_d8_a_key_that_is_set_without_a_look_at_the_counter_is_found_out() {
     let world = World {
         extensions: 1,
         sets: true,
-        flaw: Flaw::SetsWithoutCounter,
+        flaw: Flaw::Server(Mistake::SetsWithoutCounter),
         ..ASYNC
     };
     find(
@@ -453,7 +453,7 @@ fn h1_a_silence_that_is_cut_short_is_found_out() {
 fn h1_h17_a_counter_that_is_missing_or_old_and_taken_as_it_is_is_found_out() {
     let world = World {
         guard: Guard::Record,
-        flaw: Flaw::TakesAnyCounter,
+        flaw: Flaw::Server(Mistake::TakesAnyCounter),
         ..ON_TIME
     };
     for left in [
@@ -504,7 +504,7 @@ fn h1_a_token_that_only_a_majority_knows_is_not_known_after_one_loss_nor_one_tha
 /// The holder's node is flushed, and the late release of an earlier one makes a counter there. That is no sign of memory.
 #[test]
 fn h1_a_release_that_lifts_counters_for_anyone_lets_nobody_in() {
-    for flaw in [Flaw::ReleaseLiftsForAnyone, Flaw::None] {
+    for flaw in [Flaw::Server(Mistake::ReleaseLiftsForAnyone), Flaw::None] {
         let claims = [FENCED, EXCLUSIVE, &[][..]];
         let world = World {
             guard: Guard::Record,
@@ -530,7 +530,8 @@ fn h1_a_release_that_lifts_counters_for_anyone_lets_nobody_in() {
             ..start.attempts[1]
         };
         for node in &mut start.nodes[..2] {
-            (node.key, node.counter) = (Some(1), 3);
+            node.server = Server::new([3], (), 0);
+            node.server.keep(0, 1, 0);
             node.lines[0].sent = RELEASE;
             node.lines[1].counted = true;
         }

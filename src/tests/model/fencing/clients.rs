@@ -73,7 +73,7 @@ impl<const A: usize> World<A> {
                 if heard & !arrived == 0 && heard & 1 << last != 0 {
                     let is_set = |node: usize| {
                         heard & 1 << node != 0
-                            && state.nodes[node].lines[me].answer == Answer::OnItsWay(Said::Set)
+                            && state.nodes[node].lines[me].answer == Answer::OnItsWay(Said::Healed)
                     };
                     // Whether a promise of that node is over makes a difference there.
                     let times: &[bool] = if (0..NODES).any(is_set) {
@@ -102,11 +102,11 @@ impl<const A: usize> World<A> {
             return;
         };
         line.answer = Answer::Counted(match said {
-            _ if line.doubtful && quarantined => Said::Quarantined,
+            _ if line.doubtful && quarantined => Said::Silent,
             Said::Accepted | Said::Behind(_) | Said::Taken if line.barred != 0 && line.synced => {
-                Said::Quarantined
+                Said::Silent
             }
-            Said::Set if line.round < line.barred && line.synced => Said::Quarantined,
+            Said::Healed if line.round < line.barred && line.synced => Said::Silent,
             Said::Behind(_) if self.flaw == Flaw::CountsRefusers => Said::Accepted,
             Said::Ahead(_) if self.flaw == Flaw::CountsAhead => Said::Accepted,
             _ => said,
@@ -144,9 +144,7 @@ impl<const A: usize> World<A> {
                             u64::from(attempt.proposal),
                             Some(deadline()),
                         );
-                        replay(round, state, me, last, now, acquire_vote, |it| {
-                            seen = number(it.seen())
-                        })?
+                        replay(round, state, me, last, now, |it| seen = number(it.seen()))?
                     }
                 };
                 self.on_acquire_end(state, me, end)
@@ -154,9 +152,7 @@ impl<const A: usize> World<A> {
             Phase::Raising => {
                 let round =
                     RaiseRound::new(Rule::Exclusive, u64::from(attempt.token), Some(deadline()));
-                let end = replay(round, state, me, last, now, raise_vote, |it| {
-                    seen = number(it.seen())
-                })?;
+                let end = replay(round, state, me, last, now, |it| seen = number(it.seen()))?;
                 self.on_acquire_end(state, me, end)
             }
             Phase::Holding => self.hear_as_holder(state, me, last, at_end)?,
@@ -265,7 +261,7 @@ impl<const A: usize> World<A> {
                     .then(|| self.hear_late_grant(state, me, node, said))
                     .flatten();
             }
-            let Some(answer) = extend_reply(said) else {
+            let Some(answer) = said.to_extension() else {
                 // The ledger takes it for none.
                 return None;
             };
@@ -276,7 +272,7 @@ impl<const A: usize> World<A> {
                 answer,
             });
             // Enough for a majority.
-            if self.flaw == Flaw::MinorityExtends && matches!(said, Said::Extended | Said::Set) {
+            if self.flaw == Flaw::MinorityExtends && matches!(said, Said::Extended | Said::Healed) {
                 let promised = |node| Reply {
                     round,
                     node,
@@ -346,7 +342,7 @@ impl<const A: usize> World<A> {
         let Attempt { phase, late, .. } = state.attempts[me];
         let line = &state.nodes[node].lines[me];
         let is_replaced = 0 < line.round && line.round < round_of(command);
-        let is_promise = matches!(line.answer, Answer::OnItsWay(Said::Extended | Said::Set));
+        let is_promise = matches!(line.answer, Answer::OnItsWay(Said::Extended | Said::Healed));
         if phase != Phase::Holding || late || !is_replaced || !is_promise {
             return None;
         }
@@ -360,7 +356,7 @@ impl<const A: usize> World<A> {
         let reply = Reply {
             round: line.round,
             node,
-            answer: extend_reply(said)?,
+            answer: said.to_extension()?,
         };
         let old = state.ledger(me);
         let mut ledger = old;
@@ -460,7 +456,6 @@ fn replay<R: Round, const A: usize>(
     me: usize,
     last: Option<usize>,
     now: Moment,
-    vote: impl Fn(Said) -> Vote,
     look: impl FnOnce(&Ballot<R>),
 ) -> Option<R::End> {
     let mut round = Ballot::new(NODES, round);
@@ -468,7 +463,7 @@ fn replay<R: Round, const A: usize>(
         if let Answer::Counted(said) = lines[me].answer
             && Some(node) != last
             && !matches!(
-                round.on_vote(NodeId::new(node as u8), vote(said), in_time()),
+                round.on_vote(NodeId::new(node as u8), said.vote(), in_time()),
                 Step::Wait
             )
         {
@@ -477,7 +472,7 @@ fn replay<R: Round, const A: usize>(
     }
     let step = match last.map(|it| (it, state.nodes[it].lines[me].answer)) {
         Some((node, Answer::Counted(said))) => {
-            round.on_vote(NodeId::new(node as u8), vote(said), now)
+            round.on_vote(NodeId::new(node as u8), said.vote(), now)
         }
         Some((_, answer)) => panic!("{answer:?} cannot arrive"),
         None => round.on_timeout(now),
@@ -488,49 +483,4 @@ fn replay<R: Round, const A: usize>(
         Step::Decided(end) => Some(end),
         Step::Late => panic!("an open round took no vote"),
     }
-}
-
-fn acquire_vote(said: Said) -> Vote {
-    Vote::Acquire(match said {
-        Said::Accepted => AcquireReply::Accepted,
-        Said::Behind(counter) => AcquireReply::Behind {
-            counter: u64::from(counter),
-        },
-        Said::Ahead(counter) => AcquireReply::Ahead {
-            counter: u64::from(counter),
-        },
-        Said::Held(counter) => AcquireReply::Held {
-            counter: u64::from(counter),
-            left: None,
-            queued: false,
-            holder: None,
-            which: None,
-        },
-        Said::Quarantined => return FAILED,
-        other => panic!("{other:?} is no answer to an acquire"),
-    })
-}
-
-fn raise_vote(said: Said) -> Vote {
-    Vote::Raise(match said {
-        Said::Taken => RaiseReply::Taken,
-        Said::Above(counter) => RaiseReply::Above {
-            counter: u64::from(counter),
-        },
-        Said::Gone(_) => RaiseReply::Gone,
-        Said::Quarantined => return FAILED,
-        other => panic!("{other:?} is no answer to a raise"),
-    })
-}
-
-fn extend_reply(said: Said) -> Option<ExtendReply> {
-    Some(match said {
-        Said::Extended => ExtendReply::Extended,
-        Said::Set => ExtendReply::Healed,
-        Said::Gone(counter) => ExtendReply::Gone {
-            counter: u64::from(counter),
-        },
-        Said::Quarantined => return None,
-        other => panic!("{other:?} is no answer to an extension"),
-    })
 }

@@ -1,7 +1,6 @@
 //! What nodes do, and the accidents that befall a node.
 //!
-//! Stands for `acquire.lua`, `extend.lua`, `release.lua` and `record.lua`; `recorded` compares them. On purpose: no
-//! waiting lists; the quarantine begins with the loss, and not with the first sync after it.
+//! On purpose: no waiting lists; the quarantine begins with the loss, and not with the first sync after it.
 
 use super::*;
 
@@ -27,7 +26,7 @@ impl<const A: usize> World<A> {
                 let revives = state
                     .newer(me)
                     .any(|other| state.nodes[node].lines[other].counted);
-                let is_kept = matches!(answer, Said::Extended | Said::Set);
+                let is_kept = matches!(answer, Said::Extended | Said::Healed);
                 if is_kept && revives && self.claims(Violation::Revived) {
                     return Some(Violation::Revived);
                 }
@@ -80,7 +79,7 @@ impl<const A: usize> World<A> {
             Said::Extended => {
                 self.guard == Guard::Record && self.flaw != Flaw::CountsExtensionsInQuarantine
             }
-            Said::Set => {
+            Said::Healed => {
                 let counts = matches!(
                     self.flaw,
                     Flaw::CountsExtensionsInQuarantine | Flaw::CountsSetKeysInQuarantine
@@ -102,41 +101,40 @@ impl<const A: usize> World<A> {
         compares && self.guard == Guard::Record && !state.nodes[node].lines[me].synced
     }
 
-    pub(super) fn acquire(&self, state: &mut State<A>, me: usize, node: usize) -> Said {
-        let value = self.value(me);
-        let proposal = state.attempts[me].proposal;
-        let most = self.most_ahead().map(|it| state.clock + it);
-        let node = &mut state.nodes[node];
-        if most.is_some_and(|it| it < proposal) && node.counter + 1 < proposal {
-            return Said::Ahead(node.counter);
+    fn mistake(&self) -> Mistake {
+        match self.flaw {
+            Flaw::Server(mistake) => mistake,
+            _ => Mistake::None,
         }
-        let is_lost = node.counter == 0 || node.counter < node.floor;
-        let keeps = self.flaw == Flaw::TakesAnyCounter;
-        let counter = if is_lost && !keeps {
-            node.floor
-        } else {
-            node.counter
+    }
+
+    fn caller(&self, me: usize) -> Caller<u8> {
+        Caller {
+            owner: self.value(me),
+            locks: LOCK,
+            rule: Rule::Exclusive,
+        }
+    }
+
+    fn acquire(&self, state: &mut State<A>, me: usize, node: usize) -> Said {
+        let turn = &mut Turn {
+            latest: self.most_ahead().map(|it| state.clock + it),
+            ..Turn::of(self.mistake())
         };
-        match node.key {
-            Some(key) if key != value => return Said::Held(node.counter),
-            // The command is executed for the second time.
-            Some(_) if self.flaw == Flaw::AcceptsItsOwn && counter == proposal => {
-                return Said::Accepted;
-            }
-            Some(_) => {}
-            None => {
-                node.key = Some(value);
-                node.key_round = 0;
-                node.key_rank = A as u8 + 2;
-            }
+        let acquire = Acquire {
+            owner: self.value(me),
+            wants: Wants::Names(LOCK),
+            proposal: state.attempts[me].proposal,
+            until: 0,
+            member: None,
+        };
+        let node = &mut state.nodes[node];
+        let was_free = node.server.is_free(0);
+        let said = node.server.acquire(turn, acquire).into();
+        if was_free && !node.server.is_free(0) {
+            node.key_rank = A as u8 + 2;
         }
-        node.counter = node.counter.max(proposal);
-        let accepts = counter < proposal || self.flaw == Flaw::AcceptsEqual && counter == proposal;
-        if accepts {
-            Said::Accepted
-        } else {
-            Said::Behind(counter)
-        }
+        said
     }
 
     /// How far a proposal may be ahead of the time that a good clock shows, at a node whose own clock is ahead of that, too.
@@ -152,40 +150,23 @@ impl<const A: usize> World<A> {
     }
 
     /// The release of a holder brings its token along.
-    pub(super) fn release(&self, state: &mut State<A>, me: usize, node: usize) {
+    fn release(&self, state: &mut State<A>, me: usize, node: usize) {
         let Attempt { phase, token, .. } = state.attempts[me];
-        let node = &mut state.nodes[node];
-        let mine = node.key == Some(self.value(me));
-        let lifts = if self.flaw == Flaw::ReleaseLiftsForAnyone {
-            true
-        } else {
-            mine && node.counter != 0
+        let release = Release {
+            raised: if phase.has_won() { token } else { 0 },
+            ..Release::of(self.caller(me))
         };
-        if phase.has_won() && lifts {
-            node.counter = node.counter.max(token);
-        }
-        if mine || self.flaw == Flaw::DeletesAnyKey {
-            node.key = None;
-        }
+        let turn = &mut Turn::of(self.mistake());
+        state.nodes[node].server.release(turn, release);
     }
 
-    pub(super) fn raise(&self, state: &mut State<A>, me: usize, node: usize) -> Said {
-        let value = self.value(me);
-        let token = state.attempts[me].token;
-        let node = &mut state.nodes[node];
-        let counter = node.counter;
-        if (node.key != Some(value) || counter == 0) && self.flaw != Flaw::RaisesForAnyone {
-            Said::Gone(0)
-        } else if counter < token || self.flaw == Flaw::TakesEqual && counter == token {
-            node.counter = token;
-            Said::Taken
-        } else {
-            Said::Above(counter)
-        }
+    fn raise(&self, state: &mut State<A>, me: usize, node: usize) -> Said {
+        let Attempt { token, .. } = state.attempts[me];
+        let server = &mut state.nodes[node].server;
+        server.raise(self.mistake(), self.caller(me), token).into()
     }
 
-    pub(super) fn extend(&self, state: &mut State<A>, me: usize, node: usize, command: u8) -> Said {
-        let value = self.value(me);
+    fn extend(&self, state: &mut State<A>, me: usize, node: usize, command: u8) -> Said {
         let round = round_of(command);
         let attempt = &state.attempts[me];
         let late = Sent {
@@ -196,25 +177,15 @@ impl<const A: usize> World<A> {
             0 => late,
             _ => attempt.sent[usize::from(round) - 1],
         };
-        let node = &mut state.nodes[node];
-        match node.key {
-            Some(key) if key == value => {
-                if number < node.counter && self.flaw != Flaw::ExtendsWithoutCounter {
-                    return Said::Superseded;
-                }
-                node.key_round = node.key_round.max(round);
-                node.counter = node.counter.max(number);
-                Said::Extended
-            }
-            Some(_) => Said::Gone(0),
-            None if sets && (node.counter <= number || self.flaw == Flaw::SetsWithoutCounter) => {
-                node.key = Some(value);
-                node.key_round = round;
-                node.counter = node.counter.max(number);
-                Said::Set
-            }
-            None => Said::Gone(node.counter),
-        }
+        let extend = Extend {
+            number,
+            until: round,
+            sets,
+        };
+        let server = &mut state.nodes[node].server;
+        server
+            .extend(self.mistake(), self.caller(me), extend)
+            .into()
     }
 
     /// Whether the command has left a key that nothing of the attempt will take away.
@@ -222,7 +193,7 @@ impl<const A: usize> World<A> {
         let node = &state.nodes[node];
         let over = state.attempts[me].phase.is_over();
         over && command & state.setting(me) != 0
-            && node.key == Some(self.value(me))
+            && node.server.has(0, self.value(me))
             && node.lines[me].sent & RELEASE == 0
     }
 
@@ -271,7 +242,7 @@ impl<const A: usize> World<A> {
         }
         if matches!(self.clocks, Clocks::Apart(_) | Clocks::OfClients { .. }) {
             state.nodes[node].quarantined = state.clock + 1;
-            state.nodes[node].floor = state.clock + self.length();
+            state.nodes[node].server.record = state.clock + self.length();
         }
     }
 
@@ -295,7 +266,7 @@ impl<const A: usize> World<A> {
         ended.quarantined = 0;
         let counts = matches!(
             self.flaw,
-            Flaw::CountsWhatWasAskedBefore | Flaw::TakesAnyCounter
+            Flaw::CountsWhatWasAskedBefore | Flaw::Server(Mistake::TakesAnyCounter)
         );
         for (attempt, line) in state.attempts.iter().zip(&mut ended.lines) {
             if attempt.phase.is_alive() && !counts {
@@ -317,10 +288,10 @@ pub(super) fn round_of(command: u8) -> u8 {
 impl<const A: usize> State<A> {
     /// A node loses its counter, and its key if told so.
     pub(super) fn forget(&mut self, node: usize, key: bool) {
-        let node = &mut self.nodes[node];
-        node.counter = 0;
+        let server = &mut self.nodes[node].server;
+        server.locks[0].counter = 0;
         if key {
-            node.key = None;
+            server.vanish(0);
         }
     }
 

@@ -119,7 +119,8 @@ pub(super) fn after_a_hold(knows: usize, crashes: u8) -> Findings {
         ..start.attempts[0]
     };
     for (number, node) in start.nodes.iter_mut().enumerate().take(knows) {
-        (node.key, node.counter) = (Some(0), 12);
+        node.server = Server::new([12], (), 0);
+        node.server.keep(0, 0, 0);
         node.lines[0].counted = number < 2;
     }
     let mut findings = Findings::default();
@@ -338,23 +339,18 @@ impl<const A: usize> World<A> {
         node: usize,
         visit: &mut impl FnMut(Move, State<A>, Option<Violation>),
     ) {
-        let Node {
-            key,
-            key_round,
-            counter,
-            ..
-        } = state.nodes[node];
-        if let Some(key) = key {
+        let Lock { key, counter, .. } = state.nodes[node].server.locks[0];
+        if let Key::Owned { owner, until } = key {
             // Every command that gave the key its life was sent before this attempt's last confirmed one, or the
             // attempt no longer acts on it.
-            let expires = (0..A).filter(|it| self.value(*it) == key).all(|it| {
+            let expires = (0..A).filter(|it| self.value(*it) == owner).all(|it| {
                 let attempt = &state.attempts[it];
                 !attempt.phase.is_alive()
                     || attempt.late
-                    || self.keys == Keys::Last && key_round < attempt.confirmed
+                    || self.keys == Keys::Last && until < attempt.confirmed
             });
             let without_key = |mut state: State<A>| {
-                state.nodes[node].key = None;
+                state.nodes[node].server.vanish(0);
                 state
             };
             if expires {
@@ -383,7 +379,7 @@ impl<const A: usize> World<A> {
                 visit(Move::Restart { node, memory: true }, it, None)
             });
         }
-        if (key, counter) != (None, 0)
+        if (key, counter) != (Key::Free, 0)
             && let Some(mut next) = state.after(|it| &mut it.flushes)
         {
             next.forget(node, true);
@@ -394,7 +390,7 @@ impl<const A: usize> World<A> {
             if let Some(mut next) = state.after(|it| &mut it.restores) {
                 // With a key that it had not then it would have lost less.
                 next.forget(node, true);
-                next.nodes[node].counter = older;
+                next.nodes[node].server.locks[0].counter = older;
                 self.block(&mut next, node);
                 visit(
                     Move::Restore {
@@ -458,10 +454,10 @@ impl Findings {
         if let Move::Execute { attempt, node, .. } = step {
             let line = &after.nodes[node].lines[attempt];
             self.quarantined +=
-                u64::from(line.doubtful || line.answer == Answer::OnItsWay(Said::Quarantined));
+                u64::from(line.doubtful || line.answer == Answer::OnItsWay(Said::Silent));
         }
         if let Move::Execute { attempt, node, .. } = step {
-            let is_set = after.nodes[node].lines[attempt].answer == Answer::OnItsWay(Said::Set);
+            let is_set = after.nodes[node].lines[attempt].answer == Answer::OnItsWay(Said::Healed);
             self.sets += u64::from(is_set);
         }
         let Move::Hear { attempt: me, nodes } = step else {
@@ -480,7 +476,7 @@ impl Findings {
         if old.confirmed < new.confirmed {
             let is_set = |node: usize| {
                 nodes & 1 << node != 0
-                    && before.nodes[node].lines[me].answer == Answer::OnItsWay(Said::Set)
+                    && before.nodes[node].lines[me].answer == Answer::OnItsWay(Said::Healed)
             };
             self.confirmed += 1;
             self.confirmed_by_set += u64::from((0..NODES).any(is_set));

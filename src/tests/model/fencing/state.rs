@@ -2,25 +2,6 @@
 
 use super::*;
 
-/// What a node said, as the votes of the shipped rounds have it.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(super) enum Said {
-    Accepted,
-    Behind(u8),
-    /// Not looked at: the proposal is too far ahead.
-    Ahead(u8),
-    Held(u8),
-    /// It must not count: the node forgot something not long ago.
-    Quarantined,
-    Taken,
-    Above(u8),
-    Extended,
-    /// Extended: the key was missing.
-    Set,
-    Superseded,
-    Gone(u8),
-}
-
 /// The answer of one node in an attempt's present round.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) enum Answer {
@@ -73,18 +54,12 @@ pub(super) struct Line {
 /// which are one state: they are stored sorted.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) struct Node<const A: usize> {
-    /// The value of the lock key.
-    pub(super) key: Option<u8>,
+    /// The end of its key is the last round that gave it its full life: 0 for the acquire round, then the extensions.
+    pub(super) server: Plain<u8, 1>,
     /// See [`Line::rank`].
     pub(super) key_rank: u8,
-    /// The last round that gave the key its full life: 0 for the acquire round, then the extensions.
-    pub(super) key_round: u8,
-    /// 0 if there is none.
-    pub(super) counter: u8,
     /// Where time passes: one more than the time at which its quarantine began; 0 if it is not quarantined.
     pub(super) quarantined: u8,
-    /// Where time passes: when its last quarantine ends, or ended; 0 if it never had one.
-    pub(super) floor: u8,
     pub(super) lines: [Line; A],
 }
 
@@ -336,7 +311,7 @@ impl<const A: usize> State<A> {
             let Attempt { confirmed, .. } = *attempt;
             let setting = self.setting(me);
             for node in &mut self.nodes {
-                let mine = node.key == Some(world.value(me));
+                let mine = node.server.has(0, world.value(me));
                 let line = &mut node.lines[me];
                 if phase.is_over() {
                     line.answer = Answer::None;
@@ -359,14 +334,15 @@ impl<const A: usize> State<A> {
             }
         }
         for node in &mut self.nodes {
-            let owner = node.key.map(|it| self.attempts[usize::from(it)].phase);
+            let owner = node.server.owner(0);
+            let owner = owner.map(|it| self.attempts[usize::from(it)].phase);
             if !matches!(owner, Some(Phase::Acquiring | Phase::Raising))
                 && world.flaw != Flaw::ReusesValue
             {
                 node.key_rank = 0;
             }
             if world.keys == Keys::Vanish || owner.is_none_or(Phase::is_over) {
-                node.key_round = 0;
+                node.server.forget_end(0);
             }
             if !node.is_quarantined() {
                 for line in &mut node.lines {
@@ -393,19 +369,24 @@ impl<const A: usize> State<A> {
         let mut packed = [0; NODES + 2];
         for (node, word) in self.nodes.iter().zip(&mut packed) {
             let mut bits = Writer(0, 0);
-            bits.put(node.key.map_or(0, |it| it + 1), 3);
+            let [lock] = node.server.locks;
+            let (owner, round) = match lock.key {
+                Key::Owned { owner, until } => (owner + 1, until),
+                _ => (0, 0),
+            };
+            bits.put(owner, 3);
             bits.put(node.key_rank, 3);
-            bits.put(node.key_round, 2);
-            bits.put(node.counter, 4);
+            bits.put(round, 2);
+            bits.put(lock.counter, 4);
             bits.put(node.quarantined, 4);
-            bits.put(node.floor, 4);
+            bits.put(node.server.record, 4);
             for line in &node.lines {
                 bits.put(line.sent, 7);
                 bits.put(line.round | line.promise << 2, 5);
                 bits.put(
                     match line.answer {
                         Answer::None => 0,
-                        Answer::OnItsWay(said) => said.code(),
+                        Answer::OnItsWay(said) => code(said),
                         Answer::Counted(_) => panic!("counted, and nothing decided"),
                     },
                     8,
@@ -524,12 +505,15 @@ impl<const A: usize> State<A> {
         });
         let nodes = std::array::from_fn(|node| {
             let mut bits = Reader(packed[node]);
-            let key = bits.take(3).checked_sub(1);
+            let owner = bits.take(3).checked_sub(1);
             let key_rank = bits.take(3);
-            let key_round = bits.take(2);
+            let round = bits.take(2);
             let counter = bits.take(4);
             let quarantined = bits.take(4);
-            let floor = bits.take(4);
+            let mut server = Server::new([counter], (), bits.take(4));
+            if let Some(owner) = owner {
+                server.keep(0, owner, round);
+            }
             let lines = std::array::from_fn(|_| {
                 let sent = bits.take(7);
                 let ledger = bits.take(5);
@@ -538,7 +522,7 @@ impl<const A: usize> State<A> {
                 let answer = if said == 0 {
                     Answer::None
                 } else {
-                    Answer::OnItsWay(Said::from_code(said))
+                    Answer::OnItsWay(from_code(said))
                 };
                 let doubtful = flags & 1 != 0;
                 let counted = flags & 2 != 0;
@@ -562,12 +546,9 @@ impl<const A: usize> State<A> {
                 }
             });
             Node {
-                key,
+                server,
                 key_rank,
-                key_round,
-                counter,
                 quarantined,
-                floor,
                 lines,
             }
         });
@@ -580,39 +561,38 @@ impl<const A: usize> State<A> {
     }
 }
 
-impl Said {
-    /// Never 0.
-    fn code(self) -> u8 {
-        match self {
-            Said::Accepted => 1,
-            Said::Behind(counter) => 2 | counter << 4,
-            Said::Held(counter) => 3 | counter << 4,
-            Said::Quarantined => 4,
-            Said::Taken => 5,
-            Said::Above(counter) => 6 | counter << 4,
-            Said::Extended => 7,
-            Said::Superseded => 8,
-            Said::Gone(counter) => 9 | counter << 4,
-            Said::Ahead(counter) => 10 | counter << 4,
-            Said::Set => 11,
-        }
+/// Of an answer, never 0.
+fn code(said: Said) -> u8 {
+    match said {
+        Said::Accepted => 1,
+        Said::Behind(counter) => 2 | counter << 4,
+        Said::Held(counter) => 3 | counter << 4,
+        Said::Silent => 4,
+        Said::Taken => 5,
+        Said::Above(counter) => 6 | counter << 4,
+        Said::Extended => 7,
+        Said::Superseded => 8,
+        Said::Gone(counter) => 9 | counter << 4,
+        Said::Ahead(counter) => 10 | counter << 4,
+        Said::Healed => 11,
+        other => panic!("{other:?} of a mutex"),
     }
+}
 
-    fn from_code(code: u8) -> Said {
-        let counter = code >> 4;
-        match code & 15 {
-            1 => Said::Accepted,
-            2 => Said::Behind(counter),
-            3 => Said::Held(counter),
-            4 => Said::Quarantined,
-            5 => Said::Taken,
-            6 => Said::Above(counter),
-            7 => Said::Extended,
-            8 => Said::Superseded,
-            10 => Said::Ahead(counter),
-            11 => Said::Set,
-            _ => Said::Gone(counter),
-        }
+fn from_code(code: u8) -> Said {
+    let counter = code >> 4;
+    match code & 15 {
+        1 => Said::Accepted,
+        2 => Said::Behind(counter),
+        3 => Said::Held(counter),
+        4 => Said::Silent,
+        5 => Said::Taken,
+        6 => Said::Above(counter),
+        7 => Said::Extended,
+        8 => Said::Superseded,
+        10 => Said::Ahead(counter),
+        11 => Said::Healed,
+        _ => Said::Gone(counter),
     }
 }
 
