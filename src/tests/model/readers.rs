@@ -24,11 +24,13 @@
 mod ledger;
 mod nodes;
 mod proofs;
-mod recorded;
 
+use super::servers::{
+    ALONE, Acquire, Caller, Extend, Key, Lock, Mistake, Release, Said, Server, Turn, Wants,
+};
 use super::walk::World as _;
 use super::*;
-use crate::answer::{AcquireReply, ExtendReply, RaiseReply};
+use crate::answer::{AcquireReply, ExtendReply};
 use crate::logic::acquire_round::{AcquireEnd, AcquireRound, RaiseRound, Rule};
 
 const NODES: usize = 3;
@@ -55,18 +57,9 @@ enum Violation {
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 enum Flaw {
     None,
+    Server(Mistake),
     /// A reader takes the largest counter of the majority that it gets, without a raise.
     LargestOfAnyMajority,
-    /// A node raises its counter for a reader whose entry does not stand.
-    RaisesWithoutEntry,
-    /// A node that makes the lock a shared one keeps the entries that it had.
-    KeepsOldEntries,
-    /// A node raises a counter that it has not.
-    RaisesWithoutCounter,
-    /// A node does not extend an entry that stands if its counter is above the reader's number.
-    ExtendsOnlyBelow,
-    /// A node sets a missing key or entry whatever its counter is.
-    SetsWithoutCounter,
     /// An extension sets with the counter that a node has just shown, before those of a majority are lifted to it.
     SetsUnconfirmed,
     /// A set key counts as one that was there, also on a node that has forgotten everything.
@@ -75,19 +68,10 @@ enum Flaw {
     ExtendsAlone,
     /// A promise is counted on for longer than the key lasts.
     OutlastsKey,
-    /// A node confirms a writer where readers have the lock.
-    ReadersPromiseForWriters,
     /// An extension is sent behind the release.
     ExtendsBehindRelease,
-    /// The release of a reader deletes the lock, whoever else reads.
-    DeletesSharedLock,
-    /// The lock lasts for as long as the first reader of it does.
-    LastsForTheFirst,
     /// A node that restarts with nothing votes at once.
     NoSilence,
-    /// A node takes any counter for what it is; or any that is not from before its quarantine.
-    TakesOldCounter,
-    TakesCounterOfQuarantine,
     /// An entry that a reader is handed while it holds counts as one that it had.
     CountsWhatItIsHanded,
 }
@@ -101,25 +85,6 @@ const RELEASE: u8 = 8;
 const AGAIN: u8 = 16;
 
 #[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
-enum Said {
-    Nothing,
-    Accepted,
-    Behind(u8),
-    Shared(u8),
-    Held(u8),
-    Silent,
-    Taken,
-    Above(u8),
-    Extended,
-    Lifted(u8),
-    Superseded,
-    Gone(u8),
-    Healed,
-    /// The same where the node had promised the key.
-    SetAgain,
-}
-
-#[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
 enum Phase {
     Idle,
     Acquiring,
@@ -128,26 +93,12 @@ enum Phase {
     Over,
 }
 
-#[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
-enum Lock {
-    Absent,
-    Writer(u8),
-    Shared,
-}
-
 /// A node, and everything else that is told apart by node. Ends are numbered: 1 is that of the acquire, 2 that of the first
 /// extension, and so on; 0 is none.
 #[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
 struct Node<const A: usize> {
-    lock: Lock,
-    /// The ends that the lock key outlasts.
-    lasts: [u8; A],
-    /// The end of each reader's entry.
-    entries: [u8; A],
-    /// 0 if there is none.
-    counter: u8,
-    /// When its quarantine ends, or ended; 0 if it has forgotten nothing. It began at [`SINCE`].
-    floor: u8,
+    /// Its record shows when its quarantine ends, or ended; 0 if it has forgotten nothing. It began at [`SINCE`].
+    server: Server<u8, [u8; A], (), u8, 1>,
     /// What it grants or extends does not count until each of these is over, or has had this extension confirmed; 0 for nothing.
     forgot: [u8; A],
     sent: [u8; A],
@@ -256,11 +207,7 @@ impl<const A: usize> World<A> {
             confirmed: 0,
         };
         let node = |counter| Node {
-            lock: Lock::Absent,
-            lasts: [0; A],
-            entries: [0; A],
-            counter,
-            floor: 0,
+            server: Server::new([counter], (), 0),
             forgot: [0; A],
             sent: [0; A],
             said: [Said::Nothing; A],
@@ -546,7 +493,7 @@ impl<const A: usize> walk::World for World<A> {
         for node in state.nodes.iter().filter(|_| self.to_the_end) {
             let is_done = |it: &usize| own(*it).phase == Phase::Over && node.sent[*it] == 0;
             if (0..A).filter(is_done).any(|it| node.has(it))
-                || (0..A).all(|it| is_done(&it)) && node.lock != Lock::Absent
+                || (0..A).all(|it| is_done(&it)) && !node.server.is_free(0)
             {
                 return Some(Violation::Orphan);
             }
@@ -578,7 +525,7 @@ impl<const A: usize> walk::World for World<A> {
                 let drops = phase == Phase::Over
                     && node.sent[me] & ACQUIRE != 0
                     && self.rules[me] == Rule::Shared;
-                if drops && node.counter != 0 && !self.whole {
+                if drops && node.server.locks[0].counter != 0 && !self.whole {
                     node.sent[me] = 0;
                 }
             }
@@ -628,42 +575,4 @@ fn pairs<const A: usize>() -> impl Iterator<Item = (usize, usize)> {
     (0..A * A)
         .map(|it| (it / A, it % A))
         .filter(|(a, b)| a != b)
-}
-
-impl Said {
-    fn vote(self) -> Vote {
-        match self {
-            Said::Accepted => Vote::Acquire(AcquireReply::Accepted),
-            Said::Behind(counter) => Vote::Acquire(AcquireReply::Behind {
-                counter: counter.into(),
-            }),
-            Said::Shared(counter) => Vote::Acquire(AcquireReply::Shared {
-                counter: counter.into(),
-            }),
-            Said::Held(counter) => {
-                let counter = counter.into();
-                Vote::Acquire(AcquireReply::Held {
-                    counter,
-                    left: None,
-                    queued: false,
-                    holder: None,
-                    which: None,
-                })
-            }
-            Said::Taken => Vote::Raise(RaiseReply::Taken),
-            Said::Above(counter) => Vote::Raise(RaiseReply::Above {
-                counter: counter.into(),
-            }),
-            Said::Extended => Vote::Extend(ExtendReply::Extended),
-            Said::Healed | Said::SetAgain => Vote::Extend(ExtendReply::Healed),
-            Said::Lifted(counter) => Vote::Extend(ExtendReply::Lifted {
-                counter: counter.into(),
-            }),
-            Said::Superseded => Vote::Extend(ExtendReply::Superseded),
-            Said::Gone(counter) => Vote::Extend(ExtendReply::Gone {
-                counter: counter.into(),
-            }),
-            Said::Silent | Said::Nothing => FAILED,
-        }
-    }
 }

@@ -1,33 +1,30 @@
 //! What nodes do, and the accidents that befall a node.
 //!
-//! Stands for `acquire.lua`, `extend.lua`, `release.lua`, `acquire_shared.lua`,
-//! `extend_shared.lua`, `release_shared.lua` and `record.lua`; `recorded` compares them. On purpose: no waiting lists, and an order
-//! of ends in place of times.
+//! On purpose: no waiting lists, and an order of ends in place of times.
 
 use super::*;
 
 impl<const A: usize> Node<A> {
     /// Whether it has the key or the entry of this attempt.
     pub(super) fn has(&self, me: usize) -> bool {
-        match self.lock {
-            Lock::Absent => false,
-            Lock::Writer(it) => usize::from(it) == me,
-            Lock::Shared => self.entries[me] != 0,
+        self.server.has(0, me as u8)
+    }
+
+    fn lock(&self) -> &Lock<u8, [u8; A]> {
+        &self.server.locks[0]
+    }
+
+    /// The ends that the lock key outlasts.
+    fn lasts(&self) -> [u8; A] {
+        let mut lasts = self.lock().lasts;
+        if let Key::Owned { owner, until } = self.lock().key {
+            lasts[usize::from(owner)] = until;
         }
+        lasts
     }
 
     fn is_silent(&self, attempts: &[Attempt; A]) -> bool {
         (0..A).any(|it| blocks(&attempts[it], self.forgot[it]))
-    }
-
-    /// Sets the lock key.
-    fn lock(&mut self, lock: Lock, me: usize, end: u8) {
-        (self.lock, self.lasts) = (lock, [0; A]);
-        self.lasts[me] = end;
-    }
-
-    fn unlock(&mut self) {
-        (self.lock, self.lasts) = (Lock::Absent, [0; A]);
     }
 
     /// The key or entry of this attempt is set here, after all others that are. Where it has been counted its first place says
@@ -40,14 +37,17 @@ impl<const A: usize> Node<A> {
 
     /// The same with two attempts in each other's place.
     pub(super) fn swap(&mut self, a: usize, b: usize) {
-        self.lock = match self.lock {
-            Lock::Writer(it) if usize::from(it) == a => Lock::Writer(b as u8),
-            Lock::Writer(it) if usize::from(it) == b => Lock::Writer(a as u8),
-            it => it,
-        };
+        let [lock] = &mut self.server.locks;
+        if let Key::Owned { owner, .. } = &mut lock.key {
+            *owner = match usize::from(*owner) {
+                it if it == a => b as u8,
+                it if it == b => a as u8,
+                _ => *owner,
+            };
+        }
         for it in [
-            &mut self.lasts,
-            &mut self.entries,
+            &mut lock.lasts,
+            &mut lock.readers,
             &mut self.forgot,
             &mut self.sent,
             &mut self.order,
@@ -61,20 +61,27 @@ impl<const A: usize> Node<A> {
 
     /// Forgets what nobody looks at any more.
     pub(super) fn settle(&mut self, attempts: &[Attempt; A], flaw: Flaw) {
+        let [lock] = &mut self.server.locks;
         for (me, attempt) in attempts.iter().enumerate() {
             if !blocks(attempt, self.forgot[me]) {
                 self.forgot[me] = 0;
             }
             if attempt.phase == Phase::Over {
                 // Of its ends none is later than another.
-                self.lasts[me] = self.lasts[me].min(1);
-                self.entries[me] = self.entries[me].min(1);
+                lock.lasts[me] = lock.lasts[me].min(1);
+                lock.readers[me] = lock.readers[me].min(1);
+                match &mut lock.key {
+                    Key::Owned { owner, until } if usize::from(*owner) == me => {
+                        *until = 1.min(*until);
+                    }
+                    _ => {}
+                }
                 self.promised[me] = 0;
             }
         }
-        if self.lock != Lock::Shared && flaw != Flaw::KeepsOldEntries {
+        if lock.key != Key::Shared && flaw != Flaw::Server(Mistake::KeepsOldEntries) {
             // Deleted by who makes the lock a shared one.
-            self.entries = [0; A];
+            lock.readers = [0; A];
         }
         let order = self.order;
         for place in &mut self.order {
@@ -115,176 +122,62 @@ impl<const A: usize> World<A> {
         let attempt = state.attempts[me];
         let proposal = self.proposal(state, me);
         let node = &mut state.nodes[node];
-        match (command, self.rules[me] == Rule::Shared) {
-            (ACQUIRE, true) => self.acquire_shared(node, me, proposal),
-            (ACQUIRE, false) => self.acquire(node, me, proposal),
-            (RAISE, true) => self.raise_shared(node, me, attempt.token),
-            (RAISE, false) => Self::raise(node, me, attempt.token),
-            (EXTEND | AGAIN, true) => self.extend_shared(node, me, attempt),
-            (EXTEND | AGAIN, false) => self.extend(node, me, attempt),
-            (_, true) => self.release_shared(node, me),
-            (_, false) => Self::release(node, me, attempt),
-        }
-    }
-
-    /// Whether a node counts from the end of its quarantine instead of its counter.
-    fn is_lost(&self, node: &Node<A>) -> bool {
-        let from = match self.flaw {
-            Flaw::TakesOldCounter => 0,
-            Flaw::TakesCounterOfQuarantine => SINCE,
-            _ => FLOOR,
+        let server = &mut node.server;
+        let mistake = self.mistake();
+        let rule = self.rules[me];
+        let caller = Caller {
+            owner: me as u8,
+            locks: ALONE[0],
+            rule,
         };
-        node.counter == 0 || node.floor != 0 && node.counter < from
-    }
-
-    fn acquire(&self, node: &mut Node<A>, me: usize, proposal: u8) -> Said {
-        if node.lock != Lock::Absent {
-            return Said::Held(node.counter);
-        }
-        node.lock(Lock::Writer(me as u8), me, 1);
-        node.note(me);
-        let counter = if self.is_lost(node) {
-            node.floor
-        } else {
-            node.counter
+        let said = match command {
+            ACQUIRE => {
+                let wants = match rule {
+                    Rule::Exclusive => Wants::Names(caller.locks),
+                    Rule::Shared => Wants::Reads,
+                };
+                let acquire = Acquire {
+                    owner: caller.owner,
+                    wants,
+                    proposal,
+                    until: 1,
+                    member: None,
+                };
+                server.acquire(&mut Turn::of(mistake), acquire).into()
+            }
+            RAISE => server.raise(mistake, caller, attempt.token).into(),
+            EXTEND | AGAIN => {
+                let extend = Extend {
+                    number: attempt.number,
+                    until: attempt.extensions + u8::from(self.flaw != Flaw::OutlastsKey),
+                    sets: attempt.sets,
+                };
+                server.extend(mistake, caller, extend).into()
+            }
+            _ => {
+                // The raise may not have come here; without one, the acquire has brought this number.
+                let release = Release {
+                    raised: if attempt.won { attempt.token } else { 0 },
+                    ..Release::of(caller)
+                };
+                server.release(&mut Turn::of(mistake), release);
+                Said::Nothing
+            }
         };
-        node.counter = proposal.max(node.counter);
-        if proposal <= counter {
-            Said::Behind(counter)
-        } else {
-            Said::Accepted
-        }
-    }
-
-    fn acquire_shared(&self, node: &mut Node<A>, me: usize, proposal: u8) -> Said {
-        match node.lock {
-            Lock::Writer(_) => return Said::Held(node.counter),
-            Lock::Absent => self.share(node, me, 1),
-            Lock::Shared if self.flaw == Flaw::LastsForTheFirst => {}
-            Lock::Shared => node.lasts[me] = 1,
-        }
-        node.entries[me] = 1;
-        node.note(me);
-        if self.is_lost(node) {
-            node.counter = proposal.max(node.floor);
-        }
-        Said::Shared(node.counter)
-    }
-
-    /// Makes the lock a shared one.
-    fn share(&self, node: &mut Node<A>, me: usize, end: u8) {
-        node.lock(Lock::Shared, me, end);
-        if self.flaw != Flaw::KeepsOldEntries {
-            node.entries = [0; A];
-        }
-    }
-
-    fn raise(node: &mut Node<A>, me: usize, token: u8) -> Said {
-        if !node.has(me) || node.counter == 0 {
-            Said::Gone(0)
-        } else if token <= node.counter {
-            Said::Above(node.counter)
-        } else {
-            node.counter = token;
-            Said::Taken
-        }
-    }
-
-    fn raise_shared(&self, node: &mut Node<A>, me: usize, number: u8) -> Said {
-        let is_missing = node.counter == 0 && self.flaw != Flaw::RaisesWithoutCounter;
-        if !node.has(me) && self.flaw != Flaw::RaisesWithoutEntry || is_missing {
-            Said::Gone(0)
-        } else if number < node.counter {
-            Said::Above(node.counter)
-        } else {
-            node.counter = number;
-            Said::Taken
-        }
-    }
-
-    /// The end that an extension gives.
-    fn end_of(&self, attempt: Attempt) -> u8 {
-        attempt.extensions + u8::from(self.flaw != Flaw::OutlastsKey)
-    }
-
-    fn extend(&self, node: &mut Node<A>, me: usize, attempt: Attempt) -> Said {
-        let end = self.end_of(attempt);
-        let token = attempt.number;
-        let is_set = self.flaw == Flaw::SetsWithoutCounter || node.counter <= token;
-        match node.lock {
-            _ if node.has(me) && token < node.counter => Said::Superseded,
-            _ if node.has(me) => {
-                node.lasts[me] = end;
-                node.lift(token)
-            }
-            Lock::Absent if attempt.sets && is_set => {
-                node.lock(Lock::Writer(me as u8), me, end);
-                node.note(me);
-                node.lift(token);
-                Said::Healed
-            }
-            Lock::Absent => Said::Gone(node.counter),
-            Lock::Shared if self.flaw == Flaw::ReadersPromiseForWriters => Said::Extended,
-            _ => Said::Gone(0),
-        }
-    }
-
-    fn extend_shared(&self, node: &mut Node<A>, me: usize, attempt: Attempt) -> Said {
-        let end = self.end_of(attempt);
-        let number = attempt.number;
-        let stands = node.has(me);
-        let is_ahead = number < node.counter;
-        let is_not_set = !attempt.sets || is_ahead && self.flaw != Flaw::SetsWithoutCounter;
-        let is_taken = matches!(node.lock, Lock::Writer(_));
-        if !stands && (is_taken || is_not_set) {
-            return Said::Gone(if is_taken { 0 } else { node.counter });
-        }
-        if is_ahead && stands && self.flaw == Flaw::ExtendsOnlyBelow {
-            return Said::Superseded;
-        }
-        if node.lock == Lock::Shared {
-            if self.flaw != Flaw::LastsForTheFirst {
-                node.lasts[me] = end;
-            }
-        } else {
-            self.share(node, me, end);
-        }
-        node.entries[me] = end;
-        if !stands {
+        if matches!(
+            said,
+            Said::Accepted | Said::Behind(_) | Said::Shared(_) | Said::Healed
+        ) {
             node.note(me);
         }
-        match (stands, is_ahead) {
-            (false, _) => {
-                node.lift(number);
-                Said::Healed
-            }
-            (true, true) => Said::Lifted(node.counter),
-            (true, false) => node.lift(number),
-        }
+        said
     }
 
-    fn release(node: &mut Node<A>, me: usize, Attempt { won, token, .. }: Attempt) -> Said {
-        if node.has(me) {
-            // The raise may not have come here; without one, the acquire has brought this number.
-            if won && node.counter != 0 {
-                node.counter = token.max(node.counter);
-            }
-            node.unlock();
+    fn mistake(&self) -> Mistake {
+        match self.flaw {
+            Flaw::Server(mistake) => mistake,
+            _ => Mistake::None,
         }
-        Said::Nothing
-    }
-
-    fn release_shared(&self, node: &mut Node<A>, me: usize) -> Said {
-        if node.lock == Lock::Shared {
-            node.entries[me] = 0;
-            if node.entries == [0; A] || self.flaw == Flaw::DeletesSharedLock {
-                node.unlock();
-                node.entries = [0; A];
-            } else if self.flaw != Flaw::LastsForTheFirst {
-                node.lasts = node.entries;
-            }
-        }
-        Said::Nothing
     }
 
     /// Whether what lasts until this end of an attempt may be gone.
@@ -301,33 +194,35 @@ impl<const A: usize> World<A> {
             all.push(next);
         };
         let ends = |ends: [u8; A]| (0..A).filter(move |it| ends[*it] != 0);
-        for me in ends(node.entries) {
+        let Lock { key, readers, .. } = *node.lock();
+        let lasts = node.lasts();
+        for me in ends(readers) {
             // The release of one that is over does no less.
             let is_alive = state.attempts[me].phase != Phase::Over;
-            if node.lock == Lock::Shared && is_alive && Self::is_over(state, me, node.entries[me]) {
-                after(&|it| it.nodes[at].entries[me] = 0);
+            if key == Key::Shared && is_alive && Self::is_over(state, me, readers[me]) {
+                after(&|it| it.nodes[at].server.locks[0].readers[me] = 0);
             }
         }
-        let is_over = ends(node.lasts).all(|it| Self::is_over(state, it, node.lasts[it]));
-        let is_released = ends(node.lasts)
-            .chain(ends(node.entries))
+        let is_over = ends(lasts).all(|it| Self::is_over(state, it, lasts[it]));
+        let is_released = ends(lasts)
+            .chain(ends(readers))
             .all(|it| state.attempts[it].phase == Phase::Over);
-        if node.lock != Lock::Absent && is_over && !is_released {
+        if key != Key::Free && is_over && !is_released {
             // The set of readers has the same life.
             after(&|it| {
-                it.nodes[at].unlock();
-                it.nodes[at].entries = [0; A];
+                it.nodes[at].server.vanish(0);
+                it.nodes[at].server.locks[0].readers = [0; A];
             });
         }
-        if state.losses != 0 && node.lock != Lock::Absent {
+        if state.losses != 0 && key != Key::Free {
             after(&|it| {
-                it.nodes[at].unlock();
+                it.nodes[at].server.vanish(0);
                 it.losses -= 1;
             });
         }
-        if state.losses != 0 && node.lock == Lock::Shared {
+        if state.losses != 0 && key == Key::Shared {
             after(&|it| {
-                it.nodes[at].entries = [0; A];
+                it.nodes[at].server.locks[0].readers = [0; A];
                 it.losses -= 1;
             });
         }
@@ -336,15 +231,11 @@ impl<const A: usize> World<A> {
             let is_held = state.attempts[*it].phase.holds() && self.rules[*it] == Rule::Shared;
             is_held && !node.has(*it) && node.sent[*it] == 0 && !node.counted[*it]
         };
-        let is_open = !matches!(node.lock, Lock::Writer(_));
+        let is_open = !matches!(key, Key::Owned { .. });
         for me in (0..A).filter(|it| state.hands != 0 && is_open && is_handed(it)) {
             after(&|it| {
                 let node = &mut it.nodes[at];
-                if node.lock == Lock::Absent {
-                    self.share(node, me, 1);
-                }
-                node.lasts[me] = 1;
-                node.entries[me] = 1;
+                node.server.let_reader_in(0, me as u8, 1, self.mistake());
                 node.note(me);
                 it.hands -= 1;
             });
@@ -357,8 +248,7 @@ impl<const A: usize> World<A> {
             {
                 after(&|it| {
                     let node = &mut it.nodes[at];
-                    node.unlock();
-                    (node.entries, node.counter, node.floor) = ([0; A], counter, FLOOR);
+                    node.server.lose([counter], FLOOR);
                     node.forgot = it.attempts.map(|it| {
                         if it.phase.is_alive() {
                             1 + it.extensions
@@ -370,13 +260,5 @@ impl<const A: usize> World<A> {
                 });
             }
         }
-    }
-}
-
-impl<const A: usize> Node<A> {
-    /// The end of an extension: the counter gets to what the holder has.
-    fn lift(&mut self, token: u8) -> Said {
-        self.counter = token.max(self.counter);
-        Said::Extended
     }
 }

@@ -80,7 +80,8 @@ fn held_by_a_reader(world: &World<2>, entries: [bool; NODES]) -> State<2> {
         start.attempts[1].token,
     ) = (Phase::Holding, true, 5);
     for (node, _) in start.nodes.iter_mut().zip(entries).filter(|it| it.1) {
-        (node.lock, node.lasts, node.entries, node.order) = (Lock::Shared, [0, 1], [0, 1], [0, 1]);
+        node.server.let_reader_in(0, 1, 1, Mistake::None);
+        node.order = [0, 1];
         (node.counted[1], node.promised[1]) = (true, 1);
     }
     start.attempts[1].next = world.next_extension(&start, 1);
@@ -110,7 +111,11 @@ fn i5_no_extension_of_a_reader_is_confirmed_behind_a_newer_writer_whatever_nodes
 #[test]
 fn i5_a_readers_entry_that_is_set_where_a_writer_was_since_is_found_out() {
     for (flaw, extensions, violation) in [
-        (Flaw::SetsWithoutCounter, 2, Violation::WrongNumber),
+        (
+            Flaw::Server(Mistake::SetsWithoutCounter),
+            2,
+            Violation::WrongNumber,
+        ),
         // What the second sets counts in the third.
         (Flaw::SetsUnconfirmed, 3, Violation::Resurrected),
     ] {
@@ -177,7 +182,7 @@ fn h22_readers_throw_out_no_reader() {
 
 #[test]
 fn h22_a_node_that_extends_no_entry_below_its_counter_is_found_out() {
-    let flaw = Flaw::ExtendsOnlyBelow;
+    let flaw = Flaw::Server(Mistake::ExtendsOnlyBelow);
     let world = World {
         proposals: [8, 12],
         extensions: [1, 0],
@@ -203,26 +208,23 @@ fn late_raise(world: &World<3>) -> State<3> {
                 start.nodes[at].counted[reader],
                 start.nodes[at].promised[reader],
             ) = (true, 1);
-            start.nodes[at].entries[reader] = u8::from(at != 2);
         }
     }
-    start.nodes[2].entries[1] = 1;
-    for node in &mut start.nodes {
-        (node.lock, node.lasts, node.order) = (Lock::Shared, node.entries, node.entries);
+    for (node, readers) in start.nodes.iter_mut().zip([&[1, 2][..], &[1], &[1]]) {
+        for reader in readers {
+            node.server.let_reader_in(0, *reader, 1, Mistake::None);
+            node.order[usize::from(*reader)] = 1;
+        }
     }
     let emptied = &mut start.nodes[2];
-    (
-        emptied.counter,
-        emptied.floor,
-        emptied.forgot[2],
-        emptied.sent[1],
-    ) = (0, FLOOR, 1, RAISE);
+    (emptied.server.locks[0].counter, emptied.server.record) = (0, FLOOR);
+    (emptied.forgot[2], emptied.sent[1]) = (1, RAISE);
     start
 }
 
 #[test]
 fn h27_a_counter_that_a_raise_makes_is_no_sign_of_memory() {
-    for flaw in [Flaw::None, Flaw::RaisesWithoutCounter] {
+    for flaw in [Flaw::None, Flaw::Server(Mistake::RaisesWithoutCounter)] {
         let world = World {
             flaw,
             proposals: [30; 3],
@@ -338,7 +340,7 @@ fn i2_a_number_that_is_the_largest_counter_of_just_any_majority_is_found_out() {
 fn i2_a_counter_that_is_raised_where_the_readers_entry_is_gone_is_found_out() {
     let world = World {
         losses: 1,
-        flaw: Flaw::RaisesWithoutEntry,
+        flaw: Flaw::Server(Mistake::RaisesWithoutEntry),
         ..world([W, R], RAGGED)
     };
     assert_eq!(world.found(), Some(Violation::WrongNumber));
@@ -347,7 +349,10 @@ fn i2_a_counter_that_is_raised_where_the_readers_entry_is_gone_is_found_out() {
 #[test]
 fn i5_entries_that_are_kept_when_the_lock_is_shared_anew_are_found_out() {
     for (flaw, found) in [
-        (Flaw::KeepsOldEntries, Some(Violation::WrongNumber)),
+        (
+            Flaw::Server(Mistake::KeepsOldEntries),
+            Some(Violation::WrongNumber),
+        ),
         (Flaw::None, None),
     ] {
         let world = World {
@@ -361,10 +366,10 @@ fn i5_entries_that_are_kept_when_the_lock_is_shared_anew_are_found_out() {
         World::send(&mut start, 1, Phase::Raising, RAISE);
         start.attempts[1].token = 9;
         for node in &mut start.nodes[1..] {
-            (node.lock, node.lasts, node.entries, node.order) =
-                (Lock::Shared, [0, 1, 0], [0, 1, 0], [0, 1, 0]);
+            node.server.let_reader_in(0, 1, 1, Mistake::None);
+            node.order = [0, 1, 0];
         }
-        (start.nodes[1].lock, start.nodes[1].lasts) = (Lock::Absent, [0; 3]);
+        start.nodes[1].server.vanish(0);
         if flaw != Flaw::None || long() {
             assert_eq!(world.search(start), found);
         }
@@ -374,7 +379,7 @@ fn i5_entries_that_are_kept_when_the_lock_is_shared_anew_are_found_out() {
 #[test]
 fn i1_a_release_that_frees_the_lock_while_another_reads_is_found_out() {
     let world = World {
-        flaw: Flaw::DeletesSharedLock,
+        flaw: Flaw::Server(Mistake::DeletesSharedLock),
         ..world([W, R, R], EVEN)
     };
     assert_eq!(world.found(), Some(Violation::BesideAWriter));
@@ -383,7 +388,7 @@ fn i1_a_release_that_frees_the_lock_while_another_reads_is_found_out() {
 #[test]
 fn i4_a_lock_that_lasts_only_for_the_first_of_its_readers_is_found_out() {
     let world = World {
-        flaw: Flaw::LastsForTheFirst,
+        flaw: Flaw::Server(Mistake::LastsForTheFirst),
         ..world([W, R, R], EVEN)
     };
     assert_eq!(world.found(), Some(Violation::BesideAWriter));
@@ -399,9 +404,11 @@ fn missed_by_two(world: &World<2>, token: u8) -> State<2> {
         ..start.attempts[0]
     };
     for node in &mut start.nodes[..2] {
-        (node.counter, node.order[0], node.counted[0]) = (token, 1, true);
+        node.server.locks[0].counter = token;
+        (node.order[0], node.counted[0]) = (1, true);
     }
-    (start.nodes[0].counter, start.nodes[0].floor) = (start.nodes[2].counter, FLOOR);
+    let old = start.nodes[2].server.locks[0].counter;
+    start.nodes[0].server.lose([old], FLOOR);
     (start.attempts[1].is_late, start.crashes) = (true, 0);
     start
 }
@@ -410,7 +417,10 @@ fn missed_by_two(world: &World<2>, token: u8) -> State<2> {
 fn h17_a_readers_number_is_not_below_a_writers_whose_nodes_were_restored_or_away() {
     for (flaw, found) in [
         (Flaw::None, None),
-        (Flaw::TakesOldCounter, Some(Violation::WrongNumber)),
+        (
+            Flaw::Server(Mistake::TakesCountersFrom(0)),
+            Some(Violation::WrongNumber),
+        ),
     ] {
         let world = World {
             flaw,
@@ -425,7 +435,10 @@ fn h17_a_readers_number_is_not_below_a_writers_whose_nodes_were_restored_or_away
     // By a clock that is ahead both numbers are above the time when the quarantine began.
     for (flaw, found) in [
         (Flaw::None, None),
-        (Flaw::TakesCounterOfQuarantine, Some(Violation::WrongNumber)),
+        (
+            Flaw::Server(Mistake::TakesCountersFrom(SINCE)),
+            Some(Violation::WrongNumber),
+        ),
     ] {
         let world = World {
             flaw,
@@ -456,7 +469,7 @@ fn i1_a_promise_that_is_none_is_found_out() {
         (Flaw::ExtendsAlone, 0, Some(Violation::BesideAWriter)),
         (Flaw::OutlastsKey, 0, Some(Violation::BesideAWriter)),
         (
-            Flaw::ReadersPromiseForWriters,
+            Flaw::Server(Mistake::ReadersPromiseForWriters),
             1,
             Some(Violation::WrongNumber),
         ),
