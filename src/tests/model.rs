@@ -1,7 +1,7 @@
 //! Small worlds, tested completely: every course that one to five nodes can take, every short life of a lease, every
 //! order of messages between two clients and three nodes. Nothing here is sampled, except in `arithmetic`, whose
-//! numbers are too many, in `handover`, whose worlds are too large, and in `recorded`, which compares the nodes of the
-//! models with the scripts.
+//! numbers are too many, in `handover`, whose worlds are too large, and in `servers`, which compares the simulated
+//! servers of the models with the scripts.
 //!
 //! The oracles are written from the rules (see `token` and the safety chapter of the guide), not from the code: they
 //! look at the votes so far as a whole, and ask "what can still become of this?" by trying what can.
@@ -22,7 +22,6 @@ mod leases;
 mod ledgers;
 mod quarantines;
 mod readers;
-mod recorded;
 mod rounds;
 mod servers;
 mod several;

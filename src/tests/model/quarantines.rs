@@ -8,13 +8,12 @@
 //! not have it before [`LONG`] is over. The holder comes back to nodes that lost their data, or is cut off from them for good.
 //! There may be a witness: a client of either program that has started just now.
 //!
-//! A node stands for `sync_record.lua` and the version that scripts compare; `recorded` compares them. On purpose: no waiting. A node
-//! is asked, synced if it must be, and grants, in one step. A client asks all nodes that it reaches in one unit of time, in any
+//! On purpose: no waiting. A node is asked, synced if it must be, and grants, in one step. A client asks all nodes that it reaches in one unit of time, in any
 //! order, and may have won before the last of them answers. All states that can be reached are visited.
 
 mod proofs;
-mod recorded;
 
+use super::servers::Record;
 use super::walk::Visited;
 
 const NODES: usize = 3;
@@ -118,16 +117,6 @@ struct Node {
     is_asked: bool,
 }
 
-#[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
-struct Record {
-    /// `None`: since before the world began.
-    since: Option<u64>,
-    /// Whether it grew out of the one of the data that were swapped in.
-    is_swapped_in: bool,
-    is_of_this_process: bool,
-    max_ttl: u64,
-}
-
 const HOLDER: usize = 0;
 const WITNESS: usize = 1;
 const OTHER: usize = 2;
@@ -179,12 +168,7 @@ impl World {
             Node {
                 lost_at: None,
                 first: None,
-                record: Some(Record {
-                    since: None,
-                    is_swapped_in: false,
-                    is_of_this_process: true,
-                    max_ttl: self.records[it],
-                }),
+                record: Some(Record::old(self.records[it])),
                 held: self.held[it] && !self.holder_comes,
                 granted: [false; 2],
                 synced: known,
@@ -392,17 +376,7 @@ impl World {
         } else {
             reported
         };
-        let own = if stored == 0 {
-            self.own(client)
-        } else {
-            stored
-        };
-        let record = Record {
-            since: known.map_or(Some(state.now), |it| it.since),
-            is_swapped_in: known.is_some_and(|it| it.is_swapped_in),
-            is_of_this_process: true,
-            max_ttl: own.max(reported),
-        };
+        let record = Record::synced(it.record, state.now, self.own(client), reported);
         let is_same = if self.flaw == Flaw::SameRecordVersion {
             known.is_some()
         } else {

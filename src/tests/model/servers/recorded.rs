@@ -4,13 +4,16 @@
 //! deleted, losses of data, syncs, calls that wait and hand-overs. Each answer and each message is compared, and what is
 //! stored behind it.
 
+use fastrand::Rng;
+
+use super::real::{BEGIN, Real, draw, millis, number, of_model};
 use super::*;
 use crate::answer::{AcquireReply, Answer, ExtendReply, RaiseReply};
 use crate::ids::{ClientId, OwnerToken};
-use crate::tests::model::recorded::{
-    ALONE as NOT_LISTED, BEGIN, Real, draw, millis, number, of_model, offer, token, walk,
-};
 use crate::wire::{Entering, KeyTtls, LockCommands, Offer, QueueEntry, QueuePolicy, QueueUpdate};
+
+const WALKS: u64 = 60;
+const STEPS: usize = 60;
 
 const CLIENTS: usize = 4;
 /// Lives of what is granted, extended and handed over. Real ones are a millisecond shorter: what ends now is over.
@@ -192,7 +195,7 @@ impl<F: Form> Beside<F> {
         self.time + u8::try_from(record.max_ttl / 2).unwrap()
     }
 
-    fn step(&mut self, random: &mut fastrand::Rng) {
+    fn step(&mut self, random: &mut Rng) {
         let me = random.usize(0..CLIENTS);
         let lock = random.usize(0..2);
         self.server.expire(self.time.into());
@@ -234,19 +237,19 @@ impl<F: Form> Beside<F> {
     }
 
     /// It comes back as another process: with nothing, or with an older copy of its counters.
-    fn lose(&mut self, random: &mut fastrand::Rng) {
+    fn lose(&mut self, random: &mut Rng) {
         let has_copy = random.bool();
         let counters = self.server.locks.each_ref().map(|it| {
             let most = u8::try_from(it.counter.into()).unwrap();
             if has_copy { random.u8(0..=most) } else { 0 }
         });
-        for lock in 0..2 {
+        for (lock, older) in counters.into_iter().enumerate() {
             let [key, counter, readers] = self.keys(lock);
             for key in [&key, &counter, &readers] {
                 self.real.delete(key);
             }
-            if counters[lock] != 0 {
-                let older = number(counters[lock]).to_string();
+            if older != 0 {
+                let older = number(older).to_string();
                 self.real
                     .plain(&[b"SET", counter.as_bytes(), older.as_bytes()]);
             }
@@ -258,7 +261,7 @@ impl<F: Form> Beside<F> {
         self.server.lose(counters, F::record(self.record));
     }
 
-    fn sync(&mut self, me: usize, random: &mut fastrand::Rng) {
+    fn sync(&mut self, me: usize, random: &mut Rng) {
         let own = if random.bool() { QUARANTINE } else { SHORTER };
         self.sync_with(me, own);
     }
@@ -285,10 +288,14 @@ impl<F: Form> Beside<F> {
 
     /// A number near the counters. Between two of them is a microsecond there, and a second here: so none that is one more than
     /// a counter is too far ahead.
-    fn token(&self, random: &mut fastrand::Rng) -> u8 {
+    fn token(&self, random: &mut Rng) -> u8 {
         let counters = self.server.locks.each_ref().map(|it| it.counter.into());
         let near = u8::try_from(counters[random.usize(0..2)]).unwrap();
-        let token = token(random, near, self.latest() + 3);
+        let most = self.latest() + 3;
+        let token = match random.bool() {
+            true => (near + random.u8(0..3)).saturating_sub(1).clamp(1, most),
+            false => random.u8(1..=most),
+        };
         let is_next = |it: &u64| it + 1 == u64::from(token);
         if self.latest() < token && counters.iter().any(is_next) {
             self.latest()
@@ -297,7 +304,7 @@ impl<F: Form> Beside<F> {
         }
     }
 
-    fn send(&mut self, me: usize, command: Command, random: &mut fastrand::Rng) {
+    fn send(&mut self, me: usize, command: Command, random: &mut Rng) {
         let before = self.server.clone();
         let number_of_model = self.token(random);
         let token = number(number_of_model);
@@ -325,17 +332,16 @@ impl<F: Form> Beside<F> {
             Wants::Names(names) => random.usize(0..names.len()),
             Wants::Reads | Wants::Permit(_) => 0,
         };
-        let raised = offer(is_raised.then_some(token)).raised;
+        let raised = is_raised.then_some(token);
         let mut stay = None;
         let sent = match command {
             Command::Acquire => {
                 let policy = QueuePolicy {
                     since: self.since[me],
-                    entry: Some(self.entry(me)),
+                    entry: F::HAS_LISTS.then(|| self.entry(me)),
                     enters: true,
                     only: None,
                 };
-                let policy = if F::HAS_LISTS { policy } else { NOT_LISTED };
                 commands.acquire(own, real_life(LIFE), token, &policy)
             }
             Command::Raise => of_hold.raise(own, token),
@@ -590,8 +596,13 @@ fn as_stored(mut answer: Answer, is_permit: bool) -> Answer {
     answer
 }
 
+/// Random walks, the same in each run but for the secrets of owners.
 fn compare<F: Form>(kind: Kind) {
-    walk(|_| Beside::<F>::new(kind), Beside::step);
+    for seed in 0..if long() { 20 * WALKS } else { WALKS } {
+        let mut random = Rng::with_seed(seed);
+        let mut beside = Beside::<F>::new(kind);
+        (0..STEPS).for_each(|_| beside.step(&mut random));
+    }
 }
 
 const BOTH: Locks = ALL;

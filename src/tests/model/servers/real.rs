@@ -1,61 +1,19 @@
-//! Nodes of models beside nodes that run the scripts.
-//!
-//! A model visits millions of states, so its node is a few bytes and does by hand what a script does. Here both take the same
-//! random steps, at the same times. Each answer is compared, and what is stored behind it. The library's own plans make the
-//! commands, and its own parser reads the replies.
-//!
-//! No model has waiting lists: they decide who comes first, and nothing about who holds a lock.
+//! A server that runs the scripts. The library's own plans make the commands, and its own parser reads the replies.
 
 use std::collections::HashMap;
 
-use fastrand::Rng;
 use quorlock_testing::resp;
 use quorlock_testing::store::{Store, Value};
 
 use super::*;
 use crate::answer::RecordReply;
 use crate::ids::{ClientId, OwnerToken, RecordVersion};
-use crate::wire::{self, Command, Destination, Offer, QueuePolicy, Reply, SyncKind, SyncRecord};
+use crate::wire::{self, Command, Destination, Reply, SyncKind, SyncRecord};
 
 /// What the clock of a node shows when a model's clock shows 0: microseconds since 1970.
 pub(super) const BEGIN: u64 = 20_000 * 86_400_000_000;
 /// Between a model's times, and its tokens: a second.
 const UNIT: u64 = 1_000_000;
-/// Longer than a walk: milliseconds.
-pub(super) const LIFE: u64 = 3_600_000;
-
-const WALKS: u64 = 60;
-const STEPS: usize = 60;
-
-/// The client of commands in a walk that has one.
-pub(super) const ONLY: usize = 0;
-
-/// Of a call without a place in a list.
-pub(super) const ALONE: QueuePolicy = QueuePolicy {
-    since: 1,
-    entry: None,
-    enters: false,
-    only: None,
-};
-
-/// Random walks from what `begin` returns, the same in each run but for the secrets of owners.
-pub(super) fn walk<W>(begin: impl Fn(&mut Rng) -> W, step: impl Fn(&mut W, &mut Rng)) {
-    for seed in 0..if long() { 20 * WALKS } else { WALKS } {
-        let mut random = Rng::with_seed(seed);
-        let mut world = begin(&mut random);
-        (0..STEPS).for_each(|_| step(&mut world, &mut random));
-    }
-}
-
-/// A token up to `max`: as often as not the number of a counter, or one beside it.
-pub(super) fn token(random: &mut Rng, counter: u8, max: u8) -> u8 {
-    let near = (counter + random.u8(0..3)).saturating_sub(1);
-    if random.bool() {
-        near.clamp(1, max)
-    } else {
-        random.u8(1..=max)
-    }
-}
 
 /// The token that stands for a model's number, or the time. 0 stands for none.
 pub(super) fn number(of_model: u8) -> u64 {
@@ -85,11 +43,6 @@ pub(super) fn draw() -> OwnerToken {
     OwnerToken::draw().unwrap()
 }
 
-/// What a release offers that brings this token, if it was raised.
-pub(super) fn offer(raised: Option<u64>) -> Offer {
-    Offer { token: 0, raised }
-}
-
 /// A node with the scripts.
 pub(super) struct Real {
     store: Store,
@@ -104,46 +57,25 @@ pub(super) struct Real {
 }
 
 impl Real {
-    /// With nothing stored, when the model's clock shows `at`.
-    pub(super) fn new(at: u8) -> Real {
-        let now = BEGIN + UNIT * u64::from(at);
-        Real {
+    /// With nothing stored but its record, which client 0 has been synced with. The quarantine has ended before the model's
+    /// beginning.
+    pub(super) fn in_use(at: u8, quarantine: u64) -> Real {
+        let mut real = Real {
             store: Store::new("run0"),
             notices: Vec::new(),
-            now,
+            now: BEGIN - 86_400_000_000,
             starts: 0,
             record_versions: HashMap::new(),
             drawn: 0,
-        }
-    }
-
-    /// With nothing stored but its record, which [`ONLY`] has been synced with. The quarantine has ended before the model's
-    /// beginning.
-    pub(super) fn in_use(at: u8, quarantine: u64) -> Real {
-        let mut real = Real::at(BEGIN - 86_400_000_000);
-        real.sync_record(ONLY, quarantine, 0);
+        };
+        real.sync_record(0, quarantine, 0);
         real.go_to(at);
         real
-    }
-
-    pub(super) fn at(now: u64) -> Real {
-        Real {
-            now,
-            ..Real::new(0)
-        }
-    }
-
-    pub(super) fn now(&self) -> u64 {
-        self.now
     }
 
     /// The model's clock shows this.
     pub(super) fn go_to(&mut self, at: u8) {
         self.now = BEGIN + UNIT * u64::from(at);
-    }
-
-    pub(super) fn go_to_micros(&mut self, now: u64) {
-        self.now = now;
     }
 
     /// Another process, which has what this one has stored if `memory`.
@@ -154,11 +86,6 @@ impl Real {
         for (key, text) in kept {
             self.plain(&[b"SET", &key, &text]);
         }
-    }
-
-    /// All connections break.
-    pub(super) fn disconnect(&mut self) {
-        self.record_versions.clear();
     }
 
     /// All strings.
