@@ -38,8 +38,12 @@ use fastrand::Rng;
 use self::calls::Client;
 use self::network::Line;
 use self::servers::Server;
+use super::servers::{
+    ALL, ALONE, Acquire, Caller, Extend, HandOver, List, Lists, Locks, Member, Mistake, Record,
+    Release, Stored, Turn, Wants,
+};
 use super::*;
-use crate::answer::{AcquireReply, Answer, ExtendReply, FreeSlots, RaiseReply};
+use crate::answer::{AcquireReply, Answer, ExtendReply, FreeSlots};
 use crate::ids::NodeSet;
 use crate::logic::acquire_round::{AcquireEnd, AcquireRound, RaiseRound, Rule};
 use crate::logic::token;
@@ -49,9 +53,6 @@ const SERVERS_MAX: usize = 5;
 const CLIENTS: usize = 4;
 /// Names of a lock, or permits of a semaphore.
 const LOCKS: usize = 2;
-type Locks = &'static [usize];
-const ALL: Locks = &[0, 1];
-const ALONE: [Locks; LOCKS] = [&[0], &[1]];
 /// A proposal of a clock that is far ahead.
 const FAR: u64 = 1 << 40;
 /// The time at which a world begins: longer than any quarantine.
@@ -85,6 +86,7 @@ enum Kind {
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 enum Flaw {
     None,
+    Server(Mistake),
     /// The lease of a pushed lock counts from the push.
     LeaseFromPush,
     /// A pushed lock is trusted for the full ttl.
@@ -103,22 +105,10 @@ enum Flaw {
     MixesTokens,
     /// Pushes and answers together make a majority.
     MixesAnswers,
-    /// A hand-over accepts a token that equals the counter.
-    HandOverAcceptsEqual,
-    /// A hand-over does not store the token.
-    HandOverStoresNothing,
-    /// A hand-over stores the token whatever the counter is.
-    HandOverStoresAnyway,
-    /// A hand-over by an acquire that finds the lock free does not store the token.
-    FinderStoresNothing,
     /// A call that yields keeps its owner token.
     ReusesOwner,
     /// Pushes for earlier owner tokens count.
     CountsEarlierOwners,
-    /// A release frees a lock of any owner.
-    ReleaseComparesNothing,
-    /// A release hands over beside another owner's key.
-    HandsOverBesideKey,
     /// Pushes of a server in quarantine count.
     IgnoresQuarantine,
     /// A push counts if the server may vote when the push is read.
@@ -127,8 +117,6 @@ enum Flaw {
     ForgetsEndSeenLate,
     /// The version of a push is not compared.
     IgnoresRecordVersion,
-    /// A server does not renew the life of the caller's own key.
-    OwnKeyKeepsLife,
     /// The first life is longer than a quarantine.
     FirstLifeAboveQuarantine,
     /// One server alone confirms an extension.
@@ -139,34 +127,22 @@ enum Flaw {
     ExtendsInQuarantine,
     /// An answer behind the end of the lease counts as of its send.
     RevivedByAnswer,
-    /// A server sets a missing key whatever its counter.
-    SetsBelowCounter,
     /// A set key counts as one that was there, whatever the quarantine.
     CountsSetAsKept,
     /// An extension is sent behind the release.
     ExtendsBehindRelease,
-    /// Readers are handed the lock although a living writer waits before them.
-    ReadersPassWriters,
     /// Readers' pushes count where they come in any order.
     CountsReadersInAnyOrder,
     /// The same, and they are not compared with the counter of the refusal.
     ReadersNotCompared,
-    /// A release of one reader hands the lock over although others read.
-    HandsOverBesideReaders,
     /// A push of one name counts for all that the call wants.
     HoldsWithOneName,
-    /// A refused claim keeps the names that the call was handed.
-    HandsNothingOn,
     /// Pushes of different permits make a majority.
     MixesPermits,
-    /// The refusal of a semaphore shows no counter.
-    RefusalShowsNoCounter,
     /// A push does not show the server's clock.
     PushShowsNoClock,
     /// A client does not quarantine a server after a step of its clock.
     IgnoresSteps,
-    /// A reader that finds the lock free offers its proposal unchecked.
-    OffersUnchecked,
 }
 
 /// What happens often enough to be counted.
@@ -298,7 +274,7 @@ struct World {
     clients: Vec<Client>,
     /// One in so many steps a key vanishes, and nobody is shown that. Then only the order of tokens holds.
     vanishes: u32,
-    last_id: u32,
+    last_id: u64,
     /// The largest tokens of writers so far, and the largest numbers of readers.
     last_tokens: [u64; LOCKS],
     last_numbers: [u64; LOCKS],
@@ -399,7 +375,7 @@ impl World {
     }
 
     /// An owner token, an version, a client id or the tag of a command that was never used.
-    fn fresh(&mut self) -> u32 {
+    fn fresh(&mut self) -> u64 {
         self.last_id += 1;
         self.last_id
     }

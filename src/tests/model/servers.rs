@@ -8,7 +8,6 @@
 //!
 //! On purpose: a server in quarantine hands locks over, which only makes it worse. A refused call for a permit is shown
 //! the largest counter. Counters have no end.
-#![allow(dead_code, reason = "the model of hand-overs comes to it next")]
 
 mod lists;
 mod readers;
@@ -166,6 +165,10 @@ impl Wants {
             Wants::Reads => Rule::Shared,
             _ => Rule::Exclusive,
         }
+    }
+
+    pub(super) fn is_several(self) -> bool {
+        self == Wants::Names(ALL)
     }
 }
 

@@ -1,16 +1,16 @@
 //! A client's state: its call, the answers to its last ask, the pushes since then, and the quarantines of servers.
 
 use super::holders::Holding;
-use super::servers::{Caller, Member, Stamp, Wants};
+use super::servers::Stamp;
 use super::*;
-use crate::answer::{Record, RecordReply};
+use crate::answer::{self, RecordReply};
 use crate::error::QuarantineReason;
 use crate::logic::lease;
 use crate::logic::quarantines::{QuarantineStart, Quarantines, VoteKind};
 
 pub(super) struct Client {
     /// Of its process.
-    pub(super) id: u32,
+    pub(super) id: u64,
     /// No server pushes to it.
     pub(super) polls: bool,
     pub(super) stopped_until: u64,
@@ -19,7 +19,7 @@ pub(super) struct Client {
     pub(super) known: [Known; SERVERS_MAX],
     pub(super) call: Option<Call>,
     /// Owner tokens that were released.
-    pub(super) earlier: Vec<u32>,
+    pub(super) earlier: Vec<u64>,
 }
 
 /// A server, as a client sees it.
@@ -34,7 +34,7 @@ pub(super) struct Known {
 /// A call, from its first ask to its release.
 pub(super) struct Call {
     pub(super) wants: Wants,
-    pub(super) owner: u32,
+    pub(super) owner: u64,
     pub(super) since: u64,
     /// The largest counter that it uses for proposals.
     pub(super) seen: u64,
@@ -47,7 +47,7 @@ pub(super) struct Call {
 /// The last ask, or a yield. A yield stands for an ask that every server has answered with "held" and no counter: servers
 /// get its owner token with it, so every push for that token is younger.
 pub(super) struct Ask {
-    pub(super) tag: u32,
+    pub(super) tag: u64,
     pub(super) sent: u64,
     pub(super) proposal: u64,
     /// Servers had granted the call something before.
@@ -58,12 +58,12 @@ pub(super) struct Ask {
 
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Push {
-    pub(super) owner: u32,
+    pub(super) owner: u64,
     /// 0: the server's counter is not below what was offered.
     pub(super) token: u64,
     /// The name or permit.
     pub(super) lock: usize,
-    pub(super) record_version: u32,
+    pub(super) record_version: u64,
     pub(super) read_at: u64,
 }
 
@@ -71,7 +71,7 @@ pub(super) struct Push {
 pub(super) enum Phase {
     Asking,
     Raising {
-        tag: u32,
+        tag: u64,
         /// The permit that a majority granted.
         locks: Locks,
         ballot: Ballot<RaiseRound>,
@@ -97,7 +97,7 @@ pub(super) fn until(sent: u64, life: u64) -> Option<Moment> {
 
 impl Client {
     /// The call as servers list it.
-    pub(super) fn member(&self, client: usize) -> Member {
+    pub(super) fn member(&self, client: usize) -> Member<u64> {
         let call = self.call.as_ref().unwrap();
         Member {
             since: call.since,
@@ -111,7 +111,7 @@ impl Client {
 }
 
 impl Call {
-    pub(super) fn caller(&self) -> Caller {
+    pub(super) fn caller(&self) -> Caller<u64> {
         let locks = match &self.phase {
             Phase::Asking => self.wants.locks(),
             Phase::Raising { locks, .. } | Phase::Holding(Holding { locks, .. }) => locks,
@@ -128,7 +128,9 @@ impl Call {
     /// The counter that a server showed when it refused what was asked last.
     fn refused_with(&self, s: usize) -> Option<u64> {
         match self.answer(s) {
-            Some(Answer::Acquire(AcquireReply::Held { counter, .. })) => Some(*counter),
+            Some(Answer::Acquire(
+                AcquireReply::Held { counter, .. } | AcquireReply::HeldByReaders { counter, .. },
+            )) => Some(*counter),
             _ => None,
         }
     }
@@ -223,7 +225,7 @@ impl Call {
         Answer::Acquire(match self.wants {
             Wants::Names(_) => AcquireReply::Accepted,
             Wants::Reads => AcquireReply::Shared { counter: token },
-            Wants::Permit => AcquireReply::Slot {
+            Wants::Permit(_) => AcquireReply::Slot {
                 slot: lock as u8,
                 counter: None,
                 free: FreeSlots::default(),
@@ -243,7 +245,7 @@ impl Known {
             Some(over) if is_kept => over + span(1),
             _ => Duration::ZERO,
         };
-        let shown = RecordReply::of(Record::Kept, served - over);
+        let shown = RecordReply::of(answer::Record::Kept, served - over);
         let began = QuarantineStart {
             seen: seen - over,
             served: shown.served,

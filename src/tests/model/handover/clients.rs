@@ -3,7 +3,7 @@
 use super::calls::{Ask, Call, Client, Known, Phase, Push, node, until};
 use super::holders::Won;
 use super::network::{Command, Message};
-use super::servers::{Member, Release, Stamp, Wants};
+use super::servers::Stamp;
 use super::*;
 use crate::logic::quarantines::VoteKind;
 
@@ -35,8 +35,8 @@ impl World {
             client.known[s].show_clock(stamp, now);
         }
         match message {
-            Message::Synced(record) => {
-                self.lines[c][s].record_version = Some(record.record_version);
+            Message::Synced(record_version, record) => {
+                self.lines[c][s].record_version = Some(record_version);
                 client.max_ttl = client.max_ttl.max(record.max_ttl);
                 let served = span(self.now - record.since.unwrap_or(0));
                 client.known[s].synced(now, served, span(client.max_ttl), self.flaw);
@@ -53,7 +53,7 @@ impl World {
         }
     }
 
-    fn on_answer(&mut self, c: usize, s: usize, tag: u32, answer: Answer, stamp: Stamp) {
+    fn on_answer(&mut self, c: usize, s: usize, tag: u64, answer: Answer, stamp: Stamp) {
         let now = at(self.now);
         let Some(call) = &self.clients[c].call else {
             return;
@@ -140,7 +140,7 @@ impl World {
         let ttl = self.ttl;
         let call = self.call(c);
         let locks = match (call.wants, call.ask.ballot.slot()) {
-            (Wants::Permit, Some(slot)) => ALONE[usize::from(slot)],
+            (Wants::Permit(_), Some(slot)) => ALONE[usize::from(slot)],
             (wants, _) => wants.locks(),
         };
         let road = match call.ask.is_claim {
@@ -243,7 +243,7 @@ impl World {
             let (locks, road) = match call.wants {
                 Wants::Names(names) => (names, Event::HoldByPush),
                 Wants::Reads => (ALONE[0], Event::ReaderByPush),
-                Wants::Permit => (ALONE[pushed.lock], Event::HoldByPush),
+                Wants::Permit(_) => (ALONE[pushed.lock], Event::HoldByPush),
             };
             self.hold(
                 c,
@@ -260,13 +260,15 @@ impl World {
     }
 
     /// Rule 12: a push for an owner token that is not in use.
-    fn release_unknown(&mut self, c: usize, s: usize, owner: u32) {
-        let release = Release {
+    fn release_unknown(&mut self, c: usize, s: usize, owner: u64) {
+        let caller = Caller {
             owner,
             locks: ALL,
-            keep: None,
+            rule: Rule::Shared,
+        };
+        let release = Release {
             next: self.propose(0),
-            stay: None,
+            ..Release::of(caller)
         };
         self.send(c, s, Command::Release(release));
     }
@@ -310,7 +312,7 @@ impl World {
             Kind::Readers if self.random.u32(..3) == 0 => Wants::Names(ALONE[0]),
             Kind::Readers => Wants::Reads,
             Kind::Names => Wants::Names([ALONE[0], ALONE[1], ALL, ALL][self.random.usize(..4)]),
-            Kind::Permits => Wants::Permit,
+            Kind::Permits => Wants::Permit(0),
         };
         self.clients[c].call = Some(Call {
             wants,
@@ -407,10 +409,10 @@ impl World {
     }
 
     /// Releases the call's owner token at all servers; where there is no connection, as the first command of the next one.
-    pub(super) fn send_release(&mut self, c: usize, keep: Option<usize>, stays_as: Option<u32>) {
+    pub(super) fn send_release(&mut self, c: usize, keep: Option<usize>, stays_as: Option<u64>) {
         let me = self.clients[c].member(c);
         let call = self.call(c);
-        let locks = call.wants.locks();
+        let wants = call.wants;
         let waits_for = call.waits_for;
         let token = match &call.phase {
             Phase::Holding(holding) => holding.token,
@@ -418,9 +420,13 @@ impl World {
         };
         let seen = token.max(call.seen);
         let release = Release {
-            owner: me.owner,
-            locks,
+            caller: Caller {
+                owner: me.owner,
+                locks: wants.locks(),
+                rule: wants.rule(),
+            },
             keep,
+            raised: 0,
             next: self.propose(seen),
             stay: stays_as.map(|owner| (waits_for, Member { owner, ..me })),
         };

@@ -2,7 +2,7 @@
 
 use super::calls::{Known, Phase, node};
 use super::network::Command;
-use super::servers::{Stamp, Wants};
+use super::servers::Stamp;
 use super::*;
 use crate::config::Margin;
 use crate::hold::promises::Promise;
@@ -25,7 +25,7 @@ pub(super) struct Holding {
 
 #[derive(Clone, Copy)]
 struct SentExtension {
-    tag: u32,
+    tag: u64,
     extension: Extension,
     /// Servers that may still answer.
     open: NodeSet,
@@ -163,7 +163,7 @@ impl World {
             };
             *last = token.max(*last);
         }
-        if wants == Wants::Permit {
+        if wants == Wants::Permit(0) {
             self.send_release(c, Some(locks[0]), None);
         }
     }
@@ -180,7 +180,7 @@ impl World {
         let Phase::Holding(holding) = &mut call.phase else {
             return None;
         };
-        let slot = (call.wants == Wants::Permit).then_some(holding.locks[0] as u8);
+        let slot = (call.wants == Wants::Permit(0)).then_some(holding.locks[0] as u8);
         for (node, answer) in call.ask.ballot.votes().places() {
             let is_pushed = holding.pushed.is_some_and(|it| it.contains(node));
             let is_grant =
@@ -379,7 +379,7 @@ impl World {
         &mut self,
         c: usize,
         s: usize,
-        tag: u32,
+        tag: u64,
         answer: Answer,
         stamp: Stamp,
     ) {

@@ -30,25 +30,25 @@ const MISTAKES: &[(Flaw, Kind, Violation, u64)] = &[
     (Flaw::MixesTokens, Kind::Mutex, Violation::OutOfOrder, 82204),
     (Flaw::MixesAnswers, Kind::Mutex, Violation::OutOfOrder, 2300),
     (
-        Flaw::HandOverAcceptsEqual,
+        Flaw::Server(Mistake::HandOverAcceptsEqual),
         Kind::Mutex,
         Violation::OutOfOrder,
         12392,
     ),
     (
-        Flaw::HandOverStoresNothing,
+        Flaw::Server(Mistake::HandOverStoresNothing),
         Kind::Mutex,
         Violation::TwoHold,
         19,
     ),
     (
-        Flaw::HandOverStoresAnyway,
+        Flaw::Server(Mistake::HandOverStoresAnyway),
         Kind::Mutex,
         Violation::OutOfOrder,
         3,
     ),
     (
-        Flaw::FinderStoresNothing,
+        Flaw::Server(Mistake::FinderStoresNothing),
         Kind::Mutex,
         Violation::OutOfOrder,
         3995,
@@ -61,13 +61,13 @@ const MISTAKES: &[(Flaw, Kind, Violation, u64)] = &[
         792,
     ),
     (
-        Flaw::ReleaseComparesNothing,
+        Flaw::Server(Mistake::DeletesAnyKey),
         Kind::Mutex,
         Violation::TwoHold,
         3,
     ),
     (
-        Flaw::HandsOverBesideKey,
+        Flaw::Server(Mistake::HandsOverBesideKey),
         Kind::Mutex,
         Violation::TwoHold,
         17,
@@ -96,7 +96,12 @@ const MISTAKES: &[(Flaw, Kind, Violation, u64)] = &[
         Violation::CountedInQuarantine,
         1899,
     ),
-    (Flaw::OwnKeyKeepsLife, Kind::Mutex, Violation::TwoHold, 11),
+    (
+        Flaw::Server(Mistake::OwnKeyKeepsLife),
+        Kind::Mutex,
+        Violation::TwoHold,
+        11,
+    ),
     (
         Flaw::FirstLifeAboveQuarantine,
         Kind::Mutex,
@@ -117,16 +122,21 @@ const MISTAKES: &[(Flaw, Kind, Violation, u64)] = &[
         1,
     ),
     (Flaw::LeaseFromPush, Kind::Readers, Violation::TwoHold, 124),
-    (Flaw::MixesTokens, Kind::Readers, Violation::OutOfOrder, 271),
-    (Flaw::OwnKeyKeepsLife, Kind::Readers, Violation::TwoHold, 11),
+    (Flaw::MixesTokens, Kind::Readers, Violation::OutOfOrder, 346),
     (
-        Flaw::ReadersPassWriters,
+        Flaw::Server(Mistake::OwnKeyKeepsLife),
+        Kind::Readers,
+        Violation::TwoHold,
+        11,
+    ),
+    (
+        Flaw::Server(Mistake::ReadersPassWriters),
         Kind::Readers,
         Violation::ReaderBeforeWriter,
         0,
     ),
     (
-        Flaw::HandsOverBesideReaders,
+        Flaw::Server(Mistake::DeletesSharedLock),
         Kind::Readers,
         Violation::TwoHold,
         2,
@@ -150,10 +160,15 @@ const MISTAKES: &[(Flaw, Kind, Violation, u64)] = &[
         21,
     ),
     (Flaw::HoldsWithOneName, Kind::Names, Violation::TwoHold, 13),
-    (Flaw::HandsNothingOn, Kind::Names, Violation::Orphan, 0),
+    (
+        Flaw::Server(Mistake::HandsNothingOn),
+        Kind::Names,
+        Violation::Orphan,
+        0,
+    ),
     (Flaw::MixesPermits, Kind::Permits, Violation::TwoHold, 247),
     (
-        Flaw::RefusalShowsNoCounter,
+        Flaw::Server(Mistake::RefusalShowsNoCounter),
         Kind::Permits,
         Violation::OutOfOrder,
         30732,
@@ -281,15 +296,22 @@ fn no_extension_is_confirmed_behind_a_newer_writer_where_keys_vanish() {
 
 #[test]
 fn a_key_that_is_set_whatever_the_counter_is_found_out() {
+    let flaw = Flaw::Server(Mistake::SetsWithoutCounter);
+    let shows = |kind, seed| {
+        let found = walk_where_keys_vanish(seed, kind, flaw);
+        let right = walk_where_keys_vanish(seed, kind, Flaw::None);
+        (found, right) == (Some(Violation::OutOfOrder), None)
+    };
+    let mut missed = vec![];
     for (kind, seed) in [
-        (Kind::Mutex, 3682),
+        (Kind::Mutex, 12756),
         (Kind::Readers, 2227),
-        (Kind::Names, 1081),
+        (Kind::Names, 2848),
         (Kind::Permits, 279),
     ] {
-        let found = |flaw| walk_where_keys_vanish(seed, kind, flaw);
-        assert_eq!(found(Flaw::None), None, "{kind:?}");
-        let violation = Some(Violation::OutOfOrder);
-        assert_eq!(found(Flaw::SetsBelowCounter), violation, "{kind:?}");
+        if !shows(kind, seed) {
+            missed.push((kind, (0..20_000).find(|it| shows(kind, *it))));
+        }
     }
+    assert!(missed.is_empty(), "seeds that find these: {missed:?}");
 }

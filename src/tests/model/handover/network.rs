@@ -1,7 +1,7 @@
 //! Connections, and what happens next.
 
 use super::calls::Push;
-use super::servers::{Caller, Member, Release, Stamp, StoredRecord, Wants};
+use super::servers::Stamp;
 use super::*;
 
 /// A client's connection to a server.
@@ -9,57 +9,58 @@ use super::*;
 pub(super) struct Line {
     pub(super) is_open: bool,
     /// Of the record that the client connected with on this connection.
-    pub(super) record_version: Option<u32>,
+    pub(super) record_version: Option<u64>,
     /// The process that the server pushes to over it.
-    listener: Option<u32>,
+    listener: Option<u64>,
     pub(super) commands: VecDeque<Command>,
     messages: VecDeque<(Message, Stamp)>,
     /// Pushes that come in any order, also over a later connection.
     pushes: Vec<(Message, Stamp)>,
     /// What the server may still execute of an earlier connection, and for whom it publishes to that.
     late: VecDeque<Command>,
-    late_listener: Option<u32>,
+    late_listener: Option<u64>,
 }
 
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Command {
     Sync {
-        listener: Option<u32>,
+        listener: Option<u64>,
         max_ttl: u64,
     },
     Acquire {
-        tag: u32,
-        me: Member,
+        tag: u64,
+        me: Member<u64>,
         wants: Wants,
         proposal: u64,
-        record_version: u32,
+        record_version: u64,
     },
     Raise {
-        tag: u32,
-        caller: Caller,
+        tag: u64,
+        caller: Caller<u64>,
         token: u64,
     },
     Extend {
-        tag: u32,
-        caller: Caller,
+        tag: u64,
+        caller: Caller<u64>,
         number: u64,
         life: u64,
         sets: bool,
-        record_version: u32,
+        record_version: u64,
     },
-    Release(Release),
+    Release(Release<u64>),
 }
 
 #[derive(Clone, Debug)]
 pub(super) enum Message {
-    Synced(StoredRecord),
-    Reply(u32, Answer),
+    /// The version of the record, and the record.
+    Synced(u64, Record),
+    Reply(u64, Answer),
     Push(Push),
 }
 
 impl Line {
     /// Whether the server counts a listener here when it publishes to this process.
-    pub(super) fn listens(&self, id: u32) -> bool {
+    pub(super) fn listens(&self, id: u64) -> bool {
         self.is_open && self.listener == Some(id) || self.late_listener == Some(id)
     }
 }
@@ -119,7 +120,7 @@ impl World {
     }
 
     /// The version to send along, where the client has been synced.
-    pub(super) fn record_version(&self, c: usize, s: usize) -> Option<u32> {
+    pub(super) fn record_version(&self, c: usize, s: usize) -> Option<u64> {
         self.lines[c][s]
             .record_version
             .filter(|_| self.lines[c][s].is_open)
@@ -155,17 +156,17 @@ impl World {
     fn execute(&mut self, c: usize, s: usize, command: Command, is_late: bool) {
         self.expire(s);
         self.show(format_args!("n{s} executes {command:?} of {c}"));
-        let current = self.servers[s].record_version();
+        let current = self.servers[s].record_version;
         let reply = match command {
             Command::Sync { listener, max_ttl } => {
-                let record = self.sync_record(s, max_ttl);
+                let (record_version, record) = self.sync_record(s, max_ttl);
                 let line = &mut self.lines[c][s];
                 if is_late {
                     line.late_listener = listener;
                 } else {
                     line.listener = listener;
                 }
-                Message::Synced(record)
+                Message::Synced(record_version, record)
             }
             Command::Acquire {
                 tag,
@@ -208,23 +209,25 @@ impl World {
         }
     }
 
-    fn sync_record(&mut self, s: usize, max_ttl: u64) -> StoredRecord {
+    fn sync_record(&mut self, s: usize, max_ttl: u64) -> (u64, Record) {
         let record_version = self.fresh();
-        let new = StoredRecord {
-            record_version,
-            since: Some(self.now),
-            max_ttl,
-        };
-        *self.servers[s].record.get_or_insert(new)
+        let server = &mut self.servers[s];
+        let found = server.stored.record;
+        let record = Record::synced(found, self.now, max_ttl, 0);
+        if found != Some(record) {
+            server.record_version = record_version;
+        }
+        server.stored.record = Some(record);
+        (server.record_version, record)
     }
 
-    /// Publishes what was handed over. Answers whether the server counts a listener.
-    pub(super) fn push(&mut self, s: usize, to: &Member, lock: usize, token: u64) -> bool {
+    /// Publishes what was handed over.
+    pub(super) fn push(&mut self, s: usize, to: &Member<u64>, lock: usize, token: u64) {
         let message = Message::Push(Push {
             owner: to.owner,
             token,
             lock,
-            record_version: self.servers[s].record_version(),
+            record_version: self.servers[s].record_version,
             read_at: 0,
         });
         let stamp = self.servers[s].stamp(self.ttl);
@@ -237,7 +240,6 @@ impl World {
                 line.pushes.push((message, stamp));
             }
         }
-        line.listens(to.id)
     }
 
     fn read_next(&mut self) {
@@ -298,18 +300,19 @@ impl World {
         if self.one_in(empties) {
             let record_version = self.fresh();
             let longer = self.random.u64(1..=self.ttl);
-            if let Some(record) = &mut self.servers[s].record {
-                record.record_version = record_version;
+            let server = &mut self.servers[s];
+            if let Some(record) = &mut server.stored.record {
+                server.record_version = record_version;
                 record.max_ttl = (record.max_ttl + longer).min(2 * self.ttl);
             }
         }
         if self.one_in(counters) {
             self.counts.add(Event::LostCounter);
-            self.servers[s].locks[self.random.usize(..LOCKS)].counter = 0;
+            self.servers[s].stored.locks[self.random.usize(..LOCKS)].counter = 0;
         }
         if self.one_in(self.vanishes) {
             self.show(format_args!("a key of n{s} vanishes"));
-            self.servers[s].vanish(self.random.usize(..LOCKS));
+            self.servers[s].stored.vanish(self.random.usize(..LOCKS));
         }
         if self.one_in(clock_steps) {
             self.counts.add(Event::ClockStep);

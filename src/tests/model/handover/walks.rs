@@ -83,5 +83,8 @@ fn h1_a_reader_with_a_wrong_clock_moves_no_counter_ahead_by_a_hand_over() {
         })
     };
     assert_eq!(found(Flaw::None), None);
-    assert_eq!(found(Flaw::OffersUnchecked), Some(Violation::FarAhead));
+    assert_eq!(
+        found(Flaw::Server(Mistake::OffersUnchecked)),
+        Some(Violation::FarAhead)
+    );
 }
