@@ -307,7 +307,7 @@ fn a_key_that_is_set_whatever_the_counter_is_found_out() {
         (Kind::Mutex, 12756),
         (Kind::Readers, 2227),
         (Kind::Names, 2848),
-        (Kind::Permits, 279),
+        (Kind::Permits, 77),
     ] {
         if !shows(kind, seed) {
             missed.push((kind, (0..20_000).find(|it| shows(kind, *it))));

@@ -186,7 +186,7 @@ impl<const A: usize> World<A> {
         let is_no_help = |it: &&Node<A>| {
             let is_late =
                 it.promised[me] == 0 && matches!(it.said[me], Said::Gone(it) if own.number < it);
-            it.floor != 0 || is_late
+            it.server.record != 0 || is_late
         };
         let stands = NODES - state.nodes.iter().filter(is_no_help).count();
         own.refused = all_said && own.confirmed < own.extensions && majority(NODES, stands);

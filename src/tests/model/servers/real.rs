@@ -193,15 +193,6 @@ impl Real {
             .map_or(0, |text| of_model(text.parse().unwrap()))
     }
 
-    /// Whose value a key has.
-    pub(super) fn owner(&mut self, key: &str, owners: &[OwnerToken]) -> Option<u8> {
-        let found = self.text(key)?;
-        let place = owners
-            .iter()
-            .position(|it| it.to_value() == found.as_bytes());
-        Some(u8::try_from(place.unwrap_or_else(|| panic!("{found} is nobody's"))).unwrap())
-    }
-
     /// For how many milliseconds a key is there.
     pub(super) fn left(&mut self, key: &str) -> Option<i64> {
         let now = Duration::from_micros(self.now);

@@ -449,11 +449,13 @@ impl<N: Number, R: Readers<N>, L: Lists<N>, V: Stored<N>, const K: usize> Server
         }
         let keeps_all = mistake == Mistake::HandsNothingOn && stay.is_some();
         for lock in locks.iter().copied() {
-            if keep == Some(lock) || keeps_all {
+            if keeps_all {
                 continue;
             }
-            let is_mine = self.owner(lock) == Some(caller.owner);
-            let was_own = self.take(lock, caller, mistake);
+            // What is kept may be gone: then it is handed over as well.
+            let is_given = keep != Some(lock);
+            let is_mine = is_given && self.owner(lock) == Some(caller.owner);
+            let was_own = is_given && self.take(lock, caller, mistake);
             let counter = &mut self.locks[lock].counter;
             let lifts = is_mine && *counter != none || mistake == Mistake::ReleaseLiftsForAnyone;
             if raised != none && lifts {
