@@ -25,6 +25,10 @@ pub(crate) enum Answer {
         too_many: bool,
         keys: Vec<Vec<u8>>,
     },
+    /// What is recorded of a job.
+    Job(JobRecord),
+    /// A run of a job is recorded, or a later one; or the lock's key is not the caller's.
+    Noted(bool),
     /// The node's time, and nothing else.
     Time,
     /// The server lacks the script and has run nothing.
@@ -164,6 +168,12 @@ impl From<&Answer> for NodeAnswer {
             // Not sent again: the round was over.
             Answer::Changed => return NodeAnswer::Pending,
             Answer::Release(_) => return NodeAnswer::Released,
+            Answer::Job(job) => {
+                let kept = Duration::from_micros(job.time.saturating_sub(job.kept_since));
+                return NodeAnswer::NoRecord { kept };
+            }
+            Answer::Noted(true) => return NodeAnswer::Recorded,
+            Answer::Noted(false) => return NodeAnswer::Gone,
             Answer::Acquire(AcquireReply::Ahead { .. }) => NodeFailure::ClockBehind,
             Answer::Acquire(AcquireReply::WrongType { .. }) => in_use(NodeFailure::ANOTHER_TYPE),
             Answer::Acquire(AcquireReply::BadCounter { .. })
@@ -279,6 +289,18 @@ pub(crate) enum ReleaseReply {
     Deleted,
     /// No key, or someone else's.
     NotOurs,
+}
+
+/// What a node has of a job: see `scripts/once_look.lua`. Times are the node's, in microseconds since 1970.
+#[derive(Clone, Debug, Default, Eq, PartialEq)]
+pub(crate) struct JobRecord {
+    /// Whether the lock's key is the caller's.
+    pub(crate) is_ours: bool,
+    /// Records written since are still there.
+    pub(crate) kept_since: u64,
+    pub(crate) time: u64,
+    /// The record; empty if there is none.
+    pub(crate) text: String,
 }
 
 #[derive(Clone, Debug, Eq, PartialEq)]

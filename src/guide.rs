@@ -3,7 +3,7 @@
 #![doc = include_str!("guide/contents.md")]
 
 #[allow(unused_imports, reason = "the pages link to them")]
-use crate::{error::*, inspection::*, observer::*, *};
+use crate::{error::*, inspection::*, observer::*, once::*, *};
 
 #[doc = include_str!("guide/first_lock.md")]
 pub mod first_lock {}
@@ -20,8 +20,8 @@ pub mod waiting {}
 #[doc = include_str!("guide/other_locks.md")]
 pub mod other_locks {}
 
-#[doc = include_str!("guide/periods_and_leaders.md")]
-pub mod periods_and_leaders {}
+#[doc = include_str!("guide/once.md")]
+pub mod once {}
 
 #[doc = include_str!("guide/programs.md")]
 pub mod programs {}

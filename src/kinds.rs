@@ -1,7 +1,7 @@
 //! Lock kinds: descriptions that return guards. A kind is its commands, as data. Rounds, renewal and guards are written
 //! once, below, and the common methods in `methods`.
 
-mod methods;
+pub(crate) mod methods;
 mod multi;
 mod mutex;
 mod reentrant;

@@ -119,6 +119,7 @@ mod lock;
 mod logic;
 mod manager;
 pub mod observer;
+pub mod once;
 mod session;
 mod stats;
 mod sys;
@@ -139,6 +140,7 @@ pub use ids::{FencingToken, LockName, NodeId};
 pub use kinds::{MultiLock, Mutex, Permit, ReentrantGuard, ReentrantMutex, RwLock, Semaphore};
 pub use lock::{Hold, LockGuard, ReadGuard, WriteGuard};
 pub use manager::{Admin, LockManager};
+pub use once::{Once, OnceError};
 pub use stats::{NodeStats, Stats};
 #[cfg(feature = "tls")]
 pub use tls::Tls;

@@ -50,6 +50,7 @@ const FLOORS: Floors = &[
     &["lock"],
     &["manager"],
     &["kinds"],
+    &["once"],
     &["builder"],
     &["guide"],
 ];
@@ -86,6 +87,7 @@ const OBLIGATIONS: &[(char, usize)] = &[
     ('I', 8),
     ('J', 4),
     ('K', 7),
+    ('L', 6),
 ];
 /// Modules of test code, which may use whatever they test.
 const TEST_MODULES: &[&str] = &["tests", "checked"];

@@ -70,7 +70,7 @@ impl Won {
 pub(crate) struct HoldInner {
     pub(crate) id: u64,
     pub(crate) spec: Arc<LockSpec>,
-    pub(super) win: Win,
+    pub(crate) win: Win,
     pub(crate) token: FencingToken,
     /// Client of a call that has waited: it may be in lists of nodes, and nodes may hand the lock over to its owner.
     waited: Option<ClientId>,

@@ -109,6 +109,13 @@ pub enum NodeAnswer {
     Gone,
     /// The fencing counter is ahead of this holder's token: another owner got the lock since.
     Superseded,
+    /// The run is recorded there, or a later one: see [`once`](crate::once).
+    Recorded,
+    /// No run is recorded there. It counts if the node has the lock and has kept its data since the period began.
+    NoRecord {
+        /// How long it has kept its data.
+        kept: Duration,
+    },
     /// The round was decided before its answer arrived.
     Pending,
     /// Nothing was sent: there was nothing to release, or this manager holds the lock itself, or the call did not get its turn.
@@ -155,6 +162,10 @@ impl fmt::Display for NodeAnswer {
             NodeAnswer::Released => f.write_str("released"),
             NodeAnswer::Gone => f.write_str("no longer ours"),
             NodeAnswer::Superseded => f.write_str("superseded"),
+            NodeAnswer::Recorded => f.write_str("recorded"),
+            NodeAnswer::NoRecord { kept } => {
+                write!(f, "nothing recorded, data kept for {}", About(*kept))
+            }
             NodeAnswer::Pending => f.write_str("answer not needed"),
             NodeAnswer::NotAsked => f.write_str("not asked"),
             NodeAnswer::Failed(failure) => failure.fmt(f),

@@ -23,9 +23,9 @@ use crate::wire::{KeyTtls, LockCommands};
 
 /// A lock, and the manager that takes it.
 #[derive(Clone)]
-pub(super) struct LockHandle {
-    pub(super) engine: Arc<Engine>,
-    pub(super) spec: Arc<LockSpec>,
+pub(crate) struct LockHandle {
+    pub(crate) engine: Arc<Engine>,
+    pub(crate) spec: Arc<LockSpec>,
 }
 
 // A description never changes once it is made: see `LockManager`.
@@ -34,7 +34,7 @@ impl RefUnwindSafe for LockHandle {}
 
 impl LockHandle {
     /// The lock called `name`. `commands` gets the manager's prefix.
-    pub(super) fn new(
+    pub(crate) fn new(
         engine: &Arc<Engine>,
         name: &[u8],
         commands: impl FnOnce(&[u8], KeyTtls) -> LockCommands,
@@ -49,21 +49,21 @@ impl LockHandle {
         }
     }
 
-    pub(super) fn spec_mut(&mut self) -> &mut LockSpec {
+    pub(crate) fn spec_mut(&mut self) -> &mut LockSpec {
         Arc::make_mut(&mut self.spec)
     }
 
-    pub(super) fn name(&self) -> &[u8] {
+    pub(crate) fn name(&self) -> &[u8] {
         self.spec.name.as_bytes()
     }
 
     /// Whether there can be such a lock. Asks no node.
-    pub(super) fn check(&self) -> Result<(), AcquireError> {
+    pub(crate) fn check(&self) -> Result<(), AcquireError> {
         self.spec.check(&self.engine.shared.config)
     }
 
     /// The state of this lock on the nodes.
-    pub(super) fn inspect(&self) -> Result<Inspection, AcquireError> {
+    pub(crate) fn inspect(&self) -> Result<Inspection, AcquireError> {
         self.engine.shared.check_name(self.name())?;
         self.engine
             .operate(|shared| shared.inspect(self.name(), None))
@@ -71,7 +71,7 @@ impl LockHandle {
 
     /// The same for each of these names, or slots of a name. An unresponsive node delays the first answer only: it is
     /// skipped until it responds.
-    pub(super) fn inspect_each(
+    pub(crate) fn inspect_each(
         &self,
         each: &[(&[u8], Option<u8>)],
     ) -> Result<Vec<Inspection>, AcquireError> {
@@ -85,7 +85,7 @@ impl LockHandle {
     }
 
     // Not `acquire`: rustc would suggest it where `lock` is called by that name.
-    pub(super) fn take(&self, patience: WaitLimit) -> Result<LockGuard, AcquireError> {
+    pub(crate) fn take(&self, patience: WaitLimit) -> Result<LockGuard, AcquireError> {
         let hold = acquire(&self.engine, &self.spec, patience)?;
         Ok(LockGuard(hold))
     }
@@ -399,10 +399,10 @@ macro_rules! with_method {
     };
 }
 
-pub(super) use {inspected, lock_methods, mutex_methods, named, setters, shown, with_method};
+pub(crate) use {inspected, lock_methods, mutex_methods, named, setters, shown, with_method};
 
 /// A timeout too long for the clock means no limit.
-pub(super) fn patience(timeout: Duration) -> WaitLimit {
+pub(crate) fn patience(timeout: Duration) -> WaitLimit {
     time::tick()
         .checked_add(timeout)
         .map_or(WaitLimit::Forever, WaitLimit::Until)

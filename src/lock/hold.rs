@@ -37,7 +37,7 @@ use crate::time::{self, About};
 /// nothing.
 #[must_use = "a hold that is not bound to a name releases the lock at once: write `let _hold = …`, not `let _ = …`"]
 pub struct Hold {
-    pub(super) lock: Arc<HoldInner>,
+    pub(crate) lock: Arc<HoldInner>,
     /// `None` once released.
     engine: Option<Arc<Engine>>,
 }

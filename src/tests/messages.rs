@@ -202,6 +202,8 @@ fn rows() -> Vec<NodeReport> {
         NodeAnswer::Released,
         NodeAnswer::Gone,
         NodeAnswer::Superseded,
+        NodeAnswer::Recorded,
+        NodeAnswer::NoRecord { kept: SECOND },
         NodeAnswer::Pending,
         NodeAnswer::NotAsked,
         NodeAnswer::Failed(NodeFailure::Stalled),

@@ -20,6 +20,7 @@ mod handover;
 mod held;
 mod leases;
 mod ledgers;
+mod once;
 mod quarantines;
 mod readers;
 mod rounds;

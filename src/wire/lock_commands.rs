@@ -287,6 +287,31 @@ impl LockCommands {
         command
     }
 
+    /// Asks what is recorded of the job of this lock. `owner`: whether this owner holds the lock, too, on a server that
+    /// has lost nothing since the last sync.
+    pub(crate) fn look(&self, owner: Option<OwnerToken>) -> Command {
+        let mut command = self.of_job(Script::OnceLook, &[], owner);
+        if owner.is_some() {
+            command.push_record_version();
+        }
+        command
+    }
+
+    /// Records a run of the job of this lock, where `owner` holds the lock; without one a copy. `life`: microseconds.
+    pub(crate) fn record(&self, owner: Option<OwnerToken>, text: &str, life: u64) -> Command {
+        let life = digits((life / 1_000).max(1));
+        self.of_job(Script::OnceRecord, &[text.as_bytes(), &life], owner)
+    }
+
+    fn of_job(&self, script: Script, args: &[&[u8]], owner: Option<OwnerToken>) -> Command {
+        let keys = [&*self.key, &beside("done", &self.key), RECORD];
+        let mut command = Command::of_script(script, &keys, args);
+        if let Some(owner) = owner {
+            command.push(&self.value(owner));
+        }
+        command
+    }
+
     /// Releases a lock handed over to a missing owner of this client.
     pub(crate) fn give_back_handed_over(notice: &HandedOver, client: ClientId) -> Command {
         let keys = match slot_of(&notice.key, b"slot-") {

@@ -9,8 +9,8 @@ use std::time::Duration;
 use redis::{PushKind, Value, parse_redis_value};
 
 use crate::answer::{
-    AcquireReply, Answer, ExtendReply, FreeSlots, RaiseReply, Record, RecordReply, ReleaseReply,
-    Which,
+    AcquireReply, Answer, ExtendReply, FreeSlots, JobRecord, RaiseReply, Record, RecordReply,
+    ReleaseReply, Which,
 };
 use crate::config::RESERVED;
 use crate::error::NodeFailure;
@@ -53,6 +53,9 @@ impl Reply {
             Value::Array(parts) if kind == Kind::Time => return time(&parts),
             Value::Array(_) | Value::Int(_) | Value::Okay if kind == Kind::Check => Answer::Time,
             Value::Array(parts) if kind == Kind::Inspect => return inspected(&parts),
+            Value::Array(parts) if kind == Kind::Look => return looked(&parts),
+            Value::Int(CHANGED) if kind == Kind::Look => Answer::Changed,
+            Value::Int(status @ 0..=1) if kind == Kind::Look => Answer::Noted(status == 1),
             Value::Array(parts) if kind == Kind::SyncRecord => synced(&parts)?,
             Value::Array(parts) if kind == Kind::List => listed(parts)?,
             Value::ServerError(error) if !refusal::is_garbled(frame, &error) => {
@@ -166,6 +169,25 @@ fn inspected(parts: &[Value]) -> Option<Reply> {
     };
     Some(Reply {
         answer: Answer::Inspect(Box::new(stored)),
+        time: Some(time),
+    })
+}
+
+/// What is recorded of a job.
+fn looked(parts: &[Value]) -> Option<Reply> {
+    let [Value::Int(holds), kept, time, Value::BulkString(text)] = parts else {
+        return None;
+    };
+    let natural = |it| u64::try_from(number(it)?).ok();
+    let (time, text) = (natural(time)?, String::from_utf8_lossy(text));
+    let job = JobRecord {
+        is_ours: *holds == 1,
+        kept_since: natural(kept)?,
+        time,
+        text: Some(text).filter(|it| !it.contains('\r'))?.into_owned(),
+    };
+    Some(Reply {
+        answer: Answer::Job(job),
         time: Some(time),
     })
 }

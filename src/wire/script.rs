@@ -19,6 +19,8 @@ pub(crate) enum Kind {
     Inspect,
     /// Asks for locks with keys on the node.
     List,
+    /// Asks what is recorded of a job, or records a run of it.
+    Look,
     /// Asks for the node's time. No script.
     Time,
     /// Any command in a check of the node: only errors count.
@@ -69,6 +71,8 @@ scripts! {
     SyncRecord: SyncRecord, "sync_record.lua";
     Inspect: Inspect, "inspect.lua";
     List: List, "list.lua";
+    OnceLook: Look, "once_look.lua";
+    OnceRecord: Look, "once_record.lua";
 }
 
 impl Script {

@@ -7,10 +7,11 @@ use std::time::Duration;
 
 use quorlock::error::{NodeCheck, NodeReport};
 use quorlock::inspection::{Inspection, Listing};
+use quorlock::once::{Job, Run, RunRecord};
 use quorlock::{
     AcquireError, BuildError, Builder, CancelHandle, ExtendError, FencingToken, Hold, LockGuard,
-    LockManager, LockName, Lost, LostReason, MultiLock, Mutex, Permit, ReadGuard, ReentrantGuard,
-    ReentrantMutex, ReleaseError, Semaphore, Stats, WithError, WriteGuard,
+    LockManager, LockName, Lost, LostReason, MultiLock, Mutex, OnceError, Permit, ReadGuard,
+    ReentrantGuard, ReentrantMutex, ReleaseError, Semaphore, Stats, WithError, WriteGuard,
 };
 
 fn shared<T: Send + Sync + 'static>() {}
@@ -29,6 +30,9 @@ fn handles_and_guards_can_be_sent_and_shared_and_survive_a_panic() {
     robust::<ReentrantMutex>();
     robust::<LockGuard>();
     robust::<CancelHandle>();
+    robust::<Job>();
+    shared::<Run>();
+    shared::<RunRecord>();
     robust::<NodeReport>();
     robust::<Stats>();
     survives_a_panic::<ReentrantGuard>();
@@ -92,6 +96,7 @@ fn every_error_is_one_that_the_question_mark_takes() {
     error::<Lost>();
     error::<LostReason>();
     error::<WithError>();
+    error::<OnceError<u8, String>>();
 }
 
 #[test]

@@ -667,6 +667,37 @@ fn a_slot_is_looked_at_by_its_own_key_and_counter_and_the_list_of_all_slots() {
 }
 
 #[test]
+fn the_commands_of_a_job_have_the_keys_and_arguments_that_its_scripts_state() {
+    let commands = LockCommands::mutex(b"app:", b"a", TTLS);
+    let owner = OwnerToken::draw().unwrap();
+    let token = owner.to_value();
+    let keys: [&[u8]; 3] = [b"app:a", b"quorlock:done:app:a", RECORD];
+    same(&commands.look(None), Script::OnceLook, &keys, &[]);
+    let with_lock: [&[u8]; 2] = [&token, RECORD_VERSION.as_bytes()];
+    same(
+        &commands.look(Some(owner)),
+        Script::OnceLook,
+        &keys,
+        &with_lock,
+    );
+    assert!(commands.look(Some(owner)).compares() && !commands.look(None).compares());
+    let copy: [&[u8]; 2] = [b"1 done", b"7"];
+    same(
+        &commands.record(None, "1 done", 7_999),
+        Script::OnceRecord,
+        &keys,
+        &copy,
+    );
+    let own: [&[u8]; 3] = [b"1 done", b"1", &token];
+    same(
+        &commands.record(Some(owner), "1 done", 0),
+        Script::OnceRecord,
+        &keys,
+        &own,
+    );
+}
+
+#[test]
 fn the_search_for_locks_has_the_key_and_arguments_that_its_script_states() {
     let written = |command: &Command| command.packed().escape_ascii().to_string();
     let args: [&[u8]; 6] = [b"17", b"500", b"quorlock:*", b"60", b"60000", b"200000"];

@@ -748,6 +748,48 @@ fn g6_a_message_that_no_script_publishes_hands_nothing_over() {
 }
 
 #[test]
+fn what_is_recorded_of_a_job_is_read() {
+    let read = |frame: &str| Reply::read(Kind::Look, frame.as_bytes());
+    let looked = |text: &str| format!("*4\r\n:1\r\n:7\r\n:9\r\n${}\r\n{text}\r\n", text.len());
+    let record = "1 done 7 9 1 2 3 a/1 müde";
+    let job = JobRecord {
+        is_ours: true,
+        kept_since: 7,
+        time: 9,
+        text: record.to_owned(),
+    };
+    let reply = read(&looked(record));
+    assert_eq!((reply.answer, reply.time), (Answer::Job(job), Some(9)));
+    for (frame, answer) in [
+        (":-3\r\n", Answer::Changed),
+        (":1\r\n", Answer::Noted(true)),
+        (":0\r\n", Answer::Noted(false)),
+    ] {
+        assert_eq!(read(frame).answer, answer);
+    }
+    for frame in [
+        ":2\r\n",
+        ":-1\r\n",
+        "*4\r\n:1\r\n:-7\r\n:9\r\n$0\r\n\r\n",
+        "*4\r\n:1\r\n:7\r\n:-9\r\n$0\r\n\r\n",
+        "*3\r\n:1\r\n:7\r\n:9\r\n",
+        &looked("1 done\r\n:1"),
+    ] {
+        let answer = read(frame).answer;
+        assert!(
+            matches!(answer, Answer::Failed(NodeFailure::Protocol { .. })),
+            "{frame:?}"
+        );
+    }
+    // Another program's bytes cost the record, and not the connection.
+    let garbage = b"*4\r\n:0\r\n:7\r\n:9\r\n$1\r\n\xff\r\n";
+    assert!(matches!(
+        Reply::read(Kind::Look, garbage).answer,
+        Answer::Job(_)
+    ));
+}
+
+#[test]
 fn what_is_handed_over_shows_no_secret() {
     let message = handed_over(["7", "123456789012345", "900", "w"], TOKEN, "a");
     let shown = format!("{:?}", push(&said(message.as_bytes())));
@@ -757,8 +799,9 @@ fn what_is_handed_over_shows_no_secret() {
     );
 }
 
-const ALL: [Kind; 8] = [
+const ALL: [Kind; 9] = [
     Kind::List,
+    Kind::Look,
     Kind::Acquire,
     Kind::Raise,
     Kind::Extend,
@@ -779,6 +822,7 @@ fn is_grant(answer: &Answer) -> bool {
                 ExtendReply::Extended | ExtendReply::Lifted { .. } | ExtendReply::Healed
             )
             | Answer::Release(ReleaseReply::Deleted)
+            | Answer::Noted(true)
     )
 }
 
