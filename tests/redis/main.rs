@@ -87,6 +87,12 @@ mod kinds {
     pub(crate) mod several_names;
 }
 
+mod once {
+    mod fleet;
+    mod restarts;
+    mod runs;
+}
+
 mod topology {
     mod cluster;
     mod failover;

@@ -150,6 +150,13 @@ impl World {
         assert!(own.list("*")?.locks().len() >= 2);
         other.admin().release(&own.mutex("a").inspect()?)?;
         drop((permits, guard));
+        for locks in [own, other] {
+            let job = locks.once("a").every(LIFE).at_most_once();
+            assert!(job.run(|_| Err::<(), _>("failed")).is_err());
+            let _ = job.again(true).run(|_| Ok::<_, String>(()))?;
+            // The others copy it.
+            self.recorders[1].send(command([b"DEL", b"quorlock:done:a"]));
+        }
         drop(own.mutex("a").lock()?);
         Ok(())
     }
@@ -230,7 +237,17 @@ fn step(random: &mut Rng, locks: &LockManager, steps: usize) {
                         .map(|it| hold(&|| it.extend(LIFE).is_ok())),
                 );
             }
-            _ => drop((locks.mutex(name).inspect(), locks.list("*"))),
+            _ => {
+                drop((locks.mutex(name).inspect(), locks.list("*")));
+                let job = locks
+                    .once(name)
+                    .every(Duration::from_secs(1))
+                    .wait_for(patience);
+                drop(job.run(|_| {
+                    thread::sleep(pause);
+                    Ok::<_, String>(())
+                }));
+            }
         }
     }
 }

@@ -551,6 +551,21 @@ fn b11_a_check_of_a_user_with_the_lists_of_the_guide_finds_nothing_to_be_refused
 }
 
 #[test]
+fn l1_the_first_list_is_enough_for_jobs() -> TestResult {
+    needs!(AccessLists);
+    let place = Place::new();
+    place.set_user("");
+    for locks in [place.manager(), place.manager()] {
+        let job = locks.once("job").every(secs(3_600)).at_most_once();
+        let _ = job.run(|_| Ok::<_, String>(()))?;
+        assert!(job.last_run()?.is_some());
+    }
+    let log = place.server.command(&["ACL", "LOG"])?;
+    assert_eq!(log.as_array(), Some(&[][..]), "refused: {log:?}");
+    Ok(())
+}
+
+#[test]
 fn b11_a_check_finds_missing_keys_and_channels() -> TestResult {
     needs!(AccessLists);
     let place = Place::new();
