@@ -10,7 +10,7 @@ use clap::{Arg, ArgAction, ArgMatches, CommandFactory, FromArgMatches, Id, Parse
 
 use crate::bench::Bench;
 use crate::doctor::Doctor;
-use crate::holding::{Check, Hold, Run};
+use crate::holding::{Check, Hold, Planned, Run};
 use crate::ls::Ls;
 use crate::options::NodeArgs;
 use crate::pages::{Completions, Man};
@@ -62,6 +62,7 @@ const RIVALS: &[&[&str]] = &[
     &["quiet", "verbose"],
     &["shared", "exclusive", "permits"],
     &["wait", "no_wait", "planned"],
+    &["every", "fire_time", "keep"],
 ];
 
 /// All commands. The variable of an option is QUORLOCK_ and its name, unless it has another one; with `hide_env` it has none.
@@ -119,7 +120,7 @@ fn blame_variable(mut err: clap::Error) -> clap::Error {
     err
 }
 
-/// Whether the command line is that of `run` with -- before one of its words, and invalid only without.
+/// Whether the command line is that of `run` or `once` with -- before one of its words, and invalid only without.
 pub(crate) fn lacks_dashes() -> bool {
     let line: Vec<OsString> = env::args_os().collect();
     let is_of_run = |at: usize| {
@@ -127,7 +128,7 @@ pub(crate) fn lacks_dashes() -> bool {
         line.insert(at, "--".into());
         commands(|_| false)
             .try_get_matches_from(line)
-            .is_ok_and(|it| it.subcommand_name() == Some("run"))
+            .is_ok_and(|it| matches!(it.subcommand_name(), Some("run" | "once")))
     };
     let mut words = line.iter().enumerate().skip(2);
     line.iter().all(|word| word != "--")
@@ -139,6 +140,8 @@ pub(crate) enum Command {
     /// Run a command under a lock
     #[command(visible_alias = "lock")]
     Run(Run),
+    /// Run a command once per period, on one of many machines
+    Once(Planned),
     /// Check that `quorlock run` still holds the lock, between the steps of a script
     Check(Check),
     /// Hold a lock until stdin ends or a signal comes, and report its events
@@ -178,6 +181,7 @@ mod tests {
             "node",
             "command",
             "exclusive",
+            "again",
             "all",
             "force",
             "yes",

@@ -12,7 +12,7 @@ use crate::screen;
 
 /// An exit status, from sysexits.h where one fits. `quorlock run` exits with the status of its command.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(crate) struct Exit(u8);
+pub(crate) struct Exit(pub(crate) u8);
 
 impl Exit {
     /// The answer to a question was no.
@@ -25,8 +25,12 @@ impl Exit {
     pub(crate) const NO_QUORUM: Exit = Exit(69);
     /// A fault of this machine, or a bug.
     pub(crate) const INTERNAL: Exit = Exit(70);
+    /// The command succeeded, and no majority has its record.
+    pub(crate) const NOT_RECORDED: Exit = Exit(73);
     /// The lock was held until the deadline.
     pub(crate) const HELD: Exit = Exit(75);
+    /// A run at most once was broken off.
+    pub(crate) const ABANDONED: Exit = Exit(76);
     /// A wrong password, or a missing permission.
     pub(crate) const NO_PERMISSION: Exit = Exit(77);
     /// Invalid configuration.
@@ -94,6 +98,12 @@ impl Failed {
         // Without a reader there is still the status.
         let written = screen::aside(move || writeln!(io::stderr(), "{line}"));
         let _ = written.recv_timeout(screen::PATIENCE);
+    }
+}
+
+impl fmt::Display for Failed {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.reason)
     }
 }
 

@@ -1,9 +1,13 @@
-//! The options of `run`, `check` and `hold`.
+//! The options of `run`, `once`, `check` and `hold`.
 
 use std::ffi::OsString;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
-use crate::options::duration;
+use clap::ArgGroup;
+use quorlock::LockManager;
+use quorlock::once::Job;
+
+use crate::options::{duration, time_of_day};
 use crate::taking::Taking;
 
 /// Ends the help of `run`.
@@ -33,7 +37,7 @@ Exit status: that of the command, or 128+N if signal N ended it. Otherwise:
 
 Examples:
   quorlock run nightly-report -- report --all        waits for the lock
-  quorlock run -n -E 0 -q nightly-report -- report   for cron: one machine runs it, the others exit 0
+  quorlock run -n -E 0 -q index -- index --update    skips it while another machine runs it
   quorlock run -w 30 deploy -c 'build && push'       waits for half a minute; runs a shell command
   quorlock run --permits 3 mail -- send-mail         as one of three";
 
@@ -63,6 +67,78 @@ pub(crate) struct Run {
     /// Command to run, with its arguments
     #[arg(last = true, value_name = "CMD", required_unless_present = "line")]
     pub(crate) command: Vec<OsString>,
+}
+
+/// Ends the help of `once`.
+const ONCE: &str = "\
+The servers record each success, and later calls of the period find it. After a failure or a crash the next call runs the \
+command again. It gets QUORLOCK_PERIOD, too. If its effect is in one database, put the record there.
+
+Exit status: that of the command; 0 if it is done already; as for `quorlock run`; and:
+   69  with --at-most-once: servers have lost data, it may have run
+   73  the command succeeded, and no majority has its record
+   75  somebody runs it (-E)
+   76  a run at most once was broken off: look what it has done, then give --again
+
+Examples:
+  quorlock once -q --every 1d --at 03:00 nightly-report -- report --all   for cron
+  quorlock once --keep 24h payment:4711 -- pay 4711                       an idempotency key";
+
+#[derive(Debug, clap::Args)]
+#[command(
+    after_help = ONCE,
+    override_usage = "quorlock once [OPTIONS] <--every|--fire-time|--keep> <TIME> <NAME> -- <CMD>...",
+    mut_args(|it| match it.get_id().as_str() {
+        "shared" | "exclusive" | "permits" => it.hide(true),
+        "wait" => it.help("Wait at most TIME while somebody runs it [default: 0]"),
+        _ => it,
+    }),
+    group = ArgGroup::new("plan").required(true).args(["every", "fire_time", "keep"])
+)]
+pub(crate) struct Planned {
+    /// Once per period of this length, counted from 1970 in UTC: 1d, 1h
+    #[arg(long, value_name = "TIME", value_parser = duration)]
+    every: Option<Duration>,
+    /// Begin of the periods, in UTC: the time of a daily job
+    #[arg(long, value_name = "HH:MM", default_value = "00:00", value_parser = time_of_day)]
+    at: Duration,
+    /// Once per time of a scheduler: seconds since 1970, the same on all machines
+    #[arg(long, value_name = "UNIX")]
+    fire_time: Option<u32>,
+    /// Once per name, for TIME after a run
+    #[arg(long, value_name = "TIME", value_parser = duration)]
+    keep: Option<Duration>,
+    /// Never run it twice, even if a run was broken off
+    #[arg(long)]
+    at_most_once: bool,
+    /// Record a failure like a success
+    #[arg(long)]
+    failures_count: bool,
+    /// Run it although an earlier run was broken off
+    #[arg(long, hide_env = true)]
+    again: bool,
+    #[command(flatten)]
+    pub(crate) run: Run,
+}
+
+impl Planned {
+    pub(crate) fn job(&self, locks: &LockManager, name: &str) -> Job {
+        let job = locks.once(name).at(self.at).again(self.again);
+        let job = job.failures_count(self.failures_count);
+        let job = match (self.every, self.fire_time, self.keep) {
+            (Some(every), ..) => job.every(every),
+            (_, Some(time), _) => {
+                job.fire_time(SystemTime::UNIX_EPOCH + Duration::from_secs(time.into()))
+            }
+            (.., keep) => job.keep(keep.unwrap_or_default()),
+        };
+        let job = job.wait_for(self.run.taking.wait.unwrap_or_default());
+        if self.at_most_once {
+            job.at_most_once()
+        } else {
+            job
+        }
+    }
 }
 
 #[derive(Debug, clap::Args)]

@@ -82,9 +82,11 @@ fn main() -> ExitCode {
         #[cfg(unix)]
         Command::Run(it) => (false, run::run(nodes, it)),
         #[cfg(unix)]
+        Command::Once(it) => (false, run::once(nodes, it)),
+        #[cfg(unix)]
         Command::Hold(it) => (it.json, hold::run(nodes, it)),
         #[cfg(not(unix))]
-        Command::Check(_) | Command::Run(_) | Command::Hold(_) => {
+        Command::Check(_) | Command::Run(_) | Command::Once(_) | Command::Hold(_) => {
             let reason = "not available on this system: it has no process groups";
             (false, Err(exit::Failed::new(Exit::USAGE, reason)))
         }

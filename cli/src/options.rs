@@ -79,7 +79,7 @@ pub(crate) struct NodeArgs {
     pub(crate) no_quarantine: bool,
 }
 
-/// A number with `ms`, `s`, `m` or `h`; seconds without a unit.
+/// A number with `ms`, `s`, `m`, `h` or `d`; seconds without a unit.
 pub(crate) fn duration(text: &str) -> Result<Duration, String> {
     let wrong = || format!("invalid time {text:?}: expected 30, 1.5s, 200ms, 2m or 1h");
     let number_ends = text
@@ -91,10 +91,24 @@ pub(crate) fn duration(text: &str) -> Result<Duration, String> {
         "" | "s" => 1.0,
         "m" => 60.0,
         "h" => 3600.0,
+        "d" => 86_400.0,
         _ => return Err(wrong()),
     };
     let number: f64 = number.parse().map_err(|_| wrong())?;
     Duration::try_from_secs_f64(number * seconds).map_err(|_| wrong())
+}
+
+/// `HH:MM`, as the time since midnight.
+pub(crate) fn time_of_day(text: &str) -> Result<Duration, String> {
+    let parts = text
+        .split_once(':')
+        .map(|(hours, minutes)| (hours.parse(), minutes.parse()));
+    match parts {
+        Some((Ok(hours @ ..24), Ok(minutes @ ..60))) => {
+            Ok(Duration::from_secs(hours * 3_600 + minutes * 60))
+        }
+        _ => Err(format!("invalid time of day {text:?}: expected 03:00")),
+    }
 }
 
 #[cfg(test)]
@@ -109,6 +123,7 @@ mod tests {
             ("200ms", 200),
             ("2m", 120_000),
             ("1h", 3_600_000),
+            ("1d", 86_400_000),
             ("0", 0),
         ] {
             assert_eq!(duration(text), Ok(Duration::from_millis(millis)), "{text}");
@@ -117,7 +132,7 @@ mod tests {
             "",
             "s",
             "-1",
-            "1d",
+            "1w",
             "1 s",
             "inf",
             "nan",
@@ -126,6 +141,15 @@ mod tests {
             "99999999999999999999h",
         ] {
             assert!(duration(text).is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn times_of_day_are_hours_and_minutes() {
+        assert_eq!(time_of_day("03:30"), Ok(Duration::from_secs(12_600)));
+        assert_eq!(time_of_day("23:59"), Ok(Duration::from_secs(86_340)));
+        for text in ["", "3", "24:00", "03:60", "3:x", "-1:00", "03:00:00"] {
+            assert!(time_of_day(text).is_err(), "{text}");
         }
     }
 }

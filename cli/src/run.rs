@@ -1,4 +1,4 @@
-//! `quorlock run` and `quorlock check`.
+//! `quorlock run`, `quorlock once` and `quorlock check`.
 
 mod group;
 mod guardian;
@@ -11,13 +11,14 @@ use std::ffi::{CString, OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::process::{CommandExt, parent_id};
 use std::process::{Command, ExitCode, id};
+use std::time::Duration;
 use std::{env, fs, io};
 
 use nix::unistd::execvp;
-use quorlock::{CancelHandle, LockManager, ReleaseError};
+use quorlock::{CancelHandle, Hold, LockManager, Once, OnceError, ReleaseError};
 
 use crate::exit::{Exit, Failed};
-use crate::holding::{Check, Run};
+use crate::holding::{Check, Planned, Run};
 use crate::options::NodeArgs;
 use crate::run::group::ourselves;
 use crate::run::job::Job;
@@ -25,53 +26,139 @@ use crate::run::signals::{Event, Events};
 use crate::run::times::Times;
 use crate::stderr::say;
 use crate::taking::Held;
-use crate::{clock, lease, nested, nodes, show, waiting};
+use crate::{clock, lease, nested, nodes, seen, show, waiting};
 
 pub(crate) fn run(args: &NodeArgs, run: &Run) -> Result<ExitCode, Failed> {
-    let of_locks = nested::locks(args, &run.taking)?;
-    let settings = nodes::with_locks(args)?;
-    let times =
-        Times::new(settings.ttl, run.kill_after).map_err(|err| Failed::new(Exit::USAGE, err))?;
-    let cancel = CancelHandle::new();
-    let events = signals::listen(&cancel)?;
-    // Before the wait: a command that cannot be started needs no lock.
-    lease::new_path(&of_locks)?;
-    let ttl = settings.ttl;
-    let locks = settings.build()?;
-    let held = match take(run, &locks, &cancel, &events) {
+    let ready = Ready::new(args, run)?;
+    let held = waiting::take(&run.taking, &ready.locks, &ready.cancel);
+    let held = match ready.signalled().map_or(held, Err) {
         Err(failed) => return run.taking.end(failed, false),
         Ok(held) => held,
     };
-    // A lock that was handed over lasts for a second until its first extension, and TERM would be due. If this fails, the command is
-    // ended at the first look.
-    let now = clock::now();
-    if times.term_at(times.kill_at(now, held.hold.remaining())) <= now {
-        let _ = held.hold.extend(ttl);
-    }
-    let told = events.sender.clone();
-    held.hold.on_lost(move |_| {
-        let _ = told.send(Event::Lost);
-    });
-    let ended = Job::start(run, &held, of_locks, &events, times)
-        .map_err(|err| Failed::new(Exit::INTERNAL, format!("cannot start the command: {err}")))
-        .and_then(Job::finish);
+    let ended = ready.command(run, &held.hold, held.token, None);
     release(run, held, ended).map(ExitCode::from)
 }
 
-fn take(
-    run: &Run,
-    locks: &LockManager,
-    cancel: &CancelHandle,
-    events: &Events,
-) -> Result<Held, Failed> {
-    let held = waiting::take(&run.taking, locks, cancel);
-    // RACE: a signal that comes together with the lock ends us. After this line signals go to the command.
-    if cancel.is_cancelled()
-        && let Some(number) = events.signal()
-    {
-        return Err(Failed::new(Exit::signal(number), "a signal ended the wait"));
+/// `quorlock once`.
+pub(crate) fn once(args: &NodeArgs, once: &Planned) -> Result<ExitCode, Failed> {
+    let run = &once.run;
+    let taking = &run.taking;
+    taking.check()?;
+    let ([name], None, false) = (&taking.names[..], taking.permits, taking.shared) else {
+        return Err(Failed::new(
+            Exit::USAGE,
+            "give one name, no --shared and no --permits",
+        ));
+    };
+    let ready = Ready::new(args, run)?;
+    let job = once.job(&ready.locks, name).cancelled_by(&ready.cancel);
+    let ended = job.run(|held| {
+        if let Some(failed) = ready.signalled() {
+            return Err(failed);
+        }
+        match ready.command(run, held, held.token().get(), Some(held.period()))? {
+            0 => Ok(()),
+            status => Err(Failed::new(Exit(status), "")),
+        }
+    });
+    let failed = match ended {
+        Ok(Once::Ran(())) => return Ok(ExitCode::SUCCESS),
+        Ok(Once::Done(record)) => {
+            if taking.verbose {
+                say(&seen::run(name, Some(&record)));
+            }
+            return Ok(ExitCode::SUCCESS);
+        }
+        Ok(Once::Running(by)) => Failed::new(Exit::HELD, format!("{} runs it", seen::by(&by))),
+        // The command has said why.
+        Err(OnceError::Failed(failed)) if failed.reason.is_empty() => {
+            return Ok(failed.exit.code());
+        }
+        Err(OnceError::Failed(failed)) => failed,
+        Err(OnceError::NotAcquired(err)) => ready.signalled().unwrap_or_else(|| err.into()),
+        Err(err) => {
+            let exit = match err {
+                OnceError::Unsure { .. } => Exit::NO_QUORUM,
+                OnceError::Abandoned(_) => Exit::ABANDONED,
+                OnceError::NotRecorded { .. } => Exit::NOT_RECORDED,
+                _ => Exit::CONFIG,
+            };
+            Failed::new(exit, err)
+        }
+    };
+    taking.end(failed, false)
+}
+
+/// All that is there before the wait: a command that cannot be started needs no lock.
+struct Ready {
+    of_locks: String,
+    ttl: Duration,
+    times: Times,
+    cancel: CancelHandle,
+    events: Events,
+    locks: LockManager,
+}
+
+impl Ready {
+    fn new(args: &NodeArgs, run: &Run) -> Result<Ready, Failed> {
+        let of_locks = nested::locks(args, &run.taking)?;
+        let settings = nodes::with_locks(args)?;
+        let ttl = settings.ttl;
+        let times = Times::new(ttl, run.kill_after).map_err(|err| Failed::new(Exit::USAGE, err))?;
+        let cancel = CancelHandle::new();
+        let events = signals::listen(&cancel)?;
+        lease::new_path(&of_locks)?;
+        Ok(Ready {
+            of_locks,
+            ttl,
+            times,
+            cancel,
+            events,
+            locks: settings.build()?,
+        })
     }
-    held
+
+    /// RACE: a signal that comes together with the lock ends us. After this call signals go to the command.
+    fn signalled(&self) -> Option<Failed> {
+        let number = self.cancel.is_cancelled().then(|| self.events.signal())??;
+        Some(Failed::new(Exit::signal(number), "a signal ended the wait"))
+    }
+
+    /// Runs the command under the lock. Its status.
+    fn command(
+        &self,
+        run: &Run,
+        hold: &Hold,
+        token: u64,
+        period: Option<u64>,
+    ) -> Result<u8, Failed> {
+        let times = self.times;
+        // A lock that was handed over lasts for a second until its first extension, and TERM would be due. If this fails, the command is
+        // ended at the first look.
+        let now = clock::now();
+        if times.term_at(times.kill_at(now, hold.remaining())) <= now {
+            let _ = hold.extend(self.ttl);
+        }
+        let told = self.events.sender.clone();
+        hold.on_lost(move |_| {
+            let _ = told.send(Event::Lost);
+        });
+        let mut of_lock = vec![
+            ("QUORLOCK_NAME", run.taking.names.join(" ")),
+            ("QUORLOCK_FENCING_TOKEN", token.to_string()),
+        ];
+        of_lock.extend(period.map(|it| ("QUORLOCK_PERIOD", it.to_string())));
+        Job::start(
+            run,
+            hold,
+            &of_lock,
+            self.of_locks.clone(),
+            &self.events,
+            times,
+        )
+        .map_err(|err| Failed::new(Exit::INTERNAL, format!("cannot start the command: {err}")))
+        .and_then(Job::finish)
+    }
 }
 
 /// Releases the lock. A lock that is gone by now was lost.

@@ -2,10 +2,11 @@
 
 use std::str::Utf8Chunk;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use quorlock::error::{NodeCheck, NodeFailure, QuarantineReason};
 use quorlock::inspection::{InspectedNode, Inspection, Listing, LockState, StoredKey, StoredLock};
+use quorlock::once::RunRecord;
 use quorlock::{AcquireError, LockManager};
 use serde_json::{Value, json};
 
@@ -33,6 +34,26 @@ pub(crate) fn text(seen: &Inspection) -> String {
         not_on(seen),
         show::table(&header, seen.nodes().iter().map(cells))
     )
+}
+
+/// A line for the last run of a job.
+pub(crate) fn run(name: &str, run: Option<&RunRecord>) -> String {
+    let text = run.map_or("no run is recorded".to_owned(), |run| {
+        let ago = show::time(run.at.elapsed().unwrap_or_default());
+        format!("{run}, {ago} ago {}", shown(run.note.as_bytes()))
+    });
+    format!("{}: {}", shown(name.as_bytes()), text.trim_end())
+}
+
+pub(crate) fn run_object(name: &str, run: Option<&RunRecord>) -> Value {
+    let run = run.map(|run| {
+        let at = run.at.duration_since(SystemTime::UNIX_EPOCH);
+        json!({
+            "state": run.state.to_string(), "period": run.period, "token": run.token.get(), "by": run.by,
+            "at": at.unwrap_or_default().as_secs_f64(), "note": run.note,
+        })
+    });
+    json!({ "quorlock": 1, "name": name, "run": run })
 }
 
 pub(crate) fn name(seen: &Inspection) -> String {

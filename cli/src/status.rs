@@ -21,7 +21,8 @@ Exit status: 0 a majority of the servers answered for each name; 69 no majority
 Examples:
   quorlock status nightly-report            holder, remaining time, waiting clients
   quorlock status --watch deploy backup     every second, until interrupted
-  quorlock status --permits 5 mail-server   holders of the permits of a semaphore")]
+  quorlock status --permits 5 mail-server   holders of the permits of a semaphore
+  quorlock status --once nightly-report     last run of a job")]
 pub(crate) struct Status {
     /// The locks
     #[arg(required = true, value_name = "NAME")]
@@ -29,6 +30,9 @@ pub(crate) struct Status {
     /// The names are semaphores with N permits
     #[arg(long, value_name = "N")]
     permits: Option<usize>,
+    /// Show the last run of `quorlock once` instead of the lock
+    #[arg(long, conflicts_with = "permits")]
+    once: bool,
     /// Repeat until interrupted
     #[arg(long)]
     watch: bool,
@@ -57,6 +61,15 @@ pub(crate) fn run(args: &NodeArgs, status: &Status) -> Result<ExitCode, Failed> 
 fn look(locks: &LockManager, status: &Status) -> Result<(String, bool), Failed> {
     let (mut parts, mut unknown) = (Vec::new(), false);
     for name in &status.names {
+        if status.once {
+            let run = locks.once(name).last_run()?;
+            parts.push(if status.json {
+                seen::run_object(name, run.as_ref()).to_string()
+            } else {
+                seen::run(name, run.as_ref())
+            });
+            continue;
+        }
         let all = seen::of(locks, name, status.permits)?;
         unknown |= all.iter().any(|it| it.state() == LockState::Unknown);
         parts.push(match (&all[..], status.permits, status.json) {

@@ -115,7 +115,7 @@ impl Taking {
         }
     }
 
-    fn check(&self) -> Result<(), Failed> {
+    pub(crate) fn check(&self) -> Result<(), Failed> {
         let usage = |reason: &str| Err(Failed::new(Exit::USAGE, reason));
         match (&self.names[..], self.shared, self.permits) {
             (names, ..) if names.iter().any(String::is_empty) => {

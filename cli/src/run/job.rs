@@ -5,7 +5,7 @@ use std::process::{Command, Stdio};
 use std::sync::mpsc::RecvTimeoutError;
 use std::time::Duration;
 
-use quorlock::LostReason;
+use quorlock::{Hold, LostReason};
 use rustix::io::Errno;
 use rustix::process::{Pid, Signal, WaitOptions, WaitStatus, kill_process, wait};
 use signal_hook::consts::SIGPIPE;
@@ -20,7 +20,6 @@ use crate::run::terminal::Terminal;
 use crate::run::times::Times;
 use crate::signals::is_ignored;
 use crate::stderr::say;
-use crate::taking::Held;
 use crate::{clock, lease};
 
 /// The argument of the helper that becomes the command.
@@ -58,7 +57,9 @@ struct Ending {
 
 pub(crate) struct Job<'a> {
     run: &'a Run,
-    held: &'a Held,
+    hold: &'a Hold,
+    /// Variables that tell of the lock.
+    of_lock: &'a [(&'static str, String)],
     events: &'a Events,
     times: Times,
     lease: Lease,
@@ -80,7 +81,8 @@ impl<'a> Job<'a> {
     /// Starts the command and its guardian.
     pub(crate) fn start(
         run: &'a Run,
-        held: &'a Held,
+        hold: &'a Hold,
+        of_lock: &'a [(&'static str, String)],
         of_locks: String,
         events: &'a Events,
         times: Times,
@@ -103,9 +105,11 @@ impl<'a> Job<'a> {
             Some(line) => command.args(parts(&shell(line))),
             None => command.args(&run.command),
         };
-        tell_of_lock(&mut command, run, held).env(VARIABLE, lease.path());
+        command
+            .envs(of_lock.iter().cloned())
+            .env(VARIABLE, lease.path());
         let group = Group(Pid::from_child(&command.spawn()?));
-        let kill_at = times.kill_at(clock::now(), held.hold.remaining());
+        let kill_at = times.kill_at(clock::now(), hold.remaining());
         guardian.watch(group, times.guardian_at(kill_at))?;
         let mut terminal = Terminal::ours();
         terminal.give_if_used(group);
@@ -116,7 +120,8 @@ impl<'a> Job<'a> {
         }
         Ok(Job {
             run,
-            held,
+            hold,
+            of_lock,
             events,
             times,
             lease,
@@ -177,10 +182,10 @@ impl<'a> Job<'a> {
     fn look(&mut self) {
         // Read before the lock: see `Times::kill_at`.
         let now = clock::now();
-        if let Err(lost) = self.held.hold.check() {
+        if let Err(lost) = self.hold.check() {
             self.lose(now, lost.reason);
         } else if self.ending.is_none() {
-            let kill_at = self.times.kill_at(now, self.held.hold.remaining());
+            let kill_at = self.times.kill_at(now, self.hold.remaining());
             if GRAIN < kill_at.abs_diff(self.kill_at) {
                 self.set_kill_at(kill_at);
             }
@@ -372,7 +377,9 @@ impl<'a> Job<'a> {
             return;
         };
         let mut command = shell(line);
-        tell_of_lock(&mut command, self.run, self.held).env("QUORLOCK_LOST", reason);
+        command
+            .envs(self.of_lock.iter().cloned())
+            .env("QUORLOCK_LOST", reason);
         command.stdin(Stdio::null());
         std::os::unix::process::CommandExt::process_group(&mut command, 0);
         match command.spawn() {
@@ -403,13 +410,6 @@ fn parts(command: &Command) -> Vec<&std::ffi::OsStr> {
     std::iter::once(command.get_program())
         .chain(command.get_args())
         .collect()
-}
-
-fn tell_of_lock<'c>(command: &'c mut Command, run: &Run, held: &Held) -> &'c mut Command {
-    let (names, token) = (run.taking.names.join(" "), held.token.to_string());
-    command
-        .env("QUORLOCK_NAME", names)
-        .env("QUORLOCK_FENCING_TOKEN", token)
 }
 
 /// The status, as in shells.

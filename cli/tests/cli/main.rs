@@ -9,6 +9,7 @@ mod change;
 mod doctor;
 mod hold;
 mod ls;
+mod once;
 mod one_spoiled;
 mod release;
 mod run;
