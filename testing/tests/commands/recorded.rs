@@ -155,7 +155,7 @@ impl World {
             assert!(job.run(|_| Err::<(), _>("failed")).is_err());
             let _ = job.again(true).run(|_| Ok::<_, String>(()))?;
             // The others copy it.
-            self.recorders[1].send(command([b"DEL", b"quorlock:done:a"]));
+            self.recorders[1].send(command([b"DEL", &b"quorlock:done:a"[..]]));
         }
         drop(own.mutex("a").lock()?);
         Ok(())
