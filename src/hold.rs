@@ -347,7 +347,9 @@ impl Hold {
         let first = self.first_at.map(|it| moment.until(it));
         let soonest = renewal.into_iter().chain(first).min();
         let retry = self.retry_at.map(|it| moment.until(it));
-        let due = soonest.map(|it| retry.unwrap_or(it));
+        // A failed check is repeated too, of a lease without renewal.
+        let repeats = soonest.is_some() || self.checked_at.is_some();
+        let due = retry.filter(|_| repeats).or(soonest);
         let check = self.check_in(now, servers);
         let wait = due.into_iter().chain(check).fold(left, Duration::min);
         Some((wait, check == Some(Duration::ZERO)))

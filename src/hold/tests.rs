@@ -441,6 +441,32 @@ fn c4_an_answer_before_a_step_during_the_check_leaves_the_doubt() {
     assert!(hold.on_due(world.now(), &world).is_some());
 }
 
+/// Its servers were too slow for the check.
+#[test]
+fn c4_a_failed_check_is_repeated_soon_with_and_without_renewal() {
+    for renewed in [true, false] {
+        let mut world = World::new();
+        let terms = Terms {
+            renewed,
+            ..world.terms()
+        };
+        let mut hold = world.won(terms, &[0, 1, 2], TTL);
+        world.pass(ms(100));
+        assert!(hold.on_due(world.now(), &world).is_none());
+        world.step(0);
+        world.step(1);
+        let check = hold.on_due(world.now(), &world).unwrap();
+        hold.on_sent(&check, check.to);
+
+        world.pass(ms(50));
+        hold.fail_overdue(world.now(), &world);
+
+        assert!(hold.is_held());
+        let next = hold.next_in(world.now(), &world);
+        assert!(next.is_some_and(|it| it <= ms(25)), "{renewed} {next:?}");
+    }
+}
+
 fn check_pause() -> Duration {
     lease::check_pause(TTL)
 }
