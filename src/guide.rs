@@ -14,6 +14,9 @@ pub mod choosing {}
 #[doc = include_str!("guide/safety.md")]
 pub mod safety {}
 
+#[doc = include_str!("guide/fencing.md")]
+pub mod fencing {}
+
 #[doc = include_str!("guide/waiting.md")]
 pub mod waiting {}
 

@@ -122,7 +122,7 @@ fn bit(node: NodeId) -> u32 {
 /// A number that grows with every holder of a lock.
 ///
 /// Pass it to the storage that the lock protects, and let the storage reject smaller numbers than the largest it has seen. A
-/// holder that was paused for too long then cannot overwrite its successor's work. See [`guide::safety`](crate::guide::safety).
+/// holder that was paused for too long then cannot overwrite its successor's work. See [`guide::fencing`](crate::guide::fencing).
 ///
 /// Numbers are not consecutive and stay below 2^53, for languages with floating-point numbers.
 #[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
@@ -133,6 +133,12 @@ impl FencingToken {
     #[must_use]
     pub fn get(self) -> u64 {
         self.0
+    }
+
+    /// The number for a signed column, such as `bigint`. Tokens of this crate fit; a larger number becomes `i64::MAX`.
+    #[must_use]
+    pub fn as_i64(self) -> i64 {
+        i64::try_from(self.0).unwrap_or(i64::MAX)
     }
 }
 

@@ -110,6 +110,7 @@ mod call;
 mod config;
 mod engine;
 pub mod error;
+pub mod fence;
 pub mod guide;
 mod hold;
 mod ids;
