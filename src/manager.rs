@@ -336,7 +336,7 @@ impl Admin<'_> {
     ///
     /// **Two can be at work after this.** Another caller gets the lock at once. The old holder continues until its next
     /// extension, after a third of its ttl, finds the lock [lost](crate::LostReason::Gone). Only storage that checks [fencing
-    /// tokens](crate::guide::safety) rejects the old holder from the first moment. Use this for a lock whose holder is
+    /// tokens](crate::guide::fencing) rejects the old holder from the first moment. Use this for a lock whose holder is
     /// dead, or whose keys have no expiry.
     ///
     /// Each node deletes the inspected values only: a later holder keeps the lock. A lock of [several

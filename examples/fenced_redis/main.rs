@@ -7,7 +7,7 @@
 //! starts four servers on this machine and ends them again: three for the lock, and a fourth that holds the data. A
 //! server with data is no node of the lock: it does one thing, and checks the token of every writer.
 //!
-//! What to copy is in `store.rs` and its two scripts. `fenced_sqlite` has the same store in SQL.
+//! What to copy is in `store.rs`. `fenced_sqlite` has the same store in SQL.
 
 mod store;
 

@@ -1,30 +1,29 @@
-//! The store of the example `fenced_redis` once more, as a row of a SQLite database: two statements, which the guide shows.
-//! The row remembers the largest fencing token it has seen.
+//! The store of the example `fenced_redis` once more, in a SQLite database: each holder registers its fencing token first, in
+//! the transaction of what follows.
 
 use std::path::Path;
 use std::time::Duration;
 use std::{error, fmt};
 
 use quorlock::FencingToken;
-use rusqlite::{Connection, OptionalExtension};
+use quorlock::fence::{SQLITE, Stale};
+use rusqlite::{Connection, OptionalExtension, Transaction, TransactionBehavior, params};
 
-/// A new holder registers its token and reads. No row: a larger token was here.
-const ENTER: &str = "UPDATE tickets SET token = ?1 WHERE token <= ?1 RETURNING left";
-/// Check, write and record are one statement, and so one transaction.
-const WRITE: &str = "UPDATE tickets SET left = ?2, token = ?1 WHERE token <= ?1";
+/// The row in the table of tokens: the lock's name, or any other.
+const NAME: &str = "tickets";
 
 /// The number of tickets in a new database.
 pub const AT_FIRST: i64 = 10;
 
-/// A database with one row: how many tickets are left, and the largest token seen.
+/// A database with one row: how many tickets are left. Beside it the table of [`SQLITE`].
 pub struct Tickets {
     db: Connection,
 }
 
 /// What a holder that has registered its token may do. There is no other way to read and then write.
 pub struct Entered<'a> {
-    store: &'a Tickets,
-    token: i64,
+    store: &'a mut Tickets,
+    token: FencingToken,
     /// As it was read after the token was registered.
     pub left: i64,
 }
@@ -39,40 +38,34 @@ impl Tickets {
         let db = Connection::open(file)?;
         // Another program writes: wait for it.
         db.busy_timeout(Duration::from_secs(10))?;
+        db.execute_batch(SQLITE.create)?;
         db.execute_batch(
             "CREATE TABLE IF NOT EXISTS tickets (
                  id    INTEGER PRIMARY KEY CHECK (id = 1),
-                 left  INTEGER NOT NULL,
-                 token INTEGER NOT NULL
+                 left  INTEGER NOT NULL
              ) STRICT",
         )?;
         db.execute(
-            "INSERT OR IGNORE INTO tickets (id, left, token) VALUES (1, ?1, 0)",
+            "INSERT OR IGNORE INTO tickets (id, left) VALUES (1, ?1)",
             [AT_FIRST],
         )?;
         Ok(Tickets { db })
     }
 
-    /// Registers the token of a new holder and reads, in one statement.
+    /// Registers the token of a new holder and reads, in one transaction.
     ///
     /// # Errors
     ///
     /// A larger token was registered, or the database failed.
-    pub fn enter(&self, token: FencingToken) -> Result<Entered<'_>, StoreError> {
-        // Tokens are below 2^53: they fit.
-        let token = i64::try_from(token.get()).unwrap_or(i64::MAX);
-        match self
-            .db
-            .query_row(ENTER, [token], |row| row.get(0))
-            .optional()?
-        {
-            Some(left) => Ok(Entered {
-                store: self,
-                token,
-                left,
-            }),
-            None => Err(self.refused(token)),
-        }
+    pub fn enter(&mut self, token: FencingToken) -> Result<Entered<'_>, StoreError> {
+        let transaction = self.begin(token)?;
+        let left = transaction.query_row("SELECT left FROM tickets", [], |row| row.get(0))?;
+        transaction.commit()?;
+        Ok(Entered {
+            store: self,
+            token,
+            left,
+        })
     }
 
     /// For a program that only looks.
@@ -86,11 +79,21 @@ impl Tickets {
             .query_row("SELECT left FROM tickets", [], |row| row.get(0))?)
     }
 
-    fn refused(&self, token: i64) -> StoreError {
-        let seen = self
-            .db
-            .query_row("SELECT token FROM tickets", [], |row| row.get(0));
-        seen.map_or_else(StoreError::from, |seen| StoreError::Refused { token, seen })
+    /// A transaction for a holder, until whose end no other one begins. Rolled back if the holder is stale.
+    fn begin(&mut self, ours: FencingToken) -> Result<Transaction<'_>, StoreError> {
+        // Not `Deferred`: it would look at the tokens before it waits.
+        let behavior = TransactionBehavior::Immediate;
+        let transaction = self.db.transaction_with_behavior(behavior)?;
+        let accepted = transaction
+            .prepare_cached(SQLITE.register)?
+            .query_row(params![NAME, ours.as_i64()], |row| row.get::<_, i64>(0))
+            .optional()?;
+        if accepted.is_some() {
+            return Ok(transaction);
+        }
+        let seen = transaction.query_row(SQLITE.largest, [NAME], |row| row.get(0))?;
+        let seen = Some(seen);
+        Err(StoreError::Stale(Stale { ours, seen }))
     }
 }
 
@@ -99,16 +102,12 @@ impl Entered<'_> {
     ///
     /// # Errors
     ///
-    /// A larger token was registered meanwhile, or the database failed.
+    /// A larger token was registered since, or the database failed.
     pub fn sell(self) -> Result<(), StoreError> {
-        match self
-            .store
-            .db
-            .execute(WRITE, [self.token, self.left.saturating_sub(1)])?
-        {
-            0 => Err(self.store.refused(self.token)),
-            _ => Ok(()),
-        }
+        let transaction = self.store.begin(self.token)?;
+        let left = self.left.saturating_sub(1);
+        transaction.execute("UPDATE tickets SET left = ?1", [left])?;
+        Ok(transaction.commit()?)
     }
 }
 
@@ -116,12 +115,7 @@ impl Entered<'_> {
 #[derive(Debug)]
 pub enum StoreError {
     /// A holder with a larger token was here.
-    Refused {
-        /// What was offered.
-        token: i64,
-        /// What has been seen.
-        seen: i64,
-    },
+    Stale(Stale),
     /// The database failed.
     Db(rusqlite::Error),
 }
@@ -129,12 +123,7 @@ pub enum StoreError {
 impl fmt::Display for StoreError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            StoreError::Refused { token, seen } => {
-                write!(
-                    f,
-                    "refused: token {token} is smaller than {seen}, seen here"
-                )
-            }
+            StoreError::Stale(stale) => stale.fmt(f),
             StoreError::Db(err) => err.fmt(f),
         }
     }
@@ -175,15 +164,9 @@ mod tests {
     }
 
     #[test]
-    fn the_guide_shows_what_is_tested_here() {
-        let page = include_str!("../../src/guide/safety.md");
-        assert!(page.contains(ENTER) && page.contains(WRITE));
-    }
-
-    #[test]
     fn f6_a_smaller_token_is_refused_once_a_larger_one_is_registered() {
         let file = TempDb::new("smaller");
-        let (first, second) = (
+        let (mut first, mut second) = (
             Tickets::open(&file.0).unwrap(),
             Tickets::open(&file.0).unwrap(),
         );
@@ -191,23 +174,13 @@ mod tests {
         let quick = second.enter(token(34)).unwrap();
         assert_eq!((slow.left, quick.left), (AT_FIRST, AT_FIRST));
 
+        let (ours, seen) = (token(33), Some(34));
+        let stale = Stale { ours, seen };
         // Nothing has been written with 34, and still nothing with 33 may be written.
-        assert!(matches!(
-            slow.sell(),
-            Err(StoreError::Refused {
-                token: 33,
-                seen: 34
-            })
-        ));
-        assert_eq!(first.left().unwrap(), AT_FIRST);
+        assert!(matches!(slow.sell(), Err(StoreError::Stale(it)) if it == stale));
+        assert_eq!(quick.store.left().unwrap(), AT_FIRST);
         quick.sell().unwrap();
-        assert!(matches!(
-            first.enter(token(33)),
-            Err(StoreError::Refused {
-                token: 33,
-                seen: 34
-            })
-        ));
+        assert!(matches!(first.enter(token(33)), Err(StoreError::Stale(it)) if it == stale));
         // The same holder may come again, and the next one.
         first.enter(token(34)).unwrap().sell().unwrap();
         first.enter(token(35)).unwrap().sell().unwrap();
@@ -224,14 +197,12 @@ mod tests {
         thread::scope(|scope| {
             for _ in 0..4 {
                 scope.spawn(|| {
-                    let store = Tickets::open(&file.0).unwrap();
+                    let mut store = Tickets::open(&file.0).unwrap();
                     for _ in 0..50 {
                         let result = store.enter(token(tokens.fetch_add(1, Ordering::SeqCst)));
                         match result.and_then(Entered::sell) {
                             Ok(()) => sold.fetch_add(1, Ordering::SeqCst),
-                            Err(StoreError::Refused { .. }) => {
-                                refused.fetch_add(1, Ordering::SeqCst)
-                            }
+                            Err(StoreError::Stale(_)) => refused.fetch_add(1, Ordering::SeqCst),
                             Err(StoreError::Db(err)) => panic!("{err}"),
                         };
                     }

@@ -9,7 +9,7 @@ use crate::lock::hold::{Hold, LockGuard, contains};
 /// It is a [`Hold`], kept, lost, released and dropped like any other, and can be sent to another thread. The data that
 /// you read is the work of one writer *if the guard is still valid afterwards*: read, then [`check`](Hold::check), then
 /// use the result. Storage must reject a writer that continues after the loss of its lock: see
-/// [`guide::safety`](crate::guide::safety#readers).
+/// [`guide::fencing`](crate::guide::fencing#readers).
 ///
 /// Readers have no fencing token. They have the number of the [last writer](ReadGuard::last_writer).
 #[doc(alias = "RwLockReadGuard")]
@@ -32,7 +32,7 @@ impl ReadGuard {
     /// For actions on the data read: a reader that was paused and continues after the loss of its lock acts on replaced
     /// data. Storage that keeps the largest [fencing token](LockGuard::fencing_token) of writers and rejects smaller
     /// numbers rejects such a reader too. Readers need not register there, and several have the same number. See
-    /// [`guide::safety`](crate::guide::safety#readers), also for numbers that readers can register.
+    /// [`guide::fencing`](crate::guide::fencing#readers), also for numbers that readers can register.
     ///
     /// Valid as long as the nodes keep their counters: see [`Builder::fencing_ttl`](crate::Builder::fencing_ttl).
     /// Before the first writer it is a number below that writer's token.

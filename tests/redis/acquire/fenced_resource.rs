@@ -67,7 +67,9 @@ fn child_that_is_stopped_before_it_writes() {
     ));
     wait_for_parent();
     match entered.sell() {
-        Err(StoreError::Refused { seen, .. }) => say(format_args!("refused, because of {seen}")),
+        Err(StoreError::Stale(stale)) => {
+            say(format_args!("refused, because of {}", stale.seen.unwrap()))
+        }
         other => say(format_args!("not refused: {other:?}")),
     }
     say(format_args!("{:?}", reason(guard.check())));
@@ -90,10 +92,10 @@ fn f6_a_lock_that_ran_out_is_refused_by_the_resource_until_it_is_taken_again() -
     let guard = second.mutex("tickets").lock()?;
     second_store.enter(guard.fencing_token())?.sell()?;
 
-    assert!(matches!(entered.sell(), Err(StoreError::Refused { .. })));
+    assert!(matches!(entered.sell(), Err(StoreError::Stale(_))));
     assert!(matches!(
         first_store.enter(stale.fencing_token()),
-        Err(StoreError::Refused { .. })
+        Err(StoreError::Stale(_))
     ));
     guard.release()?;
     drop(stale);
@@ -120,7 +122,7 @@ fn f6_no_accepted_write_is_lost_however_holders_overlap() -> TestResult {
                     let token = FencingToken::from(tokens.fetch_add(1, Ordering::SeqCst));
                     match store.enter(token).and_then(Entered::sell) {
                         Ok(()) => sold.fetch_add(1, Ordering::SeqCst),
-                        Err(StoreError::Refused { .. }) => refused.fetch_add(1, Ordering::SeqCst),
+                        Err(StoreError::Stale(_)) => refused.fetch_add(1, Ordering::SeqCst),
                         Err(StoreError::Server(err)) => panic!("{err}"),
                     };
                 }
