@@ -87,7 +87,7 @@ const OBLIGATIONS: &[(char, usize)] = &[
     ('I', 8),
     ('J', 4),
     ('K', 7),
-    ('L', 6),
+    ('M', 6),
 ];
 /// Modules of test code, which may use whatever they test.
 const TEST_MODULES: &[&str] = &["tests", "checked"];

@@ -132,7 +132,8 @@ impl Planned {
             }
             (.., keep) => job.keep(keep.unwrap_or_default()),
         };
-        let job = job.wait_for(self.run.taking.wait.unwrap_or_default());
+        let taking = &self.run.taking;
+        let job = job.wait_for(taking.wait.filter(|_| !taking.no_wait).unwrap_or_default());
         if self.at_most_once {
             job.at_most_once()
         } else {

@@ -89,7 +89,7 @@ pub enum OnceError<T, E> {
     /// Too many nodes have lost their data since the period began: one that is gone may have had the record of a run. Only
     /// with [`at_most_once`](crate::once::Job::at_most_once) or [`WhenUnsure::Refuse`](crate::once::WhenUnsure::Refuse).
     #[error(
-        "may have run: no majority of nodes has kept its data since the period began: {}",
+        "may have run: no majority has kept its data since the period began: {}",
         Rows(nodes)
     )]
     Unsure {
@@ -382,7 +382,7 @@ impl Job {
                 }
                 warn!(
                     self.fanout().journal,
-                    "{:?}: runs, perhaps again: no majority of servers has kept its data since the period began: {}",
+                    "{:?}: runs, perhaps again: no majority has kept its data since the period began: {}",
                     self.inner.spec.name,
                     Rows(&nodes)
                 );

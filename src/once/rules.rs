@@ -465,7 +465,7 @@ mod tests {
     }
 
     #[test]
-    fn l1_one_node_is_enough_for_done_whatever_it_has_lost() {
+    fn m1_one_node_is_enough_for_done_whatever_it_has_lost() {
         for period in [7, 8] {
             for state in ["done", "failed"] {
                 let shown = text(state, period, 5, 9);
@@ -483,7 +483,7 @@ mod tests {
     }
 
     #[test]
-    fn l2_nothing_is_known_from_a_majority_that_is_ours_old_and_readable() {
+    fn m2_nothing_is_known_from_a_majority_that_is_ours_old_and_readable() {
         let old = job(500, "");
         let earlier = job(500, &text("done", 6, 5, 9));
         let not = [
@@ -514,7 +514,7 @@ mod tests {
     }
 
     #[test]
-    fn l5_a_begun_run_is_for_a_person_unless_it_is_to_be_repeated() {
+    fn m5_a_begun_run_is_for_a_person_unless_it_is_to_be_repeated() {
         let shown = text("begun", 7, 5, 9);
         let jobs = || [job(0, &shown), job(0, ""), job(0, "")];
         assert_eq!(
@@ -537,7 +537,7 @@ mod tests {
     }
 
     #[test]
-    fn l6_one_wrong_clock_never_decides_the_time() {
+    fn m6_one_wrong_clock_never_decides_the_time() {
         let median = |times: &[u64], down: usize, own| {
             let shown = times.iter().map(|time| JobRecord {
                 time: *time,

@@ -17,7 +17,7 @@ fn status(output: &Output) -> Option<i32> {
 }
 
 #[test]
-fn l1_a_command_runs_once_per_period_and_status_shows_the_run() -> TestResult {
+fn m1_a_command_runs_once_per_period_and_status_shows_the_run() -> TestResult {
     let servers = Servers::start(3)?;
     let shown = |json: bool| {
         let json = json.then_some("--json");
@@ -64,7 +64,7 @@ fn l1_a_command_runs_once_per_period_and_status_shows_the_run() -> TestResult {
 }
 
 #[test]
-fn l1_a_command_that_fails_is_run_by_the_next_call_unless_failures_count() -> TestResult {
+fn m1_a_command_that_fails_is_run_by_the_next_call_unless_failures_count() -> TestResult {
     let servers = Servers::start(3)?;
     for _ in 0..2 {
         let failed = once(&servers, &["--", "sh", "-c", "exit 7"]).output()?;
@@ -79,7 +79,7 @@ fn l1_a_command_that_fails_is_run_by_the_next_call_unless_failures_count() -> Te
 }
 
 #[test]
-fn l4_a_call_beside_a_run_says_so_or_waits_for_it() -> TestResult {
+fn m4_a_call_beside_a_run_says_so_or_waits_for_it() -> TestResult {
     let servers = Servers::start(3)?;
     let folder = tempfile::tempdir()?;
     let gate = folder.path().join("gate");
@@ -103,7 +103,7 @@ fn l4_a_call_beside_a_run_says_so_or_waits_for_it() -> TestResult {
 }
 
 #[test]
-fn l5_a_run_at_most_once_that_was_broken_off_needs_a_person() -> TestResult {
+fn m5_a_run_at_most_once_that_was_broken_off_needs_a_person() -> TestResult {
     let servers = Servers::start(3)?;
     let broken = once(&servers, &["--at-most-once", "--", "false"]).output()?;
     assert_eq!(status(&broken), Some(1));
@@ -119,7 +119,7 @@ fn l5_a_run_at_most_once_that_was_broken_off_needs_a_person() -> TestResult {
 }
 
 #[test]
-fn l3_a_success_that_no_majority_records_has_a_status_of_its_own() -> TestResult {
+fn m3_a_success_that_no_majority_records_has_a_status_of_its_own() -> TestResult {
     let servers = Servers::start(3)?;
     // The servers go away with the command's last step.
     let pids: Vec<_> = servers

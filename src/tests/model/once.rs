@@ -360,7 +360,7 @@ impl World for Period {
 }
 
 #[test]
-fn l1_l3_l4_no_course_of_a_period_has_two_successes_or_is_found_done_without_one() {
+fn m1_m3_m4_no_course_of_a_period_has_two_successes_or_is_found_done_without_one() {
     let restarts = if long() { 3 } else { 2 };
     let mistake = Mistake::None;
     let found = Period { mistake, restarts }.search(State::default());

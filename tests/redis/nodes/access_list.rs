@@ -551,7 +551,7 @@ fn b11_a_check_of_a_user_with_the_lists_of_the_guide_finds_nothing_to_be_refused
 }
 
 #[test]
-fn l1_the_first_list_is_enough_for_jobs() -> TestResult {
+fn m1_the_first_list_is_enough_for_jobs() -> TestResult {
     needs!(AccessLists);
     let place = Place::new();
     place.set_user("");

@@ -38,7 +38,7 @@ fn fail(job: &Job) -> Outcome<u64> {
 }
 
 #[test]
-fn l1_a_job_runs_once_and_every_other_manager_finds_it_done() -> TestResult {
+fn m1_a_job_runs_once_and_every_other_manager_finds_it_done() -> TestResult {
     let (servers, locks) = start_connected(3, builder);
     let others = connected(builder(servers.urls()).owner_label("other"), 3);
     let ran = locks.once("report").every(HOUR).run(|run| {
@@ -74,7 +74,7 @@ fn l1_a_job_runs_once_and_every_other_manager_finds_it_done() -> TestResult {
 }
 
 #[test]
-fn l1_a_run_that_fails_panics_or_is_not_recorded_is_repeated_by_the_next_caller() -> TestResult {
+fn m1_a_run_that_fails_panics_or_is_not_recorded_is_repeated_by_the_next_caller() -> TestResult {
     let (servers, locks) = start_connected(3, builder);
     assert_eq!(
         fail(&hourly(&locks)),
@@ -95,7 +95,7 @@ fn l1_a_run_that_fails_panics_or_is_not_recorded_is_repeated_by_the_next_caller(
 }
 
 #[test]
-fn l1_a_failure_that_counts_is_found_as_a_failure() -> TestResult {
+fn m1_a_failure_that_counts_is_found_as_a_failure() -> TestResult {
     let (_servers, locks) = start_connected(3, builder);
     assert_matches!(
         fail(&hourly(&locks).failures_count(true)),
@@ -111,7 +111,7 @@ fn l1_a_failure_that_counts_is_found_as_a_failure() -> TestResult {
 }
 
 #[test]
-fn l1_periods_fire_times_and_orders_are_told_apart() -> TestResult {
+fn m1_periods_fire_times_and_orders_are_told_apart() -> TestResult {
     let (_servers, locks) = start_connected(3, builder);
     let now = SystemTime::now();
     let fired = |ago: u64| locks.once("fired").fire_time(now - secs(ago));
@@ -153,7 +153,7 @@ fn l1_periods_fire_times_and_orders_are_told_apart() -> TestResult {
 }
 
 #[test]
-fn l1_the_next_period_is_run_again() -> TestResult {
+fn m1_the_next_period_is_run_again() -> TestResult {
     let (_servers, locks) = start_connected(3, builder);
     let job = locks.once("report").every(secs(1));
     let mut ran = Vec::new();
@@ -173,7 +173,7 @@ fn l1_the_next_period_is_run_again() -> TestResult {
 }
 
 #[test]
-fn l4_a_second_caller_leaves_the_job_to_the_first_or_waits_for_its_end() -> TestResult {
+fn m4_a_second_caller_leaves_the_job_to_the_first_or_waits_for_its_end() -> TestResult {
     let (_servers, locks) = start_connected(3, |urls| builder(urls).owner_label("first"));
     for fails in [false, true] {
         let job = || locks.once(format!("job-{fails}")).every(HOUR);
@@ -212,7 +212,7 @@ fn l4_a_second_caller_leaves_the_job_to_the_first_or_waits_for_its_end() -> Test
 }
 
 #[test]
-fn l4_a_fleet_that_races_never_leaves_a_period_without_a_run() -> TestResult {
+fn m4_a_fleet_that_races_never_leaves_a_period_without_a_run() -> TestResult {
     let servers = Servers::start(3)?;
     let fleet: Vec<_> = repeat(8, || connected(builder(servers.urls()), 3));
     for round in 0..40 {
@@ -234,7 +234,7 @@ fn l4_a_fleet_that_races_never_leaves_a_period_without_a_run() -> TestResult {
 }
 
 #[test]
-fn l3_a_record_that_comes_late_is_not_written_over_another_holder() -> TestResult {
+fn m3_a_record_that_comes_late_is_not_written_over_another_holder() -> TestResult {
     let (servers, locks) = start_connected(3, |urls| with_ttl(urls, secs(2)));
     let ended = hourly(&locks).run(|run| {
         // As after a pause longer than the ttl.
@@ -261,7 +261,7 @@ fn l3_a_record_that_comes_late_is_not_written_over_another_holder() -> TestResul
 
 /// Its keys stay, as a late grant might leave them.
 #[test]
-fn l3_a_record_behind_the_end_of_the_lease_is_no_success() -> TestResult {
+fn m3_a_record_behind_the_end_of_the_lease_is_no_success() -> TestResult {
     let (servers, locks) = start_connected(3, |urls| with_ttl(urls, secs(2)));
     let ended = hourly(&locks).renew(false).run(|run| {
         command_all(&servers, &["PERSIST", "report"]);
@@ -279,7 +279,7 @@ fn l3_a_record_behind_the_end_of_the_lease_is_no_success() -> TestResult {
 }
 
 #[test]
-fn l3_a_run_that_no_majority_can_record_keeps_its_value() -> TestResult {
+fn m3_a_run_that_no_majority_can_record_keeps_its_value() -> TestResult {
     let (servers, locks) = start_connected(3, |urls| with_ttl(urls, secs(2)));
     let ended = hourly(&locks).run(|_| {
         servers.iter().take(2).for_each(|it| it.kill().unwrap());
@@ -296,7 +296,7 @@ fn l3_a_run_that_no_majority_can_record_keeps_its_value() -> TestResult {
 }
 
 #[test]
-fn l3_a_record_reaches_a_majority_although_a_node_with_the_lock_has_died() -> TestResult {
+fn m3_a_record_reaches_a_majority_although_a_node_with_the_lock_has_died() -> TestResult {
     let (servers, locks) = start_connected(3, builder);
     let ended = hourly(&locks).run(|_| {
         // The lock is on two nodes, and one of them dies.
@@ -314,7 +314,7 @@ fn l3_a_record_reaches_a_majority_although_a_node_with_the_lock_has_died() -> Te
 }
 
 #[test]
-fn l5_a_run_at_most_once_that_was_broken_off_is_left_to_a_person() -> TestResult {
+fn m5_a_run_at_most_once_that_was_broken_off_is_left_to_a_person() -> TestResult {
     let (servers, locks) = start_connected(3, builder);
     let job = || hourly(&locks).at_most_once();
     assert_matches!(fail(&job()), Err(OnceError::Failed(_)));
@@ -334,7 +334,7 @@ fn l5_a_run_at_most_once_that_was_broken_off_is_left_to_a_person() -> TestResult
 }
 
 #[test]
-fn l5_the_begin_of_a_run_at_most_once_is_on_a_majority_before_the_closure_is_called() -> TestResult
+fn m5_the_begin_of_a_run_at_most_once_is_on_a_majority_before_the_closure_is_called() -> TestResult
 {
     let (servers, locks) = start_connected(3, builder);
     servers[2].kill()?;
@@ -353,7 +353,7 @@ fn l5_the_begin_of_a_run_at_most_once_is_on_a_majority_before_the_closure_is_cal
 }
 
 #[test]
-fn l1_of_many_threads_that_pay_an_order_one_does() -> TestResult {
+fn m1_of_many_threads_that_pay_an_order_one_does() -> TestResult {
     let (_servers, locks) = start_connected(3, builder);
     let paid = Arc::new(Mutex::new(Vec::new()));
     thread::scope(|scope| {
@@ -374,7 +374,7 @@ fn l1_of_many_threads_that_pay_an_order_one_does() -> TestResult {
 }
 
 #[test]
-fn l2_a_record_that_cannot_be_read_is_no_proof_of_anything() -> TestResult {
+fn m2_a_record_that_cannot_be_read_is_no_proof_of_anything() -> TestResult {
     let (servers, locks) = start_connected(3, builder);
     let job = || hourly(&locks).when_unsure(WhenUnsure::Refuse);
     for garbage in [
