@@ -315,7 +315,7 @@ mod tests {
     const ONCE_A_DAY: Plan = Plan::Every(Duration::from_secs(86_400));
 
     fn hours(hours: u64) -> Duration {
-        Duration::from_secs(hours * 3_600)
+        Duration::from_secs(3_600).saturating_mul(u32::try_from(hours).unwrap())
     }
 
     #[test]
