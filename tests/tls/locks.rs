@@ -23,8 +23,8 @@ fn a_lock_is_taken_refused_to_others_extended_handed_over_and_released() -> Test
         guard.unwrap().release().unwrap();
         second.stats().notices
     });
-    eventually("the other waits", || {
-        first.stats().waiting == 0 && nodes.servers.holders("quorlock:waiting:report") != 0
+    eventually("the other waits on all servers", || {
+        first.stats().waiting == 0 && nodes.servers.holders("quorlock:waiting:report") == 3
     });
     guard.release()?;
 
