@@ -187,7 +187,7 @@ impl LockManager {
     /// use std::time::Duration;
     /// use quorlock::Once;
     ///
-    /// let hours = |it| Duration::from_secs(it * 3_600);
+    /// let hours = |it: u64| Duration::from_secs(it * 3_600);
     /// let report = locks.once("nightly-report").every(hours(24)).at(hours(3));
     /// match report.run(|run| std::io::Result::Ok(run.token()))? {
     ///     Once::Ran(token) => println!("written with token {token}"),
@@ -338,7 +338,7 @@ impl Job {
     /// };
     /// assert_eq!(pay()?, Once::Ran(12));
     /// let Once::Done(record) = pay()? else { panic!() };
-    /// assert_eq!(record.note(), "receipt 12");
+    /// assert_eq!(record.note, "receipt 12");
     /// # Ok(())
     /// # }
     /// # run(&quorlock_testing::Nodes::start(3).manager().build().unwrap()).unwrap();

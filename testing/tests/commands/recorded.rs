@@ -150,12 +150,14 @@ impl World {
         assert!(own.list("*")?.locks().len() >= 2);
         other.admin().release(&own.mutex("a").inspect()?)?;
         drop((permits, guard));
-        for locks in [own, other] {
-            let job = locks.once("a").every(LIFE).at_most_once();
+        for (locks, name) in [(own, "a"), (other, "b")] {
+            let job = locks.once(name).every(LIFE).at_most_once();
             assert!(job.run(|_| Err::<(), _>("failed")).is_err());
-            let _ = job.again(true).run(|_| Ok::<_, String>(()))?;
+            let _ = job.clone().again(true).run(|_| Ok::<_, String>(()))?;
             // The others copy it.
-            self.recorders[1].send(command([b"DEL", &b"quorlock:done:a"[..]]));
+            let record = format!("quorlock:done:{name}");
+            self.recorders[1].send(command([b"DEL", record.as_bytes()]));
+            let _ = job.run(|_| Ok::<_, String>(()))?;
         }
         drop(own.mutex("a").lock()?);
         Ok(())

@@ -5,6 +5,8 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::thread;
+use std::time::Duration;
 
 use devnodes::eventually;
 use quorlock::fence::MYSQL;
@@ -187,6 +189,8 @@ fn wait_until_blocked(mariadb: &MariaDb, process: i64) {
          WHERE trx_mysql_thread_id = {process} AND trx_state = 'LOCK WAIT'"
     );
     eventually("the session waits for a row", || {
+        // InnoDB shows an old state to whoever looks again within 100 ms.
+        thread::sleep(Duration::from_millis(150));
         session.run(&sql, &[]) == Ok(Some(1))
     });
 }
