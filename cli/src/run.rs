@@ -62,14 +62,13 @@ pub(crate) fn once(args: &NodeArgs, once: &Planned) -> Result<ExitCode, Failed> 
         }
     });
     let failed = match ended {
-        Ok(Once::Ran(())) => return Ok(ExitCode::SUCCESS),
-        Ok(Once::Done(record)) => {
-            if taking.verbose {
+        Ok(Once::Running(by)) => Failed::new(Exit::HELD, format!("{} runs it", seen::by(&by))),
+        Ok(done) => {
+            if let (Once::Done(record), true) = (done, taking.verbose) {
                 say(&seen::run(name, Some(&record)));
             }
             return Ok(ExitCode::SUCCESS);
         }
-        Ok(Once::Running(by)) => Failed::new(Exit::HELD, format!("{} runs it", seen::by(&by))),
         // The command has said why.
         Err(OnceError::Failed(failed)) if failed.reason.is_empty() => {
             return Ok(failed.exit.code());

@@ -65,12 +65,7 @@ impl Plan {
     pub(crate) fn due(self, at: Duration, made_at: Option<SystemTime>, now: u64) -> Due {
         let (kind, period, first, life) = match self {
             Plan::Every(every) => {
-                let [length, at, slack] = [
-                    every,
-                    at,
-                    SLACK.min(every.checked_div(4).unwrap_or_default()),
-                ]
-                .map(micros);
+                let [length, at, slack] = [every, at, SLACK.min(every.mul_f64(0.25))].map(micros);
                 let since = now.saturating_add(slack).saturating_sub(at);
                 let period = since.checked_div(length).unwrap_or_default();
                 let age = since.checked_rem(length).unwrap_or_default();
