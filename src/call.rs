@@ -539,6 +539,10 @@ impl Call {
             self.asked.barred = quarantined;
             return self.lose(LossReason::NoQuorum, view, now);
         };
+        // RACE: T1, a worker, takes the grants in time; T2, this call, runs again behind the end of the lease.
+        if now.moment.has_reached(use_until) {
+            return self.lose(LossReason::TooLate, view, now);
+        }
         // RACE: T1, this call, is refused by a node and enters its list; T2 releases the lock there, and the node hands it
         // over to T1; T1 raises its token and finds the key there. It has the short life of a hand-over.
         let handed = counted.without(asked.votes().nodes_with(Answer::is_granted));

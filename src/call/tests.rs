@@ -726,6 +726,25 @@ fn refusals_of_a_quarantined_majority_are_no_votes_and_the_open_nodes_decide() {
 }
 
 /// Each needs its first extension within a short life.
+/// All grants come in time, and the machine sleeps before the call looks at them.
+#[test]
+fn a_call_that_runs_again_behind_the_end_of_its_lease_wins_nothing() {
+    let world = World::new();
+    for (ends, wins) in [(Duration::from_secs(1), true), (TTL, false)] {
+        let mut call = first();
+        let asked = ask(&mut call, &world);
+        answer(&mut call, &asked, [GRANTED, GRANTED, GRANTED]);
+
+        let next = call.next(&world, after(Now::read(), ends));
+
+        assert_eq!(matches!(next, Next::Won(_)), wins, "{next:?}");
+        let why = call.lost.as_ref().map(|lost| lost.why);
+        assert_eq!(why, (!wins).then_some(LossReason::TooLate));
+        let gives_back = matches!(&next, Next::TakeBack(it) if it.to == all());
+        assert_eq!(gives_back, !wins, "{next:?}");
+    }
+}
+
 #[test]
 fn h5_a_hand_over_beyond_the_limit_of_rounds_is_claimed() {
     let world = World::new();
