@@ -447,8 +447,10 @@ fn d13_one_name_that_is_gone_at_a_majority_is_a_loss_and_the_others_are_released
         servers.holders("b") == 3 && locks.stats().healed == 1
     });
     servers.iter().take(2).for_each(|it| del(it, "b"));
-    assert!(guard.extend(secs(20)).is_err());
+    // An extension of the renewal thread may be between the two answers that show the loss.
+    let _ = guard.extend(secs(20));
 
+    eventually("the loss is found", || !guard.is_valid());
     assert_eq!(reason(guard.check()), Err(LostReason::Gone));
     drop(guard);
     wait_until_nowhere(&servers, &NAMES);
