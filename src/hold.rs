@@ -116,6 +116,8 @@ pub(crate) struct Hold {
     open: Option<Extension>,
     /// Nodes without an answer to a renewal. Its retries skip them.
     owed: NodeSet,
+    /// Nodes on which an extension has set a key since the last confirmed one.
+    set: NodeSet,
     retry_at: Option<Moment>,
     /// Time of the last check of a lock in doubt.
     checked_at: Option<Tick>,
@@ -144,6 +146,7 @@ impl Hold {
             is_handed_over,
             open: None,
             owed: NodeSet::default(),
+            set: NodeSet::default(),
             retry_at: None,
             checked_at: None,
             is_unset: false,
@@ -453,6 +456,7 @@ impl Hold {
             .promises
             .note(node, answer, kept, token, moment, in_doubt);
         if is_anew {
+            self.set.insert(node);
             self.news.push(News::Healed(node));
         }
         if is_gone && self.promises.are_gone() {
@@ -484,6 +488,7 @@ impl Hold {
         self.retry_at = None;
         // The next renewal is no retry: a hanging node refuses its command.
         self.owed = NodeSet::default();
+        self.set = NodeSet::default();
         self.open.take_if(|it| it.promise.round <= round);
         let again = self.unextended.take() == Some(true);
         let took = self.promises.age(now);
@@ -515,6 +520,11 @@ impl Hold {
             self.is_unset = !gone.is_empty()
                 && (promise.number < self.number || !gone.both(unasked()).is_empty());
         }
+    }
+
+    /// Nodes whose keys are in the way of others when too few nodes have the lock.
+    pub(crate) fn left_behind(&self) -> NodeSet {
+        self.promises.gone().union(self.set)
     }
 
     /// Whether a step has changed the next one.

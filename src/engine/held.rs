@@ -207,7 +207,7 @@ impl HoldInner {
                     // ones that the extension has set do not.
                     match why {
                         LostReason::ShutDown => self.release_rest(&state, state.hold.reached),
-                        LostReason::Gone => self.release_rest(&state, state.hold.promises.gone()),
+                        LostReason::Gone => self.release_rest(&state, state.hold.left_behind()),
                         _ => {}
                     }
                     Event::Lost { lock, held, why }

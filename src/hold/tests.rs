@@ -312,6 +312,40 @@ fn g8_removed_keys_of_a_majority_are_a_loss_although_the_extension_sets_them() {
     }
 }
 
+/// RACE: T1, a node, grants the lock, and its answer is under way; T2 removes the keys; T3 sends an extension, behind
+/// which the grant does not count.
+#[test]
+fn g8_a_loss_leaves_no_key_that_its_extension_has_set_without_a_promise() {
+    let world = World::new();
+    let mut hold = world.won(world.terms(), &[1, 2], TTL);
+    let extension = world.extend(&mut hold, TTL);
+    for index in 0..3 {
+        world.answer(&mut hold, &extension, index, &SET);
+    }
+    assert_eq!(world.left(&hold), Err(LostReason::Gone));
+    assert_eq!(hold.left_behind(), nodes(0..3));
+}
+
+#[test]
+fn a_set_key_stays_if_an_extension_behind_the_next_one_finds_others_gone() {
+    let world = World::new();
+    let mut hold = world.won(world.terms(), &[0, 1], TTL);
+    let first = world.extend(&mut hold, TTL);
+    for (index, answer) in [(0, &YES), (1, &YES), (2, &SET)] {
+        world.answer(&mut hold, &first, index, answer);
+    }
+    let second = world.extend(&mut hold, TTL);
+    for index in [0, 1, 2] {
+        world.answer(&mut hold, &second, index, &YES);
+    }
+    let third = world.extend(&mut hold, TTL);
+    for index in 0..2 {
+        world.answer(&mut hold, &third, index, &GONE);
+    }
+    assert_eq!(world.left(&hold), Err(LostReason::Gone));
+    assert_eq!(hold.left_behind(), nodes(0..2));
+}
+
 #[test]
 fn d7_a_key_that_was_set_counts_at_once_where_none_was_promised() {
     let mut world = World::new();
