@@ -1,5 +1,7 @@
 //! Limit of the rounds under way.
 
+use std::time::Duration;
+
 use crate::time::Tick;
 
 /// First limit, enough for the usual load of a machine: without a time-out fewer calls never wait for their turn.
@@ -8,10 +10,13 @@ const FIRST: usize = 128;
 const MIN: usize = 4;
 /// Number of answered rounds that raise the limit by one, if the limit is not lower.
 const ANSWERED_FOR_ONE: usize = 32;
+/// A timeout that comes so long after the one before shows a pause of the machine, and no load that lasts.
+const ALONE: Duration = Duration::from_secs(10);
 /// More than the threads that a process can have.
 const MAX: usize = 1 << 20;
 
-/// Halved by a time-out, raised by one per 32 rounds answered while calls wait. Rounds under way at a cut show nothing
+/// Halved by a time-out, raised by one per 32 rounds answered while calls wait; after a lone time-out by one per round, up to
+/// where it was. Rounds under way at a cut show nothing
 /// about the new limit, so they cause no further cut.
 #[derive(Debug)]
 pub(crate) struct RoundLimit {
@@ -19,6 +24,8 @@ pub(crate) struct RoundLimit {
     /// Rounds answered while calls wait, since the last change of the limit.
     answered: usize,
     cut_at: Option<Tick>,
+    /// Up to here each answered round raises it.
+    recovers_to: usize,
 }
 
 impl Default for RoundLimit {
@@ -27,6 +34,7 @@ impl Default for RoundLimit {
             rounds: FIRST,
             answered: 0,
             cut_at: None,
+            recovers_to: 0,
         }
     }
 }
@@ -35,7 +43,12 @@ impl RoundLimit {
     /// Notes a round answered by a majority while calls wait.
     pub(crate) fn on_answered(&mut self) {
         self.answered = self.answered.saturating_add(1);
-        if ANSWERED_FOR_ONE.min(self.rounds) <= self.answered {
+        let needed = if self.rounds < self.recovers_to {
+            1
+        } else {
+            ANSWERED_FOR_ONE.min(self.rounds)
+        };
+        if needed <= self.answered {
             self.rounds = self.rounds.saturating_add(1).min(MAX);
             self.answered = 0;
         }
@@ -46,6 +59,12 @@ impl RoundLimit {
     pub(crate) fn on_timeout(&mut self, asked: Tick, now: Tick, under_way: usize) {
         if self.cut_at.is_none_or(|cut_at| cut_at <= asked) {
             let used = self.rounds.min(under_way);
+            let is_alone = |it| ALONE <= now.saturating_duration_since(it);
+            self.recovers_to = if self.cut_at.is_none_or(is_alone) {
+                used
+            } else {
+                0
+            };
             self.rounds = (used / 2).max(MIN).min(self.rounds);
             self.answered = 0;
             self.cut_at = Some(now);
@@ -64,8 +83,6 @@ impl RoundLimit {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use super::*;
     use crate::time;
 
@@ -93,6 +110,29 @@ mod tests {
             limit.on_timeout(start, start, 1);
         }
         assert_eq!(limit.rounds, MIN);
+    }
+
+    #[test]
+    fn h5_a_lone_timeout_is_made_up_for_by_as_many_answers_and_the_next_one_is_not() {
+        let start = time::tick();
+        let mut limit = RoundLimit::of(200);
+        limit.on_timeout(start, start, 200);
+        assert_eq!(limit.rounds, 100);
+        (0..100).for_each(|_| limit.on_answered());
+        assert_eq!(limit.rounds, 200);
+        (0..ANSWERED_FOR_ONE).for_each(|_| limit.on_answered());
+        assert_eq!(limit.rounds, 201, "what was never tried takes its time");
+
+        let soon = start + Duration::from_secs(1);
+        limit.on_timeout(soon, soon, 200);
+        (0..ANSWERED_FOR_ONE).for_each(|_| limit.on_answered());
+        assert_eq!(limit.rounds, 101);
+
+        let later = soon + ALONE;
+        limit.on_timeout(later, later, 200);
+        assert_eq!(limit.rounds, 50);
+        (0..51).for_each(|_| limit.on_answered());
+        assert_eq!(limit.rounds, 101);
     }
 
     #[test]
