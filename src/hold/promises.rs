@@ -122,7 +122,8 @@ impl Promises {
         if let Some(new) = new {
             let old = entry.promise.unwrap_or(new);
             let is_later = old.round < new.round;
-            let is_longer = now.until(old.until) <= now.until(new.until);
+            // Not as long by one of two clocks: whoever waits for the old end would miss it by the other.
+            let is_longer = now.until(old.until) < now.until(new.until);
             entry.promise = Some(Promise {
                 round: old.round.max(new.round),
                 sent: if is_later { new.sent } else { old.sent },

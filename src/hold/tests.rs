@@ -176,6 +176,26 @@ fn d1_extensions_that_different_majorities_confirmed_last_to_the_later_promise()
     assert_eq!(world.left(&hold), Ok(ms(30_000)));
 }
 
+/// RACE: T1 extends for its holder; T2, the renewal, extends a fixed lease to the same end, which is earlier by the other
+/// clock; T1 looks whether its own end is confirmed, with another lag between its readings of the clocks.
+#[test]
+fn d5_an_end_that_is_earlier_by_one_of_two_clocks_does_not_replace_the_other() {
+    let world = World::new();
+    let at = |boot, wall| Moment::at(ms(boot), ms(wall));
+    let until = |round, until| Promise {
+        round,
+        sent: world.now(),
+        until,
+        number: 7,
+    };
+    let (holders, renewals) = (until(1, at(10, 20)), until(2, at(10, 19)));
+    let mut promises = Promises::new(1);
+    for promise in [holders, renewals] {
+        promises.note(node(0), &YES, Some(promise), 7, at(5, 14), |_| false);
+    }
+    assert!(promises.confirm(&holders, at(5, 15)));
+}
+
 #[test]
 fn d1_a_promise_counts_from_before_its_send() {
     let mut world = World::new();
