@@ -116,8 +116,8 @@ pub(crate) struct Hold {
     open: Option<Extension>,
     /// Nodes without an answer to a renewal. Its retries skip them.
     owed: NodeSet,
-    /// Nodes on which an extension has set a key since the last confirmed one.
-    set: NodeSet,
+    /// Nodes that got the key anew from an extension, since the last confirmed one.
+    healed: NodeSet,
     retry_at: Option<Moment>,
     /// Time of the last check of a lock in doubt.
     checked_at: Option<Tick>,
@@ -146,7 +146,7 @@ impl Hold {
             is_handed_over,
             open: None,
             owed: NodeSet::default(),
-            set: NodeSet::default(),
+            healed: NodeSet::default(),
             retry_at: None,
             checked_at: None,
             is_unset: false,
@@ -456,7 +456,7 @@ impl Hold {
             .promises
             .note(node, answer, kept, token, moment, in_doubt);
         if is_anew {
-            self.set.insert(node);
+            self.healed.insert(node);
             self.news.push(News::Healed(node));
         }
         if is_gone && self.promises.are_gone() {
@@ -488,7 +488,7 @@ impl Hold {
         self.retry_at = None;
         // The next renewal is no retry: a hanging node refuses its command.
         self.owed = NodeSet::default();
-        self.set = NodeSet::default();
+        self.healed = NodeSet::default();
         self.open.take_if(|it| it.promise.round <= round);
         let again = self.unextended.take() == Some(true);
         let took = self.promises.age(now);
@@ -522,9 +522,9 @@ impl Hold {
         }
     }
 
-    /// Nodes whose keys are in the way of others when too few nodes have the lock.
+    /// Nodes on which a loss leaves a key that an extension has set: it protects no work, and keeps others out.
     pub(crate) fn left_behind(&self) -> NodeSet {
-        self.promises.gone().union(self.set)
+        self.promises.gone().union(self.healed)
     }
 
     /// Whether a step has changed the next one.

@@ -203,8 +203,8 @@ impl HoldInner {
                 }
                 News::Lost(why) => {
                     let held = now.moment.since(self.win.sent.moment);
-                    // Keys stay until the guard is dropped or they expire: the protected work may continue. But removed
-                    // ones that the extension has set do not.
+                    // Keys stay until the guard is dropped or they expire: the protected work may continue. Those that
+                    // an extension has set do not.
                     match why {
                         LostReason::ShutDown => self.release_rest(&state, state.hold.reached),
                         LostReason::Gone => self.release_rest(&state, state.hold.left_behind()),

@@ -122,7 +122,8 @@ impl Promises {
         if let Some(new) = new {
             let old = entry.promise.unwrap_or(new);
             let is_later = old.round < new.round;
-            // Not as long by one of two clocks: whoever waits for the old end would miss it by the other.
+            // RACE: T1, the holder, asks for an end; T2, the renewal, for one that is the same by one of two clocks and
+            // earlier by the other; T1 compares its end by the other. Therefore the later end has to be later now.
             let is_longer = now.until(old.until) < now.until(new.until);
             entry.promise = Some(Promise {
                 round: old.round.max(new.round),

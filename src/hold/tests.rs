@@ -335,7 +335,7 @@ fn g8_removed_keys_of_a_majority_are_a_loss_although_the_extension_sets_them() {
 /// RACE: T1, a node, grants the lock, and its answer is under way; T2 removes the keys; T3 sends an extension, behind
 /// which the grant does not count.
 #[test]
-fn g8_a_loss_leaves_no_key_that_its_extension_has_set_without_a_promise() {
+fn d6_a_loss_leaves_no_key_that_its_extension_has_set_without_a_promise() {
     let world = World::new();
     let mut hold = world.won(world.terms(), &[1, 2], TTL);
     let extension = world.extend(&mut hold, TTL);

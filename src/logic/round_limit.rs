@@ -10,21 +10,21 @@ const FIRST: usize = 128;
 const MIN: usize = 4;
 /// Number of answered rounds that raise the limit by one, if the limit is not lower.
 const ANSWERED_FOR_ONE: usize = 32;
-/// A timeout that comes so long after the one before shows a pause of the machine, and no load that lasts.
+/// Two time-outs that are further apart than this show pauses of a machine, and no lasting load.
 const ALONE: Duration = Duration::from_secs(10);
 /// More than the threads that a process can have.
 const MAX: usize = 1 << 20;
 
-/// Halved by a time-out, raised by one per 32 rounds answered while calls wait; after a lone time-out by one per round, up to
-/// where it was. Rounds under way at a cut show nothing
-/// about the new limit, so they cause no further cut.
+/// Halved by a time-out, raised by one per 32 rounds answered while calls wait; after a lone time-out by one per round, up
+/// to the rounds that were under way. Rounds under way at a cut show nothing about the new limit, so they cause no
+/// further cut.
 #[derive(Debug)]
 pub(crate) struct RoundLimit {
     pub(crate) rounds: usize,
     /// Rounds answered while calls wait, since the last change of the limit.
     answered: usize,
     cut_at: Option<Tick>,
-    /// Up to here each answered round raises it.
+    /// After a lone time-out each answered round raises the limit up to here.
     recovers_to: usize,
 }
 
