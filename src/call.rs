@@ -539,15 +539,21 @@ impl Call {
             self.asked.barred = quarantined;
             return self.lose(LossReason::NoQuorum, view, now);
         };
-        // RACE: T1, a worker, takes the grants in time; T2, this call, runs again behind the end of the lease.
-        if now.moment.has_reached(use_until) {
-            return self.lose(LossReason::TooLate, view, now);
-        }
         // RACE: T1, this call, is refused by a node and enters its list; T2 releases the lock there, and the node hands it
         // over to T1; T1 raises its token and finds the key there. It has the short life of a hand-over.
         let handed = counted.without(asked.votes().nodes_with(Answer::is_granted));
-        let reached = owner.reached.union(asked.reached);
         let gone = gone.union(quarantined.iter().map(|it| it.0).collect());
+        let mut lasts_until = use_until;
+        if counted.without(handed).without(gone).len() < self.quorum() {
+            let life = self.terms.ttl.min(lease::FIRST_LIFE);
+            let end = lease::use_until(asked.sent.moment, life, self.terms.margin.of(life));
+            lasts_until = end.map_or(use_until, |it| it.earliest(use_until));
+        }
+        // RACE: T1, a worker, takes the grants in time; T2, this call, runs again behind the end of the lease.
+        if now.moment.has_reached(lasts_until) {
+            return self.lose(LossReason::TooLate, view, now);
+        }
+        let reached = owner.reached.union(asked.reached);
         let slot = asked.ballot.slot();
         let grants = asked
             .votes()

@@ -813,6 +813,34 @@ fn counters_ahead_are_raised_and_a_key_that_was_handed_over_meanwhile_has_a_shor
     assert_eq!(win.handed, [node(2)].into_iter().collect());
 }
 
+/// RACE: T1, this call, asks; T2, a node, refuses it and hands the lock over to it later, for a second; T1 raises its token on
+/// two nodes, and runs again behind that second.
+#[test]
+fn a13_a_raise_wins_nothing_behind_the_short_life_that_it_rests_on() {
+    for (taken, ends_early) in [([0, 2], true), ([0, 1], false)] {
+        for (passed, in_time) in [(900, true), (1_100, false)] {
+            let world = World::new();
+            let mut call = first();
+            let behind = Answer::Acquire(AcquireReply::Behind { counter: 1 << 52 });
+            let begin = Now::read();
+            let Next::Raise { round, .. } =
+                asked(&mut call, &world, [behind.clone(), behind, held(1)])
+            else {
+                panic!("no raise")
+            };
+            for number in taken {
+                let taken = Answer::Raise(crate::answer::RaiseReply::Taken);
+                call.on_answer(round, node(number), taken, true, begin);
+            }
+
+            let next = call.next(&world, after(begin, Duration::from_millis(passed)));
+
+            let wins = matches!(next, Next::Won(_));
+            assert_eq!(wins, in_time || !ends_early, "{taken:?} {passed} {next:?}");
+        }
+    }
+}
+
 #[test]
 fn an_answer_to_an_earlier_round_changes_nothing() {
     let world = World::new();
