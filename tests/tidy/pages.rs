@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::path::Path;
 
-use crate::{root, sources};
+use crate::{files, root, sources};
 
 /// Of a line of Markdown that is not in a table.
 const COLUMNS_MAX: usize = 120;
@@ -93,6 +93,36 @@ fn pages_beside_the_guide_have_short_lines_and_links_to_files_that_exist() {
             assert!(exists, "{page}: {link} does not exist");
         }
     }
+}
+
+/// In comments and pages, between backquotes.
+#[test]
+fn files_that_comments_and_pages_name_exist() {
+    let there: Vec<String> = sources("")
+        .iter()
+        .chain(&files(&root().join("src/wire/scripts")))
+        .map(|file| file.strip_prefix(root()).unwrap().display().to_string())
+        .collect();
+    let pages = ["ARCHITECTURE.md", "CONTRIBUTING.md"].map(|page| root().join(page));
+    let mut wrong = Vec::new();
+    for file in sources("").into_iter().chain(pages) {
+        let text = fs::read_to_string(&file).unwrap();
+        for name in text
+            .lines()
+            .flat_map(|line| line.split('`').skip(1).step_by(2))
+        {
+            let is_file = [".rs", ".lua"].iter().any(|end| name.ends_with(end));
+            let is_name = |it: char| it.is_ascii_alphanumeric() || "/._".contains(it);
+            if !is_file || !name.chars().all(is_name) || name.starts_with('.') {
+                continue;
+            }
+            let ends = |path: &String| path == name || path.ends_with(&format!("/{name}"));
+            if !there.iter().any(ends) {
+                wrong.push(format!("{}: {name}", file.display()));
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
 
 /// A window of 1,280 pixels has room for a hundred columns beside the list of contents.
