@@ -18,9 +18,9 @@
 //!
 //! A new connection passes one more gate: the settings of the server cost no lock, and its record fits this manager.
 //!
-//! A command for a stalled server does not come here (`availability.rs`). A message that hands a lock over
-//! passes gate 5, shows no clock step, and is a vote if its token and call are current (`Call::on_hand_over`). A won
-//! round checks gate 6 again (`Call::check`).
+//! A command for a stalled server does not come here (`availability.rs`). A message that hands a lock over has the
+//! version of gate 4, passes gates 5 and 6, shows no clock step, and is a vote if its token and call are current
+//! (`Call::on_hand_over`). A won round checks gate 6 again (`Call::check`).
 
 pub(crate) mod availability;
 pub(crate) mod pending_command;
