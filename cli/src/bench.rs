@@ -1,57 +1,38 @@
-//! `quorlock bench`: measures the cost of locks.
+//! `quorlock bench`: measures the cost of locks, to choose servers.
 
-mod measure;
-mod report;
-mod times;
-
-use std::collections::BTreeSet;
 use std::process::ExitCode;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU8, Ordering};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use indicatif::{ProgressBar, ProgressStyle};
-use quorlock::inspection::{StoredKey, StoredLock};
-use quorlock::{CancelHandle, LockManager};
-use serde_json::{Value, json};
+use hdrhistogram::Histogram;
+use quorlock::LockManager;
+use quorlock::error::NodeCheck;
 
-use crate::bench::measure::{Part, now};
-use crate::bench::report::Measured;
 use crate::exit::{Exit, Failed};
 use crate::options::{NodeArgs, duration};
 use crate::{nodes, show};
 
 /// The measurements. Each takes the same time.
-const PARTS: u32 = 4;
+const PARTS: u32 = 3;
 
-/// The shortest lifetime of counters, for those that cannot be deleted.
+/// The shortest lifetime of fencing counters, which are left on the servers.
 const COUNTERS_LIVE: Duration = Duration::from_secs(60);
 
-/// The last release is gone after a round trip.
-const CLEAN_UP_FOR: Duration = Duration::from_secs(5);
-const CLEAN_UP_LOOK: Duration = Duration::from_millis(10);
-
-const REDRAWN: Duration = Duration::from_millis(100);
+/// Digits of precision: times are at most 1 % too long.
+const DIGITS: u8 = 2;
 
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
-Measures, each for a quarter of the time:
-  - the round trip to each server
-  - a lock and its release, by one thread
-  - the same by several threads, each with its own lock
-  - the hand-over of a lock to a waiting client
+Measures round trips to each server, and locks with their releases by one thread and by several. \
+The servers work at full load, so choose a quiet hour. The locks have new, random names. Their \
+fencing counters expire within a minute, or within twice the max-ttl if that is longer. After an \
+interruption a lock expires within its ttl. If an access list limits the keys, give their --prefix.
 
-The servers work at full load, so choose a quiet hour. bench takes only locks with new, random names and prints these names \
-first. At the end, also after a signal, it deletes their keys. If it is killed or a server is down, the keys expire within a \
-minute, or within twice the max-ttl if that is longer. If an access list limits the keys, give their --prefix.
-
-Exit status: 0 measured; 69 no majority of the servers; 128+N signal N ended the measurement
+Exit status: 0 measured; 69 no majority of the servers
 
 Examples:
   quorlock bench                          five seconds, eight threads
-  quorlock bench --for 1m --threads 64    longer, with more threads
-  quorlock bench --for 1s --json          for programs")]
+  quorlock bench --for 1m --threads 64    longer, with more threads")]
 pub(crate) struct Bench {
     /// Number of threads in the part with several, 1 to 1000
     #[arg(long, value_name = "N", default_value_t = 8, value_parser = clap::value_parser!(u16).range(1..=1000))]
@@ -59,199 +40,118 @@ pub(crate) struct Bench {
     /// Time of all measurements
     #[arg(long = "for", value_name = "TIME", default_value = "5s", value_parser = duration)]
     time: Duration,
-    /// Write JSON
-    #[arg(long)]
-    pub(crate) json: bool,
 }
 
-pub(crate) fn run(args: &NodeArgs, bench: &Bench) -> Result<ExitCode, Failed> {
-    let Bench { threads, time, .. } = *bench;
-    let mut settings = nodes::without_locks(args)?;
-    let life = COUNTERS_LIVE.max(settings.max_ttl.saturating_mul(2));
-    settings.builder = settings.builder.clone().fencing_ttl(Some(life));
-    let clients = [settings.build()?, settings.build()?];
-    let (stop, signal) = (CancelHandle::new(), Arc::new(AtomicU8::new(0)));
-    listen(&stop, &signal)?;
+/// Times in nanoseconds.
+type Times = Histogram<u64>;
 
-    let plan = Plan {
-        id: fastrand::u64(..),
-        threads,
-        time,
-        life,
-    };
-    if bench.json {
-        show::say(&plan.object().to_string())?;
-    } else {
-        show::warn(&plan.text());
+pub(crate) fn run(args: &NodeArgs, bench: &Bench) -> Result<ExitCode, Failed> {
+    let mut settings = nodes::without_locks(args)?;
+    let counters_live = COUNTERS_LIVE.max(settings.max_ttl.saturating_mul(2));
+    settings.builder = settings.builder.fencing_ttl(Some(counters_live));
+    let locks = settings.build()?;
+    let id = fastrand::u64(..);
+    let name = |thread| format!("quorlock-bench-{id:016x}-{thread}");
+    // Connects before the measurement, and fails at once without a majority.
+    locks.mutex(name(0)).try_lock()?.release()?;
+    let time = show::time(bench.time);
+    show::warn(&format!("full load for the servers for {time}"));
+
+    let part = bench.time / PARTS;
+    let mut rows = Vec::new();
+    for (check, times) in round_trips(&locks, part) {
+        let failure = check.failure.map(|it| format!(": {it}"));
+        let what = format!("round trip to {} ({})", check.node, check.address);
+        rows.push(row(what + &failure.unwrap_or_default(), None, &times));
     }
-    let names = plan.names();
-    let measured = measure(&clients, &names, time, &stop);
-    let left = clean_up(&clients[0], &names)?;
-    let not_clean = (!left.is_empty()).then(|| {
-        format!(
-            "keys may be left on {}: they expire within {}",
-            left.join(", "),
-            show::time(life)
-        )
-    });
-    let measured = measured.map_err(|failed| match signal.load(Ordering::SeqCst) {
-        0 => failed,
-        number => Failed::new(Exit::signal(number), "a signal ended the measurement"),
-    });
-    match measured {
-        Ok(measured) if bench.json => show::say(&measured.object(&left).to_string())?,
-        Ok(measured) => {
-            not_clean.iter().for_each(|it| show::warn(it));
-            show::say(&measured.text())?;
-        }
-        Err(mut failed) => {
-            if let Some(not_clean) = not_clean {
-                failed.reason += &format!("; {not_clean}");
-            }
-            return Err(failed);
-        }
+    for threads in [1, bench.threads] {
+        let names: Vec<_> = (0..threads).map(name).collect();
+        let began = now();
+        let times = pairs(&locks, &names, part)?;
+        let what = format!("lock and release, threads: {threads}");
+        rows.push(row(what, Some(began.elapsed()), &times));
     }
+    let header = [
+        "WHAT",
+        "TIMES",
+        "PER SECOND",
+        "MEDIAN",
+        "90 %",
+        "99 %",
+        "LONGEST",
+    ];
+    show::say(&show::table(&header, rows))?;
     Ok(ExitCode::SUCCESS)
 }
 
-/// The work for the servers.
-struct Plan {
-    id: u64,
-    threads: u16,
-    time: Duration,
-    life: Duration,
+/// `total`: the time of all of them together.
+fn row(what: String, total: Option<Duration>, times: &Times) -> Vec<String> {
+    // Far below 2^53.
+    let per_second = total.map(|it| format!("{:.0}", times.len() as f64 / it.as_secs_f64()));
+    let mut row = vec![
+        what,
+        times.len().to_string(),
+        per_second.unwrap_or_default(),
+    ];
+    for percentage in [50.0, 90.0, 99.0, 100.0] {
+        let time = Duration::from_nanos(times.value_at_percentile(percentage));
+        row.push(show::time(time));
+    }
+    row
 }
 
-impl Plan {
-    /// The names of the locks, one for each thread.
-    fn names(&self) -> Vec<String> {
-        (1..=self.threads).map(|it| self.name(it)).collect()
+/// The round trips to each server, beside its last check.
+fn round_trips(locks: &LockManager, time: Duration) -> Vec<(NodeCheck, Times)> {
+    let began = now();
+    let checks = locks.check_nodes().into_iter();
+    let mut nodes: Vec<_> = checks.map(|check| (check, no_times())).collect();
+    while began.elapsed() < time {
+        for ((last, times), check) in nodes.iter_mut().zip(locks.check_nodes()) {
+            if let Some(round_trip) = check.round_trip {
+                add(times, round_trip);
+            }
+            *last = check;
+        }
     }
-
-    fn name(&self, number: u16) -> String {
-        format!("quorlock-bench-{:016x}-{number}", self.id)
-    }
-
-    fn text(&self) -> String {
-        let (first, threads) = (self.name(1), self.threads);
-        let (each, life) = (show::time(self.time / PARTS), show::time(self.life));
-        format!(
-            "\
-full load for the servers, {each} for each of:
-  round trips to each server
-  {first}, locked and released by one thread: two commands for each server
-  the same by {threads} threads, each with its own lock: names end with -1 to -{threads}
-  hand-overs of the first lock between two clients
-No other name is touched. The keys are deleted at the end, also after a signal; otherwise they expire within {life}."
-        )
-    }
-
-    fn object(&self) -> Value {
-        json!({
-            "quorlock": 1, "event": "begins", "names": format!("quorlock-bench-{:016x}-*", self.id), "seconds": self.time.as_secs_f64(),
-            "expire_within": self.life.as_secs_f64(),
-        })
-    }
+    nodes
 }
 
-fn measure(
-    clients: &[LockManager; 2],
-    names: &[String],
-    time: Duration,
-    stop: &CancelHandle,
-) -> Result<Measured, Failed> {
-    let [locks, other] = clients;
-    let (first, rest) = (
-        names.first().map_or("", String::as_str),
-        names.get(..1).unwrap_or_default(),
-    );
-    // Connects before the measurement, and fails at once without a majority.
-    for client in clients {
-        client
-            .mutex(first)
-            .cancelled_by(stop)
-            .try_lock()?
-            .release()?;
-    }
-    let bar = progress();
-    let part = |what: &'static str| {
-        bar.set_message(what);
-        bar.inc(1);
-        Part::begin(stop, time / PARTS)
+/// Locks and releases, each name in a thread of its own.
+fn pairs(locks: &LockManager, names: &[String], time: Duration) -> Result<Times, Failed> {
+    let began = now();
+    let of_one = |name: &String| -> Result<Times, Failed> {
+        let (lock, mut times) = (locks.mutex(name), no_times());
+        while times.is_empty() || began.elapsed() < time {
+            let began = now();
+            lock.lock()?.release()?;
+            add(&mut times, began.elapsed());
+        }
+        Ok(times)
     };
-    let nodes = measure::round_trips(locks, part("round trips"));
-    let single = measure::pairs(locks, rest, part("one thread"))?;
-    let several = measure::pairs(locks, names, part("several threads"))?;
-    let pair = single.times.percentile(50.0).unwrap_or_default();
-    let hand_over = measure::hand_over([locks, other], first, pair, part("hand-over"))?;
-    Ok(Measured {
-        nodes,
-        single,
-        several,
-        threads: names.len(),
-        hand_over,
+    thread::scope(|scope| {
+        let threads: Vec<_> = names
+            .iter()
+            .map(|name| thread::Builder::new().spawn_scoped(scope, move || of_one(name)))
+            .collect();
+        let mut all = no_times();
+        for thread in threads {
+            let times = thread?.join();
+            all += times.map_err(|_| Failed::new(Exit::INTERNAL, "a thread has ended"))??;
+        }
+        Ok(all)
     })
 }
 
-/// Deletes the keys of these names. Returns the servers that may have some left.
-fn clean_up(locks: &LockManager, names: &[String]) -> Result<Vec<String>, Failed> {
-    let is_clean =
-        |it: &StoredLock| it.key == StoredKey::Missing && it.counter.is_none() && it.waiting == 0;
-    let until = now() + CLEAN_UP_FOR;
-    let mut names: Vec<_> = names.iter().collect();
-    loop {
-        let (mut dirty, mut left) = (Vec::new(), BTreeSet::new());
-        for name in names {
-            let seen = locks.mutex(name).inspect()?;
-            let rows = seen.nodes().iter();
-            let mut unclean = rows.filter(|it| !it.stored.as_ref().is_ok_and(is_clean));
-            left.extend(
-                unclean
-                    .clone()
-                    .map(|it| format!("{} ({})", it.node, it.address)),
-            );
-            if unclean.all(|it| it.stored.is_err()) {
-                continue;
-            }
-            // RACE: a slow server may get the last release later, and recreate a key. So all names are checked once more.
-            locks.admin().release(&seen)?;
-            locks.admin().forget(&seen)?;
-            dirty.push(name);
-        }
-        if dirty.is_empty() || until < now() {
-            return Ok(left.into_iter().collect());
-        }
-        names = dirty;
-        thread::park_timeout(CLEAN_UP_LOOK);
-    }
+fn no_times() -> Times {
+    Times::new(DIGITS).expect("a valid number of digits")
 }
 
-/// On stderr, if that is a terminal. Cleared when it is dropped.
-fn progress() -> ProgressBar {
-    let bar = ProgressBar::new(PARTS.into());
-    if let Ok(style) =
-        ProgressStyle::with_template("{msg:16} {wide_bar} {elapsed} part {pos} of {len}")
-    {
-        bar.set_style(style);
-    }
-    bar.enable_steady_tick(REDRAWN);
-    bar
+fn add(times: &mut Times, time: Duration) {
+    // Fails where 64 bits of a time need more memory than there are addresses.
+    let _ = times.record(u64::try_from(time.as_nanos()).unwrap_or(u64::MAX));
 }
 
-/// From now on signals end the measurement, and its keys are deleted.
-#[cfg(unix)]
-fn listen(stop: &CancelHandle, signal: &Arc<AtomicU8>) -> Result<(), Failed> {
-    let (stop, signal) = (stop.clone(), Arc::clone(signal));
-    let tell = move |number, _| {
-        signal.store(u8::try_from(number).unwrap_or(0), Ordering::SeqCst);
-        stop.cancel();
-    };
-    crate::signals::on_each(crate::signals::ENDING, tell)?;
-    Ok(())
-}
-
-/// Without signals: after a kill the keys expire.
-#[cfg(not(unix))]
-fn listen(_: &CancelHandle, _: &Arc<AtomicU8>) -> Result<(), Failed> {
-    Ok(())
+#[expect(clippy::disallowed_methods, reason = "a program that measures")]
+fn now() -> Instant {
+    Instant::now()
 }

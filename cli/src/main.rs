@@ -10,7 +10,6 @@
 //! | `comfy-table` | tables as wide as the terminal | two small dependencies |
 //! | `ctor` | ignored signals of the starter | Rust's runtime changes SIGPIPE before `main`; no unsafe code here |
 //! | `hdrhistogram` | the times of `bench` | the usual one, with a known precision; two small dependencies |
-//! | `indicatif` | the progress bar of `bench` | the usual one; three small dependencies |
 //! | `nix` | blocks signals; starts a program with SIGPIPE as it is | `rustix` and Rust's library do not |
 //! | `serde`, `serde_json` | `--json` | the usual ones |
 //! | `signal-hook` | signals and their senders | no unsafe code here |
@@ -90,7 +89,7 @@ fn main() -> ExitCode {
             let reason = "not available on this system: it has no process groups";
             (false, Err(exit::Failed::new(Exit::USAGE, reason)))
         }
-        Command::Bench(it) => (it.json, bench::run(nodes, it)),
+        Command::Bench(it) => (false, bench::run(nodes, it)),
         Command::Completions(it) => (false, pages::completions(args::commands(|_| true), it)),
         Command::Doctor(it) => (it.json, doctor::run(nodes, it)),
         Command::Ls(it) => (it.json, ls::run(nodes, it)),

@@ -162,13 +162,6 @@ fn every_object_that_is_said_has_the_form_that_is_documented() -> TestResult {
             ),
             "vouch",
         );
-        let bench = quorlock(&servers)
-            .args(["bench", "--json", "--for", "200ms"])
-            .output()?;
-        for line in stdout(&bench).lines() {
-            assert_form(&serde_json::from_str(line)?, "bench");
-        }
-        assert_eq!(stdout(&bench).lines().count(), 2, "{}", stderr(&bench));
         let error = bare().args(["hold", "--json", "report"]).output()?;
         assert_form(&serde_json::from_slice(&error.stderr)?, "error");
 

@@ -188,11 +188,6 @@ impl Running {
         kill_process(self.pid(), signal).unwrap();
     }
 
-    /// Whether it has ended.
-    pub(crate) fn is_over(&mut self) -> bool {
-        self.child.try_wait().unwrap().is_some()
-    }
-
     /// Its status, once it has ended by itself; none if a signal has ended it.
     #[track_caller]
     pub(crate) fn status(&mut self) -> Option<i32> {
