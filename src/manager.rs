@@ -368,37 +368,4 @@ impl Admin<'_> {
     pub fn release(&self, seen: &Inspection) -> Result<Vec<NodeReport>, AcquireError> {
         self.engine.operate(|shared| shared.take_from(seen))
     }
-
-    /// Deletes the [inspected](crate::Mutex::inspect) fencing counters of a lock, so that nodes keep nothing of its
-    /// name.
-    ///
-    /// For names used once, by a test or a measurement: otherwise nodes keep a counter of each for the
-    /// [`fencing_ttl`](crate::Builder::fencing_ttl). **Not for a name that is used again soon**: the next fencing token
-    /// then comes from the clients' clocks. It is larger than the last one only if these clocks differ by less than the
-    /// time in between.
-    ///
-    /// Does nothing if the inspection shows a holder or a waiting call. Each node deletes the inspected counter only: a
-    /// later holder keeps its own. Call it for a slot of a [semaphore](crate::Semaphore::inspect) as well.
-    ///
-    /// Returns a row for each node: [`NodeAnswer::Released`](crate::error::NodeAnswer::Released) if the inspected
-    /// counter is gone, [`NodeAnswer::NotAsked`](crate::error::NodeAnswer::NotAsked) if there was none. Blocks for at
-    /// most one [response timeout](crate::Builder::response_timeout) per counter.
-    ///
-    /// # Errors
-    ///
-    /// A manager that was [shut down](LockManager::shutdown), or a forked process.
-    ///
-    /// # Examples
-    ///
-    /// ```
-    /// # fn run(locks: &quorlock::LockManager) -> Result<(), quorlock::AcquireError> {
-    /// locks.admin().forget(&locks.mutex("measurement-4711").inspect()?)?;
-    /// # Ok(())
-    /// # }
-    /// # run(&quorlock_testing::Nodes::start(3).manager().build().unwrap()).unwrap();
-    /// ```
-    #[doc(alias = "delete")]
-    pub fn forget(&self, seen: &Inspection) -> Result<Vec<NodeReport>, AcquireError> {
-        self.engine.operate(|shared| shared.delete_counters(seen))
-    }
 }

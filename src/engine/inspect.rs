@@ -11,8 +11,8 @@ use crate::engine::shared::ManagerState;
 use crate::engine::spec::{self, LockSpec};
 use crate::error::{AcquireError, NodeAnswer, NodeFailure, NodeReport};
 use crate::ids::NodeSet;
-use crate::inspection::{InspectedNode, Inspection, StoredKey};
-use crate::wire::{Command, KeyTtls, LockCommands, LockKeys};
+use crate::inspection::{InspectedNode, Inspection};
+use crate::wire::{KeyTtls, LockCommands, LockKeys};
 
 impl ManagerState {
     /// Checks a name.
@@ -65,40 +65,9 @@ impl ManagerState {
                 }
             }
         }
-        self.send_each(
-            holds
-                .into_iter()
-                .map(|((value, reads), to)| (lock.take(value.as_bytes(), reads, ttls), to)),
-        )
-    }
-
-    /// Deletes the inspected counters if the inspection shows neither a holder nor a waiting call. Nodes compare
-    /// values, so a changed counter stays.
-    pub(crate) fn delete_counters(&self, seen: &Inspection) -> Vec<NodeReport> {
-        let lock = self.looked(&seen.name, seen.slot);
-        let stored = || {
-            seen.nodes
-                .iter()
-                .filter_map(|it| Some((it.node, it.stored.as_ref().ok()?)))
-        };
-        let is_in_use = stored().any(|(_, it)| it.key != StoredKey::Missing || it.waiting != 0);
-        let mut counters: HashMap<_, NodeSet> = HashMap::new();
-        for (node, stored) in stored().filter(|_| !is_in_use) {
-            if let Some(counter) = stored.counter {
-                counters.entry(counter).or_default().insert(node);
-            }
-        }
-        self.send_each(
-            counters
-                .into_iter()
-                .map(|(counter, to)| (lock.delete_counter(counter), to)),
-        )
-    }
-
-    /// Sends each command to its nodes. Returns a row per node.
-    fn send_each(&self, commands: impl Iterator<Item = (Command, NodeSet)>) -> Vec<NodeReport> {
         let mut rows = vec![NodeAnswer::NotAsked; self.fanout.nodes.len()];
-        for (command, to) in commands {
+        for ((value, reads), to) in holds {
+            let command = lock.take(value.as_bytes(), reads, ttls);
             let answers = query(&self.fanout, command, Some(to));
             for ((node, answer), row) in self.fanout.ids().zip(answers).zip(&mut rows) {
                 // A failure wins: the lock may still be there.

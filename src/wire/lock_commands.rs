@@ -524,13 +524,6 @@ impl LockKeys {
         let offer = Offer::default().text(ttls, NO_SLOTS);
         Command::of_script(script, &self.all(), &[value, &offer])
     }
-
-    /// Deletes the counter with this value. It is no lock's key, so no call waits for it.
-    pub(crate) fn delete_counter(&self, counter: u64) -> Command {
-        let counter_as_lock = LockKeys::of(self.fence[..].into());
-        let ttls = KeyTtls { fence: 0, first: 1 };
-        counter_as_lock.take(&digits(counter), false, ttls)
-    }
 }
 
 /// Largest number of keys per reply: somewhat less than the limit of an array.

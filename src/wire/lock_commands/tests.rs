@@ -620,27 +620,6 @@ fn an_operators_commands_have_the_keys_and_arguments_that_the_scripts_state() {
         &keys,
         &[b"v", b"0 9 800 0 -"],
     );
-    forgets(&lock, "quorlock:fence:a");
-}
-
-/// The counter `fence` stands in place of a lock, with a list of its own, in which nobody is.
-fn forgets(looked: &LockKeys, fence: &str) {
-    let beside = ["fence", "waiting", "mark", "readers"];
-    let [of_fence, list, mark, readers] = beside.map(|kind| format!("quorlock:{kind}:{fence}"));
-    let keys = [
-        fence.as_bytes(),
-        of_fence.as_bytes(),
-        RECORD,
-        mark.as_bytes(),
-        list.as_bytes(),
-        readers.as_bytes(),
-    ];
-    same(
-        &looked.delete_counter(7),
-        Script::Release,
-        &keys,
-        &[b"7", b"0 0 1 0 -"],
-    );
 }
 
 #[test]
@@ -663,7 +642,6 @@ fn a_slot_is_looked_at_by_its_own_key_and_counter_and_the_list_of_all_slots() {
         &[key, fence, RECORD, mark, list, none],
         &[b"v", b"0 9 800 0 -"],
     );
-    forgets(&slot, "quorlock:slot-fence-7:a");
 }
 
 #[test]

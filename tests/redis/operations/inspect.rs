@@ -3,9 +3,9 @@
 use std::thread;
 
 use devnodes::{Servers, eventually};
-use quorlock::error::{NodeAnswer, NodeReport};
+use quorlock::error::NodeAnswer;
 use quorlock::inspection::{InspectedNode, Inspection, LockState, StoredKey, StoredLock};
-use quorlock::{AcquireError, FencingToken, LockManager};
+use quorlock::{AcquireError, LockManager};
 
 use crate::nodes::access_list::access_list;
 use crate::support::*;
@@ -376,57 +376,5 @@ fn a_node_that_does_not_answer_is_waited_for_once_and_not_for_each_slot() -> Tes
             .all(|it| it.nodes()[1].stored.is_err() && it.state() == LockState::Free),
         "{slots:?}"
     );
-    Ok(())
-}
-
-#[test]
-fn the_counter_of_a_name_that_nobody_uses_is_forgotten_and_no_other() -> TestResult {
-    let servers = Servers::start(3)?;
-    let locks = manager(&servers);
-    let other = lock_in_the_end(&locks, "other").fencing_token();
-    let guard = lock_in_the_end(&locks, "report");
-    let assert_kept = |seen: &Inspection, why| {
-        let rows = locks.admin().forget(seen).unwrap();
-        let is_kept = |it: &NodeReport| it.answer == NodeAnswer::NotAsked;
-        assert!(rows.iter().all(is_kept), "{why}: {rows:?}");
-    };
-    assert_kept(&seen(&locks, is_held), "it is held");
-    let is_free = |seen: &Inspection, number: FencingToken| {
-        on_all(seen, |it| {
-            it.key == StoredKey::Missing && it.counter == Some(number.get())
-        })
-    };
-    let first = guard.fencing_token();
-    guard.release()?;
-    let before = seen(&locks, |it| is_free(it, first));
-    let guard = lock_in_the_end(&locks, "report");
-    let second = guard.fencing_token();
-    guard.release()?;
-    let after = seen(&locks, |it| is_free(it, second));
-
-    let list = "quorlock:waiting:report";
-    servers[1].command(&["ZADD", list, "1", "client"])?;
-    assert_kept(&report(&locks), "somebody waits, on one server for all");
-    del(&servers[1], list);
-
-    assert_released(&locks.admin().forget(&before)?);
-    let is_kept = is_free(&report(&locks), second);
-    assert!(is_kept, "used since then, and so it stays");
-    assert_released(&locks.admin().forget(&after)?);
-
-    assert_eq!(servers.holders(fence("report")), 0);
-    assert_eq!(servers.holders(fence("other")), 3);
-    assert_kept(&report(&locks), "there is none");
-    assert!(other < lock_in_the_end(&locks, "other").fencing_token());
-
-    let slots = locks.semaphore("mail", 2);
-    slots.acquire()?.release()?;
-    eventually("both slots are forgotten", || {
-        for slot in slots.inspect().unwrap() {
-            let _ = locks.admin().forget(&slot);
-        }
-        let is_forgotten = |it| servers.holders(format!("quorlock:slot-fence-{it}:mail")) == 0;
-        [0, 1].into_iter().all(is_forgotten)
-    });
     Ok(())
 }
