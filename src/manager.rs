@@ -357,7 +357,7 @@ impl Admin<'_> {
     /// ```
     /// # fn run(locks: &quorlock::LockManager) -> Result<(), quorlock::AcquireError> {
     /// let seen = locks.mutex("nightly-report").inspect()?;
-    /// println!("{seen}");
+    /// println!("{}", seen.state());
     /// // If this lock has to go:
     /// locks.admin().release(&seen)?;
     /// # Ok(())

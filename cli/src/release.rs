@@ -60,7 +60,7 @@ pub(crate) fn run(args: &NodeArgs, release: &Release) -> Result<ExitCode, Failed
             LockState::KeyInUse => Exit::REFUSED,
             _ => continue,
         };
-        return Err(Failed::new(exit, format!("{}: {it}", seen::name(it))));
+        return Err(Failed::new(exit, seen::text(it)));
     }
     let shown: Vec<_> = all.into_iter().filter(stands).collect();
     let mut texts: Vec<_> = shown.iter().map(seen::text).collect();

@@ -101,8 +101,8 @@ fn permits(name: &str, slots: &[Inspection]) -> String {
     text.push_str(&seen::lines("SLOT", &rows, first));
     // A failed server fails for all slots.
     for node in slots.last().iter().flat_map(|it| it.nodes()) {
-        if node.stored.is_err() {
-            let _ = write!(text, "\n{node}");
+        if let Err(failure) = &node.stored {
+            let _ = write!(text, "\n{} ({}): {failure}", node.node, node.address);
         }
     }
     text

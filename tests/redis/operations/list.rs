@@ -144,7 +144,7 @@ fn a_node_that_is_down_or_forbids_it_is_named_and_the_others_suffice() -> TestRe
     assert_matches!(&down.answer, NodeAnswer::Failed(it) if is_connect(it));
     // What it forbids is to look for names, and not to look at one.
     let found = &listing.locks()[0];
-    assert!(found.nodes()[2].stored.is_ok(), "{found}");
+    assert!(found.nodes()[2].stored.is_ok(), "{found:?}");
     Ok(())
 }
 
