@@ -53,9 +53,9 @@ pub enum QuarantineReason {
     Unverifiable,
 }
 
-const MANAGER_WITHOUT: &str = "other programs use it with quarantine, and this one without: enable quarantine here, or use \
+const MANAGER_WITHOUT: &str = "other programs use it with quarantine, and this one without; enable quarantine here, or use \
     dedicated servers";
-const SERVER_WITHOUT: &str = "other programs use it without quarantine, so it may grant held locks: disable quarantine here \
+const SERVER_WITHOUT: &str = "other programs use it without quarantine, so it may grant held locks; disable quarantine here \
     if the servers are for tests, or empty the server, with all its locks, while no such program runs";
 
 /// Why a node did not count, and what to do.
@@ -142,7 +142,7 @@ pub enum NodeFailure {
     /// The server's clock is behind the proposed fencing token by more than half of its quarantine. That clock is
     /// wrong, or the clocks of most servers are.
     #[error(
-        "its clock and those of most servers are more than half a quarantine apart: correct the wrong one"
+        "its clock and those of most servers are more than half a quarantine apart; correct the wrong one"
     )]
     ClockBehind,
     /// A finding can cost a lock. Only with [`Builder::strict`](crate::Builder::strict); otherwise the server votes.
@@ -189,7 +189,7 @@ pub enum NodeFailure {
     },
     /// Another configured node shows the same run id: it is the same server process, or one of them pretends to be the
     /// other. The two have one vote. The other node has it while it is connected, and for the longest ttl after that.
-    #[error("the same server as {other}: every node must be a server of its own")]
+    #[error("the same server as {other}; every node must be a server of its own")]
     SameServer {
         /// The node with the vote.
         other: NodeId,

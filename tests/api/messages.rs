@@ -164,7 +164,7 @@ fn a_strict_manager_says_of_a_server_what_a_look_at_it_says_and_who_refuses_it()
     );
     assert_eq!(
         NodeFinding::Promoted.to_string(),
-        "was a replica and has been promoted, so locks of the moment before may be missing: give the address of a server \
+        "was a replica and has been promoted, so locks of the moment before may be missing; give the address of a server \
          that never was a replica",
     );
 }
