@@ -38,7 +38,7 @@ pub(crate) struct Doctor {
     #[arg(long, value_name = "N", default_value_t = 10)]
     looks: usize,
     /// Check the servers for locks of this ttl: ttl=10s
-    #[arg(long = "for", value_name = "ttl=TIME", env = "QUORLOCK_PLANNED", value_parser = planned)]
+    #[arg(long = "for", value_name = "ttl=TIME", value_parser = planned)]
     planned: Option<Duration>,
     /// Do not search for keys without expiry. The search takes long for millions of keys
     #[arg(long)]
@@ -47,7 +47,6 @@ pub(crate) struct Doctor {
     #[arg(
         long,
         value_name = "TIME",
-        env = "QUORLOCK_DOCTOR_WAIT",
         num_args = 0..=1,
         require_equals = true,
         default_missing_value = wait::FOREVER,

@@ -60,7 +60,6 @@ pub(crate) struct Run {
         short = 'c',
         long = "command",
         value_name = "STRING",
-        hide_env = true,
         conflicts_with = "command"
     )]
     pub(crate) line: Option<String>,
@@ -115,7 +114,7 @@ pub(crate) struct Planned {
     #[arg(long)]
     failures_count: bool,
     /// Run it although an earlier run was broken off
-    #[arg(long, hide_env = true)]
+    #[arg(long)]
     again: bool,
     #[command(flatten)]
     pub(crate) run: Run,

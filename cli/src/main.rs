@@ -11,9 +11,8 @@
 //! | `ctor` | ignored signals of the starter | Rust's runtime changes SIGPIPE before `main`; no unsafe code here |
 //! | `hdrhistogram` | the times of `bench` | the usual one, with a known precision; two small dependencies |
 //! | `nix` | blocks signals; starts a program with SIGPIPE as it is | `rustix` and Rust's library do not |
-//! | `serde`, `serde_json` | `--json` | the usual ones |
+//! | `serde_json` | `--json` | the usual one |
 //! | `signal-hook` | signals and their senders | no unsafe code here |
-//! | `toml` | the config file | the usual one |
 
 mod args;
 mod ask;
@@ -90,10 +89,10 @@ fn main() -> ExitCode {
             (false, Err(exit::Failed::new(Exit::USAGE, reason)))
         }
         Command::Bench(it) => (false, bench::run(nodes, it)),
-        Command::Completions(it) => (false, pages::completions(args::commands(|_| true), it)),
+        Command::Completions(it) => (false, pages::completions(args::commands(), it)),
         Command::Doctor(it) => (it.json, doctor::run(nodes, it)),
         Command::Ls(it) => (it.json, ls::run(nodes, it)),
-        Command::Man(it) => (false, pages::man(args::commands(|_| true), it)),
+        Command::Man(it) => (false, pages::man(args::commands(), it)),
         Command::Release(it) => (it.json, release::run(nodes, it)),
         Command::Status(it) => (it.json, status::run(nodes, it)),
         Command::Vouch(it) => (it.json, vouch::run(nodes, it)),

@@ -3,11 +3,11 @@
 //!
 //! Not covered: permits.
 
-use std::fs;
 use std::hash::{DefaultHasher, Hash, Hasher};
+use std::{env, fs};
 
 use crate::exit::{Exit, Failed};
-use crate::options::NodeArgs;
+use crate::options::{NODES, NodeArgs};
 use crate::taking::Taking;
 use crate::{clock, lease};
 
@@ -52,13 +52,7 @@ fn surrounding() -> String {
 /// Another lock of this name, on other servers, has another line.
 fn line(args: &NodeArgs, kind: &str, name: &str) -> String {
     let mut place = DefaultHasher::new();
-    (
-        &args.nodes,
-        &args.list,
-        &args.nodes_file,
-        &args.config,
-        &args.prefix,
-    )
-        .hash(&mut place);
+    let of_variable = env::var_os(NODES);
+    (&args.nodes, &args.nodes_file, of_variable, &args.prefix).hash(&mut place);
     format!("{kind} {:x} {}", place.finish(), name.escape_debug())
 }

@@ -1,17 +1,19 @@
 //! Servers and passwords from options, variables and files.
 
 use std::fmt::Display;
-use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::Duration;
+use std::{env, fs};
 
 use quorlock::error::BuildProblem;
 use quorlock::{BuildError, Builder, LockManager, Node, Tls};
-use serde::Deserialize;
 
 use crate::exit::{Exit, Failed};
-use crate::options::{NodeArgs, duration};
+use crate::options::{NODES, NodeArgs};
 use crate::show;
+
+/// The variable with the password for all servers.
+const PASSWORD: &str = "QUORLOCK_PASSWORD";
 
 /// The default ttl and the default longest ttl, as of programs.
 const TTL: Duration = Duration::from_secs(10);
@@ -20,28 +22,9 @@ const TTL: Duration = Duration::from_secs(10);
 const RESPONSE_TIMEOUT: Duration = Duration::from_millis(500);
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// A config file. Options and variables take precedence.
-#[derive(Debug, Default, Deserialize)]
-#[serde(deny_unknown_fields, rename_all = "kebab-case")]
-struct ConfigFile {
-    nodes: Option<Vec<String>>,
-    user: Option<String>,
-    password_file: Option<PathBuf>,
-    ca_file: Option<PathBuf>,
-    cert: Option<PathBuf>,
-    key: Option<PathBuf>,
-    prefix: Option<String>,
-    ttl: Option<String>,
-    max_ttl: Option<String>,
-    response_timeout: Option<String>,
-    connect_timeout: Option<String>,
-    strict: Option<bool>,
-}
-
 /// A server, and its place in the settings: "line 3 of nodes".
-#[derive(Clone, Debug)]
-pub(crate) struct Given {
-    pub(crate) url: String,
+struct Given {
+    url: String,
     place: String,
 }
 
@@ -133,46 +116,38 @@ fn split(urls: &str) -> Vec<String> {
 }
 
 fn settings(args: &NodeArgs, holds: bool, planned: Option<Duration>) -> Result<Settings, Failed> {
-    let file = config(args)?;
-    let nodes = given(args, file.nodes)?;
+    let nodes = given(args)?;
     let (urls, places): (Vec<_>, Vec<_>) = nodes.into_iter().map(|it| (it.url, it.place)).unzip();
     let mut builder = LockManager::builder(urls)
         .owner_label("quorlock")
-        .strict(args.strict.or(file.strict).unwrap_or(false));
-    let ca = args.ca_file.clone().or(file.ca_file);
-    let tls = ca.clone().map_or_else(Tls::system_roots, Tls::with_ca_file);
-    let cert = args.cert.clone().or(file.cert);
-    match (cert, args.key.clone().or(file.key)) {
+        .strict(args.strict);
+    let ca = args.ca_file.as_ref();
+    let tls = ca.map_or_else(Tls::system_roots, Tls::with_ca_file);
+    match (&args.cert, &args.key) {
         (Some(cert), Some(key)) => builder = builder.tls(tls.client_cert_files(cert, key)),
         (None, None) if ca.is_none() => {}
         (None, None) => builder = builder.tls(tls),
         _ => return Err(Failed::new(Exit::CONFIG, "--cert and --key: give both")),
     }
-    let user = args.user.as_deref().or(file.user.as_deref());
-    match password(args, file.password_file.as_deref())? {
-        Some(password) => builder = builder.credentials(user, &password),
-        None if user.is_some() => {
+    match (password(args)?, args.user.as_deref()) {
+        (Some(password), user) => builder = builder.credentials(user, &password),
+        (None, Some(_)) => {
             return Err(Failed::new(
                 Exit::CONFIG,
                 "--user without a password: give --password-file or QUORLOCK_PASSWORD",
             ));
         }
-        None => {}
+        (None, None) => {}
     }
-    if let Some(prefix) = args.prefix.as_deref().or(file.prefix.as_deref()) {
+    if let Some(prefix) = &args.prefix {
         builder = builder.prefix(prefix);
     }
-    let max_ttl = time("max-ttl", args.max_ttl, file.max_ttl)?;
-    let ttl = time("ttl", args.ttl, file.ttl)?.unwrap_or(max_ttl.unwrap_or(TTL).min(TTL));
-    let mut max_ttl = max_ttl.unwrap_or(ttl.max(TTL));
+    let ttl = args.ttl.unwrap_or(args.max_ttl.unwrap_or(TTL).min(TTL));
+    let mut max_ttl = args.max_ttl.unwrap_or(ttl.max(TTL));
     // A short ttl shortens the default response timeout. Without locks a long response timeout is fine.
-    let response_timeout = time(
-        "response-timeout",
-        args.response_timeout,
-        file.response_timeout,
-    )?;
-    let mut response_timeout =
-        response_timeout.unwrap_or(RESPONSE_TIMEOUT.min(planned.unwrap_or(ttl) / 5));
+    let mut response_timeout = args
+        .response_timeout
+        .unwrap_or(RESPONSE_TIMEOUT.min(planned.unwrap_or(ttl) / 5));
     // The ttl must be four response timeouts, and servers reject a ttl above theirs.
     let ttl = if holds {
         ttl
@@ -185,18 +160,12 @@ fn settings(args: &NodeArgs, holds: bool, planned: Option<Duration>) -> Result<S
     if args.no_quarantine {
         max_ttl = max_ttl.max(ttl);
     }
-    let connect_timeout = time(
-        "connect-timeout",
-        args.connect_timeout,
-        file.connect_timeout,
-    )?;
     builder = builder
         .ttl(ttl)
         .max_ttl(max_ttl)
-        .quarantine(!args.no_quarantine);
-    builder = builder
+        .quarantine(!args.no_quarantine)
         .response_timeout(response_timeout)
-        .connect_timeout(connect_timeout.unwrap_or(CONNECT_TIMEOUT));
+        .connect_timeout(args.connect_timeout.unwrap_or(CONNECT_TIMEOUT));
     Ok(Settings {
         builder,
         response_timeout,
@@ -207,29 +176,23 @@ fn settings(args: &NodeArgs, holds: bool, planned: Option<Duration>) -> Result<S
 }
 
 /// The servers of the first of these places that has any.
-fn given(args: &NodeArgs, of_config: Option<Vec<String>>) -> Result<Vec<Given>, Failed> {
+fn given(args: &NodeArgs) -> Result<Vec<Given>, Failed> {
     if args.nodes.iter().any(|it| has_password(it)) {
         let advice = "put the password into --password-file, or the servers into --nodes-file";
         show::warn(&format!(
             "all users of this machine can see this password: {advice}"
         ));
     }
-    let variable = args.list.as_deref().map(split).unwrap_or_default();
-    let config = args
-        .config
-        .as_ref()
-        .map(|it| it.display().to_string())
-        .unwrap_or_default();
-    let (urls, of) = match (&args.nodes_file, of_config) {
+    let (urls, of) = match &args.nodes_file {
         _ if !args.nodes.is_empty() => (args.nodes.clone(), "--node"),
-        _ if !variable.is_empty() => (variable, "QUORLOCK_NODES"),
-        (Some(file), _) => return listed(file),
-        (None, Some(urls)) if !urls.is_empty() => (urls, config.as_str()),
-        _ => {
-            let reason = "no servers: give --node for each Redis server, QUORLOCK_NODES, --nodes-file or --config";
-            return Err(Failed::new(Exit::CONFIG, reason));
-        }
+        Some(file) => return listed(file),
+        None => (split(&env::var(NODES).unwrap_or_default()), NODES),
     };
+    if urls.is_empty() {
+        let reason =
+            "no servers: give --node for each Redis server, --nodes-file or QUORLOCK_NODES";
+        return Err(Failed::new(Exit::CONFIG, reason));
+    }
     Ok(urls
         .into_iter()
         .zip(1..)
@@ -249,41 +212,17 @@ fn has_password(url: &str) -> bool {
             .is_some_and(|(user, _)| user.contains(':'))
 }
 
-fn password(args: &NodeArgs, of_config: Option<&Path>) -> Result<Option<String>, Failed> {
-    let file = args.password_file.as_deref();
-    if let Some(file) = file.or(of_config.filter(|_| args.password.is_none())) {
-        let text = read(file)?;
-        let first = text.lines().next().unwrap_or_default();
-        if first.is_empty() {
-            let reason = "the first line is empty, and must be the password";
-            return Err(invalid(file, reason));
-        }
-        return Ok(Some(first.to_owned()));
-    }
-    Ok(args.password.clone())
-}
-
-fn config(args: &NodeArgs) -> Result<ConfigFile, Failed> {
-    let Some(file) = &args.config else {
-        return Ok(ConfigFile::default());
+fn password(args: &NodeArgs) -> Result<Option<String>, Failed> {
+    let Some(file) = &args.password_file else {
+        return Ok(env::var(PASSWORD).ok().filter(|it| !it.is_empty()));
     };
-    // The error shows the line. A config file has no password.
-    toml::from_str(&read(file)?).map_err(|err| invalid(file, err))
-}
-
-fn time(
-    option: &str,
-    given: Option<Duration>,
-    of_config: Option<String>,
-) -> Result<Option<Duration>, Failed> {
-    let read = |it: String| {
-        duration(&it).map_err(|err| Failed::new(Exit::CONFIG, format!("{option}: {err}")))
-    };
-    if given.is_some() {
-        Ok(given)
-    } else {
-        of_config.map(read).transpose()
+    let text = read(file)?;
+    let first = text.lines().next().unwrap_or_default();
+    if first.is_empty() {
+        let reason = "the first line is empty, and must be the password";
+        return Err(invalid(file, reason));
     }
+    Ok(Some(first.to_owned()))
 }
 
 /// Without the byte order mark that some editors write.

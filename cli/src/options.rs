@@ -5,6 +5,9 @@ use std::time::Duration;
 
 use clap::builder::FalseyValueParser;
 
+/// The variable with all servers.
+pub(crate) const NODES: &str = "QUORLOCK_NODES";
+
 /// The servers, and how to connect to them. Options of all commands.
 #[derive(Debug, clap::Args)]
 #[command(next_help_heading = "Servers")]
@@ -12,36 +15,17 @@ pub(crate) struct NodeArgs {
     /// Redis server: redis://host:port/database; repeat for each, or set QUORLOCK_NODES to all
     ///
     /// Put passwords into a file or a variable: all users of this machine can see the options of a command.
-    #[arg(
-        long = "node",
-        visible_alias = "server",
-        value_name = "URL",
-        hide_env = true
-    )]
+    #[arg(long = "node", visible_alias = "server", value_name = "URL")]
     pub(crate) nodes: Vec<String>,
-    /// Redis servers, separated by spaces or commas
-    #[arg(
-        long = "nodes",
-        value_name = "URLS",
-        hide_env_values = true,
-        hide = true
-    )]
-    pub(crate) list: Option<String>,
     /// File with a server in each line
     #[arg(long, value_name = "FILE")]
     pub(crate) nodes_file: Option<PathBuf>,
-    /// TOML file of options: nodes, user, password-file, prefix, ttl, …
-    #[arg(long, value_name = "FILE")]
-    pub(crate) config: Option<PathBuf>,
     /// User for all servers
     #[arg(long, value_name = "NAME")]
     pub(crate) user: Option<String>,
     /// File with the password for all servers in its first line; or set QUORLOCK_PASSWORD
     #[arg(long, value_name = "FILE")]
     pub(crate) password_file: Option<PathBuf>,
-    /// Password for all servers
-    #[arg(long, hide_env_values = true, hide = true)]
-    pub(crate) password: Option<String>,
     /// Certificate authorities for rediss:// URLs, as PEM [default: those of the system, or of SSL_CERT_FILE]
     #[arg(long, value_name = "FILE")]
     pub(crate) ca_file: Option<PathBuf>,
@@ -67,15 +51,10 @@ pub(crate) struct NodeArgs {
     #[arg(long, value_name = "TIME", value_parser = duration)]
     pub(crate) connect_timeout: Option<Duration>,
     /// Give servers no vote that may lose locks: with an eviction policy, replicas, a proxy or without INFO
-    #[arg(
-        long,
-        num_args = 0,
-        default_missing_value = "true",
-        value_parser = FalseyValueParser::new()
-    )]
-    pub(crate) strict: Option<bool>,
+    #[arg(long, value_parser = FalseyValueParser::new())]
+    pub(crate) strict: bool,
     /// Disable quarantine. For throwaway test servers only. The first program decides for all
-    #[arg(long)]
+    #[arg(long, value_parser = FalseyValueParser::new())]
     pub(crate) no_quarantine: bool,
 }
 

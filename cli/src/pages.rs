@@ -20,7 +20,7 @@ pub(crate) struct Man {
     /// Page of this command [default: quorlock]
     command: Option<String>,
     /// Write all pages to DIR: quorlock.1, quorlock-run.1, …
-    #[arg(long, value_name = "DIR", hide_env = true, conflicts_with = "command")]
+    #[arg(long, value_name = "DIR", conflicts_with = "command")]
     all: Option<PathBuf>,
 }
 

@@ -27,16 +27,16 @@ pub(crate) struct Release {
     /// The lock
     name: String,
     /// Accept that two programs may work under this lock
-    #[arg(long, hide_env = true)]
+    #[arg(long)]
     force: bool,
     /// Do not ask
-    #[arg(long, hide_env = true)]
+    #[arg(long)]
     yes: bool,
     /// A semaphore with N permits: release all of them, or one --slot
-    #[arg(long, value_name = "N", hide_env = true)]
+    #[arg(long, value_name = "N")]
     permits: Option<usize>,
     /// With --permits: one permit, counted from 0
-    #[arg(long, value_name = "N", hide_env = true, requires = "permits")]
+    #[arg(long, value_name = "N", requires = "permits")]
     slot: Option<usize>,
     /// Write JSON
     #[arg(long)]

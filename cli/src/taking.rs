@@ -23,7 +23,7 @@ pub(crate) struct Taking {
     #[arg(short, long)]
     pub(crate) shared: bool,
     /// Take the lock alone, even with --shared (default)
-    #[arg(short = 'x', long, hide_env = true)]
+    #[arg(short = 'x', long)]
     pub(crate) exclusive: bool,
     /// Take one of N permits instead of a lock
     #[arg(long, value_name = "N")]

@@ -22,7 +22,7 @@ program used it? Then run this command once, and it votes at once. Servers with 
 Exit status: 0 all servers vote; 1 not confirmed; 69 some servers have no vote")]
 pub(crate) struct Vouch {
     /// Do not ask
-    #[arg(long, hide_env = true)]
+    #[arg(long)]
     yes: bool,
     /// Write JSON
     #[arg(long)]

@@ -11,8 +11,13 @@ use crate::schema::assert_form;
 use crate::support::*;
 
 fn looks(command: &mut Command) -> (i32, Value) {
+    looks_with(command, &[])
+}
+
+fn looks_with(command: &mut Command, options: &[&str]) -> (i32, Value) {
     let output = command
         .args(["doctor", "--json", "--looks", "2"])
+        .args(options)
         .output()
         .unwrap();
     let json =
@@ -253,7 +258,7 @@ fn keys_without_expiry_are_named_unless_nobody_wants_them_looked_for() -> TestRe
             .is_some_and(|it| it.ends_with(": a, b, c, d, e, and 2 more")),
         "{json}"
     );
-    let (status, json) = looks(with_quarantine(&servers).env("QUORLOCK_NO_KEYS", "true"));
+    let (status, json) = looks_with(&mut with_quarantine(&servers), &["--no-keys"]);
     assert_eq!((status, found(&json)), (0, Vec::new()), "{json}");
     Ok(())
 }
@@ -303,11 +308,9 @@ fn a_quarantine_of_our_own_connection_is_not_shown() -> TestResult {
 fn a_ttl_that_is_planned_is_judged() -> TestResult {
     let servers = fit()?;
     let looks_for = |planned: &str, timeout: &str| {
-        looks(
-            with_quarantine(&servers)
-                .env("QUORLOCK_RESPONSE_TIMEOUT", timeout)
-                .env("QUORLOCK_PLANNED", planned),
-        )
+        let mut command = with_quarantine(&servers);
+        command.env("QUORLOCK_RESPONSE_TIMEOUT", timeout);
+        looks_with(&mut command, &["--for", planned])
     };
     let (status, json) = looks_for("ttl=40", "5");
     assert!(status < 2, "{json}");
@@ -356,10 +359,8 @@ fn a_ttl_that_is_planned_is_judged() -> TestResult {
     let proxy = Proxy::start(servers[0].addr())?;
     proxy.set_delay(Duration::from_millis(300));
     let mut far = quorlock_at(&[proxy.url(), servers[1].url(), servers[2].url()]);
-    let (_, json) = looks(
-        far.env("QUORLOCK_RESPONSE_TIMEOUT", "1")
-            .env("QUORLOCK_PLANNED", "ttl=6"),
-    );
+    far.env("QUORLOCK_RESPONSE_TIMEOUT", "1");
+    let (_, json) = looks_with(&mut far, &["--for", "ttl=6"]);
     assert_finds(&json, "warning", "ttl_tight", None);
     assert!(
         json["for"]["shortest_ttl"]

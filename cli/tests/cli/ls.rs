@@ -180,7 +180,7 @@ fn shells_complete_and_manual_pages_name_every_command() -> TestResult {
     );
     let one = stdout(&bare().args(["man", "hold"]).output()?);
     assert!(
-        one.contains("QUORLOCK_WAIT") && one.contains("quorlock hold"),
+        one.contains("QUORLOCK_TTL") && one.contains("quorlock hold"),
         "{one}"
     );
     assert_eq!(
@@ -199,7 +199,7 @@ fn shells_complete_and_manual_pages_name_every_command() -> TestResult {
     );
     let page = |name: &str| std::fs::read_to_string(folder.path().join(name));
     assert!(
-        page("quorlock-run.1")?.contains("QUORLOCK_KILL_AFTER")
+        page("quorlock-run.1")?.contains("kill\\-after")
             && page("quorlock.1")?.contains("quorlock\\-run(1)")
     );
     assert_eq!(

@@ -25,33 +25,27 @@ pub(crate) fn addresses(command: &mut Command) -> Vec<String> {
 }
 
 #[test]
-fn servers_come_from_options_then_variables_then_a_file_of_them_then_the_config() -> TestResult {
+fn servers_come_from_options_then_from_a_file_of_them_then_from_a_variable() -> TestResult {
     let folder = tempfile::tempdir()?;
-    let (nodes, config) = (folder.path().join("nodes"), folder.path().join("config"));
+    let nodes = folder.path().join("nodes");
     fs::write(
         &nodes,
         "# ours\n\n redis://127.0.0.1:4\nredis://127.0.0.1:5\n",
     )?;
-    fs::write(&config, "nodes = [\"redis://127.0.0.1:6\"]\n")?;
-    let mut command = bare();
-    command.env("QUORLOCK_CONFIG", &config);
-    assert_eq!(addresses(&mut command), ["127.0.0.1:6"]);
-    let mut command = bare();
-    command
-        .env("QUORLOCK_CONFIG", &config)
-        .env("QUORLOCK_NODES_FILE", &nodes)
-        .env("QUORLOCK_NODES", "");
-    assert_eq!(addresses(&mut command), ["127.0.0.1:4", "127.0.0.1:5"]);
-    let mut command = bare();
-    command
-        .env("QUORLOCK_NODES", "redis://127.0.0.1:2,redis://127.0.0.1:3")
-        .env("QUORLOCK_NODES_FILE", &nodes);
-    assert_eq!(addresses(&mut command), ["127.0.0.1:2", "127.0.0.1:3"]);
-    let mut command = bare();
-    command
-        .env("QUORLOCK_NODES", "redis://127.0.0.1:2")
-        .args(["--node", "redis://127.0.0.1:1"]);
-    assert_eq!(addresses(&mut command), ["127.0.0.1:1"]);
+    let variable = || {
+        let mut command = bare();
+        command.env("QUORLOCK_NODES", "redis://127.0.0.1:2,redis://127.0.0.1:3");
+        command
+    };
+    assert_eq!(addresses(&mut variable()), ["127.0.0.1:2", "127.0.0.1:3"]);
+    let file = || {
+        let mut command = variable();
+        command.env("QUORLOCK_NODES_FILE", &nodes);
+        command
+    };
+    assert_eq!(addresses(&mut file()), ["127.0.0.1:4", "127.0.0.1:5"]);
+    let found = addresses(file().args(["--node", "redis://127.0.0.1:1"]));
+    assert_eq!(found, ["127.0.0.1:1"]);
     Ok(())
 }
 
@@ -64,30 +58,27 @@ fn addresses_with_tls_need_no_feature() {
 }
 
 #[test]
-fn a_config_file_has_what_options_have_and_options_count_before_it() -> TestResult {
+fn variables_have_what_options_have_and_options_override_them() -> TestResult {
     let server = Server::builder().password("open-sesame").start()?;
     let folder = tempfile::tempdir()?;
-    let (config, password, wrong) = (
-        folder.path().join("config"),
-        folder.path().join("password"),
-        folder.path().join("wrong"),
-    );
+    let password = folder.path().join("password");
     fs::write(&password, "open-sesame\n")?;
-    fs::write(&wrong, "hunter2\n")?;
-    let text = format!(
-        "nodes = [\"redis://{}\"]\npassword-file = {:?}\nprefix = \"app:\"\nttl = \"40\"\nmax-ttl = \"1h\"\n\
-         response-timeout = \"10s\"\nconnect-timeout = \"20s\"\n",
-        server.addr(),
-        password.display()
-    );
-    fs::write(&config, &text)?;
+    let url = format!("redis://{}", server.addr());
     let hold = |options: &[&str]| {
         let mut command = bare();
-        command
-            .arg("--config")
-            .arg(&config)
-            .args(["hold", "--json", "--no-quarantine", "report"])
-            .args(options);
+        for (name, value) in [
+            ("NODES", &*url),
+            ("PASSWORD_FILE", password.to_str().unwrap()),
+            ("PREFIX", "app:"),
+            ("TTL", "40"),
+            ("MAX_TTL", "1h"),
+            ("RESPONSE_TIMEOUT", "10s"),
+            ("CONNECT_TIMEOUT", "20s"),
+            ("NO_QUARANTINE", "yes"),
+        ] {
+            command.env(format!("QUORLOCK_{name}"), value);
+        }
+        command.args(["hold", "--json", "report"]).args(options);
         command
     };
     let left = |hold: &Running| -> f64 {
@@ -100,101 +91,17 @@ fn a_config_file_has_what_options_have_and_options_count_before_it() -> TestResu
     let running = Running::start(&mut hold(&["--prefix", "other:", "--ttl", "600"]));
     assert!(40.0 < left(&running));
     eventually("it has the other prefix", || server.exists("other:report"));
-    let mut refused = bare();
-    refused
-        .arg("--config")
-        .arg(&config)
-        .arg("--password-file")
-        .arg(&wrong)
-        .args(["status", "report"]);
-    assert!(stdout(&refused.output()?).contains("login refused"));
 
-    for wrong in [
-        "ttl = 40\n",
-        "ttl = \"soon\"\n",
-        "time-to-live = \"40\"\n",
-        "nodes = \"redis://h\"\n",
-        "?\n",
-    ] {
-        fs::write(&config, wrong)?;
-        let output = hold(&["-n"]).output()?;
-        assert_eq!(
-            output.status.code(),
-            Some(78),
-            "{wrong}: {}",
-            stderr(&output)
-        );
-    }
-    fs::remove_file(&config)?;
+    fs::write(&password, "hunter2\n")?;
+    let output = hold(&["-n", "--until-signal"]).output()?;
+    assert_eq!(output.status.code(), Some(77), "{}", stderr(&output));
+    fs::remove_file(&password)?;
     let output = hold(&["-n"]).output()?;
-    assert_eq!(output.status.code(), Some(78));
-    assert!(stderr(&output).contains("config"), "{}", stderr(&output));
-    Ok(())
-}
-
-#[test]
-fn the_config_file_of_the_guide_is_one() -> TestResult {
-    let page = include_str!("../../../src/guide/command.md");
-    let (_, rest) = page.split_once("```toml\n").ok_or("no file")?;
-    let (text, _) = rest.split_once("```").ok_or("no end")?;
-    let folder = tempfile::tempdir()?;
-    let (config, password) = (folder.path().join("config"), folder.path().join("password"));
-    fs::write(&password, "open-sesame\n")?;
-    fs::write(
-        &config,
-        text.replace("/etc/quorlock/password", &password.display().to_string()),
-    )?;
-    let mut command = bare();
-    command
-        .arg("--config")
-        .arg(&config)
-        .args(["--node", "redis://127.0.0.1:1"]);
-    assert_eq!(addresses(&mut command), ["127.0.0.1:1"]);
-    Ok(())
-}
-
-#[test]
-fn variables_count_as_the_options_do() -> TestResult {
-    let servers = Servers::start(3)?;
-    let guard = patient(&servers.urls()).build()?.mutex("report").lock()?;
-    let run = |variables: &[(&str, &str)]| {
-        let mut command = quorlock(&servers);
-        command
-            .args(["run", "report", "--", "true"])
-            .envs(variables.iter().copied());
-        let output = command.output().unwrap();
-        (output.status.code(), stderr(&output).is_empty())
-    };
-    assert_eq!(run(&[("QUORLOCK_NO_WAIT", "1")]), (Some(75), false));
-    assert_eq!(
-        run(&[("QUORLOCK_WAIT", "100ms"), ("QUORLOCK_NO_WAIT", "no")]),
-        (Some(75), false)
+    let text = stderr(&output);
+    assert!(
+        output.status.code() == Some(78) && text.contains("password: "),
+        "{text}"
     );
-    assert_eq!(
-        run(&[
-            ("QUORLOCK_NO_WAIT", "yes"),
-            ("QUORLOCK_CONFLICT_EXIT_CODE", "3")
-        ]),
-        (Some(3), false)
-    );
-    assert_eq!(
-        run(&[("QUORLOCK_NO_WAIT", "true"), ("QUORLOCK_QUIET", "on")]),
-        (Some(75), true)
-    );
-    assert_eq!(
-        run(&[("QUORLOCK_PERMITS", "2"), ("QUORLOCK_NO_WAIT", "1")]),
-        (Some(0), true)
-    );
-    assert_eq!(run(&[("QUORLOCK_WAIT", "soon")]), (Some(64), false));
-    let output = quorlock(&servers)
-        .args(["status", "report"])
-        .env("QUORLOCK_JSON", "1")
-        .output()?;
-    assert_eq!(
-        serde_json::from_slice::<Value>(&output.stdout)?["state"],
-        "held"
-    );
-    drop(guard);
     Ok(())
 }
 
@@ -232,13 +139,12 @@ fn a_password_among_the_options_is_warned_of_and_not_repeated() -> TestResult {
 #[test]
 fn a_full_disk_is_a_status_for_every_command_that_says_something() -> TestResult {
     let servers = Servers::start(1)?;
-    let commands: [&[&str]; 6] = [
+    let commands: [&[&str]; 5] = [
         &["ls"],
         &["ls", "--json"],
         &["vouch", "--yes"],
         &["release", "--force", "--yes", "report"],
         &["completions", "bash"],
-        &["man"],
     ];
     for args in commands {
         let full = File::options().write(true).open("/dev/full")?;
@@ -256,12 +162,8 @@ fn a_full_disk_is_a_status_for_every_command_that_says_something() -> TestResult
 #[test]
 fn settings_name_the_place_of_a_wrong_server() -> TestResult {
     let folder = tempfile::tempdir()?;
-    let (nodes, config) = (folder.path().join("nodes"), folder.path().join("config"));
+    let nodes = folder.path().join("nodes");
     fs::write(&nodes, "# ours\nredis://127.0.0.1:1\n\n127.0.0.1:2\n")?;
-    fs::write(
-        &config,
-        "nodes = [\"redis://127.0.0.1:1\", \"redis://127.0.0.1:1\"]\n",
-    )?;
     let refused = |command: &mut Command| {
         let output = command.args(["status", "report"]).output().unwrap();
         assert_eq!(output.status.code(), Some(78), "{}", stderr(&output));
@@ -275,12 +177,10 @@ fn settings_name_the_place_of_a_wrong_server() -> TestResult {
         )),
         "{text}"
     );
-    let text = refused(bare().arg("--config").arg(&config));
-    let both = format!(
-        "server 1 of {0} and server 2 of {0} are the same server",
-        config.display()
-    );
-    assert!(text.contains(&both), "{text}");
+    let twice = "redis://127.0.0.1:1 redis://127.0.0.1:1";
+    let text = refused(bare().env("QUORLOCK_NODES", twice));
+    let both = "server 1 of QUORLOCK_NODES and server 2 of QUORLOCK_NODES are the same server";
+    assert!(text.contains(both), "{text}");
     let text = refused(bare().env("QUORLOCK_NODES", "redis://127.0.0.1:1 http://a"));
     assert!(
         text.starts_with("quorlock: server 2 of QUORLOCK_NODES: "),

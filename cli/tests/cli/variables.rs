@@ -3,8 +3,8 @@
 use std::fs;
 use std::process::Command;
 
+use devnodes::Server;
 use devnodes::tls::{Authority, Terminator};
-use devnodes::{Server, Servers};
 use serde_json::Value;
 
 use crate::doctor::{fit, with_quarantine};
@@ -51,83 +51,29 @@ fn every_empty_variable_is_as_if_unset() -> TestResult {
 }
 
 #[test]
-fn options_override_the_variables_of_their_opposites() -> TestResult {
-    let servers = Servers::start(1)?;
-    let _permit = others(&servers).semaphore("job", 3).acquire()?;
-    for (name, value, options) in [
-        ("QUIET", "1", &["-v"][..]),
-        ("QUIET", "0", &["-v"]),
-        ("VERBOSE", "1", &["-q"]),
-        ("VERBOSE", "false", &["-q"]),
-        ("PERMITS", "3", &["-s"]),
-        ("PERMITS", "3", &["-x"]),
-        ("SHARED", "1", &["--permits", "3"]),
-        ("SHARED", "1", &["-x"]),
-    ] {
-        let mut run = quorlock(&servers);
-        run.env(format!("QUORLOCK_{name}"), value);
-        let output = run
-            .args(["run", "-n"])
-            .args(options)
-            .args(["job", "--", "true"])
-            .output()?;
-        let text = stderr(&output);
-        assert!(
-            output.status.success(),
-            "{name}={value} {options:?}: {text}"
-        );
-        assert_eq!(
-            text.contains("held with token"),
-            options == ["-v"],
-            "{text}"
-        );
-    }
-    // Opposites of one kind are refused.
-    let mut both = quorlock(&servers);
-    both.env("QUORLOCK_QUIET", "1").env("QUORLOCK_VERBOSE", "1");
-    let output = both.args(["run", "-n", "job", "--", "true"]).output()?;
-    assert_eq!(output.status.code(), Some(64), "{}", stderr(&output));
-
-    let _lock = others(&servers).mutex("report").lock()?;
-    let mut waits = quorlock(&servers);
-    waits.env("QUORLOCK_NO_WAIT", "1");
-    let mut waits = Running::start(waits.args(["run", "-v", "-w", "1.5", "report", "-c", "true"]));
-    assert_eq!(waits.status(), Some(75));
-    let text = waits.stderr();
-    assert!(text.contains("waiting for 1."), "{text}");
-    Ok(())
-}
-
-#[test]
 fn servers_and_passwords_of_options_override_those_of_variables() -> TestResult {
     let server = Server::builder().password("open-sesame").start()?;
     let folder = tempfile::tempdir()?;
-    let wrong = folder.path().join("wrong");
-    let nodes = folder.path().join("nodes");
-    fs::write(&wrong, "hunter2\n")?;
+    let (right, nodes) = (folder.path().join("right"), folder.path().join("nodes"));
+    fs::write(&right, "open-sesame\n")?;
     fs::write(&nodes, "redis://127.0.0.1:5\n")?;
-    let mut command = bare();
-    command.env("QUORLOCK_PASSWORD_FILE", &wrong);
     let url = format!("redis://{}", server.addr());
-    let args = [
-        "--node",
-        &url,
-        "--password",
-        "open-sesame",
-        "status",
-        "report",
-    ];
-    let text = stdout(&command.args(args).output()?);
+    let mut command = bare();
+    command
+        .env("QUORLOCK_PASSWORD", "hunter2")
+        .args(["--node", &url, "--password-file"])
+        .arg(&right);
+    let text = stdout(&command.args(["status", "report"]).output()?);
     assert!(!text.contains("login refused"), "{text}");
 
     let mut command = bare();
     command.env("QUORLOCK_NODES", "redis://127.0.0.1:2");
-    command.env("QUORLOCK_NODES_FILE", &nodes);
-    assert_eq!(addresses(&mut command), ["127.0.0.1:2"]);
-    let mut command = bare();
-    command.env("QUORLOCK_NODES", "redis://127.0.0.1:2");
     command.arg("--nodes-file").arg(&nodes);
     assert_eq!(addresses(&mut command), ["127.0.0.1:5"]);
+    let mut command = bare();
+    command.env("QUORLOCK_NODES_FILE", &nodes);
+    command.args(["--node", "redis://127.0.0.1:1"]);
+    assert_eq!(addresses(&mut command), ["127.0.0.1:1"]);
     Ok(())
 }
 
@@ -150,10 +96,6 @@ fn files_and_variables_may_have_what_editors_and_env_files_add() -> TestResult {
     let found = addresses(bare().env("QUORLOCK_NODES", quoted));
     assert_eq!(found, ["127.0.0.1:1", "127.0.0.1:2"]);
 
-    fs::write(&nodes, "\u{feff}nodes = [\"redis://127.0.0.1:6\"]\n")?;
-    let found = addresses(bare().arg("--config").arg(&nodes));
-    assert_eq!(found, ["127.0.0.1:6"]);
-
     let server = Server::builder().password("open-sesame").start()?;
     fs::write(&nodes, "\u{feff}open-sesame\r\n")?;
     let mut command = bare();
@@ -165,27 +107,18 @@ fn files_and_variables_may_have_what_editors_and_env_files_add() -> TestResult {
 }
 
 #[test]
-fn a_wrong_value_is_blamed_on_the_variable_that_has_it() {
-    let refused = |command: &mut Command| {
-        let output = command.output().unwrap();
-        assert_eq!(output.status.code(), Some(64));
-        stderr(&output)
-    };
-    for (name, command) in [
-        ("QUORLOCK_WAIT", &["run", "job", "--", "true"][..]),
-        ("QUORLOCK_TTL", &["run", "job", "--", "true"]),
-        ("QUORLOCK_DOCTOR_WAIT", &["doctor"]),
-        ("QUORLOCK_FOR", &["bench"]),
-        ("QUORLOCK_PLANNED", &["doctor"]),
-        ("QUORLOCK_PERMITS", &["status", "job"]),
+fn a_wrong_value_is_named_with_its_option_also_if_a_variable_has_it() {
+    for (variable, options, words) in [
+        ("abc", &[][..], "'abc' for '--ttl <TIME>'"),
+        ("30", &["-w", "soon"], "'soon' for '--wait <TIME>'"),
     ] {
-        let text = refused(bare().env(name, "abc").args(command));
-        let begins = format!("error: invalid value 'abc' for '{name}': ");
-        assert!(text.starts_with(&begins), "{text}");
+        let mut run = bare();
+        run.env("QUORLOCK_TTL", variable).arg("run").args(options);
+        let output = run.args(["job", "--", "true"]).output().unwrap();
+        let text = stderr(&output);
+        assert_eq!(output.status.code(), Some(64), "{text}");
+        assert!(text.contains(words), "{text}");
     }
-    let option = ["run", "-w", "abc", "job", "--", "true"];
-    let text = refused(bare().env("QUORLOCK_TTL", "abc").args(option));
-    assert!(text.contains("'abc' for '--wait <TIME>'"), "{text}");
 }
 
 #[test]
@@ -248,7 +181,7 @@ fn unlock_is_another_name_of_release_and_not_similar_to_lock() -> TestResult {
 }
 
 #[test]
-fn certificates_come_from_options_variables_and_the_config_file() -> TestResult {
+fn certificates_come_from_options_and_variables() -> TestResult {
     let server = Server::start()?;
     let authority = Authority::generate();
     let certificate = authority.certify(&["127.0.0.1"]);
@@ -259,13 +192,7 @@ fn certificates_come_from_options_variables_and_the_config_file() -> TestResult 
     fs::write(path("ca"), authority.pem())?;
     fs::write(path("cert"), &client.chain)?;
     fs::write(path("key"), &client.key)?;
-    let names = ["ca-file", "cert", "key"];
-    let config = names.map(|it| format!("{it} = {:?}\n", path(it.trim_end_matches("-file"))));
     let url = format!("redis{}", terminator.url().trim_start_matches("redis"));
-    fs::write(
-        path("config"),
-        format!("nodes = [{url:?}]\n{}", config.concat()),
-    )?;
     let status = |command: &mut Command| {
         let output = command.args(["status", "report"]).output().unwrap();
         (output.status.code(), stdout(&output) + &stderr(&output))
@@ -289,9 +216,7 @@ fn certificates_come_from_options_variables_and_the_config_file() -> TestResult 
     variables
         .env("QUORLOCK_CERT", path("cert"))
         .env("QUORLOCK_KEY", path("key"));
-    let mut file = bare();
-    file.arg("--config").arg(path("config"));
-    for mut command in [options, variables, file] {
+    for mut command in [options, variables] {
         let (code, text) = status(command.env("QUORLOCK_RESPONSE_TIMEOUT", "5"));
         assert_eq!(code, Some(0), "{text}");
     }
@@ -313,9 +238,6 @@ fn certificates_come_from_options_variables_and_the_config_file() -> TestResult 
 fn strict_takes_the_vote_of_a_server_that_may_evict_locks() -> TestResult {
     let servers = fit()?;
     servers[1].command(&["CONFIG", "SET", "maxmemory-policy", "allkeys-lru"])?;
-    let folder = tempfile::tempdir()?;
-    let config = folder.path().join("config");
-    fs::write(&config, "strict = true\n")?;
     let looks = |command: &mut Command| -> Value {
         let output = command.args(["doctor", "--json", "--looks", "1"]).output();
         serde_json::from_slice(&output.unwrap().stdout).unwrap()
@@ -336,13 +258,7 @@ fn strict_takes_the_vote_of_a_server_that_may_evict_locks() -> TestResult {
     );
     let by_variable = looks(with_quarantine(&servers).env("QUORLOCK_STRICT", "1"));
     assert_eq!(level(&by_variable), unfit);
-    let by_file = || {
-        let mut command = with_quarantine(&servers);
-        command.arg("--config").arg(&config);
-        command
-    };
-    assert_eq!(level(&looks(&mut by_file())), unfit);
-    let by_variable = looks(by_file().env("QUORLOCK_STRICT", "0"));
-    assert_eq!(level(&by_variable), weak, "variables override the file");
+    let by_variable = looks(with_quarantine(&servers).env("QUORLOCK_STRICT", "0"));
+    assert_eq!(level(&by_variable), weak);
     Ok(())
 }

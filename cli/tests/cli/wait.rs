@@ -35,10 +35,8 @@ fn servers_that_vote_are_not_waited_for() -> TestResult {
     );
     assert_eq!(stderr(&output), "");
 
-    let mut by_variable = with_quarantine(&servers);
-    let output = by_variable
-        .env("QUORLOCK_DOCTOR_WAIT", "forever")
-        .args(["doctor", "--json"])
+    let output = with_quarantine(&servers)
+        .args(["doctor", "--wait=forever", "--json"])
         .output()?;
     let json: Value = serde_json::from_slice(&output.stdout)?;
     assert_eq!(

@@ -169,11 +169,6 @@ fn options_of_flock_mean_the_same() -> TestResult {
     assert_eq!(status(&["run", "-s", "--nonblock"]), Some(0));
     assert_eq!(status(&["lock", "--exclusive", "--nonblock"]), Some(75));
     assert_eq!(status(&["lock", "-s", "-x", "--timeout", "0.1"]), Some(75));
-    let mut shared = quorlock(&servers);
-    shared
-        .args(["run", "-x", "-n", "report", "--", "true"])
-        .env("QUORLOCK_SHARED", "1");
-    assert_eq!(shared.output()?.status.code(), Some(75));
     drop(guard);
     Ok(())
 }
