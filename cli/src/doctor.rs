@@ -14,9 +14,9 @@ use quorlock::error::{NodeCheck, QuarantineReason};
 use serde_json::{Value, json};
 
 use crate::doctor::finding::Finding;
-use crate::doctor::seen::{Plan, Seen};
+use crate::doctor::seen::Seen;
 use crate::exit::{Exit, Failed};
-use crate::options::{NodeArgs, duration};
+use crate::options::NodeArgs;
 use crate::{nodes, screen, show};
 
 #[derive(Debug, clap::Args)]
@@ -30,16 +30,13 @@ Exit status: 0 fit; 1 fit, with warnings; 2 not fit
 
 Examples:
   quorlock doctor --node redis://10.0.0.1 --node redis://10.0.0.2 --node redis://10.0.0.3
-  quorlock doctor --for ttl=10s      is a ttl of 10 s long enough?
+  quorlock doctor --ttl 1s           with the response timeout of a ttl of 1 s
   quorlock doctor --wait=5m          between the restarts of two servers
   quorlock doctor --max-ttl 60s      raise the longest ttl of all servers, for good")]
 pub(crate) struct Doctor {
     /// Number of checks; the slowest answer counts
     #[arg(long, value_name = "N", default_value_t = 10)]
     looks: usize,
-    /// Check the servers for locks of this ttl: ttl=10s
-    #[arg(long = "for", value_name = "ttl=TIME", value_parser = planned)]
-    planned: Option<Duration>,
     /// Do not search for keys without expiry. The search takes long for millions of keys
     #[arg(long)]
     no_keys: bool,
@@ -61,13 +58,6 @@ pub(crate) struct Doctor {
     pub(crate) json: bool,
 }
 
-fn planned(text: &str) -> Result<Duration, String> {
-    let time = text
-        .strip_prefix("ttl=")
-        .ok_or_else(|| format!("invalid {text:?}: expected ttl=TIME"))?;
-    duration(time)
-}
-
 pub(crate) fn run(args: &NodeArgs, doctor: &Doctor) -> Result<ExitCode, Failed> {
     if let Some(max_ttl) = doctor.max_ttl {
         return raise(args, max_ttl, doctor.json);
@@ -75,7 +65,7 @@ pub(crate) fn run(args: &NodeArgs, doctor: &Doctor) -> Result<ExitCode, Failed> 
     if let Some(wait) = doctor.wait {
         return wait::run(args, wait, doctor.json, !doctor.no_keys);
     }
-    let settings = nodes::for_a_plan(args, doctor.planned)?;
+    let settings = nodes::without_locks(args)?;
     let locks = settings.build()?;
     let mut checks = locks.check_nodes();
     let mut slowest: Vec<_> = checks.iter().map(|it| it.round_trip).collect();
@@ -95,15 +85,12 @@ pub(crate) fn run(args: &NodeArgs, doctor: &Doctor) -> Result<ExitCode, Failed> 
         check.failure.take_if(|_| is_ours);
     }
     let listing = (!doctor.no_keys).then(|| locks.list("*")).transpose()?;
-    let (quarantine, planned) = (!args.no_quarantine, doctor.planned);
-    let response_timeout = settings.response_timeout;
     let seen = Seen {
         checks,
         slowest,
         listing,
-        response_timeout,
-        quarantine,
-        planned,
+        response_timeout: settings.response_timeout,
+        quarantine: !args.no_quarantine,
     };
     let findings = findings::of(&seen);
     show::say(&if doctor.json {
@@ -151,9 +138,6 @@ fn text(seen: &Seen, findings: &[Finding]) -> String {
     };
     let header = ["NODE", "ADDRESS", "VERSION", "UP", "ANSWERS IN", "VOTES"];
     let mut text = show::table(&header, seen.checks.iter().zip(&seen.slowest).map(row));
-    if let Some(plan) = seen.plan() {
-        let _ = write!(text, "\n\n{}", sentence(&plan));
-    }
     // Findings that differ by the node only are one.
     let mut groups: Vec<(Vec<String>, Finding)> = Vec::new();
     for it in findings {
@@ -185,28 +169,6 @@ fn text(seen: &Seen, findings: &[Finding]) -> String {
     text
 }
 
-/// The properties of a ttl.
-fn sentence(plan: &Plan) -> String {
-    let Plan {
-        ttl,
-        margin,
-        tries,
-        shortest,
-    } = plan;
-    let usable = show::time(ttl.saturating_sub(*margin));
-    let text = format!(
-        "A ttl of {}: {usable} of it can be used; the rest is the margin for clocks with different speeds. \
-         Extensions begin after {}, and {tries} of them may get no answer before the lock is lost.",
-        show::time(*ttl),
-        show::time(*ttl / 3)
-    );
-    let shortest = shortest.map(|(ttl, timeout)| {
-        let (ttl, timeout) = (show::time(ttl), show::time(timeout));
-        format!("\nThe shortest for these servers: {ttl}, with a response timeout of {timeout}.")
-    });
-    screen::behind(screen::BOLD, "", &text) + &shortest.unwrap_or_default()
-}
-
 fn object(seen: &Seen, findings: &[Finding]) -> Value {
     let rows = seen.checks.iter().zip(&seen.slowest);
     let node = |(check, slowest): (&NodeCheck, &Option<Duration>)| {
@@ -226,10 +188,6 @@ fn object(seen: &Seen, findings: &[Finding]) -> Value {
     json!({
         "quorlock": 1, "status": status(findings), "response_timeout": seen.response_timeout.as_secs_f64(),
         "proposed_response_timeout": show::seconds(seen.proposal()),
-        "for": seen.plan().map(|it| json!({
-            "ttl": it.ttl.as_secs_f64(), "margin": it.margin.as_secs_f64(), "tries": it.tries,
-            "shortest_ttl": show::seconds(it.shortest.map(|it| it.0)), "response_timeout": show::seconds(it.shortest.map(|it| it.1)),
-        })),
         "nodes": rows.map(node).collect::<Value>(), "findings": findings.iter().map(finding).collect::<Value>(),
     })
 }

@@ -71,22 +71,12 @@ impl Settings {
 
 /// For commands that hold locks.
 pub(crate) fn with_locks(args: &NodeArgs) -> Result<Settings, Failed> {
-    settings(args, true, None)
+    settings(args, true)
 }
 
 /// For commands that hold nothing.
 pub(crate) fn without_locks(args: &NodeArgs) -> Result<Settings, Failed> {
-    settings(args, false, None)
-}
-
-/// For a judgement. The response timeout fits the `planned` ttl.
-pub(crate) fn for_a_plan(args: &NodeArgs, ttl: Option<Duration>) -> Result<Settings, Failed> {
-    // The shortest valid ttl.
-    settings(
-        args,
-        false,
-        ttl.map(|it| it.max(Duration::from_millis(100))),
-    )
+    settings(args, false)
 }
 
 /// The servers in a file, one in each line. Empty lines and comments are skipped.
@@ -115,7 +105,7 @@ fn split(urls: &str) -> Vec<String> {
     Node::split_urls(urls).into_iter().map(unquoted).collect()
 }
 
-fn settings(args: &NodeArgs, holds: bool, planned: Option<Duration>) -> Result<Settings, Failed> {
+fn settings(args: &NodeArgs, holds: bool) -> Result<Settings, Failed> {
     let nodes = given(args)?;
     let (urls, places): (Vec<_>, Vec<_>) = nodes.into_iter().map(|it| (it.url, it.place)).unzip();
     let mut builder = LockManager::builder(urls)
@@ -147,7 +137,7 @@ fn settings(args: &NodeArgs, holds: bool, planned: Option<Duration>) -> Result<S
     // A short ttl shortens the default response timeout. Without locks a long response timeout is fine.
     let mut response_timeout = args
         .response_timeout
-        .unwrap_or(RESPONSE_TIMEOUT.min(planned.unwrap_or(ttl) / 5));
+        .unwrap_or(RESPONSE_TIMEOUT.min(ttl / 5));
     // The ttl must be four response timeouts, and servers reject a ttl above theirs.
     let ttl = if holds {
         ttl

@@ -3,15 +3,11 @@
 use std::time::Duration;
 
 use crate::doctor::finding::{Finding, Level, at};
-use crate::doctor::seen::{ROOM, Seen, TIMEOUTS_IN_A_TTL};
+use crate::doctor::seen::{ROOM, Seen};
 use crate::{seen as locks, show};
 
 /// The most names in a finding.
 const NAMES: usize = 5;
-/// Valid ttls.
-const TTLS: std::ops::RangeInclusive<Duration> =
-    Duration::from_millis(100)..=Duration::from_secs(3_600);
-
 pub(crate) fn of(seen: &Seen) -> Vec<Finding> {
     let mut findings = slow(seen);
     findings.extend(numbers(seen));
@@ -25,7 +21,6 @@ pub(crate) fn of(seen: &Seen) -> Vec<Finding> {
         .into_iter()
         .flatten(),
     );
-    findings.extend(plan(seen));
     findings
 }
 
@@ -135,71 +130,6 @@ fn no_expiry(seen: &Seen) -> Option<Finding> {
             "find the program that sets keys without a ttl; then, for each key: quorlock release NAME --force",
         )
     })
-}
-
-/// Whether these servers are fit for the planned ttl.
-fn plan(seen: &Seen) -> Vec<Finding> {
-    let Some(plan) = seen.plan() else {
-        return Vec::new();
-    };
-    let needed = seen.response_timeout.saturating_mul(TIMEOUTS_IN_A_TTL);
-    let mut findings = Vec::new();
-    if !TTLS.contains(&plan.ttl) {
-        findings.push(finding(
-            Level::Unfit,
-            "ttl_not_allowed",
-            format!("the planned ttl is {}", show::time(plan.ttl)),
-            "valid are 100 ms to 1 h",
-            "choose a ttl in this range; held locks are extended, so a short one is enough",
-        ));
-    } else if plan.ttl < needed {
-        findings.push(finding(
-            Level::Unfit,
-            "ttl_too_short",
-            format!(
-                "the planned ttl is {}, and the response timeout is {}",
-                show::time(plan.ttl),
-                show::time(seen.response_timeout)
-            ),
-            "invalid: a ttl must be four response timeouts at least, for a second try of an extension",
-            format!("set --ttl {}ms, or a shorter --response-timeout", needed.as_millis()),
-        ));
-    }
-    if let Some((shortest, timeout)) = plan.shortest
-        && let Some(slowest) = seen.slowest.iter().flatten().max()
-        && plan.ttl < shortest
-    {
-        findings.push(finding(
-            Level::Warning,
-            "ttl_tight",
-            format!(
-                "the planned ttl is {}, and the slowest answer took {}",
-                show::time(plan.ttl),
-                show::time(*slowest)
-            ),
-            "some slower answers would lose a held lock",
-            format!(
-                "set --ttl {}ms and --response-timeout {}ms, or use nearer servers",
-                shortest.as_millis(),
-                timeout.as_millis()
-            ),
-        ));
-    }
-    let known = seen.checks.iter().filter_map(|check| check.max_ttl).min();
-    if let Some(known) = known.filter(|max_ttl| *max_ttl < plan.ttl) {
-        findings.push(finding(
-            Level::Warning,
-            "ttl_above_max_ttl",
-            format!(
-                "the planned ttl is {}, and the max_ttl of these servers is {}",
-                show::time(plan.ttl),
-                show::time(known)
-            ),
-            "locks with a longer ttl get no vote; after this a restarted server has no vote for that time",
-            format!("quorlock doctor --max-ttl {}s", plan.ttl.as_secs_f64()),
-        ));
-    }
-    findings
 }
 
 /// The number of servers and of votes.

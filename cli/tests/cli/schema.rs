@@ -139,10 +139,6 @@ fn every_object_that_is_said_has_the_form_that_is_documented() -> TestResult {
             ("ls", &["ls", "--json"]),
             ("doctor", &["doctor", "--json", "--looks", "1"]),
             (
-                "doctor",
-                &["doctor", "--json", "--looks", "1", "--for", "ttl=20"],
-            ),
-            (
                 "release",
                 &["release", "--json", "--force", "--yes", "report"],
             ),
