@@ -93,9 +93,9 @@ fn main() -> ExitCode {
         Command::Doctor(it) => (it.json, doctor::run(nodes, it)),
         Command::Ls(it) => (it.json, ls::run(nodes, it)),
         Command::Man(it) => (false, pages::man(args::commands(), it)),
-        Command::Release(it) => (it.json, release::run(nodes, it)),
+        Command::Release(it) => (false, release::run(nodes, it)),
         Command::Status(it) => (it.json, status::run(nodes, it)),
-        Command::Vouch(it) => (it.json, vouch::run(nodes, it)),
+        Command::Vouch(it) => (false, vouch::run(nodes, it)),
     };
     done.unwrap_or_else(|failed| {
         #[cfg(unix)]

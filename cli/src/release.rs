@@ -4,7 +4,6 @@ use std::process::ExitCode;
 
 use quorlock::error::{NodeAnswer, NodeReport};
 use quorlock::inspection::{Inspection, LockState, StoredKey};
-use serde_json::{Value, json};
 
 use crate::exit::{Exit, Failed};
 use crate::options::NodeArgs;
@@ -38,9 +37,6 @@ pub(crate) struct Release {
     /// With --permits: one permit, counted from 0
     #[arg(long, value_name = "N", requires = "permits")]
     slot: Option<usize>,
-    /// Write JSON
-    #[arg(long)]
-    pub(crate) json: bool,
 }
 
 pub(crate) fn run(args: &NodeArgs, release: &Release) -> Result<ExitCode, Failed> {
@@ -63,37 +59,20 @@ pub(crate) fn run(args: &NodeArgs, release: &Release) -> Result<ExitCode, Failed
         return Err(Failed::new(exit, seen::text(it)));
     }
     let shown: Vec<_> = all.into_iter().filter(stands).collect();
-    let mut texts: Vec<_> = shown.iter().map(seen::text).collect();
     if shown.is_empty() {
         let name = seen::shown(release.name.as_bytes());
-        texts.push(format!("{name}: not held"));
+        show::say(&format!("{name}: not held"))?;
+        return Ok(ExitCode::SUCCESS);
     }
-    if !release.json {
-        show::say(&texts.join("\n"))?;
-        texts.clear();
-    }
-    if !shown.is_empty() {
-        // With --json the keys are shown on stderr.
-        texts.push(format!("\n{RISK}"));
-        ask::confirm(&texts.join("\n"), "Release it?", release.yes)?;
-    }
-    let mut failed = false;
-    let mut parts = Vec::new();
+    show::say(&show::lines(shown.iter().map(seen::text)))?;
+    ask::confirm(&format!("\n{RISK}"), "Release it?", release.yes)?;
+    let mut rows = Vec::new();
     for it in &shown {
-        let rows = locks.admin().release(it)?;
-        failed |= rows
-            .iter()
-            .any(|it| matches!(it.answer, NodeAnswer::Failed(_)));
-        if release.json {
-            parts.push(object(it, &rows));
-        } else {
-            show::say(&show::lines(&rows))?;
-        }
+        rows.extend(locks.admin().release(it)?);
     }
-    if release.json {
-        show::say(&json!({ "quorlock": 1, "name": release.name, "released": parts }).to_string())?;
-    }
-    Ok(Exit::NO_QUORUM.unless(!failed))
+    show::say(&show::lines(&rows))?;
+    let failed = |it: &NodeReport| matches!(it.answer, NodeAnswer::Failed(_));
+    Ok(Exit::NO_QUORUM.unless(!rows.iter().any(failed)))
 }
 
 /// Whether a server has a key to delete.
@@ -102,16 +81,4 @@ fn stands(seen: &Inspection) -> bool {
         .iter()
         .flat_map(|node| &node.stored)
         .any(|stored| matches!(stored.key, StoredKey::Held { .. } | StoredKey::Read { .. }))
-}
-
-fn object(seen: &Inspection, rows: &[NodeReport]) -> Value {
-    let row = |it: &NodeReport| {
-        let answer = match &it.answer {
-            NodeAnswer::Released => "released".to_owned(),
-            NodeAnswer::NotAsked => "nothing_there".to_owned(),
-            other => other.to_string(),
-        };
-        json!({ "node": it.node.to_string(), "address": &*it.address, "answer": answer })
-    };
-    json!({ "seen": seen::object(seen), "nodes": rows.iter().map(row).collect::<Value>() })
 }

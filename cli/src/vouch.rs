@@ -2,8 +2,6 @@
 
 use std::process::ExitCode;
 
-use serde_json::json;
-
 use crate::exit::{Exit, Failed};
 use crate::options::NodeArgs;
 use crate::{ask, nodes, seen, show};
@@ -24,9 +22,6 @@ pub(crate) struct Vouch {
     /// Do not ask
     #[arg(long)]
     yes: bool,
-    /// Write JSON
-    #[arg(long)]
-    pub(crate) json: bool,
 }
 
 pub(crate) fn run(args: &NodeArgs, vouch: &Vouch) -> Result<ExitCode, Failed> {
@@ -47,12 +42,7 @@ pub(crate) fn run(args: &NodeArgs, vouch: &Vouch) -> Result<ExitCode, Failed> {
     } else {
         before
     };
-    if vouch.json {
-        let nodes: Vec<_> = rows.iter().map(seen::check).collect();
-        show::say(&json!({ "quorlock": 1, "nodes": nodes }).to_string())?;
-    } else {
-        show::say(&show::lines(&rows))?;
-    }
+    show::say(&show::lines(&rows))?;
     let all = rows.iter().all(|it| it.failure.is_none());
     Ok(Exit::NO_QUORUM.unless(all))
 }

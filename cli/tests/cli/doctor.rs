@@ -690,17 +690,10 @@ fn vouching_says_what_it_risks_asks_and_lets_new_servers_vote_and_no_others() ->
     terminal.tell("n");
     assert_eq!(terminal.status(), Some(1));
 
-    let output = vouch().args(["--yes", "--json"]).output()?;
-    assert_eq!(output.status.code(), Some(0), "{}", stdout(&output));
-    let json: Value = serde_json::from_slice(&output.stdout)?;
-    assert!(
-        json["nodes"]
-            .as_array()
-            .unwrap()
-            .iter()
-            .all(|it| it["votes"] == true),
-        "{json}"
-    );
+    let output = vouch().arg("--yes").output()?;
+    let text = stdout(&output);
+    assert_eq!(output.status.code(), Some(0), "{text}");
+    assert_eq!(text.matches(": votes").count(), 3, "{text}");
     // Nobody is asked where nothing is new.
     let again = vouch().args(["--yes"]).output()?;
     assert!(

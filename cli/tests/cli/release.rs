@@ -5,7 +5,6 @@ use std::time::Duration;
 
 use devnodes::{Servers, eventually};
 use quorlock::{LockGuard, LockManager};
-use serde_json::Value;
 
 use crate::support::*;
 
@@ -51,12 +50,11 @@ fn a_lock_is_taken_from_its_holder_when_both_words_are_there_and_not_without() -
     );
     assert!(free(&servers));
     let again = quorlock(&servers)
-        .args(["release", "report", "--force", "--yes", "--json"])
+        .args(["release", "report", "--force", "--yes"])
         .output()?;
-    let again: Value = serde_json::from_slice(&again.stdout)?;
     assert_eq!(
-        (&again["quorlock"], &again["released"]),
-        (&1.into(), &Value::Array(vec![]))
+        (again.status.code(), stdout(&again).as_str()),
+        (Some(0), "report: not held\n")
     );
     Ok(())
 }
@@ -135,15 +133,13 @@ fn a_permit_is_taken_by_its_slot_and_nothing_without_a_majority() -> TestResult 
         "mail",
         "--force",
         "--yes",
-        "--json",
         "--permits",
         "2",
         "--slot",
         &slot,
     ]);
-    let done: Value = serde_json::from_slice(&command.output()?.stdout)?;
-    assert_eq!(done["released"][0]["seen"]["slot"], permits[0].slot());
-    assert_eq!(done["released"][0]["nodes"][2]["answer"], "released");
+    let done = stdout(&command.output()?);
+    assert_eq!(done.matches("): released\n").count(), 3, "{done}");
     assert!(
         servers
             .iter()
@@ -164,13 +160,10 @@ fn nothing_that_proves_a_hold_is_said() -> TestResult {
     let servers = Servers::start(3)?;
     let (_locks, _guard) = held(&servers);
     let secret = String::from_utf8(servers[0].get("report").unwrap())?;
-    for json in [&[][..], &["--json"]] {
-        let said = quorlock(&servers)
-            .args(["release", "report", "--force", "--yes"])
-            .args(json)
-            .output()?;
-        let text = format!("{}{}", stdout(&said), stderr(&said));
-        assert!(!text.contains(&secret[..8]), "{text}");
-    }
+    let said = quorlock(&servers)
+        .args(["release", "report", "--force", "--yes"])
+        .output()?;
+    let text = format!("{}{}", stdout(&said), stderr(&said));
+    assert!(!text.contains(&secret[..8]), "{text}");
     Ok(())
 }

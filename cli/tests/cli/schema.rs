@@ -138,26 +138,9 @@ fn every_object_that_is_said_has_the_form_that_is_documented() -> TestResult {
             ("once", &["status", "--json", "--once", "report"]),
             ("ls", &["ls", "--json"]),
             ("doctor", &["doctor", "--json", "--looks", "1"]),
-            (
-                "release",
-                &["release", "--json", "--force", "--yes", "report"],
-            ),
-            (
-                "release",
-                &["release", "--json", "--force", "--yes", "free"],
-            ),
         ] {
             assert_form(&said(quorlock(&servers).args(args)), name);
         }
-        let mut vouch = quorlock(&servers);
-        assert_form(
-            &said(
-                vouch
-                    .env_remove("QUORLOCK_NO_QUARANTINE")
-                    .args(["vouch", "--yes", "--json"]),
-            ),
-            "vouch",
-        );
         let error = bare().args(["hold", "--json", "report"]).output()?;
         assert_form(&serde_json::from_slice(&error.stderr)?, "error");
 
