@@ -1,17 +1,13 @@
 //! `quorlock status`: the holder of a lock and the waiting clients.
 
 use std::fmt::Write;
-use std::io::{self, IsTerminal};
 use std::process::ExitCode;
-use std::thread;
-use std::time::Duration;
 
-use quorlock::LockManager;
 use quorlock::inspection::{Inspection, LockState};
 use serde_json::{Value, json};
 
 use crate::exit::{Exit, Failed};
-use crate::options::{NodeArgs, duration};
+use crate::options::NodeArgs;
 use crate::{nodes, seen, show};
 
 #[derive(Debug, clap::Args)]
@@ -20,7 +16,6 @@ Exit status: 0 a majority of the servers answered for each name; 69 no majority
 
 Examples:
   quorlock status nightly-report            holder, remaining time, waiting clients
-  quorlock status --watch deploy backup     every second, until interrupted
   quorlock status --permits 5 mail-server   holders of the permits of a semaphore
   quorlock status --once nightly-report     last run of a job")]
 pub(crate) struct Status {
@@ -33,12 +28,6 @@ pub(crate) struct Status {
     /// Show the last run of `quorlock once` instead of the lock
     #[arg(long, conflicts_with = "permits")]
     once: bool,
-    /// Repeat until interrupted
-    #[arg(long)]
-    watch: bool,
-    /// Interval of --watch
-    #[arg(long, value_name = "TIME", default_value = "1s", value_parser = duration)]
-    every: Duration,
     /// Write JSON, an object in each line
     #[arg(long)]
     pub(crate) json: bool,
@@ -46,40 +35,27 @@ pub(crate) struct Status {
 
 pub(crate) fn run(args: &NodeArgs, status: &Status) -> Result<ExitCode, Failed> {
     let locks = nodes::without_locks(args)?.build()?;
-    let redraws = status.watch && !status.json && io::stdout().is_terminal();
-    loop {
-        let (text, unknown) = look(&locks, status)?;
-        show::say(&if redraws { redrawn(&text) } else { text })?;
-        if !status.watch {
-            return Ok(Exit::NO_QUORUM.unless(!unknown));
-        }
-        thread::park_timeout(status.every);
-    }
-}
-
-/// The text for all names, and whether a state is unknown.
-fn look(locks: &LockManager, status: &Status) -> Result<(String, bool), Failed> {
-    let (mut parts, mut unknown) = (Vec::new(), false);
+    let mut unknown = false;
     for name in &status.names {
         if status.once {
             let run = locks.once(name).last_run()?;
-            parts.push(if status.json {
+            show::say(&if status.json {
                 seen::run_object(name, run.as_ref()).to_string()
             } else {
                 seen::run(name, run.as_ref())
-            });
+            })?;
             continue;
         }
-        let all = seen::of(locks, name, status.permits)?;
+        let all = seen::of(&locks, name, status.permits)?;
         unknown |= all.iter().any(|it| it.state() == LockState::Unknown);
-        parts.push(match (&all[..], status.permits, status.json) {
+        show::say(&match (&all[..], status.permits, status.json) {
             ([one], None, true) => seen::object(one).to_string(),
             (slots, _, true) => of_permits(name, slots).to_string(),
             ([one], None, false) => seen::text(one),
             (slots, _, false) => permits(name, slots),
-        });
+        })?;
     }
-    Ok((parts.join("\n"), unknown))
+    Ok(Exit::NO_QUORUM.unless(!unknown))
 }
 
 fn held(slots: &[Inspection]) -> usize {
@@ -111,9 +87,4 @@ fn permits(name: &str, slots: &[Inspection]) -> String {
 fn of_permits(name: &str, slots: &[Inspection]) -> Value {
     let slots_as_objects: Vec<_> = slots.iter().map(seen::object).collect();
     json!({ "quorlock": 1, "name": name, "permits": slots.len(), "held": held(slots), "slots": slots_as_objects })
-}
-
-/// Overwrites the screen without clearing it first: no flicker.
-fn redrawn(text: &str) -> String {
-    format!("\x1b[H{}\x1b[K\x1b[J", text.replace('\n', "\x1b[K\n"))
 }

@@ -22,4 +22,3 @@ mod status;
 mod support;
 mod variables;
 mod wait;
-mod watch;

@@ -1,6 +1,10 @@
 //! `quorlock status`.
 
+use std::fs::File;
+use std::os::unix::process::ExitStatusExt;
+
 use devnodes::{Servers, eventually};
+use serde_json::Value;
 
 use crate::support::*;
 
@@ -32,7 +36,7 @@ fn status_says_who_holds_a_lock_on_which_nodes_and_never_its_secret() -> TestRes
     let json = quorlock(&servers)
         .args(["status", "--json", "report"])
         .output()?;
-    let json: serde_json::Value = serde_json::from_slice(&json.stdout)?;
+    let json: Value = serde_json::from_slice(&json.stdout)?;
     assert_eq!(
         (&json["quorlock"], &json["name"], &json["state"]),
         (&1.into(), &"report".into(), &"held".into())
@@ -118,7 +122,84 @@ fn a_name_with_an_apostrophe_and_umlauts_is_shown_as_it_is() -> TestResult {
     let json = quorlock(&servers)
         .args(["status", "--json", name])
         .output()?;
-    let json: serde_json::Value = serde_json::from_slice(&json.stdout)?;
+    let json: Value = serde_json::from_slice(&json.stdout)?;
     assert_eq!(json["name"], name);
+    Ok(())
+}
+
+#[test]
+fn the_permits_of_a_semaphore_are_shown_slot_by_slot() -> TestResult {
+    let servers = Servers::start(3)?;
+    let locks = patient(&servers.urls()).owner_label("night").build()?;
+    let permit = locks.semaphore("mail", 3).acquire()?;
+    let key = format!("quorlock:slot-{}:mail", permit.slot());
+    eventually("it is on all nodes", || {
+        servers.iter().all(|it| it.exists(&key))
+    });
+
+    let json = quorlock(&servers)
+        .args(["status", "--json", "--permits", "3", "mail"])
+        .output()?;
+    let json: Value = serde_json::from_slice(&json.stdout)?;
+    assert_eq!(
+        (&json["quorlock"], &json["permits"], &json["held"]),
+        (&1.into(), &3.into(), &1.into())
+    );
+    let slot = &json["slots"][permit.slot()];
+    assert_eq!(
+        (&slot["slot"], &slot["state"]),
+        (&permit.slot().into(), &"held".into())
+    );
+    assert!(
+        slot["holder"]
+            .as_str()
+            .is_some_and(|it| it.ends_with("/night")),
+        "{slot}"
+    );
+
+    servers[2].kill()?;
+    let text = quorlock(&servers)
+        .args(["status", "--permits", "3", "mail"])
+        .output()?;
+    assert_eq!(text.status.code(), Some(0), "{}", stderr(&text));
+    let text = stdout(&text);
+    assert!(text.starts_with("mail: 1 of 3 permits held\n"), "{text}");
+    assert!(
+        text.contains("/night") && text.matches("free").count() == 2,
+        "{text}"
+    );
+    assert!(text.contains("cannot connect"), "{text}");
+    let wrong = quorlock(&servers)
+        .args(["status", "--permits", "0", "mail"])
+        .output()?;
+    assert_eq!(wrong.status.code(), Some(64));
+    Ok(())
+}
+
+#[test]
+fn a_full_disk_is_a_status_and_a_closed_pipe_a_silent_end() -> TestResult {
+    let servers = Servers::start(3)?;
+    for args in [
+        &["status", "report"][..],
+        &["status", "--json", "report"],
+        &["doctor", "--looks", "1"],
+    ] {
+        let full = File::options().write(true).open("/dev/full")?;
+        let (reader, closed) = std::io::pipe()?;
+        drop(reader);
+        let output = quorlock(&servers).args(args).stdout(full).output()?;
+        assert_eq!(output.status.code(), Some(70), "{args:?}");
+        assert!(
+            stderr(&output).contains("stdout: ") && !stderr(&output).contains("panicked"),
+            "{}",
+            stderr(&output)
+        );
+        let output = quorlock(&servers).args(args).stdout(closed).output()?;
+        assert_eq!(
+            (output.status.signal(), stderr(&output).as_str()),
+            (Some(13), ""),
+            "{args:?}"
+        );
+    }
     Ok(())
 }
