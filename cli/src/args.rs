@@ -101,7 +101,7 @@ pub(crate) enum Command {
     Vouch(Vouch),
     /// Write a completion script: `source <(quorlock completions bash)`
     Completions(Completions),
-    /// Write manual pages: `quorlock man run | man -l -`
+    /// Write manual pages into a folder
     Man(Man),
 }
 

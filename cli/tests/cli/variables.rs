@@ -123,21 +123,23 @@ fn a_wrong_value_is_named_with_its_option_also_if_a_variable_has_it() {
 
 #[test]
 fn help_and_manual_name_the_variables_of_servers_and_passwords() -> TestResult {
-    for args in [
-        &["--help"][..],
-        &["-h"],
-        &["help", "run"],
-        &["man"],
-        &["man", "doctor"],
-    ] {
-        let text = stdout(&bare().args(args).output()?);
+    let pages = tempfile::tempdir()?;
+    assert!(bare().arg("man").arg(pages.path()).status()?.success());
+    let page = |name: &str| fs::read_to_string(pages.path().join(name));
+    let help = |args: &[&str]| Ok(stdout(&bare().args(args).output()?));
+    let texts: [std::io::Result<String>; 5] = [
+        help(&["--help"]),
+        help(&["-h"]),
+        help(&["help", "run"]),
+        page("quorlock.1"),
+        page("quorlock-doctor.1"),
+    ];
+    for text in texts {
+        let text = text?;
         for name in ["QUORLOCK_NODES", "QUORLOCK_PASSWORD"] {
             let mut found = text.match_indices(name);
             let is_itself = |at: usize| !text[at + name.len()..].starts_with('_');
-            assert!(
-                found.any(|(at, _)| is_itself(at)),
-                "{args:?}: {name}: {text}"
-            );
+            assert!(found.any(|(at, _)| is_itself(at)), "{name}: {text}");
         }
     }
     Ok(())
