@@ -22,11 +22,8 @@ const TTL: Duration = Duration::from_secs(10);
 const RESPONSE_TIMEOUT: Duration = Duration::from_millis(500);
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// A server, and its place in the settings: "line 3 of nodes".
-struct Given {
-    url: String,
-    place: String,
-}
+/// A URL, and its place in the settings: "line 3 of nodes".
+type Given = (String, String);
 
 /// The settings of a manager.
 pub(crate) struct Settings {
@@ -84,14 +81,10 @@ fn listed(file: &Path) -> Result<Vec<Given>, Failed> {
     let text = read(file)?;
     let mut nodes = Vec::new();
     for (line, number) in text.lines().zip(1..) {
-        let words: Vec<_> = line
-            .split_whitespace()
-            .take_while(|word| !word.starts_with('#'))
-            .collect();
-        nodes.extend(split(&words.join(" ")).into_iter().map(|url| Given {
-            url,
-            place: format!("line {number} of {}", file.display()),
-        }));
+        let urls = split(line)
+            .into_iter()
+            .take_while(|url| !url.starts_with('#'));
+        nodes.extend(urls.map(|url| (url, format!("line {number} of {}", file.display()))));
     }
     if nodes.is_empty() {
         return Err(invalid(file, "no servers in this file"));
@@ -106,8 +99,7 @@ fn split(urls: &str) -> Vec<String> {
 }
 
 fn settings(args: &NodeArgs, holds: bool) -> Result<Settings, Failed> {
-    let nodes = given(args)?;
-    let (urls, places): (Vec<_>, Vec<_>) = nodes.into_iter().map(|it| (it.url, it.place)).unzip();
+    let (urls, places): (Vec<_>, Vec<_>) = given(args)?.into_iter().unzip();
     let mut builder = LockManager::builder(urls)
         .owner_label("quorlock")
         .strict(args.strict);
@@ -186,10 +178,7 @@ fn given(args: &NodeArgs) -> Result<Vec<Given>, Failed> {
     Ok(urls
         .into_iter()
         .zip(1..)
-        .map(|(url, number)| Given {
-            url,
-            place: format!("server {number} of {of}"),
-        })
+        .map(|(url, number)| (url, format!("server {number} of {of}")))
         .collect())
 }
 

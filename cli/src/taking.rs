@@ -26,13 +26,13 @@ pub(crate) struct Taking {
     #[arg(short = 'x', long)]
     pub(crate) exclusive: bool,
     /// Take one of N permits instead of a lock
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", conflicts_with = "shared")]
     pub(crate) permits: Option<usize>,
     /// Exit status if others hold the lock, 0 to 255
     #[arg(short = 'E', long, value_name = "N", default_value_t = Exit::HELD.number())]
     pub(crate) conflict_exit_code: u8,
     /// Print nothing but errors
-    #[arg(short, long)]
+    #[arg(short, long, conflicts_with = "verbose")]
     pub(crate) quiet: bool,
     /// Report the holder during the wait, and the token
     #[arg(short, long)]
@@ -121,8 +121,6 @@ impl Taking {
             (names, ..) if names.iter().any(String::is_empty) => {
                 usage("a lock name is empty: is a variable unset?")
             }
-            _ if self.quiet && self.verbose => usage("--quiet with --verbose: give one of them"),
-            (_, true, Some(_)) => usage("--shared with --permits: permits cannot be shared"),
             ([_, _, ..], true, _) | ([_, _, ..], _, Some(_)) => {
                 usage("--shared, --permits: give one name only")
             }
