@@ -60,19 +60,14 @@ pub(crate) fn commands() -> clap::Command {
     })
 }
 
-/// Whether the command line is that of `run` or `once` with -- before one of its words, and invalid only without.
+/// Whether this is a line of `run` or `once` with neither -- nor -c before the command.
 pub(crate) fn lacks_dashes() -> bool {
-    let line: Vec<OsString> = env::args_os().collect();
-    let is_of_run = |at: usize| {
-        let mut line = line.clone();
-        line.insert(at, "--".into());
-        commands()
-            .try_get_matches_from(line)
-            .is_ok_and(|it| matches!(it.subcommand_name(), Some("run" | "once")))
-    };
-    let mut words = line.iter().enumerate().skip(2);
-    line.iter().all(|word| word != "--")
-        && words.any(|(at, word)| !word.as_encoded_bytes().starts_with(b"-") && is_of_run(at))
+    let mut words = env::args_os().skip(1);
+    let is = |word: OsString, all: &[&str]| all.iter().any(|it| word == *it);
+    words
+        .next()
+        .is_some_and(|it| is(it, &["run", "lock", "once"]))
+        && !words.any(|it| is(it, &["--", "-c", "--command"]))
 }
 
 #[derive(Debug, Subcommand)]

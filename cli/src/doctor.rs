@@ -16,7 +16,7 @@ use serde_json::{Value, json};
 use crate::doctor::finding::Finding;
 use crate::doctor::seen::Seen;
 use crate::exit::{Exit, Failed};
-use crate::options::NodeArgs;
+use crate::options::{NodeArgs, duration};
 use crate::{nodes, screen, show};
 
 #[derive(Debug, clap::Args)]
@@ -47,7 +47,7 @@ pub(crate) struct Doctor {
         num_args = 0..=1,
         require_equals = true,
         default_missing_value = wait::FOREVER,
-        value_parser = wait::parse
+        value_parser = duration
     )]
     wait: Option<Duration>,
     /// --max-ttl is an option of this command, and no setting.

@@ -9,25 +9,16 @@ use quorlock::error::NodeCheck;
 use serde_json::json;
 
 use crate::exit::{Exit, Failed};
-use crate::options::{NodeArgs, duration};
+use crate::options::NodeArgs;
 use crate::{nodes, seen, show};
 
-/// The value of the option without a time.
-pub(crate) const FOREVER: &str = "forever";
+/// The longest wait, if the option has no time: a century.
+pub(crate) const FOREVER: &str = "36500d";
 
 /// The pause between two checks.
 const PAUSE: Duration = Duration::from_secs(1);
 /// Programs connect again within this time.
 const CONNECTED_WITHIN: Duration = Duration::from_secs(2);
-
-/// The longest wait.
-pub(crate) fn parse(text: &str) -> Result<Duration, String> {
-    if text == FOREVER {
-        Ok(Duration::MAX)
-    } else {
-        duration(text)
-    }
-}
 
 /// `whole`: waits for held locks as well.
 pub(crate) fn run(
@@ -121,16 +112,4 @@ fn lack(row: &NodeCheck) -> String {
 )]
 fn now() -> Instant {
     Instant::now()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_wait_has_a_time_or_no_end() {
-        assert_eq!(parse("2m"), Ok(Duration::from_secs(120)));
-        assert_eq!(parse(FOREVER), Ok(Duration::MAX));
-        assert!(parse("").is_err() && parse("soon").is_err());
-    }
 }
