@@ -32,7 +32,7 @@ fn bench_shows_times_per_server_and_number_of_threads_and_leaves_no_lock() -> Te
     let output = bench(&servers, &["--for", "400ms", "--threads", "3"])?;
     let (said, text) = (stderr(&output), stdout(&output));
     assert_eq!(output.status.code(), Some(0), "{said}");
-    assert_eq!(said, "quorlock: full load for the servers for 400 ms\n");
+    assert_eq!(said, "quorlock: full load for the servers for 400.0 ms\n");
     for what in [
         "trip to n0 (",
         "n1 (",
