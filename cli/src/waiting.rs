@@ -1,6 +1,7 @@
 //! Waits for a lock and reports its holder.
 
 use std::io::{self, IsTerminal};
+use std::sync::Arc;
 use std::sync::mpsc::{RecvTimeoutError, Sender, TryRecvError, channel};
 use std::thread;
 use std::time::Duration;
@@ -57,7 +58,8 @@ fn notice(taking: &Taking, locks: &LockManager) -> Option<Notice> {
     let shown = seen::shown(names.join(", ").as_bytes());
     let (locks, began) = (locks.clone(), clock::now());
     let look = move || {
-        let (mut pause, mut said, mut again) = (FIRST, String::new(), Duration::ZERO);
+        let (mut pause, mut said, mut again) = (FIRST, Vec::new(), Duration::ZERO);
+        let are_named = permits.is_none() && 1 < names.len();
         while done.recv_timeout(pause) == Err(RecvTimeoutError::Timeout) {
             pause = LOOKS;
             let found: Result<Vec<_>, _> = names
@@ -67,17 +69,18 @@ fn notice(taking: &Taking, locks: &LockManager) -> Option<Notice> {
             let Ok(found) = found.map(|it| it.concat()) else {
                 continue;
             };
-            let (who, until) = in_the_way(&found, permits.is_some())
-                .unwrap_or_else(|| unheld(&locks.check_nodes()));
+            let (states, holders) = in_the_way(&found, are_named);
             let waited = clock::now().saturating_sub(began);
-            let is_due = again <= waited || (is_terminal && said != who);
+            let is_due = again <= waited || (is_terminal && said != holders);
             if is_due && done.try_recv() != Err(TryRecvError::Disconnected) {
-                say(&format!(
-                    "{}: waiting for {}, {who}{until}",
-                    shown,
-                    show::time(waited)
-                ));
-                (said, again) = (who, waited * 2);
+                let why = if states.is_empty() {
+                    unheld(&locks.check_nodes())
+                } else {
+                    show::some(&states, NAMED)
+                };
+                let time = show::time(waited);
+                say(&format!("{shown}: waiting for {time}, {why}"));
+                (said, again) = (holders, waited * 2);
             }
         }
     };
@@ -90,56 +93,34 @@ fn notice(taking: &Taking, locks: &LockManager) -> Option<Notice> {
 }
 
 /// Why a lock that nobody holds is not ours.
-fn unheld(rows: &[NodeCheck]) -> (String, String) {
+fn unheld(rows: &[NodeCheck]) -> String {
     let votes = rows.iter().filter(|row| row.failure.is_none()).count();
     let left = rows.iter().filter_map(seen::quarantine).map(|it| it.0);
     match left.max() {
         Some(left) if votes <= rows.len() / 2 => {
-            let cure = seen::cure(rows);
-            let rest = format!(": no vote for {} more{cure}", show::time(left));
-            ("servers in quarantine".to_owned(), rest)
+            let (left, cure) = (show::time(left), seen::cure(rows));
+            format!("servers in quarantine: no vote for {left} more{cure}")
         }
-        _ => ("others came first".to_owned(), String::new()),
+        _ => "others came first".to_owned(),
     }
 }
 
-/// The holders, and the time until their locks expire. `None` if nobody holds a lock.
-fn in_the_way(found: &[Inspection], are_permits: bool) -> Option<(String, String)> {
-    let (mut who, mut until, mut unknown) = (Vec::new(), None, false);
+/// The states of locks that are not free, and their holders.
+fn in_the_way(found: &[Inspection], are_named: bool) -> (Vec<String>, Vec<Option<Arc<str>>>) {
+    let (mut states, mut holders) = (Vec::new(), Vec::new());
     for it in found {
-        let (holder, left) = match it.state() {
-            LockState::Held { holder, left } => (seen::by(&holder).to_owned(), left),
-            LockState::Read { left, .. } => ("readers".to_owned(), left),
+        let state = it.state();
+        holders.push(match &state {
             LockState::Free | LockState::NoMajority => continue,
-            _ => {
-                unknown = true;
-                continue;
-            }
-        };
-        let name = if found.len() == 1 || are_permits {
-            String::new()
+            LockState::Held { holder, .. } => holder.clone(),
+            _ => None,
+        });
+        let name = if are_named {
+            seen::name(it) + " "
         } else {
-            format!("{} ", seen::name(it))
+            String::new()
         };
-        who.push(format!("{name}held by {holder}"));
-        // One permit is enough; of several locks all are needed.
-        let left = left.unwrap_or(Duration::MAX);
-        until = Some(until.map_or(left, |it: Duration| {
-            if are_permits {
-                it.min(left)
-            } else {
-                it.max(left)
-            }
-        }));
+        states.push(format!("{name}{state}"));
     }
-    let text = match who.len() {
-        0 if unknown => "no majority of the servers answers".to_owned(),
-        0 => return None,
-        _ => show::some(&who, NAMED),
-    };
-    let until = until.map(|it| match it {
-        Duration::MAX => ", without expiry".to_owned(),
-        left => format!(", expires in {} unless extended", show::time(left)),
-    });
-    Some((text, until.unwrap_or_default()))
+    (states, holders)
 }

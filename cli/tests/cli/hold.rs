@@ -474,8 +474,7 @@ fn who_waits_at_a_terminal_is_told_who_is_in_the_way_for_all_names_and_all_permi
     let start = |args: &[&str]| Terminal::start(quorlock(&servers).arg("hold").args(args));
     let (mut names, mut permits) = (start(&["a", "b", "c"]), start(&["--permits", "2", "mail"]));
     names.wait_for("a, b, c: waiting for ");
-    names.wait_for("/one, b held by readers, expires in ");
-    names.wait_for(" unless extended");
+    names.wait_for("b held by readers (1) for another ");
     assert!(!names.said().contains("c held"), "{}", names.said());
     permits.wait_for("mail: waiting for ");
     permits.wait_for("/one");

@@ -8,10 +8,9 @@ const LATER: u64 = 52_417_209;
 /// Digits of a token.
 const TOKEN_DIGITS: usize = 16;
 /// Times, by what stands before them, and another one for whatever else.
-const TIMES: [(&str, &str); 4] = [
+const TIMES: [(&str, &str); 3] = [
     ("waiting for", "1.0 s"),
     ("another", "27.3 s"),
-    ("expires in", "27.3 s"),
     ("after", "3.2 s"),
 ];
 const TIME: &str = "2.1 s";
