@@ -127,10 +127,10 @@ fn waiting(stored: &StoredLock) -> String {
 /// A line for each lock or slot.
 pub(crate) fn lines(
     first: &str,
-    seen: &[&Inspection],
+    seen: &[Inspection],
     label: impl Fn(&Inspection) -> String,
 ) -> String {
-    let row = |it: &&Inspection| {
+    let row = |it: &Inspection| {
         let (state, time) = match it.state() {
             LockState::Free => ("free".to_owned(), String::new()),
             LockState::Held { holder, left: time } => {

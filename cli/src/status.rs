@@ -67,14 +67,13 @@ fn held(slots: &[Inspection]) -> usize {
 
 fn permits(name: &str, slots: &[Inspection]) -> String {
     let first = |row: &Inspection| row.slot().unwrap_or(0).to_string();
-    let rows: Vec<_> = slots.iter().collect();
     let mut text = format!(
         "{}: {} of {} permits held\n",
         seen::shown(name.as_bytes()),
         held(slots),
         slots.len()
     );
-    text.push_str(&seen::lines("SLOT", &rows, first));
+    text.push_str(&seen::lines("SLOT", slots, first));
     // A failed server fails for all slots.
     for node in slots.last().iter().flat_map(|it| it.nodes()) {
         if let Err(failure) = &node.stored {

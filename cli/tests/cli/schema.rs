@@ -136,7 +136,7 @@ fn every_object_that_is_said_has_the_form_that_is_documented() -> TestResult {
             ("status", &["status", "--json", "free"]),
             ("permits", &["status", "--json", "--permits", "2", "mail"]),
             ("once", &["status", "--json", "--once", "report"]),
-            ("ls", &["ls", "--json"]),
+            ("status", &["ls", "--json", "report"]),
             ("doctor", &["doctor", "--json", "--looks", "1"]),
         ] {
             assert_form(&said(quorlock(&servers).args(args)), name);

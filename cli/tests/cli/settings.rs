@@ -139,9 +139,8 @@ fn a_password_among_the_options_is_warned_of_and_not_repeated() -> TestResult {
 #[test]
 fn a_full_disk_is_a_status_for_every_command_that_says_something() -> TestResult {
     let servers = Servers::start(1)?;
-    let commands: [&[&str]; 5] = [
+    let commands: [&[&str]; 4] = [
         &["ls"],
-        &["ls", "--json"],
         &["vouch", "--yes"],
         &["release", "--force", "--yes", "report"],
         &["completions", "bash"],
