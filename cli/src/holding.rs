@@ -26,7 +26,7 @@ Not covered:
 Only storage that checks the fencing token covers these cases.
 
 The command gets QUORLOCK_NAME, QUORLOCK_FENCING_TOKEN (with -s the token of the last writer) and QUORLOCK_LEASE, the file \
-for `quorlock check`. That file is in TMPDIR (/tmp), or else in XDG_RUNTIME_DIR or /dev/shm.
+for `quorlock check`, in TMPDIR (/tmp), XDG_RUNTIME_DIR or /dev/shm.
 
 Exit status: that of the command, or 128+N if signal N ended it. Otherwise:
    64  invalid options                     77  wrong password or missing permission

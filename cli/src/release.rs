@@ -18,10 +18,7 @@ Only storage that checks fencing tokens rejects its writes. First make sure that
 Shows the stored keys and the risk, asks, and deletes only the shown keys. A client that gets the lock in between keeps it. \
 Without a terminal pass --yes.
 
-Exit status: 0 none of the shown keys is left; 1 not confirmed, or the key is not a lock; 69 a server did not confirm
-
-Examples:
-  quorlock release nightly-report --force   asks first")]
+Exit status: 0 none of the shown keys is left; 1 not confirmed, or the key is not a lock; 69 a server did not confirm")]
 pub(crate) struct Release {
     /// The lock
     name: String,

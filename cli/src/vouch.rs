@@ -7,17 +7,16 @@ use crate::options::NodeArgs;
 use crate::{ask, nodes, seen, show};
 
 const RISK: &str = "\
-These servers have no lock data. A server that was restarted without its data, or that replaces a failed one, looks the same.
+A new server has no lock data. A server that was restarted without its data, or that replaces a \
+failed one, looks the same.
 Such a server may have lost held locks: if it votes now, two can hold a lock.
-Continue only if you have just set up these servers and no program has used them. Otherwise wait: they vote by themselves
-when the lost locks have expired.";
+Vouch only for servers that you have just set up and that no program has used. Others vote by \
+themselves when the lost locks have expired.";
 
 #[derive(Debug, clap::Args)]
-#[command(after_help = "\
-A server without lock data votes after the longest ttl, because it may have lost held locks. Have you just set it up? Has no \
-program used it? Then run this command once, and it votes at once. Servers with lock data stay as they are.
-
-Exit status: 0 all servers vote; 1 not confirmed; 69 some servers have no vote")]
+#[command(after_help = format!(
+    "{RISK}\n\nExit status: 0 all servers vote; 1 not confirmed; 69 some servers have no vote"
+))]
 pub(crate) struct Vouch {
     /// Do not ask
     #[arg(long)]
