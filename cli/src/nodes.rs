@@ -12,9 +12,6 @@ use crate::exit::{Exit, Failed};
 use crate::options::{NODES, NodeArgs};
 use crate::show;
 
-/// The variable with the password for all servers.
-const PASSWORD: &str = "QUORLOCK_PASSWORD";
-
 /// The default ttl and the default longest ttl, as of programs.
 const TTL: Duration = Duration::from_secs(10);
 
@@ -193,7 +190,9 @@ fn has_password(url: &str) -> bool {
 
 fn password(args: &NodeArgs) -> Result<Option<String>, Failed> {
     let Some(file) = &args.password_file else {
-        return Ok(env::var(PASSWORD).ok().filter(|it| !it.is_empty()));
+        return Ok(env::var("QUORLOCK_PASSWORD")
+            .ok()
+            .filter(|it| !it.is_empty()));
     };
     let text = read(file)?;
     let first = text.lines().next().unwrap_or_default();

@@ -52,9 +52,9 @@ pub(crate) fn table(header: &[&str], rows: impl IntoIterator<Item = Vec<String>>
     screen::styled(screen::BOLD, header) + rows
 }
 
-/// The first of several things, and how many more there are.
-pub(crate) fn some(things: &[String], most: usize) -> String {
-    match things.split_at_checked(most) {
+/// The first five of several things, and how many more there are.
+pub(crate) fn some(things: &[String]) -> String {
+    match things.split_at_checked(5) {
         Some((shown, rest)) if !rest.is_empty() => {
             format!("{}, and {} more", shown.join(", "), rest.len())
         }
@@ -86,10 +86,10 @@ mod tests {
 
     #[test]
     fn hidden_things_are_counted() {
-        let things = ["a", "b", "c"].map(str::to_owned);
-        assert_eq!(some(&things, 2), "a, b, and 1 more");
-        assert_eq!(some(&things, 3), "a, b, c");
-        assert_eq!(some(&things[..1], 3), "a");
+        let things = ["a", "b", "c", "d", "e", "f"].map(str::to_owned);
+        assert_eq!(some(&things), "a, b, c, d, e, and 1 more");
+        assert_eq!(some(&things[..5]), "a, b, c, d, e");
+        assert_eq!(some(&things[..1]), "a");
     }
 
     #[test]

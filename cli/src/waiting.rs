@@ -21,9 +21,6 @@ const FIRST: Duration = Duration::from_secs(1);
 /// Each look asks all servers.
 const LOOKS: Duration = Duration::from_secs(5);
 
-/// The most names in a report.
-const NAMED: usize = 5;
-
 /// Takes the lock, and reports the wait.
 pub(crate) fn take(
     taking: &Taking,
@@ -76,7 +73,7 @@ fn notice(taking: &Taking, locks: &LockManager) -> Option<Notice> {
                 let why = if states.is_empty() {
                     unheld(&locks.check_nodes())
                 } else {
-                    show::some(&states, NAMED)
+                    show::some(&states)
                 };
                 let time = show::time(waited);
                 say(&format!("{shown}: waiting for {time}, {why}"));

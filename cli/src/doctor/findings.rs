@@ -12,7 +12,8 @@ use crate::{seen, show};
 
 /// All findings, the worst first.
 pub(crate) fn of(seen: &Seen) -> Vec<Finding> {
-    let mut findings: Vec<Finding> = seen.checks.iter().filter_map(failure).collect();
+    let failed = |check: &NodeCheck| Some(of_failure(check, check.failure.as_ref()?));
+    let mut findings: Vec<Finding> = seen.checks.iter().filter_map(failed).collect();
     let duplicated = |it: &NodeFinding| matches!(it, NodeFinding::SameServer { .. });
     for check in &seen.checks {
         // The other address of the same server has this finding as a failure.
@@ -32,10 +33,6 @@ pub(crate) fn of(seen: &Seen) -> Vec<Finding> {
 }
 
 /// Why a node has no vote.
-fn failure(check: &NodeCheck) -> Option<Finding> {
-    check.failure.as_ref().map(|it| of_failure(check, it))
-}
-
 fn of_failure(check: &NodeCheck, failure: &NodeFailure) -> Finding {
     const DOWN: &str = "no vote; until this is corrected, one server less may fail";
     const NEVER: &str = "no vote until you correct this";

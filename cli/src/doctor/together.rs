@@ -6,8 +6,6 @@ use crate::doctor::finding::{Finding, Level, at};
 use crate::doctor::seen::{ROOM, Seen};
 use crate::{seen as locks, show};
 
-/// The most names in a finding.
-const NAMES: usize = 5;
 pub(crate) fn of(seen: &Seen) -> Vec<Finding> {
     let mut findings = slow(seen);
     findings.extend(numbers(seen));
@@ -48,7 +46,7 @@ fn partly_held(seen: &Seen) -> Option<Finding> {
         finding(
             Level::Note,
             "partly_held",
-            show::some(&partly_held, NAMES),
+            show::some(&partly_held),
             "without one more server, such a lock may be lost",
             "restart no server now: quorlock doctor --wait",
         )
@@ -125,7 +123,7 @@ fn no_expiry(seen: &Seen) -> Option<Finding> {
         finding(
             Level::Warning,
             "no_expiry",
-            format!("keys without expiry: {}", show::some(&leaked, NAMES)),
+            format!("keys without expiry: {}", show::some(&leaked)),
             "nothing removes them, so these locks stay held after their program has ended",
             "find the program that sets keys without a ttl; then, for each key: quorlock release NAME --force",
         )

@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use quorlock::error::NodeCheck;
+use quorlock::error::{NodeCheck, NodeFailure};
 use serde_json::json;
 
 use crate::exit::{Exit, Failed};
@@ -100,9 +100,12 @@ fn end(
 
 /// Why a server has no vote.
 fn lack(row: &NodeCheck) -> String {
-    let failure = || row.failure.as_ref().map(ToString::to_string);
-    let reason = seen::quarantine(row).map(|it| format!("no vote for {} more", show::time(it.0)));
-    let reason = reason.or_else(failure).unwrap_or_default();
+    let reason = match &row.failure {
+        Some(NodeFailure::Quarantined { left, .. }) => {
+            format!("no vote for {} more", show::time(*left))
+        }
+        failure => failure.iter().map(ToString::to_string).collect(),
+    };
     format!("{} ({}): {reason}", row.node, row.address)
 }
 
