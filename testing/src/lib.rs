@@ -34,7 +34,7 @@ mod server;
 pub mod store;
 
 pub use node::Node;
-pub use nodes::{Hold, Holder, Nodes, NotStandIns};
+pub use nodes::{Hold, Holder, Nodes};
 pub use refusal::Refusal;
 #[doc(hidden)]
 pub use server::serve;

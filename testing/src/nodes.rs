@@ -16,46 +16,25 @@ use crate::node::Node;
 use crate::server::Server;
 use crate::store::Reply;
 
-/// The variable with the URLs of servers for tests, with commas or spaces between them.
-const NODES: &str = "QUORLOCK_TEST_NODES";
-
 /// The first lock of somebody else.
 const FIRST: &str = "quorlock-testing";
 /// Time-outs that a busy machine keeps.
 const RESPONSE_TIMEOUT: Duration = Duration::from_secs(2);
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
-/// How long servers keep the counters of a test: twice the longest ttl.
-const FENCING_TTL: Duration = Duration::from_secs(2 * 60 * 60);
 /// How long a lock lasts that was taken by [`Nodes::lose`]: milliseconds.
 const HOLD_MAX: &[u8] = b"3600000";
 /// How long something is waited for that a test expects, and how often it is looked for.
 const PATIENCE: Duration = Duration::from_secs(60);
 const PAUSE: Duration = Duration::from_millis(1);
 
-/// Stand-ins for the servers of a [`LockManager`]: they run in this process and listen on loopback. Dropping it ends them. Or
-/// [servers](Nodes::from_env), which have no faults.
+/// Stand-ins for the servers of a [`LockManager`]: they run in this process and listen on loopback. Dropping it ends them.
 ///
 /// See the [crate](crate) for an example. As many as a test needs can run side by side, each with nodes of its own.
 pub struct Nodes {
     /// Takes locks for somebody else, where faults do not matter. Ends before the stand-ins do.
     others: OnceLock<LockManager>,
     nodes: Vec<Node>,
-    /// Instead of `nodes`.
-    servers: Option<Servers>,
 }
-
-/// Servers in place of stand-ins.
-struct Servers {
-    urls: Vec<String>,
-    /// Drawn for this value, so that nobody else uses the same names.
-    prefix: String,
-}
-
-/// These are servers, not stand-ins: see [`Nodes::from_env`].
-#[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
-#[error("these are servers, given by QUORLOCK_TEST_NODES: only stand-ins have faults")]
-#[non_exhaustive]
-pub struct NotStandIns;
 
 /// Who holds a lock: see [`Nodes::holder`].
 #[derive(Clone, Debug, Eq, PartialEq)]
@@ -92,136 +71,27 @@ impl Nodes {
         Ok(Nodes {
             others: OnceLock::new(),
             nodes: servers.into_iter().map(Node::new).collect(),
-            servers: None,
         })
-    }
-
-    /// The servers in the environment variable `QUORLOCK_TEST_NODES`, URLs with commas or spaces
-    /// [between them](quorlock::Node::split_urls); `n` stand-ins if it is not set. So a test that needs no faults runs on both.
-    ///
-    /// Names on servers get a prefix that is drawn for this value: [`prefix`](Nodes::prefix). Dropping the value releases all
-    /// locks with that prefix, which blocks for as long as [`LockManager::list`]. Fencing counters expire within two hours.
-    ///
-    /// Servers cannot be broken from here. [`node`](Nodes::node) and [`are_stand_ins`](Nodes::are_stand_ins) are errors;
-    /// `nodes[0]` and [`iter`](Nodes::iter) panic.
-    ///
-    /// # Errors
-    ///
-    /// As [`try_start`](Nodes::try_start), or the URLs are wrong. Servers are not asked whether they answer.
-    ///
-    /// ```
-    /// use quorlock_testing::Nodes;
-    ///
-    /// let nodes = Nodes::from_env(3)?;
-    /// let locks = nodes.manager().build()?;
-    /// let other = nodes.hold("report");
-    /// assert!(locks.mutex("report").try_lock().unwrap_err().is_held());
-    /// drop(other);
-    /// nodes.node(0)?.down(); // an error on servers: such a test ends here
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
-    /// ```
-    pub fn from_env(n: usize) -> io::Result<Nodes> {
-        let urls = quorlock::Node::split_urls(&std::env::var(NODES).unwrap_or_default());
-        if urls.is_empty() {
-            return Nodes::try_start(n);
-        }
-        let prefix = format!("quorlock-test-{}:", Uuid::new_v4().simple());
-        let nodes = Nodes {
-            others: OnceLock::new(),
-            nodes: Vec::new(),
-            servers: Some(Servers { urls, prefix }),
-        };
-        nodes.try_others().map_err(|err| {
-            io::Error::new(io::ErrorKind::InvalidInput, format!("{NODES}: {err}"))
-        })?;
-        Ok(nodes)
-    }
-
-    /// One of them, in order, and its faults.
-    ///
-    /// # Errors
-    ///
-    /// It is a [server](Nodes::from_env).
-    ///
-    /// # Panics
-    ///
-    /// There is no such node.
-    pub fn node(&self, index: usize) -> Result<&Node, NotStandIns> {
-        self.are_stand_ins().map(|()| &self[index])
-    }
-
-    /// Whether they have faults.
-    ///
-    /// # Errors
-    ///
-    /// They are [servers](Nodes::from_env).
-    pub fn are_stand_ins(&self) -> Result<(), NotStandIns> {
-        if self.servers.is_some() {
-            Err(NotStandIns)
-        } else {
-            Ok(())
-        }
-    }
-
-    #[track_caller]
-    fn stand_ins(&self) -> &[Node] {
-        if let Err(err) = self.are_stand_ins() {
-            panic!("{err}");
-        }
-        &self.nodes
     }
 
     /// Begins to build a manager for them: without [quarantine](Builder::quarantine), because they are new, and with time-outs
     /// that a busy machine keeps.
     ///
     /// Response timeout: 2 s. Connect timeout: 5 s. Ttl: 10 s. All can be set otherwise: the shorter the ttl, the sooner a
-    /// guard learns of a [loss](Nodes::lose). On servers it has a [prefix](Nodes::prefix) as well.
+    /// guard learns of a [loss](Nodes::lose).
     pub fn manager(&self) -> Builder {
-        self.builder(self.urls())
-    }
-
-    fn builder(&self, urls: Vec<String>) -> Builder {
-        let builder = LockManager::builder(urls)
-            .quarantine(false)
-            .response_timeout(RESPONSE_TIMEOUT)
-            .connect_timeout(CONNECT_TIMEOUT);
-        if self.servers.is_none() {
-            return builder;
-        }
-        // What should stay nevertheless does not stay for a day.
-        builder
-            .prefix(self.prefix(""))
-            .fencing_ttl(Some(FENCING_TTL))
-    }
-
-    /// The prefix for a manager that would have `own`: the same on stand-ins, with more before it on
-    /// [servers](Nodes::from_env). Only for managers with a prefix of their own: `nodes.manager().prefix(nodes.prefix("app:"))`.
-    #[must_use]
-    pub fn prefix(&self, own: &str) -> String {
-        self.servers
-            .iter()
-            .map(|it| &it.prefix[..])
-            .chain([own])
-            .collect()
+        builder(self.urls())
     }
 
     /// The URL of each, in order: `redis://127.0.0.1:PORT`.
     #[must_use]
     pub fn urls(&self) -> Vec<String> {
-        match &self.servers {
-            Some(servers) => servers.urls.clone(),
-            None => self.nodes.iter().map(Node::url).collect(),
-        }
+        self.nodes.iter().map(Node::url).collect()
     }
 
     /// All of them, in order.
-    ///
-    /// # Panics
-    ///
-    /// They are [servers](Nodes::from_env).
-    #[track_caller]
     pub fn iter(&self) -> impl Iterator<Item = &Node> {
-        self.stand_ins().iter()
+        self.nodes.iter()
     }
 
     /// Takes the lock for somebody else: a mutex, a [writer](quorlock::RwLock::write), one name of
@@ -295,9 +165,6 @@ impl Nodes {
     /// [`expire_permits`](Nodes::expire_permits). The name is with the manager's prefix.
     pub fn expire(&self, name: impl AsRef<[u8]>) {
         let name = name.as_ref();
-        if self.servers.is_some() {
-            self.release_all(self.others().mutex(name).inspect());
-        }
         self.nodes
             .iter()
             .for_each(|node| drop(node.server().execute(&[b"DEL", name])));
@@ -321,24 +188,8 @@ impl Nodes {
     }
 
     /// Somebody else takes the lock from whoever has it. The name is with the manager's prefix.
-    ///
-    /// # Panics
-    ///
-    /// Only on [servers](Nodes::from_env): somebody else was faster. [`try_lose`](Nodes::try_lose) returns `None` then.
-    #[track_caller]
     pub fn lose(&self, name: impl AsRef<[u8]>) -> Hold<'_> {
         let name = name.as_ref();
-        self.try_lose(name)
-            .unwrap_or_else(|| self.not_free("a loss", name))
-    }
-
-    /// [`lose`](Nodes::lose), or `None` if somebody else was faster, which happens on [servers](Nodes::from_env) only.
-    pub fn try_lose(&self, name: impl AsRef<[u8]>) -> Option<Hold<'_>> {
-        let name = name.as_ref();
-        if self.servers.is_some() {
-            self.expire(name);
-            return self.try_hold(name);
-        }
         // As a plain client writes it, whatever stands there: in one step on each node, so that no waiting call comes between.
         let value = format!(
             "{} stand-in/{}",
@@ -349,13 +200,13 @@ impl Nodes {
         self.nodes
             .iter()
             .for_each(|node| drop(node.server().execute(&set)));
-        Some(Hold {
+        Hold {
             held: Held::Taken {
                 nodes: self,
                 name: name.to_vec(),
                 value: value.into_bytes(),
             },
-        })
+        }
     }
 
     /// Who holds the lock on a majority of the nodes; `None` if nobody does. The name is with the manager's prefix. For
@@ -454,7 +305,7 @@ impl Nodes {
         usize::try_from(waiting).unwrap_or(usize::MAX)
     }
 
-    /// How many scripts all of them have run for their clients, or refused; 0 of servers.
+    /// How many scripts all of them have run for their clients, or refused.
     #[must_use]
     pub fn commands(&self) -> u64 {
         self.nodes.iter().map(Node::commands).sum()
@@ -469,22 +320,14 @@ impl Nodes {
         if let Some(others) = self.others.get() {
             return Ok(others);
         }
-        let urls = match &self.servers {
-            Some(servers) => servers.urls.clone(),
-            None => self
-                .nodes
-                .iter()
-                .map(Node::open_back)
-                .collect::<io::Result<_>>()?,
-        };
-        let others = self.builder(urls).owner_label("stand-in").build()?;
+        let urls = self.nodes.iter().map(Node::open_back);
+        let urls = urls.collect::<io::Result<_>>()?;
+        let others = builder(urls).owner_label("stand-in").build()?;
         // All are connected after this, and vote after a first lock. A lock before that would be on two of three until it is
-        // extended. Not for servers: one that is down would hold up the start of every test.
-        if self.servers.is_none() {
-            others.mutex(FIRST).inspect()?;
-            // A reader leaves no fencing counter.
-            drop(others.rw_lock(FIRST).try_read());
-        }
+        // extended.
+        others.mutex(FIRST).inspect()?;
+        // A reader leaves no fencing counter.
+        drop(others.rw_lock(FIRST).try_read());
         Ok(self.others.get_or_init(|| others))
     }
 
@@ -511,28 +354,17 @@ impl fmt::Debug for Nodes {
     }
 }
 
-/// Releases what is still held on servers. Everything else expires.
-impl Drop for Nodes {
-    fn drop(&mut self) {
-        if let (Some(_), Some(others)) = (&self.servers, self.others.get())
-            && let Ok(listing) = others.list("*")
-        {
-            self.release_all(listing.locks());
-        }
-    }
-}
-
 /// `nodes[0]` is the first.
 ///
 /// # Panics
 ///
-/// There is no such node, or they are [servers](Nodes::from_env).
+/// There is no such node.
 impl Index<usize> for Nodes {
     type Output = Node;
 
     #[track_caller]
     fn index(&self, index: usize) -> &Node {
-        &self.stand_ins()[index]
+        &self.nodes[index]
     }
 }
 
@@ -584,6 +416,13 @@ impl Drop for Hold<'_> {
             nodes.release_all(nodes.others().mutex(name).inspect());
         }
     }
+}
+
+fn builder(urls: Vec<String>) -> Builder {
+    LockManager::builder(urls)
+        .quarantine(false)
+        .response_timeout(RESPONSE_TIMEOUT)
+        .connect_timeout(CONNECT_TIMEOUT)
 }
 
 fn nodes_with_key(seen: &Inspection) -> usize {

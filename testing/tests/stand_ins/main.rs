@@ -12,7 +12,6 @@ use quorlock_testing::{Holder, Nodes, Refusal};
 
 mod descriptors;
 mod examples;
-mod servers;
 
 type TestResult = Result<(), Box<dyn std::error::Error>>;
 
