@@ -9,7 +9,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use quorlock::inspection::{Inspection, LockState, StoredKey};
-use quorlock::{Builder, LockManager};
+use quorlock::{AcquireError, Builder, LockManager};
 use uuid::Uuid;
 
 use crate::node::Node;
@@ -102,60 +102,30 @@ impl Nodes {
     ///
     /// # Panics
     ///
-    /// The lock is not free. [`try_hold`](Nodes::try_hold) returns `None` then.
+    /// The lock is not free.
     #[track_caller]
     pub fn hold(&self, name: impl AsRef<[u8]>) -> Hold<'_> {
-        let name = name.as_ref();
-        self.try_hold(name)
-            .unwrap_or_else(|| self.not_free("a hold", name))
-    }
-
-    /// [`hold`](Nodes::hold), or `None` if the lock is not free.
-    pub fn try_hold(&self, name: impl AsRef<[u8]>) -> Option<Hold<'_>> {
-        self.others().mutex(name).try_lock().ok().map(Hold::of)
+        Hold::of(self.others().mutex(name).try_lock())
     }
 
     /// Takes the lock for somebody else as a [reader](quorlock::RwLock::read).
     ///
     /// # Panics
     ///
-    /// The lock is neither free nor shared. [`try_hold_shared`](Nodes::try_hold_shared) returns `None` then.
+    /// The lock is neither free nor shared.
     #[track_caller]
     pub fn hold_shared(&self, name: impl AsRef<[u8]>) -> Hold<'_> {
-        let name = name.as_ref();
-        self.try_hold_shared(name)
-            .unwrap_or_else(|| self.not_free("a shared hold", name))
-    }
-
-    /// [`hold_shared`](Nodes::hold_shared), or `None` if the lock is neither free nor shared.
-    pub fn try_hold_shared(&self, name: impl AsRef<[u8]>) -> Option<Hold<'_>> {
-        self.others().rw_lock(name).try_read().ok().map(Hold::of)
+        Hold::of(self.others().rw_lock(name).try_read())
     }
 
     /// Takes a permit for somebody else, of a [semaphore](LockManager::semaphore) that has `permits`, 1 to 256.
     ///
     /// # Panics
     ///
-    /// All permits are taken. [`try_hold_permit`](Nodes::try_hold_permit) returns `None` then.
+    /// All permits are taken.
     #[track_caller]
     pub fn hold_permit(&self, name: impl AsRef<[u8]>, permits: usize) -> Hold<'_> {
-        let name = name.as_ref();
-        let permit = self.try_hold_permit(name, permits);
-        permit.unwrap_or_else(|| {
-            panic!(
-                "no permit of {:?} is free: all {permits} are taken",
-                shown(name)
-            )
-        })
-    }
-
-    /// [`hold_permit`](Nodes::hold_permit), or `None` if all permits are taken.
-    pub fn try_hold_permit(&self, name: impl AsRef<[u8]>, permits: usize) -> Option<Hold<'_>> {
-        self.others()
-            .semaphore(name, permits)
-            .try_acquire()
-            .ok()
-            .map(Hold::of)
+        Hold::of(self.others().semaphore(name, permits).try_acquire())
     }
 
     /// Deletes the lock, as if its time had run out everywhere: anybody may take it, and nobody is notified. Its holder learns of
@@ -337,15 +307,6 @@ impl Nodes {
             .inspect()
             .map_or_else(|err| err.to_string(), |seen| seen.state().to_string())
     }
-
-    #[track_caller]
-    fn not_free(&self, what: &str, name: &[u8]) -> ! {
-        panic!(
-            "{what} of {:?} is impossible: {}",
-            shown(name),
-            self.state(name)
-        )
-    }
 }
 
 impl fmt::Debug for Nodes {
@@ -385,11 +346,12 @@ enum Held<'a> {
 }
 
 impl<'a> Hold<'a> {
-    fn of(guard: impl Send + 'a) -> Hold<'a> {
+    #[track_caller]
+    fn of(taken: Result<impl Send + 'a, AcquireError>) -> Hold<'a> {
+        let guard = taken.unwrap_or_else(|err| panic!("a hold is impossible: {err}"));
+        let _guard = Box::new(guard);
         Hold {
-            held: Held::ByGuard {
-                _guard: Box::new(guard),
-            },
+            held: Held::ByGuard { _guard },
         }
     }
 }

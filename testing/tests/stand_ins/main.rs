@@ -74,7 +74,6 @@ fn what_somebody_else_holds_is_held_and_whoever_waits_for_it_gets_it_when_that_i
     });
     let err = locks.mutex("report").try_lock().unwrap_err();
     assert!(err.is_held(), "{err:?}");
-    assert!(nodes.try_hold("report").is_none());
 
     let report = locks.mutex("report");
     let waits = thread::spawn(move || report.try_lock_for(PATIENCE).map(drop));
@@ -155,7 +154,6 @@ fn somebody_else_can_read_and_have_permits() -> TestResult {
     locks.rw_lock("book").try_write()?.release()?;
 
     let permits = [nodes.hold_permit("mail", 2), nodes.hold_permit("mail", 2)];
-    assert!(nodes.try_hold_permit("mail", 2).is_none());
     assert!(
         locks
             .semaphore("mail", 2)
@@ -515,26 +513,18 @@ fn what_is_impossible_panics_with_a_sentence() {
     let nodes = Nodes::start(3);
     let _holds = (nodes.hold("report"), nodes.hold_permit("mail", 1));
     let panics: [(&dyn Fn(), &str); 3] = [
-        (
-            &|| drop(nodes.hold("report")),
-            "a hold of \"report\" is impossible: held by ",
-        ),
-        (
-            &|| drop(nodes.hold_shared("report")),
-            "a shared hold of \"report\" is impossible: held by ",
-        ),
-        (
-            &|| drop(nodes.hold_permit("mail", 1)),
-            "no permit of \"mail\" is free: all 1 are taken",
-        ),
+        (&|| drop(nodes.hold("report")), "report"),
+        (&|| drop(nodes.hold_shared("report")), "report"),
+        (&|| drop(nodes.hold_permit("mail", 1)), "mail"),
     ];
-    for (call, expected) in panics {
+    for (call, name) in panics {
         let panic = std::panic::catch_unwind(std::panic::AssertUnwindSafe(call)).unwrap_err();
         let text = panic
             .downcast_ref::<String>()
             .map(String::as_str)
             .unwrap_or_default();
-        assert!(text.starts_with(expected), "{text}");
+        let expected = format!("a hold is impossible: \"{name}\": held by ");
+        assert!(text.starts_with(&expected), "{text}");
     }
 }
 
