@@ -1,10 +1,12 @@
 //! Place and login of a node, from a URL.
 
+use std::borrow::Cow;
 use std::fmt;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use redis::{ConnectionAddr, IntoConnectionInfo};
+use percent_encoding::percent_decode_str;
+use url::{ParseError, Position, Url};
 
 use crate::tls::Setup;
 
@@ -67,11 +69,13 @@ pub(crate) enum Endpoint {
 impl Address {
     /// Parses a URL. The error never repeats the URL, which may contain a password.
     pub(crate) fn parse(url: &str) -> Result<Address, String> {
-        let Some((scheme, rest)) = url.split_once("://") else {
-            return Err(format!("not a URL: {EXPECTED}"));
-        };
-        let scheme = scheme.to_ascii_lowercase();
-        let security = match &*scheme {
+        let zone = zone_in(url);
+        // `Url` knows no zones.
+        let url = Url::parse(&url.replace(&format!("{zone}]"), "]")).map_err(|err| match err {
+            ParseError::EmptyHost | ParseError::InvalidPort => UNREADABLE.to_owned(),
+            _ => format!("not a URL: {EXPECTED}"),
+        })?;
+        let security = match url.scheme() {
             "redis" | "valkey" | "redis+unix" | "valkey+unix" | "unix" => Security::Plain,
             #[cfg(feature = "tls")]
             "rediss" | "valkeys" => Security::Wanted,
@@ -79,60 +83,66 @@ impl Address {
             "rediss" | "valkeys" => return Err(NO_TLS.to_owned()),
             _ => return Err(format!("unknown scheme: {EXPECTED}")),
         };
-        let is_unix = scheme.ends_with("unix");
-        if let Some(mistake) = mistake_in(rest, is_unix) {
-            return Err(mistake.to_owned());
+        let is_unix = url.scheme().ends_with("unix");
+        // After a `/` in a password comes the path, and before it the host.
+        let behind = &url[Position::BeforePath..];
+        if behind.ends_with("#insecure") {
+            return Err(INSECURE.to_owned());
         }
-        let database = database_in(url, is_unix)?;
-        // The parser supports neither TLS nor zones: [fe80::1%25eth0]. People write one percent sign.
-        let place = rest.rsplit('@').next();
-        let host = place.and_then(|it| it.strip_prefix('[')?.split(']').next());
-        let zone = host.unwrap_or_default().trim_start_matches(|it| it != '%');
-        let url = match security {
-            Security::Plain => url.to_owned(),
-            _ => format!("redis://{rest}"),
-        };
-        let url = url.replace(&format!("{zone}]"), "]");
-        let info = url.into_connection_info().map_err(|err| {
-            // Only the fixed text before the dash: the rest may quote the URL.
-            let err = err.to_string();
-            match err.split(" - ").next().unwrap_or("not a Redis URL") {
-                fixed if fixed.contains("UTF-8") => PERCENT.to_owned(),
-                fixed => format!("{fixed}: {EXPECTED}"),
-            }
-        })?;
-        let place = match info.addr() {
-            ConnectionAddr::Tcp(host, port) => Endpoint::Tcp {
-                host: host.to_ascii_lowercase() + &zone.replace("%25", "%"),
-                port: *port,
-            },
-            ConnectionAddr::Unix(path) => Endpoint::Unix(path.clone()),
-            _ => return Err(format!("unsupported kind of address: {EXPECTED}")),
-        };
-        match &place {
-            Endpoint::Tcp { port: 0, .. } => {
-                return Err("port 0 is not a port that a server listens on".to_owned());
-            }
-            Endpoint::Unix(path) if path.as_os_str().is_empty() => {
-                return Err(format!("no path: {EXPECTED}"));
-            }
-            _ => {}
+        if behind.contains('#') || behind.contains('@') && !is_unix {
+            return Err(UNREADABLE.to_owned());
         }
-        let login = info.redis_settings();
-        let database = database.unwrap_or(login.db());
-        if database < 0 {
-            return Err("the database number is negative".to_owned());
+
+        let mut user = decoded(url.username())?;
+        let mut password = url.password().map(decoded).transpose()?;
+        let mut database = None;
+        for (name, value) in url.query_pairs() {
+            match (&*name, &*value) {
+                ("db", _) if database.is_none() => database = Some(value),
+                ("user", _) if is_unix => user = value.into_owned(),
+                ("pass", _) if is_unix => password = Some(value.into_owned()),
+                // The login chooses the protocol.
+                ("protocol", "2" | "3" | "resp2" | "resp3") => {}
+                // No option is ignored: it could separate two programs, or be a login.
+                _ => return Err(UNKNOWN_OPTION.to_owned()),
+            }
         }
-        if login.username().is_some() && login.password().is_none() {
+        if !user.is_empty() && password.is_none() {
             return Err(NO_PASSWORD.to_owned());
         }
+        let path = url.path().trim_matches('/');
+        let in_path = if is_unix || path.is_empty() {
+            "0"
+        } else {
+            path
+        };
+        let database = database.as_deref().unwrap_or(in_path).parse().ok();
+        let no_database = || format!("not a database number: {EXPECTED}");
+
+        let host = url.host_str().unwrap_or_default().trim_matches(['[', ']']);
+        let place = match (host, url.port().unwrap_or(6379)) {
+            _ if is_unix => {
+                let path = url.to_file_path();
+                Endpoint::Unix(path.map_err(|()| format!("no path: {EXPECTED}"))?)
+            }
+            ("" | "0.0.0.0" | "::", _) | (_, 0) => {
+                return Err(format!("no server has this host and port: {EXPECTED}"));
+            }
+            (host, port) => Endpoint::Tcp {
+                host: host.to_ascii_lowercase() + &zone.replace("%25", "%"),
+                port,
+            },
+        };
         Ok(Address {
             shown: place.to_string().into(),
             place,
-            login: login
-                .password()
-                .map(|password| Credentials::new(login.username(), password)),
-            database,
+            login: password.map(|password| Credentials {
+                user: Some(user).filter(|user| !user.is_empty()),
+                password,
+            }),
+            database: database
+                .filter(|number| 0 <= *number)
+                .ok_or_else(no_database)?,
             security,
             client_name: "quorlock".to_owned(),
             tag: None,
@@ -161,12 +171,12 @@ impl Address {
 
 const EXPECTED: &str =
     "expected redis://[user:password@]host[:port][/database] or redis+unix:///path";
-const LOGIN_OPTION: &str =
-    "a login as an option: write redis://user:password@host, or redis+unix:///path?user=…&pass=…";
-const TLS_OPTION: &str =
-    "TLS as an option: begin with rediss://, and give certificates outside the URL";
-const UNKNOWN_OPTION: &str = "an unknown option: behind a ? stands db=… alone, in redis+unix:// also user=… and pass=…; \
-                              everything else is set outside the URL";
+const UNREADABLE: &str = "login, host or port unreadable: write / ? # @ % in a user, password or \
+                          path as %2F %3F %23 %40 %25, or give user and password outside the URL; \
+                          write an IPv6 address in brackets: redis://[::1]:6379";
+const UNKNOWN_OPTION: &str = "unknown option: write db=… behind the ?, in redis+unix:// also \
+                              user=… and pass=…; otherwise a login as redis://user:password@host \
+                              and TLS as rediss://, with certificates outside the URL";
 #[cfg(not(feature = "tls"))]
 const NO_TLS: &str = "this crate was built without TLS: enable its feature `tls`, in Cargo.toml: \
                       quorlock = { version = \"…\", features = [\"tls\"] }";
@@ -174,67 +184,19 @@ const INSECURE: &str =
     "#insecure is not supported: give the CA file, or set the server name of the certificate";
 const NO_PASSWORD: &str =
     "a user without a password: write redis://user:password@host, or give both outside the URL";
-const RESERVED: &str = "a user, password or path with one of / ? # @ in it: write that as %2F %3F %23 %40, or give user and \
-                        password outside the URL";
-const PERCENT: &str = "a user or password that is not UTF-8 when its percent signs are read: write a percent sign as %25, or \
-                       give both outside the URL";
-const PORT_TOO_LARGE: &str = "the port is above 65535";
-const PORT_NO_NUMBER: &str = "the port is not a number";
-const NO_BRACKETS: &str = "an IPv6 address stands in brackets: redis://[::1]:6379";
 
-/// Mistakes in URLs that the parser misreports or accepts: after a `/` in a password it reads a path, and before it the
-/// host.
-fn mistake_in(rest: &str, is_unix: bool) -> Option<&'static str> {
-    if rest.ends_with("#insecure") {
-        return Some(INSECURE);
-    }
-    if rest.contains('#') {
-        return Some(RESERVED);
-    }
-    if is_unix {
-        return None;
-    }
-    let end = rest.find(['/', '?']).unwrap_or(rest.len());
-    let (authority, behind) = rest.split_at(end);
-    if behind.contains('@') {
-        return Some(RESERVED);
-    }
-    let place = authority
-        .rsplit_once('@')
-        .map_or(authority, |(_, place)| place);
-    let (host, port) = match place.rsplit_once(']') {
-        Some((host, port)) => (host, port.strip_prefix(':')),
-        None => place
-            .rsplit_once(':')
-            .map_or((place, None), |(host, port)| (host, Some(port))),
-    };
-    if host.contains(':') && !host.starts_with('[') {
-        return Some(NO_BRACKETS);
-    }
-    let port = port.filter(|it| !it.is_empty())?;
-    if !port.bytes().all(|it| it.is_ascii_digit()) {
-        return Some(PORT_NO_NUMBER);
-    }
-    port.parse::<u16>().is_err().then_some(PORT_TOO_LARGE)
+/// The zone of a link-local address, `%25eth0` in `[fe80::1%25eth0]`. People write one percent sign.
+fn zone_in(url: &str) -> &str {
+    let place = url.rsplit_once("@[").or_else(|| url.split_once("://["));
+    let address = place.and_then(|(_, place)| place.split_once(']'));
+    address.map_or("", |(address, _)| {
+        address.trim_start_matches(|it| it != '%')
+    })
 }
 
-/// The database in the options of a URL. No option is ignored: it could separate two programs, or be a login.
-fn database_in(url: &str, is_unix: bool) -> Result<Option<i64>, &'static str> {
-    let (_, options) = url.split_once('?').unwrap_or_default();
-    let mut database = None;
-    for option in options.split('&').filter(|it| !it.is_empty()) {
-        let (name, value) = option.split_once('=').unwrap_or((option, ""));
-        match name {
-            "db" if database.is_none() => database = Some(value.parse().map_err(|_| EXPECTED)?),
-            "user" | "pass" if is_unix => {}
-            // The login chooses the protocol.
-            "protocol" => {}
-            "user" | "username" | "pass" | "password" => return Err(LOGIN_OPTION),
-            _ if name.starts_with("ssl") || name.starts_with("tls") => return Err(TLS_OPTION),
-            _ => return Err(UNKNOWN_OPTION),
-        }
-    }
-    Ok(database)
+fn decoded(text: &str) -> Result<String, &'static str> {
+    let text = percent_decode_str(text).decode_utf8();
+    text.map(Cow::into_owned).map_err(|_| UNREADABLE)
 }
 
 impl fmt::Display for Endpoint {
@@ -325,21 +287,21 @@ mod tests {
         for (url, reason) in [
             #[cfg(feature = "tls")]
             ("rediss://host#insecure", INSECURE),
-            ("redis://:se/cret@host", RESERVED),
-            ("redis://ann:12/cret@host:6379", RESERVED),
-            ("redis://ann:12?cret@host:6379", RESERVED),
-            ("redis://ann:12#cret@host", RESERVED),
-            ("redis://ann:se@x/cret@host", RESERVED),
-            ("redis+unix:///run/redis.sock?pass=se#cret", RESERVED),
-            ("redis://:50%ffsecret@host", PERCENT),
-            ("redis://u:secret@host:65536", PORT_TOO_LARGE),
-            ("redis://[::1]:99999999999999999999", PORT_TOO_LARGE),
-            ("redis://u:secret@host:port/3", PORT_NO_NUMBER),
-            ("redis://host:-1", PORT_NO_NUMBER),
-            ("redis://::1", NO_BRACKETS),
-            ("redis://u:secret@fe80::1:6379", NO_BRACKETS),
-            ("redis://fe80::1%eth0", NO_BRACKETS),
-            ("redis://u:secret@fe80::1%25eth0:6379", NO_BRACKETS),
+            ("redis://:se/cret@host", UNREADABLE),
+            ("redis://ann:12/cret@host:6379", UNREADABLE),
+            ("redis://ann:12?cret@host:6379", UNREADABLE),
+            ("redis://ann:12#cret@host", UNREADABLE),
+            ("redis://ann:se@x/cret@host", UNREADABLE),
+            ("redis+unix:///run/redis.sock?pass=se#cret", UNREADABLE),
+            ("redis://:50%ffsecret@host", UNREADABLE),
+            ("redis://u:secret@host:65536", UNREADABLE),
+            ("redis://[::1]:99999999999999999999", UNREADABLE),
+            ("redis://u:secret@host:port/3", UNREADABLE),
+            ("redis://host:-1", UNREADABLE),
+            ("redis://::1", UNREADABLE),
+            ("redis://u:secret@fe80::1:6379", UNREADABLE),
+            ("redis://fe80::1%eth0", UNREADABLE),
+            ("redis://u:secret@fe80::1%25eth0:6379", UNREADABLE),
             ("redis://ann@host", NO_PASSWORD),
         ] {
             assert_eq!(Address::parse(url).unwrap_err(), reason, "{url}");
@@ -359,23 +321,30 @@ mod tests {
             assert_eq!(Address::parse(url).unwrap().database, database, "{url}");
         }
         for (url, reason) in [
-            ("redis://host?password=secret", LOGIN_OPTION),
-            ("redis://host/3?db=3&user=secret", LOGIN_OPTION),
-            ("redis+unix:///run/redis.sock?password=secret", LOGIN_OPTION),
-            ("redis://host?ssl=true", TLS_OPTION),
-            ("redis://host?ssl_cert_reqs=none", TLS_OPTION),
-            ("redis://host?tls", TLS_OPTION),
+            ("redis://host?password=secret", UNKNOWN_OPTION),
+            ("redis://host/3?db=3&user=secret", UNKNOWN_OPTION),
+            (
+                "redis+unix:///run/redis.sock?password=secret",
+                UNKNOWN_OPTION,
+            ),
+            ("redis://host?ssl=true", UNKNOWN_OPTION),
+            ("redis://host?ssl_cert_reqs=none", UNKNOWN_OPTION),
+            ("redis://host?tls", UNKNOWN_OPTION),
             ("redis://host?database=3", UNKNOWN_OPTION),
             ("redis://host?DB=3", UNKNOWN_OPTION),
             ("redis://host?secret", UNKNOWN_OPTION),
             ("redis://host?db=3&db=3", UNKNOWN_OPTION),
             ("unix:///run/redis.sock?timeout=3", UNKNOWN_OPTION),
-            ("redis://unix:6379?pass=secret", LOGIN_OPTION),
-            ("redis://host?db=secret", EXPECTED),
-            ("redis://host?db", EXPECTED),
-            ("redis://host?db=-1", "the database number is negative"),
+            ("redis://unix:6379?pass=secret", UNKNOWN_OPTION),
+            ("redis://host?db=secret", "not a database number"),
+            ("redis://host?db", "not a database number"),
+            ("redis://host?db=", "not a database number"),
+            ("redis://host?db=-1", "not a database number"),
+            ("redis://host/-1", "not a database number"),
+            ("redis://host?protocol=4", UNKNOWN_OPTION),
         ] {
-            assert_eq!(Address::parse(url).unwrap_err(), reason, "{url}");
+            let err = Address::parse(url).unwrap_err();
+            assert!(err.starts_with(reason), "{url}: {err}");
         }
     }
 
@@ -435,7 +404,6 @@ mod tests {
         ] {
             let err = Address::parse(url).unwrap_err();
             assert!(!err.contains("secret") && 10 < err.len(), "{url}: {err}");
-            assert_ne!(err, PERCENT, "{url}");
         }
     }
 }
