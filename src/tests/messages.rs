@@ -179,7 +179,7 @@ fn problems() -> Vec<BuildProblem> {
         },
         BuildProblem::BadOption {
             option: "ttl",
-            reason: "is 0 s: allowed are 100 ms to 1 h".to_owned(),
+            reason: "is 5 ms: allowed are 100 ms to 3600 s".to_owned(),
         },
         BuildProblem::Tls { reason: reason() },
         BuildProblem::NoThreads { reason: reason() },

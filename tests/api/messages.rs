@@ -49,7 +49,7 @@ fn build_errors_say_what_is_allowed() {
         err.to_string(),
         "cannot build the lock manager: \
          node 0: not a URL: expected redis://[user:password@]host[:port][/database] or redis+unix:///path; \
-         ttl is 5 ms: allowed are 100 ms to 1 h",
+         ttl is 5 ms: allowed are 100 ms to 3600 s",
     );
 }
 
@@ -90,7 +90,7 @@ fn durations_in_errors_are_numbers_with_a_unit() {
         holder: None,
         name: None,
     };
-    assert_eq!(held.to_string(), "held by another client, 119 ms left");
+    assert_eq!(held.to_string(), "held by another client, 119.0 ms left");
     let of_several = NodeAnswer::Held {
         left: None,
         holder: None,
