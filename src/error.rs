@@ -33,6 +33,16 @@ pub(crate) fn reason(err: &io::Error) -> String {
         .to_lowercase()
 }
 
+/// The end of a connection with this error.
+pub(crate) fn disconnected(err: &io::Error) -> NodeFailure {
+    match err.get_ref().and_then(|cause| cause.downcast_ref()) {
+        Some(failure) => NodeFailure::Tls(TlsFailure::clone(failure)),
+        None => NodeFailure::Disconnected {
+            reason: reason(err),
+        },
+    }
+}
+
 /// Why a manager was not built: all problems of its settings at once.
 #[derive(Clone, Debug, Error, PartialEq)]
 #[error("cannot build the lock manager: {}", joined(problems, "; "))]

@@ -1,4 +1,4 @@
-//! TLS: options in, ciphertext in and out. No socket and no thread; it reads files.
+//! TLS: options in, secured sockets out. No thread; it reads files.
 //!
 //! Only this module names `rustls`. Without the feature `tls` it has stand-ins without values, so that callers need no
 //! conditions.
@@ -13,12 +13,12 @@ mod options;
 mod session;
 #[cfg(feature = "tls")]
 mod setup;
+mod stream;
 
 #[cfg(not(feature = "tls"))]
-pub(crate) use absent::{Session, Setup};
+pub(crate) use absent::Setup;
 #[cfg(feature = "tls")]
 pub use options::Tls;
 #[cfg(feature = "tls")]
-pub(crate) use session::Session;
-#[cfg(feature = "tls")]
 pub(crate) use setup::{Setup, SystemRoots};
+pub(crate) use stream::Stream;

@@ -1,6 +1,7 @@
 //! From options to sessions. Reads files.
 
 use std::fmt;
+use std::io::{Read, Write};
 use std::panic::RefUnwindSafe;
 use std::sync::Arc;
 
@@ -11,10 +12,12 @@ use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
 
 use crate::error::{self, NodeFailure, TlsFailure};
+use crate::sys::Socket;
 use crate::sys::sync::Mutex;
 use crate::tls::failure;
 use crate::tls::options::{Pem, Roots, Tls};
 use crate::tls::session::Session;
+use crate::tls::stream::Stream;
 
 /// Number of names with resumable sessions: one node may be several servers.
 const SESSIONS: usize = 32;
@@ -41,7 +44,7 @@ struct Loaded {
 type Hash = [u8; 20];
 
 /// The contents of all files.
-struct Read {
+struct Files {
     roots: Option<Vec<u8>>,
     client: Option<(Vec<u8>, Vec<u8>)>,
 }
@@ -74,7 +77,7 @@ impl Setup {
             Roots::System => Some(system.get()?),
             Roots::Given(_) => None,
         };
-        let read = Read::now(tls)?;
+        let read = Files::read(tls)?;
         let loaded = Loaded {
             config: read.config(system.as_ref())?,
             hash: read.hash(),
@@ -88,12 +91,25 @@ impl Setup {
         })
     }
 
-    /// Begins a connection to `host`, with the present files. Blocks while it reads them.
-    pub(crate) fn begin(&self, host: &str) -> Result<Session, NodeFailure> {
+    /// Secures a connection to `host`, with the present files. Blocks while it reads them.
+    pub(crate) fn secure(
+        &self,
+        host: &str,
+        socket: Socket,
+    ) -> Result<Box<dyn Stream>, NodeFailure> {
+        Ok(Box::new(self.begin(host, socket)?))
+    }
+
+    pub(super) fn begin<S: Read + Write>(
+        &self,
+        host: &str,
+        below: S,
+    ) -> Result<Session<S>, NodeFailure> {
         let unusable = |reason| NodeFailure::Tls(TlsFailure::OwnFiles { reason });
         let name = server_name(&self.tls, host).map_err(unusable)?;
-        let shown = self.tls.server_name.as_deref().unwrap_or(host);
-        Session::begin(self.config(), name, shown.into(), self.tls.client.is_some())
+        let expected = self.tls.server_name.as_deref().unwrap_or(host).into();
+        let shows_certificate = self.tls.client.is_some();
+        Session::begin(self.config(), name, expected, shows_certificate, below)
     }
 
     /// Why changed files cannot be used. Each reason once.
@@ -110,8 +126,8 @@ impl Setup {
         if !has_files {
             return Arc::clone(&loaded.config);
         }
-        let read = Read::now(&self.tls);
-        let hash = read.as_ref().map(Read::hash).map_err(String::clone);
+        let read = Files::read(&self.tls);
+        let hash = read.as_ref().map(Files::hash).map_err(String::clone);
         if hash == Ok(loaded.hash) {
             loaded.refused = None;
             return Arc::clone(&loaded.config);
@@ -158,8 +174,8 @@ impl SystemRoots {
     }
 }
 
-impl Read {
-    fn now(tls: &Tls) -> Result<Read, String> {
+impl Files {
+    fn read(tls: &Tls) -> Result<Files, String> {
         let roots = match &tls.roots {
             Roots::System => None,
             Roots::Given(pem) => Some(pem.read()?),
@@ -168,7 +184,7 @@ impl Read {
             None => None,
             Some((chain, key)) => Some((chain.read()?, key.read()?)),
         };
-        Ok(Read { roots, client })
+        Ok(Files { roots, client })
     }
 
     fn hash(&self) -> Hash {

@@ -17,7 +17,6 @@ use crate::answer::{Answer, ServerInfo};
 use crate::error::{NodeFailure, TlsFailure};
 use crate::ids::{RecordVersion, wide};
 use crate::time::{Now, Tick};
-use crate::tls::Session;
 use crate::wire::command::{Command, Destination};
 use crate::wire::frame::Inbox;
 use crate::wire::reply::{HandedOver, Push, Reply, push};
@@ -25,8 +24,6 @@ use crate::wire::script::{Kind, Script};
 
 /// See the module. `T`: the caller's tag of a command, returned with the answer.
 pub(crate) struct Conn<T> {
-    /// TLS session, if the connection is encrypted.
-    tls: Option<Session>,
     inbox: Inbox,
     /// Whether a reply has come.
     has_replied: bool,
@@ -84,7 +81,6 @@ pub(crate) enum ConnEvent<T> {
 impl<T> Default for Conn<T> {
     fn default() -> Conn<T> {
         Conn {
-            tls: None,
             inbox: Inbox::default(),
             has_replied: false,
             unsent: Vec::new(),
@@ -103,10 +99,9 @@ impl<T> Default for Conn<T> {
 }
 
 impl<T: AsRef<Command>> Conn<T> {
-    /// A new connection, secured by `tls`, if any. `tag`: hash tag of all keys, in a cluster.
-    pub(crate) fn begin(tls: Option<Session>, tag: Option<Arc<[u8]>>) -> Conn<T> {
+    /// A new connection. `tag`: hash tag of all keys, in a cluster.
+    pub(crate) fn begin(tag: Option<Arc<[u8]>>) -> Conn<T> {
         Conn {
-            tls,
             tag,
             ..Conn::default()
         }
@@ -151,17 +146,6 @@ impl<T: AsRef<Command>> Conn<T> {
         self.in_flight.into_iter().map(|it| it.tag)
     }
 
-    /// Continues the TLS handshake, if any; some at its end.
-    pub(crate) fn poll_secured(&mut self) -> Result<Option<()>, NodeFailure> {
-        while self.open()? {}
-        Ok((!self.is_securing()).then_some(()))
-    }
-
-    /// Whether the TLS handshake is under way.
-    pub(crate) fn is_securing(&self) -> bool {
-        self.tls.as_ref().is_some_and(Session::is_securing)
-    }
-
     /// Whether a reply has come.
     pub(crate) fn has_replied(&self) -> bool {
         self.has_replied
@@ -169,7 +153,7 @@ impl<T: AsRef<Command>> Conn<T> {
 
     /// Whether all bytes are written.
     pub(crate) fn is_flushed(&self) -> bool {
-        self.unsent.is_empty() && self.tls.as_ref().is_none_or(Session::is_flushed)
+        self.unsent.is_empty()
     }
 
     /// Number of commands without an answer.
@@ -200,26 +184,16 @@ impl<T: AsRef<Command>> Conn<T> {
 
     /// Space for the next read.
     pub(crate) fn space(&mut self) -> &mut [u8] {
-        match &mut self.tls {
-            Some(tls) => tls.space(),
-            None => self.inbox.space(),
-        }
+        self.inbox.space()
     }
 
     /// Adds `len` bytes read into the [space](Conn::space).
     pub(crate) fn filled(&mut self, len: usize) {
-        match &mut self.tls {
-            Some(tls) => tls.filled(len),
-            None => self.inbox.filled(len),
-        }
+        self.inbox.filled(len);
     }
 
     /// Removes `len` written bytes of [`Conn::poll_write`].
     pub(crate) fn wrote(&mut self, len: usize) {
-        if let Some(tls) = &mut self.tls {
-            self.sent = tls.wrote(len);
-            return;
-        }
         self.unsent_from = self.unsent_from.saturating_add(len);
         self.sent = self.sent.saturating_add(wide(len));
         if self.unsent.len() <= self.unsent_from {
@@ -256,8 +230,9 @@ impl<T: AsRef<Command>> Conn<T> {
             tag: self.tag.as_deref(),
         };
         command.write(&mut self.unsent, to);
-        let before = self.tls.as_ref().map_or(self.sent, Session::sealed);
-        let end = before.saturating_add(wide(self.unsent.len().saturating_sub(self.unsent_from)));
+        let end = self
+            .sent
+            .saturating_add(wide(self.unsent.len().saturating_sub(self.unsent_from)));
         self.in_flight.push_back(InFlight {
             tag,
             asked,
@@ -275,12 +250,6 @@ impl<T: AsRef<Command>> Conn<T> {
         {
             last.ends_batch = true;
             self.batches = self.batches.saturating_add(1);
-        }
-        if let Some(tls) = &mut self.tls {
-            if !self.unsent.is_empty() && tls.seal(&self.unsent) {
-                self.unsent.clear();
-            }
-            return tls.unsent();
         }
         self.unsent.get(self.unsent_from..).unwrap_or_default()
     }
@@ -369,34 +338,17 @@ impl<T: AsRef<Command>> Conn<T> {
         }
     }
 
-    /// Decrypts some input. False without any.
-    fn open(&mut self) -> Result<bool, NodeFailure> {
-        let Some(tls) = &mut self.tls else {
-            return Ok(false);
-        };
-        let len = tls.open(self.inbox.space())?;
-        self.inbox.filled(len);
-        Ok(len != 0)
-    }
-
     /// Takes the next complete reply.
     fn take_reply(&mut self) -> Result<Option<Range<usize>>, NodeFailure> {
-        loop {
-            match self.inbox.take_reply() {
-                Ok(None) => {
-                    if !self.open()? {
-                        return Ok(None);
-                    }
-                }
-                Ok(reply) => {
-                    self.has_replied = true;
-                    return Ok(reply);
-                }
-                Err(_) if !self.has_replied && self.tls.is_none() && self.inbox.is_of_tls() => {
-                    return Err(NodeFailure::Tls(TlsFailure::SpeaksTls));
-                }
-                Err(reason) => return Err(NodeFailure::protocol(reason)),
+        match self.inbox.take_reply() {
+            Ok(reply) => {
+                self.has_replied |= reply.is_some();
+                Ok(reply)
             }
+            Err(_) if !self.has_replied && self.inbox.is_of_tls() => {
+                Err(NodeFailure::Tls(TlsFailure::SpeaksTls))
+            }
+            Err(reason) => Err(NodeFailure::protocol(reason)),
         }
     }
 }

@@ -1,7 +1,7 @@
 //! Connecting: from the address to a logged-in server or member. Blocks, with deadlines.
 
 use std::collections::VecDeque;
-use std::io;
+use std::io::{self, Read, Write};
 use std::net::SocketAddr;
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use crate::session::Login;
 use crate::session::pending_command::PendingCommand;
 use crate::sys::{Registry, SOCKET, Socket};
 use crate::time::{self, Moment, Now, Tick};
-use crate::tls::Session;
+use crate::tls::Stream;
 use crate::wire::{Address, Command, Conn, Dialogue, Endpoint, Security, log_in};
 
 /// Largest number of addresses tried of a name: each opens a connection until one is established.
@@ -32,7 +32,7 @@ pub(crate) trait Waits {
 
 /// A connection after its login.
 pub(crate) struct Opened {
-    pub(crate) socket: Socket,
+    pub(crate) stream: Box<dyn Stream>,
     pub(crate) login: Login,
     /// Address of the server; none for a Unix socket.
     pub(super) to: Option<SocketAddr>,
@@ -45,61 +45,65 @@ pub(crate) enum Filled {
     Nothing,
     /// Less than the space: the stream is empty.
     Short,
-    /// As much as the space: there may be more.
+    /// As much as the space, or decrypted: there may be more.
     Full,
 }
 
 /// Writes as much as the system takes now. After an error the connection is unusable: half a command may be written.
-pub(super) fn write(conn: &mut Conn<PendingCommand>, socket: &Socket) -> io::Result<()> {
+pub(super) fn write(conn: &mut Conn<PendingCommand>, stream: &mut dyn Stream) -> io::Result<()> {
     loop {
         let bytes = conn.poll_write();
-        if bytes.is_empty() {
-            return Ok(());
-        }
-        match socket.write(bytes)? {
+        let written = match bytes {
+            [] => stream.flush().map(|()| 0),
+            bytes => stream.write(bytes),
+        };
+        match unless_blocked(written)?.unwrap_or(0) {
             0 => return Ok(()),
             written => conn.wrote(written),
         }
     }
 }
 
+/// What was moved; `None` if the call would block.
+fn unless_blocked(moved: io::Result<usize>) -> io::Result<Option<usize>> {
+    match moved {
+        Err(err) if err.kind() == io::ErrorKind::WouldBlock => Ok(None),
+        moved => moved.map(Some),
+    }
+}
+
 /// Reads once.
-pub(super) fn read(conn: &mut Conn<PendingCommand>, socket: &Socket) -> io::Result<Filled> {
+pub(super) fn read(conn: &mut Conn<PendingCommand>, stream: &mut dyn Stream) -> io::Result<Filled> {
     let space = conn.space();
     let room = space.len();
-    let Some(read) = socket.read(space)? else {
+    let Some(read) = unless_blocked(stream.read(space))? else {
         return Ok(Filled::Nothing);
     };
     conn.filled(read);
-    Ok(if read == room {
+    Ok(if read == room || stream.has_decrypted() {
         Filled::Full
     } else {
         Filled::Short
     })
 }
 
-/// Writes and reads until `poll` finds something in the input; none at the deadline.
+/// Reads and writes until `poll` finds something in the input; none at the deadline.
 pub(super) fn exchange<T>(
     conn: &mut Conn<PendingCommand>,
-    socket: &Socket,
+    stream: &mut dyn Stream,
     deadline: Tick,
-    poll: impl Fn(&mut Conn<PendingCommand>) -> Result<Option<T>, NodeFailure>,
+    poll: impl Fn(&mut Conn<PendingCommand>, &dyn Stream) -> Result<Option<T>, NodeFailure>,
     thread: &mut dyn Waits,
 ) -> Result<Option<T>, NodeFailure> {
     loop {
-        let written = write(conn, socket);
-        let filled = read(conn, socket);
+        let filled = read(conn, stream);
+        let written = write(conn, stream);
         // Read the input before the end of the connection: a refusing server sends its reason and closes.
-        match poll(conn) {
-            Ok(None) => {}
-            Ok(found) => return Ok(found),
-            Err(failure) => {
-                // With TLS the server receives the reason.
-                let _ = write(conn, socket);
-                return Err(failure);
-            }
+        if let Some(found) = poll(conn, stream)? {
+            return Ok(Some(found));
         }
-        match written.and(filled).map_err(|err| lost(&err, conn))? {
+        let moved = filled.and_then(|filled| written.map(|()| filled));
+        match moved.map_err(|err| lost(&err, conn, stream))? {
             // Only after an empty read the system announces the next bytes.
             Filled::Nothing if deadline <= time::tick() => return Ok(None),
             Filled::Nothing => thread.wait_until(deadline)?,
@@ -217,27 +221,29 @@ fn begin(
     thread: &mut dyn Waits,
 ) -> Result<Opened, NodeFailure> {
     let asked = Now::read();
-    let mut conn = Conn::begin(secure(address)?, address.tag.clone());
-    if exchange(&mut conn, &socket, half, Conn::poll_secured, thread)?.is_none() {
+    let mut conn = Conn::begin(address.tag.clone());
+    let mut stream = secure(address, socket)?;
+    let secured = |_: &mut Conn<_>, stream: &dyn Stream| Ok((!stream.is_securing()).then_some(()));
+    if exchange(&mut conn, &mut *stream, half, secured, thread)?.is_none() {
         if let Some(to) = to
-            && is_plain(to, &socket, deadline, thread)?
+            && is_plain(to, &mut *stream, deadline, thread)?
         {
             return Err(NodeFailure::Tls(TlsFailure::NotTls));
         }
-        exchange(&mut conn, &socket, deadline, Conn::poll_secured, thread)?
+        exchange(&mut conn, &mut *stream, deadline, secured, thread)?
             .ok_or(NodeFailure::Tls(TlsFailure::NoAnswer))?;
     }
     let mut line = Line {
         thread,
         conn,
-        socket,
+        stream,
         deadline,
         reported_time: asked.moment,
     };
     let server_info = log_in(&mut line, address, sync_record)?;
     line.conn.on_login(&server_info)?;
     Ok(Opened {
-        socket: line.socket,
+        stream: line.stream,
         to,
         login: Login {
             conn: line.conn,
@@ -252,7 +258,7 @@ fn begin(
 struct Line<'a> {
     thread: &'a mut dyn Waits,
     conn: Conn<PendingCommand>,
-    socket: Socket,
+    stream: Box<dyn Stream>,
     deadline: Tick,
     reported_time: Moment,
 }
@@ -265,9 +271,9 @@ impl Dialogue for Line<'_> {
     fn reply(&mut self) -> Result<Vec<u8>, NodeFailure> {
         exchange(
             &mut self.conn,
-            &self.socket,
+            &mut *self.stream,
             self.deadline,
-            Conn::poll_reply,
+            |conn, _| conn.poll_reply(),
             self.thread,
         )?
         .ok_or_else(|| connect_failure("no answer to the login in time"))
@@ -284,20 +290,20 @@ impl Dialogue for Line<'_> {
 /// harmless command. A server that answers speaks no TLS.
 fn is_plain(
     to: SocketAddr,
-    secured: &Socket,
+    secured: &mut dyn Stream,
     deadline: Tick,
     thread: &mut dyn Waits,
 ) -> Result<bool, NodeFailure> {
-    let Ok(socket) = register(thread, Socket::connect_tcp(to)) else {
+    let Ok(mut socket) = register(thread, Socket::connect_tcp(to)) else {
         return Ok(false);
     };
     let mut is_asked = false;
     let mut answer = [0];
-    while !secured.has_unread() && time::tick() < deadline {
+    while !secured.is_readable() && time::tick() < deadline {
         // No wait for a partial write.
         is_asked = is_asked
             || matches!(socket.is_connected(), Ok(true)) && socket.write(PLAIN_QUESTION).is_ok();
-        if is_asked && !matches!(socket.read(&mut answer), Ok(None)) {
+        if is_asked && !matches!(unless_blocked(socket.read(&mut answer)), Ok(None)) {
             return Ok(PLAIN_ANSWERS.contains(&answer[0]));
         }
         thread.wait_until(deadline)?;
@@ -305,12 +311,12 @@ fn is_plain(
     Ok(false)
 }
 
-/// TLS session for a new connection, if its URL asks for TLS. Reads files. The certificate must be for the name in the
-/// settings, or the host.
-fn secure(address: &Address) -> Result<Option<Session>, NodeFailure> {
+/// Secures a new connection, if its URL asks for TLS. Reads files. The certificate must be for the name in the settings,
+/// or the host.
+fn secure(address: &Address, socket: Socket) -> Result<Box<dyn Stream>, NodeFailure> {
     match (&address.security, &address.place) {
-        (Security::Plain, _) => Ok(None),
-        (Security::Tls(setup), Endpoint::Tcp { host, .. }) => setup.begin(host).map(Some),
+        (Security::Plain, _) => Ok(Box::new(socket)),
+        (Security::Tls(setup), Endpoint::Tcp { host, .. }) => setup.secure(host, socket),
         // Never without TLS.
         (Security::Tls(_) | Security::Wanted, _) => Err(NodeFailure::Internal),
     }
@@ -326,9 +332,12 @@ fn connect_failure(reason: &str) -> NodeFailure {
     }
 }
 
-fn lost(err: &io::Error, conn: &Conn<PendingCommand>) -> NodeFailure {
-    let mut reason = error::reason(err);
-    if conn.is_securing() {
+fn lost(err: &io::Error, conn: &Conn<PendingCommand>, stream: &dyn Stream) -> NodeFailure {
+    let mut reason = match error::disconnected(err) {
+        NodeFailure::Disconnected { reason } => reason,
+        failure => return failure,
+    };
+    if stream.is_securing() {
         return NodeFailure::Tls(TlsFailure::Closed { reason });
     }
     if !conn.has_replied() {

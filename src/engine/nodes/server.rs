@@ -3,7 +3,6 @@
 //! The caller that gives a command writes it together with other callers' commands, unless another thread writes. Only
 //! the worker reads. In the channel and then in the session, commands keep the order in which they were given.
 
-use std::io;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -11,7 +10,7 @@ use std::time::Duration;
 use crate::answer::{Answer, ServerInfo};
 use crate::engine::nodes::connect::{Filled, Opened, read, write};
 use crate::engine::nodes::give_backs::GiveBacks;
-use crate::error::{self, NodeFailure};
+use crate::error::{NodeFailure, disconnected};
 use crate::ids::{ClientId, NodeId};
 use crate::logic::run_ids::RunIds;
 use crate::observer::{Event, Journal};
@@ -22,8 +21,9 @@ use crate::session::{Session, SessionEvent, Vote};
 use crate::stats::{NodeCounters, NodeStats, count};
 use crate::sys::logging::{debug, trace};
 use crate::sys::sync::{AtomicBool, AtomicU64, Mutex, Receiver, Sender, fence, unbounded};
-use crate::sys::{Registry, SOCKET, Socket, Waker};
+use crate::sys::{Registry, SOCKET, Waker};
 use crate::time::{self, Now, Tick};
+use crate::tls::Stream;
 use crate::wire::{HandedOver, LockCommands};
 
 /// See the module. Shared by its worker and all senders.
@@ -100,13 +100,13 @@ impl Records {
     }
 }
 
-/// The session and its socket. Only the thread with the mutex writes, so writes keep the order of commands.
+/// The session and its stream. Only the thread with the mutex writes, so writes keep the order of commands.
 pub(super) struct Link {
     pub(super) session: Session,
-    /// Socket of the connection, if connected.
-    socket: Option<Socket>,
+    /// Stream of the connection, if connected.
+    stream: Option<Box<dyn Stream>>,
     /// Whether the poll wakes the worker once the socket is writable.
-    waits_to_write: bool,
+    is_watched_to_write: bool,
     /// Failure of the last write.
     broken: Option<NodeFailure>,
     /// End of the worker, if asked to stop.
@@ -145,8 +145,8 @@ impl Server {
             availability: Mutex::new(session.availability()),
             link: Mutex::new(Link {
                 session,
-                socket: None,
-                waits_to_write: false,
+                stream: None,
+                is_watched_to_write: false,
                 broken: None,
                 stop_at: None,
             }),
@@ -177,8 +177,11 @@ impl Server {
             return Some(refusal);
         }
         let refusal = {
-            let link = self.link.lock();
-            let has_unread = link.socket.as_ref().is_some_and(Socket::has_unread);
+            let mut link = self.link.lock();
+            let has_unread = link
+                .stream
+                .as_mut()
+                .is_some_and(|stream| stream.is_readable());
             let shown = link.session.availability();
             shown.refusal(patience, now).filter(|_| !has_unread)
         };
@@ -293,10 +296,10 @@ impl Server {
     }
 
     /// Begins a connection, which is registered at the worker's poll.
-    pub(super) fn open(&self, Opened { socket, login, .. }: Opened) {
+    pub(super) fn open(&self, Opened { stream, login, .. }: Opened) {
         self.with(|link| {
-            link.socket = Some(socket);
-            link.waits_to_write = true;
+            link.stream = Some(stream);
+            link.is_watched_to_write = true;
             link.broken = None;
             link.session.open(login, Now::read());
         });
@@ -311,7 +314,7 @@ impl Server {
     /// votes to [deliver](Server::deliver).
     pub(super) fn close(&self, failure: &NodeFailure, health: Health) -> (bool, Vec<Vote>) {
         self.with(|link| {
-            let was_open = link.socket.take().is_some();
+            let was_open = link.stream.take().is_some();
             let now = Now::read();
             let is_idle = link.session.close(failure, health, now.tick);
             link.write(&self.commands, now);
@@ -390,9 +393,9 @@ impl Link {
                 .try_iter()
                 .for_each(|command| self.session.enqueue(command, now));
         }
-        if let Some(socket) = &self.socket
+        if let Some(stream) = &mut self.stream
             && self.broken.is_none()
-            && let Err(err) = write(&mut self.session.conn, socket)
+            && let Err(err) = write(&mut self.session.conn, &mut **stream)
         {
             self.broken = Some(disconnected(&err));
         }
@@ -400,10 +403,16 @@ impl Link {
 
     /// Whether a connection needs the worker: it is broken, waits to be writable, or would be checked too late.
     fn needs_worker(&mut self, now: Tick) -> bool {
-        self.socket.is_some()
-            && (self.broken.is_some()
-                || !self.session.conn.is_flushed()
-                || self.session.is_unwatched(now))
+        self.stream.is_some()
+            && (self.broken.is_some() || self.waits_to_write() || self.session.is_unwatched(now))
+    }
+
+    fn waits_to_write(&self) -> bool {
+        !self.session.conn.is_flushed()
+            || self
+                .stream
+                .as_ref()
+                .is_some_and(|stream| stream.wants_write())
     }
 
     fn turn(
@@ -446,9 +455,9 @@ impl Link {
 
     /// Reads once, also before the server counts as silent at `now`: its answer may be unread.
     fn read(&mut self, is_readable: bool, now: Tick) -> Result<Filled, NodeFailure> {
-        match &self.socket {
-            Some(socket) if is_readable || self.session.is_overdue(now) => {
-                read(&mut self.session.conn, socket).map_err(|err| disconnected(&err))
+        match &mut self.stream {
+            Some(stream) if is_readable || self.session.is_overdue(now) => {
+                read(&mut self.session.conn, &mut **stream).map_err(|err| disconnected(&err))
             }
             _ => Ok(Filled::Nothing),
         }
@@ -456,22 +465,17 @@ impl Link {
 
     /// Lets a writable socket wake the worker, exactly while bytes wait to be written.
     fn watch(&mut self, registry: &Registry) -> Result<(), NodeFailure> {
-        let waits_to_write = !self.session.conn.is_flushed();
-        if let Some(socket) = &mut self.socket
-            && waits_to_write != self.waits_to_write
+        let waits_to_write = self.waits_to_write();
+        if let Some(stream) = &mut self.stream
+            && waits_to_write != self.is_watched_to_write
         {
-            socket
+            stream
+                .socket()
                 .watch(registry, SOCKET, waits_to_write)
                 .map_err(|err| disconnected(&err))?;
-            self.waits_to_write = waits_to_write;
+            self.is_watched_to_write = waits_to_write;
         }
         Ok(())
-    }
-}
-
-fn disconnected(err: &io::Error) -> NodeFailure {
-    NodeFailure::Disconnected {
-        reason: error::reason(err),
     }
 }
 

@@ -229,7 +229,7 @@ impl Worker {
         } else {
             // A server that ended its connection may have restarted.
             let first = first.and_then(|mut first| {
-                let is_open = connect::read(&mut first.login.conn, &first.socket).is_ok();
+                let is_open = connect::read(&mut first.login.conn, &mut *first.stream).is_ok();
                 first.login.server_info.run_id.filter(|_| is_open)
             });
             let mut is_several = false;

@@ -3,7 +3,7 @@
 use std::cell::RefCell;
 use std::collections::{BTreeMap, VecDeque};
 use std::fmt;
-use std::io;
+use std::io::{self, Read, Write};
 use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::{Arc, Mutex, Weak};
@@ -174,25 +174,14 @@ impl Socket {
         state.tell_server();
     }
 
-    pub(crate) fn write(&self, bytes: &[u8]) -> io::Result<usize> {
-        point();
-        let mut state = self.0.state.lock().unwrap();
-        if state.is_closed() {
-            return Err(io::ErrorKind::BrokenPipe.into());
-        }
-        let len = bytes.len().min(state.free());
-        trace(format_args!("writes {len} of {} bytes", bytes.len()));
-        state.to_server.extend(&bytes[..len]);
-        state.tell_server();
-        Ok(len)
-    }
-
     pub(crate) fn has_unread(&self) -> bool {
         point();
         self.0.state.lock().unwrap().is_readable()
     }
+}
 
-    pub(crate) fn read(&self, into: &mut [u8]) -> io::Result<Option<usize>> {
+impl Read for Socket {
+    fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
         point();
         let mut state = self.0.state.lock().unwrap();
         let len = into.len().min(state.to_client.len());
@@ -202,7 +191,7 @@ impl Socket {
             return if state.is_closed() {
                 Err(end())
             } else {
-                Ok(None)
+                Err(io::ErrorKind::WouldBlock.into())
             };
         }
         state
@@ -210,7 +199,29 @@ impl Socket {
             .drain(..len)
             .zip(into)
             .for_each(|(from, to)| *to = from);
-        Ok(Some(len))
+        Ok(len)
+    }
+}
+
+impl Write for Socket {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        point();
+        let mut state = self.0.state.lock().unwrap();
+        if state.is_closed() {
+            return Err(io::ErrorKind::BrokenPipe.into());
+        }
+        let len = bytes.len().min(state.free());
+        if len == 0 {
+            return Err(io::ErrorKind::WouldBlock.into());
+        }
+        trace(format_args!("writes {len} of {} bytes", bytes.len()));
+        state.to_server.extend(&bytes[..len]);
+        state.tell_server();
+        Ok(len)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
     }
 }
 

@@ -97,16 +97,6 @@ impl Socket {
         }
     }
 
-    /// Writes what the system takes now; 0 if it takes nothing.
-    pub(crate) fn write(&self, bytes: &[u8]) -> io::Result<usize> {
-        retry(|| match self {
-            Socket::Tcp(stream) => (&mut &*stream).write(bytes),
-            #[cfg(unix)]
-            Socket::Unix(stream) => (&mut &*stream).write(bytes),
-        })
-        .map(|it| it.unwrap_or(0))
-    }
-
     /// Whether a read would find bytes, the end or an error now. For threads that must not read.
     pub(crate) fn has_unread(&self) -> bool {
         #[cfg(unix)]
@@ -131,32 +121,45 @@ impl Socket {
                 .is_err_and(|err| err.kind() == io::ErrorKind::WouldBlock)
         }
     }
+}
 
-    /// Reads the present bytes; `None` if there are none. The end of the stream is an error.
-    pub(crate) fn read(&self, into: &mut [u8]) -> io::Result<Option<usize>> {
+/// The end of the stream is an error.
+impl Read for Socket {
+    fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
         let read = retry(|| match self {
-            Socket::Tcp(stream) => (&mut &*stream).read(into),
+            Socket::Tcp(stream) => stream.read(into),
             #[cfg(unix)]
-            Socket::Unix(stream) => (&mut &*stream).read(into),
+            Socket::Unix(stream) => stream.read(into),
         })?;
-        match read {
-            Some(0) => Err(io::Error::new(
-                io::ErrorKind::UnexpectedEof,
-                "closed by the server",
-            )),
-            read => Ok(read),
+        if read == 0 {
+            let closed = "closed by the server";
+            return Err(io::Error::new(io::ErrorKind::UnexpectedEof, closed));
         }
+        Ok(read)
     }
 }
 
-/// Calls again after a signal; `None` if the call would block.
-fn retry(mut call: impl FnMut() -> io::Result<usize>) -> io::Result<Option<usize>> {
+/// Writes what the system takes now.
+impl Write for Socket {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        retry(|| match self {
+            Socket::Tcp(stream) => stream.write(bytes),
+            #[cfg(unix)]
+            Socket::Unix(stream) => stream.write(bytes),
+        })
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+/// Calls again after a signal.
+fn retry(mut call: impl FnMut() -> io::Result<usize>) -> io::Result<usize> {
     loop {
         match call() {
-            Ok(len) => return Ok(Some(len)),
             Err(err) if err.kind() == io::ErrorKind::Interrupted => {}
-            Err(err) if err.kind() == io::ErrorKind::WouldBlock => return Ok(None),
-            Err(err) => return Err(err),
+            done => return done,
         }
     }
 }

@@ -6,8 +6,6 @@
 )]
 
 mod garbled;
-#[cfg(feature = "tls")]
-mod secured;
 
 use std::collections::VecDeque;
 use std::sync::LazyLock;

@@ -10,7 +10,7 @@ use crate::engine::nodes::connect::{Opened, Waits, cannot, connect, exchange};
 use crate::error::NodeFailure;
 use crate::sys::{Events, Poll, Registry};
 use crate::time::{self, Moment, Tick};
-use crate::wire::{Address, Conn, Endpoint, answer};
+use crate::wire::{Address, Endpoint, answer};
 
 /// Pause between two questions to a member.
 pub(super) const QUESTION_PAUSE: Duration = Duration::from_millis(500);
@@ -67,7 +67,8 @@ impl<F: Fn(Report)> Watcher<F> {
         let conn = &mut open.login.conn;
         conn.push_bytes(&self.question.packed());
         let deadline = time::deadline(self.timeout);
-        let reply = exchange(conn, &open.socket, deadline, Conn::poll_reply, self)?;
+        let stream = &mut *open.stream;
+        let reply = exchange(conn, stream, deadline, |conn, _| conn.poll_reply(), self)?;
         let reply = answer(&reply.ok_or(NodeFailure::TimedOut)?)?;
         self.question.read(&reply, &self.member.place)
     }
