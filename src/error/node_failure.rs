@@ -223,7 +223,7 @@ impl NodeFailure {
         "a Sentinel, which stores nothing; give the address of a primary, or redis+sentinel://host,host/NAME",
     );
     pub(crate) const PROXY: NodeFailure = NodeFailure::unsuitable(
-        "a proxy, or a server without SCRIPT or INFO; give the address of the server behind it, and enable these commands",
+        "a proxy, or a server without INFO; give the address of the server behind it, and enable this command",
     );
     pub(crate) const CLUSTER_NODE: NodeFailure = NodeFailure::unsuitable(
         "part of a cluster; give redis+cluster://host,host and a hash tag in the prefix, or an independent server",

@@ -35,7 +35,7 @@ pub(crate) struct Conn<T> {
     in_flight: VecDeque<InFlight<T>>,
     /// Written batches without their last answer.
     pub(crate) batches: usize,
-    /// Scripts that the server has, or got the source of.
+    /// Scripts whose source the server got.
     introduced: Vec<Script>,
     /// Hash tag of all keys, in a cluster.
     tag: Option<Arc<[u8]>>,
@@ -88,7 +88,7 @@ impl<T> Default for Conn<T> {
             sent: 0,
             in_flight: VecDeque::new(),
             batches: 0,
-            introduced: Script::NEEDED.to_vec(),
+            introduced: Vec::new(),
             tag: None,
             record_version: RecordVersion::NONE,
             pushes: false,
@@ -132,10 +132,11 @@ impl<T: AsRef<Command>> Conn<T> {
         Ok(())
     }
 
-    /// A connection after its login.
+    /// A connection after its login, and after the first use of each script.
     #[cfg(test)]
     pub(crate) fn ready(pushes: bool) -> Conn<T> {
         Conn {
+            introduced: Script::ALL.to_vec(),
             pushes,
             ..Conn::default()
         }

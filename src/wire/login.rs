@@ -1,8 +1,7 @@
 //! The login of a new connection, before its first vote.
 //!
-//! One write, one read: log in (`HELLO 3`), choose the database, check the scripts, read run id and replication, and
-//! sync the record. A server without `HELLO` gets the older protocol, on the same connection. A server without all
-//! scripts gets the missing ones in one more write.
+//! One write, one read: log in (`HELLO 3`), choose the database, read run id and replication, and sync the record, by
+//! the source of its script. A server without `HELLO` gets the older protocol, on the same connection.
 //!
 //! A member that only names its node's server has a short login: user, password and name, in the older protocol.
 
@@ -15,7 +14,7 @@ use crate::wire::address::{Address, Credentials};
 use crate::wire::command::{Command, Destination};
 use crate::wire::refusal;
 use crate::wire::reply::Reply;
-use crate::wire::script::{Kind, Script};
+use crate::wire::script::Kind;
 
 /// The connection during the login.
 pub(crate) trait Dialogue {
@@ -37,7 +36,7 @@ pub(crate) fn log_in(
 ) -> Result<ServerInfo, NodeFailure> {
     let mut sync_command = Vec::new();
     let to = Destination {
-        with_source: false,
+        with_source: true,
         is_notified: false,
         record_version: RecordVersion::NONE,
         tag: address.tag.as_deref(),
@@ -50,7 +49,6 @@ pub(crate) fn log_in(
         address,
         sync_command,
         info: ServerInfo::default(),
-        unknown: Vec::new(),
         failure: None,
     };
     let end = login.run();
@@ -86,8 +84,6 @@ struct Questions<'a> {
     /// Packed command for the server's record; empty for a member.
     sync_command: Vec<u8>,
     info: ServerInfo,
-    /// Scripts that the server lacks.
-    unknown: Vec<Script>,
     /// First failure so far.
     failure: Option<NodeFailure>,
 }
@@ -97,37 +93,8 @@ impl Questions<'_> {
         let is_member = self.sync_command.is_empty();
         if is_member || !self.exchange(true)? {
             self.info = ServerInfo::default();
-            self.unknown.clear();
             self.failure = None;
             self.exchange(false)?;
-        }
-        if self.failure.is_some() || self.unknown.is_empty() {
-            return Ok(());
-        }
-        // Loads the missing scripts, and repeats the command that needed one.
-        let mut bytes = Vec::new();
-        let unknown = std::mem::take(&mut self.unknown);
-        for script in &unknown {
-            cmd("SCRIPT")
-                .arg("LOAD")
-                .arg(script.source())
-                .write_packed_command(&mut bytes);
-        }
-        let is_synced = self.info.record_reply.is_some();
-        if !is_synced {
-            bytes.extend_from_slice(&self.sync_command);
-        }
-        self.server.write(&bytes);
-        for script in unknown {
-            match self.value()? {
-                Value::BulkString(hash) if hash == script.hash().as_bytes() => {}
-                Value::SimpleString(hash) if hash == script.hash() => {}
-                Value::ServerError(error) => self.fail(failure_of(&error))?,
-                _ => return Err(bad_answer("SCRIPT LOAD")),
-            }
-        }
-        if !is_synced && self.read_sync()? {
-            return Err(no_memory());
         }
         Ok(())
     }
@@ -164,7 +131,6 @@ impl Questions<'_> {
         if self.sync_command.is_empty() {
             return Ok(is_known);
         }
-        self.read_known()?;
         let server = self.info()?;
         self.server.note_time();
         self.read_server(&server)?;
@@ -172,9 +138,7 @@ impl Questions<'_> {
         self.read_replication(&replication)?;
         self.read_role()?;
         // Last, because it writes: a server that refuses writes is recognized by its role first.
-        if self.read_sync()? && !self.unknown.contains(&Script::SyncRecord) {
-            self.unknown.push(Script::SyncRecord);
-        }
+        self.read_sync()?;
         Ok(is_known)
     }
 
@@ -205,8 +169,6 @@ impl Questions<'_> {
             push(cmd("SELECT").arg(database));
         }
         if !self.sync_command.is_empty() {
-            let hashes = Script::NEEDED.map(Script::hash);
-            push(cmd("SCRIPT").arg("EXISTS").arg(&hashes));
             // One command each: older servers take one name only. Not all sections, because some grow without limit: a
             // client can create any number of error kinds, and the server lists them all.
             push(cmd("INFO").arg("server"));
@@ -231,7 +193,7 @@ impl Questions<'_> {
     }
 
     /// Notes a failure. The first one counts, because later ones are its consequences. An identification of the server
-    /// replaces earlier ones: a Sentinel, for example, has no scripts. An error ends the login.
+    /// replaces earlier ones: a Sentinel, for example, has no databases. An error ends the login.
     fn fail(&mut self, failure: NodeFailure) -> Result<(), NodeFailure> {
         // The server sends this at the connection, before any command, and nothing else.
         if refusal::is_of_accepting(&failure) {
@@ -243,28 +205,6 @@ impl Questions<'_> {
             self.failure = Some(failure);
         }
         Ok(())
-    }
-
-    fn read_known(&mut self) -> Result<(), NodeFailure> {
-        match self.value()? {
-            Value::Array(known) if known.len() == Script::NEEDED.len() => {
-                for (script, known) in Script::NEEDED.into_iter().zip(known) {
-                    match known {
-                        Value::Int(0) => self.unknown.push(script),
-                        Value::Int(1) => {}
-                        _ => return Err(bad_answer("SCRIPT EXISTS")),
-                    }
-                }
-                Ok(())
-            }
-            // The access list may forbid this command.
-            Value::ServerError(error) if error.code() == "NOPERM" => {
-                self.unknown = Script::NEEDED.to_vec();
-                Ok(())
-            }
-            Value::ServerError(error) => self.fail(failure_of(&error)),
-            _ => Err(bad_answer("SCRIPT EXISTS")),
-        }
     }
 
     /// A section of `INFO`; empty if the access list forbids it. The node votes nevertheless, unchecked.
@@ -354,11 +294,9 @@ impl Questions<'_> {
         }
     }
 
-    /// True: the server lacks the script.
-    fn read_sync(&mut self) -> Result<bool, NodeFailure> {
+    fn read_sync(&mut self) -> Result<(), NodeFailure> {
         match Reply::read(Kind::SyncRecord, &self.server.reply()?).answer {
             Answer::Record(reply) => self.info.record_reply = Some(reply),
-            Answer::NoScript => return Ok(true),
             // There is no record and none can be stored. Everything but locks works.
             Answer::Failed(NodeFailure::WritesRefused { .. }) => {}
             // The access list may forbid INFO, which would show the cluster.
@@ -366,9 +304,9 @@ impl Questions<'_> {
                 self.fail(NodeFailure::CLUSTER_NODE)?;
             }
             Answer::Failed(failure) => self.fail(failure)?,
-            _ => return Err(no_memory()),
+            _ => return Err(NodeFailure::protocol("no record in the answer to a sync")),
         }
-        Ok(false)
+        Ok(())
     }
 }
 
@@ -410,10 +348,6 @@ fn failure_of(error: &ServerError) -> NodeFailure {
 
 fn bad_answer(to: &str) -> NodeFailure {
     NodeFailure::protocol(format!("no answer to {to}"))
-}
-
-fn no_memory() -> NodeFailure {
-    NodeFailure::protocol("no record in the answer to a sync")
 }
 
 #[cfg(test)]

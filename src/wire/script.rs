@@ -76,15 +76,6 @@ scripts! {
 }
 
 impl Script {
-    /// Scripts that every lock needs: the login loads missing ones. Other scripts have their source in their first
-    /// command on a connection, which takes no longer.
-    pub(crate) const NEEDED: [Script; 4] = [
-        Script::Acquire,
-        Script::Extend,
-        Script::Release,
-        Script::SyncRecord,
-    ];
-
     pub(crate) fn source(self) -> String {
         self.lines().collect()
     }

@@ -523,7 +523,6 @@ fn servers_that_are_no_good_for_other_reasons_are_told_apart_as_well() -> TestRe
         answering(sentinel),
         answering(&[
             ("HELLO", "%0"),
-            ("SCRIPT", "*4\r\n:1\r\n:1\r\n:1\r\n:1"),
             ("INFO", "$24\r\nredis_version:5.0.14\r\n\r\n"),
             ("ROLE", "*1\r\n$6\r\nmaster"),
         ]),

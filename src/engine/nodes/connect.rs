@@ -358,14 +358,14 @@ mod tests {
         reason = "servers of tests run in threads of their own"
     )]
 
-    use std::io::{Read, Write};
+    use std::io::Write;
     use std::net::{TcpListener, TcpStream};
     use std::thread::{self, JoinHandle};
 
     use super::*;
     use crate::ids::RecordVersion;
     use crate::sys::{Events, Poll};
-    use crate::wire::{Script, SyncKind, SyncRecord, sync_record};
+    use crate::wire::{SyncKind, SyncRecord, sync_record};
 
     struct Thread(Poll);
 
@@ -515,45 +515,5 @@ mod tests {
             Some(connect_failure("no answer to the login in time"))
         );
         assert_eq!(second, Some(NodeFailure::Loading));
-    }
-
-    #[test]
-    fn h1_the_time_of_a_server_counts_from_when_it_was_said_and_not_from_when_the_scripts_are_loaded()
-     {
-        fn read_until(server: &mut TcpStream, last: &str) {
-            let mut asked = Vec::new();
-            let mut bytes = [0; 65_536];
-            while !String::from_utf8_lossy(&asked).contains(last) {
-                let read = server.read(&mut bytes).unwrap();
-                asked.extend_from_slice(&bytes[..read]);
-            }
-        }
-        let (listener, address) = listener();
-        let server = thread::spawn(move || {
-            let (mut server, _) = listener.accept().unwrap();
-            let scripts = Script::NEEDED;
-            read_until(&mut server, Script::SyncRecord.hash());
-            let info = "$33\r\nserver_time_usec:1700000000000001\r\n";
-            let known = format!("*{}\r\n{}", scripts.len(), ":0\r\n".repeat(scripts.len()));
-            let role = "*3\r\n$6\r\nmaster\r\n:0\r\n*0\r\n-NOSCRIPT x\r\n";
-            write!(server, "%0\r\n{known}{}{role}", info.repeat(2)).unwrap();
-            read_until(&mut server, &scripts.last().unwrap().source());
-            let loading = Moment::now();
-            let hashes = scripts.iter().map(|it| format!("$40\r\n{}\r\n", it.hash()));
-            server
-                .write_all(hashes.collect::<String>().as_bytes())
-                .unwrap();
-            let synced = "*10\r\n:1\r\n:5000\r\n:10102\r\n:1\r\n:20000\r\n:7\r\n:0\r\n:2\r\n:0\r\n$16\r\n 000000000020000\r\n";
-            server.write_all(synced.as_bytes()).unwrap();
-            loading
-        });
-
-        let opened = connect_from(0, &[address], Duration::from_secs(60))
-            .ok()
-            .unwrap();
-
-        let loading = server.join().unwrap();
-        assert_eq!(opened.login.server_info.time, Some(1_700_000_000_000_001));
-        assert!(opened.login.reported_time.boot_micros() <= loading.boot_micros());
     }
 }

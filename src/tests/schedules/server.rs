@@ -282,9 +282,6 @@ fn serve(data: &Mutex<Data>, port: u16, room: usize) {
 fn login(port: u16, args: &[Vec<u8>]) -> Option<Vec<u8>> {
     match &args[0][..] {
         b"HELLO" => Some(b"%1\r\n+server\r\n+redis\r\n".to_vec()),
-        b"SCRIPT" if args[1] == b"EXISTS" => {
-            Some(format!("*{}\r\n{}", args.len() - 2, ":1\r\n".repeat(args.len() - 2)).into_bytes())
-        }
         b"INFO" => Some(bulk(format!("run_id:{port}\r\n").as_bytes())),
         b"ROLE" => Some([b"*3\r\n", &bulk(b"master")[..], b":0\r\n*0\r\n"].concat()),
         _ => None,

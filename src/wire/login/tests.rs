@@ -8,34 +8,23 @@ use std::time::Duration;
 use super::*;
 use crate::answer::{Record, RecordReply};
 use crate::ids::RecordVersion;
-use crate::wire::{SyncKind, SyncRecord};
+use crate::wire::{Script, SyncKind, SyncRecord};
 use proptest::prelude::*;
 use std::ops::Range;
 
 /// Where the answers are in what a server says.
-const KNOWN: usize = 1;
-const INFO: Range<usize> = 2..4;
+const INFO: Range<usize> = 1..3;
 const ROLE: usize = INFO.end;
 const GREET: usize = ROLE + 1;
 
 const GREET_REPLY: &str = "*10\r\n:1\r\n:5000\r\n:10102\r\n:1\r\n:20000\r\n:7\r\n:0\r\n:2\r\n:0\r\n$16\r\n 000000000020000\r\n";
-const NO_SCRIPT: &str = "-NOSCRIPT No matching script. Please use EVAL.\r\n";
 
 fn answers(hello: &str) -> Vec<String> {
     let mut all = vec![hello.to_owned()];
-    all.push(known([1; 4]));
     all.extend([(); 2].map(|()| info("run_id:abc\r\nuptime:1\r\nx:y\r\n")));
     all.push("*3\r\n$6\r\nmaster\r\n:0\r\n*0\r\n".to_owned());
     all.push(GREET_REPLY.to_owned());
     all
-}
-
-fn known(known: [u8; 4]) -> String {
-    format!("*4\r\n{}", known.map(|it| format!(":{it}\r\n")).concat())
-}
-
-fn loaded(script: Script) -> String {
-    format!("$40\r\n{}\r\n", script.hash())
 }
 
 fn record_reply() -> RecordReply {
@@ -177,136 +166,20 @@ fn whole_talk(
 }
 
 #[test]
-fn a_server_is_given_the_scripts_that_it_does_not_know_and_no_others() {
-    let sync_record = sync_record();
-    let scripts = Script::NEEDED;
-    for pattern in 0..1_u32 << scripts.len() {
-        let unknown = |index: usize| pattern & 1 << index != 0;
-        let mut said = answers("%0\r\n");
-        said[KNOWN] = known(std::array::from_fn(|it| u8::from(!unknown(it))));
-        let last = scripts.len() - 1;
-        if unknown(last) {
-            said[GREET] = NO_SCRIPT.to_owned();
+fn a_login_is_one_write_in_each_protocol_with_the_source_of_the_sync() {
+    let (sync_record, source) = (sync_record(), Script::SyncRecord.source());
+    let shown = source.as_bytes().escape_ascii().to_string();
+    let older = "-ERR unknown command `HELLO`, with args beginning with: `3`, \r\n";
+    for (hello, writes) in [("%0\r\n", 1), (older, 2)] {
+        let mut said = answers(hello);
+        for _ in 1..writes {
+            said.extend(answers("+OK\r\n"));
         }
-        let missing: Vec<_> = (0..scripts.len())
-            .filter(|it| unknown(*it))
-            .map(|it| scripts[it])
-            .collect();
-        said.extend(missing.iter().map(|it| loaded(*it)));
-        if unknown(last) {
-            said.push(GREET_REPLY.to_owned());
-        }
-
         let (written, end) = whole_talk(Some(&sync_record), &said);
-
-        assert!(
-            matches!(
-                end,
-                Ok(ServerInfo {
-                    record_reply: Some(_),
-                    ..
-                })
-            ),
-            "{pattern:b}: {end:?}"
-        );
-        let mut expected = Vec::new();
-        missing.iter().for_each(|it| {
-            cmd("SCRIPT")
-                .arg("LOAD")
-                .arg(it.source())
-                .write_packed_command(&mut expected)
-        });
-        if unknown(last) {
-            expected.extend(sync_record.packed());
-        }
-        assert_eq!(
-            written[1..].concat(),
-            expected.escape_ascii().to_string(),
-            "{pattern:b}"
-        );
+        assert!(end.is_ok_and(|it| it.record_reply.is_some()), "{hello}");
+        assert_eq!(written.len(), writes);
+        assert!(written.iter().all(|it| it.matches(&shown).count() == 1));
     }
-}
-
-#[test]
-fn a_server_that_may_not_be_asked_which_scripts_it_knows_is_given_all() {
-    let mut said = answers("%0\r\n");
-    said[KNOWN] =
-        "-NOPERM User x has no permissions to run the 'script|exists' command\r\n".to_owned();
-    said.extend(Script::NEEDED.iter().map(|it| loaded(*it)));
-
-    let (written, end) = whole_talk(Some(&sync_record()), &said);
-
-    assert!(end.is_ok(), "{end:?}");
-    assert_eq!((written.len(), written[1].matches("LOAD").count()), (2, 4));
-}
-
-#[test]
-fn a_script_that_is_forgotten_while_a_server_is_asked_is_given_to_it() {
-    let mut said = answers("%0\r\n");
-    said[GREET] = NO_SCRIPT.to_owned();
-    said.extend([loaded(Script::SyncRecord), GREET_REPLY.to_owned()]);
-
-    let (written, end) = whole_talk(Some(&sync_record()), &said);
-
-    assert!(
-        matches!(
-            end,
-            Ok(ServerInfo {
-                record_reply: Some(_),
-                ..
-            })
-        ),
-        "{end:?}"
-    );
-    assert_eq!(written[1].matches("LOAD").count(), 1);
-}
-
-#[test]
-fn a_server_that_is_asked_in_the_older_protocol_is_given_each_script_once() {
-    let mut said = answers("-ERR unknown command `HELLO`, with args beginning with: `3`, \r\n");
-    said[KNOWN] = known([0, 1, 0, 1]);
-    said.extend(said.clone());
-    said[GREET + 1] = "+OK\r\n".to_owned();
-    said.extend([loaded(Script::Acquire), loaded(Script::Release)]);
-
-    let (written, end) = whole_talk(Some(&sync_record()), &said);
-
-    assert!(end.is_ok(), "{end:?}");
-    assert_eq!((written.len(), written[2].matches("LOAD").count()), (3, 2));
-}
-
-#[test]
-fn a_script_that_is_not_taken_or_is_forgotten_at_once_ends_the_login() {
-    let with = |what: [&str; 2]| {
-        let mut said = answers("%0\r\n");
-        said[KNOWN] = known([1, 1, 1, 0]);
-        said[GREET] = NO_SCRIPT.to_owned();
-        said.extend(what.map(str::to_owned));
-        whole_talk(Some(&sync_record()), &said).1
-    };
-    let hash = Script::SyncRecord.hash();
-    assert!(with([&format!("+{hash}\r\n"), GREET_REPLY]).is_ok());
-    for nonsense in ["+abc\r\n", "$3\r\nabc\r\n", ":1\r\n"] {
-        assert!(
-            matches!(
-                with([nonsense, GREET_REPLY]),
-                Err(NodeFailure::Protocol { .. })
-            ),
-            "{nonsense}"
-        );
-    }
-    assert!(matches!(
-        with([&loaded(Script::SyncRecord), NO_SCRIPT]),
-        Err(NodeFailure::Protocol { .. })
-    ));
-    let forbidden = with([
-        "-NOPERM no permissions to run the 'script|load' command\r\n",
-        NO_SCRIPT,
-    ]);
-    assert!(
-        matches!(forbidden, Err(NodeFailure::Access { .. })),
-        "{forbidden:?}"
-    );
 }
 
 #[test]
@@ -343,10 +216,9 @@ fn a_cluster_node_that_may_not_say_what_it_is_is_told_by_its_answer_to_the_sync(
 #[test]
 fn b3_a_sentinel_is_told_by_what_it_says_it_is_and_not_by_what_it_does_not_know() {
     let mut answers = answers("%0\r\n");
-    answers[KNOWN] =
-        "-ERR unknown command 'SCRIPT', with args beginning with: 'EXISTS' \r\n".to_owned();
+    answers[GREET] = "-ERR unknown command 'EVAL', with args beginning with: 'x' \r\n".to_owned();
     let unknown = talk("redis://a", &answers).unwrap_err();
-    assert_eq!(unknown, NodeFailure::PROXY);
+    assert!(matches!(unknown, NodeFailure::Access { .. }), "{unknown:?}");
 
     let role = "*2\r\n$8\r\nsentinel\r\n*0\r\n".to_owned();
     set_info(&mut answers, "redis_mode:sentinel\r\n");
@@ -427,7 +299,7 @@ fn a_server_that_is_too_old_has_no_vote() {
 fn a_server_that_does_not_run_scripts_one_at_a_time_has_no_vote_whatever_else_it_refuses() {
     let mut answers = answers("%0\r\n");
     // As it answers where scripts are switched off.
-    answers[KNOWN] = "-ERR unknown command\r\n".to_owned();
+    answers[GREET] = "-ERR unknown command\r\n".to_owned();
     set_info(
         &mut answers,
         "garnet_version:1.0.93\r\nrun_id:abc\r\nredis_version:7.4.3\r\n",
@@ -472,18 +344,15 @@ fn what_does_not_know_what_every_server_knows_is_a_proxy() {
 }
 
 #[test]
-fn what_cannot_load_scripts_or_describe_itself_is_a_proxy_in_whatever_words_it_says_so() {
+fn what_cannot_describe_itself_is_a_proxy_in_whatever_words_it_says_so() {
     for refusal in [
-        "-ERR unknown command 'SCRIPT', with args beginning with: 'EXISTS' \r\n",
+        "-ERR unknown command 'INFO', with args beginning with: 'server' \r\n",
         "-ERR unsupported command 'info'\r\n",
         "-ERR handle request, command is not allowed\r\n",
     ] {
-        for question in [KNOWN, INFO.start] {
-            let mut answers = answers("%0\r\n");
-            set_info(&mut answers, "run_id:abc\r\n");
-            answers[question] = refusal.to_owned();
-            assert_eq!(talk("redis://a", &answers), Err(NodeFailure::PROXY));
-        }
+        let mut asked = answers("%0\r\n");
+        asked[INFO.start] = refusal.to_owned();
+        assert_eq!(talk("redis://a", &asked), Err(NodeFailure::PROXY));
         // Of HELLO too: no password is wrong.
         let end = talk("redis://:pw@a", &answers(refusal));
         assert_eq!(end, Err(closed()), "{refusal}");
@@ -556,7 +425,7 @@ fn that_the_server_has_said_the_time_is_known_at_once_and_anew_when_it_is_asked_
     let mut server = Says::these(&said);
     let address = Address::parse("redis://a").unwrap();
     assert!(log_in(&mut server, &address, Some(&sync_record())).is_ok());
-    assert_eq!(server.reported_time, [3, 6 + 3]);
+    assert_eq!(server.reported_time, [2, 5 + 2]);
 }
 
 #[test]
@@ -620,18 +489,10 @@ fn what_a_server_refuses_while_it_is_asked_is_its_failure_but_for_what_the_acces
         with(GREET, "-LOADING it is\r\n"),
         Some(NodeFailure::Loading)
     );
-    assert_eq!(
-        with(KNOWN, "-LOADING it is\r\n"),
-        Some(NodeFailure::Loading)
-    );
-    for nonsense in [
-        "+OK\r\n",
-        "*0\r\n",
-        "*3\r\n:1\r\n:1\r\n:1\r\n",
-        &known([1, 1, 2, 1]),
-    ] {
+    for nonsense in ["+OK\r\n", "*0\r\n", "-NOSCRIPT No matching script.\r\n"] {
+        let failure = with(GREET, nonsense);
         assert!(
-            matches!(with(KNOWN, nonsense), Some(NodeFailure::Protocol { .. })),
+            matches!(failure, Some(NodeFailure::Protocol { .. })),
             "{nonsense}"
         );
     }
@@ -693,31 +554,20 @@ fn info_line() -> impl Strategy<Value = String> {
 
 proptest! {
     #[test]
-    fn g5_no_dialogue_panics_and_none_ends_well_where_a_script_is_neither_known_nor_loaded(
-        unknown in prop::collection::vec(0_usize..4, 0..3),
-        wrong in prop::collection::vec(prop::option::weighted(0.1, nonsense()), GREET + 5),
+    fn g5_no_dialogue_panics_and_none_ends_well_without_an_answer_to_each_question(
+        wrong in prop::collection::vec(prop::option::weighted(0.1, nonsense()), GREET + 1),
+        cut in 0..=GREET + 1,
         behind in prop::collection::vec(nonsense(), 0..9),
     ) {
-        let scripts = Script::NEEDED;
-        let mut there = [1; 4];
-        unknown.iter().for_each(|it| there[*it] = 0);
-        let mut right = answers("%0\r\n");
-        right[KNOWN] = known(there);
-        right.extend(scripts.iter().zip(there).filter(|(_, it)| *it == 0).map(|(it, _)| loaded(*it)));
-        let right = right.into_iter().map(String::into_bytes);
-        let says_what_is_there = wrong[KNOWN].is_none();
-        let said: Vec<_> = wrong.into_iter().zip(right).map(|(wrong, right)| wrong.unwrap_or(right)).chain(behind).collect();
+        let right = answers("%0\r\n").into_iter().map(String::into_bytes);
+        let mut said: Vec<_> = wrong.into_iter().zip(right).map(|(wrong, right)| wrong.unwrap_or(right)).collect();
+        said.truncate(cut);
+        if cut == GREET + 1 {
+            said.extend(behind);
+        }
         let mut server = Says::these(&said);
-        let end = log_in(&mut server, &Address::parse("redis://:pw@a").unwrap(), Some(&sync_record()));
-        let read = said.len() - server.replies.len();
-        let text = String::from_utf8_lossy(&said[..read].concat()).into_owned();
-        match end {
-            Ok(_) => {
-                let lacks = |(script, there): (&Script, u8)| there == 0 && !text.contains(script.hash());
-                let asked = server.written.iter().filter(|it| it.windows(6).any(|it| it == b"EXISTS"));
-                let is_asked_once = asked.count() == 1;
-                prop_assert!(!(says_what_is_there && is_asked_once && scripts.iter().zip(there).any(lacks)));
-            }
+        match log_in(&mut server, &Address::parse("redis://:pw@a").unwrap(), Some(&sync_record())) {
+            Ok(_) => prop_assert_eq!(cut, GREET + 1),
             Err(failure) => prop_assert!(failure.to_string().chars().count() < 2_000),
         }
     }

@@ -13,7 +13,6 @@ fn b11_a_check_and_locks_agree_on_a_server_without_a_command_and_at_once() -> Te
     for command in [
         "EVALSHA",
         "EVAL",
-        "SCRIPT",
         "INFO",
         "ROLE",
         "GET",

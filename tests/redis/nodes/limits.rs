@@ -34,7 +34,9 @@ fn commands_after(notices: Vec<String>) -> u64 {
             Some(format!(">3\r\n$9\r\nsubscribe\r\n$1\r\nc\r\n:1\r\n{notices}").into_bytes())
         }
         // What it is told about that lock.
-        b"EVALSHA" if command.iter().any(|it| it.starts_with(b"nobodys")) => Some(Vec::new()),
+        b"EVALSHA" | b"EVAL" if command.iter().any(|it| it.starts_with(b"nobodys")) => {
+            Some(Vec::new())
+        }
         _ => None,
     });
     let locks = builder([fake.url()])

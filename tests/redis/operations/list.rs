@@ -154,7 +154,7 @@ fn a_user_that_may_use_some_keys_finds_those_by_a_prefix_or_a_pattern() -> TestR
     let servers = Servers::start(1)?;
     let locks = manager(&servers);
     let _guards = ["app:report", "other:report"].map(|it| locks.mutex(it).lock().unwrap());
-    let rules = "~quorlock:* ~app:* &* -@all +hello +auth +script|exists +script|load +evalsha +eval +info +role \
+    let rules = "~quorlock:* ~app:* &* -@all +hello +auth +evalsha +eval +info +role \
                  +get +exists +pttl +time +zrange +scan";
     let url = add_user(&servers[0], "eyes", rules);
 

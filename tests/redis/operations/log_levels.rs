@@ -59,7 +59,7 @@ fn child_that_meets_servers_that_never_heal() {
     set(&full, "maxmemory", "1");
     let cluster = Server::builder().arg("--cluster-enabled", "yes");
     let cluster = cluster.start().unwrap();
-    let no_login = add_user(&access, "nobody", "~* &* +@all -script");
+    let no_login = add_user(&access, "nobody", "~* &* +@all -eval");
     let no_keys = add_user(&access, "others", "~quorlock:* ~others:* &* +@all");
     let no_database = format!("redis://{}/99", access.addr());
     let sentinel = FakeServer::start(|conn| {

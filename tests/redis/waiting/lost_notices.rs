@@ -218,7 +218,7 @@ const RULES: [&str; 6] = [
     "+@all resetchannels",
     "+@all -zadd &*",
     // What locks need.
-    "resetchannels -@all +hello +auth +select +script|exists +script|load +evalsha +eval +info +role \
+    "resetchannels -@all +hello +auth +select +evalsha +eval +info +role \
      +get +mget +set +del +exists +pexpire +pttl +time",
 ];
 
