@@ -19,9 +19,6 @@ use crate::tls::options::{Pem, Roots, Tls};
 use crate::tls::session::Session;
 use crate::tls::stream::Stream;
 
-/// Number of names with resumable sessions: one node may be several servers.
-const SESSIONS: usize = 32;
-
 /// TLS setup of the connections to one node. `Debug` shows nothing.
 pub(crate) struct Setup {
     tls: Tls,
@@ -30,23 +27,13 @@ pub(crate) struct Setup {
     loaded: Mutex<Loaded>,
 }
 
-/// Last usable contents of the files.
+/// The last usable contents of the files.
 struct Loaded {
     config: Arc<ClientConfig>,
-    hash: Hash,
-    /// Last unusable files with a log line.
-    refused: Option<Result<Hash, String>>,
-    /// Not yet in the log.
+    /// Why the present files are unusable.
+    refused: Option<String>,
+    /// The same, not yet in the log.
     warning: Option<String>,
-}
-
-/// A fingerprint of all files instead of the files: a key is kept in one place only.
-type Hash = [u8; 20];
-
-/// The contents of all files.
-struct Files {
-    roots: Option<Vec<u8>>,
-    client: Option<(Vec<u8>, Vec<u8>)>,
 }
 
 impl fmt::Debug for Setup {
@@ -77,10 +64,8 @@ impl Setup {
             Roots::System => Some(system.get()?),
             Roots::Given(_) => None,
         };
-        let read = Files::read(tls)?;
         let loaded = Loaded {
-            config: read.config(system.as_ref())?,
-            hash: read.hash(),
+            config: load(tls, system.as_ref())?,
             refused: None,
             warning: None,
         };
@@ -120,32 +105,14 @@ impl Setup {
     /// With the present files, or with the earlier ones if the present ones are unusable: they may be half written.
     fn config(&self) -> Arc<ClientConfig> {
         let mut loaded = self.loaded.lock();
-        let is_file = |pem: &Pem| matches!(pem, Pem::File(_));
-        let has_files = matches!(&self.tls.roots, Roots::Given(pem) if is_file(pem))
-            || matches!(&self.tls.client, Some((chain, key)) if is_file(chain) || is_file(key));
-        if !has_files {
-            return Arc::clone(&loaded.config);
+        let mut refused = None;
+        match load(&self.tls, self.system.as_ref()) {
+            Ok(config) => loaded.config = config,
+            Err(reason) => refused = Some(reason),
         }
-        let read = Files::read(&self.tls);
-        let hash = read.as_ref().map(Files::hash).map_err(String::clone);
-        if hash == Ok(loaded.hash) {
-            loaded.refused = None;
-            return Arc::clone(&loaded.config);
-        }
-        match read.and_then(|it| it.config(self.system.as_ref())) {
-            Ok(config) => {
-                *loaded = Loaded {
-                    config,
-                    hash: hash.unwrap_or_default(),
-                    refused: None,
-                    warning: None,
-                }
-            }
-            Err(reason) if loaded.refused.as_ref() != Some(&hash) => {
-                loaded.warning = Some(reason);
-                loaded.refused = Some(hash);
-            }
-            Err(_) => {}
+        if loaded.refused != refused {
+            loaded.warning.clone_from(&refused);
+            loaded.refused = refused;
         }
         Arc::clone(&loaded.config)
     }
@@ -174,60 +141,35 @@ impl SystemRoots {
     }
 }
 
-impl Files {
-    fn read(tls: &Tls) -> Result<Files, String> {
-        let roots = match &tls.roots {
-            Roots::System => None,
-            Roots::Given(pem) => Some(pem.read()?),
-        };
-        let client = match &tls.client {
-            None => None,
-            Some((chain, key)) => Some((chain.read()?, key.read()?)),
-        };
-        Ok(Files { roots, client })
-    }
-
-    fn hash(&self) -> Hash {
-        let mut hash = sha1_smol::Sha1::new();
-        let parts = self
-            .roots
-            .iter()
-            .chain(self.client.iter().flat_map(|(chain, key)| [chain, key]));
-        for part in parts {
-            hash.update(&part.len().to_le_bytes());
-            hash.update(part);
+/// Reads all files.
+fn load(tls: &Tls, system: Option<&Arc<RootCertStore>>) -> Result<Arc<ClientConfig>, String> {
+    let roots = match (&tls.roots, system) {
+        (Roots::Given(pem), _) => Arc::new(authorities(&pem.read()?)?),
+        (Roots::System, Some(system)) => Arc::clone(system),
+        (Roots::System, None) => return Err("no certificate authorities".to_owned()),
+    };
+    let builder = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()))
+        .with_safe_default_protocol_versions()
+        .map_err(|err| err.to_string())?
+        .with_root_certificates(roots);
+    let mut config = match &tls.client {
+        None => builder.with_no_client_auth(),
+        Some((chain, key)) => {
+            let chain = certificates(&chain.read()?, "the client certificate")?;
+            // The error shows no part of the key.
+            let key = PrivateKeyDer::from_pem_slice(&key.read()?).map_err(
+                |_| "the client's key: there is no key in it, unencrypted and in the form PEM",
+            )?;
+            builder
+                .with_client_auth_cert(chain, key)
+                .map_err(|err| format!("client certificate and key: {}", failure::in_words(&err)))?
         }
-        hash.digest().bytes()
-    }
-
-    fn config(&self, system: Option<&Arc<RootCertStore>>) -> Result<Arc<ClientConfig>, String> {
-        let roots = match (&self.roots, system) {
-            (Some(pem), _) => Arc::new(authorities(pem)?),
-            (None, Some(system)) => Arc::clone(system),
-            (None, None) => return Err("no certificate authorities".to_owned()),
-        };
-        let builder = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()))
-            .with_safe_default_protocol_versions()
-            .map_err(|err| err.to_string())?
-            .with_root_certificates(roots);
-        let mut config = match &self.client {
-            None => builder.with_no_client_auth(),
-            Some((chain, key)) => {
-                let chain = certificates(chain, "the client certificate")?;
-                // The error shows no part of the key.
-                let key = PrivateKeyDer::from_pem_slice(key).map_err(
-                    |_| "the client's key: there is no key in it, unencrypted and in the form PEM",
-                )?;
-                builder.with_client_auth_cert(chain, key).map_err(|err| {
-                    format!("client certificate and key: {}", failure::in_words(&err))
-                })?
-            }
-        };
-        config.resumption = Resumption::in_memory_sessions(SESSIONS);
-        // The default. Must stay: early data can be replayed.
-        config.enable_early_data = false;
-        Ok(Arc::new(config))
-    }
+    };
+    // Sessions belong to a configuration, and each connection has its own.
+    config.resumption = Resumption::disabled();
+    // The default. Must stay: early data can be replayed.
+    config.enable_early_data = false;
+    Ok(Arc::new(config))
 }
 
 impl Pem {

@@ -133,21 +133,6 @@ fn servers_that_speak_the_version_before_are_talked_to_in_that() -> TestResult {
 }
 
 #[test]
-fn a_new_connection_goes_on_with_the_session_of_the_one_before() -> TestResult {
-    let nodes = Secured::start(3);
-    let locks = nodes.builder().build()?;
-    drop(lock_in_the_end(&locks, "report"));
-    (0..3).for_each(|it| comes_up(&locks, it));
-
-    nodes.reconnect(&locks, 2);
-
-    for front in &nodes.fronts {
-        assert_eq!(front.resumed(), front.handshakes() - 1);
-    }
-    Ok(())
-}
-
-#[test]
 fn a_node_is_reached_by_another_name_than_its_certificate_has() -> TestResult {
     let nodes = Secured::start(3);
     let names = ["r0.internal", "r1.internal", "r2.internal"];

@@ -51,7 +51,6 @@ fn a_server_with_tls_of_its_own_grants_locks() -> TestResult {
         guard.release()?;
     }
 
-    // The next connection goes on with the session of this one.
     server.command(&["CLIENT", "KILL", "TYPE", "normal"])?;
     drop(lock_in_the_end(&locks, "report"));
     Ok(())

@@ -23,8 +23,7 @@ use rustls::server::{NoClientAuth, WebPkiClientVerifier};
 use rustls::sign::{CertifiedKey, SingleCertAndKey};
 use rustls::version::TLS12;
 use rustls::{
-    ALL_VERSIONS, HandshakeKind, RootCertStore, ServerConfig, ServerConnection,
-    SupportedProtocolVersion,
+    ALL_VERSIONS, RootCertStore, ServerConfig, ServerConnection, SupportedProtocolVersion,
 };
 
 use crate::port::Acceptor;
@@ -177,7 +176,6 @@ struct Shared {
     mute: AtomicBool,
     refresh: AtomicBool,
     handshakes: AtomicUsize,
-    resumed: AtomicUsize,
     /// Also those that are closed already: a test has few.
     streams: Mutex<Vec<TcpStream>>,
 }
@@ -200,7 +198,6 @@ impl Terminator {
             mute: AtomicBool::new(false),
             refresh: AtomicBool::new(false),
             handshakes: AtomicUsize::new(0),
-            resumed: AtomicUsize::new(0),
             streams: Mutex::default(),
         });
         let theirs = shared.clone();
@@ -248,11 +245,6 @@ impl Terminator {
     /// How many handshakes were ended well.
     pub fn handshakes(&self) -> usize {
         self.shared.handshakes.load(Ordering::SeqCst)
-    }
-
-    /// How many of them went on with an earlier session.
-    pub fn resumed(&self) -> usize {
-        self.shared.resumed.load(Ordering::SeqCst)
     }
 }
 
@@ -374,10 +366,6 @@ fn serve(mut client: &TcpStream, mut server: &TcpStream, shared: &Shared) -> io:
             if !synced && !tls.is_handshaking() {
                 synced = true;
                 shared.handshakes.fetch_add(1, Ordering::SeqCst);
-                let resumed = tls.handshake_kind() == Some(HandshakeKind::Resumed);
-                shared
-                    .resumed
-                    .fetch_add(usize::from(resumed), Ordering::SeqCst);
             }
             while let Some(read) = would_block(tls.reader().read(&mut bytes))? {
                 if read == 0 {
