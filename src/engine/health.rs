@@ -154,9 +154,6 @@ fn row_of(node: &Server, [failure, other]: [Option<NodeFailure>; 2]) -> NodeChec
     let mut row = row(node, failure);
     if let Some(server_info) = server_info.as_ref().filter(|_| node.is_up()) {
         row.findings.extend(server_info.findings());
-        let double = node.common.run_ids.lock().double_of(node.id);
-        row.findings
-            .extend(double.map(|other| NodeFinding::SameServer { other }));
         row.findings.extend(clock_differs(node));
         if let Some(NodeFailure::Access { reason }) = other {
             row.findings.push(NodeFinding::NoReaders { reason });

@@ -3,7 +3,6 @@
 use std::borrow::Cow;
 use std::time::Duration;
 
-use crate::ids::NodeId;
 use crate::time::About;
 
 /// A weakness of a node that still counts. [`Builder::strict`](crate::Builder::strict) turns the worst of them into
@@ -40,15 +39,6 @@ pub enum NodeFinding {
     /// connection.
     #[error("forbids INFO, so it cannot be checked; see the ACL line in the guide")]
     Unverifiable,
-    /// Another node shows the same run id and has no vote. Both are one server, or one of them pretends to be the
-    /// other.
-    #[error(
-        "shows the same run id as {other}, so the two have one vote: every node must be a server of its own"
-    )]
-    SameServer {
-        /// The node without a vote.
-        other: NodeId,
-    },
     /// Other programs have [another number of servers](crate::guide::servers_change). One server more or less is a change of
     /// servers under way, and safe. With a larger difference two programs can hold the same lock.
     #[error(
@@ -103,8 +93,7 @@ impl NodeFinding {
             | NodeFinding::Unverifiable
             | NodeFinding::Proxied => true,
             NodeFinding::OtherNodes { there, here } => there.abs_diff(*here) != 1,
-            NodeFinding::SameServer { .. }
-            | NodeFinding::ClockDiffers { .. }
+            NodeFinding::ClockDiffers { .. }
             | NodeFinding::NoNotices
             | NodeFinding::NoReaders { .. } => false,
         }

@@ -297,7 +297,6 @@ impl NodeFailure {
     }
 
     /// Whether it lasts until somebody changes the server, its settings or the address: the log warns of it.
-    /// `SameServer` does not count: the log warns of the pair.
     pub(crate) fn needs_somebody(&self) -> bool {
         if let NodeFailure::Tls(failure) = self {
             return failure.needs_somebody();
@@ -308,6 +307,7 @@ impl NodeFailure {
                 | NodeFailure::Unsuitable { .. }
                 | NodeFailure::Replica
                 | NodeFailure::SlotNotServed { .. }
+                | NodeFailure::SameServer { .. }
                 | NodeFailure::Disqualified { .. }
                 | NodeFailure::QuarantineDiffers { .. }
                 | NodeFailure::MaxTtl { .. }

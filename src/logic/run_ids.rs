@@ -13,122 +13,66 @@ use std::time::Duration;
 use crate::ids::NodeId;
 use crate::time::Tick;
 
-/// The last run id of each node, and its double.
+/// Which node votes for each run id.
 #[derive(Clone, Debug)]
 pub(crate) struct RunIds {
-    nodes: Vec<Shown>,
+    /// The claim of each node; none without a vote.
+    claims: Vec<Option<Claim>>,
     /// Longest life of a granted lock.
     longest: Duration,
 }
 
 #[derive(Clone, Debug)]
-struct Shown {
-    of: NodeId,
-    /// Kept only by the node with the vote.
-    run_id: Option<String>,
-    double: Option<NodeId>,
-    /// Start of its time without a connection.
+struct Claim {
+    run_id: String,
+    /// Start of the node's time without a connection.
     away_since: Option<Tick>,
-}
-
-impl Shown {
-    fn of(of: NodeId) -> Shown {
-        Shown {
-            of,
-            run_id: None,
-            double: None,
-            away_since: None,
-        }
-    }
-}
-
-/// Another node has the run id already.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(crate) struct DuplicateServer {
-    pub(crate) other: NodeId,
-    /// Whether the pair is new.
-    pub(crate) is_news: bool,
 }
 
 impl RunIds {
     /// `longest` is the longest ttl, and the margin.
     pub(crate) fn new(nodes: usize, longest: Duration) -> RunIds {
-        let of = (0..).map(NodeId::new).take(nodes);
         RunIds {
-            nodes: of.map(Shown::of).collect(),
+            claims: vec![None; nodes],
             longest,
         }
     }
 
-    /// Notes the run id of a newly connected `node`. If another node has the same one, the two share one vote, and the
-    /// other node has it.
+    /// Gives a newly connected `node` the vote for its run id. An error: the other node that has this vote.
     ///
-    /// A node keeps its claim for a while after a disconnect: it may have confirmed a held lock, and its double would
+    /// A node keeps its claim for a while after a disconnect: it may have confirmed a held lock, and a second node would
     /// confirm that lock again.
-    pub(crate) fn claim(
-        &mut self,
-        node: NodeId,
-        run_id: &str,
-        now: Tick,
-    ) -> Result<(), DuplicateServer> {
-        let Some(own) = self.nodes.get_mut(node.index()) else {
-            return Ok(());
-        };
-        if own.run_id.as_deref() == Some(run_id) {
-            own.away_since = None;
-            return Ok(());
-        }
-        let mut others = self.nodes.iter_mut().filter(|it| it.of != node);
-        let other = others
-            .find(|it| it.run_id.as_deref() == Some(run_id))
-            .map(|shown| {
-                let has_left = shown
-                    .away_since
-                    .is_some_and(|away| self.longest < now.saturating_duration_since(away));
-                if has_left {
-                    shown.run_id = None;
+    pub(crate) fn claim(&mut self, node: NodeId, run_id: &str, now: Tick) -> Result<(), NodeId> {
+        for (other, claim) in (0..).map(NodeId::new).zip(&mut self.claims) {
+            if other != node
+                && let Some(Claim { away_since, .. }) =
+                    claim.as_ref().filter(|it| it.run_id == run_id)
+            {
+                let away =
+                    away_since.map_or(Duration::ZERO, |it| now.saturating_duration_since(it));
+                if away <= self.longest {
+                    self.set(node, None);
+                    return Err(other);
                 }
-                (shown.of, has_left)
-            });
-        let has_vote = other.is_none_or(|it| it.1);
-        let other = other.map(|it| it.0);
-        let before = self.double_of(node);
-        // Its last run id may have paired it with another node.
-        self.nodes
-            .iter_mut()
-            .filter(|it| it.double == Some(node))
-            .for_each(|it| it.double = None);
-        if let Some(own) = self.nodes.get_mut(node.index()) {
-            *own = Shown {
-                run_id: has_vote.then(|| run_id.to_owned()),
-                double: other,
-                ..Shown::of(node)
-            };
+                *claim = None;
+            }
         }
-        let Some(other) = other else { return Ok(()) };
-        if let Some(shown) = self.nodes.get_mut(other.index()) {
-            shown.double = Some(node);
-        }
-        if has_vote {
-            Ok(())
-        } else {
-            Err(DuplicateServer {
-                other,
-                is_news: before != Some(other),
-            })
-        }
+        let (run_id, away_since) = (run_id.to_owned(), None);
+        self.set(node, Some(Claim { run_id, away_since }));
+        Ok(())
     }
 
     /// Notes the end of the connection of `node`, if any.
     pub(crate) fn leave(&mut self, node: NodeId, now: Tick) {
-        if let Some(shown) = self.nodes.get_mut(node.index()) {
-            shown.away_since.get_or_insert(now);
+        if let Some(Some(claim)) = self.claims.get_mut(node.index()) {
+            claim.away_since.get_or_insert(now);
         }
     }
 
-    /// The other node with the same run id, if any.
-    pub(crate) fn double_of(&self, node: NodeId) -> Option<NodeId> {
-        self.nodes.get(node.index())?.double
+    fn set(&mut self, node: NodeId, claim: Option<Claim>) {
+        if let Some(own) = self.claims.get_mut(node.index()) {
+            *own = claim;
+        }
     }
 }
 
@@ -206,54 +150,10 @@ mod tests {
         let mut run_ids = RunIds::new(2, LONGEST);
         assert_eq!(run_ids.claim(n0, "a", now), Ok(()));
         assert_eq!(run_ids.claim(n0, "a", now), Ok(()), "a reconnect");
-        assert_eq!(
-            run_ids.claim(n1, "a", now),
-            Err(DuplicateServer {
-                other: n0,
-                is_news: true
-            })
-        );
-        assert_eq!(
-            run_ids.claim(n1, "a", now),
-            Err(DuplicateServer {
-                other: n0,
-                is_news: false
-            })
-        );
+        assert_eq!(run_ids.claim(n1, "a", now), Err(n0));
+        assert_eq!(run_ids.claim(n1, "a", now), Err(n0));
         assert_eq!(run_ids.claim(n0, "b", now), Ok(()), "a restart");
         assert_eq!(run_ids.claim(n1, "a", now), Ok(()));
-    }
-
-    #[test]
-    fn b1_two_nodes_that_show_the_same_run_id_are_known_for_it_both_until_one_shows_another() {
-        let ([n0, n1, n2], now) = ([0, 1, 2].map(NodeId::new), time::tick());
-        let mut run_ids = RunIds::new(3, LONGEST);
-        let doubles = |it: &RunIds| [n0, n1, n2].map(|node| it.double_of(node));
-        assert!(run_ids.claim(n2, "a", now).is_ok() && run_ids.claim(n0, "b", now).is_ok());
-        assert_eq!(doubles(&run_ids), [None; 3]);
-        assert!(run_ids.claim(n1, "a", now).is_err());
-        assert_eq!(doubles(&run_ids), [None, Some(n2), Some(n1)]);
-        assert!(run_ids.claim(n2, "a", now).is_ok());
-        assert_eq!(
-            doubles(&run_ids),
-            [None, Some(n2), Some(n1)],
-            "a reconnect of the node with the vote changes nothing"
-        );
-        assert_eq!(
-            run_ids.claim(n1, "a", now),
-            Err(DuplicateServer {
-                other: n2,
-                is_news: false
-            })
-        );
-        assert!(run_ids.claim(n1, "c", now).is_ok());
-        assert_eq!(doubles(&run_ids), [None; 3]);
-        assert!(run_ids.claim(n1, "a", now).is_err() && run_ids.claim(n2, "d", now).is_ok());
-        assert_eq!(
-            doubles(&run_ids),
-            [None; 3],
-            "the pair ends when either of them shows another one"
-        );
     }
 
     #[test]
@@ -261,37 +161,15 @@ mod tests {
         let ([n0, n1], begin) = ([0, 1].map(NodeId::new), time::tick());
         let mut run_ids = RunIds::new(2, LONGEST);
         assert_eq!(run_ids.claim(n0, "a", begin), Ok(()));
-        assert_eq!(
-            run_ids.claim(n1, "a", begin),
-            Err(DuplicateServer {
-                other: n0,
-                is_news: true
-            })
-        );
+        assert_eq!(run_ids.claim(n1, "a", begin), Err(n0));
         run_ids.leave(n0, after(begin, 5));
         // Attempts that fail.
         run_ids.leave(n0, after(begin, 14));
-        assert_eq!(
-            run_ids.claim(n1, "a", after(begin, 15)),
-            Err(DuplicateServer {
-                other: n0,
-                is_news: false
-            })
-        );
+        assert_eq!(run_ids.claim(n1, "a", after(begin, 15)), Err(n0));
 
         assert_eq!(run_ids.claim(n1, "a", after(begin, 16)), Ok(()));
 
-        assert_eq!(
-            [n0, n1].map(|it| run_ids.double_of(it)),
-            [Some(n1), Some(n0)]
-        );
-        assert_eq!(
-            run_ids.claim(n0, "a", after(begin, 17)),
-            Err(DuplicateServer {
-                other: n1,
-                is_news: false
-            })
-        );
+        assert_eq!(run_ids.claim(n0, "a", after(begin, 17)), Err(n1));
     }
 
     /// What a node can do, at a time.

@@ -130,9 +130,6 @@ fn findings() -> Vec<NodeFinding> {
         NodeFinding::Promoted,
         NodeFinding::HasReplicas { count: 1 },
         NodeFinding::Unverifiable,
-        NodeFinding::SameServer {
-            other: NodeId::new(1),
-        },
         differs(4),
         differs(5),
         clock(true),

@@ -14,16 +14,8 @@ use crate::{seen, show};
 pub(crate) fn of(seen: &Seen) -> Vec<Finding> {
     let failed = |check: &NodeCheck| Some(of_failure(check, check.failure.as_ref()?));
     let mut findings: Vec<Finding> = seen.checks.iter().filter_map(failed).collect();
-    let duplicated = |it: &NodeFinding| matches!(it, NodeFinding::SameServer { .. });
     for check in &seen.checks {
-        // The other address of the same server has this finding as a failure.
-        findings.extend(
-            check
-                .findings
-                .iter()
-                .filter(|it| !duplicated(it))
-                .map(|it| weakness(check, it)),
-        );
+        findings.extend(check.findings.iter().map(|it| weakness(check, it)));
     }
     let missed = seen.listing.iter().flat_map(|it| it.missed());
     findings.extend(missed.filter_map(|row| not_listed(seen, row)));

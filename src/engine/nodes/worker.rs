@@ -17,7 +17,7 @@ use crate::engine::nodes::primary::{NodeAddress, Primary};
 use crate::engine::nodes::server::{NodeContext, Server};
 use crate::error::NodeFailure;
 use crate::ids::NodeId;
-use crate::logic::run_ids::{BehindAddress, DuplicateServer};
+use crate::logic::run_ids::BehindAddress;
 use crate::observer::Event;
 use crate::session::availability::Health;
 use crate::stats::count;
@@ -243,21 +243,10 @@ impl Worker {
         }
         node.with(|link| link.session.check(server_info))?;
         if let Some(run_id) = &server_info.run_id {
-            let claimed = node
-                .common
-                .run_ids
-                .lock()
-                .claim(node.id, run_id, time::tick());
-            if let Err(DuplicateServer { other, is_news }) = claimed {
-                if is_news {
-                    let Server { id, address, .. } = &*node;
-                    warn!(
-                        node.common.journal,
-                        "{id}: {address}: the same server as {other}, or one of them shows a false run ID: the two are counted as one"
-                    );
-                }
-                return Err(NodeFailure::SameServer { other });
-            }
+            let mut run_ids = node.common.run_ids.lock();
+            run_ids
+                .claim(node.id, run_id, time::tick())
+                .map_err(|other| NodeFailure::SameServer { other })?;
         }
         count(&node.own_counters.connections);
         if !self.flapping {

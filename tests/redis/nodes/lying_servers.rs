@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use devnodes::fake::encoded;
 use devnodes::{Client, FakeServer, PATIENCE, Proxy, Server, Servers, eventually};
-use quorlock::error::{NodeAnswer, NodeFailure, NodeFinding};
+use quorlock::error::{NodeAnswer, NodeFailure};
 use quorlock::{AcquireError, LockManager, LostReason};
 
 use crate::support::*;
@@ -300,12 +300,10 @@ fn that_claims_to_be(other: &Server, itself: &Server) -> FakeServer {
     })
 }
 
-/// Whether `node` votes and `double` does not, and each is known for showing what the other shows.
+/// Whether `node` votes and `double` does not, as it shows the same run id.
 fn has_the_vote_of(locks: &LockManager, node: usize, double: usize) -> bool {
     let checks = locks.check_nodes();
-    let same = |it: &NodeFinding| matches!(it, NodeFinding::SameServer { other } if other.index() == double);
     checks[node].failure.is_none()
-        && checks[node].findings.iter().any(same)
         && matches!(&checks[double].failure, Some(NodeFailure::SameServer { other }) if other.index() == node)
 }
 
