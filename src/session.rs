@@ -33,7 +33,7 @@ use std::time::Duration;
 use crate::answer::{Answer, ExtendReply, RecordReply, ServerInfo};
 use crate::error::{NodeAnswer, NodeFailure, NodeFinding, QuarantineReason};
 use crate::ids::ClientId;
-use crate::logic::eligibility::{Eligibility, ServerChange, Timing};
+use crate::logic::eligibility::{Eligibility, GRAIN, Timing};
 use crate::logic::min_rtt::MinRtt;
 use crate::logic::quarantines::VoteKind;
 use crate::session::availability::{Availability, Health};
@@ -64,9 +64,10 @@ pub(crate) struct Vote {
 /// Events besides votes, in order.
 #[derive(Debug)]
 pub(crate) enum SessionEvent {
-    /// The server was quarantined for the time `left`, or its clock was set forward.
-    Changed {
-        change: ServerChange,
+    /// The server's clock was set forward by this time.
+    Stepped(Duration),
+    /// The server is quarantined for the time `left`, longer than reported before.
+    Quarantined {
         left: Duration,
         why: QuarantineReason,
     },
@@ -111,6 +112,8 @@ pub(crate) struct Session {
     /// Last facts about the server.
     pub(crate) server_info: Option<ServerInfo>,
     stepped_at: Option<Tick>,
+    /// End of the last reported quarantine.
+    quarantined_until: Option<Tick>,
     /// `max_ttl` of the server's record, if stored as asked.
     noted: Option<u64>,
     /// Commands waiting for a sync, during a sync.
@@ -163,6 +166,7 @@ impl Session {
             confirmed_until: None,
             server_info: None,
             stepped_at: None,
+            quarantined_until: None,
             noted: None,
             held_back: None,
             over: None,
@@ -246,13 +250,14 @@ impl Session {
             ..now
         };
         let timing = Timing { asked, answered };
-        let change = self.eligibility.on_connect(&server_info, timing);
+        let step = self.eligibility.on_connect(&server_info, timing);
         self.noted = server_info
             .record_reply
             .as_ref()
             .and_then(|shown| self.rules.noted(shown));
         self.store_info(server_info);
-        self.note_change(change, now.tick);
+        self.note_step(step, now.tick);
+        self.note_quarantine(now.tick);
         if self.wants_notices {
             self.subscribe(now);
         }
@@ -310,19 +315,25 @@ impl Session {
         self.rules.is_used || shown.is_some_and(|it| it.kept)
     }
 
-    fn note_change(&mut self, change: Option<ServerChange>, now: Tick) {
-        let Some(change) = change else { return };
-        let is_step = matches!(change, ServerChange::Stepped(_));
-        if is_step {
+    fn note_step(&mut self, step: Option<Duration>, now: Tick) {
+        if let Some(by) = step {
             self.stepped_at = Some(now);
+            self.events.push(SessionEvent::Stepped(by));
+            self.note_quarantine(now);
         }
-        if is_step || self.shows_quarantine() {
-            let (left, why) = self
-                .eligibility
-                .quarantine_remaining(VoteKind::Grant, now)
-                .unwrap_or((Duration::ZERO, QuarantineReason::Restarted));
-            self.events
-                .push(SessionEvent::Changed { change, left, why });
+    }
+
+    /// Reports a quarantine that ends later than the last reported one.
+    fn note_quarantine(&mut self, now: Tick) {
+        let quarantine = self.eligibility.quarantine_remaining(VoteKind::Grant, now);
+        let Some((left, why)) = quarantine.filter(|_| self.shows_quarantine()) else {
+            return;
+        };
+        let until = now.checked_add(left);
+        let known = self.quarantined_until.and_then(|it| it.checked_add(GRAIN));
+        if known < until {
+            self.quarantined_until = until;
+            self.events.push(SessionEvent::Quarantined { left, why });
         }
     }
 }
@@ -520,8 +531,8 @@ impl Session {
     /// The vote in an answer: a grant of a server that may have lost locks is none.
     fn judge(&mut self, Reply { answer, time }: Reply, timing: Timing) -> Answer {
         self.eligibility.length = self.rules.quarantine();
-        let change = self.eligibility.on_time(time, timing);
-        self.note_change(change, timing.answered.tick);
+        let step = self.eligibility.on_time(time, timing);
+        self.note_step(step, timing.answered.tick);
         let vote_kind = match &answer {
             Answer::Record(shown) => return self.judge_record(shown, timing),
             // A key that was set is a grant.
@@ -601,8 +612,8 @@ impl Session {
             return Answer::Failed(failure);
         }
         self.eligibility.length = self.rules.quarantine();
-        let change = self.eligibility.on_record(shown, timing);
-        self.note_change(change, timing.answered.tick);
+        self.eligibility.on_record(shown, timing);
+        self.note_quarantine(timing.answered.tick);
         Answer::Record(shown.clone())
     }
 

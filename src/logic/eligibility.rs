@@ -14,7 +14,7 @@ use crate::logic::quarantines::{QuarantineStart, Quarantines, VoteKind};
 use crate::time::{Now, Tick};
 
 /// Grain of a record's age: the server reads its clock before we read ours.
-const GRAIN: Duration = Duration::from_secs(1);
+pub(crate) const GRAIN: Duration = Duration::from_secs(1);
 
 /// Time before a command and time after its answer, on both clocks: for waiting and for leases. Neither follows from
 /// the other: the clock for waiting stops in suspend.
@@ -22,19 +22,6 @@ const GRAIN: Duration = Duration::from_secs(1);
 pub(crate) struct Timing {
     pub(crate) asked: Now,
     pub(crate) answered: Now,
-}
-
-/// Change of a server, found in an answer.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(crate) enum ServerChange {
-    /// Its process was, or may have been, started recently: it is quarantined.
-    Restarted,
-    /// It is new, or has lost all data: it is quarantined.
-    Empty,
-    /// It has the data of another process, or an older copy of its own: it is quarantined.
-    Another,
-    /// Its clock was set forward by at least this time: it is quarantined.
-    Stepped(Duration),
 }
 
 /// Facts of a manager about one server, over all connections.
@@ -66,24 +53,19 @@ impl Eligibility {
         }
     }
 
-    /// A connection begins with these facts about the server.
+    /// A connection begins with these facts about the server. Returns the step of its clock, if any.
     ///
     /// They hold for the life of the connection, because no connection outlives the server's process.
-    pub(crate) fn on_connect(
-        &mut self,
-        server: &ServerInfo,
-        timing: Timing,
-    ) -> Option<ServerChange> {
+    pub(crate) fn on_connect(&mut self, server: &ServerInfo, timing: Timing) -> Option<Duration> {
         let known = self.run_id.is_some();
         let shown = server.record_reply.as_ref();
         if server.run_id.is_some() && server.run_id == self.run_id {
             // The same process all along. It may have been emptied.
             let stepped = self.on_time(server.time, timing);
-            let change = shown.and_then(|shown| {
-                self.on_record(shown, timing)
-                    .filter(|it| *it != ServerChange::Restarted)
-            });
-            return change.or(stepped);
+            if let Some(shown) = shown {
+                self.on_record(shown, timing);
+            }
+            return stepped;
         }
         self.run_id.clone_from(&server.run_id);
         self.met = None;
@@ -102,15 +84,15 @@ impl Eligibility {
             let began = QuarantineStart::now(timing.answered.tick, why);
             self.quarantines.begin(began, length);
         }
-        let change = shown.and_then(|shown| {
+        if let Some(shown) = shown {
             let why = match shown.record {
                 Record::Missing | Record::KeptFromNothing => QuarantineReason::New,
                 _ => QuarantineReason::Restarted,
             };
-            self.apply_record(shown, restarted.unwrap_or(why), timing)
-        });
+            self.apply_record(shown, restarted.unwrap_or(why), timing);
+        }
         self.met = Some(timing.answered.tick);
-        change.or(restarted.map(|_| ServerChange::Restarted))
+        None
     }
 
     /// A sync on a connection.
@@ -120,11 +102,7 @@ impl Eligibility {
     /// RACE: T1, this client, has synced the record; T2 gets a lock; T3 swaps the data for others, where T4 was the only
     /// client for long. Their record is old and shows nothing of T2. Therefore a record that did not grow out of the last
     /// one begins a quarantine now, whatever its age.
-    pub(crate) fn on_record(
-        &mut self,
-        shown: &RecordReply,
-        timing: Timing,
-    ) -> Option<ServerChange> {
+    pub(crate) fn on_record(&mut self, shown: &RecordReply, timing: Timing) {
         let mut shown = shown.clone();
         let mut versions = shown.versions.split(' ');
         let is_other = self
@@ -145,35 +123,26 @@ impl Eligibility {
             // The known reason.
             (_, why) => why.unwrap_or(QuarantineReason::Emptied),
         };
-        self.apply_record(&shown, why, timing)
+        self.apply_record(&shown, why, timing);
     }
 
-    fn apply_record(
-        &mut self,
-        shown: &RecordReply,
-        why: QuarantineReason,
-        timing: Timing,
-    ) -> Option<ServerChange> {
+    fn apply_record(&mut self, shown: &RecordReply, why: QuarantineReason, timing: Timing) {
         if shown.kept {
             self.noted = Some(shown.record_version);
         }
-        let length = self.length?;
+        let Some(length) = self.length else { return };
         if matches!(shown.record, Record::Vouched | Record::Off) {
             // Nothing was lost before our first sync. Losses that we observed remain.
             if self.quarantines.why() == Some(QuarantineReason::New) {
                 self.quarantines = Quarantines::default();
             }
-            return None;
+            return;
         }
         let began = QuarantineStart {
             seen: timing.answered.tick,
             served: shown.served,
             why,
         };
-        let left = |eligibility: &Eligibility| {
-            eligibility.quarantine_remaining(VoteKind::Grant, timing.answered.tick)
-        };
-        let known_for = left(self).map_or(Duration::ZERO, |it| it.0);
         // A known quarantine does not begin again when it turns out to be longer.
         let is_known = self.met.is_some_and(|met| {
             shown.record.is_older()
@@ -185,24 +154,13 @@ impl Eligibility {
         } else {
             self.quarantines.begin(began, length);
         }
-        let left = left(self).map_or(Duration::ZERO, |it| it.0);
-        match shown.record {
-            _ if began.until(length).is_none() => None,
-            // A repeated sync without a longer quarantine.
-            it if it.is_older() && left <= known_for.saturating_add(GRAIN) => None,
-            Record::Missing => Some(ServerChange::Empty),
-            Record::Another => Some(ServerChange::Another),
-            Record::Kept | Record::KeptFromNothing | Record::Vouched | Record::Off => {
-                Some(ServerChange::Restarted)
-            }
-        }
     }
 
-    /// An answer shows the server's time.
-    pub(crate) fn on_time(&mut self, time: Option<u64>, timing: Timing) -> Option<ServerChange> {
+    /// An answer shows the server's time. Returns the step of its clock forward, if any.
+    pub(crate) fn on_time(&mut self, time: Option<u64>, timing: Timing) -> Option<Duration> {
         let step = step(&mut self.clock, time?, timing)?;
         self.quarantines.step(timing.answered.tick);
-        Some(ServerChange::Stepped(step))
+        Some(step)
     }
 
     /// Whether that time would show a clock step.
@@ -308,7 +266,7 @@ mod tests {
             served: u64,
             record: Record,
             second: u64,
-        ) -> Option<ServerChange> {
+        ) -> Option<Duration> {
             let record_reply = Some(shown(served, record));
             self.eligibility.on_connect(
                 &ServerInfo {
@@ -319,14 +277,9 @@ mod tests {
             )
         }
 
-        fn sync_record(
-            &mut self,
-            served: u64,
-            record: Record,
-            second: u64,
-        ) -> Option<ServerChange> {
+        fn sync_record(&mut self, served: u64, record: Record, second: u64) {
             self.eligibility
-                .on_record(&shown(served, record), at(self.start, second))
+                .on_record(&shown(served, record), at(self.start, second));
         }
 
         /// How many seconds of its quarantine are left, for grants and for extensions.
@@ -349,10 +302,7 @@ mod tests {
     #[test]
     fn b6_a_server_whose_record_is_young_is_silent_until_what_it_lost_has_expired() {
         let mut of = Of::new();
-        assert_eq!(
-            of.meet(server("a", 0), 3, Record::KeptFromNothing, 0),
-            Some(ServerChange::Restarted)
-        );
+        of.meet(server("a", 0), 3, Record::KeptFromNothing, 0);
         assert_eq!(
             (
                 of.quarantine_remaining(0),
@@ -375,7 +325,7 @@ mod tests {
         let by = of
             .eligibility
             .on_time(Some((WALL + 50) * 1_000_000), at(of.start, 30));
-        assert!(matches!(by, Some(ServerChange::Stepped(_))), "{by:?}");
+        assert!(by.is_some());
         assert_eq!(
             (of.quarantine_remaining(30), of.why(30)),
             ([10, 0], Some(QuarantineReason::ClockStep))
@@ -397,10 +347,7 @@ mod tests {
             Record::Missing,
         ] {
             let mut of = Of::old();
-            assert!(
-                of.meet(server("b", 20), 500, record, 20).is_some(),
-                "{record:?}"
-            );
+            of.meet(server("b", 20), 500, record, 20);
             assert_eq!(
                 (of.quarantine_remaining(20), of.quarantine_remaining(30)),
                 ([10; 2], [0; 2]),
@@ -417,10 +364,7 @@ mod tests {
     #[test]
     fn a_connection_that_broke_is_no_restart() {
         let mut of = Of::new();
-        assert_eq!(
-            of.meet(server("a", 0), 3, Record::Kept, 0),
-            Some(ServerChange::Restarted)
-        );
+        of.meet(server("a", 0), 3, Record::Kept, 0);
         assert_eq!(of.meet(server("a", 2), 5, Record::Kept, 2), None);
         assert_eq!(
             of.quarantine_remaining(2),
@@ -437,10 +381,7 @@ mod tests {
             ..server("", 0)
         };
         for second in [0, 60] {
-            assert_eq!(
-                of.meet(mute(), 500, Record::Kept, second),
-                Some(ServerChange::Restarted)
-            );
+            of.meet(mute(), 500, Record::Kept, second);
             assert_eq!(
                 (of.quarantine_remaining(second), of.why(second)),
                 ([10; 2], Some(QuarantineReason::Unverifiable))
@@ -454,7 +395,7 @@ mod tests {
         let by = of
             .eligibility
             .on_time(Some((WALL + 25) * 1_000_000), at(of.start, 5));
-        assert_eq!(by, Some(ServerChange::Stepped(Duration::from_secs(20))));
+        assert_eq!(by, Some(Duration::from_secs(20)));
         assert_eq!(
             (
                 of.quarantine_remaining(5)[0],
@@ -476,50 +417,37 @@ mod tests {
     #[test]
     fn another_process_has_another_clock() {
         let mut of = Of::old();
-        assert_eq!(
-            of.meet(server("b", 60), 0, Record::Another, 5),
-            Some(ServerChange::Another),
-            "and no step"
-        );
+        let step = of.meet(server("b", 60), 0, Record::Another, 5);
+        assert_eq!((step, of.why(5)), (None, Some(QuarantineReason::Restarted)));
     }
 
     #[test]
-    fn that_a_node_is_silent_is_news_once_and_again_if_it_is_for_longer() {
+    fn a_known_quarantine_goes_on_with_its_reason_and_a_later_one_has_its_own() {
         let mut of = Of::old();
+        let mut sync = |served, record, second| {
+            of.sync_record(served, record, second);
+            (of.quarantine_remaining(second), of.why(second))
+        };
         // It was emptied, as the next sync shows. Synced a while later it shows the same.
-        assert_eq!(
-            of.sync_record(0, Record::Missing, 20),
-            Some(ServerChange::Empty)
-        );
-        for (second, served) in [(25, 5), (28, 8)] {
-            assert_eq!(
-                (of.sync_record(served, Record::Kept, second), of.why(second)),
-                (None, Some(QuarantineReason::Emptied))
-            );
-        }
-        assert_eq!(of.quarantine_remaining(28), [2; 2]);
+        let emptied = Some(QuarantineReason::Emptied);
+        assert_eq!(sync(0, Record::Missing, 20), ([10; 2], emptied));
+        assert_eq!(sync(5, Record::Kept, 25), ([5; 2], emptied));
+        assert_eq!(sync(8, Record::Kept, 28), ([2; 2], emptied));
 
-        assert_eq!(
-            of.sync_record(2, Record::Kept, 29),
-            Some(ServerChange::Restarted)
-        );
-        assert_eq!(of.why(29), Some(QuarantineReason::Emptied));
-        assert_eq!(
-            of.sync_record(3, Record::Kept, 50),
-            Some(ServerChange::Restarted)
-        );
-        assert_eq!(of.why(50), Some(QuarantineReason::Restarted));
+        assert_eq!(sync(2, Record::Kept, 29), ([8; 2], emptied));
+        let restarted = Some(QuarantineReason::Restarted);
+        assert_eq!(sync(3, Record::Kept, 50), ([7; 2], restarted));
     }
 
     #[test]
     fn h16_a_server_is_silent_if_its_record_is_young_whatever_it_began_with() {
-        for (record, served, news) in [
-            (Record::Another, 0, ServerChange::Another),
-            (Record::Missing, 0, ServerChange::Empty),
-            (Record::Kept, 4, ServerChange::Restarted),
+        for (record, served) in [
+            (Record::Another, 0),
+            (Record::Missing, 0),
+            (Record::Kept, 4),
         ] {
             let mut of = Of::new();
-            assert_eq!(of.meet(server("a", 0), served, record, 0), Some(news));
+            of.meet(server("a", 0), served, record, 0);
             assert_eq!(
                 of.quarantine_remaining(0),
                 [10 - served; 2],
@@ -580,10 +508,7 @@ mod tests {
             },
             at(of.start, 0),
         );
-        assert_eq!(
-            of.sync_record(0, Record::Missing, 5),
-            Some(ServerChange::Empty)
-        );
+        of.sync_record(0, Record::Missing, 5);
         assert_eq!(
             (of.why(5), of.quarantine_remaining(5)),
             (Some(QuarantineReason::New), [10; 2]),
@@ -635,11 +560,7 @@ mod tests {
     fn b6_a_server_that_was_emptied_since_we_met_it_is_silent_whoever_finds_that_out() {
         for (record, served) in [(Record::Missing, 0), (Record::Kept, 3)] {
             let mut of = Of::old();
-            let news = of.meet(server("a", 60), served, record, 60);
-            assert_eq!(
-                news,
-                (record == Record::Missing).then_some(ServerChange::Empty)
-            );
+            of.meet(server("a", 60), served, record, 60);
             assert_eq!(of.quarantine_remaining(60), [10 - served; 2]);
         }
     }
@@ -665,7 +586,7 @@ mod tests {
                 let mut sync = |version: &str, versions: &str, kept, second| {
                     let shown = of_version(record, version, versions, kept);
                     let timing = at(of.start, second);
-                    let news = if reconnects {
+                    if reconnects {
                         let record_reply = Some(shown);
                         let server = server("a", second);
                         of.eligibility.on_connect(
@@ -674,25 +595,25 @@ mod tests {
                                 ..server
                             },
                             timing,
-                        )
+                        );
                     } else {
-                        of.eligibility.on_record(&shown, timing)
-                    };
+                        of.eligibility.on_record(&shown, timing);
+                    }
                     let left = of
                         .eligibility
                         .quarantine_remaining(VoteKind::Extension, timing.asked.tick);
-                    (news, left.map_or(0, |it| it.0.as_secs()))
+                    left.map_or(0, |it| it.0.as_secs())
                 };
                 // Nothing is known of the first one.
-                assert_eq!(sync(a, a, true, 0), (None, 0), "{record:?}");
-                assert_eq!(sync(b, &grown, true, 20), (None, 0), "{record:?}");
-                assert_eq!(sync(b, &grown, true, 40), (None, 0), "{record:?}");
-                let other = (Some(ServerChange::Another), 10);
-                assert_eq!(sync(c, c, false, 60), other, "{record:?}");
-                assert_eq!(sync(c, c, true, 61), other, "{record:?}: only looked at");
-                assert_eq!(sync(c, c, true, 64), (None, 7), "{record:?}");
-                assert_eq!(sync(b, &grown, true, 80), other, "{record:?}: back");
-                assert_eq!(sync(a, a, true, 100), other, "{record:?}: an older copy");
+                assert_eq!(sync(a, a, true, 0), 0, "{record:?}");
+                assert_eq!(sync(b, &grown, true, 20), 0, "{record:?}");
+                assert_eq!(sync(b, &grown, true, 40), 0, "{record:?}");
+
+                assert_eq!(sync(c, c, false, 60), 10, "{record:?}");
+                assert_eq!(sync(c, c, true, 61), 10, "{record:?}: only looked at");
+                assert_eq!(sync(c, c, true, 64), 7, "{record:?}");
+                assert_eq!(sync(b, &grown, true, 80), 10, "{record:?}: back");
+                assert_eq!(sync(a, a, true, 100), 10, "{record:?}: an older copy");
             }
         }
     }
@@ -708,10 +629,7 @@ mod tests {
         let by = of
             .eligibility
             .on_time(Some((WALL + 25) * 1_000_000), at(of.start, 5));
-        assert!(
-            matches!(by, Some(ServerChange::Stepped(_))),
-            "steps are told all the same"
-        );
+        assert!(by.is_some(), "steps are told all the same");
         assert_eq!(of.quarantine_remaining(5), [0; 2]);
     }
 
@@ -751,10 +669,7 @@ mod tests {
             let stepped = of
                 .eligibility
                 .on_time(Some((WALL + 9 + 3_600) * 1_000_000), next);
-            assert!(
-                matches!(stepped, Some(ServerChange::Stepped(_))),
-                "{stepped:?}"
-            );
+            assert!(stepped.is_some());
         }
     }
 }

@@ -5,7 +5,6 @@ use std::time::Duration;
 
 use crate::engine::nodes::server::Server;
 use crate::error::{NodeFailure, QuarantineReason};
-use crate::logic::eligibility::ServerChange;
 use crate::observer::{Event, Journal};
 use crate::session::SessionEvent;
 use crate::stats::count;
@@ -42,7 +41,30 @@ impl NodeLog {
         let node = self.node.id;
         let address = Arc::clone(&self.node.address);
         match event {
-            SessionEvent::Changed { change, left, why } => self.note_change(change, left, why),
+            SessionEvent::Stepped(by) => {
+                self.node.common.events.clock_stepped();
+                count(&self.journal.counters.clock_steps);
+                if self.may_warn("steps".to_owned(), WARNED_EVERY) {
+                    let by = About(by);
+                    warn!(
+                        self.journal,
+                        "{node}: {address}: its clock was set forward by {by}, so locks expired early there"
+                    );
+                }
+            }
+            SessionEvent::Quarantined { left, why } => {
+                self.journal
+                    .observe(|| Event::NodeQuarantined { node, left, why });
+                let left = About(left);
+                if why != QuarantineReason::ClockStep
+                    || self.may_warn("quarantines".to_owned(), WARNED_EVERY)
+                {
+                    info!(
+                        self.journal,
+                        "{node}: {address}: quarantined for {left}: {why}"
+                    );
+                }
+            }
             SessionEvent::Found(finding) => {
                 warn!(self.journal, "{node}: {address}: {finding}")
             }
@@ -78,42 +100,6 @@ impl NodeLog {
                 }
             }
         }
-    }
-
-    /// `left`: remaining quarantine.
-    fn note_change(&mut self, change: ServerChange, left: Duration, why: QuarantineReason) {
-        let node = Arc::clone(&self.node);
-        let Server { id, address, .. } = &*node;
-        // Not where quarantines are switched off.
-        if !left.is_zero() {
-            self.journal.observe(|| Event::NodeQuarantined {
-                node: *id,
-                left,
-                why,
-            });
-        }
-        let left = About(left);
-        let reason = match change {
-            ServerChange::Restarted => "its server was started recently",
-            ServerChange::Empty => "it is new or lost its data",
-            ServerChange::Another => "its server was restarted, promoted, restored or swapped",
-            ServerChange::Stepped(by) => {
-                node.common.events.clock_stepped();
-                count(&self.journal.counters.clock_steps);
-                if self.may_warn("steps".to_owned(), WARNED_EVERY) {
-                    let by = About(by);
-                    warn!(
-                        self.journal,
-                        "{id}: {address}: its clock was set forward by {by}, so locks expired early there: quarantined for {left}"
-                    );
-                }
-                return;
-            }
-        };
-        info!(
-            self.journal,
-            "{id}: {address}: quarantined for {left}: {reason}"
-        );
     }
 
     /// The node is connected.

@@ -376,10 +376,7 @@ fn c4_a_step_forward_is_in_the_log_and_none_back() -> TestResult {
     let all = lines.join("\n");
     assert_eq!(lines.len(), 1, "{all}");
     assert!(lines[0].starts_with("WARN n0: "), "{all}");
-    assert!(
-        lines[0].contains("set forward by 4") && lines[0].contains("quarantined for 10"),
-        "{all}"
-    );
+    assert!(lines[0].contains("set forward by 4"), "{all}");
     Ok(())
 }
 

@@ -419,6 +419,7 @@ fn stepped(page: &mut Section) {
     page.begins();
     servers[0].step_clock_forward(secs(40)).unwrap();
     page.logs(|| drop(locks.check_nodes()));
+    page.logs(|| ());
     servers
         .iter()
         .for_each(|it| it.step_clock_forward(2 * LONG).unwrap());
